@@ -1,0 +1,24 @@
+//! The vocabulary of Ephesus: ids, slots and every codec. Pure: no I/O, no async, no clock.
+//!
+//! Every decoder takes a byte slice and answers `Ok(None)` (or `Incomplete`) when more bytes are
+//! needed and an error only when no further bytes could make the input valid. No decoder panics
+//! or allocates in proportion to a length it has merely been told.
+
+#[cfg(target_endian = "big")]
+compile_error!("the on-disk and on-wire headers are little-endian plain structs");
+
+pub mod block;
+pub mod digest;
+pub mod error;
+pub mod frame;
+pub mod glob;
+pub mod ids;
+pub mod limits;
+pub mod record;
+pub mod resp;
+pub mod slot;
+pub mod table;
+
+pub use error::WireError;
+pub use ids::{Epoch, Lsn, MigrationId, NodeId, PartitionId, ShardId, Slot};
+pub use slot::{Partitioning, slot_of};

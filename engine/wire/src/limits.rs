@@ -1,0 +1,47 @@
+//! Every bound of the protocols and formats, named once.
+
+/// Slots of the Redis Cluster protocol.
+pub const SLOTS: u16 = 16_384;
+
+/// Longest key.
+pub const KEY_BYTES_MAX: usize = 64 * 1024;
+
+/// Longest value.
+pub const VALUE_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+/// Longest request a client may send, and so the most one connection can make a shard buffer.
+pub const QUERY_BYTES_MAX: usize = 32 * 1024 * 1024;
+
+/// Most reply bytes one connection may leave unread before it is closed.
+pub const REPLY_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// Longest inline (plain text line) request.
+pub const INLINE_BYTES_MAX: usize = 64 * 1024;
+
+/// Most arguments of one request.
+pub const ARGS_MAX: usize = 1024 * 1024;
+
+/// Most arguments of a request sent before AUTH.
+pub const PREAUTH_ARGS_MAX: usize = 10;
+
+/// Longest request, and longest argument, sent before AUTH.
+pub const PREAUTH_QUERY_BYTES_MAX: usize = 16 * 1024;
+
+/// Client connections of one shard.
+pub const CLIENTS_PER_SHARD: usize = 10_000;
+
+/// Deepest nesting of a RESP reply the decoder follows.
+pub const RESP_DEPTH_MAX: usize = 32;
+
+/// Longest block of an image or of a migration stream, header included.
+pub const BLOCK_BYTES: usize = 4096;
+
+/// Longest log group.
+pub const GROUP_BYTES_MAX: usize = 256 * 1024;
+
+/// Longest log record: a request of [`QUERY_BYTES_MAX`] made of [`ARGS_MAX`] arguments, each of
+/// which became a record of its own, fits with room to spare.
+pub const RECORD_BYTES_MAX: usize = 128 * 1024 * 1024;
+
+/// Longest payload of a frame between peers.
+pub const FRAME_PAYLOAD_BYTES_MAX: usize = 16 * 1024 * 1024;
