@@ -1,0 +1,102 @@
+//! Heap memory aligned for direct I/O.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+
+/// Alignment of groups on disk and of buffers in memory, bytes.
+pub const BLOCK_BYTES: usize = 4096;
+
+/// `bytes` rounded up to whole blocks.
+#[must_use]
+pub const fn align_up(bytes: usize) -> usize {
+    bytes.div_ceil(BLOCK_BYTES) * BLOCK_BYTES
+}
+
+/// A fixed-size, always initialized buffer at a 4 KiB boundary; its length may be set below its
+/// capacity.
+pub struct AlignedBuf {
+    ptr: NonNull<u8>,
+    capacity: usize,
+    len: usize,
+}
+
+// SAFETY: the buffer owns its memory and hands it out only through `&self` and `&mut self`.
+unsafe impl Send for AlignedBuf {}
+// SAFETY: as above: shared access is read-only.
+unsafe impl Sync for AlignedBuf {}
+
+impl AlignedBuf {
+    /// `len` zero bytes; the capacity is rounded up to whole blocks (at least one).
+    #[must_use]
+    pub fn zeroed(len: usize) -> AlignedBuf {
+        let capacity = align_up(len.max(1));
+        let layout = Self::layout(capacity);
+        // SAFETY: the layout's size is at least one block, never zero.
+        let raw = unsafe { alloc_zeroed(layout) };
+        let Some(ptr) = NonNull::new(raw) else {
+            handle_alloc_error(layout)
+        };
+        AlignedBuf { ptr, capacity, len }
+    }
+
+    /// A copy of `bytes`.
+    #[must_use]
+    pub fn copy_of(bytes: &[u8]) -> AlignedBuf {
+        let mut buf = AlignedBuf::zeroed(bytes.len());
+        buf.copy_from_slice(bytes);
+        buf
+    }
+
+    /// Bytes that the buffer can hold.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Changes the length; bytes that come into view hold what was there before.
+    ///
+    /// # Panics
+    /// If `len` is above the capacity.
+    pub fn set_len(&mut self, len: usize) {
+        assert!(
+            len <= self.capacity,
+            "length {len} above capacity {}",
+            self.capacity
+        );
+        self.len = len;
+    }
+
+    fn layout(capacity: usize) -> Layout {
+        Layout::from_size_align(capacity, BLOCK_BYTES).expect("capacity below isize::MAX")
+    }
+}
+
+impl Drop for AlignedBuf {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `zeroed` with the same layout.
+        unsafe { dealloc(self.ptr.as_ptr(), Self::layout(self.capacity)) }
+    }
+}
+
+impl Deref for AlignedBuf {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: `capacity >= len` bytes are owned and initialized.
+        unsafe { std::slice::from_raw_parts(self.ptr.as_ptr(), self.len) }
+    }
+}
+
+impl DerefMut for AlignedBuf {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `deref`, and `&mut self` is exclusive.
+        unsafe { std::slice::from_raw_parts_mut(self.ptr.as_ptr(), self.len) }
+    }
+}
+
+impl std::fmt::Debug for AlignedBuf {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "AlignedBuf({} of {} bytes)", self.len, self.capacity)
+    }
+}

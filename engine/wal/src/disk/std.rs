@@ -1,0 +1,199 @@
+//! Plain system calls: for recovery and background threads, where blocking is fine.
+
+use std::ffi::c_int;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::{Disk, DiskFile};
+use crate::aligned::{AlignedBuf, BLOCK_BYTES};
+use crate::options::Durability;
+
+#[cfg(test)]
+mod tests;
+
+/// A directory of the machine's file system; its futures complete at once.
+///
+/// Files are opened with `O_DIRECT` where the file system permits, else buffered, with one warning
+/// and the same promises.
+#[derive(Clone, Debug)]
+pub struct StdDisk {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    dir: PathBuf,
+    durability: Durability,
+    direct: AtomicBool,
+}
+
+impl StdDisk {
+    /// The existing directory `dir`; with strict durability, files opened for writing have
+    /// `O_DSYNC`.
+    ///
+    /// # Errors
+    /// If `dir` is not a readable directory.
+    pub fn new(dir: impl AsRef<Path>, durability: Durability) -> io::Result<StdDisk> {
+        let dir = dir.as_ref().to_path_buf();
+        fs::read_dir(&dir)?;
+        let direct = AtomicBool::new(true);
+        Ok(StdDisk {
+            inner: Arc::new(Inner {
+                dir,
+                durability,
+                direct,
+            }),
+        })
+    }
+
+    /// The directory.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.inner.dir
+    }
+
+    /// Whether no file had to be opened without `O_DIRECT` so far.
+    #[must_use]
+    pub fn is_direct(&self) -> bool {
+        self.inner.direct.load(Ordering::Relaxed)
+    }
+
+    fn open_with(
+        &self,
+        name: &str,
+        options: &mut OpenOptions,
+        flags: c_int,
+    ) -> io::Result<StdFile> {
+        let path = self.inner.dir.join(name);
+        if self.is_direct() {
+            match options.custom_flags(flags | libc::O_DIRECT).open(&path) {
+                Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {
+                    if self.inner.direct.swap(false, Ordering::Relaxed) {
+                        tracing::warn!(dir = %self.inner.dir.display(),
+                            "the file system refuses O_DIRECT; the log uses buffered writes");
+                    }
+                }
+                opened => {
+                    return opened.map(|file| StdFile {
+                        file: Arc::new(file),
+                    });
+                }
+            }
+        }
+        let file = options.custom_flags(flags).open(&path)?;
+        Ok(StdFile {
+            file: Arc::new(file),
+        })
+    }
+}
+
+impl Disk for StdDisk {
+    type File = StdFile;
+
+    async fn create(&self, name: &str, len: u64) -> io::Result<StdFile> {
+        // A file system may create the file before it refuses O_DIRECT: ask for it separately.
+        let mut options = OpenOptions::new();
+        options.read(true).write(true);
+        options
+            .clone()
+            .create_new(true)
+            .open(self.inner.dir.join(name))?;
+        let file = self.open_with(name, &mut options, 0)?;
+        allocate(&file.file, len)?;
+        Ok(file)
+    }
+
+    async fn open(&self, name: &str, write: bool) -> io::Result<StdFile> {
+        let synced = write && self.inner.durability == Durability::Strict;
+        let flags = if synced { libc::O_DSYNC } else { 0 };
+        self.open_with(name, OpenOptions::new().read(true).write(write), flags)
+    }
+
+    async fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        fs::rename(self.inner.dir.join(from), self.inner.dir.join(to))
+    }
+
+    async fn remove(&self, name: &str) -> io::Result<()> {
+        fs::remove_file(self.inner.dir.join(name))
+    }
+
+    async fn list(&self) -> io::Result<Vec<String>> {
+        let names = fs::read_dir(&self.inner.dir)?;
+        names
+            .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
+            .collect()
+    }
+
+    async fn sync_dir(&self) -> io::Result<()> {
+        File::open(&self.inner.dir)?.sync_all()
+    }
+}
+
+/// Reserves `len` bytes in as few extents as possible, where the file system can.
+fn allocate(file: &File, len: u64) -> io::Result<()> {
+    let bytes = libc::off_t::try_from(len).map_err(io::Error::other)?;
+    // SAFETY: a plain system call on an open descriptor.
+    match unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, bytes) } {
+        0 => Ok(()),
+        libc::EOPNOTSUPP | libc::EINVAL => file.set_len(len),
+        error => Err(io::Error::from_raw_os_error(error)),
+    }
+}
+
+/// An open file of a [`StdDisk`].
+#[derive(Clone, Debug)]
+pub struct StdFile {
+    file: Arc<File>,
+}
+
+impl AsRawFd for StdFile {
+    fn as_raw_fd(&self) -> RawFd {
+        self.file.as_raw_fd()
+    }
+}
+
+impl DiskFile for StdFile {
+    async fn read_at(&self, offset: u64, len: usize) -> io::Result<AlignedBuf> {
+        read_blocks(&self.file, offset, len)
+    }
+
+    async fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        if bytes.as_ptr().addr().is_multiple_of(BLOCK_BYTES) {
+            self.file.write_all_at(bytes, offset)
+        } else {
+            self.file.write_all_at(&AlignedBuf::copy_of(bytes), offset)
+        }
+    }
+
+    async fn sync(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+
+    async fn size(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.len())
+    }
+}
+
+/// Up to `len` bytes from `offset`, fewer only at the end of the file.
+pub(super) fn read_blocks(file: &File, offset: u64, len: usize) -> io::Result<AlignedBuf> {
+    let mut buf = AlignedBuf::zeroed(len);
+    let mut done = 0;
+    while done < len {
+        match file.read_at(&mut buf[done..], offset + done as u64) {
+            Ok(0) => break,
+            Ok(read) => done += read,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+        if !done.is_multiple_of(BLOCK_BYTES) {
+            break; // only the end of the file is not a block boundary
+        }
+    }
+    buf.set_len(done);
+    Ok(buf)
+}

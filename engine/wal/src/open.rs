@@ -1,0 +1,83 @@
+//! Starts a new incarnation of a recovered log.
+
+use ephesus_wire::Lsn;
+
+use crate::disk::{Disk, DiskFile};
+use crate::error::WalError;
+use crate::options::{Durability, LogOptions};
+use crate::recover::Recovered;
+use crate::segment::{SegmentHandle, SegmentId, prepare};
+use crate::writer::{LogWriter, Origin};
+
+/// A log that is ready to be written to.
+#[derive(Debug)]
+pub struct Opened<F> {
+    /// The writer; it has the segment below and wants spare ones.
+    pub writer: LogWriter,
+    /// The segment that the first writes go to.
+    pub segment: SegmentHandle<F>,
+}
+
+/// Starts a new incarnation in a new segment, durably recording where the log ended, and only then
+/// removes the files that the log does not need.
+///
+/// Every new LSN is above `lsn_floor`: the highest one that the caller has in durable state of its
+/// own, such as an image's end (0 if there is none). The wall clock may go back; the log's does not.
+/// After an error, or a crash at any point, recover again.
+///
+/// # Errors
+/// [`WalError::Io`].
+pub async fn open_writer<D: Disk>(
+    disk: &D,
+    opts: &LogOptions,
+    recovered: &Recovered,
+    lsn_floor: Lsn,
+    wall_clock_ms: u64,
+) -> Result<Opened<D::File>, WalError> {
+    let id = recovered.next_segment;
+    let segment = prepare(disk, opts, id).await?;
+    let origin = Origin {
+        incarnation: id.0,
+        prev_end: recovered.last_lsn,
+        first_lsn: recovered.next_lsn.max(lsn_floor.next()),
+        wall_clock_ms: recovered.wall_clock_ms_max,
+    };
+    let mut writer = LogWriter::start(opts.clone(), origin, recovered.segments.iter().copied());
+    writer.add_segment(segment.info);
+
+    let op = writer
+        .next_write(wall_clock_ms)
+        .expect("a writer starts with its opening");
+    let name = id.file_name();
+    segment
+        .file
+        .write_at(&op.buf, op.offset)
+        .await
+        .map_err(WalError::io("open", &name))?;
+    segment
+        .file
+        .sync()
+        .await
+        .map_err(WalError::io("sync", &name))?;
+    let written = op.buf.len();
+    writer.complete(op, Ok(written))?;
+    if opts.durability == Durability::Relaxed {
+        let point = writer.sync_point();
+        writer.synced(&point);
+    }
+
+    let free = recovered.free.iter().map(|id: &SegmentId| id.file_name());
+    let mut removed_any = false;
+    for name in free.chain(recovered.unfinished.iter().cloned()) {
+        disk.remove(&name)
+            .await
+            .map_err(WalError::io("remove", &name))?;
+        removed_any = true;
+    }
+    if removed_any {
+        disk.sync_dir()
+            .await
+            .map_err(WalError::io("sync the directory of", &name))?;
+    }
+    Ok(Opened { writer, segment })
+}

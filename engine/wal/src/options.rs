@@ -1,0 +1,141 @@
+//! What a log is opened with.
+
+use std::fmt;
+
+use crate::aligned::BLOCK_BYTES;
+use crate::planted::Bug;
+
+/// LSNs skipped when an incarnation follows one that ran [`Durability::Relaxed`].
+pub const RELAXED_LSN_GAP: u64 = 1 << 32;
+
+/// Default for [`LogOptions::group_bytes_max`]: small enough that several fit in flight.
+pub const GROUP_BYTES_MAX: usize = 256 << 10;
+
+/// Default for [`LogOptions::segment_bytes`].
+pub const SEGMENT_BYTES: u64 = 16 << 20;
+
+/// Default for [`LogOptions::in_flight_max`].
+pub const IN_FLIGHT_MAX: usize = 4;
+
+/// Identity of one log (a UUID), in every group: a file of another log is refused.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LogId(pub [u8; 16]);
+
+impl fmt::Display for LogId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, byte) in self.0.iter().enumerate() {
+            if matches!(at, 4 | 6 | 8 | 10) {
+                f.write_str("-")?;
+            }
+            write!(f, "{byte:02x}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for LogId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LogId({self})")
+    }
+}
+
+/// What "committed" promises.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Durability {
+    /// On the device: segments are written with `O_DSYNC`.
+    #[default]
+    Strict,
+    /// The write has completed: survives the process; the owner syncs at least once a second.
+    Relaxed,
+}
+
+/// What recovery does with damage (a torn tail is not damage: it is always cut).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnDamage {
+    /// Refuses the log, naming file and offset.
+    #[default]
+    Refuse,
+    /// Goes on with the next good group; the lost LSNs are listed in the result.
+    Skip,
+    /// Ends the log in front of the damage; everything behind it is discarded.
+    Cut,
+}
+
+/// Options of one log.
+#[derive(Clone, Debug)]
+pub struct LogOptions {
+    /// Identity; for an existing log see [`crate::peek_log_id`].
+    pub log_id: LogId,
+    /// What "committed" means.
+    pub durability: Durability,
+    /// Size of new segments, a multiple of 4 KiB; bounds the largest record.
+    pub segment_bytes: u64,
+    /// A group with more than one record has at most this many bytes, header included.
+    pub group_bytes_max: usize,
+    /// Writes issued and not yet completed at any time.
+    pub in_flight_max: usize,
+    /// While writes are in flight, the open group is issued only once it has this many bytes;
+    /// smaller values cut latency under load and cost CPU and 4 KiB padding per group. With
+    /// nothing in flight a group is issued at once, whatever its size.
+    pub in_flight_group_bytes: usize,
+    /// Prepared segments to keep ahead of the current one.
+    pub spare_segments: usize,
+    /// What to do with damage.
+    pub on_damage: OnDamage,
+    #[cfg(test)]
+    pub(crate) bug: Option<Bug>,
+}
+
+impl LogOptions {
+    /// The defaults for the log `log_id`.
+    #[must_use]
+    pub fn new(log_id: LogId) -> LogOptions {
+        LogOptions {
+            log_id,
+            durability: Durability::Strict,
+            segment_bytes: SEGMENT_BYTES,
+            group_bytes_max: GROUP_BYTES_MAX,
+            in_flight_max: IN_FLIGHT_MAX,
+            in_flight_group_bytes: GROUP_BYTES_MAX,
+            spare_segments: 2,
+            on_damage: OnDamage::Refuse,
+            #[cfg(test)]
+            bug: None,
+        }
+    }
+
+    /// Checks the sizes against each other.
+    ///
+    /// # Panics
+    /// If a size is not a multiple of 4 KiB, zero, or a group does not fit a segment.
+    pub fn assert_valid(&self) {
+        let block = BLOCK_BYTES as u64;
+        assert!(
+            self.segment_bytes.is_multiple_of(block),
+            "segments are whole blocks"
+        );
+        assert!(
+            self.group_bytes_max.is_multiple_of(BLOCK_BYTES),
+            "groups are whole blocks"
+        );
+        assert!(self.group_bytes_max > 0 && self.in_flight_max > 0);
+        assert!(
+            self.group_bytes_max as u64 <= self.segment_bytes,
+            "a group fits a segment"
+        );
+        assert!(
+            self.segment_bytes <= u64::from(u32::MAX),
+            "a group's length fits 32 bits"
+        );
+    }
+
+    #[cfg(test)]
+    pub(crate) fn planted(&self, bug: Bug) -> bool {
+        self.bug == Some(bug)
+    }
+
+    #[cfg(not(test))]
+    pub(crate) const fn planted(&self, _bug: Bug) -> bool {
+        false
+    }
+}

@@ -1,0 +1,107 @@
+//! Checks a log without changing or serving it.
+
+use ephesus_wire::Lsn;
+
+use crate::disk::Disk;
+use crate::error::WalError;
+use crate::options::{LogOptions, OnDamage};
+use crate::recover::{Damage, Torn, read};
+use crate::segment::SegmentId;
+
+/// What a check found.
+#[derive(Clone, Debug)]
+pub struct VerifyReport {
+    /// The segments of the log, oldest first.
+    pub segments: Vec<SegmentReport>,
+    /// Segment files that hold nothing the log needs.
+    pub unused: Vec<SegmentId>,
+    /// LSN where the log ends.
+    pub last_lsn: Lsn,
+    /// Good records.
+    pub records: u64,
+    /// The torn tail that the next opening will cut; harmless.
+    pub torn: Option<Torn>,
+    /// Places that are bad although they were durable; opening is refused if there is any.
+    pub damage: Vec<Damage>,
+    /// What makes opening fail before any group is read, such as a missing segment.
+    pub refused: Option<String>,
+}
+
+/// What one segment holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SegmentReport {
+    /// Its number.
+    pub id: SegmentId,
+    /// Size of its file.
+    pub bytes: u64,
+    /// Good groups.
+    pub groups: u64,
+    /// Good records.
+    pub records: u64,
+    /// LSN of the first good record.
+    pub first_lsn: Lsn,
+    /// LSN of the last good record.
+    pub last_lsn: Lsn,
+}
+
+impl VerifyReport {
+    /// Whether the log can be opened without losing anything that was durable.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        self.damage.is_empty() && self.refused.is_none()
+    }
+}
+
+/// Reads and checks the whole log.
+///
+/// # Errors
+/// [`WalError::Io`] and [`WalError::ForeignLog`]; damage is reported, not returned.
+pub async fn verify<D: Disk>(disk: &D, opts: &LogOptions) -> Result<VerifyReport, WalError> {
+    let skipping = LogOptions {
+        on_damage: OnDamage::Skip,
+        ..opts.clone()
+    };
+    let mut lsns = Vec::new();
+    let recovered = read(
+        disk,
+        &skipping,
+        Lsn::ZERO,
+        &mut |lsn, _| {
+            lsns.push(lsn);
+            Ok(())
+        },
+        false,
+    )
+    .await?;
+    let refusing = LogOptions {
+        on_damage: OnDamage::Refuse,
+        ..opts.clone()
+    };
+    let refused = match read(disk, &refusing, Lsn::ZERO, &mut |_, _| Ok(()), false).await {
+        Err(e @ WalError::MissingSegment { .. }) => Some(e.to_string()),
+        Err(e @ WalError::Damage { .. }) if recovered.damage.is_empty() => Some(e.to_string()),
+        Ok(_) | Err(WalError::Damage { .. }) => None,
+        Err(e) => return Err(e),
+    };
+    let segments = recovered.segments.iter().map(|s| {
+        let from = lsns.partition_point(|lsn| *lsn < s.first_lsn);
+        let to = lsns.partition_point(|lsn| *lsn <= s.last_lsn);
+        SegmentReport {
+            id: s.id,
+            bytes: s.bytes,
+            groups: recovered.groups.get(&s.id).copied().unwrap_or(0),
+            records: (to - from) as u64,
+            first_lsn: s.first_lsn,
+            last_lsn: s.last_lsn,
+        }
+    });
+    Ok(VerifyReport {
+        segments: segments.collect(),
+        unused: recovered.free,
+        last_lsn: recovered.last_lsn,
+        records: recovered.records,
+        torn: recovered.torn,
+        damage: recovered.damage,
+        refused,
+    })
+}

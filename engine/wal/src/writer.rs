@@ -1,0 +1,625 @@
+//! Decides what to write next; performs no I/O and knows no clock.
+//!
+//! ```text
+//! append -> open group -> (full) sealed groups -> next_write -> in flight -> complete -> committed
+//! ```
+//!
+//! Groups are issued in order, may complete in any order, and become committed in order.
+
+use std::collections::VecDeque;
+use std::io;
+
+use bytemuck::Zeroable;
+use ephesus_wire::Lsn;
+
+use crate::aligned::{AlignedBuf, align_up};
+use crate::error::WalError;
+use crate::group::{
+    FLAG_OPENING, FLAG_RELAXED, GroupHeader, HEADER_BYTES, MAGIC, RECORD_PREFIX_BYTES, VERSION,
+    encode_header,
+};
+use crate::options::{Durability, LogOptions};
+use crate::planted::Bug;
+use crate::segment::{SegmentId, SegmentInfo, SegmentSummary};
+
+#[cfg(test)]
+mod rewrite;
+#[cfg(test)]
+mod tests;
+
+/// One log's writer.
+#[derive(Debug)]
+pub struct LogWriter {
+    opts: LogOptions,
+    origin: Origin,
+    next_lsn: u64,
+    committed: Lsn,
+    durable: Lsn,
+    /// Highest durable LSN that a group has claimed on disk or will.
+    claimed: Lsn,
+    open: Option<PendingGroup>,
+    sealed: VecDeque<PendingGroup>,
+    in_flight: VecDeque<InFlight>,
+    pool: Vec<AlignedBuf>,
+    uncommitted_bytes: usize,
+    live: VecDeque<LiveSegment>,
+    current: Option<Current>,
+    ready: VecDeque<SegmentInfo>,
+    next_segment: u64,
+    last_group: u64,
+    committed_group: u64,
+    durable_group: u64,
+    wall_clock_ms: u64,
+    mark_wanted: bool,
+    poisoned: bool,
+    #[cfg(test)]
+    tail: Option<rewrite::Tail>,
+}
+
+/// How an incarnation begins.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Origin {
+    pub(crate) incarnation: u64,
+    pub(crate) prev_end: Lsn,
+    pub(crate) first_lsn: Lsn,
+    pub(crate) wall_clock_ms: u64,
+}
+
+/// A write to issue: all of `buf` at `offset` of `segment`, then [`LogWriter::complete`].
+#[derive(Debug)]
+#[must_use = "a write that is never issued stops the log"]
+pub struct WriteOp {
+    /// Counts the writes of this writer from 1.
+    pub id: u64,
+    /// The file.
+    pub segment: SegmentId,
+    /// Where in it, a multiple of 4 KiB.
+    pub offset: u64,
+    /// What; must stay alive until the write has completed.
+    pub buf: AlignedBuf,
+}
+
+/// Everything that had completed when it was taken: sync `segments`, then [`LogWriter::synced`].
+#[derive(Clone, Debug)]
+#[must_use = "taking a sync point syncs nothing"]
+pub struct SyncPoint {
+    /// Durable once the segments are synced.
+    pub lsn: Lsn,
+    /// The segments written to since the last sync.
+    pub segments: Vec<SegmentId>,
+    group: u64,
+}
+
+#[derive(Debug)]
+struct PendingGroup {
+    buf: AlignedBuf,
+    len: usize,
+    first_lsn: u64,
+    record_count: u32,
+}
+
+#[derive(Debug)]
+struct InFlight {
+    id: u64,
+    last_lsn: Lsn,
+    payload_bytes: usize,
+    completed: bool,
+}
+
+#[derive(Debug)]
+struct LiveSegment {
+    summary: SegmentSummary,
+    first_group: u64,
+    last_group: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Current {
+    info: SegmentInfo,
+    prev: u64,
+    end: u64,
+}
+
+impl LogWriter {
+    /// A writer whose first write is the opening group; `live` are the segments of earlier
+    /// incarnations.
+    pub(crate) fn start(
+        opts: LogOptions,
+        origin: Origin,
+        live: impl IntoIterator<Item = SegmentSummary>,
+    ) -> LogWriter {
+        opts.assert_valid();
+        let before = Lsn(origin.first_lsn.0 - 1);
+        let live = live.into_iter().map(|summary| LiveSegment {
+            summary,
+            first_group: 0,
+            last_group: 0,
+        });
+        LogWriter {
+            origin,
+            next_lsn: origin.first_lsn.0,
+            committed: before,
+            durable: before,
+            claimed: before,
+            open: None,
+            sealed: VecDeque::new(),
+            in_flight: VecDeque::with_capacity(opts.in_flight_max),
+            pool: Vec::new(),
+            uncommitted_bytes: 0,
+            live: live.collect(),
+            current: None,
+            ready: VecDeque::new(),
+            next_segment: origin.incarnation,
+            last_group: 0,
+            committed_group: 0,
+            durable_group: 0,
+            wall_clock_ms: origin.wall_clock_ms,
+            mark_wanted: false,
+            poisoned: false,
+            #[cfg(test)]
+            tail: None,
+            opts,
+        }
+    }
+
+    /// Appends a record of `len` bytes, which `fill` writes; it must overwrite all of them (they
+    /// hold bytes of earlier groups). Check lengths that are not bounded elsewhere with
+    /// [`LogWriter::check_record`] first.
+    ///
+    /// # Panics
+    /// If `len` is above [`LogWriter::max_record_bytes`].
+    #[inline]
+    pub fn append_with(&mut self, len: usize, fill: impl FnOnce(&mut [u8])) -> Lsn {
+        assert!(
+            len <= self.max_record_bytes(),
+            "record of {len} bytes was not checked"
+        );
+        let need = RECORD_PREFIX_BYTES + len;
+        if self
+            .open
+            .as_ref()
+            .is_none_or(|g| g.len + need > self.opts.group_bytes_max)
+        {
+            self.turn_group(need);
+        }
+        let lsn = Lsn(self.next_lsn);
+        let group = self.open.as_mut().expect("just made");
+        let (prefix, payload) = group.buf[group.len..group.len + need]
+            .split_first_chunk_mut::<RECORD_PREFIX_BYTES>()
+            .expect("longer than the prefix");
+        *prefix = (len as u32).to_le_bytes();
+        fill(payload);
+        group.len += need;
+        group.record_count += 1;
+        self.next_lsn += 1;
+        self.uncommitted_bytes += need;
+        self.mark_wanted = false;
+        lsn
+    }
+
+    /// Appends a copy of `record`; see [`LogWriter::append_with`].
+    pub fn append(&mut self, record: &[u8]) -> Lsn {
+        self.append_with(record.len(), |bytes| bytes.copy_from_slice(record))
+    }
+
+    /// Largest record, bytes: it has to fit one segment together with its group's header.
+    #[must_use]
+    pub fn max_record_bytes(&self) -> usize {
+        self.opts.segment_bytes as usize - HEADER_BYTES - RECORD_PREFIX_BYTES
+    }
+
+    /// Whether a record of `len` bytes can be appended.
+    ///
+    /// # Errors
+    /// [`WalError::RecordTooLarge`].
+    pub fn check_record(&self, len: usize) -> Result<(), WalError> {
+        let max = self.max_record_bytes();
+        if len > max {
+            Err(WalError::RecordTooLarge { bytes: len, max })
+        } else {
+            Ok(())
+        }
+    }
+
+    /// LSN of the last record appended.
+    #[must_use]
+    pub fn appended(&self) -> Lsn {
+        Lsn(self.next_lsn - 1)
+    }
+
+    /// Every record up to this LSN is committed; never goes back.
+    #[must_use]
+    pub fn committed(&self) -> Lsn {
+        self.committed
+    }
+
+    /// Every record up to this LSN survives a power loss; behind `committed` only if relaxed.
+    #[must_use]
+    pub fn durable(&self) -> Lsn {
+        self.durable
+    }
+
+    /// Bytes of records that are appended and not yet committed.
+    #[must_use]
+    pub fn uncommitted_bytes(&self) -> usize {
+        self.uncommitted_bytes
+    }
+
+    /// Bytes of the open group, header included; 0 if it has no record.
+    #[must_use]
+    pub fn open_bytes(&self) -> usize {
+        self.open.as_ref().map_or(0, |group| group.len)
+    }
+
+    /// Writes issued and not completed.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.in_flight.len()
+    }
+
+    /// Whether a write has failed: nothing will ever be committed again.
+    #[must_use]
+    pub fn is_poisoned(&self) -> bool {
+        self.poisoned
+    }
+
+    /// This opening's incarnation.
+    #[must_use]
+    pub fn incarnation(&self) -> u64 {
+        self.origin.incarnation
+    }
+
+    /// What the log was opened with.
+    #[must_use]
+    pub fn options(&self) -> &LogOptions {
+        &self.opts
+    }
+
+    /// The next write to issue, if there is one; call until `None`.
+    ///
+    /// Seals the open group when nothing is in flight, or when it has
+    /// [`LogOptions::in_flight_group_bytes`] and a slot is free. `None` also if the segment is full
+    /// and no prepared one is there: see [`LogWriter::is_starved`].
+    pub fn next_write(&mut self, wall_clock_ms: u64) -> Option<WriteOp> {
+        if self.poisoned || self.in_flight.len() >= self.opts.in_flight_max {
+            return None;
+        }
+        let opening = self.last_group == 0;
+        let len = if opening {
+            HEADER_BYTES
+        } else {
+            self.due_bytes()?
+        };
+        #[cfg(test)]
+        self.rewrite_tail();
+        let offset = self.reserve(align_up(len) as u64)?;
+        let group = if opening {
+            self.empty_group()
+        } else if let Some(group) = self.sealed.pop_front() {
+            group
+        } else if let Some(group) = self.open.take() {
+            group
+        } else {
+            self.mark_wanted = false;
+            self.empty_group()
+        };
+        self.wall_clock_ms = self.wall_clock_ms.max(wall_clock_ms);
+        Some(self.issue(group, offset, if opening { FLAG_OPENING } else { 0 }))
+    }
+
+    /// Takes back a write with its result (bytes written) and returns what is committed now.
+    ///
+    /// # Errors
+    /// [`WalError::Io`] for a failed or short write, which poisons the writer for ever;
+    /// [`WalError::Poisoned`] for every completion after that. End the process.
+    ///
+    /// # Panics
+    /// If the write was not issued by this writer, or was completed before.
+    pub fn complete(&mut self, op: WriteOp, result: io::Result<usize>) -> Result<Lsn, WalError> {
+        if self.poisoned {
+            return Err(WalError::Poisoned);
+        }
+        let written = result.and_then(|bytes| {
+            if bytes == op.buf.len() {
+                Ok(())
+            } else {
+                Err(io::ErrorKind::WriteZero.into())
+            }
+        });
+        if let Err(source) = written
+            && !self.opts.planted(Bug::IgnoreWriteError)
+        {
+            self.poisoned = true;
+            return Err(WalError::Io {
+                op: "write",
+                file: op.segment.file_name(),
+                source,
+            });
+        }
+        let group = self.in_flight.iter_mut().find(|group| group.id == op.id);
+        let group = group.expect("every write is completed once");
+        assert!(!group.completed, "every write is completed once");
+        group.completed = true;
+        if self.opts.planted(Bug::CommitOutOfOrder) {
+            self.committed = self.committed.max(group.last_lsn);
+        }
+        self.give_back(op.buf);
+        while self.in_flight.front().is_some_and(|group| group.completed) {
+            let group = self.in_flight.pop_front().expect("looked at");
+            self.committed = self.committed.max(group.last_lsn);
+            self.committed_group = group.id;
+            self.uncommitted_bytes -= group.payload_bytes;
+        }
+        if self.opts.durability == Durability::Strict {
+            self.durable = self.committed;
+            self.durable_group = self.committed_group;
+        }
+        Ok(self.committed)
+    }
+
+    /// Poisons the writer because something else that it depends on, as a sync, has failed.
+    pub fn poison(&mut self) {
+        self.poisoned = true;
+    }
+
+    /// What a sync started now would make durable (with strict durability: nothing new).
+    pub fn sync_point(&self) -> SyncPoint {
+        let unsynced = |segment: &&LiveSegment| segment.last_group > self.durable_group;
+        SyncPoint {
+            lsn: self.committed,
+            segments: self
+                .live
+                .iter()
+                .filter(unsynced)
+                .map(|s| s.summary.id)
+                .collect(),
+            group: self.committed_group,
+        }
+    }
+
+    /// All segments of `point` have been synced without an error.
+    pub fn synced(&mut self, point: &SyncPoint) {
+        self.durable = self.durable.max(point.lsn);
+        self.durable_group = self.durable_group.max(point.group);
+    }
+
+    /// Asks for an empty group which makes everything before it durable for the torn-tail rule:
+    /// after 50 ms idle and at a clean stop. It is issued once everything appended is durable, and
+    /// only if no group has claimed that yet; appending withdraws it.
+    pub fn mark(&mut self) {
+        self.mark_wanted = true;
+    }
+
+    /// The number for the next segment to prepare or recycle; never given out again.
+    pub fn allocate_segment(&mut self) -> SegmentId {
+        let id = SegmentId(self.next_segment);
+        self.next_segment += 1;
+        id
+    }
+
+    /// Adds a prepared segment, to be used after all earlier ones. Prepare one at a time: numbers
+    /// must ascend.
+    ///
+    /// # Panics
+    /// If it is too small, or its number is not above that of every segment added before.
+    pub fn add_segment(&mut self, segment: SegmentInfo) {
+        let last = self
+            .ready
+            .back()
+            .map(|s| s.id)
+            .or(self.live.back().map(|s| s.summary.id));
+        assert!(
+            last.is_none_or(|last| last < segment.id),
+            "segments are added in order"
+        );
+        assert!(
+            segment.bytes >= self.opts.segment_bytes,
+            "segment {} is too small",
+            segment.id
+        );
+        self.next_segment = self.next_segment.max(segment.id.0 + 1);
+        self.ready.push_back(segment);
+    }
+
+    /// Prepared segments that are not in use yet.
+    #[must_use]
+    pub fn segments_ready(&self) -> usize {
+        self.ready.len()
+    }
+
+    /// How many segments should be prepared to have [`LogOptions::spare_segments`] ahead.
+    #[must_use]
+    pub fn wants_segments(&self) -> usize {
+        let least = usize::from(self.current.is_none());
+        self.opts
+            .spare_segments
+            .max(least)
+            .saturating_sub(self.ready.len())
+    }
+
+    /// Whether a group waits for a prepared segment.
+    #[must_use]
+    pub fn is_starved(&self) -> bool {
+        let fits = |len: usize| {
+            self.current
+                .is_some_and(|c| c.end + align_up(len) as u64 <= c.info.bytes)
+        };
+        self.ready.is_empty()
+            && !self.poisoned
+            && self.in_flight.len() < self.opts.in_flight_max
+            && self.due_bytes().is_some_and(|len| !fits(len))
+    }
+
+    /// Gives back the oldest segments whose records are all below `lsn`, oldest first; recycle or
+    /// remove them in this order, one after the other.
+    ///
+    /// A segment stays until the durable prefix has reached a later one, so call again later.
+    pub fn truncate_before(&mut self, lsn: Lsn) -> Vec<SegmentInfo> {
+        let mut given_back = Vec::new();
+        let too_much = self.opts.planted(Bug::TruncateTooMuch);
+        while let [oldest, next, ..] = self.live.make_contiguous() {
+            let unneeded = oldest.summary.last_lsn < lsn || too_much;
+            if !unneeded || next.first_group > self.durable_group {
+                break;
+            }
+            given_back.push(SegmentInfo {
+                id: oldest.summary.id,
+                bytes: oldest.summary.bytes,
+            });
+            self.live.pop_front();
+        }
+        given_back
+    }
+
+    /// The live segments, oldest first; the last one is being written to.
+    pub fn segments(&self) -> impl Iterator<Item = SegmentSummary> + '_ {
+        self.live.iter().map(|segment| segment.summary)
+    }
+
+    /// Bytes of all live segments.
+    #[must_use]
+    pub fn log_bytes(&self) -> u64 {
+        self.live.iter().map(|segment| segment.summary.bytes).sum()
+    }
+
+    /// Size of the group to issue now, if one is due.
+    fn due_bytes(&self) -> Option<usize> {
+        if let Some(group) = self.sealed.front() {
+            return Some(group.len);
+        }
+        let idle = self.in_flight.is_empty();
+        if let Some(group) = &self.open {
+            return (idle || group.len >= self.opts.in_flight_group_bytes).then_some(group.len);
+        }
+        let settled = idle && self.durable == self.appended();
+        (self.mark_wanted && settled && self.claimed < self.durable).then_some(HEADER_BYTES)
+    }
+
+    /// Seals the open group and opens one with room for a record of `need` bytes.
+    #[cold]
+    fn turn_group(&mut self, need: usize) {
+        self.sealed.extend(self.open.take());
+        let capacity = self.opts.group_bytes_max.max(align_up(HEADER_BYTES + need));
+        self.open = Some(self.group_of(capacity));
+    }
+
+    fn empty_group(&mut self) -> PendingGroup {
+        self.group_of(self.opts.group_bytes_max)
+    }
+
+    fn group_of(&mut self, capacity: usize) -> PendingGroup {
+        let pooled = if capacity == self.opts.group_bytes_max {
+            self.pool.pop()
+        } else {
+            None
+        };
+        let buf = pooled.unwrap_or_else(|| AlignedBuf::zeroed(capacity));
+        PendingGroup {
+            buf,
+            len: HEADER_BYTES,
+            first_lsn: self.next_lsn,
+            record_count: 0,
+        }
+    }
+
+    fn give_back(&mut self, mut buf: AlignedBuf) {
+        let pooled = buf.capacity() == self.opts.group_bytes_max;
+        if pooled && self.pool.len() < self.opts.in_flight_max + 2 {
+            buf.set_len(buf.capacity());
+            self.pool.push(buf);
+        }
+    }
+
+    /// Finds room for `bytes`, in the next segment if need be.
+    fn reserve(&mut self, bytes: u64) -> Option<u64> {
+        if let Some(current) = &mut self.current
+            && current.end + bytes <= current.info.bytes
+        {
+            current.end += bytes;
+            return Some(current.end - bytes);
+        }
+        let info = self.ready.pop_front()?;
+        let prev = self.live.back().map_or(0, |segment| segment.summary.id.0);
+        self.current = Some(Current {
+            info,
+            prev,
+            end: bytes,
+        });
+        let first_lsn = self
+            .sealed
+            .front()
+            .or(self.open.as_ref())
+            .map(|group| group.first_lsn);
+        let first_lsn = Lsn(first_lsn.unwrap_or(self.next_lsn));
+        let last_lsn = Lsn(first_lsn.0 - 1);
+        self.live.push_back(LiveSegment {
+            summary: SegmentSummary {
+                id: info.id,
+                bytes: info.bytes,
+                first_lsn,
+                last_lsn,
+            },
+            first_group: self.last_group + 1,
+            last_group: self.last_group,
+        });
+        Some(0)
+    }
+
+    fn issue(&mut self, group: PendingGroup, offset: u64, flags: u16) -> WriteOp {
+        let current = self.current.expect("reserved");
+        let segment = self.live.back_mut().expect("reserved");
+        let relaxed = self.opts.durability == Durability::Relaxed;
+        let PendingGroup {
+            mut buf,
+            len,
+            first_lsn,
+            record_count,
+        } = group;
+        let header = GroupHeader {
+            magic: MAGIC,
+            version: VERSION,
+            flags: flags | if relaxed { FLAG_RELAXED } else { 0 },
+            log_id: self.opts.log_id.0,
+            incarnation: self.origin.incarnation,
+            segment: current.info.id.0,
+            first_lsn,
+            record_count,
+            byte_len: u32::try_from(len).expect("a group fits a segment"),
+            wall_clock_ms: self.wall_clock_ms,
+            durable_lsn: self.durable.0,
+            prev_end: self.origin.prev_end.0,
+            incarnation_first: self.origin.first_lsn.0,
+            prev_segment: current.prev,
+            ..GroupHeader::zeroed()
+        };
+        self.last_group += 1;
+        segment.last_group = self.last_group;
+        segment.summary.last_lsn = header.last_lsn();
+        let start_segment = self.live.front().expect("reserved").summary.id.0;
+        let header = GroupHeader {
+            start_segment,
+            ..header
+        };
+        buf.set_len(align_up(len));
+        buf[len..].fill(0);
+        encode_header(header, &mut buf[..len]);
+        self.claimed = self.durable;
+        self.in_flight.push_back(InFlight {
+            id: self.last_group,
+            last_lsn: header.last_lsn(),
+            payload_bytes: len - HEADER_BYTES,
+            completed: false,
+        });
+        if self.opts.planted(Bug::CommitAtIssue) {
+            self.committed = header.last_lsn();
+        }
+        #[cfg(test)]
+        self.note_tail(&header, offset, &buf[HEADER_BYTES..len]);
+        WriteOp {
+            id: self.last_group,
+            segment: current.info.id,
+            offset,
+            buf,
+        }
+    }
+}
