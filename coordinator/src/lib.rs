@@ -1,0 +1,3 @@
+//! The coordinator: decides which shard of which node owns which partition.
+
+pub mod placement;
