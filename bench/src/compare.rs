@@ -1,0 +1,94 @@
+//! Redis, Valkey and Ephesus side by side, one core each in turn.
+//!
+//! Every case runs in rounds; in a round every server is driven once, in an order that rotates, and
+//! ratios are formed within the round, so that drift of the machine hits both sides of a pair.
+//! Servers that are not driven are waited for until idle, and what they still use is counted.
+
+use std::fs;
+
+use crate::affinity;
+use crate::disk;
+use crate::environment;
+use crate::error::{BenchError, Result};
+
+pub use arguments::CompareArgs;
+pub use case::Case;
+pub use measure::{Better, CaseResult, Goal, Measure, Verdict};
+pub use report::Report;
+
+mod arguments;
+mod bed;
+mod case;
+mod latency;
+mod logs;
+mod measure;
+mod memory;
+mod report;
+mod settings;
+#[cfg(test)]
+mod tests;
+mod throughput;
+
+use settings::Settings;
+
+/// Small writes timed for the disk's sync latency.
+const DISK_WRITES: usize = 2000;
+const DISK_WRITES_QUICK: usize = 200;
+
+/// Runs the cases asked for, prints the table and writes the JSON.
+///
+/// # Errors
+/// When a server misbehaves, escapes its core or loses keys, or the machine lacks what is needed.
+pub fn execute(arguments: &CompareArgs) -> Result<()> {
+    if arguments.list {
+        for case in Case::ALL {
+            println!("{:<22} {}", case.name(), case.title());
+        }
+        return Ok(());
+    }
+    let settings = Settings::resolve(arguments)?;
+    let environment = environment::read(settings.root())?;
+    affinity::confine_current(&affinity::mask(&[settings.client_cpu]))
+        .map_err(BenchError::io("confining the client"))?;
+    let writes = if arguments.quick {
+        DISK_WRITES_QUICK
+    } else {
+        DISK_WRITES
+    };
+    let disk_before = disk::measure(settings.root(), writes)?;
+    let mut report = Report::new(&settings, environment, disk_before);
+    for &case in &settings.cases {
+        eprintln!("== {}: {}", case.name(), case.title());
+        let (result, described) = run_case(&settings, case)?;
+        report.add(result, described);
+        if let Some(path) = &arguments.json {
+            fs::write(path, report.json()?).map_err(BenchError::io(path.display().to_string()))?;
+        }
+    }
+    report.finish(disk::measure(settings.root(), writes)?);
+    print!("{}", report.markdown());
+    if let Some(path) = &arguments.json {
+        fs::write(path, report.json()?).map_err(BenchError::io(path.display().to_string()))?;
+    }
+    Ok(())
+}
+
+type CaseOutput = (CaseResult, Vec<crate::server::Described>);
+
+fn run_case(settings: &Settings, case: Case) -> Result<CaseOutput> {
+    match case {
+        Case::SetP16EverySecond
+        | Case::SetP16Always
+        | Case::GetP16
+        | Case::GetP1
+        | Case::SetP1Always
+        | Case::SetC1Always => throughput::run(settings, case),
+        Case::LatencyImagesP1 | Case::LatencyImagesP16 => latency::while_imaging(settings, case),
+        Case::GetImages => latency::with_and_without_images(settings, case),
+        Case::Memory => memory::per_key(settings, case),
+        Case::RestartOneCore | Case::RestartTwoCores => memory::restart(settings, case),
+        Case::LogBytes => logs::amplification(settings, case),
+        Case::WalBudget => logs::budget(settings, case),
+        Case::DiskUse => logs::disk_use(settings, case),
+    }
+}

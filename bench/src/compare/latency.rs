@@ -1,0 +1,304 @@
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use crate::error::{BenchError, Result};
+use crate::load::{self, LoadConfig, LoadReport, Operation};
+use crate::procfs;
+use crate::resp::{self, Connection};
+use crate::server::{Product, Server};
+use crate::stats;
+
+use super::bed::Bed;
+use super::measure::{Better, CPU_PER_OP, CaseResult, Goal};
+use super::settings::{Settings, Setup};
+use super::{Case, CaseOutput};
+
+const CONNECTIONS: usize = 50;
+const PIPELINE: u32 = 16;
+/// Small, so that the log turns over and images are written all the time.
+const IMAGING_WAL_BUDGET_BYTES: u64 = 128 << 20;
+/// Share of GETs in the mixed load, and in the load that brings images about.
+const MIXED_GET_PERCENT: u32 = 50;
+const IMAGING_GET_PERCENT: u32 = 80;
+const PEAK_SHARE: f64 = 0.6;
+const HALF_LOAD: f64 = 0.5;
+/// Closed-loop runs whose median is the peak.
+const PEAK_RUNS: usize = 3;
+const WARMUP: Duration = Duration::from_secs(1);
+const REWRITE_POLL: Duration = Duration::from_millis(20);
+/// Sends later than this at p99 blur the percentiles above.
+const SEND_DELAY_P99_US_MAX: f64 = 500.0;
+/// Less answered than this share of what was due: the rate was not held.
+const ACHIEVED_MIN: f64 = 0.98;
+
+const P50: &str = "p50";
+const P99: &str = "p99";
+const P999: &str = "p99.9";
+const MAX: &str = "max";
+const DEVICE: &str = "device writes";
+const WITHOUT_P99: &str = "GET p99 without images";
+const WITH_P99: &str = "GET p99 with images";
+const WITHOUT_P999: &str = "GET p99.9 without images";
+const WITH_P999: &str = "GET p99.9 with images";
+const P999_GROWTH: &str = "GET p99.9 with / without";
+const P999_GROWTH_MAX: f64 = 2.0;
+
+/// Latency at 60% of Redis's peak while every server writes images.
+pub(super) fn while_imaging(settings: &Settings, case: Case) -> Result<CaseOutput> {
+    let pipeline = if case == Case::LatencyImagesP16 {
+        PIPELINE
+    } else {
+        1
+    };
+    let bed = imaging_bed(settings, case, settings.keys)?;
+    let reference = bed.server(Product::Redis).or_else(|| bed.round(0).next());
+    let Some(reference) = reference else {
+        return Err(BenchError::parse("servers", "none"));
+    };
+    let base = base_config(settings, reference, settings.keys, pipeline);
+    let peak = peak_rate(&base)?;
+    let rate = (peak * PEAK_SHARE) as u64;
+    let mut result = CaseResult::new(
+        case,
+        format!(
+            "open loop, {rate} op/s = 60% of {}'s peak of {peak:.0} op/s, {MIXED_GET_PERCENT}% \
+             GET, {CONNECTIONS} connections, pipeline {pipeline}, {} s",
+            reference.product(),
+            settings.latency_duration.as_secs()
+        ),
+    );
+    result.declare(P50, "us", Better::Lower, None);
+    result.declare(P99, "us", Better::Lower, Some(Goal::RatioAtMost(1.0)));
+    result.declare(P999, "us", Better::Lower, Some(Goal::RatioAtMost(1.0)));
+    result.declare(MAX, "us", Better::Lower, None);
+    result.declare(CPU_PER_OP, "us", Better::Lower, None);
+    result.declare(DEVICE, "MB/s", Better::Lower, None);
+    for round in 0..settings.rounds {
+        for server in bed.round(round) {
+            let product = server.product();
+            let config = LoadConfig {
+                address: server.address(),
+                rate,
+                ..base.clone()
+            };
+            let io_before = procfs::io_counters(server.pid())?;
+            let before = server.info("persistence")?;
+            let turn = bed.turn(server, &mut result, || drive_imaging(server, &config))?;
+            note_images(&mut result, server, &before, &turn.value)?;
+            let written = procfs::io_counters(server.pid())?.write_bytes - io_before.write_bytes;
+            let report = turn.value.report;
+            note_load(&mut result, product, &report);
+            let seconds = (config.duration + config.warmup).as_secs_f64();
+            result.record(P50, product, report.all.p50_us);
+            result.record(P99, product, report.all.p99_us);
+            result.record(P999, product, report.all.p999_us);
+            result.record(MAX, product, report.all.max_us);
+            let cpu_us = turn.server_cpu.as_secs_f64() * 1e6;
+            result.record(CPU_PER_OP, product, cpu_us / report.sent.max(1) as f64);
+            result.record(DEVICE, product, written as f64 / 1e6 / seconds);
+        }
+    }
+    let described = bed.describe();
+    Ok((result, described))
+}
+
+/// GET latency at half of each server's own peak: GETs alone, then the same total rate with a
+/// share of SETs that brings images about. Only GETs are counted in both.
+pub(super) fn with_and_without_images(settings: &Settings, case: Case) -> Result<CaseOutput> {
+    let bed = imaging_bed(settings, case, settings.large_keys)?;
+    let mut result = CaseResult::new(
+        case,
+        format!(
+            "open loop at half of each server's own GET peak, {CONNECTIONS} connections, {} keys; \
+             without: GET only; with: same rate, {IMAGING_GET_PERCENT}% GET, images being written",
+            settings.large_keys
+        ),
+    );
+    result.declare(WITHOUT_P99, "us", Better::Lower, None);
+    result.declare(WITH_P99, "us", Better::Lower, None);
+    result.declare(WITHOUT_P999, "us", Better::Lower, None);
+    result.declare(WITH_P999, "us", Better::Lower, None);
+    result.declare(
+        P999_GROWTH,
+        "x",
+        Better::Lower,
+        Some(Goal::ValueAtMost(P999_GROWTH_MAX)),
+    );
+    let mut rates = Vec::new();
+    for server in bed.round(0) {
+        let base = LoadConfig {
+            operation: Operation::Get,
+            ..base_config(settings, server, settings.large_keys, 1)
+        };
+        let turn = bed.turn(server, &mut result, || peak_rate(&base))?;
+        let rate = (turn.value * HALF_LOAD) as u64;
+        result.note(format!("{}: half load is {rate} op/s", server.product()));
+        rates.push((server.product(), LoadConfig { rate, ..base }));
+    }
+    for round in 0..settings.rounds {
+        for server in bed.round(round) {
+            let product = server.product();
+            let Some((_, base)) = rates.iter().find(|(of, _)| *of == product) else {
+                continue;
+            };
+            let quiet = bed.turn(server, &mut result, || load::run(base))?.value;
+            note_load(&mut result, product, &quiet);
+            let config = LoadConfig {
+                operation: Operation::Mixed,
+                get_percent: IMAGING_GET_PERCENT,
+                ..base.clone()
+            };
+            let before = server.info("persistence")?;
+            let turn = bed.turn(server, &mut result, || drive_imaging(server, &config))?;
+            note_images(&mut result, server, &before, &turn.value)?;
+            let busy = turn.value.report;
+            note_load(&mut result, product, &busy);
+            if quiet.misses + busy.misses > 0 {
+                return Err(BenchError::KeyCount {
+                    server: product.to_string(),
+                    found: quiet.get.count - quiet.misses,
+                    expected: quiet.get.count,
+                });
+            }
+            result.record(WITHOUT_P99, product, quiet.get.p99_us);
+            result.record(WITH_P99, product, busy.get.p99_us);
+            result.record(WITHOUT_P999, product, quiet.get.p999_us);
+            result.record(WITH_P999, product, busy.get.p999_us);
+            result.record(P999_GROWTH, product, busy.get.p999_us / quiet.get.p999_us);
+        }
+    }
+    let described = bed.describe();
+    Ok((result, described))
+}
+
+fn imaging_bed(settings: &Settings, case: Case, keys: u64) -> Result<Bed<'_>> {
+    let setup = Setup {
+        durability: case.durability(),
+        wal_budget_bytes: IMAGING_WAL_BUDGET_BYTES,
+        two_cores: false,
+    };
+    Bed::start(settings, setup, keys)
+}
+
+fn base_config(settings: &Settings, server: &Server, keys: u64, pipeline: u32) -> LoadConfig {
+    LoadConfig {
+        address: server.address(),
+        rate: 0,
+        connections: CONNECTIONS,
+        pipeline,
+        operation: Operation::Mixed,
+        get_percent: MIXED_GET_PERCENT,
+        keys,
+        value_bytes: settings.value_bytes,
+        duration: settings.latency_duration,
+        warmup: WARMUP,
+    }
+}
+
+fn peak_rate(base: &LoadConfig) -> Result<f64> {
+    let duration = Duration::from_secs(2).min(base.duration);
+    let closed = LoadConfig {
+        rate: 0,
+        duration,
+        ..base.clone()
+    };
+    let rates = (0..PEAK_RUNS)
+        .map(|_| load::run(&closed).map(|report| report.achieved_per_s))
+        .collect::<Result<Vec<_>>>()?;
+    Ok(stats::median(&rates).unwrap_or(0.0))
+}
+
+struct ImagingRun {
+    report: LoadReport,
+    rewrites: u64,
+}
+
+/// Drives a server while its AOF is rewritten over and over; Ephesus images by itself.
+fn drive_imaging(server: &Server, config: &LoadConfig) -> Result<ImagingRun> {
+    if server.product() == Product::Ephesus {
+        return Ok(ImagingRun {
+            report: load::run(config)?,
+            rewrites: 0,
+        });
+    }
+    let stop = AtomicBool::new(false);
+    let mut connection = server.connect()?;
+    thread::scope(|scope| {
+        let rewriter = scope.spawn(|| keep_rewriting(&mut connection, &stop));
+        let report = load::run(config);
+        stop.store(true, Ordering::Relaxed);
+        let rewrites = rewriter
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        Ok(ImagingRun {
+            report: report?,
+            rewrites: rewrites?,
+        })
+    })
+}
+
+fn keep_rewriting(connection: &mut Connection, stop: &AtomicBool) -> Result<u64> {
+    let mut rewrites = 0;
+    while !stop.load(Ordering::Relaxed) {
+        let info = connection.text(&["INFO", "persistence"])?;
+        let is_on = |name| resp::info_number(&info, name) == Some(1);
+        if !is_on("aof_rewrite_in_progress") && !is_on("aof_rewrite_scheduled") {
+            connection.text(&["BGREWRITEAOF"])?;
+            rewrites += 1;
+        }
+        thread::sleep(REWRITE_POLL);
+    }
+    Ok(rewrites)
+}
+
+fn note_images(
+    result: &mut CaseResult,
+    server: &Server,
+    before: &str,
+    run: &ImagingRun,
+) -> Result<()> {
+    if server.product() != Product::Ephesus {
+        if run.rewrites == 0 {
+            result.note(format!("{}: no AOF rewrite ran", server.product()));
+        }
+        return Ok(());
+    }
+    if !images_advanced(before, &server.info("persistence")?) {
+        result.note("ephesus: no image counter of INFO persistence moved in some run".to_owned());
+    }
+    Ok(())
+}
+
+/// Whether any number whose name speaks of images grew.
+pub(super) fn images_advanced(before: &str, after: &str) -> bool {
+    let numbers = after.lines().filter_map(|line| line.trim().split_once(':'));
+    let images = numbers.filter(|(name, _)| name.contains("image"));
+    images.into_iter().any(|(name, value)| {
+        let grown = value
+            .parse::<u64>()
+            .ok()
+            .zip(resp::info_number(before, name));
+        grown.is_some_and(|(after, before)| after > before)
+    })
+}
+
+fn note_load(result: &mut CaseResult, product: Product, report: &LoadReport) {
+    eprintln!(
+        "   {product}: p50 {:.0} p99 {:.0} p99.9 {:.0} us, client {:.0}% busy",
+        report.all.p50_us,
+        report.all.p99_us,
+        report.all.p999_us,
+        report.client_busy * 100.0
+    );
+    result.record_client(product, report.client_busy);
+    let is_short = report.achieved_per_s < report.offered_per_s * ACHIEVED_MIN;
+    if report.overloaded || report.unanswered > 0 || is_short {
+        result.note(format!("{product} could not hold the rate in some run"));
+    }
+    if report.send_delay_p99_us > SEND_DELAY_P99_US_MAX {
+        result.note(format!(
+            "the generator itself was late in some run of {product}"
+        ));
+    }
+}

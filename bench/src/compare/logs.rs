@@ -1,0 +1,296 @@
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use crate::disk;
+use crate::error::{BenchError, Result};
+use crate::prefill::KEY_BYTES;
+use crate::procfs;
+use crate::redis_benchmark::{Shape, Test};
+use crate::resp;
+use crate::server::{self, Product, Server};
+
+use super::bed::Bed;
+use super::measure::{Better, CaseResult, Goal};
+use super::settings::{Settings, Setup};
+use super::{Case, CaseOutput};
+
+const QUIET_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// In flight, connections, pipeline, requests.
+const IN_FLIGHT: [(u32, u32, u32, u64); 3] = [
+    (1, 1, 1, 20_000),
+    (50, 50, 1, 200_000),
+    (800, 50, 16, 1_000_000),
+];
+
+/// Names of one in-flight level's measures: log bytes, amplification, the log's own, device.
+const AMPLIFICATION_NAMES: [[&str; 4]; 3] = [
+    [
+        "log bytes per SET, 1 in flight",
+        "log / user bytes, 1 in flight",
+        "written / appended log bytes, 1 in flight",
+        "device bytes per SET, 1 in flight",
+    ],
+    [
+        "log bytes per SET, 50 in flight",
+        "log / user bytes, 50 in flight",
+        "written / appended log bytes, 50 in flight",
+        "device bytes per SET, 50 in flight",
+    ],
+    [
+        "log bytes per SET, 800 in flight",
+        "log / user bytes, 800 in flight",
+        "written / appended log bytes, 800 in flight",
+        "device bytes per SET, 800 in flight",
+    ],
+];
+
+/// Log and device bytes per SET at several depths; reported, without goals.
+pub(super) fn amplification(settings: &Settings, case: Case) -> Result<CaseOutput> {
+    let mut result = CaseResult::new(
+        case,
+        "redis-benchmark SET; log: wal_bytes_written of INFO (peers: growth of the AOF); user: \
+         key and value; appended: wal_user_bytes; device: write_bytes of /proc/PID/io until idle"
+            .to_owned(),
+    );
+    for names in AMPLIFICATION_NAMES {
+        for (name, unit) in names.into_iter().zip(["B", "x", "x", "B"]) {
+            result.declare(name, unit, Better::Lower, None);
+        }
+    }
+    let setup = Setup {
+        durability: case.durability(),
+        wal_budget_bytes: settings.wal_budget_bytes,
+        two_cores: false,
+    };
+    let bed = Bed::start(settings, setup, settings.keys)?;
+    for round in 0..settings.long_rounds {
+        for server in bed.round(round) {
+            for ((_, clients, pipeline, requests), names) in
+                IN_FLIGHT.into_iter().zip(AMPLIFICATION_NAMES)
+            {
+                let requests = requests / settings.shrink;
+                let shape = set_shape(settings, clients, pipeline, requests);
+                let before = LogCounters::read(server)?;
+                bed.turn(server, &mut result, || {
+                    settings
+                        .benchmark
+                        .run(server.address(), &shape, &settings.scratch())
+                })?;
+                let after = LogCounters::read(server)?;
+                let per_op = after.since(before).map(|bytes| bytes / requests as f64);
+                let [log, appended, device] = per_op;
+                let user = (KEY_BYTES + settings.value_bytes) as f64;
+                let values = [log, log / user, log / appended, device];
+                for (name, value) in names.into_iter().zip(values) {
+                    result.record(name, server.product(), value);
+                }
+            }
+        }
+    }
+    let described = bed.describe();
+    Ok((result, described))
+}
+
+/// Bytes so far: log, appended to the log by users, sent to the device; NaN when not counted.
+#[derive(Clone, Copy, Debug)]
+struct LogCounters([f64; 3]);
+
+impl LogCounters {
+    fn read(server: &Server) -> Result<Self> {
+        let info = server.info("persistence")?;
+        let number = |name| resp::info_number(&info, name).map_or(f64::NAN, |number| number as f64);
+        let (log, appended) = match server.product() {
+            Product::Ephesus => (number("wal_bytes_written"), number("wal_user_bytes")),
+            Product::Redis | Product::Valkey => (number("aof_current_size"), f64::NAN),
+        };
+        let device = procfs::io_counters(server.pid())?.write_bytes as f64;
+        Ok(LogCounters([log, appended, device]))
+    }
+
+    fn since(self, before: Self) -> [f64; 3] {
+        std::array::from_fn(|index| self.0[index] - before.0[index])
+    }
+}
+
+const BUDGET_BYTES: u64 = 256 << 20;
+const BUDGET_BYTES_QUICK: u64 = 128 << 20;
+/// The budget is written over this many times.
+const BUDGET_TURNOVERS: u64 = 8;
+const POLL: Duration = Duration::from_millis(20);
+const OVERSHOOT: &str = "segments above the budget, per shard";
+const LOG_PEAK: &str = "largest logs";
+const SEGMENT_BYTES_MIN: u64 = 16 << 20;
+const SEGMENT_BYTES_MAX: u64 = 64 << 20;
+
+/// Bytes of one log segment at a budget, as Ephesus fixes them.
+pub(super) fn segment_bytes(budget_bytes: u64, shards: u64) -> u64 {
+    (budget_bytes / (8 * shards)).clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX)
+}
+
+/// The largest size of Ephesus's logs while keys are overwritten at full speed.
+pub(super) fn budget(settings: &Settings, case: Case) -> Result<CaseOutput> {
+    let budget_bytes = if settings.shrink == 1 {
+        BUDGET_BYTES
+    } else {
+        BUDGET_BYTES_QUICK
+    };
+    let record_bytes = (KEY_BYTES + settings.value_bytes) as u64;
+    let requests = BUDGET_TURNOVERS * budget_bytes / record_bytes;
+    let shape = set_shape(settings, 50, 16, requests);
+    let mut result = CaseResult::new(
+        case,
+        format!(
+            "--wal-budget {budget_bytes}, blocks used below data/logs every {} ms during \
+             redis-benchmark {}",
+            POLL.as_millis(),
+            shape.flags().join(" ")
+        ),
+    );
+    result.declare(
+        OVERSHOOT,
+        "segments",
+        Better::Lower,
+        Some(Goal::ValueAtMost(1.0)),
+    );
+    result.declare(LOG_PEAK, "MiB", Better::Lower, None);
+    let mut described = Vec::new();
+    if !ephesus_is_compared(settings, &mut result) {
+        return Ok((result, described));
+    }
+    let setup = Setup {
+        durability: case.durability(),
+        wal_budget_bytes: budget_bytes,
+        two_cores: false,
+    };
+    for _ in 0..settings.long_rounds {
+        let dir = settings.case_dir()?;
+        let server = settings.start(Product::Ephesus, dir.path(), setup)?;
+        server.fill(settings.keys, settings.value_bytes, 0)?;
+        let logs = server.spec().data_dir().join("logs");
+        disk::used_bytes(&logs)?;
+        let peak = peak_use_while(&logs, || {
+            settings
+                .benchmark
+                .run(server.address(), &shape, &settings.scratch())
+        })?;
+        server.verify_confined()?;
+        let segment = segment_bytes(budget_bytes, u64::from(server.spec().shards)) as f64;
+        let above = peak as f64 - budget_bytes as f64;
+        eprintln!("   logs reached {} MiB", peak >> 20);
+        let shards = f64::from(server.spec().shards);
+        result.record(
+            OVERSHOOT,
+            Product::Ephesus,
+            above.max(0.0) / segment / shards,
+        );
+        result.record(LOG_PEAK, Product::Ephesus, peak as f64 / f64::from(1 << 20));
+        if described.is_empty() {
+            described.push(server::describe(&server));
+        }
+    }
+    Ok((result, described))
+}
+
+const OVERWRITES: u64 = 10;
+const DISK_PEAK: &str = "largest disk use / data";
+const DISK_END: &str = "disk use / data at the end";
+const DISK_USE_MAX: f64 = 5.0;
+
+/// Ephesus's disk use over ten full overwrites of the large data.
+pub(super) fn disk_use(settings: &Settings, case: Case) -> Result<CaseOutput> {
+    let keys = settings.large_keys;
+    let data_bytes = (keys * (KEY_BYTES + settings.value_bytes) as u64) as f64;
+    let how = format!(
+        "{keys} keys overwritten {OVERWRITES} times, --wal-budget {}, data = keys and values",
+        settings.wal_budget_bytes
+    );
+    let mut result = CaseResult::new(case, how);
+    result.declare(
+        DISK_PEAK,
+        "x",
+        Better::Lower,
+        Some(Goal::ValueAtMost(DISK_USE_MAX)),
+    );
+    result.declare(
+        DISK_END,
+        "x",
+        Better::Lower,
+        Some(Goal::ValueAtMost(DISK_USE_MAX)),
+    );
+    let mut described = Vec::new();
+    if !ephesus_is_compared(settings, &mut result) {
+        return Ok((result, described));
+    }
+    let setup = Setup {
+        durability: case.durability(),
+        wal_budget_bytes: settings.wal_budget_bytes,
+        two_cores: false,
+    };
+    let dir = settings.case_dir()?;
+    let server = settings.start(Product::Ephesus, dir.path(), setup)?;
+    let data_dir = server.spec().data_dir();
+    let peak = peak_use_while(&data_dir, || {
+        for generation in 0..=OVERWRITES {
+            server.fill(keys, settings.value_bytes, generation)?;
+            let used = disk::used_bytes(&data_dir)? as f64 / data_bytes;
+            eprintln!("   after {generation} overwrites: {used:.2} x the data");
+        }
+        Ok(())
+    })?;
+    if !server.wait_quiet(QUIET_TIMEOUT)? {
+        result.note(format!(
+            "ephesus was not idle after {} s",
+            QUIET_TIMEOUT.as_secs()
+        ));
+    }
+    result.record(DISK_PEAK, Product::Ephesus, peak as f64 / data_bytes);
+    let end = disk::used_bytes(&data_dir)? as f64;
+    result.record(DISK_END, Product::Ephesus, end / data_bytes);
+    described.push(server::describe(&server));
+    Ok((result, described))
+}
+
+fn peak_use_while<T>(dir: &Path, run: impl FnOnce() -> Result<T>) -> Result<u64> {
+    let stop = AtomicBool::new(false);
+    let peak = AtomicU64::new(0);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                peak.fetch_max(disk::used_bytes(dir).unwrap_or(0), Ordering::Relaxed);
+                thread::sleep(POLL);
+            }
+        });
+        let done = run();
+        stop.store(true, Ordering::Relaxed);
+        done
+    })?;
+    match peak.into_inner() {
+        0 => Err(BenchError::Missing {
+            what: format!("data below {}", dir.display()),
+            remedy: "the data directory's layout has changed",
+        }),
+        peak => Ok(peak),
+    }
+}
+
+fn ephesus_is_compared(settings: &Settings, result: &mut CaseResult) -> bool {
+    let is_compared = settings.products.contains(&Product::Ephesus);
+    if !is_compared {
+        result.note("about ephesus only, which is not among --servers".to_owned());
+    }
+    is_compared
+}
+
+fn set_shape(settings: &Settings, clients: u32, pipeline: u32, requests: u64) -> Shape {
+    Shape {
+        test: Test::Set,
+        clients,
+        pipeline,
+        requests,
+        keys: settings.keys,
+        value_bytes: settings.value_bytes,
+    }
+}

@@ -1,0 +1,123 @@
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use crate::error::Result;
+use crate::procfs;
+use crate::server::{self, Product};
+
+use super::measure::{Better, CaseResult, Goal};
+use super::settings::{Settings, Setup};
+use super::{Case, CaseOutput};
+
+const QUIET_TIMEOUT: Duration = Duration::from_secs(300);
+const RESIDENT: &str = "resident memory per key";
+const GROWTH: &str = "growth per key";
+const LOAD_TIME: &str = "load time";
+const START: &str = "exec to first GET";
+
+/// Resident memory after loading the large data, once idle.
+pub(super) fn per_key(settings: &Settings, case: Case) -> Result<CaseOutput> {
+    let keys = settings.large_keys;
+    let how = format!(
+        "{keys} keys of 16 B with {} B values, VmRSS once idle; each round a new server",
+        settings.value_bytes
+    );
+    let mut result = CaseResult::new(case, how);
+    result.declare(RESIDENT, "B", Better::Lower, Some(Goal::RatioAtMost(1.0)));
+    result.declare(GROWTH, "B", Better::Lower, None);
+    let mut described = Vec::new();
+    for round in 0..settings.long_rounds {
+        for product in rotated(settings, round) {
+            let dir = settings.case_dir()?;
+            let server = settings.start(product, dir.path(), setup(settings, case))?;
+            let empty = procfs::resident_bytes(server.pid())?;
+            server.fill(keys, settings.value_bytes, 0)?;
+            note_quiet(&mut result, product, server.wait_quiet(QUIET_TIMEOUT)?);
+            let full = procfs::resident_bytes(server.pid())?;
+            server.verify_confined()?;
+            let per_key = |bytes: u64| bytes as f64 / keys as f64;
+            eprintln!("   round {round} {product}: {:.1} B per key", per_key(full));
+            result.record(RESIDENT, product, per_key(full));
+            result.record(GROWTH, product, per_key(full.saturating_sub(empty)));
+            if round == 0 {
+                described.push(server::describe(&server));
+            }
+        }
+    }
+    Ok((result, described))
+}
+
+/// Time from exec to the first answered GET with the large data, after a clean stop.
+///
+/// Peers load an AOF freshly rewritten to an RDB base; Ephesus whatever its images and logs are.
+pub(super) fn restart(settings: &Settings, case: Case) -> Result<CaseOutput> {
+    let keys = settings.large_keys;
+    let is_two = case == Case::RestartTwoCores;
+    let (cores, most) = if is_two {
+        ("two cores", 1.0 / 4.0)
+    } else {
+        ("one core", 1.0 / 2.5)
+    };
+    let how = format!(
+        "{keys} keys, {cores}, page cache warm, stopped with SIGTERM; peers: AOF with RDB base, \
+         rewritten before the stop"
+    );
+    let mut result = CaseResult::new(case, how);
+    result.declare(START, "s", Better::Lower, Some(Goal::RatioAtMost(most)));
+    result.declare(LOAD_TIME, "us/key", Better::Lower, None);
+    let setup = Setup {
+        two_cores: is_two,
+        ..setup(settings, case)
+    };
+    let mut described = Vec::new();
+    let mut dirs: Vec<(Product, TempDir)> = Vec::new();
+    for &product in &settings.products {
+        let dir = settings.case_dir()?;
+        let server = settings.start(product, dir.path(), setup)?;
+        server.fill(keys, settings.value_bytes, 0)?;
+        server.rewrite_aof()?;
+        note_quiet(&mut result, product, server.wait_quiet(QUIET_TIMEOUT)?);
+        described.push(server::describe(&server));
+        server.stop()?;
+        dirs.push((product, dir));
+    }
+    for round in 0..settings.rounds {
+        for product in rotated(settings, round) {
+            let Some((_, dir)) = dirs.iter().find(|(of, _)| *of == product) else {
+                continue;
+            };
+            let server = settings.start(product, dir.path(), setup)?;
+            let seconds = server.start_to_ready().as_secs_f64();
+            server.verify_keys(keys)?;
+            server.verify_confined()?;
+            server.stop()?;
+            eprintln!("   round {round} {product}: {seconds:.2} s");
+            result.record(START, product, seconds);
+            result.record(LOAD_TIME, product, seconds * 1e6 / keys as f64);
+        }
+    }
+    Ok((result, described))
+}
+
+fn setup(settings: &Settings, case: Case) -> Setup {
+    Setup {
+        durability: case.durability(),
+        wal_budget_bytes: settings.wal_budget_bytes,
+        two_cores: false,
+    }
+}
+
+fn rotated(settings: &Settings, round: u32) -> impl Iterator<Item = Product> {
+    let count = settings.products.len();
+    (0..count).map(move |index| settings.products[(index + round as usize) % count])
+}
+
+fn note_quiet(result: &mut CaseResult, product: Product, is_quiet: bool) {
+    if !is_quiet {
+        result.note(format!(
+            "{product} was not idle after {} s",
+            QUIET_TIMEOUT.as_secs()
+        ));
+    }
+}

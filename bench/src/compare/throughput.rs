@@ -1,0 +1,118 @@
+use crate::error::{BenchError, Result};
+use crate::redis_benchmark::Test;
+use crate::resp;
+use crate::server::{Product, Server};
+
+use super::bed::Bed;
+use super::measure::{Better, CPU_PER_OP, CaseResult, Goal};
+use super::settings::{Settings, Setup};
+use super::{Case, CaseOutput};
+
+const RATE: &str = "rate";
+const P50: &str = "p50";
+const P99: &str = "p99";
+const DEFERRED: &str = "CPU per op after the run";
+
+/// Rate, latency and CPU per operation under `redis-benchmark`.
+pub(super) fn run(settings: &Settings, case: Case) -> Result<CaseOutput> {
+    let Some(shape) = case.shape(settings.keys, settings.value_bytes, settings.shrink) else {
+        return Err(BenchError::parse("redis-benchmark case", case.name()));
+    };
+    let setup = Setup {
+        durability: case.durability(),
+        wal_budget_bytes: settings.wal_budget_bytes,
+        two_cores: false,
+    };
+    let mut result = CaseResult::new(case, format!("redis-benchmark {}", shape.flags().join(" ")));
+    let (rate_goal, cpu_goal) = goals(case);
+    result.declare(RATE, "op/s", Better::Higher, rate_goal);
+    result.declare(CPU_PER_OP, "us", Better::Lower, cpu_goal);
+    result.declare(P50, "ms", Better::Lower, None);
+    result.declare(P99, "ms", Better::Lower, None);
+    result.declare(DEFERRED, "us", Better::Lower, None);
+    let bed = Bed::start(settings, setup, settings.keys)?;
+    for round in 0..settings.rounds {
+        for server in bed.round(round) {
+            let product = server.product();
+            let before = hits(server)?;
+            let turn = bed.turn(server, &mut result, || {
+                settings
+                    .benchmark
+                    .run(server.address(), &shape, &settings.scratch())
+            })?;
+            if shape.test == Test::Get {
+                check_hits(
+                    product,
+                    before.zip(hits(server)?),
+                    shape.requests,
+                    &mut result,
+                )?;
+            }
+            let outcome = turn.value;
+            let per_op = 1e6 / shape.requests as f64;
+            eprintln!(
+                "   round {round} {product}: {:.0} op/s, client {:.0}% busy",
+                outcome.row.requests_per_s,
+                outcome.client_busy() * 100.0
+            );
+            result.record(RATE, product, outcome.row.requests_per_s);
+            result.record(CPU_PER_OP, product, turn.server_cpu.as_secs_f64() * per_op);
+            result.record(P50, product, outcome.row.p50_ms);
+            result.record(P99, product, outcome.row.p99_ms);
+            result.record(DEFERRED, product, turn.deferred_cpu.as_secs_f64() * per_op);
+            result.record_client(product, outcome.client_busy());
+        }
+    }
+    let described = bed.describe();
+    Ok((result, described))
+}
+
+fn goals(case: Case) -> (Option<Goal>, Option<Goal>) {
+    let faster = |factor| Some(Goal::RatioAtLeast(factor));
+    let no_more = Some(Goal::RatioAtMost(1.0));
+    match case {
+        Case::SetP16EverySecond => (faster(2.5), None),
+        Case::SetP16Always => (faster(2.0), None),
+        Case::GetP16 => (faster(1.5), None),
+        Case::GetP1 => (None, no_more),
+        Case::SetP1Always => (faster(1.0), no_more),
+        Case::SetC1Always => (faster(1.2), None),
+        _ => (None, None),
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Hits {
+    hits: u64,
+    misses: u64,
+}
+
+/// Fails when GETs missed, so that no server is fast at finding nothing.
+fn check_hits(
+    product: Product,
+    counted: Option<(Hits, Hits)>,
+    requests: u64,
+    result: &mut CaseResult,
+) -> Result<()> {
+    let Some((before, after)) = counted else {
+        result.note(format!("{product} does not count keyspace hits"));
+        return Ok(());
+    };
+    let found = after.hits - before.hits;
+    if after.misses == before.misses && found >= requests {
+        return Ok(());
+    }
+    Err(BenchError::KeyCount {
+        server: product.to_string(),
+        found,
+        expected: requests,
+    })
+}
+
+fn hits(server: &Server) -> Result<Option<Hits>> {
+    let info = server.info("stats")?;
+    let number = |name| resp::info_number(&info, name);
+    Ok(number("keyspace_hits")
+        .zip(number("keyspace_misses"))
+        .map(|(hits, misses)| Hits { hits, misses }))
+}

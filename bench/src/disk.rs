@@ -1,0 +1,218 @@
+//! What the raw disk can do: the floor under every durable write.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+use std::time::Instant;
+
+use serde::Serialize;
+
+use crate::error::{BenchError, Result};
+use crate::interrupt;
+use crate::stats;
+
+#[cfg(test)]
+mod tests;
+
+const BLOCK_BYTES: usize = 4096;
+const LARGEST_WRITE_BYTES: usize = 1 << 20;
+const FILE_BYTES: u64 = 64 << 20;
+
+/// Sync latency and durable sequential rate of one directory's disk.
+#[derive(Clone, Debug, Serialize)]
+pub struct DiskReport {
+    /// Whether O_DIRECT worked; otherwise the page cache was in the path.
+    pub direct: bool,
+    /// Median of a 4 KiB O_DSYNC write into a zero-filled file.
+    pub dsync_4k_p50_us: f64,
+    /// 99th percentile of the same.
+    pub dsync_4k_p99_us: f64,
+    /// Median of a 4 KiB write and fdatasync into a zero-filled file.
+    pub write_fdatasync_4k_p50_us: f64,
+    /// 99th percentile of the same.
+    pub write_fdatasync_4k_p99_us: f64,
+    /// Sequential O_DSYNC writes of 256 KiB.
+    pub sequential_256k_mb_per_s: f64,
+    /// Sequential O_DSYNC writes of 1 MiB.
+    pub sequential_1m_mb_per_s: f64,
+}
+
+#[repr(C, align(4096))]
+struct Aligned([u8; LARGEST_WRITE_BYTES]);
+
+/// Measures with `writes` small writes in a scratch file that is removed again.
+///
+/// # Errors
+/// When the directory cannot be written.
+pub fn measure(dir: &Path, writes: usize) -> Result<DiskReport> {
+    let path = dir.join("disk-latency.tmp");
+    let what = || BenchError::io(path.display().to_string());
+    let measured = measure_file(&path, writes.max(1)).map_err(what())?;
+    fs::remove_file(&path).map_err(what())?;
+    interrupt::check()?;
+    Ok(measured)
+}
+
+fn measure_file(path: &Path, writes: usize) -> io::Result<DiskReport> {
+    let mut block: Box<Aligned> = zeroed_block();
+    let prepare = File::create(path)?;
+    for offset in (0..FILE_BYTES).step_by(LARGEST_WRITE_BYTES) {
+        prepare.write_all_at(&block.0, offset)?;
+    }
+    prepare.sync_all()?;
+    for (index, byte) in block.0.iter_mut().enumerate() {
+        *byte = (index % 251) as u8 + 1;
+    }
+    let open = |flags| {
+        fs::OpenOptions::new()
+            .write(true)
+            .custom_flags(flags)
+            .open(path)
+    };
+    let (direct, dsync) = match open(libc::O_DIRECT | libc::O_DSYNC) {
+        Ok(file) => (true, file),
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => (false, open(libc::O_DSYNC)?),
+        Err(error) => return Err(error),
+    };
+    let plain = open(if direct { libc::O_DIRECT } else { 0 })?;
+    let small = &block.0[..BLOCK_BYTES];
+    let by_dsync = timed(writes, |offset| dsync.write_all_at(small, offset))?;
+    let by_sync = timed(writes, |offset| {
+        plain.write_all_at(small, offset)?;
+        plain.sync_data()
+    })?;
+    let us = |samples: &[f64], q| stats::quantile(samples, q).unwrap_or_default();
+    Ok(DiskReport {
+        direct,
+        dsync_4k_p50_us: us(&by_dsync, 0.5),
+        dsync_4k_p99_us: us(&by_dsync, 0.99),
+        write_fdatasync_4k_p50_us: us(&by_sync, 0.5),
+        write_fdatasync_4k_p99_us: us(&by_sync, 0.99),
+        sequential_256k_mb_per_s: sequential(&dsync, &block.0[..256 << 10])?,
+        sequential_1m_mb_per_s: sequential(&dsync, &block.0)?,
+    })
+}
+
+fn zeroed_block() -> Box<Aligned> {
+    let layout = std::alloc::Layout::new::<Aligned>();
+    // SAFETY: the layout is that of the type and not empty; zeroes are a valid array of bytes.
+    unsafe {
+        let block = std::alloc::alloc_zeroed(layout).cast::<Aligned>();
+        if block.is_null() {
+            std::alloc::handle_alloc_error(layout);
+        }
+        Box::from_raw(block)
+    }
+}
+
+fn timed(writes: usize, mut write: impl FnMut(u64) -> io::Result<()>) -> io::Result<Vec<f64>> {
+    let mut samples = Vec::with_capacity(writes);
+    for index in 0..writes {
+        let offset = (index * BLOCK_BYTES) as u64 % FILE_BYTES;
+        let started = Instant::now();
+        write(offset)?;
+        samples.push(started.elapsed().as_secs_f64() * 1e6);
+    }
+    Ok(samples)
+}
+
+fn sequential(file: &File, block: &[u8]) -> io::Result<f64> {
+    let started = Instant::now();
+    for offset in (0..FILE_BYTES).step_by(block.len()) {
+        file.write_all_at(block, offset)?;
+    }
+    Ok(FILE_BYTES as f64 / 1e6 / started.elapsed().as_secs_f64())
+}
+
+/// Fails when a directory is on a file system that lives in memory.
+///
+/// # Errors
+/// [`BenchError::InMemoryDirectory`]; also when the directory cannot be examined.
+pub fn refuse_memory(dir: &Path) -> Result<()> {
+    match file_system(dir)? {
+        FileSystem::Memory => Err(BenchError::InMemoryDirectory {
+            path: dir.to_owned(),
+        }),
+        FileSystem::Disk { .. } => Ok(()),
+    }
+}
+
+/// What kind of file system a directory is on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub enum FileSystem {
+    /// tmpfs or ramfs.
+    Memory,
+    /// Anything else, with its kernel magic number and free bytes.
+    Disk {
+        /// `statfs` type, such as 0xef53 for ext4.
+        magic: u64,
+        /// Bytes free to this user.
+        free_bytes: u64,
+    },
+}
+
+const RAMFS_MAGIC: u64 = 0x8584_58f6;
+
+/// Examines a directory.
+///
+/// # Errors
+/// When it is not there.
+pub fn file_system(dir: &Path) -> Result<FileSystem> {
+    use std::os::fd::AsRawFd;
+    let what = || BenchError::io(dir.display().to_string());
+    let folder = File::open(dir).map_err(what())?;
+    // SAFETY: a zeroed statfs is a valid place for the answer; the descriptor is open.
+    let (status, answer) = unsafe {
+        let mut answer: libc::statfs = std::mem::zeroed();
+        (libc::fstatfs(folder.as_raw_fd(), &mut answer), answer)
+    };
+    if status != 0 {
+        return Err(what()(io::Error::last_os_error()));
+    }
+    let magic = answer.f_type as u64;
+    if magic == libc::TMPFS_MAGIC as u64 || magic == RAMFS_MAGIC {
+        return Ok(FileSystem::Memory);
+    }
+    Ok(FileSystem::Disk {
+        magic,
+        free_bytes: answer.f_bavail * answer.f_bsize as u64,
+    })
+}
+
+/// Writes back everything dirty on a directory's file system, so that one server's page cache is
+/// not another's disk noise.
+///
+/// # Errors
+/// When writing back fails.
+pub fn settle(dir: &Path) -> Result<()> {
+    use std::os::fd::AsRawFd;
+    let what = || BenchError::io(format!("syncing {}", dir.display()));
+    let folder = File::open(dir).map_err(what())?;
+    // SAFETY: the descriptor is open.
+    match unsafe { libc::syncfs(folder.as_raw_fd()) } {
+        0 => Ok(()),
+        _ => Err(what()(io::Error::last_os_error())),
+    }
+}
+
+/// Bytes of disk blocks used below a directory; files that vanish meanwhile are not counted.
+///
+/// # Errors
+/// When the directory itself is not there.
+pub fn used_bytes(dir: &Path) -> Result<u64> {
+    use std::os::unix::fs::MetadataExt;
+    const SECTOR_BYTES: u64 = 512;
+    let entries = fs::read_dir(dir).map_err(BenchError::io(dir.display().to_string()))?;
+    let mut total = 0;
+    for entry in entries.flatten() {
+        let Ok(metadata) = entry.metadata() else {
+            continue;
+        };
+        total += metadata.blocks() * SECTOR_BYTES;
+        if metadata.is_dir() {
+            total += used_bytes(&entry.path()).unwrap_or(0);
+        }
+    }
+    Ok(total)
+}

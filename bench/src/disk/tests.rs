@@ -1,0 +1,39 @@
+use super::*;
+
+#[test]
+fn used_bytes_counts_blocks_in_all_depths() {
+    let dir = tempfile::tempdir().expect("dir");
+    let empty = used_bytes(dir.path()).expect("usage");
+    fs::create_dir(dir.path().join("deep")).expect("dir");
+    fs::write(dir.path().join("deep/file"), vec![1; 100_000]).expect("file");
+    settle(dir.path()).expect("settle");
+    let used = used_bytes(dir.path()).expect("usage") - empty;
+    assert!((100_000..130_000).contains(&used), "{used}");
+    assert!(used_bytes(&dir.path().join("gone")).is_err());
+}
+
+#[test]
+fn latency_is_measured_and_leaves_nothing_behind() {
+    let dir = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).expect("dir");
+    let report = measure(dir.path(), 20).expect("report");
+    assert!(report.dsync_4k_p50_us > 0.0 && report.dsync_4k_p99_us >= report.dsync_4k_p50_us);
+    assert!(report.write_fdatasync_4k_p50_us > 0.0);
+    assert!(report.sequential_1m_mb_per_s > 0.0);
+    assert_eq!(fs::read_dir(dir.path()).expect("dir").count(), 0);
+}
+
+#[test]
+fn memory_file_systems_are_refused() {
+    let shm = Path::new("/dev/shm");
+    if file_system(shm).is_ok_and(|kind| kind == FileSystem::Memory) {
+        assert!(matches!(
+            refuse_memory(shm),
+            Err(BenchError::InMemoryDirectory { .. })
+        ));
+    }
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    assert_eq!(
+        refuse_memory(here).is_ok(),
+        file_system(here).expect("fs") != FileSystem::Memory
+    );
+}

@@ -1,0 +1,28 @@
+//! Load generation and side-by-side comparison of servers that speak the Redis protocol.
+//!
+//! Two entry points: [`load::run`] drives one server at a fixed rate and reports latency from the
+//! intended send time; [`compare::run`] starts Redis, Valkey and Ephesus on one core each in turn
+//! and prints how they compare, with goals, intervals and everything needed to repeat the run.
+
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a bench reads the clock; the ban keeps the product's own decisions deterministic"
+)]
+
+pub mod compare;
+pub mod load;
+
+pub mod prefill;
+pub mod redis_benchmark;
+pub mod resp;
+pub mod server;
+
+pub mod affinity;
+pub mod disk;
+pub mod environment;
+pub mod error;
+pub mod interrupt;
+pub mod procfs;
+pub mod stats;
+
+pub use error::{BenchError, Result};

@@ -1,0 +1,145 @@
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::thread;
+
+use super::*;
+
+#[test]
+fn schedule_is_due_by_time_alone() {
+    let mut schedule = Schedule::new(1000, 10);
+    assert_eq!(schedule.take_due(0), Some(0));
+    assert_eq!(schedule.take_due(9_999_999), None);
+    assert_eq!(schedule.take_due(35_000_000), Some(10_000_000));
+    assert_eq!(schedule.take_due(35_000_000), Some(20_000_000));
+    assert_eq!(schedule.take_due(35_000_000), Some(30_000_000));
+    assert_eq!(schedule.take_due(35_000_000), None);
+    assert!(Schedule::new(0, 1).is_closed());
+}
+
+#[test]
+fn schedule_does_not_drift() {
+    let mut schedule = Schedule::new(30_000, 7);
+    let sent = (0..)
+        .take_while(|_| schedule.take_due(10_000_000_000 - 1).is_some())
+        .count();
+    assert_eq!(sent, 42_858);
+}
+
+#[test]
+fn batches_count_off_kinds_in_order() {
+    let mut batch = Batch {
+        intended_ns: 0,
+        left: 64,
+        gets: 0b1011 | 1 << 63,
+    };
+    assert_eq!(batch.take(2, 64), 2);
+    assert_eq!(batch.take(1, 64), 0);
+    assert_eq!(batch.take(60, 64), 1);
+    assert_eq!(batch.take(1, 64), 1);
+    assert_eq!(batch.left, 0);
+    assert_eq!(
+        Batch {
+            intended_ns: 0,
+            left: 64,
+            gets: u64::MAX
+        }
+        .take(64, 64),
+        64
+    );
+}
+
+/// Answers every `GET`/`SET` of one connection with `+OK`, pausing once when told to.
+fn serve_one(listener: TcpListener, pause_after_ms: u64, pause_ms: u64) {
+    let (mut stream, _) = listener.accept().expect("client");
+    let started = Instant::now();
+    let mut paused = false;
+    let mut chunk = [0; 65536];
+    let mut unread = Vec::new();
+    while let Ok(length @ 1..) = stream.read(&mut chunk) {
+        unread.extend_from_slice(&chunk[..length]);
+        if !paused && started.elapsed() > Duration::from_millis(pause_after_ms) {
+            paused = true;
+            thread::sleep(Duration::from_millis(pause_ms));
+        }
+        let mut replies = Vec::new();
+        while let Some((_, used)) = resp::decode(&unread).expect("command") {
+            unread.drain(..used);
+            replies.extend_from_slice(b"+OK\r\n");
+        }
+        if stream.write_all(&replies).is_err() {
+            return;
+        }
+    }
+}
+
+fn config(address: SocketAddr, rate: u64) -> LoadConfig {
+    LoadConfig {
+        address,
+        rate,
+        connections: 1,
+        pipeline: 2,
+        operation: Operation::Mixed,
+        get_percent: 50,
+        keys: 100,
+        value_bytes: 10,
+        duration: Duration::from_millis(600),
+        warmup: Duration::ZERO,
+    }
+}
+
+#[test]
+fn a_stall_is_charged_to_everything_that_was_due_during_it() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("port");
+    let address = listener.local_addr().expect("address");
+    let server = thread::spawn(move || serve_one(listener, 200, 200));
+    let report = run(&config(address, 1000)).expect("run");
+    server.join().expect("server");
+    assert_eq!(report.all.count, 600);
+    assert_eq!(report.get.count + report.set.count, 600);
+    assert!(report.get.count > 200 && report.set.count > 200);
+    assert_eq!(report.unanswered, 0);
+    // A third of all commands fell into the 200 ms stall; waiting spreads evenly from 200 ms to 0,
+    // so about a sixth of all waited longer than 100 ms. A closed loop would have seen one.
+    assert!(report.all.p99_us > 150_000.0, "{report:?}");
+    assert!(report.all.mean_us > 20_000.0, "{report:?}");
+    assert!(report.all.p50_us < 60_000.0, "{report:?}");
+}
+
+#[test]
+fn a_closed_loop_keeps_one_batch_in_flight() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("port");
+    let address = listener.local_addr().expect("address");
+    let server = thread::spawn(move || serve_one(listener, u64::MAX, 0));
+    let gets = LoadConfig {
+        operation: Operation::Get,
+        ..config(address, 0)
+    };
+    let report = run(&gets).expect("run");
+    server.join().expect("server");
+    assert!(report.all.count > 600, "{report:?}");
+    assert_eq!((report.set.count, report.set.max_us), (0, 0.0));
+    assert!(report.sent - report.all.count <= 2);
+    assert!(!report.overloaded);
+}
+
+#[test]
+fn error_replies_and_bad_shapes_are_refused() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("port");
+    let address = listener.local_addr().expect("address");
+    let server = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("client");
+        let mut chunk = [0; 1024];
+        let _ = stream.read(&mut chunk);
+        stream.write_all(b"-OOM full\r\n").expect("write");
+    });
+    assert!(matches!(
+        run(&config(address, 1000)),
+        Err(BenchError::Reply { .. })
+    ));
+    server.join().expect("server");
+    let wide = LoadConfig {
+        pipeline: 65,
+        ..config(address, 1)
+    };
+    assert!(matches!(run(&wide), Err(BenchError::Flag { .. })));
+}

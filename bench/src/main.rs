@@ -1,0 +1,43 @@
+//! The `ephesus-bench` program.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use ephesus_bench::compare::{self, CompareArgs};
+use ephesus_bench::interrupt;
+use ephesus_bench::load::LoadArgs;
+
+#[derive(Debug, Parser)]
+#[command(
+    name = "ephesus-bench",
+    version,
+    about = "Load generation and comparison"
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Drive one server at a fixed rate; latency counts from the intended send time
+    Load(LoadArgs),
+    /// Compare Redis, Valkey and Ephesus on one core each, side by side
+    Compare(CompareArgs),
+}
+
+fn main() -> ExitCode {
+    interrupt::install();
+    let done = match Cli::parse().command {
+        Command::Load(arguments) => arguments.execute(),
+        Command::Compare(arguments) => compare::execute(&arguments),
+    };
+    match done.map_err(anyhow::Error::from) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("ephesus-bench: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

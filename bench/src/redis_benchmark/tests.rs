@@ -1,0 +1,66 @@
+use super::*;
+
+const REAL: &str = "\"test\",\"rps\",\"avg_latency_ms\",\"min_latency_ms\",\"p50_latency_ms\",\
+\"p95_latency_ms\",\"p99_latency_ms\",\"max_latency_ms\"\n\
+\"SET\",\"118343.20\",\"6.163\",\"0.736\",\"5.615\",\"16.175\",\"17.631\",\"18.015\"\n";
+
+#[test]
+fn output_of_version_7_is_read() {
+    let row = parse_csv(REAL).expect("csv");
+    assert_eq!(
+        row,
+        CsvRow {
+            test: "SET".to_owned(),
+            requests_per_s: 118_343.20,
+            p50_ms: 5.615,
+            p99_ms: 17.631,
+            max_ms: 18.015,
+        }
+    );
+}
+
+#[test]
+fn warnings_before_the_header_are_skipped() {
+    let text = format!("WARNING: Could not fetch server CONFIG\n{REAL}");
+    assert_eq!(parse_csv(&text).expect("csv").test, "SET");
+}
+
+#[test]
+fn columns_may_move_but_not_vanish() {
+    let moved = "\"rps\",\"test\",\"max_latency_ms\",\"p99_latency_ms\",\"p50_latency_ms\"\n\
+                 \"1.5\",\"GET\",\"4\",\"3\",\"2\"\n";
+    assert_eq!(parse_csv(moved).expect("csv").p99_ms, 3.0);
+    assert!(parse_csv(&REAL.replace("p99_latency_ms", "p98_latency_ms")).is_err());
+    assert!(parse_csv(REAL.lines().next().expect("header")).is_err());
+    assert!(parse_csv("-ERR nope").is_err());
+}
+
+#[test]
+fn flags_name_the_whole_shape() {
+    let shape = Shape {
+        test: Test::Get,
+        clients: 50,
+        pipeline: 16,
+        requests: 1000,
+        keys: 10,
+        value_bytes: 100,
+    };
+    assert_eq!(
+        shape.flags().join(" "),
+        "-t get -c 50 -P 16 -n 1000 -r 10 -d 100 --csv"
+    );
+}
+
+#[test]
+fn client_cpu_and_failure_come_from_the_real_process() {
+    let mut busy = Command::new("sh")
+        .args([
+            "-c",
+            "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; exit 3",
+        ])
+        .spawn()
+        .expect("sh");
+    let (status, cpu) = wait_with_cpu(&mut busy).expect("wait");
+    assert_eq!(libc::WEXITSTATUS(status), 3);
+    assert!(cpu > Duration::from_millis(1), "{cpu:?}");
+}

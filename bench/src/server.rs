@@ -1,0 +1,417 @@
+//! One server process under test: started, confined, watched, and killed whatever happens.
+
+use std::fs::{self, File};
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use crate::affinity::{self, CpusetGroup};
+use crate::error::{BenchError, Result};
+use crate::interrupt;
+use crate::prefill;
+use crate::procfs::{self, Pid};
+use crate::resp::{self, Connection, Reply};
+
+pub use settings::{Durability, Product, ServerSpec};
+
+mod ports;
+mod settings;
+#[cfg(test)]
+mod tests;
+
+/// Longest start, with ten million keys to load on a slow disk.
+const READY_TIMEOUT: Duration = Duration::from_secs(600);
+const READY_POLL: Duration = Duration::from_millis(1);
+/// How long a stop may take after SIGTERM before SIGKILL.
+const STOP_TIMEOUT: Duration = Duration::from_secs(120);
+const STOP_POLL: Duration = Duration::from_millis(5);
+/// A server below this share of a core over [`QUIET_WINDOW`] counts as idle.
+const QUIET_BUSY_MAX: f64 = 0.02;
+const QUIET_WINDOW: Duration = Duration::from_millis(150);
+const LOG_TAIL_BYTES: usize = 2000;
+
+/// A running server; dropping it kills it.
+#[derive(Debug)]
+pub struct Server {
+    spec: ServerSpec,
+    child: Child,
+    address: SocketAddr,
+    start_to_ready: Duration,
+    command_line: String,
+    cpuset: Option<Arc<CpusetGroup>>,
+}
+
+/// Counters read before and after a run.
+#[derive(Clone, Copy, Debug)]
+pub struct CpuMark {
+    server: Duration,
+    children: Duration,
+}
+
+impl Server {
+    /// Starts a server and waits until it answers a GET; must be called on a thread that lives as
+    /// long as the server should, because the kernel kills the server with that thread.
+    ///
+    /// # Errors
+    /// When it cannot be started, exits, or does not become ready.
+    pub fn start(spec: ServerSpec, cpuset: Option<Arc<CpusetGroup>>) -> Result<Self> {
+        interrupt::check()?;
+        fs::create_dir_all(&spec.dir).map_err(BenchError::io(spec.dir.display().to_string()))?;
+        let port = ports::free_base(spec.product, spec.shards)?;
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let arguments = spec.arguments(address);
+        let log_path = spec.log_path();
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(&log_path)
+            .map_err(BenchError::io(log_path.display().to_string()))?;
+        let errors = log.try_clone().map_err(BenchError::io("server log"))?;
+        let mut command = Command::new(&spec.binary);
+        command.args(&arguments).current_dir(&spec.dir);
+        command
+            .stdin(Stdio::null())
+            .stdout(log)
+            .stderr(errors)
+            .process_group(0);
+        let mask = affinity::mask(&spec.cpus);
+        let parent = std::process::id();
+        // SAFETY: the closure only makes async-signal-safe system calls.
+        unsafe {
+            command.pre_exec(move || {
+                if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 {
+                    return Err(io::Error::last_os_error());
+                }
+                if libc::getppid() as u32 != parent {
+                    return Err(io::Error::from_raw_os_error(libc::ESRCH));
+                }
+                affinity::confine_current(&mask)
+            });
+        }
+        let started = Instant::now();
+        let child = command
+            .spawn()
+            .map_err(BenchError::io(spec.binary.display().to_string()))?;
+        let command_line = shown(&spec, &arguments);
+        let mut server = Server {
+            spec,
+            child,
+            address,
+            start_to_ready: Duration::ZERO,
+            command_line,
+            cpuset,
+        };
+        if let Some(group) = &server.cpuset {
+            group.join(server.pid())?;
+        }
+        server.wait_ready(started)?;
+        server.start_to_ready = started.elapsed();
+        server.verify_confined()?;
+        Ok(server)
+    }
+
+    /// What it was started as.
+    pub fn spec(&self) -> &ServerSpec {
+        &self.spec
+    }
+
+    /// Which product it is.
+    pub fn product(&self) -> Product {
+        self.spec.product
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> Pid {
+        Pid(self.child.id())
+    }
+
+    /// From just before exec to the first answered GET.
+    pub fn start_to_ready(&self) -> Duration {
+        self.start_to_ready
+    }
+
+    /// Program and arguments.
+    pub fn command_line(&self) -> &str {
+        &self.command_line
+    }
+
+    /// A new control connection.
+    ///
+    /// # Errors
+    /// When the server does not accept it.
+    pub fn connect(&self) -> Result<Connection> {
+        Connection::open(self.address)
+    }
+
+    /// One section of INFO.
+    ///
+    /// # Errors
+    /// When the server does not answer it.
+    pub fn info(&self, section: &str) -> Result<String> {
+        self.connect()?.text(&["INFO", section])
+    }
+
+    /// Fails when any thread of the process may run outside its CPUs.
+    ///
+    /// # Errors
+    /// [`BenchError::Escaped`].
+    pub fn verify_confined(&self) -> Result<()> {
+        for thread in procfs::thread_placements(self.pid())? {
+            let cpus = procfs::parse_cpu_list(&thread.cpus_allowed)?;
+            if cpus.iter().any(|cpu| !self.spec.cpus.contains(cpu)) {
+                return Err(BenchError::Escaped {
+                    server: self.spec.product.to_string(),
+                    tid: thread.tid,
+                    thread: thread.name,
+                    cpus: thread.cpus_allowed,
+                    wanted: affinity::list(&self.spec.cpus),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// CPU time so far, its ended forks kept apart.
+    ///
+    /// # Errors
+    /// When the server is gone.
+    pub fn cpu_mark(&self) -> Result<CpuMark> {
+        Ok(CpuMark {
+            server: procfs::cpu_time(self.pid())?,
+            children: procfs::reaped_children_cpu_time(self.pid())?,
+        })
+    }
+
+    /// CPU time since a mark, forked rewriters that ended meanwhile included.
+    ///
+    /// # Errors
+    /// When the server is gone.
+    pub fn cpu_since(&self, mark: CpuMark) -> Result<Duration> {
+        let now = self.cpu_mark()?;
+        Ok(now.server.saturating_sub(mark.server) + now.children.saturating_sub(mark.children))
+    }
+
+    /// Waits until the process uses next to no CPU and no rewrite is under way; says whether it got
+    /// there within `timeout`.
+    ///
+    /// # Errors
+    /// When the server is gone.
+    pub fn wait_quiet(&self, timeout: Duration) -> Result<bool> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            interrupt::check()?;
+            let mark = self.cpu_mark()?;
+            let started = Instant::now();
+            thread::sleep(QUIET_WINDOW);
+            let busy = self.cpu_since(mark)?.as_secs_f64() / started.elapsed().as_secs_f64();
+            if busy < QUIET_BUSY_MAX && !self.is_rewriting()? {
+                return Ok(true);
+            }
+            if Instant::now() > deadline {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Whether Redis or Valkey is rewriting its AOF.
+    ///
+    /// # Errors
+    /// When the server does not answer.
+    pub fn is_rewriting(&self) -> Result<bool> {
+        if self.spec.product == Product::Ephesus {
+            return Ok(false);
+        }
+        let info = self.info("persistence")?;
+        let on = |name| resp::info_number(&info, name) == Some(1);
+        Ok(on("aof_rewrite_in_progress") || on("aof_rewrite_scheduled"))
+    }
+
+    /// Rewrites the AOF of Redis or Valkey into an RDB base and waits for its end.
+    ///
+    /// # Errors
+    /// When it is refused or takes too long.
+    pub fn rewrite_aof(&self) -> Result<()> {
+        if self.spec.product == Product::Ephesus {
+            return Ok(());
+        }
+        self.connect()?.text(&["BGREWRITEAOF"])?;
+        if self.wait_quiet(READY_TIMEOUT)? {
+            Ok(())
+        } else {
+            Err(self.timed_out("done rewriting its AOF", READY_TIMEOUT))
+        }
+    }
+
+    /// Sets every key once and checks that all are there.
+    ///
+    /// # Errors
+    /// When a write is refused or keys are missing afterwards.
+    pub fn fill(&self, keys: u64, value_bytes: usize, generation: u64) -> Result<()> {
+        prefill::fill(self.address, keys, value_bytes, generation)?;
+        self.verify_keys(keys)?;
+        self.verify_confined()
+    }
+
+    /// Fails unless the server holds exactly `keys` keys.
+    ///
+    /// # Errors
+    /// [`BenchError::KeyCount`].
+    pub fn verify_keys(&self, keys: u64) -> Result<()> {
+        match self.connect()?.integer(&["DBSIZE"])? {
+            found if found == keys => Ok(()),
+            found => Err(BenchError::KeyCount {
+                server: self.spec.product.to_string(),
+                found,
+                expected: keys,
+            }),
+        }
+    }
+
+    /// Stops with SIGTERM, waiting for its own clean end; SIGKILL after a long time.
+    ///
+    /// # Errors
+    /// When it had to be killed.
+    pub fn stop(mut self) -> Result<()> {
+        // SAFETY: kill has no memory effects; the child is not reaped yet, so the id is its own.
+        unsafe { libc::kill(self.child.id() as libc::pid_t, libc::SIGTERM) };
+        let deadline = Instant::now() + STOP_TIMEOUT;
+        while self
+            .child
+            .try_wait()
+            .map_err(BenchError::io("waiting for a server"))?
+            .is_none()
+        {
+            if Instant::now() > deadline {
+                return Err(self.timed_out("stopped after SIGTERM", STOP_TIMEOUT));
+            }
+            thread::sleep(STOP_POLL);
+        }
+        Ok(())
+    }
+
+    fn wait_ready(&mut self, started: Instant) -> Result<()> {
+        let probe = String::from_utf8_lossy(&prefill::key(0)).into_owned();
+        let mut connection = None;
+        while started.elapsed() < READY_TIMEOUT {
+            interrupt::check()?;
+            if let Some(status) = self
+                .child
+                .try_wait()
+                .map_err(BenchError::io("waiting for a server"))?
+            {
+                return Err(BenchError::ServerExited {
+                    server: self.spec.product.to_string(),
+                    status: status.to_string(),
+                    log_tail: self.log_tail(),
+                });
+            }
+            if connection.is_none() {
+                connection = Connection::open(self.address).ok();
+            }
+            match connection
+                .as_mut()
+                .map(|connection| connection.call(&["GET", &probe]))
+            {
+                Some(Ok(Reply::Bulk(_))) => return Ok(()),
+                Some(Ok(_)) | None => {}
+                Some(Err(_)) => connection = None,
+            }
+            thread::sleep(READY_POLL);
+        }
+        Err(self.timed_out("ready", READY_TIMEOUT))
+    }
+
+    fn timed_out(&self, state: &'static str, waited: Duration) -> BenchError {
+        let server = self.spec.product.to_string();
+        BenchError::TimedOut {
+            server,
+            state,
+            waited_s: waited.as_secs(),
+        }
+    }
+
+    fn log_tail(&self) -> String {
+        let text = fs::read(self.spec.log_path()).unwrap_or_default();
+        let start = text.len().saturating_sub(LOG_TAIL_BYTES);
+        String::from_utf8_lossy(&text[start..]).into_owned()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Both fail only when it has already ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Everything `CONFIG GET *` answers, sorted by name.
+///
+/// # Errors
+/// When the server does not answer it with pairs.
+pub fn configuration(server: &Server) -> Result<Vec<(String, String)>> {
+    let words = server.connect()?.strings(&["CONFIG", "GET", "*"])?;
+    let mut pairs: Vec<(String, String)> = words
+        .chunks_exact(2)
+        .map(|pair| (pair[0].clone(), pair[1].clone()))
+        .collect();
+    pairs.sort();
+    Ok(pairs)
+}
+
+/// The command line as a shell takes it, with the directory's own part shortened to `DIR`.
+fn shown(spec: &ServerSpec, arguments: &[String]) -> String {
+    let dir = spec.dir.display().to_string();
+    let words = arguments.iter().map(|word| match word.as_str() {
+        "" => "''".to_owned(),
+        word => word.replace(&dir, "DIR"),
+    });
+    let program = spec.binary.display().to_string();
+    std::iter::once(program)
+        .chain(words)
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+/// What a server is and how it was started and configured.
+#[derive(Clone, Debug, Serialize)]
+pub struct Described {
+    /// Product.
+    pub product: Product,
+    /// First line of `--version`.
+    pub version: String,
+    /// Program and arguments.
+    pub command_line: String,
+    /// `CONFIG GET *`, empty when not supported.
+    pub configuration: Vec<(String, String)>,
+}
+
+/// Describes a running server for the report.
+pub fn describe(server: &Server) -> Described {
+    Described {
+        product: server.product(),
+        version: version(&server.spec().binary),
+        command_line: server.command_line().to_owned(),
+        configuration: configuration(server).unwrap_or_default(),
+    }
+}
+
+fn version(binary: &PathBuf) -> String {
+    let output = Command::new(binary).arg("--version").output();
+    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+    text.ok()
+        .and_then(|text| text.lines().next().map(str::to_owned))
+        .unwrap_or_default()
+}

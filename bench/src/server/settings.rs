@@ -1,0 +1,143 @@
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+/// A product that can be compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Product {
+    /// Debian's Redis.
+    Redis,
+    /// Valkey.
+    Valkey,
+    /// Ephesus.
+    Ephesus,
+}
+
+impl fmt::Display for Product {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Product::Redis => "redis",
+            Product::Valkey => "valkey",
+            Product::Ephesus => "ephesus",
+        })
+    }
+}
+
+/// When a write counts as done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Durability {
+    /// Synced once a second: `appendfsync everysec`, `--durability relaxed`.
+    EverySecond,
+    /// Synced before the reply: `appendfsync always`, `--durability strict`.
+    Always,
+}
+
+/// How one server is started.
+#[derive(Clone, Debug)]
+pub struct ServerSpec {
+    /// Which product.
+    pub product: Product,
+    /// Its program.
+    pub binary: PathBuf,
+    /// When a write counts as done.
+    pub durability: Durability,
+    /// Its own directory: data below `data`, output in `server.log`.
+    pub dir: PathBuf,
+    /// The CPUs it may use.
+    pub cpus: Vec<usize>,
+    /// Ephesus: `--shards`.
+    pub shards: u16,
+    /// Ephesus: `--wal-budget`.
+    pub wal_budget_bytes: u64,
+    /// Ephesus: `--max-memory`.
+    pub max_memory_bytes: u64,
+    /// Ephesus: further arguments.
+    pub extra: Vec<String>,
+}
+
+/// Settings that make Redis and Valkey fastest on one core at equal durability: no snapshots
+/// besides the AOF, no rewrite by surprise (cases that want one ask for it), no compression of
+/// incompressible values, no latency tracking, one I/O thread.
+const PEER_SETTINGS: &[(&str, &str)] = &[
+    ("appendonly", "yes"),
+    ("save", ""),
+    ("no-appendfsync-on-rewrite", "no"),
+    ("auto-aof-rewrite-percentage", "0"),
+    ("aof-use-rdb-preamble", "yes"),
+    ("rdbcompression", "no"),
+    ("io-threads", "1"),
+    ("latency-tracking", "no"),
+    ("daemonize", "no"),
+];
+
+const PARTITIONS: u32 = 1024;
+
+impl ServerSpec {
+    /// Where the server keeps its data.
+    pub fn data_dir(&self) -> PathBuf {
+        self.dir.join("data")
+    }
+
+    /// Where its output goes.
+    pub fn log_path(&self) -> PathBuf {
+        self.dir.join("server.log")
+    }
+
+    /// Its command line without the program.
+    pub fn arguments(&self, address: SocketAddr) -> Vec<String> {
+        match self.product {
+            Product::Redis | Product::Valkey => self.peer_arguments(address),
+            Product::Ephesus => self.ephesus_arguments(address),
+        }
+    }
+
+    fn peer_arguments(&self, address: SocketAddr) -> Vec<String> {
+        let fsync = match self.durability {
+            Durability::EverySecond => "everysec",
+            Durability::Always => "always",
+        };
+        let own = [
+            ("bind", address.ip().to_string()),
+            ("port", address.port().to_string()),
+            ("dir", self.dir.display().to_string()),
+            ("appenddirname", "data".to_owned()),
+            ("appendfsync", fsync.to_owned()),
+        ];
+        let fixed = PEER_SETTINGS
+            .iter()
+            .map(|&(name, value)| (name, value.to_owned()));
+        fixed
+            .chain(own)
+            .flat_map(|(name, value)| [format!("--{name}"), value])
+            .collect()
+    }
+
+    fn ephesus_arguments(&self, address: SocketAddr) -> Vec<String> {
+        let durability = match self.durability {
+            Durability::EverySecond => "relaxed",
+            Durability::Always => "strict",
+        };
+        let flags = [
+            ("--data-dir", self.data_dir().display().to_string()),
+            ("--listen", address.to_string()),
+            ("--shards", self.shards.to_string()),
+            ("--partitions", PARTITIONS.to_string()),
+            ("--durability", durability.to_owned()),
+            ("--max-memory", self.max_memory_bytes.to_string()),
+            ("--wal-budget", self.wal_budget_bytes.to_string()),
+            ("--name", "compare".to_owned()),
+        ];
+        std::iter::once("serve".to_owned())
+            .chain(
+                flags
+                    .into_iter()
+                    .flat_map(|(flag, value)| [flag.to_owned(), value]),
+            )
+            .chain(self.extra.iter().cloned())
+            .collect()
+    }
+}

@@ -1,0 +1,91 @@
+//! Medians, quantiles and a seeded bootstrap interval.
+
+use serde::Serialize;
+
+#[cfg(test)]
+mod tests;
+
+/// Resamples of one bootstrap interval.
+const RESAMPLES: usize = 10_000;
+/// Fixed, so that the same samples always give the same interval.
+const BOOTSTRAP_SEED: u64 = 0x4550_4845_5355_5331;
+
+/// A median with the bounds of its 95% interval.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Estimate {
+    /// Median of the samples.
+    pub median: f64,
+    /// 2.5th percentile of the bootstrapped medians.
+    pub low: f64,
+    /// 97.5th percentile of the bootstrapped medians.
+    pub high: f64,
+}
+
+/// The median with a bootstrapped 95% percentile interval; `None` without samples.
+pub fn estimate(samples: &[f64]) -> Option<Estimate> {
+    let median = median(samples)?;
+    let mut random = SplitMix64::new(BOOTSTRAP_SEED);
+    let mut resample = vec![0.0; samples.len()];
+    let mut medians: Vec<f64> = (0..RESAMPLES)
+        .map(|_| {
+            for slot in &mut resample {
+                *slot = samples[random.below(samples.len() as u64) as usize];
+            }
+            resample.sort_by(f64::total_cmp);
+            quantile_of_sorted(&resample, 0.5)
+        })
+        .collect();
+    medians.sort_by(f64::total_cmp);
+    Some(Estimate {
+        median,
+        low: quantile_of_sorted(&medians, 0.025),
+        high: quantile_of_sorted(&medians, 0.975),
+    })
+}
+
+/// The median; `None` without samples.
+pub fn median(samples: &[f64]) -> Option<f64> {
+    quantile(samples, 0.5)
+}
+
+/// The quantile `q` in 0..=1, linear between neighbours; `None` without samples.
+pub fn quantile(samples: &[f64], q: f64) -> Option<f64> {
+    if samples.is_empty() {
+        return None;
+    }
+    let mut sorted = samples.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    Some(quantile_of_sorted(&sorted, q))
+}
+
+fn quantile_of_sorted(sorted: &[f64], q: f64) -> f64 {
+    let position = q * (sorted.len() - 1) as f64;
+    let below = position.floor() as usize;
+    let above = position.ceil() as usize;
+    sorted[below] + (sorted[above] - sorted[below]) * (position - below as f64)
+}
+
+/// A small seeded generator (Steele, Lea, Flood 2014): the same seed gives the same sequence.
+#[derive(Clone, Debug)]
+pub struct SplitMix64(u64);
+
+impl SplitMix64 {
+    /// A generator at `seed`.
+    pub fn new(seed: u64) -> Self {
+        SplitMix64(seed)
+    }
+
+    /// The next 64 bits.
+    pub fn next_u64(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number in `0..bound`, by multiplication (bias below 2^-32 for bounds below 2^32).
+    pub fn below(&mut self, bound: u64) -> u64 {
+        ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
+    }
+}
