@@ -1,0 +1,227 @@
+//! [`FaultStore`]: an in-memory [`ImageStore`] that loses power, for tests.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ephesus_wire::PartitionId;
+
+use super::store::{BLOCK_BYTES_MAX, DbId, ImageStore, StoreError, Visit};
+
+type Tree = BTreeMap<Vec<u8>, Vec<u8>>;
+type Cell = (PartitionId, Vec<u8>);
+
+/// Keeps what a sync made durable apart from what is only in memory.
+///
+/// At a crash each key touched since the last sync independently takes one of the values it had
+/// since then, the durable one included. A store that failed answers nothing but errors.
+#[derive(Debug)]
+pub struct FaultStore {
+    db: DbId,
+    now: BTreeMap<PartitionId, Tree>,
+    durable: BTreeMap<PartitionId, Tree>,
+    pending: Vec<(Cell, Option<Vec<u8>>)>,
+    fail_at: Option<u64>,
+    operations: u64,
+    failed: bool,
+}
+
+impl FaultStore {
+    /// An empty store that never fails by itself.
+    #[must_use]
+    pub fn new(db: DbId) -> FaultStore {
+        FaultStore {
+            db,
+            now: BTreeMap::new(),
+            durable: BTreeMap::new(),
+            pending: Vec::new(),
+            fail_at: None,
+            operations: 0,
+            failed: false,
+        }
+    }
+
+    /// Makes the `n`th write, remove, drop or sync from now (1 is the next) fail, and all after it.
+    ///
+    /// A failing write may or may not have happened, as with real power loss; a failing sync too.
+    pub fn fail_at(&mut self, n: u64) {
+        self.fail_at = Some(self.operations + n);
+    }
+
+    /// Writes, removes, drops and syncs so far.
+    #[must_use]
+    pub fn operations(&self) -> u64 {
+        self.operations
+    }
+
+    /// The store as the next process finds it after power loss; `seed` decides each key's fate.
+    #[must_use]
+    pub fn crash(&self, seed: u64) -> FaultStore {
+        let mut dice = seed;
+        let mut found = self.durable.clone();
+        let touched: BTreeSet<&Cell> = self.pending.iter().map(|(cell, _)| cell).collect();
+        for cell in touched {
+            let values: Vec<_> = self
+                .pending
+                .iter()
+                .filter(|(c, _)| c == cell)
+                .map(|(_, v)| v)
+                .collect();
+            let pick = splitmix(&mut dice) as usize % (values.len() + 1);
+            if let Some(value) = pick.checked_sub(1).map(|at| values[at]) {
+                apply(&mut found, cell, value.clone());
+            }
+        }
+        let mut store = FaultStore::new(self.db);
+        store.now = found.clone();
+        store.durable = found;
+        store
+    }
+
+    /// Overwrites one value as decaying media would.
+    pub fn corrupt(&mut self, partition: PartitionId, key: &[u8], value: &[u8]) {
+        for trees in [&mut self.now, &mut self.durable] {
+            apply(trees, &(partition, key.to_vec()), Some(value.to_vec()));
+        }
+    }
+
+    fn step(&mut self, operation: &'static str, partition: PartitionId) -> Result<(), StoreError> {
+        self.operations += 1;
+        self.failed |= self.fail_at.is_some_and(|at| self.operations >= at);
+        self.check(operation, partition)
+    }
+
+    fn check(&self, operation: &'static str, partition: PartitionId) -> Result<(), StoreError> {
+        if self.failed {
+            let source = "simulated power loss".into();
+            return Err(StoreError::Operation {
+                db: self.db,
+                operation,
+                partition,
+                source,
+            });
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, partition: PartitionId, key: &[u8], value: Option<&[u8]>) {
+        let cell = (partition, key.to_vec());
+        self.pending.push((cell.clone(), value.map(<[u8]>::to_vec)));
+        apply(&mut self.now, &cell, value.map(<[u8]>::to_vec));
+    }
+}
+
+fn apply(trees: &mut BTreeMap<PartitionId, Tree>, (partition, key): &Cell, value: Option<Vec<u8>>) {
+    let tree = trees.entry(*partition).or_default();
+    match value {
+        Some(value) => drop(tree.insert(key.clone(), value)),
+        None => drop(tree.remove(key)),
+    }
+}
+
+/// Steele, Lea and Flood's SplitMix64: one step of a seeded sequence.
+pub(super) fn splitmix(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut z = *state;
+    z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ z >> 31
+}
+
+impl ImageStore for FaultStore {
+    fn db(&self) -> DbId {
+        self.db
+    }
+
+    fn insert(
+        &mut self,
+        partition: PartitionId,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<(), StoreError> {
+        if value.len() > BLOCK_BYTES_MAX {
+            return Err(StoreError::ValueTooLarge {
+                db: self.db,
+                partition,
+                bytes: value.len(),
+            });
+        }
+        let outcome = self.step("write a block", partition);
+        self.write(partition, key, Some(value));
+        outcome
+    }
+
+    fn remove(&mut self, partition: PartitionId, key: &[u8]) -> Result<(), StoreError> {
+        let outcome = self.step("remove a block", partition);
+        self.write(partition, key, None);
+        outcome
+    }
+
+    fn get(&self, partition: PartitionId, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        self.check("read", partition)?;
+        Ok(self
+            .now
+            .get(&partition)
+            .and_then(|tree| tree.get(key))
+            .cloned())
+    }
+
+    fn next_key(&self, partition: PartitionId, from: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        self.check("read", partition)?;
+        let tree = self.now.get(&partition);
+        Ok(tree
+            .and_then(|tree| tree.range(from.to_vec()..).next())
+            .map(|(key, _)| key.clone()))
+    }
+
+    fn scan_prefix(
+        &self,
+        partition: PartitionId,
+        prefix: &[u8],
+        visit: Visit<'_>,
+    ) -> Result<(), StoreError> {
+        self.check("read", partition)?;
+        let Some(tree) = self.now.get(&partition) else {
+            return Ok(());
+        };
+        for (key, value) in tree.range(prefix.to_vec()..) {
+            if !key.starts_with(prefix) || visit(key, value).is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn drop_partition(&mut self, partition: PartitionId) -> Result<(), StoreError> {
+        let outcome = self.step("drop the tree", partition);
+        for key in self.now.remove(&partition).unwrap_or_default().into_keys() {
+            self.pending.push(((partition, key), None));
+        }
+        outcome
+    }
+
+    fn partitions(&self) -> Vec<PartitionId> {
+        self.now
+            .iter()
+            .filter(|(_, tree)| !tree.is_empty())
+            .map(|(p, _)| *p)
+            .collect()
+    }
+
+    fn sync(&mut self) -> Result<(), StoreError> {
+        let db = self.db;
+        self.step("sync", PartitionId(0))
+            .map_err(|e| StoreError::Sync {
+                db,
+                source: Box::new(e),
+            })?;
+        self.pending.clear();
+        self.durable = self.now.clone();
+        Ok(())
+    }
+
+    fn size_on_disk(&self) -> Result<u64, StoreError> {
+        let trees = self.now.values().flatten();
+        Ok(trees
+            .map(|(key, value)| (key.len() + value.len()) as u64)
+            .sum())
+    }
+}

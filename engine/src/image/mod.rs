@@ -1,0 +1,41 @@
+//! Images: each copy's checkpoint inside its partition's sled tree, behind the log.
+//!
+//! ```text
+//! shard --StoreClient--> store thread --ImageWriter--> ImageStore (SledStore)
+//!                                       recovery --reader--^
+//! ```
+//!
+//! One tree per partition; an image belongs to a *copy*, (partition, epoch), so that a staging copy's
+//! image never displaces that of the copy it is made from on the same node.
+//!
+//! **Invariants.** A copy has at most one manifest, and every block it counts was durable before it was
+//! written. Blocks of other generations are garbage and never read. Nothing here is on the request path:
+//! the log is the durability promise.
+
+pub mod manifest;
+pub mod reader;
+pub mod request;
+#[path = "sled.rs"]
+pub mod sled_store;
+pub mod store;
+pub mod thread;
+pub mod writer;
+
+mod layout;
+mod open_guard;
+mod rebuild;
+mod scheduling;
+
+#[cfg(test)]
+pub mod fault;
+
+pub use manifest::{Generation, ImageId, Manifest, ManifestError};
+pub use reader::{ReadError, load, manifests, read, verify};
+pub use request::{StoreFault, StoreReply, StoreRequest, TrySendError};
+pub use sled_store::{SledStore, open_stores};
+pub use store::{BLOCK_BYTES_MAX, DbId, ImageStore, STORES_MAX, StoreError, Visit};
+pub use thread::{REQUESTS_MAX, StoreClient, StoreThread, Wake};
+pub use writer::{ImageWriter, WriterError, WriterState, collect_garbage, drop_copy};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,226 @@
+//! Reading images back: at start, and for `ephesus check`.
+
+use std::ops::ControlFlow;
+
+use ephesus_wire::{Epoch, PartitionId};
+
+use super::manifest::{
+    ImageId, MANIFEST_TAG, Manifest, ManifestError, generation_prefix, manifest_key,
+    parse_block_key,
+};
+use super::store::{DbId, ImageStore, StoreError};
+
+/// What a caller's look at one block may object to.
+pub type BlockFault = Box<dyn std::error::Error + Send + Sync>;
+
+/// Why an image cannot be used: restore the partition from a backup or another node.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// The store cannot be read: stop.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The manifest is damaged.
+    #[error("{db}: partition {partition}: {source}")]
+    Manifest {
+        /// The store.
+        db: DbId,
+        /// The partition.
+        partition: PartitionId,
+        /// What is wrong with it.
+        source: ManifestError,
+    },
+    /// A block is there but damaged.
+    #[error("{db}: {image}, block {block}: {source}")]
+    Block {
+        /// The store.
+        db: DbId,
+        /// The image.
+        image: ImageId,
+        /// Which block.
+        block: u64,
+        /// What the caller's check said.
+        source: BlockFault,
+    },
+    /// A block in the middle is missing.
+    #[error("{db}: {image}, block {block} is missing")]
+    Missing {
+        /// The store.
+        db: DbId,
+        /// The image.
+        image: ImageId,
+        /// The first missing one.
+        block: u64,
+    },
+    /// There are fewer or more blocks than the manifest says.
+    #[error("{db}: {image} has {found} blocks, its manifest counts {stated}")]
+    Count {
+        /// The store.
+        db: DbId,
+        /// The image.
+        image: ImageId,
+        /// Blocks by the manifest.
+        stated: u64,
+        /// Blocks found.
+        found: u64,
+    },
+    /// The blocks do not have the size the manifest says.
+    #[error("{db}: {image} has {found} bytes of blocks, its manifest counts {stated}")]
+    Size {
+        /// The store.
+        db: DbId,
+        /// The image.
+        image: ImageId,
+        /// Bytes by the manifest.
+        stated: u64,
+        /// Bytes found.
+        found: u64,
+    },
+}
+
+/// The manifests of all copies of a partition, lowest epoch first.
+///
+/// # Errors
+/// [`ReadError::Manifest`] when any is damaged.
+pub fn manifests(
+    store: &dyn ImageStore,
+    partition: PartitionId,
+) -> Result<Vec<Manifest>, ReadError> {
+    let mut found = Vec::new();
+    let mut damage = None;
+    store.scan_prefix(partition, MANIFEST_TAG, &mut |key, stored| {
+        let decoded = Manifest::decode(stored).and_then(|m| {
+            let at_home = m.image.partition == partition && *key == manifest_key(m.image.epoch);
+            if at_home {
+                Ok(m)
+            } else {
+                Err(ManifestError::Misplaced(m.image))
+            }
+        });
+        match decoded {
+            Ok(manifest) => {
+                found.push(manifest);
+                ControlFlow::Continue(())
+            }
+            Err(error) => {
+                damage = Some(error);
+                ControlFlow::Break(())
+            }
+        }
+    })?;
+    match damage {
+        Some(source) => Err(ReadError::Manifest {
+            db: store.db(),
+            partition,
+            source,
+        }),
+        None => Ok(found),
+    }
+}
+
+/// The manifest of one copy of a partition.
+///
+/// # Errors
+/// As [`manifests`].
+pub fn load(
+    store: &dyn ImageStore,
+    partition: PartitionId,
+    epoch: Epoch,
+) -> Result<Option<Manifest>, ReadError> {
+    Ok(manifests(store, partition)?
+        .into_iter()
+        .find(|m| m.image.epoch == epoch))
+}
+
+/// Hands the blocks of an image to `visit` in order, with their sequence numbers.
+///
+/// # Errors
+/// The first block that is missing or that `visit` objects to; a wrong total at the end.
+pub fn read(
+    store: &dyn ImageStore,
+    manifest: &Manifest,
+    mut visit: impl FnMut(u64, &[u8]) -> Result<(), BlockFault>,
+) -> Result<(), ReadError> {
+    let (db, image) = (store.db(), manifest.image);
+    let mut found = 0;
+    let mut bytes = 0;
+    let mut damage = None;
+    let prefix = generation_prefix(image.epoch, image.generation);
+    store.scan_prefix(image.partition, &prefix, &mut |key, block| {
+        let step = match parse_block_key(key) {
+            Some((_, _, sequence)) if sequence == found => {
+                visit(found, block).map_err(|source| ReadError::Block {
+                    db,
+                    image,
+                    block: found,
+                    source,
+                })
+            }
+            _ => Err(ReadError::Missing {
+                db,
+                image,
+                block: found,
+            }),
+        };
+        match step {
+            Ok(()) => {
+                found += 1;
+                bytes += block.len() as u64;
+                ControlFlow::Continue(())
+            }
+            Err(error) => {
+                damage = Some(error);
+                ControlFlow::Break(())
+            }
+        }
+    })?;
+    if let Some(error) = damage {
+        return Err(error);
+    }
+    if found != manifest.blocks {
+        return Err(ReadError::Count {
+            db,
+            image,
+            stated: manifest.blocks,
+            found,
+        });
+    }
+    if bytes != manifest.bytes {
+        return Err(ReadError::Size {
+            db,
+            image,
+            stated: manifest.bytes,
+            found: bytes,
+        });
+    }
+    Ok(())
+}
+
+/// Reads every image of a store, checking each block with `check`; returns every problem found.
+///
+/// # Errors
+/// Only when the store itself cannot be read; damage is in the list.
+pub fn verify(
+    store: &dyn ImageStore,
+    mut check: impl FnMut(&[u8]) -> Result<(), BlockFault>,
+) -> Result<Vec<ReadError>, StoreError> {
+    let mut problems = Vec::new();
+    for partition in store.partitions() {
+        let images = match manifests(store, partition) {
+            Ok(images) => images,
+            Err(ReadError::Store(error)) => return Err(error),
+            Err(problem) => {
+                problems.push(problem);
+                continue;
+            }
+        };
+        for manifest in images {
+            match read(store, &manifest, |_, block| check(block)) {
+                Ok(()) => {}
+                Err(ReadError::Store(error)) => return Err(error),
+                Err(problem) => problems.push(problem),
+            }
+        }
+    }
+    Ok(problems)
+}

@@ -1,0 +1,134 @@
+//! Two threads that pass one worker between them, so that its priority can go down *and up again*.
+//!
+//! Leaving SCHED_IDLE needs CAP_SYS_NICE or an RLIMIT_NICE of 20 (`sched(7)`), which services rarely
+//! have. So a worker runs on an idle-class thread or on a normal one, and changing its priority means
+//! handing it over between two pieces of work. Exactly one thread has the worker at any time.
+//!
+//! ```text
+//! FROM           TO             [by]
+//! Free           Taken          [take]   by the thread whose class is wanted
+//! Taken          Free           [give]   the wanted class changed
+//! Free, Taken    Closed         [close]  the worker stopped or its thread panicked
+//! ```
+
+use std::io;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+/// A thread's scheduling class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Class {
+    /// Runs only when nothing else wants the CPU.
+    Idle,
+    /// As any other thread.
+    Normal,
+}
+
+enum Seat<W> {
+    Free(W),
+    Taken,
+    Closed,
+}
+
+struct Shared<W> {
+    seat: Seat<W>,
+    wanted: Class,
+}
+
+/// Where the worker waits for the thread of the wanted class.
+pub(super) struct Relay<W> {
+    shared: Mutex<Shared<W>>,
+    changed: Condvar,
+}
+
+impl<W> Relay<W> {
+    pub(super) fn new(worker: W, wanted: Class) -> Relay<W> {
+        Relay {
+            shared: Mutex::new(Shared {
+                seat: Seat::Free(worker),
+                wanted,
+            }),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// The class the worker should have; takes effect when it next looks.
+    pub(super) fn want(&self, class: Class) {
+        self.lock().wanted = class;
+        self.changed.notify_all();
+    }
+
+    pub(super) fn wanted(&self) -> Class {
+        self.lock().wanted
+    }
+
+    /// Waits until a thread of `class` should have the worker; `None` once it has stopped.
+    fn take(&self, class: Class) -> Option<W> {
+        let mut shared = self.lock();
+        loop {
+            if matches!(shared.seat, Seat::Closed) {
+                return None;
+            }
+            if shared.wanted == class {
+                match std::mem::replace(&mut shared.seat, Seat::Taken) {
+                    Seat::Free(worker) => return Some(worker),
+                    other => shared.seat = other,
+                }
+            }
+            shared = self
+                .changed
+                .wait(shared)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Runs the worker on the calling thread whenever `class` is wanted, until `work` returns `None`.
+    pub(super) fn serve(&self, class: Class, work: impl Fn(W) -> Option<W>) {
+        let _closer = Closer(self);
+        while let Some(worker) = self.take(class) {
+            let Some(worker) = work(worker) else { return };
+            self.lock().seat = Seat::Free(worker);
+            self.changed.notify_all();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Shared<W>> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Ends the other thread as well, also when this one panics.
+struct Closer<'a, W>(&'a Relay<W>);
+
+impl<W> Drop for Closer<'_, W> {
+    fn drop(&mut self) {
+        self.0.lock().seat = Seat::Closed;
+        self.0.changed.notify_all();
+    }
+}
+
+/// Puts the calling thread into SCHED_IDLE; threads it starts (sled's I/O pool) stay normal.
+///
+/// # Errors
+/// The kernel's answer, for instance when a seccomp filter forbids the call.
+pub(super) fn become_idle() -> io::Result<()> {
+    let parameters = libc::sched_param { sched_priority: 0 };
+    // SAFETY: plain integers and a valid pointer; thread 0 is the calling one.
+    let answer = unsafe {
+        libc::sched_setscheduler(0, libc::SCHED_IDLE | libc::SCHED_RESET_ON_FORK, &parameters)
+    };
+    if answer == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// The calling thread's class.
+#[cfg(test)]
+pub(super) fn current_class() -> Class {
+    // SAFETY: no pointers; thread 0 is the calling one.
+    match unsafe { libc::sched_getscheduler(0) } & !libc::SCHED_RESET_ON_FORK {
+        libc::SCHED_IDLE => Class::Idle,
+        _ => Class::Normal,
+    }
+}

@@ -1,0 +1,327 @@
+//! [`SledStore`]: one sled Db of a data directory as an [`ImageStore`].
+//!
+//! Only plain inserts and removes: sled's batches and transactions switch on a lock that every Db of
+//! the process then takes. `flush_every_ms` is off, so nothing but [`ImageStore::sync`] and full write
+//! buffers reach the disk, each with a real fsync (see [`crate::sled_sync`]).
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+use ephesus_wire::PartitionId;
+
+use super::layout::{DbPaths, directory_bytes, remove_interrupted_snapshots};
+use super::manifest::Manifest;
+use super::open_guard;
+use super::rebuild;
+use super::store::{BLOCK_BYTES_MAX, DbId, ImageStore, STORES_MAX, StoreError, Visit};
+use super::writer::collect_garbage;
+use crate::sled_sync;
+
+/// Page cache of each Db: images are written once and only read at start.
+const CACHE_BYTES: u64 = 64 << 20;
+
+/// Writes between two flushes: about 600 KiB of sled's log, hence at most two of its write jobs.
+///
+/// sled 0.34.7 deadlocks (its issue 1412) when all seven threads of its I/O pool wait for the segment
+/// lock while a writer holding that lock waits for a truncation queued behind them. Seen here within
+/// 100k unpaced inserts on a busy disk: writing ahead of the disk is what must not happen.
+const WRITES_PER_FLUSH: u32 = 64;
+
+/// First byte of the name of a partition's tree; its number follows, big endian.
+const TREE_TAG: u8 = b'p';
+
+const REMEDY_OPEN: &str = "restore this directory from a backup, or move it aside: its partitions \
+     then come back only as far as the log and other nodes hold them";
+
+/// One sled Db with one tree per partition.
+///
+/// Cheap to clone; clones share the Db, so images may be read from several threads at once.
+#[derive(Clone)]
+pub struct SledStore {
+    db: DbId,
+    stores: u16,
+    dir: PathBuf,
+    sled: ::sled::Db,
+    writes: u32,
+    trees: BTreeMap<PartitionId, ::sled::Tree>,
+}
+
+/// Opens every store of a data directory, in order, rebuilding those that have grown too large.
+///
+/// Call before any thread is pinned: sled's own threads inherit the affinity of whoever comes first.
+///
+/// # Errors
+/// [`StoreError::Open`] says which store and what to do; nothing may be served.
+///
+/// # Panics
+/// When `stores` is 0 or above [`STORES_MAX`]: it comes from the data directory's stamp.
+pub fn open_stores(root: &Path, stores: u16) -> Result<Vec<SledStore>, StoreError> {
+    assert!(
+        (1..=STORES_MAX).contains(&stores),
+        "a data directory has 1 to {STORES_MAX} stores"
+    );
+    (0..stores)
+        .map(|n| SledStore::open(root, DbId(n), stores))
+        .collect()
+}
+
+impl SledStore {
+    /// Opens store `db` of `stores` under `root`, creating it when it is not there.
+    ///
+    /// Finishes an interrupted rebuild, removes what a killed open left, removes blocks without a
+    /// manifest, and rebuilds the Db when it wastes too much space.
+    ///
+    /// # Errors
+    /// As [`open_stores`].
+    pub fn open(root: &Path, db: DbId, stores: u16) -> Result<SledStore, StoreError> {
+        sled_sync::verify().map_err(|source| StoreError::Durability { db, source })?;
+        let paths = DbPaths::new(root, db);
+        paths.settle(db)?;
+        if !paths.live.exists() {
+            let created = SledStore::open_at(&paths.fresh, db, stores)?;
+            drop(created);
+            paths.adopt(db)?;
+        }
+        let mut store = SledStore::open_at(&paths.live, db, stores)?;
+        let mut removed = 0;
+        for partition in store.partitions() {
+            match collect_garbage(&mut store, partition) {
+                Ok(blocks) => removed += blocks,
+                // A damaged manifest is reported by whoever loads that partition; its blocks stay.
+                Err(error) if !error.is_store() => tracing::error!(%error, "image not cleaned"),
+                Err(error) => return Err(error.into_store(db, partition)),
+            }
+        }
+        if removed > 0 {
+            tracing::info!(%db, removed, "removed blocks of unfinished or replaced images");
+            store.sync()?;
+        }
+        rebuild::if_wasteful(store, &paths)
+    }
+
+    /// Opens the Db in exactly this directory.
+    pub(super) fn open_at(dir: &Path, db: DbId, stores: u16) -> Result<SledStore, StoreError> {
+        let refuse = |reason: String| StoreError::Open {
+            db,
+            path: dir.to_owned(),
+            reason,
+            remedy: REMEDY_OPEN,
+        };
+        std::fs::create_dir_all(dir).map_err(|source| StoreError::Io {
+            db,
+            operation: "create",
+            path: dir.to_owned(),
+            source,
+        })?;
+        remove_interrupted_snapshots(dir, db)?;
+        open_guard::inspect(dir).map_err(&refuse)?;
+        let config = ::sled::Config::new()
+            .path(dir)
+            .mode(::sled::Mode::LowSpace)
+            .cache_capacity(CACHE_BYTES)
+            .flush_every_ms(None);
+        let sled = open_guard::guarded(dir, REMEDY_OPEN, || {
+            let sled = config.open().map_err(|e| e.to_string())?;
+            let names = sled.tree_names();
+            let trees = names
+                .iter()
+                .filter_map(|name| Some((partition_of(name)?, name)))
+                .map(|(partition, name)| Ok((partition, sled.open_tree(name)?)))
+                .collect::<::sled::Result<BTreeMap<_, _>>>()
+                .map_err(|e| e.to_string())?;
+            Ok((sled, trees))
+        });
+        let (sled, trees) = sled.map_err(refuse)?;
+        let mut store = SledStore {
+            db,
+            stores,
+            dir: dir.to_owned(),
+            sled,
+            writes: 0,
+            trees,
+        };
+        store.sync()?;
+        sled_sync::sync_layout(dir).map_err(|source| StoreError::Durability { db, source })?;
+        Ok(store)
+    }
+
+    /// Bytes of blocks that manifests count, over all partitions; damaged manifests count as nothing.
+    pub(super) fn live_bytes(&self) -> Result<u64, StoreError> {
+        let mut bytes = 0;
+        for partition in self.partitions() {
+            self.scan_prefix(
+                partition,
+                super::manifest::MANIFEST_TAG,
+                &mut |_, stored| {
+                    bytes += Manifest::decode(stored).map_or(0, |m| m.bytes);
+                    ControlFlow::Continue(())
+                },
+            )?;
+        }
+        Ok(bytes)
+    }
+
+    /// How many stores the data directory has.
+    #[must_use]
+    pub fn stores(&self) -> u16 {
+        self.stores
+    }
+
+    fn owned(&self, partition: PartitionId) -> PartitionId {
+        assert_eq!(
+            DbId::of(partition, self.stores),
+            self.db,
+            "partition {partition} asked of the wrong store"
+        );
+        partition
+    }
+
+    fn failed(
+        &self,
+        operation: &'static str,
+        partition: PartitionId,
+    ) -> impl Fn(::sled::Error) -> StoreError {
+        let db = self.db;
+        move |e| StoreError::Operation {
+            db,
+            operation,
+            partition,
+            source: Box::new(e),
+        }
+    }
+
+    /// Waits for the disk every [`WRITES_PER_FLUSH`] writes.
+    fn pace(&mut self) -> Result<(), StoreError> {
+        self.writes += 1;
+        if self.writes < WRITES_PER_FLUSH {
+            Ok(())
+        } else {
+            self.sync()
+        }
+    }
+
+    fn tree(&self, partition: PartitionId) -> Option<&::sled::Tree> {
+        self.trees.get(&self.owned(partition))
+    }
+}
+
+impl ImageStore for SledStore {
+    fn db(&self) -> DbId {
+        self.db
+    }
+
+    fn insert(
+        &mut self,
+        partition: PartitionId,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<(), StoreError> {
+        if value.len() > BLOCK_BYTES_MAX {
+            return Err(StoreError::ValueTooLarge {
+                db: self.db,
+                partition,
+                bytes: value.len(),
+            });
+        }
+        if self.tree(partition).is_none() {
+            let tree = self
+                .sled
+                .open_tree(tree_name(partition))
+                .map_err(self.failed("create the tree", partition))?;
+            self.trees.insert(partition, tree);
+        }
+        self.trees[&partition]
+            .insert(key, value)
+            .map(drop)
+            .map_err(self.failed("write a block", partition))?;
+        self.pace()
+    }
+
+    fn remove(&mut self, partition: PartitionId, key: &[u8]) -> Result<(), StoreError> {
+        let Some(tree) = self.tree(partition) else {
+            return Ok(());
+        };
+        tree.remove(key)
+            .map(drop)
+            .map_err(self.failed("remove a block", partition))?;
+        self.pace()
+    }
+
+    fn get(&self, partition: PartitionId, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        self.tree(partition).map_or(Ok(None), |tree| {
+            tree.get(key)
+                .map(|value| value.map(|v| v.to_vec()))
+                .map_err(self.failed("read", partition))
+        })
+    }
+
+    fn next_key(&self, partition: PartitionId, from: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        let first = self
+            .tree(partition)
+            .and_then(|tree| tree.range(from..).keys().next());
+        first
+            .transpose()
+            .map(|key| key.map(|k| k.to_vec()))
+            .map_err(self.failed("read", partition))
+    }
+
+    fn scan_prefix(
+        &self,
+        partition: PartitionId,
+        prefix: &[u8],
+        visit: Visit<'_>,
+    ) -> Result<(), StoreError> {
+        let Some(tree) = self.tree(partition) else {
+            return Ok(());
+        };
+        for entry in tree.scan_prefix(prefix) {
+            let (key, value) = entry.map_err(self.failed("read", partition))?;
+            if visit(&key, &value).is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn drop_partition(&mut self, partition: PartitionId) -> Result<(), StoreError> {
+        self.trees.remove(&self.owned(partition));
+        self.sled
+            .drop_tree(tree_name(partition))
+            .map(drop)
+            .map_err(self.failed("drop the tree", partition))
+    }
+
+    fn partitions(&self) -> Vec<PartitionId> {
+        self.trees.keys().copied().collect()
+    }
+
+    fn sync(&mut self) -> Result<(), StoreError> {
+        self.writes = 0;
+        self.sled.flush().map(drop).map_err(|e| StoreError::Sync {
+            db: self.db,
+            source: Box::new(e),
+        })
+    }
+
+    fn size_on_disk(&self) -> Result<u64, StoreError> {
+        directory_bytes(&self.dir).map_err(|source| StoreError::Io {
+            db: self.db,
+            operation: "measure",
+            path: self.dir.clone(),
+            source,
+        })
+    }
+}
+
+fn tree_name(partition: PartitionId) -> [u8; 3] {
+    let [high, low] = partition.0.to_be_bytes();
+    [TREE_TAG, high, low]
+}
+
+fn partition_of(name: &[u8]) -> Option<PartitionId> {
+    match *name {
+        [TREE_TAG, high, low] => Some(PartitionId(u16::from_be_bytes([high, low]))),
+        _ => None,
+    }
+}

@@ -1,0 +1,175 @@
+//! What an image needs of the store beneath it: ordered keys per partition and an explicit sync.
+
+use std::fmt;
+use std::io;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+
+use ephesus_wire::PartitionId;
+
+use crate::sled_sync::SledSyncError;
+
+/// Largest value a store takes, in bytes: above it sled's pages could become unsynced blob files.
+pub const BLOCK_BYTES_MAX: usize = 4096;
+
+/// Most stores (sled Dbs, store threads) one data directory may have.
+pub const STORES_MAX: u16 = 4;
+
+/// One store of a data directory, counted from 0: partition `p` lives in store `p mod D`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DbId(pub u16);
+
+impl DbId {
+    /// The store that holds `partition` when a data directory has `stores` of them.
+    #[must_use]
+    pub fn of(partition: PartitionId, stores: u16) -> DbId {
+        DbId(partition.0 % stores)
+    }
+}
+
+impl fmt::Display for DbId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "db-{}", self.0)
+    }
+}
+
+/// What a scan calls with each key and value.
+pub type Visit<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>;
+
+/// An ordered key-value map per partition whose writes are durable only after [`ImageStore::sync`].
+///
+/// After a crash each unsynced insert or remove may have happened or not, independently of the others.
+pub trait ImageStore: Send {
+    /// Which store this is, for messages.
+    fn db(&self) -> DbId;
+
+    /// Sets `key` of `partition`, creating the partition's tree when it is the first.
+    ///
+    /// # Errors
+    /// [`StoreError::ValueTooLarge`] above [`BLOCK_BYTES_MAX`]; else the store is unusable.
+    fn insert(
+        &mut self,
+        partition: PartitionId,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<(), StoreError>;
+
+    /// Removes `key` of `partition` if it is there.
+    ///
+    /// # Errors
+    /// Any error: the store is unusable.
+    fn remove(&mut self, partition: PartitionId, key: &[u8]) -> Result<(), StoreError>;
+
+    /// Reads `key` of `partition`.
+    ///
+    /// # Errors
+    /// Any error: the store cannot be read.
+    fn get(&self, partition: PartitionId, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError>;
+
+    /// Finds the first key of `partition` at or after `from`, so that callers can skip ranges.
+    ///
+    /// # Errors
+    /// Any error: the store cannot be read.
+    fn next_key(&self, partition: PartitionId, from: &[u8]) -> Result<Option<Vec<u8>>, StoreError>;
+
+    /// Visits the keys of `partition` that begin with `prefix`, in order, until told to stop.
+    ///
+    /// # Errors
+    /// Any error: the store cannot be read.
+    fn scan_prefix(
+        &self,
+        partition: PartitionId,
+        prefix: &[u8],
+        visit: Visit<'_>,
+    ) -> Result<(), StoreError>;
+
+    /// Removes a partition with everything in it; a partition that is not there is no error.
+    ///
+    /// # Errors
+    /// Any error: the store is unusable.
+    fn drop_partition(&mut self, partition: PartitionId) -> Result<(), StoreError>;
+
+    /// The partitions that have a tree, ascending.
+    fn partitions(&self) -> Vec<PartitionId>;
+
+    /// Makes everything done so far survive power loss.
+    ///
+    /// # Errors
+    /// Any error is final: nothing done since the last success may be relied on, and it must not be
+    /// tried again.
+    fn sync(&mut self) -> Result<(), StoreError>;
+
+    /// Bytes the store occupies on disk.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`] when its files cannot be inspected.
+    fn size_on_disk(&self) -> Result<u64, StoreError>;
+}
+
+/// Why a store failed. Except for [`StoreError::ValueTooLarge`], stop the process and say so.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// sled refused an operation: check the disk; the log still holds what was acknowledged.
+    #[error("{db}: cannot {operation} (partition {partition}): {source}")]
+    Operation {
+        /// The store.
+        db: DbId,
+        /// What was attempted.
+        operation: &'static str,
+        /// The partition it was for.
+        partition: PartitionId,
+        /// The store's own error.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// A sync failed: the disk lost writes; stop, replace the disk, restart from the log.
+    #[error("{db}: sync failed, unsynced image data is lost: {source}")]
+    Sync {
+        /// The store.
+        db: DbId,
+        /// The store's own error.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The value is larger than a block: a bug in the caller, the store is untouched.
+    #[error("{db}: value of {bytes} bytes for partition {partition}; at most 4096 are allowed")]
+    ValueTooLarge {
+        /// The store.
+        db: DbId,
+        /// The partition it was for.
+        partition: PartitionId,
+        /// Size of the value.
+        bytes: usize,
+    },
+    /// A store could not be opened; the remedy says what to do.
+    #[error("{db}: cannot open {path}: {reason}; {remedy}")]
+    Open {
+        /// The store.
+        db: DbId,
+        /// Its directory.
+        path: PathBuf,
+        /// What was found.
+        reason: String,
+        /// What the operator should do.
+        remedy: &'static str,
+    },
+    /// A file or directory operation around the store failed: check permissions and space.
+    #[error("{db}: {operation} {path}: {source}")]
+    Io {
+        /// The store.
+        db: DbId,
+        /// What was attempted.
+        operation: &'static str,
+        /// On which path.
+        path: PathBuf,
+        /// The operating system's answer.
+        source: io::Error,
+    },
+    /// The store's files cannot be made durable.
+    #[error("{db}: {source}")]
+    Durability {
+        /// The store.
+        db: DbId,
+        /// What went wrong.
+        source: SledSyncError,
+    },
+}

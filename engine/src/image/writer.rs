@@ -1,0 +1,439 @@
+//! Writing one image: the order of writes and syncs that leaves exactly one valid image at any crash.
+//!
+//! ```text
+//! FROM      TO        [call]      effect, in this order
+//! -         Writing   [begin]     stale blocks of this generation removed
+//! Writing   Writing   [put]       one block inserted
+//! Writing   Sealed    [seal]      sync: every block is durable
+//!                                 ... the caller waits until lsn_end is committed in the log ...
+//! Sealed    Switched  [switch]    manifest replaced, sync: this image is the valid one
+//! Switched  Done      [sweep]     older generations removed, durable with the next sync
+//! Writing   Aborted   [abort]     blocks removed, durable with the next sync
+//! Sealed    Aborted   [abort]
+//! any       Poisoned              the store failed: nothing more is promised
+//! ```
+//!
+//! 1. Before `Switched` the manifest is the old one, and nothing it counts is touched.
+//! 2. The manifest is one key: it is old or new, never a mix.
+//! 3. From `Switched` on every block the new manifest counts is durable, because `seal` synced first.
+//! 4. Old blocks are removed only after the manifest's sync, so a lost sweep leaves garbage and never
+//!    an image without blocks. Garbage is found again by [`collect_garbage`].
+
+use std::ops::ControlFlow;
+
+use ephesus_wire::{Epoch, PartitionId};
+
+use super::manifest::{
+    self, Generation, ImageId, Manifest, ManifestError, block_key, epoch_prefix, manifest_key,
+    parse_block_key,
+};
+use super::store::{DbId, ImageStore, StoreError};
+
+/// Keys removed between two looks at the store, so that a sweep holds a bounded list.
+const SWEEP_KEYS: usize = 256;
+
+/// Where an image writer stands; the module's diagram shows the legal transitions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriterState {
+    /// Blocks are being added.
+    Writing,
+    /// Every block is durable.
+    Sealed,
+    /// The manifest names this image.
+    Switched,
+    /// Older generations are gone.
+    Done,
+    /// Given up before the switch.
+    Aborted,
+    /// The store failed.
+    Poisoned,
+}
+
+/// Why an image cannot be written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WriterError {
+    /// The store failed: stop the process.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The current manifest is damaged; imaging over it would hide that: verify the store.
+    #[error("{db}: partition {partition}: {source}")]
+    Manifest {
+        /// The store.
+        db: DbId,
+        /// The partition.
+        partition: PartitionId,
+        /// What is wrong with it.
+        source: ManifestError,
+    },
+    /// A bug in the caller: generations must grow.
+    #[error("{image} is not newer than the current generation {current}")]
+    Stale {
+        /// The image to be written.
+        image: ImageId,
+        /// The generation of the manifest.
+        current: Generation,
+    },
+    /// A bug in the caller: the call is not legal in this state.
+    #[error("{image}: {call} is not legal while {state:?}")]
+    Illegal {
+        /// The image.
+        image: ImageId,
+        /// The call.
+        call: &'static str,
+        /// The state it came in.
+        state: WriterState,
+    },
+    /// A bug in the caller: no such image was begun, or it was refused before.
+    #[error("{0} is not being written")]
+    Unknown(ImageId),
+    /// A bug in the caller: the manifest does not describe what was written.
+    #[error("{image}: manifest counts {stated} blocks, {written} were written")]
+    Miscounted {
+        /// The image.
+        image: ImageId,
+        /// Blocks by the manifest.
+        stated: u64,
+        /// Blocks put.
+        written: u64,
+    },
+}
+
+impl WriterError {
+    /// Whether the store itself failed.
+    #[must_use]
+    pub fn is_store(&self) -> bool {
+        matches!(self, WriterError::Store(_))
+    }
+
+    /// The store's error, for callers that have none of their own for the other causes.
+    pub(super) fn into_store(self, db: DbId, partition: PartitionId) -> StoreError {
+        match self {
+            WriterError::Store(error) => error,
+            other => StoreError::Operation {
+                db,
+                operation: "clean the image",
+                partition,
+                source: Box::new(other),
+            },
+        }
+    }
+}
+
+/// Writes one image of one copy.
+#[derive(Debug)]
+pub struct ImageWriter {
+    image: ImageId,
+    state: WriterState,
+    blocks: u64,
+    bytes: u64,
+}
+
+impl ImageWriter {
+    /// Starts an image, removing blocks an aborted attempt at the same generation may have left.
+    ///
+    /// # Errors
+    /// [`WriterError::Stale`] unless the generation is newer than the manifest's.
+    pub fn begin(store: &mut dyn ImageStore, image: ImageId) -> Result<ImageWriter, WriterError> {
+        if let Some(current) = current_manifest(store, image.partition, image.epoch)?
+            && current.image.generation >= image.generation
+        {
+            return Err(WriterError::Stale {
+                image,
+                current: current.image.generation,
+            });
+        }
+        remove_generation(store, image.partition, image.epoch, image.generation)?;
+        Ok(ImageWriter {
+            image,
+            state: WriterState::Writing,
+            blocks: 0,
+            bytes: 0,
+        })
+    }
+
+    /// The image being written.
+    #[must_use]
+    pub fn image(&self) -> ImageId {
+        self.image
+    }
+
+    /// Where the writer stands.
+    #[must_use]
+    pub fn state(&self) -> WriterState {
+        self.state
+    }
+
+    /// Blocks put so far, and their bytes.
+    #[must_use]
+    pub fn written(&self) -> (u64, u64) {
+        (self.blocks, self.bytes)
+    }
+
+    /// Adds the next block and returns its sequence number.
+    ///
+    /// # Errors
+    /// [`StoreError::ValueTooLarge`] leaves the writer as it was; other store errors poison it.
+    pub fn put(&mut self, store: &mut dyn ImageStore, block: &[u8]) -> Result<u64, WriterError> {
+        self.expect("put", &[WriterState::Writing])?;
+        let sequence = self.blocks;
+        let key = block_key(self.image.epoch, self.image.generation, sequence);
+        match store.insert(self.image.partition, &key, block) {
+            Err(error @ StoreError::ValueTooLarge { .. }) => return Err(error.into()),
+            other => self.poison(other)?,
+        }
+        self.blocks += 1;
+        self.bytes += block.len() as u64;
+        Ok(sequence)
+    }
+
+    /// Makes every block durable.
+    ///
+    /// # Errors
+    /// A failed sync poisons the writer and is final.
+    pub fn seal(&mut self, store: &mut dyn ImageStore) -> Result<(), WriterError> {
+        self.expect("seal", &[WriterState::Writing])?;
+        self.poison(store.sync())?;
+        self.state = WriterState::Sealed;
+        Ok(())
+    }
+
+    /// Makes this image the valid one; the caller has seen `manifest.lsn_end` committed in the log.
+    ///
+    /// # Errors
+    /// [`WriterError::Miscounted`] when the manifest is not of this image; a store error poisons.
+    pub fn switch(
+        &mut self,
+        store: &mut dyn ImageStore,
+        manifest: &Manifest,
+    ) -> Result<(), WriterError> {
+        self.expect("switch", &[WriterState::Sealed])?;
+        self.write_manifest(store, manifest)
+    }
+
+    fn write_manifest(
+        &mut self,
+        store: &mut dyn ImageStore,
+        manifest: &Manifest,
+    ) -> Result<(), WriterError> {
+        if manifest.blocks != self.blocks || manifest.image != self.image {
+            return Err(WriterError::Miscounted {
+                image: self.image,
+                stated: manifest.blocks,
+                written: self.blocks,
+            });
+        }
+        let key = manifest_key(self.image.epoch);
+        let written = store.insert(self.image.partition, &key, &manifest.encode());
+        self.poison(written)?;
+        self.poison(store.sync())?;
+        self.state = WriterState::Switched;
+        Ok(())
+    }
+
+    /// What a build with the order wrong would do: the property test must notice it.
+    #[cfg(test)]
+    pub(super) fn switch_before_seal(
+        &mut self,
+        store: &mut dyn ImageStore,
+        manifest: &Manifest,
+    ) -> Result<(), WriterError> {
+        self.expect("switch", &[WriterState::Writing])?;
+        self.write_manifest(store, manifest)
+    }
+
+    /// Removes the copy's other generations; returns how many blocks went.
+    ///
+    /// # Errors
+    /// A store error poisons the writer.
+    pub fn sweep(&mut self, store: &mut dyn ImageStore) -> Result<u64, WriterError> {
+        self.expect("sweep", &[WriterState::Switched])?;
+        let ImageId {
+            partition,
+            epoch,
+            generation,
+        } = self.image;
+        let removed = self.poison(remove_others(store, partition, epoch, generation))?;
+        self.state = WriterState::Done;
+        Ok(removed)
+    }
+
+    /// Gives the image up and removes its blocks; the previous image stays valid.
+    ///
+    /// # Errors
+    /// A store error poisons the writer.
+    pub fn abort(&mut self, store: &mut dyn ImageStore) -> Result<(), WriterError> {
+        self.expect("abort", &[WriterState::Writing, WriterState::Sealed])?;
+        let ImageId {
+            partition,
+            epoch,
+            generation,
+        } = self.image;
+        self.poison(remove_generation(store, partition, epoch, generation))?;
+        self.state = WriterState::Aborted;
+        Ok(())
+    }
+
+    fn expect(&self, call: &'static str, legal: &[WriterState]) -> Result<(), WriterError> {
+        if legal.contains(&self.state) {
+            Ok(())
+        } else {
+            Err(WriterError::Illegal {
+                image: self.image,
+                call,
+                state: self.state,
+            })
+        }
+    }
+
+    fn poison<T>(&mut self, result: Result<T, StoreError>) -> Result<T, WriterError> {
+        if result.is_err() {
+            self.state = WriterState::Poisoned;
+        }
+        Ok(result?)
+    }
+}
+
+/// Reads the manifest of one copy.
+///
+/// # Errors
+/// [`WriterError::Manifest`] when it is damaged or another copy's.
+pub(super) fn current_manifest(
+    store: &dyn ImageStore,
+    partition: PartitionId,
+    epoch: Epoch,
+) -> Result<Option<Manifest>, WriterError> {
+    let damaged = |source| WriterError::Manifest {
+        db: store.db(),
+        partition,
+        source,
+    };
+    let Some(stored) = store.get(partition, &manifest_key(epoch))? else {
+        return Ok(None);
+    };
+    let found = Manifest::decode(&stored).map_err(damaged)?;
+    if (found.image.partition, found.image.epoch) != (partition, epoch) {
+        return Err(damaged(ManifestError::Misplaced(found.image)));
+    }
+    Ok(Some(found))
+}
+
+/// Removes blocks that no manifest counts, as a crash may leave them; call before any writer begins.
+///
+/// Returns how many blocks were removed; they are gone for good with the next sync.
+///
+/// # Errors
+/// [`WriterError::Manifest`] when a manifest is damaged: nothing of its copy is removed.
+pub fn collect_garbage(
+    store: &mut dyn ImageStore,
+    partition: PartitionId,
+) -> Result<u64, WriterError> {
+    let mut removed = 0;
+    let mut from = manifest::BLOCK_TAG.to_vec();
+    while let Some((epoch, generation, _)) = store
+        .next_key(partition, &from)?
+        .and_then(|key| parse_block_key(&key))
+    {
+        let current = current_manifest(store, partition, epoch)?;
+        if current.is_none_or(|m| m.image.generation != generation) {
+            removed += remove_generation(store, partition, epoch, generation)?;
+        }
+        from = block_key(epoch, generation, u64::MAX).to_vec();
+        from.push(0);
+    }
+    Ok(removed)
+}
+
+/// Removes one copy's manifest and blocks, leaving other copies of the partition.
+///
+/// The manifest goes first and is synced, so that no crash leaves a manifest without its blocks.
+///
+/// # Errors
+/// Any error: the store is unusable.
+pub fn drop_copy(
+    store: &mut dyn ImageStore,
+    partition: PartitionId,
+    epoch: Epoch,
+) -> Result<(), StoreError> {
+    store.remove(partition, &manifest_key(epoch))?;
+    store.sync()?;
+    remove_prefix(store, partition, &epoch_prefix(epoch))?;
+    if store.next_key(partition, &[])?.is_none() {
+        store.drop_partition(partition)?;
+    }
+    store.sync()
+}
+
+/// Removes one partition with all its copies, manifests first for the same reason.
+///
+/// # Errors
+/// Any error: the store is unusable.
+pub(super) fn drop_partition(
+    store: &mut dyn ImageStore,
+    partition: PartitionId,
+) -> Result<(), StoreError> {
+    remove_prefix(store, partition, manifest::MANIFEST_TAG)?;
+    store.sync()?;
+    store.drop_partition(partition)?;
+    store.sync()
+}
+
+fn remove_generation(
+    store: &mut dyn ImageStore,
+    partition: PartitionId,
+    epoch: Epoch,
+    generation: Generation,
+) -> Result<u64, StoreError> {
+    remove_prefix(
+        store,
+        partition,
+        &manifest::generation_prefix(epoch, generation),
+    )
+}
+
+fn remove_others(
+    store: &mut dyn ImageStore,
+    partition: PartitionId,
+    epoch: Epoch,
+    keep: Generation,
+) -> Result<u64, StoreError> {
+    let mut removed = 0;
+    let mut from = epoch_prefix(epoch).to_vec();
+    while let Some(key) = store.next_key(partition, &from)? {
+        let Some((_, generation, _)) = parse_block_key(&key).filter(|(e, ..)| *e == epoch) else {
+            break;
+        };
+        if generation != keep {
+            removed += remove_generation(store, partition, epoch, generation)?;
+        }
+        from = block_key(epoch, generation, u64::MAX).to_vec();
+        from.push(0);
+    }
+    Ok(removed)
+}
+
+fn remove_prefix(
+    store: &mut dyn ImageStore,
+    partition: PartitionId,
+    prefix: &[u8],
+) -> Result<u64, StoreError> {
+    let mut removed = 0;
+    loop {
+        let mut keys = Vec::with_capacity(SWEEP_KEYS);
+        store.scan_prefix(partition, prefix, &mut |key, _| {
+            keys.push(key.to_vec());
+            if keys.len() < SWEEP_KEYS {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
+            }
+        })?;
+        for key in &keys {
+            store.remove(partition, key)?;
+        }
+        removed += keys.len() as u64;
+        if keys.len() < SWEEP_KEYS {
+            return Ok(removed);
+        }
+    }
+}

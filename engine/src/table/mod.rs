@@ -1,0 +1,248 @@
+//! The keys of one partition in memory: extendible hashing on the high bits of a 64-bit hash.
+//!
+//! ```text
+//! Table -> Directory (prefix -> number) -> Segment (<= 1023 sorted slots) -> entry (one allocation)
+//! ```
+//!
+//! *Invariant:* the order of the hashes is the order of the structure. A cursor is a hash, so it
+//! stays valid whatever grows, splits or goes.
+//!
+//! *Invariant:* one operation moves at most the slots of one segment, plus the directory when it
+//! doubles. Hashes without entropy in their high bits (not aHash's) are the exception: such a
+//! segment grows past its limit, correct but no longer fast.
+
+mod cursor;
+mod directory;
+mod entry;
+mod hasher;
+mod segment;
+mod size_class;
+
+pub use cursor::{CURSOR_BITS, behind};
+pub use entry::{EntryRef, VALUE_TYPE_STRING};
+pub use hasher::KeyHasher;
+
+use directory::Directory;
+use entry::{Slot, Weight};
+use segment::Segment;
+
+/// What [`Table::put`] did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Put {
+    Inserted,
+    Replaced,
+}
+
+/// An in-memory table; one without keys has no allocation.
+///
+/// Every method that takes a hash needs the same function of the key each time, normally
+/// [`KeyHasher::hash`]. Keys and values may have any length up to 2 GiB together.
+#[derive(Default)]
+pub struct Table {
+    segments: Vec<Segment>,
+    directory: Directory,
+    len: usize,
+    expiring: usize,
+    data_bytes: u64,
+    /// Entries and slot arrays, without `segments` and `directory`.
+    memory_bytes: u64,
+}
+
+impl Table {
+    pub const fn new() -> Table {
+        Table {
+            segments: Vec::new(),
+            directory: Directory::new(),
+            len: 0,
+            expiring: 0,
+            data_bytes: 0,
+            memory_bytes: 0,
+        }
+    }
+
+    pub fn get(&self, hash: u64, key: &[u8]) -> Option<EntryRef<'_>> {
+        let segment = self.segment(hash)?;
+        let at = segment.find(hash, key)?;
+        Some(segment.slots()[at].entry())
+    }
+
+    /// Sets value and expiry (Unix time in ms, 0 = none) of a key.
+    pub fn put(&mut self, hash: u64, key: &[u8], value: &[u8], expire_at_ms: u64) -> Put {
+        match self.change(hash, key, |slot| slot.replace(key, value, expire_at_ms)) {
+            Some(()) => Put::Replaced,
+            None => {
+                self.insert(hash, Slot::new(hash, key, value, expire_at_ms));
+                Put::Inserted
+            }
+        }
+    }
+
+    /// Removes a key; false when there is none.
+    pub fn remove(&mut self, hash: u64, key: &[u8]) -> bool {
+        let number = self.directory.locate(hash);
+        let Some(segment) = self.segments.get_mut(number) else {
+            return false;
+        };
+        let Some(at) = segment.find(hash, key) else {
+            return false;
+        };
+        let slot = segment.remove(at);
+        self.shrink(number);
+        self.forget(slot);
+        true
+    }
+
+    /// Sets a key's expiry (Unix time in ms, 0 = none); false when there is no such key.
+    pub fn set_expiry(&mut self, hash: u64, key: &[u8], expire_at_ms: u64) -> bool {
+        self.change(hash, key, |slot| slot.set_expiry(expire_at_ms))
+            .is_some()
+    }
+
+    /// Appends to a key's value and returns the new length; `None` when there is no such key.
+    ///
+    /// The first append that does not fit reserves half the value's size (at most 1 MiB).
+    pub fn append(&mut self, hash: u64, key: &[u8], suffix: &[u8]) -> Option<usize> {
+        self.change(hash, key, |slot| slot.append(suffix))
+    }
+
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Keys with an expiry.
+    pub fn expiring(&self) -> usize {
+        self.expiring
+    }
+
+    /// Bytes of all keys and values.
+    pub fn data_bytes(&self) -> u64 {
+        self.data_bytes
+    }
+
+    /// Bytes the allocator hands out for everything the table owns.
+    pub fn memory_bytes(&self) -> u64 {
+        let segments = self.segments.capacity() * size_of::<Segment>();
+        let segments = size_class::handed_out(segments, align_of::<Segment>());
+        let directory = size_class::handed_out(self.directory.bytes(), align_of::<u32>());
+        self.memory_bytes + (segments + directory) as u64
+    }
+
+    /// Asks the CPU to load the slots of a key that will be used soon; changes nothing.
+    pub fn prefetch(&self, hash: u64) {
+        if let Some(segment) = self.segment(hash) {
+            segment.prefetch(hash);
+        }
+    }
+
+    /// Asks the CPU to load the entry of a key whose slots are loaded already.
+    pub fn prefetch_entry(&self, hash: u64) {
+        if let Some(segment) = self.segment(hash) {
+            segment.prefetch_entry(hash);
+        }
+    }
+
+    /// Removes up to `budget` keys, in no order; true when the table is empty.
+    ///
+    /// To make all keys vanish at once, `mem::take` the table and clear what was taken.
+    pub fn clear_slice(&mut self, budget: usize) -> bool {
+        let mut left = budget;
+        for number in (0..self.segments.len()).rev() {
+            if left == 0 {
+                break;
+            }
+            let taken = self.segments[number].take_last(left);
+            left -= taken.len();
+            self.shrink(number);
+            taken.into_iter().for_each(|slot| self.forget(slot));
+        }
+        self.is_empty()
+    }
+
+    fn segment(&self, hash: u64) -> Option<&Segment> {
+        self.segments.get(self.directory.locate(hash))
+    }
+
+    /// Applies `edit` to a key's slot and keeps the totals.
+    fn change<T>(&mut self, hash: u64, key: &[u8], edit: impl FnOnce(&mut Slot) -> T) -> Option<T> {
+        let segment = self.segments.get_mut(self.directory.locate(hash))?;
+        let at = segment.find(hash, key)?;
+        let slot = segment.slot_mut(at);
+        let before = slot.weight();
+        let result = edit(slot);
+        let after = slot.weight();
+        self.subtract(before);
+        self.add(after);
+        Some(result)
+    }
+
+    /// Inserts a key that is not in the table.
+    fn insert(&mut self, hash: u64, mut slot: Slot) {
+        self.add(slot.weight());
+        self.len += 1;
+        if self.segments.is_empty() {
+            self.segments.reserve_exact(1);
+            self.segments.push(Segment::empty(0));
+        }
+        loop {
+            let segment = &mut self.segments[self.directory.locate(hash)];
+            match segment.insert(hash, slot) {
+                Ok(()) => return,
+                Err(refused) => slot = refused,
+            }
+            self.make_room(hash);
+        }
+    }
+
+    /// Splits or grows the segment of `hash`.
+    fn make_room(&mut self, hash: u64) {
+        let count = self.segments.len();
+        let segment = &mut self.segments[self.directory.locate(hash)];
+        let depth = segment.depth();
+        let before = segment.memory_bytes();
+        if segment.wants_split() && self.directory.can_split(depth, count) {
+            let upper = segment.split();
+            let after = segment.memory_bytes() + upper.memory_bytes();
+            self.memory_bytes = self.memory_bytes - before + after;
+            self.segments.push(upper);
+            self.directory.split(hash, depth, count);
+        } else {
+            segment.grow();
+            self.memory_bytes = self.memory_bytes - before + segment.memory_bytes();
+        }
+    }
+
+    fn shrink(&mut self, number: usize) {
+        let segment = &mut self.segments[number];
+        let before = segment.memory_bytes();
+        segment.shrink();
+        self.memory_bytes = self.memory_bytes - before + segment.memory_bytes();
+    }
+
+    /// Drops a slot that was taken out, and the whole structure with the last one.
+    fn forget(&mut self, slot: Slot) {
+        self.subtract(slot.weight());
+        self.len -= 1;
+        if self.len == 0 {
+            *self = Table::new();
+        }
+    }
+
+    fn add(&mut self, weight: Weight) {
+        self.data_bytes += weight.data_bytes;
+        self.memory_bytes += weight.memory_bytes;
+        self.expiring += weight.expiring;
+    }
+
+    fn subtract(&mut self, weight: Weight) {
+        self.data_bytes -= weight.data_bytes;
+        self.memory_bytes -= weight.memory_bytes;
+        self.expiring -= weight.expiring;
+    }
+}
+
+#[cfg(test)]
+mod tests;

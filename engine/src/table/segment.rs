@@ -1,0 +1,279 @@
+//! A small hash table of slots in hash order: the unit in which a table grows.
+//!
+//! Linear probing without wrap-around, kept sorted. With `home(tag) = tag * homes / 2^16`:
+//!
+//! 1. full slots are in ascending order of tag, so walking the slots walks the hashes;
+//! 2. a slot's position is at or behind its tag's home;
+//! 3. there is no empty slot between a slot's home and its position.
+//!
+//! `homes` is a little less than the number of slots: what is pushed behind the last home stays
+//! in the tail. Removing shifts back, so there are no tombstones.
+
+use super::entry::{STORED_HASH_BITS, Slot, prefetch};
+use super::size_class::{self, SizeClass};
+
+/// Slots of a segment that splits instead of growing: 8 KiB with the one left out.
+pub(super) const SPLIT_SLOTS: usize = 1023;
+/// Hash bits in a tag.
+pub(super) const TAG_BITS: u32 = 16;
+
+const SLOT_BYTES: usize = size_of::<Slot>();
+const MIN_SLOTS: usize = 7;
+/// Slots a split loads at once before it needs them.
+const PREFETCH_AHEAD: usize = 8;
+
+const _: () = assert!(SLOT_BYTES == 8);
+const _: () = assert!(TAG_BITS + STORED_HASH_BITS == u64::BITS);
+
+/// The slots of every key whose hash begins with one prefix of `depth` bits.
+pub(super) struct Segment {
+    slots: Box<[Slot]>,
+    homes: u32,
+    used: u32,
+    depth: u8,
+}
+
+impl Segment {
+    /// A segment without an allocation.
+    pub(super) fn empty(depth: u8) -> Segment {
+        Segment {
+            slots: Box::default(),
+            homes: 0,
+            used: 0,
+            depth,
+        }
+    }
+
+    pub(super) fn depth(&self) -> u8 {
+        self.depth
+    }
+
+    pub(super) fn used(&self) -> usize {
+        self.used as usize
+    }
+
+    pub(super) fn slots(&self) -> &[Slot] {
+        &self.slots
+    }
+
+    pub(super) fn slot_mut(&mut self, at: usize) -> &mut Slot {
+        &mut self.slots[at]
+    }
+
+    /// Bytes of the slot array.
+    pub(super) fn memory_bytes(&self) -> u64 {
+        size_class::handed_out(self.slots.len() * SLOT_BYTES, align_of::<Slot>()) as u64
+    }
+
+    /// The 16 bits of `hash` below this segment's prefix.
+    pub(super) fn tag(&self, hash: u64) -> u16 {
+        ((hash << self.depth) >> (u64::BITS - TAG_BITS)) as u16
+    }
+
+    /// First position at which a slot with `tag` can be.
+    pub(super) fn home(&self, tag: u16) -> usize {
+        home(tag, self.homes)
+    }
+
+    /// Position of the key's slot.
+    pub(super) fn find(&self, hash: u64, key: &[u8]) -> Option<usize> {
+        let tag = self.tag(hash);
+        let start = self.home(tag);
+        for (i, slot) in self.slots[start..].iter().enumerate() {
+            if slot.is_empty() || slot.tag() > tag {
+                return None;
+            }
+            if slot.tag() == tag && slot.has_key(key) {
+                return Some(start + i);
+            }
+        }
+        None
+    }
+
+    /// Takes in `slot`, of a key with `hash` that is not here.
+    ///
+    /// # Errors
+    /// Gives the slot back when there is no room: split or grow, then try again.
+    pub(super) fn insert(&mut self, hash: u64, mut slot: Slot) -> Result<(), Slot> {
+        if self.used >= max_used(self.homes) {
+            return Err(slot);
+        }
+        let tag = self.tag(hash);
+        let start = self.home(tag);
+        let mut at = None;
+        for i in start..self.slots.len() {
+            if self.slots[i].is_empty() {
+                slot.set_tag(tag);
+                self.slots[i] = slot;
+                self.slots[at.unwrap_or(i)..=i].rotate_right(1);
+                self.used += 1;
+                return Ok(());
+            }
+            if at.is_none() && self.slots[i].tag() > tag {
+                at = Some(i);
+            }
+        }
+        Err(slot)
+    }
+
+    /// Takes the slot at `at` out and closes the gap.
+    pub(super) fn remove(&mut self, at: usize) -> Slot {
+        let slot = std::mem::replace(&mut self.slots[at], Slot::EMPTY);
+        let homes = self.homes;
+        let displaced =
+            |(i, slot): &(usize, &Slot)| !slot.is_empty() && home(slot.tag(), homes) < at + 1 + i;
+        let run = self.slots[at + 1..]
+            .iter()
+            .enumerate()
+            .take_while(displaced)
+            .count();
+        self.slots[at..=at + run].rotate_left(1);
+        self.used -= 1;
+        slot
+    }
+
+    /// Takes up to `budget` of the last slots out: the cheapest way to empty a segment.
+    pub(super) fn take_last(&mut self, budget: usize) -> Vec<Slot> {
+        let full = self.slots.iter_mut().rev().filter(|slot| !slot.is_empty());
+        let taken: Vec<Slot> = full
+            .take(budget)
+            .map(|slot| std::mem::replace(slot, Slot::EMPTY))
+            .collect();
+        self.used -= taken.len() as u32;
+        taken
+    }
+
+    /// Whether it has the size at which splitting is better than growing.
+    pub(super) fn wants_split(&self) -> bool {
+        self.slots.len() >= SPLIT_SLOTS && self.used() >= SPLIT_SLOTS / 2
+    }
+
+    /// Makes room for at least one more slot by moving to the next larger allocation.
+    pub(super) fn grow(&mut self) {
+        let homes = if self.used < max_used(self.homes) {
+            self.homes
+        } else {
+            homes_within(slots_holding((self.slots.len() + 1).max(MIN_SLOTS)))
+        };
+        let slots = std::mem::take(&mut self.slots)
+            .into_iter()
+            .filter(|slot| !slot.is_empty());
+        *self = Segment::build(slots, homes, self.depth);
+    }
+
+    /// Gives memory back when most of it is unused.
+    pub(super) fn shrink(&mut self) {
+        if self.used == 0 {
+            *self = Segment::empty(self.depth);
+        } else if self.slots.len() > MIN_SLOTS && self.used < max_used(self.homes) / 4 {
+            let slots = std::mem::take(&mut self.slots)
+                .into_iter()
+                .filter(|slot| !slot.is_empty());
+            *self = Segment::build(slots, comfortable_homes(self.used()), self.depth);
+        }
+    }
+
+    /// Divides the segment by the next bit of the hash: this one keeps the hashes where it is 0.
+    pub(super) fn split(&mut self) -> Segment {
+        let depth = self.depth;
+        for slot in self.slots.iter().take(PREFETCH_AHEAD) {
+            slot.prefetch();
+        }
+        let mut halves = [
+            Vec::with_capacity(self.used()),
+            Vec::with_capacity(self.used()),
+        ];
+        for i in 0..self.slots.len() {
+            if let Some(ahead) = self.slots.get(i + PREFETCH_AHEAD) {
+                ahead.prefetch();
+            }
+            let mut slot = std::mem::replace(&mut self.slots[i], Slot::EMPTY);
+            if !slot.is_empty() {
+                let tag = slot.tag();
+                let below = slot.stored_hash() >> (STORED_HASH_BITS - 1 - u32::from(depth)) & 1;
+                slot.set_tag(tag << 1 | below as u16);
+                halves[usize::from(tag >> (TAG_BITS - 1))].push(slot);
+            }
+        }
+        let [low, high] = halves.map(|mut half| {
+            if half.is_empty() {
+                return Segment::empty(depth + 1);
+            }
+            half.sort_by_key(Slot::tag);
+            let homes = comfortable_homes(half.len());
+            Segment::build(half.into_iter(), homes, depth + 1)
+        });
+        *self = low;
+        high
+    }
+
+    /// Lays `slots`, in order of tag, out over `homes` homes and as long a tail as they need.
+    fn build(slots: impl Iterator<Item = Slot>, homes: u32, depth: u8) -> Segment {
+        let spare = tail(homes);
+        let mut laid = Vec::with_capacity(slots_holding(homes as usize + spare));
+        let mut used = 0;
+        for slot in slots {
+            let home = home(slot.tag(), homes);
+            while laid.len() < home {
+                laid.push(Slot::EMPTY);
+            }
+            laid.push(slot);
+            used += 1;
+        }
+        let len = slots_holding(laid.len().max(homes as usize) + spare);
+        laid.reserve_exact(len - laid.len());
+        laid.resize_with(len, || Slot::EMPTY);
+        Segment {
+            slots: laid.into_boxed_slice(),
+            homes,
+            used,
+            depth,
+        }
+    }
+
+    /// Asks the CPU to load the slots where a key with `hash` is looked for.
+    pub(super) fn prefetch(&self, hash: u64) {
+        prefetch(self.slots.as_ptr().wrapping_add(self.home(self.tag(hash))));
+    }
+
+    /// Asks the CPU to load the entry a key with `hash` most likely has.
+    pub(super) fn prefetch_entry(&self, hash: u64) {
+        let tag = self.tag(hash);
+        let candidates = &self.slots[self.home(tag)..];
+        if let Some(slot) = candidates
+            .iter()
+            .find(|slot| slot.is_empty() || slot.tag() >= tag)
+        {
+            slot.prefetch();
+        }
+    }
+}
+
+fn home(tag: u16, homes: u32) -> usize {
+    ((u64::from(tag) * u64::from(homes)) >> TAG_BITS) as usize
+}
+
+/// Nine tenths of the homes.
+fn max_used(homes: u32) -> u32 {
+    homes - homes / 10
+}
+
+/// Slots kept behind the last home.
+fn tail(homes: u32) -> usize {
+    homes as usize / 32 + 1
+}
+
+/// The most homes that fit `slots` together with their tail.
+fn homes_within(slots: usize) -> u32 {
+    ((slots - 1) * 32 / 33) as u32
+}
+
+/// Homes that `used` slots fill to at most four fifths.
+fn comfortable_homes(used: usize) -> u32 {
+    homes_within(slots_holding((used + used / 4 + 2).max(MIN_SLOTS)))
+}
+
+/// Slots in the smallest allocation that holds `slots` and one slot's size for its alignment.
+fn slots_holding(slots: usize) -> usize {
+    SizeClass::holding((slots + 1) * SLOT_BYTES).bytes() / SLOT_BYTES - 1
+}
