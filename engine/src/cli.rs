@@ -1,0 +1,166 @@
+//! The command line: flags and what they mean.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use ephesus_wal::{Durability, OnDamage};
+
+use crate::node::ServeOptions;
+
+/// A sharded, durable key-value store that speaks the Redis protocol.
+#[derive(Debug, Parser)]
+#[command(name = "ephesus", version, about, arg_required_else_help = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Serve one node.
+    Serve(Box<Serve>),
+    /// Verify every log group and image block of a stopped node's data directory.
+    Check(Check),
+}
+
+#[derive(Debug, Args)]
+pub struct Check {
+    /// Directory of the node's data.
+    #[arg(long, default_value = "./ephesus-data")]
+    pub data_dir: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub struct Serve {
+    /// Directory of the node's data; created if it is not there.
+    #[arg(long, default_value = "./ephesus-data")]
+    data_dir: PathBuf,
+    /// Entry port of the node; shard i also listens on PORT+1+i.
+    #[arg(long, default_value = "127.0.0.1:7379", value_name = "ADDR:PORT")]
+    listen: SocketAddr,
+    /// Shards, each with its own executor and log [default: CPUs].
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    shards: Option<u16>,
+    /// Do not pin shards to CPUs.
+    #[arg(long)]
+    no_pin: bool,
+    /// Partitions of the whole cluster; fixed at the first start [default: 1024].
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=16384))]
+    partitions: Option<u16>,
+    /// When a write is acknowledged: on the device, or written and synced within a second.
+    #[arg(long, value_enum, default_value_t = DurabilityFlag::Strict)]
+    durability: DurabilityFlag,
+    /// Memory for keys and values, such as 4g; writes beyond get -OOM [default: no limit].
+    #[arg(long, value_parser = bytes, default_value = "0", hide_default_value = true)]
+    max_memory: u64,
+    /// Disk space that the logs of all shards may take, such as 1g.
+    #[arg(long, value_parser = budget, default_value = "1g")]
+    wal_budget: u64,
+    /// Name of the node, for people [default: the host's name].
+    #[arg(long)]
+    name: Option<String>,
+    /// Client connections per shard.
+    #[arg(long, default_value_t = ephesus_wire::limits::CLIENTS_PER_SHARD)]
+    max_clients: usize,
+    /// What to do with a damaged log: refuse to start, skip the damage, or cut everything behind it.
+    #[arg(long, value_enum, default_value_t = DamageFlag::Refuse)]
+    on_damage: DamageFlag,
+    /// Serve beyond loopback although there is no password yet.
+    #[arg(long)]
+    insecure: bool,
+    /// error, warn, info, debug or trace.
+    #[arg(long, default_value = "info")]
+    pub log_level: tracing::Level,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum DurabilityFlag {
+    Strict,
+    Relaxed,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum DamageFlag {
+    Refuse,
+    Skip,
+    Cut,
+}
+
+/// Smallest log budget: a few segments.
+const WAL_BUDGET_MIN: u64 = 64 << 20;
+
+impl Serve {
+    /// The options, checked.
+    ///
+    /// # Errors
+    /// One line that names the flag.
+    pub fn options(&self) -> Result<ServeOptions, String> {
+        if !self.listen.ip().is_loopback() && !self.insecure {
+            return Err(format!(
+                "--listen {}: anyone on that network could read and write all keys; listen on \
+                 127.0.0.1, or add --insecure",
+                self.listen
+            ));
+        }
+        Ok(ServeOptions {
+            data_dir: self.data_dir.clone(),
+            listen: self.listen,
+            shards: self.shards,
+            pin: !self.no_pin,
+            partitions: self.partitions,
+            durability: match self.durability {
+                DurabilityFlag::Strict => Durability::Strict,
+                DurabilityFlag::Relaxed => Durability::Relaxed,
+            },
+            max_memory: self.max_memory,
+            wal_budget: self.wal_budget,
+            name: self.name.clone().unwrap_or_else(host_name),
+            max_clients: self.max_clients,
+            on_damage: match self.on_damage {
+                DamageFlag::Refuse => OnDamage::Refuse,
+                DamageFlag::Skip => OnDamage::Skip,
+                DamageFlag::Cut => OnDamage::Cut,
+            },
+        })
+    }
+}
+
+fn host_name() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/hostname")
+        .map_or_else(|_| "ephesus".to_owned(), |name| name.trim().to_owned())
+}
+
+/// Reads a number of bytes with an optional unit: k, m, g, t (powers of 1024), with or without b.
+///
+/// # Errors
+/// What is wrong with the text.
+pub fn bytes(text: &str) -> Result<u64, String> {
+    let lower = text.to_ascii_lowercase();
+    let number = lower.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let shift = match &lower[number.len()..] {
+        "" | "b" => 0,
+        "k" | "kb" | "kib" => 10,
+        "m" | "mb" | "mib" => 20,
+        "g" | "gb" | "gib" => 30,
+        "t" | "tb" | "tib" => 40,
+        unit => return Err(format!("unknown unit '{unit}', use k, m, g or t")),
+    };
+    let number: u64 = number
+        .parse()
+        .map_err(|_| format!("'{text}' is not a number of bytes"))?;
+    number
+        .checked_shl(shift)
+        .filter(|bytes| bytes >> shift == number)
+        .ok_or("too large".to_owned())
+}
+
+fn budget(text: &str) -> Result<u64, String> {
+    match bytes(text)? {
+        small if small < WAL_BUDGET_MIN => Err(format!("at least {}m", WAL_BUDGET_MIN >> 20)),
+        bytes => Ok(bytes),
+    }
+}
+
+#[cfg(test)]
+mod tests;

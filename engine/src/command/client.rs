@@ -1,0 +1,277 @@
+//! What is known about a connection, and the commands by which a client introduces itself.
+
+use std::fmt;
+
+use ephesus_wire::resp::reply::{self, Protocol};
+use ephesus_wire::resp::request;
+
+use super::error::{ClientError, Quoted};
+use super::info::REDIS_VERSION;
+use super::parse::ArgList;
+
+/// One connection as `CLIENT LIST` and `CLIENT INFO` show it; [`fmt::Display`] is its line without
+/// the line break, with the fields of Redis 7.2.
+#[derive(Clone, Debug, Default)]
+pub struct ClientInfo<'a> {
+    pub id: u64,
+    /// The client's `host:port`.
+    pub address: &'a str,
+    /// This end's `host:port`.
+    pub local_address: &'a str,
+    /// Negative when there is none.
+    pub fd: i32,
+    pub name: &'a str,
+    pub age_seconds: u64,
+    pub idle_seconds: u64,
+    /// Unparsed bytes in the read buffer, and the free bytes after them.
+    pub query_bytes: usize,
+    pub query_bytes_free: usize,
+    /// Bytes of the arguments of the command being run.
+    pub argument_bytes: usize,
+    /// Size of the output buffer and its fill.
+    pub reply_buffer_bytes: usize,
+    pub reply_pending_bytes: usize,
+    pub total_bytes: usize,
+    /// Full name of the last command, such as `client|list`.
+    pub command: &'a str,
+    pub protocol: Protocol,
+    /// The connection is closed after the pending replies.
+    pub closing: bool,
+    /// READONLY was sent.
+    pub readonly: bool,
+    pub library_name: &'a str,
+    pub library_version: &'a str,
+}
+
+impl ClientInfo<'_> {
+    fn flags(&self) -> &'static str {
+        match (self.closing, self.readonly) {
+            (false, false) => "N",
+            (false, true) => "r",
+            (true, false) => "c",
+            (true, true) => "cr",
+        }
+    }
+}
+
+impl fmt::Display for ClientInfo<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let command = if self.command.is_empty() {
+            "NULL"
+        } else {
+            self.command
+        };
+        write!(
+            f,
+            "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={} db=0 sub=0 psub=0 \
+             ssub=0 multi=-1 qbuf={} qbuf-free={} argv-mem={} multi-mem=0 rbs={} rbp={} obl={} \
+             oll=0 omem=0 tot-mem={} events=r cmd={} user=default redir=-1 resp={} lib-name={} \
+             lib-ver={}",
+            self.id,
+            self.address,
+            self.local_address,
+            self.fd,
+            self.name,
+            self.age_seconds,
+            self.idle_seconds,
+            self.flags(),
+            self.query_bytes,
+            self.query_bytes_free,
+            self.argument_bytes,
+            self.reply_buffer_bytes,
+            self.reply_pending_bytes,
+            self.reply_pending_bytes,
+            self.total_bytes,
+            command,
+            version_number(self.protocol),
+            self.library_name,
+            self.library_version,
+        )
+    }
+}
+
+/// Appends the reply to `CLIENT LIST` or, with one client, `CLIENT INFO`.
+pub fn write_lines<'a>(
+    out: &mut Vec<u8>,
+    protocol: Protocol,
+    clients: impl IntoIterator<Item = ClientInfo<'a>>,
+) {
+    let mut text = String::new();
+    for client in clients {
+        text.push_str(&client.to_string());
+        text.push('\n');
+    }
+    reply::verbatim(out, protocol, "txt", text.as_bytes());
+}
+
+/// Which connections `CLIENT LIST` shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClientFilter {
+    All,
+    /// None: a type no connection here has (master, replica, pubsub).
+    Nobody,
+    Ids(Vec<u64>),
+}
+
+impl ClientFilter {
+    /// Reads `CLIENT LIST [TYPE type | ID id [id ...]]`.
+    ///
+    /// # Errors
+    /// [`ClientError::Syntax`], [`ClientError::ClientType`] or [`ClientError::ClientId`].
+    pub fn parse<A: ArgList + ?Sized>(args: &A) -> Result<ClientFilter, ClientError> {
+        match args.len() {
+            0..=2 => Ok(ClientFilter::All),
+            4 if args.arg(2).eq_ignore_ascii_case(b"type") => {
+                let name = args.arg(3);
+                const OTHERS: [&[u8]; 4] = [b"master", b"replica", b"slave", b"pubsub"];
+                if name.eq_ignore_ascii_case(b"normal") {
+                    Ok(ClientFilter::All)
+                } else if OTHERS.iter().any(|other| name.eq_ignore_ascii_case(other)) {
+                    Ok(ClientFilter::Nobody)
+                } else {
+                    Err(ClientError::ClientType(Quoted::new(name)))
+                }
+            }
+            4.. if args.arg(2).eq_ignore_ascii_case(b"id") => (3..args.len())
+                .map(|index| request::integer(args.arg(index)).filter(|&id| id > 0))
+                .map(|id| id.map(i64::cast_unsigned).ok_or(ClientError::ClientId))
+                .collect::<Result<_, _>>()
+                .map(ClientFilter::Ids),
+            _ => Err(ClientError::Syntax),
+        }
+    }
+
+    /// Whether the connection of that id is shown.
+    #[must_use]
+    pub fn admits(&self, id: u64) -> bool {
+        match self {
+            ClientFilter::All => true,
+            ClientFilter::Nobody => false,
+            ClientFilter::Ids(ids) => ids.contains(&id),
+        }
+    }
+}
+
+/// The name in `CLIENT SETNAME name`; empty takes the name away.
+///
+/// # Errors
+/// [`ClientError::ClientName`].
+pub fn set_name<A: ArgList + ?Sized>(args: &A) -> Result<&str, ClientError> {
+    name(args.arg(2))
+}
+
+fn name(bytes: &[u8]) -> Result<&str, ClientError> {
+    visible(bytes).ok_or(ClientError::ClientName)
+}
+
+/// The text, if all of it is visible ASCII without spaces, so that a line stays parseable.
+fn visible(bytes: &[u8]) -> Option<&str> {
+    if bytes.iter().all(u8::is_ascii_graphic) {
+        str::from_utf8(bytes).ok()
+    } else {
+        None
+    }
+}
+
+/// What `CLIENT SETINFO` sets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SetInfo<'a> {
+    LibraryName(&'a str),
+    LibraryVersion(&'a str),
+}
+
+impl<'a> SetInfo<'a> {
+    /// Reads `CLIENT SETINFO LIB-NAME|LIB-VER value`; empty takes the value away.
+    ///
+    /// # Errors
+    /// [`ClientError::ClientAttributeUnknown`] or [`ClientError::ClientAttribute`].
+    pub fn parse<A: ArgList + ?Sized>(args: &'a A) -> Result<SetInfo<'a>, ClientError> {
+        let attribute = args.arg(2);
+        let make = if attribute.eq_ignore_ascii_case(b"lib-name") {
+            SetInfo::LibraryName
+        } else if attribute.eq_ignore_ascii_case(b"lib-ver") {
+            SetInfo::LibraryVersion
+        } else {
+            return Err(ClientError::ClientAttributeUnknown(Quoted::new(attribute)));
+        };
+        visible(args.arg(3))
+            .map(make)
+            .ok_or_else(|| ClientError::ClientAttribute(Quoted::new(attribute)))
+    }
+}
+
+/// The arguments of HELLO, borrowed from the request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Hello<'a> {
+    /// None: keep the version in use.
+    pub protocol: Option<Protocol>,
+    /// User and password, to be checked before anything else takes effect.
+    pub auth: Option<(&'a [u8], &'a [u8])>,
+    /// Empty takes the name away.
+    pub name: Option<&'a str>,
+}
+
+impl<'a> Hello<'a> {
+    /// Reads `HELLO [2|3 [AUTH user password] [SETNAME name]]`.
+    ///
+    /// # Errors
+    /// [`ClientError::ProtocolVersion`], [`ClientError::NoProto`], [`ClientError::HelloOption`] or
+    /// [`ClientError::ClientName`]; nothing of the request takes effect.
+    pub fn parse<A: ArgList + ?Sized>(args: &'a A) -> Result<Hello<'a>, ClientError> {
+        let mut hello = Hello::default();
+        if args.len() < 2 {
+            return Ok(hello);
+        }
+        hello.protocol = match request::integer(args.arg(1)) {
+            Some(2) => Some(Protocol::Resp2),
+            Some(3) => Some(Protocol::Resp3),
+            Some(_) => return Err(ClientError::NoProto),
+            None => return Err(ClientError::ProtocolVersion),
+        };
+        let mut at = 2;
+        while at < args.len() {
+            let option = args.arg(at);
+            let following = args.len() - 1 - at;
+            if option.eq_ignore_ascii_case(b"auth") && following >= 2 {
+                hello.auth = Some((args.arg(at + 1), args.arg(at + 2)));
+                at += 3;
+            } else if option.eq_ignore_ascii_case(b"setname") && following >= 1 {
+                hello.name = Some(name(args.arg(at + 1))?);
+                at += 2;
+            } else {
+                return Err(ClientError::HelloOption(Quoted::new(option)));
+            }
+        }
+        Ok(hello)
+    }
+}
+
+/// Appends the reply to HELLO, in the protocol that holds from now on.
+pub fn write_hello(out: &mut Vec<u8>, protocol: Protocol, client_id: u64) {
+    reply::map(out, protocol, 7);
+    field(out, "server", "redis");
+    field(out, "version", REDIS_VERSION);
+    reply::bulk(out, b"proto");
+    reply::integer(out, version_number(protocol));
+    reply::bulk(out, b"id");
+    reply::integer(out, client_id.cast_signed());
+    field(out, "mode", "cluster");
+    field(out, "role", "master");
+    reply::bulk(out, b"modules");
+    reply::array(out, 0);
+}
+
+fn version_number(protocol: Protocol) -> i64 {
+    match protocol {
+        Protocol::Resp2 => 2,
+        Protocol::Resp3 => 3,
+    }
+}
+
+fn field(out: &mut Vec<u8>, name: &str, value: &str) {
+    reply::bulk(out, name.as_bytes());
+    reply::bulk(out, value.as_bytes());
+}
+
+#[cfg(test)]
+mod tests;

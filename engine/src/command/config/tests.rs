@@ -1,0 +1,35 @@
+use super::*;
+
+fn get(patterns: &[&str], protocol: Protocol) -> String {
+    let parameters = [
+        ("maxmemory", "0".to_owned()),
+        ("maxmemory-policy", "noeviction".to_owned()),
+        ("save", String::new()),
+    ];
+    let mut args = vec!["config", "get"];
+    args.extend(patterns);
+    let mut out = Vec::new();
+    write_matching(&mut out, protocol, &parameters, &args[..]);
+    String::from_utf8(out).expect("ASCII")
+}
+
+#[test]
+fn one_parameter_as_redis_writes_it() {
+    assert_eq!(
+        get(&["maxmemory"], Protocol::Resp2),
+        "*2\r\n$9\r\nmaxmemory\r\n$1\r\n0\r\n"
+    );
+    assert_eq!(
+        get(&["MaxMemory"], Protocol::Resp3),
+        "%1\r\n$9\r\nmaxmemory\r\n$1\r\n0\r\n"
+    );
+    assert_eq!(get(&["nope"], Protocol::Resp2), "*0\r\n");
+    assert_eq!(get(&["nope"], Protocol::Resp3), "%0\r\n");
+}
+
+#[test]
+fn several_patterns_name_each_parameter_once() {
+    let all = get(&["*"], Protocol::Resp2);
+    assert!(all.starts_with("*6\r\n") && all.ends_with("$4\r\nsave\r\n$0\r\n\r\n"));
+    assert_eq!(get(&["MAX*", "maxmemory", "[rs]ave"], Protocol::Resp2), all);
+}

@@ -1,0 +1,245 @@
+//! What clients read when a command is refused: every text in one place, in Redis's words.
+
+use std::fmt;
+use std::io::Write;
+
+use ephesus_wire::Slot;
+
+use super::parse::ArgList;
+
+/// Longest part of a client's own bytes that is repeated in an error.
+const QUOTED_BYTES_MAX: usize = 128;
+
+/// Why a command was refused; it had no effect. Answer it with [`ClientError::write`].
+#[non_exhaustive]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ClientError {
+    /// The client asked for a command this server does not have.
+    #[error("ERR unknown command '{name}', with args beginning with: {args}")]
+    UnknownCommand { name: Quoted, args: Quoted },
+    /// The client asked for a subcommand this server does not have.
+    #[error("ERR unknown subcommand '{name}'. Try {} HELP.", container.to_ascii_uppercase())]
+    UnknownSubcommand {
+        container: &'static str,
+        name: Quoted,
+    },
+    /// Too few or too many arguments for the command of that full name.
+    #[error("ERR wrong number of arguments for '{0}' command")]
+    WrongArity(&'static str),
+    /// Arguments that do not follow the command's grammar.
+    #[error("ERR syntax error")]
+    Syntax,
+    /// An argument or a stored value should have been a signed 64-bit integer.
+    #[error("ERR value is not an integer or out of range")]
+    NotAnInteger,
+    /// INCR, INCRBY, DECR or DECRBY would leave the 64-bit range.
+    #[error("ERR increment or decrement would overflow")]
+    Overflow,
+    /// DECRBY by the smallest integer, which has no negative.
+    #[error("ERR decrement would overflow")]
+    DecrementOverflow,
+    /// An expiry that is not positive or too far away, in the command of that name.
+    #[error("ERR invalid expire time in '{0}' command")]
+    InvalidExpire(&'static str),
+    /// An option EXPIRE and PEXPIRE do not have.
+    #[error("ERR Unsupported option {0}")]
+    UnsupportedOption(Quoted),
+    /// NX of EXPIRE together with another condition.
+    #[error("ERR NX and XX, GT or LT options at the same time are not compatible")]
+    ExpireNxWithOthers,
+    /// GT of EXPIRE together with LT.
+    #[error("ERR GT and LT options at the same time are not compatible")]
+    ExpireGtWithLt,
+    /// RENAME of a key that does not exist.
+    #[error("ERR no such key")]
+    NoSuchKey,
+    /// A value would grow beyond the largest size.
+    #[error("ERR string exceeds maximum allowed size (proto-max-bulk-len)")]
+    StringTooLong,
+    /// A key is longer than the limit in bytes.
+    #[error("ERR key exceeds maximum allowed size of {0} bytes")]
+    KeyTooLong(usize),
+    /// A command's effects do not fit one log record of so many bytes: send smaller commands.
+    #[error("ERR the command's effects exceed {0} bytes, the most that is atomic")]
+    CommandTooLarge(usize),
+    /// A SCAN cursor that is not an unsigned integer.
+    #[error("ERR invalid cursor")]
+    InvalidCursor,
+    /// A database number no server has.
+    #[error("ERR DB index is out of range")]
+    DbIndex,
+    /// A database other than 0.
+    #[error("ERR SELECT is not allowed in cluster mode")]
+    SelectInCluster,
+    /// A slot outside 0..16384.
+    #[error("ERR Invalid slot")]
+    InvalidSlot,
+    /// A slot outside 0..16384 or a negative number of keys.
+    #[error("ERR Invalid slot or number of keys")]
+    InvalidSlotOrCount,
+    /// `COMMAND GETKEYS` of a command that is unknown.
+    #[error("ERR Invalid command specified")]
+    GetKeysUnknown,
+    /// `COMMAND GETKEYS` of a command that takes no keys.
+    #[error("ERR The command has no key arguments")]
+    GetKeysNone,
+    /// `COMMAND GETKEYS` of a command with a wrong number of arguments.
+    #[error("ERR Invalid number of arguments specified for command")]
+    GetKeysArity,
+    /// A client name with spaces or characters that do not print.
+    #[error("ERR Client names cannot contain spaces, newlines or special characters.")]
+    ClientName,
+    /// A `CLIENT SETINFO` value with spaces or characters that do not print.
+    #[error("ERR {0} cannot contain spaces, newlines or special characters.")]
+    ClientAttribute(Quoted),
+    /// A `CLIENT SETINFO` attribute other than LIB-NAME and LIB-VER.
+    #[error("ERR Unrecognized option '{0}'")]
+    ClientAttributeUnknown(Quoted),
+    /// `CLIENT LIST TYPE` with a type that does not exist.
+    #[error("ERR Unknown client type '{0}'")]
+    ClientType(Quoted),
+    /// `CLIENT LIST ID` with something that is not an id.
+    #[error("ERR Invalid client ID")]
+    ClientId,
+    /// HELLO with something that is not a number.
+    #[error("ERR Protocol version is not an integer or out of range")]
+    ProtocolVersion,
+    /// HELLO with a version other than 2 and 3.
+    #[error("NOPROTO unsupported protocol version")]
+    NoProto,
+    /// HELLO with an unknown or unfinished option.
+    #[error("ERR Syntax error in HELLO option '{0}'")]
+    HelloOption(Quoted),
+    /// A wrong user or password.
+    #[error("WRONGPASS invalid username-password pair or user is disabled.")]
+    WrongPassword,
+    /// A command before the password.
+    #[error("NOAUTH Authentication required.")]
+    NoAuth,
+    /// Keys of one command in different slots.
+    #[error("CROSSSLOT Keys in request don't hash to the same slot")]
+    CrossSlot,
+    /// No node is known to own the slot.
+    #[error("CLUSTERDOWN Hash slot not served")]
+    SlotNotServed,
+    /// This node may not answer now; a retry elsewhere or later can succeed.
+    #[error("CLUSTERDOWN The cluster is down")]
+    ClusterDown,
+    /// The node still reads its data.
+    #[error("LOADING Redis is loading the dataset in memory")]
+    Loading,
+    /// Memory is full; reads and deletes still work.
+    #[error("OOM command not allowed when used memory > 'maxmemory'.")]
+    OutOfMemory,
+    /// The disk is below its free-space floor; reads still work.
+    #[error("MISCONF not enough free disk space, writes are refused until there is more.")]
+    DiskFull,
+    /// The server has as many connections as it may.
+    #[error("ERR max number of clients reached")]
+    TooManyClients,
+}
+
+impl ClientError {
+    /// The error for an unknown command, with a preview of its arguments.
+    #[must_use]
+    pub fn unknown_command<A: ArgList + ?Sized>(args: &A) -> ClientError {
+        let mut preview = Vec::new();
+        for index in 1..args.len() {
+            if preview.len() >= QUOTED_BYTES_MAX {
+                break;
+            }
+            let room = QUOTED_BYTES_MAX - preview.len();
+            preview.push(b'\'');
+            preview.extend_from_slice(printable(args.arg(index), room));
+            preview.extend_from_slice(b"' ");
+        }
+        let name = if args.is_empty() {
+            &[][..]
+        } else {
+            args.arg(0)
+        };
+        ClientError::UnknownCommand {
+            name: Quoted::new(name),
+            args: Quoted::sanitized(&preview),
+        }
+    }
+
+    /// The error for an unknown subcommand of `container`.
+    #[must_use]
+    pub fn unknown_subcommand(container: &'static str, name: &[u8]) -> ClientError {
+        ClientError::UnknownSubcommand {
+            container,
+            name: Quoted::new(name),
+        }
+    }
+
+    /// The first word of the text, under which INFO counts errors.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            ClientError::NoProto => "NOPROTO",
+            ClientError::WrongPassword => "WRONGPASS",
+            ClientError::NoAuth => "NOAUTH",
+            ClientError::CrossSlot => "CROSSSLOT",
+            ClientError::SlotNotServed | ClientError::ClusterDown => "CLUSTERDOWN",
+            ClientError::Loading => "LOADING",
+            ClientError::OutOfMemory => "OOM",
+            ClientError::DiskFull => "MISCONF",
+            _ => "ERR",
+        }
+    }
+
+    /// Appends the error reply.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        write_line(out, format_args!("-{self}\r\n"));
+    }
+}
+
+/// Appends the reply that sends a client to the owner of `slot`; it counts as error `MOVED`.
+pub fn write_moved(out: &mut Vec<u8>, slot: Slot, host: &str, port: u16) {
+    write_line(out, format_args!("-MOVED {slot} {host}:{port}\r\n"));
+}
+
+fn write_line(out: &mut Vec<u8>, line: fmt::Arguments<'_>) {
+    // Writing to a Vec cannot fail.
+    let _ = out.write_fmt(line);
+}
+
+/// A client's own bytes inside an error: cut to 128, line breaks made spaces, so that the reply
+/// stays one line; bytes that are not UTF-8 become U+FFFD, so that every client can read it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Quoted(Box<str>);
+
+impl Quoted {
+    #[must_use]
+    pub fn new(bytes: &[u8]) -> Quoted {
+        Quoted::sanitized(printable(bytes, QUOTED_BYTES_MAX))
+    }
+
+    fn sanitized(bytes: &[u8]) -> Quoted {
+        Quoted(
+            String::from_utf8_lossy(bytes)
+                .replace(['\r', '\n'], " ")
+                .into_boxed_str(),
+        )
+    }
+}
+
+impl fmt::Display for Quoted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// At most `limit` bytes and nothing from a NUL on, as Redis prints arguments.
+fn printable(bytes: &[u8], limit: usize) -> &[u8] {
+    let bytes = &bytes[..bytes.len().min(limit)];
+    let end = bytes
+        .iter()
+        .position(|&byte| byte == 0)
+        .unwrap_or(bytes.len());
+    &bytes[..end]
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,312 @@
+//! `COMMAND` and its subcommands: the command table as clients read it.
+
+use ephesus_wire::resp::reply::{self, Protocol};
+
+use super::commands::COMMANDS;
+use super::config::matches_ignoring_case;
+use super::error::ClientError;
+use super::parse::ArgList;
+use super::spec::{self, Cmd, KeySpec, Spec};
+
+/// Where the inner command of `COMMAND GETKEYS` starts.
+const INNER: usize = 2;
+
+const HELP: [&str; 17] = [
+    "COMMAND <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+    "(no subcommand)",
+    "    Return details about all commands.",
+    "COUNT",
+    "    Return the number of commands in this server.",
+    "LIST [FILTERBY ACLCAT <category>|PATTERN <pattern>|MODULE <module>]",
+    "    Return the names of the commands in this server.",
+    "INFO [<command-name> ...]",
+    "    Return details about commands, about all if no names are given.",
+    "DOCS [<command-name> ...]",
+    "    Return documentation about commands, about all if no names are given.",
+    "GETKEYS <full-command>",
+    "    Return the keys of a full command.",
+    "GETKEYSANDFLAGS <full-command>",
+    "    Return the keys of a full command with their access flags.",
+    "HELP",
+    "    Print this help.",
+];
+
+/// Appends the reply to COMMAND or the subcommand `cmd` of it; `args` is the whole request.
+///
+/// # Errors
+/// What the client did wrong; nothing was appended.
+///
+/// # Panics
+/// When `cmd` is not COMMAND or one of its subcommands.
+pub fn reply<A: ArgList + ?Sized>(
+    out: &mut Vec<u8>,
+    protocol: Protocol,
+    cmd: Cmd,
+    args: &A,
+) -> Result<(), ClientError> {
+    match cmd {
+        Cmd::Command => all(out, protocol),
+        Cmd::CommandCount => reply::integer(out, COMMANDS.len() as i64),
+        Cmd::CommandInfo => info(out, protocol, args),
+        Cmd::CommandDocs => docs(out, protocol, args),
+        Cmd::CommandList => return list(out, args),
+        Cmd::CommandGetkeys => return get_keys(out, args),
+        Cmd::CommandGetkeysandflags => return get_keys_and_flags(out, protocol, args),
+        Cmd::CommandHelp => help(out),
+        other => unreachable!("{} is not answered here", other.name()),
+    }
+    Ok(())
+}
+
+fn all(out: &mut Vec<u8>, protocol: Protocol) {
+    reply::array(out, COMMANDS.len());
+    for spec in &COMMANDS {
+        entry(out, protocol, spec);
+    }
+}
+
+fn info<A: ArgList + ?Sized>(out: &mut Vec<u8>, protocol: Protocol, args: &A) {
+    if args.len() == INNER {
+        return all(out, protocol);
+    }
+    reply::array(out, args.len() - INNER);
+    for index in INNER..args.len() {
+        match spec::lookup_full(args.arg(index)) {
+            Some(spec) => entry(out, protocol, spec),
+            None => reply::null(out, protocol),
+        }
+    }
+}
+
+/// One command: name, arity, flags, first key, last key, step, categories, tips, key
+/// specifications, subcommands.
+fn entry(out: &mut Vec<u8>, protocol: Protocol, spec: &Spec) {
+    reply::array(out, 10);
+    reply::bulk(out, spec.name.as_bytes());
+    reply::integer(out, i64::from(spec.arity));
+    statuses(out, protocol, spec.flags.names());
+    reply::integer(out, i64::from(spec.first_key));
+    reply::integer(out, i64::from(spec.last_key));
+    reply::integer(out, i64::from(spec.step));
+    statuses(out, protocol, spec.acl.names());
+    reply::set(out, protocol, spec.tips.len());
+    for tip in spec.tips {
+        reply::bulk(out, tip.as_bytes());
+    }
+    reply::set(out, protocol, spec.keys.len());
+    for keys in spec.keys {
+        key_specification(out, protocol, keys);
+    }
+    reply::set(out, protocol, spec.subcommands.len());
+    for sub in spec.subcommands {
+        entry(out, protocol, sub);
+    }
+}
+
+fn statuses(
+    out: &mut Vec<u8>,
+    protocol: Protocol,
+    names: impl Iterator<Item = &'static str> + Clone,
+) {
+    reply::set(out, protocol, names.clone().count());
+    for name in names {
+        reply::simple(out, name);
+    }
+}
+
+fn key_specification(out: &mut Vec<u8>, protocol: Protocol, keys: &KeySpec) {
+    reply::map(out, protocol, 3 + usize::from(keys.notes.is_some()));
+    if let Some(notes) = keys.notes {
+        field(out, "notes", notes);
+    }
+    reply::bulk(out, b"flags");
+    statuses(out, protocol, keys.flags.iter().copied());
+    reply::bulk(out, b"begin_search");
+    reply::map(out, protocol, 2);
+    field(out, "type", "index");
+    reply::bulk(out, b"spec");
+    reply::map(out, protocol, 1);
+    number(out, "index", i64::from(keys.begin));
+    reply::bulk(out, b"find_keys");
+    reply::map(out, protocol, 2);
+    field(out, "type", "range");
+    reply::bulk(out, b"spec");
+    reply::map(out, protocol, 3);
+    number(out, "lastkey", i64::from(keys.last));
+    number(out, "keystep", i64::from(keys.step));
+    number(out, "limit", 0);
+}
+
+fn docs<A: ArgList + ?Sized>(out: &mut Vec<u8>, protocol: Protocol, args: &A) {
+    if args.len() == INNER {
+        reply::map(out, protocol, COMMANDS.len());
+        for spec in &COMMANDS {
+            documentation(out, protocol, spec);
+        }
+        return;
+    }
+    let known = || (INNER..args.len()).filter_map(|index| spec::lookup_full(args.arg(index)));
+    reply::map(out, protocol, known().count());
+    for spec in known() {
+        documentation(out, protocol, spec);
+    }
+}
+
+fn documentation(out: &mut Vec<u8>, protocol: Protocol, spec: &Spec) {
+    reply::bulk(out, spec.name.as_bytes());
+    let has_subcommands = !spec.subcommands.is_empty();
+    reply::map(out, protocol, 4 + usize::from(has_subcommands));
+    field(out, "summary", spec.summary);
+    field(out, "since", spec.since);
+    field(out, "group", spec.group);
+    field(out, "complexity", spec.complexity);
+    if has_subcommands {
+        reply::bulk(out, b"subcommands");
+        reply::map(out, protocol, spec.subcommands.len());
+        for sub in spec.subcommands {
+            documentation(out, protocol, sub);
+        }
+    }
+}
+
+enum Filter<'a> {
+    None,
+    Module,
+    Category(&'a [u8]),
+    Pattern(&'a [u8]),
+}
+
+impl Filter<'_> {
+    fn admits(&self, spec: &Spec) -> bool {
+        match self {
+            Filter::None => true,
+            Filter::Module => false,
+            Filter::Category(category) => spec.acl.contains(category),
+            Filter::Pattern(pattern) => matches_ignoring_case(pattern, spec.name.as_bytes()),
+        }
+    }
+}
+
+fn list<A: ArgList + ?Sized>(out: &mut Vec<u8>, args: &A) -> Result<(), ClientError> {
+    let filter = match args.len() {
+        INNER => Filter::None,
+        5 if args.arg(2).eq_ignore_ascii_case(b"filterby") => {
+            let (kind, value) = (args.arg(3), args.arg(4));
+            match () {
+                () if kind.eq_ignore_ascii_case(b"module") => Filter::Module,
+                () if kind.eq_ignore_ascii_case(b"aclcat") => Filter::Category(value),
+                () if kind.eq_ignore_ascii_case(b"pattern") => Filter::Pattern(value),
+                () => return Err(ClientError::Syntax),
+            }
+        }
+        _ => return Err(ClientError::Syntax),
+    };
+    let names: Vec<&str> = COMMANDS
+        .iter()
+        .flat_map(|spec| std::iter::once(spec).chain(spec.subcommands))
+        .filter(|spec| filter.admits(spec))
+        .map(|spec| spec.name)
+        .collect();
+    reply::array(out, names.len());
+    for name in names {
+        reply::bulk(out, name.as_bytes());
+    }
+    Ok(())
+}
+
+/// The arguments of a request after its first ones.
+struct Tail<'a, A: ?Sized> {
+    args: &'a A,
+    skipped: usize,
+}
+
+impl<A: ArgList + ?Sized> ArgList for Tail<'_, A> {
+    fn len(&self) -> usize {
+        self.args.len().saturating_sub(self.skipped)
+    }
+
+    fn arg(&self, index: usize) -> &[u8] {
+        self.args.arg(self.skipped + index)
+    }
+}
+
+fn inner_command<A: ArgList + ?Sized>(
+    args: &A,
+) -> Result<(Tail<'_, A>, &'static Spec), ClientError> {
+    let inner = Tail {
+        args,
+        skipped: INNER,
+    };
+    let spec = spec::find(&inner).map_err(|_| ClientError::GetKeysUnknown)?;
+    match () {
+        () if spec.keys.is_empty() => Err(ClientError::GetKeysNone),
+        () if !spec.accepts(inner.len()) => Err(ClientError::GetKeysArity),
+        () => Ok((inner, spec)),
+    }
+}
+
+fn get_keys<A: ArgList + ?Sized>(out: &mut Vec<u8>, args: &A) -> Result<(), ClientError> {
+    let (inner, spec) = inner_command(args)?;
+    reply::array(out, spec.key_indices(inner.len()).count());
+    for index in spec.key_indices(inner.len()) {
+        reply::bulk(out, inner.arg(index));
+    }
+    Ok(())
+}
+
+fn get_keys_and_flags<A: ArgList + ?Sized>(
+    out: &mut Vec<u8>,
+    protocol: Protocol,
+    args: &A,
+) -> Result<(), ClientError> {
+    let (inner, spec) = inner_command(args)?;
+    reply::array(out, spec.key_indices(inner.len()).count());
+    for index in spec.key_indices(inner.len()) {
+        reply::array(out, 2);
+        reply::bulk(out, inner.arg(index));
+        statuses(
+            out,
+            protocol,
+            key_flags(spec, &inner, index).iter().copied(),
+        );
+    }
+    Ok(())
+}
+
+/// What happens to the key at `index`; SET reads the old value only with its GET option.
+fn key_flags<A: ArgList + ?Sized>(spec: &Spec, inner: &A, index: usize) -> &'static [&'static str] {
+    if spec.cmd == Cmd::Set {
+        let gets = (3..inner.len()).any(|option| inner.arg(option).eq_ignore_ascii_case(b"get"));
+        return if gets {
+            &["RW", "access", "update"]
+        } else {
+            &["OW", "update"]
+        };
+    }
+    let described = spec
+        .keys
+        .iter()
+        .rev()
+        .find(|keys| usize::from(keys.begin) <= index);
+    described.map_or(&[], |keys| keys.flags)
+}
+
+fn help(out: &mut Vec<u8>) {
+    reply::array(out, HELP.len());
+    for line in HELP {
+        reply::simple(out, line);
+    }
+}
+
+fn field(out: &mut Vec<u8>, name: &str, value: &str) {
+    reply::bulk(out, name.as_bytes());
+    reply::bulk(out, value.as_bytes());
+}
+
+fn number(out: &mut Vec<u8>, name: &str, value: i64) {
+    reply::bulk(out, name.as_bytes());
+    reply::integer(out, value);
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,475 @@
+//! Reading a command's arguments: Redis's integer rules and the option grammars.
+//!
+//! Nothing here allocates unless it returns an error, or the cold list of `CLIENT LIST ID`.
+//! Times are milliseconds since the Unix epoch; `now_ms` is the owner's clock, given by the caller.
+
+use ephesus_wire::resp::request::{self, Args};
+use ephesus_wire::{Slot, limits};
+
+use super::error::{ClientError, Quoted};
+
+/// Keys one SCAN call looks at when it has no COUNT.
+pub const SCAN_COUNT_DEFAULT: u64 = 10;
+
+/// A request as a list of arguments; argument 0 is the command's name.
+pub trait ArgList {
+    fn len(&self) -> usize;
+
+    /// The argument at `index`, which is below [`ArgList::len`].
+    fn arg(&self, index: usize) -> &[u8];
+
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl<T: AsRef<[u8]>> ArgList for [T] {
+    #[inline]
+    fn len(&self) -> usize {
+        <[T]>::len(self)
+    }
+
+    #[inline]
+    fn arg(&self, index: usize) -> &[u8] {
+        self[index].as_ref()
+    }
+}
+
+/// The arguments of a parsed request, with the buffer it was parsed from.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    args: &'a Args,
+    source: &'a [u8],
+}
+
+impl<'a> Request<'a> {
+    /// `buf` is the slice that was parsed into `args`.
+    #[inline]
+    #[must_use]
+    pub fn new(args: &'a Args, buf: &'a [u8]) -> Request<'a> {
+        Request {
+            args,
+            source: args.source(buf),
+        }
+    }
+}
+
+impl ArgList for Request<'_> {
+    #[inline]
+    fn len(&self) -> usize {
+        self.args.len()
+    }
+
+    #[inline]
+    fn arg(&self, index: usize) -> &[u8] {
+        &self.source[self.args.range(index)]
+    }
+}
+
+/// Reads an integer as Redis does: canonical decimal, so no plus sign, leading zero or space.
+///
+/// # Errors
+/// [`ClientError::NotAnInteger`] for anything else and outside of `i64`.
+#[inline]
+pub fn integer(bytes: &[u8]) -> Result<i64, ClientError> {
+    request::integer(bytes).ok_or(ClientError::NotAnInteger)
+}
+
+/// The amount INCRBY adds.
+///
+/// # Errors
+/// [`ClientError::NotAnInteger`].
+pub fn increment<A: ArgList + ?Sized>(args: &A) -> Result<i64, ClientError> {
+    integer(args.arg(2))
+}
+
+/// The amount DECRBY adds: the negative of its argument.
+///
+/// # Errors
+/// [`ClientError::NotAnInteger`], or [`ClientError::DecrementOverflow`] for the smallest integer.
+pub fn decrement<A: ArgList + ?Sized>(args: &A) -> Result<i64, ClientError> {
+    integer(args.arg(2))?
+        .checked_neg()
+        .ok_or(ClientError::DecrementOverflow)
+}
+
+/// When SET may write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SetCondition {
+    None,
+    /// Only if the key does not exist.
+    Nx,
+    /// Only if the key exists.
+    Xx,
+    /// Only if the value equals the argument at this index.
+    IfEq(usize),
+}
+
+/// What SET does with the key's expiry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SetExpiry {
+    /// Removes it.
+    None,
+    /// Keeps it (KEEPTTL).
+    Keep,
+    /// The key expires at that Unix time in milliseconds, which may be past.
+    At(u64),
+}
+
+/// The options of SET after key and value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SetOptions {
+    pub condition: SetCondition,
+    /// The reply is the previous value.
+    pub get: bool,
+    pub expiry: SetExpiry,
+}
+
+impl SetOptions {
+    const PLAIN: SetOptions = SetOptions {
+        condition: SetCondition::None,
+        get: false,
+        expiry: SetExpiry::None,
+    };
+
+    /// Reads the options of `SET key value [NX|XX|IFEQ v] [GET] [EX|PX|EXAT|PXAT n|KEEPTTL]`, in any
+    /// order; the same time unit or flag may be repeated, as in Redis, and the last one counts.
+    ///
+    /// # Errors
+    /// [`ClientError::Syntax`], [`ClientError::NotAnInteger`] or [`ClientError::InvalidExpire`].
+    #[inline]
+    pub fn parse<A: ArgList + ?Sized>(args: &A, now_ms: u64) -> Result<SetOptions, ClientError> {
+        if args.len() == 3 {
+            Ok(SetOptions::PLAIN)
+        } else {
+            parse_set_options(args, now_ms)
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum TimeUnit {
+    Ex,
+    Px,
+    Exat,
+    Pxat,
+}
+
+impl TimeUnit {
+    fn named(name: &[u8]) -> Option<TimeUnit> {
+        match name {
+            [b'e' | b'E', b'x' | b'X'] => Some(TimeUnit::Ex),
+            [b'p' | b'P', b'x' | b'X'] => Some(TimeUnit::Px),
+            _ if name.eq_ignore_ascii_case(b"exat") => Some(TimeUnit::Exat),
+            _ if name.eq_ignore_ascii_case(b"pxat") => Some(TimeUnit::Pxat),
+            _ => None,
+        }
+    }
+}
+
+fn parse_set_options<A: ArgList + ?Sized>(
+    args: &A,
+    now_ms: u64,
+) -> Result<SetOptions, ClientError> {
+    let mut options = SetOptions::PLAIN;
+    let mut time: Option<(TimeUnit, usize)> = None;
+    let mut at = 3;
+    while at < args.len() {
+        let name = args.arg(at);
+        let has_next = at + 1 < args.len();
+        let keeps = options.expiry == SetExpiry::Keep;
+        if name.eq_ignore_ascii_case(b"nx") {
+            options.condition = match options.condition {
+                SetCondition::None | SetCondition::Nx => SetCondition::Nx,
+                _ => return Err(ClientError::Syntax),
+            };
+        } else if name.eq_ignore_ascii_case(b"xx") {
+            options.condition = match options.condition {
+                SetCondition::None | SetCondition::Xx => SetCondition::Xx,
+                _ => return Err(ClientError::Syntax),
+            };
+        } else if name.eq_ignore_ascii_case(b"ifeq") {
+            if options.condition != SetCondition::None || !has_next {
+                return Err(ClientError::Syntax);
+            }
+            at += 1;
+            options.condition = SetCondition::IfEq(at);
+        } else if name.eq_ignore_ascii_case(b"get") {
+            options.get = true;
+        } else if name.eq_ignore_ascii_case(b"keepttl") && time.is_none() {
+            options.expiry = SetExpiry::Keep;
+        } else if let Some(unit) = TimeUnit::named(name) {
+            if keeps || !has_next || time.is_some_and(|(other, _)| other != unit) {
+                return Err(ClientError::Syntax);
+            }
+            at += 1;
+            time = Some((unit, at));
+        } else {
+            return Err(ClientError::Syntax);
+        }
+        at += 1;
+    }
+    if let Some((unit, value)) = time {
+        options.expiry = SetExpiry::At(set_deadline(unit, args.arg(value), now_ms)?);
+    }
+    Ok(options)
+}
+
+/// The deadline of `SETEX key seconds value`, Unix milliseconds.
+///
+/// # Errors
+/// [`ClientError::NotAnInteger`] or [`ClientError::InvalidExpire`].
+pub fn setex_deadline<A: ArgList + ?Sized>(args: &A, now_ms: u64) -> Result<u64, ClientError> {
+    deadline(
+        TimeUnit::named(b"ex").expect("a unit of SET"),
+        args.arg(2),
+        now_ms,
+        "setex",
+    )
+}
+
+fn set_deadline(unit: TimeUnit, value: &[u8], now_ms: u64) -> Result<u64, ClientError> {
+    deadline(unit, value, now_ms, "set")
+}
+
+fn deadline(
+    unit: TimeUnit,
+    value: &[u8],
+    now_ms: u64,
+    command: &'static str,
+) -> Result<u64, ClientError> {
+    let invalid = ClientError::InvalidExpire(command);
+    let value = integer(value)?;
+    if value <= 0 {
+        return Err(invalid);
+    }
+    let millis = match unit {
+        TimeUnit::Ex | TimeUnit::Exat => value.checked_mul(1000),
+        TimeUnit::Px | TimeUnit::Pxat => Some(value),
+    };
+    let deadline = match unit {
+        TimeUnit::Ex | TimeUnit::Px => millis.and_then(|ms| ms.checked_add_unsigned(now_ms)),
+        TimeUnit::Exat | TimeUnit::Pxat => millis,
+    };
+    deadline
+        .and_then(|ms| u64::try_from(ms).ok())
+        .ok_or(invalid)
+}
+
+/// When EXPIRE may change the expiry; a key without one counts as expiring never.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ExpireCondition {
+    /// Only if the key has no expiry.
+    pub nx: bool,
+    /// Only if the key has an expiry.
+    pub xx: bool,
+    /// Only if the new expiry is later.
+    pub gt: bool,
+    /// Only if the new expiry is earlier.
+    pub lt: bool,
+}
+
+impl ExpireCondition {
+    /// Whether a key that expires at `current` (`None`: never) may get the expiry `new`.
+    #[must_use]
+    pub fn allows(self, current: Option<u64>, new: u64) -> bool {
+        let exists = current.is_some();
+        !(self.nx && exists
+            || self.xx && !exists
+            || self.gt && current.is_none_or(|current| new <= current)
+            || self.lt && current.is_some_and(|current| new >= current))
+    }
+}
+
+/// The arguments of EXPIRE and PEXPIRE after the key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Expire {
+    /// Unix time in milliseconds, at least 1; not after now means delete.
+    pub at_ms: u64,
+    pub condition: ExpireCondition,
+}
+
+impl Expire {
+    /// Reads `EXPIRE key seconds [NX|XX|GT|LT]`.
+    ///
+    /// # Errors
+    /// A bad option first, then [`ClientError::NotAnInteger`] or [`ClientError::InvalidExpire`].
+    pub fn parse_seconds<A: ArgList + ?Sized>(
+        args: &A,
+        now_ms: u64,
+    ) -> Result<Expire, ClientError> {
+        Expire::parse(args, now_ms, 1000, "expire")
+    }
+
+    /// Reads `PEXPIRE key milliseconds [NX|XX|GT|LT]`.
+    ///
+    /// # Errors
+    /// A bad option first, then [`ClientError::NotAnInteger`] or [`ClientError::InvalidExpire`].
+    pub fn parse_millis<A: ArgList + ?Sized>(args: &A, now_ms: u64) -> Result<Expire, ClientError> {
+        Expire::parse(args, now_ms, 1, "pexpire")
+    }
+
+    fn parse<A: ArgList + ?Sized>(
+        args: &A,
+        now_ms: u64,
+        unit_ms: i64,
+        command: &'static str,
+    ) -> Result<Expire, ClientError> {
+        let mut condition = ExpireCondition::default();
+        for index in 3..args.len() {
+            let name = args.arg(index);
+            match () {
+                () if name.eq_ignore_ascii_case(b"nx") => condition.nx = true,
+                () if name.eq_ignore_ascii_case(b"xx") => condition.xx = true,
+                () if name.eq_ignore_ascii_case(b"gt") => condition.gt = true,
+                () if name.eq_ignore_ascii_case(b"lt") => condition.lt = true,
+                () => return Err(ClientError::UnsupportedOption(Quoted::new(name))),
+            }
+        }
+        if condition.nx && (condition.xx || condition.gt || condition.lt) {
+            return Err(ClientError::ExpireNxWithOthers);
+        }
+        if condition.gt && condition.lt {
+            return Err(ClientError::ExpireGtWithLt);
+        }
+        let at_ms = integer(args.arg(2))?
+            .checked_mul(unit_ms)
+            .and_then(|delta| delta.checked_add_unsigned(now_ms))
+            .ok_or(ClientError::InvalidExpire(command))?;
+        Ok(Expire {
+            at_ms: at_ms.max(1).unsigned_abs(),
+            condition,
+        })
+    }
+}
+
+/// The arguments of SCAN; patterns and type names are borrowed from the request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scan<'a> {
+    pub cursor: u64,
+    pub pattern: Option<&'a [u8]>,
+    /// About how many keys to look at, at least 1.
+    pub count: u64,
+    /// Only keys of that type; any name is allowed.
+    pub type_name: Option<&'a [u8]>,
+}
+
+impl<'a> Scan<'a> {
+    /// Reads `SCAN cursor [MATCH pattern] [COUNT count] [TYPE type]`.
+    ///
+    /// # Errors
+    /// [`ClientError::InvalidCursor`], [`ClientError::Syntax`] or [`ClientError::NotAnInteger`].
+    pub fn parse<A: ArgList + ?Sized>(args: &'a A) -> Result<Scan<'a>, ClientError> {
+        let cursor = cursor(args.arg(1))?;
+        let mut scan = Scan {
+            cursor,
+            pattern: None,
+            count: SCAN_COUNT_DEFAULT,
+            type_name: None,
+        };
+        let mut at = 2;
+        while at < args.len() {
+            let name = args.arg(at);
+            if at + 1 >= args.len() {
+                return Err(ClientError::Syntax);
+            }
+            let value = args.arg(at + 1);
+            if name.eq_ignore_ascii_case(b"match") {
+                scan.pattern = Some(value);
+            } else if name.eq_ignore_ascii_case(b"count") {
+                scan.count = match u64::try_from(integer(value)?) {
+                    Ok(count) if count > 0 => count,
+                    _ => return Err(ClientError::Syntax),
+                };
+            } else if name.eq_ignore_ascii_case(b"type") {
+                scan.type_name = Some(value);
+            } else {
+                return Err(ClientError::Syntax);
+            }
+            at += 2;
+        }
+        Ok(scan)
+    }
+}
+
+/// An unsigned 64-bit cursor, written as `strtoul` takes it: a sign and leading zeros are allowed.
+fn cursor(bytes: &[u8]) -> Result<u64, ClientError> {
+    let (negative, digits) = match bytes {
+        [b'-', digits @ ..] => (true, digits),
+        [b'+', digits @ ..] => (false, digits),
+        digits => (false, digits),
+    };
+    if digits.is_empty() && !bytes.is_empty() {
+        return Err(ClientError::InvalidCursor);
+    }
+    let mut cursor = 0u64;
+    for &digit in digits {
+        if !digit.is_ascii_digit() {
+            return Err(ClientError::InvalidCursor);
+        }
+        cursor = cursor
+            .checked_mul(10)
+            .and_then(|cursor| cursor.checked_add(u64::from(digit - b'0')))
+            .ok_or(ClientError::InvalidCursor)?;
+    }
+    Ok(if negative {
+        cursor.wrapping_neg()
+    } else {
+        cursor
+    })
+}
+
+/// Checks the argument of SELECT: only database 0 exists in cluster mode.
+///
+/// # Errors
+/// [`ClientError::NotAnInteger`] or [`ClientError::SelectInCluster`].
+pub fn select<A: ArgList + ?Sized>(args: &A) -> Result<(), ClientError> {
+    match i32::try_from(integer(args.arg(1))?) {
+        Ok(0) => Ok(()),
+        Ok(_) => Err(ClientError::SelectInCluster),
+        Err(_) => Err(ClientError::NotAnInteger),
+    }
+}
+
+/// Checks the arguments of FLUSHALL and FLUSHDB: nothing, ASYNC or SYNC.
+///
+/// # Errors
+/// [`ClientError::Syntax`].
+pub fn flush<A: ArgList + ?Sized>(args: &A) -> Result<(), ClientError> {
+    match args.len() {
+        0 | 1 => Ok(()),
+        2 if args.arg(1).eq_ignore_ascii_case(b"async") => Ok(()),
+        2 if args.arg(1).eq_ignore_ascii_case(b"sync") => Ok(()),
+        _ => Err(ClientError::Syntax),
+    }
+}
+
+/// The slot of `CLUSTER COUNTKEYSINSLOT slot`.
+///
+/// # Errors
+/// [`ClientError::NotAnInteger`] or [`ClientError::InvalidSlot`].
+pub fn count_keys_in_slot<A: ArgList + ?Sized>(args: &A) -> Result<Slot, ClientError> {
+    slot(integer(args.arg(2))?).ok_or(ClientError::InvalidSlot)
+}
+
+/// The slot and the number of keys of `CLUSTER GETKEYSINSLOT slot count`.
+///
+/// # Errors
+/// [`ClientError::NotAnInteger`] or [`ClientError::InvalidSlotOrCount`].
+pub fn get_keys_in_slot<A: ArgList + ?Sized>(args: &A) -> Result<(Slot, u64), ClientError> {
+    let (number, count) = (integer(args.arg(2))?, integer(args.arg(3))?);
+    match (slot(number), u64::try_from(count)) {
+        (Some(slot), Ok(count)) => Ok((slot, count)),
+        _ => Err(ClientError::InvalidSlotOrCount),
+    }
+}
+
+fn slot(number: i64) -> Option<Slot> {
+    u16::try_from(number)
+        .ok()
+        .filter(|&number| number < limits::SLOTS)
+        .map(Slot)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,67 @@
+//! From a parsed command to its effect: one `match` over the commands that have keys.
+
+use ephesus_wire::Slot;
+use ephesus_wire::resp::reply;
+
+use super::{Keyspace, Reply};
+use crate::command::error::ClientError;
+use crate::command::parse::{self, ArgList, Expire};
+use crate::command::spec::{Cmd, Spec};
+
+impl Keyspace {
+    /// Executes a command on keys, all of which this shard owns; `slot` is the first key's.
+    ///
+    /// A refusal is written as the reply: the command then had no effect.
+    #[inline]
+    pub fn execute<A: ArgList + ?Sized>(
+        &mut self,
+        spec: &'static Spec,
+        args: &A,
+        slot: Slot,
+        reply: &mut Reply<'_>,
+    ) -> Result<(), ClientError> {
+        let key = self.key_in(args.arg(1), slot);
+        match spec.cmd {
+            Cmd::Get => self.get(&key, reply),
+            Cmd::Set => return self.set(&key, args, reply),
+            Cmd::Setnx => return self.setnx(&key, args.arg(2), reply),
+            Cmd::Setex => return self.setex(&key, args, reply),
+            Cmd::Getset => return self.getset(&key, args.arg(2), reply),
+            Cmd::Getdel => self.getdel(&key, reply),
+            Cmd::Mget => self.mget(args, reply),
+            Cmd::Mset => return self.mset(args, reply),
+            Cmd::Strlen => self.strlen(&key, reply),
+            Cmd::Append => return self.append(&key, args.arg(2), reply),
+            Cmd::Incr => return self.increment(&key, 1, reply),
+            Cmd::Decr => return self.increment(&key, -1, reply),
+            Cmd::Incrby => return self.increment(&key, parse::increment(args)?, reply),
+            Cmd::Decrby => return self.increment(&key, parse::decrement(args)?, reply),
+            Cmd::Del | Cmd::Unlink => return self.del(args, reply),
+            Cmd::Exists => self.exists(args, reply),
+            Cmd::Type => self.type_of(&key, reply),
+            Cmd::Rename => {
+                let to = self.key(args.arg(2));
+                return self.rename(&key, &to, reply);
+            }
+            Cmd::Expire => {
+                let expire = Expire::parse_seconds(args, self.now_ms)?;
+                return self.expire_command(&key, expire, reply);
+            }
+            Cmd::Pexpire => {
+                let expire = Expire::parse_millis(args, self.now_ms)?;
+                return self.expire_command(&key, expire, reply);
+            }
+            Cmd::Ttl => self.ttl(&key, 1000, reply),
+            Cmd::Pttl => self.ttl(&key, 1, reply),
+            Cmd::Persist => self.persist(&key, reply),
+            other => unreachable!("{other:?} has no keys"),
+        }
+        Ok(())
+    }
+
+    /// DBSIZE of this shard.
+    pub fn dbsize(&self, reply: &mut Reply<'_>) {
+        reply.wait_for(self.log.appended());
+        reply::integer(reply.out, self.len() as i64);
+    }
+}

@@ -1,0 +1,390 @@
+//! The data of one shard: its partitions' tables and the log that makes every change durable.
+//!
+//! A write changes the table and appends one record with all of the command's effects; a read
+//! notes the last write it depends on. Both leave the LSN to wait for in [`Reply::gate`], so that a
+//! client never sees what a crash could take back. Nothing here performs I/O.
+
+mod execute;
+mod expiry;
+mod last_writes;
+pub mod partition;
+pub mod replay;
+mod strings;
+mod walk;
+
+pub use expiry::Sweep;
+pub use partition::Partition;
+pub use walk::{ScanCursor, Walk, WalkFilter};
+
+use ephesus_wal::LogWriter;
+use ephesus_wire::record::{self, OpsBuilder};
+use ephesus_wire::resp::reply::Protocol;
+use ephesus_wire::slot::{Partitioning, slot_of};
+use ephesus_wire::{Lsn, PartitionId, Slot};
+
+use crate::table::{EntryRef, KeyHasher, Table};
+use last_writes::LastWrites;
+
+/// A key with everything that is derived from it.
+#[derive(Clone, Copy)]
+pub struct Key<'a> {
+    pub bytes: &'a [u8],
+    pub hash: u64,
+    pub partition: PartitionId,
+}
+
+/// Where a command writes its reply, and what that reply has to wait for.
+pub struct Reply<'a> {
+    pub out: &'a mut Vec<u8>,
+    pub protocol: Protocol,
+    /// The reply may be sent once the log has committed this LSN.
+    pub gate: Lsn,
+}
+
+impl Reply<'_> {
+    fn wait_for(&mut self, lsn: Lsn) {
+        self.gate = self.gate.max(lsn);
+    }
+}
+
+/// What the keyspace has counted since the process started.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct KeyspaceCounters {
+    pub hits: u64,
+    pub misses: u64,
+    pub expired: u64,
+    /// Key and value bytes of all writes.
+    pub user_bytes: u64,
+}
+
+/// The partitions of one shard.
+pub struct Keyspace {
+    partitioning: Partitioning,
+    /// By partition id; `None` where another shard owns it.
+    partitions: Vec<Option<Box<Partition>>>,
+    /// Ids of the partitions that are here, ascending.
+    owned: Vec<PartitionId>,
+    hasher: KeyHasher,
+    pub log: LogWriter,
+    last_writes: LastWrites,
+    ops: OpsBuilder,
+    /// Wall clock of the current turn, Unix milliseconds; never runs backwards.
+    now_ms: u64,
+    pub counters: KeyspaceCounters,
+    /// Tables that a flush took away and that still have to be freed, in slices.
+    discarded: Vec<Table>,
+    /// Expired keys that a read came across; removed at the end of the turn.
+    lapsed: Vec<(PartitionId, Vec<u8>)>,
+    sweep: Sweep,
+}
+
+impl Keyspace {
+    /// The keyspace of `partitions`, which are recovered or new.
+    ///
+    /// `floor` is the last LSN of what was recovered: all of it is durable.
+    #[must_use]
+    pub fn new(
+        partitioning: Partitioning,
+        partitions: Vec<Partition>,
+        hasher: KeyHasher,
+        log: LogWriter,
+        now_ms: u64,
+    ) -> Keyspace {
+        let mut slots: Vec<Option<Box<Partition>>> = Vec::new();
+        slots.resize_with(usize::from(partitioning.count()), || None);
+        let mut owned: Vec<PartitionId> = partitions.iter().map(|p| p.id).collect();
+        owned.sort_unstable();
+        for partition in partitions {
+            let place = usize::from(partition.id.0);
+            slots[place] = Some(Box::new(partition));
+        }
+        Keyspace {
+            partitioning,
+            partitions: slots,
+            owned,
+            hasher,
+            log,
+            last_writes: LastWrites::new(),
+            ops: OpsBuilder::new(),
+            now_ms,
+            counters: KeyspaceCounters::default(),
+            discarded: Vec::new(),
+            lapsed: Vec::new(),
+            sweep: Sweep::default(),
+        }
+    }
+
+    /// Sets the wall clock for what follows; an earlier time than before is ignored.
+    pub fn set_now(&mut self, now_ms: u64) {
+        self.now_ms = self.now_ms.max(now_ms);
+    }
+
+    #[must_use]
+    pub fn now_ms(&self) -> u64 {
+        self.now_ms
+    }
+
+    /// Derives partition and hash of a key.
+    #[inline]
+    #[must_use]
+    pub fn key<'a>(&self, bytes: &'a [u8]) -> Key<'a> {
+        self.key_in(bytes, slot_of(bytes))
+    }
+
+    /// [`Keyspace::key`] when the slot is known already.
+    #[inline]
+    #[must_use]
+    pub fn key_in<'a>(&self, bytes: &'a [u8], slot: Slot) -> Key<'a> {
+        Key {
+            bytes,
+            hash: self.hasher.hash(bytes),
+            partition: self.partitioning.partition_of(slot),
+        }
+    }
+
+    /// Whether this shard owns the partition.
+    #[inline]
+    #[must_use]
+    pub fn owns(&self, partition: PartitionId) -> bool {
+        self.partitions[usize::from(partition.0)].is_some()
+    }
+
+    /// Ids of the partitions that are here, ascending.
+    #[must_use]
+    pub fn owned(&self) -> &[PartitionId] {
+        &self.owned
+    }
+
+    #[must_use]
+    pub fn partition(&self, id: PartitionId) -> Option<&Partition> {
+        self.partitions[usize::from(id.0)].as_deref()
+    }
+
+    pub fn partition_mut(&mut self, id: PartitionId) -> Option<&mut Partition> {
+        self.partitions[usize::from(id.0)].as_deref_mut()
+    }
+
+    pub fn partitions(&self) -> impl Iterator<Item = &Partition> {
+        self.owned.iter().filter_map(|&id| self.partition(id))
+    }
+
+    /// Keys that are here, expired ones that were not removed yet included.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.partitions().map(|p| p.table.len() as u64).sum()
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Starts loading what a command on this key will touch.
+    #[inline]
+    pub fn prefetch(&self, key: &[u8]) {
+        let key = self.key(key);
+        if let Some(partition) = self.partition(key.partition) {
+            partition.table.prefetch(key.hash);
+        }
+    }
+
+    /// Second step of [`Keyspace::prefetch`], once the slots have arrived.
+    #[inline]
+    pub fn prefetch_entry(&self, key: &[u8]) {
+        let key = self.key(key);
+        if let Some(partition) = self.partition(key.partition) {
+            partition.table.prefetch_entry(key.hash);
+        }
+    }
+
+    /// The partition of a key that the caller has routed here.
+    #[inline]
+    fn home(&mut self, key: &Key<'_>) -> &mut Partition {
+        self.partitions[usize::from(key.partition.0)]
+            .as_deref_mut()
+            .expect("a command executes only on the shard that owns its keys")
+    }
+
+    /// The entry of a key, removing it first if it has expired.
+    ///
+    /// The reply waits for the last write of the key, also when it is absent.
+    #[inline]
+    fn look_up(&mut self, key: &Key<'_>, reply: &mut Reply<'_>) -> Option<EntryRef<'_>> {
+        reply.wait_for(self.last_writes.get(key.hash));
+        let now_ms = self.now_ms;
+        let expire_at_ms = self.home(key).table.get(key.hash, key.bytes)?.expire_at_ms;
+        if expire_at_ms != 0 && expire_at_ms <= now_ms {
+            self.expire(key);
+            return None;
+        }
+        self.home(key).table.get(key.hash, key.bytes)
+    }
+
+    /// [`Keyspace::look_up`] for a read: counts hit or miss.
+    #[inline]
+    fn read(&mut self, key: &Key<'_>, reply: &mut Reply<'_>) -> Option<EntryRef<'_>> {
+        let now_ms = self.now_ms;
+        reply.wait_for(self.last_writes.get(key.hash));
+        let home = self.partitions[usize::from(key.partition.0)]
+            .as_deref()
+            .expect("a command executes only on the shard that owns its keys");
+        match home.table.get(key.hash, key.bytes) {
+            Some(entry) if entry.expire_at_ms == 0 || entry.expire_at_ms > now_ms => {
+                self.counters.hits += 1;
+                Some(entry)
+            }
+            found => {
+                self.counters.misses += 1;
+                if found.is_some() {
+                    self.lapsed.push((key.partition, key.bytes.to_vec()));
+                }
+                None
+            }
+        }
+    }
+
+    /// Removes the expired keys that reads have come across.
+    pub fn remove_lapsed(&mut self) {
+        for (partition, bytes) in std::mem::take(&mut self.lapsed) {
+            let key = Key {
+                bytes: &bytes,
+                hash: self.hasher.hash(&bytes),
+                partition,
+            };
+            let entry = self.home(&key).table.get(key.hash, key.bytes);
+            let expire_at_ms = entry.map_or(0, |entry| entry.expire_at_ms);
+            if expire_at_ms != 0 && expire_at_ms <= self.now_ms {
+                self.expire(&key);
+            }
+        }
+    }
+
+    /// Logs and applies the removal of an expired key.
+    fn expire(&mut self, key: &Key<'_>) {
+        self.log_delete(key);
+        self.home(key).table.remove(key.hash, key.bytes);
+        self.counters.expired += 1;
+    }
+
+    #[inline]
+    fn put(&mut self, key: &Key<'_>, value: &[u8], expire_at_ms: u64, reply: &mut Reply<'_>) {
+        self.counters.user_bytes += (key.bytes.len() + value.len()) as u64;
+        let partition = self.partitions[usize::from(key.partition.0)]
+            .as_deref_mut()
+            .expect("a command executes only on the shard that owns its keys");
+        let meta = partition.next_meta();
+        let lsn = self
+            .log
+            .append_with(record::put_len(key.bytes, value), |buf| {
+                record::write_put(buf, meta, key.bytes, value, expire_at_ms);
+            });
+        partition.written(lsn);
+        partition
+            .table
+            .put(key.hash, key.bytes, value, expire_at_ms);
+        self.last_writes.set(key.hash, lsn);
+        reply.wait_for(lsn);
+    }
+
+    fn delete(&mut self, key: &Key<'_>, reply: &mut Reply<'_>) {
+        let lsn = self.log_delete(key);
+        self.home(key).table.remove(key.hash, key.bytes);
+        reply.wait_for(lsn);
+    }
+
+    fn log_delete(&mut self, key: &Key<'_>) -> Lsn {
+        self.counters.user_bytes += key.bytes.len() as u64;
+        let meta = self.home(key).next_meta();
+        let lsn = self.log.append_with(record::delete_len(key.bytes), |buf| {
+            record::write_delete(buf, meta, key.bytes);
+        });
+        self.home(key).written(lsn);
+        self.last_writes.set(key.hash, lsn);
+        lsn
+    }
+
+    fn set_expiry(&mut self, key: &Key<'_>, expire_at_ms: u64, reply: &mut Reply<'_>) {
+        self.counters.user_bytes += key.bytes.len() as u64;
+        let meta = self.home(key).next_meta();
+        let lsn = self
+            .log
+            .append_with(record::set_expiry_len(key.bytes), |buf| {
+                record::write_set_expiry(buf, meta, key.bytes, expire_at_ms);
+            });
+        let home = self.home(key);
+        home.written(lsn);
+        home.table.set_expiry(key.hash, key.bytes, expire_at_ms);
+        self.last_writes.set(key.hash, lsn);
+        reply.wait_for(lsn);
+    }
+
+    /// Appends the collected operations as one record.
+    fn log_ops(&mut self, touched: &[Key<'_>], reply: &mut Reply<'_>) {
+        let lsn = self.log.append(self.ops.finish());
+        self.ops.clear();
+        for key in touched {
+            self.home(key).written(lsn);
+            self.last_writes.set(key.hash, lsn);
+            self.counters.user_bytes += key.bytes.len() as u64;
+        }
+        reply.wait_for(lsn);
+    }
+
+    /// Removes all keys, atomically; their memory is given back by [`Keyspace::free_slice`].
+    pub fn flush(&mut self, reply: &mut Reply<'_>) {
+        let owned = std::mem::take(&mut self.owned);
+        for &id in &owned {
+            if let Some(partition) = self.partitions[usize::from(id.0)].as_deref_mut()
+                && !partition.table.is_empty()
+            {
+                let meta = partition.next_meta();
+                self.ops.flush(meta);
+                self.discarded.push(std::mem::take(&mut partition.table));
+            }
+        }
+        if !self.ops.is_empty() {
+            let lsn = self.log.append(self.ops.finish());
+            self.ops.clear();
+            for &id in &owned {
+                if let Some(partition) = self.partitions[usize::from(id.0)].as_deref_mut() {
+                    partition.written(lsn);
+                }
+            }
+            self.last_writes.set_all(lsn);
+            reply.wait_for(lsn);
+        } else {
+            reply.wait_for(self.log.appended());
+        }
+        self.owned = owned;
+    }
+
+    /// Frees up to `budget` entries of flushed tables; false when nothing is left to free.
+    pub fn free_slice(&mut self, budget: usize) -> bool {
+        if let Some(table) = self.discarded.last_mut()
+            && table.clear_slice(budget)
+        {
+            self.discarded.pop();
+        }
+        !self.discarded.is_empty()
+    }
+
+    /// Bytes the allocator handed out for tables, flushed ones that are not freed yet included.
+    #[must_use]
+    pub fn memory_bytes(&self) -> u64 {
+        self.partitions()
+            .map(|p| p.table.memory_bytes())
+            .sum::<u64>()
+            + self.discarded.iter().map(Table::memory_bytes).sum::<u64>()
+    }
+
+    /// The first LSN that some partition's image does not cover; the log keeps it.
+    #[must_use]
+    pub fn oldest_pin(&self) -> Option<(Lsn, PartitionId)> {
+        self.partitions()
+            .filter_map(|p| Some((p.pin()?, p.id)))
+            .min()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,273 @@
+//! Rebuilding partitions: an image's entries, then the log's records on top of it.
+//!
+//! Records are absolute, so replaying them over an image that was written while they happened
+//! converges to the same table. Nothing expires here: only the owner's logged deletes remove keys.
+
+use ephesus_wire::block::Assembler;
+use ephesus_wire::digest::Digest;
+use ephesus_wire::record::{self, Record, RecordMeta};
+use ephesus_wire::{Epoch, Lsn, PartitionId, WireError};
+
+use super::Partition;
+use crate::image::{Generation, Manifest};
+use crate::table::KeyHasher;
+
+/// Why recovery refuses what it found; the data on disk is as it was.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReplayError {
+    /// A block of an image cannot be read: restore the directory from a backup.
+    #[error("image of partition {partition}: {source}")]
+    Block {
+        partition: PartitionId,
+        source: WireError,
+    },
+    /// An image does not hold what its manifest says.
+    #[error(
+        "image of partition {partition} holds {found} keys and digest {digest:?}, its manifest \
+         says {} and {:?}", manifest.count, manifest.digest
+    )]
+    Image {
+        partition: PartitionId,
+        found: u64,
+        digest: [u64; 2],
+        manifest: Box<Manifest>,
+    },
+    /// A record that passed its checksum makes no sense: another release wrote it.
+    #[error("log record {lsn}: {source}")]
+    Record { lsn: Lsn, source: WireError },
+    /// A record of a partition that this log does not have.
+    #[error("log record {lsn} is of partition {partition}, which this shard does not own")]
+    Foreign { lsn: Lsn, partition: PartitionId },
+    /// A record of an ownership that never was.
+    #[error(
+        "log record {lsn} of partition {partition} has epoch {found}, the table says {expected}"
+    )]
+    Epoch {
+        lsn: Lsn,
+        partition: PartitionId,
+        found: Epoch,
+        expected: Epoch,
+    },
+    /// Records of a partition are missing between two that are there.
+    #[error("log record {lsn} of partition {partition} has sequence {found} after {last}")]
+    Gap {
+        lsn: Lsn,
+        partition: PartitionId,
+        found: u64,
+        last: u64,
+    },
+    /// A record that a node without migrations cannot have written.
+    #[error("log record {lsn} is of a kind this release does not write")]
+    Unexpected { lsn: Lsn },
+}
+
+/// One partition while it is being rebuilt.
+pub struct Rebuild {
+    pub partition: Partition,
+    assembler: Assembler,
+    digest: Digest,
+    count: u64,
+    /// Records up to this LSN are in the image.
+    covered: Lsn,
+}
+
+impl Rebuild {
+    /// Begins with an empty copy.
+    #[must_use]
+    pub fn new(id: PartitionId, epoch: Epoch) -> Rebuild {
+        Rebuild {
+            partition: Partition::new(id, epoch),
+            assembler: Assembler::new(),
+            digest: Digest::EMPTY,
+            count: 0,
+            covered: Lsn::ZERO,
+        }
+    }
+
+    /// Adds the next block of the image.
+    ///
+    /// # Errors
+    /// A damaged block.
+    pub fn block(&mut self, block: &[u8], hasher: &KeyHasher) -> Result<(), ReplayError> {
+        let Rebuild {
+            partition,
+            assembler,
+            digest,
+            count,
+            ..
+        } = self;
+        let id = partition.id;
+        let fed = assembler.feed(block, |entry| {
+            digest.add(entry.key, entry.value, entry.expire_at_ms);
+            *count += 1;
+            let hash = hasher.hash(entry.key);
+            partition
+                .table
+                .put(hash, entry.key, entry.value, entry.expire_at_ms);
+        });
+        fed.map_err(|source| ReplayError::Block {
+            partition: id,
+            source,
+        })
+    }
+
+    /// Checks the image against its manifest and goes on from where it began.
+    ///
+    /// # Errors
+    /// When count or digest differ.
+    pub fn image_complete(&mut self, manifest: &Manifest) -> Result<(), ReplayError> {
+        let digest = self.digest.to_words();
+        let is_whole = self.assembler.is_complete();
+        if !is_whole || self.count != manifest.count || digest != manifest.digest {
+            return Err(ReplayError::Image {
+                partition: self.partition.id,
+                found: self.count,
+                digest,
+                manifest: Box::new(*manifest),
+            });
+        }
+        self.partition.generation = manifest.image.generation;
+        self.partition.set_seq(manifest.seq_start);
+        self.covered = manifest.lsn_start;
+        Ok(())
+    }
+
+    /// Generation of the image; 0 without one.
+    #[must_use]
+    pub fn generation(&self) -> Generation {
+        self.partition.generation
+    }
+
+    fn apply(
+        &mut self,
+        lsn: Lsn,
+        meta: RecordMeta,
+        record: &Record<'_>,
+        hasher: &KeyHasher,
+    ) -> Result<(), ReplayError> {
+        let partition = &mut self.partition;
+        if meta.epoch < partition.epoch || lsn <= self.covered {
+            return Ok(());
+        }
+        let id = partition.id;
+        if meta.epoch > partition.epoch {
+            let (found, expected) = (meta.epoch, partition.epoch);
+            return Err(ReplayError::Epoch {
+                lsn,
+                partition: id,
+                found,
+                expected,
+            });
+        }
+        if meta.seq != partition.seq() + 1 {
+            let (found, last) = (meta.seq, partition.seq());
+            return Err(ReplayError::Gap {
+                lsn,
+                partition: id,
+                found,
+                last,
+            });
+        }
+        partition.set_seq(meta.seq);
+        partition.written(lsn);
+        match *record {
+            Record::Put {
+                key,
+                value,
+                expire_at_ms,
+            } => {
+                partition
+                    .table
+                    .put(hasher.hash(key), key, value, expire_at_ms);
+            }
+            Record::Delete { key } => {
+                partition.table.remove(hasher.hash(key), key);
+            }
+            Record::SetExpiry { key, expire_at_ms } => {
+                partition
+                    .table
+                    .set_expiry(hasher.hash(key), key, expire_at_ms);
+            }
+            Record::Flush => partition.table = crate::table::Table::new(),
+            Record::Mark => {}
+            _ => return Err(ReplayError::Unexpected { lsn }),
+        }
+        Ok(())
+    }
+}
+
+/// The partitions of one log while they are being rebuilt.
+pub struct Replay {
+    hasher: KeyHasher,
+    /// By partition id.
+    rebuilds: Vec<Option<Box<Rebuild>>>,
+    pub records: u64,
+}
+
+impl Replay {
+    /// Goes on from images that are complete; `partitions` is the number in the whole node.
+    #[must_use]
+    pub fn new(hasher: KeyHasher, partitions: u16, loaded: Vec<Rebuild>) -> Replay {
+        let mut rebuilds: Vec<Option<Box<Rebuild>>> = Vec::new();
+        rebuilds.resize_with(usize::from(partitions), || None);
+        for rebuild in loaded {
+            let place = usize::from(rebuild.partition.id.0);
+            rebuilds[place] = Some(Box::new(rebuild));
+        }
+        Replay {
+            hasher,
+            rebuilds,
+            records: 0,
+        }
+    }
+
+    /// Applies one record of the log; records must come in order.
+    ///
+    /// # Errors
+    /// [`ReplayError`]: nothing may be served.
+    pub fn record(&mut self, lsn: Lsn, bytes: &[u8]) -> Result<(), ReplayError> {
+        self.records += 1;
+        let (meta, record) = match record::decode(bytes) {
+            Ok(Some((meta, record, len))) if len == bytes.len() => (meta, record),
+            Ok(_) => {
+                let source = WireError::Malformed("record and its length differ");
+                return Err(ReplayError::Record { lsn, source });
+            }
+            Err(source) => return Err(ReplayError::Record { lsn, source }),
+        };
+        if let Record::Ops(ops) = record {
+            for (meta, record) in ops {
+                self.apply(lsn, meta, &record)?;
+            }
+            return Ok(());
+        }
+        self.apply(lsn, meta, &record)
+    }
+
+    fn apply(
+        &mut self,
+        lsn: Lsn,
+        meta: RecordMeta,
+        record: &Record<'_>,
+    ) -> Result<(), ReplayError> {
+        let place = self.rebuilds.get_mut(usize::from(meta.partition.0));
+        let Some(rebuild) = place.and_then(Option::as_mut) else {
+            return Err(ReplayError::Foreign {
+                lsn,
+                partition: meta.partition,
+            });
+        };
+        rebuild.apply(lsn, meta, record, &self.hasher)
+    }
+
+    /// What was rebuilt.
+    #[must_use]
+    pub fn finish(self) -> Vec<Partition> {
+        self.rebuilds
+            .into_iter()
+            .flatten()
+            .map(|rebuild| rebuild.partition)
+            .collect()
+    }
+}

@@ -1,0 +1,348 @@
+//! The string commands on keys that this shard owns, with Redis's semantics.
+
+use ephesus_wire::limits::{KEY_BYTES_MAX, RECORD_BYTES_MAX, VALUE_BYTES_MAX};
+use ephesus_wire::record::{self, RECORD_HEADER_BYTES};
+use ephesus_wire::resp::{reply, request};
+
+use super::{Key, Keyspace, Reply};
+use crate::command::error::ClientError;
+use crate::command::parse::{self, ArgList, Expire, SetCondition, SetExpiry, SetOptions};
+
+type Outcome = Result<(), ClientError>;
+
+/// Refuses a key or value over its limit.
+pub(super) fn check_sizes(key: &[u8], value: &[u8]) -> Outcome {
+    if key.len() > KEY_BYTES_MAX {
+        return Err(ClientError::KeyTooLong(KEY_BYTES_MAX));
+    }
+    if value.len() > VALUE_BYTES_MAX {
+        return Err(ClientError::StringTooLong);
+    }
+    Ok(())
+}
+
+impl Keyspace {
+    pub(super) fn get(&mut self, key: &Key<'_>, reply: &mut Reply<'_>) {
+        match self.read(key, reply) {
+            Some(entry) => reply::bulk(reply.out, entry.value),
+            None => reply::null(reply.out, reply.protocol),
+        }
+    }
+
+    pub(super) fn set<A: ArgList + ?Sized>(
+        &mut self,
+        key: &Key<'_>,
+        args: &A,
+        reply: &mut Reply<'_>,
+    ) -> Outcome {
+        let value = args.arg(2);
+        check_sizes(key.bytes, value)?;
+        let options = SetOptions::parse(args, self.now_ms)?;
+        let plain = options.condition == SetCondition::None && !options.get;
+        if plain && !matches!(options.expiry, SetExpiry::Keep) {
+            self.put_or_expire(key, value, options.expiry, 0, reply);
+            reply.out.extend_from_slice(reply::OK);
+            return Ok(());
+        }
+        let (protocol, now_ms) = (reply.protocol, self.now_ms);
+        let mut old_reply = Vec::new();
+        let old = self.look_up(key, reply);
+        let condition_holds = match (options.condition, &old) {
+            (SetCondition::None, _) => true,
+            (SetCondition::Nx, old) => old.is_none(),
+            (SetCondition::Xx, old) => old.is_some(),
+            (SetCondition::IfEq(index), old) => old
+                .as_ref()
+                .is_some_and(|entry| entry.value == args.arg(index)),
+        };
+        if options.get {
+            match &old {
+                Some(entry) => reply::bulk(&mut old_reply, entry.value),
+                None => reply::null(&mut old_reply, protocol),
+            }
+        }
+        let kept_expiry = old.map_or(0, |entry| entry.expire_at_ms);
+        debug_assert!(kept_expiry == 0 || kept_expiry > now_ms);
+        if condition_holds {
+            self.put_or_expire(key, value, options.expiry, kept_expiry, reply);
+        }
+        match (options.get, condition_holds) {
+            (true, _) => reply.out.extend_from_slice(&old_reply),
+            (false, true) => reply.out.extend_from_slice(reply::OK),
+            (false, false) => reply::null(reply.out, protocol),
+        }
+        Ok(())
+    }
+
+    /// Writes the value; an expiry that has passed already deletes the key instead, as in Redis.
+    fn put_or_expire(
+        &mut self,
+        key: &Key<'_>,
+        value: &[u8],
+        expiry: SetExpiry,
+        kept_ms: u64,
+        reply: &mut Reply<'_>,
+    ) {
+        match expiry {
+            SetExpiry::None => self.put(key, value, 0, reply),
+            SetExpiry::Keep => self.put(key, value, kept_ms, reply),
+            SetExpiry::At(at_ms) if at_ms > self.now_ms => self.put(key, value, at_ms, reply),
+            SetExpiry::At(_) => {
+                if self.look_up(key, reply).is_some() {
+                    self.delete(key, reply);
+                }
+            }
+        }
+    }
+
+    pub(super) fn setnx(&mut self, key: &Key<'_>, value: &[u8], reply: &mut Reply<'_>) -> Outcome {
+        check_sizes(key.bytes, value)?;
+        let absent = self.look_up(key, reply).is_none();
+        if absent {
+            self.put(key, value, 0, reply);
+        }
+        reply::integer(reply.out, i64::from(absent));
+        Ok(())
+    }
+
+    pub(super) fn setex<A: ArgList + ?Sized>(
+        &mut self,
+        key: &Key<'_>,
+        args: &A,
+        reply: &mut Reply<'_>,
+    ) -> Outcome {
+        let value = args.arg(3);
+        check_sizes(key.bytes, value)?;
+        let at_ms = parse::setex_deadline(args, self.now_ms)?;
+        self.put(key, value, at_ms, reply);
+        reply.out.extend_from_slice(reply::OK);
+        Ok(())
+    }
+
+    pub(super) fn getset(&mut self, key: &Key<'_>, value: &[u8], reply: &mut Reply<'_>) -> Outcome {
+        check_sizes(key.bytes, value)?;
+        self.get(key, reply);
+        self.put(key, value, 0, reply);
+        Ok(())
+    }
+
+    pub(super) fn getdel(&mut self, key: &Key<'_>, reply: &mut Reply<'_>) {
+        let found = match self.read(key, reply) {
+            Some(entry) => {
+                reply::bulk(reply.out, entry.value);
+                true
+            }
+            None => {
+                reply::null(reply.out, reply.protocol);
+                false
+            }
+        };
+        if found {
+            self.delete(key, reply);
+        }
+    }
+
+    pub(super) fn strlen(&mut self, key: &Key<'_>, reply: &mut Reply<'_>) {
+        let len = self.read(key, reply).map_or(0, |entry| entry.value.len());
+        reply::integer(reply.out, len as i64);
+    }
+
+    pub(super) fn append(
+        &mut self,
+        key: &Key<'_>,
+        suffix: &[u8],
+        reply: &mut Reply<'_>,
+    ) -> Outcome {
+        let (mut value, expire_at_ms) = match self.look_up(key, reply) {
+            Some(entry) => {
+                let mut value = Vec::with_capacity(entry.value.len() + suffix.len());
+                value.extend_from_slice(entry.value);
+                (value, entry.expire_at_ms)
+            }
+            None => (Vec::new(), 0),
+        };
+        value.extend_from_slice(suffix);
+        check_sizes(key.bytes, &value)?;
+        self.put(key, &value, expire_at_ms, reply);
+        reply::integer(reply.out, value.len() as i64);
+        Ok(())
+    }
+
+    pub(super) fn increment(
+        &mut self,
+        key: &Key<'_>,
+        delta: i64,
+        reply: &mut Reply<'_>,
+    ) -> Outcome {
+        check_sizes(key.bytes, &[])?;
+        let (old, expire_at_ms) = match self.look_up(key, reply) {
+            Some(entry) => (
+                request::integer(entry.value).ok_or(ClientError::NotAnInteger)?,
+                entry.expire_at_ms,
+            ),
+            None => (0, 0),
+        };
+        let new = old.checked_add(delta).ok_or(ClientError::Overflow)?;
+        let mut digits = [0; reply::INTEGER_BYTES_MAX];
+        self.put(key, reply::decimal(&mut digits, new), expire_at_ms, reply);
+        reply::integer(reply.out, new);
+        Ok(())
+    }
+
+    pub(super) fn expire_command(
+        &mut self,
+        key: &Key<'_>,
+        expire: Expire,
+        reply: &mut Reply<'_>,
+    ) -> Outcome {
+        let now_ms = self.now_ms;
+        let Some(entry) = self.look_up(key, reply) else {
+            reply::integer(reply.out, 0);
+            return Ok(());
+        };
+        let current = Some(entry.expire_at_ms).filter(|&at_ms| at_ms != 0);
+        if !expire.condition.allows(current, expire.at_ms) {
+            reply::integer(reply.out, 0);
+            return Ok(());
+        }
+        if expire.at_ms <= now_ms {
+            self.delete(key, reply);
+        } else {
+            self.set_expiry(key, expire.at_ms, reply);
+        }
+        reply::integer(reply.out, 1);
+        Ok(())
+    }
+
+    /// Time to live in units of `unit_ms`, rounded as Redis does; -2 absent, -1 without expiry.
+    pub(super) fn ttl(&mut self, key: &Key<'_>, unit_ms: u64, reply: &mut Reply<'_>) {
+        let now_ms = self.now_ms;
+        let ttl = match self.read(key, reply) {
+            None => -2,
+            Some(entry) if entry.expire_at_ms == 0 => -1,
+            Some(entry) => ((entry.expire_at_ms - now_ms + unit_ms / 2) / unit_ms) as i64,
+        };
+        reply::integer(reply.out, ttl);
+    }
+
+    pub(super) fn persist(&mut self, key: &Key<'_>, reply: &mut Reply<'_>) {
+        let has_expiry = self
+            .look_up(key, reply)
+            .is_some_and(|entry| entry.expire_at_ms != 0);
+        if has_expiry {
+            self.set_expiry(key, 0, reply);
+        }
+        reply::integer(reply.out, i64::from(has_expiry));
+    }
+
+    pub(super) fn type_of(&mut self, key: &Key<'_>, reply: &mut Reply<'_>) {
+        let name = if self.read(key, reply).is_some() {
+            "string"
+        } else {
+            "none"
+        };
+        reply::simple(reply.out, name);
+    }
+
+    pub(super) fn rename(
+        &mut self,
+        from: &Key<'_>,
+        to: &Key<'_>,
+        reply: &mut Reply<'_>,
+    ) -> Outcome {
+        check_sizes(to.bytes, &[])?;
+        reply.wait_for(self.last_writes.get(to.hash));
+        let Some(entry) = self.look_up(from, reply) else {
+            return Err(ClientError::NoSuchKey);
+        };
+        let (value, expire_at_ms) = (entry.value.to_vec(), entry.expire_at_ms);
+        if from.bytes != to.bytes {
+            let meta = self.home(from).next_meta();
+            self.ops.delete(meta, from.bytes);
+            let meta = self.home(to).next_meta();
+            self.ops.put(meta, to.bytes, &value, expire_at_ms);
+            self.home(from).table.remove(from.hash, from.bytes);
+            self.home(to)
+                .table
+                .put(to.hash, to.bytes, &value, expire_at_ms);
+            self.log_ops(&[*from, *to], reply);
+        }
+        reply.out.extend_from_slice(reply::OK);
+        Ok(())
+    }
+
+    pub(super) fn mget<A: ArgList + ?Sized>(&mut self, args: &A, reply: &mut Reply<'_>) {
+        reply::array(reply.out, args.len() - 1);
+        for index in 1..args.len() {
+            let key = self.key(args.arg(index));
+            self.get(&key, reply);
+        }
+    }
+
+    pub(super) fn mset<A: ArgList + ?Sized>(&mut self, args: &A, reply: &mut Reply<'_>) -> Outcome {
+        let pairs = || {
+            (1..args.len())
+                .step_by(2)
+                .map(|index| (args.arg(index), args.arg(index + 1)))
+        };
+        for (key, value) in pairs() {
+            check_sizes(key, value)?;
+        }
+        self.check_record(
+            pairs()
+                .map(|(key, value)| record::put_len(key, value))
+                .sum(),
+        )?;
+        let mut touched = Vec::with_capacity(args.len() / 2);
+        for (bytes, value) in pairs() {
+            let key = self.key(bytes);
+            let meta = self.home(&key).next_meta();
+            self.ops.put(meta, key.bytes, value, 0);
+            self.home(&key).table.put(key.hash, key.bytes, value, 0);
+            self.counters.user_bytes += value.len() as u64;
+            touched.push(key);
+        }
+        self.log_ops(&touched, reply);
+        reply.out.extend_from_slice(reply::OK);
+        Ok(())
+    }
+
+    /// Refuses a command whose effects, of `bytes` in all, do not fit one record.
+    fn check_record(&self, bytes: usize) -> Outcome {
+        let bytes_max = self.log.max_record_bytes().min(RECORD_BYTES_MAX) - RECORD_HEADER_BYTES;
+        if bytes > bytes_max {
+            Err(ClientError::CommandTooLarge(bytes_max))
+        } else {
+            Ok(())
+        }
+    }
+
+    pub(super) fn del<A: ArgList + ?Sized>(&mut self, args: &A, reply: &mut Reply<'_>) -> Outcome {
+        let keys = || (1..args.len()).map(|index| args.arg(index));
+        self.check_record(keys().map(record::delete_len).sum())?;
+        let mut touched = Vec::new();
+        for bytes in keys() {
+            let key = self.key(bytes);
+            if self.look_up(&key, reply).is_some() {
+                let meta = self.home(&key).next_meta();
+                self.ops.delete(meta, key.bytes);
+                self.home(&key).table.remove(key.hash, key.bytes);
+                touched.push(key);
+            }
+        }
+        if !touched.is_empty() {
+            self.log_ops(&touched, reply);
+        }
+        reply::integer(reply.out, touched.len() as i64);
+        Ok(())
+    }
+
+    pub(super) fn exists<A: ArgList + ?Sized>(&mut self, args: &A, reply: &mut Reply<'_>) {
+        let mut found = 0;
+        for index in 1..args.len() {
+            let key = self.key(args.arg(index));
+            found += i64::from(self.read(&key, reply).is_some());
+        }
+        reply::integer(reply.out, found);
+    }
+}

@@ -1,0 +1,258 @@
+//! Commands over many keys: SCAN steps, and walks (KEYS, slot counts) that run in slices.
+
+use ephesus_wire::resp::reply;
+use ephesus_wire::{Lsn, PartitionId, Slot, glob, slot::slot_of};
+
+use super::{Keyspace, Reply};
+use crate::command::parse::Scan;
+use crate::table::CURSOR_BITS;
+
+/// Most partitions that one SCAN call crosses, so that a sparse keyspace does not hold the shard.
+const PARTITIONS_PER_SCAN: usize = 512;
+
+/// Most keys one SCAN call looks at, whatever its COUNT.
+const SCAN_COUNT_MAX: u64 = 2048;
+
+/// Tries of RANDOMKEY before it answers with a null, as an expired key is no answer.
+const RANDOM_TRIES: u64 = 100;
+
+/// Table units (about 32 keys each) that one slice of a walk visits.
+const UNITS_PER_SLICE: usize = 16;
+
+/// Where a SCAN stands: a partition, and the high bits of a hash within it.
+///
+/// ```text
+/// bit 63      62..=CURSOR_BITS       CURSOR_BITS-1..=0
+///     0           partition           hash >> (64 - CURSOR_BITS)
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ScanCursor {
+    pub partition: PartitionId,
+    /// Cursor of [`crate::table::Table::scan`].
+    pub table: u64,
+}
+
+const _: () = assert!(
+    CURSOR_BITS + 14 < 64,
+    "partition and table cursor fit one number"
+);
+
+impl ScanCursor {
+    #[must_use]
+    pub fn encode(self) -> u64 {
+        u64::from(self.partition.0) << CURSOR_BITS | self.table >> (64 - CURSOR_BITS)
+    }
+
+    /// The place a client's number stands for; `None` when there is no such partition.
+    #[must_use]
+    pub fn decode(number: u64, partitions: u16) -> Option<ScanCursor> {
+        let partition = number >> CURSOR_BITS;
+        let partition = u16::try_from(partition)
+            .ok()
+            .filter(|&id| id < partitions)?;
+        Some(ScanCursor {
+            partition: PartitionId(partition),
+            table: number << (64 - CURSOR_BITS),
+        })
+    }
+}
+
+/// What a walk selects.
+#[derive(Clone, Debug)]
+pub enum WalkFilter {
+    /// KEYS: keys that match a pattern.
+    Matching(Vec<u8>),
+    /// CLUSTER GETKEYSINSLOT: up to so many keys of a slot.
+    InSlot(Slot, u64),
+    /// CLUSTER COUNTKEYSINSLOT.
+    CountInSlot(Slot),
+}
+
+/// A command that visits every key of some partitions, a slice per turn.
+pub struct Walk {
+    filter: WalkFilter,
+    /// What is left, in reverse.
+    partitions: Vec<PartitionId>,
+    cursor: u64,
+    found: u64,
+    /// The found keys, as RESP bulk strings.
+    bulks: Vec<u8>,
+}
+
+impl Walk {
+    /// The reply, once the walk is complete.
+    pub fn finish(self, out: &mut Vec<u8>) {
+        match self.filter {
+            WalkFilter::CountInSlot(_) => reply::integer(out, self.found as i64),
+            WalkFilter::Matching(_) | WalkFilter::InSlot(..) => {
+                reply::array(out, self.found as usize);
+                out.extend_from_slice(&self.bulks);
+            }
+        }
+    }
+}
+
+impl Keyspace {
+    /// Begins a walk over what is here of the keys that `filter` asks for.
+    #[must_use]
+    pub fn walk(&self, filter: WalkFilter) -> Walk {
+        let mut partitions: Vec<PartitionId> = match filter {
+            WalkFilter::Matching(_) => self.owned.clone(),
+            WalkFilter::InSlot(slot, _) | WalkFilter::CountInSlot(slot) => {
+                let partition = self.partitioning.partition_of(slot);
+                self.owned
+                    .iter()
+                    .copied()
+                    .filter(|&id| id == partition)
+                    .collect()
+            }
+        };
+        partitions.reverse();
+        Walk {
+            filter,
+            partitions,
+            cursor: 0,
+            found: 0,
+            bulks: Vec::new(),
+        }
+    }
+
+    /// Visits the next keys; answers the LSN to wait for once the walk is complete.
+    pub fn walk_slice(&self, walk: &mut Walk) -> Option<Lsn> {
+        let now_ms = self.now_ms;
+        for _ in 0..UNITS_PER_SLICE {
+            let Some(&id) = walk.partitions.last() else {
+                return Some(self.log.appended());
+            };
+            let Walk {
+                filter,
+                found,
+                bulks,
+                ..
+            } = walk;
+            let next = self.partition(id).map_or(0, |partition| {
+                partition.table.scan(walk.cursor, &mut |_, entry| {
+                    if entry.expire_at_ms != 0 && entry.expire_at_ms <= now_ms {
+                        return;
+                    }
+                    let selected = match filter {
+                        WalkFilter::Matching(pattern) => glob::matches(pattern, entry.key),
+                        WalkFilter::InSlot(slot, most) => {
+                            *found < *most && slot_of(entry.key) == *slot
+                        }
+                        WalkFilter::CountInSlot(slot) => slot_of(entry.key) == *slot,
+                    };
+                    if selected {
+                        *found += 1;
+                        if !matches!(filter, WalkFilter::CountInSlot(_)) {
+                            reply::bulk(bulks, entry.key);
+                        }
+                    }
+                })
+            });
+            walk.cursor = next;
+            if next == 0 {
+                walk.partitions.pop();
+            }
+            if matches!(walk.filter, WalkFilter::InSlot(_, most) if walk.found >= most) {
+                walk.partitions.clear();
+            }
+        }
+        None
+    }
+
+    /// One SCAN call from `at`, which is in a partition of this shard.
+    ///
+    /// `next` names the partition to go on with after one that is complete; it ends with `None`.
+    pub fn scan(
+        &mut self,
+        at: ScanCursor,
+        scan: &Scan<'_>,
+        next: &dyn Fn(PartitionId) -> Option<PartitionId>,
+        reply: &mut Reply<'_>,
+    ) {
+        let now_ms = self.now_ms;
+        let wanted = scan.count.min(SCAN_COUNT_MAX);
+        let wrong_type = scan
+            .type_name
+            .is_some_and(|name| !name.eq_ignore_ascii_case(b"string"));
+        let mut bulks = Vec::new();
+        let (mut seen, mut found) = (0, 0);
+        let mut at = Some(at);
+        for _ in 0..PARTITIONS_PER_SCAN {
+            let Some(place) = at else { break };
+            let Some(partition) = self.partition(place.partition) else {
+                break;
+            };
+            let mut cursor = place.table;
+            loop {
+                cursor = partition.table.scan(cursor, &mut |_, entry| {
+                    seen += 1;
+                    let live = entry.expire_at_ms == 0 || entry.expire_at_ms > now_ms;
+                    if live
+                        && !wrong_type
+                        && scan
+                            .pattern
+                            .is_none_or(|pattern| glob::matches(pattern, entry.key))
+                    {
+                        found += 1;
+                        reply::bulk(&mut bulks, entry.key);
+                    }
+                });
+                if cursor == 0 || seen >= wanted {
+                    break;
+                }
+            }
+            at = if cursor == 0 {
+                next(place.partition).map(|partition| ScanCursor {
+                    partition,
+                    table: 0,
+                })
+            } else {
+                Some(ScanCursor {
+                    partition: place.partition,
+                    table: cursor,
+                })
+            };
+            if seen >= wanted {
+                break;
+            }
+        }
+        reply.wait_for(self.log.appended());
+        reply::array(reply.out, 2);
+        let mut digits = [0; reply::INTEGER_BYTES_MAX];
+        let cursor = at.map_or(0, ScanCursor::encode);
+        reply::bulk(reply.out, reply::decimal(&mut digits, cursor as i64));
+        reply::array(reply.out, found);
+        reply.out.extend_from_slice(&bulks);
+    }
+
+    /// RANDOMKEY of this shard, chosen by `rng` (64 random bits).
+    pub fn random_key(&mut self, mut rng: u64, reply: &mut Reply<'_>) {
+        reply.wait_for(self.log.appended());
+        let now_ms = self.now_ms;
+        let keys = self.len();
+        for _ in 0..RANDOM_TRIES.min(keys) {
+            rng = rng
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            let mut nth = (rng >> 11) % keys;
+            let partition = self.partitions().find(|partition| {
+                let len = partition.table.len() as u64;
+                let here = nth < len;
+                if !here {
+                    nth -= len;
+                }
+                here
+            });
+            let entry = partition.and_then(|partition| partition.table.random(rng.rotate_left(32)));
+            if let Some(entry) = entry
+                && (entry.expire_at_ms == 0 || entry.expire_at_ms > now_ms)
+            {
+                reply::bulk(reply.out, entry.key);
+                return;
+            }
+        }
+        reply::null(reply.out, reply.protocol);
+    }
+}

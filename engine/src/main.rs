@@ -1,0 +1,150 @@
+//! The `ephesus` command.
+
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use clap::Parser;
+use ephesus_engine::cli::{Cli, Command, Serve};
+use ephesus_engine::node::{Node, check};
+use ephesus_wal::Durability;
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Exit code of a bad flag.
+const EXIT_USAGE: u8 = 2;
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return usage(&error),
+    };
+    match cli.command {
+        Command::Serve(serve) => run_serve(&serve),
+        Command::Check(arguments) => run_check(&arguments.data_dir),
+    }
+}
+
+/// Help on request; one line for what is wrong.
+fn usage(error: &clap::Error) -> ExitCode {
+    if !error.use_stderr() {
+        let _ = error.print();
+        return ExitCode::SUCCESS;
+    }
+    if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        let _ = error.print();
+        return ExitCode::from(EXIT_USAGE);
+    }
+    let text = error.to_string();
+    let line = text
+        .split("\n\n")
+        .next()
+        .unwrap_or(&text)
+        .replace('\n', " ");
+    eprintln!("{line}");
+    ExitCode::from(EXIT_USAGE)
+}
+
+fn run_serve(serve: &Serve) -> ExitCode {
+    tracing_subscriber::fmt()
+        .with_max_level(serve.log_level)
+        .with_target(false)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr)
+        .init();
+    let options = match serve.options() {
+        Ok(options) => options,
+        Err(error) => {
+            eprintln!("error: {error}");
+            return ExitCode::from(EXIT_USAGE);
+        }
+    };
+    let asked_to_stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        // The second signal exits at once: the handler below it runs only when the flag is set.
+        let registered = signal_hook::flag::register_conditional_shutdown(
+            signal,
+            128 + signal,
+            Arc::clone(&asked_to_stop),
+        )
+        .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&asked_to_stop)));
+        if let Err(error) = registered {
+            eprintln!("error: signals: {error}");
+            return ExitCode::FAILURE;
+        }
+    }
+    let mut node = match Node::start(options) {
+        Ok(node) => node,
+        Err(error) => {
+            eprintln!("error: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    banner(&node);
+    node.supervise(|| asked_to_stop.load(Ordering::Acquire));
+    tracing::info!("stopping: answering what was executed");
+    node.stop();
+    tracing::info!("stopped");
+    ExitCode::SUCCESS
+}
+
+/// What an operator wants to know, and a command to try.
+fn banner(node: &Node) {
+    let shared = &node.shared;
+    let settings = &shared.settings;
+    let (host, port) = (settings.listen.ip(), settings.listen.port());
+    let shards = shared.shards();
+    let durability = match settings.durability {
+        Durability::Strict => "strict (acknowledged = on the device)",
+        Durability::Relaxed => "relaxed (acknowledged = written, device synced every second)",
+    };
+    let sync = node.sync_latency.map_or_else(
+        || "unknown".to_owned(),
+        |p50| format!("{} us", p50.as_micros()),
+    );
+    let data = if node.is_new {
+        "new".to_owned()
+    } else {
+        format!("recovered in {} ms", node.recovery_ms)
+    };
+    let text = format!(
+        "ephesus {} node {} ({})\n\
+         \x20 entry port  {host}:{port}\n\
+         \x20 shards      {shards} on ports {} to {}\n\
+         \x20 partitions  {}\n\
+         \x20 durability  {durability}, fsync p50 {sync}\n\
+         \x20 data        {data}\n\
+         \x20 try         redis-cli -p {port} set greeting hello\n",
+        env!("CARGO_PKG_VERSION"),
+        settings.name,
+        shared.id,
+        port + 1,
+        port + shards,
+        shared.ownership.partitioning().count(),
+    );
+    let mut out = std::io::stdout().lock();
+    let _ = out.write_all(text.as_bytes());
+    let _ = out.flush();
+}
+
+fn run_check(data_dir: &std::path::Path) -> ExitCode {
+    match check::check(data_dir) {
+        Ok(report) => {
+            print!("{}", report.text);
+            if report.problems == 0 {
+                println!("ok");
+                ExitCode::SUCCESS
+            } else {
+                println!("{} problems", report.problems);
+                ExitCode::FAILURE
+            }
+        }
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

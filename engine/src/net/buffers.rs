@@ -1,0 +1,98 @@
+//! Receive buffers that the kernel picks from: shared by all connections of a shard, so that an
+//! idle connection owns none.
+
+use std::io;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use io_uring::types::BufRingEntry;
+
+/// Bytes of one receive buffer.
+pub const BUFFER_BYTES: usize = 16 * 1024;
+
+/// Receive buffers of a shard; a power of two.
+pub const BUFFERS: u16 = 128;
+
+/// Group number under which the buffers are registered.
+pub const GROUP: u16 = 0;
+
+/// A ring of provided buffers (`IORING_REGISTER_PBUF_RING`) and their memory.
+pub struct Buffers {
+    ring: NonNull<BufRingEntry>,
+    ring_bytes: usize,
+    memory: Box<[u8]>,
+    tail: u16,
+}
+
+impl Buffers {
+    /// Allocates the buffers and registers them.
+    ///
+    /// # Errors
+    /// When the kernel is older than 5.19 or memory may not be mapped.
+    pub fn register(submitter: &io_uring::Submitter<'_>) -> io::Result<Buffers> {
+        let ring_bytes = usize::from(BUFFERS) * size_of::<BufRingEntry>();
+        // SAFETY: an anonymous mapping of our own; the result is checked.
+        let ring = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                ring_bytes,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_ANONYMOUS | libc::MAP_PRIVATE,
+                -1,
+                0,
+            )
+        };
+        if ring == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let ring = NonNull::new(ring.cast::<BufRingEntry>()).expect("a mapping is not at 0");
+        let memory = vec![0; usize::from(BUFFERS) * BUFFER_BYTES].into_boxed_slice();
+        let mut buffers = Buffers {
+            ring,
+            ring_bytes,
+            memory,
+            tail: 0,
+        };
+        // SAFETY: the ring memory is page-aligned, large enough for `BUFFERS` entries and lives as
+        // long as `Buffers`, which the owner keeps until after the io_uring is closed.
+        unsafe {
+            submitter.register_buf_ring_with_flags(ring.as_ptr() as u64, BUFFERS, GROUP, 0)?;
+        }
+        for id in 0..BUFFERS {
+            buffers.give_back(id);
+        }
+        Ok(buffers)
+    }
+
+    /// The first `len` bytes of buffer `id`, which a completion has named.
+    pub fn filled(&self, id: u16, len: usize) -> &[u8] {
+        let start = usize::from(id) * BUFFER_BYTES;
+        &self.memory[start..start + len]
+    }
+
+    /// Lets the kernel use buffer `id` again.
+    pub fn give_back(&mut self, id: u16) {
+        let at = usize::from(self.tail & (BUFFERS - 1));
+        let address = self.memory[usize::from(id) * BUFFER_BYTES..].as_mut_ptr() as u64;
+        // SAFETY: `at` is below the number of entries; the kernel reads entries only up to the
+        // tail, which is published after the entry with release ordering.
+        unsafe {
+            let entry = &mut *self.ring.as_ptr().add(at);
+            entry.set_addr(address);
+            entry.set_len(BUFFER_BYTES as u32);
+            entry.set_bid(id);
+            self.tail = self.tail.wrapping_add(1);
+            let tail = BufRingEntry::tail(self.ring.as_ptr()).cast::<AtomicU16>();
+            (*tail).store(self.tail, Ordering::Release);
+        }
+    }
+}
+
+impl Drop for Buffers {
+    fn drop(&mut self) {
+        // SAFETY: the mapping was made in `register` and nothing refers to it any more.
+        unsafe {
+            libc::munmap(self.ring.as_ptr().cast(), self.ring_bytes);
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! Listening sockets: one per shard and port, so that no descriptor is shared between executors.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+
+use socket2::{Domain, Protocol, Socket, Type};
+
+/// Connections that may wait to be accepted.
+const BACKLOG: i32 = 1024;
+
+/// Binds a listener that shares its port with the other shards of this process.
+///
+/// # Errors
+/// When the address is not ours or the port is taken by another user's process.
+pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = socket(address)?;
+    socket.set_reuse_port(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
+/// Finds out whether any process listens on the address: sharing a port, as [`bind`] does, would
+/// otherwise silently take half of the connections of another node of the same user.
+///
+/// # Errors
+/// `AddrInUse`, or why the address cannot be bound at all.
+pub fn probe(address: SocketAddr) -> io::Result<()> {
+    socket(address)?.bind(&address.into())
+}
+
+fn socket(address: SocketAddr) -> io::Result<Socket> {
+    let socket = Socket::new(
+        Domain::for_address(address),
+        Type::STREAM,
+        Some(Protocol::TCP),
+    )?;
+    socket.set_reuse_address(true)?;
+    Ok(socket)
+}

@@ -1,0 +1,10 @@
+//! The shard's I/O ring: sockets and log writes of one executor, without a syscall each.
+
+pub mod buffers;
+pub mod listen;
+pub mod ring;
+pub mod waker;
+
+pub use listen::{bind, probe};
+pub use ring::{Completion, ConnToken, ListenerKind, Received, Ring};
+pub use waker::Waker;

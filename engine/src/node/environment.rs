@@ -1,0 +1,182 @@
+//! What the machine allows: checked before anything is opened, with the remedy in every message.
+
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+/// Locked memory that each shard's rings and buffers need where the kernel counts it.
+const MEMLOCK_BYTES_PER_SHARD: u64 = 512 << 10;
+
+/// Descriptors a node needs besides its clients'.
+const FILES_RESERVED: u64 = 256;
+
+/// Syncs that the latency is measured with.
+const SYNCS: usize = 32;
+
+/// Something the machine does not allow.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EnvironmentError {
+    #[error("io_uring is not available: {source}; {remedy}")]
+    IoUring {
+        source: io::Error,
+        remedy: &'static str,
+    },
+}
+
+/// What was found out about the machine.
+#[derive(Clone, Copy, Debug)]
+pub struct Environment {
+    /// CPUs this process may use: its affinity mask, bounded by its cgroup's quota.
+    pub cpus: usize,
+    /// Open files this process may have.
+    pub files: u64,
+}
+
+impl Environment {
+    /// Looks at the machine and raises the limit of open files as far as it goes.
+    ///
+    /// # Errors
+    /// [`EnvironmentError`]: the node cannot run here.
+    pub fn inspect() -> Result<Environment, EnvironmentError> {
+        drop(
+            crate::net::Ring::new().map_err(|source| EnvironmentError::IoUring {
+                remedy: io_uring_remedy(&source),
+                source,
+            })?,
+        );
+        let cpus = allowed_cpus()
+            .len()
+            .min(quota_cpus().unwrap_or(usize::MAX))
+            .max(1);
+        Ok(Environment {
+            cpus,
+            files: raise_file_limit(),
+        })
+    }
+
+    /// What an operator should know before clients come, one line each.
+    #[must_use]
+    pub fn warnings(&self, shards: u16, max_clients: usize) -> Vec<String> {
+        let mut warnings = Vec::new();
+        let locked = limit(libc::RLIMIT_MEMLOCK).0;
+        let needed = MEMLOCK_BYTES_PER_SHARD * u64::from(shards);
+        if locked < needed {
+            warnings.push(format!(
+                "RLIMIT_MEMLOCK is {} KiB, {} KiB are better for {shards} shards: ulimit -l {}",
+                locked >> 10,
+                needed >> 10,
+                needed >> 10
+            ));
+        }
+        let wanted = max_clients as u64 * u64::from(shards) + FILES_RESERVED;
+        if self.files < wanted {
+            warnings.push(format!(
+                "{} open files are allowed, {wanted} are needed for --max-clients {max_clients}: \
+                 ulimit -n {wanted}",
+                self.files
+            ));
+        }
+        warnings
+    }
+}
+
+fn io_uring_remedy(error: &io::Error) -> &'static str {
+    let disabled = std::fs::read_to_string("/proc/sys/kernel/io_uring_disabled");
+    match error.raw_os_error() {
+        Some(libc::EPERM) if disabled.is_ok_and(|text| text.trim() != "0") => {
+            "run: sysctl -w kernel.io_uring_disabled=0"
+        }
+        Some(libc::EPERM) => {
+            "a seccomp profile forbids it: allow io_uring_setup, io_uring_enter \
+             and io_uring_register (containers: --security-opt seccomp=unconfined)"
+        }
+        Some(libc::ENOMEM) => "raise RLIMIT_MEMLOCK (ulimit -l)",
+        _ => "Linux 6.1 or newer is needed",
+    }
+}
+
+/// CPUs of the process's affinity mask.
+#[must_use]
+pub fn allowed_cpus() -> Vec<usize> {
+    // SAFETY: `cpu_set_t` is plain data that the call fills.
+    let set = unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        if libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &mut set) != 0 {
+            return vec![0];
+        }
+        set
+    };
+    // SAFETY: the index is below the set's size.
+    (0..libc::CPU_SETSIZE as usize)
+        .filter(|&cpu| unsafe { libc::CPU_ISSET(cpu, &set) })
+        .collect()
+}
+
+/// CPUs that the cgroup's quota amounts to, rounded up; `None` without a quota.
+fn quota_cpus() -> Option<usize> {
+    let own = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+    let path = own.lines().find_map(|line| line.strip_prefix("0::"))?;
+    let file = Path::new("/sys/fs/cgroup")
+        .join(path.trim_start_matches('/'))
+        .join("cpu.max");
+    let text = std::fs::read_to_string(file).ok()?;
+    let (quota, period) = text.trim().split_once(' ')?;
+    let (quota, period): (usize, usize) = (quota.parse().ok()?, period.parse().ok()?);
+    Some(quota.div_ceil(period.max(1)))
+}
+
+fn limit(resource: libc::__rlimit_resource_t) -> (u64, u64) {
+    // SAFETY: `rlimit` is plain data that the call fills.
+    unsafe {
+        let mut limit: libc::rlimit = std::mem::zeroed();
+        libc::getrlimit(resource, &mut limit);
+        (limit.rlim_cur, limit.rlim_max)
+    }
+}
+
+fn raise_file_limit() -> u64 {
+    let (soft, hard) = limit(libc::RLIMIT_NOFILE);
+    let wanted = libc::rlimit {
+        rlim_cur: hard,
+        rlim_max: hard,
+    };
+    // SAFETY: sets a limit of this process from plain data.
+    let raised = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &wanted) } == 0;
+    if raised { hard } else { soft }
+}
+
+/// Bytes free for us on the file system of `dir`.
+#[must_use]
+pub fn free_bytes(dir: &Path) -> Option<u64> {
+    let path = std::ffi::CString::new(dir.as_os_str().as_encoded_bytes()).ok()?;
+    // SAFETY: the path is terminated and `statvfs` is plain data that the call fills.
+    unsafe {
+        let mut stat: libc::statvfs = std::mem::zeroed();
+        (libc::statvfs(path.as_ptr(), &mut stat) == 0)
+            .then(|| stat.f_bavail as u64 * stat.f_frsize as u64)
+    }
+}
+
+/// Median time to write and sync 4 KiB on the file system of `dir`.
+///
+/// # Errors
+/// What the operating system says.
+pub fn sync_latency(dir: &Path) -> io::Result<Duration> {
+    use std::os::unix::fs::FileExt;
+    let path = dir.join("sync-probe");
+    let file = std::fs::File::create(&path)?;
+    let block = [0u8; 4096];
+    file.write_all_at(&[0; 4096 * SYNCS], 0)?;
+    file.sync_all()?;
+    let mut times = Vec::with_capacity(SYNCS);
+    for index in 0..SYNCS {
+        let started = super::clock();
+        file.write_all_at(&block, (index * block.len()) as u64)?;
+        file.sync_data()?;
+        times.push(started.elapsed());
+    }
+    std::fs::remove_file(&path)?;
+    times.sort_unstable();
+    Ok(times[SYNCS / 2])
+}

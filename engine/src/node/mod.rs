@@ -1,0 +1,21 @@
+//! A node: one process with one data directory, from its start to its stop.
+
+pub mod check;
+mod environment;
+pub mod process;
+pub mod recovery;
+pub mod shared;
+pub mod stamp;
+mod start;
+
+pub use environment::Environment;
+pub use shared::{NodeShared, Ownership, Settings};
+pub use start::{Node, ServeOptions, StartError};
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "start-up and shutdown report how long they took"
+)]
+fn clock() -> std::time::Instant {
+    std::time::Instant::now()
+}

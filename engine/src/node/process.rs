@@ -1,0 +1,56 @@
+//! What the operating system says about this process and machine.
+
+use std::fs;
+use std::sync::OnceLock;
+
+/// Processor time so far, seconds: user, system.
+#[must_use]
+pub fn cpu_seconds() -> (f64, f64) {
+    // SAFETY: `rusage` is plain data that the call fills.
+    let usage = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_SELF, &mut usage);
+        usage
+    };
+    let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
+    (seconds(usage.ru_utime), seconds(usage.ru_stime))
+}
+
+/// Kernel name, release and machine.
+#[must_use]
+pub fn os() -> String {
+    static OS: OnceLock<String> = OnceLock::new();
+    OS.get_or_init(|| {
+        let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        format!("Linux {} {}", release.trim(), std::env::consts::ARCH)
+    })
+    .clone()
+}
+
+/// Path of the running executable.
+#[must_use]
+pub fn executable() -> String {
+    std::env::current_exe()
+        .map(|path| path.display().to_string())
+        .unwrap_or_default()
+}
+
+/// Resident memory of the process, bytes.
+#[must_use]
+pub fn resident_bytes() -> u64 {
+    proc_kib("/proc/self/status", "VmRSS:") * 1024
+}
+
+/// Memory of the machine, bytes.
+#[must_use]
+pub fn system_memory_bytes() -> u64 {
+    static TOTAL: OnceLock<u64> = OnceLock::new();
+    *TOTAL.get_or_init(|| proc_kib("/proc/meminfo", "MemTotal:") * 1024)
+}
+
+fn proc_kib(path: &str, field: &str) -> u64 {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix(field));
+    line.and_then(|rest| rest.split_whitespace().next()?.parse().ok())
+        .unwrap_or(0)
+}

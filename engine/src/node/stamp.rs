@@ -1,0 +1,298 @@
+//! What a data directory says about itself: the lock, the stamp that never changes and the layout
+//! that changes with the number of shards.
+//!
+//! ```text
+//! DIR/lock             flock held by the node that serves the directory
+//! DIR/stamp            text, written once: format, cluster, node, partitions, stores
+//! DIR/layout           crc32 (u32 LE), then postcard: the logs, and shard and epoch per partition
+//! DIR/logs/UUID/       one shard's log
+//! DIR/images/db-N/     sled
+//! ```
+
+use std::fs::{self, File, TryLockError};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use ephesus_wal::LogId;
+use ephesus_wire::{Epoch, NodeId, ShardId};
+use serde::{Deserialize, Serialize};
+
+/// The only format this release reads and writes.
+pub const FORMAT: u32 = 1;
+
+/// Why a data directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DataDirError {
+    /// Another process serves it: stop that one first.
+    #[error("data directory {} is in use by another process", .0.display())]
+    Locked(PathBuf),
+    /// Another release wrote it: use that release, or the one after it.
+    #[error("data directory {} has format {found}, this release reads {FORMAT}", dir.display())]
+    Format { dir: PathBuf, found: String },
+    /// The stamp or layout is not one: restore it from a backup of the directory.
+    #[error("{} is damaged: {reason}", file.display())]
+    Damaged { file: PathBuf, reason: String },
+    /// The directory has files but no stamp: name another directory.
+    #[error("{} is not empty and not an Ephesus data directory", .0.display())]
+    Foreign(PathBuf),
+    /// There is nothing to check.
+    #[error("{} is not an Ephesus data directory: it has no stamp", .0.display())]
+    Missing(PathBuf),
+    /// The number of partitions is fixed at the first start: leave the flag out.
+    #[error(
+        "data directory has {found} partitions, which is fixed; --partitions {asked} was asked"
+    )]
+    Partitions { found: u16, asked: u16 },
+    /// The operating system refused.
+    #[error("{action} {}: {source}", path.display())]
+    Io {
+        action: &'static str,
+        path: PathBuf,
+        source: io::Error,
+    },
+}
+
+fn io_error<'a>(
+    action: &'static str,
+    path: &'a Path,
+) -> impl FnOnce(io::Error) -> DataDirError + 'a {
+    move |source| DataDirError::Io {
+        action,
+        path: path.to_owned(),
+        source,
+    }
+}
+
+/// What never changes in a data directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    pub cluster: NodeId,
+    pub node: NodeId,
+    pub partitions: u16,
+    /// Number of sled Dbs.
+    pub stores: u16,
+}
+
+/// Which shard owns which partition, and which log each shard writes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Layout {
+    /// One log per shard.
+    pub logs: Vec<[u8; 16]>,
+    /// By partition.
+    pub partitions: Vec<(ShardId, Epoch)>,
+}
+
+impl Layout {
+    #[must_use]
+    pub fn shards(&self) -> u16 {
+        self.logs.len() as u16
+    }
+
+    #[must_use]
+    pub fn log(&self, shard: ShardId) -> LogId {
+        LogId(self.logs[usize::from(shard.0)])
+    }
+}
+
+/// A locked data directory.
+#[derive(Debug)]
+pub struct DataDir {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl DataDir {
+    /// Creates the directory if there is none, and locks it.
+    ///
+    /// # Errors
+    /// [`DataDirError::Locked`] or what the operating system says.
+    pub fn lock(path: &Path) -> Result<DataDir, DataDirError> {
+        fs::create_dir_all(path).map_err(io_error("create", path))?;
+        let file = path.join("lock");
+        let lock = File::create(&file).map_err(io_error("open", &file))?;
+        match lock.try_lock() {
+            Ok(()) => Ok(DataDir {
+                path: path.to_owned(),
+                _lock: lock,
+            }),
+            Err(TryLockError::WouldBlock) => Err(DataDirError::Locked(path.to_owned())),
+            Err(TryLockError::Error(source)) => Err(io_error("lock", &file)(source)),
+        }
+    }
+
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    #[must_use]
+    pub fn log_dir(&self, log: LogId) -> PathBuf {
+        self.path.join("logs").join(log.to_string())
+    }
+
+    #[must_use]
+    pub fn image_dir(&self) -> PathBuf {
+        self.path.join("images")
+    }
+
+    /// Reads the stamp; `None` when the directory is new.
+    ///
+    /// # Errors
+    /// A damaged stamp, another format, or files of something else.
+    pub fn stamp(&self) -> Result<Option<Stamp>, DataDirError> {
+        let file = self.path.join("stamp");
+        let text = match fs::read_to_string(&file) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let entries = fs::read_dir(&self.path).map_err(io_error("list", &self.path))?;
+                let ours = ["lock", "layout", "layout.new", "stamp.new"];
+                let is_foreign = entries
+                    .filter_map(Result::ok)
+                    .any(|entry| !ours.iter().any(|name| entry.file_name() == *name));
+                return if is_foreign {
+                    Err(DataDirError::Foreign(self.path.clone()))
+                } else {
+                    Ok(None)
+                };
+            }
+            Err(error) => return Err(io_error("read", &file)(error)),
+        };
+        parse_stamp(&text, &self.path, &file).map(Some)
+    }
+
+    /// Writes the stamp and the first layout.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn initialize(&self, stamp: &Stamp, layout: &Layout) -> Result<(), DataDirError> {
+        self.write_layout(layout)?;
+        let text = format!(
+            "format={FORMAT}\ncluster={}\nnode={}\npartitions={}\nstores={}\n",
+            stamp.cluster, stamp.node, stamp.partitions, stamp.stores
+        );
+        self.replace("stamp", text.as_bytes())
+    }
+
+    /// Reads the layout.
+    ///
+    /// # Errors
+    /// When it is missing or damaged.
+    pub fn layout(&self) -> Result<Layout, DataDirError> {
+        let file = self.path.join("layout");
+        let bytes = fs::read(&file).map_err(io_error("read", &file))?;
+        let damaged = |reason: &str| DataDirError::Damaged {
+            file: file.clone(),
+            reason: reason.to_owned(),
+        };
+        let (checksum, body) = bytes
+            .split_first_chunk::<4>()
+            .ok_or_else(|| damaged("it is cut off"))?;
+        if u32::from_le_bytes(*checksum) != crc32fast::hash(body) {
+            return Err(damaged("its checksum is wrong"));
+        }
+        postcard::from_bytes(body).map_err(|error| damaged(&error.to_string()))
+    }
+
+    /// Replaces the layout; it is durable and complete or unchanged.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn write_layout(&self, layout: &Layout) -> Result<(), DataDirError> {
+        let body = postcard::to_allocvec(layout).expect("numbers and lists always encode");
+        let mut bytes = crc32fast::hash(&body).to_le_bytes().to_vec();
+        bytes.extend_from_slice(&body);
+        self.replace("layout", &bytes)
+    }
+
+    fn replace(&self, name: &str, bytes: &[u8]) -> Result<(), DataDirError> {
+        let file = self.path.join(name);
+        let new = self.path.join(format!("{name}.new"));
+        let mut written = File::create(&new).map_err(io_error("create", &new))?;
+        written.write_all(bytes).map_err(io_error("write", &new))?;
+        written.sync_all().map_err(io_error("sync", &new))?;
+        fs::rename(&new, &file).map_err(io_error("rename", &new))?;
+        self.sync_dir(&self.path)
+    }
+
+    /// Makes names in a directory durable.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn sync_dir(&self, dir: &Path) -> Result<(), DataDirError> {
+        let opened = File::open(dir).map_err(io_error("open", dir))?;
+        opened.sync_all().map_err(io_error("sync", dir))
+    }
+
+    /// Creates a log's directory, durably.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn create_log_dir(&self, log: LogId) -> Result<PathBuf, DataDirError> {
+        let (logs, dir) = (self.path.join("logs"), self.log_dir(log));
+        if !dir.exists() {
+            fs::create_dir_all(&dir).map_err(io_error("create", &dir))?;
+            self.sync_dir(&logs)?;
+            self.sync_dir(&self.path)?;
+        }
+        Ok(dir)
+    }
+
+    /// Removes the logs that `layout` does not name.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn remove_other_logs(&self, layout: &Layout) -> Result<(), DataDirError> {
+        let logs = self.path.join("logs");
+        let named: Vec<String> = layout
+            .logs
+            .iter()
+            .map(|&log| LogId(log).to_string())
+            .collect();
+        let Ok(entries) = fs::read_dir(&logs) else {
+            return Ok(());
+        };
+        for entry in entries.filter_map(Result::ok) {
+            let is_named = named.iter().any(|name| entry.file_name() == **name);
+            if !is_named {
+                fs::remove_dir_all(entry.path()).map_err(io_error("remove", &entry.path()))?;
+            }
+        }
+        self.sync_dir(&logs)
+    }
+}
+
+fn parse_stamp(text: &str, dir: &Path, file: &Path) -> Result<Stamp, DataDirError> {
+    let field = |name: &str| {
+        text.lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix('='))
+            .map(str::trim)
+    };
+    let damaged = |name: &str| DataDirError::Damaged {
+        file: file.to_owned(),
+        reason: format!("no valid {name}"),
+    };
+    let format = field("format").ok_or_else(|| damaged("format"))?;
+    if format != FORMAT.to_string() {
+        return Err(DataDirError::Format {
+            dir: dir.to_owned(),
+            found: format.to_owned(),
+        });
+    }
+    let number = |name: &str| {
+        field(name)
+            .and_then(|v| v.parse().ok())
+            .ok_or_else(|| damaged(name))
+    };
+    let id = |name: &str| {
+        field(name)
+            .and_then(|v| v.parse().ok())
+            .ok_or_else(|| damaged(name))
+    };
+    Ok(Stamp {
+        cluster: id("cluster")?,
+        node: id("node")?,
+        partitions: number("partitions")?,
+        stores: number("stores")?,
+    })
+}

@@ -1,0 +1,307 @@
+//! One client's connection: what it has sent, what it is owed, and how far it is closed.
+
+use std::net::SocketAddr;
+use std::os::fd::RawFd;
+
+use ephesus_wire::resp::reply::Protocol;
+
+use super::outbox::Outbox;
+use crate::command::client::ClientInfo;
+use crate::command::spec::Cmd;
+use crate::net::{ConnToken, ListenerKind};
+
+/// Bytes of unexecuted input from which on a blocked connection's socket is not read.
+pub const BLOCKED_INPUT_BYTES: usize = 64 * 1024;
+
+/// Input and output buffers up to this size are kept by a connection between requests.
+const KEPT_BYTES: usize = 1024;
+
+/// Why a connection executes nothing for now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Blocked {
+    /// A walk of its own (KEYS) is under way.
+    Walk,
+    /// A peer owes too many answers.
+    Peer,
+    /// The log has too much that is not committed, or is over its budget.
+    Log,
+}
+
+/// How far a connection is closed.
+///
+/// ```text
+/// Open -> Draining (QUIT, end of input, protocol error: replies still leave) -> Dead
+/// Open | Draining -> Dead (reset, over a limit, shutdown)
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Life {
+    Open,
+    Draining,
+    Dead,
+}
+
+/// A connection of this shard.
+pub struct Connection {
+    pub token: ConnToken,
+    pub id: u64,
+    pub fd: RawFd,
+    pub kind: ListenerKind,
+    pub remote: SocketAddr,
+    pub local: SocketAddr,
+    pub accepted_ms: u64,
+    pub active_ms: u64,
+    /// Bytes that no complete command has been made of yet.
+    pub input: Vec<u8>,
+    /// Length of `input` from which on another look is worth it.
+    pub needed: usize,
+    pub outbox: Outbox,
+    /// Bytes the kernel is sending; must not change meanwhile.
+    pub sending: Vec<u8>,
+    pub life: Life,
+    pub blocked: Option<Blocked>,
+    /// A receive is outstanding in the ring.
+    pub receiving: bool,
+    /// The outstanding receive was told to end.
+    pub receive_stopping: bool,
+    /// The connection is in this turn's list of those to look at.
+    pub listed: bool,
+    /// The connection waits among the gates.
+    pub gated: bool,
+    pub protocol: Protocol,
+    pub readonly: bool,
+    pub last_command: Option<Cmd>,
+    pub attributes: Option<Box<Attributes>>,
+}
+
+/// What few clients set.
+#[derive(Debug, Default)]
+pub struct Attributes {
+    pub name: String,
+    pub library_name: String,
+    pub library_version: String,
+}
+
+impl Connection {
+    #[must_use]
+    pub fn new(
+        token: ConnToken,
+        id: u64,
+        fd: RawFd,
+        kind: ListenerKind,
+        addresses: (SocketAddr, SocketAddr),
+        now_ms: u64,
+    ) -> Connection {
+        Connection {
+            token,
+            id,
+            fd,
+            kind,
+            remote: addresses.0,
+            local: addresses.1,
+            accepted_ms: now_ms,
+            active_ms: now_ms,
+            input: Vec::new(),
+            needed: 1,
+            outbox: Outbox::default(),
+            sending: Vec::new(),
+            life: Life::Open,
+            blocked: None,
+            receiving: false,
+            receive_stopping: false,
+            listed: false,
+            gated: false,
+            protocol: Protocol::Resp2,
+            readonly: false,
+            last_command: None,
+            attributes: None,
+        }
+    }
+
+    /// Whether commands may be executed.
+    #[must_use]
+    pub fn executes(&self) -> bool {
+        self.life == Life::Open && self.blocked.is_none()
+    }
+
+    /// Whether the socket should be read.
+    #[must_use]
+    pub fn wants_input(&self) -> bool {
+        self.life == Life::Open
+            && (self.blocked.is_none() || self.input.len() < BLOCKED_INPUT_BYTES)
+    }
+
+    /// Whether the kernel has nothing outstanding and the descriptor may be closed.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.life == Life::Dead && !self.receiving && self.sending.is_empty()
+    }
+
+    /// Nothing more is executed; what is owed still leaves.
+    pub fn drain(&mut self) {
+        if self.life == Life::Open {
+            self.life = Life::Draining;
+            self.input = Vec::new();
+        }
+    }
+
+    /// Nothing more is executed or sent.
+    pub fn kill(&mut self) {
+        if self.life != Life::Dead {
+            self.life = Life::Dead;
+            self.input = Vec::new();
+            self.outbox.clear();
+            // SAFETY: the descriptor is ours and open until `is_finished`; this makes outstanding
+            // receives and sends complete.
+            unsafe {
+                libc::shutdown(self.fd, libc::SHUT_RDWR);
+            }
+        }
+    }
+
+    /// The kernel has sent everything in `sending`.
+    pub fn sent(&mut self) {
+        self.sending.clear();
+        if self.sending.capacity() > KEPT_BYTES {
+            self.sending = Vec::new();
+        }
+        self.outbox.shrink();
+    }
+
+    /// Removes executed input; `input` was taken out while it was executed.
+    pub fn keep_rest(&mut self, mut input: Vec<u8>, executed: usize) {
+        if self.life != Life::Open {
+            return;
+        }
+        if executed == input.len() && input.capacity() > KEPT_BYTES {
+            return;
+        }
+        input.drain(..executed);
+        self.input = input;
+    }
+
+    pub fn attributes_mut(&mut self) -> &mut Attributes {
+        self.attributes.get_or_insert_default()
+    }
+
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.attributes
+            .as_ref()
+            .map_or("", |attributes| &attributes.name)
+    }
+
+    /// Calls `use_info` with what CLIENT LIST and CLIENT INFO show.
+    pub fn with_info<T>(&self, now_ms: u64, use_info: impl FnOnce(ClientInfo<'_>) -> T) -> T {
+        let (remote, local) = (self.remote.to_string(), self.local.to_string());
+        let attributes = self.attributes.as_deref();
+        use_info(ClientInfo {
+            id: self.id,
+            address: &remote,
+            local_address: &local,
+            fd: self.fd,
+            name: self.name(),
+            age_seconds: now_ms.saturating_sub(self.accepted_ms) / 1000,
+            idle_seconds: now_ms.saturating_sub(self.active_ms) / 1000,
+            query_bytes: self.input.len(),
+            query_bytes_free: self.input.capacity() - self.input.len(),
+            argument_bytes: 0,
+            reply_buffer_bytes: self.sending.len(),
+            reply_pending_bytes: self.outbox.bytes(),
+            total_bytes: size_of::<Connection>()
+                + self.input.capacity()
+                + self.sending.capacity()
+                + self.outbox.bytes(),
+            command: self.last_command.map_or("NULL", Cmd::name),
+            protocol: self.protocol,
+            closing: self.life != Life::Open,
+            readonly: self.readonly,
+            library_name: attributes.map_or("", |attributes| &attributes.library_name),
+            library_version: attributes.map_or("", |attributes| &attributes.library_version),
+        })
+    }
+}
+
+/// The connections of a shard, by token.
+#[derive(Default)]
+pub struct Connections {
+    slots: Vec<(ConnToken, Option<Box<Connection>>)>,
+    free: Vec<u32>,
+    len: usize,
+}
+
+impl Connections {
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Adds the connection that `make` returns for its token.
+    pub fn insert(&mut self, make: impl FnOnce(ConnToken) -> Connection) -> ConnToken {
+        let index = self.free.pop().unwrap_or_else(|| {
+            let index = self.slots.len() as u32;
+            self.slots.push((
+                ConnToken {
+                    index,
+                    generation: 0,
+                },
+                None,
+            ));
+            index
+        });
+        let slot = &mut self.slots[index as usize];
+        slot.0 = slot.0.next_generation();
+        slot.1 = Some(Box::new(make(slot.0)));
+        self.len += 1;
+        slot.0
+    }
+
+    pub fn get_mut(&mut self, token: ConnToken) -> Option<&mut Connection> {
+        let (current, connection) = self.slots.get_mut(token.index as usize)?;
+        if *current == token {
+            connection.as_deref_mut()
+        } else {
+            None
+        }
+    }
+
+    /// Takes a connection out, to be put back in the same turn.
+    pub fn take(&mut self, token: ConnToken) -> Option<Box<Connection>> {
+        let (current, connection) = self.slots.get_mut(token.index as usize)?;
+        if *current == token {
+            connection.take()
+        } else {
+            None
+        }
+    }
+
+    pub fn put_back(&mut self, connection: Box<Connection>) {
+        let slot = &mut self.slots[connection.token.index as usize];
+        assert!(
+            slot.0 == connection.token && slot.1.is_none(),
+            "put back where it was taken"
+        );
+        slot.1 = Some(connection);
+    }
+
+    pub fn remove(&mut self, token: ConnToken) {
+        if self.take(token).is_some() {
+            self.free.push(token.index);
+            self.len -= 1;
+        }
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Connection> {
+        self.slots
+            .iter()
+            .filter_map(|(_, connection)| connection.as_deref())
+    }
+
+    pub fn tokens(&self) -> Vec<ConnToken> {
+        self.iter().map(|connection| connection.token).collect()
+    }
+}

@@ -1,0 +1,197 @@
+//! Commands that name keys: executed here, forwarded, split over shards, or redirected.
+
+use ephesus_wire::resp::reply;
+use ephesus_wire::{Lsn, ShardId, Slot, slot_of};
+
+use super::connection::Connection;
+use super::core::{Asker, Core};
+use super::gather::{Combine, Gather};
+use super::mesh::Scope;
+use crate::command::error::{self, ClientError};
+use crate::command::parse::{ArgList, Request};
+use crate::command::spec::{Cmd, Spec};
+use crate::keyspace::Reply;
+
+/// Where the keys of a command lead.
+enum Route {
+    Here(Slot),
+    /// Another shard of this node.
+    Shard(ShardId),
+    /// Several shards of this node.
+    Split,
+    Moved(Slot, ShardId),
+}
+
+impl Core {
+    pub(super) fn keyed(
+        &mut self,
+        connection: &mut Connection,
+        scope: Scope,
+        spec: &'static Spec,
+        request: &Request<'_>,
+        source: &[u8],
+    ) -> Result<(), ClientError> {
+        match self.route(scope, spec, request)? {
+            Route::Here(slot) => {
+                self.execute_here(&mut Asker::Connection(connection), spec, request, slot)
+            }
+            Route::Moved(slot, shard) => {
+                let host = self.node.announced(connection.local);
+                let port = self.node.direct_port(shard);
+                connection.outbox.write(self.turn, |out| {
+                    error::write_moved(out, slot, &host, port);
+                    Lsn::ZERO
+                });
+                Ok(())
+            }
+            Route::Shard(shard) => {
+                let ticket = connection.outbox.await_reply(None);
+                let protocol = connection.protocol;
+                if source.first() == Some(&b'*') {
+                    self.forward(shard, connection, (ticket, 0), protocol, source);
+                } else {
+                    let mut encoded = Vec::new();
+                    let args: Vec<&[u8]> = (0..request.len()).map(|i| request.arg(i)).collect();
+                    reply::command(&mut encoded, &args);
+                    self.forward(shard, connection, (ticket, 0), protocol, &encoded);
+                }
+                Ok(())
+            }
+            Route::Split => self.split(connection, spec, request),
+        }
+    }
+
+    fn route(
+        &self,
+        scope: Scope,
+        spec: &Spec,
+        request: &Request<'_>,
+    ) -> Result<Route, ClientError> {
+        let slot = slot_of(request.arg(usize::from(spec.first_key)));
+        let owner = self.node.ownership.shard_of_slot(slot);
+        let mut is_split = false;
+        if spec.last_key != spec.first_key as i8 {
+            for index in spec.key_indices(request.len()).skip(1) {
+                let other = slot_of(request.arg(index));
+                if other != slot {
+                    if scope == Scope::Shard || !may_span_slots(spec.cmd) {
+                        return Err(ClientError::CrossSlot);
+                    }
+                    is_split |= self.node.ownership.shard_of_slot(other) != owner;
+                }
+            }
+        }
+        Ok(match scope {
+            _ if is_split => Route::Split,
+            _ if owner == self.id => Route::Here(slot),
+            Scope::Shard => Route::Moved(slot, owner),
+            Scope::Node | Scope::Part => Route::Shard(owner),
+        })
+    }
+
+    /// Executes a command that another shard has routed here.
+    pub(super) fn keyed_here(
+        &mut self,
+        asker: &mut Asker<'_>,
+        spec: &'static Spec,
+        request: &Request<'_>,
+    ) -> Result<(), ClientError> {
+        let slot = slot_of(request.arg(usize::from(spec.first_key)));
+        let is_here = |index| {
+            self.node
+                .ownership
+                .shard_of_slot(slot_of(request.arg(index)))
+                == self.id
+        };
+        if !spec.key_indices(request.len()).all(is_here) {
+            return Err(ClientError::SlotNotServed);
+        }
+        self.execute_here(asker, spec, request, slot)
+    }
+
+    #[inline]
+    fn execute_here(
+        &mut self,
+        asker: &mut Asker<'_>,
+        spec: &'static Spec,
+        request: &Request<'_>,
+        slot: Slot,
+    ) -> Result<(), ClientError> {
+        self.check_room(spec)?;
+        self.respond(asker, |keyspace, reply| {
+            keyspace.execute(spec, request, slot, reply)
+        })
+    }
+
+    /// Sends every shard the part of the command that concerns its keys.
+    fn split(
+        &mut self,
+        connection: &mut Connection,
+        spec: &'static Spec,
+        request: &Request<'_>,
+    ) -> Result<(), ClientError> {
+        self.check_room(spec)?;
+        let mut places: Vec<Vec<u32>> = vec![Vec::new(); self.peers.len()];
+        for (place, index) in spec.key_indices(request.len()).enumerate() {
+            let owner = self
+                .node
+                .ownership
+                .shard_of_slot(slot_of(request.arg(index)));
+            places[usize::from(owner.0)].push(place as u32);
+        }
+        let parts: Vec<(ShardId, Vec<u32>)> = places
+            .into_iter()
+            .enumerate()
+            .filter(|(_, places)| !places.is_empty())
+            .map(|(shard, places)| (ShardId(shard as u16), places))
+            .collect();
+        let combine = match spec.cmd {
+            Cmd::Mget => Combine::Interleave(parts.iter().map(|(_, p)| p.clone()).collect()),
+            Cmd::Mset => Combine::AllOk,
+            _ => Combine::Sum,
+        };
+        let protocol = connection.protocol;
+        let gather = Gather::new(combine, protocol, parts.len());
+        let ticket = connection.outbox.await_reply(Some(Box::new(gather)));
+        let step = usize::from(spec.step);
+        for (part, (shard, places)) in parts.iter().enumerate() {
+            let mut args = vec![request.arg(0)];
+            for &place in places {
+                let first = usize::from(spec.first_key) + place as usize * step;
+                args.extend((first..first + step).map(|index| request.arg(index)));
+            }
+            if *shard == self.id {
+                let (mut out, slot) = (Vec::new(), slot_of(args[1]));
+                let mut reply = Reply {
+                    out: &mut out,
+                    protocol,
+                    gate: Lsn::ZERO,
+                };
+                if let Err(error) = self.keyspace.execute(spec, &args[..], slot, &mut reply) {
+                    error.write(reply.out);
+                }
+                let gate = reply.gate;
+                connection.outbox.deliver(ticket, part as u16, &out, gate);
+            } else {
+                let mut encoded = Vec::new();
+                reply::command(&mut encoded, &args);
+                self.forward(
+                    *shard,
+                    connection,
+                    (ticket, part as u16),
+                    protocol,
+                    &encoded,
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Commands whose keys may be in different slots of the node, through the entry port.
+fn may_span_slots(cmd: Cmd) -> bool {
+    matches!(
+        cmd,
+        Cmd::Mget | Cmd::Mset | Cmd::Del | Cmd::Unlink | Cmd::Exists
+    )
+}

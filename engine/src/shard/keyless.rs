@@ -1,0 +1,451 @@
+//! Commands without keys: about the connection, the server, or the whole keyspace.
+
+use ephesus_wire::resp::reply::{self, Protocol};
+use ephesus_wire::{Lsn, ShardId, slot_of};
+
+use super::connection::Connection;
+use super::core::{Answer, Asker, Core};
+use super::gather::{Combine, Gather};
+use super::mesh::{Origin, Scope};
+use super::snapshot;
+use crate::command::client::{self, ClientFilter, Hello, SetInfo};
+use crate::command::error::ClientError;
+use crate::command::info::SectionSet;
+use crate::command::parse::{self, ArgList, Request, Scan};
+use crate::command::spec::{Cmd, Spec};
+use crate::command::{config, introspect};
+use crate::keyspace::{ScanCursor, WalkFilter};
+
+impl Core {
+    pub(super) fn keyless(
+        &mut self,
+        connection: &mut Connection,
+        scope: Scope,
+        spec: &'static Spec,
+        request: &Request<'_>,
+    ) -> Result<(), ClientError> {
+        match spec.cmd {
+            Cmd::Dbsize
+            | Cmd::Keys
+            | Cmd::Scan
+            | Cmd::Randomkey
+            | Cmd::Flushall
+            | Cmd::Flushdb
+            | Cmd::ClientList
+            | Cmd::ClusterCountkeysinslot
+            | Cmd::ClusterGetkeysinslot => {
+                if scope == Scope::Node && self.peers.len() > 1 {
+                    return self.gather(connection, spec, request);
+                }
+                let mut asker = Asker::Connection(connection);
+                self.whole_keyspace(&mut asker, scope, spec, request)?;
+                Ok(())
+            }
+            _ => self.about_server(connection, scope, spec, request),
+        }
+    }
+
+    fn about_server(
+        &mut self,
+        connection: &mut Connection,
+        scope: Scope,
+        spec: &'static Spec,
+        request: &Request<'_>,
+    ) -> Result<(), ClientError> {
+        let mut out = Vec::new();
+        let protocol = connection.protocol;
+        let now_ms = self.keyspace.now_ms();
+        match spec.cmd {
+            Cmd::Ping => match request.len() {
+                1 => out.extend_from_slice(reply::PONG),
+                _ => reply::bulk(&mut out, request.arg(1)),
+            },
+            Cmd::Echo => reply::bulk(&mut out, request.arg(1)),
+            Cmd::Hello => self.hello(connection, request, &mut out)?,
+            Cmd::Select => {
+                parse::select(request)?;
+                out.extend_from_slice(reply::OK);
+            }
+            Cmd::Quit => {
+                out.extend_from_slice(reply::OK);
+                connection.drain();
+            }
+            Cmd::Reset => {
+                connection.protocol = Protocol::Resp2;
+                connection.readonly = false;
+                connection.attributes_mut().name.clear();
+                reply::simple(&mut out, "RESET");
+            }
+            Cmd::Readonly | Cmd::Readwrite => {
+                connection.readonly = spec.cmd == Cmd::Readonly;
+                out.extend_from_slice(reply::OK);
+            }
+            Cmd::Asking => out.extend_from_slice(reply::OK),
+            Cmd::ClientId => reply::integer(&mut out, connection.id as i64),
+            Cmd::ClientInfo => connection.with_info(now_ms, |info| {
+                let text = client_line(&info);
+                reply::verbatim(&mut out, protocol, "txt", text.as_bytes());
+            }),
+            Cmd::ClientGetname => match connection.name() {
+                "" => reply::null(&mut out, protocol),
+                name => reply::bulk(&mut out, name.as_bytes()),
+            },
+            Cmd::ClientSetname => {
+                connection.attributes_mut().name = client::set_name(request)?.to_owned();
+                out.extend_from_slice(reply::OK);
+            }
+            Cmd::ClientSetinfo => {
+                match SetInfo::parse(request)? {
+                    SetInfo::LibraryName(name) => {
+                        connection.attributes_mut().library_name = name.to_owned();
+                    }
+                    SetInfo::LibraryVersion(version) => {
+                        connection.attributes_mut().library_version = version.to_owned();
+                    }
+                }
+                out.extend_from_slice(reply::OK);
+            }
+            Cmd::Info => {
+                let covered = if scope == Scope::Node {
+                    None
+                } else {
+                    Some(self.id)
+                };
+                let snapshot = snapshot::take(&self.node, covered, now_ms);
+                snapshot.write(&mut out, protocol, SectionSet::parse(request));
+            }
+            Cmd::ConfigGet => {
+                let parameters = &self.node.settings.parameters;
+                config::write_matching(&mut out, protocol, parameters, request);
+            }
+            Cmd::ClusterKeyslot => {
+                reply::integer(&mut out, i64::from(slot_of(request.arg(2)).0));
+            }
+            Cmd::ClusterSlots
+            | Cmd::ClusterShards
+            | Cmd::ClusterNodes
+            | Cmd::ClusterInfo
+            | Cmd::ClusterMyid => {
+                let view = self.node.cluster_view(self.id, connection.local);
+                match spec.cmd {
+                    Cmd::ClusterSlots => view.write_slots(&mut out, protocol),
+                    Cmd::ClusterShards => view.write_shards(&mut out, protocol),
+                    Cmd::ClusterNodes => view.write_nodes(&mut out, protocol),
+                    Cmd::ClusterInfo => view.write_info(&mut out, protocol),
+                    _ => view.write_my_id(&mut out),
+                }
+            }
+            _ => introspect::reply(&mut out, protocol, spec.cmd, request)?,
+        }
+        connection.outbox.write(self.turn, |bytes| {
+            bytes.append(&mut out);
+            Lsn::ZERO
+        });
+        Ok(())
+    }
+
+    fn hello(
+        &mut self,
+        connection: &mut Connection,
+        request: &Request<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), ClientError> {
+        let hello = Hello::parse(request)?;
+        if let Some((user, _)) = hello.auth
+            && user != b"default"
+        {
+            return Err(ClientError::WrongPassword);
+        }
+        if let Some(name) = hello.name {
+            connection.attributes_mut().name = name.to_owned();
+        }
+        if let Some(protocol) = hello.protocol {
+            connection.protocol = protocol;
+        }
+        client::write_hello(out, connection.protocol, connection.id);
+        Ok(())
+    }
+
+    /// A command over all keys or connections of this shard.
+    pub(super) fn whole_keyspace(
+        &mut self,
+        asker: &mut Asker<'_>,
+        scope: Scope,
+        spec: &'static Spec,
+        request: &Request<'_>,
+    ) -> Result<Answer, ClientError> {
+        match spec.cmd {
+            Cmd::Dbsize => self.respond(asker, |keyspace, reply| {
+                keyspace.dbsize(reply);
+                Ok(())
+            })?,
+            Cmd::Flushall | Cmd::Flushdb => {
+                parse::flush(request)?;
+                self.check_room(spec)?;
+                self.respond(asker, |keyspace, reply| {
+                    keyspace.flush(reply);
+                    reply.out.extend_from_slice(reply::OK);
+                    Ok(())
+                })?;
+            }
+            Cmd::Randomkey => {
+                let random = self.next_random();
+                self.respond(asker, |keyspace, reply| {
+                    keyspace.random_key(random, reply);
+                    Ok(())
+                })?;
+            }
+            Cmd::Scan => self.scan(asker, scope, request)?,
+            Cmd::ClientList => {
+                let filter = ClientFilter::parse(request)?;
+                let text = self.client_list(asker, &filter);
+                self.respond(asker, |_, reply| {
+                    reply::verbatim(reply.out, reply.protocol, "txt", text.as_bytes());
+                    Ok(())
+                })?;
+            }
+            Cmd::Keys => {
+                return Ok(self.walk(asker, WalkFilter::Matching(request.arg(1).to_vec())));
+            }
+            Cmd::ClusterCountkeysinslot => {
+                let slot = parse::count_keys_in_slot(request)?;
+                return Ok(self.walk(asker, WalkFilter::CountInSlot(slot)));
+            }
+            Cmd::ClusterGetkeysinslot => {
+                let (slot, count) = parse::get_keys_in_slot(request)?;
+                return Ok(self.walk(asker, WalkFilter::InSlot(slot, count)));
+            }
+            other => unreachable!("{other:?} is not about the whole keyspace"),
+        }
+        Ok(Answer::Written)
+    }
+
+    fn walk(&mut self, asker: &mut Asker<'_>, filter: WalkFilter) -> Answer {
+        let walk = self.keyspace.walk(filter);
+        let (origin, request_len) = match asker {
+            Asker::Connection(connection) => {
+                let ticket = connection.outbox.await_reply(None);
+                self.block_for_walk(connection);
+                (
+                    Origin {
+                        shard: self.id,
+                        conn: connection.token,
+                        ticket,
+                        part: 0,
+                    },
+                    None,
+                )
+            }
+            Asker::Peer { forwarded, .. } => (forwarded.origin, Some(forwarded.len)),
+        };
+        self.begin_walk(origin, request_len, walk);
+        Answer::Later
+    }
+
+    fn scan(
+        &mut self,
+        asker: &mut Asker<'_>,
+        scope: Scope,
+        request: &Request<'_>,
+    ) -> Result<(), ClientError> {
+        let scan = Scan::parse(request)?;
+        let partitions = self.node.ownership.partitioning().count();
+        let Some(mut at) = ScanCursor::decode(scan.cursor, partitions) else {
+            return self.respond(asker, |_, reply| {
+                reply::array(reply.out, 2);
+                reply::bulk(reply.out, b"0");
+                reply::array(reply.out, 0);
+                Ok(())
+            });
+        };
+        let owned = self.keyspace.owned().to_vec();
+        let next_here = |after: ephesus_wire::PartitionId| {
+            owned.get(owned.partition_point(|&id| id <= after)).copied()
+        };
+        let next_of_node = |after: ephesus_wire::PartitionId| {
+            (after.0 + 1 < partitions).then_some(ephesus_wire::PartitionId(after.0 + 1))
+        };
+        if scope == Scope::Shard && !self.keyspace.owns(at.partition) {
+            let first = owned
+                .get(owned.partition_point(|&id| id < at.partition))
+                .copied();
+            at = ScanCursor {
+                partition: first.unwrap_or(at.partition),
+                table: 0,
+            };
+        }
+        let next: &dyn Fn(_) -> _ = if scope == Scope::Shard {
+            &next_here
+        } else {
+            &next_of_node
+        };
+        self.respond(asker, |keyspace, reply| {
+            keyspace.scan(at, &scan, next, reply);
+            Ok(())
+        })
+    }
+
+    fn client_list(&self, asker: &Asker<'_>, filter: &ClientFilter) -> String {
+        let now_ms = self.keyspace.now_ms();
+        // The asking connection is taken out while its command is executed.
+        let asking = match asker {
+            Asker::Connection(connection) => Some(&**connection),
+            Asker::Peer { .. } => None,
+        };
+        let mut text = String::new();
+        for connection in self.connections.iter().chain(asking) {
+            if filter.admits(connection.id) {
+                connection.with_info(now_ms, |info| text.push_str(&client_line(&info)));
+            }
+        }
+        text
+    }
+
+    /// Asks all shards that a command of the entry port concerns.
+    fn gather(
+        &mut self,
+        connection: &mut Connection,
+        spec: &'static Spec,
+        request: &Request<'_>,
+    ) -> Result<(), ClientError> {
+        let everyone: Vec<ShardId> = (0..self.node.shards()).map(ShardId).collect();
+        let (shards, combine) = match spec.cmd {
+            Cmd::Dbsize => (everyone, Some(Combine::Sum)),
+            Cmd::Keys => (everyone, Some(Combine::Concat)),
+            Cmd::ClientList => {
+                ClientFilter::parse(request)?;
+                (everyone, Some(Combine::Text))
+            }
+            Cmd::Flushall | Cmd::Flushdb => {
+                parse::flush(request)?;
+                self.check_room(spec)?;
+                (everyone, Some(Combine::AllOk))
+            }
+            Cmd::Randomkey => (vec![self.random_shard()], None),
+            Cmd::Scan => (
+                vec![self.shard_of_cursor(Scan::parse(request)?.cursor)],
+                None,
+            ),
+            _ => {
+                let slot = match spec.cmd {
+                    Cmd::ClusterCountkeysinslot => parse::count_keys_in_slot(request)?,
+                    _ => parse::get_keys_in_slot(request)?.0,
+                };
+                (vec![self.node.ownership.shard_of_slot(slot)], None)
+            }
+        };
+        if shards == [self.id] {
+            self.whole_keyspace(
+                &mut Asker::Connection(connection),
+                Scope::Node,
+                spec,
+                request,
+            )?;
+            return Ok(());
+        }
+        let protocol = connection.protocol;
+        let gather = combine.map(|c| Box::new(Gather::new(c, protocol, shards.len())));
+        let ticket = connection.outbox.await_reply(gather);
+        let args: Vec<&[u8]> = (0..request.len()).map(|index| request.arg(index)).collect();
+        let mut encoded = Vec::new();
+        reply::command(&mut encoded, &args);
+        for (part, shard) in shards.into_iter().enumerate() {
+            let part = part as u16;
+            if shard == self.id {
+                self.own_part(connection, (ticket, part), spec, request)?;
+            } else {
+                self.forward(shard, connection, (ticket, part), protocol, &encoded);
+            }
+        }
+        Ok(())
+    }
+
+    /// This shard's part of a gathered reply.
+    fn own_part(
+        &mut self,
+        connection: &mut Connection,
+        (ticket, part): (u64, u16),
+        spec: &'static Spec,
+        request: &Request<'_>,
+    ) -> Result<(), ClientError> {
+        if spec.cmd == Cmd::Keys {
+            let walk = self
+                .keyspace
+                .walk(WalkFilter::Matching(request.arg(1).to_vec()));
+            let origin = Origin {
+                shard: self.id,
+                conn: connection.token,
+                ticket,
+                part,
+            };
+            self.block_for_walk(connection);
+            self.begin_walk(origin, None, walk);
+            return Ok(());
+        }
+        let mut out = Vec::new();
+        let gate = if spec.cmd == Cmd::ClientList {
+            let filter = ClientFilter::parse(request)?;
+            let text = self.client_list(&Asker::Connection(connection), &filter);
+            reply::verbatim(&mut out, connection.protocol, "txt", text.as_bytes());
+            Lsn::ZERO
+        } else {
+            let protocol = connection.protocol;
+            let mut reply = crate::keyspace::Reply {
+                out: &mut out,
+                protocol,
+                gate: Lsn::ZERO,
+            };
+            match spec.cmd {
+                Cmd::Dbsize => self.keyspace.dbsize(&mut reply),
+                _ => {
+                    self.keyspace.flush(&mut reply);
+                    reply.out.extend_from_slice(reply::OK);
+                }
+            }
+            reply.gate
+        };
+        connection.outbox.deliver(ticket, part, &out, gate);
+        Ok(())
+    }
+
+    fn shard_of_cursor(&self, cursor: u64) -> ShardId {
+        let ownership = &self.node.ownership;
+        ScanCursor::decode(cursor, ownership.partitioning().count())
+            .map_or(self.id, |at| ownership.shard_of(at.partition))
+    }
+
+    /// A shard, by its share of the keys as last published.
+    fn random_shard(&mut self) -> ShardId {
+        let keys: Vec<u64> = self
+            .node
+            .stats
+            .iter()
+            .map(|stats| stats.keys.get())
+            .collect();
+        let total: u64 = keys.iter().sum();
+        if total == 0 {
+            return self.id;
+        }
+        let mut nth = self.next_random() % total;
+        for (shard, &keys) in keys.iter().enumerate() {
+            if nth < keys {
+                return ShardId(shard as u16);
+            }
+            nth -= keys;
+        }
+        self.id
+    }
+
+    /// xorshift64*: for choices that no one depends on.
+    fn next_random(&mut self) -> u64 {
+        self.random ^= self.random >> 12;
+        self.random ^= self.random << 25;
+        self.random ^= self.random >> 27;
+        self.random.wrapping_mul(0x2545_F491_4F6C_DD1D)
+    }
+}
+
+/// One client's line of CLIENT LIST.
+fn client_line(info: &client::ClientInfo<'_>) -> String {
+    format!("{info}\n")
+}

@@ -1,0 +1,167 @@
+//! What shards of one node send each other: batches of requests and of replies, one per peer and
+//! turn.
+
+use std::sync::Arc;
+
+use ephesus_wire::ShardId;
+use ephesus_wire::resp::reply::Protocol;
+
+use super::outbox::Ticket;
+use crate::net::{ConnToken, Waker};
+
+/// Forwarded bytes that may be unanswered per peer; then the connection that wants more waits.
+pub const UNANSWERED_BYTES_MAX: usize = 1 << 20;
+
+/// Bytes that count for every forwarded command on top of its own.
+const REQUEST_OVERHEAD_BYTES: usize = 64;
+
+/// Which keys a command covers that names none, and what happens to a key of another shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// The node, through the entry port: other shards' keys are forwarded.
+    Node,
+    /// The shard, through its direct port: other shards' keys get MOVED.
+    Shard,
+    /// On behalf of another shard's entry connection: it has split the keys already.
+    Part,
+}
+
+/// Where a reply goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Origin {
+    /// Shard whose connection asked.
+    pub shard: ShardId,
+    pub conn: ConnToken,
+    pub ticket: Ticket,
+    /// Which part of a gathered reply; 0 for a reply of its own.
+    pub part: u16,
+}
+
+/// One command of a [`Requests`] batch.
+#[derive(Debug)]
+pub struct Forwarded {
+    pub origin: Origin,
+    pub protocol: Protocol,
+    /// Bytes of the request in the batch.
+    pub len: usize,
+}
+
+/// Commands for another shard, in the order of their connections.
+#[derive(Debug, Default)]
+pub struct Requests {
+    pub bytes: Vec<u8>,
+    pub commands: Vec<Forwarded>,
+}
+
+/// One reply of a [`Replies`] batch.
+#[derive(Debug)]
+pub struct Answered {
+    pub origin: Origin,
+    /// Bytes of the reply in the batch.
+    pub len: usize,
+    /// Bytes of the request that is answered.
+    pub request_len: usize,
+}
+
+/// Committed replies for another shard.
+#[derive(Debug, Default)]
+pub struct Replies {
+    pub bytes: Vec<u8>,
+    pub answers: Vec<Answered>,
+}
+
+/// What arrives in a shard's inbox.
+#[derive(Debug)]
+pub enum Message {
+    Requests(Requests),
+    Replies {
+        from: ShardId,
+        replies: Replies,
+    },
+    /// Accept no more connections, answer what was executed, sync and end.
+    Stop,
+}
+
+/// The way to one shard.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    inbox: flume::Sender<Message>,
+    waker: Arc<Waker>,
+}
+
+impl Peer {
+    #[must_use]
+    pub fn new(inbox: flume::Sender<Message>, waker: Arc<Waker>) -> Peer {
+        Peer { inbox, waker }
+    }
+
+    /// Puts a message into the shard's inbox and wakes it. A shard that has ended drops it.
+    pub fn send(&self, message: Message) {
+        if self.inbox.send(message).is_ok() {
+            self.waker.wake();
+        }
+    }
+
+    #[must_use]
+    pub fn waker(&self) -> &Arc<Waker> {
+        &self.waker
+    }
+}
+
+/// What this turn has for one peer, and what the peer still owes.
+pub struct PeerQueue {
+    peer: Peer,
+    requests: Requests,
+    replies: Replies,
+    unanswered_bytes: usize,
+}
+
+impl PeerQueue {
+    #[must_use]
+    pub fn new(peer: Peer) -> PeerQueue {
+        PeerQueue {
+            peer,
+            requests: Requests::default(),
+            replies: Replies::default(),
+            unanswered_bytes: 0,
+        }
+    }
+
+    /// Whether a connection that wants to forward more has to wait.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.unanswered_bytes >= UNANSWERED_BYTES_MAX
+    }
+
+    pub fn forward(&mut self, origin: Origin, protocol: Protocol, request: &[u8]) {
+        self.requests.bytes.extend_from_slice(request);
+        self.requests.commands.push(Forwarded {
+            origin,
+            protocol,
+            len: request.len(),
+        });
+        self.unanswered_bytes += request.len() + REQUEST_OVERHEAD_BYTES;
+    }
+
+    pub fn answer(&mut self, answers: Vec<Answered>, bytes: &[u8]) {
+        self.replies.bytes.extend_from_slice(bytes);
+        self.replies.answers.extend(answers);
+    }
+
+    /// The peer has answered a request of that many bytes.
+    pub fn answered(&mut self, request_len: usize) {
+        self.unanswered_bytes -= request_len + REQUEST_OVERHEAD_BYTES;
+    }
+
+    /// Sends what this turn has collected; `from` is this shard.
+    pub fn send(&mut self, from: ShardId) {
+        if !self.requests.commands.is_empty() {
+            self.peer
+                .send(Message::Requests(std::mem::take(&mut self.requests)));
+        }
+        if !self.replies.answers.is_empty() {
+            let replies = std::mem::take(&mut self.replies);
+            self.peer.send(Message::Replies { from, replies });
+        }
+    }
+}

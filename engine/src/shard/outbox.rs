@@ -1,0 +1,155 @@
+//! A connection's replies, in order, each piece with what it has to wait for.
+
+use std::collections::VecDeque;
+
+use ephesus_wire::Lsn;
+
+use super::gather::Gather;
+
+/// Names the place of a reply that comes from elsewhere.
+pub type Ticket = u64;
+
+/// The replies of one connection that were not handed to the kernel yet.
+#[derive(Default)]
+pub struct Outbox {
+    pieces: VecDeque<Piece>,
+    /// Ticket of the first piece.
+    first: Ticket,
+    bytes: usize,
+}
+
+enum Piece {
+    /// Bytes of one turn; may leave once the log has committed `gate`.
+    Ready {
+        bytes: Vec<u8>,
+        gate: Lsn,
+        turn: u64,
+    },
+    /// Another shard, or a walk, will answer.
+    Awaited(Option<Box<Gather>>),
+}
+
+/// What the front of an outbox allows.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Front {
+    Empty,
+    /// Waits for this LSN.
+    Gated(Lsn),
+    /// Waits for another shard or a walk.
+    Awaited,
+    /// Bytes were moved out.
+    Taken,
+}
+
+impl Outbox {
+    /// Bytes waiting here.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.pieces.is_empty()
+    }
+
+    /// Runs `write` on the buffer of this turn's last piece; it returns the LSN to wait for.
+    #[inline]
+    pub fn write(&mut self, turn: u64, write: impl FnOnce(&mut Vec<u8>) -> Lsn) {
+        let same_turn = |piece: &Piece| matches!(piece, Piece::Ready { turn: t, .. } if *t == turn);
+        if !self.pieces.back().is_some_and(same_turn) {
+            self.pieces.push_back(Piece::Ready {
+                bytes: Vec::new(),
+                gate: Lsn::ZERO,
+                turn,
+            });
+        }
+        if let Some(Piece::Ready { bytes, gate, .. }) = self.pieces.back_mut() {
+            let before = bytes.len();
+            let lsn = write(bytes);
+            *gate = lsn.max(*gate);
+            self.bytes += bytes.len() - before;
+        }
+    }
+
+    /// Reserves the next place for a reply that comes later.
+    pub fn await_reply(&mut self, gather: Option<Box<Gather>>) -> Ticket {
+        self.pieces.push_back(Piece::Awaited(gather));
+        self.first + self.pieces.len() as u64 - 1
+    }
+
+    /// Fills a reserved place, or a part of it.
+    pub fn deliver(&mut self, ticket: Ticket, part: u16, bytes: &[u8], gate: Lsn) {
+        let place = ticket.checked_sub(self.first).map(|index| index as usize);
+        let Some(piece) = place.and_then(|index| self.pieces.get_mut(index)) else {
+            return;
+        };
+        let Piece::Awaited(gather) = piece else {
+            return;
+        };
+        let (bytes, gate) = match gather {
+            None => (bytes.to_vec(), gate),
+            Some(gather) => {
+                if !gather.add(part, bytes, gate) {
+                    return;
+                }
+                gather.finish()
+            }
+        };
+        self.bytes += bytes.len();
+        // No turn has this number, so nothing is appended to the piece.
+        *piece = Piece::Ready {
+            bytes,
+            gate,
+            turn: u64::MAX,
+        };
+    }
+
+    /// Moves everything that may leave now to the end of `into`.
+    pub fn take_ready(&mut self, committed: Lsn, into: &mut Vec<u8>) -> Front {
+        let mut front = Front::Empty;
+        while let Some(piece) = self.pieces.front_mut() {
+            let Piece::Ready { bytes, gate, .. } = piece else {
+                return if front == Front::Taken {
+                    front
+                } else {
+                    Front::Awaited
+                };
+            };
+            if *gate > committed {
+                return if front == Front::Taken {
+                    front
+                } else {
+                    Front::Gated(*gate)
+                };
+            }
+            self.bytes -= bytes.len();
+            if into.is_empty() {
+                std::mem::swap(into, bytes);
+            } else {
+                into.extend_from_slice(bytes);
+            }
+            self.pieces.pop_front();
+            self.first += 1;
+            front = Front::Taken;
+        }
+        front
+    }
+
+    /// Forgets everything; replies that still arrive find no place.
+    pub fn clear(&mut self) {
+        self.first += self.pieces.len() as u64;
+        self.pieces = VecDeque::new();
+        self.bytes = 0;
+    }
+
+    /// Gives back memory that an idle connection does not need.
+    pub fn shrink(&mut self) {
+        if self.pieces.is_empty() {
+            self.pieces = VecDeque::new();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

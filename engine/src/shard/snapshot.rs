@@ -1,0 +1,116 @@
+//! INFO's numbers, from what the shards publish and what the operating system says of the process.
+
+use ephesus_wal::Durability;
+use ephesus_wire::ShardId;
+
+use super::stats::{Counter, ShardStats};
+use crate::command::commands::COMMANDS;
+use crate::command::info::{self, InfoSnapshot};
+use crate::command::spec::Spec;
+use crate::node::{NodeShared, process};
+
+/// The state of the node, or of one of its shards.
+#[must_use]
+pub fn take(node: &NodeShared, shard: Option<ShardId>, now_ms: u64) -> InfoSnapshot {
+    let covered: Vec<&ShardStats> = match shard {
+        None => node.stats.iter().collect(),
+        Some(shard) => vec![&node.stats[usize::from(shard.0)]],
+    };
+    let sum = |of: fn(&ShardStats) -> &Counter| covered.iter().map(|stats| of(stats).get()).sum();
+    let most = |of: fn(&ShardStats) -> &Counter| {
+        covered
+            .iter()
+            .map(|stats| of(stats).get())
+            .max()
+            .unwrap_or(0)
+    };
+    let settings = &node.settings;
+    let calls = |spec: &Spec| -> u64 {
+        covered
+            .iter()
+            .map(|stats| stats.calls[spec.cmd as usize].get())
+            .sum()
+    };
+    let commands: u64 = sum(|s| &s.commands);
+    let uptime = node.started.elapsed();
+    let written: u64 = all_specs().filter(|spec| spec.is_write()).map(calls).sum();
+    let (user, system) = process::cpu_seconds();
+    InfoSnapshot {
+        server: info::ServerInfo {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            os: process::os(),
+            process_id: std::process::id(),
+            run_id: node.run_id.clone(),
+            tcp_port: shard.map_or(settings.listen.port(), |shard| node.direct_port(shard)),
+            time_usec: now_ms * 1000,
+            uptime_seconds: uptime.as_secs(),
+            executable: process::executable(),
+            config_file: String::new(),
+            node_id: node.id.to_string(),
+            node_name: settings.name.clone(),
+            shards: u32::from(node.shards()),
+        },
+        clients: info::ClientsInfo {
+            connected: sum(|s| &s.connections),
+            max: (settings.max_clients * covered.len()) as u64,
+            largest_input_buffer: most(|s| &s.input_buffer_max),
+            largest_output_buffer: most(|s| &s.output_buffer_max),
+        },
+        memory: info::MemoryInfo {
+            used: sum(|s| &s.memory_bytes),
+            used_peak: sum(|s| &s.memory_bytes_max),
+            dataset: sum(|s| &s.data_bytes),
+            resident: process::resident_bytes(),
+            max: settings.max_memory,
+            system_total: process::system_memory_bytes(),
+        },
+        persistence: info::PersistenceInfo {
+            loading: false,
+            durability: match settings.durability {
+                Durability::Strict => info::Durability::Strict,
+                Durability::Relaxed => info::Durability::Relaxed,
+            },
+            wal_bytes: sum(|s| &s.wal_bytes),
+            wal_budget: settings.wal_budget,
+            wal_segments: sum(|s| &s.wal_segments),
+            wal_bytes_written: sum(|s| &s.wal_bytes_written),
+            wal_user_bytes: sum(|s| &s.wal_user_bytes),
+            wal_appended_lsn: sum(|s| &s.wal_appended),
+            wal_committed_lsn: sum(|s| &s.wal_committed),
+            wal_groups: sum(|s| &s.wal_groups),
+            wal_sync_p50_usec: most(|s| &s.wal_sync_p50_usec),
+            wal_sync_p99_usec: most(|s| &s.wal_sync_p99_usec),
+            images_written: sum(|s| &s.images_written),
+            image_in_progress: sum(|s| &s.image_in_progress) > 0u64,
+            image_last_time: most(|s| &s.image_last_time_s),
+            changes_since_image: sum(|s| &s.changes_since_image),
+        },
+        stats: info::StatsInfo {
+            connections_received: sum(|s| &s.connections_received),
+            connections_rejected: sum(|s| &s.connections_rejected),
+            commands_processed: commands,
+            ops_per_second: sum(|s| &s.ops_per_second),
+            net_input_bytes: sum(|s| &s.net_input_bytes),
+            net_output_bytes: sum(|s| &s.net_output_bytes),
+            input_kib_per_second: 0.0,
+            output_kib_per_second: 0.0,
+            expired_keys: sum(|s| &s.expired),
+            keyspace_hits: sum(|s| &s.hits),
+            keyspace_misses: sum(|s| &s.misses),
+            error_replies: sum(|s| &s.error_replies),
+            reads_processed: commands.saturating_sub(written),
+            writes_processed: written,
+        },
+        cpu: info::CpuInfo { system, user },
+        commands: Vec::new(),
+        errors: Vec::new(),
+        keyspace: info::KeyspaceInfo {
+            keys: sum(|s| &s.keys),
+            expires: sum(|s| &s.expires),
+        },
+    }
+}
+
+fn all_specs() -> impl Iterator<Item = &'static Spec> {
+    COMMANDS.iter()
+}

@@ -1,0 +1,62 @@
+//! What every shard publishes for INFO and CLUSTER replies: one writer, any reader, no locks.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::command::spec::Cmd;
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
+        /// Counters of one shard; only the shard itself writes them.
+        #[derive(Debug)]
+        pub struct ShardStats {
+            $($(#[$doc])* pub $name: Counter,)*
+            /// Calls by command.
+            pub calls: Box<[Counter]>,
+        }
+
+        impl Default for ShardStats {
+            fn default() -> ShardStats {
+                ShardStats {
+                    $($name: Counter::default(),)*
+                    calls: (0..Cmd::COUNT).map(|_| Counter::default()).collect(),
+                }
+            }
+        }
+    };
+}
+
+counters! {
+    connections, connections_received, connections_rejected, commands, net_input_bytes,
+    net_output_bytes, error_replies, keys, expires, hits, misses, expired,
+    /// Bytes of tables as the allocator handed them out.
+    memory_bytes, memory_bytes_max, data_bytes, changes_since_image, ops_per_second,
+    /// Bytes of live log segments' used parts.
+    wal_bytes, wal_segments,
+    /// Bytes written to the log, padding included.
+    wal_bytes_written,
+    /// Key and value bytes of all writes.
+    wal_user_bytes, wal_groups, wal_appended, wal_committed,
+    /// Time from issue to completion of log writes, microseconds.
+    wal_sync_p50_usec, wal_sync_p99_usec,
+    images_written, image_in_progress, image_last_time_s, input_buffer_max, output_buffer_max,
+}
+
+/// A number that one thread writes and any thread reads.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    #[must_use]
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    pub fn set(&self, value: u64) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+
+    /// Adds, as the only writer.
+    pub fn add(&self, value: u64) {
+        self.set(self.get().wrapping_add(value));
+    }
+}
