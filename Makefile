@@ -1,0 +1,54 @@
+# Everything a person or CI runs. `make` alone lists the targets.
+
+CARGO      ?= cargo
+TARGET_DIR := $(abspath $(or $(CARGO_TARGET_DIR),target))
+EPHESUS    := $(TARGET_DIR)/release/ephesus
+SERVE      ?=
+ROUNDS     ?= 1000
+
+export EPHESUS_BIN ?= $(EPHESUS)
+
+.DEFAULT_GOAL := help
+.PHONY: help toolchain deps build run test lint fmt compare demo soak crash clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+toolchain:
+	@./scripts/deps.sh build
+
+deps: ## install what the tests need: redis-server, redis-tools, strace, and a .venv with redis-py
+	@./scripts/deps.sh
+
+build: toolchain ## build the release binary
+	$(CARGO) build --release --locked -p ephesus-engine
+
+run: build ## build, then serve on 127.0.0.1:7379 in the foreground (more flags: make run SERVE="--shards 2")
+	exec $(EPHESUS) serve --listen 127.0.0.1:7379 $(SERVE)
+
+test: deps build ## the whole suite; the system tests run the release binary
+	$(CARGO) test --locked --workspace
+
+lint: toolchain ## format check, and clippy with warnings denied
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+
+fmt: ## format the code
+	$(CARGO) fmt --all
+
+compare: deps build ## Redis and Valkey against Ephesus, side by side on this machine
+	$(CARGO) build --release --locked -p ephesus-bench
+	$(TARGET_DIR)/release/ephesus-bench compare
+
+demo: build ## write from several connections, kill -9, restart, verify every acknowledgement
+	$(CARGO) run --quiet --locked -p ephesus-tests --bin ephesus-demo
+
+soak: deps build ## the crash and abuse tests, long (ROUNDS=1000)
+	EPHESUS_CRASH_ROUNDS=$(ROUNDS) $(CARGO) test --locked -p ephesus-tests --test system -- --nocapture --test-threads 1 crash:: abuse:: shutdown::
+
+crash: build ## only the crash tests, long (ROUNDS=1000, EPHESUS_SEED=n repeats a run)
+	EPHESUS_CRASH_ROUNDS=$(ROUNDS) $(CARGO) test --locked -p ephesus-tests --test system -- --nocapture --test-threads 1 crash::
+
+clean: ## remove what was built and installed here (not data directories)
+	$(CARGO) clean
+	rm -rf .venv

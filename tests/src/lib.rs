@@ -1,0 +1,26 @@
+//! The harness of the whole-system tests: real `ephesus` processes, a raw RESP client, a real
+//! `redis-server` to compare with, and the ledger that knows what a crash may not take back.
+//!
+//! Nothing here shares code with the engine, so that a bug cannot hide by being on both sides.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the harness measures real processes: it needs the real clock and real threads"
+)]
+
+pub mod bystander;
+pub mod ledger;
+pub mod load;
+pub mod mount;
+pub mod node;
+pub mod oracle;
+pub mod paths;
+pub mod ports;
+pub mod process;
+pub mod resp;
+pub mod rng;
+pub mod segments;
+pub mod slots;
+
+pub use node::{Node, Options};
+pub use resp::{Client, Reply};
+pub use rng::Rng;

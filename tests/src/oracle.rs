@@ -1,0 +1,101 @@
+//! A real `redis-server`: what a command should answer is what Redis answers.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use crate::paths;
+use crate::ports::PortBlock;
+use crate::process::Process;
+use crate::resp::Client;
+
+/// A redis-server without persistence; killed when dropped.
+#[derive(Debug)]
+pub struct Oracle {
+    process: Process,
+    ports: PortBlock,
+    _dir: TempDir,
+}
+
+impl Oracle {
+    /// One standalone Redis.
+    pub fn standalone() -> Self {
+        Self::start(&[])
+    }
+
+    /// One Redis Cluster node that owns every slot.
+    pub fn cluster() -> Self {
+        let oracle = Self::start(&["--cluster-enabled", "yes"]);
+        let mut client = oracle.client();
+        assert_eq!(
+            client.say("CLUSTER ADDSLOTSRANGE 0 16383"),
+            crate::Reply::ok()
+        );
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !client
+            .say("CLUSTER INFO")
+            .text()
+            .contains("cluster_state:ok")
+        {
+            assert!(
+                Instant::now() < deadline,
+                "the Redis Cluster never became ok"
+            );
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        oracle
+    }
+
+    /// One standalone Valkey 9.1, for what Redis 7.0 does not have.
+    pub fn valkey() -> Self {
+        Self::run(&paths::valkey_server(), &[])
+    }
+
+    fn start(extra: &[&str]) -> Self {
+        paths::require("redis-server");
+        Self::run(Path::new("redis-server"), extra)
+    }
+
+    fn run(program: &Path, extra: &[&str]) -> Self {
+        let ports = PortBlock::take();
+        let dir = paths::scratch();
+        let mut command = Command::new(program);
+        command.arg("--port").arg(ports.base().to_string());
+        command.args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]);
+        command.arg("--dir").arg(dir.path()).args(extra);
+        let mut process = Process::spawn(command, &dir.path().join("redis.log"));
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while Client::connect(ports.base())
+            .and_then(|mut c| c.try_call(&["PING"]))
+            .is_err()
+        {
+            assert!(
+                process.exit_status().is_none() && Instant::now() < deadline,
+                "{} does not answer:\n{}",
+                program.display(),
+                process.output_tail()
+            );
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Self {
+            process,
+            ports,
+            _dir: dir,
+        }
+    }
+
+    pub fn client(&self) -> Client {
+        Client::connect(self.ports.base()).unwrap_or_else(|error| {
+            panic!(
+                "connect to redis-server: {error}\n{}",
+                self.process.output_tail()
+            )
+        })
+    }
+
+    pub fn port(&self) -> u16 {
+        self.ports.base()
+    }
+}

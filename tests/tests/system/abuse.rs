@@ -1,0 +1,319 @@
+//! Clients that do what they should not; a well-behaved one is served meanwhile.
+
+use std::io::{Read, Write};
+use std::time::{Duration, Instant};
+
+use ephesus_tests::bystander::Bystander;
+use ephesus_tests::resp::encode;
+use ephesus_tests::{Client, Node, Options, Reply, Rng};
+
+const KEY_MAX: usize = 64 << 10;
+const VALUE_MAX: usize = 8 << 20;
+/// How long the well-behaved client may wait on a machine with two busy cores.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Raises the limit of open files to what the system allows.
+fn raise_file_limit(wanted: u64) {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: both calls get a valid pointer to a plain struct.
+    unsafe {
+        libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit);
+        limit.rlim_cur = limit.rlim_max;
+        libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit);
+    }
+    assert!(
+        limit.rlim_cur >= wanted,
+        "this test needs {wanted} open files; the hard limit is {} (ulimit -Hn)",
+        limit.rlim_cur
+    );
+}
+
+#[test]
+fn keys_and_values_up_to_the_limits_work_and_above_are_refused() {
+    let mut node = Node::start(Options::default());
+    let bystander = Bystander::watch(node.port());
+    let mut rng = Rng::new(1);
+    let key = rng.bytes(KEY_MAX);
+    let value = rng.bytes(VALUE_MAX);
+    let mut client = node.client();
+    assert_eq!(client.call(&[b"SET".as_slice(), &key, &value]), Reply::ok());
+    assert!(client.call(&[b"GET".as_slice(), &key]) == Reply::Bulk(value.clone()));
+
+    let long_key = vec![b'k'; KEY_MAX + 1];
+    let long_value = vec![b'v'; VALUE_MAX + 1];
+    for (what, request) in [
+        ("key", vec![b"SET".to_vec(), long_key, b"v".to_vec()]),
+        ("value", vec![b"SET".to_vec(), b"k".to_vec(), long_value]),
+    ] {
+        let mut client = node.client();
+        let mut bytes = Vec::new();
+        encode(&request, &mut bytes);
+        // The node may refuse, and close, before it has read everything.
+        let _ = client.send_raw(&bytes);
+        let reply = client
+            .receive()
+            .unwrap_or_else(|error| panic!("a {what} too long: {error}"));
+        assert!(
+            reply.error().is_some(),
+            "a {what} above the limit: {reply:?}"
+        );
+    }
+    assert_eq!(node.client().say("EXISTS k"), Reply::Integer(0));
+
+    let mut big = node.client();
+    for _ in 0..9 {
+        big.call(&[b"APPEND".as_slice(), b"grown", &value[..1 << 20]]);
+    }
+    let len = big.say("STRLEN grown").integer();
+    assert!(
+        len <= VALUE_MAX as i64,
+        "APPEND grew a value to {len} bytes"
+    );
+    bystander.assert_served(PATIENCE);
+    node.kill();
+    node.restart();
+    assert!(node.client().call(&[b"GET".as_slice(), &key]) == Reply::Bulk(value));
+}
+
+#[test]
+fn a_request_with_too_many_arguments_ends_its_connection() {
+    let node = Node::start(Options::default());
+    let bystander = Bystander::watch(node.port());
+    let mut client = node.client();
+    client.send_raw(b"*1048577\r\n").expect("send");
+    let (answer, closed) = client.drain(Duration::from_secs(10));
+    assert!(
+        answer.starts_with(b"-ERR Protocol error"),
+        "{}",
+        answer.escape_ascii()
+    );
+    assert!(closed, "the connection stays open");
+
+    let mut client = node.client();
+    let mut many = vec![b"EXISTS".to_vec()];
+    many.extend((0..50_000).map(|i| format!("key:{i}").into_bytes()));
+    assert_eq!(client.call(&many), Reply::Integer(0));
+    bystander.assert_served(PATIENCE);
+}
+
+#[test]
+fn a_request_above_the_query_buffer_ends_its_connection() {
+    let node = Node::start(Options::default());
+    let bystander = Bystander::watch(node.port());
+    let before = node.process().resident_bytes();
+    for _ in 0..4 {
+        let mut client = node.client();
+        let piece = vec![b'v'; 4 << 20];
+        let mut request = b"*40\r\n$4\r\nMSET\r\n".to_vec();
+        let mut refused = client.send_raw(&request).is_err();
+        for i in 0..20 {
+            request = format!("$5\r\nkey{i:02}\r\n${}\r\n", piece.len()).into_bytes();
+            request.extend_from_slice(&piece);
+            request.extend_from_slice(b"\r\n");
+            refused = refused || client.send_raw(&request).is_err();
+        }
+        let (answer, closed) = client.drain(Duration::from_secs(10));
+        assert!(
+            refused || closed,
+            "80 MiB in one request: {}",
+            answer.escape_ascii()
+        );
+    }
+    let grown = node.process().resident_bytes().saturating_sub(before);
+    assert!(
+        grown < 256 << 20,
+        "{grown} bytes more after four refused requests"
+    );
+    bystander.assert_served(PATIENCE);
+}
+
+#[test]
+fn half_requests_disturb_nobody() {
+    let node = Node::start(Options::default());
+    let bystander = Bystander::watch(node.port());
+    let mut rng = Rng::new(Rng::seed_of_run("half requests"));
+    let mut whole = Vec::new();
+    encode(&["SET", "half", "must never be set"], &mut whole);
+    let mut waiting = Vec::new();
+    for i in 0..400 {
+        let mut client = if i % 2 == 0 {
+            node.client()
+        } else {
+            node.direct_client(0)
+        };
+        let cut = 1 + rng.below(whole.len() as u64 - 1) as usize;
+        client.send_raw(&whole[..cut]).expect("send half a request");
+        if i % 4 == 0 {
+            client.finish_sending();
+        }
+        waiting.push(client);
+        if rng.one_in(3) {
+            let index = rng.below(waiting.len() as u64) as usize;
+            waiting.swap_remove(index);
+        }
+    }
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(node.client().say("EXISTS half"), Reply::Integer(0));
+    bystander.assert_served(PATIENCE);
+}
+
+#[test]
+fn a_client_that_never_reads_is_cut_off() {
+    let node = Node::start(Options::default());
+    let mut client = node.client();
+    for i in 0..4 {
+        let key = format!("big:{i}");
+        assert_eq!(
+            client.call(&[b"SET".as_slice(), key.as_bytes(), &vec![b'x'; 1 << 20]]),
+            Reply::ok()
+        );
+    }
+    let before = node.process().resident_bytes();
+    let bystander = Bystander::watch(node.port());
+    let greedy = node.client();
+    let mut stream = greedy.stream();
+    stream.set_nonblocking(true).expect("set nonblocking");
+    let mut requests = Vec::new();
+    for i in 0..400 {
+        encode(&["GET", &format!("big:{}", i % 4)], &mut requests);
+    }
+    let begun = Instant::now();
+    let mut most = 0;
+    let cut_off = loop {
+        let broken = match stream.write(&requests) {
+            Ok(_) => false,
+            Err(error) => error.kind() != std::io::ErrorKind::WouldBlock,
+        };
+        if broken {
+            break true;
+        }
+        most = most.max(node.process().resident_bytes().saturating_sub(before));
+        if begun.elapsed() > Duration::from_secs(60) {
+            break false;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    assert!(
+        cut_off,
+        "still connected after 60 s without reading; {most} bytes more memory"
+    );
+    assert!(
+        most < 256 << 20,
+        "{most} bytes held for one client that does not read"
+    );
+    let mut rest = Vec::new();
+    stream.set_nonblocking(false).expect("set blocking");
+    let _ = stream.take(1 << 30).read_to_end(&mut rest);
+    assert!(rest.len() < 400 << 20, "it got all {} bytes", rest.len());
+    bystander.assert_served(PATIENCE);
+}
+
+#[test]
+fn five_thousand_idle_connections_cost_little_and_block_nobody() {
+    const IDLE: usize = 5_000;
+    raise_file_limit(IDLE as u64 + 1_000);
+    let node = Node::start(Options::default());
+    let warm = Bystander::watch(node.port());
+    std::thread::sleep(Duration::from_millis(300));
+    warm.assert_served(PATIENCE);
+    let before = node.process().resident_bytes();
+    let bystander = Bystander::watch(node.port());
+    // Plain streams: a buffered client of 64 KiB each would be this test's own memory.
+    let mut idle: Vec<std::net::TcpStream> = (0..IDLE)
+        .map(|i| {
+            let port = node.port() + (i % 3) as u16;
+            std::net::TcpStream::connect(("127.0.0.1", port))
+                .unwrap_or_else(|error| panic!("connection {i}: {error}"))
+        })
+        .collect();
+    for stream in &mut idle {
+        stream
+            .set_read_timeout(Some(Duration::from_secs(30)))
+            .expect("set a timeout");
+        stream.write_all(b"PING\r\n").expect("send PING");
+    }
+    for (i, stream) in idle.iter_mut().enumerate() {
+        let mut pong = [0; 7];
+        stream
+            .read_exact(&mut pong)
+            .unwrap_or_else(|error| panic!("connection {i}: {error}"));
+        assert_eq!(&pong, b"+PONG\r\n");
+    }
+    std::thread::sleep(Duration::from_secs(1));
+    let each = node.process().resident_bytes().saturating_sub(before) / IDLE as u64;
+    eprintln!("{each} bytes of resident memory per idle connection");
+    assert!(each <= 8 << 10, "{each} bytes per idle connection");
+    bystander.assert_served(PATIENCE);
+}
+
+#[test]
+fn clients_above_the_limit_are_told_so() {
+    let node = Node::start(Options {
+        shards: 1,
+        max_clients: Some(20),
+        ..Options::default()
+    });
+    // The connection that saw the node become ready is gone, and has to be counted off first.
+    std::thread::sleep(Duration::from_millis(200));
+    let mut clients: Vec<Client> = (0..20).map(|_| node.client()).collect();
+    for client in &mut clients {
+        assert_eq!(client.say("PING"), Reply::Simple("PONG".to_owned()));
+    }
+    let mut refused = node.client();
+    let reply = refused.try_call(&["PING"]);
+    assert!(
+        reply.as_ref().is_ok_and(
+            |reply| *reply == Reply::Error("ERR max number of clients reached".to_owned())
+        ),
+        "client 21 of 20: {reply:?}"
+    );
+    clients.truncate(10);
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while node
+        .client()
+        .try_call(&["PING"])
+        .is_ok_and(|reply| reply.error().is_some())
+    {
+        assert!(Instant::now() < deadline, "closed connections still count");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn random_bytes_disturb_nobody() {
+    let node = Node::start(Options::default());
+    let bystander = Bystander::watch(node.port());
+    let mut rng = Rng::new(Rng::seed_of_run("random bytes"));
+    let starts: [&[u8]; 8] = [
+        b"",
+        b"*",
+        b"*3\r\n$",
+        b"*2\r\n$3\r\nGET\r\n$",
+        b"$5\r\n",
+        b"\0",
+        b"HELLO 3\r\n",
+        b"\r\n\"'",
+    ];
+    for i in 0..400u64 {
+        let len = rng.between(1, 20_000) as usize;
+        let mut bytes = rng.pick(&starts).to_vec();
+        bytes.extend(rng.bytes(len));
+        let mut client = if i % 2 == 0 {
+            node.client()
+        } else {
+            node.direct_client((i % 4 / 2) as u16)
+        };
+        let _ = client.send_raw(&bytes);
+        client.finish_sending();
+        let (_, closed) = client.drain(Duration::from_secs(5));
+        assert!(closed, "connection {i} stays open after its input ended");
+    }
+    let served = bystander.assert_served(PATIENCE);
+    eprintln!(
+        "{} requests served meanwhile, the slowest in {:?}",
+        served.requests, served.slowest
+    );
+}

@@ -1,0 +1,196 @@
+//! Random programs over a small set of keys.
+
+use super::{PORTS, PROTOCOLS, Pair, Port, shown};
+use ephesus_tests::Rng;
+
+const STEPS: usize = 4000;
+/// Milliseconds that two TTLs may differ because the requests were not sent at the same moment.
+const TTL_TOLERANCE_MS: i64 = 3000;
+
+#[test]
+fn random_programs_are_answered_as_redis_answers() {
+    let mut rng = Rng::new(Rng::seed_of_run("random programs"));
+    for port in PORTS {
+        for protocol in PROTOCOLS {
+            let mut pair = Pair::new(port, protocol);
+            let mut program = Program {
+                rng: rng.fork(),
+                port,
+            };
+            let mut trail: Vec<String> = Vec::new();
+            for _ in 0..STEPS {
+                let step = program.step();
+                trail.push(shown(&step));
+                if trail.len() > 12 {
+                    trail.remove(0);
+                }
+                if step[0].to_ascii_uppercase().ends_with(b"TTL") {
+                    pair.close(&step, TTL_TOLERANCE_MS);
+                    continue;
+                }
+                let (ours, theirs) = pair.ask(&step);
+                assert!(
+                    ours == theirs,
+                    "{port:?} port, RESP{protocol}, {}: we say {ours:?}, Redis says {theirs:?}; \
+                     steps before:\n{}",
+                    shown(&step),
+                    trail.join("\n")
+                );
+            }
+            pair.same_unordered(&["KEYS", "*"]);
+            pair.same(&["DBSIZE"]);
+            for key in program.keys() {
+                pair.same(&[b"GET".as_slice(), &key]);
+                pair.close(&[b"PTTL".as_slice(), &key], TTL_TOLERANCE_MS);
+            }
+        }
+    }
+}
+
+struct Program {
+    rng: Rng,
+    port: Port,
+}
+
+impl Program {
+    /// Keys of one slot, and on the entry port also keys of many.
+    fn keys(&self) -> Vec<Vec<u8>> {
+        let mut keys: Vec<Vec<u8>> = (0..8)
+            .map(|i| format!("{{tag}}key{i}").into_bytes())
+            .collect();
+        if self.port == Port::Entry {
+            keys.extend((0..8).map(|i| format!("key{i}").into_bytes()));
+            keys.push(Vec::new());
+            keys.push(b"bin\0ary\r\n\xff".to_vec());
+        }
+        keys
+    }
+
+    fn key(&mut self) -> Vec<u8> {
+        let keys = self.keys();
+        self.rng.pick(&keys).clone()
+    }
+
+    /// A key that shares its slot with every other key this returns.
+    fn tagged(&mut self) -> Vec<u8> {
+        format!("{{tag}}key{}", self.rng.below(8)).into_bytes()
+    }
+
+    fn value(&mut self) -> Vec<u8> {
+        match self.rng.below(8) {
+            0 => Vec::new(),
+            1 => b"not a number".to_vec(),
+            2 => i64::MAX.to_string().into_bytes(),
+            3 => b" 1".to_vec(),
+            4 => {
+                let len = self.rng.between(1, 9000) as usize;
+                self.rng.bytes(len)
+            }
+            _ => (self.rng.below(2000) as i64 - 1000)
+                .to_string()
+                .into_bytes(),
+        }
+    }
+
+    fn amount(&mut self) -> Vec<u8> {
+        match self.rng.below(8) {
+            0 => i64::MAX.to_string().into_bytes(),
+            1 => i64::MIN.to_string().into_bytes(),
+            2 => b"1.5".to_vec(),
+            3 => b"9223372036854775808".to_vec(),
+            _ => (self.rng.below(200) as i64 - 100).to_string().into_bytes(),
+        }
+    }
+
+    /// Far enough away not to come up during the test, or already past.
+    fn lifetime(&mut self) -> Vec<u8> {
+        match self.rng.below(10) {
+            0 => b"0".to_vec(),
+            1 => b"-1".to_vec(),
+            2 => b"soon".to_vec(),
+            _ => self.rng.between(1000, 100_000).to_string().into_bytes(),
+        }
+    }
+
+    fn step(&mut self) -> Vec<Vec<u8>> {
+        let word = |text: &str| text.as_bytes().to_vec();
+        let name = *self.rng.pick(&[
+            "GET",
+            "GET",
+            "GET",
+            "SET",
+            "SET",
+            "SET",
+            "SETNX",
+            "SETEX",
+            "GETSET",
+            "GETDEL",
+            "MGET",
+            "MSET",
+            "DEL",
+            "UNLINK",
+            "EXISTS",
+            "STRLEN",
+            "APPEND",
+            "INCR",
+            "DECR",
+            "INCRBY",
+            "DECRBY",
+            "EXPIRE",
+            "PEXPIRE",
+            "TTL",
+            "PTTL",
+            "PERSIST",
+            "TYPE",
+            "RENAME",
+            "DBSIZE",
+            "(any arguments)",
+        ]);
+        let mut request = vec![word(name)];
+        match name {
+            "GET" | "GETDEL" | "STRLEN" | "INCR" | "DECR" | "TTL" | "PTTL" | "PERSIST" | "TYPE" => {
+                request.push(self.key());
+            }
+            "SET" => {
+                request.extend([self.key(), self.value()]);
+                if self.rng.one_in(3) {
+                    let option = *self.rng.pick(&["NX", "XX", "GET", "KEEPTTL", "xx", "Get"]);
+                    request.push(word(option));
+                }
+                if self.rng.one_in(4) {
+                    let option = *self.rng.pick(&["EX", "PX"]);
+                    let lifetime = self.rng.between(100_000, 200_000).to_string();
+                    request.extend([word(option), lifetime.into_bytes()]);
+                }
+            }
+            "SETNX" | "GETSET" | "APPEND" => request.extend([self.key(), self.value()]),
+            "SETEX" => request.extend([self.key(), self.lifetime(), self.value()]),
+            "INCRBY" | "DECRBY" => request.extend([self.key(), self.amount()]),
+            "EXPIRE" => request.extend([self.key(), self.lifetime()]),
+            "PEXPIRE" => request.extend([self.key(), b"500000".to_vec()]),
+            "MGET" | "DEL" | "UNLINK" | "EXISTS" => {
+                for _ in 0..self.rng.between(1, 6) {
+                    request.push(self.key());
+                }
+            }
+            "MSET" => {
+                for _ in 0..self.rng.between(1, 5) {
+                    request.extend([self.key(), self.value()]);
+                }
+            }
+            "RENAME" => request.extend([self.tagged(), self.tagged()]),
+            "(any arguments)" => {
+                let name = *self.rng.pick(&["get", "NOSUCH", "setnx", "MSET", "Ttl"]);
+                request[0] = word(name);
+                for _ in 0..self.rng.below(4) {
+                    request.push(self.key());
+                }
+            }
+            _ => {}
+        }
+        if request.len() == 1 && name != "DBSIZE" && !self.rng.one_in(4) {
+            request.push(self.key());
+        }
+        request
+    }
+}

@@ -1,0 +1,356 @@
+//! Fixed requests, chosen for their edges.
+
+use super::{PORTS, PROTOCOLS, Pair, Port};
+
+/// Answered alike on both kinds of port, in this order, starting from nothing.
+const SCRIPT: &str = "
+PING
+PING hello
+PING a b
+ECHO x
+ECHO
+ECHO a b
+GET
+GET a b
+GET absent
+SET
+SET a
+SET a 1
+GET a
+TYPE a
+TYPE absent
+STRLEN a
+STRLEN absent
+SETNX a 2
+SETNX b 2
+SETEX e 100 v
+SETEX e 0 v
+SETEX e -1 v
+SETEX e x v
+SETEX e 9223372036854775807 v
+SETEX e 1
+GETSET a 3
+GETSET absent1 3
+GETSET a
+GETDEL absent1
+GETDEL absent1
+APPEND p abc
+APPEND p def
+APPEND p ''
+APPEND absent2 ''
+EXISTS absent2
+STRLEN absent2
+GET p
+INCR n
+INCR n
+DECR n
+INCRBY n 10
+DECRBY n 3
+INCRBY n notanumber
+INCRBY n 1.0
+INCRBY n 0x10
+INCRBY n +5
+INCRBY n 007
+INCR p
+SET n 9223372036854775807
+INCR n
+INCRBY n 1
+DECRBY n -1
+SET n -9223372036854775808
+DECR n
+DECRBY n 9223372036854775807
+DECRBY n -9223372036854775808
+SET n 9223372036854775808
+INCR n
+SET n -0
+INCR n
+SET n 01
+INCR n
+SET n ''
+INCR n
+DEL n
+INCR n
+EXISTS a a absent
+EXISTS
+DEL
+DEL absent
+UNLINK absent
+TTL
+TTL absent
+TTL a
+PTTL a
+PTTL absent
+PERSIST a
+PERSIST absent
+EXPIRE a
+EXPIRE a x
+EXPIRE a 100 NO
+EXPIRE a 9223372036854775807
+EXPIRE a -9223372036854775808
+EXPIRE absent 10
+PEXPIRE absent 10
+PEXPIRE a 9223372036854775807
+SET a 1
+EXPIRE a 100
+PERSIST a
+PERSIST a
+EXPIRE a -1
+EXISTS a
+SET a 1
+PEXPIRE a 0
+GET a
+RENAME absent absent
+RENAME absent other
+RENAME a
+RENAME p p
+MSET
+MSET a
+MSET a 1 b
+MSET a 1 a 2
+GET a
+MGET
+MGET a a absent
+DBSIZE x
+RANDOMKEY x
+KEYS
+KEYS a b
+SCAN
+SCAN x
+SCAN 0 COUNT 0
+SCAN 0 COUNT -1
+SCAN 0 COUNT x
+SCAN 0 COUNT
+SCAN 0 MATCH
+SCAN 0 BAD 1
+SCAN 0 TYPE
+SELECT
+SELECT x
+SELECT 0
+NOSUCH
+NOSUCH a
+nosuch a b c d e f g h i j k l m n o p q r s t u v w x y z aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa
+''
+CLIENT
+CLIENT NOSUCH
+CLIENT SETNAME
+CLIENT GETNAME
+CLIENT SETNAME conn-1
+CLIENT GETNAME
+CLIENT SETNAME ''
+CLIENT GETNAME
+CLIENT ID x
+COMMAND NOSUCH
+COMMAND COUNT x
+COMMAND GETKEYS
+COMMAND GETKEYS get
+COMMAND GETKEYS get a
+COMMAND GETKEYS set a b
+COMMAND GETKEYS mset a 1 b 2
+COMMAND GETKEYS mget a b c
+COMMAND GETKEYS rename a b
+COMMAND GETKEYS nosuch a
+COMMAND GETKEYS ping
+COMMAND INFO nosuch
+CONFIG
+CONFIG NOSUCH
+CONFIG GET
+CONFIG GET nosuchparameter
+HELLO x
+HELLO 1
+HELLO 4
+HELLO 2 NOSUCH
+FLUSHALL BAD
+FLUSHDB BAD
+FLUSHALL
+DBSIZE
+RANDOMKEY
+KEYS *
+FLUSHDB ASYNC
+FLUSHALL SYNC
+QUIT x
+";
+
+#[test]
+fn scripted_edges_are_answered_as_redis_answers() {
+    let mut different = Vec::new();
+    for port in PORTS {
+        for protocol in PROTOCOLS {
+            let mut pair = Pair::new(port, protocol);
+            for line in SCRIPT.lines().filter(|line| !line.is_empty()) {
+                let line = if port == Port::Direct {
+                    tagged(line)
+                } else {
+                    line.to_owned()
+                };
+                let words: Vec<&str> = line
+                    .split_whitespace()
+                    .map(|word| if word == "''" { "" } else { word })
+                    .collect();
+                if words[0] == "QUIT" {
+                    continue;
+                }
+                let (ours, theirs) = pair.ask(&words);
+                if ours != theirs {
+                    different.push(format!(
+                        "{port:?} port, RESP{protocol}, {line}: we say {ours:?}, Redis says {theirs:?}"
+                    ));
+                }
+            }
+        }
+    }
+    assert!(
+        different.is_empty(),
+        "{} differences:\n{}",
+        different.len(),
+        different.join("\n")
+    );
+}
+
+/// Puts all one-word keys of a multi-key request into one slot.
+fn tagged(line: &str) -> String {
+    let mut words = line.split_whitespace();
+    let Some(name @ ("MSET" | "MGET" | "EXISTS" | "DEL" | "RENAME")) = words.next() else {
+        return line.to_owned();
+    };
+    let step = if name == "MSET" { 2 } else { 1 };
+    let mut out = name.to_owned();
+    for (index, word) in words.enumerate() {
+        out.push(' ');
+        out.push_str(if index % step == 0 { "{t}" } else { "" });
+        out.push_str(word);
+    }
+    out
+}
+
+#[test]
+fn keys_and_scan_find_what_redis_finds() {
+    let mut pair = Pair::new(Port::Entry, 2);
+    for i in 0..300 {
+        pair.same(&["SET", &format!("user:{i}"), "x"]);
+    }
+    for odd in [
+        "a[b]c", "a*c", "a?c", "a\\c", "h[llo", "hello", "hallo", "hxllo", "^", "-",
+    ] {
+        pair.same(&["SET", odd, "x"]);
+    }
+    for pattern in [
+        "*",
+        "user:1*",
+        "user:?",
+        "user:[12]?",
+        "h[ae]llo",
+        "h[^e]llo",
+        "h[a-f]llo",
+        "a\\*c",
+        "a\\[*",
+        "",
+        "?",
+        "**",
+        "*:*9",
+        "h[llo",
+        "h\\[llo",
+        "[",
+        "a[b]c",
+        "[^]",
+        "[z-a]*",
+        "user:[0-9][0-9]",
+        "\\",
+        "a\\\\c",
+        "[\\-]",
+        "nomatch*",
+    ] {
+        pair.same_unordered(&["KEYS", pattern]);
+        let ours = scan_all(&mut pair.ours, pattern);
+        let theirs = scan_all(&mut pair.theirs, pattern);
+        assert_eq!(ours, theirs, "SCAN MATCH {pattern:?}");
+    }
+    assert_eq!(
+        pair.ours.say("SCAN 0 TYPE list COUNT 100000").items()[1]
+            .items()
+            .len(),
+        0
+    );
+    let all = pair.ours.say("SCAN 0 TYPE string COUNT 100000").items()[1]
+        .items()
+        .len();
+    assert!(all > 0);
+    for _ in 0..50 {
+        let key = pair.ours.say("RANDOMKEY").text();
+        assert_eq!(
+            pair.theirs.call(&["EXISTS", &key]).integer(),
+            1,
+            "RANDOMKEY gave {key:?}"
+        );
+    }
+}
+
+fn scan_all(client: &mut ephesus_tests::Client, pattern: &str) -> Vec<String> {
+    let mut found = std::collections::BTreeSet::new();
+    let mut cursor = "0".to_owned();
+    loop {
+        let reply = client
+            .call(&["SCAN", &cursor, "MATCH", pattern, "COUNT", "7"])
+            .items();
+        found.extend(reply[1].items().iter().map(|key| key.text()));
+        cursor = reply[0].text();
+        if cursor == "0" {
+            return found.into_iter().collect();
+        }
+    }
+}
+
+#[test]
+fn keys_of_several_slots_are_refused_on_a_direct_port_as_redis_refuses_them() {
+    let mut pair = Pair::new(Port::Direct, 2);
+    for line in [
+        "MSET a 1 b 2",
+        "MGET a b",
+        "DEL a b",
+        "UNLINK a b",
+        "EXISTS a b",
+        "RENAME a b",
+        "SELECT 1",
+        "SELECT 0",
+        "MSET {x}a 1 {x}b 2",
+        "MGET {x}a {x}b",
+        "CLUSTER KEYSLOT a",
+        "CLUSTER KEYSLOT {x}a",
+        "CLUSTER KEYSLOT ''",
+        "CLUSTER KEYSLOT {}a",
+        "CLUSTER KEYSLOT",
+        "CLUSTER NOSUCH",
+        "CLUSTER",
+        "CLUSTER COUNTKEYSINSLOT 16287",
+        "CLUSTER COUNTKEYSINSLOT 16384",
+        "CLUSTER COUNTKEYSINSLOT x",
+        "CLUSTER COUNTKEYSINSLOT -1",
+        "CLUSTER GETKEYSINSLOT 0 10",
+        "CLUSTER GETKEYSINSLOT 99999 10",
+        "CLUSTER GETKEYSINSLOT 0 -1",
+        "ASKING",
+        "READONLY",
+        "READWRITE",
+        "READONLY x",
+    ] {
+        pair.same_line(line);
+    }
+    pair.same_unordered(&["CLUSTER", "GETKEYSINSLOT", "16287", "10"]);
+}
+
+#[test]
+fn an_mset_over_all_slots_of_the_node_works_on_the_entry_port() {
+    let mut pair = Pair::new(Port::Entry, 2);
+    let mut mset = vec!["MSET".to_owned()];
+    let mut mget = vec!["MGET".to_owned()];
+    for i in 0..500 {
+        mset.extend([format!("key:{i}"), format!("value:{i}")]);
+        mget.push(format!("key:{}", i * 2));
+    }
+    pair.same(&mset);
+    pair.same(&mget);
+    mget[0] = "EXISTS".to_owned();
+    pair.same(&mget);
+    mget[0] = "UNLINK".to_owned();
+    pair.same(&mget);
+    pair.same(&["DBSIZE"]);
+}

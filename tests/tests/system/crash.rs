@@ -1,0 +1,199 @@
+//! SIGKILL under load: what was acknowledged stays, what was read stays, nothing is invented.
+//!
+//! `EPHESUS_CRASH_ROUNDS=n` makes it longer, `EPHESUS_SEED=n` repeats a run.
+
+use std::time::{Duration, Instant};
+
+use ephesus_tests::ledger::{self, Unit, value_of};
+use ephesus_tests::load::Load;
+use ephesus_tests::{Client, Node, Options, Reply, Rng};
+
+const ROUNDS_IN_CI: u64 = 30;
+const WRITERS: u64 = 6;
+const UNITS_PER_WRITER: u64 = 64;
+/// Keys written once, so that images have something to walk; ids above all units'.
+const STILL_KEYS: u64 = 20_000;
+const STILL_FIRST: u64 = 1 << 20;
+/// The smallest segments, so that images and truncation go on all the time.
+const WAL_BUDGET: u64 = 96 << 20;
+
+fn rounds(default: u64) -> u64 {
+    match std::env::var("EPHESUS_CRASH_ROUNDS") {
+        Ok(text) => text.parse().expect("EPHESUS_CRASH_ROUNDS is a number"),
+        Err(_) => default,
+    }
+}
+
+/// A node, and everything it has promised.
+struct World {
+    node: Node,
+    units: Vec<Vec<Unit>>,
+    rng: Rng,
+    acknowledged: u64,
+}
+
+impl World {
+    fn new(name: &str, options: Options) -> Self {
+        let rng = Rng::new(Rng::seed_of_run(name));
+        let node = Node::start(options);
+        write_still_keys(&mut node.client());
+        let units = (0..WRITERS)
+            .map(|writer| {
+                let first = writer * UNITS_PER_WRITER;
+                (first..first + UNITS_PER_WRITER).map(Unit::new).collect()
+            })
+            .collect();
+        Self {
+            node,
+            units,
+            rng,
+            acknowledged: 0,
+        }
+    }
+
+    /// Load for `span`, then SIGKILL.
+    fn load_and_kill(&mut self, span: Duration) {
+        let units = std::mem::take(&mut self.units);
+        let load = Load::start(self.node.port(), units, &mut self.rng);
+        std::thread::sleep(span);
+        load.expect_break();
+        self.node.kill();
+        self.acknowledged += load.acknowledged();
+        self.units = load.finish();
+    }
+
+    /// Starts the node and kills it at once, up to three times.
+    fn kill_during_start(&mut self) {
+        for _ in 0..=self.rng.below(3) {
+            self.node.spawn();
+            std::thread::sleep(Duration::from_micros(self.rng.below(150_000)));
+            self.node.kill();
+        }
+    }
+
+    fn verify(&mut self) {
+        let mut client = self.node.client();
+        let present = ledger::verify(&mut client, self.units.iter_mut().flatten());
+        assert_eq!(
+            client.say("DBSIZE"),
+            Reply::Integer((present as u64 + STILL_KEYS) as i64),
+            "keys came back or vanished"
+        );
+        let from = self.rng.below(STILL_KEYS);
+        check_still_keys(&mut client, (0..500).map(|i| (from + i * 37) % STILL_KEYS));
+    }
+}
+
+fn still_key(i: u64) -> Vec<u8> {
+    format!("still:{i}").into_bytes()
+}
+
+fn write_still_keys(client: &mut Client) {
+    for first in (0..STILL_KEYS).step_by(500) {
+        let requests: Vec<Vec<Vec<u8>>> = (first..first + 500)
+            .map(|i| vec![b"SET".to_vec(), still_key(i), value_of(STILL_FIRST + i, 1)])
+            .collect();
+        assert!(
+            client
+                .pipeline(&requests)
+                .iter()
+                .all(|reply| *reply == Reply::ok())
+        );
+    }
+}
+
+fn check_still_keys(client: &mut Client, which: impl Iterator<Item = u64>) {
+    for i in which {
+        let reply = client.call(&[b"GET".as_slice(), &still_key(i)]);
+        assert!(
+            reply == Reply::Bulk(value_of(STILL_FIRST + i, 1)),
+            "still:{i} is {reply:?}"
+        );
+    }
+}
+
+#[test]
+fn no_kill_takes_back_what_was_acknowledged_or_read() {
+    let mut world = World::new(
+        "crash",
+        Options {
+            wal_budget: Some(WAL_BUDGET),
+            ..Options::default()
+        },
+    );
+    let begun = Instant::now();
+    let rounds = rounds(ROUNDS_IN_CI);
+    for round in 0..rounds {
+        let span = match round % 3 {
+            0 => world.rng.between(5, 100),
+            _ => world.rng.between(100, 1200),
+        };
+        world.load_and_kill(Duration::from_millis(span));
+        if world.rng.one_in(3) {
+            world.kill_during_start();
+        }
+        // Relaxed survives the process as well: only the device may be behind.
+        world.node.options.durability = Some(*world.rng.pick(&["strict", "relaxed"]));
+        world.node.restart();
+        world.verify();
+    }
+    check_still_keys(&mut world.node.client(), 0..STILL_KEYS);
+    world.node.stop();
+    world.node.restart();
+    world.verify();
+    assert!(
+        world.acknowledged > 100 * rounds,
+        "{} writes only",
+        world.acknowledged
+    );
+    eprintln!(
+        "{rounds} kills, {} acknowledged writes, {:?}",
+        world.acknowledged,
+        begun.elapsed()
+    );
+}
+
+#[test]
+fn no_kill_takes_anything_back_when_the_number_of_shards_changes() {
+    let options = Options {
+        shards: 3,
+        wal_budget: Some(WAL_BUDGET),
+        ..Options::default()
+    };
+    let mut world = World::new("crash with other shards", options);
+    for _ in 0..rounds(ROUNDS_IN_CI).div_ceil(4) {
+        let span = world.rng.between(50, 500);
+        world.load_and_kill(Duration::from_millis(span));
+        world.node.options.shards = world.rng.between(1, 5) as u16;
+        if world.rng.one_in(2) {
+            world.kill_during_start();
+            world.node.options.shards = world.rng.between(1, 5) as u16;
+        }
+        world.node.restart();
+        world.verify();
+    }
+    check_still_keys(&mut world.node.client(), 0..STILL_KEYS);
+}
+
+#[test]
+fn a_flush_is_not_undone_by_a_kill() {
+    let mut node = Node::start(Options {
+        wal_budget: Some(WAL_BUDGET),
+        ..Options::default()
+    });
+    for round in 0..4 {
+        let mut client = node.client();
+        write_still_keys(&mut client);
+        client.say(if round % 2 == 0 {
+            "FLUSHALL"
+        } else {
+            "FLUSHDB"
+        });
+        client.say("SET after 1");
+        node.kill();
+        node.restart();
+        let mut client = node.client();
+        assert_eq!(client.say("DBSIZE"), Reply::Integer(1));
+        assert_eq!(client.say("GET after"), Reply::bulk("1"));
+    }
+}

@@ -1,0 +1,198 @@
+//! What reaches the device, seen from outside with strace.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use ephesus_tests::ledger::value_of;
+use ephesus_tests::{Node, Options, Reply, paths};
+
+/// The node logs a line with these words, at level debug, once a manifest has switched to a new image.
+const SWITCHED: &str = "image switched";
+const SWITCHES: usize = 6;
+
+/// A finished system call of the trace.
+#[derive(Debug)]
+struct Call {
+    name: String,
+    /// What the first argument, a descriptor, refers to.
+    file: String,
+    line: String,
+    result: i64,
+}
+
+/// Reads `strace -f -y` output: one entry per call, at the place where the call *ended*.
+fn calls(trace: &str) -> Vec<Call> {
+    let mut unfinished: BTreeMap<&str, String> = BTreeMap::new();
+    let mut calls = Vec::new();
+    for line in trace.lines() {
+        let Some((pid, rest)) = line.split_once(' ') else {
+            continue;
+        };
+        let rest = rest.trim_start();
+        let whole = if let Some(begun) = rest.strip_suffix("<unfinished ...>") {
+            unfinished.insert(pid, begun.to_owned());
+            continue;
+        } else if let Some(resumed) = rest.strip_prefix("<... ") {
+            let Some(begun) = unfinished.remove(pid) else {
+                continue;
+            };
+            let tail = resumed.split_once("resumed>").map_or("", |(_, tail)| tail);
+            format!("{begun}{tail}")
+        } else {
+            rest.to_owned()
+        };
+        let Some((name, args)) = whole.split_once('(') else {
+            continue;
+        };
+        let Some((_, result)) = whole.rsplit_once(" = ") else {
+            continue;
+        };
+        let file = args
+            .split_once('<')
+            .and_then(|(_, path)| path.split_once('>'))
+            .map_or("", |(path, _)| path);
+        let result = result
+            .split_whitespace()
+            .next()
+            .and_then(|number| number.parse().ok());
+        calls.push(Call {
+            name: name.to_owned(),
+            file: file.to_owned(),
+            result: result.unwrap_or(-1),
+            line: whole.clone(),
+        });
+    }
+    calls
+}
+
+fn of_images(call: &Call, images: &Path) -> bool {
+    Path::new(&call.file).starts_with(images)
+}
+
+#[test]
+fn images_are_really_synced_before_their_manifest_switches() {
+    paths::require("strace");
+    let home = paths::scratch();
+    let trace = home.path().join("trace");
+    // -D keeps the node our own child; the tracer is a grandchild and ends with it.
+    let wrapper = [
+        "strace",
+        "-D",
+        "-f",
+        "-y",
+        "-s",
+        "512",
+        "-e",
+        "trace=fsync,fdatasync,sync_file_range,write,writev,pwrite64,pwritev,pwritev2",
+        "-o",
+    ];
+    let mut wrapper: Vec<String> = wrapper.iter().map(|word| (*word).to_owned()).collect();
+    wrapper.push(trace.display().to_string());
+    let options = Options {
+        shards: 1,
+        wal_budget: Some(64 << 20),
+        log_level: "debug",
+        wrapper,
+        ..Options::default()
+    };
+    let mut node = Node::start(options);
+    let mut client = node.client();
+    let deadline = Instant::now() + Duration::from_secs(120);
+    let mut written = 0;
+    while node.process().output().matches(SWITCHED).count() < SWITCHES {
+        let sets: Vec<_> = (0..200)
+            .map(|i| {
+                let key = format!("key:{}", (written + i) % 20_000).into_bytes();
+                vec![b"SET".to_vec(), key, value_of(written + i, 1)]
+            })
+            .collect();
+        assert!(
+            client
+                .pipeline(&sets)
+                .iter()
+                .all(|reply| *reply == Reply::ok())
+        );
+        written += 200;
+        assert!(
+            Instant::now() < deadline,
+            "{} lines say {SWITCHED:?} after {written} writes; {SWITCHES} are wanted",
+            node.process().output().matches(SWITCHED).count()
+        );
+    }
+    let images = node.data_dir().join("images");
+    node.stop();
+    std::thread::sleep(Duration::from_millis(300));
+
+    let trace = std::fs::read_to_string(&trace).expect("read the trace");
+    let calls = calls(&trace);
+    let switches = assert_images_synced(&calls, &images);
+    assert!(switches >= SWITCHES, "{switches} switches in the trace");
+}
+
+/// For every switch the image's blocks are written and synced, and only after that the manifest: so
+/// at least two writes-then-sync before each line. Nothing relies on `sync_file_range`, which promises
+/// nothing about a power loss.
+fn assert_images_synced(calls: &[Call], images: &Path) -> usize {
+    for call in calls {
+        assert!(
+            call.name != "sync_file_range" || call.result != 0,
+            "sync_file_range was relied upon: {}",
+            call.line
+        );
+        assert!(
+            !(call.name.contains("sync") && of_images(call, images)) || call.result == 0,
+            "a failed sync: {}",
+            call.line
+        );
+    }
+    let mut dirty: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut synced = 0;
+    let mut switches = 0;
+    for call in calls {
+        if of_images(call, images) && call.name.contains("write") {
+            *dirty.entry(&call.file).or_default() += 1;
+        } else if of_images(call, images) && call.name.contains("sync") {
+            if dirty.remove(call.file.as_str()).is_some() {
+                synced += 1;
+            }
+        } else if call.name.starts_with("write") && call.line.contains(SWITCHED) {
+            switches += 1;
+            assert!(
+                synced >= 2,
+                "switch {switches}: image files were written and then synced {synced} times since the \
+                 one before, not for the blocks and again for the manifest; \
+                 written and not synced: {dirty:?}"
+            );
+            synced = 0;
+        }
+    }
+    switches
+}
+
+#[test]
+fn the_trace_is_read_as_strace_writes_it() {
+    let images = Path::new("/d/images");
+    let good = "\
+7 pwrite64(9</d/images/db0/db>, \"abc\"..., 3, 0) = 3
+7 fsync(9</d/images/db0/db> <unfinished ...>
+8 write(1<pipe:[5]>, \"x\", 1) = 1
+7 <... fsync resumed>) = 0
+7 pwrite64(9</d/images/db0/db>, \"man\"..., 3, 0) = 3
+7 fdatasync(9</d/images/db0/db>) = 0
+7 write(2</tmp/output>, \"INFO image switched\\n\", 20) = 20
+";
+    let parsed = calls(good);
+    assert_eq!(parsed.len(), 6);
+    assert_eq!(parsed[2].name, "fsync");
+    assert_eq!(parsed[2].result, 0);
+    assert!(of_images(&parsed[2], images));
+    assert_eq!(assert_images_synced(&parsed, images), 1);
+    let early: String = good
+        .lines()
+        .filter(|line| !line.contains("resumed"))
+        .collect::<Vec<_>>()
+        .join("\n");
+    let caught = std::panic::catch_unwind(|| assert_images_synced(&calls(&early), images));
+    assert!(caught.is_err(), "a switch without a sync is not caught");
+}

@@ -1,0 +1,20 @@
+//! The real binary, from outside: `make test` builds it first; `EPHESUS_BIN` names another one.
+//!
+//! Every random test prints its seed; `EPHESUS_SEED=n` repeats it.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "these tests measure real processes"
+)]
+
+mod abuse;
+mod clients;
+mod cluster;
+mod commands;
+mod crash;
+mod damage;
+mod durability;
+mod memory;
+mod refusals;
+mod resharding;
+mod scan;
+mod shutdown;
