@@ -18,9 +18,11 @@ use crate::error::WireError;
 use crate::ids::{Epoch, MigrationId, NodeId, PartitionId, ShardId};
 use crate::limits::{BLOCK_BYTES, KEY_BYTES_MAX, RECORD_BYTES_MAX, SLOTS, VALUE_BYTES_MAX};
 
+mod images;
 mod ops;
 mod write;
 
+pub use images::{IMAGE_ENTRY_BYTES, ImageEntry, ImagesIter};
 pub use ops::{OpsBuilder, OpsIter};
 pub use write::{delete_len, put_len, set_expiry_len, write_delete, write_put, write_set_expiry};
 
@@ -83,6 +85,8 @@ pub enum Record<'a> {
     StagingWiped,
     /// Nothing: keeps the sequence dense.
     Mark,
+    /// The images that the log depends on, as its older segments are given up; of no partition.
+    Images(ImagesIter<'a>),
 }
 
 /// Where a new copy gets its data from; all zero when the partition is new and empty.
@@ -173,6 +177,7 @@ mod kind {
     pub(super) const DROPPED: u8 = 10;
     pub(super) const STAGING_WIPED: u8 = 11;
     pub(super) const MARK: u8 = 12;
+    pub(super) const IMAGES: u8 = 13;
 }
 
 /// Reads the first record of `buf` and how many bytes it takes; `None` while it is incomplete.
@@ -238,6 +243,7 @@ fn check_kind(header: &Header) -> Result<(), WireError> {
             size_of::<PreparedBody>(),
         ),
         kind::ACTIVATED => (false, false, size_of::<u64>(), size_of::<u64>()),
+        kind::IMAGES => (false, false, 0, images::IMAGES_BYTES_MAX),
         kind::FLUSH | kind::DROPPED | kind::STAGING_WIPED | kind::MARK => (false, false, 0, 0),
         other => return Err(unknown("record kind", other.into())),
     };
@@ -290,6 +296,7 @@ fn body<'a>(header: &Header, key: &'a [u8], value: &'a [u8]) -> Result<Record<'a
         kind::DROPPED => Record::Dropped,
         kind::STAGING_WIPED => Record::StagingWiped,
         kind::MARK => Record::Mark,
+        kind::IMAGES => Record::Images(ImagesIter::new(value)?),
         other => return Err(unknown("record kind", other.into())),
     })
 }

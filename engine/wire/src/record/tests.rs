@@ -8,6 +8,19 @@ const META: RecordMeta = RecordMeta {
     seq: 258,
 };
 
+const IMAGES: [ImageEntry; 2] = [
+    ImageEntry {
+        partition: PartitionId(3),
+        epoch: Epoch(1),
+        generation: 7,
+    },
+    ImageEntry {
+        partition: PartitionId(SLOTS - 1),
+        epoch: Epoch(u64::MAX),
+        generation: 1,
+    },
+];
+
 #[test]
 fn the_layout_is_fixed() {
     let mut buf = [0xFF; 50];
@@ -28,6 +41,8 @@ fn kinds_have_fixed_numbers() {
     ops.flush(META);
     let ops = ops.finish().to_vec();
     let (_, ops, _) = decode(&ops).unwrap().unwrap();
+    let mut images = Vec::new();
+    ImagesIter::encode(IMAGES, &mut images);
     let records = [
         Record::Put {
             key: b"",
@@ -53,6 +68,7 @@ fn kinds_have_fixed_numbers() {
         Record::Dropped,
         Record::StagingWiped,
         Record::Mark,
+        Record::Images(ImagesIter::new(&images).unwrap()),
     ];
     for (number, record) in (1..).zip(records) {
         let buf = record.to_vec(META);
@@ -105,7 +121,7 @@ fn damaged_headers_are_refused_before_the_body_arrives() {
         (0, 41),
         (3, 0x7F),
         (4, 0),
-        (4, 13),
+        (4, 14),
         (5, 1),
         (6, 1),
         (9, 0x40),
@@ -115,6 +131,22 @@ fn damaged_headers_are_refused_before_the_body_arrives() {
         let mut buf = good[..RECORD_HEADER_BYTES].to_vec();
         buf[at] = byte;
         assert!(decode(&buf).is_err(), "byte {at} = {byte}");
+    }
+}
+
+#[test]
+fn lists_of_images_come_back_and_damaged_ones_are_refused() {
+    let mut body = vec![];
+    ImagesIter::encode(IMAGES, &mut body);
+    assert_eq!(body.len(), 2 * IMAGE_ENTRY_BYTES);
+    assert_eq!(body[..8], [3, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!((body[8], body[16]), (1, 7));
+    assert!(ImagesIter::new(&body).unwrap().eq(IMAGES));
+    assert!(ImagesIter::new(&body[..30]).is_err());
+    for (at, byte) in [(1, 0x40), (2, 1), (5, 1), (28, 1)] {
+        let mut damaged = body.clone();
+        damaged[at] = byte;
+        assert!(ImagesIter::new(&damaged).is_err(), "byte {at} = {byte}");
     }
 }
 
@@ -238,7 +270,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_never_panic(mut buf in prop::collection::vec(any::<u8>(), 0..200), kind in 0u8..14) {
+    fn any_bytes_never_panic(mut buf in prop::collection::vec(any::<u8>(), 0..200), kind in 0u8..15) {
         let _ = decode(&buf);
         if buf.len() >= RECORD_HEADER_BYTES {
             let len = buf.len() as u32;

@@ -69,6 +69,7 @@ impl Record<'_> {
                 Self::Delete { key } | Self::SetExpiry { key, .. } => key.len(),
                 Self::Ops(ops) => ops.as_bytes().len(),
                 Self::Block(block) => block.len(),
+                Self::Images(images) => images.as_bytes().len(),
                 Self::Created { .. } => size_of::<SourceBody>(),
                 Self::Prepared(_) => size_of::<PreparedBody>(),
                 Self::Activated { .. } => size_of::<u64>(),
@@ -118,6 +119,7 @@ impl Record<'_> {
             Self::Dropped => bare(buf, kind::DROPPED, &[]),
             Self::StagingWiped => bare(buf, kind::STAGING_WIPED, &[]),
             Self::Mark => bare(buf, kind::MARK, &[]),
+            Self::Images(images) => bare(buf, kind::IMAGES, images.as_bytes()),
         }
     }
 

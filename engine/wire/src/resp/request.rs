@@ -107,6 +107,8 @@ impl fmt::Display for RequestError {
             Self::MultibulkLength => "invalid multibulk length",
             Self::UnauthenticatedMultibulkLength => "unauthenticated multibulk length",
             Self::MultibulkTooBig => "too big mbulk count string",
+            // As Redis, which keeps line ends out of an error's line.
+            Self::ExpectedBulk(b'\r' | b'\n') => "expected '$', got ' '",
             Self::ExpectedBulk(byte) if byte.is_ascii_graphic() || *byte == b' ' => {
                 return write!(f, "expected '$', got '{}'", *byte as char);
             }
