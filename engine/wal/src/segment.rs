@@ -158,8 +158,12 @@ pub async fn recycle<D: Disk>(
 /// [`WalError::Io`].
 pub async fn discard<D: Disk>(disk: &D, old: SegmentInfo) -> Result<(), WalError> {
     let name = old.id.file_name();
-    disk.remove(&name).await.map_err(WalError::io("remove", &name))?;
-    disk.sync_dir().await.map_err(WalError::io("sync the directory of", &name))
+    disk.remove(&name)
+        .await
+        .map_err(WalError::io("remove", &name))?;
+    disk.sync_dir()
+        .await
+        .map_err(WalError::io("sync the directory of", &name))
 }
 
 async fn enlist<D: Disk>(

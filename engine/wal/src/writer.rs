@@ -227,6 +227,17 @@ impl LogWriter {
         Lsn(self.next_lsn - 1)
     }
 
+    /// LSN of the last record that the log holds or will: [`LogWriter::appended`], or where the log
+    /// ended before if this incarnation has none yet (LSNs in between were never given out).
+    #[must_use]
+    pub fn last_record(&self) -> Lsn {
+        if self.next_lsn > self.origin.first_lsn.0 {
+            self.appended()
+        } else {
+            self.origin.prev_end
+        }
+    }
+
     /// Every record up to this LSN is committed; never goes back.
     #[must_use]
     pub fn committed(&self) -> Lsn {
@@ -480,6 +491,14 @@ impl LogWriter {
     #[must_use]
     pub fn log_bytes(&self) -> u64 {
         self.live.iter().map(|segment| segment.summary.bytes).sum()
+    }
+
+    /// Bytes of this incarnation that have been issued in its first segment; `None` once it has gone
+    /// on to another.
+    #[must_use]
+    pub fn first_segment_used(&self) -> Option<u64> {
+        let is_first = |c: &Current| c.info.id.0 == self.origin.incarnation;
+        self.current.filter(is_first).map(|c| c.end)
     }
 
     /// Size of the group to issue now, if one is due.
