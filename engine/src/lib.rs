@@ -9,3 +9,5 @@ pub mod node;
 pub mod shard;
 pub mod sled_sync;
 pub mod table;
+
+mod planted;

@@ -7,9 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::Parser;
 use ephesus_engine::cli::{Cli, Command, Serve};
-use ephesus_engine::node::{Node, check};
+use ephesus_engine::node::{Node, StartError, check};
 use ephesus_wal::Durability;
 use signal_hook::consts::{SIGINT, SIGTERM};
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -49,11 +52,18 @@ fn usage(error: &clap::Error) -> ExitCode {
 }
 
 fn run_serve(serve: &Serve) -> ExitCode {
-    tracing_subscriber::fmt()
-        .with_max_level(serve.log_level)
+    // The libraries below speak up only when something is wrong.
+    let levels = Targets::new()
+        .with_default(serve.log_level)
+        .with_target("sled", tracing::Level::WARN)
+        .with_target("glommio", tracing::Level::WARN);
+    let lines = tracing_subscriber::fmt::layer()
         .with_target(false)
         .with_ansi(std::io::stderr().is_terminal())
-        .with_writer(std::io::stderr)
+        .with_writer(std::io::stderr);
+    tracing_subscriber::registry()
+        .with(lines)
+        .with(levels)
         .init();
     let options = match serve.options() {
         Ok(options) => options,
@@ -80,7 +90,12 @@ fn run_serve(serve: &Serve) -> ExitCode {
         Ok(node) => node,
         Err(error) => {
             eprintln!("error: {error}");
-            return ExitCode::FAILURE;
+            let is_usage = matches!(error, StartError::Ports { .. });
+            return if is_usage {
+                ExitCode::from(EXIT_USAGE)
+            } else {
+                ExitCode::FAILURE
+            };
         }
     };
     banner(&node);

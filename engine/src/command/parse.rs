@@ -220,12 +220,7 @@ fn parse_set_options<A: ArgList + ?Sized>(
 /// # Errors
 /// [`ClientError::NotAnInteger`] or [`ClientError::InvalidExpire`].
 pub fn setex_deadline<A: ArgList + ?Sized>(args: &A, now_ms: u64) -> Result<u64, ClientError> {
-    deadline(
-        TimeUnit::named(b"ex").expect("a unit of SET"),
-        args.arg(2),
-        now_ms,
-        "setex",
-    )
+    deadline(TimeUnit::Ex, args.arg(2), now_ms, "setex")
 }
 
 fn set_deadline(unit: TimeUnit, value: &[u8], now_ms: u64) -> Result<u64, ClientError> {

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use ephesus_wire::PartitionId;
 
@@ -122,7 +123,7 @@ impl SledStore {
             .cache_capacity(CACHE_BYTES)
             .flush_every_ms(None);
         let sled = open_guard::guarded(dir, REMEDY_OPEN, || {
-            let sled = config.open().map_err(|e| e.to_string())?;
+            let sled = open_unlocked(&config).map_err(|e| e.to_string())?;
             let names = sled.tree_names();
             let trees = names
                 .iter()
@@ -323,5 +324,23 @@ fn partition_of(name: &[u8]) -> Option<PartitionId> {
     match *name {
         [TREE_TAG, high, low] => Some(PartitionId(u16::from_be_bytes([high, low]))),
         _ => None,
+    }
+}
+
+/// How long a Db's lock may outlive whoever held it: sled gives it up in a thread of its own, and the
+/// kernel closes a killed process's files in the background.
+const LOCK_TRIES: u32 = 100;
+const LOCK_RETRY: Duration = Duration::from_millis(50);
+
+fn open_unlocked(config: &::sled::Config) -> ::sled::Result<::sled::Db> {
+    let mut tries = 0;
+    loop {
+        match config.open() {
+            Err(error) if tries < LOCK_TRIES && error.to_string().contains("acquire lock") => {
+                tries += 1;
+                std::thread::sleep(LOCK_RETRY);
+            }
+            result => return result,
+        }
     }
 }

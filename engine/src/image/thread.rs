@@ -30,6 +30,9 @@ const RESUME_AT: usize = REQUESTS_MAX / 2;
 /// They are told at least every this many requests, so that a busy neighbour cannot starve them.
 const RESUME_EVERY: u32 = 32;
 
+/// Most images that share one sync.
+const SHARED_SYNC_MAX: usize = 32;
+
 /// Called after each reply was put into the client's queue, from the store thread.
 pub type Wake = Arc<dyn Fn() + Send + Sync>;
 
@@ -151,6 +154,7 @@ impl StoreThread {
             waiting,
             ports: Arc::clone(&ports),
             since_resume: 0,
+            unsynced: Vec::new(),
             fault: None,
         };
         let relay = Arc::new(Relay::new(worker, Class::Idle));
@@ -271,7 +275,16 @@ struct Worker {
     waiting: flume::Receiver<Arc<Port>>,
     ports: Arc<Mutex<Vec<Arc<Port>>>>,
     since_resume: u32,
+    /// Images that wait for the next sync, and who is told.
+    unsynced: Vec<(Unsynced, Arc<Port>)>,
     fault: Option<StoreFault>,
+}
+
+/// What the next sync of the store makes true.
+#[derive(Clone, Copy, Debug)]
+enum Unsynced {
+    Sealed(ImageId),
+    Switched(ImageId),
 }
 
 impl Worker {
@@ -285,6 +298,10 @@ impl Worker {
                     return None;
                 }
                 Command::Request(request, port) => self.answer(request, &port),
+            }
+            let is_due = self.requests.is_empty() || self.unsynced.len() >= SHARED_SYNC_MAX;
+            if is_due && !self.unsynced.is_empty() {
+                self.sync_together();
             }
             self.resume_refused();
         }
@@ -322,19 +339,14 @@ impl Worker {
         port.send(StoreReply::Stopped(db));
     }
 
-    fn answer(&mut self, request: StoreRequest, port: &Port) {
+    fn answer(&mut self, request: StoreRequest, port: &Arc<Port>) {
         if let Some(fault) = &self.fault {
             return port.send(StoreReply::Fatal(fault.clone()));
         }
         let image = image_of(&request);
-        match (self.handle(request), image) {
+        match (self.handle(request, port), image) {
             (Ok(None), _) => {}
-            (Ok(Some(Answer { reply, sweep })), _) => {
-                port.send(reply);
-                if let Some(image) = sweep {
-                    self.sweep(image);
-                }
-            }
+            (Ok(Some(reply)), _) => port.send(reply),
             (
                 Err(WriterError::Store(StoreError::ValueTooLarge {
                     db,
@@ -358,7 +370,11 @@ impl Worker {
     }
 
     /// Carries a request out; `None`: nothing to say.
-    fn handle(&mut self, request: StoreRequest) -> Result<Option<Answer>, WriterError> {
+    fn handle(
+        &mut self,
+        request: StoreRequest,
+        port: &Arc<Port>,
+    ) -> Result<Option<StoreReply>, WriterError> {
         let store = &mut *self.store;
         let reply = match request {
             StoreRequest::Begin(image) => {
@@ -379,23 +395,19 @@ impl Worker {
             StoreRequest::Seal(image) => {
                 let writer =
                     writer_of(&mut self.writers, image).ok_or(WriterError::Unknown(image))?;
-                writer.seal(store)?;
-                let (blocks, bytes) = writer.written();
-                StoreReply::Sealed {
-                    image,
-                    blocks,
-                    bytes,
-                }
+                writer.close()?;
+                self.unsynced
+                    .push((Unsynced::Sealed(image), Arc::clone(port)));
+                return Ok(None);
             }
             StoreRequest::Switch(manifest) => {
                 let image = manifest.image;
                 let writer =
                     writer_of(&mut self.writers, image).ok_or(WriterError::Unknown(image))?;
-                writer.switch(store, &manifest)?;
-                return Ok(Some(Answer {
-                    reply: StoreReply::Switched(image),
-                    sweep: Some(image),
-                }));
+                writer.name(store, &manifest)?;
+                self.unsynced
+                    .push((Unsynced::Switched(image), Arc::clone(port)));
+                return Ok(None);
             }
             StoreRequest::Abort(image) => {
                 if let Some(writer) = writer_of(&mut self.writers, image) {
@@ -426,7 +438,44 @@ impl Worker {
             },
             StoreRequest::Stop => unreachable!("handled where the worker ends"),
         };
-        Ok(Some(Answer { reply, sweep: None }))
+        Ok(Some(reply))
+    }
+
+    /// Syncs the store once for every image that waits for it.
+    fn sync_together(&mut self) {
+        if self.fault.is_some() {
+            return self.unsynced.clear();
+        }
+        if let Err(error) = self.store.sync() {
+            return self.fail(error);
+        }
+        for (what, port) in std::mem::take(&mut self.unsynced) {
+            match what {
+                Unsynced::Sealed(image) => {
+                    // An image that was aborted meanwhile was answered already.
+                    let Some(writer) = writer_of(&mut self.writers, image) else {
+                        continue;
+                    };
+                    if writer.sealed().is_ok() {
+                        let (blocks, bytes) = writer.written();
+                        port.send(StoreReply::Sealed {
+                            image,
+                            blocks,
+                            bytes,
+                        });
+                    }
+                }
+                Unsynced::Switched(image) => {
+                    let Some(writer) = writer_of(&mut self.writers, image) else {
+                        continue;
+                    };
+                    if writer.switched().is_ok() {
+                        port.send(StoreReply::Switched(image));
+                        self.sweep(image);
+                    }
+                }
+            }
+        }
     }
 
     /// Removes what the new image replaced, after its owner was told.
@@ -473,11 +522,6 @@ impl Worker {
             port.send(StoreReply::Fatal(fault.clone()));
         }
     }
-}
-
-struct Answer {
-    reply: StoreReply,
-    sweep: Option<ImageId>,
 }
 
 fn key(image: ImageId) -> (PartitionId, Epoch) {

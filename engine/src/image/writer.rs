@@ -4,9 +4,11 @@
 //! FROM      TO        [call]      effect, in this order
 //! -         Writing   [begin]     stale blocks of this generation removed
 //! Writing   Writing   [put]       one block inserted
-//! Writing   Sealed    [seal]      sync: every block is durable
+//! Writing   Sealing   [close]     no more blocks
+//! Sealing   Sealed    [sealed]    the store was synced since: every block is durable
 //!                                 ... the caller waits until lsn_end is committed in the log ...
-//! Sealed    Switched  [switch]    manifest replaced, sync: this image is the valid one
+//! Sealed    Switching [name]      manifest replaced
+//! Switching Switched  [switched]  the store was synced since: this image is the valid one
 //! Switched  Done      [sweep]     older generations removed, durable with the next sync
 //! Writing   Aborted   [abort]     blocks removed, durable with the next sync
 //! Sealed    Aborted   [abort]
@@ -37,8 +39,12 @@ const SWEEP_KEYS: usize = 256;
 pub enum WriterState {
     /// Blocks are being added.
     Writing,
+    /// No more blocks come; they are not all durable yet.
+    Sealing,
     /// Every block is durable.
     Sealed,
+    /// The manifest names this image; that is not durable yet.
+    Switching,
     /// The manifest names this image.
     Switched,
     /// Older generations are gone.
@@ -193,7 +199,27 @@ impl ImageWriter {
     /// A failed sync poisons the writer and is final.
     pub fn seal(&mut self, store: &mut dyn ImageStore) -> Result<(), WriterError> {
         self.expect("seal", &[WriterState::Writing])?;
+        self.close()?;
         self.poison(store.sync())?;
+        self.sealed()
+    }
+
+    /// Adds no more blocks; several images can then share one sync of their store.
+    ///
+    /// # Errors
+    /// A call out of order.
+    pub fn close(&mut self) -> Result<(), WriterError> {
+        self.expect("close", &[WriterState::Writing])?;
+        self.state = WriterState::Sealing;
+        Ok(())
+    }
+
+    /// The store was synced after [`ImageWriter::close`].
+    ///
+    /// # Errors
+    /// A call out of order.
+    pub fn sealed(&mut self) -> Result<(), WriterError> {
+        self.expect("seal", &[WriterState::Sealing])?;
         self.state = WriterState::Sealed;
         Ok(())
     }
@@ -207,8 +233,32 @@ impl ImageWriter {
         store: &mut dyn ImageStore,
         manifest: &Manifest,
     ) -> Result<(), WriterError> {
+        self.name(store, manifest)?;
+        self.poison(store.sync())?;
+        self.switched()
+    }
+
+    /// Replaces the manifest; several images can then share one sync of their store.
+    ///
+    /// # Errors
+    /// As [`ImageWriter::switch`].
+    pub fn name(
+        &mut self,
+        store: &mut dyn ImageStore,
+        manifest: &Manifest,
+    ) -> Result<(), WriterError> {
         self.expect("switch", &[WriterState::Sealed])?;
         self.write_manifest(store, manifest)
+    }
+
+    /// The store was synced after [`ImageWriter::name`].
+    ///
+    /// # Errors
+    /// A call out of order.
+    pub fn switched(&mut self) -> Result<(), WriterError> {
+        self.expect("switch", &[WriterState::Switching])?;
+        self.state = WriterState::Switched;
+        Ok(())
     }
 
     fn write_manifest(
@@ -226,8 +276,7 @@ impl ImageWriter {
         let key = manifest_key(self.image.epoch);
         let written = store.insert(self.image.partition, &key, &manifest.encode());
         self.poison(written)?;
-        self.poison(store.sync())?;
-        self.state = WriterState::Switched;
+        self.state = WriterState::Switching;
         Ok(())
     }
 
@@ -239,7 +288,9 @@ impl ImageWriter {
         manifest: &Manifest,
     ) -> Result<(), WriterError> {
         self.expect("switch", &[WriterState::Writing])?;
-        self.write_manifest(store, manifest)
+        self.write_manifest(store, manifest)?;
+        self.poison(store.sync())?;
+        self.switched()
     }
 
     /// Removes the copy's other generations; returns how many blocks went.
@@ -263,7 +314,14 @@ impl ImageWriter {
     /// # Errors
     /// A store error poisons the writer.
     pub fn abort(&mut self, store: &mut dyn ImageStore) -> Result<(), WriterError> {
-        self.expect("abort", &[WriterState::Writing, WriterState::Sealed])?;
+        self.expect(
+            "abort",
+            &[
+                WriterState::Writing,
+                WriterState::Sealing,
+                WriterState::Sealed,
+            ],
+        )?;
         let ImageId {
             partition,
             epoch,

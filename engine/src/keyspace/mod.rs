@@ -22,7 +22,8 @@ use ephesus_wire::resp::reply::Protocol;
 use ephesus_wire::slot::{Partitioning, slot_of};
 use ephesus_wire::{Lsn, PartitionId, Slot};
 
-use crate::table::{EntryRef, KeyHasher, Table};
+use crate::planted::{Bug, Planted};
+use crate::table::{EntryRef, KeyHasher, Put, Table};
 use last_writes::LastWrites;
 
 /// A key with everything that is derived from it.
@@ -64,6 +65,8 @@ pub struct Keyspace {
     partitions: Vec<Option<Box<Partition>>>,
     /// Ids of the partitions that are here, ascending.
     owned: Vec<PartitionId>,
+    /// Keys in all tables.
+    keys: u64,
     hasher: KeyHasher,
     pub log: LogWriter,
     last_writes: LastWrites,
@@ -76,6 +79,7 @@ pub struct Keyspace {
     /// Expired keys that a read came across; removed at the end of the turn.
     lapsed: Vec<(PartitionId, Vec<u8>)>,
     sweep: Sweep,
+    pub(crate) planted: Planted,
 }
 
 impl Keyspace {
@@ -92,6 +96,7 @@ impl Keyspace {
     ) -> Keyspace {
         let mut slots: Vec<Option<Box<Partition>>> = Vec::new();
         slots.resize_with(usize::from(partitioning.count()), || None);
+        let keys = partitions.iter().map(|p| p.table.len() as u64).sum();
         let mut owned: Vec<PartitionId> = partitions.iter().map(|p| p.id).collect();
         owned.sort_unstable();
         for partition in partitions {
@@ -102,6 +107,7 @@ impl Keyspace {
             partitioning,
             partitions: slots,
             owned,
+            keys,
             hasher,
             log,
             last_writes: LastWrites::new(),
@@ -111,6 +117,7 @@ impl Keyspace {
             discarded: Vec::new(),
             lapsed: Vec::new(),
             sweep: Sweep::default(),
+            planted: Planted::default(),
         }
     }
 
@@ -171,7 +178,7 @@ impl Keyspace {
     /// Keys that are here, expired ones that were not removed yet included.
     #[must_use]
     pub fn len(&self) -> u64 {
-        self.partitions().map(|p| p.table.len() as u64).sum()
+        self.keys
     }
 
     #[must_use]
@@ -262,7 +269,7 @@ impl Keyspace {
     /// Logs and applies the removal of an expired key.
     fn expire(&mut self, key: &Key<'_>) {
         self.log_delete(key);
-        self.home(key).table.remove(key.hash, key.bytes);
+        self.remove(key);
         self.counters.expired += 1;
     }
 
@@ -279,17 +286,31 @@ impl Keyspace {
                 record::write_put(buf, meta, key.bytes, value, expire_at_ms);
             });
         partition.written(lsn);
-        partition
+        let put = partition
             .table
             .put(key.hash, key.bytes, value, expire_at_ms);
+        self.keys += u64::from(put == Put::Inserted);
         self.last_writes.set(key.hash, lsn);
         reply.wait_for(lsn);
     }
 
     fn delete(&mut self, key: &Key<'_>, reply: &mut Reply<'_>) {
         let lsn = self.log_delete(key);
-        self.home(key).table.remove(key.hash, key.bytes);
+        self.remove(key);
         reply.wait_for(lsn);
+    }
+
+    /// Sets a key whose record is logged with others.
+    fn insert(&mut self, key: &Key<'_>, value: &[u8], expire_at_ms: u64) {
+        let table = &mut self.home(key).table;
+        let put = table.put(key.hash, key.bytes, value, expire_at_ms);
+        self.keys += u64::from(put == Put::Inserted);
+    }
+
+    /// Removes a key whose removal is logged.
+    fn remove(&mut self, key: &Key<'_>) {
+        let removed = self.home(key).table.remove(key.hash, key.bytes);
+        self.keys -= u64::from(removed);
     }
 
     fn log_delete(&mut self, key: &Key<'_>) -> Lsn {
@@ -342,6 +363,9 @@ impl Keyspace {
                 self.discarded.push(std::mem::take(&mut partition.table));
             }
         }
+        if self.planted.has(Bug::FlushNotLogged) {
+            self.ops.clear();
+        }
         if !self.ops.is_empty() {
             let lsn = self.log.append(self.ops.finish());
             self.ops.clear();
@@ -351,6 +375,7 @@ impl Keyspace {
                 }
             }
             self.last_writes.set_all(lsn);
+            self.keys = 0;
             reply.wait_for(lsn);
         } else {
             reply.wait_for(self.log.appended());
@@ -375,6 +400,13 @@ impl Keyspace {
             .map(|p| p.table.memory_bytes())
             .sum::<u64>()
             + self.discarded.iter().map(Table::memory_bytes).sum::<u64>()
+    }
+
+    /// [`Keyspace::oldest_pin`] among the partitions of which no image is being written.
+    #[must_use]
+    pub fn oldest_idle_pin(&self) -> Option<(Lsn, PartitionId)> {
+        let idle = self.partitions().filter(|p| !p.is_imaging());
+        idle.filter_map(|p| Some((p.pin()?, p.id))).min()
     }
 
     /// The first LSN that some partition's image does not cover; the log keeps it.

@@ -5,7 +5,7 @@
 
 use ephesus_wire::block::Assembler;
 use ephesus_wire::digest::Digest;
-use ephesus_wire::record::{self, Record, RecordMeta};
+use ephesus_wire::record::{self, ImageEntry, Record, RecordMeta};
 use ephesus_wire::{Epoch, Lsn, PartitionId, WireError};
 
 use super::Partition;
@@ -202,6 +202,10 @@ pub struct Replay {
     hasher: KeyHasher,
     /// By partition id.
     rebuilds: Vec<Option<Box<Rebuild>>>,
+    /// The images without which the log is not complete, as its last such record names them.
+    images: Vec<ImageEntry>,
+    /// The first gap: kept until the end, because the log may yet say which image is lost.
+    gap: Option<ReplayError>,
     pub records: u64,
 }
 
@@ -218,6 +222,8 @@ impl Replay {
         Replay {
             hasher,
             rebuilds,
+            images: Vec::new(),
+            gap: None,
             records: 0,
         }
     }
@@ -242,7 +248,27 @@ impl Replay {
             }
             return Ok(());
         }
+        if let Record::Images(images) = record {
+            self.images = images.collect();
+            return Ok(());
+        }
         self.apply(lsn, meta, &record)
+    }
+
+    /// The first image that the log depends on and that is missing or older: its entry, and the
+    /// generation that is there instead (0: none).
+    #[must_use]
+    pub fn lost_image(&self) -> Option<(ImageEntry, Generation)> {
+        self.images.iter().find_map(|entry| {
+            let rebuild = self
+                .rebuilds
+                .get(usize::from(entry.partition.0))?
+                .as_ref()?;
+            let found = rebuild.generation();
+            let is_lost =
+                rebuild.partition.epoch == entry.epoch && found < Generation(entry.generation);
+            is_lost.then_some((*entry, found))
+        })
     }
 
     fn apply(
@@ -258,16 +284,24 @@ impl Replay {
                 partition: meta.partition,
             });
         };
-        rebuild.apply(lsn, meta, record, &self.hasher)
+        match rebuild.apply(lsn, meta, record, &self.hasher) {
+            Err(gap @ ReplayError::Gap { .. }) => {
+                self.gap.get_or_insert(gap);
+                Ok(())
+            }
+            other => other,
+        }
     }
 
     /// What was rebuilt.
-    #[must_use]
-    pub fn finish(self) -> Vec<Partition> {
-        self.rebuilds
-            .into_iter()
-            .flatten()
-            .map(|rebuild| rebuild.partition)
-            .collect()
+    ///
+    /// # Errors
+    /// [`ReplayError::Gap`] when records were missing: nothing may be served.
+    pub fn finish(self) -> Result<Vec<Partition>, ReplayError> {
+        if let Some(gap) = self.gap {
+            return Err(gap);
+        }
+        let rebuilds = self.rebuilds.into_iter().flatten();
+        Ok(rebuilds.map(|rebuild| rebuild.partition).collect())
     }
 }

@@ -261,10 +261,8 @@ impl Keyspace {
             self.ops.delete(meta, from.bytes);
             let meta = self.home(to).next_meta();
             self.ops.put(meta, to.bytes, &value, expire_at_ms);
-            self.home(from).table.remove(from.hash, from.bytes);
-            self.home(to)
-                .table
-                .put(to.hash, to.bytes, &value, expire_at_ms);
+            self.remove(from);
+            self.insert(to, &value, expire_at_ms);
             self.log_ops(&[*from, *to], reply);
         }
         reply.out.extend_from_slice(reply::OK);
@@ -298,7 +296,7 @@ impl Keyspace {
             let key = self.key(bytes);
             let meta = self.home(&key).next_meta();
             self.ops.put(meta, key.bytes, value, 0);
-            self.home(&key).table.put(key.hash, key.bytes, value, 0);
+            self.insert(&key, value, 0);
             self.counters.user_bytes += value.len() as u64;
             touched.push(key);
         }
@@ -324,11 +322,14 @@ impl Keyspace {
         for bytes in keys() {
             let key = self.key(bytes);
             if self.look_up(&key, reply).is_some() {
-                let meta = self.home(&key).next_meta();
-                self.ops.delete(meta, key.bytes);
-                self.home(&key).table.remove(key.hash, key.bytes);
+                self.remove(&key);
                 touched.push(key);
             }
+        }
+        // Only now: looking up an expired key has logged a record, with a sequence of its own.
+        for key in &touched {
+            let meta = self.home(key).next_meta();
+            self.ops.delete(meta, key.bytes);
         }
         if !touched.is_empty() {
             self.log_ops(&touched, reply);

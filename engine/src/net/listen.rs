@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::time::Duration;
 
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -20,13 +21,27 @@ pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
+/// How long an address may stay in use after its process was killed: the kernel takes an io_uring's
+/// outstanding accepts down in the background.
+const PROBE_EVERY: Duration = Duration::from_millis(20);
+const PROBES: u32 = 150;
+
 /// Finds out whether any process listens on the address: sharing a port, as [`bind`] does, would
 /// otherwise silently take half of the connections of another node of the same user.
 ///
 /// # Errors
 /// `AddrInUse`, or why the address cannot be bound at all.
 pub fn probe(address: SocketAddr) -> io::Result<()> {
-    socket(address)?.bind(&address.into())
+    let mut tries = 0;
+    loop {
+        match socket(address)?.bind(&address.into()) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && tries < PROBES => {
+                tries += 1;
+                std::thread::sleep(PROBE_EVERY);
+            }
+            result => return result,
+        }
+    }
 }
 
 fn socket(address: SocketAddr) -> io::Result<Socket> {

@@ -17,7 +17,7 @@ impl Waker {
     pub fn new() -> io::Result<Waker> {
         // SAFETY: the result is checked before it becomes an owned descriptor.
         let event = unsafe {
-            let fd = libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK);
+            let fd = libc::eventfd(0, libc::EFD_CLOEXEC);
             if fd < 0 {
                 return Err(io::Error::last_os_error());
             }
@@ -33,8 +33,8 @@ impl Waker {
     pub fn wake(&self) {
         if self.sleeping.swap(false, Ordering::SeqCst) {
             let one = 1u64.to_ne_bytes();
-            // SAFETY: writes eight bytes of our own to a descriptor we own. It fails only when the
-            // counter is full, and then the shard is awake already.
+            // SAFETY: writes eight bytes of our own to a descriptor we own. It blocks only
+            // when 2^64 wakes were not noticed.
             unsafe {
                 libc::write(self.event.as_raw_fd(), one.as_ptr().cast(), one.len());
             }

@@ -4,6 +4,7 @@ pub mod check;
 mod environment;
 pub mod process;
 pub mod recovery;
+mod segment_thread;
 pub mod shared;
 pub mod stamp;
 mod start;

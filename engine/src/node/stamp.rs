@@ -81,6 +81,8 @@ pub struct Layout {
     pub logs: Vec<[u8; 16]>,
     /// By partition.
     pub partitions: Vec<(ShardId, Epoch)>,
+    /// By partition: whether it began with an image, because another layout had its records.
+    pub has_image: Vec<bool>,
 }
 
 impl Layout {
@@ -109,6 +111,7 @@ impl DataDir {
     /// [`DataDirError::Locked`] or what the operating system says.
     pub fn lock(path: &Path) -> Result<DataDir, DataDirError> {
         fs::create_dir_all(path).map_err(io_error("create", path))?;
+        refuse_foreign(path)?;
         let file = path.join("lock");
         let lock = File::create(&file).map_err(io_error("open", &file))?;
         match lock.try_lock() {
@@ -144,18 +147,7 @@ impl DataDir {
         let file = self.path.join("stamp");
         let text = match fs::read_to_string(&file) {
             Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let entries = fs::read_dir(&self.path).map_err(io_error("list", &self.path))?;
-                let ours = ["lock", "layout", "layout.new", "stamp.new"];
-                let is_foreign = entries
-                    .filter_map(Result::ok)
-                    .any(|entry| !ours.iter().any(|name| entry.file_name() == *name));
-                return if is_foreign {
-                    Err(DataDirError::Foreign(self.path.clone()))
-                } else {
-                    Ok(None)
-                };
-            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(io_error("read", &file)(error)),
         };
         parse_stamp(&text, &self.path, &file).map(Some)
@@ -262,6 +254,23 @@ impl DataDir {
     }
 }
 
+/// Refuses a directory that has files but no stamp, before anything is written to it.
+fn refuse_foreign(path: &Path) -> Result<(), DataDirError> {
+    /// What a start that was interrupted before the stamp may have left.
+    const BEFORE_STAMP: [&str; 4] = ["lock", "layout", "layout.new", "stamp.new"];
+    let entries = fs::read_dir(path).map_err(io_error("list", path))?;
+    let names: Vec<_> = entries
+        .filter_map(Result::ok)
+        .map(|entry| entry.file_name())
+        .collect();
+    let is_ours = |name: &std::ffi::OsString| BEFORE_STAMP.iter().any(|ours| name == ours);
+    if names.iter().any(|name| name == "stamp") || names.iter().all(is_ours) {
+        Ok(())
+    } else {
+        Err(DataDirError::Foreign(path.to_owned()))
+    }
+}
+
 fn parse_stamp(text: &str, dir: &Path, file: &Path) -> Result<Stamp, DataDirError> {
     let field = |name: &str| {
         text.lines()
@@ -296,3 +305,6 @@ fn parse_stamp(text: &str, dir: &Path, file: &Path) -> Result<Stamp, DataDirErro
         stores: number("stores")?,
     })
 }
+
+#[cfg(test)]
+mod tests;

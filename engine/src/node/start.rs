@@ -12,19 +12,21 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use ephesus_wal::{Durability, GlommioDisk, LogOptions, OnDamage};
+use ephesus_wal::{Durability, LogId, LogOptions, OnDamage};
 use ephesus_wire::slot::PartitionCountError;
 use ephesus_wire::{NodeId, Partitioning, ShardId};
-use glommio::{Latency, LocalExecutorBuilder, Placement, Shares};
+use glommio::{LocalExecutorBuilder, Placement};
 
 use super::environment::{self, Environment, EnvironmentError};
 use super::recovery::{RecoveredShard, Recovery, RecoveryError, first_layout};
+use super::segment_thread;
 use super::shared::{NodeShared, Ownership, Settings};
 use super::stamp::{DataDir, DataDirError, Layout, Stamp};
 use crate::image::{StoreError, StoreThread, open_stores};
 use crate::keyspace::Keyspace;
 use crate::net::{self, Waker};
 use crate::shard::mesh::{Message, Peer};
+use crate::shard::segments::Job;
 use crate::shard::{Checkpointer, Core, Segments, Shard, Start};
 use crate::table::KeyHasher;
 
@@ -97,11 +99,10 @@ pub enum StartError {
         source: io::Error,
     },
     /// Clients could not be told of these ports: choose a lower `--listen` port.
-    #[error("{shards} shards need the ports {first} to {last}, and ports end at 65535")]
+    #[error(
+        "--listen port {first}: {shards} shards need the ports up to {last}, which end at 65535"
+    )]
     Ports { shards: u16, first: u32, last: u32 },
-    /// Keys would be open to the network without a password: listen on loopback.
-    #[error("{0} is not a loopback address: this release serves loopback only, or --insecure")]
-    NotLoopback(SocketAddr),
     #[error("starting {what}: {source}")]
     Thread {
         what: &'static str,
@@ -123,6 +124,8 @@ pub struct Node {
     executors: Vec<JoinHandle<()>>,
     stores: Vec<StoreThread>,
     running: Arc<AtomicUsize>,
+    segment_jobs: flume::Sender<Job>,
+    segment_thread: JoinHandle<()>,
     raised: bool,
 }
 
@@ -152,15 +155,21 @@ impl Node {
             .clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX)
             & !4095;
         let hasher = KeyHasher::random();
-        let recovery = Recovery {
-            dir: &data_dir,
-            node: stamp.node,
-            partitioning,
-            hasher: &hasher,
+        let log_options = LogOptions {
             durability: options.durability,
             segment_bytes,
             on_damage: options.on_damage,
+            ..LogOptions::new(LogId::default())
         };
+        let now_ms = crate::shard::wall_clock_ms();
+        let recovery = Recovery::new(
+            &data_dir,
+            stamp.node,
+            partitioning,
+            &hasher,
+            log_options,
+            now_ms,
+        );
         let (layout, recovered) = recovery.run(layout, shards, &mut stores)?;
         let recovery_ms = super::recovery::elapsed_ms(started);
         let sync_latency = environment::sync_latency(data_dir.path()).ok();
@@ -170,6 +179,8 @@ impl Node {
             .map(|store| StoreThread::start(Box::new(store)))
             .collect::<io::Result<Vec<_>>>()
             .map_err(thread_error("an image store"))?;
+        let (segment_jobs, segment_thread) =
+            segment_thread::start().map_err(thread_error("the segment thread"))?;
         let mut inboxes = Vec::new();
         let mut peers = Vec::new();
         for _ in 0..shards {
@@ -192,6 +203,8 @@ impl Node {
             executors: Vec::new(),
             stores,
             running: Arc::new(AtomicUsize::new(0)),
+            segment_jobs,
+            segment_thread,
             raised: false,
         };
         let cpus = environment::allowed_cpus();
@@ -247,6 +260,7 @@ impl Node {
         };
         let hasher = hasher.clone();
         let running = Arc::clone(&self.running);
+        let jobs = self.segment_jobs.clone();
         let (report, started) = mpsc::channel::<Result<(), String>>();
         let placement = cpu.map_or(Placement::Unbound, Placement::Fixed);
         let executor = LocalExecutorBuilder::new(placement)
@@ -256,11 +270,6 @@ impl Node {
         let run = move || async move {
             // The first sleep of an executor takes tens of milliseconds: not at a client's cost.
             glommio::timer::sleep(Duration::from_micros(1)).await;
-            let queue = glommio::executor().create_task_queue(
-                Shares::Static(100),
-                Latency::NotImportant,
-                "segments",
-            );
             let RecoveredShard {
                 partitions,
                 writer,
@@ -269,10 +278,9 @@ impl Node {
             } = recovered;
             let keyspace = Keyspace::new(partitioning, partitions, hasher, writer, wall_clock_ms);
             let first = (segment.info.id, Box::new(segment.file) as Box<_>);
-            let disk = GlommioDisk::new(&log_dir, durability);
             let start = Start {
                 core: Core::new(id, shared, keyspace),
-                segments: Segments::new(disk, log_options, queue, first),
+                segments: Segments::new(jobs, log_dir, log_options, Arc::clone(&waker), first),
                 checkpointer,
                 inbox,
                 waker,
@@ -283,7 +291,7 @@ impl Node {
                 Ok(shard) => {
                     running.fetch_add(1, Ordering::AcqRel);
                     let _ = report.send(Ok(()));
-                    shard.run().await;
+                    shard.run();
                     running.fetch_sub(1, Ordering::AcqRel);
                 }
                 Err(error) => {
@@ -366,6 +374,10 @@ impl Node {
             if executor.join().is_err() {
                 tracing::error!("a shard ended in a panic");
             }
+        }
+        drop(self.segment_jobs);
+        if self.segment_thread.join().is_err() {
+            tracing::error!("the segment thread ended in a panic");
         }
         for store in self.stores {
             store.stop();

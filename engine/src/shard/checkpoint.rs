@@ -1,24 +1,32 @@
-//! Images of partitions, one at a time per shard, paced by the length of the log.
+//! Images of partitions, paced by the length of the log: one is walked at a time, and those whose
+//! walk is over share the syncs of their store.
 //!
 //! ```text
-//! Idle -> Walking [begin] -> Sealing [last block sent] -> Committing [Sealed] -> Switching -> Idle
-//!           ^ blocks through a bounded channel   ^ all blocks durable   ^ lsn_end durable
+//! Walking [begin] -> Sealing [last block sent] -> Committing [Sealed] -> Switching -> (done)
+//!   ^ blocks through a bounded channel   ^ all blocks durable   ^ lsn_end durable
 //! ```
 //!
 //! The image is fuzzy: writes go on while the table is walked, and recovery replays the log from
 //! the LSN where the walk began. Its manifest switches only once everything the image may contain
 //! is durable in the log. A crash before that leaves the previous image valid.
 
+mod link;
+mod truncation;
+
+pub use link::StoreLink;
+
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use ephesus_wal::{LogId, SegmentInfo};
+use ephesus_wire::PartitionId;
 use ephesus_wire::block::BlockBuilder;
 use ephesus_wire::digest::Digest;
-use ephesus_wire::{Lsn, PartitionId};
 
 use crate::image::{DbId, ImageId, Manifest, StoreClient, StoreReply, StoreRequest, TrySendError};
 use crate::keyspace::Keyspace;
+use crate::planted::{Bug, Planted};
+use truncation::Truncation;
 
 /// Longest time one slice of a walk holds the shard.
 const SLICE: Duration = Duration::from_micros(100);
@@ -32,11 +40,23 @@ const URGENT_PERCENT: u64 = 75;
 /// Blocks of one walk that may wait for the store thread.
 const QUEUE_BLOCKS: usize = 64;
 
-enum State {
-    Idle,
-    Walking(Box<Walking>),
-    Sealing(Box<Manifest>),
-    Committing(Box<Manifest>),
+/// A store thread that is silent for so long while an image needs it hangs, as sled 0.34 can.
+pub const STORE_SILENCE_MAX: Duration = Duration::from_secs(60);
+
+/// Images of one shard that may be under way: those whose walk is over share the syncs of their
+/// store, which cost more than their blocks.
+const IMAGES_MAX: usize = 32;
+
+/// An image whose walk is over.
+struct Walked {
+    stage: Stage,
+    manifest: Box<Manifest>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Sealing,
+    Committing,
     Switching,
 }
 
@@ -61,25 +81,37 @@ pub enum Progress {
 }
 
 /// Writes the images of one shard.
-pub struct Checkpointer {
-    clients: Vec<StoreClient>,
+pub struct Checkpointer<L = StoreClient> {
+    links: Vec<L>,
     log_id: LogId,
     /// Bytes of this shard's log.
     budget: u64,
-    state: State,
+    walking: Option<Box<Walking>>,
+    walked: Vec<Walked>,
+    truncation: Truncation,
+    /// By store: since when an image has been waiting for an answer.
+    silent_since: Vec<Option<Instant>>,
+    pub(crate) planted: Planted,
+    /// Longest time one slice of a walk holds the shard.
+    pub(crate) slice: Duration,
     /// Images switched since the start.
     pub written: u64,
     pub last_ms: u64,
 }
 
-impl Checkpointer {
+impl<L: StoreLink> Checkpointer<L> {
     #[must_use]
-    pub fn new(clients: Vec<StoreClient>, log_id: LogId, budget: u64) -> Checkpointer {
+    pub fn new(links: Vec<L>, log_id: LogId, budget: u64) -> Checkpointer<L> {
         Checkpointer {
-            clients,
+            silent_since: vec![None; links.len()],
+            links,
             log_id,
             budget,
-            state: State::Idle,
+            walking: None,
+            walked: Vec::new(),
+            truncation: Truncation::default(),
+            planted: Planted::default(),
+            slice: SLICE,
             written: 0,
             last_ms: 0,
         }
@@ -88,7 +120,7 @@ impl Checkpointer {
     /// Whether an image is being written.
     #[must_use]
     pub fn is_active(&self) -> bool {
-        !matches!(self.state, State::Idle)
+        self.walking.is_some() || !self.walked.is_empty()
     }
 
     /// Whether the log is so long that images come before comfort.
@@ -106,87 +138,167 @@ impl Checkpointer {
     /// Whether a store thread has answered something that was not taken yet.
     #[must_use]
     pub fn has_replies(&self) -> bool {
-        self.clients
-            .iter()
-            .any(|client| !client.replies().is_empty())
+        self.links.iter().any(StoreLink::has_reply)
     }
 
-    /// Takes the store threads' replies; gives back the log segments that a new image set free.
+    /// When the store that an image waits for counts as hanging, unless it answers before.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
+        let since = self.silent_since.iter().flatten().min()?;
+        Some(*since + STORE_SILENCE_MAX)
+    }
+
+    /// Takes the store threads' replies; gives back the log segments that images have replaced.
     ///
     /// # Errors
-    /// The store's own words; the process has to stop.
-    pub fn take_replies(&mut self, keyspace: &mut Keyspace) -> Result<Vec<SegmentInfo>, String> {
-        let mut freed = Vec::new();
-        for index in 0..self.clients.len() {
-            while let Some(reply) = self.clients[index].try_recv() {
-                match reply {
-                    StoreReply::Capacity(_) => {
-                        if let State::Walking(walking) = &mut self.state {
-                            walking.waits_for_store = false;
-                        }
-                    }
-                    StoreReply::Sealed { blocks, bytes, .. } => {
-                        let State::Sealing(mut manifest) =
-                            std::mem::replace(&mut self.state, State::Idle)
-                        else {
-                            return Err("an image was sealed that nobody is writing".into());
-                        };
-                        (manifest.blocks, manifest.bytes) = (blocks, bytes);
-                        self.state = State::Committing(manifest);
-                    }
-                    StoreReply::Switched(image) => {
-                        self.state = State::Idle;
-                        self.written += 1;
-                        self.last_ms = keyspace.now_ms();
-                        if let Some(partition) = keyspace.partition_mut(image.partition) {
-                            partition.image_switched(image.generation);
-                        }
-                        tracing::debug!(%image, "image switched");
-                        freed.append(&mut truncate(keyspace));
-                    }
-                    StoreReply::Fatal(fault) => return Err(fault.to_string()),
-                    StoreReply::Refused { image, error } => {
-                        return Err(format!("image {image} was refused: {error}"));
-                    }
-                    _ => {}
-                }
+    /// The store's own words, or that it has been silent for too long; the process has to stop.
+    pub fn take_replies(
+        &mut self,
+        keyspace: &mut Keyspace,
+        now: Instant,
+    ) -> Result<Vec<SegmentInfo>, String> {
+        for index in 0..self.links.len() {
+            while let Some(reply) = self.links[index].try_recv() {
+                self.silent_since[index] = None;
+                self.take_reply(reply, keyspace)?;
             }
         }
-        Ok(freed)
+        self.watch(now)?;
+        Ok(self.truncation.give(keyspace, self.planted))
+    }
+
+    fn take_reply(&mut self, reply: StoreReply, keyspace: &mut Keyspace) -> Result<(), String> {
+        match reply {
+            StoreReply::Capacity(_) => {
+                if let Some(walking) = &mut self.walking {
+                    walking.waits_for_store = false;
+                }
+            }
+            StoreReply::Sealed {
+                image,
+                blocks,
+                bytes,
+            } => {
+                let walked = self.find(image, Stage::Sealing)?;
+                tracing::debug!(%image, "image sealed");
+                let Walked { stage, manifest } = &mut self.walked[walked];
+                *stage = Stage::Committing;
+                (manifest.blocks, manifest.bytes) = (blocks, bytes);
+                if self.planted.has(Bug::TruncateBeforeSwitch) {
+                    self.truncation.plan(keyspace, self.planted);
+                }
+            }
+            StoreReply::Switched(image) => {
+                let walked = self.find(image, Stage::Switching)?;
+                self.walked.swap_remove(walked);
+                self.written += 1;
+                self.last_ms = keyspace.now_ms();
+                if let Some(partition) = keyspace.partition_mut(image.partition) {
+                    partition.image_switched(image.generation);
+                }
+                tracing::debug!(%image, "image switched");
+                self.truncation.plan(keyspace, self.planted);
+            }
+            StoreReply::Fatal(fault) => return Err(fault.to_string()),
+            StoreReply::Refused { image, error } => {
+                return Err(format!("image {image} was refused: {error}"));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The walked image that the store has answered about.
+    fn find(&self, image: ImageId, stage: Stage) -> Result<usize, String> {
+        let is_it = |walked: &Walked| walked.manifest.image == image && walked.stage == stage;
+        let place = self.walked.iter().position(is_it);
+        place.ok_or_else(|| format!("the store answered about {image}, which is not {stage:?}"))
+    }
+
+    /// Notices a store thread that does not answer any more.
+    fn watch(&mut self, now: Instant) -> Result<(), String> {
+        for index in 0..self.links.len() {
+            let Some(image) = self.awaited(DbId(index as u16)) else {
+                self.silent_since[index] = None;
+                continue;
+            };
+            let since = *self.silent_since[index].get_or_insert(now);
+            if now.saturating_duration_since(since) >= STORE_SILENCE_MAX {
+                return Err(format!(
+                    "{} has not answered for {} s while the image of {image} waits for it: the \
+                     disk or sled hangs. Nothing acknowledged is lost, the log has it; check the \
+                     disk (dmesg, iostat) and start the node again",
+                    self.db(image.partition),
+                    STORE_SILENCE_MAX.as_secs()
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// An image that cannot go on before its store says something.
+    fn awaited(&self, db: DbId) -> Option<ImageId> {
+        let walking = self
+            .walking
+            .iter()
+            .filter(|walking| walking.waits_for_store);
+        let walked = self.walked.iter();
+        let walked = walked.filter(|walked| walked.stage != Stage::Committing);
+        walking
+            .map(|walking| walking.manifest.image)
+            .chain(walked.map(|walked| walked.manifest.image))
+            .find(|image| self.db(image.partition) == db)
     }
 
     /// Goes on with what can be done now.
     ///
     /// # Errors
-    /// A store thread has ended.
-    pub fn slice(&mut self, keyspace: &mut Keyspace) -> Result<Progress, String> {
-        match &mut self.state {
-            State::Idle => Ok(self.begin(keyspace)),
-            State::Walking(walking) => {
+    /// A store thread has ended, or has been silent for too long.
+    pub fn slice(&mut self, keyspace: &mut Keyspace, now: Instant) -> Result<Progress, String> {
+        let progress = self.advance(keyspace)?;
+        self.watch(now)?;
+        Ok(progress)
+    }
+
+    fn advance(&mut self, keyspace: &mut Keyspace) -> Result<Progress, String> {
+        self.switch_committed(keyspace)?;
+        match &mut self.walking {
+            None if self.walked.len() < IMAGES_MAX => Ok(self.begin(keyspace)),
+            None => Ok(Progress::Waiting),
+            Some(walking) => {
                 if walking.queue.len() < QUEUE_BLOCKS && !walking.is_complete {
-                    walk(walking, keyspace);
+                    walk(walking, keyspace, self.slice);
                 }
                 self.send_blocks(keyspace)
             }
-            State::Committing(manifest) => {
-                if keyspace.log.durable() >= manifest.lsn_end {
-                    let image = manifest.image;
-                    let request = StoreRequest::Switch(manifest.clone());
-                    match self.client(image.partition).try_send(request) {
-                        Ok(()) => self.state = State::Switching,
-                        Err(TrySendError::Full(_)) => {}
-                        Err(stopped) => return Err(stopped.to_string()),
-                    }
-                }
-                Ok(Progress::Waiting)
-            }
-            State::Sealing(_) | State::Switching => Ok(Progress::Waiting),
         }
     }
 
-    fn client(&self, partition: PartitionId) -> &StoreClient {
-        let db = DbId::of(partition, self.clients.len() as u16);
-        &self.clients[usize::from(db.0)]
+    /// Switches the images whose content is durable in the log.
+    fn switch_committed(&mut self, keyspace: &Keyspace) -> Result<(), String> {
+        let durable = keyspace.log.durable();
+        for index in 0..self.walked.len() {
+            let Walked { stage, manifest } = &self.walked[index];
+            let may_switch = durable >= manifest.lsn_end || self.planted.has(Bug::EarlySwitch);
+            if *stage != Stage::Committing || !may_switch {
+                continue;
+            }
+            let request = StoreRequest::Switch(manifest.clone());
+            match self.link(manifest.image.partition).try_send(request) {
+                Ok(()) => self.walked[index].stage = Stage::Switching,
+                Err(TrySendError::Full(_)) => {}
+                Err(stopped) => return Err(stopped.to_string()),
+            }
+        }
+        Ok(())
+    }
+
+    fn db(&self, partition: PartitionId) -> DbId {
+        DbId::of(partition, self.links.len() as u16)
+    }
+
+    fn link(&self, partition: PartitionId) -> &L {
+        &self.links[usize::from(self.db(partition).0)]
     }
 
     /// Begins the image that lets go of the oldest log segment, if the log is long enough.
@@ -194,14 +306,18 @@ impl Checkpointer {
         if keyspace.log.log_bytes() * 100 <= self.budget * BEGIN_PERCENT {
             return Progress::Waiting;
         }
-        let Some((pin, id)) = keyspace.oldest_pin() else {
+        let Some((pin, id)) = keyspace.oldest_idle_pin() else {
             return Progress::Waiting;
         };
         let oldest = keyspace.log.segments().next();
-        if !oldest.is_some_and(|segment| pin <= segment.last_lsn) {
+        if oldest.is_none_or(|segment| pin > segment.last_lsn) {
             return Progress::Waiting;
         }
-        let (lsn_start, created_ms) = (keyspace.log.appended(), keyspace.now_ms());
+        let created_ms = keyspace.now_ms();
+        let mut lsn_start = keyspace.log.last_record();
+        if self.planted.has(Bug::LateStart) {
+            lsn_start = lsn_start.next();
+        }
         let Some(partition) = keyspace.partition_mut(id) else {
             return Progress::Waiting;
         };
@@ -224,7 +340,7 @@ impl Checkpointer {
             bytes: 0,
             created_ms,
         };
-        self.state = State::Walking(Box::new(Walking {
+        self.walking = Some(Box::new(Walking {
             manifest,
             cursor: 0,
             is_complete: partition.table.is_empty(),
@@ -237,18 +353,18 @@ impl Checkpointer {
     }
 
     fn send_blocks(&mut self, keyspace: &Keyspace) -> Result<Progress, String> {
-        let State::Walking(walking) = &mut self.state else {
+        let Some(walking) = &mut self.walking else {
             return Ok(Progress::Waiting);
         };
-        let db = DbId::of(walking.manifest.image.partition, self.clients.len() as u16);
-        let client = &self.clients[usize::from(db.0)];
+        let db = DbId::of(walking.manifest.image.partition, self.links.len() as u16);
+        let link = &self.links[usize::from(db.0)];
         if walking.is_complete && !matches!(walking.queue.back(), Some(StoreRequest::Seal(_))) {
             walking
                 .queue
                 .push_back(StoreRequest::Seal(walking.manifest.image));
         }
         while let Some(request) = walking.queue.pop_front() {
-            match client.try_send(request) {
+            match link.try_send(request) {
                 Ok(()) => {}
                 Err(TrySendError::Full(request)) => {
                     walking.queue.push_front(request);
@@ -260,10 +376,14 @@ impl Checkpointer {
         }
         if walking.is_complete && walking.queue.is_empty() {
             let mut manifest = walking.manifest;
-            manifest.lsn_end = keyspace.log.appended();
+            manifest.lsn_end = keyspace.log.last_record();
             manifest.digest = walking.digest.to_words();
-            self.state = State::Sealing(Box::new(manifest));
-            return Ok(Progress::Waiting);
+            self.walking = None;
+            self.walked.push(Walked {
+                stage: Stage::Sealing,
+                manifest: Box::new(manifest),
+            });
+            return Ok(Progress::Runnable);
         }
         let waits =
             walking.waits_for_store && (walking.is_complete || walking.queue.len() >= QUEUE_BLOCKS);
@@ -276,7 +396,7 @@ impl Checkpointer {
 }
 
 /// Walks the table for one slice of time.
-fn walk(walking: &mut Walking, keyspace: &Keyspace) {
+fn walk(walking: &mut Walking, keyspace: &Keyspace, slice: Duration) {
     let image = walking.manifest.image;
     let now_ms = keyspace.now_ms();
     let partition = keyspace
@@ -312,17 +432,11 @@ fn walk(walking: &mut Walking, keyspace: &Keyspace) {
             builder.finish(|block| queue.push_back(StoreRequest::Block(image, block.into())));
             return;
         }
-        if queue.len() >= QUEUE_BLOCKS || started.elapsed() >= SLICE {
+        if queue.len() >= QUEUE_BLOCKS || started.elapsed() >= slice {
             return;
         }
     }
 }
 
-/// Gives back the segments that no copy needs any more.
-pub fn truncate(keyspace: &mut Keyspace) -> Vec<SegmentInfo> {
-    let needed = keyspace
-        .oldest_pin()
-        .map_or(keyspace.log.appended().next(), |(lsn, _)| lsn);
-    let needed: Lsn = needed;
-    keyspace.log.truncate_before(needed)
-}
+#[cfg(test)]
+mod tests;

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
 
+use ephesus_wire::limits;
 use ephesus_wire::resp::reply::Protocol;
 
 use super::outbox::Outbox;
@@ -155,6 +156,20 @@ impl Connection {
             unsafe {
                 libc::shutdown(self.fd, libc::SHUT_RDWR);
             }
+        }
+    }
+
+    /// Bytes of replies that the client has not taken.
+    #[must_use]
+    pub fn output_bytes(&self) -> usize {
+        self.outbox.bytes() + self.sending.len()
+    }
+
+    /// Closes the connection when its client does not read what it is owed.
+    pub fn check_output(&mut self) {
+        if self.output_bytes() > limits::REPLY_BYTES_MAX {
+            tracing::warn!(client = %self.remote, "closed: it does not read its replies");
+            self.kill();
         }
     }
 

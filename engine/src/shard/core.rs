@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use ephesus_wire::resp::reply::{self, Protocol};
 use ephesus_wire::resp::request::{self, Args, Parsed, RequestLimits};
-use ephesus_wire::{Lsn, ShardId, limits};
+use ephesus_wire::{Lsn, ShardId};
 
 use super::connection::{Blocked, Connection, Connections, Life};
 use super::mesh::{Answered, Forwarded, Origin, PeerQueue, Replies, Requests, Scope};
@@ -22,8 +22,18 @@ use crate::node::NodeShared;
 /// Bytes of records that may wait for the log; beyond it connections that write have to wait.
 const UNCOMMITTED_BYTES_MAX: usize = 16 << 20;
 
+/// Forwarded commands that a connection with much unread output may have outstanding, so that large
+/// replies cannot pile up unseen.
+const AWAITED_MAX: usize = 32;
+
+/// Unsent bytes up to which a connection may have any number of commands outstanding.
+const OUTPUT_BYTES_EASY: usize = 1 << 20;
+
 /// Commands of one read whose keys are fetched from memory ahead of their execution.
 const PREFETCH_COMMANDS: usize = 32;
+
+/// Shorter reads hold too few commands for their keys to be fetched ahead.
+const PREFETCH_BYTES_MIN: usize = 256;
 
 /// Something that waits for the log.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -190,7 +200,7 @@ impl Core {
                     break;
                 }
                 Err(error) => {
-                    let text = format!("ERR Protocol error: {error}");
+                    let text = format!("ERR {error}");
                     connection.outbox.write(self.turn, |out| {
                         reply::error(out, &text);
                         Lsn::ZERO
@@ -206,6 +216,9 @@ impl Core {
 
     /// Starts loading the keys of pipelined commands, so that their cache misses overlap.
     fn prefetch(&self, bytes: &[u8], args: &mut Args) {
+        if bytes.len() < PREFETCH_BYTES_MIN {
+            return;
+        }
         let mut spans = [(0usize, 0usize); PREFETCH_COMMANDS];
         let mut count = 0;
         let mut at = 0;
@@ -263,10 +276,7 @@ impl Core {
         if let Err(error) = answer {
             self.refuse(connection, &error);
         }
-        if connection.outbox.bytes() + connection.sending.len() > limits::REPLY_BYTES_MAX {
-            tracing::warn!(client = %connection.remote, "closed: it does not read its replies");
-            connection.kill();
-        }
+        connection.check_output();
         true
     }
 
@@ -278,7 +288,10 @@ impl Core {
             return Some(Blocked::Log);
         }
         let forwards = connection.kind == ListenerKind::Entry && self.peers.len() > 1;
-        (forwards && self.peers.iter().any(PeerQueue::is_full)).then_some(Blocked::Peer)
+        let is_owed_much = connection.outbox.awaited() >= AWAITED_MAX
+            && connection.output_bytes() >= OUTPUT_BYTES_EASY;
+        (forwards && (is_owed_much || self.peers.iter().any(PeerQueue::is_full)))
+            .then_some(Blocked::Peer)
     }
 
     fn refuse(&mut self, connection: &mut Connection, error: &ClientError) {
@@ -396,6 +409,7 @@ impl Core {
             connection
                 .outbox
                 .deliver(origin.ticket, origin.part, bytes, gate);
+            connection.check_output();
             self.list(origin.conn);
         }
     }
@@ -489,7 +503,10 @@ impl Core {
             let over = match connection.blocked {
                 None => true,
                 Some(Blocked::Walk) => !self.walks.iter().any(|walk| walk.origin.conn == token),
-                Some(Blocked::Peer) => !self.peers.iter().any(PeerQueue::is_full),
+                Some(Blocked::Peer) => {
+                    !self.peers.iter().any(PeerQueue::is_full)
+                        && connection.outbox.awaited() < AWAITED_MAX
+                }
                 Some(Blocked::Log) => {
                     !self.log_over_budget
                         && self.keyspace.log.uncommitted_bytes() <= UNCOMMITTED_BYTES_MAX / 2
@@ -520,6 +537,7 @@ impl Core {
         for peer in &mut self.peers {
             peer.send(self.id);
         }
+        self.stats().keys.set(self.keyspace.len());
         let commands = std::mem::take(&mut self.commands);
         self.stats().commands.add(commands);
     }

@@ -67,7 +67,11 @@ impl Core {
         spec: &Spec,
         request: &Request<'_>,
     ) -> Result<Route, ClientError> {
-        let slot = slot_of(request.arg(usize::from(spec.first_key)));
+        let first_key = usize::from(spec.first_key);
+        if spec.step > 1 && !(request.len() - first_key).is_multiple_of(usize::from(spec.step)) {
+            return Err(ClientError::WrongArity(spec.name));
+        }
+        let slot = slot_of(request.arg(first_key));
         let owner = self.node.ownership.shard_of_slot(slot);
         let mut is_split = false;
         if spec.last_key != spec.first_key as i8 {

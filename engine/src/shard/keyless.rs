@@ -58,6 +58,7 @@ impl Core {
         match spec.cmd {
             Cmd::Ping => match request.len() {
                 1 => out.extend_from_slice(reply::PONG),
+                3.. => return Err(ClientError::WrongArity(spec.name)),
                 _ => reply::bulk(&mut out, request.arg(1)),
             },
             Cmd::Echo => reply::bulk(&mut out, request.arg(1)),
@@ -252,9 +253,7 @@ impl Core {
         let partitions = self.node.ownership.partitioning().count();
         let Some(mut at) = ScanCursor::decode(scan.cursor, partitions) else {
             return self.respond(asker, |_, reply| {
-                reply::array(reply.out, 2);
-                reply::bulk(reply.out, b"0");
-                reply::array(reply.out, 0);
+                empty_scan(reply);
                 Ok(())
             });
         };
@@ -266,11 +265,15 @@ impl Core {
             (after.0 + 1 < partitions).then_some(ephesus_wire::PartitionId(after.0 + 1))
         };
         if scope == Scope::Shard && !self.keyspace.owns(at.partition) {
-            let first = owned
-                .get(owned.partition_point(|&id| id < at.partition))
-                .copied();
+            let next = owned.partition_point(|&id| id < at.partition);
+            let Some(&partition) = owned.get(next) else {
+                return self.respond(asker, |_, reply| {
+                    empty_scan(reply);
+                    Ok(())
+                });
+            };
             at = ScanCursor {
-                partition: first.unwrap_or(at.partition),
+                partition,
                 table: 0,
             };
         }
@@ -443,6 +446,13 @@ impl Core {
         self.random ^= self.random >> 27;
         self.random.wrapping_mul(0x2545_F491_4F6C_DD1D)
     }
+}
+
+/// The reply of a SCAN that is over and has found nothing.
+fn empty_scan(reply: &mut crate::keyspace::Reply<'_>) {
+    reply::array(reply.out, 2);
+    reply::bulk(reply.out, b"0");
+    reply::array(reply.out, 0);
 }
 
 /// One client's line of CLIENT LIST.

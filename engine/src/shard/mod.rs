@@ -12,12 +12,13 @@ mod keyed;
 mod keyless;
 pub mod mesh;
 mod outbox;
-mod segments;
+pub mod segments;
 mod snapshot;
 mod stats;
 
-pub use checkpoint::Checkpointer;
+pub use checkpoint::{Checkpointer, StoreLink};
 pub use core::Core;
+pub use outbox::Outbox;
 pub use segments::Segments;
 pub use stats::ShardStats;
 
@@ -47,10 +48,7 @@ const SYNC_EVERY: Duration = Duration::from_millis(900);
 const SWEEP_EVERY: Duration = Duration::from_millis(100);
 
 /// How often counters that cost something are published, at most.
-const PUBLISH_EVERY: Duration = Duration::from_millis(10);
-
-/// Longest sleep while a background task of the executor is at work.
-const BACKGROUND_WAIT: Duration = Duration::from_micros(200);
+const PUBLISH_EVERY: Duration = Duration::from_millis(20);
 
 /// Background work gets one part of the core for this many parts of requests.
 const REQUESTS_PER_BACKGROUND: u32 = 4;
@@ -171,7 +169,7 @@ impl Shard {
     }
 
     /// Serves until told to stop; everything acknowledged is durable when it returns.
-    pub async fn run(mut self) {
+    pub fn run(mut self) {
         loop {
             let had_events = self.turn();
             if self.is_stopped() {
@@ -186,16 +184,13 @@ impl Shard {
             if let Err(error) = waited {
                 fatal("io_uring", &error);
             }
-            if self.segments.is_busy() {
-                glommio::executor().yield_task_queue_now().await;
-            }
         }
     }
 
     /// Waits for the next completion, message or timer.
     fn sleep(&mut self) -> io::Result<()> {
         self.waker.fall_asleep();
-        let result = if self.inbox.is_empty() && !self.checkpointer.has_replies() {
+        let result = if !self.has_mail() {
             let timeout = self.next_timer();
             self.ring.wait(timeout)
         } else {
@@ -205,14 +200,16 @@ impl Shard {
         result
     }
 
+    /// Whether another thread has left something that was not looked at yet.
+    fn has_mail(&self) -> bool {
+        !self.inbox.is_empty() || self.checkpointer.has_replies() || self.segments.has_answer()
+    }
+
     fn next_timer(&self) -> Option<Duration> {
         let timers = &self.timers;
         let until = |at: Instant| at.saturating_duration_since(self.now);
         let mut next: Option<Duration> = None;
         let mut consider = |after: Duration| next = Some(next.map_or(after, |n| n.min(after)));
-        if self.segments.is_busy() {
-            consider(BACKGROUND_WAIT);
-        }
         if !timers.marked {
             consider(until(timers.last_append + MARK_AFTER));
         }
@@ -221,6 +218,9 @@ impl Shard {
         }
         if timers.sweeping {
             consider(until(timers.sweep + SWEEP_EVERY));
+        }
+        if let Some(deadline) = self.checkpointer.deadline() {
+            consider(until(deadline));
         }
         if timers.unpublished {
             consider(until(timers.publish + PUBLISH_EVERY));
@@ -243,7 +243,10 @@ impl Shard {
             self.completed(completion);
         }
         self.completions = completions;
-        match self.checkpointer.take_replies(&mut self.core.keyspace) {
+        let taken = self
+            .checkpointer
+            .take_replies(&mut self.core.keyspace, self.now);
+        match taken {
             Ok(freed) => self.segments.give_back(freed),
             Err(error) => fatal("image store", &error),
         }
@@ -289,6 +292,7 @@ impl Shard {
     fn accepted(&mut self, kind: ListenerKind, result: io::Result<RawFd>, more: bool) {
         match result {
             Ok(fd) => self.admit(kind, fd),
+            Err(_) if self.stopping.is_some() => {}
             Err(error) => tracing::warn!(%error, "a connection could not be accepted"),
         }
         if !more && self.stopping.is_none() {
@@ -532,7 +536,8 @@ impl Shard {
         let mut runnable = self.core.keyspace.free_slice(256);
         runnable |= self.core.walk_slice();
         runnable |= self.sweep();
-        match self.checkpointer.slice(&mut self.core.keyspace) {
+        let (keyspace, now) = (&mut self.core.keyspace, self.now);
+        match self.checkpointer.slice(keyspace, now) {
             Ok(progress) => runnable |= progress == checkpoint::Progress::Runnable,
             Err(error) => fatal("image store", &error),
         }
@@ -571,7 +576,6 @@ impl Shard {
         self.timers.unpublished = false;
         let (keyspace, stats) = (&self.core.keyspace, self.core.stats());
         stats.connections.set(self.core.connections.len() as u64);
-        stats.keys.set(keyspace.len());
         let expiring: usize = keyspace.partitions().map(|p| p.table.expiring()).sum();
         stats.expires.set(expiring as u64);
         stats.hits.set(keyspace.counters.hits);
@@ -629,7 +633,6 @@ impl Shard {
             && self.writes.is_empty()
             && self.syncing.is_none()
             && log.durable() == log.appended()
-            && !self.segments.is_busy()
     }
 
     /// The shard's number.

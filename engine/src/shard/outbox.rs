@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use ephesus_wire::Lsn;
 
 use super::gather::Gather;
+use crate::planted::{Bug, Planted};
 
 /// Names the place of a reply that comes from elsewhere.
 pub type Ticket = u64;
@@ -16,6 +17,8 @@ pub struct Outbox {
     /// Ticket of the first piece.
     first: Ticket,
     bytes: usize,
+    awaited: usize,
+    pub(crate) planted: Planted,
 }
 
 enum Piece {
@@ -48,6 +51,12 @@ impl Outbox {
         self.bytes
     }
 
+    /// Replies that are to come from elsewhere.
+    #[must_use]
+    pub fn awaited(&self) -> usize {
+        self.awaited
+    }
+
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.pieces.is_empty()
@@ -75,6 +84,7 @@ impl Outbox {
     /// Reserves the next place for a reply that comes later.
     pub fn await_reply(&mut self, gather: Option<Box<Gather>>) -> Ticket {
         self.pieces.push_back(Piece::Awaited(gather));
+        self.awaited += 1;
         self.first + self.pieces.len() as u64 - 1
     }
 
@@ -97,6 +107,7 @@ impl Outbox {
             }
         };
         self.bytes += bytes.len();
+        self.awaited -= 1;
         // No turn has this number, so nothing is appended to the piece.
         *piece = Piece::Ready {
             bytes,
@@ -116,7 +127,7 @@ impl Outbox {
                     Front::Awaited
                 };
             };
-            if *gate > committed {
+            if *gate > committed && !self.planted.has(Bug::IgnoreGate) {
                 return if front == Front::Taken {
                     front
                 } else {
@@ -141,6 +152,7 @@ impl Outbox {
         self.first += self.pieces.len() as u64;
         self.pieces = VecDeque::new();
         self.bytes = 0;
+        self.awaited = 0;
     }
 
     /// Gives back memory that an idle connection does not need.

@@ -1,52 +1,73 @@
-//! The files of a shard's log: prepared ahead, recycled and closed in the background.
+//! The files of a shard's log: prepared ahead, recycled and removed by the segment thread.
 
-use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::os::fd::{AsRawFd, RawFd};
-use std::rc::Rc;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::path::PathBuf;
+use std::sync::Arc;
 
-use ephesus_wal::{
-    GlommioDisk, LogOptions, LogWriter, SegmentId, SegmentInfo, WalError, discard, prepare, recycle,
-};
-use glommio::TaskQueueHandle;
+use ephesus_wal::{LogOptions, LogWriter, SegmentId, SegmentInfo, WalError};
 
-type File = Box<dyn AsRawFd>;
+use crate::net::Waker;
 
-/// What the background task hands back.
-enum Done {
-    Ready(SegmentInfo, File),
+/// Spare segments are prepared once this part (an eighth) of the first segment is used.
+const SPARE_AFTER_PART: u64 = 8;
+
+/// What a shard asks of the segment thread; the shard has one at a time under way.
+pub struct Job {
+    pub dir: PathBuf,
+    pub options: LogOptions,
+    pub work: Work,
+    pub done: flume::Sender<Done>,
+    /// Rung once the answer is there.
+    pub waker: Arc<Waker>,
+}
+
+/// One change of a log's directory.
+#[derive(Clone, Copy, Debug)]
+pub enum Work {
+    Prepare(SegmentId),
+    Recycle { from: SegmentInfo, to: SegmentId },
+    Remove(SegmentInfo),
+}
+
+/// What the segment thread answers.
+pub enum Done {
+    Ready(SegmentInfo, OwnedFd),
     Removed,
     Failed(WalError),
 }
 
 /// Keeps prepared segments ahead of the log's writer.
 pub struct Segments {
-    disk: GlommioDisk,
+    jobs: flume::Sender<Job>,
+    dir: PathBuf,
     options: LogOptions,
-    queue: TaskQueueHandle,
-    files: Vec<(SegmentId, File)>,
+    waker: Arc<Waker>,
+    files: Vec<(SegmentId, Box<dyn AsRawFd>)>,
     /// Truncated segments, oldest first: to be recycled or removed in this order.
     truncated: VecDeque<SegmentInfo>,
-    done: Rc<RefCell<VecDeque<Done>>>,
+    answers: (flume::Sender<Done>, flume::Receiver<Done>),
     busy: bool,
 }
 
 impl Segments {
-    /// `first` is the segment the log was opened with.
+    /// `first` is the segment the log in `dir` was opened with.
     #[must_use]
     pub fn new(
-        disk: GlommioDisk,
+        jobs: flume::Sender<Job>,
+        dir: PathBuf,
         options: LogOptions,
-        queue: TaskQueueHandle,
-        first: (SegmentId, File),
+        waker: Arc<Waker>,
+        first: (SegmentId, Box<dyn AsRawFd>),
     ) -> Segments {
         Segments {
-            disk,
+            jobs,
+            dir,
             options,
-            queue,
+            waker,
             files: vec![first],
             truncated: VecDeque::new(),
-            done: Rc::default(),
+            answers: flume::bounded(1),
             busy: false,
         }
     }
@@ -63,10 +84,10 @@ impl Segments {
             .as_raw_fd()
     }
 
-    /// Whether a background task is at work, so that the executor has to get its turn.
+    /// Whether the segment thread has answered something that was not taken yet.
     #[must_use]
-    pub fn is_busy(&self) -> bool {
-        self.busy
+    pub fn has_answer(&self) -> bool {
+        !self.answers.1.is_empty()
     }
 
     /// Takes segments the log has given back.
@@ -77,17 +98,16 @@ impl Segments {
         }
     }
 
-    /// Hands finished segments to the log and starts the next piece of work.
+    /// Hands finished segments to the log and asks for the next piece of work.
     ///
     /// # Errors
     /// A segment cannot be prepared; [`WalError::Io`] with `ENOSPC` may pass, others do not.
     pub fn tend(&mut self, log: &mut LogWriter) -> Result<(), WalError> {
-        let done = self.done.borrow_mut().pop_front();
-        if let Some(done) = done {
+        if let Ok(done) = self.answers.1.try_recv() {
             self.busy = false;
             match done {
                 Done::Ready(info, file) => {
-                    self.files.push((info.id, file));
+                    self.files.push((info.id, Box::new(file)));
                     log.add_segment(info);
                 }
                 Done::Removed => {}
@@ -97,42 +117,35 @@ impl Segments {
         if self.busy {
             return Ok(());
         }
-        if log.wants_segments() > 0 {
-            let id = log.allocate_segment();
-            let old = self.truncated.pop_front();
-            self.start(async move |disk, options| {
-                let handle = match old {
-                    Some(old) => recycle(&disk, &options, old, id).await,
-                    None => prepare(&disk, &options, id).await,
-                };
-                handle.map_or_else(Done::Failed, |handle| {
-                    Done::Ready(handle.info, Box::new(handle.file) as File)
-                })
-            });
+        let work = if log.wants_segments() > 0 && self.is_needed(log) {
+            let to = log.allocate_segment();
+            match self.truncated.pop_front() {
+                Some(from) => Work::Recycle { from, to },
+                None => Work::Prepare(to),
+            }
         } else if let Some(old) = self.truncated.pop_front() {
-            self.start(async move |disk, _| match discard(&disk, old).await {
-                Ok(()) => Done::Removed,
-                Err(error) => Done::Failed(error),
-            });
-        }
+            Work::Remove(old)
+        } else {
+            return Ok(());
+        };
+        let job = Job {
+            dir: self.dir.clone(),
+            options: self.options.clone(),
+            work,
+            done: self.answers.0.clone(),
+            waker: Arc::clone(&self.waker),
+        };
+        // The thread ends only after the shards.
+        self.busy = self.jobs.send(job).is_ok();
         Ok(())
     }
 
-    fn start<F>(&mut self, work: F)
-    where
-        F: AsyncFnOnce(GlommioDisk, LogOptions) -> Done + 'static,
-    {
-        self.busy = true;
-        let done = Rc::clone(&self.done);
-        let (disk, options) = (self.disk.clone(), self.options.clone());
-        let task = glommio::spawn_local_into(
-            async move {
-                let result = work(disk, options).await;
-                done.borrow_mut().push_back(result);
-            },
-            self.queue,
-        );
-        task.expect("the queue lives as long as the executor")
-            .detach();
+    /// Whether the log is used so much that it will need another segment: a node that is started for
+    /// a few keys does not fill the disk with zeroes.
+    fn is_needed(&self, log: &LogWriter) -> bool {
+        log.is_starved()
+            || log
+                .first_segment_used()
+                .is_none_or(|used| used * SPARE_AFTER_PART >= self.options.segment_bytes)
     }
 }

@@ -76,6 +76,19 @@ fn set_errors_are_those_of_redis() {
     }
 }
 
+#[test]
+fn setex_deadlines() {
+    let deadline = |seconds| {
+        setex_deadline(&["setex", "k", seconds, "v"][..], NOW).map_err(|error| error.to_string())
+    };
+    let invalid = "ERR invalid expire time in 'setex' command";
+    assert_eq!(deadline("10"), Ok(NOW + 10_000));
+    for seconds in ["0", "-1", "9223372036854775807", "9223372036854775"] {
+        assert_eq!(deadline(seconds), Err(invalid.to_owned()), "{seconds}");
+    }
+    assert_eq!(deadline("x"), Err(NUMBER.to_owned()));
+}
+
 fn expire(request: &str) -> Result<(u64, ExpireCondition), String> {
     let args = words(request);
     let parsed = match args[0] {
@@ -287,6 +300,7 @@ proptest! {
         let _ = select(&args[..]);
         let _ = flush(&args[..]);
         let _ = increment(&args[..]);
+        let _ = setex_deadline(&args[..], now_ms);
         let _ = decrement(&args[..]);
         let _ = count_keys_in_slot(&args[..]);
         let _ = get_keys_in_slot(&args[..]);

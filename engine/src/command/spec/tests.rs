@@ -143,7 +143,7 @@ fn writes_and_memory_hungry_commands_are_marked() {
     assert_eq!(
         denied,
         [
-            "set", "setnx", "getset", "mset", "append", "incr", "decr", "incrby", "decrby"
+            "set", "setnx", "setex", "getset", "mset", "append", "incr", "decr", "incrby", "decrby"
         ]
     );
     assert!(

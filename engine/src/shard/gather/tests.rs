@@ -1,1 +1,97 @@
+use super::*;
 
+fn gather(combine: Combine, parts: &[(u16, &[u8])]) -> Vec<u8> {
+    gather_as(combine, Protocol::Resp2, parts)
+}
+
+fn gather_as(combine: Combine, protocol: Protocol, parts: &[(u16, &[u8])]) -> Vec<u8> {
+    let mut gather = Gather::new(combine, protocol, parts.len());
+    for (arrived, (part, bytes)) in parts.iter().enumerate() {
+        let is_last = gather.add(*part, bytes, Lsn(0));
+        assert_eq!(is_last, arrived + 1 == parts.len());
+    }
+    gather.finish().0
+}
+
+#[test]
+fn integers_are_added() {
+    let parts: [(u16, &[u8]); 3] = [(2, b":4\r\n"), (0, b":0\r\n"), (1, b":38\r\n")];
+    assert_eq!(gather(Combine::Sum, &parts), b":42\r\n");
+}
+
+#[test]
+fn ok_from_everyone_is_ok() {
+    let parts: [(u16, &[u8]); 2] = [(0, b"+OK\r\n"), (1, b"+OK\r\n")];
+    assert_eq!(gather(Combine::AllOk, &parts), b"+OK\r\n");
+}
+
+#[test]
+fn the_first_error_by_part_is_the_reply() {
+    let parts: [(u16, &[u8]); 3] = [(2, b"-ERR two\r\n"), (1, b"-ERR one\r\n"), (0, b":1\r\n")];
+    for combine in [
+        Combine::Sum,
+        Combine::AllOk,
+        Combine::Concat,
+        Combine::Text,
+        Combine::Interleave(vec![vec![0], vec![1], vec![2]]),
+    ] {
+        assert_eq!(gather(combine, &parts), b"-ERR one\r\n");
+    }
+}
+
+#[test]
+fn arrays_are_joined_in_the_order_of_the_parts() {
+    let parts: [(u16, &[u8]); 3] = [
+        (1, b"*1\r\n$2\r\n\r\n\r\n"),
+        (0, b"*2\r\n$1\r\na\r\n$-1\r\n"),
+        (2, b"*0\r\n"),
+    ];
+    let joined = b"*3\r\n$1\r\na\r\n$-1\r\n$2\r\n\r\n\r\n";
+    assert_eq!(gather(Combine::Concat, &parts), joined);
+}
+
+#[test]
+fn texts_are_joined_in_the_clients_protocol() {
+    let parts: [(u16, &[u8]); 2] = [(1, b"$2\r\nb\n\r\n"), (0, b"=6\r\ntxt:a\n\r\n")];
+    assert_eq!(gather(Combine::Text, &parts), b"$4\r\na\nb\n\r\n");
+    let resp3 = gather_as(Combine::Text, Protocol::Resp3, &parts);
+    assert_eq!(resp3, b"=8\r\ntxt:a\nb\n\r\n");
+}
+
+#[test]
+fn mget_puts_every_element_where_its_key_stood() {
+    let combine = || Combine::Interleave(vec![vec![0, 3], vec![1], vec![2, 4]]);
+    let parts: [(u16, &[u8]); 3] = [
+        (2, b"*2\r\n$1\r\nc\r\n$0\r\n\r\n"),
+        (0, b"*2\r\n$1\r\na\r\n$-1\r\n"),
+        (1, b"*1\r\n$4\r\n$1\r\n\r\n"),
+    ];
+    let ordered = b"*5\r\n$1\r\na\r\n$4\r\n$1\r\n\r\n$1\r\nc\r\n$-1\r\n$0\r\n\r\n";
+    assert_eq!(gather(combine(), &parts), ordered);
+    let nulls: [(u16, &[u8]); 3] = [
+        (0, b"*2\r\n_\r\n_\r\n"),
+        (1, b"*1\r\n$1\r\nb\r\n"),
+        (2, b"*2\r\n_\r\n_\r\n"),
+    ];
+    let resp3 = gather_as(combine(), Protocol::Resp3, &nulls);
+    assert_eq!(resp3, b"*5\r\n_\r\n$1\r\nb\r\n_\r\n_\r\n_\r\n");
+}
+
+#[test]
+fn the_reply_waits_for_the_highest_gate_also_as_an_error() {
+    for last in [&b":1\r\n"[..], b"-ERR no\r\n"] {
+        let mut gather = Gather::new(Combine::Sum, Protocol::Resp2, 3);
+        gather.add(1, b":1\r\n", Lsn(9));
+        gather.add(0, last, Lsn(4));
+        assert!(gather.add(2, b":1\r\n", Lsn(6)));
+        assert_eq!(gather.finish().1, Lsn(9));
+    }
+}
+
+#[test]
+#[should_panic(expected = "every part is answered once")]
+fn a_part_that_is_answered_twice_is_a_bug() {
+    let mut gather = Gather::new(Combine::Sum, Protocol::Resp2, 2);
+    gather.add(0, b":1\r\n", Lsn(0));
+    gather.add(0, b":1\r\n", Lsn(0));
+}

@@ -1,0 +1,295 @@
+//! Random command sequences: every reply byte by byte, every gate, and the log.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use ephesus_wire::resp::reply::Protocol;
+use ephesus_wire::{Lsn, slot_of};
+use proptest::prelude::*;
+
+use super::model::Model;
+use super::tape::{Taped, contents};
+use crate::command::spec::lookup;
+use crate::keyspace::Reply;
+
+const START_MS: u64 = 1_700_000_000_000;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Command(Line),
+    Flush,
+    Advance(u64),
+    Sweep,
+    RemoveLapsed,
+    Commit,
+}
+
+/// A command's arguments, shown as a line of text.
+#[derive(Clone)]
+struct Line(Vec<Vec<u8>>);
+
+impl fmt::Debug for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let args: Vec<_> = self
+            .0
+            .iter()
+            .map(|arg| String::from_utf8_lossy(arg))
+            .collect();
+        args.fmt(f)
+    }
+}
+
+fn key() -> impl Strategy<Value = Vec<u8>> {
+    (0..9u8).prop_map(|n| format!("k{n}").into_bytes())
+}
+
+fn text(values: &[&str]) -> BoxedStrategy<Vec<u8>> {
+    let values: Vec<Vec<u8>> = values.iter().map(|v| v.as_bytes().to_vec()).collect();
+    prop::sample::select(values).boxed()
+}
+
+fn value() -> BoxedStrategy<Vec<u8>> {
+    prop_oneof![
+        text(&[
+            "",
+            "a",
+            "10",
+            "-5",
+            "007",
+            "9223372036854775807",
+            "-9223372036854775808"
+        ]),
+        prop::collection::vec(any::<u8>(), 0..600),
+    ]
+    .boxed()
+}
+
+fn amount() -> BoxedStrategy<Vec<u8>> {
+    let small = (-3..2_000i64).prop_map(|n| n.to_string().into_bytes());
+    let odd = text(&[
+        "0",
+        "x",
+        "+1",
+        "9223372036854775807",
+        "-9223372036854775808",
+        "9e3",
+    ]);
+    prop_oneof![6 => small, 1 => odd].boxed()
+}
+
+fn set_option() -> BoxedStrategy<Vec<Vec<u8>>> {
+    let at = (-2_000..5_000i64).prop_map(|ms| START_MS.saturating_add_signed(ms));
+    let pxat = at
+        .clone()
+        .prop_map(|ms| vec![b"PXAT".to_vec(), ms.to_string().into_bytes()]);
+    let exat = at.prop_map(|ms| vec![b"exat".to_vec(), (ms / 1000).to_string().into_bytes()]);
+    prop_oneof![
+        text(&["NX", "XX", "nx", "GET", "KEEPTTL", "EX", "bogus"]).prop_map(|word| vec![word]),
+        (text(&["EX", "PX", "px"]), amount()).prop_map(|(unit, n)| vec![unit, n]),
+        value().prop_map(|value| vec![b"IFEQ".to_vec(), value]),
+        pxat,
+        exat,
+    ]
+    .boxed()
+}
+
+fn command() -> BoxedStrategy<Vec<Vec<u8>>> {
+    let words = |name: &'static str, args: Vec<BoxedStrategy<Vec<u8>>>| {
+        args.prop_map(move |mut args| {
+            args.insert(0, name.as_bytes().to_vec());
+            args
+        })
+        .boxed()
+    };
+    let many = |name: &'static str, of: BoxedStrategy<Vec<Vec<u8>>>| {
+        prop::collection::vec(of, 1..6)
+            .prop_map(move |args| {
+                [vec![vec![name.as_bytes().to_vec()]], args]
+                    .concat()
+                    .concat()
+            })
+            .boxed()
+    };
+    let k = || key().boxed();
+    let pair = || (key(), value()).prop_map(|(k, v)| vec![k, v]).boxed();
+    let one = || key().prop_map(|k| vec![k]).boxed();
+    let set = (pair(), prop::collection::vec(set_option(), 0..3))
+        .prop_map(|(pair, options)| [vec![b"SET".to_vec()], pair, options.concat()].concat());
+    let conditions = prop::collection::vec(text(&["NX", "XX", "GT", "LT", "gt"]), 0..2);
+    let expire = (text(&["EXPIRE", "PEXPIRE"]), k(), amount(), conditions)
+        .prop_map(|(name, key, n, conditions)| [vec![name, key, n], conditions].concat());
+    let simple = [
+        "GET", "GETDEL", "STRLEN", "INCR", "DECR", "TYPE", "TTL", "PTTL", "PERSIST",
+    ];
+    let simple = (text(&simple), k()).prop_map(|(name, key)| vec![name, key]);
+    prop_oneof![
+        6 => simple,
+        5 => set,
+        4 => expire,
+        1 => words("SETNX", vec![k(), value()]),
+        1 => words("SETEX", vec![k(), amount(), value()]),
+        1 => words("GETSET", vec![k(), value()]),
+        2 => words("APPEND", vec![k(), value()]),
+        1 => words("INCRBY", vec![k(), amount()]),
+        1 => words("DECRBY", vec![k(), amount()]),
+        2 => words("RENAME", vec![k(), k()]),
+        1 => many("MGET", one()),
+        2 => many("MSET", pair()),
+        2 => many("DEL", one()),
+        1 => many("UNLINK", one()),
+        1 => many("EXISTS", one()),
+    ]
+    .boxed()
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        30 => command().prop_map(|args| Step::Command(Line(args))),
+        1 => Just(Step::Flush),
+        5 => (0..1_500u64).prop_map(Step::Advance),
+        2 => Just(Step::Sweep),
+        2 => Just(Step::RemoveLapsed),
+        2 => Just(Step::Commit),
+    ]
+}
+
+/// The keyspace, the model, and the last write of each key as the test has seen it.
+struct Pair {
+    taped: Taped,
+    model: Model,
+    last_writes: BTreeMap<Vec<u8>, Lsn>,
+}
+
+impl Pair {
+    fn new(partitions: u16) -> Pair {
+        let mut model = Model::default();
+        model.set_now(START_MS.into());
+        Pair {
+            taped: Taped::new(partitions, START_MS),
+            model,
+            last_writes: BTreeMap::new(),
+        }
+    }
+
+    fn command(&mut self, args: &[Vec<u8>]) {
+        let spec = lookup(&args[0]).expect("a command");
+        let before = self.model.clone();
+        let expected = self.model.run(args);
+        let mut out = Vec::new();
+        let mut reply = Reply {
+            out: &mut out,
+            protocol: Protocol::Resp2,
+            gate: Lsn::ZERO,
+        };
+        let keyspace = &mut self.taped.keyspace;
+        let executed = keyspace.execute(spec, args, slot_of(&args[1]), &mut reply);
+        let gate = reply.gate;
+        if let Err(error) = executed {
+            assert!(out.is_empty(), "an error is the whole reply");
+            error.write(&mut out);
+        }
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        assert_eq!(text(&out), text(&expected), "reply to {args:?}");
+        assert_eq!(out, expected);
+        let lsn = keyspace.log.appended();
+        let keys: Vec<&Vec<u8>> = spec.key_indices(args.len()).map(|at| &args[at]).collect();
+        for key in &keys {
+            if before.keys.get(*key) != self.model.keys.get(*key) {
+                self.last_writes.insert(key.to_vec(), lsn);
+            }
+        }
+        let refused_unseen = out[0] == b'-' && gate == Lsn::ZERO;
+        for key in keys.iter().filter(|_| !refused_unseen) {
+            let last = self.last_writes.get(*key).copied().unwrap_or(Lsn::ZERO);
+            assert!(gate >= last, "gate {gate} of {args:?}, last write {last}");
+        }
+    }
+
+    fn flush(&mut self) {
+        let flushed = std::mem::take(&mut self.model.keys);
+        let mut out = Vec::new();
+        let mut reply = Reply {
+            out: &mut out,
+            protocol: Protocol::Resp2,
+            gate: Lsn::ZERO,
+        };
+        let keyspace = &mut self.taped.keyspace;
+        keyspace.flush(&mut reply);
+        assert!(reply.gate >= keyspace.log.appended());
+        let flushed = flushed.into_keys().map(|key| (key, reply.gate));
+        self.last_writes.extend(flushed);
+    }
+
+    fn step(&mut self, step: &Step) {
+        match step {
+            Step::Command(Line(args)) => self.command(args),
+            Step::Flush => self.flush(),
+            Step::Advance(ms) => {
+                let now_ms = self.taped.keyspace.now_ms() + ms;
+                self.taped.keyspace.set_now(now_ms);
+                self.model.set_now(now_ms.into());
+            }
+            Step::Sweep => while !self.taped.keyspace.sweep_slice() {},
+            Step::RemoveLapsed => self.taped.keyspace.remove_lapsed(),
+            Step::Commit => self.taped.commit(),
+        }
+        let keyspace = &self.taped.keyspace;
+        let physical: usize = keyspace.partitions().map(|p| p.table.len()).sum();
+        assert_eq!(keyspace.len(), physical as u64);
+    }
+
+    /// Compares everything visible, then the log.
+    fn finish(mut self) {
+        let now_ms = self.taped.keyspace.now_ms();
+        let mut found = contents(self.taped.keyspace.partitions());
+        found.retain(|_, (_, at)| *at == 0 || *at > now_ms);
+        let expected = self.model.keys.iter().map(|(key, (value, at))| {
+            let at = at.map_or(0, |at| u64::try_from(at).expect("a time"));
+            (key.clone(), (value.clone(), at))
+        });
+        assert_eq!(found, expected.collect());
+        self.taped.assert_replays();
+        while !self.taped.keyspace.sweep_slice() {}
+        assert_eq!(self.taped.keyspace.len(), found.len() as u64);
+        self.taped.assert_replays();
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(400) })]
+
+    #[test]
+    fn replies_gates_and_the_log_agree_with_the_model(
+        partitions in 1..6u16,
+        steps in prop::collection::vec(step(), 1..120),
+    ) {
+        let mut pair = Pair::new(partitions);
+        steps.iter().for_each(|step| pair.step(step));
+        pair.finish();
+    }
+}
+
+#[test]
+fn a_delete_that_meets_an_expired_key_keeps_the_sequence_dense() {
+    let mut pair = Pair::new(1);
+    let args = |line: &str| -> Vec<Vec<u8>> {
+        line.split(' ')
+            .map(|word| word.as_bytes().to_vec())
+            .collect()
+    };
+    pair.command(&args("MSET k1 a k3 c"));
+    pair.command(&args("SET k2 b PX 5"));
+    pair.step(&Step::Advance(10));
+    pair.command(&args("DEL k1 k2 k3"));
+    pair.finish();
+}
+
+#[test]
+fn an_absent_key_waits_for_its_delete() {
+    let mut pair = Pair::new(1);
+    pair.command(&[b"SET".to_vec(), b"k1".to_vec(), b"v".to_vec()]);
+    pair.command(&[b"DEL".to_vec(), b"k1".to_vec()]);
+    assert_eq!(pair.last_writes[&b"k1"[..]], Lsn(2));
+    pair.command(&[b"GET".to_vec(), b"k1".to_vec()]);
+    pair.command(&[b"EXISTS".to_vec(), b"k1".to_vec()]);
+}

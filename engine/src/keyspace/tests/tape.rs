@@ -1,0 +1,131 @@
+//! A keyspace whose log writes are taken down instead of written.
+
+use std::collections::BTreeMap;
+
+use ephesus_wal::group::{GroupHeader, HEADER_BYTES};
+use ephesus_wal::{FaultDisk, LogId, LogOptions, LogWriter, SegmentInfo, open_writer, recover};
+use ephesus_wire::{Epoch, Lsn, Partitioning};
+use futures_lite::future::block_on;
+
+use crate::keyspace::replay::{Rebuild, Replay};
+use crate::keyspace::{Keyspace, Partition};
+use crate::table::KeyHasher;
+
+/// What a table holds: keys with value and expiry.
+pub(super) type Keys = BTreeMap<Vec<u8>, (Vec<u8>, u64)>;
+
+/// A keyspace of all partitions and what its log wrote.
+pub(super) struct Taped {
+    pub(super) keyspace: Keyspace,
+    pub(super) records: Vec<(Lsn, Vec<u8>)>,
+    pub(super) hasher: KeyHasher,
+    pub(super) partitioning: Partitioning,
+}
+
+fn log(segment_bytes: u64) -> LogWriter {
+    let options = LogOptions {
+        segment_bytes,
+        ..LogOptions::new(LogId([9; 16]))
+    };
+    let disk = FaultDisk::new(1);
+    block_on(async {
+        let recovered = recover(&disk, &options, Lsn::ZERO, &mut |_, _| Ok(())).await?;
+        open_writer(&disk, &options, &recovered, Lsn::ZERO, 0).await
+    })
+    .expect("a disk without faults")
+    .writer
+}
+
+impl Taped {
+    pub(super) fn new(partitions: u16, now_ms: u64) -> Taped {
+        let partitioning = Partitioning::new(partitions).expect("a valid number");
+        let hasher = KeyHasher::with_seeds([1, 2, 3, 4]);
+        let all = partitioning.partitions();
+        let all = all.map(|id| Partition::new(id, Epoch(1))).collect();
+        let log = log(1 << 20);
+        let keyspace = Keyspace::new(partitioning, all, hasher.clone(), log, now_ms);
+        Taped {
+            keyspace,
+            records: Vec::new(),
+            hasher,
+            partitioning,
+        }
+    }
+
+    /// Completes everything that the log wants written, and takes down its records.
+    pub(super) fn commit(&mut self) {
+        let log = &mut self.keyspace.log;
+        loop {
+            while let Some(op) = log.next_write(0) {
+                take_down(&op.buf, &mut self.records);
+                let len = op.buf.len();
+                log.complete(op, Ok(len)).expect("a write that succeeded");
+            }
+            if !log.is_starved() {
+                return;
+            }
+            let segment = SegmentInfo {
+                id: log.allocate_segment(),
+                bytes: log.options().segment_bytes,
+            };
+            log.add_segment(segment);
+        }
+    }
+
+    /// Replays the records behind `from` over `loaded`.
+    pub(super) fn replay(&self, loaded: Vec<Rebuild>, from: Lsn) -> Vec<Partition> {
+        let count = self.partitioning.count();
+        let mut replay = Replay::new(self.hasher.clone(), count, loaded);
+        for (lsn, record) in self.records.iter().filter(|(lsn, _)| *lsn > from) {
+            replay.record(*lsn, record).expect("a good record");
+        }
+        replay.finish().expect("dense sequences")
+    }
+
+    /// Checks that the log alone rebuilds the keyspace to the last byte.
+    pub(super) fn assert_replays(&mut self) {
+        self.commit();
+        let expected: Vec<u64> = (1..=self.keyspace.log.appended().0).collect();
+        let found: Vec<u64> = self.records.iter().map(|(lsn, _)| lsn.0).collect();
+        assert_eq!(found, expected, "LSNs are dense");
+        let all = self.partitioning.partitions();
+        let all = all.map(|id| Rebuild::new(id, Epoch(1))).collect();
+        let rebuilt = self.replay(all, Lsn::ZERO);
+        for (rebuilt, original) in rebuilt.iter().zip(self.keyspace.partitions()) {
+            assert_eq!(rebuilt.seq(), original.seq(), "sequences are dense");
+        }
+        assert_eq!(
+            contents(rebuilt.iter()),
+            contents(self.keyspace.partitions())
+        );
+    }
+}
+
+/// Everything in some partitions, expired keys included.
+pub(super) fn contents<'a>(partitions: impl Iterator<Item = &'a Partition>) -> Keys {
+    let mut keys = Keys::new();
+    for partition in partitions {
+        let mut cursor = 0;
+        loop {
+            cursor = partition.table.scan(cursor, &mut |_, entry| {
+                let value = (entry.value.to_vec(), entry.expire_at_ms);
+                assert!(keys.insert(entry.key.to_vec(), value).is_none());
+            });
+            if cursor == 0 {
+                break;
+            }
+        }
+    }
+    keys
+}
+
+fn take_down(group: &[u8], records: &mut Vec<(Lsn, Vec<u8>)>) {
+    let header: GroupHeader = bytemuck::pod_read_unaligned(&group[..HEADER_BYTES]);
+    let mut rest = &group[HEADER_BYTES..];
+    for at in 0..u64::from(header.record_count) {
+        let (len, behind) = rest.split_first_chunk::<4>().expect("a length");
+        let (record, behind) = behind.split_at(u32::from_le_bytes(*len) as usize);
+        records.push((Lsn(header.first_lsn + at), record.to_vec()));
+        rest = behind;
+    }
+}

@@ -1,0 +1,119 @@
+//! Whole lives of a node on simulated disks and stores, ended at random or enumerated operations,
+//! also while it recovers or changes its layout; and proof that the same harness catches bugs.
+//!
+//! `EPHESUS_SEED=n` runs one seed alone, `EPHESUS_SEEDS=n` the first n.
+
+mod history;
+mod home;
+mod rng;
+mod shard;
+mod store;
+mod workload;
+mod world;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::planted::Bug;
+use world::{FirstFault, Outcome, World};
+
+const LIVES: u64 = 4;
+
+fn run(seed: u64, bug: Option<Bug>, first: FirstFault) -> Result<Outcome, String> {
+    let mut world = World::new(seed, bug);
+    for life in 0..LIVES {
+        let fault = if life == 0 { first } else { FirstFault::Random };
+        world.live(fault)?;
+    }
+    world.reopen()?;
+    world.outcome.digest = u64::from(world.digest.finalize());
+    Ok(world.outcome)
+}
+
+fn seeds(count: u64) -> std::ops::RangeInclusive<u64> {
+    let number = |name| std::env::var(name).ok().and_then(|text| text.parse().ok());
+    match number("EPHESUS_SEED") {
+        Some(seed) => seed..=seed,
+        None => 1..=number("EPHESUS_SEEDS").unwrap_or(count),
+    }
+}
+
+#[test]
+fn nothing_promised_is_lost_at_random_crash_points() {
+    let mut total = Outcome::default();
+    for seed in seeds(260) {
+        match run(seed, None, FirstFault::Random) {
+            Ok(outcome) => {
+                total.crashes += outcome.crashes;
+                total.images += outcome.images;
+                total.relayouts += outcome.relayouts;
+                total.refused += outcome.refused;
+            }
+            Err(violation) => panic!("EPHESUS_SEED={seed}: {violation}"),
+        }
+    }
+    println!("{total:?}");
+    if std::env::var_os("EPHESUS_SEED").is_none() {
+        assert!(total.crashes >= 1_000, "{total:?}");
+        assert!(total.images >= 200, "{total:?}");
+        assert!(total.relayouts >= 100, "{total:?}");
+        assert!(total.refused >= 10, "{total:?}");
+    }
+}
+
+#[test]
+fn nothing_promised_is_lost_at_any_operation_of_one_workload() {
+    for seed in [4, 9, 15] {
+        for operations in 0..70 {
+            for fault in [
+                FirstFault::Disk(operations * 3),
+                FirstFault::Store(operations),
+            ] {
+                if let Err(violation) = run(seed, None, fault) {
+                    panic!("seed {seed}, {fault:?}: {violation}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_seed_runs_the_same_way_twice() {
+    for seed in [11, 22, 33, 43] {
+        let first = run(seed, None, FirstFault::Random);
+        assert!(first.as_ref().is_ok_and(|outcome| outcome.digest != 0));
+        assert_eq!(first, run(seed, None, FirstFault::Random));
+    }
+}
+
+fn assert_caught(bug: Bug) {
+    let caught = (1..=600).find_map(|seed| {
+        let run = AssertUnwindSafe(|| run(seed, Some(bug), FirstFault::Random));
+        match catch_unwind(run) {
+            Ok(Ok(_)) => None,
+            Ok(Err(violation)) => Some((seed, violation)),
+            Err(_) => Some((seed, "a panic".to_owned())),
+        }
+    });
+    let (seed, violation) = caught.unwrap_or_else(|| panic!("{bug:?} is not caught"));
+    println!("{bug:?}: seed {seed}: {violation}");
+}
+
+macro_rules! planted_bugs_are_caught {
+    ($($name:ident: $bug:ident,)*) => {$(
+        #[test]
+        fn $name() {
+            assert_caught(Bug::$bug);
+        }
+    )*};
+}
+
+planted_bugs_are_caught! {
+    catches_a_manifest_that_switches_early: EarlySwitch,
+    catches_an_image_that_starts_late: LateStart,
+    catches_truncation_before_the_switch: TruncateBeforeSwitch,
+    catches_truncation_without_naming_the_images: NoImagesRecord,
+    catches_truncation_before_the_names_are_durable: TruncateBeforeNamed,
+    catches_replies_before_the_commit: IgnoreGate,
+    catches_a_flush_that_is_not_logged: FlushNotLogged,
+    catches_a_layout_that_switches_early: EarlyLayout,
+}

@@ -1,0 +1,196 @@
+//! Recovery of one log: its copies' images, its records, and the next incarnation.
+
+use std::sync::atomic::Ordering;
+
+use ephesus_wal::{Disk, LogId, LogOptions, OnDamage, Recovered, open_writer, recover};
+use ephesus_wire::{Epoch, Lsn, PartitionId};
+
+use super::{Progress, RecoveredShard, RecoveryError};
+use crate::image::{self, DbId, Generation, ImageId, ImageStore, Manifest};
+use crate::keyspace::Partition;
+use crate::keyspace::replay::{Rebuild, Replay, ReplayError};
+use crate::table::KeyHasher;
+
+/// One log and how to read it.
+pub(super) struct OneLog<'a, D> {
+    pub(super) disk: D,
+    pub(super) options: LogOptions,
+    pub(super) hasher: &'a KeyHasher,
+    /// In the whole node.
+    pub(super) partitions: u16,
+}
+
+type Visit<'a> = dyn FnMut(Lsn, &[u8]) -> Result<(), ReplayError> + 'a;
+
+/// A copy that the log belongs to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Copy {
+    pub(super) partition: PartitionId,
+    pub(super) epoch: Epoch,
+    /// The layout says that it began with an image.
+    pub(super) has_image: bool,
+}
+
+/// One log's partitions, before its next incarnation is opened.
+pub(super) struct Replayed {
+    pub(super) partitions: Vec<Partition>,
+    pub(super) recovered: Recovered,
+    /// No LSN up to this one may be given out again.
+    pub(super) floor: Lsn,
+    /// The latest wall clock that log and images have seen.
+    pub(super) wall_clock_ms: u64,
+}
+
+impl<D: Disk> OneLog<'_, D> {
+    /// Loads the images of `copies` and replays the log over them.
+    ///
+    /// # Errors
+    /// [`RecoveryError`]; nothing was changed.
+    pub(super) fn replay<S: ImageStore>(
+        &self,
+        copies: impl Iterator<Item = Copy>,
+        stores: &[S],
+        progress: &Progress,
+    ) -> Result<Replayed, RecoveryError> {
+        let count = stores.len() as u16;
+        let mut loaded = Vec::new();
+        let mut last: Option<Manifest> = None;
+        let mut imaged_ms = 0;
+        for copy in copies {
+            let store = &stores[usize::from(DbId::of(copy.partition, count).0)];
+            let mut rebuild = Rebuild::new(copy.partition, copy.epoch);
+            let manifest = image::load(store, copy.partition, copy.epoch)?;
+            if let Some(manifest) = &manifest {
+                if manifest.log == self.options.log_id.0 {
+                    if last.is_none_or(|last| last.lsn_end < manifest.lsn_end) {
+                        last = Some(*manifest);
+                    }
+                } else if !manifest.is_self_contained() {
+                    let (image, log) = (manifest.image, LogId(manifest.log));
+                    return Err(RecoveryError::ForeignImage { image, log });
+                }
+                image::read(store, manifest, |_, block| {
+                    Ok(rebuild.block(block, self.hasher)?)
+                })?;
+                rebuild.image_complete(manifest)?;
+                imaged_ms = imaged_ms.max(manifest.created_ms);
+                progress.keys.fetch_add(manifest.count, Ordering::Relaxed);
+            } else if copy.has_image {
+                return Err(lost_image(&copy, Generation(1), Generation(0), count));
+            }
+            loaded.push(rebuild);
+        }
+        let mut replay = Replay::new(self.hasher.clone(), self.partitions, loaded);
+        let recovered = self.read(&mut |lsn, record| {
+            if replay.records % 1024 == 1023 {
+                progress.records.fetch_add(1024, Ordering::Relaxed);
+            }
+            replay.record(lsn, record)
+        })?;
+        if let Some((entry, found)) = replay.lost_image() {
+            let copy = Copy {
+                partition: entry.partition,
+                epoch: entry.epoch,
+                has_image: true,
+            };
+            let needed = Generation(entry.generation);
+            return Err(lost_image(&copy, needed, found, count));
+        }
+        let floor = self.check_end(&recovered, last)?;
+        if let Some(torn) = &recovered.torn {
+            tracing::info!(log = %self.options.log_id, segment = %torn.segment,
+                offset = torn.offset,
+                "the log ends in a torn write, which was never acknowledged");
+        }
+        Ok(Replayed {
+            partitions: replay.finish()?,
+            wall_clock_ms: recovered.wall_clock_ms_max.max(imaged_ms),
+            recovered,
+            floor,
+        })
+    }
+
+    /// Reads a log that belongs to `partitions` already, as after a change of layout.
+    ///
+    /// # Errors
+    /// [`RecoveryError::Log`].
+    pub(super) fn adopt(
+        &self,
+        partitions: Vec<Partition>,
+        wall_clock_ms: u64,
+    ) -> Result<Replayed, RecoveryError> {
+        Ok(Replayed {
+            partitions,
+            recovered: self.read(&mut |_, _| Ok(()))?,
+            floor: Lsn::ZERO,
+            wall_clock_ms,
+        })
+    }
+
+    /// Opens the next incarnation.
+    ///
+    /// # Errors
+    /// [`RecoveryError::Log`]: recover again.
+    pub(super) fn open(
+        &self,
+        replayed: Replayed,
+        now_ms: u64,
+    ) -> Result<RecoveredShard<D::File>, RecoveryError> {
+        let Replayed {
+            partitions,
+            recovered,
+            floor,
+            wall_clock_ms,
+        } = replayed;
+        let wall_clock_ms = now_ms.max(wall_clock_ms);
+        let opening = open_writer(&self.disk, &self.options, &recovered, floor, wall_clock_ms);
+        let log = self.options.log_id;
+        let opened = futures_lite::future::block_on(opening)
+            .map_err(|source| RecoveryError::Log { log, source })?;
+        Ok(RecoveredShard {
+            partitions,
+            writer: opened.writer,
+            segment: opened.segment,
+            wall_clock_ms,
+        })
+    }
+
+    fn read(&self, visit: &mut Visit<'_>) -> Result<Recovered, RecoveryError> {
+        let log = self.options.log_id;
+        let mut visit = |lsn, record: &[u8]| Ok(visit(lsn, record)?);
+        let reading = recover(&self.disk, &self.options, Lsn::ZERO, &mut visit);
+        futures_lite::future::block_on(reading).map_err(|source| RecoveryError::Log { log, source })
+    }
+
+    /// Checks that the log reaches what the images were completed at, which was durable by then.
+    fn check_end(
+        &self,
+        recovered: &Recovered,
+        last: Option<Manifest>,
+    ) -> Result<Lsn, RecoveryError> {
+        let Some(Manifest { image, lsn_end, .. }) = last else {
+            return Ok(Lsn::ZERO);
+        };
+        if recovered.last_lsn < lsn_end && self.options.on_damage == OnDamage::Refuse {
+            return Err(RecoveryError::ShortLog {
+                log: self.options.log_id,
+                last: recovered.last_lsn,
+                image,
+                lsn_end,
+            });
+        }
+        Ok(lsn_end)
+    }
+}
+
+fn lost_image(copy: &Copy, needed: Generation, found: Generation, stores: u16) -> RecoveryError {
+    RecoveryError::LostImage {
+        needed: ImageId {
+            partition: copy.partition,
+            epoch: copy.epoch,
+            generation: needed,
+        },
+        found,
+        store: DbId::of(copy.partition, stores),
+    }
+}

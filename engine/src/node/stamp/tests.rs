@@ -1,0 +1,127 @@
+use super::*;
+
+fn stamp() -> Stamp {
+    Stamp {
+        cluster: NodeId([1; 16]),
+        node: NodeId([2; 16]),
+        partitions: 7,
+        stores: 4,
+    }
+}
+
+fn layout() -> Layout {
+    Layout {
+        logs: vec![[3; 16], [4; 16]],
+        partitions: (0..7)
+            .map(|n| (ShardId(n % 2), Epoch(u64::from(n) + 1)))
+            .collect(),
+        has_image: (0..7).map(|n| n % 3 == 0).collect(),
+    }
+}
+
+fn new_dir() -> (tempfile::TempDir, DataDir) {
+    let temp = tempfile::tempdir().expect("temp dir");
+    let dir = DataDir::lock(&temp.path().join("data")).expect("lock");
+    (temp, dir)
+}
+
+fn initialized() -> (tempfile::TempDir, DataDir) {
+    let (temp, dir) = new_dir();
+    dir.initialize(&stamp(), &layout()).expect("initialize");
+    (temp, dir)
+}
+
+#[test]
+fn stamp_and_layout_come_back() {
+    let (_temp, dir) = new_dir();
+    assert_eq!(dir.stamp().expect("no stamp"), None);
+    dir.initialize(&stamp(), &layout()).expect("initialize");
+    assert_eq!(dir.stamp().expect("a stamp"), Some(stamp()));
+    assert_eq!(dir.layout().expect("a layout"), layout());
+    let next = Layout {
+        logs: vec![[5; 16]],
+        ..layout()
+    };
+    dir.write_layout(&next).expect("replace");
+    assert_eq!(dir.layout().expect("a layout"), next);
+}
+
+#[test]
+fn a_start_that_was_interrupted_before_the_stamp_begins_anew() {
+    let (_temp, dir) = new_dir();
+    dir.write_layout(&layout()).expect("write");
+    fs::write(dir.path().join("stamp.new"), "format=").expect("write");
+    assert_eq!(dir.stamp().expect("no stamp"), None);
+}
+
+#[test]
+fn a_directory_of_something_else_is_refused() {
+    let temp = tempfile::tempdir().expect("temp dir");
+    fs::write(temp.path().join("thesis.doc"), "x").expect("write");
+    let result = DataDir::lock(temp.path()).and_then(|dir| dir.stamp());
+    assert!(matches!(result, Err(DataDirError::Foreign(_))));
+    assert!(temp.path().join("thesis.doc").exists());
+}
+
+#[test]
+fn a_directory_is_served_once() {
+    let (_temp, dir) = initialized();
+    let second = DataDir::lock(dir.path());
+    assert!(matches!(second, Err(DataDirError::Locked(_))));
+    let path = dir.path().to_owned();
+    drop(dir);
+    DataDir::lock(&path).expect("free again");
+}
+
+#[test]
+fn every_damaged_bit_of_the_layout_is_found() {
+    let (_temp, dir) = initialized();
+    let file = dir.path().join("layout");
+    let good = fs::read(&file).expect("read");
+    for bit in 0..good.len() * 8 {
+        let mut bad = good.clone();
+        bad[bit / 8] ^= 1 << (bit % 8);
+        fs::write(&file, bad).expect("write");
+        assert!(
+            matches!(dir.layout(), Err(DataDirError::Damaged { .. })),
+            "bit {bit}"
+        );
+    }
+    for len in 0..good.len() {
+        fs::write(&file, &good[..len]).expect("write");
+        assert!(dir.layout().is_err(), "{len} bytes");
+    }
+    fs::remove_file(&file).expect("remove");
+    assert!(matches!(dir.layout(), Err(DataDirError::Io { .. })));
+}
+
+#[test]
+fn a_damaged_stamp_names_what_is_wrong() {
+    let (_temp, dir) = initialized();
+    let file = dir.path().join("stamp");
+    let good = fs::read_to_string(&file).expect("read");
+    for field in ["cluster", "node", "partitions", "stores"] {
+        fs::write(&file, good.replace(field, "other")).expect("write");
+        let error = dir.stamp().expect_err("damaged").to_string();
+        assert!(error.contains(field) && error.contains("stamp"), "{error}");
+    }
+    for text in ["", "\0\0\0", "format"] {
+        fs::write(&file, text).expect("write");
+        assert!(matches!(dir.stamp(), Err(DataDirError::Damaged { .. })));
+    }
+    fs::write(&file, good.replace("format=1", "format=2")).expect("write");
+    assert!(matches!(dir.stamp(), Err(DataDirError::Format { found, .. }) if found == "2"));
+}
+
+#[test]
+fn only_the_layouts_logs_stay() {
+    let (_temp, dir) = initialized();
+    let layout = layout();
+    for log in [LogId([3; 16]), LogId([9; 16])] {
+        let made = dir.create_log_dir(log).expect("create");
+        fs::write(made.join("seg"), "x").expect("write");
+    }
+    dir.remove_other_logs(&layout).expect("remove");
+    assert!(dir.log_dir(LogId([3; 16])).exists());
+    assert!(!dir.log_dir(LogId([9; 16])).exists());
+}

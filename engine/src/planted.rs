@@ -1,0 +1,48 @@
+//! Deliberate bugs that the crash tests must catch; all of them are absent outside this crate's
+//! own tests.
+
+/// One deliberate bug.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(not(test), allow(dead_code, reason = "only tests can plant a bug"))]
+pub(crate) enum Bug {
+    /// Switches the manifest before everything in the image is durable in the log.
+    EarlySwitch,
+    /// Notes the start of an image one record late.
+    LateStart,
+    /// Gives segments back as soon as an image is sealed.
+    TruncateBeforeSwitch,
+    /// Gives segments back without naming the images that replace them.
+    NoImagesRecord,
+    /// Gives segments back while the record that names the images is still in flight.
+    TruncateBeforeNamed,
+    /// Sends replies whatever they have to wait for.
+    IgnoreGate,
+    /// Empties tables without a record.
+    FlushNotLogged,
+    /// Switches the layout before the copies are imaged.
+    EarlyLayout,
+}
+
+/// The bug planted here, if any.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Planted {
+    #[cfg(test)]
+    bug: Option<Bug>,
+}
+
+impl Planted {
+    #[cfg(test)]
+    pub(crate) const fn new(bug: Option<Bug>) -> Planted {
+        Planted { bug }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn has(self, bug: Bug) -> bool {
+        self.bug == Some(bug)
+    }
+
+    #[cfg(not(test))]
+    pub(crate) const fn has(self, _bug: Bug) -> bool {
+        false
+    }
+}

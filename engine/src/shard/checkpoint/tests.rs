@@ -1,0 +1,305 @@
+use std::cell::RefCell;
+
+use ephesus_wal::{FaultDisk, LogOptions, open_writer, recover};
+use ephesus_wire::record::{Record, decode};
+use ephesus_wire::resp::reply::Protocol;
+use ephesus_wire::{Epoch, Lsn, Partitioning, slot_of};
+use futures_lite::future::block_on;
+
+use super::*;
+use crate::command::spec::lookup;
+use crate::keyspace::{Partition, Reply};
+use crate::table::KeyHasher;
+
+const LOG: LogId = LogId([9; 16]);
+const SEGMENT_BYTES: u64 = 16 << 10;
+
+/// A store that does only what the test says.
+#[derive(Default)]
+struct Silent {
+    is_full: RefCell<bool>,
+    requests: RefCell<Vec<StoreRequest>>,
+    replies: RefCell<VecDeque<StoreReply>>,
+}
+
+impl StoreLink for &Silent {
+    fn try_send(&self, request: StoreRequest) -> Result<(), TrySendError> {
+        if *self.is_full.borrow() {
+            return Err(TrySendError::Full(request));
+        }
+        self.requests.borrow_mut().push(request);
+        Ok(())
+    }
+
+    fn try_recv(&self) -> Option<StoreReply> {
+        self.replies.borrow_mut().pop_front()
+    }
+
+    fn has_reply(&self) -> bool {
+        !self.replies.borrow().is_empty()
+    }
+}
+
+/// A shard whose log is long enough for an image.
+struct Fixture<'a> {
+    keyspace: Keyspace,
+    checkpointer: Checkpointer<&'a Silent>,
+    store: &'a Silent,
+    records: Vec<Vec<u8>>,
+    start: Instant,
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "tests need some instant to count from"
+)]
+fn now() -> Instant {
+    Instant::now()
+}
+
+impl<'a> Fixture<'a> {
+    fn new(store: &'a Silent) -> Fixture<'a> {
+        let options = LogOptions {
+            segment_bytes: SEGMENT_BYTES,
+            group_bytes_max: 8 << 10,
+            ..LogOptions::new(LOG)
+        };
+        let disk = FaultDisk::new(1);
+        let opened = block_on(async {
+            let recovered = recover(&disk, &options, Lsn::ZERO, &mut |_, _| Ok(())).await?;
+            open_writer(&disk, &options, &recovered, Lsn::ZERO, 0).await
+        });
+        let log = opened.expect("a disk without faults").writer;
+        let one = Partitioning::new(1).expect("a valid number");
+        let partition = Partition::new(PartitionId(0), Epoch(1));
+        let hasher = KeyHasher::with_seeds([1, 2, 3, 4]);
+        let mut fixture = Fixture {
+            keyspace: Keyspace::new(one, vec![partition], hasher, log, 1),
+            checkpointer: Checkpointer::new(vec![store], LOG, 2 * SEGMENT_BYTES),
+            store,
+            records: Vec::new(),
+            start: now(),
+        };
+        (0..40).for_each(|n| fixture.set(n));
+        fixture.commit();
+        fixture
+    }
+
+    fn set(&mut self, n: u64) {
+        let (key, value) = (format!("key:{n}").into_bytes(), vec![b'v'; 1_000]);
+        let mut out = Vec::new();
+        let mut reply = Reply {
+            out: &mut out,
+            protocol: Protocol::Resp2,
+            gate: Lsn::ZERO,
+        };
+        let args = [b"SET".to_vec(), key, value];
+        let spec = lookup(b"SET").expect("a command");
+        let executed = self
+            .keyspace
+            .execute(spec, &args[..], slot_of(&args[1]), &mut reply);
+        executed.expect("a valid command");
+    }
+
+    fn commit(&mut self) {
+        let log = &mut self.keyspace.log;
+        loop {
+            while let Some(op) = log.next_write(0) {
+                self.records.push(op.buf.to_vec());
+                let len = op.buf.len();
+                log.complete(op, Ok(len)).expect("a write that succeeded");
+            }
+            if !log.is_starved() {
+                return;
+            }
+            let segment = SegmentInfo {
+                id: log.allocate_segment(),
+                bytes: SEGMENT_BYTES,
+            };
+            log.add_segment(segment);
+        }
+    }
+
+    fn slice_at(&mut self, seconds: u64) -> Result<Progress, String> {
+        let now = self.start + Duration::from_secs(seconds);
+        self.checkpointer.slice(&mut self.keyspace, now)
+    }
+
+    fn take_at(&mut self, seconds: u64) -> Result<Vec<SegmentInfo>, String> {
+        let now = self.start + Duration::from_secs(seconds);
+        self.checkpointer.take_replies(&mut self.keyspace, now)
+    }
+
+    /// Of the image whose walk is over.
+    fn stage(&self) -> Option<Stage> {
+        self.checkpointer.walked.first().map(|walked| walked.stage)
+    }
+
+    fn until_sealing(&mut self) -> ImageId {
+        while self.stage() != Some(Stage::Sealing) {
+            self.slice_at(0).expect("nothing is late yet");
+        }
+        let requests = self.store.requests.borrow();
+        match requests.last() {
+            Some(StoreRequest::Seal(image)) => *image,
+            other => panic!("the last request is {other:?}"),
+        }
+    }
+
+    fn answer(&self, reply: StoreReply) {
+        self.store.replies.borrow_mut().push_back(reply);
+    }
+
+    fn until_switching(&mut self) -> ImageId {
+        let image = self.until_sealing();
+        let blocks = self.store.requests.borrow().len() as u64 - 2;
+        self.answer(StoreReply::Sealed {
+            image,
+            blocks,
+            bytes: 1,
+        });
+        self.take_at(1).expect("in time");
+        self.slice_at(1).expect("in time");
+        assert_eq!(self.stage(), Some(Stage::Switching));
+        image
+    }
+}
+
+#[test]
+fn a_store_that_never_seals_is_fatal_after_a_minute() {
+    let store = Silent::default();
+    let mut fixture = Fixture::new(&store);
+    fixture.until_sealing();
+    let deadline = fixture.start + STORE_SILENCE_MAX;
+    assert_eq!(fixture.checkpointer.deadline(), Some(deadline));
+    assert!(fixture.take_at(59).is_ok());
+    let error = fixture.take_at(60).expect_err("silent for too long");
+    for part in ["db-0", "partition 0", "60 s", "start the node again"] {
+        assert!(error.contains(part), "{error}");
+    }
+}
+
+#[test]
+fn a_store_that_never_switches_is_fatal_after_a_minute() {
+    let store = Silent::default();
+    let mut fixture = Fixture::new(&store);
+    fixture.until_switching();
+    assert!(fixture.slice_at(60).is_ok(), "the seal came at second 1");
+    assert!(fixture.slice_at(61).is_err());
+}
+
+#[test]
+fn a_store_that_stays_full_is_fatal_after_a_minute() {
+    let store = Silent::default();
+    let mut fixture = Fixture::new(&store);
+    *store.is_full.borrow_mut() = true;
+    fixture.slice_at(0).expect("begins");
+    fixture.slice_at(0).expect("finds no room");
+    assert!(fixture.take_at(50).is_ok());
+    fixture.answer(StoreReply::Capacity(DbId(0)));
+    assert!(fixture.take_at(59).is_ok(), "a sign of life");
+    assert!(fixture.slice_at(59).is_ok());
+    assert!(fixture.take_at(118).is_ok());
+    assert!(fixture.take_at(180).is_err());
+}
+
+#[test]
+fn a_store_that_answers_does_not_excuse_another_one() {
+    let (store, other) = (Silent::default(), Silent::default());
+    let mut fixture = Fixture::new(&store);
+    fixture.checkpointer = Checkpointer::new(vec![&store, &other], LOG, 2 * SEGMENT_BYTES);
+    fixture.until_sealing();
+    for seconds in 1..60 {
+        let capacity = StoreReply::Capacity(DbId(1));
+        other.replies.borrow_mut().push_back(capacity);
+        assert!(fixture.take_at(seconds).is_ok());
+    }
+    assert!(fixture.take_at(60).is_err());
+}
+
+#[test]
+fn an_idle_checkpointer_waits_for_nobody() {
+    let store = Silent::default();
+    let mut fixture = Fixture::new(&store);
+    let image = fixture.until_switching();
+    fixture.answer(StoreReply::Switched(image));
+    fixture.take_at(2).expect("in time");
+    assert_eq!(fixture.checkpointer.deadline(), None);
+    assert!(fixture.take_at(10_000).is_ok());
+    assert!(!fixture.checkpointer.is_active());
+}
+
+#[test]
+fn a_failed_or_refused_image_stops_the_process() {
+    let store = Silent::default();
+    let mut fixture = Fixture::new(&store);
+    let image = fixture.until_sealing();
+    let error = std::sync::Arc::new(crate::image::WriterError::Unknown(image));
+    fixture.answer(StoreReply::Refused { image, error });
+    let text = fixture.take_at(1).expect_err("refused");
+    assert!(text.contains("was refused"), "{text}");
+}
+
+#[test]
+fn the_manifest_switches_only_once_the_image_is_durable_in_the_log() {
+    let store = Silent::default();
+    let mut fixture = Fixture::new(&store);
+    fixture.slice_at(0).expect("begins");
+    fixture.set(1_000);
+    let image = fixture.until_sealing();
+    fixture.answer(StoreReply::Sealed {
+        image,
+        blocks: 1,
+        bytes: 1,
+    });
+    fixture.take_at(0).expect("in time");
+    fixture.slice_at(0).expect("waits for the log");
+    assert!(matches!(
+        store.requests.borrow().last(),
+        Some(StoreRequest::Seal(_))
+    ));
+    fixture.commit();
+    fixture.slice_at(0).expect("goes on");
+    match store.requests.borrow().last() {
+        Some(StoreRequest::Switch(manifest)) => {
+            assert_eq!(manifest.lsn_end, fixture.keyspace.log.durable());
+            assert!(manifest.lsn_start < manifest.lsn_end);
+        }
+        other => panic!("the last request is {other:?}"),
+    };
+}
+
+#[test]
+fn segments_go_only_after_the_images_are_named_durably() {
+    let store = Silent::default();
+    let mut fixture = Fixture::new(&store);
+    let image = fixture.until_switching();
+    let before = fixture.keyspace.log.segments().count();
+    assert!(before > 2);
+    fixture.answer(StoreReply::Switched(image));
+    let named = fixture.keyspace.log.appended().next();
+    assert_eq!(
+        fixture.take_at(2),
+        Ok(vec![]),
+        "the record is not durable yet"
+    );
+    assert_eq!(fixture.keyspace.log.appended(), named);
+    assert_eq!(
+        fixture.keyspace.oldest_pin(),
+        None,
+        "the record pins nothing"
+    );
+    fixture.records.clear();
+    fixture.commit();
+    let given = fixture.take_at(2).expect("in time");
+    assert_eq!(given.len(), before - 1);
+    let group = &fixture.records[0];
+    let (_, record, _) = decode(&group[132..]).expect("valid").expect("complete");
+    let Record::Images(mut images) = record else {
+        panic!("{record:?} names no images")
+    };
+    let entry = images.next().expect("one image");
+    assert_eq!((entry.partition, entry.epoch), (PartitionId(0), Epoch(1)));
+    assert_eq!((entry.generation, images.next()), (1, None));
+    assert_eq!(fixture.take_at(3), Ok(vec![]), "once");
+}
