@@ -29,7 +29,7 @@ present() {
 }
 
 if ! command -v cargo >/dev/null; then
-    say "Rust is missing; install it with: curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh"
+    say "Rust is missing: install it with rustup (the 'stable' toolchain), then run this again"
     exit 1
 fi
 

@@ -9,6 +9,10 @@ use ephesus_tests::{Node, Options, Reply, paths};
 
 /// The node logs a line with these words, at level debug, once a manifest has switched to a new image.
 const SWITCHED: &str = "image switched";
+
+/// And these once all of its blocks are durable.
+const SEALED: &str = "image sealed";
+
 const SWITCHES: usize = 6;
 
 /// A finished system call of the trace.
@@ -130,9 +134,9 @@ fn images_are_really_synced_before_their_manifest_switches() {
     assert!(switches >= SWITCHES, "{switches} switches in the trace");
 }
 
-/// For every switch the image's blocks are written and synced, and only after that the manifest: so
-/// at least two writes-then-sync before each line. Nothing relies on `sync_file_range`, which promises
-/// nothing about a power loss.
+/// Images may share a sync. For each of them: image files were written and synced before its line
+/// says that it is sealed, and its manifest was written and synced between that line and the one that
+/// says it switched. Nothing relies on `sync_file_range`, which promises nothing about a power loss.
 fn assert_images_synced(calls: &[Call], images: &Path) -> usize {
     for call in calls {
         assert!(
@@ -148,6 +152,7 @@ fn assert_images_synced(calls: &[Call], images: &Path) -> usize {
     }
     let mut dirty: BTreeMap<&str, usize> = BTreeMap::new();
     let mut synced = 0;
+    let mut sealed_at: BTreeMap<String, usize> = BTreeMap::new();
     let mut switches = 0;
     for call in calls {
         if of_images(call, images) && call.name.contains("write") {
@@ -156,18 +161,30 @@ fn assert_images_synced(calls: &[Call], images: &Path) -> usize {
             if dirty.remove(call.file.as_str()).is_some() {
                 synced += 1;
             }
-        } else if call.name.starts_with("write") && call.line.contains(SWITCHED) {
+        } else if let Some(image) = image_of(call, SEALED) {
+            assert!(synced > 0, "image {image} is sealed and nothing was synced");
+            sealed_at.insert(image, synced);
+        } else if let Some(image) = image_of(call, SWITCHED) {
             switches += 1;
+            let sealed = sealed_at.remove(&image);
             assert!(
-                synced >= 2,
-                "switch {switches}: image files were written and then synced {synced} times since the \
-                 one before, not for the blocks and again for the manifest; \
+                sealed.is_some_and(|before| synced > before),
+                "image {image} switched; syncs before it was sealed: {sealed:?}, now {synced}; \
                  written and not synced: {dirty:?}"
             );
-            synced = 0;
         }
     }
     switches
+}
+
+/// The image that a line of the log with these words names.
+fn image_of(call: &Call, words: &str) -> Option<String> {
+    let (_, rest) = call.line.split_once(words)?;
+    let (_, image) = rest.split_once("image=")?;
+    let end = image.find("\\n").unwrap_or(image.len());
+    call.name
+        .starts_with("write")
+        .then(|| image[..end].to_owned())
 }
 
 #[test]
@@ -178,19 +195,20 @@ fn the_trace_is_read_as_strace_writes_it() {
 7 fsync(9</d/images/db0/db> <unfinished ...>
 8 write(1<pipe:[5]>, \"x\", 1) = 1
 7 <... fsync resumed>) = 0
+7 write(2</tmp/output>, \"DEBUG image sealed image=p 1\\n\", 20) = 20
 7 pwrite64(9</d/images/db0/db>, \"man\"..., 3, 0) = 3
 7 fdatasync(9</d/images/db0/db>) = 0
-7 write(2</tmp/output>, \"INFO image switched\\n\", 20) = 20
+7 write(2</tmp/output>, \"DEBUG image switched image=p 1\\n\", 20) = 20
 ";
     let parsed = calls(good);
-    assert_eq!(parsed.len(), 6);
+    assert_eq!(parsed.len(), 7);
     assert_eq!(parsed[2].name, "fsync");
     assert_eq!(parsed[2].result, 0);
     assert!(of_images(&parsed[2], images));
     assert_eq!(assert_images_synced(&parsed, images), 1);
     let early: String = good
         .lines()
-        .filter(|line| !line.contains("resumed"))
+        .filter(|line| !line.contains("fdatasync"))
         .collect::<Vec<_>>()
         .join("\n");
     let caught = std::panic::catch_unwind(|| assert_images_synced(&calls(&early), images));

@@ -100,7 +100,7 @@ SET a 1
 PEXPIRE a 0
 GET a
 RENAME absent absent
-RENAME absent other
+RENAME {r}absent {r}other
 RENAME a
 RENAME p p
 MSET
