@@ -52,10 +52,16 @@ pub struct Serve {
     #[arg(long, value_enum, default_value_t = DurabilityFlag::Strict)]
     durability: DurabilityFlag,
     /// Memory for keys and values, such as 4g; writes beyond get -OOM [default: no limit].
-    #[arg(long, value_parser = bytes, default_value = "0", hide_default_value = true)]
+    #[arg(
+        long,
+        value_parser = bytes,
+        default_value = "0",
+        hide_default_value = true,
+        allow_hyphen_values = true
+    )]
     max_memory: u64,
     /// Disk space that the logs of all shards may take, such as 1g.
-    #[arg(long, value_parser = budget, default_value = "1g")]
+    #[arg(long, value_parser = budget, default_value = "1g", allow_hyphen_values = true)]
     wal_budget: u64,
     /// Name of the node, for people [default: the host's name].
     #[arg(long)]
