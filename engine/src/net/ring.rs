@@ -229,6 +229,18 @@ impl Ring {
         Self::tolerate(result)
     }
 
+    /// Submits everything and waits until `wanted` completions are there, but not longer than
+    /// `timeout`; true when there is at least one.
+    ///
+    /// # Errors
+    /// Only what no retry can mend.
+    pub fn wait_for_several(&mut self, wanted: usize, timeout: Duration) -> io::Result<bool> {
+        let timespec = Timespec::from(timeout);
+        let args = SubmitArgs::new().timespec(&timespec);
+        Self::tolerate(self.ring.submitter().submit_with_args(wanted, &args))?;
+        Ok(!self.ring.completion().is_empty())
+    }
+
     /// Submits everything and collects what is complete, without waiting.
     ///
     /// # Errors

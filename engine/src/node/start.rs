@@ -155,9 +155,11 @@ impl Node {
             .clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX)
             & !4095;
         let hasher = KeyHasher::random();
+        let budget = options.wal_budget / u64::from(shards);
         let log_options = LogOptions {
             durability: options.durability,
             segment_bytes,
+            spare_segments: spare_segments(budget, segment_bytes),
             on_damage: options.on_damage,
             ..LogOptions::new(LogId::default())
         };
@@ -382,6 +384,15 @@ impl Node {
         for store in self.stores {
             store.stop();
         }
+    }
+}
+
+/// Segments to prepare ahead: one where two would be much of the shard's budget.
+fn spare_segments(budget: u64, segment_bytes: u64) -> usize {
+    if budget / segment_bytes >= SEGMENTS_PER_SHARD {
+        2
+    } else {
+        1
     }
 }
 

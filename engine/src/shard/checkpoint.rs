@@ -94,6 +94,8 @@ pub struct Checkpointer<L = StoreClient> {
     pub(crate) planted: Planted,
     /// Longest time one slice of a walk holds the shard.
     pub(crate) slice: Duration,
+    /// Bytes of segment files that are in no use; they count against the budget too.
+    pub spare_bytes: u64,
     /// Images switched since the start.
     pub written: u64,
     pub last_ms: u64,
@@ -112,6 +114,7 @@ impl<L: StoreLink> Checkpointer<L> {
             truncation: Truncation::default(),
             planted: Planted::default(),
             slice: SLICE,
+            spare_bytes: 0,
             written: 0,
             last_ms: 0,
         }
@@ -139,6 +142,18 @@ impl<L: StoreLink> Checkpointer<L> {
     #[must_use]
     pub fn has_replies(&self) -> bool {
         self.links.iter().any(StoreLink::has_reply)
+    }
+
+    /// Whether an image or a truncation waits for the log to be durable: with relaxed durability the
+    /// log should be synced now rather than at its next turn.
+    #[must_use]
+    pub fn waits_for_log(&self, keyspace: &Keyspace) -> bool {
+        let durable = keyspace.log.durable();
+        let is_waiting = |walked: &Walked| {
+            walked.stage == Stage::Committing && walked.manifest.lsn_end > durable
+        };
+        self.walked.iter().any(is_waiting)
+            || self.truncation.waits_for().is_some_and(|lsn| lsn > durable)
     }
 
     /// When the store that an image waits for counts as hanging, unless it answers before.
@@ -303,7 +318,8 @@ impl<L: StoreLink> Checkpointer<L> {
 
     /// Begins the image that lets go of the oldest log segment, if the log is long enough.
     fn begin(&mut self, keyspace: &mut Keyspace) -> Progress {
-        if keyspace.log.log_bytes() * 100 <= self.budget * BEGIN_PERCENT {
+        let log_bytes = keyspace.log.log_bytes() + self.spare_bytes;
+        if log_bytes * 100 <= self.budget * BEGIN_PERCENT {
             return Progress::Waiting;
         }
         let Some((pin, id)) = keyspace.oldest_idle_pin() else {

@@ -90,6 +90,14 @@ impl Segments {
         !self.answers.1.is_empty()
     }
 
+    /// Bytes of segment files that the log does not use: prepared, or to be recycled or removed.
+    #[must_use]
+    pub fn spare_bytes(&self, log: &LogWriter) -> u64 {
+        let under_way = usize::from(self.busy);
+        let files = log.segments_ready() + self.truncated.len() + under_way;
+        files as u64 * self.options.segment_bytes
+    }
+
     /// Takes segments the log has given back.
     pub fn give_back(&mut self, segments: Vec<SegmentInfo>) {
         for segment in segments {

@@ -54,6 +54,11 @@ impl Truncation {
         self.named = Some(Named { record, needed });
     }
 
+    /// The record that has to be durable before segments go.
+    pub(super) fn waits_for(&self) -> Option<Lsn> {
+        self.named.map(|named| named.record)
+    }
+
     /// The segments that may go now, oldest first.
     pub(super) fn give(&mut self, keyspace: &mut Keyspace, planted: Planted) -> Vec<SegmentInfo> {
         match self.named {
