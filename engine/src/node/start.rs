@@ -387,12 +387,12 @@ impl Node {
     }
 }
 
-/// Segments to prepare ahead: one where two would be much of the shard's budget.
+/// Segments to prepare ahead: fewer where they would be much of the shard's budget.
 fn spare_segments(budget: u64, segment_bytes: u64) -> usize {
-    if budget / segment_bytes >= SEGMENTS_PER_SHARD {
-        2
-    } else {
-        1
+    match budget / segment_bytes {
+        0..4 => 0,
+        4..SEGMENTS_PER_SHARD => 1,
+        SEGMENTS_PER_SHARD.. => 2,
     }
 }
 

@@ -134,8 +134,16 @@ impl<L: StoreLink> Checkpointer<L> {
 
     /// Whether the log has used up its budget, so that writes have to wait.
     #[must_use]
-    pub fn is_over_budget(&self, log_bytes: u64) -> bool {
-        log_bytes >= self.budget
+    ///
+    /// Never with a single live segment, which no image can set free: the log must be able to go on
+    /// to the next one. Spare segments count once the log has more than it needs to do that.
+    pub fn is_over_budget(&self, keyspace: &Keyspace) -> bool {
+        let live_bytes = keyspace.log.log_bytes();
+        match keyspace.log.segments().count() {
+            0 | 1 => false,
+            2 => live_bytes >= self.budget,
+            _ => live_bytes + self.spare_bytes >= self.budget,
+        }
     }
 
     /// Whether a store thread has answered something that was not taken yet.
@@ -322,13 +330,15 @@ impl<L: StoreLink> Checkpointer<L> {
         if log_bytes * 100 <= self.budget * BEGIN_PERCENT {
             return Progress::Waiting;
         }
-        let Some((pin, id)) = keyspace.oldest_idle_pin() else {
+        let oldest = keyspace.log.segments().next();
+        let pinned = keyspace
+            .oldest_idle_pin()
+            .filter(|(pin, _)| oldest.is_some_and(|segment| *pin <= segment.last_lsn));
+        let Some((_, id)) = pinned else {
+            // No copy needs the oldest segment any more, unless its image is under way.
+            self.truncation.plan(keyspace, self.planted);
             return Progress::Waiting;
         };
-        let oldest = keyspace.log.segments().next();
-        if oldest.is_none_or(|segment| pin > segment.last_lsn) {
-            return Progress::Waiting;
-        }
         let created_ms = keyspace.now_ms();
         let mut lsn_start = keyspace.log.last_record();
         if self.planted.has(Bug::LateStart) {

@@ -5,13 +5,16 @@
 //! of a turn's I/O is one system call.
 
 mod checkpoint;
+mod client_io;
 pub mod connection;
 pub mod core;
 mod gather;
 mod keyed;
 mod keyless;
+mod log_io;
 pub mod mesh;
 mod outbox;
+mod publish;
 pub mod segments;
 mod snapshot;
 mod stats;
@@ -24,19 +27,16 @@ pub use stats::ShardStats;
 
 use std::io;
 use std::net::TcpListener;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::os::fd::{FromRawFd, IntoRawFd};
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use ephesus_wal::{Durability, SyncPoint, WriteOp};
+use ephesus_wal::{SyncPoint, WriteOp};
 use ephesus_wire::ShardId;
 use hdrhistogram::Histogram;
 
-use crate::net::{Completion, ConnToken, ListenerKind, Ring, Waker};
-use connection::{Connection, Life};
+use crate::net::{Completion, ListenerKind, Ring, Waker};
 use mesh::Message;
-use outbox::Front;
 
 /// After this long without a write, a mark makes everything before it durable for recovery.
 const MARK_AFTER: Duration = Duration::from_millis(50);
@@ -63,6 +63,9 @@ const COALESCE_UP_TO: usize = 24;
 
 /// How long clients get to read their last replies when the node stops.
 const DRAIN: Duration = Duration::from_secs(3);
+
+/// How long a stop waits for a log that cannot go on, as on a full disk.
+const STOP_MAX: Duration = Duration::from_secs(20);
 
 /// What a shard is started with.
 pub struct Start {
@@ -314,247 +317,6 @@ impl Shard {
         }
     }
 
-    fn accepted(&mut self, kind: ListenerKind, result: io::Result<RawFd>, more: bool) {
-        match result {
-            Ok(fd) => self.admit(kind, fd),
-            Err(_) if self.stopping.is_some() => {}
-            Err(error) => tracing::warn!(%error, "a connection could not be accepted"),
-        }
-        if !more && self.stopping.is_none() {
-            let place = self.listeners.iter().find(|(k, _)| *k == kind);
-            let (_, listener) = place.expect("both kinds have a listener");
-            self.ring.accept(listener.as_raw_fd(), kind);
-        }
-    }
-
-    fn admit(&mut self, kind: ListenerKind, fd: RawFd) {
-        // SAFETY: the kernel has just given us this descriptor and nobody else knows it.
-        let socket = unsafe { OwnedFd::from_raw_fd(fd) };
-        let stats = self.core.stats();
-        stats.connections_received.add(1);
-        let stream = std::net::TcpStream::from(socket);
-        let addresses = stream
-            .peer_addr()
-            .and_then(|peer| Ok((peer, stream.local_addr()?)));
-        let Ok(addresses) = addresses else { return };
-        if self.core.connections.len() >= self.core.node.settings.max_clients {
-            stats.connections_rejected.add(1);
-            refuse(&stream);
-            return;
-        }
-        let _ = stream.set_nodelay(true);
-        let fd = stream.into_raw_fd();
-        let (id, now_ms) = (self.core.next_connection_id(), self.core.keyspace.now_ms());
-        let make = |token| Connection::new(token, id, fd, kind, addresses, now_ms);
-        let token = self.core.connections.insert(make);
-        self.core.list(token);
-    }
-
-    fn received(
-        &mut self,
-        token: ConnToken,
-        result: io::Result<Option<crate::net::Received>>,
-        more: bool,
-    ) {
-        let Some(connection) = self.core.connections.get_mut(token) else {
-            if let Ok(Some(received)) = result {
-                self.ring.release(received);
-            }
-            return;
-        };
-        connection.receiving = more;
-        if !more {
-            connection.receive_stopping = false;
-        }
-        match result {
-            Ok(Some(received)) if received.len > 0 => {
-                self.core.received(token, self.ring.received(received));
-                self.ring.release(received);
-            }
-            Ok(received) => {
-                if let Some(received) = received {
-                    self.ring.release(received);
-                }
-                connection.drain();
-            }
-            Err(error) => match error.raw_os_error() {
-                // All buffers were in use, or the receive was told to end: it begins again.
-                Some(libc::ENOBUFS | libc::ECANCELED | libc::EINTR | libc::EAGAIN) => {}
-                _ => connection.kill(),
-            },
-        }
-        self.core.list(token);
-    }
-
-    fn sent(&mut self, token: ConnToken, result: io::Result<usize>) {
-        let Some(connection) = self.core.connections.get_mut(token) else {
-            return;
-        };
-        let expected = connection.sending.len();
-        connection.sent();
-        match result {
-            Ok(sent) if sent == expected => self.core.stats().net_output_bytes.add(sent as u64),
-            _ => connection.kill(),
-        }
-        // The outbox is looked at again at the end of the turn.
-        self.core.list(token);
-    }
-
-    fn log_written(&mut self, write: u64, result: io::Result<usize>) {
-        let place = self.writes.iter().position(|(op, _)| op.id == write);
-        let (op, issued) = self
-            .writes
-            .swap_remove(place.expect("a write completes once"));
-        let usec = self.now.saturating_duration_since(issued).as_micros() as u64;
-        self.write_usec.saturating_record(usec.max(1));
-        match self.core.keyspace.log.complete(op, result) {
-            Ok(_) => self.core.committed(),
-            Err(error) => fatal("log", &error),
-        }
-    }
-
-    fn log_synced(&mut self, result: io::Result<()>) {
-        if let Err(error) = result {
-            fatal("log sync", &error);
-        }
-        if let Some((point, missing)) = &mut self.syncing {
-            *missing -= 1;
-            if *missing == 0 {
-                self.core.keyspace.log.synced(point);
-                self.syncing = None;
-                self.timers.marked = false;
-            }
-        }
-    }
-
-    /// Whether relaxed durability has written something that the device may not have yet.
-    fn is_unsynced(&self) -> bool {
-        let log = &self.core.keyspace.log;
-        log.options().durability == Durability::Relaxed && log.durable() < log.appended()
-    }
-
-    /// Prepared segments, marks, syncs, truncation.
-    fn tend_log(&mut self) {
-        let now = self.now;
-        let log = &mut self.core.keyspace.log;
-        match self.segments.tend(log) {
-            Ok(()) => self.refused_disk = false,
-            Err(error) => {
-                if !self.refused_disk {
-                    tracing::error!(%error, "no log segment can be prepared; writes wait");
-                }
-                self.refused_disk = true;
-            }
-        }
-        self.checkpointer.spare_bytes = self.segments.spare_bytes(log);
-        let log_bytes = log.log_bytes() + self.checkpointer.spare_bytes;
-        self.core.log_over_budget = self.checkpointer.is_over_budget(log_bytes);
-        let idle = now.saturating_duration_since(self.timers.last_append) >= MARK_AFTER;
-        if !self.timers.marked && idle {
-            self.timers.marked = true;
-            log.mark();
-        }
-        let due = now.saturating_duration_since(self.timers.sync) >= SYNC_EVERY
-            || self.stopping.is_some()
-            || self.checkpointer.waits_for_log(&self.core.keyspace);
-        if self.syncing.is_none() && due && self.is_unsynced() {
-            self.begin_sync();
-        }
-    }
-
-    fn begin_sync(&mut self) {
-        self.timers.sync = self.now;
-        let point = self.core.keyspace.log.sync_point();
-        if point.segments.is_empty() {
-            return;
-        }
-        for &segment in &point.segments {
-            self.ring.sync_log(self.segments.descriptor(segment));
-        }
-        let missing = point.segments.len();
-        self.syncing = Some((point, missing));
-    }
-
-    /// Issues what the log wants written.
-    fn write_log(&mut self) {
-        let now_ms = self.core.keyspace.now_ms();
-        while let Some(op) = self.core.keyspace.log.next_write(now_ms) {
-            let fd = self.segments.descriptor(op.segment);
-            let stats = self.core.stats();
-            stats.wal_groups.add(1);
-            stats.wal_bytes_written.add(op.buf.len() as u64);
-            // SAFETY: the buffer belongs to `op`, which is kept in `writes` until the write has
-            // completed; moving `op` does not move the buffer.
-            unsafe {
-                self.ring.write_log(op.id, fd, &op.buf, op.offset);
-            }
-            if self.timers.marked && self.core.keyspace.log.uncommitted_bytes() > 0 {
-                self.timers.marked = false;
-            }
-            self.timers.last_append = self.now;
-            self.writes.push((op, self.now));
-        }
-    }
-
-    /// Looks after every connection that something happened to.
-    fn service_listed(&mut self) {
-        let listed = std::mem::take(&mut self.core.listed);
-        for &token in &listed {
-            self.service(token);
-        }
-        // What was listed meanwhile has its turn next time.
-        let mut listed = listed;
-        listed.clear();
-        listed.append(&mut self.core.listed);
-        self.core.listed = listed;
-    }
-
-    fn service(&mut self, token: ConnToken) {
-        let committed = self.core.keyspace.log.committed();
-        let Some(connection) = self.core.connections.get_mut(token) else {
-            return;
-        };
-        connection.listed = false;
-        let mut gate = None;
-        if connection.life != Life::Dead && connection.sending.is_empty() {
-            match connection
-                .outbox
-                .take_ready(committed, &mut connection.sending)
-            {
-                Front::Taken => {
-                    // SAFETY: `sending` is not touched until the `Sent` completion, and the
-                    // connection is not dropped before (`is_finished`).
-                    unsafe {
-                        self.ring.send(token, connection.fd, &connection.sending);
-                    }
-                }
-                Front::Gated(lsn) => gate = Some(lsn),
-                Front::Empty if connection.life == Life::Draining => connection.kill(),
-                Front::Empty | Front::Awaited => {}
-            }
-        }
-        if connection.wants_input() {
-            if !connection.receiving {
-                connection.receiving = true;
-                self.ring.receive(token, connection.fd);
-            }
-        } else if connection.receiving
-            && !connection.receive_stopping
-            && connection.life == Life::Open
-        {
-            connection.receive_stopping = true;
-            self.ring.stop_receiving(token);
-        }
-        if connection.is_finished() {
-            // SAFETY: the connection owned the descriptor, and the ring has nothing outstanding
-            // for it.
-            drop(unsafe { OwnedFd::from_raw_fd(connection.fd) });
-            self.core.connections.remove(token);
-        } else if let Some(lsn) = gate {
-            self.core.wait_for(token, lsn);
-        }
-    }
-
     /// Gives background work its share; true when there is more of it to do at once.
     fn background(&mut self, had_events: bool) -> bool {
         if had_events && self.now < self.background_after {
@@ -595,46 +357,6 @@ impl Shard {
         true
     }
 
-    fn publish(&mut self) {
-        self.timers.unpublished = true;
-        if self.now.saturating_duration_since(self.timers.publish) < PUBLISH_EVERY {
-            return;
-        }
-        self.timers.publish = self.now;
-        self.timers.unpublished = false;
-        let (keyspace, stats) = (&self.core.keyspace, self.core.stats());
-        stats.connections.set(self.core.connections.len() as u64);
-        let expiring: usize = keyspace.partitions().map(|p| p.table.expiring()).sum();
-        stats.expires.set(expiring as u64);
-        stats.hits.set(keyspace.counters.hits);
-        stats.misses.set(keyspace.counters.misses);
-        stats.expired.set(keyspace.counters.expired);
-        stats.memory_bytes.set(keyspace.memory_bytes());
-        stats
-            .wal_bytes
-            .set(keyspace.log.log_bytes() + self.checkpointer.spare_bytes);
-        stats
-            .wal_segments
-            .set(keyspace.log.segments().count() as u64);
-        stats.wal_user_bytes.set(keyspace.counters.user_bytes);
-        stats.wal_appended.set(keyspace.log.appended().0);
-        stats.wal_committed.set(keyspace.log.committed().0);
-        stats
-            .wal_sync_p50_usec
-            .set(self.write_usec.value_at_quantile(0.5));
-        stats
-            .wal_sync_p99_usec
-            .set(self.write_usec.value_at_quantile(0.99));
-        stats.images_written.set(self.checkpointer.written);
-        stats
-            .image_in_progress
-            .set(u64::from(self.checkpointer.is_active()));
-        stats
-            .image_last_time_s
-            .set(self.checkpointer.last_ms / 1000);
-        self.timers.sweeping |= expiring > 0;
-    }
-
     fn begin_stop(&mut self) {
         self.stopping = Some(self.now);
         for (_, listener) in &self.listeners {
@@ -658,6 +380,10 @@ impl Shard {
         };
         let overdue = self.now.saturating_duration_since(since) > DRAIN;
         let drained = self.core.connections.is_empty() || overdue;
+        if self.now.saturating_duration_since(since) > STOP_MAX {
+            tracing::error!("the log cannot be completed; what was acknowledged is durable");
+            return true;
+        }
         let log = &self.core.keyspace.log;
         drained
             && self.writes.is_empty()
@@ -670,12 +396,4 @@ impl Shard {
     pub fn id(&self) -> ShardId {
         self.core.id
     }
-}
-
-/// Tells a client that there is no room for it.
-fn refuse(stream: &std::net::TcpStream) {
-    let mut text = Vec::new();
-    crate::command::error::ClientError::TooManyClients.write(&mut text);
-    let _ = stream.set_nonblocking(true);
-    let _ = io::Write::write(&mut &*stream, &text);
 }

@@ -125,7 +125,8 @@ impl Segments {
         if self.busy {
             return Ok(());
         }
-        let work = if log.wants_segments() > 0 && self.is_needed(log) {
+        let wants_spare = log.wants_segments() > 0 && self.is_needed(log);
+        let work = if wants_spare || log.is_starved() {
             let to = log.allocate_segment();
             match self.truncated.pop_front() {
                 Some(from) => Work::Recycle { from, to },
@@ -151,9 +152,7 @@ impl Segments {
     /// Whether the log is used so much that it will need another segment: a node that is started for
     /// a few keys does not fill the disk with zeroes.
     fn is_needed(&self, log: &LogWriter) -> bool {
-        log.is_starved()
-            || log
-                .first_segment_used()
-                .is_none_or(|used| used * SPARE_AFTER_PART >= self.options.segment_bytes)
+        log.first_segment_used()
+            .is_none_or(|used| used * SPARE_AFTER_PART >= self.options.segment_bytes)
     }
 }

@@ -1,0 +1,164 @@
+//! The shard's sockets: connections that come, what they send and what leaves.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+
+use super::Shard;
+use super::connection::{Connection, Life};
+use super::outbox::Front;
+use crate::net::{ConnToken, ListenerKind, Received};
+
+impl Shard {
+    pub(super) fn accepted(&mut self, kind: ListenerKind, result: io::Result<RawFd>, more: bool) {
+        match result {
+            Ok(fd) => self.admit(kind, fd),
+            Err(_) if self.stopping.is_some() => {}
+            Err(error) => tracing::warn!(%error, "a connection could not be accepted"),
+        }
+        if !more && self.stopping.is_none() {
+            let place = self.listeners.iter().find(|(k, _)| *k == kind);
+            let (_, listener) = place.expect("both kinds have a listener");
+            self.ring.accept(listener.as_raw_fd(), kind);
+        }
+    }
+
+    pub(super) fn admit(&mut self, kind: ListenerKind, fd: RawFd) {
+        // SAFETY: the kernel has just given us this descriptor and nobody else knows it.
+        let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+        let stats = self.core.stats();
+        stats.connections_received.add(1);
+        let stream = std::net::TcpStream::from(socket);
+        let addresses = stream
+            .peer_addr()
+            .and_then(|peer| Ok((peer, stream.local_addr()?)));
+        let Ok(addresses) = addresses else { return };
+        if self.core.connections.len() >= self.core.node.settings.max_clients {
+            stats.connections_rejected.add(1);
+            refuse(&stream);
+            return;
+        }
+        let _ = stream.set_nodelay(true);
+        let fd = stream.into_raw_fd();
+        let (id, now_ms) = (self.core.next_connection_id(), self.core.keyspace.now_ms());
+        let make = |token| Connection::new(token, id, fd, kind, addresses, now_ms);
+        let token = self.core.connections.insert(make);
+        self.core.list(token);
+    }
+
+    pub(super) fn received(
+        &mut self,
+        token: ConnToken,
+        result: io::Result<Option<Received>>,
+        more: bool,
+    ) {
+        let Some(connection) = self.core.connections.get_mut(token) else {
+            if let Ok(Some(received)) = result {
+                self.ring.release(received);
+            }
+            return;
+        };
+        connection.receiving = more;
+        if !more {
+            connection.receive_stopping = false;
+        }
+        match result {
+            Ok(Some(received)) if received.len > 0 => {
+                self.core.received(token, self.ring.received(received));
+                self.ring.release(received);
+            }
+            Ok(received) => {
+                if let Some(received) = received {
+                    self.ring.release(received);
+                }
+                connection.drain();
+            }
+            Err(error) => match error.raw_os_error() {
+                // All buffers were in use, or the receive was told to end: it begins again.
+                Some(libc::ENOBUFS | libc::ECANCELED | libc::EINTR | libc::EAGAIN) => {}
+                _ => connection.kill(),
+            },
+        }
+        self.core.list(token);
+    }
+
+    pub(super) fn sent(&mut self, token: ConnToken, result: io::Result<usize>) {
+        let Some(connection) = self.core.connections.get_mut(token) else {
+            return;
+        };
+        let expected = connection.sending.len();
+        connection.sent();
+        match result {
+            Ok(sent) if sent == expected => self.core.stats().net_output_bytes.add(sent as u64),
+            _ => connection.kill(),
+        }
+        // The outbox is looked at again at the end of the turn.
+        self.core.list(token);
+    }
+
+    /// Looks after every connection that something happened to.
+    pub(super) fn service_listed(&mut self) {
+        let listed = std::mem::take(&mut self.core.listed);
+        for &token in &listed {
+            self.service(token);
+        }
+        // What was listed meanwhile has its turn next time.
+        let mut listed = listed;
+        listed.clear();
+        listed.append(&mut self.core.listed);
+        self.core.listed = listed;
+    }
+
+    pub(super) fn service(&mut self, token: ConnToken) {
+        let committed = self.core.keyspace.log.committed();
+        let Some(connection) = self.core.connections.get_mut(token) else {
+            return;
+        };
+        connection.listed = false;
+        let mut gate = None;
+        if connection.life != Life::Dead && connection.sending.is_empty() {
+            match connection
+                .outbox
+                .take_ready(committed, &mut connection.sending)
+            {
+                Front::Taken => {
+                    // SAFETY: `sending` is not touched until the `Sent` completion, and the
+                    // connection is not dropped before (`is_finished`).
+                    unsafe {
+                        self.ring.send(token, connection.fd, &connection.sending);
+                    }
+                }
+                Front::Gated(lsn) => gate = Some(lsn),
+                Front::Empty if connection.life == Life::Draining => connection.kill(),
+                Front::Empty | Front::Awaited => {}
+            }
+        }
+        if connection.wants_input() {
+            if !connection.receiving {
+                connection.receiving = true;
+                self.ring.receive(token, connection.fd);
+            }
+        } else if connection.receiving
+            && !connection.receive_stopping
+            && connection.life == Life::Open
+        {
+            connection.receive_stopping = true;
+            self.ring.stop_receiving(token);
+        }
+        if connection.is_finished() {
+            // SAFETY: the connection owned the descriptor, and the ring has nothing outstanding
+            // for it.
+            drop(unsafe { OwnedFd::from_raw_fd(connection.fd) });
+            self.core.connections.remove(token);
+        } else if let Some(lsn) = gate {
+            self.core.wait_for(token, lsn);
+        }
+    }
+}
+
+/// Tells a client that there is no room for it.
+fn refuse(stream: &std::net::TcpStream) {
+    let mut text = Vec::new();
+    crate::command::error::ClientError::TooManyClients.write(&mut text);
+    let _ = stream.set_nonblocking(true);
+    let _ = io::Write::write(&mut &*stream, &text);
+}

@@ -1,0 +1,105 @@
+//! The shard's log: its writes, syncs and segments.
+
+use std::io;
+
+use ephesus_wal::Durability;
+
+use super::{MARK_AFTER, SYNC_EVERY, Shard, fatal};
+
+impl Shard {
+    pub(super) fn log_written(&mut self, write: u64, result: io::Result<usize>) {
+        let place = self.writes.iter().position(|(op, _)| op.id == write);
+        let (op, issued) = self
+            .writes
+            .swap_remove(place.expect("a write completes once"));
+        let usec = self.now.saturating_duration_since(issued).as_micros() as u64;
+        self.write_usec.saturating_record(usec.max(1));
+        match self.core.keyspace.log.complete(op, result) {
+            Ok(_) => self.core.committed(),
+            Err(error) => fatal("log", &error),
+        }
+    }
+
+    pub(super) fn log_synced(&mut self, result: io::Result<()>) {
+        if let Err(error) = result {
+            fatal("log sync", &error);
+        }
+        if let Some((point, missing)) = &mut self.syncing {
+            *missing -= 1;
+            if *missing == 0 {
+                self.core.keyspace.log.synced(point);
+                self.syncing = None;
+                self.timers.marked = false;
+            }
+        }
+    }
+
+    /// Whether relaxed durability has written something that the device may not have yet.
+    pub(super) fn is_unsynced(&self) -> bool {
+        let log = &self.core.keyspace.log;
+        log.options().durability == Durability::Relaxed && log.durable() < log.appended()
+    }
+
+    /// Prepared segments, marks, syncs, truncation.
+    pub(super) fn tend_log(&mut self) {
+        let now = self.now;
+        let log = &mut self.core.keyspace.log;
+        match self.segments.tend(log) {
+            Ok(()) => self.refused_disk = false,
+            Err(error) => {
+                if !self.refused_disk {
+                    tracing::error!(%error, "no log segment can be prepared; writes wait");
+                }
+                self.refused_disk = true;
+            }
+        }
+        self.checkpointer.spare_bytes = self.segments.spare_bytes(log);
+        self.core.log_over_budget = self.checkpointer.is_over_budget(&self.core.keyspace);
+        let log = &mut self.core.keyspace.log;
+        let idle = now.saturating_duration_since(self.timers.last_append) >= MARK_AFTER;
+        if !self.timers.marked && idle {
+            self.timers.marked = true;
+            log.mark();
+        }
+        let due = now.saturating_duration_since(self.timers.sync) >= SYNC_EVERY
+            || self.stopping.is_some()
+            || self.checkpointer.waits_for_log(&self.core.keyspace);
+        if self.syncing.is_none() && due && self.is_unsynced() {
+            self.begin_sync();
+        }
+    }
+
+    pub(super) fn begin_sync(&mut self) {
+        self.timers.sync = self.now;
+        let point = self.core.keyspace.log.sync_point();
+        if point.segments.is_empty() {
+            return;
+        }
+        for &segment in &point.segments {
+            self.ring.sync_log(self.segments.descriptor(segment));
+        }
+        let missing = point.segments.len();
+        self.syncing = Some((point, missing));
+    }
+
+    /// Issues what the log wants written.
+    pub(super) fn write_log(&mut self) {
+        let now_ms = self.core.keyspace.now_ms();
+        while let Some(op) = self.core.keyspace.log.next_write(now_ms) {
+            let fd = self.segments.descriptor(op.segment);
+            let stats = self.core.stats();
+            stats.wal_groups.add(1);
+            stats.wal_bytes_written.add(op.buf.len() as u64);
+            // SAFETY: the buffer belongs to `op`, which is kept in `writes` until the write has
+            // completed; moving `op` does not move the buffer.
+            unsafe {
+                self.ring.write_log(op.id, fd, &op.buf, op.offset);
+            }
+            if self.timers.marked && self.core.keyspace.log.uncommitted_bytes() > 0 {
+                self.timers.marked = false;
+            }
+            self.timers.last_append = self.now;
+            self.writes.push((op, self.now));
+        }
+    }
+}

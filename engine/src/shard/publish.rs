@@ -1,0 +1,45 @@
+//! What the shard publishes for everyone to read.
+
+use super::{PUBLISH_EVERY, Shard};
+
+impl Shard {
+    pub(super) fn publish(&mut self) {
+        self.timers.unpublished = true;
+        if self.now.saturating_duration_since(self.timers.publish) < PUBLISH_EVERY {
+            return;
+        }
+        self.timers.publish = self.now;
+        self.timers.unpublished = false;
+        let (keyspace, stats) = (&self.core.keyspace, self.core.stats());
+        stats.connections.set(self.core.connections.len() as u64);
+        let expiring: usize = keyspace.partitions().map(|p| p.table.expiring()).sum();
+        stats.expires.set(expiring as u64);
+        stats.hits.set(keyspace.counters.hits);
+        stats.misses.set(keyspace.counters.misses);
+        stats.expired.set(keyspace.counters.expired);
+        stats.memory_bytes.set(keyspace.memory_bytes());
+        stats
+            .wal_bytes
+            .set(keyspace.log.log_bytes() + self.checkpointer.spare_bytes);
+        stats
+            .wal_segments
+            .set(keyspace.log.segments().count() as u64);
+        stats.wal_user_bytes.set(keyspace.counters.user_bytes);
+        stats.wal_appended.set(keyspace.log.appended().0);
+        stats.wal_committed.set(keyspace.log.committed().0);
+        stats
+            .wal_sync_p50_usec
+            .set(self.write_usec.value_at_quantile(0.5));
+        stats
+            .wal_sync_p99_usec
+            .set(self.write_usec.value_at_quantile(0.99));
+        stats.images_written.set(self.checkpointer.written);
+        stats
+            .image_in_progress
+            .set(u64::from(self.checkpointer.is_active()));
+        stats
+            .image_last_time_s
+            .set(self.checkpointer.last_ms / 1000);
+        self.timers.sweeping |= expiring > 0;
+    }
+}
