@@ -32,7 +32,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use ephesus_wal::{SyncPoint, WriteOp};
-use ephesus_wire::ShardId;
 use hdrhistogram::Histogram;
 
 use crate::net::{Completion, ListenerKind, Ring, Waker};
@@ -389,11 +388,5 @@ impl Shard {
             && self.writes.is_empty()
             && self.syncing.is_none()
             && log.durable() == log.appended()
-    }
-
-    /// The shard's number.
-    #[must_use]
-    pub fn id(&self) -> ShardId {
-        self.core.id
     }
 }

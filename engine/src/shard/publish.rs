@@ -17,7 +17,13 @@ impl Shard {
         stats.hits.set(keyspace.counters.hits);
         stats.misses.set(keyspace.counters.misses);
         stats.expired.set(keyspace.counters.expired);
-        stats.memory_bytes.set(keyspace.memory_bytes());
+        let memory_bytes = keyspace.memory_bytes();
+        stats.memory_bytes.set(memory_bytes);
+        stats
+            .memory_bytes_max
+            .set(memory_bytes.max(stats.memory_bytes_max.get()));
+        let data_bytes = keyspace.partitions().map(|p| p.table.data_bytes()).sum();
+        stats.data_bytes.set(data_bytes);
         stats
             .wal_bytes
             .set(keyspace.log.log_bytes() + self.checkpointer.spare_bytes);
