@@ -312,7 +312,8 @@ impl Worker {
         self.since_resume += 1;
         if self.requests.len() <= RESUME_AT || self.since_resume >= RESUME_EVERY {
             self.since_resume = 0;
-            for port in self.waiting.try_iter() {
+            // Whoever is told may be refused again before this thread goes on: once a round.
+            for port in self.waiting.try_iter().take(self.waiting.len()) {
                 port.refused.store(false, Ordering::Release);
                 port.send(StoreReply::Capacity(self.db));
             }

@@ -1,7 +1,7 @@
 //! Shards and the store thread.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use ephesus_wire::Epoch;
@@ -120,6 +120,38 @@ fn two_shards_write_images_through_one_thread() {
         assert_eq!((found.image.generation, found.blocks), (Generation(3), 400));
         check_image(&store, &found).expect("whole");
     }
+}
+
+#[test]
+fn a_client_that_is_refused_again_at_once_does_not_keep_the_thread_from_its_work() {
+    const BLOCKS: usize = 2_000;
+    let thread = StoreThread::start(Box::new(FaultStore::new(DbId(0)))).expect("start");
+    let own: Arc<OnceLock<StoreClient>> = Arc::default();
+    let (sent, wakes) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
+    let push = {
+        let (own, sent, wakes) = (Arc::clone(&own), Arc::clone(&sent), Arc::clone(&wakes));
+        move || {
+            let Some(client) = own.get() else { return };
+            let runs_away = wakes.fetch_add(1, Ordering::Relaxed) > BLOCKS;
+            while !runs_away && sent.load(Ordering::Relaxed) < BLOCKS {
+                let block = StoreRequest::Block(image(0, 1, 1), Box::from(*b"x"));
+                match client.try_send(block) {
+                    Ok(()) => sent.fetch_add(1, Ordering::Relaxed),
+                    Err(_) => return,
+                };
+            }
+        }
+    };
+    let push: Wake = Arc::new(push);
+    assert!(own.set(thread.client(Arc::clone(&push))).is_ok());
+    push();
+    let deadline = now() + PATIENCE;
+    while sent.load(Ordering::Relaxed) < BLOCKS && wakes.load(Ordering::Relaxed) <= BLOCKS {
+        assert!(now() < deadline, "the client was forgotten");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(sent.load(Ordering::Relaxed), BLOCKS);
+    thread.stop();
 }
 
 #[test]
