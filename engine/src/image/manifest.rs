@@ -209,7 +209,7 @@ fn checksum(stored: &[u8]) -> u32 {
 
 pub(crate) const MANIFEST_TAG: &[u8] = b"m";
 pub(crate) const BLOCK_TAG: &[u8] = b"b";
-const BLOCK_KEY_BYTES: usize = 25;
+pub(super) const BLOCK_KEY_BYTES: usize = 25;
 
 pub(crate) fn manifest_key(epoch: Epoch) -> [u8; 9] {
     let mut key = [b'm'; 9];

@@ -22,12 +22,19 @@ use crate::sled_sync;
 /// Page cache of each Db: images are written once and only read at start.
 const CACHE_BYTES: u64 = 64 << 20;
 
-/// Writes between two flushes: about 600 KiB of sled's log, hence at most two of its write jobs.
+/// Bytes given to sled between two flushes: with the leaves that it writes anew about 600 KiB of its
+/// log, hence at most two of its write jobs.
 ///
 /// sled 0.34.7 deadlocks (its issue 1412) when all seven threads of its I/O pool wait for the segment
 /// lock while a writer holding that lock waits for a truncation queued behind them. Seen here within
 /// 100k unpaced inserts on a busy disk: writing ahead of the disk is what must not happen.
-const WRITES_PER_FLUSH: u32 = 64;
+const BYTES_PER_FLUSH: usize = 256 << 10;
+
+/// What a write costs besides its value: the key, and sled's framing.
+const WRITE_BYTES: usize = 64;
+
+/// What a removal costs: about every eighth writes a leaf anew.
+const REMOVE_BYTES: usize = 4 << 10;
 
 /// First byte of the name of a partition's tree; its number follows, big endian.
 const TREE_TAG: u8 = b'p';
@@ -44,7 +51,8 @@ pub struct SledStore {
     stores: u16,
     dir: PathBuf,
     sled: ::sled::Db,
-    writes: u32,
+    /// Bytes given to sled since the last flush.
+    unflushed: usize,
     trees: BTreeMap<PartitionId, ::sled::Tree>,
 }
 
@@ -139,7 +147,7 @@ impl SledStore {
             stores,
             dir: dir.to_owned(),
             sled,
-            writes: 0,
+            unflushed: 0,
             trees,
         };
         store.sync()?;
@@ -192,10 +200,10 @@ impl SledStore {
         }
     }
 
-    /// Waits for the disk every [`WRITES_PER_FLUSH`] writes.
-    fn pace(&mut self) -> Result<(), StoreError> {
-        self.writes += 1;
-        if self.writes < WRITES_PER_FLUSH {
+    /// Waits for the disk every [`BYTES_PER_FLUSH`].
+    fn pace(&mut self, bytes: usize) -> Result<(), StoreError> {
+        self.unflushed += bytes;
+        if self.unflushed < BYTES_PER_FLUSH {
             Ok(())
         } else {
             self.sync()
@@ -236,7 +244,7 @@ impl ImageStore for SledStore {
             .insert(key, value)
             .map(drop)
             .map_err(self.failed("write a block", partition))?;
-        self.pace()
+        self.pace(WRITE_BYTES + value.len())
     }
 
     fn remove(&mut self, partition: PartitionId, key: &[u8]) -> Result<(), StoreError> {
@@ -246,7 +254,7 @@ impl ImageStore for SledStore {
         tree.remove(key)
             .map(drop)
             .map_err(self.failed("remove a block", partition))?;
-        self.pace()
+        self.pace(REMOVE_BYTES)
     }
 
     fn get(&self, partition: PartitionId, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
@@ -298,7 +306,7 @@ impl ImageStore for SledStore {
     }
 
     fn sync(&mut self) -> Result<(), StoreError> {
-        self.writes = 0;
+        self.unflushed = 0;
         self.sled.flush().map(drop).map_err(|e| StoreError::Sync {
             db: self.db,
             source: Box::new(e),

@@ -396,7 +396,7 @@ impl Worker {
             StoreRequest::Seal(image) => {
                 let writer =
                     writer_of(&mut self.writers, image).ok_or(WriterError::Unknown(image))?;
-                writer.close()?;
+                writer.close(store)?;
                 self.unsynced
                     .push((Unsynced::Sealed(image), Arc::clone(port)));
                 return Ok(None);

@@ -26,6 +26,9 @@ use crate::planted::{Bug, Planted};
 use crate::table::{EntryRef, KeyHasher, Put, Table};
 use last_writes::LastWrites;
 
+/// Keys whose entries are loaded ahead at once; more would push the first ones out again.
+const PREFETCH_MAX: usize = 32;
+
 /// A key with everything that is derived from it.
 #[derive(Clone, Copy)]
 pub struct Key<'a> {
@@ -186,22 +189,22 @@ impl Keyspace {
         self.len() == 0
     }
 
-    /// Starts loading what a command on this key will touch.
+    /// Starts loading what commands on these keys will touch; of many keys only the first ones.
     #[inline]
-    pub fn prefetch(&self, key: &[u8]) {
-        let key = self.key(key);
-        if let Some(partition) = self.partition(key.partition) {
-            partition.table.prefetch(key.hash);
+    pub fn prefetch<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) {
+        let mut places = [(PartitionId(0), 0); PREFETCH_MAX];
+        let mut count = 0;
+        for (place, key) in places.iter_mut().zip(keys) {
+            let key = self.key(key);
+            *place = (key.partition, key.hash);
+            count += 1;
         }
-    }
-
-    /// Second step of [`Keyspace::prefetch`], once the slots have arrived.
-    #[inline]
-    pub fn prefetch_entry(&self, key: &[u8]) {
-        let key = self.key(key);
-        if let Some(partition) = self.partition(key.partition) {
-            partition.table.prefetch_entry(key.hash);
-        }
+        let tables = || {
+            let here = |&(id, hash): &(PartitionId, u64)| Some((&self.partition(id)?.table, hash));
+            places[..count].iter().filter_map(here)
+        };
+        tables().for_each(|(table, hash)| table.prefetch(hash));
+        tables().for_each(|(table, hash)| table.prefetch_entry(hash));
     }
 
     /// The partition of a key that the caller has routed here.

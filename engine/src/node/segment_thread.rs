@@ -10,7 +10,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use ephesus_wal::{GlommioDisk, SegmentHandle, WalError, discard, prepare, recycle};
+use ephesus_wal::{GlommioDisk, SegmentHandle, WalError, discard, prepare, recycle, reuse, shelve};
 use glommio::{LocalExecutorBuilder, Placement};
 
 use crate::shard::segments::{Done, Job, Work};
@@ -21,7 +21,7 @@ const IO_BYTES: usize = 256 << 10;
 const RING_DEPTH: usize = 128;
 
 /// Longest time that ready tasks may be overlooked.
-const HEARTBEAT: Duration = Duration::from_millis(20);
+const HEARTBEAT: Duration = Duration::from_millis(100);
 
 /// Starts the thread; it ends when every sender of jobs is gone.
 ///
@@ -72,6 +72,8 @@ async fn work(job: &Job) -> Result<Done, WalError> {
     match job.work {
         Work::Prepare(id) => ready(prepare(&disk, options, id).await?),
         Work::Recycle { from, to } => ready(recycle(&disk, options, from, to).await?),
+        Work::Reuse { shelved, to } => ready(reuse(&disk, options, shelved, to).await?),
+        Work::Shelve(old) => shelve(&disk, old).await.map(|()| Done::Shelved(old)),
         Work::Remove(old) => discard(&disk, old).await.map(|()| Done::Removed),
     }
 }

@@ -27,7 +27,7 @@ use crate::keyspace::Keyspace;
 use crate::net::{self, Waker};
 use crate::shard::mesh::{Message, Peer};
 use crate::shard::segments::Job;
-use crate::shard::{Checkpointer, Core, Segments, Shard, Start};
+use crate::shard::{Checkpointer, Core, Segments, Shard, ShardStats, Start};
 use crate::table::KeyHasher;
 
 /// sled Dbs of a new data directory.
@@ -282,7 +282,14 @@ impl Node {
             let first = (segment.info.id, Box::new(segment.file) as Box<_>);
             let start = Start {
                 core: Core::new(id, shared, keyspace),
-                segments: Segments::new(jobs, log_dir, log_options, Arc::clone(&waker), first),
+                segments: Segments::new(
+                    jobs,
+                    log_dir,
+                    log_options,
+                    Arc::clone(&waker),
+                    first,
+                    checkpointer.keep_bytes(),
+                ),
                 checkpointer,
                 inbox,
                 waker,
@@ -353,7 +360,8 @@ impl Node {
                 }
             }
         }
-        let logs: u64 = shared.stats.iter().map(|stats| stats.wal_bytes.get()).sum();
+        let live = |stats: &ShardStats| stats.wal_live_bytes.get();
+        let logs: u64 = shared.stats.iter().map(live).sum();
         let is_urgent = logs * 100 > shared.settings.wal_budget * URGENT_PERCENT;
         if is_urgent != self.raised {
             self.raised = is_urgent;

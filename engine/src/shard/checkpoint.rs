@@ -32,10 +32,17 @@ use truncation::Truncation;
 const SLICE: Duration = Duration::from_micros(100);
 
 /// Share of its log budget above which a shard writes images.
-const BEGIN_PERCENT: u64 = 50;
+///
+/// Images let go of nearly all of a log at once when everything is written evenly: the later they
+/// begin the fewer there are, but the less log is left to write to meanwhile.
+const BEGIN_PERCENT: u64 = 60;
 
 /// Share of its log budget above which images get priority.
 const URGENT_PERCENT: u64 = 75;
+
+/// Share of its log budget up to which truncated files are kept: zero-filling new ones costs as much
+/// of the disk as the log itself.
+const KEEP_PERCENT: u64 = 90;
 
 /// Blocks of one walk that may wait for the store thread.
 const QUEUE_BLOCKS: usize = 64;
@@ -118,6 +125,12 @@ impl<L: StoreLink> Checkpointer<L> {
             written: 0,
             last_ms: 0,
         }
+    }
+
+    /// Bytes of log files up to which truncated ones are worth keeping for later.
+    #[must_use]
+    pub fn keep_bytes(&self) -> u64 {
+        self.budget / 100 * KEEP_PERCENT
     }
 
     /// Whether an image is being written.
@@ -326,8 +339,7 @@ impl<L: StoreLink> Checkpointer<L> {
 
     /// Begins the image that lets go of the oldest log segment, if the log is long enough.
     fn begin(&mut self, keyspace: &mut Keyspace) -> Progress {
-        let log_bytes = keyspace.log.log_bytes() + self.spare_bytes;
-        if log_bytes * 100 <= self.budget * BEGIN_PERCENT {
+        if keyspace.log.log_bytes() * 100 <= self.budget * BEGIN_PERCENT {
             return Progress::Waiting;
         }
         let oldest = keyspace.log.segments().next();

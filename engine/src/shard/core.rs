@@ -9,6 +9,7 @@ use ephesus_wire::resp::reply::{self, Protocol};
 use ephesus_wire::resp::request::{self, Args, Parsed, RequestLimits};
 use ephesus_wire::{Lsn, ShardId};
 
+use super::batch::{Batch, Behind};
 use super::connection::{Blocked, Connection, Connections, Life};
 use super::mesh::{Answered, Forwarded, Origin, PeerQueue, Replies, Requests, Scope};
 use super::stats::ShardStats;
@@ -28,12 +29,6 @@ const AWAITED_MAX: usize = 32;
 
 /// Unsent bytes up to which a connection may have any number of commands outstanding.
 const OUTPUT_BYTES_EASY: usize = 1 << 20;
-
-/// Commands of one read whose keys are fetched from memory ahead of their execution.
-const PREFETCH_COMMANDS: usize = 32;
-
-/// Shorter reads hold too few commands for their keys to be fetched ahead.
-const PREFETCH_BYTES_MIN: usize = 256;
 
 /// Something that waits for the log.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -89,6 +84,7 @@ pub struct Core {
     /// Connections that execute nothing until something is over.
     blocked: Vec<ConnToken>,
     args: Args,
+    batch: Batch,
     pub(super) turn: u64,
     next_connection_id: u64,
     pub(super) random: u64,
@@ -114,6 +110,7 @@ impl Core {
             listed: Vec::new(),
             blocked: Vec::new(),
             args: Args::new(),
+            batch: Batch::default(),
             turn: 0,
             next_connection_id: 1 + u64::from(id.0),
             random,
@@ -182,24 +179,32 @@ impl Core {
 
     /// Executes the complete commands at the start of `bytes` and answers their length.
     fn execute_all(&mut self, connection: &mut Connection, bytes: &[u8]) -> usize {
-        let mut args = std::mem::take(&mut self.args);
-        self.prefetch(bytes, &mut args);
+        let mut batch = std::mem::take(&mut self.batch);
         let mut at = 0;
         connection.needed = 1;
         while at < bytes.len() && connection.executes() {
-            match request::parse(&bytes[at..], &RequestLimits::DEFAULT, &mut args) {
-                Ok(Parsed::Command { consumed }) => {
-                    let source = &bytes[at..at + consumed];
-                    if !args.is_empty() && !self.command(connection, &args, source) {
-                        break;
-                    }
-                    at += consumed;
+            let rest = &bytes[at..];
+            let behind = batch.parse(rest);
+            self.prefetch(&batch, rest);
+            let mut all = true;
+            for (args, source) in batch.commands(rest) {
+                all = connection.executes()
+                    && (args.is_empty() || self.command(connection, args, source));
+                if !all {
+                    break;
                 }
-                Ok(Parsed::Incomplete { needed }) => {
+                at += source.len();
+            }
+            if !all || !connection.executes() {
+                break;
+            }
+            match behind {
+                Behind::Unread => {}
+                Behind::Incomplete { needed } => {
                     connection.needed = needed;
                     break;
                 }
-                Err(error) => {
+                Behind::Broken(error) => {
                     let text = format!("ERR {error}");
                     connection.outbox.write(self.turn, |out| {
                         reply::error(out, &text);
@@ -210,39 +215,14 @@ impl Core {
                 }
             }
         }
-        self.args = args;
+        self.batch = batch;
         at
     }
 
     /// Starts loading the keys of pipelined commands, so that their cache misses overlap.
-    fn prefetch(&self, bytes: &[u8], args: &mut Args) {
-        if bytes.len() < PREFETCH_BYTES_MIN {
-            return;
-        }
-        let mut spans = [(0usize, 0usize); PREFETCH_COMMANDS];
-        let mut count = 0;
-        let mut at = 0;
-        while count < PREFETCH_COMMANDS && bytes.get(at) == Some(&b'*') {
-            let Ok(Parsed::Command { consumed }) =
-                request::parse(&bytes[at..], &RequestLimits::DEFAULT, args)
-            else {
-                break;
-            };
-            if args.len() > 1 {
-                let range = args.range(1);
-                spans[count] = (at + range.start, at + range.end);
-                count += 1;
-            }
-            at += consumed;
-        }
-        if count > 1 {
-            let keys = || {
-                spans[..count]
-                    .iter()
-                    .map(|&(start, end)| &bytes[start..end])
-            };
-            keys().for_each(|key| self.keyspace.prefetch(key));
-            keys().for_each(|key| self.keyspace.prefetch_entry(key));
+    fn prefetch(&self, batch: &Batch, bytes: &[u8]) {
+        if batch.len() > 1 {
+            self.keyspace.prefetch(batch.keys(bytes));
         }
     }
 

@@ -4,6 +4,7 @@
 //! the log's next write and the replies that may leave, and then waits for the next completion; all
 //! of a turn's I/O is one system call.
 
+mod batch;
 mod checkpoint;
 mod client_io;
 pub mod connection;
@@ -333,7 +334,7 @@ impl Shard {
         let took = started.elapsed();
         let urgent = self
             .checkpointer
-            .is_urgent(self.core.keyspace.log.log_bytes() + self.checkpointer.spare_bytes);
+            .is_urgent(self.core.keyspace.log.log_bytes());
         let parts = if urgent { 1 } else { REQUESTS_PER_BACKGROUND };
         self.background_after = started + took * (parts + 1);
         runnable | !self.core.listed.is_empty()

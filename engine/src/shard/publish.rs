@@ -27,6 +27,7 @@ impl Shard {
         stats
             .wal_bytes
             .set(keyspace.log.log_bytes() + self.checkpointer.spare_bytes);
+        stats.wal_live_bytes.set(keyspace.log.log_bytes());
         stats
             .wal_segments
             .set(keyspace.log.segments().count() as u64);

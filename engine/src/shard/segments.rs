@@ -27,12 +27,15 @@ pub struct Job {
 pub enum Work {
     Prepare(SegmentId),
     Recycle { from: SegmentInfo, to: SegmentId },
+    Shelve(SegmentInfo),
+    Reuse { shelved: SegmentInfo, to: SegmentId },
     Remove(SegmentInfo),
 }
 
 /// What the segment thread answers.
 pub enum Done {
     Ready(SegmentInfo, OwnedFd),
+    Shelved(SegmentInfo),
     Removed,
     Failed(WalError),
 }
@@ -44,14 +47,19 @@ pub struct Segments {
     options: LogOptions,
     waker: Arc<Waker>,
     files: Vec<(SegmentId, Box<dyn AsRawFd>)>,
-    /// Truncated segments, oldest first: to be recycled or removed in this order.
+    /// Truncated segments, oldest first: to be recycled, shelved or removed in this order.
     truncated: VecDeque<SegmentInfo>,
+    /// Truncated segments whose files were put aside.
+    shelved: Vec<SegmentInfo>,
+    /// Truncated files are kept while all files of the log together are not larger.
+    keep_bytes: u64,
     answers: (flume::Sender<Done>, flume::Receiver<Done>),
     busy: bool,
 }
 
 impl Segments {
-    /// `first` is the segment the log in `dir` was opened with.
+    /// `first` is the segment the log in `dir` was opened with; truncated files are kept for later
+    /// use while the log has no more than `keep_bytes` of files.
     #[must_use]
     pub fn new(
         jobs: flume::Sender<Job>,
@@ -59,6 +67,7 @@ impl Segments {
         options: LogOptions,
         waker: Arc<Waker>,
         first: (SegmentId, Box<dyn AsRawFd>),
+        keep_bytes: u64,
     ) -> Segments {
         Segments {
             jobs,
@@ -67,6 +76,8 @@ impl Segments {
             waker,
             files: vec![first],
             truncated: VecDeque::new(),
+            shelved: Vec::new(),
+            keep_bytes,
             answers: flume::bounded(1),
             busy: false,
         }
@@ -94,7 +105,8 @@ impl Segments {
     #[must_use]
     pub fn spare_bytes(&self, log: &LogWriter) -> u64 {
         let under_way = usize::from(self.busy);
-        let files = log.segments_ready() + self.truncated.len() + under_way;
+        let given_back = self.truncated.len() + self.shelved.len();
+        let files = log.segments_ready() + given_back + under_way;
         files as u64 * self.options.segment_bytes
     }
 
@@ -118,6 +130,7 @@ impl Segments {
                     self.files.push((info.id, Box::new(file)));
                     log.add_segment(info);
                 }
+                Done::Shelved(info) => self.shelved.push(info),
                 Done::Removed => {}
                 Done::Failed(error) => return Err(error),
             }
@@ -128,12 +141,22 @@ impl Segments {
         let wants_spare = log.wants_segments() > 0 && self.is_needed(log);
         let work = if wants_spare || log.is_starved() {
             let to = log.allocate_segment();
-            match self.truncated.pop_front() {
-                Some(from) => Work::Recycle { from, to },
-                None => Work::Prepare(to),
+            match (self.truncated.pop_front(), self.shelved.pop()) {
+                (Some(from), kept) => {
+                    self.shelved.extend(kept);
+                    Work::Recycle { from, to }
+                }
+                (None, Some(shelved)) => Work::Reuse { shelved, to },
+                (None, None) => Work::Prepare(to),
             }
-        } else if let Some(old) = self.truncated.pop_front() {
-            Work::Remove(old)
+        } else if let Some(&old) = self.truncated.front() {
+            let keeps = log.log_bytes() + self.spare_bytes(log) <= self.keep_bytes;
+            self.truncated.pop_front();
+            if keeps {
+                Work::Shelve(old)
+            } else {
+                Work::Remove(old)
+            }
         } else {
             return Ok(());
         };

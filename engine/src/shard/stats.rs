@@ -31,7 +31,7 @@ counters! {
     /// Bytes of tables as the allocator handed them out.
     memory_bytes, memory_bytes_max, data_bytes, changes_since_image, ops_per_second,
     /// Bytes of live log segments' used parts.
-    wal_bytes, wal_segments,
+    wal_bytes, wal_live_bytes, wal_segments,
     /// Bytes written to the log, padding included.
     wal_bytes_written,
     /// Key and value bytes of all writes.

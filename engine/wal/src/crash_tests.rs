@@ -19,7 +19,7 @@ use crate::open::open_writer;
 use crate::options::{Durability, LogId, LogOptions};
 use crate::planted::Bug;
 use crate::recover::recover;
-use crate::segment::{SegmentId, SegmentInfo, prepare, recycle};
+use crate::segment::{SegmentId, SegmentInfo, prepare, recycle, reuse, shelve};
 use crate::writer::{LogWriter, WriteOp};
 
 const LIVES: u64 = 4;
@@ -101,6 +101,7 @@ struct Life {
     files: BTreeMap<SegmentId, Rc<FaultFile>>,
     writing: Vec<Writing>,
     retired: Vec<SegmentInfo>,
+    shelved: Vec<SegmentInfo>,
     clock: u64,
 }
 
@@ -203,10 +204,17 @@ impl Life {
     fn add_segment(&mut self) -> Result<(), End> {
         let opts = self.writer.options().clone();
         let id = self.writer.allocate_segment();
-        let handle = if self.retired.is_empty() {
-            block_on(prepare(&self.disk, &opts, id))?
+        while self.retired.len() > 1 {
+            let oldest = self.retired.remove(0);
+            block_on(shelve(&self.disk, oldest))?;
+            self.shelved.push(oldest);
+        }
+        let handle = if let Some(oldest) = self.retired.pop() {
+            block_on(recycle(&self.disk, &opts, oldest, id))?
+        } else if let Some(shelved) = self.shelved.pop() {
+            block_on(reuse(&self.disk, &opts, shelved, id))?
         } else {
-            block_on(recycle(&self.disk, &opts, self.retired.remove(0), id))?
+            block_on(prepare(&self.disk, &opts, id))?
         };
         self.writer.add_segment(handle.info);
         self.files.insert(id, Rc::new(handle.file));
@@ -285,6 +293,7 @@ fn reopen(
                     writer: opened.writer,
                     writing: Vec::new(),
                     retired: Vec::new(),
+                    shelved: Vec::new(),
                 });
             }
             Err(WalError::Io { .. }) if attempt < 3 => {

@@ -53,7 +53,7 @@ pub use open::{Opened, open_writer};
 pub use options::{Durability, LogId, LogOptions, OnDamage, RELAXED_LSN_GAP};
 pub use recover::{Damage, Recovered, Torn, VisitError, peek_log_id, recover};
 pub use segment::{
-    SegmentHandle, SegmentId, SegmentInfo, SegmentSummary, discard, prepare, recycle,
+    SegmentHandle, SegmentId, SegmentInfo, SegmentSummary, discard, prepare, recycle, reuse, shelve,
 };
 pub use verify::{SegmentReport, VerifyReport, verify};
 pub use writer::{LogWriter, SyncPoint, WriteOp};

@@ -152,6 +152,40 @@ pub async fn recycle<D: Disk>(
     enlist(disk, opts, &from.id.file_name(), info).await
 }
 
+/// Puts the file of segment `old`, which holds nothing the log needs, aside for [`reuse`]: recovery
+/// does not read it any more, and an opening that finds it removes it.
+///
+/// As with [`recycle`], segments that were given back are put aside in that order.
+///
+/// # Errors
+/// [`WalError::Io`].
+pub async fn shelve<D: Disk>(disk: &D, old: SegmentInfo) -> Result<(), WalError> {
+    let (name, free) = (old.id.file_name(), old.id.free_name());
+    disk.rename(&name, &free)
+        .await
+        .map_err(WalError::io("rename to", &free))?;
+    disk.sync_dir()
+        .await
+        .map_err(WalError::io("sync the directory of", &free))
+}
+
+/// Gives the file that [`shelve`] has put aside to segment `to`; see [`recycle`].
+///
+/// # Errors
+/// [`WalError::Io`]; the number `to` must not be used again.
+pub async fn reuse<D: Disk>(
+    disk: &D,
+    opts: &LogOptions,
+    shelved: SegmentInfo,
+    to: SegmentId,
+) -> Result<SegmentHandle<D::File>, WalError> {
+    let info = SegmentInfo {
+        id: to,
+        bytes: shelved.bytes,
+    };
+    enlist(disk, opts, &shelved.id.free_name(), info).await
+}
+
 /// Removes the file of segment `old`, which holds nothing the log needs, durably.
 ///
 /// # Errors

@@ -46,6 +46,40 @@ fn images_survive_a_reopen_and_garbage_does_not() {
 }
 
 #[test]
+fn places_ahead_of_blocks_are_gone_once_the_image_is_sealed_or_given_up() {
+    let dir = tempfile::tempdir().expect("temp dir");
+    let mut store = open(dir.path());
+    let keys = |store: &SledStore, partition| {
+        let mut keys = 0;
+        let counted = store.scan_prefix(partition, b"b", &mut |_, _| {
+            keys += 1;
+            std::ops::ControlFlow::Continue(())
+        });
+        counted.expect("scan");
+        keys
+    };
+    for blocks in [31, 32, 33, 49, 50, 64, 65, 66, 200] {
+        let image = image(1, 1, blocks);
+        let mut writer = ImageWriter::begin(&mut store, image).expect("begin");
+        for sequence in 0..blocks {
+            let block = block(image, sequence, 4096);
+            writer.put(&mut store, &block).expect("put");
+        }
+        writer.seal(&mut store).expect("seal");
+        assert_eq!(keys(&store, PartitionId(1)), blocks);
+        writer.abort(&mut store).expect("abort");
+        assert_eq!(keys(&store, PartitionId(1)), 0);
+        let mut writer = ImageWriter::begin(&mut store, image).expect("begin");
+        for sequence in 0..blocks {
+            let block = block(image, sequence, 4096);
+            writer.put(&mut store, &block).expect("put");
+        }
+        writer.abort(&mut store).expect("abort");
+        assert_eq!(keys(&store, PartitionId(1)), 0);
+    }
+}
+
+#[test]
 fn a_dropped_partition_stays_dropped() {
     let dir = tempfile::tempdir().expect("temp dir");
     let mut store = open(dir.path());

@@ -163,7 +163,7 @@ fn an_image_walked_during_growth_and_the_log_make_the_same_table() {
         taken.expect("a store without faults");
         let slice = checkpointer.slice(&mut taped.keyspace, start);
         slice.expect("a store without faults");
-        for _ in 0..if added < 200_000 { 400 } else { 1 } {
+        for _ in 0..if added < 1_000_000 { 2_000 } else { 1 } {
             execute(&mut taped, &[b"SET", &number(added), &number(step)]);
             added += 1;
             step += 1;
@@ -175,7 +175,7 @@ fn an_image_walked_during_growth_and_the_log_make_the_same_table() {
                 _ => {}
             }
         }
-        if step.is_multiple_of(20) || added >= 200_000 {
+        if step.is_multiple_of(20) || added >= 1_000_000 {
             taped.commit();
         }
     }

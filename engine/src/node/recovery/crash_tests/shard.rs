@@ -11,7 +11,7 @@ use std::time::Instant;
 use ephesus_wal::disk::fault::FaultFile;
 use ephesus_wal::{
     DiskFile, Durability, FaultDisk, SegmentId, SegmentInfo, WalError, WriteOp, discard, prepare,
-    recycle,
+    recycle, reuse, shelve,
 };
 use ephesus_wire::Lsn;
 use ephesus_wire::resp::reply::Protocol;
@@ -59,6 +59,7 @@ pub(super) struct SimShard {
     pub(super) files: BTreeMap<SegmentId, Rc<FaultFile>>,
     pub(super) writing: Vec<Writing>,
     pub(super) retired: VecDeque<SegmentInfo>,
+    pub(super) shelved: Vec<SegmentInfo>,
     pub(super) clients: Vec<Client>,
     pub(super) keys: Vec<Vec<u8>>,
     pub(super) history: History,
@@ -211,12 +212,20 @@ impl SimShard {
             let id = self.keyspace.log.allocate_segment();
             let handle = match self.retired.pop_front() {
                 Some(old) => block_on(recycle(&self.disk, &options, old, id))?,
-                None => block_on(prepare(&self.disk, &options, id))?,
+                None => match self.shelved.pop() {
+                    Some(old) => block_on(reuse(&self.disk, &options, old, id))?,
+                    None => block_on(prepare(&self.disk, &options, id))?,
+                },
             };
             self.keyspace.log.add_segment(handle.info);
             self.files.insert(id, Rc::new(handle.file));
         } else if let Some(old) = self.retired.pop_front() {
-            block_on(discard(&self.disk, old))?;
+            if old.id.0.is_multiple_of(2) {
+                block_on(discard(&self.disk, old))?;
+            } else {
+                block_on(shelve(&self.disk, old))?;
+                self.shelved.push(old);
+            }
         }
         Ok(())
     }

@@ -371,6 +371,7 @@ impl World {
             files: BTreeMap::from([(segment.info.id, Rc::new(segment.file))]),
             writing: Vec::new(),
             retired: VecDeque::new(),
+            shelved: Vec::new(),
             clients,
             keys: history.domain().iter().cloned().collect(),
             history,
