@@ -16,8 +16,11 @@ use super::{Case, CaseOutput};
 
 const CONNECTIONS: usize = 50;
 const PIPELINE: u32 = 16;
-/// Small, so that the log turns over and images are written all the time.
-const IMAGING_WAL_BUDGET_BYTES: u64 = 128 << 20;
+/// Share of the data that the log may take, and its least budget: small, so that the log turns over
+/// and images are written all the time, but not so small that a busy disk does nothing else.
+const IMAGING_WAL_SHARE: u64 = 2;
+const IMAGING_WAL_BUDGET_BYTES_MIN: u64 = 128 << 20;
+const KEY_BYTES: u64 = 16;
 /// Share of GETs in the mixed load, and in the load that brings images about.
 const MIXED_GET_PERCENT: u32 = 50;
 const IMAGING_GET_PERCENT: u32 = 80;
@@ -103,15 +106,16 @@ pub(super) fn while_imaging(settings: &Settings, case: Case) -> Result<CaseOutpu
     Ok((result, described))
 }
 
-/// GET latency at half of each server's own peak: GETs alone, then the same total rate with a
-/// share of SETs that brings images about. Only GETs are counted in both.
+/// GET latency at half of each server's own peak with the mix that brings images about: GETs alone,
+/// then the same total rate with that mix. Only GETs are counted in both.
 pub(super) fn with_and_without_images(settings: &Settings, case: Case) -> Result<CaseOutput> {
     let bed = imaging_bed(settings, case, settings.large_keys)?;
     let mut result = CaseResult::new(
         case,
         format!(
-            "open loop at half of each server's own GET peak, {CONNECTIONS} connections, {} keys; \
-             without: GET only; with: same rate, {IMAGING_GET_PERCENT}% GET, images being written",
+            "open loop at half of each server's own peak with {IMAGING_GET_PERCENT}% GET, \
+             {CONNECTIONS} connections, {} keys; without: GET only; with: same rate, \
+             {IMAGING_GET_PERCENT}% GET, images being written",
             settings.large_keys
         ),
     );
@@ -128,7 +132,8 @@ pub(super) fn with_and_without_images(settings: &Settings, case: Case) -> Result
     let mut rates = Vec::new();
     for server in bed.round(0) {
         let base = LoadConfig {
-            operation: Operation::Get,
+            operation: Operation::Mixed,
+            get_percent: IMAGING_GET_PERCENT,
             ..base_config(settings, server, settings.large_keys, 1)
         };
         let turn = bed.turn(server, &mut result, || peak_rate(&base))?;
@@ -142,15 +147,14 @@ pub(super) fn with_and_without_images(settings: &Settings, case: Case) -> Result
             let Some((_, base)) = rates.iter().find(|(of, _)| *of == product) else {
                 continue;
             };
-            let quiet = bed.turn(server, &mut result, || load::run(base))?.value;
-            note_load(&mut result, product, &quiet);
-            let config = LoadConfig {
-                operation: Operation::Mixed,
-                get_percent: IMAGING_GET_PERCENT,
+            let gets = LoadConfig {
+                operation: Operation::Get,
                 ..base.clone()
             };
+            let quiet = bed.turn(server, &mut result, || load::run(&gets))?.value;
+            note_load(&mut result, product, &quiet);
             let before = server.info("persistence")?;
-            let turn = bed.turn(server, &mut result, || drive_imaging(server, &config))?;
+            let turn = bed.turn(server, &mut result, || drive_imaging(server, base))?;
             note_images(&mut result, server, &before, &turn.value)?;
             let busy = turn.value.report;
             note_load(&mut result, product, &busy);
@@ -173,9 +177,10 @@ pub(super) fn with_and_without_images(settings: &Settings, case: Case) -> Result
 }
 
 fn imaging_bed(settings: &Settings, case: Case, keys: u64) -> Result<Bed<'_>> {
+    let data_bytes = keys * (KEY_BYTES + settings.value_bytes as u64);
     let setup = Setup {
         durability: case.durability(),
-        wal_budget_bytes: IMAGING_WAL_BUDGET_BYTES,
+        wal_budget_bytes: IMAGING_WAL_BUDGET_BYTES_MIN.max(data_bytes / IMAGING_WAL_SHARE),
         two_cores: false,
     };
     Bed::start(settings, setup, keys)
