@@ -16,11 +16,11 @@ use super::{Case, CaseOutput};
 
 const CONNECTIONS: usize = 50;
 const PIPELINE: u32 = 16;
-/// Share of the data that the log may take, and its least budget: small, so that the log turns over
-/// and images are written all the time, but not so small that a busy disk does nothing else.
-const IMAGING_WAL_SHARE: u64 = 2;
-const IMAGING_WAL_BUDGET_BYTES_MIN: u64 = 128 << 20;
-const KEY_BYTES: u64 = 16;
+/// Small, so that the log turns over and images are written all the time.
+const IMAGING_WAL_BUDGET_BYTES: u64 = 128 << 20;
+/// With large data the log is filled until images begin, in steps of this length, at most so often.
+const FILL_STEP: Duration = Duration::from_millis(500);
+const FILL_STEPS_MAX: u32 = 240;
 /// Share of GETs in the mixed load, and in the load that brings images about.
 const MIXED_GET_PERCENT: u32 = 50;
 const IMAGING_GET_PERCENT: u32 = 80;
@@ -54,7 +54,7 @@ pub(super) fn while_imaging(settings: &Settings, case: Case) -> Result<CaseOutpu
     } else {
         1
     };
-    let bed = imaging_bed(settings, case, settings.keys)?;
+    let bed = imaging_bed(settings, case, settings.keys, IMAGING_WAL_BUDGET_BYTES)?;
     let reference = bed.server(Product::Redis).or_else(|| bed.round(0).next());
     let Some(reference) = reference else {
         return Err(BenchError::parse("servers", "none"));
@@ -109,7 +109,8 @@ pub(super) fn while_imaging(settings: &Settings, case: Case) -> Result<CaseOutpu
 /// GET latency at half of each server's own peak with the mix that brings images about: GETs alone,
 /// then the same total rate with that mix. Only GETs are counted in both.
 pub(super) fn with_and_without_images(settings: &Settings, case: Case) -> Result<CaseOutput> {
-    let bed = imaging_bed(settings, case, settings.large_keys)?;
+    let budget_bytes = settings.wal_budget_bytes;
+    let bed = imaging_bed(settings, case, settings.large_keys, budget_bytes)?;
     let mut result = CaseResult::new(
         case,
         format!(
@@ -154,7 +155,10 @@ pub(super) fn with_and_without_images(settings: &Settings, case: Case) -> Result
             let quiet = bed.turn(server, &mut result, || load::run(&gets))?.value;
             note_load(&mut result, product, &quiet);
             let before = server.info("persistence")?;
-            let turn = bed.turn(server, &mut result, || drive_imaging(server, base))?;
+            let turn = bed.turn(server, &mut result, || {
+                until_imaging(server, base)?;
+                drive_imaging(server, base)
+            })?;
             note_images(&mut result, server, &before, &turn.value)?;
             let busy = turn.value.report;
             note_load(&mut result, product, &busy);
@@ -176,11 +180,15 @@ pub(super) fn with_and_without_images(settings: &Settings, case: Case) -> Result
     Ok((result, described))
 }
 
-fn imaging_bed(settings: &Settings, case: Case, keys: u64) -> Result<Bed<'_>> {
-    let data_bytes = keys * (KEY_BYTES + settings.value_bytes as u64);
+fn imaging_bed(
+    settings: &Settings,
+    case: Case,
+    keys: u64,
+    wal_budget_bytes: u64,
+) -> Result<Bed<'_>> {
     let setup = Setup {
         durability: case.durability(),
-        wal_budget_bytes: IMAGING_WAL_BUDGET_BYTES_MIN.max(data_bytes / IMAGING_WAL_SHARE),
+        wal_budget_bytes,
         two_cores: false,
     };
     Bed::start(settings, setup, keys)
@@ -212,6 +220,29 @@ fn peak_rate(base: &LoadConfig) -> Result<f64> {
         .map(|_| load::run(&closed).map(|report| report.achieved_per_s))
         .collect::<Result<Vec<_>>>()?;
     Ok(stats::median(&rates).unwrap_or(0.0))
+}
+
+/// Fills Ephesus's log until it writes images; the peers begin theirs on command.
+fn until_imaging(server: &Server, base: &LoadConfig) -> Result<()> {
+    if server.product() != Product::Ephesus {
+        return Ok(());
+    }
+    let fill = LoadConfig {
+        rate: 0,
+        pipeline: PIPELINE,
+        operation: Operation::Set,
+        duration: FILL_STEP,
+        warmup: Duration::ZERO,
+        ..base.clone()
+    };
+    for _ in 0..FILL_STEPS_MAX {
+        let info = server.info("persistence")?;
+        if resp::info_number(&info, "image_in_progress") == Some(1) {
+            break;
+        }
+        load::run(&fill)?;
+    }
+    Ok(())
 }
 
 struct ImagingRun {

@@ -405,10 +405,11 @@ impl Keyspace {
             + self.discarded.iter().map(Table::memory_bytes).sum::<u64>()
     }
 
-    /// [`Keyspace::oldest_pin`] among the partitions of which no image is being written.
+    /// [`Keyspace::oldest_pin`] among the partitions that `may` be imaged and of which no image is
+    /// being written.
     #[must_use]
-    pub fn oldest_idle_pin(&self) -> Option<(Lsn, PartitionId)> {
-        let idle = self.partitions().filter(|p| !p.is_imaging());
+    pub fn oldest_idle_pin(&self, may: impl Fn(PartitionId) -> bool) -> Option<(Lsn, PartitionId)> {
+        let idle = self.partitions().filter(|p| !p.is_imaging() && may(p.id));
         idle.filter_map(|p| Some((p.pin()?, p.id))).min()
     }
 

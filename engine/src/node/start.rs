@@ -27,7 +27,7 @@ use crate::keyspace::Keyspace;
 use crate::net::{self, Waker};
 use crate::shard::mesh::{Message, Peer};
 use crate::shard::segments::Job;
-use crate::shard::{Checkpointer, Core, Segments, Shard, ShardStats, Start};
+use crate::shard::{Checkpointer, Core, Segments, Shard, Start};
 use crate::table::KeyHasher;
 
 /// sled Dbs of a new data directory.
@@ -50,9 +50,6 @@ const MONITOR_EVERY: Duration = Duration::from_millis(100);
 
 /// Free space that must remain for sled's own files.
 const FREE_FLOOR_BYTES: u64 = 64 << 20;
-
-/// Share of the log budget above which image threads run on busy CPUs.
-const URGENT_PERCENT: u64 = 75;
 
 /// `ephesus serve`'s options, checked for form only.
 #[derive(Clone, Debug)]
@@ -360,9 +357,7 @@ impl Node {
                 }
             }
         }
-        let live = |stats: &ShardStats| stats.wal_live_bytes.get();
-        let logs: u64 = shared.stats.iter().map(live).sum();
-        let is_urgent = logs * 100 > shared.settings.wal_budget * URGENT_PERCENT;
+        let is_urgent = shared.stats.iter().any(|s| s.images_urgent.get() != 0);
         if is_urgent != self.raised {
             self.raised = is_urgent;
             for store in &self.stores {

@@ -1,5 +1,5 @@
-//! Images of partitions, paced by the length of the log: one is walked at a time, and those whose
-//! walk is over share the syncs of their store.
+//! Images of partitions, paced by the length of the log: one is walked at a time, or one per store
+//! when they are urgent, and those whose walk is over share the syncs of their store.
 //!
 //! ```text
 //! Walking [begin] -> Sealing [last block sent] -> Committing [Sealed] -> Switching -> (done)
@@ -11,6 +11,7 @@
 //! is durable in the log. A crash before that leaves the previous image valid.
 
 mod link;
+mod pace;
 mod truncation;
 
 pub use link::StoreLink;
@@ -26,19 +27,11 @@ use ephesus_wire::digest::Digest;
 use crate::image::{DbId, ImageId, Manifest, StoreClient, StoreReply, StoreRequest, TrySendError};
 use crate::keyspace::Keyspace;
 use crate::planted::{Bug, Planted};
+use pace::{Load, Pace};
 use truncation::Truncation;
 
 /// Longest time one slice of a walk holds the shard.
 const SLICE: Duration = Duration::from_micros(100);
-
-/// Share of its log budget above which a shard writes images.
-///
-/// Images let go of nearly all of a log at once when everything is written evenly: the later they
-/// begin the fewer there are, but the less log is left to write to meanwhile.
-const BEGIN_PERCENT: u64 = 60;
-
-/// Share of its log budget above which images get priority.
-const URGENT_PERCENT: u64 = 75;
 
 /// Share of its log budget up to which truncated files are kept: zero-filling new ones costs as much
 /// of the disk as the log itself.
@@ -93,9 +86,15 @@ pub struct Checkpointer<L = StoreClient> {
     log_id: LogId,
     /// Bytes of this shard's log.
     budget: u64,
-    walking: Option<Box<Walking>>,
+    /// By store.
+    walking: Vec<Option<Box<Walking>>>,
+    /// The store whose walk had the last slice.
+    turn: usize,
     walked: Vec<Walked>,
     truncation: Truncation,
+    pace: Pace,
+    /// Bytes of blocks handed to the stores.
+    imaged_bytes: u64,
     /// By store: since when an image has been waiting for an answer.
     silent_since: Vec<Option<Instant>>,
     pub(crate) planted: Planted,
@@ -103,6 +102,8 @@ pub struct Checkpointer<L = StoreClient> {
     pub(crate) slice: Duration,
     /// Bytes of segment files that are in no use; they count against the budget too.
     pub spare_bytes: u64,
+    /// Bytes written to the log since the start.
+    pub log_written_bytes: u64,
     /// Images switched since the start.
     pub written: u64,
     pub last_ms: u64,
@@ -113,12 +114,16 @@ impl<L: StoreLink> Checkpointer<L> {
     pub fn new(links: Vec<L>, log_id: LogId, budget: u64) -> Checkpointer<L> {
         Checkpointer {
             silent_since: vec![None; links.len()],
+            walking: links.iter().map(|_| None).collect(),
             links,
             log_id,
             budget,
-            walking: None,
+            turn: 0,
             walked: Vec::new(),
             truncation: Truncation::default(),
+            pace: Pace::default(),
+            imaged_bytes: 0,
+            log_written_bytes: 0,
             planted: Planted::default(),
             slice: SLICE,
             spare_bytes: 0,
@@ -136,13 +141,17 @@ impl<L: StoreLink> Checkpointer<L> {
     /// Whether an image is being written.
     #[must_use]
     pub fn is_active(&self) -> bool {
-        self.walking.is_some() || !self.walked.is_empty()
+        self.walks() > 0 || !self.walked.is_empty()
     }
 
-    /// Whether the log is so long that images come before comfort.
+    fn walks(&self) -> usize {
+        self.walking.iter().flatten().count()
+    }
+
+    /// Whether images come before comfort: they would not be done before the log is full.
     #[must_use]
-    pub fn is_urgent(&self, log_bytes: u64) -> bool {
-        log_bytes * 100 > self.budget * URGENT_PERCENT
+    pub fn is_urgent(&self) -> bool {
+        self.pace.is_urgent()
     }
 
     /// Whether the log has used up its budget, so that writes have to wait.
@@ -205,8 +214,8 @@ impl<L: StoreLink> Checkpointer<L> {
 
     fn take_reply(&mut self, reply: StoreReply, keyspace: &mut Keyspace) -> Result<(), String> {
         match reply {
-            StoreReply::Capacity(_) => {
-                if let Some(walking) = &mut self.walking {
+            StoreReply::Capacity(db) => {
+                if let Some(walking) = &mut self.walking[usize::from(db.0)] {
                     walking.waits_for_store = false;
                 }
             }
@@ -274,10 +283,8 @@ impl<L: StoreLink> Checkpointer<L> {
 
     /// An image that cannot go on before its store says something.
     fn awaited(&self, db: DbId) -> Option<ImageId> {
-        let walking = self
-            .walking
-            .iter()
-            .filter(|walking| walking.waits_for_store);
+        let walking = self.walking.iter().flatten();
+        let walking = walking.filter(|walking| walking.waits_for_store);
         let walked = self.walked.iter();
         let walked = walked.filter(|walked| walked.stage != Stage::Committing);
         walking
@@ -291,6 +298,16 @@ impl<L: StoreLink> Checkpointer<L> {
     /// # Errors
     /// A store thread has ended, or has been silent for too long.
     pub fn slice(&mut self, keyspace: &mut Keyspace, now: Instant) -> Result<Progress, String> {
+        let is_imaging = self.is_active();
+        let load = || Load {
+            budget: self.budget,
+            live: keyspace.log.log_bytes(),
+            pinned: pinned_bytes(keyspace),
+            written: self.log_written_bytes,
+            imaged: self.imaged_bytes,
+            is_imaging,
+        };
+        self.pace.look(now, load);
         let progress = self.advance(keyspace)?;
         self.watch(now)?;
         Ok(progress)
@@ -298,16 +315,34 @@ impl<L: StoreLink> Checkpointer<L> {
 
     fn advance(&mut self, keyspace: &mut Keyspace) -> Result<Progress, String> {
         self.switch_committed(keyspace)?;
-        match &mut self.walking {
-            None if self.walked.len() < IMAGES_MAX => Ok(self.begin(keyspace)),
-            None => Ok(Progress::Waiting),
-            Some(walking) => {
-                if walking.queue.len() < QUEUE_BLOCKS && !walking.is_complete {
-                    walk(walking, keyspace, self.slice);
-                }
-                self.send_blocks(keyspace)
+        // A store that gets its images one after the other needs fewer syncs for them.
+        let walks_max = if self.is_urgent() {
+            self.links.len()
+        } else {
+            1
+        };
+        let has_place = self.walks() + self.walked.len() < IMAGES_MAX;
+        if has_place && self.walks() < walks_max && self.begin(keyspace) == Progress::Runnable {
+            return Ok(Progress::Runnable);
+        }
+        for _ in 0..self.links.len() {
+            self.turn = (self.turn + 1) % self.links.len();
+            if self.step(self.turn, keyspace)? == Progress::Runnable {
+                return Ok(Progress::Runnable);
             }
         }
+        Ok(Progress::Waiting)
+    }
+
+    /// Goes on with the walk for one store, if there is one and it can.
+    fn step(&mut self, store: usize, keyspace: &Keyspace) -> Result<Progress, String> {
+        let Some(walking) = &mut self.walking[store] else {
+            return Ok(Progress::Waiting);
+        };
+        if walking.queue.len() < QUEUE_BLOCKS && !walking.is_complete {
+            walk(walking, keyspace, self.slice);
+        }
+        self.send_blocks(store, keyspace)
     }
 
     /// Switches the images whose content is durable in the log.
@@ -337,18 +372,21 @@ impl<L: StoreLink> Checkpointer<L> {
         &self.links[usize::from(self.db(partition).0)]
     }
 
-    /// Begins the image that lets go of the oldest log segment, if the log is long enough.
+    /// Begins the image that lets go of the oldest log segment, if it is time.
     fn begin(&mut self, keyspace: &mut Keyspace) -> Progress {
-        if keyspace.log.log_bytes() * 100 <= self.budget * BEGIN_PERCENT {
+        if !self.pace.is_due(self.budget, keyspace.log.log_bytes()) {
             return Progress::Waiting;
         }
         let oldest = keyspace.log.segments().next();
+        let may = |id| self.walking[usize::from(self.db(id).0)].is_none();
         let pinned = keyspace
-            .oldest_idle_pin()
+            .oldest_idle_pin(may)
             .filter(|(pin, _)| oldest.is_some_and(|segment| *pin <= segment.last_lsn));
         let Some((_, id)) = pinned else {
             // No copy needs the oldest segment any more, unless its image is under way.
-            self.truncation.plan(keyspace, self.planted);
+            if self.walks() == 0 {
+                self.truncation.plan(keyspace, self.planted);
+            }
             return Progress::Waiting;
         };
         let created_ms = keyspace.now_ms();
@@ -378,7 +416,8 @@ impl<L: StoreLink> Checkpointer<L> {
             bytes: 0,
             created_ms,
         };
-        self.walking = Some(Box::new(Walking {
+        let store = usize::from(self.db(id).0);
+        self.walking[store] = Some(Box::new(Walking {
             manifest,
             cursor: 0,
             is_complete: partition.table.is_empty(),
@@ -390,20 +429,23 @@ impl<L: StoreLink> Checkpointer<L> {
         Progress::Runnable
     }
 
-    fn send_blocks(&mut self, keyspace: &Keyspace) -> Result<Progress, String> {
-        let Some(walking) = &mut self.walking else {
+    fn send_blocks(&mut self, store: usize, keyspace: &Keyspace) -> Result<Progress, String> {
+        let Some(walking) = &mut self.walking[store] else {
             return Ok(Progress::Waiting);
         };
-        let db = DbId::of(walking.manifest.image.partition, self.links.len() as u16);
-        let link = &self.links[usize::from(db.0)];
+        let link = &self.links[store];
         if walking.is_complete && !matches!(walking.queue.back(), Some(StoreRequest::Seal(_))) {
             walking
                 .queue
                 .push_back(StoreRequest::Seal(walking.manifest.image));
         }
         while let Some(request) = walking.queue.pop_front() {
+            let bytes = match &request {
+                StoreRequest::Block(_, block) => block.len() as u64,
+                _ => 0,
+            };
             match link.try_send(request) {
-                Ok(()) => {}
+                Ok(()) => self.imaged_bytes += bytes,
                 Err(TrySendError::Full(request)) => {
                     walking.queue.push_front(request);
                     walking.waits_for_store = true;
@@ -416,7 +458,7 @@ impl<L: StoreLink> Checkpointer<L> {
             let mut manifest = walking.manifest;
             manifest.lsn_end = keyspace.log.last_record();
             manifest.digest = walking.digest.to_words();
-            self.walking = None;
+            self.walking[store] = None;
             self.walked.push(Walked {
                 stage: Stage::Sealing,
                 manifest: Box::new(manifest),
@@ -431,6 +473,17 @@ impl<L: StoreLink> Checkpointer<L> {
             Progress::Runnable
         })
     }
+}
+
+/// Bytes of the partitions that have to be imaged before the oldest segment can go.
+fn pinned_bytes(keyspace: &Keyspace) -> u64 {
+    let Some(oldest) = keyspace.log.segments().next() else {
+        return 0;
+    };
+    let pinned = keyspace
+        .partitions()
+        .filter(|p| p.pin().is_some_and(|pin| pin <= oldest.last_lsn));
+    pinned.map(|p| p.table.data_bytes()).sum()
 }
 
 /// Walks the table for one slice of time.

@@ -90,6 +90,7 @@ impl Shard {
             let stats = self.core.stats();
             stats.wal_groups.add(1);
             stats.wal_bytes_written.add(op.buf.len() as u64);
+            self.checkpointer.log_written_bytes += op.buf.len() as u64;
             // SAFETY: the buffer belongs to `op`, which is kept in `writes` until the write has
             // completed; moving `op` does not move the buffer.
             unsafe {

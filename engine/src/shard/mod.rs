@@ -332,10 +332,11 @@ impl Shard {
             Err(error) => fatal("image store", &error),
         }
         let took = started.elapsed();
-        let urgent = self
-            .checkpointer
-            .is_urgent(self.core.keyspace.log.log_bytes());
-        let parts = if urgent { 1 } else { REQUESTS_PER_BACKGROUND };
+        let parts = if self.checkpointer.is_urgent() {
+            1
+        } else {
+            REQUESTS_PER_BACKGROUND
+        };
         self.background_after = started + took * (parts + 1);
         runnable | !self.core.listed.is_empty()
     }

@@ -27,7 +27,8 @@ impl Shard {
         stats
             .wal_bytes
             .set(keyspace.log.log_bytes() + self.checkpointer.spare_bytes);
-        stats.wal_live_bytes.set(keyspace.log.log_bytes());
+        let is_urgent = self.checkpointer.is_urgent();
+        stats.images_urgent.set(u64::from(is_urgent));
         stats
             .wal_segments
             .set(keyspace.log.segments().count() as u64);

@@ -31,13 +31,15 @@ counters! {
     /// Bytes of tables as the allocator handed them out.
     memory_bytes, memory_bytes_max, data_bytes, changes_since_image, ops_per_second,
     /// Bytes of live log segments' used parts.
-    wal_bytes, wal_live_bytes, wal_segments,
+    wal_bytes, wal_segments,
     /// Bytes written to the log, padding included.
     wal_bytes_written,
     /// Key and value bytes of all writes.
     wal_user_bytes, wal_groups, wal_appended, wal_committed,
     /// Time from issue to completion of log writes, microseconds.
     wal_sync_p50_usec, wal_sync_p99_usec,
+    /// 1 while images come before comfort.
+    images_urgent,
     images_written, image_in_progress, image_last_time_s, input_buffer_max, output_buffer_max,
 }
 

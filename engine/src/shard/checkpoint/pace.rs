@@ -1,0 +1,205 @@
+//! When images have to begin, and when they come before comfort.
+//!
+//! A segment goes only once every partition that has records in it was imaged. With much data that
+//! takes long, so it is not enough to look at how full the log is: what matters is whether the
+//! images are done before the log is full, as fast as both grow now.
+
+use std::time::{Duration, Instant};
+
+/// Share of the log budget above which images are written, however slowly the log grows.
+const BEGIN_PERCENT: u64 = 60;
+
+/// Share of the log budget above which images come first, however slowly the log grows.
+const URGENT_PERCENT: u64 = 75;
+
+/// Share of the log budget above which images come first if they are late: until then they may still
+/// catch up in idle moments, which is cheaper.
+const LATE_PERCENT: u64 = 70;
+
+/// Share of the log budget below which no image is worth it.
+const WORTHWHILE_PERCENT: u64 = 15;
+
+/// Share of the log budget at which the images should be done.
+const DONE_PERCENT: u64 = 90;
+
+/// How often the rates are measured.
+const EVERY: Duration = Duration::from_millis(100);
+
+/// Weight of the newest measurement.
+const WEIGHT: f64 = 0.2;
+
+/// Image bytes per second before any were measured.
+const IMAGED_PER_S_FIRST: f64 = 32e6;
+
+/// No slower rate is believed.
+const IMAGED_PER_S_MIN: f64 = 1e6;
+
+/// Images begin so many times earlier than they would just be done in time.
+const HEADROOM: f64 = 1.5;
+
+/// What a shard's log and images look like at one moment; bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Load {
+    pub(super) budget: u64,
+    /// Of live segments.
+    pub(super) live: u64,
+    /// Of the partitions that hold on to the oldest segment.
+    pub(super) pinned: u64,
+    /// Written to the log so far.
+    pub(super) written: u64,
+    /// Of blocks handed to the stores so far.
+    pub(super) imaged: u64,
+    /// Whether images are under way.
+    pub(super) is_imaging: bool,
+}
+
+/// Measures both rates and decides.
+#[derive(Debug)]
+pub(super) struct Pace {
+    last: Option<(Instant, Load)>,
+    written_per_s: f64,
+    imaged_per_s: f64,
+    is_due: bool,
+    is_urgent: bool,
+}
+
+impl Default for Pace {
+    fn default() -> Pace {
+        Pace {
+            last: None,
+            written_per_s: 0.0,
+            imaged_per_s: IMAGED_PER_S_FIRST,
+            is_due: false,
+            is_urgent: false,
+        }
+    }
+}
+
+impl Pace {
+    /// Whether another image should begin, with so many bytes of live segments.
+    pub(super) fn is_due(&self, budget: u64, live: u64) -> bool {
+        self.is_due || live > budget / 100 * BEGIN_PERCENT
+    }
+
+    /// Whether images come before comfort.
+    pub(super) fn is_urgent(&self) -> bool {
+        self.is_urgent
+    }
+
+    /// Looks at the load, at most every [`EVERY`].
+    pub(super) fn look(&mut self, now: Instant, load: impl FnOnce() -> Load) {
+        let since = self.last.map(|(at, _)| now.saturating_duration_since(at));
+        if since.is_some_and(|since| since < EVERY) {
+            return;
+        }
+        let load = load();
+        if let (Some(since), Some((_, last))) = (since, self.last) {
+            let per_s = |now: u64, before: u64| (now - before) as f64 / since.as_secs_f64();
+            let mix = |old: &mut f64, new: f64| *old += (new - *old) * WEIGHT;
+            mix(&mut self.written_per_s, per_s(load.written, last.written));
+            if load.is_imaging && last.is_imaging {
+                mix(&mut self.imaged_per_s, per_s(load.imaged, last.imaged));
+            }
+        }
+        self.last = Some((now, load));
+        self.decide(&load);
+    }
+
+    fn decide(&mut self, load: &Load) {
+        let part = |percent: u64| load.budget / 100 * percent;
+        let room = part(DONE_PERCENT).saturating_sub(load.live) as f64;
+        // Both in seconds; `left` is infinite when nothing is written.
+        let left = room / self.written_per_s;
+        let needed = load.pinned as f64 / self.imaged_per_s.max(IMAGED_PER_S_MIN);
+        self.is_due = load.live > part(WORTHWHILE_PERCENT) && needed * HEADROOM > left;
+        let stays = if self.is_urgent { HEADROOM } else { 1.0 };
+        let is_late = load.is_imaging && needed * stays > left;
+        self.is_urgent =
+            load.live > part(URGENT_PERCENT) || (is_late && load.live > part(LATE_PERCENT));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MB: u64 = 1_000_000;
+
+    fn load(live: u64, pinned: u64) -> Load {
+        Load {
+            budget: 1_000 * MB,
+            live: live * MB,
+            pinned: pinned * MB,
+            written: 0,
+            imaged: 0,
+            is_imaging: false,
+        }
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "any instant does")]
+    fn start() -> Instant {
+        Instant::now()
+    }
+
+    /// Looks every 100 ms while `written` and `imaged` MB per second are reached.
+    fn after(load: Load, written: u64, imaged: u64) -> Pace {
+        let (mut pace, start) = (Pace::default(), start());
+        for n in 0..100 {
+            let load = Load {
+                written: n * written * MB / 10,
+                imaged: n * imaged * MB / 10,
+                is_imaging: imaged > 0,
+                ..load
+            };
+            pace.look(start + EVERY * n as u32, || load);
+        }
+        pace
+    }
+
+    #[test]
+    fn a_log_that_does_not_grow_is_judged_by_its_length() {
+        for (live, is_due, is_urgent) in [
+            (0, false, false),
+            (599, false, false),
+            (601, true, false),
+            (751, true, true),
+        ] {
+            let pace = after(load(live, 10_000), 0, 0);
+            let found = (pace.is_due(1_000 * MB, live * MB), pace.is_urgent());
+            assert_eq!(found, (is_due, is_urgent), "{live}");
+        }
+    }
+
+    #[test]
+    fn much_data_begins_early_and_little_data_late() {
+        // 600 MB of room at 60 MB/s: 10 s are left.
+        assert!(!after(load(300, 200), 60, 0).is_due, "6.25 s are needed");
+        assert!(after(load(300, 300), 60, 0).is_due, "9.4 s are needed");
+        assert!(!after(load(100, 9_000), 60, 0).is_due, "not worth it yet");
+    }
+
+    #[test]
+    fn images_that_fall_behind_come_first_until_they_have_caught_up() {
+        assert!(!after(load(720, 300), 18, 40).is_urgent(), "7.5 of 10 s");
+        assert!(after(load(720, 300), 18, 20).is_urgent(), "15 of 10 s");
+        assert!(!after(load(690, 300), 18, 20).is_urgent(), "may catch up");
+        let mut pace = after(load(720, 300), 18, 20);
+        pace.imaged_per_s = 40e6;
+        let imaging = Load {
+            is_imaging: true,
+            ..load(720, 300)
+        };
+        pace.decide(&imaging);
+        assert!(pace.is_urgent(), "only just in time");
+        pace.imaged_per_s = 50e6;
+        pace.decide(&imaging);
+        assert!(!pace.is_urgent(), "ahead again");
+    }
+
+    #[test]
+    fn it_looks_no_more_often_than_it_has_to() {
+        let (mut pace, start) = (Pace::default(), start());
+        pace.look(start, || load(0, 0));
+        pace.look(start + EVERY / 2, || unreachable!("too early"));
+    }
+}
