@@ -18,6 +18,9 @@ pub struct Partition {
     /// First LSN that the current image does not cover, while the next one is being written.
     superseded: Option<Lsn>,
     imaging: bool,
+    /// Sequence that the current image covers, and the one being written.
+    imaged_seq: u64,
+    imaging_seq: u64,
     /// Generation of the current image; 0 when there is none.
     pub generation: Generation,
 }
@@ -34,6 +37,8 @@ impl Partition {
             unimaged: None,
             superseded: None,
             imaging: false,
+            imaged_seq: 0,
+            imaging_seq: 0,
             generation: Generation(0),
         }
     }
@@ -48,6 +53,19 @@ impl Partition {
     pub fn set_seq(&mut self, seq: u64) {
         assert!(seq >= self.seq, "a partition's sequence only grows");
         self.seq = seq;
+    }
+
+    /// Changes that the current image does not cover.
+    #[must_use]
+    pub fn changes_since_image(&self) -> u64 {
+        self.seq - self.imaged_seq
+    }
+
+    /// Recovery has loaded an image that covers the sequence up to `seq`.
+    pub fn image_loaded(&mut self, generation: Generation, seq: u64) {
+        self.generation = generation;
+        self.imaged_seq = seq;
+        self.seq = self.seq.max(seq);
     }
 
     /// The meta of the next record.
@@ -89,6 +107,7 @@ impl Partition {
     pub fn image_begins(&mut self) {
         assert!(!self.imaging, "one image of a copy at a time");
         self.imaging = true;
+        self.imaging_seq = self.seq;
         self.superseded = self.unimaged.take();
     }
 
@@ -100,6 +119,7 @@ impl Partition {
         );
         self.imaging = false;
         self.superseded = None;
+        self.imaged_seq = self.imaging_seq;
         self.generation = generation;
     }
 }

@@ -127,8 +127,8 @@ impl Rebuild {
                 manifest: Box::new(*manifest),
             });
         }
-        self.partition.generation = manifest.image.generation;
-        self.partition.set_seq(manifest.seq_start);
+        self.partition
+            .image_loaded(manifest.image.generation, manifest.seq_start);
         self.covered = manifest.lsn_start;
         Ok(())
     }

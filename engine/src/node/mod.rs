@@ -3,6 +3,7 @@
 pub mod check;
 mod environment;
 pub mod process;
+mod rates;
 pub mod recovery;
 mod segment_thread;
 pub mod shared;

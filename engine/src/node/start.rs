@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ephesus_wal::{Durability, LogId, LogOptions, OnDamage};
 use ephesus_wire::slot::PartitionCountError;
@@ -18,6 +18,7 @@ use ephesus_wire::{NodeId, Partitioning, ShardId};
 use glommio::{LocalExecutorBuilder, Placement};
 
 use super::environment::{self, Environment, EnvironmentError};
+use super::rates::Rates;
 use super::recovery::{RecoveredShard, Recovery, RecoveryError, first_layout};
 use super::segment_thread;
 use super::shared::{NodeShared, Ownership, Settings};
@@ -124,6 +125,7 @@ pub struct Node {
     segment_jobs: flume::Sender<Job>,
     segment_thread: JoinHandle<()>,
     raised: bool,
+    rates: Rates,
 }
 
 impl Node {
@@ -205,6 +207,7 @@ impl Node {
             segment_jobs,
             segment_thread,
             raised: false,
+            rates: Rates::default(),
         };
         let cpus = environment::allowed_cpus();
         let pin = options.pin && usize::from(shards) <= environment.cpus.min(cpus.len());
@@ -339,6 +342,11 @@ impl Node {
 
     fn monitor(&mut self) {
         let shared = &self.shared;
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "rates are for people, not for decisions"
+        )]
+        self.rates.sample(Instant::now(), &shared.stats);
         let segments = 2 * self.segment_bytes * u64::from(shared.shards());
         let largest_image = 2 * shared.memory_bytes()
             / u64::from(shared.ownership.partitioning().count())

@@ -7,6 +7,15 @@ use ephesus_wire::Lsn;
 use super::gather::Gather;
 use crate::planted::{Bug, Planted};
 
+/// Largest buffer that is kept for the next replies, so that an idle connection stays small.
+const SPARE_BYTES_MAX: usize = 1 << 10;
+
+/// Most bytes that are set aside for the next replies because the last ones took as much.
+const EXPECTED_BYTES_MAX: usize = 16 << 10;
+
+/// Pieces whose places stay allocated.
+const PIECES_KEPT: usize = 4;
+
 /// Names the place of a reply that comes from elsewhere.
 pub type Ticket = u64;
 
@@ -18,6 +27,10 @@ pub struct Outbox {
     first: Ticket,
     bytes: usize,
     awaited: usize,
+    /// An empty buffer for the next piece.
+    spare: Vec<u8>,
+    /// Bytes of the last piece.
+    expected: usize,
     pub(crate) planted: Planted,
 }
 
@@ -67,8 +80,10 @@ impl Outbox {
     pub fn write(&mut self, turn: u64, write: impl FnOnce(&mut Vec<u8>) -> Lsn) {
         let same_turn = |piece: &Piece| matches!(piece, Piece::Ready { turn: t, .. } if *t == turn);
         if !self.pieces.back().is_some_and(same_turn) {
+            let mut bytes = std::mem::take(&mut self.spare);
+            bytes.reserve(self.expected);
             self.pieces.push_back(Piece::Ready {
-                bytes: Vec::new(),
+                bytes,
                 gate: Lsn::ZERO,
                 turn,
             });
@@ -135,10 +150,15 @@ impl Outbox {
                 };
             }
             self.bytes -= bytes.len();
+            self.expected = bytes.len().min(EXPECTED_BYTES_MAX);
             if into.is_empty() {
                 std::mem::swap(into, bytes);
             } else {
                 into.extend_from_slice(bytes);
+            }
+            if bytes.capacity() <= SPARE_BYTES_MAX {
+                self.spare = std::mem::take(bytes);
+                self.spare.clear();
             }
             self.pieces.pop_front();
             self.first += 1;
@@ -151,13 +171,14 @@ impl Outbox {
     pub fn clear(&mut self) {
         self.first += self.pieces.len() as u64;
         self.pieces = VecDeque::new();
+        self.spare = Vec::new();
         self.bytes = 0;
         self.awaited = 0;
     }
 
     /// Gives back memory that an idle connection does not need.
     pub fn shrink(&mut self) {
-        if self.pieces.is_empty() {
+        if self.pieces.is_empty() && self.pieces.capacity() > PIECES_KEPT {
             self.pieces = VecDeque::new();
         }
     }

@@ -27,6 +27,8 @@ impl Shard {
         stats
             .wal_bytes
             .set(keyspace.log.log_bytes() + self.checkpointer.spare_bytes);
+        let changes = keyspace.partitions().map(|p| p.changes_since_image()).sum();
+        stats.changes_since_image.set(changes);
         let is_urgent = self.checkpointer.is_urgent();
         stats.images_urgent.set(u64::from(is_urgent));
         stats

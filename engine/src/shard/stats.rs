@@ -29,7 +29,9 @@ counters! {
     connections, connections_received, connections_rejected, commands, net_input_bytes,
     net_output_bytes, error_replies, keys, expires, hits, misses, expired,
     /// Bytes of tables as the allocator handed them out.
-    memory_bytes, memory_bytes_max, data_bytes, changes_since_image, ops_per_second,
+    memory_bytes, memory_bytes_max, data_bytes, changes_since_image,
+    /// Over about the last second; written by the node's monitor.
+    ops_per_second, net_input_per_second, net_output_per_second,
     /// Bytes of live log segments' used parts.
     wal_bytes, wal_segments,
     /// Bytes written to the log, padding included.

@@ -168,6 +168,6 @@ fn image_one(
     };
     writer.switch(store, &manifest)?;
     writer.sweep(store)?;
-    partition.generation = image.generation;
+    partition.image_loaded(image.generation, seq);
     Ok(partition)
 }
