@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use ephesus_wire::{NodeId, ShardId};
+use serde::{Deserialize, Serialize};
 
 /// Gives every partition a place; the answer holds, per partition, an index into `places`.
 ///
@@ -30,7 +31,7 @@ pub fn plan(partitions: u16, places: &[Place], policy: Policy) -> Result<Vec<usi
 }
 
 /// How neighbouring partitions are spread.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Policy {
     /// Each place gets one range of neighbours: clients' slot maps stay short.
     #[default]

@@ -1,0 +1,414 @@
+//! One member of the coordinator: raft-rs, its log on disk, and the state machine on top.
+//!
+//! No clock, no socket: [`Member::turn`] takes what has happened and answers what to send and tell.
+//! The order within a turn is what raft needs: entries, vote and term are durable before any message
+//! that depends on them leaves, and only committed entries are applied.
+
+use ephesus_wal::Disk;
+use protobuf::Message as _;
+use raft::prelude::{
+    ConfChange, ConfChangeV2, ConfState, Entry, EntryType, HardState, Message, Snapshot,
+};
+use raft::{Config, RawNode, StateRole, Storage};
+
+use crate::command::Command;
+use crate::state::{Effects, Refusal, SnapshotError, State};
+use crate::storage::{Persist, RaftLog, StorageError};
+
+/// Ticks without a word of the leader until a member stands for election; the actual number is
+/// drawn between this and twice as many.
+pub const ELECTION_TICKS: usize = 10;
+
+/// Ticks between two heartbeats of the leader.
+pub const HEARTBEAT_TICKS: usize = 2;
+
+/// Entries behind the last snapshot that make the next one due.
+const SNAPSHOT_AFTER: usize = 4096;
+
+/// Largest message of entries, bytes, unless a single entry is larger.
+const MESSAGE_BYTES_MAX: u64 = 256 << 10;
+
+/// Messages of entries under way to one member.
+const IN_FLIGHT_MAX: usize = 64;
+
+/// A member's number within raft; a wiped member comes back under another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RaftId(pub u64);
+
+/// Who waits for a proposal or a read; unique within one start of one member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket(pub u64);
+
+/// Something that has happened.
+#[derive(Clone, Debug)]
+pub enum Input {
+    /// A tick of the clock has passed.
+    Tick,
+    /// Another member has sent this.
+    Message(Box<Message>),
+    /// Somebody wants this to be decided.
+    Propose(Ticket, Command),
+    /// Somebody wants to read what was decided before now.
+    Read(Ticket),
+}
+
+/// What became of a proposal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It was decided and carried out.
+    Applied(Result<Effects, Refusal>),
+    /// This member cannot decide: ask the leader, if one is known.
+    NotLeader(Option<RaftId>),
+    /// This member has lost its lead meanwhile: it may be decided or not. Ask again, which changes
+    /// nothing if it was.
+    Unknown,
+}
+
+/// What a turn has led to.
+#[derive(Debug, Default)]
+pub struct Output {
+    /// To be sent; losing some is fine.
+    pub messages: Vec<Message>,
+    /// Proposals of this member that are decided, or that it could not take.
+    pub outcomes: Vec<(Ticket, Outcome)>,
+    /// Reads that may be answered now from [`Member::state`]; `false`: ask the leader.
+    pub reads: Vec<(Ticket, bool)>,
+    /// Whether [`Member::state`] has changed.
+    pub changed: bool,
+}
+
+/// Why a member has to stop.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MemberError {
+    /// See there.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    /// See there.
+    #[error(transparent)]
+    Snapshot(#[from] SnapshotError),
+    /// A committed entry is no command: run a release that knows it.
+    #[error("entry {index}: {source}")]
+    Entry {
+        /// The entry.
+        index: u64,
+        /// What the decoder says.
+        source: postcard::Error,
+    },
+    /// A committed change of members is none.
+    #[error("entry {index} is no change of members: {source}")]
+    ConfChange {
+        /// The entry.
+        index: u64,
+        /// What the decoder says.
+        source: protobuf::ProtobufError,
+    },
+    /// What raft itself refuses.
+    #[error("raft: {0}")]
+    Raft(#[from] raft::Error),
+}
+
+/// One member.
+pub struct Member<D: Disk> {
+    id: RaftId,
+    node: RawNode<RaftLog<D>>,
+    state: State,
+    applied: u64,
+    conf_state: ConfState,
+    /// Reads that wait until so much is applied.
+    reads: Vec<(Ticket, u64)>,
+    /// Reads that raft has not placed yet.
+    asked: Vec<Ticket>,
+    /// Proposals under way.
+    proposed: Vec<Ticket>,
+    /// Distinguishes the proposals of this start from those of an earlier one.
+    life: u64,
+}
+
+/// What every member of a new cluster begins with: the same first snapshot.
+#[must_use]
+pub fn founding(voters: &[RaftId]) -> Persist {
+    let mut snapshot = Snapshot {
+        data: State::default().to_snapshot().into(),
+        ..Snapshot::default()
+    };
+    let metadata = snapshot.mut_metadata();
+    (metadata.index, metadata.term) = (1, 1);
+    metadata.mut_conf_state().voters = voters.iter().map(|id| id.0).collect();
+    Persist {
+        snapshot: Some(snapshot),
+        hard_state: Some(HardState {
+            term: 1,
+            commit: 1,
+            ..HardState::default()
+        }),
+        entries: Vec::new(),
+    }
+}
+
+impl<D: Disk> Member<D> {
+    /// Continues from what `log` holds. `election_ticks` fixes the election timeout, for simulations;
+    /// `life` is different for every start.
+    ///
+    /// # Errors
+    /// [`MemberError`].
+    pub fn new(
+        id: RaftId,
+        log: RaftLog<D>,
+        election_ticks: Option<usize>,
+        life: u64,
+    ) -> Result<Member<D>, MemberError> {
+        let snapshot = log.latest_snapshot();
+        let metadata = snapshot.get_metadata();
+        let state = if metadata.index == 0 {
+            State::default()
+        } else {
+            State::from_snapshot(&snapshot.data)?
+        };
+        let (applied, conf_state) = (metadata.index, metadata.get_conf_state().clone());
+        let config = Config {
+            id: id.0,
+            election_tick: ELECTION_TICKS,
+            heartbeat_tick: HEARTBEAT_TICKS,
+            min_election_tick: election_ticks.unwrap_or(0),
+            max_election_tick: election_ticks.map_or(0, |ticks| ticks + 1),
+            max_size_per_msg: MESSAGE_BYTES_MAX,
+            max_inflight_msgs: IN_FLIGHT_MAX,
+            check_quorum: true,
+            pre_vote: true,
+            applied,
+            ..Config::default()
+        };
+        let silent = slog::Logger::root(slog::Discard, slog::o!());
+        Ok(Member {
+            id,
+            node: RawNode::new(&config, log, &silent)?,
+            state,
+            applied,
+            conf_state,
+            reads: Vec::new(),
+            asked: Vec::new(),
+            proposed: Vec::new(),
+            life,
+        })
+    }
+
+    /// This member's number.
+    #[must_use]
+    pub fn id(&self) -> RaftId {
+        self.id
+    }
+
+    /// What has been decided, as far as this member knows.
+    #[must_use]
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// Index of the last entry that [`Member::state`] contains.
+    #[must_use]
+    pub fn applied(&self) -> u64 {
+        self.applied
+    }
+
+    /// The term this member is in.
+    #[must_use]
+    pub fn term(&self) -> u64 {
+        self.node.raft.term
+    }
+
+    /// Whether this member believes to be the leader.
+    #[must_use]
+    pub fn is_leader(&self) -> bool {
+        self.node.raft.state == StateRole::Leader
+    }
+
+    /// The leader, if this member knows one.
+    #[must_use]
+    pub fn leader(&self) -> Option<RaftId> {
+        match self.node.raft.leader_id {
+            raft::INVALID_ID => None,
+            id => Some(RaftId(id)),
+        }
+    }
+
+    /// The members that vote.
+    #[must_use]
+    pub fn voters(&self) -> Vec<RaftId> {
+        self.conf_state.voters.iter().copied().map(RaftId).collect()
+    }
+
+    /// Takes what has happened, and answers what follows from it.
+    ///
+    /// # Errors
+    /// [`MemberError`]: nothing more is promised, end the process.
+    pub async fn turn(
+        &mut self,
+        inputs: impl IntoIterator<Item = Input>,
+        wall_clock_ms: u64,
+    ) -> Result<Output, MemberError> {
+        let mut output = Output::default();
+        for input in inputs {
+            self.take(input, &mut output);
+        }
+        while self.node.has_ready() {
+            self.ready(&mut output, wall_clock_ms).await?;
+        }
+        self.forget_if_deposed(&mut output);
+        self.snapshot_if_due(wall_clock_ms).await?;
+        Ok(output)
+    }
+
+    fn take(&mut self, input: Input, output: &mut Output) {
+        match input {
+            Input::Tick => {
+                self.node.tick();
+            }
+            // A message from a member that was removed, or to one: nothing depends on it.
+            Input::Message(message) => drop(self.node.step(*message)),
+            Input::Propose(ticket, command) => {
+                let data = postcard::to_allocvec(&command).expect("commands encode");
+                let context = [self.life.to_le_bytes(), ticket.0.to_le_bytes()].concat();
+                if self.is_leader() && self.node.propose(context, data).is_ok() {
+                    self.proposed.push(ticket);
+                } else {
+                    let outcome = Outcome::NotLeader(self.leader());
+                    output.outcomes.push((ticket, outcome));
+                }
+            }
+            Input::Read(ticket) => {
+                // A leader that has decided nothing in its term yet does not know what was decided.
+                if self.is_leader() && self.node.raft.commit_to_current_term() {
+                    self.node.read_index(ticket.0.to_le_bytes().to_vec());
+                    self.asked.push(ticket);
+                } else {
+                    output.reads.push((ticket, false));
+                }
+            }
+        }
+    }
+
+    async fn ready(&mut self, output: &mut Output, now_ms: u64) -> Result<(), MemberError> {
+        let mut ready = self.node.ready();
+        output.messages.extend(ready.take_messages());
+        let snapshot = ready.snapshot().clone();
+        let persist = Persist {
+            snapshot: (!snapshot.is_empty()).then_some(snapshot),
+            entries: ready.take_entries(),
+            hard_state: ready.hs().cloned(),
+        };
+        self.node.mut_store().persist(&persist, now_ms).await?;
+        if let Some(snapshot) = &persist.snapshot {
+            self.state = State::from_snapshot(&snapshot.data)?;
+            self.applied = snapshot.get_metadata().index;
+            self.conf_state = snapshot.get_metadata().get_conf_state().clone();
+            output.changed = true;
+        }
+        output.messages.extend(ready.take_persisted_messages());
+        self.apply(ready.take_committed_entries(), output)?;
+        for read in ready.take_read_states() {
+            let ticket = read.request_ctx.try_into().map(u64::from_le_bytes);
+            let Some(ticket) = ticket.ok().map(Ticket) else {
+                continue;
+            };
+            if let Some(place) = self.asked.iter().position(|asked| *asked == ticket) {
+                self.asked.swap_remove(place);
+                self.reads.push((ticket, read.index));
+            }
+        }
+        let mut light = self.node.advance(ready);
+        if let Some(commit) = light.commit_index() {
+            let hard_state = HardState {
+                commit,
+                ..self.node.store().hard_state().clone()
+            };
+            // Not needed for safety: a commit index that is lost is learned again.
+            self.node.mut_store().note_commit(hard_state);
+        }
+        output.messages.extend(light.take_messages());
+        self.apply(light.take_committed_entries(), output)?;
+        self.node.advance_apply();
+        let applied = self.applied;
+        let (now, later): (Vec<_>, Vec<_>) = self.reads.drain(..).partition(|(_, i)| *i <= applied);
+        self.reads = later;
+        output.reads.extend(now.into_iter().map(|(t, _)| (t, true)));
+        Ok(())
+    }
+
+    fn apply(&mut self, entries: Vec<Entry>, output: &mut Output) -> Result<(), MemberError> {
+        for entry in entries {
+            let index = entry.index;
+            match entry.get_entry_type() {
+                // A new leader's first entry is empty.
+                EntryType::EntryNormal if entry.data.is_empty() => {}
+                EntryType::EntryNormal => {
+                    let command: Command = postcard::from_bytes(&entry.data)
+                        .map_err(|source| MemberError::Entry { index, source })?;
+                    let result = self.state.apply(&command);
+                    output.changed |= result.as_ref().is_ok_and(|effects| !effects.is_empty());
+                    if let Some(ticket) = self.own_ticket(&entry.context) {
+                        output.outcomes.push((ticket, Outcome::Applied(result)));
+                    }
+                }
+                EntryType::EntryConfChange => {
+                    let change = ConfChange::parse_from_bytes(&entry.data)
+                        .map_err(|source| MemberError::ConfChange { index, source })?;
+                    self.conf_state = self.node.apply_conf_change(&change)?;
+                }
+                EntryType::EntryConfChangeV2 => {
+                    let change = ConfChangeV2::parse_from_bytes(&entry.data)
+                        .map_err(|source| MemberError::ConfChange { index, source })?;
+                    self.conf_state = self.node.apply_conf_change(&change)?;
+                }
+            }
+            self.applied = index;
+        }
+        Ok(())
+    }
+
+    /// The ticket of an entry that this start of this member has proposed.
+    fn own_ticket(&mut self, context: &[u8]) -> Option<Ticket> {
+        let (life, ticket) = context.split_first_chunk::<8>()?;
+        let ticket = Ticket(u64::from_le_bytes(ticket.try_into().ok()?));
+        if u64::from_le_bytes(*life) != self.life {
+            return None;
+        }
+        let place = self.proposed.iter().position(|own| *own == ticket)?;
+        self.proposed.swap_remove(place);
+        Some(ticket)
+    }
+
+    /// A member that does not lead any more may never learn what became of what it was asked.
+    fn forget_if_deposed(&mut self, output: &mut Output) {
+        if self.is_leader() {
+            return;
+        }
+        let forgotten = self.proposed.drain(..);
+        let unknown = forgotten.map(|ticket| (ticket, Outcome::Unknown));
+        output.outcomes.extend(unknown);
+        let reads = self.reads.drain(..).map(|(ticket, _)| ticket);
+        let unread = reads.chain(self.asked.drain(..));
+        output.reads.extend(unread.map(|ticket| (ticket, false)));
+    }
+
+    async fn snapshot_if_due(&mut self, now_ms: u64) -> Result<(), MemberError> {
+        let store = self.node.store();
+        let taken = store.latest_snapshot().get_metadata().index;
+        if store.entries_kept() < SNAPSHOT_AFTER || self.applied == taken {
+            return Ok(());
+        }
+        let mut snapshot = Snapshot {
+            data: self.state.to_snapshot().into(),
+            ..Snapshot::default()
+        };
+        let metadata = snapshot.mut_metadata();
+        metadata.index = self.applied;
+        metadata.term = store.term(self.applied)?;
+        metadata.set_conf_state(self.conf_state.clone());
+        self.node.mut_store().compact(snapshot, now_ms).await?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

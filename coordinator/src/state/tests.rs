@@ -1,0 +1,385 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::placement::Policy;
+
+const CLUSTER: ClusterId = ClusterId([7; 16]);
+
+fn id(n: u8) -> NodeId {
+    NodeId([n; 16])
+}
+
+fn bootstrap(partitions: u16, min_nodes: u16, policy: Policy) -> Command {
+    Command::Bootstrap {
+        cluster: CLUSTER,
+        options: ClusterOptions {
+            partitions,
+            min_nodes,
+            policy,
+        },
+    }
+}
+
+fn registration(n: u8, name: &str, incarnation: u64, shards: u16) -> Registration {
+    Registration {
+        node: id(n),
+        cluster: None,
+        name: name.to_owned(),
+        incarnation,
+        addresses: Addresses {
+            entry: format!("10.0.0.{n}:7379"),
+            peer: format!("10.0.0.{n}:17379"),
+        },
+        shards,
+    }
+}
+
+fn register(n: u8, name: &str, incarnation: u64, shards: u16) -> Command {
+    Command::Register(registration(n, name, incarnation, shards))
+}
+
+/// A state after commands none of which is refused.
+fn after(commands: &[Command]) -> State {
+    let mut state = State::default();
+    for command in commands {
+        state.apply(command).expect("not refused");
+    }
+    state
+}
+
+fn three_nodes(policy: Policy) -> State {
+    after(&[
+        bootstrap(9, 3, policy),
+        register(1, "athens", 1, 1),
+        register(2, "byzantium", 1, 1),
+        register(3, "cyrene", 1, 1),
+    ])
+}
+
+fn owners(state: &State) -> Vec<String> {
+    let name = |entry: &PartitionEntry| match owner(entry) {
+        Some(node) => state.members[&node].name.clone(),
+        None => "-".to_owned(),
+    };
+    state.table.entries.iter().map(name).collect()
+}
+
+fn hosting(state: &State, n: u8) -> Command {
+    let epoch = |partition: &PartitionId| state.table.entries[usize::from(partition.0)].epoch;
+    let copies = state.owned(id(n)).map(|p| (p, epoch(&p))).collect();
+    Command::Hosting {
+        node: id(n),
+        copies,
+    }
+}
+
+#[test]
+fn nine_partitions_over_athens_byzantium_and_cyrene() {
+    let state = three_nodes(Policy::RoundRobin);
+    let round = ["athens", "byzantium", "cyrene"];
+    assert_eq!(owners(&state), round.repeat(3));
+    let state = three_nodes(Policy::Contiguous);
+    let owners = owners(&state);
+    assert!(owners[..3].iter().all(|name| name == "athens"));
+    assert!(owners[6..].iter().all(|name| name == "cyrene"));
+}
+
+#[test]
+fn nothing_is_assigned_before_enough_nodes_are_there() {
+    let mut state = after(&[
+        bootstrap(9, 3, Policy::Contiguous),
+        register(1, "athens", 1, 1),
+        register(2, "byzantium", 1, 1),
+    ]);
+    assert_eq!(state.missing_nodes(), 1);
+    assert_eq!(owners(&state), ["-"; 9]);
+    let fail = Command::Fail {
+        node: id(2),
+        incarnation: 1,
+    };
+    state.apply(&fail).expect("a member");
+    state
+        .apply(&register(3, "cyrene", 1, 1))
+        .expect("a new node");
+    assert_eq!(state.missing_nodes(), 1, "a failed node does not count");
+    let effects = state
+        .apply(&register(2, "byzantium", 2, 1))
+        .expect("it is back");
+    assert_eq!(effects.partitions.len(), 9);
+    assert_eq!(state.missing_nodes(), 0);
+}
+
+#[test]
+fn partitions_are_online_once_their_owner_hosts_them() {
+    let mut state = three_nodes(Policy::RoundRobin);
+    let early = Command::Hosting {
+        node: id(2),
+        copies: vec![(PartitionId(0), Epoch(1)), (PartitionId(1), Epoch(7))],
+    };
+    let effects = state.apply(&early).expect("a member");
+    assert!(effects.is_empty(), "not its own, not this epoch");
+    let all = hosting(&state, 2);
+    let effects = state.apply(&all).expect("a member");
+    assert_eq!(effects.partitions.len(), 3);
+    let statuses = state.table.entries.iter().map(|entry| entry.status);
+    let online = statuses.filter(|status| *status == PartitionStatus::Online);
+    assert_eq!(online.count(), 3);
+}
+
+#[test]
+fn a_restart_and_a_failure_leave_the_table_as_it_is() {
+    let mut state = three_nodes(Policy::RoundRobin);
+    for n in 1..=3 {
+        let all = hosting(&state, n);
+        state.apply(&all).expect("a member");
+    }
+    let entries = state.table.entries.clone();
+    let fail = |incarnation| Command::Fail {
+        node: id(1),
+        incarnation,
+    };
+    state.apply(&register(1, "athens", 2, 1)).expect("restart");
+    assert_eq!(state.members[&id(1)].status, MemberStatus::Starting);
+    assert_eq!(
+        state.apply(&fail(1)),
+        Err(Refusal::Stale {
+            node: id(1),
+            found: 1,
+            current: 2
+        }),
+        "a failure of the start before"
+    );
+    state.apply(&fail(2)).expect("a member");
+    assert_eq!(state.members[&id(1)].status, MemberStatus::Failed);
+    state
+        .apply(&register(1, "athens", 2, 1))
+        .expect("reached again");
+    let started = Command::Started {
+        node: id(1),
+        incarnation: 2,
+    };
+    state.apply(&started).expect("a member");
+    assert_eq!(state.members[&id(1)].status, MemberStatus::Live);
+    assert_eq!(state.table.entries, entries);
+}
+
+#[test]
+fn another_number_of_shards_spreads_what_the_node_owns() {
+    let mut state = after(&[
+        bootstrap(8, 1, Policy::Contiguous),
+        register(1, "athens", 1, 2),
+    ]);
+    let effects = state.apply(&register(1, "athens", 2, 4)).expect("restart");
+    let shards: Vec<u16> = state
+        .table
+        .entries
+        .iter()
+        .map(|entry| entry.primary().expect("assigned").shard.0)
+        .collect();
+    assert_eq!(shards, [0, 0, 1, 1, 2, 2, 3, 3]);
+    let epochs: Vec<u64> = state
+        .table
+        .entries
+        .iter()
+        .map(|entry| entry.epoch.0)
+        .collect();
+    assert_eq!(
+        epochs,
+        [1, 1, 2, 2, 2, 2, 2, 2],
+        "moved partitions have a new epoch"
+    );
+    assert_eq!(effects.partitions.len(), 6);
+}
+
+#[test]
+fn a_node_that_returns_empty_is_a_new_node() {
+    let mut state = three_nodes(Policy::RoundRobin);
+    let empty = register(9, "athens", 1, 1);
+    assert_eq!(
+        state.apply(&empty),
+        Err(Refusal::NameTaken {
+            name: "athens".to_owned(),
+            owner: id(1)
+        })
+    );
+    let fail = Command::Fail {
+        node: id(1),
+        incarnation: 1,
+    };
+    state.apply(&fail).expect("a member");
+    state.apply(&empty).expect("a new node");
+    assert_eq!(state.owned(id(9)).count(), 0);
+    assert_eq!(state.owned(id(1)).count(), 3, "lost only when given up");
+}
+
+#[test]
+fn a_node_is_removed_only_if_nothing_or_nobody_is_lost_by_it() {
+    let mut state = three_nodes(Policy::RoundRobin);
+    let remove = |lose_data| Command::Remove {
+        node: id(1),
+        lose_data,
+    };
+    let owns = Refusal::OwnsPartitions {
+        node: id(1),
+        partitions: 3,
+    };
+    assert_eq!(state.apply(&remove(false)), Err(owns));
+    assert_eq!(state.apply(&remove(true)), Err(Refusal::NotFailed(id(1))));
+    let fail = Command::Fail {
+        node: id(1),
+        incarnation: 1,
+    };
+    state.apply(&fail).expect("a member");
+    let effects = state.apply(&remove(true)).expect("given up");
+    assert_eq!(effects.partitions.len(), 3);
+    assert!(!owners(&state).contains(&"-".to_owned()));
+    assert_eq!(state.table.entries[0].epoch, Epoch(2));
+    let back = state.apply(&register(1, "athens", 2, 1));
+    assert_eq!(back, Err(Refusal::Removed(id(1))));
+    assert_eq!(state.apply(&remove(true)), Ok(Effects::default()));
+}
+
+#[test]
+fn what_does_not_belong_is_refused() {
+    let mut state = State::default();
+    let athens = registration(1, "athens", 1, 1);
+    let apply = |state: &mut State, r: &Registration| state.apply(&Command::Register(r.clone()));
+    assert_eq!(apply(&mut state, &athens), Err(Refusal::NotBootstrapped));
+    let none = state.apply(&bootstrap(0, 1, Policy::Contiguous));
+    assert_eq!(none, Err(Refusal::Partitions(0)));
+    state
+        .apply(&bootstrap(9, 1, Policy::Contiguous))
+        .expect("the first");
+    let again = state.apply(&bootstrap(9, 1, Policy::Contiguous));
+    assert_eq!(again, Ok(Effects::default()));
+    let other = Command::Bootstrap {
+        cluster: ClusterId([8; 16]),
+        options: state.options().expect("bootstrapped"),
+    };
+    assert_eq!(state.apply(&other), Err(Refusal::OtherCluster(CLUSTER)));
+    let foreign = Registration {
+        cluster: Some(ClusterId([8; 16])),
+        ..athens.clone()
+    };
+    assert_eq!(
+        apply(&mut state, &foreign),
+        Err(Refusal::OtherCluster(CLUSTER))
+    );
+    for name in ["", "two words", "tab\t", &"x".repeat(65)] {
+        let unnamed = Registration {
+            name: name.to_owned(),
+            ..athens.clone()
+        };
+        assert_eq!(apply(&mut state, &unnamed), Err(Refusal::Name));
+    }
+    let shardless = Registration {
+        shards: 0,
+        ..athens.clone()
+    };
+    assert_eq!(apply(&mut state, &shardless), Err(Refusal::NoShards));
+    apply(&mut state, &registration(1, "athens", 5, 1)).expect("a new node");
+    let stale = Refusal::Stale {
+        node: id(1),
+        found: 1,
+        current: 5,
+    };
+    assert_eq!(apply(&mut state, &athens), Err(stale));
+    assert_eq!(state.table.version, 2, "refusals change nothing");
+}
+
+fn any_command() -> impl Strategy<Value = Command> {
+    let node = 1u8..6;
+    let names = prop::sample::select(vec!["athens", "byzantium", "cyrene", "delos", "ephesus"]);
+    let copies = prop::collection::vec((0u16..12, 1u64..5), 0..12);
+    prop_oneof![
+        4 => (node.clone(), names, 1u64..4, 1u16..5)
+            .prop_map(|(n, name, incarnation, shards)| register(n, name, incarnation, shards)),
+        2 => (node.clone(), 1u64..4)
+            .prop_map(|(n, incarnation)| Command::Started { node: id(n), incarnation }),
+        3 => (node.clone(), copies).prop_map(|(n, copies)| Command::Hosting {
+            node: id(n),
+            copies: copies.into_iter().map(|(p, e)| (PartitionId(p), Epoch(e))).collect(),
+        }),
+        2 => (node.clone(), 1u64..4)
+            .prop_map(|(n, incarnation)| Command::Fail { node: id(n), incarnation }),
+        1 => (node, any::<bool>())
+            .prop_map(|(n, lose_data)| Command::Remove { node: id(n), lose_data }),
+    ]
+}
+
+fn check(before: &State, state: &State, effects: &Effects) -> Result<(), TestCaseError> {
+    let entries = before.table.entries.iter().zip(&state.table.entries);
+    for (index, (old, new)) in entries.enumerate() {
+        let partition = PartitionId(index as u16);
+        prop_assert!(new.epoch >= old.epoch, "epoch of {partition} went back");
+        let place = |entry: &PartitionEntry| entry.primary().map(|p| (p.node, p.shard));
+        if place(new).is_some() && place(new) != place(old) {
+            prop_assert!(new.epoch > old.epoch, "{partition} moved within an epoch");
+        }
+        prop_assert_eq!(effects.partitions.contains(&partition), old != new);
+        let primaries = new.replicas.iter().filter(|r| r.role == Role::Primary);
+        let expected = usize::from(new.status != PartitionStatus::Unassigned);
+        prop_assert_eq!(primaries.count(), expected);
+        if let Some(primary) = new.primary() {
+            let member = state.members.get(&primary.node);
+            prop_assert!(member.is_some_and(|member| primary.shard.0 < member.shards));
+        }
+    }
+    for node in before.members.keys().chain(state.members.keys()) {
+        let changed = before.members.get(node) != state.members.get(node);
+        prop_assert_eq!(effects.members.contains(node), changed);
+    }
+    let grows = u64::from(!effects.is_empty());
+    prop_assert_eq!(state.table.version, before.table.version + grows);
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_history_keeps_the_invariants(
+        min_nodes in 1u16..4,
+        commands in prop::collection::vec(any_command(), 1..60),
+    ) {
+        let mut state = after(&[bootstrap(12, min_nodes, Policy::Contiguous)]);
+        for command in &commands {
+            let before = state.clone();
+            match state.apply(command) {
+                Ok(effects) => {
+                    check(&before, &state, &effects)?;
+                    let once = state.clone();
+                    if let Ok(again) = state.apply(command) {
+                        prop_assert!(again.is_empty(), "{:?} twice: {:?}", command, again);
+                    }
+                    prop_assert_eq!(&state, &once);
+                }
+                Err(_) => prop_assert_eq!(&state, &before),
+            }
+        }
+    }
+
+    #[test]
+    fn a_snapshot_in_the_middle_changes_nothing(
+        commands in prop::collection::vec(any_command(), 1..60),
+        at in 0usize..60,
+    ) {
+        let mut state = after(&[bootstrap(12, 2, Policy::RoundRobin)]);
+        let mut restored = state.clone();
+        for (index, command) in commands.iter().enumerate() {
+            if index == at {
+                restored = State::from_snapshot(&restored.to_snapshot()).expect("our own");
+            }
+            prop_assert_eq!(state.apply(command), restored.apply(command));
+        }
+        prop_assert_eq!(state.to_snapshot(), restored.to_snapshot());
+    }
+
+    #[test]
+    fn any_bytes_are_refused_as_snapshot_or_are_one(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        if let Ok(state) = State::from_snapshot(&bytes) {
+            let again = State::from_snapshot(&state.to_snapshot()).expect("our own");
+            prop_assert_eq!(again, state);
+        }
+    }
+}
