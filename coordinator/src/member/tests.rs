@@ -146,7 +146,7 @@ impl World {
             let Some(registration) = self.proposals.remove(&ticket) else {
                 return Err(format!("outcome {outcome:?} of an unknown proposal"));
             };
-            if let Outcome::Applied(Ok(_)) = outcome {
+            if matches!(outcome, Outcome::Applied(Ok(_))) && registration.incarnation > 0 {
                 let newest = self.acked.entry(registration.node).or_default();
                 *newest = registration.incarnation.max(*newest);
             }
