@@ -16,9 +16,7 @@ use super::{Case, CaseOutput};
 
 const CONNECTIONS: usize = 50;
 const PIPELINE: u32 = 16;
-/// Small, so that the log turns over and images are written all the time.
-const IMAGING_WAL_BUDGET_BYTES: u64 = 128 << 20;
-/// With large data the log is filled until images begin, in steps of this length, at most so often.
+/// The log is filled until images begin, in steps of this length, at most so often.
 const FILL_STEP: Duration = Duration::from_millis(500);
 const FILL_STEPS_MAX: u32 = 240;
 /// Share of GETs in the mixed load, and in the load that brings images about.
@@ -54,7 +52,7 @@ pub(super) fn while_imaging(settings: &Settings, case: Case) -> Result<CaseOutpu
     } else {
         1
     };
-    let bed = imaging_bed(settings, case, settings.keys, IMAGING_WAL_BUDGET_BYTES)?;
+    let bed = imaging_bed(settings, case, settings.keys)?;
     let reference = bed.server(Product::Redis).or_else(|| bed.round(0).next());
     let Some(reference) = reference else {
         return Err(BenchError::parse("servers", "none"));
@@ -85,21 +83,27 @@ pub(super) fn while_imaging(settings: &Settings, case: Case) -> Result<CaseOutpu
                 rate,
                 ..base.clone()
             };
-            let io_before = procfs::io_counters(server.pid())?;
             let before = server.info("persistence")?;
-            let turn = bed.turn(server, &mut result, || drive_imaging(server, &config))?;
+            let turn = bed.turn(server, &mut result, || {
+                until_imaging(server, &config)?;
+                drive_imaging(server, &config)
+            })?;
             note_images(&mut result, server, &before, &turn.value)?;
-            let written = procfs::io_counters(server.pid())?.write_bytes - io_before.write_bytes;
-            let report = turn.value.report;
+            let ImagingRun {
+                report,
+                cpu,
+                written_bytes,
+                ..
+            } = turn.value;
             note_load(&mut result, product, &report);
             let seconds = (config.duration + config.warmup).as_secs_f64();
             result.record(P50, product, report.all.p50_us);
             result.record(P99, product, report.all.p99_us);
             result.record(P999, product, report.all.p999_us);
             result.record(MAX, product, report.all.max_us);
-            let cpu_us = turn.server_cpu.as_secs_f64() * 1e6;
+            let cpu_us = cpu.as_secs_f64() * 1e6;
             result.record(CPU_PER_OP, product, cpu_us / report.sent.max(1) as f64);
-            result.record(DEVICE, product, written as f64 / 1e6 / seconds);
+            result.record(DEVICE, product, written_bytes as f64 / 1e6 / seconds);
         }
     }
     let described = bed.describe();
@@ -109,8 +113,7 @@ pub(super) fn while_imaging(settings: &Settings, case: Case) -> Result<CaseOutpu
 /// GET latency at half of each server's own peak with the mix that brings images about: GETs alone,
 /// then the same total rate with that mix. Only GETs are counted in both.
 pub(super) fn with_and_without_images(settings: &Settings, case: Case) -> Result<CaseOutput> {
-    let budget_bytes = settings.wal_budget_bytes;
-    let bed = imaging_bed(settings, case, settings.large_keys, budget_bytes)?;
+    let bed = imaging_bed(settings, case, settings.large_keys)?;
     let mut result = CaseResult::new(
         case,
         format!(
@@ -180,15 +183,10 @@ pub(super) fn with_and_without_images(settings: &Settings, case: Case) -> Result
     Ok((result, described))
 }
 
-fn imaging_bed(
-    settings: &Settings,
-    case: Case,
-    keys: u64,
-    wal_budget_bytes: u64,
-) -> Result<Bed<'_>> {
+fn imaging_bed(settings: &Settings, case: Case, keys: u64) -> Result<Bed<'_>> {
     let setup = Setup {
         durability: case.durability(),
-        wal_budget_bytes,
+        wal_budget_bytes: settings.wal_budget_bytes,
         two_cores: false,
     };
     Bed::start(settings, setup, keys)
@@ -248,16 +246,30 @@ fn until_imaging(server: &Server, base: &LoadConfig) -> Result<()> {
 struct ImagingRun {
     report: LoadReport,
     rewrites: u64,
+    /// Of the server, while it was driven.
+    cpu: Duration,
+    written_bytes: u64,
 }
 
 /// Drives a server while its AOF is rewritten over and over; Ephesus images by itself.
 fn drive_imaging(server: &Server, config: &LoadConfig) -> Result<ImagingRun> {
-    if server.product() == Product::Ephesus {
-        return Ok(ImagingRun {
-            report: load::run(config)?,
-            rewrites: 0,
-        });
-    }
+    let mark = server.cpu_mark()?;
+    let io_before = procfs::io_counters(server.pid())?;
+    let (report, rewrites) = if server.product() == Product::Ephesus {
+        (load::run(config)?, 0)
+    } else {
+        drive_rewriting(server, config)?
+    };
+    let written = procfs::io_counters(server.pid())?.write_bytes - io_before.write_bytes;
+    Ok(ImagingRun {
+        report,
+        rewrites,
+        cpu: server.cpu_since(mark)?,
+        written_bytes: written,
+    })
+}
+
+fn drive_rewriting(server: &Server, config: &LoadConfig) -> Result<(LoadReport, u64)> {
     let stop = AtomicBool::new(false);
     let mut connection = server.connect()?;
     thread::scope(|scope| {
@@ -267,10 +279,7 @@ fn drive_imaging(server: &Server, config: &LoadConfig) -> Result<ImagingRun> {
         let rewrites = rewriter
             .join()
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        Ok(ImagingRun {
-            report: report?,
-            rewrites: rewrites?,
-        })
+        Ok((report?, rewrites?))
     })
 }
 
