@@ -10,6 +10,8 @@
 pub mod command;
 pub mod member;
 pub mod placement;
+#[cfg(test)]
+mod rng;
 pub mod state;
 pub mod storage;
 

@@ -203,13 +203,13 @@ impl<D: Disk> RaftLog<D> {
             return Ok(());
         }
         if let Some(snapshot) = &persist.snapshot {
-            self.append(TAG_SNAPSHOT, snapshot)?;
+            append(&mut self.log, TAG_SNAPSHOT, snapshot)?;
         }
         for entry in &persist.entries {
-            self.append(TAG_ENTRY, entry)?;
+            append(&mut self.log, TAG_ENTRY, entry)?;
         }
         if let Some(hard_state) = &persist.hard_state {
-            self.append(TAG_HARD_STATE, hard_state)?;
+            append(&mut self.log, TAG_HARD_STATE, hard_state)?;
         }
         self.log.commit(wall_clock_ms).await?;
         self.kept.take(persist);
@@ -225,14 +225,12 @@ impl<D: Disk> RaftLog<D> {
         snapshot: Snapshot,
         wall_clock_ms: u64,
     ) -> Result<(), StorageError> {
-        let begin = self.append(TAG_SNAPSHOT, &snapshot)?;
+        let begin = append(&mut self.log, TAG_SNAPSHOT, &snapshot)?;
         self.kept.restore(snapshot);
-        for index in 0..self.kept.entries.len() {
-            let entry = self.kept.entries[index].clone();
-            self.append(TAG_ENTRY, &entry)?;
+        for entry in &self.kept.entries {
+            append(&mut self.log, TAG_ENTRY, entry)?;
         }
-        let hard_state = self.kept.hard_state.clone();
-        self.append(TAG_HARD_STATE, &hard_state)?;
+        append(&mut self.log, TAG_HARD_STATE, &self.kept.hard_state)?;
         self.log.commit(wall_clock_ms).await?;
         self.log.truncate_before(begin).await?;
         Ok(())
@@ -245,14 +243,19 @@ impl<D: Disk> RaftLog<D> {
     pub async fn mark(&mut self, wall_clock_ms: u64) -> Result<(), StorageError> {
         Ok(self.log.mark(wall_clock_ms).await?)
     }
+}
 
-    fn append(&mut self, tag: u8, message: &impl protobuf::Message) -> Result<Lsn, StorageError> {
-        let mut record = vec![tag];
-        message
-            .write_to_vec(&mut record)
-            .expect("raft's messages have no required fields, and a vector takes all bytes");
-        Ok(self.log.append(&record)?)
-    }
+/// Appends one record; it is durable with the next commit.
+fn append<D: Disk>(
+    log: &mut Log<D>,
+    tag: u8,
+    message: &impl protobuf::Message,
+) -> Result<Lsn, WalError> {
+    let mut record = vec![tag];
+    message
+        .write_to_vec(&mut record)
+        .expect("raft's messages have no required fields, and a vector takes all bytes");
+    log.append(&record)
 }
 
 impl Kept {

@@ -9,6 +9,7 @@ use futures_lite::future::{block_on, poll_once};
 use super::*;
 use crate::command::{Addresses, ClusterId, ClusterOptions, Registration};
 use crate::placement::Policy;
+use crate::rng::Rng;
 
 /// Ticks of the rough part of a run, and of the calm one behind it.
 const ROUGH_TICKS: u64 = 300;
@@ -16,26 +17,6 @@ const CALM_TICKS: u64 = 150;
 
 /// Longest time a message is under way, ticks.
 const DELAY_MAX: u64 = 4;
-
-struct Rng(u64);
-
-impl Rng {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
-
-    fn one_in(&mut self, n: u64) -> bool {
-        self.below(n) == 0
-    }
-}
 
 struct World {
     rng: Rng,

@@ -3,6 +3,7 @@ use futures_lite::future::block_on;
 use raft::prelude::ConfState;
 
 use super::*;
+use crate::rng::Rng;
 
 fn options() -> LogOptions {
     LogOptions {
@@ -186,14 +187,6 @@ fn step(log: &mut RaftLog<FaultDisk>, dice: u64) -> Result<(), StorageError> {
     }
 }
 
-fn splitmix(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut z = *state;
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
-
 /// What must survive: everything committed, the vote of the term, and every entry that was durable
 /// unless a later leader's entry has replaced it.
 fn check(acked: &Kept, found: &Kept) -> Result<(), String> {
@@ -231,20 +224,20 @@ fn check(acked: &Kept, found: &Kept) -> Result<(), String> {
 fn nothing_promised_is_lost_whenever_the_power_goes() {
     let mut crashes = 0;
     for seed in 0..300 {
-        let mut dice = seed;
+        let mut rng = Rng(seed);
         let disk = FaultDisk::new(seed);
         let mut acked = Kept::default();
         for _ in 0..6 {
             let mut log = open(&disk).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
             check(&acked, &log.kept).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
-            let steps = splitmix(&mut dice) % 12;
+            let steps = rng.next() % 12;
             for _ in 0..steps {
-                step(&mut log, splitmix(&mut dice)).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+                step(&mut log, rng.next()).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
             }
             acked = log.kept.clone();
             // One more whose outcome nobody learns: the power goes somewhere in the middle of it.
-            let dice_of_last = splitmix(&mut dice);
-            let polls = splitmix(&mut dice) % 6;
+            let dice_of_last = rng.next();
+            let polls = rng.next() % 6;
             let last = log.kept.last_index();
             let persist = Persist {
                 entries: vec![entry(last + 1, acked.hard_state.term.max(1), 2_000)],

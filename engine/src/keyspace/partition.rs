@@ -65,7 +65,7 @@ impl Partition {
     pub fn image_loaded(&mut self, generation: Generation, seq: u64) {
         self.generation = generation;
         self.imaged_seq = seq;
-        self.seq = self.seq.max(seq);
+        self.set_seq(seq);
     }
 
     /// The meta of the next record.

@@ -12,8 +12,15 @@ impl Shard {
         self.timers.unpublished = false;
         let (keyspace, stats) = (&self.core.keyspace, self.core.stats());
         stats.connections.set(self.core.connections.len() as u64);
-        let expiring: usize = keyspace.partitions().map(|p| p.table.expiring()).sum();
+        let (mut expiring, mut data_bytes, mut changes) = (0, 0, 0);
+        for partition in keyspace.partitions() {
+            expiring += partition.table.expiring();
+            data_bytes += partition.table.data_bytes();
+            changes += partition.changes_since_image();
+        }
         stats.expires.set(expiring as u64);
+        stats.data_bytes.set(data_bytes);
+        stats.changes_since_image.set(changes);
         stats.hits.set(keyspace.counters.hits);
         stats.misses.set(keyspace.counters.misses);
         stats.expired.set(keyspace.counters.expired);
@@ -22,13 +29,9 @@ impl Shard {
         stats
             .memory_bytes_max
             .set(memory_bytes.max(stats.memory_bytes_max.get()));
-        let data_bytes = keyspace.partitions().map(|p| p.table.data_bytes()).sum();
-        stats.data_bytes.set(data_bytes);
         stats
             .wal_bytes
             .set(keyspace.log.log_bytes() + self.checkpointer.spare_bytes);
-        let changes = keyspace.partitions().map(|p| p.changes_since_image()).sum();
-        stats.changes_since_image.set(changes);
         let is_urgent = self.checkpointer.is_urgent();
         stats.images_urgent.set(u64::from(is_urgent));
         stats

@@ -141,13 +141,12 @@ impl Segments {
         let wants_spare = log.wants_segments() > 0 && self.is_needed(log);
         let work = if wants_spare || log.is_starved() {
             let to = log.allocate_segment();
-            match (self.truncated.pop_front(), self.shelved.pop()) {
-                (Some(from), kept) => {
-                    self.shelved.extend(kept);
-                    Work::Recycle { from, to }
-                }
-                (None, Some(shelved)) => Work::Reuse { shelved, to },
-                (None, None) => Work::Prepare(to),
+            if let Some(from) = self.truncated.pop_front() {
+                Work::Recycle { from, to }
+            } else if let Some(shelved) = self.shelved.pop() {
+                Work::Reuse { shelved, to }
+            } else {
+                Work::Prepare(to)
             }
         } else if let Some(&old) = self.truncated.front() {
             let keeps = log.log_bytes() + self.spare_bytes(log) <= self.keep_bytes;

@@ -121,7 +121,6 @@ fn image_one(
     let seq = old.seq();
     let mut partition = Partition::new(old.id, epoch);
     partition.table = old.table;
-    partition.set_seq(seq);
     if partition.table.is_empty() {
         partition = Partition::new(old.id, epoch);
         return Ok(partition);
