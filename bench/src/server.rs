@@ -35,6 +35,8 @@ const STOP_POLL: Duration = Duration::from_millis(5);
 /// A server below this share of a core over [`QUIET_WINDOW`] counts as idle.
 const QUIET_BUSY_MAX: f64 = 0.02;
 const QUIET_WINDOW: Duration = Duration::from_millis(150);
+/// Ephesus writes images after 5 s without a write; after so long without one it is done.
+const REST: Duration = Duration::from_secs(8);
 const LOG_TAIL_BYTES: usize = 2000;
 
 /// A running server; dropping it kills it.
@@ -252,6 +254,31 @@ impl Server {
         } else {
             Err(self.timed_out("done rewriting its AOF", READY_TIMEOUT))
         }
+    }
+
+    /// Lets the server do what it does to start fast next time: Redis and Valkey are told to rewrite
+    /// their AOF, Ephesus writes images by itself once clients pause.
+    ///
+    /// # Errors
+    /// When that does not end, or the server does not answer.
+    pub fn settle(&self) -> Result<()> {
+        if self.spec.product != Product::Ephesus {
+            return self.rewrite_aof();
+        }
+        let deadline = Instant::now() + READY_TIMEOUT;
+        let mut rests_since = Instant::now();
+        while rests_since.elapsed() < REST {
+            interrupt::check()?;
+            if Instant::now() > deadline {
+                return Err(self.timed_out("done writing images", READY_TIMEOUT));
+            }
+            thread::sleep(QUIET_WINDOW);
+            let info = self.info("persistence")?;
+            if resp::info_number(&info, "image_in_progress") == Some(1) {
+                rests_since = Instant::now();
+            }
+        }
+        Ok(())
     }
 
     /// Sets every key once and checks that all are there.

@@ -27,6 +27,8 @@ pub(super) struct Bed<'a> {
     settings: &'a Settings,
     servers: Vec<Server>,
     quiet_timeout: Cell<Duration>,
+    /// What clients had written to Ephesus when it was last left alone.
+    settled_bytes: Cell<u64>,
     _dir: TempDir,
 }
 
@@ -56,6 +58,7 @@ impl<'a> Bed<'a> {
             settings,
             servers,
             quiet_timeout: Cell::new(QUIET_TIMEOUT),
+            settled_bytes: Cell::new(0),
             _dir: dir,
         })
     }
@@ -123,11 +126,15 @@ impl<'a> Bed<'a> {
 
     fn settle(&self, result: &mut CaseResult) -> Result<()> {
         for server in &self.servers {
-            if server.product() != Product::Ephesus {
-                let info = server.info("persistence")?;
-                if resp::info_number(&info, "aof_current_size").unwrap_or(0) > AOF_BYTES_MAX {
-                    server.rewrite_aof()?;
+            let info = server.info("persistence")?;
+            if server.product() == Product::Ephesus {
+                // It images what was written once clients pause: not while another is driven.
+                let written = resp::info_number(&info, "wal_user_bytes").unwrap_or(0);
+                if self.settled_bytes.replace(written) != written {
+                    server.settle()?;
                 }
+            } else if resp::info_number(&info, "aof_current_size").unwrap_or(0) > AOF_BYTES_MAX {
+                server.rewrite_aof()?;
             }
             if !server.wait_quiet(self.quiet_timeout.get())? {
                 self.quiet_timeout.set(RESTLESS_TIMEOUT);

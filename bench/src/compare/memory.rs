@@ -60,8 +60,9 @@ pub(super) fn restart(settings: &Settings, case: Case) -> Result<CaseOutput> {
         ("one core", 1.0 / 2.5)
     };
     let how = format!(
-        "{keys} keys, {cores}, page cache warm, stopped with SIGTERM; peers: AOF with RDB base, \
-         rewritten before the stop"
+        "{keys} keys, {cores}, page cache warm, stopped with SIGTERM; before it peers \
+         were told to rewrite their AOF (with RDB base), and Ephesus was left alone until its \
+         images were done"
     );
     let mut result = CaseResult::new(case, how);
     result.declare(START, "s", Better::Lower, Some(Goal::RatioAtMost(most)));
@@ -76,7 +77,7 @@ pub(super) fn restart(settings: &Settings, case: Case) -> Result<CaseOutput> {
         let dir = settings.case_dir()?;
         let server = settings.start(product, dir.path(), setup)?;
         server.fill(keys, settings.value_bytes, 0)?;
-        server.rewrite_aof()?;
+        server.settle()?;
         note_quiet(&mut result, product, server.wait_quiet(QUIET_TIMEOUT)?);
         described.push(server::describe(&server));
         server.stop()?;

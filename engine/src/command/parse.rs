@@ -21,6 +21,20 @@ pub trait ArgList {
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
+
+    /// What was derived from the argument at index 1 already.
+    #[inline]
+    fn located(&self) -> Option<Located> {
+        None
+    }
+}
+
+/// What is derived from a key and decides where it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Located {
+    pub slot: Slot,
+    /// By the hasher of the process.
+    pub hash: u64,
 }
 
 impl<T: AsRef<[u8]>> ArgList for [T] {
@@ -40,6 +54,7 @@ impl<T: AsRef<[u8]>> ArgList for [T] {
 pub struct Request<'a> {
     args: &'a Args,
     source: &'a [u8],
+    located: Option<Located>,
 }
 
 impl<'a> Request<'a> {
@@ -50,7 +65,15 @@ impl<'a> Request<'a> {
         Request {
             args,
             source: args.source(buf),
+            located: None,
         }
+    }
+
+    /// With what was derived from the argument at index 1, if it was.
+    #[inline]
+    #[must_use]
+    pub fn with_located(self, located: Option<Located>) -> Request<'a> {
+        Request { located, ..self }
     }
 }
 
@@ -63,6 +86,11 @@ impl ArgList for Request<'_> {
     #[inline]
     fn arg(&self, index: usize) -> &[u8] {
         &self.source[self.args.range(index)]
+    }
+
+    #[inline]
+    fn located(&self) -> Option<Located> {
+        self.located
     }
 }
 

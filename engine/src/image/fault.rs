@@ -155,13 +155,19 @@ impl ImageStore for FaultStore {
         outcome
     }
 
-    fn get(&self, partition: PartitionId, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+    fn get_with(
+        &self,
+        partition: PartitionId,
+        key: &[u8],
+        visit: &mut dyn FnMut(&[u8]),
+    ) -> Result<bool, StoreError> {
         self.check("read", partition)?;
-        Ok(self
-            .now
-            .get(&partition)
-            .and_then(|tree| tree.get(key))
-            .cloned())
+        let tree = self.now.get(&partition);
+        let value = tree.and_then(|tree| tree.get(key));
+        if let Some(value) = value {
+            visit(value);
+        }
+        Ok(value.is_some())
     }
 
     fn next_key(&self, partition: PartitionId, from: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {

@@ -5,8 +5,7 @@ use std::ops::ControlFlow;
 use ephesus_wire::{Epoch, PartitionId};
 
 use super::manifest::{
-    ImageId, MANIFEST_TAG, Manifest, ManifestError, generation_prefix, manifest_key,
-    parse_block_key,
+    ImageId, MANIFEST_TAG, Manifest, ManifestError, block_key, generation_prefix, manifest_key,
 };
 use super::store::{DbId, ImageStore, StoreError};
 
@@ -134,6 +133,9 @@ pub fn load(
 
 /// Hands the blocks of an image to `visit` in order, with their sequence numbers.
 ///
+/// Each block is asked for by its key: sled keeps what a scan has read until 16,384 leaves of a Db were
+/// looked at, and looks once per leaf then; by key it looks once per block, and lets go in time.
+///
 /// # Errors
 /// The first block that is missing or that `visit` objects to; a wrong total at the end.
 pub fn read(
@@ -142,47 +144,41 @@ pub fn read(
     mut visit: impl FnMut(u64, &[u8]) -> Result<(), BlockFault>,
 ) -> Result<(), ReadError> {
     let (db, image) = (store.db(), manifest.image);
-    let mut found = 0;
     let mut bytes = 0;
-    let mut damage = None;
-    let prefix = generation_prefix(image.epoch, image.generation);
-    store.scan_prefix(image.partition, &prefix, &mut |key, block| {
-        let step = match parse_block_key(key) {
-            Some((_, _, sequence)) if sequence == found => {
-                visit(found, block).map_err(|source| ReadError::Block {
+    for block in 0..manifest.blocks {
+        let mut looked = Ok(());
+        let key = block_key(image.epoch, image.generation, block);
+        let is_there = store.get_with(image.partition, &key, &mut |found| {
+            bytes += found.len() as u64;
+            looked = visit(block, found);
+        })?;
+        if !is_there {
+            return Err(match blocks_of(store, image)? {
+                found if found > block => ReadError::Missing { db, image, block },
+                found => ReadError::Count {
                     db,
                     image,
-                    block: found,
-                    source,
-                })
-            }
-            _ => Err(ReadError::Missing {
-                db,
-                image,
-                block: found,
-            }),
-        };
-        match step {
-            Ok(()) => {
-                found += 1;
-                bytes += block.len() as u64;
-                ControlFlow::Continue(())
-            }
-            Err(error) => {
-                damage = Some(error);
-                ControlFlow::Break(())
-            }
+                    stated: manifest.blocks,
+                    found,
+                },
+            });
         }
-    })?;
-    if let Some(error) = damage {
-        return Err(error);
+        looked.map_err(|source| ReadError::Block {
+            db,
+            image,
+            block,
+            source,
+        })?;
     }
-    if found != manifest.blocks {
+    let behind = block_key(image.epoch, image.generation, manifest.blocks);
+    let prefix = generation_prefix(image.epoch, image.generation);
+    let next = store.next_key(image.partition, &behind)?;
+    if next.is_some_and(|key| key.starts_with(&prefix)) {
         return Err(ReadError::Count {
             db,
             image,
             stated: manifest.blocks,
-            found,
+            found: blocks_of(store, image)?,
         });
     }
     if bytes != manifest.bytes {
@@ -194,6 +190,17 @@ pub fn read(
         });
     }
     Ok(())
+}
+
+/// How many blocks of an image there are.
+fn blocks_of(store: &dyn ImageStore, image: ImageId) -> Result<u64, StoreError> {
+    let prefix = generation_prefix(image.epoch, image.generation);
+    let mut blocks = 0;
+    store.scan_prefix(image.partition, &prefix, &mut |_, _| {
+        blocks += 1;
+        ControlFlow::Continue(())
+    })?;
+    Ok(blocks)
 }
 
 /// Reads every image of a store, checking each block with `check`; returns every problem found.

@@ -19,8 +19,9 @@ use super::store::{BLOCK_BYTES_MAX, DbId, ImageStore, STORES_MAX, StoreError, Vi
 use super::writer::collect_garbage;
 use crate::sled_sync;
 
-/// Page cache of each Db: images are written once and only read at start.
-const CACHE_BYTES: u64 = 64 << 20;
+/// Page cache of each Db: images are written once and only read at start. sled divides it over 256
+/// lists, each of which keeps a leaf whatever its share is.
+const CACHE_BYTES: u64 = 8 << 20;
 
 /// Bytes given to sled between two flushes: with the leaves that it writes anew about 600 KiB of its
 /// log, hence at most two of its write jobs.
@@ -257,12 +258,20 @@ impl ImageStore for SledStore {
         self.pace(REMOVE_BYTES)
     }
 
-    fn get(&self, partition: PartitionId, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
-        self.tree(partition).map_or(Ok(None), |tree| {
-            tree.get(key)
-                .map(|value| value.map(|v| v.to_vec()))
-                .map_err(self.failed("read", partition))
-        })
+    fn get_with(
+        &self,
+        partition: PartitionId,
+        key: &[u8],
+        visit: &mut dyn FnMut(&[u8]),
+    ) -> Result<bool, StoreError> {
+        let Some(tree) = self.tree(partition) else {
+            return Ok(false);
+        };
+        let value = tree.get(key).map_err(self.failed("read", partition))?;
+        if let Some(value) = &value {
+            visit(value);
+        }
+        Ok(value.is_some())
     }
 
     fn next_key(&self, partition: PartitionId, from: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {

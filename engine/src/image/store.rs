@@ -60,11 +60,26 @@ pub trait ImageStore: Send {
     /// Any error: the store is unusable.
     fn remove(&mut self, partition: PartitionId, key: &[u8]) -> Result<(), StoreError>;
 
+    /// Hands the value of `key` of `partition` to `visit`; false when there is no such key.
+    ///
+    /// # Errors
+    /// Any error: the store cannot be read.
+    fn get_with(
+        &self,
+        partition: PartitionId,
+        key: &[u8],
+        visit: &mut dyn FnMut(&[u8]),
+    ) -> Result<bool, StoreError>;
+
     /// Reads `key` of `partition`.
     ///
     /// # Errors
     /// Any error: the store cannot be read.
-    fn get(&self, partition: PartitionId, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError>;
+    fn get(&self, partition: PartitionId, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        let mut value = None;
+        self.get_with(partition, key, &mut |found| value = Some(found.to_vec()))?;
+        Ok(value)
+    }
 
     /// Finds the first key of `partition` at or after `from`, so that callers can skip ranges.
     ///

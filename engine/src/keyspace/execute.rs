@@ -20,7 +20,10 @@ impl Keyspace {
         slot: Slot,
         reply: &mut Reply<'_>,
     ) -> Result<(), ClientError> {
-        let key = self.key_in(args.arg(1), slot);
+        let key = match args.located() {
+            Some(located) => self.key_at(args.arg(1), located),
+            None => self.key_in(args.arg(1), slot),
+        };
         match spec.cmd {
             Cmd::Get => self.get(&key, reply),
             Cmd::Set => return self.set(&key, args, reply),

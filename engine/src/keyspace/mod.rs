@@ -22,8 +22,9 @@ use ephesus_wire::resp::reply::Protocol;
 use ephesus_wire::slot::{Partitioning, slot_of};
 use ephesus_wire::{Lsn, PartitionId, Slot};
 
+use crate::command::parse::Located;
 use crate::planted::{Bug, Planted};
-use crate::table::{EntryRef, KeyHasher, Put, Table};
+use crate::table::{EntryRef, KeyHasher, Prefetch, Put, Table};
 use last_writes::LastWrites;
 
 /// Keys whose entries are loaded ahead at once; more would push the first ones out again.
@@ -152,6 +153,17 @@ impl Keyspace {
         }
     }
 
+    /// [`Keyspace::key`] of a key that was located already.
+    #[inline]
+    #[must_use]
+    pub fn key_at<'a>(&self, bytes: &'a [u8], located: Located) -> Key<'a> {
+        Key {
+            bytes,
+            hash: located.hash,
+            partition: self.partitioning.partition_of(located.slot),
+        }
+    }
+
     /// Whether this shard owns the partition.
     #[inline]
     #[must_use]
@@ -189,22 +201,33 @@ impl Keyspace {
         self.len() == 0
     }
 
+    /// Slot and hash of a key.
+    #[inline]
+    #[must_use]
+    pub fn locate(&self, key: &[u8]) -> Located {
+        Located {
+            slot: slot_of(key),
+            hash: self.hasher.hash(key),
+        }
+    }
+
     /// Starts loading what commands on these keys will touch; of many keys only the first ones.
     #[inline]
-    pub fn prefetch<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) {
-        let mut places = [(PartitionId(0), 0); PREFETCH_MAX];
+    pub fn prefetch(&self, keys: impl Iterator<Item = Located>) {
+        let mut places = [(None, 0); PREFETCH_MAX];
         let mut count = 0;
         for (place, key) in places.iter_mut().zip(keys) {
-            let key = self.key(key);
-            *place = (key.partition, key.hash);
+            let partition = self.partition(self.partitioning.partition_of(key.slot));
+            *place = (partition.map(|partition| &partition.table), key.hash);
             count += 1;
         }
-        let tables = || {
-            let here = |&(id, hash): &(PartitionId, u64)| Some((&self.partition(id)?.table, hash));
-            places[..count].iter().filter_map(here)
-        };
-        tables().for_each(|(table, hash)| table.prefetch(hash));
-        tables().for_each(|(table, hash)| table.prefetch_entry(hash));
+        for step in Prefetch::STEPS {
+            for (table, hash) in &places[..count] {
+                if let Some(table) = table {
+                    table.prefetch(*hash, step);
+                }
+            }
+        }
     }
 
     /// The partition of a key that the caller has routed here.
@@ -234,7 +257,10 @@ impl Keyspace {
     #[inline]
     fn read(&mut self, key: &Key<'_>, reply: &mut Reply<'_>) -> Option<EntryRef<'_>> {
         let now_ms = self.now_ms;
-        reply.wait_for(self.last_writes.get(key.hash));
+        // Behind a log that is committed to its end nothing has to wait: one look less per read.
+        if self.log.committed() < self.log.appended() {
+            reply.wait_for(self.last_writes.get(key.hash));
+        }
         let home = self.partitions[usize::from(key.partition.0)]
             .as_deref()
             .expect("a command executes only on the shard that owns its keys");

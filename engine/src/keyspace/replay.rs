@@ -3,6 +3,8 @@
 //! Records are absolute, so replaying them over an image that was written while they happened
 //! converges to the same table. Nothing expires here: only the owner's logged deletes remove keys.
 
+use std::collections::VecDeque;
+
 use ephesus_wire::block::Assembler;
 use ephesus_wire::digest::Digest;
 use ephesus_wire::record::{self, ImageEntry, Record, RecordMeta};
@@ -10,7 +12,10 @@ use ephesus_wire::{Epoch, Lsn, PartitionId, WireError};
 
 use super::Partition;
 use crate::image::{Generation, Manifest};
-use crate::table::KeyHasher;
+use crate::table::{KeyHasher, Prefetch, Table};
+
+/// Records between two steps of loading what a key needs.
+const STEP_RECORDS: usize = 4;
 
 /// Why recovery refuses what it found; the data on disk is as it was.
 #[derive(Debug, thiserror::Error)]
@@ -82,6 +87,13 @@ impl Rebuild {
             digest: Digest::EMPTY,
             count: 0,
             covered: Lsn::ZERO,
+        }
+    }
+
+    /// Makes room for an image of `keys` keys.
+    pub fn reserve(&mut self, keys: u64) {
+        if self.partition.table.is_empty() {
+            self.partition.table = Table::with_capacity(keys as usize);
         }
     }
 
@@ -189,7 +201,7 @@ impl Rebuild {
                     .table
                     .set_expiry(hasher.hash(key), key, expire_at_ms);
             }
-            Record::Flush => partition.table = crate::table::Table::new(),
+            Record::Flush => partition.table = Table::new(),
             Record::Mark => {}
             _ => return Err(ReplayError::Unexpected { lsn }),
         }
@@ -206,6 +218,8 @@ pub struct Replay {
     images: Vec<ImageEntry>,
     /// The first gap: kept until the end, because the log may yet say which image is lost.
     gap: Option<ReplayError>,
+    /// Keys of coming records, the last one first.
+    ahead: VecDeque<Option<(usize, u64)>>,
     pub records: u64,
 }
 
@@ -224,6 +238,7 @@ impl Replay {
             rebuilds,
             images: Vec::new(),
             gap: None,
+            ahead: VecDeque::new(),
             records: 0,
         }
     }
@@ -253,6 +268,32 @@ impl Replay {
             return Ok(());
         }
         self.apply(lsn, meta, &record)
+    }
+
+    /// Begins to load what a record that comes soon will need; changes nothing else.
+    pub fn ahead(&mut self, lsn: Lsn, bytes: &[u8]) {
+        self.ahead.push_front(self.place(lsn, bytes));
+        for (step, age) in Prefetch::STEPS.into_iter().zip((0..).step_by(STEP_RECORDS)) {
+            if let Some(Some((place, hash))) = self.ahead.get(age)
+                && let Some(rebuild) = &self.rebuilds[*place]
+            {
+                rebuild.partition.table.prefetch(*hash, step);
+            }
+        }
+        self.ahead.truncate(Prefetch::STEPS.len() * STEP_RECORDS);
+    }
+
+    /// Where a record's key is, if the record has one and is not in the image.
+    fn place(&self, lsn: Lsn, bytes: &[u8]) -> Option<(usize, u64)> {
+        let (meta, record, _) = record::decode(bytes).ok()??;
+        let (Record::Put { key, .. } | Record::Delete { key } | Record::SetExpiry { key, .. }) =
+            record
+        else {
+            return None;
+        };
+        let place = usize::from(meta.partition.0);
+        let rebuild = self.rebuilds.get(place)?.as_ref()?;
+        (lsn > rebuild.covered).then(|| (place, self.hasher.hash(key)))
     }
 
     /// The first image that the log depends on and that is missing or older: its entry, and the

@@ -18,6 +18,7 @@ use ephesus_wire::{NodeId, Partitioning, ShardId};
 use glommio::{LocalExecutorBuilder, Placement};
 
 use super::environment::{self, Environment, EnvironmentError};
+use super::process::SmallPages;
 use super::rates::Rates;
 use super::recovery::{RecoveredShard, Recovery, RecoveryError, first_layout};
 use super::segment_thread;
@@ -149,6 +150,7 @@ impl Node {
         let (stamp, is_new) = open_stamp(&data_dir, &options, shards)?;
         let layout = data_dir.layout()?;
         let partitioning = Partitioning::new(stamp.partitions)?;
+        let small_pages = SmallPages::begin();
         let mut stores = open_stores(&data_dir.image_dir(), stamp.stores)?;
         let segment_bytes = (options.wal_budget / (SEGMENTS_PER_SHARD * u64::from(shards)))
             .clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX)
@@ -172,6 +174,7 @@ impl Node {
             now_ms,
         );
         let (layout, recovered) = recovery.run(layout, shards, &mut stores)?;
+        drop(small_pages);
         let recovery_ms = super::recovery::elapsed_ms(started);
         let sync_latency = environment::sync_latency(data_dir.path()).ok();
         let thread_error = |what| move |source| StartError::Thread { what, source };

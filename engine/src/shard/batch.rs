@@ -2,6 +2,8 @@
 
 use ephesus_wire::resp::request::{self, Args, Parsed, RequestError, RequestLimits};
 
+use crate::command::parse::Located;
+
 /// Most commands that are parsed before the first of them is executed.
 const COMMANDS_MAX: usize = 32;
 
@@ -22,12 +24,15 @@ pub(super) struct Batch {
     args: Vec<Args>,
     /// Where each command ends.
     ends: Vec<usize>,
+    /// By command, as far as [`Batch::locate`] went.
+    located: Vec<Option<Located>>,
 }
 
 impl Batch {
     /// Parses what is at the start of `bytes`.
     pub(super) fn parse(&mut self, bytes: &[u8]) -> Behind {
         self.ends.clear();
+        self.located.clear();
         let mut at = 0;
         while at < bytes.len() && self.ends.len() < COMMANDS_MAX {
             let index = self.ends.len();
@@ -62,16 +67,26 @@ impl Batch {
         self.ends.len()
     }
 
-    /// What is most often the key: the second argument of every command that has one.
-    pub(super) fn keys<'a>(&'a self, bytes: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
-        let commands = self.commands(bytes);
-        let keyed = commands.filter(|(args, _)| args.len() > 1);
-        keyed.map(|(args, source)| args.get(1, source))
+    /// Derives from what is most often the key, the second argument, what executing it will need.
+    pub(super) fn locate(&mut self, bytes: &[u8], mut locate: impl FnMut(&[u8]) -> Located) {
+        let mut located = std::mem::take(&mut self.located);
+        located.extend(self.commands(bytes).map(|(args, source)| {
+            let key = (args.len() > 1).then(|| args.get(1, source));
+            key.map(&mut locate)
+        }));
+        self.located = located;
+    }
+
+    /// What was derived from each command, in order; nothing if [`Batch::locate`] was not called.
+    pub(super) fn located(&self) -> &[Option<Located>] {
+        &self.located
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use ephesus_wire::Slot;
+
     use super::*;
 
     fn names(batch: &Batch, bytes: &[u8]) -> Vec<String> {
@@ -89,7 +104,17 @@ mod tests {
         let mut batch = Batch::default();
         assert!(matches!(batch.parse(bytes), Behind::Incomplete { .. }));
         assert_eq!(names(&batch, bytes), ["GET a", "SET b x y", "", "PING"]);
-        assert_eq!(batch.keys(bytes).collect::<Vec<_>>(), [b"a", b"b"]);
+        let mut keys = Vec::new();
+        batch.locate(bytes, |key| {
+            keys.push(key.to_vec());
+            Located {
+                slot: Slot(0),
+                hash: keys.len() as u64,
+            }
+        });
+        assert_eq!(keys, [b"a", b"b"]);
+        let located = batch.located().iter().map(|l| l.map(|l| l.hash));
+        assert_eq!(located.collect::<Vec<_>>(), [Some(1), Some(2), None, None]);
         let sources: Vec<usize> = batch.commands(bytes).map(|(_, s)| s.len()).collect();
         assert_eq!(sources, [20, 13, 4, 14]);
     }

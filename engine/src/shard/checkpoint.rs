@@ -193,6 +193,12 @@ impl<L: StoreLink> Checkpointer<L> {
         Some(*since + STORE_SILENCE_MAX)
     }
 
+    /// When to call [`Checkpointer::slice`] although nothing happens.
+    #[must_use]
+    pub fn next_look(&self) -> Option<Instant> {
+        self.pace.next_look()
+    }
+
     /// Takes the store threads' replies; gives back the log segments that images have replaced.
     ///
     /// # Errors
@@ -305,6 +311,7 @@ impl<L: StoreLink> Checkpointer<L> {
             pinned: pinned_bytes(keyspace),
             written: self.log_written_bytes,
             imaged: self.imaged_bytes,
+            user: keyspace.counters.user_bytes,
             is_imaging,
         };
         self.pace.look(now, load);

@@ -185,11 +185,13 @@ impl Core {
         while at < bytes.len() && connection.executes() {
             let rest = &bytes[at..];
             let behind = batch.parse(rest);
-            self.prefetch(&batch, rest);
+            self.prefetch(&mut batch, rest);
             let mut all = true;
-            for (args, source) in batch.commands(rest) {
+            for (index, (args, source)) in batch.commands(rest).enumerate() {
+                let located = batch.located().get(index).copied().flatten();
+                let request = Request::new(args, source).with_located(located);
                 all = connection.executes()
-                    && (args.is_empty() || self.command(connection, args, source));
+                    && (args.is_empty() || self.command(connection, &request, source));
                 if !all {
                     break;
                 }
@@ -220,16 +222,22 @@ impl Core {
     }
 
     /// Starts loading the keys of pipelined commands, so that their cache misses overlap.
-    fn prefetch(&self, batch: &Batch, bytes: &[u8]) {
+    fn prefetch(&self, batch: &mut Batch, bytes: &[u8]) {
         if batch.len() > 1 {
-            self.keyspace.prefetch(batch.keys(bytes));
+            batch.locate(bytes, |key| self.keyspace.locate(key));
+            self.keyspace
+                .prefetch(batch.located().iter().flatten().copied());
         }
     }
 
     /// Executes one command of a connection; false when it has to wait and be tried again.
-    fn command(&mut self, connection: &mut Connection, args: &Args, source: &[u8]) -> bool {
-        let request = Request::new(args, source);
-        let spec = match spec::resolve(&request) {
+    fn command(
+        &mut self,
+        connection: &mut Connection,
+        request: &Request<'_>,
+        source: &[u8],
+    ) -> bool {
+        let spec = match spec::resolve(request) {
             Ok(spec) => spec,
             Err(error) => {
                 self.refuse(connection, &error);
@@ -249,9 +257,9 @@ impl Core {
             ListenerKind::Direct => Scope::Shard,
         };
         let answer = if spec.first_key > 0 {
-            self.keyed(connection, scope, spec, &request, source)
+            self.keyed(connection, scope, spec, request, source)
         } else {
-            self.keyless(connection, scope, spec, &request)
+            self.keyless(connection, scope, spec, request)
         };
         if let Err(error) = answer {
             self.refuse(connection, &error);

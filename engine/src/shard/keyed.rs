@@ -71,7 +71,10 @@ impl Core {
         if spec.step > 1 && !(request.len() - first_key).is_multiple_of(usize::from(spec.step)) {
             return Err(ClientError::WrongArity(spec.name));
         }
-        let slot = slot_of(request.arg(first_key));
+        let slot = match request.located() {
+            Some(located) if first_key == 1 => located.slot,
+            _ => slot_of(request.arg(first_key)),
+        };
         let owner = self.node.ownership.shard_of_slot(slot);
         let mut is_split = false;
         if spec.last_key != spec.first_key as i8 {

@@ -249,6 +249,9 @@ impl Shard {
         if let Some(deadline) = self.checkpointer.deadline() {
             consider(until(deadline));
         }
+        if let Some(at) = self.checkpointer.next_look() {
+            consider(until(at));
+        }
         if timers.unpublished {
             consider(until(timers.publish + PUBLISH_EVERY));
         }

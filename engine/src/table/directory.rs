@@ -1,5 +1,7 @@
 //! From the high bits of a hash to a segment.
 
+use super::entry::prefetch;
+
 /// Deepest directory: 16M prefixes. With a tag's 16 bits this bounds what a cursor needs.
 pub(super) const MAX_DEPTH: u8 = 24;
 
@@ -24,12 +26,35 @@ impl Directory {
         }
     }
 
+    /// The depth at which there are at least `segments` segments, or the deepest.
+    pub(super) fn depth_for(segments: usize) -> u8 {
+        let depth = segments.next_power_of_two().ilog2() as u8;
+        depth.min(MAX_DEPTH)
+    }
+
+    /// A directory in which every prefix of `depth` bits has a segment of its own, in order.
+    pub(super) fn of_depth(depth: u8) -> Directory {
+        let segments = match depth {
+            0 => Vec::new(),
+            depth => (0..1 << depth).collect(),
+        };
+        Directory { segments, depth }
+    }
+
     /// The number of the segment for `hash`.
     pub(super) fn locate(&self, hash: u64) -> usize {
         if self.depth == 0 {
             return 0;
         }
         self.segments[(hash >> (u64::BITS - u32::from(self.depth))) as usize] as usize
+    }
+
+    /// Asks the CPU to load what [`Directory::locate`] reads.
+    pub(super) fn prefetch(&self, hash: u64) {
+        if self.depth != 0 {
+            let prefix = (hash >> (u64::BITS - u32::from(self.depth))) as usize;
+            prefetch(self.segments.as_ptr().wrapping_add(prefix));
+        }
     }
 
     /// Whether a segment at `depth` can be split, given how many segments there are.

@@ -33,6 +33,28 @@ pub enum Put {
     Replaced,
 }
 
+/// What [`Table::prefetch`] loads; each step reads what the one before it has loaded, so take one step
+/// for many keys before the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Prefetch {
+    Table,
+    Directory,
+    Segment,
+    Slots,
+    Entry,
+}
+
+impl Prefetch {
+    /// All steps, in order.
+    pub const STEPS: [Prefetch; 5] = [
+        Prefetch::Table,
+        Prefetch::Directory,
+        Prefetch::Segment,
+        Prefetch::Slots,
+        Prefetch::Entry,
+    ];
+}
+
 /// An in-memory table; one without keys has no allocation.
 ///
 /// Every method that takes a hash needs the same function of the key each time, normally
@@ -58,6 +80,25 @@ impl Table {
             data_bytes: 0,
             memory_bytes: 0,
         }
+    }
+
+    /// A table that takes about `keys` keys without growing on the way; put them there at once, since
+    /// only a table with keys gives its room back.
+    pub fn with_capacity(keys: usize) -> Table {
+        let mut table = Table::new();
+        if keys == 0 {
+            return table;
+        }
+        let depth = Directory::depth_for(keys.div_ceil(Segment::FULL_KEYS));
+        let segments = 1usize << depth;
+        table.directory = Directory::of_depth(depth);
+        table.segments.reserve_exact(segments);
+        for _ in 0..segments {
+            let segment = Segment::with_capacity(keys.div_ceil(segments), depth);
+            table.memory_bytes += segment.memory_bytes();
+            table.segments.push(segment);
+        }
+        table
     }
 
     pub fn get(&self, hash: u64, key: &[u8]) -> Option<EntryRef<'_>> {
@@ -131,17 +172,29 @@ impl Table {
         self.memory_bytes + (segments + directory) as u64
     }
 
-    /// Asks the CPU to load the slots of a key that will be used soon; changes nothing.
-    pub fn prefetch(&self, hash: u64) {
-        if let Some(segment) = self.segment(hash) {
-            segment.prefetch(hash);
-        }
-    }
-
-    /// Asks the CPU to load the entry of a key whose slots are loaded already.
-    pub fn prefetch_entry(&self, hash: u64) {
-        if let Some(segment) = self.segment(hash) {
-            segment.prefetch_entry(hash);
+    /// Asks the CPU to load what a look at a key will need; changes nothing.
+    #[inline]
+    pub fn prefetch(&self, hash: u64, step: Prefetch) {
+        match step {
+            Prefetch::Table => {
+                entry::prefetch(&raw const self.segments);
+                entry::prefetch((&raw const self.directory).wrapping_add(1));
+            }
+            Prefetch::Directory => self.directory.prefetch(hash),
+            Prefetch::Segment => {
+                let number = self.directory.locate(hash);
+                entry::prefetch(self.segments.as_ptr().wrapping_add(number));
+            }
+            Prefetch::Slots => {
+                if let Some(segment) = self.segment(hash) {
+                    segment.prefetch(hash);
+                }
+            }
+            Prefetch::Entry => {
+                if let Some(segment) = self.segment(hash) {
+                    segment.prefetch_entry(hash);
+                }
+            }
         }
     }
 
@@ -151,7 +204,8 @@ impl Table {
     pub fn clear_slice(&mut self, budget: usize) -> bool {
         let mut left = budget;
         for number in (0..self.segments.len()).rev() {
-            if left == 0 {
+            // With the last key the segments go too.
+            if left == 0 || self.is_empty() {
                 break;
             }
             let taken = self.segments[number].take_last(left);

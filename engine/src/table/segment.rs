@@ -34,6 +34,14 @@ pub(super) struct Segment {
 }
 
 impl Segment {
+    /// Keys for which a segment of its own is best: it holds what hashes add to that by chance.
+    pub(super) const FULL_KEYS: usize = SPLIT_SLOTS * 2 / 3;
+
+    /// A segment with room for `keys` keys, and for some more.
+    pub(super) fn with_capacity(keys: usize, depth: u8) -> Segment {
+        Segment::build(std::iter::empty(), comfortable_homes(keys), depth)
+    }
+
     /// A segment without an allocation.
     pub(super) fn empty(depth: u8) -> Segment {
         Segment {

@@ -255,8 +255,9 @@ fn same_contents(table: &Table, model: &Model, hashing: Hashing) {
     );
     for (key, (value, expiry)) in model {
         let hash = hashing.hash(key);
-        table.prefetch(hash);
-        table.prefetch_entry(hash);
+        for step in Prefetch::STEPS {
+            table.prefetch(hash, step);
+        }
         let expected = EntryRef {
             key,
             value,
@@ -274,8 +275,15 @@ proptest! {
     fn behaves_like_a_map(
         hashing in Hashing::any(),
         ops in prop::collection::vec(op(), 1..if cfg!(miri) { 12 } else { 80 }),
+        capacity in prop_oneof![Just(0), 1..3000usize],
     ) {
-        let (mut table, mut model) = (Table::new(), Model::new());
+        let (mut table, mut model) = (Table::with_capacity(capacity), Model::new());
+        if capacity > 0 {
+            // As an image's first entry: room alone, without a key, does not last.
+            let key = b"first".to_vec();
+            table.put(hashing.hash(&key), &key, b"1", 0);
+            model.insert(key, (b"1".to_vec(), 0));
+        }
         for op in ops {
             apply(&mut table, &mut model, hashing, op);
         }
@@ -566,4 +574,25 @@ fn size_classes_are_the_smallest_that_fit() {
 fn a_table_can_move_to_another_thread() {
     fn is_send<T: Send>() {}
     is_send::<Table>();
+}
+
+#[test]
+fn a_table_of_known_size_does_not_grow_on_the_way() {
+    let hasher = KeyHasher::with_seeds([1, 2, 3, 4]);
+    for keys in [1, 9, 600, 700, 10_000, 100_000] {
+        let mut table = Table::with_capacity(keys);
+        let (segments, before) = (table.segments.len(), table.memory_bytes());
+        for n in 0..keys as u64 {
+            let key = n.to_le_bytes();
+            table.put(hasher.hash(&key), &key, b"", 0);
+        }
+        table.check();
+        let entries = keys as u64 * 32;
+        let grown = table.memory_bytes() - before - entries;
+        assert_eq!(table.segments.len(), segments, "{keys} keys");
+        assert!(
+            grown <= before / 10,
+            "{keys} keys: {before} and {grown} more"
+        );
+    }
 }

@@ -51,7 +51,9 @@ pub use driver::Log;
 pub use error::{GroupFault, WalError};
 pub use open::{Opened, open_writer};
 pub use options::{Durability, LogId, LogOptions, OnDamage, RELAXED_LSN_GAP};
-pub use recover::{Damage, Recovered, Torn, VisitError, peek_log_id, recover};
+pub use recover::{
+    Damage, Recovered, Torn, VisitError, Visitor, peek_log_id, recover, recover_with,
+};
 pub use segment::{
     SegmentHandle, SegmentId, SegmentInfo, SegmentSummary, discard, prepare, recycle, reuse, shelve,
 };

@@ -30,6 +30,32 @@ pub type VisitError = Box<dyn std::error::Error + Send + Sync>;
 /// Called with every record in LSN order.
 pub type Visit<'a> = &'a mut dyn FnMut(Lsn, &[u8]) -> Result<(), VisitError>;
 
+/// Records of a group that [`Visitor::ahead`] is told of before the first of them is visited.
+pub(crate) const AHEAD_RECORDS: usize = 20;
+
+/// Takes the records of a log, in LSN order.
+pub trait Visitor {
+    /// This record will be visited soon: what that needs may be loaded already.
+    fn ahead(&mut self, lsn: Lsn, record: &[u8]);
+
+    /// Takes the next record.
+    ///
+    /// # Errors
+    /// Any error ends the recovery.
+    fn visit(&mut self, lsn: Lsn, record: &[u8]) -> Result<(), VisitError>;
+}
+
+/// A visitor that needs nothing loaded ahead.
+pub(crate) struct Each<'a>(pub(crate) Visit<'a>);
+
+impl Visitor for Each<'_> {
+    fn ahead(&mut self, _: Lsn, _: &[u8]) {}
+
+    fn visit(&mut self, lsn: Lsn, record: &[u8]) -> Result<(), VisitError> {
+        (self.0)(lsn, record)
+    }
+}
+
 /// What a log holds; turn it into a writer with [`crate::open_writer`].
 #[derive(Clone, Debug)]
 pub struct Recovered {
@@ -113,14 +139,27 @@ pub async fn recover<D: Disk>(
     from: Lsn,
     visit: Visit<'_>,
 ) -> Result<Recovered, WalError> {
-    read(disk, opts, from, visit, true).await
+    recover_with(disk, opts, from, &mut Each(visit)).await
+}
+
+/// [`recover`](recover()) for a visitor that loads ahead what it needs.
+///
+/// # Errors
+/// As there.
+pub async fn recover_with<D: Disk>(
+    disk: &D,
+    opts: &LogOptions,
+    from: Lsn,
+    visitor: &mut dyn Visitor,
+) -> Result<Recovered, WalError> {
+    read(disk, opts, from, visitor, true).await
 }
 
 pub(crate) async fn read<D: Disk>(
     disk: &D,
     opts: &LogOptions,
     from: Lsn,
-    visit: Visit<'_>,
+    visitor: &mut dyn Visitor,
     to_recover: bool,
 ) -> Result<Recovered, WalError> {
     if to_recover && !opts.planted(Bug::NoRecoverySync) {
@@ -151,7 +190,7 @@ pub(crate) async fn read<D: Disk>(
     for id in ids {
         segments.push(open_segment(disk, opts, id, to_recover).await?);
     }
-    let mut walk = Walk::new(opts, segments, from, visit);
+    let mut walk = Walk::new(opts, segments, from, visitor);
     walk.run().await?;
     let mut recovered = walk.finish()?;
     recovered.unfinished = unfinished.collect();

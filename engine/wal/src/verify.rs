@@ -5,7 +5,7 @@ use ephesus_wire::Lsn;
 use crate::disk::Disk;
 use crate::error::WalError;
 use crate::options::{LogOptions, OnDamage};
-use crate::recover::{Damage, Torn, read};
+use crate::recover::{Damage, Each, Torn, read};
 use crate::segment::SegmentId;
 
 /// What a check found.
@@ -66,10 +66,10 @@ pub async fn verify<D: Disk>(disk: &D, opts: &LogOptions) -> Result<VerifyReport
         disk,
         &skipping,
         Lsn::ZERO,
-        &mut |lsn, _| {
+        &mut Each(&mut |lsn, _| {
             lsns.push(lsn);
             Ok(())
-        },
+        }),
         false,
     )
     .await?;
@@ -77,7 +77,8 @@ pub async fn verify<D: Disk>(disk: &D, opts: &LogOptions) -> Result<VerifyReport
         on_damage: OnDamage::Refuse,
         ..opts.clone()
     };
-    let refused = match read(disk, &refusing, Lsn::ZERO, &mut |_, _| Ok(()), false).await {
+    let ignoring = &mut Each(&mut |_, _| Ok(()));
+    let refused = match read(disk, &refusing, Lsn::ZERO, ignoring, false).await {
         Err(e @ WalError::MissingSegment { .. }) => Some(e.to_string()),
         Err(e @ WalError::Damage { .. }) if recovered.damage.is_empty() => Some(e.to_string()),
         Ok(_) | Err(WalError::Damage { .. }) => None,

@@ -2,13 +2,16 @@
 
 use std::sync::atomic::Ordering;
 
-use ephesus_wal::{Disk, LogId, LogOptions, OnDamage, Recovered, open_writer, recover};
+use ephesus_wal::{
+    Disk, LogId, LogOptions, OnDamage, Recovered, VisitError, Visitor, WalError, open_writer,
+    recover, recover_with,
+};
 use ephesus_wire::{Epoch, Lsn, PartitionId};
 
 use super::{Progress, RecoveredShard, RecoveryError};
 use crate::image::{self, DbId, Generation, ImageId, ImageStore, Manifest};
 use crate::keyspace::Partition;
-use crate::keyspace::replay::{Rebuild, Replay, ReplayError};
+use crate::keyspace::replay::{Rebuild, Replay};
 use crate::table::KeyHasher;
 
 /// One log and how to read it.
@@ -20,7 +23,24 @@ pub(super) struct OneLog<'a, D> {
     pub(super) partitions: u16,
 }
 
-type Visit<'a> = dyn FnMut(Lsn, &[u8]) -> Result<(), ReplayError> + 'a;
+/// A replay that counts into a progress.
+struct Replaying<'a> {
+    replay: Replay,
+    progress: &'a Progress,
+}
+
+impl Visitor for Replaying<'_> {
+    fn ahead(&mut self, lsn: Lsn, record: &[u8]) {
+        self.replay.ahead(lsn, record);
+    }
+
+    fn visit(&mut self, lsn: Lsn, record: &[u8]) -> Result<(), VisitError> {
+        if self.replay.records % 1024 == 1023 {
+            self.progress.records.fetch_add(1024, Ordering::Relaxed);
+        }
+        Ok(self.replay.record(lsn, record)?)
+    }
+}
 
 /// A copy that the log belongs to.
 #[derive(Clone, Copy, Debug)]
@@ -69,6 +89,7 @@ impl<D: Disk> OneLog<'_, D> {
                     let (image, log) = (manifest.image, LogId(manifest.log));
                     return Err(RecoveryError::ForeignImage { image, log });
                 }
+                rebuild.reserve(manifest.count);
                 image::read(store, manifest, |_, block| {
                     Ok(rebuild.block(block, self.hasher)?)
                 })?;
@@ -80,13 +101,13 @@ impl<D: Disk> OneLog<'_, D> {
             }
             loaded.push(rebuild);
         }
-        let mut replay = Replay::new(self.hasher.clone(), self.partitions, loaded);
-        let recovered = self.read(&mut |lsn, record| {
-            if replay.records % 1024 == 1023 {
-                progress.records.fetch_add(1024, Ordering::Relaxed);
-            }
-            replay.record(lsn, record)
-        })?;
+        let mut replaying = Replaying {
+            replay: Replay::new(self.hasher.clone(), self.partitions, loaded),
+            progress,
+        };
+        let reading = recover_with(&self.disk, &self.options, Lsn::ZERO, &mut replaying);
+        let recovered = futures_lite::future::block_on(reading).map_err(|e| self.failed(e))?;
+        let replay = replaying.replay;
         if let Some((entry, found)) = replay.lost_image() {
             let copy = Copy {
                 partition: entry.partition,
@@ -119,9 +140,12 @@ impl<D: Disk> OneLog<'_, D> {
         partitions: Vec<Partition>,
         wall_clock_ms: u64,
     ) -> Result<Replayed, RecoveryError> {
+        let recovered = futures_lite::future::block_on(async {
+            recover(&self.disk, &self.options, Lsn::ZERO, &mut |_, _| Ok(())).await
+        });
         Ok(Replayed {
             partitions,
-            recovered: self.read(&mut |_, _| Ok(()))?,
+            recovered: recovered.map_err(|e| self.failed(e))?,
             floor: Lsn::ZERO,
             wall_clock_ms,
         })
@@ -144,9 +168,7 @@ impl<D: Disk> OneLog<'_, D> {
         } = replayed;
         let wall_clock_ms = now_ms.max(wall_clock_ms);
         let opening = open_writer(&self.disk, &self.options, &recovered, floor, wall_clock_ms);
-        let log = self.options.log_id;
-        let opened = futures_lite::future::block_on(opening)
-            .map_err(|source| RecoveryError::Log { log, source })?;
+        let opened = futures_lite::future::block_on(opening).map_err(|e| self.failed(e))?;
         Ok(RecoveredShard {
             partitions,
             writer: opened.writer,
@@ -155,11 +177,11 @@ impl<D: Disk> OneLog<'_, D> {
         })
     }
 
-    fn read(&self, visit: &mut Visit<'_>) -> Result<Recovered, RecoveryError> {
-        let log = self.options.log_id;
-        let mut visit = |lsn, record: &[u8]| Ok(visit(lsn, record)?);
-        let reading = recover(&self.disk, &self.options, Lsn::ZERO, &mut visit);
-        futures_lite::future::block_on(reading).map_err(|source| RecoveryError::Log { log, source })
+    fn failed(&self, source: WalError) -> RecoveryError {
+        RecoveryError::Log {
+            log: self.options.log_id,
+            source,
+        }
     }
 
     /// Checks that the log reaches what the images were completed at, which was durable by then.

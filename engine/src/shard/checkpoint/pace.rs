@@ -3,6 +3,9 @@
 //! A segment goes only once every partition that has records in it was imaged. With much data that
 //! takes long, so it is not enough to look at how full the log is: what matters is whether the
 //! images are done before the log is full, as fast as both grow now.
+//!
+//! When clients have written nothing for a while, what the log holds is imaged too, so that the next
+//! start has little to replay: once per pause, and only if it is worth it.
 
 use std::time::{Duration, Instant};
 
@@ -21,6 +24,9 @@ const WORTHWHILE_PERCENT: u64 = 15;
 
 /// Share of the log budget at which the images should be done.
 const DONE_PERCENT: u64 = 90;
+
+/// Time without a write after which the node is at rest.
+const REST_AFTER: Duration = Duration::from_secs(5);
 
 /// How often the rates are measured.
 const EVERY: Duration = Duration::from_millis(100);
@@ -49,6 +55,8 @@ pub(super) struct Load {
     pub(super) written: u64,
     /// Of blocks handed to the stores so far.
     pub(super) imaged: u64,
+    /// Written by clients so far.
+    pub(super) user: u64,
     /// Whether images are under way.
     pub(super) is_imaging: bool,
 }
@@ -57,6 +65,8 @@ pub(super) struct Load {
 #[derive(Debug)]
 pub(super) struct Pace {
     last: Option<(Instant, Load)>,
+    /// Since when clients have written nothing.
+    rests_since: Option<Instant>,
     written_per_s: f64,
     imaged_per_s: f64,
     is_due: bool,
@@ -67,6 +77,7 @@ impl Default for Pace {
     fn default() -> Pace {
         Pace {
             last: None,
+            rests_since: None,
             written_per_s: 0.0,
             imaged_per_s: IMAGED_PER_S_FIRST,
             is_due: false,
@@ -101,17 +112,32 @@ impl Pace {
                 mix(&mut self.imaged_per_s, per_s(load.imaged, last.imaged));
             }
         }
+        if self.last.is_none_or(|(_, last)| last.user != load.user) {
+            self.rests_since = Some(now);
+        }
         self.last = Some((now, load));
-        self.decide(&load);
+        let is_at_rest = self
+            .rests_since
+            .is_some_and(|since| now.saturating_duration_since(since) >= REST_AFTER);
+        self.decide(&load, is_at_rest);
     }
 
-    fn decide(&mut self, load: &Load) {
+    /// When to look again although nothing happens: the node may be at rest then.
+    pub(super) fn next_look(&self) -> Option<Instant> {
+        let (at, load) = self.last?;
+        let is_worthwhile = load.live > load.budget / 100 * WORTHWHILE_PERCENT;
+        let rests = self.rests_since? + REST_AFTER;
+        (is_worthwhile && !self.is_due).then_some(rests.max(at + EVERY))
+    }
+
+    fn decide(&mut self, load: &Load, is_at_rest: bool) {
         let part = |percent: u64| load.budget / 100 * percent;
         let room = part(DONE_PERCENT).saturating_sub(load.live) as f64;
         // Both in seconds; `left` is infinite when nothing is written.
         let left = room / self.written_per_s;
         let needed = load.pinned as f64 / self.imaged_per_s.max(IMAGED_PER_S_MIN);
-        self.is_due = load.live > part(WORTHWHILE_PERCENT) && needed * HEADROOM > left;
+        let is_worthwhile = load.live > part(WORTHWHILE_PERCENT);
+        self.is_due = is_worthwhile && (is_at_rest || needed * HEADROOM > left);
         let stays = if self.is_urgent { HEADROOM } else { 1.0 };
         let is_late = load.is_imaging && needed * stays > left;
         self.is_urgent =
@@ -132,6 +158,7 @@ mod tests {
             pinned: pinned * MB,
             written: 0,
             imaged: 0,
+            user: 0,
             is_imaging: false,
         }
     }
@@ -147,6 +174,7 @@ mod tests {
         for n in 0..100 {
             let load = Load {
                 written: n * written * MB / 10,
+                user: n,
                 imaged: n * imaged * MB / 10,
                 is_imaging: imaged > 0,
                 ..load
@@ -189,11 +217,39 @@ mod tests {
             is_imaging: true,
             ..load(720, 300)
         };
-        pace.decide(&imaging);
+        pace.decide(&imaging, false);
         assert!(pace.is_urgent(), "only just in time");
         pace.imaged_per_s = 50e6;
-        pace.decide(&imaging);
+        pace.decide(&imaging, false);
         assert!(!pace.is_urgent(), "ahead again");
+    }
+
+    #[test]
+    fn a_node_at_rest_images_what_is_worth_it() {
+        let (mut pace, start) = (Pace::default(), start());
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let written = |user| Load {
+            user,
+            ..load(300, 300)
+        };
+        pace.look(at(0), || written(1));
+        pace.look(at(4), || written(2));
+        assert_eq!(pace.next_look(), Some(at(9)));
+        pace.look(at(8), || written(2));
+        assert!(!pace.is_due, "4 s without a write");
+        pace.look(at(9), || written(2));
+        assert!(pace.is_due, "5 s without a write");
+        assert_eq!(pace.next_look(), None, "it is under way");
+        pace.look(at(10), || written(3));
+        assert!(!pace.is_due, "a write ends the pause");
+        let little = |user| Load {
+            user,
+            ..load(100, 100)
+        };
+        for seconds in [20, 40] {
+            pace.look(at(seconds), || little(4));
+            assert!(!pace.is_due && pace.next_look().is_none(), "not worth it");
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ pub(super) struct Walk<'a, F> {
     opts: &'a LogOptions,
     segments: Vec<Segment<F>>,
     from: Lsn,
-    visit: Visit<'a>,
+    visitor: &'a mut dyn Visitor,
     /// `prev_end` by incarnation.
     ends: BTreeMap<u64, u64>,
     /// The LSN that has to follow, once the log's start is known.
@@ -55,7 +55,7 @@ impl<'a, F: DiskFile> Walk<'a, F> {
         opts: &'a LogOptions,
         mut segments: Vec<Segment<F>>,
         from: Lsn,
-        visit: Visit<'a>,
+        visitor: &'a mut dyn Visitor,
     ) -> Self {
         let mut free = BTreeSet::new();
         let heads = || {
@@ -82,7 +82,7 @@ impl<'a, F: DiskFile> Walk<'a, F> {
             opts,
             segments,
             from,
-            visit,
+            visitor,
             ends,
             expected: None,
             next: Position::default(),
@@ -341,11 +341,21 @@ impl<'a, F: DiskFile> Walk<'a, F> {
     fn accept(&mut self, segment: usize, found: &Found) -> Result<(), WalError> {
         let reader = &self.segments[segment].reader;
         let header = &found.header;
-        for (lsn, record) in reader.group(found).records() {
-            if lsn >= self.from {
-                (self.visit)(lsn, record).map_err(|source| WalError::Visit { lsn, source })?;
-                self.recovered.records += 1;
+        let group = reader.group(found);
+        let records = || group.records().skip_while(|(lsn, _)| *lsn < self.from);
+        let mut ahead = records();
+        let visitor = &mut *self.visitor;
+        for (lsn, record) in ahead.by_ref().take(AHEAD_RECORDS) {
+            visitor.ahead(lsn, record);
+        }
+        for (lsn, record) in records() {
+            if let Some((lsn, record)) = ahead.next() {
+                visitor.ahead(lsn, record);
             }
+            visitor
+                .visit(lsn, record)
+                .map_err(|source| WalError::Visit { lsn, source })?;
+            self.recovered.records += 1;
         }
         let (first_lsn, last_lsn) = (Lsn(header.first_lsn), header.last_lsn());
         let summary = SegmentSummary {
