@@ -12,6 +12,7 @@ pub mod digest;
 pub mod error;
 pub mod frame;
 pub mod glob;
+pub mod handshake;
 pub mod ids;
 pub mod limits;
 pub mod record;
