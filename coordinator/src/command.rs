@@ -1,5 +1,8 @@
 //! What the coordinator's replicated log holds: every change of membership and partition table.
 
+use std::collections::BTreeMap;
+use std::fmt;
+
 use ephesus_wire::{Epoch, NodeId, PartitionId};
 use serde::{Deserialize, Serialize};
 
@@ -8,6 +11,24 @@ use crate::placement::Policy;
 /// The persistent UUID of a cluster, made when it is bootstrapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ClusterId(pub [u8; 16]);
+
+impl fmt::Display for ClusterId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// A coordinator's number within raft, never given twice: a wiped one comes back under another.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+pub struct RaftId(pub u64);
+
+impl fmt::Display for RaftId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
 
 /// Where a node can be reached, each as `host:port`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,6 +48,9 @@ pub struct ClusterOptions {
     pub min_nodes: u16,
     /// How the first assignment spreads partitions.
     pub policy: Policy,
+    /// A node silent for so long has failed, ms; leases are half of it. The same for every leader:
+    /// one that was less patient would give away what another has granted.
+    pub heartbeat_timeout_ms: u32,
 }
 
 /// What a node says about itself.
@@ -58,6 +82,8 @@ pub enum Command {
         cluster: ClusterId,
         /// Its layout.
         options: ClusterOptions,
+        /// Where the founding coordinators are reached, each as `host:port`.
+        coordinators: BTreeMap<RaftId, String>,
     },
     /// A node has started, or was reached again; it is `starting` until it says otherwise.
     Register(Registration),
@@ -88,5 +114,23 @@ pub enum Command {
         node: NodeId,
         /// Also if it owns partitions, whose data is lost; only a failed node.
         lose_data: bool,
+    },
+}
+
+/// A change of who the coordinators are; travels inside raft's own entry for it, so that voters and
+/// addresses change together.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum CoordinatorChange {
+    /// Another one votes.
+    Add {
+        /// Its number, larger than any before.
+        id: RaftId,
+        /// Where it is reached, as `host:port`.
+        address: String,
+    },
+    /// It votes no more, and its number is never given again.
+    Remove {
+        /// Its number.
+        id: RaftId,
     },
 }

@@ -1,21 +1,31 @@
 //! The coordinator: decides which shard of which node owns which partition.
 //!
 //! ```text
-//! Command -> Member (raft-rs) -> RaftLog (on disk) -> committed -> State::apply -> Effects
+//! node: Agent <-> Coordinator: Command -> Member (raft-rs) -> RaftLog (on disk) -> State::apply
 //! ```
 //!
-//! Nothing here knows a clock, a socket or a thread: [`Member`] takes what has happened and answers
-//! what follows, so that the same code runs under a simulated network and simulated disks.
+//! The decisions know no clock, no socket and no thread: [`Agent`] and [`Coordinator`] take what has
+//! happened and answer what to do, so that the same code runs under a simulated network and
+//! simulated disks.
 
+pub mod agent;
 pub mod command;
+pub mod coordinator;
+pub mod link;
+pub mod liveness;
 pub mod member;
 pub mod placement;
-#[cfg(test)]
-mod rng;
+pub mod planted;
+pub mod protocol;
+pub mod report;
+pub mod rng;
 pub mod state;
 pub mod storage;
+pub mod view;
 
+pub use agent::Agent;
 pub use command::Command;
+pub use coordinator::Coordinator;
 pub use member::Member;
 pub use state::State;
 pub use storage::RaftLog;

@@ -4,14 +4,18 @@
 //! The order within a turn is what raft needs: entries, vote and term are durable before any message
 //! that depends on them leaves, and only committed entries are applied.
 
+use std::collections::BTreeMap;
+
 use ephesus_wal::Disk;
 use protobuf::Message as _;
+use raft::eraftpb::MessageType;
 use raft::prelude::{
-    ConfChange, ConfChangeV2, ConfState, Entry, EntryType, HardState, Message, Snapshot,
+    ConfChange, ConfChangeType, ConfState, Entry, EntryType, HardState, Message, Snapshot,
 };
-use raft::{Config, RawNode, StateRole, Storage};
+use raft::{Config, ProgressState, RawNode, SnapshotStatus, StateRole, Storage};
 
-use crate::command::Command;
+use crate::command::{Command, CoordinatorChange, RaftId};
+use crate::planted::{Bug, Planted};
 use crate::state::{Effects, Refusal, SnapshotError, State};
 use crate::storage::{Persist, RaftLog, StorageError};
 
@@ -22,18 +26,17 @@ pub const ELECTION_TICKS: usize = 10;
 /// Ticks between two heartbeats of the leader.
 pub const HEARTBEAT_TICKS: usize = 2;
 
-/// Entries behind the last snapshot that make the next one due.
-const SNAPSHOT_AFTER: usize = 4096;
+/// Entries behind the last snapshot that make the next one due, unless told otherwise.
+pub const SNAPSHOT_AFTER: usize = 4096;
+
+/// Ticks after which a snapshot that was not confirmed counts as lost.
+const SNAPSHOT_TICKS: usize = 4 * ELECTION_TICKS;
 
 /// Largest message of entries, bytes, unless a single entry is larger.
 const MESSAGE_BYTES_MAX: u64 = 256 << 10;
 
 /// Messages of entries under way to one member.
 const IN_FLIGHT_MAX: usize = 64;
-
-/// A member's number within raft; a wiped member comes back under another one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct RaftId(pub u64);
 
 /// Who waits for a proposal or a read; unique within one start of one member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -48,6 +51,10 @@ pub enum Input {
     Message(Box<Message>),
     /// Somebody wants this to be decided.
     Propose(Ticket, Command),
+    /// Somebody wants other coordinators.
+    Change(Ticket, CoordinatorChange),
+    /// Somebody wants another leader: hands the lead over to the member that is furthest.
+    StepAside,
     /// Somebody wants to read what was decided before now.
     Read(Ticket),
 }
@@ -59,6 +66,8 @@ pub enum Outcome {
     Applied(Result<Effects, Refusal>),
     /// This member cannot decide: ask the leader, if one is known.
     NotLeader(Option<RaftId>),
+    /// A change of coordinators is under way: ask again.
+    Busy,
     /// This member has lost its lead meanwhile: it may be decided or not. Ask again, which changes
     /// nothing if it was.
     Unknown,
@@ -73,8 +82,10 @@ pub struct Output {
     pub outcomes: Vec<(Ticket, Outcome)>,
     /// Reads that may be answered now from [`Member::state`]; `false`: ask the leader.
     pub reads: Vec<(Ticket, bool)>,
-    /// Whether [`Member::state`] has changed.
-    pub changed: bool,
+    /// What has changed in [`Member::state`], with the version of the table it led to.
+    pub changes: Vec<(u64, Effects)>,
+    /// Whether [`Member::state`] was replaced as a whole, before these changes.
+    pub restored: bool,
 }
 
 /// Why a member has to stop.
@@ -95,7 +106,7 @@ pub enum MemberError {
         /// What the decoder says.
         source: postcard::Error,
     },
-    /// A committed change of members is none.
+    /// A committed change of members is none: run a release that knows it.
     #[error("entry {index} is no change of members: {source}")]
     ConfChange {
         /// The entry.
@@ -103,6 +114,9 @@ pub enum MemberError {
         /// What the decoder says.
         source: protobuf::ProtobufError,
     },
+    /// As [`MemberError::ConfChange`].
+    #[error("entry {0} changes members in a way that this release does not know")]
+    JointChange(u64),
     /// What raft itself refuses.
     #[error("raft: {0}")]
     Raft(#[from] raft::Error),
@@ -123,6 +137,12 @@ pub struct Member<D: Disk> {
     proposed: Vec<Ticket>,
     /// Distinguishes the proposals of this start from those of an earlier one.
     life: u64,
+    /// The term that the proposals and reads under way belong to.
+    asked_in: u64,
+    /// Members that are being sent a snapshot, and for how many ticks.
+    snapshots: BTreeMap<u64, usize>,
+    snapshot_after: usize,
+    pub(crate) planted: Planted,
 }
 
 /// What every member of a new cluster begins with: the same first snapshot.
@@ -180,9 +200,13 @@ impl<D: Disk> Member<D> {
             ..Config::default()
         };
         let silent = slog::Logger::root(slog::Discard, slog::o!());
+        let mut node = RawNode::new(&config, log, &silent)?;
+        if conf_state.voters == [id.0] {
+            node.campaign()?;
+        }
         Ok(Member {
             id,
-            node: RawNode::new(&config, log, &silent)?,
+            node,
             state,
             applied,
             conf_state,
@@ -190,7 +214,16 @@ impl<D: Disk> Member<D> {
             asked: Vec::new(),
             proposed: Vec::new(),
             life,
+            asked_in: 0,
+            snapshots: BTreeMap::new(),
+            snapshot_after: SNAPSHOT_AFTER,
+            planted: Planted::default(),
         })
+    }
+
+    /// Takes snapshots after so many entries.
+    pub fn set_snapshot_after(&mut self, entries: usize) {
+        self.snapshot_after = entries;
     }
 
     /// This member's number.
@@ -223,6 +256,34 @@ impl<D: Disk> Member<D> {
         self.node.raft.state == StateRole::Leader
     }
 
+    /// Whether this member leads and knows everything that was decided before.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.is_leader() && self.node.raft.apply_to_current_term()
+    }
+
+    /// Index of the last entry that this member knows to be decided.
+    #[must_use]
+    pub fn committed(&self) -> u64 {
+        self.node.raft.raft_log.committed
+    }
+
+    /// The last entry that another member is known to have, and whether it was heard of lately; only
+    /// a leader knows.
+    #[must_use]
+    pub fn progress(&self, id: RaftId) -> (u64, bool) {
+        let progress = self.node.raft.prs().get(id.0);
+        progress.map_or((0, false), |p| {
+            (p.matched, p.recent_active || id == self.id)
+        })
+    }
+
+    #[cfg(any(test, feature = "planted"))]
+    pub(crate) fn plant(&mut self, planted: Planted) {
+        self.planted = planted;
+        self.node.mut_store().planted = planted;
+    }
+
     /// The leader, if this member knows one.
     #[must_use]
     pub fn leader(&self) -> Option<RaftId> {
@@ -249,6 +310,7 @@ impl<D: Disk> Member<D> {
     ) -> Result<Output, MemberError> {
         let mut output = Output::default();
         for input in inputs {
+            self.forget_if_deposed(&mut output);
             self.take(input, &mut output);
         }
         while self.node.has_ready() {
@@ -263,13 +325,40 @@ impl<D: Disk> Member<D> {
         match input {
             Input::Tick => {
                 self.node.tick();
+                self.send_lost_snapshots_again();
             }
+            Input::Message(message) if self.is_too_early(&message) => {}
             // A message from a member that was removed, or to one: nothing depends on it.
             Input::Message(message) => drop(self.node.step(*message)),
+            Input::Change(ticket, change) => {
+                let outcome = if !self.is_settled() {
+                    Outcome::NotLeader(self.leader())
+                } else if self.node.raft.has_pending_conf() {
+                    Outcome::Busy
+                } else if self
+                    .node
+                    .propose_conf_change(self.context(ticket), conf_change(&change))
+                    .is_ok()
+                {
+                    self.proposed.push(ticket);
+                    return;
+                } else {
+                    Outcome::NotLeader(self.leader())
+                };
+                output.outcomes.push((ticket, outcome));
+            }
+            Input::StepAside => {
+                let progress = self.node.raft.prs().iter();
+                let others = progress.filter(|(id, _)| **id != self.id.0);
+                let furthest = others.max_by_key(|(id, p)| (p.matched, **id));
+                let furthest = furthest.map(|(id, _)| *id);
+                if let Some(next) = furthest.filter(|_| self.is_leader()) {
+                    self.node.transfer_leader(next);
+                }
+            }
             Input::Propose(ticket, command) => {
                 let data = postcard::to_allocvec(&command).expect("commands encode");
-                let context = [self.life.to_le_bytes(), ticket.0.to_le_bytes()].concat();
-                if self.is_leader() && self.node.propose(context, data).is_ok() {
+                if self.is_leader() && self.node.propose(self.context(ticket), data).is_ok() {
                     self.proposed.push(ticket);
                 } else {
                     let outcome = Outcome::NotLeader(self.leader());
@@ -278,7 +367,7 @@ impl<D: Disk> Member<D> {
             }
             Input::Read(ticket) => {
                 // A leader that has decided nothing in its term yet does not know what was decided.
-                if self.is_leader() && self.node.raft.commit_to_current_term() {
+                if self.is_settled() {
                     self.node.read_index(ticket.0.to_le_bytes().to_vec());
                     self.asked.push(ticket);
                 } else {
@@ -286,6 +375,38 @@ impl<D: Disk> Member<D> {
                 }
             }
         }
+    }
+
+    /// Raft waits for ever for the confirmation of a snapshot; it or the snapshot may be lost.
+    fn send_lost_snapshots_again(&mut self) {
+        let progress = self.node.raft.prs().iter();
+        let waiting = progress.filter(|(_, p)| p.state == ProgressState::Snapshot);
+        let waiting: Vec<u64> = waiting.map(|(id, _)| *id).collect();
+        self.snapshots.retain(|id, _| waiting.contains(id));
+        for id in waiting {
+            let ticks = self.snapshots.entry(id).or_default();
+            *ticks += 1;
+            if *ticks >= SNAPSHOT_TICKS {
+                *ticks = 0;
+                self.node.report_snapshot(id, SnapshotStatus::Failure);
+            }
+        }
+    }
+
+    fn context(&self, ticket: Ticket) -> Vec<u8> {
+        [self.life.to_le_bytes(), ticket.0.to_le_bytes()].concat()
+    }
+
+    /// Whether a message is for a member that has a log, and this one has none: it was wiped, or
+    /// waits for its first entries. It must not vote: it may have done so before.
+    fn is_too_early(&self, message: &Message) -> bool {
+        let has_log = self.node.store().last_index().is_ok_and(|last| last > 0);
+        !has_log
+            && match message.get_msg_type() {
+                MessageType::MsgHeartbeat => message.commit > 0,
+                MessageType::MsgAppend | MessageType::MsgSnapshot => false,
+                _ => true,
+            }
     }
 
     async fn ready(&mut self, output: &mut Output, now_ms: u64) -> Result<(), MemberError> {
@@ -302,7 +423,11 @@ impl<D: Disk> Member<D> {
             self.state = State::from_snapshot(&snapshot.data)?;
             self.applied = snapshot.get_metadata().index;
             self.conf_state = snapshot.get_metadata().get_conf_state().clone();
-            output.changed = true;
+            output.restored = true;
+            output.changes.clear();
+        }
+        if self.planted.has(Bug::ApplyBeforeCommit) {
+            self.apply(persist.entries, output)?;
         }
         output.messages.extend(ready.take_persisted_messages());
         self.apply(ready.take_committed_entries(), output)?;
@@ -338,32 +463,52 @@ impl<D: Disk> Member<D> {
     fn apply(&mut self, entries: Vec<Entry>, output: &mut Output) -> Result<(), MemberError> {
         for entry in entries {
             let index = entry.index;
-            match entry.get_entry_type() {
+            if self.planted.has(Bug::ApplyBeforeCommit) && index <= self.applied {
+                continue;
+            }
+            let result = match entry.get_entry_type() {
                 // A new leader's first entry is empty.
-                EntryType::EntryNormal if entry.data.is_empty() => {}
+                EntryType::EntryNormal if entry.data.is_empty() => None,
                 EntryType::EntryNormal => {
                     let command: Command = postcard::from_bytes(&entry.data)
                         .map_err(|source| MemberError::Entry { index, source })?;
-                    let result = self.state.apply(&command);
-                    output.changed |= result.as_ref().is_ok_and(|effects| !effects.is_empty());
-                    if let Some(ticket) = self.own_ticket(&entry.context) {
-                        output.outcomes.push((ticket, Outcome::Applied(result)));
-                    }
+                    Some(self.state.apply(&command))
                 }
-                EntryType::EntryConfChange => {
-                    let change = ConfChange::parse_from_bytes(&entry.data)
-                        .map_err(|source| MemberError::ConfChange { index, source })?;
-                    self.conf_state = self.node.apply_conf_change(&change)?;
-                }
-                EntryType::EntryConfChangeV2 => {
-                    let change = ConfChangeV2::parse_from_bytes(&entry.data)
-                        .map_err(|source| MemberError::ConfChange { index, source })?;
-                    self.conf_state = self.node.apply_conf_change(&change)?;
-                }
-            }
+                EntryType::EntryConfChange => Some(self.apply_change(index, &entry.data)?),
+                EntryType::EntryConfChangeV2 => return Err(MemberError::JointChange(index)),
+            };
             self.applied = index;
+            let Some(result) = result else {
+                continue;
+            };
+            if let Ok(effects) = &result
+                && !effects.is_empty()
+            {
+                let version = self.state.table().version;
+                output.changes.push((version, effects.clone()));
+            }
+            if let Some(ticket) = self.own_ticket(&entry.context) {
+                output.outcomes.push((ticket, Outcome::Applied(result)));
+            }
         }
         Ok(())
+    }
+
+    /// Changes state and voters together, or neither.
+    fn apply_change(
+        &mut self,
+        index: u64,
+        data: &[u8],
+    ) -> Result<Result<Effects, Refusal>, MemberError> {
+        let conf_change = ConfChange::parse_from_bytes(data)
+            .map_err(|source| MemberError::ConfChange { index, source })?;
+        let change: CoordinatorChange = postcard::from_bytes(&conf_change.context)
+            .map_err(|source| MemberError::Entry { index, source })?;
+        let result = self.state.change_coordinators(&change);
+        if result.as_ref().is_ok_and(|effects| !effects.is_empty()) {
+            self.conf_state = self.node.apply_conf_change(&conf_change)?;
+        }
+        Ok(result)
     }
 
     /// The ticket of an entry that this start of this member has proposed.
@@ -380,9 +525,10 @@ impl<D: Disk> Member<D> {
 
     /// A member that does not lead any more may never learn what became of what it was asked.
     fn forget_if_deposed(&mut self, output: &mut Output) {
-        if self.is_leader() {
+        if self.is_leader() && self.asked_in == self.term() {
             return;
         }
+        self.asked_in = self.term();
         let forgotten = self.proposed.drain(..);
         let unknown = forgotten.map(|ticket| (ticket, Outcome::Unknown));
         output.outcomes.extend(unknown);
@@ -393,8 +539,11 @@ impl<D: Disk> Member<D> {
 
     async fn snapshot_if_due(&mut self, now_ms: u64) -> Result<(), MemberError> {
         let store = self.node.store();
-        let taken = store.latest_snapshot().get_metadata().index;
-        if store.entries_kept() < SNAPSHOT_AFTER || self.applied == taken {
+        let taken = store.latest_snapshot().get_metadata();
+        // A member that was added takes only a snapshot that names it.
+        let is_due = store.entries_kept() >= self.snapshot_after
+            || *taken.get_conf_state() != self.conf_state;
+        if !is_due || self.applied == taken.index {
             return Ok(());
         }
         let mut snapshot = Snapshot {
@@ -408,6 +557,21 @@ impl<D: Disk> Member<D> {
         self.node.mut_store().compact(snapshot, now_ms).await?;
         Ok(())
     }
+}
+
+/// Raft's entry for a change; the change itself is its context.
+fn conf_change(change: &CoordinatorChange) -> ConfChange {
+    let (kind, id) = match change {
+        CoordinatorChange::Add { id, .. } => (ConfChangeType::AddNode, id),
+        CoordinatorChange::Remove { id } => (ConfChangeType::RemoveNode, id),
+    };
+    let mut conf_change = ConfChange::default();
+    conf_change.set_change_type(kind);
+    conf_change.node_id = id.0;
+    conf_change.context = postcard::to_allocvec(change)
+        .expect("changes encode")
+        .into();
+    conf_change
 }
 
 #[cfg(test)]

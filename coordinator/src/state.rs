@@ -19,29 +19,36 @@ use ephesus_wire::table::{PartitionEntry, PartitionStatus, PartitionTable, Repli
 use ephesus_wire::{Epoch, NodeId, PartitionId, Partitioning, ShardId};
 use serde::{Deserialize, Serialize};
 
-use crate::command::{Addresses, ClusterId, ClusterOptions, Command, Registration};
+use crate::command::{
+    Addresses, ClusterId, ClusterOptions, Command, CoordinatorChange, RaftId, Registration,
+};
 use crate::placement::{self, Place};
+
+mod refusal;
+mod registration;
+
+use registration::check_address;
+
+pub use refusal::{Refusal, SnapshotError};
 
 /// Longest name of a node, bytes.
 pub const NAME_BYTES_MAX: usize = 64;
 
+/// Longest address of a node or coordinator, bytes.
+pub const ADDRESS_BYTES_MAX: usize = 256;
+
+/// Default of [`ClusterOptions::heartbeat_timeout_ms`].
+pub const HEARTBEAT_TIMEOUT_MS: u32 = 2_000;
+
+/// Its bounds: a lease, which is half of it, has to outlive a few heartbeats.
+pub const HEARTBEAT_TIMEOUT_MS_MIN: u32 = 1_000;
+pub const HEARTBEAT_TIMEOUT_MS_MAX: u32 = 600_000;
+
+/// Most coordinators of a cluster: one more than the largest core, while one is replaced.
+pub const COORDINATORS_MAX: usize = 6;
+
 /// Version of the snapshot's layout.
 const SNAPSHOT_FORMAT: u8 = 1;
-
-/// Why bytes are no snapshot.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum SnapshotError {
-    /// Run a release that knows the format.
-    #[error("snapshot of format {0}: this release reads format {SNAPSHOT_FORMAT}")]
-    Format(u8),
-    /// Replace the member: remove it and add it again with an empty directory.
-    #[error("snapshot is damaged")]
-    Damaged,
-    /// As [`SnapshotError::Damaged`].
-    #[error("snapshot is damaged: {0}")]
-    Encoding(#[from] postcard::Error),
-}
 
 /// Where a member is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -69,64 +76,6 @@ pub struct Member {
     pub status: MemberStatus,
 }
 
-/// Why a command had no effect; nothing was changed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum Refusal {
-    /// Bootstrap a member first.
-    #[error("there is no cluster yet: start one coordinator with --bootstrap")]
-    NotBootstrapped,
-    /// Leave out `--bootstrap`, or bring the data directory of the cluster that was meant.
-    #[error("this is cluster {found:02x?}, which was bootstrapped before", found = .0.0)]
-    OtherCluster(ClusterId),
-    /// Choose a number of partitions between 1 and 16384.
-    #[error("{0} is no number of partitions: 1 to 16384")]
-    Partitions(u16),
-    /// Start the node with at least one shard.
-    #[error("a node has at least one shard")]
-    NoShards,
-    /// Give the node a name of 1 to 64 printable bytes without spaces.
-    #[error("not a name for a node: 1 to {NAME_BYTES_MAX} printable characters without spaces")]
-    Name,
-    /// Give the node another name, or stop the one that has it.
-    #[error("the name {name} belongs to node {owner}, which has not failed")]
-    NameTaken {
-        /// The name.
-        name: String,
-        /// Who has it.
-        owner: NodeId,
-    },
-    /// A message of an earlier start: a newer one has registered.
-    #[error("start {found} of node {node} is over: start {current} has registered")]
-    Stale {
-        /// The node.
-        node: NodeId,
-        /// The start the command is about.
-        found: u64,
-        /// The newest start.
-        current: u64,
-    },
-    /// Register first.
-    #[error("node {0} is no member")]
-    Unknown(NodeId),
-    /// Give the node an empty data directory: it then joins as a new node.
-    #[error(
-        "node {0} was removed from the cluster; with an empty data directory it can join again"
-    )]
-    Removed(NodeId),
-    /// Move its partitions first, or wait until it has failed and give its data up.
-    #[error("node {node} owns {partitions} partitions")]
-    OwnsPartitions {
-        /// The node.
-        node: NodeId,
-        /// How many it owns.
-        partitions: usize,
-    },
-    /// Only a failed node can be given up with its data: stop it first.
-    #[error("node {0} has not failed")]
-    NotFailed(NodeId),
-}
-
 /// What a command has changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Effects {
@@ -134,13 +83,15 @@ pub struct Effects {
     pub members: BTreeSet<NodeId>,
     /// Partitions whose entry has changed.
     pub partitions: BTreeSet<PartitionId>,
+    /// Whether the coordinators are others.
+    pub coordinators: bool,
 }
 
 impl Effects {
     /// Whether nothing has changed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.members.is_empty() && self.partitions.is_empty()
+        self.members.is_empty() && self.partitions.is_empty() && !self.coordinators
     }
 }
 
@@ -151,6 +102,9 @@ pub struct State {
     members: BTreeMap<NodeId, Member>,
     /// UUIDs that must not come back.
     removed: BTreeSet<NodeId>,
+    coordinators: BTreeMap<RaftId, String>,
+    /// The largest number a coordinator ever had.
+    coordinator_id_max: RaftId,
     table: PartitionTable,
 }
 
@@ -160,6 +114,8 @@ impl Default for State {
             cluster: None,
             members: BTreeMap::new(),
             removed: BTreeSet::new(),
+            coordinators: BTreeMap::new(),
+            coordinator_id_max: RaftId(0),
             table: PartitionTable {
                 version: 0,
                 entries: Vec::new(),
@@ -221,11 +177,49 @@ impl State {
         &self.table
     }
 
+    /// Where the coordinators are reached.
+    #[must_use]
+    pub fn coordinators(&self) -> &BTreeMap<RaftId, String> {
+        &self.coordinators
+    }
+
+    /// The number that the next coordinator gets.
+    #[must_use]
+    pub fn next_coordinator(&self) -> RaftId {
+        RaftId(self.coordinator_id_max.0 + 1)
+    }
+
     /// The partitions of a node, ascending.
     pub fn owned(&self, node: NodeId) -> impl Iterator<Item = PartitionId> + '_ {
         let entries = self.table.entries.iter().enumerate();
         let owned = entries.filter(move |(_, entry)| owner(entry) == Some(node));
         owned.map(|(index, _)| PartitionId(index as u16))
+    }
+
+    /// Those of `copies` that the node owns, and has not confirmed yet.
+    #[must_use]
+    pub fn unconfirmed(
+        &self,
+        node: NodeId,
+        copies: &[(PartitionId, Epoch)],
+    ) -> Vec<(PartitionId, Epoch)> {
+        let is_unconfirmed = |(partition, epoch): &&(PartitionId, Epoch)| {
+            self.table.entry(*partition).is_some_and(|entry| {
+                let is_current = owner(entry) == Some(node) && entry.epoch == *epoch;
+                is_current && entry.status == PartitionStatus::Assigned
+            })
+        };
+        let copies: BTreeSet<_> = copies.iter().filter(is_unconfirmed).copied().collect();
+        copies.into_iter().collect()
+    }
+
+    /// Whether registering would change nothing.
+    #[must_use]
+    pub fn is_registered(&self, from: &Registration) -> bool {
+        self.members.get(&from.node).is_some_and(|member| {
+            let status = member.status;
+            is_up(member) && *member == from.member(status)
+        })
     }
 
     /// How many nodes the first assignment still waits for; 0 once it was made.
@@ -252,7 +246,11 @@ impl State {
     /// [`Refusal`]: nothing was changed, and every member refuses alike.
     pub fn apply(&mut self, command: &Command) -> Result<Effects, Refusal> {
         let effects = match command {
-            Command::Bootstrap { cluster, options } => self.bootstrap(*cluster, *options)?,
+            Command::Bootstrap {
+                cluster,
+                options,
+                coordinators,
+            } => self.bootstrap(*cluster, *options, coordinators)?,
             Command::Register(registration) => self.register(registration)?,
             Command::Started { node, incarnation } => {
                 self.set_status(*node, *incarnation, MemberStatus::Live)?
@@ -263,16 +261,69 @@ impl State {
             }
             Command::Remove { node, lose_data } => self.remove(*node, *lose_data)?,
         };
+        Ok(self.seen(effects))
+    }
+
+    /// Carries a change of coordinators out; without effects, raft's voters stay as they are, too.
+    ///
+    /// # Errors
+    /// As [`State::apply`].
+    pub fn change_coordinators(&mut self, change: &CoordinatorChange) -> Result<Effects, Refusal> {
+        if self.cluster.is_none() {
+            return Err(Refusal::NotBootstrapped);
+        }
+        let mut effects = Effects::default();
+        match change {
+            CoordinatorChange::Add { id, address } => {
+                check_address(address)?;
+                if self.coordinators.get(id) == Some(address) {
+                    return Ok(effects);
+                }
+                let mut others = self.coordinators.iter();
+                if let Some((owner, _)) = others.find(|(_, taken)| *taken == address) {
+                    return Err(Refusal::AddressTaken(*owner));
+                }
+                let used = self.coordinator_id_max;
+                if *id <= used {
+                    return Err(Refusal::CoordinatorId { found: *id, used });
+                }
+                if self.coordinators.len() >= COORDINATORS_MAX {
+                    return Err(Refusal::TooManyCoordinators);
+                }
+                self.coordinators.insert(*id, address.clone());
+                self.coordinator_id_max = *id;
+            }
+            CoordinatorChange::Remove { id } => {
+                if !self.coordinators.contains_key(id) {
+                    let is_gone = id.0 > 0 && *id <= self.coordinator_id_max;
+                    return if is_gone {
+                        Ok(effects)
+                    } else {
+                        Err(Refusal::UnknownCoordinator(*id))
+                    };
+                }
+                if self.coordinators.len() == 1 {
+                    return Err(Refusal::LastCoordinator(*id));
+                }
+                self.coordinators.remove(id);
+            }
+        }
+        effects.coordinators = true;
+        Ok(self.seen(effects))
+    }
+
+    fn seen(&mut self, effects: Effects) -> Effects {
         if !effects.is_empty() {
             self.table.version += 1;
         }
-        Ok(effects)
+        effects
     }
 
     fn bootstrap(
         &mut self,
         cluster: ClusterId,
         options: ClusterOptions,
+        coordinators: &BTreeMap<RaftId, String>,
     ) -> Result<Effects, Refusal> {
         if let Some((current, _)) = self.cluster {
             return if current == cluster {
@@ -283,15 +334,26 @@ impl State {
         }
         let partitioning = Partitioning::new(options.partitions)
             .map_err(|_| Refusal::Partitions(options.partitions))?;
+        let timeout_ms = options.heartbeat_timeout_ms;
+        if !(HEARTBEAT_TIMEOUT_MS_MIN..=HEARTBEAT_TIMEOUT_MS_MAX).contains(&timeout_ms) {
+            return Err(Refusal::HeartbeatTimeout(timeout_ms));
+        }
         self.table.entries = PartitionTable::unassigned(partitioning).entries;
         self.cluster = Some((cluster, options));
+        self.coordinators = coordinators.clone();
+        self.coordinator_id_max = coordinators.keys().next_back().copied().unwrap_or_default();
         Ok(Effects {
             partitions: partitioning.partitions().collect(),
+            coordinators: true,
             ..Effects::default()
         })
     }
 
-    fn register(&mut self, from: &Registration) -> Result<Effects, Refusal> {
+    /// Whether a node may register now.
+    ///
+    /// # Errors
+    /// [`Refusal`]: what [`State::apply`] would answer.
+    pub fn admit(&self, from: &Registration) -> Result<(), Refusal> {
         let Some((cluster, _)) = self.cluster else {
             return Err(Refusal::NotBootstrapped);
         };
@@ -301,10 +363,15 @@ impl State {
         if self.removed.contains(&from.node) {
             return Err(Refusal::Removed(from.node));
         }
-        if from.shards == 0 {
-            return Err(Refusal::NoShards);
+        from.check()?;
+        let current = self.members.get(&from.node).map_or(0, |m| m.incarnation);
+        if current > from.incarnation {
+            return Err(Refusal::Stale {
+                node: from.node,
+                found: from.incarnation,
+                current,
+            });
         }
-        check_name(&from.name)?;
         let mut others = self.members.iter().filter(|(id, _)| **id != from.node);
         if let Some((owner, _)) = others.find(|(_, m)| m.name == from.name && is_up(m)) {
             return Err(Refusal::NameTaken {
@@ -312,22 +379,14 @@ impl State {
                 owner: *owner,
             });
         }
+        Ok(())
+    }
+
+    fn register(&mut self, from: &Registration) -> Result<Effects, Refusal> {
+        self.admit(from)?;
         let mut effects = Effects::default();
-        let member = Member {
-            name: from.name.clone(),
-            incarnation: from.incarnation,
-            addresses: from.addresses.clone(),
-            shards: from.shards,
-            status: MemberStatus::Starting,
-        };
+        let member = from.member(MemberStatus::Starting);
         match self.members.get_mut(&from.node) {
-            Some(current) if current.incarnation > from.incarnation => {
-                return Err(Refusal::Stale {
-                    node: from.node,
-                    found: from.incarnation,
-                    current: current.incarnation,
-                });
-            }
             Some(current) => {
                 // Said again by the same start: whether it serves is known already, unless it had
                 // been given up.
@@ -425,6 +484,7 @@ impl State {
         let mut effects = Effects {
             members: BTreeSet::from([node]),
             partitions: owned.iter().copied().collect(),
+            coordinators: false,
         };
         for partition in owned {
             let entry = &mut self.table.entries[usize::from(partition.0)];
@@ -505,14 +565,6 @@ fn own(entry: &mut PartitionEntry, place: Place) {
         role: Role::Primary,
         in_sync: true,
     }];
-}
-
-fn check_name(name: &str) -> Result<(), Refusal> {
-    let is_printable = |c: char| !c.is_control() && !c.is_whitespace();
-    if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.chars().all(is_printable) {
-        return Err(Refusal::Name);
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -21,6 +21,8 @@ use protobuf::Message as _;
 use raft::prelude::{Entry, HardState, Snapshot};
 use raft::{GetEntriesContext, RaftState, Storage};
 
+use crate::planted::{Bug, Planted};
+
 const TAG_ENTRY: u8 = 1;
 const TAG_HARD_STATE: u8 = 2;
 const TAG_SNAPSHOT: u8 = 3;
@@ -98,9 +100,7 @@ pub struct Persist {
 pub struct RaftLog<D: Disk> {
     log: Log<D>,
     kept: Kept,
-    /// A planted bug: nothing is written.
-    #[cfg(test)]
-    pub(crate) forgets: bool,
+    pub(crate) planted: Planted,
 }
 
 /// What the log holds, in memory.
@@ -152,8 +152,7 @@ impl<D: Disk> RaftLog<D> {
         Ok(RaftLog {
             log,
             kept,
-            #[cfg(test)]
-            forgets: false,
+            planted: Planted::default(),
         })
     }
 
@@ -197,8 +196,7 @@ impl<D: Disk> RaftLog<D> {
         wall_clock_ms: u64,
     ) -> Result<(), StorageError> {
         self.kept.check_order(persist)?;
-        #[cfg(test)]
-        if self.forgets {
+        if self.planted.has(Bug::NoPersist) {
             self.kept.take(persist);
             return Ok(());
         }

@@ -84,7 +84,9 @@ impl World {
     fn start(&mut self, id: u64) -> Result<(), String> {
         let disk = self.disks[id as usize - 1].clone();
         let mut log = block_on(RaftLog::open(disk, &options(id), self.now)).map_err(text)?;
-        log.forgets = self.forgets;
+        if self.forgets {
+            log.planted = Planted::new(Bug::NoPersist);
+        }
         self.lives += 1;
         let ticks = ELECTION_TICKS + self.rng.below(ELECTION_TICKS as u64) as usize;
         let member = Member::new(RaftId(id), log, Some(ticks), self.lives).map_err(text)?;
@@ -259,6 +261,7 @@ impl World {
                 partitions: 16,
                 min_nodes: 2,
                 policy: Policy::RoundRobin,
+                heartbeat_timeout_ms: 2_000,
             };
             let cluster = ClusterId([1; 16]);
             // Its outcome says nothing about a node.
@@ -269,7 +272,14 @@ impl World {
                     ..registration
                 },
             );
-            Command::Bootstrap { cluster, options }
+            let coordinators = (1..=self.members.len() as u64)
+                .map(|id| (RaftId(id), format!("127.0.0.1:{id}")))
+                .collect();
+            Command::Bootstrap {
+                cluster,
+                options,
+                coordinators,
+            }
         } else {
             self.proposals.insert(ticket, registration.clone());
             Command::Register(registration)
@@ -400,4 +410,37 @@ fn a_member_that_does_not_lead_names_the_leader() {
     let outcome = Outcome::NotLeader(Some(leader));
     assert_eq!(output.outcomes, [(Ticket(u64::MAX), outcome)]);
     assert_eq!(output.reads, [(Ticket(0), false)]);
+}
+
+#[test]
+fn a_member_without_a_log_neither_votes_nor_believes_that_it_has_one() {
+    let disk = FaultDisk::new(1);
+    let log = block_on(RaftLog::open(disk, &options(2), 0)).expect("opens");
+    let mut member = Member::new(RaftId(2), log, None, 1).expect("starts");
+    let message = |kind, commit| {
+        let mut message = Message::default();
+        message.set_msg_type(kind);
+        (message.from, message.to, message.term) = (1, 2, 7);
+        (message.index, message.log_term, message.commit) = (9, 6, commit);
+        Input::Message(Box::new(message))
+    };
+    for (kind, commit) in [
+        (MessageType::MsgRequestPreVote, 0),
+        (MessageType::MsgRequestVote, 0),
+        (MessageType::MsgHeartbeat, 9),
+    ] {
+        let output = block_on(member.turn([message(kind, commit)], 0)).expect("runs");
+        assert!(
+            output.messages.is_empty(),
+            "{kind:?}: {:?}",
+            output.messages
+        );
+    }
+    let output = block_on(member.turn([message(MessageType::MsgHeartbeat, 0)], 0)).expect("runs");
+    let kinds: Vec<_> = output.messages.iter().map(|m| m.get_msg_type()).collect();
+    assert_eq!(
+        kinds,
+        [MessageType::MsgHeartbeatResponse],
+        "it waits for its first entries"
+    );
 }

@@ -16,7 +16,9 @@ fn bootstrap(partitions: u16, min_nodes: u16, policy: Policy) -> Command {
             partitions,
             min_nodes,
             policy,
+            heartbeat_timeout_ms: 2_000,
         },
+        coordinators: BTreeMap::from([(RaftId(1), "10.0.1.1:27379".to_owned())]),
     }
 }
 
@@ -247,6 +249,12 @@ fn what_does_not_belong_is_refused() {
     assert_eq!(apply(&mut state, &athens), Err(Refusal::NotBootstrapped));
     let none = state.apply(&bootstrap(0, 1, Policy::Contiguous));
     assert_eq!(none, Err(Refusal::Partitions(0)));
+    let mut hasty = bootstrap(9, 1, Policy::Contiguous);
+    if let Command::Bootstrap { options, .. } = &mut hasty {
+        options.heartbeat_timeout_ms = 999;
+    }
+    let hasty = state.apply(&hasty);
+    assert_eq!(hasty, Err(Refusal::HeartbeatTimeout(999)));
     state
         .apply(&bootstrap(9, 1, Policy::Contiguous))
         .expect("the first");
@@ -255,6 +263,7 @@ fn what_does_not_belong_is_refused() {
     let other = Command::Bootstrap {
         cluster: ClusterId([8; 16]),
         options: state.options().expect("bootstrapped"),
+        coordinators: BTreeMap::new(),
     };
     assert_eq!(state.apply(&other), Err(Refusal::OtherCluster(CLUSTER)));
     let foreign = Registration {
@@ -332,6 +341,37 @@ fn check(before: &State, state: &State, effects: &Effects) -> Result<(), TestCas
     let grows = u64::from(!effects.is_empty());
     prop_assert_eq!(state.table.version, before.table.version + grows);
     Ok(())
+}
+
+#[test]
+fn coordinators_never_get_a_number_twice() {
+    let add = |id, address: &str| CoordinatorChange::Add {
+        id: RaftId(id),
+        address: address.to_owned(),
+    };
+    let remove = |id| CoordinatorChange::Remove { id: RaftId(id) };
+    let mut state = State::default();
+    let early = state.change_coordinators(&add(2, "b:1"));
+    assert_eq!(early, Err(Refusal::NotBootstrapped));
+    state = after(&[bootstrap(9, 1, Policy::Contiguous)]);
+    let last = state.change_coordinators(&remove(1));
+    assert_eq!(last, Err(Refusal::LastCoordinator(RaftId(1))));
+    let version = state.table().version;
+    let effects = state.change_coordinators(&add(2, "b:1")).expect("new");
+    assert!(effects.coordinators && state.table().version == version + 1);
+    let again = state.change_coordinators(&add(2, "b:1"));
+    assert_eq!(again, Ok(Effects::default()), "said twice");
+    let taken = state.change_coordinators(&add(3, "b:1"));
+    assert_eq!(taken, Err(Refusal::AddressTaken(RaftId(2))));
+    state.change_coordinators(&remove(2)).expect("one is left");
+    let again = state.change_coordinators(&remove(2));
+    assert_eq!(again, Ok(Effects::default()), "said twice");
+    let (found, used) = (RaftId(2), RaftId(2));
+    let reused = state.change_coordinators(&add(2, "b:1"));
+    assert_eq!(reused, Err(Refusal::CoordinatorId { found, used }));
+    assert_eq!(state.next_coordinator(), RaftId(3));
+    let unknown = state.change_coordinators(&remove(9));
+    assert_eq!(unknown, Err(Refusal::UnknownCoordinator(RaftId(9))));
 }
 
 proptest! {

@@ -1,0 +1,530 @@
+//! A node's side of the coordinator, without sockets, clock and threads: it registers, heartbeats,
+//! counts its lease and keeps the table.
+//!
+//! ```text
+//! waiting -> connecting -> registering <-> joined
+//!    ^___________|______________|____________|      refused, closed, silent, not the leader
+//! ```
+//!
+//! A lease counts from when the heartbeat it answers was *sent*, by the node's own clock; that has to
+//! be CLOCK_BOOTTIME, which goes on while the machine is suspended.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ephesus_wire::table::PartitionStatus;
+use ephesus_wire::{Epoch, PartitionId};
+
+use crate::command::{ClusterId, Registration};
+use crate::liveness::HEARTBEAT_MS;
+use crate::planted::{Bug, Planted};
+use crate::protocol::{Answer, Heartbeat, HeartbeatAnswer, Request};
+use crate::report::Figures;
+use crate::rng::Rng;
+use crate::state::{MemberStatus, Refusal};
+use crate::view::{TableUpdate, View};
+
+/// A coordinator that has not answered for so long is left for another, ms.
+pub const ANSWER_MS_MAX: u64 = 500;
+
+/// What the table does not show yet is said again after, ms.
+const REPEAT_MS: u64 = 500;
+
+/// The first and the longest wait before another coordinator is tried, ms; drawn between half of it
+/// and all of it, and doubled once every coordinator was tried.
+const BACKOFF_MS: (u64, u64) = (25, 1_000);
+
+/// One connection to a coordinator, as the agent numbers it; never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConnectionId(pub u64);
+
+/// Something that has happened.
+#[derive(Clone, Debug)]
+pub enum AgentEvent {
+    /// The connection stands, handshake included.
+    Connected(ConnectionId),
+    /// The connection is gone, or could not be made.
+    Closed(ConnectionId),
+    /// The coordinator says this.
+    Answer(ConnectionId, Answer),
+}
+
+/// Something that is to be done.
+#[derive(Clone, Debug)]
+pub enum AgentAction {
+    /// Connect to a coordinator; the outcome is an event.
+    Connect {
+        /// What the events about it will name.
+        connection: ConnectionId,
+        /// `host:port`.
+        address: String,
+    },
+    /// Close a connection; no event about it matters any more.
+    Close(ConnectionId),
+    /// Send this.
+    Send(ConnectionId, Request),
+    /// The node is a member of this cluster: note that durably before anything is hosted.
+    Registered(ClusterId),
+    /// The node is not taken, and tries again. Stop where the refusal says that this is for ever.
+    Refused(Refusal),
+    /// [`Agent::view`] is a newer one.
+    Table,
+}
+
+/// What an agent is made with.
+#[derive(Clone, Debug)]
+pub struct AgentOptions {
+    /// What the node says about itself.
+    pub registration: Registration,
+    /// Where coordinators are reached, each as `host:port`; more are learned from the table.
+    pub coordinators: Vec<String>,
+    /// False for a node whose own embedded coordinator is the only one.
+    pub needs_lease: bool,
+    /// Of the jitter of its retries.
+    pub seed: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Link {
+    Waiting {
+        until_ms: u64,
+    },
+    Connecting {
+        connection: ConnectionId,
+        since_ms: u64,
+    },
+    Registering {
+        connection: ConnectionId,
+        since_ms: u64,
+    },
+    Joined {
+        connection: ConnectionId,
+        heartbeat_at_ms: u64,
+        /// When the oldest heartbeat without an answer since was sent.
+        unanswered_ms: Option<u64>,
+    },
+}
+
+/// A node's side of the coordinator.
+#[derive(Debug)]
+pub struct Agent {
+    options: AgentOptions,
+    rng: Rng,
+    link: Link,
+    connections: u64,
+    /// Where the next connection goes, unless there is a hint.
+    turn_of: usize,
+    hint: Option<String>,
+    /// Connections since the last success.
+    attempts: u32,
+    is_started: bool,
+    status: Option<MemberStatus>,
+    hosted: BTreeMap<PartitionId, Epoch>,
+    told_at_ms: Option<u64>,
+    figures: Figures,
+    view: Option<Arc<View>>,
+    lease_until_ms: u64,
+    planted: Planted,
+}
+
+impl Agent {
+    /// An agent that connects at its first turn.
+    ///
+    /// # Panics
+    /// Without any coordinator.
+    #[must_use]
+    pub fn new(options: AgentOptions) -> Agent {
+        assert!(!options.coordinators.is_empty(), "a coordinator to ask");
+        let mut rng = Rng(options.seed);
+        let turn_of = rng.below(options.coordinators.len() as u64) as usize;
+        Agent {
+            options,
+            rng,
+            link: Link::Waiting { until_ms: 0 },
+            connections: 0,
+            turn_of,
+            hint: None,
+            attempts: 0,
+            is_started: false,
+            status: None,
+            hosted: BTreeMap::new(),
+            told_at_ms: None,
+            figures: Figures::default(),
+            view: None,
+            lease_until_ms: 0,
+            planted: Planted::default(),
+        }
+    }
+
+    /// Plants a bug, for tests that have to find it.
+    #[cfg(any(test, feature = "planted"))]
+    pub fn plant(&mut self, bug: Bug) {
+        self.planted = Planted::new(bug);
+    }
+
+    /// Whether the node may serve what the table says is its own.
+    #[must_use]
+    pub fn holds_lease(&self, now_ms: u64) -> bool {
+        !self.options.needs_lease || now_ms < self.lease_until_ms
+    }
+
+    /// Until when, ms of the clock of [`Agent::turn`]; `u64::MAX` when no lease is needed.
+    #[must_use]
+    pub fn lease_until_ms(&self) -> u64 {
+        if self.options.needs_lease {
+            self.lease_until_ms
+        } else {
+            u64::MAX
+        }
+    }
+
+    /// Members and table, as far as this node knows.
+    #[must_use]
+    pub fn view(&self) -> Option<&Arc<View>> {
+        self.view.as_ref()
+    }
+
+    /// What the coordinator takes this node for; none: not known yet.
+    #[must_use]
+    pub fn status(&self) -> Option<MemberStatus> {
+        self.status
+    }
+
+    /// The node has recovered its data; said from the next turn on, until it is known.
+    pub fn started(&mut self) {
+        self.is_started = true;
+        self.told_at_ms = None;
+    }
+
+    /// The copies that the node hosts, all of them; said from the next turn on, until the table
+    /// shows it.
+    pub fn set_hosted(&mut self, hosted: BTreeMap<PartitionId, Epoch>) {
+        self.hosted = hosted;
+        self.told_at_ms = None;
+    }
+
+    /// What the next heartbeats say.
+    pub fn set_figures(&mut self, figures: Figures) {
+        self.figures = figures;
+    }
+
+    /// When the next turn is due at the latest.
+    #[must_use]
+    pub fn next_turn_ms(&self) -> u64 {
+        match self.link {
+            Link::Waiting { until_ms } => until_ms,
+            Link::Connecting { since_ms, .. } | Link::Registering { since_ms, .. } => {
+                since_ms + ANSWER_MS_MAX
+            }
+            Link::Joined {
+                heartbeat_at_ms,
+                unanswered_ms,
+                ..
+            } => {
+                let silent = unanswered_ms.map_or(u64::MAX, |since| since + ANSWER_MS_MAX);
+                let repeat = match self.told_at_ms {
+                    None => 0,
+                    Some(_) if self.untold().is_empty() => u64::MAX,
+                    Some(at) => at + REPEAT_MS,
+                };
+                heartbeat_at_ms.min(silent).min(repeat)
+            }
+        }
+    }
+
+    /// Takes what has happened, and answers what to do. `now_ms` is CLOCK_BOOTTIME.
+    pub fn turn(
+        &mut self,
+        events: impl IntoIterator<Item = AgentEvent>,
+        now_ms: u64,
+    ) -> Vec<AgentAction> {
+        let mut actions = Vec::new();
+        for event in events {
+            self.take(event, now_ms, &mut actions);
+        }
+        self.pass(now_ms, &mut actions);
+        actions
+    }
+
+    fn connection(&self) -> Option<ConnectionId> {
+        match self.link {
+            Link::Waiting { .. } => None,
+            Link::Connecting { connection, .. }
+            | Link::Registering { connection, .. }
+            | Link::Joined { connection, .. } => Some(connection),
+        }
+    }
+
+    fn take(&mut self, event: AgentEvent, now_ms: u64, actions: &mut Vec<AgentAction>) {
+        let (AgentEvent::Connected(connection)
+        | AgentEvent::Closed(connection)
+        | AgentEvent::Answer(connection, _)) = event;
+        if self.connection() != Some(connection) {
+            return;
+        }
+        match event {
+            AgentEvent::Connected(_) => {
+                if matches!(self.link, Link::Connecting { .. }) {
+                    self.register(connection, now_ms, actions);
+                }
+            }
+            AgentEvent::Closed(_) => self.retry(now_ms, actions),
+            AgentEvent::Answer(_, answer) => self.answered(connection, answer, now_ms, actions),
+        }
+    }
+
+    fn register(&mut self, connection: ConnectionId, now_ms: u64, actions: &mut Vec<AgentAction>) {
+        let request = Request::Register(self.options.registration.clone());
+        actions.push(AgentAction::Send(connection, request));
+        self.link = Link::Registering {
+            connection,
+            since_ms: now_ms,
+        };
+    }
+
+    fn answered(
+        &mut self,
+        connection: ConnectionId,
+        answer: Answer,
+        now_ms: u64,
+        actions: &mut Vec<AgentAction>,
+    ) {
+        match answer {
+            Answer::Registered {
+                cluster,
+                incarnation,
+            } => {
+                let is_awaited = matches!(self.link, Link::Registering { .. })
+                    && incarnation == self.options.registration.incarnation;
+                if is_awaited {
+                    if self.options.registration.cluster != Some(cluster) {
+                        self.options.registration.cluster = Some(cluster);
+                        actions.push(AgentAction::Registered(cluster));
+                    }
+                    self.attempts = 0;
+                    self.told_at_ms = None;
+                    self.link = Link::Joined {
+                        connection,
+                        heartbeat_at_ms: now_ms,
+                        unanswered_ms: None,
+                    };
+                }
+            }
+            Answer::Refused(refusal) => {
+                actions.push(AgentAction::Refused(refusal));
+                self.retry(now_ms, actions);
+            }
+            Answer::NotLeader(leader) => {
+                self.hint = leader.map(|(_, address)| address);
+                self.retry(now_ms, actions);
+            }
+            Answer::Heartbeat(answer) => self.heard(connection, answer, now_ms, actions),
+            Answer::Table(update) => {
+                if self.update(*update) {
+                    self.told_at_ms = None;
+                    actions.push(AgentAction::Table);
+                }
+            }
+            Answer::Operator { .. } => {}
+        }
+    }
+
+    fn heard(
+        &mut self,
+        connection: ConnectionId,
+        answer: HeartbeatAnswer,
+        now_ms: u64,
+        actions: &mut Vec<AgentAction>,
+    ) {
+        let is_own = answer.incarnation == self.options.registration.incarnation;
+        let Link::Joined { unanswered_ms, .. } = &mut self.link else {
+            return;
+        };
+        if !is_own || answer.sent_ms > now_ms {
+            return;
+        }
+        *unanswered_ms = None;
+        self.status = answer.status;
+        let until_ms = answer.sent_ms + u64::from(answer.lease_ms);
+        self.lease_until_ms = self.lease_until_ms.max(until_ms);
+        if matches!(answer.status, None | Some(MemberStatus::Failed)) {
+            self.register(connection, now_ms, actions);
+        }
+    }
+
+    /// Brings the view up to date; whether there is a newer one.
+    ///
+    /// An update that does not fit is dropped: heartbeats say which version is there, and the leader
+    /// sends what fits it.
+    fn update(&mut self, update: TableUpdate) -> bool {
+        let held = self.view.as_ref().map_or(0, |view| view.version());
+        match update {
+            TableUpdate::Full(view) => {
+                if view.version() <= held || view.check().is_err() {
+                    return false;
+                }
+                self.view = Some(Arc::new(view));
+                true
+            }
+            TableUpdate::Delta(delta) => {
+                let Some(view) = self.view.as_mut().filter(|_| delta.to > held) else {
+                    return false;
+                };
+                if self.planted.has(Bug::WrongBase) {
+                    return Arc::make_mut(view).update_unchecked(delta).is_ok();
+                }
+                if delta.from != held {
+                    return false;
+                }
+                Arc::make_mut(view).update(delta).is_ok()
+            }
+        }
+    }
+
+    /// Leaves the current connection, for the one that was hinted at or the next.
+    fn retry(&mut self, now_ms: u64, actions: &mut Vec<AgentAction>) {
+        if let Some(connection) = self.connection() {
+            actions.push(AgentAction::Close(connection));
+        }
+        let delay_ms = if self.attempts == 0 {
+            0
+        } else {
+            let rounds = (self.attempts / self.addresses().len() as u32).min(16);
+            // A hint is most likely right, except for a moment after the leader was lost.
+            let rounds = if self.hint.is_some() {
+                rounds / 4
+            } else {
+                rounds
+            };
+            let longest = (BACKOFF_MS.0 << rounds).min(BACKOFF_MS.1);
+            longest / 2 + self.rng.below(longest / 2 + 1)
+        };
+        self.attempts = self.attempts.saturating_add(1);
+        self.link = Link::Waiting {
+            until_ms: now_ms + delay_ms,
+        };
+    }
+
+    /// Where coordinators are reached: what the node was started with, and what the table says.
+    fn addresses(&self) -> Vec<String> {
+        let known = self.view.iter().flat_map(|view| view.coordinators.values());
+        let mut addresses: Vec<String> = known.cloned().collect();
+        for address in &self.options.coordinators {
+            if !addresses.contains(address) {
+                addresses.push(address.clone());
+            }
+        }
+        addresses
+    }
+
+    fn pass(&mut self, now_ms: u64, actions: &mut Vec<AgentAction>) {
+        let is_silent = |since_ms: u64| now_ms.saturating_sub(since_ms) >= ANSWER_MS_MAX;
+        match self.link {
+            Link::Connecting { since_ms, .. } | Link::Registering { since_ms, .. }
+                if is_silent(since_ms) =>
+            {
+                self.retry(now_ms, actions);
+            }
+            Link::Joined {
+                unanswered_ms: Some(since_ms),
+                ..
+            } if is_silent(since_ms) => self.retry(now_ms, actions),
+            _ => {}
+        }
+        match self.link {
+            Link::Waiting { until_ms } if now_ms >= until_ms => self.connect(now_ms, actions),
+            Link::Joined { connection, .. } => self.speak(connection, now_ms, actions),
+            _ => {}
+        }
+    }
+
+    fn connect(&mut self, now_ms: u64, actions: &mut Vec<AgentAction>) {
+        let address = self.hint.take().unwrap_or_else(|| {
+            let addresses = self.addresses();
+            self.turn_of += 1;
+            addresses[self.turn_of % addresses.len()].clone()
+        });
+        self.connections += 1;
+        let connection = ConnectionId(self.connections);
+        actions.push(AgentAction::Connect {
+            connection,
+            address,
+        });
+        self.link = Link::Connecting {
+            connection,
+            since_ms: now_ms,
+        };
+    }
+
+    /// Sends what is due on a connection to the leader.
+    fn speak(&mut self, connection: ConnectionId, now_ms: u64, actions: &mut Vec<AgentAction>) {
+        let Registration {
+            node, incarnation, ..
+        } = self.options.registration;
+        if let Link::Joined {
+            heartbeat_at_ms,
+            unanswered_ms,
+            ..
+        } = &mut self.link
+            && now_ms >= *heartbeat_at_ms
+        {
+            // Heartbeats that were slept through are not made up for.
+            *heartbeat_at_ms = (*heartbeat_at_ms + HEARTBEAT_MS).max(now_ms + HEARTBEAT_MS / 2);
+            unanswered_ms.get_or_insert(now_ms);
+            let heartbeat = Heartbeat {
+                node,
+                incarnation,
+                sent_ms: now_ms,
+                table_version: self.view.as_ref().map_or(0, |view| view.version()),
+                figures: self.figures,
+            };
+            actions.push(AgentAction::Send(connection, Request::Heartbeat(heartbeat)));
+        }
+        if self
+            .told_at_ms
+            .is_some_and(|at| now_ms.saturating_sub(at) < REPEAT_MS)
+        {
+            return;
+        }
+        self.told_at_ms = Some(now_ms);
+        let untold = self.untold();
+        actions.extend(
+            untold
+                .into_iter()
+                .map(|request| AgentAction::Send(connection, request)),
+        );
+    }
+
+    /// What the coordinator does not know yet.
+    fn untold(&self) -> Vec<Request> {
+        let Registration {
+            node, incarnation, ..
+        } = self.options.registration;
+        let mut untold = Vec::new();
+        if self.is_started && self.status != Some(MemberStatus::Live) {
+            untold.push(Request::Started { node, incarnation });
+        }
+        let Some(view) = &self.view else {
+            return untold;
+        };
+        let is_unconfirmed = |partition: PartitionId, epoch: Epoch| {
+            view.table.entry(partition).is_some_and(|entry| {
+                entry.status == PartitionStatus::Assigned
+                    && entry.epoch == epoch
+                    && entry.primary().is_some_and(|primary| primary.node == node)
+            })
+        };
+        let hosted = self
+            .hosted
+            .iter()
+            .map(|(partition, epoch)| (*partition, *epoch));
+        let copies: Vec<_> = hosted.filter(|(p, e)| is_unconfirmed(*p, *e)).collect();
+        if !copies.is_empty() {
+            untold.push(Request::Hosting { node, copies });
+        }
+        untold
+    }
+}
+
+#[cfg(test)]
+mod tests;

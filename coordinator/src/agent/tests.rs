@@ -1,0 +1,358 @@
+use ephesus_wire::table::{PartitionEntry, PartitionTable, Replica, Role};
+use ephesus_wire::{NodeId, ShardId};
+
+use super::*;
+use crate::command::{Addresses, ClusterOptions, RaftId};
+use crate::placement::Policy;
+use crate::view::Delta;
+
+const NODE: NodeId = NodeId([1; 16]);
+const CLUSTER: ClusterId = ClusterId([7; 16]);
+
+fn agent(needs_lease: bool) -> Agent {
+    Agent::new(AgentOptions {
+        registration: Registration {
+            node: NODE,
+            cluster: None,
+            name: "athens".to_owned(),
+            incarnation: 3,
+            addresses: Addresses {
+                entry: "a:1".to_owned(),
+                peer: "a:2".to_owned(),
+            },
+            shards: 1,
+        },
+        coordinators: ["x:1", "y:1", "z:1"].map(str::to_owned).to_vec(),
+        needs_lease,
+        seed: 1,
+    })
+}
+
+/// The connection an agent asks for, and where.
+fn connects(actions: &[AgentAction]) -> Option<(ConnectionId, String)> {
+    actions.iter().find_map(|action| match action {
+        AgentAction::Connect {
+            connection,
+            address,
+        } => Some((*connection, address.clone())),
+        _ => None,
+    })
+}
+
+fn sent(actions: &[AgentAction]) -> Vec<Request> {
+    let request = |action: &AgentAction| match action {
+        AgentAction::Send(_, request) => Some(request.clone()),
+        _ => None,
+    };
+    actions.iter().filter_map(request).collect()
+}
+
+fn heartbeats(actions: &[AgentAction]) -> Vec<Heartbeat> {
+    let heartbeat = |request| match request {
+        Request::Heartbeat(heartbeat) => Some(heartbeat),
+        _ => None,
+    };
+    sent(actions).into_iter().filter_map(heartbeat).collect()
+}
+
+/// An agent that has joined at `now_ms`, and its connection.
+fn joined(needs_lease: bool, now_ms: u64) -> (Agent, ConnectionId) {
+    let mut agent = agent(needs_lease);
+    let (connection, _) = connects(&agent.turn([], now_ms)).expect("connects at once");
+    let actions = agent.turn([AgentEvent::Connected(connection)], now_ms);
+    assert!(matches!(sent(&actions)[..], [Request::Register(_)]));
+    let actions = agent.turn([registered(connection)], now_ms);
+    assert!(matches!(actions[0], AgentAction::Registered(CLUSTER)));
+    assert_eq!(heartbeats(&actions).len(), 1);
+    (agent, connection)
+}
+
+fn registered(connection: ConnectionId) -> AgentEvent {
+    let answer = Answer::Registered {
+        cluster: CLUSTER,
+        incarnation: 3,
+    };
+    AgentEvent::Answer(connection, answer)
+}
+
+fn heard(connection: ConnectionId, sent_ms: u64, status: Option<MemberStatus>) -> AgentEvent {
+    let answer = HeartbeatAnswer {
+        incarnation: 3,
+        sent_ms,
+        lease_ms: 1_000,
+        table_version: 5,
+        status,
+    };
+    AgentEvent::Answer(connection, Answer::Heartbeat(answer))
+}
+
+fn view(version: u64, status: PartitionStatus) -> View {
+    let entry = PartitionEntry {
+        epoch: Epoch(2),
+        status,
+        replicas: vec![Replica {
+            node: NODE,
+            shard: ShardId(0),
+            role: Role::Primary,
+            in_sync: true,
+        }],
+    };
+    View {
+        cluster: CLUSTER,
+        options: ClusterOptions {
+            partitions: 2,
+            min_nodes: 1,
+            policy: Policy::Contiguous,
+            heartbeat_timeout_ms: 2_000,
+        },
+        coordinators: BTreeMap::from([(RaftId(9), "w:1".to_owned())]),
+        members: BTreeMap::new(),
+        table: PartitionTable {
+            version,
+            entries: vec![entry; 2],
+        },
+    }
+}
+
+fn full(connection: ConnectionId, view: View) -> AgentEvent {
+    AgentEvent::Answer(connection, Answer::Table(Box::new(TableUpdate::Full(view))))
+}
+
+#[test]
+fn a_lease_counts_from_when_the_heartbeat_was_sent() {
+    let (mut agent, connection) = joined(true, 10_000);
+    assert!(!agent.holds_lease(10_000));
+    // The answer takes 700 ms.
+    let live = Some(MemberStatus::Live);
+    agent.turn([], 10_200);
+    agent.turn([heard(connection, 10_000, live)], 10_700);
+    assert!(agent.holds_lease(10_999) && !agent.holds_lease(11_000));
+    agent.turn([heard(connection, 10_200, live)], 10_701);
+    agent.turn([heard(connection, 10_000, live)], 10_702);
+    assert_eq!(
+        agent.lease_until_ms(),
+        11_200,
+        "an older answer takes nothing away"
+    );
+    agent.turn([heard(connection, 99_000, live)], 10_703);
+    assert_eq!(agent.lease_until_ms(), 11_200, "it was never sent");
+    let other = HeartbeatAnswer {
+        incarnation: 2,
+        sent_ms: 10_700,
+        lease_ms: 1_000,
+        table_version: 0,
+        status: live,
+    };
+    agent.turn(
+        [AgentEvent::Answer(connection, Answer::Heartbeat(other))],
+        10_704,
+    );
+    assert_eq!(agent.lease_until_ms(), 11_200, "that was another start");
+}
+
+#[test]
+fn a_node_with_the_only_coordinator_inside_needs_no_lease() {
+    let agent = agent(false);
+    assert!(agent.holds_lease(0) && agent.holds_lease(u64::MAX - 1));
+    assert_eq!(agent.lease_until_ms(), u64::MAX);
+}
+
+#[test]
+fn heartbeats_leave_every_200_ms() {
+    let (mut agent, connection) = joined(true, 1_000);
+    let mut times = Vec::new();
+    let mut now = 1_000;
+    while now < 3_000 {
+        now = agent.next_turn_ms().max(now + 1);
+        let actions = agent.turn([], now);
+        for heartbeat in heartbeats(&actions) {
+            assert_eq!(heartbeat.sent_ms, now);
+            times.push(now);
+            agent.turn(
+                [heard(
+                    connection,
+                    now,
+                    None.or(Some(MemberStatus::Starting)),
+                )],
+                now,
+            );
+        }
+    }
+    let steps: Vec<u64> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert_eq!(steps, vec![HEARTBEAT_MS; steps.len()]);
+    assert!(steps.len() >= 8);
+}
+
+#[test]
+fn a_silent_coordinator_is_left_for_another() {
+    let (mut agent, connection) = joined(true, 1_000);
+    assert!(connects(&agent.turn([], 1_400)).is_none());
+    let actions = agent.turn([], 1_500);
+    assert!(matches!(actions[0], AgentAction::Close(closed) if closed == connection));
+    let (next, _) = connects(&actions).expect("the first try is at once");
+    assert!(next > connection);
+    // What the old one still says does not matter.
+    agent.turn([heard(connection, 1_400, Some(MemberStatus::Live))], 1_501);
+    assert!(!agent.holds_lease(1_501));
+}
+
+#[test]
+fn followers_lead_to_the_leader() {
+    let mut agent = agent(true);
+    let (connection, _) = connects(&agent.turn([], 0)).expect("connects");
+    agent.turn([AgentEvent::Connected(connection)], 1);
+    let hint = Answer::NotLeader(Some((RaftId(2), "leader:1".to_owned())));
+    let actions = agent.turn([AgentEvent::Answer(connection, hint)], 2);
+    let (_, address) = connects(&actions).expect("at once");
+    assert_eq!(address, "leader:1");
+}
+
+#[test]
+fn retries_slow_down_and_reach_every_coordinator() {
+    let mut agent = agent(true);
+    let (mut now, mut tries) = (0, Vec::new());
+    while now < 20_000 {
+        let mut actions = agent.turn([], now);
+        while let Some((connection, address)) = connects(&actions) {
+            tries.push((now, address));
+            now += 1;
+            actions = agent.turn([AgentEvent::Closed(connection)], now);
+        }
+        now = agent.next_turn_ms().max(now + 1);
+    }
+    let mut first: Vec<&str> = tries[..3]
+        .iter()
+        .map(|(_, address)| address.as_str())
+        .collect();
+    first.sort_unstable();
+    assert_eq!(first, ["x:1", "y:1", "z:1"]);
+    let waits: Vec<u64> = tries.windows(2).map(|pair| pair[1].0 - pair[0].0).collect();
+    assert!(waits[..5].iter().all(|wait| *wait <= 60), "{waits:?}");
+    let last = &waits[waits.len() - 8..];
+    assert!(
+        last.iter().all(|wait| (500..=1_010).contains(wait)),
+        "{waits:?}"
+    );
+    assert!(
+        last.iter().any(|wait| *wait != last[0]),
+        "they jitter: {waits:?}"
+    );
+}
+
+#[test]
+fn what_the_table_does_not_show_is_said_again() {
+    let (mut agent, connection) = joined(true, 1_000);
+    agent.started();
+    let copies = BTreeMap::from([(PartitionId(0), Epoch(2)), (PartitionId(1), Epoch(1))]);
+    agent.set_hosted(copies);
+    agent.turn(
+        [full(connection, view(5, PartitionStatus::Assigned))],
+        1_001,
+    );
+    let count = |requests: &[Request]| {
+        let of = |wanted: fn(&Request) -> bool| requests.iter().filter(|r| wanted(r)).count();
+        (
+            of(|r| matches!(r, Request::Started { .. })),
+            of(
+                |r| matches!(r, Request::Hosting { copies, .. } if *copies == [(PartitionId(0), Epoch(2))]),
+            ),
+        )
+    };
+    let mut requests = Vec::new();
+    let mut answered = 1_000;
+    for now in 1_002..2_600 {
+        let starting = heard(connection, answered, Some(MemberStatus::Starting));
+        let actions = agent.turn([starting], now);
+        answered = heartbeats(&actions).first().map_or(answered, |h| h.sent_ms);
+        requests.extend(sent(&actions));
+    }
+    let (started, hosting) = count(&requests);
+    assert!(
+        (3..=5).contains(&started) && (3..=5).contains(&hosting),
+        "{started} {hosting}"
+    );
+    let online = full(connection, view(6, PartitionStatus::Online));
+    agent.turn(
+        [
+            online,
+            heard(connection, answered, Some(MemberStatus::Live)),
+        ],
+        2_600,
+    );
+    let mut requests = Vec::new();
+    for now in 2_601..3_400 {
+        let live = heard(connection, answered, Some(MemberStatus::Live));
+        requests.extend(sent(&agent.turn([live], now)));
+    }
+    assert_eq!(count(&requests), (0, 0));
+}
+
+#[test]
+fn updates_that_do_not_fit_are_dropped() {
+    let (mut agent, connection) = joined(true, 1_000);
+    let delta = |from, to| {
+        let delta = Delta {
+            from,
+            to,
+            coordinators: None,
+            members: Vec::new(),
+            partitions: Vec::new(),
+        };
+        AgentEvent::Answer(
+            connection,
+            Answer::Table(Box::new(TableUpdate::Delta(delta))),
+        )
+    };
+    let version = |agent: &Agent| agent.view().map(|view| view.version());
+    agent.turn([delta(0, 4)], 1_001);
+    assert_eq!(version(&agent), None, "there is nothing it could fit");
+    let actions = agent.turn([full(connection, view(5, PartitionStatus::Online))], 1_002);
+    assert!(
+        actions
+            .iter()
+            .any(|action| matches!(action, AgentAction::Table))
+    );
+    for (event, expected) in [
+        (delta(6, 7), 5),
+        (delta(4, 5), 5),
+        (delta(4, 6), 5),
+        (delta(5, 6), 6),
+        (delta(5, 6), 6),
+        (full(connection, view(6, PartitionStatus::Online)), 6),
+        (full(connection, view(9, PartitionStatus::Online)), 9),
+    ] {
+        agent.turn([event], 1_003);
+        assert_eq!(version(&agent), Some(expected));
+    }
+    let mut short = view(10, PartitionStatus::Online);
+    short.table.entries.pop();
+    agent.turn([full(connection, short)], 1_004);
+    assert_eq!(version(&agent), Some(9));
+}
+
+#[test]
+fn a_failed_node_registers_again() {
+    for status in [None, Some(MemberStatus::Failed)] {
+        let (mut agent, connection) = joined(true, 1_000);
+        let actions = agent.turn([heard(connection, 1_000, status)], 1_010);
+        assert!(
+            matches!(sent(&actions)[..], [Request::Register(_)]),
+            "{status:?}"
+        );
+        let actions = agent.turn([registered(connection)], 1_020);
+        assert_eq!(heartbeats(&actions).len(), 1);
+    }
+}
+
+#[test]
+fn a_refusal_is_told_and_tried_again() {
+    let mut agent = agent(true);
+    let (connection, _) = connects(&agent.turn([], 0)).expect("connects");
+    agent.turn([AgentEvent::Connected(connection)], 1);
+    let refused = Answer::Refused(Refusal::Removed(NODE));
+    let actions = agent.turn([AgentEvent::Answer(connection, refused)], 2);
+    let is_told =
+        |action: &AgentAction| matches!(action, AgentAction::Refused(Refusal::Removed(NODE)));
+    assert!(actions.iter().any(is_told));
+    assert!(agent.next_turn_ms() < 1_000);
+}

@@ -1,0 +1,530 @@
+//! One coordinator without its sockets, clock and threads: a [`Member`], who is alive, and who is
+//! connected.
+//!
+//! ```text
+//! Event -> Coordinator::turn(now) -> Action
+//! ```
+//!
+//! A shell calls [`Coordinator::turn`] with what has happened, at the latest at
+//! [`Coordinator::next_turn_ms`], and carries the actions out. Only the leader decides and tells;
+//! the others name it.
+
+use std::collections::BTreeMap;
+
+use ephesus_wal::Disk;
+use ephesus_wire::NodeId;
+use raft::eraftpb::MessageType;
+use raft::prelude::Message;
+
+use crate::command::{ClusterId, ClusterOptions, Command, RaftId, Registration};
+use crate::liveness::{Liveness, Waiting};
+use crate::member::{Input, Member, MemberError, Outcome, Output, SNAPSHOT_AFTER, Ticket};
+use crate::planted::Bug;
+#[cfg(any(test, feature = "planted"))]
+use crate::planted::Planted;
+use crate::protocol::{Answer, Heartbeat, HeartbeatAnswer, Request};
+use crate::report::Report;
+use crate::state::{MemberStatus, State};
+use crate::storage::RaftLog;
+use crate::view::History;
+
+mod operator;
+mod sessions;
+
+use operator::Operation;
+use sessions::Sessions;
+
+/// Between two ticks of raft, ms: a leader that falls silent is replaced after 10 to 20 of them,
+/// before the leases it has granted run out.
+pub const TICK_MS: u64 = 30;
+
+/// A question or proposal without an outcome is given up, ms.
+pub const PATIENCE_MS: u64 = 1_500;
+
+/// One connection, as its shell numbers it; never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SessionId(pub u64);
+
+/// Something that has happened.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// A node or operator says this.
+    Request(SessionId, Request),
+    /// A connection of a node or operator is gone.
+    Closed(SessionId),
+    /// Another coordinator says this.
+    Raft(Box<Message>),
+}
+
+/// Something that is to be done; doing none of it is like a lost message.
+#[derive(Clone, Debug)]
+pub enum Action {
+    /// Send this to a node or operator.
+    Answer(SessionId, Answer),
+    /// Close a connection of a node: it has a newer one.
+    Close(SessionId),
+    /// Send this to the coordinator `to`, which is reached at `address`.
+    Raft {
+        /// Its number.
+        to: RaftId,
+        /// `host:port`; none: not known yet.
+        address: Option<String>,
+        /// What to send.
+        message: Box<Message>,
+    },
+}
+
+/// What founds a cluster, the same on every founding coordinator but for the UUID.
+#[derive(Clone, Debug)]
+pub struct Founding {
+    /// Drawn by each; that of the first leader counts.
+    pub cluster: ClusterId,
+    /// The layout.
+    pub options: ClusterOptions,
+}
+
+/// What a coordinator is started with.
+#[derive(Clone, Debug)]
+pub struct CoordinatorOptions {
+    /// Its number.
+    pub id: RaftId,
+    /// Where the coordinators are reached, itself included, as long as the replicated state does
+    /// not say; a cluster is founded only by one that knows where all of them are.
+    pub peers: BTreeMap<RaftId, String>,
+    /// Only with `--bootstrap`.
+    pub founding: Option<Founding>,
+    /// Fixes raft's election timeout, in ticks, for simulations; otherwise it is drawn.
+    pub election_ticks: Option<usize>,
+    /// The log is replaced by a snapshot after so many entries.
+    pub snapshot_after: usize,
+    /// Different for every start.
+    pub life: u64,
+}
+
+impl CoordinatorOptions {
+    /// The defaults.
+    #[must_use]
+    pub fn new(id: RaftId, peers: BTreeMap<RaftId, String>, life: u64) -> CoordinatorOptions {
+        CoordinatorOptions {
+            id,
+            peers,
+            founding: None,
+            election_ticks: None,
+            snapshot_after: SNAPSHOT_AFTER,
+            life,
+        }
+    }
+}
+
+/// Who waits for an outcome.
+#[derive(Debug)]
+enum Pending {
+    Bootstrap,
+    Register(SessionId, Registration),
+    /// What a node says about itself is repeated until the table shows it.
+    Told(NodeId),
+    Fail,
+    Operation(Operation),
+}
+
+/// One coordinator.
+pub struct Coordinator<D: Disk> {
+    member: Member<D>,
+    peers: BTreeMap<RaftId, String>,
+    founding: Option<Founding>,
+    liveness: Liveness<SessionId>,
+    sessions: Sessions,
+    history: History,
+    pending: BTreeMap<Ticket, (u64, Pending)>,
+    tickets: u64,
+    now_ms: u64,
+    tick_at_ms: Option<u64>,
+    /// The term this coordinator leads.
+    leads: Option<u64>,
+}
+
+impl<D: Disk> Coordinator<D> {
+    /// Continues from what `log` holds.
+    ///
+    /// # Errors
+    /// [`MemberError`].
+    pub fn new(
+        options: CoordinatorOptions,
+        log: RaftLog<D>,
+    ) -> Result<Coordinator<D>, MemberError> {
+        let mut member = Member::new(options.id, log, options.election_ticks, options.life)?;
+        member.set_snapshot_after(options.snapshot_after);
+        Ok(Coordinator {
+            member,
+            peers: options.peers,
+            founding: options.founding,
+            liveness: Liveness::new(),
+            sessions: Sessions::default(),
+            history: History::default(),
+            pending: BTreeMap::new(),
+            tickets: 0,
+            now_ms: 0,
+            tick_at_ms: None,
+            leads: None,
+        })
+    }
+
+    /// Plants a bug, for tests that have to find it.
+    #[cfg(any(test, feature = "planted"))]
+    pub fn plant(&mut self, bug: Bug) {
+        self.member.plant(Planted::new(bug));
+        self.liveness.planted = Planted::new(bug);
+    }
+
+    /// The member inside.
+    #[must_use]
+    pub fn member(&self) -> &Member<D> {
+        &self.member
+    }
+
+    /// What has been decided, as far as this coordinator knows.
+    #[must_use]
+    pub fn state(&self) -> &State {
+        self.member.state()
+    }
+
+    /// Whether this coordinator was removed: end the process.
+    #[must_use]
+    pub fn is_removed(&self) -> bool {
+        let (id, state) = (self.member.id(), self.state());
+        id < state.next_coordinator() && !state.coordinators().contains_key(&id)
+    }
+
+    /// When the next turn is due at the latest.
+    #[must_use]
+    pub fn next_turn_ms(&self) -> u64 {
+        self.tick_at_ms.unwrap_or(0)
+    }
+
+    /// Where another coordinator is reached.
+    #[must_use]
+    pub fn address(&self, id: RaftId) -> Option<&str> {
+        let decided = self.state().coordinators().get(&id);
+        decided.or_else(|| self.peers.get(&id)).map(String::as_str)
+    }
+
+    /// Takes what has happened, and answers what to do. `now_ms` never decreases (monotonic clock).
+    ///
+    /// # Errors
+    /// [`MemberError`]: nothing more is promised, end the process.
+    pub async fn turn(
+        &mut self,
+        events: impl IntoIterator<Item = Event>,
+        now_ms: u64,
+        wall_clock_ms: u64,
+    ) -> Result<Vec<Action>, MemberError> {
+        self.now_ms = now_ms;
+        self.liveness.pass(now_ms);
+        let (mut inputs, mut actions) = (Vec::new(), Vec::new());
+        for event in events {
+            self.take(event, &mut inputs, &mut actions);
+        }
+        self.tick(&mut inputs);
+        if self.member.is_settled() {
+            self.decide(&mut inputs);
+        }
+        let output = self.member.turn(inputs, wall_clock_ms).await?;
+        self.follow(output, &mut actions);
+        self.give_up(&mut actions);
+        if self.leads.is_some() {
+            self.sessions
+                .push_tables(self.member.state(), &self.history, now_ms, &mut actions);
+        }
+        Ok(actions)
+    }
+
+    fn ticket(&mut self, pending: Option<Pending>) -> Ticket {
+        self.tickets += 1;
+        let ticket = Ticket(self.tickets);
+        if let Some(pending) = pending {
+            self.pending.insert(ticket, (self.now_ms, pending));
+        }
+        ticket
+    }
+
+    fn tick(&mut self, inputs: &mut Vec<Input>) {
+        let at_ms = *self.tick_at_ms.get_or_insert(self.now_ms);
+        if self.now_ms < at_ms {
+            return;
+        }
+        inputs.push(Input::Tick);
+        // Ticks that were slept through are not made up for.
+        let next = at_ms + TICK_MS;
+        self.tick_at_ms = Some(if next > self.now_ms {
+            next
+        } else {
+            self.now_ms + TICK_MS
+        });
+    }
+
+    fn take(&mut self, event: Event, inputs: &mut Vec<Input>, actions: &mut Vec<Action>) {
+        match event {
+            Event::Raft(message) => {
+                let is_forwarded = matches!(
+                    message.get_msg_type(),
+                    MessageType::MsgPropose
+                        | MessageType::MsgReadIndex
+                        | MessageType::MsgTransferLeader
+                );
+                if message.to == self.member.id().0 && !is_forwarded {
+                    inputs.push(Input::Message(message));
+                }
+            }
+            Event::Closed(session) => self.sessions.closed(session),
+            Event::Request(session, Request::Operator { id, query }) => {
+                self.operate(session, id, query, inputs, actions);
+            }
+            Event::Request(session, _) if !self.member.is_leader() => {
+                let answer = Answer::NotLeader(self.leader_hint());
+                actions.push(Action::Answer(session, answer));
+            }
+            Event::Request(session, Request::Register(registration)) => {
+                self.register(session, registration, inputs, actions);
+            }
+            Event::Request(session, Request::Heartbeat(heartbeat)) => {
+                self.heartbeat(session, heartbeat, actions);
+            }
+            Event::Request(_, Request::Started { node, incarnation }) => {
+                let member = self.state().members().get(&node);
+                let is_news = member.is_some_and(|member| {
+                    member.incarnation == incarnation && member.status == MemberStatus::Starting
+                });
+                if is_news {
+                    self.tell(node, Command::Started { node, incarnation }, inputs);
+                }
+            }
+            Event::Request(_, Request::Hosting { node, copies }) => {
+                let copies = self.state().unconfirmed(node, &copies);
+                if !copies.is_empty() {
+                    self.tell(node, Command::Hosting { node, copies }, inputs);
+                }
+            }
+        }
+    }
+
+    fn leader_hint(&self) -> Option<(RaftId, String)> {
+        let leader = self.member.leader().filter(|id| *id != self.member.id())?;
+        Some((leader, self.address(leader)?.to_owned()))
+    }
+
+    fn register(
+        &mut self,
+        session: SessionId,
+        registration: Registration,
+        inputs: &mut Vec<Input>,
+        actions: &mut Vec<Action>,
+    ) {
+        if let Err(refusal) = registration.check() {
+            actions.push(Action::Answer(session, Answer::Refused(refusal)));
+            return;
+        }
+        if self.member.is_settled() {
+            if let Err(refusal) = self.state().admit(&registration) {
+                actions.push(Action::Answer(session, Answer::Refused(refusal)));
+                return;
+            }
+            if self.state().is_registered(&registration) {
+                self.registered(session, &registration, actions);
+                return;
+            }
+        }
+        let pending = Pending::Register(session, registration.clone());
+        let ticket = self.ticket(Some(pending));
+        inputs.push(Input::Propose(ticket, Command::Register(registration)));
+    }
+
+    fn registered(
+        &mut self,
+        session: SessionId,
+        registration: &Registration,
+        actions: &mut Vec<Action>,
+    ) {
+        let Some(cluster) = self.state().cluster() else {
+            return;
+        };
+        let incarnation = registration.incarnation;
+        self.liveness.registered(registration.node);
+        let older = self.sessions.registered(session, registration.node);
+        actions.extend(older.map(Action::Close));
+        let answer = Answer::Registered {
+            cluster,
+            incarnation,
+        };
+        actions.push(Action::Answer(session, answer));
+    }
+
+    fn heartbeat(&mut self, session: SessionId, heartbeat: Heartbeat, actions: &mut Vec<Action>) {
+        if !self.member.is_settled() {
+            return;
+        }
+        let member = self.state().members().get(&heartbeat.node);
+        if member.is_none_or(|member| member.incarnation != heartbeat.incarnation) {
+            let answer = self.heartbeat_answer(&heartbeat, 0);
+            actions.push(Action::Answer(session, answer));
+            return;
+        }
+        self.sessions
+            .heard(session, heartbeat.node, heartbeat.table_version);
+        if self.liveness.planted.has(Bug::NoReadRound) {
+            let lease_ms = self.liveness.lease_ms(&heartbeat, self.state());
+            let answer = self.heartbeat_answer(&heartbeat, lease_ms);
+            actions.push(Action::Answer(session, answer));
+        }
+        self.liveness.heard(session, heartbeat);
+    }
+
+    fn heartbeat_answer(&self, heartbeat: &Heartbeat, lease_ms: u32) -> Answer {
+        let member = self.state().members().get(&heartbeat.node);
+        let current = member.filter(|member| member.incarnation == heartbeat.incarnation);
+        Answer::Heartbeat(HeartbeatAnswer {
+            incarnation: heartbeat.incarnation,
+            sent_ms: heartbeat.sent_ms,
+            lease_ms,
+            table_version: self.state().table().version,
+            status: current.map(|member| member.status),
+        })
+    }
+
+    /// Proposes what a node has said, unless something it has said is under way.
+    fn tell(&mut self, node: NodeId, command: Command, inputs: &mut Vec<Input>) {
+        let mut pending = self.pending.values();
+        if pending.any(|(_, pending)| matches!(pending, Pending::Told(of) if *of == node)) {
+            return;
+        }
+        let ticket = self.ticket(Some(Pending::Told(node)));
+        inputs.push(Input::Propose(ticket, command));
+    }
+
+    /// What a leader does of its own accord.
+    fn decide(&mut self, inputs: &mut Vec<Input>) {
+        let is_founding = |(_, pending): &(u64, Pending)| matches!(pending, Pending::Bootstrap);
+        if self.state().cluster().is_none()
+            && let Some(founding) = self.founding.clone()
+            && !self.pending.values().any(is_founding)
+            && let Some(coordinators) = self.founders()
+        {
+            let command = Command::Bootstrap {
+                cluster: founding.cluster,
+                options: founding.options,
+                coordinators,
+            };
+            let ticket = self.ticket(Some(Pending::Bootstrap));
+            inputs.push(Input::Propose(ticket, command));
+        }
+        if self.leads != Some(self.member.term()) {
+            return;
+        }
+        for (node, incarnation) in self.liveness.overdue(self.member.state()) {
+            let ticket = self.ticket(Some(Pending::Fail));
+            self.liveness.failing(node, ticket);
+            inputs.push(Input::Propose(ticket, Command::Fail { node, incarnation }));
+        }
+        let ticket = self.ticket(None);
+        if self.liveness.begin_round(ticket) {
+            inputs.push(Input::Read(ticket));
+        }
+    }
+
+    /// The voters and where they are reached; none if an address is missing.
+    fn founders(&self) -> Option<BTreeMap<RaftId, String>> {
+        let voters = self.member.voters().into_iter();
+        voters
+            .map(|id| Some((id, self.peers.get(&id)?.clone())))
+            .collect()
+    }
+
+    fn follow(&mut self, output: Output, actions: &mut Vec<Action>) {
+        if output.restored {
+            self.history.clear();
+        }
+        for (version, effects) in output.changes {
+            self.history.record(version, effects);
+        }
+        for message in output.messages {
+            let to = RaftId(message.to);
+            let address = self.address(to).map(str::to_owned);
+            let message = Box::new(message);
+            actions.push(Action::Raft {
+                to,
+                address,
+                message,
+            });
+        }
+        for (ticket, outcome) in output.outcomes {
+            self.liveness.decided(ticket);
+            if let Some((_, pending)) = self.pending.remove(&ticket) {
+                self.decided(pending, outcome, actions);
+            }
+        }
+        for (ticket, is_current) in output.reads {
+            let waiting = self.liveness.end_round(ticket);
+            if let Some((_, Pending::Operation(operation))) = self.pending.remove(&ticket) {
+                self.reported(operation, is_current, actions);
+            }
+            for Waiting { session, heartbeat } in waiting {
+                let answer = if is_current {
+                    let lease_ms = self.liveness.lease_ms(&heartbeat, self.state());
+                    self.heartbeat_answer(&heartbeat, lease_ms)
+                } else {
+                    Answer::NotLeader(self.leader_hint())
+                };
+                actions.push(Action::Answer(session, answer));
+            }
+        }
+        self.follow_lead(actions);
+    }
+
+    /// Notices that this coordinator has begun or ceased to lead.
+    fn follow_lead(&mut self, actions: &mut Vec<Action>) {
+        let leads = self.member.is_leader().then(|| self.member.term());
+        if leads == self.leads {
+            return;
+        }
+        if self.leads.is_some() {
+            let hint = self.leader_hint();
+            let abandoned = self.sessions.abandon();
+            let tell = |session| Action::Answer(session, Answer::NotLeader(hint.clone()));
+            actions.extend(abandoned.map(tell));
+        }
+        self.leads = leads;
+        self.liveness.lead();
+    }
+
+    fn decided(&mut self, pending: Pending, outcome: Outcome, actions: &mut Vec<Action>) {
+        match pending {
+            Pending::Bootstrap | Pending::Told(_) | Pending::Fail => {}
+            Pending::Register(session, registration) => match outcome {
+                Outcome::Applied(Ok(_)) => self.registered(session, &registration, actions),
+                Outcome::Applied(Err(refusal)) => {
+                    actions.push(Action::Answer(session, Answer::Refused(refusal)));
+                }
+                Outcome::NotLeader(_) | Outcome::Busy | Outcome::Unknown => {
+                    let answer = Answer::NotLeader(self.leader_hint());
+                    actions.push(Action::Answer(session, answer));
+                }
+            },
+            Pending::Operation(operation) => self.operated(operation, outcome, actions),
+        }
+    }
+
+    /// Does not wait for ever: raft drops a read or a proposal now and then.
+    fn give_up(&mut self, actions: &mut Vec<Action>) {
+        let is_late = |since: u64| self.now_ms - since >= PATIENCE_MS;
+        let pending = self.pending.iter();
+        let late = pending.filter(|(_, (since, _))| is_late(*since));
+        let late: Vec<Ticket> = late.map(|(ticket, _)| *ticket).collect();
+        for (_, pending) in late.iter().filter_map(|ticket| self.pending.remove(ticket)) {
+            if let Pending::Operation(operation) = pending {
+                actions.push(operation.answer(Report::TimedOut));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

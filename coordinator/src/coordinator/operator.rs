@@ -1,0 +1,326 @@
+//! What operators ask of a coordinator.
+//!
+//! Answers come from a linearizable read: they contain everything that was decided before the
+//! question.
+
+use std::collections::BTreeMap;
+
+use ephesus_wal::Disk;
+use ephesus_wire::table::PartitionStatus;
+use ephesus_wire::{NodeId, PartitionId, Partitioning};
+
+use super::{Action, Coordinator, Pending, SessionId};
+use crate::command::{Command, CoordinatorChange, RaftId};
+use crate::member::{Input, Outcome};
+use crate::protocol::Answer;
+use crate::report::{
+    CoordinatorRow, NodeRow, PartitionRow, Problem, Query, Report, StatusReport, find_node,
+    member_word, partition_word,
+};
+use crate::state::MemberStatus;
+
+/// An operator's request under way.
+#[derive(Debug)]
+pub(super) struct Operation {
+    session: SessionId,
+    id: u64,
+    wanted: Wanted,
+}
+
+#[derive(Debug)]
+enum Wanted {
+    Read(Query),
+    Remove(NodeId),
+    Change(CoordinatorChange),
+}
+
+impl Operation {
+    pub(super) fn answer(&self, report: Report) -> Action {
+        let answer = Answer::Operator {
+            id: self.id,
+            report: Box::new(report),
+        };
+        Action::Answer(self.session, answer)
+    }
+}
+
+impl<D: Disk> Coordinator<D> {
+    pub(super) fn operate(
+        &mut self,
+        session: SessionId,
+        id: u64,
+        query: Query,
+        inputs: &mut Vec<Input>,
+        actions: &mut Vec<Action>,
+    ) {
+        let operation = |wanted| Operation {
+            session,
+            id,
+            wanted,
+        };
+        if !self.member.is_settled() {
+            let report = Report::NotLeader(self.leader_hint());
+            actions.push(operation(Wanted::Read(query)).answer(report));
+            return;
+        }
+        let change = match query {
+            Query::RemoveNode { node, lose_data } => {
+                let Some(found) = find_node(self.state(), &node) else {
+                    let operation = operation(Wanted::Read(Query::Nodes));
+                    actions.push(operation.answer(Report::NoSuchNode(node)));
+                    return;
+                };
+                let pending = Pending::Operation(operation(Wanted::Remove(found)));
+                let ticket = self.ticket(Some(pending));
+                let command = Command::Remove {
+                    node: found,
+                    lose_data,
+                };
+                inputs.push(Input::Propose(ticket, command));
+                return;
+            }
+            Query::AddCoordinator { address } => {
+                let mut known = self.state().coordinators().iter();
+                // Said again: the first answer may have been lost.
+                let known = known
+                    .find(|(_, taken)| **taken == address)
+                    .map(|(id, _)| *id);
+                let id = known.unwrap_or(self.state().next_coordinator());
+                CoordinatorChange::Add { id, address }
+            }
+            Query::RemoveCoordinator { id } => {
+                let change = CoordinatorChange::Remove { id };
+                if id == self.member.id() && self.state().coordinators().len() > 1 {
+                    inputs.push(Input::StepAside);
+                    actions.push(operation(Wanted::Change(change)).answer(Report::Busy));
+                    return;
+                }
+                change
+            }
+            query => {
+                let pending = Pending::Operation(operation(Wanted::Read(query)));
+                let ticket = self.ticket(Some(pending));
+                inputs.push(Input::Read(ticket));
+                return;
+            }
+        };
+        let pending = Pending::Operation(operation(Wanted::Change(change.clone())));
+        let ticket = self.ticket(Some(pending));
+        inputs.push(Input::Change(ticket, change));
+    }
+
+    /// A proposal of an operator has an outcome.
+    pub(super) fn operated(
+        &mut self,
+        operation: Operation,
+        outcome: Outcome,
+        actions: &mut Vec<Action>,
+    ) {
+        let report = match outcome {
+            Outcome::Applied(Ok(_)) => match &operation.wanted {
+                Wanted::Remove(node) => Report::NodeRemoved {
+                    id: node.to_string(),
+                },
+                Wanted::Change(CoordinatorChange::Add { id, .. }) => {
+                    Report::CoordinatorAdded { id: *id }
+                }
+                Wanted::Change(CoordinatorChange::Remove { id }) => {
+                    Report::CoordinatorRemoved { id: *id }
+                }
+                Wanted::Read(_) => return,
+            },
+            Outcome::Applied(Err(refusal)) => Report::Refused(refusal),
+            Outcome::NotLeader(_) => Report::NotLeader(self.leader_hint()),
+            Outcome::Busy => Report::Busy,
+            Outcome::Unknown => Report::TimedOut,
+        };
+        actions.push(operation.answer(report));
+    }
+
+    /// A read of an operator may be answered, or not by this coordinator.
+    pub(super) fn reported(
+        &mut self,
+        operation: Operation,
+        is_current: bool,
+        actions: &mut Vec<Action>,
+    ) {
+        let Wanted::Read(query) = &operation.wanted else {
+            return;
+        };
+        let report = if is_current {
+            match query {
+                Query::Nodes => Report::Nodes(self.nodes()),
+                Query::Partitions => Report::Partitions(self.partitions()),
+                Query::Coordinators => Report::Coordinators(self.coordinators()),
+                _ => Report::Status(self.status()),
+            }
+        } else {
+            Report::NotLeader(self.leader_hint())
+        };
+        actions.push(operation.answer(report));
+    }
+
+    fn nodes(&self) -> Vec<NodeRow> {
+        let owned = self.owned();
+        let members = self.state().members().iter();
+        let mut rows: Vec<NodeRow> = members
+            .map(|(id, member)| {
+                let heard = self.liveness.heard_of(*id);
+                let figures = heard.map(|(heard, _)| heard.figures).unwrap_or_default();
+                NodeRow {
+                    name: member.name.clone(),
+                    id: id.to_string(),
+                    status: member_word(member.status).to_owned(),
+                    incarnation: member.incarnation,
+                    shards: member.shards,
+                    partitions: owned.get(id).copied().unwrap_or(0),
+                    keys: figures.keys,
+                    bytes: figures.bytes,
+                    last_heartbeat_ms: heard.map(|(_, silent_ms)| silent_ms),
+                    table_version: heard.map_or(0, |(heard, _)| heard.table_version),
+                    entry: member.addresses.entry.clone(),
+                    peer: member.addresses.peer.clone(),
+                }
+            })
+            .collect();
+        rows.sort_by(|a, b| (&a.name, &a.id).cmp(&(&b.name, &b.id)));
+        rows
+    }
+
+    /// Partitions by owner.
+    fn owned(&self) -> BTreeMap<NodeId, u64> {
+        let mut owned = BTreeMap::new();
+        for entry in &self.state().table().entries {
+            if let Some(primary) = entry.primary() {
+                *owned.entry(primary.node).or_default() += 1;
+            }
+        }
+        owned
+    }
+
+    fn partitions(&self) -> Vec<PartitionRow> {
+        let state = self.state();
+        let Ok(partitioning) = state.table().partitioning() else {
+            return Vec::new();
+        };
+        let entries = state.table().entries.iter().enumerate();
+        let row = |(index, entry): (usize, &ephesus_wire::table::PartitionEntry)| {
+            let partition = PartitionId(index as u16);
+            let (first, last) = slots(partitioning, partition);
+            let primary = entry.primary();
+            let owner = primary.and_then(|primary| state.members().get(&primary.node));
+            PartitionRow {
+                partition: partition.0,
+                first_slot: first,
+                last_slot: last,
+                status: self.word(entry).to_owned(),
+                epoch: entry.epoch.0,
+                node: owner.map(|member| member.name.clone()),
+                shard: primary.map(|primary| primary.shard.0),
+            }
+        };
+        entries.map(row).collect()
+    }
+
+    /// How the status of a partition is called: that of a failed owner comes first.
+    fn word(&self, entry: &ephesus_wire::table::PartitionEntry) -> &'static str {
+        let members = self.state().members();
+        let owner = entry
+            .primary()
+            .and_then(|primary| members.get(&primary.node));
+        if owner.is_some_and(|owner| owner.status == MemberStatus::Failed) {
+            return "failed";
+        }
+        partition_word(entry.status)
+    }
+
+    fn coordinators(&self) -> Vec<CoordinatorRow> {
+        let row = |(id, address): (&RaftId, &String)| {
+            let (matched, active) = self.member.progress(*id);
+            CoordinatorRow {
+                id: *id,
+                address: address.clone(),
+                leader: *id == self.member.id(),
+                matched,
+                active,
+            }
+        };
+        self.state().coordinators().iter().map(row).collect()
+    }
+
+    fn status(&self) -> StatusReport {
+        let state = self.state();
+        let mut nodes = BTreeMap::<String, u64>::new();
+        let (mut keys, mut bytes) = (0, 0);
+        for (id, member) in state.members() {
+            *nodes
+                .entry(member_word(member.status).to_owned())
+                .or_default() += 1;
+            if let Some((heard, _)) = self.liveness.heard_of(*id) {
+                keys += heard.figures.keys;
+                bytes += heard.figures.bytes;
+            }
+        }
+        let mut partitions = BTreeMap::<String, u64>::new();
+        for entry in &state.table().entries {
+            *partitions.entry(self.word(entry).to_owned()).or_default() += 1;
+        }
+        let problems = self.problems();
+        StatusReport {
+            cluster: state.cluster().map(|id| id.to_string()).unwrap_or_default(),
+            healthy: problems.is_empty(),
+            problems,
+            leader: self.member.id(),
+            term: self.member.term(),
+            commit_index: self.member.committed(),
+            table_version: state.table().version,
+            coordinators: state.coordinators().len() as u64,
+            nodes,
+            partitions,
+            keys,
+            bytes,
+        }
+    }
+
+    fn problems(&self) -> Vec<Problem> {
+        let state = self.state();
+        let Some(options) = state.options() else {
+            return vec![Problem::NotBootstrapped];
+        };
+        let needed = options.min_nodes;
+        let missing = state.missing_nodes();
+        if missing > 0 {
+            let present = needed - missing;
+            return vec![Problem::NotEnoughNodes { present, needed }];
+        }
+        let mut problems = Vec::new();
+        let owned = self.owned();
+        for (id, member) in state.members() {
+            let partitions = owned.get(id).copied().unwrap_or(0);
+            let name = member.name.clone();
+            match member.status {
+                MemberStatus::Live => {}
+                _ if partitions == 0 => {}
+                MemberStatus::Failed => problems.push(Problem::NodeFailed { name, partitions }),
+                MemberStatus::Starting => problems.push(Problem::NodeStarting { name, partitions }),
+            }
+        }
+        let is_waiting = |status| {
+            matches!(
+                status,
+                PartitionStatus::Unassigned | PartitionStatus::Assigned
+            )
+        };
+        let entries = state.table().entries.iter();
+        let partitions = entries.filter(|entry| is_waiting(entry.status)).count() as u64;
+        if partitions > 0 {
+            problems.push(Problem::NotOnline { partitions });
+        }
+        problems
+    }
+}
+
+/// The first and the last slot of a partition.
+fn slots(partitioning: Partitioning, partition: PartitionId) -> (u16, u16) {
+    partitioning.slots_of(partition).into_inner()
+}

@@ -1,0 +1,341 @@
+use ephesus_wal::{FaultDisk, LogId, LogOptions};
+use ephesus_wire::{Epoch, PartitionId};
+use futures_lite::future::block_on;
+
+use super::*;
+use crate::command::Addresses;
+use crate::member::founding;
+use crate::placement::Policy;
+use crate::report::{Figures, Query};
+use crate::view::TableUpdate;
+
+/// Coordinators whose messages arrive at once, unless they are cut off.
+struct World {
+    coordinators: Vec<Coordinator<FaultDisk>>,
+    cut_off: Vec<u64>,
+    now: u64,
+    answers: Vec<(SessionId, Answer)>,
+    closed: Vec<SessionId>,
+}
+
+impl World {
+    fn new(count: u64) -> World {
+        let peers: BTreeMap<_, _> = (1..=count)
+            .map(|id| (RaftId(id), format!("c{id}:1")))
+            .collect();
+        let voters: Vec<RaftId> = peers.keys().copied().collect();
+        let start = |id: &RaftId| {
+            let options = LogOptions {
+                segment_bytes: 256 << 10,
+                group_bytes_max: 64 << 10,
+                ..LogOptions::new(LogId([id.0 as u8; 16]))
+            };
+            let disk = FaultDisk::new(id.0);
+            let mut log = block_on(RaftLog::open(disk, &options, 0)).expect("opens");
+            block_on(log.persist(&founding(&voters), 0)).expect("writes");
+            let founding = Founding {
+                cluster: ClusterId([id.0 as u8; 16]),
+                options: ClusterOptions {
+                    partitions: 16,
+                    min_nodes: 1,
+                    policy: Policy::Contiguous,
+                    heartbeat_timeout_ms: 2_000,
+                },
+            };
+            let options = CoordinatorOptions {
+                founding: Some(founding),
+                election_ticks: Some(10 + id.0 as usize * 3),
+                ..CoordinatorOptions::new(*id, peers.clone(), 1)
+            };
+            Coordinator::new(options, log).expect("starts")
+        };
+        World {
+            coordinators: voters.iter().map(start).collect(),
+            cut_off: Vec::new(),
+            now: 0,
+            answers: Vec::new(),
+            closed: Vec::new(),
+        }
+    }
+
+    /// A turn of one coordinator, and of all that it leads to.
+    fn turn(&mut self, id: u64, event: Option<Event>) {
+        let mut todo = vec![(id, event)];
+        while let Some((id, event)) = todo.pop() {
+            let coordinator = &mut self.coordinators[id as usize - 1];
+            let actions = block_on(coordinator.turn(event, self.now, 0)).expect("runs");
+            for action in actions {
+                match action {
+                    Action::Answer(session, answer) => self.answers.push((session, answer)),
+                    Action::Close(session) => self.closed.push(session),
+                    Action::Raft {
+                        to,
+                        message,
+                        address,
+                    } => {
+                        assert_eq!(address, Some(format!("c{to}:1")));
+                        if !self.cut_off.contains(&id) && !self.cut_off.contains(&to.0) {
+                            todo.push((to.0, Some(Event::Raft(message))));
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn pass(&mut self, ms: u64) {
+        let end = self.now + ms;
+        while self.now < end {
+            self.now += 10;
+            for id in 1..=self.coordinators.len() as u64 {
+                if self.coordinators[id as usize - 1].next_turn_ms() <= self.now {
+                    self.turn(id, None);
+                }
+            }
+        }
+    }
+
+    fn leader(&self) -> u64 {
+        let leads = |c: &Coordinator<FaultDisk>| c.member().is_settled();
+        self.coordinators.iter().position(leads).expect("one leads") as u64 + 1
+    }
+
+    fn say(&mut self, id: u64, session: u64, request: Request) {
+        self.turn(id, Some(Event::Request(SessionId(session), request)));
+    }
+
+    fn told(&mut self) -> Vec<(u64, Answer)> {
+        let answers = self.answers.drain(..);
+        answers
+            .map(|(session, answer)| (session.0, answer))
+            .collect()
+    }
+
+    /// What a session is told about tables.
+    fn tables(&mut self, of: u64) -> Vec<TableUpdate> {
+        let table = |(session, answer)| match answer {
+            Answer::Table(update) if session == of => Some(*update),
+            _ => None,
+        };
+        self.told().into_iter().filter_map(table).collect()
+    }
+}
+
+fn id(n: u8) -> NodeId {
+    NodeId([n; 16])
+}
+
+fn register(n: u8) -> Request {
+    Request::Register(Registration {
+        node: id(n),
+        cluster: None,
+        name: format!("node-{n}"),
+        incarnation: 1,
+        addresses: Addresses {
+            entry: format!("n{n}:1"),
+            peer: format!("n{n}:2"),
+        },
+        shards: 1,
+    })
+}
+
+fn heartbeat(n: u8, sent_ms: u64, table_version: u64) -> Request {
+    Request::Heartbeat(Heartbeat {
+        node: id(n),
+        incarnation: 1,
+        sent_ms,
+        table_version,
+        figures: Figures::default(),
+    })
+}
+
+fn lease(answers: &[(u64, Answer)], of: u64) -> Option<u32> {
+    answers
+        .iter()
+        .rev()
+        .find_map(|(session, answer)| match answer {
+            Answer::Heartbeat(answer) if *session == of => Some(answer.lease_ms),
+            _ => None,
+        })
+}
+
+#[test]
+fn one_coordinator_founds_its_cluster_at_once() {
+    let mut world = World::new(1);
+    world.pass(60);
+    assert_eq!(
+        world.coordinators[0].state().cluster(),
+        Some(ClusterId([1; 16]))
+    );
+    world.say(1, 5, register(1));
+    let told = world.told();
+    let registered = Answer::Registered {
+        cluster: ClusterId([1; 16]),
+        incarnation: 1,
+    };
+    assert_eq!(told, [(5, registered.clone())]);
+    let committed = world.coordinators[0].member().committed();
+    world.say(1, 6, register(1));
+    assert_eq!(world.told(), [(6, registered)]);
+    assert_eq!(world.closed, [SessionId(5)], "a node has one connection");
+    assert_eq!(
+        world.coordinators[0].member().committed(),
+        committed,
+        "nothing to decide"
+    );
+    world.say(1, 6, heartbeat(1, 77, 0));
+    world.pass(100);
+    assert_eq!(lease(&world.told(), 6), Some(1_000));
+}
+
+#[test]
+fn followers_name_the_leader() {
+    let mut world = World::new(3);
+    world.say(2, 1, register(1));
+    assert_eq!(world.told(), [(1, Answer::NotLeader(None))]);
+    world.pass(2_000);
+    let leader = world.leader();
+    let follower = leader % 3 + 1;
+    let hint = Some((RaftId(leader), format!("c{leader}:1")));
+    world.told();
+    for request in [register(1), heartbeat(1, 1, 1)] {
+        world.say(follower, 1, request);
+        assert_eq!(world.told(), [(1, Answer::NotLeader(hint.clone()))]);
+    }
+    let query = Query::Status;
+    world.say(follower, 9, Request::Operator { id: 4, query });
+    let report = Box::new(Report::NotLeader(hint));
+    assert_eq!(world.told(), [(9, Answer::Operator { id: 4, report })]);
+}
+
+#[test]
+fn a_leader_that_is_cut_off_grants_no_lease_and_leaves_nobody_waiting() {
+    let mut world = World::new(3);
+    world.pass(2_000);
+    let leader = world.leader();
+    world.say(leader, 1, register(1));
+    world.say(leader, 1, heartbeat(1, 1, 0));
+    world.pass(100);
+    assert_eq!(lease(&world.told(), 1), Some(1_000));
+    world.cut_off = vec![leader];
+    world.say(leader, 1, heartbeat(1, 2, 0));
+    for (id, query) in [
+        (7, Query::Status),
+        (
+            8,
+            Query::RemoveNode {
+                node: "node-1".to_owned(),
+                lose_data: false,
+            },
+        ),
+    ] {
+        world.say(leader, 9, Request::Operator { id, query });
+    }
+    world.pass(3_000);
+    let told = world.told();
+    assert_eq!(lease(&told, 1), None);
+    assert!(told.contains(&(1, Answer::NotLeader(None))), "{told:?}");
+    let mut answered: Vec<u64> = Vec::new();
+    for (session, answer) in told {
+        if let Answer::Operator { id, report } = answer {
+            assert!(session == 9 && matches!(*report, Report::NotLeader(_) | Report::TimedOut));
+            answered.push(id);
+        }
+    }
+    answered.sort_unstable();
+    assert_eq!(answered, [7, 8]);
+}
+
+#[test]
+fn tables_are_pushed_whole_once_and_then_as_deltas() {
+    let mut world = World::new(1);
+    world.pass(60);
+    world.say(1, 1, register(1));
+    assert_eq!(world.tables(1), [], "it has not said yet what it has");
+    world.say(1, 1, heartbeat(1, 1, 0));
+    let tables = world.tables(1);
+    let [TableUpdate::Full(view)] = &tables[..] else {
+        panic!("{tables:?}");
+    };
+    let held = view.version();
+    world.say(1, 1, heartbeat(1, 2, held));
+    let copies = vec![
+        (PartitionId(3), Epoch(1)),
+        (PartitionId(4), Epoch(1)),
+        (PartitionId(5), Epoch(9)),
+    ];
+    world.say(
+        1,
+        1,
+        Request::Hosting {
+            node: id(1),
+            copies,
+        },
+    );
+    let tables = world.tables(1);
+    let [TableUpdate::Delta(delta)] = &tables[..] else {
+        panic!("{tables:?}");
+    };
+    assert_eq!(
+        (delta.from, delta.to, delta.partitions.len()),
+        (held, held + 1, 2)
+    );
+    assert_eq!(world.tables(1), []);
+    // The delta is lost: the node goes on saying that it has the older version.
+    world.pass(600);
+    world.say(1, 1, heartbeat(1, 3, held));
+    assert_eq!(world.tables(1), tables);
+    // It is another process, which has nothing.
+    world.turn(1, Some(Event::Closed(SessionId(1))));
+    world.say(1, 2, register(1));
+    world.say(1, 2, heartbeat(1, 4, 0));
+    assert!(matches!(world.tables(2)[..], [TableUpdate::Full(_)]));
+}
+
+#[test]
+fn a_silent_node_is_failed_once_and_may_come_back() {
+    let mut world = World::new(1);
+    world.pass(60);
+    world.say(1, 1, register(1));
+    world.say(
+        1,
+        1,
+        Request::Started {
+            node: id(1),
+            incarnation: 1,
+        },
+    );
+    let status = |world: &World| world.coordinators[0].state().members()[&id(1)].status;
+    assert_eq!(status(&world), MemberStatus::Live);
+    world.pass(1_900);
+    assert_eq!(status(&world), MemberStatus::Live);
+    world.pass(200);
+    assert_eq!(status(&world), MemberStatus::Failed);
+    let committed = world.coordinators[0].member().committed();
+    world.pass(1_000);
+    assert_eq!(world.coordinators[0].member().committed(), committed);
+    world.told();
+    world.say(1, 1, heartbeat(1, 9, 0));
+    world.pass(100);
+    assert_eq!(lease(&world.told(), 1), Some(0), "it has to register again");
+    world.say(1, 1, register(1));
+    assert_eq!(status(&world), MemberStatus::Starting);
+}
+
+#[test]
+fn messages_that_only_a_client_of_raft_may_send_are_dropped() {
+    let mut world = World::new(1);
+    world.pass(60);
+    let committed = world.coordinators[0].member().committed();
+    let mut message = Message::default();
+    message.set_msg_type(MessageType::MsgPropose);
+    (message.from, message.to) = (2, 1);
+    let entry = raft::prelude::Entry {
+        data: vec![0xff; 9].into(),
+        ..raft::prelude::Entry::default()
+    };
+    message.set_entries(vec![entry].into());
+    world.turn(1, Some(Event::Raft(Box::new(message))));
+    world.pass(100);
+    assert_eq!(world.coordinators[0].member().committed(), committed);
+}

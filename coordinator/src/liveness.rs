@@ -1,0 +1,215 @@
+//! Which nodes are there, as the leader sees it, and how long they may serve.
+//!
+//! 1. A node is failed when it was silent for the whole timeout while this member led.
+//! 2. A lease is at most half the timeout, counts from when the node *sent* its heartbeat, and is
+//!    granted only after a read-index round that began after the heartbeat had arrived: whoever
+//!    leads next was then elected after the heartbeat, and grants a full timeout of its own.
+//! 3. From the proposal that fails a node until its outcome is known the node gets no lease.
+//!
+//! So a node's last lease has run out before anybody may decide that it has failed, as long as no
+//! clock runs twice as fast as another. The clock stands still while the leader itself does: what it
+//! could not hear is no silence.
+
+use std::collections::BTreeMap;
+
+use ephesus_wire::NodeId;
+
+use crate::member::Ticket;
+use crate::planted::{Bug, Planted};
+use crate::protocol::Heartbeat;
+use crate::report::Figures;
+use crate::state::{HEARTBEAT_TIMEOUT_MS, HEARTBEAT_TIMEOUT_MS_MAX, MemberStatus, State};
+
+/// Between two heartbeats of a node, ms.
+pub const HEARTBEAT_MS: u64 = 200;
+
+/// A round that takes longer is given up, and another begun, ms.
+pub const ROUND_MS_MAX: u64 = 500;
+
+/// The longest step the leader's clock takes at once, ms; what is beyond was spent standing still.
+const STEP_MS_MAX: u64 = 100;
+
+/// A heartbeat that waits for a round.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Waiting<S> {
+    /// Where the answer goes.
+    pub(crate) session: S,
+    /// What was heard.
+    pub(crate) heartbeat: Heartbeat,
+}
+
+/// What is known of one node.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Heard {
+    /// When, by the leader's clock; the beginning of its lead if not since.
+    at_ms: u64,
+    /// The proposal that fails it.
+    failing: Option<Ticket>,
+    /// Whether a heartbeat has arrived since this member leads.
+    is_heard: bool,
+    pub(crate) figures: Figures,
+    pub(crate) table_version: u64,
+}
+
+/// What one leader knows in one term; `S` names sessions.
+#[derive(Debug)]
+pub(crate) struct Liveness<S> {
+    /// Time awake.
+    clock_ms: u64,
+    passed_ms: Option<u64>,
+    nodes: BTreeMap<NodeId, Heard>,
+    waiting: Vec<Waiting<S>>,
+    round: Option<(Ticket, u64, Vec<Waiting<S>>)>,
+    pub(crate) planted: Planted,
+}
+
+impl<S> Liveness<S> {
+    pub(crate) fn new() -> Liveness<S> {
+        Liveness {
+            clock_ms: u64::from(HEARTBEAT_TIMEOUT_MS_MAX),
+            passed_ms: None,
+            nodes: BTreeMap::new(),
+            waiting: Vec::new(),
+            round: None,
+            planted: Planted::default(),
+        }
+    }
+
+    /// Moves the leader's clock on to a moment of the caller's.
+    pub(crate) fn pass(&mut self, now_ms: u64) {
+        let step = now_ms.saturating_sub(self.passed_ms.unwrap_or(now_ms));
+        self.clock_ms += step.min(STEP_MS_MAX);
+        self.passed_ms = Some(now_ms);
+    }
+
+    /// This member leads from now on: every node has the full timeout.
+    pub(crate) fn lead(&mut self) {
+        self.nodes.clear();
+        self.waiting.clear();
+        self.round = None;
+    }
+
+    fn node(&mut self, node: NodeId) -> &mut Heard {
+        let at_ms = if self.planted.has(Bug::HastyLeader) {
+            0
+        } else {
+            self.clock_ms
+        };
+        self.nodes.entry(node).or_insert(Heard {
+            at_ms,
+            ..Heard::default()
+        })
+    }
+
+    /// A node has registered.
+    pub(crate) fn registered(&mut self, node: NodeId) {
+        let clock_ms = self.clock_ms;
+        self.node(node).at_ms = clock_ms;
+    }
+
+    /// A heartbeat of a member's current start has arrived; it is answered after the next round.
+    pub(crate) fn heard(&mut self, session: S, heartbeat: Heartbeat) {
+        let clock_ms = self.clock_ms;
+        let heard = self.node(heartbeat.node);
+        (heard.at_ms, heard.is_heard) = (clock_ms, true);
+        heard.figures = heartbeat.figures;
+        heard.table_version = heartbeat.table_version;
+        self.waiting.push(Waiting { session, heartbeat });
+    }
+
+    /// Nodes that have been silent for the timeout, with the start that was.
+    pub(crate) fn overdue(&mut self, state: &State) -> Vec<(NodeId, u64)> {
+        self.nodes
+            .retain(|node, heard| state.members().contains_key(node) || heard.failing.is_some());
+        let mut overdue = Vec::new();
+        let timeout_ms = timeout_ms(state);
+        for (node, member) in state.members() {
+            let clock_ms = self.clock_ms;
+            let heard = self.node(*node);
+            let is_late = clock_ms - heard.at_ms >= timeout_ms;
+            if is_late && heard.failing.is_none() && member.status != MemberStatus::Failed {
+                overdue.push((*node, member.incarnation));
+            }
+        }
+        overdue
+    }
+
+    /// A proposal that fails a node is under way.
+    pub(crate) fn failing(&mut self, node: NodeId, ticket: Ticket) {
+        self.node(node).failing = Some(ticket);
+    }
+
+    /// The outcome of such a proposal is known.
+    pub(crate) fn decided(&mut self, ticket: Ticket) {
+        let mut nodes = self.nodes.values_mut();
+        if let Some(heard) = nodes.find(|heard| heard.failing == Some(ticket)) {
+            heard.failing = None;
+        }
+    }
+
+    /// The heartbeats that the next round is for, if one is due; it is under way from now on.
+    pub(crate) fn begin_round(&mut self, ticket: Ticket) -> bool {
+        let is_stuck = |began: u64| self.clock_ms - began >= ROUND_MS_MAX;
+        if self
+            .round
+            .as_ref()
+            .is_some_and(|(_, began, _)| !is_stuck(*began))
+        {
+            return false;
+        }
+        // A round that is given up granted nothing; its heartbeats may wait for another.
+        if let Some((_, _, given_up)) = self.round.take() {
+            self.waiting.splice(..0, given_up);
+        }
+        if self.waiting.is_empty() {
+            return false;
+        }
+        let waiting = std::mem::take(&mut self.waiting);
+        self.round = Some((ticket, self.clock_ms, waiting));
+        true
+    }
+
+    /// The heartbeats of a round that has ended; none if it is not the current one.
+    pub(crate) fn end_round(&mut self, ticket: Ticket) -> Vec<Waiting<S>> {
+        match self.round.take_if(|(current, _, _)| *current == ticket) {
+            Some((_, _, waiting)) => waiting,
+            None => Vec::new(),
+        }
+    }
+
+    /// The lease that answers a heartbeat after its round, ms; 0 for a node that is none or fails.
+    pub(crate) fn lease_ms(&self, heartbeat: &Heartbeat, state: &State) -> u32 {
+        let is_failing = self
+            .nodes
+            .get(&heartbeat.node)
+            .is_some_and(|heard| heard.failing.is_some());
+        let is_up = state.members().get(&heartbeat.node).is_some_and(|member| {
+            member.incarnation == heartbeat.incarnation && member.status != MemberStatus::Failed
+        });
+        if is_failing || !is_up {
+            return 0;
+        }
+        let lease_ms = if self.planted.has(Bug::LongLease) {
+            timeout_ms(state) * 2
+        } else {
+            timeout_ms(state) / 2
+        };
+        u32::try_from(lease_ms).unwrap_or(u32::MAX)
+    }
+
+    /// What is known of a node, and for how long nothing was heard of it, ms.
+    pub(crate) fn heard_of(&self, node: NodeId) -> Option<(Heard, u64)> {
+        let heard = self.nodes.get(&node).filter(|heard| heard.is_heard)?;
+        Some((*heard, self.clock_ms - heard.at_ms))
+    }
+}
+
+fn timeout_ms(state: &State) -> u64 {
+    let options = state.options();
+    options
+        .map_or(HEARTBEAT_TIMEOUT_MS, |options| options.heartbeat_timeout_ms)
+        .into()
+}
+
+#[cfg(test)]
+mod tests;

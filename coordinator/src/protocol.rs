@@ -1,0 +1,266 @@
+//! What nodes, coordinators and operators say to each other: the payloads of frames.
+//!
+//! ```text
+//! node, operator -> coordinator   Request in postcard's encoding
+//! coordinator -> node, operator   Answer in postcard's encoding
+//! coordinator <-> coordinator     raft-rs's Message in protobuf's
+//! ```
+//!
+//! Variants are numbered in order: new ones go to the end, and neither order nor fields of the old
+//! ones change without a new [`PROTOCOL_VERSION`], which the ends agree on before they talk. All
+//! messages survive being lost, repeated and overtaken by others.
+
+use ephesus_wire::limits::FRAME_PAYLOAD_BYTES_MAX;
+use ephesus_wire::{Epoch, NodeId, PartitionId};
+use protobuf::Message as _;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::command::{ClusterId, RaftId, Registration};
+use crate::report::{Figures, Query, Report};
+use crate::state::{MemberStatus, Refusal};
+use crate::view::TableUpdate;
+
+/// Version of these messages.
+pub const PROTOCOL_VERSION: u16 = 1;
+
+/// What a coordinator is told or asked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Request {
+    /// The first message of a node on every connection.
+    Register(Registration),
+    /// The node is there.
+    Heartbeat(Heartbeat),
+    /// It has recovered its data.
+    Started {
+        /// The node.
+        node: NodeId,
+        /// The start this is about.
+        incarnation: u64,
+    },
+    /// It hosts these copies.
+    Hosting {
+        /// The node.
+        node: NodeId,
+        /// The copies.
+        copies: Vec<(PartitionId, Epoch)>,
+    },
+    /// From an operator.
+    Operator {
+        /// Comes back with the answer.
+        id: u64,
+        /// What is wanted.
+        query: Query,
+    },
+}
+
+/// A node is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Heartbeat {
+    /// The node.
+    pub node: NodeId,
+    /// Its start.
+    pub incarnation: u64,
+    /// When it was sent, ms of the node's own clock; comes back with the answer.
+    pub sent_ms: u64,
+    /// The version of the table the node has; 0: none, or one that needs a full copy.
+    pub table_version: u64,
+    /// What it holds.
+    pub figures: Figures,
+}
+
+/// What a coordinator says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Answer {
+    /// The node is a member.
+    Registered {
+        /// The cluster; the node notes it in its data directory.
+        cluster: ClusterId,
+        /// The start this is about.
+        incarnation: u64,
+    },
+    /// The node is no member, and why.
+    Refused(Refusal),
+    /// Ask the leader, if one is known; otherwise another coordinator.
+    NotLeader(Option<(RaftId, String)>),
+    /// To [`Request::Heartbeat`].
+    Heartbeat(HeartbeatAnswer),
+    /// What brings the node's table up to date.
+    Table(Box<TableUpdate>),
+    /// To [`Request::Operator`].
+    Operator {
+        /// That of the request.
+        id: u64,
+        /// The answer.
+        report: Box<Report>,
+    },
+}
+
+/// A heartbeat was heard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeartbeatAnswer {
+    /// The start that the heartbeat came from.
+    pub incarnation: u64,
+    /// That of the heartbeat.
+    pub sent_ms: u64,
+    /// How long the node may serve from `sent_ms` on; 0: no longer than it may anyway.
+    pub lease_ms: u32,
+    /// The newest version of the table.
+    pub table_version: u64,
+    /// What the node is; none: no member, it has to register.
+    pub status: Option<MemberStatus>,
+}
+
+/// Why bytes are no message: close the connection.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProtocolError {
+    /// Not a message of [`PROTOCOL_VERSION`].
+    #[error("no message of protocol {PROTOCOL_VERSION}: {0}")]
+    Encoding(#[from] postcard::Error),
+    /// A message with something behind it.
+    #[error("{0} bytes behind a message")]
+    Trailing(usize),
+    /// Not a message of raft.
+    #[error("no message of raft: {0}")]
+    Raft(#[from] protobuf::ProtobufError),
+    /// A message of raft with groups, which no release sends and whose decoder may recurse for ever.
+    #[error("a message of raft with groups")]
+    Groups,
+    /// Longer than a frame.
+    #[error("a message of {0} bytes: a frame holds {FRAME_PAYLOAD_BYTES_MAX}")]
+    Length(usize),
+}
+
+impl Request {
+    /// The payload of its frame.
+    ///
+    /// # Errors
+    /// [`ProtocolError::Length`].
+    pub fn encode(&self) -> Result<Vec<u8>, ProtocolError> {
+        encode(self)
+    }
+
+    /// The request that `payload` is.
+    ///
+    /// # Errors
+    /// [`ProtocolError`].
+    pub fn decode(payload: &[u8]) -> Result<Request, ProtocolError> {
+        decode(payload)
+    }
+}
+
+impl Answer {
+    /// The payload of its frame.
+    ///
+    /// # Errors
+    /// [`ProtocolError::Length`].
+    pub fn encode(&self) -> Result<Vec<u8>, ProtocolError> {
+        encode(self)
+    }
+
+    /// The answer that `payload` is.
+    ///
+    /// # Errors
+    /// [`ProtocolError`].
+    pub fn decode(payload: &[u8]) -> Result<Answer, ProtocolError> {
+        decode(payload)
+    }
+}
+
+/// The payload of the frame of a message between coordinators.
+///
+/// # Errors
+/// [`ProtocolError::Length`].
+pub fn encode_raft(message: &raft::prelude::Message) -> Result<Vec<u8>, ProtocolError> {
+    limited(message.write_to_bytes()?)
+}
+
+/// The message between coordinators that `payload` is; take it only from a coordinator.
+///
+/// # Errors
+/// [`ProtocolError`].
+pub fn decode_raft(payload: &[u8]) -> Result<raft::prelude::Message, ProtocolError> {
+    if holds_group(payload, 0) {
+        return Err(ProtocolError::Groups);
+    }
+    Ok(raft::prelude::Message::parse_from_bytes(payload)?)
+}
+
+fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, ProtocolError> {
+    limited(postcard::to_allocvec(message)?)
+}
+
+fn limited(payload: Vec<u8>) -> Result<Vec<u8>, ProtocolError> {
+    if payload.len() > FRAME_PAYLOAD_BYTES_MAX {
+        return Err(ProtocolError::Length(payload.len()));
+    }
+    Ok(payload)
+}
+
+fn decode<T: DeserializeOwned>(payload: &[u8]) -> Result<T, ProtocolError> {
+    let (message, rest) = postcard::take_from_bytes(payload)?;
+    if !rest.is_empty() {
+        return Err(ProtocolError::Trailing(rest.len()));
+    }
+    Ok(message)
+}
+
+/// How deep raft's messages are nested: message, snapshot, metadata, members.
+const NESTED_MAX: usize = 4;
+
+/// Whether there is a group at any level that the decoder looks at (RUSTSEC-2024-0437).
+///
+/// Commands are opaque to it, and may look like one. Bytes that are no message at all are left to
+/// the decoder, which refuses them.
+fn holds_group(mut bytes: &[u8], depth: usize) -> bool {
+    while !bytes.is_empty() {
+        let Some(tag) = varint(&mut bytes) else {
+            return false;
+        };
+        let skipped = match tag & 7 {
+            0 => varint(&mut bytes).map(|_| 0),
+            1 => Some(8),
+            2 => varint(&mut bytes),
+            5 => Some(4),
+            3 => return true,
+            _ => return false,
+        };
+        let Some(inner) = skipped.and_then(|n| bytes.get(..usize::try_from(n).ok()?)) else {
+            return false;
+        };
+        if tag & 7 == 2 && is_message(tag >> 3, depth) && holds_group(inner, depth + 1) {
+            return true;
+        }
+        bytes = &bytes[inner.len()..];
+    }
+    false
+}
+
+/// Whether a field is a message: `entries` (7) and `snapshot` (9) of a message, `metadata` (2) of a
+/// snapshot, `conf_state` (1) of metadata.
+fn is_message(field: u64, depth: usize) -> bool {
+    depth < NESTED_MAX
+        && match depth {
+            0 => matches!(field, 7 | 9),
+            1 => field == 2,
+            2 => field == 1,
+            _ => false,
+        }
+}
+
+fn varint(bytes: &mut &[u8]) -> Option<u64> {
+    let mut value = 0;
+    for shift in (0..64).step_by(7) {
+        let (&byte, rest) = bytes.split_first()?;
+        *bytes = rest;
+        value |= u64::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            return Some(value);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,254 @@
+use std::collections::BTreeMap;
+
+use ephesus_wire::table::{PartitionEntry, PartitionStatus, PartitionTable, Replica, Role};
+use ephesus_wire::{ShardId, limits};
+use proptest::prelude::*;
+use raft::eraftpb::MessageType;
+use raft::prelude::{Entry, Snapshot};
+
+use super::*;
+use crate::command::{Addresses, ClusterOptions};
+use crate::placement::Policy;
+use crate::report::PartitionRow;
+use crate::state::{ADDRESS_BYTES_MAX, Member, NAME_BYTES_MAX};
+use crate::view::{Delta, View};
+
+fn registration(n: u8) -> Registration {
+    Registration {
+        node: NodeId([n; 16]),
+        cluster: Some(ClusterId([7; 16])),
+        name: "athens".to_owned(),
+        incarnation: 3,
+        addresses: Addresses {
+            entry: "10.0.0.1:7379".to_owned(),
+            peer: "10.0.0.1:17379".to_owned(),
+        },
+        shards: 4,
+    }
+}
+
+/// The largest table there can be, with three copies of everything, and 1000 nodes.
+fn largest() -> View {
+    let long = |bytes| "x".repeat(bytes);
+    let member = Member {
+        name: long(NAME_BYTES_MAX),
+        incarnation: u64::MAX,
+        addresses: Addresses {
+            entry: long(ADDRESS_BYTES_MAX),
+            peer: long(ADDRESS_BYTES_MAX),
+        },
+        shards: u16::MAX,
+        status: MemberStatus::Failed,
+    };
+    let id = |n: u32| {
+        let mut id = [0xff; 16];
+        id[..4].copy_from_slice(&n.to_be_bytes());
+        NodeId(id)
+    };
+    let replica = |role| Replica {
+        node: id(1),
+        shard: ShardId(u16::MAX),
+        role,
+        in_sync: true,
+    };
+    let entry = PartitionEntry {
+        epoch: Epoch(u64::MAX),
+        status: PartitionStatus::Migrating,
+        replicas: vec![
+            replica(Role::Primary),
+            replica(Role::Backup),
+            replica(Role::Backup),
+        ],
+    };
+    View {
+        cluster: ClusterId([0xff; 16]),
+        options: ClusterOptions {
+            partitions: 16_384,
+            min_nodes: u16::MAX,
+            policy: Policy::RoundRobin,
+            heartbeat_timeout_ms: u32::MAX,
+        },
+        coordinators: (1..=5)
+            .map(|n| (RaftId(n), long(ADDRESS_BYTES_MAX)))
+            .collect(),
+        members: (0..1_000).map(|n| (id(n), member.clone())).collect(),
+        table: PartitionTable {
+            version: u64::MAX,
+            entries: vec![entry; 16_384],
+        },
+    }
+}
+
+#[test]
+fn the_largest_messages_fit_a_frame() {
+    let view = largest();
+    let delta = Delta {
+        from: 1,
+        to: u64::MAX,
+        coordinators: Some(view.coordinators.clone()),
+        members: view
+            .members
+            .clone()
+            .into_iter()
+            .map(|(id, m)| (id, Some(m)))
+            .collect(),
+        partitions: (0..16_384)
+            .map(|p| (PartitionId(p), view.table.entries[0].clone()))
+            .collect(),
+    };
+    let row = |partition| PartitionRow {
+        partition,
+        first_slot: partition,
+        last_slot: partition,
+        status: "unassigned".to_owned(),
+        epoch: u64::MAX,
+        node: Some("x".repeat(NAME_BYTES_MAX)),
+        shard: Some(u16::MAX),
+    };
+    let rows = (0..16_384).map(row).collect();
+    for answer in [
+        Answer::Table(Box::new(TableUpdate::Full(view))),
+        Answer::Table(Box::new(TableUpdate::Delta(delta))),
+        Answer::Operator {
+            id: u64::MAX,
+            report: Box::new(Report::Partitions(rows)),
+        },
+    ] {
+        let payload = answer.encode().expect("fits");
+        assert!(
+            payload.len() < limits::FRAME_PAYLOAD_BYTES_MAX / 4,
+            "{} bytes",
+            payload.len()
+        );
+        assert_eq!(Answer::decode(&payload).expect("our own"), answer);
+    }
+    let hosting = Request::Hosting {
+        node: NodeId([1; 16]),
+        copies: (0..16_384)
+            .map(|p| (PartitionId(p), Epoch(u64::MAX)))
+            .collect(),
+    };
+    let payload = hosting.encode().expect("fits");
+    assert_eq!(Request::decode(&payload).expect("our own"), hosting);
+}
+
+/// What these messages look like on the wire must not change within a version of the protocol.
+#[test]
+fn messages_look_like_this() {
+    let request = Request::Started {
+        node: NodeId([1; 16]),
+        incarnation: 300,
+    };
+    let golden = [&[2][..], &[1; 16], &[0xac, 0x02]].concat();
+    assert_eq!(request.encode().expect("fits"), golden);
+    let answer = Answer::Heartbeat(HeartbeatAnswer {
+        incarnation: 1,
+        sent_ms: 128,
+        lease_ms: 1_000,
+        table_version: 9,
+        status: Some(MemberStatus::Live),
+    });
+    let golden = [3, 1, 0x80, 1, 0xe8, 7, 9, 1, 1];
+    assert_eq!(answer.encode().expect("fits"), golden);
+    let answer = Answer::NotLeader(Some((RaftId(2), "b:1".to_owned())));
+    assert_eq!(answer.encode().expect("fits"), *b"\x02\x01\x02\x03b:1");
+    let answer = Answer::Refused(Refusal::NotBootstrapped);
+    assert_eq!(answer.encode().expect("fits"), [1, 0]);
+}
+
+#[test]
+fn what_is_cut_off_or_continued_is_refused() {
+    let payload = Request::Register(registration(1)).encode().expect("fits");
+    for cut in 0..payload.len() {
+        assert!(Request::decode(&payload[..cut]).is_err(), "{cut} bytes");
+    }
+    let longer = [&payload[..], &[0]].concat();
+    assert!(matches!(
+        Request::decode(&longer),
+        Err(ProtocolError::Trailing(1))
+    ));
+}
+
+fn raft_message() -> raft::prelude::Message {
+    let mut message = raft::prelude::Message::default();
+    message.set_msg_type(MessageType::MsgAppend);
+    (message.from, message.to, message.term) = (1, 2, 3);
+    let entry = Entry {
+        index: 4,
+        term: 3,
+        // Looks like a group, and is none: what commands are is not raft's concern.
+        data: vec![0xfb, 0x01, 0xfb, 0x01].into(),
+        ..Entry::default()
+    };
+    message.set_entries(vec![entry].into());
+    let mut snapshot = Snapshot {
+        data: vec![0xfb, 0x01].into(),
+        ..Snapshot::default()
+    };
+    snapshot.mut_metadata().mut_conf_state().voters = vec![1, 2, 3];
+    message.set_snapshot(snapshot);
+    message
+}
+
+#[test]
+fn messages_of_raft_come_back_and_groups_are_refused() {
+    let message = raft_message();
+    let payload = encode_raft(&message).expect("fits");
+    assert_eq!(decode_raft(&payload).expect("our own"), message);
+    let group: &[u8] = &[0xfb, 0x01];
+    let deep = group.repeat(500_000);
+    assert!(matches!(decode_raft(&deep), Err(ProtocolError::Groups)));
+    // Inside an entry, a snapshot, its metadata, its members.
+    let within = |field: u8, inner: &[u8]| [&[field << 3 | 2, inner.len() as u8], inner].concat();
+    let inner = group.repeat(20);
+    let metadata = within(2, &within(1, &inner));
+    for nested in [
+        within(7, &inner),
+        within(9, &inner),
+        within(9, &within(2, &inner)),
+        within(9, &metadata),
+    ] {
+        let long = [&payload[..], &nested].concat();
+        assert!(
+            matches!(decode_raft(&long), Err(ProtocolError::Groups)),
+            "{nested:?}"
+        );
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_bytes_are_refused_or_are_a_message(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        if let Ok(request) = Request::decode(&bytes) {
+            let again = Request::decode(&request.encode().expect("no longer")).expect("our own");
+            prop_assert_eq!(again, request);
+        }
+        if let Ok(answer) = Answer::decode(&bytes) {
+            let again = Answer::decode(&answer.encode().expect("no longer")).expect("our own");
+            prop_assert_eq!(again, answer);
+        }
+        drop(decode_raft(&bytes));
+    }
+
+    #[test]
+    fn a_damaged_message_never_panics(
+        at in 0usize..400,
+        byte in any::<u8>(),
+    ) {
+        let mut view = largest();
+        view.table.entries.truncate(3);
+        view.members = view.members.into_iter().take(2).collect();
+        view.coordinators = BTreeMap::new();
+        let full = Answer::Table(Box::new(TableUpdate::Full(view)));
+        let mut payload = full.encode().expect("fits");
+        let place = at % payload.len();
+        payload[place] = byte;
+        drop(Answer::decode(&payload));
+        let mut payload = encode_raft(&raft_message()).expect("fits");
+        let place = at % payload.len();
+        payload[place] = byte;
+        drop(decode_raft(&payload));
+    }
+}

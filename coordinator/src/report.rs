@@ -1,0 +1,250 @@
+//! What operators ask and are told: plain rows, for tables and for JSON.
+//!
+//! Ids are hex text and statuses lower-case words, so that the JSON stays what it is when the types
+//! inside change.
+
+use std::collections::BTreeMap;
+
+use ephesus_wire::NodeId;
+use ephesus_wire::table::PartitionStatus;
+use serde::{Deserialize, Serialize};
+
+use crate::command::RaftId;
+use crate::state::{MemberStatus, Refusal};
+
+/// What an operator wants.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Query {
+    /// The cluster in a few lines.
+    Status,
+    /// The nodes.
+    Nodes,
+    /// The partitions.
+    Partitions,
+    /// The coordinators.
+    Coordinators,
+    /// To give a node up.
+    RemoveNode {
+        /// Its name, or its UUID as 32 hex digits.
+        node: String,
+        /// Also if it owns partitions, whose data is lost; only a failed node.
+        lose_data: bool,
+    },
+    /// Another coordinator, which is then started empty under the number of the answer.
+    AddCoordinator {
+        /// Where it will be reached, as `host:port`.
+        address: String,
+    },
+    /// One coordinator less.
+    RemoveCoordinator {
+        /// Its number.
+        id: RaftId,
+    },
+}
+
+/// What the operator is told.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Report {
+    /// To [`Query::Status`].
+    Status(StatusReport),
+    /// To [`Query::Nodes`], by name.
+    Nodes(Vec<NodeRow>),
+    /// To [`Query::Partitions`], in order.
+    Partitions(Vec<PartitionRow>),
+    /// To [`Query::Coordinators`], by number.
+    Coordinators(Vec<CoordinatorRow>),
+    /// The node is no member any more.
+    NodeRemoved {
+        /// Its UUID, hex.
+        id: String,
+    },
+    /// The coordinators are as wanted.
+    CoordinatorAdded {
+        /// The number of the new one.
+        id: RaftId,
+    },
+    /// As [`Report::CoordinatorAdded`].
+    CoordinatorRemoved {
+        /// The number of the one that was removed.
+        id: RaftId,
+    },
+    /// Nothing was changed, and why.
+    Refused(Refusal),
+    /// There is no such node.
+    NoSuchNode(String),
+    /// Ask the leader, if one is known; otherwise ask again a little later.
+    NotLeader(Option<(RaftId, String)>),
+    /// Ask again a little later: another change is under way, or the lead is being handed over.
+    Busy,
+    /// It is not known whether it was done: ask again, which changes nothing if it was.
+    TimedOut,
+}
+
+/// The cluster in a few lines.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StatusReport {
+    /// The cluster's UUID, hex; empty before it is bootstrapped.
+    pub cluster: String,
+    /// Whether there are no problems.
+    pub healthy: bool,
+    /// What is not as it should be.
+    pub problems: Vec<Problem>,
+    /// The leader, which answers this.
+    pub leader: RaftId,
+    /// Its term.
+    pub term: u64,
+    /// The last entry that is decided.
+    pub commit_index: u64,
+    /// Version of the table.
+    pub table_version: u64,
+    /// Number of coordinators.
+    pub coordinators: u64,
+    /// Nodes by status: `starting`, `live`, `failed`.
+    pub nodes: BTreeMap<String, u64>,
+    /// Partitions by status: `unassigned`, `assigned`, `online`, `migrating`, and `failed` where
+    /// the owner is.
+    pub partitions: BTreeMap<String, u64>,
+    /// Keys of all live nodes, as they last said.
+    pub keys: u64,
+    /// Bytes of these keys and their values.
+    pub bytes: u64,
+}
+
+/// Why a cluster is not healthy.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Problem {
+    /// Start one coordinator with `--bootstrap`.
+    #[error("there is no cluster yet: start one coordinator with --bootstrap")]
+    NotBootstrapped,
+    /// Start more nodes.
+    #[error("not enough nodes, {present} of {needed}: nothing is assigned yet")]
+    NotEnoughNodes {
+        /// How many there are.
+        present: u16,
+        /// `--min-nodes`.
+        needed: u16,
+    },
+    /// Bring the node back, or give it up with `ephesus node remove`.
+    #[error("node {name} has failed and owns {partitions} partitions")]
+    NodeFailed {
+        /// Its name.
+        name: String,
+        /// What is unavailable.
+        partitions: u64,
+    },
+    /// Wait: the node recovers its data.
+    #[error("node {name} is starting and owns {partitions} partitions")]
+    NodeStarting {
+        /// Its name.
+        name: String,
+        /// What is unavailable.
+        partitions: u64,
+    },
+    /// Wait: owners have not confirmed them yet.
+    #[error("{partitions} partitions are not online")]
+    NotOnline {
+        /// How many.
+        partitions: u64,
+    },
+}
+
+/// One node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeRow {
+    /// Its name.
+    pub name: String,
+    /// Its UUID, hex.
+    pub id: String,
+    /// `starting`, `live` or `failed`.
+    pub status: String,
+    /// Its starts so far.
+    pub incarnation: u64,
+    /// Its shards.
+    pub shards: u16,
+    /// Partitions it owns.
+    pub partitions: u64,
+    /// Its keys, as it last said to this leader.
+    pub keys: u64,
+    /// Bytes of these keys and their values.
+    pub bytes: u64,
+    /// Since it was last heard of, ms; none: not by this leader.
+    pub last_heartbeat_ms: Option<u64>,
+    /// Version of the table it has, as it last said.
+    pub table_version: u64,
+    /// Its entry port, `host:port`.
+    pub entry: String,
+    /// Its port for other nodes.
+    pub peer: String,
+}
+
+/// One partition.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartitionRow {
+    /// The partition.
+    pub partition: u16,
+    /// Its first slot.
+    pub first_slot: u16,
+    /// Its last slot.
+    pub last_slot: u16,
+    /// `unassigned`, `assigned`, `online`, `migrating`, or `failed` where the owner is.
+    pub status: String,
+    /// Its epoch.
+    pub epoch: u64,
+    /// Name of its owner.
+    pub node: Option<String>,
+    /// The owner's shard.
+    pub shard: Option<u16>,
+}
+
+/// One coordinator.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CoordinatorRow {
+    /// Its number.
+    pub id: RaftId,
+    /// Where it is reached.
+    pub address: String,
+    /// Whether it leads.
+    pub leader: bool,
+    /// The last entry it is known to have.
+    pub matched: u64,
+    /// Whether it was heard of lately.
+    pub active: bool,
+}
+
+/// How a member's status is called.
+#[must_use]
+pub fn member_word(status: MemberStatus) -> &'static str {
+    match status {
+        MemberStatus::Starting => "starting",
+        MemberStatus::Live => "live",
+        MemberStatus::Failed => "failed",
+    }
+}
+
+/// How a partition's status is called.
+#[must_use]
+pub fn partition_word(status: PartitionStatus) -> &'static str {
+    match status {
+        PartitionStatus::Unassigned => "unassigned",
+        PartitionStatus::Assigned => "assigned",
+        PartitionStatus::Online => "online",
+        PartitionStatus::Migrating => "migrating",
+    }
+}
+
+/// What a node has last said of itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Figures {
+    /// Its keys.
+    pub keys: u64,
+    /// Bytes of these keys and their values.
+    pub bytes: u64,
+}
+
+/// The node that an operator means.
+pub(crate) fn find_node(state: &crate::State, name: &str) -> Option<NodeId> {
+    let by_name = state.members().iter().find(|(_, m)| m.name == name);
+    by_name.map(|(id, _)| *id).or_else(|| name.parse().ok())
+}

@@ -1,0 +1,111 @@
+//! Why something is refused: commands, snapshots.
+
+use ephesus_wire::NodeId;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    ADDRESS_BYTES_MAX, COORDINATORS_MAX, HEARTBEAT_TIMEOUT_MS_MAX, HEARTBEAT_TIMEOUT_MS_MIN,
+    NAME_BYTES_MAX, SNAPSHOT_FORMAT,
+};
+use crate::command::{ClusterId, RaftId};
+
+/// Why a command had no effect; nothing was changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// Bootstrap a member first.
+    #[error("there is no cluster yet: start one coordinator with --bootstrap")]
+    NotBootstrapped,
+    /// Leave out `--bootstrap`, or bring the data directory of the cluster that was meant.
+    #[error("this is cluster {0}, which was bootstrapped before")]
+    OtherCluster(ClusterId),
+    /// Choose a number of partitions between 1 and 16384.
+    #[error("{0} is no number of partitions: 1 to 16384")]
+    Partitions(u16),
+    /// Start the node with at least one shard.
+    #[error("a node has at least one shard")]
+    NoShards,
+    /// Give the node a name of 1 to 64 printable bytes without spaces.
+    #[error("not a name for a node: 1 to {NAME_BYTES_MAX} printable characters without spaces")]
+    Name,
+    /// Give the node another name, or stop the one that has it.
+    #[error("the name {name} belongs to node {owner}, which has not failed")]
+    NameTaken {
+        /// The name.
+        name: String,
+        /// Who has it.
+        owner: NodeId,
+    },
+    /// A message of an earlier start: a newer one has registered.
+    #[error("start {found} of node {node} is over: start {current} has registered")]
+    Stale {
+        /// The node.
+        node: NodeId,
+        /// The start the command is about.
+        found: u64,
+        /// The newest start.
+        current: u64,
+    },
+    /// Register first.
+    #[error("node {0} is no member")]
+    Unknown(NodeId),
+    /// Give the node an empty data directory: it then joins as a new node.
+    #[error(
+        "node {0} was removed from the cluster; with an empty data directory it can join again"
+    )]
+    Removed(NodeId),
+    /// Move its partitions first, or wait until it has failed and give its data up.
+    #[error("node {node} owns {partitions} partitions")]
+    OwnsPartitions {
+        /// The node.
+        node: NodeId,
+        /// How many it owns.
+        partitions: usize,
+    },
+    /// Only a failed node can be given up with its data: stop it first.
+    #[error("node {0} has not failed")]
+    NotFailed(NodeId),
+    /// Choose a heartbeat timeout within the bounds.
+    #[error(
+        "a heartbeat timeout of {0} ms: {HEARTBEAT_TIMEOUT_MS_MIN} to {HEARTBEAT_TIMEOUT_MS_MAX}"
+    )]
+    HeartbeatTimeout(u32),
+    /// Give addresses of 1 to 256 bytes.
+    #[error("not an address: 1 to {ADDRESS_BYTES_MAX} bytes")]
+    Address,
+    /// Name a coordinator that there is.
+    #[error("there is no coordinator {0}")]
+    UnknownCoordinator(RaftId),
+    /// Add the coordinator again: it gets the next number.
+    #[error("{found} is no new number for a coordinator: numbers up to {used} were given")]
+    CoordinatorId {
+        /// The number.
+        found: RaftId,
+        /// The largest number so far.
+        used: RaftId,
+    },
+    /// Name another address, or remove the coordinator that has it.
+    #[error("coordinator {0} has this address")]
+    AddressTaken(RaftId),
+    /// Add another one first.
+    #[error("coordinator {0} is the last one")]
+    LastCoordinator(RaftId),
+    /// Remove one first: more coordinators make every decision slower and nothing safer.
+    #[error("there are {COORDINATORS_MAX} coordinators already")]
+    TooManyCoordinators,
+}
+
+/// Why bytes are no snapshot.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SnapshotError {
+    /// Run a release that knows the format.
+    #[error("snapshot of format {0}: this release reads format {SNAPSHOT_FORMAT}")]
+    Format(u8),
+    /// Replace the member: remove it and add it again with an empty directory.
+    #[error("snapshot is damaged")]
+    Damaged,
+    /// As [`SnapshotError::Damaged`].
+    #[error("snapshot is damaged: {0}")]
+    Encoding(#[from] postcard::Error),
+}

@@ -1,0 +1,221 @@
+//! What a node keeps of the coordinator's decisions, and how it is kept up to date.
+//!
+//! A view has the version of its table. It moves on by [`Delta`]s, each of which fits exactly one
+//! version, or is replaced as a whole.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use ephesus_wire::table::{PartitionEntry, PartitionTable};
+use ephesus_wire::{NodeId, PartitionId};
+use serde::{Deserialize, Serialize};
+
+use crate::command::{ClusterId, ClusterOptions, RaftId};
+use crate::state::{Effects, Member, State};
+
+/// Changes that [`History`] remembers.
+pub const HISTORY_CHANGES_MAX: usize = 1024;
+
+/// The members and the partition table at one version.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct View {
+    /// The cluster.
+    pub cluster: ClusterId,
+    /// Its layout.
+    pub options: ClusterOptions,
+    /// Where the coordinators are reached.
+    pub coordinators: BTreeMap<RaftId, String>,
+    /// The members by UUID.
+    pub members: BTreeMap<NodeId, Member>,
+    /// Who owns what; its version is that of the whole view.
+    pub table: PartitionTable,
+}
+
+/// What has changed between two versions.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Delta {
+    /// The version it fits.
+    pub from: u64,
+    /// The version it leads to.
+    pub to: u64,
+    /// The coordinators, if they have changed.
+    pub coordinators: Option<BTreeMap<RaftId, String>>,
+    /// Members that are new or changed; none: gone.
+    pub members: Vec<(NodeId, Option<Member>)>,
+    /// Partitions whose entry has changed.
+    pub partitions: Vec<(PartitionId, PartitionEntry)>,
+}
+
+/// What brings a view up to date.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TableUpdate {
+    /// Everything.
+    Full(View),
+    /// What has changed.
+    Delta(Delta),
+}
+
+/// Why an update cannot be carried out: ask for a full copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum UpdateError {
+    /// It is for another version.
+    #[error("the delta fits version {from}, not version {held}")]
+    Base {
+        /// What it fits.
+        from: u64,
+        /// What is there.
+        held: u64,
+    },
+    /// It names a partition that there is not.
+    #[error("there is no partition {0}")]
+    Partition(PartitionId),
+    /// The table has another number of partitions than its options say.
+    #[error("{found} partitions instead of {expected}")]
+    Partitions {
+        /// Entries of the table.
+        found: usize,
+        /// What the options say.
+        expected: u16,
+    },
+}
+
+impl View {
+    /// What nodes know of a state; none before the cluster is bootstrapped.
+    #[must_use]
+    pub fn of(state: &State) -> Option<View> {
+        Some(View {
+            cluster: state.cluster()?,
+            options: state.options()?,
+            coordinators: state.coordinators().clone(),
+            members: state.members().clone(),
+            table: state.table().clone(),
+        })
+    }
+
+    /// Its version.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.table.version
+    }
+
+    /// Checks a view that came from elsewhere.
+    ///
+    /// # Errors
+    /// [`UpdateError::Partitions`].
+    pub fn check(&self) -> Result<(), UpdateError> {
+        let (found, expected) = (self.table.entries.len(), self.options.partitions);
+        if found != usize::from(expected) {
+            return Err(UpdateError::Partitions { found, expected });
+        }
+        Ok(())
+    }
+
+    /// Moves on to the delta's version.
+    ///
+    /// # Errors
+    /// [`UpdateError`]: nothing was changed.
+    pub fn update(&mut self, delta: Delta) -> Result<(), UpdateError> {
+        let held = self.version();
+        if delta.from != held {
+            let from = delta.from;
+            return Err(UpdateError::Base { from, held });
+        }
+        self.update_unchecked(delta)
+    }
+
+    pub(crate) fn update_unchecked(&mut self, delta: Delta) -> Result<(), UpdateError> {
+        let count = self.table.entries.len();
+        let mut partitions = delta.partitions.iter().map(|(partition, _)| *partition);
+        if let Some(missing) = partitions.find(|p| usize::from(p.0) >= count) {
+            return Err(UpdateError::Partition(missing));
+        }
+        if let Some(coordinators) = delta.coordinators {
+            self.coordinators = coordinators;
+        }
+        for (node, member) in delta.members {
+            match member {
+                Some(member) => drop(self.members.insert(node, member)),
+                None => drop(self.members.remove(&node)),
+            }
+        }
+        for (partition, entry) in delta.partitions {
+            self.table.entries[usize::from(partition.0)] = entry;
+        }
+        self.table.version = delta.to;
+        Ok(())
+    }
+}
+
+/// The last changes of a state, for deltas.
+#[derive(Clone, Debug, Default)]
+pub struct History {
+    /// By ascending version, without gaps.
+    changes: VecDeque<(u64, Effects)>,
+}
+
+impl History {
+    /// Notes what led to `version`.
+    pub fn record(&mut self, version: u64, effects: Effects) {
+        if self
+            .changes
+            .back()
+            .is_some_and(|(last, _)| last + 1 != version)
+        {
+            self.changes.clear();
+        }
+        if self.changes.len() == HISTORY_CHANGES_MAX {
+            self.changes.pop_front();
+        }
+        self.changes.push_back((version, effects));
+    }
+
+    /// Forgets everything: the state was replaced.
+    pub fn clear(&mut self) {
+        self.changes.clear();
+    }
+
+    /// What brings a view of version `held` to `state`; none if nothing has to.
+    ///
+    /// It is a full copy when the changes are not remembered, or are most of the table.
+    #[must_use]
+    pub fn update(&self, state: &State, held: u64) -> Option<TableUpdate> {
+        let to = state.table().version;
+        if held >= to {
+            return None;
+        }
+        let full = || View::of(state).map(TableUpdate::Full);
+        let is_remembered = held > 0
+            && self
+                .changes
+                .front()
+                .is_some_and(|(first, _)| *first <= held + 1)
+            && self.changes.back().is_some_and(|(last, _)| *last == to);
+        if !is_remembered {
+            return full();
+        }
+        let mut members = BTreeSet::new();
+        let mut partitions = BTreeSet::new();
+        let mut coordinators = false;
+        for (_, effects) in self.changes.iter().filter(|(version, _)| *version > held) {
+            members.extend(effects.members.iter().copied());
+            partitions.extend(effects.partitions.iter().copied());
+            coordinators |= effects.coordinators;
+        }
+        let table = state.table();
+        if partitions.len() * 2 > table.entries.len() {
+            return full();
+        }
+        let member = |node: NodeId| (node, state.members().get(&node).cloned());
+        let entry = |partition: PartitionId| Some((partition, table.entry(partition)?.clone()));
+        Some(TableUpdate::Delta(Delta {
+            from: held,
+            to,
+            coordinators: coordinators.then(|| state.coordinators().clone()),
+            members: members.into_iter().map(member).collect(),
+            partitions: partitions.into_iter().filter_map(entry).collect(),
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests;

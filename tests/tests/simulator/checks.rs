@@ -1,0 +1,226 @@
+//! What must hold at every moment of every run.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use ephesus_coordinator::Coordinator;
+use ephesus_coordinator::command::RaftId;
+use ephesus_coordinator::state::MemberStatus;
+use ephesus_coordinator::view::View;
+use ephesus_wal::FaultDisk;
+use ephesus_wire::table::PartitionEntry;
+use ephesus_wire::{NodeId, PartitionId};
+
+/// What was seen so far, and what was promised.
+#[derive(Debug, Default)]
+pub(crate) struct Checks {
+    /// By term.
+    leaders: BTreeMap<u64, u64>,
+    /// Digest of the state by applied index.
+    states: BTreeMap<u64, u64>,
+    views: BTreeMap<u64, Arc<View>>,
+    /// Newest start that was told to be registered.
+    registered: BTreeMap<NodeId, u64>,
+    /// Nodes whose removal was asked for, and those of which it was confirmed.
+    pub(crate) given_up: BTreeSet<NodeId>,
+    removed: BTreeSet<NodeId>,
+    coordinators_added: BTreeSet<RaftId>,
+    coordinators_removed: BTreeSet<RaftId>,
+    /// How often a member was failed.
+    pub(crate) failures: u64,
+    pub(crate) trace: u64,
+}
+
+impl Checks {
+    /// The newest members and table that any coordinator has seen.
+    pub(crate) fn latest(&self) -> Option<&Arc<View>> {
+        self.views.values().next_back()
+    }
+
+    pub(crate) fn mix(&mut self, value: u64) {
+        self.trace = (self.trace.rotate_left(5) ^ value).wrapping_mul(0x0100_0000_01b3);
+    }
+
+    /// A coordinator has had a turn.
+    pub(crate) fn coordinator(
+        &mut self,
+        id: u64,
+        coordinator: &Coordinator<FaultDisk>,
+    ) -> Result<(), String> {
+        let member = coordinator.member();
+        let (term, applied) = (member.term(), member.applied());
+        self.mix(id ^ (term << 8) ^ (applied << 20));
+        if member.is_leader() {
+            let leader = *self.leaders.entry(term).or_insert(id);
+            if leader != id {
+                return Err(format!(
+                    "coordinators {leader} and {id} both lead term {term}"
+                ));
+            }
+        }
+        let bytes = member.state().to_snapshot();
+        let digest = bytes
+            .iter()
+            .fold(0xcbf2_9ce4_8422_2325, |digest: u64, byte| {
+                (digest ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+            });
+        if *self.states.entry(applied).or_insert(digest) != digest {
+            return Err(format!(
+                "coordinator {id} has another state at entry {applied}"
+            ));
+        }
+        self.mix(digest);
+        match View::of(member.state()) {
+            Some(view) => self.version(view),
+            None => Ok(()),
+        }
+    }
+
+    fn version(&mut self, view: View) -> Result<(), String> {
+        let version = view.version();
+        if let Some(known) = self.views.get(&version) {
+            return if **known == view {
+                Ok(())
+            } else {
+                Err(format!("there are two tables of version {version}"))
+            };
+        }
+        if let Some(gone) = self
+            .removed
+            .iter()
+            .find(|id| view.members.contains_key(*id))
+            && self
+                .latest()
+                .is_some_and(|latest| latest.version() < version)
+        {
+            return Err(format!("node {gone} is back, though it was removed"));
+        }
+        if let Some((_, before)) = self.views.range(..version).next_back() {
+            follows(before, &view)?;
+            let is_failed = |view: &View, id| {
+                let member = view.members.get(id);
+                member.is_some_and(|member| member.status == MemberStatus::Failed)
+            };
+            let members = view.members.keys();
+            let failed = members.filter(|id| is_failed(&view, id) && !is_failed(before, id));
+            self.failures += failed.count() as u64;
+        }
+        if let Some((_, after)) = self.views.range(version..).next() {
+            follows(&view, after)?;
+        }
+        self.views.insert(version, Arc::new(view));
+        Ok(())
+    }
+
+    /// A node has taken a table over.
+    pub(crate) fn table(&mut self, node: usize, view: &View) -> Result<(), String> {
+        let version = view.version();
+        match self.views.get(&version) {
+            Some(known) if **known == *view => Ok(()),
+            Some(_) => Err(format!(
+                "node {node} has another table of version {version}"
+            )),
+            None => Err(format!(
+                "node {node} has version {version}, which nobody decided"
+            )),
+        }
+    }
+
+    /// A node was told that it is registered.
+    pub(crate) fn registered(&mut self, node: NodeId, incarnation: u64) {
+        let newest = self.registered.entry(node).or_default();
+        *newest = incarnation.max(*newest);
+    }
+
+    pub(crate) fn removed(&mut self, node: NodeId) {
+        self.removed.insert(node);
+    }
+
+    pub(crate) fn coordinator_added(&mut self, id: RaftId) {
+        self.coordinators_added.insert(id);
+    }
+
+    pub(crate) fn coordinator_removed(&mut self, id: RaftId) {
+        self.coordinators_removed.insert(id);
+    }
+
+    /// Everything that was acknowledged is in the newest state.
+    pub(crate) fn promises(&self) -> Result<(), String> {
+        let Some(latest) = self.latest() else {
+            return Err("nothing was ever decided".into());
+        };
+        for (node, promised) in &self.registered {
+            let found = latest.members.get(node).map(|member| member.incarnation);
+            let is_kept = match found {
+                Some(found) => found >= *promised,
+                None => self.given_up.contains(node),
+            };
+            if !is_kept {
+                return Err(format!(
+                    "node {node}: start {promised} was acknowledged, {found:?} is there"
+                ));
+            }
+        }
+        if let Some(node) = self
+            .removed
+            .iter()
+            .find(|id| latest.members.contains_key(*id))
+        {
+            return Err(format!("node {node} was removed, and is there"));
+        }
+        for id in &self.coordinators_added {
+            let is_there = latest.coordinators.contains_key(id);
+            if !is_there && !self.coordinators_removed.contains(id) {
+                return Err(format!("coordinator {id} was added, and is not there"));
+            }
+        }
+        let mut gone = self.coordinators_removed.iter();
+        if let Some(id) = gone.find(|id| latest.coordinators.contains_key(*id)) {
+            return Err(format!("coordinator {id} was removed, and is there"));
+        }
+        Ok(())
+    }
+}
+
+/// Epochs never decrease, and grow with every change of the owner.
+fn follows(before: &View, after: &View) -> Result<(), String> {
+    let entries = before.table.entries.iter().zip(&after.table.entries);
+    for (index, (old, new)) in entries.enumerate() {
+        let partition = PartitionId(index as u16);
+        let place =
+            |entry: &PartitionEntry| entry.primary().map(|primary| (primary.node, primary.shard));
+        let is_new_owner = place(new).is_some() && place(old) != place(new);
+        if new.epoch < old.epoch || (is_new_owner && new.epoch == old.epoch) {
+            return Err(format!(
+                "partition {partition}: epoch {} after {}",
+                new.epoch, old.epoch
+            ));
+        }
+        let primaries = new.replicas.len();
+        if primaries > 1 {
+            return Err(format!("partition {partition} has {primaries} owners"));
+        }
+    }
+    Ok(())
+}
+
+/// At most one node with a valid lease takes itself for the owner of any partition.
+pub(crate) fn one_owner<'a>(
+    serving: impl Iterator<Item = (NodeId, &'a View)>,
+) -> Result<(), String> {
+    let mut owners = BTreeMap::<PartitionId, NodeId>::new();
+    for (node, view) in serving {
+        for (index, entry) in view.table.entries.iter().enumerate() {
+            if entry.primary().is_none_or(|primary| primary.node != node) {
+                continue;
+            }
+            let partition = PartitionId(index as u16);
+            if let Some(other) = owners.insert(partition, node) {
+                return Err(format!(
+                    "partition {partition} is served by {other} and {node}"
+                ));
+            }
+        }
+    }
+    Ok(())
+}
