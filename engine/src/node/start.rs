@@ -18,7 +18,7 @@ use ephesus_wire::{NodeId, Partitioning, ShardId};
 use glommio::{LocalExecutorBuilder, Placement};
 
 use super::environment::{self, Environment, EnvironmentError};
-use super::process::SmallPages;
+use super::process::{self, SmallPages};
 use super::rates::Rates;
 use super::recovery::{RecoveredShard, Recovery, RecoveryError, first_layout};
 use super::segment_thread;
@@ -273,6 +273,7 @@ impl Node {
             .io_memory(EXECUTOR_IO_BYTES)
             .ring_depth(EXECUTOR_RING_DEPTH);
         let run = move || async move {
+            process::prefer_short_slices();
             // The first sleep of an executor takes tens of milliseconds: not at a client's cost.
             glommio::timer::sleep(Duration::from_micros(1)).await;
             let RecoveredShard {

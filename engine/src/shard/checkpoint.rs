@@ -308,6 +308,7 @@ impl<L: StoreLink> Checkpointer<L> {
         let load = || Load {
             budget: self.budget,
             live: keyspace.log.log_bytes(),
+            segments: keyspace.log.segments().count(),
             pinned: pinned_bytes(keyspace),
             written: self.log_written_bytes,
             imaged: self.imaged_bytes,

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use ephesus_tests::ledger::value_of;
-use ephesus_tests::{Node, Options, Reply, paths};
+use ephesus_tests::{Client, Node, Options, Reply, paths};
 
 /// The node logs a line with these words, at level debug, once a manifest has switched to a new image.
 const SWITCHED: &str = "image switched";
@@ -185,6 +185,41 @@ fn image_of(call: &Call, words: &str) -> Option<String> {
     call.name
         .starts_with("write")
         .then(|| image[..end].to_owned())
+}
+
+#[test]
+fn a_pause_is_used_to_write_images() {
+    let mut node = Node::start(Options {
+        shards: 1,
+        wal_budget: Some(64 << 20),
+        ..Options::default()
+    });
+    let mut client = node.client();
+    let number = |client: &mut Client, name: &str| {
+        let info = client.say("INFO persistence").text();
+        let line = info.lines().find_map(|line| line.strip_prefix(name));
+        let value = line.and_then(|rest| rest.strip_prefix(':'));
+        let value = value.and_then(|value| value.trim().parse::<u64>().ok());
+        value.unwrap_or_else(|| panic!("INFO lacks {name}: {info}"))
+    };
+    // More than a segment of 16 MiB, less than the 60% at which images begin anyway.
+    let value = vec![b'v'; 1 << 20];
+    for n in 0..24u8 {
+        let key = format!("key:{n}").into_bytes();
+        let reply = client.call(&[b"SET".to_vec(), key, value.clone()]);
+        assert_eq!(reply, Reply::ok());
+    }
+    assert_eq!(number(&mut client, "images_written"), 0, "nothing presses");
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while number(&mut client, "wal_segments") > 1 {
+        assert!(Instant::now() < deadline, "60 s of rest and no image");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert!(number(&mut client, "images_written") > 0);
+    node.kill();
+    node.restart();
+    let mut client = node.client();
+    assert_eq!(client.say("DBSIZE").integer(), 24);
 }
 
 #[test]

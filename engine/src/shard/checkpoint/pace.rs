@@ -5,7 +5,7 @@
 //! images are done before the log is full, as fast as both grow now.
 //!
 //! When clients have written nothing for a while, what the log holds is imaged too, so that the next
-//! start has little to replay: once per pause, and only if it is worth it.
+//! start has little to replay: once per pause, and only if that sets a segment free.
 
 use std::time::{Duration, Instant};
 
@@ -43,12 +43,14 @@ const IMAGED_PER_S_MIN: f64 = 1e6;
 /// Images begin so many times earlier than they would just be done in time.
 const HEADROOM: f64 = 1.5;
 
-/// What a shard's log and images look like at one moment; bytes.
+/// What a shard's log and images look like at one moment; in bytes, if not a number.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Load {
     pub(super) budget: u64,
     /// Of live segments.
     pub(super) live: u64,
+    /// How many those are.
+    pub(super) segments: usize,
     /// Of the partitions that hold on to the oldest segment.
     pub(super) pinned: u64,
     /// Written to the log so far.
@@ -71,6 +73,17 @@ pub(super) struct Pace {
     imaged_per_s: f64,
     is_due: bool,
     is_urgent: bool,
+}
+
+impl Load {
+    fn part(&self, percent: u64) -> u64 {
+        self.budget / 100 * percent
+    }
+
+    /// Whether images are worth it although nothing presses.
+    fn is_worthwhile(&self) -> bool {
+        self.segments > 1 && self.live > self.part(WORTHWHILE_PERCENT)
+    }
 }
 
 impl Default for Pace {
@@ -125,23 +138,20 @@ impl Pace {
     /// When to look again although nothing happens: the node may be at rest then.
     pub(super) fn next_look(&self) -> Option<Instant> {
         let (at, load) = self.last?;
-        let is_worthwhile = load.live > load.budget / 100 * WORTHWHILE_PERCENT;
         let rests = self.rests_since? + REST_AFTER;
-        (is_worthwhile && !self.is_due).then_some(rests.max(at + EVERY))
+        (load.is_worthwhile() && !self.is_due).then_some(rests.max(at + EVERY))
     }
 
     fn decide(&mut self, load: &Load, is_at_rest: bool) {
-        let part = |percent: u64| load.budget / 100 * percent;
-        let room = part(DONE_PERCENT).saturating_sub(load.live) as f64;
+        let room = load.part(DONE_PERCENT).saturating_sub(load.live) as f64;
         // Both in seconds; `left` is infinite when nothing is written.
         let left = room / self.written_per_s;
         let needed = load.pinned as f64 / self.imaged_per_s.max(IMAGED_PER_S_MIN);
-        let is_worthwhile = load.live > part(WORTHWHILE_PERCENT);
-        self.is_due = is_worthwhile && (is_at_rest || needed * HEADROOM > left);
+        self.is_due = load.is_worthwhile() && (is_at_rest || needed * HEADROOM > left);
         let stays = if self.is_urgent { HEADROOM } else { 1.0 };
         let is_late = load.is_imaging && needed * stays > left;
-        self.is_urgent =
-            load.live > part(URGENT_PERCENT) || (is_late && load.live > part(LATE_PERCENT));
+        self.is_urgent = load.live > load.part(URGENT_PERCENT)
+            || (is_late && load.live > load.part(LATE_PERCENT));
     }
 }
 
@@ -155,6 +165,7 @@ mod tests {
         Load {
             budget: 1_000 * MB,
             live: live * MB,
+            segments: 2,
             pinned: pinned * MB,
             written: 0,
             imaged: 0,
