@@ -6,19 +6,23 @@
 //!
 //! The decisions know no clock, no socket and no thread: [`Agent`] and [`Coordinator`] take what has
 //! happened and answer what to do, so that the same code runs under a simulated network and
-//! simulated disks.
+//! simulated disks. [`server`] and [`membership`] give them sockets, clocks and threads.
 
 pub mod agent;
+pub mod ask;
 pub mod command;
 pub mod coordinator;
 pub mod link;
 pub mod liveness;
 pub mod member;
+pub mod membership;
 pub mod placement;
 pub mod planted;
 pub mod protocol;
 pub mod report;
 pub mod rng;
+pub mod scheduling;
+pub mod server;
 pub mod state;
 pub mod storage;
 pub mod view;

@@ -24,6 +24,18 @@ use crate::view::TableUpdate;
 /// Version of these messages.
 pub const PROTOCOL_VERSION: u16 = 1;
 
+/// Kinds of frames.
+pub mod kind {
+    /// A [`Request`](super::Request).
+    pub const REQUEST: u16 = 1;
+    /// An [`Answer`](super::Answer).
+    pub const ANSWER: u16 = 2;
+    /// A message of raft.
+    pub const RAFT: u16 = 3;
+    /// Nothing: the sender is still there.
+    pub const ALIVE: u16 = 4;
+}
+
 /// What a coordinator is told or asked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {

@@ -55,27 +55,6 @@ fn proc_kib(path: &str, field: &str) -> u64 {
         .unwrap_or(0)
 }
 
-/// How long a shard may hold its CPU once others wait for it: the least the kernel takes.
-const SHARD_SLICE_NS: u64 = 100_000;
-
-/// Asks for short slices for this thread: the scheduler (EEVDF, Linux 6.12 on) lets a thread that wakes
-/// up take the CPU from one with longer slices, such as sled's, at once.
-///
-/// Without effect on older kernels: they take no notice of it.
-pub fn prefer_short_slices() {
-    // SAFETY: both calls read and write only the structure, of the size that they are told, and
-    // concern only this thread.
-    unsafe {
-        let mut attributes: libc::sched_attr = std::mem::zeroed();
-        let size = size_of::<libc::sched_attr>() as libc::c_uint;
-        let got = libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attributes, size, 0);
-        if got == 0 && attributes.sched_policy == libc::SCHED_OTHER as u32 {
-            attributes.sched_runtime = SHARD_SLICE_NS;
-            libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0);
-        }
-    }
-}
-
 /// Keeps the kernel from backing this process's new memory with huge pages until it is dropped.
 ///
 /// A starting node touches all of its memory once. Where a hypervisor has to provide that memory

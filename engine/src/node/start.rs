@@ -12,13 +12,14 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use ephesus_coordinator::scheduling::prefer_short_slices;
 use ephesus_wal::{Durability, LogId, LogOptions, OnDamage};
 use ephesus_wire::slot::PartitionCountError;
 use ephesus_wire::{NodeId, Partitioning, ShardId};
 use glommio::{LocalExecutorBuilder, Placement};
 
 use super::environment::{self, Environment, EnvironmentError};
-use super::process::{self, SmallPages};
+use super::process::SmallPages;
 use super::rates::Rates;
 use super::recovery::{RecoveredShard, Recovery, RecoveryError, first_layout};
 use super::segment_thread;
@@ -273,7 +274,7 @@ impl Node {
             .io_memory(EXECUTOR_IO_BYTES)
             .ring_depth(EXECUTOR_RING_DEPTH);
         let run = move || async move {
-            process::prefer_short_slices();
+            prefer_short_slices();
             // The first sleep of an executor takes tens of milliseconds: not at a client's cost.
             glommio::timer::sleep(Duration::from_micros(1)).await;
             let RecoveredShard {

@@ -1,0 +1,357 @@
+//! A node's membership at work: an [`Agent`] with its links and clock, on a thread of its own.
+//!
+//! The thread is apart from the shards so that a saturated node heartbeats in time; it asks the
+//! scheduler for short slices, which lets it run as soon as it wakes (EEVDF, Linux 6.12 on).
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::io;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use ephesus_wire::handshake::{Identity, LinkRole, Secret, Versions};
+use ephesus_wire::{Epoch, PartitionId};
+use futures_lite::future::or;
+use glommio::{LocalExecutorBuilder, Placement};
+
+use crate::agent::{Agent, AgentAction, AgentEvent, AgentOptions, ConnectionId};
+use crate::command::ClusterId;
+use crate::link::{Dialer, Link, LinkOptions, Sender};
+use crate::protocol::{Answer, PROTOCOL_VERSION, kind};
+use crate::report::Figures;
+use crate::scheduling::prefer_short_slices;
+use crate::server::HEARTBEAT;
+use crate::state::Refusal;
+use crate::view::View;
+
+/// Memory that glommio registers for the executor's file I/O, of which there is none.
+const IO_BYTES: usize = 128 << 10;
+
+const RING_DEPTH: usize = 64;
+
+/// What the node has to know of.
+#[derive(Clone, Debug)]
+pub enum MembershipEvent {
+    /// The node is a member: note the cluster durably before anything is hosted.
+    Registered(ClusterId),
+    /// The node is not taken, and tries again; stop where the refusal says that this is for ever.
+    Refused(Refusal),
+    /// There is a newer table.
+    Table(Arc<View>),
+}
+
+enum Order {
+    Started,
+    Hosted(BTreeMap<PartitionId, Epoch>),
+    Figures(Figures),
+}
+
+#[derive(Debug)]
+struct Shared {
+    /// Of CLOCK_BOOTTIME, ms.
+    lease_until_ms: AtomicU64,
+    view: Mutex<Option<Arc<View>>>,
+}
+
+/// A node's membership, as the rest of the node sees it; it ends when this is dropped.
+#[derive(Debug)]
+pub struct Membership {
+    shared: Arc<Shared>,
+    orders: Option<flume::Sender<Order>>,
+    events: flume::Receiver<MembershipEvent>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Membership {
+    /// Starts the thread, which registers the node and keeps it registered.
+    ///
+    /// # Errors
+    /// When the operating system has no more threads.
+    pub fn start(options: AgentOptions, secret: Option<Secret>) -> io::Result<Membership> {
+        let shared = Arc::new(Shared {
+            lease_until_ms: AtomicU64::new(0),
+            view: Mutex::new(None),
+        });
+        let (orders, ordered) = flume::unbounded();
+        let (events, happened) = flume::unbounded();
+        let told = Arc::clone(&shared);
+        let builder = LocalExecutorBuilder::new(Placement::Unbound)
+            .name("membership")
+            .io_memory(IO_BYTES)
+            .ring_depth(RING_DEPTH);
+        let run = move || match builder.make() {
+            Ok(executor) => {
+                prefer_short_slices();
+                executor.run(serve(options, secret, told, ordered, events));
+            }
+            Err(error) => {
+                tracing::error!(%error, "no executor for heartbeats; stopping");
+                std::process::exit(1);
+            }
+        };
+        let thread = std::thread::Builder::new()
+            .name("membership".into())
+            .spawn(run)?;
+        Ok(Membership {
+            shared,
+            orders: Some(orders),
+            events: happened,
+            thread: Some(thread),
+        })
+    }
+
+    /// Whether the node may serve what the table says is its own.
+    #[must_use]
+    pub fn holds_lease(&self) -> bool {
+        boottime_ms() < self.shared.lease_until_ms.load(Ordering::Acquire)
+    }
+
+    /// Members and table, as far as this node knows.
+    #[must_use]
+    pub fn view(&self) -> Option<Arc<View>> {
+        let view = self.shared.view.lock();
+        view.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What has happened; wait on it or look now and then.
+    #[must_use]
+    pub fn events(&self) -> &flume::Receiver<MembershipEvent> {
+        &self.events
+    }
+
+    /// The node has recovered its data.
+    pub fn started(&self) {
+        self.order(Order::Started);
+    }
+
+    /// The copies that the node hosts, all of them.
+    pub fn set_hosted(&self, hosted: BTreeMap<PartitionId, Epoch>) {
+        self.order(Order::Hosted(hosted));
+    }
+
+    /// What the next heartbeats say.
+    pub fn set_figures(&self, figures: Figures) {
+        self.order(Order::Figures(figures));
+    }
+
+    fn order(&self, order: Order) {
+        if let Some(orders) = &self.orders {
+            // The thread lives as long as this.
+            let _ = orders.send(order);
+        }
+    }
+}
+
+impl Drop for Membership {
+    fn drop(&mut self) {
+        self.orders = None;
+        if let Some(thread) = self.thread.take() {
+            // It has panicked if this fails, and said so.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Time since the machine has started, suspended or not, ms.
+#[must_use]
+pub fn boottime_ms() -> u64 {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the call fills the structure, which is this function's own.
+    unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &raw mut time) };
+    time.tv_sec as u64 * 1000 + time.tv_nsec as u64 / 1_000_000
+}
+
+/// Links of the agent.
+struct Links {
+    dialer: Dialer,
+    events: flume::Sender<AgentEvent>,
+    senders: RefCell<BTreeMap<ConnectionId, Sender>>,
+    /// Closed before they were open.
+    unwanted: RefCell<Vec<ConnectionId>>,
+}
+
+async fn serve(
+    options: AgentOptions,
+    secret: Option<Secret>,
+    shared: Arc<Shared>,
+    orders: flume::Receiver<Order>,
+    told: flume::Sender<MembershipEvent>,
+) {
+    glommio::spawn_local(async {
+        loop {
+            glommio::timer::sleep(HEARTBEAT).await;
+        }
+    })
+    .detach();
+    let mut identity = Identity {
+        versions: Versions {
+            min: PROTOCOL_VERSION,
+            max: PROTOCOL_VERSION,
+        },
+        features: 0,
+        role: LinkRole::Node,
+        cluster: options.registration.cluster.map(|cluster| cluster.0),
+        node: options.registration.node,
+        raft_id: 0,
+    };
+    let (events, inbox) = flume::unbounded();
+    let links = Rc::new(Links {
+        dialer: Dialer::new(identity, secret, LinkOptions::default(), Arc::default()),
+        events,
+        senders: RefCell::default(),
+        unwanted: RefCell::default(),
+    });
+    let mut agent = Agent::new(options);
+    loop {
+        let Some((ordered, events)) = next(&agent, &orders, &inbox).await else {
+            return;
+        };
+        for order in ordered {
+            match order {
+                Order::Started => agent.started(),
+                Order::Hosted(copies) => agent.set_hosted(copies),
+                Order::Figures(figures) => agent.set_figures(figures),
+            }
+        }
+        for action in agent.turn(events, boottime_ms()) {
+            match action {
+                AgentAction::Connect {
+                    connection,
+                    address,
+                } => {
+                    glommio::spawn_local(Rc::clone(&links).open(connection, address)).detach();
+                }
+                AgentAction::Close(connection) => links.close(connection),
+                AgentAction::Send(connection, request) => match request.encode() {
+                    Ok(payload) => links.send(connection, &payload),
+                    Err(error) => tracing::error!(%error, "a message cannot be sent"),
+                },
+                AgentAction::Registered(cluster) => {
+                    identity.cluster = Some(cluster.0);
+                    links.dialer.set_identity(identity);
+                    let _ = told.send(MembershipEvent::Registered(cluster));
+                }
+                AgentAction::Refused(refusal) => {
+                    let _ = told.send(MembershipEvent::Refused(refusal));
+                }
+                AgentAction::Table => {
+                    if let Some(view) = agent.view() {
+                        let current = shared.view.lock();
+                        *current.unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(view));
+                        let _ = told.send(MembershipEvent::Table(Arc::clone(view)));
+                    }
+                }
+            }
+        }
+        let lease_until_ms = agent.lease_until_ms();
+        shared
+            .lease_until_ms
+            .store(lease_until_ms, Ordering::Release);
+    }
+}
+
+/// What was ordered and what has happened by the agent's next turn; none when the node has let go.
+async fn next(
+    agent: &Agent,
+    orders: &flume::Receiver<Order>,
+    inbox: &flume::Receiver<AgentEvent>,
+) -> Option<(Vec<Order>, Vec<AgentEvent>)> {
+    enum Next {
+        Order(Option<Order>),
+        Event(Option<AgentEvent>),
+        Late,
+    }
+    let wait_ms = agent.next_turn_ms().saturating_sub(boottime_ms());
+    let ordered = async { Next::Order(orders.recv_async().await.ok()) };
+    let happened = async { Next::Event(inbox.recv_async().await.ok()) };
+    let late = async {
+        glommio::timer::sleep(Duration::from_millis(wait_ms)).await;
+        Next::Late
+    };
+    let (mut ordered, mut events) = match or(ordered, or(happened, late)).await {
+        Next::Order(None) => return None,
+        Next::Order(Some(order)) => (vec![order], vec![]),
+        Next::Event(event) => (vec![], event.into_iter().collect()),
+        Next::Late => (vec![], vec![]),
+    };
+    ordered.extend(orders.try_iter());
+    events.extend(inbox.try_iter());
+    Some((ordered, events))
+}
+
+impl Links {
+    async fn open(self: Rc<Self>, connection: ConnectionId, address: String) {
+        let link = self.dialer.dial(&address).await;
+        let is_wanted = {
+            let mut unwanted = self.unwanted.borrow_mut();
+            let before = unwanted.len();
+            unwanted.retain(|closed| *closed != connection);
+            unwanted.len() == before
+        };
+        match link {
+            Ok(link) if is_wanted => {
+                self.senders.borrow_mut().insert(connection, link.sender());
+                self.tell(AgentEvent::Connected(connection));
+                self.read(connection, link).await;
+                self.senders.borrow_mut().remove(&connection);
+            }
+            Ok(_) => {}
+            Err(error) => tracing::debug!(%address, %error, "no coordinator there"),
+        }
+        self.tell(AgentEvent::Closed(connection));
+    }
+
+    async fn read(&self, connection: ConnectionId, mut link: Link) {
+        loop {
+            let message = match link.recv().await {
+                Ok(message) => message,
+                Err(error) => {
+                    tracing::debug!(address = %link.address(), %error, "link ended");
+                    return;
+                }
+            };
+            match message.kind {
+                kind::ALIVE => {}
+                kind::ANSWER => match Answer::decode(&message.payload) {
+                    Ok(answer) => self.tell(AgentEvent::Answer(connection, answer)),
+                    Err(error) => {
+                        tracing::warn!(address = %link.address(), %error, "link closed");
+                        return;
+                    }
+                },
+                kind => {
+                    tracing::warn!(address = %link.address(), kind, "link closed: unknown message");
+                    return;
+                }
+            }
+        }
+    }
+
+    fn send(&self, connection: ConnectionId, payload: &[u8]) {
+        if let Some(sender) = self.senders.borrow().get(&connection) {
+            // Whoever reads the link learns of its end.
+            let _ = sender.send(kind::REQUEST, payload);
+        }
+    }
+
+    fn close(&self, connection: ConnectionId) {
+        match self.senders.borrow().get(&connection) {
+            Some(sender) => sender.close(),
+            None => self.unwanted.borrow_mut().push(connection),
+        }
+    }
+
+    fn tell(&self, event: AgentEvent) {
+        // The agent may be gone.
+        let _ = self.events.send(event);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,164 @@
+//! Nodes and coordinators with real sockets, threads and clocks.
+
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+
+use ephesus_wire::NodeId;
+use ephesus_wire::table::PartitionStatus;
+
+use super::*;
+use crate::command::{Addresses, Registration};
+use crate::report::{Query, Report, StatusReport};
+use crate::server::Empty;
+use crate::server::tests::Cluster;
+
+/// Longest time any step of a test may take.
+const LIMIT: Duration = Duration::from_secs(30);
+
+fn registration(n: u8, name: &str) -> Registration {
+    Registration {
+        node: NodeId([n; 16]),
+        cluster: None,
+        name: name.into(),
+        incarnation: 1,
+        addresses: Addresses {
+            entry: format!("127.0.0.1:{n}000"),
+            peer: format!("127.0.0.1:{n}999"),
+        },
+        shards: 1,
+    }
+}
+
+/// A node that hosts at once what it is given, as one with a recovered disk does.
+struct Hosting {
+    node: NodeId,
+    membership: Membership,
+}
+
+impl Hosting {
+    fn start(cluster: &Cluster, n: u8, name: &str) -> Hosting {
+        let options = AgentOptions {
+            registration: registration(n, name),
+            coordinators: cluster.addresses(),
+            needs_lease: true,
+            seed: n.into(),
+        };
+        let membership = Membership::start(options, None).expect("a thread");
+        membership.started();
+        Hosting {
+            node: NodeId([n; 16]),
+            membership,
+        }
+    }
+
+    fn host(&self) {
+        for event in self.membership.events().try_iter() {
+            if let MembershipEvent::Table(view) = event {
+                let entries = (0..).map(PartitionId).zip(&view.table.entries);
+                let own = entries.filter(|(_, entry)| {
+                    entry
+                        .primary()
+                        .is_some_and(|primary| primary.node == self.node)
+                });
+                let hosted = own.map(|(partition, entry)| (partition, entry.epoch));
+                self.membership.set_hosted(hosted.collect());
+            }
+        }
+    }
+
+    fn sees_all_online(&self) -> bool {
+        self.membership.view().is_some_and(|view| {
+            let mut entries = view.table.entries.iter();
+            entries.all(|entry| entry.status == PartitionStatus::Online)
+        })
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "a test's patience")]
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + LIMIT;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "{what}: not in {LIMIT:?}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn status(cluster: &Cluster) -> StatusReport {
+    match cluster.ask(&Query::Status) {
+        Report::Status(status) => status,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn three_nodes_get_their_partitions_and_keep_them_when_the_leader_is_lost() {
+    let mut cluster = Cluster::new(3);
+    (1..=3).for_each(|id| cluster.start(id, Empty::Founds));
+    cluster.founded();
+    let names = [(1, "athens"), (2, "byzantium"), (3, "cyrene")];
+    let nodes = names.map(|(n, name)| Hosting::start(&cluster, n, name));
+    until("everything is online everywhere", || {
+        nodes.iter().for_each(Hosting::host);
+        nodes.iter().all(Hosting::sees_all_online)
+    });
+    assert!(nodes.iter().all(|node| node.membership.holds_lease()));
+    let before = status(&cluster);
+    assert!(before.healthy, "{:?}", before.problems);
+    assert_eq!(before.partitions["online"], 9);
+
+    cluster.stop(before.leader);
+    let after = status(&cluster);
+    assert_ne!(after.leader, before.leader);
+    until("leases of the next leader", || {
+        nodes.iter().all(|node| node.membership.holds_lease())
+    });
+    let [athens, byzantium, cyrene] = nodes;
+    drop(cyrene);
+    until("the lost node is failed", || {
+        status(&cluster).nodes.get("failed") == Some(&1)
+    });
+    let view = athens.membership.view().expect("a table");
+    assert_eq!(
+        view.version(),
+        byzantium.membership.view().expect("one").version()
+    );
+    let rest: Vec<_> = cluster.running_ids();
+    rest.into_iter().for_each(|id| cluster.stop(id));
+    until("no lease without coordinators", || {
+        !athens.membership.holds_lease()
+    });
+}
+
+#[test]
+fn a_saturated_machine_does_not_make_heartbeats_late() {
+    let mut cluster = Cluster::new(1);
+    cluster.start(1, Empty::Founds);
+    cluster.founded();
+    let node = Hosting::start(&cluster, 1, "athens");
+    until("a lease", || node.membership.holds_lease());
+    let is_over = Arc::new(AtomicBool::new(false));
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let spin = |_| {
+        let is_over = Arc::clone(&is_over);
+        let spinning = move || {
+            while !is_over.load(Ordering::Relaxed) {
+                std::hint::spin_loop();
+            }
+        };
+        std::thread::Builder::new()
+            .spawn(spinning)
+            .expect("a thread")
+    };
+    let spinners: Vec<_> = (0..4 * cpus).map(spin).collect();
+    let mut lapses = 0;
+    for _ in 0..300 {
+        lapses += u32::from(!node.membership.holds_lease());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    is_over.store(true, Ordering::Relaxed);
+    spinners
+        .into_iter()
+        .for_each(|spinner| spinner.join().expect("no panic"));
+    assert_eq!(lapses, 0, "looks at which there was no lease");
+    assert_eq!(status(&cluster).nodes.get("failed"), None);
+}

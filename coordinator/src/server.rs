@@ -1,0 +1,263 @@
+//! A coordinator with its sockets, clock and disk: carries out what [`Coordinator`] decides.
+//!
+//! ```text
+//! Listener -> Sessions -> inbox -> Coordinator::turn -> Sessions (answers), Peers (raft)
+//! ```
+//!
+//! Everything is on one glommio executor: one task turns the coordinator, one per link reads it, one
+//! per other coordinator writes to it.
+
+mod clock;
+pub mod error;
+mod home;
+mod peers;
+mod sessions;
+
+use std::collections::BTreeMap;
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ephesus_wal::{Durability, GlommioDisk, LogOptions};
+use ephesus_wire::handshake::{Identity, LinkRole, Secret, Versions};
+
+pub use error::ServerError;
+pub use home::Empty;
+
+use crate::command::{ClusterId, ClusterOptions, RaftId};
+use crate::coordinator::{Action, Coordinator, CoordinatorOptions, Event, Founding};
+use crate::link::{Counters, Dialer, LinkOptions, ListenOptions, Listener};
+use crate::member::founding;
+use crate::protocol::{PROTOCOL_VERSION, encode_raft};
+use crate::storage::RaftLog;
+use clock::Clock;
+use home::Home;
+use peers::Peers;
+use sessions::Sessions;
+
+/// Most events of one turn.
+const EVENTS_MAX: usize = 1024;
+
+/// Bytes of a segment of the raft log.
+const SEGMENT_BYTES: u64 = 16 << 20;
+
+/// Longest time that ready tasks may be overlooked: glommio 0.9 can go to sleep although there are some.
+pub(crate) const HEARTBEAT: Duration = Duration::from_millis(20);
+
+/// What a coordinator is started with.
+#[derive(Debug)]
+pub struct ServerOptions {
+    /// Its number.
+    pub id: RaftId,
+    /// Its port.
+    pub port: TcpListener,
+    /// Where the coordinators are reached, itself included, as `host:port`.
+    pub peers: BTreeMap<RaftId, String>,
+    /// Its directory.
+    pub data_dir: PathBuf,
+    /// What an empty directory is to become.
+    pub empty: Empty,
+    /// The layout of a cluster that it founds.
+    pub layout: ClusterOptions,
+    /// What all links have to prove.
+    pub secret: Option<Secret>,
+}
+
+/// Why a coordinator has ended without an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// It was told to.
+    Stopped,
+    /// It is no coordinator any more.
+    Removed,
+}
+
+/// A coordinator that is ready to run.
+pub struct Server {
+    coordinator: Coordinator<GlommioDisk>,
+    inbox: flume::Receiver<Event>,
+    sessions: Rc<Sessions>,
+    peers: Peers,
+    listener: Rc<Listener>,
+    dialer: Rc<Dialer>,
+    identity: Identity,
+    clock: Clock,
+    _home: Home,
+}
+
+impl Server {
+    /// Recovers what the directory holds and opens the port; call it on the executor that is to run
+    /// the coordinator.
+    ///
+    /// # Errors
+    /// [`ServerError`].
+    pub async fn start(options: ServerOptions) -> Result<Server, ServerError> {
+        let ServerOptions { id, peers, .. } = &options;
+        if !peers.contains_key(id) {
+            return Err(ServerError::NotAmongPeers(*id));
+        }
+        let clock = Clock::start();
+        let home = Home::open(&options.data_dir, *id, options.empty)?;
+        let disk = GlommioDisk::new(home.log_dir()?, Durability::Strict);
+        let log_options = LogOptions {
+            segment_bytes: SEGMENT_BYTES,
+            ..LogOptions::new(home.log)
+        };
+        let mut log = RaftLog::open(disk, &log_options, clock.wall_ms()).await?;
+        if options.empty == Empty::Founds && log.is_new() {
+            let voters: Vec<RaftId> = peers.keys().copied().collect();
+            log.persist(&founding(&voters), clock.wall_ms()).await?;
+        }
+        let mut random = [0; 32];
+        getrandom::fill(&mut random).map_err(ServerError::Random)?;
+        let [life, seed, cluster @ ..] = random.as_chunks::<8>().0 else {
+            unreachable!("four chunks");
+        };
+        let mut cluster_id = [0; 16];
+        cluster_id.copy_from_slice(cluster.as_flattened());
+        let founding = (options.empty == Empty::Founds).then_some(Founding {
+            cluster: ClusterId(cluster_id),
+            options: options.layout,
+        });
+        let coordinator_options = CoordinatorOptions {
+            founding,
+            ..CoordinatorOptions::new(*id, peers.clone(), u64::from_le_bytes(*life))
+        };
+        let coordinator = Coordinator::new(coordinator_options, log)?;
+        let identity = Identity {
+            versions: Versions {
+                min: PROTOCOL_VERSION,
+                max: PROTOCOL_VERSION,
+            },
+            features: 0,
+            role: LinkRole::Coordinator,
+            cluster: coordinator.state().cluster().map(|cluster| cluster.0),
+            node: home.uuid,
+            raft_id: id.0,
+        };
+        let counters = Arc::new(Counters::default());
+        let listener = Listener::new(
+            options.port,
+            identity,
+            options.secret.clone(),
+            ListenOptions::default(),
+            Arc::clone(&counters),
+        );
+        let listener = Rc::new(listener.map_err(|source| ServerError::Io {
+            action: "listen for",
+            path: options.data_dir.clone(),
+            source,
+        })?);
+        let dialer = Dialer::new(identity, options.secret, LinkOptions::default(), counters);
+        let dialer = Rc::new(dialer);
+        let (sessions, inbox) = Sessions::new();
+        Ok(Server {
+            coordinator,
+            inbox,
+            sessions,
+            peers: Peers::new(Rc::clone(&dialer), u64::from_le_bytes(*seed)),
+            listener,
+            dialer,
+            identity,
+            clock,
+            _home: home,
+        })
+    }
+
+    /// The coordinator inside.
+    #[must_use]
+    pub fn coordinator(&self) -> &Coordinator<GlommioDisk> {
+        &self.coordinator
+    }
+
+    /// Runs until `stop` is ready or the coordinator was removed.
+    ///
+    /// # Errors
+    /// [`ServerError`]: end the process.
+    pub async fn run(mut self, stop: impl Future<Output = ()>) -> Result<Ended, ServerError> {
+        let heartbeat = glommio::spawn_local(async {
+            loop {
+                glommio::timer::sleep(HEARTBEAT).await;
+            }
+        });
+        let accepting = Rc::clone(&self.sessions).accept_all(Rc::clone(&self.listener));
+        let accepting = glommio::spawn_local(accepting);
+        let stopped = async {
+            stop.await;
+            Ok(Ended::Stopped)
+        };
+        let ended = futures_lite::future::or(stopped, self.turns()).await;
+        accepting.cancel().await;
+        heartbeat.cancel().await;
+        ended
+    }
+
+    async fn turns(&mut self) -> Result<Ended, ServerError> {
+        loop {
+            let events = self.next_events().await;
+            let (now_ms, wall_ms) = (self.clock.now_ms(), self.clock.wall_ms());
+            let actions = self.coordinator.turn(events, now_ms, wall_ms).await?;
+            for action in actions {
+                self.carry_out(action);
+            }
+            self.introduce();
+            if self.coordinator.is_removed() {
+                return Ok(Ended::Removed);
+            }
+        }
+    }
+
+    /// What has happened by the next turn.
+    async fn next_events(&self) -> Vec<Event> {
+        let wait_ms = self
+            .coordinator
+            .next_turn_ms()
+            .saturating_sub(self.clock.now_ms());
+        let mut events: Vec<Event> = self.inbox.try_iter().take(EVENTS_MAX).collect();
+        if events.is_empty() && wait_ms > 0 {
+            let first = async { self.inbox.recv_async().await.ok() };
+            let late = async {
+                glommio::timer::sleep(Duration::from_millis(wait_ms)).await;
+                None
+            };
+            events.extend(futures_lite::future::or(first, late).await);
+            events.extend(self.inbox.try_iter().take(EVENTS_MAX));
+        }
+        events
+    }
+
+    fn carry_out(&mut self, action: Action) {
+        match action {
+            Action::Answer(session, answer) => self.sessions.answer(session, &answer),
+            Action::Close(session) => self.sessions.close(session),
+            Action::Raft {
+                to,
+                address: Some(address),
+                message,
+            } => match encode_raft(&message) {
+                Ok(payload) => self.peers.send(to, address, payload),
+                Err(error) => tracing::error!(%error, coordinator = %to, "a message is lost"),
+            },
+            Action::Raft { to, .. } => {
+                tracing::debug!(coordinator = %to, "no address is known");
+            }
+        }
+    }
+
+    /// Says on new links which cluster this is, once that is decided, and forgets removed peers.
+    fn introduce(&mut self) {
+        let cluster = self.coordinator.state().cluster().map(|cluster| cluster.0);
+        if self.identity.cluster != cluster {
+            self.identity.cluster = cluster;
+            self.listener.set_identity(self.identity);
+            self.dialer.set_identity(self.identity);
+        }
+        let coordinator = &self.coordinator;
+        self.peers.retain(|id| coordinator.address(id).is_some());
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

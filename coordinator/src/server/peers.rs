@@ -1,0 +1,131 @@
+//! Links to the other coordinators, one each: dialled when there is something to say, and kept.
+//!
+//! What cannot be sent is dropped: to raft it is a lost message.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use ephesus_wire::handshake::LinkRole;
+
+use crate::command::RaftId;
+use crate::link::{Backoff, Dialer, Link, LinkError};
+use crate::protocol::kind;
+
+/// Messages that may wait for one coordinator.
+const QUEUE_MAX: usize = 256;
+
+/// Something is said at least so often, which is more often than links put up with silence.
+pub(super) const ALIVE_EVERY: Duration = Duration::from_secs(2);
+
+struct Letter {
+    address: String,
+    payload: Vec<u8>,
+}
+
+/// The other coordinators.
+pub(super) struct Peers {
+    dialer: Rc<Dialer>,
+    seed: u64,
+    queues: BTreeMap<RaftId, flume::Sender<Letter>>,
+}
+
+impl Peers {
+    /// `seed` is different for every coordinator.
+    pub(super) fn new(dialer: Rc<Dialer>, seed: u64) -> Peers {
+        Peers {
+            dialer,
+            seed,
+            queues: BTreeMap::new(),
+        }
+    }
+
+    /// Sends a message of raft to a coordinator, or drops it.
+    pub(super) fn send(&mut self, to: RaftId, address: String, payload: Vec<u8>) {
+        let (dialer, seed) = (&self.dialer, self.seed);
+        let queue = self.queues.entry(to).or_insert_with(|| {
+            let (queue, letters) = flume::bounded(QUEUE_MAX);
+            let backoff = Backoff::new(seed ^ to.0);
+            glommio::spawn_local(deliver(to, Rc::clone(dialer), letters, backoff)).detach();
+            queue
+        });
+        // A full queue is a peer that is not there.
+        drop(queue.try_send(Letter { address, payload }));
+    }
+
+    /// Forgets those that are no coordinators any more.
+    pub(super) fn retain(&mut self, is_peer: impl Fn(RaftId) -> bool) {
+        self.queues.retain(|id, _| is_peer(*id));
+    }
+}
+
+async fn deliver(
+    to: RaftId,
+    dialer: Rc<Dialer>,
+    letters: flume::Receiver<Letter>,
+    mut backoff: Backoff,
+) {
+    let mut is_known_lost = false;
+    while let Ok(first) = letters.recv_async().await {
+        let address = first.address.clone();
+        let ended = match open(&dialer, &address, to).await {
+            Ok(link) => {
+                tracing::info!(coordinator = %to, %address, "connected");
+                backoff.reset();
+                is_known_lost = false;
+                write(link, first, &letters).await
+            }
+            Err(error) => error,
+        };
+        if !is_known_lost {
+            tracing::warn!(coordinator = %to, %address, error = %ended, "not connected");
+            is_known_lost = true;
+        }
+        glommio::timer::sleep(backoff.next_wait()).await;
+        // What has waited meanwhile is old; raft says it again.
+        while letters.try_recv().is_ok() {}
+    }
+}
+
+async fn open(dialer: &Dialer, address: &str, to: RaftId) -> Result<Link, LinkError> {
+    let link = dialer.dial(address).await?;
+    let peer = link.opened().peer;
+    if peer.role != LinkRole::Coordinator || peer.raft_id != to.0 {
+        return Err(LinkError::Local);
+    }
+    Ok(link)
+}
+
+/// Writes until the link ends or the peer has moved.
+async fn write(mut link: Link, first: Letter, letters: &flume::Receiver<Letter>) -> LinkError {
+    let address = first.address.clone();
+    if let Err(error) = link.send(kind::RAFT, &first.payload) {
+        return error;
+    }
+    enum Next {
+        Letter(Option<Letter>),
+        Heard(Result<(), LinkError>),
+        Silent,
+    }
+    loop {
+        let sender = link.sender();
+        let said = async { Next::Letter(letters.recv_async().await.ok()) };
+        let heard = async { Next::Heard(link.recv().await.map(drop)) };
+        let silent = async {
+            glommio::timer::sleep(ALIVE_EVERY).await;
+            Next::Silent
+        };
+        let sent =
+            match futures_lite::future::or(said, futures_lite::future::or(heard, silent)).await {
+                Next::Letter(Some(letter)) if letter.address == address => {
+                    sender.send(kind::RAFT, &letter.payload)
+                }
+                Next::Letter(_) => Err(LinkError::Local),
+                Next::Heard(heard) => heard,
+                Next::Silent => sender.send(kind::ALIVE, &[]),
+            };
+        if let Err(error) = sent {
+            return error;
+        }
+    }
+}

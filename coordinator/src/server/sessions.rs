@@ -1,0 +1,171 @@
+//! Links that others have opened: nodes, operators and coordinators.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use ephesus_wire::handshake::LinkRole;
+
+use super::peers::ALIVE_EVERY;
+use crate::coordinator::{Event, SessionId};
+use crate::link::{Link, LinkError, Listener, Message, Sender};
+use crate::protocol::{Answer, ProtocolError, Request, decode_raft, kind};
+
+/// What may wait to be decided; who wants more to be decided waits.
+const INBOX_MAX: usize = 4096;
+
+/// Why a link of somebody else was closed.
+#[derive(Debug, thiserror::Error)]
+enum Fault {
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    #[error(transparent)]
+    Protocol(#[from] ProtocolError),
+    #[error("a message of kind {kind} from a {role:?}")]
+    Kind { kind: u16, role: LinkRole },
+    #[error("a message of raft from coordinator {found} on the link of {expected}")]
+    Sender { found: u64, expected: u64 },
+    #[error("the coordinator stops")]
+    Stopping,
+}
+
+/// Links that others have opened.
+pub(super) struct Sessions {
+    events: flume::Sender<Event>,
+    senders: RefCell<BTreeMap<SessionId, Sender>>,
+    last: Cell<u64>,
+}
+
+impl Sessions {
+    /// The sessions, and where what they say comes out.
+    pub(super) fn new() -> (Rc<Sessions>, flume::Receiver<Event>) {
+        let (events, inbox) = flume::bounded(INBOX_MAX);
+        let sessions = Sessions {
+            events,
+            senders: RefCell::default(),
+            last: Cell::new(0),
+        };
+        (Rc::new(sessions), inbox)
+    }
+
+    /// Serves every link that `listener` opens.
+    pub(super) async fn accept_all(self: Rc<Self>, listener: Rc<Listener>) {
+        loop {
+            let link = listener.accept().await;
+            glommio::spawn_local(Rc::clone(&self).serve(link)).detach();
+        }
+    }
+
+    /// Sends an answer; to a session that is gone it is lost.
+    pub(super) fn answer(&self, session: SessionId, answer: &Answer) {
+        let senders = self.senders.borrow();
+        let Some(sender) = senders.get(&session) else {
+            return;
+        };
+        match answer.encode() {
+            Ok(payload) => {
+                // Whoever reads the link learns of its end.
+                let _ = sender.send(kind::ANSWER, &payload);
+            }
+            Err(error) => {
+                tracing::error!(%error, "an answer cannot be sent");
+                sender.close();
+            }
+        }
+    }
+
+    /// Closes a session.
+    pub(super) fn close(&self, session: SessionId) {
+        if let Some(sender) = self.senders.borrow().get(&session) {
+            sender.close();
+        }
+    }
+
+    async fn serve(self: Rc<Self>, mut link: Link) {
+        let (peer, address) = (link.opened().peer, link.address());
+        let fault = if peer.role == LinkRole::Coordinator {
+            self.hear_coordinator(&mut link, peer.raft_id).await
+        } else {
+            let session = SessionId(self.last.get() + 1);
+            self.last.set(session.0);
+            self.senders.borrow_mut().insert(session, link.sender());
+            let fault = self.hear(&mut link, session, peer.role).await;
+            self.senders.borrow_mut().remove(&session);
+            // The coordinator may have stopped.
+            let _ = self.events.send_async(Event::Closed(session)).await;
+            fault
+        };
+        match fault {
+            Fault::Link(_) | Fault::Stopping => tracing::debug!(%address, %fault, "link closed"),
+            _ => tracing::warn!(%address, %fault, "link closed"),
+        }
+    }
+
+    /// Takes what a node or operator says until its link ends.
+    async fn hear(&self, link: &mut Link, session: SessionId, role: LinkRole) -> Fault {
+        loop {
+            let message = match link.recv().await {
+                Ok(message) => message,
+                Err(error) => return error.into(),
+            };
+            let request = match message.kind {
+                kind::ALIVE => continue,
+                kind::REQUEST => match Request::decode(&message.payload) {
+                    Ok(request) => request,
+                    Err(error) => return error.into(),
+                },
+                kind => return Fault::Kind { kind, role },
+            };
+            let is_operator = matches!(request, Request::Operator { .. });
+            if is_operator != (role == LinkRole::Operator) {
+                let kind = message.kind;
+                return Fault::Kind { kind, role };
+            }
+            let event = Event::Request(session, request);
+            if self.events.send_async(event).await.is_err() {
+                return Fault::Stopping;
+            }
+        }
+    }
+
+    /// Takes what another coordinator says until its link ends.
+    async fn hear_coordinator(&self, link: &mut Link, id: u64) -> Fault {
+        loop {
+            let sender = link.sender();
+            let heard = async { Some(link.recv().await) };
+            let silent = async {
+                glommio::timer::sleep(ALIVE_EVERY).await;
+                None
+            };
+            let taken = match futures_lite::future::or(heard, silent).await {
+                Some(Ok(message)) => self.take(&message, id),
+                Some(Err(error)) => Err(error.into()),
+                None => sender.send(kind::ALIVE, &[]).map_err(Fault::from),
+            };
+            if let Err(fault) = taken {
+                return fault;
+            }
+        }
+    }
+
+    fn take(&self, message: &Message, id: u64) -> Result<(), Fault> {
+        match message.kind {
+            kind::ALIVE => return Ok(()),
+            kind::RAFT => {}
+            kind => {
+                let role = LinkRole::Coordinator;
+                return Err(Fault::Kind { kind, role });
+            }
+        }
+        let raft = decode_raft(&message.payload)?;
+        if raft.from != id {
+            let (found, expected) = (raft.from, id);
+            return Err(Fault::Sender { found, expected });
+        }
+        match self.events.try_send(Event::Raft(Box::new(raft))) {
+            // Raft says again what was lost.
+            Ok(()) | Err(flume::TrySendError::Full(_)) => Ok(()),
+            Err(flume::TrySendError::Disconnected(_)) => Err(Fault::Stopping),
+        }
+    }
+}
