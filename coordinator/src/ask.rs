@@ -4,10 +4,10 @@
 use std::time::{Duration, Instant};
 
 use ephesus_wire::NodeId;
-use ephesus_wire::handshake::{Identity, LinkRole, Secret, Versions};
+use ephesus_wire::handshake::{LinkRole, Secret};
 
 use crate::link::blocking::{CallError, Client};
-use crate::protocol::{Answer, PROTOCOL_VERSION, ProtocolError, Request, kind};
+use crate::protocol::{self, Answer, ProtocolError, Request, kind};
 use crate::report::{Query, Report};
 
 /// One coordinator is waited for no longer than this.
@@ -83,17 +83,7 @@ pub fn ask(
 }
 
 fn call(address: &str, secret: Option<&Secret>, query: &Query) -> Result<Report, AskError> {
-    let identity = Identity {
-        versions: Versions {
-            min: PROTOCOL_VERSION,
-            max: PROTOCOL_VERSION,
-        },
-        features: 0,
-        role: LinkRole::Operator,
-        cluster: None,
-        node: NodeId([0; 16]),
-        raft_id: 0,
-    };
+    let identity = protocol::identity(LinkRole::Operator, NodeId([0; 16]));
     let mut client = Client::dial(address, identity, secret.cloned(), CALL_LIMIT)?;
     let request = Request::Operator {
         id: 1,

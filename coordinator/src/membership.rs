@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use ephesus_wire::handshake::{Identity, LinkRole, Secret, Versions};
+use ephesus_wire::handshake::{Identity, LinkRole, Secret};
 use ephesus_wire::{Epoch, PartitionId};
 use futures_lite::future::or;
 use glommio::{LocalExecutorBuilder, Placement};
@@ -20,9 +20,9 @@ use glommio::{LocalExecutorBuilder, Placement};
 use crate::agent::{Agent, AgentAction, AgentEvent, AgentOptions, ConnectionId};
 use crate::command::ClusterId;
 use crate::link::{Dialer, Link, LinkOptions, Sender};
-use crate::protocol::{Answer, PROTOCOL_VERSION, kind};
+use crate::protocol::{self, Answer, kind};
 use crate::report::Figures;
-use crate::scheduling::prefer_short_slices;
+use crate::scheduling::{keep_awake, prefer_short_slices};
 use crate::server::HEARTBEAT;
 use crate::state::Refusal;
 use crate::view::View;
@@ -183,22 +183,11 @@ async fn serve(
     orders: flume::Receiver<Order>,
     told: flume::Sender<MembershipEvent>,
 ) {
-    glommio::spawn_local(async {
-        loop {
-            glommio::timer::sleep(HEARTBEAT).await;
-        }
-    })
-    .detach();
+    keep_awake(HEARTBEAT).detach();
+    let registration = &options.registration;
     let mut identity = Identity {
-        versions: Versions {
-            min: PROTOCOL_VERSION,
-            max: PROTOCOL_VERSION,
-        },
-        features: 0,
-        role: LinkRole::Node,
-        cluster: options.registration.cluster.map(|cluster| cluster.0),
-        node: options.registration.node,
-        raft_id: 0,
+        cluster: registration.cluster.map(|cluster| cluster.0),
+        ..protocol::identity(LinkRole::Node, registration.node)
     };
     let (events, inbox) = flume::unbounded();
     let links = Rc::new(Links {

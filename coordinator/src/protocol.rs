@@ -10,6 +10,7 @@
 //! ones change without a new [`PROTOCOL_VERSION`], which the ends agree on before they talk. All
 //! messages survive being lost, repeated and overtaken by others.
 
+use ephesus_wire::handshake::{Identity, LinkRole, Versions};
 use ephesus_wire::limits::FRAME_PAYLOAD_BYTES_MAX;
 use ephesus_wire::{Epoch, NodeId, PartitionId};
 use protobuf::Message as _;
@@ -23,6 +24,22 @@ use crate::view::TableUpdate;
 
 /// Version of these messages.
 pub const PROTOCOL_VERSION: u16 = 1;
+
+/// Who a side of a link is, before it belongs to a cluster.
+#[must_use]
+pub fn identity(role: LinkRole, node: NodeId) -> Identity {
+    Identity {
+        versions: Versions {
+            min: PROTOCOL_VERSION,
+            max: PROTOCOL_VERSION,
+        },
+        features: 0,
+        role,
+        cluster: None,
+        node,
+        raft_id: 0,
+    }
+}
 
 /// Kinds of frames.
 pub mod kind {

@@ -1,4 +1,6 @@
-//! What threads ask of the scheduler.
+//! What threads ask of the scheduler, and what executors have to be helped with.
+
+use std::time::Duration;
 
 /// How long a thread may hold its CPU once others wait for it: the least the kernel takes.
 const SLICE_NS: u64 = 100_000;
@@ -19,4 +21,14 @@ pub fn prefer_short_slices() {
             libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0);
         }
     }
+}
+
+/// Bounds how long the current executor may overlook ready tasks: glommio 0.9 can go to sleep although
+/// there are some, but not past a timer. Goes on until the executor ends or the task is cancelled.
+pub fn keep_awake(every: Duration) -> glommio::Task<()> {
+    glommio::spawn_local(async move {
+        loop {
+            glommio::timer::sleep(every).await;
+        }
+    })
 }

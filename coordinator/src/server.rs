@@ -20,8 +20,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ephesus_wal::dir::DirError;
 use ephesus_wal::{Durability, GlommioDisk, LogOptions};
-use ephesus_wire::handshake::{Identity, LinkRole, Secret, Versions};
+use ephesus_wire::handshake::{Identity, LinkRole, Secret};
 
 pub use error::ServerError;
 pub use home::Empty;
@@ -30,7 +31,8 @@ use crate::command::{ClusterId, ClusterOptions, RaftId};
 use crate::coordinator::{Action, Coordinator, CoordinatorOptions, Event, Founding};
 use crate::link::{Counters, Dialer, LinkOptions, ListenOptions, Listener};
 use crate::member::founding;
-use crate::protocol::{PROTOCOL_VERSION, encode_raft};
+use crate::protocol::{self, encode_raft};
+use crate::scheduling::keep_awake;
 use crate::storage::RaftLog;
 use clock::Clock;
 use home::Home;
@@ -43,7 +45,7 @@ const EVENTS_MAX: usize = 1024;
 /// Bytes of a segment of the raft log.
 const SEGMENT_BYTES: u64 = 16 << 20;
 
-/// Longest time that ready tasks may be overlooked: glommio 0.9 can go to sleep although there are some.
+/// Longest time that ready tasks may be overlooked.
 pub(crate) const HEARTBEAT: Duration = Duration::from_millis(20);
 
 /// What a coordinator is started with.
@@ -127,15 +129,9 @@ impl Server {
         };
         let coordinator = Coordinator::new(coordinator_options, log)?;
         let identity = Identity {
-            versions: Versions {
-                min: PROTOCOL_VERSION,
-                max: PROTOCOL_VERSION,
-            },
-            features: 0,
-            role: LinkRole::Coordinator,
             cluster: coordinator.state().cluster().map(|cluster| cluster.0),
-            node: home.uuid,
             raft_id: id.0,
+            ..protocol::identity(LinkRole::Coordinator, home.uuid)
         };
         let counters = Arc::new(Counters::default());
         let listener = Listener::new(
@@ -145,11 +141,7 @@ impl Server {
             ListenOptions::default(),
             Arc::clone(&counters),
         );
-        let listener = Rc::new(listener.map_err(|source| ServerError::Io {
-            action: "listen for",
-            path: options.data_dir.clone(),
-            source,
-        })?);
+        let listener = Rc::new(listener.map_err(DirError::of("listen for", &options.data_dir))?);
         let dialer = Dialer::new(identity, options.secret, LinkOptions::default(), counters);
         let dialer = Rc::new(dialer);
         let (sessions, inbox) = Sessions::new();
@@ -177,11 +169,7 @@ impl Server {
     /// # Errors
     /// [`ServerError`]: end the process.
     pub async fn run(mut self, stop: impl Future<Output = ()>) -> Result<Ended, ServerError> {
-        let heartbeat = glommio::spawn_local(async {
-            loop {
-                glommio::timer::sleep(HEARTBEAT).await;
-            }
-        });
+        let heartbeat = keep_awake(HEARTBEAT);
         let accepting = Rc::clone(&self.sessions).accept_all(Rc::clone(&self.listener));
         let accepting = glommio::spawn_local(accepting);
         let stopped = async {

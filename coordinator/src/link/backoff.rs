@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::rng::Rng;
+
 /// The first wait, at most.
 pub const BACKOFF_MIN: Duration = Duration::from_millis(50);
 
@@ -13,7 +15,7 @@ pub const BACKOFF_MAX: Duration = Duration::from_secs(2);
 #[derive(Clone, Debug)]
 pub struct Backoff {
     ceiling: Duration,
-    random: u64,
+    rng: Rng,
 }
 
 impl Backoff {
@@ -22,7 +24,7 @@ impl Backoff {
     pub fn new(seed: u64) -> Backoff {
         Backoff {
             ceiling: BACKOFF_MIN,
-            random: seed,
+            rng: Rng(seed),
         }
     }
 
@@ -31,21 +33,12 @@ impl Backoff {
         let ceiling = self.ceiling;
         self.ceiling = (ceiling * 2).min(BACKOFF_MAX);
         let half_us = ceiling.as_micros() as u64 / 2;
-        ceiling - Duration::from_micros(self.next_random() % (half_us + 1))
+        ceiling - Duration::from_micros(self.rng.below(half_us + 1))
     }
 
     /// It has worked: the next failure begins anew.
     pub fn reset(&mut self) {
         self.ceiling = BACKOFF_MIN;
-    }
-
-    /// SplitMix64.
-    fn next_random(&mut self) -> u64 {
-        self.random = self.random.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.random;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
     }
 }
 

@@ -14,6 +14,7 @@ use ephesus_wire::handshake::{Identity, LinkRole, Secret, Versions};
 use glommio::{LocalExecutorBuilder, Placement};
 
 use super::*;
+use crate::scheduling::keep_awake;
 
 /// Longest time any test may take.
 const TEST_LIMIT: Duration = Duration::from_secs(60);
@@ -26,13 +27,7 @@ fn run(test: impl Future<Output = ()> + 'static) {
         .make()
         .unwrap();
     executor.run(async {
-        // glommio may go to sleep although tasks are ready; this bounds such a sleep.
-        glommio::spawn_local(async {
-            loop {
-                glommio::timer::sleep(Duration::from_millis(20)).await;
-            }
-        })
-        .detach();
+        keep_awake(Duration::from_millis(20)).detach();
         let done = socket::within(TEST_LIMIT, test).await;
         assert!(done.is_some(), "the test hangs");
     });

@@ -1,19 +1,14 @@
 //! Nodes and coordinators with real sockets, threads and clocks.
 
 use std::sync::atomic::AtomicBool;
-use std::time::Instant;
 
 use ephesus_wire::NodeId;
 use ephesus_wire::table::PartitionStatus;
 
 use super::*;
 use crate::command::{Addresses, Registration};
-use crate::report::{Query, Report, StatusReport};
 use crate::server::Empty;
-use crate::server::tests::Cluster;
-
-/// Longest time any step of a test may take.
-const LIMIT: Duration = Duration::from_secs(30);
+use crate::server::tests::{Cluster, until};
 
 fn registration(n: u8, name: &str) -> Registration {
     Registration {
@@ -74,22 +69,6 @@ impl Hosting {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "a test's patience")]
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + LIMIT;
-    while !is_so() {
-        assert!(Instant::now() < deadline, "{what}: not in {LIMIT:?}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-fn status(cluster: &Cluster) -> StatusReport {
-    match cluster.ask(&Query::Status) {
-        Report::Status(status) => status,
-        other => panic!("{other:?}"),
-    }
-}
-
 #[test]
 fn three_nodes_get_their_partitions_and_keep_them_when_the_leader_is_lost() {
     let mut cluster = Cluster::new(3);
@@ -102,12 +81,12 @@ fn three_nodes_get_their_partitions_and_keep_them_when_the_leader_is_lost() {
         nodes.iter().all(Hosting::sees_all_online)
     });
     assert!(nodes.iter().all(|node| node.membership.holds_lease()));
-    let before = status(&cluster);
+    let before = cluster.status();
     assert!(before.healthy, "{:?}", before.problems);
     assert_eq!(before.partitions["online"], 9);
 
     cluster.stop(before.leader);
-    let after = status(&cluster);
+    let after = cluster.status();
     assert_ne!(after.leader, before.leader);
     until("leases of the next leader", || {
         nodes.iter().all(|node| node.membership.holds_lease())
@@ -115,7 +94,7 @@ fn three_nodes_get_their_partitions_and_keep_them_when_the_leader_is_lost() {
     let [athens, byzantium, cyrene] = nodes;
     drop(cyrene);
     until("the lost node is failed", || {
-        status(&cluster).nodes.get("failed") == Some(&1)
+        cluster.status().nodes.get("failed") == Some(&1)
     });
     let view = athens.membership.view().expect("a table");
     assert_eq!(
@@ -160,5 +139,5 @@ fn a_saturated_machine_does_not_make_heartbeats_late() {
         .into_iter()
         .for_each(|spinner| spinner.join().expect("no panic"));
     assert_eq!(lapses, 0, "looks at which there was no lease");
-    assert_eq!(status(&cluster).nodes.get("failed"), None);
+    assert_eq!(cluster.status().nodes.get("failed"), None);
 }

@@ -1,7 +1,8 @@
 //! Why a coordinator does not start, or stops.
 
-use std::io;
 use std::path::PathBuf;
+
+use ephesus_wal::dir::DirError;
 
 use crate::command::RaftId;
 use crate::member::MemberError;
@@ -12,15 +13,8 @@ use crate::storage::StorageError;
 #[non_exhaustive]
 pub enum ServerError {
     /// Look at the path and its permissions.
-    #[error("cannot {action} {}: {source}", path.display())]
-    Io {
-        /// What was tried.
-        action: &'static str,
-        /// On what.
-        path: PathBuf,
-        /// What the operating system says.
-        source: io::Error,
-    },
+    #[error("cannot {0}")]
+    Dir(#[from] DirError),
     /// Stop the other process, or choose another `--data-dir`.
     #[error("{} is in use by another process", .0.display())]
     Locked(PathBuf),

@@ -1,6 +1,7 @@
 //! Coordinators with real sockets, disks and clocks, each on an executor of its own.
 
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use glommio::{LocalExecutorBuilder, Placement};
 use tempfile::TempDir;
@@ -12,6 +13,15 @@ use crate::report::{CoordinatorRow, Problem, Query, Report, StatusReport};
 
 /// Longest time any step of a test may take.
 const LIMIT: Duration = Duration::from_secs(30);
+
+#[expect(clippy::disallowed_methods, reason = "a test's patience")]
+pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + LIMIT;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "{what}: not in {LIMIT:?}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
 
 fn layout() -> ClusterOptions {
     ClusterOptions {
@@ -121,7 +131,7 @@ impl Cluster {
         self.running.keys().copied().collect()
     }
 
-    fn status(&self) -> StatusReport {
+    pub(crate) fn status(&self) -> StatusReport {
         match self.ask(&Query::Status) {
             Report::Status(status) => status,
             other => panic!("{other:?}"),
@@ -129,13 +139,8 @@ impl Cluster {
     }
 
     pub(crate) fn founded(&self) -> StatusReport {
-        loop {
-            let status = self.status();
-            if !status.cluster.is_empty() {
-                return status;
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        until("a cluster", || !self.status().cluster.is_empty());
+        self.status()
     }
 
     /// Coordinator 1's directory at another port.
@@ -179,9 +184,7 @@ fn three_coordinators_found_one_cluster_and_survive_their_leader() {
 
     cluster.start(founded.leader.0, Empty::Refused);
     let back = |rows: Vec<CoordinatorRow>| rows.iter().filter(|row| row.active).count() == 3;
-    while !back(cluster.rows()) {
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    until("the old leader is back", || back(cluster.rows()));
     assert_eq!(cluster.status().cluster, founded.cluster);
 }
 
@@ -199,9 +202,9 @@ fn one_coordinator_is_a_cluster_and_another_can_join_and_replace_it() {
     cluster.ports.insert(RaftId(2), port);
     cluster.peers.insert(RaftId(2), address);
     cluster.start(2, Empty::Joins);
-    while !cluster.rows().iter().all(|row| row.active) {
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    until("the second is active", || {
+        cluster.rows().iter().all(|row| row.active)
+    });
     let removed = cluster.ask(&Query::RemoveCoordinator { id: RaftId(1) });
     assert_eq!(removed, Report::CoordinatorRemoved { id: RaftId(1) });
     let status = cluster.status();

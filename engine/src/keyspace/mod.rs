@@ -139,18 +139,15 @@ impl Keyspace {
     #[inline]
     #[must_use]
     pub fn key<'a>(&self, bytes: &'a [u8]) -> Key<'a> {
-        self.key_in(bytes, slot_of(bytes))
+        self.key_at(bytes, self.locate(bytes))
     }
 
     /// [`Keyspace::key`] when the slot is known already.
     #[inline]
     #[must_use]
     pub fn key_in<'a>(&self, bytes: &'a [u8], slot: Slot) -> Key<'a> {
-        Key {
-            bytes,
-            hash: self.hasher.hash(bytes),
-            partition: self.partitioning.partition_of(slot),
-        }
+        let hash = self.hasher.hash(bytes);
+        self.key_at(bytes, Located { slot, hash })
     }
 
     /// [`Keyspace::key`] of a key that was located already.

@@ -10,6 +10,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use ephesus_coordinator::scheduling::keep_awake;
 use ephesus_wal::{GlommioDisk, SegmentHandle, WalError, discard, prepare, recycle, reuse, shelve};
 use glommio::{LocalExecutorBuilder, Placement};
 
@@ -47,12 +48,7 @@ pub fn start() -> io::Result<(flume::Sender<Job>, JoinHandle<()>)> {
 }
 
 async fn serve(queue: flume::Receiver<Job>) {
-    glommio::spawn_local(async {
-        loop {
-            glommio::timer::sleep(HEARTBEAT).await;
-        }
-    })
-    .detach();
+    keep_awake(HEARTBEAT).detach();
     while let Ok(job) = queue.recv_async().await {
         glommio::spawn_local(async move {
             let done = work(&job).await.unwrap_or_else(Done::Failed);

@@ -9,11 +9,12 @@
 //! DIR/images/db-N/     sled
 //! ```
 
-use std::fs::{self, File, TryLockError};
-use std::io::{self, Write};
+use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use ephesus_wal::LogId;
+use ephesus_wal::dir::{self, DirError};
 use ephesus_wire::{Epoch, NodeId, ShardId};
 use serde::{Deserialize, Serialize};
 
@@ -45,23 +46,8 @@ pub enum DataDirError {
     )]
     Partitions { found: u16, asked: u16 },
     /// The operating system refused.
-    #[error("{action} {}: {source}", path.display())]
-    Io {
-        action: &'static str,
-        path: PathBuf,
-        source: io::Error,
-    },
-}
-
-fn io_error<'a>(
-    action: &'static str,
-    path: &'a Path,
-) -> impl FnOnce(io::Error) -> DataDirError + 'a {
-    move |source| DataDirError::Io {
-        action,
-        path: path.to_owned(),
-        source,
-    }
+    #[error(transparent)]
+    Io(#[from] DirError),
 }
 
 /// What never changes in a data directory.
@@ -110,18 +96,13 @@ impl DataDir {
     /// # Errors
     /// [`DataDirError::Locked`] or what the operating system says.
     pub fn lock(path: &Path) -> Result<DataDir, DataDirError> {
-        fs::create_dir_all(path).map_err(io_error("create", path))?;
+        fs::create_dir_all(path).map_err(DirError::of("create", path))?;
         refuse_foreign(path)?;
-        let file = path.join("lock");
-        let lock = File::create(&file).map_err(io_error("open", &file))?;
-        match lock.try_lock() {
-            Ok(()) => Ok(DataDir {
-                path: path.to_owned(),
-                _lock: lock,
-            }),
-            Err(TryLockError::WouldBlock) => Err(DataDirError::Locked(path.to_owned())),
-            Err(TryLockError::Error(source)) => Err(io_error("lock", &file)(source)),
-        }
+        let lock = dir::lock(path)?.ok_or_else(|| DataDirError::Locked(path.to_owned()))?;
+        Ok(DataDir {
+            path: path.to_owned(),
+            _lock: lock,
+        })
     }
 
     #[must_use]
@@ -148,7 +129,7 @@ impl DataDir {
         let text = match fs::read_to_string(&file) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(io_error("read", &file)(error)),
+            Err(error) => return Err(DirError::of("read", &file)(error).into()),
         };
         parse_stamp(&text, &self.path, &file).map(Some)
     }
@@ -163,7 +144,7 @@ impl DataDir {
             "format={FORMAT}\ncluster={}\nnode={}\npartitions={}\nstores={}\n",
             stamp.cluster, stamp.node, stamp.partitions, stamp.stores
         );
-        self.replace("stamp", text.as_bytes())
+        Ok(dir::replace(&self.path, "stamp", text.as_bytes())?)
     }
 
     /// Reads the layout.
@@ -172,7 +153,7 @@ impl DataDir {
     /// When it is missing or damaged.
     pub fn layout(&self) -> Result<Layout, DataDirError> {
         let file = self.path.join("layout");
-        let bytes = fs::read(&file).map_err(io_error("read", &file))?;
+        let bytes = fs::read(&file).map_err(DirError::of("read", &file))?;
         let damaged = |reason: &str| DataDirError::Damaged {
             file: file.clone(),
             reason: reason.to_owned(),
@@ -194,26 +175,7 @@ impl DataDir {
         let body = postcard::to_allocvec(layout).expect("numbers and lists always encode");
         let mut bytes = crc32fast::hash(&body).to_le_bytes().to_vec();
         bytes.extend_from_slice(&body);
-        self.replace("layout", &bytes)
-    }
-
-    fn replace(&self, name: &str, bytes: &[u8]) -> Result<(), DataDirError> {
-        let file = self.path.join(name);
-        let new = self.path.join(format!("{name}.new"));
-        let mut written = File::create(&new).map_err(io_error("create", &new))?;
-        written.write_all(bytes).map_err(io_error("write", &new))?;
-        written.sync_all().map_err(io_error("sync", &new))?;
-        fs::rename(&new, &file).map_err(io_error("rename", &new))?;
-        self.sync_dir(&self.path)
-    }
-
-    /// Makes names in a directory durable.
-    ///
-    /// # Errors
-    /// What the operating system says.
-    pub fn sync_dir(&self, dir: &Path) -> Result<(), DataDirError> {
-        let opened = File::open(dir).map_err(io_error("open", dir))?;
-        opened.sync_all().map_err(io_error("sync", dir))
+        Ok(dir::replace(&self.path, "layout", &bytes)?)
     }
 
     /// Creates a log's directory, durably.
@@ -223,9 +185,9 @@ impl DataDir {
     pub fn create_log_dir(&self, log: LogId) -> Result<PathBuf, DataDirError> {
         let (logs, dir) = (self.path.join("logs"), self.log_dir(log));
         if !dir.exists() {
-            fs::create_dir_all(&dir).map_err(io_error("create", &dir))?;
-            self.sync_dir(&logs)?;
-            self.sync_dir(&self.path)?;
+            fs::create_dir_all(&dir).map_err(DirError::of("create", &dir))?;
+            dir::sync(&logs)?;
+            dir::sync(&self.path)?;
         }
         Ok(dir)
     }
@@ -247,10 +209,10 @@ impl DataDir {
         for entry in entries.filter_map(Result::ok) {
             let is_named = named.iter().any(|name| entry.file_name() == **name);
             if !is_named {
-                fs::remove_dir_all(entry.path()).map_err(io_error("remove", &entry.path()))?;
+                fs::remove_dir_all(entry.path()).map_err(DirError::of("remove", &entry.path()))?;
             }
         }
-        self.sync_dir(&logs)
+        Ok(dir::sync(&logs)?)
     }
 }
 
@@ -258,7 +220,7 @@ impl DataDir {
 fn refuse_foreign(path: &Path) -> Result<(), DataDirError> {
     /// What a start that was interrupted before the stamp may have left.
     const BEFORE_STAMP: [&str; 4] = ["lock", "layout", "layout.new", "stamp.new"];
-    let entries = fs::read_dir(path).map_err(io_error("list", path))?;
+    let entries = fs::read_dir(path).map_err(DirError::of("list", path))?;
     let names: Vec<_> = entries
         .filter_map(Result::ok)
         .map(|entry| entry.file_name())

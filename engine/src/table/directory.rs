@@ -46,14 +46,18 @@ impl Directory {
         if self.depth == 0 {
             return 0;
         }
-        self.segments[(hash >> (u64::BITS - u32::from(self.depth))) as usize] as usize
+        self.segments[self.prefix(hash)] as usize
+    }
+
+    /// The first bits of `hash`, of which there are some.
+    fn prefix(&self, hash: u64) -> usize {
+        (hash >> (u64::BITS - u32::from(self.depth))) as usize
     }
 
     /// Asks the CPU to load what [`Directory::locate`] reads.
     pub(super) fn prefetch(&self, hash: u64) {
         if self.depth != 0 {
-            let prefix = (hash >> (u64::BITS - u32::from(self.depth))) as usize;
-            prefetch(self.segments.as_ptr().wrapping_add(prefix));
+            prefetch(self.segments.as_ptr().wrapping_add(self.prefix(hash)));
         }
     }
 
@@ -70,7 +74,7 @@ impl Directory {
             self.double();
         }
         let below = self.depth - depth - 1;
-        let prefix = (hash >> (u64::BITS - u32::from(self.depth))) as usize >> below | 1;
+        let prefix = self.prefix(hash) >> below | 1;
         let first = prefix << below;
         self.segments[first..first + (1 << below)].fill(upper as u32);
     }

@@ -25,6 +25,7 @@
 //!    durable prefix has reached a later one.
 
 pub mod aligned;
+pub mod dir;
 pub mod disk;
 pub mod driver;
 pub mod error;

@@ -1,5 +1,6 @@
 //! What recovery needs of a data directory besides its image stores.
 
+use ephesus_wal::dir::DirError;
 use ephesus_wal::{Disk, Durability, LogId, StdDisk};
 
 use crate::node::stamp::{DataDir, DataDirError, Layout};
@@ -38,12 +39,7 @@ impl Home for DataDir {
 
     fn disk(&self, log: LogId, durability: Durability) -> Result<StdDisk, DataDirError> {
         let dir = self.create_log_dir(log)?;
-        let wrap = |source| DataDirError::Io {
-            action: "open",
-            path: dir.clone(),
-            source,
-        };
-        StdDisk::new(&dir, durability).map_err(wrap)
+        Ok(StdDisk::new(&dir, durability).map_err(DirError::of("open", &dir))?)
     }
 
     fn write_layout(&self, layout: &Layout) -> Result<(), DataDirError> {

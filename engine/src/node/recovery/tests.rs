@@ -100,7 +100,8 @@ fn serve(path: &Path) {
     let clients = threads.iter().map(|t| t.client(Arc::new(|| {}))).collect();
     let mut checkpointer = Checkpointer::new(clients, log, 128 << 10);
     let (mut freed, mut n) = (0, 0u64);
-    while freed < 4 || n < KEYS {
+    // The last round of writes is at the first multiple of eight that covers every key.
+    while freed < 4 || n < KEYS.next_multiple_of(8) {
         let key = format!("key:{}", n % KEYS).into_bytes();
         let args = [b"SET".to_vec(), key, vec![b'v'; 700]];
         let (mut out, spec) = (Vec::new(), lookup(b"SET").expect("a command"));

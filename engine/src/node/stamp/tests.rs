@@ -92,7 +92,7 @@ fn every_damaged_bit_of_the_layout_is_found() {
         assert!(dir.layout().is_err(), "{len} bytes");
     }
     fs::remove_file(&file).expect("remove");
-    assert!(matches!(dir.layout(), Err(DataDirError::Io { .. })));
+    assert!(matches!(dir.layout(), Err(DataDirError::Io(_))));
 }
 
 #[test]

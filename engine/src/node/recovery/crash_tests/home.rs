@@ -1,8 +1,10 @@
 //! Logs on simulated disks and a layout that a crash leaves old or new.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::{Mutex, MutexGuard};
 
+use ephesus_wal::dir::DirError;
 use ephesus_wal::{Durability, FaultDisk, LogId};
 
 use crate::node::recovery::Home;
@@ -22,11 +24,8 @@ struct State {
 }
 
 fn power_loss() -> DataDirError {
-    DataDirError::Io {
-        action: "change",
-        path: "simulated".into(),
-        source: std::io::Error::other("simulated power loss"),
-    }
+    let loss = std::io::Error::other("simulated power loss");
+    DirError::of("change", Path::new("simulated"))(loss).into()
 }
 
 impl State {

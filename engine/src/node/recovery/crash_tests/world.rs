@@ -427,7 +427,7 @@ fn is_power_loss(error: &RecoveryError) -> bool {
         )
     };
     match error {
-        RecoveryError::DataDir(DataDirError::Io { .. }) => true,
+        RecoveryError::DataDir(DataDirError::Io(_)) => true,
         RecoveryError::Log { source, .. } => matches!(source, WalError::Io { .. }),
         RecoveryError::Store(error) | RecoveryError::Writer(WriterError::Store(error)) => {
             is_store(error)
