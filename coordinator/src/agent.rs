@@ -78,8 +78,9 @@ pub struct AgentOptions {
     pub registration: Registration,
     /// Where coordinators are reached, each as `host:port`; more are learned from the table.
     pub coordinators: Vec<String>,
-    /// False for a node whose own embedded coordinator is the only one.
-    pub needs_lease: bool,
+    /// Where the coordinator in the node's own process is reached: while it is the only one, the
+    /// node needs no lease.
+    pub embedded: Option<String>,
     /// Of the jitter of its retries.
     pub seed: u64,
 }
@@ -165,17 +166,28 @@ impl Agent {
     /// Whether the node may serve what the table says is its own.
     #[must_use]
     pub fn holds_lease(&self, now_ms: u64) -> bool {
-        !self.options.needs_lease || now_ms < self.lease_until_ms
+        now_ms < self.lease_until_ms()
     }
 
     /// Until when, ms of the clock of [`Agent::turn`]; `u64::MAX` when no lease is needed.
     #[must_use]
     pub fn lease_until_ms(&self) -> u64 {
-        if self.options.needs_lease {
+        if self.needs_lease() {
             self.lease_until_ms
         } else {
             u64::MAX
         }
+    }
+
+    /// Whether somebody else may count this node as failed.
+    fn needs_lease(&self) -> bool {
+        let Some(embedded) = &self.options.embedded else {
+            return true;
+        };
+        self.view.as_ref().is_none_or(|view| {
+            let mut coordinators = view.coordinators.values();
+            coordinators.len() != 1 || coordinators.next() != Some(embedded)
+        })
     }
 
     /// Members and table, as far as this node knows.

@@ -49,10 +49,26 @@ enum Order {
     Figures(Figures),
 }
 
+/// Whether the node may serve what the table says is its own, for whoever serves it.
+#[derive(Clone, Debug, Default)]
+pub struct Lease {
+    /// Of CLOCK_BOOTTIME, ms; `u64::MAX` when none is needed.
+    until_ms: Arc<AtomicU64>,
+}
+
+impl Lease {
+    /// Whether it holds at this moment.
+    #[inline]
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        let until_ms = self.until_ms.load(Ordering::Acquire);
+        until_ms == u64::MAX || boottime_ms() < until_ms
+    }
+}
+
 #[derive(Debug)]
 struct Shared {
-    /// Of CLOCK_BOOTTIME, ms.
-    lease_until_ms: AtomicU64,
+    lease: Lease,
     view: Mutex<Option<Arc<View>>>,
 }
 
@@ -72,7 +88,7 @@ impl Membership {
     /// When the operating system has no more threads.
     pub fn start(options: AgentOptions, secret: Option<Secret>) -> io::Result<Membership> {
         let shared = Arc::new(Shared {
-            lease_until_ms: AtomicU64::new(0),
+            lease: Lease::default(),
             view: Mutex::new(None),
         });
         let (orders, ordered) = flume::unbounded();
@@ -106,7 +122,13 @@ impl Membership {
     /// Whether the node may serve what the table says is its own.
     #[must_use]
     pub fn holds_lease(&self) -> bool {
-        boottime_ms() < self.shared.lease_until_ms.load(Ordering::Acquire)
+        self.shared.lease.holds()
+    }
+
+    /// [`Membership::holds_lease`] for another thread.
+    #[must_use]
+    pub fn lease(&self) -> Lease {
+        self.shared.lease.clone()
     }
 
     /// Members and table, as far as this node knows.
@@ -239,9 +261,8 @@ async fn serve(
             }
         }
         let lease_until_ms = agent.lease_until_ms();
-        shared
-            .lease_until_ms
-            .store(lease_until_ms, Ordering::Release);
+        let until_ms = &shared.lease.until_ms;
+        until_ms.store(lease_until_ms, Ordering::Release);
     }
 }
 

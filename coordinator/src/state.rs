@@ -523,19 +523,16 @@ impl State {
         assigned
     }
 
-    /// Spreads what a node owns over another number of its shards; its data stays where it is.
+    /// Spreads what a node owns over another number of its shards; its data stays where it is. All
+    /// of it gets a new epoch, because all of the node's logs are new.
     fn spread(&mut self, node: NodeId, shards: u16) -> BTreeSet<PartitionId> {
         let owned: Vec<PartitionId> = self.owned(node).collect();
-        let mut moved = BTreeSet::new();
         for (index, partition) in owned.iter().enumerate() {
             let shard = ShardId((index * usize::from(shards) / owned.len()) as u16);
             let entry = &mut self.table.entries[usize::from(partition.0)];
-            if entry.primary().is_none_or(|primary| primary.shard != shard) {
-                own(entry, Place { node, shard });
-                moved.insert(*partition);
-            }
+            own(entry, Place { node, shard });
         }
-        moved
+        owned.into_iter().collect()
     }
 }
 

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use ephesus_coordinator::link::secret_file::load_secret;
 use ephesus_wal::{Durability, OnDamage};
 
 use crate::node::ServeOptions;
@@ -69,6 +70,15 @@ pub struct Serve {
     /// Client connections per shard.
     #[arg(long, default_value_t = ephesus_wire::limits::CLIENTS_PER_SHARD)]
     max_clients: usize,
+    /// Coordinators of the cluster to join [default: the node brings its own, at PORT+20000].
+    #[arg(long, value_name = "ADDR:PORT,...", value_delimiter = ',', value_parser = address)]
+    coordinator: Vec<String>,
+    /// File with the secret that all nodes and coordinators of the cluster share.
+    #[arg(long, value_name = "FILE")]
+    cluster_secret_file: Option<PathBuf>,
+    /// Host that clients and other nodes are told to connect to [default: that of --listen].
+    #[arg(long, value_name = "HOST")]
+    announce_host: Option<String>,
     /// What to do with a damaged log: refuse to start, skip the damage, or cut everything behind it.
     #[arg(long, value_enum, default_value_t = DamageFlag::Refuse)]
     on_damage: DamageFlag,
@@ -109,7 +119,24 @@ impl Serve {
                 self.listen
             ));
         }
+        let is_wildcard = self.listen.ip().is_unspecified();
+        if is_wildcard && !self.coordinator.is_empty() && self.announce_host.is_none() {
+            return Err(format!(
+                "--listen {}: the other nodes have to be told an address; add --announce-host",
+                self.listen
+            ));
+        }
+        if self.name.as_ref().is_some_and(String::is_empty) {
+            return Err("--name: a node's name is not empty".to_owned());
+        }
+        let secret = match &self.cluster_secret_file {
+            Some(path) => Some(load_secret(path).map_err(|error| error.to_string())?),
+            None => None,
+        };
         Ok(ServeOptions {
+            coordinators: self.coordinator.clone(),
+            secret,
+            announce_host: self.announce_host.clone(),
             data_dir: self.data_dir.clone(),
             listen: self.listen,
             shards: self.shards,
@@ -159,6 +186,15 @@ pub fn bytes(text: &str) -> Result<u64, String> {
         .checked_shl(shift)
         .filter(|bytes| bytes >> shift == number)
         .ok_or("too large".to_owned())
+}
+
+/// Checks `host:port`.
+fn address(text: &str) -> Result<String, String> {
+    let port = text.rsplit_once(':').filter(|(host, _)| !host.is_empty());
+    match port.map(|(_, port)| port.parse::<u16>()) {
+        Some(Ok(1..)) => Ok(text.to_owned()),
+        _ => Err("not an ADDR:PORT".to_owned()),
+    }
 }
 
 fn budget(text: &str) -> Result<u64, String> {

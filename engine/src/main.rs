@@ -86,8 +86,10 @@ fn run_serve(serve: &Serve) -> ExitCode {
             return ExitCode::FAILURE;
         }
     }
-    let mut node = match Node::start(options) {
+    let is_over = || asked_to_stop.load(Ordering::Acquire);
+    let mut node = match Node::start(options, &is_over) {
         Ok(node) => node,
+        Err(StartError::Interrupted) => return ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error}");
             let is_usage = matches!(error, StartError::Ports { .. });
@@ -99,11 +101,17 @@ fn run_serve(serve: &Serve) -> ExitCode {
         }
     };
     banner(&node);
-    node.supervise(|| asked_to_stop.load(Ordering::Acquire));
+    let outcome = node.supervise(&is_over);
     tracing::info!("stopping: answering what was executed");
     node.stop();
     tracing::info!("stopped");
-    ExitCode::SUCCESS
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(refusal) => {
+            eprintln!("error: the cluster has no place for this node: {refusal}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 /// What an operator wants to know, and a command to try.
@@ -138,7 +146,7 @@ fn banner(node: &Node) {
         shared.id,
         port + 1,
         port + shards,
-        shared.ownership.partitioning().count(),
+        shared.partitioning.count(),
     );
     let mut out = std::io::stdout().lock();
     let _ = out.write_all(text.as_bytes());

@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicU16, Ordering};
 /// Ports in one block: an entry port and up to 15 direct ports.
 pub const BLOCK: u16 = 16;
 
-/// Below the ephemeral range, and low enough that PORT+10000 is below it too.
+/// Low enough that PORT+20000, of an embedded coordinator, is below the ephemeral range.
 const FIRST: u16 = 11_008;
-const BLOCKS: u16 = 700;
+const BLOCKS: u16 = 110;
 
 /// `BLOCK` consecutive free ports; they stay this test's own until the value is dropped.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ impl PortBlock {
             };
             // SAFETY: flock on a descriptor that `lock` keeps open.
             let locked = unsafe { libc::flock(lock.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) };
-            if locked == 0 && (0..BLOCK).all(|i| is_free(base + i)) {
+            if locked == 0 && (0..BLOCK).all(|i| is_free(base + i)) && is_free(base + 20_000) {
                 return Self { base, _lock: lock };
             }
         }

@@ -35,7 +35,7 @@ impl Hosting {
         let options = AgentOptions {
             registration: registration(n, name),
             coordinators: cluster.addresses(),
-            needs_lease: true,
+            embedded: None,
             seed: n.into(),
         };
         let membership = Membership::start(options, None).expect("a thread");

@@ -186,11 +186,10 @@ fn another_number_of_shards_spreads_what_the_node_owns() {
         .map(|entry| entry.epoch.0)
         .collect();
     assert_eq!(
-        epochs,
-        [1, 1, 2, 2, 2, 2, 2, 2],
-        "moved partitions have a new epoch"
+        epochs, [2; 8],
+        "every partition gets a new log, so a new epoch"
     );
-    assert_eq!(effects.partitions.len(), 6);
+    assert_eq!(effects.partitions.len(), 8);
 }
 
 #[test]

@@ -20,7 +20,7 @@ use ephesus_wal::LogWriter;
 use ephesus_wire::record::{self, OpsBuilder};
 use ephesus_wire::resp::reply::Protocol;
 use ephesus_wire::slot::{Partitioning, slot_of};
-use ephesus_wire::{Lsn, PartitionId, Slot};
+use ephesus_wire::{Epoch, Lsn, PartitionId, Slot};
 
 use crate::command::parse::Located;
 use crate::planted::{Bug, Planted};
@@ -172,6 +172,15 @@ impl Keyspace {
     #[must_use]
     pub fn owned(&self) -> &[PartitionId] {
         &self.owned
+    }
+
+    /// Begins to serve a copy that is new and empty.
+    pub fn adopt(&mut self, id: PartitionId, epoch: Epoch) {
+        let place = &mut self.partitions[usize::from(id.0)];
+        assert!(place.is_none(), "one copy of a partition at a time");
+        *place = Some(Box::new(Partition::new(id, epoch)));
+        let at = self.owned.partition_point(|&owned| owned < id);
+        self.owned.insert(at, id);
     }
 
     #[must_use]

@@ -50,13 +50,21 @@ pub fn check(path: &Path) -> Result<Report, CheckError> {
     let Some(stamp) = dir.stamp()? else {
         return Err(DataDirError::Missing(path.to_owned()).into());
     };
-    let layout = dir.layout()?;
     let mut report = Report::default();
+    let Some(joined) = stamp.joined else {
+        report.line(format_args!(
+            "node {}: no cluster, so no data yet",
+            stamp.node
+        ));
+        return Ok(report);
+    };
+    let layout = dir.layout()?;
     report.line(format_args!(
-        "node {} of cluster {}: {} partitions, {} logs, {} image stores",
+        "node {} of cluster {}: {} of {} partitions, {} logs, {} image stores",
         stamp.node,
-        stamp.cluster,
-        stamp.partitions,
+        joined.cluster,
+        layout.copies().count(),
+        joined.partitions,
         layout.shards(),
         stamp.stores
     ));

@@ -1,17 +1,21 @@
 //! A node: one process with one data directory, from its start to its stop.
 
 pub mod check;
+mod embedded;
 mod environment;
+mod joining;
 pub mod process;
 mod rates;
 pub mod recovery;
+pub mod routes;
 mod segment_thread;
 pub mod shared;
 pub mod stamp;
 mod start;
 
 pub use environment::Environment;
-pub use shared::{NodeShared, Ownership, Settings};
+pub use routes::Routes;
+pub use shared::{NodeShared, Settings};
 pub use start::{Node, ServeOptions, StartError};
 
 #[expect(

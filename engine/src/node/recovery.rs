@@ -14,16 +14,16 @@ mod layout;
 mod one_log;
 
 pub use home::Home;
-pub use layout::first_layout;
+pub use layout::Plan;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use ephesus_wal::disk::std::StdFile;
 use ephesus_wal::{LogId, LogOptions, LogWriter, SegmentHandle, WalError};
-use ephesus_wire::{Lsn, NodeId, PartitionId, Partitioning, ShardId};
+use ephesus_wire::{Epoch, Lsn, PartitionId, Partitioning, ShardId};
 
-use super::stamp::{DataDir, DataDirError, Layout};
+use super::stamp::{DataDir, DataDirError, Layout, NO_COPY};
 use crate::image::{DbId, Generation, ImageId, ImageStore, ReadError, StoreError, WriterError};
 use crate::keyspace::Partition;
 use crate::keyspace::replay::ReplayError;
@@ -64,6 +64,17 @@ pub enum RecoveryError {
         found: Generation,
         store: DbId,
     },
+    /// The coordinator's table would give up what is here: it is older than this directory, as
+    /// after a restore from a backup. Bring both back from the same time.
+    #[error(
+        "partition {partition} is here at epoch {epoch}, but the coordinator's table has epoch \
+         {planned} for this node: the table is not the one that this data belongs to"
+    )]
+    Succession {
+        partition: PartitionId,
+        epoch: Epoch,
+        planned: Epoch,
+    },
     /// A log has lost its end: restore the data directory, or start with `--on-damage cut`.
     #[error(
         "log {log} ends at LSN {last}, but was durable up to {lsn_end} when the image of {image} \
@@ -96,6 +107,9 @@ pub struct RecoveredShard<F = StdFile> {
     pub segment: SegmentHandle<F>,
     pub wall_clock_ms: u64,
 }
+
+/// What the logs and images of a directory hold, in memory.
+pub struct ReplayedLogs(Vec<Replayed>);
 
 /// How far recovery is, for the log and for whoever asks.
 #[derive(Debug, Default)]
@@ -130,7 +144,6 @@ impl Progress {
 /// What recovery needs to know.
 pub struct Recovery<'a, H = DataDir> {
     home: &'a H,
-    node: NodeId,
     partitioning: Partitioning,
     hasher: &'a KeyHasher,
     options: LogOptions,
@@ -145,7 +158,6 @@ impl<'a, H: Home> Recovery<'a, H> {
     #[must_use]
     pub fn new(
         home: &'a H,
-        node: NodeId,
         partitioning: Partitioning,
         hasher: &'a KeyHasher,
         options: LogOptions,
@@ -153,7 +165,6 @@ impl<'a, H: Home> Recovery<'a, H> {
     ) -> Recovery<'a, H> {
         Recovery {
             home,
-            node,
             partitioning,
             hasher,
             options,
@@ -162,52 +173,73 @@ impl<'a, H: Home> Recovery<'a, H> {
         }
     }
 
-    /// Rebuilds everything for `shards` shards; answers the layout that is in force now.
+    /// Rebuilds in memory what the directory holds.
     ///
     /// # Errors
     /// [`RecoveryError`]; start again once its cause is mended.
-    pub fn run<S: ImageStore + Sync>(
+    pub fn replay<S: ImageStore + Sync>(
         &self,
-        layout: Layout,
-        shards: u16,
+        layout: &Layout,
         stores: &mut [S],
-    ) -> Result<(Layout, Vec<Recovered<H>>), RecoveryError> {
+    ) -> Result<ReplayedLogs, RecoveryError> {
         let progress = Progress::default();
         std::thread::scope(|scope| {
             scope.spawn(|| progress.report());
-            let result = self.run_with(&progress, layout, shards, stores);
+            let result = self.replay_with(&progress, layout, stores);
             progress.finished.store(true, Ordering::Release);
             result
         })
     }
 
-    fn run_with<S: ImageStore + Sync>(
+    fn replay_with<S: ImageStore + Sync>(
         &self,
         progress: &Progress,
-        layout: Layout,
-        shards: u16,
+        layout: &Layout,
+        stores: &mut [S],
+    ) -> Result<ReplayedLogs, RecoveryError> {
+        layout::remove_other_copies(layout, stores)?;
+        self.home.remove_other_logs(layout)?;
+        self.replay_all(progress, layout, stores).map(ReplayedLogs)
+    }
+
+    /// Opens logs for the copies of `plan`; answers the layout that is in force now.
+    ///
+    /// # Errors
+    /// [`RecoveryError`]; start again once its cause is mended.
+    pub fn open<S: ImageStore>(
+        &self,
+        mut layout: Layout,
+        plan: &Plan,
+        replayed: ReplayedLogs,
         stores: &mut [S],
     ) -> Result<(Layout, Vec<Recovered<H>>), RecoveryError> {
-        layout::remove_other_copies(&layout, stores)?;
-        self.home.remove_other_logs(&layout)?;
-        let replayed = self.replay_all(progress, &layout, stores)?;
-        if layout.shards() == shards {
-            let opened = self.open_all(&layout, replayed)?;
-            return Ok((layout, opened));
+        let ReplayedLogs(mut replayed) = replayed;
+        if !plan.keeps(&layout) {
+            plan.check_succession(&layout)?;
+            tracing::info!(
+                from = layout.shards(),
+                to = plan.shards,
+                "the number of shards has changed"
+            );
+            return self.change_layout(&layout, plan, replayed, stores);
         }
-        tracing::info!(
-            from = layout.shards(),
-            to = shards,
-            "the number of shards has changed"
-        );
-        self.change_layout(&layout, shards, replayed, stores)
+        let added = layout.add_copies(&plan.copies);
+        if !added.is_empty() {
+            self.home.write_layout(&layout)?;
+        }
+        for (partition, shard, epoch) in added {
+            let partitions = &mut replayed[usize::from(shard.0)].partitions;
+            partitions.push(Partition::new(partition, epoch));
+        }
+        let opened = self.open_all(&layout, replayed)?;
+        Ok((layout, opened))
     }
 
     /// Gives every copy an image under a new epoch, and the node new logs.
     fn change_layout<S: ImageStore>(
         &self,
         old: &Layout,
-        shards: u16,
+        plan: &Plan,
         replayed: Vec<Replayed>,
         stores: &mut [S],
     ) -> Result<(Layout, Vec<Recovered<H>>), RecoveryError> {
@@ -217,7 +249,15 @@ impl<'a, H: Home> Recovery<'a, H> {
             .into_iter()
             .flat_map(|replayed| replayed.partitions)
             .collect();
-        let mut layout = layout::next_layout(self.node, old, shards, || self.home.new_log());
+        let logs = (0..plan.shards).map(|_| self.home.new_log());
+        let mut layout = Layout::empty(self.partitioning.count(), logs);
+        let added: Vec<_> = layout.add_copies(&plan.copies);
+        let has_copy =
+            |partition: PartitionId| old.partitions[usize::from(partition.0)].1 != NO_COPY;
+        let new = added.into_iter().filter(|(id, ..)| !has_copy(*id));
+        let new: Vec<_> = new
+            .map(|(id, _, epoch)| Partition::new(id, epoch))
+            .collect();
         if self.planted.has(Bug::EarlyLayout) {
             self.home.write_layout(&layout)?;
         }
@@ -228,8 +268,8 @@ impl<'a, H: Home> Recovery<'a, H> {
         self.home.write_layout(&layout)?;
         self.home.remove_other_logs(&layout)?;
         layout::remove_other_copies(&layout, stores)?;
-        let mut by_shard: Vec<Vec<Partition>> = (0..shards).map(|_| Vec::new()).collect();
-        for partition in partitions {
+        let mut by_shard: Vec<Vec<Partition>> = (0..plan.shards).map(|_| Vec::new()).collect();
+        for partition in partitions.into_iter().chain(new) {
             let (shard, _) = layout.partitions[usize::from(partition.id.0)];
             by_shard[usize::from(shard.0)].push(partition);
         }
@@ -294,14 +334,12 @@ impl<'a, H: Home> Recovery<'a, H> {
 
 /// The copies whose records are in the log of `shard`.
 fn copies_of(layout: &Layout, shard: ShardId) -> impl Iterator<Item = Copy> + '_ {
-    let owners = layout.partitions.iter().enumerate();
-    owners
-        .filter(move |(_, (owner, _))| *owner == shard)
-        .map(|(index, &(_, epoch))| Copy {
-            partition: PartitionId(index as u16),
-            epoch,
-            has_image: layout.has_image[index],
-        })
+    let own = layout.copies().filter(move |(_, owner, _)| *owner == shard);
+    own.map(|(partition, _, epoch)| Copy {
+        partition,
+        epoch,
+        has_image: layout.has_image[usize::from(partition.0)],
+    })
 }
 
 /// How long something took, for the banner.
@@ -310,6 +348,8 @@ pub fn elapsed_ms(since: Instant) -> u64 {
     since.elapsed().as_millis() as u64
 }
 
+#[cfg(test)]
+mod by_shards;
 #[cfg(test)]
 mod crash_tests;
 #[cfg(test)]

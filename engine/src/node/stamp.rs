@@ -1,25 +1,33 @@
-//! What a data directory says about itself: the lock, the stamp that never changes and the layout
-//! that changes with the number of shards.
+//! What a data directory says about itself: the lock, the stamp that never changes once the node has
+//! joined a cluster, and the layout that changes with the copies and the number of shards.
 //!
 //! ```text
 //! DIR/lock             flock held by the node that serves the directory
-//! DIR/stamp            text, written once: format, cluster, node, partitions, stores
+//! DIR/stamp            text: format, node, stores; once it has joined: cluster, partitions;
+//!                      a checksum
+//! DIR/incarnation      text: starts of the node
+//! DIR/coordinators     text: where coordinators were last reached, one per line
 //! DIR/layout           crc32 (u32 LE), then postcard: the logs, and shard and epoch per partition
 //! DIR/logs/UUID/       one shard's log
 //! DIR/images/db-N/     sled
+//! DIR/coordinator/     of the embedded coordinator, if the node has one
 //! ```
 
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
+use ephesus_coordinator::command::ClusterId;
 use ephesus_wal::LogId;
 use ephesus_wal::dir::{self, DirError};
-use ephesus_wire::{Epoch, NodeId, ShardId};
+use ephesus_wire::{Epoch, NodeId, PartitionId, ShardId};
 use serde::{Deserialize, Serialize};
 
 /// The only format this release reads and writes.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
+
+/// Begins the last line of the stamp: of all lines before it, eight hex digits.
+const CHECKSUM: &str = "crc32=";
 
 /// Why a data directory cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -53,25 +61,68 @@ pub enum DataDirError {
 /// What never changes in a data directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stamp {
-    pub cluster: NodeId,
     pub node: NodeId,
-    pub partitions: u16,
     /// Number of sled Dbs.
     pub stores: u16,
+    /// `None` until the node has joined one; there is no layout before.
+    pub joined: Option<Joined>,
 }
 
-/// Which shard owns which partition, and which log each shard writes.
+/// The cluster that a data directory belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Joined {
+    pub cluster: ClusterId,
+    /// Of the whole cluster.
+    pub partitions: u16,
+}
+
+/// Where a partition's copy is; with [`NO_COPY`], there is none.
+pub type Place = (ShardId, Epoch);
+
+/// The epoch of a partition of which there is no copy.
+pub const NO_COPY: Epoch = Epoch(0);
+
+/// Which shard has which partition, and which log each shard writes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Layout {
     /// One log per shard.
     pub logs: Vec<[u8; 16]>,
     /// By partition.
-    pub partitions: Vec<(ShardId, Epoch)>,
+    pub partitions: Vec<Place>,
     /// By partition: whether it began with an image, because another layout had its records.
     pub has_image: Vec<bool>,
 }
 
 impl Layout {
+    /// A layout without copies.
+    #[must_use]
+    pub fn empty(partitions: u16, logs: impl Iterator<Item = LogId>) -> Layout {
+        Layout {
+            logs: logs.map(|log| log.0).collect(),
+            partitions: vec![(ShardId(0), NO_COPY); usize::from(partitions)],
+            has_image: vec![false; usize::from(partitions)],
+        }
+    }
+
+    /// The copies that are here.
+    pub fn copies(&self) -> impl Iterator<Item = (PartitionId, ShardId, Epoch)> + '_ {
+        let places = (0..).map(PartitionId).zip(&self.partitions);
+        let copies = places.filter(|(_, (_, epoch))| *epoch != NO_COPY);
+        copies.map(|(partition, &(shard, epoch))| (partition, shard, epoch))
+    }
+
+    /// Notes the copies of `plan` that are not here yet, and answers which.
+    pub fn add_copies(&mut self, plan: &[Place]) -> Vec<(PartitionId, ShardId, Epoch)> {
+        let mut added = Vec::new();
+        for (index, (place, &wanted)) in self.partitions.iter_mut().zip(plan).enumerate() {
+            if place.1 == NO_COPY && wanted.1 != NO_COPY {
+                *place = wanted;
+                added.push((PartitionId(index as u16), wanted.0, wanted.1));
+            }
+        }
+        added
+    }
+
     #[must_use]
     pub fn shards(&self) -> u16 {
         self.logs.len() as u16
@@ -134,17 +185,71 @@ impl DataDir {
         parse_stamp(&text, &self.path, &file).map(Some)
     }
 
-    /// Writes the stamp and the first layout.
+    /// Writes the stamp; the layout of a node that has joined a cluster goes first.
     ///
     /// # Errors
     /// What the operating system says.
-    pub fn initialize(&self, stamp: &Stamp, layout: &Layout) -> Result<(), DataDirError> {
-        self.write_layout(layout)?;
-        let text = format!(
-            "format={FORMAT}\ncluster={}\nnode={}\npartitions={}\nstores={}\n",
-            stamp.cluster, stamp.node, stamp.partitions, stamp.stores
+    pub fn write_stamp(&self, stamp: &Stamp) -> Result<(), DataDirError> {
+        let mut text = format!(
+            "format={FORMAT}\nnode={}\nstores={}\n",
+            stamp.node, stamp.stores
         );
+        if let Some(joined) = stamp.joined {
+            text += &format!(
+                "cluster={}\npartitions={}\n",
+                joined.cluster, joined.partitions
+            );
+        }
+        text += &format!("{CHECKSUM}{:08x}\n", crc32fast::hash(text.as_bytes()));
         Ok(dir::replace(&self.path, "stamp", text.as_bytes())?)
+    }
+
+    /// Counts this start, durably; the first is 1.
+    ///
+    /// # Errors
+    /// What the operating system says, or a file that is no number.
+    pub fn next_incarnation(&self) -> Result<u64, DataDirError> {
+        let file = self.path.join("incarnation");
+        let last = match fs::read_to_string(&file) {
+            Ok(text) => text.trim().parse().map_err(|_| DataDirError::Damaged {
+                file,
+                reason: "it is no number".to_owned(),
+            })?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
+            Err(error) => return Err(DirError::of("read", &file)(error).into()),
+        };
+        let next = last + 1;
+        dir::replace(&self.path, "incarnation", format!("{next}\n").as_bytes())?;
+        Ok(next)
+    }
+
+    /// Where coordinators were reached when the table was last seen; empty if it never was.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn coordinators(&self) -> Result<Vec<String>, DataDirError> {
+        let file = self.path.join("coordinators");
+        match fs::read_to_string(&file) {
+            Ok(text) => Ok(text.lines().map(str::to_owned).collect()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+            Err(error) => Err(DirError::of("read", &file)(error).into()),
+        }
+    }
+
+    /// Notes where coordinators are reached.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn write_coordinators(&self, addresses: &[String]) -> Result<(), DataDirError> {
+        let mut text = addresses.join("\n");
+        text.push('\n');
+        Ok(dir::replace(&self.path, "coordinators", text.as_bytes())?)
+    }
+
+    /// Where an embedded coordinator keeps its log.
+    #[must_use]
+    pub fn coordinator_dir(&self) -> PathBuf {
+        self.path.join("coordinator")
     }
 
     /// Reads the layout.
@@ -250,6 +355,16 @@ fn parse_stamp(text: &str, dir: &Path, file: &Path) -> Result<Stamp, DataDirErro
             found: format.to_owned(),
         });
     }
+    let checked = text.rsplit_once(CHECKSUM).filter(|(body, sum)| {
+        let sum = u32::from_str_radix(sum.trim_end(), 16);
+        sum == Ok(crc32fast::hash(body.as_bytes()))
+    });
+    if checked.is_none() {
+        return Err(DataDirError::Damaged {
+            file: file.to_owned(),
+            reason: "its checksum is wrong".to_owned(),
+        });
+    }
     let number = |name: &str| {
         field(name)
             .and_then(|v| v.parse().ok())
@@ -257,14 +372,20 @@ fn parse_stamp(text: &str, dir: &Path, file: &Path) -> Result<Stamp, DataDirErro
     };
     let id = |name: &str| {
         field(name)
-            .and_then(|v| v.parse().ok())
+            .and_then(|v| v.parse::<NodeId>().ok())
             .ok_or_else(|| damaged(name))
     };
+    let joined = match field("cluster") {
+        None if field("partitions").is_none() => None,
+        _ => Some(Joined {
+            cluster: ClusterId(id("cluster")?.0),
+            partitions: number("partitions")?,
+        }),
+    };
     Ok(Stamp {
-        cluster: id("cluster")?,
         node: id("node")?,
-        partitions: number("partitions")?,
         stores: number("stores")?,
+        joined,
     })
 }
 

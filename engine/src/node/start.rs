@@ -4,6 +4,7 @@
 //! affinity of whoever opens them; ports are bound before shards start, so that every refusal comes
 //! before the banner.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
@@ -12,19 +13,29 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use ephesus_coordinator::membership::MembershipEvent;
+use ephesus_coordinator::report::Figures;
 use ephesus_coordinator::scheduling::prefer_short_slices;
+use ephesus_coordinator::server::ServerError;
+use ephesus_coordinator::state::Refusal;
+use ephesus_coordinator::view::View;
 use ephesus_wal::{Durability, LogId, LogOptions, OnDamage};
+use ephesus_wire::handshake::Secret;
 use ephesus_wire::slot::PartitionCountError;
-use ephesus_wire::{NodeId, Partitioning, ShardId};
+use ephesus_wire::{Epoch, NodeId, PartitionId, Partitioning, ShardId};
 use glommio::{LocalExecutorBuilder, Placement};
 
 use super::environment::{self, Environment, EnvironmentError};
+use super::joining::{
+    COORDINATOR_PORT_OFFSET, Joining, PEER_PORT_OFFSET, coordinator_address, embeds, is_final,
+};
 use super::process::SmallPages;
 use super::rates::Rates;
-use super::recovery::{RecoveredShard, Recovery, RecoveryError, first_layout};
+use super::recovery::{Plan, RecoveredShard, Recovery, RecoveryError};
+use super::routes::{Me, Routes};
 use super::segment_thread;
-use super::shared::{NodeShared, Ownership, Settings};
-use super::stamp::{DataDir, DataDirError, Layout, Stamp};
+use super::shared::{NodeShared, Settings};
+use super::stamp::{DataDir, DataDirError, Joined, Layout, Stamp};
 use crate::image::{StoreError, StoreThread, open_stores};
 use crate::keyspace::Keyspace;
 use crate::net::{self, Waker};
@@ -71,6 +82,12 @@ pub struct ServeOptions {
     pub name: String,
     pub max_clients: usize,
     pub on_damage: OnDamage,
+    /// Where coordinators are reached, each as `host:port`; none: the node brings its own.
+    pub coordinators: Vec<String>,
+    /// What links to coordinators have to prove.
+    pub secret: Option<Secret>,
+    /// What clients and other nodes are told instead of the address that the node listens on.
+    pub announce_host: Option<String>,
 }
 
 /// Partitions of a new data directory when none are asked for.
@@ -99,10 +116,24 @@ pub enum StartError {
         source: io::Error,
     },
     /// Clients could not be told of these ports: choose a lower `--listen` port.
-    #[error(
-        "--listen port {first}: {shards} shards need the ports up to {last}, which end at 65535"
-    )]
-    Ports { shards: u16, first: u32, last: u32 },
+    #[error("--listen port {first}: {what} needs port {last}, and ports end at 65535")]
+    Ports {
+        what: &'static str,
+        first: u32,
+        last: u32,
+    },
+    /// See there.
+    #[error("coordinator: {0}")]
+    Coordinator(ServerError),
+    /// Name some with `--coordinator`.
+    #[error("{} belongs to a cluster: name its coordinators with --coordinator", .0.display())]
+    NoCoordinators(PathBuf),
+    /// The coordinator does not take this node; its text says what to do.
+    #[error("the cluster does not take this node: {0}")]
+    Refused(Refusal),
+    /// The process was told to stop.
+    #[error("stopped before it served")]
+    Interrupted,
     #[error("starting {what}: {source}")]
     Thread {
         what: &'static str,
@@ -128,14 +159,17 @@ pub struct Node {
     segment_thread: JoinHandle<()>,
     raised: bool,
     rates: Rates,
+    joining: Joining,
+    layout: Layout,
+    figures: Figures,
 }
 
 impl Node {
-    /// Recovers the data directory and starts serving.
+    /// Recovers the data directory, joins the cluster and starts serving; gives up once `is_over`.
     ///
     /// # Errors
     /// [`StartError`]; nothing was changed that a later start would not expect.
-    pub fn start(options: ServeOptions) -> Result<Node, StartError> {
+    pub fn start(options: ServeOptions, is_over: &dyn Fn() -> bool) -> Result<Node, StartError> {
         let environment = Environment::inspect()?;
         let shards = options
             .shards
@@ -143,14 +177,31 @@ impl Node {
             .max(1);
         check_ports(options.listen, shards)?;
         let data_dir = DataDir::lock(&options.data_dir)?;
+        let stamp = open_stamp(&data_dir)?;
+        let is_new = stamp.joined.is_none();
         let listeners = bind_all(options.listen, shards)?;
+        let coordinator_port = bind_coordinator(&options, &data_dir, &stamp)?;
         for warning in environment.warnings(shards, options.max_clients) {
             tracing::warn!("{warning}");
         }
         let started = super::clock();
-        let (stamp, is_new) = open_stamp(&data_dir, &options, shards)?;
+        let mut joining = Joining::start(&options, &data_dir, &stamp, shards, coordinator_port)?;
+        let joined = match stamp.joined {
+            Some(joined) => joined,
+            None => {
+                let view = joining.wait_for_table(is_over)?;
+                join(&data_dir, &stamp, shards, &view)?
+            }
+        };
+        if let Some(asked) = options
+            .partitions
+            .filter(|asked| *asked != joined.partitions)
+        {
+            let found = joined.partitions;
+            return Err(DataDirError::Partitions { found, asked }.into());
+        }
         let layout = data_dir.layout()?;
-        let partitioning = Partitioning::new(stamp.partitions)?;
+        let partitioning = Partitioning::new(joined.partitions)?;
         let small_pages = SmallPages::begin();
         let mut stores = open_stores(&data_dir.image_dir(), stamp.stores)?;
         let segment_bytes = (options.wal_budget / (SEGMENTS_PER_SHARD * u64::from(shards)))
@@ -166,15 +217,11 @@ impl Node {
             ..LogOptions::new(LogId::default())
         };
         let now_ms = crate::shard::wall_clock_ms();
-        let recovery = Recovery::new(
-            &data_dir,
-            stamp.node,
-            partitioning,
-            &hasher,
-            log_options,
-            now_ms,
-        );
-        let (layout, recovered) = recovery.run(layout, shards, &mut stores)?;
+        let recovery = Recovery::new(&data_dir, partitioning, &hasher, log_options, now_ms);
+        let replayed = recovery.replay(&layout, &mut stores)?;
+        let view = joining.wait_for_table(is_over)?;
+        let plan = Plan::of(&view.table, stamp.node, shards);
+        let (layout, recovered) = recovery.open(layout, &plan, replayed, &mut stores)?;
         drop(small_pages);
         let recovery_ms = super::recovery::elapsed_ms(started);
         let sync_latency = environment::sync_latency(data_dir.path()).ok();
@@ -194,9 +241,12 @@ impl Node {
             inboxes.push(receiver);
             peers.push(Peer::new(sender, waker));
         }
-        let settings = settings(&options, shards, stamp.partitions);
-        let ownership = Ownership::new(partitioning, layout.partitions.clone());
-        let shared = Arc::new(NodeShared::new(stamp.node, settings, ownership, peers));
+        joining.note_coordinators(&data_dir, &view);
+        let settings = settings(&options, shards, joined.partitions);
+        let lease = joining.lease();
+        let shared = NodeShared::new(stamp.node, settings, partitioning, lease, peers);
+        let shared = Arc::new(shared);
+        let routes = Arc::new(routes(&shared, &layout, &view));
         let mut node = Node {
             shared,
             environment,
@@ -212,6 +262,9 @@ impl Node {
             segment_thread,
             raised: false,
             rates: Rates::default(),
+            joining,
+            layout,
+            figures: Figures::default(),
         };
         let cpus = environment::allowed_cpus();
         let pin = options.pin && usize::from(shards) <= environment.cpus.min(cpus.len());
@@ -223,10 +276,46 @@ impl Node {
         {
             let id = ShardId(shard as u16);
             let cpu = pin.then(|| cpus[shard % cpus.len()]);
-            node.spawn(id, cpu, &layout, recovered, inbox, listeners, &hasher)?;
+            node.spawn(id, cpu, &routes, recovered, inbox, listeners, &hasher)?;
         }
+        node.joining.started(node.hosted());
+        node.follow(&view);
         node.monitor();
         Ok(node)
+    }
+
+    /// The copies that are here.
+    fn hosted(&self) -> BTreeMap<PartitionId, Epoch> {
+        let copies = self.layout.copies();
+        copies
+            .map(|(partition, _, epoch)| (partition, epoch))
+            .collect()
+    }
+
+    /// Acts on a table: hosts what it newly gives to this node, and tells the shards who has what.
+    fn follow(&mut self, view: &View) {
+        self.joining.note_coordinators(&self.data_dir, view);
+        let plan = Plan::of(&view.table, self.shared.id, self.shared.shards());
+        let added = self.layout.add_copies(&plan.copies);
+        if !added.is_empty() {
+            // Named durably before anything is written to them.
+            if let Err(error) = self.data_dir.write_layout(&self.layout) {
+                tracing::error!(%error, "stopping, restart to recover what was acknowledged");
+                std::process::exit(1);
+            }
+            let mut by_shard = vec![Vec::new(); self.shared.peers.len()];
+            for (partition, shard, epoch) in added {
+                by_shard[usize::from(shard.0)].push((partition, epoch));
+            }
+            for (peer, copies) in self.shared.peers.iter().zip(by_shard) {
+                peer.send(Message::Host(copies));
+            }
+            self.joining.set_hosted(self.hosted());
+        }
+        let routes = Arc::new(routes(&self.shared, &self.layout, view));
+        for peer in &self.shared.peers {
+            peer.send(Message::Routes(Arc::clone(&routes)));
+        }
     }
 
     #[expect(
@@ -237,7 +326,7 @@ impl Node {
         &mut self,
         id: ShardId,
         cpu: Option<usize>,
-        layout: &Layout,
+        routes: &Arc<Routes>,
         recovered: RecoveredShard,
         inbox: flume::Receiver<Message>,
         listeners: (TcpListener, TcpListener),
@@ -253,11 +342,12 @@ impl Node {
                 store.client(Arc::new(move || waker.wake()))
             })
             .collect();
-        let log_id = layout.log(id);
-        let budget = shared.settings.wal_budget / u64::from(layout.shards());
+        let log_id = self.layout.log(id);
+        let budget = shared.settings.wal_budget / u64::from(shared.shards());
+        let routes = Arc::clone(routes);
         let checkpointer = Checkpointer::new(clients, log_id, budget);
         let log_dir = self.data_dir.log_dir(log_id);
-        let partitioning = shared.ownership.partitioning();
+        let partitioning = shared.partitioning;
         let durability = shared.settings.durability;
         let log_options = LogOptions {
             durability,
@@ -286,7 +376,7 @@ impl Node {
             let keyspace = Keyspace::new(partitioning, partitions, hasher, writer, wall_clock_ms);
             let first = (segment.info.id, Box::new(segment.file) as Box<_>);
             let start = Start {
-                core: Core::new(id, shared, keyspace),
+                core: Core::new(id, shared, routes, keyspace),
                 segments: Segments::new(
                     jobs,
                     log_dir,
@@ -337,12 +427,30 @@ impl Node {
         }
     }
 
-    /// Looks at free space and log lengths until `is_over` says so, or all shards have ended.
-    pub fn supervise(&mut self, mut is_over: impl FnMut() -> bool) {
+    /// Follows the cluster, free space and log lengths until `is_over` says so, or all shards have
+    /// ended.
+    ///
+    /// # Errors
+    /// The cluster has no place for this node any more.
+    pub fn supervise(&mut self, is_over: &dyn Fn() -> bool) -> Result<(), Refusal> {
         while !is_over() && self.running.load(Ordering::Acquire) > 0 {
-            std::thread::sleep(MONITOR_EVERY);
+            let first = self.joining.events().recv_timeout(MONITOR_EVERY).ok();
+            let rest = self.joining.events().try_iter();
+            let mut newest = None;
+            for event in first.into_iter().chain(rest).collect::<Vec<_>>() {
+                match event {
+                    MembershipEvent::Table(view) => newest = Some(view),
+                    MembershipEvent::Refused(refusal) if is_final(&refusal) => return Err(refusal),
+                    MembershipEvent::Refused(refusal) => tracing::warn!("not let in: {refusal}"),
+                    MembershipEvent::Registered(_) => {}
+                }
+            }
+            if let Some(view) = newest {
+                self.follow(&view);
+            }
             self.monitor();
         }
+        Ok(())
     }
 
     fn monitor(&mut self) {
@@ -352,10 +460,17 @@ impl Node {
             reason = "rates are for people, not for decisions"
         )]
         self.rates.sample(Instant::now(), &shared.stats);
+        let figures = Figures {
+            keys: shared.stats.iter().map(|stats| stats.keys.get()).sum(),
+            bytes: shared.memory_bytes(),
+        };
+        if figures != self.figures {
+            self.figures = figures;
+            self.joining.set_figures(figures);
+        }
         let segments = 2 * self.segment_bytes * u64::from(shared.shards());
-        let largest_image = 2 * shared.memory_bytes()
-            / u64::from(shared.ownership.partitioning().count())
-            + FREE_FLOOR_BYTES;
+        let largest_image =
+            2 * shared.memory_bytes() / u64::from(shared.partitioning.count()) + FREE_FLOOR_BYTES;
         if let Some(free) = environment::free_bytes(self.data_dir.path()) {
             let is_full = free < segments + largest_image;
             if shared.set_disk_full(is_full) {
@@ -400,7 +515,21 @@ impl Node {
         for store in self.stores {
             store.stop();
         }
+        self.joining.stop();
     }
+}
+
+/// Where keys lead by the newest table, as far as the copies are here.
+fn routes(shared: &NodeShared, layout: &Layout, view: &View) -> Routes {
+    let me = Me {
+        node: shared.id,
+        shards: shared.shards(),
+        port: shared.settings.listen.port(),
+    };
+    let has = |partition: PartitionId, shard, epoch| {
+        layout.partitions[usize::from(partition.0)] == (shard, epoch)
+    };
+    Routes::new(shared.partitioning, Some(view), me, has)
 }
 
 /// Segments to prepare ahead: fewer where they would be much of the shard's budget.
@@ -414,15 +543,46 @@ fn spare_segments(budget: u64, segment_bytes: u64) -> usize {
 
 fn check_ports(listen: SocketAddr, shards: u16) -> Result<(), StartError> {
     let first = u32::from(listen.port());
-    let last = first + u32::from(shards);
-    if last > u32::from(u16::MAX) {
-        return Err(StartError::Ports {
-            shards,
-            first,
-            last,
-        });
+    let needed = [
+        ("the last shard", u32::from(shards)),
+        ("other nodes' traffic", u32::from(PEER_PORT_OFFSET)),
+    ];
+    for (what, offset) in needed {
+        let last = first + offset;
+        if last > u32::from(u16::MAX) {
+            return Err(StartError::Ports { what, first, last });
+        }
     }
     Ok(())
+}
+
+/// Binds the port of the embedded coordinator, if the node is to have one.
+fn bind_coordinator(
+    options: &ServeOptions,
+    dir: &DataDir,
+    stamp: &Stamp,
+) -> Result<Option<TcpListener>, StartError> {
+    if !embeds(options, dir, stamp) {
+        return Ok(None);
+    }
+    let first = u32::from(options.listen.port());
+    let last = first + u32::from(COORDINATOR_PORT_OFFSET);
+    if last > u32::from(u16::MAX) {
+        let what = "the coordinator that it brings";
+        return Err(StartError::Ports { what, first, last });
+    }
+    let address = coordinator_address(options.listen);
+    net::probe(address).map_err(refuse(address))?;
+    let bound = TcpListener::bind(address).map_err(refuse(address))?;
+    Ok(Some(bound))
+}
+
+/// Why a port cannot be had.
+fn refuse(address: SocketAddr) -> impl FnOnce(io::Error) -> StartError {
+    move |source| match source.kind() {
+        io::ErrorKind::AddrInUse => StartError::AddressInUse { address },
+        _ => StartError::Listen { address, source },
+    }
 }
 
 /// Binds every shard's two ports; the entry port once per shard.
@@ -430,12 +590,6 @@ fn bind_all(
     listen: SocketAddr,
     shards: u16,
 ) -> Result<Vec<(TcpListener, TcpListener)>, StartError> {
-    let refuse = |address: SocketAddr| {
-        move |source: io::Error| match source.kind() {
-            io::ErrorKind::AddrInUse => StartError::AddressInUse { address },
-            _ => StartError::Listen { address, source },
-        }
-    };
     for port in 0..=shards {
         let address = SocketAddr::new(listen.ip(), listen.port() + port);
         net::probe(address).map_err(refuse(address))?;
@@ -452,32 +606,32 @@ fn bind_all(
 }
 
 /// Reads the stamp, or makes the directory a new node's.
-fn open_stamp(
-    dir: &DataDir,
-    options: &ServeOptions,
-    shards: u16,
-) -> Result<(Stamp, bool), StartError> {
+fn open_stamp(dir: &DataDir) -> Result<Stamp, StartError> {
     if let Some(stamp) = dir.stamp()? {
-        return match options.partitions {
-            Some(asked) if asked != stamp.partitions => Err(DataDirError::Partitions {
-                found: stamp.partitions,
-                asked,
-            }
-            .into()),
-            _ => Ok((stamp, false)),
-        };
+        return Ok(stamp);
     }
-    let partitions = options.partitions.unwrap_or(PARTITIONS_DEFAULT);
-    Partitioning::new(partitions)?;
-    let id = || NodeId(*uuid::Uuid::new_v4().as_bytes());
     let stamp = Stamp {
-        cluster: id(),
-        node: id(),
-        partitions,
+        node: NodeId(*uuid::Uuid::new_v4().as_bytes()),
         stores: STORES,
+        joined: None,
     };
-    dir.initialize(&stamp, &first_layout(stamp.node, partitions, shards))?;
-    Ok((stamp, true))
+    dir.write_stamp(&stamp)?;
+    Ok(stamp)
+}
+
+/// Makes the directory one of the cluster.
+fn join(dir: &DataDir, stamp: &Stamp, shards: u16, view: &View) -> Result<Joined, StartError> {
+    let joined = Joined {
+        cluster: view.cluster,
+        partitions: view.options.partitions,
+    };
+    let logs = (0..shards).map(|_| LogId(*uuid::Uuid::new_v4().as_bytes()));
+    dir.write_layout(&Layout::empty(joined.partitions, logs))?;
+    dir.write_stamp(&Stamp {
+        joined: Some(joined),
+        ..stamp.clone()
+    })?;
+    Ok(joined)
 }
 
 /// What shards and CONFIG GET need of the options.
@@ -520,6 +674,7 @@ fn settings(options: &ServeOptions, shards: u16, partitions: u16) -> Settings {
     Settings {
         name: options.name.clone(),
         listen: options.listen,
+        announce_host: options.announce_host.clone(),
         durability: options.durability,
         max_memory: options.max_memory,
         wal_budget: options.wal_budget,

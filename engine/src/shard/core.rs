@@ -10,6 +10,7 @@ use ephesus_wire::resp::request::{self, Args, Parsed, RequestLimits};
 use ephesus_wire::{Lsn, ShardId};
 
 use super::batch::{Batch, Behind};
+use super::cluster::ClusterReplies;
 use super::connection::{Blocked, Connection, Connections, Life};
 use super::mesh::{Answered, Forwarded, Origin, PeerQueue, Replies, Requests, Scope};
 use super::stats::ShardStats;
@@ -18,7 +19,7 @@ use crate::command::parse::Request;
 use crate::command::spec::{self, Spec};
 use crate::keyspace::{Keyspace, Reply, Walk};
 use crate::net::{ConnToken, ListenerKind};
-use crate::node::NodeShared;
+use crate::node::{NodeShared, Routes};
 
 /// Bytes of records that may wait for the log; beyond it connections that write have to wait.
 const UNCOMMITTED_BYTES_MAX: usize = 16 << 20;
@@ -73,6 +74,11 @@ pub(super) enum Answer {
 pub struct Core {
     pub id: ShardId,
     pub node: Arc<NodeShared>,
+    /// Where keys lead; replaced when the table changes.
+    pub(super) routes: Arc<Routes>,
+    pub(super) cluster_replies: ClusterReplies,
+    /// The lease held when the turn began.
+    pub(super) serving: bool,
     pub keyspace: Keyspace,
     pub connections: Connections,
     pub(super) peers: Vec<PeerQueue>,
@@ -95,12 +101,20 @@ pub struct Core {
 
 impl Core {
     #[must_use]
-    pub fn new(id: ShardId, node: Arc<NodeShared>, keyspace: Keyspace) -> Core {
+    pub fn new(
+        id: ShardId,
+        node: Arc<NodeShared>,
+        routes: Arc<Routes>,
+        keyspace: Keyspace,
+    ) -> Core {
         let peers = node.peers.iter().cloned().map(PeerQueue::new).collect();
         let random = keyspace.key(&id.0.to_le_bytes()).hash | 1;
         Core {
             id,
             node,
+            routes,
+            cluster_replies: ClusterReplies::default(),
+            serving: false,
             keyspace,
             connections: Connections::default(),
             peers,
@@ -134,6 +148,7 @@ impl Core {
     /// Begins a turn at the wall clock `now_ms`.
     pub fn begin_turn(&mut self, now_ms: u64) {
         self.turn += 1;
+        self.serving = self.node.lease.holds();
         self.keyspace.set_now(now_ms);
     }
 

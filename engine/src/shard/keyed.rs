@@ -11,6 +11,7 @@ use crate::command::error::{self, ClientError};
 use crate::command::parse::{ArgList, Request};
 use crate::command::spec::{Cmd, Spec};
 use crate::keyspace::Reply;
+use crate::node::routes::{Owner, Primary};
 
 /// Where the keys of a command lead.
 enum Route {
@@ -19,7 +20,8 @@ enum Route {
     Shard(ShardId),
     /// Several shards of this node.
     Split,
-    Moved(Slot, ShardId),
+    /// Another primary, of this node or another.
+    Moved(Slot, Owner),
 }
 
 impl Core {
@@ -31,13 +33,30 @@ impl Core {
         request: &Request<'_>,
         source: &[u8],
     ) -> Result<(), ClientError> {
+        self.check_serving()?;
         match self.route(scope, spec, request)? {
             Route::Here(slot) => {
                 self.execute_here(&mut Asker::Connection(connection), spec, request, slot)
             }
-            Route::Moved(slot, shard) => {
-                let host = self.node.announced(connection.local);
-                let port = self.node.direct_port(shard);
+            Route::Moved(slot, owner) => {
+                let own = |shard| {
+                    (
+                        self.node.announced(connection.local),
+                        self.node.direct_port(shard),
+                    )
+                };
+                let (host, port) = match (owner.local(), self.routes.elsewhere(owner)) {
+                    (Some(shard), _) => own(shard),
+                    (
+                        None,
+                        Some(Primary {
+                            host: Some(host),
+                            port,
+                            ..
+                        }),
+                    ) => (host.clone(), *port),
+                    (None, _) => return Err(ClientError::SlotNotServed),
+                };
                 connection.outbox.write(self.turn, |out| {
                     error::write_moved(out, slot, &host, port);
                     Lsn::ZERO
@@ -75,24 +94,26 @@ impl Core {
             Some(located) if first_key == 1 => located.slot,
             _ => slot_of(request.arg(first_key)),
         };
-        let owner = self.node.ownership.shard_of_slot(slot);
+        let owner = self.routes.owner(slot);
         let mut is_split = false;
         if spec.last_key != spec.first_key as i8 {
             for index in spec.key_indices(request.len()).skip(1) {
                 let other = slot_of(request.arg(index));
                 if other != slot {
-                    if scope == Scope::Shard || !may_span_slots(spec.cmd) {
+                    let other = self.routes.owner(other);
+                    let is_here = owner.local().is_some() && other.local().is_some();
+                    if scope == Scope::Shard || !may_span_slots(spec.cmd) || !is_here {
                         return Err(ClientError::CrossSlot);
                     }
-                    is_split |= self.node.ownership.shard_of_slot(other) != owner;
+                    is_split |= other != owner;
                 }
             }
         }
-        Ok(match scope {
+        Ok(match (scope, owner.local()) {
             _ if is_split => Route::Split,
-            _ if owner == self.id => Route::Here(slot),
-            Scope::Shard => Route::Moved(slot, owner),
-            Scope::Node | Scope::Part => Route::Shard(owner),
+            _ if owner.is(self.id) => Route::Here(slot),
+            (Scope::Node | Scope::Part, Some(shard)) => Route::Shard(shard),
+            _ => Route::Moved(slot, owner),
         })
     }
 
@@ -103,13 +124,9 @@ impl Core {
         spec: &'static Spec,
         request: &Request<'_>,
     ) -> Result<(), ClientError> {
+        self.check_serving()?;
         let slot = slot_of(request.arg(usize::from(spec.first_key)));
-        let is_here = |index| {
-            self.node
-                .ownership
-                .shard_of_slot(slot_of(request.arg(index)))
-                == self.id
-        };
+        let is_here = |index| self.routes.owner(slot_of(request.arg(index))).is(self.id);
         if !spec.key_indices(request.len()).all(is_here) {
             return Err(ClientError::SlotNotServed);
         }
@@ -140,11 +157,9 @@ impl Core {
         self.check_room(spec)?;
         let mut places: Vec<Vec<u32>> = vec![Vec::new(); self.peers.len()];
         for (place, index) in spec.key_indices(request.len()).enumerate() {
-            let owner = self
-                .node
-                .ownership
-                .shard_of_slot(slot_of(request.arg(index)));
-            places[usize::from(owner.0)].push(place as u32);
+            let owner = self.routes.owner(slot_of(request.arg(index)));
+            let shard = owner.local().ok_or(ClientError::CrossSlot)?;
+            places[usize::from(shard.0)].push(place as u32);
         }
         let parts: Vec<(ShardId, Vec<u32>)> = places
             .into_iter()

@@ -1,7 +1,9 @@
 //! Commands without keys: about the connection, the server, or the whole keyspace.
 
+use std::sync::Arc;
+
 use ephesus_wire::resp::reply::{self, Protocol};
-use ephesus_wire::{Lsn, ShardId, slot_of};
+use ephesus_wire::{Lsn, PartitionId, ShardId, slot_of};
 
 use super::connection::Connection;
 use super::core::{Answer, Asker, Core};
@@ -34,6 +36,9 @@ impl Core {
             | Cmd::ClientList
             | Cmd::ClusterCountkeysinslot
             | Cmd::ClusterGetkeysinslot => {
+                if spec.cmd != Cmd::ClientList {
+                    self.check_serving()?;
+                }
                 if scope == Scope::Node && self.peers.len() > 1 {
                     return self.gather(connection, spec, request);
                 }
@@ -127,14 +132,7 @@ impl Core {
             | Cmd::ClusterNodes
             | Cmd::ClusterInfo
             | Cmd::ClusterMyid => {
-                let view = self.node.cluster_view(self.id, connection.local);
-                match spec.cmd {
-                    Cmd::ClusterSlots => view.write_slots(&mut out, protocol),
-                    Cmd::ClusterShards => view.write_shards(&mut out, protocol),
-                    Cmd::ClusterNodes => view.write_nodes(&mut out, protocol),
-                    Cmd::ClusterInfo => view.write_info(&mut out, protocol),
-                    _ => view.write_my_id(&mut out),
-                }
+                self.write_cluster(spec.cmd, protocol, connection.local, &mut out);
             }
             _ => introspect::reply(&mut out, protocol, spec.cmd, request)?,
         }
@@ -250,40 +248,36 @@ impl Core {
         request: &Request<'_>,
     ) -> Result<(), ClientError> {
         let scan = Scan::parse(request)?;
-        let partitions = self.node.ownership.partitioning().count();
-        let Some(mut at) = ScanCursor::decode(scan.cursor, partitions) else {
+        let owned = self.keyspace.owned().to_vec();
+        let here = |from: PartitionId| {
+            let at = owned.partition_point(|&id| id < from);
+            owned.get(at).copied()
+        };
+        let routes = Arc::clone(&self.routes);
+        let of_node = |from: PartitionId| routes.next_local(from);
+        let from: &dyn Fn(_) -> _ = match scope {
+            Scope::Shard => &here,
+            Scope::Node | Scope::Part => &of_node,
+        };
+        let partitions = routes.partitioning().count();
+        let begun = ScanCursor::decode(scan.cursor, partitions).and_then(|at| {
+            let partition = from(at.partition)?;
+            let table = if partition == at.partition {
+                at.table
+            } else {
+                0
+            };
+            Some(ScanCursor { partition, table })
+        });
+        let Some(at) = begun else {
             return self.respond(asker, |_, reply| {
                 empty_scan(reply);
                 Ok(())
             });
         };
-        let owned = self.keyspace.owned().to_vec();
-        let next_here = |after: ephesus_wire::PartitionId| {
-            owned.get(owned.partition_point(|&id| id <= after)).copied()
-        };
-        let next_of_node = |after: ephesus_wire::PartitionId| {
-            (after.0 + 1 < partitions).then_some(ephesus_wire::PartitionId(after.0 + 1))
-        };
-        if scope == Scope::Shard && !self.keyspace.owns(at.partition) {
-            let next = owned.partition_point(|&id| id < at.partition);
-            let Some(&partition) = owned.get(next) else {
-                return self.respond(asker, |_, reply| {
-                    empty_scan(reply);
-                    Ok(())
-                });
-            };
-            at = ScanCursor {
-                partition,
-                table: 0,
-            };
-        }
-        let next: &dyn Fn(_) -> _ = if scope == Scope::Shard {
-            &next_here
-        } else {
-            &next_of_node
-        };
+        let next = |after: PartitionId| from(PartitionId(after.0 + 1));
         self.respond(asker, |keyspace, reply| {
-            keyspace.scan(at, &scan, next, reply);
+            keyspace.scan(at, &scan, &next, reply);
             Ok(())
         })
     }
@@ -334,7 +328,8 @@ impl Core {
                     Cmd::ClusterCountkeysinslot => parse::count_keys_in_slot(request)?,
                     _ => parse::get_keys_in_slot(request)?.0,
                 };
-                (vec![self.node.ownership.shard_of_slot(slot)], None)
+                let shard = self.routes.owner(slot).local();
+                (vec![shard.unwrap_or(self.id)], None)
             }
         };
         if shards == [self.id] {
@@ -412,9 +407,10 @@ impl Core {
     }
 
     fn shard_of_cursor(&self, cursor: u64) -> ShardId {
-        let ownership = &self.node.ownership;
-        ScanCursor::decode(cursor, ownership.partitioning().count())
-            .map_or(self.id, |at| ownership.shard_of(at.partition))
+        let routes = &self.routes;
+        ScanCursor::decode(cursor, routes.partitioning().count())
+            .and_then(|at| routes.owner_of(routes.next_local(at.partition)?).local())
+            .unwrap_or(self.id)
     }
 
     /// A shard, by its share of the keys as last published.

@@ -3,11 +3,12 @@
 
 use std::sync::Arc;
 
-use ephesus_wire::ShardId;
 use ephesus_wire::resp::reply::Protocol;
+use ephesus_wire::{Epoch, PartitionId, ShardId};
 
 use super::outbox::Ticket;
 use crate::net::{ConnToken, Waker};
+use crate::node::Routes;
 
 /// Forwarded bytes that may be unanswered per peer; then the connection that wants more waits.
 pub const UNANSWERED_BYTES_MAX: usize = 1 << 20;
@@ -78,6 +79,10 @@ pub enum Message {
         from: ShardId,
         replies: Replies,
     },
+    /// Serve these copies, which are new and empty.
+    Host(Vec<(PartitionId, Epoch)>),
+    /// The table has changed. Copies of this node that it names were given to their shards before.
+    Routes(Arc<Routes>),
     /// Accept no more connections, answer what was executed, sync and end.
     Stop,
 }

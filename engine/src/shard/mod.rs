@@ -7,6 +7,7 @@
 mod batch;
 mod checkpoint;
 mod client_io;
+mod cluster;
 pub mod connection;
 pub mod core;
 mod gather;
@@ -297,6 +298,12 @@ impl Shard {
             match message {
                 Message::Requests(requests) => self.core.requested(requests),
                 Message::Replies { from, replies } => self.core.answered(from, &replies),
+                Message::Host(copies) => {
+                    for (partition, epoch) in copies {
+                        self.core.keyspace.adopt(partition, epoch);
+                    }
+                }
+                Message::Routes(routes) => self.core.set_routes(routes),
                 Message::Stop => self.begin_stop(),
             }
         }

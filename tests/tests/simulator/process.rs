@@ -77,7 +77,7 @@ impl NodeProcess {
                 shards: self.disk.shards,
             },
             coordinators,
-            needs_lease: true,
+            embedded: None,
             seed,
         }));
     }

@@ -2,53 +2,60 @@
 
 use std::collections::BTreeMap;
 
-use ephesus_coordinator::placement::{self, Place, Policy};
-use ephesus_wal::LogId;
 use ephesus_wire::block::BlockBuilder;
 use ephesus_wire::digest::Digest;
-use ephesus_wire::{Epoch, Lsn, NodeId, ShardId};
+use ephesus_wire::table::{PartitionEntry, PartitionTable};
+use ephesus_wire::{Lsn, NodeId, ShardId};
 
 use super::RecoveryError;
 use crate::image::{self, DbId, Generation, ImageId, ImageStore, ImageWriter, Manifest};
 use crate::keyspace::Partition;
-use crate::node::stamp::Layout;
+use crate::node::stamp::{Layout, NO_COPY, Place};
 
-/// The first layout of a new data directory.
-#[must_use]
-pub fn first_layout(node: NodeId, partitions: u16, shards: u16) -> Layout {
-    let unowned = Layout {
-        logs: Vec::new(),
-        partitions: vec![(ShardId(0), Epoch(0)); usize::from(partitions)],
-        has_image: Vec::new(),
-    };
-    let new_log = || LogId(*uuid::Uuid::new_v4().as_bytes());
-    next_layout(node, &unowned, shards, new_log)
+/// The copies that a node is to have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    pub shards: u16,
+    /// By partition.
+    pub copies: Vec<Place>,
 }
 
-/// The layout for another number of shards: new logs, and a new epoch for every partition; which
-/// copies have an image is for the caller to fill in.
-pub(super) fn next_layout(
-    node: NodeId,
-    layout: &Layout,
-    shards: u16,
-    mut new_log: impl FnMut() -> LogId,
-) -> Layout {
-    let places: Vec<Place> = (0..shards)
-        .map(|shard| Place {
-            node,
-            shard: ShardId(shard),
-        })
-        .collect();
-    let count = layout.partitions.len() as u16;
-    let plan =
-        placement::plan(count, &places, Policy::Contiguous).expect("a node has at least one shard");
-    let owners = plan.into_iter().zip(&layout.partitions);
-    Layout {
-        logs: (0..shards).map(|_| new_log().0).collect(),
-        has_image: vec![false; layout.partitions.len()],
-        partitions: owners
-            .map(|(place, &(_, epoch))| (places[place].shard, epoch.next()))
-            .collect(),
+impl Plan {
+    /// What a table gives to a node of so many shards.
+    #[must_use]
+    pub fn of(table: &PartitionTable, node: NodeId, shards: u16) -> Plan {
+        let copy = |entry: &PartitionEntry| match entry.primary() {
+            Some(primary) if primary.node == node => (primary.shard, entry.epoch),
+            _ => (ShardId(0), NO_COPY),
+        };
+        Plan {
+            shards,
+            copies: table.entries.iter().map(copy).collect(),
+        }
+    }
+
+    /// Whether what is in `layout` can stay as it is.
+    pub(super) fn keeps(&self, layout: &Layout) -> bool {
+        layout.shards() == self.shards
+            && layout.copies().all(|(partition, shard, epoch)| {
+                let planned = self.copies[usize::from(partition.0)];
+                planned.1 == NO_COPY || planned == (shard, epoch)
+            })
+    }
+
+    /// Checks that everything in `layout` goes on under a later epoch.
+    pub(super) fn check_succession(&self, layout: &Layout) -> Result<(), RecoveryError> {
+        for (partition, _, epoch) in layout.copies() {
+            let (_, planned) = self.copies[usize::from(partition.0)];
+            if planned <= epoch {
+                return Err(RecoveryError::Succession {
+                    partition,
+                    epoch,
+                    planned,
+                });
+            }
+        }
+        Ok(())
     }
 }
 

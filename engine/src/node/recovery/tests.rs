@@ -5,16 +5,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
+use ephesus_coordinator::command::ClusterId;
 use ephesus_wal::{DiskFile, Durability, StdDisk, prepare};
 use ephesus_wire::resp::reply::Protocol;
-use ephesus_wire::slot_of;
+use ephesus_wire::{NodeId, slot_of};
 use futures_lite::future::block_on;
 
+use super::by_shards::first_layout;
 use super::*;
 use crate::command::spec::lookup;
 use crate::image::{SledStore, StoreThread, open_stores};
 use crate::keyspace::{Keyspace, Reply};
-use crate::node::stamp::Stamp;
+use crate::node::stamp::{Joined, Stamp};
 use crate::shard::Checkpointer;
 
 const STORES: u16 = 2;
@@ -36,15 +38,17 @@ fn options() -> LogOptions {
 /// A new data directory of one shard.
 fn create(path: &Path) {
     let dir = DataDir::lock(path).expect("lock");
-    let node = NodeId([7; 16]);
+    let layout = first_layout(PARTITIONS, 1);
+    dir.write_layout(&layout).expect("a layout");
     let stamp = Stamp {
-        cluster: node,
-        node,
-        partitions: PARTITIONS,
+        node: NodeId([7; 16]),
         stores: STORES,
+        joined: Some(Joined {
+            cluster: ClusterId([8; 16]),
+            partitions: PARTITIONS,
+        }),
     };
-    let layout = first_layout(node, PARTITIONS, 1);
-    dir.initialize(&stamp, &layout).expect("initialize");
+    dir.write_stamp(&stamp).expect("a stamp");
 }
 
 type Found = (Layout, Vec<RecoveredShard>, Vec<SledStore>);
@@ -53,14 +57,7 @@ fn recover(path: &Path, shards: u16) -> Result<Found, RecoveryError> {
     let dir = DataDir::lock(path)?;
     let partitioning = Partitioning::new(PARTITIONS).expect("a valid number");
     let hasher = hasher();
-    let recovery = Recovery::new(
-        &dir,
-        NodeId([7; 16]),
-        partitioning,
-        &hasher,
-        options(),
-        1_000,
-    );
+    let recovery = Recovery::new(&dir, partitioning, &hasher, options(), 1_000);
     let mut stores = open_stores(&dir.image_dir(), STORES)?;
     let layout = dir.layout()?;
     let (layout, recovered) = recovery.run(layout, shards, &mut stores)?;
@@ -237,8 +234,8 @@ fn the_clock_goes_on_through_a_change_of_layout() {
     let (_temp, path) = served();
     let dir = DataDir::lock(&path).expect("lock");
     let partitioning = Partitioning::new(PARTITIONS).expect("a valid number");
-    let (hasher, node) = (hasher(), NodeId([7; 16]));
-    let recovery = Recovery::new(&dir, node, partitioning, &hasher, options(), 5);
+    let hasher = hasher();
+    let recovery = Recovery::new(&dir, partitioning, &hasher, options(), 5);
     let mut stores = open_stores(&dir.image_dir(), STORES).expect("stores");
     let layout = dir.layout().expect("layout");
     let (_, shards) = recovery.run(layout, 2, &mut stores).expect("recovered");

@@ -2,10 +2,12 @@ use super::*;
 
 fn stamp() -> Stamp {
     Stamp {
-        cluster: NodeId([1; 16]),
         node: NodeId([2; 16]),
-        partitions: 7,
         stores: 4,
+        joined: Some(Joined {
+            cluster: ClusterId([1; 16]),
+            partitions: 7,
+        }),
     }
 }
 
@@ -27,7 +29,8 @@ fn new_dir() -> (tempfile::TempDir, DataDir) {
 
 fn initialized() -> (tempfile::TempDir, DataDir) {
     let (temp, dir) = new_dir();
-    dir.initialize(&stamp(), &layout()).expect("initialize");
+    dir.write_layout(&layout()).expect("a layout");
+    dir.write_stamp(&stamp()).expect("a stamp");
     (temp, dir)
 }
 
@@ -35,7 +38,14 @@ fn initialized() -> (tempfile::TempDir, DataDir) {
 fn stamp_and_layout_come_back() {
     let (_temp, dir) = new_dir();
     assert_eq!(dir.stamp().expect("no stamp"), None);
-    dir.initialize(&stamp(), &layout()).expect("initialize");
+    let alone = Stamp {
+        joined: None,
+        ..stamp()
+    };
+    dir.write_stamp(&alone).expect("a stamp");
+    assert_eq!(dir.stamp().expect("a stamp"), Some(alone));
+    dir.write_layout(&layout()).expect("a layout");
+    dir.write_stamp(&stamp()).expect("another");
     assert_eq!(dir.stamp().expect("a stamp"), Some(stamp()));
     assert_eq!(dir.layout().expect("a layout"), layout());
     let next = Layout {
@@ -100,17 +110,26 @@ fn a_damaged_stamp_names_what_is_wrong() {
     let (_temp, dir) = initialized();
     let file = dir.path().join("stamp");
     let good = fs::read_to_string(&file).expect("read");
+    let (body, _) = good.split_once(CHECKSUM).expect("a checksum");
     for field in ["cluster", "node", "partitions", "stores"] {
-        fs::write(&file, good.replace(field, "other")).expect("write");
+        let other = body.replace(field, "other");
+        let sum = crc32fast::hash(other.as_bytes());
+        fs::write(&file, format!("{other}{CHECKSUM}{sum:08x}\n")).expect("write");
         let error = dir.stamp().expect_err("damaged").to_string();
         assert!(error.contains(field) && error.contains("stamp"), "{error}");
     }
-    for text in ["", "\0\0\0", "format"] {
-        fs::write(&file, text).expect("write");
-        assert!(matches!(dir.stamp(), Err(DataDirError::Damaged { .. })));
+    let cut = (0..good.len() - 1).map(|len| good[..len].to_owned());
+    let bits = (0..body.len() * 8).map(|bit| {
+        let mut bad = good.clone().into_bytes();
+        bad[bit / 8] ^= 1 << (bit % 8);
+        String::from_utf8_lossy(&bad).into_owned()
+    });
+    for text in cut.chain(bits).chain(["\0\0\0".to_owned()]) {
+        fs::write(&file, &text).expect("write");
+        assert!(dir.stamp().is_err(), "{text}");
     }
-    fs::write(&file, good.replace("format=1", "format=2")).expect("write");
-    assert!(matches!(dir.stamp(), Err(DataDirError::Format { found, .. }) if found == "2"));
+    fs::write(&file, good.replace("format=2", "format=3")).expect("write");
+    assert!(matches!(dir.stamp(), Err(DataDirError::Format { found, .. }) if found == "3"));
 }
 
 #[test]
@@ -124,4 +143,40 @@ fn only_the_layouts_logs_stay() {
     dir.remove_other_logs(&layout).expect("remove");
     assert!(dir.log_dir(LogId([3; 16])).exists());
     assert!(!dir.log_dir(LogId([9; 16])).exists());
+}
+
+#[test]
+fn starts_are_counted_and_addresses_kept() {
+    let (_temp, dir) = initialized();
+    let starts: Vec<u64> = (0..3)
+        .map(|_| dir.next_incarnation().expect("counted"))
+        .collect();
+    assert_eq!(starts, [1, 2, 3]);
+    fs::write(dir.path().join("incarnation"), "x").expect("write");
+    assert!(matches!(
+        dir.next_incarnation(),
+        Err(DataDirError::Damaged { .. })
+    ));
+    assert_eq!(dir.coordinators().expect("none yet"), Vec::<String>::new());
+    let addresses = ["a:1".to_owned(), "b:2".to_owned()];
+    dir.write_coordinators(&addresses).expect("written");
+    assert_eq!(dir.coordinators().expect("read"), addresses);
+}
+
+#[test]
+fn copies_are_added_where_there_are_none() {
+    let logs = [LogId([1; 16]), LogId([2; 16])];
+    let mut layout = Layout::empty(3, logs.into_iter());
+    assert_eq!(layout.copies().count(), 0);
+    let plan = [
+        (ShardId(1), Epoch(4)),
+        (ShardId(0), NO_COPY),
+        (ShardId(0), Epoch(2)),
+    ];
+    let first = layout.add_copies(&plan[..1]);
+    assert_eq!(first, [(PartitionId(0), ShardId(1), Epoch(4))]);
+    let second = layout.add_copies(&plan);
+    assert_eq!(second, [(PartitionId(2), ShardId(0), Epoch(2))]);
+    assert_eq!(layout.copies().count(), 2);
+    assert_eq!(layout.add_copies(&plan), []);
 }

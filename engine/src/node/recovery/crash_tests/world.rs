@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 
 use ephesus_wal::disk::fault::FaultFile;
 use ephesus_wal::{Durability, LogId, LogOptions};
-use ephesus_wire::{NodeId, Partitioning, ShardId, slot_of};
+use ephesus_wire::{Partitioning, ShardId, slot_of};
 
-use super::super::{Progress, RecoveredShard, Recovery, RecoveryError, first_layout};
+use super::super::by_shards::first_layout;
+use super::super::{RecoveredShard, Recovery, RecoveryError};
 use super::history::{History, Keys};
 use super::home::SimHome;
 use super::rng::Rng;
@@ -69,7 +70,7 @@ impl World {
     pub(super) fn new(seed: u64, bug: Option<Bug>) -> World {
         let partitions = 2 + (seed % 3) as u16;
         let partitioning = Partitioning::new(partitions).expect("a valid number");
-        let mut layout = first_layout(NodeId([1; 16]), partitions, 1 + (seed / 2 % 2) as u16);
+        let mut layout = first_layout(partitions, 1 + (seed / 2 % 2) as u16);
         for (number, log) in layout.logs.iter_mut().enumerate() {
             *log = [number as u8 + 100; 16];
         }
@@ -113,7 +114,6 @@ impl World {
         }
         let mut recovery = Recovery::new(
             &self.home,
-            NodeId([1; 16]),
             self.partitioning,
             &self.hasher,
             self.options.clone(),
@@ -121,7 +121,7 @@ impl World {
         );
         recovery.planted = self.planted;
         let layout = self.home.layout();
-        recovery.run_with(&Progress::default(), layout, shards, &mut self.stores)
+        recovery.run(layout, shards, &mut self.stores)
     }
 
     /// Opens the node, with failures on the way, until it serves.

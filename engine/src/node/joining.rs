@@ -1,0 +1,278 @@
+//! How a node finds its cluster: its own coordinator or others', and the table that it acts on.
+
+use std::collections::BTreeMap;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ephesus_coordinator::agent::AgentOptions;
+use ephesus_coordinator::command::{Addresses, ClusterOptions, RaftId, Registration};
+use ephesus_coordinator::membership::{Lease, Membership, MembershipEvent};
+use ephesus_coordinator::placement::Policy;
+use ephesus_coordinator::report::Figures;
+use ephesus_coordinator::server::{Empty, ServerOptions};
+use ephesus_coordinator::state::{HEARTBEAT_TIMEOUT_MS, Refusal};
+use ephesus_coordinator::view::View;
+use ephesus_wire::handshake::Secret;
+use ephesus_wire::{Epoch, NodeId, PartitionId};
+
+use super::embedded::Embedded;
+use super::stamp::{DataDir, Stamp};
+use super::start::{PARTITIONS_DEFAULT, ServeOptions, StartError};
+
+/// Distance from the entry port to the port for other nodes.
+pub const PEER_PORT_OFFSET: u16 = 10_000;
+
+/// Distance from the entry port to that of an embedded coordinator.
+pub const COORDINATOR_PORT_OFFSET: u16 = 20_000;
+
+/// The number of the coordinator that a node embeds.
+const EMBEDDED_ID: RaftId = RaftId(1);
+
+/// How often a waiting node says what it waits for.
+const SAY_EVERY: Duration = Duration::from_secs(5);
+
+/// How soon a waiting node notices that it is to stop.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// A node's side of its cluster.
+#[derive(Debug)]
+pub struct Joining {
+    membership: Membership,
+    embedded: Option<Embedded>,
+    node: NodeId,
+    incarnation: u64,
+    shards: u16,
+    /// For messages to people.
+    coordinators: Vec<String>,
+    /// Where they are reached, as the directory says.
+    noted: Vec<String>,
+}
+
+/// Whether the node runs a coordinator of its own.
+#[must_use]
+pub fn embeds(options: &ServeOptions, dir: &DataDir, stamp: &Stamp) -> bool {
+    let is_first = stamp.joined.is_none();
+    options.coordinators.is_empty() && (is_first || dir.coordinator_dir().exists())
+}
+
+/// Host that others are told of.
+fn announced_host(options: &ServeOptions) -> String {
+    match &options.announce_host {
+        Some(host) => host.clone(),
+        None if options.listen.ip().is_unspecified() => "127.0.0.1".to_owned(),
+        None => options.listen.ip().to_string(),
+    }
+}
+
+fn join_address(host: &str, port: u16) -> String {
+    if host.contains(':') {
+        format!("[{host}]:{port}")
+    } else {
+        format!("{host}:{port}")
+    }
+}
+
+impl Joining {
+    /// Starts to register and to heartbeat; before that the embedded coordinator, at `port`, if the
+    /// node is to have one.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub fn start(
+        options: &ServeOptions,
+        dir: &DataDir,
+        stamp: &Stamp,
+        shards: u16,
+        port: Option<TcpListener>,
+    ) -> Result<Joining, StartError> {
+        let incarnation = dir.next_incarnation()?;
+        let noted = dir.coordinators()?;
+        let secret = options.secret.clone();
+        let host = announced_host(options);
+        let at = |offset: u16| join_address(&host, options.listen.port() + offset);
+        let mut coordinators = options.coordinators.clone();
+        let mut embedded = None;
+        if let Some(port) = port {
+            let address = at(COORDINATOR_PORT_OFFSET);
+            embedded = Some(embed(options, dir, stamp, port, &address, secret.clone())?);
+            coordinators.push(address);
+        }
+        for address in &noted {
+            if !coordinators.contains(address) {
+                coordinators.push(address.clone());
+            }
+        }
+        if coordinators.is_empty() {
+            return Err(StartError::NoCoordinators(dir.path().to_owned()));
+        }
+        let registration = Registration {
+            node: stamp.node,
+            cluster: stamp.joined.map(|joined| joined.cluster),
+            name: options.name.clone(),
+            incarnation,
+            addresses: Addresses {
+                entry: at(0),
+                peer: at(PEER_PORT_OFFSET),
+            },
+            shards,
+        };
+        registration.check().map_err(StartError::Refused)?;
+        let agent = AgentOptions {
+            registration,
+            coordinators: coordinators.clone(),
+            embedded: embedded.is_some().then(|| at(COORDINATOR_PORT_OFFSET)),
+            seed: u64::from_le_bytes(stamp.node.0[..8].try_into().expect("eight bytes"))
+                .wrapping_add(incarnation),
+        };
+        let membership = Membership::start(agent, secret).map_err(|source| StartError::Thread {
+            what: "heartbeats",
+            source,
+        })?;
+        Ok(Joining {
+            membership,
+            embedded,
+            node: stamp.node,
+            incarnation,
+            shards,
+            coordinators,
+            noted,
+        })
+    }
+
+    #[must_use]
+    pub fn lease(&self) -> Lease {
+        self.membership.lease()
+    }
+
+    /// What happens; wait on it.
+    #[must_use]
+    pub fn events(&self) -> &flume::Receiver<MembershipEvent> {
+        self.membership.events()
+    }
+
+    /// Waits for a table that knows of this start.
+    ///
+    /// # Errors
+    /// [`StartError::Interrupted`] when `is_over`, or what the coordinator refuses for ever.
+    pub fn wait_for_table(&self, is_over: &dyn Fn() -> bool) -> Result<Arc<View>, StartError> {
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "what is said to people meanwhile"
+        )]
+        let clock = Instant::now;
+        let (started, mut said) = (clock(), Duration::ZERO);
+        let mut reason = None;
+        loop {
+            if let Some(view) = self.membership.view().filter(|view| self.is_known(view)) {
+                return Ok(view);
+            }
+            if is_over() {
+                return Err(StartError::Interrupted);
+            }
+            match self.events().recv_timeout(LOOK_EVERY) {
+                Ok(MembershipEvent::Refused(refusal)) if is_final(&refusal) => {
+                    return Err(StartError::Refused(refusal));
+                }
+                Ok(MembershipEvent::Refused(refusal)) => reason = Some(refusal),
+                Ok(_) | Err(_) => {}
+            }
+            if started.elapsed() >= said + SAY_EVERY {
+                said = started.elapsed();
+                let coordinators = self.coordinators.join(", ");
+                match &reason {
+                    Some(reason) => tracing::warn!(%coordinators, "waiting to be let in: {reason}"),
+                    None => tracing::warn!("waiting for a coordinator at {coordinators}"),
+                }
+            }
+        }
+    }
+
+    fn is_known(&self, view: &View) -> bool {
+        view.members.get(&self.node).is_some_and(|member| {
+            (member.incarnation, member.shards) == (self.incarnation, self.shards)
+        })
+    }
+
+    /// The node has recovered, and hosts these copies.
+    pub fn started(&self, hosted: BTreeMap<PartitionId, Epoch>) {
+        self.membership.set_hosted(hosted);
+        self.membership.started();
+    }
+
+    /// The copies that the node hosts, all of them.
+    pub fn set_hosted(&self, hosted: BTreeMap<PartitionId, Epoch>) {
+        self.membership.set_hosted(hosted);
+    }
+
+    /// What operators see of the node.
+    pub fn set_figures(&self, figures: Figures) {
+        self.membership.set_figures(figures);
+    }
+
+    /// Notes in the directory where coordinators are, for a start at which the others have moved.
+    pub fn note_coordinators(&mut self, dir: &DataDir, view: &View) {
+        let addresses: Vec<String> = view.coordinators.values().cloned().collect();
+        if addresses != self.noted {
+            match dir.write_coordinators(&addresses) {
+                Ok(()) => self.noted = addresses,
+                Err(error) => tracing::warn!(%error, "coordinators' addresses were not noted"),
+            }
+        }
+    }
+
+    /// Lets go of the cluster; the node counts as failed after the heartbeat timeout.
+    pub fn stop(self) {
+        drop(self.membership);
+        if let Some(embedded) = self.embedded {
+            embedded.stop();
+        }
+    }
+}
+
+fn embed(
+    options: &ServeOptions,
+    dir: &DataDir,
+    stamp: &Stamp,
+    port: TcpListener,
+    address: &str,
+    secret: Option<Secret>,
+) -> Result<Embedded, StartError> {
+    let partitions = stamp.joined.map(|joined| joined.partitions);
+    let layout = ClusterOptions {
+        partitions: partitions
+            .or(options.partitions)
+            .unwrap_or(PARTITIONS_DEFAULT),
+        min_nodes: 1,
+        policy: Policy::Contiguous,
+        heartbeat_timeout_ms: HEARTBEAT_TIMEOUT_MS,
+    };
+    Embedded::start(ServerOptions {
+        id: EMBEDDED_ID,
+        port,
+        peers: BTreeMap::from([(EMBEDDED_ID, address.to_owned())]),
+        data_dir: dir.coordinator_dir(),
+        empty: if stamp.joined.is_none() {
+            Empty::Founds
+        } else {
+            Empty::Refused
+        },
+        layout,
+        secret,
+    })
+}
+
+/// Whether waiting does not help.
+pub fn is_final(refusal: &Refusal) -> bool {
+    !matches!(
+        refusal,
+        // The start before this one may not be counted as failed yet.
+        Refusal::NotBootstrapped | Refusal::NameTaken { .. }
+    )
+}
+
+/// The port of an embedded coordinator.
+#[must_use]
+pub fn coordinator_address(listen: SocketAddr) -> SocketAddr {
+    SocketAddr::new(listen.ip(), listen.port() + COORDINATOR_PORT_OFFSET)
+}

@@ -1,0 +1,210 @@
+//! Where every slot leads, seen from this node: the partition table in the shape that commands need.
+//!
+//! Immutable; shards are given the next one when the table changes.
+
+use std::collections::BTreeMap;
+
+use ephesus_coordinator::state::MemberStatus;
+use ephesus_coordinator::view::View;
+use ephesus_wire::table::shard_id_hex;
+use ephesus_wire::{Epoch, NodeId, PartitionId, Partitioning, ShardId, Slot};
+
+/// Who owns a partition, in two bytes, so that a look per command stays in the first cache: below
+/// [`ELSEWHERE`] a shard of this node, from there on an index into the primaries of others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owner(u16);
+
+const ELSEWHERE: u16 = 0x8000;
+const NOBODY: Owner = Owner(u16::MAX);
+
+impl Owner {
+    /// Whether it is this shard of this node.
+    #[inline]
+    #[must_use]
+    pub fn is(self, shard: ShardId) -> bool {
+        self.0 == shard.0
+    }
+
+    /// The shard of this node.
+    #[inline]
+    #[must_use]
+    pub fn local(self) -> Option<ShardId> {
+        (self.0 < ELSEWHERE).then_some(ShardId(self.0))
+    }
+}
+
+/// One shard of the cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Primary {
+    pub node: NodeId,
+    pub shard: ShardId,
+    /// 40 hex digits, stable over restarts.
+    pub id: [u8; 40],
+    /// `None`: this node, which knows by itself how it was reached.
+    pub host: Option<String>,
+    /// Its direct port.
+    pub port: u16,
+    /// Inclusive, ascending, neighbours merged.
+    pub slots: Vec<(u16, u16)>,
+    /// The coordinator counts its node as failed.
+    pub failed: bool,
+    /// The highest of its partitions.
+    pub epoch: Epoch,
+}
+
+/// Where every slot leads.
+#[derive(Clone, Debug)]
+pub struct Routes {
+    partitioning: Partitioning,
+    /// By partition.
+    owners: Box<[Owner]>,
+    /// Partitions that this node serves, ascending.
+    local: Vec<PartitionId>,
+    /// Every shard of every member, this node's included.
+    primaries: Vec<Primary>,
+}
+
+/// This node, as it is told apart from the others.
+#[derive(Clone, Copy, Debug)]
+pub struct Me {
+    pub node: NodeId,
+    pub shards: u16,
+    /// Port of the entry; direct ports follow it.
+    pub port: u16,
+}
+
+impl Routes {
+    /// The routes of a table. Partitions of this node count as nobody's until it has the copy:
+    /// `has` says so.
+    #[must_use]
+    pub fn new(
+        partitioning: Partitioning,
+        view: Option<&View>,
+        me: Me,
+        has: impl Fn(PartitionId, ShardId, Epoch) -> bool,
+    ) -> Routes {
+        let mut primaries: Vec<Primary> = (0..me.shards)
+            .map(|shard| Primary::new(me.node, ShardId(shard), None, me.port, false))
+            .collect();
+        let others = view.iter().flat_map(|view| &view.members);
+        for (node, member) in others.filter(|(node, _)| **node != me.node) {
+            let Some((host, port)) = split_address(&member.addresses.entry) else {
+                continue;
+            };
+            let failed = member.status == MemberStatus::Failed;
+            let shards = (0..member.shards).map(ShardId);
+            primaries.extend(
+                shards.map(|shard| Primary::new(*node, shard, Some(host.clone()), port, failed)),
+            );
+        }
+        let places: BTreeMap<(NodeId, ShardId), usize> = (0..)
+            .zip(&primaries)
+            .map(|(index, primary)| ((primary.node, primary.shard), index))
+            .collect();
+        let mut owners = vec![NOBODY; usize::from(partitioning.count())];
+        let mut local = Vec::new();
+        let entries = view.iter().flat_map(|view| &view.table.entries);
+        for (partition, entry) in partitioning.partitions().zip(entries) {
+            let Some(replica) = entry.primary() else {
+                continue;
+            };
+            let Some(&index) = places.get(&(replica.node, replica.shard)) else {
+                continue;
+            };
+            let is_here = replica.node == me.node;
+            primaries[index].add(partitioning, partition, entry.epoch);
+            if !is_here {
+                owners[usize::from(partition.0)] = Owner(ELSEWHERE + index as u16);
+            } else if has(partition, replica.shard, entry.epoch) {
+                owners[usize::from(partition.0)] = Owner(replica.shard.0);
+                local.push(partition);
+            }
+        }
+        Routes {
+            partitioning,
+            owners: owners.into(),
+            local,
+            primaries,
+        }
+    }
+
+    #[must_use]
+    pub fn partitioning(&self) -> Partitioning {
+        self.partitioning
+    }
+
+    #[inline]
+    #[must_use]
+    pub fn owner(&self, slot: Slot) -> Owner {
+        self.owner_of(self.partitioning.partition_of(slot))
+    }
+
+    #[inline]
+    #[must_use]
+    pub fn owner_of(&self, partition: PartitionId) -> Owner {
+        self.owners[usize::from(partition.0)]
+    }
+
+    /// The shard of another node that an owner is.
+    #[must_use]
+    pub fn elsewhere(&self, owner: Owner) -> Option<&Primary> {
+        if owner == NOBODY {
+            return None;
+        }
+        let index = owner.0.checked_sub(ELSEWHERE)?;
+        self.primaries.get(usize::from(index))
+    }
+
+    /// The first partition from `from` on that this node serves.
+    #[must_use]
+    pub fn next_local(&self, from: PartitionId) -> Option<PartitionId> {
+        let at = self.local.partition_point(|&local| local < from);
+        self.local.get(at).copied()
+    }
+
+    /// Every shard of every member; this node's come first, in order.
+    #[must_use]
+    pub fn primaries(&self) -> &[Primary] {
+        &self.primaries
+    }
+}
+
+impl Primary {
+    fn new(
+        node: NodeId,
+        shard: ShardId,
+        host: Option<String>,
+        entry: u16,
+        failed: bool,
+    ) -> Primary {
+        Primary {
+            node,
+            shard,
+            id: shard_id_hex(&node, shard),
+            host,
+            port: entry.saturating_add(1).saturating_add(shard.0),
+            slots: Vec::new(),
+            failed,
+            epoch: Epoch(0),
+        }
+    }
+
+    fn add(&mut self, partitioning: Partitioning, partition: PartitionId, epoch: Epoch) {
+        self.epoch = self.epoch.max(epoch);
+        let (first, last) = partitioning.slots_of(partition).into_inner();
+        match self.slots.last_mut() {
+            Some((_, end)) if *end + 1 == first => *end = last,
+            _ => self.slots.push((first, last)),
+        }
+    }
+}
+
+/// Host and port of `host:port`; an IPv6 host loses its brackets.
+fn split_address(address: &str) -> Option<(String, u16)> {
+    let (host, port) = address.rsplit_once(':')?;
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    Some((host.to_owned(), port.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,127 @@
+use std::collections::BTreeMap;
+
+use ephesus_coordinator::command::{Addresses, ClusterId, ClusterOptions, RaftId};
+use ephesus_coordinator::placement::Policy;
+use ephesus_coordinator::state::Member;
+use ephesus_wire::table::{PartitionEntry, PartitionStatus, PartitionTable, Replica, Role};
+
+use super::*;
+
+const ATHENS: NodeId = NodeId([1; 16]);
+const BYZANTIUM: NodeId = NodeId([2; 16]);
+const ME: Me = Me {
+    node: ATHENS,
+    shards: 2,
+    port: 7000,
+};
+
+fn member(name: &str, entry: &str, shards: u16, status: MemberStatus) -> Member {
+    Member {
+        name: name.into(),
+        incarnation: 1,
+        addresses: Addresses {
+            entry: entry.into(),
+            peer: "peer:1".into(),
+        },
+        shards,
+        status,
+    }
+}
+
+fn entry(place: Option<(NodeId, u16)>, epoch: u64) -> PartitionEntry {
+    let replica = |(node, shard)| Replica {
+        node,
+        shard: ShardId(shard),
+        role: Role::Primary,
+        in_sync: true,
+    };
+    PartitionEntry {
+        epoch: Epoch(epoch),
+        status: PartitionStatus::Online,
+        replicas: place.map(replica).into_iter().collect(),
+    }
+}
+
+fn view(byzantium: MemberStatus) -> View {
+    let places = [
+        Some((ATHENS, 0)),
+        Some((ATHENS, 1)),
+        Some((BYZANTIUM, 0)),
+        Some((BYZANTIUM, 0)),
+        None,
+        Some((ATHENS, 1)),
+    ];
+    View {
+        cluster: ClusterId([9; 16]),
+        options: ClusterOptions {
+            partitions: 6,
+            min_nodes: 1,
+            policy: Policy::RoundRobin,
+            heartbeat_timeout_ms: 2_000,
+        },
+        coordinators: BTreeMap::from([(RaftId(1), "c:1".into())]),
+        members: BTreeMap::from([
+            (ATHENS, member("athens", "a:7000", 2, MemberStatus::Live)),
+            (BYZANTIUM, member("byzantium", "[::1]:8000", 1, byzantium)),
+        ]),
+        table: PartitionTable {
+            version: 3,
+            entries: (1..)
+                .zip(places)
+                .map(|(epoch, p)| entry(p, epoch))
+                .collect(),
+        },
+    }
+}
+
+fn routes(view: Option<&View>, has: impl Fn(PartitionId, ShardId, Epoch) -> bool) -> Routes {
+    let partitioning = Partitioning::new(6).expect("a valid number");
+    Routes::new(partitioning, view, ME, has)
+}
+
+#[test]
+fn slots_lead_to_shards_here_to_others_or_to_nobody() {
+    let routes = routes(Some(&view(MemberStatus::Live)), |_, _, _| true);
+    let owner = |partition| routes.owner_of(PartitionId(partition));
+    assert!(owner(0).is(ShardId(0)) && !owner(0).is(ShardId(1)));
+    assert_eq!(owner(1).local(), Some(ShardId(1)));
+    assert_eq!(owner(2).local(), None);
+    let there = routes.elsewhere(owner(2)).expect("another node");
+    assert_eq!((there.host.as_deref(), there.port), (Some("::1"), 8001));
+    assert_eq!(owner(4).local(), None);
+    assert_eq!(routes.elsewhere(owner(4)), None, "nobody has it");
+    assert_eq!(routes.owner(Slot(0)), owner(0));
+    let local: Vec<_> = (0..6).map(|p| routes.next_local(PartitionId(p))).collect();
+    let expected = [0, 1, 5, 5, 5, 5].map(|p| Some(PartitionId(p)));
+    assert_eq!(local, expected);
+    assert_eq!(routes.next_local(PartitionId(6)), None);
+}
+
+#[test]
+fn a_copy_that_is_not_there_yet_is_listed_and_not_served() {
+    let had = |partition: PartitionId, shard, epoch| {
+        partition == PartitionId(1) && shard == ShardId(1) && epoch == Epoch(2)
+    };
+    let routes = routes(Some(&view(MemberStatus::Live)), had);
+    assert_eq!(routes.owner_of(PartitionId(0)).local(), None);
+    assert_eq!(routes.owner_of(PartitionId(1)).local(), Some(ShardId(1)));
+    assert_eq!(routes.primaries()[0].slots, [(0, 2730)]);
+    assert_eq!(routes.primaries()[1].slots, [(2731, 5461), (13654, 16383)]);
+    assert_eq!(routes.primaries()[1].epoch, Epoch(6));
+}
+
+#[test]
+fn a_failed_node_keeps_its_slots_and_is_marked() {
+    let routes = routes(Some(&view(MemberStatus::Failed)), |_, _, _| true);
+    let byzantium = &routes.primaries()[2];
+    assert!(byzantium.failed);
+    assert_eq!(byzantium.slots, [(5462, 10922)]);
+    assert!(!routes.primaries()[0].failed);
+}
+
+#[test]
+fn without_a_table_nobody_has_anything() {
+    let routes = routes(None, |_, _, _| true);
+    assert_eq!(routes.primaries().len(), 2);
+    assert!((0..6).all(|p| routes.owner_of(PartitionId(p)) == NOBODY));
+}

@@ -1,0 +1,95 @@
+//! The cluster as this shard shows it to clients, kept ready until the table changes.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use ephesus_wire::resp::reply::Protocol;
+
+use super::core::Core;
+use crate::command::cluster::{ClusterView, ViewNode};
+use crate::command::error::ClientError;
+use crate::command::spec::Cmd;
+use crate::node::Routes;
+
+/// Distance from a client port to its bus port, as Redis Cluster has it.
+const BUS_PORT_OFFSET: u16 = 10_000;
+
+/// Replies that are kept: a few commands, two protocols, the addresses of one machine.
+const KEPT_MAX: usize = 32;
+
+/// What a kept reply depends on besides the table.
+type Asked = (Cmd, Protocol, IpAddr);
+
+/// Replies about one table.
+#[derive(Default)]
+pub(super) struct ClusterReplies(Vec<(Asked, Vec<u8>)>);
+
+impl Core {
+    /// Follows another table.
+    pub fn set_routes(&mut self, routes: Arc<Routes>) {
+        self.routes = routes;
+        self.cluster_replies.0.clear();
+    }
+
+    /// Refuses commands on keys while the node may not serve any.
+    #[inline]
+    pub(super) fn check_serving(&self) -> Result<(), ClientError> {
+        if self.serving {
+            Ok(())
+        } else {
+            Err(ClientError::ClusterDown)
+        }
+    }
+
+    /// Appends the reply to one of the CLUSTER commands about the whole cluster.
+    pub(super) fn write_cluster(
+        &mut self,
+        cmd: Cmd,
+        protocol: Protocol,
+        local: SocketAddr,
+        out: &mut Vec<u8>,
+    ) {
+        let asked = (cmd, protocol, local.ip());
+        if let Some((_, reply)) = self.cluster_replies.0.iter().find(|(a, _)| *a == asked) {
+            out.extend_from_slice(reply);
+            return;
+        }
+        let view = self.cluster_view(local);
+        let mut reply = Vec::new();
+        match cmd {
+            Cmd::ClusterSlots => view.write_slots(&mut reply, protocol),
+            Cmd::ClusterShards => view.write_shards(&mut reply, protocol),
+            Cmd::ClusterNodes => view.write_nodes(&mut reply, protocol),
+            Cmd::ClusterMyid => view.write_my_id(&mut reply),
+            // Depends on the lease as well.
+            _ => return view.write_info(out, protocol),
+        }
+        out.extend_from_slice(&reply);
+        if self.cluster_replies.0.len() < KEPT_MAX {
+            self.cluster_replies.0.push((asked, reply));
+        }
+    }
+
+    fn cluster_view(&self, local: SocketAddr) -> ClusterView {
+        let primaries = self.routes.primaries().iter();
+        let nodes = primaries.map(|primary| ViewNode {
+            id: primary.id,
+            host: match &primary.host {
+                Some(host) => host.clone(),
+                None => self.node.announced(local),
+            },
+            port: primary.port,
+            bus_port: primary.port.saturating_add(BUS_PORT_OFFSET),
+            slots: primary.slots.clone(),
+            failed: primary.failed,
+            epoch: primary.epoch.0,
+        });
+        ClusterView {
+            myself: usize::from(self.id.0),
+            nodes: nodes.collect(),
+            serving: self.serving,
+            messages_sent: 0,
+            messages_received: 0,
+        }
+    }
+}
