@@ -46,7 +46,7 @@ const EVENTS_MAX: usize = 1024;
 const SEGMENT_BYTES: u64 = 16 << 20;
 
 /// Longest time that ready tasks may be overlooked.
-pub(crate) const HEARTBEAT: Duration = Duration::from_millis(20);
+pub(crate) const HEARTBEAT: Duration = Duration::from_millis(100);
 
 /// What a coordinator is started with.
 #[derive(Debug)]
