@@ -1,5 +1,9 @@
 //! The command line: flags and what they mean.
 
+pub mod address;
+pub mod coordinator;
+pub mod operator;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -7,6 +11,11 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use ephesus_wal::{Durability, OnDamage};
 
 use crate::node::ServeOptions;
+use coordinator::CoordinatorFlags;
+use operator::{Look, MemberCommand, NodeCommand};
+
+/// Exit code of a bad flag.
+pub const EXIT_USAGE: u8 = 2;
 
 /// A sharded, durable key-value store that speaks the Redis protocol.
 #[derive(Debug, Parser)]
@@ -22,6 +31,22 @@ pub enum Command {
     Serve(Box<Serve>),
     /// Verify every log group and image block of a stopped node's data directory.
     Check(Check),
+    /// Run one of the 1, 3 or 5 coordinators of a cluster.
+    Coordinator(Box<CoordinatorFlags>),
+    /// Show a cluster in a few lines; exit code 1 if it is not healthy.
+    Status(Look),
+    /// List the nodes of a cluster.
+    Nodes(Look),
+    /// List the partitions of a cluster and who owns them.
+    Partitions(Look),
+    /// List the coordinators of a cluster.
+    Coordinators(Look),
+    /// Change the nodes of a cluster.
+    #[command(subcommand)]
+    Node(NodeCommand),
+    /// Change the coordinators of a cluster.
+    #[command(subcommand)]
+    CoordinatorMember(MemberCommand),
 }
 
 #[derive(Debug, Args)]
