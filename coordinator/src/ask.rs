@@ -11,8 +11,8 @@ use crate::link::blocking::{CallError, Client};
 use crate::protocol::{self, Answer, ProtocolError, Request, kind};
 use crate::report::{Query, Report};
 
-/// One coordinator is waited for no longer than this, so that the others are asked, too; longer than
-/// a coordinator itself waits for an outcome.
+/// One coordinator is waited for no longer than this, which is longer than it waits for an outcome
+/// itself, and no longer than its share of the whole time: the others have to be asked, too.
 const CALL_LIMIT: Duration = Duration::from_secs(2);
 
 /// The last call has so much time, however little is left.
@@ -93,6 +93,8 @@ pub fn ask(
 ) -> Result<Report, AskError> {
     assert!(!coordinators.is_empty(), "a coordinator to ask");
     let deadline = now() + limit;
+    let share = limit / coordinators.len() as u32;
+    let patience = share.clamp(CALL_LIMIT_MIN, CALL_LIMIT);
     let mut attempts: Vec<(String, Failure)> = Vec::new();
     let mut hint: Option<String> = None;
     let mut turn = 0;
@@ -101,16 +103,17 @@ pub fn ask(
             turn += 1;
             coordinators[(turn - 1) % coordinators.len()].clone()
         });
-        let (failure, undecided) = match call(&address, secret, query, deadline)? {
-            Ok(Report::NotLeader(Some((_, leader)))) => {
-                hint = Some(leader.clone());
-                (Failure::Names(leader), false)
-            }
-            Ok(Report::NotLeader(None)) => (Failure::NoLeader, false),
-            Ok(Report::Busy | Report::TimedOut) => (Failure::Busy, true),
-            Ok(report) => return Ok(report),
-            Err(error) => (error.into(), false),
-        };
+        let (failure, undecided) =
+            match call(&address, secret, query, deadline.min(now() + patience))? {
+                Ok(Report::NotLeader(Some((_, leader)))) => {
+                    hint = Some(leader.clone());
+                    (Failure::Names(leader), false)
+                }
+                Ok(Report::NotLeader(None)) => (Failure::NoLeader, false),
+                Ok(Report::Busy | Report::TimedOut) => (Failure::Busy, true),
+                Ok(report) => return Ok(report),
+                Err(error) => (error.into(), false),
+            };
         attempts.retain(|(asked, _)| *asked != address);
         attempts.push((address, failure));
         if now() >= deadline {
@@ -149,7 +152,7 @@ fn call(
     let payload = request.encode()?;
     let left = || {
         let left = deadline.saturating_duration_since(now());
-        left.clamp(CALL_LIMIT_MIN, CALL_LIMIT)
+        left.max(CALL_LIMIT_MIN)
     };
     let client = Client::dial(address, identity, secret.cloned(), left());
     let answer = client.and_then(|mut client| client.request(kind::REQUEST, &payload, left()));

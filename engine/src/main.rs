@@ -37,12 +37,9 @@ fn usage(error: &clap::Error) -> ExitCode {
         return ExitCode::from(EXIT_USAGE);
     }
     let text = error.to_string();
-    let line = text
-        .split("\n\n")
-        .next()
-        .unwrap_or(&text)
-        .replace('\n', " ");
-    eprintln!("{line}");
+    let first = text.split("\n\n").next().unwrap_or(&text);
+    let line: Vec<&str> = first.lines().map(str::trim).collect();
+    eprintln!("{}", line.join(" "));
     ExitCode::from(EXIT_USAGE)
 }
 
