@@ -141,6 +141,9 @@ pub struct Coordinator<D: Disk> {
     tick_at_ms: Option<u64>,
     /// The term this coordinator leads.
     leads: Option<u64>,
+    leads_since_ms: u64,
+    /// When the other coordinators were last heard of.
+    heard_ms: BTreeMap<RaftId, u64>,
 }
 
 impl<D: Disk> Coordinator<D> {
@@ -166,6 +169,8 @@ impl<D: Disk> Coordinator<D> {
             now_ms: 0,
             tick_at_ms: None,
             leads: None,
+            leads_since_ms: 0,
+            heard_ms: BTreeMap::new(),
         })
     }
 
@@ -265,6 +270,7 @@ impl<D: Disk> Coordinator<D> {
     fn take(&mut self, event: Event, inputs: &mut Vec<Input>, actions: &mut Vec<Action>) {
         match event {
             Event::Raft(message) => {
+                self.heard_ms.insert(RaftId(message.from), self.now_ms);
                 let is_forwarded = matches!(
                     message.get_msg_type(),
                     MessageType::MsgPropose
@@ -492,6 +498,8 @@ impl<D: Disk> Coordinator<D> {
             actions.extend(abandoned.map(tell));
         }
         self.leads = leads;
+        self.leads_since_ms = self.now_ms;
+        self.heard_ms.clear();
         self.liveness.lead();
     }
 

@@ -268,14 +268,11 @@ impl<D: Disk> Member<D> {
         self.node.raft.raft_log.committed
     }
 
-    /// The last entry that another member is known to have, and whether it was heard of lately; only
-    /// a leader knows.
+    /// The last entry that another member is known to have; only a leader knows.
     #[must_use]
-    pub fn progress(&self, id: RaftId) -> (u64, bool) {
+    pub fn matched(&self, id: RaftId) -> u64 {
         let progress = self.node.raft.prs().get(id.0);
-        progress.map_or((0, false), |p| {
-            (p.matched, p.recent_active || id == self.id)
-        })
+        progress.map_or(0, |progress| progress.matched)
     }
 
     #[cfg(any(test, feature = "planted"))]

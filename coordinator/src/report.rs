@@ -12,6 +12,10 @@ use serde::{Deserialize, Serialize};
 use crate::command::RaftId;
 use crate::state::{MemberStatus, Refusal};
 
+/// A coordinator that the leader has not heard of for so long, ms, is reported; they talk to each
+/// other every 60 ms.
+pub const COORDINATOR_SILENT_MS: u64 = 1_000;
+
 /// What an operator wants.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Query {
@@ -148,6 +152,14 @@ pub enum Problem {
         /// How many.
         partitions: u64,
     },
+    /// Bring it back, or replace it with `ephesus coordinator-member add` and `remove`.
+    #[error("coordinator {id} at {address} is not heard of")]
+    CoordinatorSilent {
+        /// Its number.
+        id: RaftId,
+        /// Where it should be.
+        address: String,
+    },
 }
 
 /// One node.
@@ -209,8 +221,10 @@ pub struct CoordinatorRow {
     pub leader: bool,
     /// The last entry it is known to have.
     pub matched: u64,
-    /// Whether it was heard of lately.
+    /// Whether it was heard of within the last [`COORDINATOR_SILENT_MS`].
     pub active: bool,
+    /// Since the leader has last heard of it, ms, and 0 for the leader; none: not since it leads.
+    pub last_heard_ms: Option<u64>,
 }
 
 /// How a member's status is called.

@@ -1,5 +1,9 @@
 //! The command line: flags and what they mean.
 
+pub mod address;
+pub mod coordinator;
+pub mod operator;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -8,6 +12,11 @@ use ephesus_coordinator::link::secret_file::load_secret;
 use ephesus_wal::{Durability, OnDamage};
 
 use crate::node::ServeOptions;
+use coordinator::CoordinatorFlags;
+use operator::{Look, MemberCommand, NodeCommand};
+
+/// Exit code of a bad flag.
+pub const EXIT_USAGE: u8 = 2;
 
 /// A sharded, durable key-value store that speaks the Redis protocol.
 #[derive(Debug, Parser)]
@@ -23,6 +32,22 @@ pub enum Command {
     Serve(Box<Serve>),
     /// Verify every log group and image block of a stopped node's data directory.
     Check(Check),
+    /// Run one of the 1, 3 or 5 coordinators of a cluster.
+    Coordinator(Box<CoordinatorFlags>),
+    /// Show a cluster in a few lines; exit code 1 if it is not healthy.
+    Status(Look),
+    /// List the nodes of a cluster.
+    Nodes(Look),
+    /// List the partitions of a cluster and who owns them.
+    Partitions(Look),
+    /// List the coordinators of a cluster.
+    Coordinators(Look),
+    /// Change the nodes of a cluster.
+    #[command(subcommand)]
+    Node(NodeCommand),
+    /// Change the coordinators of a cluster.
+    #[command(subcommand)]
+    CoordinatorMember(MemberCommand),
 }
 
 #[derive(Debug, Args)]
@@ -71,7 +96,7 @@ pub struct Serve {
     #[arg(long, default_value_t = ephesus_wire::limits::CLIENTS_PER_SHARD)]
     max_clients: usize,
     /// Coordinators of the cluster to join [default: the node brings its own, at PORT+20000].
-    #[arg(long, value_name = "ADDR:PORT,...", value_delimiter = ',', value_parser = address)]
+    #[arg(long, value_name = "ADDR:PORT,...", value_delimiter = ',', value_parser = address::address)]
     coordinator: Vec<String>,
     /// File with the secret that all nodes and coordinators of the cluster share.
     #[arg(long, value_name = "FILE")]
@@ -186,15 +211,6 @@ pub fn bytes(text: &str) -> Result<u64, String> {
         .checked_shl(shift)
         .filter(|bytes| bytes >> shift == number)
         .ok_or("too large".to_owned())
-}
-
-/// Checks `host:port`.
-fn address(text: &str) -> Result<String, String> {
-    let port = text.rsplit_once(':').filter(|(host, _)| !host.is_empty());
-    match port.map(|(_, port)| port.parse::<u16>()) {
-        Some(Ok(1..)) => Ok(text.to_owned()),
-        _ => Err("not an ADDR:PORT".to_owned()),
-    }
 }
 
 fn budget(text: &str) -> Result<u64, String> {

@@ -2,11 +2,15 @@
 
 pub mod cli;
 pub mod command;
+pub mod coordinator_process;
 pub mod image;
 pub mod keyspace;
+pub mod logging;
 pub mod net;
 pub mod node;
+pub mod operator;
 pub mod shard;
+pub mod signals;
 pub mod sled_sync;
 pub mod table;
 

@@ -1,24 +1,17 @@
 //! The `ephesus` command.
 
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 use clap::Parser;
-use ephesus_engine::cli::{Cli, Command, Serve};
+use ephesus_engine::cli::{Cli, Command, EXIT_USAGE, Serve};
 use ephesus_engine::node::{Node, StartError, check};
+use ephesus_engine::{coordinator_process, logging, operator, signals};
 use ephesus_wal::Durability;
-use signal_hook::consts::{SIGINT, SIGTERM};
-use tracing_subscriber::filter::Targets;
-use tracing_subscriber::layer::SubscriberExt;
-use tracing_subscriber::util::SubscriberInitExt;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
-/// Exit code of a bad flag.
-const EXIT_USAGE: u8 = 2;
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
@@ -28,6 +21,8 @@ fn main() -> ExitCode {
     match cli.command {
         Command::Serve(serve) => run_serve(&serve),
         Command::Check(arguments) => run_check(&arguments.data_dir),
+        Command::Coordinator(flags) => coordinator_process::main(&flags),
+        command => operator::main(command),
     }
 }
 
@@ -42,29 +37,14 @@ fn usage(error: &clap::Error) -> ExitCode {
         return ExitCode::from(EXIT_USAGE);
     }
     let text = error.to_string();
-    let line = text
-        .split("\n\n")
-        .next()
-        .unwrap_or(&text)
-        .replace('\n', " ");
-    eprintln!("{line}");
+    let first = text.split("\n\n").next().unwrap_or(&text);
+    let line: Vec<&str> = first.lines().map(str::trim).collect();
+    eprintln!("{}", line.join(" "));
     ExitCode::from(EXIT_USAGE)
 }
 
 fn run_serve(serve: &Serve) -> ExitCode {
-    // The libraries below speak up only when something is wrong.
-    let levels = Targets::new()
-        .with_default(serve.log_level)
-        .with_target("sled", tracing::Level::WARN)
-        .with_target("glommio", tracing::Level::WARN);
-    let lines = tracing_subscriber::fmt::layer()
-        .with_target(false)
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_writer(std::io::stderr);
-    tracing_subscriber::registry()
-        .with(lines)
-        .with(levels)
-        .init();
+    logging::start(serve.log_level);
     let options = match serve.options() {
         Ok(options) => options,
         Err(error) => {
@@ -72,20 +52,13 @@ fn run_serve(serve: &Serve) -> ExitCode {
             return ExitCode::from(EXIT_USAGE);
         }
     };
-    let asked_to_stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        // The second signal exits at once: the handler below it runs only when the flag is set.
-        let registered = signal_hook::flag::register_conditional_shutdown(
-            signal,
-            128 + signal,
-            Arc::clone(&asked_to_stop),
-        )
-        .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&asked_to_stop)));
-        if let Err(error) = registered {
+    let asked_to_stop = match signals::stop_flag() {
+        Ok(flag) => flag,
+        Err(error) => {
             eprintln!("error: signals: {error}");
             return ExitCode::FAILURE;
         }
-    }
+    };
     let is_over = || asked_to_stop.load(Ordering::Acquire);
     let mut node = match Node::start(options, &is_over) {
         Ok(node) => node,

@@ -8,6 +8,7 @@
 )]
 
 pub mod bystander;
+pub mod coordinator;
 pub mod ledger;
 pub mod load;
 pub mod mount;
@@ -21,6 +22,7 @@ pub mod rng;
 pub mod segments;
 pub mod slots;
 
+pub use coordinator::{Coordinator, Core};
 pub use node::{Node, Options};
 pub use resp::{Client, Reply};
 pub use rng::Rng;

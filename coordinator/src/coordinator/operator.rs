@@ -14,8 +14,8 @@ use crate::command::{Command, CoordinatorChange, RaftId};
 use crate::member::{Input, Outcome};
 use crate::protocol::Answer;
 use crate::report::{
-    CoordinatorRow, NodeRow, PartitionRow, Problem, Query, Report, StatusReport, find_node,
-    member_word, partition_word,
+    COORDINATOR_SILENT_MS, CoordinatorRow, NodeRow, PartitionRow, Problem, Query, Report,
+    StatusReport, find_node, member_word, partition_word,
 };
 use crate::state::MemberStatus;
 
@@ -235,17 +235,29 @@ impl<D: Disk> Coordinator<D> {
     }
 
     fn coordinators(&self) -> Vec<CoordinatorRow> {
-        let row = |(id, address): (&RaftId, &String)| {
-            let (matched, active) = self.member.progress(*id);
-            CoordinatorRow {
-                id: *id,
-                address: address.clone(),
-                leader: *id == self.member.id(),
-                matched,
-                active,
-            }
+        let row = |(id, address): (&RaftId, &String)| CoordinatorRow {
+            id: *id,
+            address: address.clone(),
+            leader: *id == self.member.id(),
+            matched: self.member.matched(*id),
+            active: !self.is_silent(*id),
+            last_heard_ms: self.last_heard_ms(*id),
         };
         self.state().coordinators().iter().map(row).collect()
+    }
+
+    /// Since another coordinator was last heard of, ms; none: not since this one leads.
+    fn last_heard_ms(&self, id: RaftId) -> Option<u64> {
+        if id == self.member.id() {
+            return Some(0);
+        }
+        let heard_ms = self.heard_ms.get(&id)?;
+        Some(self.now_ms - heard_ms)
+    }
+
+    fn is_silent(&self, id: RaftId) -> bool {
+        let unheard_ms = self.now_ms - self.leads_since_ms;
+        self.last_heard_ms(id).unwrap_or(unheard_ms) >= COORDINATOR_SILENT_MS
     }
 
     fn status(&self) -> StatusReport {
@@ -287,13 +299,21 @@ impl<D: Disk> Coordinator<D> {
         let Some(options) = state.options() else {
             return vec![Problem::NotBootstrapped];
         };
+        let coordinators = state.coordinators().iter();
+        let silent = coordinators.filter(|(id, _)| self.is_silent(**id));
+        let mut problems: Vec<Problem> = silent
+            .map(|(id, address)| Problem::CoordinatorSilent {
+                id: *id,
+                address: address.clone(),
+            })
+            .collect();
         let needed = options.min_nodes;
         let missing = state.missing_nodes();
         if missing > 0 {
             let present = needed - missing;
-            return vec![Problem::NotEnoughNodes { present, needed }];
+            problems.push(Problem::NotEnoughNodes { present, needed });
+            return problems;
         }
-        let mut problems = Vec::new();
         let owned = self.owned();
         for (id, member) in state.members() {
             let partitions = owned.get(id).copied().unwrap_or(0);

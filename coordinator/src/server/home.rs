@@ -46,6 +46,8 @@ impl Home {
     /// # Errors
     /// [`ServerError`].
     pub(super) fn open(path: &Path, id: RaftId, empty: Empty) -> Result<Home, ServerError> {
+        // glommio finds directories only under absolute paths.
+        let path = &std::path::absolute(path).map_err(DirError::of("find", path))?;
         fs::create_dir_all(path).map_err(DirError::of("create", path))?;
         let stamp = path.join("stamp");
         let is_stamped = stamp

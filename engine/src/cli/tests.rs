@@ -7,7 +7,7 @@ fn serve(args: &[&str]) -> Result<ServeOptions, String> {
         .command
     {
         Command::Serve(serve) => serve.options(),
-        Command::Check(_) => unreachable!("serve was asked for"),
+        other => unreachable!("serve was asked for, not {other:?}"),
     }
 }
 

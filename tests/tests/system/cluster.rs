@@ -187,7 +187,7 @@ fn a_direct_port_serves_its_slots_and_names_the_owner_of_the_others() {
             node.client()
                 .say(&format!("CLUSTER KEYSLOT {key}"))
                 .integer(),
-            slot.into()
+            i64::from(slot)
         );
     }
     assert_eq!(moved, 600);

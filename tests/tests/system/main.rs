@@ -10,6 +10,7 @@ mod abuse;
 mod clients;
 mod cluster;
 mod commands;
+mod coordinators;
 mod crash;
 mod damage;
 mod durability;

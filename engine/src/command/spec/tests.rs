@@ -128,9 +128,9 @@ fn key_indices_follow_the_table() {
     assert_eq!(indices("mset", 4), [1, 3]);
     assert_eq!(indices("rename", 3), [1, 2]);
     assert_eq!(indices("rename", 2), [1]);
-    assert_eq!(indices("del", 1), []);
-    assert_eq!(indices("ping", 3), []);
-    assert_eq!(indices("mget", 0), []);
+    assert!(indices("del", 1).is_empty());
+    assert!(indices("ping", 3).is_empty());
+    assert!(indices("mget", 0).is_empty());
 }
 
 #[test]

@@ -1,0 +1,104 @@
+//! Reports as JSON, for scripts: what is here stays here, under its name and in its unit.
+//!
+//! ```text
+//! status        {"cluster": hex or "", "healthy": bool, "problems": [PROBLEM], "leader": number,
+//!                "term", "commit_index", "table_version", "coordinators",
+//!                "nodes": {status: count}, "partitions": {status: count}, "keys", "bytes"}
+//! PROBLEM       {"kind": snake_case word, "message": sentence, what the sentence names: value}
+//! nodes         [{"name", "id": hex, "status", "incarnation", "shards", "partitions", "keys",
+//!                "bytes", "last_heartbeat_ms": null if this leader has not heard of it,
+//!                "table_version", "entry": "host:port", "peer": "host:port"}]
+//! partitions    [{"partition", "first_slot", "last_slot", "status", "epoch", "node": name or null,
+//!                "shard": number or null}]
+//! coordinators  [{"id", "address": "host:port", "leader": bool, "matched": log index,
+//!                "active": bool, "last_heard_ms": null if this leader has not heard of it}]
+//! ```
+//!
+//! Fields and words may be added. Statuses of nodes are `starting`, `live`, `failed`; those of
+//! partitions `unassigned`, `assigned`, `online`, `migrating`, and `failed` where the owner is.
+
+use std::collections::BTreeMap;
+
+use ephesus_coordinator::report::{Problem, Report, StatusReport};
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+/// The report as JSON; none if it is no answer to a question.
+#[must_use]
+pub fn render(report: &Report) -> Option<String> {
+    let text = match report {
+        Report::Status(report) => serde_json::to_string_pretty(&Status::of(report)),
+        Report::Nodes(rows) => serde_json::to_string_pretty(rows),
+        Report::Partitions(rows) => serde_json::to_string_pretty(rows),
+        Report::Coordinators(rows) => serde_json::to_string_pretty(rows),
+        _ => return None,
+    };
+    let mut text = text.expect("rows of numbers and text are JSON");
+    text.push('\n');
+    Some(text)
+}
+
+#[derive(Debug, Serialize)]
+struct Status<'a> {
+    cluster: &'a str,
+    healthy: bool,
+    problems: Vec<Trouble>,
+    leader: u64,
+    term: u64,
+    commit_index: u64,
+    table_version: u64,
+    coordinators: u64,
+    nodes: &'a BTreeMap<String, u64>,
+    partitions: &'a BTreeMap<String, u64>,
+    keys: u64,
+    bytes: u64,
+}
+
+impl Status<'_> {
+    fn of(report: &StatusReport) -> Status<'_> {
+        Status {
+            cluster: &report.cluster,
+            healthy: report.healthy,
+            problems: report.problems.iter().map(Trouble::of).collect(),
+            leader: report.leader.0,
+            term: report.term,
+            commit_index: report.commit_index,
+            table_version: report.table_version,
+            coordinators: report.coordinators,
+            nodes: &report.nodes,
+            partitions: &report.partitions,
+            keys: report.keys,
+            bytes: report.bytes,
+        }
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct Trouble {
+    kind: String,
+    message: String,
+    #[serde(flatten)]
+    details: Map<String, Value>,
+}
+
+impl Trouble {
+    /// serde writes a variant as its name, or as an object of its name and its fields.
+    fn of(problem: &Problem) -> Trouble {
+        let value = serde_json::to_value(problem).expect("numbers and text are JSON");
+        let (kind, details) = match value {
+            Value::Object(variant) => variant.into_iter().next().unwrap_or_default(),
+            value => (value.as_str().unwrap_or_default().to_owned(), Value::Null),
+        };
+        Trouble {
+            kind,
+            message: problem.to_string(),
+            details: match details {
+                Value::Object(details) => details,
+                _ => Map::new(),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,103 @@
+//! Scripts depend on these names.
+
+use super::super::text::tests::{coordinator_rows, node_rows, partition_rows, status_report};
+use super::*;
+
+#[test]
+fn the_json_of_a_status_stays_as_it_is() {
+    let text = render(&Report::Status(status_report())).expect("JSON");
+    let expected = r#"{
+  "cluster": "0123456789abcdef0123456789abcdef",
+  "healthy": false,
+  "problems": [
+    {
+      "kind": "node_failed",
+      "message": "node cyrene has failed and owns 3 partitions",
+      "name": "cyrene",
+      "partitions": 3
+    },
+    {
+      "kind": "not_bootstrapped",
+      "message": "there is no cluster yet: start one coordinator with --bootstrap"
+    }
+  ],
+  "leader": 2,
+  "term": 4,
+  "commit_index": 17,
+  "table_version": 5,
+  "coordinators": 3,
+  "nodes": {
+    "failed": 1,
+    "live": 2
+  },
+  "partitions": {
+    "failed": 3,
+    "online": 6
+  },
+  "keys": 1234567,
+  "bytes": 209715200
+}
+"#;
+    assert_eq!(text, expected);
+}
+
+#[test]
+fn the_json_of_nodes_stays_as_it_is() {
+    let text = render(&Report::Nodes(node_rows())).expect("JSON");
+    let expected = r#"[
+  {
+    "name": "athens",
+    "id": "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+    "status": "live",
+    "incarnation": 3,
+    "shards": 2,
+    "partitions": 6,
+    "keys": 1000000,
+    "bytes": 157286400,
+    "last_heartbeat_ms": 120,
+    "table_version": 5,
+    "entry": "127.0.0.1:7379",
+    "peer": "127.0.0.1:17379"
+  },
+"#;
+    assert!(text.starts_with(expected), "{text}");
+    assert!(text.contains("\"last_heartbeat_ms\": null"), "{text}");
+}
+
+#[test]
+fn the_json_of_partitions_has_all_of_them() {
+    let text = render(&Report::Partitions(partition_rows())).expect("JSON");
+    let expected = r#"[
+  {
+    "partition": 0,
+    "first_slot": 0,
+    "last_slot": 4095,
+    "status": "online",
+    "epoch": 1,
+    "node": "athens",
+    "shard": 0
+  },
+"#;
+    assert!(text.starts_with(expected), "{text}");
+    let rows: Vec<Value> = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(rows.len(), 4);
+    assert!(rows[3]["node"].is_null() && rows[3]["shard"].is_null());
+}
+
+#[test]
+fn the_json_of_coordinators_stays_as_it_is() {
+    let text = render(&Report::Coordinators(coordinator_rows())).expect("JSON");
+    let expected = r#"[
+  {
+    "id": 1,
+    "address": "127.0.0.1:27381",
+    "leader": true,
+    "matched": 17,
+    "active": true,
+    "last_heard_ms": 0
+  },
+"#;
+    assert!(text.starts_with(expected), "{text}");
+    assert!(text.contains("\"last_heard_ms\": null"), "{text}");
+    assert!(render(&Report::Busy).is_none());
+}
