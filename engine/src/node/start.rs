@@ -4,16 +4,14 @@
 //! affinity of whoever opens them; ports are bound before shards start, so that every refusal comes
 //! before the banner.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use ephesus_coordinator::membership::MembershipEvent;
 use ephesus_coordinator::report::Figures;
 use ephesus_coordinator::scheduling::prefer_short_slices;
 use ephesus_coordinator::server::ServerError;
@@ -22,23 +20,23 @@ use ephesus_coordinator::view::View;
 use ephesus_wal::{Durability, LogId, LogOptions, OnDamage};
 use ephesus_wire::handshake::Secret;
 use ephesus_wire::slot::PartitionCountError;
-use ephesus_wire::{Epoch, NodeId, PartitionId, Partitioning, ShardId};
+use ephesus_wire::{NodeId, Partitioning, ShardId};
 use glommio::{LocalExecutorBuilder, Placement};
 
 use super::environment::{self, Environment, EnvironmentError};
-use super::joining::{
-    COORDINATOR_PORT_OFFSET, Joining, PEER_PORT_OFFSET, coordinator_address, embeds, is_final,
-};
+use super::joining::Joining;
+use super::ports;
 use super::process::SmallPages;
 use super::rates::Rates;
 use super::recovery::{Plan, RecoveredShard, Recovery, RecoveryError};
-use super::routes::{Me, Routes};
+use super::routes::Routes;
+use super::running::routes;
 use super::segment_thread;
 use super::shared::{NodeShared, Settings};
 use super::stamp::{DataDir, DataDirError, Joined, Layout, Stamp};
 use crate::image::{StoreError, StoreThread, open_stores};
 use crate::keyspace::Keyspace;
-use crate::net::{self, Waker};
+use crate::net::Waker;
 use crate::shard::mesh::{Message, Peer};
 use crate::shard::segments::Job;
 use crate::shard::{Checkpointer, Core, Segments, Shard, Start};
@@ -58,12 +56,6 @@ const SEGMENTS_PER_SHARD: u64 = 8;
 const EXECUTOR_IO_BYTES: usize = 128 << 10;
 
 const EXECUTOR_RING_DEPTH: usize = 128;
-
-/// How often the node looks at its disk and at the length of its logs.
-const MONITOR_EVERY: Duration = Duration::from_millis(100);
-
-/// Free space that must remain for sled's own files.
-const FREE_FLOOR_BYTES: u64 = 64 << 20;
 
 /// `ephesus serve`'s options, checked for form only.
 #[derive(Clone, Debug)]
@@ -150,18 +142,18 @@ pub struct Node {
     pub recovery_ms: u64,
     pub sync_latency: Option<Duration>,
     pub is_new: bool,
-    data_dir: DataDir,
-    segment_bytes: u64,
-    executors: Vec<JoinHandle<()>>,
-    stores: Vec<StoreThread>,
-    running: Arc<AtomicUsize>,
-    segment_jobs: flume::Sender<Job>,
-    segment_thread: JoinHandle<()>,
-    raised: bool,
-    rates: Rates,
-    joining: Joining,
-    layout: Layout,
-    figures: Figures,
+    pub(super) data_dir: DataDir,
+    pub(super) segment_bytes: u64,
+    pub(super) executors: Vec<JoinHandle<()>>,
+    pub(super) stores: Vec<StoreThread>,
+    pub(super) running: Arc<AtomicUsize>,
+    pub(super) segment_jobs: flume::Sender<Job>,
+    pub(super) segment_thread: JoinHandle<()>,
+    pub(super) raised: bool,
+    pub(super) rates: Rates,
+    pub(super) joining: Joining,
+    pub(super) layout: Layout,
+    pub(super) figures: Figures,
 }
 
 impl Node {
@@ -175,12 +167,12 @@ impl Node {
             .shards
             .unwrap_or_else(|| environment.cpus.min(256) as u16)
             .max(1);
-        check_ports(options.listen, shards)?;
+        ports::check(options.listen, shards)?;
         let data_dir = DataDir::lock(&options.data_dir)?;
         let stamp = open_stamp(&data_dir)?;
         let is_new = stamp.joined.is_none();
-        let listeners = bind_all(options.listen, shards)?;
-        let coordinator_port = bind_coordinator(&options, &data_dir, &stamp)?;
+        let listeners = ports::bind_all(options.listen, shards)?;
+        let coordinator_port = ports::bind_coordinator(&options, &data_dir, &stamp)?;
         for warning in environment.warnings(shards, options.max_clients) {
             tracing::warn!("{warning}");
         }
@@ -282,40 +274,6 @@ impl Node {
         node.follow(&view);
         node.monitor();
         Ok(node)
-    }
-
-    /// The copies that are here.
-    fn hosted(&self) -> BTreeMap<PartitionId, Epoch> {
-        let copies = self.layout.copies();
-        copies
-            .map(|(partition, _, epoch)| (partition, epoch))
-            .collect()
-    }
-
-    /// Acts on a table: hosts what it newly gives to this node, and tells the shards who has what.
-    fn follow(&mut self, view: &View) {
-        self.joining.note_coordinators(&self.data_dir, view);
-        let plan = Plan::of(&view.table, self.shared.id, self.shared.shards());
-        let added = self.layout.add_copies(&plan.copies);
-        if !added.is_empty() {
-            // Named durably before anything is written to them.
-            if let Err(error) = self.data_dir.write_layout(&self.layout) {
-                tracing::error!(%error, "stopping, restart to recover what was acknowledged");
-                std::process::exit(1);
-            }
-            let mut by_shard = vec![Vec::new(); self.shared.peers.len()];
-            for (partition, shard, epoch) in added {
-                by_shard[usize::from(shard.0)].push((partition, epoch));
-            }
-            for (peer, copies) in self.shared.peers.iter().zip(by_shard) {
-                peer.send(Message::Host(copies));
-            }
-            self.joining.set_hosted(self.hosted());
-        }
-        let routes = Arc::new(routes(&self.shared, &self.layout, view));
-        for peer in &self.shared.peers {
-            peer.send(Message::Routes(Arc::clone(&routes)));
-        }
     }
 
     #[expect(
@@ -426,110 +384,6 @@ impl Node {
             }),
         }
     }
-
-    /// Follows the cluster, free space and log lengths until `is_over` says so, or all shards have
-    /// ended.
-    ///
-    /// # Errors
-    /// The cluster has no place for this node any more.
-    pub fn supervise(&mut self, is_over: &dyn Fn() -> bool) -> Result<(), Refusal> {
-        while !is_over() && self.running.load(Ordering::Acquire) > 0 {
-            let first = self.joining.events().recv_timeout(MONITOR_EVERY).ok();
-            let rest = self.joining.events().try_iter();
-            let mut newest = None;
-            for event in first.into_iter().chain(rest).collect::<Vec<_>>() {
-                match event {
-                    MembershipEvent::Table(view) => newest = Some(view),
-                    MembershipEvent::Refused(refusal) if is_final(&refusal) => return Err(refusal),
-                    MembershipEvent::Refused(refusal) => tracing::warn!("not let in: {refusal}"),
-                    MembershipEvent::Registered(_) => {}
-                }
-            }
-            if let Some(view) = newest {
-                self.follow(&view);
-            }
-            self.monitor();
-        }
-        Ok(())
-    }
-
-    fn monitor(&mut self) {
-        let shared = &self.shared;
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "rates are for people, not for decisions"
-        )]
-        self.rates.sample(Instant::now(), &shared.stats);
-        let figures = Figures {
-            keys: shared.stats.iter().map(|stats| stats.keys.get()).sum(),
-            bytes: shared.memory_bytes(),
-        };
-        if figures != self.figures {
-            self.figures = figures;
-            self.joining.set_figures(figures);
-        }
-        let segments = 2 * self.segment_bytes * u64::from(shared.shards());
-        let largest_image =
-            2 * shared.memory_bytes() / u64::from(shared.partitioning.count()) + FREE_FLOOR_BYTES;
-        if let Some(free) = environment::free_bytes(self.data_dir.path()) {
-            let is_full = free < segments + largest_image;
-            if shared.set_disk_full(is_full) {
-                if is_full {
-                    tracing::warn!(
-                        free,
-                        floor = segments + largest_image,
-                        "free space is below the floor: writes are refused, reads go on"
-                    );
-                } else {
-                    tracing::info!(free, "free space is back: writes go on");
-                }
-            }
-        }
-        let is_urgent = shared.stats.iter().any(|s| s.images_urgent.get() != 0);
-        if is_urgent != self.raised {
-            self.raised = is_urgent;
-            for store in &self.stores {
-                if is_urgent {
-                    store.raise()
-                } else {
-                    store.lower()
-                }
-            }
-        }
-    }
-
-    /// Answers what was executed, makes it durable, and ends.
-    pub fn stop(self) {
-        for peer in &self.shared.peers {
-            peer.send(Message::Stop);
-        }
-        for executor in self.executors {
-            if executor.join().is_err() {
-                tracing::error!("a shard ended in a panic");
-            }
-        }
-        drop(self.segment_jobs);
-        if self.segment_thread.join().is_err() {
-            tracing::error!("the segment thread ended in a panic");
-        }
-        for store in self.stores {
-            store.stop();
-        }
-        self.joining.stop();
-    }
-}
-
-/// Where keys lead by the newest table, as far as the copies are here.
-fn routes(shared: &NodeShared, layout: &Layout, view: &View) -> Routes {
-    let me = Me {
-        node: shared.id,
-        shards: shared.shards(),
-        port: shared.settings.listen.port(),
-    };
-    let has = |partition: PartitionId, shard, epoch| {
-        layout.partitions[usize::from(partition.0)] == (shard, epoch)
-    };
-    Routes::new(shared.partitioning, Some(view), me, has)
 }
 
 /// Segments to prepare ahead: fewer where they would be much of the shard's budget.
@@ -539,70 +393,6 @@ fn spare_segments(budget: u64, segment_bytes: u64) -> usize {
         4..SEGMENTS_PER_SHARD => 1,
         SEGMENTS_PER_SHARD.. => 2,
     }
-}
-
-fn check_ports(listen: SocketAddr, shards: u16) -> Result<(), StartError> {
-    let first = u32::from(listen.port());
-    let needed = [
-        ("the last shard", u32::from(shards)),
-        ("other nodes' traffic", u32::from(PEER_PORT_OFFSET)),
-    ];
-    for (what, offset) in needed {
-        let last = first + offset;
-        if last > u32::from(u16::MAX) {
-            return Err(StartError::Ports { what, first, last });
-        }
-    }
-    Ok(())
-}
-
-/// Binds the port of the embedded coordinator, if the node is to have one.
-fn bind_coordinator(
-    options: &ServeOptions,
-    dir: &DataDir,
-    stamp: &Stamp,
-) -> Result<Option<TcpListener>, StartError> {
-    if !embeds(options, dir, stamp) {
-        return Ok(None);
-    }
-    let first = u32::from(options.listen.port());
-    let last = first + u32::from(COORDINATOR_PORT_OFFSET);
-    if last > u32::from(u16::MAX) {
-        let what = "the coordinator that it brings";
-        return Err(StartError::Ports { what, first, last });
-    }
-    let address = coordinator_address(options.listen);
-    net::probe(address).map_err(refuse(address))?;
-    let bound = TcpListener::bind(address).map_err(refuse(address))?;
-    Ok(Some(bound))
-}
-
-/// Why a port cannot be had.
-fn refuse(address: SocketAddr) -> impl FnOnce(io::Error) -> StartError {
-    move |source| match source.kind() {
-        io::ErrorKind::AddrInUse => StartError::AddressInUse { address },
-        _ => StartError::Listen { address, source },
-    }
-}
-
-/// Binds every shard's two ports; the entry port once per shard.
-fn bind_all(
-    listen: SocketAddr,
-    shards: u16,
-) -> Result<Vec<(TcpListener, TcpListener)>, StartError> {
-    for port in 0..=shards {
-        let address = SocketAddr::new(listen.ip(), listen.port() + port);
-        net::probe(address).map_err(refuse(address))?;
-    }
-    (1..=shards)
-        .map(|port| {
-            let direct = SocketAddr::new(listen.ip(), listen.port() + port);
-            Ok((
-                net::bind(listen).map_err(refuse(listen))?,
-                net::bind(direct).map_err(refuse(direct))?,
-            ))
-        })
-        .collect()
 }
 
 /// Reads the stamp, or makes the directory a new node's.

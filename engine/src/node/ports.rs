@@ -1,0 +1,74 @@
+//! The ports of a node, all bound before anything is recovered.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+
+use super::joining::{COORDINATOR_PORT_OFFSET, PEER_PORT_OFFSET, coordinator_address, embeds};
+use super::stamp::{DataDir, Stamp};
+use super::start::{ServeOptions, StartError};
+use crate::net;
+
+/// Refuses ports beyond the last one.
+pub(super) fn check(listen: SocketAddr, shards: u16) -> Result<(), StartError> {
+    let first = u32::from(listen.port());
+    let needed = [
+        ("the last shard", u32::from(shards)),
+        ("other nodes' traffic", u32::from(PEER_PORT_OFFSET)),
+    ];
+    for (what, offset) in needed {
+        let last = first + offset;
+        if last > u32::from(u16::MAX) {
+            return Err(StartError::Ports { what, first, last });
+        }
+    }
+    Ok(())
+}
+
+/// Binds the port of the embedded coordinator, if the node is to have one.
+pub(super) fn bind_coordinator(
+    options: &ServeOptions,
+    dir: &DataDir,
+    stamp: &Stamp,
+) -> Result<Option<TcpListener>, StartError> {
+    if !embeds(options, dir, stamp) {
+        return Ok(None);
+    }
+    let first = u32::from(options.listen.port());
+    let last = first + u32::from(COORDINATOR_PORT_OFFSET);
+    if last > u32::from(u16::MAX) {
+        let what = "the coordinator that it brings";
+        return Err(StartError::Ports { what, first, last });
+    }
+    let address = coordinator_address(options.listen);
+    net::probe(address).map_err(refuse(address))?;
+    let bound = TcpListener::bind(address).map_err(refuse(address))?;
+    Ok(Some(bound))
+}
+
+/// Why a port cannot be had.
+fn refuse(address: SocketAddr) -> impl FnOnce(io::Error) -> StartError {
+    move |source| match source.kind() {
+        io::ErrorKind::AddrInUse => StartError::AddressInUse { address },
+        _ => StartError::Listen { address, source },
+    }
+}
+
+/// Binds every shard's two ports; the entry port once per shard.
+pub(super) fn bind_all(
+    listen: SocketAddr,
+    shards: u16,
+) -> Result<Vec<(TcpListener, TcpListener)>, StartError> {
+    for port in 0..=shards {
+        let address = SocketAddr::new(listen.ip(), listen.port() + port);
+        net::probe(address).map_err(refuse(address))?;
+    }
+    (1..=shards)
+        .map(|port| {
+            let direct = SocketAddr::new(listen.ip(), listen.port() + port);
+            Ok((
+                net::bind(listen).map_err(refuse(listen))?,
+                net::bind(direct).map_err(refuse(direct))?,
+            ))
+        })
+        .collect()
+}
