@@ -23,6 +23,7 @@ use std::time::Duration;
 use ephesus_wal::dir::DirError;
 use ephesus_wal::{Durability, GlommioDisk, LogOptions};
 use ephesus_wire::handshake::{Identity, LinkRole, Secret};
+use glommio::{LocalExecutorBuilder, Placement};
 
 pub use error::ServerError;
 pub use home::Empty;
@@ -32,7 +33,7 @@ use crate::coordinator::{Action, Coordinator, CoordinatorOptions, Event, Foundin
 use crate::link::{Counters, Dialer, LinkOptions, ListenOptions, Listener};
 use crate::member::founding;
 use crate::protocol::{self, encode_raft};
-use crate::scheduling::keep_awake;
+use crate::scheduling::{keep_awake, prefer_short_slices};
 use crate::storage::RaftLog;
 use clock::Clock;
 use home::Home;
@@ -47,6 +48,21 @@ const SEGMENT_BYTES: u64 = 16 << 20;
 
 /// Longest time that ready tasks may be overlooked.
 pub(crate) const HEARTBEAT: Duration = Duration::from_millis(100);
+
+/// Memory that glommio registers for the executor's file I/O: what it takes by itself is more than
+/// the usual RLIMIT_MEMLOCK allows.
+const EXECUTOR_IO_BYTES: usize = 256 << 10;
+
+const EXECUTOR_RING_DEPTH: usize = 128;
+
+/// What a coordinator's executor is made with: on any CPU.
+#[must_use]
+pub fn executor() -> LocalExecutorBuilder {
+    LocalExecutorBuilder::new(Placement::Unbound)
+        .name("coordinator")
+        .io_memory(EXECUTOR_IO_BYTES)
+        .ring_depth(EXECUTOR_RING_DEPTH)
+}
 
 /// What a coordinator is started with.
 #[derive(Debug)]
@@ -100,6 +116,8 @@ impl Server {
         if !peers.contains_key(id) {
             return Err(ServerError::NotAmongPeers(*id));
         }
+        // Votes and leases have to be in time on a machine that is saturated, too.
+        prefer_short_slices();
         let clock = Clock::start();
         let home = Home::open(&options.data_dir, *id, options.empty)?;
         let disk = GlommioDisk::new(home.log_dir()?, Durability::Strict);

@@ -10,24 +10,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ephesus_coordinator::command::{ClusterOptions, RaftId};
-use ephesus_coordinator::scheduling::prefer_short_slices;
-use ephesus_coordinator::server::{Empty, Ended, Server, ServerError, ServerOptions};
+use ephesus_coordinator::server::{Empty, Ended, Server, ServerError, ServerOptions, executor};
 use ephesus_wire::handshake::Secret;
-use glommio::{LocalExecutorBuilder, Placement};
 
 use crate::cli::EXIT_USAGE;
 use crate::cli::coordinator::CoordinatorFlags;
 use crate::node::Environment;
 use crate::{logging, signals};
 
-/// Memory that glommio registers for the executor's file I/O: what it takes by itself is more than
-/// the usual RLIMIT_MEMLOCK allows.
-const EXECUTOR_IO_BYTES: usize = 256 << 10;
-
-const EXECUTOR_RING_DEPTH: usize = 128;
-
 /// How often the process looks whether it was asked to stop.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// `ephesus coordinator`'s options, checked for form only.
 #[derive(Debug)]
@@ -105,14 +97,9 @@ fn run(options: CoordinatorOptions) -> Result<(), ProcessError> {
         io::ErrorKind::AddrInUse => ProcessError::AddressInUse(address),
         _ => ProcessError::Listen { address, source },
     })?;
-    let executor = LocalExecutorBuilder::new(Placement::Unbound)
-        .name("coordinator")
-        .io_memory(EXECUTOR_IO_BYTES)
-        .ring_depth(EXECUTOR_RING_DEPTH)
+    let executor = executor()
         .make()
         .map_err(|error| ProcessError::Executor(error.to_string()))?;
-    // Votes and leases have to be in time on a machine that is saturated, too.
-    prefer_short_slices();
     let (id, data_dir) = (options.id, options.data_dir.clone());
     let ended = executor.run(serve(options, port, asked_to_stop))?;
     match ended {

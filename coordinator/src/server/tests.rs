@@ -3,7 +3,6 @@
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use glommio::{LocalExecutorBuilder, Placement};
 use tempfile::TempDir;
 
 use super::*;
@@ -41,11 +40,7 @@ impl Running {
     fn start(options: ServerOptions) -> Running {
         let (stop, stopped) = flume::bounded(1);
         let thread = std::thread::Builder::new().spawn(move || {
-            let executor = LocalExecutorBuilder::new(Placement::Unbound)
-                .io_memory(256 << 10)
-                .ring_depth(128)
-                .make()
-                .expect("an executor");
+            let executor = executor().make().expect("an executor");
             executor.run(async move {
                 let server = Server::start(options).await?;
                 server

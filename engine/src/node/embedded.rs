@@ -4,15 +4,9 @@ use std::io;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 
-use ephesus_coordinator::server::{Ended, Server, ServerError, ServerOptions};
-use glommio::{LocalExecutorBuilder, Placement};
+use ephesus_coordinator::server::{Ended, Server, ServerError, ServerOptions, executor};
 
 use super::start::StartError;
-
-/// Memory that glommio registers for the raft log's file I/O.
-const IO_BYTES: usize = 256 << 10;
-
-const RING_DEPTH: usize = 128;
 
 /// A coordinator that runs.
 #[derive(Debug)]
@@ -29,11 +23,7 @@ impl Embedded {
     pub fn start(options: ServerOptions) -> Result<Embedded, StartError> {
         let (stop, stopped) = flume::bounded(1);
         let (report, started) = mpsc::channel();
-        let builder = LocalExecutorBuilder::new(Placement::Unbound)
-            .name("coordinator")
-            .io_memory(IO_BYTES)
-            .ring_depth(RING_DEPTH);
-        let run = move || match builder.make() {
+        let run = move || match executor().make() {
             Ok(executor) => executor.run(async {
                 match Server::start(options).await {
                     Ok(server) => {
