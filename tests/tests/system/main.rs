@@ -19,3 +19,4 @@ mod refusals;
 mod resharding;
 mod scan;
 mod shutdown;
+mod whole_cluster;
