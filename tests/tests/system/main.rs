@@ -14,6 +14,7 @@ mod coordinators;
 mod crash;
 mod damage;
 mod durability;
+mod local_cluster;
 mod memory;
 mod refusals;
 mod resharding;
