@@ -10,7 +10,7 @@ ROUNDS     ?= 1000
 export EPHESUS_BIN ?= $(EPHESUS)
 
 .DEFAULT_GOAL := help
-.PHONY: help toolchain deps build run cluster test lint fmt compare demo soak crash clean
+.PHONY: help toolchain deps build run cluster test lint fmt compare bench-cluster demo soak crash clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,6 +44,10 @@ fmt: ## format the code
 compare: deps build ## Redis and Valkey against Ephesus, side by side on this machine
 	$(CARGO) build --release --locked -p ephesus-bench
 	$(TARGET_DIR)/release/ephesus-bench compare
+
+bench-cluster: deps build ## how fast a cluster changes, what it costs at rest, and what routing costs
+	$(CARGO) build --release --locked -p ephesus-bench
+	$(TARGET_DIR)/release/ephesus-bench cluster
 
 demo: build ## write from several connections, kill -9, restart, verify every acknowledgement
 	$(CARGO) run --quiet --locked -p ephesus-tests --bin ephesus-demo
