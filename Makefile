@@ -4,15 +4,16 @@ CARGO      ?= cargo
 TARGET_DIR := $(abspath $(or $(CARGO_TARGET_DIR),target))
 EPHESUS    := $(TARGET_DIR)/release/ephesus
 SERVE      ?=
+DIR        ?= ./ephesus-cluster
 ROUNDS     ?= 1000
 
 export EPHESUS_BIN ?= $(EPHESUS)
 
 .DEFAULT_GOAL := help
-.PHONY: help toolchain deps build run test lint fmt compare demo soak crash clean
+.PHONY: help toolchain deps build run cluster test lint fmt compare bench-cluster demo soak crash clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 toolchain:
 	@./scripts/deps.sh build
@@ -25,6 +26,10 @@ build: toolchain ## build the release binary
 
 run: build ## build, then serve on 127.0.0.1:7379 in the foreground (more flags: make run SERVE="--shards 2")
 	exec $(EPHESUS) serve --listen 127.0.0.1:7379 $(SERVE)
+
+cluster: build ## three coordinators, nodes athens, byzantium and cyrene, until Ctrl-C; data in DIR=./ephesus-cluster
+	$(CARGO) build --quiet --locked -p ephesus-tests --bin ephesus-cluster
+	exec $(TARGET_DIR)/debug/ephesus-cluster --dir $(DIR)
 
 test: deps build ## the whole suite; the system tests run the release binary
 	$(CARGO) test --locked --workspace
@@ -39,6 +44,10 @@ fmt: ## format the code
 compare: deps build ## Redis and Valkey against Ephesus, side by side on this machine
 	$(CARGO) build --release --locked -p ephesus-bench
 	$(TARGET_DIR)/release/ephesus-bench compare
+
+bench-cluster: deps build ## how fast a cluster changes, what it costs at rest, and what routing costs
+	$(CARGO) build --release --locked -p ephesus-bench
+	$(TARGET_DIR)/release/ephesus-bench cluster
 
 demo: build ## write from several connections, kill -9, restart, verify every acknowledgement
 	$(CARGO) run --quiet --locked -p ephesus-tests --bin ephesus-demo

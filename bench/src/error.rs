@@ -104,6 +104,14 @@ pub enum BenchError {
         /// What is wrong with it.
         problem: String,
     },
+    /// The coordinators or a node of a cluster did not do what was asked: look at their logs.
+    #[error("{what}: {problem}")]
+    Cluster {
+        /// What was asked.
+        what: String,
+        /// What came of it.
+        problem: String,
+    },
     /// A signal asked to stop; servers are killed on the way out.
     #[error("interrupted")]
     Interrupted,
@@ -116,6 +124,14 @@ impl BenchError {
     pub fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> BenchError {
         let what = what.into();
         move |source| BenchError::Io { what, source }
+    }
+
+    /// What a cluster did not do.
+    pub fn cluster(what: impl Into<String>, problem: impl ToString) -> BenchError {
+        BenchError::Cluster {
+            what: what.into(),
+            problem: problem.to_string(),
+        }
     }
 
     /// A text that could not be understood.

@@ -1,18 +1,22 @@
 //! Load generation and side-by-side comparison of servers that speak the Redis protocol.
 //!
-//! Two entry points: [`load::run`] drives one server at a fixed rate and reports latency from the
-//! intended send time; [`compare::run`] starts Redis, Valkey and Ephesus on one core each in turn
-//! and prints how they compare, with goals, intervals and everything needed to repeat the run.
+//! Three entry points: [`load::run`] drives one server at a fixed rate and reports latency from the
+//! intended send time; [`compare::execute`] starts Redis, Valkey and Ephesus on one core each in turn
+//! and prints how they compare, with goals, intervals and everything needed to repeat the run;
+//! [`cluster::execute`] starts coordinators and nodes and prints how fast a cluster changes and what
+//! it costs.
 
 #![expect(
     clippy::disallowed_methods,
     reason = "a bench reads the clock; the ban keeps the product's own decisions deterministic"
 )]
 
+pub mod cluster;
 pub mod compare;
 pub mod load;
 
 pub mod prefill;
+pub mod process;
 pub mod redis_benchmark;
 pub mod resp;
 pub mod server;
@@ -22,6 +26,7 @@ pub mod disk;
 pub mod environment;
 pub mod error;
 pub mod interrupt;
+pub mod locate;
 pub mod procfs;
 pub mod stats;
 

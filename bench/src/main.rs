@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use ephesus_bench::cluster::{self, ClusterArgs};
 use ephesus_bench::compare::{self, CompareArgs};
 use ephesus_bench::interrupt;
 use ephesus_bench::load::LoadArgs;
@@ -25,6 +26,8 @@ enum Command {
     Load(LoadArgs),
     /// Compare Redis, Valkey and Ephesus on one core each, side by side
     Compare(CompareArgs),
+    /// How fast a cluster of Ephesus changes, what it costs at rest, and what routing costs
+    Cluster(ClusterArgs),
 }
 
 fn main() -> ExitCode {
@@ -32,6 +35,7 @@ fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Load(arguments) => arguments.execute(),
         Command::Compare(arguments) => compare::execute(&arguments),
+        Command::Cluster(arguments) => cluster::execute(&arguments),
     };
     match done.map_err(anyhow::Error::from) {
         Ok(()) => ExitCode::SUCCESS,

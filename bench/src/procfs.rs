@@ -1,6 +1,7 @@
 //! What the kernel says about a process: CPU time, memory, block I/O, where its threads may run.
 
 use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -23,6 +24,17 @@ pub struct ThreadPlacement {
     pub name: String,
     /// `Cpus_allowed_list`, such as `0-1,4`.
     pub cpus_allowed: String,
+}
+
+/// CPU time of one thread.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ThreadCpu {
+    /// Thread id.
+    pub tid: u32,
+    /// Thread name.
+    pub name: String,
+    /// On a CPU so far.
+    pub cpu: Duration,
 }
 
 /// Block I/O of a process, as in `/proc/PID/io`.
@@ -97,27 +109,67 @@ pub fn io_counters(pid: Pid) -> Result<IoCounters> {
 /// # Errors
 /// When the process is gone.
 pub fn thread_placements(pid: Pid) -> Result<Vec<ThreadPlacement>> {
+    let placement = |tid, folder: &Path| {
+        // A thread may end between the listing and the read.
+        let Ok(status) = fs::read_to_string(folder.join("status")) else {
+            return Ok(None);
+        };
+        Ok(Some(ThreadPlacement {
+            tid,
+            name: field(&status, "Name").unwrap_or_default().to_owned(),
+            cpus_allowed: field(&status, "Cpus_allowed_list")
+                .ok_or_else(|| BenchError::parse("Cpus_allowed_list", &status))?
+                .to_owned(),
+        }))
+    };
+    of_threads(pid, placement)
+}
+
+/// CPU time of every living thread, from `schedstat`.
+///
+/// # Errors
+/// When the process is gone.
+pub fn thread_cpu_times(pid: Pid) -> Result<Vec<ThreadCpu>> {
+    of_threads(pid, |tid, folder| {
+        let read = |file: &str| fs::read_to_string(folder.join(file));
+        let (Ok(name), Ok(stat)) = (read("comm"), read("schedstat")) else {
+            return Ok(None);
+        };
+        Ok(Some(ThreadCpu {
+            tid,
+            name: name.trim_end().to_owned(),
+            cpu: parse_schedstat(&stat)?,
+        }))
+    })
+}
+
+/// Reads the first number of a `schedstat` line: nanoseconds on a CPU.
+///
+/// # Errors
+/// When the text is no such line.
+pub fn parse_schedstat(text: &str) -> Result<Duration> {
+    let first = text.split(' ').next().and_then(|word| word.parse().ok());
+    first
+        .map(Duration::from_nanos)
+        .ok_or_else(|| BenchError::parse("schedstat", text))
+}
+
+/// What `read` finds in every thread's folder; threads that are gone are left out.
+fn of_threads<T>(
+    pid: Pid,
+    mut read: impl FnMut(u32, &Path) -> Result<Option<T>>,
+) -> Result<Vec<T>> {
     let folder = format!("/proc/{}/task", pid.0);
-    let mut placements = Vec::new();
+    let mut threads = Vec::new();
     for entry in fs::read_dir(&folder).map_err(BenchError::io(&folder))? {
         let entry = entry.map_err(BenchError::io(&folder))?;
         let name = entry.file_name();
         let Some(tid) = name.to_str().and_then(|name| name.parse().ok()) else {
             continue;
         };
-        // A thread may end between the listing and the read.
-        let Ok(status) = fs::read_to_string(entry.path().join("status")) else {
-            continue;
-        };
-        placements.push(ThreadPlacement {
-            tid,
-            name: field(&status, "Name").unwrap_or_default().to_owned(),
-            cpus_allowed: field(&status, "Cpus_allowed_list")
-                .ok_or_else(|| BenchError::parse("Cpus_allowed_list", &status))?
-                .to_owned(),
-        });
+        threads.extend(read(tid, &entry.path())?);
     }
-    Ok(placements)
+    Ok(threads)
 }
 
 /// CPU ticks of a process and of its ended children.

@@ -48,6 +48,8 @@ pub struct Shape {
     pub keys: u64,
     /// `-d`.
     pub value_bytes: usize,
+    /// `--cluster`: keys of all slots, each sent to its node; `keys` are then for each slot.
+    pub cluster: bool,
 }
 
 impl Shape {
@@ -60,14 +62,14 @@ impl Shape {
             requests,
             keys,
             value_bytes,
+            cluster,
         } = self;
-        format!(
+        let line = format!(
             "-t {} -c {clients} -P {pipeline} -n {requests} -r {keys} -d {value_bytes} --csv",
             test.flag()
-        )
-        .split(' ')
-        .map(str::to_owned)
-        .collect()
+        );
+        let words = line.split(' ').chain(cluster.then_some("--cluster"));
+        words.map(str::to_owned).collect()
     }
 }
 

@@ -1,11 +1,9 @@
 //! One server process under test: started, confined, watched, and killed whatever happens.
 
-use std::fs::{self, File};
-use std::io;
+use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -16,12 +14,13 @@ use crate::affinity::{self, CpusetGroup};
 use crate::error::{BenchError, Result};
 use crate::interrupt;
 use crate::prefill;
+use crate::process::Process;
 use crate::procfs::{self, Pid};
 use crate::resp::{self, Connection, Reply};
 
 pub use settings::{Durability, Product, ServerSpec};
 
-mod ports;
+pub(crate) mod ports;
 mod settings;
 #[cfg(test)]
 mod tests;
@@ -29,21 +28,17 @@ mod tests;
 /// Longest start, with ten million keys to load on a slow disk.
 const READY_TIMEOUT: Duration = Duration::from_secs(600);
 const READY_POLL: Duration = Duration::from_millis(1);
-/// How long a stop may take after SIGTERM before SIGKILL.
-const STOP_TIMEOUT: Duration = Duration::from_secs(120);
-const STOP_POLL: Duration = Duration::from_millis(5);
 /// A server below this share of a core over [`QUIET_WINDOW`] counts as idle.
 const QUIET_BUSY_MAX: f64 = 0.02;
 const QUIET_WINDOW: Duration = Duration::from_millis(150);
 /// Ephesus writes images after 5 s without a write; after so long without one it is done.
 const REST: Duration = Duration::from_secs(8);
-const LOG_TAIL_BYTES: usize = 2000;
 
 /// A running server; dropping it kills it.
 #[derive(Debug)]
 pub struct Server {
     spec: ServerSpec,
-    child: Child,
+    process: Process,
     address: SocketAddr,
     start_to_ready: Duration,
     command_line: String,
@@ -69,42 +64,20 @@ impl Server {
         let port = ports::free_base(spec.product, spec.shards)?;
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let arguments = spec.arguments(address);
-        let log_path = spec.log_path();
-        let log = File::options()
-            .create(true)
-            .append(true)
-            .open(&log_path)
-            .map_err(BenchError::io(log_path.display().to_string()))?;
-        let errors = log.try_clone().map_err(BenchError::io("server log"))?;
-        let mut command = Command::new(&spec.binary);
-        command.args(&arguments).current_dir(&spec.dir);
-        command
-            .stdin(Stdio::null())
-            .stdout(log)
-            .stderr(errors)
-            .process_group(0);
-        let mask = affinity::mask(&spec.cpus);
-        let parent = std::process::id();
-        // SAFETY: the closure only makes async-signal-safe system calls.
-        unsafe {
-            command.pre_exec(move || {
-                if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 {
-                    return Err(io::Error::last_os_error());
-                }
-                if libc::getppid() as u32 != parent {
-                    return Err(io::Error::from_raw_os_error(libc::ESRCH));
-                }
-                affinity::confine_current(&mask)
-            });
-        }
+        let name = spec.product.to_string();
         let started = Instant::now();
-        let child = command
-            .spawn()
-            .map_err(BenchError::io(spec.binary.display().to_string()))?;
+        let process = Process::start(
+            &name,
+            &spec.binary,
+            &arguments,
+            &spec.dir,
+            spec.log_path(),
+            &spec.cpus,
+        )?;
         let command_line = shown(&spec, &arguments);
         let mut server = Server {
             spec,
-            child,
+            process,
             address,
             start_to_ready: Duration::ZERO,
             command_line,
@@ -136,7 +109,7 @@ impl Server {
 
     /// Its process.
     pub fn pid(&self) -> Pid {
-        Pid(self.child.id())
+        self.process.pid()
     }
 
     /// From just before exec to the first answered GET.
@@ -310,22 +283,8 @@ impl Server {
     ///
     /// # Errors
     /// When it had to be killed.
-    pub fn stop(mut self) -> Result<()> {
-        // SAFETY: kill has no memory effects; the child is not reaped yet, so the id is its own.
-        unsafe { libc::kill(self.child.id() as libc::pid_t, libc::SIGTERM) };
-        let deadline = Instant::now() + STOP_TIMEOUT;
-        while self
-            .child
-            .try_wait()
-            .map_err(BenchError::io("waiting for a server"))?
-            .is_none()
-        {
-            if Instant::now() > deadline {
-                return Err(self.timed_out("stopped after SIGTERM", STOP_TIMEOUT));
-            }
-            thread::sleep(STOP_POLL);
-        }
-        Ok(())
+    pub fn stop(self) -> Result<()> {
+        self.process.stop()
     }
 
     fn wait_ready(&mut self, started: Instant) -> Result<()> {
@@ -333,17 +292,7 @@ impl Server {
         let mut connection = None;
         while started.elapsed() < READY_TIMEOUT {
             interrupt::check()?;
-            if let Some(status) = self
-                .child
-                .try_wait()
-                .map_err(BenchError::io("waiting for a server"))?
-            {
-                return Err(BenchError::ServerExited {
-                    server: self.spec.product.to_string(),
-                    status: status.to_string(),
-                    log_tail: self.log_tail(),
-                });
-            }
+            self.process.check_running()?;
             if connection.is_none() {
                 connection = Connection::open(self.address).ok();
             }
@@ -367,20 +316,6 @@ impl Server {
             state,
             waited_s: waited.as_secs(),
         }
-    }
-
-    fn log_tail(&self) -> String {
-        let text = fs::read(self.spec.log_path()).unwrap_or_default();
-        let start = text.len().saturating_sub(LOG_TAIL_BYTES);
-        String::from_utf8_lossy(&text[start..]).into_owned()
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // Both fail only when it has already ended.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

@@ -65,6 +65,16 @@ fn quantile_of_sorted(sorted: &[f64], q: f64) -> f64 {
     sorted[below] + (sorted[above] - sorted[below]) * (position - below as f64)
 }
 
+/// A number for a table, with as many decimals as its size needs.
+pub fn number(value: f64) -> String {
+    match value.abs() {
+        size if size >= 1000.0 => format!("{value:.0}"),
+        size if size >= 100.0 => format!("{value:.1}"),
+        size if size >= 1.0 => format!("{value:.2}"),
+        _ => format!("{value:.3}"),
+    }
+}
+
 /// A small seeded generator (Steele, Lea, Flood 2014): the same seed gives the same sequence.
 #[derive(Clone, Debug)]
 pub struct SplitMix64(u64);

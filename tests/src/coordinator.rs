@@ -1,5 +1,6 @@
 //! `ephesus coordinator` processes, and the commands that ask them.
 
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -186,6 +187,7 @@ impl Coordinator {
 #[derive(Debug)]
 pub struct Core {
     pub coordinators: Vec<Coordinator>,
+    host: Ipv4Addr,
     ports: PortBlock,
     home: TempDir,
 }
@@ -193,8 +195,13 @@ pub struct Core {
 impl Core {
     /// As many coordinators, none of them started; `flags` are for all of them.
     pub fn stopped(count: u16, flags: &[&str]) -> Self {
+        Self::stopped_at(Ipv4Addr::LOCALHOST, count, flags)
+    }
+
+    /// The same on an address of the test's own.
+    pub fn stopped_at(host: Ipv4Addr, count: u16, flags: &[&str]) -> Self {
         let (ports, home) = (PortBlock::take(), paths::scratch());
-        let at = |id: u16| format!("127.0.0.1:{}", ports.base() + id - 1);
+        let at = |id: u16| format!("{host}:{}", ports.base() + id - 1);
         let peers: Vec<String> = (1..=count).map(|id| format!("{id}@{}", at(id))).collect();
         let coordinator = |id: u16| {
             let (number, directory) = (id.to_string(), format!("coordinator-{id}"));
@@ -214,6 +221,7 @@ impl Core {
         };
         Self {
             coordinators: (1..=count).map(coordinator).collect(),
+            host,
             ports,
             home,
         }
@@ -222,17 +230,25 @@ impl Core {
     /// The same, started and with a cluster.
     pub fn founded(count: u16, flags: &[&str]) -> Self {
         let mut core = Self::stopped(count, flags);
-        core.coordinators.iter_mut().for_each(Coordinator::spawn);
-        for coordinator in &mut core.coordinators {
+        core.found();
+        core
+    }
+
+    /// Starts all of them, and waits for a cluster.
+    ///
+    /// # Panics
+    /// When one refuses, with its message.
+    pub fn found(&mut self) {
+        self.coordinators.iter_mut().for_each(Coordinator::spawn);
+        for coordinator in &mut self.coordinators {
             if let Err(refused) = coordinator.wait_ready() {
                 panic!("coordinator {}:\n{}", coordinator.id, refused.output);
             }
         }
-        core.until("a cluster", |core| {
+        self.until("a cluster", |core| {
             core.try_status()
                 .is_some_and(|status| status["cluster"] != "")
         });
-        core
     }
 
     /// Where the data and the output are.
@@ -242,7 +258,7 @@ impl Core {
 
     /// Where a coordinator is reached, also one that is added later (up to 16).
     pub fn address(&self, id: u64) -> String {
-        format!("127.0.0.1:{}", u64::from(self.ports.base()) + id - 1)
+        format!("{}:{}", self.host, u64::from(self.ports.base()) + id - 1)
     }
 
     /// Where all of them are reached, for `--coordinator`.

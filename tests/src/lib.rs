@@ -9,9 +9,11 @@
 
 pub mod bystander;
 pub mod coordinator;
+pub mod crowd;
 pub mod ledger;
 pub mod load;
 pub mod mount;
+pub mod network;
 pub mod node;
 pub mod oracle;
 pub mod paths;
@@ -19,10 +21,13 @@ pub mod ports;
 pub mod process;
 pub mod resp;
 pub mod rng;
+pub mod roaming;
 pub mod segments;
 pub mod slots;
+pub mod whole;
 
 pub use coordinator::{Coordinator, Core};
 pub use node::{Node, Options};
 pub use resp::{Client, Reply};
 pub use rng::Rng;
+pub use whole::Whole;

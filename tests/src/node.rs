@@ -1,5 +1,6 @@
 //! One `ephesus serve` process with its data directory and its ports.
 
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
@@ -24,6 +25,11 @@ pub struct Options {
     pub wal_budget: Option<u64>,
     pub max_clients: Option<u32>,
     pub log_level: &'static str,
+    /// Where the node listens.
+    pub host: IpAddr,
+    /// Where coordinators are, each as `host:port`; none: the node brings its own.
+    pub coordinators: Vec<String>,
+    pub name: Option<String>,
     /// Runs the node under this command, e.g. `["strace", "-f"]`.
     pub wrapper: Vec<String>,
 }
@@ -39,6 +45,9 @@ impl Default for Options {
             wal_budget: None,
             max_clients: None,
             log_level: "info",
+            host: Ipv4Addr::LOCALHOST.into(),
+            coordinators: Vec::new(),
+            name: None,
             wrapper: Vec::new(),
         }
     }
@@ -129,6 +138,11 @@ impl Node {
         self.ports.base()
     }
 
+    /// The same with the host.
+    pub fn entry(&self) -> SocketAddr {
+        SocketAddr::new(self.options.host, self.port())
+    }
+
     /// The port of one shard.
     pub fn direct_port(&self, shard: u16) -> u16 {
         assert!(shard < self.options.shards);
@@ -144,11 +158,16 @@ impl Node {
     }
 
     fn connect(&self, port: u16) -> Client {
-        Client::connect(port).unwrap_or_else(|error| panic!("connect to port {port}: {error}"))
+        let address = SocketAddr::new(self.options.host, port);
+        Client::connect_to(address).unwrap_or_else(|error| panic!("connect to {address}: {error}"))
     }
 
     pub fn process(&self) -> &Process {
         self.process.as_ref().expect("the node is not running")
+    }
+
+    pub fn is_running(&self) -> bool {
+        self.process.is_some()
     }
 
     /// The command line of `ephesus serve` for these options.
@@ -158,9 +177,11 @@ impl Node {
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]).arg("serve").arg("--no-pin");
         command.arg("--data-dir").arg(&self.data);
-        command
-            .arg("--listen")
-            .arg(format!("127.0.0.1:{}", self.port()));
+        let listen = self.entry();
+        command.arg("--listen").arg(listen.to_string());
+        if !listen.ip().is_loopback() {
+            command.arg("--insecure");
+        }
         let mut flag = |name: &str, value: Option<String>| {
             if let Some(value) = value {
                 command.arg(name).arg(value);
@@ -173,6 +194,12 @@ impl Node {
         flag("--max-memory", options.max_memory.map(|n| n.to_string()));
         flag("--wal-budget", options.wal_budget.map(|n| n.to_string()));
         flag("--max-clients", options.max_clients.map(|n| n.to_string()));
+        let coordinators = options.coordinators.join(",");
+        flag(
+            "--coordinator",
+            Some(coordinators).filter(|all| !all.is_empty()),
+        );
+        flag("--name", options.name.clone());
         flag("--log-level", Some(options.log_level.to_owned()));
         command
     }
@@ -187,7 +214,7 @@ impl Node {
 
     /// Waits until the node answers PING, or reports how it ended.
     pub fn wait_ready(&mut self) -> Result<(), Refused> {
-        let port = self.port();
+        let entry = self.entry();
         let process = self.process.as_mut().expect("the node was not spawned");
         let deadline = Instant::now() + START_LIMIT;
         loop {
@@ -197,13 +224,14 @@ impl Node {
                 return Err(Refused { status, output });
             }
             let pong = Reply::Simple("PONG".to_owned());
-            let answer = Client::connect(port).and_then(|mut client| client.try_call(&["PING"]));
+            let answer =
+                Client::connect_to(entry).and_then(|mut client| client.try_call(&["PING"]));
             if answer.is_ok_and(|reply| reply == pong) {
                 return Ok(());
             }
             assert!(
                 Instant::now() < deadline,
-                "no PONG from port {port} within {START_LIMIT:?}:\n{}",
+                "no PONG from {entry} within {START_LIMIT:?}:\n{}",
                 process.output_tail()
             );
             std::thread::sleep(Duration::from_millis(5));

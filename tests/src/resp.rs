@@ -217,7 +217,10 @@ impl Client {
     const TIMEOUT: Duration = Duration::from_secs(30);
 
     pub fn connect(port: u16) -> io::Result<Self> {
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        Self::connect_to((Ipv4Addr::LOCALHOST, port).into())
+    }
+
+    pub fn connect_to(address: SocketAddr) -> io::Result<Self> {
         let stream = TcpStream::connect_timeout(&address, Duration::from_secs(5))?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(Self::TIMEOUT))?;

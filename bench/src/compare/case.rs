@@ -140,6 +140,7 @@ impl Case {
             requests,
             keys,
             value_bytes,
+            cluster: false,
         })
     }
 }

@@ -292,5 +292,6 @@ fn set_shape(settings: &Settings, clients: u32, pipeline: u32, requests: u64) ->
         requests,
         keys: settings.keys,
         value_bytes: settings.value_bytes,
+        cluster: false,
     }
 }

@@ -1,4 +1,5 @@
 use std::collections::BTreeMap;
+use std::fmt;
 
 use serde::Serialize;
 
@@ -50,6 +51,39 @@ pub enum Verdict {
     NotMeasured,
     /// There is no goal.
     NoGoal,
+}
+
+impl Goal {
+    /// Whether a value, or a ratio for goals about ratios, reaches it.
+    pub fn is_reached(self, value: f64) -> bool {
+        match self {
+            Goal::RatioAtLeast(least) => value >= least,
+            Goal::RatioAtMost(most) | Goal::ValueAtMost(most) => value <= most,
+        }
+    }
+}
+
+impl fmt::Display for Goal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Goal::RatioAtLeast(least) => write!(f, ">= {least}x"),
+            Goal::RatioAtMost(most) => write!(f, "<= {most}x"),
+            Goal::ValueAtMost(most) => write!(f, "value <= {most}"),
+        }
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Verdict::Met => "met",
+            Verdict::Missed => "MISSED",
+            Verdict::MetByCpu => "met (CPU per op)",
+            Verdict::MissedByCpu => "MISSED (CPU per op)",
+            Verdict::NotMeasured => "not measured",
+            Verdict::NoGoal => "-",
+        })
+    }
 }
 
 /// One quantity with its samples of every server, one per round; NaN where a server has none.
@@ -234,15 +268,17 @@ impl CaseResult {
         };
         let ratio = stats::median(&measure.ratios(subject));
         match goal {
-            Goal::ValueAtMost(most) => plain(measure.median(subject).map(|value| value <= most)),
-            Goal::RatioAtMost(most) => plain(ratio.map(|ratio| ratio <= most)),
+            Goal::ValueAtMost(_) => {
+                plain(measure.median(subject).map(|value| goal.is_reached(value)))
+            }
+            Goal::RatioAtMost(_) => plain(ratio.map(|ratio| goal.is_reached(ratio))),
             Goal::RatioAtLeast(least) => {
                 let cpu = self
                     .measures
                     .iter()
                     .find(|measure| measure.name == CPU_PER_OP);
                 match cpu.filter(|_| !self.client_bound().is_empty()) {
-                    None => plain(ratio.map(|ratio| ratio >= least)),
+                    None => plain(ratio.map(|ratio| goal.is_reached(ratio))),
                     Some(cpu) => match stats::median(&cpu.ratios(subject)) {
                         None => Verdict::NotMeasured,
                         Some(ratio) if ratio <= 1.0 / least => Verdict::MetByCpu,

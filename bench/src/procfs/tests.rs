@@ -73,3 +73,17 @@ fn own_process_is_visible() {
             .all(|thread| parse_cpu_list(&thread.cpus_allowed).is_ok())
     );
 }
+
+#[test]
+fn threads_have_cpu_times_and_names() {
+    assert_eq!(
+        parse_schedstat("1500 20 3\n").expect("schedstat"),
+        Duration::from_nanos(1500)
+    );
+    assert!(parse_schedstat("").is_err());
+    let own = Pid(std::process::id());
+    let threads = thread_cpu_times(own).expect("this process");
+    assert!(!threads.is_empty() && threads.iter().all(|thread| !thread.name.is_empty()));
+    let sum: Duration = threads.iter().map(|thread| thread.cpu).sum();
+    assert!(sum > Duration::ZERO);
+}

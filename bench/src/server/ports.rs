@@ -16,28 +16,51 @@ const FAR_OFFSETS: [u16; 2] = [10_000, 20_000];
 /// # Errors
 /// When none is.
 pub(super) fn free_base(product: Product, shards: u16) -> Result<u16> {
-    let first = FIRST + (std::process::id() % 500) as u16 * STRIDE;
-    let mut candidates = (first..LAST)
-        .chain(FIRST..first)
-        .step_by(usize::from(STRIDE));
-    candidates
+    candidates()
         .find(|&base| is_free(product, shards, base))
-        .ok_or_else(|| BenchError::Missing {
-            what: format!("free port between {FIRST} and {LAST}"),
-            remedy: "end servers that are left over",
-        })
+        .ok_or_else(none)
+}
+
+/// In an order that differs between processes.
+fn candidates() -> impl Iterator<Item = u16> {
+    let first = FIRST + (std::process::id() % 500) as u16 * STRIDE;
+    (first..LAST)
+        .chain(FIRST..first)
+        .step_by(usize::from(STRIDE))
+}
+
+fn none() -> BenchError {
+    BenchError::Missing {
+        what: format!("free port between {FIRST} and {LAST}"),
+        remedy: "end servers that are left over",
+    }
 }
 
 fn is_free(product: Product, shards: u16, base: u16) -> bool {
-    let near = match product {
-        Product::Ephesus => shards,
-        Product::Redis | Product::Valkey => 0,
-    };
+    match product {
+        Product::Ephesus => is_free_block(base, shards + 1),
+        Product::Redis | Product::Valkey => is_unused(base),
+    }
+}
+
+/// The first of so many neighbouring ports that are free with what nodes derive from them.
+///
+/// # Errors
+/// When there are none.
+pub fn free_block(ports: u16) -> Result<u16> {
+    candidates()
+        .find(|&base| is_free_block(base, ports))
+        .ok_or_else(none)
+}
+
+fn is_free_block(base: u16, ports: u16) -> bool {
+    let near = base..base.saturating_add(ports);
     let far = FAR_OFFSETS
-        .iter()
-        .filter(|_| product == Product::Ephesus)
-        .map(|far| base + far);
-    (base..=base.saturating_add(near))
-        .chain(far)
-        .all(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok())
+        .into_iter()
+        .flat_map(|far| near.clone().map(move |port| port.saturating_add(far)));
+    near.clone().chain(far).all(is_unused)
+}
+
+fn is_unused(port: u16) -> bool {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok()
 }

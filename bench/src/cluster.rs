@@ -1,0 +1,62 @@
+//! Coordinators and nodes of Ephesus on loopback: how fast a cluster changes, what it costs at rest,
+//! and what routing costs.
+//!
+//! Every process is real. Times are upper bounds: they begin at the last moment at which the old
+//! state was still seen, and the clients that look use the same CPUs.
+
+use std::fs;
+
+use crate::environment;
+use crate::error::{BenchError, Result};
+
+pub use arguments::ClusterArgs;
+pub use case::Case;
+pub use report::Report;
+
+mod arguments;
+mod bed;
+mod case;
+mod idle;
+mod leader;
+mod report;
+mod scaling;
+mod settings;
+mod slots;
+mod table;
+
+use report::CaseReport;
+use settings::Settings;
+
+/// Runs the cases asked for, prints the table and writes the JSON.
+///
+/// # Errors
+/// When a process misbehaves, or the machine lacks what is needed.
+pub fn execute(arguments: &ClusterArgs) -> Result<()> {
+    if arguments.list {
+        for case in Case::ALL {
+            println!("{:<14} {}", case.name(), case.title());
+        }
+        return Ok(());
+    }
+    let settings = Settings::resolve(arguments)?;
+    let mut report = Report::new(environment::read(settings.root())?, settings.is_quick);
+    for &case in &settings.cases {
+        eprintln!("== {}: {}", case.name(), case.title());
+        report.add(run_case(&settings, case)?);
+        if let Some(path) = &arguments.json {
+            fs::write(path, report.json()?).map_err(BenchError::io(path.display().to_string()))?;
+        }
+    }
+    print!("{}", report.markdown());
+    Ok(())
+}
+
+fn run_case(settings: &Settings, case: Case) -> Result<CaseReport> {
+    match case {
+        Case::TableChange => table::run(settings),
+        Case::LeaderLost => leader::run(settings),
+        Case::Idle => idle::run(settings),
+        Case::ClusterSlots => slots::run(settings),
+        Case::ScalingP16 | Case::ScalingP1 => scaling::run(settings, case),
+    }
+}

@@ -1,0 +1,245 @@
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ephesus_coordinator::ask::ask;
+use ephesus_coordinator::report::{CoordinatorRow, Query, Report, StatusReport};
+use tempfile::TempDir;
+
+use crate::affinity;
+use crate::error::{BenchError, Result};
+use crate::interrupt;
+use crate::process::Process;
+use crate::procfs::Pid;
+use crate::resp::Connection;
+use crate::server::ports;
+
+use super::settings::Settings;
+
+pub(super) const PARTITIONS: u16 = 1024;
+
+/// How long a cluster may take to be what is waited for.
+const READY_TIMEOUT: Duration = Duration::from_secs(60);
+const READY_POLL: Duration = Duration::from_millis(20);
+/// How long a leader is looked for.
+const ASK_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What a cluster is made of.
+#[derive(Clone, Debug)]
+pub(super) struct Layout {
+    pub(super) coordinators: u16,
+    pub(super) nodes: u16,
+    /// Of each node.
+    pub(super) shards: u16,
+    /// `--assignment`.
+    pub(super) assignment: &'static str,
+    /// `--durability`.
+    pub(super) durability: &'static str,
+    /// One for each node, which then has one shard; empty: anywhere.
+    pub(super) cpus: Vec<usize>,
+}
+
+/// A cluster that runs; killed when dropped.
+#[derive(Debug)]
+pub(super) struct Bed {
+    layout: Layout,
+    program: PathBuf,
+    all_cpus: Vec<usize>,
+    base: u16,
+    coordinators: Vec<Option<Process>>,
+    nodes: Vec<Option<Process>>,
+    dir: TempDir,
+}
+
+impl Bed {
+    /// Starts it and waits until every partition is online.
+    pub(super) fn start(settings: &Settings, layout: Layout) -> Result<Self> {
+        let dir = tempfile::Builder::new()
+            .prefix("case-")
+            .tempdir_in(settings.root())
+            .map_err(BenchError::io("creating a data directory"))?;
+        let ports = layout.coordinators + layout.nodes * (1 + layout.shards);
+        let mut bed = Bed {
+            program: settings.ephesus.clone(),
+            all_cpus: affinity::allowed()?,
+            base: ports::free_block(ports)?,
+            coordinators: Vec::new(),
+            nodes: Vec::new(),
+            dir,
+            layout,
+        };
+        for index in 0..bed.layout.coordinators {
+            let process = bed.start_coordinator(index, true)?;
+            bed.coordinators.push(Some(process));
+        }
+        for index in 0..bed.layout.nodes {
+            let process = bed.start_node(index)?;
+            bed.nodes.push(Some(process));
+        }
+        bed.wait_healthy()?;
+        Ok(bed)
+    }
+
+    fn loopback(port: u16) -> SocketAddr {
+        SocketAddr::from((Ipv4Addr::LOCALHOST, port))
+    }
+
+    /// Where a coordinator is reached; the first is 0.
+    pub(super) fn coordinator(&self, index: u16) -> SocketAddr {
+        Self::loopback(self.base + index)
+    }
+
+    /// The entry port of a node; the first is 0.
+    pub(super) fn entry(&self, index: u16) -> SocketAddr {
+        let first = self.base + self.layout.coordinators;
+        Self::loopback(first + index * (1 + self.layout.shards))
+    }
+
+    /// The direct port of a shard of a node.
+    pub(super) fn shard(&self, node: u16, shard: u16) -> SocketAddr {
+        Self::loopback(self.entry(node).port() + 1 + shard)
+    }
+
+    /// Where all coordinators are reached.
+    pub(super) fn coordinators(&self) -> Vec<String> {
+        (0..self.layout.coordinators)
+            .map(|index| self.coordinator(index).to_string())
+            .collect()
+    }
+
+    pub(super) fn node_pids(&self) -> Vec<Pid> {
+        self.nodes.iter().flatten().map(Process::pid).collect()
+    }
+
+    /// Number, from 0, and process of every coordinator.
+    pub(super) fn coordinator_pids(&self) -> Vec<(u16, Pid)> {
+        let running = (0..).zip(&self.coordinators);
+        running
+            .filter_map(|(index, process)| Some((index, process.as_ref()?.pid())))
+            .collect()
+    }
+
+    fn spawn(&self, name: &str, arguments: &[String], cpus: &[usize]) -> Result<Process> {
+        interrupt::check()?;
+        let dir: &Path = self.dir.path();
+        let log = dir.join(format!("{name}.log"));
+        Process::start(name, &self.program, arguments, dir, log, cpus)
+    }
+
+    fn start_coordinator(&self, index: u16, founds: bool) -> Result<Process> {
+        let peers = (1..).zip(self.coordinators());
+        let peers: Vec<String> = peers.map(|(id, at)| format!("{id}@{at}")).collect();
+        let line = format!(
+            "coordinator --id {} --listen {} --peers {} --data-dir coordinator-{}",
+            index + 1,
+            self.coordinator(index),
+            peers.join(","),
+            index + 1,
+        );
+        let founding = format!(
+            " --bootstrap --partitions {PARTITIONS} --min-nodes {} --assignment {}",
+            self.layout.nodes, self.layout.assignment
+        );
+        let line = if founds { line + &founding } else { line };
+        let name = format!("coordinator-{}", index + 1);
+        self.spawn(&name, &words(&line), &self.all_cpus)
+    }
+
+    fn start_node(&self, index: u16) -> Result<Process> {
+        let pinned = self.layout.cpus.get(usize::from(index));
+        let line = format!(
+            "serve --name node-{index} --listen {} --shards {} --coordinator {} \
+             --durability {} --data-dir node-{index}{}",
+            self.entry(index),
+            self.layout.shards,
+            self.coordinators().join(","),
+            self.layout.durability,
+            if pinned.is_some() { "" } else { " --no-pin" },
+        );
+        let cpus = pinned.map_or(&self.all_cpus[..], std::slice::from_ref);
+        self.spawn(&format!("node-{index}"), &words(&line), cpus)
+    }
+
+    /// SIGKILL.
+    pub(super) fn kill_node(&mut self, index: u16) {
+        drop(self.nodes[usize::from(index)].take());
+    }
+
+    pub(super) fn restart_node(&mut self, index: u16) -> Result<()> {
+        self.nodes[usize::from(index)] = Some(self.start_node(index)?);
+        Ok(())
+    }
+
+    /// SIGKILL.
+    pub(super) fn kill_coordinator(&mut self, index: u16) {
+        drop(self.coordinators[usize::from(index)].take());
+    }
+
+    pub(super) fn restart_coordinator(&mut self, index: u16) -> Result<()> {
+        self.coordinators[usize::from(index)] = Some(self.start_coordinator(index, false)?);
+        Ok(())
+    }
+
+    /// Asks whoever leads.
+    pub(super) fn ask(&self, query: &Query) -> Result<Report> {
+        interrupt::check()?;
+        let answer = ask(&self.coordinators(), None, query, ASK_TIMEOUT);
+        answer.map_err(|error| BenchError::cluster(format!("{query:?}"), error))
+    }
+
+    pub(super) fn status(&self) -> Result<StatusReport> {
+        match self.ask(&Query::Status)? {
+            Report::Status(status) => Ok(status),
+            other => Err(BenchError::cluster("status", format!("{other:?}"))),
+        }
+    }
+
+    /// The number, from 0, of the coordinator that leads.
+    pub(super) fn leader(&self) -> Result<u16> {
+        Ok((self.status()?.leader.0 - 1) as u16)
+    }
+
+    fn coordinator_rows(&self) -> Result<Vec<CoordinatorRow>> {
+        match self.ask(&Query::Coordinators)? {
+            Report::Coordinators(rows) => Ok(rows),
+            other => Err(BenchError::cluster("coordinators", format!("{other:?}"))),
+        }
+    }
+
+    /// Waits until the coordinators have no complaint, all of them are heard of, and every node
+    /// serves.
+    pub(super) fn wait_healthy(&mut self) -> Result<()> {
+        let deadline = Instant::now() + READY_TIMEOUT;
+        while !self.is_healthy()? {
+            let processes = self.coordinators.iter_mut().chain(&mut self.nodes);
+            for process in processes.flatten() {
+                process.check_running()?;
+            }
+            if Instant::now() > deadline {
+                return Err(BenchError::TimedOut {
+                    server: format!("a cluster of {} nodes", self.layout.nodes),
+                    state: "healthy",
+                    waited_s: READY_TIMEOUT.as_secs(),
+                });
+            }
+            thread::sleep(READY_POLL);
+        }
+        Ok(())
+    }
+
+    fn is_healthy(&self) -> Result<bool> {
+        let serves = |index| {
+            let connection = Connection::open(self.entry(index));
+            let info = connection.and_then(|mut connection| connection.text(&["CLUSTER", "INFO"]));
+            info.is_ok_and(|info| info.contains("cluster_state:ok"))
+        };
+        Ok((0..self.layout.nodes).all(serves)
+            && self.status()?.healthy
+            && self.coordinator_rows()?.iter().all(|row| row.active))
+    }
+}
+
+fn words(line: &str) -> Vec<String> {
+    line.split(' ').map(str::to_owned).collect()
+}

@@ -1,0 +1,177 @@
+use std::fmt::Write;
+
+use serde::Serialize;
+
+use crate::compare::{Goal, Verdict};
+use crate::environment::Environment;
+use crate::error::{BenchError, Result};
+use crate::stats::{self, number};
+
+use super::Case;
+
+/// Everything a run has found.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    environment: Environment,
+    is_quick: bool,
+    cases: Vec<CaseReport>,
+}
+
+/// What one case has found.
+#[derive(Debug, Serialize)]
+pub(super) struct CaseReport {
+    case: Case,
+    title: &'static str,
+    how: String,
+    rows: Vec<Row>,
+}
+
+/// One quantity.
+#[derive(Debug, Serialize)]
+struct Row {
+    name: String,
+    unit: &'static str,
+    samples: Vec<f64>,
+    median: Option<f64>,
+    max: Option<f64>,
+    goal: Option<Goal>,
+    verdict: Verdict,
+    client_bound: bool,
+}
+
+impl CaseReport {
+    pub(super) fn new(case: Case, how: impl Into<String>) -> Self {
+        CaseReport {
+            case,
+            title: case.title(),
+            how: how.into(),
+            rows: Vec::new(),
+        }
+    }
+
+    /// Adds a quantity, whose median a goal is about.
+    pub(super) fn add(
+        &mut self,
+        name: impl Into<String>,
+        unit: &'static str,
+        samples: Vec<f64>,
+        goal: Option<Goal>,
+    ) {
+        let median = stats::median(&samples);
+        let verdict = match (goal, median) {
+            (None, _) => Verdict::NoGoal,
+            (Some(_), None) => Verdict::NotMeasured,
+            (Some(goal), Some(value)) if goal.is_reached(value) => Verdict::Met,
+            _ => Verdict::Missed,
+        };
+        let row = Row {
+            name: name.into(),
+            unit,
+            median,
+            max: stats::quantile(&samples, 1.0),
+            samples,
+            goal,
+            verdict,
+            client_bound: false,
+        };
+        let shown = row.median.map_or("-".to_owned(), number);
+        eprintln!("   {}: {shown} {unit}", row.name);
+        self.rows.push(row);
+    }
+
+    /// Marks the row that was added last: its servers had time left, and the goal is reached or not
+    /// by what the case says of CPU per operation.
+    ///
+    /// # Panics
+    /// Without a row.
+    pub(super) fn mark_client_bound(&mut self, is_reached_by_cpu: Option<bool>) {
+        let row = self.rows.last_mut().expect("a row");
+        row.client_bound = true;
+        row.verdict = match (row.goal, is_reached_by_cpu) {
+            (None, _) => Verdict::NoGoal,
+            (Some(_), None) => Verdict::NotMeasured,
+            (Some(_), Some(true)) => Verdict::MetByCpu,
+            (Some(_), Some(false)) => Verdict::MissedByCpu,
+        };
+    }
+}
+
+impl Report {
+    pub(super) fn new(environment: Environment, is_quick: bool) -> Self {
+        Report {
+            environment,
+            is_quick,
+            cases: Vec::new(),
+        }
+    }
+
+    pub(super) fn add(&mut self, case: CaseReport) {
+        self.cases.push(case);
+    }
+
+    /// Everything, every sample included.
+    ///
+    /// # Errors
+    /// When it cannot be written as JSON.
+    pub fn json(&self) -> Result<String> {
+        serde_json::to_string_pretty(self)
+            .map_err(|error| BenchError::io("writing the report as JSON")(error.into()))
+    }
+
+    /// Tables and settings as Markdown.
+    pub fn markdown(&self) -> String {
+        let mut text = String::new();
+        // Writing into a String cannot fail.
+        let _ = self.write_markdown(&mut text);
+        text
+    }
+
+    fn write_markdown(&self, out: &mut String) -> std::fmt::Result {
+        writeln!(out, "# Cluster\n")?;
+        if self.is_quick {
+            writeln!(
+                out,
+                "**--quick: this checks the tool; its numbers mean nothing.**\n"
+            )?;
+        }
+        writeln!(
+            out,
+            "| case | measure | unit | median | max | samples | goal | verdict | client-bound |"
+        )?;
+        writeln!(out, "|{}", " --- |".repeat(9))?;
+        for case in &self.cases {
+            for row in &case.rows {
+                let shown = |value: Option<f64>| value.map_or("-".to_owned(), number);
+                writeln!(
+                    out,
+                    "| {} | {} | {} | {} | {} | {} | {} | {} | {} |",
+                    case.case.name(),
+                    row.name,
+                    row.unit,
+                    shown(row.median),
+                    shown(row.max),
+                    row.samples.len(),
+                    row.goal.map_or("-".to_owned(), |goal| goal.to_string()),
+                    row.verdict,
+                    if row.client_bound { "yes" } else { "-" }
+                )?;
+            }
+        }
+        writeln!(out, "\n## Cases\n")?;
+        for case in &self.cases {
+            writeln!(
+                out,
+                "- **{}**: {}. {}",
+                case.case.name(),
+                case.title,
+                case.how
+            )?;
+        }
+        let here = &self.environment;
+        writeln!(out, "\n## Machine\n")?;
+        writeln!(out, "- {}, load before: {}", here.date, here.load_average)?;
+        writeln!(out, "- {}; CPUs {:?}", here.cpu, here.cpus)?;
+        writeln!(out, "- {}", here.kernel)?;
+        writeln!(out, "- data in {} ({})", here.data_dir, here.mount)
+    }
+}

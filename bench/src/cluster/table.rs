@@ -1,0 +1,154 @@
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ephesus_coordinator::link::blocking::Client;
+use ephesus_coordinator::protocol::{self, Answer, Request, kind};
+use ephesus_coordinator::report::{Query, Report, StatusReport};
+use ephesus_wire::NodeId;
+use ephesus_wire::handshake::LinkRole;
+
+use crate::compare::Goal;
+use crate::error::{BenchError, Result};
+use crate::interrupt;
+use crate::resp::Connection;
+
+use super::Case;
+use super::bed::{Bed, Layout};
+use super::report::CaseReport;
+use super::settings::Settings;
+
+const NODES: u16 = 10;
+const GOAL_MS: f64 = 100.0;
+const POLL: Duration = Duration::from_micros(500);
+/// A heartbeat timeout, or a start, and a lot of patience.
+const CHANGE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A link to the leader that stays open: asking costs it next to nothing.
+struct Watch(Client);
+
+impl Watch {
+    fn open(bed: &Bed) -> Result<Self> {
+        let address = bed.coordinator(bed.leader()?).to_string();
+        let identity = protocol::identity(LinkRole::Operator, NodeId([0; 16]));
+        let client = Client::dial(&address, identity, None, CHANGE_TIMEOUT);
+        Ok(Watch(client.map_err(|error| {
+            BenchError::cluster(format!("connecting to {address}"), error)
+        })?))
+    }
+
+    fn status(&mut self) -> Result<StatusReport> {
+        let wrong = |problem: String| BenchError::cluster("the leader's status", problem);
+        let query = Query::Status;
+        let request = Request::Operator { id: 1, query };
+        let payload = request.encode().map_err(|error| wrong(error.to_string()))?;
+        let answer = self.0.request(kind::REQUEST, &payload, CHANGE_TIMEOUT);
+        let message = answer.map_err(|error| wrong(error.to_string()))?;
+        match Answer::decode(&message.payload).map_err(|error| wrong(error.to_string()))? {
+            Answer::Operator { report, .. } => match *report {
+                Report::Status(status) => Ok(status),
+                other => Err(wrong(format!("{other:?}"))),
+            },
+            other => Err(wrong(format!("{other:?}"))),
+        }
+    }
+
+    /// Waits until the leader counts so many failed nodes; the moment at which the last question
+    /// was sent whose answer did not say so yet.
+    fn until_failed(&mut self, count: u64) -> Result<Instant> {
+        let began = Instant::now();
+        let mut last_old = began;
+        loop {
+            interrupt::check()?;
+            let asked = Instant::now();
+            let failed = self.status()?.nodes.get("failed").copied().unwrap_or(0);
+            if failed == count {
+                return Ok(last_old);
+            }
+            last_old = asked;
+            if began.elapsed() > CHANGE_TIMEOUT {
+                let problem = format!("{failed} nodes have failed, not {count}");
+                return Err(BenchError::cluster("the leader's status", problem));
+            }
+            thread::sleep(POLL);
+        }
+    }
+}
+
+/// Waits until every node shows the shard at `port` as failed, or as not; ms since `from`, by node.
+fn until_shown(
+    connections: &mut [Connection],
+    port: u16,
+    failed: bool,
+    from: Instant,
+) -> Result<Vec<f64>> {
+    let mut seen: Vec<Option<f64>> = vec![None; connections.len()];
+    let address = format!(":{port}@");
+    while seen.iter().any(Option::is_none) {
+        interrupt::check()?;
+        for (connection, seen) in connections.iter_mut().zip(&mut seen) {
+            if seen.is_some() {
+                continue;
+            }
+            let nodes = connection.text(&["CLUSTER", "NODES"])?;
+            let line = nodes.lines().find(|line| line.contains(&address));
+            let flags = line.and_then(|line| line.split(' ').nth(2));
+            let flags = flags.ok_or_else(|| BenchError::parse("CLUSTER NODES", &nodes))?;
+            if flags.split(',').any(|flag| flag == "fail") == failed {
+                *seen = Some(from.elapsed().as_secs_f64() * 1e3);
+            }
+        }
+        if from.elapsed() > CHANGE_TIMEOUT {
+            return Err(BenchError::cluster("CLUSTER NODES", "the table is old"));
+        }
+    }
+    Ok(seen.into_iter().flatten().collect())
+}
+
+pub(super) fn run(settings: &Settings) -> Result<CaseReport> {
+    let rounds = settings.or_quick(10, 1);
+    let mut report = CaseReport::new(
+        Case::TableChange,
+        format!(
+            "{NODES} nodes of one shard, 3 coordinators; {rounds} times SIGKILL of a node and its \
+             restart: two changes each. From the last moment at which the leader's status was still \
+             the old one until CLUSTER NODES of the last of the 9 other nodes shows the change"
+        ),
+    );
+    let mut bed = Bed::start(
+        settings,
+        Layout {
+            coordinators: 3,
+            nodes: NODES,
+            shards: 1,
+            assignment: "contiguous",
+            durability: "relaxed",
+            cpus: Vec::new(),
+        },
+    )?;
+    let (mut last, mut each) = (Vec::new(), Vec::new());
+    for round in 0..rounds {
+        let lost = round % NODES;
+        let others = (0..NODES).filter(|index| *index != lost);
+        let mut others = others
+            .map(|index| Connection::open(bed.entry(index)))
+            .collect::<Result<Vec<_>>>()?;
+        let mut watch = Watch::open(&bed)?;
+        let direct = bed.shard(lost, 0).port();
+        bed.kill_node(lost);
+        let mut follow = |watch: &mut Watch, failed: bool| {
+            let from = watch.until_failed(failed.into())?;
+            let shown = until_shown(&mut others, direct, failed, from)?;
+            last.push(shown.iter().copied().fold(0.0, f64::max));
+            each.extend(shown);
+            Ok(())
+        };
+        follow(&mut watch, true)?;
+        bed.restart_node(lost)?;
+        follow(&mut watch, false)?;
+        bed.wait_healthy()?;
+    }
+    let goal = Some(Goal::ValueAtMost(GOAL_MS));
+    report.add("change seen on every node", "ms", last, goal);
+    report.add("change seen on one node", "ms", each, None);
+    Ok(report)
+}

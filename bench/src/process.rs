@@ -1,0 +1,139 @@
+//! A server process: confined from its first instruction, killed with this one, its output in a file.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::affinity;
+use crate::error::{BenchError, Result};
+use crate::procfs::Pid;
+
+/// How long a stop may take after SIGTERM before SIGKILL.
+const STOP_TIMEOUT: Duration = Duration::from_secs(120);
+const STOP_POLL: Duration = Duration::from_millis(5);
+const LOG_TAIL_BYTES: usize = 2000;
+
+/// A running process; dropping it kills it.
+#[derive(Debug)]
+pub struct Process {
+    name: String,
+    child: Child,
+    log: PathBuf,
+}
+
+impl Process {
+    /// Starts `program` in `dir` on `cpus` with its output appended to `log`; must be called on a
+    /// thread that lives as long as the process should, because the kernel kills it with that thread.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start(
+        name: &str,
+        program: &Path,
+        arguments: &[String],
+        dir: &Path,
+        log: PathBuf,
+        cpus: &[usize],
+    ) -> Result<Self> {
+        let output = File::options()
+            .create(true)
+            .append(true)
+            .open(&log)
+            .map_err(BenchError::io(log.display().to_string()))?;
+        let errors = output.try_clone().map_err(BenchError::io("server log"))?;
+        let mut command = Command::new(program);
+        command.args(arguments).current_dir(dir);
+        command
+            .stdin(Stdio::null())
+            .stdout(output)
+            .stderr(errors)
+            .process_group(0);
+        let mask = affinity::mask(cpus);
+        let parent = std::process::id();
+        // SAFETY: the closure only makes async-signal-safe system calls.
+        unsafe {
+            command.pre_exec(move || {
+                if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 {
+                    return Err(io::Error::last_os_error());
+                }
+                if libc::getppid() as u32 != parent {
+                    return Err(io::Error::from_raw_os_error(libc::ESRCH));
+                }
+                affinity::confine_current(&mask)
+            });
+        }
+        let child = command
+            .spawn()
+            .map_err(BenchError::io(program.display().to_string()))?;
+        Ok(Process {
+            name: name.to_owned(),
+            child,
+            log,
+        })
+    }
+
+    /// Its id.
+    pub fn pid(&self) -> Pid {
+        Pid(self.child.id())
+    }
+
+    /// Fails when it has ended by itself.
+    ///
+    /// # Errors
+    /// [`BenchError::ServerExited`].
+    pub fn check_running(&mut self) -> Result<()> {
+        let ended = self.child.try_wait();
+        match ended.map_err(BenchError::io("waiting for a server"))? {
+            None => Ok(()),
+            Some(status) => Err(BenchError::ServerExited {
+                server: self.name.clone(),
+                status: status.to_string(),
+                log_tail: self.log_tail(),
+            }),
+        }
+    }
+
+    /// Stops with SIGTERM, waiting for its own clean end; SIGKILL after a long time.
+    ///
+    /// # Errors
+    /// When it had to be killed.
+    pub fn stop(mut self) -> Result<()> {
+        // SAFETY: kill has no memory effects; the child is not reaped yet, so the id is its own.
+        unsafe { libc::kill(self.child.id() as libc::pid_t, libc::SIGTERM) };
+        let deadline = Instant::now() + STOP_TIMEOUT;
+        while self
+            .child
+            .try_wait()
+            .map_err(BenchError::io("waiting for a server"))?
+            .is_none()
+        {
+            if Instant::now() > deadline {
+                return Err(BenchError::TimedOut {
+                    server: self.name.clone(),
+                    state: "stopped after SIGTERM",
+                    waited_s: STOP_TIMEOUT.as_secs(),
+                });
+            }
+            thread::sleep(STOP_POLL);
+        }
+        Ok(())
+    }
+
+    fn log_tail(&self) -> String {
+        let text = fs::read(&self.log).unwrap_or_default();
+        let start = text.len().saturating_sub(LOG_TAIL_BYTES);
+        String::from_utf8_lossy(&text[start..]).into_owned()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Both fail only when it has already ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

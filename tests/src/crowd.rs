@@ -1,0 +1,162 @@
+//! Load on a whole cluster: writers that remember what was acknowledged, whatever happens to whom.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::ledger::Unit;
+use crate::resp::Reply;
+use crate::rng::Rng;
+use crate::roaming::Roaming;
+
+/// How long a patient writer waits for a node.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Once in so many writes the unit is read back.
+const READ_ONE_IN: u64 = 4;
+
+/// What a writer makes of an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Temper {
+    /// There must not be any.
+    Strict,
+    /// It waits until the unit can be read, and goes on from what it finds.
+    Patient,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    stop: AtomicBool,
+    acknowledged: AtomicU64,
+    errors: AtomicU64,
+}
+
+/// Writers at work, each with units of its own.
+#[derive(Debug)]
+pub struct Crowd {
+    writers: Vec<JoinHandle<Vec<Unit>>>,
+    shared: Arc<Shared>,
+}
+
+impl Crowd {
+    /// One writer per element of `units`.
+    pub fn start(
+        seeds: &[SocketAddr],
+        units: Vec<Vec<Unit>>,
+        temper: Temper,
+        rng: &mut Rng,
+    ) -> Self {
+        let shared = Arc::new(Shared::default());
+        let writer = |units: Vec<Unit>| {
+            let (client, shared, rng) = (
+                Roaming::new(seeds.to_vec()),
+                Arc::clone(&shared),
+                rng.fork(),
+            );
+            std::thread::spawn(move || write(client, units, temper, &shared, rng))
+        };
+        Self {
+            writers: units.into_iter().map(writer).collect(),
+            shared,
+        }
+    }
+
+    pub fn acknowledged(&self) -> u64 {
+        self.shared.acknowledged.load(Ordering::SeqCst)
+    }
+
+    /// Errors and broken connections that patient writers have met.
+    pub fn errors(&self) -> u64 {
+        self.shared.errors.load(Ordering::SeqCst)
+    }
+
+    /// Whether a writer has ended before it was told to, which is in a panic.
+    pub fn is_broken(&self) -> bool {
+        self.writers.iter().any(JoinHandle::is_finished)
+    }
+
+    /// Ends the load; the units know what was acknowledged.
+    ///
+    /// # Panics
+    /// With what a writer has met.
+    pub fn finish(self) -> Vec<Vec<Unit>> {
+        self.shared.stop.store(true, Ordering::SeqCst);
+        let writers = self.writers.into_iter();
+        let ended: Vec<_> = writers.map(JoinHandle::join).collect();
+        let units = ended.into_iter();
+        units
+            .map(|units| units.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect()
+    }
+}
+
+fn write(
+    mut client: Roaming,
+    mut units: Vec<Unit>,
+    temper: Temper,
+    shared: &Shared,
+    mut rng: Rng,
+) -> Vec<Unit> {
+    while !shared.stop.load(Ordering::SeqCst) {
+        let index = rng.below(units.len() as u64) as usize;
+        let unit = &mut units[index];
+        let (request, expected) = unit.next_request(&mut rng);
+        let trouble = match client.try_call(&request) {
+            Ok(reply) if temper == Temper::Strict || reply.error().is_none() => {
+                expected.check(&reply, unit);
+                unit.acknowledge();
+                shared.acknowledged.fetch_add(1, Ordering::Relaxed);
+                None
+            }
+            Ok(reply) => Some(format!("{reply:?}")),
+            Err(error) => Some(error.to_string()),
+        };
+        if let Some(trouble) = &trouble {
+            assert!(temper == Temper::Patient, "a write to {unit}: {trouble}");
+            shared.errors.fetch_add(1, Ordering::Relaxed);
+        }
+        if trouble.is_some() || rng.one_in(READ_ONE_IN) {
+            settle(&mut client, unit, temper);
+        }
+    }
+    units
+}
+
+/// Reads the unit back, and takes what is found for its state.
+///
+/// # Panics
+/// When it is none of the states the unit may be in; on an error unless patient.
+fn settle(client: &mut Roaming, unit: &mut Unit, temper: Temper) {
+    let mut request = vec![b"MGET".to_vec()];
+    request.extend(unit.keys().iter().cloned());
+    let reply = match temper {
+        Temper::Strict => client.call(&request),
+        Temper::Patient => client.insist(&request, PATIENCE),
+    };
+    assert_eq!(reply.error(), None, "a read of {unit}");
+    let found: Vec<Option<Vec<u8>>> = reply
+        .items()
+        .into_iter()
+        .map(|reply| match reply {
+            Reply::Bulk(bytes) => Some(bytes),
+            reply if reply.is_nil() => None,
+            other => panic!("MGET of {unit} answered {other:?}"),
+        })
+        .collect();
+    unit.settle(&found);
+}
+
+/// Reads every unit back over the cluster and settles it; returns how many keys exist.
+///
+/// # Panics
+/// When a unit is in a state it may not be in, or a node does not answer.
+pub fn verify<'a>(client: &mut Roaming, units: impl Iterator<Item = &'a mut Unit>) -> usize {
+    units
+        .map(|unit| {
+            settle(client, unit, Temper::Strict);
+            unit.present()
+        })
+        .sum()
+}

@@ -1,0 +1,136 @@
+//! A network of the test's own, in which links can be cut one way.
+//!
+//! ```text
+//! shore   10.77.0.1 clients and nodes, 10.77.0.9 coordinators; the thread's own namespace
+//!   |     veth
+//! island  10.77.0.2 one node; the namespace of a process that sleeps
+//! ```
+//!
+//! Everything is gone when the thread and the process have ended.
+
+use std::fs;
+use std::io;
+use std::net::Ipv4Addr;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::paths;
+use crate::process::Process;
+
+pub const SHORE: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
+pub const COORDINATORS: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 9);
+pub const ISLAND: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
+
+/// How long the kernel may take to make a namespace.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// A direction between the island and the coordinators.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    ToCoordinators,
+    FromCoordinators,
+}
+
+/// The far side of the link.
+#[derive(Debug)]
+pub struct Island {
+    holder: Process,
+    _home: tempfile::TempDir,
+}
+
+/// Runs `test` on a thread with a network of its own: processes and sockets that it makes are in
+/// there. Says so and does nothing where the kernel refuses to make one.
+///
+/// # Panics
+/// When the test does.
+pub fn with_own_network(test: impl FnOnce(&Island) + Send) {
+    let run = || {
+        // SAFETY: no memory is involved; only this thread moves to the new namespace.
+        if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
+            let error = io::Error::last_os_error();
+            eprintln!("skipped: the kernel refuses a network namespace: {error}");
+            return;
+        }
+        test(&Island::rise());
+    };
+    std::thread::scope(|scope| {
+        if let Err(panic) = scope.spawn(run).join() {
+            std::panic::resume_unwind(panic);
+        }
+    });
+}
+
+impl Island {
+    fn rise() -> Self {
+        let home = paths::scratch();
+        let mut command = Command::new("unshare");
+        command.args(["--net", "sleep", "600"]);
+        let holder = Process::spawn(command, &home.path().join("holder.log"));
+        let island = Self {
+            holder,
+            _home: home,
+        };
+        let pid = island.holder.pid().to_string();
+        let own = fs::read_link("/proc/thread-self/ns/net").expect("the own namespace");
+        let deadline = Instant::now() + LIMIT;
+        // It is still this program until it has become `unshare`.
+        while fs::read_link(format!("/proc/{pid}/ns/net")).is_ok_and(|its| its == own) {
+            assert!(Instant::now() < deadline, "no namespace of its own");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        ip("link set lo up");
+        ip(&format!(
+            "link add shore type veth peer name island netns {pid}"
+        ));
+        ip(&format!("addr add {SHORE}/24 dev shore"));
+        ip(&format!("addr add {COORDINATORS}/32 dev shore"));
+        ip("link set shore up");
+        island.ip("link set lo up");
+        island.ip(&format!("addr add {ISLAND}/24 dev island"));
+        island.ip("link set island up");
+        island
+    }
+
+    /// What runs a program on the island, under its own pid.
+    pub fn wrapper(&self) -> Vec<String> {
+        let network = format!("--net=/proc/{}/ns/net", self.holder.pid());
+        vec!["nsenter".to_owned(), network, "--".to_owned()]
+    }
+
+    fn ip(&self, words: &str) {
+        let wrapper = self.wrapper();
+        let mut command = Command::new(&wrapper[0]);
+        run(command.args(&wrapper[1..]).arg("ip").args(words.split(' ')));
+    }
+
+    /// From now on packets of this direction vanish.
+    pub fn cut(&self, direction: Direction) {
+        self.change("add", direction);
+    }
+
+    /// They arrive again.
+    pub fn heal(&self, direction: Direction) {
+        self.change("del", direction);
+    }
+
+    fn change(&self, verb: &str, direction: Direction) {
+        match direction {
+            Direction::ToCoordinators => self.ip(&format!("route {verb} blackhole {COORDINATORS}")),
+            Direction::FromCoordinators => ip(&format!(
+                "rule {verb} blackhole from {COORDINATORS} to {ISLAND}"
+            )),
+        }
+    }
+}
+
+fn ip(words: &str) {
+    run(Command::new("ip").args(words.split(' ')));
+}
+
+fn run(command: &mut Command) {
+    let output = command
+        .output()
+        .unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{command:?}: {text}");
+}

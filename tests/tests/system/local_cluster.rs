@@ -1,0 +1,226 @@
+//! `make cluster`: starts, stops, comes back, and says why when it cannot.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use ephesus_tests::coordinator::ephesus;
+use ephesus_tests::ports::PortBlock;
+use ephesus_tests::process::Process;
+use ephesus_tests::{Client, Reply, paths};
+use serde_json::Value;
+use tempfile::TempDir;
+
+const NODES: [&str; 3] = ["athens", "byzantium", "cyrene"];
+
+/// How long the cluster may take to come up, or to stop.
+const LIMIT: Duration = Duration::from_secs(60);
+
+const KEYS: u32 = 300;
+
+/// A place for one local cluster: three coordinators, and three nodes of one shard.
+struct Site {
+    ports: PortBlock,
+    home: TempDir,
+}
+
+impl Site {
+    fn new() -> Self {
+        Self {
+            ports: PortBlock::take(),
+            home: paths::scratch(),
+        }
+    }
+
+    fn dir(&self) -> std::path::PathBuf {
+        self.home.path().join("cluster")
+    }
+
+    fn node_port(&self, number: u16) -> u16 {
+        self.ports.base() + 3 + 2 * number
+    }
+
+    fn coordinators(&self) -> String {
+        let at = |offset: u16| format!("127.0.0.1:{}", self.ports.base() + offset);
+        format!("{},{},{}", at(0), at(1), at(2))
+    }
+
+    /// Starts it, with its output in a file of its own.
+    fn spawn(&self, output: &str) -> Process {
+        let ports: Vec<String> = (0..3).map(|n| self.node_port(n).to_string()).collect();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ephesus-cluster"));
+        command
+            .arg("--dir")
+            .arg(self.dir())
+            .args(["--coordinator-port", &self.ports.base().to_string()])
+            .args(["--node-ports", &ports.join(",")])
+            .args(["--shards", "1", "--partitions", "64"]);
+        Process::spawn(command, &self.home.path().join(output))
+    }
+
+    /// Starts it and waits until it says how to connect.
+    fn start(&self, output: &str) -> Process {
+        let mut process = self.spawn(output);
+        let deadline = Instant::now() + LIMIT;
+        while !process.output().contains("Ctrl-C stops it") {
+            let ended = process.exit_status();
+            assert!(
+                ended.is_none() && Instant::now() < deadline,
+                "{ended:?}: {}",
+                process.output()
+            );
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        process
+    }
+
+    fn say(&self, words: &[&str]) -> ephesus_tests::coordinator::Told {
+        ephesus(&[words, &["--coordinator", &self.coordinators()]].concat())
+    }
+
+    /// One command to the node that owns the key.
+    fn call(&self, clients: &mut BTreeMap<u16, Client>, words: &[&str]) -> Reply {
+        let mut port = self.node_port(0);
+        for _ in 0..2 {
+            let client = clients
+                .entry(port)
+                .or_insert_with(|| Client::connect(port).expect("connect"));
+            let reply = client.call(words);
+            let Some(moved) = reply.error().and_then(|text| text.strip_prefix("MOVED ")) else {
+                return reply;
+            };
+            let (_, to) = moved.rsplit_once(':').expect("host:port");
+            port = to.parse().expect("a port");
+        }
+        panic!("{words:?} was redirected twice");
+    }
+}
+
+/// The processes that a process has started.
+fn children(process: &Process) -> Vec<u32> {
+    let pid = process.pid();
+    let path = format!("/proc/{pid}/task/{pid}/children");
+    let text = std::fs::read_to_string(path).expect("children");
+    text.split_whitespace()
+        .map(|pid| pid.parse().expect("a pid"))
+        .filter(|pid| name_of(*pid).is_some_and(|name| name == "ephesus"))
+        .collect()
+}
+
+/// What a process is called; none: it is gone, or only not waited for.
+fn name_of(pid: u32) -> Option<String> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let is_dead = status.contains("State:\tZ") || status.contains("State:\tX");
+    let name = status.lines().next()?.strip_prefix("Name:\t")?.to_owned();
+    (!is_dead).then_some(name)
+}
+
+fn assert_gone(pids: &[u32]) {
+    let deadline = Instant::now() + LIMIT;
+    while let Some(pid) = pids
+        .iter()
+        .find(|pid| name_of(**pid).is_some_and(|name| name == "ephesus"))
+    {
+        assert!(Instant::now() < deadline, "process {pid} is left");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn assert_refuses(process: &mut Process, words: &[&str]) {
+    let status = process.wait_exit(LIMIT).expect("it ends");
+    let output = process.output();
+    assert_eq!(status.code(), Some(1), "{output}");
+    for word in words {
+        assert!(output.contains(word), "no {word:?} in {output}");
+    }
+}
+
+#[test]
+fn comes_up_stops_on_ctrl_c_and_comes_back_with_its_data() {
+    let site = Site::new();
+    let mut ids = Value::Null;
+    for start in 0..2 {
+        let mut cluster = site.start(&format!("output-{start}"));
+        let status = site.say(&["status"]);
+        assert_eq!(status.code, Some(0), "{status:?}");
+        let nodes: Value = serde_json::from_str(&site.say(&["nodes", "--json"]).out).expect("JSON");
+        let nodes = nodes.as_array().expect("rows");
+        let names: Vec<&str> = nodes
+            .iter()
+            .filter_map(|row| row["name"].as_str())
+            .collect();
+        assert_eq!(names, NODES);
+        assert!(nodes.iter().all(|row| row["status"] == "live"), "{nodes:?}");
+        let now: Value = nodes.iter().map(|row| row["id"].clone()).collect();
+        let mut clients = BTreeMap::new();
+        for i in 0..KEYS {
+            let (key, value) = (format!("key:{i}"), format!("value:{i}"));
+            if start == 0 {
+                let reply = site.call(&mut clients, &["SET", &key, &value]);
+                assert_eq!(reply, Reply::ok(), "{key}");
+            } else {
+                let reply = site.call(&mut clients, &["GET", &key]);
+                assert_eq!(reply, Reply::bulk(&value), "{key}");
+            }
+        }
+        assert_eq!(clients.len(), 3, "every node owns some of them");
+        if start == 1 {
+            assert_eq!(now, ids, "the nodes are the same");
+        }
+        ids = now;
+        let pids = children(&cluster);
+        assert_eq!(pids.len(), 6);
+        let signal = [libc::SIGINT, libc::SIGTERM][start];
+        cluster.signal(signal);
+        let code = cluster.wait_exit(LIMIT).and_then(|status| status.code());
+        assert_eq!(code, Some(0), "{}", cluster.output());
+        assert_gone(&pids);
+        assert!(cluster.output().contains("stopped; the data stays in"));
+    }
+}
+
+#[test]
+fn a_taken_port_is_named_and_nothing_is_started() {
+    let site = Site::new();
+    let port = site.node_port(1) + 1;
+    let _taken = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).expect("bind");
+    let mut cluster = site.spawn("output");
+    let named = format!("127.0.0.1:{port}, for shard 0 of byzantium");
+    assert_refuses(&mut cluster, &[&named, "in use", "--node-ports"]);
+    let made = site.dir().read_dir().expect("the directory").count();
+    assert_eq!(made, 0, "no data, no logs");
+}
+
+#[test]
+fn a_process_that_ends_at_start_ends_the_others() {
+    let site = Site::new();
+    std::fs::create_dir(site.dir()).expect("the directory");
+    std::fs::write(site.dir().join("cyrene"), "not a directory").expect("a file");
+    let mut cluster = site.spawn("output");
+    assert_refuses(&mut cluster, &["cyrene ended: exit code 1", "stopping"]);
+    assert!(!Path::new(&site.dir().join("founded")).exists());
+    for port in (0..9).map(|offset| site.ports.base() + offset) {
+        TcpListener::bind((Ipv4Addr::LOCALHOST, port)).expect("nobody listens any more");
+    }
+}
+
+#[test]
+fn later_ends_are_told_and_a_kill_takes_all_processes_along() {
+    let site = Site::new();
+    let mut cluster = site.start("output");
+    let pids = children(&cluster);
+    let lost = pids[4];
+    // SAFETY: a child of our child, which has not been waited for before it was signalled.
+    unsafe { libc::kill(lost as i32, libc::SIGKILL) };
+    let deadline = Instant::now() + LIMIT;
+    while !cluster.output().contains("byzantium ended: signal 9") {
+        assert!(Instant::now() < deadline, "{}", cluster.output());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(cluster.output().contains("start it again with"));
+    assert_eq!(children(&cluster).len(), 5, "the others go on");
+    cluster.kill();
+    assert_gone(&pids);
+}

@@ -1,0 +1,157 @@
+//! A node that brings its own coordinator: alone, with a guest, and with a second coordinator.
+
+use std::time::Duration;
+
+use ephesus_tests::coordinator::{Coordinator, Told, ephesus};
+use ephesus_tests::ports::PortBlock;
+use ephesus_tests::roaming::{Roaming, moved};
+use ephesus_tests::whole::listed;
+use ephesus_tests::{Node, Options, Reply, paths};
+
+use super::{LEASE_LOST_WITHIN, SERVES_WITHIN, check, fill, is_down, key};
+
+const KEYS: u64 = 100;
+
+fn within(at_most: Duration, what: &str, mut is_so: impl FnMut() -> bool) {
+    let began = std::time::Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < at_most, "{what}: not within {at_most:?}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn coordinator_of(node: &Node) -> String {
+    format!("127.0.0.1:{}", node.port() + 20_000)
+}
+
+/// The host of the cluster, and a guest that owns nothing.
+fn host_and_guest() -> (Node, Node) {
+    let host = Node::start(Options {
+        name: Some("host".to_owned()),
+        ..Options::default()
+    });
+    fill(&mut Roaming::new(vec![host.entry()]), 0..KEYS);
+    let guest = Node::start(Options {
+        partitions: None,
+        name: Some("guest".to_owned()),
+        coordinators: vec![coordinator_of(&host)],
+        ..Options::default()
+    });
+    (host, guest)
+}
+
+/// Every key of the guest leads to the host, and both list both.
+fn assert_guest_redirects(host: &Node, guest: &Node) {
+    let mut client = guest.client();
+    within(SERVES_WITHIN, "the guest has a lease", || {
+        !is_down(&client.say("GET a"))
+    });
+    for n in 0..KEYS {
+        let reply = client.call(&["GET", &key(n)]);
+        let port = moved(&reply).unwrap_or_else(|| panic!("{reply:?}")).port();
+        assert!(
+            [host.direct_port(0), host.direct_port(1)].contains(&port),
+            "{reply:?}"
+        );
+    }
+    check(&mut Roaming::new(vec![guest.entry()]), 0..KEYS);
+    let (by_guest, _) = listed(&mut client);
+    let (by_host, _) = listed(&mut host.client());
+    assert_eq!(by_guest, by_host);
+    assert_eq!(by_guest.len(), 4);
+    let told = ephesus(&["status", "--coordinator", &coordinator_of(host)]);
+    told.assert(0, &[]);
+    assert!(told.out.contains("2: 2 live"), "{}", told.out);
+}
+
+#[test]
+fn a_guest_of_a_lone_node_redirects_everything() {
+    let (mut host, mut guest) = host_and_guest();
+    assert_guest_redirects(&host, &guest);
+    guest.kill();
+    guest.restart();
+    within(SERVES_WITHIN, "it is live again", || {
+        let told = ephesus(&["status", "--coordinator", &coordinator_of(&host)]);
+        told.out.contains("2: 2 live")
+    });
+    assert_guest_redirects(&host, &guest);
+    host.stop();
+    // Without a coordinator there is no lease for the guest.
+    let mut client = guest.client();
+    within(2 * LEASE_LOST_WITHIN, "no lease", || {
+        is_down(&client.say("GET a"))
+    });
+    host.restart();
+    within(SERVES_WITHIN, "both are live", || {
+        let told = ephesus(&["status", "--coordinator", &coordinator_of(&host)]);
+        told.out.contains("2: 2 live")
+    });
+    assert_guest_redirects(&host, &guest);
+    guest.stop();
+    assert_eq!(
+        host.client().say("SET key:0 0"),
+        Reply::ok(),
+        "the host needs no lease"
+    );
+}
+
+/// The words behind `ephesus coordinator` in what `coordinator-member add` has printed.
+fn start_command(told: &Told) -> Vec<&str> {
+    let mut lines = told.out.lines();
+    let line = lines.find(|line| line.contains("ephesus coordinator --id"));
+    let line = line.unwrap_or_else(|| panic!("no command: {told:?}"));
+    line.split_whitespace().skip(2).collect()
+}
+
+#[test]
+fn a_node_needs_a_lease_once_its_coordinator_is_not_the_only_one() {
+    let mut host = Node::start(Options::default());
+    let mut client = host.client();
+    assert_eq!(client.say("SET a 1"), Reply::ok());
+    let (ports, home) = (PortBlock::take(), paths::scratch());
+    let address = format!("127.0.0.1:{}", ports.base());
+    let of_host = coordinator_of(&host);
+    let told = ephesus(&[
+        "coordinator-member",
+        "add",
+        &address,
+        "--coordinator",
+        &of_host,
+    ]);
+    told.assert(0, &[]);
+    let mut second = Coordinator::new(2, &start_command(&told), home.path());
+    second.start();
+    within(SERVES_WITHIN, "both take part", || {
+        let told = ephesus(&["coordinators", "--json", "--coordinator", &of_host]);
+        told.out.matches("\"active\": true").count() == 2
+    });
+    within(SERVES_WITHIN, "a lease", || {
+        client.say("GET a") == Reply::bulk("1")
+    });
+    second.signal(libc::SIGSTOP);
+    within(LEASE_LOST_WITHIN, "no lease without a majority", || {
+        is_down(&client.say("GET a"))
+    });
+    assert!(is_down(&client.say("SET a 2")));
+    second.signal(libc::SIGCONT);
+    within(SERVES_WITHIN, "a lease", || {
+        client.say("GET a") == Reply::bulk("1")
+    });
+
+    // Started again while the other is away, it waits for it.
+    second.kill();
+    host.kill();
+    host.spawn();
+    std::thread::sleep(Duration::from_millis(1500));
+    assert!(
+        !ephesus_tests::Client::connect(host.port())
+            .is_ok_and(|mut client| client.say("GET a").error().is_none()),
+        "it serves without a majority"
+    );
+    second.start();
+    host.wait_ready().expect("it serves");
+    let mut client = host.client();
+    within(SERVES_WITHIN, "a lease", || {
+        client.say("GET a") == Reply::bulk("1")
+    });
+}

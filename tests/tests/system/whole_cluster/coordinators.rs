@@ -1,0 +1,96 @@
+//! The loss of coordinators: of one nobody notices, of all everybody does.
+
+use std::time::{Duration, Instant};
+
+use ephesus_tests::crowd::{Crowd, Temper, verify};
+use ephesus_tests::ledger::Unit;
+use ephesus_tests::{Reply, Rng, Whole};
+
+use super::{LEASE_LOST_WITHIN, NAMES, NINE, SERVES_WITHIN, check, fill, is_down, own_keys};
+
+/// Load goes on for so long after something was done: several leases.
+const AFTERWARDS: Duration = Duration::from_millis(2500);
+
+/// Waits until another than `lost` leads.
+fn wait_for_another(whole: &Whole, lost: u64) {
+    whole.core.until("another leads", |core| {
+        core.try_status()
+            .is_some_and(|status| status["leader"] != lost)
+    });
+}
+
+#[test]
+fn no_client_notices_the_loss_of_one_coordinator() {
+    let mut rng = Rng::new(Rng::seed_of_run("whole cluster, one coordinator lost"));
+    let mut whole = Whole::started(&NINE, &NAMES, 1);
+    let units = |writer: u64| (0..50).map(|n| Unit::new(writer * 50 + n)).collect();
+    let units = (0..3).map(units).collect();
+    let crowd = Crowd::start(&whole.entries(), units, Temper::Strict, &mut rng);
+    let go_on = |crowd: &Crowd| {
+        let before = crowd.acknowledged();
+        std::thread::sleep(AFTERWARDS);
+        assert!(!crowd.is_broken(), "a client has met an error");
+        assert!(crowd.acknowledged() > before + 100, "writes go on");
+    };
+
+    let leader = whole.core.leader();
+    whole.core.coordinator(leader).kill();
+    wait_for_another(&whole, leader);
+    go_on(&crowd);
+    whole.core.coordinator(leader).start();
+    whole.core.until("it is back", |core| core.is_complete());
+
+    let follower = whole.core.leader() % 3 + 1;
+    whole.core.coordinator(follower).kill();
+    go_on(&crowd);
+    whole.core.coordinator(follower).start();
+    whole.core.until("it is back", |core| core.is_complete());
+
+    let leader = whole.core.leader();
+    whole.core.coordinator(leader).signal(libc::SIGSTOP);
+    wait_for_another(&whole, leader);
+    go_on(&crowd);
+    whole.core.coordinator(leader).signal(libc::SIGCONT);
+    whole.core.until("it follows", |core| {
+        core.is_complete() && core.leader() != leader
+    });
+
+    let mut units = crowd.finish();
+    verify(&mut whole.client(), units.iter_mut().flatten());
+    for row in whole.table() {
+        assert_eq!((row.status.as_str(), row.epoch), ("online", 1), "{row:?}");
+    }
+}
+
+#[test]
+fn without_coordinators_no_key_is_served_until_they_go_on() {
+    let whole = Whole::started(&NINE, &NAMES, 1);
+    let mut client = whole.client();
+    fill(&mut client, 0..100);
+    let keys = own_keys(&whole);
+    let began = Instant::now();
+    whole.signal_coordinators(libc::SIGSTOP);
+    for (index, key) in &keys {
+        let mut client = whole.nodes[*index].client();
+        let left = LEASE_LOST_WITHIN.saturating_sub(began.elapsed());
+        whole.within(left, "no lease", |_| is_down(&client.call(&["GET", key])));
+        assert!(is_down(&client.call(&["SET", key, "lost"])));
+        assert_eq!(client.say("PING"), Reply::Simple("PONG".into()));
+        let info = ephesus_tests::whole::info(&mut client, "cluster_state");
+        assert_eq!(info, "fail");
+    }
+    // Longer than the timeout: nobody was there to count the nodes as failed.
+    std::thread::sleep(Duration::from_millis(2500).saturating_sub(began.elapsed()));
+    whole.signal_coordinators(libc::SIGCONT);
+    for (index, key) in &keys {
+        let mut client = whole.nodes[*index].client();
+        whole.within(SERVES_WITHIN, "a lease", |_| {
+            client.call(&["GET", key]).error().is_none()
+        });
+        let reply = client.call(&["GET", key]);
+        assert!(reply.is_nil(), "what was refused was not done: {reply:?}");
+    }
+    check(&mut client, 0..100);
+    whole.until_healthy();
+    assert!(whole.table().iter().all(|row| row.epoch == 1));
+}

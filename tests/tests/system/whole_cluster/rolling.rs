@@ -1,0 +1,57 @@
+//! Everything is restarted, one after the other, while clients write.
+
+use ephesus_tests::crowd::{Crowd, Temper, verify};
+use ephesus_tests::ledger::Unit;
+use ephesus_tests::{Rng, Whole};
+
+use super::{NAMES, NINE, ownership};
+
+const WRITERS: u64 = 3;
+const UNITS_PER_WRITER: u64 = 60;
+
+#[test]
+fn a_rolling_restart_of_everything_loses_no_acknowledged_write() {
+    let mut rng = Rng::new(Rng::seed_of_run("whole cluster, rolling restart"));
+    let mut whole = Whole::started(&NINE, &NAMES, 2);
+    let before = whole.table();
+    let units = |writer: u64| {
+        let first = writer * UNITS_PER_WRITER;
+        (first..first + UNITS_PER_WRITER).map(Unit::new).collect()
+    };
+    let units = (0..WRITERS).map(units).collect();
+    let crowd = Crowd::start(&whole.entries(), units, Temper::Patient, &mut rng);
+    for id in 1..=3 {
+        whole.core.coordinator(id).stop();
+        whole.core.coordinator(id).start();
+        whole.core.until("it takes part", |core| core.is_complete());
+    }
+    let until_then = crowd.errors();
+    assert_eq!(
+        until_then, 0,
+        "clients have noticed the coordinators' restarts"
+    );
+    for name in NAMES {
+        let acknowledged = crowd.acknowledged();
+        whole.node(name).stop();
+        whole.node(name).restart();
+        whole.until_healthy();
+        assert!(crowd.acknowledged() > acknowledged, "writes go on");
+    }
+    assert!(!crowd.is_broken(), "a writer has given up");
+    let (acknowledged, errors) = (crowd.acknowledged(), crowd.errors());
+    let mut units = crowd.finish();
+    let present = verify(&mut whole.client(), units.iter_mut().flatten());
+    eprintln!("{acknowledged} acknowledged writes, {errors} errors, {present} keys");
+    assert!(acknowledged > 1_000, "{acknowledged} writes only");
+    assert!(errors > 0, "the restarts of nodes were not under load");
+    let keys = whole
+        .nodes
+        .iter()
+        .map(|node| node.client().say("DBSIZE").integer());
+    assert_eq!(
+        keys.sum::<i64>(),
+        present as i64,
+        "keys came back or vanished"
+    );
+    assert_eq!(ownership(&whole.table()), ownership(&before));
+}
