@@ -147,6 +147,8 @@ impl DataDir {
     /// # Errors
     /// [`DataDirError::Locked`] or what the operating system says.
     pub fn lock(path: &Path) -> Result<DataDir, DataDirError> {
+        // glommio finds directories only under absolute paths.
+        let path = &std::path::absolute(path).map_err(DirError::of("find", path))?;
         fs::create_dir_all(path).map_err(DirError::of("create", path))?;
         refuse_foreign(path)?;
         let lock = dir::lock(path)?.ok_or_else(|| DataDirError::Locked(path.to_owned()))?;

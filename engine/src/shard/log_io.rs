@@ -2,7 +2,7 @@
 
 use std::io;
 
-use ephesus_wal::Durability;
+use ephesus_wal::{Durability, WalError};
 
 use super::{MARK_AFTER, SYNC_EVERY, Shard, fatal};
 
@@ -46,6 +46,7 @@ impl Shard {
         let log = &mut self.core.keyspace.log;
         match self.segments.tend(log) {
             Ok(()) => self.refused_disk = false,
+            Err(error) if !is_full(&error) => fatal("log", &error),
             Err(error) => {
                 if !self.refused_disk {
                     tracing::error!(%error, "no log segment can be prepared; writes wait");
@@ -103,4 +104,10 @@ impl Shard {
             self.writes.push((op, self.now));
         }
     }
+}
+
+/// Whether there may be room later.
+fn is_full(error: &WalError) -> bool {
+    use io::ErrorKind::{QuotaExceeded, StorageFull};
+    matches!(error, WalError::Io { source, .. } if matches!(source.kind(), StorageFull | QuotaExceeded))
 }

@@ -112,23 +112,32 @@ pub async fn prepare<D: Disk>(
     id: SegmentId,
 ) -> Result<SegmentHandle<D::File>, WalError> {
     let free = id.free_name();
+    let filled = fill(disk, &free, opts.segment_bytes).await;
+    if let Err(error) = filled {
+        // Half a file must not take the space that another attempt needs.
+        let _ = disk.remove(&free).await;
+        return Err(error);
+    }
     let bytes = opts.segment_bytes;
+    enlist(disk, opts, &free, SegmentInfo { id, bytes }).await
+}
+
+/// Creates a file of zeroes, durably but for its name.
+async fn fill<D: Disk>(disk: &D, free: &str, bytes: u64) -> Result<(), WalError> {
     let file = disk
-        .create(&free, bytes)
+        .create(free, bytes)
         .await
-        .map_err(WalError::io("create", &free))?;
+        .map_err(WalError::io("create", free))?;
     let zeroes = AlignedBuf::zeroed(FILL_BYTES.min(bytes as usize));
     let mut offset = 0;
     while offset < bytes {
         let piece = zeroes.len().min((bytes - offset) as usize);
         file.write_at(&zeroes[..piece], offset)
             .await
-            .map_err(WalError::io("zero-fill", &free))?;
+            .map_err(WalError::io("zero-fill", free))?;
         offset += piece as u64;
     }
-    file.sync().await.map_err(WalError::io("sync", &free))?;
-    drop(file);
-    enlist(disk, opts, &free, SegmentInfo { id, bytes }).await
+    file.sync().await.map_err(WalError::io("sync", free))
 }
 
 /// Gives the file of segment `from`, which holds nothing the log needs, to segment `to`.

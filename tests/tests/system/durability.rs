@@ -187,6 +187,37 @@ fn image_of(call: &Call, words: &str) -> Option<String> {
         .then(|| image[..end].to_owned())
 }
 
+/// The default directory, ./ephesus-data, is relative too.
+#[test]
+fn a_relative_data_directory_takes_many_log_segments() {
+    const KEYS: usize = 40;
+    let home = paths::scratch();
+    let mut data = std::path::PathBuf::new();
+    let here = std::env::current_dir().expect("a directory");
+    here.ancestors().skip(1).for_each(|_| data.push(".."));
+    let absolute = home.path().canonicalize().expect("the temporary one");
+    data.push(absolute.strip_prefix("/").expect("absolute"));
+    data.push("data");
+    let options = Options {
+        shards: 1,
+        wal_budget: Some(64 << 20),
+        ..Options::default()
+    };
+    let mut node = Node::stopped_at(options, home, data);
+    node.restart();
+    let value = "v".repeat(1 << 20);
+    let mut client = node.client();
+    for n in 0..KEYS {
+        assert_eq!(
+            client.call(&["SET", &format!("key:{n}"), &value]),
+            Reply::ok()
+        );
+    }
+    node.kill();
+    node.restart();
+    assert_eq!(node.client().say("DBSIZE").integer(), KEYS as i64);
+}
+
 #[test]
 fn a_pause_is_used_to_write_images() {
     let mut node = Node::start(Options {

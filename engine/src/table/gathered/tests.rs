@@ -6,13 +6,12 @@ use super::*;
 use crate::table::KeyHasher;
 
 type Pushed = Vec<(u16, u8, u64)>;
+/// Value and expiry by key.
+type Model = BTreeMap<Vec<u8>, (Vec<u8>, u64)>;
 
 /// Gathers `pushed` under keys hashed by `hash`, and what a map makes of the same.
-fn gather(
-    pushed: &Pushed,
-    hash: impl Fn(&[u8]) -> u64,
-) -> (Table, BTreeMap<Vec<u8>, (Vec<u8>, u64)>) {
-    let (mut gathered, mut model) = (Gathered::with_capacity(pushed.len()), BTreeMap::new());
+fn gather(pushed: &Pushed, hash: impl Fn(&[u8]) -> u64) -> (Table, Model) {
+    let (mut gathered, mut model) = (Gathered::with_capacity(pushed.len()), Model::new());
     for &(key, fill, expire_at_ms) in pushed {
         let (key, value) = (key.to_le_bytes(), vec![fill; usize::from(fill)]);
         gathered.push(hash(&key), &key, &value, expire_at_ms);
