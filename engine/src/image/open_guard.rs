@@ -10,9 +10,18 @@ use std::io;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, Once, PoisonError};
+use std::thread::{self, ThreadId};
 
-/// The Db being opened with its remedy; sled may panic on its own threads, so it is process-wide.
-static OPENING: Mutex<Vec<(PathBuf, &'static str)>> = Mutex::new(Vec::new());
+/// The Dbs being opened; sled may panic on its own threads, so it is process-wide.
+static OPENING: Mutex<Vec<Opening>> = Mutex::new(Vec::new());
+
+/// A Db that is being opened.
+struct Opening {
+    dir: PathBuf,
+    remedy: &'static str,
+    /// On which it is opened.
+    thread: ThreadId,
+}
 
 static HOOK: Once = Once::new();
 
@@ -88,10 +97,14 @@ pub(super) fn guarded<T>(
     open: impl FnOnce() -> Result<T, String>,
 ) -> Result<T, String> {
     HOOK.call_once(install_hook);
-    opening().push((dir.to_owned(), remedy));
+    opening().push(Opening {
+        dir: dir.to_owned(),
+        remedy,
+        thread: thread::current().id(),
+    });
     let result = panic::catch_unwind(AssertUnwindSafe(open));
     let mut list = opening();
-    if let Some(at) = list.iter().position(|(path, _)| path == dir) {
+    if let Some(at) = list.iter().position(|opening| opening.dir == dir) {
         list.swap_remove(at);
     }
     drop(list);
@@ -101,7 +114,7 @@ pub(super) fn guarded<T>(
     })
 }
 
-fn opening() -> std::sync::MutexGuard<'static, Vec<(PathBuf, &'static str)>> {
+fn opening() -> std::sync::MutexGuard<'static, Vec<Opening>> {
     OPENING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -109,15 +122,22 @@ thread_local! {
     static LAST_PANIC: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
+/// The Dbs that a panic on `thread` may be about: the one opened there, or any on a thread of sled's.
+fn suspects(list: &[Opening], thread: ThreadId) -> impl Iterator<Item = &Opening> {
+    let is_known = list.iter().any(|opening| opening.thread == thread);
+    list.iter()
+        .filter(move |opening| !is_known || opening.thread == thread)
+}
+
 fn install_hook() {
     let previous = panic::take_hook();
     panic::set_hook(Box::new(move |info| {
         // `try_lock`: the panic may have happened while this thread held the list.
         if let Ok(list) = OPENING.try_lock() {
-            for (path, remedy) in list.iter() {
+            for Opening { dir, remedy, .. } in suspects(&list, thread::current().id()) {
                 eprintln!(
                     "fatal: sled failed while opening {}; {remedy}",
-                    path.display()
+                    dir.display()
                 );
             }
             if !list.is_empty() {
@@ -137,8 +157,22 @@ mod tests {
         let dir = Path::new("/nowhere/db-7");
         let error = guarded::<()>(dir, "do this", || panic!("bad page")).unwrap_err();
         assert!(error.contains("bad page"), "{error}");
-        assert!(!opening().iter().any(|(path, _)| path == dir));
+        assert!(!opening().iter().any(|opening| opening.dir == dir));
         assert_eq!(guarded(dir, "do this", || Ok(5)), Ok(5));
+    }
+
+    #[test]
+    fn a_panic_is_about_the_db_of_its_own_thread_if_that_opens_one() {
+        let spawn = || thread::scope(|s| s.spawn(|| thread::current().id()).join().unwrap());
+        let (here, there, elsewhere) = (thread::current().id(), spawn(), spawn());
+        let list = [("db-0", here), ("db-1", there)].map(|(dir, thread)| Opening {
+            dir: dir.into(),
+            remedy: "do this",
+            thread,
+        });
+        let named = |thread| suspects(&list, thread).map(|o| &o.dir).collect::<Vec<_>>();
+        assert_eq!(named(there), [Path::new("db-1")]);
+        assert_eq!(named(elsewhere).len(), 2);
     }
 
     #[test]

@@ -12,10 +12,13 @@ use ephesus_wire::{Epoch, Lsn, PartitionId, WireError};
 
 use super::Partition;
 use crate::image::{Generation, Manifest};
-use crate::table::{KeyHasher, Prefetch, Table};
+use crate::table::{Gathered, KeyHasher, Prefetch, Table};
 
 /// Records between two steps of loading what a key needs.
 const STEP_RECORDS: usize = 4;
+
+/// Keys of an image that are gathered before they become a table: at most 16 MiB more memory.
+const GATHERED_KEYS_MAX: u64 = 1 << 20;
 
 /// Why recovery refuses what it found; the data on disk is as it was.
 #[derive(Debug, thiserror::Error)]
@@ -70,6 +73,8 @@ pub enum ReplayError {
 /// One partition while it is being rebuilt.
 pub struct Rebuild {
     pub partition: Partition,
+    /// What the image has brought so far, unless it is large.
+    gathered: Option<Gathered>,
     assembler: Assembler,
     digest: Digest,
     count: u64,
@@ -83,6 +88,7 @@ impl Rebuild {
     pub fn new(id: PartitionId, epoch: Epoch) -> Rebuild {
         Rebuild {
             partition: Partition::new(id, epoch),
+            gathered: None,
             assembler: Assembler::new(),
             digest: Digest::EMPTY,
             count: 0,
@@ -90,9 +96,14 @@ impl Rebuild {
         }
     }
 
-    /// Makes room for an image of `keys` keys.
+    /// Makes room for an image of `keys` keys, before its first block.
     pub fn reserve(&mut self, keys: u64) {
-        if self.partition.table.is_empty() {
+        if !self.partition.table.is_empty() {
+            return;
+        }
+        if keys <= GATHERED_KEYS_MAX {
+            self.gathered = Some(Gathered::with_capacity(keys as usize));
+        } else {
             self.partition.table = Table::with_capacity(keys as usize);
         }
     }
@@ -104,6 +115,7 @@ impl Rebuild {
     pub fn block(&mut self, block: &[u8], hasher: &KeyHasher) -> Result<(), ReplayError> {
         let Rebuild {
             partition,
+            gathered,
             assembler,
             digest,
             count,
@@ -114,9 +126,13 @@ impl Rebuild {
             digest.add(entry.key, entry.value, entry.expire_at_ms);
             *count += 1;
             let hash = hasher.hash(entry.key);
-            partition
-                .table
-                .put(hash, entry.key, entry.value, entry.expire_at_ms);
+            let (key, value, expire_at_ms) = (entry.key, entry.value, entry.expire_at_ms);
+            match gathered {
+                Some(gathered) => gathered.push(hash, key, value, expire_at_ms),
+                None => {
+                    partition.table.put(hash, key, value, expire_at_ms);
+                }
+            }
         });
         fed.map_err(|source| ReplayError::Block {
             partition: id,
@@ -138,6 +154,9 @@ impl Rebuild {
                 digest,
                 manifest: Box::new(*manifest),
             });
+        }
+        if let Some(gathered) = self.gathered.take() {
+            self.partition.table = gathered.into_table();
         }
         self.partition
             .image_loaded(manifest.image.generation, manifest.seq_start);

@@ -55,6 +55,14 @@ pub(super) struct Weight {
     pub(super) expiring: usize,
 }
 
+impl std::ops::AddAssign for Weight {
+    fn add_assign(&mut self, other: Weight) {
+        self.data_bytes += other.data_bytes;
+        self.memory_bytes += other.memory_bytes;
+        self.expiring += other.expiring;
+    }
+}
+
 /// Widths of an entry's lengths and whether it has room for an expiry; equal to its flags byte.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Shape(u64);
@@ -245,6 +253,11 @@ impl Slot {
         prefetch(self.address().wrapping_add(64));
     }
 
+    /// The region of memory where the entry is.
+    pub(super) fn region(&self) -> Region {
+        Region(self.address().addr() / REGION_BYTES)
+    }
+
     fn become_entry(&mut self, mut new: Slot) {
         new.set_tag(self.tag());
         *self = new;
@@ -387,6 +400,28 @@ impl Drop for Slot {
 fn layout(class: SizeClass) -> Layout {
     // SAFETY: 1 is a power of two and no class comes near `isize::MAX`.
     unsafe { Layout::from_size_align_unchecked(class.bytes(), ENTRY_ALIGN) }
+}
+
+/// Memory that the allocator fills with small entries before it goes on: mimalloc's slice.
+const REGION_BYTES: usize = 64 << 10;
+
+/// An aligned stretch of memory of [`REGION_BYTES`].
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Region(usize);
+
+impl Region {
+    /// Makes the kernel back all of the region now, in one call instead of a fault per page; without
+    /// effect where it refuses.
+    pub(super) fn populate(self) {
+        if cfg!(miri) {
+            return;
+        }
+        let start = ptr::without_provenance_mut(self.0 * REGION_BYTES);
+        // SAFETY: backs pages as a write to them would, and changes no byte that can be read.
+        unsafe {
+            libc::madvise(start, REGION_BYTES, libc::MADV_POPULATE_WRITE);
+        }
+    }
 }
 
 /// Asks the CPU to load the cache line at `address`, which may be anything; a hint without effect.

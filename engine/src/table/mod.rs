@@ -14,12 +14,14 @@
 mod cursor;
 mod directory;
 mod entry;
+mod gathered;
 mod hasher;
 mod segment;
 mod size_class;
 
 pub use cursor::{CURSOR_BITS, behind};
 pub use entry::{EntryRef, VALUE_TYPE_STRING};
+pub use gathered::Gathered;
 pub use hasher::KeyHasher;
 
 use directory::Directory;

@@ -42,6 +42,24 @@ impl Segment {
         Segment::build(std::iter::empty(), comfortable_homes(keys), depth)
     }
 
+    /// A segment of `slots`, given with the hashes of their keys and in the order of those; it has
+    /// room for `keys` keys, and for some more.
+    pub(super) fn of_sorted(
+        slots: impl ExactSizeIterator<Item = (u64, Slot)>,
+        keys: usize,
+        depth: u8,
+    ) -> Segment {
+        let mut homes = comfortable_homes(keys);
+        if slots.len() > max_used(homes) as usize {
+            homes = comfortable_homes(slots.len());
+        }
+        let tagged = slots.map(|(hash, mut slot)| {
+            slot.set_tag(tag(hash, depth));
+            slot
+        });
+        Segment::lay(tagged, homes, 0, depth)
+    }
+
     /// A segment without an allocation.
     pub(super) fn empty(depth: u8) -> Segment {
         Segment {
@@ -75,7 +93,7 @@ impl Segment {
 
     /// The 16 bits of `hash` below this segment's prefix.
     pub(super) fn tag(&self, hash: u64) -> u16 {
-        ((hash << self.depth) >> (u64::BITS - TAG_BITS)) as u16
+        tag(hash, self.depth)
     }
 
     /// First position at which a slot with `tag` can be.
@@ -215,10 +233,16 @@ impl Segment {
         high
     }
 
-    /// Lays `slots`, in order of tag, out over `homes` homes and as long a tail as they need.
+    /// Lays `slots`, in order of tag, out over `homes` homes, with a tail free behind the last one.
     fn build(slots: impl Iterator<Item = Slot>, homes: u32, depth: u8) -> Segment {
-        let spare = tail(homes);
-        let mut laid = Vec::with_capacity(slots_holding(homes as usize + spare));
+        Segment::lay(slots, homes, tail(homes), depth)
+    }
+
+    /// Lays `slots`, in order of tag, out over `homes` homes and a tail, or as much more as they and
+    /// `behind` free ones behind them need.
+    fn lay(slots: impl Iterator<Item = Slot>, homes: u32, behind: usize, depth: u8) -> Segment {
+        let usual = homes as usize + tail(homes);
+        let mut laid = Vec::with_capacity(slots_holding(usual));
         let mut used = 0;
         for slot in slots {
             let home = home(slot.tag(), homes);
@@ -228,7 +252,7 @@ impl Segment {
             laid.push(slot);
             used += 1;
         }
-        let len = slots_holding(laid.len().max(homes as usize) + spare);
+        let len = slots_holding(usual.max(laid.len() + behind));
         laid.reserve_exact(len - laid.len());
         laid.resize_with(len, || Slot::EMPTY);
         Segment {
@@ -255,6 +279,10 @@ impl Segment {
             slot.prefetch();
         }
     }
+}
+
+fn tag(hash: u64, depth: u8) -> u16 {
+    ((hash << depth) >> (u64::BITS - TAG_BITS)) as u16
 }
 
 fn home(tag: u16, homes: u32) -> usize {

@@ -47,7 +47,7 @@ impl Hashing {
 
 impl Table {
     /// Recomputes totals and checks every structural invariant.
-    fn check(&self) {
+    pub(super) fn check(&self) {
         let mut weight = Weight::default();
         let mut len = 0;
         for segment in &self.segments {

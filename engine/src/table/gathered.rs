@@ -1,0 +1,80 @@
+//! Keys that become a table at once: cheaper than one by one, since nothing is looked up or moved.
+
+use super::Table;
+use super::directory::Directory;
+use super::entry::{Region, Slot, Weight};
+use super::segment::Segment;
+
+/// Entries with their hashes, in the order in which they came.
+#[derive(Default)]
+pub struct Gathered {
+    slots: Vec<(u64, Slot)>,
+    weight: Weight,
+    /// Where the last entry is.
+    region: Option<Region>,
+}
+
+impl Gathered {
+    /// With room for `keys` keys, of 16 bytes each until there is a table.
+    pub fn with_capacity(keys: usize) -> Gathered {
+        Gathered {
+            slots: Vec::with_capacity(keys),
+            weight: Weight::default(),
+            region: None,
+        }
+    }
+
+    /// Adds a key; of several values of one key the last one counts.
+    pub fn push(&mut self, hash: u64, key: &[u8], value: &[u8], expire_at_ms: u64) {
+        let slot = Slot::new(hash, key, value, expire_at_ms);
+        self.weight += slot.weight();
+        if self.region != Some(slot.region()) {
+            slot.region().populate();
+            self.region = Some(slot.region());
+        }
+        self.slots.push((hash, slot));
+    }
+
+    /// The table of all keys.
+    pub fn into_table(self) -> Table {
+        let Gathered {
+            mut slots, weight, ..
+        } = self;
+        // Nearly always decided by the hash, which is at hand; equal keys stay in the order they came.
+        slots.sort_by(|(a, x), (b, y)| a.cmp(b).then_with(|| x.entry().key.cmp(y.entry().key)));
+        let mut table = Table::new();
+        table.add(weight);
+        slots.dedup_by(|later, earlier| {
+            let is_same = later.0 == earlier.0 && earlier.1.has_key(later.1.entry().key);
+            if is_same {
+                std::mem::swap(later, earlier);
+                table.subtract(later.1.weight());
+            }
+            is_same
+        });
+        if slots.is_empty() {
+            return table;
+        }
+        table.len = slots.len();
+        let depth = Directory::depth_for(slots.len().div_ceil(Segment::FULL_KEYS));
+        let segments = 1usize << depth;
+        let average = slots.len().div_ceil(segments);
+        table.directory = Directory::of_depth(depth);
+        table.segments.reserve_exact(segments);
+        let prefix = |hash: u64| hash.checked_shr(u64::BITS - u32::from(depth)).unwrap_or(0);
+        let mut slots = slots.into_iter().peekable();
+        let mut run = Vec::with_capacity(average * 2);
+        for number in 0..segments as u64 {
+            while let Some(next) = slots.next_if(|&(hash, _)| prefix(hash) == number) {
+                run.push(next);
+            }
+            let segment = Segment::of_sorted(run.drain(..), average, depth);
+            table.memory_bytes += segment.memory_bytes();
+            table.segments.push(segment);
+        }
+        table
+    }
+}
+
+#[cfg(test)]
+mod tests;
