@@ -12,14 +12,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use ephesus_wire::handshake::{Identity, LinkRole, Secret};
+use ephesus_wire::handshake::{HandshakeError, Identity, LinkRole, Secret};
 use ephesus_wire::{Epoch, PartitionId};
 use futures_lite::future::or;
 use glommio::{LocalExecutorBuilder, Placement};
 
 use crate::agent::{Agent, AgentAction, AgentEvent, AgentOptions, ConnectionId};
 use crate::command::ClusterId;
-use crate::link::{Dialer, Link, LinkOptions, Sender};
+use crate::link::{Dialer, Link, LinkError, LinkOptions, Sender};
 use crate::protocol::{self, Answer, kind};
 use crate::report::Figures;
 use crate::scheduling::{keep_awake, prefer_short_slices};
@@ -39,6 +39,14 @@ pub enum MembershipEvent {
     Registered(ClusterId),
     /// The node is not taken, and tries again; stop where the refusal says that this is for ever.
     Refused(Refusal),
+    /// What is at this address and the node do not belong together, as the error tells; it is tried
+    /// again.
+    Mismatch {
+        /// As it was given, or learned from the table.
+        address: String,
+        /// What does not fit.
+        error: HandshakeError,
+    },
     /// There is a newer table.
     Table(Arc<View>),
 }
@@ -196,6 +204,7 @@ struct Links {
     senders: RefCell<BTreeMap<ConnectionId, Sender>>,
     /// Closed before they were open.
     unwanted: RefCell<Vec<ConnectionId>>,
+    told: flume::Sender<MembershipEvent>,
 }
 
 async fn serve(
@@ -217,6 +226,7 @@ async fn serve(
         events,
         senders: RefCell::default(),
         unwanted: RefCell::default(),
+        told: told.clone(),
     });
     let mut agent = Agent::new(options);
     loop {
@@ -312,7 +322,13 @@ impl Links {
                 self.senders.borrow_mut().remove(&connection);
             }
             Ok(_) => {}
-            Err(error) => tracing::debug!(%address, %error, "no coordinator there"),
+            Err(error) => {
+                tracing::debug!(%address, %error, "no coordinator there");
+                if let LinkError::Handshake(error) = error {
+                    // The node may have let go.
+                    let _ = self.told.send(MembershipEvent::Mismatch { address, error });
+                }
+            }
         }
         self.tell(AgentEvent::Closed(connection));
     }

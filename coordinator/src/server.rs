@@ -37,7 +37,7 @@ use crate::scheduling::{keep_awake, prefer_short_slices};
 use crate::storage::RaftLog;
 use clock::Clock;
 use home::Home;
-use peers::Peers;
+use peers::{Doorbells, Peers};
 use sessions::Sessions;
 
 /// Most events of one turn.
@@ -162,12 +162,13 @@ impl Server {
         let listener = Rc::new(listener.map_err(DirError::of("listen for", &options.data_dir))?);
         let dialer = Dialer::new(identity, options.secret, LinkOptions::default(), counters);
         let dialer = Rc::new(dialer);
-        let (sessions, inbox) = Sessions::new();
+        let doorbells = Rc::<Doorbells>::default();
+        let (sessions, inbox) = Sessions::new(Rc::clone(&doorbells));
         Ok(Server {
             coordinator,
             inbox,
             sessions,
-            peers: Peers::new(Rc::clone(&dialer), u64::from_le_bytes(*seed)),
+            peers: Peers::new(Rc::clone(&dialer), u64::from_le_bytes(*seed), doorbells),
             listener,
             dialer,
             identity,

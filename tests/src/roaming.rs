@@ -40,11 +40,18 @@ impl Roaming {
     ///
     /// # Errors
     /// When a connection cannot be made or breaks; whether the command was executed is not known.
+    /// The next call begins elsewhere.
     pub fn try_call<A: AsRef<[u8]>>(&mut self, words: &[A]) -> io::Result<Reply> {
         let slot = usize::from(slot(words[1].as_ref()));
         for _ in 0..HOPS_MAX {
             let at = self.owners[slot].unwrap_or(self.seeds[slot % self.seeds.len()]);
-            let reply = self.ask(at, words)?;
+            let reply = match self.ask(at, words) {
+                Ok(reply) => reply,
+                Err(error) => {
+                    self.forget(at);
+                    return Err(error);
+                }
+            };
             let Some(owner) = moved(&reply) else {
                 return Ok(reply);
             };
@@ -52,6 +59,14 @@ impl Roaming {
             self.owners[slot] = Some(owner);
         }
         panic!("slot {slot} leads in circles");
+    }
+
+    /// Nobody is sent there any more, unless others say so.
+    fn forget(&mut self, lost: SocketAddr) {
+        for owner in &mut self.owners {
+            owner.take_if(|owner| *owner == lost);
+        }
+        self.seeds.rotate_left(1);
     }
 
     fn ask<A: AsRef<[u8]>>(&mut self, at: SocketAddr, words: &[A]) -> io::Result<Reply> {

@@ -2,6 +2,7 @@
 //!
 //! What cannot be sent is dropped: to raft it is a lost message.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
@@ -18,6 +19,20 @@ const QUEUE_MAX: usize = 256;
 /// Something is said at least so often, which is more often than links put up with silence.
 pub(super) const ALIVE_EVERY: Duration = Duration::from_secs(2);
 
+/// Wakes whoever waits before it dials a coordinator again: that one is there, it has dialled.
+#[derive(Default)]
+pub(super) struct Doorbells(RefCell<BTreeMap<RaftId, flume::Sender<()>>>);
+
+impl Doorbells {
+    /// A coordinator has opened a link.
+    pub(super) fn ring(&self, at: RaftId) {
+        if let Some(bell) = self.0.borrow().get(&at) {
+            // Full: it has been rung before.
+            let _ = bell.try_send(());
+        }
+    }
+}
+
 struct Letter {
     address: String,
     payload: Vec<u8>,
@@ -27,26 +42,31 @@ struct Letter {
 pub(super) struct Peers {
     dialer: Rc<Dialer>,
     seed: u64,
+    doorbells: Rc<Doorbells>,
     queues: BTreeMap<RaftId, flume::Sender<Letter>>,
 }
 
 impl Peers {
     /// `seed` is different for every coordinator.
-    pub(super) fn new(dialer: Rc<Dialer>, seed: u64) -> Peers {
+    pub(super) fn new(dialer: Rc<Dialer>, seed: u64, doorbells: Rc<Doorbells>) -> Peers {
         Peers {
             dialer,
             seed,
+            doorbells,
             queues: BTreeMap::new(),
         }
     }
 
     /// Sends a message of raft to a coordinator, or drops it.
     pub(super) fn send(&mut self, to: RaftId, address: String, payload: Vec<u8>) {
-        let (dialer, seed) = (&self.dialer, self.seed);
+        let (dialer, seed, doorbells) = (&self.dialer, self.seed, &self.doorbells);
         let queue = self.queues.entry(to).or_insert_with(|| {
             let (queue, letters) = flume::bounded(QUEUE_MAX);
             let backoff = Backoff::new(seed ^ to.0);
-            glommio::spawn_local(deliver(to, Rc::clone(dialer), letters, backoff)).detach();
+            let (bell, rung) = flume::bounded(1);
+            doorbells.0.borrow_mut().insert(to, bell);
+            let delivery = deliver(to, Rc::clone(dialer), letters, rung, backoff);
+            glommio::spawn_local(delivery).detach();
             queue
         });
         // A full queue is a peer that is not there.
@@ -56,6 +76,8 @@ impl Peers {
     /// Forgets those that are no coordinators any more.
     pub(super) fn retain(&mut self, is_peer: impl Fn(RaftId) -> bool) {
         self.queues.retain(|id, _| is_peer(*id));
+        let mut bells = self.doorbells.0.borrow_mut();
+        bells.retain(|id, _| is_peer(*id));
     }
 }
 
@@ -63,6 +85,7 @@ async fn deliver(
     to: RaftId,
     dialer: Rc<Dialer>,
     letters: flume::Receiver<Letter>,
+    rung: flume::Receiver<()>,
     mut backoff: Backoff,
 ) {
     let mut is_known_lost = false;
@@ -81,7 +104,14 @@ async fn deliver(
             tracing::warn!(coordinator = %to, %address, error = %ended, "not connected");
             is_known_lost = true;
         }
-        glommio::timer::sleep(backoff.next_wait()).await;
+        let waited = async {
+            glommio::timer::sleep(backoff.next_wait()).await;
+        };
+        // Closed: it is no coordinator any more, as the letters tell next.
+        let returned = async {
+            let _ = rung.recv_async().await;
+        };
+        futures_lite::future::or(waited, returned).await;
         // What has waited meanwhile is old; raft says it again.
         while letters.try_recv().is_ok() {}
     }

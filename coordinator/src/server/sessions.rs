@@ -6,7 +6,8 @@ use std::rc::Rc;
 
 use ephesus_wire::handshake::LinkRole;
 
-use super::peers::ALIVE_EVERY;
+use super::peers::{ALIVE_EVERY, Doorbells};
+use crate::command::RaftId;
 use crate::coordinator::{Event, SessionId};
 use crate::link::{Link, LinkError, Listener, Message, Sender};
 use crate::protocol::{Answer, ProtocolError, Request, decode_raft, kind};
@@ -34,16 +35,18 @@ pub(super) struct Sessions {
     events: flume::Sender<Event>,
     senders: RefCell<BTreeMap<SessionId, Sender>>,
     last: Cell<u64>,
+    doorbells: Rc<Doorbells>,
 }
 
 impl Sessions {
     /// The sessions, and where what they say comes out.
-    pub(super) fn new() -> (Rc<Sessions>, flume::Receiver<Event>) {
+    pub(super) fn new(doorbells: Rc<Doorbells>) -> (Rc<Sessions>, flume::Receiver<Event>) {
         let (events, inbox) = flume::bounded(INBOX_MAX);
         let sessions = Sessions {
             events,
             senders: RefCell::default(),
             last: Cell::new(0),
+            doorbells,
         };
         (Rc::new(sessions), inbox)
     }
@@ -84,6 +87,7 @@ impl Sessions {
     async fn serve(self: Rc<Self>, mut link: Link) {
         let (peer, address) = (link.opened().peer, link.address());
         let fault = if peer.role == LinkRole::Coordinator {
+            self.doorbells.ring(RaftId(peer.raft_id));
             self.hear_coordinator(&mut link, peer.raft_id).await
         } else {
             let session = SessionId(self.last.get() + 1);

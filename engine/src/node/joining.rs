@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,7 +14,7 @@ use ephesus_coordinator::report::Figures;
 use ephesus_coordinator::server::{Empty, ServerOptions};
 use ephesus_coordinator::state::{HEARTBEAT_TIMEOUT_MS, Refusal};
 use ephesus_coordinator::view::View;
-use ephesus_wire::handshake::Secret;
+use ephesus_wire::handshake::{self, HandshakeError, Secret};
 use ephesus_wire::{Epoch, NodeId, PartitionId};
 
 use super::embedded::Embedded;
@@ -43,6 +44,9 @@ pub struct Joining {
     node: NodeId,
     incarnation: u64,
     shards: u16,
+    data_dir: PathBuf,
+    /// Those that the node was started with.
+    given: Vec<String>,
     /// For messages to people.
     coordinators: Vec<String>,
     /// Where they are reached, as the directory says.
@@ -135,6 +139,8 @@ impl Joining {
             node: stamp.node,
             incarnation,
             shards,
+            data_dir: dir.path().to_owned(),
+            given: options.coordinators.clone(),
             coordinators,
             noted,
         })
@@ -154,7 +160,8 @@ impl Joining {
     /// Waits for a table that knows of this start.
     ///
     /// # Errors
-    /// [`StartError::Interrupted`] when `is_over`, or what the coordinator refuses for ever.
+    /// [`StartError::Interrupted`] when `is_over`, [`StartError::OtherCluster`], or what the
+    /// coordinator refuses for ever.
     pub fn wait_for_table(&self, is_over: &dyn Fn() -> bool) -> Result<Arc<View>, StartError> {
         #[expect(
             clippy::disallowed_methods,
@@ -174,7 +181,18 @@ impl Joining {
                 Ok(MembershipEvent::Refused(refusal)) if is_final(&refusal) => {
                     return Err(StartError::Refused(refusal));
                 }
-                Ok(MembershipEvent::Refused(refusal)) => reason = Some(refusal),
+                Ok(MembershipEvent::Refused(refusal)) => reason = Some(refusal.to_string()),
+                Ok(MembershipEvent::Mismatch { address, error }) => {
+                    // At an address that was only noted somebody else may be by now.
+                    if is_other_cluster(&error) && self.given.contains(&address) {
+                        return Err(StartError::OtherCluster {
+                            data_dir: self.data_dir.clone(),
+                            address,
+                            reason: error,
+                        });
+                    }
+                    reason = Some(format!("{address}: {error}"));
+                }
                 Ok(_) | Err(_) => {}
             }
             if started.elapsed() >= said + SAY_EVERY {
@@ -260,6 +278,13 @@ fn embed(
         layout,
         secret,
     })
+}
+
+fn is_other_cluster(error: &HandshakeError) -> bool {
+    matches!(
+        error,
+        HandshakeError::Cluster { .. } | HandshakeError::Refused(handshake::Refusal::Cluster)
+    )
 }
 
 /// Whether waiting does not help.

@@ -76,7 +76,7 @@ impl Node {
                     MembershipEvent::Table(view) => newest = Some(view),
                     MembershipEvent::Refused(refusal) if is_final(&refusal) => return Err(refusal),
                     MembershipEvent::Refused(refusal) => tracing::warn!("not let in: {refusal}"),
-                    MembershipEvent::Registered(_) => {}
+                    MembershipEvent::Registered(_) | MembershipEvent::Mismatch { .. } => {}
                 }
             }
             if let Some(view) = newest {

@@ -18,7 +18,7 @@ use ephesus_coordinator::server::ServerError;
 use ephesus_coordinator::state::Refusal;
 use ephesus_coordinator::view::View;
 use ephesus_wal::{Durability, LogId, LogOptions, OnDamage};
-use ephesus_wire::handshake::Secret;
+use ephesus_wire::handshake::{HandshakeError, Secret};
 use ephesus_wire::slot::PartitionCountError;
 use ephesus_wire::{NodeId, Partitioning, ShardId};
 use glommio::{LocalExecutorBuilder, Placement};
@@ -120,6 +120,16 @@ pub enum StartError {
     /// Name some with `--coordinator`.
     #[error("{} belongs to a cluster: name its coordinators with --coordinator", .0.display())]
     NoCoordinators(PathBuf),
+    /// Name this cluster's coordinators with `--coordinator`, or another `--data-dir`.
+    #[error(
+        "{} belongs to another cluster than the coordinator at {address}: {reason}",
+        data_dir.display()
+    )]
+    OtherCluster {
+        data_dir: PathBuf,
+        address: String,
+        reason: HandshakeError,
+    },
     /// The coordinator does not take this node; its text says what to do.
     #[error("the cluster does not take this node: {0}")]
     Refused(Refusal),

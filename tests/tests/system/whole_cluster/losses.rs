@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use ephesus_tests::crowd::{Crowd, Temper, verify};
 use ephesus_tests::ledger::Unit;
 use ephesus_tests::resp::encode;
-use ephesus_tests::roaming::moved;
+use ephesus_tests::roaming::{Roaming, moved};
 use ephesus_tests::whole::{count, info, listed};
 use ephesus_tests::{Client, Reply, Rng, Whole};
 
@@ -212,7 +212,7 @@ fn a_node_that_was_given_up_while_it_was_stopped_answers_nothing_stale() {
     whole.core.until("others have its partitions", |core| {
         core.ask(&["status"]).code == Some(0)
     });
-    let mut client = whole.client();
+    let mut client = Roaming::new(whole.entries()[..2].to_vec());
     assert!(
         client.insist(&["GET", &key], SERVES_WITHIN).is_nil(),
         "it is empty there"

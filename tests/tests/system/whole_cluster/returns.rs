@@ -61,7 +61,7 @@ fn data_of_another_cluster_is_refused() {
     let mut intruder = Node::stopped_at(options, paths::scratch(), data);
     let refused = intruder.start_refused();
     assert_eq!(refused.code(), 1, "{}", refused.output);
-    refused.assert_says(&["cluster"]);
+    refused.assert_says(&["belongs to another cluster", "coordinator at"]);
     assert_eq!(whole.table(), before);
     assert_eq!(whole.statuses().len(), 1, "nobody has joined");
     assert_eq!(whole.node("athens").client().say("PING").text(), "PONG");
