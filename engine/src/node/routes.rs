@@ -25,6 +25,13 @@ impl Owner {
         self.0 == shard.0
     }
 
+    /// Whether the slot is not served at all.
+    #[inline]
+    #[must_use]
+    pub fn is_nobody(self) -> bool {
+        self == NOBODY
+    }
+
     /// The shard of this node.
     #[inline]
     #[must_use]

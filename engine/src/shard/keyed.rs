@@ -95,6 +95,9 @@ impl Core {
             _ => slot_of(request.arg(first_key)),
         };
         let owner = self.routes.owner(slot);
+        if owner.is_nobody() {
+            return Err(ClientError::SlotNotServed);
+        }
         let mut is_split = false;
         if spec.last_key != spec.first_key as i8 {
             for index in spec.key_indices(request.len()).skip(1) {
