@@ -328,6 +328,10 @@ impl Agent {
             }
             Answer::NotLeader(leader) => {
                 self.hint = leader.map(|(_, address)| address);
+                if now_ms < self.lease_until_ms {
+                    // The next leader has to be found before the lease runs out.
+                    self.attempts = self.attempts.min(self.addresses().len() as u32);
+                }
                 self.retry(now_ms, actions);
             }
             Answer::Heartbeat(answer) => self.heard(connection, answer, now_ms, actions),

@@ -5,6 +5,7 @@
 //! that depends on them leaves, and only committed entries are applied.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use ephesus_wal::Disk;
 use protobuf::Message as _;
@@ -19,12 +20,16 @@ use crate::planted::{Bug, Planted};
 use crate::state::{Effects, Refusal, SnapshotError, State};
 use crate::storage::{Persist, RaftLog, StorageError};
 
-/// Ticks without a word of the leader until a member stands for election; the actual number is
-/// drawn between this and twice as many.
+/// Ticks without a word of the leader until a member gives it up and supports another.
 pub const ELECTION_TICKS: usize = 10;
 
 /// Ticks between two heartbeats of the leader.
 pub const HEARTBEAT_TICKS: usize = 2;
+
+/// Ticks without a word of the leader until a member stands for election, drawn from this range: by
+/// then the others have given the leader up as well, although they may have heard of it one
+/// heartbeat later.
+const CANDIDACY_TICKS: Range<usize> = ELECTION_TICKS + HEARTBEAT_TICKS + 1..2 * ELECTION_TICKS;
 
 /// Entries behind the last snapshot that make the next one due, unless told otherwise.
 pub const SNAPSHOT_AFTER: usize = 4096;
@@ -186,12 +191,13 @@ impl<D: Disk> Member<D> {
             State::from_snapshot(&snapshot.data)?
         };
         let (applied, conf_state) = (metadata.index, metadata.get_conf_state().clone());
+        let candidacy = election_ticks.map_or(CANDIDACY_TICKS, |ticks| ticks..ticks + 1);
         let config = Config {
             id: id.0,
             election_tick: ELECTION_TICKS,
             heartbeat_tick: HEARTBEAT_TICKS,
-            min_election_tick: election_ticks.unwrap_or(0),
-            max_election_tick: election_ticks.map_or(0, |ticks| ticks + 1),
+            min_election_tick: candidacy.start,
+            max_election_tick: candidacy.end,
             max_size_per_msg: MESSAGE_BYTES_MAX,
             max_inflight_msgs: IN_FLIGHT_MAX,
             check_quorum: true,

@@ -46,20 +46,49 @@ fn no_client_notices_the_loss_of_one_coordinator() {
     whole.core.coordinator(follower).start();
     whole.core.until("it is back", |core| core.is_complete());
 
-    let leader = whole.core.leader();
-    whole.core.coordinator(leader).signal(libc::SIGSTOP);
-    wait_for_another(&whole, leader);
-    go_on(&crowd);
-    whole.core.coordinator(leader).signal(libc::SIGCONT);
-    whole.core.until("it follows", |core| {
-        core.is_complete() && core.leader() != leader
-    });
-
     let mut units = crowd.finish();
     verify(&mut whole.client(), units.iter_mut().flatten());
     for row in whole.table() {
         assert_eq!((row.status.as_str(), row.epoch), ("online", 1), "{row:?}");
     }
+}
+
+#[test]
+fn a_stopped_leader_is_replaced_and_follows_when_it_goes_on() {
+    let mut rng = Rng::new(Rng::seed_of_run("whole cluster, the leader stopped"));
+    let mut whole = Whole::started(&NINE, &NAMES, 1);
+    let units = (0..2).map(|writer| (0..50).map(|n| Unit::new(writer * 50 + n)).collect());
+    // A stopped process is noticed by its silence: a lease may run out meanwhile.
+    let crowd = Crowd::start(&whole.entries(), units.collect(), Temper::Patient, &mut rng);
+    let keys = own_keys(&whole);
+    let leader = whole.core.leader();
+    whole.core.coordinator(leader).signal(libc::SIGSTOP);
+    wait_for_another(&whole, leader);
+    for (index, key) in &keys {
+        let mut client = whole.nodes[*index].client();
+        whole.within(SERVES_WITHIN, "a lease of the new leader", |_| {
+            client.call(&["GET", key]).error().is_none()
+        });
+    }
+    std::thread::sleep(AFTERWARDS);
+    let (before, errors) = (crowd.acknowledged(), crowd.errors());
+    std::thread::sleep(AFTERWARDS / 2);
+    whole.core.coordinator(leader).signal(libc::SIGCONT);
+    whole.core.until("it follows", |core| {
+        core.is_complete() && core.leader() != leader
+    });
+    std::thread::sleep(AFTERWARDS / 2);
+    assert!(crowd.acknowledged() > before + 100, "writes go on");
+    assert_eq!(crowd.errors(), errors, "nobody notices the old leader");
+    let mut units = crowd.finish();
+    verify(&mut whole.client(), units.iter_mut().flatten());
+    let table = whole.table();
+    assert!(
+        table
+            .iter()
+            .all(|row| (&*row.status, row.epoch) == ("online", 1)),
+        "{table:?}"
+    );
 }
 
 #[test]
