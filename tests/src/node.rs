@@ -90,10 +90,11 @@ impl Refused {
 #[derive(Debug)]
 pub struct Node {
     pub options: Options,
+    /// Before its home: it tells the end of its output when a test fails.
+    process: Option<Process>,
     data: PathBuf,
     home: TempDir,
     ports: PortBlock,
-    process: Option<Process>,
     starts: usize,
 }
 

@@ -169,6 +169,20 @@ impl Whole {
             .collect()
     }
 
+    /// Waits until all coordinators take part and the leader has heard of every node, so that the
+    /// next leader may be lost.
+    ///
+    /// # Panics
+    /// When it never is so.
+    pub fn until_settled(&self) {
+        self.core.until("everybody is heard of", |core| {
+            let nodes = core.json("nodes");
+            let mut nodes = nodes.as_array().expect("rows").iter();
+            let is_heard = |node: &serde_json::Value| node["last_heartbeat_ms"].is_u64();
+            nodes.all(is_heard) && core.is_complete()
+        });
+    }
+
     /// Waits until the coordinators count the node as this.
     ///
     /// # Panics
