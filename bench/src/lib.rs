@@ -28,6 +28,7 @@ pub mod error;
 pub mod interrupt;
 pub mod locate;
 pub mod procfs;
+mod report;
 pub mod stats;
 
 pub use error::{BenchError, Result};

@@ -7,7 +7,6 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::ledger::Unit;
-use crate::resp::Reply;
 use crate::rng::Rng;
 use crate::roaming::Roaming;
 
@@ -129,23 +128,11 @@ fn write(
 /// # Panics
 /// When it is none of the states the unit may be in; on an error unless patient.
 fn settle(client: &mut Roaming, unit: &mut Unit, temper: Temper) {
-    let mut request = vec![b"MGET".to_vec()];
-    request.extend(unit.keys().iter().cloned());
-    let reply = match temper {
+    let request = unit.read_request();
+    unit.settle_reply(match temper {
         Temper::Strict => client.call(&request),
         Temper::Patient => client.insist(&request, PATIENCE),
-    };
-    assert_eq!(reply.error(), None, "a read of {unit}");
-    let found: Vec<Option<Vec<u8>>> = reply
-        .items()
-        .into_iter()
-        .map(|reply| match reply {
-            Reply::Bulk(bytes) => Some(bytes),
-            reply if reply.is_nil() => None,
-            other => panic!("MGET of {unit} answered {other:?}"),
-        })
-        .collect();
-    unit.settle(&found);
+    });
 }
 
 /// Reads every unit back over the cluster and settles it; returns how many keys exist.

@@ -173,6 +173,28 @@ impl Unit {
             .unwrap_or_else(|| panic!("{self} holds {} bytes nobody wrote: {text:?}", bytes.len()))
     }
 
+    /// The request that reads all keys of the unit.
+    pub fn read_request(&self) -> Vec<Vec<u8>> {
+        let mut request = vec![b"MGET".to_vec()];
+        request.extend(self.keys.iter().cloned());
+        request
+    }
+
+    /// [`settle`](Self::settle) for the reply to [`read_request`](Self::read_request).
+    ///
+    /// # Panics
+    /// When it is an error, or the unit is in none of the states it may be in.
+    pub fn settle_reply(&mut self, reply: Reply) {
+        assert_eq!(reply.error(), None, "a read of {self}");
+        let value = |reply: Reply| match reply {
+            Reply::Bulk(bytes) => Some(bytes),
+            reply if reply.is_nil() => None,
+            other => panic!("MGET of {self} answered {other:?}"),
+        };
+        let found: Vec<_> = reply.items().into_iter().map(value).collect();
+        self.settle(&found);
+    }
+
     /// Accepts what was read back after a restart as the only state from now on.
     ///
     /// # Panics
@@ -226,24 +248,12 @@ pub fn value_of(unit: u64, write: u64) -> Vec<u8> {
 /// # Panics
 /// When a unit is in a state it may not be in.
 pub fn verify<'a>(client: &mut Client, units: impl Iterator<Item = &'a mut Unit>) -> usize {
-    let mut present = 0;
-    for unit in units {
-        let mut request = vec![b"MGET".to_vec()];
-        request.extend(unit.keys.iter().cloned());
-        let found: Vec<Option<Vec<u8>>> = client
-            .call(&request)
-            .items()
-            .into_iter()
-            .map(|reply| match reply {
-                Reply::Bulk(bytes) => Some(bytes),
-                reply if reply.is_nil() => None,
-                other => panic!("MGET of {unit} answered {other:?}"),
-            })
-            .collect();
-        unit.settle(&found);
-        present += unit.present();
-    }
-    present
+    units
+        .map(|unit| {
+            unit.settle_reply(client.call(&unit.read_request()));
+            unit.present()
+        })
+        .sum()
 }
 
 #[cfg(test)]

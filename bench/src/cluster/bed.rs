@@ -19,6 +19,9 @@ use super::settings::Settings;
 
 pub(super) const PARTITIONS: u16 = 1024;
 
+/// Nodes of the cluster whose changes and idle costs are measured.
+pub(super) const NODES: u16 = 10;
+
 /// How long a cluster may take to be what is waited for.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
 const READY_POLL: Duration = Duration::from_millis(20);
@@ -38,6 +41,20 @@ pub(super) struct Layout {
     pub(super) durability: &'static str,
     /// One for each node, which then has one shard; empty: anywhere.
     pub(super) cpus: Vec<usize>,
+}
+
+impl Layout {
+    /// Three coordinators, and nodes of one shard each, on any CPU.
+    pub(super) fn of_nodes(nodes: u16, durability: &'static str) -> Self {
+        Layout {
+            coordinators: 3,
+            nodes,
+            shards: 1,
+            assignment: "contiguous",
+            durability,
+            cpus: Vec::new(),
+        }
+    }
 }
 
 /// A cluster that runs; killed when dropped.

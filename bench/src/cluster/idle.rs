@@ -8,11 +8,10 @@ use crate::interrupt;
 use crate::procfs::{self, Pid};
 
 use super::Case;
-use super::bed::{Bed, Layout};
+use super::bed::{Bed, Layout, NODES};
 use super::report::CaseReport;
 use super::settings::Settings;
 
-const NODES: u16 = 10;
 const GOAL_PERCENT: f64 = 0.5;
 /// What a node's side of coordination runs on.
 const MEMBERSHIP_THREAD: &str = "membership";
@@ -51,17 +50,7 @@ pub(super) fn run(settings: &Settings) -> Result<CaseReport> {
             window.as_secs()
         ),
     );
-    let bed = Bed::start(
-        settings,
-        Layout {
-            coordinators: 3,
-            nodes: NODES,
-            shards: 1,
-            assignment: "contiguous",
-            durability: "strict",
-            cpus: Vec::new(),
-        },
-    )?;
+    let bed = Bed::start(settings, Layout::of_nodes(NODES, "strict"))?;
     let leader = bed.leader()?;
     wait(SETTLE)?;
     let nodes = bed.node_pids();

@@ -4,7 +4,8 @@ use serde::Serialize;
 
 use crate::compare::{Goal, Verdict};
 use crate::environment::Environment;
-use crate::error::{BenchError, Result};
+use crate::error::Result;
+use crate::report;
 use crate::stats::{self, number};
 
 use super::Case;
@@ -114,8 +115,7 @@ impl Report {
     /// # Errors
     /// When it cannot be written as JSON.
     pub fn json(&self) -> Result<String> {
-        serde_json::to_string_pretty(self)
-            .map_err(|error| BenchError::io("writing the report as JSON")(error.into()))
+        report::json(self)
     }
 
     /// Tables and settings as Markdown.
@@ -129,10 +129,7 @@ impl Report {
     fn write_markdown(&self, out: &mut String) -> std::fmt::Result {
         writeln!(out, "# Cluster\n")?;
         if self.is_quick {
-            writeln!(
-                out,
-                "**--quick: this checks the tool; its numbers mean nothing.**\n"
-            )?;
+            writeln!(out, "{}\n", report::QUICK)?;
         }
         writeln!(
             out,

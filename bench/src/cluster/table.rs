@@ -13,11 +13,10 @@ use crate::interrupt;
 use crate::resp::Connection;
 
 use super::Case;
-use super::bed::{Bed, Layout};
+use super::bed::{Bed, Layout, NODES};
 use super::report::CaseReport;
 use super::settings::Settings;
 
-const NODES: u16 = 10;
 const GOAL_MS: f64 = 100.0;
 const POLL: Duration = Duration::from_micros(500);
 /// A heartbeat timeout, or a start, and a lot of patience.
@@ -114,17 +113,7 @@ pub(super) fn run(settings: &Settings) -> Result<CaseReport> {
              the old one until CLUSTER NODES of the last of the 9 other nodes shows the change"
         ),
     );
-    let mut bed = Bed::start(
-        settings,
-        Layout {
-            coordinators: 3,
-            nodes: NODES,
-            shards: 1,
-            assignment: "contiguous",
-            durability: "relaxed",
-            cpus: Vec::new(),
-        },
-    )?;
+    let mut bed = Bed::start(settings, Layout::of_nodes(NODES, "relaxed"))?;
     let (mut last, mut each) = (Vec::new(), Vec::new());
     for round in 0..rounds {
         let lost = round % NODES;

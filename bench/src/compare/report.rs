@@ -5,7 +5,8 @@ use serde::Serialize;
 use crate::affinity::Confinement;
 use crate::disk::DiskReport;
 use crate::environment::Environment;
-use crate::error::{BenchError, Result};
+use crate::error::Result;
+use crate::report;
 use crate::server::{Described, Product};
 use crate::stats::number;
 
@@ -96,8 +97,7 @@ impl Report {
     /// # Errors
     /// When it cannot be written as JSON.
     pub fn json(&self) -> Result<String> {
-        serde_json::to_string_pretty(self)
-            .map_err(|error| BenchError::io("writing the report as JSON")(error.into()))
+        report::json(self)
     }
 
     /// Tables and settings as Markdown.
@@ -111,10 +111,7 @@ impl Report {
     fn write_markdown(&self, out: &mut String) -> std::fmt::Result {
         writeln!(out, "# Comparison\n")?;
         if self.is_quick {
-            writeln!(
-                out,
-                "**--quick: this checks the tool; its numbers mean nothing.**\n"
-            )?;
+            writeln!(out, "{}\n", report::QUICK)?;
         }
         writeln!(
             out,

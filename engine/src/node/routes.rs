@@ -10,7 +10,8 @@ use ephesus_wire::table::shard_id_hex;
 use ephesus_wire::{Epoch, NodeId, PartitionId, Partitioning, ShardId, Slot};
 
 /// Who owns a partition, in two bytes, so that a look per command stays in the first cache: below
-/// [`ELSEWHERE`] a shard of this node, from there on an index into the primaries of others.
+/// [`ELSEWHERE`] a shard of this node; with that bit set, an index into the primaries. As this node's
+/// primaries are the first, in order of their shards, both are indices into them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner(u16);
 
@@ -152,14 +153,13 @@ impl Routes {
         self.owners[usize::from(partition.0)]
     }
 
-    /// The shard of another node that an owner is.
+    /// The primary that an owner is; `None` for nobody.
     #[must_use]
-    pub fn elsewhere(&self, owner: Owner) -> Option<&Primary> {
-        if owner == NOBODY {
+    pub fn primary(&self, owner: Owner) -> Option<&Primary> {
+        if owner.is_nobody() {
             return None;
         }
-        let index = owner.0.checked_sub(ELSEWHERE)?;
-        self.primaries.get(usize::from(index))
+        self.primaries.get(usize::from(owner.0 & !ELSEWHERE))
     }
 
     /// The first partition from `from` on that this node serves.

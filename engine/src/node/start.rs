@@ -281,7 +281,6 @@ impl Node {
             node.spawn(id, cpu, &routes, recovered, inbox, listeners, &hasher)?;
         }
         node.joining.started(node.hosted());
-        node.follow(&view);
         node.monitor();
         Ok(node)
     }

@@ -10,6 +10,7 @@ use crate::command::cluster::{ClusterView, ViewNode};
 use crate::command::error::ClientError;
 use crate::command::spec::Cmd;
 use crate::node::Routes;
+use crate::node::routes::Primary;
 
 /// Distance from a client port to its bus port, as Redis Cluster has it.
 const BUS_PORT_OFFSET: u16 = 10_000;
@@ -70,14 +71,17 @@ impl Core {
         }
     }
 
+    /// The host under which clients that came in at `local` are shown a primary.
+    pub(super) fn host_of(&self, primary: &Primary, local: SocketAddr) -> String {
+        let announced = || self.node.announced(local);
+        primary.host.clone().unwrap_or_else(announced)
+    }
+
     fn cluster_view(&self, local: SocketAddr) -> ClusterView {
         let primaries = self.routes.primaries().iter();
         let nodes = primaries.map(|primary| ViewNode {
             id: primary.id,
-            host: match &primary.host {
-                Some(host) => host.clone(),
-                None => self.node.announced(local),
-            },
+            host: self.host_of(primary, local),
             port: primary.port,
             bus_port: primary.port.saturating_add(BUS_PORT_OFFSET),
             slots: primary.slots.clone(),

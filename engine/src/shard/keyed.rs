@@ -11,7 +11,7 @@ use crate::command::error::{self, ClientError};
 use crate::command::parse::{ArgList, Request};
 use crate::command::spec::{Cmd, Spec};
 use crate::keyspace::Reply;
-use crate::node::routes::{Owner, Primary};
+use crate::node::routes::Owner;
 
 /// Where the keys of a command lead.
 enum Route {
@@ -39,24 +39,9 @@ impl Core {
                 self.execute_here(&mut Asker::Connection(connection), spec, request, slot)
             }
             Route::Moved(slot, owner) => {
-                let own = |shard| {
-                    (
-                        self.node.announced(connection.local),
-                        self.node.direct_port(shard),
-                    )
-                };
-                let (host, port) = match (owner.local(), self.routes.elsewhere(owner)) {
-                    (Some(shard), _) => own(shard),
-                    (
-                        None,
-                        Some(Primary {
-                            host: Some(host),
-                            port,
-                            ..
-                        }),
-                    ) => (host.clone(), *port),
-                    (None, _) => return Err(ClientError::SlotNotServed),
-                };
+                let primary = self.routes.primary(owner);
+                let primary = primary.ok_or(ClientError::SlotNotServed)?;
+                let (host, port) = (self.host_of(primary, connection.local), primary.port);
                 connection.outbox.write(self.turn, |out| {
                     error::write_moved(out, slot, &host, port);
                     Lsn::ZERO

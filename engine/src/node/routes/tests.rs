@@ -86,10 +86,15 @@ fn slots_lead_to_shards_here_to_others_or_to_nobody() {
     assert!(owner(0).is(ShardId(0)) && !owner(0).is(ShardId(1)));
     assert_eq!(owner(1).local(), Some(ShardId(1)));
     assert_eq!(owner(2).local(), None);
-    let there = routes.elsewhere(owner(2)).expect("another node");
+    let there = routes.primary(owner(2)).expect("another node");
     assert_eq!((there.host.as_deref(), there.port), (Some("::1"), 8001));
     assert_eq!(owner(4).local(), None);
-    assert_eq!(routes.elsewhere(owner(4)), None, "nobody has it");
+    assert_eq!(routes.primary(owner(4)), None, "nobody has it");
+    let here = routes.primary(owner(1)).expect("this node");
+    assert_eq!(
+        (here.node, here.host.as_deref(), here.port),
+        (ATHENS, None, 7002)
+    );
     assert_eq!(routes.owner(Slot(0)), owner(0));
     let local: Vec<_> = (0..6).map(|p| routes.next_local(PartitionId(p))).collect();
     let expected = [0, 1, 5, 5, 5, 5].map(|p| Some(PartitionId(p)));
