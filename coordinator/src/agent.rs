@@ -25,7 +25,7 @@ use crate::state::{MemberStatus, Refusal};
 use crate::view::{TableUpdate, View};
 
 /// A coordinator that has not answered for so long is left for another, ms.
-pub const ANSWER_MS_MAX: u64 = 500;
+pub const ANSWER_MS_MAX: u64 = 300;
 
 /// What the table does not show yet is said again after, ms.
 const REPEAT_MS: u64 = 500;
@@ -116,6 +116,11 @@ pub struct Agent {
     /// Where the next connection goes, unless there is a hint.
     turn_of: usize,
     hint: Option<String>,
+    /// Where the current connection goes.
+    address: String,
+    /// The coordinator that was left because it was silent, and when: for a moment others may still
+    /// call it the leader.
+    silent: Option<(String, u64)>,
     /// Connections since the last success.
     attempts: u32,
     is_started: bool,
@@ -145,6 +150,8 @@ impl Agent {
             connections: 0,
             turn_of,
             hint: None,
+            address: String::new(),
+            silent: None,
             attempts: 0,
             is_started: false,
             status: None,
@@ -328,6 +335,11 @@ impl Agent {
             }
             Answer::NotLeader(leader) => {
                 self.hint = leader.map(|(_, address)| address);
+                if let Some((silent, at_ms)) = &self.silent
+                    && now_ms.saturating_sub(*at_ms) < ANSWER_MS_MAX
+                {
+                    self.hint.take_if(|hint| hint == silent);
+                }
                 if now_ms < self.lease_until_ms {
                     // The next leader has to be found before the lease runs out.
                     self.attempts = self.attempts.min(self.addresses().len() as u32);
@@ -439,12 +451,12 @@ impl Agent {
             Link::Connecting { since_ms, .. } | Link::Registering { since_ms, .. }
                 if is_silent(since_ms) =>
             {
-                self.retry(now_ms, actions);
+                self.leave(now_ms, actions);
             }
             Link::Joined {
                 unanswered_ms: Some(since_ms),
                 ..
-            } if is_silent(since_ms) => self.retry(now_ms, actions),
+            } if is_silent(since_ms) => self.leave(now_ms, actions),
             _ => {}
         }
         match self.link {
@@ -452,6 +464,12 @@ impl Agent {
             Link::Joined { connection, .. } => self.speak(connection, now_ms, actions),
             _ => {}
         }
+    }
+
+    /// Leaves a coordinator that does not answer.
+    fn leave(&mut self, now_ms: u64, actions: &mut Vec<AgentAction>) {
+        self.silent = Some((self.address.clone(), now_ms));
+        self.retry(now_ms, actions);
     }
 
     fn connect(&mut self, now_ms: u64, actions: &mut Vec<AgentAction>) {
@@ -462,6 +480,7 @@ impl Agent {
         });
         self.connections += 1;
         let connection = ConnectionId(self.connections);
+        self.address.clone_from(&address);
         actions.push(AgentAction::Connect {
             connection,
             address,

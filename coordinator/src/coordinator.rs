@@ -54,6 +54,10 @@ pub enum Event {
     Closed(SessionId),
     /// Another coordinator says this.
     Raft(Box<Message>),
+    /// A link to another coordinator is gone.
+    Lost(RaftId),
+    /// This coordinator is about to stop: somebody else is to lead.
+    StepAside,
 }
 
 /// Something that is to be done; doing none of it is like a lost message.
@@ -281,6 +285,8 @@ impl<D: Disk> Coordinator<D> {
                     inputs.push(Input::Message(message));
                 }
             }
+            Event::Lost(id) => inputs.push(Input::Lost(id)),
+            Event::StepAside => inputs.push(Input::StepAside),
             Event::Closed(session) => self.sessions.closed(session),
             Event::Request(session, Request::Operator { id, query }) => {
                 self.operate(session, id, query, inputs, actions);

@@ -31,6 +31,10 @@ pub const HEARTBEAT_TICKS: usize = 2;
 /// heartbeat later.
 const CANDIDACY_TICKS: Range<usize> = ELECTION_TICKS + HEARTBEAT_TICKS + 1..2 * ELECTION_TICKS;
 
+/// Ticks between the members that stand for election once the link to their leader is gone, so that
+/// they do not stand against each other.
+const SUCCESSION_TICKS: usize = 3;
+
 /// Entries behind the last snapshot that make the next one due, unless told otherwise.
 pub const SNAPSHOT_AFTER: usize = 4096;
 
@@ -58,7 +62,10 @@ pub enum Input {
     Propose(Ticket, Command),
     /// Somebody wants other coordinators.
     Change(Ticket, CoordinatorChange),
-    /// Somebody wants another leader: hands the lead over to the member that is furthest.
+    /// The link to another member is gone, as when its process ends. If that one leads, it is given
+    /// up at once.
+    Lost(RaftId),
+    /// Somebody wants another leader: hands the lead over to the member that is there and furthest.
     StepAside,
     /// Somebody wants to read what was decided before now.
     Read(Ticket),
@@ -287,13 +294,12 @@ impl<D: Disk> Member<D> {
         self.node.mut_store().planted = planted;
     }
 
-    /// The leader, if this member knows one.
+    /// The leader, if this member knows one and has not given it up.
     #[must_use]
     pub fn leader(&self) -> Option<RaftId> {
-        match self.node.raft.leader_id {
-            raft::INVALID_ID => None,
-            id => Some(RaftId(id)),
-        }
+        let raft = &self.node.raft;
+        let is_heard = self.is_leader() || raft.election_elapsed < ELECTION_TICKS;
+        (raft.leader_id != raft::INVALID_ID && is_heard).then_some(RaftId(raft.leader_id))
     }
 
     /// The members that vote.
@@ -350,10 +356,11 @@ impl<D: Disk> Member<D> {
                 };
                 output.outcomes.push((ticket, outcome));
             }
+            Input::Lost(id) => self.succeed(id),
             Input::StepAside => {
                 let progress = self.node.raft.prs().iter();
                 let others = progress.filter(|(id, _)| **id != self.id.0);
-                let furthest = others.max_by_key(|(id, p)| (p.matched, **id));
+                let furthest = others.max_by_key(|(id, p)| (p.recent_active, p.matched, **id));
                 let furthest = furthest.map(|(id, _)| *id);
                 if let Some(next) = furthest.filter(|_| self.is_leader()) {
                     self.node.transfer_leader(next);
@@ -378,6 +385,22 @@ impl<D: Disk> Member<D> {
                 }
             }
         }
+    }
+
+    /// Gives up a leader whose process has ended, and stands for election soon: the member with the
+    /// lowest number first. A leader that is still there is heard of again, by this member or by those
+    /// who are asked for votes, and stays.
+    fn succeed(&mut self, lost: RaftId) {
+        if self.is_leader() || self.leader() != Some(lost) {
+            return;
+        }
+        let own = self.id.0;
+        let voters = self.conf_state.voters.iter();
+        let before = voters.filter(|id| **id < own && **id != lost.0).count();
+        let raft = &mut self.node.raft;
+        let at = raft.randomized_election_timeout();
+        let wait = 1 + SUCCESSION_TICKS * before;
+        raft.election_elapsed = at.saturating_sub(wait).max(ELECTION_TICKS);
     }
 
     /// Raft waits for ever for the confirmation of a snapshot; it or the snapshot may be lost.

@@ -16,6 +16,7 @@ mod sessions;
 use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::path::PathBuf;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,8 +41,14 @@ use home::Home;
 use peers::{Doorbells, Peers};
 use sessions::Sessions;
 
+/// What may wait to be decided; who wants more to be decided waits.
+const INBOX_MAX: usize = 4096;
+
 /// Most events of one turn.
 const EVENTS_MAX: usize = 1024;
+
+/// How long a leader that is to stop waits for its successor.
+const HAND_OVER_MAX: Duration = Duration::from_millis(500);
 
 /// Bytes of a segment of the raft log.
 const SEGMENT_BYTES: u64 = 16 << 20;
@@ -163,12 +170,14 @@ impl Server {
         let dialer = Dialer::new(identity, options.secret, LinkOptions::default(), counters);
         let dialer = Rc::new(dialer);
         let doorbells = Rc::<Doorbells>::default();
-        let (sessions, inbox) = Sessions::new(Rc::clone(&doorbells));
+        let (events, inbox) = flume::bounded(INBOX_MAX);
+        let sessions = Sessions::new(events.clone(), Rc::clone(&doorbells));
+        let seed = u64::from_le_bytes(*seed);
         Ok(Server {
             coordinator,
             inbox,
             sessions,
-            peers: Peers::new(Rc::clone(&dialer), u64::from_le_bytes(*seed), doorbells),
+            peers: Peers::new(Rc::clone(&dialer), seed, events, doorbells),
             listener,
             dialer,
             identity,
@@ -183,7 +192,8 @@ impl Server {
         &self.coordinator
     }
 
-    /// Runs until `stop` is ready or the coordinator was removed.
+    /// Runs until `stop` is ready or the coordinator was removed; a leader that is to stop hands over
+    /// before.
     ///
     /// # Errors
     /// [`ServerError`]: end the process.
@@ -191,29 +201,64 @@ impl Server {
         let heartbeat = keep_awake(HEARTBEAT);
         let accepting = Rc::clone(&self.sessions).accept_all(Rc::clone(&self.listener));
         let accepting = glommio::spawn_local(accepting);
-        let stopped = async {
-            stop.await;
-            Ok(Ended::Stopped)
-        };
-        let ended = futures_lite::future::or(stopped, self.turns()).await;
+        let ended = self.turns(pin!(stop)).await;
         accepting.cancel().await;
         heartbeat.cancel().await;
         ended
     }
 
-    async fn turns(&mut self) -> Result<Ended, ServerError> {
+    async fn turns(
+        &mut self,
+        mut stop: Pin<&mut impl Future<Output = ()>>,
+    ) -> Result<Ended, ServerError> {
         loop {
-            let events = self.next_events().await;
-            let (now_ms, wall_ms) = (self.clock.now_ms(), self.clock.wall_ms());
-            let actions = self.coordinator.turn(events, now_ms, wall_ms).await?;
-            for action in actions {
-                self.carry_out(action);
-            }
-            self.introduce();
+            let stopped = async {
+                stop.as_mut().await;
+                None
+            };
+            let happened = async { Some(self.next_events().await) };
+            // Never in the middle of a turn.
+            let Some(events) = futures_lite::future::or(stopped, happened).await else {
+                self.hand_over().await?;
+                return Ok(Ended::Stopped);
+            };
+            self.turn(events).await?;
             if self.coordinator.is_removed() {
                 return Ok(Ended::Removed);
             }
         }
+    }
+
+    async fn turn(&mut self, events: Vec<Event>) -> Result<(), ServerError> {
+        let (now_ms, wall_ms) = (self.clock.now_ms(), self.clock.wall_ms());
+        let actions = self.coordinator.turn(events, now_ms, wall_ms).await?;
+        for action in actions {
+            self.carry_out(action);
+        }
+        self.introduce();
+        Ok(())
+    }
+
+    /// Waits until another member leads, if this one does and there is another.
+    async fn hand_over(&mut self) -> Result<(), ServerError> {
+        let member = self.coordinator.member();
+        if !member.is_leader() || member.voters().len() == 1 {
+            return Ok(());
+        }
+        let own = member.id();
+        let until_ms = self.clock.now_ms() + HAND_OVER_MAX.as_millis() as u64;
+        let mut events = vec![Event::StepAside];
+        while self.clock.now_ms() < until_ms {
+            self.turn(events).await?;
+            let leader = self.coordinator.member().leader();
+            if let Some(next) = leader.filter(|id| *id != own) {
+                tracing::info!(coordinator = %next, "leads from now on");
+                return Ok(());
+            }
+            events = self.next_events().await;
+        }
+        tracing::warn!("nobody has taken over the lead");
+        Ok(())
     }
 
     /// What has happened by the next turn.

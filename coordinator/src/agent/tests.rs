@@ -204,14 +204,14 @@ fn heartbeats_leave_every_200_ms() {
 #[test]
 fn a_silent_coordinator_is_left_for_another() {
     let (mut agent, connection) = joined(None, 1_000);
-    assert!(connects(&agent.turn([], 1_400)).is_none());
-    let actions = agent.turn([], 1_500);
+    assert!(connects(&agent.turn([], 999 + ANSWER_MS_MAX)).is_none());
+    let actions = agent.turn([], 1_000 + ANSWER_MS_MAX);
     assert!(matches!(actions[0], AgentAction::Close(closed) if closed == connection));
     let (next, _) = connects(&actions).expect("the first try is at once");
     assert!(next > connection);
     // What the old one still says does not matter.
-    agent.turn([heard(connection, 1_400, Some(MemberStatus::Live))], 1_501);
-    assert!(!agent.holds_lease(1_501));
+    agent.turn([heard(connection, 1_200, Some(MemberStatus::Live))], 1_301);
+    assert!(!agent.holds_lease(1_301));
 }
 
 #[test]
@@ -223,6 +223,35 @@ fn followers_lead_to_the_leader() {
     let actions = agent.turn([AgentEvent::Answer(connection, hint)], 2);
     let (_, address) = connects(&actions).expect("at once");
     assert_eq!(address, "leader:1");
+}
+
+#[test]
+fn a_coordinator_that_fell_silent_is_not_believed_to_lead_for_a_moment() {
+    let (mut agent, connection) = joined(None, 1_000);
+    let silent = agent.address.clone();
+    let now = 1_000 + ANSWER_MS_MAX;
+    let actions = agent.turn([], now);
+    let mut left = actions.iter();
+    assert!(left.any(|action| matches!(action, AgentAction::Close(c) if *c == connection)));
+    let (mut now, mut tried) = (now, connects(&actions));
+    let follower = Answer::NotLeader(Some((RaftId(1), silent.clone())));
+    loop {
+        let Some((connection, address)) = tried else {
+            now = agent.next_turn_ms();
+            tried = connects(&agent.turn([], now));
+            continue;
+        };
+        if address == silent {
+            break;
+        }
+        agent.turn([AgentEvent::Connected(connection)], now);
+        tried = connects(&agent.turn([AgentEvent::Answer(connection, follower.clone())], now));
+    }
+    let since = now - (1_000 + ANSWER_MS_MAX);
+    assert!(
+        (20..=2 * ANSWER_MS_MAX).contains(&since),
+        "after {since} ms"
+    );
 }
 
 #[test]

@@ -96,8 +96,21 @@ impl World {
     }
 
     fn leader(&self) -> u64 {
-        let leads = |c: &Coordinator<FaultDisk>| c.member().is_settled();
-        self.coordinators.iter().position(leads).expect("one leads") as u64 + 1
+        self.newest_leader().expect("one leads")
+    }
+
+    fn newest_leader(&self) -> Option<u64> {
+        let members = (1..)
+            .zip(&self.coordinators)
+            .map(|(id, c)| (id, c.member()));
+        let settled = members.filter(|(_, member)| member.is_settled());
+        let newest = settled.max_by_key(|(_, member)| member.term());
+        newest.map(|(id, _)| id)
+    }
+
+    fn others(&self, than: u64) -> Vec<u64> {
+        let ids = 1..=self.coordinators.len() as u64;
+        ids.filter(|id| *id != than).collect()
     }
 
     fn say(&mut self, id: u64, session: u64, request: Request) {
@@ -206,6 +219,77 @@ fn followers_name_the_leader() {
     world.say(follower, 9, Request::Operator { id: 4, query });
     let report = Box::new(Report::NotLeader(hint));
     assert_eq!(world.told(), [(9, Answer::Operator { id: 4, report })]);
+}
+
+#[test]
+fn a_leader_whose_process_has_ended_is_replaced_at_once() {
+    for count in [3, 5] {
+        let mut world = World::new(count);
+        world.pass(2_000);
+        let lost = world.leader();
+        world.cut_off = vec![lost];
+        for other in world.others(lost) {
+            world.turn(other, Some(Event::Lost(RaftId(lost))));
+            world.say(other, other, register(1));
+            let told = world.told();
+            assert!(
+                matches!(told[..], [(_, Answer::NotLeader(None))]),
+                "{told:?}"
+            );
+        }
+        world.pass(2 * TICK_MS);
+        assert_ne!(world.leader(), lost, "of {count}");
+    }
+}
+
+#[test]
+fn a_leader_that_has_only_lost_a_link_stays() {
+    let mut world = World::new(3);
+    world.pass(2_000);
+    let leader = world.leader();
+    let term = world.coordinators[0].member().term();
+    for other in world.others(leader) {
+        world.turn(other, Some(Event::Lost(RaftId(leader))));
+        world.pass(1_000);
+        assert_eq!(world.leader(), leader);
+        let terms = world.coordinators.iter().map(|c| c.member().term());
+        assert!(terms.into_iter().all(|found| found == term));
+        world.turn(leader, Some(Event::Lost(RaftId(other))));
+    }
+}
+
+#[test]
+fn a_leader_that_is_to_stop_hands_over() {
+    let mut world = World::new(3);
+    world.pass(2_000);
+    let first = world.leader();
+    world.cut_off = vec![first % 3 + 1];
+    world.pass(1_000);
+    world.say(first, 1, register(1));
+    world.told();
+    world.turn(first, Some(Event::StepAside));
+    let next = (first + 1) % 3 + 1;
+    assert_eq!(world.leader(), next, "the one that is there");
+    let member = world.coordinators[first as usize - 1].member();
+    assert_eq!(member.leader(), Some(RaftId(next)));
+    let told = world.told();
+    assert!(matches!(told[..], [(1, Answer::NotLeader(_))]), "{told:?}");
+}
+
+#[test]
+fn a_leader_that_has_fallen_silent_is_not_named() {
+    let mut world = World::new(3);
+    world.pass(2_000);
+    let leader = world.leader();
+    world.cut_off = vec![leader];
+    world.pass(11 * TICK_MS);
+    assert_eq!(world.leader(), leader, "nobody stands for election yet");
+    for other in world.others(leader) {
+        world.say(other, 1, register(1));
+    }
+    let told = world.told();
+    let nobody = (1, Answer::NotLeader(None));
+    assert_eq!(told, [nobody.clone(), nobody]);
 }
 
 #[test]

@@ -10,6 +10,7 @@ use std::time::Duration;
 use ephesus_wire::handshake::LinkRole;
 
 use crate::command::RaftId;
+use crate::coordinator::Event;
 use crate::link::{Backoff, Dialer, Link, LinkError};
 use crate::protocol::kind;
 
@@ -42,16 +43,23 @@ struct Letter {
 pub(super) struct Peers {
     dialer: Rc<Dialer>,
     seed: u64,
+    events: flume::Sender<Event>,
     doorbells: Rc<Doorbells>,
     queues: BTreeMap<RaftId, flume::Sender<Letter>>,
 }
 
 impl Peers {
-    /// `seed` is different for every coordinator.
-    pub(super) fn new(dialer: Rc<Dialer>, seed: u64, doorbells: Rc<Doorbells>) -> Peers {
+    /// `seed` is different for every coordinator; `events` are told of links that end.
+    pub(super) fn new(
+        dialer: Rc<Dialer>,
+        seed: u64,
+        events: flume::Sender<Event>,
+        doorbells: Rc<Doorbells>,
+    ) -> Peers {
         Peers {
             dialer,
             seed,
+            events,
             doorbells,
             queues: BTreeMap::new(),
         }
@@ -65,8 +73,15 @@ impl Peers {
             let backoff = Backoff::new(seed ^ to.0);
             let (bell, rung) = flume::bounded(1);
             doorbells.0.borrow_mut().insert(to, bell);
-            let delivery = deliver(to, Rc::clone(dialer), letters, rung, backoff);
-            glommio::spawn_local(delivery).detach();
+            let delivery = Delivery {
+                to,
+                dialer: Rc::clone(dialer),
+                letters,
+                rung,
+                backoff,
+                events: self.events.clone(),
+            };
+            glommio::spawn_local(delivery.run()).detach();
             queue
         });
         // A full queue is a peer that is not there.
@@ -81,39 +96,50 @@ impl Peers {
     }
 }
 
-async fn deliver(
+/// What is said to one coordinator.
+struct Delivery {
     to: RaftId,
     dialer: Rc<Dialer>,
     letters: flume::Receiver<Letter>,
     rung: flume::Receiver<()>,
-    mut backoff: Backoff,
-) {
-    let mut is_known_lost = false;
-    while let Ok(first) = letters.recv_async().await {
-        let address = first.address.clone();
-        let ended = match open(&dialer, &address, to).await {
-            Ok(link) => {
-                tracing::info!(coordinator = %to, %address, "connected");
-                backoff.reset();
-                is_known_lost = false;
-                write(link, first, &letters).await
+    backoff: Backoff,
+    events: flume::Sender<Event>,
+}
+
+impl Delivery {
+    /// Until nothing more will be said.
+    async fn run(mut self) {
+        let to = self.to;
+        let mut is_known_lost = false;
+        while let Ok(first) = self.letters.recv_async().await {
+            let address = first.address.clone();
+            let ended = match open(&self.dialer, &address, to).await {
+                Ok(link) => {
+                    tracing::info!(coordinator = %to, %address, "connected");
+                    self.backoff.reset();
+                    is_known_lost = false;
+                    let ended = write(link, first, &self.letters).await;
+                    // Full: the silence tells as well.
+                    let _ = self.events.try_send(Event::Lost(to));
+                    ended
+                }
+                Err(error) => error,
+            };
+            if !is_known_lost {
+                tracing::warn!(coordinator = %to, %address, error = %ended, "not connected");
+                is_known_lost = true;
             }
-            Err(error) => error,
-        };
-        if !is_known_lost {
-            tracing::warn!(coordinator = %to, %address, error = %ended, "not connected");
-            is_known_lost = true;
+            let waited = async {
+                glommio::timer::sleep(self.backoff.next_wait()).await;
+            };
+            // Closed: it is no coordinator any more, as the letters tell next.
+            let returned = async {
+                let _ = self.rung.recv_async().await;
+            };
+            futures_lite::future::or(waited, returned).await;
+            // What has waited meanwhile is old; raft says it again.
+            while self.letters.try_recv().is_ok() {}
         }
-        let waited = async {
-            glommio::timer::sleep(backoff.next_wait()).await;
-        };
-        // Closed: it is no coordinator any more, as the letters tell next.
-        let returned = async {
-            let _ = rung.recv_async().await;
-        };
-        futures_lite::future::or(waited, returned).await;
-        // What has waited meanwhile is old; raft says it again.
-        while letters.try_recv().is_ok() {}
     }
 }
 

@@ -12,9 +12,6 @@ use crate::coordinator::{Event, SessionId};
 use crate::link::{Link, LinkError, Listener, Message, Sender};
 use crate::protocol::{Answer, ProtocolError, Request, decode_raft, kind};
 
-/// What may wait to be decided; who wants more to be decided waits.
-const INBOX_MAX: usize = 4096;
-
 /// Why a link of somebody else was closed.
 #[derive(Debug, thiserror::Error)]
 enum Fault {
@@ -39,16 +36,14 @@ pub(super) struct Sessions {
 }
 
 impl Sessions {
-    /// The sessions, and where what they say comes out.
-    pub(super) fn new(doorbells: Rc<Doorbells>) -> (Rc<Sessions>, flume::Receiver<Event>) {
-        let (events, inbox) = flume::bounded(INBOX_MAX);
-        let sessions = Sessions {
+    /// What they say goes to `events`.
+    pub(super) fn new(events: flume::Sender<Event>, doorbells: Rc<Doorbells>) -> Rc<Sessions> {
+        Rc::new(Sessions {
             events,
             senders: RefCell::default(),
             last: Cell::new(0),
             doorbells,
-        };
-        (Rc::new(sessions), inbox)
+        })
     }
 
     /// Serves every link that `listener` opens.
@@ -88,7 +83,10 @@ impl Sessions {
         let (peer, address) = (link.opened().peer, link.address());
         let fault = if peer.role == LinkRole::Coordinator {
             self.doorbells.ring(RaftId(peer.raft_id));
-            self.hear_coordinator(&mut link, peer.raft_id).await
+            let fault = self.hear_coordinator(&mut link, peer.raft_id).await;
+            // Full: the silence tells as well.
+            let _ = self.events.try_send(Event::Lost(RaftId(peer.raft_id)));
+            fault
         } else {
             let session = SessionId(self.last.get() + 1);
             self.last.set(session.0);

@@ -62,7 +62,7 @@ fn run_all(test: &str, coordinators: u64, range: std::ops::Range<u64>) {
     unleased.retain(|ms| *ms > 0);
     let longest = unleased.iter().max().copied().unwrap_or(0);
     println!(
-        "{runs} runs: {failures} nodes failed; when the leader died, a lease ran out in {} of them, \
+        "{runs} runs: {failures} nodes failed; when the leader's machine died, a lease ran out in {} of them, \
          for at most {longest} ms",
         unleased.len()
     );

@@ -1,6 +1,7 @@
 //! What goes wrong in the rough part of a run, and how a run ends.
 
 use ephesus_coordinator::command::RaftId;
+use ephesus_coordinator::coordinator::Event;
 use ephesus_coordinator::report::Query;
 
 use crate::network::End;
@@ -25,7 +26,19 @@ impl World {
         self.run_until(ROUGH_MS)?;
         self.calm();
         self.heal()?;
-        self.lose_leader()?;
+        self.lose_leader(true)?;
+        self.heal()?;
+        let unleased_ms = self.unleased_ms;
+        let lives = self.lives();
+        self.lose_leader(false)?;
+        // A disk that was to fail may only do so now.
+        if self.unleased_ms > 0 && self.lives() == lives {
+            let ms = self.unleased_ms;
+            return Err(format!(
+                "the leader's process ended, and a lease ran out for {ms} ms"
+            ));
+        }
+        self.unleased_ms = unleased_ms;
         self.heal()?;
         self.checks.promises()
     }
@@ -63,12 +76,18 @@ impl World {
         }
     }
 
-    /// The leader dies while everything else is well: no node may suffer.
-    fn lose_leader(&mut self) -> Result<(), String> {
+    fn lives(&self) -> Vec<u64> {
+        let processes = self.coordinators.values();
+        processes.map(|process| process.life).collect()
+    }
+
+    /// The leader dies while everything else is well, its machine too with `power`: no node may be
+    /// failed.
+    fn lose_leader(&mut self, power: bool) -> Result<(), String> {
         let leader = self.leader().ok_or("nobody leads")?;
         let failures = self.checks.failures;
         self.unleased_ms = 0;
-        self.stop_coordinator(leader, true);
+        self.stop_coordinator(leader, power);
         self.run_until(self.now + FAILOVER_MS)?;
         if self.checks.failures != failures {
             return Err("a leader died, and with it a node was failed".into());
@@ -90,7 +109,7 @@ impl World {
         let node = self.rng.below(self.nodes.len() as u64) as usize;
         let coordinator = self.any_coordinator();
         let leader = self.leader().unwrap_or(coordinator);
-        match self.rng.below(14) {
+        match self.rng.below(16) {
             0 | 1 => self.crash_coordinator(coordinator),
             2 => self.crash_coordinator(leader),
             3 => self.fail_disk(coordinator),
@@ -101,6 +120,9 @@ impl World {
             9 => self.isolate_node(node),
             10 | 11 => self.cut_some(),
             12 => self.usurp(leader, node),
+            // Without any reason.
+            13 => self.lose_links(leader),
+            14 => self.step_aside(leader),
             _ => self.replace(coordinator),
         }
         Ok(())
@@ -132,6 +154,10 @@ impl World {
                 process.disk.fail_write(nth);
             }
         }
+    }
+
+    fn step_aside(&mut self, id: u64) {
+        self.after(0, What::ToCoordinator(End::Operator, id, Event::StepAside));
     }
 
     fn pause_coordinator(&mut self, id: u64) {

@@ -23,10 +23,6 @@ const NAMES: [&str; 3] = ["athens", "byzantium", "cyrene"];
 /// Nine partitions, of which neighbours belong to different nodes.
 const NINE: [&str; 4] = ["--partitions", "9", "--assignment", "round-robin"];
 
-/// Leases of twice the default length, where no client may notice that coordinators are lost: an
-/// election takes longer on a machine that other tests load as well.
-const CALM: [&str; 2] = ["--heartbeat-timeout", "4000"];
-
 /// A node that is lost counts as failed within this time.
 const FAILED_WITHIN: Duration = Duration::from_secs(3);
 

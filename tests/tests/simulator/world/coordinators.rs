@@ -130,6 +130,23 @@ impl World {
             let delay = self.network.delay_ms(&mut self.rng);
             self.after(delay, What::ToNode(session.id, event));
         }
+        if !power {
+            self.lose_links(id);
+        }
+    }
+
+    /// The others learn that the links of a coordinator are gone.
+    pub(crate) fn lose_links(&mut self, id: u64) {
+        let others: Vec<u64> = self.coordinators.keys().copied().collect();
+        for other in others.into_iter().filter(|other| *other != id) {
+            for delay in self.network.copies(&mut self.rng) {
+                let event = Event::Lost(RaftId(id));
+                self.after(
+                    delay,
+                    What::ToCoordinator(End::Coordinator(id), other, event),
+                );
+            }
+        }
     }
 
     /// One turn of a coordinator, now and then cut short by a power loss.

@@ -6,7 +6,7 @@ use ephesus_tests::crowd::{Crowd, Temper, verify};
 use ephesus_tests::ledger::Unit;
 use ephesus_tests::{Reply, Rng, Whole};
 
-use super::{CALM, LEASE_LOST_WITHIN, NAMES, NINE, SERVES_WITHIN, check, fill, is_down, own_keys};
+use super::{LEASE_LOST_WITHIN, NAMES, NINE, SERVES_WITHIN, check, fill, is_down, own_keys};
 
 /// Load goes on for so long after something was done: several leases.
 const AFTERWARDS: Duration = Duration::from_millis(2500);
@@ -22,7 +22,7 @@ fn wait_for_another(whole: &Whole, lost: u64) {
 #[test]
 fn no_client_notices_the_loss_of_one_coordinator() {
     let mut rng = Rng::new(Rng::seed_of_run("whole cluster, one coordinator lost"));
-    let mut whole = Whole::started(&[&NINE[..], &CALM].concat(), &NAMES, 1);
+    let mut whole = Whole::started(&NINE, &NAMES, 1);
     let units = |writer: u64| (0..50).map(|n| Unit::new(writer * 50 + n)).collect();
     let units = (0..3).map(units).collect();
     let crowd = Crowd::start(&whole.entries(), units, Temper::Strict, &mut rng);

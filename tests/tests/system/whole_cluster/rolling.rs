@@ -4,7 +4,7 @@ use ephesus_tests::crowd::{Crowd, Temper, verify};
 use ephesus_tests::ledger::Unit;
 use ephesus_tests::{Rng, Whole};
 
-use super::{CALM, NAMES, NINE, ownership};
+use super::{NAMES, NINE, ownership};
 
 const WRITERS: u64 = 3;
 const UNITS_PER_WRITER: u64 = 60;
@@ -12,7 +12,7 @@ const UNITS_PER_WRITER: u64 = 60;
 #[test]
 fn a_rolling_restart_of_everything_loses_no_acknowledged_write() {
     let mut rng = Rng::new(Rng::seed_of_run("whole cluster, rolling restart"));
-    let mut whole = Whole::started(&[&NINE[..], &CALM].concat(), &NAMES, 2);
+    let mut whole = Whole::started(&NINE, &NAMES, 2);
     let before = whole.table();
     let units = |writer: u64| {
         let first = writer * UNITS_PER_WRITER;
