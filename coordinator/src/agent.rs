@@ -27,6 +27,9 @@ use crate::view::{TableUpdate, View};
 /// A coordinator that has not answered for so long is left for another, ms.
 pub const ANSWER_MS_MAX: u64 = 300;
 
+/// The same while a connection is opened and no lease would run out meanwhile, ms.
+const OPENING_MS_MAX: u64 = 3_000;
+
 /// What the table does not show yet is said again after, ms.
 const REPEAT_MS: u64 = 500;
 
@@ -78,9 +81,6 @@ pub struct AgentOptions {
     pub registration: Registration,
     /// Where coordinators are reached, each as `host:port`; more are learned from the table.
     pub coordinators: Vec<String>,
-    /// Where the coordinator in the node's own process is reached: while it is the only one, the
-    /// node needs no lease.
-    pub embedded: Option<String>,
     /// Of the jitter of its retries.
     pub seed: u64,
 }
@@ -173,28 +173,13 @@ impl Agent {
     /// Whether the node may serve what the table says is its own.
     #[must_use]
     pub fn holds_lease(&self, now_ms: u64) -> bool {
-        now_ms < self.lease_until_ms()
+        now_ms < self.lease_until_ms
     }
 
-    /// Until when, ms of the clock of [`Agent::turn`]; `u64::MAX` when no lease is needed.
+    /// Until when, ms of the clock of [`Agent::turn`].
     #[must_use]
     pub fn lease_until_ms(&self) -> u64 {
-        if self.needs_lease() {
-            self.lease_until_ms
-        } else {
-            u64::MAX
-        }
-    }
-
-    /// Whether somebody else may count this node as failed.
-    fn needs_lease(&self) -> bool {
-        let Some(embedded) = &self.options.embedded else {
-            return true;
-        };
-        self.view.as_ref().is_none_or(|view| {
-            let mut coordinators = view.coordinators.values();
-            coordinators.len() != 1 || coordinators.next() != Some(embedded)
-        })
+        self.lease_until_ms
     }
 
     /// Members and table, as far as this node knows.
@@ -233,7 +218,7 @@ impl Agent {
         match self.link {
             Link::Waiting { until_ms } => until_ms,
             Link::Connecting { since_ms, .. } | Link::Registering { since_ms, .. } => {
-                since_ms + ANSWER_MS_MAX
+                since_ms + self.opening_ms_max(since_ms)
             }
             Link::Joined {
                 heartbeat_at_ms,
@@ -334,12 +319,8 @@ impl Agent {
                 self.retry(now_ms, actions);
             }
             Answer::NotLeader(leader) => {
-                self.hint = leader.map(|(_, address)| address);
-                if let Some((silent, at_ms)) = &self.silent
-                    && now_ms.saturating_sub(*at_ms) < ANSWER_MS_MAX
-                {
-                    self.hint.take_if(|hint| hint == silent);
-                }
+                let hint = leader.map(|(_, address)| address);
+                self.hint = hint.filter(|hint| !self.is_silent(hint, now_ms));
                 if now_ms < self.lease_until_ms {
                     // The next leader has to be found before the lease runs out.
                     self.attempts = self.attempts.min(self.addresses().len() as u32);
@@ -445,25 +426,38 @@ impl Agent {
         addresses
     }
 
+    /// How long a connection that was begun then may take until the node is let in.
+    fn opening_ms_max(&self, since_ms: u64) -> u64 {
+        if since_ms < self.lease_until_ms {
+            ANSWER_MS_MAX
+        } else {
+            OPENING_MS_MAX
+        }
+    }
+
     fn pass(&mut self, now_ms: u64, actions: &mut Vec<AgentAction>) {
-        let is_silent = |since_ms: u64| now_ms.saturating_sub(since_ms) >= ANSWER_MS_MAX;
-        match self.link {
-            Link::Connecting { since_ms, .. } | Link::Registering { since_ms, .. }
-                if is_silent(since_ms) =>
-            {
-                self.leave(now_ms, actions);
+        let waits = match self.link {
+            Link::Connecting { since_ms, .. } | Link::Registering { since_ms, .. } => {
+                Some((since_ms, self.opening_ms_max(since_ms)))
             }
-            Link::Joined {
-                unanswered_ms: Some(since_ms),
-                ..
-            } if is_silent(since_ms) => self.leave(now_ms, actions),
-            _ => {}
+            Link::Joined { unanswered_ms, .. } => unanswered_ms.map(|since| (since, ANSWER_MS_MAX)),
+            Link::Waiting { .. } => None,
+        };
+        if waits.is_some_and(|(since, most)| now_ms.saturating_sub(since) >= most) {
+            self.leave(now_ms, actions);
         }
         match self.link {
             Link::Waiting { until_ms } if now_ms >= until_ms => self.connect(now_ms, actions),
             Link::Joined { connection, .. } => self.speak(connection, now_ms, actions),
             _ => {}
         }
+    }
+
+    /// Whether a coordinator was left just now because it was silent.
+    fn is_silent(&self, address: &str, now_ms: u64) -> bool {
+        let is_recent = |at_ms: u64| now_ms.saturating_sub(at_ms) < ANSWER_MS_MAX;
+        let silent = self.silent.as_ref();
+        silent.is_some_and(|(silent, at_ms)| silent == address && is_recent(*at_ms))
     }
 
     /// Leaves a coordinator that does not answer.
@@ -476,7 +470,12 @@ impl Agent {
         let address = self.hint.take().unwrap_or_else(|| {
             let addresses = self.addresses();
             self.turn_of += 1;
-            addresses[self.turn_of % addresses.len()].clone()
+            let mut next = &addresses[self.turn_of % addresses.len()];
+            if self.is_silent(next, now_ms) {
+                self.turn_of += 1;
+                next = &addresses[self.turn_of % addresses.len()];
+            }
+            next.clone()
         });
         self.connections += 1;
         let connection = ConnectionId(self.connections);

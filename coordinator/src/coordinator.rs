@@ -23,7 +23,7 @@ use crate::planted::Bug;
 #[cfg(any(test, feature = "planted"))]
 use crate::planted::Planted;
 use crate::protocol::{Answer, Heartbeat, HeartbeatAnswer, Request};
-use crate::report::Report;
+use crate::report::{Query, Report};
 use crate::state::{MemberStatus, State};
 use crate::storage::RaftLog;
 use crate::view::History;
@@ -37,6 +37,9 @@ use sessions::Sessions;
 /// Between two ticks of raft, ms: a leader that falls silent is replaced after 10 to 20 of them,
 /// before the leases it has granted run out.
 pub const TICK_MS: u64 = 30;
+
+/// A coordinator that was heard of within this time is there, ms: the leader asks four times as often.
+const PRESENT_MS: u64 = 8 * TICK_MS;
 
 /// A question or proposal without an outcome is given up, ms.
 pub const PATIENCE_MS: u64 = 1_500;
@@ -58,6 +61,16 @@ pub enum Event {
     Lost(RaftId),
     /// This coordinator is about to stop: somebody else is to lead.
     StepAside,
+}
+
+impl Event {
+    /// Whether it may lead to another coordinator.
+    pub(crate) fn adds_coordinator(&self) -> bool {
+        let Event::Request(_, Request::Operator { query, .. }) = self else {
+            return false;
+        };
+        matches!(query, Query::AddCoordinator { .. })
+    }
 }
 
 /// Something that is to be done; doing none of it is like a lost message.
@@ -204,6 +217,12 @@ impl<D: Disk> Coordinator<D> {
         id < state.next_coordinator() && !state.coordinators().contains_key(&id)
     }
 
+    /// Whether this is the only coordinator, and leads.
+    #[must_use]
+    pub fn is_alone(&self) -> bool {
+        self.member.is_leader() && self.member.voters() == [self.member.id()]
+    }
+
     /// When the next turn is due at the latest.
     #[must_use]
     pub fn next_turn_ms(&self) -> u64 {
@@ -286,7 +305,7 @@ impl<D: Disk> Coordinator<D> {
                 }
             }
             Event::Lost(id) => inputs.push(Input::Lost(id)),
-            Event::StepAside => inputs.push(Input::StepAside),
+            Event::StepAside => inputs.push(self.step_aside()),
             Event::Closed(session) => self.sessions.closed(session),
             Event::Request(session, Request::Operator { id, query }) => {
                 self.operate(session, id, query, inputs, actions);
@@ -317,6 +336,15 @@ impl<D: Disk> Coordinator<D> {
                 }
             }
         }
+    }
+
+    /// Hands the lead over to one of those who were heard of just now, if there is any.
+    fn step_aside(&self) -> Input {
+        let (own, now_ms) = (self.member.id(), self.now_ms);
+        let recent = |ms: &u64| now_ms.saturating_sub(*ms) <= PRESENT_MS;
+        let heard = self.heard_ms.iter();
+        let present = heard.filter(|(id, ms)| **id != own && recent(ms));
+        Input::StepAside(present.map(|(id, _)| *id).collect())
     }
 
     fn leader_hint(&self) -> Option<(RaftId, String)> {

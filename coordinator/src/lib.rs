@@ -9,6 +9,7 @@
 //! simulated disks. [`server`] and [`membership`] give them sockets, clocks and threads.
 
 pub mod agent;
+pub mod alone;
 pub mod ask;
 pub mod command;
 pub mod coordinator;

@@ -35,7 +35,7 @@ pub use connection::{Link, Sender};
 pub use counters::{Counters, Reason};
 pub use dialer::Dialer;
 pub use error::LinkError;
-pub use listener::{ListenOptions, Listener};
+pub use listener::{Faults, ListenOptions, Listener};
 pub use secret_file::load_secret;
 
 /// How long a link that was dropped keeps trying to hand over what is queued.

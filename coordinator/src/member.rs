@@ -33,7 +33,7 @@ const CANDIDACY_TICKS: Range<usize> = ELECTION_TICKS + HEARTBEAT_TICKS + 1..2 * 
 
 /// Ticks between the members that stand for election once the link to their leader is gone, so that
 /// they do not stand against each other.
-const SUCCESSION_TICKS: usize = 3;
+const SUCCESSION_TICKS: usize = 2;
 
 /// Entries behind the last snapshot that make the next one due, unless told otherwise.
 pub const SNAPSHOT_AFTER: usize = 4096;
@@ -65,8 +65,8 @@ pub enum Input {
     /// The link to another member is gone, as when its process ends. If that one leads, it is given
     /// up at once.
     Lost(RaftId),
-    /// Somebody wants another leader: hands the lead over to the member that is there and furthest.
-    StepAside,
+    /// Somebody wants another leader: hands the lead over to the one of these that is furthest.
+    StepAside(Vec<RaftId>),
     /// Somebody wants to read what was decided before now.
     Read(Ticket),
 }
@@ -154,6 +154,8 @@ pub struct Member<D: Disk> {
     /// Members that are being sent a snapshot, and for how many ticks.
     snapshots: BTreeMap<u64, usize>,
     snapshot_after: usize,
+    /// Ticks of silence after which it stands for election, drawn anew each time.
+    candidacy: Range<usize>,
     pub(crate) planted: Planted,
 }
 
@@ -230,6 +232,7 @@ impl<D: Disk> Member<D> {
             asked_in: 0,
             snapshots: BTreeMap::new(),
             snapshot_after: SNAPSHOT_AFTER,
+            candidacy,
             planted: Planted::default(),
         })
     }
@@ -357,10 +360,10 @@ impl<D: Disk> Member<D> {
                 output.outcomes.push((ticket, outcome));
             }
             Input::Lost(id) => self.succeed(id),
-            Input::StepAside => {
+            Input::StepAside(present) => {
                 let progress = self.node.raft.prs().iter();
-                let others = progress.filter(|(id, _)| **id != self.id.0);
-                let furthest = others.max_by_key(|(id, p)| (p.recent_active, p.matched, **id));
+                let others = progress.filter(|(id, _)| present.contains(&RaftId(**id)));
+                let furthest = others.max_by_key(|(id, p)| (p.matched, **id));
                 let furthest = furthest.map(|(id, _)| *id);
                 if let Some(next) = furthest.filter(|_| self.is_leader()) {
                     self.node.transfer_leader(next);
@@ -387,20 +390,20 @@ impl<D: Disk> Member<D> {
         }
     }
 
-    /// Gives up a leader whose process has ended, and stands for election soon: the member with the
-    /// lowest number first. A leader that is still there is heard of again, by this member or by those
-    /// who are asked for votes, and stays.
+    /// Gives up a leader whose links are gone, and stands for election soon: the member with the lowest
+    /// number first. A leader that is still there is heard of before that, and stays.
     fn succeed(&mut self, lost: RaftId) {
-        if self.is_leader() || self.leader() != Some(lost) {
-            return;
-        }
         let own = self.id.0;
         let voters = self.conf_state.voters.iter();
         let before = voters.filter(|id| **id < own && **id != lost.0).count();
+        let wait = HEARTBEAT_TICKS + 1 + SUCCESSION_TICKS * before;
+        let latest = self.candidacy.end - 1;
         let raft = &mut self.node.raft;
-        let at = raft.randomized_election_timeout();
-        let wait = 1 + SUCCESSION_TICKS * before;
-        raft.election_elapsed = at.saturating_sub(wait).max(ELECTION_TICKS);
+        if raft.state == StateRole::Follower && raft.leader_id == lost.0 {
+            let elapsed = latest.saturating_sub(wait).max(ELECTION_TICKS);
+            raft.set_randomized_election_timeout(latest);
+            raft.election_elapsed = raft.election_elapsed.max(elapsed);
+        }
     }
 
     /// Raft waits for ever for the confirmation of a snapshot; it or the snapshot may be lost.

@@ -18,6 +18,7 @@ use futures_lite::future::or;
 use glommio::{LocalExecutorBuilder, Placement};
 
 use crate::agent::{Agent, AgentAction, AgentEvent, AgentOptions, ConnectionId};
+use crate::alone::Alone;
 use crate::command::ClusterId;
 use crate::link::{Dialer, Link, LinkError, LinkOptions, Sender};
 use crate::protocol::{self, Answer, kind};
@@ -60,8 +61,10 @@ enum Order {
 /// Whether the node may serve what the table says is its own, for whoever serves it.
 #[derive(Clone, Debug, Default)]
 pub struct Lease {
-    /// Of CLOCK_BOOTTIME, ms; `u64::MAX` when none is needed.
+    /// Of CLOCK_BOOTTIME, ms.
     until_ms: Arc<AtomicU64>,
+    /// None is needed while the coordinator inside is the only one.
+    alone: Option<Alone>,
 }
 
 impl Lease {
@@ -69,8 +72,8 @@ impl Lease {
     #[inline]
     #[must_use]
     pub fn holds(&self) -> bool {
-        let until_ms = self.until_ms.load(Ordering::Acquire);
-        until_ms == u64::MAX || boottime_ms() < until_ms
+        self.alone.as_ref().is_some_and(Alone::is_so)
+            || boottime_ms() < self.until_ms.load(Ordering::Acquire)
     }
 }
 
@@ -90,13 +93,21 @@ pub struct Membership {
 }
 
 impl Membership {
-    /// Starts the thread, which registers the node and keeps it registered.
+    /// Starts the thread, which registers the node and keeps it registered; `alone` is of the
+    /// coordinator in this process, if there is one.
     ///
     /// # Errors
     /// When the operating system has no more threads.
-    pub fn start(options: AgentOptions, secret: Option<Secret>) -> io::Result<Membership> {
+    pub fn start(
+        options: AgentOptions,
+        secret: Option<Secret>,
+        alone: Option<Alone>,
+    ) -> io::Result<Membership> {
         let shared = Arc::new(Shared {
-            lease: Lease::default(),
+            lease: Lease {
+                alone,
+                ..Lease::default()
+            },
             view: Mutex::new(None),
         });
         let (orders, ordered) = flume::unbounded();

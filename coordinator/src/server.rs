@@ -10,6 +10,7 @@
 mod clock;
 pub mod error;
 mod home;
+mod met;
 mod peers;
 mod sessions;
 
@@ -29,15 +30,17 @@ use glommio::{LocalExecutorBuilder, Placement};
 pub use error::ServerError;
 pub use home::Empty;
 
+use crate::alone::Alone;
 use crate::command::{ClusterId, ClusterOptions, RaftId};
-use crate::coordinator::{Action, Coordinator, CoordinatorOptions, Event, Founding};
+use crate::coordinator::{Action, Coordinator, CoordinatorOptions, Event, Founding, TICK_MS};
 use crate::link::{Counters, Dialer, LinkOptions, ListenOptions, Listener};
-use crate::member::founding;
+use crate::member::{ELECTION_TICKS, founding};
 use crate::protocol::{self, encode_raft};
 use crate::scheduling::{keep_awake, prefer_short_slices};
 use crate::storage::RaftLog;
 use clock::Clock;
 use home::Home;
+use met::Met;
 use peers::{Doorbells, Peers};
 use sessions::Sessions;
 
@@ -47,8 +50,9 @@ const INBOX_MAX: usize = 4096;
 /// Most events of one turn.
 const EVENTS_MAX: usize = 1024;
 
-/// How long a leader that is to stop waits for its successor.
-const HAND_OVER_MAX: Duration = Duration::from_millis(500);
+/// How long a leader that is to stop waits for its successor, and how often it names one, ms.
+const HAND_OVER_MAX_MS: u64 = 1_000;
+const HAND_OVER_AGAIN_MS: u64 = (ELECTION_TICKS as u64 + 1) * TICK_MS;
 
 /// Bytes of a segment of the raft log.
 const SEGMENT_BYTES: u64 = 16 << 20;
@@ -109,6 +113,7 @@ pub struct Server {
     dialer: Rc<Dialer>,
     identity: Identity,
     clock: Clock,
+    alone: Alone,
     _home: Home,
 }
 
@@ -119,14 +124,14 @@ impl Server {
     /// # Errors
     /// [`ServerError`].
     pub async fn start(options: ServerOptions) -> Result<Server, ServerError> {
-        let ServerOptions { id, peers, .. } = &options;
-        if !peers.contains_key(id) {
-            return Err(ServerError::NotAmongPeers(*id));
+        let (id, peers) = (options.id, &options.peers);
+        if !peers.contains_key(&id) {
+            return Err(ServerError::NotAmongPeers(id));
         }
         // Votes and leases have to be in time on a machine that is saturated, too.
         prefer_short_slices();
         let clock = Clock::start();
-        let home = Home::open(&options.data_dir, *id, options.empty)?;
+        let home = Home::open(&options.data_dir, id, options.empty)?;
         let disk = GlommioDisk::new(home.log_dir()?, Durability::Strict);
         let log_options = LogOptions {
             segment_bytes: SEGMENT_BYTES,
@@ -150,7 +155,7 @@ impl Server {
         });
         let coordinator_options = CoordinatorOptions {
             founding,
-            ..CoordinatorOptions::new(*id, peers.clone(), u64::from_le_bytes(*life))
+            ..CoordinatorOptions::new(id, peers.clone(), u64::from_le_bytes(*life))
         };
         let coordinator = Coordinator::new(coordinator_options, log)?;
         let identity = Identity {
@@ -171,17 +176,19 @@ impl Server {
         let dialer = Rc::new(dialer);
         let doorbells = Rc::<Doorbells>::default();
         let (events, inbox) = flume::bounded(INBOX_MAX);
-        let sessions = Sessions::new(events.clone(), Rc::clone(&doorbells));
+        let met = Met::read(home.path(), (id, home.uuid), events.clone())?;
+        let sessions = Sessions::new(events, Rc::clone(&doorbells), Rc::clone(&met));
         let seed = u64::from_le_bytes(*seed);
         Ok(Server {
             coordinator,
             inbox,
             sessions,
-            peers: Peers::new(Rc::clone(&dialer), seed, events, doorbells),
+            peers: Peers::new(Rc::clone(&dialer), seed, met, doorbells),
             listener,
             dialer,
             identity,
             clock,
+            alone: Alone::default(),
             _home: home,
         })
     }
@@ -190,6 +197,12 @@ impl Server {
     #[must_use]
     pub fn coordinator(&self) -> &Coordinator<GlommioDisk> {
         &self.coordinator
+    }
+
+    /// Says whether this is the only coordinator.
+    #[must_use]
+    pub fn alone(&self) -> Alone {
+        self.alone.clone()
     }
 
     /// Runs until `stop` is ready or the coordinator was removed; a leader that is to stop hands over
@@ -231,11 +244,15 @@ impl Server {
 
     async fn turn(&mut self, events: Vec<Event>) -> Result<(), ServerError> {
         let (now_ms, wall_ms) = (self.clock.now_ms(), self.clock.wall_ms());
+        if events.iter().any(Event::adds_coordinator) {
+            self.alone.set(false);
+        }
         let actions = self.coordinator.turn(events, now_ms, wall_ms).await?;
         for action in actions {
             self.carry_out(action);
         }
         self.introduce();
+        self.alone.set(self.coordinator.is_alone());
         Ok(())
     }
 
@@ -246,9 +263,19 @@ impl Server {
             return Ok(());
         }
         let own = member.id();
-        let until_ms = self.clock.now_ms() + HAND_OVER_MAX.as_millis() as u64;
-        let mut events = vec![Event::StepAside];
-        while self.clock.now_ms() < until_ms {
+        let began_ms = self.clock.now_ms();
+        let mut asked = 0;
+        let mut events = Vec::new();
+        loop {
+            let waited_ms = self.clock.now_ms() - began_ms;
+            if waited_ms >= HAND_OVER_MAX_MS {
+                break;
+            }
+            // Whoever was asked first may have gone as well: raft gives up after a while.
+            if waited_ms >= asked * HAND_OVER_AGAIN_MS {
+                asked += 1;
+                events.push(Event::StepAside);
+            }
             self.turn(events).await?;
             let leader = self.coordinator.member().leader();
             if let Some(next) = leader.filter(|id| *id != own) {

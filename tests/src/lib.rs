@@ -10,6 +10,7 @@
 pub mod bystander;
 pub mod coordinator;
 pub mod crowd;
+pub mod garbage;
 pub mod ledger;
 pub mod load;
 pub mod mount;

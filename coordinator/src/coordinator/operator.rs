@@ -91,7 +91,7 @@ impl<D: Disk> Coordinator<D> {
             Query::RemoveCoordinator { id } => {
                 let change = CoordinatorChange::Remove { id };
                 if id == self.member.id() && self.state().coordinators().len() > 1 {
-                    inputs.push(Input::StepAside);
+                    inputs.push(self.step_aside());
                     actions.push(operation(Wanted::Change(change)).answer(Report::Busy));
                     return;
                 }

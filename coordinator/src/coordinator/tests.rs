@@ -237,7 +237,7 @@ fn a_leader_whose_process_has_ended_is_replaced_at_once() {
                 "{told:?}"
             );
         }
-        world.pass(2 * TICK_MS);
+        world.pass(4 * TICK_MS);
         assert_ne!(world.leader(), lost, "of {count}");
     }
 }

@@ -64,6 +64,25 @@ impl Reason {
         Reason::Local,
     ];
 
+    /// Whether it keeps a link from being opened by somebody else.
+    #[must_use]
+    pub fn is_of_opening(self) -> bool {
+        use Reason::*;
+        matches!(
+            self,
+            NotAPeer
+                | Version
+                | Cluster
+                | Secret
+                | Itself
+                | Refused
+                | HandshakeTimeout
+                | EndedEarly
+                | TooMany
+                | Evicted
+        )
+    }
+
     /// Its name in metrics and on the log.
     #[must_use]
     pub fn label(self) -> &'static str {
@@ -107,6 +126,13 @@ impl Counters {
     #[must_use]
     pub fn count(&self, reason: Reason) -> u64 {
         self.reasons[reason as usize].load(Ordering::Relaxed)
+    }
+
+    /// Connections that a listener has not let in, for whatever reason.
+    #[must_use]
+    pub fn not_let_in(&self) -> u64 {
+        let reasons = Reason::ALL.iter().filter(|reason| reason.is_of_opening());
+        reasons.map(|reason| self.count(*reason)).sum()
     }
 
     pub(super) fn add_opened(&self) {

@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
+use std::fmt::Display;
 use std::future::poll_fn;
 use std::io;
 use std::net::{Shutdown, SocketAddr};
@@ -134,6 +135,12 @@ impl Listener {
         self.shared.identity.set(identity);
     }
 
+    /// Where faults of open links are noted; it does not keep the port open.
+    #[must_use]
+    pub fn faults(&self) -> Faults {
+        Faults(Rc::clone(&self.shared))
+    }
+
     /// Links that are open, those not yet accepted included.
     #[must_use]
     pub fn links(&self) -> usize {
@@ -144,6 +151,17 @@ impl Listener {
     #[must_use]
     pub fn handshakes(&self) -> usize {
         self.shared.handshakes.borrow().len()
+    }
+}
+
+/// Notes links that were closed for what came over them.
+#[derive(Clone, Debug)]
+pub struct Faults(Rc<Shared>);
+
+impl Faults {
+    /// Counts one, and tells the log once in a while.
+    pub fn note(&self, peer: SocketAddr, fault: &dyn Display) {
+        self.0.note(Some(peer), Reason::Framing, fault);
     }
 }
 
@@ -230,7 +248,10 @@ impl Shared {
     }
 
     fn refuse(&self, peer: Option<SocketAddr>, error: &LinkError) {
-        let reason = error.reason();
+        self.note(peer, error.reason(), error);
+    }
+
+    fn note(&self, peer: Option<SocketAddr>, reason: Reason, error: &dyn Display) {
         self.counters.add(reason);
         let Some(refused) = self.refusals.borrow_mut().note(reason, now()) else {
             return;
@@ -240,7 +261,7 @@ impl Shared {
             %peer,
             reason = reason.label(),
             refused,
-            "connection refused: {error}"
+            "connection closed: {error}"
         );
     }
 }

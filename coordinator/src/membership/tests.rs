@@ -35,10 +35,9 @@ impl Hosting {
         let options = AgentOptions {
             registration: registration(n, name),
             coordinators: cluster.addresses(),
-            embedded: None,
             seed: n.into(),
         };
-        let membership = Membership::start(options, None).expect("a thread");
+        let membership = Membership::start(options, None, None).expect("a thread");
         membership.started();
         Hosting {
             node: NodeId([n; 16]),

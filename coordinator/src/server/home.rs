@@ -3,6 +3,7 @@
 //! ```text
 //! lock    held by the process that runs
 //! stamp   "ephesus-coordinator 1", its number, its UUID and that of its log: a line each
+//! met     the other coordinators that were met
 //! log/    segments of the raft log
 //! ```
 
@@ -109,6 +110,10 @@ impl Home {
             log: LogId(log),
             _lock: lock,
         })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Where the segments are.

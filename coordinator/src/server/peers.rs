@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use ephesus_wire::handshake::LinkRole;
 
+use super::met::{Met, OpenLink, Stranger};
 use crate::command::RaftId;
-use crate::coordinator::Event;
 use crate::link::{Backoff, Dialer, Link, LinkError};
 use crate::protocol::kind;
 
@@ -43,23 +43,23 @@ struct Letter {
 pub(super) struct Peers {
     dialer: Rc<Dialer>,
     seed: u64,
-    events: flume::Sender<Event>,
+    met: Rc<Met>,
     doorbells: Rc<Doorbells>,
     queues: BTreeMap<RaftId, flume::Sender<Letter>>,
 }
 
 impl Peers {
-    /// `seed` is different for every coordinator; `events` are told of links that end.
+    /// `seed` is different for every coordinator.
     pub(super) fn new(
         dialer: Rc<Dialer>,
         seed: u64,
-        events: flume::Sender<Event>,
+        met: Rc<Met>,
         doorbells: Rc<Doorbells>,
     ) -> Peers {
         Peers {
             dialer,
             seed,
-            events,
+            met,
             doorbells,
             queues: BTreeMap::new(),
         }
@@ -79,7 +79,7 @@ impl Peers {
                 letters,
                 rung,
                 backoff,
-                events: self.events.clone(),
+                met: Rc::clone(&self.met),
             };
             glommio::spawn_local(delivery.run()).detach();
             queue
@@ -103,7 +103,7 @@ struct Delivery {
     letters: flume::Receiver<Letter>,
     rung: flume::Receiver<()>,
     backoff: Backoff,
-    events: flume::Sender<Event>,
+    met: Rc<Met>,
 }
 
 impl Delivery {
@@ -113,17 +113,14 @@ impl Delivery {
         let mut is_known_lost = false;
         while let Ok(first) = self.letters.recv_async().await {
             let address = first.address.clone();
-            let ended = match open(&self.dialer, &address, to).await {
-                Ok(link) => {
+            let ended = match self.open(&address).await {
+                Ok((link, _open)) => {
                     tracing::info!(coordinator = %to, %address, "connected");
                     self.backoff.reset();
                     is_known_lost = false;
-                    let ended = write(link, first, &self.letters).await;
-                    // Full: the silence tells as well.
-                    let _ = self.events.try_send(Event::Lost(to));
-                    ended
+                    write(link, first, &self.letters).await.into()
                 }
-                Err(error) => error,
+                Err(unopened) => unopened,
             };
             if !is_known_lost {
                 tracing::warn!(coordinator = %to, %address, error = %ended, "not connected");
@@ -141,15 +138,27 @@ impl Delivery {
             while self.letters.try_recv().is_ok() {}
         }
     }
+
+    async fn open(&self, address: &str) -> Result<(Link, OpenLink), Ended> {
+        let link = self.dialer.dial(address).await?;
+        let peer = link.opened().peer;
+        if peer.role != LinkRole::Coordinator || peer.raft_id != self.to.0 {
+            return Err(Ended::Misdirected);
+        }
+        let open = self.met.meet(self.to, peer.node)?;
+        Ok((link, open))
+    }
 }
 
-async fn open(dialer: &Dialer, address: &str, to: RaftId) -> Result<Link, LinkError> {
-    let link = dialer.dial(address).await?;
-    let peer = link.opened().peer;
-    if peer.role != LinkRole::Coordinator || peer.raft_id != to.0 {
-        return Err(LinkError::Local);
-    }
-    Ok(link)
+/// Why there is no link to a coordinator, or none any more.
+#[derive(Debug, thiserror::Error)]
+enum Ended {
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    #[error(transparent)]
+    Stranger(#[from] Stranger),
+    #[error("somebody else is there")]
+    Misdirected,
 }
 
 /// Writes until the link ends or the peer has moved.

@@ -6,10 +6,11 @@ use std::rc::Rc;
 
 use ephesus_wire::handshake::LinkRole;
 
+use super::met::{Met, Stranger};
 use super::peers::{ALIVE_EVERY, Doorbells};
 use crate::command::RaftId;
 use crate::coordinator::{Event, SessionId};
-use crate::link::{Link, LinkError, Listener, Message, Sender};
+use crate::link::{Faults, Link, LinkError, Listener, Message, Sender};
 use crate::protocol::{Answer, ProtocolError, Request, decode_raft, kind};
 
 /// Why a link of somebody else was closed.
@@ -23,6 +24,8 @@ enum Fault {
     Kind { kind: u16, role: LinkRole },
     #[error("a message of raft from coordinator {found} on the link of {expected}")]
     Sender { found: u64, expected: u64 },
+    #[error(transparent)]
+    Stranger(#[from] Stranger),
     #[error("the coordinator stops")]
     Stopping,
 }
@@ -33,12 +36,18 @@ pub(super) struct Sessions {
     senders: RefCell<BTreeMap<SessionId, Sender>>,
     last: Cell<u64>,
     doorbells: Rc<Doorbells>,
+    met: Rc<Met>,
 }
 
 impl Sessions {
     /// What they say goes to `events`.
-    pub(super) fn new(events: flume::Sender<Event>, doorbells: Rc<Doorbells>) -> Rc<Sessions> {
+    pub(super) fn new(
+        events: flume::Sender<Event>,
+        doorbells: Rc<Doorbells>,
+        met: Rc<Met>,
+    ) -> Rc<Sessions> {
         Rc::new(Sessions {
+            met,
             events,
             senders: RefCell::default(),
             last: Cell::new(0),
@@ -50,7 +59,8 @@ impl Sessions {
     pub(super) async fn accept_all(self: Rc<Self>, listener: Rc<Listener>) {
         loop {
             let link = listener.accept().await;
-            glommio::spawn_local(Rc::clone(&self).serve(link)).detach();
+            let serve = Rc::clone(&self).serve(link, listener.faults());
+            glommio::spawn_local(serve).detach();
         }
     }
 
@@ -79,14 +89,16 @@ impl Sessions {
         }
     }
 
-    async fn serve(self: Rc<Self>, mut link: Link) {
+    async fn serve(self: Rc<Self>, mut link: Link, faults: Faults) {
         let (peer, address) = (link.opened().peer, link.address());
         let fault = if peer.role == LinkRole::Coordinator {
-            self.doorbells.ring(RaftId(peer.raft_id));
-            let fault = self.hear_coordinator(&mut link, peer.raft_id).await;
-            // Full: the silence tells as well.
-            let _ = self.events.try_send(Event::Lost(RaftId(peer.raft_id)));
-            fault
+            match self.met.meet(RaftId(peer.raft_id), peer.node) {
+                Ok(_open) => {
+                    self.doorbells.ring(RaftId(peer.raft_id));
+                    self.hear_coordinator(&mut link, peer.raft_id).await
+                }
+                Err(stranger) => stranger.into(),
+            }
         } else {
             let session = SessionId(self.last.get() + 1);
             self.last.set(session.0);
@@ -99,7 +111,7 @@ impl Sessions {
         };
         match fault {
             Fault::Link(_) | Fault::Stopping => tracing::debug!(%address, %fault, "link closed"),
-            _ => tracing::warn!(%address, %fault, "link closed"),
+            _ => faults.note(address, &fault),
         }
     }
 

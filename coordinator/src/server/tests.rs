@@ -241,3 +241,31 @@ fn a_directory_is_what_it_was_made_for() {
     let text = refused(&mut cluster, 1, Empty::Refused);
     assert!(text.contains("not the format"), "{text}");
 }
+
+#[test]
+fn a_founder_whose_directory_was_emptied_is_not_let_in_again() {
+    let mut cluster = Cluster::new(3);
+    (1..=3).for_each(|id| cluster.start(id, Empty::Founds));
+    let founded = cluster.founded();
+    let all_active = |rows: Vec<CoordinatorRow>| rows.iter().filter(|row| row.active).count() == 3;
+    until("all are active", || all_active(cluster.rows()));
+    let lost = RaftId(founded.leader.0 % 3 + 1);
+    cluster.stop(lost);
+    let home = cluster.home.path().join(lost.to_string());
+    std::fs::remove_dir_all(&home).expect("emptied");
+    cluster.start(lost.0, Empty::Founds);
+    until("it is silent", || {
+        let rows = cluster.rows();
+        rows.iter().any(|row| row.id == lost && !row.active)
+    });
+    // It stays so, and the others need no vote of it.
+    for _ in 0..40 {
+        let rows = cluster.rows();
+        let is_shut_out = |row: &CoordinatorRow| row.active == (row.id != lost);
+        assert!(rows.iter().all(is_shut_out), "{rows:?}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(cluster.status().cluster, founded.cluster);
+    let removed = cluster.ask(&Query::RemoveCoordinator { id: lost });
+    assert_eq!(removed, Report::CoordinatorRemoved { id: lost });
+}

@@ -101,6 +101,9 @@ pub struct PersistenceInfo {
 pub struct StatsInfo {
     pub connections_received: u64,
     pub connections_rejected: u64,
+    /// At the port for other nodes.
+    pub peer_links_opened: u64,
+    pub peer_links_refused: u64,
     pub commands_processed: u64,
     pub ops_per_second: u64,
     pub net_input_bytes: u64,
@@ -372,6 +375,8 @@ impl InfoSnapshot {
         text.line("instantaneous_input_kbps", format_args!("{input:.2}"));
         text.line("instantaneous_output_kbps", format_args!("{output:.2}"));
         text.line("rejected_connections", stats.connections_rejected);
+        text.line("peer_links_opened", stats.peer_links_opened);
+        text.line("peer_links_refused", stats.peer_links_refused);
         text.line("sync_full", 0);
         text.line("sync_partial_ok", 0);
         text.line("sync_partial_err", 0);

@@ -7,6 +7,7 @@ use ephesus_wire::resp::{reply, request};
 use super::{Key, Keyspace, Reply};
 use crate::command::error::ClientError;
 use crate::command::parse::{self, ArgList, Expire, SetCondition, SetExpiry, SetOptions};
+use crate::command::spec::Cmd;
 
 type Outcome = Result<(), ClientError>;
 
@@ -19,6 +20,12 @@ pub(super) fn check_sizes(key: &[u8], value: &[u8]) -> Outcome {
         return Err(ClientError::StringTooLong);
     }
     Ok(())
+}
+
+/// Keys and values of MSET.
+fn pairs<A: ArgList + ?Sized>(args: &A) -> impl Iterator<Item = (&[u8], &[u8])> {
+    let places = (1..args.len()).step_by(2);
+    places.map(|index| (args.arg(index), args.arg(index + 1)))
 }
 
 impl Keyspace {
@@ -278,21 +285,9 @@ impl Keyspace {
     }
 
     pub(super) fn mset<A: ArgList + ?Sized>(&mut self, args: &A, reply: &mut Reply<'_>) -> Outcome {
-        let pairs = || {
-            (1..args.len())
-                .step_by(2)
-                .map(|index| (args.arg(index), args.arg(index + 1)))
-        };
-        for (key, value) in pairs() {
-            check_sizes(key, value)?;
-        }
-        self.check_record(
-            pairs()
-                .map(|(key, value)| record::put_len(key, value))
-                .sum(),
-        )?;
+        self.check_mset(args)?;
         let mut touched = Vec::with_capacity(args.len() / 2);
-        for (bytes, value) in pairs() {
+        for (bytes, value) in pairs(args) {
             let key = self.key(bytes);
             let meta = self.home(&key).next_meta();
             self.ops.put(meta, key.bytes, value, 0);
@@ -303,6 +298,28 @@ impl Keyspace {
         self.log_ops(&touched, reply);
         reply.out.extend_from_slice(reply::OK);
         Ok(())
+    }
+
+    fn check_mset<A: ArgList + ?Sized>(&self, args: &A) -> Outcome {
+        for (key, value) in pairs(args) {
+            check_sizes(key, value)?;
+        }
+        let bytes = pairs(args).map(|(key, value)| record::put_len(key, value));
+        self.check_record(bytes.sum())
+    }
+
+    fn check_del<A: ArgList + ?Sized>(&self, args: &A) -> Outcome {
+        let keys = (1..args.len()).map(|index| args.arg(index));
+        self.check_record(keys.map(record::delete_len).sum())
+    }
+
+    /// Refuses one shard's part of a command over its limits, before any shard has done its own.
+    pub fn check_part<A: ArgList + ?Sized>(&self, cmd: Cmd, args: &A) -> Outcome {
+        match cmd {
+            Cmd::Mset => self.check_mset(args),
+            Cmd::Del | Cmd::Unlink => self.check_del(args),
+            _ => Ok(()),
+        }
     }
 
     /// Refuses a command whose effects, of `bytes` in all, do not fit one record.
@@ -316,11 +333,10 @@ impl Keyspace {
     }
 
     pub(super) fn del<A: ArgList + ?Sized>(&mut self, args: &A, reply: &mut Reply<'_>) -> Outcome {
-        let keys = || (1..args.len()).map(|index| args.arg(index));
-        self.check_record(keys().map(record::delete_len).sum())?;
+        self.check_del(args)?;
         let mut touched = Vec::new();
-        for bytes in keys() {
-            let key = self.key(bytes);
+        for index in 1..args.len() {
+            let key = self.key(args.arg(index));
             if self.look_up(&key, reply).is_some() {
                 self.remove(&key);
                 touched.push(key);

@@ -4,6 +4,7 @@ use std::io;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 
+use ephesus_coordinator::alone::Alone;
 use ephesus_coordinator::server::{Ended, Server, ServerError, ServerOptions, executor};
 
 use super::start::StartError;
@@ -13,6 +14,8 @@ use super::start::StartError;
 pub struct Embedded {
     stop: flume::Sender<()>,
     thread: JoinHandle<()>,
+    /// Whether it is the only coordinator.
+    pub alone: Alone,
 }
 
 impl Embedded {
@@ -27,7 +30,7 @@ impl Embedded {
             Ok(executor) => executor.run(async {
                 match Server::start(options).await {
                     Ok(server) => {
-                        let _ = report.send(Ok(()));
+                        let _ = report.send(Ok(server.alone()));
                         serve(server, stopped).await;
                     }
                     Err(error) => drop(report.send(Err(StartError::Coordinator(error)))),
@@ -41,8 +44,12 @@ impl Embedded {
         let builder = std::thread::Builder::new().name("coordinator".into());
         let thread = builder.spawn(run).map_err(failed)?;
         let ended = || failed(io::Error::other("its thread has ended"));
-        started.recv().map_err(|_| ended())??;
-        Ok(Embedded { stop, thread })
+        let alone = started.recv().map_err(|_| ended())??;
+        Ok(Embedded {
+            stop,
+            thread,
+            alone,
+        })
     }
 
     /// Ends it; what it has promised is on disk.

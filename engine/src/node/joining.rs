@@ -125,11 +125,12 @@ impl Joining {
         let agent = AgentOptions {
             registration,
             coordinators: coordinators.clone(),
-            embedded: embedded.is_some().then(|| at(COORDINATOR_PORT_OFFSET)),
             seed: u64::from_le_bytes(stamp.node.0[..8].try_into().expect("eight bytes"))
                 .wrapping_add(incarnation),
         };
-        let membership = Membership::start(agent, secret).map_err(|source| StartError::Thread {
+        let alone = embedded.as_ref().map(|embedded| embedded.alone.clone());
+        let membership = Membership::start(agent, secret, alone);
+        let membership = membership.map_err(|source| StartError::Thread {
             what: "heartbeats",
             source,
         })?;

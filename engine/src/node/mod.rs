@@ -4,6 +4,7 @@ pub mod check;
 mod embedded;
 mod environment;
 mod joining;
+mod peers;
 mod ports;
 pub mod process;
 mod rates;

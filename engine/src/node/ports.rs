@@ -39,10 +39,21 @@ pub(super) fn bind_coordinator(
         let what = "the coordinator that it brings";
         return Err(StartError::Ports { what, first, last });
     }
-    let address = coordinator_address(options.listen);
+    bind_alone(coordinator_address(options.listen)).map(Some)
+}
+
+/// Binds the port for other nodes.
+pub(super) fn bind_peers(listen: SocketAddr) -> Result<TcpListener, StartError> {
+    bind_alone(SocketAddr::new(
+        listen.ip(),
+        listen.port() + PEER_PORT_OFFSET,
+    ))
+}
+
+/// Binds a port that one executor serves.
+fn bind_alone(address: SocketAddr) -> Result<TcpListener, StartError> {
     net::probe(address).map_err(refuse(address))?;
-    let bound = TcpListener::bind(address).map_err(refuse(address))?;
-    Ok(Some(bound))
+    TcpListener::bind(address).map_err(refuse(address))
 }
 
 /// Why a port cannot be had.

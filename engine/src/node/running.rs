@@ -149,6 +149,7 @@ impl Node {
         for store in self.stores {
             store.stop();
         }
+        self.peer_port.stop();
         self.joining.stop();
     }
 }

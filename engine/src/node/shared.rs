@@ -1,9 +1,11 @@
 //! What all shards of a node see: settings, counters, the lease.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+use ephesus_coordinator::link::Counters;
 use ephesus_coordinator::membership::Lease;
 use ephesus_wal::Durability;
 use ephesus_wire::{NodeId, Partitioning, ShardId};
@@ -38,6 +40,8 @@ pub struct NodeShared {
     pub lease: Lease,
     pub peers: Vec<Peer>,
     pub stats: Vec<ShardStats>,
+    /// Of the port for other nodes.
+    pub peer_links: Arc<Counters>,
     pub started: Instant,
     /// 40 hex digits, new for every start.
     pub run_id: String,
@@ -73,6 +77,7 @@ impl NodeShared {
             lease,
             peers,
             stats,
+            peer_links: Arc::default(),
             started,
             run_id,
             disk_full,

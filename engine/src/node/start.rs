@@ -12,6 +12,7 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use ephesus_coordinator::link::Counters;
 use ephesus_coordinator::report::Figures;
 use ephesus_coordinator::scheduling::prefer_short_slices;
 use ephesus_coordinator::server::ServerError;
@@ -25,6 +26,7 @@ use glommio::{LocalExecutorBuilder, Placement};
 
 use super::environment::{self, Environment, EnvironmentError};
 use super::joining::Joining;
+use super::peers::PeerPort;
 use super::ports;
 use super::process::SmallPages;
 use super::rates::Rates;
@@ -162,6 +164,7 @@ pub struct Node {
     pub(super) raised: bool,
     pub(super) rates: Rates,
     pub(super) joining: Joining,
+    pub(super) peer_port: PeerPort,
     pub(super) layout: Layout,
     pub(super) figures: Figures,
 }
@@ -182,6 +185,7 @@ impl Node {
         let stamp = open_stamp(&data_dir)?;
         let is_new = stamp.joined.is_none();
         let listeners = ports::bind_all(options.listen, shards)?;
+        let peer_port = ports::bind_peers(options.listen)?;
         let coordinator_port = ports::bind_coordinator(&options, &data_dir, &stamp)?;
         for warning in environment.warnings(shards, options.max_clients) {
             tracing::warn!("{warning}");
@@ -244,9 +248,18 @@ impl Node {
             peers.push(Peer::new(sender, waker));
         }
         joining.note_coordinators(&data_dir, &view);
+        let peer_links = Arc::<Counters>::default();
+        let peer_port = PeerPort::start(
+            peer_port,
+            stamp.node,
+            joined.cluster,
+            options.secret.clone(),
+            Arc::clone(&peer_links),
+        )?;
         let settings = settings(&options, shards, joined.partitions);
         let lease = joining.lease();
-        let shared = NodeShared::new(stamp.node, settings, partitioning, lease, peers);
+        let mut shared = NodeShared::new(stamp.node, settings, partitioning, lease, peers);
+        shared.peer_links = peer_links;
         let shared = Arc::new(shared);
         let routes = Arc::new(routes(&shared, &layout, &view));
         let mut node = Node {
@@ -265,6 +278,7 @@ impl Node {
             raised: false,
             rates: Rates::default(),
             joining,
+            peer_port,
             layout,
             figures: Figures::default(),
         };

@@ -2,23 +2,52 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::time::{Duration, Instant};
 
 use super::Shard;
 use super::connection::{Connection, Life};
 use super::outbox::Front;
 use crate::net::{ConnToken, ListenerKind, Received};
 
+/// Wait after a connection could not be accepted, mostly because too many files are open.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
+
 impl Shard {
     pub(super) fn accepted(&mut self, kind: ListenerKind, result: io::Result<RawFd>, more: bool) {
         match result {
             Ok(fd) => self.admit(kind, fd),
             Err(_) if self.stopping.is_some() => {}
-            Err(error) => tracing::warn!(%error, "a connection could not be accepted"),
+            Err(error) => {
+                // Those that wait to be accepted would fail at once again.
+                if self.refused_accepts.is_empty() {
+                    tracing::warn!(%error, "connections cannot be accepted for now");
+                }
+                if !more {
+                    self.refused_accepts.push((kind, self.now + ACCEPT_AGAIN));
+                }
+                return;
+            }
         }
-        if !more && self.stopping.is_none() {
+        if !more {
+            self.accept(kind);
+        }
+    }
+
+    fn accept(&mut self, kind: ListenerKind) {
+        if self.stopping.is_none() {
             let place = self.listeners.iter().find(|(k, _)| *k == kind);
             let (_, listener) = place.expect("both kinds have a listener");
             self.ring.accept(listener.as_raw_fd(), kind);
+        }
+    }
+
+    /// Accepts again where that has failed a while ago.
+    pub(super) fn accept_again(&mut self) {
+        let now = self.now;
+        let is_due = |(_, at): &mut (ListenerKind, Instant)| *at <= now;
+        let due: Vec<_> = self.refused_accepts.extract_if(.., is_due).collect();
+        for (kind, _) in due {
+            self.accept(kind);
         }
     }
 
@@ -70,7 +99,7 @@ impl Shard {
                 if let Some(received) = received {
                     self.ring.release(received);
                 }
-                connection.drain();
+                self.core.input_ended(token);
             }
             Err(error) => match error.raw_os_error() {
                 // All buffers were in use, or the receive was told to end: it begins again.

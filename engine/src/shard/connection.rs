@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
 
+use ephesus_wire::ShardId;
 use ephesus_wire::limits;
 use ephesus_wire::resp::reply::Protocol;
 
@@ -24,8 +25,8 @@ pub enum Blocked {
     Walk,
     /// A peer owes too many answers.
     Peer,
-    /// The log has too much that is not committed, or is over its budget.
-    Log,
+    /// The log of this shard has too much that is not committed, or is over its budget.
+    Log(ShardId),
 }
 
 /// How far a connection is closed.
@@ -60,6 +61,8 @@ pub struct Connection {
     pub sending: Vec<u8>,
     pub life: Life,
     pub blocked: Option<Blocked>,
+    /// The client has sent its last byte.
+    pub ended: bool,
     /// A receive is outstanding in the ring.
     pub receiving: bool,
     /// The outstanding receive was told to end.
@@ -107,6 +110,7 @@ impl Connection {
             sending: Vec::new(),
             life: Life::Open,
             blocked: None,
+            ended: false,
             receiving: false,
             receive_stopping: false,
             listed: false,
@@ -128,6 +132,7 @@ impl Connection {
     #[must_use]
     pub fn wants_input(&self) -> bool {
         self.life == Life::Open
+            && !self.ended
             && (self.blocked.is_none() || self.input.len() < BLOCKED_INPUT_BYTES)
     }
 
@@ -142,6 +147,13 @@ impl Connection {
         if self.life == Life::Open {
             self.life = Life::Draining;
             self.input = Vec::new();
+        }
+    }
+
+    /// Drains once nothing more comes and every complete command is executed.
+    pub fn drain_if_ended(&mut self) {
+        if self.ended && self.executes() {
+            self.drain();
         }
     }
 

@@ -11,7 +11,7 @@ use ephesus_wire::{Lsn, ShardId};
 
 use super::batch::{Batch, Behind};
 use super::cluster::ClusterReplies;
-use super::connection::{Blocked, Connection, Connections, Life};
+use super::connection::{Connection, Connections, Life};
 use super::mesh::{Answered, Forwarded, Origin, PeerQueue, Replies, Requests, Scope};
 use super::stats::ShardStats;
 use crate::command::error::ClientError;
@@ -20,16 +20,6 @@ use crate::command::spec::{self, Spec};
 use crate::keyspace::{Keyspace, Reply, Walk};
 use crate::net::{ConnToken, ListenerKind};
 use crate::node::{NodeShared, Routes};
-
-/// Bytes of records that may wait for the log; beyond it connections that write have to wait.
-const UNCOMMITTED_BYTES_MAX: usize = 16 << 20;
-
-/// Forwarded commands that a connection with much unread output may have outstanding, so that large
-/// replies cannot pile up unseen.
-const AWAITED_MAX: usize = 32;
-
-/// Unsent bytes up to which a connection may have any number of commands outstanding.
-const OUTPUT_BYTES_EASY: usize = 1 << 20;
 
 /// Something that waits for the log.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -47,7 +37,7 @@ struct Held {
 
 /// A walk of a command, and who waits for it.
 pub(super) struct PendingWalk {
-    origin: Origin,
+    pub(super) origin: Origin,
     request_len: Option<usize>,
     walk: Walk,
 }
@@ -88,14 +78,14 @@ pub struct Core {
     /// Connections with something to send or to do at the end of the turn.
     pub listed: Vec<ConnToken>,
     /// Connections that execute nothing until something is over.
-    blocked: Vec<ConnToken>,
+    pub(super) blocked: Vec<ConnToken>,
     args: Args,
     batch: Batch,
     pub(super) turn: u64,
     next_connection_id: u64,
     pub(super) random: u64,
-    /// The log is over its budget: writes wait.
-    pub log_over_budget: bool,
+    /// The log is over its budget or has too much that is not committed: writes wait.
+    pub(super) log_behind: bool,
     commands: u64,
 }
 
@@ -128,7 +118,7 @@ impl Core {
             turn: 0,
             next_connection_id: 1 + u64::from(id.0),
             random,
-            log_over_budget: false,
+            log_behind: false,
             commands: 0,
         }
     }
@@ -183,8 +173,16 @@ impl Core {
         self.list(token);
     }
 
+    /// The client has sent its last byte: what it has sent before is still executed.
+    pub fn input_ended(&mut self, token: ConnToken) {
+        if let Some(connection) = self.connections.get_mut(token) {
+            connection.ended = true;
+            connection.drain_if_ended();
+        }
+    }
+
     /// Executes what a connection has kept, if it may and enough of it is there.
-    fn execute_input(&mut self, connection: &mut Connection) {
+    pub(super) fn execute_input(&mut self, connection: &mut Connection) {
         if connection.executes() && connection.input.len() >= connection.needed {
             let input = std::mem::take(&mut connection.input);
             let executed = self.execute_all(connection, &input);
@@ -259,7 +257,7 @@ impl Core {
                 return true;
             }
         };
-        if let Some(why) = self.must_wait(connection, spec) {
+        if let Some(why) = self.must_wait(connection, spec, request) {
             connection.blocked = Some(why);
             self.blocked.push(connection.token);
             return false;
@@ -281,20 +279,6 @@ impl Core {
         }
         connection.check_output();
         true
-    }
-
-    /// Why a command cannot be executed yet.
-    fn must_wait(&self, connection: &Connection, spec: &Spec) -> Option<Blocked> {
-        let log_is_behind =
-            self.log_over_budget || self.keyspace.log.uncommitted_bytes() > UNCOMMITTED_BYTES_MAX;
-        if spec.is_write() && log_is_behind {
-            return Some(Blocked::Log);
-        }
-        let forwards = connection.kind == ListenerKind::Entry && self.peers.len() > 1;
-        let is_owed_much = connection.outbox.awaited() >= AWAITED_MAX
-            && connection.output_bytes() >= OUTPUT_BYTES_EASY;
-        (forwards && (is_owed_much || self.peers.iter().any(PeerQueue::is_full)))
-            .then_some(Blocked::Peer)
     }
 
     fn refuse(&mut self, connection: &mut Connection, error: &ClientError) {
@@ -358,7 +342,6 @@ impl Core {
         gate: &mut Lsn,
     ) -> Answer {
         let outcome = spec::resolve(request).and_then(|spec| {
-            self.stats().calls[spec.cmd as usize].add(1);
             let mut asker = Asker::Peer {
                 forwarded,
                 out,
@@ -461,12 +444,6 @@ impl Core {
         });
     }
 
-    /// The connection executes nothing until its walk is complete.
-    pub(super) fn block_for_walk(&mut self, connection: &mut Connection) {
-        connection.blocked = Some(Blocked::Walk);
-        self.blocked.push(connection.token);
-    }
-
     /// Continues one walk by a slice; false when there is none.
     pub fn walk_slice(&mut self) -> bool {
         let Some(mut pending) = self.walks.pop_front() else {
@@ -492,46 +469,6 @@ impl Core {
             }
         }
         true
-    }
-
-    /// Lets blocked connections go on whose reason is over.
-    pub fn unblock(&mut self) {
-        if self.blocked.is_empty() {
-            return;
-        }
-        for token in std::mem::take(&mut self.blocked) {
-            let Some(mut connection) = self.connections.take(token) else {
-                continue;
-            };
-            let over = match connection.blocked {
-                None => true,
-                Some(Blocked::Walk) => !self.walks.iter().any(|walk| walk.origin.conn == token),
-                Some(Blocked::Peer) => {
-                    !self.peers.iter().any(PeerQueue::is_full)
-                        && connection.outbox.awaited() < AWAITED_MAX
-                }
-                Some(Blocked::Log) => {
-                    !self.log_over_budget
-                        && self.keyspace.log.uncommitted_bytes() <= UNCOMMITTED_BYTES_MAX / 2
-                }
-            };
-            if over {
-                connection.blocked = None;
-                connection.needed = 1;
-                self.execute_input(&mut connection);
-                self.connections.put_back(connection);
-                self.list(token);
-            } else {
-                self.connections.put_back(connection);
-                self.blocked.push(token);
-            }
-        }
-    }
-
-    /// Whether any connection waits for the log to come back under its limits.
-    #[must_use]
-    pub fn has_blocked(&self) -> bool {
-        !self.blocked.is_empty()
     }
 
     /// Sends what this turn has for the peers and publishes the counters.

@@ -149,27 +149,31 @@ impl Core {
             let shard = owner.local().ok_or(ClientError::CrossSlot)?;
             places[usize::from(shard.0)].push(place as u32);
         }
-        let parts: Vec<(ShardId, Vec<u32>)> = places
-            .into_iter()
-            .enumerate()
-            .filter(|(_, places)| !places.is_empty())
-            .map(|(shard, places)| (ShardId(shard as u16), places))
-            .collect();
+        let (first_key, step) = (usize::from(spec.first_key), usize::from(spec.step));
+        let mut parts = Vec::new();
+        for (shard, places) in (0..).map(ShardId).zip(&places) {
+            if places.is_empty() {
+                continue;
+            }
+            let mut args = vec![request.arg(0)];
+            for &place in places {
+                let first = first_key + place as usize * step;
+                args.extend((first..first + step).map(|index| request.arg(index)));
+            }
+            self.keyspace.check_part(spec.cmd, &args[..])?;
+            parts.push((shard, args));
+        }
         let combine = match spec.cmd {
-            Cmd::Mget => Combine::Interleave(parts.iter().map(|(_, p)| p.clone()).collect()),
+            Cmd::Mget => {
+                Combine::Interleave(places.into_iter().filter(|p| !p.is_empty()).collect())
+            }
             Cmd::Mset => Combine::AllOk,
             _ => Combine::Sum,
         };
         let protocol = connection.protocol;
         let gather = Gather::new(combine, protocol, parts.len());
         let ticket = connection.outbox.await_reply(Some(Box::new(gather)));
-        let step = usize::from(spec.step);
-        for (part, (shard, places)) in parts.iter().enumerate() {
-            let mut args = vec![request.arg(0)];
-            for &place in places {
-                let first = usize::from(spec.first_key) + place as usize * step;
-                args.extend((first..first + step).map(|index| request.arg(index)));
-            }
+        for (part, (shard, args)) in parts.iter().enumerate() {
             if *shard == self.id {
                 let (mut out, slot) = (Vec::new(), slot_of(args[1]));
                 let mut reply = Reply {
@@ -184,7 +188,7 @@ impl Core {
                 connection.outbox.deliver(ticket, part as u16, &out, gate);
             } else {
                 let mut encoded = Vec::new();
-                reply::command(&mut encoded, &args);
+                reply::command(&mut encoded, args);
                 self.forward(
                     *shard,
                     connection,

@@ -55,7 +55,8 @@ impl Shard {
             }
         }
         self.checkpointer.spare_bytes = self.segments.spare_bytes(log);
-        self.core.log_over_budget = self.checkpointer.is_over_budget(&self.core.keyspace);
+        let is_over_budget = self.checkpointer.is_over_budget(&self.core.keyspace);
+        self.core.note_log(is_over_budget);
         let log = &mut self.core.keyspace.log;
         let idle = now.saturating_duration_since(self.timers.last_append) >= MARK_AFTER;
         if !self.timers.marked && idle {

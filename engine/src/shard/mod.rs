@@ -20,6 +20,7 @@ mod publish;
 pub mod segments;
 mod snapshot;
 mod stats;
+mod waiting;
 
 pub use checkpoint::{Checkpointer, StoreLink};
 pub use core::Core;
@@ -88,6 +89,8 @@ pub struct Shard {
     inbox: flume::Receiver<Message>,
     waker: Arc<Waker>,
     listeners: [(ListenerKind, TcpListener); 2],
+    /// Listeners at which accepting has failed, and when it is tried again.
+    refused_accepts: Vec<(ListenerKind, Instant)>,
     completions: Vec<Completion>,
     /// Completions of the last turn.
     events: usize,
@@ -157,6 +160,7 @@ impl Shard {
                 (ListenerKind::Entry, start.entry),
                 (ListenerKind::Direct, start.direct),
             ],
+            refused_accepts: Vec::new(),
             completions: Vec::new(),
             events: 0,
             writes: Vec::new(),
@@ -256,6 +260,9 @@ impl Shard {
         if timers.unpublished {
             consider(until(timers.publish + PUBLISH_EVERY));
         }
+        for (_, at) in &self.refused_accepts {
+            consider(until(*at));
+        }
         if self.stopping.is_some() || self.core.has_blocked() || self.refused_disk {
             consider(PUBLISH_EVERY);
         }
@@ -283,6 +290,7 @@ impl Shard {
             Err(error) => fatal("image store", &error),
         }
         self.tend_log();
+        self.accept_again();
         self.core.unblock();
         self.service_listed();
         self.core.end_turn();

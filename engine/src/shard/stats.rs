@@ -40,6 +40,8 @@ counters! {
     wal_user_bytes, wal_groups, wal_appended, wal_committed,
     /// Time from issue to completion of log writes, microseconds.
     wal_sync_p50_usec, wal_sync_p99_usec,
+    /// 1 while writes to this shard wait for its log.
+    log_behind,
     /// 1 while images come before comfort.
     images_urgent,
     images_written, image_in_progress, image_last_time_s, input_buffer_max, output_buffer_max,

@@ -12,6 +12,8 @@ pub const CURSOR_BITS: u32 = directory::MAX_DEPTH as u32 + TAG_BITS;
 
 /// Entries after which a call ends at the next tag.
 const VISIT_ENTRIES: usize = 32;
+/// So many bytes of an entry count as another one: a call that meets large values ends early.
+const BYTES_PER_VISIT: usize = 4 << 10;
 /// Slots whose entries are being loaded while one is visited.
 const PREFETCH_SLOTS: usize = 12;
 
@@ -21,7 +23,7 @@ pub fn behind(cursor: u64, hash: u64) -> bool {
 }
 
 impl Table {
-    /// Visits the next about 32 keys in hash order and returns the next cursor; 0 begins and ends.
+    /// Visits the next about 32 keys, fewer if their values are large, in hash order and returns the next cursor; 0 begins and ends.
     ///
     /// One call looks at one segment at most, so it may visit none; within a call keys that agree
     /// in their high 16 bits come in no order. Keys inserted while a scan
@@ -51,8 +53,9 @@ impl Table {
             last_tag = Some(tag);
             let hash = range.hash(tag, slot.stored_hash());
             if !behind(cursor, hash) {
-                visit(hash, slot.entry());
-                visited += 1;
+                let entry = slot.entry();
+                visited += 1 + entry.value.len() / BYTES_PER_VISIT;
+                visit(hash, entry);
             }
         }
         range.end()

@@ -596,3 +596,28 @@ fn a_table_of_known_size_does_not_grow_on_the_way() {
         );
     }
 }
+
+#[test]
+fn a_scan_that_meets_large_values_ends_early() {
+    let mut table = Table::new();
+    let value = vec![7; 1 << 20];
+    for n in 0u64..64 {
+        let key = n.to_le_bytes();
+        table.put(hasher().hash(&key), &key, &value, 0);
+    }
+    let (mut cursor, mut calls, mut seen) = (0, 0, BTreeSet::new());
+    loop {
+        let mut visited = 0;
+        cursor = table.scan(cursor, &mut |_, entry| {
+            visited += 1;
+            seen.insert(entry.key.to_vec());
+        });
+        assert!(visited <= 2, "{visited} values of 1 MiB in one call");
+        calls += 1;
+        if cursor == 0 {
+            break;
+        }
+    }
+    assert_eq!(seen.len(), 64);
+    assert!(calls >= 32, "{calls} calls");
+}

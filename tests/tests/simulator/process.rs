@@ -77,7 +77,6 @@ impl NodeProcess {
                 shards: self.disk.shards,
             },
             coordinators,
-            embedded: None,
             seed,
         }));
     }

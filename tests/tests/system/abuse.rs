@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
 use ephesus_tests::bystander::Bystander;
+use ephesus_tests::garbage::attack;
 use ephesus_tests::resp::encode;
 use ephesus_tests::{Client, Node, Options, Reply, Rng};
 
@@ -316,4 +317,23 @@ fn random_bytes_disturb_nobody() {
         "{} requests served meanwhile, the slowest in {:?}",
         served.requests, served.slowest
     );
+}
+
+#[test]
+fn garbage_at_the_port_for_other_nodes_is_closed_and_counted() {
+    const ATTACKS: u64 = 60;
+    let node = Node::start(Options::default());
+    let bystander = Bystander::watch(node.port());
+    let mut rng = Rng::new(Rng::seed_of_run("garbage for a node"));
+    let address = format!("127.0.0.1:{}", node.port() + 10_000);
+    for _ in 0..ATTACKS {
+        attack(&address, &mut rng);
+    }
+    let told = node.client().say("INFO stats").text();
+    let counted = format!("peer_links_opened:0\r\npeer_links_refused:{ATTACKS}\r\n");
+    assert!(told.contains(&counted), "{told}");
+    bystander.assert_served(PATIENCE);
+    let output = node.process().output();
+    let lines = output.matches("reason=\"not_a_peer\"").count();
+    assert_eq!(lines, 1, "told once:\n{output}");
 }

@@ -1,7 +1,5 @@
 //! Coordinators as processes, and what operators do with them.
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
@@ -10,6 +8,7 @@ use ephesus_coordinator::command::{Addresses, Registration};
 use ephesus_coordinator::membership::{Membership, MembershipEvent};
 use ephesus_coordinator::report::Figures;
 use ephesus_tests::coordinator::{Told, ephesus};
+use ephesus_tests::garbage::attack;
 use ephesus_tests::{Coordinator, Core, Rng, paths};
 use ephesus_wire::{NodeId, PartitionId};
 
@@ -284,33 +283,11 @@ fn garbage_is_closed_counted_and_disturbs_nothing() {
     core.until("all are heard of", Core::is_complete);
     let before = core.json("status");
     let mut rng = Rng::new(Rng::seed_of_run("garbage"));
-    let mut attack = |address: &str| {
-        let mut socket = TcpStream::connect(address).expect("connect");
-        let bytes: Vec<u8> = match rng.below(3) {
-            0 => b"GET / HTTP/1.1\r\nHost: ephesus\r\n\r\n".to_vec(),
-            1 => b"*1\r\n$4\r\nPING\r\n".repeat(100),
-            _ => (0..1 + rng.below(8192))
-                .map(|_| rng.below(256) as u8)
-                .collect(),
-        };
-        let limit = Some(Duration::from_secs(20));
-        socket.set_read_timeout(limit).expect("a timeout");
-        // It may be closed before everything is taken.
-        let _ = socket.write_all(&bytes);
-        let _ = socket.shutdown(std::net::Shutdown::Write);
-        let mut rest = Vec::new();
-        if let Err(error) = socket.read_to_end(&mut rest) {
-            let kind = error.kind();
-            assert_eq!(
-                kind,
-                std::io::ErrorKind::ConnectionReset,
-                "not closed: {error}"
-            );
-        }
-    };
     let addresses: Vec<String> = (1..=3).map(|id| core.address(id)).collect();
     for _ in 0..50 {
-        addresses.iter().for_each(|address| attack(address));
+        addresses
+            .iter()
+            .for_each(|address| attack(address, &mut rng));
     }
     let after = core.json("status");
     for unchanged in ["leader", "term", "cluster", "coordinators"] {
@@ -455,10 +432,9 @@ impl Host {
                 shards: 1,
             },
             coordinators: core.addresses().split(',').map(str::to_owned).collect(),
-            embedded: None,
             seed: n.into(),
         };
-        let membership = Membership::start(options, None).expect("a thread");
+        let membership = Membership::start(options, None, None).expect("a thread");
         membership.started();
         membership.set_figures(Figures {
             keys: 1_000 * u64::from(n),

@@ -7,6 +7,7 @@
 )]
 
 mod abuse;
+mod backpressure;
 mod clients;
 mod cluster;
 mod commands;

@@ -1,0 +1,174 @@
+//! The coordinators that this one has met, each by its number and the UUID of its directory, and how
+//! many links to each are open.
+//!
+//! ```text
+//! DIR/met    a number and a UUID per line
+//! ```
+//!
+//! A coordinator that comes back with an emptied directory has forgotten how it voted. It has another
+//! UUID then, and nobody who has met the one before lets it in under its number.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use ephesus_wal::dir::{self, DirError};
+use ephesus_wire::NodeId;
+
+use super::error::ServerError;
+use crate::command::RaftId;
+use crate::coordinator::Event;
+
+const FILE: &str = "met";
+
+/// Why a coordinator is not let in.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Stranger {
+    /// Its directory was emptied or replaced.
+    #[error(
+        "coordinator {0} is not the one that was met before, its directory is new: remove it with \
+         `ephesus coordinator-member remove {0}` and add another"
+    )]
+    Another(RaftId),
+    /// It could not be noted.
+    #[error(transparent)]
+    Io(#[from] DirError),
+}
+
+/// Who was met.
+#[derive(Debug)]
+pub(super) struct Met {
+    home: PathBuf,
+    uuids: RefCell<BTreeMap<RaftId, NodeId>>,
+    links: RefCell<BTreeMap<RaftId, usize>>,
+    events: flume::Sender<Event>,
+}
+
+/// An open link to a coordinator; the end of the last one is an event.
+#[derive(Debug)]
+pub(super) struct OpenLink {
+    met: Rc<Met>,
+    id: RaftId,
+}
+
+impl Met {
+    /// Those that `home` names, and this coordinator itself.
+    ///
+    /// # Errors
+    /// [`ServerError`].
+    pub(super) fn read(
+        home: &Path,
+        own: (RaftId, NodeId),
+        events: flume::Sender<Event>,
+    ) -> Result<Rc<Met>, ServerError> {
+        let path = home.join(FILE);
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+            Err(error) => return Err(DirError::of("read", &path)(error).into()),
+        };
+        let mut uuids = BTreeMap::from([own]);
+        for line in text.lines() {
+            let met = line.split_once(' ').and_then(|(id, uuid)| {
+                let uuid = uuid.parse::<NodeId>().ok()?;
+                Some((RaftId(id.parse().ok()?), uuid))
+            });
+            let damaged = || ServerError::Stamp {
+                path: path.clone(),
+                what: "a line is no number and UUID".to_owned(),
+            };
+            uuids.extend([met.ok_or_else(damaged)?]);
+        }
+        Ok(Rc::new(Met {
+            home: home.to_owned(),
+            uuids: RefCell::new(uuids),
+            links: RefCell::default(),
+            events,
+        }))
+    }
+
+    /// Lets a coordinator in: one that was met before, or the first under its number, which is noted
+    /// durably.
+    ///
+    /// # Errors
+    /// [`Stranger`].
+    pub(super) fn meet(self: &Rc<Met>, id: RaftId, uuid: NodeId) -> Result<OpenLink, Stranger> {
+        let known = self.uuids.borrow().get(&id).copied();
+        match known {
+            Some(known) if known != uuid => return Err(Stranger::Another(id)),
+            Some(_) => {}
+            None => {
+                let mut uuids = self.uuids.borrow().clone();
+                uuids.insert(id, uuid);
+                let lines = uuids.iter().map(|(id, uuid)| format!("{id} {uuid}\n"));
+                dir::replace(&self.home, FILE, lines.collect::<String>().as_bytes())?;
+                self.uuids.replace(uuids);
+            }
+        }
+        *self.links.borrow_mut().entry(id).or_default() += 1;
+        Ok(OpenLink {
+            met: Rc::clone(self),
+            id,
+        })
+    }
+}
+
+impl Drop for OpenLink {
+    fn drop(&mut self) {
+        let mut links = self.met.links.borrow_mut();
+        let open = links.entry(self.id).or_default();
+        *open -= 1;
+        if *open == 0 {
+            // Full: the silence tells as well.
+            let _ = self.met.events.try_send(Event::Lost(self.id));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(home: &Path) -> (Rc<Met>, flume::Receiver<Event>) {
+        let (events, inbox) = flume::unbounded();
+        let own = (RaftId(1), NodeId([1; 16]));
+        (Met::read(home, own, events).expect("reads"), inbox)
+    }
+
+    #[test]
+    fn a_coordinator_keeps_its_uuid_over_restarts_of_those_who_met_it() {
+        let home = tempfile::tempdir().expect("a directory");
+        let (met, _inbox) = read(home.path());
+        met.meet(RaftId(2), NodeId([2; 16])).expect("the first");
+        met.meet(RaftId(2), NodeId([2; 16])).expect("the same");
+        for _ in 0..2 {
+            let (met, _inbox) = read(home.path());
+            for (id, uuid) in [(2, 9), (1, 9)] {
+                let stranger = met.meet(RaftId(id), NodeId([uuid; 16]));
+                assert!(matches!(stranger, Err(Stranger::Another(found)) if found == RaftId(id)));
+            }
+            met.meet(RaftId(2), NodeId([2; 16])).expect("the same");
+            met.meet(RaftId(3), NodeId([3; 16]))
+                .expect("another number");
+        }
+        fs::write(home.path().join(FILE), "2 x\n").expect("written");
+        let (events, _inbox) = flume::unbounded();
+        let own = (RaftId(1), NodeId([1; 16]));
+        assert!(Met::read(home.path(), own, events).is_err(), "damaged");
+    }
+
+    #[test]
+    fn only_the_end_of_the_last_link_is_an_event() {
+        let home = tempfile::tempdir().expect("a directory");
+        let (met, inbox) = read(home.path());
+        let meet = || met.meet(RaftId(2), NodeId([2; 16])).expect("let in");
+        let (first, second) = (meet(), meet());
+        drop(first);
+        assert!(inbox.is_empty());
+        drop(second);
+        assert!(matches!(inbox.try_recv(), Ok(Event::Lost(RaftId(2)))));
+    }
+}

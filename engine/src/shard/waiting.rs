@@ -1,0 +1,131 @@
+//! What keeps a connection from executing its next command, and how it goes on.
+
+use ephesus_wire::{ShardId, slot_of};
+
+use super::connection::{Blocked, Connection};
+use super::core::Core;
+use super::mesh::PeerQueue;
+use crate::command::parse::{ArgList, Request};
+use crate::command::spec::Spec;
+use crate::net::ListenerKind;
+
+/// Bytes of records that may wait for the log; beyond it connections that write have to wait.
+const UNCOMMITTED_BYTES_MAX: usize = 16 << 20;
+
+/// Forwarded commands that a connection with much unread output may have outstanding, so that large
+/// replies cannot pile up unseen.
+const AWAITED_MAX: usize = 32;
+
+/// Unsent bytes up to which a connection may have any number of commands outstanding.
+const OUTPUT_BYTES_EASY: usize = 1 << 20;
+
+impl Core {
+    /// Why a command cannot be executed yet.
+    pub(super) fn must_wait(
+        &self,
+        connection: &Connection,
+        spec: &Spec,
+        request: &Request<'_>,
+    ) -> Option<Blocked> {
+        if spec.is_write()
+            && let Some(behind) = self.log_to_wait_for(connection, spec, request)
+        {
+            return Some(Blocked::Log(behind));
+        }
+        let forwards = connection.kind == ListenerKind::Entry && self.peers.len() > 1;
+        let is_owed_much = connection.outbox.awaited() >= AWAITED_MAX
+            && connection.output_bytes() >= OUTPUT_BYTES_EASY;
+        (forwards && (is_owed_much || self.peers.iter().any(PeerQueue::is_full)))
+            .then_some(Blocked::Peer)
+    }
+
+    /// The first shard that a write goes to and whose log is behind.
+    fn log_to_wait_for(
+        &self,
+        connection: &Connection,
+        spec: &Spec,
+        request: &Request<'_>,
+    ) -> Option<ShardId> {
+        if connection.kind == ListenerKind::Direct || self.peers.len() == 1 {
+            return self.is_log_behind(self.id).then_some(self.id);
+        }
+        if spec.first_key == 0 {
+            let mut shards = (0..self.peers.len() as u16).map(ShardId);
+            return shards.find(|shard| self.is_log_behind(*shard));
+        }
+        let slot = |index| match request.located() {
+            Some(located) if index == 1 => located.slot,
+            _ => slot_of(request.arg(index)),
+        };
+        let keys = spec.key_indices(request.len());
+        let mut shards = keys.filter_map(|index| self.routes.owner(slot(index)).local());
+        shards.find(|shard| self.is_log_behind(*shard))
+    }
+
+    /// Whether a shard's log has too much that is not committed, or is over its budget.
+    fn is_log_behind(&self, shard: ShardId) -> bool {
+        if shard == self.id {
+            self.log_behind || self.keyspace.log.uncommitted_bytes() > UNCOMMITTED_BYTES_MAX
+        } else {
+            self.node.stats[usize::from(shard.0)].log_behind.get() != 0
+        }
+    }
+
+    /// Looks at the log once a turn, and lets the other shards know.
+    pub fn note_log(&mut self, is_over_budget: bool) {
+        let bytes_max = if self.log_behind {
+            UNCOMMITTED_BYTES_MAX / 2
+        } else {
+            UNCOMMITTED_BYTES_MAX
+        };
+        let is_behind = is_over_budget || self.keyspace.log.uncommitted_bytes() > bytes_max;
+        if is_behind != self.log_behind {
+            self.log_behind = is_behind;
+            self.stats().log_behind.set(is_behind.into());
+        }
+    }
+
+    /// The connection executes nothing until its walk is complete.
+    pub(super) fn block_for_walk(&mut self, connection: &mut Connection) {
+        connection.blocked = Some(Blocked::Walk);
+        self.blocked.push(connection.token);
+    }
+
+    /// Lets blocked connections go on whose reason is over.
+    pub fn unblock(&mut self) {
+        if self.blocked.is_empty() {
+            return;
+        }
+        for token in std::mem::take(&mut self.blocked) {
+            let Some(mut connection) = self.connections.take(token) else {
+                continue;
+            };
+            let over = match connection.blocked {
+                None => true,
+                Some(Blocked::Walk) => !self.walks.iter().any(|walk| walk.origin.conn == token),
+                Some(Blocked::Peer) => {
+                    !self.peers.iter().any(PeerQueue::is_full)
+                        && connection.outbox.awaited() < AWAITED_MAX
+                }
+                Some(Blocked::Log(shard)) => !self.is_log_behind(shard),
+            };
+            if over {
+                connection.blocked = None;
+                connection.needed = 1;
+                self.execute_input(&mut connection);
+                connection.drain_if_ended();
+                self.connections.put_back(connection);
+                self.list(token);
+            } else {
+                self.connections.put_back(connection);
+                self.blocked.push(token);
+            }
+        }
+    }
+
+    /// Whether any connection waits for the log to come back under its limits.
+    #[must_use]
+    pub fn has_blocked(&self) -> bool {
+        !self.blocked.is_empty()
+    }
+}

@@ -1,0 +1,151 @@
+//! What has to wait waits, and nothing that was sent is dropped or half done.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use ephesus_tests::resp::encode;
+use ephesus_tests::slots::{SLOTS, slot};
+use ephesus_tests::{Client, Node, Options, Reply};
+
+const MIB: u64 = 1 << 20;
+
+/// Keys of the upper half of the slots, which the second of two shards has.
+fn keys_of_the_second_shard() -> impl Iterator<Item = String> {
+    let keys = (0..).map(|n| format!("key:{n}"));
+    keys.filter(|key| slot(key.as_bytes()) >= SLOTS / 2)
+}
+
+fn persistence(client: &mut Client, name: &str) -> u64 {
+    let text = client.say("INFO persistence").text();
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
+    let value = line.and_then(|rest| rest.strip_prefix(':'));
+    value.and_then(|n| n.trim().parse().ok()).expect("a number")
+}
+
+#[test]
+fn writes_that_come_by_way_of_another_shard_keep_to_the_log_budget() {
+    const BUDGET: u64 = 64 * MIB;
+    const SEGMENT: u64 = 16 * MIB;
+    let node = Node::start(Options {
+        wal_budget: Some(BUDGET),
+        durability: Some("relaxed"),
+        ..Options::default()
+    });
+    let keys: Vec<String> = keys_of_the_second_shard().take(256).collect();
+    let done = AtomicBool::new(false);
+    let longest = std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..8)
+            .map(|writer| {
+                let (mut client, keys) = (node.client(), &keys);
+                scope.spawn(move || {
+                    let value = vec![b'v'; 64 << 10];
+                    let requests: Vec<Vec<Vec<u8>>> = (0..16)
+                        .map(|n| {
+                            let key = &keys[(writer * 31 + n * 7) % keys.len()];
+                            vec![b"SET".to_vec(), key.clone().into(), value.clone()]
+                        })
+                        .collect();
+                    for _ in 0..40 {
+                        let replies = client.pipeline(&requests);
+                        assert!(replies.iter().all(|reply| *reply == Reply::ok()));
+                    }
+                })
+            })
+            .collect();
+        let watch = scope.spawn(|| {
+            let mut client = node.direct_client(1);
+            let mut longest = 0;
+            while !done.load(Ordering::Acquire) {
+                longest = longest.max(persistence(&mut client, "wal_bytes"));
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            longest
+        });
+        for writer in writers {
+            writer.join().expect("every write is taken");
+        }
+        done.store(true, Ordering::Release);
+        watch.join().expect("the log is watched")
+    });
+    eprintln!("the log had at most {} MiB", longest / MIB);
+    assert!(longest > BUDGET / 4, "the log was never under pressure");
+    // And what was under way between the shards when the budget was reached.
+    let most = BUDGET / 2 + SEGMENT + 4 * MIB;
+    assert!(longest <= most, "{} MiB of log", longest / MIB);
+}
+
+#[test]
+fn commands_before_the_end_of_input_are_executed_also_while_one_blocks() {
+    const COMMANDS: usize = 400;
+    let node = Node::start(Options::default());
+    let mut loader = node.client();
+    let load: Vec<Vec<Vec<u8>>> = (0..60_000)
+        .map(|n| vec![b"SET".to_vec(), format!("load:{n}").into(), b"v".to_vec()])
+        .collect();
+    loader.pipeline(&load);
+    for round in 0..4 {
+        let mut client = node.client();
+        let mut bytes = Vec::new();
+        encode(&["KEYS", "nothing*"], &mut bytes);
+        for n in 0..COMMANDS {
+            encode(&["SET", &format!("tail:{round}:{n}"), "v"], &mut bytes);
+        }
+        client.send_raw(&bytes).expect("sent");
+        client.finish_sending();
+        let (replies, closed) = client.drain(Duration::from_secs(20));
+        assert!(closed, "the connection ends");
+        let expected = [b"*0\r\n".to_vec(), b"+OK\r\n".repeat(COMMANDS)].concat();
+        assert_eq!(replies.len(), expected.len(), "every command is answered");
+        assert_eq!(replies, expected);
+        let last = format!("GET tail:{round}:{}", COMMANDS - 1);
+        assert_eq!(loader.say(&last), Reply::bulk("v"));
+    }
+}
+
+#[test]
+fn a_node_out_of_file_descriptors_waits_and_then_accepts_again() {
+    const FILES: usize = 160;
+    let limited = format!("ulimit -n {FILES}; exec \"$@\"");
+    let node = Node::start(Options {
+        wrapper: ["sh", "-c", &limited, "sh"].map(str::to_owned).to_vec(),
+        ..Options::default()
+    });
+    let mut early = node.client();
+    let crowd: Vec<Client> = (0..2 * FILES).map(|_| node.client()).collect();
+    let deadline = Instant::now() + Duration::from_secs(10);
+    let told = "connections cannot be accepted";
+    while !node.process().output().contains(told) {
+        assert!(Instant::now() < deadline, "it does not run out of files");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let before = node.process().cpu_time();
+    std::thread::sleep(Duration::from_secs(2));
+    let used = node.process().cpu_time() - before;
+    assert!(used < Duration::from_secs(1), "{used:?} of CPU in 2 s");
+    assert_eq!(early.say("PING"), Reply::Simple("PONG".into()));
+    drop(crowd);
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while node.client().try_call(&["PING"]).is_err() {
+        assert!(Instant::now() < deadline, "nobody is accepted again");
+    }
+    let lines = node.process().output().matches(told).count();
+    assert!(lines < 100, "{lines} lines about it");
+}
+
+#[test]
+fn a_command_over_shards_that_breaks_a_limit_has_no_effect_on_any() {
+    let node = Node::start(Options::default());
+    let mut client = node.client();
+    let long = "k".repeat((64 << 10) + 1);
+    let big = "v".repeat((8 << 20) + 1);
+    for (key, value) in [(long.as_str(), "v"), ("big", big.as_str())] {
+        let mut words = vec!["MSET".to_owned()];
+        for n in 0..20 {
+            words.extend([format!("other:{n}"), "v".to_owned()]);
+        }
+        words.extend([key.to_owned(), value.to_owned()]);
+        let reply = client.call(&words);
+        assert!(reply.error().is_some(), "{reply:?}");
+        assert_eq!(client.say("DBSIZE"), Reply::Integer(0), "{reply:?}");
+    }
+}
