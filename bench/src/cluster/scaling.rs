@@ -19,6 +19,7 @@ const SERVER_BUSY_MIN: f64 = 0.9;
 /// Keys of each slot in the cluster; every node has as many keys alone as there.
 const KEYS_PER_SLOT: u64 = 20;
 const SLOTS_PER_NODE: u64 = 16_384 / 2;
+/// To every node, whether it is alone or one of two.
 const CONNECTIONS: u32 = 50;
 const VALUE_BYTES: usize = 100;
 
@@ -80,7 +81,7 @@ fn shape(settings: &Settings, case: Case, test: Test, nodes: u64) -> Shape {
     let cluster = nodes > 1;
     Shape {
         test,
-        clients: CONNECTIONS,
+        clients: CONNECTIONS * nodes as u32,
         pipeline,
         requests: nodes * requests / settings.or_quick(1, 20),
         keys: if cluster {
