@@ -43,11 +43,11 @@ fmt: ## format the code
 
 compare: deps build ## Redis and Valkey against Ephesus, side by side on this machine
 	$(CARGO) build --release --locked -p ephesus-bench
-	$(TARGET_DIR)/release/ephesus-bench compare
+	$(TARGET_DIR)/release/ephesus-bench compare --json $(TARGET_DIR)/compare.json
 
 bench-cluster: deps build ## how fast a cluster changes, what it costs at rest, and what routing costs
 	$(CARGO) build --release --locked -p ephesus-bench
-	$(TARGET_DIR)/release/ephesus-bench cluster
+	$(TARGET_DIR)/release/ephesus-bench cluster --json $(TARGET_DIR)/cluster.json
 
 demo: build ## write from several connections, kill -9, restart, verify every acknowledgement
 	$(CARGO) run --quiet --locked -p ephesus-tests --bin ephesus-demo

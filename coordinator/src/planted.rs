@@ -9,6 +9,8 @@
 pub enum Bug {
     /// Votes and appends without writing anything down.
     NoPersist,
+    /// Votes without writing the vote down.
+    ForgottenVote,
     /// Grants leases of twice the heartbeat timeout.
     LongLease,
     /// Grants leases as soon as a heartbeat arrives.

@@ -206,7 +206,8 @@ impl<D: Disk> RaftLog<D> {
         for entry in &persist.entries {
             append(&mut self.log, TAG_ENTRY, entry)?;
         }
-        if let Some(hard_state) = &persist.hard_state {
+        let hard_state = persist.hard_state.as_ref();
+        if let Some(hard_state) = hard_state.filter(|_| !self.planted.has(Bug::ForgottenVote)) {
             append(&mut self.log, TAG_HARD_STATE, hard_state)?;
         }
         self.log.commit(wall_clock_ms).await?;

@@ -5,11 +5,12 @@ pub mod coordinator;
 pub mod operator;
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use ephesus_coordinator::link::secret_file::load_secret;
 use ephesus_wal::{Durability, OnDamage};
+use ephesus_wire::handshake::Secret;
 
 use crate::node::ServeOptions;
 use coordinator::CoordinatorFlags;
@@ -131,6 +132,12 @@ enum DamageFlag {
 /// Smallest log budget: a few segments.
 const WAL_BUDGET_MIN: u64 = 64 << 20;
 
+/// The secret in a file, if one was named.
+fn cluster_secret(file: Option<&Path>) -> Result<Option<Secret>, String> {
+    let secret = file.map(load_secret).transpose();
+    secret.map_err(|error| format!("--cluster-secret-file: {error}"))
+}
+
 impl Serve {
     /// The options, checked.
     ///
@@ -154,10 +161,7 @@ impl Serve {
         if self.name.as_ref().is_some_and(String::is_empty) {
             return Err("--name: a node's name is not empty".to_owned());
         }
-        let secret = match &self.cluster_secret_file {
-            Some(path) => Some(load_secret(path).map_err(|error| error.to_string())?),
-            None => None,
-        };
+        let secret = cluster_secret(self.cluster_secret_file.as_deref())?;
         Ok(ServeOptions {
             coordinators: self.coordinator.clone(),
             secret,

@@ -139,7 +139,10 @@ pub(super) fn budget(settings: &Settings, case: Case) -> Result<CaseOutput> {
     };
     let record_bytes = (KEY_BYTES + settings.value_bytes) as u64;
     let requests = BUDGET_TURNOVERS * budget_bytes / record_bytes;
-    let shape = set_shape(settings, 50, 16, requests);
+    let shape = Shape {
+        keys: settings.large_keys,
+        ..set_shape(settings, 50, 16, requests)
+    };
     let mut result = CaseResult::new(
         case,
         format!(
@@ -168,7 +171,7 @@ pub(super) fn budget(settings: &Settings, case: Case) -> Result<CaseOutput> {
     for _ in 0..settings.long_rounds {
         let dir = settings.case_dir()?;
         let server = settings.start(Product::Ephesus, dir.path(), setup)?;
-        server.fill(settings.keys, settings.value_bytes, 0)?;
+        server.fill(settings.large_keys, settings.value_bytes, 0)?;
         let logs = server.spec().data_dir().join("logs");
         disk::used_bytes(&logs)?;
         let peak = peak_use_while(&logs, || {

@@ -6,7 +6,6 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use ephesus_coordinator::command::{ClusterOptions, RaftId};
-use ephesus_coordinator::link::load_secret;
 use ephesus_coordinator::placement::Policy;
 use ephesus_coordinator::server::Empty;
 use ephesus_coordinator::state::{
@@ -109,13 +108,7 @@ impl CoordinatorFlags {
                 self.listen
             ));
         }
-        let secret = match &self.cluster_secret_file {
-            Some(path) => {
-                let secret = load_secret(path);
-                Some(secret.map_err(|error| format!("--cluster-secret-file: {error}"))?)
-            }
-            None => None,
-        };
+        let secret = super::cluster_secret(self.cluster_secret_file.as_deref())?;
         Ok(CoordinatorOptions {
             id,
             listen: self.listen,

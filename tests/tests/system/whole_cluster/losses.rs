@@ -24,6 +24,12 @@ fn failed_slots(client: &mut Client) -> u64 {
         .expect("a number")
 }
 
+/// Slots in a range of CLUSTER SLOTS.
+fn width(range: &Reply) -> u64 {
+    let range = range.items();
+    (range[1].integer() - range[0].integer() + 1) as u64
+}
+
 #[test]
 fn a_killed_node_makes_its_own_partitions_unavailable_and_no_others() {
     let mut whole = Whole::started(&NINE, &NAMES, 2);
@@ -55,6 +61,8 @@ fn a_killed_node_makes_its_own_partitions_unavailable_and_no_others() {
         assert_eq!(slots, lost.len() as u64);
         let others = view.iter().filter(|line| line.flags == "master");
         assert_eq!(others.count(), 4, "{view:?}");
+        let listed: u64 = other.say("CLUSTER SLOTS").items().iter().map(width).sum();
+        assert_eq!(listed, 16384, "the lost ranges stay listed");
     }
     let took = began.elapsed();
     assert!(
