@@ -36,6 +36,75 @@ fn resealed(mut block: Vec<u8>, change: impl FnOnce(&mut Header)) -> Vec<u8> {
     block
 }
 
+/// CRC-32 as gzip's, one bit at a time.
+fn crc32(bytes: &[u8]) -> u32 {
+    !bytes.iter().fold(!0, |crc, byte| {
+        (0..8).fold(crc ^ u32::from(*byte), |crc: u32, _| {
+            crc >> 1 ^ 0xEDB8_8320 * (crc & 1)
+        })
+    })
+}
+
+/// A block as the drawing has it, field by field.
+fn block_by_hand(kind: u8, count: u16, index: u32, total: u32, body: &[u8]) -> Vec<u8> {
+    let mut block = [
+        b"EphB".as_slice(),
+        &[0; 4],
+        &[kind, 0],
+        &count.to_le_bytes(),
+        &(body.len() as u32).to_le_bytes(),
+        &index.to_le_bytes(),
+        &total.to_le_bytes(),
+        &[0; 8],
+        body,
+    ]
+    .concat();
+    let crc = crc32(&block);
+    block[4..8].copy_from_slice(&crc.to_le_bytes());
+    block
+}
+
+fn entry_by_hand((key, value, expire_at_ms): &Owned) -> Vec<u8> {
+    [
+        (key.len() as u32).to_le_bytes().as_slice(),
+        &(value.len() as u32).to_le_bytes(),
+        &expire_at_ms.to_le_bytes(),
+        &[0],
+        key,
+        value,
+    ]
+    .concat()
+}
+
+/// The blocks of `entries` with at most `count_max` of them in one.
+fn blocks_by_hand(entries: &[Owned], count_max: u16) -> Vec<Vec<u8>> {
+    let mut blocks = Vec::new();
+    let (mut body, mut count) = (Vec::new(), 0);
+    for entry in entries.iter().map(entry_by_hand) {
+        if count == count_max || count > 0 && 32 + body.len() + entry.len() > 4096 {
+            blocks.push(block_by_hand(0, count, 0, 0, &body));
+            (body, count) = (Vec::new(), 0);
+        }
+        if 32 + entry.len() > 4096 {
+            let pieces = entry.chunks(4096 - 32).zip(0..);
+            let total = entry.len() as u32;
+            blocks.extend(pieces.map(|(piece, index)| block_by_hand(1, 1, index, total, piece)));
+        } else {
+            body.extend(entry);
+            count += 1;
+        }
+    }
+    if count > 0 {
+        blocks.push(block_by_hand(0, count, 0, 0, &body));
+    }
+    blocks
+}
+
+#[test]
+fn the_checksum_is_that_of_gzip() {
+    assert_eq!(crc32(b"123456789"), 0xCBF4_3926);
+}
+
 #[test]
 fn the_layout_is_fixed() {
     let blocks = blocks_of(&[(b"key".to_vec(), b"value".to_vec(), 0x0102)]);
@@ -151,6 +220,13 @@ fn any_entries() -> impl Strategy<Value = Vec<Owned>> {
 }
 
 proptest! {
+    #[test]
+    fn blocks_are_built_and_read_as_drawn(entries in any_entries(), count_max in 1u16..10) {
+        prop_assert_eq!(blocks_of(&entries), blocks_by_hand(&entries, u16::MAX));
+        let sparse = blocks_by_hand(&entries, count_max);
+        prop_assert_eq!(entries_of(&sparse), Ok((entries, true)));
+    }
+
     #[test]
     fn entries_come_back_in_order(entries in any_entries()) {
         let blocks = blocks_of(&entries);

@@ -8,6 +8,38 @@ fn encoded(frame: Frame<'_>) -> Vec<u8> {
     out
 }
 
+/// CRC-32 as gzip's, one bit at a time.
+fn crc32(bytes: &[u8]) -> u32 {
+    !bytes.iter().fold(!0, |crc, byte| {
+        (0..8).fold(crc ^ u32::from(*byte), |crc: u32, _| {
+            crc >> 1 ^ 0xEDB8_8320 * (crc & 1)
+        })
+    })
+}
+
+/// A frame as the drawing has it, field by field.
+fn by_hand(frame: Frame<'_>) -> Vec<u8> {
+    let mut bytes = [
+        b"EphF".as_slice(),
+        &frame.kind.to_le_bytes(),
+        &1u16.to_le_bytes(),
+        &(frame.payload.len() as u32).to_le_bytes(),
+        &[0; 4],
+        &frame.stream.to_le_bytes(),
+        &frame.sequence.to_le_bytes(),
+        frame.payload,
+    ]
+    .concat();
+    let crc = crc32(&bytes);
+    bytes[12..16].copy_from_slice(&crc.to_le_bytes());
+    bytes
+}
+
+#[test]
+fn the_checksum_is_that_of_gzip() {
+    assert_eq!(crc32(b"123456789"), 0xCBF4_3926);
+}
+
 #[test]
 fn the_layout_is_fixed() {
     let buf = encoded(Frame {
@@ -52,6 +84,16 @@ fn version_and_length_are_checked_before_the_payload_arrives() {
 }
 
 proptest! {
+    #[test]
+    fn a_frame_is_encoded_and_read_as_drawn(
+        kind: u16, stream: u64, sequence: u64, payload: Vec<u8>,
+    ) {
+        let frame = Frame { kind, stream, sequence, payload: &payload };
+        let drawn = by_hand(frame);
+        prop_assert_eq!(&encoded(frame), &drawn);
+        prop_assert_eq!(decode(&drawn), Ok(Some((frame, drawn.len()))));
+    }
+
     #[test]
     fn frames_come_back_and_cut_ones_are_incomplete(
         kind: u16, stream: u64, sequence: u64, payload: Vec<u8>, more: Vec<u8>,
