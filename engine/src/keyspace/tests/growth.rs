@@ -1,83 +1,289 @@
-//! SCAN and images while a keyspace grows a thousandfold.
+//! SCAN and images while one partition grows from a thousand keys to a million and keys are
+//! deleted, overwritten and brought back meanwhile, against a model.
+//!
+//! What a walk owes, whatever goes on: every key that is there throughout comes exactly once, with
+//! one of the values it had meanwhile, and nothing comes that was not there meanwhile.
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use ephesus_wal::LogId;
+use ephesus_wire::block::Assembler;
 use ephesus_wire::resp::reply::Protocol;
 use ephesus_wire::resp::value::{Value, decode};
 use ephesus_wire::{Epoch, Lsn, PartitionId, slot_of};
 
-use super::tape::{Taped, contents};
+use super::tape::Taped;
 use crate::command::parse::Scan;
 use crate::command::spec::lookup;
-use crate::image::{StoreReply, StoreRequest, TrySendError};
+use crate::image::{Manifest, StoreReply, StoreRequest, TrySendError};
 use crate::keyspace::replay::Rebuild;
-use crate::keyspace::{Reply, ScanCursor};
+use crate::keyspace::{Partition, Reply, ScanCursor};
 use crate::shard::{Checkpointer, StoreLink};
 
-const PARTITIONS: u16 = 5;
+const FIRST_KEYS: u64 = 1_000;
+const LAST_KEYS: u64 = 1_000_000;
+const NOW_MS: u64 = 1;
 
-fn execute(taped: &mut Taped, args: &[&[u8]]) {
-    let mut out = Vec::new();
-    let mut reply = Reply {
-        out: &mut out,
-        protocol: Protocol::Resp2,
-        gate: Lsn::ZERO,
-    };
-    let spec = lookup(args[0]).expect("a command");
-    let executed = taped
-        .keyspace
-        .execute(spec, args, slot_of(args[1]), &mut reply);
-    executed.expect("a valid command");
+/// What a key holds: its value follows from the number of the write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Held {
+    write: u64,
+    expire_at_ms: u64,
+}
+
+/// A keyspace that grows, and what it should hold.
+struct Growing {
+    taped: Taped,
+    now: BTreeMap<u64, Held>,
+    /// What keys held before each change since [`Growing::watch`]; `None` when they were absent.
+    former: BTreeMap<u64, Vec<Option<Held>>>,
+    /// Keys with higher numbers were never there.
+    last_key: u64,
+    writes: u64,
+    rng: u64,
 }
 
 fn number(n: u64) -> Vec<u8> {
     n.to_string().into_bytes()
 }
 
-/// One SCAN call; the keys as the numbers they are.
-fn scan(taped: &mut Taped, cursor: u64, seen: &mut Vec<u64>) -> u64 {
-    let at = ScanCursor::decode(cursor, PARTITIONS).expect("a cursor it gave out");
-    let scan = Scan {
-        cursor,
-        pattern: None,
-        count: 500,
-        type_name: None,
+fn parse(text: &[u8]) -> u64 {
+    let text = std::str::from_utf8(text).expect("text");
+    text.parse().expect("a number")
+}
+
+/// The value of the `write`th write, of 10 to 60 bytes; a few are longer than a block.
+fn value(write: u64) -> Vec<u8> {
+    let mut value = format!("{write:010}").into_bytes();
+    let len = if write.is_multiple_of(5_003) {
+        9_000
+    } else {
+        10 + write % 50
     };
-    let next = |after: PartitionId| (after.0 + 1 < PARTITIONS).then_some(PartitionId(after.0 + 1));
-    let mut out = Vec::new();
-    let mut reply = Reply {
-        out: &mut out,
-        protocol: Protocol::Resp2,
-        gate: Lsn::ZERO,
-    };
-    taped.keyspace.scan(at, &scan, &next, &mut reply);
-    assert_eq!(reply.gate, taped.keyspace.log.appended());
-    let (reply, _) = decode(&out).expect("well-formed").expect("complete");
-    let Value::Array(parts) = reply else {
-        panic!("not an array")
-    };
-    let digits = |value: &Value| -> u64 {
-        let bytes = value.as_bytes().expect("a string");
-        std::str::from_utf8(bytes)
-            .expect("text")
-            .parse()
-            .expect("a number")
-    };
-    let Value::Array(keys) = &parts[1] else {
-        panic!("not an array")
-    };
-    seen.extend(keys.iter().map(digits));
-    digits(&parts[0])
+    value.resize(len as usize, b'.');
+    value
+}
+
+impl Growing {
+    fn new(partitions: u16) -> Growing {
+        let mut growing = Growing {
+            taped: Taped::new(partitions, NOW_MS),
+            now: BTreeMap::new(),
+            former: BTreeMap::new(),
+            last_key: 0,
+            writes: 0,
+            rng: 1,
+        };
+        for _ in 0..FIRST_KEYS {
+            growing.add();
+        }
+        growing.taped.commit();
+        growing
+    }
+
+    fn len(&self) -> u64 {
+        self.taped.keyspace.len()
+    }
+
+    fn below(&mut self, below: u64) -> u64 {
+        self.rng ^= self.rng << 13;
+        self.rng ^= self.rng >> 7;
+        self.rng ^= self.rng << 17;
+        (self.rng >> 11) % below
+    }
+
+    fn execute(&mut self, args: &[&[u8]]) {
+        let mut out = Vec::new();
+        let mut reply = Reply {
+            out: &mut out,
+            protocol: Protocol::Resp2,
+            gate: Lsn::ZERO,
+        };
+        let spec = lookup(args[0]).expect("a command");
+        let keyspace = &mut self.taped.keyspace;
+        let executed = keyspace.execute(spec, args, slot_of(args[1]), &mut reply);
+        executed.expect("a valid command");
+    }
+
+    /// A walk begins: forgets what keys held before.
+    fn watch(&mut self) {
+        self.former.clear();
+    }
+
+    fn change(&mut self, n: u64, to: Option<Held>) {
+        let before = match to {
+            Some(held) => self.now.insert(n, held),
+            None => self.now.remove(&n),
+        };
+        self.former.entry(n).or_default().push(before);
+    }
+
+    fn set(&mut self, n: u64) {
+        self.writes += 1;
+        let write = self.writes;
+        self.execute(&[b"SET", &number(n), &value(write)]);
+        let held = Held {
+            write,
+            expire_at_ms: 0,
+        };
+        self.change(n, Some(held));
+    }
+
+    fn add(&mut self) {
+        self.last_key += 1;
+        self.set(self.last_key);
+    }
+
+    /// A write to any key that is or was there: an overwrite, a delete or a new expiry.
+    fn disturb(&mut self) {
+        let n = 1 + self.below(self.last_key);
+        let key = number(n);
+        match (self.now.get(&n).copied(), self.below(4)) {
+            (Some(_), 0 | 1) => {
+                self.execute(&[b"DEL", &key]);
+                self.change(n, None);
+            }
+            (Some(held), 2) => {
+                let ms = 1 + self.below(1_000_000);
+                self.execute(&[b"PEXPIRE", &key, &number(ms)]);
+                let expire_at_ms = NOW_MS + ms;
+                self.change(
+                    n,
+                    Some(Held {
+                        expire_at_ms,
+                        ..held
+                    }),
+                );
+            }
+            _ => self.set(n),
+        }
+    }
+
+    /// So many new keys, and a disturbance for every three of them.
+    fn grow(&mut self, keys: u64) {
+        for n in 0..keys {
+            self.add();
+            if n % 3 == 0 {
+                self.disturb();
+            }
+        }
+    }
+
+    fn was_there_throughout(&self, n: u64) -> bool {
+        let gone = |former: &Vec<Option<Held>>| former.contains(&None);
+        self.now.contains_key(&n) && !self.former.get(&n).is_some_and(gone)
+    }
+
+    /// Whether the key has held this at any time since [`Growing::watch`].
+    fn has_held(&self, n: u64, value_of: &[u8], expire_at_ms: u64) -> bool {
+        let is_it =
+            |held: &Held| held.expire_at_ms == expire_at_ms && value(held.write) == value_of;
+        let former = self.former.get(&n).into_iter().flatten().flatten();
+        self.now.get(&n).into_iter().chain(former).any(is_it)
+    }
+
+    /// Checks that `found`, sorted, has every key that was there throughout, and none twice.
+    fn assert_walked(&self, found: &[u64]) {
+        assert!(found.is_sorted_by(|a, b| a < b), "no key comes twice");
+        let stayed = self.now.keys().filter(|n| self.was_there_throughout(**n));
+        let mut stayed = stayed.peekable();
+        assert!(stayed.peek().is_some());
+        for n in stayed {
+            assert!(found.binary_search(n).is_ok(), "key {n} is missed");
+        }
+    }
+
+    /// Checks that these partitions hold what the model does, and nothing else.
+    fn assert_is(&self, partitions: &[&Partition]) {
+        let mut keys = 0;
+        for partition in partitions {
+            let mut cursor = 0;
+            loop {
+                cursor = partition.table.scan(cursor, &mut |_, entry| {
+                    let held = self.now.get(&parse(entry.key)).expect("a key of the model");
+                    assert_eq!(entry.expire_at_ms, held.expire_at_ms);
+                    assert!(entry.value == value(held.write));
+                    keys += 1;
+                });
+                if cursor == 0 {
+                    break;
+                }
+            }
+        }
+        assert_eq!(keys, self.now.len());
+    }
+
+    /// One SCAN call: the next cursor, and the keys as the numbers they are.
+    fn scan(&mut self, cursor: u64, seen: &mut Vec<u64>) -> u64 {
+        let partitions = self.taped.partitioning.count();
+        let at = ScanCursor::decode(cursor, partitions).expect("a cursor it gave out");
+        let scan = Scan {
+            cursor,
+            pattern: None,
+            count: 50,
+            type_name: None,
+        };
+        let next =
+            |after: PartitionId| (after.0 + 1 < partitions).then_some(PartitionId(after.0 + 1));
+        let mut out = Vec::new();
+        let mut reply = Reply {
+            out: &mut out,
+            protocol: Protocol::Resp2,
+            gate: Lsn::ZERO,
+        };
+        let keyspace = &mut self.taped.keyspace;
+        keyspace.scan(at, &scan, &next, &mut reply);
+        assert_eq!(reply.gate, keyspace.log.appended());
+        let (reply, _) = decode(&out).expect("well-formed").expect("complete");
+        let Value::Array(parts) = reply else {
+            panic!("not an array")
+        };
+        let digits = |value: &Value| parse(value.as_bytes().expect("a string"));
+        let Value::Array(keys) = &parts[1] else {
+            panic!("not an array")
+        };
+        seen.extend(keys.iter().map(digits));
+        digits(&parts[0])
+    }
+
+    /// A whole SCAN with `growth` new keys after each call, until there are `last` keys.
+    fn assert_scans(&mut self, growth: u64, last: u64) {
+        assert_eq!(self.len(), FIRST_KEYS);
+        self.watch();
+        let (mut cursor, mut seen) = (0, Vec::new());
+        let mut grew = false;
+        loop {
+            let before = seen.len();
+            cursor = self.scan(cursor, &mut seen);
+            let new = &seen[before..];
+            assert!(new.iter().all(|n| self.now.contains_key(n)), "keys of now");
+            if cursor == 0 {
+                break;
+            }
+            if self.len() < last {
+                self.grow(growth);
+            } else {
+                grew = true;
+                (0..4).for_each(|_| self.disturb());
+            }
+            self.taped.commit();
+            self.taped.records.clear();
+        }
+        assert!(grew, "only {} keys", self.len());
+        seen.sort_unstable();
+        self.assert_walked(&seen);
+        let partitions: Vec<_> = self.taped.keyspace.partitions().collect();
+        self.assert_is(&partitions);
+    }
 }
 
 /// A store that keeps everything and answers at once.
 #[derive(Default)]
 struct Keep {
     blocks: RefCell<Vec<Vec<u8>>>,
-    manifest: RefCell<Option<crate::image::Manifest>>,
+    manifest: RefCell<Option<Manifest>>,
     replies: RefCell<VecDeque<StoreReply>>,
 }
 
@@ -114,96 +320,74 @@ impl StoreLink for &Keep {
 }
 
 #[test]
-fn scan_visits_every_key_that_stays_while_a_million_are_added() {
-    let mut taped = Taped::new(PARTITIONS, 1);
-    for n in 0..1_000 {
-        execute(&mut taped, &[b"SET", &number(n), b"v"]);
-    }
-    let (mut added, mut cursor, mut seen) = (1_000, 0, Vec::new());
-    loop {
-        cursor = scan(&mut taped, cursor, &mut seen);
-        if cursor == 0 {
-            break;
-        }
-        // 250 keys for every 500 visited: the scan catches up only once the growth ends.
-        for _ in 0..if added < 1_000_000 { 20_000 } else { 0 } {
-            execute(&mut taped, &[b"SET", &number(added), b"v"]);
-            added += 1;
-        }
-        taped.commit();
-        taped.records.clear();
-    }
-    assert!(added >= 1_000_000, "only {added} keys");
-    let visits = seen.len();
-    seen.sort_unstable();
-    seen.dedup();
-    assert_eq!(visits, seen.len(), "no key is visited twice");
-    let first: Vec<u64> = seen.iter().copied().filter(|n| *n < 1_000).collect();
-    assert!(first.into_iter().eq(0..1_000), "every key that was there");
+fn scan_keeps_its_promise_while_one_partition_grows_from_a_thousand_keys_to_a_million() {
+    // A call returns some 64 keys, so the walk is about half done when the growth ends.
+    Growing::new(1).assert_scans(800, LAST_KEYS);
 }
 
 #[test]
-fn an_image_walked_during_growth_and_the_log_make_the_same_table() {
-    let mut taped = Taped::new(1, 1);
-    for n in 0..1_000 {
-        execute(&mut taped, &[b"SET", &number(n), b"first"]);
-    }
-    for n in 0..40 {
-        execute(&mut taped, &[b"SET", &number(1_000 + n), &[b'x'; 30_000]]);
-    }
-    taped.commit();
+fn scan_keeps_its_promise_across_partitions_that_grow() {
+    Growing::new(5).assert_scans(800, 60_000);
+}
+
+#[test]
+fn an_image_walked_during_growth_to_a_million_keys_and_the_log_are_the_model() {
+    let mut growing = Growing::new(1);
     let store = Keep::default();
     let mut checkpointer = Checkpointer::new(vec![&store], LogId([9; 16]), 1);
     checkpointer.slice = Duration::ZERO;
     let start = now();
-    let mut added = 2_000;
-    let mut step: u64 = 0;
+    let mut blocks_when_grown = None;
     while store.manifest.borrow().is_none() {
-        let taken = checkpointer.take_replies(&mut taped.keyspace, start);
+        let taken = checkpointer.take_replies(&mut growing.taped.keyspace, start);
         taken.expect("a store without faults");
-        let slice = checkpointer.slice(&mut taped.keyspace, start);
+        let was_active = checkpointer.is_active();
+        let slice = checkpointer.slice(&mut growing.taped.keyspace, start);
         slice.expect("a store without faults");
-        for _ in 0..if added < 1_000_000 { 2_000 } else { 1 } {
-            execute(&mut taped, &[b"SET", &number(added), &number(step)]);
-            added += 1;
-            step += 1;
-            let n = number(step * 7919 % added);
-            match step % 5 {
-                0 => execute(&mut taped, &[b"DEL", &n]),
-                1 => execute(&mut taped, &[b"APPEND", &n, b"+"]),
-                2 => execute(&mut taped, &[b"PEXPIRE", &n, b"5000"]),
-                _ => {}
-            }
+        if !was_active {
+            assert!(checkpointer.is_active() && growing.len() == FIRST_KEYS);
+            growing.watch();
         }
-        if step.is_multiple_of(20) || added >= 1_000_000 {
-            taped.commit();
+        // Some 32 keys are walked in a slice.
+        if growing.len() < LAST_KEYS {
+            growing.grow(320);
+        } else {
+            blocks_when_grown.get_or_insert(store.blocks.borrow().len());
+            (0..3).for_each(|_| growing.disturb());
         }
+        growing.taped.commit();
     }
-    taped.commit();
-    let manifest = store.manifest.borrow_mut().take().expect("switched");
-    assert!(manifest.lsn_end > manifest.lsn_start, "writes went on");
+    let blocks = store.blocks.take();
+    assert!(blocks_when_grown.is_some_and(|grown| grown < blocks.len()));
+
+    let manifest = store.manifest.take().expect("switched");
+    let (mut walked, mut assembler) = (Vec::new(), Assembler::new());
+    for block in &blocks {
+        let fed = assembler.feed(block, |entry| {
+            let n = parse(entry.key);
+            assert!(growing.has_held(n, entry.value, entry.expire_at_ms));
+            walked.push(n);
+        });
+        fed.expect("a good block");
+    }
+    assert_eq!(walked.len() as u64, manifest.count);
+    walked.sort_unstable();
+    growing.assert_walked(&walked);
+
     let mut rebuild = Rebuild::new(PartitionId(0), Epoch(1));
-    for block in store.blocks.borrow().iter() {
-        rebuild.block(block, &taped.hasher).expect("a good block");
+    rebuild.reserve(manifest.count);
+    for block in &blocks {
+        let added = rebuild.block(block, &growing.taped.hasher);
+        added.expect("a good block");
     }
-    rebuild
-        .image_complete(&manifest)
-        .expect("what the manifest says");
-    let rebuilt = taped.replay(vec![rebuild], manifest.lsn_start);
-    assert_eq!(
-        rebuilt[0].seq(),
-        taped
-            .keyspace
-            .partition(PartitionId(0))
-            .expect("here")
-            .seq()
-    );
-    let (found, expected) = (
-        contents(rebuilt.iter()),
-        contents(taped.keyspace.partitions()),
-    );
-    assert_eq!(found.len(), expected.len());
-    assert!(found == expected);
+    let complete = rebuild.image_complete(&manifest);
+    complete.expect("what the manifest says");
+    let rebuilt = growing.taped.replay(vec![rebuild], manifest.lsn_start);
+    let grown = growing.taped.keyspace.partition(PartitionId(0));
+    let grown = grown.expect("here");
+    assert_eq!(rebuilt[0].seq(), grown.seq());
+    growing.assert_is(&[grown]);
+    growing.assert_is(&[&rebuilt[0]]);
 }
 
 #[expect(
