@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ephesus_wire::PartitionId;
 
+use super::manifest::BLOCK_TAG;
 use super::store::{BLOCK_BYTES_MAX, DbId, ImageStore, StoreError, Visit};
 
 type Tree = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -12,7 +13,9 @@ type Cell = (PartitionId, Vec<u8>);
 /// Keeps what a sync made durable apart from what is only in memory.
 ///
 /// At a crash each key touched since the last sync independently takes one of the values it had
-/// since then, the durable one included. A store that failed answers nothing but errors.
+/// since then, the durable one included. A block touched since then may also be torn: gone, the
+/// durable one with it, or cut short. A manifest is not: images rely on its being old or new.
+/// A store that failed answers nothing but errors.
 #[derive(Debug)]
 pub struct FaultStore {
     db: DbId,
@@ -66,8 +69,12 @@ impl FaultStore {
                 .map(|(_, v)| v)
                 .collect();
             let pick = splitmix(&mut dice) as usize % (values.len() + 1);
-            if let Some(value) = pick.checked_sub(1).map(|at| values[at]) {
-                apply(&mut found, cell, value.clone());
+            let picked = pick.checked_sub(1).map(|at| values[at].clone());
+            let is_torn = cell.1.starts_with(BLOCK_TAG) && splitmix(&mut dice).is_multiple_of(4);
+            if is_torn {
+                apply(&mut found, cell, torn(picked.flatten(), &mut dice));
+            } else if let Some(value) = picked {
+                apply(&mut found, cell, value);
             }
         }
         let mut store = FaultStore::new(self.db);
@@ -107,6 +114,13 @@ impl FaultStore {
         self.pending.push((cell.clone(), value.map(<[u8]>::to_vec)));
         apply(&mut self.now, &cell, value.map(<[u8]>::to_vec));
     }
+}
+
+/// What a flush that was cut off leaves of a value.
+fn torn(value: Option<Vec<u8>>, dice: &mut u64) -> Option<Vec<u8>> {
+    let mut value = value.filter(|value| !value.is_empty())?;
+    value.truncate(splitmix(dice) as usize % value.len());
+    splitmix(dice).is_multiple_of(2).then_some(value)
 }
 
 fn apply(trees: &mut BTreeMap<PartitionId, Tree>, (partition, key): &Cell, value: Option<Vec<u8>>) {

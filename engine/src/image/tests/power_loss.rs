@@ -101,6 +101,33 @@ fn every_crash_point_leaves_one_whole_image() {
 }
 
 #[test]
+fn unsynced_blocks_are_kept_lost_or_torn_and_manifests_never_torn() {
+    let (key, name) = (
+        manifest::block_key(EPOCH, Generation(1), 0),
+        manifest::manifest_key(EPOCH),
+    );
+    let mut store = FaultStore::new(DbId(0));
+    let write = |store: &mut FaultStore, value: &[u8]| {
+        store.insert(PARTITION, &key, value).expect("insert");
+        store.insert(PARTITION, &name, value).expect("insert");
+    };
+    write(&mut store, b"durable");
+    store.sync().expect("sync");
+    write(&mut store, b"later");
+    let crashed: Vec<_> = (0..200).map(|seed| store.crash(seed)).collect();
+    let ends = |key: &[u8]| -> std::collections::BTreeSet<_> {
+        let value = |store: &FaultStore| store.get(PARTITION, key).expect("get");
+        crashed.iter().map(value).collect()
+    };
+    let (old, new) = (Some(b"durable".to_vec()), Some(b"later".to_vec()));
+    let blocks = ends(&key);
+    assert!(blocks.is_superset(&[None, old.clone(), new.clone()].into()));
+    let is_cut = |value: &Vec<u8>| value.len() < 5 && b"later".starts_with(value);
+    assert!(blocks.iter().flatten().any(is_cut));
+    assert_eq!(ends(&name), [old, new].into());
+}
+
+#[test]
 fn a_switch_before_the_sync_is_caught() {
     let operations = operations_of(early_switch, 4, 6);
     let caught = (0..600)

@@ -14,14 +14,17 @@ mod world;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::planted::Bug;
-use world::{FirstFault, Outcome, World};
+use world::{Fault, Flips, Outcome, World};
 
 const LIVES: u64 = 4;
 
-fn run(seed: u64, bug: Option<Bug>, first: FirstFault) -> Result<Outcome, String> {
+/// Bits that flip after one run's last life, one at a time.
+const FLIPS: u64 = 8;
+
+fn run(seed: u64, bug: Option<Bug>, first: Fault) -> Result<Outcome, String> {
     let mut world = World::new(seed, bug);
     for life in 0..LIVES {
-        let fault = if life == 0 { first } else { FirstFault::Random };
+        let fault = if life == 0 { first } else { Fault::Random };
         world.live(fault)?;
     }
     world.reopen()?;
@@ -41,7 +44,7 @@ fn seeds(count: u64) -> std::ops::RangeInclusive<u64> {
 fn nothing_promised_is_lost_at_random_crash_points() {
     let mut total = Outcome::default();
     for seed in seeds(260) {
-        match run(seed, None, FirstFault::Random) {
+        match run(seed, None, Fault::Random) {
             Ok(outcome) => {
                 total.crashes += outcome.crashes;
                 total.images += outcome.images;
@@ -64,10 +67,7 @@ fn nothing_promised_is_lost_at_random_crash_points() {
 fn nothing_promised_is_lost_at_any_operation_of_one_workload() {
     for seed in [4, 9, 15] {
         for operations in 0..70 {
-            for fault in [
-                FirstFault::Disk(operations * 3),
-                FirstFault::Store(operations),
-            ] {
+            for fault in [Fault::Disk(operations * 3), Fault::Store(operations)] {
                 if let Err(violation) = run(seed, None, fault) {
                     panic!("seed {seed}, {fault:?}: {violation}");
                 }
@@ -76,18 +76,54 @@ fn nothing_promised_is_lost_at_any_operation_of_one_workload() {
     }
 }
 
+/// Bits that flip after some lives, the last of which every other time ended with marks.
+fn run_flips(seed: u64) -> Result<Flips, String> {
+    let mut world = World::new(seed, None);
+    for _ in 0..seed / 4 % 3 {
+        world.live(Fault::Random)?;
+        world.land();
+    }
+    let settles = seed.is_multiple_of(2);
+    world.live(if settles { Fault::None } else { Fault::Random })?;
+    world.land();
+    let flips = world.flip_bits(FLIPS)?;
+    world.reopen()?;
+    if settles && flips.cut > 0 {
+        return Err("marked logs have lost records".into());
+    }
+    Ok(flips)
+}
+
+#[test]
+fn flipped_bits_are_refused_or_cost_nothing_a_group_vouches_for() {
+    let mut total = Flips::default();
+    for seed in seeds(250) {
+        match run_flips(seed) {
+            Ok(flips) => total += flips,
+            Err(violation) => panic!("EPHESUS_SEED={seed}: {violation}"),
+        }
+    }
+    println!("{total:?}");
+    if std::env::var_os("EPHESUS_SEED").is_none() {
+        assert!(total.refused_logs >= 300, "{total:?}");
+        assert!(total.refused_images >= 100, "{total:?}");
+        assert!(total.cut >= 10, "{total:?}");
+        assert!(total.unharmed >= 300, "{total:?}");
+    }
+}
+
 #[test]
 fn a_seed_runs_the_same_way_twice() {
     for seed in [11, 22, 33, 43] {
-        let first = run(seed, None, FirstFault::Random);
+        let first = run(seed, None, Fault::Random);
         assert!(first.as_ref().is_ok_and(|outcome| outcome.digest != 0));
-        assert_eq!(first, run(seed, None, FirstFault::Random));
+        assert_eq!(first, run(seed, None, Fault::Random));
     }
 }
 
 fn assert_caught(bug: Bug) {
     let caught = (1..=600).find_map(|seed| {
-        let run = AssertUnwindSafe(|| run(seed, Some(bug), FirstFault::Random));
+        let run = AssertUnwindSafe(|| run(seed, Some(bug), Fault::Random));
         match catch_unwind(run) {
             Ok(Ok(_)) => None,
             Ok(Err(violation)) => Some((seed, violation)),

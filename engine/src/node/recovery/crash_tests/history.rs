@@ -99,8 +99,21 @@ impl History {
         }
     }
 
-    /// Whether `found` is the state after a long enough prefix; then that is the state from now on.
-    pub(super) fn check(&mut self, found: &Keys, now_ms: u64) -> Result<(), String> {
+    /// Whether `found`, of which only this history's keys count, is the state after a long enough
+    /// prefix.
+    pub(super) fn check(&self, found: &Keys, now_ms: u64) -> Result<(), String> {
+        self.check_least(found, self.required, now_ms)
+    }
+
+    /// As [`History::check`] when everything from the LSN `cut` on may be lost.
+    pub(super) fn check_cut(&self, found: &Keys, cut: Lsn, now_ms: u64) -> Result<(), String> {
+        let before = self.entries.iter().take_while(|entry| entry.lsn < cut);
+        self.check_least(found, before.count(), now_ms)
+    }
+
+    fn check_least(&self, found: &Keys, required: usize, now_ms: u64) -> Result<(), String> {
+        let own = found.iter().filter(|(key, _)| self.domain.contains(*key));
+        let found = &own.map(|(k, v)| (k.clone(), v.clone())).collect();
         let mut state = self.base.clone();
         let mut too_short = None;
         for length in 0..=self.entries.len() {
@@ -110,12 +123,12 @@ impl History {
             if !is_same(&state, found, now_ms) {
                 continue;
             }
-            if length >= self.required {
+            if length >= required {
                 return Ok(());
             }
             too_short = Some(length);
         }
-        let (required, executed) = (self.required, self.entries.len());
+        let executed = self.entries.len();
         Err(match too_short {
             Some(length) => format!(
                 "the state after {length} of {executed} commands is back, {required} were promised"

@@ -242,6 +242,26 @@ impl SimShard {
         slice.map(drop).map_err(End::Violation)
     }
 
+    /// Writes the whole log and a mark behind it, as an idle shard does.
+    pub(super) fn settle(&mut self, rng: &mut Rng) -> Result<(), End> {
+        for marks in [false, true] {
+            if marks {
+                self.keyspace.log.mark();
+            }
+            loop {
+                self.issue()?;
+                if self.writing.is_empty() {
+                    break;
+                }
+                while !self.writing.is_empty() {
+                    self.complete_one(rng)?;
+                }
+            }
+            self.sync()?;
+        }
+        Ok(())
+    }
+
     fn sync(&mut self) -> Result<(), End> {
         if self.keyspace.log.options().durability == Durability::Relaxed {
             let point = self.keyspace.log.sync_point();

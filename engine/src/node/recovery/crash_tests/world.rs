@@ -20,22 +20,29 @@ use super::workload;
 use crate::image::collect_garbage;
 use crate::image::fault::FaultStore;
 use crate::image::{ImageStore, StoreError, WriterError};
-use crate::keyspace::Keyspace;
+use crate::keyspace::{Keyspace, Partition};
 use crate::node::stamp::{DataDirError, Layout};
 use crate::planted::{Bug, Planted};
 use crate::shard::Checkpointer;
 use crate::table::KeyHasher;
 use ephesus_wal::WalError;
 
+mod bit_flips;
+
+pub(super) use bit_flips::Flips;
+
 const KEYS: u64 = 130;
 const SEGMENT_BYTES: u64 = 24 << 10;
 
-/// What is enumerated: the first life ends after so many operations of its first disk or store.
+/// How a life ends; enumerated is the first one's end, after so many operations of its first disk or
+/// store.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum FirstFault {
+pub(super) enum Fault {
     Random,
     Disk(u64),
     Store(u64),
+    /// Nothing fails, and every log ends with a mark.
+    None,
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -107,21 +114,26 @@ impl World {
     }
 
     fn recover(&mut self, shards: u16) -> Result<Recovered, RecoveryError> {
-        for store in &mut self.stores {
-            for partition in store.partitions() {
-                collect_garbage(store, partition)?;
-            }
-        }
-        let mut recovery = Recovery::new(
-            &self.home,
-            self.partitioning,
-            &self.hasher,
-            self.options.clone(),
-            self.clock,
-        );
+        let mut stores = std::mem::take(&mut self.stores);
+        let recovered = self.recover_from(shards, &mut stores);
+        self.stores = stores;
+        recovered
+    }
+
+    fn recover_from(
+        &self,
+        shards: u16,
+        stores: &mut [FaultStore],
+    ) -> Result<Recovered, RecoveryError> {
+        remove_garbage(stores)?;
+        self.recovery().run(self.home.layout(), shards, stores)
+    }
+
+    fn recovery(&self) -> Recovery<'_, SimHome> {
+        let (home, hasher, options) = (&self.home, &self.hasher, self.options.clone());
+        let mut recovery = Recovery::new(home, self.partitioning, hasher, options, self.clock);
         recovery.planted = self.planted;
-        let layout = self.home.layout();
-        recovery.run(layout, shards, &mut self.stores)
+        recovery
     }
 
     /// Opens the node, with failures on the way, until it serves.
@@ -231,25 +243,9 @@ impl World {
 
     /// Compares what was recovered with every history, and begins new ones.
     fn check(&mut self, (layout, shards): &Recovered) -> Result<(), String> {
-        let mut found = Keys::new();
-        for partition in shards.iter().flat_map(|shard| &shard.partitions) {
-            let mut cursor = 0;
-            loop {
-                cursor = partition.table.scan(cursor, &mut |_, entry| {
-                    let value = (entry.value.to_vec(), entry.expire_at_ms);
-                    found.insert(entry.key.to_vec(), value);
-                });
-                if cursor == 0 {
-                    break;
-                }
-            }
-        }
-        for history in &mut self.histories {
-            let own = found
-                .iter()
-                .filter(|(key, _)| history.domain().contains(*key));
-            let own: Keys = own.map(|(k, v)| (k.clone(), v.clone())).collect();
-            history.check(&own, self.clock)?;
+        let found = keys_of(shards.iter().flat_map(|shard| &shard.partitions));
+        for history in &self.histories {
+            history.check(&found, self.clock)?;
         }
         for (key, (value, _)) in &found {
             self.digest.update(key);
@@ -273,7 +269,7 @@ impl World {
     }
 
     /// One life: recovery, work, and the end of the process or of the machine.
-    pub(super) fn live(&mut self, fault: FirstFault) -> Result<(), String> {
+    pub(super) fn live(&mut self, fault: Fault) -> Result<(), String> {
         let (layout, recovered) = self.reopen()?;
         let stores: Vec<_> = std::mem::take(&mut self.stores)
             .into_iter()
@@ -300,6 +296,15 @@ impl World {
                 Err(End::Violation(text)) => {
                     violation = Some(text);
                     break;
+                }
+            }
+        }
+        if matches!(fault, Fault::None) {
+            for shard in &mut shards {
+                match shard.settle(&mut self.rng) {
+                    Ok(()) => {}
+                    Err(End::Failed) => violation = Some("failed without a fault".to_owned()),
+                    Err(End::Violation(text)) => violation = Some(text),
                 }
             }
         }
@@ -380,16 +385,12 @@ impl World {
         }
     }
 
-    fn set_fault(
-        &mut self,
-        fault: FirstFault,
-        shards: &[SimShard],
-        stores: &[Rc<RefCell<SimStore>>],
-    ) {
+    fn set_fault(&mut self, fault: Fault, shards: &[SimShard], stores: &[Rc<RefCell<SimStore>>]) {
         match fault {
-            FirstFault::Disk(operations) => shards[0].disk.fail_after(operations),
-            FirstFault::Store(operations) => stores[0].borrow_mut().store.fail_at(operations + 1),
-            FirstFault::Random => {
+            Fault::None => {}
+            Fault::Disk(operations) => shards[0].disk.fail_after(operations),
+            Fault::Store(operations) => stores[0].borrow_mut().store.fail_at(operations + 1),
+            Fault::Random => {
                 let shard = &shards[self.rng.below(shards.len() as u64) as usize];
                 let store = &stores[self.rng.below(stores.len() as u64) as usize];
                 match self.rng.below(6) {
@@ -412,6 +413,34 @@ pub(super) type Recovered = (Layout, Vec<RecoveredShard<FaultFile>>);
 )]
 fn now() -> Instant {
     Instant::now()
+}
+
+/// What opening a store does before anything is read.
+fn remove_garbage(stores: &mut [FaultStore]) -> Result<(), RecoveryError> {
+    for store in stores {
+        for partition in store.partitions() {
+            collect_garbage(store, partition)?;
+        }
+    }
+    Ok(())
+}
+
+/// Everything in some partitions, expired keys included.
+fn keys_of<'a>(partitions: impl Iterator<Item = &'a Partition>) -> Keys {
+    let mut keys = Keys::new();
+    for partition in partitions {
+        let mut cursor = 0;
+        loop {
+            cursor = partition.table.scan(cursor, &mut |_, entry| {
+                let value = (entry.value.to_vec(), entry.expire_at_ms);
+                keys.insert(entry.key.to_vec(), value);
+            });
+            if cursor == 0 {
+                break;
+            }
+        }
+    }
+    keys
 }
 
 /// Copies of stores that have nothing unsynced.
