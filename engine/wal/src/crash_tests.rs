@@ -22,6 +22,8 @@ use crate::recover::recover;
 use crate::segment::{SegmentId, SegmentInfo, prepare, recycle, reuse, shelve};
 use crate::writer::{LogWriter, WriteOp};
 
+mod bit_flips;
+
 const LIVES: u64 = 4;
 
 type Records = BTreeMap<u64, Vec<u8>>;
@@ -218,6 +220,26 @@ impl Life {
         };
         self.writer.add_segment(handle.info);
         self.files.insert(id, Rc::new(handle.file));
+        Ok(())
+    }
+
+    /// Writes everything, and a mark behind it.
+    fn settle(&mut self, rng: &mut Rng, model: &mut Model) -> Result<(), End> {
+        for marks in [false, true] {
+            if marks {
+                self.writer.mark();
+            }
+            loop {
+                self.issue()?;
+                if self.writing.is_empty() {
+                    break;
+                }
+                while !self.writing.is_empty() {
+                    self.complete_one(rng, model)?;
+                }
+            }
+            self.sync()?;
+        }
         Ok(())
     }
 
