@@ -12,17 +12,18 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ephesus_wire::table::PartitionStatus;
-use ephesus_wire::{Epoch, PartitionId};
+use ephesus_wire::{Epoch, MigrationId, PartitionId};
 
 use crate::command::{ClusterId, Registration};
-use crate::liveness::HEARTBEAT_MS;
+use crate::migration::{Progress, Step};
 use crate::planted::{Bug, Planted};
-use crate::protocol::{Answer, Heartbeat, HeartbeatAnswer, Request};
+use crate::protocol::{Answer, HeartbeatAnswer, Request};
 use crate::report::Figures;
 use crate::rng::Rng;
 use crate::state::{MemberStatus, Refusal};
 use crate::view::{TableUpdate, View};
+
+mod telling;
 
 /// A coordinator that has not answered for so long is left for another, ms.
 pub const ANSWER_MS_MAX: u64 = 300;
@@ -32,6 +33,9 @@ const OPENING_MS_MAX: u64 = 3_000;
 
 /// What the table does not show yet is said again after, ms.
 const REPEAT_MS: u64 = 500;
+
+/// Between two reports of how far migrations are, ms.
+pub const PROGRESS_MS: u64 = 1_000;
 
 /// The first and the longest wait before another coordinator is tried, ms; drawn between half of it
 /// and all of it, and doubled once every coordinator was tried.
@@ -126,7 +130,10 @@ pub struct Agent {
     is_started: bool,
     status: Option<MemberStatus>,
     hosted: BTreeMap<PartitionId, Epoch>,
+    steps: BTreeMap<MigrationId, Step>,
     told_at_ms: Option<u64>,
+    progress: BTreeMap<MigrationId, Progress>,
+    progress_at_ms: u64,
     figures: Figures,
     view: Option<Arc<View>>,
     lease_until_ms: u64,
@@ -156,7 +163,10 @@ impl Agent {
             is_started: false,
             status: None,
             hosted: BTreeMap::new(),
+            steps: BTreeMap::new(),
             told_at_ms: None,
+            progress: BTreeMap::new(),
+            progress_at_ms: 0,
             figures: Figures::default(),
             view: None,
             lease_until_ms: 0,
@@ -207,6 +217,21 @@ impl Agent {
         self.told_at_ms = None;
     }
 
+    /// What the node wants to have decided, all of it; said from the next turn on, until the table
+    /// shows that it was, or that the migration is over.
+    pub fn set_migration_steps(&mut self, steps: BTreeMap<MigrationId, Step>) {
+        if self.steps != steps {
+            self.steps = steps;
+            self.told_at_ms = None;
+        }
+    }
+
+    /// How far the migrations are that this node is the source of, all of them; said every
+    /// [`PROGRESS_MS`].
+    pub fn set_migration_progress(&mut self, progress: BTreeMap<MigrationId, Progress>) {
+        self.progress = progress;
+    }
+
     /// What the next heartbeats say.
     pub fn set_figures(&mut self, figures: Figures) {
         self.figures = figures;
@@ -231,7 +256,12 @@ impl Agent {
                     Some(_) if self.untold().is_empty() => u64::MAX,
                     Some(at) => at + REPEAT_MS,
                 };
-                heartbeat_at_ms.min(silent).min(repeat)
+                let progress = if self.progress.is_empty() {
+                    u64::MAX
+                } else {
+                    self.progress_at_ms
+                };
+                heartbeat_at_ms.min(silent).min(repeat).min(progress)
             }
         }
     }
@@ -488,75 +518,6 @@ impl Agent {
             connection,
             since_ms: now_ms,
         };
-    }
-
-    /// Sends what is due on a connection to the leader.
-    fn speak(&mut self, connection: ConnectionId, now_ms: u64, actions: &mut Vec<AgentAction>) {
-        let Registration {
-            node, incarnation, ..
-        } = self.options.registration;
-        if let Link::Joined {
-            heartbeat_at_ms,
-            unanswered_ms,
-            ..
-        } = &mut self.link
-            && now_ms >= *heartbeat_at_ms
-        {
-            // Heartbeats that were slept through are not made up for.
-            *heartbeat_at_ms = (*heartbeat_at_ms + HEARTBEAT_MS).max(now_ms + HEARTBEAT_MS / 2);
-            unanswered_ms.get_or_insert(now_ms);
-            let heartbeat = Heartbeat {
-                node,
-                incarnation,
-                sent_ms: now_ms,
-                table_version: self.view.as_ref().map_or(0, |view| view.version()),
-                figures: self.figures,
-            };
-            actions.push(AgentAction::Send(connection, Request::Heartbeat(heartbeat)));
-        }
-        if self
-            .told_at_ms
-            .is_some_and(|at| now_ms.saturating_sub(at) < REPEAT_MS)
-        {
-            return;
-        }
-        self.told_at_ms = Some(now_ms);
-        let untold = self.untold();
-        actions.extend(
-            untold
-                .into_iter()
-                .map(|request| AgentAction::Send(connection, request)),
-        );
-    }
-
-    /// What the coordinator does not know yet.
-    fn untold(&self) -> Vec<Request> {
-        let Registration {
-            node, incarnation, ..
-        } = self.options.registration;
-        let mut untold = Vec::new();
-        if self.is_started && self.status != Some(MemberStatus::Live) {
-            untold.push(Request::Started { node, incarnation });
-        }
-        let Some(view) = &self.view else {
-            return untold;
-        };
-        let is_unconfirmed = |partition: PartitionId, epoch: Epoch| {
-            view.table.entry(partition).is_some_and(|entry| {
-                entry.status == PartitionStatus::Assigned
-                    && entry.epoch == epoch
-                    && entry.primary().is_some_and(|primary| primary.node == node)
-            })
-        };
-        let hosted = self
-            .hosted
-            .iter()
-            .map(|(partition, epoch)| (*partition, *epoch));
-        let copies: Vec<_> = hosted.filter(|(p, e)| is_unconfirmed(*p, *e)).collect();
-        if !copies.is_empty() {
-            untold.push(Request::Hosting { node, copies });
-        }
-        untold
     }
 }
 

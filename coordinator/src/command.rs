@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use ephesus_wire::{Epoch, NodeId, PartitionId};
+use ephesus_wire::{Epoch, MigrationId, NodeId, PartitionId};
 use serde::{Deserialize, Serialize};
 
-use crate::placement::Policy;
+use crate::migration::{Abort, Confirmation, Purpose};
+use crate::placement::{Move, Policy};
 
 /// The persistent UUID of a cluster, made when it is bootstrapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -114,6 +115,48 @@ pub enum Command {
         node: NodeId,
         /// Also if it owns partitions, whose data is lost; only a failed node.
         lose_data: bool,
+    },
+    /// Partitions are to go to other shards; each move is taken or refused by itself.
+    PlanMoves {
+        /// The moves; one that is under way already is taken.
+        moves: Vec<Move>,
+        /// What they are part of.
+        purpose: Purpose,
+    },
+    /// The source begins to copy.
+    BeginMigration {
+        /// The migration.
+        id: MigrationId,
+        /// The source's start that says so: a later one knows nothing of what it has done.
+        incarnation: u64,
+    },
+    /// The target has prepared: the partition becomes its own.
+    CommitMigration {
+        /// The migration.
+        id: MigrationId,
+        /// As for [`Command::BeginMigration`].
+        incarnation: u64,
+        /// What the target has confirmed.
+        confirmation: Confirmation,
+    },
+    /// The source keeps the partition.
+    AbortMigration {
+        /// The migration.
+        id: MigrationId,
+        /// Why.
+        abort: Abort,
+    },
+    /// A migration that was aborted is planned again, under another id.
+    RetryMigration {
+        /// The one that was aborted.
+        id: MigrationId,
+    },
+    /// A node is to be emptied, or not any more: it gets nothing, and its fair share is nothing.
+    Drain {
+        /// The node.
+        node: NodeId,
+        /// Whether it is.
+        on: bool,
     },
 }
 

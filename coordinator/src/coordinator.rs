@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 
 use ephesus_wal::Disk;
-use ephesus_wire::NodeId;
+use ephesus_wire::{MigrationId, NodeId};
 use raft::eraftpb::MessageType;
 use raft::prelude::Message;
 
@@ -28,9 +28,14 @@ use crate::state::{MemberStatus, State};
 use crate::storage::RaftLog;
 use crate::view::History;
 
+mod migrations;
+mod moves;
 mod operator;
 mod sessions;
 
+pub use migrations::RETRY_MS;
+
+use migrations::Migrating;
 use operator::Operation;
 use sessions::Sessions;
 
@@ -141,6 +146,8 @@ enum Pending {
     /// What a node says about itself is repeated until the table shows it.
     Told(NodeId),
     Fail,
+    /// What nodes or this leader want to have decided about it: said again until it is.
+    Migration(MigrationId),
     Operation(Operation),
 }
 
@@ -151,7 +158,10 @@ pub struct Coordinator<D: Disk> {
     founding: Option<Founding>,
     liveness: Liveness<SessionId>,
     sessions: Sessions,
+    migrating: Migrating,
     history: History,
+    /// What follows from the last turn, for the next one.
+    later: Vec<Input>,
     pending: BTreeMap<Ticket, (u64, Pending)>,
     tickets: u64,
     now_ms: u64,
@@ -180,7 +190,9 @@ impl<D: Disk> Coordinator<D> {
             founding: options.founding,
             liveness: Liveness::new(),
             sessions: Sessions::default(),
+            migrating: Migrating::default(),
             history: History::default(),
+            later: Vec::new(),
             pending: BTreeMap::new(),
             tickets: 0,
             now_ms: 0,
@@ -248,7 +260,7 @@ impl<D: Disk> Coordinator<D> {
     ) -> Result<Vec<Action>, MemberError> {
         self.now_ms = now_ms;
         self.liveness.pass(now_ms);
-        let (mut inputs, mut actions) = (Vec::new(), Vec::new());
+        let (mut inputs, mut actions) = (std::mem::take(&mut self.later), Vec::new());
         for event in events {
             self.take(event, &mut inputs, &mut actions);
         }
@@ -335,6 +347,22 @@ impl<D: Disk> Coordinator<D> {
                     self.tell(node, Command::Hosting { node, copies }, inputs);
                 }
             }
+            Event::Request(
+                _,
+                Request::Steps {
+                    node,
+                    incarnation,
+                    steps,
+                },
+            ) => self.take_steps(node, incarnation, &steps, inputs),
+            Event::Request(
+                _,
+                Request::Progress {
+                    node,
+                    incarnation,
+                    progress,
+                },
+            ) => self.take_progress(node, incarnation, progress),
         }
     }
 
@@ -464,6 +492,7 @@ impl<D: Disk> Coordinator<D> {
             self.liveness.failing(node, ticket);
             inputs.push(Input::Propose(ticket, Command::Fail { node, incarnation }));
         }
+        self.decide_migrations(inputs);
         let ticket = self.ticket(None);
         if self.liveness.begin_round(ticket) {
             inputs.push(Input::Read(ticket));
@@ -535,11 +564,12 @@ impl<D: Disk> Coordinator<D> {
         self.leads_since_ms = self.now_ms;
         self.heard_ms.clear();
         self.liveness.lead();
+        self.migrating = Migrating::default();
     }
 
     fn decided(&mut self, pending: Pending, outcome: Outcome, actions: &mut Vec<Action>) {
         match pending {
-            Pending::Bootstrap | Pending::Told(_) | Pending::Fail => {}
+            Pending::Bootstrap | Pending::Told(_) | Pending::Fail | Pending::Migration(_) => {}
             Pending::Register(session, registration) => match outcome {
                 Outcome::Applied(Ok(_)) => self.registered(session, &registration, actions),
                 Outcome::Applied(Err(refusal)) => {

@@ -17,6 +17,7 @@ pub mod link;
 pub mod liveness;
 pub mod member;
 pub mod membership;
+pub mod migration;
 pub mod placement;
 pub mod planted;
 pub mod protocol;

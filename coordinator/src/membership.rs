@@ -13,7 +13,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use ephesus_wire::handshake::{HandshakeError, Identity, LinkRole, Secret};
-use ephesus_wire::{Epoch, PartitionId};
+use ephesus_wire::{Epoch, MigrationId, PartitionId};
 use futures_lite::future::or;
 use glommio::{LocalExecutorBuilder, Placement};
 
@@ -21,6 +21,7 @@ use crate::agent::{Agent, AgentAction, AgentEvent, AgentOptions, ConnectionId};
 use crate::alone::Alone;
 use crate::command::ClusterId;
 use crate::link::{Dialer, Link, LinkError, LinkOptions, Sender};
+use crate::migration::{Progress, Step};
 use crate::protocol::{self, Answer, kind};
 use crate::report::Figures;
 use crate::scheduling::{keep_awake, prefer_short_slices};
@@ -56,6 +57,8 @@ enum Order {
     Started,
     Hosted(BTreeMap<PartitionId, Epoch>),
     Figures(Figures),
+    Steps(BTreeMap<MigrationId, Step>),
+    Progress(BTreeMap<MigrationId, Progress>),
 }
 
 /// Whether the node may serve what the table says is its own, for whoever serves it.
@@ -178,6 +181,17 @@ impl Membership {
         self.order(Order::Figures(figures));
     }
 
+    /// What the node wants to have decided about migrations, all of it; see
+    /// [`Agent::set_migration_steps`].
+    pub fn set_migration_steps(&self, steps: BTreeMap<MigrationId, Step>) {
+        self.order(Order::Steps(steps));
+    }
+
+    /// How far the migrations are that this node is the source of, all of them.
+    pub fn set_migration_progress(&self, progress: BTreeMap<MigrationId, Progress>) {
+        self.order(Order::Progress(progress));
+    }
+
     fn order(&self, order: Order) {
         if let Some(orders) = &self.orders {
             // The thread lives as long as this.
@@ -249,6 +263,8 @@ async fn serve(
                 Order::Started => agent.started(),
                 Order::Hosted(copies) => agent.set_hosted(copies),
                 Order::Figures(figures) => agent.set_figures(figures),
+                Order::Steps(steps) => agent.set_migration_steps(steps),
+                Order::Progress(progress) => agent.set_migration_progress(progress),
             }
         }
         for action in agent.turn(events, boottime_ms()) {

@@ -1,9 +1,15 @@
 //! First assignment: which shard gets which partition when none has an owner yet.
+//!
+//! What moves later, and where to, is planned in [`rebalance`].
 
 use std::collections::BTreeMap;
 
 use ephesus_wire::{NodeId, ShardId};
 use serde::{Deserialize, Serialize};
+
+mod rebalance;
+
+pub use rebalance::{Located, Move, Share, rebalance};
 
 /// Gives every partition a place; the answer holds, per partition, an index into `places`.
 ///
@@ -41,7 +47,7 @@ pub enum Policy {
 }
 
 /// A shard that can own partitions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Place {
     /// The node.
     pub node: NodeId,

@@ -12,18 +12,19 @@
 
 use ephesus_wire::handshake::{Identity, LinkRole, Versions};
 use ephesus_wire::limits::FRAME_PAYLOAD_BYTES_MAX;
-use ephesus_wire::{Epoch, NodeId, PartitionId};
+use ephesus_wire::{Epoch, MigrationId, NodeId, PartitionId};
 use protobuf::Message as _;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::command::{ClusterId, RaftId, Registration};
+use crate::migration::{Progress, Step};
 use crate::report::{Figures, Query, Report};
 use crate::state::{MemberStatus, Refusal};
 use crate::view::TableUpdate;
 
 /// Version of these messages.
-pub const PROTOCOL_VERSION: u16 = 1;
+pub const PROTOCOL_VERSION: u16 = 2;
 
 /// Who a side of a link is, before it belongs to a cluster.
 #[must_use]
@@ -80,6 +81,24 @@ pub enum Request {
         id: u64,
         /// What is wanted.
         query: Query,
+    },
+    /// What a node wants to have decided about migrations; only of its current start.
+    Steps {
+        /// The node, source or target of each.
+        node: NodeId,
+        /// The start this is about.
+        incarnation: u64,
+        /// The steps.
+        steps: Vec<(MigrationId, Step)>,
+    },
+    /// How far the migrations are that this node is the source of; only of its current start.
+    Progress {
+        /// The node.
+        node: NodeId,
+        /// The start this is about.
+        incarnation: u64,
+        /// How far.
+        progress: Vec<(MigrationId, Progress)>,
     },
 }
 

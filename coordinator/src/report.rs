@@ -12,6 +12,10 @@ use serde::{Deserialize, Serialize};
 use crate::command::RaftId;
 use crate::state::{MemberStatus, Refusal};
 
+mod moves;
+
+pub use moves::{DrainingRow, MigrationRow, MigrationsReport, MoveRow};
+
 /// A coordinator that the leader has not heard of for so long, ms, is reported; they talk to each
 /// other every 60 ms.
 pub const COORDINATOR_SILENT_MS: u64 = 1_000;
@@ -43,6 +47,35 @@ pub enum Query {
     RemoveCoordinator {
         /// Its number.
         id: RaftId,
+    },
+    /// A balanced cluster, with the fewest moves.
+    Rebalance {
+        /// Only what would be done.
+        dry_run: bool,
+    },
+    /// A partition elsewhere.
+    Move {
+        /// The partition.
+        partition: u16,
+        /// Name or UUID of the node that gets it.
+        node: String,
+        /// The shard that gets it; none: the one that has the least.
+        shard: Option<u16>,
+    },
+    /// A node emptied, for its removal, or not any more.
+    Drain {
+        /// Its name or UUID.
+        node: String,
+        /// Whether it is to be emptied; without, it may get partitions again, and what has been
+        /// planned goes on.
+        on: bool,
+    },
+    /// The migrations under way and the last that have ended.
+    Migrations,
+    /// A migration, or its next attempt, given up.
+    CancelMigration {
+        /// Its id.
+        id: u64,
     },
 }
 
@@ -82,6 +115,21 @@ pub enum Report {
     Busy,
     /// It is not known whether it was done: ask again, which changes nothing if it was.
     TimedOut,
+    /// To [`Query::Rebalance`], [`Query::Move`] and [`Query::Drain`], by partition: what was planned
+    /// by it, or would be; empty: nothing has to move.
+    Planned(Vec<MoveRow>),
+    /// To [`Query::Drain`]: the node may get partitions again.
+    NotDraining {
+        /// Its name or UUID, as it was asked for.
+        node: String,
+    },
+    /// To [`Query::Migrations`].
+    Migrations(MigrationsReport),
+    /// The migration goes no further, and is not tried again.
+    MigrationCancelled {
+        /// Its id.
+        id: u64,
+    },
 }
 
 /// The cluster in a few lines.

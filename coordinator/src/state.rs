@@ -5,7 +5,8 @@
 //!
 //! ```text
 //! node        (none) -> starting -> live <-> failed -> (removed)
-//! partition   unassigned -> assigned -> online
+//! partition   unassigned -> assigned -> online <-> migrating
+//! migration   planned -> copying -> committed, or aborted   (`state/migrations.rs`)
 //! ```
 //!
 //! 1. A partition's epoch never decreases, and grows with every change of node or shard.
@@ -15,20 +16,26 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ephesus_wire::table::{PartitionEntry, PartitionStatus, PartitionTable, Replica, Role};
-use ephesus_wire::{Epoch, NodeId, PartitionId, Partitioning, ShardId};
+use ephesus_wire::table::{PartitionEntry, PartitionStatus, PartitionTable};
+use ephesus_wire::{Epoch, MigrationId, NodeId, PartitionId, Partitioning};
 use serde::{Deserialize, Serialize};
 
-use crate::command::{
-    Addresses, ClusterId, ClusterOptions, Command, CoordinatorChange, RaftId, Registration,
-};
-use crate::placement::{self, Place};
+use crate::command::{Addresses, ClusterId, ClusterOptions, Command, RaftId, Registration};
+use crate::migration::{AbortReason, Migration};
+use crate::placement::Move;
 
+mod assignment;
+mod coordinators;
+mod migrations;
+mod moves;
+mod planning;
 mod refusal;
 mod registration;
+mod steps;
 
-use registration::check_address;
+use assignment::places;
 
+pub use migrations::{ENDED_KEPT, Migrations, Retry};
 pub use refusal::{Refusal, SnapshotError};
 
 /// Longest name of a node, bytes.
@@ -48,7 +55,10 @@ pub const HEARTBEAT_TIMEOUT_MS_MAX: u32 = 600_000;
 pub const COORDINATORS_MAX: usize = 6;
 
 /// Version of the snapshot's layout.
-const SNAPSHOT_FORMAT: u8 = 1;
+const SNAPSHOT_FORMAT: u8 = 2;
+
+/// The same without its last field, the migrations: there are none then.
+const SNAPSHOT_FORMAT_BEFORE: u8 = 1;
 
 /// Where a member is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -85,13 +95,20 @@ pub struct Effects {
     pub partitions: BTreeSet<PartitionId>,
     /// Whether the coordinators are others.
     pub coordinators: bool,
+    /// Migrations that are new, changed or over.
+    pub migrations: BTreeSet<MigrationId>,
+    /// What became of every move that was to be planned: nothing for a node to see by itself.
+    pub planned: Vec<(Move, Result<MigrationId, Refusal>)>,
 }
 
 impl Effects {
-    /// Whether nothing has changed.
+    /// Whether nothing has changed that nodes or clients see.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.members.is_empty() && self.partitions.is_empty() && !self.coordinators
+        self.members.is_empty()
+            && self.partitions.is_empty()
+            && !self.coordinators
+            && self.migrations.is_empty()
     }
 }
 
@@ -106,6 +123,7 @@ pub struct State {
     /// The largest number a coordinator ever had.
     coordinator_id_max: RaftId,
     table: PartitionTable,
+    migrations: Migrations,
 }
 
 impl Default for State {
@@ -120,6 +138,7 @@ impl Default for State {
                 version: 0,
                 entries: Vec::new(),
             },
+            migrations: Migrations::default(),
         }
     }
 }
@@ -139,15 +158,25 @@ impl State {
     /// [`SnapshotError`]; the bytes are not such a snapshot.
     pub fn from_snapshot(bytes: &[u8]) -> Result<State, SnapshotError> {
         let (&format, body) = bytes.split_first().ok_or(SnapshotError::Damaged)?;
-        if format != SNAPSHOT_FORMAT {
-            return Err(SnapshotError::Format(format));
-        }
-        let (state, rest) = postcard::take_from_bytes::<State>(body)?;
+        let (state, rest) = match format {
+            SNAPSHOT_FORMAT => {
+                let (state, rest) = postcard::take_from_bytes::<State>(body)?;
+                (state, rest.len())
+            }
+            SNAPSHOT_FORMAT_BEFORE => {
+                let none = Migrations::default();
+                let body = postcard::to_extend(&none, body.to_vec())?;
+                let (state, rest) = postcard::take_from_bytes::<State>(&body)?;
+                (state, rest.len())
+            }
+            format => return Err(SnapshotError::Format(format)),
+        };
         let consistent = match state.cluster {
             Some((_, options)) => state.table.entries.len() == usize::from(options.partitions),
             None => state.table.entries.is_empty() && state.members.is_empty(),
         };
-        if !rest.is_empty() || !consistent {
+        let has_migrations = state.migrations.is_consistent(state.table.entries.len());
+        if rest != 0 || !consistent || !has_migrations {
             return Err(SnapshotError::Damaged);
         }
         Ok(state)
@@ -260,55 +289,19 @@ impl State {
                 self.set_status(*node, *incarnation, MemberStatus::Failed)?
             }
             Command::Remove { node, lose_data } => self.remove(*node, *lose_data)?,
+            Command::PlanMoves { moves, purpose } => self.plan_moves(moves, *purpose),
+            Command::BeginMigration { id, incarnation } => {
+                self.begin_migration(*id, *incarnation)?
+            }
+            Command::CommitMigration {
+                id,
+                incarnation,
+                confirmation,
+            } => self.commit_migration(*id, *incarnation, *confirmation)?,
+            Command::AbortMigration { id, abort } => self.abort_migration(*id, abort)?,
+            Command::RetryMigration { id } => self.retry_migration(*id)?,
+            Command::Drain { node, on } => self.drain(*node, *on)?,
         };
-        Ok(self.seen(effects))
-    }
-
-    /// Carries a change of coordinators out; without effects, raft's voters stay as they are, too.
-    ///
-    /// # Errors
-    /// As [`State::apply`].
-    pub fn change_coordinators(&mut self, change: &CoordinatorChange) -> Result<Effects, Refusal> {
-        if self.cluster.is_none() {
-            return Err(Refusal::NotBootstrapped);
-        }
-        let mut effects = Effects::default();
-        match change {
-            CoordinatorChange::Add { id, address } => {
-                check_address(address)?;
-                if self.coordinators.get(id) == Some(address) {
-                    return Ok(effects);
-                }
-                let mut others = self.coordinators.iter();
-                if let Some((owner, _)) = others.find(|(_, taken)| *taken == address) {
-                    return Err(Refusal::AddressTaken(*owner));
-                }
-                let used = self.coordinator_id_max;
-                if *id <= used {
-                    return Err(Refusal::CoordinatorId { found: *id, used });
-                }
-                if self.coordinators.len() >= COORDINATORS_MAX {
-                    return Err(Refusal::TooManyCoordinators);
-                }
-                self.coordinators.insert(*id, address.clone());
-                self.coordinator_id_max = *id;
-            }
-            CoordinatorChange::Remove { id } => {
-                if !self.coordinators.contains_key(id) {
-                    let is_gone = id.0 > 0 && *id <= self.coordinator_id_max;
-                    return if is_gone {
-                        Ok(effects)
-                    } else {
-                        Err(Refusal::UnknownCoordinator(*id))
-                    };
-                }
-                if self.coordinators.len() == 1 {
-                    return Err(Refusal::LastCoordinator(*id));
-                }
-                self.coordinators.remove(id);
-            }
-        }
-        effects.coordinators = true;
         Ok(self.seen(effects))
     }
 
@@ -347,72 +340,6 @@ impl State {
             coordinators: true,
             ..Effects::default()
         })
-    }
-
-    /// Whether a node may register now.
-    ///
-    /// # Errors
-    /// [`Refusal`]: what [`State::apply`] would answer.
-    pub fn admit(&self, from: &Registration) -> Result<(), Refusal> {
-        let Some((cluster, _)) = self.cluster else {
-            return Err(Refusal::NotBootstrapped);
-        };
-        if from.cluster.is_some_and(|of| of != cluster) {
-            return Err(Refusal::OtherCluster(cluster));
-        }
-        if self.removed.contains(&from.node) {
-            return Err(Refusal::Removed(from.node));
-        }
-        from.check()?;
-        let current = self.members.get(&from.node).map_or(0, |m| m.incarnation);
-        if current > from.incarnation {
-            return Err(Refusal::Stale {
-                node: from.node,
-                found: from.incarnation,
-                current,
-            });
-        }
-        let mut others = self.members.iter().filter(|(id, _)| **id != from.node);
-        if let Some((owner, _)) = others.find(|(_, m)| m.name == from.name && is_up(m)) {
-            return Err(Refusal::NameTaken {
-                name: from.name.clone(),
-                owner: *owner,
-            });
-        }
-        Ok(())
-    }
-
-    fn register(&mut self, from: &Registration) -> Result<Effects, Refusal> {
-        self.admit(from)?;
-        let mut effects = Effects::default();
-        let member = from.member(MemberStatus::Starting);
-        match self.members.get_mut(&from.node) {
-            Some(current) => {
-                // Said again by the same start: whether it serves is known already, unless it had
-                // been given up.
-                let is_repeated = current.incarnation == from.incarnation && is_up(current);
-                let status = if is_repeated {
-                    current.status
-                } else {
-                    MemberStatus::Starting
-                };
-                let member = Member { status, ..member };
-                if *current != member {
-                    let had_shards = current.shards;
-                    *current = member;
-                    effects.members.insert(from.node);
-                    if had_shards != from.shards {
-                        effects.partitions = self.spread(from.node, from.shards);
-                    }
-                }
-            }
-            None => {
-                self.members.insert(from.node, member);
-                effects.members.insert(from.node);
-            }
-        }
-        effects.partitions.extend(self.assign_if_ready());
-        Ok(effects)
     }
 
     fn member(&mut self, node: NodeId, incarnation: u64) -> Result<&mut Member, Refusal> {
@@ -464,6 +391,12 @@ impl State {
         Ok(effects)
     }
 
+    fn end_migrations_of(&mut self, node: NodeId, reason: AbortReason, effects: &mut Effects) {
+        let is_meant =
+            |migration: &Migration| migration.source.node == node || migration.target.node == node;
+        self.abort_of(reason, is_meant, effects);
+    }
+
     fn remove(&mut self, node: NodeId, lose_data: bool) -> Result<Effects, Refusal> {
         if self.removed.contains(&node) {
             return Ok(Effects::default());
@@ -479,13 +412,15 @@ impl State {
         if !owned.is_empty() && is_up(member) {
             return Err(Refusal::NotFailed(node));
         }
-        self.members.remove(&node);
-        self.removed.insert(node);
         let mut effects = Effects {
             members: BTreeSet::from([node]),
             partitions: owned.iter().copied().collect(),
-            coordinators: false,
+            ..Effects::default()
         };
+        self.end_migrations_of(node, AbortReason::Removed, &mut effects);
+        self.migrations.forget(node, &owned);
+        self.members.remove(&node);
+        self.removed.insert(node);
         for partition in owned {
             let entry = &mut self.table.entries[usize::from(partition.0)];
             entry.status = PartitionStatus::Unassigned;
@@ -493,46 +428,6 @@ impl State {
         }
         effects.partitions.extend(self.assign_if_ready());
         Ok(effects)
-    }
-
-    /// Gives every partition without an owner one, if there are enough nodes.
-    fn assign_if_ready(&mut self) -> BTreeSet<PartitionId> {
-        let Some((_, options)) = self.cluster else {
-            return BTreeSet::new();
-        };
-        let orphans: Vec<usize> = (0..self.table.entries.len())
-            .filter(|&index| self.table.entries[index].replicas.is_empty())
-            .collect();
-        let up = self.members.iter().filter(|(_, member)| is_up(member));
-        let places: Vec<Place> = up
-            .clone()
-            .flat_map(|(id, m)| places(*id, m.shards))
-            .collect();
-        let is_first = orphans.len() == self.table.entries.len();
-        if orphans.is_empty() || (is_first && up.count() < usize::from(options.min_nodes.max(1))) {
-            return BTreeSet::new();
-        }
-        let Ok(plan) = placement::plan(orphans.len() as u16, &places, options.policy) else {
-            return BTreeSet::new();
-        };
-        let mut assigned = BTreeSet::new();
-        for (index, place) in orphans.into_iter().zip(plan) {
-            own(&mut self.table.entries[index], places[place]);
-            assigned.insert(PartitionId(index as u16));
-        }
-        assigned
-    }
-
-    /// Spreads what a node owns over another number of its shards; its data stays where it is. All
-    /// of it gets a new epoch, because all of the node's logs are new.
-    fn spread(&mut self, node: NodeId, shards: u16) -> BTreeSet<PartitionId> {
-        let owned: Vec<PartitionId> = self.owned(node).collect();
-        for (index, partition) in owned.iter().enumerate() {
-            let shard = ShardId((index * usize::from(shards) / owned.len()) as u16);
-            let entry = &mut self.table.entries[usize::from(partition.0)];
-            own(entry, Place { node, shard });
-        }
-        owned.into_iter().collect()
     }
 }
 
@@ -543,25 +438,6 @@ fn owner(entry: &PartitionEntry) -> Option<NodeId> {
 /// Whether a member counts as being there.
 fn is_up(member: &Member) -> bool {
     member.status != MemberStatus::Failed
-}
-
-fn places(node: NodeId, shards: u16) -> impl Iterator<Item = Place> {
-    (0..shards).map(move |shard| Place {
-        node,
-        shard: ShardId(shard),
-    })
-}
-
-/// Gives a partition to a shard that has not confirmed it yet.
-fn own(entry: &mut PartitionEntry, place: Place) {
-    entry.epoch = entry.epoch.next();
-    entry.status = PartitionStatus::Assigned;
-    entry.replicas = vec![Replica {
-        node: place.node,
-        shard: place.shard,
-        role: Role::Primary,
-        in_sync: true,
-    }];
 }
 
 #[cfg(test)]

@@ -6,16 +6,17 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use ephesus_wire::table::{PartitionEntry, PartitionTable};
-use ephesus_wire::{NodeId, PartitionId};
+use ephesus_wire::{MigrationId, NodeId, PartitionId};
 use serde::{Deserialize, Serialize};
 
 use crate::command::{ClusterId, ClusterOptions, RaftId};
+use crate::migration::{Migration, MigrationTable};
 use crate::state::{Effects, Member, State};
 
 /// Changes that [`History`] remembers.
 pub const HISTORY_CHANGES_MAX: usize = 1024;
 
-/// The members and the partition table at one version.
+/// The members, the partition table and the migrations at one version.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct View {
     /// The cluster.
@@ -28,6 +29,8 @@ pub struct View {
     pub members: BTreeMap<NodeId, Member>,
     /// Who owns what; its version is that of the whole view.
     pub table: PartitionTable,
+    /// What moves, and what has moved.
+    pub migrations: MigrationTable,
 }
 
 /// What has changed between two versions.
@@ -43,6 +46,12 @@ pub struct Delta {
     pub members: Vec<(NodeId, Option<Member>)>,
     /// Partitions whose entry has changed.
     pub partitions: Vec<(PartitionId, PartitionEntry)>,
+    /// The last migration that there was; see [`MigrationTable::last`].
+    pub last_migration: MigrationId,
+    /// Migrations that are new or changed; none: over.
+    pub migrations: Vec<(MigrationId, Option<Migration>)>,
+    /// Of the partitions above, those that a migration has brought to where they are.
+    pub arrivals: Vec<(PartitionId, MigrationId)>,
 }
 
 /// What brings a view up to date.
@@ -89,6 +98,7 @@ impl View {
             coordinators: state.coordinators().clone(),
             members: state.members().clone(),
             table: state.table().clone(),
+            migrations: state.migrations().clone(),
         })
     }
 
@@ -138,9 +148,19 @@ impl View {
                 None => drop(self.members.remove(&node)),
             }
         }
+        let migrations = &mut self.migrations;
         for (partition, entry) in delta.partitions {
             self.table.entries[usize::from(partition.0)] = entry;
+            migrations.arrivals.remove(&partition);
         }
+        migrations.arrivals.extend(delta.arrivals);
+        for (id, migration) in delta.migrations {
+            match migration {
+                Some(migration) => drop(migrations.active.insert(id, migration)),
+                None => drop(migrations.active.remove(&id)),
+            }
+        }
+        migrations.last = delta.last_migration;
         self.table.version = delta.to;
         Ok(())
     }
@@ -155,7 +175,8 @@ pub struct History {
 
 impl History {
     /// Notes what led to `version`.
-    pub fn record(&mut self, version: u64, effects: Effects) {
+    pub fn record(&mut self, version: u64, mut effects: Effects) {
+        effects.planned = Vec::new();
         if self
             .changes
             .back()
@@ -196,10 +217,12 @@ impl History {
         let mut members = BTreeSet::new();
         let mut partitions = BTreeSet::new();
         let mut coordinators = false;
+        let mut migrations = BTreeSet::new();
         for (_, effects) in self.changes.iter().filter(|(version, _)| *version > held) {
             members.extend(effects.members.iter().copied());
             partitions.extend(effects.partitions.iter().copied());
             coordinators |= effects.coordinators;
+            migrations.extend(effects.migrations.iter().copied());
         }
         let table = state.table();
         if partitions.len() * 2 > table.entries.len() {
@@ -207,12 +230,18 @@ impl History {
         }
         let member = |node: NodeId| (node, state.members().get(&node).cloned());
         let entry = |partition: PartitionId| Some((partition, table.entry(partition)?.clone()));
+        let known = state.migrations();
+        let arrival = |partition: &PartitionId| Some((*partition, *known.arrivals.get(partition)?));
+        let migration = |id: MigrationId| (id, known.active.get(&id).cloned());
         Some(TableUpdate::Delta(Delta {
             from: held,
             to,
             coordinators: coordinators.then(|| state.coordinators().clone()),
             members: members.into_iter().map(member).collect(),
+            arrivals: partitions.iter().filter_map(arrival).collect(),
             partitions: partitions.into_iter().filter_map(entry).collect(),
+            last_migration: known.last,
+            migrations: migrations.into_iter().map(migration).collect(),
         }))
     }
 }

@@ -1,9 +1,12 @@
-use ephesus_wire::table::{PartitionEntry, PartitionTable, Replica, Role};
+use ephesus_wire::table::{PartitionEntry, PartitionStatus, PartitionTable, Replica, Role};
 use ephesus_wire::{NodeId, ShardId};
 
 use super::*;
 use crate::command::{Addresses, ClusterOptions, RaftId};
-use crate::placement::Policy;
+use crate::liveness::HEARTBEAT_MS;
+use crate::migration::{Confirmation, Migration, MigrationTable, Phase, Purpose};
+use crate::placement::{Place, Policy};
+use crate::protocol::Heartbeat;
 use crate::view::Delta;
 
 const NODE: NodeId = NodeId([1; 16]);
@@ -110,6 +113,7 @@ fn view(version: u64, status: PartitionStatus) -> View {
             version,
             entries: vec![entry; 2],
         },
+        migrations: MigrationTable::default(),
     }
 }
 
@@ -318,6 +322,9 @@ fn updates_that_do_not_fit_are_dropped() {
             coordinators: None,
             members: Vec::new(),
             partitions: Vec::new(),
+            last_migration: MigrationId(0),
+            migrations: vec![],
+            arrivals: vec![],
         };
         AgentEvent::Answer(
             connection,
@@ -376,4 +383,112 @@ fn a_refusal_is_told_and_tried_again() {
         |action: &AgentAction| matches!(action, AgentAction::Refused(Refusal::Removed(NODE)));
     assert!(actions.iter().any(is_told));
     assert!(connects(&actions).is_some(), "at once, the first time");
+}
+
+/// Migration 7 of partition 0, from this node.
+fn migrating(version: u64, phase: Option<Phase>) -> View {
+    let mut view = view(version, PartitionStatus::Migrating);
+    let place = |node| Place {
+        node,
+        shard: ShardId(0),
+    };
+    let migration = |phase| Migration {
+        partition: PartitionId(0),
+        epoch: Epoch(2),
+        source: place(NODE),
+        target: place(NodeId([2; 16])),
+        phase,
+        attempt: 1,
+        purpose: Purpose::Move,
+    };
+    view.migrations.last = MigrationId(7);
+    let active = phase.map(|phase| (MigrationId(7), migration(phase)));
+    view.migrations.active = active.into_iter().collect();
+    view
+}
+
+fn steps(actions: &[AgentAction]) -> Vec<(MigrationId, Step)> {
+    let steps = |request| match request {
+        Request::Steps {
+            node: NODE,
+            incarnation: 3,
+            steps,
+        } => Some(steps),
+        _ => None,
+    };
+    sent(actions)
+        .into_iter()
+        .filter_map(steps)
+        .flatten()
+        .collect()
+}
+
+#[test]
+fn steps_are_repeated_until_the_table_shows_them() {
+    let (mut agent, connection) = joined(None, 1_000);
+    // What is said within so many turns, 100 ms apart, in which the coordinator answers.
+    let said = |agent: &mut Agent, from_ms: u64, turns: u64| {
+        let moments = (0..turns).map(|turn| from_ms + turn * 100);
+        let turn = |now_ms| {
+            let live = heard(connection, now_ms - 1, Some(MemberStatus::Live));
+            steps(&agent.turn([live], now_ms))
+        };
+        moments.flat_map(turn).collect::<Vec<_>>()
+    };
+    agent.turn(
+        [full(connection, migrating(5, Some(Phase::Planned)))],
+        1_001,
+    );
+    let begin = (MigrationId(7), Step::Begin);
+    let unknown = (MigrationId(6), Step::Begin);
+    agent.set_migration_steps(BTreeMap::from([begin.clone(), unknown]));
+    assert!(agent.next_turn_ms() <= 1_001, "there is something to say");
+    assert_eq!(said(&mut agent, 1_100, 1), [begin.clone()]);
+    agent.set_migration_steps(BTreeMap::from([begin.clone()]));
+    let repeated = vec![begin.clone(); 2];
+    assert_eq!(said(&mut agent, 1_200, 6), repeated, "they were others");
+    agent.set_migration_steps(BTreeMap::from([begin]));
+    assert_eq!(said(&mut agent, 1_800, 1), [], "nothing new");
+    let copying = migrating(6, Some(Phase::Copying));
+    agent.turn([full(connection, copying)], 1_900);
+    assert_eq!(said(&mut agent, 2_000, 10), [], "it has begun");
+
+    let commit = (MigrationId(7), Step::Commit(Confirmation::default()));
+    agent.set_migration_steps(BTreeMap::from([commit.clone()]));
+    assert_eq!(said(&mut agent, 3_000, 11), vec![commit; 3]);
+    agent.turn([full(connection, migrating(7, None))], 4_001);
+    assert_eq!(said(&mut agent, 4_100, 10), [], "it is decided");
+}
+
+#[test]
+fn progress_is_reported_every_second() {
+    let (mut agent, connection) = joined(None, 1_000);
+    let mut reports = Vec::new();
+    let progress = Progress {
+        keys: 5,
+        ..Progress::default()
+    };
+    agent.set_migration_progress(BTreeMap::from([(MigrationId(7), progress.clone())]));
+    for now_ms in (1_001..4_000).step_by(100) {
+        let live = heard(connection, now_ms - 1, Some(MemberStatus::Live));
+        for request in sent(&agent.turn([live], now_ms)) {
+            if let Request::Progress {
+                node,
+                incarnation,
+                progress,
+            } = request
+            {
+                assert_eq!((node, incarnation), (NODE, 3));
+                reports.push(progress);
+            }
+        }
+    }
+    assert_eq!(reports, vec![vec![(MigrationId(7), progress)]; 3]);
+    agent.set_migration_progress(BTreeMap::new());
+    let live = heard(connection, 4_000, Some(MemberStatus::Live));
+    let last = sent(&agent.turn([live], 4_001));
+    assert!(
+        last.iter()
+            .all(|request| !matches!(request, Request::Progress { .. }))
+    );
 }

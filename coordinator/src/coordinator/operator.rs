@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use ephesus_wal::Disk;
 use ephesus_wire::table::PartitionStatus;
-use ephesus_wire::{NodeId, PartitionId, Partitioning};
+use ephesus_wire::{MigrationId, NodeId, PartitionId, Partitioning, ShardId};
 
 use super::{Action, Coordinator, Pending, SessionId};
 use crate::command::{Command, CoordinatorChange, RaftId};
@@ -28,10 +28,20 @@ pub(super) struct Operation {
 }
 
 #[derive(Debug)]
-enum Wanted {
+pub(super) enum Wanted {
     Read(Query),
     Remove(NodeId),
     Change(CoordinatorChange),
+    Plan {
+        /// The refusal of the only move is that of all.
+        is_single: bool,
+    },
+    Drain {
+        node: NodeId,
+        name: String,
+        on: bool,
+    },
+    Cancel(MigrationId),
 }
 
 impl Operation {
@@ -97,6 +107,30 @@ impl<D: Disk> Coordinator<D> {
                 }
                 change
             }
+            Query::Rebalance { dry_run: false } => {
+                let operation = operation(Wanted::Plan { is_single: false });
+                self.rebalance(operation, None, inputs, actions);
+                return;
+            }
+            Query::Move {
+                partition,
+                node,
+                shard,
+            } => {
+                let operation = operation(Wanted::Plan { is_single: true });
+                let (partition, shard) = (PartitionId(partition), shard.map(ShardId));
+                self.move_one(operation, partition, node, shard, inputs, actions);
+                return;
+            }
+            Query::Drain { node, on } => {
+                self.drain(operation, node, on, inputs, actions);
+                return;
+            }
+            Query::CancelMigration { id } => {
+                let id = MigrationId(id);
+                self.cancel(operation(Wanted::Cancel(id)), id, inputs);
+                return;
+            }
             query => {
                 let pending = Pending::Operation(operation(Wanted::Read(query)));
                 let ticket = self.ticket(Some(pending));
@@ -117,7 +151,7 @@ impl<D: Disk> Coordinator<D> {
         actions: &mut Vec<Action>,
     ) {
         let report = match outcome {
-            Outcome::Applied(Ok(_)) => match &operation.wanted {
+            Outcome::Applied(Ok(effects)) => match &operation.wanted {
                 Wanted::Remove(node) => Report::NodeRemoved {
                     id: node.to_string(),
                 },
@@ -127,6 +161,21 @@ impl<D: Disk> Coordinator<D> {
                 Wanted::Change(CoordinatorChange::Remove { id }) => {
                     Report::CoordinatorRemoved { id: *id }
                 }
+                Wanted::Plan { is_single } => self.planned(effects, *is_single),
+                Wanted::Drain { node, on: true, .. } => {
+                    let node = Some(*node);
+                    let wanted = Wanted::Plan { is_single: false };
+                    let operation = Operation {
+                        wanted,
+                        ..operation
+                    };
+                    let mut inputs = Vec::new();
+                    self.rebalance(operation, node, &mut inputs, actions);
+                    self.later.append(&mut inputs);
+                    return;
+                }
+                Wanted::Drain { name, .. } => Report::NotDraining { node: name.clone() },
+                Wanted::Cancel(id) => Report::MigrationCancelled { id: id.0 },
                 Wanted::Read(_) => return,
             },
             Outcome::Applied(Err(refusal)) => Report::Refused(refusal),
@@ -152,6 +201,8 @@ impl<D: Disk> Coordinator<D> {
                 Query::Nodes => Report::Nodes(self.nodes()),
                 Query::Partitions => Report::Partitions(self.partitions()),
                 Query::Coordinators => Report::Coordinators(self.coordinators()),
+                Query::Rebalance { .. } => self.would_move(),
+                Query::Migrations => Report::Migrations(self.migrations()),
                 _ => Report::Status(self.status()),
             }
         } else {

@@ -10,16 +10,16 @@ use crate::report::{Figures, Query};
 use crate::view::TableUpdate;
 
 /// Coordinators whose messages arrive at once, unless they are cut off.
-struct World {
-    coordinators: Vec<Coordinator<FaultDisk>>,
-    cut_off: Vec<u64>,
-    now: u64,
+pub(super) struct World {
+    pub(super) coordinators: Vec<Coordinator<FaultDisk>>,
+    pub(super) cut_off: Vec<u64>,
+    pub(super) now: u64,
     answers: Vec<(SessionId, Answer)>,
     closed: Vec<SessionId>,
 }
 
 impl World {
-    fn new(count: u64) -> World {
+    pub(super) fn new(count: u64) -> World {
         let peers: BTreeMap<_, _> = (1..=count)
             .map(|id| (RaftId(id), format!("c{id}:1")))
             .collect();
@@ -59,7 +59,7 @@ impl World {
     }
 
     /// A turn of one coordinator, and of all that it leads to.
-    fn turn(&mut self, id: u64, event: Option<Event>) {
+    pub(super) fn turn(&mut self, id: u64, event: Option<Event>) {
         let mut todo = vec![(id, event)];
         while let Some((id, event)) = todo.pop() {
             let coordinator = &mut self.coordinators[id as usize - 1];
@@ -83,7 +83,7 @@ impl World {
         }
     }
 
-    fn pass(&mut self, ms: u64) {
+    pub(super) fn pass(&mut self, ms: u64) {
         let end = self.now + ms;
         while self.now < end {
             self.now += 10;
@@ -95,7 +95,7 @@ impl World {
         }
     }
 
-    fn leader(&self) -> u64 {
+    pub(super) fn leader(&self) -> u64 {
         self.newest_leader().expect("one leads")
     }
 
@@ -108,16 +108,16 @@ impl World {
         newest.map(|(id, _)| id)
     }
 
-    fn others(&self, than: u64) -> Vec<u64> {
+    pub(super) fn others(&self, than: u64) -> Vec<u64> {
         let ids = 1..=self.coordinators.len() as u64;
         ids.filter(|id| *id != than).collect()
     }
 
-    fn say(&mut self, id: u64, session: u64, request: Request) {
+    pub(super) fn say(&mut self, id: u64, session: u64, request: Request) {
         self.turn(id, Some(Event::Request(SessionId(session), request)));
     }
 
-    fn told(&mut self) -> Vec<(u64, Answer)> {
+    pub(super) fn told(&mut self) -> Vec<(u64, Answer)> {
         let answers = self.answers.drain(..);
         answers
             .map(|(session, answer)| (session.0, answer))
@@ -134,11 +134,11 @@ impl World {
     }
 }
 
-fn id(n: u8) -> NodeId {
+pub(super) fn id(n: u8) -> NodeId {
     NodeId([n; 16])
 }
 
-fn register(n: u8) -> Request {
+pub(super) fn register(n: u8) -> Request {
     Request::Register(Registration {
         node: id(n),
         cluster: None,
@@ -152,7 +152,7 @@ fn register(n: u8) -> Request {
     })
 }
 
-fn heartbeat(n: u8, sent_ms: u64, table_version: u64) -> Request {
+pub(super) fn heartbeat(n: u8, sent_ms: u64, table_version: u64) -> Request {
     Request::Heartbeat(Heartbeat {
         node: id(n),
         incarnation: 1,

@@ -8,8 +8,9 @@ use raft::prelude::{Entry, Snapshot};
 
 use super::*;
 use crate::command::{Addresses, ClusterOptions};
-use crate::placement::Policy;
-use crate::report::PartitionRow;
+use crate::migration::{Confirmation, Migration, MigrationTable, Phase, Purpose};
+use crate::placement::{Place, Policy};
+use crate::report::{MigrationRow, MigrationsReport, PartitionRow};
 use crate::state::{ADDRESS_BYTES_MAX, Member, NAME_BYTES_MAX};
 use crate::view::{Delta, View};
 
@@ -60,6 +61,20 @@ fn largest() -> View {
             replica(Role::Backup),
         ],
     };
+    let place = Place {
+        node: id(1),
+        shard: ShardId(u16::MAX),
+    };
+    let migration = |partition| Migration {
+        partition: PartitionId(partition),
+        epoch: Epoch(u64::MAX),
+        source: place,
+        target: place,
+        phase: Phase::Copying,
+        attempt: u32::MAX,
+        purpose: Purpose::Rebalance,
+    };
+    let migration_id = |p| MigrationId(u64::MAX - u64::from(p));
     View {
         cluster: ClusterId([0xff; 16]),
         options: ClusterOptions {
@@ -75,6 +90,15 @@ fn largest() -> View {
         table: PartitionTable {
             version: u64::MAX,
             entries: vec![entry; 16_384],
+        },
+        migrations: MigrationTable {
+            last: MigrationId(u64::MAX),
+            active: (0..16_384)
+                .map(|p| (migration_id(p), migration(p)))
+                .collect(),
+            arrivals: (0..16_384)
+                .map(|p| (PartitionId(p), migration_id(p)))
+                .collect(),
         },
     }
 }
@@ -95,6 +119,37 @@ fn the_largest_messages_fit_a_frame() {
         partitions: (0..16_384)
             .map(|p| (PartitionId(p), view.table.entries[0].clone()))
             .collect(),
+        last_migration: view.migrations.last,
+        migrations: view
+            .migrations
+            .active
+            .clone()
+            .into_iter()
+            .map(|(id, migration)| (id, Some(migration)))
+            .collect(),
+        arrivals: view.migrations.arrivals.clone().into_iter().collect(),
+    };
+    let long = |bytes| "x".repeat(bytes);
+    let migration_row = MigrationRow {
+        id: u64::MAX,
+        partition: u16::MAX,
+        state: "committed".to_owned(),
+        from_node: long(NAME_BYTES_MAX),
+        from_shard: u16::MAX,
+        to_node: long(NAME_BYTES_MAX),
+        to_shard: u16::MAX,
+        attempt: u32::MAX,
+        will_retry: true,
+        keys: u64::MAX,
+        bytes: u64::MAX,
+        keys_per_s: u64::MAX,
+        bytes_per_s: u64::MAX,
+        hold_us: u64::MAX,
+        last_error: String::new(),
+    };
+    let migrations = MigrationsReport {
+        migrations: vec![migration_row; 16_384],
+        draining: Vec::new(),
     };
     let row = |partition| PartitionRow {
         partition,
@@ -112,6 +167,10 @@ fn the_largest_messages_fit_a_frame() {
         Answer::Operator {
             id: u64::MAX,
             report: Box::new(Report::Partitions(rows)),
+        },
+        Answer::Operator {
+            id: u64::MAX,
+            report: Box::new(Report::Migrations(migrations)),
         },
     ] {
         let payload = answer.encode().expect("fits");
@@ -140,6 +199,23 @@ fn messages_look_like_this() {
         incarnation: 300,
     };
     let golden = [&[2][..], &[1; 16], &[0xac, 0x02]].concat();
+    assert_eq!(request.encode().expect("fits"), golden);
+    let confirmation = Confirmation {
+        count: 300,
+        digest: [1, 2],
+    };
+    let steps = [
+        Step::Begin,
+        Step::Commit(confirmation),
+        Step::Abort("no".to_owned()),
+    ];
+    let request = Request::Steps {
+        node: NodeId([1; 16]),
+        incarnation: 7,
+        steps: (8..).map(MigrationId).zip(steps).collect(),
+    };
+    let steps: &[u8] = &[3, 8, 0, 9, 1, 0xac, 0x02, 1, 2, 10, 2, 2, b'n', b'o'];
+    let golden = [&[5][..], &[1; 16], &[7], steps].concat();
     assert_eq!(request.encode().expect("fits"), golden);
     let answer = Answer::Heartbeat(HeartbeatAnswer {
         incarnation: 1,
@@ -241,6 +317,8 @@ proptest! {
         view.table.entries.truncate(3);
         view.members = view.members.into_iter().take(2).collect();
         view.coordinators = BTreeMap::new();
+        view.migrations.active = view.migrations.active.into_iter().take(2).collect();
+        view.migrations.arrivals = view.migrations.arrivals.into_iter().take(2).collect();
         let full = Answer::Table(Box::new(TableUpdate::Full(view)));
         let mut payload = full.encode().expect("fits");
         let place = at % payload.len();

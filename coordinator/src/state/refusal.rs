@@ -1,11 +1,11 @@
 //! Why something is refused: commands, snapshots.
 
-use ephesus_wire::NodeId;
+use ephesus_wire::{MigrationId, NodeId, PartitionId, ShardId};
 use serde::{Deserialize, Serialize};
 
 use super::{
     ADDRESS_BYTES_MAX, COORDINATORS_MAX, HEARTBEAT_TIMEOUT_MS_MAX, HEARTBEAT_TIMEOUT_MS_MIN,
-    NAME_BYTES_MAX, SNAPSHOT_FORMAT,
+    NAME_BYTES_MAX, SNAPSHOT_FORMAT, SNAPSHOT_FORMAT_BEFORE,
 };
 use crate::command::{ClusterId, RaftId};
 
@@ -93,6 +93,54 @@ pub enum Refusal {
     /// Remove one first: more coordinators make every decision slower and nothing safer.
     #[error("there are {COORDINATORS_MAX} coordinators already")]
     TooManyCoordinators,
+    /// Name a partition that there is.
+    #[error("there is no partition {0}")]
+    NoSuchPartition(PartitionId),
+    /// Name a shard that the node has.
+    #[error("node {name} has no shard {shard}: it has {shards}, counted from 0")]
+    NoSuchShard {
+        /// The node's name.
+        name: String,
+        /// What was named.
+        shard: ShardId,
+        /// How many it has.
+        shards: u16,
+    },
+    /// Bring the node back first: one that has failed neither gives nor gets.
+    #[error("node {0} has failed")]
+    NodeFailed(String),
+    /// Choose another node, or end the drain first.
+    #[error("node {0} is being drained")]
+    Draining(String),
+    /// Wait for the migration that is under way, or cancel it.
+    #[error("partition {partition} is moved elsewhere by migration {migration}")]
+    Moving {
+        /// The partition.
+        partition: PartitionId,
+        /// What moves it.
+        migration: MigrationId,
+    },
+    /// Wait until it is assigned.
+    #[error("partition {0} has no owner")]
+    Unowned(PartitionId),
+    /// Nothing is to be done.
+    #[error("partition {0} is there already")]
+    AlreadyThere(PartitionId),
+    /// Name a migration that there is.
+    #[error("there is no migration {0}")]
+    NoSuchMigration(MigrationId),
+    /// Nothing more can be done about it: it has ended in another way.
+    #[error("migration {0} is over")]
+    MigrationOver(MigrationId),
+    /// Begin first.
+    #[error("migration {0} has not begun")]
+    NotCopying(MigrationId),
+    /// Wait until its owner has confirmed that it hosts it.
+    #[error("partition {0} is not online")]
+    NotOnline(PartitionId),
+    /// Add a node, or bring one back, before this one is drained.
+    #[error("no other node can take what {0} owns")]
+    NowhereToGo(String),
 }
 
 /// Why bytes are no snapshot.
@@ -100,7 +148,9 @@ pub enum Refusal {
 #[non_exhaustive]
 pub enum SnapshotError {
     /// Run a release that knows the format.
-    #[error("snapshot of format {0}: this release reads format {SNAPSHOT_FORMAT}")]
+    #[error(
+        "snapshot of format {0}: this release reads {SNAPSHOT_FORMAT_BEFORE} and {SNAPSHOT_FORMAT}"
+    )]
     Format(u8),
     /// Replace the member: remove it and add it again with an empty directory.
     #[error("snapshot is damaged")]

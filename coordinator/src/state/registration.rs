@@ -1,7 +1,82 @@
-//! Whether what a node says about itself makes sense.
+//! What a node says about itself: whether it makes sense, and what follows from it.
 
-use super::{ADDRESS_BYTES_MAX, Member, MemberStatus, NAME_BYTES_MAX, Refusal};
+use super::{
+    ADDRESS_BYTES_MAX, Effects, Member, MemberStatus, NAME_BYTES_MAX, Refusal, State, is_up,
+};
 use crate::command::Registration;
+use crate::migration::AbortReason;
+
+impl State {
+    /// Whether a node may register now.
+    ///
+    /// # Errors
+    /// [`Refusal`]: what [`State::apply`] would answer.
+    pub fn admit(&self, from: &Registration) -> Result<(), Refusal> {
+        let Some((cluster, _)) = self.cluster else {
+            return Err(Refusal::NotBootstrapped);
+        };
+        if from.cluster.is_some_and(|of| of != cluster) {
+            return Err(Refusal::OtherCluster(cluster));
+        }
+        if self.removed.contains(&from.node) {
+            return Err(Refusal::Removed(from.node));
+        }
+        from.check()?;
+        let current = self.members.get(&from.node).map_or(0, |m| m.incarnation);
+        if current > from.incarnation {
+            return Err(Refusal::Stale {
+                node: from.node,
+                found: from.incarnation,
+                current,
+            });
+        }
+        let mut others = self.members.iter().filter(|(id, _)| **id != from.node);
+        if let Some((owner, _)) = others.find(|(_, m)| m.name == from.name && is_up(m)) {
+            return Err(Refusal::NameTaken {
+                name: from.name.clone(),
+                owner: *owner,
+            });
+        }
+        Ok(())
+    }
+
+    pub(super) fn register(&mut self, from: &Registration) -> Result<Effects, Refusal> {
+        self.admit(from)?;
+        let mut effects = Effects::default();
+        let member = from.member(MemberStatus::Starting);
+        match self.members.get_mut(&from.node) {
+            Some(current) => {
+                // Said again by the same start: whether it serves is known already, unless it had
+                // been given up.
+                let is_repeated = current.incarnation == from.incarnation && is_up(current);
+                let status = if is_repeated {
+                    current.status
+                } else {
+                    MemberStatus::Starting
+                };
+                let member = Member { status, ..member };
+                if *current != member {
+                    let had_shards = current.shards;
+                    *current = member;
+                    effects.members.insert(from.node);
+                    if had_shards != from.shards {
+                        self.end_migrations_of(from.node, AbortReason::Resharded, &mut effects);
+                        self.migrations.resize(from.node, from.shards);
+                        effects
+                            .partitions
+                            .extend(self.spread(from.node, from.shards));
+                    }
+                }
+            }
+            None => {
+                self.members.insert(from.node, member);
+                effects.members.insert(from.node);
+            }
+        }
+        effects.partitions.extend(self.assign_if_ready());
+        Ok(effects)
+    }
+}
 
 impl Registration {
     pub(super) fn member(&self, status: MemberStatus) -> Member {

@@ -1,15 +1,19 @@
+use ephesus_wire::table::Role;
+use ephesus_wire::{MigrationId, ShardId};
 use proptest::prelude::*;
 
 use super::*;
-use crate::placement::Policy;
+use crate::command::CoordinatorChange;
+use crate::migration::{Abort, Confirmation, Phase, Purpose};
+use crate::placement::{Place, Policy};
 
 const CLUSTER: ClusterId = ClusterId([7; 16]);
 
-fn id(n: u8) -> NodeId {
+pub(super) fn id(n: u8) -> NodeId {
     NodeId([n; 16])
 }
 
-fn bootstrap(partitions: u16, min_nodes: u16, policy: Policy) -> Command {
+pub(super) fn bootstrap(partitions: u16, min_nodes: u16, policy: Policy) -> Command {
     Command::Bootstrap {
         cluster: CLUSTER,
         options: ClusterOptions {
@@ -36,12 +40,12 @@ fn registration(n: u8, name: &str, incarnation: u64, shards: u16) -> Registratio
     }
 }
 
-fn register(n: u8, name: &str, incarnation: u64, shards: u16) -> Command {
+pub(super) fn register(n: u8, name: &str, incarnation: u64, shards: u16) -> Command {
     Command::Register(registration(n, name, incarnation, shards))
 }
 
 /// A state after commands none of which is refused.
-fn after(commands: &[Command]) -> State {
+pub(super) fn after(commands: &[Command]) -> State {
     let mut state = State::default();
     for command in commands {
         state.apply(command).expect("not refused");
@@ -49,7 +53,7 @@ fn after(commands: &[Command]) -> State {
     state
 }
 
-fn three_nodes(policy: Policy) -> State {
+pub(super) fn three_nodes(policy: Policy) -> State {
     after(&[
         bootstrap(9, 3, policy),
         register(1, "athens", 1, 1),
@@ -66,7 +70,7 @@ fn owners(state: &State) -> Vec<String> {
     state.table.entries.iter().map(name).collect()
 }
 
-fn hosting(state: &State, n: u8) -> Command {
+pub(super) fn hosting(state: &State, n: u8) -> Command {
     let epoch = |partition: &PartitionId| state.table.entries[usize::from(partition.0)].epoch;
     let copies = state.owned(id(n)).map(|p| (p, epoch(&p))).collect();
     Command::Hosting {
@@ -310,9 +314,102 @@ fn any_command() -> impl Strategy<Value = Command> {
         }),
         2 => (node.clone(), 1u64..4)
             .prop_map(|(n, incarnation)| Command::Fail { node: id(n), incarnation }),
-        1 => (node, any::<bool>())
+        1 => (node.clone(), any::<bool>())
             .prop_map(|(n, lose_data)| Command::Remove { node: id(n), lose_data }),
+        4 => any_migration_command(),
+        1 => (node, any::<bool>()).prop_map(|(n, on)| Command::Drain { node: id(n), on }),
     ]
+}
+
+fn any_migration_command() -> impl Strategy<Value = Command> {
+    let migration = (1u64..12).prop_map(MigrationId);
+    let place = (1u8..6, 0u16..4).prop_map(|(n, shard)| Place {
+        node: id(n),
+        shard: ShardId(shard),
+    });
+    let moves = prop::collection::vec((0u16..13, place), 1..6).prop_map(|moves| {
+        let moves = moves.into_iter();
+        let each = moves.map(|(p, to)| Move {
+            partition: PartitionId(p),
+            to,
+        });
+        each.collect::<Vec<_>>()
+    });
+    let purposes = prop::sample::select(vec![Purpose::Move, Purpose::Rebalance]);
+    let reasons = prop::sample::select(vec![
+        AbortReason::Source,
+        AbortReason::TargetFailed,
+        AbortReason::Cancelled,
+    ]);
+    prop_oneof![
+        3 => (moves, purposes).prop_map(|(moves, purpose)| Command::PlanMoves { moves, purpose }),
+        3 => (migration.clone(), 1u64..4)
+            .prop_map(|(id, incarnation)| Command::BeginMigration { id, incarnation }),
+        2 => (migration.clone(), 1u64..4, 0u64..2).prop_map(|(id, incarnation, count)| {
+            let confirmation = Confirmation { count, digest: [count; 2] };
+            Command::CommitMigration { id, incarnation, confirmation }
+        }),
+        2 => (migration.clone(), reasons).prop_map(|(id, reason)| {
+            let abort = Abort { reason, text: "because".to_owned() };
+            Command::AbortMigration { id, abort }
+        }),
+        1 => migration.prop_map(|id| Command::RetryMigration { id }),
+    ]
+}
+
+/// What `state/migrations.rs` promises.
+fn check_migrations(before: &State, state: &State, effects: &Effects) -> Result<(), TestCaseError> {
+    let (old, new) = (before.migrations(), state.migrations());
+    prop_assert!(new.last >= old.last);
+    let mut moving = BTreeSet::new();
+    for (id, migration) in &new.active {
+        prop_assert!(
+            moving.insert(migration.partition),
+            "two of {}",
+            migration.partition
+        );
+        prop_assert!(*id <= new.last && (old.active.contains_key(id) || *id > old.last));
+        let entry = &state.table.entries[usize::from(migration.partition.0)];
+        prop_assert_eq!(entry.epoch, migration.epoch);
+        let owner = entry.primary().map(|p| Place {
+            node: p.node,
+            shard: p.shard,
+        });
+        prop_assert_eq!(owner, Some(migration.source));
+        let is_copying = migration.phase == Phase::Copying;
+        prop_assert_eq!(entry.status == PartitionStatus::Migrating, is_copying);
+        prop_assert!(is_copying || migration.phase == Phase::Planned);
+        for place in [migration.source, migration.target] {
+            let member = state.members.get(&place.node);
+            prop_assert!(member.is_some_and(|member| place.shard.0 < member.shards));
+        }
+        prop_assert!(!state.draining().contains(&migration.target.node));
+    }
+    for (index, entry) in state.table.entries.iter().enumerate() {
+        let is_migrating = entry.status == PartitionStatus::Migrating;
+        prop_assert!(!is_migrating || moving.contains(&PartitionId(index as u16)));
+    }
+    for id in old.active.keys().chain(new.active.keys()) {
+        let is_changed = old.active.get(id) != new.active.get(id);
+        prop_assert_eq!(effects.migrations.contains(id), is_changed);
+    }
+    for (partition, id) in &new.arrivals {
+        if old.arrivals.get(partition) != Some(id) {
+            prop_assert!(
+                old.active.contains_key(id),
+                "only a migration under way arrives"
+            );
+        }
+    }
+    let is_member = |node| state.members.contains_key(node);
+    prop_assert!(state.draining().iter().all(is_member));
+    for retry in state.retries().values() {
+        let member = state.members.get(&retry.target.node);
+        prop_assert!(member.is_some_and(|member| retry.target.shard.0 < member.shards));
+        prop_assert!(!moving.contains(&retry.partition));
+    }
+    prop_assert!(state.ended_migrations().count() <= ENDED_KEPT);
+    Ok(())
 }
 
 fn check(before: &State, state: &State, effects: &Effects) -> Result<(), TestCaseError> {
@@ -339,7 +436,7 @@ fn check(before: &State, state: &State, effects: &Effects) -> Result<(), TestCas
     }
     let grows = u64::from(!effects.is_empty());
     prop_assert_eq!(state.table.version, before.table.version + grows);
-    Ok(())
+    check_migrations(before, state, effects)
 }
 
 #[test]

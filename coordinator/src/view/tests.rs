@@ -1,9 +1,10 @@
-use ephesus_wire::Epoch;
 use ephesus_wire::table::PartitionStatus;
+use ephesus_wire::{Epoch, ShardId};
 
 use super::*;
 use crate::command::{Addresses, Command, Registration};
-use crate::placement::Policy;
+use crate::migration::{Abort, AbortReason, Confirmation, Decision, Purpose};
+use crate::placement::{Move, Place, Policy};
 
 fn register(n: u8, incarnation: u64) -> Command {
     Command::Register(Registration {
@@ -74,7 +75,39 @@ impl World {
         });
         let lose_data = false;
         world.apply(&Command::Remove { node, lose_data });
+        world.migrate();
         world
+    }
+
+    /// Three migrations: one is committed, one is copying, one is aborted.
+    fn migrate(&mut self) {
+        let to = Place {
+            node: NodeId([3; 16]),
+            shard: ShardId(0),
+        };
+        let of = |p| Move {
+            partition: PartitionId(p),
+            to,
+        };
+        self.apply(&Command::PlanMoves {
+            moves: vec![of(0), of(1), of(2)],
+            purpose: Purpose::Move,
+        });
+        let incarnation = 1;
+        for id in [1, 2, 3].map(MigrationId) {
+            self.apply(&Command::BeginMigration { id, incarnation });
+        }
+        self.apply(&Command::CommitMigration {
+            id: MigrationId(1),
+            incarnation,
+            confirmation: Confirmation::default(),
+        });
+        let abort = Abort {
+            reason: AbortReason::Source,
+            text: "enough".to_owned(),
+        };
+        let id = MigrationId(3);
+        self.apply(&Command::AbortMigration { id, abort });
     }
 }
 
@@ -95,10 +128,14 @@ fn every_older_view_is_brought_up_to_date() {
         }
         assert_eq!(view, *newest);
     }
-    assert_eq!(deltas, 4);
+    assert_eq!(deltas, 8);
     assert!(newest.members.len() == 3 && newest.check().is_ok());
     let online = |entry: &&PartitionEntry| entry.status == PartitionStatus::Online;
-    assert_eq!(newest.table.entries.iter().filter(online).count(), 32);
+    assert_eq!(newest.table.entries.iter().filter(online).count(), 31);
+    let decision = |id, p| newest.migrations.decision(MigrationId(id), PartitionId(p));
+    assert_eq!(decision(1, 0), Decision::Committed);
+    assert_eq!(decision(2, 1), Decision::Open);
+    assert_eq!(decision(3, 2), Decision::Aborted);
 }
 
 #[test]

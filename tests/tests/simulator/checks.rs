@@ -9,7 +9,9 @@ use ephesus_coordinator::state::MemberStatus;
 use ephesus_coordinator::view::View;
 use ephesus_wal::FaultDisk;
 use ephesus_wire::table::PartitionEntry;
-use ephesus_wire::{NodeId, PartitionId};
+use ephesus_wire::{Epoch, NodeId, PartitionId, ShardId};
+
+use crate::process::Copy;
 
 /// What was seen so far, and what was promised.
 #[derive(Debug, Default)]
@@ -26,6 +28,12 @@ pub(crate) struct Checks {
     removed: BTreeSet<NodeId>,
     coordinators_added: BTreeSet<RaftId>,
     coordinators_removed: BTreeSet<RaftId>,
+    /// Who owns a partition under an epoch.
+    owners: BTreeMap<(PartitionId, Epoch), (NodeId, ShardId)>,
+    /// The epoch of the last acknowledged write of a partition, and how many there are.
+    written: BTreeMap<PartitionId, (Epoch, u64)>,
+    /// How many migrations were seen to arrive.
+    pub(crate) arrivals: u64,
     /// How often a member was failed.
     pub(crate) failures: u64,
     pub(crate) trace: u64,
@@ -104,9 +112,27 @@ impl Checks {
             let members = view.members.keys();
             let failed = members.filter(|id| is_failed(&view, id) && !is_failed(before, id));
             self.failures += failed.count() as u64;
+            let old = &before.migrations.arrivals;
+            let arrivals = view.migrations.arrivals.iter();
+            let new = arrivals.filter(|(partition, id)| old.get(partition) != Some(*id));
+            self.arrivals += new.count() as u64;
         }
         if let Some((_, after)) = self.views.range(version..).next() {
             follows(&view, after)?;
+        }
+        for (index, entry) in view.table.entries.iter().enumerate() {
+            let Some(primary) = entry.primary() else {
+                continue;
+            };
+            let partition = PartitionId(index as u16);
+            let place = (primary.node, primary.shard);
+            let known = self.owners.entry((partition, entry.epoch)).or_insert(place);
+            if *known != place {
+                return Err(format!(
+                    "partition {partition} has two owners under epoch {}",
+                    entry.epoch
+                ));
+            }
         }
         self.views.insert(version, Arc::new(view));
         Ok(())
@@ -124,6 +150,40 @@ impl Checks {
                 "node {node} has version {version}, which nobody decided"
             )),
         }
+    }
+
+    /// A node has acknowledged one more write.
+    pub(crate) fn written(
+        &mut self,
+        node: usize,
+        partition: PartitionId,
+        copy: Copy,
+    ) -> Result<(), String> {
+        let (epoch, writes) = self.written.entry(partition).or_default();
+        if *writes + 1 != copy.writes || *epoch > copy.epoch {
+            return Err(format!(
+                "node {node} serves {copy:?} of partition {partition}, which has {writes} writes under epoch {epoch}"
+            ));
+        }
+        (*epoch, *writes) = (copy.epoch, copy.writes);
+        Ok(())
+    }
+
+    /// A node begins with an empty copy: what was there before has been given up.
+    pub(crate) fn emptied(
+        &mut self,
+        node: usize,
+        partition: PartitionId,
+        copy: Copy,
+    ) -> Result<(), String> {
+        let (epoch, writes) = self.written.entry(partition).or_default();
+        if *writes > 0 && *epoch >= copy.epoch {
+            return Err(format!(
+                "node {node} begins {copy:?} of partition {partition}, which has {writes} writes under epoch {epoch}"
+            ));
+        }
+        (*epoch, *writes) = (copy.epoch, 0);
+        Ok(())
     }
 
     /// A node was told that it is registered.

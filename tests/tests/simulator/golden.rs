@@ -147,3 +147,38 @@ fn a_coordinator_is_replaced_while_the_cluster_goes_on() {
     assert!(world.leader().is_some(), "the new one votes");
     assert_eq!(world.checks.failures, failures);
 }
+
+fn owned(world: &mut World) -> Vec<u64> {
+    match ask(world, Query::Nodes) {
+        Report::Nodes(rows) => rows.iter().map(|row| row.partitions).collect(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_fourth_node_gets_its_share_and_a_drained_one_ends_with_nothing() {
+    let mut world = World::new(4, shape(4, 3), None).expect("starts");
+    world.heal().expect("all is well");
+    assert_eq!(owned(&mut world), [3, 3, 3, 0]);
+    let Report::Planned(rows) = ask(&mut world, Query::Rebalance { dry_run: false }) else {
+        panic!("nothing is planned");
+    };
+    let to: Vec<_> = rows.iter().map(|row| row.to_node.as_str()).collect();
+    assert_eq!(to, ["delphi", "delphi"]);
+    world.heal().expect("the moves are carried out");
+    assert_eq!(owned(&mut world), [3, 2, 2, 2]);
+    let node = "athens".to_owned();
+    let on = true;
+    let Report::Planned(rows) = ask(&mut world, Query::Drain { node, on }) else {
+        panic!("nothing is planned");
+    };
+    assert_eq!(rows.len(), 3);
+    world.heal().expect("the moves are carried out");
+    assert_eq!(owned(&mut world), [0, 3, 3, 3]);
+    let Report::Migrations(report) = ask(&mut world, Query::Migrations) else {
+        panic!("no migrations");
+    };
+    assert_eq!(report.migrations.len(), 5);
+    assert!(report.migrations.iter().all(|row| row.state == "committed"));
+    assert_eq!(report.draining[0].partitions, 0);
+}

@@ -45,12 +45,13 @@ fn seeds(range: std::ops::Range<u64>) -> std::ops::Range<u64> {
 }
 
 fn run_all(test: &str, coordinators: u64, range: std::ops::Range<u64>) {
-    let mut failures = 0;
+    let (mut failures, mut arrivals) = (0, 0);
     let mut unleased = Vec::new();
     for seed in seeds(range) {
         match run(coordinators, seed, None) {
             Ok(world) => {
                 failures += world.checks.failures;
+                arrivals += world.checks.arrivals;
                 unleased.push(world.unleased_ms);
             }
             Err(violation) => panic!(
@@ -62,7 +63,7 @@ fn run_all(test: &str, coordinators: u64, range: std::ops::Range<u64>) {
     unleased.retain(|ms| *ms > 0);
     let longest = unleased.iter().max().copied().unwrap_or(0);
     println!(
-        "{runs} runs: {failures} nodes failed; when the leader's machine died, a lease ran out in {} of them, \
+        "{runs} runs: {failures} nodes failed, {arrivals} partitions moved; when the leader's machine died, a lease ran out in {} of them, \
          for at most {longest} ms",
         unleased.len()
     );
@@ -71,6 +72,7 @@ fn run_all(test: &str, coordinators: u64, range: std::ops::Range<u64>) {
             failures > 0,
             "no node was ever failed: the runs are too calm"
         );
+        assert!(arrivals > 0, "no partition was ever moved");
     }
 }
 

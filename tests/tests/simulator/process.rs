@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use ephesus_coordinator::agent::{Agent, AgentEvent, AgentOptions, ConnectionId};
 use ephesus_coordinator::command::{Addresses, ClusterId, Registration};
 use ephesus_coordinator::coordinator::{Coordinator, Event, SessionId};
+use ephesus_coordinator::migration::{Decision, MigrationTable};
 use ephesus_wal::FaultDisk;
-use ephesus_wire::{Epoch, NodeId, PartitionId};
+use ephesus_wire::{Epoch, MigrationId, NodeId, PartitionId};
 
 use crate::clock::Clock;
 
@@ -32,6 +33,31 @@ pub(crate) struct NodeProcess {
     pub(crate) paused_until: u64,
     pub(crate) inbox: Vec<AgentEvent>,
     pub(crate) disk: NodeDisk,
+    /// What this life knows of the migrations it is the source of.
+    pub(crate) carried: BTreeMap<MigrationId, Carried>,
+}
+
+/// How far a source is with a migration.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Carried {
+    Beginning,
+    Copying {
+        until: u64,
+    },
+    /// It has said commit, and lets nobody write.
+    Held {
+        since: u64,
+    },
+    HeldTooLong,
+    GivingUp,
+}
+
+/// One node's data of a partition.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Copy {
+    pub(crate) epoch: Epoch,
+    /// How many it has.
+    pub(crate) writes: u64,
 }
 
 /// What a node's data directory holds.
@@ -41,7 +67,9 @@ pub(crate) struct NodeDisk {
     pub(crate) cluster: Option<ClusterId>,
     pub(crate) incarnation: u64,
     pub(crate) shards: u16,
-    pub(crate) copies: BTreeMap<PartitionId, Epoch>,
+    pub(crate) copies: BTreeMap<PartitionId, Copy>,
+    /// Copies that wait for the outcome of their migration, and how many writes they have.
+    pub(crate) prepared: BTreeMap<MigrationId, (PartitionId, u64)>,
 }
 
 impl NodeDisk {
@@ -54,7 +82,26 @@ impl NodeDisk {
             incarnation: 0,
             shards,
             copies: BTreeMap::new(),
+            prepared: BTreeMap::new(),
         }
+    }
+
+    /// Wipes the prepared copies of aborted migrations, and answers those of committed ones.
+    pub(crate) fn settle(&mut self, migrations: &MigrationTable) -> BTreeMap<PartitionId, Copy> {
+        let mut arrived = BTreeMap::new();
+        self.prepared.retain(|id, (partition, writes)| {
+            let decision = migrations.decision(*id, *partition);
+            if decision == Decision::Committed {
+                // The table says under which epoch.
+                let copy = Copy {
+                    epoch: Epoch(0),
+                    writes: *writes,
+                };
+                arrived.insert(*partition, copy);
+            }
+            decision == Decision::Open
+        });
+        arrived
     }
 }
 
@@ -64,6 +111,7 @@ impl NodeProcess {
         self.life += 1;
         self.disk.incarnation += 1;
         self.inbox.clear();
+        self.carried.clear();
         self.running = Some(Agent::new(AgentOptions {
             registration: Registration {
                 node: self.disk.id,
@@ -79,26 +127,6 @@ impl NodeProcess {
             coordinators,
             seed,
         }));
-    }
-
-    /// Hosts what the table gives to it.
-    pub(crate) fn host(&mut self) {
-        let Some(agent) = &mut self.running else {
-            return;
-        };
-        let Some(view) = agent.view().cloned() else {
-            return;
-        };
-        for (index, entry) in view.table.entries.iter().enumerate() {
-            let partition = PartitionId(index as u16);
-            match entry.primary() {
-                Some(primary) if primary.node == self.disk.id => {
-                    self.disk.copies.insert(partition, entry.epoch);
-                }
-                _ => drop(self.disk.copies.remove(&partition)),
-            }
-        }
-        agent.set_hosted(self.disk.copies.clone());
     }
 }
 

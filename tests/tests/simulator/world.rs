@@ -19,6 +19,7 @@ use crate::network::{End, Network};
 use crate::process::{CoordinatorProcess, NodeDisk, NodeProcess, Session};
 
 mod coordinators;
+mod migrations;
 mod nodes;
 mod operator;
 
@@ -150,6 +151,7 @@ impl World {
                 paused_until: 0,
                 inbox: Vec::new(),
                 disk,
+                carried: BTreeMap::new(),
             });
             let later = if shape.is_plain {
                 index as u64 * 50
@@ -211,6 +213,7 @@ impl World {
             What::Beat(node, life) => {
                 let process = &self.nodes[node];
                 if process.life == life && process.running.is_some() {
+                    self.migrate(node)?;
                     self.node_turn(node, Vec::new())?;
                     let process = &self.nodes[node];
                     let next = process
@@ -262,7 +265,7 @@ impl World {
             }
             What::Host(node, life) => {
                 if self.nodes[node].life == life {
-                    self.nodes[node].host();
+                    self.host(node)?;
                     self.node_turn(node, Vec::new())?;
                 }
                 Ok(())
@@ -360,6 +363,23 @@ impl World {
         }
         if latest.members.len() != self.nodes.len() {
             return Err(format!("{} members", latest.members.len()));
+        }
+        if let Some((id, migration)) = latest.migrations.active.first_key_value() {
+            return Err(format!("migration {id} is under way: {migration:?}"));
+        }
+        let leader = self
+            .leader()
+            .and_then(|id| self.coordinators[&id].running.as_ref());
+        if let Some((id, retry)) = leader.and_then(|c| c.state().retries().first_key_value()) {
+            return Err(format!("migration {id} is to be tried again: {retry:?}"));
+        }
+        for process in &self.nodes {
+            if let Some((id, (partition, _))) = process.disk.prepared.first_key_value() {
+                let name = &process.name;
+                return Err(format!(
+                    "{name} holds partition {partition} for migration {id}"
+                ));
+            }
         }
         let mut entries = latest.table.entries.iter();
         if let Some(place) = entries.position(|entry| entry.status != PartitionStatus::Online) {

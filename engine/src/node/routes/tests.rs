@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 
 use ephesus_coordinator::command::{Addresses, ClusterId, ClusterOptions, RaftId};
+use ephesus_coordinator::migration::MigrationTable;
 use ephesus_coordinator::placement::Policy;
 use ephesus_coordinator::state::Member;
 use ephesus_wire::table::{PartitionEntry, PartitionStatus, PartitionTable, Replica, Role};
@@ -71,6 +72,7 @@ fn view(byzantium: MemberStatus) -> View {
                 .map(|(epoch, p)| entry(p, epoch))
                 .collect(),
         },
+        migrations: MigrationTable::default(),
     }
 }
 

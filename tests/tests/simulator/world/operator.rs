@@ -71,6 +71,9 @@ impl World {
             self.ask(coordinator, query);
         }
         self.ask(coordinator, Query::Status);
+        if self.is_rough {
+            self.rearrange(coordinator);
+        }
         let Some(latest) = self.checks.latest().cloned() else {
             return;
         };

@@ -1,0 +1,160 @@
+//! What a leader does about migrations of its own accord, and what it keeps of what sources say.
+
+use std::collections::BTreeMap;
+
+use ephesus_wal::Disk;
+use ephesus_wire::{MigrationId, NodeId};
+
+use super::{Coordinator, Pending};
+use crate::command::Command;
+use crate::member::Input;
+use crate::migration::{Abort, AbortReason, Progress, Step, bounded};
+
+/// Between two looks at what migrations need, ms.
+const LOOK_MS: u64 = 100;
+
+/// Most proposals of one look: a failed target may be that of every partition.
+const PROPOSALS_MAX: usize = 64;
+
+/// Before the second attempt of a move, ms; twice as long before each that follows.
+pub const RETRY_MS: u64 = 1_000;
+
+/// What one leader knows in one term, and nobody has to know for safety.
+#[derive(Debug, Default)]
+pub(super) struct Migrating {
+    noted: BTreeMap<MigrationId, Noted>,
+    /// When an aborted move is planned again, by the migration that was aborted.
+    retry_at_ms: BTreeMap<MigrationId, u64>,
+    looked_at_ms: Option<u64>,
+}
+
+/// How far a migration is.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Noted {
+    pub(super) progress: Progress,
+    at_ms: u64,
+    pub(super) keys_per_s: u64,
+    pub(super) bytes_per_s: u64,
+}
+
+impl Migrating {
+    pub(super) fn noted(&self, id: MigrationId) -> Option<&Noted> {
+        self.noted.get(&id)
+    }
+
+    fn note(&mut self, id: MigrationId, progress: Progress, now_ms: u64) {
+        let progress = Progress {
+            last_error: bounded(&progress.last_error),
+            ..progress
+        };
+        let before = self.noted.get(&id).cloned();
+        let mut noted = Noted {
+            progress,
+            at_ms: now_ms,
+            ..Noted::default()
+        };
+        if let Some(before) = before {
+            let passed_ms = now_ms - before.at_ms;
+            if passed_ms == 0 {
+                return;
+            }
+            let per_s =
+                |now: u64, then: u64| now.saturating_sub(then).saturating_mul(1_000) / passed_ms;
+            noted.keys_per_s = per_s(noted.progress.keys, before.progress.keys);
+            noted.bytes_per_s = per_s(noted.progress.bytes, before.progress.bytes);
+        }
+        self.noted.insert(id, noted);
+    }
+}
+
+impl<D: Disk> Coordinator<D> {
+    /// Proposes what a node has said about migrations, each once.
+    pub(super) fn take_steps(
+        &mut self,
+        node: NodeId,
+        incarnation: u64,
+        steps: &[(MigrationId, Step)],
+        inputs: &mut Vec<Input>,
+    ) {
+        for (id, step) in steps {
+            let command = self.state().command_for(node, incarnation, *id, step);
+            if let Some(command) = command {
+                self.propose_migration(*id, command, inputs);
+            }
+        }
+    }
+
+    /// Notes what a source says about its migrations.
+    pub(super) fn take_progress(
+        &mut self,
+        node: NodeId,
+        incarnation: u64,
+        progress: Vec<(MigrationId, Progress)>,
+    ) {
+        let member = self.state().members().get(&node);
+        if member.is_none_or(|member| member.incarnation != incarnation) {
+            return;
+        }
+        for (id, progress) in progress {
+            let active = self.state().migrations().active.get(&id);
+            if active.is_some_and(|migration| migration.source.node == node) {
+                self.migrating.note(id, progress, self.now_ms);
+            }
+        }
+    }
+
+    /// Proposes something about a migration, unless something about it is under way.
+    fn propose_migration(&mut self, id: MigrationId, command: Command, inputs: &mut Vec<Input>) {
+        let is_same =
+            |(_, pending): &(u64, Pending)| matches!(pending, Pending::Migration(of) if *of == id);
+        if self.pending.values().any(is_same) {
+            return;
+        }
+        let ticket = self.ticket(Some(Pending::Migration(id)));
+        inputs.push(Input::Propose(ticket, command));
+    }
+
+    /// Aborts what cannot go on, and plans aborted moves again.
+    pub(super) fn decide_migrations(&mut self, inputs: &mut Vec<Input>) {
+        let now_ms = self.now_ms;
+        let is_early = |at: u64| now_ms - at < LOOK_MS;
+        if self.migrating.looked_at_ms.is_some_and(is_early) {
+            return;
+        }
+        self.migrating.looked_at_ms = Some(now_ms);
+        let state = self.member.state();
+        let failed: Vec<MigrationId> = state.targets_failed().take(PROPOSALS_MAX).collect();
+        let migrating = &mut self.migrating;
+        let ended: Vec<MigrationId> = state.ended_migrations().map(|(id, _)| id).collect();
+        let active = &state.migrations().active;
+        migrating
+            .noted
+            .retain(|id, _| active.contains_key(id) || ended.contains(id));
+        let retries = state.retries();
+        let retry_at_ms = &mut migrating.retry_at_ms;
+        retry_at_ms.retain(|id, _| retries.contains_key(id));
+        let mut due = Vec::new();
+        for (id, retry) in retries {
+            let doublings = retry.attempt.saturating_sub(2).min(16);
+            let at_ms = retry_at_ms
+                .entry(*id)
+                .or_insert(now_ms + (RETRY_MS << doublings));
+            if now_ms >= *at_ms && state.can_retry(retry) && due.len() < PROPOSALS_MAX {
+                due.push(*id);
+            }
+        }
+        for id in failed {
+            let abort = Abort {
+                reason: AbortReason::TargetFailed,
+                text: String::new(),
+            };
+            self.propose_migration(id, Command::AbortMigration { id, abort }, inputs);
+        }
+        for id in due {
+            self.propose_migration(id, Command::RetryMigration { id }, inputs);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,518 @@
+use ephesus_wire::PartitionId;
+
+use super::*;
+use crate::coordinator::tests::{World, heartbeat, id, register};
+use crate::coordinator::{Event, SessionId, TICK_MS};
+use crate::migration::{Confirmation, Phase};
+use crate::protocol::{Answer, Request};
+use crate::report::{MigrationRow, MoveRow, Query, Report};
+use crate::state::{Refusal, State};
+use crate::view::TableUpdate;
+
+/// The operator's session; that of a node is its number.
+const OPERATOR: u64 = 99;
+
+const CONFIRMATION: Confirmation = Confirmation {
+    count: 40,
+    digest: [1, 2],
+};
+
+/// `nodes` live nodes, the first of which owns all 16 partitions.
+fn cluster(coordinators: u64, nodes: u8) -> World {
+    let mut world = World::new(coordinators);
+    world.pass(2_000);
+    join(&mut world, nodes);
+    world
+}
+
+/// Nodes connect to the leader, and say that they are there and host what they own.
+fn join(world: &mut World, nodes: u8) {
+    let leader = world.leader();
+    for n in 1..=nodes {
+        let (node, incarnation) = (id(n), 1);
+        let session = u64::from(n);
+        world.say(leader, session, register(n));
+        world.say(leader, session, Request::Started { node, incarnation });
+        let state = state(world);
+        let epoch = |p: &PartitionId| state.table().entries[usize::from(p.0)].epoch;
+        let copies = state.owned(node).map(|p| (p, epoch(&p))).collect();
+        world.say(leader, session, Request::Hosting { node, copies });
+    }
+    beat(world, nodes, 0);
+}
+
+/// Time passes, and nodes are heard of.
+fn beat(world: &mut World, nodes: u8, ms: u64) {
+    let end = world.now + ms;
+    loop {
+        let leader = world.leader();
+        let version = state(world).table().version;
+        for n in 1..=nodes {
+            let now = world.now;
+            world.say(leader, n.into(), heartbeat(n, now, version));
+        }
+        if world.now >= end {
+            return;
+        }
+        world.pass(200.min(end - world.now));
+    }
+}
+
+fn state(world: &World) -> &State {
+    world.coordinators[world.leader() as usize - 1].state()
+}
+
+fn ask(world: &mut World, query: Query) -> Report {
+    world.told();
+    let leader = world.leader();
+    world.say(leader, OPERATOR, Request::Operator { id: 1, query });
+    world.pass(2 * TICK_MS);
+    let mut reports = world
+        .told()
+        .into_iter()
+        .filter_map(|(_, answer)| match answer {
+            Answer::Operator { report, .. } => Some(*report),
+            _ => None,
+        });
+    reports.next().expect("an answer")
+}
+
+fn planned(report: Report) -> Vec<MoveRow> {
+    match report {
+        Report::Planned(rows) => rows,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn migrations(world: &mut World) -> Vec<MigrationRow> {
+    match ask(world, Query::Migrations) {
+        Report::Migrations(report) => report.migrations,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn step(world: &mut World, n: u8, migration: u64, step: Step) {
+    let leader = world.leader();
+    let request = Request::Steps {
+        node: id(n),
+        incarnation: 1,
+        steps: vec![(MigrationId(migration), step)],
+    };
+    world.say(leader, n.into(), request);
+}
+
+fn move_to(world: &mut World, partition: u16, node: &str) -> Vec<MoveRow> {
+    let query = Query::Move {
+        partition,
+        node: node.to_owned(),
+        shard: None,
+    };
+    planned(ask(world, query))
+}
+
+fn phase(world: &World, migration: u64) -> Option<Phase> {
+    let id = MigrationId(migration);
+    let state = state(world);
+    let ended = state.ended_migrations().find(|(other, _)| *other == id);
+    let ended = ended.map(|(_, migration)| migration);
+    let found = state.migrations().active.get(&id).or(ended);
+    found.map(|migration| migration.phase.clone())
+}
+
+fn owner(world: &World, partition: u16) -> NodeId {
+    let entry = state(world).table().entry(PartitionId(partition));
+    entry.and_then(|e| e.primary()).expect("an owner").node
+}
+
+#[test]
+fn a_partition_moves_as_its_source_says_and_everybody_sees_it() {
+    let mut world = cluster(1, 2);
+    let rows = move_to(&mut world, 3, "node-2");
+    let row = MoveRow {
+        partition: 3,
+        migration: Some(1),
+        from_node: Some("node-1".to_owned()),
+        from_shard: Some(0),
+        to_node: "node-2".to_owned(),
+        to_shard: 0,
+        refusal: None,
+    };
+    assert_eq!(rows, [row]);
+    beat(&mut world, 2, 0);
+    world.told();
+    step(&mut world, 2, 1, Step::Begin);
+    assert_eq!(
+        phase(&world, 1),
+        Some(Phase::Planned),
+        "not the target's turn"
+    );
+    step(&mut world, 1, 1, Step::Begin);
+    assert_eq!(phase(&world, 1), Some(Phase::Copying));
+    step(&mut world, 1, 1, Step::Commit(CONFIRMATION));
+    assert_eq!(phase(&world, 1), Some(Phase::Committed(CONFIRMATION)));
+    assert_eq!(owner(&world, 3), id(2));
+    let deltas = world
+        .told()
+        .into_iter()
+        .filter_map(|(session, answer)| match answer {
+            Answer::Table(update) => match *update {
+                TableUpdate::Delta(delta) => {
+                    Some((session, delta.migrations.len(), delta.arrivals))
+                }
+                TableUpdate::Full(_) => None,
+            },
+            _ => None,
+        });
+    let arrival = vec![(PartitionId(3), MigrationId(1))];
+    let expected = [
+        (1, 1, vec![]),
+        (2, 1, vec![]),
+        (1, 1, arrival.clone()),
+        (2, 1, arrival),
+    ];
+    assert_eq!(deltas.collect::<Vec<_>>(), expected);
+    let committed = world.coordinators[0].member().committed();
+    step(&mut world, 1, 1, Step::Commit(CONFIRMATION));
+    step(&mut world, 2, 1, Step::Abort("late".to_owned()));
+    assert_eq!(world.coordinators[0].member().committed(), committed);
+}
+
+#[test]
+fn what_cannot_be_done_is_told() {
+    let mut world = cluster(1, 2);
+    let ask_move = |world: &mut World, partition, node: &str, shard| {
+        let node = node.to_owned();
+        ask(
+            world,
+            Query::Move {
+                partition,
+                node,
+                shard,
+            },
+        )
+    };
+    let there = Refusal::AlreadyThere(PartitionId(3));
+    let told = ask_move(&mut world, 3, "node-1", None);
+    assert_eq!(told, Report::Refused(there), "it has one shard");
+    let told = ask_move(&mut world, 3, "nobody", None);
+    assert_eq!(told, Report::NoSuchNode("nobody".to_owned()));
+    let told = ask_move(&mut world, 16, "node-2", Some(0));
+    let missing = Refusal::NoSuchPartition(PartitionId(16));
+    assert_eq!(told, Report::Refused(missing));
+    let told = ask(&mut world, Query::CancelMigration { id: 1 });
+    let unknown = Refusal::NoSuchMigration(MigrationId(1));
+    assert_eq!(told, Report::Refused(unknown));
+    let drain = |name: &str| Query::Drain {
+        node: name.to_owned(),
+        on: true,
+    };
+    assert_eq!(
+        ask(&mut world, drain("nobody")),
+        Report::NoSuchNode("nobody".to_owned())
+    );
+    planned(ask(&mut world, drain("node-2")));
+    let nowhere = Refusal::NowhereToGo("node-1".to_owned());
+    assert_eq!(ask(&mut world, drain("node-1")), Report::Refused(nowhere));
+    let draining = Refusal::Draining("node-2".to_owned());
+    let told = ask_move(&mut world, 3, "node-2", None);
+    assert_eq!(told, Report::Refused(draining));
+}
+
+#[test]
+fn a_rebalance_is_shown_then_planned_and_balances() {
+    let mut world = cluster(1, 2);
+    let shown = planned(ask(&mut world, Query::Rebalance { dry_run: true }));
+    assert_eq!(shown.len(), 8);
+    assert!(
+        shown
+            .iter()
+            .all(|row| row.migration.is_none() && row.refusal.is_none())
+    );
+    assert!(state(&world).migrations().active.is_empty());
+    let rows = planned(ask(&mut world, Query::Rebalance { dry_run: false }));
+    let ids: Vec<_> = rows.iter().filter_map(|row| row.migration).collect();
+    assert_eq!(ids, (1..=8).collect::<Vec<_>>());
+    assert_eq!(
+        planned(ask(&mut world, Query::Rebalance { dry_run: false })),
+        []
+    );
+    carry_out(&mut world, 2);
+    assert_eq!(state(&world).owned(id(2)).count(), 8);
+}
+
+/// Every source begins and commits what is planned.
+fn carry_out(world: &mut World, nodes: u8) {
+    let active: Vec<_> = state(world)
+        .migrations()
+        .active
+        .iter()
+        .map(|(id, m)| (id.0, m.source.node.0[0]))
+        .collect();
+    for (migration, n) in active {
+        step(world, n, migration, Step::Begin);
+        step(world, n, migration, Step::Commit(CONFIRMATION));
+    }
+    beat(world, nodes, 0);
+}
+
+#[test]
+fn a_drained_node_ends_with_nothing_and_can_go() {
+    let mut world = cluster(1, 3);
+    planned(ask(&mut world, Query::Rebalance { dry_run: false }));
+    carry_out(&mut world, 3);
+    let counts = |world: &World| [1, 2, 3].map(|n| state(world).owned(id(n)).count());
+    assert_eq!(counts(&world), [6, 5, 5]);
+    let on = true;
+    let node = "node-2".to_owned();
+    let rows = planned(ask(
+        &mut world,
+        Query::Drain {
+            node: node.clone(),
+            on,
+        },
+    ));
+    assert_eq!(rows.len(), 5);
+    assert!(
+        rows.iter()
+            .all(|row| row.from_node.as_deref() == Some("node-2"))
+    );
+    // The first attempt of one goes wrong.
+    let first = rows[0].migration.expect("planned");
+    step(&mut world, 2, first, Step::Begin);
+    step(
+        &mut world,
+        2,
+        first,
+        Step::Abort("the link broke".to_owned()),
+    );
+    carry_out(&mut world, 3);
+    assert_eq!(counts(&world)[1], 1);
+    let failed = migrations(&mut world)
+        .into_iter()
+        .find(|row| row.id == first);
+    let failed = failed.expect("kept");
+    assert!(failed.will_retry);
+    assert_eq!(failed.last_error, "the source gave up: the link broke");
+    beat(&mut world, 3, RETRY_MS + 400);
+    carry_out(&mut world, 3);
+    assert_eq!(counts(&world), [8, 0, 8]);
+    let again = planned(ask(
+        &mut world,
+        Query::Drain {
+            node: node.clone(),
+            on,
+        },
+    ));
+    assert_eq!(again, []);
+    let Report::Migrations(report) = ask(&mut world, Query::Migrations) else {
+        panic!("no migrations");
+    };
+    assert_eq!(
+        (
+            report.draining[0].node.as_str(),
+            report.draining[0].partitions
+        ),
+        ("node-2", 0)
+    );
+    let lose_data = false;
+    let removed = ask(&mut world, Query::RemoveNode { node, lose_data });
+    assert!(matches!(removed, Report::NodeRemoved { .. }), "{removed:?}");
+}
+
+#[test]
+fn a_drain_can_be_ended() {
+    let mut world = cluster(1, 2);
+    let node = "node-2".to_owned();
+    planned(ask(
+        &mut world,
+        Query::Drain {
+            node: node.clone(),
+            on: true,
+        },
+    ));
+    assert_eq!(
+        planned(ask(&mut world, Query::Rebalance { dry_run: true })),
+        []
+    );
+    let told = ask(
+        &mut world,
+        Query::Drain {
+            node: node.clone(),
+            on: false,
+        },
+    );
+    assert_eq!(told, Report::NotDraining { node });
+    assert_eq!(
+        planned(ask(&mut world, Query::Rebalance { dry_run: true })).len(),
+        8
+    );
+}
+
+#[test]
+fn a_failed_target_ends_its_migrations_until_it_is_back() {
+    let mut world = cluster(1, 2);
+    planned(ask(&mut world, Query::Rebalance { dry_run: false }));
+    step(&mut world, 1, 1, Step::Begin);
+    // Only node 1 is heard of.
+    beat(&mut world, 1, 2_600);
+    assert!(state(&world).migrations().active.is_empty());
+    assert_eq!(state(&world).retries().len(), 8);
+    beat(&mut world, 1, 3_000);
+    assert_eq!(state(&world).retries().len(), 8, "it is still away");
+    join(&mut world, 2);
+    beat(&mut world, 2, 400);
+    let active = &state(&world).migrations().active;
+    assert_eq!(active.len(), 8);
+    assert!(active.values().all(|migration| migration.attempt == 2));
+    assert!(active.keys().all(|id| id.0 > 8), "under other ids");
+    carry_out(&mut world, 2);
+    assert_eq!(state(&world).owned(id(2)).count(), 8);
+}
+
+#[test]
+fn what_an_operator_cancels_is_not_tried_again() {
+    let mut world = cluster(1, 2);
+    planned(ask(&mut world, Query::Rebalance { dry_run: false }));
+    step(&mut world, 1, 1, Step::Begin);
+    step(&mut world, 1, 2, Step::Abort(String::new()));
+    for id in [1, 2] {
+        let cancelled = ask(&mut world, Query::CancelMigration { id });
+        assert_eq!(cancelled, Report::MigrationCancelled { id });
+    }
+    step(&mut world, 1, 1, Step::Commit(CONFIRMATION));
+    assert_eq!(owner(&world, 8), id(1));
+    beat(&mut world, 2, RETRY_MS * 2);
+    let rows = migrations(&mut world);
+    assert_eq!(rows.len(), 8, "no more were planned: {rows:?}");
+    let words: Vec<_> = rows[..3].iter().map(|row| row.state.as_str()).collect();
+    assert_eq!(words, ["aborted", "aborted", "planned"]);
+    assert_eq!(rows[0].last_error, "cancelled");
+    assert!(rows.iter().all(|row| !row.will_retry));
+}
+
+#[test]
+fn progress_of_sources_is_reported_with_rates() {
+    let mut world = cluster(1, 2);
+    move_to(&mut world, 3, "node-2");
+    step(&mut world, 1, 1, Step::Begin);
+    let mut say = |n: u8, keys, last_error: &str| {
+        let progress = Progress {
+            keys,
+            bytes: keys * 100,
+            hold_us: 0,
+            last_error: last_error.to_owned(),
+        };
+        let request = Request::Progress {
+            node: id(n),
+            incarnation: 1,
+            progress: vec![(MigrationId(1), progress)],
+        };
+        world.say(1, n.into(), request);
+        world.pass(500);
+    };
+    say(1, 1_000, "");
+    say(2, 9, "only the source knows");
+    say(1, 3_000, "slow");
+    let rows = migrations(&mut world);
+    let row = &rows[0];
+    assert_eq!(
+        (row.state.as_str(), row.keys, row.bytes),
+        ("copying", 3_000, 300_000)
+    );
+    assert_eq!((row.keys_per_s, row.bytes_per_s), (2_000, 200_000));
+    assert_eq!((row.last_error.as_str(), row.attempt), ("slow", 1));
+    step(&mut world, 1, 1, Step::Commit(CONFIRMATION));
+    let rows = migrations(&mut world);
+    assert_eq!((rows[0].state.as_str(), rows[0].keys), ("committed", 40));
+}
+
+#[test]
+fn another_leader_takes_migrations_up() {
+    for commits in [true, false] {
+        let mut world = cluster(3, 2);
+        move_to(&mut world, 3, "node-2");
+        step(&mut world, 1, 1, Step::Begin);
+        assert_eq!(phase(&world, 1), Some(Phase::Copying));
+        let lost = world.leader();
+        world.cut_off = vec![lost];
+        // What the old leader proposes now is never decided.
+        let abort = Step::Abort("too late".to_owned());
+        step(
+            &mut world,
+            1,
+            1,
+            if commits {
+                abort
+            } else {
+                Step::Commit(CONFIRMATION)
+            },
+        );
+        for other in world.others(lost) {
+            world.turn(other, Some(Event::Lost(crate::command::RaftId(lost))));
+        }
+        world.pass(4 * TICK_MS);
+        assert_ne!(world.leader(), lost);
+        assert_eq!(phase(&world, 1), Some(Phase::Copying));
+        join(&mut world, 2);
+        let abort = Step::Abort("enough".to_owned());
+        step(
+            &mut world,
+            1,
+            1,
+            if commits {
+                Step::Commit(CONFIRMATION)
+            } else {
+                abort
+            },
+        );
+        assert_eq!(owner(&world, 3), if commits { id(2) } else { id(1) });
+        world.cut_off.clear();
+        world.pass(1_000);
+        let version = state(&world).table().version;
+        for coordinator in &world.coordinators {
+            let state = coordinator.state();
+            assert!(state.migrations().active.is_empty());
+            assert_eq!(state.table().version, version);
+        }
+    }
+}
+
+#[test]
+fn a_new_leader_plans_aborted_moves_again() {
+    let mut world = cluster(3, 2);
+    planned(ask(&mut world, Query::Rebalance { dry_run: false }));
+    step(&mut world, 1, 5, Step::Begin);
+    step(&mut world, 1, 5, Step::Abort("a broken link".to_owned()));
+    let lost = world.leader();
+    world.turn(lost, Some(Event::StepAside));
+    world.pass(2 * TICK_MS);
+    assert_ne!(world.leader(), lost);
+    join(&mut world, 2);
+    assert_eq!(state(&world).migrations().active.len(), 7);
+    beat(&mut world, 2, RETRY_MS + 400);
+    let active = &state(&world).migrations().active;
+    assert_eq!(active.len(), 8);
+    assert_eq!(active[&MigrationId(9)].attempt, 2);
+    assert!(state(&world).retries().is_empty());
+}
+
+#[test]
+fn an_earlier_start_is_not_listened_to() {
+    let mut world = cluster(1, 2);
+    move_to(&mut world, 3, "node-2");
+    step(&mut world, 1, 1, Step::Begin);
+    let Request::Register(mut registration) = register(1) else {
+        panic!("a registration");
+    };
+    registration.incarnation = 2;
+    world.say(1, 5, Request::Register(registration));
+    step(&mut world, 1, 1, Step::Commit(CONFIRMATION));
+    assert_eq!(phase(&world, 1), Some(Phase::Copying));
+    let request = Request::Steps {
+        node: id(1),
+        incarnation: 2,
+        steps: vec![(MigrationId(1), Step::Abort("started again".to_owned()))],
+    };
+    world.turn(1, Some(Event::Request(SessionId(5), request)));
+    assert!(matches!(phase(&world, 1), Some(Phase::Aborted(_))));
+}

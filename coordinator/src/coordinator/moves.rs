@@ -1,0 +1,210 @@
+//! What operators ask about moves: rebalances, drains, single moves and what became of them.
+
+use std::collections::BTreeSet;
+
+use ephesus_wal::Disk;
+use ephesus_wire::{MigrationId, NodeId, PartitionId, ShardId};
+
+use super::operator::{Operation, Wanted};
+use super::{Action, Coordinator, Pending};
+use crate::command::Command;
+use crate::member::Input;
+use crate::migration::{Abort, AbortReason, Migration, Phase, Purpose};
+use crate::placement::{Move, Place};
+use crate::report::{DrainingRow, MigrationRow, MigrationsReport, MoveRow, Report, find_node};
+use crate::state::{Effects, Refusal};
+
+impl<D: Disk> Coordinator<D> {
+    /// Plans what balances the cluster, or only what empties a node for that; answers at once if
+    /// that is nothing.
+    pub(super) fn rebalance(
+        &mut self,
+        operation: Operation,
+        of: Option<NodeId>,
+        inputs: &mut Vec<Input>,
+        actions: &mut Vec<Action>,
+    ) {
+        let mut moves = self.state().plan_rebalance();
+        if let Some(node) = of {
+            let owned: BTreeSet<PartitionId> = self.state().owned(node).collect();
+            moves.retain(|m| owned.contains(&m.partition));
+        }
+        if moves.is_empty() {
+            actions.push(operation.answer(Report::Planned(Vec::new())));
+            return;
+        }
+        let purpose = Purpose::Rebalance;
+        self.propose_for(operation, Command::PlanMoves { moves, purpose }, inputs);
+    }
+
+    /// Plans one move; without a shard to the one that has the least.
+    pub(super) fn move_one(
+        &mut self,
+        operation: Operation,
+        partition: PartitionId,
+        node: String,
+        shard: Option<ShardId>,
+        inputs: &mut Vec<Input>,
+        actions: &mut Vec<Action>,
+    ) {
+        let found = find_node(self.state(), &node);
+        let place = found.and_then(|node| match shard {
+            Some(shard) => Some(Place { node, shard }),
+            None => self.state().lightest_shard(node, partition),
+        });
+        let Some(to) = place else {
+            actions.push(operation.answer(Report::NoSuchNode(node)));
+            return;
+        };
+        let command = Command::PlanMoves {
+            moves: vec![Move { partition, to }],
+            purpose: Purpose::Move,
+        };
+        self.propose_for(operation, command, inputs);
+    }
+
+    /// Marks a node as to be emptied, or not any more.
+    pub(super) fn drain(
+        &mut self,
+        operation: impl FnOnce(Wanted) -> Operation,
+        name: String,
+        on: bool,
+        inputs: &mut Vec<Input>,
+        actions: &mut Vec<Action>,
+    ) {
+        let Some(node) = find_node(self.state(), &name) else {
+            let operation = operation(Wanted::Plan { is_single: false });
+            actions.push(operation.answer(Report::NoSuchNode(name)));
+            return;
+        };
+        let operation = operation(Wanted::Drain { node, name, on });
+        self.propose_for(operation, Command::Drain { node, on }, inputs);
+    }
+
+    pub(super) fn cancel(
+        &mut self,
+        operation: Operation,
+        id: MigrationId,
+        inputs: &mut Vec<Input>,
+    ) {
+        let abort = Abort {
+            reason: AbortReason::Cancelled,
+            text: String::new(),
+        };
+        self.propose_for(operation, Command::AbortMigration { id, abort }, inputs);
+    }
+
+    fn propose_for(&mut self, operation: Operation, command: Command, inputs: &mut Vec<Input>) {
+        let ticket = self.ticket(Some(Pending::Operation(operation)));
+        inputs.push(Input::Propose(ticket, command));
+    }
+
+    /// Moves were planned: what became of each.
+    pub(super) fn planned(&self, effects: Effects, is_single: bool) -> Report {
+        let mut planned = effects.planned;
+        if is_single
+            && let Some((_, Err(refusal))) = planned.pop_if(|(_, outcome)| outcome.is_err())
+        {
+            return Report::Refused(refusal);
+        }
+        let rows = planned.into_iter();
+        Report::Planned(
+            rows.map(|(m, outcome)| self.move_row(m, Some(outcome)))
+                .collect(),
+        )
+    }
+
+    /// What a rebalance would do now.
+    pub(super) fn would_move(&self) -> Report {
+        let moves = self.state().plan_rebalance().into_iter();
+        Report::Planned(moves.map(|m| self.move_row(m, None)).collect())
+    }
+
+    fn move_row(
+        &self,
+        Move { partition, to }: Move,
+        outcome: Option<Result<MigrationId, Refusal>>,
+    ) -> MoveRow {
+        let owner = self.state().table().entry(partition);
+        let owner = owner.and_then(|entry| entry.primary());
+        let (migration, refusal) = match outcome {
+            Some(Ok(id)) => (Some(id.0), None),
+            Some(Err(refusal)) => (None, Some(refusal.to_string())),
+            None => (None, None),
+        };
+        MoveRow {
+            partition: partition.0,
+            migration,
+            from_node: owner.map(|owner| self.name(owner.node)),
+            from_shard: owner.map(|owner| owner.shard.0),
+            to_node: self.name(to.node),
+            to_shard: to.shard.0,
+            refusal,
+        }
+    }
+
+    /// A node's name, or its UUID if it is no member any more.
+    fn name(&self, node: NodeId) -> String {
+        let member = self.state().members().get(&node);
+        member.map_or_else(|| node.to_string(), |member| member.name.clone())
+    }
+
+    pub(super) fn migrations(&self) -> MigrationsReport {
+        let state = self.state();
+        let active = state.migrations().active.iter().map(|(id, m)| (*id, m));
+        let all = active.chain(state.ended_migrations());
+        let mut migrations: Vec<MigrationRow> =
+            all.map(|(id, m)| self.migration_row(id, m)).collect();
+        migrations.sort_unstable_by_key(|row| row.id);
+        let draining = state.draining().iter();
+        let mut draining: Vec<DrainingRow> = draining
+            .map(|node| DrainingRow {
+                node: self.name(*node),
+                partitions: state.owned(*node).count() as u64,
+            })
+            .collect();
+        draining.sort_unstable();
+        MigrationsReport {
+            migrations,
+            draining,
+        }
+    }
+
+    fn migration_row(&self, id: MigrationId, migration: &Migration) -> MigrationRow {
+        let noted = self.migrating.noted(id).cloned().unwrap_or_default();
+        let mut keys = noted.progress.keys;
+        let mut last_error = noted.progress.last_error;
+        let state = match &migration.phase {
+            Phase::Planned => "planned",
+            Phase::Copying => "copying",
+            Phase::Committed(confirmation) => {
+                keys = confirmation.count;
+                "committed"
+            }
+            Phase::Aborted(abort) => {
+                last_error = match abort.text.as_str() {
+                    "" => abort.reason.to_string(),
+                    text => format!("{}: {text}", abort.reason),
+                };
+                "aborted"
+            }
+        };
+        MigrationRow {
+            id: id.0,
+            partition: migration.partition.0,
+            state: state.to_owned(),
+            from_node: self.name(migration.source.node),
+            from_shard: migration.source.shard.0,
+            to_node: self.name(migration.target.node),
+            to_shard: migration.target.shard.0,
+            attempt: migration.attempt,
+            will_retry: self.state().retries().contains_key(&id),
+            keys,
+            bytes: noted.progress.bytes,
+            keys_per_s: noted.keys_per_s,
+            bytes_per_s: noted.bytes_per_s,
+            hold_us: noted.progress.hold_us,
+            last_error,
+        }
+    }
+}

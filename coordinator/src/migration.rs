@@ -1,0 +1,206 @@
+//! A migration as the replicated log knows it: one partition's move from one shard to another.
+//!
+//! ```text
+//! planned -> copying -> committed
+//!    |          |
+//!    +----------+-----> aborted -> (a rebalance plans it again, under another id)
+//! ```
+//!
+//! What may follow what, and who says so, is in `state/migrations.rs`.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use ephesus_wire::{Epoch, MigrationId, PartitionId};
+use serde::{Deserialize, Serialize};
+
+use crate::placement::Place;
+
+/// Longest text about why a migration ended, bytes.
+pub const TEXT_BYTES_MAX: usize = 256;
+
+/// Attempts of a move that is part of a rebalance.
+pub const ATTEMPTS_MAX: u32 = 5;
+
+/// One attempt to move one partition.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Migration {
+    /// What moves.
+    pub partition: PartitionId,
+    /// Epoch of the copy it moves from; that of the copy it makes is the next one.
+    pub epoch: Epoch,
+    /// Who has the partition.
+    pub source: Place,
+    /// Who gets it.
+    pub target: Place,
+    /// Where it is in its life.
+    pub phase: Phase,
+    /// 1 for the first one, larger when earlier ones were aborted.
+    pub attempt: u32,
+    /// What it is part of.
+    pub purpose: Purpose,
+}
+
+/// Where a migration is in its life.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Phase {
+    /// The source has not begun.
+    Planned,
+    /// The source has begun; the target may have prepared.
+    Copying,
+    /// The target owns the partition.
+    Committed(Confirmation),
+    /// The source keeps the partition.
+    Aborted(Abort),
+}
+
+/// What a target has made durable, as it confirmed to the source.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Confirmation {
+    /// Its number of keys.
+    pub count: u64,
+    /// The digest of its entries in words, the low half first (`ephesus_wire::digest`).
+    pub digest: [u64; 2],
+}
+
+/// Why a migration was given up.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Abort {
+    /// The kind of reason.
+    pub reason: AbortReason,
+    /// What whoever gave it up says, at most [`TEXT_BYTES_MAX`] bytes; may be empty.
+    pub text: String,
+}
+
+/// Why a migration was given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum AbortReason {
+    /// The source says so.
+    Source,
+    /// The target says so.
+    Target,
+    /// The target has failed.
+    TargetFailed,
+    /// An operator says so.
+    Cancelled,
+    /// The source or the target is no member any more.
+    Removed,
+    /// The source or the target has come back with another number of shards.
+    Resharded,
+    /// The target is being drained.
+    Draining,
+}
+
+/// What a migration is part of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Purpose {
+    /// An operator wants just this: one attempt.
+    Move,
+    /// A rebalance or a drain: it is tried again, up to [`ATTEMPTS_MAX`] times.
+    Rebalance,
+}
+
+/// What a node wants to have decided about a migration.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Step {
+    /// From the source: it is about to copy.
+    Begin,
+    /// From the source: the target has prepared. Until this was sent the source may give up alone.
+    Commit(Confirmation),
+    /// From either: it goes no further, and why.
+    Abort(String),
+}
+
+/// How far a migration is, as its source says.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Progress {
+    /// Keys sent.
+    pub keys: u64,
+    /// Bytes sent.
+    pub bytes: u64,
+    /// How long commands were held, us; 0: not yet.
+    pub hold_us: u64,
+    /// What went wrong last, at most [`TEXT_BYTES_MAX`] bytes; may be empty.
+    pub last_error: String,
+}
+
+impl AbortReason {
+    /// Whether another attempt may go better.
+    #[must_use]
+    pub fn is_passing(self) -> bool {
+        match self {
+            AbortReason::Source
+            | AbortReason::Target
+            | AbortReason::TargetFailed
+            | AbortReason::Resharded => true,
+            AbortReason::Cancelled | AbortReason::Removed | AbortReason::Draining => false,
+        }
+    }
+}
+
+impl fmt::Display for AbortReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            AbortReason::Source => "the source gave up",
+            AbortReason::Target => "the target gave up",
+            AbortReason::TargetFailed => "the target has failed",
+            AbortReason::Cancelled => "cancelled",
+            AbortReason::Removed => "its node was removed",
+            AbortReason::Resharded => "its node has another number of shards",
+            AbortReason::Draining => "the target is being drained",
+        })
+    }
+}
+
+/// What nodes know of migrations; part of every view.
+///
+/// 1. A migration that is not active, with an id up to `last`, has ended for ever.
+/// 2. It was committed if and only if it is the partition's arrival, or one that came after it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MigrationTable {
+    /// The last id that was given out; 0: none.
+    pub last: MigrationId,
+    /// Those planned or copying.
+    pub active: BTreeMap<MigrationId, Migration>,
+    /// By partition, the last migration that was committed: the one that made the copy which the
+    /// table means, unless the owner's number of shards has changed since. None for a partition
+    /// whose data was given up.
+    pub arrivals: BTreeMap<PartitionId, MigrationId>,
+}
+
+/// What a node that was part of a migration has to do about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Decision {
+    /// Go on, or wait: it is active, or newer than this table.
+    Open,
+    /// The copy it has made is the partition's.
+    Committed,
+    /// The copy it has made is nobody's: wipe it.
+    Aborted,
+}
+
+impl MigrationTable {
+    /// What became of a migration of `partition`, for a node that still holds the copy it has made.
+    ///
+    /// A partition that has moved on since then had first been activated by that node, unless the
+    /// migration was aborted: so only the last arrival counts.
+    #[must_use]
+    pub fn decision(&self, id: MigrationId, partition: PartitionId) -> Decision {
+        if id > self.last || self.active.contains_key(&id) {
+            return Decision::Open;
+        }
+        if self.arrivals.get(&partition) == Some(&id) {
+            return Decision::Committed;
+        }
+        Decision::Aborted
+    }
+}
+
+/// The first [`TEXT_BYTES_MAX`] bytes, or a little less so as not to split a character.
+#[must_use]
+pub fn bounded(text: &str) -> String {
+    text[..text.floor_char_boundary(TEXT_BYTES_MAX)].to_owned()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,30 @@
+use super::*;
+
+const PARTITION: PartitionId = PartitionId(3);
+
+fn table(last: u64, arrival: Option<u64>) -> MigrationTable {
+    let arrival = arrival.map(|id| (PARTITION, MigrationId(id)));
+    MigrationTable {
+        last: MigrationId(last),
+        active: BTreeMap::new(),
+        arrivals: arrival.into_iter().collect(),
+    }
+}
+
+#[test]
+fn an_older_table_decides_nothing() {
+    let of = |table: MigrationTable| table.decision(MigrationId(7), PARTITION);
+    assert_eq!(of(table(6, None)), Decision::Open);
+    assert_eq!(of(table(7, None)), Decision::Aborted);
+    assert_eq!(of(table(7, Some(7))), Decision::Committed);
+    assert_eq!(of(table(9, Some(8))), Decision::Aborted);
+    assert_eq!(of(table(9, Some(6))), Decision::Aborted);
+}
+
+#[test]
+fn texts_are_cut_between_characters() {
+    let long = "ä".repeat(TEXT_BYTES_MAX);
+    let text = format!("x{long}");
+    assert_eq!(bounded(&text).len(), TEXT_BYTES_MAX - 1);
+    assert_eq!(bounded("short"), "short");
+}

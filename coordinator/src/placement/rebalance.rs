@@ -1,0 +1,149 @@
+//! Rebalancing: the fewest moves that give every shard its fair share.
+//!
+//! A shard's fair share is `partitions * weight / all weights`; it gets that, rounded down or up. So
+//! the result is within one partition of the share, and planning again plans nothing.
+
+use std::collections::BTreeMap;
+
+use ephesus_wire::PartitionId;
+use serde::{Deserialize, Serialize};
+
+use super::Place;
+
+/// One partition that goes to another shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Move {
+    /// What moves.
+    pub partition: PartitionId,
+    /// Where to.
+    pub to: Place,
+}
+
+/// A shard that takes part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// The shard.
+    pub place: Place,
+    /// Its part of all weights, e.g. the capacity of its node; 0: it is to be emptied.
+    pub weight: u32,
+}
+
+/// Where a partition is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Located {
+    /// The partition.
+    pub partition: PartitionId,
+    /// Its owner, or who will be: the target of a move under way.
+    pub place: Place,
+    /// Whether it must stay: it is under way.
+    pub is_fixed: bool,
+}
+
+/// Plans the moves, ascending by partition. Partitions at places that take no part are left out of
+/// account, and so are shares of the same place but the first.
+///
+/// A new shard receives from all that have too much; nothing moves between two that were balanced
+/// before. The same arguments in any order give the same plan.
+#[must_use]
+pub fn rebalance(partitions: &[Located], shares: &[Share]) -> Vec<Move> {
+    let mut shards = BTreeMap::new();
+    for share in shares {
+        shards.entry(share.place).or_insert(Shard {
+            weight: u64::from(share.weight),
+            ..Shard::default()
+        });
+    }
+    let mut count = 0;
+    for located in partitions {
+        let Some(shard) = shards.get_mut(&located.place) else {
+            continue;
+        };
+        count += 1;
+        shard.owned += 1;
+        if !located.is_fixed {
+            shard.movable.push(located.partition);
+        }
+    }
+    let weights = shards.values().map(|shard| shard.weight).sum::<u64>();
+    if weights == 0 {
+        return Vec::new();
+    }
+    give_shares(&mut shards, count, weights);
+    let mut taken = take_surplus(&mut shards);
+    let mut moves = Vec::new();
+    // What can stay on its node does.
+    for is_within in [true, false] {
+        for (place, shard) in &mut shards {
+            let missing = shard.share.saturating_sub(shard.owned) as usize;
+            let mut left = Vec::new();
+            let mut got = 0;
+            for (partition, from) in taken {
+                if got < missing && (!is_within || from.node == place.node) {
+                    got += 1;
+                    let to = *place;
+                    moves.push(Move { partition, to });
+                } else {
+                    left.push((partition, from));
+                }
+            }
+            shard.owned += got as u64;
+            taken = left;
+        }
+    }
+    moves.sort_unstable();
+    moves
+}
+
+#[derive(Debug, Default)]
+struct Shard {
+    weight: u64,
+    owned: u64,
+    movable: Vec<PartitionId>,
+    /// What it gets.
+    share: u64,
+}
+
+/// Rounds the fair shares so that they add up to `count`: up first where that saves a move, then
+/// where most is missing.
+fn give_shares(shards: &mut BTreeMap<Place, Shard>, count: u64, weights: u64) {
+    let mut candidates = Vec::new();
+    let mut given = 0;
+    for (place, shard) in shards.iter_mut() {
+        let whole = count * shard.weight / weights;
+        shard.share = whole;
+        given += whole;
+        if count * shard.weight % weights != 0 {
+            let has_more = shard.owned > whole;
+            let missing = whole.saturating_sub(shard.owned);
+            // Among equals first one shard of every node.
+            let key = (!has_more, u64::MAX - missing, place.shard, place.node);
+            candidates.push((key, *place));
+        }
+    }
+    candidates.sort_unstable();
+    let rest = (count - given) as usize;
+    for (_, place) in candidates.into_iter().take(rest) {
+        if let Some(shard) = shards.get_mut(&place) {
+            shard.share += 1;
+        }
+    }
+}
+
+/// Takes from every shard what it has beyond its share, the last partitions first: neighbours stay
+/// together.
+fn take_surplus(shards: &mut BTreeMap<Place, Shard>) -> Vec<(PartitionId, Place)> {
+    let mut taken = Vec::new();
+    for (place, shard) in shards.iter_mut() {
+        shard.movable.sort_unstable();
+        let surplus = shard.owned.saturating_sub(shard.share) as usize;
+        let from = shard.movable.len().saturating_sub(surplus);
+        let moving = shard.movable.split_off(from);
+        shard.owned -= moving.len() as u64;
+        taken.extend(moving.into_iter().map(|partition| (partition, *place)));
+    }
+    taken.sort_unstable();
+    taken
+}
+
+#[cfg(test)]
+mod tests;

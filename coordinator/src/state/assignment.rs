@@ -1,0 +1,77 @@
+//! Who gets what nobody owns, and what becomes of it when a node has other shards.
+
+use std::collections::BTreeSet;
+
+use ephesus_wire::table::{PartitionEntry, PartitionStatus, Replica, Role};
+use ephesus_wire::{NodeId, PartitionId, ShardId};
+
+use super::{State, is_up};
+use crate::placement::{self, Place};
+
+impl State {
+    /// Gives every partition without an owner one, if there are enough nodes.
+    pub(super) fn assign_if_ready(&mut self) -> BTreeSet<PartitionId> {
+        let Some((_, options)) = self.cluster else {
+            return BTreeSet::new();
+        };
+        let orphans: Vec<usize> = (0..self.table.entries.len())
+            .filter(|&index| self.table.entries[index].replicas.is_empty())
+            .collect();
+        let up = self.members.iter().filter(|(_, member)| is_up(member));
+        let draining = self.draining();
+        let of = |is_drained: bool| {
+            up.clone()
+                .filter(move |(id, _)| is_drained || !draining.contains(id))
+                .flat_map(|(id, m)| places(*id, m.shards))
+                .collect()
+        };
+        let mut places: Vec<Place> = of(false);
+        if places.is_empty() {
+            places = of(true);
+        }
+        let is_first = orphans.len() == self.table.entries.len();
+        if orphans.is_empty() || (is_first && up.count() < usize::from(options.min_nodes.max(1))) {
+            return BTreeSet::new();
+        }
+        let Ok(plan) = placement::plan(orphans.len() as u16, &places, options.policy) else {
+            return BTreeSet::new();
+        };
+        let mut assigned = BTreeSet::new();
+        for (index, place) in orphans.into_iter().zip(plan) {
+            own(&mut self.table.entries[index], places[place]);
+            assigned.insert(PartitionId(index as u16));
+        }
+        assigned
+    }
+
+    /// Spreads what a node owns over another number of its shards; its data stays where it is. All
+    /// of it gets a new epoch, because all of the node's logs are new.
+    pub(super) fn spread(&mut self, node: NodeId, shards: u16) -> BTreeSet<PartitionId> {
+        let owned: Vec<PartitionId> = self.owned(node).collect();
+        for (index, partition) in owned.iter().enumerate() {
+            let shard = ShardId((index * usize::from(shards) / owned.len()) as u16);
+            let entry = &mut self.table.entries[usize::from(partition.0)];
+            own(entry, Place { node, shard });
+        }
+        owned.into_iter().collect()
+    }
+}
+
+pub(super) fn places(node: NodeId, shards: u16) -> impl Iterator<Item = Place> {
+    (0..shards).map(move |shard| Place {
+        node,
+        shard: ShardId(shard),
+    })
+}
+
+/// Gives a partition to a shard that has not confirmed it yet.
+fn own(entry: &mut PartitionEntry, place: Place) {
+    entry.epoch = entry.epoch.next();
+    entry.status = PartitionStatus::Assigned;
+    entry.replicas = vec![Replica {
+        node: place.node,
+        shard: place.shard,
+        role: Role::Primary,
+        in_sync: true,
+    }];
+}

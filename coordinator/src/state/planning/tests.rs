@@ -1,0 +1,84 @@
+use ephesus_wire::ShardId;
+
+use super::*;
+use crate::command::Command;
+use crate::migration::Purpose;
+use crate::placement::Policy;
+use crate::state::tests::{after, bootstrap, id, register};
+
+fn planned(state: &mut State, moves: Vec<Move>) {
+    let purpose = Purpose::Rebalance;
+    let effects = state.apply(&Command::PlanMoves { moves, purpose });
+    let planned = effects.expect("planned").planned;
+    assert!(planned.iter().all(|(_, outcome)| outcome.is_ok()));
+}
+
+/// How many partitions each node has, when what is under way is done.
+fn counts(state: &State, nodes: u8) -> Vec<usize> {
+    let located = state.located();
+    let of = |n| located.iter().filter(|l| l.place.node == id(n)).count();
+    (1..=nodes).map(of).collect()
+}
+
+fn thirty() -> State {
+    after(&[
+        bootstrap(30, 3, Policy::Contiguous),
+        register(1, "athens", 1, 1),
+        register(2, "byzantium", 1, 1),
+        register(3, "cyrene", 1, 1),
+        register(4, "ephesus", 1, 1),
+    ])
+}
+
+#[test]
+fn a_new_node_gets_its_share_once() {
+    let mut state = thirty();
+    assert_eq!(counts(&state, 4), [10, 10, 10, 0]);
+    let moves = state.plan_rebalance();
+    assert_eq!(moves.len(), 7);
+    assert!(moves.iter().all(|m| m.to.node == id(4)));
+    planned(&mut state, moves);
+    assert_eq!(counts(&state, 4), [8, 8, 7, 7]);
+    assert_eq!(state.plan_rebalance(), [], "it is under way");
+}
+
+#[test]
+fn a_draining_node_is_emptied_and_a_failed_one_left_alone() {
+    let mut state = thirty();
+    let (node, on) = (id(1), true);
+    state.apply(&Command::Drain { node, on }).expect("a member");
+    let fail = Command::Fail {
+        node: id(2),
+        incarnation: 1,
+    };
+    state.apply(&fail).expect("a member");
+    let moves = state.plan_rebalance();
+    planned(&mut state, moves);
+    assert_eq!(counts(&state, 4), [0, 10, 10, 10]);
+}
+
+#[test]
+fn the_lightest_other_shard_is_found() {
+    let mut state = after(&[
+        bootstrap(8, 1, Policy::Contiguous),
+        register(1, "athens", 1, 2),
+        register(2, "byzantium", 1, 1),
+    ]);
+    let place = |n, shard| Place {
+        node: id(n),
+        shard: ShardId(shard),
+    };
+    let lightest = |state: &State, n, p| state.lightest_shard(id(n), PartitionId(p));
+    assert_eq!(lightest(&state, 1, 0), Some(place(1, 1)));
+    assert_eq!(lightest(&state, 1, 7), Some(place(1, 0)));
+    assert_eq!(lightest(&state, 2, 7), Some(place(2, 0)));
+    assert_eq!(lightest(&state, 3, 7), None);
+    let to = place(2, 0);
+    let partition = PartitionId(7);
+    planned(&mut state, vec![Move { partition, to }]);
+    assert_eq!(
+        lightest(&state, 1, 9),
+        Some(place(1, 1)),
+        "one is leaving it"
+    );
+}

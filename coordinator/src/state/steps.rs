@@ -1,0 +1,71 @@
+//! What may be decided about migrations next, and who may say so.
+
+use ephesus_wire::table::PartitionStatus;
+use ephesus_wire::{MigrationId, NodeId};
+
+use super::{MemberStatus, Retry, State, is_up};
+use crate::command::Command;
+use crate::migration::{Abort, AbortReason, Phase, Step, bounded};
+
+impl State {
+    /// The command for what a node says about a migration; none where it is not its turn to say so,
+    /// or everybody knows already.
+    #[must_use]
+    pub fn command_for(
+        &self,
+        node: NodeId,
+        incarnation: u64,
+        id: MigrationId,
+        step: &Step,
+    ) -> Option<Command> {
+        let migration = self.migrations.table.active.get(&id)?;
+        if self.members.get(&node)?.incarnation != incarnation {
+            return None;
+        }
+        let is_source = migration.source.node == node;
+        match step {
+            Step::Begin if is_source && migration.phase == Phase::Planned => {
+                let entry = self.table.entry(migration.partition)?;
+                let is_online = entry.status == PartitionStatus::Online;
+                is_online.then_some(Command::BeginMigration { id, incarnation })
+            }
+            Step::Commit(confirmation) if is_source && migration.phase == Phase::Copying => {
+                Some(Command::CommitMigration {
+                    id,
+                    incarnation,
+                    confirmation: *confirmation,
+                })
+            }
+            Step::Abort(text) if is_source || migration.target.node == node => {
+                let reason = if is_source {
+                    AbortReason::Source
+                } else {
+                    AbortReason::Target
+                };
+                let text = bounded(text);
+                let abort = Abort { reason, text };
+                Some(Command::AbortMigration { id, abort })
+            }
+            _ => None,
+        }
+    }
+
+    /// Active migrations whose target has failed.
+    pub fn targets_failed(&self) -> impl Iterator<Item = MigrationId> + '_ {
+        let active = self.migrations.table.active.iter();
+        let failed = active.filter(|(_, migration)| {
+            let target = self.members.get(&migration.target.node);
+            target.is_none_or(|member| member.status == MemberStatus::Failed)
+        });
+        failed.map(|(id, _)| *id)
+    }
+
+    /// Whether the nodes of a retry are up, so that it can be planned again.
+    #[must_use]
+    pub fn can_retry(&self, retry: &Retry) -> bool {
+        let owner = self.table.entry(retry.partition).and_then(|e| e.primary());
+        let nodes = owner.map(|owner| owner.node).into_iter();
+        let mut nodes = nodes.chain([retry.target.node]);
+        nodes.all(|node| self.members.get(&node).is_none_or(is_up))
+    }
+}
