@@ -264,17 +264,21 @@ fn follows(before: &View, after: &View) -> Result<(), String> {
     Ok(())
 }
 
-/// At most one node with a valid lease takes itself for the owner of any partition.
+/// At most one node with a valid lease takes itself for the owner of any partition; the source of a
+/// migration that has said commit serves nobody.
 pub(crate) fn one_owner<'a>(
-    serving: impl Iterator<Item = (NodeId, &'a View)>,
+    serving: impl Iterator<Item = (NodeId, &'a View, Vec<PartitionId>)>,
 ) -> Result<(), String> {
     let mut owners = BTreeMap::<PartitionId, NodeId>::new();
-    for (node, view) in serving {
+    for (node, view, held) in serving {
         for (index, entry) in view.table.entries.iter().enumerate() {
             if entry.primary().is_none_or(|primary| primary.node != node) {
                 continue;
             }
             let partition = PartitionId(index as u16);
+            if held.contains(&partition) {
+                continue;
+            }
             if let Some(other) = owners.insert(partition, node) {
                 return Err(format!(
                     "partition {partition} is served by {other} and {node}"

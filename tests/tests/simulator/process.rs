@@ -6,6 +6,7 @@ use ephesus_coordinator::agent::{Agent, AgentEvent, AgentOptions, ConnectionId};
 use ephesus_coordinator::command::{Addresses, ClusterId, Registration};
 use ephesus_coordinator::coordinator::{Coordinator, Event, SessionId};
 use ephesus_coordinator::migration::{Decision, MigrationTable};
+use ephesus_coordinator::view::View;
 use ephesus_wal::FaultDisk;
 use ephesus_wire::{Epoch, MigrationId, NodeId, PartitionId};
 
@@ -127,6 +128,18 @@ impl NodeProcess {
             coordinators,
             seed,
         }));
+    }
+}
+
+impl NodeProcess {
+    /// Partitions in which nobody may write, because their source has said commit.
+    pub(crate) fn held(&self, view: &View) -> Vec<PartitionId> {
+        let carried = self.carried.iter();
+        let held =
+            carried.filter(|(_, c)| matches!(c, Carried::Held { .. } | Carried::HeldTooLong));
+        let active = &view.migrations.active;
+        held.filter_map(|(id, _)| Some(active.get(id)?.partition))
+            .collect()
     }
 }
 

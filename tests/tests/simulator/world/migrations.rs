@@ -108,12 +108,7 @@ impl World {
         let Some(view) = agent.view().filter(|_| serves).cloned() else {
             return Ok(());
         };
-        let held: Vec<PartitionId> = process
-            .carried
-            .iter()
-            .filter(|(_, state)| matches!(state, Carried::Held { .. } | Carried::HeldTooLong))
-            .filter_map(|(id, _)| Some(view.migrations.active.get(id)?.partition))
-            .collect();
+        let held = process.held(&view);
         for (index, entry) in view.table.entries.iter().enumerate() {
             let partition = PartitionId(index as u16);
             let process = &mut self.nodes[node];

@@ -119,10 +119,8 @@ impl World {
         let serving = self.nodes.iter().filter_map(|process| {
             let agent = process.running.as_ref()?;
             let holds_lease = agent.holds_lease(process.clock.at(self.now));
-            Some((
-                process.disk.id,
-                agent.view().filter(|_| holds_lease)?.as_ref(),
-            ))
+            let view = agent.view().filter(|_| holds_lease)?.as_ref();
+            Some((process.disk.id, view, process.held(view)))
         });
         one_owner(serving)
     }
