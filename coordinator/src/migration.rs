@@ -155,17 +155,27 @@ impl fmt::Display for AbortReason {
 /// What nodes know of migrations; part of every view.
 ///
 /// 1. A migration that is not active, with an id up to `last`, has ended for ever.
-/// 2. It was committed if and only if it is the partition's arrival, or one that came after it is.
+/// 2. A copy that a node still holds from one was committed if and only if that is the partition's
+///    arrival.
+/// 3. A copy of an epoch below that of the arrival is void, also on the node that owns the partition
+///    now: it may have been away while the partition was elsewhere.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MigrationTable {
     /// The last id that was given out; 0: none.
     pub last: MigrationId,
     /// Those planned or copying.
     pub active: BTreeMap<MigrationId, Migration>,
-    /// By partition, the last migration that was committed: the one that made the copy which the
-    /// table means, unless the owner's number of shards has changed since. None for a partition
-    /// whose data was given up.
-    pub arrivals: BTreeMap<PartitionId, MigrationId>,
+    /// By partition that has an owner, how that got it.
+    pub arrivals: BTreeMap<PartitionId, Arrival>,
+}
+
+/// How the owner of a partition got it: which of the copies that it may hold the table means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Arrival {
+    /// The migration that made the copy; 0: it began empty, and what was there before is given up.
+    pub migration: MigrationId,
+    /// The epoch under which it was made; larger ones since are other numbers of shards.
+    pub epoch: Epoch,
 }
 
 /// What a node that was part of a migration has to do about it.
@@ -189,10 +199,19 @@ impl MigrationTable {
         if id > self.last || self.active.contains_key(&id) {
             return Decision::Open;
         }
-        if self.arrivals.get(&partition) == Some(&id) {
+        let arrival = self.arrivals.get(&partition);
+        if arrival.is_some_and(|arrival| arrival.migration == id) {
             return Decision::Committed;
         }
         Decision::Aborted
+    }
+
+    /// Whether an activated copy of this epoch, on the node that owns the partition now, has what was
+    /// written since; otherwise it is void.
+    #[must_use]
+    pub fn is_current(&self, partition: PartitionId, epoch: Epoch) -> bool {
+        let arrival = self.arrivals.get(&partition);
+        arrival.is_some_and(|arrival| epoch >= arrival.epoch)
     }
 }
 

@@ -54,11 +54,8 @@ pub const HEARTBEAT_TIMEOUT_MS_MAX: u32 = 600_000;
 /// Most coordinators of a cluster: one more than the largest core, while one is replaced.
 pub const COORDINATORS_MAX: usize = 6;
 
-/// Version of the snapshot's layout.
+/// Version of the snapshot's layout. 1, of no release, did not say how owners got their partitions.
 const SNAPSHOT_FORMAT: u8 = 2;
-
-/// The same without its last field, the migrations: there are none then.
-const SNAPSHOT_FORMAT_BEFORE: u8 = 1;
 
 /// Where a member is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -158,25 +155,16 @@ impl State {
     /// [`SnapshotError`]; the bytes are not such a snapshot.
     pub fn from_snapshot(bytes: &[u8]) -> Result<State, SnapshotError> {
         let (&format, body) = bytes.split_first().ok_or(SnapshotError::Damaged)?;
-        let (state, rest) = match format {
-            SNAPSHOT_FORMAT => {
-                let (state, rest) = postcard::take_from_bytes::<State>(body)?;
-                (state, rest.len())
-            }
-            SNAPSHOT_FORMAT_BEFORE => {
-                let none = Migrations::default();
-                let body = postcard::to_extend(&none, body.to_vec())?;
-                let (state, rest) = postcard::take_from_bytes::<State>(&body)?;
-                (state, rest.len())
-            }
-            format => return Err(SnapshotError::Format(format)),
-        };
+        if format != SNAPSHOT_FORMAT {
+            return Err(SnapshotError::Format(format));
+        }
+        let (state, rest) = postcard::take_from_bytes::<State>(body)?;
         let consistent = match state.cluster {
             Some((_, options)) => state.table.entries.len() == usize::from(options.partitions),
             None => state.table.entries.is_empty() && state.members.is_empty(),
         };
         let has_migrations = state.migrations.is_consistent(state.table.entries.len());
-        if rest != 0 || !consistent || !has_migrations {
+        if !rest.is_empty() || !consistent || !has_migrations {
             return Err(SnapshotError::Damaged);
         }
         Ok(state)

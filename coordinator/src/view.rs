@@ -10,7 +10,7 @@ use ephesus_wire::{MigrationId, NodeId, PartitionId};
 use serde::{Deserialize, Serialize};
 
 use crate::command::{ClusterId, ClusterOptions, RaftId};
-use crate::migration::{Migration, MigrationTable};
+use crate::migration::{Arrival, Migration, MigrationTable};
 use crate::state::{Effects, Member, State};
 
 /// Changes that [`History`] remembers.
@@ -50,8 +50,8 @@ pub struct Delta {
     pub last_migration: MigrationId,
     /// Migrations that are new or changed; none: over.
     pub migrations: Vec<(MigrationId, Option<Migration>)>,
-    /// Of the partitions above, those that a migration has brought to where they are.
-    pub arrivals: Vec<(PartitionId, MigrationId)>,
+    /// Of the partitions above that have an owner, how that got it.
+    pub arrivals: Vec<(PartitionId, Arrival)>,
 }
 
 /// What brings a view up to date.

@@ -3,7 +3,13 @@ use super::*;
 const PARTITION: PartitionId = PartitionId(3);
 
 fn table(last: u64, arrival: Option<u64>) -> MigrationTable {
-    let arrival = arrival.map(|id| (PARTITION, MigrationId(id)));
+    let arrival = arrival.map(|id| {
+        let arrival = Arrival {
+            migration: MigrationId(id),
+            epoch: Epoch(4),
+        };
+        (PARTITION, arrival)
+    });
     MigrationTable {
         last: MigrationId(last),
         active: BTreeMap::new(),
@@ -19,6 +25,14 @@ fn an_older_table_decides_nothing() {
     assert_eq!(of(table(7, Some(7))), Decision::Committed);
     assert_eq!(of(table(9, Some(8))), Decision::Aborted);
     assert_eq!(of(table(9, Some(6))), Decision::Aborted);
+}
+
+#[test]
+fn copies_of_before_the_arrival_are_void() {
+    let table = table(9, Some(8));
+    let is_current = |epoch| table.is_current(PARTITION, Epoch(epoch));
+    assert_eq!([3, 4, 5].map(is_current), [false, true, true]);
+    assert!(!table.is_current(PartitionId(4), Epoch(9)), "nobody's");
 }
 
 #[test]

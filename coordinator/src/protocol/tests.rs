@@ -8,7 +8,7 @@ use raft::prelude::{Entry, Snapshot};
 
 use super::*;
 use crate::command::{Addresses, ClusterOptions};
-use crate::migration::{Confirmation, Migration, MigrationTable, Phase, Purpose};
+use crate::migration::{Arrival, Confirmation, Migration, MigrationTable, Phase, Purpose};
 use crate::placement::{Place, Policy};
 use crate::report::{MigrationRow, MigrationsReport, PartitionRow};
 use crate::state::{ADDRESS_BYTES_MAX, Member, NAME_BYTES_MAX};
@@ -75,6 +75,10 @@ fn largest() -> View {
         purpose: Purpose::Rebalance,
     };
     let migration_id = |p| MigrationId(u64::MAX - u64::from(p));
+    let arrival = |p| Arrival {
+        migration: migration_id(p),
+        epoch: Epoch(u64::MAX),
+    };
     View {
         cluster: ClusterId([0xff; 16]),
         options: ClusterOptions {
@@ -96,9 +100,7 @@ fn largest() -> View {
             active: (0..16_384)
                 .map(|p| (migration_id(p), migration(p)))
                 .collect(),
-            arrivals: (0..16_384)
-                .map(|p| (PartitionId(p), migration_id(p)))
-                .collect(),
+            arrivals: (0..16_384).map(|p| (PartitionId(p), arrival(p))).collect(),
         },
     }
 }

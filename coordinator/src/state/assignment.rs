@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 
 use ephesus_wire::table::{PartitionEntry, PartitionStatus, Replica, Role};
-use ephesus_wire::{NodeId, PartitionId, ShardId};
+use ephesus_wire::{MigrationId, NodeId, PartitionId, ShardId};
 
 use super::{State, is_up};
+use crate::migration::Arrival;
 use crate::placement::{self, Place};
 
 impl State {
@@ -38,8 +39,16 @@ impl State {
         };
         let mut assigned = BTreeSet::new();
         for (index, place) in orphans.into_iter().zip(plan) {
-            own(&mut self.table.entries[index], places[place]);
-            assigned.insert(PartitionId(index as u16));
+            let entry = &mut self.table.entries[index];
+            own(entry, places[place]);
+            let partition = PartitionId(index as u16);
+            let arrival = Arrival {
+                migration: MigrationId(0),
+                epoch: entry.epoch,
+            };
+            let arrivals = &mut self.migrations.table.arrivals;
+            arrivals.insert(partition, arrival);
+            assigned.insert(partition);
         }
         assigned
     }

@@ -25,6 +25,8 @@
 //! - A target that wipes what it has prepared because it does not see the migration any more: its
 //!   table may be older than the plan, or newer than the commit. [`MigrationTable::decision`] tells
 //!   the three apart, by the last id given out and the arrivals.
+//! - A node that was away while a partition left it, and owns it again because the data was given
+//!   up: its old copy is void, as [`MigrationTable::is_current`] tells.
 //! - A source removed with its data (`lose_data`) while a target has prepared: the operator has
 //!   given the partition's data up, so the prepared copy goes as well.
 
@@ -36,8 +38,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{Effects, Refusal, State};
 use crate::migration::{
-    ATTEMPTS_MAX, Abort, AbortReason, Confirmation, Migration, MigrationTable, Phase, Purpose,
-    bounded,
+    ATTEMPTS_MAX, Abort, AbortReason, Arrival, Confirmation, Migration, MigrationTable, Phase,
+    Purpose, bounded,
 };
 use crate::placement::Place;
 
@@ -255,7 +257,12 @@ impl State {
                     role: Role::Primary,
                     in_sync: true,
                 }];
-                self.migrations.table.arrivals.insert(partition, id);
+                let arrival = Arrival {
+                    migration: id,
+                    epoch: entry.epoch,
+                };
+                let arrivals = &mut self.migrations.table.arrivals;
+                arrivals.insert(partition, arrival);
                 effects.partitions.insert(partition);
             }
             (Phase::Aborted(_), Some(entry)) if migration.phase == Phase::Copying => {

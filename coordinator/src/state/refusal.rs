@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     ADDRESS_BYTES_MAX, COORDINATORS_MAX, HEARTBEAT_TIMEOUT_MS_MAX, HEARTBEAT_TIMEOUT_MS_MIN,
-    NAME_BYTES_MAX, SNAPSHOT_FORMAT, SNAPSHOT_FORMAT_BEFORE,
+    NAME_BYTES_MAX, SNAPSHOT_FORMAT,
 };
 use crate::command::{ClusterId, RaftId};
 
@@ -147,10 +147,8 @@ pub enum Refusal {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SnapshotError {
-    /// Run a release that knows the format.
-    #[error(
-        "snapshot of format {0}: this release reads {SNAPSHOT_FORMAT_BEFORE} and {SNAPSHOT_FORMAT}"
-    )]
+    /// Run the release that has written it.
+    #[error("snapshot of format {0}: this release reads format {SNAPSHOT_FORMAT}")]
     Format(u8),
     /// Replace the member: remove it and add it again with an empty directory.
     #[error("snapshot is damaged")]

@@ -393,12 +393,16 @@ fn check_migrations(before: &State, state: &State, effects: &Effects) -> Result<
         let is_changed = old.active.get(id) != new.active.get(id);
         prop_assert_eq!(effects.migrations.contains(id), is_changed);
     }
-    for (partition, id) in &new.arrivals {
-        if old.arrivals.get(partition) != Some(id) {
-            prop_assert!(
-                old.active.contains_key(id),
-                "only a migration under way arrives"
-            );
+    for (index, entry) in state.table.entries.iter().enumerate() {
+        let partition = PartitionId(index as u16);
+        let arrival = new.arrivals.get(&partition);
+        prop_assert_eq!(arrival.is_some(), entry.primary().is_some());
+        let is_older = arrival.is_some_and(|arrival| arrival.epoch <= entry.epoch);
+        prop_assert!(arrival.is_none() || is_older);
+        if old.arrivals.get(&partition) != arrival {
+            prop_assert!(effects.partitions.contains(&partition));
+            let brought = arrival.map_or(0, |arrival| arrival.migration.0);
+            prop_assert!(brought == 0 || old.active.contains_key(&MigrationId(brought)));
         }
     }
     let is_member = |node| state.members.contains_key(node);

@@ -114,7 +114,8 @@ impl Checks {
             self.failures += failed.count() as u64;
             let old = &before.migrations.arrivals;
             let arrivals = view.migrations.arrivals.iter();
-            let new = arrivals.filter(|(partition, id)| old.get(partition) != Some(*id));
+            let moved = arrivals.filter(|(_, arrival)| arrival.migration.0 > 0);
+            let new = moved.filter(|(partition, arrival)| old.get(partition) != Some(*arrival));
             self.arrivals += new.count() as u64;
         }
         if let Some((_, after)) = self.views.range(version..).next() {

@@ -93,9 +93,8 @@ impl NodeDisk {
         self.prepared.retain(|id, (partition, writes)| {
             let decision = migrations.decision(*id, *partition);
             if decision == Decision::Committed {
-                // The table says under which epoch.
                 let copy = Copy {
-                    epoch: Epoch(0),
+                    epoch: migrations.arrivals[partition].epoch,
                     writes: *writes,
                 };
                 arrived.insert(*partition, copy);

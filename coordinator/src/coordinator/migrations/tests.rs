@@ -1,9 +1,9 @@
-use ephesus_wire::PartitionId;
+use ephesus_wire::{Epoch, PartitionId};
 
 use super::*;
 use crate::coordinator::tests::{World, heartbeat, id, register};
 use crate::coordinator::{Event, SessionId, TICK_MS};
-use crate::migration::{Confirmation, Phase};
+use crate::migration::{Arrival, Confirmation, Phase};
 use crate::protocol::{Answer, Request};
 use crate::report::{MigrationRow, MoveRow, Query, Report};
 use crate::state::{Refusal, State};
@@ -163,12 +163,15 @@ fn a_partition_moves_as_its_source_says_and_everybody_sees_it() {
             },
             _ => None,
         });
-    let arrival = vec![(PartitionId(3), MigrationId(1))];
+    let arrival = |migration, epoch| {
+        let (migration, epoch) = (MigrationId(migration), Epoch(epoch));
+        vec![(PartitionId(3), Arrival { migration, epoch })]
+    };
     let expected = [
-        (1, 1, vec![]),
-        (2, 1, vec![]),
-        (1, 1, arrival.clone()),
-        (2, 1, arrival),
+        (1, 1, arrival(0, 1)),
+        (2, 1, arrival(0, 1)),
+        (1, 1, arrival(1, 2)),
+        (2, 1, arrival(1, 2)),
     ];
     assert_eq!(deltas.collect::<Vec<_>>(), expected);
     let committed = world.coordinators[0].member().committed();

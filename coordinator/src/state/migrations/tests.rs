@@ -1,4 +1,4 @@
-use ephesus_wire::{NodeId, ShardId};
+use ephesus_wire::{Epoch, NodeId, ShardId};
 
 use super::*;
 use crate::command::Command;
@@ -376,7 +376,10 @@ fn data_that_was_given_up_has_not_arrived() {
     let node = id(2);
     apply(&mut state, &Command::Remove { node, lose_data });
     assert_eq!(decision(&state, 1), Decision::Aborted);
-    assert!(state.migrations().arrivals.is_empty());
+    let (epoch, _, owner) = entry(&state);
+    assert_eq!((epoch, owner), (3, id(1)), "its old owner's again");
+    let is_current = |epoch| state.migrations().is_current(PartitionId(0), Epoch(epoch));
+    assert_eq!([1, 2, 3].map(is_current), [false, false, true]);
 }
 
 #[test]
@@ -474,19 +477,12 @@ fn the_last_ended_migrations_are_kept() {
 }
 
 #[test]
-fn snapshots_of_the_format_before_have_no_migrations() {
-    let state = online();
-    let mut snapshot = state.to_snapshot();
-    let none = postcard::to_allocvec(&Migrations::default()).expect("encodes");
-    assert!(snapshot.ends_with(&none));
-    snapshot.truncate(snapshot.len() - none.len());
-    snapshot[0] = 1;
-    assert_eq!(State::from_snapshot(&snapshot).expect("converted"), state);
-    snapshot[0] = 3;
-    assert!(State::from_snapshot(&snapshot).is_err());
+fn snapshots_hold_migrations_and_damaged_ones_are_refused() {
     let moving = copying(Purpose::Rebalance);
-    let again = State::from_snapshot(&moving.to_snapshot()).expect("our own");
-    assert_eq!(again, moving);
+    let mut snapshot = moving.to_snapshot();
+    assert_eq!(State::from_snapshot(&snapshot).expect("our own"), moving);
+    snapshot[0] = 1;
+    assert!(State::from_snapshot(&snapshot).is_err(), "of no release");
     let mut damaged = moving;
     let active = &mut damaged.migrations.table.active;
     let migration = active.get_mut(&MigrationId(1)).expect("copying");

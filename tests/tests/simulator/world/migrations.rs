@@ -148,13 +148,15 @@ impl World {
                 disk.copies.remove(&partition);
                 continue;
             }
-            if let Some(copy) = disk.copies.get_mut(&partition) {
+            let copy = disk.copies.get_mut(&partition);
+            if let Some(copy) = copy.filter(|c| view.migrations.is_current(partition, c.epoch)) {
                 copy.epoch = entry.epoch;
                 continue;
             }
-            if let Some(migration) = view.migrations.arrivals.get(&partition) {
+            let arrival = view.migrations.arrivals.get(&partition);
+            if let Some(arrival) = arrival.filter(|arrival| arrival.migration.0 > 0) {
                 return Err(format!(
-                    "node {node} has nothing of partition {partition}, which migration {migration} has brought"
+                    "node {node} has nothing of partition {partition}, which {arrival:?} has brought"
                 ));
             }
             let copy = Copy {
