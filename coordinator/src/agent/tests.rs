@@ -425,7 +425,7 @@ fn steps(actions: &[AgentAction]) -> Vec<(MigrationId, Step)> {
 
 #[test]
 fn steps_are_repeated_until_the_table_shows_them() {
-    let (mut agent, connection) = joined(None, 1_000);
+    let (mut agent, connection) = joined(1_000);
     // What is said within so many turns, 100 ms apart, in which the coordinator answers.
     let said = |agent: &mut Agent, from_ms: u64, turns: u64| {
         let moments = (0..turns).map(|turn| from_ms + turn * 100);
@@ -462,7 +462,7 @@ fn steps_are_repeated_until_the_table_shows_them() {
 
 #[test]
 fn progress_is_reported_every_second() {
-    let (mut agent, connection) = joined(None, 1_000);
+    let (mut agent, connection) = joined(1_000);
     let mut reports = Vec::new();
     let progress = Progress {
         keys: 5,
