@@ -40,7 +40,7 @@ fn resealed(mut block: Vec<u8>, change: impl FnOnce(&mut Header)) -> Vec<u8> {
 fn crc32(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0, |crc, byte| {
         (0..8).fold(crc ^ u32::from(*byte), |crc: u32, _| {
-            crc >> 1 ^ 0xEDB8_8320 * (crc & 1)
+            (crc >> 1) ^ (0xEDB8_8320 * (crc & 1))
         })
     })
 }
