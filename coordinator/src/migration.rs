@@ -218,7 +218,9 @@ impl MigrationTable {
 /// The first [`TEXT_BYTES_MAX`] bytes, or a little less so as not to split a character.
 #[must_use]
 pub fn bounded(text: &str) -> String {
-    text[..text.floor_char_boundary(TEXT_BYTES_MAX)].to_owned()
+    let mut ends = (0..=text.len().min(TEXT_BYTES_MAX)).rev();
+    let end = ends.find(|end| text.is_char_boundary(*end));
+    text[..end.unwrap_or(0)].to_owned()
 }
 
 #[cfg(test)]

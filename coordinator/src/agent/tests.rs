@@ -443,7 +443,7 @@ fn steps_are_repeated_until_the_table_shows_them() {
     let unknown = (MigrationId(6), Step::Begin);
     agent.set_migration_steps(BTreeMap::from([begin.clone(), unknown]));
     assert!(agent.next_turn_ms() <= 1_001, "there is something to say");
-    assert_eq!(said(&mut agent, 1_100, 1), [begin.clone()]);
+    assert_eq!(said(&mut agent, 1_100, 1), std::slice::from_ref(&begin));
     agent.set_migration_steps(BTreeMap::from([begin.clone()]));
     let repeated = vec![begin.clone(); 2];
     assert_eq!(said(&mut agent, 1_200, 6), repeated, "they were others");

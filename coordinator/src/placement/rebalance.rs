@@ -112,7 +112,7 @@ fn give_shares(shards: &mut BTreeMap<Place, Shard>, count: u64, weights: u64) {
         let whole = count * shard.weight / weights;
         shard.share = whole;
         given += whole;
-        if count * shard.weight % weights != 0 {
+        if !(count * shard.weight).is_multiple_of(weights) {
             let has_more = shard.owned > whole;
             let missing = whole.saturating_sub(shard.owned);
             // Among equals first one shard of every node.
