@@ -14,6 +14,24 @@ pub struct Bystander {
     thread: JoinHandle<Served>,
 }
 
+/// Keys of a bystander.
+const KEYS: u64 = 64;
+
+/// What its keys begin with: all over the node, or where the port serves only a shard, a hash tag of
+/// that shard.
+fn prefix_here(client: &mut Client) -> String {
+    let tags = (0..1000).map(|tag| format!("{{bystander:{tag}}}:"));
+    let mut prefixes = std::iter::once("bystander:".to_owned()).chain(tags);
+    let mut is_here = |prefix: &String| {
+        (0..KEYS).all(|n| {
+            let reply = client.call(&["GET", &format!("{prefix}{n}")]);
+            !reply.error().is_some_and(|text| text.starts_with("MOVED"))
+        })
+    };
+    let found = prefixes.find(|prefix| is_here(prefix));
+    found.expect("some hash tag lies in the shard")
+}
+
 /// How the bystander fared.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Served {
@@ -22,14 +40,16 @@ pub struct Served {
 }
 
 impl Bystander {
+    /// On an entry port or a direct one.
     pub fn watch(port: u16) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
         let thread = std::thread::spawn(move || {
             let mut client = Client::connect(port).expect("the bystander connects");
+            let prefix = prefix_here(&mut client);
             let mut served = Served::default();
             while !stopped.load(Ordering::SeqCst) || served.requests < 100 {
-                let key = format!("bystander:{}", served.requests % 64);
+                let key = format!("{prefix}{}", served.requests % KEYS);
                 let value = served.requests.to_string();
                 let begun = Instant::now();
                 assert_eq!(client.call(&["SET", &key, &value]), Reply::ok());

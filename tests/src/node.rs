@@ -24,6 +24,7 @@ pub struct Options {
     pub max_memory: Option<u64>,
     pub wal_budget: Option<u64>,
     pub max_clients: Option<u32>,
+    pub on_damage: Option<&'static str>,
     pub log_level: &'static str,
     /// Where the node listens.
     pub host: IpAddr,
@@ -44,6 +45,7 @@ impl Default for Options {
             max_memory: None,
             wal_budget: None,
             max_clients: None,
+            on_damage: None,
             log_level: "info",
             host: Ipv4Addr::LOCALHOST.into(),
             coordinators: Vec::new(),
@@ -195,6 +197,7 @@ impl Node {
         flag("--max-memory", options.max_memory.map(|n| n.to_string()));
         flag("--wal-budget", options.wal_budget.map(|n| n.to_string()));
         flag("--max-clients", options.max_clients.map(|n| n.to_string()));
+        flag("--on-damage", options.on_damage.map(str::to_owned));
         let coordinators = options.coordinators.join(",");
         flag(
             "--coordinator",
@@ -268,11 +271,43 @@ impl Node {
 
     /// SIGKILL.
     pub fn kill(&mut self) {
-        self.process.take().expect("the node is not running").kill();
+        self.kill_and_read();
+    }
+
+    /// SIGKILL; answers the output that there was by then.
+    pub fn kill_and_read(&mut self) -> String {
+        let mut process = self.process.take().expect("the node is not running");
+        process.kill();
+        process.output()
     }
 
     pub fn signal(&self, signal: i32) {
         self.process().signal(signal);
+    }
+
+    /// Whether the process has ended by itself.
+    pub fn has_exited(&mut self) -> bool {
+        let process = self.process.as_mut().expect("the node is not running");
+        process.exit_status().is_some()
+    }
+
+    /// Waits until the output has all of `words`.
+    ///
+    /// # Panics
+    /// When it lacks one of them for so long.
+    pub fn wait_says(&self, words: &[&str], at_most: Duration) -> String {
+        let deadline = Instant::now() + at_most;
+        loop {
+            let output = self.process().output();
+            if words.iter().all(|word| output.contains(word)) {
+                return output;
+            }
+            assert!(
+                Instant::now() < deadline,
+                "{words:?} are not all said within {at_most:?}:\n{output}"
+            );
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 
     /// Waits for the process to end by itself.
