@@ -1,7 +1,7 @@
 //! What reaches the device, seen from outside with strace.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use ephesus_tests::ledger::value_of;
@@ -13,7 +13,11 @@ const SWITCHED: &str = "image switched";
 /// And these once all of its blocks are durable.
 const SEALED: &str = "image sealed";
 
-const SWITCHES: usize = 6;
+const SWITCHES: usize = 12;
+
+/// Image stores of a node. With as many partitions each store has one, so that nothing but the image
+/// that is being written, and the removal of the one before, is written to a store's file.
+const STORES: u32 = 4;
 
 /// A finished system call of the trace.
 #[derive(Debug)]
@@ -23,28 +27,31 @@ struct Call {
     file: String,
     line: String,
     result: i64,
+    /// The lines of the trace at which it began and ended.
+    begun: usize,
+    ended: usize,
 }
 
 /// Reads `strace -f -y` output: one entry per call, at the place where the call *ended*.
 fn calls(trace: &str) -> Vec<Call> {
-    let mut unfinished: BTreeMap<&str, String> = BTreeMap::new();
+    let mut unfinished: BTreeMap<&str, (String, usize)> = BTreeMap::new();
     let mut calls = Vec::new();
-    for line in trace.lines() {
+    for (ended, line) in trace.lines().enumerate() {
         let Some((pid, rest)) = line.split_once(' ') else {
             continue;
         };
         let rest = rest.trim_start();
-        let whole = if let Some(begun) = rest.strip_suffix("<unfinished ...>") {
-            unfinished.insert(pid, begun.to_owned());
+        let (whole, begun) = if let Some(head) = rest.strip_suffix("<unfinished ...>") {
+            unfinished.insert(pid, (head.to_owned(), ended));
             continue;
         } else if let Some(resumed) = rest.strip_prefix("<... ") {
-            let Some(begun) = unfinished.remove(pid) else {
+            let Some((head, begun)) = unfinished.remove(pid) else {
                 continue;
             };
             let tail = resumed.split_once("resumed>").map_or("", |(_, tail)| tail);
-            format!("{begun}{tail}")
+            (format!("{head}{tail}"), begun)
         } else {
-            rest.to_owned()
+            (rest.to_owned(), ended)
         };
         let Some((name, args)) = whole.split_once('(') else {
             continue;
@@ -65,6 +72,8 @@ fn calls(trace: &str) -> Vec<Call> {
             file: file.to_owned(),
             result: result.unwrap_or(-1),
             line: whole.clone(),
+            begun,
+            ended,
         });
     }
     calls
@@ -95,6 +104,7 @@ fn images_are_really_synced_before_their_manifest_switches() {
     wrapper.push(trace.display().to_string());
     let options = Options {
         shards: 1,
+        partitions: Some(STORES),
         wal_budget: Some(64 << 20),
         log_level: "debug",
         wrapper,
@@ -107,7 +117,7 @@ fn images_are_really_synced_before_their_manifest_switches() {
     while node.process().output().matches(SWITCHED).count() < SWITCHES {
         let sets: Vec<_> = (0..200)
             .map(|i| {
-                let key = format!("key:{}", (written + i) % 20_000).into_bytes();
+                let key = format!("key:{}", (written + i) % 4_000).into_bytes();
                 vec![b"SET".to_vec(), key, value_of(written + i, 1)]
             })
             .collect();
@@ -134,57 +144,95 @@ fn images_are_really_synced_before_their_manifest_switches() {
     assert!(switches >= SWITCHES, "{switches} switches in the trace");
 }
 
-/// Images may share a sync. For each of them: image files were written and synced before its line
-/// says that it is sealed, and its manifest was written and synced between that line and the one that
-/// says it switched. Nothing relies on `sync_file_range`, which promises nothing about a power loss.
-fn assert_images_synced(calls: &[Call], images: &Path) -> usize {
-    for call in calls {
-        assert!(
-            call.name != "sync_file_range" || call.result != 0,
-            "sync_file_range was relied upon: {}",
-            call.line
-        );
-        assert!(
-            !(call.name.contains("sync") && of_images(call, images)) || call.result == 0,
-            "a failed sync: {}",
-            call.line
-        );
+/// What happened to the file of one store, in the order of its ends.
+#[derive(Debug, Default)]
+struct Store<'a> {
+    writes: Vec<&'a Call>,
+    syncs: Vec<&'a Call>,
+    /// Writes by when its last image switched.
+    switched_at: usize,
+    /// The image that is sealed and has not switched, and how many writes there were by then.
+    sealed: Option<(&'a str, usize)>,
+}
+
+impl Store<'_> {
+    /// Whether a sync that began after the write had ended has ended by now.
+    fn is_synced(&self, write: &Call) -> bool {
+        self.syncs.iter().any(|sync| sync.begun > write.ended)
     }
-    let mut dirty: BTreeMap<&str, usize> = BTreeMap::new();
-    let mut synced = 0;
-    let mut sealed_at: BTreeMap<String, usize> = BTreeMap::new();
+}
+
+/// Of every image, by the file of its own store: when its line says that it is sealed, something was
+/// written since the last image switched, and nothing is unsynced; when its line says that it
+/// switched, something was written since it was sealed, its manifest first, and that is synced.
+/// Nothing relies on `sync_file_range`, which promises nothing about a power loss.
+///
+/// Answers how many images have switched.
+fn assert_images_synced(calls: &[Call], images: &Path) -> usize {
+    let mut stores: BTreeMap<PathBuf, Store<'_>> = BTreeMap::new();
     let mut switches = 0;
     for call in calls {
-        if of_images(call, images) && call.name.contains("write") {
-            *dirty.entry(&call.file).or_default() += 1;
-        } else if of_images(call, images) && call.name.contains("sync") {
-            if dirty.remove(call.file.as_str()).is_some() {
-                synced += 1;
-            }
-        } else if let Some(image) = image_of(call, SEALED) {
-            assert!(synced > 0, "image {image} is sealed and nothing was synced");
-            sealed_at.insert(image, synced);
-        } else if let Some(image) = image_of(call, SWITCHED) {
-            switches += 1;
-            let sealed = sealed_at.remove(&image);
+        let is_sync = call.name.contains("sync");
+        if of_images(call, images) {
             assert!(
-                sealed.is_some_and(|before| synced > before),
-                "image {image} switched; syncs before it was sealed: {sealed:?}, now {synced}; \
-                 written and not synced: {dirty:?}"
+                call.name != "sync_file_range" || call.result != 0,
+                "sync_file_range was relied upon: {}",
+                call.line
             );
+            assert!(!is_sync || call.result == 0, "a failed sync: {}", call.line);
+            let store = stores.entry(PathBuf::from(&call.file)).or_default();
+            let done = if is_sync {
+                &mut store.syncs
+            } else {
+                &mut store.writes
+            };
+            done.push(call);
+        } else if let Some(image) = image_of(call, SEALED) {
+            let store = stores.entry(file_of(image, images)).or_default();
+            let new = &store.writes[store.switched_at..];
+            let last = new
+                .last()
+                .unwrap_or_else(|| panic!("{image} is sealed, not written"));
+            assert!(
+                store.is_synced(last),
+                "{image} is sealed, not synced: {}",
+                last.line
+            );
+            store.sealed = Some((image, store.writes.len()));
+        } else if let Some(image) = image_of(call, SWITCHED) {
+            let store = stores.entry(file_of(image, images)).or_default();
+            let sealed = store.sealed.take().filter(|(sealed, _)| *sealed == image);
+            let (_, writes) = sealed.unwrap_or_else(|| panic!("{image} switched, not sealed"));
+            let manifest = store.writes.get(writes);
+            let manifest = manifest.unwrap_or_else(|| panic!("{image} has no manifest"));
+            assert!(
+                store.is_synced(manifest),
+                "{image} switched, its manifest is not synced: {}",
+                manifest.line
+            );
+            store.switched_at = store.writes.len();
+            switches += 1;
         }
     }
     switches
 }
 
 /// The image that a line of the log with these words names.
-fn image_of(call: &Call, words: &str) -> Option<String> {
+fn image_of<'a>(call: &'a Call, words: &str) -> Option<&'a str> {
     let (_, rest) = call.line.split_once(words)?;
     let (_, image) = rest.split_once("image=")?;
     let end = image.find("\\n").unwrap_or(image.len());
-    call.name
-        .starts_with("write")
-        .then(|| image[..end].to_owned())
+    call.name.starts_with("write").then(|| &image[..end])
+}
+
+/// The file of the store that has an image.
+fn file_of(image: &str, images: &Path) -> PathBuf {
+    let words: Vec<&str> = image.split(' ').collect();
+    let ["partition", partition, ..] = words[..] else {
+        panic!("{image:?} names no partition");
+    };
+    let partition: u32 = partition.parse().expect("a partition's number");
+    images.join(format!("db-{}", partition % STORES)).join("db")
 }
 
 /// The default directory, ./ephesus-data, is relative too.
@@ -253,30 +301,67 @@ fn a_pause_is_used_to_write_images() {
     assert_eq!(client.say("DBSIZE").integer(), 24);
 }
 
+/// Two images of partition 5, which is in store 1; store 2 is written to and not synced meanwhile.
+const TRACE: &str = "\
+7 pwrite64(9</d/images/db-1/db>, \"abc\"..., 3, 0) = 3
+7 fsync(9</d/images/db-1/db> <unfinished ...>
+8 write(1<pipe:[5]>, \"x\", 1) = 1
+8 pwrite64(8</d/images/db-2/db>, \"abc\"..., 3, 0) = 3
+7 <... fsync resumed>) = 0
+7 write(2</tmp/output>, \"DEBUG image sealed image=partition 5 epoch 1 generation 1\\n\", 20) = 20
+7 pwrite64(9</d/images/db-1/db>, \"man\"..., 3, 0) = 3
+7 fdatasync(9</d/images/db-1/db>) = 0
+7 pwrite64(9</d/images/db-1/db>, \"swept\"..., 3, 0) = 3
+7 write(2</tmp/output>, \"DEBUG image switched image=partition 5 epoch 1 generation 1\\n\", 20) = 20
+7 pwrite64(9</d/images/db-1/db>, \"abc\"..., 3, 0) = 3
+7 fsync(9</d/images/db-1/db>) = 0
+7 write(2</tmp/output>, \"DEBUG image sealed image=partition 5 epoch 1 generation 2\\n\", 20) = 20
+7 pwrite64(9</d/images/db-1/db>, \"man\"..., 3, 0) = 3
+7 fsync(9</d/images/db-1/db>) = 0
+7 write(2</tmp/output>, \"DEBUG image switched image=partition 5 epoch 1 generation 2\\n\", 20) = 20
+";
+
 #[test]
 fn the_trace_is_read_as_strace_writes_it() {
+    let parsed = calls(TRACE);
+    assert_eq!(parsed.len(), TRACE.lines().count() - 1);
+    let sync = &parsed[3];
+    assert_eq!((sync.name.as_str(), sync.result), ("fsync", 0));
+    assert_eq!((sync.begun, sync.ended), (1, 4));
+    assert!(of_images(sync, Path::new("/d/images")));
+}
+
+#[test]
+fn a_missing_or_early_sync_of_any_image_is_caught() {
     let images = Path::new("/d/images");
-    let good = "\
-7 pwrite64(9</d/images/db0/db>, \"abc\"..., 3, 0) = 3
-7 fsync(9</d/images/db0/db> <unfinished ...>
-8 write(1<pipe:[5]>, \"x\", 1) = 1
-7 <... fsync resumed>) = 0
-7 write(2</tmp/output>, \"DEBUG image sealed image=p 1\\n\", 20) = 20
-7 pwrite64(9</d/images/db0/db>, \"man\"..., 3, 0) = 3
-7 fdatasync(9</d/images/db0/db>) = 0
-7 write(2</tmp/output>, \"DEBUG image switched image=p 1\\n\", 20) = 20
-";
-    let parsed = calls(good);
-    assert_eq!(parsed.len(), 7);
-    assert_eq!(parsed[2].name, "fsync");
-    assert_eq!(parsed[2].result, 0);
-    assert!(of_images(&parsed[2], images));
-    assert_eq!(assert_images_synced(&parsed, images), 1);
-    let early: String = good
-        .lines()
-        .filter(|line| !line.contains("fdatasync"))
-        .collect::<Vec<_>>()
-        .join("\n");
-    let caught = std::panic::catch_unwind(|| assert_images_synced(&calls(&early), images));
-    assert!(caught.is_err(), "a switch without a sync is not caught");
+    let switches = |lines: &[&str]| {
+        let trace = lines.join("\n");
+        std::panic::catch_unwind(|| assert_images_synced(&calls(&trace), images)).ok()
+    };
+    let lines: Vec<&str> = TRACE.lines().collect();
+    assert_eq!(switches(&lines), Some(2));
+    let essential = (0..lines.len()).filter(|&at| {
+        let is_of_others = lines[at].starts_with('8');
+        !is_of_others && !lines[at].contains("swept") && !lines[at].contains("switched")
+    });
+    for at in essential {
+        let mut without = lines.clone();
+        let gone = without.remove(at);
+        assert_eq!(switches(&without), None, "not missed: {gone}");
+    }
+    for at in
+        (0..lines.len()).filter(|&at| lines[at].contains("sync") && lines[at].ends_with("= 0"))
+    {
+        let failed = lines[at].replace("= 0", "= -1 EIO (Input/output error)");
+        let mut with = lines.clone();
+        with[at] = &failed;
+        assert_eq!(switches(&with), None, "not noticed: {failed}");
+    }
+    let mut early = lines.clone();
+    early.swap(0, 1);
+    assert_eq!(
+        switches(&early),
+        None,
+        "a sync that began before the write had ended"
+    );
 }
