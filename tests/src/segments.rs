@@ -17,8 +17,13 @@ pub struct Segment {
 impl Segment {
     /// All segments under a data directory's `logs`, by log and in the order of their names.
     pub fn of(data: &Path) -> Vec<Self> {
+        Self::below(&data.join("logs"))
+    }
+
+    /// The same of any directory.
+    pub fn below(dir: &Path) -> Vec<Self> {
         let mut paths = Vec::new();
-        collect(&data.join("logs"), &mut paths);
+        collect(dir, &mut paths);
         paths.sort();
         paths
             .into_iter()
@@ -27,6 +32,13 @@ impl Segment {
                 Self { path, bytes }
             })
             .collect()
+    }
+
+    /// How many there are, also while a node uses them.
+    pub fn count(data: &Path) -> usize {
+        let mut paths = Vec::new();
+        collect(&data.join("logs"), &mut paths);
+        paths.len()
     }
 
     /// The segments that hold anything, oldest first.

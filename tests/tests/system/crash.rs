@@ -2,10 +2,12 @@
 //!
 //! `EPHESUS_CRASH_ROUNDS=n` makes it longer, `EPHESUS_SEED=n` repeats a run.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use ephesus_tests::ledger::{self, Unit, value_of};
 use ephesus_tests::load::Load;
+use ephesus_tests::segments::Segment;
 use ephesus_tests::{Client, Node, Options, Reply, Rng};
 
 const ROUNDS_IN_CI: u64 = 30;
@@ -15,7 +17,14 @@ const UNITS_PER_WRITER: u64 = 64;
 const STILL_KEYS: u64 = 20_000;
 const STILL_FIRST: u64 = 1 << 20;
 /// The smallest segments, so that images and truncation go on all the time.
-const WAL_BUDGET: u64 = 96 << 20;
+const WAL_BUDGET: u64 = 64 << 20;
+
+/// What the node's log says, at level debug, about an image whose blocks are durable, and once its
+/// manifest is.
+const SEALED: &str = "image sealed image=";
+const SWITCHED: &str = "image switched image=";
+/// And at a start that finds blocks of an image that was not completed, or was replaced.
+const LEFTOVERS: &str = "removed blocks of unfinished or replaced images";
 
 fn rounds(default: u64) -> u64 {
     match std::env::var("EPHESUS_CRASH_ROUNDS") {
@@ -24,12 +33,39 @@ fn rounds(default: u64) -> u64 {
     }
 }
 
+/// How long a round waits for its moment.
+const MOMENT_WITHIN: Duration = Duration::from_secs(10);
+
+/// When the node is killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Moment {
+    After(Duration),
+    /// The blocks of an image are durable, its manifest is about to be written.
+    Sealed,
+    /// An image has replaced another one, whose blocks are about to be removed.
+    Switched,
+    /// A segment of a log was given back, others are about to be.
+    Truncated,
+}
+
+/// Kills of each kind, as what they have left behind shows.
+#[derive(Debug, Default)]
+struct Kills {
+    /// An image was sealed and had not switched.
+    between_seal_and_switch: u64,
+    /// There were blocks of an image without a manifest, or of one that was replaced.
+    during_an_image: u64,
+    /// At once after the number of segments had fallen.
+    during_truncation: u64,
+}
+
 /// A node, and everything it has promised.
 struct World {
     node: Node,
     units: Vec<Vec<Unit>>,
     rng: Rng,
     acknowledged: u64,
+    kills: Kills,
 }
 
 impl World {
@@ -48,16 +84,19 @@ impl World {
             units,
             rng,
             acknowledged: 0,
+            kills: Kills::default(),
         }
     }
 
-    /// Load for `span`, then SIGKILL.
-    fn load_and_kill(&mut self, span: Duration) {
+    /// Load until `moment`, then SIGKILL.
+    fn load_and_kill(&mut self, moment: Moment) {
         let units = std::mem::take(&mut self.units);
         let load = Load::start(self.node.port(), units, &mut self.rng);
-        std::thread::sleep(span);
+        let has_come = wait_for(&self.node, moment);
         load.expect_break();
-        self.node.kill();
+        let output = self.node.kill_and_read();
+        self.kills.between_seal_and_switch += u64::from(!unswitched(&output).is_empty());
+        self.kills.during_truncation += u64::from(has_come && moment == Moment::Truncated);
         self.acknowledged += load.acknowledged();
         self.units = load.finish();
     }
@@ -71,6 +110,13 @@ impl World {
         }
     }
 
+    /// Starts the node on what the kill has left.
+    fn restart(&mut self) {
+        self.node.restart();
+        let has_leftovers = self.node.process().output().contains(LEFTOVERS);
+        self.kills.during_an_image += u64::from(has_leftovers);
+    }
+
     fn verify(&mut self) {
         let mut client = self.node.client();
         let present = ledger::verify(&mut client, self.units.iter_mut().flatten());
@@ -82,6 +128,47 @@ impl World {
         let from = self.rng.below(STILL_KEYS);
         check_still_keys(&mut client, (0..500).map(|i| (from + i * 37) % STILL_KEYS));
     }
+}
+
+/// Waits until `moment`; false when it has not come in time.
+fn wait_for(node: &Node, moment: Moment) -> bool {
+    let words = match moment {
+        Moment::After(span) => {
+            std::thread::sleep(span);
+            return true;
+        }
+        Moment::Sealed => SEALED,
+        Moment::Switched => SWITCHED,
+        Moment::Truncated => "",
+    };
+    let lines = || node.process().output().matches(words).count();
+    let segments = || Segment::count(node.data_dir());
+    let (lines_before, mut segments_before) = (lines(), segments());
+    let deadline = Instant::now() + MOMENT_WITHIN;
+    while Instant::now() < deadline {
+        if moment == Moment::Truncated {
+            let now = segments();
+            if now < segments_before {
+                return true;
+            }
+            segments_before = now;
+        } else if lines() > lines_before {
+            return true;
+        }
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    false
+}
+
+/// The images that a node's log has called sealed and not switched.
+fn unswitched(output: &str) -> BTreeSet<&str> {
+    let of = |words: &str| {
+        let images = output.lines().filter_map(|line| line.split_once(words));
+        images
+            .map(|(_, image)| image.trim())
+            .collect::<BTreeSet<_>>()
+    };
+    &of(SEALED) - &of(SWITCHED)
 }
 
 fn still_key(i: u64) -> Vec<u8> {
@@ -118,39 +205,59 @@ fn no_kill_takes_back_what_was_acknowledged_or_read() {
         "crash",
         Options {
             wal_budget: Some(WAL_BUDGET),
+            log_level: "debug",
             ..Options::default()
         },
     );
     let begun = Instant::now();
     let rounds = rounds(ROUNDS_IN_CI);
     for round in 0..rounds {
-        let span = match round % 3 {
-            0 => world.rng.between(5, 100),
-            _ => world.rng.between(100, 1200),
+        let moment = match round % 5 {
+            0 => Moment::After(Duration::from_millis(world.rng.between(5, 100))),
+            1 => Moment::After(Duration::from_millis(world.rng.between(100, 1200))),
+            2 => Moment::Sealed,
+            3 => Moment::Switched,
+            _ => Moment::Truncated,
         };
-        world.load_and_kill(Duration::from_millis(span));
+        world.load_and_kill(moment);
         if world.rng.one_in(3) {
             world.kill_during_start();
         }
         // Relaxed survives the process as well: only the device may be behind.
         world.node.options.durability = Some(*world.rng.pick(&["strict", "relaxed"]));
-        world.node.restart();
+        world.restart();
         world.verify();
     }
     check_still_keys(&mut world.node.client(), 0..STILL_KEYS);
     world.node.stop();
     world.node.restart();
     world.verify();
+    eprintln!(
+        "{rounds} kills, {:?}, {} acknowledged writes, {:?}",
+        world.kills,
+        world.acknowledged,
+        begun.elapsed()
+    );
     assert!(
         world.acknowledged > 100 * rounds,
         "{} writes only",
         world.acknowledged
     );
-    eprintln!(
-        "{rounds} kills, {} acknowledged writes, {:?}",
-        world.acknowledged,
-        begun.elapsed()
-    );
+    let Kills {
+        between_seal_and_switch,
+        during_an_image,
+        during_truncation,
+    } = world.kills;
+    for (kind, count) in [
+        ("between seal and switch", between_seal_and_switch),
+        ("during an image", during_an_image),
+        ("during truncation", during_truncation),
+    ] {
+        assert!(
+            count >= rounds / 10,
+            "{count} of {rounds} kills were {kind}"
+        );
+    }
 }
 
 #[test]
@@ -163,7 +270,7 @@ fn no_kill_takes_anything_back_when_the_number_of_shards_changes() {
     let mut world = World::new("crash with other shards", options);
     for _ in 0..rounds(ROUNDS_IN_CI).div_ceil(4) {
         let span = world.rng.between(50, 500);
-        world.load_and_kill(Duration::from_millis(span));
+        world.load_and_kill(Moment::After(Duration::from_millis(span)));
         world.node.options.shards = world.rng.between(1, 5) as u16;
         if world.rng.one_in(2) {
             world.kill_during_start();
