@@ -13,6 +13,7 @@ use ephesus_wal::{Durability, OnDamage};
 use ephesus_wire::handshake::Secret;
 
 use crate::node::ServeOptions;
+use crate::node::check::store::OneStore;
 use coordinator::CoordinatorFlags;
 use operator::{Look, MemberCommand, NodeCommand};
 
@@ -56,6 +57,9 @@ pub struct Check {
     /// Directory of the node's data.
     #[arg(long, default_value = "./ephesus-data")]
     pub data_dir: PathBuf,
+    /// Reads store N of M for the check that has started this process.
+    #[arg(long, hide = true, value_name = "N/M")]
+    pub only_store: Option<OneStore>,
 }
 
 #[derive(Debug, Args)]

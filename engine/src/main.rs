@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 
 use clap::Parser;
-use ephesus_engine::cli::{Cli, Command, EXIT_USAGE, Serve};
+use ephesus_engine::cli::{Check, Cli, Command, EXIT_USAGE, Serve};
 use ephesus_engine::node::{Node, StartError, check};
 use ephesus_engine::{coordinator_process, logging, operator, signals};
 use ephesus_wal::Durability;
@@ -20,7 +20,7 @@ fn main() -> ExitCode {
     };
     match cli.command {
         Command::Serve(serve) => run_serve(&serve),
-        Command::Check(arguments) => run_check(&arguments.data_dir),
+        Command::Check(arguments) => run_check(&arguments),
         Command::Coordinator(flags) => coordinator_process::main(&flags),
         command => operator::main(command),
     }
@@ -126,8 +126,18 @@ fn banner(node: &Node) {
     let _ = out.flush();
 }
 
-fn run_check(data_dir: &std::path::Path) -> ExitCode {
-    match check::check(data_dir) {
+fn run_check(arguments: &Check) -> ExitCode {
+    if let Some(store) = arguments.only_store {
+        let images = arguments.data_dir.join("images");
+        return match check::store::read_store(&images, store, &mut std::io::stdout().lock()) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("error: {error}");
+                ExitCode::FAILURE
+            }
+        };
+    }
+    match check::check(&arguments.data_dir) {
         Ok(report) => {
             print!("{}", report.text);
             if report.problems == 0 {

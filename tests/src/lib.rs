@@ -11,6 +11,7 @@ pub mod bystander;
 pub mod coordinator;
 pub mod crowd;
 pub mod garbage;
+pub mod images;
 pub mod ledger;
 pub mod load;
 pub mod mount;

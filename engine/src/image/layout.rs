@@ -42,15 +42,25 @@ impl DbPaths {
         }
     }
 
+    /// The directory that holds the whole store, whatever was interrupted; `None`: there is none.
+    pub(super) fn complete(&self) -> Option<&Path> {
+        if self.live.exists() {
+            Some(&self.live)
+        } else if !self.old.exists() {
+            None
+        } else if self.fresh.exists() {
+            Some(&self.fresh)
+        } else {
+            Some(&self.old)
+        }
+    }
+
     /// Brings the directories into one of two states, `live` alone or none, whatever was interrupted.
     pub(super) fn settle(&self, db: DbId) -> Result<(), StoreError> {
         fs::create_dir_all(&self.root).map_err(io_error(db, "create", &self.root))?;
-        if !self.live.exists() && self.old.exists() {
-            let source = if self.fresh.exists() {
-                &self.fresh
-            } else {
-                &self.old
-            };
+        if let Some(source) = self.complete()
+            && *source != self.live
+        {
             fs::rename(source, &self.live).map_err(io_error(db, "rename", source))?;
             self.sync_root(db)?;
         }

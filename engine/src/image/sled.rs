@@ -117,6 +117,21 @@ impl SledStore {
         rebuild::if_wasteful(store, &paths)
     }
 
+    /// Opens store `db` as it is, without tidying up; `None` when it is not there.
+    ///
+    /// # Errors
+    /// As [`open_stores`].
+    pub fn open_untouched(
+        root: &Path,
+        db: DbId,
+        stores: u16,
+    ) -> Result<Option<SledStore>, StoreError> {
+        let paths = DbPaths::new(root, db);
+        let dir = paths.complete();
+        dir.map(|dir| SledStore::open_at(dir, db, stores))
+            .transpose()
+    }
+
     /// Opens the Db in exactly this directory.
     pub(super) fn open_at(dir: &Path, db: DbId, stores: u16) -> Result<SledStore, StoreError> {
         let refuse = |reason: String| StoreError::Open {

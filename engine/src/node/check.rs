@@ -1,13 +1,25 @@
 //! `ephesus check`: reads every log group and image block of a stopped node and reports.
+//!
+//! Every log and every store is reported by itself; then each log is held against the images of its
+//! copies, with the checks of recovery. Nothing is repaired, created or tidied up.
 
-use std::fmt::Write;
+mod images;
+pub mod store;
+
+use std::fmt::{Display, Write};
 use std::path::Path;
 
-use ephesus_wal::{Durability, LogId, LogOptions, OnDamage, StdDisk, verify};
-use ephesus_wire::block::Assembler;
+use ephesus_wal::{
+    Durability, LogId, LogOptions, OnDamage, StdDisk, VerifyReport, VisitError, Visitor,
+    verify_with,
+};
+use ephesus_wire::{Lsn, NodeId, ShardId};
 
-use super::stamp::{DataDir, DataDirError};
-use crate::image::{self, ImageStore, StoreError, open_stores};
+use super::recovery::DryRun;
+use super::stamp::{DataDir, DataDirError, Layout};
+use crate::image::DbId;
+use images::Images;
+use store::{Findings, OneStore, Reader};
 
 /// Why nothing could be checked.
 #[derive(Debug, thiserror::Error)]
@@ -15,8 +27,6 @@ use crate::image::{self, ImageStore, StoreError, open_stores};
 pub enum CheckError {
     #[error(transparent)]
     DataDir(#[from] DataDirError),
-    #[error(transparent)]
-    Store(#[from] StoreError),
 }
 
 /// What a check found.
@@ -28,12 +38,12 @@ pub struct Report {
 }
 
 impl Report {
-    fn problem(&mut self, text: std::fmt::Arguments<'_>) {
+    fn problem(&mut self, text: impl Display) {
         self.problems += 1;
         let _ = writeln!(self.text, "DAMAGE {text}");
     }
 
-    fn line(&mut self, text: std::fmt::Arguments<'_>) {
+    fn line(&mut self, text: impl Display) {
         let _ = writeln!(self.text, "{text}");
     }
 }
@@ -51,110 +61,203 @@ pub fn check(path: &Path) -> Result<Report, CheckError> {
         return Err(DataDirError::Missing(path.to_owned()).into());
     };
     let mut report = Report::default();
-    let Some(joined) = stamp.joined else {
-        report.line(format_args!(
+    match stamp.joined {
+        None => report.line(format_args!(
             "node {}: no cluster, so no data yet",
             stamp.node
-        ));
-        return Ok(report);
-    };
-    let layout = dir.layout()?;
-    report.line(format_args!(
-        "node {} of cluster {}: {} of {} partitions, {} logs, {} image stores",
-        stamp.node,
-        joined.cluster,
-        layout.copies().count(),
-        joined.partitions,
-        layout.shards(),
-        stamp.stores
-    ));
-    for &log in &layout.logs {
-        check_log(&dir, LogId(log), &mut report);
+        )),
+        Some(joined) => {
+            let layout = dir.layout()?;
+            report.line(format_args!(
+                "node {} of cluster {}: {} of {} partitions, {} logs, {} image stores",
+                stamp.node,
+                joined.cluster,
+                layout.copies().count(),
+                joined.partitions,
+                layout.shards(),
+                stamp.stores
+            ));
+            check_data(&dir, &layout, stamp.stores, &mut report);
+        }
     }
-    for store in open_stores(&dir.image_dir(), stamp.stores)? {
-        check_store(&store, &mut report);
-    }
+    check_coordinator(&dir.coordinator_dir(), &mut report);
     Ok(report)
 }
 
-fn check_log(dir: &DataDir, log: LogId, report: &mut Report) {
-    let path = dir.log_dir(log);
+fn check_data(dir: &DataDir, layout: &Layout, stores: u16, report: &mut Report) {
+    let all = (0..stores).map(|db| OneStore {
+        db: DbId(db),
+        stores,
+    });
+    let readers: Vec<_> = all
+        .map(|one| (one.db, Reader::start(dir.path(), one)))
+        .collect();
+    let mut images = Images::of(stores);
+    for (db, reader) in readers {
+        let findings = reader
+            .map_err(|error| error.to_string())
+            .and_then(Reader::finish);
+        match &findings {
+            Ok(findings) => report_store(db, findings, layout, report),
+            Err(reason) => report.problem(of_store(db, reason)),
+        }
+        images.add(db, findings.as_ref().ok());
+    }
+    for shard in (0..layout.shards()).map(ShardId) {
+        let log = layout.log(shard);
+        let name = format!("log {log}");
+        let mut dry_run = DryRun::new(layout, shard, stores, &|partition, epoch| {
+            images.known(partition, epoch)
+        });
+        let last = check_log(&name, &dir.log_dir(log), log, &mut dry_run, report);
+        let Some(last) = last else {
+            report.line(format_args!(
+                "{name}: not compared with the images because of its damage"
+            ));
+            continue;
+        };
+        for problem in dry_run.finish(last) {
+            report.problem(problem);
+        }
+    }
+}
+
+fn report_store(db: DbId, findings: &Findings, layout: &Layout, report: &mut Report) {
+    if !findings.is_there {
+        return report.line(format_args!("store {db}: not there"));
+    }
+    let (mut images, mut blocks, mut keys, mut old) = (0u64, 0, 0, 0u64);
+    for found in &findings.images {
+        let image = found.manifest().image;
+        let copy = layout.partitions.get(usize::from(image.partition.0));
+        if copy.is_none_or(|(_, epoch)| *epoch != image.epoch) {
+            old += 1;
+            continue;
+        }
+        images += 1;
+        blocks += found.blocks;
+        keys += found.keys;
+        if let Some(problem) = &found.problem {
+            report.problem(of_store(db, problem));
+        }
+    }
+    for (_, problem) in &findings.unlisted {
+        report.problem(of_store(db, problem));
+    }
+    report.line(format_args!(
+        "store {db}: {images} images, {blocks} blocks, {keys} keys"
+    ));
+    if old > 0 {
+        report.line(format_args!(
+            "store {db}: {old} images of copies that are here no more, removed at the next start"
+        ));
+    }
+}
+
+/// Names the store, which most problems do by themselves.
+fn of_store(db: DbId, problem: &str) -> String {
+    let own = format!("{db}: ");
+    let rest = problem.strip_prefix(&own).unwrap_or(problem);
+    format!("store {db}: {rest}")
+}
+
+/// Reads a log; answers where it ends if it is sound.
+fn check_log(
+    name: &str,
+    path: &Path,
+    log: LogId,
+    visitor: &mut dyn Visitor,
+    report: &mut Report,
+) -> Option<Lsn> {
     if !path.exists() {
-        report.line(format_args!("log {log}: empty"));
-        return;
+        report.line(format_args!("{name}: empty"));
+        return Some(Lsn::ZERO);
     }
     let options = LogOptions {
         on_damage: OnDamage::Skip,
         ..LogOptions::new(log)
     };
-    let result = StdDisk::new(&path, Durability::Strict)
+    let result = StdDisk::new(path, Durability::Strict)
         .map_err(|e| e.to_string())
         .and_then(|disk| {
-            futures_lite::future::block_on(verify(&disk, &options)).map_err(|e| e.to_string())
+            let reading = verify_with(&disk, &options, visitor);
+            futures_lite::future::block_on(reading).map_err(|e| e.to_string())
         });
-    let found = match result {
-        Ok(found) => found,
-        Err(error) => return report.problem(format_args!("log {log}: {error}")),
-    };
+    match result {
+        Ok(found) => {
+            report_log(name, path, &found, report);
+            found.is_sound().then_some(found.last_lsn)
+        }
+        Err(error) => {
+            report.problem(format_args!("{name}: {error}"));
+            None
+        }
+    }
+}
+
+fn report_log(name: &str, path: &Path, found: &VerifyReport, report: &mut Report) {
     let groups: u64 = found.segments.iter().map(|segment| segment.groups).sum();
     report.line(format_args!(
-        "log {log}: {} segments, {groups} groups, {} records, last LSN {}",
+        "{name}: {} segments, {groups} groups, {} records, last LSN {}",
         found.segments.len(),
         found.records,
         found.last_lsn
     ));
     if let Some(torn) = &found.torn {
         report.line(format_args!(
-            "log {log}: torn tail at offset {} of {}, cut at the next start (normal after a crash)",
+            "{name}: torn tail at offset {} of {}, cut at the next start (normal after a crash)",
             torn.offset,
             path.join(torn.segment.file_name()).display()
         ));
     }
     for damage in &found.damage {
         report.problem(format_args!(
-            "log {log}: {} at offset {}: {}",
+            "{name}: {} at offset {}: {}",
             path.join(damage.segment.file_name()).display(),
             damage.offset,
             damage.fault
         ));
     }
     if let Some(refused) = &found.refused {
-        report.problem(format_args!("log {log}: {refused}"));
+        report.problem(format_args!("{name}: {refused}"));
     }
 }
 
-fn check_store(store: &dyn ImageStore, report: &mut Report) {
-    let mut assembler = Assembler::new();
-    let (mut blocks, mut images, mut entries) = (0u64, 0u64, 0u64);
-    for partition in store.partitions() {
-        let manifests = match image::manifests(store, partition) {
-            Ok(manifests) => manifests,
-            Err(error) => {
-                report.problem(format_args!("{error}"));
-                continue;
-            }
-        };
-        for manifest in manifests {
-            images += 1;
-            let mut count = 0;
-            let read = image::read(store, &manifest, |_, block| {
-                blocks += 1;
-                Ok(assembler.feed(block, |_| count += 1)?)
-            });
-            if let Err(error) = read {
-                report.problem(format_args!("{error}"));
-                assembler = Assembler::new();
-            } else if count != manifest.count {
-                report.problem(format_args!(
-                    "image {} holds {count} keys, its manifest says {}",
-                    manifest.image, manifest.count
-                ));
-            }
-            entries += count;
+/// Checks the log of the coordinator that the node brings, if it does.
+fn check_coordinator(dir: &Path, report: &mut Report) {
+    let stamp = dir.join("stamp");
+    let text = match std::fs::read_to_string(&stamp) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound && !dir.join("log").exists() => {
+            return;
         }
+        Err(error) => {
+            return report.problem(format_args!("coordinator: {}: {error}", stamp.display()));
+        }
+    };
+    let log = text.lines().find_map(|line| line.strip_prefix("log "));
+    let Some(NodeId(log)) = log.and_then(|log| log.parse().ok()) else {
+        return report.problem(format_args!(
+            "coordinator: {} names no log",
+            stamp.display()
+        ));
+    };
+    check_log(
+        "coordinator log",
+        &dir.join("log"),
+        LogId(log),
+        &mut Opaque,
+        report,
+    );
+}
+
+/// Records of which only the coordinator knows the meaning.
+struct Opaque;
+
+impl Visitor for Opaque {
+    fn ahead(&mut self, _: Lsn, _: &[u8]) {}
+
+    fn visit(&mut self, _: Lsn, _: &[u8]) -> Result<(), VisitError> {
+        Ok(())
     }
-    report.line(format_args!(
-        "store {}: {images} images, {blocks} blocks, {entries} keys",
-        store.db()
-    ));
 }

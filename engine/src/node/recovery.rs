@@ -9,10 +9,13 @@
 //! names the images that it was cut for, the layout those that it began with, and a manifest says
 //! how far the log reached.
 
+mod dry_run;
 mod home;
 mod layout;
 mod one_log;
+mod vouching;
 
+pub use dry_run::{DryRun, Known};
 pub use home::Home;
 pub use layout::Plan;
 

@@ -58,5 +58,5 @@ pub use recover::{
 pub use segment::{
     SegmentHandle, SegmentId, SegmentInfo, SegmentSummary, discard, prepare, recycle, reuse, shelve,
 };
-pub use verify::{SegmentReport, VerifyReport, verify};
+pub use verify::{SegmentReport, VerifyReport, verify, verify_with};
 pub use writer::{LogWriter, SyncPoint, WriteOp};

@@ -5,7 +5,7 @@ use ephesus_wire::Lsn;
 use crate::disk::Disk;
 use crate::error::WalError;
 use crate::options::{LogOptions, OnDamage};
-use crate::recover::{Damage, Each, Torn, read};
+use crate::recover::{Damage, Each, Torn, Visitor, read};
 use crate::segment::SegmentId;
 
 /// What a check found.
@@ -57,6 +57,18 @@ impl VerifyReport {
 /// # Errors
 /// [`WalError::Io`] and [`WalError::ForeignLog`]; damage is reported, not returned.
 pub async fn verify<D: Disk>(disk: &D, opts: &LogOptions) -> Result<VerifyReport, WalError> {
+    verify_with(disk, opts, &mut Each(&mut |_, _| Ok(()))).await
+}
+
+/// [`verify`], showing `visitor` the records in front of the first damage.
+///
+/// # Errors
+/// As there, and [`WalError::Visit`].
+pub async fn verify_with<D: Disk>(
+    disk: &D,
+    opts: &LogOptions,
+    visitor: &mut dyn Visitor,
+) -> Result<VerifyReport, WalError> {
     let skipping = LogOptions {
         on_damage: OnDamage::Skip,
         ..opts.clone()
@@ -77,8 +89,7 @@ pub async fn verify<D: Disk>(disk: &D, opts: &LogOptions) -> Result<VerifyReport
         on_damage: OnDamage::Refuse,
         ..opts.clone()
     };
-    let ignoring = &mut Each(&mut |_, _| Ok(()));
-    let refused = match read(disk, &refusing, Lsn::ZERO, ignoring, false).await {
+    let refused = match read(disk, &refusing, Lsn::ZERO, visitor, false).await {
         Err(e @ WalError::MissingSegment { .. }) => Some(e.to_string()),
         Err(e @ WalError::Damage { .. }) if recovered.damage.is_empty() => Some(e.to_string()),
         Ok(_) | Err(WalError::Damage { .. }) => None,

@@ -8,6 +8,8 @@
 
 mod abuse;
 mod backpressure;
+mod banner;
+mod check;
 mod clients;
 mod cluster;
 mod commands;

@@ -3,13 +3,14 @@
 use std::sync::atomic::Ordering;
 
 use ephesus_wal::{
-    Disk, LogId, LogOptions, OnDamage, Recovered, VisitError, Visitor, WalError, open_writer,
-    recover, recover_with,
+    Disk, LogOptions, OnDamage, Recovered, VisitError, Visitor, WalError, open_writer, recover,
+    recover_with,
 };
 use ephesus_wire::{Epoch, Lsn, PartitionId};
 
+use super::vouching::Vouching;
 use super::{Progress, RecoveredShard, RecoveryError};
-use crate::image::{self, DbId, Generation, ImageId, ImageStore, Manifest};
+use crate::image::{self, DbId, ImageStore};
 use crate::keyspace::Partition;
 use crate::keyspace::replay::{Rebuild, Replay};
 use crate::table::KeyHasher;
@@ -73,22 +74,15 @@ impl<D: Disk> OneLog<'_, D> {
         progress: &Progress,
     ) -> Result<Replayed, RecoveryError> {
         let count = stores.len() as u16;
+        let mut vouching = Vouching::new(self.options.log_id, count);
         let mut loaded = Vec::new();
-        let mut last: Option<Manifest> = None;
         let mut imaged_ms = 0;
         for copy in copies {
             let store = &stores[usize::from(DbId::of(copy.partition, count).0)];
             let mut rebuild = Rebuild::new(copy.partition, copy.epoch);
             let manifest = image::load(store, copy.partition, copy.epoch)?;
+            vouching.image(&copy, manifest.as_ref())?;
             if let Some(manifest) = &manifest {
-                if manifest.log == self.options.log_id.0 {
-                    if last.is_none_or(|last| last.lsn_end < manifest.lsn_end) {
-                        last = Some(*manifest);
-                    }
-                } else if !manifest.is_self_contained() {
-                    let (image, log) = (manifest.image, LogId(manifest.log));
-                    return Err(RecoveryError::ForeignImage { image, log });
-                }
                 rebuild.reserve(manifest.count);
                 image::read(store, manifest, |_, block| {
                     Ok(rebuild.block(block, self.hasher)?)
@@ -96,8 +90,6 @@ impl<D: Disk> OneLog<'_, D> {
                 rebuild.image_complete(manifest)?;
                 imaged_ms = imaged_ms.max(manifest.created_ms);
                 progress.keys.fetch_add(manifest.count, Ordering::Relaxed);
-            } else if copy.has_image {
-                return Err(lost_image(&copy, Generation(1), Generation(0), count));
             }
             loaded.push(rebuild);
         }
@@ -108,16 +100,10 @@ impl<D: Disk> OneLog<'_, D> {
         let reading = recover_with(&self.disk, &self.options, Lsn::ZERO, &mut replaying);
         let recovered = futures_lite::future::block_on(reading).map_err(|e| self.failed(e))?;
         let replay = replaying.replay;
-        if let Some((entry, found)) = replay.lost_image() {
-            let copy = Copy {
-                partition: entry.partition,
-                epoch: entry.epoch,
-                has_image: true,
-            };
-            let needed = Generation(entry.generation);
-            return Err(lost_image(&copy, needed, found, count));
+        vouching.check_images(&replay)?;
+        if self.options.on_damage == OnDamage::Refuse {
+            vouching.check_end(recovered.last_lsn)?;
         }
-        let floor = self.check_end(&recovered, last)?;
         if let Some(torn) = &recovered.torn {
             tracing::info!(log = %self.options.log_id, segment = %torn.segment,
                 offset = torn.offset,
@@ -127,7 +113,7 @@ impl<D: Disk> OneLog<'_, D> {
             partitions: replay.finish()?,
             wall_clock_ms: recovered.wall_clock_ms_max.max(imaged_ms),
             recovered,
-            floor,
+            floor: vouching.floor(),
         })
     }
 
@@ -182,37 +168,5 @@ impl<D: Disk> OneLog<'_, D> {
             log: self.options.log_id,
             source,
         }
-    }
-
-    /// Checks that the log reaches what the images were completed at, which was durable by then.
-    fn check_end(
-        &self,
-        recovered: &Recovered,
-        last: Option<Manifest>,
-    ) -> Result<Lsn, RecoveryError> {
-        let Some(Manifest { image, lsn_end, .. }) = last else {
-            return Ok(Lsn::ZERO);
-        };
-        if recovered.last_lsn < lsn_end && self.options.on_damage == OnDamage::Refuse {
-            return Err(RecoveryError::ShortLog {
-                log: self.options.log_id,
-                last: recovered.last_lsn,
-                image,
-                lsn_end,
-            });
-        }
-        Ok(lsn_end)
-    }
-}
-
-fn lost_image(copy: &Copy, needed: Generation, found: Generation, stores: u16) -> RecoveryError {
-    RecoveryError::LostImage {
-        needed: ImageId {
-            partition: copy.partition,
-            epoch: copy.epoch,
-            generation: needed,
-        },
-        found,
-        store: DbId::of(copy.partition, stores),
     }
 }
