@@ -18,6 +18,7 @@ pub mod limits;
 pub mod record;
 pub mod resp;
 pub mod slot;
+pub mod stream;
 pub mod table;
 
 pub use error::WireError;

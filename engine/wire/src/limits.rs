@@ -45,3 +45,10 @@ pub const RECORD_BYTES_MAX: usize = 128 * 1024 * 1024;
 
 /// Longest payload of a frame between peers.
 pub const FRAME_PAYLOAD_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// Records after which a message of a migration's stream is full, bytes; a longer record makes a longer
+/// message.
+pub const STREAM_DATA_BYTES: usize = 64 * 1024;
+
+/// Longest reason that a migration's stream gives.
+pub const STREAM_REASON_BYTES_MAX: usize = 512;
