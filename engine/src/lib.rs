@@ -6,6 +6,7 @@ pub mod coordinator_process;
 pub mod image;
 pub mod keyspace;
 pub mod logging;
+pub mod migration;
 pub mod net;
 pub mod node;
 pub mod operator;

@@ -21,6 +21,14 @@ pub(crate) enum Bug {
     FlushNotLogged,
     /// Switches the layout before the copies are imaged.
     EarlyLayout,
+    /// Captures writes of a partition that moves one turn after the walk has begun.
+    LateCapture,
+    /// Sends no deletes of keys that a walk has passed.
+    DeleteNotCaptured,
+    /// Leaves what a broken stream has brought.
+    StagingSurvives,
+    /// Leaves overwritten entries in the digest of what was sent.
+    OverwrittenInDigest,
 }
 
 /// The bug planted here, if any.

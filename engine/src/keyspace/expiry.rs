@@ -2,7 +2,8 @@
 
 use ephesus_wire::PartitionId;
 
-use super::Keyspace;
+use super::{Keyspace, Partition};
+use crate::migration::Stage;
 
 /// Table units (about 32 keys each) that one slice looks at.
 const UNITS_PER_SLICE: usize = 16;
@@ -17,10 +18,10 @@ pub struct Sweep {
 }
 
 impl Keyspace {
-    /// Whether any key has an expiry.
+    /// Whether any key that is served has an expiry.
     #[must_use]
     pub fn has_expiring(&self) -> bool {
-        self.partitions().any(|p| p.table.expiring() > 0)
+        self.all_served().any(|p| p.table.expiring() > 0)
     }
 
     /// Removes expired keys in the next part of the keyspace; true when a round is complete.
@@ -38,7 +39,7 @@ impl Keyspace {
                 .partition(id)
                 .expect("an owned partition is here")
                 .table;
-            if table.expiring() > 0 {
+            if table.expiring() > 0 && self.may_expire(id) {
                 let expired = &mut sweep.expired;
                 sweep.cursor = table.scan(sweep.cursor, &mut |_, entry| {
                     if entry.expire_at_ms != 0 && entry.expire_at_ms <= now_ms {
@@ -55,6 +56,13 @@ impl Keyspace {
         }
         self.sweep = sweep;
         finished
+    }
+
+    /// Whether keys of the partition may be removed now: not by anyone but its owner, and not behind the
+    /// end of a stream that moves it.
+    pub(super) fn may_expire(&self, id: PartitionId) -> bool {
+        let is_over = |p: &Partition| p.outgoing().is_some_and(|o| o.stage() == Stage::Final);
+        self.served(id).is_some_and(|p| !is_over(p))
     }
 
     fn remove_expired(&mut self, partition: PartitionId, keys: &mut Vec<Vec<u8>>) {

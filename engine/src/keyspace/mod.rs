@@ -6,13 +6,17 @@
 
 mod execute;
 mod expiry;
+mod incoming;
 mod last_writes;
+mod outgoing;
 pub mod partition;
 pub mod replay;
 mod strings;
 mod walk;
 
 pub use expiry::Sweep;
+pub use incoming::{AfterBreak, StagingError};
+pub use outgoing::OutgoingError;
 pub use partition::Partition;
 pub use walk::{ScanCursor, Walk, WalkFilter};
 
@@ -65,11 +69,13 @@ pub struct KeyspaceCounters {
 /// The partitions of one shard.
 pub struct Keyspace {
     partitioning: Partitioning,
-    /// By partition id; `None` where another shard owns it.
+    /// By partition id; `None` where this shard has no copy.
     partitions: Vec<Option<Box<Partition>>>,
-    /// Ids of the partitions that are here, ascending.
+    /// Ids of the partitions that are served, ascending.
     owned: Vec<PartitionId>,
-    /// Keys in all tables.
+    /// Ids of the partitions that are here and not served, ascending: being filled, or given up.
+    unserved: Vec<PartitionId>,
+    /// Keys in the tables that are served.
     keys: u64,
     hasher: KeyHasher,
     pub log: LogWriter,
@@ -87,9 +93,7 @@ pub struct Keyspace {
 }
 
 impl Keyspace {
-    /// The keyspace of `partitions`, which are recovered or new.
-    ///
-    /// `floor` is the last LSN of what was recovered: all of it is durable.
+    /// The keyspace of `partitions`, which are recovered or new; all of what was recovered is durable.
     #[must_use]
     pub fn new(
         partitioning: Partitioning,
@@ -100,9 +104,15 @@ impl Keyspace {
     ) -> Keyspace {
         let mut slots: Vec<Option<Box<Partition>>> = Vec::new();
         slots.resize_with(usize::from(partitioning.count()), || None);
-        let keys = partitions.iter().map(|p| p.table.len() as u64).sum();
-        let mut owned: Vec<PartitionId> = partitions.iter().map(|p| p.id).collect();
-        owned.sort_unstable();
+        let served = partitions.iter().filter(|p| p.is_serving());
+        let keys = served.map(|p| p.table.len() as u64).sum();
+        let ids = |is_serving| {
+            let these = partitions.iter().filter(|p| p.is_serving() == is_serving);
+            let mut ids: Vec<PartitionId> = these.map(|p| p.id).collect();
+            ids.sort_unstable();
+            ids
+        };
+        let (owned, unserved) = (ids(true), ids(false));
         for partition in partitions {
             let place = usize::from(partition.id.0);
             slots[place] = Some(Box::new(partition));
@@ -111,6 +121,7 @@ impl Keyspace {
             partitioning,
             partitions: slots,
             owned,
+            unserved,
             keys,
             hasher,
             log,
@@ -161,14 +172,14 @@ impl Keyspace {
         }
     }
 
-    /// Whether this shard owns the partition.
+    /// Whether this shard serves the partition.
     #[inline]
     #[must_use]
     pub fn owns(&self, partition: PartitionId) -> bool {
-        self.partitions[usize::from(partition.0)].is_some()
+        self.served(partition).is_some()
     }
 
-    /// Ids of the partitions that are here, ascending.
+    /// Ids of the partitions that are served, ascending.
     #[must_use]
     pub fn owned(&self) -> &[PartitionId] {
         &self.owned
@@ -179,10 +190,10 @@ impl Keyspace {
         let place = &mut self.partitions[usize::from(id.0)];
         assert!(place.is_none(), "one copy of a partition at a time");
         *place = Some(Box::new(Partition::new(id, epoch)));
-        let at = self.owned.partition_point(|&owned| owned < id);
-        self.owned.insert(at, id);
+        insert_sorted(&mut self.owned, id);
     }
 
+    /// The copy of a partition, served or not.
     #[must_use]
     pub fn partition(&self, id: PartitionId) -> Option<&Partition> {
         self.partitions[usize::from(id.0)].as_deref()
@@ -192,11 +203,24 @@ impl Keyspace {
         self.partitions[usize::from(id.0)].as_deref_mut()
     }
 
+    /// All copies, served or not: what memory, log and images are about.
     pub fn partitions(&self) -> impl Iterator<Item = &Partition> {
+        let all = self.owned.iter().chain(&self.unserved);
+        all.filter_map(|&id| self.partition(id))
+    }
+
+    /// The copy of a partition if clients may see it.
+    #[must_use]
+    pub fn served(&self, id: PartitionId) -> Option<&Partition> {
+        self.partition(id).filter(|p| p.is_serving())
+    }
+
+    /// The copies that clients see.
+    pub fn all_served(&self) -> impl Iterator<Item = &Partition> {
         self.owned.iter().filter_map(|&id| self.partition(id))
     }
 
-    /// Keys that are here, expired ones that were not removed yet included.
+    /// Keys that are served, expired ones that were not removed yet included.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.keys
@@ -288,6 +312,9 @@ impl Keyspace {
     /// Removes the expired keys that reads have come across.
     pub fn remove_lapsed(&mut self) {
         for (partition, bytes) in std::mem::take(&mut self.lapsed) {
+            if !self.may_expire(partition) {
+                continue;
+            }
             let key = Key {
                 bytes: &bytes,
                 hash: self.hasher.hash(&bytes),
@@ -321,6 +348,9 @@ impl Keyspace {
                 record::write_put(buf, meta, key.bytes, value, expire_at_ms);
             });
         partition.written(lsn);
+        if let Some(outgoing) = &mut partition.outgoing {
+            outgoing.put(&partition.table, key.hash, key.bytes, value, expire_at_ms);
+        }
         let put = partition
             .table
             .put(key.hash, key.bytes, value, expire_at_ms);
@@ -337,14 +367,25 @@ impl Keyspace {
 
     /// Sets a key whose record is logged with others.
     fn insert(&mut self, key: &Key<'_>, value: &[u8], expire_at_ms: u64) {
-        let table = &mut self.home(key).table;
+        let Partition {
+            table, outgoing, ..
+        } = self.home(key);
+        if let Some(outgoing) = outgoing {
+            outgoing.put(table, key.hash, key.bytes, value, expire_at_ms);
+        }
         let put = table.put(key.hash, key.bytes, value, expire_at_ms);
         self.keys += u64::from(put == Put::Inserted);
     }
 
     /// Removes a key whose removal is logged.
     fn remove(&mut self, key: &Key<'_>) {
-        let removed = self.home(key).table.remove(key.hash, key.bytes);
+        let Partition {
+            table, outgoing, ..
+        } = self.home(key);
+        if let Some(outgoing) = outgoing {
+            outgoing.delete(table, key.hash, key.bytes);
+        }
+        let removed = table.remove(key.hash, key.bytes);
         self.keys -= u64::from(removed);
     }
 
@@ -369,6 +410,9 @@ impl Keyspace {
             });
         let home = self.home(key);
         home.written(lsn);
+        if let Some(outgoing) = &mut home.outgoing {
+            outgoing.set_expiry(&home.table, key.hash, key.bytes, expire_at_ms);
+        }
         home.table.set_expiry(key.hash, key.bytes, expire_at_ms);
         self.last_writes.set(key.hash, lsn);
         reply.wait_for(lsn);
@@ -386,7 +430,7 @@ impl Keyspace {
         reply.wait_for(lsn);
     }
 
-    /// Removes all keys, atomically; their memory is given back by [`Keyspace::free_slice`].
+    /// Removes all keys that are served, atomically; their memory is given back by [`Keyspace::free_slice`].
     pub fn flush(&mut self, reply: &mut Reply<'_>) {
         let owned = std::mem::take(&mut self.owned);
         for &id in &owned {
@@ -395,6 +439,9 @@ impl Keyspace {
             {
                 let meta = partition.next_meta();
                 self.ops.flush(meta);
+                if let Some(outgoing) = &mut partition.outgoing {
+                    outgoing.flushed();
+                }
                 self.discarded.push(std::mem::take(&mut partition.table));
             }
         }
@@ -437,22 +484,32 @@ impl Keyspace {
             + self.discarded.iter().map(Table::memory_bytes).sum::<u64>()
     }
 
-    /// [`Keyspace::oldest_pin`] among the partitions that `may` be imaged and of which no image is
-    /// being written.
+    /// The first LSN that the image of some partition does not cover, among those that `may` be imaged
+    /// and of which no image is being written.
     #[must_use]
     pub fn oldest_idle_pin(&self, may: impl Fn(PartitionId) -> bool) -> Option<(Lsn, PartitionId)> {
-        let idle = self.partitions().filter(|p| !p.is_imaging() && may(p.id));
+        let idle = self.partitions().filter(|p| p.may_be_imaged() && may(p.id));
         idle.filter_map(|p| Some((p.pin()?, p.id))).min()
     }
 
-    /// The first LSN that some partition's image does not cover; the log keeps it.
+    /// The first LSN that recovery needs for some partition: the log keeps it.
     #[must_use]
     pub fn oldest_pin(&self) -> Option<(Lsn, PartitionId)> {
-        self.partitions()
-            .filter_map(|p| Some((p.pin()?, p.id)))
-            .min()
+        let pins = |p: &Partition| Some((p.pin().into_iter().chain(p.kept_from()).min()?, p.id));
+        self.partitions().filter_map(pins).min()
+    }
+}
+
+fn insert_sorted(ids: &mut Vec<PartitionId>, id: PartitionId) {
+    let at = ids.partition_point(|&other| other < id);
+    ids.insert(at, id);
+}
+
+fn remove_sorted(ids: &mut Vec<PartitionId>, id: PartitionId) {
+    if let Ok(at) = ids.binary_search(&id) {
+        ids.remove(at);
     }
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

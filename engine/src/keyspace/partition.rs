@@ -4,13 +4,29 @@ use ephesus_wire::record::RecordMeta;
 use ephesus_wire::{Epoch, Lsn, PartitionId};
 
 use crate::image::Generation;
+use crate::migration::{Incoming, Outgoing, StagingState};
 use crate::table::Table;
 
-/// The copy of (partition, epoch) that this shard serves.
+/// What a copy is here for.
+pub enum Role {
+    /// Clients read and write it.
+    Serving,
+    /// A stream fills it; it is not served yet.
+    Staging(Box<Incoming>),
+    /// It was given up; it stays until nothing refers to it.
+    Leaving,
+}
+
+/// The copy of (partition, epoch) that this shard has.
 pub struct Partition {
     pub id: PartitionId,
     pub epoch: Epoch,
     pub table: Table,
+    /// The stream that moves this copy elsewhere.
+    pub(super) outgoing: Option<Box<Outgoing>>,
+    role: Role,
+    /// First LSN that tells the copy's role, if recovery needs the log for that.
+    kept_from: Option<Lsn>,
     /// Sequence of the last record.
     seq: u64,
     /// First LSN that is in neither the current image nor the one being written.
@@ -33,6 +49,9 @@ impl Partition {
             id,
             epoch,
             table: Table::new(),
+            outgoing: None,
+            role: Role::Serving,
+            kept_from: None,
             seq: 0,
             unimaged: None,
             superseded: None,
@@ -41,6 +60,87 @@ impl Partition {
             imaging_seq: 0,
             generation: Generation(0),
         }
+    }
+
+    #[must_use]
+    pub fn is_serving(&self) -> bool {
+        matches!(self.role, Role::Serving)
+    }
+
+    /// The stream that fills this copy, if it is a staging one.
+    #[must_use]
+    pub fn incoming(&self) -> Option<&Incoming> {
+        match &self.role {
+            Role::Staging(incoming) => Some(incoming),
+            _ => None,
+        }
+    }
+
+    /// [`Partition::incoming`], to change it.
+    pub fn incoming_mut(&mut self) -> Option<&mut Incoming> {
+        match &mut self.role {
+            Role::Staging(incoming) => Some(incoming),
+            _ => None,
+        }
+    }
+
+    /// The stream that moves this copy elsewhere, if there is one.
+    #[must_use]
+    pub fn outgoing(&self) -> Option<&Outgoing> {
+        self.outgoing.as_deref()
+    }
+
+    /// Changes what the copy is here for, and answers what it was.
+    pub(crate) fn set_role(&mut self, role: Role) -> Role {
+        std::mem::replace(&mut self.role, role)
+    }
+
+    /// Whether the copy was given up or wiped.
+    #[must_use]
+    pub fn is_empty_remnant(&self) -> bool {
+        match &self.role {
+            Role::Serving => false,
+            Role::Staging(incoming) => incoming.state() == StagingState::Wiped,
+            Role::Leaving => true,
+        }
+    }
+
+    /// Whether an image of the copy can begin and would be of use.
+    #[must_use]
+    pub fn may_be_imaged(&self) -> bool {
+        let is_mid_entry = self.incoming().is_some_and(Incoming::is_mid_entry);
+        !self.imaging && !self.is_empty_remnant() && !is_mid_entry
+    }
+
+    /// The first LSN that tells the copy's role, if recovery needs the log for that: no image holds it.
+    #[must_use]
+    pub fn kept_from(&self) -> Option<Lsn> {
+        self.kept_from
+    }
+
+    /// Recovery needs the record at `lsn` to know the copy's role, and none before it.
+    pub(crate) fn keep_from(&mut self, lsn: Lsn) {
+        self.kept_from = Some(lsn);
+    }
+
+    /// The copy's role is noted elsewhere, durably: recovery does not need the log for it.
+    pub(crate) fn settled(&mut self) {
+        self.kept_from = None;
+    }
+
+    /// The copy is empty, and nothing that was logged of it before is needed any more.
+    pub(crate) fn emptied(&mut self) {
+        self.unimaged = None;
+        self.superseded = None;
+        self.kept_from = None;
+    }
+
+    /// The copy begins its history anew.
+    pub(crate) fn restart(&mut self) {
+        self.emptied();
+        self.seq = 0;
+        self.imaged_seq = 0;
+        self.imaging_seq = 0;
     }
 
     /// Sequence of the last record.

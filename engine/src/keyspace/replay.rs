@@ -3,16 +3,19 @@
 //! Records are absolute, so replaying them over an image that was written while they happened
 //! converges to the same table. Nothing expires here: only the owner's logged deletes remove keys.
 
+mod role;
+
 use std::collections::VecDeque;
 
 use ephesus_wire::block::Assembler;
 use ephesus_wire::digest::Digest;
-use ephesus_wire::record::{self, ImageEntry, Record, RecordMeta};
+use ephesus_wire::record::{self, ImageEntry, Record, RecordMeta, Source};
 use ephesus_wire::{Epoch, Lsn, PartitionId, WireError};
 
 use super::Partition;
 use crate::image::{Generation, Manifest};
 use crate::table::{Gathered, KeyHasher, Prefetch, Table};
+use role::{Part, Replayed};
 
 /// Records between two steps of loading what a key needs.
 const STEP_RECORDS: usize = 4;
@@ -65,9 +68,16 @@ pub enum ReplayError {
         found: u64,
         last: u64,
     },
-    /// A record that a node without migrations cannot have written.
-    #[error("log record {lsn} is of a kind this release does not write")]
+    /// A record that cannot follow the ones before it: another release wrote it, or a bug; report this.
+    #[error("log record {lsn} cannot follow what is logged of its partition before")]
     Unexpected { lsn: Lsn },
+    /// A block that a staging copy has received cannot be read, although the log can: report this.
+    #[error("log record {lsn} of partition {partition}: {source}")]
+    Import {
+        lsn: Lsn,
+        partition: PartitionId,
+        source: WireError,
+    },
 }
 
 /// One partition while it is being rebuilt.
@@ -80,10 +90,11 @@ pub struct Rebuild {
     count: u64,
     /// Records up to this LSN are in the image.
     covered: Lsn,
+    part: Part,
 }
 
 impl Rebuild {
-    /// Begins with an empty copy.
+    /// Begins with an empty copy, which is served unless its records say something else.
     #[must_use]
     pub fn new(id: PartitionId, epoch: Epoch) -> Rebuild {
         Rebuild {
@@ -93,6 +104,17 @@ impl Rebuild {
             digest: Digest::EMPTY,
             count: 0,
             covered: Lsn::ZERO,
+            part: Part::new(Replayed::Serving),
+        }
+    }
+
+    /// Begins with an empty staging copy that `source` fills, as the layout says; it is one until its
+    /// records say something else, also when those that made it one are only in an image.
+    #[must_use]
+    pub fn staging(id: PartitionId, epoch: Epoch, source: Source) -> Rebuild {
+        Rebuild {
+            part: Part::new(Replayed::Receiving(source)),
+            ..Rebuild::new(id, epoch)
         }
     }
 
@@ -161,6 +183,7 @@ impl Rebuild {
         self.partition
             .image_loaded(manifest.image.generation, manifest.seq_start);
         self.covered = manifest.lsn_start;
+        self.part.begins_midway();
         Ok(())
     }
 
@@ -191,7 +214,8 @@ impl Rebuild {
                 expected,
             });
         }
-        if meta.seq != partition.seq() + 1 {
+        let begins = matches!(record, Record::Created { .. }) && meta.seq == 1;
+        if meta.seq != partition.seq() + 1 && !begins {
             let (found, last) = (meta.seq, partition.seq());
             return Err(ReplayError::Gap {
                 lsn,
@@ -200,31 +224,59 @@ impl Rebuild {
                 last,
             });
         }
+        self.part
+            .follow(lsn, meta, record, partition.seq() == 0)
+            .map_err(|_| ReplayError::Unexpected { lsn })?;
+        if begins {
+            partition.restart();
+            partition.table = Table::new();
+        }
         partition.set_seq(meta.seq);
         partition.written(lsn);
+        let table = &mut partition.table;
         match *record {
             Record::Put {
                 key,
                 value,
                 expire_at_ms,
             } => {
-                partition
-                    .table
-                    .put(hasher.hash(key), key, value, expire_at_ms);
+                table.put(hasher.hash(key), key, value, expire_at_ms);
             }
             Record::Delete { key } => {
-                partition.table.remove(hasher.hash(key), key);
+                table.remove(hasher.hash(key), key);
             }
             Record::SetExpiry { key, expire_at_ms } => {
-                partition
-                    .table
-                    .set_expiry(hasher.hash(key), key, expire_at_ms);
+                table.set_expiry(hasher.hash(key), key, expire_at_ms);
             }
-            Record::Flush => partition.table = Table::new(),
-            Record::Mark => {}
-            _ => return Err(ReplayError::Unexpected { lsn }),
+            Record::Block(block) => {
+                let fed = self.part.assembler.feed(block, |entry| {
+                    let hash = hasher.hash(entry.key);
+                    table.put(hash, entry.key, entry.value, entry.expire_at_ms);
+                });
+                fed.map_err(|source| ReplayError::Import {
+                    lsn,
+                    partition: id,
+                    source,
+                })?;
+            }
+            Record::Flush => *table = Table::new(),
+            Record::StagingWiped | Record::Dropped => {
+                *table = Table::new();
+                partition.emptied();
+            }
+            _ => {}
         }
         Ok(())
+    }
+
+    fn into_partition(self) -> Partition {
+        let Rebuild {
+            mut partition,
+            part,
+            ..
+        } = self;
+        part.give(&mut partition);
+        partition
     }
 }
 
@@ -239,6 +291,8 @@ pub struct Replay {
     gap: Option<ReplayError>,
     /// Keys of coming records, the last one first.
     ahead: VecDeque<Option<(usize, u64)>>,
+    /// Skips records of copies that are not here, instead of refusing them.
+    skips_others: bool,
     pub records: u64,
 }
 
@@ -258,8 +312,17 @@ impl Replay {
             images: Vec::new(),
             gap: None,
             ahead: VecDeque::new(),
+            skips_others: false,
             records: 0,
         }
+    }
+
+    /// Skips records of copies that were not loaded, as those that were given up or wiped leave them behind;
+    /// only for a log whose layout names every copy that counts.
+    #[must_use]
+    pub fn skipping_others(mut self) -> Replay {
+        self.skips_others = true;
+        self
     }
 
     /// Applies one record of the log; records must come in order.
@@ -339,6 +402,9 @@ impl Replay {
     ) -> Result<(), ReplayError> {
         let place = self.rebuilds.get_mut(usize::from(meta.partition.0));
         let Some(rebuild) = place.and_then(Option::as_mut) else {
+            if self.skips_others {
+                return Ok(());
+            }
             return Err(ReplayError::Foreign {
                 lsn,
                 partition: meta.partition,
@@ -349,11 +415,13 @@ impl Replay {
                 self.gap.get_or_insert(gap);
                 Ok(())
             }
+            Err(ReplayError::Epoch { .. }) if self.skips_others => Ok(()),
             other => other,
         }
     }
 
-    /// What was rebuilt.
+    /// What was rebuilt. A staging copy that is not prepared is
+    /// [`Broken`](crate::migration::StagingState::Broken): wipe it before anything else.
     ///
     /// # Errors
     /// [`ReplayError::Gap`] when records were missing: nothing may be served.
@@ -362,6 +430,6 @@ impl Replay {
             return Err(gap);
         }
         let rebuilds = self.rebuilds.into_iter().flatten();
-        Ok(rebuilds.map(|rebuild| rebuild.partition).collect())
+        Ok(rebuilds.map(|rebuild| rebuild.into_partition()).collect())
     }
 }

@@ -1,6 +1,8 @@
 //! The keyspace against simple models, with a log whose writes the tests complete.
 
 mod growth;
-mod model;
+pub(crate) mod keep;
+pub(crate) mod model;
+mod roles;
 mod sequences;
-mod tape;
+pub(crate) mod tape;

@@ -130,7 +130,7 @@ impl Keyspace {
                 bulks,
                 ..
             } = walk;
-            let next = self.partition(id).map_or(0, |partition| {
+            let next = self.served(id).map_or(0, |partition| {
                 partition.table.scan(walk.cursor, &mut |_, entry| {
                     if entry.expire_at_ms != 0 && entry.expire_at_ms <= now_ms {
                         return;
@@ -181,7 +181,7 @@ impl Keyspace {
         let mut at = Some(at);
         for _ in 0..PARTITIONS_PER_SCAN {
             let Some(place) = at else { break };
-            let Some(partition) = self.partition(place.partition) else {
+            let Some(partition) = self.served(place.partition) else {
                 break;
             };
             let mut cursor = place.table;
@@ -237,7 +237,7 @@ impl Keyspace {
                 .wrapping_mul(6_364_136_223_846_793_005)
                 .wrapping_add(1_442_695_040_888_963_407);
             let mut nth = (rng >> 11) % keys;
-            let partition = self.partitions().find(|partition| {
+            let partition = self.all_served().find(|partition| {
                 let len = partition.table.len() as u64;
                 let here = nth < len;
                 if !here {

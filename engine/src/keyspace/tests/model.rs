@@ -6,9 +6,9 @@ type Bytes = Vec<u8>;
 
 /// Keys with value and expiry (`None`: never), expired ones removed.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Model {
-    pub(super) keys: BTreeMap<Bytes, (Bytes, Option<i128>)>,
-    pub(super) now: i128,
+pub(crate) struct Model {
+    pub(crate) keys: BTreeMap<Bytes, (Bytes, Option<i128>)>,
+    pub(crate) now: i128,
 }
 
 const OK: &str = "+OK\r\n";
@@ -42,12 +42,12 @@ fn within(n: i128) -> bool {
 }
 
 impl Model {
-    pub(super) fn set_now(&mut self, now: i128) {
+    pub(crate) fn set_now(&mut self, now: i128) {
         self.now = now;
         self.keys.retain(|_, (_, at)| at.is_none_or(|at| at > now));
     }
 
-    pub(super) fn run(&mut self, args: &[Bytes]) -> Bytes {
+    pub(crate) fn run(&mut self, args: &[Bytes]) -> Bytes {
         self.execute(args).unwrap_or_else(|error| error)
     }
 

@@ -12,14 +12,14 @@ use crate::keyspace::{Keyspace, Partition};
 use crate::table::KeyHasher;
 
 /// What a table holds: keys with value and expiry.
-pub(super) type Keys = BTreeMap<Vec<u8>, (Vec<u8>, u64)>;
+pub(crate) type Keys = BTreeMap<Vec<u8>, (Vec<u8>, u64)>;
 
 /// A keyspace of all partitions and what its log wrote.
-pub(super) struct Taped {
-    pub(super) keyspace: Keyspace,
-    pub(super) records: Vec<(Lsn, Vec<u8>)>,
-    pub(super) hasher: KeyHasher,
-    pub(super) partitioning: Partitioning,
+pub(crate) struct Taped {
+    pub(crate) keyspace: Keyspace,
+    pub(crate) records: Vec<(Lsn, Vec<u8>)>,
+    pub(crate) hasher: KeyHasher,
+    pub(crate) partitioning: Partitioning,
 }
 
 fn log(segment_bytes: u64) -> LogWriter {
@@ -37,13 +37,24 @@ fn log(segment_bytes: u64) -> LogWriter {
 }
 
 impl Taped {
-    pub(super) fn new(partitions: u16, now_ms: u64) -> Taped {
+    pub(crate) fn new(partitions: u16, now_ms: u64) -> Taped {
         let partitioning = Partitioning::new(partitions).expect("a valid number");
-        let hasher = KeyHasher::with_seeds([1, 2, 3, 4]);
         let all = partitioning.partitions();
         let all = all.map(|id| Partition::new(id, Epoch(1))).collect();
-        let log = log(1 << 20);
-        let keyspace = Keyspace::new(partitioning, all, hasher.clone(), log, now_ms);
+        Taped::of(partitions, all, [1, 2, 3, 4], now_ms)
+    }
+
+    /// A keyspace with these copies of `partitions` partitions, which hashes keys in its own way.
+    pub(crate) fn of(
+        partitions: u16,
+        copies: Vec<Partition>,
+        seeds: [u64; 4],
+        now_ms: u64,
+    ) -> Taped {
+        let partitioning = Partitioning::new(partitions).expect("a valid number");
+        let hasher = KeyHasher::with_seeds(seeds);
+        let log = log(4 << 20);
+        let keyspace = Keyspace::new(partitioning, copies, hasher.clone(), log, now_ms);
         Taped {
             keyspace,
             records: Vec::new(),
@@ -53,7 +64,7 @@ impl Taped {
     }
 
     /// Completes everything that the log wants written, and takes down its records.
-    pub(super) fn commit(&mut self) {
+    pub(crate) fn commit(&mut self) {
         let log = &mut self.keyspace.log;
         loop {
             while let Some(op) = log.next_write(0) {
@@ -73,7 +84,7 @@ impl Taped {
     }
 
     /// Replays the records behind `from` over `loaded`.
-    pub(super) fn replay(&self, loaded: Vec<Rebuild>, from: Lsn) -> Vec<Partition> {
+    pub(crate) fn replay(&self, loaded: Vec<Rebuild>, from: Lsn) -> Vec<Partition> {
         let count = self.partitioning.count();
         let mut replay = Replay::new(self.hasher.clone(), count, loaded);
         for (lsn, record) in self.records.iter().filter(|(lsn, _)| *lsn > from) {
@@ -83,7 +94,7 @@ impl Taped {
     }
 
     /// Checks that the log alone rebuilds the keyspace to the last byte.
-    pub(super) fn assert_replays(&mut self) {
+    pub(crate) fn assert_replays(&mut self) {
         self.commit();
         let expected: Vec<u64> = (1..=self.keyspace.log.appended().0).collect();
         let found: Vec<u64> = self.records.iter().map(|(lsn, _)| lsn.0).collect();
@@ -102,7 +113,7 @@ impl Taped {
 }
 
 /// Everything in some partitions, expired keys included.
-pub(super) fn contents<'a>(partitions: impl Iterator<Item = &'a Partition>) -> Keys {
+pub(crate) fn contents<'a>(partitions: impl Iterator<Item = &'a Partition>) -> Keys {
     let mut keys = Keys::new();
     for partition in partitions {
         let mut cursor = 0;

@@ -1,0 +1,169 @@
+//! What a copy is, as its records tell it one after the other.
+//!
+//! ```text
+//! FROM                          RECORD          TO
+//! new, receiving, wiped         Created         receiving, or serving without a source
+//! receiving                     Block           receiving
+//! receiving, prepared           Prepared        prepared
+//! receiving, prepared           StagingWiped    wiped
+//! prepared                      Activated       serving
+//! serving                       Dropped         dropped
+//! serving, receiving            Put, Delete, SetExpiry, Flush
+//! ```
+//!
+//! An image does not say what its copy was. Behind one, until the first record that tells it, a copy may
+//! therefore turn out to be receiving or prepared.
+
+use ephesus_wire::Lsn;
+use ephesus_wire::block::Assembler;
+use ephesus_wire::record::{Prepared, Record, RecordMeta, Source};
+use ephesus_wire::stream::Held;
+
+use crate::keyspace::Partition;
+use crate::keyspace::partition::Role;
+use crate::migration::{Incoming, StagingState};
+
+/// What the records so far have made of a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Replayed {
+    Serving,
+    Receiving(Source),
+    Prepared(Source, Prepared, Lsn),
+    Wiped(Source),
+    Dropped,
+}
+
+/// A copy's part in migrations while its log is replayed.
+pub(super) struct Part {
+    role: Replayed,
+    /// What the layout says the copy is.
+    named: Replayed,
+    /// There is an image, and no record behind it has told the role.
+    is_midway: bool,
+    /// The last record that has told the role.
+    told: Option<Lsn>,
+    /// Puts received fragments together.
+    pub(super) assembler: Assembler,
+}
+
+/// The record cannot follow.
+pub(super) struct Impossible;
+
+impl Part {
+    pub(super) fn new(role: Replayed) -> Part {
+        Part {
+            role,
+            named: role,
+            is_midway: false,
+            told: None,
+            assembler: Assembler::new(),
+        }
+    }
+
+    /// The copy begins with an image.
+    pub(super) fn begins_midway(&mut self) {
+        self.is_midway = true;
+    }
+
+    /// Goes on with the copy's next record, its first one if `is_first`.
+    pub(super) fn follow(
+        &mut self,
+        lsn: Lsn,
+        meta: RecordMeta,
+        record: &Record<'_>,
+        is_first: bool,
+    ) -> Result<(), Impossible> {
+        use Replayed::{Dropped, Prepared, Receiving, Serving, Wiped};
+        let unknown = self.is_midway;
+        let source = match self.role {
+            Receiving(source) | Prepared(source, ..) | Wiped(source) => source,
+            Serving | Dropped => Source::NONE,
+        };
+        let next = match (record, self.role) {
+            (Record::Mark, _) => return Ok(()),
+            (
+                Record::Put { .. }
+                | Record::Delete { .. }
+                | Record::SetExpiry { .. }
+                | Record::Flush,
+                Serving | Receiving(_),
+            ) if self.assembler.is_complete() => return Ok(()),
+            (Record::Created { source }, role) if meta.seq == 1 => {
+                let may_begin = match role {
+                    Serving => is_first || unknown,
+                    Receiving(_) | Wiped(_) => true,
+                    Prepared(..) | Dropped => false,
+                };
+                if !may_begin {
+                    return Err(Impossible);
+                }
+                self.assembler = Assembler::new();
+                if *source == Source::NONE {
+                    Serving
+                } else {
+                    Receiving(*source)
+                }
+            }
+            (Record::Block(_), Receiving(_)) => Receiving(source),
+            (Record::Block(_), Serving) if unknown => Receiving(source),
+            (Record::Prepared(prepared), Receiving(_) | Prepared(..))
+                if self.assembler.is_complete() && is_of(source, prepared) =>
+            {
+                Prepared(source, *prepared, lsn)
+            }
+            (Record::Prepared(prepared), Serving) if unknown => Prepared(source, *prepared, lsn),
+            (Record::StagingWiped, Receiving(_) | Prepared(..)) => {
+                self.assembler = Assembler::new();
+                Wiped(source)
+            }
+            (Record::StagingWiped, Serving) if unknown => Wiped(source),
+            (Record::Activated { start_seq }, role) if *start_seq == meta.seq + 1 => match role {
+                Prepared(..) => Serving,
+                Serving | Receiving(_) if unknown => Serving,
+                _ => return Err(Impossible),
+            },
+            (Record::Dropped, Serving) => Dropped,
+            _ => return Err(Impossible),
+        };
+        self.role = next;
+        self.is_midway = false;
+        self.told = Some(lsn);
+        Ok(())
+    }
+
+    /// Makes the rebuilt copy what its records say.
+    pub(super) fn give(self, partition: &mut Partition) {
+        let staging = |source, state| Role::Staging(Box::new(Incoming::new(source, state)));
+        let role = match self.role {
+            Replayed::Serving => Role::Serving,
+            Replayed::Receiving(source) => staging(source, StagingState::Broken),
+            Replayed::Wiped(source) => staging(source, StagingState::Wiped),
+            Replayed::Prepared(source, prepared, lsn) => {
+                let held = Held {
+                    count: prepared.count,
+                    digest: prepared.digest,
+                };
+                let source = Source {
+                    migration: prepared.migration,
+                    ..source
+                };
+                staging(source, StagingState::Prepared(held, lsn))
+            }
+            Replayed::Dropped => Role::Leaving,
+        };
+        let needs_log = match self.role {
+            Replayed::Serving => self.named != Replayed::Serving,
+            Replayed::Prepared(..) | Replayed::Dropped => true,
+            Replayed::Receiving(_) | Replayed::Wiped(_) => false,
+        };
+        if let Some(lsn) = self.told.filter(|_| needs_log) {
+            partition.keep_from(lsn);
+        }
+        partition.set_role(role);
+    }
+}
+
+/// Whether a copy from `source`, if that is known, was prepared by its migration.
+fn is_of(source: Source, prepared: &Prepared) -> bool {
+    source == Source::NONE || source.migration == prepared.migration
+}

@@ -1,0 +1,262 @@
+//! Replay of records that say what a copy is.
+
+use ephesus_wire::block::BlockBuilder;
+use ephesus_wire::record::{Prepared, Record, RecordMeta, Source};
+use ephesus_wire::{Epoch, Lsn, MigrationId, NodeId, PartitionId, ShardId};
+
+use crate::image::Manifest;
+use crate::keyspace::Partition;
+use crate::keyspace::replay::{Rebuild, Replay, ReplayError};
+use crate::migration::StagingState;
+use crate::table::KeyHasher;
+
+const ID: PartitionId = PartitionId(1);
+const EPOCH: Epoch = Epoch(4);
+const FROM: Source = Source {
+    migration: MigrationId(9),
+    node: NodeId([1; 16]),
+    shard: ShardId(0),
+};
+const PREPARED: Prepared = Prepared {
+    migration: MigrationId(9),
+    count: 1,
+    digest: [2, 3],
+};
+const CREATED: Record<'_> = Record::Created { source: FROM };
+const PUT: Record<'_> = Record::Put {
+    key: b"k",
+    value: b"v",
+    expire_at_ms: 0,
+};
+
+fn meta(seq: u64) -> RecordMeta {
+    RecordMeta {
+        partition: ID,
+        epoch: EPOCH,
+        seq,
+    }
+}
+
+fn hasher() -> KeyHasher {
+    KeyHasher::with_seeds([1; 4])
+}
+
+/// Replays records with these sequences behind `rebuild`.
+fn replay(rebuild: Rebuild, records: &[(u64, Record<'_>)]) -> Result<Partition, ReplayError> {
+    let mut replay = Replay::new(hasher(), 4, vec![rebuild]);
+    for (lsn, (seq, record)) in (101..).zip(records) {
+        replay.record(Lsn(lsn), &record.to_vec(meta(*seq)))?;
+    }
+    Ok(replay.finish()?.pop().expect("one copy"))
+}
+
+fn dense<'a>(records: &[Record<'a>]) -> Vec<(u64, Record<'a>)> {
+    (1..).zip(records.iter().copied()).collect()
+}
+
+/// A copy that begins with an image of nothing, up to record 10.
+fn imaged(mut rebuild: Rebuild) -> Rebuild {
+    let manifest = Manifest {
+        image: crate::image::ImageId {
+            partition: ID,
+            epoch: EPOCH,
+            generation: crate::image::Generation(1),
+        },
+        log: [0; 16],
+        lsn_start: Lsn(100),
+        lsn_end: Lsn(100),
+        seq_start: 10,
+        count: 0,
+        digest: [0; 2],
+        blocks: 0,
+        bytes: 0,
+        created_ms: 0,
+    };
+    rebuild.image_complete(&manifest).expect("an empty image");
+    rebuild
+}
+
+fn block() -> Vec<u8> {
+    let mut builder = BlockBuilder::new();
+    let mut block = Vec::new();
+    builder.push(b"k", b"v", 0, |_| unreachable!("it fits"));
+    builder.finish(|built| block.extend_from_slice(built));
+    block
+}
+
+#[test]
+fn the_last_record_that_tells_it_decides_what_a_copy_is() {
+    let block = block();
+    let block = Record::Block(&block);
+    let prepared = Record::Prepared(PREPARED);
+    let activated = |start_seq| Record::Activated { start_seq };
+    let serving = |copy: &Partition| copy.is_serving();
+    let is = |copy: &Partition, state| copy.incoming().map(|i| i.state()) == Some(state);
+    for named in [false, true] {
+        let rebuild = || match named {
+            true => Rebuild::staging(ID, EPOCH, FROM),
+            false => Rebuild::new(ID, EPOCH),
+        };
+        let run = |records: &[Record<'_>]| {
+            let copy = replay(rebuild(), &dense(records)).expect("legal");
+            assert_eq!(copy.seq(), records.len() as u64);
+            copy
+        };
+        let copy = run(&[CREATED, block, PUT]);
+        assert!(is(&copy, StagingState::Broken) && copy.table.len() == 1);
+        assert_eq!(copy.incoming().expect("staging").source(), FROM);
+        let copy = run(&[CREATED, block, PUT, Record::StagingWiped]);
+        assert!(is(&copy, StagingState::Wiped) && copy.table.is_empty());
+        assert_eq!(copy.pin(), None);
+        let copy = run(&[CREATED, block, prepared]);
+        let held = copy.incoming().expect("staging").held();
+        assert!(is(&copy, StagingState::Prepared(held, Lsn(103))));
+        assert_eq!((held.count, held.digest), (1, [2, 3]));
+        assert_eq!(copy.kept_from(), Some(Lsn(103)));
+        let copy = run(&[CREATED, block, prepared, prepared]);
+        assert_eq!(copy.kept_from(), Some(Lsn(104)), "said again");
+        let copy = run(&[CREATED, block, prepared, activated(5), PUT]);
+        assert!(serving(&copy) && copy.table.len() == 1);
+        assert_eq!(copy.kept_from(), named.then_some(Lsn(104)));
+        let copy = run(&[CREATED, block, prepared, activated(5), Record::Dropped]);
+        assert!(copy.is_empty_remnant() && copy.table.is_empty());
+        assert_eq!(copy.kept_from(), Some(Lsn(105)));
+        let copy = run(&[CREATED, prepared, Record::StagingWiped]);
+        assert!(is(&copy, StagingState::Wiped));
+    }
+    let first = Record::Created {
+        source: Source::NONE,
+    };
+    let copy = replay(Rebuild::new(ID, EPOCH), &dense(&[first, PUT]));
+    assert!(serving(&copy.expect("legal")));
+}
+
+#[test]
+fn a_copy_that_begins_anew_has_nothing_from_before() {
+    let block = block();
+    let records = [
+        (1, CREATED),
+        (2, PUT),
+        (3, Record::StagingWiped),
+        (1, CREATED),
+        (2, Record::Mark),
+        (1, CREATED),
+        (2, Record::Block(&block)),
+    ];
+    let copy = replay(Rebuild::staging(ID, EPOCH, FROM), &records).expect("legal");
+    assert_eq!((copy.seq(), copy.table.len()), (2, 1));
+    assert_eq!(copy.pin(), Some(Lsn(106)));
+    let behind_image = imaged(Rebuild::staging(ID, EPOCH, FROM));
+    let copy = replay(behind_image, &records[3..5]).expect("legal");
+    assert_eq!((copy.seq(), copy.changes_since_image()), (2, 2));
+}
+
+#[test]
+fn behind_an_image_a_copy_may_be_in_the_midst_of_a_move() {
+    let block = block();
+    let prepared = Record::Prepared(PREPARED);
+    let activated = Record::Activated { start_seq: 12 };
+    let run = |rebuild: Rebuild, record: Record<'_>| replay(imaged(rebuild), &[(11, record)]);
+    for named in [false, true] {
+        let rebuild = || match named {
+            true => Rebuild::staging(ID, EPOCH, FROM),
+            false => Rebuild::new(ID, EPOCH),
+        };
+        let state = |record| {
+            let copy = run(rebuild(), record).expect("legal");
+            copy.incoming().map(|i| i.state())
+        };
+        assert_eq!(state(Record::Block(&block)), Some(StagingState::Broken));
+        assert_eq!(state(Record::StagingWiped), Some(StagingState::Wiped));
+        assert!(matches!(state(prepared), Some(StagingState::Prepared(..))));
+        assert!(run(rebuild(), activated).expect("legal").is_serving());
+        let plain = run(rebuild(), PUT).expect("legal");
+        assert_eq!(plain.is_serving(), !named, "as the layout says");
+    }
+}
+
+#[test]
+fn records_in_an_impossible_order_are_refused() {
+    let block = block();
+    let block = Record::Block(&block);
+    let prepared = Record::Prepared(PREPARED);
+    let other = Record::Prepared(Prepared {
+        migration: MigrationId(8),
+        ..PREPARED
+    });
+    let activated = |start_seq| Record::Activated { start_seq };
+    let wiped = Record::StagingWiped;
+    let orders: [&[Record<'_>]; 14] = [
+        &[block],
+        &[prepared],
+        &[wiped],
+        &[activated(2)],
+        &[PUT, CREATED],
+        &[CREATED, activated(3)],
+        &[CREATED, Record::Dropped],
+        &[CREATED, other],
+        &[CREATED, prepared, PUT],
+        &[CREATED, prepared, block],
+        &[CREATED, prepared, activated(5)],
+        &[CREATED, wiped, PUT],
+        &[CREATED, prepared, activated(4), block],
+        &[PUT, Record::Dropped, PUT],
+    ];
+    for records in orders {
+        let refused = replay(Rebuild::new(ID, EPOCH), &dense(records));
+        let lsn = Lsn(100 + records.len() as u64);
+        match refused {
+            Err(ReplayError::Unexpected { lsn: found }) => assert_eq!(found, lsn),
+            Err(other) => panic!("{records:?}: {other}"),
+            Ok(_) => panic!("{records:?} were taken"),
+        }
+    }
+    for records in [
+        vec![(1, CREATED), (2, prepared), (1, CREATED)],
+        vec![(1, PUT), (2, PUT), (1, CREATED)],
+    ] {
+        let refused = replay(Rebuild::new(ID, EPOCH), &records);
+        assert!(matches!(refused, Err(ReplayError::Unexpected { .. })));
+    }
+    let bad = replay(
+        Rebuild::new(ID, EPOCH),
+        &dense(&[CREATED, Record::Block(b"no")]),
+    );
+    assert!(matches!(bad, Err(ReplayError::Import { .. })));
+    let gap = replay(Rebuild::new(ID, EPOCH), &[(1, CREATED), (3, PUT)]);
+    assert!(matches!(gap, Err(ReplayError::Gap { .. })));
+}
+
+#[test]
+fn records_of_copies_that_are_not_named_are_skipped_only_when_asked_to() {
+    let foreign = RecordMeta {
+        partition: PartitionId(2),
+        ..meta(5)
+    };
+    let later = RecordMeta {
+        epoch: Epoch(5),
+        ..meta(1)
+    };
+    let records = [
+        PUT.to_vec(foreign),
+        CREATED.to_vec(later),
+        Record::Dropped.to_vec(foreign),
+        PUT.to_vec(meta(1)),
+    ];
+    let mut strict = Replay::new(hasher(), 4, vec![Rebuild::new(ID, EPOCH)]);
+    let refused = strict.record(Lsn(1), &records[0]);
+    assert!(matches!(refused, Err(ReplayError::Foreign { .. })));
+    let refused = strict.record(Lsn(1), &records[1]);
+    assert!(matches!(refused, Err(ReplayError::Epoch { .. })));
+
+    let lax = Replay::new(hasher(), 4, vec![Rebuild::new(ID, EPOCH)]);
+    let mut lax = lax.skipping_others();
+    for (lsn, record) in (1..).zip(&records) {
+        lax.record(Lsn(lsn), record).expect("skipped or applied");
+    }
+    let damaged = lax.record(Lsn(9), b"no record");
+    assert!(matches!(damaged, Err(ReplayError::Record { .. })));
+    let gap = lax.record(Lsn(10), &PUT.to_vec(meta(3)));
+    assert!(gap.is_ok(), "told at the end");
+    assert!(matches!(lax.finish(), Err(ReplayError::Gap { .. })));
+}

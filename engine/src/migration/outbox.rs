@@ -1,0 +1,158 @@
+//! Records on their way out: messages that wait to be sent, and those not acknowledged yet.
+
+use std::collections::VecDeque;
+
+use ephesus_wire::limits::STREAM_DATA_BYTES;
+use ephesus_wire::record::{Record, RecordMeta};
+
+/// How much of a stream may be on its way.
+#[derive(Clone, Copy, Debug)]
+pub struct Credit {
+    /// Bytes that are sent and not acknowledged; a message of any length may go when there are none.
+    pub in_flight_bytes: usize,
+    /// Bytes that wait to be sent, above which the walk stops.
+    pub queued_bytes: usize,
+}
+
+impl Default for Credit {
+    fn default() -> Credit {
+        Credit {
+            in_flight_bytes: 4 << 20,
+            queued_bytes: 1 << 20,
+        }
+    }
+}
+
+/// The records of one message.
+#[derive(Debug)]
+struct Message {
+    bytes: Vec<u8>,
+    /// Sequence of the last record.
+    last_seq: u64,
+}
+
+/// An ordered queue of records, cut into messages.
+pub(super) struct Outbox {
+    credit: Credit,
+    full: VecDeque<Message>,
+    /// The message that the next record joins.
+    open: Vec<u8>,
+    /// Of the last record.
+    meta: RecordMeta,
+    is_closed: bool,
+    /// Bytes of all records so far.
+    bytes: u64,
+    queued_bytes: usize,
+    /// Last sequence and length of each message that is sent and not acknowledged.
+    in_flight: VecDeque<(u64, usize)>,
+    in_flight_bytes: usize,
+    /// Sequence of the last record sent.
+    sent_seq: u64,
+}
+
+impl Outbox {
+    /// A queue of the records that follow the one with `meta`.
+    pub(super) fn new(meta: RecordMeta, credit: Credit) -> Outbox {
+        Outbox {
+            credit,
+            full: VecDeque::new(),
+            open: Vec::new(),
+            meta,
+            is_closed: false,
+            bytes: 0,
+            queued_bytes: 0,
+            in_flight: VecDeque::new(),
+            in_flight_bytes: 0,
+            sent_seq: 0,
+        }
+    }
+
+    /// Appends a record.
+    ///
+    /// # Panics
+    /// When the stream was closed: a bug of whoever holds writes back.
+    pub(super) fn append(&mut self, record: &Record<'_>) {
+        assert!(!self.is_closed, "no write after the end of the stream");
+        self.meta.seq += 1;
+        let len = record.encoded_len();
+        if self.open.len() + len > STREAM_DATA_BYTES {
+            self.seal();
+        }
+        if self.open.is_empty() {
+            self.open.reserve_exact(len.max(STREAM_DATA_BYTES));
+        }
+        let start = self.open.len();
+        self.open.resize(start + len, 0);
+        record.encode_into(self.meta, &mut self.open[start..]);
+        self.queued_bytes += len;
+        self.bytes += len as u64;
+    }
+
+    /// There are no more records.
+    pub(super) fn close(&mut self) {
+        self.is_closed = true;
+    }
+
+    /// Sequence of the last record.
+    pub(super) fn last_seq(&self) -> u64 {
+        self.meta.seq
+    }
+
+    /// Bytes of all records so far.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Ends the open message, if there is one.
+    fn seal(&mut self) {
+        if !self.open.is_empty() {
+            self.full.push_back(Message {
+                bytes: std::mem::take(&mut self.open),
+                last_seq: self.meta.seq,
+            });
+        }
+    }
+
+    /// The records of the next message that may be sent; one that is not full only if `partial`.
+    pub(super) fn take(&mut self, partial: bool) -> Option<Vec<u8>> {
+        if self.full.is_empty() && (partial || self.in_flight.is_empty()) {
+            self.seal();
+        }
+        let len = self.full.front()?.bytes.len();
+        if !self.in_flight.is_empty() && self.in_flight_bytes + len > self.credit.in_flight_bytes {
+            return None;
+        }
+        let Message { bytes, last_seq } = self.full.pop_front()?;
+        self.queued_bytes -= len;
+        self.in_flight_bytes += len;
+        self.in_flight.push_back((last_seq, len));
+        self.sent_seq = last_seq;
+        Some(bytes)
+    }
+
+    /// The other end has everything up to `seq`; false when that was never sent.
+    pub(super) fn acknowledged(&mut self, seq: u64) -> bool {
+        while let Some(&(last_seq, len)) = self.in_flight.front()
+            && last_seq <= seq
+        {
+            self.in_flight.pop_front();
+            self.in_flight_bytes -= len;
+        }
+        seq <= self.sent_seq
+    }
+
+    /// Whether the walk should wait.
+    pub(super) fn is_full(&self) -> bool {
+        self.queued_bytes >= self.credit.queued_bytes
+    }
+
+    /// Whether nothing waits to be sent.
+    pub(super) fn is_empty(&self) -> bool {
+        self.queued_bytes == 0
+    }
+
+    /// Bytes that are not acknowledged, sent or not.
+    pub(super) fn backlog_bytes(&self) -> usize {
+        self.queued_bytes + self.in_flight_bytes
+    }
+}
