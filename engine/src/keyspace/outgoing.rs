@@ -79,7 +79,7 @@ impl Keyspace {
     }
 
     /// Ends a copy's stream if all of it was walked and no more than `backlog_bytes_max` are to be
-    /// acknowledged; FINAL is then the last message of [`Outgoing::next`]. False when it is not time yet,
+    /// acknowledged; FINAL is then the last message of [`Outgoing::next_message`]. False when it is not time yet,
     /// or nothing moves.
     ///
     /// Hold the partition's commands, FLUSHALL included, before the call. If it answers true, go on holding

@@ -204,7 +204,7 @@ impl Outgoing {
     }
 
     /// The next message that may be sent now.
-    pub fn next(&mut self) -> Option<Outbound> {
+    pub fn next_message(&mut self) -> Option<Outbound> {
         if let Some(records) = self.outbox.take(self.stage != Stage::Walking) {
             return Some(Outbound::Data(records));
         }

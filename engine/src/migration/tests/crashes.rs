@@ -27,11 +27,7 @@ fn moved(seed: u64) -> Pair {
     for n in 0..200 {
         pair.run(&words(&format!("SET k{n} {n}")));
     }
-    pair.run(&vec![
-        b"SET".to_vec(),
-        b"large".to_vec(),
-        vec![b'x'; 100_000],
-    ]);
+    pair.run(&[b"SET".to_vec(), b"large".to_vec(), vec![b'x'; 100_000]]);
     for attempt in 0..2 {
         pair.begin();
         for _ in 0..6 {

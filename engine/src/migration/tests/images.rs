@@ -22,11 +22,7 @@ fn an_image_begun_at_any_time_and_the_log_make_the_same_copy() {
         }
         for n in 0..3 {
             let value = vec![b'x'; 70_000 + n];
-            pair.run(&vec![
-                b"SET".to_vec(),
-                format!("large{n}").into_bytes(),
-                value,
-            ]);
+            pair.run(&[b"SET".to_vec(), format!("large{n}").into_bytes(), value]);
         }
         let store = Keep::default();
         let mut checkpointer = Checkpointer::new(vec![&store], LogId([9; 16]), 1);

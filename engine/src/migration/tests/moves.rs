@@ -82,7 +82,7 @@ fn run(seed: u64, bug: Option<Bug>, plan: Plan) -> Result<Pair, String> {
     }
     pair.commit();
     pair.compare()?;
-    if pair.source.keyspace.len() != 0 || pair.source.keyspace.owns(MOVING) {
+    if !pair.source.keyspace.is_empty() || pair.source.keyspace.owns(MOVING) {
         return Err("the source still has the partition".into());
     }
     Ok(pair)

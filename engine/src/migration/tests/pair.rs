@@ -148,7 +148,7 @@ impl Pair {
 
     fn send(&mut self) {
         let outgoing = self.source.keyspace.outgoing_mut(MOVING).expect("moving");
-        while let Some(outbound) = outgoing.next() {
+        while let Some(outbound) = outgoing.next_message() {
             let message = match &outbound {
                 Outbound::Data(records) => Message::Data(records),
                 Outbound::Final(last) => Message::Final(*last),
