@@ -4,8 +4,7 @@
 //! What a walk owes, whatever goes on: every key that is there throughout comes exactly once, with
 //! one of the values it had meanwhile, and nothing comes that was not there meanwhile.
 
-use std::cell::RefCell;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use ephesus_wal::LogId;
@@ -14,13 +13,13 @@ use ephesus_wire::resp::reply::Protocol;
 use ephesus_wire::resp::value::{Value, decode};
 use ephesus_wire::{Epoch, Lsn, PartitionId, slot_of};
 
+use super::keep::Keep;
 use super::tape::Taped;
 use crate::command::parse::Scan;
 use crate::command::spec::lookup;
-use crate::image::{Manifest, StoreReply, StoreRequest, TrySendError};
 use crate::keyspace::replay::Rebuild;
 use crate::keyspace::{Partition, Reply, ScanCursor};
-use crate::shard::{Checkpointer, StoreLink};
+use crate::shard::Checkpointer;
 
 const FIRST_KEYS: u64 = 1_000;
 const LAST_KEYS: u64 = 1_000_000;
@@ -276,46 +275,6 @@ impl Growing {
         self.assert_walked(&seen);
         let partitions: Vec<_> = self.taped.keyspace.partitions().collect();
         self.assert_is(&partitions);
-    }
-}
-
-/// A store that keeps everything and answers at once.
-#[derive(Default)]
-struct Keep {
-    blocks: RefCell<Vec<Vec<u8>>>,
-    manifest: RefCell<Option<Manifest>>,
-    replies: RefCell<VecDeque<StoreReply>>,
-}
-
-impl StoreLink for &Keep {
-    fn try_send(&self, request: StoreRequest) -> Result<(), TrySendError> {
-        let mut replies = self.replies.borrow_mut();
-        match request {
-            StoreRequest::Begin(_) => {}
-            StoreRequest::Block(_, block) => self.blocks.borrow_mut().push(block.into_vec()),
-            StoreRequest::Seal(image) => {
-                let blocks = self.blocks.borrow();
-                replies.push_back(StoreReply::Sealed {
-                    image,
-                    blocks: blocks.len() as u64,
-                    bytes: blocks.iter().map(|block| block.len() as u64).sum(),
-                });
-            }
-            StoreRequest::Switch(manifest) => {
-                replies.push_back(StoreReply::Switched(manifest.image));
-                *self.manifest.borrow_mut() = Some(*manifest);
-            }
-            other => unreachable!("{other:?}"),
-        }
-        Ok(())
-    }
-
-    fn try_recv(&self) -> Option<StoreReply> {
-        self.replies.borrow_mut().pop_front()
-    }
-
-    fn has_reply(&self) -> bool {
-        !self.replies.borrow().is_empty()
     }
 }
 
