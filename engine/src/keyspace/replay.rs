@@ -293,6 +293,8 @@ pub struct Replay {
     ahead: VecDeque<Option<(usize, u64)>>,
     /// Skips records of copies that are not here, instead of refusing them.
     skips_others: bool,
+    /// Goes on behind records that are missing.
+    goes_on: bool,
     pub records: u64,
 }
 
@@ -313,6 +315,7 @@ impl Replay {
             gap: None,
             ahead: VecDeque::new(),
             skips_others: false,
+            goes_on: false,
             records: 0,
         }
     }
@@ -323,6 +326,21 @@ impl Replay {
     pub fn skipping_others(mut self) -> Replay {
         self.skips_others = true;
         self
+    }
+
+    /// Goes on behind missing records, for a log whose damage is skipped. They are refused at the end all
+    /// the same, unless there was damage: see [`Replay::accept_gaps`].
+    #[must_use]
+    pub fn going_on_behind_gaps(mut self) -> Replay {
+        self.goes_on = true;
+        self
+    }
+
+    /// The log was damaged, and whoever asked to skip that has accepted what is missing.
+    pub fn accept_gaps(&mut self) {
+        if self.goes_on {
+            self.gap = None;
+        }
     }
 
     /// Applies one record of the log; records must come in order.
@@ -413,7 +431,11 @@ impl Replay {
         match rebuild.apply(lsn, meta, record, &self.hasher) {
             Err(gap @ ReplayError::Gap { .. }) => {
                 self.gap.get_or_insert(gap);
-                Ok(())
+                if !self.goes_on || meta.seq <= rebuild.partition.seq() {
+                    return Ok(());
+                }
+                rebuild.partition.set_seq(meta.seq - 1);
+                rebuild.apply(lsn, meta, record, &self.hasher)
             }
             Err(ReplayError::Epoch { .. }) if self.skips_others => Ok(()),
             other => other,

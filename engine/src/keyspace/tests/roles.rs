@@ -260,3 +260,30 @@ fn records_of_copies_that_are_not_named_are_skipped_only_when_asked_to() {
     assert!(gap.is_ok(), "told at the end");
     assert!(matches!(lax.finish(), Err(ReplayError::Gap { .. })));
 }
+
+#[test]
+fn missing_records_are_gone_past_only_when_damage_was_to_be_skipped() {
+    let records = [(1, 1), (2, 4), (3, 5)].map(|(lsn, seq)| (Lsn(lsn), PUT.to_vec(meta(seq))));
+    for (is_damaged, is_asked) in [(true, true), (false, true), (true, false)] {
+        let mut replay = Replay::new(hasher(), 4, vec![Rebuild::new(ID, EPOCH)]);
+        if is_asked {
+            replay = replay.going_on_behind_gaps();
+        }
+        for (lsn, record) in &records {
+            replay.record(*lsn, record).expect("told at the end");
+        }
+        if is_damaged {
+            replay.accept_gaps();
+        }
+        match replay.finish() {
+            Ok(partitions) => {
+                assert!(is_damaged && is_asked);
+                assert_eq!(partitions[0].seq(), 5);
+            }
+            Err(error) => {
+                assert!(!(is_damaged && is_asked), "{error}");
+                assert!(matches!(error, ReplayError::Gap { .. }));
+            }
+        }
+    }
+}

@@ -93,13 +93,17 @@ impl<D: Disk> OneLog<'_, D> {
             }
             loaded.push(rebuild);
         }
-        let mut replaying = Replaying {
-            replay: Replay::new(self.hasher.clone(), self.partitions, loaded),
-            progress,
-        };
+        let mut replay = Replay::new(self.hasher.clone(), self.partitions, loaded);
+        if self.options.on_damage == OnDamage::Skip {
+            replay = replay.going_on_behind_gaps();
+        }
+        let mut replaying = Replaying { replay, progress };
         let reading = recover_with(&self.disk, &self.options, Lsn::ZERO, &mut replaying);
         let recovered = futures_lite::future::block_on(reading).map_err(|e| self.failed(e))?;
-        let replay = replaying.replay;
+        let mut replay = replaying.replay;
+        if !recovered.damage.is_empty() {
+            replay.accept_gaps();
+        }
         vouching.check_images(&replay)?;
         if self.options.on_damage == OnDamage::Refuse {
             vouching.check_end(recovered.last_lsn)?;
