@@ -29,10 +29,11 @@ mod telling;
 pub const ANSWER_MS_MAX: u64 = 300;
 
 /// The same while a connection is opened and no lease would run out meanwhile, ms.
-const OPENING_MS_MAX: u64 = 3_000;
+const OPENING_MS_MAX: u64 = 1_500;
 
-/// What the table does not show yet is said again after, ms.
-const REPEAT_MS: u64 = 500;
+/// The first and the longest wait before what the table does not show yet is said again, ms; drawn
+/// between half of it and all of it, and doubled each time.
+const REPEAT_MS: (u64, u64) = (500, 4_000);
 
 /// Between two reports of how far migrations are, ms.
 pub const PROGRESS_MS: u64 = 1_000;
@@ -131,7 +132,10 @@ pub struct Agent {
     status: Option<MemberStatus>,
     hosted: BTreeMap<PartitionId, Epoch>,
     steps: BTreeMap<MigrationId, Step>,
-    told_at_ms: Option<u64>,
+    /// When it is said next; 0: at once.
+    tell_at_ms: u64,
+    /// How often it was said since it has changed.
+    tellings: u32,
     progress: BTreeMap<MigrationId, Progress>,
     progress_at_ms: u64,
     figures: Figures,
@@ -164,7 +168,8 @@ impl Agent {
             status: None,
             hosted: BTreeMap::new(),
             steps: BTreeMap::new(),
-            told_at_ms: None,
+            tell_at_ms: 0,
+            tellings: 0,
             progress: BTreeMap::new(),
             progress_at_ms: 0,
             figures: Figures::default(),
@@ -204,17 +209,22 @@ impl Agent {
         self.status
     }
 
+    /// What the coordinator does not know yet may have changed.
+    fn tell_anew(&mut self) {
+        (self.tell_at_ms, self.tellings) = (0, 0);
+    }
+
     /// The node has recovered its data; said from the next turn on, until it is known.
     pub fn started(&mut self) {
         self.is_started = true;
-        self.told_at_ms = None;
+        self.tell_anew();
     }
 
     /// The copies that the node hosts, all of them; said from the next turn on, until the table
     /// shows it.
     pub fn set_hosted(&mut self, hosted: BTreeMap<PartitionId, Epoch>) {
         self.hosted = hosted;
-        self.told_at_ms = None;
+        self.tell_anew();
     }
 
     /// What the node wants to have decided, all of it; said from the next turn on, until the table
@@ -222,7 +232,7 @@ impl Agent {
     pub fn set_migration_steps(&mut self, steps: BTreeMap<MigrationId, Step>) {
         if self.steps != steps {
             self.steps = steps;
-            self.told_at_ms = None;
+            self.tell_anew();
         }
     }
 
@@ -251,10 +261,10 @@ impl Agent {
                 ..
             } => {
                 let silent = unanswered_ms.map_or(u64::MAX, |since| since + ANSWER_MS_MAX);
-                let repeat = match self.told_at_ms {
-                    None => 0,
-                    Some(_) if self.untold().is_empty() => u64::MAX,
-                    Some(at) => at + REPEAT_MS,
+                let repeat = match self.tell_at_ms {
+                    0 => 0,
+                    _ if self.untold().is_empty() => u64::MAX,
+                    at_ms => at_ms,
                 };
                 let progress = if self.progress.is_empty() {
                     u64::MAX
@@ -336,7 +346,7 @@ impl Agent {
                         actions.push(AgentAction::Registered(cluster));
                     }
                     self.attempts = 0;
-                    self.told_at_ms = None;
+                    self.tell_anew();
                     self.link = Link::Joined {
                         connection,
                         heartbeat_at_ms: now_ms,
@@ -360,7 +370,7 @@ impl Agent {
             Answer::Heartbeat(answer) => self.heard(connection, answer, now_ms, actions),
             Answer::Table(update) => {
                 if self.update(*update) {
-                    self.told_at_ms = None;
+                    self.tell_anew();
                     actions.push(AgentAction::Table);
                 }
             }

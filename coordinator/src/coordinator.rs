@@ -241,6 +241,12 @@ impl<D: Disk> Coordinator<D> {
         self.tick_at_ms.unwrap_or(0)
     }
 
+    /// All coordinators, as far as this one knows.
+    pub fn ids(&self) -> impl Iterator<Item = RaftId> + '_ {
+        let decided = self.state().coordinators().keys();
+        decided.chain(self.peers.keys()).copied()
+    }
+
     /// Where another coordinator is reached.
     #[must_use]
     pub fn address(&self, id: RaftId) -> Option<&str> {

@@ -114,6 +114,7 @@ pub struct Server {
     identity: Identity,
     clock: Clock,
     alone: Alone,
+    met: Rc<Met>,
     _home: Home,
 }
 
@@ -183,7 +184,8 @@ impl Server {
             coordinator,
             inbox,
             sessions,
-            peers: Peers::new(Rc::clone(&dialer), seed, met, doorbells),
+            peers: Peers::new(Rc::clone(&dialer), seed, Rc::clone(&met), doorbells),
+            met,
             listener,
             dialer,
             identity,
@@ -334,6 +336,7 @@ impl Server {
             self.dialer.set_identity(self.identity);
         }
         let coordinator = &self.coordinator;
+        self.met.set_known(coordinator.ids());
         self.peers.retain(|id| coordinator.address(id).is_some());
     }
 }

@@ -50,13 +50,13 @@ impl Agent {
             };
             actions.push(AgentAction::Send(connection, request));
         }
-        if self
-            .told_at_ms
-            .is_some_and(|at| now_ms.saturating_sub(at) < REPEAT_MS)
-        {
+        if now_ms < self.tell_at_ms {
             return;
         }
-        self.told_at_ms = Some(now_ms);
+        let (first, longest) = REPEAT_MS;
+        let wait_ms = (first << self.tellings.min(16)).min(longest);
+        self.tell_at_ms = now_ms + wait_ms / 2 + self.rng.below(wait_ms / 2 + 1);
+        self.tellings += 1;
         let untold = self.untold();
         actions.extend(
             untold

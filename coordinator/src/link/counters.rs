@@ -64,9 +64,9 @@ impl Reason {
         Reason::Local,
     ];
 
-    /// Whether it keeps a link from being opened by somebody else.
+    /// Whether it is a listener's reason to close a connection.
     #[must_use]
-    pub fn is_of_opening(self) -> bool {
+    pub fn is_refusal(self) -> bool {
         use Reason::*;
         matches!(
             self,
@@ -80,6 +80,7 @@ impl Reason {
                 | EndedEarly
                 | TooMany
                 | Evicted
+                | Framing
         )
     }
 
@@ -128,10 +129,10 @@ impl Counters {
         self.reasons[reason as usize].load(Ordering::Relaxed)
     }
 
-    /// Connections that a listener has not let in, for whatever reason.
+    /// Connections that a listener has not let in, or closed for what came over them.
     #[must_use]
-    pub fn not_let_in(&self) -> u64 {
-        let reasons = Reason::ALL.iter().filter(|reason| reason.is_of_opening());
+    pub fn refused(&self) -> u64 {
+        let reasons = Reason::ALL.iter().filter(|reason| reason.is_refusal());
         reasons.map(|reason| self.count(*reason)).sum()
     }
 

@@ -9,7 +9,7 @@
 //! UUID then, and nobody who has met the one before lets it in under its number.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -30,7 +30,8 @@ pub(super) enum Stranger {
     /// Its directory was emptied or replaced.
     #[error(
         "coordinator {0} is not the one that was met before, its directory is new: remove it with \
-         `ephesus coordinator-member remove {0}` and add another"
+         `ephesus coordinator-member remove {0}` and add another; where no cluster was founded yet, \
+         empty the directories of all"
     )]
     Another(RaftId),
     /// It could not be noted.
@@ -43,6 +44,8 @@ pub(super) enum Stranger {
 pub(super) struct Met {
     home: PathBuf,
     uuids: RefCell<BTreeMap<RaftId, NodeId>>,
+    /// Numbers that are coordinators', as far as this one knows.
+    known: RefCell<BTreeSet<RaftId>>,
     links: RefCell<BTreeMap<RaftId, usize>>,
     events: flume::Sender<Event>,
 }
@@ -85,13 +88,22 @@ impl Met {
         Ok(Rc::new(Met {
             home: home.to_owned(),
             uuids: RefCell::new(uuids),
+            known: RefCell::default(),
             links: RefCell::default(),
             events,
         }))
     }
 
-    /// Lets a coordinator in: one that was met before, or the first under its number, which is noted
-    /// durably.
+    /// Notes which numbers are coordinators'.
+    pub(super) fn set_known(&self, known: impl Iterator<Item = RaftId>) {
+        let mut set = self.known.borrow_mut();
+        set.clear();
+        set.extend(known);
+    }
+
+    /// Lets a coordinator in: one that was met before, or the first under its number. That is noted
+    /// durably once the number is known to be a coordinator's; who has not heard of it yet has no
+    /// vote of it to lose.
     ///
     /// # Errors
     /// [`Stranger`].
@@ -100,6 +112,7 @@ impl Met {
         match known {
             Some(known) if known != uuid => return Err(Stranger::Another(id)),
             Some(_) => {}
+            None if !self.known.borrow().contains(&id) => {}
             None => {
                 let mut uuids = self.uuids.borrow().clone();
                 uuids.insert(id, uuid);
@@ -135,7 +148,9 @@ mod tests {
     fn read(home: &Path) -> (Rc<Met>, flume::Receiver<Event>) {
         let (events, inbox) = flume::unbounded();
         let own = (RaftId(1), NodeId([1; 16]));
-        (Met::read(home, own, events).expect("reads"), inbox)
+        let met = Met::read(home, own, events).expect("reads");
+        met.set_known((1..=3).map(RaftId));
+        (met, inbox)
     }
 
     #[test]

@@ -5,7 +5,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ephesus_wire::handshake::LinkRole;
 
@@ -16,6 +16,9 @@ use crate::protocol::kind;
 
 /// Messages that may wait for one coordinator.
 const QUEUE_MAX: usize = 256;
+
+/// A link that was closed sooner was not let in.
+const LASTING: Duration = Duration::from_secs(1);
 
 /// Something is said at least so often, which is more often than links put up with silence.
 pub(super) const ALIVE_EVERY: Duration = Duration::from_secs(2);
@@ -115,10 +118,16 @@ impl Delivery {
             let address = first.address.clone();
             let ended = match self.open(&address).await {
                 Ok((link, _open)) => {
-                    tracing::info!(coordinator = %to, %address, "connected");
-                    self.backoff.reset();
-                    is_known_lost = false;
-                    write(link, first, &self.letters).await.into()
+                    if !is_known_lost {
+                        tracing::info!(coordinator = %to, %address, "connected");
+                    }
+                    let opened = now();
+                    let ended = write(link, first, &self.letters).await;
+                    if opened.elapsed() >= LASTING {
+                        self.backoff.reset();
+                        is_known_lost = false;
+                    }
+                    ended.into()
                 }
                 Err(unopened) => unopened,
             };
@@ -148,6 +157,14 @@ impl Delivery {
         let open = self.met.meet(self.to, peer.node)?;
         Ok((link, open))
     }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a shell: only the rhythm of its attempts depends on it"
+)]
+fn now() -> Instant {
+    Instant::now()
 }
 
 /// Why there is no link to a coordinator, or none any more.

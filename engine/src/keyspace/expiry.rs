@@ -5,7 +5,7 @@ use ephesus_wire::PartitionId;
 use super::{Keyspace, Partition};
 use crate::migration::Stage;
 
-/// Table units (about 32 keys each) that one slice looks at.
+/// Table units (about 32 keys each, fewer large ones) that one slice looks at.
 const UNITS_PER_SLICE: usize = 16;
 
 /// Where the sweep stands.

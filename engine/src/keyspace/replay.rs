@@ -434,6 +434,8 @@ impl Replay {
                 if !self.goes_on || meta.seq <= rebuild.partition.seq() {
                     return Ok(());
                 }
+                // All of the log is held until an image covers what lies behind the gap.
+                rebuild.partition.written(rebuild.covered.next());
                 rebuild.partition.set_seq(meta.seq - 1);
                 rebuild.apply(lsn, meta, record, &self.hasher)
             }

@@ -16,7 +16,7 @@ const SCAN_COUNT_MAX: u64 = 2048;
 /// Tries of RANDOMKEY before it answers with a null, as an expired key is no answer.
 const RANDOM_TRIES: u64 = 100;
 
-/// Table units (about 32 keys each) that one slice of a walk visits.
+/// Table units (about 32 keys each, fewer large ones) that one slice of a walk visits.
 const UNITS_PER_SLICE: usize = 16;
 
 /// Where a SCAN stands: a partition, and the high bits of a hash within it.

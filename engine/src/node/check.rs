@@ -1,7 +1,8 @@
 //! `ephesus check`: reads every log group and image block of a stopped node and reports.
 //!
 //! Every log and every store is reported by itself; then each log is held against the images of its
-//! copies, with the checks of recovery. Nothing is repaired, created or tidied up.
+//! copies, with the checks of recovery. Nothing is repaired; only what sled has left of an
+//! interrupted snapshot is removed, beside which it opens no store.
 
 mod images;
 pub mod store;
@@ -41,6 +42,12 @@ impl Report {
     fn problem(&mut self, text: impl Display) {
         self.problems += 1;
         let _ = writeln!(self.text, "DAMAGE {text}");
+    }
+
+    /// Something could not be looked at, for a reason that is none of the data's.
+    fn unread(&mut self, text: impl Display) {
+        self.problems += 1;
+        let _ = writeln!(self.text, "NOT READ {text}");
     }
 
     fn line(&mut self, text: impl Display) {
@@ -94,14 +101,21 @@ fn check_data(dir: &DataDir, layout: &Layout, stores: u16, report: &mut Report) 
         .collect();
     let mut images = Images::of(stores);
     for (db, reader) in readers {
-        let findings = reader
-            .map_err(|error| error.to_string())
-            .and_then(Reader::finish);
-        match &findings {
-            Ok(findings) => report_store(db, findings, layout, report),
-            Err(reason) => report.problem(of_store(db, reason)),
-        }
-        images.add(db, findings.as_ref().ok());
+        let findings = match reader.map(Reader::finish) {
+            Ok(Ok(findings)) => {
+                report_store(db, &findings, layout, report);
+                Some(findings)
+            }
+            Ok(Err(reason)) => {
+                report.problem(of_store(db, &reason));
+                None
+            }
+            Err(error) => {
+                report.unread(of_store(db, &error.to_string()));
+                None
+            }
+        };
+        images.add(db, findings.as_ref());
     }
     for shard in (0..layout.shards()).map(ShardId) {
         let log = layout.log(shard);

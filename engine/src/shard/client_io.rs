@@ -15,13 +15,17 @@ const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 impl Shard {
     pub(super) fn accepted(&mut self, kind: ListenerKind, result: io::Result<RawFd>, more: bool) {
         match result {
-            Ok(fd) => self.admit(kind, fd),
+            Ok(fd) => {
+                self.accepts_fail = false;
+                self.admit(kind, fd);
+            }
             Err(_) if self.stopping.is_some() => {}
             Err(error) => {
-                // Those that wait to be accepted would fail at once again.
-                if self.refused_accepts.is_empty() {
+                if !self.accepts_fail {
+                    self.accepts_fail = true;
                     tracing::warn!(%error, "connections cannot be accepted for now");
                 }
+                // Those that wait to be accepted would fail at once again.
                 if !more {
                     self.refused_accepts.push((kind, self.now + ACCEPT_AGAIN));
                 }

@@ -91,6 +91,8 @@ pub struct Shard {
     listeners: [(ListenerKind, TcpListener); 2],
     /// Listeners at which accepting has failed, and when it is tried again.
     refused_accepts: Vec<(ListenerKind, Instant)>,
+    /// The last accept has failed, and the log knows.
+    accepts_fail: bool,
     completions: Vec<Completion>,
     /// Completions of the last turn.
     events: usize,
@@ -161,6 +163,7 @@ impl Shard {
                 (ListenerKind::Direct, start.direct),
             ],
             refused_accepts: Vec::new(),
+            accepts_fail: false,
             completions: Vec::new(),
             events: 0,
             writes: Vec::new(),

@@ -89,7 +89,7 @@ pub fn take(node: &NodeShared, shard: Option<ShardId>, now_ms: u64) -> InfoSnaps
             connections_received: sum(|s| &s.connections_received),
             connections_rejected: sum(|s| &s.connections_rejected),
             peer_links_opened: node.peer_links.opened(),
-            peer_links_refused: node.peer_links.not_let_in(),
+            peer_links_refused: node.peer_links.refused(),
             commands_processed: commands,
             ops_per_second: sum(|s| &s.ops_per_second),
             net_input_bytes: sum(|s| &s.net_input_bytes),

@@ -49,9 +49,10 @@ impl Core {
         if connection.kind == ListenerKind::Direct || self.peers.len() == 1 {
             return self.is_log_behind(self.id).then_some(self.id);
         }
+        let mut all = (0..self.peers.len() as u16).map(ShardId);
+        let behind = all.find(|shard| self.is_log_behind(*shard))?;
         if spec.first_key == 0 {
-            let mut shards = (0..self.peers.len() as u16).map(ShardId);
-            return shards.find(|shard| self.is_log_behind(*shard));
+            return Some(behind);
         }
         let slot = |index| match request.located() {
             Some(located) if index == 1 => located.slot,

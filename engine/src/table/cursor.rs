@@ -23,7 +23,8 @@ pub fn behind(cursor: u64, hash: u64) -> bool {
 }
 
 impl Table {
-    /// Visits the next about 32 keys, fewer if their values are large, in hash order and returns the next cursor; 0 begins and ends.
+    /// Visits the next about 32 keys in hash order, fewer if their values are large, and returns the
+    /// next cursor; 0 begins and ends.
     ///
     /// One call looks at one segment at most, so it may visit none; within a call keys that agree
     /// in their high 16 bits come in no order. Keys inserted while a scan

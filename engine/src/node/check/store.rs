@@ -81,7 +81,8 @@ impl Reader {
     /// # Errors
     /// What the operating system says.
     pub fn start(data_dir: &Path, store: OneStore) -> io::Result<Reader> {
-        Command::new(std::env::current_exe()?)
+        // Also when the file was replaced meanwhile.
+        Command::new("/proc/self/exe")
             .args(["check", "--only-store", &store.to_string(), "--data-dir"])
             .arg(data_dir)
             .stdin(Stdio::null())

@@ -20,7 +20,7 @@ pub enum Known {
     Nothing,
 }
 
-/// Follows the records of one log as recovery does; in memory are only the keys of the log.
+/// Follows the records of one log as recovery does; in memory is only what the log holds.
 pub struct DryRun {
     vouching: Vouching,
     replay: Replay,
