@@ -274,42 +274,44 @@ fn what_the_table_does_not_show_is_said_again() {
         [full(connection, view(5, PartitionStatus::Assigned))],
         1_001,
     );
-    let count = |requests: &[Request]| {
-        let of = |wanted: fn(&Request) -> bool| requests.iter().filter(|r| wanted(r)).count();
-        (
-            of(|r| matches!(r, Request::Started { .. })),
-            of(
-                |r| matches!(r, Request::Hosting { copies, .. } if *copies == [(PartitionId(0), Epoch(2))]),
-            ),
-        )
-    };
-    let mut requests = Vec::new();
+    let hosts = [(PartitionId(0), Epoch(2))];
+    let is_started = |request: &Request| matches!(request, Request::Started { .. });
+    let is_hosting =
+        |request: &Request| matches!(request, Request::Hosting { copies, .. } if *copies == hosts);
     let mut answered = 1_000;
-    for now in 1_002..2_600 {
+    let mut said_at = vec![1_001];
+    for now in 1_002..16_000 {
         let starting = heard(connection, answered, Some(MemberStatus::Starting));
         let actions = agent.turn([starting], now);
         answered = heartbeats(&actions).first().map_or(answered, |h| h.sent_ms);
-        requests.extend(sent(&actions));
+        let requests = sent(&actions);
+        assert_eq!(
+            requests.iter().any(is_started),
+            requests.iter().any(is_hosting)
+        );
+        if requests.iter().any(is_started) {
+            said_at.push(now);
+        }
     }
-    let (started, hosting) = count(&requests);
-    assert!(
-        (3..=5).contains(&started) && (3..=5).contains(&hosting),
-        "{started} {hosting}"
-    );
+    let waits: Vec<u64> = said_at.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    let longest = [500, 1_000, 2_000, 4_000, 4_000];
+    assert!(waits.len() >= longest.len(), "{waits:?}");
+    for (wait, longest) in waits.iter().zip(longest) {
+        assert!((longest / 2..=longest).contains(wait), "{waits:?}");
+    }
     let online = full(connection, view(6, PartitionStatus::Online));
     agent.turn(
         [
             online,
             heard(connection, answered, Some(MemberStatus::Live)),
         ],
-        2_600,
+        16_000,
     );
-    let mut requests = Vec::new();
-    for now in 2_601..3_400 {
+    for now in 16_001..21_000 {
         let live = heard(connection, answered, Some(MemberStatus::Live));
-        requests.extend(sent(&agent.turn([live], now)));
+        let requests = sent(&agent.turn([live], now));
+        assert!(!requests.iter().any(|r| is_started(r) || is_hosting(r)));
     }
-    assert_eq!(count(&requests), (0, 0));
 }
 
 #[test]
@@ -455,7 +457,9 @@ fn steps_are_repeated_until_the_table_shows_them() {
 
     let commit = (MigrationId(7), Step::Commit(Confirmation::default()));
     agent.set_migration_steps(BTreeMap::from([commit.clone()]));
-    assert_eq!(said(&mut agent, 3_000, 11), vec![commit; 3]);
+    let commits = said(&mut agent, 3_000, 11);
+    assert!((2..=3).contains(&commits.len()), "{commits:?}");
+    assert!(commits.iter().all(|said| *said == commit));
     agent.turn([full(connection, migrating(7, None))], 4_001);
     assert_eq!(said(&mut agent, 4_100, 10), [], "it is decided");
 }

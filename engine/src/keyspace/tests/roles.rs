@@ -287,3 +287,13 @@ fn missing_records_are_gone_past_only_when_damage_was_to_be_skipped() {
         }
     }
 }
+
+#[test]
+fn a_partition_that_has_lost_records_holds_the_log_from_before_them() {
+    let lost = Replay::new(hasher(), 4, vec![Rebuild::new(ID, EPOCH)]);
+    let mut lost = lost.going_on_behind_gaps();
+    lost.record(Lsn(7), &PUT.to_vec(meta(4))).expect("applied");
+    lost.accept_gaps();
+    let partitions = lost.finish().expect("accepted");
+    assert_eq!(partitions[0].pin(), Some(Lsn(1)), "nothing of it is imaged");
+}
