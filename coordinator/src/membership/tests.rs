@@ -95,11 +95,10 @@ fn three_nodes_get_their_partitions_and_keep_them_when_the_leader_is_lost() {
     until("the lost node is failed", || {
         cluster.status().nodes.get("failed") == Some(&1)
     });
-    let view = athens.membership.view().expect("a table");
-    assert_eq!(
-        view.version(),
-        byzantium.membership.view().expect("one").version()
-    );
+    let version = |node: &Hosting| node.membership.view().expect("a table").version();
+    until("both have the same table", || {
+        version(&athens) == version(&byzantium)
+    });
     let rest: Vec<_> = cluster.running_ids();
     rest.into_iter().for_each(|id| cluster.stop(id));
     until("no lease without coordinators", || {
