@@ -6,6 +6,7 @@ use super::*;
 use crate::command::Addresses;
 use crate::member::founding;
 use crate::placement::Policy;
+use crate::protocol::Heartbeat;
 use crate::report::{Figures, Query};
 use crate::view::TableUpdate;
 

@@ -1,12 +1,11 @@
 //! The coordinator inside a node that was not told of any other, on an executor of its own.
 
-use std::io;
-use std::sync::mpsc;
 use std::thread::JoinHandle;
 
 use ephesus_coordinator::alone::Alone;
-use ephesus_coordinator::server::{Ended, Server, ServerError, ServerOptions, executor};
+use ephesus_coordinator::server::{self, Ended, Server, ServerError, ServerOptions};
 
+use super::executor::{self, Report};
 use super::start::StartError;
 
 /// A coordinator that runs.
@@ -25,26 +24,17 @@ impl Embedded {
     /// [`StartError`].
     pub fn start(options: ServerOptions) -> Result<Embedded, StartError> {
         let (stop, stopped) = flume::bounded(1);
-        let (report, started) = mpsc::channel();
-        let run = move || match executor().make() {
-            Ok(executor) => executor.run(async {
-                match Server::start(options).await {
-                    Ok(server) => {
-                        let _ = report.send(Ok(server.alone()));
-                        serve(server, stopped).await;
-                    }
-                    Err(error) => drop(report.send(Err(StartError::Coordinator(error)))),
+        let run = move |report: Report<Alone>| async move {
+            match Server::start(options).await {
+                Ok(server) => {
+                    let _ = report.send(Ok(server.alone()));
+                    serve(server, stopped).await;
                 }
-            }),
-            Err(error) => {
-                let source = io::Error::other(error.to_string());
-                drop(report.send(Err(failed(source))));
+                Err(error) => drop(report.send(Err(StartError::Coordinator(error)))),
             }
         };
-        let builder = std::thread::Builder::new().name("coordinator".into());
-        let thread = builder.spawn(run).map_err(failed)?;
-        let ended = || failed(io::Error::other("its thread has ended"));
-        let alone = started.recv().map_err(|_| ended())??;
+        let names = ("coordinator", "the coordinator");
+        let (thread, alone) = executor::start(names, server::executor(), run)?;
         Ok(Embedded {
             stop,
             thread,
@@ -58,13 +48,6 @@ impl Embedded {
         if self.thread.join().is_err() {
             tracing::error!("the coordinator ended in a panic");
         }
-    }
-}
-
-fn failed(source: io::Error) -> StartError {
-    StartError::Thread {
-        what: "the coordinator",
-        source,
     }
 }
 

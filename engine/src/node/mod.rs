@@ -3,6 +3,7 @@
 pub mod check;
 mod embedded;
 mod environment;
+mod executor;
 mod joining;
 mod peers;
 mod ports;

@@ -4,9 +4,8 @@
 //! named on the log once in a while. Nodes have nothing to tell each other in this release: whatever
 //! comes over a link closes it.
 
-use std::io;
 use std::net::TcpListener;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -18,7 +17,11 @@ use ephesus_wire::NodeId;
 use ephesus_wire::handshake::{Identity, LinkRole, Secret};
 use glommio::{LocalExecutorBuilder, Placement};
 
+use super::executor;
 use super::start::StartError;
+
+/// What it is, for messages.
+const WHAT: &str = "the port for other nodes";
 
 /// Memory that glommio registers for the executor's file I/O, of which there is none.
 const IO_BYTES: usize = 128 << 10;
@@ -52,31 +55,21 @@ impl PeerPort {
             ..protocol::identity(LinkRole::Node, node)
         };
         let (stop, stopped) = flume::bounded::<()>(1);
-        let (report, started) = mpsc::channel();
         let builder = LocalExecutorBuilder::new(Placement::Unbound)
             .name("peers")
             .io_memory(IO_BYTES)
             .ring_depth(RING_DEPTH);
-        let run = move || match builder.make() {
-            Ok(executor) => executor.run(async {
-                let options = ListenOptions::default();
-                match Listener::new(port, identity, secret, options, counters) {
-                    Ok(listener) => {
-                        let _ = report.send(Ok(()));
-                        serve(listener, stopped).await;
-                    }
-                    Err(error) => drop(report.send(Err(error))),
+        let run = move |report: executor::Report<()>| async move {
+            let options = ListenOptions::default();
+            match Listener::new(port, identity, secret, options, counters) {
+                Ok(listener) => {
+                    let _ = report.send(Ok(()));
+                    serve(listener, stopped).await;
                 }
-            }),
-            Err(error) => drop(report.send(Err(io::Error::other(error.to_string())))),
+                Err(source) => drop(report.send(Err(StartError::Thread { what: WHAT, source }))),
+            }
         };
-        let thread = std::thread::Builder::new()
-            .name("peers".into())
-            .spawn(run)
-            .map_err(failed)?;
-        let ended = || io::Error::other("its thread has ended");
-        let started = started.recv().unwrap_or_else(|_| Err(ended()));
-        started.map_err(failed)?;
+        let (thread, ()) = executor::start(("peers", WHAT), builder, run)?;
         Ok(PeerPort { stop, thread })
     }
 
@@ -84,15 +77,8 @@ impl PeerPort {
     pub fn stop(self) {
         drop(self.stop);
         if self.thread.join().is_err() {
-            tracing::error!("the port for other nodes ended in a panic");
+            tracing::error!("{WHAT} ended in a panic");
         }
-    }
-}
-
-fn failed(source: io::Error) -> StartError {
-    StartError::Thread {
-        what: "the port for other nodes",
-        source,
     }
 }
 

@@ -250,15 +250,20 @@ fn live(
             Err(End::Failed) if settles => return Err("failed without a fault".into()),
             _ => {}
         }
-        model.commit(alive.writer.committed());
-        model.promised = alive.writer.committed().0;
-        model.durable = alive.writer.durable().0;
-        drop(alive);
-        die(disk, rng, model);
-        // A bad opening tells nothing any more of writes that landed after it.
-        disk.land();
+        end_life(alive, disk, rng, model);
     }
     Ok(())
+}
+
+/// Ends a life: what is committed is promised, and what was in flight lands or is lost.
+fn end_life(alive: Life, disk: &FaultDisk, rng: &mut Rng, model: &mut Model) {
+    model.commit(alive.writer.committed());
+    model.promised = alive.writer.committed().0;
+    model.durable = alive.writer.durable().0;
+    drop(alive);
+    die(disk, rng, model);
+    // A bad opening tells nothing any more of writes that landed after it.
+    disk.land();
 }
 
 fn run_flips(seed: u64, bug: Option<Bug>, outcomes: &mut Outcomes) -> Result<(), String> {
@@ -324,12 +329,7 @@ fn live_on(
             Err(End::Violation(violation)) => return Err(violation),
         }
     }
-    model.commit(alive.writer.committed());
-    model.promised = alive.writer.committed().0;
-    model.durable = alive.writer.durable().0;
-    drop(alive);
-    die(disk, rng, model);
-    disk.land();
+    end_life(alive, disk, rng, model);
     let (found, _) = read_back(disk, opts).map_err(|error| format!("{flip:?}, later: {error}"))?;
     let checked = model.check(found);
     checked.map_err(|violation| format!("{flip:?}, later: {violation}"))

@@ -20,7 +20,8 @@ use super::workload;
 use crate::image::collect_garbage;
 use crate::image::fault::FaultStore;
 use crate::image::{ImageStore, StoreError, WriterError};
-use crate::keyspace::{Keyspace, Partition};
+use crate::keyspace::Keyspace;
+use crate::keyspace::tests::tape::contents;
 use crate::node::stamp::{DataDirError, Layout};
 use crate::planted::{Bug, Planted};
 use crate::shard::Checkpointer;
@@ -243,7 +244,7 @@ impl World {
 
     /// Compares what was recovered with every history, and begins new ones.
     fn check(&mut self, (layout, shards): &Recovered) -> Result<(), String> {
-        let found = keys_of(shards.iter().flat_map(|shard| &shard.partitions));
+        let found = contents(shards.iter().flat_map(|shard| &shard.partitions));
         for history in &self.histories {
             history.check(&found, self.clock)?;
         }
@@ -423,24 +424,6 @@ fn remove_garbage(stores: &mut [FaultStore]) -> Result<(), RecoveryError> {
         }
     }
     Ok(())
-}
-
-/// Everything in some partitions, expired keys included.
-fn keys_of<'a>(partitions: impl Iterator<Item = &'a Partition>) -> Keys {
-    let mut keys = Keys::new();
-    for partition in partitions {
-        let mut cursor = 0;
-        loop {
-            cursor = partition.table.scan(cursor, &mut |_, entry| {
-                let value = (entry.value.to_vec(), entry.expire_at_ms);
-                keys.insert(entry.key.to_vec(), value);
-            });
-            if cursor == 0 {
-                break;
-            }
-        }
-    }
-    keys
 }
 
 /// Copies of stores that have nothing unsynced.

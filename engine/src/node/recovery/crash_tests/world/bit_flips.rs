@@ -131,7 +131,7 @@ impl World {
         let layout = self.home.layout();
         let progress = Progress::default();
         let ReplayedLogs(replayed) = self.recovery().replay_with(&progress, &layout, stores)?;
-        Ok(keys_of(replayed.iter().flat_map(|log| &log.partitions)))
+        Ok(contents(replayed.iter().flat_map(|log| &log.partitions)))
     }
 
     fn flip_log(&mut self, whole: &Keys, flips: &mut Flips) -> Result<(), String> {
