@@ -268,12 +268,18 @@ impl Keyspace {
             .expect("a command executes only on the shard that owns its keys")
     }
 
+    /// What a reply has to wait for that depends on what is or is not under a key.
+    #[inline]
+    fn last_write(&self, key: &Key<'_>) -> Lsn {
+        self.last_writes.get(key.hash, self.log.committed())
+    }
+
     /// The entry of a key, removing it first if it has expired.
     ///
     /// The reply waits for the last write of the key, also when it is absent.
     #[inline]
     fn look_up(&mut self, key: &Key<'_>, reply: &mut Reply<'_>) -> Option<EntryRef<'_>> {
-        reply.wait_for(self.last_writes.get(key.hash));
+        reply.wait_for(self.last_write(key));
         let now_ms = self.now_ms;
         let expire_at_ms = self.home(key).table.get(key.hash, key.bytes)?.expire_at_ms;
         if expire_at_ms != 0 && expire_at_ms <= now_ms {
@@ -289,7 +295,7 @@ impl Keyspace {
         let now_ms = self.now_ms;
         // Behind a log that is committed to its end nothing has to wait: one look less per read.
         if self.log.committed() < self.log.appended() {
-            reply.wait_for(self.last_writes.get(key.hash));
+            reply.wait_for(self.last_write(key));
         }
         let home = self.partitions[usize::from(key.partition.0)]
             .as_deref()

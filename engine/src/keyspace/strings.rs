@@ -258,7 +258,7 @@ impl Keyspace {
         reply: &mut Reply<'_>,
     ) -> Outcome {
         check_sizes(to.bytes, &[])?;
-        reply.wait_for(self.last_writes.get(to.hash));
+        reply.wait_for(self.last_write(to));
         let Some(entry) = self.look_up(from, reply) else {
             return Err(ClientError::NoSuchKey);
         };
