@@ -56,6 +56,8 @@ pub enum Operation {
     Set,
     /// GET and SET, mixed at random.
     Mixed,
+    /// The same, each on connections of its own: no GET waits for its turn behind a SET.
+    Apart,
 }
 
 /// One run of the generator.
@@ -146,6 +148,13 @@ pub fn run(config: &LoadConfig) -> Result<LoadReport> {
             problem,
         });
     }
+    if config.operation == Operation::Apart && config.connections < 2 {
+        let problem = "must be at least 2 for both kinds".to_owned();
+        return Err(BenchError::Flag {
+            flag: "--connections",
+            problem,
+        });
+    }
     Generator::new(config)?.run()
 }
 
@@ -159,7 +168,10 @@ struct Generator<'a> {
     started: Instant,
     warm_ns: u64,
     end_ns: u64,
-    next_connection: usize,
+    /// Connections that send SETs only, the first ones.
+    setters: usize,
+    /// Whose turn is next: among all connections, or among the setters and the others.
+    next: [usize; 2],
     get: Histogram<u64>,
     set: Histogram<u64>,
     send_delay: Histogram<u64>,
@@ -195,7 +207,8 @@ impl<'a> Generator<'a> {
             started: Instant::now(),
             warm_ns,
             end_ns: warm_ns + config.duration.as_nanos() as u64,
-            next_connection: 0,
+            setters: setters(config),
+            next: [0; 2],
             get: histogram()?,
             set: histogram()?,
             send_delay: histogram()?,
@@ -259,8 +272,7 @@ impl<'a> Generator<'a> {
             let Some(due_ns) = self.schedule.take_due(now_ns) else {
                 break;
             };
-            let index = self.next_connection;
-            self.next_connection = (index + 1) % self.connections.len();
+            let index = self.next_connection();
             if due_ns >= self.warm_ns {
                 self.send_delay.saturating_record(now_ns - due_ns);
             }
@@ -268,6 +280,21 @@ impl<'a> Generator<'a> {
             worked = true;
         }
         Ok(worked)
+    }
+
+    /// The connection that the next batch goes over.
+    fn next_connection(&mut self) -> usize {
+        let is_get =
+            self.setters > 0 && self.random.below(100) < u64::from(self.config.get_percent);
+        let (first, count) = match (self.setters, is_get) {
+            (0, _) => (0, self.connections.len()),
+            (setters, false) => (0, setters),
+            (setters, true) => (setters, self.connections.len() - setters),
+        };
+        let next = &mut self.next[usize::from(is_get)];
+        let index = first + *next;
+        *next = (*next + 1) % count;
+        index
     }
 
     fn send(&mut self, index: usize, intended_ns: u64, now_ns: u64) -> Result<()> {
@@ -281,6 +308,7 @@ impl<'a> Generator<'a> {
                 Operation::Get => true,
                 Operation::Set => false,
                 Operation::Mixed => self.random.below(100) < u64::from(self.config.get_percent),
+                Operation::Apart => index >= self.setters,
             };
             if is_get {
                 gets |= 1 << bit;
@@ -396,6 +424,15 @@ impl<'a> Generator<'a> {
             set: latency(&self.set),
         })
     }
+}
+
+/// Connections for SETs alone: their share of all, at least one of each kind.
+fn setters(config: &LoadConfig) -> usize {
+    if config.operation != Operation::Apart {
+        return 0;
+    }
+    let share = config.connections * (100 - config.get_percent as usize) / 100;
+    share.clamp(1, config.connections - 1)
 }
 
 fn histogram() -> Result<Histogram<u64>> {

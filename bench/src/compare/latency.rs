@@ -38,6 +38,8 @@ const P99: &str = "p99";
 const P999: &str = "p99.9";
 const MAX: &str = "max";
 const DEVICE: &str = "device writes";
+const ALONE_P99: &str = "GETs alone, p99";
+const ALONE_P999: &str = "GETs alone, p99.9";
 const WITHOUT_P99: &str = "GET p99 without images";
 const WITH_P99: &str = "GET p99 with images";
 const WITHOUT_P999: &str = "GET p99.9 without images";
@@ -110,19 +112,22 @@ pub(super) fn while_imaging(settings: &Settings, case: Case) -> Result<CaseOutpu
     Ok((result, described))
 }
 
-/// GET latency at half of each server's own peak with the mix that brings images about: GETs alone,
-/// then the same total rate with that mix. Only GETs are counted in both.
+/// GET latency at half of each server's own peak, with GETs and SETs on connections of their own:
+/// the same load while no image is written and while images are. GETs alone are shown beside.
 pub(super) fn with_and_without_images(settings: &Settings, case: Case) -> Result<CaseOutput> {
     let bed = imaging_bed(settings, case, settings.large_keys)?;
     let mut result = CaseResult::new(
         case,
         format!(
             "open loop at half of each server's own peak with {IMAGING_GET_PERCENT}% GET, \
-             {CONNECTIONS} connections, {} keys; without: GET only; with: same rate, \
-             {IMAGING_GET_PERCENT}% GET, images being written",
+             {CONNECTIONS} connections, GETs and SETs on connections of their own, {} keys; alone: \
+             GETs only, same rate; without and with: the same load while no images are written \
+             and while they are",
             settings.large_keys
         ),
     );
+    result.declare(ALONE_P99, "us", Better::Lower, None);
+    result.declare(ALONE_P999, "us", Better::Lower, None);
     result.declare(WITHOUT_P99, "us", Better::Lower, None);
     result.declare(WITH_P99, "us", Better::Lower, None);
     result.declare(WITHOUT_P999, "us", Better::Lower, None);
@@ -136,7 +141,7 @@ pub(super) fn with_and_without_images(settings: &Settings, case: Case) -> Result
     let mut rates = Vec::new();
     for server in bed.round(0) {
         let base = LoadConfig {
-            operation: Operation::Mixed,
+            operation: Operation::Apart,
             get_percent: IMAGING_GET_PERCENT,
             ..base_config(settings, server, settings.large_keys, 1)
         };
@@ -155,9 +160,12 @@ pub(super) fn with_and_without_images(settings: &Settings, case: Case) -> Result
                 operation: Operation::Get,
                 ..base.clone()
             };
-            let quiet = bed.turn(server, &mut result, || load::run(&gets))?.value;
-            note_load(&mut result, product, &quiet);
+            let alone = bed.turn(server, &mut result, || load::run(&gets))?.value;
+            note_load(&mut result, product, &alone);
             let before = server.info("persistence")?;
+            let quiet = bed.turn(server, &mut result, || load::run(base))?.value;
+            note_load(&mut result, product, &quiet);
+            let before = note_no_images(&mut result, server, &before)?;
             let turn = bed.turn(server, &mut result, || {
                 until_imaging(server, base)?;
                 drive_imaging(server, base)
@@ -165,13 +173,17 @@ pub(super) fn with_and_without_images(settings: &Settings, case: Case) -> Result
             note_images(&mut result, server, &before, &turn.value)?;
             let busy = turn.value.report;
             note_load(&mut result, product, &busy);
-            if quiet.misses + busy.misses > 0 {
-                return Err(BenchError::KeyCount {
-                    server: product.to_string(),
-                    found: quiet.get.count - quiet.misses,
-                    expected: quiet.get.count,
-                });
+            for report in [&alone, &quiet, &busy] {
+                if report.misses > 0 {
+                    return Err(BenchError::KeyCount {
+                        server: product.to_string(),
+                        found: report.get.count - report.misses,
+                        expected: report.get.count,
+                    });
+                }
             }
+            result.record(ALONE_P99, product, alone.get.p99_us);
+            result.record(ALONE_P999, product, alone.get.p999_us);
             result.record(WITHOUT_P99, product, quiet.get.p99_us);
             result.record(WITH_P99, product, busy.get.p99_us);
             result.record(WITHOUT_P999, product, quiet.get.p999_us);
@@ -313,6 +325,15 @@ fn note_images(
         result.note("ephesus: no image counter of INFO persistence moved in some run".to_owned());
     }
     Ok(())
+}
+
+/// Says so if images were written since `before`, and answers what INFO says now.
+fn note_no_images(result: &mut CaseResult, server: &Server, before: &str) -> Result<String> {
+    let after = server.info("persistence")?;
+    if server.product() == Product::Ephesus && images_advanced(before, &after) {
+        result.note("ephesus: images were written in some run without".to_owned());
+    }
+    Ok(after)
 }
 
 /// Whether any number whose name speaks of images grew.

@@ -143,3 +143,28 @@ fn error_replies_and_bad_shapes_are_refused() {
     };
     assert!(matches!(run(&wide), Err(BenchError::Flag { .. })));
 }
+
+#[test]
+fn gets_and_sets_apart_share_no_connection() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("port");
+    let config = LoadConfig {
+        connections: 10,
+        pipeline: 1,
+        operation: Operation::Apart,
+        get_percent: 80,
+        ..config(listener.local_addr().expect("address"), 1000)
+    };
+    let mut generator = Generator::new(&config).expect("connections");
+    let mut sent = [0; 10];
+    for _ in 0..1000 {
+        let index = generator.next_connection();
+        sent[index] += 1;
+        generator.send(index, 0, 0).expect("sent");
+        let gets = generator.connections[index].front().expect("batch").gets;
+        assert_eq!(gets, u64::from(index >= 2), "connection {index}");
+        generator.connections[index].finish_front();
+    }
+    let sets: u64 = sent[..2].iter().sum();
+    assert!((140..260).contains(&sets), "{sets}");
+    assert!(sent.iter().all(|sent| *sent > 60), "{sent:?}");
+}
