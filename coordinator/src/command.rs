@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use ephesus_wire::handshake::Versions;
 use ephesus_wire::{Epoch, MigrationId, NodeId, PartitionId};
 use serde::{Deserialize, Serialize};
 
@@ -69,6 +70,8 @@ pub struct Registration {
     pub addresses: Addresses,
     /// Its shards.
     pub shards: u16,
+    /// The protocol versions that its binary speaks.
+    pub speaks: Versions,
 }
 
 /// One entry of the replicated log.
@@ -158,6 +161,33 @@ pub enum Command {
         /// Whether it is.
         on: bool,
     },
+    /// A coordinator's binary speaks these protocol versions, as its links say.
+    CoordinatorSpeaks {
+        /// The coordinator.
+        id: RaftId,
+        /// The versions.
+        speaks: Versions,
+    },
+}
+
+/// The protocol that came with migrations.
+const MIGRATIONS: u16 = 2;
+
+impl Command {
+    /// The protocol that everybody has to speak before this command is proposed or carried out; none
+    /// if it is as old as any, or only goes on with what such a command has begun.
+    ///
+    /// A coordinator that does not know a command stops at it, and a node cannot follow what it
+    /// leads to: so a release that adds commands names its protocol here.
+    #[must_use]
+    pub fn needs(&self) -> Option<u16> {
+        match self {
+            Command::PlanMoves { .. }
+            | Command::RetryMigration { .. }
+            | Command::Drain { on: true, .. } => Some(MIGRATIONS),
+            _ => None,
+        }
+    }
 }
 
 /// A change of who the coordinators are; travels inside raft's own entry for it, so that voters and

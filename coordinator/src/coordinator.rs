@@ -12,6 +12,7 @@
 use std::collections::BTreeMap;
 
 use ephesus_wal::Disk;
+use ephesus_wire::handshake::Versions;
 use ephesus_wire::{MigrationId, NodeId};
 use raft::eraftpb::MessageType;
 use raft::prelude::Message;
@@ -21,7 +22,7 @@ use crate::liveness::{Liveness, Waiting};
 use crate::member::{Input, Member, MemberError, Outcome, Output, SNAPSHOT_AFTER, Ticket};
 #[cfg(any(test, feature = "planted"))]
 use crate::planted::{Bug, Planted};
-use crate::protocol::{Answer, Request};
+use crate::protocol::{Answer, Request, VERSIONS};
 use crate::report::{Query, Report};
 use crate::state::{MemberStatus, State};
 use crate::storage::RaftLog;
@@ -62,6 +63,8 @@ pub enum Event {
     Closed(SessionId),
     /// Another coordinator says this.
     Raft(Box<Message>),
+    /// Another coordinator speaks these protocol versions, as it has said on a new link.
+    Introduced(RaftId, Versions),
     /// A link to another coordinator is gone.
     Lost(RaftId),
     /// This coordinator is about to stop: somebody else is to lead.
@@ -121,6 +124,8 @@ pub struct CoordinatorOptions {
     pub snapshot_after: usize,
     /// Different for every start.
     pub life: u64,
+    /// The protocol versions that this release speaks; another one only in tests.
+    pub speaks: Versions,
 }
 
 impl CoordinatorOptions {
@@ -134,6 +139,7 @@ impl CoordinatorOptions {
             election_ticks: None,
             snapshot_after: SNAPSHOT_AFTER,
             life,
+            speaks: VERSIONS,
         }
     }
 }
@@ -146,6 +152,8 @@ enum Pending {
     /// What a node says about itself is repeated until the table shows it.
     Told(NodeId),
     Fail,
+    /// What a coordinator speaks.
+    Speaks(RaftId),
     /// What nodes or this leader want to have decided about it: said again until it is.
     Migration(MigrationId),
     Operation(Operation),
@@ -171,6 +179,8 @@ pub struct Coordinator<D: Disk> {
     leads_since_ms: u64,
     /// When the other coordinators were last heard of.
     heard_ms: BTreeMap<RaftId, u64>,
+    /// What coordinators speak, this one included, as they have told it.
+    speak: BTreeMap<RaftId, Versions>,
 }
 
 impl<D: Disk> Coordinator<D> {
@@ -200,6 +210,7 @@ impl<D: Disk> Coordinator<D> {
             leads: None,
             leads_since_ms: 0,
             heard_ms: BTreeMap::new(),
+            speak: BTreeMap::from([(options.id, options.speaks)]),
         })
     }
 
@@ -322,6 +333,7 @@ impl<D: Disk> Coordinator<D> {
                     inputs.push(Input::Message(message));
                 }
             }
+            Event::Introduced(id, speaks) => drop(self.speak.insert(id, speaks)),
             Event::Lost(id) => inputs.push(Input::Lost(id)),
             Event::StepAside => inputs.push(self.step_aside()),
             Event::Closed(session) => self.sessions.closed(session),
@@ -410,10 +422,36 @@ impl<D: Disk> Coordinator<D> {
             self.liveness.failing(node, ticket);
             inputs.push(Input::Propose(ticket, Command::Fail { node, incarnation }));
         }
+        self.note_what_is_spoken(inputs);
         self.decide_migrations(inputs);
         let ticket = self.ticket(None);
         if self.liveness.begin_round(ticket) {
             inputs.push(Input::Read(ticket));
+        }
+    }
+
+    /// Has it decided what coordinators speak, where that is not known or another.
+    fn note_what_is_spoken(&mut self, inputs: &mut Vec<Input>) {
+        let state = self.member.state();
+        self.speak.retain(|id, _| {
+            *id >= state.next_coordinator() || state.coordinators().contains_key(id)
+        });
+        let said = self.speak.iter().map(|(id, speaks)| (*id, *speaks));
+        let is_news = |(id, speaks): &(RaftId, Versions)| {
+            let is_coordinator = state.coordinators().contains_key(id);
+            is_coordinator && state.coordinator_speaks_now(*id) != Some(*speaks)
+        };
+        let news: Vec<_> = said.filter(is_news).collect();
+        for (id, speaks) in news {
+            let mut pending = self.pending.values();
+            if pending.any(|(_, pending)| matches!(pending, Pending::Speaks(of) if *of == id)) {
+                continue;
+            }
+            let ticket = self.ticket(Some(Pending::Speaks(id)));
+            inputs.push(Input::Propose(
+                ticket,
+                Command::CoordinatorSpeaks { id, speaks },
+            ));
         }
     }
 
@@ -487,7 +525,11 @@ impl<D: Disk> Coordinator<D> {
 
     fn decided(&mut self, pending: Pending, outcome: Outcome, actions: &mut Vec<Action>) {
         match pending {
-            Pending::Bootstrap | Pending::Told(_) | Pending::Fail | Pending::Migration(_) => {}
+            Pending::Bootstrap
+            | Pending::Told(_)
+            | Pending::Fail
+            | Pending::Speaks(_)
+            | Pending::Migration(_) => {}
             Pending::Register(session, registration) => match outcome {
                 Outcome::Applied(Ok(_)) => self.registered(session, &registration, actions),
                 Outcome::Applied(Err(refusal)) => {

@@ -284,6 +284,12 @@ impl<D: Disk> Member<D> {
         self.node.raft.raft_log.committed
     }
 
+    /// Index of the last entry that this member has, decided or not.
+    #[must_use]
+    pub fn last_entry(&self) -> u64 {
+        self.node.raft.raft_log.last_index()
+    }
+
     /// The last entry that another member is known to have; only a leader knows.
     #[must_use]
     pub fn matched(&self, id: RaftId) -> u64 {

@@ -26,14 +26,17 @@ use crate::view::TableUpdate;
 /// Version of these messages.
 pub const PROTOCOL_VERSION: u16 = 2;
 
+/// What this release speaks.
+pub const VERSIONS: Versions = Versions {
+    min: PROTOCOL_VERSION,
+    max: PROTOCOL_VERSION,
+};
+
 /// Who a side of a link is, before it belongs to a cluster.
 #[must_use]
 pub fn identity(role: LinkRole, node: NodeId) -> Identity {
     Identity {
-        versions: Versions {
-            min: PROTOCOL_VERSION,
-            max: PROTOCOL_VERSION,
-        },
+        versions: VERSIONS,
         features: 0,
         role,
         cluster: None,

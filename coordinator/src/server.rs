@@ -244,11 +244,12 @@ impl Server {
         }
     }
 
-    async fn turn(&mut self, events: Vec<Event>) -> Result<(), ServerError> {
+    async fn turn(&mut self, mut events: Vec<Event>) -> Result<(), ServerError> {
         let (now_ms, wall_ms) = (self.clock.now_ms(), self.clock.wall_ms());
         if events.iter().any(Event::adds_coordinator) {
             self.alone.set(false);
         }
+        events.extend(self.met.introduced());
         let actions = self.coordinator.turn(events, now_ms, wall_ms).await?;
         for action in actions {
             self.carry_out(action);

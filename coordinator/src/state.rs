@@ -16,6 +16,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use ephesus_wire::handshake::Versions;
 use ephesus_wire::table::{PartitionEntry, PartitionStatus, PartitionTable};
 use ephesus_wire::{Epoch, MigrationId, NodeId, PartitionId, Partitioning};
 use serde::{Deserialize, Serialize};
@@ -32,11 +33,13 @@ mod planning;
 mod refusal;
 mod registration;
 mod steps;
+mod upgrade;
 
 use assignment::places;
 
 pub use migrations::{ENDED_KEPT, Migrations, Retry};
 pub use refusal::{Refusal, SnapshotError};
+pub use upgrade::{BEHIND_NAMED_MAX, Behind, Speaker};
 
 /// Longest name of a node, bytes.
 pub const NAME_BYTES_MAX: usize = 64;
@@ -54,8 +57,10 @@ pub const HEARTBEAT_TIMEOUT_MS_MAX: u32 = 600_000;
 /// Most coordinators of a cluster: one more than the largest core, while one is replaced.
 pub const COORDINATORS_MAX: usize = 6;
 
-/// Version of the snapshot's layout. 1, of no release, did not say how owners got their partitions.
-const SNAPSHOT_FORMAT: u8 = 2;
+/// Version of the snapshot's layout. No release has written another one: 1 did not say how owners got
+/// their partitions, 2 not what members speak. Both are refused by name; a release that changes it
+/// reads that of the release before.
+const SNAPSHOT_FORMAT: u8 = 3;
 
 /// Where a member is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -81,6 +86,8 @@ pub struct Member {
     pub shards: u16,
     /// Where it is in its life.
     pub status: MemberStatus,
+    /// The protocol versions that it speaks.
+    pub speaks: Versions,
 }
 
 /// What a command has changed.
@@ -119,6 +126,8 @@ pub struct State {
     coordinators: BTreeMap<RaftId, String>,
     /// The largest number a coordinator ever had.
     coordinator_id_max: RaftId,
+    /// The protocol versions that coordinators speak, as far as they have said.
+    coordinators_speak: BTreeMap<RaftId, Versions>,
     table: PartitionTable,
     migrations: Migrations,
 }
@@ -131,6 +140,7 @@ impl Default for State {
             removed: BTreeSet::new(),
             coordinators: BTreeMap::new(),
             coordinator_id_max: RaftId(0),
+            coordinators_speak: BTreeMap::new(),
             table: PartitionTable {
                 version: 0,
                 entries: Vec::new(),
@@ -262,6 +272,7 @@ impl State {
     /// # Errors
     /// [`Refusal`]: nothing was changed, and every member refuses alike.
     pub fn apply(&mut self, command: &Command) -> Result<Effects, Refusal> {
+        self.check_known(command)?;
         let effects = match command {
             Command::Bootstrap {
                 cluster,
@@ -289,6 +300,7 @@ impl State {
             Command::AbortMigration { id, abort } => self.abort_migration(*id, abort)?,
             Command::RetryMigration { id } => self.retry_migration(*id)?,
             Command::Drain { node, on } => self.drain(*node, *on)?,
+            Command::CoordinatorSpeaks { id, speaks } => self.coordinator_speaks(*id, *speaks)?,
         };
         Ok(self.seen(effects))
     }

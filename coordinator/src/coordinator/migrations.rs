@@ -139,7 +139,11 @@ impl<D: Disk> Coordinator<D> {
             let at_ms = retry_at_ms
                 .entry(*id)
                 .or_insert(now_ms + (RETRY_MS << doublings));
-            if now_ms >= *at_ms && state.can_retry(retry) && due.len() < PROPOSALS_MAX {
+            let is_known = state
+                .check_known(&Command::RetryMigration { id: *id })
+                .is_ok();
+            let can_retry = is_known && state.can_retry(retry);
+            if now_ms >= *at_ms && can_retry && due.len() < PROPOSALS_MAX {
                 due.push(*id);
             }
         }

@@ -34,7 +34,8 @@ impl<D: Disk> Coordinator<D> {
             return;
         }
         let purpose = Purpose::Rebalance;
-        self.propose_for(operation, Command::PlanMoves { moves, purpose }, inputs);
+        let command = Command::PlanMoves { moves, purpose };
+        self.propose_for(operation, command, inputs, actions);
     }
 
     /// Plans one move; without a shard to the one that has the least.
@@ -60,7 +61,7 @@ impl<D: Disk> Coordinator<D> {
             moves: vec![Move { partition, to }],
             purpose: Purpose::Move,
         };
-        self.propose_for(operation, command, inputs);
+        self.propose_for(operation, command, inputs, actions);
     }
 
     /// Marks a node as to be emptied, or not any more.
@@ -78,7 +79,8 @@ impl<D: Disk> Coordinator<D> {
             return;
         };
         let operation = operation(Wanted::Drain { node, name, on });
-        self.propose_for(operation, Command::Drain { node, on }, inputs);
+        let command = Command::Drain { node, on };
+        self.propose_for(operation, command, inputs, actions);
     }
 
     pub(super) fn cancel(
@@ -86,15 +88,28 @@ impl<D: Disk> Coordinator<D> {
         operation: Operation,
         id: MigrationId,
         inputs: &mut Vec<Input>,
+        actions: &mut Vec<Action>,
     ) {
         let abort = Abort {
             reason: AbortReason::Cancelled,
             text: String::new(),
         };
-        self.propose_for(operation, Command::AbortMigration { id, abort }, inputs);
+        let command = Command::AbortMigration { id, abort };
+        self.propose_for(operation, command, inputs, actions);
     }
 
-    fn propose_for(&mut self, operation: Operation, command: Command, inputs: &mut Vec<Input>) {
+    /// Proposes what an operator wants, unless some member does not know it yet.
+    fn propose_for(
+        &mut self,
+        operation: Operation,
+        command: Command,
+        inputs: &mut Vec<Input>,
+        actions: &mut Vec<Action>,
+    ) {
+        if let Err(refusal) = self.state().check_known(&command) {
+            actions.push(operation.answer(Report::Refused(refusal)));
+            return;
+        }
         let ticket = self.ticket(Some(Pending::Operation(operation)));
         inputs.push(Input::Propose(ticket, command));
     }

@@ -128,7 +128,7 @@ impl<D: Disk> Coordinator<D> {
             }
             Query::CancelMigration { id } => {
                 let id = MigrationId(id);
-                self.cancel(operation(Wanted::Cancel(id)), id, inputs);
+                self.cancel(operation(Wanted::Cancel(id)), id, inputs, actions);
                 return;
             }
             query => {

@@ -50,13 +50,19 @@ impl World {
             };
             Coordinator::new(options, log).expect("starts")
         };
-        World {
+        let mut world = World {
             coordinators: voters.iter().map(start).collect(),
             cut_off: Vec::new(),
             now: 0,
             answers: Vec::new(),
             closed: Vec::new(),
+        };
+        for id in &voters {
+            for other in voters.iter().filter(|other| *other != id) {
+                world.turn(id.0, Some(Event::Introduced(*other, VERSIONS)));
+            }
         }
+        world
     }
 
     /// A turn of one coordinator, and of all that it leads to.
@@ -150,6 +156,7 @@ pub(super) fn register(n: u8) -> Request {
             peer: format!("n{n}:2"),
         },
         shards: 1,
+        speaks: crate::protocol::VERSIONS,
     })
 }
 
@@ -410,7 +417,7 @@ fn a_silent_node_is_failed_once_and_may_come_back() {
 #[test]
 fn messages_that_only_a_client_of_raft_may_send_are_dropped() {
     let mut world = World::new(1);
-    world.pass(60);
+    world.pass(200);
     let committed = world.coordinators[0].member().committed();
     let mut message = Message::default();
     message.set_msg_type(MessageType::MsgPropose);

@@ -27,6 +27,7 @@ fn state() -> State {
                 peer: "a:2".to_owned(),
             },
             shards: 1,
+            speaks: crate::protocol::VERSIONS,
         }),
     ] {
         state.apply(&command).expect("not refused");

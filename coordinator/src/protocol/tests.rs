@@ -25,6 +25,7 @@ fn registration(n: u8) -> Registration {
             peer: "10.0.0.1:17379".to_owned(),
         },
         shards: 4,
+        speaks: VERSIONS,
     }
 }
 
@@ -40,6 +41,10 @@ fn largest() -> View {
         },
         shards: u16::MAX,
         status: MemberStatus::Failed,
+        speaks: Versions {
+            min: u16::MAX,
+            max: u16::MAX,
+        },
     };
     let id = |n: u32| {
         let mut id = [0xff; 16];

@@ -17,6 +17,7 @@ use std::rc::Rc;
 
 use ephesus_wal::dir::{self, DirError};
 use ephesus_wire::NodeId;
+use ephesus_wire::handshake::Identity;
 
 use super::error::ServerError;
 use crate::command::RaftId;
@@ -47,6 +48,8 @@ pub(super) struct Met {
     /// Numbers that are coordinators', as far as this one knows.
     known: RefCell<BTreeSet<RaftId>>,
     links: RefCell<BTreeMap<RaftId, usize>>,
+    /// What was said on new links, and not taken yet.
+    introduced: RefCell<Vec<Event>>,
     events: flume::Sender<Event>,
 }
 
@@ -90,8 +93,14 @@ impl Met {
             uuids: RefCell::new(uuids),
             known: RefCell::default(),
             links: RefCell::default(),
+            introduced: RefCell::default(),
             events,
         }))
+    }
+
+    /// What coordinators have said of themselves on links that are new since the last call.
+    pub(super) fn introduced(&self) -> Vec<Event> {
+        self.introduced.take()
     }
 
     /// Notes which numbers are coordinators'.
@@ -107,7 +116,8 @@ impl Met {
     ///
     /// # Errors
     /// [`Stranger`].
-    pub(super) fn meet(self: &Rc<Met>, id: RaftId, uuid: NodeId) -> Result<OpenLink, Stranger> {
+    pub(super) fn meet(self: &Rc<Met>, peer: &Identity) -> Result<OpenLink, Stranger> {
+        let (id, uuid) = (RaftId(peer.raft_id), peer.node);
         let known = self.uuids.borrow().get(&id).copied();
         match known {
             Some(known) if known != uuid => return Err(Stranger::Another(id)),
@@ -121,6 +131,8 @@ impl Met {
                 self.uuids.replace(uuids);
             }
         }
+        let introduced = Event::Introduced(id, peer.versions);
+        self.introduced.borrow_mut().push(introduced);
         *self.links.borrow_mut().entry(id).or_default() += 1;
         Ok(OpenLink {
             met: Rc::clone(self),
@@ -143,7 +155,17 @@ impl Drop for OpenLink {
 
 #[cfg(test)]
 mod tests {
+    use ephesus_wire::handshake::LinkRole;
+
     use super::*;
+    use crate::protocol;
+
+    fn peer(id: u64, uuid: u8) -> Identity {
+        Identity {
+            raft_id: id,
+            ..protocol::identity(LinkRole::Coordinator, NodeId([uuid; 16]))
+        }
+    }
 
     fn read(home: &Path) -> (Rc<Met>, flume::Receiver<Event>) {
         let (events, inbox) = flume::unbounded();
@@ -157,17 +179,16 @@ mod tests {
     fn a_coordinator_keeps_its_uuid_over_restarts_of_those_who_met_it() {
         let home = tempfile::tempdir().expect("a directory");
         let (met, _inbox) = read(home.path());
-        met.meet(RaftId(2), NodeId([2; 16])).expect("the first");
-        met.meet(RaftId(2), NodeId([2; 16])).expect("the same");
+        met.meet(&peer(2, 2)).expect("the first");
+        met.meet(&peer(2, 2)).expect("the same");
         for _ in 0..2 {
             let (met, _inbox) = read(home.path());
             for (id, uuid) in [(2, 9), (1, 9)] {
-                let stranger = met.meet(RaftId(id), NodeId([uuid; 16]));
+                let stranger = met.meet(&peer(id, uuid));
                 assert!(matches!(stranger, Err(Stranger::Another(found)) if found == RaftId(id)));
             }
-            met.meet(RaftId(2), NodeId([2; 16])).expect("the same");
-            met.meet(RaftId(3), NodeId([3; 16]))
-                .expect("another number");
+            met.meet(&peer(2, 2)).expect("the same");
+            met.meet(&peer(3, 3)).expect("another number");
         }
         fs::write(home.path().join(FILE), "2 x\n").expect("written");
         let (events, _inbox) = flume::unbounded();
@@ -179,7 +200,7 @@ mod tests {
     fn only_the_end_of_the_last_link_is_an_event() {
         let home = tempfile::tempdir().expect("a directory");
         let (met, inbox) = read(home.path());
-        let meet = || met.meet(RaftId(2), NodeId([2; 16])).expect("let in");
+        let meet = || met.meet(&peer(2, 2)).expect("let in");
         let (first, second) = (meet(), meet());
         drop(first);
         assert!(inbox.is_empty());

@@ -154,7 +154,7 @@ impl Delivery {
         if peer.role != LinkRole::Coordinator || peer.raft_id != self.to.0 {
             return Err(Ended::Misdirected);
         }
-        let open = self.met.meet(self.to, peer.node)?;
+        let open = self.met.meet(&peer)?;
         Ok((link, open))
     }
 }

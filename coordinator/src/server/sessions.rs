@@ -92,7 +92,7 @@ impl Sessions {
     async fn serve(self: Rc<Self>, mut link: Link, faults: Faults) {
         let (peer, address) = (link.opened().peer, link.address());
         let fault = if peer.role == LinkRole::Coordinator {
-            match self.met.meet(RaftId(peer.raft_id), peer.node) {
+            match self.met.meet(&peer) {
                 Ok(_open) => {
                     self.doorbells.ring(RaftId(peer.raft_id));
                     self.hear_coordinator(&mut link, peer.raft_id).await

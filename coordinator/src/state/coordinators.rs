@@ -47,6 +47,7 @@ impl State {
                     return Err(Refusal::LastCoordinator(*id));
                 }
                 self.coordinators.remove(id);
+                self.coordinators_speak.remove(id);
             }
         }
         effects.coordinators = true;

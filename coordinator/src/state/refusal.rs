@@ -3,9 +3,10 @@
 use ephesus_wire::{MigrationId, NodeId, PartitionId, ShardId};
 use serde::{Deserialize, Serialize};
 
+use super::upgrade::Behind;
 use super::{
     ADDRESS_BYTES_MAX, COORDINATORS_MAX, HEARTBEAT_TIMEOUT_MS_MAX, HEARTBEAT_TIMEOUT_MS_MIN,
-    NAME_BYTES_MAX, SNAPSHOT_FORMAT,
+    NAME_BYTES_MAX, SNAPSHOT_FORMAT, upgrade,
 };
 use crate::command::{ClusterId, RaftId};
 
@@ -138,6 +139,19 @@ pub enum Refusal {
     /// Wait until its owner has confirmed that it hosts it.
     #[error("partition {0} is not online")]
     NotOnline(PartitionId),
+    /// Name the protocol versions that are spoken, the oldest first.
+    #[error("the oldest protocol version is newer than the newest")]
+    Versions,
+    /// Upgrade and restart who is named, start it, or remove it; then ask again.
+    #[error("this needs protocol {needed} everywhere: {}", upgrade::list(.behind, *.more))]
+    NotUpgraded {
+        /// The protocol.
+        needed: u16,
+        /// Some of those who do not speak it yet, at most [`super::BEHIND_NAMED_MAX`].
+        behind: Vec<Behind>,
+        /// How many more there are.
+        more: u64,
+    },
     /// Add a node, or bring one back, before this one is drained.
     #[error("no other node can take what {0} owns")]
     NowhereToGo(String),

@@ -1,5 +1,7 @@
 //! What a node says about itself: whether it makes sense, and what follows from it.
 
+use ephesus_wire::handshake::Versions;
+
 use super::{
     ADDRESS_BYTES_MAX, Effects, Member, MemberStatus, NAME_BYTES_MAX, Refusal, State, is_up,
 };
@@ -86,6 +88,7 @@ impl Registration {
             addresses: self.addresses.clone(),
             shards: self.shards,
             status,
+            speaks: self.speaks,
         }
     }
 
@@ -97,10 +100,18 @@ impl Registration {
         if self.shards == 0 {
             return Err(Refusal::NoShards);
         }
+        check_speaks(self.speaks)?;
         check_name(&self.name)?;
         check_address(&self.addresses.entry)?;
         check_address(&self.addresses.peer)
     }
+}
+
+pub(super) fn check_speaks(speaks: Versions) -> Result<(), Refusal> {
+    if speaks.min > speaks.max {
+        return Err(Refusal::Versions);
+    }
+    Ok(())
 }
 
 pub(super) fn check_address(address: &str) -> Result<(), Refusal> {

@@ -6,6 +6,7 @@ use super::*;
 use crate::command::CoordinatorChange;
 use crate::migration::{Abort, Confirmation, Phase, Purpose};
 use crate::placement::{Place, Policy};
+use crate::protocol::VERSIONS;
 
 const CLUSTER: ClusterId = ClusterId([7; 16]);
 
@@ -37,6 +38,7 @@ fn registration(n: u8, name: &str, incarnation: u64, shards: u16) -> Registratio
             peer: format!("10.0.0.{n}:17379"),
         },
         shards,
+        speaks: VERSIONS,
     }
 }
 
@@ -44,11 +46,16 @@ pub(super) fn register(n: u8, name: &str, incarnation: u64, shards: u16) -> Comm
     Command::Register(registration(n, name, incarnation, shards))
 }
 
-/// A state after commands none of which is refused.
+/// A state after commands none of which is refused; its coordinator says what it speaks.
 pub(super) fn after(commands: &[Command]) -> State {
     let mut state = State::default();
     for command in commands {
         state.apply(command).expect("not refused");
+        if matches!(command, Command::Bootstrap { .. }) {
+            let (id, speaks) = (RaftId(1), VERSIONS);
+            let said = Command::CoordinatorSpeaks { id, speaks };
+            state.apply(&said).expect("a coordinator");
+        }
     }
     state
 }

@@ -17,6 +17,7 @@ fn register(n: u8, incarnation: u64) -> Command {
             peer: format!("10.0.0.{n}:17379"),
         },
         shards: 1,
+        speaks: crate::protocol::VERSIONS,
     })
 }
 
@@ -43,6 +44,9 @@ impl World {
             },
             coordinators: BTreeMap::from([(RaftId(1), "10.0.1.1:27379".to_owned())]),
         });
+        let (id, speaks) = (RaftId(1), crate::protocol::VERSIONS);
+        let said = Command::CoordinatorSpeaks { id, speaks };
+        world.state.apply(&said).expect("a coordinator");
         world
     }
 

@@ -10,6 +10,7 @@ use ephesus_coordinator::agent::AgentOptions;
 use ephesus_coordinator::command::{Addresses, ClusterOptions, RaftId, Registration};
 use ephesus_coordinator::membership::{Lease, Membership, MembershipEvent};
 use ephesus_coordinator::placement::Policy;
+use ephesus_coordinator::protocol::VERSIONS;
 use ephesus_coordinator::report::Figures;
 use ephesus_coordinator::server::{Empty, ServerOptions};
 use ephesus_coordinator::state::{HEARTBEAT_TIMEOUT_MS, Refusal};
@@ -120,6 +121,7 @@ impl Joining {
                 peer: at(PEER_PORT_OFFSET),
             },
             shards,
+            speaks: VERSIONS,
         };
         registration.check().map_err(StartError::Refused)?;
         let agent = AgentOptions {

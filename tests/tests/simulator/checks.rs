@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use ephesus_coordinator::Coordinator;
 use ephesus_coordinator::command::RaftId;
-use ephesus_coordinator::state::MemberStatus;
+use ephesus_coordinator::state::{MemberStatus, State};
 use ephesus_coordinator::view::View;
 use ephesus_wal::FaultDisk;
-use ephesus_wire::table::PartitionEntry;
-use ephesus_wire::{Epoch, NodeId, PartitionId, ShardId};
+use ephesus_wire::table::{PartitionEntry, PartitionStatus};
+use ephesus_wire::{Epoch, MigrationId, NodeId, PartitionId, ShardId};
 
 use crate::process::Copy;
 
@@ -32,6 +32,8 @@ pub(crate) struct Checks {
     owners: BTreeMap<(PartitionId, Epoch), (NodeId, ShardId)>,
     /// The epoch of the last acknowledged write of a partition, and how many there are.
     written: BTreeMap<PartitionId, (Epoch, u64)>,
+    /// The last migration that was seen.
+    planned: MigrationId,
     /// How many migrations were seen to arrive.
     pub(crate) arrivals: u64,
     /// How often a member was failed.
@@ -78,10 +80,30 @@ impl Checks {
             ));
         }
         self.mix(digest);
+        self.known_by_all(member.state())?;
         match View::of(member.state()) {
             Some(view) => self.version(view),
             None => Ok(()),
         }
+    }
+
+    /// Nothing is planned before everybody knows what that is.
+    fn known_by_all(&mut self, state: &State) -> Result<(), String> {
+        let last = state.migrations().last;
+        if last <= self.planned {
+            return Ok(());
+        }
+        self.planned = last;
+        let nodes = state.members().values().map(|member| Some(member.speaks));
+        let ids = state.coordinators().keys();
+        let coordinators = ids.map(|id| state.coordinator_speaks_now(*id));
+        let mut all = nodes.chain(coordinators);
+        if all.any(|speaks| speaks.is_none_or(|speaks| speaks.max < 2)) {
+            return Err(format!(
+                "migration {last} is planned, and not everybody knows migrations"
+            ));
+        }
+        Ok(())
     }
 
     fn version(&mut self, view: View) -> Result<(), String> {
@@ -121,6 +143,7 @@ impl Checks {
         if let Some((_, after)) = self.views.range(version..).next() {
             follows(&view, after)?;
         }
+        is_complete(&view)?;
         for (index, entry) in view.table.entries.iter().enumerate() {
             let Some(primary) = entry.primary() else {
                 continue;
@@ -247,8 +270,47 @@ impl Checks {
     }
 }
 
+/// Every partition is there, and who owns it is a member that has that shard.
+fn is_complete(view: &View) -> Result<(), String> {
+    let (found, expected) = (view.table.entries.len(), view.options.partitions);
+    if found != usize::from(expected) {
+        return Err(format!("{found} of {expected} partitions are in the table"));
+    }
+    for (index, entry) in view.table.entries.iter().enumerate() {
+        let has_owner = entry.primary().is_some();
+        if has_owner == (entry.status == PartitionStatus::Unassigned) {
+            return Err(format!(
+                "partition {index} is {:?}: {entry:?}",
+                entry.status
+            ));
+        }
+        if has_owner
+            != view
+                .migrations
+                .arrivals
+                .contains_key(&PartitionId(index as u16))
+        {
+            return Err(format!(
+                "partition {index} has an owner, and no arrival, or the reverse"
+            ));
+        }
+        for replica in &entry.replicas {
+            let member = view.members.get(&replica.node);
+            if member.is_none_or(|member| replica.shard.0 >= member.shards) {
+                return Err(format!(
+                    "partition {index} is on a shard that is not there: {replica:?}"
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Epochs never decrease, and grow with every change of the owner.
 fn follows(before: &View, after: &View) -> Result<(), String> {
+    if before.options != after.options {
+        return Err("the cluster has another layout".into());
+    }
     let entries = before.table.entries.iter().zip(&after.table.entries);
     for (index, (old, new)) in entries.enumerate() {
         let partition = PartitionId(index as u16);

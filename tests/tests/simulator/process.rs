@@ -8,6 +8,7 @@ use ephesus_coordinator::coordinator::{Coordinator, Event, SessionId};
 use ephesus_coordinator::migration::{Decision, MigrationTable};
 use ephesus_coordinator::view::View;
 use ephesus_wal::FaultDisk;
+use ephesus_wire::handshake::Versions;
 use ephesus_wire::{Epoch, MigrationId, NodeId, PartitionId};
 
 use crate::clock::Clock;
@@ -16,6 +17,10 @@ use crate::clock::Clock;
 pub(crate) struct CoordinatorProcess {
     pub(crate) address: String,
     pub(crate) disk: FaultDisk,
+    /// The newest protocol that it speaks from its next start on.
+    pub(crate) speaks: u16,
+    /// The lives of others that have introduced themselves to this one.
+    pub(crate) introduced: BTreeMap<u64, u64>,
     pub(crate) clock: Clock,
     pub(crate) running: Option<Coordinator<FaultDisk>>,
     pub(crate) life: u64,
@@ -25,12 +30,22 @@ pub(crate) struct CoordinatorProcess {
     pub(crate) inbox: Vec<Event>,
 }
 
+impl CoordinatorProcess {
+    /// The last entry of its log, decided or not; 0: it does not run.
+    pub(crate) fn last_entry(&self) -> u64 {
+        let running = self.running.as_ref();
+        running.map_or(0, |coordinator| coordinator.member().last_entry())
+    }
+}
+
 /// A node's machine; the process may be dead.
 pub(crate) struct NodeProcess {
     pub(crate) name: String,
     pub(crate) clock: Clock,
     pub(crate) running: Option<Agent>,
     pub(crate) life: u64,
+    /// As a coordinator's.
+    pub(crate) speaks: u16,
     pub(crate) paused_until: u64,
     pub(crate) inbox: Vec<AgentEvent>,
     pub(crate) disk: NodeDisk,
@@ -105,6 +120,14 @@ impl NodeDisk {
     }
 }
 
+/// What a release speaks: its own protocol and the one before.
+pub(crate) fn versions(newest: u16) -> Versions {
+    Versions {
+        min: newest.saturating_sub(1).max(1),
+        max: newest,
+    }
+}
+
 impl NodeProcess {
     /// Begins a life with what is on the disk.
     pub(crate) fn start(&mut self, coordinators: Vec<String>, seed: u64) {
@@ -123,6 +146,7 @@ impl NodeProcess {
                     peer: format!("{}:17379", self.name),
                 },
                 shards: self.disk.shards,
+                speaks: versions(self.speaks),
             },
             coordinators,
             seed,

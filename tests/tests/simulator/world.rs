@@ -7,6 +7,7 @@ use ephesus_coordinator::command::ClusterOptions;
 use ephesus_coordinator::coordinator::{Event, SessionId, TICK_MS};
 use ephesus_coordinator::placement::Policy;
 use ephesus_coordinator::planted::Bug;
+use ephesus_coordinator::protocol::PROTOCOL_VERSION;
 use ephesus_coordinator::report::{Query, Report};
 use ephesus_coordinator::rng::Rng;
 use ephesus_coordinator::state::MemberStatus;
@@ -36,6 +37,8 @@ pub(crate) struct Shape {
     pub(crate) options: ClusterOptions,
     /// Whether every node has one shard; otherwise one to four.
     pub(crate) is_plain: bool,
+    /// The newest protocol that everybody speaks at first.
+    pub(crate) speaks: u16,
 }
 
 impl Shape {
@@ -52,6 +55,8 @@ impl Shape {
                 heartbeat_timeout_ms: 2_000,
             },
             is_plain: false,
+            // Everybody is upgraded by its next restart.
+            speaks: if seed % 8 == 5 { 1 } else { PROTOCOL_VERSION },
         }
     }
 }
@@ -148,6 +153,7 @@ impl World {
                 clock,
                 running: None,
                 life: 0,
+                speaks: shape.speaks,
                 paused_until: 0,
                 inbox: Vec::new(),
                 disk,
@@ -161,6 +167,14 @@ impl World {
             world.after(later, What::StartNode(index));
         }
         Ok(world)
+    }
+
+    /// What a process speaks whose life before this one has this number; 0: it had none.
+    pub(crate) fn speaks_now(&self, life: u64) -> u16 {
+        match life {
+            0 => self.shape.speaks,
+            _ => PROTOCOL_VERSION,
+        }
     }
 
     pub(crate) fn number(&mut self) -> u64 {
@@ -229,7 +243,9 @@ impl World {
                 if self.network.is_cut(from, End::Coordinator(id)) {
                     return Ok(());
                 }
-                self.coordinator_turn(id, vec![event])
+                let mut events = self.introduce(from, id);
+                events.push(event);
+                self.coordinator_turn(id, events)
             }
             What::Dial(session) => {
                 self.dial(session);

@@ -13,6 +13,7 @@
 //! does not know it ignores, but a proof covers all bytes as they came.
 
 use bytemuck::{Pod, Zeroable};
+use serde::{Deserialize, Serialize};
 
 use super::error::HandshakeError;
 use crate::ids::NodeId;
@@ -27,7 +28,7 @@ const FLAG_CLUSTER: u8 = 1;
 const FLAG_SECRET: u8 = 2;
 
 /// The protocol versions one side speaks, all from `min` to `max`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Versions {
     /// The oldest.
     pub min: u16,

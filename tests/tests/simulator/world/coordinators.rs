@@ -14,7 +14,7 @@ use futures_lite::future::{block_on, poll_once};
 use super::{What, World};
 use crate::clock::Clock;
 use crate::network::End;
-use crate::process::{CoordinatorProcess, Session};
+use crate::process::{CoordinatorProcess, Session, versions};
 
 /// A coordinator's log is replaced by a snapshot after so many entries.
 const SNAPSHOT_AFTER: usize = 40;
@@ -64,6 +64,8 @@ impl World {
             clock,
             running: None,
             life: 0,
+            speaks: self.shape.speaks,
+            introduced: BTreeMap::new(),
             is_founding,
             paused_until: 0,
             inbox: Vec::new(),
@@ -78,12 +80,15 @@ impl World {
         let ticks = ELECTION_TICKS + self.rng.below(ELECTION_TICKS as u64) as usize;
         let (now, bug, cluster) = (self.now, self.bug, ClusterId([id as u8; 16]));
         let options = self.shape.options;
+        let lives = self.coordinators.get(&id).map_or(0, |process| process.life);
+        let speaks = self.speaks_now(lives);
         let Some(process) = self.coordinators.get_mut(&id) else {
             return Ok(());
         };
         if process.running.is_some() {
             return Ok(());
         }
+        process.speaks = speaks;
         let opened = block_on(RaftLog::open(process.disk.clone(), &log_options(id), now));
         let log = match opened {
             Ok(log) => log,
@@ -93,6 +98,7 @@ impl World {
             founding: process.is_founding.then_some(Founding { cluster, options }),
             election_ticks: Some(ticks),
             snapshot_after: SNAPSHOT_AFTER,
+            speaks: versions(process.speaks),
             ..CoordinatorOptions::new(RaftId(id), peers, life)
         };
         let mut coordinator = Coordinator::new(options, log).map_err(text)?;
@@ -101,6 +107,7 @@ impl World {
         }
         process.running = Some(coordinator);
         process.life = life;
+        process.introduced.clear();
         process.inbox.clear();
         self.after(1, What::Tick(id, life));
         Ok(())
@@ -133,6 +140,24 @@ impl World {
         if !power {
             self.lose_links(id);
         }
+    }
+
+    /// What a coordinator hears on a link before the first message of another's life.
+    pub(super) fn introduce(&mut self, from: End, to: u64) -> Vec<Event> {
+        let End::Coordinator(from) = from else {
+            return Vec::new();
+        };
+        let Some((life, speaks)) = self.coordinators.get(&from).map(|p| (p.life, p.speaks)) else {
+            return Vec::new();
+        };
+        let to = self.coordinators.get_mut(&to);
+        let Some(process) = to.filter(|process| process.running.is_some()) else {
+            return Vec::new();
+        };
+        if process.introduced.insert(from, life) == Some(life) {
+            return Vec::new();
+        }
+        vec![Event::Introduced(RaftId(from), versions(speaks))]
     }
 
     /// The others learn that the links of a coordinator are gone.
