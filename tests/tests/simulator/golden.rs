@@ -2,8 +2,11 @@
 
 use ephesus_coordinator::command::{ClusterOptions, RaftId};
 use ephesus_coordinator::placement::Policy;
+use ephesus_coordinator::protocol::PROTOCOL_VERSION;
 use ephesus_coordinator::report::{Problem, Query, Report};
+use ephesus_coordinator::state::{Behind, Refusal, Speaker};
 
+use crate::network::End;
 use crate::world::{Shape, What, World};
 
 fn shape(nodes: usize, min_nodes: u16) -> Shape {
@@ -17,6 +20,7 @@ fn shape(nodes: usize, min_nodes: u16) -> Shape {
             heartbeat_timeout_ms: 2_000,
         },
         is_plain: true,
+        speaks: PROTOCOL_VERSION,
     }
 }
 
@@ -195,4 +199,206 @@ fn a_fourth_node_gets_its_share_and_a_drained_one_ends_with_nothing() {
     assert_eq!(report.migrations.len() as u64, 2 + count);
     assert!(report.migrations.iter().all(|row| row.state == "committed"));
     assert_eq!(report.draining[0].partitions, 0);
+}
+
+/// Asks for a move of partition 0 to a node that does not own it, and for what else came with moves.
+fn ask_for_moves(world: &mut World) -> Vec<Report> {
+    let rows = owned(world);
+    let Report::Partitions(partitions) = ask(world, Query::Partitions) else {
+        panic!("no partitions");
+    };
+    let other = rows
+        .iter()
+        .find(|(name, _)| Some(name) != partitions[0].node.as_ref());
+    let node = other.expect("another node").0.clone();
+    let on = true;
+    let drain = Query::Drain {
+        node: node.clone(),
+        on,
+    };
+    let queries = [
+        Query::Move {
+            partition: 0,
+            node,
+            shard: None,
+        },
+        drain,
+    ];
+    queries.map(|query| ask(world, query)).into()
+}
+
+/// Who does not know moves yet, as every refusal tells.
+fn behind(reports: &[Report]) -> Vec<Behind> {
+    let mut all = reports.iter().map(|report| match report {
+        Report::Refused(Refusal::NotUpgraded {
+            needed: 2,
+            behind,
+            more: 0,
+        }) => behind.clone(),
+        other => panic!("{other:?}"),
+    });
+    let first = all.next().expect("an answer");
+    assert!(all.all(|next| next == first));
+    first
+}
+
+#[test]
+fn moves_wait_until_the_last_member_is_upgraded() {
+    for seed in 0..10 {
+        let shape = Shape {
+            speaks: 1,
+            ..shape(3, 3)
+        };
+        let mut world = World::new(seed, shape, None).expect("starts");
+        world.heal().expect("all is well");
+        let everybody = behind(&ask_for_moves(&mut world));
+        assert_eq!(everybody.len(), 6, "seed {seed}: {everybody:?}");
+        assert!(everybody.iter().all(|one| one.speaks == Some(1)));
+        // The coordinators first, the leader last, or the nodes first; one by one.
+        let leader = world.leader().expect("one leads");
+        let mut coordinators: Vec<u64> = (1..=3).filter(|id| *id != leader).collect();
+        coordinators.push(leader);
+        let nodes_first = seed % 2 == 1;
+        for step in 0..6 {
+            if (step < 3) == nodes_first {
+                let node = step % 3;
+                world.stop_node(node);
+                world.start_node(node);
+            } else {
+                let id = coordinators[step % 3];
+                world.stop_coordinator(id, false);
+                world.start_coordinator(id).expect("starts");
+            }
+            world
+                .heal()
+                .unwrap_or_else(|error| panic!("seed {seed}, step {step}: {error}"));
+            if step < 5 {
+                let left = behind(&ask_for_moves(&mut world));
+                assert_eq!(left.len(), 5 - step, "seed {seed}, step {step}: {left:?}");
+            }
+        }
+        let reports = ask_for_moves(&mut world);
+        assert!(
+            matches!(&reports[..], [Report::Planned(rows), Report::Planned(_)] if rows[0].migration == Some(1)),
+            "seed {seed}: {reports:?}"
+        );
+        world
+            .heal()
+            .unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        assert!(world.checks.arrivals > 0, "seed {seed}: nothing has moved");
+    }
+}
+
+#[test]
+fn a_removed_member_keeps_nobody_from_moving() {
+    let shape = Shape {
+        speaks: 1,
+        ..shape(3, 2)
+    };
+    let mut world = World::new(5, shape, None).expect("starts");
+    world.heal().expect("all is well");
+    for id in 1..=3 {
+        world.stop_coordinator(id, false);
+        world.start_coordinator(id).expect("starts");
+        world.heal().expect("all is well");
+    }
+    for node in 0..2 {
+        world.stop_node(node);
+        world.start_node(node);
+    }
+    world.heal().expect("all is well");
+    let last = world.nodes[2].name.clone();
+    let expected = Behind {
+        who: Speaker::Node(last.clone()),
+        speaks: Some(1),
+    };
+    let left = behind(&ask_for_moves(&mut world));
+    assert_eq!(left, std::slice::from_ref(&expected));
+    world.stop_node(2);
+    world.run_until(world.now + 4_000).expect("all is well");
+    let query = Query::Rebalance { dry_run: false };
+    assert_eq!(
+        ask(&mut world, query.clone()),
+        Report::Planned(Vec::new()),
+        "failed nodes do not take part"
+    );
+    let left = behind(&ask_for_moves(&mut world)[1..]);
+    assert_eq!(
+        left,
+        [expected],
+        "one that has failed may come back as it was"
+    );
+    world.checks.given_up.insert(world.nodes[2].disk.id);
+    let removed = ask(
+        &mut world,
+        Query::RemoveNode {
+            node: last,
+            lose_data: true,
+        },
+    );
+    assert!(matches!(removed, Report::NodeRemoved { .. }), "{removed:?}");
+    world.run_until(world.now + 1_000).expect("all is well");
+    let reports = ask_for_moves(&mut world);
+    assert!(matches!(reports[0], Report::Planned(_)), "{reports:?}");
+}
+
+#[test]
+fn a_node_is_registered_though_the_leader_dies_before_that_is_decided() {
+    let mut taken_up = 0;
+    for seed in 0..40 {
+        let mut world = World::new(seed, shape(3, 2), None).expect("starts");
+        world.nodes[2].paused_until = u64::MAX;
+        world.run_until(3_000).expect("all is well");
+        let leader = world.leader().expect("one leads");
+        // The followers hear nothing more: what the leader takes on from now on is never decided by it.
+        let trouble = world.number();
+        for other in (1..=3).filter(|id| *id != leader) {
+            let (from, to) = (End::Coordinator(leader), End::Coordinator(other));
+            world.network.cut(trouble, from, to);
+        }
+        let before = world.coordinators[&leader].last_entry();
+        world.nodes[2].paused_until = 0;
+        world.after(0, What::ResumeNode(2));
+        let id = world.nodes[2].disk.id;
+        let end = world.now + 250;
+        while world.now < end && world.coordinators[&leader].last_entry() == before {
+            world.run_until(world.now + 1).expect("all is well");
+        }
+        let is_decided = |world: &World| {
+            let latest = world.checks.latest().expect("a table");
+            latest.members.contains_key(&id)
+        };
+        let is_proposed = world.coordinators[&leader].last_entry() > before;
+        assert!(!is_decided(&world), "seed {seed}: nobody could decide it");
+        taken_up += u64::from(is_proposed);
+        world.stop_coordinator(leader, seed % 2 == 0);
+        world.network.mend(trouble);
+        let later = if seed % 3 == 0 { 50 } else { 4_000 };
+        world.after(later, What::StartCoordinator(leader));
+        let registered = world.now + 5_000;
+        while !is_decided(&world) {
+            world
+                .run_until(world.now + 10)
+                .unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+            assert!(
+                world.now < registered,
+                "seed {seed}: the registration is lost for good"
+            );
+        }
+        world.run_until(world.now + 5_000).expect("all is well");
+        world
+            .heal()
+            .unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        let latest = world.checks.latest().expect("a table");
+        assert_eq!(latest.members.len(), 3, "seed {seed}: it is there once");
+        assert_eq!(latest.members[&id].incarnation, 1, "seed {seed}");
+        world
+            .checks
+            .promises()
+            .unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+    }
+    assert!(
+        taken_up >= 10,
+        "{taken_up} leaders died with a registration under way"
+    );
 }
