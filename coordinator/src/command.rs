@@ -70,6 +70,9 @@ pub struct Registration {
     pub addresses: Addresses,
     /// Its shards.
     pub shards: u16,
+    /// What each of its shards can take, in per cent of a usual one: 1 to
+    /// [`CAPACITY_MAX`](crate::state::CAPACITY_MAX).
+    pub capacity: u32,
     /// The protocol versions that its binary speaks.
     pub speaks: Versions,
 }

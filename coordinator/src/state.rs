@@ -47,6 +47,12 @@ pub const NAME_BYTES_MAX: usize = 64;
 /// Longest address of a node or coordinator, bytes.
 pub const ADDRESS_BYTES_MAX: usize = 256;
 
+/// What a usual shard can take, per cent: [`Registration::capacity`] without a reason for another.
+pub const CAPACITY_DEFAULT: u32 = 100;
+
+/// Its upper bound: a hundred times the usual.
+pub const CAPACITY_MAX: u32 = 10_000;
+
 /// Default of [`ClusterOptions::heartbeat_timeout_ms`].
 pub const HEARTBEAT_TIMEOUT_MS: u32 = 2_000;
 
@@ -86,6 +92,8 @@ pub struct Member {
     pub shards: u16,
     /// Where it is in its life.
     pub status: MemberStatus,
+    /// What each of its shards can take, in per cent of a usual one.
+    pub capacity: u32,
     /// The protocol versions that it speaks.
     pub speaks: Versions,
 }

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use ephesus_coordinator::link::secret_file::load_secret;
+use ephesus_coordinator::state::{CAPACITY_DEFAULT, CAPACITY_MAX};
 use ephesus_wal::{Durability, OnDamage};
 use ephesus_wire::handshake::Secret;
 
@@ -97,6 +98,15 @@ pub struct Serve {
     /// Name of the node, for people [default: the host's name].
     #[arg(long)]
     name: Option<String>,
+    /// What a shard of this node can take, in per cent of a usual one: a rebalance gives it so much
+    /// more or less.
+    #[arg(
+        long,
+        value_name = "W",
+        default_value_t = CAPACITY_DEFAULT,
+        value_parser = clap::value_parser!(u32).range(1..=i64::from(CAPACITY_MAX))
+    )]
+    capacity: u32,
     /// Client connections per shard.
     #[arg(long, default_value_t = ephesus_wire::limits::CLIENTS_PER_SHARD)]
     max_clients: usize,
@@ -182,6 +192,7 @@ impl Serve {
             max_memory: self.max_memory,
             wal_budget: self.wal_budget,
             name: self.name.clone().unwrap_or_else(host_name),
+            capacity: self.capacity,
             max_clients: self.max_clients,
             on_damage: match self.on_damage {
                 DamageFlag::Refuse => OnDamage::Refuse,

@@ -38,6 +38,7 @@ fn stranger(name: String, random: &mut SplitMix64) -> Registration {
             peer: nowhere(),
         },
         shards: 1,
+        capacity: 100,
         speaks: ephesus_coordinator::protocol::VERSIONS,
     }
 }

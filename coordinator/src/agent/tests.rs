@@ -24,6 +24,7 @@ fn agent() -> Agent {
                 peer: "a:2".to_owned(),
             },
             shards: 1,
+            capacity: crate::state::CAPACITY_DEFAULT,
             speaks: crate::protocol::VERSIONS,
         },
         coordinators: ["x:1", "y:1", "z:1"].map(str::to_owned).to_vec(),

@@ -156,6 +156,7 @@ pub(super) fn register(n: u8) -> Request {
             peer: format!("n{n}:2"),
         },
         shards: 1,
+        capacity: crate::state::CAPACITY_DEFAULT,
         speaks: crate::protocol::VERSIONS,
     })
 }

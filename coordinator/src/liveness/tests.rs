@@ -27,6 +27,7 @@ fn state() -> State {
                 peer: "a:2".to_owned(),
             },
             shards: 1,
+            capacity: crate::state::CAPACITY_DEFAULT,
             speaks: crate::protocol::VERSIONS,
         }),
     ] {

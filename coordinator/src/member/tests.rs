@@ -255,6 +255,7 @@ impl World {
                 peer: "127.0.0.1:2".into(),
             },
             shards: 1 + self.rng.below(4) as u16,
+            capacity: crate::state::CAPACITY_DEFAULT,
             speaks: crate::protocol::VERSIONS,
         };
         let command = if self.tickets.is_multiple_of(8) {

@@ -21,6 +21,7 @@ fn registration(n: u8, name: &str) -> Registration {
             peer: format!("127.0.0.1:{n}999"),
         },
         shards: 1,
+        capacity: crate::state::CAPACITY_DEFAULT,
         speaks: crate::protocol::VERSIONS,
     }
 }

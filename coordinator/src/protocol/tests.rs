@@ -25,6 +25,7 @@ fn registration(n: u8) -> Registration {
             peer: "10.0.0.1:17379".to_owned(),
         },
         shards: 4,
+        capacity: 250,
         speaks: VERSIONS,
     }
 }
@@ -41,6 +42,7 @@ fn largest() -> View {
         },
         shards: u16::MAX,
         status: MemberStatus::Failed,
+        capacity: u32::MAX,
         speaks: Versions {
             min: u16::MAX,
             max: u16::MAX,

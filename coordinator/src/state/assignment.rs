@@ -7,7 +7,7 @@ use ephesus_wire::{MigrationId, NodeId, PartitionId, ShardId};
 
 use super::{State, is_up};
 use crate::migration::Arrival;
-use crate::placement::{self, Place};
+use crate::placement::{self, Place, Share};
 
 impl State {
     /// Gives every partition without an owner one, if there are enough nodes.
@@ -23,10 +23,13 @@ impl State {
         let of = |is_drained: bool| {
             up.clone()
                 .filter(move |(id, _)| is_drained || !draining.contains(id))
-                .flat_map(|(id, m)| places(*id, m.shards))
+                .flat_map(|(id, m)| {
+                    let weight = m.capacity;
+                    places(*id, m.shards).map(move |place| Share { place, weight })
+                })
                 .collect()
         };
-        let mut places: Vec<Place> = of(false);
+        let mut places: Vec<Share> = of(false);
         if places.is_empty() {
             places = of(true);
         }
@@ -34,13 +37,13 @@ impl State {
         if orphans.is_empty() || (is_first && up.count() < usize::from(options.min_nodes.max(1))) {
             return BTreeSet::new();
         }
-        let Ok(plan) = placement::plan(orphans.len() as u16, &places, options.policy) else {
+        let Ok(plan) = placement::plan_shares(orphans.len() as u16, &places, options.policy) else {
             return BTreeSet::new();
         };
         let mut assigned = BTreeSet::new();
         for (index, place) in orphans.into_iter().zip(plan) {
             let entry = &mut self.table.entries[index];
-            own(entry, places[place]);
+            own(entry, places[place].place);
             let partition = PartitionId(index as u16);
             let arrival = Arrival {
                 migration: MigrationId(0),

@@ -15,7 +15,8 @@ impl State {
         let up = self.members.iter().filter(|(_, member)| is_up(member));
         let shares: Vec<Share> = up
             .flat_map(|(id, member)| {
-                let weight = u32::from(!self.draining().contains(id));
+                let is_drained = self.draining().contains(id);
+                let weight = if is_drained { 0 } else { member.capacity };
                 places(*id, member.shards).map(move |place| Share { place, weight })
             })
             .collect();

@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use super::upgrade::Behind;
 use super::{
-    ADDRESS_BYTES_MAX, COORDINATORS_MAX, HEARTBEAT_TIMEOUT_MS_MAX, HEARTBEAT_TIMEOUT_MS_MIN,
-    NAME_BYTES_MAX, SNAPSHOT_FORMAT, upgrade,
+    ADDRESS_BYTES_MAX, CAPACITY_MAX, COORDINATORS_MAX, HEARTBEAT_TIMEOUT_MS_MAX,
+    HEARTBEAT_TIMEOUT_MS_MIN, NAME_BYTES_MAX, SNAPSHOT_FORMAT, upgrade,
 };
 use crate::command::{ClusterId, RaftId};
 
@@ -139,6 +139,9 @@ pub enum Refusal {
     /// Wait until its owner has confirmed that it hosts it.
     #[error("partition {0} is not online")]
     NotOnline(PartitionId),
+    /// Choose a capacity within the bounds.
+    #[error("a capacity of {0} per cent: 1 to {CAPACITY_MAX}")]
+    Capacity(u32),
     /// Name the protocol versions that are spoken, the oldest first.
     #[error("the oldest protocol version is newer than the newest")]
     Versions,

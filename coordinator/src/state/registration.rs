@@ -3,7 +3,8 @@
 use ephesus_wire::handshake::Versions;
 
 use super::{
-    ADDRESS_BYTES_MAX, Effects, Member, MemberStatus, NAME_BYTES_MAX, Refusal, State, is_up,
+    ADDRESS_BYTES_MAX, CAPACITY_MAX, Effects, Member, MemberStatus, NAME_BYTES_MAX, Refusal, State,
+    is_up,
 };
 use crate::command::Registration;
 use crate::migration::AbortReason;
@@ -88,6 +89,7 @@ impl Registration {
             addresses: self.addresses.clone(),
             shards: self.shards,
             status,
+            capacity: self.capacity,
             speaks: self.speaks,
         }
     }
@@ -99,6 +101,9 @@ impl Registration {
     pub fn check(&self) -> Result<(), Refusal> {
         if self.shards == 0 {
             return Err(Refusal::NoShards);
+        }
+        if !(1..=CAPACITY_MAX).contains(&self.capacity) {
+            return Err(Refusal::Capacity(self.capacity));
         }
         check_speaks(self.speaks)?;
         check_name(&self.name)?;

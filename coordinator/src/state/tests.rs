@@ -38,6 +38,7 @@ fn registration(n: u8, name: &str, incarnation: u64, shards: u16) -> Registratio
             peer: format!("10.0.0.{n}:17379"),
         },
         shards,
+        capacity: CAPACITY_DEFAULT,
         speaks: VERSIONS,
     }
 }

@@ -17,6 +17,7 @@ fn register(n: u8, incarnation: u64) -> Command {
             peer: format!("10.0.0.{n}:17379"),
         },
         shards: 1,
+        capacity: crate::state::CAPACITY_DEFAULT,
         speaks: crate::protocol::VERSIONS,
     })
 }

@@ -121,6 +121,7 @@ impl Joining {
                 peer: at(PEER_PORT_OFFSET),
             },
             shards,
+            capacity: options.capacity,
             speaks: VERSIONS,
         };
         registration.check().map_err(StartError::Refused)?;

@@ -74,6 +74,8 @@ pub struct ServeOptions {
     pub max_memory: u64,
     pub wal_budget: u64,
     pub name: String,
+    /// What a shard can take, in per cent of a usual one.
+    pub capacity: u32,
     pub max_clients: usize,
     pub on_damage: OnDamage,
     /// Where coordinators are reached, each as `host:port`; none: the node brings its own.

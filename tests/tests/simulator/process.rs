@@ -44,6 +44,8 @@ pub(crate) struct NodeProcess {
     pub(crate) clock: Clock,
     pub(crate) running: Option<Agent>,
     pub(crate) life: u64,
+    /// What each of its shards can take, per cent.
+    pub(crate) capacity: u32,
     /// As a coordinator's.
     pub(crate) speaks: u16,
     pub(crate) paused_until: u64,
@@ -146,6 +148,7 @@ impl NodeProcess {
                     peer: format!("{}:17379", self.name),
                 },
                 shards: self.disk.shards,
+                capacity: self.capacity,
                 speaks: versions(self.speaks),
             },
             coordinators,

@@ -10,7 +10,7 @@ use ephesus_coordinator::planted::Bug;
 use ephesus_coordinator::protocol::PROTOCOL_VERSION;
 use ephesus_coordinator::report::{Query, Report};
 use ephesus_coordinator::rng::Rng;
-use ephesus_coordinator::state::MemberStatus;
+use ephesus_coordinator::state::{CAPACITY_DEFAULT, MemberStatus};
 use ephesus_wire::NodeId;
 use ephesus_wire::table::PartitionStatus;
 
@@ -153,6 +153,7 @@ impl World {
                 clock,
                 running: None,
                 life: 0,
+                capacity: CAPACITY_DEFAULT,
                 speaks: shape.speaks,
                 paused_until: 0,
                 inbox: Vec::new(),

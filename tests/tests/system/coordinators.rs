@@ -430,6 +430,7 @@ impl Host {
                     peer: format!("127.0.0.1:{n}999"),
                 },
                 shards: 1,
+                capacity: 100,
                 speaks: ephesus_coordinator::protocol::VERSIONS,
             },
             coordinators: core.addresses().split(',').map(str::to_owned).collect(),

@@ -1,9 +1,10 @@
 use ephesus_wire::ShardId;
 
 use super::*;
-use crate::command::Command;
+use crate::command::{Command, Registration};
 use crate::migration::Purpose;
 use crate::placement::Policy;
+use crate::state::Refusal;
 use crate::state::tests::{after, bootstrap, id, register};
 
 fn planned(state: &mut State, moves: Vec<Move>) {
@@ -81,4 +82,57 @@ fn the_lightest_other_shard_is_found() {
         Some(place(1, 1)),
         "one is leaving it"
     );
+}
+
+fn node(n: u8, incarnation: u64, shards: u16, capacity: u32) -> Command {
+    let names = ["athens", "byzantium", "cyrene", "delos"];
+    let name = names[usize::from(n) - 1];
+    let Command::Register(registration) = register(n, name, incarnation, shards) else {
+        panic!("a registration");
+    };
+    Command::Register(Registration {
+        capacity,
+        ..registration
+    })
+}
+
+#[test]
+fn unequal_nodes_get_what_their_shards_can_take() {
+    for policy in [Policy::Contiguous, Policy::RoundRobin] {
+        let mut state = after(&[
+            bootstrap(60, 3, policy),
+            node(1, 1, 1, 100),
+            node(2, 1, 2, 100),
+            node(3, 1, 1, 300),
+        ]);
+        assert_eq!(counts(&state, 3), [10, 20, 30]);
+        assert_eq!(state.plan_rebalance(), [], "the first assignment was fair");
+        // A node that comes gets from all in proportion.
+        state.apply(&node(4, 1, 1, 400)).expect("new");
+        let moves = state.plan_rebalance();
+        assert!(moves.iter().all(|m| m.to.node == id(4)));
+        assert_eq!(moves.len(), 24);
+        planned(&mut state, moves);
+        assert_eq!(counts(&state, 4), [6, 12, 18, 24]);
+    }
+}
+
+#[test]
+fn a_node_that_comes_back_stronger_gets_more_with_the_next_rebalance() {
+    let mut state = after(&[
+        bootstrap(30, 3, Policy::Contiguous),
+        node(1, 1, 1, 100),
+        node(2, 1, 1, 100),
+        node(3, 1, 1, 100),
+    ]);
+    assert_eq!(state.plan_rebalance(), []);
+    state.apply(&node(3, 2, 1, 400)).expect("a member");
+    let moves = state.plan_rebalance();
+    assert!(moves.iter().all(|m| m.to.node == id(3)));
+    planned(&mut state, moves);
+    assert_eq!(counts(&state, 3), [5, 5, 20]);
+    for capacity in [0, 10_001] {
+        let refused = state.apply(&node(3, 3, 1, capacity));
+        assert_eq!(refused, Err(Refusal::Capacity(capacity)));
+    }
 }

@@ -26,6 +26,7 @@ fn member(name: &str, entry: &str, shards: u16, status: MemberStatus) -> Member 
         },
         shards,
         status,
+        capacity: 100,
         speaks: ephesus_coordinator::protocol::VERSIONS,
     }
 }
