@@ -22,7 +22,7 @@ use crate::liveness::{Liveness, Waiting};
 use crate::member::{Input, Member, MemberError, Outcome, Output, SNAPSHOT_AFTER, Ticket};
 #[cfg(any(test, feature = "planted"))]
 use crate::planted::{Bug, Planted};
-use crate::protocol::{Answer, Request, VERSIONS};
+use crate::protocol::{Answer, Refusals, Request, VERSIONS};
 use crate::report::{Query, Report};
 use crate::state::{MemberStatus, State};
 use crate::storage::RaftLog;
@@ -65,6 +65,8 @@ pub enum Event {
     Raft(Box<Message>),
     /// Another coordinator speaks these protocol versions, as it has said on a new link.
     Introduced(RaftId, Versions),
+    /// A coordinator, this one or another, has refused so much at its port.
+    Refused(RaftId, Refusals),
     /// A link to another coordinator is gone.
     Lost(RaftId),
     /// This coordinator is about to stop: somebody else is to lead.
@@ -181,6 +183,8 @@ pub struct Coordinator<D: Disk> {
     heard_ms: BTreeMap<RaftId, u64>,
     /// What coordinators speak, this one included, as they have told it.
     speak: BTreeMap<RaftId, Versions>,
+    /// What coordinators have refused at their ports, as they have last said.
+    refused: BTreeMap<RaftId, Refusals>,
 }
 
 impl<D: Disk> Coordinator<D> {
@@ -211,6 +215,7 @@ impl<D: Disk> Coordinator<D> {
             leads_since_ms: 0,
             heard_ms: BTreeMap::new(),
             speak: BTreeMap::from([(options.id, options.speaks)]),
+            refused: BTreeMap::new(),
         })
     }
 
@@ -334,6 +339,11 @@ impl<D: Disk> Coordinator<D> {
                 }
             }
             Event::Introduced(id, speaks) => drop(self.speak.insert(id, speaks)),
+            Event::Refused(id, refusals) => {
+                if self.address(id).is_some() {
+                    self.refused.insert(id, refusals);
+                }
+            }
             Event::Lost(id) => inputs.push(Input::Lost(id)),
             Event::StepAside => inputs.push(self.step_aside()),
             Event::Closed(session) => self.sessions.closed(session),

@@ -3,12 +3,14 @@
 //! ```text
 //! node, operator -> coordinator   Request in postcard's encoding
 //! coordinator -> node, operator   Answer in postcard's encoding
-//! coordinator <-> coordinator     raft-rs's Message in protobuf's
+//! coordinator <-> coordinator     raft-rs's Message in protobuf's, Refusals in postcard's
 //! ```
 //!
 //! Variants are numbered in order: new ones go to the end, and neither order nor fields of the old
 //! ones change without a new [`PROTOCOL_VERSION`], which the ends agree on before they talk. All
 //! messages survive being lost, repeated and overtaken by others.
+
+use std::collections::BTreeMap;
 
 use ephesus_wire::handshake::{Identity, LinkRole, Versions};
 use ephesus_wire::limits::FRAME_PAYLOAD_BYTES_MAX;
@@ -55,6 +57,8 @@ pub mod kind {
     pub const RAFT: u16 = 3;
     /// Nothing: the sender is still there.
     pub const ALIVE: u16 = 4;
+    /// What a coordinator has [refused](super::Refusals) at its port, for the one that leads.
+    pub const REFUSALS: u16 = 5;
 }
 
 /// What a coordinator is told or asked.
@@ -104,6 +108,15 @@ pub enum Request {
         progress: Vec<(MigrationId, Progress)>,
     },
 }
+
+/// Connections that a coordinator has not let in at its port, or has closed for what came over them,
+/// since it was started, by the name of the reason.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refusals(pub BTreeMap<String, u64>);
+
+/// Most reasons of one coordinator, and the longest name of one, bytes.
+const REASONS_MAX: usize = 64;
+const REASON_BYTES_MAX: usize = 64;
 
 /// A node is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -178,6 +191,9 @@ pub enum ProtocolError {
     /// A message of raft with groups, which no release sends and whose decoder may recurse for ever.
     #[error("a message of raft with groups")]
     Groups,
+    /// More reasons than there can be, or longer ones.
+    #[error("no refusals of a coordinator")]
+    Refusals,
     /// Longer than a frame.
     #[error("a message of {0} bytes: a frame holds {FRAME_PAYLOAD_BYTES_MAX}")]
     Length(usize),
@@ -198,6 +214,36 @@ impl Request {
     /// [`ProtocolError`].
     pub fn decode(payload: &[u8]) -> Result<Request, ProtocolError> {
         decode(payload)
+    }
+}
+
+impl Refusals {
+    /// How many there were for any reason.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        let counts = self.0.values();
+        counts.fold(0, |sum, count| sum.saturating_add(*count))
+    }
+
+    /// The payload of its frame.
+    ///
+    /// # Errors
+    /// [`ProtocolError::Length`].
+    pub fn encode(&self) -> Result<Vec<u8>, ProtocolError> {
+        encode(self)
+    }
+
+    /// The refusals that `payload` is.
+    ///
+    /// # Errors
+    /// [`ProtocolError`].
+    pub fn decode(payload: &[u8]) -> Result<Refusals, ProtocolError> {
+        let refusals: Refusals = decode(payload)?;
+        let mut reasons = refusals.0.keys();
+        if refusals.0.len() > REASONS_MAX || reasons.any(|name| name.len() > REASON_BYTES_MAX) {
+            return Err(ProtocolError::Refusals);
+        }
+        Ok(refusals)
     }
 }
 

@@ -219,10 +219,14 @@ pub struct NodeRow {
     pub id: String,
     /// `starting`, `live` or `failed`.
     pub status: String,
+    /// Whether it is being emptied for its removal.
+    pub draining: bool,
     /// Its starts so far.
     pub incarnation: u64,
     /// Its shards.
     pub shards: u16,
+    /// What each of them can take, in per cent of a usual one.
+    pub capacity: u32,
     /// Partitions it owns.
     pub partitions: u64,
     /// Its keys, as it last said to this leader.
@@ -273,6 +277,11 @@ pub struct CoordinatorRow {
     pub active: bool,
     /// Since the leader has last heard of it, ms, and 0 for the leader; none: not since it leads.
     pub last_heard_ms: Option<u64>,
+    /// Connections that it has not let in at its port, or closed for what came over them, since it was
+    /// started; none: the leader has not heard of it.
+    pub refused: Option<u64>,
+    /// The same by reason.
+    pub refusals: BTreeMap<String, u64>,
 }
 
 /// How a member's status is called.

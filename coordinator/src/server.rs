@@ -12,6 +12,7 @@ pub mod error;
 mod home;
 mod met;
 mod peers;
+mod refusals;
 mod sessions;
 
 use std::collections::BTreeMap;
@@ -35,13 +36,14 @@ use crate::command::{ClusterId, ClusterOptions, RaftId};
 use crate::coordinator::{Action, Coordinator, CoordinatorOptions, Event, Founding, TICK_MS};
 use crate::link::{Counters, Dialer, LinkOptions, ListenOptions, Listener};
 use crate::member::{ELECTION_TICKS, founding};
-use crate::protocol::{self, encode_raft};
+use crate::protocol::{self, encode_raft, kind};
 use crate::scheduling::{keep_awake, prefer_short_slices};
 use crate::storage::RaftLog;
 use clock::Clock;
 use home::Home;
 use met::Met;
 use peers::{Doorbells, Peers};
+use refusals::RefusalReport;
 use sessions::Sessions;
 
 /// What may wait to be decided; who wants more to be decided waits.
@@ -115,6 +117,7 @@ pub struct Server {
     clock: Clock,
     alone: Alone,
     met: Rc<Met>,
+    refusals: RefusalReport,
     _home: Home,
 }
 
@@ -173,6 +176,7 @@ impl Server {
             Arc::clone(&counters),
         );
         let listener = Rc::new(listener.map_err(DirError::of("listen for", &options.data_dir))?);
+        let refusals = RefusalReport::new(Arc::clone(&counters));
         let dialer = Dialer::new(identity, options.secret, LinkOptions::default(), counters);
         let dialer = Rc::new(dialer);
         let doorbells = Rc::<Doorbells>::default();
@@ -186,6 +190,7 @@ impl Server {
             sessions,
             peers: Peers::new(Rc::clone(&dialer), seed, Rc::clone(&met), doorbells),
             met,
+            refusals,
             listener,
             dialer,
             identity,
@@ -217,6 +222,7 @@ impl Server {
         let accepting = Rc::clone(&self.sessions).accept_all(Rc::clone(&self.listener));
         let accepting = glommio::spawn_local(accepting);
         let ended = self.turns(pin!(stop)).await;
+        self.refusals.finish();
         accepting.cancel().await;
         heartbeat.cancel().await;
         ended
@@ -250,6 +256,7 @@ impl Server {
             self.alone.set(false);
         }
         events.extend(self.met.introduced());
+        events.extend(self.tell_refusals(now_ms));
         let actions = self.coordinator.turn(events, now_ms, wall_ms).await?;
         for action in actions {
             self.carry_out(action);
@@ -257,6 +264,25 @@ impl Server {
         self.introduce();
         self.alone.set(self.coordinator.is_alone());
         Ok(())
+    }
+
+    /// Says now and then what was refused at the port, to the leader as well.
+    fn tell_refusals(&mut self, now_ms: u64) -> Option<Event> {
+        let refusals = self.refusals.due(now_ms)?;
+        let member = self.coordinator.member();
+        let own = member.id();
+        let leader = member.leader().filter(|id| *id != own);
+        let address = leader.and_then(|id| self.coordinator.address(id));
+        if let (Some(leader), Some(address)) = (leader, address) {
+            match refusals.encode() {
+                Ok(payload) => {
+                    let address = address.to_owned();
+                    self.peers.send(leader, address, kind::REFUSALS, payload);
+                }
+                Err(error) => tracing::error!(%error, "what was refused cannot be said"),
+            }
+        }
+        Some(Event::Refused(own, refusals))
     }
 
     /// Waits until another member leads, if this one does and there is another.
@@ -319,7 +345,7 @@ impl Server {
                 address: Some(address),
                 message,
             } => match encode_raft(&message) {
-                Ok(payload) => self.peers.send(to, address, payload),
+                Ok(payload) => self.peers.send(to, address, kind::RAFT, payload),
                 Err(error) => tracing::error!(%error, coordinator = %to, "a message is lost"),
             },
             Action::Raft { to, .. } => {

@@ -12,7 +12,7 @@ use ephesus_wire::{MigrationId, NodeId, PartitionId, Partitioning, ShardId};
 use super::{Action, Coordinator, Pending, SessionId};
 use crate::command::{Command, CoordinatorChange, RaftId};
 use crate::member::{Input, Outcome};
-use crate::protocol::Answer;
+use crate::protocol::{Answer, Refusals};
 use crate::report::{
     COORDINATOR_SILENT_MS, CoordinatorRow, NodeRow, PartitionRow, Problem, Query, Report,
     StatusReport, find_node, member_word, partition_word,
@@ -222,8 +222,10 @@ impl<D: Disk> Coordinator<D> {
                     name: member.name.clone(),
                     id: id.to_string(),
                     status: member_word(member.status).to_owned(),
+                    draining: self.state().draining().contains(id),
                     incarnation: member.incarnation,
                     shards: member.shards,
+                    capacity: member.capacity,
                     partitions: owned.get(id).copied().unwrap_or(0),
                     keys: figures.keys,
                     bytes: figures.bytes,
@@ -293,6 +295,8 @@ impl<D: Disk> Coordinator<D> {
             matched: self.member.matched(*id),
             active: !self.is_silent(*id),
             last_heard_ms: self.last_heard_ms(*id),
+            refused: self.refused.get(id).map(Refusals::total),
+            refusals: self.refused.get(id).cloned().unwrap_or_default().0,
         };
         self.state().coordinators().iter().map(row).collect()
     }

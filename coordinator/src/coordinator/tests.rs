@@ -432,3 +432,42 @@ fn messages_that_only_a_client_of_raft_may_send_are_dropped() {
     world.pass(100);
     assert_eq!(world.coordinators[0].member().committed(), committed);
 }
+
+#[test]
+fn what_coordinators_refuse_is_shown_by_the_leader() {
+    let mut world = World::new(3);
+    world.pass(2_000);
+    let leader = world.leader();
+    let other = leader % 3 + 1;
+    let refusals = |count| Refusals([("not_a_peer".to_owned(), count)].into());
+    world.turn(leader, Some(Event::Refused(RaftId(other), refusals(3))));
+    world.turn(leader, Some(Event::Refused(RaftId(other), refusals(5))));
+    world.turn(
+        leader,
+        Some(Event::Refused(RaftId(leader), Refusals::default())),
+    );
+    world.turn(leader, Some(Event::Refused(RaftId(9), refusals(7))));
+    world.told();
+    let query = Query::Coordinators;
+    world.say(leader, 9, Request::Operator { id: 1, query });
+    world.pass(2 * TICK_MS);
+    let rows = world
+        .told()
+        .into_iter()
+        .find_map(|(_, answer)| match answer {
+            Answer::Operator { report, .. } => match *report {
+                Report::Coordinators(rows) => Some(rows),
+                _ => None,
+            },
+            _ => None,
+        });
+    let rows = rows.expect("an answer");
+    let refused = |id: u64| rows[id as usize - 1].refused;
+    let silent = 6 - leader - other;
+    assert_eq!(
+        [leader, other, silent].map(refused),
+        [Some(0), Some(5), None]
+    );
+    let by_reason = &rows[other as usize - 1].refusals;
+    assert_eq!(by_reason.get("not_a_peer"), Some(&5));
+}

@@ -1,5 +1,6 @@
 //! How many links were opened, and why others were not or have ended.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Why a link was refused or has ended.
@@ -134,6 +135,14 @@ impl Counters {
     pub fn refused(&self) -> u64 {
         let reasons = Reason::ALL.iter().filter(|reason| reason.is_refusal());
         reasons.map(|reason| self.count(*reason)).sum()
+    }
+
+    /// The refusals that there were, by the name of their reason.
+    #[must_use]
+    pub fn refusals(&self) -> BTreeMap<String, u64> {
+        let reasons = Reason::ALL.iter().filter(|reason| reason.is_refusal());
+        let counts = reasons.map(|reason| (reason.label().to_owned(), self.count(*reason)));
+        counts.filter(|(_, count)| *count > 0).collect()
     }
 
     pub(super) fn add_opened(&self) {

@@ -339,3 +339,20 @@ proptest! {
         drop(decode_raft(&payload));
     }
 }
+
+#[test]
+fn refusals_come_back_and_have_bounds() {
+    let counts = [("not_a_peer", 7), ("secret", u64::MAX)];
+    let counts = counts.map(|(name, count)| (name.to_owned(), count));
+    let refusals = Refusals(counts.into());
+    assert_eq!(refusals.total(), u64::MAX);
+    let payload = refusals.encode().expect("fits");
+    assert_eq!(Refusals::decode(&payload).expect("our own"), refusals);
+    let many = Refusals((0..65).map(|n| (n.to_string(), 1)).collect());
+    let long = Refusals([("x".repeat(65), 1)].into());
+    for unlikely in [many, long] {
+        let payload = unlikely.encode().expect("fits");
+        let error = Refusals::decode(&payload).expect_err("out of bounds");
+        assert!(matches!(error, ProtocolError::Refusals), "{error}");
+    }
+}

@@ -39,6 +39,7 @@ impl Doorbells {
 
 struct Letter {
     address: String,
+    kind: u16,
     payload: Vec<u8>,
 }
 
@@ -68,8 +69,8 @@ impl Peers {
         }
     }
 
-    /// Sends a message of raft to a coordinator, or drops it.
-    pub(super) fn send(&mut self, to: RaftId, address: String, payload: Vec<u8>) {
+    /// Sends a message of this kind to a coordinator, or drops it.
+    pub(super) fn send(&mut self, to: RaftId, address: String, kind: u16, payload: Vec<u8>) {
         let (dialer, seed, doorbells) = (&self.dialer, self.seed, &self.doorbells);
         let queue = self.queues.entry(to).or_insert_with(|| {
             let (queue, letters) = flume::bounded(QUEUE_MAX);
@@ -88,7 +89,11 @@ impl Peers {
             queue
         });
         // A full queue is a peer that is not there.
-        drop(queue.try_send(Letter { address, payload }));
+        drop(queue.try_send(Letter {
+            address,
+            kind,
+            payload,
+        }));
     }
 
     /// Forgets those that are no coordinators any more.
@@ -181,7 +186,7 @@ enum Ended {
 /// Writes until the link ends or the peer has moved.
 async fn write(mut link: Link, first: Letter, letters: &flume::Receiver<Letter>) -> LinkError {
     let address = first.address.clone();
-    if let Err(error) = link.send(kind::RAFT, &first.payload) {
+    if let Err(error) = link.send(first.kind, &first.payload) {
         return error;
     }
     enum Next {
@@ -200,7 +205,7 @@ async fn write(mut link: Link, first: Letter, letters: &flume::Receiver<Letter>)
         let sent =
             match futures_lite::future::or(said, futures_lite::future::or(heard, silent)).await {
                 Next::Letter(Some(letter)) if letter.address == address => {
-                    sender.send(kind::RAFT, &letter.payload)
+                    sender.send(letter.kind, &letter.payload)
                 }
                 Next::Letter(_) => Err(LinkError::Local),
                 Next::Heard(heard) => heard,

@@ -11,7 +11,7 @@ use super::peers::{ALIVE_EVERY, Doorbells};
 use crate::command::RaftId;
 use crate::coordinator::{Event, SessionId};
 use crate::link::{Faults, Link, LinkError, Listener, Message, Sender};
-use crate::protocol::{Answer, ProtocolError, Request, decode_raft, kind};
+use crate::protocol::{Answer, ProtocolError, Refusals, Request, decode_raft, kind};
 
 /// Why a link of somebody else was closed.
 #[derive(Debug, thiserror::Error)]
@@ -166,6 +166,10 @@ impl Sessions {
         match message.kind {
             kind::ALIVE => return Ok(()),
             kind::RAFT => {}
+            kind::REFUSALS => {
+                let refusals = Refusals::decode(&message.payload)?;
+                return self.tell(Event::Refused(RaftId(id), refusals));
+            }
             kind => {
                 let role = LinkRole::Coordinator;
                 return Err(Fault::Kind { kind, role });
@@ -176,8 +180,12 @@ impl Sessions {
             let (found, expected) = (raft.from, id);
             return Err(Fault::Sender { found, expected });
         }
-        match self.events.try_send(Event::Raft(Box::new(raft))) {
-            // Raft says again what was lost.
+        self.tell(Event::Raft(Box::new(raft)))
+    }
+
+    /// What coordinators say is said again where it is lost.
+    fn tell(&self, event: Event) -> Result<(), Fault> {
+        match self.events.try_send(event) {
             Ok(()) | Err(flume::TrySendError::Full(_)) => Ok(()),
             Err(flume::TrySendError::Disconnected(_)) => Err(Fault::Stopping),
         }

@@ -1,5 +1,7 @@
 //! Coordinators with real sockets, disks and clocks, each on an executor of its own.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::thread::JoinHandle;
 use std::time::Instant;
 
@@ -268,4 +270,30 @@ fn a_founder_whose_directory_was_emptied_is_not_let_in_again() {
     assert_eq!(cluster.status().cluster, founded.cluster);
     let removed = cluster.ask(&Query::RemoveCoordinator { id: lost });
     assert_eq!(removed, Report::CoordinatorRemoved { id: lost });
+}
+
+#[test]
+fn what_each_coordinator_refuses_is_shown_by_the_leader() {
+    let mut cluster = Cluster::new(3);
+    (1..=3).for_each(|id| cluster.start(id, Empty::Founds));
+    cluster.founded();
+    for (times, address) in (1..).zip(cluster.addresses()) {
+        for _ in 0..times {
+            let mut stranger = TcpStream::connect(&address).expect("a port");
+            stranger.write_all(&[b'x'; 64]).expect("written");
+            // It is closed, with or without a word before.
+            let _ = stranger.read_to_end(&mut Vec::new());
+        }
+    }
+    let refused = |rows: Vec<CoordinatorRow>| -> Vec<Option<u64>> {
+        let by_reason = |row: &CoordinatorRow| row.refusals.values().sum::<u64>();
+        let shown = rows
+            .iter()
+            .all(|row| row.refused.unwrap_or(0) == by_reason(row));
+        assert!(shown, "{rows:?}");
+        rows.iter().map(|row| row.refused).collect()
+    };
+    until("all have told", || {
+        refused(cluster.rows()) == [Some(1), Some(2), Some(3)]
+    });
 }

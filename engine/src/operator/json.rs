@@ -5,13 +5,14 @@
 //!                "term", "commit_index", "table_version", "coordinators",
 //!                "nodes": {status: count}, "partitions": {status: count}, "keys", "bytes"}
 //! PROBLEM       {"kind": snake_case word, "message": sentence, what the sentence names: value}
-//! nodes         [{"name", "id": hex, "status", "incarnation", "shards", "partitions", "keys",
-//!                "bytes", "last_heartbeat_ms": null if this leader has not heard of it,
+//! nodes         [{"name", "id": hex, "status", "draining": bool, "incarnation", "shards",
+//!                "capacity": per cent, "partitions", "keys", "bytes", "last_heartbeat_ms": null if this leader has not heard of it,
 //!                "table_version", "entry": "host:port", "peer": "host:port"}]
 //! partitions    [{"partition", "first_slot", "last_slot", "status", "epoch", "node": name or null,
 //!                "shard": number or null}]
 //! coordinators  [{"id", "address": "host:port", "leader": bool, "matched": log index,
-//!                "active": bool, "last_heard_ms": null if this leader has not heard of it}]
+//!                "active": bool, "last_heard_ms": null if this leader has not heard of it,
+//!                "refused": likewise, "refusals": {reason: count}}]
 //! ```
 //!
 //! Fields and words may be added. Statuses of nodes are `starting`, `live`, `failed`; those of

@@ -84,7 +84,11 @@ fn nodes(rows: &[NodeRow]) -> String {
         };
         table.row([
             row.name.clone(),
-            row.status.clone(),
+            if row.draining {
+                format!("{}, draining", row.status)
+            } else {
+                row.status.clone()
+            },
             row.shards.to_string(),
             row.partitions.to_string(),
             heard(row.keys.to_string()),
@@ -147,6 +151,7 @@ fn coordinators(rows: &[CoordinatorRow]) -> String {
         ("STATUS", Align::Left),
         ("LOG", Align::Right),
         ("HEARD", Align::Right),
+        ("REFUSED", Align::Right),
     ]);
     for row in rows {
         let heard = match row.last_heard_ms {
@@ -161,6 +166,8 @@ fn coordinators(rows: &[CoordinatorRow]) -> String {
             if row.active { "active" } else { "silent" }.to_owned(),
             row.matched.to_string(),
             heard,
+            row.refused
+                .map_or_else(|| NOTHING.to_owned(), |count| count.to_string()),
         ]);
     }
     table.render()

@@ -49,8 +49,10 @@ fn the_json_of_nodes_stays_as_it_is() {
     "name": "athens",
     "id": "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
     "status": "live",
+    "draining": true,
     "incarnation": 3,
     "shards": 2,
+    "capacity": 100,
     "partitions": 6,
     "keys": 1000000,
     "bytes": 157286400,
@@ -94,7 +96,11 @@ fn the_json_of_coordinators_stays_as_it_is() {
     "leader": true,
     "matched": 17,
     "active": true,
-    "last_heard_ms": 0
+    "last_heard_ms": 0,
+    "refused": 0,
+    "refusals": {
+      "not_a_peer": 0
+    }
   },
 "#;
     assert!(text.starts_with(expected), "{text}");

@@ -35,8 +35,10 @@ pub(crate) fn node_rows() -> Vec<NodeRow> {
         name: "athens".to_owned(),
         id: "aa".repeat(16),
         status: "live".to_owned(),
+        draining: true,
         incarnation: 3,
         shards: 2,
+        capacity: 100,
         partitions: 6,
         keys: 1_000_000,
         bytes: 150 << 20,
@@ -49,8 +51,10 @@ pub(crate) fn node_rows() -> Vec<NodeRow> {
         name: "cyrene".to_owned(),
         id: "cc".repeat(16),
         status: "failed".to_owned(),
+        draining: false,
         incarnation: 1,
         shards: 1,
+        capacity: 150,
         partitions: 3,
         keys: 0,
         bytes: 0,
@@ -88,6 +92,8 @@ pub(crate) fn coordinator_rows() -> Vec<CoordinatorRow> {
         matched: 17,
         active,
         last_heard_ms,
+        refused: last_heard_ms.map(|_| id - 1),
+        refusals: BTreeMap::from([("not_a_peer".to_owned(), id - 1)]),
     };
     vec![
         row(1, true, true, Some(0)),
@@ -116,9 +122,9 @@ bytes       200.0 MiB
 fn nodes_have_a_line_each() {
     let text = render(&Report::Nodes(node_rows())).expect("a table");
     let expected = "\
-NAME    STATUS  SHARDS  PARTITIONS     KEYS      BYTES   HEARTBEAT  ADDRESS         ID
-athens  live         2           6  1000000  150.0 MiB  120 ms ago  127.0.0.1:7379  aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa
-cyrene  failed       1           3        -          -           -  127.0.0.1:7399  cccccccccccccccccccccccccccccccc
+NAME    STATUS          SHARDS  PARTITIONS     KEYS      BYTES   HEARTBEAT  ADDRESS         ID
+athens  live, draining       2           6  1000000  150.0 MiB  120 ms ago  127.0.0.1:7379  aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa
+cyrene  failed               1           3        -          -           -  127.0.0.1:7399  cccccccccccccccccccccccccccccccc
 ";
     assert_eq!(text, expected);
 }
@@ -139,10 +145,10 @@ PARTITIONS  SLOTS        STATUS      NODE    SHARD  EPOCH
 fn coordinators_have_a_line_each() {
     let text = render(&Report::Coordinators(coordinator_rows())).expect("a table");
     let expected = "\
-ID  ADDRESS          ROLE      STATUS  LOG      HEARD
- 1  127.0.0.1:27381  leader    active   17          -
- 2  127.0.0.1:27382  follower  active   17  31 ms ago
- 3  127.0.0.1:27383  follower  silent   17          -
+ID  ADDRESS          ROLE      STATUS  LOG      HEARD  REFUSED
+ 1  127.0.0.1:27381  leader    active   17          -        0
+ 2  127.0.0.1:27382  follower  active   17  31 ms ago        1
+ 3  127.0.0.1:27383  follower  silent   17          -        -
 ";
     assert_eq!(text, expected);
 }
