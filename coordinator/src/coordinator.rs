@@ -28,13 +28,15 @@ use crate::state::{MemberStatus, State};
 use crate::storage::RaftLog;
 use crate::view::History;
 
+mod balance;
 mod migrations;
 mod moves;
 mod nodes;
 mod operator;
 mod sessions;
 
-pub use migrations::RETRY_MS;
+pub use balance::{AUTO_REBALANCE_AFTER_MS, AUTO_REBALANCE_AGAIN_MS_MAX};
+pub use migrations::{FAILED_PATIENCE_MS, RETRY_MS, RETRY_PATIENCE_MS};
 
 use migrations::Migrating;
 use operator::Operation;
@@ -126,6 +128,8 @@ pub struct CoordinatorOptions {
     pub snapshot_after: usize,
     /// Different for every start.
     pub life: u64,
+    /// Whether it balances the cluster of its own accord while it leads.
+    pub auto_rebalance: bool,
     /// The protocol versions that this release speaks; another one only in tests.
     pub speaks: Versions,
 }
@@ -141,6 +145,7 @@ impl CoordinatorOptions {
             election_ticks: None,
             snapshot_after: SNAPSHOT_AFTER,
             life,
+            auto_rebalance: false,
             speaks: VERSIONS,
         }
     }
@@ -156,6 +161,8 @@ enum Pending {
     Fail,
     /// What a coordinator speaks.
     Speaks(RaftId),
+    /// What the leader moves of its own accord.
+    Rebalance,
     /// What nodes or this leader want to have decided about it: said again until it is.
     Migration(MigrationId),
     Operation(Operation),
@@ -166,6 +173,7 @@ pub struct Coordinator<D: Disk> {
     member: Member<D>,
     peers: BTreeMap<RaftId, String>,
     founding: Option<Founding>,
+    auto_rebalance: bool,
     liveness: Liveness<SessionId>,
     sessions: Sessions,
     migrating: Migrating,
@@ -202,6 +210,7 @@ impl<D: Disk> Coordinator<D> {
             member,
             peers: options.peers,
             founding: options.founding,
+            auto_rebalance: options.auto_rebalance,
             liveness: Liveness::new(),
             sessions: Sessions::default(),
             migrating: Migrating::default(),
@@ -539,6 +548,7 @@ impl<D: Disk> Coordinator<D> {
             | Pending::Told(_)
             | Pending::Fail
             | Pending::Speaks(_)
+            | Pending::Rebalance
             | Pending::Migration(_) => {}
             Pending::Register(session, registration) => match outcome {
                 Outcome::Applied(Ok(_)) => self.registered(session, &registration, actions),

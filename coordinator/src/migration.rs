@@ -89,6 +89,10 @@ pub enum AbortReason {
     Resharded,
     /// The target is being drained.
     Draining,
+    /// The source has failed, and was waited for.
+    SourceFailed,
+    /// The nodes of its next attempt did not come back.
+    GivenUp,
 }
 
 /// What a migration is part of.
@@ -132,8 +136,12 @@ impl AbortReason {
             AbortReason::Source
             | AbortReason::Target
             | AbortReason::TargetFailed
+            | AbortReason::SourceFailed
             | AbortReason::Resharded => true,
-            AbortReason::Cancelled | AbortReason::Removed | AbortReason::Draining => false,
+            AbortReason::Cancelled
+            | AbortReason::Removed
+            | AbortReason::Draining
+            | AbortReason::GivenUp => false,
         }
     }
 }
@@ -148,7 +156,18 @@ impl fmt::Display for AbortReason {
             AbortReason::Removed => "its node was removed",
             AbortReason::Resharded => "its node has another number of shards",
             AbortReason::Draining => "the target is being drained",
+            AbortReason::SourceFailed => "the source has failed",
+            AbortReason::GivenUp => "its nodes did not come back",
         })
+    }
+}
+
+impl fmt::Display for Abort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.text.as_str() {
+            "" => self.reason.fmt(f),
+            text => write!(f, "{}: {text}", self.reason),
+        }
     }
 }
 

@@ -94,6 +94,8 @@ pub struct ServerOptions {
     pub layout: ClusterOptions,
     /// What all links have to prove.
     pub secret: Option<Secret>,
+    /// Whether it balances the cluster of its own accord while it leads.
+    pub auto_rebalance: bool,
 }
 
 /// Why a coordinator has ended without an error.
@@ -159,6 +161,7 @@ impl Server {
         });
         let coordinator_options = CoordinatorOptions {
             founding,
+            auto_rebalance: options.auto_rebalance,
             ..CoordinatorOptions::new(id, peers.clone(), u64::from_le_bytes(*life))
         };
         let coordinator = Coordinator::new(coordinator_options, log)?;

@@ -113,6 +113,9 @@ pub struct Serve {
     /// Coordinators of the cluster to join [default: the node brings its own, at PORT+20000].
     #[arg(long, value_name = "ADDR:PORT,...", value_delimiter = ',', value_parser = address::address)]
     coordinator: Vec<String>,
+    /// The node's own coordinator balances the cluster by itself, when nothing has changed for a while.
+    #[arg(long, conflicts_with = "coordinator")]
+    auto_rebalance: bool,
     /// File with the secret that all nodes and coordinators of the cluster share.
     #[arg(long, value_name = "FILE")]
     cluster_secret_file: Option<PathBuf>,
@@ -178,6 +181,7 @@ impl Serve {
         let secret = cluster_secret(self.cluster_secret_file.as_deref())?;
         Ok(ServeOptions {
             coordinators: self.coordinator.clone(),
+            auto_rebalance: self.auto_rebalance,
             secret,
             announce_host: self.announce_host.clone(),
             data_dir: self.data_dir.clone(),

@@ -36,6 +36,8 @@ pub struct CoordinatorOptions {
     pub empty: Empty,
     /// The layout of a cluster that it founds.
     pub layout: ClusterOptions,
+    /// Whether it balances the cluster of its own accord while it leads.
+    pub auto_rebalance: bool,
     /// What all links have to prove.
     pub secret: Option<Secret>,
 }
@@ -126,6 +128,7 @@ async fn serve(
         data_dir: options.data_dir,
         empty: options.empty,
         layout: options.layout,
+        auto_rebalance: options.auto_rebalance,
         secret: options.secret,
     });
     let server = server.await?;

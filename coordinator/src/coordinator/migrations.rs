@@ -5,10 +5,12 @@ use std::collections::BTreeMap;
 use ephesus_wal::Disk;
 use ephesus_wire::{MigrationId, NodeId};
 
+use super::balance::Calm;
 use super::{Coordinator, Pending};
 use crate::command::Command;
 use crate::member::Input;
-use crate::migration::{Abort, AbortReason, Progress, Step, bounded};
+use crate::migration::{Abort, AbortReason, Phase, Progress, Step, bounded};
+use crate::state::State;
 
 /// Between two looks at what migrations need, ms.
 const LOOK_MS: u64 = 100;
@@ -19,13 +21,31 @@ const PROPOSALS_MAX: usize = 64;
 /// Before the second attempt of a move, ms; twice as long before each that follows.
 pub const RETRY_MS: u64 = 1_000;
 
+/// A migration waits for its source so long, ms, and for its target before it has begun; then it is
+/// aborted.
+pub const FAILED_PATIENCE_MS: u64 = 60_000;
+
+/// An aborted move waits for its nodes so long, ms; then it is not tried again.
+pub const RETRY_PATIENCE_MS: u64 = 600_000;
+
 /// What one leader knows in one term, and nobody has to know for safety.
 #[derive(Debug, Default)]
 pub(super) struct Migrating {
     noted: BTreeMap<MigrationId, Noted>,
-    /// When an aborted move is planned again, by the migration that was aborted.
-    retry_at_ms: BTreeMap<MigrationId, u64>,
+    /// Since when migrations wait for a node that has failed.
+    stranded_ms: BTreeMap<MigrationId, u64>,
+    /// By the migration that was aborted.
+    waiting: BTreeMap<MigrationId, Waiting>,
+    pub(super) calm: Calm,
     looked_at_ms: Option<u64>,
+}
+
+/// An aborted move that is to be planned again.
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    retry_at_ms: u64,
+    /// When its nodes were last there.
+    there_ms: u64,
 }
 
 /// How far a migration is.
@@ -114,7 +134,7 @@ impl<D: Disk> Coordinator<D> {
         inputs.push(Input::Propose(ticket, command));
     }
 
-    /// Aborts what cannot go on, and plans aborted moves again.
+    /// Aborts what cannot go on, plans aborted moves again, and balances if it is to.
     pub(super) fn decide_migrations(&mut self, inputs: &mut Vec<Input>) {
         let now_ms = self.now_ms;
         let is_early = |at: u64| now_ms - at < LOOK_MS;
@@ -123,42 +143,76 @@ impl<D: Disk> Coordinator<D> {
         }
         self.migrating.looked_at_ms = Some(now_ms);
         let state = self.member.state();
-        let failed: Vec<MigrationId> = state.targets_failed().take(PROPOSALS_MAX).collect();
         let migrating = &mut self.migrating;
         let ended: Vec<MigrationId> = state.ended_migrations().map(|(id, _)| id).collect();
         let active = &state.migrations().active;
         migrating
             .noted
             .retain(|id, _| active.contains_key(id) || ended.contains(id));
+        let mut commands = migrating.overdue(state, now_ms);
+        commands.extend(migrating.retries_due(state, now_ms));
+        for (id, command) in commands {
+            self.propose_migration(id, command, inputs);
+        }
+        self.balance_if_due(inputs);
+    }
+}
+
+fn abort(id: MigrationId, reason: AbortReason) -> (MigrationId, Command) {
+    let text = String::new();
+    let abort = Abort { reason, text };
+    (id, Command::AbortMigration { id, abort })
+}
+
+impl Migrating {
+    /// Ends what waits for a failed node: at once where a source holds on to what it has captured for
+    /// a target that is gone, otherwise when it was waited for.
+    fn overdue(&mut self, state: &State, now_ms: u64) -> Vec<(MigrationId, Command)> {
+        let mut stranded_ms = BTreeMap::new();
+        let mut due = Vec::new();
+        for (id, migration, reason) in state.stranded() {
+            let since_ms = self.stranded_ms.get(&id).copied().unwrap_or(now_ms);
+            stranded_ms.insert(id, since_ms);
+            let is_held = migration.phase == Phase::Copying && reason == AbortReason::TargetFailed;
+            let is_due = is_held || now_ms - since_ms >= FAILED_PATIENCE_MS;
+            if is_due && due.len() < PROPOSALS_MAX {
+                due.push(abort(id, reason));
+            }
+        }
+        self.stranded_ms = stranded_ms;
+        due
+    }
+
+    /// Plans aborted moves again when their time has come and their nodes are there; those whose nodes
+    /// stay away are given up.
+    fn retries_due(&mut self, state: &State, now_ms: u64) -> Vec<(MigrationId, Command)> {
         let retries = state.retries();
-        let retry_at_ms = &mut migrating.retry_at_ms;
-        retry_at_ms.retain(|id, _| retries.contains_key(id));
+        self.waiting.retain(|id, _| retries.contains_key(id));
         let mut due = Vec::new();
         for (id, retry) in retries {
             let doublings = retry.attempt.saturating_sub(2).min(16);
-            let at_ms = retry_at_ms
-                .entry(*id)
-                .or_insert(now_ms + (RETRY_MS << doublings));
-            let is_known = state
-                .check_known(&Command::RetryMigration { id: *id })
-                .is_ok();
-            let can_retry = is_known && state.can_retry(retry);
-            if now_ms >= *at_ms && can_retry && due.len() < PROPOSALS_MAX {
-                due.push(*id);
+            let waiting = self.waiting.entry(*id).or_insert(Waiting {
+                retry_at_ms: now_ms + (RETRY_MS << doublings),
+                there_ms: now_ms,
+            });
+            if due.len() == PROPOSALS_MAX {
+                continue;
+            }
+            let command = Command::RetryMigration { id: *id };
+            if !state.can_retry(retry) {
+                if now_ms - waiting.there_ms >= RETRY_PATIENCE_MS {
+                    due.push(abort(*id, AbortReason::GivenUp));
+                }
+                continue;
+            }
+            waiting.there_ms = now_ms;
+            if now_ms >= waiting.retry_at_ms && state.check_known(&command).is_ok() {
+                due.push((*id, command));
             }
         }
-        for id in failed {
-            let abort = Abort {
-                reason: AbortReason::TargetFailed,
-                text: String::new(),
-            };
-            self.propose_migration(id, Command::AbortMigration { id, abort }, inputs);
-        }
-        for id in due {
-            self.propose_migration(id, Command::RetryMigration { id }, inputs);
-        }
+        due
     }
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -185,22 +185,52 @@ impl<D: Disk> Coordinator<D> {
         }
     }
 
+    /// The failed node that a migration waits for.
+    fn waits_for(&self, id: MigrationId) -> Option<String> {
+        let mut stranded = self.state().stranded();
+        let (_, migration, reason) = stranded.find(|(other, _, _)| *other == id)?;
+        let node = match reason {
+            AbortReason::SourceFailed => migration.source.node,
+            _ => migration.target.node,
+        };
+        Some(format!("waits for {}: {reason}", self.name(node)))
+    }
+
+    /// Why the attempt before this one was given up; empty: there was none, or it is forgotten.
+    fn last_try(&self, migration: &Migration) -> String {
+        let mut ended = self.state().ended_migrations();
+        let before = ended.rfind(|(_, other)| {
+            (other.partition, other.target) == (migration.partition, migration.target)
+                && other.attempt + 1 == migration.attempt
+        });
+        match before.map(|(_, other)| &other.phase) {
+            Some(Phase::Aborted(abort)) => abort.to_string(),
+            _ => String::new(),
+        }
+    }
+
     fn migration_row(&self, id: MigrationId, migration: &Migration) -> MigrationRow {
         let noted = self.migrating.noted(id).cloned().unwrap_or_default();
         let mut keys = noted.progress.keys;
         let mut last_error = noted.progress.last_error;
         let state = match &migration.phase {
-            Phase::Planned => "planned",
-            Phase::Copying => "copying",
+            Phase::Planned | Phase::Copying => {
+                if last_error.is_empty() {
+                    last_error = self
+                        .waits_for(id)
+                        .unwrap_or_else(|| self.last_try(migration));
+                }
+                match migration.phase {
+                    Phase::Copying => "copying",
+                    _ => "planned",
+                }
+            }
             Phase::Committed(confirmation) => {
                 keys = confirmation.count;
                 "committed"
             }
             Phase::Aborted(abort) => {
-                last_error = match abort.text.as_str() {
-                    "" => abort.reason.to_string(),
-                    text => format!("{}: {text}", abort.reason),
-                };
+                last_error = abort.to_string();
                 "aborted"
             }
         };

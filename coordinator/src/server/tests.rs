@@ -103,6 +103,7 @@ impl Cluster {
             empty,
             layout: layout(),
             secret: None,
+            auto_rebalance: false,
         }
     }
 
@@ -150,6 +151,7 @@ impl Cluster {
             empty: Empty::Refused,
             layout: layout(),
             secret: None,
+            auto_rebalance: false,
         }
     }
 

@@ -6,7 +6,7 @@
 //! copying -> committed   [commit_migration]   the source's current start   migrating -> online,
 //!                                             the target under the next epoch
 //! planned, copying -> aborted                                              migrating -> online
-//!     [abort_migration]  source, target, operator, leader (the target has failed)
+//!     [abort_migration]  source, target, operator, leader (one of them has failed)
 //!     [abort_of]         source or target removed, or with another number of shards;
 //!                        the target is drained
 //! ```
@@ -106,7 +106,7 @@ impl State {
     }
 
     /// The last migrations that have ended, in that order.
-    pub fn ended_migrations(&self) -> impl Iterator<Item = (MigrationId, &Migration)> {
+    pub fn ended_migrations(&self) -> impl DoubleEndedIterator<Item = (MigrationId, &Migration)> {
         let ended = self.migrations.ended.iter();
         ended.map(|(id, migration)| (*id, migration))
     }
@@ -209,10 +209,11 @@ impl State {
         abort: &Abort,
     ) -> Result<Effects, Refusal> {
         let mut effects = Effects::default();
+        // It may have ended so long ago that nothing else is known of it.
+        if !abort.reason.is_passing() && self.migrations.retries.remove(&id).is_some() {
+            return Ok(effects);
+        }
         let Some(_) = self.active(id, |phase| matches!(phase, Phase::Aborted(_)))? else {
-            if !abort.reason.is_passing() {
-                self.migrations.retries.remove(&id);
-            }
             return Ok(effects);
         };
         let abort = Abort {

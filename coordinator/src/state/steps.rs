@@ -5,7 +5,7 @@ use ephesus_wire::{MigrationId, NodeId};
 
 use super::{MemberStatus, Retry, State, is_up};
 use crate::command::Command;
-use crate::migration::{Abort, AbortReason, Phase, Step, bounded};
+use crate::migration::{Abort, AbortReason, Migration, Phase, Step, bounded};
 
 impl State {
     /// The command for what a node says about a migration; none where it is not its turn to say so,
@@ -50,14 +50,23 @@ impl State {
         }
     }
 
-    /// Active migrations whose target has failed.
-    pub fn targets_failed(&self) -> impl Iterator<Item = MigrationId> + '_ {
+    /// Active migrations that cannot go on because a node of theirs has failed, and which one.
+    pub fn stranded(&self) -> impl Iterator<Item = (MigrationId, &Migration, AbortReason)> {
+        let is_failed = |node| {
+            let member = self.members.get(&node);
+            member.is_none_or(|member| member.status == MemberStatus::Failed)
+        };
         let active = self.migrations.table.active.iter();
-        let failed = active.filter(|(_, migration)| {
-            let target = self.members.get(&migration.target.node);
-            target.is_none_or(|member| member.status == MemberStatus::Failed)
-        });
-        failed.map(|(id, _)| *id)
+        active.filter_map(move |(id, migration)| {
+            let reason = if is_failed(migration.target.node) {
+                AbortReason::TargetFailed
+            } else if is_failed(migration.source.node) {
+                AbortReason::SourceFailed
+            } else {
+                return None;
+            };
+            Some((*id, migration, reason))
+        })
     }
 
     /// Whether the nodes of a retry are up, so that it can be planned again.

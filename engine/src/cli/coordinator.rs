@@ -71,6 +71,10 @@ pub struct CoordinatorFlags {
     /// How the first assignment of a new cluster spreads neighbouring partitions.
     #[arg(long, value_enum, default_value_t = AssignmentFlag::Contiguous)]
     assignment: AssignmentFlag,
+    /// Balance the cluster without being asked, while this one leads, when nothing has changed for a
+    /// while; the same on all coordinators.
+    #[arg(long)]
+    auto_rebalance: bool,
     /// Secret of the cluster, at least 16 bytes, the same for all coordinators, nodes and operators.
     #[arg(long, value_name = "FILE")]
     cluster_secret_file: Option<PathBuf>,
@@ -128,6 +132,7 @@ impl CoordinatorFlags {
                 },
                 heartbeat_timeout_ms: self.heartbeat_timeout,
             },
+            auto_rebalance: self.auto_rebalance,
             secret,
         })
     }

@@ -270,6 +270,7 @@ fn embed(
         heartbeat_timeout_ms: HEARTBEAT_TIMEOUT_MS,
     };
     Embedded::start(ServerOptions {
+        auto_rebalance: options.auto_rebalance,
         id: EMBEDDED_ID,
         port,
         peers: BTreeMap::from([(EMBEDDED_ID, address.to_owned())]),

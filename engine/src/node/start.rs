@@ -80,6 +80,8 @@ pub struct ServeOptions {
     pub on_damage: OnDamage,
     /// Where coordinators are reached, each as `host:port`; none: the node brings its own.
     pub coordinators: Vec<String>,
+    /// Whether the node's own coordinator balances the cluster of its own accord.
+    pub auto_rebalance: bool,
     /// What links to coordinators have to prove.
     pub secret: Option<Secret>,
     /// What clients and other nodes are told instead of the address that the node listens on.

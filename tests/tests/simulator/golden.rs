@@ -20,6 +20,7 @@ fn shape(nodes: usize, min_nodes: u16) -> Shape {
             heartbeat_timeout_ms: 2_000,
         },
         is_plain: true,
+        auto_rebalance: false,
         speaks: PROTOCOL_VERSION,
     }
 }
@@ -316,13 +317,7 @@ fn a_removed_member_keeps_nobody_from_moving() {
     assert_eq!(left, std::slice::from_ref(&expected));
     world.stop_node(2);
     world.run_until(world.now + 4_000).expect("all is well");
-    let query = Query::Rebalance { dry_run: false };
-    assert_eq!(
-        ask(&mut world, query.clone()),
-        Report::Planned(Vec::new()),
-        "failed nodes do not take part"
-    );
-    let left = behind(&ask_for_moves(&mut world)[1..]);
+    let left = behind(&ask_for_moves(&mut world));
     assert_eq!(
         left,
         [expected],
@@ -400,5 +395,41 @@ fn a_node_is_registered_though_the_leader_dies_before_that_is_decided() {
     assert!(
         taken_up >= 10,
         "{taken_up} leaders died with a registration under way"
+    );
+}
+
+#[test]
+fn a_leader_that_balances_by_itself_gives_a_stronger_node_its_share() {
+    let shape = Shape {
+        auto_rebalance: true,
+        ..shape(4, 3)
+    };
+    let mut world = World::new(6, shape, None).expect("starts");
+    for node in &mut world.nodes {
+        node.capacity = if node.name == "delphi" { 300 } else { 200 };
+    }
+    world.heal().expect("all is well");
+    let others: Vec<_> = owned(&mut world)
+        .into_iter()
+        .filter(|(name, _)| name != "delphi")
+        .collect();
+    let share = |world: &mut World| {
+        let rows = owned(world);
+        rows.into_iter()
+            .find(|(name, _)| name == "delphi")
+            .expect("a node")
+            .1
+    };
+    let first = share(&mut world);
+    assert!(others.iter().all(|(_, count)| *count > 0) || first > 0);
+    world.run_until(world.now + 12_000).expect("all is well");
+    world.heal().expect("the moves are carried out");
+    // Nine partitions, 300 of 900 per cent.
+    assert_eq!(share(&mut world), 3);
+    let rows = owned(&mut world);
+    assert!(
+        rows.iter()
+            .all(|(name, count)| name == "delphi" || *count == 2),
+        "{rows:?}"
     );
 }

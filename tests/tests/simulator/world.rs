@@ -37,6 +37,8 @@ pub(crate) struct Shape {
     pub(crate) options: ClusterOptions,
     /// Whether every node has one shard; otherwise one to four.
     pub(crate) is_plain: bool,
+    /// Whether the leader balances by itself.
+    pub(crate) auto_rebalance: bool,
     /// The newest protocol that everybody speaks at first.
     pub(crate) speaks: u16,
 }
@@ -55,6 +57,7 @@ impl Shape {
                 heartbeat_timeout_ms: 2_000,
             },
             is_plain: false,
+            auto_rebalance: seed % 4 == 1,
             // Everybody is upgraded by its next restart.
             speaks: if seed % 8 == 5 { 1 } else { PROTOCOL_VERSION },
         }

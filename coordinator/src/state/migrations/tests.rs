@@ -321,7 +321,15 @@ fn what_was_cancelled_or_planned_otherwise_is_not_tried_again() {
 fn a_retry_waits_for_a_failed_node_and_ends_with_a_removed_one() {
     let mut state = copying(Purpose::Rebalance);
     apply(&mut state, &fail(2));
-    assert_eq!(state.targets_failed().collect::<Vec<_>>(), [MigrationId(1)]);
+    let stranded = |state: &State| -> Vec<_> {
+        let stranded = state.stranded();
+        stranded.map(|(id, _, reason)| (id.0, reason)).collect()
+    };
+    assert_eq!(stranded(&state), [(1, AbortReason::TargetFailed)]);
+    let mut other = copying(Purpose::Rebalance);
+    assert_eq!(stranded(&other), []);
+    apply(&mut other, &fail(1));
+    assert_eq!(stranded(&other), [(1, AbortReason::SourceFailed)]);
     apply(&mut state, &abort(1, AbortReason::TargetFailed));
     let wait = state.retries()[&MigrationId(1)];
     assert!(!state.can_retry(&wait));

@@ -79,7 +79,7 @@ impl World {
         let peers: BTreeMap<_, _> = founders.map(|id| (RaftId(id), address(id))).collect();
         let ticks = ELECTION_TICKS + self.rng.below(ELECTION_TICKS as u64) as usize;
         let (now, bug, cluster) = (self.now, self.bug, ClusterId([id as u8; 16]));
-        let options = self.shape.options;
+        let (options, auto_rebalance) = (self.shape.options, self.shape.auto_rebalance);
         let lives = self.coordinators.get(&id).map_or(0, |process| process.life);
         let speaks = self.speaks_now(lives);
         let Some(process) = self.coordinators.get_mut(&id) else {
@@ -98,6 +98,7 @@ impl World {
             founding: process.is_founding.then_some(Founding { cluster, options }),
             election_ticks: Some(ticks),
             snapshot_after: SNAPSHOT_AFTER,
+            auto_rebalance,
             speaks: versions(process.speaks),
             ..CoordinatorOptions::new(RaftId(id), peers, life)
         };
