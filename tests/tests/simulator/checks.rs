@@ -11,7 +11,17 @@ use ephesus_wal::FaultDisk;
 use ephesus_wire::table::{PartitionEntry, PartitionStatus};
 use ephesus_wire::{Epoch, MigrationId, NodeId, PartitionId, ShardId};
 
-use crate::process::Copy;
+use crate::migration::{Copy, KEYS, Keys, Write};
+
+/// What was acknowledged to the clients of a partition.
+#[derive(Debug, Default)]
+struct Truth {
+    /// That of the last write.
+    epoch: Epoch,
+    keys: Keys,
+    /// How many there were since it was empty.
+    writes: u64,
+}
 
 /// What was seen so far, and what was promised.
 #[derive(Debug, Default)]
@@ -30,10 +40,10 @@ pub(crate) struct Checks {
     coordinators_removed: BTreeSet<RaftId>,
     /// Who owns a partition under an epoch.
     owners: BTreeMap<(PartitionId, Epoch), (NodeId, ShardId)>,
-    /// The epoch of the last acknowledged write of a partition, and how many there are.
-    written: BTreeMap<PartitionId, (Epoch, u64)>,
-    /// The last migration that was seen.
-    planned: MigrationId,
+    truth: BTreeMap<PartitionId, Truth>,
+    values: u64,
+    /// By applied index, the last migration and who does not know migrations.
+    behind: BTreeMap<u64, (MigrationId, BTreeSet<String>)>,
     /// How many migrations were seen to arrive.
     pub(crate) arrivals: u64,
     /// How often a member was failed.
@@ -80,29 +90,35 @@ impl Checks {
             ));
         }
         self.mix(digest);
-        self.known_by_all(member.state())?;
+        self.known_by_all(applied, member.state())?;
         match View::of(member.state()) {
             Some(view) => self.version(view),
             None => Ok(()),
         }
     }
 
-    /// Nothing is planned before everybody knows what that is.
-    fn known_by_all(&mut self, state: &State) -> Result<(), String> {
+    /// Nothing is planned while somebody does not know what that is.
+    fn known_by_all(&mut self, applied: u64, state: &State) -> Result<(), String> {
         let last = state.migrations().last;
-        if last <= self.planned {
-            return Ok(());
-        }
-        self.planned = last;
-        let nodes = state.members().values().map(|member| Some(member.speaks));
-        let ids = state.coordinators().keys();
-        let coordinators = ids.map(|id| state.coordinator_speaks_now(*id));
-        let mut all = nodes.chain(coordinators);
-        if all.any(|speaks| speaks.is_none_or(|speaks| speaks.max < 2)) {
+        let nodes = state.members().iter();
+        let nodes = nodes.map(|(id, member)| (id.to_string(), Some(member.speaks)));
+        let coordinators = state.coordinators().keys();
+        let coordinators =
+            coordinators.map(|id| (id.to_string(), state.coordinator_speaks_now(*id)));
+        let all = nodes.chain(coordinators);
+        let behind = all.filter(|(_, speaks)| speaks.is_none_or(|speaks| speaks.max < 2));
+        let behind: BTreeSet<String> = behind.map(|(who, _)| who).collect();
+        // Who came or was upgraded in the same turn may have done so before it.
+        let before = self.behind.range(..applied).next_back();
+        if let Some((_, (planned, before))) = before
+            && last > *planned
+            && let Some(who) = behind.intersection(before).next()
+        {
             return Err(format!(
-                "migration {last} is planned, and not everybody knows migrations"
+                "migration {last} is planned, and {who} does not know migrations"
             ));
         }
+        self.behind.insert(applied, (last, behind));
         Ok(())
     }
 
@@ -176,20 +192,60 @@ impl Checks {
         }
     }
 
-    /// A node has acknowledged one more write.
+    /// A value that was never written.
+    pub(crate) fn next_value(&mut self) -> u64 {
+        self.values += 1;
+        self.values
+    }
+
+    /// A node has acknowledged a write.
     pub(crate) fn written(
         &mut self,
         node: usize,
         partition: PartitionId,
-        copy: Copy,
+        epoch: Epoch,
+        write: Write,
     ) -> Result<(), String> {
-        let (epoch, writes) = self.written.entry(partition).or_default();
-        if *writes + 1 != copy.writes || *epoch > copy.epoch {
+        let truth = self.truth.entry(partition).or_default();
+        if truth.epoch > epoch {
             return Err(format!(
-                "node {node} serves {copy:?} of partition {partition}, which has {writes} writes under epoch {epoch}"
+                "node {node} acknowledges {write:?} to partition {partition} under epoch {epoch}, after writes under {}",
+                truth.epoch
             ));
         }
-        (*epoch, *writes) = (copy.epoch, copy.writes);
+        truth.epoch = epoch;
+        truth.writes += 1;
+        write.execute(&mut truth.keys);
+        Ok(())
+    }
+
+    /// A node serves a copy: it has what was acknowledged, key by key.
+    pub(crate) fn read(
+        &self,
+        node: usize,
+        partition: PartitionId,
+        copy: &Copy,
+    ) -> Result<(), String> {
+        let Some(truth) = self.truth.get(&partition) else {
+            return Ok(());
+        };
+        if truth.epoch > copy.epoch {
+            return Err(format!(
+                "node {node} serves epoch {} of partition {partition} after writes under {}",
+                copy.epoch, truth.epoch
+            ));
+        }
+        for key in 0..KEYS as u8 {
+            let (found, acknowledged) = (copy.keys.get(&key), truth.keys.get(&key));
+            let what = match (found, acknowledged) {
+                _ if found == acknowledged => continue,
+                (Some(_), None) => "a delete is resurrected",
+                _ => "an acknowledged write is lost",
+            };
+            return Err(format!(
+                "{what}: node {node}, partition {partition}, key {key}: {found:?} instead of {acknowledged:?}"
+            ));
+        }
         Ok(())
     }
 
@@ -198,19 +254,23 @@ impl Checks {
         &mut self,
         node: usize,
         partition: PartitionId,
-        copy: Copy,
+        epoch: Epoch,
     ) -> Result<(), String> {
-        let (epoch, writes) = self.written.entry(partition).or_default();
-        if *epoch > copy.epoch {
+        let truth = self.truth.entry(partition).or_default();
+        if truth.epoch > epoch {
             // By an old table: a write to this copy would be noticed.
             return Ok(());
         }
-        if *writes > 0 && *epoch == copy.epoch {
+        if truth.writes > 0 && truth.epoch == epoch {
             return Err(format!(
-                "node {node} begins {copy:?} of partition {partition}, which has {writes} writes under epoch {epoch}"
+                "node {node} begins partition {partition} anew, which has {} writes under epoch {epoch}",
+                truth.writes
             ));
         }
-        (*epoch, *writes) = (copy.epoch, 0);
+        *truth = Truth {
+            epoch,
+            ..Truth::default()
+        };
         Ok(())
     }
 

@@ -6,6 +6,8 @@
 mod checks;
 mod clock;
 mod golden;
+mod grid;
+mod migration;
 mod network;
 mod planted;
 mod process;
@@ -19,12 +21,15 @@ use world::{Shape, World};
 
 /// Runs a seed; what raft asserts is a violation like any other.
 fn run(coordinators: u64, seed: u64, bug: Option<Bug>) -> Result<World, String> {
-    let run = AssertUnwindSafe(|| {
+    caught(|| {
         let mut world = World::new(seed, Shape::any(coordinators, seed), bug)?;
         world.run()?;
         Ok(world)
-    });
-    catch_unwind(run).unwrap_or_else(|panic| {
+    })
+}
+
+fn caught<T>(run: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
         let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
         Err(format!("a panic: {}", text.unwrap_or_default()))

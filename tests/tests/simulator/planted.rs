@@ -2,7 +2,9 @@
 
 use ephesus_coordinator::planted::Bug;
 
-use crate::run;
+use crate::migration::Mistake;
+use crate::world::{Shape, World};
+use crate::{caught, grid, run};
 
 /// Seeds that may be needed.
 const SEEDS_MAX: u64 = 120;
@@ -35,4 +37,47 @@ planted_bugs_are_caught! {
     catches_commands_carried_out_before_they_are_decided: ApplyBeforeCommit, ["another state"];
     catches_deltas_on_the_wrong_version: WrongBase, ["another table"];
     catches_a_leader_that_takes_the_past_for_silence: HastyLeader, ["with it a node was failed"];
+}
+
+/// Of the whole grid and of some runs of any kind, one fails in the way that the mistake should make it
+/// fail.
+fn assert_noticed(mistake: Mistake, how: &[&str]) {
+    let is_expected = |violation: &String| how.iter().any(|part| violation.contains(part));
+    let in_grid = grid::kills().find_map(|kill| {
+        let run = caught(|| grid::run(0, kill, Some(mistake)));
+        let violation = run.err().filter(is_expected)?;
+        Some(format!("{kill:?}: {violation}"))
+    });
+    let any = || {
+        (0..SEEDS_MAX).find_map(|seed| {
+            let run = caught(|| {
+                let mut world = World::new(seed, Shape::any(3, seed), None)?;
+                world.mistake = Some(mistake);
+                world.run()
+            });
+            let violation = run.err().filter(is_expected)?;
+            Some(format!("seed {seed}: {violation}"))
+        })
+    };
+    let noticed = in_grid.or_else(any);
+    let noticed = noticed.unwrap_or_else(|| panic!("{mistake:?} is not noticed"));
+    println!("{mistake:?}: {noticed}");
+}
+
+macro_rules! mistakes_are_noticed {
+    ($($name:ident: $mistake:ident, $how:expr;)*) => {$(
+        #[test]
+        fn $name() {
+            assert_noticed(Mistake::$mistake, &$how);
+        }
+    )*};
+}
+
+mistakes_are_noticed! {
+    notices_that_capture_starts_one_turn_late: LateCapture, ["the target has"];
+    notices_that_a_source_deletes_before_the_commit: EarlyDelete, ["anew", "has nothing", "is lost"];
+    notices_that_unprepared_staging_survives_a_break: StagingSurvives, ["holds partition", "the target has"];
+    notices_that_a_prepared_copy_is_wiped: PreparedWiped, ["has nothing of partition"];
+    notices_that_a_source_resumes_after_it_has_said_commit: Resumes, ["is served by", "is lost", "resurrected", "after writes under"];
+    notices_that_nobody_looks_at_the_owner_at_execution: NoCheckAtExecution, ["the target has", "is lost", "resurrected", "under epoch"];
 }

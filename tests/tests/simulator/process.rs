@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use ephesus_coordinator::agent::{Agent, AgentEvent, AgentOptions, ConnectionId};
 use ephesus_coordinator::command::{Addresses, ClusterId, Registration};
 use ephesus_coordinator::coordinator::{Coordinator, Event, SessionId};
-use ephesus_coordinator::migration::{Decision, MigrationTable};
 use ephesus_coordinator::view::View;
 use ephesus_wal::FaultDisk;
 use ephesus_wire::handshake::Versions;
-use ephesus_wire::{Epoch, MigrationId, NodeId, PartitionId};
+use ephesus_wire::{MigrationId, NodeId, PartitionId};
 
 use crate::clock::Clock;
+use crate::migration::{Copy, Source, Staging, Write};
 
 /// A coordinator's machine; the process may be dead.
 pub(crate) struct CoordinatorProcess {
@@ -52,30 +52,9 @@ pub(crate) struct NodeProcess {
     pub(crate) inbox: Vec<AgentEvent>,
     pub(crate) disk: NodeDisk,
     /// What this life knows of the migrations it is the source of.
-    pub(crate) carried: BTreeMap<MigrationId, Carried>,
-}
-
-/// How far a source is with a migration.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Carried {
-    Beginning,
-    Copying {
-        until: u64,
-    },
-    /// It has said commit, and lets nobody write.
-    Held {
-        since: u64,
-    },
-    HeldTooLong,
-    GivingUp,
-}
-
-/// One node's data of a partition.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Copy {
-    pub(crate) epoch: Epoch,
-    /// How many it has.
-    pub(crate) writes: u64,
+    pub(crate) sources: BTreeMap<MigrationId, Source>,
+    /// Commands that have arrived and wait to be executed.
+    pub(crate) commands: Vec<(PartitionId, Write)>,
 }
 
 /// What a node's data directory holds.
@@ -86,8 +65,8 @@ pub(crate) struct NodeDisk {
     pub(crate) incarnation: u64,
     pub(crate) shards: u16,
     pub(crate) copies: BTreeMap<PartitionId, Copy>,
-    /// Copies that wait for the outcome of their migration, and how many writes they have.
-    pub(crate) prepared: BTreeMap<MigrationId, (PartitionId, u64)>,
+    /// Copies that are being made, or wait for the outcome of their migration.
+    pub(crate) staging: BTreeMap<MigrationId, Staging>,
 }
 
 impl NodeDisk {
@@ -100,25 +79,8 @@ impl NodeDisk {
             incarnation: 0,
             shards,
             copies: BTreeMap::new(),
-            prepared: BTreeMap::new(),
+            staging: BTreeMap::new(),
         }
-    }
-
-    /// Wipes the prepared copies of aborted migrations, and answers those of committed ones.
-    pub(crate) fn settle(&mut self, migrations: &MigrationTable) -> BTreeMap<PartitionId, Copy> {
-        let mut arrived = BTreeMap::new();
-        self.prepared.retain(|id, (partition, writes)| {
-            let decision = migrations.decision(*id, *partition);
-            if decision == Decision::Committed {
-                let copy = Copy {
-                    epoch: migrations.arrivals[partition].epoch,
-                    writes: *writes,
-                };
-                arrived.insert(*partition, copy);
-            }
-            decision == Decision::Open
-        });
-        arrived
     }
 }
 
@@ -136,7 +98,8 @@ impl NodeProcess {
         self.life += 1;
         self.disk.incarnation += 1;
         self.inbox.clear();
-        self.carried.clear();
+        self.sources.clear();
+        self.commands.clear();
         self.running = Some(Agent::new(AgentOptions {
             registration: Registration {
                 node: self.disk.id,
@@ -158,11 +121,9 @@ impl NodeProcess {
 }
 
 impl NodeProcess {
-    /// Partitions in which nobody may write, because their source has said commit.
+    /// Partitions in which nobody may write, because their source holds.
     pub(crate) fn held(&self, view: &View) -> Vec<PartitionId> {
-        let carried = self.carried.iter();
-        let held =
-            carried.filter(|(_, c)| matches!(c, Carried::Held { .. } | Carried::HeldTooLong));
+        let held = self.sources.iter().filter(|(_, source)| source.holds());
         let active = &view.migrations.active;
         held.filter_map(|(id, _)| Some(active.get(id)?.partition))
             .collect()

@@ -109,7 +109,7 @@ impl World {
         let node = self.rng.below(self.nodes.len() as u64) as usize;
         let coordinator = self.any_coordinator();
         let leader = self.leader().unwrap_or(coordinator);
-        match self.rng.below(16) {
+        match self.rng.below(18) {
             0 | 1 => self.crash_coordinator(coordinator),
             2 => self.crash_coordinator(leader),
             3 => self.fail_disk(coordinator),
@@ -123,6 +123,7 @@ impl World {
             // Without any reason.
             13 => self.lose_links(leader),
             14 => self.step_aside(leader),
+            15 | 16 => self.cut_nodes(node),
             _ => self.replace(coordinator),
         }
         Ok(())
@@ -205,6 +206,17 @@ impl World {
             }
         }
         self.mend_later(trouble, 6_000);
+    }
+
+    /// Nothing more arrives from one node at another, or in neither direction.
+    fn cut_nodes(&mut self, node: usize) {
+        let other = self.rng.below(self.nodes.len() as u64) as usize;
+        let trouble = self.number();
+        self.network.cut(trouble, End::Node(node), End::Node(other));
+        if self.rng.one_in(2) {
+            self.network.cut(trouble, End::Node(other), End::Node(node));
+        }
+        self.mend_later(trouble, 3_000);
     }
 
     fn mend_later(&mut self, trouble: u64, most: u64) {

@@ -11,19 +11,24 @@ use ephesus_coordinator::protocol::PROTOCOL_VERSION;
 use ephesus_coordinator::report::{Query, Report};
 use ephesus_coordinator::rng::Rng;
 use ephesus_coordinator::state::{CAPACITY_DEFAULT, MemberStatus};
-use ephesus_wire::NodeId;
 use ephesus_wire::table::PartitionStatus;
+use ephesus_wire::{MigrationId, NodeId};
 
 use crate::checks::Checks;
 use crate::clock::Clock;
+use crate::migration::{Message, Mistake, Stream};
 use crate::network::{End, Network};
 use crate::process::{CoordinatorProcess, NodeDisk, NodeProcess, Session};
 
+mod clients;
 mod coordinators;
+mod kills;
 mod migrations;
 mod nodes;
 mod operator;
+mod streams;
 
+pub(crate) use kills::{Kill, Party};
 pub(crate) use operator::OPERATE_MS;
 
 /// A node has a turn at least so often, ms.
@@ -78,6 +83,11 @@ pub(crate) enum What {
     ToNode(SessionId, AgentEvent),
     /// The answer to an operator.
     ToOperator(u64, Report),
+    /// A message on a stream arrives at one of its ends.
+    OnStream(u64, usize, Message),
+    /// An end, a node in one life, learns that a stream is gone.
+    StreamLost(u64, MigrationId, usize, u64),
+    Kill(MigrationId, Kill),
     Recovered(usize, u64),
     Host(usize, u64),
     StartCoordinator(u64),
@@ -95,12 +105,17 @@ pub(crate) struct World {
     pub(crate) now: u64,
     pub(crate) shape: Shape,
     pub(crate) bug: Option<Bug>,
+    /// What nodes do wrong.
+    pub(crate) mistake: Option<Mistake>,
+    /// Somebody who is to die at a moment of a migration; none once that has happened.
+    pub(crate) kill: Option<Kill>,
     queue: BTreeMap<(u64, u64), What>,
     events: u64,
     pub(crate) network: Network,
     pub(crate) coordinators: BTreeMap<u64, CoordinatorProcess>,
     pub(crate) nodes: Vec<NodeProcess>,
     sessions: BTreeMap<SessionId, Session>,
+    streams: BTreeMap<u64, Stream>,
     /// Sessions, node UUIDs, lives.
     numbers: u64,
     /// By session of the operator.
@@ -129,12 +144,15 @@ impl World {
             now: 1,
             shape,
             bug,
+            mistake: None,
+            kill: None,
             queue: BTreeMap::new(),
             events: 0,
             network: Network::default(),
             coordinators: BTreeMap::new(),
             nodes: Vec::new(),
             sessions: BTreeMap::new(),
+            streams: BTreeMap::new(),
             numbers: 0,
             asked: BTreeMap::new(),
             reports: Vec::new(),
@@ -161,7 +179,8 @@ impl World {
                 paused_until: 0,
                 inbox: Vec::new(),
                 disk,
-                carried: BTreeMap::new(),
+                sources: BTreeMap::new(),
+                commands: Vec::new(),
             });
             let later = if shape.is_plain {
                 index as u64 * 50
@@ -232,6 +251,7 @@ impl World {
                 let process = &self.nodes[node];
                 if process.life == life && process.running.is_some() {
                     self.migrate(node)?;
+                    self.serve_clients(node)?;
                     self.node_turn(node, Vec::new())?;
                     let process = &self.nodes[node];
                     let next = process
@@ -268,6 +288,15 @@ impl World {
                     return Ok(());
                 }
                 self.node_turn(session.node, vec![event])
+            }
+            What::OnStream(stream, end, message) => self.on_stream(stream, end, &message),
+            What::StreamLost(stream, migration, node, life) => {
+                self.stream_is_lost(stream, migration, node, life);
+                Ok(())
+            }
+            What::Kill(migration, kill) => {
+                self.strike(migration, kill);
+                Ok(())
             }
             What::ToOperator(session, report) => {
                 self.operator_told(session, report);
@@ -394,8 +423,8 @@ impl World {
             return Err(format!("migration {id} is to be tried again: {retry:?}"));
         }
         for process in &self.nodes {
-            if let Some((id, (partition, _))) = process.disk.prepared.first_key_value() {
-                let name = &process.name;
+            if let Some((id, staging)) = process.disk.staging.first_key_value() {
+                let (name, partition) = (&process.name, staging.partition);
                 return Err(format!(
                     "{name} holds partition {partition} for migration {id}"
                 ));

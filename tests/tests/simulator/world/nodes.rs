@@ -33,6 +33,7 @@ impl World {
             .collect();
         let seed = self.rng.next();
         self.nodes[node].speaks = self.speaks_now(self.nodes[node].life);
+        self.wipe_at_start(node);
         self.nodes[node].start(addresses, seed);
         if let (Some(bug), Some(agent)) = (self.bug, &mut self.nodes[node].running) {
             agent.plant(bug);
@@ -53,7 +54,10 @@ impl World {
             return;
         }
         process.inbox.clear();
-        let life = process.life;
+        process.sources.clear();
+        process.commands.clear();
+        self.lose_streams(node);
+        let life = self.nodes[node].life;
         let sessions = self.sessions.values();
         let lost = sessions.filter(|s| s.node == node && s.node_life == life);
         let lost: Vec<Session> = lost.copied().collect();

@@ -93,4 +93,30 @@ impl World {
             }
         }
     }
+
+    /// The operator moves something, now and then.
+    fn rearrange(&mut self, coordinator: u64) {
+        let name = |world: &mut World| {
+            let node = world.rng.below(world.nodes.len() as u64) as usize;
+            world.nodes[node].name.clone()
+        };
+        let query = match self.rng.below(12) {
+            0 | 1 => Query::Rebalance { dry_run: false },
+            2..=4 => Query::Move {
+                partition: self.rng.below(self.shape.options.partitions.into()) as u16,
+                node: name(self),
+                shard: None,
+            },
+            5 => Query::Drain {
+                node: name(self),
+                on: self.rng.one_in(2),
+            },
+            6 => Query::CancelMigration {
+                id: 1 + self.rng.below(60),
+            },
+            7 => Query::Migrations,
+            _ => return,
+        };
+        self.ask(coordinator, query);
+    }
 }

@@ -1,0 +1,104 @@
+//! Every party of a migration dies at every step of it, for a moment or for so long that it is failed,
+//! with what it has just said lost or not.
+//!
+//! `EPHESUS_SEEDS=n` runs the whole grid under n seeds.
+
+use ephesus_coordinator::command::ClusterOptions;
+use ephesus_coordinator::placement::Policy;
+use ephesus_coordinator::protocol::PROTOCOL_VERSION;
+use ephesus_coordinator::report::Query;
+
+use crate::migration::{Mistake, Moment};
+use crate::world::{Kill, Party, Shape, World};
+
+/// How long a party is away, ms: its start changes nothing, or it was failed before.
+const AWAY_MS: [u64; 2] = [150, 3_500];
+
+/// Which partition moves.
+const PARTITION: u16 = 4;
+
+fn shape() -> Shape {
+    Shape {
+        coordinators: 3,
+        nodes: 3,
+        options: ClusterOptions {
+            partitions: 9,
+            min_nodes: 3,
+            policy: Policy::RoundRobin,
+            heartbeat_timeout_ms: 2_000,
+        },
+        is_plain: true,
+        auto_rebalance: false,
+        speaks: PROTOCOL_VERSION,
+    }
+}
+
+/// All of the grid, in order.
+pub(crate) fn kills() -> impl Iterator<Item = Kill> {
+    let parties = [Party::Source, Party::Target, Party::Leader];
+    Moment::ALL.into_iter().flat_map(move |moment| {
+        parties.into_iter().flat_map(move |party| {
+            AWAY_MS.into_iter().flat_map(move |away_ms| {
+                [false, true].into_iter().map(move |loses| Kill {
+                    moment,
+                    party,
+                    away_ms,
+                    loses,
+                })
+            })
+        })
+    })
+}
+
+/// One move in which one party dies; whether it came to that.
+pub(crate) fn run(seed: u64, kill: Kill, mistake: Option<Mistake>) -> Result<bool, String> {
+    let mut world = World::new(seed, shape(), None)?;
+    world.mistake = mistake;
+    world.heal()?;
+    world.run_until(world.now + 1_000)?;
+    let latest = world.checks.latest().cloned().ok_or("no table")?;
+    let owner = latest.table.entries[usize::from(PARTITION)].primary();
+    let owner = owner.ok_or("no owner")?.node;
+    let mut nodes = world.nodes.iter();
+    let other = nodes
+        .find(|process| process.disk.id != owner)
+        .ok_or("no other")?;
+    let node = other.name.clone();
+    world.kill = Some(kill);
+    let leader = world.leader().ok_or("nobody leads")?;
+    let query = Query::Move {
+        partition: PARTITION,
+        node,
+        shard: None,
+    };
+    world.ask(leader, query);
+    world.run_until(world.now + 2_000 + kill.away_ms)?;
+    world.heal()?;
+    world.run_until(world.now + 1_000)?;
+    let is_struck = world.kill.is_none();
+    let latest = world.checks.latest().cloned().ok_or("no table")?;
+    let last = latest.migrations.last.0;
+    if is_struck && last != 1 {
+        return Err(format!("{last} migrations were planned"));
+    }
+    world.read_everything()?;
+    world.checks.promises()?;
+    Ok(is_struck)
+}
+
+#[test]
+fn whoever_dies_at_any_step_of_a_move_loses_nothing() {
+    let seeds = crate::seeds(0..1);
+    for seed in seeds {
+        let mut runs = 0;
+        for kill in kills() {
+            match run(seed, kill, None) {
+                Ok(true) => runs += 1,
+                Ok(false) => panic!("seed {seed}: {kill:?}: it did not come to that"),
+                Err(violation) => panic!("seed {seed}: {kill:?}: {violation}"),
+            }
+        }
+        println!("seed {seed}: {runs} runs");
+        assert_eq!(runs, Moment::ALL.len() * 3 * 2 * AWAY_MS.len());
+    }
+}

@@ -1,0 +1,89 @@
+//! A party of a migration that dies at one moment of it.
+
+use ephesus_wire::MigrationId;
+
+use super::{What, World};
+use crate::migration::Moment;
+use crate::network::End;
+
+/// For so long nothing arrives of what a victim has said last, ms: longer than anything is under way.
+const LOST_MS: u64 = 10;
+
+/// Somebody who takes part in a migration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Party {
+    Source,
+    Target,
+    Leader,
+}
+
+/// Who dies, and when.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kill {
+    pub(crate) moment: Moment,
+    pub(crate) party: Party,
+    pub(crate) away_ms: u64,
+    /// Whether what it has said last is lost with it.
+    pub(crate) loses: bool,
+}
+
+impl World {
+    /// A migration has come to a moment of its life.
+    pub(super) fn reach(&mut self, migration: MigrationId, moment: Moment) {
+        if let Some(kill) = self.kill.take_if(|kill| kill.moment == moment) {
+            self.after(0, What::Kill(migration, kill));
+        }
+    }
+
+    /// Kills the party that was meant.
+    pub(super) fn strike(&mut self, migration: MigrationId, kill: Kill) {
+        let victim = match kill.party {
+            Party::Leader => self.leader().map(End::Coordinator),
+            party => self.party(migration, party).map(End::Node),
+        };
+        let Some(victim) = victim else {
+            return;
+        };
+        if kill.loses {
+            let trouble = self.number();
+            let nodes = (0..self.nodes.len()).map(End::Node);
+            let coordinators = self.coordinators.keys().copied().map(End::Coordinator);
+            let others: Vec<End> = nodes
+                .chain(coordinators)
+                .filter(|end| *end != victim)
+                .collect();
+            for other in others {
+                self.network.cut(trouble, victim, other);
+            }
+            self.after(LOST_MS, What::Mend(trouble));
+        }
+        match victim {
+            End::Coordinator(id) => {
+                self.stop_coordinator(id, kill.loses);
+                self.after(kill.away_ms, What::StartCoordinator(id));
+            }
+            End::Node(node) => {
+                self.stop_node(node);
+                self.after(kill.away_ms, What::StartNode(node));
+            }
+            End::Operator => {}
+        }
+    }
+
+    /// The node at an end of a migration that is under way, or was until just now.
+    fn party(&self, migration: MigrationId, party: Party) -> Option<usize> {
+        let running = self.coordinators.values();
+        let states = running.filter_map(|process| Some(process.running.as_ref()?.state()));
+        let mut found = states.filter_map(|state| {
+            let active = state.migrations().active.get(&migration);
+            let ended = state.ended_migrations().find(|(id, _)| *id == migration);
+            active.or(ended.map(|(_, migration)| migration))
+        });
+        let found = found.next()?;
+        let id = match party {
+            Party::Source => found.source.node,
+            _ => found.target.node,
+        };
+        self.nodes.iter().position(|process| process.disk.id == id)
+    }
+}
