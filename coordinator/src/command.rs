@@ -171,6 +171,11 @@ pub enum Command {
         /// The versions.
         speaks: Versions,
     },
+    /// No node sends more for its migrations, until none is under way any more.
+    LimitMoves {
+        /// As [`MigrationTable::limit_mb_s`](crate::migration::MigrationTable::limit_mb_s).
+        mb_s: u32,
+    },
 }
 
 /// The protocol that came with migrations.
@@ -187,6 +192,7 @@ impl Command {
         match self {
             Command::PlanMoves { .. }
             | Command::RetryMigration { .. }
+            | Command::LimitMoves { .. }
             | Command::Drain { on: true, .. } => Some(MIGRATIONS),
             _ => None,
         }

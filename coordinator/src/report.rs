@@ -77,6 +77,18 @@ pub enum Query {
         /// Its id.
         id: u64,
     },
+    /// Another limit for the moves that are under way, or are planned next; it ends with the last of
+    /// them.
+    LimitMoves {
+        /// What each node sends at most, in 1,000,000 bytes per second; 0: as much as it can.
+        mb_s: u32,
+    },
+    /// Partitions elsewhere: all of them, or none if one is refused. One that changes at the very
+    /// moment may be refused by itself; the answer says so.
+    MoveAll {
+        /// Partition, UUID or name of the node that gets it, and the shard.
+        moves: Vec<(u16, String, u16)>,
+    },
 }
 
 /// What the operator is told.
@@ -130,6 +142,8 @@ pub enum Report {
         /// Its id.
         id: u64,
     },
+    /// To [`Query::LimitMoves`].
+    MovesLimited,
 }
 
 /// The cluster in a few lines.

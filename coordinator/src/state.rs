@@ -109,6 +109,8 @@ pub struct Effects {
     pub coordinators: bool,
     /// Migrations that are new, changed or over.
     pub migrations: BTreeSet<MigrationId>,
+    /// Whether their limit is another.
+    pub limit: bool,
     /// What became of every move that was to be planned: nothing for a node to see by itself.
     pub planned: Vec<(Move, Result<MigrationId, Refusal>)>,
 }
@@ -121,6 +123,7 @@ impl Effects {
             && self.partitions.is_empty()
             && !self.coordinators
             && self.migrations.is_empty()
+            && !self.limit
     }
 }
 
@@ -281,7 +284,8 @@ impl State {
     /// [`Refusal`]: nothing was changed, and every member refuses alike.
     pub fn apply(&mut self, command: &Command) -> Result<Effects, Refusal> {
         self.check_known(command)?;
-        let effects = match command {
+        let was_moving = self.is_moving();
+        let mut effects = match command {
             Command::Bootstrap {
                 cluster,
                 options,
@@ -309,7 +313,11 @@ impl State {
             Command::RetryMigration { id } => self.retry_migration(*id)?,
             Command::Drain { node, on } => self.drain(*node, *on)?,
             Command::CoordinatorSpeaks { id, speaks } => self.coordinator_speaks(*id, *speaks)?,
+            Command::LimitMoves { mb_s } => self.limit_moves(*mb_s),
         };
+        if was_moving && !self.is_moving() {
+            effects.limit |= self.limit_moves(0).limit;
+        }
         Ok(self.seen(effects))
     }
 

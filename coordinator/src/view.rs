@@ -52,6 +52,8 @@ pub struct Delta {
     pub migrations: Vec<(MigrationId, Option<Migration>)>,
     /// Of the partitions above that have an owner, how that got it.
     pub arrivals: Vec<(PartitionId, Arrival)>,
+    /// As [`MigrationTable::limit_mb_s`].
+    pub limit_mb_s: u32,
 }
 
 /// What brings a view up to date.
@@ -161,6 +163,7 @@ impl View {
             }
         }
         migrations.last = delta.last_migration;
+        migrations.limit_mb_s = delta.limit_mb_s;
         self.table.version = delta.to;
         Ok(())
     }
@@ -241,6 +244,7 @@ impl History {
             arrivals: partitions.iter().filter_map(arrival).collect(),
             partitions: partitions.into_iter().filter_map(entry).collect(),
             last_migration: known.last,
+            limit_mb_s: known.limit_mb_s,
             migrations: migrations.into_iter().map(migration).collect(),
         }))
     }

@@ -329,6 +329,7 @@ fn updates_that_do_not_fit_are_dropped() {
             last_migration: MigrationId(0),
             migrations: vec![],
             arrivals: vec![],
+            limit_mb_s: 0,
         };
         AgentEvent::Answer(
             connection,

@@ -1,6 +1,6 @@
 //! What a leader does about migrations of its own accord, and what it keeps of what sources say.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ephesus_wal::Disk;
 use ephesus_wire::{MigrationId, NodeId};
@@ -116,8 +116,14 @@ impl<D: Disk> Coordinator<D> {
             return;
         }
         for (id, progress) in progress {
-            let active = self.state().migrations().active.get(&id);
-            if active.is_some_and(|migration| migration.source.node == node) {
+            let state = self.state();
+            let active = state.migrations().active.get(&id);
+            // How long commands were held is known once the end is.
+            let found = active.or_else(|| {
+                let mut ended = state.ended_migrations();
+                ended.find(|(other, _)| *other == id).map(|(_, m)| m)
+            });
+            if found.is_some_and(|migration| migration.source.node == node) {
                 self.migrating.note(id, progress, self.now_ms);
             }
         }
@@ -144,7 +150,7 @@ impl<D: Disk> Coordinator<D> {
         self.migrating.looked_at_ms = Some(now_ms);
         let state = self.member.state();
         let migrating = &mut self.migrating;
-        let ended: Vec<MigrationId> = state.ended_migrations().map(|(id, _)| id).collect();
+        let ended: BTreeSet<MigrationId> = state.ended_migrations().map(|(id, _)| id).collect();
         let active = &state.migrations().active;
         migrating
             .noted

@@ -64,6 +64,36 @@ impl<D: Disk> Coordinator<D> {
         self.propose_for(operation, command, inputs, actions);
     }
 
+    /// Plans several moves, unless one of them is refused.
+    pub(super) fn move_all(
+        &mut self,
+        operation: Operation,
+        wanted: Vec<(u16, String, u16)>,
+        inputs: &mut Vec<Input>,
+        actions: &mut Vec<Action>,
+    ) {
+        let mut moves = Vec::new();
+        for (partition, node, shard) in wanted {
+            let Some(found) = find_node(self.state(), &node) else {
+                actions.push(operation.answer(Report::NoSuchNode(node)));
+                return;
+            };
+            let to = Place {
+                node: found,
+                shard: ShardId(shard),
+            };
+            let partition = PartitionId(partition);
+            moves.push(Move { partition, to });
+        }
+        if let Some(refusal) = self.state().refused(&moves) {
+            actions.push(operation.answer(Report::Refused(refusal)));
+            return;
+        }
+        let purpose = Purpose::Move;
+        let command = Command::PlanMoves { moves, purpose };
+        self.propose_for(operation, command, inputs, actions);
+    }
+
     /// Marks a node as to be emptied, or not any more.
     pub(super) fn drain(
         &mut self,
@@ -99,7 +129,7 @@ impl<D: Disk> Coordinator<D> {
     }
 
     /// Proposes what an operator wants, unless some member does not know it yet.
-    fn propose_for(
+    pub(super) fn propose_for(
         &mut self,
         operation: Operation,
         command: Command,
@@ -182,6 +212,7 @@ impl<D: Disk> Coordinator<D> {
         MigrationsReport {
             migrations,
             draining,
+            limit_mb_s: state.migrations().limit_mb_s,
         }
     }
 

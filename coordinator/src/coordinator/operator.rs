@@ -42,6 +42,7 @@ pub(super) enum Wanted {
         on: bool,
     },
     Cancel(MigrationId),
+    Limit,
 }
 
 impl Operation {
@@ -122,6 +123,11 @@ impl<D: Disk> Coordinator<D> {
                 self.move_one(operation, partition, node, shard, inputs, actions);
                 return;
             }
+            Query::MoveAll { moves } => {
+                let operation = operation(Wanted::Plan { is_single: false });
+                self.move_all(operation, moves, inputs, actions);
+                return;
+            }
             Query::Drain { node, on } => {
                 self.drain(operation, node, on, inputs, actions);
                 return;
@@ -129,6 +135,11 @@ impl<D: Disk> Coordinator<D> {
             Query::CancelMigration { id } => {
                 let id = MigrationId(id);
                 self.cancel(operation(Wanted::Cancel(id)), id, inputs, actions);
+                return;
+            }
+            Query::LimitMoves { mb_s } => {
+                let command = Command::LimitMoves { mb_s };
+                self.propose_for(operation(Wanted::Limit), command, inputs, actions);
                 return;
             }
             query => {
@@ -176,6 +187,7 @@ impl<D: Disk> Coordinator<D> {
                 }
                 Wanted::Drain { name, .. } => Report::NotDraining { node: name.clone() },
                 Wanted::Cancel(id) => Report::MigrationCancelled { id: id.0 },
+                Wanted::Limit => Report::MovesLimited,
                 Wanted::Read(_) => return,
             },
             Outcome::Applied(Err(refusal)) => Report::Refused(refusal),

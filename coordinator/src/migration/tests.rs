@@ -14,6 +14,7 @@ fn table(last: u64, arrival: Option<u64>) -> MigrationTable {
         last: MigrationId(last),
         active: BTreeMap::new(),
         arrivals: arrival.into_iter().collect(),
+        limit_mb_s: 0,
     }
 }
 

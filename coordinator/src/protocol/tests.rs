@@ -108,6 +108,7 @@ fn largest() -> View {
                 .map(|p| (migration_id(p), migration(p)))
                 .collect(),
             arrivals: (0..16_384).map(|p| (PartitionId(p), arrival(p))).collect(),
+            limit_mb_s: u32::MAX,
         },
     }
 }
@@ -137,6 +138,7 @@ fn the_largest_messages_fit_a_frame() {
             .map(|(id, migration)| (id, Some(migration)))
             .collect(),
         arrivals: view.migrations.arrivals.clone().into_iter().collect(),
+        limit_mb_s: u32::MAX,
     };
     let long = |bytes| "x".repeat(bytes);
     let migration_row = MigrationRow {
@@ -159,6 +161,7 @@ fn the_largest_messages_fit_a_frame() {
     let migrations = MigrationsReport {
         migrations: vec![migration_row; 16_384],
         draining: Vec::new(),
+        limit_mb_s: u32::MAX,
     };
     let row = |partition| PartitionRow {
         partition,

@@ -28,6 +28,8 @@ pub struct MigrationsReport {
     pub migrations: Vec<MigrationRow>,
     /// Nodes that are to be emptied, by name.
     pub draining: Vec<DrainingRow>,
+    /// What each node sends at most, in 1,000,000 bytes per second; 0: as much as it can.
+    pub limit_mb_s: u32,
 }
 
 /// A node that is to be emptied.

@@ -17,6 +17,7 @@
 //! 3. An id is given out once. The first commit or abort in the log ends a migration for ever.
 //! 4. A migration of a rebalance that was aborted for a passing reason waits in `retries` until the
 //!    leader plans it again; a retry is given out once, by the id it follows.
+//! 5. A limit of what moves may send ends with the last of them.
 //!
 //! Where data could be lost, and what prevents it:
 //!
@@ -43,8 +44,9 @@ use crate::migration::{
 };
 use crate::placement::Place;
 
-/// Ended migrations that are kept for operators.
-pub const ENDED_KEPT: usize = 64;
+/// Ended migrations that are kept for operators: those of a rebalance of a cluster of the usual
+/// number of partitions.
+pub const ENDED_KEPT: usize = 1024;
 
 /// All that is decided about migrations.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -121,6 +123,11 @@ impl State {
     #[must_use]
     pub fn draining(&self) -> &BTreeSet<NodeId> {
         &self.migrations.draining
+    }
+
+    /// Whether anything moves, or is going to.
+    pub(super) fn is_moving(&self) -> bool {
+        !self.migrations.table.active.is_empty() || !self.migrations.retries.is_empty()
     }
 
     pub(super) fn check_given(&self, id: MigrationId) -> Result<(), Refusal> {

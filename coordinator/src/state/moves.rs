@@ -64,6 +64,17 @@ impl State {
             .collect()
     }
 
+    /// Why one of the moves would not be planned; none: all would.
+    #[must_use]
+    pub fn refused(&self, moves: &[Move]) -> Option<Refusal> {
+        let moving = self.moving();
+        let mut refusals = moves.iter().filter_map(|wanted| {
+            let active = moving.get(&wanted.partition).copied();
+            self.check_move(*wanted, active).err()
+        });
+        refusals.next()
+    }
+
     pub(super) fn plan_moves(&mut self, moves: &[Move], purpose: Purpose) -> Effects {
         let mut moving = self.moving();
         let mut planned = BTreeSet::new();
@@ -141,6 +152,15 @@ impl State {
         }
         self.migrations.retries.remove(&id);
         Ok(effects)
+    }
+
+    pub(super) fn limit_moves(&mut self, mb_s: u32) -> Effects {
+        let limit = &mut self.migrations.table.limit_mb_s;
+        let was = std::mem::replace(limit, mb_s);
+        Effects {
+            limit: was != mb_s,
+            ..Effects::default()
+        }
     }
 
     pub(super) fn drain(&mut self, node: NodeId, on: bool) -> Result<Effects, Refusal> {

@@ -362,6 +362,7 @@ fn any_migration_command() -> impl Strategy<Value = Command> {
             Command::AbortMigration { id, abort }
         }),
         1 => migration.prop_map(|id| Command::RetryMigration { id }),
+        1 => (0u32..3).prop_map(|mb_s| Command::LimitMoves { mb_s }),
     ]
 }
 

@@ -470,6 +470,24 @@ fn a_drained_node_gets_nothing() {
 }
 
 #[test]
+fn a_limit_ends_with_the_last_move() {
+    let mut state = online();
+    let limit = |mb_s| Command::LimitMoves { mb_s };
+    let version = state.table().version;
+    assert!(apply(&mut state, &limit(20)).limit);
+    assert!(apply(&mut state, &limit(20)).is_empty(), "it is the same");
+    assert_eq!(state.table().version, version + 1);
+    apply(&mut state, &plan(0, place(2, 0), Purpose::Rebalance));
+    apply(&mut state, &plan(1, place(2, 0), Purpose::Move));
+    apply(&mut state, &abort(2, AbortReason::Cancelled));
+    apply(&mut state, &abort(1, AbortReason::Source));
+    assert_eq!(state.migrations().limit_mb_s, 20, "one is tried again");
+    let effects = apply(&mut state, &abort(1, AbortReason::Cancelled));
+    assert!(effects.limit);
+    assert_eq!(state.migrations().limit_mb_s, 0);
+}
+
+#[test]
 fn the_last_ended_migrations_are_kept() {
     let mut state = online();
     let count = ENDED_KEPT as u64 + 10;
