@@ -16,6 +16,7 @@ use ephesus_wire::handshake::Secret;
 use crate::node::ServeOptions;
 use crate::node::check::store::OneStore;
 use coordinator::CoordinatorFlags;
+use operator::moves::{Drain, MigrationCommand, Migrations, MoveOne, Rebalance};
 use operator::{Look, MemberCommand, NodeCommand};
 
 /// Exit code of a bad flag.
@@ -45,6 +46,17 @@ pub enum Command {
     Partitions(Look),
     /// List the coordinators of a cluster.
     Coordinators(Look),
+    /// Spread the partitions evenly over all nodes, with the fewest moves.
+    Rebalance(Rebalance),
+    /// Move one partition to another node or shard.
+    Move(MoveOne),
+    /// Move everything away from a node, so that it can be removed.
+    Drain(Drain),
+    /// List the moves under way and the last that have ended.
+    Migrations(Migrations),
+    /// Change what moves.
+    #[command(subcommand)]
+    Migration(MigrationCommand),
     /// Change the nodes of a cluster.
     #[command(subcommand)]
     Node(NodeCommand),

@@ -13,8 +13,11 @@ pub mod text;
 pub mod units;
 
 mod confirm;
+mod following;
 mod member;
+mod moves;
 mod node;
+mod waiting;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -22,10 +25,13 @@ use std::time::Duration;
 
 use ephesus_coordinator::ask::{AskError, ask};
 use ephesus_coordinator::link::load_secret;
-use ephesus_coordinator::report::{CoordinatorRow, NodeRow, Query, Report, StatusReport};
+use ephesus_coordinator::report::{
+    CoordinatorRow, MigrationsReport, NodeRow, PartitionRow, Query, Report, StatusReport,
+};
 use ephesus_coordinator::state::Refusal;
 use ephesus_wire::handshake::Secret;
 
+use crate::cli::operator::moves::MigrationCommand;
 use crate::cli::operator::{Asking, Look, MemberCommand, NodeCommand};
 use crate::cli::{Command, EXIT_USAGE};
 
@@ -66,6 +72,17 @@ pub enum OperatorError {
         /// What would be lost.
         partitions: u64,
     },
+    /// Look with `ephesus migrations` what became of each, remove the cause, and repeat the command.
+    #[error("not everything was moved:{}", lines(.0))]
+    NotMoved(Vec<String>),
+    /// Bring the other nodes back, or add one, and repeat the command.
+    #[error("node {name} still owns {partitions} partitions, and no move of them is planned")]
+    StillOwns {
+        /// Its name.
+        name: String,
+        /// What it owns.
+        partitions: u64,
+    },
     /// Repeat it to change something.
     #[error("nothing was changed")]
     Declined,
@@ -85,6 +102,12 @@ fn explain(error: &AskError) -> String {
     text
 }
 
+/// Each on a line of its own.
+fn lines(sentences: &[String]) -> String {
+    let lines = sentences.iter().map(|sentence| format!("\n  {sentence}"));
+    lines.collect()
+}
+
 /// Carries a command of an operator out.
 ///
 /// # Panics
@@ -96,6 +119,11 @@ pub fn main(command: Command) -> ExitCode {
         Command::Nodes(look) => look_at(&look, &Query::Nodes),
         Command::Partitions(look) => look_at(&look, &Query::Partitions),
         Command::Coordinators(look) => look_at(&look, &Query::Coordinators),
+        Command::Rebalance(command) => moves::rebalance(&command),
+        Command::Move(command) => moves::move_one(&command),
+        Command::Drain(command) => moves::drain(&command),
+        Command::Migrations(command) => moves::migrations(&command),
+        Command::Migration(MigrationCommand::Cancel { id, asking }) => moves::cancel(id, &asking),
         Command::Node(NodeCommand::Remove(remove)) => node::remove(&remove),
         Command::CoordinatorMember(MemberCommand::Add { address, asking }) => {
             member::add(&address, &asking)
@@ -188,6 +216,20 @@ impl Coordinators {
     fn nodes(&self) -> Result<Vec<NodeRow>, OperatorError> {
         match self.ask(&Query::Nodes)? {
             Report::Nodes(rows) => Ok(rows),
+            _ => Err(OperatorError::Unexpected),
+        }
+    }
+
+    fn partitions(&self) -> Result<Vec<PartitionRow>, OperatorError> {
+        match self.ask(&Query::Partitions)? {
+            Report::Partitions(rows) => Ok(rows),
+            _ => Err(OperatorError::Unexpected),
+        }
+    }
+
+    fn migrations(&self) -> Result<MigrationsReport, OperatorError> {
+        match self.ask(&Query::Migrations)? {
+            Report::Migrations(report) => Ok(report),
             _ => Err(OperatorError::Unexpected),
         }
     }

@@ -1,5 +1,7 @@
 //! Commands that ask the coordinators: their flags.
 
+pub mod moves;
+
 use std::path::PathBuf;
 use std::time::Duration;
 

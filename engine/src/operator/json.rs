@@ -13,14 +13,20 @@
 //! coordinators  [{"id", "address": "host:port", "leader": bool, "matched": log index,
 //!                "active": bool, "last_heard_ms": null if this leader has not heard of it,
 //!                "refused": likewise, "refusals": {reason: count}}]
+//! migrations    {"migrations": [MIGRATION], by id, "draining": [{"node": name, "partitions"}],
+//!                "limit_mb_s": 1,000,000 bytes per second and node, 0 without a limit}
+//! MIGRATION     {"id", "partition", "state", "from_node": name, "from_shard", "to_node": name,
+//!                "to_shard", "attempt": from 1, "will_retry": bool, "keys", "bytes", "keys_per_s",
+//!                "bytes_per_s", "hold_us": 0 if not known, "last_error": sentence or ""}
 //! ```
 //!
 //! Fields and words may be added. Statuses of nodes are `starting`, `live`, `failed`; those of
-//! partitions `unassigned`, `assigned`, `online`, `migrating`, and `failed` where the owner is.
+//! partitions `unassigned`, `assigned`, `online`, `migrating`, and `failed` where the owner is;
+//! states of migrations `planned`, `copying`, `committed`, `aborted`.
 
 use std::collections::BTreeMap;
 
-use ephesus_coordinator::report::{Problem, Report, StatusReport};
+use ephesus_coordinator::report::{MigrationsReport, Problem, Report, StatusReport};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -32,11 +38,19 @@ pub fn render(report: &Report) -> Option<String> {
         Report::Nodes(rows) => serde_json::to_string_pretty(rows),
         Report::Partitions(rows) => serde_json::to_string_pretty(rows),
         Report::Coordinators(rows) => serde_json::to_string_pretty(rows),
+        Report::Migrations(report) => serde_json::to_string_pretty(report),
         _ => return None,
     };
     let mut text = text.expect("rows of numbers and text are JSON");
     text.push('\n');
     Some(text)
+}
+
+/// The same on one line, for what is shown again and again.
+#[must_use]
+pub fn line(report: &MigrationsReport) -> String {
+    let text = serde_json::to_string(report);
+    text.expect("rows of numbers and text are JSON") + "\n"
 }
 
 #[derive(Debug, Serialize)]

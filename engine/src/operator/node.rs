@@ -45,7 +45,7 @@ pub(super) fn remove(command: &RemoveNode) -> Result<ExitCode, OperatorError> {
 }
 
 /// The node of that name or id.
-fn find<'a>(rows: &'a [NodeRow], name: &str) -> Result<&'a NodeRow, OperatorError> {
+pub(super) fn find<'a>(rows: &'a [NodeRow], name: &str) -> Result<&'a NodeRow, OperatorError> {
     if let Some(row) = rows.iter().find(|row| row.id == name) {
         return Ok(row);
     }

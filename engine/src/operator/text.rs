@@ -4,6 +4,10 @@ use std::collections::BTreeMap;
 
 use ephesus_coordinator::report::{CoordinatorRow, NodeRow, PartitionRow, Report, StatusReport};
 
+pub mod moves;
+
+pub use moves::{place, plan};
+
 use super::table::{Align, Table};
 use super::units;
 
@@ -18,6 +22,7 @@ pub fn render(report: &Report) -> Option<String> {
         Report::Nodes(rows) => Some(nodes(rows)),
         Report::Partitions(rows) => Some(partitions(rows)),
         Report::Coordinators(rows) => Some(coordinators(rows)),
+        Report::Migrations(report) => Some(moves::migrations(report)),
         _ => None,
     }
 }

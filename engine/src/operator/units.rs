@@ -19,6 +19,22 @@ pub fn bytes(bytes: u64) -> String {
     format!("{scaled:.1} {}", UNITS[unit])
 }
 
+/// So many bytes per second, as disks and networks are measured: `34.1 MB/s`.
+#[must_use]
+pub fn rate(bytes_per_s: u64) -> String {
+    format!("{:.1} MB/s", bytes_per_s as f64 / 1e6)
+}
+
+/// A short time: `850 us`, `1.2 ms`; from 1 s on as [`duration`].
+#[must_use]
+pub fn short(us: u64) -> String {
+    match us {
+        0..1_000 => format!("{us} us"),
+        1_000..1_000_000 => format!("{:.1} ms", us as f64 / 1e3),
+        _ => duration(Duration::from_micros(us)),
+    }
+}
+
 /// A time in its largest unit: `120 ms`, `3.4 s`, `5 min`, `7 h`, `2 days`.
 #[must_use]
 pub fn duration(duration: Duration) -> String {

@@ -411,13 +411,13 @@ fn a_bad_flag_is_one_line_and_code_2() {
 }
 
 /// A node of which there is only its membership: it hosts at once what it is given.
-struct Host {
-    id: NodeId,
-    membership: Membership,
+pub(crate) struct Host {
+    pub(crate) id: NodeId,
+    pub(crate) membership: Membership,
 }
 
 impl Host {
-    fn start(core: &Core, n: u8, name: &str) -> Host {
+    pub(crate) fn start(core: &Core, n: u8, name: &str) -> Host {
         let id = NodeId([n; 16]);
         let options = AgentOptions {
             registration: Registration {
@@ -445,7 +445,7 @@ impl Host {
         Host { id, membership }
     }
 
-    fn host(&self) {
+    pub(crate) fn host(&self) {
         for event in self.membership.events().try_iter() {
             if let MembershipEvent::Table(view) = event {
                 let entries = (0..).map(PartitionId).zip(&view.table.entries);

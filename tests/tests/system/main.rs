@@ -19,6 +19,7 @@ mod damage;
 mod durability;
 mod local_cluster;
 mod memory;
+mod moves;
 mod refusals;
 mod resharding;
 mod scan;

@@ -1,5 +1,6 @@
 //! Scripts depend on these names.
 
+use super::super::text::moves::tests::migrations_report;
 use super::super::text::tests::{coordinator_rows, node_rows, partition_rows, status_report};
 use super::*;
 
@@ -106,4 +107,45 @@ fn the_json_of_coordinators_stays_as_it_is() {
     assert!(text.starts_with(expected), "{text}");
     assert!(text.contains("\"last_heard_ms\": null"), "{text}");
     assert!(render(&Report::Busy).is_none());
+}
+
+#[test]
+fn the_json_of_migrations_stays_as_it_is() {
+    let report = migrations_report();
+    let text = render(&Report::Migrations(report.clone())).expect("JSON");
+    let expected = r#"{
+  "migrations": [
+    {
+      "id": 7,
+      "partition": 2,
+      "state": "committed",
+      "from_node": "athens",
+      "from_shard": 0,
+      "to_node": "ephesus",
+      "to_shard": 1,
+      "attempt": 1,
+      "will_retry": false,
+      "keys": 1000,
+      "bytes": 102400,
+      "keys_per_s": 500,
+      "bytes_per_s": 51200000,
+      "hold_us": 1250,
+      "last_error": ""
+    },
+"#;
+    assert!(text.starts_with(expected), "{text}");
+    let end = r#"  "draining": [
+    {
+      "node": "athens",
+      "partitions": 1
+    }
+  ],
+  "limit_mb_s": 20
+}
+"#;
+    assert!(text.ends_with(end), "{text}");
+    let line = line(&report);
+    assert_eq!(line.lines().count(), 1);
+    let value = |text: &str| serde_json::from_str::<Value>(text).expect("JSON");
+    assert_eq!(value(&line), value(&text));
 }

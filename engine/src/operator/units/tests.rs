@@ -34,6 +34,15 @@ fn durations_are_in_their_largest_unit() {
 }
 
 #[test]
+fn rates_and_short_times_have_their_unit() {
+    assert_eq!(rate(0), "0.0 MB/s");
+    assert_eq!(rate(34_149_000), "34.1 MB/s");
+    assert_eq!(short(999), "999 us");
+    assert_eq!(short(1_249), "1.2 ms");
+    assert_eq!(short(2_500_000), "2.5 s");
+}
+
+#[test]
 fn one_is_singular() {
     assert_eq!(count(0, "key"), "0 keys");
     assert_eq!(count(1, "key"), "1 key");
