@@ -65,6 +65,8 @@ pub struct Coordinator {
     pub id: u64,
     /// Its arguments behind `ephesus coordinator`; change them between two starts.
     pub arguments: Vec<String>,
+    /// What it is run by, e.g. in another namespace.
+    pub wrapper: Vec<String>,
     home: PathBuf,
     process: Option<Process>,
 }
@@ -75,6 +77,7 @@ impl Coordinator {
         Self {
             id,
             arguments: arguments.iter().map(|&word| word.to_owned()).collect(),
+            wrapper: Vec::new(),
             home: home.to_owned(),
             process: None,
         }
@@ -103,8 +106,11 @@ impl Coordinator {
         static STARTS: AtomicU64 = AtomicU64::new(0);
         let start = STARTS.fetch_add(1, Ordering::Relaxed);
         let name = format!("coordinator-{}-{start}.log", self.id);
-        let mut command = Command::new(paths::ephesus());
-        command.arg("coordinator").args(&self.arguments);
+        let mut words = self.wrapper.clone();
+        words.push(paths::ephesus().display().to_string());
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).arg("coordinator");
+        command.args(&self.arguments);
         command.current_dir(&self.home);
         self.process = Some(Process::spawn(command, &self.home.join(name)));
     }
@@ -187,7 +193,8 @@ impl Coordinator {
 #[derive(Debug)]
 pub struct Core {
     pub coordinators: Vec<Coordinator>,
-    host: Ipv4Addr,
+    /// Of each, and last of those that are added later.
+    hosts: Vec<Ipv4Addr>,
     ports: PortBlock,
     home: TempDir,
 }
@@ -200,8 +207,16 @@ impl Core {
 
     /// The same on an address of the test's own.
     pub fn stopped_at(host: Ipv4Addr, count: u16, flags: &[&str]) -> Self {
+        let places = vec![(host, Vec::new()); usize::from(count)];
+        Self::stopped_on(&places, flags)
+    }
+
+    /// One on each address, run by what is named with it.
+    pub fn stopped_on(places: &[(Ipv4Addr, Vec<String>)], flags: &[&str]) -> Self {
         let (ports, home) = (PortBlock::take(), paths::scratch());
-        let at = |id: u16| format!("{host}:{}", ports.base() + id - 1);
+        let host = |id: u16| places[usize::from(id) - 1].0;
+        let at = |id: u16| format!("{}:{}", host(id), ports.base() + id - 1);
+        let count = places.len() as u16;
         let peers: Vec<String> = (1..=count).map(|id| format!("{id}@{}", at(id))).collect();
         let coordinator = |id: u16| {
             let (number, directory) = (id.to_string(), format!("coordinator-{id}"));
@@ -217,11 +232,15 @@ impl Core {
                 &directory,
                 "--bootstrap",
             ];
-            Coordinator::new(id.into(), &[&own, flags].concat(), home.path())
+            let words = [&own, flags].concat();
+            Coordinator {
+                wrapper: places[usize::from(id) - 1].1.clone(),
+                ..Coordinator::new(id.into(), &words, home.path())
+            }
         };
         Self {
             coordinators: (1..=count).map(coordinator).collect(),
-            host,
+            hosts: places.iter().map(|(host, _)| *host).collect(),
             ports,
             home,
         }
@@ -258,7 +277,9 @@ impl Core {
 
     /// Where a coordinator is reached, also one that is added later (up to 16).
     pub fn address(&self, id: u64) -> String {
-        format!("{}:{}", self.host, u64::from(self.ports.base()) + id - 1)
+        let at = (id as usize).min(self.hosts.len()) - 1;
+        let port = u64::from(self.ports.base()) + id - 1;
+        format!("{}:{port}", self.hosts[at])
     }
 
     /// Where all of them are reached, for `--coordinator`.

@@ -7,6 +7,7 @@
     reason = "the harness measures real processes: it needs the real clock and real threads"
 )]
 
+pub mod archipelago;
 pub mod bystander;
 pub mod coordinator;
 pub mod crowd;
@@ -26,6 +27,7 @@ pub mod rng;
 pub mod roaming;
 pub mod segments;
 pub mod slots;
+pub mod terminal;
 pub mod whole;
 
 pub use coordinator::{Coordinator, Core};

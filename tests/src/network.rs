@@ -33,8 +33,12 @@ pub enum Direction {
 
 /// The far side of the link.
 #[derive(Debug)]
-pub struct Island {
-    holder: Process,
+pub struct Island(Holder);
+
+/// A process that sleeps in a namespace of its own, and keeps it.
+#[derive(Debug)]
+pub(crate) struct Holder {
+    process: Process,
     _home: tempfile::TempDir,
 }
 
@@ -44,6 +48,11 @@ pub struct Island {
 /// # Panics
 /// When the test does.
 pub fn with_own_network(test: impl FnOnce(&Island) + Send) {
+    on_own_network(|| test(&Island::rise()));
+}
+
+/// Runs `test` on a thread with an empty network.
+pub(crate) fn on_own_network(test: impl FnOnce() + Send) {
     let run = || {
         // SAFETY: no memory is involved; only this thread moves to the new namespace.
         if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
@@ -51,7 +60,7 @@ pub fn with_own_network(test: impl FnOnce(&Island) + Send) {
             eprintln!("skipped: the kernel refuses a network namespace: {error}");
             return;
         }
-        test(&Island::rise());
+        test();
     };
     std::thread::scope(|scope| {
         if let Err(panic) = scope.spawn(run).join() {
@@ -62,22 +71,8 @@ pub fn with_own_network(test: impl FnOnce(&Island) + Send) {
 
 impl Island {
     fn rise() -> Self {
-        let home = paths::scratch();
-        let mut command = Command::new("unshare");
-        command.args(["--net", "sleep", "600"]);
-        let holder = Process::spawn(command, &home.path().join("holder.log"));
-        let island = Self {
-            holder,
-            _home: home,
-        };
-        let pid = island.holder.pid().to_string();
-        let own = fs::read_link("/proc/thread-self/ns/net").expect("the own namespace");
-        let deadline = Instant::now() + LIMIT;
-        // It is still this program until it has become `unshare`.
-        while fs::read_link(format!("/proc/{pid}/ns/net")).is_ok_and(|its| its == own) {
-            assert!(Instant::now() < deadline, "no namespace of its own");
-            std::thread::sleep(Duration::from_millis(2));
-        }
+        let island = Self(Holder::new());
+        let pid = island.0.pid();
         ip("link set lo up");
         ip(&format!(
             "link add shore type veth peer name island netns {pid}"
@@ -85,22 +80,15 @@ impl Island {
         ip(&format!("addr add {SHORE}/24 dev shore"));
         ip(&format!("addr add {COORDINATORS}/32 dev shore"));
         ip("link set shore up");
-        island.ip("link set lo up");
-        island.ip(&format!("addr add {ISLAND}/24 dev island"));
-        island.ip("link set island up");
+        island.0.ip("link set lo up");
+        island.0.ip(&format!("addr add {ISLAND}/24 dev island"));
+        island.0.ip("link set island up");
         island
     }
 
     /// What runs a program on the island, under its own pid.
     pub fn wrapper(&self) -> Vec<String> {
-        let network = format!("--net=/proc/{}/ns/net", self.holder.pid());
-        vec!["nsenter".to_owned(), network, "--".to_owned()]
-    }
-
-    fn ip(&self, words: &str) {
-        let wrapper = self.wrapper();
-        let mut command = Command::new(&wrapper[0]);
-        run(command.args(&wrapper[1..]).arg("ip").args(words.split(' ')));
+        self.0.wrapper()
     }
 
     /// From now on packets of this direction vanish.
@@ -115,7 +103,9 @@ impl Island {
 
     fn change(&self, verb: &str, direction: Direction) {
         match direction {
-            Direction::ToCoordinators => self.ip(&format!("route {verb} blackhole {COORDINATORS}")),
+            Direction::ToCoordinators => {
+                self.0.ip(&format!("route {verb} blackhole {COORDINATORS}"))
+            }
             Direction::FromCoordinators => ip(&format!(
                 "rule {verb} blackhole from {COORDINATORS} to {ISLAND}"
             )),
@@ -123,7 +113,45 @@ impl Island {
     }
 }
 
-fn ip(words: &str) {
+impl Holder {
+    pub(crate) fn new() -> Self {
+        let home = paths::scratch();
+        let mut command = Command::new("unshare");
+        command.args(["--net", "sleep", "600"]);
+        let process = Process::spawn(command, &home.path().join("holder.log"));
+        let holder = Self {
+            process,
+            _home: home,
+        };
+        let pid = holder.pid();
+        let own = fs::read_link("/proc/thread-self/ns/net").expect("the own namespace");
+        let deadline = Instant::now() + LIMIT;
+        // It is still this program until it has become `unshare`.
+        while fs::read_link(format!("/proc/{pid}/ns/net")).is_ok_and(|its| its == own) {
+            assert!(Instant::now() < deadline, "no namespace of its own");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        holder
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
+    /// What runs a program in there, under its own pid.
+    pub(crate) fn wrapper(&self) -> Vec<String> {
+        let network = format!("--net=/proc/{}/ns/net", self.pid());
+        vec!["nsenter".to_owned(), network, "--".to_owned()]
+    }
+
+    pub(crate) fn ip(&self, words: &str) {
+        let wrapper = self.wrapper();
+        let mut command = Command::new(&wrapper[0]);
+        run(command.args(&wrapper[1..]).arg("ip").args(words.split(' ')));
+    }
+}
+
+pub(crate) fn ip(words: &str) {
     run(Command::new("ip").args(words.split(' ')));
 }
 

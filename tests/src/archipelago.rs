@@ -1,0 +1,87 @@
+//! Several islands, each with a network of its own behind a shore that routes between them, so that
+//! any two of them can be cut off from each other one way.
+//!
+//! ```text
+//! shore      10.78.0.1        clients and nodes; the thread's own namespace, which routes
+//!   | veth
+//! island N   10.78.N.2        one process; the namespace of a process that sleeps
+//! ```
+//!
+//! Everything is gone when the thread and the processes have ended.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::net::Ipv4Addr;
+use std::sync::Mutex;
+
+use crate::network::{Holder, ip, on_own_network};
+
+/// Where clients and nodes are.
+pub const SHORE: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 1);
+
+/// The islands, and what is cut.
+#[derive(Debug)]
+pub struct Archipelago {
+    holders: Vec<Holder>,
+    cuts: Mutex<BTreeSet<(Ipv4Addr, Ipv4Addr)>>,
+}
+
+/// Runs `test` on a thread whose network has so many islands: processes and sockets that it makes are
+/// on the shore. Says so and does nothing where the kernel refuses to make one.
+///
+/// # Panics
+/// When the test does.
+pub fn with_archipelago(islands: u8, test: impl FnOnce(&Archipelago) + Send) {
+    on_own_network(|| test(&Archipelago::rise(islands)));
+}
+
+impl Archipelago {
+    fn rise(islands: u8) -> Self {
+        ip("link set lo up");
+        ip(&format!("addr add {SHORE}/32 dev lo"));
+        fs::write("/proc/sys/net/ipv4/ip_forward", "1").expect("the shore routes");
+        let rise = |n: u8| {
+            let holder = Holder::new();
+            let (shore, island) = (format!("10.78.{n}.1"), address(n));
+            let name = format!("shore{n}");
+            let pid = holder.pid();
+            ip(&format!(
+                "link add {name} type veth peer name island netns {pid}"
+            ));
+            ip(&format!("addr add {shore}/24 dev {name}"));
+            ip(&format!("link set {name} up"));
+            holder.ip("link set lo up");
+            holder.ip(&format!("addr add {island}/24 dev island"));
+            holder.ip("link set island up");
+            holder.ip(&format!("route add default via {shore}"));
+            holder
+        };
+        Self {
+            holders: (1..=islands).map(rise).collect(),
+            cuts: Mutex::default(),
+        }
+    }
+
+    /// Where an island is, counted from 1, and what runs a program on it, under its own pid.
+    pub fn place(&self, n: u8) -> (Ipv4Addr, Vec<String>) {
+        (address(n), self.holders[usize::from(n) - 1].wrapper())
+    }
+
+    /// From now on packets from one island to the other vanish.
+    pub fn cut(&self, from: Ipv4Addr, to: Ipv4Addr) {
+        if self.cuts.lock().expect("the cuts").insert((from, to)) {
+            ip(&format!("rule add blackhole from {from} to {to}"));
+        }
+    }
+
+    /// Everything arrives again.
+    pub fn heal(&self) {
+        for (from, to) in std::mem::take(&mut *self.cuts.lock().expect("the cuts")) {
+            ip(&format!("rule del blackhole from {from} to {to}"));
+        }
+    }
+}
+
+fn address(n: u8) -> Ipv4Addr {
+    Ipv4Addr::new(10, 78, n, 2)
+}
