@@ -12,6 +12,7 @@ use ephesus_tests::{Reply, Whole};
 mod alone;
 mod coordinators;
 mod cut;
+mod deposed;
 mod golden;
 mod losses;
 mod returns;

@@ -1,0 +1,178 @@
+//! A leader that is cut off from both followers, each coordinator in a network of its own: another
+//! leads, and the deposed one decides nothing.
+
+use std::net::Ipv4Addr;
+use std::time::{Duration, Instant};
+
+use ephesus_tests::archipelago::{Archipelago, SHORE, with_archipelago};
+use ephesus_tests::coordinator::{Core, ephesus};
+use ephesus_tests::crowd::{Crowd, Temper, verify};
+use ephesus_tests::ledger::Unit;
+use ephesus_tests::{Client, Options, Reply, Rng, Whole};
+
+use super::{LEASE_LOST_WITHIN, NAMES, NINE, SERVES_WITHIN, is_down, key_of, ownership, slots_of};
+
+/// Island of the node that stays with the deposed leader; the coordinators have those before it.
+const MINORITY: u8 = 4;
+
+/// Clients are served without an error for so long while the cut lasts: more than a lease.
+const SERVED_FOR: Duration = Duration::from_millis(1500);
+
+/// Which packets between the leader and the followers vanish.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cut {
+    FromLeader,
+    ToLeader,
+    Both,
+}
+
+#[test]
+fn a_leader_that_is_cut_off_from_its_followers_is_replaced_and_grants_no_lease() {
+    with_archipelago(MINORITY, |sea| {
+        let mut whole = settled(sea);
+        let table = whole.table();
+        let mut rng = Rng::new(Rng::seed_of_run("whole cluster, a leader cut off"));
+        let lost = slots_of(&table, "cyrene");
+        let all = (0..).map(Unit::new);
+        let (stay, _): (Vec<Unit>, Vec<Unit>) =
+            all.take(200).partition(|unit| !lost.contains(&unit.slot()));
+        let units = stay.chunks(50).map(<[Unit]>::to_vec).collect();
+        let crowd = Crowd::start(&whole.entries()[..2], units, Temper::Patient, &mut rng);
+        for (round, cut) in [Cut::FromLeader, Cut::ToLeader, Cut::Both]
+            .into_iter()
+            .enumerate()
+        {
+            depose(&mut whole, sea, cut, round, &crowd);
+        }
+        let mut units = crowd.finish();
+        verify(&mut whole.client(), units.iter_mut().flatten());
+        let owned = ownership(&table);
+        assert_eq!(ownership(&whole.table()), owned);
+    });
+}
+
+/// A coordinator on each of three islands, two nodes on the shore and one on an island.
+fn settled(sea: &Archipelago) -> Whole {
+    let flags = [&NINE[..], &["--min-nodes", "3", "--insecure"]].concat();
+    let places = [1, 2, 3].map(|n| sea.place(n));
+    let mut core = Core::stopped_on(&places, &flags);
+    core.found();
+    let nodes = Vec::new();
+    let mut whole = Whole { nodes, core };
+    for name in NAMES {
+        let (host, wrapper) = match name {
+            "cyrene" => sea.place(MINORITY),
+            _ => (SHORE, Vec::new()),
+        };
+        let options = Options {
+            host: host.into(),
+            wrapper,
+            ..whole.options(name, 1)
+        };
+        whole.add_with(options).restart();
+    }
+    whole.until_healthy();
+    whole
+}
+
+fn depose(whole: &mut Whole, sea: &Archipelago, cut: Cut, round: usize, crowd: &Crowd) {
+    whole.until_settled();
+    let leader = whole.core.leader();
+    let followers: Vec<u64> = (1..=3).filter(|id| *id != leader).collect();
+    let host = |id: u64| sea.place(id as u8).0;
+    let table = whole.table();
+    let mut clients: Vec<(Client, String)> = whole
+        .nodes
+        .iter()
+        .zip(NAMES)
+        .map(|(node, name)| (node.client(), key_of(&table, name, 1)))
+        .collect();
+    let (mut minority, kept) = clients.pop().expect("cyrene's");
+    let value = format!("{cut:?}");
+    assert_eq!(minority.call(&["SET", &kept, &value]), Reply::ok());
+
+    let began = Instant::now();
+    sever(sea, host(leader), &followers, cut);
+    whole.within(LEASE_LOST_WITHIN, "the deposed one grants nothing", |_| {
+        is_down(&minority.call(&["GET", &kept]))
+    });
+    whole.core.until("another leads", |core| {
+        core.try_status()
+            .is_some_and(|status| status["leader"] != leader)
+    });
+    for (client, key) in &mut clients {
+        whole.within(SERVES_WITHIN, "a lease of the new leader", |_| {
+            client.call(&["GET", key]).error().is_none()
+        });
+    }
+    eprintln!(
+        "{cut:?}: served by the new leader after {:?}",
+        began.elapsed()
+    );
+    let (errors, written) = (crowd.errors(), crowd.acknowledged());
+    let until = Instant::now() + SERVED_FOR;
+    while Instant::now() < until {
+        for (client, key) in &mut clients {
+            assert_eq!(client.call(&["SET", key, "x"]), Reply::ok(), "{cut:?}");
+        }
+        let reply = minority.call(&["SET", &kept, "lost"]);
+        assert!(is_down(&reply), "{cut:?}: {reply:?}");
+    }
+    assert_eq!(
+        crowd.errors(),
+        errors,
+        "{cut:?}: once served, always served"
+    );
+    assert!(crowd.acknowledged() > written + 50, "writes go on");
+
+    // The table goes on, and the deposed one has nothing to say about it.
+    whole.until_node_is("cyrene", "failed");
+    let guest = format!("guest-{round}");
+    let options = Options {
+        host: SHORE.into(),
+        ..whole.options(&guest, 1)
+    };
+    whole.add_with(options).restart();
+    whole.until_node_is(&guest, "live");
+    let deposed = whole.core.address(leader);
+    let told = ephesus(&["status", "--coordinator", &deposed, "--timeout", "1500"]);
+    told.assert(1, &[&deposed]);
+    assert!(told.out.is_empty(), "{cut:?}: {told:?}");
+
+    sea.heal();
+    whole.core.until("all follow one leader", |core| {
+        let leads = |id: u64| {
+            let address = core.address(id);
+            let told = ephesus(&["status", "--json", "--coordinator", &address]);
+            let status: serde_json::Value = serde_json::from_str(&told.out).ok()?;
+            status["leader"].as_u64()
+        };
+        let one = leads(1);
+        one.is_some() && (2..=3).all(|id| leads(id) == one) && core.is_complete()
+    });
+    whole.within(SERVES_WITHIN, "it serves again", |_| {
+        minority.call(&["GET", &kept]) == Reply::bulk(&value)
+    });
+    whole.until_healthy();
+    // Its directory stays its own: it cannot be used again.
+    whole.node(&guest).kill();
+    whole.until_node_is(&guest, "failed");
+    let told = whole.core.ask(&["node", "remove", &guest, "--yes"]);
+    told.assert(0, &["owns no partitions"]);
+}
+
+/// Cuts the leader off its followers, and the minority's node off them both ways.
+fn sever(sea: &Archipelago, leader: Ipv4Addr, followers: &[u64], cut: Cut) {
+    let (node, _) = sea.place(MINORITY);
+    for id in followers {
+        let (follower, _) = sea.place(*id as u8);
+        sea.cut(node, follower);
+        sea.cut(follower, node);
+        if cut != Cut::ToLeader {
+            sea.cut(leader, follower);
+        }
+        if cut != Cut::FromLeader {
+            sea.cut(follower, leader);
+        }
+    }
+}
