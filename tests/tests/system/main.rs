@@ -7,6 +7,7 @@
 )]
 
 mod abuse;
+mod asking;
 mod backpressure;
 mod banner;
 mod check;
