@@ -6,11 +6,12 @@ EPHESUS    := $(TARGET_DIR)/release/ephesus
 SERVE      ?=
 DIR        ?= ./ephesus-cluster
 ROUNDS     ?= 1000
+KEYS       ?= 1000000
 
 export EPHESUS_BIN ?= $(EPHESUS)
 
 .DEFAULT_GOAL := help
-.PHONY: help toolchain deps build run cluster test lint fmt compare bench-cluster demo soak crash clean
+.PHONY: help toolchain deps build run cluster test lint fmt compare bench-cluster demo soak soak-cluster crash clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -54,6 +55,10 @@ demo: build ## write from several connections, kill -9, restart, verify every ac
 
 soak: deps build ## the crash and abuse tests, long (ROUNDS=1000)
 	EPHESUS_CRASH_ROUNDS=$(ROUNDS) $(CARGO) test --locked -p ephesus-tests --test system -- --nocapture --test-threads 1 crash:: abuse:: shutdown::
+
+soak-cluster: deps build ## a stock client writes and reads KEYS=1000000 keys over make cluster's shape while a coordinator is killed
+	$(CARGO) build --quiet --locked -p ephesus-tests --bin ephesus-cluster
+	EPHESUS_KEYS=$(KEYS) $(CARGO) test --locked -p ephesus-tests --test system -- --nocapture local_cluster::a_stock_client
 
 crash: build ## only the crash tests, long (ROUNDS=1000, EPHESUS_SEED=n repeats a run)
 	EPHESUS_CRASH_ROUNDS=$(ROUNDS) $(CARGO) test --locked -p ephesus-tests --test system -- --nocapture --test-threads 1 crash::

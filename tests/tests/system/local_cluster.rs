@@ -181,6 +181,48 @@ fn comes_up_stops_on_ctrl_c_and_comes_back_with_its_data() {
     }
 }
 
+/// Keys of the stock client without `EPHESUS_KEYS`.
+const STOCK_KEYS: u64 = 10_000;
+
+/// How long it may take for each thousand keys, and for any number.
+const PER_THOUSAND: Duration = Duration::from_secs(2);
+
+#[test]
+fn a_stock_client_does_not_notice_that_a_coordinator_is_killed() {
+    let keys = std::env::var("EPHESUS_KEYS").map_or(STOCK_KEYS, |text| {
+        text.parse().expect("EPHESUS_KEYS is a number")
+    });
+    let limit = LIMIT + PER_THOUSAND * u32::try_from(keys / 1000).expect("a number of keys");
+    let site = Site::new();
+    let cluster = site.start("output");
+    let coordinators = children(&cluster)[..3].to_vec();
+    let mut command = Command::new(paths::python());
+    command.arg(paths::workspace().join("tests/python/million.py"));
+    command.arg(keys.to_string());
+    command.args((0..3).map(|n| site.node_port(n).to_string()));
+    let mut client = Process::spawn(command, &site.home.path().join("client"));
+    let deadline = Instant::now() + limit;
+    while !client.output().contains("a quarter is written") {
+        assert!(Instant::now() < deadline, "{}", client.output());
+        assert_eq!(client.exit_status(), None, "{}", client.output());
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let status = site.say(&["status", "--json"]);
+    let status: Value = serde_json::from_str(&status.out).expect("JSON");
+    let leader = status["leader"].as_u64().expect("a number");
+    let lost = coordinators[leader as usize - 1];
+    // SAFETY: a child of our child, which has not been waited for before it was signalled.
+    unsafe { libc::kill(lost as i32, libc::SIGKILL) };
+    assert_eq!(client.exit_status(), None, "killed too late");
+    let code = client.wait_exit(limit).and_then(|status| status.code());
+    let output = client.output();
+    assert_eq!(code, Some(0), "{output}");
+    eprintln!("{output}");
+    let told = site.say(&["status"]);
+    told.assert(1, &["is not heard of"]);
+    assert!(told.out.contains("3: 3 live"), "{}", told.out);
+}
+
 #[test]
 fn a_taken_port_is_named_and_nothing_is_started() {
     let site = Site::new();
