@@ -483,7 +483,7 @@ static CONFIG: [Spec; 1] = [Spec::new(
     "Returns the parameters that match any of the patterns",
 )];
 
-static CLUSTER: [Spec; 8] = [
+static CLUSTER: [Spec; 11] = [
     Spec::new(Cmd::ClusterSlots, "cluster|slots", 2, STALE, 0)
         .tips(&[NONDETERMINISTIC])
         .doc(
@@ -554,6 +554,46 @@ static CLUSTER: [Spec; 8] = [
         "3.0.0",
         "O(N) in the keys of the partition",
         "Returns keys of a slot of this node",
+    ),
+    Spec::new(
+        Cmd::ClusterMigrateslots,
+        "cluster|migrateslots",
+        -4,
+        ADMIN | STALE,
+        0,
+    )
+    .doc(
+        "cluster",
+        "9.0.0",
+        "O(N) in all slots",
+        "Moves whole partitions of this node to others",
+    ),
+    Spec::new(
+        Cmd::ClusterGetslotmigrations,
+        "cluster|getslotmigrations",
+        2,
+        ADMIN | STALE,
+        0,
+    )
+    .tips(&[NONDETERMINISTIC])
+    .doc(
+        "cluster",
+        "9.0.0",
+        "O(N) in the moves of this node",
+        "Returns the moves of this node, the newest first",
+    ),
+    Spec::new(
+        Cmd::ClusterCancelslotmigrations,
+        "cluster|cancelslotmigrations",
+        2,
+        ADMIN | STALE,
+        0,
+    )
+    .doc(
+        "cluster",
+        "9.0.0",
+        "O(N) in the moves of this node",
+        "Gives up what is moving away from this node",
     ),
 ];
 

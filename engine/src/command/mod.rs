@@ -18,6 +18,8 @@ pub mod client;
 
 pub mod cluster;
 
+pub mod slot_moves;
+
 pub mod config;
 
 pub mod info;

@@ -14,6 +14,7 @@ pub mod routes;
 mod running;
 mod segment_thread;
 pub mod shared;
+pub mod slot_moves;
 pub mod stamp;
 mod start;
 

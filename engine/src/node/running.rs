@@ -80,6 +80,7 @@ impl Node {
                 }
             }
             if let Some(view) = newest {
+                self.slot_moves.follow(Arc::clone(&view));
                 self.follow(&view);
             }
             self.monitor();
@@ -149,6 +150,7 @@ impl Node {
         for store in self.stores {
             store.stop();
         }
+        self.slot_moves.stop();
         self.peer_port.stop();
         self.joining.stop();
     }

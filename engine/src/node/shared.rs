@@ -10,6 +10,7 @@ use ephesus_coordinator::membership::Lease;
 use ephesus_wal::Durability;
 use ephesus_wire::{NodeId, Partitioning, ShardId};
 
+use super::slot_moves::Asked;
 use crate::shard::ShardStats;
 use crate::shard::mesh::Peer;
 
@@ -42,6 +43,8 @@ pub struct NodeShared {
     pub stats: Vec<ShardStats>,
     /// Of the port for other nodes.
     pub peer_links: Arc<Counters>,
+    /// Who asks the coordinators for clients; none before the node serves.
+    pub slot_moves: Option<flume::Sender<Asked>>,
     pub started: Instant,
     /// 40 hex digits, new for every start.
     pub run_id: String,
@@ -78,6 +81,7 @@ impl NodeShared {
             peers,
             stats,
             peer_links: Arc::default(),
+            slot_moves: None,
             started,
             run_id,
             disk_full,

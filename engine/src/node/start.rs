@@ -35,6 +35,7 @@ use super::routes::Routes;
 use super::running::routes;
 use super::segment_thread;
 use super::shared::{NodeShared, Settings};
+use super::slot_moves::SlotMoves;
 use super::stamp::{DataDir, DataDirError, Joined, Layout, Stamp};
 use crate::image::{StoreError, StoreThread, open_stores};
 use crate::keyspace::Keyspace;
@@ -169,6 +170,7 @@ pub struct Node {
     pub(super) rates: Rates,
     pub(super) joining: Joining,
     pub(super) peer_port: PeerPort,
+    pub(super) slot_moves: SlotMoves,
     pub(super) layout: Layout,
     pub(super) figures: Figures,
 }
@@ -264,6 +266,14 @@ impl Node {
         let lease = joining.lease();
         let mut shared = NodeShared::new(stamp.node, settings, partitioning, lease, peers);
         shared.peer_links = peer_links;
+        let slot_moves = SlotMoves::start(
+            stamp.node,
+            options.secret.clone(),
+            Arc::clone(&view),
+            shared.peers.clone(),
+        )
+        .map_err(thread_error("the cluster's commands"))?;
+        shared.slot_moves = Some(slot_moves.queue());
         let shared = Arc::new(shared);
         let routes = Arc::new(routes(&shared, &layout, &view));
         let mut node = Node {
@@ -283,6 +293,7 @@ impl Node {
             rates: Rates::default(),
             joining,
             peer_port,
+            slot_moves,
             layout,
             figures: Figures::default(),
         };

@@ -134,6 +134,12 @@ impl Core {
             | Cmd::ClusterMyid => {
                 self.write_cluster(spec.cmd, protocol, connection.local, &mut out);
             }
+            Cmd::ClusterMigrateslots
+            | Cmd::ClusterGetslotmigrations
+            | Cmd::ClusterCancelslotmigrations => {
+                self.ask_about_slots(connection, scope, spec.cmd, request);
+                return Ok(());
+            }
             _ => introspect::reply(&mut out, protocol, spec.cmd, request)?,
         }
         connection.outbox.write(self.turn, |bytes| {

@@ -83,6 +83,11 @@ pub enum Message {
     Host(Vec<(PartitionId, Epoch)>),
     /// The table has changed. Copies of this node that it names were given to their shards before.
     Routes(Arc<Routes>),
+    /// What the node answers for a shard that has asked it.
+    Reply {
+        origin: Origin,
+        bytes: Vec<u8>,
+    },
     /// Accept no more connections, answer what was executed, sync and end.
     Stop,
 }

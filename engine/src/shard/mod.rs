@@ -18,6 +18,7 @@ pub mod mesh;
 mod outbox;
 mod publish;
 pub mod segments;
+mod slot_moves;
 mod snapshot;
 mod stats;
 mod waiting;
@@ -35,6 +36,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use ephesus_wal::{SyncPoint, WriteOp};
+use ephesus_wire::Lsn;
 use hdrhistogram::Histogram;
 
 use crate::net::{Completion, ListenerKind, Ring, Waker};
@@ -315,6 +317,9 @@ impl Shard {
                     }
                 }
                 Message::Routes(routes) => self.core.set_routes(routes),
+                Message::Reply { origin, bytes } => {
+                    self.core.deliver(origin, &bytes, Lsn::ZERO);
+                }
                 Message::Stop => self.begin_stop(),
             }
         }

@@ -1,0 +1,194 @@
+//! The commands by which clients move slots: a thread asks the coordinators, so that no shard waits.
+
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use ephesus_coordinator::ask::ask;
+use ephesus_coordinator::report::{MigrationsReport, Query, Report};
+use ephesus_coordinator::view::View;
+use ephesus_wire::handshake::Secret;
+use ephesus_wire::resp::reply::{self, Protocol};
+use ephesus_wire::{NodeId, ShardId};
+
+use crate::command::slot_moves::{self, Here};
+use crate::command::spec::Cmd;
+use crate::shard::mesh::{Message, Origin, Peer};
+
+/// Commands that wait; those beyond are refused.
+const QUEUED_MAX: usize = 64;
+
+/// How long the coordinators are asked for one command.
+const ASK_LIMIT: Duration = Duration::from_secs(3);
+
+/// A command of a client.
+#[derive(Debug)]
+pub struct Asked {
+    /// Where the reply goes.
+    pub origin: Origin,
+    /// How it is written.
+    pub protocol: Protocol,
+    /// Which command.
+    pub cmd: Cmd,
+    /// The shard at whose port it came in; none: the entry port.
+    pub shard: Option<ShardId>,
+    /// What follows the command's name.
+    pub args: Vec<Vec<u8>>,
+}
+
+/// The thread, as the node has it.
+#[derive(Debug)]
+pub struct SlotMoves {
+    queue: flume::Sender<Asked>,
+    /// Nothing is ever sent: the thread ends with it.
+    running: flume::Sender<()>,
+    view: Arc<Mutex<Arc<View>>>,
+    thread: JoinHandle<()>,
+}
+
+impl SlotMoves {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// No thread.
+    pub fn start(
+        node: NodeId,
+        secret: Option<Secret>,
+        view: Arc<View>,
+        peers: Vec<Peer>,
+    ) -> io::Result<SlotMoves> {
+        let (queue, asked) = flume::bounded::<Asked>(QUEUED_MAX);
+        let (running, is_over) = flume::bounded::<()>(0);
+        let view = Arc::new(Mutex::new(view));
+        let desk = Desk {
+            node,
+            secret,
+            view: Arc::clone(&view),
+        };
+        let next = move || {
+            let asked = flume::Selector::new().recv(&asked, Result::ok);
+            asked.recv(&is_over, |_| None).wait()
+        };
+        let thread = std::thread::Builder::new()
+            .name("slot-moves".to_owned())
+            .spawn(move || {
+                while let Some(asked) = next() {
+                    let bytes = desk.reply(&asked);
+                    let origin = asked.origin;
+                    peers[usize::from(origin.shard.0)].send(Message::Reply { origin, bytes });
+                }
+            })?;
+        Ok(SlotMoves {
+            queue,
+            running,
+            view,
+            thread,
+        })
+    }
+
+    /// Where shards put commands.
+    #[must_use]
+    pub fn queue(&self) -> flume::Sender<Asked> {
+        self.queue.clone()
+    }
+
+    /// Another table.
+    pub fn follow(&self, view: Arc<View>) {
+        *self.view.lock().unwrap_or_else(PoisonError::into_inner) = view;
+    }
+
+    /// Ends the thread; commands that wait get no reply.
+    pub fn stop(self) {
+        drop(self.running);
+        if self.thread.join().is_err() {
+            tracing::error!("the thread that moves slots ended in a panic");
+        }
+    }
+}
+
+/// Where clients' commands are carried out.
+struct Desk {
+    node: NodeId,
+    secret: Option<Secret>,
+    view: Arc<Mutex<Arc<View>>>,
+}
+
+impl Desk {
+    fn reply(&self, asked: &Asked) -> Vec<u8> {
+        let view = self.view.lock();
+        let view = Arc::clone(&view.unwrap_or_else(PoisonError::into_inner));
+        let here = Here {
+            node: self.node,
+            shard: asked.shard,
+        };
+        let mut out = Vec::new();
+        let done = match asked.cmd {
+            Cmd::ClusterMigrateslots => self.migrate(&asked.args, &view, here),
+            Cmd::ClusterCancelslotmigrations => self.cancel(&view, here),
+            _ => self.migrations(&view).map(|report| {
+                slot_moves::write(&mut out, asked.protocol, &report, &view, here);
+            }),
+        };
+        match done {
+            Ok(()) if out.is_empty() => out.extend_from_slice(reply::OK),
+            Ok(()) => {}
+            Err(text) => reply::error(&mut out, &format!("ERR {text}")),
+        }
+        out
+    }
+
+    fn migrate(&self, args: &[Vec<u8>], view: &View, here: Here) -> Result<(), String> {
+        let wanted = slot_moves::parse(args).map_err(|error| error.to_string())?;
+        let moves = slot_moves::moves(&wanted, view, here).map_err(|error| error.to_string())?;
+        let moves = moves
+            .iter()
+            .map(|wanted| {
+                let (partition, to) = (wanted.partition.0, wanted.to);
+                (partition, to.node.to_string(), to.shard.0)
+            })
+            .collect();
+        let Report::Planned(rows) = self.ask(view, &Query::MoveAll { moves })? else {
+            return Err(UNEXPECTED.to_owned());
+        };
+        let Some(refusal) = rows.iter().find_map(|row| row.refusal.clone()) else {
+            return Ok(());
+        };
+        // All or none.
+        for id in rows.iter().filter_map(|row| row.migration) {
+            self.ask(view, &Query::CancelMigration { id })?;
+        }
+        Err(refusal)
+    }
+
+    fn cancel(&self, view: &View, here: Here) -> Result<(), String> {
+        let leaving = slot_moves::leaving(&self.migrations(view)?, view, here);
+        if leaving.is_empty() {
+            return Err("No migrations ongoing".to_owned());
+        }
+        for id in leaving {
+            self.ask(view, &Query::CancelMigration { id })?;
+        }
+        Ok(())
+    }
+
+    fn migrations(&self, view: &View) -> Result<MigrationsReport, String> {
+        match self.ask(view, &Query::Migrations)? {
+            Report::Migrations(report) => Ok(report),
+            _ => Err(UNEXPECTED.to_owned()),
+        }
+    }
+
+    fn ask(&self, view: &View, query: &Query) -> Result<Report, String> {
+        let coordinators: Vec<String> = view.coordinators.values().cloned().collect();
+        match ask(&coordinators, self.secret.as_ref(), query, ASK_LIMIT) {
+            Ok(Report::Refused(refusal)) => Err(refusal.to_string()),
+            Ok(Report::NoSuchNode(name)) => Err(format!("there is no node {name}")),
+            Ok(report) => Ok(report),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+}
+
+/// A coordinator of another release.
+const UNEXPECTED: &str = "the coordinator has answered something else";
