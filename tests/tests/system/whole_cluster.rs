@@ -17,6 +17,7 @@ mod golden;
 mod losses;
 mod returns;
 mod rolling;
+mod slot_moves;
 
 /// The nodes that every test has.
 const NAMES: [&str; 3] = ["athens", "byzantium", "cyrene"];
