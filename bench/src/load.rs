@@ -5,9 +5,7 @@
 //! been sent meanwhile (no coordinated omission). Rate 0 closes the loop: every connection has one
 //! batch in flight, which finds the peak.
 
-use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
@@ -24,11 +22,14 @@ pub use schedule::Schedule;
 
 mod arguments;
 mod connection;
+pub(crate) mod epoll;
 mod schedule;
+pub(crate) mod socket;
 #[cfg(test)]
 mod tests;
 
 use connection::{Batch, Connection};
+use epoll::Epoll;
 
 /// Most commands in one batch: their kinds are kept as bits.
 pub const PIPELINE_MAX: u32 = 64;
@@ -42,8 +43,7 @@ const SENDS_PER_TURN: usize = 16;
 /// Unanswered batches of one connection at which the server counts as overloaded.
 const BACKLOG_BATCHES_MAX: usize = 20_000;
 /// How long after the end unanswered commands are waited for.
-const DRAIN: Duration = Duration::from_secs(10);
-const EVENTS_PER_TURN: usize = 128;
+pub(crate) const DRAIN: Duration = Duration::from_secs(10);
 const SEED: u64 = 0x4c4f_4144;
 
 /// What to send.
@@ -160,7 +160,7 @@ pub fn run(config: &LoadConfig) -> Result<LoadReport> {
 
 struct Generator<'a> {
     config: &'a LoadConfig,
-    epoll: OwnedFd,
+    epoll: Epoll,
     connections: Vec<Connection>,
     schedule: Schedule,
     random: SplitMix64,
@@ -183,18 +183,10 @@ struct Generator<'a> {
 
 impl<'a> Generator<'a> {
     fn new(config: &'a LoadConfig) -> Result<Self> {
-        // SAFETY: epoll_create1 has no preconditions; the result is checked before it is owned.
-        let epoll = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
-        if epoll < 0 {
-            return Err(BenchError::io("epoll_create1")(io::Error::last_os_error()));
-        }
-        // SAFETY: a fresh descriptor that nothing else owns.
-        let epoll = unsafe { OwnedFd::from_raw_fd(epoll) };
+        let epoll = Epoll::new()?;
         let mut connections = Vec::with_capacity(config.connections);
         for index in 0..config.connections {
-            let connection = Connection::open(config.address)?;
-            connection.watch(&epoll, index, false, libc::EPOLL_CTL_ADD)?;
-            connections.push(connection);
+            connections.push(Connection::open(config.address, &epoll, index)?);
         }
         let warm_ns = config.warmup.as_nanos() as u64;
         Ok(Generator {
@@ -226,7 +218,7 @@ impl<'a> Generator<'a> {
                 self.send(index, 0, 0)?;
             }
         }
-        let mut events = [libc::epoll_event { events: 0, u64: 0 }; EVENTS_PER_TURN];
+        let mut events = Epoll::events();
         let drain_ns = self.end_ns + DRAIN.as_nanos() as u64;
         loop {
             let turn = self.now_ns();
@@ -325,12 +317,12 @@ impl<'a> Generator<'a> {
             gets,
         });
         self.overloaded |= connection.backlog() > BACKLOG_BATCHES_MAX;
-        connection.flush(&self.epoll, index)
+        connection.flush(&self.epoll)
     }
 
     fn serve(&mut self, index: usize, flags: u32) -> Result<()> {
         if flags & libc::EPOLLOUT as u32 != 0 {
-            self.connections[index].flush(&self.epoll, index)?;
+            self.connections[index].flush(&self.epoll)?;
         }
         if flags & !(libc::EPOLLOUT as u32) == 0 {
             return Ok(());
@@ -371,37 +363,14 @@ impl<'a> Generator<'a> {
         Ok(())
     }
 
-    fn wait(&self, events: &mut [libc::epoll_event], now_ns: u64) -> Result<usize> {
+    fn wait(&self, events: &mut [epoll::Ready], now_ns: u64) -> Result<usize> {
         let idle_ns = if self.schedule.is_closed() || now_ns >= self.end_ns {
             SLEEP_NS_MAX
         } else {
             let until = self.schedule.next_due_ns().saturating_sub(now_ns);
             until.saturating_sub(SPIN_NS).min(SLEEP_NS_MAX)
         };
-        let timeout = libc::timespec {
-            tv_sec: 0,
-            tv_nsec: idle_ns as libc::c_long,
-        };
-        // SAFETY: `events` is valid for its length, `timeout` outlives the call, no signal mask.
-        let ready = unsafe {
-            libc::epoll_pwait2(
-                self.epoll.as_raw_fd(),
-                events.as_mut_ptr(),
-                events.len() as libc::c_int,
-                &timeout,
-                std::ptr::null(),
-            )
-        };
-        if ready >= 0 {
-            return Ok(ready as usize);
-        }
-        match io::Error::last_os_error() {
-            error if error.kind() == io::ErrorKind::Interrupted => {
-                interrupt::check()?;
-                Ok(0)
-            }
-            error => Err(BenchError::io("epoll_pwait2")(error)),
-        }
+        self.epoll.wait(events, idle_ns)
     }
 
     fn report(self) -> Result<LoadReport> {
@@ -435,12 +404,14 @@ fn setters(config: &LoadConfig) -> usize {
     share.clamp(1, config.connections - 1)
 }
 
-fn histogram() -> Result<Histogram<u64>> {
+/// For latencies in nanoseconds.
+pub(crate) fn histogram() -> Result<Histogram<u64>> {
     Histogram::new_with_max(LATENCY_NS_MAX, 3)
         .map_err(|error| BenchError::parse("histogram bounds", &error.to_string()))
 }
 
-fn latency(histogram: &Histogram<u64>) -> Latency {
+/// What a histogram of nanoseconds says.
+pub(crate) fn latency(histogram: &Histogram<u64>) -> Latency {
     let us = |quantile| histogram.value_at_quantile(quantile) as f64 / 1e3;
     Latency {
         count: histogram.len(),
