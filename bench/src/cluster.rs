@@ -14,7 +14,7 @@ pub use case::Case;
 pub use report::Report;
 
 mod arguments;
-mod bed;
+pub(crate) mod bed;
 mod case;
 mod idle;
 mod leader;

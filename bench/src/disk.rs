@@ -12,6 +12,9 @@ use crate::error::{BenchError, Result};
 use crate::interrupt;
 use crate::stats;
 
+pub use in_flight::in_flight_mb_per_s;
+
+mod in_flight;
 #[cfg(test)]
 mod tests;
 

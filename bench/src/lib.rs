@@ -27,6 +27,8 @@ pub mod environment;
 pub mod error;
 pub mod interrupt;
 pub mod locate;
+pub mod loopback;
+pub mod operator;
 pub mod procfs;
 mod report;
 pub mod stats;

@@ -69,6 +69,19 @@ struct Lane {
 /// # Errors
 /// When a write is refused or the connection breaks.
 pub fn fill(address: SocketAddr, keys: u64, value_bytes: usize, generation: u64) -> Result<()> {
+    fill_some(address, 0..keys, value_bytes, generation)
+}
+
+/// Sets the keys of these indexes.
+///
+/// # Errors
+/// When a write is refused or the connection breaks.
+pub fn fill_some(
+    address: SocketAddr,
+    mut indexes: impl Iterator<Item = u64>,
+    value_bytes: usize,
+    generation: u64,
+) -> Result<()> {
     let what = || BenchError::io(format!("loading {address}"));
     let values = Values::new(value_bytes);
     let mut lanes = Vec::with_capacity(CONNECTIONS);
@@ -83,21 +96,24 @@ pub fn fill(address: SocketAddr, keys: u64, value_bytes: usize, generation: u64)
     }
     let mut request = Vec::new();
     let mut chunk = vec![0; READ_BYTES];
-    for (turn, first) in (0..keys).step_by(BATCH_KEYS as usize).enumerate() {
+    for turn in 0.. {
         interrupt::check()?;
         let lane = &mut lanes[turn % CONNECTIONS];
         let allowed = ((BATCHES_IN_FLIGHT - 1) * BATCH_KEYS) as usize;
         lane.wait_until(allowed, &mut chunk).map_err(at(address))?;
-        let last = keys.min(first + BATCH_KEYS);
+        let before = lane.expected;
         request.clear();
-        for index in first..last {
+        for index in indexes.by_ref().take(BATCH_KEYS as usize) {
             resp::encode(
                 &mut request,
                 &[b"SET", &key(index), values.get(index, generation)],
             );
+            lane.expected += 1;
+        }
+        if lane.expected == before {
+            break;
         }
         lane.stream.write_all(&request).map_err(what())?;
-        lane.expected += (last - first) as usize;
     }
     for lane in &mut lanes {
         lane.wait_until(0, &mut chunk).map_err(at(address))?;

@@ -96,6 +96,23 @@ pub fn resident_bytes(pid: Pid) -> Result<u64> {
     parse_status_kib(&read(pid, "status")?, "VmRSS").map(|kib| kib * 1024)
 }
 
+/// The most memory that was resident since the start or [`reset_peak`], in bytes.
+///
+/// # Errors
+/// When the process is gone.
+pub fn peak_resident_bytes(pid: Pid) -> Result<u64> {
+    parse_status_kib(&read(pid, "status")?, "VmHWM").map(|kib| kib * 1024)
+}
+
+/// Lets the peak begin anew at what is resident now.
+///
+/// # Errors
+/// When the process is gone or belongs to another user.
+pub fn reset_peak(pid: Pid) -> Result<()> {
+    let path = format!("/proc/{}/clear_refs", pid.0);
+    fs::write(&path, "5").map_err(BenchError::io(path))
+}
+
 /// Block I/O so far.
 ///
 /// # Errors

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::thread;
@@ -45,11 +45,35 @@ pub struct Server {
     cpuset: Option<Arc<CpusetGroup>>,
 }
 
-/// Counters read before and after a run.
+/// CPU time of a server, read before and after a run; its ended forks are kept apart.
 #[derive(Clone, Copy, Debug)]
 pub struct CpuMark {
+    pid: Pid,
     server: Duration,
     children: Duration,
+}
+
+impl CpuMark {
+    /// So far.
+    ///
+    /// # Errors
+    /// When the process is gone.
+    pub fn of(pid: Pid) -> Result<Self> {
+        Ok(CpuMark {
+            pid,
+            server: procfs::cpu_time(pid)?,
+            children: procfs::reaped_children_cpu_time(pid)?,
+        })
+    }
+
+    /// Since then, forks that ended meanwhile included.
+    ///
+    /// # Errors
+    /// When the process is gone.
+    pub fn elapsed(&self) -> Result<Duration> {
+        let now = CpuMark::of(self.pid)?;
+        Ok(now.server.saturating_sub(self.server) + now.children.saturating_sub(self.children))
+    }
 }
 
 impl Server {
@@ -158,24 +182,12 @@ impl Server {
         Ok(())
     }
 
-    /// CPU time so far, its ended forks kept apart.
+    /// CPU time so far.
     ///
     /// # Errors
     /// When the server is gone.
     pub fn cpu_mark(&self) -> Result<CpuMark> {
-        Ok(CpuMark {
-            server: procfs::cpu_time(self.pid())?,
-            children: procfs::reaped_children_cpu_time(self.pid())?,
-        })
-    }
-
-    /// CPU time since a mark, forked rewriters that ended meanwhile included.
-    ///
-    /// # Errors
-    /// When the server is gone.
-    pub fn cpu_since(&self, mark: CpuMark) -> Result<Duration> {
-        let now = self.cpu_mark()?;
-        Ok(now.server.saturating_sub(mark.server) + now.children.saturating_sub(mark.children))
+        CpuMark::of(self.pid())
     }
 
     /// Waits until the process uses next to no CPU and no rewrite is under way; says whether it got
@@ -190,7 +202,7 @@ impl Server {
             let mark = self.cpu_mark()?;
             let started = Instant::now();
             thread::sleep(QUIET_WINDOW);
-            let busy = self.cpu_since(mark)?.as_secs_f64() / started.elapsed().as_secs_f64();
+            let busy = mark.elapsed()?.as_secs_f64() / started.elapsed().as_secs_f64();
             if busy < QUIET_BUSY_MAX && !self.is_rewriting()? {
                 return Ok(true);
             }
@@ -238,20 +250,7 @@ impl Server {
         if self.spec.product != Product::Ephesus {
             return self.rewrite_aof();
         }
-        let deadline = Instant::now() + READY_TIMEOUT;
-        let mut rests_since = Instant::now();
-        while rests_since.elapsed() < REST {
-            interrupt::check()?;
-            if Instant::now() > deadline {
-                return Err(self.timed_out("done writing images", READY_TIMEOUT));
-            }
-            thread::sleep(QUIET_WINDOW);
-            let info = self.info("persistence")?;
-            if resp::info_number(&info, "image_in_progress") == Some(1) {
-                rests_since = Instant::now();
-            }
-        }
-        Ok(())
+        wait_imaged(self.address)
     }
 
     /// Sets every key once and checks that all are there.
@@ -301,12 +300,18 @@ impl Server {
                 .map(|connection| connection.call(&["GET", &probe]))
             {
                 Some(Ok(Reply::Bulk(_))) => return Ok(()),
+                Some(Ok(Reply::Error(text))) if self.is_without_slots(&text) => return Ok(()),
                 Some(Ok(_)) | None => {}
                 Some(Err(_)) => connection = None,
             }
             thread::sleep(READY_POLL);
         }
         Err(self.timed_out("ready", READY_TIMEOUT))
+    }
+
+    /// Whether this is how Valkey answers in a cluster before it is given slots.
+    fn is_without_slots(&self, error: &str) -> bool {
+        self.spec.product != Product::Ephesus && error.starts_with("CLUSTERDOWN")
     }
 
     fn timed_out(&self, state: &'static str, waited: Duration) -> BenchError {
@@ -317,6 +322,32 @@ impl Server {
             waited_s: waited.as_secs(),
         }
     }
+}
+
+/// Waits until an Ephesus node has imaged what was written, which it begins once clients pause.
+///
+/// # Errors
+/// When that does not end, or the node does not answer.
+pub fn wait_imaged(address: SocketAddr) -> Result<()> {
+    let deadline = Instant::now() + READY_TIMEOUT;
+    let mut connection = Connection::open(address)?;
+    let mut rests_since = Instant::now();
+    while rests_since.elapsed() < REST {
+        interrupt::check()?;
+        if Instant::now() > deadline {
+            return Err(BenchError::TimedOut {
+                server: Product::Ephesus.to_string(),
+                state: "done writing images",
+                waited_s: READY_TIMEOUT.as_secs(),
+            });
+        }
+        thread::sleep(QUIET_WINDOW);
+        let info = connection.text(&["INFO", "persistence"])?;
+        if resp::info_number(&info, "image_in_progress") == Some(1) {
+            rests_since = Instant::now();
+        }
+    }
+    Ok(())
 }
 
 /// Everything `CONFIG GET *` answers, sorted by name.
@@ -370,7 +401,8 @@ pub fn describe(server: &Server) -> Described {
     }
 }
 
-fn version(binary: &PathBuf) -> String {
+/// First line of `--version`.
+pub fn version(binary: &Path) -> String {
     let output = Command::new(binary).arg("--version").output();
     let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
     text.ok()

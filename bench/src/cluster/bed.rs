@@ -15,12 +15,11 @@ use crate::procfs::Pid;
 use crate::resp::Connection;
 use crate::server::ports;
 
-use super::settings::Settings;
-
-pub(super) const PARTITIONS: u16 = 1024;
+/// Of a cluster whose layout does not say otherwise.
+pub(crate) const PARTITIONS: u16 = 1024;
 
 /// Nodes of the cluster whose changes and idle costs are measured.
-pub(super) const NODES: u16 = 10;
+pub(crate) const NODES: u16 = 10;
 
 /// How long a cluster may take to be what is waited for.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
@@ -30,36 +29,44 @@ const ASK_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What a cluster is made of.
 #[derive(Clone, Debug)]
-pub(super) struct Layout {
-    pub(super) coordinators: u16,
-    pub(super) nodes: u16,
+pub(crate) struct Layout {
+    pub(crate) coordinators: u16,
+    pub(crate) nodes: u16,
     /// Of each node.
-    pub(super) shards: u16,
+    pub(crate) shards: u16,
+    pub(crate) partitions: u16,
+    /// The first node is given every partition, the others join without any.
+    pub(crate) first_owns_all: bool,
     /// `--assignment`.
-    pub(super) assignment: &'static str,
+    pub(crate) assignment: &'static str,
     /// `--durability`.
-    pub(super) durability: &'static str,
+    pub(crate) durability: &'static str,
     /// One for each node, which then has one shard; empty: anywhere.
-    pub(super) cpus: Vec<usize>,
+    pub(crate) cpus: Vec<usize>,
+    /// Further arguments of nodes.
+    pub(crate) extra: Vec<String>,
 }
 
 impl Layout {
     /// Three coordinators, and nodes of one shard each, on any CPU.
-    pub(super) fn of_nodes(nodes: u16, durability: &'static str) -> Self {
+    pub(crate) fn of_nodes(nodes: u16, durability: &'static str) -> Self {
         Layout {
             coordinators: 3,
             nodes,
             shards: 1,
+            partitions: PARTITIONS,
+            first_owns_all: false,
             assignment: "contiguous",
             durability,
             cpus: Vec::new(),
+            extra: Vec::new(),
         }
     }
 }
 
 /// A cluster that runs; killed when dropped.
 #[derive(Debug)]
-pub(super) struct Bed {
+pub(crate) struct Bed {
     layout: Layout,
     program: PathBuf,
     all_cpus: Vec<usize>,
@@ -70,15 +77,15 @@ pub(super) struct Bed {
 }
 
 impl Bed {
-    /// Starts it and waits until every partition is online.
-    pub(super) fn start(settings: &Settings, layout: Layout) -> Result<Self> {
+    /// Starts it, with data below `root`, and waits until every partition is online.
+    pub(crate) fn start(program: &Path, root: &Path, layout: Layout) -> Result<Self> {
         let dir = tempfile::Builder::new()
             .prefix("case-")
-            .tempdir_in(settings.root())
+            .tempdir_in(root)
             .map_err(BenchError::io("creating a data directory"))?;
         let ports = layout.coordinators + layout.nodes * (1 + layout.shards);
         let mut bed = Bed {
-            program: settings.ephesus.clone(),
+            program: program.to_owned(),
             all_cpus: affinity::allowed()?,
             base: ports::free_block(ports)?,
             coordinators: Vec::new(),
@@ -93,6 +100,9 @@ impl Bed {
         for index in 0..bed.layout.nodes {
             let process = bed.start_node(index)?;
             bed.nodes.push(Some(process));
+            if bed.layout.first_owns_all {
+                bed.wait_healthy()?;
+            }
         }
         bed.wait_healthy()?;
         Ok(bed)
@@ -103,34 +113,45 @@ impl Bed {
     }
 
     /// Where a coordinator is reached; the first is 0.
-    pub(super) fn coordinator(&self, index: u16) -> SocketAddr {
+    pub(crate) fn coordinator(&self, index: u16) -> SocketAddr {
         Self::loopback(self.base + index)
     }
 
     /// The entry port of a node; the first is 0.
-    pub(super) fn entry(&self, index: u16) -> SocketAddr {
+    pub(crate) fn entry(&self, index: u16) -> SocketAddr {
         let first = self.base + self.layout.coordinators;
         Self::loopback(first + index * (1 + self.layout.shards))
     }
 
     /// The direct port of a shard of a node.
-    pub(super) fn shard(&self, node: u16, shard: u16) -> SocketAddr {
+    pub(crate) fn shard(&self, node: u16, shard: u16) -> SocketAddr {
         Self::loopback(self.entry(node).port() + 1 + shard)
     }
 
     /// Where all coordinators are reached.
-    pub(super) fn coordinators(&self) -> Vec<String> {
+    pub(crate) fn coordinators(&self) -> Vec<String> {
         (0..self.layout.coordinators)
             .map(|index| self.coordinator(index).to_string())
             .collect()
     }
 
-    pub(super) fn node_pids(&self) -> Vec<Pid> {
+    /// What nodes and coordinators run.
+    pub(crate) fn program(&self) -> &Path {
+        &self.program
+    }
+
+    /// How a node was started, for a report.
+    pub(crate) fn node_line(&self, index: u16) -> String {
+        let program = self.program.display();
+        format!("{program} {}", self.node_arguments(index).join(" "))
+    }
+
+    pub(crate) fn node_pids(&self) -> Vec<Pid> {
         self.nodes.iter().flatten().map(Process::pid).collect()
     }
 
     /// Number, from 0, and process of every coordinator.
-    pub(super) fn coordinator_pids(&self) -> Vec<(u16, Pid)> {
+    pub(crate) fn coordinator_pids(&self) -> Vec<(u16, Pid)> {
         let running = (0..).zip(&self.coordinators);
         running
             .filter_map(|(index, process)| Some((index, process.as_ref()?.pid())))
@@ -154,16 +175,21 @@ impl Bed {
             peers.join(","),
             index + 1,
         );
+        let min_nodes = match self.layout.first_owns_all {
+            true => 1,
+            false => self.layout.nodes,
+        };
         let founding = format!(
-            " --bootstrap --partitions {PARTITIONS} --min-nodes {} --assignment {}",
-            self.layout.nodes, self.layout.assignment
+            " --bootstrap --partitions {} --min-nodes {min_nodes} --assignment {}",
+            self.layout.partitions, self.layout.assignment
         );
         let line = if founds { line + &founding } else { line };
         let name = format!("coordinator-{}", index + 1);
         self.spawn(&name, &words(&line), &self.all_cpus)
     }
 
-    fn start_node(&self, index: u16) -> Result<Process> {
+    /// Arguments of a node.
+    fn node_arguments(&self, index: u16) -> Vec<String> {
         let pinned = self.layout.cpus.get(usize::from(index));
         let line = format!(
             "serve --name node-{index} --listen {} --shards {} --coordinator {} \
@@ -174,38 +200,46 @@ impl Bed {
             self.layout.durability,
             if pinned.is_some() { "" } else { " --no-pin" },
         );
+        let mut arguments = words(&line);
+        arguments.extend(self.layout.extra.iter().cloned());
+        arguments
+    }
+
+    fn start_node(&self, index: u16) -> Result<Process> {
+        let pinned = self.layout.cpus.get(usize::from(index));
         let cpus = pinned.map_or(&self.all_cpus[..], std::slice::from_ref);
-        self.spawn(&format!("node-{index}"), &words(&line), cpus)
+        let arguments = self.node_arguments(index);
+        self.spawn(&format!("node-{index}"), &arguments, cpus)
     }
 
     /// SIGKILL.
-    pub(super) fn kill_node(&mut self, index: u16) {
+    pub(crate) fn kill_node(&mut self, index: u16) {
         drop(self.nodes[usize::from(index)].take());
     }
 
-    pub(super) fn restart_node(&mut self, index: u16) -> Result<()> {
+    pub(crate) fn restart_node(&mut self, index: u16) -> Result<()> {
         self.nodes[usize::from(index)] = Some(self.start_node(index)?);
         Ok(())
     }
 
     /// SIGKILL.
-    pub(super) fn kill_coordinator(&mut self, index: u16) {
+    pub(crate) fn kill_coordinator(&mut self, index: u16) {
         drop(self.coordinators[usize::from(index)].take());
     }
 
-    pub(super) fn restart_coordinator(&mut self, index: u16) -> Result<()> {
+    pub(crate) fn restart_coordinator(&mut self, index: u16) -> Result<()> {
         self.coordinators[usize::from(index)] = Some(self.start_coordinator(index, false)?);
         Ok(())
     }
 
     /// Asks whoever leads.
-    pub(super) fn ask(&self, query: &Query) -> Result<Report> {
+    pub(crate) fn ask(&self, query: &Query) -> Result<Report> {
         interrupt::check()?;
         let answer = ask(&self.coordinators(), None, query, ASK_TIMEOUT);
         answer.map_err(|error| BenchError::cluster(format!("{query:?}"), error))
     }
 
-    pub(super) fn status(&self) -> Result<StatusReport> {
+    pub(crate) fn status(&self) -> Result<StatusReport> {
         match self.ask(&Query::Status)? {
             Report::Status(status) => Ok(status),
             other => Err(BenchError::cluster("status", format!("{other:?}"))),
@@ -213,7 +247,7 @@ impl Bed {
     }
 
     /// The number, from 0, of the coordinator that leads.
-    pub(super) fn leader(&self) -> Result<u16> {
+    pub(crate) fn leader(&self) -> Result<u16> {
         Ok((self.status()?.leader.0 - 1) as u16)
     }
 
@@ -226,7 +260,7 @@ impl Bed {
 
     /// Waits until the coordinators have no complaint, all of them are heard of, and every node
     /// serves.
-    pub(super) fn wait_healthy(&mut self) -> Result<()> {
+    pub(crate) fn wait_healthy(&mut self) -> Result<()> {
         let deadline = Instant::now() + READY_TIMEOUT;
         while !self.is_healthy()? {
             let processes = self.coordinators.iter_mut().chain(&mut self.nodes);
@@ -251,7 +285,8 @@ impl Bed {
             let info = connection.and_then(|mut connection| connection.text(&["CLUSTER", "INFO"]));
             info.is_ok_and(|info| info.contains("cluster_state:ok"))
         };
-        Ok((0..self.layout.nodes).all(serves)
+        let started = self.nodes.len() as u16;
+        Ok((0..started).all(serves)
             && self.status()?.healthy
             && self.coordinator_rows()?.iter().all(|row| row.active))
     }

@@ -50,7 +50,11 @@ pub(super) fn run(settings: &Settings) -> Result<CaseReport> {
             window.as_secs()
         ),
     );
-    let bed = Bed::start(settings, Layout::of_nodes(NODES, "strict"))?;
+    let bed = Bed::start(
+        &settings.ephesus,
+        settings.root(),
+        Layout::of_nodes(NODES, "strict"),
+    )?;
     let leader = bed.leader()?;
     wait(SETTLE)?;
     let nodes = bed.node_pids();

@@ -71,7 +71,11 @@ pub(super) fn run(settings: &Settings) -> Result<CaseReport> {
              the others has taken a new node in, which both have on disk"
         ),
     );
-    let mut bed = Bed::start(settings, Layout::of_nodes(3, "relaxed"))?;
+    let mut bed = Bed::start(
+        &settings.ephesus,
+        settings.root(),
+        Layout::of_nodes(3, "relaxed"),
+    )?;
     let mut random = SplitMix64::new(u64::from(std::process::id()));
     let mut writable = Vec::new();
     for round in 0..rounds {

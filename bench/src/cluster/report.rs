@@ -59,12 +59,7 @@ impl CaseReport {
         goal: Option<Goal>,
     ) {
         let median = stats::median(&samples);
-        let verdict = match (goal, median) {
-            (None, _) => Verdict::NoGoal,
-            (Some(_), None) => Verdict::NotMeasured,
-            (Some(goal), Some(value)) if goal.is_reached(value) => Verdict::Met,
-            _ => Verdict::Missed,
-        };
+        let verdict = Verdict::on(goal, median);
         let row = Row {
             name: name.into(),
             unit,

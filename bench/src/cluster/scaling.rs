@@ -118,14 +118,11 @@ pub(super) fn run(settings: &Settings, case: Case) -> Result<CaseReport> {
     let start = |cpus: Vec<usize>| {
         let layout = Layout {
             coordinators: 1,
-            nodes: cpus.len() as u16,
-            shards: 1,
-            assignment: "contiguous",
-            durability: "relaxed",
-            cpus,
+            cpus: cpus.clone(),
+            ..Layout::of_nodes(cpus.len() as u16, "relaxed")
         };
         let nodes = u64::from(layout.nodes);
-        let bed = Bed::start(settings, layout)?;
+        let bed = Bed::start(&settings.ephesus, settings.root(), layout)?;
         // Every key is there, and every GET a hit.
         let fill = Shape {
             pipeline: 16,

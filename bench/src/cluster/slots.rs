@@ -128,14 +128,13 @@ pub(super) fn run(settings: &Settings) -> Result<CaseReport> {
     );
     for assignment in ["contiguous", "round-robin"] {
         let bed = Bed::start(
-            settings,
+            &settings.ephesus,
+            settings.root(),
             Layout {
                 coordinators: 1,
-                nodes: 1,
                 shards: SHARDS,
                 assignment,
-                durability: "relaxed",
-                cpus: Vec::new(),
+                ..Layout::of_nodes(1, "relaxed")
             },
         )?;
         let (pid, address) = (bed.node_pids()[0], bed.entry(0));

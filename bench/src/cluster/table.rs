@@ -1,15 +1,12 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ephesus_coordinator::link::blocking::Client;
-use ephesus_coordinator::protocol::{self, Answer, Request, kind};
 use ephesus_coordinator::report::{Query, Report, StatusReport};
-use ephesus_wire::NodeId;
-use ephesus_wire::handshake::LinkRole;
 
 use crate::compare::Goal;
 use crate::error::{BenchError, Result};
 use crate::interrupt;
+use crate::operator::Operator;
 use crate::resp::Connection;
 
 use super::Case;
@@ -22,32 +19,22 @@ const POLL: Duration = Duration::from_micros(500);
 /// A heartbeat timeout, or a start, and a lot of patience.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A link to the leader that stays open: asking costs it next to nothing.
-struct Watch(Client);
+/// What the leader says, asked often.
+struct Watch(Operator);
 
 impl Watch {
     fn open(bed: &Bed) -> Result<Self> {
-        let address = bed.coordinator(bed.leader()?).to_string();
-        let identity = protocol::identity(LinkRole::Operator, NodeId([0; 16]));
-        let client = Client::dial(&address, identity, None, CHANGE_TIMEOUT);
-        Ok(Watch(client.map_err(|error| {
-            BenchError::cluster(format!("connecting to {address}"), error)
-        })?))
+        let leader = bed.coordinator(bed.leader()?);
+        Operator::open(&leader.to_string()).map(Watch)
     }
 
     fn status(&mut self) -> Result<StatusReport> {
-        let wrong = |problem: String| BenchError::cluster("the leader's status", problem);
-        let query = Query::Status;
-        let request = Request::Operator { id: 1, query };
-        let payload = request.encode().map_err(|error| wrong(error.to_string()))?;
-        let answer = self.0.request(kind::REQUEST, &payload, CHANGE_TIMEOUT);
-        let message = answer.map_err(|error| wrong(error.to_string()))?;
-        match Answer::decode(&message.payload).map_err(|error| wrong(error.to_string()))? {
-            Answer::Operator { report, .. } => match *report {
-                Report::Status(status) => Ok(status),
-                other => Err(wrong(format!("{other:?}"))),
-            },
-            other => Err(wrong(format!("{other:?}"))),
+        match self.0.ask(&Query::Status)? {
+            Report::Status(status) => Ok(status),
+            other => Err(BenchError::cluster(
+                "the leader's status",
+                format!("{other:?}"),
+            )),
         }
     }
 
@@ -113,7 +100,11 @@ pub(super) fn run(settings: &Settings) -> Result<CaseReport> {
              the old one until CLUSTER NODES of the last of the 9 other nodes shows the change"
         ),
     );
-    let mut bed = Bed::start(settings, Layout::of_nodes(NODES, "relaxed"))?;
+    let mut bed = Bed::start(
+        &settings.ephesus,
+        settings.root(),
+        Layout::of_nodes(NODES, "relaxed"),
+    )?;
     let (mut last, mut each) = (Vec::new(), Vec::new());
     for round in 0..rounds {
         let lost = round % NODES;

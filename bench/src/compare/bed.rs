@@ -101,10 +101,10 @@ impl<'a> Bed<'a> {
         let started = Instant::now();
         let value = run()?;
         let wall = started.elapsed();
-        let server_cpu = server.cpu_since(mark)?;
+        let server_cpu = mark.elapsed()?;
         let mut idle_cpu = Duration::ZERO;
-        for (other, mark) in others().zip(idle_marks) {
-            idle_cpu += other.cpu_since(mark)?;
+        for mark in idle_marks {
+            idle_cpu += mark.elapsed()?;
         }
         server.verify_confined()?;
         let idle_busy = idle_cpu.as_secs_f64() / wall.as_secs_f64();
@@ -120,7 +120,7 @@ impl<'a> Bed<'a> {
         Ok(Turn {
             value,
             server_cpu,
-            deferred_cpu: server.cpu_since(after)?,
+            deferred_cpu: after.elapsed()?,
         })
     }
 

@@ -63,6 +63,18 @@ impl Goal {
     }
 }
 
+impl Verdict {
+    /// On the value that a goal is about.
+    pub fn on(goal: Option<Goal>, value: Option<f64>) -> Self {
+        match (goal, value) {
+            (None, _) => Verdict::NoGoal,
+            (Some(_), None) => Verdict::NotMeasured,
+            (Some(goal), Some(value)) if goal.is_reached(value) => Verdict::Met,
+            _ => Verdict::Missed,
+        }
+    }
+}
+
 impl fmt::Display for Goal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -88,7 +100,7 @@ impl fmt::Display for Verdict {
 
 /// One quantity with its samples of every server, one per round; NaN where a server has none.
 #[derive(Clone, Debug, Serialize)]
-pub struct Measure {
+pub struct Measure<P: Ord = Product> {
     /// What it is.
     pub name: &'static str,
     /// In what unit.
@@ -98,15 +110,26 @@ pub struct Measure {
     /// What it should reach.
     pub goal: Option<Goal>,
     /// Samples by round.
-    pub samples: BTreeMap<Product, Vec<f64>>,
+    pub samples: BTreeMap<P, Vec<f64>>,
 }
 
-impl Measure {
-    /// The median of one product.
-    pub fn median(&self, product: Product) -> Option<f64> {
+impl<P: Ord + Copy> Measure<P> {
+    /// A measure without samples.
+    pub fn new(name: &'static str, unit: &'static str, better: Better, goal: Option<Goal>) -> Self {
+        Measure {
+            name,
+            unit,
+            better,
+            goal,
+            samples: BTreeMap::new(),
+        }
+    }
+
+    /// The median of one server.
+    pub fn median(&self, server: P) -> Option<f64> {
         let present: Vec<f64> = self
             .samples
-            .get(&product)?
+            .get(&server)?
             .iter()
             .copied()
             .filter(|value| !value.is_nan())
@@ -115,7 +138,12 @@ impl Measure {
     }
 
     /// Subject / best peer, round by round.
-    pub fn ratios(&self, subject: Product) -> Vec<f64> {
+    pub fn ratios(&self, subject: P) -> Vec<f64> {
+        self.ratios_to(subject, |_| true)
+    }
+
+    /// Subject / best of the peers that `counts` holds of, round by round.
+    pub fn ratios_to(&self, subject: P, counts: impl Fn(P) -> bool) -> Vec<f64> {
         let Some(own) = self.samples.get(&subject) else {
             return Vec::new();
         };
@@ -123,7 +151,7 @@ impl Measure {
             let others = self
                 .samples
                 .iter()
-                .filter(|(product, _)| **product != subject);
+                .filter(|(server, _)| **server != subject && counts(**server));
             let values = others.filter_map(|(_, samples)| samples.get(round).copied());
             values
                 .filter(|value| !value.is_nan())
@@ -194,13 +222,7 @@ impl CaseResult {
         better: Better,
         goal: Option<Goal>,
     ) {
-        self.measures.push(Measure {
-            name,
-            unit,
-            better,
-            goal,
-            samples: BTreeMap::new(),
-        });
+        self.measures.push(Measure::new(name, unit, better, goal));
     }
 
     /// Adds one round's value of a declared measure.
@@ -261,24 +283,18 @@ impl CaseResult {
         let Some(goal) = measure.goal else {
             return Verdict::NoGoal;
         };
-        let plain = |reached: Option<bool>| match reached {
-            Some(true) => Verdict::Met,
-            Some(false) => Verdict::Missed,
-            None => Verdict::NotMeasured,
-        };
+        let plain = |value| Verdict::on(Some(goal), value);
         let ratio = stats::median(&measure.ratios(subject));
         match goal {
-            Goal::ValueAtMost(_) => {
-                plain(measure.median(subject).map(|value| goal.is_reached(value)))
-            }
-            Goal::RatioAtMost(_) => plain(ratio.map(|ratio| goal.is_reached(ratio))),
+            Goal::ValueAtMost(_) => plain(measure.median(subject)),
+            Goal::RatioAtMost(_) => plain(ratio),
             Goal::RatioAtLeast(least) => {
                 let cpu = self
                     .measures
                     .iter()
                     .find(|measure| measure.name == CPU_PER_OP);
                 match cpu.filter(|_| !self.client_bound().is_empty()) {
-                    None => plain(ratio.map(|ratio| goal.is_reached(ratio))),
+                    None => plain(ratio),
                     Some(cpu) => match stats::median(&cpu.ratios(subject)) {
                         None => Verdict::NotMeasured,
                         Some(ratio) if ratio <= 1.0 / least => Verdict::MetByCpu,

@@ -180,7 +180,10 @@ impl Settings {
             cpus,
             wal_budget_bytes: setup.wal_budget_bytes,
             max_memory_bytes: self.max_memory_bytes,
-            extra: self.extra.clone(),
+            extra: match product {
+                Product::Ephesus => self.extra.clone(),
+                Product::Redis | Product::Valkey => Vec::new(),
+            },
         };
         Server::start(spec, group.clone())
     }

@@ -87,3 +87,15 @@ fn threads_have_cpu_times_and_names() {
     let sum: Duration = threads.iter().map(|thread| thread.cpu).sum();
     assert!(sum > Duration::ZERO);
 }
+
+#[test]
+fn a_peak_begins_anew() {
+    let own = Pid(std::process::id());
+    let much = vec![1u8; 200 << 20];
+    assert!(std::hint::black_box(&much).iter().all(|&byte| byte == 1));
+    drop(much);
+    let before = peak_resident_bytes(own).expect("peak");
+    reset_peak(own).expect("reset");
+    let after = peak_resident_bytes(own).expect("peak");
+    assert!(before > 200 << 20 && after < before, "{before} {after}");
+}

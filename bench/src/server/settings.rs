@@ -55,7 +55,7 @@ pub struct ServerSpec {
     pub wal_budget_bytes: u64,
     /// Ephesus: `--max-memory`.
     pub max_memory_bytes: u64,
-    /// Ephesus: further arguments.
+    /// Further arguments, which override the others.
     pub extra: Vec<String>,
 }
 
@@ -113,6 +113,7 @@ impl ServerSpec {
         fixed
             .chain(own)
             .flat_map(|(name, value)| [format!("--{name}"), value])
+            .chain(self.extra.iter().cloned())
             .collect()
     }
 

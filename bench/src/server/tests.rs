@@ -1,3 +1,5 @@
+use std::path::PathBuf;
+
 use super::*;
 
 fn spec(product: Product, durability: Durability) -> ServerSpec {
@@ -81,4 +83,13 @@ fn a_server_that_ends_at_once_is_reported_with_its_output() {
         }
         other => panic!("{other:?}"),
     }
+}
+
+#[test]
+fn what_a_case_adds_comes_last_and_so_decides() {
+    let mut in_memory = spec(Product::Valkey, Durability::EverySecond);
+    in_memory.extra = vec!["--appendonly".to_owned(), "no".to_owned()];
+    let line = in_memory.arguments(address()).join(" ");
+    assert!(line.contains("--appendonly yes"), "{line}");
+    assert!(line.ends_with("--appendonly no"), "{line}");
 }
