@@ -11,7 +11,7 @@ KEYS       ?= 1000000
 export EPHESUS_BIN ?= $(EPHESUS)
 
 .DEFAULT_GOAL := help
-.PHONY: help toolchain deps build run cluster test lint fmt compare bench-cluster demo soak soak-cluster crash clean
+.PHONY: help toolchain deps build run cluster test lint fmt compare bench-cluster bench-migrate demo soak soak-cluster crash clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,6 +49,10 @@ compare: deps build ## Redis and Valkey against Ephesus, side by side on this ma
 bench-cluster: deps build ## how fast a cluster changes, what it costs at rest, and what routing costs
 	$(CARGO) build --release --locked -p ephesus-bench
 	$(TARGET_DIR)/release/ephesus-bench cluster --json $(TARGET_DIR)/cluster.json
+
+bench-migrate: deps build ## how fast data moves between two nodes, beside Valkey's atomic slot migration
+	$(CARGO) build --release --locked -p ephesus-bench
+	$(TARGET_DIR)/release/ephesus-bench migrate --vs valkey --full-load --json $(TARGET_DIR)/migrate.json
 
 demo: build ## write from several connections, kill -9, restart, verify every acknowledgement
 	$(CARGO) run --quiet --locked -p ephesus-tests --bin ephesus-demo

@@ -1,10 +1,10 @@
 //! Load generation and side-by-side comparison of servers that speak the Redis protocol.
 //!
-//! Three entry points: [`load::run`] drives one server at a fixed rate and reports latency from the
+//! Four entry points: [`load::run`] drives one server at a fixed rate and reports latency from the
 //! intended send time; [`compare::execute`] starts Redis, Valkey and Ephesus on one core each in turn
 //! and prints how they compare, with goals, intervals and everything needed to repeat the run;
 //! [`cluster::execute`] starts coordinators and nodes and prints how fast a cluster changes and what
-//! it costs.
+//! it costs; [`migrate::execute`] moves half of a node's data to another one, as Valkey does beside it.
 
 #![expect(
     clippy::disallowed_methods,
@@ -14,6 +14,7 @@
 pub mod cluster;
 pub mod compare;
 pub mod load;
+pub mod migrate;
 
 pub mod prefill;
 pub mod process;

@@ -8,6 +8,7 @@ use ephesus_bench::cluster::{self, ClusterArgs};
 use ephesus_bench::compare::{self, CompareArgs};
 use ephesus_bench::interrupt;
 use ephesus_bench::load::LoadArgs;
+use ephesus_bench::migrate::{self, MigrateArgs};
 
 #[derive(Debug, Parser)]
 #[command(
@@ -28,6 +29,8 @@ enum Command {
     Compare(CompareArgs),
     /// How fast a cluster of Ephesus changes, what it costs at rest, and what routing costs
     Cluster(ClusterArgs),
+    /// How fast half of a node's data moves to another one, beside Valkey's slot migration
+    Migrate(MigrateArgs),
 }
 
 fn main() -> ExitCode {
@@ -36,6 +39,7 @@ fn main() -> ExitCode {
         Command::Load(arguments) => arguments.execute(),
         Command::Compare(arguments) => compare::execute(&arguments),
         Command::Cluster(arguments) => cluster::execute(&arguments),
+        Command::Migrate(arguments) => migrate::execute(&arguments),
     };
     match done.map_err(anyhow::Error::from) {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,0 +1,235 @@
+use std::collections::BTreeSet;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::Path;
+
+use ephesus_coordinator::report::{MigrationRow, MoveRow, NodeRow, PartitionRow, Query, Report};
+
+use crate::cluster::bed::{Bed, Layout};
+use crate::error::{BenchError, Result};
+use crate::operator::Operator;
+use crate::procfs::Pid;
+use crate::server::{self, Described, Product};
+
+use super::pair::{Pair, Said, Stage};
+use super::progress::Progress;
+use super::slots::SlotSet;
+
+/// Two nodes of a cluster, which gives half of the partitions of the one to the other.
+pub(super) struct EphesusPair {
+    /// None: a cluster that was there before.
+    bed: Option<Bed>,
+    operator: Operator,
+    source: Node,
+    target: Node,
+    owned: SlotSet,
+    moving: SlotSet,
+    partitions: BTreeSet<u16>,
+    progress: Progress,
+}
+
+/// One of the two.
+#[derive(Clone, Debug)]
+struct Node {
+    name: String,
+    entry: SocketAddr,
+}
+
+impl EphesusPair {
+    /// Starts a coordinator and two nodes of one shard; the first has every partition.
+    pub(super) fn start(
+        program: &Path,
+        root: &Path,
+        partitions: u16,
+        cpus: [usize; 2],
+        extra: &[String],
+    ) -> Result<Self> {
+        let layout = Layout {
+            coordinators: 1,
+            partitions,
+            first_owns_all: true,
+            cpus: cpus.to_vec(),
+            extra: extra.to_vec(),
+            ..Layout::of_nodes(2, "strict")
+        };
+        let bed = Bed::start(program, root, layout)?;
+        let operator = Operator::open(&bed.coordinator(0).to_string())?;
+        let node = |index| Node {
+            name: format!("node-{index}"),
+            entry: bed.entry(index),
+        };
+        Self::between(operator, node(0), node(1), Some(bed))
+    }
+
+    /// Two nodes of a cluster that runs, by name.
+    pub(super) fn existing(coordinators: &[String], nodes: &[String; 2]) -> Result<Self> {
+        let mut operator = Operator::of_leader(coordinators)?;
+        let rows = match operator.ask(&Query::Nodes)? {
+            Report::Nodes(rows) => rows,
+            other => return Err(unexpected("nodes", &other)),
+        };
+        let [source, target] = nodes;
+        let (source, target) = (named(&rows, source)?, named(&rows, target)?);
+        Self::between(operator, source, target, None)
+    }
+
+    fn between(
+        mut operator: Operator,
+        source: Node,
+        target: Node,
+        bed: Option<Bed>,
+    ) -> Result<Self> {
+        let rows = partitions(&mut operator)?;
+        let of_source = |row: &&PartitionRow| row.node.as_ref() == Some(&source.name);
+        let owned: Vec<&PartitionRow> = rows.iter().filter(of_source).collect();
+        let planned: BTreeSet<u16> = match bed.is_some() {
+            true => {
+                let moves = rebalance(&mut operator, true)?;
+                moves.iter().map(|row| row.partition).collect()
+            }
+            false => {
+                let first = &owned[..owned.len().div_ceil(2)];
+                first.iter().map(|row| row.partition).collect()
+            }
+        };
+        let moves = |row: &&PartitionRow| planned.contains(&row.partition);
+        let moving: Vec<&PartitionRow> = owned.iter().copied().filter(moves).collect();
+        if moving.is_empty() {
+            let problem = format!("node {} has nothing to give", source.name);
+            return Err(BenchError::cluster("a move", problem));
+        }
+        let older = migrations(&mut operator)?;
+        let slots = |rows: &[&PartitionRow]| {
+            SlotSet::of_ranges(rows.iter().map(|row| (row.first_slot, row.last_slot)))
+        };
+        let partitions: BTreeSet<u16> = moving.iter().map(|row| row.partition).collect();
+        Ok(EphesusPair {
+            bed,
+            operator,
+            owned: slots(&owned),
+            moving: slots(&moving),
+            progress: Progress::new(partitions.clone(), &older),
+            partitions,
+            source,
+            target,
+        })
+    }
+}
+
+fn named(rows: &[NodeRow], name: &str) -> Result<Node> {
+    let wrong = |problem: &str| BenchError::cluster(format!("node {name}"), problem);
+    let row = rows.iter().find(|row| row.name == name);
+    let row = row.ok_or_else(|| wrong("there is none of this name"))?;
+    let mut found = row.entry.to_socket_addrs().map_err(|error| {
+        let problem = format!("its entry port {}: {error}", row.entry);
+        wrong(&problem)
+    })?;
+    let entry = found.next().ok_or_else(|| wrong("it has no address"))?;
+    Ok(Node {
+        name: row.name.clone(),
+        entry,
+    })
+}
+
+fn partitions(operator: &mut Operator) -> Result<Vec<PartitionRow>> {
+    match operator.ask(&Query::Partitions)? {
+        Report::Partitions(rows) => Ok(rows),
+        other => Err(unexpected("partitions", &other)),
+    }
+}
+
+fn migrations(operator: &mut Operator) -> Result<Vec<MigrationRow>> {
+    match operator.ask(&Query::Migrations)? {
+        Report::Migrations(report) => Ok(report.migrations),
+        other => Err(unexpected("migrations", &other)),
+    }
+}
+
+/// What a rebalance moves, or would.
+fn rebalance(operator: &mut Operator, dry_run: bool) -> Result<Vec<MoveRow>> {
+    planned(operator, &Query::Rebalance { dry_run })
+}
+
+/// What was planned, all of it.
+fn planned(operator: &mut Operator, order: &Query) -> Result<Vec<MoveRow>> {
+    match operator.ask(order)? {
+        Report::Planned(rows) if rows.iter().all(|row| row.refusal.is_none()) => Ok(rows),
+        other => Err(unexpected("a move", &other)),
+    }
+}
+
+fn unexpected(what: &str, report: &Report) -> BenchError {
+    BenchError::cluster(what, format!("{report:?}"))
+}
+
+impl Pair for EphesusPair {
+    fn source(&self) -> SocketAddr {
+        self.source.entry
+    }
+
+    fn target(&self) -> SocketAddr {
+        self.target.entry
+    }
+
+    fn pids(&self) -> Option<[Pid; 2]> {
+        self.bed.as_ref()?.node_pids().try_into().ok()
+    }
+
+    fn owned(&self) -> &SlotSet {
+        &self.owned
+    }
+
+    fn moving(&self) -> &SlotSet {
+        &self.moving
+    }
+
+    fn settle(&self) -> Result<()> {
+        server::wait_imaged(self.source.entry)?;
+        server::wait_imaged(self.target.entry)
+    }
+
+    fn order(&mut self) -> Result<()> {
+        if self.bed.is_some() {
+            return rebalance(&mut self.operator, false).map(|_| ());
+        }
+        for &partition in &self.partitions {
+            let order = Query::Move {
+                partition,
+                node: self.target.name.clone(),
+                shard: None,
+            };
+            planned(&mut self.operator, &order)?;
+        }
+        Ok(())
+    }
+
+    fn look(&mut self) -> Result<Stage> {
+        let rows = migrations(&mut self.operator)?;
+        self.progress.note(&rows);
+        if self.progress.may_be_over() {
+            // What ended between two looks may be forgotten already.
+            let rows = partitions(&mut self.operator)?;
+            let arrived = rows
+                .iter()
+                .filter(|row| row.node.as_ref() == Some(&self.target.name));
+            self.progress.arrived(arrived.map(|row| row.partition));
+        }
+        Ok(self.progress.stage())
+    }
+
+    fn said(&mut self) -> Result<Said> {
+        Ok(self.progress.said())
+    }
+
+    fn described(&self) -> Vec<Described> {
+        let Some(bed) = &self.bed else {
+            return Vec::new();
+        };
+        let of = |index| Described {
+            product: Product::Ephesus,
+            version: server::version(bed.program()),
+            command_line: bed.node_line(index),
+            configuration: Vec::new(),
+        };
+        vec![of(0), of(1)]
+    }
+}

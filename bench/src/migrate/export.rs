@@ -1,0 +1,104 @@
+//! What a Valkey says of the slots that it gives away.
+
+use crate::error::{BenchError, Result};
+use crate::resp::Reply;
+
+use super::pair::Stage;
+
+#[cfg(test)]
+mod tests;
+
+const DAY_MS: f64 = 86_400_000.0;
+
+/// A slot migration, as the source sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Export {
+    state: String,
+    message: String,
+    /// Memory that its fork had for itself.
+    pub(super) cow_bytes: u64,
+    created_s: u64,
+}
+
+impl Export {
+    /// How far it is.
+    pub(super) fn stage(&self) -> Stage {
+        match self.state.as_str() {
+            "success" => Stage::Done,
+            "failed" | "cancelled" => Stage::Failed(format!("{}: {}", self.state, self.message)),
+            "snapshotting" | "replicating" | "failover-paused" | "failover-granted" => {
+                Stage::Copying
+            }
+            _ => Stage::Waiting,
+        }
+    }
+}
+
+/// The export that was begun last, of a reply to `CLUSTER GETSLOTMIGRATIONS`.
+///
+/// # Errors
+/// When there is none, or the reply has another form.
+pub(super) fn newest(reply: &Reply) -> Result<Export> {
+    let wrong = || BenchError::reply("CLUSTER GETSLOTMIGRATIONS", format!("{reply:?}").as_bytes());
+    let Reply::Array(items) = reply else {
+        return Err(wrong());
+    };
+    let entries = items.iter().map(export).collect::<Option<Vec<_>>>();
+    let exports = entries.ok_or_else(wrong)?.into_iter().flatten();
+    // Of those of one second the first: Valkey's list begins with the newest.
+    exports
+        .rev()
+        .max_by_key(|export| export.created_s)
+        .ok_or_else(wrong)
+}
+
+/// Of one entry; `Some(None)`: an import.
+fn export(item: &Reply) -> Option<Option<Export>> {
+    let Reply::Array(words) = item else {
+        return None;
+    };
+    let text = |name: &str| {
+        let pair = words.chunks_exact(2).find(|pair| word(&pair[0]) == name);
+        pair.map(|pair| word(&pair[1]))
+    };
+    if text("operation")? != "EXPORT" {
+        return Some(None);
+    }
+    Some(Some(Export {
+        state: text("state")?,
+        message: text("message")?,
+        cow_bytes: text("cow_size")?.parse().ok()?,
+        created_s: text("create_time")?.parse().ok()?,
+    }))
+}
+
+fn word(reply: &Reply) -> String {
+    match reply {
+        Reply::Bulk(Some(bytes)) => String::from_utf8_lossy(bytes).into_owned(),
+        Reply::Simple(text) | Reply::Error(text) => text.clone(),
+        Reply::Integer(number) => number.to_string(),
+        Reply::Bulk(None) | Reply::Array(_) => String::new(),
+    }
+}
+
+/// From when the source paused writes until it knew the target as the owner, by its log, the last
+/// time it did both.
+pub(super) fn hold_ms(log: &str) -> Option<f64> {
+    let last = |what: &str| {
+        log.lines()
+            .rfind(|line| line.contains(what))
+            .and_then(at_ms)
+    };
+    let began = last("-> failover-paused")?;
+    let ended = last("failover-granted -> success")?;
+    Some((ended - began).rem_euclid(DAY_MS))
+}
+
+/// Time of day of a line such as `7:M 21 Nov 2026 19:11:14.717 * text`, ms.
+fn at_ms(line: &str) -> Option<f64> {
+    let time = line.split(' ').nth(4)?;
+    let mut parts = time.split(':').map(str::parse::<f64>);
+    let mut next = || parts.next()?.ok();
+    let (hours, minutes, seconds) = (next()?, next()?, next()?);
+    Some(((hours * 60.0 + minutes) * 60.0 + seconds) * 1e3)
+}

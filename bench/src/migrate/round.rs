@@ -1,0 +1,273 @@
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::error::{BenchError, Result};
+use crate::interrupt;
+use crate::prefill::{self, Values};
+use crate::procfs;
+use crate::resp::{Connection, Reply};
+use crate::server::CpuMark;
+use crate::stats::SplitMix64;
+
+use super::case::{Case, Writes};
+use super::load::{Found, Load, LoadConfig, Phase};
+use super::pair::{Pair, Said, Stage};
+use super::settings::Settings;
+
+/// Between two looks at a move.
+const LOOK: Duration = Duration::from_millis(2);
+/// A move that takes longer does not converge.
+const MOVE_TIMEOUT: Duration = Duration::from_secs(180);
+/// Writes before anything is counted.
+const WARM_UP: Duration = Duration::from_secs(1);
+/// How long a source may take to drop what it gave away.
+const DROP_TIMEOUT: Duration = Duration::from_secs(60);
+const DROP_POLL: Duration = Duration::from_millis(20);
+/// Moved keys that are read back.
+const READ_BACK: u64 = 1000;
+
+/// What a move was like.
+#[derive(Clone, Debug)]
+pub(super) struct Outcome {
+    /// Why it has failed; then nothing but what clients saw is known.
+    pub(super) failure: Option<String>,
+    /// Keys that moved.
+    pub(super) keys: u64,
+    /// Bytes of these keys and their values.
+    pub(super) bytes: u64,
+    /// From the last look at which nothing was copied to the end.
+    pub(super) copying: Duration,
+    /// From the order to the end.
+    pub(super) whole: Duration,
+    pub(super) said: Said,
+    /// Of source and target, if they run here.
+    pub(super) ends: Option<[End; 2]>,
+    /// What writers saw.
+    pub(super) writers: Option<Found>,
+}
+
+/// What a move cost one of the two.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct End {
+    /// CPU time during the move.
+    pub(super) cpu: Duration,
+    /// The most memory above what it had before.
+    pub(super) growth_bytes: u64,
+}
+
+/// Loads the source, moves half of it, and checks that all is where it belongs.
+pub(super) fn run(pair: &mut dyn Pair, case: Case, settings: &Settings) -> Result<Outcome> {
+    let owned = (0..).filter(|&index| pair.owned().has_key(index));
+    let indexes: Vec<u32> = owned.take(case.keys as usize).map(|i| i as u32).collect();
+    let (moving, staying): (Vec<u32>, Vec<u32>) = indexes
+        .iter()
+        .partition(|&&index| pair.moving().has_key(u64::from(index)));
+    let before = pair.keys()?;
+    let to_set = indexes.iter().map(|&index| u64::from(index));
+    prefill::fill_some(pair.source(), to_set, case.value_bytes, 0)?;
+    pair.settle()?;
+    let loaded = pair.keys()?;
+    if !settings.is_existing() {
+        expect_keys(loaded[0] - before[0], case.keys)?;
+    }
+    let mut load = match case.writes {
+        Writes::None => None,
+        Writes::PerSecond(rate) => Some(start_load(pair, case, settings, moving.clone(), rate)?),
+        Writes::Unlimited => Some(start_load(pair, case, settings, staying, 0)?),
+    };
+    if let Some(load) = &mut load {
+        wait(load, WARM_UP)?;
+        load.enter(Phase::Before);
+        wait(load, settings.load_time)?;
+    }
+    let marks = Marks::take(pair)?;
+    if let Some(load) = &load {
+        load.enter(Phase::During);
+    }
+    let timing = follow(pair, load.as_mut())?;
+    let ends = marks.map(|marks| marks.ends()).transpose()?;
+    if let Some(load) = &mut load {
+        load.enter(Phase::After);
+        wait(load, settings.load_time)?;
+    }
+    let writers = load.map(Load::finish).transpose()?;
+    let keys = moving.len() as u64;
+    if timing.failure.is_none() && !settings.is_existing() {
+        await_dropped(pair, [case.keys - keys, keys])?;
+        if case.writes == Writes::None {
+            read_back(pair, case, &moving)?;
+        }
+    }
+    Ok(Outcome {
+        failure: timing.failure,
+        keys,
+        bytes: keys * case.entry_bytes(),
+        copying: timing.copying,
+        whole: timing.whole,
+        said: pair.said()?,
+        ends,
+        writers,
+    })
+}
+
+fn start_load(
+    pair: &dyn Pair,
+    case: Case,
+    settings: &Settings,
+    keys: Vec<u32>,
+    rate: u64,
+) -> Result<Load> {
+    Load::start(LoadConfig {
+        address: pair.source(),
+        rate,
+        connections: settings.load_connections,
+        pipeline: settings.load_pipeline,
+        keys,
+        value_bytes: case.value_bytes,
+    })
+}
+
+/// Lets writes go on for so long.
+fn wait(load: &mut Load, duration: Duration) -> Result<()> {
+    let began = Instant::now();
+    while began.elapsed() < duration {
+        interrupt::check()?;
+        load.check()?;
+        thread::sleep(DROP_POLL.min(duration));
+    }
+    Ok(())
+}
+
+struct Timing {
+    failure: Option<String>,
+    copying: Duration,
+    whole: Duration,
+}
+
+/// Orders the move and looks until it has ended.
+fn follow(pair: &mut dyn Pair, mut load: Option<&mut Load>) -> Result<Timing> {
+    let began = Instant::now();
+    let mut idle_until = began;
+    let mut is_copying = false;
+    pair.order()?;
+    loop {
+        interrupt::check()?;
+        if let Some(load) = &mut load {
+            load.check()?;
+        }
+        let looked = Instant::now();
+        let failure = match pair.look()? {
+            Stage::Waiting => {
+                if !is_copying {
+                    idle_until = looked;
+                }
+                None
+            }
+            Stage::Copying => {
+                is_copying = true;
+                None
+            }
+            Stage::Done => {
+                return Ok(Timing {
+                    failure: None,
+                    copying: idle_until.elapsed(),
+                    whole: began.elapsed(),
+                });
+            }
+            Stage::Failed(why) => Some(why),
+        };
+        let is_late = began.elapsed() > MOVE_TIMEOUT;
+        let late = || format!("not done after {} s", MOVE_TIMEOUT.as_secs());
+        if let Some(why) = failure.or_else(|| is_late.then(late)) {
+            return Ok(Timing {
+                failure: Some(why),
+                copying: idle_until.elapsed(),
+                whole: began.elapsed(),
+            });
+        }
+        thread::sleep(LOOK);
+    }
+}
+
+/// Counters of both ends before a move.
+struct Marks([(CpuMark, u64, procfs::Pid); 2]);
+
+impl Marks {
+    /// None for servers that run elsewhere.
+    fn take(pair: &dyn Pair) -> Result<Option<Self>> {
+        let Some([source, target]) = pair.pids() else {
+            return Ok(None);
+        };
+        let mark = |pid| {
+            procfs::reset_peak(pid)?;
+            let resident = procfs::resident_bytes(pid)?;
+            Ok::<_, BenchError>((CpuMark::of(pid)?, resident, pid))
+        };
+        Ok(Some(Marks([mark(source)?, mark(target)?])))
+    }
+
+    fn ends(&self) -> Result<[End; 2]> {
+        let end = |(cpu, resident, pid): &(CpuMark, u64, procfs::Pid)| {
+            let peak = procfs::peak_resident_bytes(*pid)?;
+            Ok::<_, BenchError>(End {
+                cpu: cpu.elapsed()?,
+                growth_bytes: peak.saturating_sub(*resident),
+            })
+        };
+        let [source, target] = &self.0;
+        Ok([end(source)?, end(target)?])
+    }
+}
+
+fn expect_keys(found: u64, expected: u64) -> Result<()> {
+    if found == expected {
+        return Ok(());
+    }
+    Err(BenchError::KeyCount {
+        server: "the source".to_owned(),
+        found,
+        expected,
+    })
+}
+
+/// Waits until both have exactly the keys that are theirs.
+fn await_dropped(pair: &dyn Pair, expected: [u64; 2]) -> Result<()> {
+    let began = Instant::now();
+    loop {
+        interrupt::check()?;
+        let found = pair.keys()?;
+        if found == expected {
+            return Ok(());
+        }
+        if began.elapsed() > DROP_TIMEOUT {
+            let wrong = usize::from(found[0] == expected[0]);
+            return Err(BenchError::KeyCount {
+                server: ["the source", "the target"][wrong].to_owned(),
+                found: found[wrong],
+                expected: expected[wrong],
+            });
+        }
+        thread::sleep(DROP_POLL);
+    }
+}
+
+/// Reads some of what moved from the target.
+fn read_back(pair: &dyn Pair, case: Case, moved: &[u32]) -> Result<()> {
+    if moved.is_empty() {
+        return Ok(());
+    }
+    let mut connection = Connection::open(pair.target())?;
+    let mut random = SplitMix64::new(case.keys);
+    let values = Values::new(case.value_bytes);
+    for _ in 0..READ_BACK {
+        let index = u64::from(moved[random.below(moved.len() as u64) as usize]);
+        let key = prefill::key(index);
+        let key = String::from_utf8_lossy(&key);
+        let reply = connection.call(&["GET", &key])?;
+        if reply != Reply::Bulk(Some(values.get(index, 0).to_vec())) {
+            let got = format!("{reply:?}");
+            return Err(BenchError::reply(format!("GET {key}"), got.as_bytes()));
+        }
+    }
+    Ok(())
+}

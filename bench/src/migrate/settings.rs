@@ -1,0 +1,163 @@
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use crate::affinity;
+use crate::error::{BenchError, Result};
+use crate::locate;
+
+use super::MigrateArgs;
+use super::case::{Case, Writes};
+use super::contestant::Contestant;
+use super::ephesus::EphesusPair;
+use super::pair::Pair;
+use super::valkey::ValkeyPair;
+
+const ROUNDS: u32 = 10;
+const QUICK_DATA_BYTES: u64 = 20_000_000;
+const QUICK_LOAD_SECONDS: u64 = 1;
+
+/// The flags with every default filled in.
+#[derive(Debug)]
+pub(super) struct Settings {
+    pub(super) contestants: Vec<Contestant>,
+    pub(super) cases: Vec<Case>,
+    pub(super) rounds: u32,
+    pub(super) is_quick: bool,
+    pub(super) partitions: u16,
+    /// Of source and target.
+    pub(super) cpus: [usize; 2],
+    pub(super) load_connections: usize,
+    pub(super) load_pipeline: u32,
+    pub(super) load_time: Duration,
+    /// Coordinators and the two nodes of a cluster that runs.
+    existing: Option<(Vec<String>, [String; 2])>,
+    ephesus: PathBuf,
+    valkey: PathBuf,
+    extra: Vec<String>,
+    root: TempDir,
+}
+
+impl Settings {
+    pub(super) fn resolve(arguments: &MigrateArgs) -> Result<Self> {
+        let quick = arguments.quick;
+        let mut contestants = arguments.servers.clone();
+        if arguments.vs.is_some() {
+            contestants.extend(Contestant::VALKEYS);
+        }
+        contestants.sort();
+        contestants.dedup();
+        let existing = existing(arguments)?;
+        if existing.is_some() && contestants != [Contestant::Ephesus] {
+            return Err(BenchError::Flag {
+                flag: "--coordinator",
+                problem: "names a cluster of Ephesus: nothing else is compared there".to_owned(),
+            });
+        }
+        let has = |wanted: fn(&Contestant) -> bool| contestants.iter().any(wanted);
+        let mut settings = Settings {
+            cases: cases(arguments),
+            rounds: arguments.rounds.unwrap_or(if quick { 1 } else { ROUNDS }),
+            is_quick: quick,
+            partitions: arguments.partitions,
+            cpus: cpus(&arguments.cpus)?,
+            load_connections: usize::from(arguments.load_connections),
+            load_pipeline: arguments.load_pipeline,
+            load_time: Duration::from_secs(if quick {
+                QUICK_LOAD_SECONDS
+            } else {
+                arguments.load_seconds
+            }),
+            ephesus: PathBuf::new(),
+            valkey: PathBuf::new(),
+            extra: arguments.ephesus_arg.clone(),
+            root: locate::data_root(arguments.dir.as_deref(), "migrate-")?,
+            contestants: contestants.clone(),
+            existing,
+        };
+        if settings.existing.is_none() && has(|one| *one == Contestant::Ephesus) {
+            settings.ephesus = locate::ephesus(arguments.ephesus.as_deref())?;
+        }
+        if has(|one| *one != Contestant::Ephesus) {
+            settings.valkey = locate::valkey(arguments.valkey.as_deref())?;
+        }
+        Ok(settings)
+    }
+
+    /// The directory that holds all data.
+    pub(super) fn root(&self) -> &Path {
+        self.root.path()
+    }
+
+    /// Whether the servers were there before.
+    pub(super) fn is_existing(&self) -> bool {
+        self.existing.is_some()
+    }
+
+    /// Starts the two servers of one contestant.
+    pub(super) fn start(&self, contestant: Contestant) -> Result<Box<dyn Pair>> {
+        if contestant != Contestant::Ephesus {
+            let pair = ValkeyPair::start(&self.valkey, self.root(), contestant, self.cpus)?;
+            return Ok(Box::new(pair));
+        }
+        Ok(Box::new(match &self.existing {
+            Some((coordinators, nodes)) => EphesusPair::existing(coordinators, nodes)?,
+            None => EphesusPair::start(
+                &self.ephesus,
+                self.root(),
+                self.partitions,
+                self.cpus,
+                &self.extra,
+            )?,
+        }))
+    }
+}
+
+fn existing(arguments: &MigrateArgs) -> Result<Option<(Vec<String>, [String; 2])>> {
+    if arguments.coordinator.is_empty() {
+        return Ok(None);
+    }
+    match arguments.nodes.as_slice() {
+        [from, to] if from != to => Ok(Some((
+            arguments.coordinator.clone(),
+            [from.clone(), to.clone()],
+        ))),
+        _ => Err(BenchError::Flag {
+            flag: "--nodes",
+            problem: "names two: the one that gives and the one that gets".to_owned(),
+        }),
+    }
+}
+
+fn cases(arguments: &MigrateArgs) -> Vec<Case> {
+    let data = match arguments.quick {
+        true => arguments.data_bytes.min(QUICK_DATA_BYTES),
+        false => arguments.data_bytes,
+    };
+    let case = |bytes: u32, writes| Case::new(bytes as usize, data, arguments.keys, writes);
+    let unloaded = arguments.value_bytes.iter();
+    let mut cases: Vec<Case> = unloaded.map(|&bytes| case(bytes, Writes::None)).collect();
+    if arguments.load > 0 {
+        let writes = Writes::PerSecond(arguments.load);
+        cases.push(case(arguments.load_value_bytes, writes));
+    }
+    if arguments.full_load {
+        cases.push(case(arguments.load_value_bytes, Writes::Unlimited));
+    }
+    cases
+}
+
+fn cpus(given: &[usize]) -> Result<[usize; 2]> {
+    let allowed = affinity::allowed()?;
+    let wanted = if given.is_empty() { &allowed } else { given };
+    let wrong = |problem: &str| BenchError::Flag {
+        flag: "--cpus",
+        problem: problem.to_owned(),
+    };
+    match *wanted {
+        _ if given.len() > 2 => Err(wrong("names two, of source and target")),
+        [source, target, ..] if source != target => Ok([source, target]),
+        _ => Err(wrong("two are needed, one for each end of a move")),
+    }
+}

@@ -1,0 +1,29 @@
+use crate::prefill;
+
+/// Slots of a cluster.
+pub(super) const SLOTS: usize = 16_384;
+
+/// Slots, as a set.
+#[derive(Clone, Debug)]
+pub(super) struct SlotSet(Vec<bool>);
+
+impl SlotSet {
+    /// Those of ranges, whose ends belong to them.
+    pub(super) fn of_ranges(ranges: impl IntoIterator<Item = (u16, u16)>) -> Self {
+        let mut set = SlotSet(vec![false; SLOTS]);
+        for (first, last) in ranges {
+            set.0[usize::from(first)..=usize::from(last)].fill(true);
+        }
+        set
+    }
+
+    /// Whether a key's slot is one of them.
+    pub(super) fn has_key(&self, index: u64) -> bool {
+        self.0[slot_of_key(index)]
+    }
+}
+
+/// The slot of the `index`-th key.
+pub(super) fn slot_of_key(index: u64) -> usize {
+    usize::from(ephesus_wire::slot_of(&prefill::key(index)).0)
+}

@@ -1,0 +1,205 @@
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use crate::error::{BenchError, Result};
+use crate::interrupt;
+use crate::procfs::Pid;
+use crate::resp::{self, Connection};
+use crate::server::{self, Described, Durability, Product, Server, ServerSpec};
+
+use super::contestant::Contestant;
+use super::export::{self, Export};
+use super::pair::{Pair, Said, Stage};
+use super::slots::SlotSet;
+
+const LAST_SLOT: u16 = 16_383;
+/// The last of the slots that move: half of them.
+const LAST_MOVING: u16 = LAST_SLOT / 2;
+/// How long two nodes may take to know each other.
+const MEET_TIMEOUT: Duration = Duration::from_secs(60);
+const MEET_POLL: Duration = Duration::from_millis(20);
+/// How long a server may go on working after writes.
+const QUIET_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// Makes a member of a cluster of it that converges under writes: the last of them may be under way
+/// when it stops to take more, and no limit on what waits to be sent ends the move.
+const CLUSTER_SETTINGS: &[&str] = &[
+    "--cluster-enabled",
+    "yes",
+    "--slot-migration-max-failover-repl-bytes",
+    "4194304",
+    "--client-output-buffer-limit",
+    "replica",
+    "0",
+    "0",
+    "0",
+];
+
+/// Two Valkeys in one cluster, the first of which owns every slot.
+pub(super) struct ValkeyPair {
+    source: Server,
+    target: Server,
+    owned: SlotSet,
+    moving: SlotSet,
+    last: Option<Export>,
+    _dir: TempDir,
+}
+
+impl ValkeyPair {
+    pub(super) fn start(
+        binary: &Path,
+        root: &Path,
+        contestant: Contestant,
+        cpus: [usize; 2],
+    ) -> Result<Self> {
+        let dir = tempfile::Builder::new()
+            .prefix("valkey-")
+            .tempdir_in(root)
+            .map_err(BenchError::io("creating a data directory"))?;
+        let mut extra: Vec<String> = CLUSTER_SETTINGS.iter().map(|&word| word.into()).collect();
+        if contestant.aof().is_none() {
+            extra.extend(["--appendonly".to_owned(), "no".to_owned()]);
+        }
+        let start = |name: &str, cpu| {
+            let spec = ServerSpec {
+                product: Product::Valkey,
+                binary: binary.to_owned(),
+                durability: contestant.aof().unwrap_or(Durability::EverySecond),
+                dir: dir.path().join(name),
+                cpus: vec![cpu],
+                shards: 1,
+                wal_budget_bytes: 0,
+                max_memory_bytes: 0,
+                extra: extra.clone(),
+            };
+            Server::start(spec, None)
+        };
+        let pair = ValkeyPair {
+            source: start("source", cpus[0])?,
+            target: start("target", cpus[1])?,
+            owned: SlotSet::of_ranges([(0, LAST_SLOT)]),
+            moving: SlotSet::of_ranges([(0, LAST_MOVING)]),
+            last: None,
+            _dir: dir,
+        };
+        pair.meet()?;
+        Ok(pair)
+    }
+
+    /// Gives every slot to the source and waits until both know that.
+    fn meet(&self) -> Result<()> {
+        let mut first = self.source.connect()?;
+        let mut second = self.target.connect()?;
+        first.text(&["CLUSTER", "SET-CONFIG-EPOCH", "1"])?;
+        second.text(&["CLUSTER", "SET-CONFIG-EPOCH", "2"])?;
+        first.text(&["CLUSTER", "ADDSLOTSRANGE", "0", &LAST_SLOT.to_string()])?;
+        let to = self.target.address();
+        let (host, port) = (to.ip().to_string(), to.port().to_string());
+        first.text(&["CLUSTER", "MEET", &host, &port])?;
+        let deadline = Instant::now() + MEET_TIMEOUT;
+        while !(knows_both(&mut first)? && knows_both(&mut second)?) {
+            interrupt::check()?;
+            if Instant::now() > deadline {
+                return Err(BenchError::TimedOut {
+                    server: "a cluster of two Valkeys".to_owned(),
+                    state: "ready",
+                    waited_s: MEET_TIMEOUT.as_secs(),
+                });
+            }
+            thread::sleep(MEET_POLL);
+        }
+        Ok(())
+    }
+}
+
+fn knows_both(connection: &mut Connection) -> Result<bool> {
+    let info = connection.text(&["CLUSTER", "INFO"])?;
+    let number = |name| resp::info_number(&info, name);
+    Ok(resp::info_field(&info, "cluster_state") == Some("ok")
+        && number("cluster_known_nodes") == Some(2)
+        && number("cluster_slots_ok") == Some(u64::from(LAST_SLOT) + 1))
+}
+
+impl Pair for ValkeyPair {
+    fn source(&self) -> SocketAddr {
+        self.source.address()
+    }
+
+    fn target(&self) -> SocketAddr {
+        self.target.address()
+    }
+
+    fn pids(&self) -> Option<[Pid; 2]> {
+        Some([self.source.pid(), self.target.pid()])
+    }
+
+    fn owned(&self) -> &SlotSet {
+        &self.owned
+    }
+
+    fn moving(&self) -> &SlotSet {
+        &self.moving
+    }
+
+    fn settle(&self) -> Result<()> {
+        for server in [&self.source, &self.target] {
+            if !server.wait_quiet(QUIET_TIMEOUT)? {
+                return Err(BenchError::TimedOut {
+                    server: Product::Valkey.to_string(),
+                    state: "idle",
+                    waited_s: QUIET_TIMEOUT.as_secs(),
+                });
+            }
+            server.verify_confined()?;
+        }
+        Ok(())
+    }
+
+    fn order(&mut self) -> Result<()> {
+        let to = self.target.connect()?.text(&["CLUSTER", "MYID"])?;
+        let last = LAST_MOVING.to_string();
+        let order = [
+            "CLUSTER",
+            "MIGRATESLOTS",
+            "SLOTSRANGE",
+            "0",
+            &last,
+            "NODE",
+            &to,
+        ];
+        self.source.connect()?.text(&order).map(|_| ())
+    }
+
+    fn look(&mut self) -> Result<Stage> {
+        let asked = self
+            .source
+            .connect()?
+            .call(&["CLUSTER", "GETSLOTMIGRATIONS"])?;
+        let found = export::newest(&asked)?;
+        let stage = found.stage();
+        self.last = Some(found);
+        Ok(stage)
+    }
+
+    fn said(&mut self) -> Result<Said> {
+        let log = self.source.spec().log_path();
+        let text = fs::read_to_string(&log).map_err(BenchError::io(log.display().to_string()))?;
+        Ok(Said {
+            holds_ms: export::hold_ms(&text).into_iter().collect(),
+            retries: 0,
+            forked_bytes: self.last.as_ref().map_or(0, |last| last.cow_bytes),
+        })
+    }
+
+    fn described(&self) -> Vec<Described> {
+        vec![
+            server::describe(&self.source),
+            server::describe(&self.target),
+        ]
+    }
+}
