@@ -26,6 +26,7 @@ pub mod affinity;
 pub mod disk;
 pub mod environment;
 pub mod error;
+pub mod fresh_memory;
 pub mod interrupt;
 pub mod locate;
 pub mod loopback;

@@ -10,6 +10,7 @@ use std::time::Duration;
 use crate::disk;
 use crate::environment;
 use crate::error::{BenchError, Result};
+use crate::fresh_memory;
 use crate::loopback;
 
 pub use arguments::MigrateArgs;
@@ -20,7 +21,6 @@ mod arguments;
 mod case;
 mod contestant;
 mod ephesus;
-mod export;
 mod load;
 mod measures;
 mod pair;
@@ -28,6 +28,7 @@ mod progress;
 mod report;
 mod round;
 mod settings;
+mod slot_migration;
 mod slots;
 mod valkey;
 
@@ -38,6 +39,11 @@ use settings::Settings;
 
 /// How long disk and loopback are driven in every round.
 const RAW_TIME: Duration = Duration::from_millis(500);
+
+/// What a server needs for a key besides it and its value, amply.
+const KEY_OVERHEAD_BYTES: u64 = 150;
+/// What servers need without any data, amply.
+const SERVERS_BYTES: usize = 512 << 20;
 
 /// Runs the cases asked for, prints the table and writes the JSON.
 ///
@@ -83,6 +89,7 @@ fn run_round(settings: &Settings, case: Case, round: u32, report: &mut Report) -
     let mut outcomes = Vec::new();
     for &contestant in first.iter().chain(later) {
         disk::settle(settings.root())?;
+        fresh_memory::touch(memory_bytes(case));
         let mut pair = settings.start(contestant)?;
         let outcome = round::run(pair.as_mut(), case, settings)?;
         report.describe(contestant, pair.described());
@@ -90,6 +97,12 @@ fn run_round(settings: &Settings, case: Case, round: u32, report: &mut Report) -
         outcomes.push((contestant, outcome));
     }
     Ok((raw, outcomes))
+}
+
+/// What the two servers of a case may need together.
+fn memory_bytes(case: Case) -> usize {
+    let data = case.keys * (case.entry_bytes() + KEY_OVERHEAD_BYTES);
+    2 * data as usize + SERVERS_BYTES
 }
 
 fn tell(round: u32, contestant: Contestant, outcome: &Outcome) {

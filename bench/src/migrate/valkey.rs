@@ -13,8 +13,8 @@ use crate::resp::{self, Connection};
 use crate::server::{self, Described, Durability, Product, Server, ServerSpec};
 
 use super::contestant::Contestant;
-use super::export::{self, Export};
 use super::pair::{Pair, Said, Stage};
+use super::slot_migration::{self, Side, SlotMigration};
 use super::slots::SlotSet;
 
 const LAST_SLOT: u16 = 16_383;
@@ -46,7 +46,7 @@ pub(super) struct ValkeyPair {
     target: Server,
     owned: SlotSet,
     moving: SlotSet,
-    last: Option<Export>,
+    is_copying: bool,
     _dir: TempDir,
 }
 
@@ -84,7 +84,7 @@ impl ValkeyPair {
             target: start("target", cpus[1])?,
             owned: SlotSet::of_ranges([(0, LAST_SLOT)]),
             moving: SlotSet::of_ranges([(0, LAST_MOVING)]),
-            last: None,
+            is_copying: false,
             _dir: dir,
         };
         pair.meet()?;
@@ -115,6 +115,11 @@ impl ValkeyPair {
         }
         Ok(())
     }
+}
+
+fn newest(connection: &mut Connection, side: Side) -> Result<Option<SlotMigration>> {
+    let reply = connection.call(&["CLUSTER", "GETSLOTMIGRATIONS"])?;
+    slot_migration::newest(&reply, side)
 }
 
 fn knows_both(connection: &mut Connection) -> Result<bool> {
@@ -176,23 +181,31 @@ impl Pair for ValkeyPair {
     }
 
     fn look(&mut self) -> Result<Stage> {
-        let asked = self
-            .source
-            .connect()?
-            .call(&["CLUSTER", "GETSLOTMIGRATIONS"])?;
-        let found = export::newest(&asked)?;
-        let stage = found.stage();
-        self.last = Some(found);
+        // The source says when it begins. That it has ended the target says, which serves by then: the
+        // source answers nobody before it has dropped what it gave.
+        if self.is_copying {
+            let import = newest(&mut self.target.connect()?, Side::Import)?;
+            return Ok(
+                import.map_or(Stage::Copying, |import| match import.stage() {
+                    Stage::Waiting => Stage::Copying,
+                    stage => stage,
+                }),
+            );
+        }
+        let export = newest(&mut self.source.connect()?, Side::Export)?;
+        let stage = export.map_or(Stage::Waiting, |export| export.stage());
+        self.is_copying = stage == Stage::Copying;
         Ok(stage)
     }
 
     fn said(&mut self) -> Result<Said> {
         let log = self.source.spec().log_path();
         let text = fs::read_to_string(&log).map_err(BenchError::io(log.display().to_string()))?;
+        let export = newest(&mut self.source.connect()?, Side::Export)?;
         Ok(Said {
-            holds_ms: export::hold_ms(&text).into_iter().collect(),
+            holds_ms: slot_migration::hold_ms(&text).into_iter().collect(),
             retries: 0,
-            forked_bytes: self.last.as_ref().map_or(0, |last| last.cow_bytes),
+            forked_bytes: export.map_or(0, |export| export.cow_bytes),
         })
     }
 

@@ -30,24 +30,31 @@ fn reply(entries: &[Vec<u8>]) -> Reply {
 }
 
 #[test]
-fn the_newest_export_counts_and_imports_do_not() {
+fn the_newest_of_one_side_counts() {
     let entries = [
         entry("IMPORT", "success", 300, 0),
         entry("EXPORT", "snapshotting", 200, 0),
         entry("EXPORT", "success", 200, 0),
         entry("EXPORT", "failed", 100, 0),
     ];
-    let found = newest(&reply(&entries)).expect("an export");
-    assert_eq!(found.stage(), Stage::Copying);
-    assert!(newest(&reply(&[entry("IMPORT", "success", 1, 0)])).is_err());
-    assert!(newest(&reply(&[])).is_err());
-    assert!(newest(&Reply::Integer(1)).is_err());
+    let stage = |side| {
+        let found = newest(&reply(&entries), side).expect("a list");
+        found.expect("an entry").stage()
+    };
+    assert_eq!(stage(Side::Export), Stage::Copying);
+    assert_eq!(stage(Side::Import), Stage::Done);
+    let imports = reply(&entries[..1]);
+    assert_eq!(newest(&imports, Side::Export).expect("a list"), None);
+    assert!(newest(&Reply::Integer(1), Side::Export).is_err());
+    assert!(newest(&Reply::Array(vec![Reply::Integer(1)]), Side::Export).is_err());
 }
 
 #[test]
 fn states_are_stages() {
     let stage = |state: &str| {
-        let found = newest(&reply(&[entry("EXPORT", state, 1, 4096)])).expect("an export");
+        let reply = reply(&[entry("EXPORT", state, 1, 4096)]);
+        let found = newest(&reply, Side::Export).expect("a list");
+        let found = found.expect("an entry");
         assert_eq!(found.cow_bytes, 4096);
         found.stage()
     };

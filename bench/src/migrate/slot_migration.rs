@@ -1,4 +1,4 @@
-//! What a Valkey says of the slots that it gives away.
+//! What a Valkey says of slots that it gives or gets.
 
 use crate::error::{BenchError, Result};
 use crate::resp::Reply;
@@ -10,17 +10,35 @@ mod tests;
 
 const DAY_MS: f64 = 86_400_000.0;
 
-/// A slot migration, as the source sees it.
+/// Which end of it is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    /// The source.
+    Export,
+    /// The target.
+    Import,
+}
+
+impl Side {
+    fn word(self) -> &'static str {
+        match self {
+            Side::Export => "EXPORT",
+            Side::Import => "IMPORT",
+        }
+    }
+}
+
+/// A slot migration, as one end of it sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Export {
+pub(super) struct SlotMigration {
     state: String,
     message: String,
-    /// Memory that its fork had for itself.
+    /// Memory that the source's fork had for itself.
     pub(super) cow_bytes: u64,
     created_s: u64,
 }
 
-impl Export {
+impl SlotMigration {
     /// How far it is.
     pub(super) fn stage(&self) -> Stage {
         match self.state.as_str() {
@@ -34,26 +52,24 @@ impl Export {
     }
 }
 
-/// The export that was begun last, of a reply to `CLUSTER GETSLOTMIGRATIONS`.
+/// The one that was begun last, of a reply to `CLUSTER GETSLOTMIGRATIONS`.
 ///
 /// # Errors
-/// When there is none, or the reply has another form.
-pub(super) fn newest(reply: &Reply) -> Result<Export> {
+/// When the reply has another form.
+pub(super) fn newest(reply: &Reply, side: Side) -> Result<Option<SlotMigration>> {
     let wrong = || BenchError::reply("CLUSTER GETSLOTMIGRATIONS", format!("{reply:?}").as_bytes());
     let Reply::Array(items) = reply else {
         return Err(wrong());
     };
-    let entries = items.iter().map(export).collect::<Option<Vec<_>>>();
-    let exports = entries.ok_or_else(wrong)?.into_iter().flatten();
+    let entries = items.iter().map(|item| entry(item, side));
+    let entries = entries.collect::<Option<Vec<_>>>().ok_or_else(wrong)?;
     // Of those of one second the first: Valkey's list begins with the newest.
-    exports
-        .rev()
-        .max_by_key(|export| export.created_s)
-        .ok_or_else(wrong)
+    let of_side = entries.into_iter().flatten().rev();
+    Ok(of_side.max_by_key(|migration| migration.created_s))
 }
 
-/// Of one entry; `Some(None)`: an import.
-fn export(item: &Reply) -> Option<Option<Export>> {
+/// Of one entry; `Some(None)`: it is of the other side.
+fn entry(item: &Reply, side: Side) -> Option<Option<SlotMigration>> {
     let Reply::Array(words) = item else {
         return None;
     };
@@ -61,10 +77,10 @@ fn export(item: &Reply) -> Option<Option<Export>> {
         let pair = words.chunks_exact(2).find(|pair| word(&pair[0]) == name);
         pair.map(|pair| word(&pair[1]))
     };
-    if text("operation")? != "EXPORT" {
+    if text("operation")? != side.word() {
         return Some(None);
     }
-    Some(Some(Export {
+    Some(Some(SlotMigration {
         state: text("state")?,
         message: text("message")?,
         cow_bytes: text("cow_size")?.parse().ok()?,
