@@ -16,8 +16,11 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a leader is looked for.
 const LEADER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// An operator's link to one coordinator.
-pub struct Operator(Client);
+/// An operator's link to one coordinator, which closes it when nothing is asked for a while.
+pub struct Operator {
+    client: Client,
+    address: String,
+}
 
 impl Operator {
     /// Connects to a coordinator, `host:port`.
@@ -28,7 +31,19 @@ impl Operator {
         let identity = protocol::identity(LinkRole::Operator, NodeId([0; 16]));
         let client = Client::dial(address, identity, None, ANSWER_TIMEOUT);
         let wrong = |error| BenchError::cluster(format!("connecting to {address}"), error);
-        client.map(Operator).map_err(wrong)
+        Ok(Operator {
+            client: client.map_err(wrong)?,
+            address: address.to_owned(),
+        })
+    }
+
+    /// Connects to the same one anew.
+    ///
+    /// # Errors
+    /// As [`Operator::open`].
+    pub fn reopen(&mut self) -> Result<()> {
+        *self = Self::open(&self.address)?;
+        Ok(())
     }
 
     /// Connects to the one of `coordinators` that leads.
@@ -58,7 +73,7 @@ impl Operator {
             query: query.clone(),
         };
         let payload = request.encode().map_err(|error| wrong(error.to_string()))?;
-        let answer = self.0.request(kind::REQUEST, &payload, ANSWER_TIMEOUT);
+        let answer = self.client.request(kind::REQUEST, &payload, ANSWER_TIMEOUT);
         let message = answer.map_err(|error| wrong(error.to_string()))?;
         match Answer::decode(&message.payload).map_err(|error| wrong(error.to_string()))? {
             Answer::Operator { report, .. } => Ok(*report),

@@ -188,6 +188,7 @@ impl Pair for EphesusPair {
     }
 
     fn order(&mut self) -> Result<()> {
+        self.operator.reopen()?;
         if self.bed.is_some() {
             return rebalance(&mut self.operator, false).map(|_| ());
         }

@@ -4,9 +4,8 @@ use std::time::{Duration, Instant};
 use crate::error::{BenchError, Result};
 use crate::interrupt;
 use crate::prefill::{self, Values};
-use crate::procfs;
+use crate::procfs::{self, Pid};
 use crate::resp::{Connection, Reply};
-use crate::server::CpuMark;
 use crate::stats::SplitMix64;
 
 use super::case::{Case, Writes};
@@ -49,7 +48,7 @@ pub(super) struct Outcome {
 /// What a move cost one of the two.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct End {
-    /// CPU time during the move.
+    /// CPU time during the move; of its forks all they used, which is known once they are gone.
     pub(super) cpu: Duration,
     /// The most memory above what it had before.
     pub(super) growth_bytes: u64,
@@ -85,7 +84,7 @@ pub(super) fn run(pair: &mut dyn Pair, case: Case, settings: &Settings) -> Resul
         load.enter(Phase::During);
     }
     let timing = follow(pair, load.as_mut())?;
-    let ends = marks.map(|marks| marks.ends()).transpose()?;
+    let mut ends = marks.as_ref().map(Marks::ends).transpose()?;
     if let Some(load) = &mut load {
         load.enter(Phase::After);
         wait(load, settings.load_time)?;
@@ -97,6 +96,9 @@ pub(super) fn run(pair: &mut dyn Pair, case: Case, settings: &Settings) -> Resul
         if case.writes == Writes::None {
             read_back(pair, case, &moving)?;
         }
+    }
+    if let (Some(marks), Some(ends)) = (&marks, &mut ends) {
+        marks.add_forks(ends)?;
     }
     Ok(Outcome {
         failure: timing.failure,
@@ -190,7 +192,14 @@ fn follow(pair: &mut dyn Pair, mut load: Option<&mut Load>) -> Result<Timing> {
 }
 
 /// Counters of both ends before a move.
-struct Marks([(CpuMark, u64, procfs::Pid); 2]);
+struct Marks([Mark; 2]);
+
+struct Mark {
+    pid: Pid,
+    cpu: Duration,
+    forks: Duration,
+    resident_bytes: u64,
+}
 
 impl Marks {
     /// None for servers that run elsewhere.
@@ -200,22 +209,34 @@ impl Marks {
         };
         let mark = |pid| {
             procfs::reset_peak(pid)?;
-            let resident = procfs::resident_bytes(pid)?;
-            Ok::<_, BenchError>((CpuMark::of(pid)?, resident, pid))
+            Ok::<_, BenchError>(Mark {
+                pid,
+                cpu: procfs::cpu_time(pid)?,
+                forks: procfs::reaped_children_cpu_time(pid)?,
+                resident_bytes: procfs::resident_bytes(pid)?,
+            })
         };
         Ok(Some(Marks([mark(source)?, mark(target)?])))
     }
 
     fn ends(&self) -> Result<[End; 2]> {
-        let end = |(cpu, resident, pid): &(CpuMark, u64, procfs::Pid)| {
-            let peak = procfs::peak_resident_bytes(*pid)?;
+        let end = |mark: &Mark| {
+            let peak = procfs::peak_resident_bytes(mark.pid)?;
             Ok::<_, BenchError>(End {
-                cpu: cpu.elapsed()?,
-                growth_bytes: peak.saturating_sub(*resident),
+                cpu: procfs::cpu_time(mark.pid)?.saturating_sub(mark.cpu),
+                growth_bytes: peak.saturating_sub(mark.resident_bytes),
             })
         };
         let [source, target] = &self.0;
         Ok([end(source)?, end(target)?])
+    }
+
+    fn add_forks(&self, ends: &mut [End; 2]) -> Result<()> {
+        for (mark, end) in self.0.iter().zip(ends) {
+            let forks = procfs::reaped_children_cpu_time(mark.pid)?;
+            end.cpu += forks.saturating_sub(mark.forks);
+        }
+        Ok(())
     }
 }
 
