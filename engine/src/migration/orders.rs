@@ -1,0 +1,169 @@
+//! What a node and its shards tell each other about migrations.
+//!
+//! The node follows the table, writes the layout, opens links and proposes; a shard holds commands and
+//! moves data. Both channels keep their order. No order waits for an answer, and every one may come for
+//! a migration that a shard does not know any more, or know already: it is then without effect.
+//!
+//! ```text
+//! node                          source shard                    target shard
+//!  (Copying in the table)
+//!  layout names staging copy ->                                  Receive: created, ACCEPTED
+//!  Send ---------------------->  walks, captures, DATA ------->  imports, ACK
+//!                               holds, FINAL ---------------->   prepares durably, PREPARED
+//!  proposes Commit <----------  Confirmed
+//!  (Committed in the table)
+//!  Committed ----------------->  gives up     and, on its node,  activates
+//!  new routes ---------------->  held commands lead elsewhere
+//!  layout <-------------------  GivenUp, durably                 Activated, durably
+//!  Forget, Settle ------------>  removes its images              the log may forget
+//!           <-----------------  Forgotten
+//! ```
+
+use std::net::TcpStream;
+
+use ephesus_wire::stream::{Held, Open};
+use ephesus_wire::{Epoch, MigrationId, PartitionId, ShardId};
+
+/// Where a stream goes.
+#[derive(Debug)]
+pub enum Way {
+    /// A link to a node, its handshake done and OPEN said; non-blocking, and nothing else was read
+    /// from it. OPEN was frame 0 of its direction.
+    Node(TcpStream),
+    /// A shard of this node: messages go through its inbox, nothing is encoded but records.
+    Shard(ShardId),
+}
+
+/// What the node has a shard do.
+#[derive(Debug)]
+pub enum Order {
+    /// As the source: begin to move a copy that is served here.
+    Send {
+        /// The migration.
+        migration: MigrationId,
+        /// What OPEN says; the epoch is the new copy's.
+        open: Open,
+        /// Where the stream goes.
+        way: Way,
+    },
+    /// As the target: begin a staging copy, which the layout names durably, and fill it.
+    Receive {
+        /// The migration.
+        migration: MigrationId,
+        /// What OPEN says.
+        open: Open,
+        /// Where the stream comes from.
+        way: Way,
+    },
+    /// As the source: the way could not be opened, or the coordinator has given the migration up. A
+    /// source that has not confirmed gives up; one that has waits for the decision.
+    Stop {
+        /// The migration.
+        migration: MigrationId,
+        /// For people.
+        reason: String,
+    },
+    /// The table says that the move is done. The source gives its copy up, the target serves its own.
+    Committed {
+        /// The migration.
+        migration: MigrationId,
+        /// What it moved.
+        partition: PartitionId,
+        /// Of the new copy.
+        epoch: Epoch,
+    },
+    /// The table says that the move is off. The source serves as before, the target wipes its copy.
+    Aborted {
+        /// The migration.
+        migration: MigrationId,
+        /// What it should have moved.
+        partition: PartitionId,
+        /// Of the copy that will not be.
+        epoch: Epoch,
+    },
+    /// The layout says durably that this copy is served: the log may forget how it came to be.
+    Settle {
+        /// Its partition.
+        partition: PartitionId,
+        /// Its epoch.
+        epoch: Epoch,
+    },
+    /// The layout does not name this copy any more, which was given up or wiped: remove its images, then
+    /// the copy.
+    Forget {
+        /// Its partition.
+        partition: PartitionId,
+        /// Its epoch.
+        epoch: Epoch,
+    },
+    /// Bytes per second that all streams of this shard together send at most; 0: no limit.
+    Limit(u64),
+}
+
+/// What a shard has to tell its node.
+#[derive(Debug)]
+pub enum Report {
+    /// Of a source: how far it is; a few times a second, and when it confirms.
+    Progress {
+        /// The migration.
+        migration: MigrationId,
+        /// Keys behind the walk.
+        keys: u64,
+        /// Bytes of records sent.
+        bytes: u64,
+        /// How long commands have been held, us; 0: not yet.
+        hold_us: u64,
+    },
+    /// Of a source: the target has prepared what was sent. From now on only the table decides.
+    Confirmed {
+        /// The migration.
+        migration: MigrationId,
+        /// What the target holds.
+        held: Held,
+    },
+    /// Of a source: it serves as before. Never after [`Report::Confirmed`].
+    GaveUp {
+        /// The migration.
+        migration: MigrationId,
+        /// For people.
+        reason: String,
+    },
+    /// Of a source: it has confirmed, and holds commands for longer than they should wait: propose to
+    /// abort. It goes on waiting for the decision.
+    Overdue {
+        /// The migration.
+        migration: MigrationId,
+    },
+    /// Of a target: its stream has ended before the copy was prepared, and the copy is wiped, durably.
+    Wiped {
+        /// The migration.
+        migration: MigrationId,
+        /// What was to be moved.
+        partition: PartitionId,
+        /// Of the staging copy.
+        epoch: Epoch,
+        /// For people; empty when the source has said so.
+        reason: String,
+    },
+    /// Of a target: the copy is served, durably.
+    Activated {
+        /// Its partition.
+        partition: PartitionId,
+        /// Its epoch.
+        epoch: Epoch,
+    },
+    /// Of a source: its copy is given up, durably; the layout need not name it.
+    GivenUp {
+        /// Its partition.
+        partition: PartitionId,
+        /// Its epoch.
+        epoch: Epoch,
+    },
+    /// Nothing is left of this copy: another one of the partition may come to this shard.
+    Forgotten {
+        /// Its partition.
+        partition: PartitionId,
+        /// Its epoch.
+        epoch: Epoch,
+    },
+}
