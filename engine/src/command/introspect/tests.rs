@@ -8,7 +8,12 @@ use super::*;
 const REDIS: &str = include_str!("redis-7.0.txt");
 
 /// Commands newer than that server.
-const NEWER: [&str; 1] = ["client|setinfo"];
+const NEWER: [&str; 4] = [
+    "client|setinfo",
+    "cluster|cancelslotmigrations",
+    "cluster|getslotmigrations",
+    "cluster|migrateslots",
+];
 
 fn answer(request: &str, protocol: Protocol) -> Result<Vec<u8>, String> {
     let args: Vec<&str> = request.split(' ').collect();
@@ -205,7 +210,8 @@ fn lists_are_filtered() {
     assert_eq!(names("command list filterby module x"), "-");
     assert_eq!(
         names("command list filterby aclcat DANGEROUS"),
-        "keys,flushall,flushdb,info,client|list,config|get"
+        "keys,flushall,flushdb,info,client|list,config|get,cluster|migrateslots,\
+         cluster|getslotmigrations,cluster|cancelslotmigrations"
     );
     for request in [
         "command list filterby",
