@@ -64,6 +64,11 @@ impl Oracle {
         let mut command = Command::new(program);
         command.arg("--port").arg(ports.base().to_string());
         command.args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]);
+        // By default 10000 above, where a port of somebody else may be.
+        let bus = (ports.base() + 1).to_string();
+        if extra.contains(&"--cluster-enabled") {
+            command.args(["--cluster-port", &bus]);
+        }
         command.arg("--dir").arg(dir.path()).args(extra);
         let mut process = Process::spawn(command, &dir.path().join("redis.log"));
         let deadline = Instant::now() + Duration::from_secs(20);
