@@ -7,7 +7,7 @@
 //!                      a checksum
 //! DIR/incarnation      text: starts of the node
 //! DIR/coordinators     text: where coordinators were last reached, one per line
-//! DIR/layout           crc32 (u32 LE), then postcard: the logs, and shard and epoch per partition
+//! DIR/layout           which copies are here, and which log each shard writes: see `stamp/layout.rs`
 //! DIR/logs/UUID/       one shard's log
 //! DIR/images/db-N/     sled
 //! DIR/coordinator/     of the embedded coordinator, if the node has one
@@ -20,8 +20,11 @@ use std::path::{Path, PathBuf};
 use ephesus_coordinator::command::ClusterId;
 use ephesus_wal::LogId;
 use ephesus_wal::dir::{self, DirError};
-use ephesus_wire::{Epoch, NodeId, PartitionId, ShardId};
-use serde::{Deserialize, Serialize};
+use ephesus_wire::NodeId;
+
+mod layout;
+
+pub use layout::{Layout, LayoutError, NO_COPY, Occupied, Place, StagingPlace};
 
 /// The only format this release reads and writes.
 pub const FORMAT: u32 = 2;
@@ -74,64 +77,6 @@ pub struct Joined {
     pub cluster: ClusterId,
     /// Of the whole cluster.
     pub partitions: u16,
-}
-
-/// Where a partition's copy is; with [`NO_COPY`], there is none.
-pub type Place = (ShardId, Epoch);
-
-/// The epoch of a partition of which there is no copy.
-pub const NO_COPY: Epoch = Epoch(0);
-
-/// Which shard has which partition, and which log each shard writes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Layout {
-    /// One log per shard.
-    pub logs: Vec<[u8; 16]>,
-    /// By partition.
-    pub partitions: Vec<Place>,
-    /// By partition: whether it began with an image, because another layout had its records.
-    pub has_image: Vec<bool>,
-}
-
-impl Layout {
-    /// A layout without copies.
-    #[must_use]
-    pub fn empty(partitions: u16, logs: impl Iterator<Item = LogId>) -> Layout {
-        Layout {
-            logs: logs.map(|log| log.0).collect(),
-            partitions: vec![(ShardId(0), NO_COPY); usize::from(partitions)],
-            has_image: vec![false; usize::from(partitions)],
-        }
-    }
-
-    /// The copies that are here.
-    pub fn copies(&self) -> impl Iterator<Item = (PartitionId, ShardId, Epoch)> + '_ {
-        let places = (0..).map(PartitionId).zip(&self.partitions);
-        let copies = places.filter(|(_, (_, epoch))| *epoch != NO_COPY);
-        copies.map(|(partition, &(shard, epoch))| (partition, shard, epoch))
-    }
-
-    /// Notes the copies of `plan` that are not here yet, and answers which.
-    pub fn add_copies(&mut self, plan: &[Place]) -> Vec<(PartitionId, ShardId, Epoch)> {
-        let mut added = Vec::new();
-        for (index, (place, &wanted)) in self.partitions.iter_mut().zip(plan).enumerate() {
-            if place.1 == NO_COPY && wanted.1 != NO_COPY {
-                *place = wanted;
-                added.push((PartitionId(index as u16), wanted.0, wanted.1));
-            }
-        }
-        added
-    }
-
-    #[must_use]
-    pub fn shards(&self) -> u16 {
-        self.logs.len() as u16
-    }
-
-    #[must_use]
-    pub fn log(&self, shard: ShardId) -> LogId {
-        LogId(self.logs[usize::from(shard.0)])
-    }
 }
 
 /// A locked data directory.
@@ -261,17 +206,16 @@ impl DataDir {
     pub fn layout(&self) -> Result<Layout, DataDirError> {
         let file = self.path.join("layout");
         let bytes = fs::read(&file).map_err(DirError::of("read", &file))?;
-        let damaged = |reason: &str| DataDirError::Damaged {
-            file: file.clone(),
-            reason: reason.to_owned(),
-        };
-        let (checksum, body) = bytes
-            .split_first_chunk::<4>()
-            .ok_or_else(|| damaged("it is cut off"))?;
-        if u32::from_le_bytes(*checksum) != crc32fast::hash(body) {
-            return Err(damaged("its checksum is wrong"));
-        }
-        postcard::from_bytes(body).map_err(|error| damaged(&error.to_string()))
+        Layout::decode(&bytes).map_err(|error| match error {
+            LayoutError::Version(version) => DataDirError::Format {
+                dir: self.path.clone(),
+                found: format!("{FORMAT} with a layout of version {version}"),
+            },
+            damage => DataDirError::Damaged {
+                file,
+                reason: damage.to_string(),
+            },
+        })
     }
 
     /// Replaces the layout; it is durable and complete or unchanged.
@@ -279,10 +223,7 @@ impl DataDir {
     /// # Errors
     /// What the operating system says.
     pub fn write_layout(&self, layout: &Layout) -> Result<(), DataDirError> {
-        let body = postcard::to_allocvec(layout).expect("numbers and lists always encode");
-        let mut bytes = crc32fast::hash(&body).to_le_bytes().to_vec();
-        bytes.extend_from_slice(&body);
-        Ok(dir::replace(&self.path, "layout", &bytes)?)
+        Ok(dir::replace(&self.path, "layout", &layout.encode())?)
     }
 
     /// Creates a log's directory, durably.

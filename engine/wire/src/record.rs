@@ -13,6 +13,7 @@
 //! Little-endian, not padded, no checksum of its own: the log group or the frame around it has one.
 
 use bytemuck::{Pod, Zeroable};
+use serde::{Deserialize, Serialize};
 
 use crate::error::WireError;
 use crate::ids::{Epoch, MigrationId, NodeId, PartitionId, ShardId};
@@ -90,7 +91,7 @@ pub enum Record<'a> {
 }
 
 /// Where a new copy gets its data from; all zero when the partition is new and empty.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Source {
     /// The migration that fills the copy.
     pub migration: MigrationId,

@@ -1,3 +1,6 @@
+use ephesus_wal::LogId;
+use ephesus_wire::{Epoch, ShardId};
+
 use super::*;
 
 fn stamp() -> Stamp {
@@ -12,13 +15,13 @@ fn stamp() -> Stamp {
 }
 
 fn layout() -> Layout {
-    Layout {
-        logs: vec![[3; 16], [4; 16]],
-        partitions: (0..7)
-            .map(|n| (ShardId(n % 2), Epoch(u64::from(n) + 1)))
-            .collect(),
-        has_image: (0..7).map(|n| n % 3 == 0).collect(),
-    }
+    let logs = [LogId([3; 16]), LogId([4; 16])];
+    let mut layout = Layout::empty(7, logs.into_iter());
+    layout.partitions = (0..7)
+        .map(|n| (ShardId(n % 2), Epoch(u64::from(n) + 1)))
+        .collect();
+    layout.has_image = (0..7).map(|n| n % 3 == 0).collect();
+    layout
 }
 
 fn new_dir() -> (tempfile::TempDir, DataDir) {
@@ -48,10 +51,7 @@ fn stamp_and_layout_come_back() {
     dir.write_stamp(&stamp()).expect("another");
     assert_eq!(dir.stamp().expect("a stamp"), Some(stamp()));
     assert_eq!(dir.layout().expect("a layout"), layout());
-    let next = Layout {
-        logs: vec![[5; 16]],
-        ..layout()
-    };
+    let next = Layout::empty(3, [LogId([5; 16])].into_iter());
     dir.write_layout(&next).expect("replace");
     assert_eq!(dir.layout().expect("a layout"), next);
 }
@@ -161,22 +161,4 @@ fn starts_are_counted_and_addresses_kept() {
     let addresses = ["a:1".to_owned(), "b:2".to_owned()];
     dir.write_coordinators(&addresses).expect("written");
     assert_eq!(dir.coordinators().expect("read"), addresses);
-}
-
-#[test]
-fn copies_are_added_where_there_are_none() {
-    let logs = [LogId([1; 16]), LogId([2; 16])];
-    let mut layout = Layout::empty(3, logs.into_iter());
-    assert_eq!(layout.copies().count(), 0);
-    let plan = [
-        (ShardId(1), Epoch(4)),
-        (ShardId(0), NO_COPY),
-        (ShardId(0), Epoch(2)),
-    ];
-    let first = layout.add_copies(&plan[..1]);
-    assert_eq!(first, [(PartitionId(0), ShardId(1), Epoch(4))]);
-    let second = layout.add_copies(&plan);
-    assert_eq!(second, [(PartitionId(2), ShardId(0), Epoch(2))]);
-    assert_eq!(layout.copies().count(), 2);
-    assert_eq!(layout.add_copies(&plan), []);
 }
