@@ -2,13 +2,13 @@
 //!
 //! ```text
 //! open -> leaving -> over     dropped: what is queued is written, then the peer's end is awaited
-//! open ------------> over     closed by the peer, or because of an error
+//! open ------------> over     closed by the peer, because of an error, or handed over
 //! ```
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::io;
-use std::net::{Shutdown, SocketAddr};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -154,6 +154,18 @@ impl Link {
         }
         poll_fn(|cx| self.shared.poll_recv(cx)).await
     }
+
+    /// Ends the link but not its connection, and answers that, non-blocking, for somebody who goes on
+    /// with frames elsewhere. Its place at the listener is free.
+    ///
+    /// # Errors
+    /// [`LinkError::Unread`] when the peer has said more than was taken, or why the link is over.
+    ///
+    /// # Panics
+    /// When something is queued: it would be lost.
+    pub fn into_stream(self) -> Result<TcpStream, LinkError> {
+        self.shared.hand_over()
+    }
 }
 
 impl Drop for Link {
@@ -288,6 +300,24 @@ impl Shared {
             Poll::Ready(Err(error)) => self.end(error.into()),
         }
         Poll::Ready(())
+    }
+
+    fn hand_over(&self) -> Result<TcpStream, LinkError> {
+        match &*self.life.borrow() {
+            Life::Open => {}
+            Life::Leaving => return Err(LinkError::Local),
+            Life::Over(error) => return Err(error.clone()),
+        }
+        let queued = self.outbound.borrow().len();
+        assert_eq!(queued, 0, "what is queued belongs to the link");
+        if !self.inbound.borrow().is_empty() {
+            self.end(LinkError::Unread);
+            return Err(LinkError::Unread);
+        }
+        let socket = self.socket.take();
+        self.end(LinkError::Local);
+        let socket = socket.ok_or(LinkError::Local)?;
+        Ok(socket.into_std()?)
     }
 
     fn leave(&self) {

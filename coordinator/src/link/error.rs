@@ -60,6 +60,9 @@ pub enum LinkError {
         /// Of the message.
         kind: u16,
     },
+    /// The peer goes on without an answer that it has to wait for: it is defective.
+    #[error("the peer says more than it may")]
+    Unread,
     /// The peer was silent for too long.
     #[error("the peer is silent")]
     Idle,
@@ -103,9 +106,10 @@ impl LinkError {
             LinkError::Evicted => Reason::Evicted,
             LinkError::Ended => Reason::Ended,
             LinkError::Io(_) => Reason::Broken,
-            LinkError::Framing(_) | LinkError::Kind { .. } | LinkError::TooLong { .. } => {
-                Reason::Framing
-            }
+            LinkError::Framing(_)
+            | LinkError::Kind { .. }
+            | LinkError::Unread
+            | LinkError::TooLong { .. } => Reason::Framing,
             LinkError::Idle => Reason::Idle,
             LinkError::Overflow { .. } => Reason::Overflow,
             LinkError::Local => Reason::Local,

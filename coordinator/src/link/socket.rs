@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::io;
 use std::net::{Shutdown, SocketAddr};
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
@@ -48,6 +49,8 @@ impl Drop for Permit {
 pub(super) struct Socket {
     stream: TcpStream,
     permit: Option<Permit>,
+    /// Whether the connection belongs to somebody else now.
+    is_handed_over: bool,
 }
 
 impl Socket {
@@ -57,7 +60,19 @@ impl Socket {
         Ok(Socket {
             stream,
             permit: None,
+            is_handed_over: false,
         })
+    }
+
+    /// The connection for use outside the executor, non-blocking. The executor's own interest in it is at
+    /// most a poll for readiness: no byte is read for a socket that is gone.
+    pub(super) fn into_std(mut self) -> io::Result<std::net::TcpStream> {
+        // SAFETY: the descriptor is open as long as the stream, which outlives the borrow.
+        let descriptor = unsafe { BorrowedFd::borrow_raw(self.stream.as_raw_fd()) };
+        let stream = std::net::TcpStream::from(descriptor.try_clone_to_owned()?);
+        stream.set_nonblocking(true)?;
+        self.is_handed_over = true;
+        Ok(stream)
     }
 
     /// Connects.
@@ -122,7 +137,9 @@ impl Socket {
 impl Drop for Socket {
     /// A poll that is still in the ring would keep a merely closed socket connected.
     fn drop(&mut self) {
-        self.shut_down(Shutdown::Both);
+        if !self.is_handed_over {
+            self.shut_down(Shutdown::Both);
+        }
     }
 }
 

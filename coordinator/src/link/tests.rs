@@ -1,6 +1,7 @@
 //! Links over loopback: real sockets, real executors.
 
 mod client;
+mod hand_over;
 mod listening;
 mod open;
 
