@@ -146,6 +146,12 @@ impl Outgoing {
         self.outbox.backlog_bytes()
     }
 
+    /// Whether a slice of the walk would get on.
+    #[must_use]
+    pub fn may_walk(&self) -> bool {
+        self.stage == Stage::Walking && !self.outbox.is_full()
+    }
+
     /// Walks on while `more`, which is asked after about 32 entries each, and while few enough bytes wait
     /// to be sent.
     pub(crate) fn slice(&mut self, table: &Table, mut more: impl FnMut() -> bool) {

@@ -6,5 +6,5 @@ pub mod ring;
 pub mod waker;
 
 pub use listen::{bind, probe};
-pub use ring::{Completion, ConnToken, ListenerKind, Received, Ring};
+pub use ring::{Completion, ConnToken, ListenerKind, Received, Ring, StreamId};
 pub use waker::Waker;

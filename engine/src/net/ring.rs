@@ -33,6 +33,11 @@ pub enum ListenerKind {
     Direct,
 }
 
+/// A socket that carries a stream in bulk, with buffers of its own. Numbers are below 2^56 and are never
+/// given out twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamId(pub u64);
+
 /// Bytes that arrived, in one of the shard's receive buffers.
 #[derive(Clone, Copy, Debug)]
 pub struct Received {
@@ -65,6 +70,15 @@ pub enum Completion {
     LogSynced {
         result: io::Result<()>,
     },
+    /// 0 is the end of the stream.
+    StreamReceived {
+        stream: StreamId,
+        result: io::Result<usize>,
+    },
+    StreamSent {
+        stream: StreamId,
+        result: io::Result<usize>,
+    },
     Woken,
 }
 
@@ -76,6 +90,8 @@ mod tag {
     pub(super) const LOG_SYNC: u64 = 5;
     pub(super) const WAKE: u64 = 6;
     pub(super) const CANCEL: u64 = 7;
+    pub(super) const STREAM_RECEIVE: u64 = 8;
+    pub(super) const STREAM_SEND: u64 = 9;
 }
 
 /// Bits of `user_data` below the tag.
@@ -166,6 +182,33 @@ impl Ring {
         self.push(entry.user_data(user_data(tag::SEND, conn.payload())));
     }
 
+    /// Receives into `into` what is there of a stream, or waits until something is. The socket must be a
+    /// blocking one: the kernel would not wait for any other.
+    ///
+    /// # Safety
+    /// The memory behind `into` must stay, and not be touched, until the `StreamReceived` completion.
+    pub unsafe fn receive_stream(&mut self, stream: StreamId, fd: RawFd, into: &mut [u8]) {
+        let len = into.len().min(i32::MAX as usize) as u32;
+        let entry = opcode::Recv::new(Fd(fd), into.as_mut_ptr(), len).build();
+        self.push(entry.user_data(user_data(tag::STREAM_RECEIVE, stream.0)));
+    }
+
+    /// Sends all that `message` points to. The socket must be a blocking one.
+    ///
+    /// # Safety
+    /// The message and what it points to must neither move nor change until the `StreamSent` completion.
+    pub unsafe fn send_stream(
+        &mut self,
+        stream: StreamId,
+        fd: RawFd,
+        message: *const libc::msghdr,
+    ) {
+        let entry = opcode::SendMsg::new(Fd(fd), message)
+            .flags((libc::MSG_WAITALL | libc::MSG_NOSIGNAL) as u32)
+            .build();
+        self.push(entry.user_data(user_data(tag::STREAM_SEND, stream.0)));
+    }
+
     /// Writes `bytes` at `offset` of a log segment.
     ///
     /// # Safety
@@ -194,7 +237,7 @@ impl Ring {
 
     fn push(&mut self, entry: squeue::Entry) {
         // SAFETY: every buffer an entry points to is kept by the caller until its completion
-        // (`send`, `write_log`) or lives in `self`.
+        // (`send`, `write_log`, those of streams) or lives in `self`.
         while unsafe { self.ring.submission().push(&entry) }.is_err() {
             self.submit_ignoring_busy();
         }
@@ -307,6 +350,14 @@ impl Ring {
                 },
                 tag::LOG_SYNC => Completion::LogSynced {
                     result: result.map(drop),
+                },
+                tag::STREAM_RECEIVE => Completion::StreamReceived {
+                    stream: StreamId(payload),
+                    result,
+                },
+                tag::STREAM_SEND => Completion::StreamSent {
+                    stream: StreamId(payload),
+                    result,
                 },
                 tag::WAKE => Completion::Woken,
                 _ => continue,

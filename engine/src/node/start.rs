@@ -39,6 +39,7 @@ use super::slot_moves::SlotMoves;
 use super::stamp::{DataDir, DataDirError, Joined, Layout, Stamp};
 use crate::image::{StoreError, StoreThread, open_stores};
 use crate::keyspace::Keyspace;
+use crate::migration::Report;
 use crate::net::Waker;
 use crate::shard::mesh::{Message, Peer};
 use crate::shard::segments::Job;
@@ -171,6 +172,8 @@ pub struct Node {
     pub(super) joining: Joining,
     pub(super) peer_port: PeerPort,
     pub(super) slot_moves: SlotMoves,
+    /// What shards say about migrations; the sender is for their starts.
+    pub(super) reports: (flume::Sender<Report>, flume::Receiver<Report>),
     pub(super) layout: Layout,
     pub(super) figures: Figures,
 }
@@ -294,6 +297,7 @@ impl Node {
             joining,
             peer_port,
             slot_moves,
+            reports: flume::unbounded(),
             layout,
             figures: Figures::default(),
         };
@@ -353,6 +357,7 @@ impl Node {
         let hasher = hasher.clone();
         let running = Arc::clone(&self.running);
         let jobs = self.segment_jobs.clone();
+        let reports = self.reports.0.clone();
         let (report, started) = mpsc::channel::<Result<(), String>>();
         let placement = cpu.map_or(Placement::Unbound, Placement::Fixed);
         let executor = LocalExecutorBuilder::new(placement)
@@ -386,6 +391,7 @@ impl Node {
                 waker,
                 entry: listeners.0,
                 direct: listeners.1,
+                reports,
             };
             match Shard::new(start) {
                 Ok(shard) => {

@@ -12,6 +12,7 @@ use ephesus_wire::{Lsn, ShardId};
 use super::batch::{Batch, Behind};
 use super::cluster::ClusterReplies;
 use super::connection::{Connection, Connections, Life};
+use super::holds::Holds;
 use super::mesh::{Answered, Forwarded, Origin, PeerQueue, Replies, Requests, Scope};
 use super::stats::ShardStats;
 use crate::command::error::ClientError;
@@ -86,6 +87,7 @@ pub struct Core {
     pub(super) random: u64,
     /// The log is over its budget or has too much that is not committed: writes wait.
     pub(super) log_behind: bool,
+    pub(super) holds: Holds,
     commands: u64,
 }
 
@@ -119,6 +121,7 @@ impl Core {
             next_connection_id: 1 + u64::from(id.0),
             random,
             log_behind: false,
+            holds: Holds::default(),
             commands: 0,
         }
     }
@@ -330,7 +333,7 @@ impl Core {
         }
         self.args = args;
         if let Some(from) = from {
-            self.hold(from, replies, gate);
+            self.answer_peer(from, replies, gate);
         }
     }
 
@@ -361,7 +364,7 @@ impl Core {
     }
 
     /// Sends replies to a peer once the log has committed `gate`.
-    fn hold(&mut self, to: ShardId, replies: Replies, gate: Lsn) {
+    fn answer_peer(&mut self, to: ShardId, replies: Replies, gate: Lsn) {
         if replies.answers.is_empty() {
             return;
         }
@@ -463,7 +466,7 @@ impl Core {
                             len: bytes.len(),
                             request_len,
                         }];
-                        self.hold(origin.shard, Replies { bytes, answers }, gate);
+                        self.answer_peer(origin.shard, Replies { bytes, answers }, gate);
                     }
                 }
             }

@@ -65,7 +65,8 @@ impl Shard {
         }
         let due = now.saturating_duration_since(self.timers.sync) >= SYNC_EVERY
             || self.stopping.is_some()
-            || self.checkpointer.waits_for_log(&self.core.keyspace);
+            || self.checkpointer.waits_for_log(&self.core.keyspace)
+            || self.moves.wait_for_sync(&self.core);
         if self.syncing.is_none() && due && self.is_unsynced() {
             self.begin_sync();
         }

@@ -4,9 +4,11 @@
 use std::sync::Arc;
 
 use ephesus_wire::resp::reply::Protocol;
-use ephesus_wire::{Epoch, PartitionId, ShardId};
+use ephesus_wire::{Epoch, MigrationId, PartitionId, ShardId};
 
+use super::moves::{End, Mail};
 use super::outbox::Ticket;
+use crate::migration::Order;
 use crate::net::{ConnToken, Waker};
 use crate::node::Routes;
 
@@ -87,6 +89,14 @@ pub enum Message {
     Reply {
         origin: Origin,
         bytes: Vec<u8>,
+    },
+    /// What the node has this shard do about a migration.
+    Migrate(Order),
+    /// Messages of a migration's stream between two shards of this node, for this end of it.
+    Stream {
+        migration: MigrationId,
+        to: End,
+        messages: Vec<Mail>,
     },
     /// Accept no more connections, answer what was executed, sync and end.
     Stop,

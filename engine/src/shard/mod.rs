@@ -11,10 +11,12 @@ mod cluster;
 pub mod connection;
 pub mod core;
 mod gather;
+mod holds;
 mod keyed;
 mod keyless;
 mod log_io;
 pub mod mesh;
+pub mod moves;
 mod outbox;
 mod publish;
 pub mod segments;
@@ -25,6 +27,7 @@ mod waiting;
 
 pub use checkpoint::{Checkpointer, StoreLink};
 pub use core::Core;
+pub use moves::Moves;
 pub use outbox::Outbox;
 pub use segments::Segments;
 pub use stats::ShardStats;
@@ -39,6 +42,7 @@ use ephesus_wal::{SyncPoint, WriteOp};
 use ephesus_wire::Lsn;
 use hdrhistogram::Histogram;
 
+use crate::migration::Report;
 use crate::net::{Completion, ListenerKind, Ring, Waker};
 use mesh::Message;
 
@@ -80,6 +84,8 @@ pub struct Start {
     pub waker: Arc<Waker>,
     pub entry: TcpListener,
     pub direct: TcpListener,
+    /// What the shard has to say about migrations.
+    pub reports: flume::Sender<Report>,
 }
 
 /// One shard with its I/O.
@@ -88,6 +94,7 @@ pub struct Shard {
     ring: Ring,
     segments: Segments,
     checkpointer: Checkpointer,
+    moves: Moves,
     inbox: flume::Receiver<Message>,
     waker: Arc<Waker>,
     listeners: [(ListenerKind, TcpListener); 2],
@@ -98,6 +105,8 @@ pub struct Shard {
     completions: Vec<Completion>,
     /// Completions of the last turn.
     events: usize,
+    /// Commands were executed in the last turn.
+    had_requests: bool,
     writes: Vec<(WriteOp, Instant)>,
     write_usec: Histogram<u64>,
     syncing: Option<(SyncPoint, usize)>,
@@ -158,6 +167,7 @@ impl Shard {
             ring: Ring::new()?,
             segments: start.segments,
             checkpointer: start.checkpointer,
+            moves: Moves::new(start.reports, now),
             inbox: start.inbox,
             waker: start.waker,
             listeners: [
@@ -168,6 +178,7 @@ impl Shard {
             accepts_fail: false,
             completions: Vec::new(),
             events: 0,
+            had_requests: false,
             writes: Vec::new(),
             write_usec: Histogram::new_with_bounds(1, 60_000_000, 2).expect("valid bounds"),
             syncing: None,
@@ -262,6 +273,9 @@ impl Shard {
         if let Some(at) = self.checkpointer.next_look() {
             consider(until(at));
         }
+        if let Some(at) = self.moves.next_look() {
+            consider(until(at));
+        }
         if timers.unpublished {
             consider(until(timers.publish + PUBLISH_EVERY));
         }
@@ -277,6 +291,9 @@ impl Shard {
     /// One turn; true when anything had happened.
     fn turn(&mut self) -> bool {
         self.now = clock();
+        let had_requests = std::mem::take(&mut self.had_requests);
+        self.moves.begin_turn(self.now, had_requests);
+        let commands = self.core.stats().commands.get();
         self.core.begin_turn(wall_clock_ms());
         let mut had_events = self.take_messages();
         let mut completions = std::mem::take(&mut self.completions);
@@ -297,8 +314,10 @@ impl Shard {
         self.tend_log();
         self.accept_again();
         self.core.unblock();
+        self.moves.tend(&mut self.core, &mut self.ring, self.now);
         self.service_listed();
         self.core.end_turn();
+        self.had_requests |= self.core.stats().commands.get() != commands;
         self.write_log();
         self.publish();
         had_events
@@ -309,7 +328,10 @@ impl Shard {
         while let Ok(message) = self.inbox.try_recv() {
             any = true;
             match message {
-                Message::Requests(requests) => self.core.requested(requests),
+                Message::Requests(requests) => {
+                    self.had_requests = true;
+                    self.core.requested(requests);
+                }
                 Message::Replies { from, replies } => self.core.answered(from, &replies),
                 Message::Host(copies) => {
                     for (partition, epoch) in copies {
@@ -320,6 +342,12 @@ impl Shard {
                 Message::Reply { origin, bytes } => {
                     self.core.deliver(origin, &bytes, Lsn::ZERO);
                 }
+                Message::Migrate(order) => self.moves.order(&mut self.core, order, self.now),
+                Message::Stream {
+                    migration,
+                    to,
+                    messages,
+                } => self.moves.deliver(migration, to, messages, self.now),
                 Message::Stop => self.begin_stop(),
             }
         }
@@ -339,12 +367,25 @@ impl Shard {
             } => {
                 self.accepted(listener, result, more);
             }
+            Completion::StreamReceived { stream, result } => {
+                self.moves.received(stream, result, self.now);
+            }
+            Completion::StreamSent { stream, result } => self.moves.sent(stream, result),
             Completion::Woken => self.ring.await_wake(self.waker.as_raw_fd()),
         }
     }
 
     /// Gives background work its share; true when there is more of it to do at once.
     fn background(&mut self, had_events: bool) -> bool {
+        let is_urgent = self.checkpointer.is_urgent();
+        let is_moving =
+            self.moves
+                .slice(&mut self.core, &mut self.ring, self.now, clock, is_urgent);
+        self.other_background(had_events) | is_moving
+    }
+
+    /// Background work but for moves, which have a share of their own.
+    fn other_background(&mut self, had_events: bool) -> bool {
         if had_events && self.now < self.background_after {
             return self.has_background() || !self.core.listed.is_empty();
         }
@@ -386,6 +427,7 @@ impl Shard {
 
     fn begin_stop(&mut self) {
         self.stopping = Some(self.now);
+        self.moves.stop(self.now);
         for (_, listener) in &self.listeners {
             // SAFETY: our own descriptor; outstanding accepts end.
             unsafe {
@@ -406,7 +448,8 @@ impl Shard {
             return false;
         };
         let overdue = self.now.saturating_duration_since(since) > DRAIN;
-        let drained = self.core.connections.is_empty() || overdue;
+        let is_empty = self.core.connections.is_empty() && self.moves.is_quiet();
+        let drained = is_empty || overdue;
         if self.now.saturating_duration_since(since) > STOP_MAX {
             tracing::error!("the log cannot be completed; what was acknowledged is durable");
             return true;

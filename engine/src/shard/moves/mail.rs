@@ -1,0 +1,88 @@
+//! Messages of a stream that go from shard to shard of one node, not encoded.
+
+use ephesus_wire::MigrationId;
+use ephesus_wire::frame::FRAME_HEADER_BYTES;
+use ephesus_wire::stream::{Final, Held, Message, data_header};
+
+/// One end of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    Source,
+    Target,
+}
+
+impl End {
+    /// The end that it talks to.
+    #[must_use]
+    pub fn other(self) -> End {
+        match self {
+            End::Source => End::Target,
+            End::Target => End::Source,
+        }
+    }
+}
+
+/// A [`Message`] that owns what it carries; OPEN is never one, as the node says it.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Mail {
+    Accepted,
+    Refused(String),
+    Data(Vec<u8>),
+    Final(Final),
+    Ack { seq: u64 },
+    Prepared(Held),
+    End(String),
+}
+
+impl Mail {
+    /// The same message, borrowed.
+    #[must_use]
+    pub fn as_message(&self) -> Message<'_> {
+        match self {
+            Mail::Accepted => Message::Accepted,
+            Mail::Refused(reason) => Message::Refused(reason),
+            Mail::Data(records) => Message::Data(records),
+            Mail::Final(last) => Message::Final(*last),
+            Mail::Ack { seq } => Message::Ack { seq: *seq },
+            Mail::Prepared(held) => Message::Prepared(*held),
+            Mail::End(reason) => Message::End(reason),
+        }
+    }
+
+    /// The message as a frame, in one or two parts; records stay where they are.
+    #[must_use]
+    pub fn into_frame(self, migration: MigrationId, sequence: u64) -> FrameParts {
+        match self {
+            Mail::Data(records) => FrameParts {
+                header: data_header(migration, sequence, &records),
+                rest: records,
+            },
+            other => {
+                let mut bytes = Vec::new();
+                other.as_message().encode(migration, sequence, &mut bytes);
+                let (header, rest) = bytes
+                    .split_first_chunk::<FRAME_HEADER_BYTES>()
+                    .expect("a frame begins with its header");
+                FrameParts {
+                    header: *header,
+                    rest: rest.to_vec(),
+                }
+            }
+        }
+    }
+}
+
+/// A frame to be sent from two places.
+#[derive(Debug)]
+pub struct FrameParts {
+    pub header: [u8; FRAME_HEADER_BYTES],
+    pub rest: Vec<u8>,
+}
+
+impl FrameParts {
+    /// Bytes of both.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        FRAME_HEADER_BYTES + self.rest.len()
+    }
+}

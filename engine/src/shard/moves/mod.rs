@@ -1,0 +1,252 @@
+//! Migrations as one shard carries them out: the streams, both ends' drivers, and the node's orders.
+//!
+//! ```text
+//! node -- Order --> orders.rs -> Source | Target -> Keyspace, holds
+//!      <- Report --                  |
+//!                                  Link -> Sockets (the shard's ring) | inbox of a shard of this node
+//! ```
+//!
+//! Everything happens in the shard's loop: messages and deadlines in its turn, walking and importing in
+//! slices between turns, as [`share`] permits. A source's and a target's drivers forget a migration once
+//! it is decided; what is left to be done is found by the state of the copy, which a restart keeps.
+
+mod input;
+mod link;
+mod mail;
+mod orders;
+mod reports;
+mod share;
+mod socket;
+mod source;
+mod target;
+
+pub use mail::{End, Mail};
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use ephesus_wire::{Epoch, MigrationId, PartitionId};
+
+use super::core::Core;
+use crate::migration::Report;
+use crate::net::{Ring, StreamId};
+use reports::Reports;
+use share::{Limit, Share};
+use socket::Sockets;
+use source::{Fate, Source};
+use target::Target;
+
+/// A stream of which nothing comes for so long, although the other end owes something, is broken.
+const SILENCE_MAX: Duration = Duration::from_secs(10);
+
+/// All migrations of one shard.
+#[derive(Debug)]
+pub struct Moves {
+    sources: Vec<Source>,
+    targets: Vec<Target>,
+    sockets: Sockets,
+    reports: Reports,
+    limit: Limit,
+    share: Share,
+    /// Copies to be removed once no image of them is under way.
+    forgetting: Vec<(PartitionId, Epoch)>,
+    /// Counts slices, so that streams take turns.
+    turn: usize,
+    /// When something has to be looked at although nothing happens.
+    next_look: Option<Instant>,
+}
+
+/// What a driver works with.
+struct Cx<'a> {
+    core: &'a mut Core,
+    sockets: &'a mut Sockets,
+    reports: &'a mut Reports,
+    limit: &'a mut Limit,
+    now: Instant,
+}
+
+impl Moves {
+    /// A shard without migrations, which reports to its node through `reports`.
+    #[must_use]
+    pub fn new(reports: flume::Sender<Report>, now: Instant) -> Moves {
+        Moves {
+            sources: Vec::new(),
+            targets: Vec::new(),
+            sockets: Sockets::default(),
+            reports: Reports::new(reports),
+            limit: Limit::none(now),
+            share: Share::new(now),
+            forgetting: Vec::new(),
+            turn: 0,
+            next_look: None,
+        }
+    }
+
+    /// Calls `f` with the sources, the targets and what they work with.
+    fn with<T>(
+        &mut self,
+        core: &mut Core,
+        now: Instant,
+        f: impl FnOnce(&mut Vec<Source>, &mut Vec<Target>, &mut Cx<'_>) -> T,
+    ) -> T {
+        let mut cx = Cx {
+            core,
+            sockets: &mut self.sockets,
+            reports: &mut self.reports,
+            limit: &mut self.limit,
+            now,
+        };
+        f(&mut self.sources, &mut self.targets, &mut cx)
+    }
+
+    /// A turn begins; `had_requests` is about the one before.
+    pub fn begin_turn(&mut self, now: Instant, had_requests: bool) {
+        self.share.turn(now, had_requests);
+    }
+
+    /// Takes messages of another shard of this node; those of a migration that is over are dropped.
+    pub fn deliver(&mut self, migration: MigrationId, to: End, messages: Vec<Mail>, now: Instant) {
+        match to {
+            End::Source => {
+                let mut sources = self.sources.iter_mut();
+                if let Some(source) = sources.find(|source| source.migration == migration) {
+                    source.deliver(messages, now);
+                }
+            }
+            End::Target => {
+                let mut targets = self.targets.iter_mut();
+                if let Some(target) = targets.find(|target| target.migration == migration) {
+                    target.deliver(messages, now);
+                }
+            }
+        }
+    }
+
+    pub fn received(&mut self, stream: StreamId, result: io::Result<usize>, now: Instant) {
+        self.sockets.received(stream, result, now);
+    }
+
+    pub fn sent(&mut self, stream: StreamId, result: io::Result<usize>) {
+        self.sockets.sent(stream, result);
+    }
+
+    /// Takes what has come, answers what is due, and issues I/O. Once a turn, after the log's
+    /// completions.
+    pub fn tend(&mut self, core: &mut Core, ring: &mut Ring, now: Instant) {
+        self.forget(core);
+        if self.sources.is_empty() && self.targets.is_empty() {
+            self.next_look = None;
+        } else {
+            self.with(core, now, |sources, targets, cx| {
+                sources.retain_mut(|source| source.tend(cx) == Fate::GoesOn);
+                targets.retain_mut(|target| target.tend(cx) == Fate::GoesOn);
+            });
+            let sources = self.sources.iter().map(Source::next_look);
+            let targets = self.targets.iter().filter_map(Target::next_look);
+            self.next_look = sources.chain(targets).chain(self.limit.next()).min();
+        }
+        self.reports.tell_durable(&core.keyspace.log);
+        self.sockets.pump(ring, now);
+    }
+
+    /// Walks or imports for one stream, if requests permit it; true when there is more to be done at
+    /// once. `clock` is asked for the time, `is_urgent` says that images come first.
+    pub fn slice(
+        &mut self,
+        core: &mut Core,
+        ring: &mut Ring,
+        now: Instant,
+        clock: fn() -> Instant,
+        is_urgent: bool,
+    ) -> bool {
+        if self.sources.is_empty() && self.targets.is_empty() {
+            return false;
+        }
+        let Some(at) = self.next_stream(core, now) else {
+            return false;
+        };
+        let started = clock();
+        let Some(slice) = self.share.slice(started) else {
+            let next = self.share.next();
+            self.next_look = Some(self.next_look.map_or(next, |look| look.min(next)));
+            return false;
+        };
+        self.turn = at + 1;
+        let more = || clock().saturating_duration_since(started) < slice;
+        self.with(core, now, |sources, targets, cx| {
+            if let Some(source) = sources.get_mut(at) {
+                source.walk(cx, more);
+            } else {
+                let at = at - sources.len();
+                if targets[at].import(cx, more) == Fate::Over {
+                    targets.remove(at);
+                }
+            }
+        });
+        self.sockets.pump(ring, now);
+        let took = clock().saturating_duration_since(started);
+        let socket_bytes = self.sockets.take_moved_bytes();
+        self.share.took(started, took, socket_bytes, is_urgent);
+        // Also what was just logged or queued needs another turn.
+        true
+    }
+
+    /// The next stream in turn that would get on with a slice: sources first, targets behind them.
+    fn next_stream(&mut self, core: &mut Core, now: Instant) -> Option<usize> {
+        let first = self.turn;
+        self.with(core, now, |sources, targets, cx| {
+            let count = sources.len() + targets.len();
+            let mut in_turn = (0..count).map(|step| (first + step) % count);
+            in_turn.find(|&at| match sources.get(at) {
+                Some(source) => source.may_walk(cx),
+                None => targets[at - sources.len()].may_import(cx),
+            })
+        })
+    }
+
+    /// When to call [`Moves::tend`] and [`Moves::slice`] although nothing happens.
+    #[must_use]
+    pub fn next_look(&self) -> Option<Instant> {
+        self.next_look
+            .into_iter()
+            .chain(self.sockets.deadline())
+            .min()
+    }
+
+    /// Whether something waits for the log to be durable that is committed: with relaxed durability it
+    /// should be synced now.
+    #[must_use]
+    pub fn wait_for_sync(&self, core: &Core) -> bool {
+        let log = &core.keyspace.log;
+        self.reports.wait_for_sync(log)
+            || (log.durable() < log.committed() && self.targets.iter().any(Target::is_preparing))
+    }
+
+    /// Ends all streams: the node stops. What was confirmed waits for the decision at the next start.
+    pub fn stop(&mut self, now: Instant) {
+        self.sources.clear();
+        self.targets.clear();
+        self.sockets.shut_all(now);
+    }
+
+    /// Whether the ring has nothing under way for a stream.
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        self.sockets.is_empty()
+    }
+
+    /// Removes copies that nothing refers to any more.
+    fn forget(&mut self, core: &mut Core) {
+        let reports = &self.reports;
+        self.forgetting.retain(|&(partition, epoch)| {
+            let is_gone = core.keyspace.forget(partition);
+            if is_gone {
+                reports.tell(Report::Forgotten { partition, epoch });
+            }
+            !is_gone
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,227 @@
+//! What the node wants done.
+
+use std::time::Instant;
+
+use ephesus_wire::record;
+use ephesus_wire::stream::Open;
+use ephesus_wire::{Epoch, MigrationId, PartitionId};
+
+use super::link::Link;
+use super::mail::{End, Mail};
+use super::source::Source;
+use super::target::Target;
+use super::{Cx, Moves};
+use crate::migration::{Order, Report, StagingState, Way};
+use crate::shard::core::Core;
+
+impl Moves {
+    /// Carries an order out, or begins to.
+    pub fn order(&mut self, core: &mut Core, order: Order, now: Instant) {
+        match order {
+            Order::Send {
+                migration,
+                open,
+                way,
+            } => self.send(core, (migration, open, way), now),
+            Order::Receive {
+                migration,
+                open,
+                way,
+            } => self.receive(core, (migration, open, way), now),
+            Order::Stop { migration, reason } => self.with(core, now, |sources, _, cx| {
+                let is_it = |source: &Source| source.migration == migration;
+                if let Some(at) = sources.iter().position(is_it)
+                    && !sources[at].is_confirmed()
+                {
+                    sources.remove(at).give_up(cx, &reason);
+                }
+            }),
+            Order::Committed {
+                migration,
+                partition,
+                epoch,
+            } => self.committed(core, (migration, partition, epoch), now),
+            Order::Aborted {
+                migration,
+                partition,
+                epoch,
+            } => self.aborted(core, (migration, partition, epoch), now),
+            Order::Settle { partition, epoch } => {
+                let copy = core.keyspace.served(partition);
+                if copy.is_some_and(|copy| copy.epoch == epoch) {
+                    core.keyspace.settle(partition);
+                }
+            }
+            Order::Forget { partition, epoch } => self.begin_to_forget(core, partition, epoch),
+            Order::Limit(bytes_per_s) => self.limit.set(bytes_per_s, now),
+        }
+    }
+
+    fn send(&mut self, core: &mut Core, order: (MigrationId, Open, Way), now: Instant) {
+        let (migration, open, way) = order;
+        self.with(core, now, |sources, _, cx| {
+            if sources.iter().any(|source| source.migration == migration) {
+                return;
+            }
+            let is_served = cx.core.keyspace.owns(open.partition);
+            match Link::new(migration, End::Source, way, cx.sockets, now) {
+                Ok(link) => {
+                    let mut source = Source::new(migration, open, link, now);
+                    if is_served {
+                        sources.push(source);
+                    } else {
+                        let partition = open.partition;
+                        source.give_up(cx, &format!("partition {partition} is not served here"));
+                    }
+                }
+                Err(error) => cx.reports.tell(Report::GaveUp {
+                    migration,
+                    reason: format!("the stream's socket: {error}"),
+                }),
+            }
+        });
+    }
+
+    fn receive(&mut self, core: &mut Core, order: (MigrationId, Open, Way), now: Instant) {
+        let (migration, open, way) = order;
+        let partition = open.partition;
+        self.with(core, now, |_, targets, cx| {
+            if targets.iter().any(|target| target.migration == migration) {
+                return;
+            }
+            let refused = |reason: String| Report::Wiped {
+                migration,
+                partition,
+                epoch: open.epoch,
+                reason,
+            };
+            let mut link = match Link::new(migration, End::Target, way, cx.sockets, now) {
+                Ok(link) => link,
+                Err(error) => {
+                    cx.reports
+                        .tell(refused(format!("the stream's socket: {error}")));
+                    return;
+                }
+            };
+            let source = record::Source {
+                migration,
+                node: open.source,
+                shard: open.source_shard,
+            };
+            let keyspace = &mut cx.core.keyspace;
+            match keyspace.begin_incoming(partition, open.epoch, source) {
+                Ok(_) => targets.push(Target::new(migration, open, link, cx)),
+                Err(error) => {
+                    let reason = error.to_string();
+                    let farewell = Mail::Refused(reason.clone());
+                    link.close(Some(farewell), cx.sockets, &cx.core.node, now);
+                    cx.reports.tell(refused(reason));
+                }
+            }
+        });
+    }
+
+    /// The copy of this epoch is served from now on, and no other one of the partition.
+    fn committed(
+        &mut self,
+        core: &mut Core,
+        order: (MigrationId, PartitionId, Epoch),
+        now: Instant,
+    ) {
+        let (migration, partition, epoch) = order;
+        self.with(core, now, |sources, targets, cx| {
+            for mut target in targets.extract_if(.., |target| target.migration == migration) {
+                target.close(cx, "");
+            }
+            let Some(copy) = cx.core.keyspace.partition(partition) else {
+                return;
+            };
+            let (here, is_serving) = (copy.epoch, copy.is_serving());
+            if copy.incoming().is_some() {
+                if here == epoch {
+                    activate(cx, partition, epoch);
+                }
+            } else if here < epoch {
+                for mut source in sources.extract_if(.., |s| s.migration == migration) {
+                    source.committed(cx);
+                }
+                give_up(cx, partition, here);
+            } else if here == epoch && is_serving {
+                let appended = cx.core.keyspace.log.appended();
+                let report = Report::Activated { partition, epoch };
+                cx.reports.once_durable(appended, report);
+            }
+        });
+    }
+
+    /// The copy of this epoch will not be; the one it is made from is served as before.
+    fn aborted(&mut self, core: &mut Core, order: (MigrationId, PartitionId, Epoch), now: Instant) {
+        let (migration, partition, epoch) = order;
+        self.with(core, now, |sources, targets, cx| {
+            let reason = "the move was aborted";
+            for mut source in sources.extract_if(.., |source| source.migration == migration) {
+                source.roll_back(cx, reason);
+            }
+            for mut target in targets.extract_if(.., |target| target.migration == migration) {
+                target.close(cx, reason);
+            }
+            let keyspace = &mut cx.core.keyspace;
+            let copy = keyspace.partition(partition);
+            let incoming = copy.filter(|copy| copy.epoch == epoch);
+            let incoming = incoming.and_then(|copy| copy.incoming());
+            if incoming.is_none_or(|incoming| incoming.source().migration != migration) {
+                return;
+            }
+            let wiped = keyspace.wipe(partition);
+            let lsn = wiped.unwrap_or(keyspace.log.appended());
+            cx.reports.once_durable(
+                lsn,
+                Report::Wiped {
+                    migration,
+                    partition,
+                    epoch,
+                    reason: String::new(),
+                },
+            );
+        });
+    }
+
+    fn begin_to_forget(&mut self, core: &mut Core, partition: PartitionId, epoch: Epoch) {
+        match core.keyspace.partition(partition) {
+            Some(copy) if copy.epoch == epoch => {
+                if copy.is_empty_remnant() {
+                    self.forgetting.push((partition, epoch));
+                } else {
+                    tracing::error!(%partition, %epoch, "a copy in use is not forgotten");
+                }
+            }
+            _ => self.reports.tell(Report::Forgotten { partition, epoch }),
+        }
+    }
+}
+
+/// Serves a prepared copy.
+fn activate(cx: &mut Cx<'_>, partition: PartitionId, epoch: Epoch) {
+    let keyspace = &mut cx.core.keyspace;
+    let state = keyspace.incoming_mut(partition).map(|i| i.state());
+    match (state, keyspace.activate(partition)) {
+        (_, Some(lsn)) => {
+            let report = Report::Activated { partition, epoch };
+            cx.reports.once_durable(lsn, report);
+        }
+        (state, None) => {
+            debug_assert!(!matches!(state, Some(StagingState::Prepared(..))));
+            tracing::error!(%partition, %epoch, ?state, "committed, and not prepared here");
+        }
+    }
+}
+
+/// Gives a copy up that belongs elsewhere now; held commands follow once the new routes are here.
+fn give_up(cx: &mut Cx<'_>, partition: PartitionId, epoch: Epoch) {
+    let keyspace = &mut cx.core.keyspace;
+    let given_up = keyspace.give_up(partition);
+    let lsn = given_up.unwrap_or(keyspace.log.appended());
+    cx.core.reroute(partition);
+    let report = Report::GivenUp { partition, epoch };
+    cx.reports.once_durable(lsn, report);
+}

@@ -1,0 +1,343 @@
+//! Sockets that carry streams, on the shard's own ring: one receive and one send of each are under way
+//! at most, and both buffers outlive them.
+//!
+//! ```text
+//! open -> (broken) -> closing: the farewell leaves, what comes is thrown away -> shut -> gone
+//!   ^ a receive only when no whole frame is left      ^ nothing outstanding any more
+//! ```
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::{Shutdown, TcpStream};
+use std::os::fd::AsRawFd;
+use std::time::{Duration, Instant};
+
+use ephesus_wire::WireError;
+use ephesus_wire::frame::Frame;
+
+use super::input::Input;
+use super::mail::FrameParts;
+use crate::net::{Ring, StreamId};
+
+/// Frames of one send.
+const FRAMES_PER_SEND: usize = 16;
+
+/// Bytes after which a send takes no further frame.
+const SEND_BYTES: usize = 1 << 20;
+
+/// How long a farewell may take.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// All streams of a shard over sockets.
+#[derive(Debug, Default)]
+pub(super) struct Sockets {
+    sockets: Vec<Socket>,
+    next: u64,
+    /// Bytes sent and received since the last look.
+    moved_bytes: usize,
+}
+
+#[derive(Debug)]
+struct Socket {
+    id: StreamId,
+    stream: TcpStream,
+    input: Input,
+    is_receiving: bool,
+    queue: VecDeque<FrameParts>,
+    sending: Option<Box<Sending>>,
+    /// When something came last.
+    heard: Instant,
+    broken: Option<String>,
+    /// Until when a closed one may still send.
+    closing: Option<Instant>,
+    /// Nothing will be sent or received any more.
+    is_shut: bool,
+    /// The sending direction is ended.
+    has_said_all: bool,
+}
+
+/// What a send is made of; at a fixed place until it has completed.
+struct Sending {
+    frames: Vec<FrameParts>,
+    parts: Vec<libc::iovec>,
+    message: libc::msghdr,
+    bytes: usize,
+}
+
+impl std::fmt::Debug for Sending {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Sending({} frames)", self.frames.len())
+    }
+}
+
+impl Sending {
+    fn new(frames: Vec<FrameParts>) -> Box<Sending> {
+        // SAFETY: a message header of zeroes is a valid one without anything.
+        let message = unsafe { std::mem::zeroed() };
+        let mut sending = Box::new(Sending {
+            bytes: frames.iter().map(FrameParts::bytes).sum(),
+            parts: Vec::with_capacity(2 * frames.len()),
+            frames,
+            message,
+        });
+        let Sending {
+            frames,
+            parts,
+            message,
+            ..
+        } = &mut *sending;
+        let part = |bytes: &[u8]| libc::iovec {
+            iov_base: bytes.as_ptr().cast_mut().cast(),
+            iov_len: bytes.len(),
+        };
+        for frame in frames {
+            parts.push(part(&frame.header));
+            if !frame.rest.is_empty() {
+                parts.push(part(&frame.rest));
+            }
+        }
+        message.msg_iov = parts.as_mut_ptr();
+        message.msg_iovlen = parts.len();
+        sending
+    }
+}
+
+impl Sockets {
+    /// Takes a connection over; it receives into `input`.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub(super) fn open(
+        &mut self,
+        stream: TcpStream,
+        input: Input,
+        now: Instant,
+    ) -> io::Result<StreamId> {
+        // The ring waits for blocking sockets only.
+        stream.set_nonblocking(false)?;
+        stream.set_nodelay(true)?;
+        self.next += 1;
+        let id = StreamId(self.next);
+        self.sockets.push(Socket {
+            id,
+            stream,
+            input,
+            is_receiving: false,
+            queue: VecDeque::new(),
+            sending: None,
+            heard: now,
+            broken: None,
+            closing: None,
+            is_shut: false,
+            has_said_all: false,
+        });
+        Ok(id)
+    }
+
+    fn find(&mut self, id: StreamId) -> Option<&mut Socket> {
+        self.sockets.iter_mut().find(|socket| socket.id == id)
+    }
+
+    /// Queues a frame; dropped when the socket is closing.
+    pub(super) fn send(&mut self, id: StreamId, frame: FrameParts) {
+        if let Some(socket) = self.find(id)
+            && socket.closing.is_none()
+        {
+            socket.queue.push_back(frame);
+        }
+    }
+
+    /// The first frame that has arrived and was not consumed.
+    ///
+    /// # Errors
+    /// Why there will be no more, for people; frames that came before are shown first.
+    pub(super) fn front(&mut self, id: StreamId) -> Result<Option<Frame<'_>>, String> {
+        let Some(socket) = self.find(id) else {
+            return Err("the stream is closed".into());
+        };
+        match socket.input.front() {
+            Ok(Some(frame)) => Ok(Some(frame)),
+            Ok(None) => match &socket.broken {
+                Some(reason) => Err(reason.clone()),
+                None => Ok(None),
+            },
+            Err(error) => Err(broken_framing(&error)),
+        }
+    }
+
+    /// Lets go of the frame that [`Sockets::front`] has shown.
+    pub(super) fn consume(&mut self, id: StreamId) {
+        if let Some(socket) = self.find(id) {
+            socket.input.consume();
+        }
+    }
+
+    /// When something came last, if more is waited for.
+    pub(super) fn heard(&mut self, id: StreamId) -> Option<Instant> {
+        let socket = self.find(id)?;
+        socket.is_receiving.then_some(socket.heard)
+    }
+
+    /// Sends `farewell` instead of what is not under way yet, and closes.
+    pub(super) fn close(&mut self, id: StreamId, farewell: Option<FrameParts>, now: Instant) {
+        if let Some(socket) = self.find(id)
+            && socket.closing.is_none()
+        {
+            socket.queue.clear();
+            socket.queue.extend(farewell);
+            socket.input.clear();
+            socket.closing = Some(now + FAREWELL);
+        }
+    }
+
+    /// Closes everything without a farewell.
+    pub(super) fn shut_all(&mut self, now: Instant) {
+        for socket in &mut self.sockets {
+            socket.queue.clear();
+            socket.closing.get_or_insert(now);
+            socket.shut();
+        }
+    }
+
+    /// Whether nothing is open or under way.
+    pub(super) fn is_empty(&self) -> bool {
+        self.sockets.is_empty()
+    }
+
+    /// Issues what can be sent and received, and forgets what is closed.
+    pub(super) fn pump(&mut self, ring: &mut Ring, now: Instant) {
+        let mut at = 0;
+        while at < self.sockets.len() {
+            let socket = &mut self.sockets[at];
+            socket.pump(ring, now);
+            if socket.is_shut && !socket.is_receiving && socket.sending.is_none() {
+                self.sockets.swap_remove(at);
+            } else {
+                at += 1;
+            }
+        }
+    }
+
+    /// When a farewell has taken too long.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        let closing = self.sockets.iter().filter(|socket| !socket.is_shut);
+        closing.filter_map(|socket| socket.closing).min()
+    }
+
+    pub(super) fn received(&mut self, id: StreamId, result: io::Result<usize>, now: Instant) {
+        let Some(socket) = self.find(id) else { return };
+        socket.is_receiving = false;
+        match result {
+            Ok(0) => socket.end("the other node has closed the stream"),
+            Ok(bytes) => {
+                socket.heard = now;
+                if socket.closing.is_none() {
+                    socket.input.filled(bytes);
+                }
+                self.moved_bytes += bytes;
+            }
+            Err(error) if is_transient(&error) => {}
+            Err(error) => socket.end(&error.to_string()),
+        }
+    }
+
+    pub(super) fn sent(&mut self, id: StreamId, result: io::Result<usize>) {
+        let Some(socket) = self.find(id) else { return };
+        let expected = socket.sending.take().map_or(0, |sending| sending.bytes);
+        match result {
+            Ok(bytes) if bytes == expected => self.moved_bytes += bytes,
+            Ok(_) => socket.end("the other node has closed the stream"),
+            Err(error) => socket.end(&error.to_string()),
+        }
+    }
+
+    /// Bytes sent and received since the last call.
+    pub(super) fn take_moved_bytes(&mut self) -> usize {
+        std::mem::take(&mut self.moved_bytes)
+    }
+}
+
+impl Socket {
+    /// The other end is gone.
+    fn end(&mut self, reason: &str) {
+        self.broken.get_or_insert_with(|| reason.to_owned());
+        if self.closing.is_some() {
+            self.shut();
+        }
+    }
+
+    fn shut(&mut self) {
+        if !self.is_shut {
+            self.is_shut = true;
+            self.queue.clear();
+            // Ends what is under way; it fails only when the connection is gone already.
+            let _ = self.stream.shutdown(Shutdown::Both);
+        }
+    }
+
+    fn pump(&mut self, ring: &mut Ring, now: Instant) {
+        if let Some(by) = self.closing
+            && (self.broken.is_some() || now >= by)
+        {
+            self.shut();
+        }
+        if self.is_shut {
+            return;
+        }
+        let fd = self.stream.as_raw_fd();
+        if self.sending.is_none() && self.broken.is_none() {
+            self.sending = self.next_send();
+            if let Some(sending) = &self.sending {
+                // SAFETY: `sending` is boxed and kept until the `StreamSent` completion.
+                unsafe { ring.send_stream(self.id, fd, &raw const sending.message) };
+            } else if self.closing.is_some() && !self.has_said_all {
+                self.has_said_all = true;
+                let _ = self.stream.shutdown(Shutdown::Write);
+            }
+        }
+        // Frames that wait keep the rest in the kernel, which slows the other end down.
+        let wants_more = matches!(self.input.front(), Ok(None));
+        if !self.is_receiving && wants_more && self.broken.is_none() {
+            self.is_receiving = true;
+            // SAFETY: the buffer is part of `self`, which stays until the completion, and it is not
+            // touched while `is_receiving`: no whole frame is in it.
+            unsafe { ring.receive_stream(self.id, fd, self.input.room()) };
+        }
+    }
+
+    fn next_send(&mut self) -> Option<Box<Sending>> {
+        let mut frames = Vec::new();
+        let mut bytes = 0;
+        while frames.len() < FRAMES_PER_SEND
+            && bytes < SEND_BYTES
+            && let Some(frame) = self.queue.pop_front()
+        {
+            bytes += frame.bytes();
+            frames.push(frame);
+        }
+        (!frames.is_empty()).then(|| Sending::new(frames))
+    }
+}
+
+impl Drop for Sockets {
+    /// What the kernel may still write to stays allocated: sockets with something under way are leaked,
+    /// which happens only when the process ends in a hurry.
+    fn drop(&mut self) {
+        for socket in self.sockets.drain(..) {
+            if socket.is_receiving || socket.sending.is_some() {
+                std::mem::forget(socket);
+            }
+        }
+    }
+}
+
+fn is_transient(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EINTR | libc::EAGAIN | libc::ENOBUFS)
+    )
+}
+
+fn broken_framing(error: &WireError) -> String {
+    format!("the stream has no frame where one should be: {error}")
+}

@@ -1,0 +1,373 @@
+//! The source's side of one migration: walks, sends, holds commands and waits for the decision.
+//!
+//! ```text
+//! Opening -> Copying -> Finishing -> Confirmed -> (over: committed or aborted)
+//!         ^ ACCEPTED  ^ held, FINAL ^ PREPARED
+//! Opening | Copying | Finishing -> (over: gave up, serves as before)
+//! ```
+//!
+//! *Invariant:* up to `Finishing` the source may roll back alone, since only it proposes to commit, and
+//! only after [`Report::Confirmed`]. From then on nothing but the table's word ends the hold.
+
+use std::time::{Duration, Instant};
+
+use ephesus_wire::limits::STREAM_DATA_BYTES;
+use ephesus_wire::stream::{Message, Open};
+use ephesus_wire::{MigrationId, PartitionId};
+
+use super::link::Link;
+use super::mail::Mail;
+use super::{Cx, SILENCE_MAX};
+use crate::migration::{Credit, Outbound, Outgoing, Report, Stage};
+
+/// Captured writes that wait to be sent, above which the source gives up.
+const BACKLOG_BYTES_MAX: usize = 32 << 20;
+
+/// How long writes may keep the backlog from becoming small once the walk is over.
+const CATCH_UP_MAX: Duration = Duration::from_secs(30);
+
+/// Backlog at which commands are held, right after the walk and at most.
+const HOLD_BACKLOG_BYTES: usize = 2 * STREAM_DATA_BYTES;
+const HOLD_BACKLOG_BYTES_MAX: usize = 1 << 20;
+
+/// The bound is doubled every so often: rather a longer hold than none.
+const HOLD_BACKLOG_DOUBLES: Duration = Duration::from_millis(500);
+
+/// How long commands are held before the target has confirmed.
+pub(super) const HOLD_MAX: Duration = Duration::from_millis(100);
+
+/// How long commands are held before the source asks to abort what it has confirmed.
+pub(super) const OVERDUE_AFTER: Duration = Duration::from_millis(500);
+
+/// How often the node is told how far the move is.
+const PROGRESS_EVERY: Duration = Duration::from_millis(250);
+
+#[derive(Clone, Copy, Debug)]
+enum State {
+    Opening,
+    /// Since when the walk is over.
+    Copying(Option<Instant>),
+    Finishing {
+        held_since: Instant,
+    },
+    Confirmed {
+        held_since: Instant,
+        is_overdue: bool,
+    },
+}
+
+/// One migration away from this shard.
+#[derive(Debug)]
+pub(super) struct Source {
+    pub(super) migration: MigrationId,
+    open: Open,
+    link: Link,
+    state: State,
+    reported: Instant,
+    /// What was reported last.
+    keys: u64,
+    bytes: u64,
+}
+
+/// What a look at a migration has led to.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    GoesOn,
+    Over,
+}
+
+impl Source {
+    pub(super) fn new(migration: MigrationId, open: Open, link: Link, now: Instant) -> Source {
+        Source {
+            migration,
+            open,
+            link,
+            state: State::Opening,
+            reported: now,
+            keys: 0,
+            bytes: 0,
+        }
+    }
+
+    pub(super) fn partition(&self) -> PartitionId {
+        self.open.partition
+    }
+
+    pub(super) fn deliver(&mut self, messages: Vec<Mail>, now: Instant) {
+        self.link.deliver(messages, now);
+    }
+
+    fn outgoing<'a>(&self, cx: &'a mut Cx<'_>) -> Option<&'a mut Outgoing> {
+        let outgoing = cx.core.keyspace.outgoing_mut(self.partition())?;
+        (outgoing.migration == self.migration).then_some(outgoing)
+    }
+
+    /// Whether the walk would get on.
+    pub(super) fn may_walk(&self, cx: &mut Cx<'_>) -> bool {
+        self.outgoing(cx)
+            .is_some_and(|outgoing| outgoing.may_walk())
+    }
+
+    /// Walks on while `more`.
+    pub(super) fn walk(&mut self, cx: &mut Cx<'_>, more: impl FnMut() -> bool) {
+        cx.core.keyspace.outgoing_slice(self.partition(), more);
+        self.send(cx);
+    }
+
+    /// Takes what has come, goes on where that is possible, and looks at the clock.
+    pub(super) fn tend(&mut self, cx: &mut Cx<'_>) -> Fate {
+        let outcome = self.take_messages(cx).and_then(|()| self.advance(cx));
+        match outcome {
+            Ok(()) => {
+                self.send(cx);
+                self.report(cx, false);
+                Fate::GoesOn
+            }
+            Err(reason) => self.give_up(cx, &reason),
+        }
+    }
+
+    fn take_messages(&mut self, cx: &mut Cx<'_>) -> Result<(), String> {
+        // What it has confirmed the target keeps, also without a stream.
+        let is_confirmed = self.is_confirmed();
+        loop {
+            let mail = match self.link.front(cx.sockets) {
+                Err(_) if is_confirmed => return Ok(()),
+                Err(reason) => return Err(reason),
+                Ok(None) => return Ok(()),
+                Ok(Some(Message::Accepted)) => Mail::Accepted,
+                Ok(Some(Message::Ack { seq })) => Mail::Ack { seq },
+                Ok(Some(Message::Prepared(held))) => Mail::Prepared(held),
+                Ok(Some(Message::Refused(reason) | Message::End(reason))) => {
+                    if is_confirmed {
+                        return Ok(());
+                    }
+                    return Err(format!("the target: {reason}"));
+                }
+                Ok(Some(_)) => return Err("the target has sent what only a source sends".into()),
+            };
+            self.link.consume(cx.sockets);
+            self.message(cx, mail)?;
+        }
+    }
+
+    fn message(&mut self, cx: &mut Cx<'_>, mail: Mail) -> Result<(), String> {
+        let (partition, migration) = (self.partition(), self.migration);
+        match (mail, self.state) {
+            (Mail::Accepted, State::Opening) => {
+                let keyspace = &mut cx.core.keyspace;
+                let began = keyspace.begin_outgoing(
+                    partition,
+                    migration,
+                    self.open.epoch,
+                    Credit::default(),
+                );
+                began.map_err(|error| error.to_string())?;
+                self.state = State::Copying(None);
+                Ok(())
+            }
+            (Mail::Ack { seq }, _) => match self.outgoing(cx) {
+                Some(outgoing) => outgoing.acknowledged(seq).map_err(|e| e.to_string()),
+                None => Err("the target has acknowledged what was not sent".into()),
+            },
+            (Mail::Prepared(held), State::Finishing { held_since }) => {
+                let outgoing = self.outgoing(cx).ok_or("nothing moves any more")?;
+                outgoing.prepared(held).map_err(|e| e.to_string())?;
+                self.state = State::Confirmed {
+                    held_since,
+                    is_overdue: false,
+                };
+                self.report(cx, true);
+                cx.reports.tell(Report::Confirmed { migration, held });
+                Ok(())
+            }
+            (mail, state) => Err(format!("the target has sent {mail:?} while {state:?}")),
+        }
+    }
+
+    /// Goes on to what can be done now.
+    fn advance(&mut self, cx: &mut Cx<'_>) -> Result<(), String> {
+        let (now, partition) = (cx.now, self.partition());
+        match self.state {
+            State::Opening => self.watch(cx, true),
+            State::Copying(since) => {
+                let outgoing = self.outgoing(cx).ok_or("the copy does not move any more")?;
+                let (stage, backlog) = (outgoing.stage(), outgoing.backlog_bytes());
+                if backlog > BACKLOG_BYTES_MAX {
+                    return Err(format!(
+                        "writes come faster than they can be sent: {backlog} bytes wait"
+                    ));
+                }
+                self.watch(cx, backlog > 0)?;
+                if stage == Stage::Walking {
+                    return Ok(());
+                }
+                let since = since.unwrap_or(now);
+                self.state = State::Copying(Some(since));
+                let waited = now.saturating_duration_since(since);
+                if waited > CATCH_UP_MAX {
+                    let seconds = CATCH_UP_MAX.as_secs();
+                    return Err(format!(
+                        "writes did not let the target catch up within {seconds} s"
+                    ));
+                }
+                if backlog <= hold_backlog_bytes(waited) {
+                    self.finish(cx, partition)?;
+                }
+                Ok(())
+            }
+            State::Finishing { held_since } => {
+                if now.saturating_duration_since(held_since) >= HOLD_MAX {
+                    let ms = HOLD_MAX.as_millis();
+                    return Err(format!("the target has not confirmed within {ms} ms"));
+                }
+                Ok(())
+            }
+            State::Confirmed {
+                held_since,
+                is_overdue,
+            } => {
+                if !is_overdue && now.saturating_duration_since(held_since) >= OVERDUE_AFTER {
+                    self.state = State::Confirmed {
+                        held_since,
+                        is_overdue: true,
+                    };
+                    let migration = self.migration;
+                    cx.reports.tell(Report::Overdue { migration });
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Holds commands and ends the stream.
+    fn finish(&mut self, cx: &mut Cx<'_>, partition: PartitionId) -> Result<(), String> {
+        cx.core.hold(partition);
+        self.state = State::Finishing { held_since: cx.now };
+        let finished = cx.core.keyspace.try_finish(partition, usize::MAX);
+        match finished {
+            Ok(true) => Ok(()),
+            Ok(false) => Err("the stream could not be ended".into()),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    /// Notices a target that says nothing although it owes an answer.
+    fn watch(&self, cx: &mut Cx<'_>, is_owed: bool) -> Result<(), String> {
+        match self.link.heard(cx.sockets) {
+            Some(heard) if is_owed && cx.now.saturating_duration_since(heard) >= SILENCE_MAX => {
+                let seconds = SILENCE_MAX.as_secs();
+                Err(format!("the target has been silent for {seconds} s"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Queues what may be sent now.
+    fn send(&mut self, cx: &mut Cx<'_>) {
+        let is_held = matches!(self.state, State::Finishing { .. });
+        // What commands wait for is not limited.
+        while (is_held || cx.limit.permits(cx.now))
+            && let Some(outbound) = self.outgoing(cx).and_then(Outgoing::next_message)
+        {
+            let mail = match outbound {
+                Outbound::Data(records) => {
+                    cx.limit.spend(records.len());
+                    Mail::Data(records)
+                }
+                Outbound::Final(last) => Mail::Final(last),
+            };
+            self.link.send(mail, cx.sockets);
+        }
+        self.link.flush(&cx.core.node);
+    }
+
+    /// Tells the node how far the move is, once in a while or `now`.
+    fn report(&mut self, cx: &mut Cx<'_>, at_once: bool) {
+        let is_due = cx.now.saturating_duration_since(self.reported) >= PROGRESS_EVERY;
+        if !is_due && !at_once {
+            return;
+        }
+        self.reported = cx.now;
+        if let Some(outgoing) = self.outgoing(cx) {
+            (self.keys, self.bytes) = (outgoing.held().count, outgoing.bytes());
+        }
+        let held = self.held_since();
+        let held = held.map(|since| cx.now.saturating_duration_since(since));
+        cx.reports.tell(Report::Progress {
+            migration: self.migration,
+            keys: self.keys,
+            bytes: self.bytes,
+            hold_us: held.map_or(0, |held| held.as_micros().max(1) as u64),
+        });
+    }
+
+    fn held_since(&self) -> Option<Instant> {
+        match self.state {
+            State::Finishing { held_since } | State::Confirmed { held_since, .. } => {
+                Some(held_since)
+            }
+            State::Opening | State::Copying(_) => None,
+        }
+    }
+
+    pub(super) fn is_confirmed(&self) -> bool {
+        matches!(self.state, State::Confirmed { .. })
+    }
+
+    /// Serves as before, of its own accord.
+    ///
+    /// # Panics
+    /// When the move was confirmed: the table decides.
+    pub(super) fn give_up(&mut self, cx: &mut Cx<'_>, reason: &str) -> Fate {
+        assert!(!self.is_confirmed(), "what was confirmed is not taken back");
+        self.roll_back(cx, reason);
+        cx.reports.tell(Report::GaveUp {
+            migration: self.migration,
+            reason: reason.to_owned(),
+        });
+        Fate::Over
+    }
+
+    /// Serves as before, and says so to the target.
+    pub(super) fn roll_back(&mut self, cx: &mut Cx<'_>, reason: &str) {
+        if self.outgoing(cx).is_some() {
+            cx.core.keyspace.end_outgoing(self.partition());
+        }
+        self.close(cx, reason);
+        if self.held_since().is_some() {
+            cx.core.resume(self.partition());
+        }
+    }
+
+    /// The table has committed the move: the copy is given up by the caller.
+    pub(super) fn committed(&mut self, cx: &mut Cx<'_>) {
+        self.report(cx, true);
+        self.close(cx, "");
+    }
+
+    fn close(&mut self, cx: &mut Cx<'_>, reason: &str) {
+        let farewell = Mail::End(reason.to_owned());
+        let node = &cx.core.node;
+        self.link.close(Some(farewell), cx.sockets, node, cx.now);
+    }
+
+    /// When to look at the migration again although nothing happens.
+    pub(super) fn next_look(&self) -> Instant {
+        let progress = self.reported + PROGRESS_EVERY;
+        match self.state {
+            State::Finishing { held_since } => progress.min(held_since + HOLD_MAX),
+            State::Confirmed {
+                held_since,
+                is_overdue: false,
+            } => progress.min(held_since + OVERDUE_AFTER),
+            _ => progress,
+        }
+    }
+}
+
+/// The backlog at which commands are held, so long after the walk.
+fn hold_backlog_bytes(waited: Duration) -> usize {
+    let doubled = waited.as_millis() / HOLD_BACKLOG_DOUBLES.as_millis();
+    (HOLD_BACKLOG_BYTES << doubled.min(10)).min(HOLD_BACKLOG_BYTES_MAX)
+}

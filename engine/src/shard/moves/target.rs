@@ -1,0 +1,262 @@
+//! The target's side of one migration: fills a staging copy and says when it is prepared.
+//!
+//! ```text
+//! Filling -> Preparing -> Prepared -> (over: activated or wiped by the table's word)
+//!         ^ FINAL       ^ durable
+//! Filling -> (over: wiped, since the stream broke)
+//! ```
+//!
+//! A prepared copy needs no stream: whatever happens to it, the copy stays, and orders find it by its
+//! partition and epoch.
+
+use std::time::{Duration, Instant};
+
+use ephesus_wire::stream::{Message, Open};
+use ephesus_wire::{MigrationId, PartitionId};
+
+use super::link::Link;
+use super::mail::Mail;
+use super::source::Fate;
+use super::{Cx, SILENCE_MAX};
+use crate::keyspace::AfterBreak;
+use crate::migration::Report;
+
+/// How often a target that has something to do says that it is still there.
+const ALIVE_EVERY: Duration = Duration::from_secs(2);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Filling,
+    Preparing,
+    Prepared,
+}
+
+/// One migration to this shard.
+#[derive(Debug)]
+pub(super) struct Target {
+    pub(super) migration: MigrationId,
+    open: Open,
+    link: Link,
+    state: State,
+    /// How much of the first DATA message is imported.
+    taken: usize,
+    /// The last record that was acknowledged; the copy's creation is 1.
+    acknowledged: u64,
+    spoke: Instant,
+}
+
+impl Target {
+    /// The staging copy has begun: the source may send.
+    pub(super) fn new(
+        migration: MigrationId,
+        open: Open,
+        mut link: Link,
+        cx: &mut Cx<'_>,
+    ) -> Target {
+        link.send(Mail::Accepted, cx.sockets);
+        link.flush(&cx.core.node);
+        Target {
+            migration,
+            open,
+            link,
+            state: State::Filling,
+            taken: 0,
+            acknowledged: 1,
+            spoke: cx.now,
+        }
+    }
+
+    pub(super) fn partition(&self) -> PartitionId {
+        self.open.partition
+    }
+
+    pub(super) fn deliver(&mut self, messages: Vec<Mail>, now: Instant) {
+        self.link.deliver(messages, now);
+    }
+
+    /// Whether something has arrived that can be taken now.
+    pub(super) fn may_import(&mut self, cx: &mut Cx<'_>) -> bool {
+        let is_waiting = self.state == State::Filling && !cx.core.log_behind;
+        is_waiting && !matches!(self.link.front(cx.sockets), Ok(None))
+    }
+
+    /// Takes what has arrived, while `more`.
+    pub(super) fn import(&mut self, cx: &mut Cx<'_>, mut more: impl FnMut() -> bool) -> Fate {
+        match self.take_messages(cx, &mut more) {
+            Ok(()) => Fate::GoesOn,
+            Err(reason) => self.broke(cx, &reason),
+        }
+    }
+
+    fn take_messages(
+        &mut self,
+        cx: &mut Cx<'_>,
+        more: &mut impl FnMut() -> bool,
+    ) -> Result<(), Broken> {
+        let partition = self.partition();
+        let mut goes_on = true;
+        while goes_on && self.state == State::Filling {
+            if cx.core.node.is_disk_full() {
+                return Err(Broken::here("the target's disk is full"));
+            }
+            if cx.core.node.is_memory_full() {
+                return Err(Broken::here("the target's memory is full"));
+            }
+            let message = self.link.front(cx.sockets).map_err(Broken::here)?;
+            let keyspace = &mut cx.core.keyspace;
+            match message {
+                None => return Ok(()),
+                Some(Message::Data(records)) => {
+                    let mut ask = || {
+                        goes_on = more();
+                        goes_on
+                    };
+                    let taken = keyspace
+                        .import(partition, records, self.taken, &mut ask)
+                        .map_err(Broken::here)?;
+                    if taken < records.len() {
+                        self.taken = taken;
+                        return Ok(());
+                    }
+                    self.taken = 0;
+                }
+                Some(Message::Final(last)) => {
+                    keyspace.prepare(partition, &last).map_err(Broken::here)?;
+                    self.state = State::Preparing;
+                }
+                Some(Message::End(reason)) => return Err(Broken::said(reason)),
+                Some(_) => {
+                    return Err(Broken::here("the source has sent what only a target sends"));
+                }
+            }
+            self.link.consume(cx.sockets);
+        }
+        Ok(())
+    }
+
+    /// Acknowledges what the log has, and looks at the clock.
+    pub(super) fn tend(&mut self, cx: &mut Cx<'_>) -> Fate {
+        let outcome = self.advance(cx);
+        self.link.flush(&cx.core.node);
+        match outcome {
+            Ok(()) => Fate::GoesOn,
+            Err(reason) => self.broke(cx, &reason),
+        }
+    }
+
+    fn advance(&mut self, cx: &mut Cx<'_>) -> Result<(), Broken> {
+        let (keyspace, partition) = (&mut cx.core.keyspace, self.partition());
+        let (committed, durable) = (keyspace.log.committed(), keyspace.log.durable());
+        let taken = keyspace.partition(partition).map_or(0, |copy| copy.seq());
+        let incoming = keyspace.incoming_mut(partition);
+        let incoming = incoming.ok_or_else(|| Broken::here("the copy is gone"))?;
+        let (acknowledged, confirmed) =
+            (incoming.acknowledge(committed), incoming.confirmed(durable));
+        if let Some(seq) = acknowledged {
+            self.acknowledged = seq;
+            self.say(cx, Mail::Ack { seq });
+        }
+        match self.state {
+            State::Preparing => {
+                if let Some(held) = confirmed {
+                    self.state = State::Prepared;
+                    self.say(cx, Mail::Prepared(held));
+                }
+                Ok(())
+            }
+            State::Prepared => {
+                // Notices the end of the stream, which changes nothing.
+                let _ = self.link.front(cx.sockets);
+                Ok(())
+            }
+            State::Filling => {
+                let heard = self.link.heard(cx.sockets);
+                let since = |at: Instant| cx.now.saturating_duration_since(at);
+                // A source whose credit is used up has nothing to say.
+                if let Some(heard) = heard
+                    && self.acknowledged >= taken
+                    && since(heard) >= SILENCE_MAX
+                {
+                    let seconds = SILENCE_MAX.as_secs();
+                    return Err(Broken::here(format!(
+                        "the source has been silent for {seconds} s"
+                    )));
+                }
+                if since(self.spoke) >= ALIVE_EVERY {
+                    let seq = self.acknowledged;
+                    self.say(cx, Mail::Ack { seq });
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn say(&mut self, cx: &mut Cx<'_>, mail: Mail) {
+        self.spoke = cx.now;
+        self.link.send(mail, cx.sockets);
+    }
+
+    /// The stream is over before its end: the copy goes, unless it is prepared.
+    fn broke(&mut self, cx: &mut Cx<'_>, why: &Broken) -> Fate {
+        let (migration, partition, epoch) = (self.migration, self.partition(), self.open.epoch);
+        let reason = if why.is_ours { &why.reason[..] } else { "" };
+        self.close(cx, reason);
+        match cx.core.keyspace.stream_broken(partition) {
+            AfterBreak::Wiped(lsn) => {
+                let reason = reason.to_owned();
+                cx.reports.once_durable(
+                    lsn,
+                    Report::Wiped {
+                        migration,
+                        partition,
+                        epoch,
+                        reason,
+                    },
+                );
+            }
+            AfterBreak::Kept(_) | AfterBreak::Nothing => {}
+        }
+        Fate::Over
+    }
+
+    /// Ends the stream: the table has decided.
+    pub(super) fn close(&mut self, cx: &mut Cx<'_>, reason: &str) {
+        let farewell = Mail::End(reason.to_owned());
+        let node = &cx.core.node;
+        self.link.close(Some(farewell), cx.sockets, node, cx.now);
+    }
+
+    /// Whether the source waits for the log to be durable.
+    pub(super) fn is_preparing(&self) -> bool {
+        self.state == State::Preparing
+    }
+
+    /// When to look at the migration again although nothing happens.
+    pub(super) fn next_look(&self) -> Option<Instant> {
+        (self.state == State::Filling).then_some(self.spoke + ALIVE_EVERY)
+    }
+}
+
+/// Why a stream is over.
+#[derive(Debug)]
+struct Broken {
+    reason: String,
+    /// The source does not know it yet.
+    is_ours: bool,
+}
+
+impl Broken {
+    fn here(reason: impl ToString) -> Broken {
+        Broken {
+            reason: reason.to_string(),
+            is_ours: true,
+        }
+    }
+
+    fn said(reason: &str) -> Broken {
+        Broken {
+            reason: reason.to_owned(),
+            is_ours: false,
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! Two shards without a node.
