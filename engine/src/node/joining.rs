@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use ephesus_coordinator::agent::AgentOptions;
 use ephesus_coordinator::command::{Addresses, ClusterOptions, RaftId, Registration};
 use ephesus_coordinator::membership::{Lease, Membership, MembershipEvent};
+use ephesus_coordinator::migration::{Progress, Step};
 use ephesus_coordinator::placement::Policy;
 use ephesus_coordinator::protocol::VERSIONS;
 use ephesus_coordinator::report::Figures;
@@ -16,7 +17,7 @@ use ephesus_coordinator::server::{Empty, ServerOptions};
 use ephesus_coordinator::state::{HEARTBEAT_TIMEOUT_MS, Refusal};
 use ephesus_coordinator::view::View;
 use ephesus_wire::handshake::{self, HandshakeError, Secret};
-use ephesus_wire::{Epoch, NodeId, PartitionId};
+use ephesus_wire::{Epoch, MigrationId, NodeId, PartitionId};
 
 use super::embedded::Embedded;
 use super::stamp::{DataDir, Stamp};
@@ -225,6 +226,16 @@ impl Joining {
     /// The copies that the node hosts, all of them.
     pub fn set_hosted(&self, hosted: BTreeMap<PartitionId, Epoch>) {
         self.membership.set_hosted(hosted);
+    }
+
+    /// What the node wants to have decided about migrations, all of it.
+    pub fn set_migration_steps(&self, steps: BTreeMap<MigrationId, Step>) {
+        self.membership.set_migration_steps(steps);
+    }
+
+    /// How far the migrations are that this node is the source of, all of them.
+    pub fn set_migration_progress(&self, progress: BTreeMap<MigrationId, Progress>) {
+        self.membership.set_migration_progress(progress);
     }
 
     /// What operators see of the node.

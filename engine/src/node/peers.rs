@@ -1,20 +1,27 @@
-//! The port for other nodes, on an executor of its own.
+//! The links to other nodes, on an executor of their own: the port that takes them, and the dialling.
 //!
 //! Who opens a link has to prove to be a node of this cluster; everybody else is closed, counted and
-//! named on the log once in a while. Nodes have nothing to tell each other in this release: whatever
-//! comes over a link closes it.
+//! named on the log once in a while. A link carries the stream of one migration: its first message is
+//! OPEN, and then its connection is handed to the node, which knows whether it is due and which shard
+//! it is for.
 
-use std::net::TcpListener;
+use std::io::Write;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use ephesus_coordinator::command::ClusterId;
-use ephesus_coordinator::link::{Counters, Faults, Link, ListenOptions, Listener, Message};
+use ephesus_coordinator::link::{
+    Counters, Dialer, Faults, Link, LinkError, LinkOptions, ListenOptions, Listener,
+};
 use ephesus_coordinator::protocol::{self, kind};
 use ephesus_coordinator::scheduling::keep_awake;
-use ephesus_wire::NodeId;
+use ephesus_wire::frame::Frame;
 use ephesus_wire::handshake::{Identity, LinkRole, Secret};
+use ephesus_wire::stream::{Message, Open};
+use ephesus_wire::{MigrationId, NodeId};
 use glommio::{LocalExecutorBuilder, Placement};
 
 use super::executor;
@@ -31,10 +38,54 @@ const RING_DEPTH: usize = 128;
 /// Longest time that ready tasks may be overlooked.
 const HEARTBEAT: Duration = Duration::from_millis(200);
 
+/// How long whoever opens a link may take to say what it is for.
+const OPEN_LIMIT: Duration = Duration::from_secs(3);
+
+/// The stream of a migration, to be opened to another node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Dial {
+    /// The migration.
+    pub migration: MigrationId,
+    /// What OPEN is to say.
+    pub open: Open,
+    /// The node that has to answer.
+    pub target: NodeId,
+    /// Where it takes links, as `host:port`.
+    pub address: String,
+}
+
+/// The stream of a migration that another node has opened.
+#[derive(Debug)]
+pub struct Offer {
+    /// The migration.
+    pub migration: MigrationId,
+    /// What OPEN says.
+    pub open: Open,
+    /// The node at the other end.
+    pub from: NodeId,
+    /// The connection, non-blocking. OPEN was frame 0; nothing was said in the other direction.
+    pub stream: TcpStream,
+}
+
+/// What has happened.
+#[derive(Debug)]
+pub enum PeerEvent {
+    /// A stream is open, OPEN was said as frame 0, and nothing was read; or why there is none.
+    Dialled {
+        /// The migration.
+        migration: MigrationId,
+        /// The connection, non-blocking.
+        result: Result<TcpStream, String>,
+    },
+    /// Another node wants to send.
+    Offered(Offer),
+}
+
 /// The open port; closed when stopped.
 #[derive(Debug)]
 pub struct PeerPort {
-    stop: flume::Sender<()>,
+    dials: flume::Sender<Dial>,
+    events: flume::Receiver<PeerEvent>,
     thread: JoinHandle<()>,
 }
 
@@ -54,51 +105,119 @@ impl PeerPort {
             cluster: Some(cluster.0),
             ..protocol::identity(LinkRole::Node, node)
         };
-        let (stop, stopped) = flume::bounded::<()>(1);
+        let (dials, dialled) = flume::unbounded();
+        let (told, events) = flume::unbounded();
         let builder = LocalExecutorBuilder::new(Placement::Unbound)
             .name("peers")
             .io_memory(IO_BYTES)
             .ring_depth(RING_DEPTH);
         let run = move |report: executor::Report<()>| async move {
+            let dialer = Dialer::new(
+                identity,
+                secret.clone(),
+                LinkOptions::default(),
+                Arc::default(),
+            );
             let options = ListenOptions::default();
             match Listener::new(port, identity, secret, options, counters) {
                 Ok(listener) => {
                     let _ = report.send(Ok(()));
-                    serve(listener, stopped).await;
+                    serve(listener, dialer, dialled, told).await;
                 }
                 Err(source) => drop(report.send(Err(StartError::Thread { what: WHAT, source }))),
             }
         };
         let (thread, ()) = executor::start(("peers", WHAT), builder, run)?;
-        Ok(PeerPort { stop, thread })
+        Ok(PeerPort {
+            dials,
+            events,
+            thread,
+        })
     }
 
-    /// Closes the port and its links.
+    /// Opens a stream, within a few seconds; what becomes of it is an event.
+    pub fn dial(&self, dial: Dial) {
+        // The thread lives as long as this.
+        let _ = self.dials.send(dial);
+    }
+
+    /// What happens; wait on it.
+    #[must_use]
+    pub fn events(&self) -> &flume::Receiver<PeerEvent> {
+        &self.events
+    }
+
+    /// Closes the port and its links; connections that were handed over stay.
     pub fn stop(self) {
-        drop(self.stop);
+        drop(self.dials);
         if self.thread.join().is_err() {
             tracing::error!("{WHAT} ended in a panic");
         }
     }
 }
 
-/// Serves every link until the other end of `stopped` is gone.
-async fn serve(listener: Listener, stopped: flume::Receiver<()>) {
+impl Offer {
+    /// Says that there will be no copy, and closes.
+    pub fn refuse(mut self, reason: &str) {
+        let mut bytes = Vec::new();
+        Message::Refused(reason).encode(self.migration, 0, &mut bytes);
+        // It is the first thing that is written: there is room for it. Nothing is unread, so that it
+        // arrives; and whoever has gone meanwhile does not miss it.
+        let _ = self.stream.write_all(&bytes);
+    }
+}
+
+/// Serves until nobody can dial any more.
+async fn serve(
+    listener: Listener,
+    dialer: Dialer,
+    dials: flume::Receiver<Dial>,
+    events: flume::Sender<PeerEvent>,
+) {
     let awake = keep_awake(HEARTBEAT);
+    let told = events.clone();
     let accepting = glommio::spawn_local(async move {
         loop {
             let link = listener.accept().await;
-            glommio::spawn_local(attend(link, listener.faults())).detach();
+            glommio::spawn_local(attend(link, listener.faults(), told.clone())).detach();
         }
     });
-    let _ = stopped.recv_async().await;
+    let dialer = Rc::new(dialer);
+    while let Ok(dial) = dials.recv_async().await {
+        let (dialer, events) = (Rc::clone(&dialer), events.clone());
+        glommio::spawn_local(async move {
+            let migration = dial.migration;
+            let result = open(&dialer, dial).await;
+            // The node may have let go.
+            let _ = events.send(PeerEvent::Dialled { migration, result });
+        })
+        .detach();
+    }
     accepting.cancel().await;
     awake.cancel().await;
 }
 
-/// Keeps a link until its end.
-async fn attend(mut link: Link, faults: Faults) {
-    let (address, role) = (link.address(), link.opened().peer.role);
+/// Opens a link and says what for.
+async fn open(dialer: &Dialer, dial: Dial) -> Result<TcpStream, String> {
+    let link = dialer.dial(&dial.address).await;
+    let link = link.map_err(|error| error.to_string())?;
+    let peer = link.opened().peer;
+    if (peer.role, peer.node) != (LinkRole::Node, dial.target) {
+        return Err(format!("{} is node {}", dial.address, peer.node));
+    }
+    let mut stream = link.into_stream().map_err(|error| error.to_string())?;
+    let mut bytes = Vec::new();
+    Message::Open(dial.open).encode(dial.migration, 0, &mut bytes);
+    // All that the handshake has written is gone: there is room for it.
+    let written = stream.write_all(&bytes);
+    written.map_err(|error| format!("{}: {error}", dial.address))?;
+    Ok(stream)
+}
+
+/// Takes a link's first message, and gives its connection to the node.
+async fn attend(link: Link, faults: Faults, events: flume::Sender<PeerEvent>) {
+    let address = link.address();
+    let role = link.opened().peer.role;
     if role != LinkRole::Node {
         faults.note(
             address,
@@ -106,17 +225,56 @@ async fn attend(mut link: Link, faults: Faults) {
         );
         return;
     }
-    loop {
-        match link.recv().await {
-            Ok(message) if message.kind == kind::ALIVE => {}
-            Ok(Message { kind, .. }) => {
-                faults.note(address, &format_args!("a message of kind {kind}"));
-                return;
-            }
-            Err(error) => {
-                tracing::debug!(%address, %error, "link ended");
-                return;
-            }
-        }
+    let late = async {
+        glommio::timer::sleep(OPEN_LIMIT).await;
+        Err("it does not say what it is for".to_owned())
+    };
+    match futures_lite::future::or(offered(link), late).await {
+        // The node may have let go.
+        Ok(Some(offer)) => drop(events.send(PeerEvent::Offered(offer))),
+        Ok(None) => {}
+        Err(fault) => faults.note(address, &fault),
     }
 }
+
+/// What a link is for; none when it ends before it says so.
+async fn offered(mut link: Link) -> Result<Option<Offer>, String> {
+    let from = link.opened().peer.node;
+    let message = loop {
+        match link.recv().await {
+            Ok(message) if message.kind == kind::ALIVE => {}
+            Ok(message) => break message,
+            Err(error) => return Ok(ended(link.address(), &error)),
+        }
+    };
+    let frame = Frame {
+        kind: message.kind,
+        stream: message.stream,
+        sequence: 0,
+        payload: &message.payload,
+    };
+    let (migration, open) = match Message::decode(&frame) {
+        Ok((migration, Message::Open(open))) => (migration, open),
+        Ok(_) => return Err(format!("a message of kind {}", message.kind)),
+        Err(error) => return Err(error.to_string()),
+    };
+    let address = link.address();
+    match link.into_stream() {
+        Ok(stream) => Ok(Some(Offer {
+            migration,
+            open,
+            from,
+            stream,
+        })),
+        Err(error) => Ok(ended(address, &error)),
+    }
+}
+
+/// A link is over; it was counted already.
+fn ended<T>(address: SocketAddr, error: &LinkError) -> Option<T> {
+    tracing::debug!(%address, %error, "link ended");
+    None
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,23 +1,25 @@
-//! A node while it serves: it follows its cluster, its disk and its logs.
+//! A node while it serves: it follows its cluster, its moves, its disk and its logs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use ephesus_coordinator::membership::MembershipEvent;
+use ephesus_coordinator::membership::{MembershipEvent, boottime_ms};
 use ephesus_coordinator::report::Figures;
+use ephesus_coordinator::scheduling::prefer_short_slices;
 use ephesus_coordinator::state::Refusal;
 use ephesus_coordinator::view::View;
-use ephesus_wire::{Epoch, PartitionId};
+use ephesus_wire::{Epoch, PartitionId, ShardId};
 
 use super::environment;
 use super::joining::is_final;
-use super::recovery::Plan;
+use super::moves::Event;
 use super::routes::{Me, Routes};
 use super::shared::NodeShared;
 use super::stamp::Layout;
 use super::start::Node;
+use crate::migration::Order;
 use crate::shard::mesh::Message;
 
 /// How often the node looks at its disk and at the length of its logs.
@@ -35,57 +37,133 @@ impl Node {
             .collect()
     }
 
-    /// Acts on a table: hosts what it newly gives to this node, and tells the shards who has what.
-    pub(super) fn follow(&mut self, view: &View) {
-        self.joining.note_coordinators(&self.data_dir, view);
-        let plan = Plan::of(&view.table, self.shared.id, self.shared.shards());
-        let added = self.layout.add_copies(&plan.copies);
-        if !added.is_empty() {
-            // Named durably before anything is written to them.
+    /// Follows the cluster, its moves, free space and log lengths until `is_over` says so, or all shards
+    /// have ended.
+    ///
+    /// # Errors
+    /// The cluster has no place for this node any more.
+    pub fn supervise(&mut self, is_over: &dyn Fn() -> bool) -> Result<(), Refusal> {
+        // Clients whose commands are held wait for this thread, too.
+        prefer_short_slices();
+        // What the first table says is done like what the next ones say.
+        self.act(vec![Event::Table(Arc::clone(&self.view))]);
+        let mut monitored_ms = boottime_ms();
+        while !is_over() && self.running.load(Ordering::Acquire) > 0 {
+            let events = self.happened()?;
+            if !events.is_empty() || self.moves.is_waiting() {
+                self.act(events);
+            }
+            let now_ms = boottime_ms();
+            if now_ms - monitored_ms >= MONITOR_EVERY.as_millis() as u64 {
+                monitored_ms = now_ms;
+                self.monitor();
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for a while until something happens, and answers all that has; of several tables the newest.
+    fn happened(&mut self) -> Result<Vec<Event>, Refusal> {
+        enum Happened {
+            Member(MembershipEvent),
+            Moves(Event),
+        }
+        let first = flume::Selector::new()
+            .recv(self.joining.events(), |event| {
+                event.ok().map(Happened::Member)
+            })
+            .recv(&self.reports.1, |report| {
+                report.ok().map(Event::Report).map(Happened::Moves)
+            })
+            .recv(self.peer_port.events(), |event| {
+                event.ok().map(Event::from).map(Happened::Moves)
+            })
+            .wait_timeout(MONITOR_EVERY);
+        let (mut members, mut events) = (Vec::new(), Vec::new());
+        match first {
+            Ok(Some(Happened::Member(event))) => members.push(event),
+            Ok(Some(Happened::Moves(event))) => events.push(event),
+            Ok(None) | Err(_) => {}
+        }
+        members.extend(self.joining.events().try_iter());
+        events.extend(self.reports.1.try_iter().map(Event::Report));
+        events.extend(self.peer_port.events().try_iter().map(Event::from));
+        let mut newest = None;
+        for event in members {
+            match event {
+                MembershipEvent::Table(view) => newest = Some(view),
+                MembershipEvent::Refused(refusal) if is_final(&refusal) => return Err(refusal),
+                MembershipEvent::Refused(refusal) => tracing::warn!("not let in: {refusal}"),
+                MembershipEvent::Registered(_) | MembershipEvent::Mismatch { .. } => {}
+            }
+        }
+        if let Some(view) = newest {
+            self.slot_moves.follow(Arc::clone(&view));
+            self.joining.note_coordinators(&self.data_dir, &view);
+            self.view = Arc::clone(&view);
+            events.push(Event::Table(view));
+        }
+        Ok(events)
+    }
+
+    /// Lets what has happened take effect.
+    fn act(&mut self, events: Vec<Event>) {
+        let effects = self.moves.turn(events, &mut self.layout, boottime_ms());
+        if let Some(steps) = effects.steps {
+            self.joining.set_migration_steps(steps);
+        }
+        self.order(effects.at_once);
+        // Commands that are held wait for them, and nothing in them for the layout: the shards of staging
+        // copies decide themselves. Only copies that begin have to be with their shards before.
+        let is_any_begun = !effects.begun.is_empty();
+        if effects.routes && !is_any_begun {
+            self.send_routes();
+        }
+        if effects.layout {
+            // Named durably before anything is written to a copy, and not named any more before it goes.
             if let Err(error) = self.data_dir.write_layout(&self.layout) {
                 tracing::error!(%error, "stopping, restart to recover what was acknowledged");
                 std::process::exit(1);
             }
+        }
+        if is_any_begun {
             let mut by_shard = vec![Vec::new(); self.shared.peers.len()];
-            for (partition, shard, epoch) in added {
+            for (partition, shard, epoch) in effects.begun {
                 by_shard[usize::from(shard.0)].push((partition, epoch));
             }
             for (peer, copies) in self.shared.peers.iter().zip(by_shard) {
                 peer.send(Message::Host(copies));
             }
+            self.send_routes();
+        }
+        self.order(effects.orders);
+        if effects.hosted {
             self.joining.set_hosted(self.hosted());
         }
-        let routes = Arc::new(routes(&self.shared, &self.layout, view));
+        for dial in effects.dials {
+            self.peer_port.dial(dial);
+        }
+        for (offer, reason) in effects.refusals {
+            tracing::info!(migration = %offer.migration, "a stream was refused: {reason}");
+            offer.refuse(&reason);
+        }
+        if let Some(progress) = effects.progress {
+            self.joining.set_migration_progress(progress);
+        }
+    }
+
+    fn send_routes(&self) {
+        let routes = Arc::new(routes(&self.shared, &self.layout, &self.view));
         for peer in &self.shared.peers {
             peer.send(Message::Routes(Arc::clone(&routes)));
         }
     }
 
-    /// Follows the cluster, free space and log lengths until `is_over` says so, or all shards have
-    /// ended.
-    ///
-    /// # Errors
-    /// The cluster has no place for this node any more.
-    pub fn supervise(&mut self, is_over: &dyn Fn() -> bool) -> Result<(), Refusal> {
-        while !is_over() && self.running.load(Ordering::Acquire) > 0 {
-            let first = self.joining.events().recv_timeout(MONITOR_EVERY).ok();
-            let rest = self.joining.events().try_iter();
-            let mut newest = None;
-            for event in first.into_iter().chain(rest).collect::<Vec<_>>() {
-                match event {
-                    MembershipEvent::Table(view) => newest = Some(view),
-                    MembershipEvent::Refused(refusal) if is_final(&refusal) => return Err(refusal),
-                    MembershipEvent::Refused(refusal) => tracing::warn!("not let in: {refusal}"),
-                    MembershipEvent::Registered(_) | MembershipEvent::Mismatch { .. } => {}
-                }
-            }
-            if let Some(view) = newest {
-                self.slot_moves.follow(Arc::clone(&view));
-                self.follow(&view);
-            }
-            self.monitor();
+    fn order(&self, orders: Vec<(ShardId, Order)>) {
+        for (shard, order) in orders {
+            tracing::debug!(%shard, ?order, "a move goes on");
+            self.shared.peers[usize::from(shard.0)].send(Message::Migrate(order));
         }
-        Ok(())
     }
 
     pub(super) fn monitor(&mut self) {
@@ -163,8 +241,10 @@ pub(super) fn routes(shared: &NodeShared, layout: &Layout, view: &View) -> Route
         shards: shared.shards(),
         port: shared.settings.listen.port(),
     };
+    // Of a copy that has just arrived its shard knows before the layout says so.
     let has = |partition: PartitionId, shard, epoch| {
-        layout.partitions[usize::from(partition.0)] == (shard, epoch)
+        let staging = layout.staging_of(partition).map(|s| (s.shard, s.epoch));
+        [layout.served(partition), staging].contains(&Some((shard, epoch)))
     };
     Routes::new(shared.partitioning, Some(view), me, has)
 }

@@ -26,6 +26,7 @@ use glommio::{LocalExecutorBuilder, Placement};
 
 use super::environment::{self, Environment, EnvironmentError};
 use super::joining::Joining;
+use super::moves::Moves;
 use super::peers::PeerPort;
 use super::ports;
 use super::process::SmallPages;
@@ -175,6 +176,8 @@ pub struct Node {
     /// What shards say about migrations; the sender is for their starts.
     pub(super) reports: (flume::Sender<Report>, flume::Receiver<Report>),
     pub(super) layout: Layout,
+    pub(super) view: Arc<View>,
+    pub(super) moves: Moves,
     pub(super) figures: Figures,
 }
 
@@ -299,6 +302,8 @@ impl Node {
             slot_moves,
             reports: flume::unbounded(),
             layout,
+            moves: Moves::new(stamp.node, Arc::clone(&view)),
+            view,
             figures: Figures::default(),
         };
         let cpus = environment::allowed_cpus();

@@ -1,0 +1,327 @@
+//! How a node takes part in migrations, without I/O: from the table to orders for its shards, and from
+//! what these report to the layout and to what the coordinator is to decide.
+//!
+//! ```text
+//! table --------\                  /---> orders, layout, routes
+//! reports -------> Moves::turn ---<----> dials, refusals
+//! streams ------/                  \---> steps, progress
+//! ```
+//!
+//! The table alone decides. Whatever is said to a shard or the coordinator follows from the newest table,
+//! from the layout and from what shards have reported, so that tables may be skipped, and each turn goes on
+//! from where the last one has left off.
+//!
+//! What must not happen, and what prevents it:
+//!
+//! - A copy is begun beside what is left of an earlier one: streams wait for [`Report::Forgotten`].
+//! - A source that has started again serves writes that its target has not seen, and commits: what an
+//!   earlier start has begun is aborted, and commits name the start.
+//! - A copy that is served is not named by the layout, or one that is gone is: see [`Effects`].
+
+mod arriving;
+mod leaving;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::TcpStream;
+use std::sync::Arc;
+
+use ephesus_coordinator::migration::{Decision, Progress, Step};
+use ephesus_coordinator::view::View;
+use ephesus_wire::{Epoch, MigrationId, NodeId, PartitionId, ShardId};
+
+use self::arriving::Waiting;
+use self::leaving::Leaving;
+use super::peers::{Dial, Offer, PeerEvent};
+use super::stamp::{Layout, NO_COPY};
+use crate::migration::{Order, Report};
+
+/// How long a migration waits for what the other end will know soon, or has to forget first, ms: a newer
+/// table, a copy that goes, a node that just starts.
+const PATIENCE_MS: u64 = 5_000;
+
+/// Before what could not be done is tried again, ms.
+const AGAIN_MS: u64 = 250;
+
+/// Bytes per second of what the table calls 1 MB/s.
+const MB: u64 = 1_000_000;
+
+/// Something that has happened.
+#[derive(Debug)]
+pub enum Event {
+    /// There is a newer table.
+    Table(Arc<View>),
+    /// A shard has said so.
+    Report(Report),
+    /// A stream to a target is open, or why it is not.
+    Dialled {
+        /// The migration.
+        migration: MigrationId,
+        /// The connection; OPEN was said.
+        result: Result<TcpStream, String>,
+    },
+    /// A source has opened a stream.
+    Offered(Offer),
+}
+
+impl From<PeerEvent> for Event {
+    fn from(event: PeerEvent) -> Event {
+        match event {
+            PeerEvent::Dialled { migration, result } => Event::Dialled { migration, result },
+            PeerEvent::Offered(offer) => Event::Offered(offer),
+        }
+    }
+}
+
+/// What is to be done, in this order.
+#[derive(Debug, Default)]
+pub struct Effects {
+    /// What the coordinator is to decide, all of it, if it is something else than before.
+    pub steps: Option<BTreeMap<MigrationId, Step>>,
+    /// Orders that need nothing else.
+    pub at_once: Vec<(ShardId, Order)>,
+    /// Whether shards need new routes: the table or the staging copies are others.
+    pub routes: bool,
+    /// Whether the layout has changed: it has to be durable before what follows.
+    pub layout: bool,
+    /// Copies that begin empty and are served.
+    pub begun: Vec<(PartitionId, ShardId, Epoch)>,
+    /// Orders that rest on the layout.
+    pub orders: Vec<(ShardId, Order)>,
+    /// Whether other copies are served than before.
+    pub hosted: bool,
+    /// Streams to open.
+    pub dials: Vec<Dial>,
+    /// Streams that are refused, and why.
+    pub refusals: Vec<(Offer, String)>,
+    /// How far the migrations are that this node is the source of, all of them, if that is news.
+    pub progress: Option<BTreeMap<MigrationId, Progress>>,
+}
+
+/// A node's part in all migrations.
+#[derive(Debug)]
+pub struct Moves {
+    me: NodeId,
+    view: Arc<View>,
+    now_ms: u64,
+    /// Copies that this node sends.
+    sending: BTreeMap<MigrationId, Leaving>,
+    /// How far those were that have ended, and until when that is said, ms.
+    sent: BTreeMap<MigrationId, (Progress, u64)>,
+    /// Streams that are not accepted yet.
+    offers: Vec<Waiting>,
+    /// Copies that could not be received, and why, while the table does not show it.
+    failed: BTreeMap<MigrationId, String>,
+    /// Migrations to this node whose end the target shard was told.
+    told: BTreeSet<MigrationId>,
+    /// Copies that go or have gone, and their shards: not forgotten yet.
+    remnants: BTreeMap<(PartitionId, Epoch), ShardId>,
+    /// What shards were told to send at most, bytes per second.
+    limits: BTreeMap<ShardId, u64>,
+    /// What was said last.
+    steps: BTreeMap<MigrationId, Step>,
+    is_progress_new: bool,
+}
+
+impl Moves {
+    /// Of a node that starts with this table.
+    #[must_use]
+    pub fn new(me: NodeId, view: Arc<View>) -> Moves {
+        Moves {
+            me,
+            view,
+            now_ms: 0,
+            sending: BTreeMap::new(),
+            sent: BTreeMap::new(),
+            offers: Vec::new(),
+            failed: BTreeMap::new(),
+            told: BTreeSet::new(),
+            remnants: BTreeMap::new(),
+            limits: BTreeMap::new(),
+            steps: BTreeMap::new(),
+            is_progress_new: false,
+        }
+    }
+
+    /// Takes what has happened, changes the layout accordingly, and answers what to do. `now_ms` is any
+    /// clock that does not go back.
+    pub fn turn(
+        &mut self,
+        events: impl IntoIterator<Item = Event>,
+        layout: &mut Layout,
+        now_ms: u64,
+    ) -> Effects {
+        self.now_ms = now_ms;
+        let mut effects = Effects::default();
+        let mut is_newer = false;
+        for event in events {
+            match event {
+                Event::Table(view) => (self.view, is_newer) = (view, true),
+                Event::Report(report) => self.reported(report, layout, &mut effects),
+                Event::Dialled { migration, result } => {
+                    self.dialled(migration, result, &mut effects);
+                }
+                Event::Offered(offer) => self.offers.push(Waiting {
+                    offer,
+                    until_ms: now_ms + PATIENCE_MS,
+                }),
+            }
+        }
+        self.end_sent(&mut effects);
+        self.end_received(layout, &mut effects);
+        self.send(layout, &mut effects);
+        self.receive(layout, &mut effects);
+        if is_newer || effects.layout {
+            self.adopt(layout, &mut effects);
+        }
+        effects.routes |= is_newer;
+        self.limit(&mut effects);
+        self.say(&mut effects);
+        effects
+    }
+
+    /// Whether something is to be done when time has passed.
+    #[must_use]
+    pub fn is_waiting(&self) -> bool {
+        !self.offers.is_empty()
+            || !self.sent.is_empty()
+            || self.sending.values().any(Leaving::is_opening)
+    }
+
+    fn reported(&mut self, report: Report, layout: &mut Layout, effects: &mut Effects) {
+        match report {
+            Report::Progress {
+                migration,
+                keys,
+                bytes,
+                hold_us,
+            } => {
+                if let Some(leaving) = self.sending.get_mut(&migration) {
+                    (leaving.progress.keys, leaving.progress.bytes) = (keys, bytes);
+                    leaving.progress.hold_us = hold_us;
+                } else if let Some((progress, _)) = self.sent.get_mut(&migration) {
+                    // How long commands were held is known only at the end.
+                    progress.hold_us = hold_us;
+                } else {
+                    return;
+                }
+                self.is_progress_new = true;
+            }
+            Report::Confirmed { migration, held } => self.confirmed(migration, held),
+            Report::GaveUp { migration, reason } => self.gave_up(migration, reason),
+            Report::Overdue { migration } => self.overdue(migration),
+            Report::Wiped {
+                migration,
+                partition,
+                epoch,
+                reason,
+            } => {
+                if let Some(wiped) = layout.remove_staging(partition, epoch) {
+                    (effects.layout, effects.routes) = (true, true);
+                    self.forget(wiped.shard, partition, epoch, effects);
+                    self.told.remove(&migration);
+                    if !reason.is_empty() {
+                        self.failed.insert(migration, reason);
+                    }
+                }
+            }
+            Report::Activated { partition, epoch } => {
+                let staging = layout.staging_of(partition).copied();
+                if layout.promote(partition, epoch)
+                    && let Some(staging) = staging
+                {
+                    (effects.layout, effects.routes, effects.hosted) = (true, true, true);
+                    let settle = Order::Settle { partition, epoch };
+                    effects.orders.push((staging.shard, settle));
+                    self.told.remove(&staging.source.migration);
+                }
+            }
+            Report::GivenUp { partition, epoch } => {
+                // On a node to which it moved itself, the new copy may have taken its place already.
+                if layout.remove_copy(partition, epoch) {
+                    (effects.layout, effects.hosted) = (true, true);
+                }
+                if let Some(&shard) = self.remnants.get(&(partition, epoch)) {
+                    self.forget(shard, partition, epoch, effects);
+                }
+            }
+            Report::Forgotten { partition, epoch } => {
+                self.remnants.remove(&(partition, epoch));
+            }
+        }
+    }
+
+    /// Begins the copies that the table gives to this node; those that come with a migration are not empty.
+    fn adopt(&mut self, layout: &mut Layout, effects: &mut Effects) {
+        let view = &self.view;
+        let arrivals = &view.migrations.arrivals;
+        let partitions = (0..).map(PartitionId).zip(&view.table.entries);
+        let places = partitions.map(|(partition, entry)| match entry.primary() {
+            Some(primary)
+                if primary.node == self.me
+                    && arrivals.get(&partition).is_none_or(|a| a.migration.0 == 0)
+                    && !self.has_remnant(partition) =>
+            {
+                (primary.shard, entry.epoch)
+            }
+            _ => (ShardId(0), NO_COPY),
+        });
+        effects.begun = layout.add_copies(&places.collect::<Vec<_>>());
+        if !effects.begun.is_empty() {
+            (effects.layout, effects.routes, effects.hosted) = (true, true, true);
+        }
+    }
+
+    /// Has a shard remove what is left of a copy that the layout does not name any more.
+    fn forget(
+        &mut self,
+        shard: ShardId,
+        partition: PartitionId,
+        epoch: Epoch,
+        effects: &mut Effects,
+    ) {
+        self.remnants.insert((partition, epoch), shard);
+        let forget = Order::Forget { partition, epoch };
+        effects.orders.push((shard, forget));
+    }
+
+    /// Whether something is left of a copy of this partition that goes or has gone.
+    fn has_remnant(&self, partition: PartitionId) -> bool {
+        let first = (partition, Epoch(0));
+        let mut of = self.remnants.range(first..);
+        of.next().is_some_and(|((found, _), _)| *found == partition)
+    }
+
+    fn decision(&self, id: MigrationId, partition: PartitionId) -> Decision {
+        self.view.migrations.decision(id, partition)
+    }
+
+    /// Tells the coordinator what is new.
+    fn say(&mut self, effects: &mut Effects) {
+        let active = &self.view.migrations.active;
+        let last = self.view.migrations.last;
+        self.failed
+            .retain(|id, _| *id > last || active.contains_key(id));
+        let failed = self.failed.iter();
+        let failed = failed.map(|(id, reason)| (*id, Step::Abort(reason.clone())));
+        let mut steps: BTreeMap<MigrationId, Step> = failed.collect();
+        let sending = self.sending.iter();
+        steps.extend(sending.filter_map(|(id, leaving)| Some((*id, leaving.step()?))));
+        if steps != self.steps {
+            self.steps.clone_from(&steps);
+            effects.steps = Some(steps);
+        }
+        let sent = self.sent.len();
+        self.sent.retain(|_, (_, until_ms)| self.now_ms < *until_ms);
+        if self.is_progress_new || self.sent.len() != sent {
+            self.is_progress_new = false;
+            let sending = self.sending.iter();
+            let sending = sending.map(|(id, leaving)| (*id, leaving.progress.clone()));
+            let sent = self.sent.iter();
+            let sent = sent.map(|(id, (progress, _))| (*id, progress.clone()));
+            effects.progress = Some(sending.chain(sent).collect());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,334 @@
+//! Copies that this node sends.
+//!
+//! ```text
+//! FROM                  TO          [by]
+//! -                     Beginning   the plan, if the copy is here and few others go; says Begin
+//! -                     Failed      it is copying, by an earlier start of this node
+//! Beginning             Opening     the table shows that it is copying
+//! Opening               Opening     the target was not there, or is not ready
+//! Opening               Sending     the stream is open: Order::Send
+//! Opening               Failed      for too long
+//! Sending               Confirmed   Report::Confirmed; says Commit
+//! Sending               Failed      Report::GaveUp; says Abort
+//! Confirmed             Overdue     Report::Overdue; says Abort, and whichever is first in the log wins
+//! any                   (over)      the table decides: Order::Committed or Order::Aborted
+//! ```
+
+use std::collections::BTreeSet;
+use std::net::TcpStream;
+use std::sync::Arc;
+
+use ephesus_coordinator::migration::{Confirmation, Decision, Migration, Phase, Progress, Step};
+use ephesus_coordinator::placement::Place;
+use ephesus_wire::stream::{Held, Open};
+use ephesus_wire::{Epoch, MigrationId, NodeId, PartitionId, ShardId};
+
+use super::super::peers::Dial;
+use super::super::stamp::Layout;
+use super::{AGAIN_MS, Effects, MB, Moves, PATIENCE_MS};
+use crate::migration::{Order, Way};
+
+/// Migrations that one shard sends at a time.
+const SENDING_MAX: usize = 4;
+
+/// How long it is said how far a migration was that has ended, ms.
+const SENT_MS: u64 = 3 * ephesus_coordinator::agent::PROGRESS_MS;
+
+/// Why a migration is given up that an earlier start has begun.
+const RESTARTED: &str = "the source has restarted";
+
+/// What a coordinator is told when a decision does not come.
+const OVERDUE: &str = "it was not decided in time";
+
+/// A copy that this node sends.
+#[derive(Debug)]
+pub(super) struct Leaving {
+    partition: PartitionId,
+    /// Of the copy that goes.
+    epoch: Epoch,
+    shard: ShardId,
+    target: Place,
+    state: State,
+    pub(super) progress: Progress,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum State {
+    Beginning,
+    Opening {
+        /// When it is tried next; none: a dial is under way.
+        next_ms: Option<u64>,
+        until_ms: u64,
+        /// What has stood in the way.
+        reason: String,
+    },
+    Sending,
+    Confirmed(Confirmation),
+    Overdue,
+    Failed(String),
+}
+
+impl Leaving {
+    /// What the coordinator is to decide.
+    pub(super) fn step(&self) -> Option<Step> {
+        match &self.state {
+            State::Beginning => Some(Step::Begin),
+            State::Opening { .. } | State::Sending => None,
+            State::Confirmed(confirmation) => Some(Step::Commit(*confirmation)),
+            State::Overdue => Some(Step::Abort(OVERDUE.to_owned())),
+            State::Failed(reason) => Some(Step::Abort(reason.clone())),
+        }
+    }
+
+    /// Whether the stream is not open yet.
+    pub(super) fn is_opening(&self) -> bool {
+        matches!(self.state, State::Opening { .. })
+    }
+
+    /// Whether the shard knows of it.
+    fn is_known(&self) -> bool {
+        matches!(
+            self.state,
+            State::Sending | State::Confirmed(_) | State::Overdue
+        )
+    }
+}
+
+impl Moves {
+    pub(super) fn confirmed(&mut self, migration: MigrationId, held: Held) {
+        if let Some(leaving) = self.sending.get_mut(&migration)
+            && leaving.state == State::Sending
+        {
+            leaving.state = State::Confirmed(Confirmation {
+                count: held.count,
+                digest: held.digest,
+            });
+        }
+    }
+
+    pub(super) fn gave_up(&mut self, migration: MigrationId, reason: String) {
+        if let Some(leaving) = self.sending.get_mut(&migration)
+            && leaving.state == State::Sending
+        {
+            leaving.progress.last_error.clone_from(&reason);
+            leaving.state = State::Failed(reason);
+            self.is_progress_new = true;
+        }
+    }
+
+    pub(super) fn overdue(&mut self, migration: MigrationId) {
+        if let Some(leaving) = self.sending.get_mut(&migration)
+            && matches!(leaving.state, State::Confirmed(_))
+        {
+            leaving.state = State::Overdue;
+        }
+    }
+
+    /// What became of a dial.
+    pub(super) fn dialled(
+        &mut self,
+        migration: MigrationId,
+        result: Result<TcpStream, String>,
+        effects: &mut Effects,
+    ) {
+        let Some(leaving) = self.sending.get_mut(&migration) else {
+            // The target learns from the end of the stream that there is nothing to come.
+            return;
+        };
+        let State::Opening {
+            next_ms, reason, ..
+        } = &mut leaving.state
+        else {
+            return;
+        };
+        match result {
+            Ok(stream) => {
+                leaving.state = State::Sending;
+                let open = open(self.me, leaving);
+                let way = Way::Node(stream);
+                let send = Order::Send {
+                    migration,
+                    open,
+                    way,
+                };
+                effects.at_once.push((leaving.shard, send));
+            }
+            Err(text) => {
+                *reason = text;
+                *next_ms = Some(self.now_ms + AGAIN_MS);
+            }
+        }
+    }
+
+    /// Tells shards what the table has decided.
+    pub(super) fn end_sent(&mut self, effects: &mut Effects) {
+        let view = &self.view;
+        let over = self.sending.extract_if(.., |id, leaving| {
+            view.migrations.decision(*id, leaving.partition) != Decision::Open
+        });
+        for (migration, leaving) in over {
+            let (partition, epoch) = (leaving.partition, leaving.epoch.next());
+            let order = match view.migrations.decision(migration, partition) {
+                Decision::Committed => {
+                    let remnant = (partition, leaving.epoch);
+                    self.remnants.insert(remnant, leaving.shard);
+                    Order::Committed {
+                        migration,
+                        partition,
+                        epoch,
+                    }
+                }
+                Decision::Aborted | Decision::Open => Order::Aborted {
+                    migration,
+                    partition,
+                    epoch,
+                },
+            };
+            if leaving.is_known() {
+                effects.at_once.push((leaving.shard, order));
+            }
+            let until_ms = self.now_ms + SENT_MS;
+            self.sent.insert(migration, (leaving.progress, until_ms));
+            self.is_progress_new = true;
+        }
+    }
+
+    /// Goes on with what this node sends.
+    pub(super) fn send(&mut self, layout: &mut Layout, effects: &mut Effects) {
+        let (view, me) = (Arc::clone(&self.view), self.me);
+        let active = view.migrations.active.iter();
+        for (id, migration) in active.filter(|(_, m)| m.source.node == me) {
+            match self.sending.get(id).map(|leaving| &leaving.state) {
+                None => self.begin(*id, migration, layout),
+                Some(State::Beginning) if migration.phase == Phase::Copying => {
+                    let opening = State::Opening {
+                        next_ms: Some(self.now_ms),
+                        until_ms: self.now_ms + PATIENCE_MS,
+                        reason: String::new(),
+                    };
+                    self.set_state(*id, opening);
+                }
+                Some(_) => {}
+            }
+            self.open(*id, layout, effects);
+        }
+    }
+
+    fn begin(&mut self, id: MigrationId, migration: &Migration, layout: &Layout) {
+        let shard = migration.source.shard;
+        let state = match migration.phase {
+            Phase::Planned => {
+                let of_shard = self.sending.values().filter(|l| l.shard == shard);
+                let is_here = layout.served(migration.partition) == Some((shard, migration.epoch));
+                if !is_here || of_shard.count() >= SENDING_MAX {
+                    return;
+                }
+                State::Beginning
+            }
+            _ => State::Failed(RESTARTED.to_owned()),
+        };
+        let leaving = Leaving {
+            partition: migration.partition,
+            epoch: migration.epoch,
+            shard,
+            target: migration.target,
+            state,
+            progress: Progress::default(),
+        };
+        self.sending.insert(id, leaving);
+    }
+
+    fn set_state(&mut self, id: MigrationId, state: State) {
+        if let Some(leaving) = self.sending.get_mut(&id) {
+            leaving.state = state;
+        }
+    }
+
+    /// Opens a stream if it is time to.
+    fn open(&mut self, id: MigrationId, layout: &mut Layout, effects: &mut Effects) {
+        let Some(leaving) = self.sending.get(&id) else {
+            return;
+        };
+        let State::Opening {
+            next_ms: Some(next_ms),
+            until_ms,
+            reason,
+        } = &leaving.state
+        else {
+            return;
+        };
+        let until_ms = *until_ms;
+        if self.now_ms >= until_ms && !reason.is_empty() {
+            let failed = State::Failed(reason.clone());
+            self.set_state(id, failed);
+            return;
+        }
+        if self.now_ms < *next_ms {
+            return;
+        }
+        let (open, target, shard) = (open(self.me, leaving), leaving.target, leaving.shard);
+        if target.node == self.me {
+            let way = Way::Shard(shard);
+            let state = match self.stage(id, open, way, layout, effects) {
+                Ok(()) => {
+                    let send = Order::Send {
+                        migration: id,
+                        open,
+                        way: Way::Shard(target.shard),
+                    };
+                    effects.orders.push((shard, send));
+                    State::Sending
+                }
+                Err((_, reason)) => State::Opening {
+                    next_ms: Some(self.now_ms + AGAIN_MS),
+                    until_ms,
+                    reason,
+                },
+            };
+            self.set_state(id, state);
+            return;
+        }
+        let Some(member) = self.view.members.get(&target.node) else {
+            return;
+        };
+        effects.dials.push(Dial {
+            migration: id,
+            open,
+            target: target.node,
+            address: member.addresses.peer.clone(),
+        });
+        if let Some(leaving) = self.sending.get_mut(&id)
+            && let State::Opening { next_ms, .. } = &mut leaving.state
+        {
+            *next_ms = None;
+        }
+    }
+
+    /// Divides what the node may send among the shards that send.
+    pub(super) fn limit(&mut self, effects: &mut Effects) {
+        let sending = self.sending.values();
+        let sending = sending.filter(|leaving| leaving.state == State::Sending);
+        let shards: BTreeSet<ShardId> = sending.map(|leaving| leaving.shard).collect();
+        let limit = u64::from(self.view.migrations.limit_mb_s) * MB;
+        for shard in &shards {
+            // 0 is none.
+            let share = limit.div_ceil(shards.len() as u64);
+            let told = self.limits.entry(*shard).or_default();
+            if *told != share {
+                *told = share;
+                effects.at_once.insert(0, (*shard, Order::Limit(share)));
+            }
+        }
+    }
+}
+
+/// What OPEN says.
+fn open(me: NodeId, leaving: &Leaving) -> Open {
+    Open {
+        partition: leaving.partition,
+        epoch: leaving.epoch.next(),
+        source: me,
+        source_shard: leaving.shard,
+        target_shard: leaving.target.shard,
+    }
+}

@@ -1,0 +1,722 @@
+//! Moves of two nodes over one replicated state, which decides as coordinators do.
+
+use std::net::TcpListener;
+
+use ephesus_coordinator::command::{
+    Addresses, ClusterId, ClusterOptions, Command, RaftId, Registration,
+};
+use ephesus_coordinator::migration::{Abort, AbortReason, Confirmation, Phase, Purpose};
+use ephesus_coordinator::placement::{Move, Place, Policy};
+use ephesus_coordinator::state::State;
+use ephesus_wal::LogId;
+use ephesus_wire::record::Source;
+use ephesus_wire::stream::{Held, Open};
+use ephesus_wire::table::PartitionStatus;
+
+use super::*;
+use crate::migration::Way;
+use crate::node::stamp::StagingPlace;
+
+const A: NodeId = NodeId([1; 16]);
+const B: NodeId = NodeId([2; 16]);
+const PARTITIONS: u16 = 16;
+const HELD: Held = Held {
+    count: 3,
+    digest: [4, 5],
+};
+
+/// What one node has: its moves, and what its disk says.
+struct Node {
+    moves: Moves,
+    layout: Layout,
+    incarnation: u64,
+}
+
+/// Nodes A and B with two shards each, of which A has all partitions: the even ones on shard 0.
+struct Bed {
+    state: State,
+    a: Node,
+    b: Node,
+    now_ms: u64,
+}
+
+fn place(node: NodeId, shard: u16) -> Place {
+    Place {
+        node,
+        shard: ShardId(shard),
+    }
+}
+
+fn registration(node: NodeId, incarnation: u64) -> Command {
+    let name = format!("node-{}", node.0[0]);
+    Command::Register(Registration {
+        node,
+        cluster: Some(ClusterId([9; 16])),
+        addresses: Addresses {
+            entry: format!("{name}:7379"),
+            peer: format!("{name}:17379"),
+        },
+        name,
+        incarnation,
+        shards: 2,
+        capacity: 100,
+        speaks: ephesus_coordinator::protocol::VERSIONS,
+    })
+}
+
+impl Bed {
+    fn new() -> Bed {
+        let mut state = State::default();
+        let bootstrap = Command::Bootstrap {
+            cluster: ClusterId([9; 16]),
+            options: ClusterOptions {
+                partitions: PARTITIONS,
+                min_nodes: 1,
+                policy: Policy::RoundRobin,
+                heartbeat_timeout_ms: 2_000,
+            },
+            coordinators: BTreeMap::from([(RaftId(1), "c:1".to_owned())]),
+        };
+        state.apply(&bootstrap).expect("founded");
+        let speaks = Command::CoordinatorSpeaks {
+            id: RaftId(1),
+            speaks: ephesus_coordinator::protocol::VERSIONS,
+        };
+        state.apply(&speaks).expect("founded");
+        let started = |node| Command::Started {
+            node,
+            incarnation: 1,
+        };
+        for node in [A, B] {
+            state.apply(&registration(node, 1)).expect("a member");
+            state.apply(&started(node)).expect("a member");
+        }
+        let view = Arc::new(View::of(&state).expect("founded"));
+        let node = |id| Node {
+            moves: Moves::new(id, Arc::clone(&view)),
+            layout: Layout::empty(PARTITIONS, [LogId([0; 16]), LogId([1; 16])].into_iter()),
+            incarnation: 1,
+        };
+        let (a, b) = (node(A), node(B));
+        let mut bed = Bed {
+            state,
+            a,
+            b,
+            now_ms: 1_000,
+        };
+        let begun = bed.turn(A, []).begun;
+        assert_eq!(begun.len(), usize::from(PARTITIONS), "all begin empty at A");
+        let copies = begun.iter().map(|(p, _, epoch)| (*p, *epoch)).collect();
+        let hosting = Command::Hosting { node: A, copies };
+        bed.state.apply(&hosting).expect("a member");
+        bed
+    }
+
+    fn node(&mut self, id: NodeId) -> &mut Node {
+        if id == A { &mut self.a } else { &mut self.b }
+    }
+
+    /// A turn with the newest table; what it says is decided at once.
+    fn turn(&mut self, id: NodeId, events: impl IntoIterator<Item = Event>) -> Effects {
+        let view = Arc::new(View::of(&self.state).expect("founded"));
+        let events: Vec<Event> = events.into_iter().chain([Event::Table(view)]).collect();
+        let now_ms = self.now_ms;
+        let node = self.node(id);
+        let effects = node.moves.turn(events, &mut node.layout, now_ms);
+        let incarnation = node.incarnation;
+        for (migration, step) in &node.moves.steps.clone() {
+            let command = self.state.command_for(id, incarnation, *migration, step);
+            if let Some(command) = command {
+                self.state.apply(&command).expect("its turn");
+            }
+        }
+        effects
+    }
+
+    fn report(&mut self, id: NodeId, report: Report) -> Effects {
+        self.turn(id, [Event::Report(report)])
+    }
+
+    fn plan(&mut self, partition: u16, to: Place) -> MigrationId {
+        let partition = PartitionId(partition);
+        let planned = self.state.apply(&Command::PlanMoves {
+            moves: vec![Move { partition, to }],
+            purpose: Purpose::Move,
+        });
+        planned.expect("planned").planned[0]
+            .1
+            .clone()
+            .expect("taken")
+    }
+
+    fn owner(&self, partition: u16) -> (Place, Epoch, PartitionStatus) {
+        let entry = &self.state.table().entries[usize::from(partition)];
+        let owner = entry.primary().expect("an owner");
+        let place = place(owner.node, owner.shard.0);
+        (place, entry.epoch, entry.status)
+    }
+
+    fn is_active(&self, id: MigrationId) -> bool {
+        self.state.migrations().active.contains_key(&id)
+    }
+
+    fn abort_of(&self, id: MigrationId) -> Abort {
+        let mut ended = self.state.ended_migrations();
+        match &ended
+            .find(|(other, _)| *other == id)
+            .expect("it has ended")
+            .1
+            .phase
+        {
+            Phase::Aborted(abort) => abort.clone(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Partition 0 moves from A to shard 1 of B; the stream is open, both shards have their orders.
+    fn copying(&mut self) -> MigrationId {
+        let id = self.plan(0, place(B, 1));
+        self.turn(A, []);
+        let mut effects = self.turn(A, []);
+        let dial = effects.dials.remove(0);
+        let (near, far) = pair();
+        let offer = Offer {
+            migration: id,
+            open: dial.open,
+            from: A,
+            stream: far,
+        };
+        let effects = self.turn(B, [Event::Offered(offer)]);
+        assert!(matches!(
+            effects.orders[..],
+            [(ShardId(1), Order::Receive { .. })]
+        ));
+        let effects = self.turn(A, [dialled(id, Ok(near))]);
+        assert!(matches!(
+            effects.at_once[..],
+            [(ShardId(0), Order::Send { .. })]
+        ));
+        id
+    }
+}
+
+fn pair() -> (TcpStream, TcpStream) {
+    let port = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let near = TcpStream::connect(port.local_addr().expect("bound")).expect("there");
+    (near, port.accept().expect("there").0)
+}
+
+fn dialled(migration: MigrationId, result: Result<TcpStream, &str>) -> Event {
+    let result = result.map_err(str::to_owned);
+    Event::Dialled { migration, result }
+}
+
+fn open_of(partition: u16, epoch: u64) -> Open {
+    Open {
+        partition: PartitionId(partition),
+        epoch: Epoch(epoch),
+        source: A,
+        source_shard: ShardId(0),
+        target_shard: ShardId(1),
+    }
+}
+
+const P: PartitionId = PartitionId(0);
+
+#[test]
+fn a_partition_moves_to_another_node() {
+    let mut bed = Bed::new();
+    let id = bed.plan(0, place(B, 1));
+    let effects = bed.turn(A, []);
+    assert_eq!(effects.steps, Some(BTreeMap::from([(id, Step::Begin)])));
+    assert!(
+        effects.dials.is_empty(),
+        "before it is decided that it begins"
+    );
+    let mut effects = bed.turn(A, []);
+    assert_eq!(effects.steps, Some(BTreeMap::new()));
+    let dial = Dial {
+        migration: id,
+        open: open_of(0, 2),
+        target: B,
+        address: "node-2:17379".to_owned(),
+    };
+    assert_eq!(effects.dials, [dial.clone()]);
+    assert!(bed.turn(A, []).dials.is_empty(), "once");
+
+    let (near, far) = pair();
+    let offer = Offer {
+        migration: id,
+        open: dial.open,
+        from: A,
+        stream: far,
+    };
+    effects = bed.turn(B, [Event::Offered(offer)]);
+    assert!(effects.layout && effects.routes && !effects.hosted);
+    assert!(effects.begun.is_empty() && effects.at_once.is_empty());
+    let [
+        (
+            ShardId(1),
+            Order::Receive {
+                migration,
+                open,
+                way: Way::Node(_),
+            },
+        ),
+    ] = effects.orders[..]
+    else {
+        panic!("{effects:?}");
+    };
+    assert_eq!((migration, open), (id, dial.open));
+    let staging = StagingPlace {
+        partition: P,
+        shard: ShardId(1),
+        epoch: Epoch(2),
+        source: Source {
+            migration: id,
+            node: A,
+            shard: ShardId(0),
+        },
+    };
+    assert_eq!(bed.b.layout.staging(), [staging]);
+
+    effects = bed.turn(A, [dialled(id, Ok(near))]);
+    assert!(matches!(
+        effects.at_once[..],
+        [(ShardId(0), Order::Send { migration, open, way: Way::Node(_) })]
+            if migration == id && open == dial.open
+    ));
+    let (keys, bytes, hold_us) = (3, 4, 5);
+    let migration = id;
+    effects = bed.report(
+        A,
+        Report::Progress {
+            migration,
+            keys,
+            bytes,
+            hold_us,
+        },
+    );
+    assert_eq!(effects.progress.expect("news")[&id].bytes, 4);
+    let held = HELD;
+    effects = bed.report(A, Report::Confirmed { migration, held });
+    let confirmation = Confirmation {
+        count: 3,
+        digest: [4, 5],
+    };
+    let commit = BTreeMap::from([(id, Step::Commit(confirmation))]);
+    assert_eq!(effects.steps, Some(commit));
+    assert_eq!(bed.owner(0).0, place(B, 1), "decided");
+
+    effects = bed.turn(A, []);
+    assert!(effects.routes && !effects.layout && effects.orders.is_empty());
+    let is_committed = |effects: &Effects, at: ShardId| {
+        matches!(
+            effects.at_once[..],
+            [(shard, Order::Committed { migration, partition: P, epoch: Epoch(2) })]
+                if migration == id && shard == at
+        )
+    };
+    assert!(is_committed(&effects, ShardId(0)), "{effects:?}");
+    assert!(effects.progress.is_some_and(|all| all.contains_key(&id)));
+    effects = bed.turn(B, []);
+    assert!(is_committed(&effects, ShardId(1)), "{effects:?}");
+    assert!(effects.begun.is_empty(), "it does not begin empty");
+    assert!(bed.turn(B, []).at_once.is_empty(), "once");
+
+    let (partition, epoch) = (P, Epoch(2));
+    effects = bed.report(B, Report::Activated { partition, epoch });
+    assert!(effects.layout && effects.hosted);
+    assert!(matches!(
+        effects.orders[..],
+        [(
+            ShardId(1),
+            Order::Settle {
+                partition: P,
+                epoch: Epoch(2)
+            }
+        )]
+    ));
+    assert_eq!(bed.b.layout.served(P), Some((ShardId(1), Epoch(2))));
+    let epoch = Epoch(1);
+    effects = bed.report(A, Report::GivenUp { partition, epoch });
+    assert!(effects.layout && effects.hosted);
+    assert!(matches!(
+        effects.orders[..],
+        [(
+            ShardId(0),
+            Order::Forget {
+                partition: P,
+                epoch: Epoch(1)
+            }
+        )]
+    ));
+    assert_eq!(bed.a.layout.served(P), None);
+    bed.report(A, Report::Forgotten { partition, epoch });
+    assert!(bed.a.moves.remnants.is_empty());
+    bed.now_ms += 60_000;
+    let effects = bed.turn(A, []);
+    assert_eq!(effects.progress, Some(BTreeMap::new()));
+    assert!(!bed.a.moves.is_waiting());
+}
+
+#[test]
+fn a_partition_moves_to_another_shard_of_its_node() {
+    for target_is_first in [false, true] {
+        let mut bed = Bed::new();
+        let id = bed.plan(0, place(A, 1));
+        bed.turn(A, []);
+        let effects = bed.turn(A, []);
+        assert!(effects.layout && effects.dials.is_empty());
+        let [
+            (
+                ShardId(1),
+                Order::Receive {
+                    way: Way::Shard(ShardId(0)),
+                    ..
+                },
+            ),
+            (
+                ShardId(0),
+                Order::Send {
+                    way: Way::Shard(ShardId(1)),
+                    migration,
+                    ..
+                },
+            ),
+        ] = effects.orders[..]
+        else {
+            panic!("{effects:?}");
+        };
+        assert_eq!(migration, id);
+        let held = HELD;
+        bed.report(A, Report::Confirmed { migration, held });
+        let effects = bed.turn(A, []);
+        let shards: Vec<ShardId> = effects.at_once.iter().map(|(shard, _)| *shard).collect();
+        assert_eq!(shards, [ShardId(0), ShardId(1)], "{effects:?}");
+        let partition = P;
+        let activated = Report::Activated {
+            partition,
+            epoch: Epoch(2),
+        };
+        let given_up = Report::GivenUp {
+            partition,
+            epoch: Epoch(1),
+        };
+        let mut reports = vec![given_up, activated];
+        if target_is_first {
+            reports.reverse();
+        }
+        for report in reports {
+            assert!(bed.report(A, report).layout || target_is_first);
+        }
+        assert_eq!(bed.a.layout.served(P), Some((ShardId(1), Epoch(2))));
+        assert!(bed.a.layout.staging().is_empty());
+        // Back again, but not before nothing is left of the first copy.
+        let back = bed.plan(0, place(A, 0));
+        bed.turn(A, []);
+        assert!(bed.turn(A, []).orders.is_empty());
+        bed.now_ms += AGAIN_MS;
+        let forgotten = Report::Forgotten {
+            partition,
+            epoch: Epoch(1),
+        };
+        let effects = bed.report(A, forgotten);
+        assert_eq!(effects.orders.len(), 2, "{effects:?}");
+        assert!(bed.is_active(back));
+    }
+}
+
+#[test]
+fn a_source_that_has_started_again_gives_up_what_it_has_begun() {
+    let mut bed = Bed::new();
+    let id = bed.copying();
+    let view = Arc::new(View::of(&bed.state).expect("founded"));
+    bed.a.moves = Moves::new(A, view);
+    bed.a.incarnation = 2;
+    bed.state.apply(&registration(A, 2)).expect("a member");
+    bed.turn(A, []);
+    let abort = bed.abort_of(id);
+    assert_eq!(
+        (abort.reason, &*abort.text),
+        (AbortReason::Source, RESTARTED)
+    );
+    let effects = bed.turn(A, []);
+    assert!(effects.at_once.is_empty(), "its shards know of nothing");
+    let effects = bed.turn(B, []);
+    assert!(matches!(
+        effects.at_once[..],
+        [(
+            ShardId(1),
+            Order::Aborted {
+                partition: P,
+                epoch: Epoch(2),
+                ..
+            }
+        )]
+    ));
+}
+
+#[test]
+fn what_a_source_gives_up_is_aborted_and_what_the_target_has_of_it_is_removed() {
+    let mut bed = Bed::new();
+    let id = bed.copying();
+    let (migration, reason) = (id, "it does not converge".to_owned());
+    bed.report(A, Report::GaveUp { migration, reason });
+    assert_eq!(bed.abort_of(id).text, "it does not converge");
+    assert_eq!(
+        bed.owner(0),
+        (place(A, 0), Epoch(1), PartitionStatus::Online)
+    );
+    let effects = bed.turn(A, []);
+    assert!(effects.at_once.is_empty() && effects.steps == Some(BTreeMap::new()));
+    let wiped = Report::Wiped {
+        migration,
+        partition: P,
+        epoch: Epoch(2),
+        reason: String::new(),
+    };
+    let effects = bed.report(B, wiped);
+    assert!(effects.layout && effects.steps.is_none());
+    assert!(matches!(
+        effects.orders[..],
+        [(
+            ShardId(1),
+            Order::Forget {
+                partition: P,
+                epoch: Epoch(2)
+            }
+        )]
+    ));
+    assert!(bed.b.layout.staging().is_empty());
+    assert!(bed.b.moves.has_remnant(P) && !bed.b.moves.has_remnant(PartitionId(1)));
+}
+
+#[test]
+fn a_target_whose_stream_has_broken_says_so() {
+    let mut bed = Bed::new();
+    let migration = bed.copying();
+    let wiped = Report::Wiped {
+        migration,
+        partition: P,
+        epoch: Epoch(2),
+        reason: "the stream broke".to_owned(),
+    };
+    bed.report(B, wiped);
+    let abort = bed.abort_of(migration);
+    assert_eq!(
+        (abort.reason, &*abort.text),
+        (AbortReason::Target, "the stream broke")
+    );
+    let effects = bed.turn(A, []);
+    assert!(matches!(
+        effects.at_once[..],
+        [(ShardId(0), Order::Aborted { .. })]
+    ));
+    assert_eq!(bed.turn(B, []).steps, Some(BTreeMap::new()));
+}
+
+#[test]
+fn a_source_that_is_not_answered_says_abort_behind_its_commit() {
+    let mut bed = Bed::new();
+    let migration = bed.copying();
+    // Nothing that it says arrives.
+    bed.a.incarnation = 0;
+    let held = HELD;
+    let effects = bed.report(A, Report::Confirmed { migration, held });
+    assert!(matches!(
+        effects.steps.expect("news")[&migration],
+        Step::Commit(_)
+    ));
+    let effects = bed.report(A, Report::Overdue { migration });
+    assert_eq!(
+        effects.steps.expect("news")[&migration],
+        Step::Abort("it was not decided in time".to_owned())
+    );
+    assert!(effects.at_once.is_empty(), "it goes on holding");
+    bed.a.incarnation = 1;
+    bed.turn(A, []);
+    assert_eq!(bed.abort_of(migration).reason, AbortReason::Source);
+    let effects = bed.turn(A, []);
+    assert!(matches!(
+        effects.at_once[..],
+        [(ShardId(0), Order::Aborted { .. })]
+    ));
+}
+
+#[test]
+fn a_target_that_is_not_there_is_dialled_again_and_then_given_up() {
+    let mut bed = Bed::new();
+    let id = bed.plan(0, place(B, 1));
+    bed.turn(A, []);
+    let mut dials = bed.turn(A, []).dials.len();
+    for _ in 0..100 {
+        if !bed.is_active(id) {
+            break;
+        }
+        bed.turn(A, [dialled(id, Err("nobody there"))]);
+        bed.now_ms += AGAIN_MS;
+        dials += bed.turn(A, []).dials.len();
+    }
+    assert_eq!(bed.abort_of(id).text, "nobody there");
+    assert_eq!(dials as u64, PATIENCE_MS / AGAIN_MS);
+    // A stream that opens too late ends at once.
+    let effects = bed.turn(A, [dialled(id, Ok(pair().0))]);
+    assert!(effects.at_once.is_empty());
+}
+
+#[test]
+fn a_stream_waits_for_a_table_that_knows_it_and_is_refused_otherwise() {
+    let mut bed = Bed::new();
+    let offer = |id, open, from| {
+        Event::Offered(Offer {
+            migration: MigrationId(id),
+            open,
+            from,
+            stream: pair().1,
+        })
+    };
+    let effects = bed.turn(B, [offer(1, open_of(0, 2), A)]);
+    assert!(effects.refusals.is_empty() && effects.orders.is_empty());
+    assert!(bed.b.moves.is_waiting());
+    bed.now_ms += PATIENCE_MS;
+    let effects = bed.turn(B, []);
+    assert_eq!(effects.refusals.len(), 1);
+    assert!(effects.refusals[0].1.contains("does not know"));
+
+    let effects = bed.turn(B, [offer(1, open_of(0, 2), A)]);
+    assert!(effects.refusals.is_empty());
+    let id = bed.plan(0, place(B, 1));
+    assert!(bed.turn(B, []).orders.is_empty(), "it has not begun");
+    bed.turn(A, []);
+    let other_shard = Open {
+        target_shard: ShardId(0),
+        ..open_of(0, 2)
+    };
+    for (open, from) in [
+        (open_of(1, 2), A),
+        (open_of(0, 3), A),
+        (other_shard, A),
+        (open_of(0, 2), B),
+    ] {
+        let effects = bed.turn(A, []);
+        drop(effects);
+        let node = &mut bed.b;
+        let effects = node
+            .moves
+            .turn([offer(id.0, open, from)], &mut node.layout, bed.now_ms);
+        assert_eq!(effects.refusals.len(), 1, "{open:?} from {from}");
+    }
+    assert_eq!(bed.turn(B, []).orders.len(), 1, "the first one is taken");
+
+    let text = String::new();
+    let reason = AbortReason::Cancelled;
+    let abort = Abort { reason, text };
+    bed.state
+        .apply(&Command::AbortMigration { id, abort })
+        .expect("cancelled");
+    let effects = bed.turn(B, [offer(1, open_of(0, 2), A)]);
+    assert!(effects.refusals[0].1.contains("over"));
+}
+
+#[test]
+fn a_start_with_a_prepared_copy_does_what_was_decided() {
+    for is_committed in [false, true] {
+        let mut bed = Bed::new();
+        let migration = bed.copying();
+        // The target starts again, and knows only its layout.
+        let view = Arc::new(View::of(&bed.state).expect("founded"));
+        bed.b.moves = Moves::new(B, view);
+        assert!(bed.turn(B, []).at_once.is_empty(), "it is open");
+        if is_committed {
+            let held = HELD;
+            bed.report(A, Report::Confirmed { migration, held });
+        } else {
+            let reason = "no".to_owned();
+            bed.report(A, Report::GaveUp { migration, reason });
+        }
+        let effects = bed.turn(B, []);
+        let [(ShardId(1), order)] = &effects.at_once[..] else {
+            panic!("{effects:?}");
+        };
+        assert_eq!(matches!(order, Order::Committed { .. }), is_committed);
+        assert_eq!(matches!(order, Order::Aborted { .. }), !is_committed);
+    }
+}
+
+#[test]
+fn a_shard_sends_a_few_copies_at_a_time() {
+    let mut bed = Bed::new();
+    let ids: Vec<MigrationId> = (0..PARTITIONS).map(|p| bed.plan(p, place(B, 0))).collect();
+    let begun = |effects: &Effects| effects.steps.as_ref().map_or(0, BTreeMap::len);
+    assert_eq!(begun(&bed.turn(A, [])), 8, "four of each shard");
+    bed.turn(A, []);
+    let (migration, reason) = (ids[0], "no".to_owned());
+    bed.turn(A, [dialled(ids[0], Ok(pair().0))]);
+    bed.report(A, Report::GaveUp { migration, reason });
+    let steps = bed.turn(A, []).steps.expect("news");
+    assert_eq!(steps, BTreeMap::from([(ids[8], Step::Begin)]));
+}
+
+#[test]
+fn what_a_node_may_send_is_divided_among_the_shards_that_send() {
+    let mut bed = Bed::new();
+    let ids = [0, 1].map(|p| bed.plan(p, place(B, 0)));
+    let limit = Command::LimitMoves { mb_s: 9 };
+    bed.state.apply(&limit).expect("it moves");
+    bed.turn(A, []);
+    bed.turn(A, []);
+    let limits = |effects: &Effects| -> Vec<(u16, u64)> {
+        let orders = effects.at_once.iter();
+        let limits = orders.filter_map(|(shard, order)| match order {
+            Order::Limit(bytes) => Some((shard.0, *bytes)),
+            _ => None,
+        });
+        limits.collect()
+    };
+    let effects = bed.turn(A, [dialled(ids[0], Ok(pair().0))]);
+    assert_eq!(limits(&effects), [(0, 9_000_000)]);
+    let mut effects = bed.turn(A, [dialled(ids[1], Ok(pair().0))]);
+    effects.at_once.sort_by_key(|(shard, _)| *shard);
+    assert_eq!(limits(&effects), [(0, 4_500_000), (1, 4_500_000)]);
+    let reason = "no".to_owned();
+    let migration = ids[1];
+    let effects = bed.report(A, Report::GaveUp { migration, reason });
+    assert_eq!(limits(&effects), [(0, 9_000_000)]);
+}
+
+#[test]
+fn a_partition_that_comes_back_waits_until_its_old_copy_is_forgotten() {
+    let mut bed = Bed::new();
+    let migration = bed.copying();
+    let (partition, held) = (P, HELD);
+    bed.report(A, Report::Confirmed { migration, held });
+    bed.turn(A, []);
+    bed.turn(B, []);
+    bed.report(
+        B,
+        Report::Activated {
+            partition,
+            epoch: Epoch(2),
+        },
+    );
+    let back = bed.plan(0, place(A, 1));
+    bed.turn(B, []);
+    let dial = bed.turn(B, []).dials.remove(0);
+    let offer = Offer {
+        migration: back,
+        open: dial.open,
+        from: B,
+        stream: pair().1,
+    };
+    assert!(bed.turn(A, [Event::Offered(offer)]).orders.is_empty());
+    let epoch = Epoch(1);
+    bed.report(A, Report::GivenUp { partition, epoch });
+    let effects = bed.report(A, Report::Forgotten { partition, epoch });
+    assert!(
+        matches!(effects.orders[..], [(ShardId(1), Order::Receive { .. })]),
+        "{effects:?}"
+    );
+}
+
+const RESTARTED: &str = "the source has restarted";
