@@ -125,6 +125,9 @@ pub enum ClientError {
     /// This node may not answer now; a retry elsewhere or later can succeed.
     #[error("CLUSTERDOWN The cluster is down")]
     ClusterDown,
+    /// The slot's move waits for the coordinators; nothing was executed.
+    #[error("CLUSTERDOWN The slot is being moved and the coordinator cannot be reached")]
+    MoveUndecided,
     /// The node still reads its data.
     #[error("LOADING Redis is loading the dataset in memory")]
     Loading,
@@ -181,7 +184,9 @@ impl ClientError {
             ClientError::WrongPassword => "WRONGPASS",
             ClientError::NoAuth => "NOAUTH",
             ClientError::CrossSlot => "CROSSSLOT",
-            ClientError::SlotNotServed | ClientError::ClusterDown => "CLUSTERDOWN",
+            ClientError::SlotNotServed | ClientError::ClusterDown | ClientError::MoveUndecided => {
+                "CLUSTERDOWN"
+            }
             ClientError::Loading => "LOADING",
             ClientError::OutOfMemory => "OOM",
             ClientError::DiskFull => "MISCONF",

@@ -104,6 +104,11 @@ pub struct StatsInfo {
     /// At the port for other nodes.
     pub peer_links_opened: u64,
     pub peer_links_refused: u64,
+    /// Partitions that leave and come.
+    pub migrations_outgoing: u64,
+    pub migrations_incoming: u64,
+    /// Commands that wait for the decision about their partition.
+    pub held_commands: u64,
     pub commands_processed: u64,
     pub ops_per_second: u64,
     pub net_input_bytes: u64,
@@ -377,6 +382,9 @@ impl InfoSnapshot {
         text.line("rejected_connections", stats.connections_rejected);
         text.line("peer_links_opened", stats.peer_links_opened);
         text.line("peer_links_refused", stats.peer_links_refused);
+        text.line("migrations_outgoing", stats.migrations_outgoing);
+        text.line("migrations_incoming", stats.migrations_incoming);
+        text.line("held_commands", stats.held_commands);
         text.line("sync_full", 0);
         text.line("sync_partial_ok", 0);
         text.line("sync_partial_err", 0);

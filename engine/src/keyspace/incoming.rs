@@ -151,6 +151,7 @@ impl Keyspace {
         let source = to.copy.incoming()?.source();
         let wiped = Incoming::new(source, StagingState::Wiped);
         to.copy.set_role(Role::Staging(Box::new(wiped)));
+        self.counters.role_changes += 1;
         Some(lsn)
     }
 
@@ -176,6 +177,7 @@ impl Keyspace {
         to.copy.set_role(Role::Serving);
         let keys = to.copy.table.len() as u64;
         self.keys += keys;
+        self.counters.role_changes += 1;
         remove_sorted(&mut self.unserved, partition);
         insert_sorted(&mut self.owned, partition);
         Some(lsn)

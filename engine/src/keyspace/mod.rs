@@ -64,6 +64,8 @@ pub struct KeyspaceCounters {
     pub expired: u64,
     /// Key and value bytes of all writes.
     pub user_bytes: u64,
+    /// Copies that began or ceased to be served, or were wiped.
+    pub role_changes: u64,
 }
 
 /// The partitions of one shard.
@@ -183,6 +185,12 @@ impl Keyspace {
     #[must_use]
     pub fn owned(&self) -> &[PartitionId] {
         &self.owned
+    }
+
+    /// Ids of the partitions that are here and not served, ascending.
+    #[must_use]
+    pub fn unserved(&self) -> &[PartitionId] {
+        &self.unserved
     }
 
     /// Begins to serve a copy that is new and empty.

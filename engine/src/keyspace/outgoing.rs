@@ -122,6 +122,7 @@ impl Keyspace {
         let lsn = self.log.append_with(record.encoded_len(), |buf| {
             record.encode_into(meta, buf);
         });
+        self.counters.role_changes += 1;
         self.keys -= copy.table.len() as u64;
         self.discarded.push(std::mem::take(&mut copy.table));
         copy.outgoing = None;

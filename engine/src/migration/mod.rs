@@ -20,4 +20,4 @@ pub use source::{Outbound, Outgoing, SourceError, Stage};
 pub use target::{Incoming, StagingState, TargetError};
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -6,4 +6,4 @@ mod moves;
 mod pair;
 mod rates;
 mod unserved;
-mod workload;
+pub(crate) mod workload;

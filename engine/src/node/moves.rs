@@ -200,6 +200,7 @@ impl Moves {
                     leaving.progress.hold_us = hold_us;
                 } else if let Some((progress, _)) = self.sent.get_mut(&migration) {
                     // How long commands were held is known only at the end.
+                    (progress.keys, progress.bytes) = (keys, bytes);
                     progress.hold_us = hold_us;
                 } else {
                     return;

@@ -68,6 +68,8 @@ pub struct Routes {
     owners: Box<[Owner]>,
     /// Partitions that this node serves, ascending.
     local: Vec<PartitionId>,
+    /// Where this node has staging copies, which serve nobody yet.
+    staged: BTreeMap<PartitionId, ShardId>,
     /// Every shard of every member, this node's included.
     primaries: Vec<Primary>,
 }
@@ -83,14 +85,17 @@ pub struct Me {
 
 impl Routes {
     /// The routes of a table. Partitions of this node count as nobody's until it has the copy:
-    /// `has` says so.
+    /// `has` says so, or `staged`, where its staging copies are. What the table has given to such a copy
+    /// leads to its shard, which knows whether the copy is served by now.
     #[must_use]
     pub fn new(
         partitioning: Partitioning,
         view: Option<&View>,
         me: Me,
         has: impl Fn(PartitionId, ShardId, Epoch) -> bool,
+        staged: impl IntoIterator<Item = (PartitionId, ShardId)>,
     ) -> Routes {
+        let staged: BTreeMap<PartitionId, ShardId> = staged.into_iter().collect();
         let mut primaries: Vec<Primary> = (0..me.shards)
             .map(|shard| Primary::new(me.node, ShardId(shard), None, me.port, false))
             .collect();
@@ -123,7 +128,9 @@ impl Routes {
             primaries[index].add(partitioning, partition, entry.epoch);
             if !is_here {
                 owners[usize::from(partition.0)] = Owner(ELSEWHERE + index as u16);
-            } else if has(partition, replica.shard, entry.epoch) {
+            } else if has(partition, replica.shard, entry.epoch)
+                || staged.get(&partition) == Some(&replica.shard)
+            {
                 owners[usize::from(partition.0)] = Owner(replica.shard.0);
                 local.push(partition);
             }
@@ -132,6 +139,7 @@ impl Routes {
             partitioning,
             owners: owners.into(),
             local,
+            staged,
             primaries,
         }
     }
@@ -151,6 +159,25 @@ impl Routes {
     #[must_use]
     pub fn owner_of(&self, partition: PartitionId) -> Owner {
         self.owners[usize::from(partition.0)]
+    }
+
+    /// The shard of this node that has a staging copy of the partition. While it is not served the owner
+    /// is still who counts, but that shard decides.
+    #[must_use]
+    pub fn staged(&self, partition: PartitionId) -> Option<ShardId> {
+        self.staged.get(&partition).copied()
+    }
+
+    /// Whether some partition leads from a shard of this node, other than `seen_from`, to another one in
+    /// `next`: what was forwarded to the first may still be under way.
+    #[must_use]
+    pub fn turns_within_node(&self, next: &Routes, seen_from: ShardId) -> bool {
+        let pairs = self.owners.iter().zip(&next.owners);
+        pairs.into_iter().any(|(before, after)| {
+            before != after
+                && before.local().is_some_and(|shard| shard != seen_from)
+                && after.local().is_some()
+        })
     }
 
     /// The primary that an owner is; `None` for nobody.

@@ -241,10 +241,9 @@ pub(super) fn routes(shared: &NodeShared, layout: &Layout, view: &View) -> Route
         shards: shared.shards(),
         port: shared.settings.listen.port(),
     };
-    // Of a copy that has just arrived its shard knows before the layout says so.
-    let has = |partition: PartitionId, shard, epoch| {
-        let staging = layout.staging_of(partition).map(|s| (s.shard, s.epoch));
-        [layout.served(partition), staging].contains(&Some((shard, epoch)))
-    };
-    Routes::new(shared.partitioning, Some(view), me, has)
+    let has =
+        |partition: PartitionId, shard, epoch| layout.served(partition) == Some((shard, epoch));
+    let staged = layout.staging().iter();
+    let staged = staged.map(|copy| (copy.partition, copy.shard));
+    Routes::new(shared.partitioning, Some(view), me, has, staged)
 }

@@ -28,8 +28,20 @@ pub(super) struct ClusterReplies(Vec<(Asked, Vec<u8>)>);
 impl Core {
     /// Follows another table.
     pub fn set_routes(&mut self, routes: Arc<Routes>) {
+        if self.routes.turns_within_node(&routes, self.id) {
+            self.settle_connections();
+        }
         self.routes = routes;
         self.cluster_replies.0.clear();
+        self.review_holds();
+    }
+
+    /// Lets no connection execute a command until the ones before have been answered: those may be on their
+    /// way to a shard that keys have left, and would be overtaken.
+    fn settle_connections(&mut self) {
+        for connection in self.connections.iter_mut() {
+            connection.settling |= connection.outbox.awaited() > 0;
+        }
     }
 
     /// Refuses commands on keys while the node may not serve any.

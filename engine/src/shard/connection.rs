@@ -25,6 +25,10 @@ pub enum Blocked {
     Walk,
     /// A peer owes too many answers.
     Peer,
+    /// The next command's keys are held.
+    Hold,
+    /// Replies are owed that the next command must not overtake.
+    Settling,
     /// The log of this shard has too much that is not committed, or is over its budget.
     Log(ShardId),
 }
@@ -61,6 +65,8 @@ pub struct Connection {
     pub sending: Vec<u8>,
     pub life: Life,
     pub blocked: Option<Blocked>,
+    /// Nothing is executed until what is owed now has come.
+    pub settling: bool,
     /// The client has sent its last byte.
     pub ended: bool,
     /// A receive is outstanding in the ring.
@@ -110,6 +116,7 @@ impl Connection {
             sending: Vec::new(),
             life: Life::Open,
             blocked: None,
+            settling: false,
             ended: false,
             receiving: false,
             receive_stopping: false,
@@ -326,6 +333,12 @@ impl Connections {
         self.slots
             .iter()
             .filter_map(|(_, connection)| connection.as_deref())
+    }
+
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Connection> {
+        self.slots
+            .iter_mut()
+            .filter_map(|(_, connection)| connection.as_deref_mut())
     }
 
     pub fn tokens(&self) -> Vec<ConnToken> {

@@ -4,16 +4,20 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
+use std::time::Instant;
 
-use ephesus_wire::resp::reply::{self, Protocol};
-use ephesus_wire::resp::request::{self, Args, Parsed, RequestLimits};
+use ephesus_wire::resp::reply;
+use ephesus_wire::resp::request::Args;
 use ephesus_wire::{Lsn, ShardId};
 
 use super::batch::{Batch, Behind};
 use super::cluster::ClusterReplies;
 use super::connection::{Connection, Connections, Life};
+use super::forwarding::{Answers, Uncommitted};
 use super::holds::Holds;
-use super::mesh::{Answered, Forwarded, Origin, PeerQueue, Replies, Requests, Scope};
+use super::keyed::Step;
+use super::mesh::{Forwarded, Origin, PeerQueue, Scope};
+use super::onward::Relays;
 use super::stats::ShardStats;
 use crate::command::error::ClientError;
 use crate::command::parse::Request;
@@ -24,22 +28,17 @@ use crate::node::{NodeShared, Routes};
 
 /// Something that waits for the log.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Gated {
+pub(super) enum Gated {
     Connection(ConnToken),
-    /// Index into `held`.
+    /// Index into `uncommitted`.
     Replies(usize),
-}
-
-/// Replies for a peer that wait for the log.
-struct Held {
-    to: ShardId,
-    replies: Replies,
 }
 
 /// A walk of a command, and who waits for it.
 pub(super) struct PendingWalk {
     pub(super) origin: Origin,
-    request_len: Option<usize>,
+    /// The command, if another shard has forwarded it.
+    forwarded: Option<Forwarded>,
     walk: Walk,
 }
 
@@ -59,6 +58,8 @@ pub(super) enum Answer {
     Written,
     /// It will be delivered by ticket.
     Later,
+    /// The command was not executed: it has to wait until it is decided where.
+    Held,
 }
 
 /// One shard without its I/O.
@@ -73,21 +74,25 @@ pub struct Core {
     pub keyspace: Keyspace,
     pub connections: Connections,
     pub(super) peers: Vec<PeerQueue>,
-    gates: BinaryHeap<Reverse<(Lsn, Gated)>>,
-    held: Vec<Option<Held>>,
+    pub(super) gates: BinaryHeap<Reverse<(Lsn, Gated)>>,
+    pub(super) uncommitted: Vec<Option<Uncommitted>>,
+    /// Commands that wait for the decision about a move.
+    pub(super) holds: Holds,
+    pub(super) relays: Relays,
     pub(super) walks: VecDeque<PendingWalk>,
     /// Connections with something to send or to do at the end of the turn.
     pub listed: Vec<ConnToken>,
     /// Connections that execute nothing until something is over.
     pub(super) blocked: Vec<ConnToken>,
-    args: Args,
+    pub(super) args: Args,
     batch: Batch,
     pub(super) turn: u64,
+    /// When the turn began.
+    pub(super) now: Instant,
     next_connection_id: u64,
     pub(super) random: u64,
     /// The log is over its budget or has too much that is not committed: writes wait.
     pub(super) log_behind: bool,
-    pub(super) holds: Holds,
     commands: u64,
 }
 
@@ -101,7 +106,8 @@ impl Core {
     ) -> Core {
         let peers = node.peers.iter().cloned().map(PeerQueue::new).collect();
         let random = keyspace.key(&id.0.to_le_bytes()).hash | 1;
-        Core {
+        let now = node.started;
+        let mut core = Core {
             id,
             node,
             routes,
@@ -111,19 +117,23 @@ impl Core {
             connections: Connections::default(),
             peers,
             gates: BinaryHeap::new(),
-            held: Vec::new(),
+            uncommitted: Vec::new(),
+            holds: Holds::default(),
+            relays: Relays::default(),
             walks: VecDeque::new(),
             listed: Vec::new(),
             blocked: Vec::new(),
             args: Args::new(),
             batch: Batch::default(),
             turn: 0,
+            now,
             next_connection_id: 1 + u64::from(id.0),
             random,
             log_behind: false,
-            holds: Holds::default(),
             commands: 0,
-        }
+        };
+        core.review_unserved();
+        core
     }
 
     #[must_use]
@@ -138,9 +148,10 @@ impl Core {
         id
     }
 
-    /// Begins a turn at the wall clock `now_ms`.
-    pub fn begin_turn(&mut self, now_ms: u64) {
+    /// Begins a turn at `now`, when the wall clock shows `now_ms`.
+    pub fn begin_turn(&mut self, now: Instant, now_ms: u64) {
         self.turn += 1;
+        self.now = now;
         self.serving = self.node.lease.holds();
         self.keyspace.set_now(now_ms);
     }
@@ -194,7 +205,7 @@ impl Core {
     }
 
     /// Executes the complete commands at the start of `bytes` and answers their length.
-    fn execute_all(&mut self, connection: &mut Connection, bytes: &[u8]) -> usize {
+    pub(super) fn execute_all(&mut self, connection: &mut Connection, bytes: &[u8]) -> usize {
         let mut batch = std::mem::take(&mut self.batch);
         let mut at = 0;
         connection.needed = 1;
@@ -265,8 +276,6 @@ impl Core {
             self.blocked.push(connection.token);
             return false;
         }
-        self.commands += 1;
-        self.stats().calls[spec.cmd as usize].add(1);
         connection.last_command = Some(spec.cmd);
         let scope = match connection.kind {
             ListenerKind::Entry => Scope::Node,
@@ -277,9 +286,16 @@ impl Core {
         } else {
             self.keyless(connection, scope, spec, request)
         };
-        if let Err(error) = answer {
-            self.refuse(connection, &error);
+        match answer {
+            Ok(Step::Done) => {}
+            Ok(Step::Held) => {
+                self.wait_for_decision(connection);
+                return false;
+            }
+            Err(error) => self.refuse(connection, &error),
         }
+        self.commands += 1;
+        self.stats().calls[spec.cmd as usize].add(1);
         connection.check_output();
         true
     }
@@ -305,104 +321,6 @@ impl Core {
         Ok(())
     }
 
-    /// Executes what another shard has forwarded.
-    pub fn requested(&mut self, requests: Requests) {
-        let mut args = std::mem::take(&mut self.args);
-        let mut replies = Replies::default();
-        let mut gate = Lsn::ZERO;
-        let mut at = 0;
-        let mut from = None;
-        for forwarded in &requests.commands {
-            let source = &requests.bytes[at..at + forwarded.len];
-            at += forwarded.len;
-            from = Some(forwarded.origin.shard);
-            match request::parse(source, &RequestLimits::DEFAULT, &mut args) {
-                Ok(Parsed::Command { consumed }) if consumed == source.len() => {}
-                other => unreachable!("a peer forwarded {other:?}, not one command"),
-            }
-            let before = replies.bytes.len();
-            let request = Request::new(&args, source);
-            let answer = self.forwarded(forwarded, &request, &mut replies.bytes, &mut gate);
-            if answer == Answer::Written {
-                replies.answers.push(Answered {
-                    origin: forwarded.origin,
-                    len: replies.bytes.len() - before,
-                    request_len: forwarded.len,
-                });
-            }
-        }
-        self.args = args;
-        if let Some(from) = from {
-            self.answer_peer(from, replies, gate);
-        }
-    }
-
-    fn forwarded(
-        &mut self,
-        forwarded: &Forwarded,
-        request: &Request<'_>,
-        out: &mut Vec<u8>,
-        gate: &mut Lsn,
-    ) -> Answer {
-        let outcome = spec::resolve(request).and_then(|spec| {
-            let mut asker = Asker::Peer {
-                forwarded,
-                out,
-                gate,
-            };
-            if spec.first_key > 0 {
-                self.keyed_here(&mut asker, spec, request)
-                    .map(|()| Answer::Written)
-            } else {
-                self.whole_keyspace(&mut asker, Scope::Part, spec, request)
-            }
-        });
-        outcome.unwrap_or_else(|error| {
-            error.write(out);
-            Answer::Written
-        })
-    }
-
-    /// Sends replies to a peer once the log has committed `gate`.
-    fn answer_peer(&mut self, to: ShardId, replies: Replies, gate: Lsn) {
-        if replies.answers.is_empty() {
-            return;
-        }
-        if gate <= self.keyspace.log.committed() {
-            self.peers[usize::from(to.0)].answer(replies.answers, &replies.bytes);
-            return;
-        }
-        let free = self.held.iter().position(Option::is_none);
-        let index = free.unwrap_or_else(|| {
-            self.held.push(None);
-            self.held.len() - 1
-        });
-        self.held[index] = Some(Held { to, replies });
-        self.gates.push(Reverse((gate, Gated::Replies(index))));
-    }
-
-    /// Another shard has answered.
-    pub fn answered(&mut self, from: ShardId, replies: &Replies) {
-        let mut at = 0;
-        for answer in &replies.answers {
-            let bytes = &replies.bytes[at..at + answer.len];
-            at += answer.len;
-            self.peers[usize::from(from.0)].answered(answer.request_len);
-            self.deliver(answer.origin, bytes, Lsn::ZERO);
-        }
-    }
-
-    /// Puts a reply into the place that was reserved for it.
-    pub(super) fn deliver(&mut self, origin: Origin, bytes: &[u8], gate: Lsn) {
-        if let Some(connection) = self.connections.get_mut(origin.conn) {
-            connection
-                .outbox
-                .deliver(origin.ticket, origin.part, bytes, gate);
-            connection.check_output();
-            self.list(origin.conn);
-        }
-    }
-
     /// The log has committed more: what waited for it may leave.
     pub fn committed(&mut self) {
         let committed = self.keyspace.log.committed();
@@ -420,9 +338,9 @@ impl Core {
                     self.list(token);
                 }
                 Gated::Replies(index) => {
-                    let held = self.held[index].take().expect("held replies leave once");
-                    self.peers[usize::from(held.to.0)]
-                        .answer(held.replies.answers, &held.replies.bytes);
+                    let left = self.uncommitted[index].take();
+                    let Uncommitted { to, replies } = left.expect("replies leave once");
+                    self.peers[usize::from(to.0)].answer(replies.answers, &replies.bytes);
                 }
             }
         }
@@ -438,11 +356,11 @@ impl Core {
         }
     }
 
-    /// Begins a walk whose reply goes to `origin`; `request_len` when a peer has asked.
-    pub(super) fn begin_walk(&mut self, origin: Origin, request_len: Option<usize>, walk: Walk) {
+    /// Begins a walk whose reply goes to `origin`; `forwarded` when a peer has asked.
+    pub(super) fn begin_walk(&mut self, origin: Origin, forwarded: Option<Forwarded>, walk: Walk) {
         self.walks.push_back(PendingWalk {
             origin,
-            request_len,
+            forwarded,
             walk,
         });
     }
@@ -457,16 +375,11 @@ impl Core {
             Some(gate) => {
                 let mut bytes = Vec::new();
                 pending.walk.finish(&mut bytes);
-                let origin = pending.origin;
-                match pending.request_len {
-                    None => self.deliver(origin, &bytes, gate),
-                    Some(request_len) => {
-                        let answers = vec![Answered {
-                            origin,
-                            len: bytes.len(),
-                            request_len,
-                        }];
-                        self.answer_peer(origin.shard, Replies { bytes, answers }, gate);
+                match pending.forwarded {
+                    None => self.deliver(pending.origin, &bytes, gate),
+                    Some(forwarded) => {
+                        let answers = Answers::of(&forwarded, bytes, gate);
+                        self.answer_once_committed(forwarded.origin.shard, answers);
                     }
                 }
             }
@@ -477,8 +390,11 @@ impl Core {
     /// Sends what this turn has for the peers and publishes the counters.
     pub fn end_turn(&mut self) {
         self.keyspace.remove_lapsed();
+        // Before the answers that were made of these copies.
+        let role_changes = self.keyspace.counters.role_changes;
+        self.stats().role_changes.set(role_changes);
         for peer in &mut self.peers {
-            peer.send(self.id);
+            peer.send();
         }
         self.stats().keys.set(self.keyspace.len());
         let commands = std::mem::take(&mut self.commands);
@@ -522,23 +438,5 @@ impl Core {
                 outcome
             }
         }
-    }
-
-    /// Forwards a whole request, whose reply becomes part `part` of `ticket`.
-    pub(super) fn forward(
-        &mut self,
-        to: ShardId,
-        connection: &Connection,
-        (ticket, part): (u64, u16),
-        protocol: Protocol,
-        request: &[u8],
-    ) {
-        let origin = Origin {
-            shard: self.id,
-            conn: connection.token,
-            ticket,
-            part,
-        };
-        self.peers[usize::from(to.0)].forward(origin, protocol, request);
     }
 }

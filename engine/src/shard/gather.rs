@@ -4,6 +4,8 @@ use ephesus_wire::Lsn;
 use ephesus_wire::resp::reply::{self, Protocol};
 use ephesus_wire::resp::value::{self, Value};
 
+use crate::command::error::ClientError;
+
 /// How parts become one reply.
 #[derive(Debug)]
 pub enum Combine {
@@ -27,6 +29,19 @@ pub struct Gather {
     parts: Vec<Option<Vec<u8>>>,
     missing: usize,
     gate: Lsn,
+    /// The command writes: parts that were executed cannot be taken back.
+    writes: bool,
+    repeat: Option<Repeat>,
+}
+
+/// A command whose parts are to show one moment between the moves of partitions within the node.
+#[derive(Debug)]
+struct Repeat {
+    /// What every shard is asked.
+    request: Vec<u8>,
+    /// The node's changes of roles when it was asked.
+    role_changes: u64,
+    rounds_left: u32,
 }
 
 impl Gather {
@@ -39,7 +54,57 @@ impl Gather {
             parts: vec![None; parts],
             missing: parts,
             gate: Lsn::ZERO,
+            writes: false,
+            repeat: None,
         }
+    }
+
+    /// The parts are of a command that writes, or not.
+    #[must_use]
+    pub fn writing(self, writes: bool) -> Gather {
+        Gather { writes, ..self }
+    }
+
+    /// `request` is asked again, up to `rounds` times, while copies change their roles.
+    #[must_use]
+    pub fn repeating(self, request: Vec<u8>, role_changes: u64, rounds: u32) -> Gather {
+        let repeat = Repeat {
+            request,
+            role_changes,
+            rounds_left: rounds,
+        };
+        Gather {
+            repeat: Some(repeat),
+            ..self
+        }
+    }
+
+    /// When the complete parts may be of different moments: forgets them, and answers what to ask every
+    /// shard again.
+    pub fn begin_again(&mut self, role_changes: u64) -> Option<Vec<u8>> {
+        let repeat = self.repeat.as_mut()?;
+        if repeat.role_changes == role_changes || repeat.rounds_left == 0 {
+            return None;
+        }
+        repeat.role_changes = role_changes;
+        repeat.rounds_left -= 1;
+        self.missing = self.parts.len();
+        self.parts.fill(None);
+        Some(repeat.request.clone())
+    }
+
+    /// The client's protocol, and how many parts there are.
+    #[must_use]
+    pub fn asked(&self) -> (Protocol, usize) {
+        (self.protocol, self.parts.len())
+    }
+
+    /// Whether a part has written, and another one was led to another node and has not: no reply tells that.
+    #[must_use]
+    pub fn is_torn(&self) -> bool {
+        let parts = || self.parts.iter().flatten();
+        let is_done = |part: &Vec<u8>| part.first() != Some(&b'-');
+        self.writes && parts().any(is_done) && parts().any(|part| is_elsewhere(part))
     }
 
     /// Adds a part; true when it was the last one.
@@ -61,7 +126,12 @@ impl Gather {
             .collect();
         let is_error = |part: &&Vec<u8>| part.first() == Some(&b'-');
         if let Some(error) = parts.iter().find(is_error) {
-            return (error.clone(), self.gate);
+            let mut error = error.clone();
+            if is_elsewhere(&error) {
+                error.clear();
+                ClientError::CrossSlot.write(&mut error);
+            }
+            return (error, self.gate);
         }
         let mut out = Vec::new();
         match &self.combine {
@@ -94,6 +164,11 @@ impl Gather {
         }
         (out, self.gate)
     }
+}
+
+/// Whether a part was not executed because its keys are on another node by now.
+fn is_elsewhere(part: &[u8]) -> bool {
+    part.starts_with(b"-MOVED ") || part.starts_with(b"-CROSSSLOT ")
 }
 
 fn decode(part: &[u8]) -> Option<Value> {

@@ -1,35 +1,310 @@
-//! Partitions whose commands wait for a move to be decided.
+//! Commands that wait while it is being decided who serves their keys.
+//!
+//! ```text
+//! FROM       TO         [by]
+//! -          Deciding   [hold]                   the source is about to end a stream
+//! Deciding   -          [resume]                 the move is off: executed here
+//! Deciding   Rerouting  [reroute]                the move is done, the routes do not say so yet
+//! Rerouting  -          [set_routes]             executed, led on or answered MOVED, as the routes say
+//! -          unserved   [review_unserved]        routes lead here and no copy is served (yet, or any more)
+//! unserved   -          [review_unserved]        it is, or the routes lead elsewhere
+//! ```
+//!
+//! Commands for a prepared staging copy wait in the same way, whatever the routes say.
+//!
+//! What waits: of a connection of this shard its next command, and with it all behind; of what other shards
+//! have forwarded all of a connection from the first command on that has to wait ([`Parked`]). So
+//! commands of a connection never overtake each other. None of them has been executed, and after
+//! [`HELD_MAX`] each is refused; the hold itself goes on.
+//!
+//! Both are bounded: a connection's input by [`BLOCKED_INPUT_BYTES`](super::connection::BLOCKED_INPUT_BYTES),
+//! what is forwarded by [`UNANSWERED_BYTES_MAX`](super::mesh::UNANSWERED_BYTES_MAX) per shard.
 
-use ephesus_wire::PartitionId;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
+use ephesus_wire::{PartitionId, slot_of};
+
+use super::connection::{Blocked, Connection};
 use super::core::Core;
+use super::keyed::Step;
+use super::parked::Parked;
+use crate::command::error::ClientError;
+use crate::command::parse::{ArgList, Request};
+use crate::command::spec::Spec;
+use crate::migration::{Incoming, StagingState};
+use crate::net::ConnToken;
 
-/// The partitions that are held.
-#[derive(Debug, Default)]
+/// How long a command waits for the decision before it is refused.
+pub(super) const HELD_MAX: Duration = Duration::from_secs(1);
+
+/// What the commands of a held partition wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Awaits {
+    Decision,
+    Routes,
+}
+
+/// A connection whose next command is held.
+struct Waiting {
+    token: ConnToken,
+    /// When that command was first tried.
+    since: Instant,
+    /// Bytes of input that have waited since then; `None` in the turn that it began.
+    input_bytes: Option<usize>,
+}
+
+/// What this shard holds and who waits for it.
+#[derive(Default)]
 pub(super) struct Holds {
-    held: Vec<PartitionId>,
+    held: BTreeMap<PartitionId, Awaits>,
+    /// Partitions that the routes lead here and that are not served here.
+    unserved: Vec<PartitionId>,
+    waiting: Vec<Waiting>,
+    pub(super) parked: Parked,
+    /// Nothing is held by [`Core::hold`], unserved or parked: what a command looks at.
+    is_idle: bool,
+    /// Some of what waits may be able to go on.
+    changed: bool,
+    /// The copies' changes of role that `unserved` was made of.
+    role_changes: u64,
+    /// No later than the first of what waits is to be refused.
+    due: Option<Instant>,
+    /// Held commands are refused instead of held: they have waited long enough.
+    refusing: bool,
+}
+
+impl Holds {
+    /// Whether no command has to be looked at. A copy that has been prepared in this turn may be missed: the
+    /// routes do not lead to it, and [`Core::place`] knows.
+    #[inline]
+    pub(super) fn is_idle(&self) -> bool {
+        self.is_idle
+    }
+
+    fn note_idle(&mut self) {
+        self.is_idle = self.held.is_empty() && self.unserved.is_empty() && self.parked.is_empty();
+    }
+
+    fn note_due(&mut self, since: Instant) {
+        let due = since + HELD_MAX;
+        self.due = Some(self.due.map_or(due, |first| first.min(due)));
+    }
 }
 
 impl Core {
-    /// From now on commands with a key in the partition are held instead of executed.
+    /// From now on no command on a key of the partition is executed, and no FLUSHALL.
     pub(super) fn hold(&mut self, partition: PartitionId) {
-        if !self.is_held(partition) {
-            self.holds.held.push(partition);
+        self.holds.held.insert(partition, Awaits::Decision);
+        self.holds.note_idle();
+    }
+
+    /// The partition stays: what waits for it is executed at the end of the turn.
+    pub(super) fn resume(&mut self, partition: PartitionId) {
+        self.holds.held.remove(&partition);
+        self.holds.changed = true;
+        self.holds.note_idle();
+    }
+
+    /// The partition has moved: what waits for it goes where the routes lead as soon as they do not lead
+    /// here any more.
+    pub(super) fn reroute(&mut self, partition: PartitionId) {
+        if let Some(awaits) = self.holds.held.get_mut(&partition) {
+            *awaits = Awaits::Routes;
+            self.release_rerouted();
         }
     }
 
-    /// Executes what was held, here.
-    pub(super) fn resume(&mut self, partition: PartitionId) {
-        self.holds.held.retain(|held| *held != partition);
-    }
-
-    /// What was held follows the next routes.
-    pub(super) fn reroute(&mut self, partition: PartitionId) {
-        self.resume(partition);
-    }
-
+    /// Whether [`Core::hold`] is in force.
     #[must_use]
     pub(super) fn is_held(&self, partition: PartitionId) -> bool {
-        self.holds.held.contains(&partition)
+        self.holds.held.contains_key(&partition)
+    }
+
+    /// Commands that wait now; of a connection's only the first is counted.
+    #[must_use]
+    pub(super) fn held_commands(&self) -> u64 {
+        (self.holds.waiting.len() + self.holds.parked.len()) as u64
+    }
+
+    /// Whether commands on keys of the partition have to wait.
+    pub(super) fn is_waited_for(&self, partition: PartitionId) -> bool {
+        self.is_held(partition)
+            || self.holds.unserved.contains(&partition)
+            || self.is_prepared(partition)
+    }
+
+    /// Whether a copy is here that another shard or node may be about to hand over.
+    fn is_prepared(&self, partition: PartitionId) -> bool {
+        let copy = self.keyspace.partition(partition);
+        let state = copy.and_then(|copy| copy.incoming()).map(Incoming::state);
+        matches!(state, Some(StagingState::Prepared(..)))
+    }
+
+    /// Whether some key of the command is in a partition that has to be waited for.
+    pub(super) fn has_held_key(&self, spec: &Spec, request: &Request<'_>) -> bool {
+        let partitioning = self.routes.partitioning();
+        spec.key_indices(request.len())
+            .map(|index| partitioning.partition_of(slot_of(request.arg(index))))
+            .any(|partition| self.is_waited_for(partition))
+    }
+
+    /// Whether a command that writes to every partition has to wait: a stream that has ended takes no
+    /// more writes.
+    pub(super) fn holds_any(&self) -> bool {
+        !self.holds.held.is_empty()
+    }
+
+    /// What becomes of a connection's command that cannot be executed before a decision.
+    pub(super) fn step_of_held(&self) -> Result<Step, ClientError> {
+        if self.holds.refusing {
+            Err(ClientError::MoveUndecided)
+        } else {
+            Ok(Step::Held)
+        }
+    }
+
+    /// The connection executes nothing until its next command can be.
+    pub(super) fn wait_for_decision(&mut self, connection: &mut Connection) {
+        connection.blocked = Some(Blocked::Hold);
+        self.holds.waiting.push(Waiting {
+            token: connection.token,
+            since: self.now,
+            input_bytes: None,
+        });
+        self.holds.note_due(self.now);
+    }
+
+    /// Notes that something was parked in this turn.
+    pub(super) fn note_parked(&mut self) {
+        self.holds.note_due(self.now);
+        self.holds.note_idle();
+    }
+
+    /// The routes are new: what they lead elsewhere need not wait here.
+    pub(super) fn review_holds(&mut self) {
+        self.release_rerouted();
+        self.review_unserved();
+        self.holds.changed = true;
+    }
+
+    fn release_rerouted(&mut self) {
+        let (routes, keyspace, id) = (&self.routes, &self.keyspace, self.id);
+        let is_over =
+            |partition: PartitionId| !routes.owner_of(partition).is(id) || keyspace.owns(partition);
+        let holds = &mut self.holds;
+        holds
+            .held
+            .retain(|&partition, awaits| *awaits == Awaits::Decision || !is_over(partition));
+        holds.changed = true;
+        holds.note_idle();
+    }
+
+    /// Finds the partitions that the routes lead here and that are not served here: a copy that is activated
+    /// after a start, one that was given up before the routes have come.
+    pub(super) fn review_unserved(&mut self) {
+        let leads_here = |id: &PartitionId| self.routes.owner_of(*id).is(self.id);
+        let unserved = self.keyspace.unserved().iter().copied();
+        self.holds.unserved = unserved.filter(leads_here).collect();
+        self.holds.role_changes = self.keyspace.counters.role_changes;
+        self.holds.note_idle();
+    }
+
+    /// Lets what waits go on as far as it may, and refuses what has waited too long.
+    pub(super) fn go_on_with_held(&mut self) {
+        if self.holds.role_changes != self.keyspace.counters.role_changes {
+            self.review_unserved();
+            self.holds.changed = true;
+        }
+        if self.holds.waiting.is_empty() && self.holds.parked.is_empty() {
+            self.holds.changed = false;
+            self.holds.due = None;
+            return;
+        }
+        self.note_waiting_input();
+        let is_due = self.holds.due.is_some_and(|due| due <= self.now);
+        if !std::mem::take(&mut self.holds.changed) && !is_due {
+            return;
+        }
+        self.holds.due = None;
+        self.go_on_with_parked();
+        for waiting in std::mem::take(&mut self.holds.waiting) {
+            self.go_on_with_connection(&waiting);
+        }
+        self.note_waiting_input();
+        self.holds.note_idle();
+        for since in self.holds.parked.fronts().collect::<Vec<_>>() {
+            self.holds.note_due(since);
+        }
+    }
+
+    /// Whether something may go on that waited: the turn should not be the last before a sleep.
+    #[must_use]
+    pub fn has_released(&self) -> bool {
+        let holds = &self.holds;
+        holds.changed && !(holds.waiting.is_empty() && holds.parked.is_empty())
+    }
+
+    /// Whether anything waits for a decision.
+    #[must_use]
+    pub(super) fn has_held(&self) -> bool {
+        !(self.holds.waiting.is_empty() && self.holds.parked.is_empty())
+    }
+
+    /// Notes of connections that wait since this turn how much input does.
+    fn note_waiting_input(&mut self) {
+        let connections = &mut self.connections;
+        for waiting in &mut self.holds.waiting {
+            if waiting.input_bytes.is_none() {
+                let connection = connections.get_mut(waiting.token);
+                waiting.input_bytes = Some(connection.map_or(0, |c| c.input.len()));
+            }
+        }
+    }
+
+    fn go_on_with_connection(&mut self, waiting: &Waiting) {
+        let Some(mut connection) = self.connections.take(waiting.token) else {
+            return;
+        };
+        if connection.blocked == Some(Blocked::Hold) {
+            connection.blocked = None;
+            if self.now.saturating_duration_since(waiting.since) >= HELD_MAX {
+                self.refuse_held(&mut connection, waiting.input_bytes.unwrap_or(0));
+            }
+            let input_bytes = connection.input.len();
+            connection.needed = 1;
+            self.execute_input(&mut connection);
+            if connection.blocked == Some(Blocked::Hold) && connection.input.len() == input_bytes {
+                self.waits_as_before(waiting);
+            }
+            connection.drain_if_ended();
+        }
+        self.connections.put_back(connection);
+        self.list(waiting.token);
+    }
+
+    /// The connection's next command is still the one that it waited for.
+    fn waits_as_before(&mut self, waiting: &Waiting) {
+        let again = self.holds.waiting.last_mut().expect("it has just begun");
+        let is_refused = self.now.saturating_duration_since(waiting.since) >= HELD_MAX;
+        if !is_refused {
+            again.since = waiting.since;
+            again.input_bytes = waiting.input_bytes;
+            self.holds.note_due(waiting.since);
+        }
+    }
+
+    /// Executes the first `input_bytes` of a connection's input, which have waited long enough: what is still
+    /// held is refused.
+    fn refuse_held(&mut self, connection: &mut Connection, input_bytes: usize) {
+        let input = std::mem::take(&mut connection.input);
+        let waited = input_bytes.min(input.len());
+        self.holds.refusing = true;
+        let executed = self.execute_all(connection, &input[..waited]);
+        self.holds.refusing = false;
+        connection.keep_rest(input, executed);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,21 +1,34 @@
 //! Commands that name keys: executed here, forwarded, split over shards, or redirected.
 
-use ephesus_wire::resp::reply;
+use ephesus_wire::resp::reply::{self, Protocol};
 use ephesus_wire::{Lsn, ShardId, Slot, slot_of};
 
 use super::connection::Connection;
 use super::core::{Asker, Core};
 use super::gather::{Combine, Gather};
 use super::mesh::Scope;
+use super::onward::Place;
+use super::outbox::Delivered;
 use crate::command::error::{self, ClientError};
 use crate::command::parse::{ArgList, Request};
 use crate::command::spec::{Cmd, Spec};
 use crate::keyspace::Reply;
 use crate::node::routes::Owner;
 
+/// How far a connection's command has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// It is answered, or its reply has a place.
+    Done,
+    /// Nothing has happened: it has to wait until it is decided who executes it.
+    Held,
+}
+
 /// Where the keys of a command lead.
 enum Route {
     Here(Slot),
+    /// Some of them are here, and it is being decided whether they stay.
+    Held,
     /// Another shard of this node.
     Shard(ShardId),
     /// Several shards of this node.
@@ -32,12 +45,13 @@ impl Core {
         spec: &'static Spec,
         request: &Request<'_>,
         source: &[u8],
-    ) -> Result<(), ClientError> {
+    ) -> Result<Step, ClientError> {
         self.check_serving()?;
         match self.route(scope, spec, request)? {
             Route::Here(slot) => {
-                self.execute_here(&mut Asker::Connection(connection), spec, request, slot)
+                self.execute_here(&mut Asker::Connection(connection), spec, request, slot)?;
             }
+            Route::Held => return self.step_of_held(),
             Route::Moved(slot, owner) => {
                 let primary = self.routes.primary(owner);
                 let primary = primary.ok_or(ClientError::SlotNotServed)?;
@@ -46,7 +60,6 @@ impl Core {
                     error::write_moved(out, slot, &host, port);
                     Lsn::ZERO
                 });
-                Ok(())
             }
             Route::Shard(shard) => {
                 let ticket = connection.outbox.await_reply(None);
@@ -59,10 +72,10 @@ impl Core {
                     reply::command(&mut encoded, &args);
                     self.forward(shard, connection, (ticket, 0), protocol, &encoded);
                 }
-                Ok(())
             }
-            Route::Split => self.split(connection, spec, request),
+            Route::Split => self.split(connection, spec, request)?,
         }
+        Ok(Step::Done)
     }
 
     fn route(
@@ -97,32 +110,31 @@ impl Core {
                 }
             }
         }
+        let is_here = is_split || owner.is(self.id);
+        if is_here && !self.holds.is_idle() && self.has_held_key(spec, request) {
+            return Ok(Route::Held);
+        }
         Ok(match (scope, owner.local()) {
             _ if is_split => Route::Split,
             _ if owner.is(self.id) => Route::Here(slot),
             (Scope::Node | Scope::Part, Some(shard)) => Route::Shard(shard),
-            _ => Route::Moved(slot, owner),
+            _ => self.route_away(scope, slot, owner),
         })
     }
 
-    /// Executes a command that another shard has routed here.
-    pub(super) fn keyed_here(
-        &mut self,
-        asker: &mut Asker<'_>,
-        spec: &'static Spec,
-        request: &Request<'_>,
-    ) -> Result<(), ClientError> {
-        self.check_serving()?;
-        let slot = slot_of(request.arg(usize::from(spec.first_key)));
-        let is_here = |index| self.routes.owner(slot_of(request.arg(index))).is(self.id);
-        if !spec.key_indices(request.len()).all(is_here) {
-            return Err(ClientError::SlotNotServed);
+    /// The way of a command whose slot is another primary's: the copy that is about to replace that one may
+    /// be here already.
+    fn route_away(&self, scope: Scope, slot: Slot, owner: Owner) -> Route {
+        match self.place(slot) {
+            Place::Here => Route::Here(slot),
+            Place::Held => Route::Held,
+            Place::Shard(shard) if scope == Scope::Node => Route::Shard(shard),
+            Place::Shard(_) | Place::Away(_) => Route::Moved(slot, owner),
         }
-        self.execute_here(asker, spec, request, slot)
     }
 
     #[inline]
-    fn execute_here(
+    pub(super) fn execute_here(
         &mut self,
         asker: &mut Asker<'_>,
         spec: &'static Spec,
@@ -143,11 +155,39 @@ impl Core {
         request: &Request<'_>,
     ) -> Result<(), ClientError> {
         self.check_room(spec)?;
+        let shard_of = |slot| self.routes.owner(slot).local();
+        let Parts { parts, combine } = self.parts(spec, request, shard_of)?;
+        let protocol = connection.protocol;
+        let gather = Gather::new(combine, protocol, parts.len()).writing(spec.is_write());
+        let ticket = connection.outbox.await_reply(Some(Box::new(gather)));
+        for (part, (shard, args)) in (0..).zip(&parts) {
+            if *shard == self.id {
+                let (out, gate) = self.execute_part(spec, args, protocol);
+                let delivered = connection.outbox.deliver(ticket, part, &out, gate);
+                debug_assert_eq!(delivered, Delivered::Kept, "others have a part");
+            } else {
+                let mut encoded = Vec::new();
+                reply::command(&mut encoded, args);
+                self.forward(*shard, connection, (ticket, part), protocol, &encoded);
+            }
+        }
+        Ok(())
+    }
+
+    /// Divides a command by the shards that its keys lead to.
+    ///
+    /// # Errors
+    /// [`ClientError::CrossSlot`] where a key leads to none; what keeps a part from being executed.
+    pub(super) fn parts<'a>(
+        &self,
+        spec: &Spec,
+        request: &'a Request<'_>,
+        shard_of: impl Fn(Slot) -> Option<ShardId>,
+    ) -> Result<Parts<'a>, ClientError> {
         let mut places: Vec<Vec<u32>> = vec![Vec::new(); self.peers.len()];
-        for (place, index) in spec.key_indices(request.len()).enumerate() {
-            let owner = self.routes.owner(slot_of(request.arg(index)));
-            let shard = owner.local().ok_or(ClientError::CrossSlot)?;
-            places[usize::from(shard.0)].push(place as u32);
+        for (place, index) in (0..).zip(spec.key_indices(request.len())) {
+            let shard = shard_of(slot_of(request.arg(index))).ok_or(ClientError::CrossSlot)?;
+            places[usize::from(shard.0)].push(place);
         }
         let (first_key, step) = (usize::from(spec.first_key), usize::from(spec.step));
         let mut parts = Vec::new();
@@ -170,36 +210,35 @@ impl Core {
             Cmd::Mset => Combine::AllOk,
             _ => Combine::Sum,
         };
-        let protocol = connection.protocol;
-        let gather = Gather::new(combine, protocol, parts.len());
-        let ticket = connection.outbox.await_reply(Some(Box::new(gather)));
-        for (part, (shard, args)) in parts.iter().enumerate() {
-            if *shard == self.id {
-                let (mut out, slot) = (Vec::new(), slot_of(args[1]));
-                let mut reply = Reply {
-                    out: &mut out,
-                    protocol,
-                    gate: Lsn::ZERO,
-                };
-                if let Err(error) = self.keyspace.execute(spec, &args[..], slot, &mut reply) {
-                    error.write(reply.out);
-                }
-                let gate = reply.gate;
-                connection.outbox.deliver(ticket, part as u16, &out, gate);
-            } else {
-                let mut encoded = Vec::new();
-                reply::command(&mut encoded, args);
-                self.forward(
-                    *shard,
-                    connection,
-                    (ticket, part as u16),
-                    protocol,
-                    &encoded,
-                );
-            }
-        }
-        Ok(())
+        Ok(Parts { parts, combine })
     }
+
+    /// Executes this shard's part of a divided command; answers its reply and what that waits for.
+    pub(super) fn execute_part(
+        &mut self,
+        spec: &'static Spec,
+        args: &[&[u8]],
+        protocol: Protocol,
+    ) -> (Vec<u8>, Lsn) {
+        let (mut out, slot) = (Vec::new(), slot_of(args[usize::from(spec.first_key)]));
+        let mut reply = Reply {
+            out: &mut out,
+            protocol,
+            gate: Lsn::ZERO,
+        };
+        if let Err(error) = self.keyspace.execute(spec, args, slot, &mut reply) {
+            error.write(reply.out);
+        }
+        let gate = reply.gate;
+        (out, gate)
+    }
+}
+
+/// A command divided by shards, and how the parts become one reply.
+pub(super) struct Parts<'a> {
+    /// The arguments of each part, its name included.
+    pub(super) parts: Vec<(ShardId, Vec<&'a [u8]>)>,
+    pub(super) combine: Combine,
 }
 
 /// Commands whose keys may be in different slots of the node, through the entry port.

@@ -8,7 +8,9 @@ use ephesus_wire::{Lsn, PartitionId, ShardId, slot_of};
 use super::connection::Connection;
 use super::core::{Answer, Asker, Core};
 use super::gather::{Combine, Gather};
+use super::keyed::Step;
 use super::mesh::{Origin, Scope};
+use super::outbox::Delivered;
 use super::snapshot;
 use crate::command::client::{self, ClientFilter, Hello, SetInfo};
 use crate::command::error::ClientError;
@@ -18,6 +20,9 @@ use crate::command::spec::{Cmd, Spec};
 use crate::command::{config, introspect};
 use crate::keyspace::{ScanCursor, WalkFilter};
 
+/// How often a command over all shards is asked again because partitions have moved between them.
+const ROUNDS_MAX: u32 = 16;
+
 impl Core {
     pub(super) fn keyless(
         &mut self,
@@ -25,7 +30,7 @@ impl Core {
         scope: Scope,
         spec: &'static Spec,
         request: &Request<'_>,
-    ) -> Result<(), ClientError> {
+    ) -> Result<Step, ClientError> {
         match spec.cmd {
             Cmd::Dbsize
             | Cmd::Keys
@@ -39,15 +44,20 @@ impl Core {
                 if spec.cmd != Cmd::ClientList {
                     self.check_serving()?;
                 }
-                if scope == Scope::Node && self.peers.len() > 1 {
-                    return self.gather(connection, spec, request);
+                if matches!(spec.cmd, Cmd::Flushall | Cmd::Flushdb) && self.holds_any() {
+                    parse::flush(request)?;
+                    return self.step_of_held();
                 }
-                let mut asker = Asker::Connection(connection);
-                self.whole_keyspace(&mut asker, scope, spec, request)?;
-                Ok(())
+                if scope == Scope::Node && self.peers.len() > 1 {
+                    self.gather(connection, spec, request)?;
+                } else {
+                    let mut asker = Asker::Connection(connection);
+                    self.whole_keyspace(&mut asker, scope, spec, request)?;
+                }
             }
-            _ => self.about_server(connection, scope, spec, request),
+            _ => self.about_server(connection, scope, spec, request)?,
         }
+        Ok(Step::Done)
     }
 
     fn about_server(
@@ -227,7 +237,7 @@ impl Core {
 
     fn walk(&mut self, asker: &mut Asker<'_>, filter: WalkFilter) -> Answer {
         let walk = self.keyspace.walk(filter);
-        let (origin, request_len) = match asker {
+        let (origin, forwarded) = match asker {
             Asker::Connection(connection) => {
                 let ticket = connection.outbox.await_reply(None);
                 self.block_for_walk(connection);
@@ -241,9 +251,9 @@ impl Core {
                     None,
                 )
             }
-            Asker::Peer { forwarded, .. } => (forwarded.origin, Some(forwarded.len)),
+            Asker::Peer { forwarded, .. } => (forwarded.origin, Some(**forwarded)),
         };
-        self.begin_walk(origin, request_len, walk);
+        self.begin_walk(origin, forwarded, walk);
         Answer::Later
     }
 
@@ -348,11 +358,24 @@ impl Core {
             return Ok(());
         }
         let protocol = connection.protocol;
-        let gather = combine.map(|c| Box::new(Gather::new(c, protocol, shards.len())));
-        let ticket = connection.outbox.await_reply(gather);
         let args: Vec<&[u8]> = (0..request.len()).map(|index| request.arg(index)).collect();
         let mut encoded = Vec::new();
         reply::command(&mut encoded, &args);
+        let gather = combine.map(|combine| {
+            let gather = Gather::new(combine, protocol, shards.len());
+            Box::new(match spec.cmd {
+                Cmd::ClientList => gather,
+                // A move ends once, so this ends; a flush must not miss a partition.
+                Cmd::Flushall | Cmd::Flushdb => {
+                    gather.repeating(encoded.clone(), self.role_changes(), u32::MAX)
+                }
+                _ => gather.repeating(encoded.clone(), self.role_changes(), ROUNDS_MAX),
+            })
+        });
+        let is_repeated = gather.is_some() && spec.cmd != Cmd::ClientList;
+        let ticket = connection.outbox.await_reply(gather);
+        // What is repeated must not see, or remove, what commands behind it have written.
+        connection.settling |= is_repeated;
         for (part, shard) in shards.into_iter().enumerate() {
             let part = part as u16;
             if shard == self.id {
@@ -408,8 +431,43 @@ impl Core {
             }
             reply.gate
         };
-        connection.outbox.deliver(ticket, part, &out, gate);
+        let delivered = connection.outbox.deliver(ticket, part, &out, gate);
+        debug_assert_eq!(delivered, Delivered::Kept, "others have a part");
         Ok(())
+    }
+
+    /// All parts of a gathered reply are here.
+    pub(super) fn gathered(&mut self, origin: Origin) {
+        let role_changes = self.role_changes();
+        let Some(mut connection) = self.connections.take(origin.conn) else {
+            return;
+        };
+        if let Some(gather) = connection.outbox.gather(origin.ticket) {
+            let (protocol, parts) = gather.asked();
+            if let Some(request) = gather.begin_again(role_changes) {
+                for (part, shard) in (0..parts as u16).map(|part| (part, ShardId(part))) {
+                    let place = (origin.ticket, part);
+                    self.forward(shard, &connection, place, protocol, &request);
+                }
+            } else if gather.is_torn() {
+                tracing::warn!(client = %connection.remote, "closed: a part of its command was executed, and the keys of another have left this node");
+                connection.outbox.cut(origin.ticket);
+                connection.drain();
+            } else {
+                let (bytes, gate) = gather.finish();
+                connection.outbox.fill(origin.ticket, bytes, gate);
+            }
+        }
+        self.connections.put_back(connection);
+    }
+
+    /// How often copies of this node began or ceased to be served. Another shard's change is known once
+    /// something has come from it that it sent afterwards.
+    fn role_changes(&self) -> u64 {
+        let stats = self.node.stats.iter();
+        let published: u64 = stats.map(|stats| stats.role_changes.get()).sum();
+        let unpublished = self.keyspace.counters.role_changes - self.stats().role_changes.get();
+        published + unpublished
     }
 
     fn shard_of_cursor(&self, cursor: u64) -> ShardId {
@@ -461,3 +519,6 @@ fn empty_scan(reply: &mut crate::keyspace::Reply<'_>) {
 fn client_line(info: &client::ClientInfo<'_>) -> String {
     format!("{info}\n")
 }
+
+#[cfg(test)]
+mod tests;

@@ -41,12 +41,29 @@ pub struct Origin {
 }
 
 /// One command of a [`Requests`] batch.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Forwarded {
     pub origin: Origin,
     pub protocol: Protocol,
     /// Bytes of the request in the batch.
     pub len: usize,
+    /// The shard that was asked first: it owes the answer, also when others led the command on.
+    pub asked: ShardId,
+    /// How often it was led on.
+    pub hops: u8,
+}
+
+impl Forwarded {
+    /// Its answer, of `len` bytes.
+    #[must_use]
+    pub fn answered(&self, len: usize) -> Answered {
+        Answered {
+            origin: self.origin,
+            len,
+            request_len: self.len,
+            asked: self.asked,
+        }
+    }
 }
 
 /// Commands for another shard, in the order of their connections.
@@ -64,6 +81,8 @@ pub struct Answered {
     pub len: usize,
     /// Bytes of the request that is answered.
     pub request_len: usize,
+    /// The shard that owed the answer.
+    pub asked: ShardId,
 }
 
 /// Committed replies for another shard.
@@ -77,10 +96,7 @@ pub struct Replies {
 #[derive(Debug)]
 pub enum Message {
     Requests(Requests),
-    Replies {
-        from: ShardId,
-        replies: Replies,
-    },
+    Replies(Replies),
     /// Serve these copies, which are new and empty.
     Host(Vec<(PartitionId, Epoch)>),
     /// The table has changed. Copies of this node that it names were given to their shards before.
@@ -153,14 +169,21 @@ impl PeerQueue {
         self.unanswered_bytes >= UNANSWERED_BYTES_MAX
     }
 
-    pub fn forward(&mut self, origin: Origin, protocol: Protocol, request: &[u8]) {
-        self.requests.bytes.extend_from_slice(request);
-        self.requests.commands.push(Forwarded {
-            origin,
-            protocol,
-            len: request.len(),
-        });
+    #[cfg(test)]
+    pub(super) fn unanswered_bytes(&self) -> usize {
+        self.unanswered_bytes
+    }
+
+    /// Forwards a command to the peer, which owes the answer from now on.
+    pub fn forward(&mut self, forwarded: Forwarded, request: &[u8]) {
         self.unanswered_bytes += request.len() + REQUEST_OVERHEAD_BYTES;
+        self.lead_on(forwarded, request);
+    }
+
+    /// Forwards a command of which another shard owes the answer.
+    pub fn lead_on(&mut self, forwarded: Forwarded, request: &[u8]) {
+        self.requests.bytes.extend_from_slice(request);
+        self.requests.commands.push(forwarded);
     }
 
     pub fn answer(&mut self, answers: Vec<Answered>, bytes: &[u8]) {
@@ -173,15 +196,15 @@ impl PeerQueue {
         self.unanswered_bytes -= request_len + REQUEST_OVERHEAD_BYTES;
     }
 
-    /// Sends what this turn has collected; `from` is this shard.
-    pub fn send(&mut self, from: ShardId) {
+    /// Sends what this turn has collected.
+    pub fn send(&mut self) {
         if !self.requests.commands.is_empty() {
             self.peer
                 .send(Message::Requests(std::mem::take(&mut self.requests)));
         }
         if !self.replies.answers.is_empty() {
             let replies = std::mem::take(&mut self.replies);
-            self.peer.send(Message::Replies { from, replies });
+            self.peer.send(Message::Replies(replies));
         }
     }
 }

@@ -5,11 +5,14 @@
 //! of a turn's I/O is one system call.
 
 mod batch;
+#[cfg(test)]
+mod bed;
 mod checkpoint;
 mod client_io;
 mod cluster;
 pub mod connection;
 pub mod core;
+mod forwarding;
 mod gather;
 mod holds;
 mod keyed;
@@ -17,7 +20,9 @@ mod keyless;
 mod log_io;
 pub mod mesh;
 pub mod moves;
+mod onward;
 mod outbox;
+mod parked;
 mod publish;
 pub mod segments;
 mod slot_moves;
@@ -294,7 +299,7 @@ impl Shard {
         let had_requests = std::mem::take(&mut self.had_requests);
         self.moves.begin_turn(self.now, had_requests);
         let commands = self.core.stats().commands.get();
-        self.core.begin_turn(wall_clock_ms());
+        self.core.begin_turn(self.now, wall_clock_ms());
         let mut had_events = self.take_messages();
         let mut completions = std::mem::take(&mut self.completions);
         self.ring.collect(&mut completions);
@@ -330,9 +335,9 @@ impl Shard {
             match message {
                 Message::Requests(requests) => {
                     self.had_requests = true;
-                    self.core.requested(requests);
+                    self.core.requested(&requests);
                 }
-                Message::Replies { from, replies } => self.core.answered(from, &replies),
+                Message::Replies(replies) => self.core.answered(&replies),
                 Message::Host(copies) => {
                     for (partition, epoch) in copies {
                         self.core.keyspace.adopt(partition, epoch);
@@ -387,7 +392,7 @@ impl Shard {
     /// Background work but for moves, which have a share of their own.
     fn other_background(&mut self, had_events: bool) -> bool {
         if had_events && self.now < self.background_after {
-            return self.has_background() || !self.core.listed.is_empty();
+            return self.has_background() || self.has_leftovers();
         }
         let started = clock();
         let mut runnable = self.core.keyspace.free_slice(256);
@@ -405,7 +410,12 @@ impl Shard {
             REQUESTS_PER_BACKGROUND
         };
         self.background_after = started + took * (parts + 1);
-        runnable | !self.core.listed.is_empty()
+        runnable | self.has_leftovers()
+    }
+
+    /// Whether the next turn has something to do without waiting.
+    fn has_leftovers(&self) -> bool {
+        !self.core.listed.is_empty() || self.core.has_released()
     }
 
     /// Whether a postponed slice has something to do.

@@ -45,6 +45,15 @@ enum Piece {
     Awaited(Option<Box<Gather>>),
 }
 
+/// What has become of a reply, or a part of one.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Delivered {
+    /// It is in its place, or nobody waits for it any more.
+    Kept,
+    /// It was the last part of what is gathered there: [`Outbox::fill`] the place.
+    Complete,
+}
+
 /// What the front of an outbox allows.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Front {
@@ -104,31 +113,54 @@ impl Outbox {
     }
 
     /// Fills a reserved place, or a part of it.
-    pub fn deliver(&mut self, ticket: Ticket, part: u16, bytes: &[u8], gate: Lsn) {
-        let place = ticket.checked_sub(self.first).map(|index| index as usize);
-        let Some(piece) = place.and_then(|index| self.pieces.get_mut(index)) else {
-            return;
-        };
-        let Piece::Awaited(gather) = piece else {
-            return;
-        };
-        let (bytes, gate) = match gather {
-            None => (bytes.to_vec(), gate),
-            Some(gather) => {
-                if !gather.add(part, bytes, gate) {
-                    return;
-                }
-                gather.finish()
+    pub fn deliver(&mut self, ticket: Ticket, part: u16, bytes: &[u8], gate: Lsn) -> Delivered {
+        if let Some(gather) = self.gather(ticket) {
+            if gather.add(part, bytes, gate) {
+                return Delivered::Complete;
             }
-        };
-        self.bytes += bytes.len();
-        self.awaited -= 1;
-        // No turn has this number, so nothing is appended to the piece.
-        *piece = Piece::Ready {
-            bytes,
-            gate,
-            turn: u64::MAX,
-        };
+        } else {
+            self.fill(ticket, bytes.to_vec(), gate);
+        }
+        Delivered::Kept
+    }
+
+    /// What is gathered for a reserved place.
+    pub fn gather(&mut self, ticket: Ticket) -> Option<&mut Gather> {
+        match self.awaited_piece(ticket) {
+            Some(Piece::Awaited(gather)) => gather.as_deref_mut(),
+            _ => None,
+        }
+    }
+
+    /// Fills a reserved place as a whole.
+    pub fn fill(&mut self, ticket: Ticket, bytes: Vec<u8>, gate: Lsn) {
+        let len = bytes.len();
+        if let Some(piece @ Piece::Awaited(_)) = self.awaited_piece(ticket) {
+            // No turn has this number, so nothing is appended to the piece.
+            *piece = Piece::Ready {
+                bytes,
+                gate,
+                turn: u64::MAX,
+            };
+            self.bytes += len;
+            self.awaited -= 1;
+        }
+    }
+
+    /// Takes back a reserved place, with everything behind it: nothing more will be said.
+    pub fn cut(&mut self, ticket: Ticket) {
+        let kept = ticket.saturating_sub(self.first) as usize;
+        for piece in self.pieces.drain(kept.min(self.pieces.len())..) {
+            match piece {
+                Piece::Ready { bytes, .. } => self.bytes -= bytes.len(),
+                Piece::Awaited(_) => self.awaited -= 1,
+            }
+        }
+    }
+
+    fn awaited_piece(&mut self, ticket: Ticket) -> Option<&mut Piece> {
+        let index = ticket.checked_sub(self.first)? as usize;
+        self.pieces.get_mut(index)
     }
 
     /// Moves everything that may leave now to the end of `into`.

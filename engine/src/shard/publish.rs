@@ -13,7 +13,10 @@ impl Shard {
         let (keyspace, stats) = (&self.core.keyspace, self.core.stats());
         stats.connections.set(self.core.connections.len() as u64);
         let (mut expiring, mut data_bytes, mut changes) = (0, 0, 0);
+        let (mut outgoing, mut incoming) = (0, 0);
         for partition in keyspace.partitions() {
+            outgoing += u64::from(partition.outgoing().is_some());
+            incoming += u64::from(partition.incoming().is_some());
             expiring += partition.table.expiring();
             data_bytes += partition.table.data_bytes();
             changes += partition.changes_since_image();
@@ -21,6 +24,9 @@ impl Shard {
         stats.expires.set(expiring as u64);
         stats.data_bytes.set(data_bytes);
         stats.changes_since_image.set(changes);
+        stats.migrations_outgoing.set(outgoing);
+        stats.migrations_incoming.set(incoming);
+        stats.held_commands.set(self.core.held_commands());
         stats.hits.set(keyspace.counters.hits);
         stats.misses.set(keyspace.counters.misses);
         stats.expired.set(keyspace.counters.expired);

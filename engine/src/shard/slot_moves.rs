@@ -38,7 +38,7 @@ impl Core {
         };
         let queue = self.node.slot_moves.as_ref();
         if queue.is_none_or(|queue| queue.try_send(asked).is_err()) {
-            connection.outbox.deliver(ticket, 0, BUSY, Lsn::ZERO);
+            connection.outbox.fill(ticket, BUSY.to_vec(), Lsn::ZERO);
         }
     }
 }

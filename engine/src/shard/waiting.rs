@@ -33,6 +33,9 @@ impl Core {
             return Some(Blocked::Log(behind));
         }
         let forwards = connection.kind == ListenerKind::Entry && self.peers.len() > 1;
+        if connection.settling && connection.outbox.awaited() > 0 {
+            return Some(Blocked::Settling);
+        }
         let is_owed_much = connection.outbox.awaited() >= AWAITED_MAX
             && connection.output_bytes() >= OUTPUT_BYTES_EASY;
         (forwards && (is_owed_much || self.peers.iter().any(PeerQueue::is_full)))
@@ -94,6 +97,7 @@ impl Core {
 
     /// Lets blocked connections go on whose reason is over.
     pub fn unblock(&mut self) {
+        self.go_on_with_held();
         if self.blocked.is_empty() {
             return;
         }
@@ -102,7 +106,8 @@ impl Core {
                 continue;
             };
             let over = match connection.blocked {
-                None => true,
+                None | Some(Blocked::Hold) => true,
+                Some(Blocked::Settling) => connection.outbox.awaited() == 0,
                 Some(Blocked::Walk) => !self.walks.iter().any(|walk| walk.origin.conn == token),
                 Some(Blocked::Peer) => {
                     !self.peers.iter().any(PeerQueue::is_full)
@@ -112,6 +117,7 @@ impl Core {
             };
             if over {
                 connection.blocked = None;
+                connection.settling &= connection.outbox.awaited() > 0;
                 connection.needed = 1;
                 self.execute_input(&mut connection);
                 connection.drain_if_ended();
@@ -124,9 +130,9 @@ impl Core {
         }
     }
 
-    /// Whether any connection waits for the log to come back under its limits.
+    /// Whether any command waits for something that no completion tells of.
     #[must_use]
     pub fn has_blocked(&self) -> bool {
-        !self.blocked.is_empty()
+        !self.blocked.is_empty() || self.has_held()
     }
 }

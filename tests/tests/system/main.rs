@@ -20,6 +20,7 @@ mod damage;
 mod durability;
 mod local_cluster;
 mod memory;
+mod migration;
 mod moves;
 mod refusals;
 mod resharding;

@@ -65,22 +65,7 @@ impl Taped {
 
     /// Completes everything that the log wants written, and takes down its records.
     pub(crate) fn commit(&mut self) {
-        let log = &mut self.keyspace.log;
-        loop {
-            while let Some(op) = log.next_write(0) {
-                take_down(&op.buf, &mut self.records);
-                let len = op.buf.len();
-                log.complete(op, Ok(len)).expect("a write that succeeded");
-            }
-            if !log.is_starved() {
-                return;
-            }
-            let segment = SegmentInfo {
-                id: log.allocate_segment(),
-                bytes: log.options().segment_bytes,
-            };
-            log.add_segment(segment);
-        }
+        commit(&mut self.keyspace.log, &mut self.records);
     }
 
     /// Replays the records behind `from` over `loaded`.
@@ -109,6 +94,25 @@ impl Taped {
             contents(rebuilt.iter()),
             contents(self.keyspace.partitions())
         );
+    }
+}
+
+/// Completes everything that a log wants written, and takes down its records.
+pub(crate) fn commit(log: &mut LogWriter, records: &mut Vec<(Lsn, Vec<u8>)>) {
+    loop {
+        while let Some(op) = log.next_write(0) {
+            take_down(&op.buf, records);
+            let len = op.buf.len();
+            log.complete(op, Ok(len)).expect("a write that succeeded");
+        }
+        if !log.is_starved() {
+            return;
+        }
+        let segment = SegmentInfo {
+            id: log.allocate_segment(),
+            bytes: log.options().segment_bytes,
+        };
+        log.add_segment(segment);
     }
 }
 

@@ -2,10 +2,10 @@
 
 /// SplitMix64.
 #[derive(Clone)]
-pub(super) struct Rng(pub(super) u64);
+pub(crate) struct Rng(pub(crate) u64);
 
 impl Rng {
-    pub(super) fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -13,18 +13,18 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    pub(super) fn below(&mut self, bound: u64) -> u64 {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound
     }
 
-    pub(super) fn one_in(&mut self, n: u64) -> bool {
+    pub(crate) fn one_in(&mut self, n: u64) -> bool {
         self.below(n) == 0
     }
 }
 
-pub(super) type Args = Vec<Vec<u8>>;
+pub(crate) type Args = Vec<Vec<u8>>;
 
-pub(super) fn words(line: &str) -> Args {
+pub(crate) fn words(line: &str) -> Args {
     line.split(' ')
         .map(|word| word.as_bytes().to_vec())
         .collect()
@@ -45,7 +45,7 @@ fn value(rng: &mut Rng) -> Vec<u8> {
 }
 
 /// The next command on the keys `k0` to `k{keys-1}`.
-pub(super) fn command(rng: &mut Rng, keys: u64) -> Args {
+pub(crate) fn command(rng: &mut Rng, keys: u64) -> Args {
     let key = |rng: &mut Rng| format!("k{}", rng.below(keys)).into_bytes();
     let number = |n: u64| n.to_string().into_bytes();
     let name = |name: &str| name.as_bytes().to_vec();

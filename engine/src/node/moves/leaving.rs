@@ -268,6 +268,8 @@ impl Moves {
         }
         let (open, target, shard) = (open(self.me, leaving), leaving.target, leaving.shard);
         if target.node == self.me {
+            // The source waits for the target's first message, so it has to know of the move before.
+            let at = effects.orders.len();
             let way = Way::Shard(shard);
             let state = match self.stage(id, open, way, layout, effects) {
                 Ok(()) => {
@@ -276,7 +278,7 @@ impl Moves {
                         open,
                         way: Way::Shard(target.shard),
                     };
-                    effects.orders.push((shard, send));
+                    effects.orders.insert(at, (shard, send));
                     State::Sending
                 }
                 Err((_, reason)) => State::Opening {

@@ -222,6 +222,7 @@ fn open_of(partition: u16, epoch: u64) -> Open {
 }
 
 const P: PartitionId = PartitionId(0);
+const RESTARTED: &str = "the source has restarted";
 
 #[test]
 fn a_partition_moves_to_another_node() {
@@ -370,17 +371,17 @@ fn a_partition_moves_to_another_shard_of_its_node() {
         assert!(effects.layout && effects.dials.is_empty());
         let [
             (
-                ShardId(1),
-                Order::Receive {
-                    way: Way::Shard(ShardId(0)),
-                    ..
-                },
-            ),
-            (
                 ShardId(0),
                 Order::Send {
                     way: Way::Shard(ShardId(1)),
                     migration,
+                    ..
+                },
+            ),
+            (
+                ShardId(1),
+                Order::Receive {
+                    way: Way::Shard(ShardId(0)),
                     ..
                 },
             ),
@@ -718,5 +719,3 @@ fn a_partition_that_comes_back_waits_until_its_old_copy_is_forgotten() {
         "{effects:?}"
     );
 }
-
-const RESTARTED: &str = "the source has restarted";

@@ -80,7 +80,7 @@ fn view(byzantium: MemberStatus) -> View {
 
 fn routes(view: Option<&View>, has: impl Fn(PartitionId, ShardId, Epoch) -> bool) -> Routes {
     let partitioning = Partitioning::new(6).expect("a valid number");
-    Routes::new(partitioning, view, ME, has)
+    Routes::new(partitioning, view, ME, has, [])
 }
 
 #[test]
@@ -117,6 +117,44 @@ fn a_copy_that_is_not_there_yet_is_listed_and_not_served() {
     assert_eq!(routes.primaries()[0].slots, [(0, 2730)]);
     assert_eq!(routes.primaries()[1].slots, [(2731, 5461), (13654, 16383)]);
     assert_eq!(routes.primaries()[1].epoch, Epoch(6));
+}
+
+#[test]
+fn a_staging_copy_leads_to_its_shard_once_the_table_gives_it_the_partition() {
+    let partitioning = Partitioning::new(6).expect("a valid number");
+    let staged = [
+        (PartitionId(0), ShardId(0)),
+        (PartitionId(1), ShardId(0)),
+        (PartitionId(2), ShardId(1)),
+    ];
+    let view = view(MemberStatus::Live);
+    let routes = Routes::new(partitioning, Some(&view), ME, |_, _, _| false, staged);
+    let owner = |partition| routes.owner_of(PartitionId(partition));
+    assert!(owner(0).is(ShardId(0)), "the table says so");
+    assert!(owner(1).is_nobody(), "the copy on another shard is not it");
+    assert_eq!(routes.staged(PartitionId(1)), Some(ShardId(0)));
+    let there = routes.primary(owner(2)).expect("still the other node's");
+    assert_eq!(there.node, BYZANTIUM);
+    assert_eq!(routes.staged(PartitionId(2)), Some(ShardId(1)));
+    assert_eq!(routes.staged(PartitionId(3)), None);
+    assert_eq!(routes.next_local(PartitionId(0)), Some(PartitionId(0)));
+    assert_eq!(routes.next_local(PartitionId(1)), None);
+}
+
+#[test]
+fn only_a_turn_from_another_shard_of_the_node_to_a_third_is_noted() {
+    let before = routes(Some(&view(MemberStatus::Live)), |_, _, _| true);
+    let turned = |partition: usize, place| {
+        let mut view = view(MemberStatus::Live);
+        view.table.entries[partition] = entry(Some(place), 9);
+        let after = routes(Some(&view), |_, _, _| true);
+        [0, 1].map(|shard| before.turns_within_node(&after, ShardId(shard)))
+    };
+    assert_eq!(turned(0, (ATHENS, 0)), [false, false], "nothing turns");
+    assert_eq!(turned(0, (ATHENS, 1)), [false, true]);
+    assert_eq!(turned(1, (ATHENS, 0)), [true, false]);
+    assert_eq!(turned(0, (BYZANTIUM, 0)), [false, false], "it leaves");
+    assert_eq!(turned(2, (ATHENS, 1)), [false, false], "it comes");
 }
 
 #[test]

@@ -95,3 +95,44 @@ fn a_part_that_is_answered_twice_is_a_bug() {
     gather.add(0, b":1\r\n", Lsn(0));
     gather.add(0, b":1\r\n", Lsn(0));
 }
+
+#[test]
+fn keys_that_have_left_the_node_are_in_another_slot_to_who_has_asked_for_several() {
+    let moved: [(u16, &[u8]); 2] = [(0, b":1\r\n"), (1, b"-MOVED 7 there:1\r\n")];
+    let error = b"-CROSSSLOT Keys in request don't hash to the same slot\r\n";
+    assert_eq!(gather(Combine::Sum, &moved), error);
+}
+
+#[test]
+fn only_a_write_that_was_done_in_part_is_torn() {
+    let done: &[u8] = b"+OK\r\n";
+    let (left, refused): (&[u8], &[u8]) = (b"-MOVED 7 there:1\r\n", b"-OOM no\r\n");
+    let is_torn = |writes, parts: [&[u8]; 2]| {
+        let mut gather = Gather::new(Combine::AllOk, Protocol::Resp2, 2).writing(writes);
+        gather.add(0, parts[0], Lsn(0));
+        gather.add(1, parts[1], Lsn(0));
+        gather.is_torn()
+    };
+    assert!(is_torn(true, [done, left]) && is_torn(true, [left, done]));
+    assert!(!is_torn(false, [done, left]));
+    assert!(!is_torn(true, [left, left]));
+    assert!(!is_torn(true, [done, done]));
+    assert!(!is_torn(true, [done, refused]) && !is_torn(true, [refused, left]));
+}
+
+#[test]
+fn a_reply_is_gathered_again_while_copies_change_their_roles() {
+    let gather = Gather::new(Combine::Sum, Protocol::Resp2, 2);
+    let mut gather = gather.repeating(b"DBSIZE".to_vec(), 5, 2);
+    let add = |gather: &mut Gather, parts: [&[u8]; 2]| {
+        gather.add(0, parts[0], Lsn(0));
+        assert!(gather.add(1, parts[1], Lsn(0)));
+    };
+    add(&mut gather, [b":1\r\n", b":9\r\n"]);
+    assert_eq!(gather.begin_again(6).as_deref(), Some(&b"DBSIZE"[..]));
+    add(&mut gather, [b":2\r\n", b":9\r\n"]);
+    assert_eq!(gather.begin_again(7).as_deref(), Some(&b"DBSIZE"[..]));
+    add(&mut gather, [b":3\r\n", b":4\r\n"]);
+    assert_eq!(gather.begin_again(8), None, "often enough");
+    assert_eq!(gather.finish().0, b":7\r\n");
+}

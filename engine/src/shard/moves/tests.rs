@@ -1,1 +1,5 @@
-//! Two shards without a node.
+//! Two shards of one node without the node: it is played by the tests, and so are clients and disks.
+
+mod bed;
+mod endings;
+mod whole;

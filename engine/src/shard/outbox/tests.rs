@@ -91,11 +91,31 @@ fn a_gathered_reply_waits_for_its_last_part() {
     let mut outbox = Outbox::default();
     let gather = Gather::new(Combine::Sum, Protocol::Resp2, 2);
     let ticket = outbox.await_reply(Some(Box::new(gather)));
-    outbox.deliver(ticket, 1, b":2\r\n", Lsn(8));
+    let first = outbox.deliver(ticket, 1, b":2\r\n", Lsn(8));
+    assert_eq!(first, Delivered::Kept);
     assert_eq!(take(&mut outbox, 9).0, Front::Awaited);
-    outbox.deliver(ticket, 0, b":3\r\n", Lsn(4));
+    let last = outbox.deliver(ticket, 0, b":3\r\n", Lsn(4));
+    assert_eq!(last, Delivered::Complete);
+    assert_eq!(take(&mut outbox, 9).0, Front::Awaited);
+    let (bytes, gate) = outbox.gather(ticket).expect("gathered").finish();
+    outbox.fill(ticket, bytes, gate);
+    assert_eq!(outbox.awaited(), 0);
     assert_eq!(take(&mut outbox, 7).0, Front::Gated(Lsn(8)));
     assert_eq!(take(&mut outbox, 8), (Front::Taken, b":5\r\n".to_vec()));
+}
+
+#[test]
+fn what_is_cut_off_is_never_said() {
+    let mut outbox = Outbox::default();
+    ready(&mut outbox, 1, b"a", 0);
+    let cut = outbox.await_reply(None);
+    ready(&mut outbox, 1, b"later", 0);
+    let later = outbox.await_reply(None);
+    outbox.cut(cut);
+    assert_eq!((outbox.awaited(), outbox.bytes()), (0, 1));
+    outbox.deliver(later, 0, b"late", Lsn(0));
+    assert_eq!(take(&mut outbox, 0), (Front::Taken, b"a".to_vec()));
+    assert!(outbox.is_empty());
 }
 
 #[test]

@@ -1,0 +1,446 @@
+//! The shards of one node without I/O, and tables that say who has what: for tests.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ephesus_coordinator::command::{Addresses, ClusterId, ClusterOptions};
+use ephesus_coordinator::migration::MigrationTable;
+use ephesus_coordinator::placement::Policy;
+use ephesus_coordinator::state::{Member, MemberStatus};
+use ephesus_coordinator::view::View;
+use ephesus_wal::Durability;
+use ephesus_wire::record::Source;
+use ephesus_wire::resp::reply::Protocol;
+use ephesus_wire::table::{PartitionEntry, PartitionStatus, PartitionTable, Replica, Role};
+use ephesus_wire::{Epoch, Lsn, MigrationId, NodeId, PartitionId, Partitioning, ShardId, slot_of};
+
+use super::connection::Connection;
+use super::core::Core;
+use super::mesh::{Message, Peer, PeerQueue};
+use super::outbox::Front;
+use crate::command::spec::lookup;
+use crate::keyspace::tests::tape::{Taped, commit};
+use crate::keyspace::{Keyspace, Partition, Reply};
+use crate::migration::{Credit, Outbound};
+use crate::net::{ConnToken, ListenerKind, Waker};
+use crate::node::Routes;
+use crate::node::routes::Me;
+use crate::node::shared::{NodeShared, Settings};
+
+pub(super) const PARTITIONS: u16 = 8;
+
+/// The node whose shards these are, and another one, which is nothing but an address.
+pub(super) const ATHENS: NodeId = NodeId([1; 16]);
+pub(super) const BYZANTIUM: NodeId = NodeId([2; 16]);
+
+const PORT: u16 = 7000;
+const START_MS: u64 = 1_700_000_000_000;
+
+/// Where a partition is.
+pub(super) type Home = (NodeId, ShardId);
+
+/// One shard.
+pub(super) struct BedShard {
+    pub(super) core: Core,
+    inbox: flume::Receiver<Message>,
+    /// Connections, and what they were sent.
+    sent: BTreeMap<ConnToken, Vec<u8>>,
+}
+
+/// A node of some shards.
+pub(super) struct Bed {
+    pub(super) shards: Vec<BedShard>,
+    pub(super) homes: Vec<Home>,
+    /// Where the node has staging copies.
+    pub(super) staged: Vec<(PartitionId, ShardId)>,
+    now: Instant,
+    now_ms: u64,
+    migrations: u64,
+}
+
+impl Bed {
+    /// A node of `shards` shards that has partition p on shard p mod `shards`, as far as `elsewhere` does not name it.
+    pub(super) fn new(shards: u16, elsewhere: &[u16]) -> Bed {
+        let (inboxes, peers): (Vec<_>, Vec<_>) = (0..shards)
+            .map(|_| {
+                let (sender, inbox) = flume::unbounded();
+                let waker = Arc::new(Waker::new().expect("an eventfd"));
+                (inbox, Peer::new(sender, waker))
+            })
+            .unzip();
+        let partitioning = Partitioning::new(PARTITIONS).expect("a valid number");
+        let homes: Vec<Home> = (0..PARTITIONS)
+            .map(|p| match elsewhere.contains(&p) {
+                true => (BYZANTIUM, ShardId(0)),
+                false => (ATHENS, ShardId(p % shards)),
+            })
+            .collect();
+        let node = NodeShared::new(ATHENS, settings(), partitioning, Default::default(), peers);
+        let node = Arc::new(node);
+        let routes = routes(shards, &homes, &[]);
+        let shards = (0..).map(ShardId).zip(inboxes).map(|(id, inbox)| {
+            let copies = partitioning.partitions().zip(&homes);
+            let copies = copies.filter(|(_, home)| **home == (ATHENS, id));
+            let copies = copies.map(|(p, _)| Partition::new(p, Epoch(1))).collect();
+            let taped = Taped::of(PARTITIONS, copies, [1, 2, 3, 4], START_MS);
+            BedShard {
+                core: Core::new(id, Arc::clone(&node), Arc::clone(&routes), taped.keyspace),
+                inbox,
+                sent: BTreeMap::new(),
+            }
+        });
+        let mut bed = Bed {
+            shards: shards.collect(),
+            now: node.started,
+            now_ms: START_MS,
+            homes,
+            staged: Vec::new(),
+            migrations: 0,
+        };
+        bed.settle();
+        bed
+    }
+
+    /// A client of one shard.
+    pub(super) fn connect(&mut self, shard: u16, kind: ListenerKind) -> Client {
+        let address = SocketAddr::from(([127, 0, 0, 1], 1));
+        let shard = usize::from(shard);
+        let core = &mut self.shards[shard].core;
+        let id = core.next_connection_id();
+        let make = |token| Connection::new(token, id, -1, kind, (address, address), START_MS);
+        let token = core.connections.insert(make);
+        Client { shard, token }
+    }
+
+    pub(super) fn core(&mut self, shard: u16) -> &mut Core {
+        &mut self.shards[usize::from(shard)].core
+    }
+
+    /// A client sends commands, each of words with a space between.
+    pub(super) fn send(&mut self, client: Client, commands: &[&str]) {
+        let bytes = commands.join("\r\n") + "\r\n";
+        self.begin_turn(client.shard);
+        let core = &mut self.shards[client.shard].core;
+        core.received(client.token, bytes.as_bytes());
+        self.end_turn(client.shard);
+    }
+
+    /// Sends commands, lets everything settle, and answers what came.
+    pub(super) fn ask(&mut self, client: Client, commands: &[&str]) -> String {
+        self.send(client, commands);
+        self.settle();
+        self.take(client)
+    }
+
+    /// What the client was sent since it was last asked.
+    pub(super) fn take(&mut self, client: Client) -> String {
+        let sent = self.shards[client.shard].sent.remove(&client.token);
+        String::from_utf8(sent.unwrap_or_default()).expect("only text in tests")
+    }
+
+    pub(super) fn is_open(&mut self, client: Client) -> bool {
+        let core = &mut self.shards[client.shard].core;
+        let connection = core.connections.get_mut(client.token);
+        connection.is_some_and(|c| c.life == super::connection::Life::Open)
+    }
+
+    /// A client has sent its last byte.
+    pub(super) fn end_input(&mut self, client: Client) {
+        let core = &mut self.shards[client.shard].core;
+        core.input_ended(client.token);
+    }
+
+    fn begin_turn(&mut self, shard: usize) {
+        let core = &mut self.shards[shard].core;
+        core.begin_turn(self.now, self.now_ms);
+        core.serving = true;
+    }
+
+    fn end_turn(&mut self, shard: usize) {
+        let shard = &mut self.shards[shard];
+        let core = &mut shard.core;
+        commit(&mut core.keyspace.log, &mut Vec::new());
+        core.committed();
+        core.unblock();
+        while core.walk_slice() {}
+        let committed = core.keyspace.log.committed();
+        for token in std::mem::take(&mut core.listed) {
+            if let Some(connection) = core.connections.get_mut(token) {
+                connection.listed = false;
+                let sent = shard.sent.entry(token).or_default();
+                let front = loop {
+                    let front = connection.outbox.take_ready(committed, sent);
+                    if front != Front::Taken {
+                        break front;
+                    }
+                };
+                if let Front::Gated(lsn) = front {
+                    core.wait_for(token, lsn);
+                }
+            }
+        }
+        core.end_turn();
+    }
+
+    /// One turn of a shard: takes at most `messages` messages.
+    pub(super) fn turn(&mut self, shard: u16, messages: usize) -> bool {
+        let shard = usize::from(shard);
+        self.begin_turn(shard);
+        let mut any = false;
+        for _ in 0..messages {
+            let Ok(message) = self.shards[shard].inbox.try_recv() else {
+                break;
+            };
+            any = true;
+            let core = &mut self.shards[shard].core;
+            match message {
+                Message::Requests(requests) => core.requested(&requests),
+                Message::Replies(replies) => core.answered(&replies),
+                Message::Routes(routes) => core.set_routes(routes),
+                other => panic!("{other:?} is not for a bed"),
+            }
+        }
+        self.end_turn(shard);
+        any
+    }
+
+    /// Turns until nothing happens any more.
+    pub(super) fn settle(&mut self) {
+        let count = self.shards.len() as u16;
+        let mut idle_rounds = 0;
+        while idle_rounds < 3 {
+            let mut any = false;
+            for shard in 0..count {
+                any |= self.turn(shard, usize::MAX);
+                any |= self.core(shard).has_released();
+            }
+            idle_rounds = if any { 0 } else { idle_rounds + 1 };
+        }
+    }
+
+    /// Time passes; shards turn.
+    pub(super) fn advance(&mut self, ms: u64) {
+        self.now += Duration::from_millis(ms);
+        self.now_ms += ms;
+        self.settle();
+    }
+
+    /// Puts the table's present state into the inboxes of these shards.
+    pub(super) fn send_routes(&mut self, shards: &[u16]) {
+        let routes = routes(self.shards.len() as u16, &self.homes, &self.staged);
+        for &shard in shards {
+            let peer = self.core(shard).node.peers[usize::from(shard)].clone();
+            peer.send(Message::Routes(Arc::clone(&routes)));
+        }
+    }
+
+    /// All shards follow the table.
+    pub(super) fn follow(&mut self) {
+        let all: Vec<u16> = (0..self.shards.len() as u16).collect();
+        self.send_routes(&all);
+        self.settle();
+    }
+
+    /// The table gives a partition to someone else.
+    pub(super) fn give(&mut self, partition: u16, home: Home) {
+        self.homes[usize::from(partition)] = home;
+    }
+
+    /// Begins to move a partition to another shard of the node, up to a prepared copy; its commands are
+    /// held at the source.
+    pub(super) fn prepare_within(&mut self, partition: u16, to: u16) {
+        let (_, from) = self.homes[usize::from(partition)];
+        let id = PartitionId(partition);
+        let epoch = self.begin_staging(partition, to);
+        let migration = MigrationId(self.migrations);
+        begin_stream(&mut self.core(from.0).keyspace, id, migration, epoch);
+        self.core(from.0).hold(id);
+        let messages = end_stream(&mut self.core(from.0).keyspace, id);
+        self.take_stream(id, to, &messages);
+    }
+
+    /// A staging copy on a shard here, of a partition that is here or elsewhere; answers its epoch.
+    pub(super) fn begin_staging(&mut self, partition: u16, to: u16) -> Epoch {
+        let (node, shard) = self.homes[usize::from(partition)];
+        self.migrations += 1;
+        let id = PartitionId(partition);
+        let source = Source {
+            migration: MigrationId(self.migrations),
+            node,
+            shard,
+        };
+        let epoch = Epoch(1 + self.migrations);
+        // What an earlier move has left.
+        self.core(to).keyspace.forget(id);
+        let began = self.core(to).keyspace.begin_incoming(id, epoch, source);
+        began.expect("nothing is here");
+        self.staged.push((id, ShardId(to)));
+        epoch
+    }
+
+    /// Prepares a staging copy of the other node's partition, which holds one key.
+    pub(super) fn fill_staging(&mut self, partition: u16, to: u16, key: &str, value: &str) {
+        let id = PartitionId(partition);
+        let copy = Partition::new(id, Epoch(1));
+        let mut source = Taped::of(PARTITIONS, vec![copy], [5, 6, 7, 8], START_MS);
+        execute(&mut source.keyspace, &["SET", key, value]);
+        let epoch = Epoch(1 + self.migrations);
+        let migration = MigrationId(self.migrations);
+        begin_stream(&mut source.keyspace, id, migration, epoch);
+        let messages = end_stream(&mut source.keyspace, id);
+        self.take_stream(id, to, &messages);
+    }
+
+    fn take_stream(&mut self, partition: PartitionId, to: u16, messages: &[Outbound]) {
+        let target = &mut self.core(to).keyspace;
+        for message in messages {
+            match message {
+                Outbound::Data(payload) => {
+                    let taken = target.import(partition, payload, 0, || true);
+                    assert_eq!(taken.expect("good records"), payload.len());
+                }
+                Outbound::Final(last) => {
+                    target.prepare(partition, last).expect("all of it");
+                }
+            }
+        }
+        commit(&mut target.log, &mut Vec::new());
+    }
+
+    /// The move of [`Bed::prepare_within`] is committed: both shards act, the table changes, routes are not sent yet.
+    pub(super) fn commit_within(&mut self, partition: u16) {
+        let (_, from) = self.homes[usize::from(partition)];
+        let id = PartitionId(partition);
+        let to = self.end_staging(partition);
+        self.core(from.0).keyspace.give_up(id).expect("served");
+        self.core(from.0).reroute(id);
+        self.core(to.0).keyspace.activate(id).expect("prepared");
+        self.give(partition, (ATHENS, to));
+    }
+
+    /// The node has no staging copy any more; answers which shard had it.
+    pub(super) fn end_staging(&mut self, partition: u16) -> ShardId {
+        let is_it = |(staged, _): &(PartitionId, ShardId)| staged.0 == partition;
+        let place = self.staged.iter().position(is_it).expect("a staging copy");
+        self.staged.remove(place).1
+    }
+}
+
+fn begin_stream(source: &mut Keyspace, id: PartitionId, migration: MigrationId, epoch: Epoch) {
+    let began = source.begin_outgoing(id, migration, epoch, Credit::default());
+    began.expect("served and not moving");
+    source.outgoing_slice(id, || true);
+}
+
+fn end_stream(source: &mut Keyspace, id: PartitionId) -> Vec<Outbound> {
+    let ended = source.try_finish(id, usize::MAX);
+    assert!(ended.expect("a good stream"), "all was walked");
+    let outgoing = source.outgoing_mut(id).expect("moving");
+    std::iter::from_fn(|| outgoing.next_message()).collect()
+}
+
+fn execute(keyspace: &mut Keyspace, args: &[&str]) {
+    let mut out = Vec::new();
+    let mut reply = Reply {
+        out: &mut out,
+        protocol: Protocol::Resp2,
+        gate: Lsn::ZERO,
+    };
+    let spec = lookup(args[0].as_bytes()).expect("a command");
+    let slot = slot_of(args[1].as_bytes());
+    let executed = keyspace.execute(spec, args, slot, &mut reply);
+    executed.expect("a good command");
+}
+
+impl Core {
+    /// Bytes of commands that shards of the node owe answers to.
+    pub(super) fn unanswered(&self) -> usize {
+        self.peers.iter().map(PeerQueue::unanswered_bytes).sum()
+    }
+}
+
+/// A client's connection.
+#[derive(Clone, Copy)]
+pub(super) struct Client {
+    shard: usize,
+    token: ConnToken,
+}
+
+/// The `n`th key of a partition.
+pub(super) fn key(partition: u16, n: usize) -> String {
+    let partitioning = Partitioning::new(PARTITIONS).expect("a valid number");
+    let is_in = |key: &String| partitioning.partition_of(slot_of(key.as_bytes())).0 == partition;
+    let mut keys = (0..).map(|n| format!("k{n}")).filter(is_in);
+    keys.nth(n).expect("there are many")
+}
+
+fn settings() -> Settings {
+    Settings {
+        name: "athens".into(),
+        listen: SocketAddr::from(([127, 0, 0, 1], PORT)),
+        announce_host: None,
+        durability: Durability::Strict,
+        max_memory: 0,
+        wal_budget: 1 << 30,
+        max_clients: 1_000,
+        parameters: Vec::new(),
+    }
+}
+
+fn member(name: &str, port: u16, shards: u16) -> Member {
+    Member {
+        name: name.into(),
+        incarnation: 1,
+        addresses: Addresses {
+            entry: format!("{name}:{port}"),
+            peer: "peer:1".into(),
+        },
+        shards,
+        status: MemberStatus::Live,
+        capacity: 100,
+        speaks: ephesus_coordinator::protocol::VERSIONS,
+    }
+}
+
+fn routes(shards: u16, homes: &[Home], staged: &[(PartitionId, ShardId)]) -> Arc<Routes> {
+    let entry = |&(node, shard): &Home| PartitionEntry {
+        epoch: Epoch(1),
+        status: PartitionStatus::Online,
+        replicas: vec![Replica {
+            node,
+            shard,
+            role: Role::Primary,
+            in_sync: true,
+        }],
+    };
+    let view = View {
+        cluster: ClusterId([9; 16]),
+        options: ClusterOptions {
+            partitions: PARTITIONS,
+            min_nodes: 1,
+            policy: Policy::RoundRobin,
+            heartbeat_timeout_ms: 2_000,
+        },
+        coordinators: BTreeMap::new(),
+        members: BTreeMap::from([
+            (ATHENS, member("athens", PORT, shards)),
+            (BYZANTIUM, member("byzantium", 8000, 1)),
+        ]),
+        table: PartitionTable {
+            version: 1,
+            entries: homes.iter().map(entry).collect(),
+        },
+        migrations: MigrationTable::default(),
+    };
+    let me = Me {
+        node: ATHENS,
+        shards,
+        port: PORT,
+    };
+    let partitioning = Partitioning::new(PARTITIONS).expect("a valid number");
+    let has = |_, _, _| true;
+    let staged = staged.iter().copied();
+    Arc::new(Routes::new(partitioning, Some(&view), me, has, staged))
+}

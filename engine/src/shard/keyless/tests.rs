@@ -1,0 +1,201 @@
+use std::collections::BTreeSet;
+
+use ephesus_wire::{PartitionId, ShardId};
+
+use crate::net::ListenerKind::{Direct, Entry};
+use crate::shard::bed::{BYZANTIUM, Bed, Client, key};
+
+const OK: &str = "+OK\r\n";
+
+/// `count` keys in every partition.
+fn fill(bed: &mut Bed, client: Client, count: usize) -> BTreeSet<String> {
+    let mut keys = BTreeSet::new();
+    for partition in 0..crate::shard::bed::PARTITIONS {
+        for n in 0..count {
+            let key = key(partition, n);
+            assert_eq!(bed.ask(client, &[&format!("SET {key} v")]), OK);
+            keys.insert(key);
+        }
+    }
+    keys
+}
+
+/// The strings of a reply.
+fn words(reply: &str) -> Vec<String> {
+    let lines = reply.split("\r\n");
+    lines
+        .filter(|line| !line.is_empty() && !line.starts_with(['*', '$', ':']))
+        .map(str::to_owned)
+        .collect()
+}
+
+#[test]
+fn a_flush_waits_for_the_decision_and_removes_what_has_moved_within_the_node() {
+    let mut bed = Bed::new(2, &[]);
+    let clients = [(0, Entry), (1, Entry)];
+    let clients = clients.map(|(shard, kind)| bed.connect(shard, kind));
+    fill(&mut bed, clients[0], 3);
+    bed.prepare_within(0, 1);
+    bed.follow();
+    for client in clients {
+        assert_eq!(bed.ask(client, &["FLUSHALL"]), "");
+    }
+    bed.commit_within(0);
+    bed.follow();
+    for client in clients {
+        assert_eq!(bed.take(client), OK);
+    }
+    assert_eq!(bed.ask(clients[0], &["DBSIZE"]), ":0\r\n");
+}
+
+#[test]
+fn a_flush_whose_parts_were_before_and_behind_a_move_is_done_again() {
+    let mut bed = Bed::new(3, &[]);
+    let client = bed.connect(2, Entry);
+    fill(&mut bed, client, 3);
+    bed.prepare_within(0, 1);
+    bed.follow();
+    let moved = key(0, 0);
+    // Shard 1 flushes, shard 0 waits, and the move is committed in between.
+    let set = format!("SET {moved} after");
+    bed.send(client, &["FLUSHALL", &set]);
+    bed.settle();
+    assert_eq!(bed.take(client), "");
+    bed.commit_within(0);
+    bed.follow();
+    assert_eq!(bed.take(client), "+OK\r\n+OK\r\n");
+    let get = format!("GET {moved}");
+    assert_eq!(bed.ask(client, &["DBSIZE", &get]), ":1\r\n$5\r\nafter\r\n");
+}
+
+#[test]
+fn a_flush_of_a_shard_waits_at_its_own_port() {
+    let mut bed = Bed::new(1, &[]);
+    let (direct, other) = (bed.connect(0, Direct), bed.connect(0, Direct));
+    fill(&mut bed, direct, 1);
+    bed.core(0).hold(PartitionId(0));
+    assert_eq!(bed.ask(direct, &["FLUSHDB", "DBSIZE"]), "");
+    assert_eq!(bed.ask(other, &["DBSIZE"]), ":8\r\n");
+    let error = bed.ask(other, &["FLUSHALL now"]);
+    assert_eq!(error, "-ERR syntax error\r\n");
+    bed.core(0).resume(PartitionId(0));
+    bed.settle();
+    assert_eq!(bed.take(direct), "+OK\r\n:0\r\n");
+}
+
+#[test]
+fn a_move_within_the_node_shows_in_no_count_and_no_list() {
+    let mut bed = Bed::new(3, &[]);
+    let (asking, client) = (bed.connect(2, Entry), bed.connect(2, Entry));
+    let keys = fill(&mut bed, client, 3);
+    let all = format!(":{}\r\n", keys.len());
+    bed.prepare_within(0, 1);
+    bed.follow();
+    assert_eq!(bed.ask(client, &["DBSIZE"]), all, "staging does not count");
+    let listed: BTreeSet<_> = words(&bed.ask(client, &["KEYS *"])).into_iter().collect();
+    assert_eq!(listed, keys);
+    // The target answers before it serves the copy, the source after it has given its own up.
+    bed.send(asking, &["DBSIZE"]);
+    bed.send(client, &["KEYS *"]);
+    bed.turn(1, usize::MAX);
+    bed.commit_within(0);
+    bed.settle();
+    assert_eq!(bed.take(asking), all);
+    let listed = words(&bed.take(client));
+    assert_eq!(listed.len(), keys.len(), "none twice");
+    assert_eq!(listed.into_iter().collect::<BTreeSet<_>>(), keys);
+    bed.follow();
+    // And the other way round: the source answers before, the target after.
+    bed.prepare_within(3, 1);
+    bed.send(asking, &["DBSIZE"]);
+    bed.send(client, &["KEYS *"]);
+    bed.turn(0, usize::MAX);
+    bed.commit_within(3);
+    bed.settle();
+    assert_eq!(bed.take(asking), all);
+    assert_eq!(words(&bed.take(client)).len(), keys.len(), "none twice");
+}
+
+#[test]
+fn a_scan_of_the_node_misses_nothing_that_moves_between_its_shards() {
+    for moves_at in 0..60 {
+        let mut bed = Bed::new(2, &[]);
+        let client = bed.connect(1, Entry);
+        let keys = fill(&mut bed, client, 12);
+        let mut found = BTreeSet::new();
+        let mut cursor = "0".to_owned();
+        for call in 0.. {
+            assert!(call < 1_000, "the scan ends");
+            match call {
+                _ if call == moves_at => bed.prepare_within(2, 1),
+                _ if call == moves_at + 1 => {
+                    bed.commit_within(2);
+                    // Only the source knows at first.
+                    bed.send_routes(&[0]);
+                }
+                _ if call == moves_at + 2 => bed.follow(),
+                _ => {}
+            }
+            let mut words = words(&bed.ask(client, &[&format!("SCAN {cursor} COUNT 3")]));
+            cursor = words.remove(0);
+            found.extend(words);
+            if cursor == "0" {
+                break;
+            }
+        }
+        assert_eq!(found, keys, "moved at call {moves_at}");
+    }
+}
+
+#[test]
+fn keys_that_have_expired_stay_in_a_copy_whose_stream_has_ended() {
+    let mut bed = Bed::new(2, &[]);
+    let client = bed.connect(0, Direct);
+    let (held, free) = (key(0, 0), key(2, 0));
+    for key in [&held, &free] {
+        assert_eq!(bed.ask(client, &[&format!("SET {key} v PX 50")]), OK);
+    }
+    let get = format!("GET {held}");
+    bed.advance(49);
+    assert_eq!(bed.ask(client, &[&get]), "$1\r\nv\r\n");
+    bed.prepare_within(0, 1);
+    bed.follow();
+    bed.advance(2);
+    let seq = |bed: &mut Bed| {
+        let copy = bed.core(0).keyspace.partition(PartitionId(0));
+        copy.expect("it is here").seq()
+    };
+    let before = seq(&mut bed);
+    while !bed.core(0).keyspace.sweep_slice() {}
+    bed.settle();
+    assert_eq!(seq(&mut bed), before, "nothing may be logged of it");
+    assert_eq!(
+        bed.ask(client, &["DBSIZE"]),
+        ":1\r\n",
+        "the other one is gone"
+    );
+    bed.core(0).keyspace.end_outgoing(PartitionId(0));
+    bed.core(0).resume(PartitionId(0));
+    while !bed.core(0).keyspace.sweep_slice() {}
+    assert_eq!(bed.ask(client, &["DBSIZE"]), ":0\r\n");
+}
+
+#[test]
+fn a_slot_that_leaves_while_its_keys_are_counted_has_none() {
+    let mut bed = Bed::new(1, &[]);
+    let client = bed.connect(0, Direct);
+    fill(&mut bed, client, 3);
+    let slot = ephesus_wire::slot_of(key(0, 0).as_bytes());
+    let count = format!("CLUSTER COUNTKEYSINSLOT {slot}");
+    assert_eq!(bed.ask(client, &[&count]), ":1\r\n");
+    bed.core(0).hold(PartitionId(0));
+    assert_eq!(bed.ask(client, &[&count]), ":1\r\n", "reading goes on");
+    bed.core(0)
+        .keyspace
+        .give_up(PartitionId(0))
+        .expect("served");
+    bed.core(0).reroute(PartitionId(0));
+    bed.give(0, (BYZANTIUM, ShardId(0)));
+    bed.follow();
+    assert_eq!(bed.ask(client, &[&count]), ":0\r\n");
+}

@@ -1,0 +1,491 @@
+//! Two shards with their rings, one partition that moves, and a model of what it should hold.
+
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ephesus_wal::{Durability, SegmentInfo};
+use ephesus_wire::resp::reply::Protocol;
+use ephesus_wire::stream::Open;
+use ephesus_wire::{Epoch, Lsn, MigrationId, NodeId, PartitionId, Partitioning, ShardId, slot_of};
+
+use crate::command::spec::lookup;
+use crate::keyspace::tests::model::Model;
+use crate::keyspace::tests::tape::{Taped, contents};
+use crate::keyspace::{Partition, Reply};
+use crate::migration::tests::workload::{Args, Rng, command, words};
+use crate::migration::{Order, Report, Way};
+use crate::net::{Completion, Ring, Waker};
+use crate::node::Routes;
+use crate::node::routes::Me;
+use crate::node::shared::{NodeShared, Settings};
+use crate::shard::core::Core;
+use crate::shard::mesh::{Message, Peer};
+use crate::shard::moves::Moves;
+
+pub(super) const MOVING: PartitionId = PartitionId(0);
+pub(super) const EPOCH: Epoch = Epoch(2);
+
+const FROM: ShardId = ShardId(0);
+const TO: ShardId = ShardId(1);
+const NODE: NodeId = NodeId([7; 16]);
+const START_MS: u64 = 1_700_000_000_000;
+
+/// How a stream goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wire {
+    Inboxes,
+    Sockets,
+}
+
+pub(super) const BOTH: [Wire; 2] = [Wire::Inboxes, Wire::Sockets];
+
+#[expect(clippy::disallowed_methods, reason = "slices are bounded by real time")]
+pub(super) fn clock() -> Instant {
+    Instant::now()
+}
+
+/// One shard.
+pub(super) struct Half {
+    pub(super) core: Core,
+    pub(super) moves: Moves,
+    ring: Ring,
+    completions: Vec<Completion>,
+    inbox: flume::Receiver<Message>,
+    reports: flume::Receiver<Report>,
+    /// What the node was told.
+    pub(super) told: Vec<Report>,
+    /// Whether the disk completes writes.
+    pub(super) commits: bool,
+    /// Whether the shard gets to run.
+    pub(super) runs: bool,
+}
+
+pub(super) struct Bed {
+    pub(super) source: Half,
+    pub(super) target: Half,
+    pub(super) model: Model,
+    pub(super) rng: Rng,
+    pub(super) now: Instant,
+    /// Commands that came while the partition was held.
+    held: Vec<Args>,
+    pub(super) migration: MigrationId,
+}
+
+fn settings() -> Settings {
+    Settings {
+        name: "node".into(),
+        listen: SocketAddr::from(([127, 0, 0, 1], 7000)),
+        announce_host: None,
+        durability: Durability::Strict,
+        max_memory: 0,
+        wal_budget: 1 << 30,
+        max_clients: 10,
+        parameters: Vec::new(),
+    }
+}
+
+impl Half {
+    fn new(
+        id: ShardId,
+        node: &Arc<NodeShared>,
+        inbox: flume::Receiver<Message>,
+        copies: Vec<Partition>,
+        now: Instant,
+    ) -> Half {
+        let seeds = [u64::from(id.0) + 1, 2, 3, 4];
+        let taped = Taped::of(1, copies, seeds, START_MS);
+        let me = Me {
+            node: NODE,
+            shards: 2,
+            port: 7000,
+        };
+        let partitioning = Partitioning::new(1).expect("a valid number");
+        let routes = Routes::new(partitioning, None, me, |_, _, _| false, []);
+        let (sender, reports) = flume::unbounded();
+        Half {
+            core: Core::new(id, Arc::clone(node), Arc::new(routes), taped.keyspace),
+            moves: Moves::new(sender, now),
+            ring: Ring::new().expect("io_uring"),
+            completions: Vec::new(),
+            inbox,
+            reports,
+            told: Vec::new(),
+            commits: true,
+            runs: true,
+        }
+    }
+
+    fn turn(&mut self, now: Instant, now_ms: u64) {
+        if !self.runs {
+            return;
+        }
+        self.moves.begin_turn(now, false);
+        self.core.begin_turn(now, now_ms);
+        while let Ok(message) = self.inbox.try_recv() {
+            match message {
+                Message::Migrate(order) => self.moves.order(&mut self.core, order, now),
+                Message::Stream {
+                    migration,
+                    to,
+                    messages,
+                } => self.moves.deliver(migration, to, messages, now),
+                other => panic!("unexpected {other:?}"),
+            }
+        }
+        self.ring.collect(&mut self.completions);
+        for completion in self.completions.drain(..) {
+            match completion {
+                Completion::StreamReceived { stream, result } => {
+                    self.moves.received(stream, result, now);
+                }
+                Completion::StreamSent { stream, result } => self.moves.sent(stream, result),
+                other => panic!("unexpected {other:?}"),
+            }
+        }
+        if self.commits {
+            self.commit();
+        }
+        self.moves.tend(&mut self.core, &mut self.ring, now);
+        self.core.end_turn();
+        let (core, ring) = (&mut self.core, &mut self.ring);
+        self.moves.slice(core, ring, now, clock, false);
+        self.ring.poll().expect("a ring");
+        self.told.extend(self.reports.try_iter());
+    }
+
+    fn commit(&mut self) {
+        let log = &mut self.core.keyspace.log;
+        loop {
+            while let Some(op) = log.next_write(0) {
+                let len = op.buf.len();
+                log.complete(op, Ok(len)).expect("a write that succeeded");
+            }
+            if !log.is_starved() {
+                return;
+            }
+            let segment = SegmentInfo {
+                id: log.allocate_segment(),
+                bytes: log.options().segment_bytes,
+            };
+            log.add_segment(segment);
+        }
+    }
+
+    pub(super) fn has_told(&self, is_it: impl Fn(&Report) -> bool) -> bool {
+        self.told.iter().any(is_it)
+    }
+
+    /// How often something was told.
+    pub(super) fn count(&self, is_it: impl Fn(&Report) -> bool) -> usize {
+        self.told.iter().filter(|report| is_it(report)).count()
+    }
+
+    pub(super) fn is_confirmed(&self) -> bool {
+        self.has_told(|report| matches!(report, Report::Confirmed { .. }))
+    }
+
+    /// Why the source has given up, or the target has wiped.
+    pub(super) fn reason(&self) -> Option<&str> {
+        self.told.iter().find_map(|report| match report {
+            Report::GaveUp { reason, .. } | Report::Wiped { reason, .. } => Some(&reason[..]),
+            _ => None,
+        })
+    }
+
+    /// Ends the shard as a stopping process does, and goes on with its data.
+    pub(super) fn restart(&mut self, now: Instant) {
+        self.moves.stop(now);
+        while !self.moves.is_quiet() {
+            self.turn(now, 0);
+        }
+        let (sender, reports) = flume::unbounded();
+        self.moves = Moves::new(sender, now);
+        self.reports = reports;
+    }
+}
+
+impl Bed {
+    pub(super) fn new(seed: u64) -> Bed {
+        let now = clock();
+        let (inboxes, peers): (Vec<_>, Vec<_>) = (0..2)
+            .map(|_| {
+                let (sender, inbox) = flume::unbounded();
+                let waker = Arc::new(Waker::new().expect("an eventfd"));
+                (inbox, Peer::new(sender, waker))
+            })
+            .unzip();
+        let partitioning = Partitioning::new(1).expect("a valid number");
+        let lease = ephesus_coordinator::membership::Lease::default();
+        let node = NodeShared::new(NODE, settings(), partitioning, lease, peers);
+        let node = Arc::new(node);
+        let mut inboxes = inboxes.into_iter();
+        let mut half = |id, copies| {
+            let inbox = inboxes.next().expect("two of them");
+            Half::new(id, &node, inbox, copies, now)
+        };
+        let mut model = Model::default();
+        model.set_now(START_MS.into());
+        Bed {
+            source: half(FROM, vec![Partition::new(MOVING, Epoch(1))]),
+            target: half(TO, Vec::new()),
+            model,
+            rng: Rng(seed),
+            now,
+            held: Vec::new(),
+            migration: MigrationId(0),
+        }
+    }
+
+    /// Sets keys `k0` to `k{count-1}`, and one that takes many blocks.
+    pub(super) fn load(&mut self, count: u64) {
+        for n in 0..count {
+            self.execute(words(&format!("SET k{n} value-{n}")));
+        }
+        let large = vec![b'x'; 1 << 20];
+        self.execute(vec![b"SET".to_vec(), b"large".to_vec(), large]);
+    }
+
+    /// Executes a command where the partition is served, or holds it back.
+    pub(super) fn execute(&mut self, args: Args) {
+        let is_moved = self.target.core.keyspace.owns(MOVING);
+        let half = match is_moved {
+            true => &mut self.target,
+            false => &mut self.source,
+        };
+        let core = &mut half.core;
+        if core.is_held(MOVING) || !core.keyspace.owns(MOVING) {
+            self.held.push(args);
+            return;
+        }
+        let mut out = Vec::new();
+        let mut reply = Reply {
+            out: &mut out,
+            protocol: Protocol::Resp2,
+            gate: Lsn::ZERO,
+        };
+        let spec = lookup(&args[0]).expect("a command");
+        let slot = slot_of(&args[1]);
+        if let Err(error) = core.keyspace.execute(spec, &args[..], slot, &mut reply) {
+            error.write(&mut out);
+        }
+        let expected = self.model.run(&args);
+        assert!(out == expected, "the reply to {:?}", args[0]);
+    }
+
+    /// Executes what was held, now that it is decided.
+    pub(super) fn release(&mut self) {
+        for args in std::mem::take(&mut self.held) {
+            self.execute(args);
+        }
+        assert!(self.held.is_empty(), "nothing is held any more");
+    }
+
+    /// Commands that wait.
+    pub(super) fn held(&self) -> usize {
+        self.held.len()
+    }
+
+    pub(super) fn write(&mut self, count: usize) {
+        for _ in 0..count {
+            let args = command(&mut self.rng, 2_000);
+            self.execute(args);
+        }
+    }
+
+    /// One turn of both shards.
+    pub(super) fn turn(&mut self) {
+        let now_ms = START_MS;
+        self.source.turn(self.now, now_ms);
+        self.target.turn(self.now, now_ms);
+    }
+
+    /// Turns until `is_over`.
+    pub(super) fn until(&mut self, what: &str, mut is_over: impl FnMut(&Bed) -> bool) {
+        let deadline = clock() + Duration::from_secs(20);
+        while !is_over(self) {
+            assert!(clock() < deadline, "{what} takes too long");
+            self.turn();
+        }
+    }
+
+    /// Lets everything that is under way arrive.
+    pub(super) fn settle(&mut self) {
+        for _ in 0..20 {
+            self.turn();
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
+
+    pub(super) fn pass(&mut self, ms: u64) {
+        self.now += Duration::from_millis(ms);
+    }
+
+    pub(super) fn order_source(&mut self, order: Order) {
+        self.order(FROM, order);
+    }
+
+    pub(super) fn order_target(&mut self, order: Order) {
+        self.order(TO, order);
+    }
+
+    fn order(&mut self, to: ShardId, order: Order) {
+        let node = &self.source.core.node;
+        node.peers[usize::from(to.0)].send(Message::Migrate(order));
+    }
+
+    /// The orders of a new migration; the target's first.
+    pub(super) fn begin(&mut self, wire: Wire) {
+        let [from, to] = match wire {
+            Wire::Inboxes => [Way::Shard(TO), Way::Shard(FROM)],
+            Wire::Sockets => sockets().map(Way::Node),
+        };
+        self.begin_over(from, to);
+    }
+
+    pub(super) fn begin_over(&mut self, from: Way, to: Way) {
+        self.migration = MigrationId(self.migration.0 + 1);
+        self.source.told.clear();
+        self.target.told.clear();
+        let (migration, open) = (self.migration, self.open());
+        self.order_target(Order::Receive {
+            migration,
+            open,
+            way: to,
+        });
+        self.order_source(Order::Send {
+            migration,
+            open,
+            way: from,
+        });
+    }
+
+    pub(super) fn open(&self) -> Open {
+        Open {
+            partition: MOVING,
+            epoch: EPOCH,
+            source: NODE,
+            source_shard: FROM,
+            target_shard: TO,
+        }
+    }
+
+    pub(super) fn committed(&self) -> Order {
+        Order::Committed {
+            migration: self.migration,
+            partition: MOVING,
+            epoch: EPOCH,
+        }
+    }
+
+    pub(super) fn aborted(&self) -> Order {
+        Order::Aborted {
+            migration: self.migration,
+            partition: MOVING,
+            epoch: EPOCH,
+        }
+    }
+
+    /// The table says that the move is done; everything up to the end of the old copy.
+    pub(super) fn commit(&mut self) {
+        self.order_source(self.committed());
+        self.order_target(self.committed());
+        self.until("the change of hands", |bed| {
+            let is_given_up = |r: &Report| {
+                matches!(
+                    r,
+                    Report::GivenUp {
+                        epoch: Epoch(1),
+                        ..
+                    }
+                )
+            };
+            let is_active = |r: &Report| matches!(r, Report::Activated { epoch: EPOCH, .. });
+            bed.source.has_told(is_given_up) && bed.target.has_told(is_active)
+        });
+        let (partition, old) = (MOVING, Epoch(1));
+        self.order_target(Order::Settle {
+            partition,
+            epoch: EPOCH,
+        });
+        self.order_source(Order::Forget {
+            partition,
+            epoch: old,
+        });
+        self.until("forgetting", |bed| {
+            bed.source.has_told(|r| {
+                matches!(
+                    r,
+                    Report::Forgotten {
+                        epoch: Epoch(1),
+                        ..
+                    }
+                )
+            })
+        });
+        self.release();
+        assert!(self.source.core.keyspace.partition(MOVING).is_none());
+        self.until("the end of streams", Bed::is_quiet);
+    }
+
+    /// The table says that the move is off; the target's copy goes.
+    pub(super) fn abort(&mut self) {
+        self.order_source(self.aborted());
+        self.order_target(self.aborted());
+        self.forget_staging();
+        self.release();
+        self.until("the end of streams", Bed::is_quiet);
+    }
+
+    /// The target has wiped its copy and forgets it.
+    pub(super) fn forget_staging(&mut self) {
+        self.until("wiping", |bed| {
+            bed.target
+                .has_told(|r| matches!(r, Report::Wiped { epoch: EPOCH, .. }))
+        });
+        self.order_target(Order::Forget {
+            partition: MOVING,
+            epoch: EPOCH,
+        });
+        self.until("forgetting", |bed| {
+            bed.target
+                .has_told(|r| matches!(r, Report::Forgotten { epoch: EPOCH, .. }))
+        });
+        assert!(self.target.core.keyspace.partition(MOVING).is_none());
+    }
+
+    /// Whether no shard has anything to do with a migration any more.
+    pub(super) fn is_quiet(&self) -> bool {
+        let is_quiet = |half: &Half| half.moves.is_quiet() && half.moves.next_look().is_none();
+        is_quiet(&self.source) && is_quiet(&self.target)
+    }
+
+    /// Compares what is served with the model.
+    pub(super) fn compare(&self) {
+        let served = [&self.source, &self.target].map(|half| half.core.keyspace.owns(MOVING));
+        assert!(served[0] != served[1], "one of them serves: {served:?}");
+        let keyspace = match served[0] {
+            true => &self.source.core.keyspace,
+            false => &self.target.core.keyspace,
+        };
+        let found = contents(keyspace.all_served());
+        let expected = &self.model.keys;
+        assert_eq!(found.len(), expected.len(), "keys");
+        for (key, (value, at)) in expected {
+            let at = at.map_or(0, |at| u64::try_from(at).expect("a time"));
+            assert!(found[key] == (value.clone(), at), "{key:?}");
+        }
+    }
+}
+
+/// Both ends of a connection, non-blocking as links hand them over.
+pub(super) fn sockets() -> [TcpStream; 2] {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let dialled = TcpStream::connect(address).expect("a connection");
+    let (accepted, _) = listener.accept().expect("a connection");
+    for stream in [&dialled, &accepted] {
+        stream.set_nonblocking(true).expect("a socket");
+    }
+    [dialled, accepted]
+}

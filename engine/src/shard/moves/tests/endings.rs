@@ -1,0 +1,320 @@
+//! Moves that end before their end, at every point: the source serves, nothing is lost or held.
+
+use std::io::Write;
+use std::net::Shutdown;
+
+use ephesus_wire::MigrationId;
+use ephesus_wire::stream::Message;
+
+use super::bed::{BOTH, Bed, EPOCH, MOVING, Wire, sockets};
+use crate::keyspace::Partition;
+use crate::migration::tests::workload::words;
+use crate::migration::{Order, Report, Way};
+use crate::shard::moves::source::{HOLD_MAX, OVERDUE_AFTER};
+
+/// What ends a move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ending {
+    Stopped,
+    Aborted,
+    Cut,
+    DiskFull,
+    SourceRestarts,
+    TargetRestarts,
+}
+
+const ENDINGS: [Ending; 6] = [
+    Ending::Stopped,
+    Ending::Aborted,
+    Ending::Cut,
+    Ending::DiskFull,
+    Ending::SourceRestarts,
+    Ending::TargetRestarts,
+];
+
+/// Lets a move go on for so many turns, ends it, and moves the partition as a whole after that.
+fn end(wire: Wire, ending: Ending, turns: u64, seed: u64) {
+    let mut bed = Bed::new(seed);
+    bed.load(1_500);
+    let mut cut = None;
+    match wire {
+        Wire::Inboxes => bed.begin(wire),
+        Wire::Sockets => {
+            let [from, to] = sockets();
+            cut = Some(from.try_clone().expect("a descriptor"));
+            bed.begin_over(Way::Node(from), Way::Node(to));
+        }
+    }
+    for _ in 0..turns {
+        bed.write(10);
+        bed.turn();
+    }
+    let was_confirmed = bed.source.is_confirmed();
+    let now = bed.now;
+    match ending {
+        Ending::Stopped => bed.order_source(Order::Stop {
+            migration: bed.migration,
+            reason: "stopped".into(),
+        }),
+        Ending::Aborted => {}
+        Ending::Cut => {
+            if let Some(cut) = cut {
+                cut.shutdown(Shutdown::Both).expect("a socket");
+            }
+        }
+        Ending::DiskFull => {
+            bed.target.core.node.set_disk_full(true);
+        }
+        Ending::SourceRestarts => {
+            bed.source.restart(now);
+            // Replay does not know of moves that were going on.
+            bed.source.core.keyspace.end_outgoing(MOVING);
+            bed.source.core.resume(MOVING);
+        }
+        Ending::TargetRestarts => {
+            bed.target.restart(now);
+            bed.target.core.keyspace.stream_broken(MOVING);
+        }
+    }
+    bed.settle();
+    bed.target.core.node.set_disk_full(false);
+    if was_confirmed && ending != Ending::SourceRestarts {
+        assert_eq!(
+            bed.source.reason(),
+            None,
+            "what is confirmed is decided by the table"
+        );
+        assert!(bed.source.core.is_held(MOVING));
+    }
+    bed.abort();
+    assert!(!bed.source.core.is_held(MOVING));
+    bed.compare();
+    bed.write(50);
+    bed.begin(wire);
+    bed.until("the next move", |bed| bed.source.is_confirmed());
+    bed.commit();
+    bed.compare();
+}
+
+#[test]
+fn a_move_may_end_at_any_point() {
+    for (at, ending) in (0..).zip(ENDINGS) {
+        for wire in BOTH {
+            for turns in [0, 1, 2, 3, 4, 6, 8, 11, 15, 20, 30, 60] {
+                end(wire, ending, turns, 100 * at + turns);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_target_that_is_occupied_refuses_with_its_reason() {
+    for wire in BOTH {
+        let mut bed = Bed::new(1);
+        bed.load(100);
+        let other = crate::keyspace::tests::tape::Taped::of(
+            1,
+            vec![Partition::new(MOVING, EPOCH)],
+            [1, 2, 3, 4],
+            0,
+        );
+        let free = std::mem::replace(&mut bed.target.core.keyspace, other.keyspace);
+        bed.begin(wire);
+        bed.until("a refusal", |bed| bed.source.reason().is_some());
+        bed.until("the end of streams", Bed::is_quiet);
+        let reason = "a copy of partition 0 with epoch 2 is here";
+        assert_eq!(bed.target.reason(), Some(reason));
+        let reason = format!("the target: {reason}");
+        assert_eq!(bed.source.reason(), Some(&reason[..]));
+        bed.target.core.keyspace = free;
+        bed.compare();
+    }
+}
+
+#[test]
+fn a_source_that_does_not_serve_gives_up_at_once() {
+    let mut bed = Bed::new(1);
+    bed.load(100);
+    bed.begin(Wire::Sockets);
+    bed.until("the move", |bed| bed.source.is_confirmed());
+    bed.commit();
+    bed.begin(Wire::Sockets);
+    bed.until("the end", |bed| bed.source.reason().is_some());
+    assert_eq!(bed.source.reason(), Some("partition 0 is not served here"));
+}
+
+/// A move whose target's disk stands still once commands are held.
+fn held(wire: Wire) -> Bed {
+    let mut bed = Bed::new(1);
+    bed.load(500);
+    bed.begin(wire);
+    bed.until("the hold", |bed| bed.source.core.is_held(MOVING));
+    bed.target.commits = false;
+    bed
+}
+
+#[test]
+fn a_hold_that_takes_too_long_is_rolled_back() {
+    for wire in BOTH {
+        let mut bed = held(wire);
+        bed.execute(words("SET a 1"));
+        bed.settle();
+        assert!(!bed.source.is_confirmed() && bed.held() == 1);
+        bed.pass(HOLD_MAX.as_millis() as u64 - 1);
+        bed.settle();
+        assert_eq!(bed.source.reason(), None);
+        bed.pass(1);
+        bed.settle();
+        let reason = "the target has not confirmed within 100 ms";
+        assert_eq!(bed.source.reason(), Some(reason));
+        bed.release();
+        bed.target.commits = true;
+        bed.abort();
+        bed.compare();
+    }
+}
+
+#[test]
+fn a_decision_that_is_overdue_is_asked_for_once_and_waited_for() {
+    for commits in [true, false] {
+        let mut bed = Bed::new(1);
+        bed.load(500);
+        bed.begin(Wire::Sockets);
+        bed.until("the move", |bed| bed.source.is_confirmed());
+        let is_overdue = |report: &Report| matches!(report, Report::Overdue { .. });
+        bed.settle();
+        assert_eq!(bed.source.count(is_overdue), 0);
+        bed.pass(OVERDUE_AFTER.as_millis() as u64);
+        bed.settle();
+        bed.pass(60_000);
+        bed.settle();
+        assert_eq!(bed.source.count(is_overdue), 1);
+        bed.execute(words("SET a 1"));
+        assert_eq!(bed.held(), 1);
+        match commits {
+            true => bed.commit(),
+            false => bed.abort(),
+        }
+        bed.compare();
+        assert_eq!(bed.target.core.keyspace.owns(MOVING), commits);
+    }
+}
+
+#[test]
+fn a_silent_target_is_given_up() {
+    for wire in BOTH {
+        let mut bed = Bed::new(1);
+        bed.load(500);
+        bed.begin(wire);
+        bed.turn();
+        bed.target.runs = false;
+        bed.settle();
+        bed.pass(9_999);
+        bed.settle();
+        assert_eq!(bed.source.reason(), None);
+        bed.pass(1);
+        bed.settle();
+        let reason = "the target has been silent for 10 s";
+        assert_eq!(bed.source.reason(), Some(reason));
+        bed.target.runs = true;
+        bed.forget_staging();
+        bed.compare();
+    }
+}
+
+#[test]
+fn a_silent_source_leaves_no_staging_copy() {
+    for wire in BOTH {
+        let mut bed = Bed::new(1);
+        bed.load(500);
+        bed.begin(wire);
+        bed.turn();
+        bed.source.runs = false;
+        bed.settle();
+        bed.pass(10_000);
+        bed.until("wiping", |bed| bed.target.reason().is_some());
+        let reason = "the source has been silent for 10 s";
+        assert_eq!(bed.target.reason(), Some(reason));
+    }
+}
+
+#[test]
+fn a_target_whose_disk_is_slow_is_not_silent() {
+    for wire in BOTH {
+        let mut bed = Bed::new(1);
+        bed.load(500);
+        bed.begin(wire);
+        bed.turn();
+        bed.target.commits = false;
+        for _ in 0..13 {
+            bed.settle();
+            bed.pass(2_000);
+        }
+        assert_eq!((bed.source.reason(), bed.target.reason()), (None, None));
+        bed.target.commits = true;
+        bed.until("the move", |bed| bed.source.is_confirmed());
+        bed.commit();
+        bed.compare();
+    }
+}
+
+#[test]
+fn writes_that_come_faster_than_they_leave_end_the_move() {
+    let mut bed = Bed::new(1);
+    bed.load(100);
+    bed.begin(Wire::Inboxes);
+    bed.turn();
+    bed.turn();
+    bed.target.runs = false;
+    let value = vec![b'v'; 1 << 20];
+    for n in 0..40 {
+        let key = format!("large-{n}").into_bytes();
+        bed.execute(vec![b"SET".to_vec(), key, value.clone()]);
+        bed.turn();
+    }
+    let reason = bed.source.reason().expect("it has given up");
+    assert!(reason.starts_with("writes come faster"), "{reason}");
+    bed.target.runs = true;
+    bed.forget_staging();
+    bed.compare();
+}
+
+#[test]
+fn whatever_comes_over_a_socket_does_no_harm() {
+    let garbage: [&[u8]; 3] = [b"GET / HTTP/1.1\r\n\r\n", &[0; 64], b"EphF\0\0\0\0\0\0\0\0"];
+    let mut message = Vec::new();
+    let mut frames = Vec::new();
+    Message::Data(b"no record").encode(MigrationId(1), 1, &mut message);
+    frames.push(message.clone());
+    message.clear();
+    Message::Data(b"another's").encode(MigrationId(9), 1, &mut message);
+    frames.push(message.clone());
+    message.clear();
+    Message::Accepted.encode(MigrationId(1), 1, &mut message);
+    frames.push(message.clone());
+    message.clear();
+    Message::Data(b"too late").encode(MigrationId(1), 5, &mut message);
+    frames.push(message);
+    let all = garbage.into_iter().chain(frames.iter().map(|f| &f[..]));
+    for (at, bytes) in all.enumerate() {
+        let mut bed = Bed::new(1);
+        let [mut from, to] = sockets();
+        bed.migration = MigrationId(1);
+        let (migration, open) = (bed.migration, bed.open());
+        let way = Way::Node(to);
+        bed.order_target(Order::Receive {
+            migration,
+            open,
+            way,
+        });
+        bed.settle();
+        from.write_all(bytes).expect("a socket");
+        if at == 2 {
+            from.shutdown(Shutdown::Write).expect("a socket");
+        }
+        bed.forget_staging();
+        assert!(bed.target.reason().is_some_and(|text| !text.is_empty()));
+        drop(from);
+        bed.until("the end of streams", Bed::is_quiet);
+    }
+}

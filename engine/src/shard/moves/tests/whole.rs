@@ -1,0 +1,146 @@
+//! Moves to their end.
+
+use std::time::Duration;
+
+use super::bed::{BOTH, Bed, EPOCH, MOVING, Wire, clock};
+use crate::migration::tests::workload::words;
+use crate::migration::{Order, Report};
+
+#[test]
+fn a_partition_moves_under_writes_and_nothing_is_lost() {
+    for wire in BOTH {
+        for seed in 0..4 {
+            let mut bed = Bed::new(seed);
+            bed.load(3_000);
+            bed.begin(wire);
+            let mut turns = 0;
+            while !bed.source.is_confirmed() {
+                bed.write(20);
+                bed.turn();
+                turns += 1;
+                assert!(turns < 20_000, "{wire:?} {seed}: it does not converge");
+            }
+            assert!(turns > 3, "writes came while it moved");
+            bed.write(20);
+            assert!(bed.held() > 0, "commands are held until it is decided");
+            bed.commit();
+            bed.compare();
+            bed.write(100);
+            bed.compare();
+            let keys = bed.target.core.keyspace.len();
+            assert_eq!(keys, bed.model.keys.len() as u64);
+        }
+    }
+}
+
+#[test]
+fn an_empty_partition_moves() {
+    for wire in BOTH {
+        let mut bed = Bed::new(1);
+        bed.begin(wire);
+        bed.until("the move", |bed| bed.source.is_confirmed());
+        bed.commit();
+        bed.execute(words("SET a 1"));
+        bed.compare();
+    }
+}
+
+#[test]
+fn what_is_confirmed_was_durable_at_the_target() {
+    let mut bed = Bed::new(1);
+    bed.load(100);
+    bed.begin(Wire::Sockets);
+    bed.target.commits = false;
+    for _ in 0..200 {
+        bed.turn();
+    }
+    assert!(!bed.source.is_confirmed());
+    bed.target.commits = true;
+    bed.until("the move", |bed| bed.source.is_confirmed());
+    bed.commit();
+    bed.compare();
+}
+
+#[test]
+fn the_node_hears_of_progress_and_of_the_hold() {
+    let mut bed = Bed::new(1);
+    bed.load(2_000);
+    bed.begin(Wire::Inboxes);
+    bed.until("the move", |bed| bed.source.is_confirmed());
+    bed.pass(5);
+    bed.commit();
+    let progress = bed.source.told.iter().filter_map(|report| match report {
+        Report::Progress {
+            keys,
+            bytes,
+            hold_us,
+            ..
+        } => Some((*keys, *bytes, *hold_us)),
+        _ => None,
+    });
+    let (keys, bytes, hold_us) = progress.last().expect("some");
+    assert_eq!(keys, 2_001);
+    assert!(bytes > 1 << 20);
+    assert!(hold_us >= 5_000, "{hold_us}");
+}
+
+#[test]
+fn a_limit_slows_a_move_down_and_lets_it_end() {
+    for wire in BOTH {
+        let mut bed = Bed::new(1);
+        bed.load(1_000);
+        bed.order_source(Order::Limit(4_000_000));
+        bed.begin(wire);
+        let started = bed.now;
+        let deadline = clock() + Duration::from_secs(20);
+        while !bed.source.is_confirmed() {
+            bed.turn();
+            bed.pass(1);
+            assert!(clock() < deadline, "it takes too long");
+        }
+        let took = bed.now - started;
+        // A little over a MB at 4 MB/s.
+        assert!(took > Duration::from_millis(180), "{took:?}");
+        bed.commit();
+        bed.compare();
+    }
+}
+
+#[test]
+fn a_prepared_copy_of_a_restarted_target_is_activated() {
+    for wire in BOTH {
+        let mut bed = Bed::new(1);
+        bed.load(500);
+        bed.begin(wire);
+        bed.until("the move", |bed| bed.source.is_confirmed());
+        let now = bed.now;
+        bed.target.restart(now);
+        bed.settle();
+        bed.commit();
+        bed.compare();
+    }
+}
+
+#[test]
+fn orders_may_come_twice() {
+    let mut bed = Bed::new(1);
+    bed.load(500);
+    bed.begin(Wire::Inboxes);
+    bed.until("the move", |bed| bed.source.is_confirmed());
+    for _ in 0..2 {
+        bed.order_source(bed.committed());
+        bed.order_target(bed.committed());
+        bed.settle();
+    }
+    let activated = |report: &Report| matches!(report, Report::Activated { epoch: EPOCH, .. });
+    assert_eq!(bed.target.count(activated), 2);
+    bed.commit();
+    bed.order_source(bed.committed());
+    bed.order_target(bed.aborted());
+    bed.order_source(Order::Forget {
+        partition: MOVING,
+        epoch: EPOCH,
+    });
+    bed.settle();
+    bed.compare();
+}

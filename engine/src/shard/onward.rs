@@ -1,0 +1,260 @@
+//! Forwarded commands whose keys are not here, or not all of them: their partitions have moved while the
+//! commands were under way, or are about to.
+//!
+//! A command of another shard's entry connection is executed where its keys are served, not where the
+//! asking shard has thought: it is led on, or divided again, or answered MOVED. Whoever executes it answers the asking shard
+//! directly. A command that is divided here is answered from here, once the parts are ([`Relays`]).
+
+use std::collections::BTreeMap;
+
+use ephesus_wire::resp::reply;
+use ephesus_wire::{Lsn, ShardId, Slot, slot_of};
+
+use super::core::{Answer, Asker, Core};
+use super::forwarding::Answers;
+use super::gather::Gather;
+use super::keyed::Parts;
+use super::mesh::{Forwarded, Origin, Scope};
+use crate::command::error::{self, ClientError};
+use crate::command::parse::{self, ArgList, Request};
+use crate::command::spec::{Cmd, Spec};
+use crate::net::ConnToken;
+use crate::node::routes::Owner;
+
+/// Shards that one command is led on by, at most. Routes come to all shards within a moment, so that one is
+/// the rule; more than a few are a bug, which shall not go round for ever.
+const HOPS_MAX: u8 = 8;
+
+/// Where replies to parts of a relayed command go; no connection has this place.
+const RELAY: ConnToken = ConnToken {
+    index: u32::MAX,
+    generation: 0,
+};
+
+/// Where a slot's commands are executed, as far as this shard knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    Here,
+    /// Here or elsewhere: it is being decided.
+    Held,
+    /// Another shard of this node, or it knows better.
+    Shard(ShardId),
+    /// Not on this node.
+    Away(Owner),
+}
+
+/// Where all keys of a forwarded command lead.
+enum Lead {
+    All(Place),
+    /// To several shards of this node.
+    Divided,
+    /// Some to another node.
+    Torn,
+}
+
+/// Forwarded commands that were divided here, and parts of whose replies are missing.
+#[derive(Default)]
+pub(super) struct Relays {
+    next: u64,
+    by_number: BTreeMap<u64, Relay>,
+}
+
+struct Relay {
+    forwarded: Forwarded,
+    gather: Gather,
+}
+
+impl Core {
+    /// Where commands on a slot are executed. What is served here counts, then what the routes say.
+    pub(super) fn place(&self, slot: Slot) -> Place {
+        let partition = self.routes.partitioning().partition_of(slot);
+        if self.is_waited_for(partition) {
+            return Place::Held;
+        }
+        if self.keyspace.owns(partition) {
+            return Place::Here;
+        }
+        let owner = self.routes.owner_of(partition);
+        let shard = owner.local().or_else(|| self.routes.staged(partition));
+        match shard {
+            Some(shard) if shard != self.id => Place::Shard(shard),
+            _ => Place::Away(owner),
+        }
+    }
+
+    /// Executes a command on keys that another shard has routed here, or leads it on.
+    pub(super) fn keyed_of_peer(
+        &mut self,
+        asker: &mut Asker<'_>,
+        forwarded: &Forwarded,
+        spec: &'static Spec,
+        request: &Request<'_>,
+        source: &[u8],
+    ) -> Result<Answer, ClientError> {
+        self.check_serving()?;
+        let slot = slot_of(request.arg(usize::from(spec.first_key)));
+        let is_here = |index| self.routes.owner(slot_of(request.arg(index))).is(self.id);
+        let is_settled = self.holds.is_idle() && spec.key_indices(request.len()).all(is_here);
+        let lead = if is_settled {
+            Lead::All(Place::Here)
+        } else {
+            self.lead(spec, request)
+        };
+        match lead {
+            Lead::All(Place::Here) => {
+                self.execute_here(asker, spec, request, slot)?;
+                Ok(Answer::Written)
+            }
+            Lead::All(Place::Held) => Ok(Answer::Held),
+            Lead::All(Place::Shard(shard)) => self.lead_on(shard, forwarded, source),
+            Lead::All(Place::Away(owner)) => {
+                // Of this node's primaries only one that is not served yet.
+                let primary = self.routes.primary(owner).and_then(|primary| {
+                    let host = primary.host.as_deref()?;
+                    Some((host, primary.port))
+                });
+                let (host, port) = primary.ok_or(ClientError::SlotNotServed)?;
+                if let Asker::Peer { out, .. } = asker {
+                    error::write_moved(out, slot, host, port);
+                }
+                Ok(Answer::Written)
+            }
+            Lead::Divided => self.relay(forwarded, spec, request),
+            Lead::Torn => Err(ClientError::CrossSlot),
+        }
+    }
+
+    fn lead(&self, spec: &Spec, request: &Request<'_>) -> Lead {
+        let mut keys = spec
+            .key_indices(request.len())
+            .map(|index| slot_of(request.arg(index)));
+        let first_slot = keys.next().expect("a command with keys");
+        let first = self.place(first_slot);
+        let mut is_divided = false;
+        let mut is_torn = false;
+        let is_away = |place| matches!(place, Place::Away(_));
+        for slot in keys {
+            let place = self.place(slot);
+            if place == Place::Held {
+                return Lead::All(Place::Held);
+            }
+            is_divided |= place != first;
+            is_torn |= slot != first_slot && (is_away(place) || is_away(first));
+        }
+        match () {
+            () if first == Place::Held => Lead::All(Place::Held),
+            () if is_torn => Lead::Torn,
+            () if is_divided => Lead::Divided,
+            () => Lead::All(first),
+        }
+    }
+
+    /// Forwards a command of another shard's connection to a third one.
+    fn lead_on(
+        &mut self,
+        to: ShardId,
+        forwarded: &Forwarded,
+        source: &[u8],
+    ) -> Result<Answer, ClientError> {
+        if forwarded.hops >= HOPS_MAX {
+            tracing::error!(shard = %to, "a command goes round between shards");
+            return Err(ClientError::SlotNotServed);
+        }
+        let led_on = Forwarded {
+            hops: forwarded.hops + 1,
+            ..*forwarded
+        };
+        self.peers[usize::from(to.0)].lead_on(led_on, source);
+        Ok(Answer::Later)
+    }
+
+    /// Executes a forwarded command without keys.
+    pub(super) fn keyless_of_peer(
+        &mut self,
+        asker: &mut Asker<'_>,
+        forwarded: &Forwarded,
+        spec: &'static Spec,
+        request: &Request<'_>,
+        source: &[u8],
+    ) -> Result<Answer, ClientError> {
+        let slot = match spec.cmd {
+            Cmd::Flushall | Cmd::Flushdb if self.holds_any() => return Ok(Answer::Held),
+            Cmd::ClusterCountkeysinslot => Some(parse::count_keys_in_slot(request)?),
+            Cmd::ClusterGetkeysinslot => Some(parse::get_keys_in_slot(request)?.0),
+            _ => None,
+        };
+        if let Some(Place::Shard(shard)) = slot.map(|slot| self.place(slot)) {
+            return self.lead_on(shard, forwarded, source);
+        }
+        self.whole_keyspace(asker, Scope::Part, spec, request)
+    }
+
+    /// Divides a forwarded command whose keys are on several shards of the node by now.
+    fn relay(
+        &mut self,
+        forwarded: &Forwarded,
+        spec: &'static Spec,
+        request: &Request<'_>,
+    ) -> Result<Answer, ClientError> {
+        if forwarded.hops >= HOPS_MAX {
+            tracing::error!("a command is divided again and again");
+            return Err(ClientError::SlotNotServed);
+        }
+        self.check_room(spec)?;
+        let shard_of = |slot| match self.place(slot) {
+            Place::Here => Some(self.id),
+            Place::Shard(shard) => Some(shard),
+            Place::Held | Place::Away(_) => None,
+        };
+        let Parts { parts, combine } = self.parts(spec, request, shard_of)?;
+        let protocol = forwarded.protocol;
+        let gather = Gather::new(combine, protocol, parts.len()).writing(spec.is_write());
+        let number = self.relays.next;
+        self.relays.next += 1;
+        let relay = Relay {
+            forwarded: *forwarded,
+            gather,
+        };
+        self.relays.by_number.insert(number, relay);
+        for (part, (shard, args)) in (0..).zip(&parts) {
+            let origin = Origin {
+                shard: self.id,
+                conn: RELAY,
+                ticket: number,
+                part,
+            };
+            if *shard == self.id {
+                let (out, gate) = self.execute_part(spec, args, protocol);
+                self.relay_answered(origin, &out, gate);
+            } else {
+                let mut encoded = Vec::new();
+                reply::command(&mut encoded, args);
+                let part = Forwarded {
+                    origin,
+                    protocol,
+                    len: encoded.len(),
+                    asked: *shard,
+                    hops: forwarded.hops + 1,
+                };
+                self.peers[usize::from(shard.0)].forward(part, &encoded);
+            }
+        }
+        Ok(Answer::Later)
+    }
+
+    /// Takes in a part of a relayed command's reply; answers the asking shard when it was the last one.
+    pub(super) fn relay_answered(&mut self, origin: Origin, bytes: &[u8], gate: Lsn) {
+        let Origin { ticket, part, .. } = origin;
+        let relays = &mut self.relays.by_number;
+        let relay = relays.get_mut(&ticket).filter(|_| origin.conn == RELAY);
+        let is_complete = relay.is_some_and(|relay| relay.gather.add(part, bytes, gate));
+        if let Some(mut relay) = is_complete.then(|| relays.remove(&ticket)).flatten() {
+            let (bytes, gate) = relay.gather.finish();
+            let answers = Answers::of(&relay.forwarded, bytes, gate);
+            self.answer_once_committed(relay.forwarded.origin.shard, answers);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

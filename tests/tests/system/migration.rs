@@ -1,0 +1,145 @@
+//! Partitions that move between nodes that serve: nobody sees an error, and nothing is lost.
+
+mod load;
+
+use std::collections::BTreeMap;
+
+use ephesus_tests::rng::Rng;
+use ephesus_tests::whole::Row;
+use ephesus_tests::{Reply, Whole};
+
+use self::load::Load;
+
+/// Nine partitions, of which neighbours belong to different nodes.
+const NINE: [&str; 4] = ["--partitions", "9", "--assignment", "round-robin"];
+
+const NAMES: [&str; 3] = ["athens", "byzantium", "cyrene"];
+
+/// Commands between two moves.
+const BETWEEN: u64 = 500;
+
+/// Where a partition is.
+fn place(whole: &Whole, partition: u16) -> (String, u16) {
+    let row = row(whole, partition);
+    (row.node, row.shard)
+}
+
+fn row(whole: &Whole, partition: u16) -> Row {
+    let table = whole.table();
+    let row = table.into_iter().find(|row| row.partition == partition);
+    row.expect("a partition")
+}
+
+/// Has a partition moved, and waits for it.
+fn move_to(whole: &Whole, partition: u16, node: &str, shard: u16) {
+    let before = row(whole, partition).epoch;
+    let (number, to) = (partition.to_string(), format!("{node}/{shard}"));
+    let told = whole
+        .core
+        .ask(&["move", "--partition", &number, "--to", &to, "--wait"]);
+    told.assert(0, &[]);
+    let after = row(whole, partition);
+    assert_eq!((&*after.node, after.shard), (node, shard));
+    assert_eq!(after.epoch, before + 1);
+    assert_eq!(after.status, "online");
+}
+
+/// Partitions by owner.
+fn owned(whole: &Whole) -> BTreeMap<String, usize> {
+    let mut owned = BTreeMap::new();
+    for row in whole.table() {
+        *owned.entry(row.node).or_default() += 1;
+    }
+    owned
+}
+
+/// Asserts that every migration there was has succeeded, and answers how many.
+fn all_committed(whole: &Whole) -> usize {
+    let report = whole.core.json("migrations");
+    let rows = report["migrations"].as_array().expect("rows");
+    for row in rows {
+        assert_eq!(row["state"], "committed", "{row}");
+        assert_eq!(row["last_error"], "", "{row}");
+    }
+    rows.len()
+}
+
+#[test]
+fn partitions_move_between_nodes_while_they_are_written() {
+    let mut rng = Rng::new(Rng::seed_of_run("migration"));
+    let mut whole = Whole::started(&NINE, &NAMES, 2);
+    let load = Load::start(&whole.entries(), &mut rng);
+    load.goes_on(5 * BETWEEN);
+    let mut moves = 0;
+    for round in 0..3 {
+        for partition in [0, 4, 8] {
+            let (node, shard) = place(&whole, partition);
+            let others: Vec<&str> = NAMES.into_iter().filter(|name| *name != node).collect();
+            let to = *rng.pick(&others);
+            move_to(&whole, partition, to, (shard + round) % 2);
+            moves += 1;
+            load.goes_on(BETWEEN);
+        }
+    }
+    let mut outcome = load.finish();
+    outcome.verify(&whole);
+    assert!(outcome.moved > 0, "clients have followed");
+    assert_eq!(all_committed(&whole), moves);
+    // What every node has is what it says after a start, too.
+    for node in &mut whole.nodes {
+        node.stop();
+        node.restart();
+    }
+    whole.until_healthy();
+    outcome.verify(&whole);
+}
+
+#[test]
+fn a_partition_moves_between_the_shards_of_a_node_while_it_is_written() {
+    let mut rng = Rng::new(Rng::seed_of_run("migration within a node"));
+    let mut whole = Whole::started(&["--partitions", "4"], &["athens"], 2);
+    let load = Load::start(&whole.entries(), &mut rng);
+    load.goes_on(5 * BETWEEN);
+    for _ in 0..6 {
+        for partition in 0..2 {
+            let (_, shard) = place(&whole, partition);
+            move_to(&whole, partition, "athens", 1 - shard);
+            load.goes_on(BETWEEN);
+        }
+    }
+    let mut outcome = load.finish();
+    outcome.verify(&whole);
+    assert_eq!(outcome.moved, 0, "the entry port is the node");
+    assert_eq!(all_committed(&whole), 12);
+    whole.nodes[0].kill();
+    whole.nodes[0].restart();
+    whole.until_healthy();
+    outcome.verify(&whole);
+}
+
+#[test]
+fn a_fourth_node_gets_its_share_and_an_old_one_is_emptied() {
+    let mut rng = Rng::new(Rng::seed_of_run("rebalance"));
+    let flags = ["--partitions", "32"];
+    let mut whole = Whole::started(&flags, &NAMES, 2);
+    let load = Load::start(&whole.entries(), &mut rng);
+    load.goes_on(5 * BETWEEN);
+    whole.add("delphi", 2).restart();
+    whole.core.ask(&["rebalance", "--wait"]).assert(0, &[]);
+    assert_eq!(owned(&whole)["delphi"], 8);
+    load.goes_on(BETWEEN);
+    let told = whole.core.ask(&["drain", "athens", "--wait"]);
+    told.assert(0, &[]);
+    assert_eq!(owned(&whole).get("athens"), None);
+    load.goes_on(BETWEEN);
+    let mut outcome = load.finish();
+    outcome.verify(&whole);
+    all_committed(&whole);
+    let mut athens = whole.node("athens").client();
+    assert_eq!(athens.say("DBSIZE"), Reply::Integer(0));
+    whole.node("athens").stop();
+    whole.until_node_is("athens", "failed");
+    let told = whole.core.ask(&["node", "remove", "athens", "--yes"]);
+    told.assert(0, &[]);
+    outcome.verify(&whole);
+}
