@@ -5,6 +5,7 @@ mod embedded;
 mod environment;
 mod executor;
 mod joining;
+mod layout_writer;
 mod moves;
 mod peers;
 mod ports;

@@ -16,12 +16,13 @@
 //! - A copy is begun beside what is left of an earlier one: streams wait for [`Report::Forgotten`].
 //! - A source that has started again serves writes that its target has not seen, and commits: what an
 //!   earlier start has begun is aborted, and commits name the start.
-//! - A copy that is served is not named by the layout, or one that is gone is: see [`Effects`].
+//! - A copy is written to before the layout names it, or goes while it does: what rests on a layout waits
+//!   until that is durable, and nothing else does.
 
 mod arriving;
 mod leaving;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::TcpStream;
 use std::sync::Arc;
 
@@ -61,6 +62,8 @@ pub enum Event {
     },
     /// A source has opened a stream.
     Offered(Offer),
+    /// The layout of this number, or a later one, is durable.
+    Written(u64),
 }
 
 impl From<PeerEvent> for Event {
@@ -77,16 +80,14 @@ impl From<PeerEvent> for Event {
 pub struct Effects {
     /// What the coordinator is to decide, all of it, if it is something else than before.
     pub steps: Option<BTreeMap<MigrationId, Step>>,
-    /// Orders that need nothing else.
-    pub at_once: Vec<(ShardId, Order)>,
-    /// Whether shards need new routes: the table or the staging copies are others.
-    pub routes: bool,
-    /// Whether the layout has changed: it has to be durable before what follows.
-    pub layout: bool,
-    /// Copies that begin empty and are served.
+    /// Copies that begin empty and are served from now on.
     pub begun: Vec<(PartitionId, ShardId, Epoch)>,
-    /// Orders that rest on the layout.
+    /// For shards.
     pub orders: Vec<(ShardId, Order)>,
+    /// Whether shards need new routes: the table or the copies are others.
+    pub routes: bool,
+    /// The layout has changed and is to be written; [`Event::Written`] with this number once it is durable.
+    pub layout: Option<u64>,
     /// Whether other copies are served than before.
     pub hosted: bool,
     /// Streams to open.
@@ -95,6 +96,16 @@ pub struct Effects {
     pub refusals: Vec<(Offer, String)>,
     /// How far the migrations are that this node is the source of, all of them, if that is news.
     pub progress: Option<BTreeMap<MigrationId, Progress>>,
+}
+
+/// What rests on a layout that is not durable yet.
+#[derive(Debug, Default)]
+struct Resting {
+    number: u64,
+    is_changed: bool,
+    begun: Vec<(PartitionId, ShardId, Epoch)>,
+    orders: Vec<(ShardId, Order)>,
+    is_hosted_changed: bool,
 }
 
 /// A node's part in all migrations.
@@ -113,6 +124,13 @@ pub struct Moves {
     failed: BTreeMap<MigrationId, String>,
     /// Migrations to this node whose end the target shard was told.
     told: BTreeSet<MigrationId>,
+    /// What rests on layouts that are being written, in their order, and on the one that this turn makes.
+    resting: VecDeque<Resting>,
+    next: Resting,
+    written: u64,
+    /// Copies that begin, and migrations within this node or to it, of which their shards do not know yet.
+    unnamed: BTreeSet<PartitionId>,
+    unsaid: BTreeSet<MigrationId>,
     /// Copies that go or have gone, and their shards: not forgotten yet.
     remnants: BTreeMap<(PartitionId, Epoch), ShardId>,
     /// What shards were told to send at most, bytes per second.
@@ -135,6 +153,11 @@ impl Moves {
             offers: Vec::new(),
             failed: BTreeMap::new(),
             told: BTreeSet::new(),
+            resting: VecDeque::new(),
+            next: Resting::default(),
+            written: 0,
+            unnamed: BTreeSet::new(),
+            unsaid: BTreeSet::new(),
             remnants: BTreeMap::new(),
             limits: BTreeMap::new(),
             steps: BTreeMap::new(),
@@ -164,18 +187,20 @@ impl Moves {
                     offer,
                     until_ms: now_ms + PATIENCE_MS,
                 }),
+                Event::Written(number) => self.release(number, &mut effects),
             }
         }
         self.end_sent(&mut effects);
         self.end_received(layout, &mut effects);
         self.send(layout, &mut effects);
         self.receive(layout, &mut effects);
-        if is_newer || effects.layout {
-            self.adopt(layout, &mut effects);
+        if is_newer || self.next.is_changed {
+            self.adopt(layout);
         }
         effects.routes |= is_newer;
         self.limit(&mut effects);
         self.say(&mut effects);
+        self.rest(&mut effects);
         effects
     }
 
@@ -217,8 +242,8 @@ impl Moves {
                 reason,
             } => {
                 if let Some(wiped) = layout.remove_staging(partition, epoch) {
-                    (effects.layout, effects.routes) = (true, true);
-                    self.forget(wiped.shard, partition, epoch, effects);
+                    (self.next.is_changed, effects.routes) = (true, true);
+                    self.forget(wiped.shard, partition, epoch);
                     self.told.remove(&migration);
                     if !reason.is_empty() {
                         self.failed.insert(migration, reason);
@@ -230,19 +255,20 @@ impl Moves {
                 if layout.promote(partition, epoch)
                     && let Some(staging) = staging
                 {
-                    (effects.layout, effects.routes, effects.hosted) = (true, true, true);
+                    effects.routes = true;
                     let settle = Order::Settle { partition, epoch };
-                    effects.orders.push((staging.shard, settle));
+                    self.next.orders.push((staging.shard, settle));
+                    (self.next.is_changed, self.next.is_hosted_changed) = (true, true);
                     self.told.remove(&staging.source.migration);
                 }
             }
             Report::GivenUp { partition, epoch } => {
                 // On a node to which it moved itself, the new copy may have taken its place already.
                 if layout.remove_copy(partition, epoch) {
-                    (effects.layout, effects.hosted) = (true, true);
+                    (self.next.is_changed, self.next.is_hosted_changed) = (true, true);
                 }
                 if let Some(&shard) = self.remnants.get(&(partition, epoch)) {
-                    self.forget(shard, partition, epoch, effects);
+                    self.forget(shard, partition, epoch);
                 }
             }
             Report::Forgotten { partition, epoch } => {
@@ -252,7 +278,7 @@ impl Moves {
     }
 
     /// Begins the copies that the table gives to this node; those that come with a migration are not empty.
-    fn adopt(&mut self, layout: &mut Layout, effects: &mut Effects) {
+    fn adopt(&mut self, layout: &mut Layout) {
         let view = &self.view;
         let arrivals = &view.migrations.arrivals;
         let partitions = (0..).map(PartitionId).zip(&view.table.entries);
@@ -266,23 +292,59 @@ impl Moves {
             }
             _ => (ShardId(0), NO_COPY),
         });
-        effects.begun = layout.add_copies(&places.collect::<Vec<_>>());
-        if !effects.begun.is_empty() {
-            (effects.layout, effects.routes, effects.hosted) = (true, true, true);
+        let begun = layout.add_copies(&places.collect::<Vec<_>>());
+        if !begun.is_empty() {
+            self.unnamed.extend(begun.iter().map(|(id, ..)| *id));
+            self.next.begun = begun;
+            (self.next.is_changed, self.next.is_hosted_changed) = (true, true);
         }
     }
 
+    /// Has what this turn has led to wait for its layout, if it is another one.
+    fn rest(&mut self, effects: &mut Effects) {
+        let mut next = std::mem::take(&mut self.next);
+        if next.is_changed {
+            self.written += 1;
+            next.number = self.written;
+            effects.layout = Some(next.number);
+            self.resting.push_back(next);
+        } else {
+            effects.orders.extend(next.orders);
+        }
+    }
+
+    /// The layout of this number is durable, and those before.
+    fn release(&mut self, number: u64, effects: &mut Effects) {
+        while let Some(resting) = self
+            .resting
+            .pop_front_if(|resting| resting.number <= number)
+        {
+            for (partition, ..) in &resting.begun {
+                self.unnamed.remove(partition);
+                effects.routes = true;
+            }
+            for (_, order) in &resting.orders {
+                if let Order::Receive { migration, .. } = order {
+                    self.unsaid.remove(migration);
+                }
+            }
+            effects.begun.extend(resting.begun);
+            effects.orders.extend(resting.orders);
+            effects.hosted |= resting.is_hosted_changed;
+        }
+    }
+
+    /// Whether the copy is with its shard, which is not so before the layout names it durably.
+    #[must_use]
+    pub fn is_begun(&self, partition: PartitionId) -> bool {
+        !self.unnamed.contains(&partition)
+    }
+
     /// Has a shard remove what is left of a copy that the layout does not name any more.
-    fn forget(
-        &mut self,
-        shard: ShardId,
-        partition: PartitionId,
-        epoch: Epoch,
-        effects: &mut Effects,
-    ) {
+    fn forget(&mut self, shard: ShardId, partition: PartitionId, epoch: Epoch) {
         self.remnants.insert((partition, epoch), shard);
         let forget = Order::Forget { partition, epoch };
-        effects.orders.push((shard, forget));
+        self.next.orders.push((shard, forget));
     }
 
     /// Whether something is left of a copy of this partition that goes or has gone.

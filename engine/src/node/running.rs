@@ -10,7 +10,7 @@ use ephesus_coordinator::report::Figures;
 use ephesus_coordinator::scheduling::prefer_short_slices;
 use ephesus_coordinator::state::Refusal;
 use ephesus_coordinator::view::View;
-use ephesus_wire::{Epoch, PartitionId, ShardId};
+use ephesus_wire::{Epoch, PartitionId};
 
 use super::environment;
 use super::joining::is_final;
@@ -19,7 +19,6 @@ use super::routes::{Me, Routes};
 use super::shared::NodeShared;
 use super::stamp::Layout;
 use super::start::Node;
-use crate::migration::Order;
 use crate::shard::mesh::Message;
 
 /// How often the node looks at its disk and at the length of its logs.
@@ -29,10 +28,11 @@ const MONITOR_EVERY: Duration = Duration::from_millis(100);
 const FREE_FLOOR_BYTES: u64 = 64 << 20;
 
 impl Node {
-    /// The copies that are here.
+    /// The copies that are served here.
     pub(super) fn hosted(&self) -> BTreeMap<PartitionId, Epoch> {
         let copies = self.layout.copies();
-        copies
+        let begun = copies.filter(|(partition, ..)| self.moves.is_begun(*partition));
+        begun
             .map(|(partition, _, epoch)| (partition, epoch))
             .collect()
     }
@@ -75,6 +75,9 @@ impl Node {
             .recv(&self.reports.1, |report| {
                 report.ok().map(Event::Report).map(Happened::Moves)
             })
+            .recv(self.layout_writer.written(), |number| {
+                number.ok().map(Event::Written).map(Happened::Moves)
+            })
             .recv(self.peer_port.events(), |event| {
                 event.ok().map(Event::from).map(Happened::Moves)
             })
@@ -87,6 +90,7 @@ impl Node {
         }
         members.extend(self.joining.events().try_iter());
         events.extend(self.reports.1.try_iter().map(Event::Report));
+        events.extend(self.layout_writer.written().try_iter().map(Event::Written));
         events.extend(self.peer_port.events().try_iter().map(Event::from));
         let mut newest = None;
         for event in members {
@@ -112,21 +116,7 @@ impl Node {
         if let Some(steps) = effects.steps {
             self.joining.set_migration_steps(steps);
         }
-        self.order(effects.at_once);
-        // Commands that are held wait for them, and nothing in them for the layout: the shards of staging
-        // copies decide themselves. Only copies that begin have to be with their shards before.
-        let is_any_begun = !effects.begun.is_empty();
-        if effects.routes && !is_any_begun {
-            self.send_routes();
-        }
-        if effects.layout {
-            // Named durably before anything is written to a copy, and not named any more before it goes.
-            if let Err(error) = self.data_dir.write_layout(&self.layout) {
-                tracing::error!(%error, "stopping, restart to recover what was acknowledged");
-                std::process::exit(1);
-            }
-        }
-        if is_any_begun {
+        if !effects.begun.is_empty() {
             let mut by_shard = vec![Vec::new(); self.shared.peers.len()];
             for (partition, shard, epoch) in effects.begun {
                 by_shard[usize::from(shard.0)].push((partition, epoch));
@@ -134,9 +124,17 @@ impl Node {
             for (peer, copies) in self.shared.peers.iter().zip(by_shard) {
                 peer.send(Message::Host(copies));
             }
+        }
+        for (shard, order) in effects.orders {
+            tracing::debug!(%shard, ?order, "a move goes on");
+            self.shared.peers[usize::from(shard.0)].send(Message::Migrate(order));
+        }
+        if effects.routes {
             self.send_routes();
         }
-        self.order(effects.orders);
+        if let Some(number) = effects.layout {
+            self.layout_writer.write(number, &self.layout);
+        }
         if effects.hosted {
             self.joining.set_hosted(self.hosted());
         }
@@ -153,16 +151,11 @@ impl Node {
     }
 
     fn send_routes(&self) {
-        let routes = Arc::new(routes(&self.shared, &self.layout, &self.view));
+        let is_begun = |partition| self.moves.is_begun(partition);
+        let routes = routes(&self.shared, &self.layout, &self.view, is_begun);
+        let routes = Arc::new(routes);
         for peer in &self.shared.peers {
             peer.send(Message::Routes(Arc::clone(&routes)));
-        }
-    }
-
-    fn order(&self, orders: Vec<(ShardId, Order)>) {
-        for (shard, order) in orders {
-            tracing::debug!(%shard, ?order, "a move goes on");
-            self.shared.peers[usize::from(shard.0)].send(Message::Migrate(order));
         }
     }
 
@@ -228,21 +221,28 @@ impl Node {
         for store in self.stores {
             store.stop();
         }
+        self.layout_writer.stop();
         self.slot_moves.stop();
         self.peer_port.stop();
         self.joining.stop();
     }
 }
 
-/// Where keys lead by the newest table, as far as the copies are here.
-pub(super) fn routes(shared: &NodeShared, layout: &Layout, view: &View) -> Routes {
+/// Where keys lead by the newest table, as far as the copies are here and with their shards.
+pub(super) fn routes(
+    shared: &NodeShared,
+    layout: &Layout,
+    view: &View,
+    is_begun: impl Fn(PartitionId) -> bool,
+) -> Routes {
     let me = Me {
         node: shared.id,
         shards: shared.shards(),
         port: shared.settings.listen.port(),
     };
-    let has =
-        |partition: PartitionId, shard, epoch| layout.served(partition) == Some((shard, epoch));
+    let has = |partition: PartitionId, shard, epoch| {
+        layout.served(partition) == Some((shard, epoch)) && is_begun(partition)
+    };
     let staged = layout.staging().iter();
     let staged = staged.map(|copy| (copy.partition, copy.shard));
     Routes::new(shared.partitioning, Some(view), me, has, staged)

@@ -26,6 +26,7 @@ use glommio::{LocalExecutorBuilder, Placement};
 
 use super::environment::{self, Environment, EnvironmentError};
 use super::joining::Joining;
+use super::layout_writer::LayoutWriter;
 use super::moves::Moves;
 use super::peers::PeerPort;
 use super::ports;
@@ -161,7 +162,7 @@ pub struct Node {
     pub recovery_ms: u64,
     pub sync_latency: Option<Duration>,
     pub is_new: bool,
-    pub(super) data_dir: DataDir,
+    pub(super) data_dir: Arc<DataDir>,
     pub(super) segment_bytes: u64,
     pub(super) executors: Vec<JoinHandle<()>>,
     pub(super) stores: Vec<StoreThread>,
@@ -178,6 +179,7 @@ pub struct Node {
     pub(super) layout: Layout,
     pub(super) view: Arc<View>,
     pub(super) moves: Moves,
+    pub(super) layout_writer: LayoutWriter,
     pub(super) figures: Figures,
 }
 
@@ -281,7 +283,10 @@ impl Node {
         .map_err(thread_error("the cluster's commands"))?;
         shared.slot_moves = Some(slot_moves.queue());
         let shared = Arc::new(shared);
-        let routes = Arc::new(routes(&shared, &layout, &view));
+        let routes = Arc::new(routes(&shared, &layout, &view, |_| true));
+        let data_dir = Arc::new(data_dir);
+        let layout_writer = LayoutWriter::start(Arc::clone(&data_dir));
+        let layout_writer = layout_writer.map_err(thread_error("the layout's thread"))?;
         let mut node = Node {
             shared,
             environment,
@@ -303,6 +308,7 @@ impl Node {
             reports: flume::unbounded(),
             layout,
             moves: Moves::new(stamp.node, Arc::clone(&view)),
+            layout_writer,
             view,
             figures: Figures::default(),
         };

@@ -61,6 +61,12 @@ fn all_committed(whole: &Whole) -> usize {
         assert_eq!(row["state"], "committed", "{row}");
         assert_eq!(row["last_error"], "", "{row}");
     }
+    let mut held: Vec<u64> = rows
+        .iter()
+        .filter_map(|row| row["hold_us"].as_u64())
+        .collect();
+    held.sort_unstable();
+    eprintln!("commands were held for so many us: {held:?}");
     rows.len()
 }
 
@@ -142,4 +148,70 @@ fn a_fourth_node_gets_its_share_and_an_old_one_is_emptied() {
     let told = whole.core.ask(&["node", "remove", "athens", "--yes"]);
     told.assert(0, &[]);
     outcome.verify(&whole);
+}
+
+/// Keys and value bytes that make a partition take seconds at 1 MB per second.
+const LARGE: (u64, usize) = (3_000, 4_096);
+
+/// Writes large values into every partition of the cluster, and answers how they are read.
+fn fill(whole: &Whole, seed: u64) -> Vec<(String, Vec<u8>)> {
+    let mut rng = Rng::new(seed);
+    let mut client = whole.client();
+    let pairs: Vec<(String, Vec<u8>)> = (0..LARGE.0)
+        .map(|n| (format!("large:{n}"), rng.bytes(LARGE.1)))
+        .collect();
+    for (key, value) in &pairs {
+        let words = [b"SET", key.as_bytes(), value];
+        assert_eq!(client.call(&words), Reply::ok(), "{key}");
+    }
+    pairs
+}
+
+fn assert_filled(whole: &Whole, pairs: &[(String, Vec<u8>)]) {
+    let mut client = whole.client();
+    for (key, value) in pairs {
+        let reply = client.call(&["GET", key]);
+        assert!(reply == Reply::bulk(value), "{key}");
+    }
+}
+
+/// How many migrations are in this state.
+fn in_state(whole: &Whole, state: &str) -> usize {
+    let report = whole.core.json("migrations");
+    let rows = report["migrations"].as_array().expect("rows").iter();
+    rows.filter(|row| row["state"] == state).count()
+}
+
+#[test]
+fn a_node_that_dies_in_the_middle_of_moves_costs_nothing_but_time() {
+    let seed = Rng::seed_of_run("death during moves");
+    for (round, victim) in ["athens", "byzantium"].into_iter().enumerate() {
+        let mut whole = Whole::started(&["--partitions", "4"], &["athens"], 2);
+        let pairs = fill(&whole, seed + round as u64);
+        whole.add("byzantium", 2).restart();
+        whole
+            .core
+            .ask(&["rebalance", "--limit", "1"])
+            .assert(0, &[]);
+        whole
+            .core
+            .until("two partitions move", |_| in_state(&whole, "copying") == 2);
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        whole.node(victim).kill();
+        whole.node(victim).restart();
+        whole
+            .core
+            .until("they have failed", |_| in_state(&whole, "aborted") == 2);
+        assert_filled(&whole, &pairs);
+        let told = whole.core.ask(&["rebalance", "--wait", "--limit", "0"]);
+        told.assert(0, &[]);
+        assert_eq!(owned(&whole)["byzantium"], 2, "{victim} was killed");
+        assert_filled(&whole, &pairs);
+        for node in &mut whole.nodes {
+            node.kill();
+            node.restart();
+        }
+        whole.until_healthy();
+        assert_filled(&whole, &pairs);
+    }
 }

@@ -135,13 +135,14 @@ impl Moves {
         if let Err(occupied) = layout.add_staging(place) {
             return Err((way, occupied.to_string()));
         }
-        (effects.layout, effects.routes) = (true, true);
+        (self.next.is_changed, effects.routes) = (true, true);
+        self.unsaid.insert(migration);
         let receive = Order::Receive {
             migration,
             open,
             way,
         };
-        effects.orders.push((shard, receive));
+        self.next.orders.push((shard, receive));
         Ok(())
     }
 
@@ -149,6 +150,9 @@ impl Moves {
     pub(super) fn end_received(&mut self, layout: &Layout, effects: &mut Effects) {
         for staging in layout.staging() {
             let (migration, partition) = (staging.source.migration, staging.partition);
+            if self.unsaid.contains(&migration) {
+                continue;
+            }
             let epoch = staging.epoch;
             let order = match self.decision(migration, partition) {
                 Decision::Open => continue,
@@ -164,7 +168,7 @@ impl Moves {
                 },
             };
             if self.told.insert(migration) {
-                effects.at_once.push((staging.shard, order));
+                effects.orders.push((staging.shard, order));
             }
         }
     }

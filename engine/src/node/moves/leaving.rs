@@ -151,7 +151,7 @@ impl Moves {
                     open,
                     way,
                 };
-                effects.at_once.push((leaving.shard, send));
+                effects.orders.push((leaving.shard, send));
             }
             Err(text) => {
                 *reason = text;
@@ -163,8 +163,10 @@ impl Moves {
     /// Tells shards what the table has decided.
     pub(super) fn end_sent(&mut self, effects: &mut Effects) {
         let view = &self.view;
+        let unsaid = &self.unsaid;
         let over = self.sending.extract_if(.., |id, leaving| {
-            view.migrations.decision(*id, leaving.partition) != Decision::Open
+            let decision = view.migrations.decision(*id, leaving.partition);
+            decision != Decision::Open && !unsaid.contains(id)
         });
         for (migration, leaving) in over {
             let (partition, epoch) = (leaving.partition, leaving.epoch.next());
@@ -185,7 +187,7 @@ impl Moves {
                 },
             };
             if leaving.is_known() {
-                effects.at_once.push((leaving.shard, order));
+                effects.orders.push((leaving.shard, order));
             }
             let until_ms = self.now_ms + SENT_MS;
             self.sent.insert(migration, (leaving.progress, until_ms));
@@ -269,7 +271,7 @@ impl Moves {
         let (open, target, shard) = (open(self.me, leaving), leaving.target, leaving.shard);
         if target.node == self.me {
             // The source waits for the target's first message, so it has to know of the move before.
-            let at = effects.orders.len();
+            let at = self.next.orders.len();
             let way = Way::Shard(shard);
             let state = match self.stage(id, open, way, layout, effects) {
                 Ok(()) => {
@@ -278,7 +280,7 @@ impl Moves {
                         open,
                         way: Way::Shard(target.shard),
                     };
-                    effects.orders.insert(at, (shard, send));
+                    self.next.orders.insert(at, (shard, send));
                     State::Sending
                 }
                 Err((_, reason)) => State::Opening {
@@ -318,7 +320,7 @@ impl Moves {
             let told = self.limits.entry(*shard).or_default();
             if *told != share {
                 *told = share;
-                effects.at_once.insert(0, (*shard, Order::Limit(share)));
+                effects.orders.insert(0, (*shard, Order::Limit(share)));
             }
         }
     }

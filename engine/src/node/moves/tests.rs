@@ -122,7 +122,17 @@ impl Bed {
         let events: Vec<Event> = events.into_iter().chain([Event::Table(view)]).collect();
         let now_ms = self.now_ms;
         let node = self.node(id);
-        let effects = node.moves.turn(events, &mut node.layout, now_ms);
+        let mut effects = node.moves.turn(events, &mut node.layout, now_ms);
+        if let Some(number) = effects.layout {
+            // What waits for the layout is in none of these.
+            assert!(effects.begun.is_empty() && !effects.hosted);
+            let written = [Event::Written(number)];
+            let then = node.moves.turn(written, &mut node.layout, now_ms);
+            assert!(then.layout.is_none() && then.steps.is_none());
+            effects.begun = then.begun;
+            effects.orders.extend(then.orders);
+            effects.hosted = then.hosted;
+        }
         let incarnation = node.incarnation;
         for (migration, step) in &node.moves.steps.clone() {
             let command = self.state.command_for(id, incarnation, *migration, step);
@@ -193,7 +203,7 @@ impl Bed {
         ));
         let effects = self.turn(A, [dialled(id, Ok(near))]);
         assert!(matches!(
-            effects.at_once[..],
+            effects.orders[..],
             [(ShardId(0), Order::Send { .. })]
         ));
         id
@@ -253,8 +263,8 @@ fn a_partition_moves_to_another_node() {
         stream: far,
     };
     effects = bed.turn(B, [Event::Offered(offer)]);
-    assert!(effects.layout && effects.routes && !effects.hosted);
-    assert!(effects.begun.is_empty() && effects.at_once.is_empty());
+    assert!(effects.layout.is_some() && effects.routes && !effects.hosted);
+    assert!(effects.begun.is_empty());
     let [
         (
             ShardId(1),
@@ -283,7 +293,7 @@ fn a_partition_moves_to_another_node() {
 
     effects = bed.turn(A, [dialled(id, Ok(near))]);
     assert!(matches!(
-        effects.at_once[..],
+        effects.orders[..],
         [(ShardId(0), Order::Send { migration, open, way: Way::Node(_) })]
             if migration == id && open == dial.open
     ));
@@ -310,10 +320,10 @@ fn a_partition_moves_to_another_node() {
     assert_eq!(bed.owner(0).0, place(B, 1), "decided");
 
     effects = bed.turn(A, []);
-    assert!(effects.routes && !effects.layout && effects.orders.is_empty());
+    assert!(effects.routes && effects.layout.is_none());
     let is_committed = |effects: &Effects, at: ShardId| {
         matches!(
-            effects.at_once[..],
+            effects.orders[..],
             [(shard, Order::Committed { migration, partition: P, epoch: Epoch(2) })]
                 if migration == id && shard == at
         )
@@ -323,11 +333,11 @@ fn a_partition_moves_to_another_node() {
     effects = bed.turn(B, []);
     assert!(is_committed(&effects, ShardId(1)), "{effects:?}");
     assert!(effects.begun.is_empty(), "it does not begin empty");
-    assert!(bed.turn(B, []).at_once.is_empty(), "once");
+    assert!(bed.turn(B, []).orders.is_empty(), "once");
 
     let (partition, epoch) = (P, Epoch(2));
     effects = bed.report(B, Report::Activated { partition, epoch });
-    assert!(effects.layout && effects.hosted);
+    assert!(effects.layout.is_some() && effects.hosted);
     assert!(matches!(
         effects.orders[..],
         [(
@@ -341,7 +351,7 @@ fn a_partition_moves_to_another_node() {
     assert_eq!(bed.b.layout.served(P), Some((ShardId(1), Epoch(2))));
     let epoch = Epoch(1);
     effects = bed.report(A, Report::GivenUp { partition, epoch });
-    assert!(effects.layout && effects.hosted);
+    assert!(effects.layout.is_some() && effects.hosted);
     assert!(matches!(
         effects.orders[..],
         [(
@@ -368,7 +378,7 @@ fn a_partition_moves_to_another_shard_of_its_node() {
         let id = bed.plan(0, place(A, 1));
         bed.turn(A, []);
         let effects = bed.turn(A, []);
-        assert!(effects.layout && effects.dials.is_empty());
+        assert!(effects.layout.is_some() && effects.dials.is_empty());
         let [
             (
                 ShardId(0),
@@ -393,7 +403,7 @@ fn a_partition_moves_to_another_shard_of_its_node() {
         let held = HELD;
         bed.report(A, Report::Confirmed { migration, held });
         let effects = bed.turn(A, []);
-        let shards: Vec<ShardId> = effects.at_once.iter().map(|(shard, _)| *shard).collect();
+        let shards: Vec<ShardId> = effects.orders.iter().map(|(shard, _)| *shard).collect();
         assert_eq!(shards, [ShardId(0), ShardId(1)], "{effects:?}");
         let partition = P;
         let activated = Report::Activated {
@@ -409,7 +419,7 @@ fn a_partition_moves_to_another_shard_of_its_node() {
             reports.reverse();
         }
         for report in reports {
-            assert!(bed.report(A, report).layout || target_is_first);
+            assert!(bed.report(A, report).layout.is_some() || target_is_first);
         }
         assert_eq!(bed.a.layout.served(P), Some((ShardId(1), Epoch(2))));
         assert!(bed.a.layout.staging().is_empty());
@@ -443,10 +453,10 @@ fn a_source_that_has_started_again_gives_up_what_it_has_begun() {
         (AbortReason::Source, RESTARTED)
     );
     let effects = bed.turn(A, []);
-    assert!(effects.at_once.is_empty(), "its shards know of nothing");
+    assert!(effects.orders.is_empty(), "its shards know of nothing");
     let effects = bed.turn(B, []);
     assert!(matches!(
-        effects.at_once[..],
+        effects.orders[..],
         [(
             ShardId(1),
             Order::Aborted {
@@ -470,7 +480,7 @@ fn what_a_source_gives_up_is_aborted_and_what_the_target_has_of_it_is_removed() 
         (place(A, 0), Epoch(1), PartitionStatus::Online)
     );
     let effects = bed.turn(A, []);
-    assert!(effects.at_once.is_empty() && effects.steps == Some(BTreeMap::new()));
+    assert!(effects.orders.is_empty() && effects.steps == Some(BTreeMap::new()));
     let wiped = Report::Wiped {
         migration,
         partition: P,
@@ -478,7 +488,7 @@ fn what_a_source_gives_up_is_aborted_and_what_the_target_has_of_it_is_removed() 
         reason: String::new(),
     };
     let effects = bed.report(B, wiped);
-    assert!(effects.layout && effects.steps.is_none());
+    assert!(effects.layout.is_some() && effects.steps.is_none());
     assert!(matches!(
         effects.orders[..],
         [(
@@ -511,7 +521,7 @@ fn a_target_whose_stream_has_broken_says_so() {
     );
     let effects = bed.turn(A, []);
     assert!(matches!(
-        effects.at_once[..],
+        effects.orders[..],
         [(ShardId(0), Order::Aborted { .. })]
     ));
     assert_eq!(bed.turn(B, []).steps, Some(BTreeMap::new()));
@@ -534,13 +544,13 @@ fn a_source_that_is_not_answered_says_abort_behind_its_commit() {
         effects.steps.expect("news")[&migration],
         Step::Abort("it was not decided in time".to_owned())
     );
-    assert!(effects.at_once.is_empty(), "it goes on holding");
+    assert!(effects.orders.is_empty(), "it goes on holding");
     bed.a.incarnation = 1;
     bed.turn(A, []);
     assert_eq!(bed.abort_of(migration).reason, AbortReason::Source);
     let effects = bed.turn(A, []);
     assert!(matches!(
-        effects.at_once[..],
+        effects.orders[..],
         [(ShardId(0), Order::Aborted { .. })]
     ));
 }
@@ -563,7 +573,7 @@ fn a_target_that_is_not_there_is_dialled_again_and_then_given_up() {
     assert_eq!(dials as u64, PATIENCE_MS / AGAIN_MS);
     // A stream that opens too late ends at once.
     let effects = bed.turn(A, [dialled(id, Ok(pair().0))]);
-    assert!(effects.at_once.is_empty());
+    assert!(effects.orders.is_empty());
 }
 
 #[test]
@@ -628,7 +638,7 @@ fn a_start_with_a_prepared_copy_does_what_was_decided() {
         // The target starts again, and knows only its layout.
         let view = Arc::new(View::of(&bed.state).expect("founded"));
         bed.b.moves = Moves::new(B, view);
-        assert!(bed.turn(B, []).at_once.is_empty(), "it is open");
+        assert!(bed.turn(B, []).orders.is_empty(), "it is open");
         if is_committed {
             let held = HELD;
             bed.report(A, Report::Confirmed { migration, held });
@@ -637,7 +647,7 @@ fn a_start_with_a_prepared_copy_does_what_was_decided() {
             bed.report(A, Report::GaveUp { migration, reason });
         }
         let effects = bed.turn(B, []);
-        let [(ShardId(1), order)] = &effects.at_once[..] else {
+        let [(ShardId(1), order)] = &effects.orders[..] else {
             panic!("{effects:?}");
         };
         assert_eq!(matches!(order, Order::Committed { .. }), is_committed);
@@ -668,7 +678,7 @@ fn what_a_node_may_send_is_divided_among_the_shards_that_send() {
     bed.turn(A, []);
     bed.turn(A, []);
     let limits = |effects: &Effects| -> Vec<(u16, u64)> {
-        let orders = effects.at_once.iter();
+        let orders = effects.orders.iter();
         let limits = orders.filter_map(|(shard, order)| match order {
             Order::Limit(bytes) => Some((shard.0, *bytes)),
             _ => None,
@@ -678,7 +688,7 @@ fn what_a_node_may_send_is_divided_among_the_shards_that_send() {
     let effects = bed.turn(A, [dialled(ids[0], Ok(pair().0))]);
     assert_eq!(limits(&effects), [(0, 9_000_000)]);
     let mut effects = bed.turn(A, [dialled(ids[1], Ok(pair().0))]);
-    effects.at_once.sort_by_key(|(shard, _)| *shard);
+    effects.orders.sort_by_key(|(shard, _)| *shard);
     assert_eq!(limits(&effects), [(0, 4_500_000), (1, 4_500_000)]);
     let reason = "no".to_owned();
     let migration = ids[1];
@@ -718,4 +728,65 @@ fn a_partition_that_comes_back_waits_until_its_old_copy_is_forgotten() {
         matches!(effects.orders[..], [(ShardId(1), Order::Receive { .. })]),
         "{effects:?}"
     );
+}
+
+#[test]
+fn what_rests_on_a_layout_waits_for_it_and_the_table_s_word_behind_that() {
+    let mut bed = Bed::new();
+    let id = bed.plan(0, place(A, 1));
+    bed.turn(A, []);
+    let view = |bed: &Bed| Event::Table(Arc::new(View::of(&bed.state).expect("founded")));
+    let (table, now_ms) = (view(&bed), bed.now_ms);
+    let node = &mut bed.a;
+    let effects = node.moves.turn([table], &mut node.layout, now_ms);
+    let number = effects.layout.expect("it names the staging copy");
+    assert!(effects.orders.is_empty() && effects.routes);
+    let (reason, text) = (AbortReason::Cancelled, String::new());
+    let abort = Abort { reason, text };
+    let abort = Command::AbortMigration { id, abort };
+    bed.state.apply(&abort).expect("cancelled");
+    let table = view(&bed);
+    let node = &mut bed.a;
+    let effects = node.moves.turn([table], &mut node.layout, now_ms);
+    assert!(effects.orders.is_empty(), "{effects:?}");
+    let written = [Event::Written(number)];
+    let effects = node.moves.turn(written, &mut node.layout, now_ms);
+    let orders = effects.orders.iter();
+    let kinds: Vec<(u16, &str)> = orders
+        .map(|(shard, order)| match order {
+            Order::Send { .. } => (shard.0, "send"),
+            Order::Receive { .. } => (shard.0, "receive"),
+            Order::Aborted { .. } => (shard.0, "aborted"),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(
+        kinds,
+        [(0, "send"), (1, "receive"), (0, "aborted"), (1, "aborted")]
+    );
+}
+
+#[test]
+fn copies_that_begin_are_with_nobody_before_the_layout_names_them() {
+    let mut bed = Bed::new();
+    let lost = Command::Fail {
+        node: A,
+        incarnation: 1,
+    };
+    bed.state.apply(&lost).expect("a member");
+    let remove = Command::Remove {
+        node: A,
+        lose_data: true,
+    };
+    bed.state.apply(&remove).expect("given up");
+    let table = Event::Table(Arc::new(View::of(&bed.state).expect("founded")));
+    let (node, now_ms) = (&mut bed.b, bed.now_ms);
+    let effects = node.moves.turn([table], &mut node.layout, now_ms);
+    let number = effects.layout.expect("all begin at B");
+    assert!(effects.begun.is_empty() && !effects.hosted);
+    assert!(!node.moves.is_begun(P));
+    let written = [Event::Written(number)];
+    let effects = node.moves.turn(written, &mut node.layout, now_ms);
+    assert_eq!(effects.begun.len(), usize::from(PARTITIONS));
+    assert!(effects.hosted && effects.routes && node.moves.is_begun(P));
 }
