@@ -124,6 +124,11 @@ impl Keyspace {
             let Some(&id) = walk.partitions.last() else {
                 return Some(self.log.appended());
             };
+            if !matches!(walk.filter, WalkFilter::Matching(_)) && !self.owns(id) {
+                // The slot has left: some of its keys are no answer.
+                walk.found = 0;
+                walk.bulks.clear();
+            }
             let Walk {
                 filter,
                 found,

@@ -58,6 +58,7 @@ pub(super) struct Bed {
     now: Instant,
     now_ms: u64,
     migrations: u64,
+    last_routes: Option<Arc<Routes>>,
 }
 
 impl Bed {
@@ -98,6 +99,7 @@ impl Bed {
             homes,
             staged: Vec::new(),
             migrations: 0,
+            last_routes: None,
         };
         bed.settle();
         bed
@@ -230,10 +232,18 @@ impl Bed {
     /// Puts the table's present state into the inboxes of these shards.
     pub(super) fn send_routes(&mut self, shards: &[u16]) {
         let routes = routes(self.shards.len() as u16, &self.homes, &self.staged);
+        self.last_routes = Some(Arc::clone(&routes));
         for &shard in shards {
             let peer = self.core(shard).node.peers[usize::from(shard)].clone();
             peer.send(Message::Routes(Arc::clone(&routes)));
         }
+    }
+
+    /// Whether every shard has taken the last routes that were sent.
+    pub(super) fn is_followed(&self) -> bool {
+        let routes = self.shards.iter().map(|shard| &shard.core.routes);
+        let last = self.last_routes.as_ref();
+        last.is_none_or(|last| routes.into_iter().all(|routes| Arc::ptr_eq(routes, last)))
     }
 
     /// All shards follow the table.

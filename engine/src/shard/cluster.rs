@@ -31,9 +31,10 @@ impl Core {
         if self.routes.turns_within_node(&routes, self.id) {
             self.settle_connections();
         }
+        let was_between = self.is_between_routes();
         self.routes = routes;
         self.cluster_replies.0.clear();
-        self.review_holds();
+        self.review_holds(was_between);
     }
 
     /// Lets no connection execute a command until the ones before have been answered: those may be on their

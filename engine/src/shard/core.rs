@@ -391,8 +391,7 @@ impl Core {
     pub fn end_turn(&mut self) {
         self.keyspace.remove_lapsed();
         // Before the answers that were made of these copies.
-        let role_changes = self.keyspace.counters.role_changes;
-        self.stats().role_changes.set(role_changes);
+        self.stats().role_changes.set(self.own_role_changes());
         for peer in &mut self.peers {
             peer.send();
         }

@@ -61,7 +61,7 @@ impl Core {
             }
             from = Some(asking);
             let is_behind_others =
-                !self.holds.is_idle() && self.holds.parked.has(&forwarded.origin);
+                !self.holds.is_idle() && self.holds.parked.has(&forwarded.client);
             if is_behind_others
                 || self.forwarded(forwarded, source, &mut args, &mut answers) == Answer::Held
             {
@@ -177,6 +177,7 @@ impl Core {
         };
         let forwarded = Forwarded {
             origin,
+            client: (self.id, connection.token),
             protocol,
             len: request.len(),
             asked: to,

@@ -13,7 +13,7 @@
 //! Commands for a prepared staging copy wait in the same way, whatever the routes say.
 //!
 //! What waits: of a connection of this shard its next command, and with it all behind; of what other shards
-//! have forwarded all of a connection from the first command on that has to wait ([`Parked`]). So
+//! have forwarded all of a client's from the first command on that has to wait ([`Parked`]). So
 //! commands of a connection never overtake each other. None of them has been executed, and after
 //! [`HELD_MAX`] each is refused; the hold itself goes on.
 //!
@@ -66,6 +66,8 @@ pub(super) struct Holds {
     is_idle: bool,
     /// Some of what waits may be able to go on.
     changed: bool,
+    /// How often the routes have followed a decision that this shard had acted on.
+    caught_up: u64,
     /// The copies' changes of role that `unserved` was made of.
     role_changes: u64,
     /// No later than the first of what waits is to be refused.
@@ -155,6 +157,25 @@ impl Core {
         !self.holds.held.is_empty()
     }
 
+    /// Whether a copy was given up or has begun to be served by the decision about a move, and the routes do
+    /// not say so yet. The other shard may not know of the decision, so that what covers all shards would
+    /// meet the copy twice or not at all.
+    pub(super) fn is_between_routes(&self) -> bool {
+        let elsewhere = |partition: &PartitionId| {
+            let owner = self.routes.owner_of(*partition).local();
+            owner.is_some_and(|shard| shard != self.id)
+        };
+        let mut awaited = self.holds.held.values();
+        awaited.any(|awaits| *awaits == Awaits::Routes)
+            || !self.holds.unserved.is_empty()
+            || self.keyspace.owned().iter().any(elsewhere)
+    }
+
+    /// Grows whenever a copy of this shard begins or ceases to be served, and when the routes say so.
+    pub(super) fn own_role_changes(&self) -> u64 {
+        self.keyspace.counters.role_changes + self.holds.caught_up
+    }
+
     /// What becomes of a connection's command that cannot be executed before a decision.
     pub(super) fn step_of_held(&self) -> Result<Step, ClientError> {
         if self.holds.refusing {
@@ -181,8 +202,10 @@ impl Core {
         self.holds.note_idle();
     }
 
-    /// The routes are new: what they lead elsewhere need not wait here.
-    pub(super) fn review_holds(&mut self) {
+    /// The routes are new: what they lead elsewhere need not wait here. `was_between`: what
+    /// [`Core::is_between_routes`] said before.
+    pub(super) fn review_holds(&mut self, was_between: bool) {
+        self.holds.caught_up += u64::from(was_between);
         self.release_rerouted();
         self.review_unserved();
         self.holds.changed = true;

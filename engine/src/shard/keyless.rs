@@ -10,7 +10,6 @@ use super::core::{Answer, Asker, Core};
 use super::gather::{Combine, Gather};
 use super::keyed::Step;
 use super::mesh::{Origin, Scope};
-use super::outbox::Delivered;
 use super::snapshot;
 use crate::command::client::{self, ClientFilter, Hello, SetInfo};
 use crate::command::error::ClientError;
@@ -376,63 +375,10 @@ impl Core {
         let ticket = connection.outbox.await_reply(gather);
         // What is repeated must not see, or remove, what commands behind it have written.
         connection.settling |= is_repeated;
-        for (part, shard) in shards.into_iter().enumerate() {
-            let part = part as u16;
-            if shard == self.id {
-                self.own_part(connection, (ticket, part), spec, request)?;
-            } else {
-                self.forward(shard, connection, (ticket, part), protocol, &encoded);
-            }
+        // Its own part as well: behind what the node has told this shard before.
+        for (part, shard) in (0..).zip(shards) {
+            self.forward(shard, connection, (ticket, part), protocol, &encoded);
         }
-        Ok(())
-    }
-
-    /// This shard's part of a gathered reply.
-    fn own_part(
-        &mut self,
-        connection: &mut Connection,
-        (ticket, part): (u64, u16),
-        spec: &'static Spec,
-        request: &Request<'_>,
-    ) -> Result<(), ClientError> {
-        if spec.cmd == Cmd::Keys {
-            let walk = self
-                .keyspace
-                .walk(WalkFilter::Matching(request.arg(1).to_vec()));
-            let origin = Origin {
-                shard: self.id,
-                conn: connection.token,
-                ticket,
-                part,
-            };
-            self.block_for_walk(connection);
-            self.begin_walk(origin, None, walk);
-            return Ok(());
-        }
-        let mut out = Vec::new();
-        let gate = if spec.cmd == Cmd::ClientList {
-            let filter = ClientFilter::parse(request)?;
-            let text = self.client_list(&Asker::Connection(connection), &filter);
-            reply::verbatim(&mut out, connection.protocol, "txt", text.as_bytes());
-            Lsn::ZERO
-        } else {
-            let protocol = connection.protocol;
-            let mut reply = crate::keyspace::Reply {
-                out: &mut out,
-                protocol,
-                gate: Lsn::ZERO,
-            };
-            match spec.cmd {
-                Cmd::Dbsize => self.keyspace.dbsize(&mut reply),
-                _ => {
-                    self.keyspace.flush(&mut reply);
-                    reply.out.extend_from_slice(reply::OK);
-                }
-            }
-            reply.gate
-        };
-        let delivered = connection.outbox.deliver(ticket, part, &out, gate);
-        debug_assert_eq!(delivered, Delivered::Kept, "others have a part");
         Ok(())
     }
 
@@ -466,7 +412,7 @@ impl Core {
     fn role_changes(&self) -> u64 {
         let stats = self.node.stats.iter();
         let published: u64 = stats.map(|stats| stats.role_changes.get()).sum();
-        let unpublished = self.keyspace.counters.role_changes - self.stats().role_changes.get();
+        let unpublished = self.own_role_changes() - self.stats().role_changes.get();
         published + unpublished
     }
 

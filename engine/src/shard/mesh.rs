@@ -40,10 +40,15 @@ pub struct Origin {
     pub part: u16,
 }
 
+/// A client of the node: the shard of its connection, and its place there.
+pub type Client = (ShardId, ConnToken);
+
 /// One command of a [`Requests`] batch.
 #[derive(Clone, Copy, Debug)]
 pub struct Forwarded {
     pub origin: Origin,
+    /// Whose command it is, or part of one: it must not overtake what that client has sent before.
+    pub client: Client,
     pub protocol: Protocol,
     /// Bytes of the request in the batch.
     pub len: usize,

@@ -4,6 +4,9 @@
 //! A command of another shard's entry connection is executed where its keys are served, not where the
 //! asking shard has thought: it is led on, or divided again, or answered MOVED. Whoever executes it answers the asking shard
 //! directly. A command that is divided here is answered from here, once the parts are ([`Relays`]).
+//!
+//! What a client sends keeps its order as long as a partition does not move within the node a second time
+//! before all shards have taken the routes of the first move: a move takes many turns of every shard.
 
 use std::collections::BTreeMap;
 
@@ -179,6 +182,9 @@ impl Core {
     ) -> Result<Answer, ClientError> {
         let slot = match spec.cmd {
             Cmd::Flushall | Cmd::Flushdb if self.holds_any() => return Ok(Answer::Held),
+            Cmd::Flushall | Cmd::Flushdb | Cmd::Dbsize | Cmd::Keys if self.is_between_routes() => {
+                return Ok(Answer::Held);
+            }
             Cmd::ClusterCountkeysinslot => Some(parse::count_keys_in_slot(request)?),
             Cmd::ClusterGetkeysinslot => Some(parse::get_keys_in_slot(request)?.0),
             _ => None,
@@ -231,6 +237,7 @@ impl Core {
                 reply::command(&mut encoded, args);
                 let part = Forwarded {
                     origin,
+                    client: forwarded.client,
                     protocol,
                     len: encoded.len(),
                     asked: *shard,

@@ -40,7 +40,7 @@ counters! {
     wal_user_bytes, wal_groups, wal_appended, wal_committed,
     /// Time from issue to completion of log writes, microseconds.
     wal_sync_p50_usec, wal_sync_p99_usec,
-    /// Copies that began or ceased to be served, since the start.
+    /// Grows when copies begin or cease to be served, and when the routes follow.
     role_changes,
     /// Partitions that leave and come, and commands that wait for a decision.
     migrations_outgoing, migrations_incoming, held_commands,

@@ -99,12 +99,11 @@ fn a_move_within_the_node_shows_in_no_count_and_no_list() {
     bed.send(client, &["KEYS *"]);
     bed.turn(1, usize::MAX);
     bed.commit_within(0);
-    bed.settle();
+    bed.follow();
     assert_eq!(bed.take(asking), all);
     let listed = words(&bed.take(client));
     assert_eq!(listed.len(), keys.len(), "none twice");
     assert_eq!(listed.into_iter().collect::<BTreeSet<_>>(), keys);
-    bed.follow();
     // And the other way round: the source answers before, the target after.
     bed.prepare_within(3, 1);
     bed.send(asking, &["DBSIZE"]);
@@ -112,6 +111,8 @@ fn a_move_within_the_node_shows_in_no_count_and_no_list() {
     bed.turn(0, usize::MAX);
     bed.commit_within(3);
     bed.settle();
+    assert_eq!(bed.take(asking), "", "the routes are on their way");
+    bed.follow();
     assert_eq!(bed.take(asking), all);
     assert_eq!(words(&bed.take(client)).len(), keys.len(), "none twice");
 }

@@ -1,3 +1,5 @@
+mod random;
+
 use ephesus_wire::{PartitionId, ShardId, slot_of};
 
 use crate::net::ListenerKind::{Direct, Entry};
