@@ -94,9 +94,11 @@ impl Keyspace {
         from: usize,
         more: impl FnMut() -> bool,
     ) -> Result<usize, TargetError> {
-        self.with_incoming(partition, |incoming, to| {
+        let taken = self.with_incoming(partition, |incoming, to| {
             incoming.import(to, payload, from, more)
-        })
+        })?;
+        self.counters.imported_bytes += (taken - from) as u64;
+        Ok(taken)
     }
 
     /// Compares a staging copy with what FINAL says, and logs that it is complete; once that is durable

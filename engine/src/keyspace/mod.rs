@@ -66,6 +66,8 @@ pub struct KeyspaceCounters {
     pub user_bytes: u64,
     /// Copies that began or ceased to be served, or were wiped.
     pub role_changes: u64,
+    /// Bytes of records that streams have brought.
+    pub imported_bytes: u64,
 }
 
 /// The partitions of one shard.

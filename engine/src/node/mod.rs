@@ -14,7 +14,7 @@ mod rates;
 pub mod recovery;
 pub mod routes;
 mod running;
-mod segment_thread;
+pub(crate) mod segment_thread;
 pub mod shared;
 pub mod slot_moves;
 pub mod stamp;

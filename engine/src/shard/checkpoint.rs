@@ -312,7 +312,7 @@ impl<L: StoreLink> Checkpointer<L> {
             pinned: pinned_bytes(keyspace),
             written: self.log_written_bytes,
             imaged: self.imaged_bytes,
-            user: keyspace.counters.user_bytes,
+            user: keyspace.counters.user_bytes + keyspace.counters.imported_bytes,
             is_imaging,
         };
         self.pace.look(now, load);

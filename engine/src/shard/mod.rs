@@ -296,8 +296,7 @@ impl Shard {
     /// One turn; true when anything had happened.
     fn turn(&mut self) -> bool {
         self.now = clock();
-        let had_requests = std::mem::take(&mut self.had_requests);
-        self.moves.begin_turn(self.now, had_requests);
+        self.had_requests = false;
         let commands = self.core.stats().commands.get();
         self.core.begin_turn(self.now, wall_clock_ms());
         let mut had_events = self.take_messages();
@@ -383,9 +382,9 @@ impl Shard {
     /// Gives background work its share; true when there is more of it to do at once.
     fn background(&mut self, had_events: bool) -> bool {
         let is_urgent = self.checkpointer.is_urgent();
-        let is_moving =
-            self.moves
-                .slice(&mut self.core, &mut self.ring, self.now, clock, is_urgent);
+        let turn = (self.now, self.had_requests);
+        let (core, ring) = (&mut self.core, &mut self.ring);
+        let is_moving = self.moves.slice(core, ring, turn, clock, is_urgent);
         self.other_background(had_events) | is_moving
     }
 

@@ -57,7 +57,7 @@ pub(super) struct Load {
     pub(super) written: u64,
     /// Of blocks handed to the stores so far.
     pub(super) imaged: u64,
-    /// Written by clients so far.
+    /// Written by clients and streams so far.
     pub(super) user: u64,
     /// Whether images are under way.
     pub(super) is_imaging: bool,

@@ -99,11 +99,6 @@ impl Moves {
         f(&mut self.sources, &mut self.targets, &mut cx)
     }
 
-    /// A turn begins; `had_requests` is about the one before.
-    pub fn begin_turn(&mut self, now: Instant, had_requests: bool) {
-        self.share.turn(now, had_requests);
-    }
-
     /// Takes messages of another shard of this node; those of a migration that is over are dropped.
     pub fn deliver(&mut self, migration: MigrationId, to: End, messages: Vec<Mail>, now: Instant) {
         match to {
@@ -150,22 +145,26 @@ impl Moves {
     }
 
     /// Walks or imports for one stream, if requests permit it; true when there is more to be done at
-    /// once. `clock` is asked for the time, `is_urgent` says that images come first.
+    /// once. Right after the turn that began at `now`, and `had_requests`; `clock` is asked for the time,
+    /// `is_urgent` says that images come first.
     pub fn slice(
         &mut self,
         core: &mut Core,
         ring: &mut Ring,
-        now: Instant,
+        (now, had_requests): (Instant, bool),
         clock: fn() -> Instant,
         is_urgent: bool,
     ) -> bool {
         if self.sources.is_empty() && self.targets.is_empty() {
             return false;
         }
+        let started = clock();
+        if had_requests {
+            self.share.requested(now, started);
+        }
         let Some(at) = self.next_stream(core, now) else {
             return false;
         };
-        let started = clock();
         let Some(slice) = self.share.slice(started) else {
             let next = self.share.next();
             self.next_look = Some(self.next_look.map_or(next, |look| look.min(next)));

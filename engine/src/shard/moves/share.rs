@@ -5,17 +5,17 @@ use std::time::{Duration, Instant};
 /// Requests that came within this time count as a load.
 const LOAD_LASTS: Duration = Duration::from_millis(1);
 
-/// Longest time that one slice holds the shard: while requests come, and while none do.
-const SLICE_LOADED: Duration = Duration::from_micros(50);
-const SLICE_IDLE: Duration = Duration::from_micros(200);
+/// Longest time that one slice holds the shard.
+const SLICE: Duration = Duration::from_micros(200);
 
-/// Under load moves get one part of the time for this many parts of requests.
+/// The same while requests come that are executed in no time: each of them may have to wait for it.
+const SLICE_LOADED: Duration = Duration::from_micros(50);
+
+/// Moves get one part of the time for this many parts of requests, if there are any, and for as many of
+/// images that are urgent.
 const PARTS: u32 = 2;
 
-/// The same while images are urgent.
-const PARTS_URGENT: u32 = 6;
-
-/// Under load a turn that took longer counts this much more for the requests: they wait already.
+/// Behind a turn that took longer the requests get twice their parts: they wait already.
 const LONG_TURN: Duration = Duration::from_millis(1);
 
 /// What a byte on a socket costs the shard within its system calls, about: it is not seen by the clock
@@ -25,10 +25,9 @@ const SOCKET_PS_PER_BYTE: u64 = 400;
 /// The share of time.
 #[derive(Debug)]
 pub(super) struct Share {
+    /// When requests were executed last, and how long their turn took.
     last_request: Option<Instant>,
-    /// When the turn began that executed them.
-    turn_began: Instant,
-    is_slow: bool,
+    turn_took: Duration,
     after: Instant,
 }
 
@@ -36,20 +35,15 @@ impl Share {
     pub(super) fn new(now: Instant) -> Share {
         Share {
             last_request: None,
-            turn_began: now,
-            is_slow: false,
+            turn_took: Duration::ZERO,
             after: now,
         }
     }
 
-    /// A turn begins at `now`; `had_requests` is about the one before.
-    pub(super) fn turn(&mut self, now: Instant, had_requests: bool) {
-        if had_requests {
-            let took = now.saturating_duration_since(self.turn_began);
-            self.is_slow = took >= LONG_TURN;
-            self.last_request = Some(now);
-        }
-        self.turn_began = now;
+    /// A turn has executed requests.
+    pub(super) fn requested(&mut self, began: Instant, ended: Instant) {
+        self.turn_took = ended.saturating_duration_since(began);
+        self.last_request = Some(ended);
     }
 
     fn is_loaded(&self, now: Instant) -> bool {
@@ -57,13 +51,15 @@ impl Share {
             .is_some_and(|at| now.saturating_duration_since(at) < LOAD_LASTS)
     }
 
-    /// How long a slice may take that begins now; `None` when requests come first, until
-    /// [`Share::next`].
+    /// How long a slice may take that begins now; `None` when others come first, until [`Share::next`].
     pub(super) fn slice(&self, now: Instant) -> Option<Duration> {
-        if !self.is_loaded(now) {
-            return Some(SLICE_IDLE);
+        if now < self.after {
+            return None;
         }
-        (now >= self.after).then_some(SLICE_LOADED)
+        if !self.is_loaded(now) {
+            return Some(SLICE);
+        }
+        Some((self.turn_took / PARTS).clamp(SLICE_LOADED, SLICE))
     }
 
     /// When the next slice may begin at the latest.
@@ -80,12 +76,19 @@ impl Share {
         socket_bytes: usize,
         is_urgent: bool,
     ) {
-        let sockets = Duration::from_nanos(socket_bytes as u64 * SOCKET_PS_PER_BYTE / 1000);
-        let mut parts = if is_urgent { PARTS_URGENT } else { PARTS };
-        if self.is_slow {
-            parts *= 2;
+        let ended = started + took;
+        let mut parts = 0;
+        if self.is_loaded(ended) {
+            parts += PARTS;
+            if self.turn_took >= LONG_TURN {
+                parts += PARTS;
+            }
         }
-        self.after = started + took + (took + sockets) * parts;
+        if is_urgent {
+            parts += PARTS;
+        }
+        let sockets = Duration::from_nanos(socket_bytes as u64 * SOCKET_PS_PER_BYTE / 1000);
+        self.after = ended + (took + sockets) * parts;
     }
 }
 
@@ -163,41 +166,50 @@ mod tests {
     fn an_idle_shard_moves_at_once() {
         let now = start();
         let mut share = Share::new(now);
-        assert_eq!(share.slice(now), Some(SLICE_IDLE));
-        share.took(now, SLICE_IDLE, 1 << 20, true);
-        assert_eq!(share.slice(now), Some(SLICE_IDLE));
+        assert_eq!(share.slice(now), Some(SLICE));
+        share.took(now, SLICE, 1 << 20, false);
+        assert_eq!(share.slice(now + SLICE), Some(SLICE));
     }
 
     #[test]
     fn requests_get_their_parts() {
         let now = start();
         let mut share = Share::new(now);
-        share.turn(now + 30 * US, true);
         let started = now + 30 * US;
+        share.requested(now, started);
         assert_eq!(share.slice(started), Some(SLICE_LOADED));
         share.took(started, 50 * US, 0, false);
         assert_eq!(share.next(), started + 150 * US);
         assert_eq!(share.slice(started + 149 * US), None);
         assert_eq!(share.slice(started + 150 * US), Some(SLICE_LOADED));
-        assert_eq!(
-            share.slice(started + LOAD_LASTS),
-            Some(SLICE_IDLE),
-            "nobody is there any more"
-        );
+        let later = started + LOAD_LASTS;
+        assert_eq!(share.slice(later), Some(SLICE), "nobody is there any more");
+    }
+
+    #[test]
+    fn a_slice_is_as_long_as_requests_make_it() {
+        let now = start();
+        let mut share = Share::new(now);
+        for (turn_us, slice_us) in [(10, 50), (140, 70), (300, 150), (900, 200)] {
+            share.requested(now, now + turn_us * US);
+            assert_eq!(share.slice(now + turn_us * US), Some(slice_us * US));
+        }
     }
 
     #[test]
     fn sockets_urgent_images_and_long_turns_count() {
         let now = start();
         let mut share = Share::new(now);
-        share.turn(now, true);
+        share.took(now, 50 * US, 0, true);
+        assert_eq!(share.next(), now + 150 * US);
+        share.requested(now, now + US);
         share.took(now, 50 * US, 100_000, false);
         assert_eq!(share.next(), now + 230 * US);
         share.took(now, 50 * US, 0, true);
-        assert_eq!(share.next(), now + 350 * US);
-        share.turn(now + LONG_TURN, true);
-        share.took(now, 50 * US, 0, false);
         assert_eq!(share.next(), now + 250 * US);
+        share.requested(now, now + LONG_TURN);
+        share.took(now, 50 * US, 0, true);
+        assert_eq!(share.next(), now + 350 * US);
     }
 
     #[test]

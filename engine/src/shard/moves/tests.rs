@@ -2,4 +2,5 @@
 
 mod bed;
 mod endings;
+mod rates;
 mod whole;

@@ -26,9 +26,9 @@ use crate::shard::moves::Moves;
 pub(super) const MOVING: PartitionId = PartitionId(0);
 pub(super) const EPOCH: Epoch = Epoch(2);
 
-const FROM: ShardId = ShardId(0);
-const TO: ShardId = ShardId(1);
-const NODE: NodeId = NodeId([7; 16]);
+pub(super) const FROM: ShardId = ShardId(0);
+pub(super) const TO: ShardId = ShardId(1);
+pub(super) const NODE: NodeId = NodeId([7; 16]);
 const START_MS: u64 = 1_700_000_000_000;
 
 /// How a stream goes.
@@ -72,7 +72,7 @@ pub(super) struct Bed {
     pub(super) migration: MigrationId,
 }
 
-fn settings() -> Settings {
+pub(super) fn settings() -> Settings {
     Settings {
         name: "node".into(),
         listen: SocketAddr::from(([127, 0, 0, 1], 7000)),
@@ -82,6 +82,28 @@ fn settings() -> Settings {
         wal_budget: 1 << 30,
         max_clients: 10,
         parameters: Vec::new(),
+    }
+}
+
+/// Routes that lead nowhere: commands are executed by the tests.
+pub(super) fn empty_routes() -> Arc<Routes> {
+    let me = Me {
+        node: NODE,
+        shards: 2,
+        port: 7000,
+    };
+    let partitioning = Partitioning::new(1).expect("a valid number");
+    Arc::new(Routes::new(partitioning, None, me, |_, _, _| false, []))
+}
+
+/// What a migration moves here.
+pub(super) fn open() -> Open {
+    Open {
+        partition: MOVING,
+        epoch: EPOCH,
+        source: NODE,
+        source_shard: FROM,
+        target_shard: TO,
     }
 }
 
@@ -95,16 +117,9 @@ impl Half {
     ) -> Half {
         let seeds = [u64::from(id.0) + 1, 2, 3, 4];
         let taped = Taped::of(1, copies, seeds, START_MS);
-        let me = Me {
-            node: NODE,
-            shards: 2,
-            port: 7000,
-        };
-        let partitioning = Partitioning::new(1).expect("a valid number");
-        let routes = Routes::new(partitioning, None, me, |_, _, _| false, []);
         let (sender, reports) = flume::unbounded();
         Half {
-            core: Core::new(id, Arc::clone(node), Arc::new(routes), taped.keyspace),
+            core: Core::new(id, Arc::clone(node), empty_routes(), taped.keyspace),
             moves: Moves::new(sender, now),
             ring: Ring::new().expect("io_uring"),
             completions: Vec::new(),
@@ -120,7 +135,6 @@ impl Half {
         if !self.runs {
             return;
         }
-        self.moves.begin_turn(now, false);
         self.core.begin_turn(now, now_ms);
         while let Ok(message) = self.inbox.try_recv() {
             match message {
@@ -149,7 +163,7 @@ impl Half {
         self.moves.tend(&mut self.core, &mut self.ring, now);
         self.core.end_turn();
         let (core, ring) = (&mut self.core, &mut self.ring);
-        self.moves.slice(core, ring, now, clock, false);
+        self.moves.slice(core, ring, (now, false), clock, false);
         self.ring.poll().expect("a ring");
         self.told.extend(self.reports.try_iter());
     }
@@ -347,7 +361,7 @@ impl Bed {
         self.migration = MigrationId(self.migration.0 + 1);
         self.source.told.clear();
         self.target.told.clear();
-        let (migration, open) = (self.migration, self.open());
+        let (migration, open) = (self.migration, open());
         self.order_target(Order::Receive {
             migration,
             open,
@@ -358,16 +372,6 @@ impl Bed {
             open,
             way: from,
         });
-    }
-
-    pub(super) fn open(&self) -> Open {
-        Open {
-            partition: MOVING,
-            epoch: EPOCH,
-            source: NODE,
-            source_shard: FROM,
-            target_shard: TO,
-        }
     }
 
     pub(super) fn committed(&self) -> Order {

@@ -6,7 +6,7 @@ use std::net::Shutdown;
 use ephesus_wire::MigrationId;
 use ephesus_wire::stream::Message;
 
-use super::bed::{BOTH, Bed, EPOCH, MOVING, Wire, sockets};
+use super::bed::{BOTH, Bed, EPOCH, MOVING, Wire, open, sockets};
 use crate::keyspace::Partition;
 use crate::migration::tests::workload::words;
 use crate::migration::{Order, Report, Way};
@@ -300,7 +300,7 @@ fn whatever_comes_over_a_socket_does_no_harm() {
         let mut bed = Bed::new(1);
         let [mut from, to] = sockets();
         bed.migration = MigrationId(1);
-        let (migration, open) = (bed.migration, bed.open());
+        let (migration, open) = (bed.migration, open());
         let way = Way::Node(to);
         bed.order_target(Order::Receive {
             migration,

@@ -69,7 +69,7 @@ fn the_node_hears_of_progress_and_of_the_hold() {
     bed.until("the move", |bed| bed.source.is_confirmed());
     bed.pass(5);
     bed.commit();
-    let progress = bed.source.told.iter().filter_map(|report| match report {
+    let mut progress = bed.source.told.iter().filter_map(|report| match report {
         Report::Progress {
             keys,
             bytes,
@@ -78,7 +78,7 @@ fn the_node_hears_of_progress_and_of_the_hold() {
         } => Some((*keys, *bytes, *hold_us)),
         _ => None,
     });
-    let (keys, bytes, hold_us) = progress.last().expect("some");
+    let (keys, bytes, hold_us) = progress.next_back().expect("some");
     assert_eq!(keys, 2_001);
     assert!(bytes > 1 << 20);
     assert!(hold_us >= 5_000, "{hold_us}");
