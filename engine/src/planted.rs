@@ -21,6 +21,16 @@ pub(crate) enum Bug {
     FlushNotLogged,
     /// Switches the layout before the copies are imaged.
     EarlyLayout,
+    /// Begins to fill a staging copy before the layout names it.
+    NamedLate,
+    /// Takes a staging copy for prepared before that is durable.
+    ConfirmedEarly,
+    /// Notes that a copy is served before its activation is durable.
+    PromotedEarly,
+    /// Removes the images of a copy that the layout still names.
+    RemovedEarly,
+    /// Keeps copies that have moved elsewhere while the node was down.
+    VoidKept,
     /// Captures writes of a partition that moves one turn after the walk has begun.
     LateCapture,
     /// Sends no deletes of keys that a walk has passed.

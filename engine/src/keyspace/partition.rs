@@ -84,6 +84,13 @@ impl Partition {
         }
     }
 
+    /// Whether the copy is a staging one that survives until the coordinator decides.
+    #[must_use]
+    pub fn is_prepared(&self) -> bool {
+        let state = self.incoming().map(Incoming::state);
+        matches!(state, Some(StagingState::Prepared(..)))
+    }
+
     /// The stream that moves this copy elsewhere, if there is one.
     #[must_use]
     pub fn outgoing(&self) -> Option<&Outgoing> {

@@ -91,6 +91,11 @@ pub struct Rebuild {
     /// Records up to this LSN are in the image.
     covered: Lsn,
     part: Part,
+    /// The first gap since the copy has begun, and where: kept until the end, because the log may yet say
+    /// which image is lost, or that what it is in does not count.
+    gap: Option<(Lsn, ReplayError)>,
+    /// Of a copy that the layout names as staging: whether the log says that all of it was durable.
+    is_vouched: bool,
 }
 
 impl Rebuild {
@@ -105,6 +110,8 @@ impl Rebuild {
             count: 0,
             covered: Lsn::ZERO,
             part: Part::new(Replayed::Serving),
+            gap: None,
+            is_vouched: false,
         }
     }
 
@@ -193,6 +200,12 @@ impl Rebuild {
         self.partition.generation
     }
 
+    /// Whether it matters that something of the copy is missing. A staging copy that its migration has not
+    /// prepared is wiped in any case; what is left of earlier ones may well be incomplete.
+    fn counts(&self) -> bool {
+        self.is_vouched || !self.part.is_named_staging()
+    }
+
     fn apply(
         &mut self,
         lsn: Lsn,
@@ -201,10 +214,22 @@ impl Rebuild {
         hasher: &KeyHasher,
     ) -> Result<(), ReplayError> {
         let partition = &mut self.partition;
-        if meta.epoch < partition.epoch || lsn <= self.covered {
+        if meta.epoch < partition.epoch {
             return Ok(());
         }
         let id = partition.id;
+        if meta.epoch == partition.epoch {
+            self.is_vouched = match record {
+                Record::Created { .. } | Record::StagingWiped => false,
+                record => self.is_vouched || self.part.vouches(record),
+            };
+        }
+        if lsn <= self.covered {
+            if meta.epoch == partition.epoch {
+                self.part.recall(lsn, record);
+            }
+            return Ok(());
+        }
         if meta.epoch > partition.epoch {
             let (found, expected) = (meta.epoch, partition.epoch);
             return Err(ReplayError::Epoch {
@@ -230,6 +255,7 @@ impl Rebuild {
         if begins {
             partition.restart();
             partition.table = Table::new();
+            self.gap = None;
         }
         partition.set_seq(meta.seq);
         partition.written(lsn);
@@ -285,10 +311,9 @@ pub struct Replay {
     hasher: KeyHasher,
     /// By partition id.
     rebuilds: Vec<Option<Box<Rebuild>>>,
-    /// The images without which the log is not complete, as its last such record names them.
+    /// The images without which the log is not complete, as its last such record names them; not those of
+    /// copies that have begun anew since.
     images: Vec<ImageEntry>,
-    /// The first gap: kept until the end, because the log may yet say which image is lost.
-    gap: Option<ReplayError>,
     /// Keys of coming records, the last one first.
     ahead: VecDeque<Option<(usize, u64)>>,
     /// Skips records of copies that are not here, instead of refusing them.
@@ -312,7 +337,6 @@ impl Replay {
             hasher,
             rebuilds,
             images: Vec::new(),
-            gap: None,
             ahead: VecDeque::new(),
             skips_others: false,
             goes_on: false,
@@ -339,7 +363,9 @@ impl Replay {
     /// The log was damaged, and whoever asked to skip that has accepted what is missing.
     pub fn accept_gaps(&mut self) {
         if self.goes_on {
-            self.gap = None;
+            for rebuild in self.rebuilds.iter_mut().flatten() {
+                rebuild.gap = None;
+            }
         }
     }
 
@@ -406,8 +432,9 @@ impl Replay {
                 .get(usize::from(entry.partition.0))?
                 .as_ref()?;
             let found = rebuild.generation();
-            let is_lost =
-                rebuild.partition.epoch == entry.epoch && found < Generation(entry.generation);
+            let is_lost = rebuild.partition.epoch == entry.epoch
+                && rebuild.counts()
+                && found < Generation(entry.generation);
             is_lost.then_some((*entry, found))
         })
     }
@@ -429,8 +456,17 @@ impl Replay {
             });
         };
         match rebuild.apply(lsn, meta, record, &self.hasher) {
+            Ok(()) => {
+                let is_current = lsn > rebuild.covered && meta.epoch == rebuild.partition.epoch;
+                if is_current && matches!(record, Record::Created { .. }) {
+                    let of = (meta.partition, meta.epoch);
+                    self.images
+                        .retain(|entry| (entry.partition, entry.epoch) != of);
+                }
+                Ok(())
+            }
             Err(gap @ ReplayError::Gap { .. }) => {
-                self.gap.get_or_insert(gap);
+                rebuild.gap.get_or_insert((lsn, gap));
                 if !self.goes_on || meta.seq <= rebuild.partition.seq() {
                     return Ok(());
                 }
@@ -450,10 +486,13 @@ impl Replay {
     /// # Errors
     /// [`ReplayError::Gap`] when records were missing: nothing may be served.
     pub fn finish(self) -> Result<Vec<Partition>, ReplayError> {
-        if let Some(gap) = self.gap {
+        let mut rebuilds: Vec<_> = self.rebuilds.into_iter().flatten().collect();
+        let gaps = rebuilds.iter_mut().filter(|rebuild| rebuild.counts());
+        let gaps = gaps.filter_map(|rebuild| rebuild.gap.take());
+        if let Some((_, gap)) = gaps.min_by_key(|(lsn, _)| *lsn) {
             return Err(gap);
         }
-        let rebuilds = self.rebuilds.into_iter().flatten();
-        Ok(rebuilds.map(|rebuild| rebuild.into_partition()).collect())
+        let partitions = rebuilds.into_iter().map(|rebuild| rebuild.into_partition());
+        Ok(partitions.collect())
     }
 }

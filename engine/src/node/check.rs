@@ -84,6 +84,18 @@ pub fn check(path: &Path) -> Result<Report, CheckError> {
                 layout.shards(),
                 stamp.stores
             ));
+            for staging in layout.staging() {
+                report.line(format_args!(
+                    "shard {}: a staging copy of partition {} at epoch {}, which migration {} fills \
+                     from node {} shard {}",
+                    staging.shard,
+                    staging.partition,
+                    staging.epoch,
+                    staging.source.migration,
+                    staging.source.node,
+                    staging.source.shard
+                ));
+            }
             check_data(&dir, &layout, stamp.stores, &mut report);
         }
     }
@@ -143,8 +155,7 @@ fn report_store(db: DbId, findings: &Findings, layout: &Layout, report: &mut Rep
     let (mut images, mut blocks, mut keys, mut old) = (0u64, 0, 0, 0u64);
     for found in &findings.images {
         let image = found.manifest().image;
-        let copy = layout.partitions.get(usize::from(image.partition.0));
-        if copy.is_none_or(|(_, epoch)| *epoch != image.epoch) {
+        if !layout.names(image.partition, image.epoch) {
             old += 1;
             continue;
         }

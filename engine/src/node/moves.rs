@@ -315,9 +315,8 @@ impl Moves {
 
     /// The layout of this number is durable, and those before.
     fn release(&mut self, number: u64, effects: &mut Effects) {
-        while let Some(resting) = self
-            .resting
-            .pop_front_if(|resting| resting.number <= number)
+        while self.resting.front().is_some_and(|r| r.number <= number)
+            && let Some(resting) = self.resting.pop_front()
         {
             for (partition, ..) in &resting.begun {
                 self.unnamed.remove(partition);

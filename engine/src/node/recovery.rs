@@ -5,6 +5,9 @@
 //! made durable, and only then are the old logs and images removed. A crash before the new layout
 //! leaves the old one, complete; a crash after it leaves the new one, complete.
 //!
+//! The layout names every copy that may count: what a log or a store has of others is passed over and
+//! removed. Which of those count that were moved, to here or from here, the table says.
+//!
 //! Images and logs vouch for each other, because either may have lost more than it shows: the log
 //! names the images that it was cut for, the layout those that it began with, and a manifest says
 //! how far the log reached.
@@ -13,6 +16,7 @@ mod dry_run;
 mod home;
 mod layout;
 mod one_log;
+mod settling;
 mod vouching;
 
 pub use dry_run::{DryRun, Known};
@@ -24,9 +28,9 @@ use std::time::{Duration, Instant};
 
 use ephesus_wal::disk::std::StdFile;
 use ephesus_wal::{LogId, LogOptions, LogWriter, SegmentHandle, WalError};
-use ephesus_wire::{Epoch, Lsn, PartitionId, Partitioning, ShardId};
+use ephesus_wire::{Epoch, Lsn, MigrationId, PartitionId, Partitioning, ShardId};
 
-use super::stamp::{DataDir, DataDirError, Layout, NO_COPY};
+use super::stamp::{DataDir, DataDirError, Layout};
 use crate::image::{DbId, Generation, ImageId, ImageStore, ReadError, StoreError, WriterError};
 use crate::keyspace::Partition;
 use crate::keyspace::replay::ReplayError;
@@ -77,6 +81,26 @@ pub enum RecoveryError {
         partition: PartitionId,
         epoch: Epoch,
         planned: Epoch,
+    },
+    /// The layout says that a copy is served that its log does not have in full: restore the data
+    /// directory.
+    #[error(
+        "partition {partition} is served here at epoch {epoch}, but its log does not say that it \
+         was activated: restore the data directory from a backup"
+    )]
+    NotActivated {
+        partition: PartitionId,
+        epoch: Epoch,
+    },
+    /// A copy that waits for the coordinator's word cannot change its shard: start with the number of
+    /// shards that the node had, until the migration is over.
+    #[error(
+        "migration {migration} of partition {partition} to this node is not decided yet: start \
+         with the number of shards that the node had before"
+    )]
+    Undecided {
+        partition: PartitionId,
+        migration: MigrationId,
     },
     /// A log has lost its end: restore the data directory, or start with `--on-damage cut`.
     #[error(
@@ -211,14 +235,24 @@ impl<'a, H: Home> Recovery<'a, H> {
     /// [`RecoveryError`]; start again once its cause is mended.
     pub fn open<S: ImageStore>(
         &self,
-        mut layout: Layout,
+        found: Layout,
         plan: &Plan,
         replayed: ReplayedLogs,
         stores: &mut [S],
     ) -> Result<(Layout, Vec<Recovered<H>>), RecoveryError> {
         let ReplayedLogs(mut replayed) = replayed;
-        if !plan.keeps(&layout) {
+        let mut copies: Vec<_> = replayed.iter_mut().map(|r| &mut r.partitions).collect();
+        let mut layout = plan.settle(&found, &mut copies, self.planted)?;
+        let keeps = plan.keeps(&layout);
+        if !keeps {
             plan.check_succession(&layout)?;
+        }
+        if layout != found {
+            // Before anything is written under an epoch that a void copy may have too.
+            self.home.write_layout(&layout)?;
+            layout::remove_other_copies(&layout, stores)?;
+        }
+        if !keeps {
             tracing::info!(
                 from = layout.shards(),
                 to = plan.shards,
@@ -255,8 +289,9 @@ impl<'a, H: Home> Recovery<'a, H> {
         let logs = (0..plan.shards).map(|_| self.home.new_log());
         let mut layout = Layout::empty(self.partitioning.count(), logs);
         let added: Vec<_> = layout.add_copies(&plan.copies);
-        let has_copy =
-            |partition: PartitionId| old.partitions[usize::from(partition.0)].1 != NO_COPY;
+        let has_copy = |partition: PartitionId| {
+            old.served(partition).is_some() || old.staging_of(partition).is_some()
+        };
         let new = added.into_iter().filter(|(id, ..)| !has_copy(*id));
         let new: Vec<_> = new
             .map(|(id, _, epoch)| Partition::new(id, epoch))
@@ -337,12 +372,21 @@ impl<'a, H: Home> Recovery<'a, H> {
 
 /// The copies whose records are in the log of `shard`.
 fn copies_of(layout: &Layout, shard: ShardId) -> impl Iterator<Item = Copy> + '_ {
-    let own = layout.copies().filter(move |(_, owner, _)| *owner == shard);
-    own.map(|(partition, _, epoch)| Copy {
+    let served = layout.copies().filter(move |(_, owner, _)| *owner == shard);
+    let served = served.map(|(partition, _, epoch)| Copy {
         partition,
         epoch,
         has_image: layout.has_image[usize::from(partition.0)],
-    })
+        source: None,
+    });
+    let staging = layout.staging().iter();
+    let staging = staging.filter(move |staging| staging.shard == shard);
+    served.chain(staging.map(|staging| Copy {
+        partition: staging.partition,
+        epoch: staging.epoch,
+        has_image: false,
+        source: Some(staging.source),
+    }))
 }
 
 /// How long something took, for the banner.

@@ -240,7 +240,7 @@ impl Node {
         let recovery = Recovery::new(&data_dir, partitioning, &hasher, log_options, now_ms);
         let replayed = recovery.replay(&layout, &mut stores)?;
         let view = joining.wait_for_table(is_over)?;
-        let plan = Plan::of(&view.table, stamp.node, shards);
+        let plan = Plan::of(&view.table, stamp.node, shards).with(view.migrations.clone());
         let (layout, recovered) = recovery.open(layout, &plan, replayed, &mut stores)?;
         drop(small_pages);
         let recovery_ms = super::recovery::elapsed_ms(started);

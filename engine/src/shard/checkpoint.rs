@@ -12,6 +12,7 @@
 
 mod link;
 mod pace;
+mod removal;
 mod truncation;
 
 pub use link::StoreLink;
@@ -20,14 +21,15 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use ephesus_wal::{LogId, SegmentInfo};
-use ephesus_wire::PartitionId;
 use ephesus_wire::block::BlockBuilder;
 use ephesus_wire::digest::Digest;
+use ephesus_wire::{Epoch, PartitionId};
 
 use crate::image::{DbId, ImageId, Manifest, StoreClient, StoreReply, StoreRequest, TrySendError};
 use crate::keyspace::Keyspace;
 use crate::planted::{Bug, Planted};
 use pace::{Load, Pace};
+use removal::Removals;
 use truncation::Truncation;
 
 /// Longest time one slice of a walk holds the shard.
@@ -91,6 +93,7 @@ pub struct Checkpointer<L = StoreClient> {
     /// The store whose walk had the last slice.
     turn: usize,
     walked: Vec<Walked>,
+    removals: Removals,
     truncation: Truncation,
     pace: Pace,
     /// Bytes of blocks handed to the stores.
@@ -120,6 +123,7 @@ impl<L: StoreLink> Checkpointer<L> {
             budget,
             turn: 0,
             walked: Vec::new(),
+            removals: Removals::default(),
             truncation: Truncation::default(),
             pace: Pace::default(),
             imaged_bytes: 0,
@@ -199,6 +203,20 @@ impl<L: StoreLink> Checkpointer<L> {
         self.pace.next_look()
     }
 
+    /// Removes the images of a copy that was given up or wiped and that the layout does not name any more,
+    /// then what the keyspace has left of it: begins with the next [`Checkpointer::take_replies`], and
+    /// [`Checkpointer::take_removed`] tells the end.
+    ///
+    /// A copy that is not here counts as removed. Nothing happens to one that is in use.
+    pub fn remove_copy(&mut self, partition: PartitionId, epoch: Epoch) {
+        self.removals.begin(partition, epoch);
+    }
+
+    /// The copies of which nothing is left, since the last call.
+    pub fn take_removed(&mut self) -> Vec<(PartitionId, Epoch)> {
+        self.removals.take_removed()
+    }
+
     /// Takes the store threads' replies; gives back the log segments that images have replaced.
     ///
     /// # Errors
@@ -214,6 +232,7 @@ impl<L: StoreLink> Checkpointer<L> {
                 self.take_reply(reply, keyspace)?;
             }
         }
+        self.removals.advance(keyspace, &self.links)?;
         self.watch(now)?;
         Ok(self.truncation.give(keyspace, self.planted))
     }
@@ -250,6 +269,10 @@ impl<L: StoreLink> Checkpointer<L> {
                 tracing::debug!(%image, "image switched");
                 self.truncation.plan(keyspace, self.planted);
             }
+            StoreReply::Dropped {
+                partition,
+                epoch: Some(epoch),
+            } => self.removals.removed(partition, epoch, keyspace),
             StoreReply::Fatal(fault) => return Err(fault.to_string()),
             StoreReply::Refused { image, error } => {
                 return Err(format!("image {image} was refused: {error}"));
@@ -269,17 +292,17 @@ impl<L: StoreLink> Checkpointer<L> {
     /// Notices a store thread that does not answer any more.
     fn watch(&mut self, now: Instant) -> Result<(), String> {
         for index in 0..self.links.len() {
-            let Some(image) = self.awaited(DbId(index as u16)) else {
+            let db = DbId(index as u16);
+            let Some(awaited) = self.awaited(db) else {
                 self.silent_since[index] = None;
                 continue;
             };
             let since = *self.silent_since[index].get_or_insert(now);
             if now.saturating_duration_since(since) >= STORE_SILENCE_MAX {
                 return Err(format!(
-                    "{} has not answered for {} s while the image of {image} waits for it: the \
+                    "{db} has not answered for {} s while {awaited} waits for it: the \
                      disk or sled hangs. Nothing acknowledged is lost, the log has it; check the \
                      disk (dmesg, iostat) and start the node again",
-                    self.db(image.partition),
                     STORE_SILENCE_MAX.as_secs()
                 ));
             }
@@ -287,16 +310,18 @@ impl<L: StoreLink> Checkpointer<L> {
         Ok(())
     }
 
-    /// An image that cannot go on before its store says something.
-    fn awaited(&self, db: DbId) -> Option<ImageId> {
+    /// What cannot go on before its store says something.
+    fn awaited(&self, db: DbId) -> Option<String> {
         let walking = self.walking.iter().flatten();
         let walking = walking.filter(|walking| walking.waits_for_store);
         let walked = self.walked.iter();
         let walked = walked.filter(|walked| walked.stage != Stage::Committing);
-        walking
+        let image = walking
             .map(|walking| walking.manifest.image)
             .chain(walked.map(|walked| walked.manifest.image))
-            .find(|image| self.db(image.partition) == db)
+            .find(|image| self.db(image.partition) == db);
+        let image = image.map(|image| format!("the image of {image}"));
+        image.or_else(|| self.removals.awaited(|id| self.db(id) == db))
     }
 
     /// Goes on with what can be done now.
@@ -393,6 +418,7 @@ impl<L: StoreLink> Checkpointer<L> {
         let Some((_, id)) = pinned else {
             // No copy needs the oldest segment any more, unless its image is under way.
             if self.walks() == 0 {
+                restate_prepared(keyspace);
                 self.truncation.plan(keyspace, self.planted);
             }
             return Progress::Waiting;
@@ -480,6 +506,25 @@ impl<L: StoreLink> Checkpointer<L> {
         } else {
             Progress::Runnable
         })
+    }
+}
+
+/// Says once more which copies are prepared, of those that hold on to the oldest segment by nothing but
+/// that: they may wait for the coordinator's word for longer than the log has room.
+fn restate_prepared(keyspace: &mut Keyspace) {
+    let Some(oldest) = keyspace.log.segments().next().map(|s| s.last_lsn) else {
+        return;
+    };
+    if keyspace.log.segments().count() < 2 {
+        return;
+    }
+    let holds = keyspace
+        .partitions()
+        .filter(|p| p.is_prepared() && p.pin().is_none_or(|lsn| lsn > oldest))
+        .filter(|p| p.kept_from().is_some_and(|lsn| lsn <= oldest));
+    let holds: Vec<PartitionId> = holds.map(|p| p.id).collect();
+    for partition in holds {
+        keyspace.restate(partition);
     }
 }
 

@@ -6,13 +6,18 @@
 //! receiving                     Block           receiving
 //! receiving, prepared           Prepared        prepared
 //! receiving, prepared           StagingWiped    wiped
+//! prepared                      Created         receiving, by another migration
 //! prepared                      Activated       serving
 //! serving                       Dropped         dropped
 //! serving, receiving            Put, Delete, SetExpiry, Flush
 //! ```
 //!
-//! An image does not say what its copy was. Behind one, until the first record that tells it, a copy may
-//! therefore turn out to be receiving or prepared.
+//! A start removes copies that it finds void without a record. A later copy of the same epoch then begins
+//! behind whatever they have left in the log.
+//!
+//! An image does not say what its copy was; the records that it covers do, as far as the log has them. Without
+//! any, until the first record behind the image that tells it, a copy may therefore turn out to be receiving
+//! or prepared.
 
 use ephesus_wire::Lsn;
 use ephesus_wire::block::Assembler;
@@ -50,10 +55,16 @@ pub(super) struct Part {
 pub(super) struct Impossible;
 
 impl Part {
-    pub(super) fn new(role: Replayed) -> Part {
+    /// Begins with what the layout says. Whose the first records are is not known: an earlier migration
+    /// may have left some under the same epoch.
+    pub(super) fn new(named: Replayed) -> Part {
+        let role = match named {
+            Replayed::Receiving(_) => Replayed::Receiving(Source::NONE),
+            other => other,
+        };
         Part {
             role,
-            named: role,
+            named,
             is_midway: false,
             told: None,
             assembler: Assembler::new(),
@@ -63,6 +74,28 @@ impl Part {
     /// The copy begins with an image.
     pub(super) fn begins_midway(&mut self) {
         self.is_midway = true;
+    }
+
+    /// Takes note of a record that the image covers, but for what it says of the copy.
+    pub(super) fn recall(&mut self, lsn: Lsn, record: &Record<'_>) {
+        let source = match self.role {
+            Replayed::Receiving(source)
+            | Replayed::Prepared(source, ..)
+            | Replayed::Wiped(source) => source,
+            Replayed::Serving | Replayed::Dropped => Source::NONE,
+        };
+        self.role = match record {
+            Record::Created { source } if *source == Source::NONE => Replayed::Serving,
+            Record::Created { source } => Replayed::Receiving(*source),
+            Record::Block(_) => Replayed::Receiving(source),
+            Record::Prepared(prepared) => Replayed::Prepared(source, *prepared, lsn),
+            Record::StagingWiped => Replayed::Wiped(source),
+            Record::Activated { .. } => Replayed::Serving,
+            Record::Dropped => Replayed::Dropped,
+            _ => return,
+        };
+        self.is_midway = false;
+        self.told = Some(lsn);
     }
 
     /// Goes on with the copy's next record, its first one if `is_first`.
@@ -92,7 +125,8 @@ impl Part {
                 let may_begin = match role {
                     Serving => is_first || unknown,
                     Receiving(_) | Wiped(_) => true,
-                    Prepared(..) | Dropped => false,
+                    Prepared(_, prepared, _) => prepared.migration != source.migration,
+                    Dropped => false,
                 };
                 if !may_begin {
                     return Err(Impossible);
@@ -131,10 +165,39 @@ impl Part {
         Ok(())
     }
 
-    /// Makes the rebuilt copy what its records say.
+    /// Whether the layout names the copy as staging.
+    pub(super) fn is_named_staging(&self) -> bool {
+        matches!(self.named, Replayed::Receiving(_))
+    }
+
+    /// Whether the record says that all of a copy was durable by then, which the layout names as staging:
+    /// that the migration which it names has prepared it.
+    pub(super) fn vouches(&self, record: &Record<'_>) -> bool {
+        match (record, self.named) {
+            (Record::Activated { .. }, _) => true,
+            (Record::Prepared(prepared), Replayed::Receiving(named)) => {
+                named.migration == prepared.migration
+            }
+            _ => false,
+        }
+    }
+
+    /// Makes the rebuilt copy what its records say, but for what a migration has left that the layout
+    /// does not name: that is broken.
     pub(super) fn give(self, partition: &mut Partition) {
         let staging = |source, state| Role::Staging(Box::new(Incoming::new(source, state)));
-        let role = match self.role {
+        let replayed = match (self.named, self.role) {
+            (Replayed::Receiving(named), Replayed::Prepared(_, prepared, lsn))
+                if named.migration == prepared.migration =>
+            {
+                Replayed::Prepared(named, prepared, lsn)
+            }
+            (Replayed::Receiving(named), Replayed::Receiving(_) | Replayed::Prepared(..)) => {
+                Replayed::Receiving(named)
+            }
+            (_, role) => role,
+        };
+        let role = match replayed {
             Replayed::Serving => Role::Serving,
             Replayed::Receiving(source) => staging(source, StagingState::Broken),
             Replayed::Wiped(source) => staging(source, StagingState::Wiped),
@@ -151,7 +214,7 @@ impl Part {
             }
             Replayed::Dropped => Role::Leaving,
         };
-        let needs_log = match self.role {
+        let needs_log = match replayed {
             Replayed::Serving => self.named != Replayed::Serving,
             Replayed::Prepared(..) | Replayed::Dropped => true,
             Replayed::Receiving(_) | Replayed::Wiped(_) => false,

@@ -1,7 +1,7 @@
 //! Replay of records that say what a copy is.
 
 use ephesus_wire::block::BlockBuilder;
-use ephesus_wire::record::{Prepared, Record, RecordMeta, Source};
+use ephesus_wire::record::{ImageEntry, ImagesIter, Prepared, Record, RecordMeta, Source};
 use ephesus_wire::{Epoch, Lsn, MigrationId, NodeId, PartitionId, ShardId};
 
 use crate::image::Manifest;
@@ -296,4 +296,116 @@ fn a_partition_that_has_lost_records_holds_the_log_from_before_them() {
     lost.accept_gaps();
     let partitions = lost.finish().expect("accepted");
     assert_eq!(partitions[0].pin(), Some(Lsn(1)), "nothing of it is imaged");
+}
+
+/// What migration 8 has left of a copy that migration 9 fills now.
+fn left_behind() -> [(u64, Record<'static>); 3] {
+    let source = Source {
+        migration: MigrationId(8),
+        ..FROM
+    };
+    let prepared = Prepared {
+        migration: MigrationId(8),
+        ..PREPARED
+    };
+    [
+        (1, Record::Created { source }),
+        (2, PUT),
+        (3, Record::Prepared(prepared)),
+    ]
+}
+
+#[test]
+fn what_an_earlier_migration_has_left_is_broken_and_not_in_the_next_ones_way() {
+    let own = [(1, CREATED), (2, PUT), (3, Record::Prepared(PREPARED))];
+    let left = left_behind();
+    for from in 0..3 {
+        let before = &left[from..];
+        let copy = replay(Rebuild::staging(ID, EPOCH, FROM), before).expect("passed over");
+        let incoming = copy.incoming().expect("staging");
+        assert_eq!(incoming.state(), StagingState::Broken, "from {from}");
+        assert_eq!(incoming.source(), FROM);
+        let both: Vec<_> = before.iter().chain(&own).copied().collect();
+        let copy = replay(Rebuild::staging(ID, EPOCH, FROM), &both).expect("legal");
+        assert!(copy.is_prepared() && copy.table.len() == 1);
+        assert_eq!(copy.incoming().expect("staging").source(), FROM);
+
+        let activated = (4, Record::Activated { start_seq: 5 });
+        let all: Vec<_> = both.iter().copied().chain([activated, (5, PUT)]).collect();
+        let copy = replay(Rebuild::new(ID, EPOCH), &all).expect("legal");
+        assert!(copy.is_serving() && copy.seq() == 5, "from {from}");
+    }
+    let gap = replay(Rebuild::new(ID, EPOCH), &left[1..]);
+    assert!(matches!(gap, Err(ReplayError::Gap { .. })), "it is served");
+    let cut = [own[0], own[2]];
+    let gap = replay(Rebuild::staging(ID, EPOCH, FROM), &cut);
+    assert!(
+        matches!(gap, Err(ReplayError::Gap { .. })),
+        "it was prepared"
+    );
+    let wiped = [own[0], own[2], (4, Record::StagingWiped)];
+    assert!(replay(Rebuild::staging(ID, EPOCH, FROM), &wiped).is_ok());
+}
+
+#[test]
+fn a_lost_image_is_missed_of_copies_that_count() {
+    let entry = ImageEntry {
+        partition: ID,
+        epoch: EPOCH,
+        generation: 1,
+    };
+    let lost = |rebuild: Rebuild, records: &[(u64, Record<'_>)]| {
+        let mut body = Vec::new();
+        ImagesIter::encode([entry], &mut body);
+        let images = Record::Images(ImagesIter::new(&body).expect("just encoded"));
+        let mut replay = Replay::new(hasher(), 4, vec![rebuild]);
+        let images = images.to_vec(RecordMeta::default());
+        replay.record(Lsn(100), &images).expect("an image");
+        for (lsn, (seq, record)) in (101..).zip(records) {
+            let record = record.to_vec(meta(*seq));
+            replay.record(Lsn(lsn), &record).expect("told at the end");
+        }
+        replay.lost_image().is_some()
+    };
+    let staging = || Rebuild::staging(ID, EPOCH, FROM);
+    let prepared = (11, Record::Prepared(PREPARED));
+    assert!(lost(staging(), &[prepared]));
+    assert!(lost(
+        staging(),
+        &[(11, Record::Activated { start_seq: 12 })]
+    ));
+    assert!(!lost(staging(), &[prepared, (12, Record::StagingWiped)]));
+    assert!(!lost(staging(), &[(11, PUT)]), "it is wiped anyway");
+    assert!(
+        !lost(staging(), &left_behind()[2..]),
+        "of another migration"
+    );
+    assert!(!lost(staging(), &[(11, PUT), (1, CREATED), prepared]));
+    assert!(!lost(imaged(staging()), &[prepared]));
+    assert!(lost(Rebuild::new(ID, EPOCH), &[(11, PUT)]));
+    let begun = [(11, PUT), (1, CREATED), (2, PUT)];
+    assert!(!lost(Rebuild::new(ID, EPOCH), &begun), "before it began");
+}
+
+#[test]
+fn records_that_an_image_covers_say_what_its_copy_is() {
+    let prepared = Record::Prepared(PREPARED);
+    let activated = Record::Activated { start_seq: 12 };
+    for covered in [prepared, activated] {
+        let staging = imaged(Rebuild::staging(ID, EPOCH, FROM));
+        let mut replay = Replay::new(hasher(), 4, vec![staging]);
+        replay
+            .record(Lsn(97), &CREATED.to_vec(meta(1)))
+            .expect("covered");
+        replay
+            .record(Lsn(98), &covered.to_vec(meta(9)))
+            .expect("covered");
+        replay
+            .record(Lsn(99), &Record::Mark.to_vec(meta(10)))
+            .expect("covered");
+        let copy = replay.finish().expect("complete").remove(0);
+        assert_eq!(copy.is_prepared(), covered == prepared);
+        assert_eq!(copy.is_serving(), covered == activated);
+        assert_eq!((copy.kept_from(), copy.seq()), (Some(Lsn(98)), 10));
+    }
 }

@@ -162,15 +162,15 @@ impl Moves {
 
     /// Tells shards what the table has decided.
     pub(super) fn end_sent(&mut self, effects: &mut Effects) {
-        let view = &self.view;
-        let unsaid = &self.unsaid;
-        let over = self.sending.extract_if(.., |id, leaving| {
-            let decision = view.migrations.decision(*id, leaving.partition);
-            decision != Decision::Open && !unsaid.contains(id)
+        let sending = self.sending.iter();
+        let over = sending.filter(|(id, leaving)| {
+            self.decision(**id, leaving.partition) != Decision::Open && !self.unsaid.contains(id)
         });
-        for (migration, leaving) in over {
+        let over: Vec<MigrationId> = over.map(|(id, _)| *id).collect();
+        for migration in over {
+            let leaving = self.sending.remove(&migration).expect("just found");
             let (partition, epoch) = (leaving.partition, leaving.epoch.next());
-            let order = match view.migrations.decision(migration, partition) {
+            let order = match self.decision(migration, partition) {
                 Decision::Committed => {
                     let remnant = (partition, leaving.epoch);
                     self.remnants.insert(remnant, leaving.shard);

@@ -1,16 +1,18 @@
 //! Recovery as a coordinator would have it that gives one node everything: for tests.
 
+use ephesus_coordinator::migration::MigrationTable;
 use ephesus_coordinator::placement::{self, Policy};
 use ephesus_wire::NodeId;
 
 use super::*;
+use crate::node::stamp::Place;
 
 /// The plan of so many shards: what is there, if their number has not changed, otherwise a new
 /// epoch of everything.
 fn plan(layout: &Layout, shards: u16) -> Plan {
     if layout.shards() == shards {
         let copies = layout.partitions.clone();
-        return Plan { shards, copies };
+        return of(shards, copies);
     }
     let node = NodeId([7; 16]);
     let shard = |shard| placement::Place {
@@ -22,9 +24,14 @@ fn plan(layout: &Layout, shards: u16) -> Plan {
     let plan = placement::plan(count, &places, Policy::Contiguous).expect("there are shards");
     let owners = plan.into_iter().zip(&layout.partitions);
     let copies = owners.map(|(place, (_, epoch))| (places[place].shard, epoch.next()));
+    of(shards, copies.collect())
+}
+
+fn of(shards: u16, copies: Vec<Place>) -> Plan {
     Plan {
         shards,
-        copies: copies.collect(),
+        copies,
+        migrations: MigrationTable::default(),
     }
 }
 

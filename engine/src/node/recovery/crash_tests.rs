@@ -22,7 +22,15 @@ const LIVES: u64 = 4;
 const FLIPS: u64 = 8;
 
 fn run(seed: u64, bug: Option<Bug>, first: Fault) -> Result<Outcome, String> {
-    let mut world = World::new(seed, bug);
+    run_in(World::new(seed, bug), first)
+}
+
+/// A run in which partitions move between the shards of the node.
+fn run_moves(seed: u64, bug: Option<Bug>) -> Result<Outcome, String> {
+    run_in(World::moving(seed, bug), Fault::Random)
+}
+
+fn run_in(mut world: World, first: Fault) -> Result<Outcome, String> {
     for life in 0..LIVES {
         let fault = if life == 0 { first } else { Fault::Random };
         world.live(fault)?;
@@ -76,6 +84,28 @@ fn nothing_promised_is_lost_at_any_operation_of_one_workload() {
     }
 }
 
+#[test]
+fn nothing_promised_is_lost_while_partitions_move() {
+    let mut total = Outcome::default();
+    for seed in seeds(700) {
+        match run_moves(seed, None) {
+            Ok(outcome) => {
+                total.crashes += outcome.crashes;
+                total.images += outcome.images;
+                total.relayouts += outcome.relayouts;
+                total.moved += outcome.moved;
+                total.aborted += outcome.aborted;
+            }
+            Err(violation) => panic!("EPHESUS_SEED={seed}: {violation}"),
+        }
+    }
+    println!("{total:?}");
+    if std::env::var_os("EPHESUS_SEED").is_none() {
+        assert!(total.crashes >= 1_000 && total.images >= 200, "{total:?}");
+        assert!(total.moved >= 200 && total.aborted >= 50, "{total:?}");
+    }
+}
+
 /// Bits that flip after some lives, the last of which every other time ended with marks.
 fn run_flips(seed: u64) -> Result<Flips, String> {
     let mut world = World::new(seed, None);
@@ -122,8 +152,12 @@ fn a_seed_runs_the_same_way_twice() {
 }
 
 fn assert_caught(bug: Bug) {
+    assert_caught_by(bug, |seed| run(seed, Some(bug), Fault::Random));
+}
+
+fn assert_caught_by(bug: Bug, run: impl Fn(u64) -> Result<Outcome, String>) {
     let caught = (1..=600).find_map(|seed| {
-        let run = AssertUnwindSafe(|| run(seed, Some(bug), Fault::Random));
+        let run = AssertUnwindSafe(|| run(seed));
         match catch_unwind(run) {
             Ok(Ok(_)) => None,
             Ok(Err(violation)) => Some((seed, violation)),
@@ -152,4 +186,21 @@ planted_bugs_are_caught! {
     catches_replies_before_the_commit: IgnoreGate,
     catches_a_flush_that_is_not_logged: FlushNotLogged,
     catches_a_layout_that_switches_early: EarlyLayout,
+}
+
+macro_rules! planted_bugs_of_moves_are_caught {
+    ($($name:ident: $bug:ident,)*) => {$(
+        #[test]
+        fn $name() {
+            assert_caught_by(Bug::$bug, |seed| run_moves(seed, Some(Bug::$bug)));
+        }
+    )*};
+}
+
+planted_bugs_of_moves_are_caught! {
+    catches_a_staging_copy_that_is_named_late: NamedLate,
+    catches_a_copy_that_is_confirmed_early: ConfirmedEarly,
+    catches_a_copy_that_is_noted_as_served_early: PromotedEarly,
+    catches_images_that_go_before_the_layout_lets_them: RemovedEarly,
+    catches_a_copy_that_has_moved_away_and_is_kept: VoidKept,
 }

@@ -50,7 +50,7 @@ impl DryRun {
                 vouched.map(|()| manifest).map_err(Some)
             });
             loaded.push(match vouched {
-                Ok(manifest) => stand_in(copy.partition, copy.epoch, manifest),
+                Ok(manifest) => stand_in(copy.rebuild(), manifest),
                 Err(problem) => {
                     problems.extend(problem);
                     // Passes over its records, which are of a lower epoch, and misses no image.
@@ -61,7 +61,7 @@ impl DryRun {
         let partitions = layout.partitions.len() as u16;
         DryRun {
             vouching,
-            replay: Replay::new(KeyHasher::random(), partitions, loaded),
+            replay: Replay::new(KeyHasher::random(), partitions, loaded).skipping_others(),
             refused: None,
             problems,
         }
@@ -88,8 +88,7 @@ impl DryRun {
 }
 
 /// A copy as its image leaves it, but for the keys.
-fn stand_in(partition: PartitionId, epoch: Epoch, manifest: Option<Manifest>) -> Rebuild {
-    let mut rebuild = Rebuild::new(partition, epoch);
+fn stand_in(mut rebuild: Rebuild, manifest: Option<Manifest>) -> Rebuild {
     if let Some(manifest) = manifest {
         let without_keys = Manifest {
             count: 0,

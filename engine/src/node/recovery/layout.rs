@@ -2,15 +2,16 @@
 
 use std::collections::BTreeMap;
 
+use ephesus_coordinator::migration::{Decision, MigrationTable};
 use ephesus_wire::block::BlockBuilder;
 use ephesus_wire::digest::Digest;
 use ephesus_wire::table::{PartitionEntry, PartitionTable};
-use ephesus_wire::{Lsn, NodeId, ShardId};
+use ephesus_wire::{Epoch, Lsn, NodeId, PartitionId, ShardId};
 
 use super::RecoveryError;
 use crate::image::{self, DbId, Generation, ImageId, ImageStore, ImageWriter, Manifest};
 use crate::keyspace::Partition;
-use crate::node::stamp::{Layout, NO_COPY, Place};
+use crate::node::stamp::{Layout, NO_COPY, Place, StagingPlace};
 
 /// The copies that a node is to have.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,6 +19,8 @@ pub struct Plan {
     pub shards: u16,
     /// By partition.
     pub copies: Vec<Place>,
+    /// Which copies the table means.
+    pub(super) migrations: MigrationTable,
 }
 
 impl Plan {
@@ -31,21 +34,38 @@ impl Plan {
         Plan {
             shards,
             copies: table.entries.iter().map(copy).collect(),
+            migrations: MigrationTable::default(),
         }
     }
 
-    /// Whether what is in `layout` can stay as it is.
+    /// With what the same version of the table knows of migrations, by which recovery tells copies that
+    /// count from those that are void.
+    #[must_use]
+    pub fn with(self, migrations: MigrationTable) -> Plan {
+        Plan { migrations, ..self }
+    }
+
+    /// Whether what is in `layout`, without void copies, can stay as it is.
     pub(super) fn keeps(&self, layout: &Layout) -> bool {
         layout.shards() == self.shards
-            && layout.copies().all(|(partition, shard, epoch)| {
+            && self.decided(layout).all(|(partition, shard, epoch)| {
                 let planned = self.copies[usize::from(partition.0)];
                 planned.1 == NO_COPY || planned == (shard, epoch)
             })
     }
 
-    /// Checks that everything in `layout` goes on under a later epoch.
+    /// Checks that everything in `layout`, without void copies, goes on under a later epoch.
     pub(super) fn check_succession(&self, layout: &Layout) -> Result<(), RecoveryError> {
-        for (partition, _, epoch) in layout.copies() {
+        for staging in layout.staging() {
+            let (partition, migration) = (staging.partition, staging.source.migration);
+            if self.migrations.decision(migration, partition) == Decision::Open {
+                return Err(RecoveryError::Undecided {
+                    partition,
+                    migration,
+                });
+            }
+        }
+        for (partition, _, epoch) in self.decided(layout) {
             let (_, planned) = self.copies[usize::from(partition.0)];
             if planned <= epoch {
                 return Err(RecoveryError::Succession {
@@ -57,10 +77,25 @@ impl Plan {
         }
         Ok(())
     }
+
+    /// The copies that are the partitions' own: those that are served, and those that will be as soon as
+    /// they are activated.
+    fn decided<'a>(
+        &'a self,
+        layout: &'a Layout,
+    ) -> impl Iterator<Item = (PartitionId, ShardId, Epoch)> + 'a {
+        let is_committed = |staging: &&StagingPlace| {
+            let migration = staging.source.migration;
+            self.migrations.decision(migration, staging.partition) == Decision::Committed
+        };
+        let committed = layout.staging().iter().filter(is_committed);
+        let committed = committed.map(|staging| (staging.partition, staging.shard, staging.epoch));
+        layout.copies().chain(committed)
+    }
 }
 
-/// Removes copies that the layout does not name: superseded ones, and what a crash during a change
-/// of layout has left.
+/// Removes images of copies that the layout does not name: superseded, given up, wiped or void ones, and
+/// what a crash during a change of layout has left.
 pub(super) fn remove_other_copies<S: ImageStore>(
     layout: &Layout,
     stores: &mut [S],
@@ -69,9 +104,9 @@ pub(super) fn remove_other_copies<S: ImageStore>(
         let mut removed = false;
         for partition in store.partitions() {
             for manifest in image::manifests(store, partition)? {
-                let (_, epoch) = layout.partitions[usize::from(partition.0)];
-                if manifest.image.epoch != epoch {
-                    image::drop_copy(store, partition, manifest.image.epoch)?;
+                let epoch = manifest.image.epoch;
+                if !layout.names(partition, epoch) {
+                    image::drop_copy(store, partition, epoch)?;
                     removed = true;
                 }
             }

@@ -6,6 +6,7 @@ use ephesus_wal::{
     Disk, LogOptions, OnDamage, Recovered, VisitError, Visitor, WalError, open_writer, recover,
     recover_with,
 };
+use ephesus_wire::record::Source;
 use ephesus_wire::{Epoch, Lsn, PartitionId};
 
 use super::vouching::Vouching;
@@ -50,6 +51,18 @@ pub(super) struct Copy {
     pub(super) epoch: Epoch,
     /// The layout says that it began with an image.
     pub(super) has_image: bool,
+    /// Who fills it, if the layout says that it is a staging copy.
+    pub(super) source: Option<Source>,
+}
+
+impl Copy {
+    /// Begins to rebuild it.
+    pub(super) fn rebuild(&self) -> Rebuild {
+        match self.source {
+            Some(source) => Rebuild::staging(self.partition, self.epoch, source),
+            None => Rebuild::new(self.partition, self.epoch),
+        }
+    }
 }
 
 /// One log's partitions, before its next incarnation is opened.
@@ -79,7 +92,7 @@ impl<D: Disk> OneLog<'_, D> {
         let mut imaged_ms = 0;
         for copy in copies {
             let store = &stores[usize::from(DbId::of(copy.partition, count).0)];
-            let mut rebuild = Rebuild::new(copy.partition, copy.epoch);
+            let mut rebuild = copy.rebuild();
             let manifest = image::load(store, copy.partition, copy.epoch)?;
             vouching.image(&copy, manifest.as_ref())?;
             if let Some(manifest) = &manifest {
@@ -93,7 +106,8 @@ impl<D: Disk> OneLog<'_, D> {
             }
             loaded.push(rebuild);
         }
-        let mut replay = Replay::new(self.hasher.clone(), self.partitions, loaded);
+        let replay = Replay::new(self.hasher.clone(), self.partitions, loaded);
+        let mut replay = replay.skipping_others();
         if self.options.on_damage == OnDamage::Skip {
             replay = replay.going_on_behind_gaps();
         }

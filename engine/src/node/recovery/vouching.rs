@@ -64,6 +64,7 @@ impl Vouching {
             partition: entry.partition,
             epoch: entry.epoch,
             has_image: true,
+            source: None,
         };
         Err(self.lost(&copy, Generation(entry.generation), found))
     }

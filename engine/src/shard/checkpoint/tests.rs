@@ -1,9 +1,10 @@
 use std::cell::RefCell;
 
 use ephesus_wal::{FaultDisk, LogOptions, open_writer, recover};
-use ephesus_wire::record::{Record, decode};
+use ephesus_wire::record::{Record, Source, decode};
 use ephesus_wire::resp::reply::Protocol;
-use ephesus_wire::{Epoch, Lsn, Partitioning, slot_of};
+use ephesus_wire::stream::{FIRST_SEQ, Final, Held};
+use ephesus_wire::{Epoch, Lsn, MigrationId, Partitioning, slot_of};
 use futures_lite::future::block_on;
 
 use super::*;
@@ -144,6 +145,19 @@ impl<'a> Fixture<'a> {
             Some(StoreRequest::Seal(image)) => *image,
             other => panic!("the last request is {other:?}"),
         }
+    }
+
+    /// The copy is given up, durably.
+    fn give_up(&mut self) {
+        self.keyspace.give_up(PartitionId(0)).expect("it is served");
+        self.commit();
+    }
+
+    fn drops(&self) -> usize {
+        let requests = self.store.requests.borrow();
+        let drops = requests.iter();
+        let drops = drops.filter(|r| matches!(r, StoreRequest::DropCopy(PartitionId(0), Epoch(1))));
+        drops.count()
     }
 
     fn answer(&self, reply: StoreReply) {
@@ -302,4 +316,125 @@ fn segments_go_only_after_the_images_are_named_durably() {
     assert_eq!((entry.partition, entry.epoch), (PartitionId(0), Epoch(1)));
     assert_eq!((entry.generation, images.next()), (1, None));
     assert_eq!(fixture.take_at(3), Ok(vec![]), "once");
+}
+
+const DROPPED: StoreReply = StoreReply::Dropped {
+    partition: PartitionId(0),
+    epoch: Some(Epoch(1)),
+};
+
+const COPY: (PartitionId, Epoch) = (PartitionId(0), Epoch(1));
+
+#[test]
+fn a_copy_that_leaves_is_forgotten_once_its_images_are_gone() {
+    let store = Silent::default();
+    let mut fixture = Fixture::new(&store);
+    let image = fixture.until_switching();
+    fixture.answer(StoreReply::Switched(image));
+    fixture.take_at(2).expect("in time");
+    fixture.checkpointer.remove_copy(COPY.0, COPY.1);
+    fixture.take_at(2).expect("in time");
+    assert_eq!(fixture.drops(), 0, "it is served");
+    fixture.give_up();
+    *store.is_full.borrow_mut() = true;
+    fixture.checkpointer.remove_copy(COPY.0, COPY.1);
+    fixture.take_at(2).expect("in time");
+    *store.is_full.borrow_mut() = false;
+    fixture.answer(StoreReply::Capacity(DbId(0)));
+    fixture.checkpointer.remove_copy(COPY.0, COPY.1);
+    fixture.take_at(2).expect("in time");
+    fixture.take_at(3).expect("in time");
+    assert_eq!(fixture.drops(), 1, "once");
+    assert_eq!(fixture.checkpointer.take_removed(), []);
+    assert!(fixture.keyspace.partition(COPY.0).is_some());
+    fixture.answer(DROPPED);
+    fixture.take_at(4).expect("in time");
+    assert_eq!(fixture.checkpointer.take_removed(), [COPY]);
+    assert_eq!(fixture.checkpointer.take_removed(), []);
+    assert!(fixture.keyspace.partition(COPY.0).is_none());
+    assert_eq!(fixture.checkpointer.deadline(), None);
+}
+
+#[test]
+fn a_copy_that_leaves_waits_for_its_image() {
+    let store = Silent::default();
+    let mut fixture = Fixture::new(&store);
+    let image = fixture.until_sealing();
+    fixture.give_up();
+    fixture.checkpointer.remove_copy(COPY.0, COPY.1);
+    fixture.take_at(1).expect("in time");
+    fixture.answer(StoreReply::Sealed {
+        image,
+        blocks: 1,
+        bytes: 1,
+    });
+    fixture.take_at(1).expect("in time");
+    fixture.slice_at(1).expect("in time");
+    assert_eq!(
+        (fixture.drops(), fixture.stage()),
+        (0, Some(Stage::Switching))
+    );
+    fixture.answer(StoreReply::Switched(image));
+    fixture.take_at(2).expect("in time");
+    assert_eq!(fixture.drops(), 1);
+    assert!(fixture.take_at(61).is_ok());
+    let text = fixture.take_at(62).expect_err("silent for a minute");
+    assert!(
+        text.contains("the removal of partition 0 epoch 1"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_copy_without_images_or_that_is_not_here_leaves_at_once() {
+    let store = Silent::default();
+    let mut fixture = Fixture::new(&store);
+    fixture.give_up();
+    let other = (PartitionId(0), Epoch(2));
+    fixture.checkpointer.remove_copy(other.0, other.1);
+    fixture.checkpointer.remove_copy(COPY.0, COPY.1);
+    fixture.take_at(0).expect("in time");
+    assert_eq!(fixture.checkpointer.take_removed(), [other, COPY]);
+    assert!(fixture.keyspace.partition(COPY.0).is_none());
+    assert!(store.requests.borrow().is_empty());
+}
+
+#[test]
+fn a_prepared_copy_that_waits_for_long_lets_the_log_go() {
+    let store = Silent::default();
+    let mut fixture = Fixture::new(&store);
+    fixture.give_up();
+    fixture.checkpointer.remove_copy(COPY.0, COPY.1);
+    fixture.take_at(0).expect("in time");
+    let source = Source {
+        migration: MigrationId(3),
+        ..Source::NONE
+    };
+    let began = fixture.keyspace.begin_incoming(COPY.0, Epoch(2), source);
+    began.expect("nothing is here");
+    let last = Final {
+        held: Held::default(),
+        clock_ms: 1,
+        last_seq: FIRST_SEQ - 1,
+    };
+    let prepared = fixture.keyspace.prepare(COPY.0, &last).expect("empty");
+    for _ in 0..40 {
+        fixture.keyspace.log.append(&[0; 1_000]);
+    }
+    fixture.commit();
+    // The records of the copy before go first.
+    fixture.slice_at(0).expect("names images");
+    fixture.commit();
+    fixture.take_at(0).expect("gives segments back");
+    let image = fixture.until_switching();
+    fixture.answer(StoreReply::Switched(image));
+    fixture.take_at(2).expect("in time");
+    let kept_from = |fixture: &Fixture<'_>| fixture.keyspace.partition(COPY.0)?.kept_from();
+    assert_eq!(kept_from(&fixture), Some(prepared), "it holds the log");
+    fixture.slice_at(3).expect("in time");
+    assert!(kept_from(&fixture) > Some(prepared), "said again");
+    fixture.commit();
+    let first = fixture.keyspace.log.segments().next().expect("a segment");
+    let given = fixture.take_at(3).expect("in time");
+    assert!(given.iter().any(|segment| segment.id == first.id));
 }

@@ -79,6 +79,29 @@ impl History {
         knows
     }
 
+    /// Decides on these keys no more: their partition belongs to another shard.
+    pub(super) fn release(&mut self, keys: &BTreeSet<Vec<u8>>) {
+        self.domain.retain(|key| !keys.contains(key));
+        for state in [&mut self.base, &mut self.now] {
+            state.retain(|key, _| !keys.contains(key));
+        }
+        for entry in &mut self.entries {
+            if let Effect::Keys(changed) = &mut entry.effect {
+                changed.retain(|(key, _)| !keys.contains(key));
+            }
+        }
+    }
+
+    /// Decides on these keys from now on, which hold `content`; that is durable, as everything before it.
+    pub(super) fn adopt(&mut self, keys: BTreeSet<Vec<u8>>, content: &Keys, lsn: Lsn) {
+        self.domain.extend(keys);
+        let effects = content.iter().map(|(k, v)| (k.clone(), Some(v.clone())));
+        let effect = Effect::Keys(effects.collect());
+        apply(&effect, &mut self.now);
+        self.entries.push(Entry { effect, lsn });
+        self.required = self.entries.len();
+    }
+
     /// Everything so far.
     pub(super) fn len(&self) -> usize {
         self.entries.len()

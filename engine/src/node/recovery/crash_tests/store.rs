@@ -5,9 +5,12 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
+use ephesus_wire::{Epoch, PartitionId};
+
 use crate::image::fault::FaultStore;
 use crate::image::{
-    DbId, ImageStore, ImageWriter, StoreReply, StoreRequest, TrySendError, WriterError,
+    DbId, ImageId, ImageStore, ImageWriter, StoreReply, StoreRequest, TrySendError, WriterError,
+    drop_copy,
 };
 use crate::shard::StoreLink;
 
@@ -16,7 +19,7 @@ const QUEUE_MAX: usize = 6;
 
 pub(super) struct SimStore {
     pub(super) store: FaultStore,
-    writers: BTreeMap<u16, ImageWriter>,
+    writers: BTreeMap<(PartitionId, Epoch), ImageWriter>,
     requests: VecDeque<(usize, StoreRequest)>,
     replies: Vec<VecDeque<StoreReply>>,
     refused: Vec<bool>,
@@ -53,14 +56,14 @@ impl SimStore {
         match request {
             StoreRequest::Begin(image) => {
                 let writer = ImageWriter::begin(&mut self.store, image)?;
-                self.writers.insert(image.partition.0, writer);
+                self.writers.insert(copy(image), writer);
             }
             StoreRequest::Block(image, block) => {
-                let writer = self.writers.get_mut(&image.partition.0).expect("begun");
+                let writer = self.writers.get_mut(&copy(image)).expect("begun");
                 writer.put(&mut self.store, &block)?;
             }
             StoreRequest::Seal(image) => {
-                let writer = self.writers.get_mut(&image.partition.0).expect("begun");
+                let writer = self.writers.get_mut(&copy(image)).expect("begun");
                 writer.seal(&mut self.store)?;
                 let (blocks, bytes) = writer.written();
                 self.replies[shard].push_back(StoreReply::Sealed {
@@ -71,10 +74,15 @@ impl SimStore {
             }
             StoreRequest::Switch(manifest) => {
                 let image = manifest.image;
-                let mut writer = self.writers.remove(&image.partition.0).expect("begun");
+                let mut writer = self.writers.remove(&copy(image)).expect("begun");
                 writer.switch(&mut self.store, &manifest)?;
                 self.replies[shard].push_back(StoreReply::Switched(image));
                 writer.sweep(&mut self.store)?;
+            }
+            StoreRequest::DropCopy(partition, epoch) => {
+                drop_copy(&mut self.store, partition, epoch)?;
+                let epoch = Some(epoch);
+                self.replies[shard].push_back(StoreReply::Dropped { partition, epoch });
             }
             other => unreachable!("a checkpointer does not ask for {other:?}"),
         }
@@ -108,6 +116,10 @@ impl StoreLink for SimLink {
     fn has_reply(&self) -> bool {
         !self.store.borrow().replies[self.shard].is_empty()
     }
+}
+
+fn copy(image: ImageId) -> (PartitionId, Epoch) {
+    (image.partition, image.epoch)
 }
 
 /// New, empty stores.

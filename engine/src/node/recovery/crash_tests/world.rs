@@ -10,7 +10,7 @@ use ephesus_wal::{Durability, LogId, LogOptions};
 use ephesus_wire::{Partitioning, ShardId, slot_of};
 
 use super::super::by_shards::first_layout;
-use super::super::{RecoveredShard, Recovery, RecoveryError};
+use super::super::{Progress, RecoveredShard, Recovery, RecoveryError};
 use super::history::{History, Keys};
 use super::home::SimHome;
 use super::rng::Rng;
@@ -20,8 +20,8 @@ use super::workload;
 use crate::image::collect_garbage;
 use crate::image::fault::FaultStore;
 use crate::image::{ImageStore, StoreError, WriterError};
-use crate::keyspace::Keyspace;
 use crate::keyspace::tests::tape::contents;
+use crate::keyspace::{Keyspace, Partition};
 use crate::node::stamp::{DataDirError, Layout};
 use crate::planted::{Bug, Planted};
 use crate::shard::Checkpointer;
@@ -29,8 +29,10 @@ use crate::table::KeyHasher;
 use ephesus_wal::WalError;
 
 mod bit_flips;
+mod moves;
 
 pub(super) use bit_flips::Flips;
+use moves::{Coordinator, Moving};
 
 const KEYS: u64 = 130;
 const SEGMENT_BYTES: u64 = 24 << 10;
@@ -52,6 +54,9 @@ pub(super) struct Outcome {
     pub(super) images: u64,
     pub(super) relayouts: u64,
     pub(super) refused: u64,
+    /// Moves that were committed, and that were aborted.
+    pub(super) moved: u64,
+    pub(super) aborted: u64,
     pub(super) digest: u64,
 }
 
@@ -65,6 +70,11 @@ pub(super) struct World {
     hasher: KeyHasher,
     options: LogOptions,
     histories: Vec<History>,
+    /// Decides about moves, if partitions move.
+    coordinator: Option<Coordinator>,
+    moving: Option<Moving>,
+    /// Of a copy that is prepared and committed, but not served yet.
+    waiting: Option<History>,
     clock: u64,
     planted: Planted,
     /// Everything that clients were promised has to survive a power loss.
@@ -105,6 +115,9 @@ impl World {
             hasher: KeyHasher::with_seeds([1, 2, 3, seed]),
             options,
             histories: vec![History::new(Keys::new(), all)],
+            coordinator: None,
+            moving: None,
+            waiting: None,
             clock: 1_000_000,
             planted: Planted::new(bug),
             expects_power_loss: true,
@@ -115,6 +128,9 @@ impl World {
     }
 
     fn recover(&mut self, shards: u16) -> Result<Recovered, RecoveryError> {
+        if let Some(coordinator) = &mut self.coordinator {
+            coordinator.register(shards);
+        }
         let mut stores = std::mem::take(&mut self.stores);
         let recovered = self.recover_from(shards, &mut stores);
         self.stores = stores;
@@ -127,7 +143,13 @@ impl World {
         stores: &mut [FaultStore],
     ) -> Result<Recovered, RecoveryError> {
         remove_garbage(stores)?;
-        self.recovery().run(self.home.layout(), shards, stores)
+        let layout = self.home.layout();
+        let Some(coordinator) = &self.coordinator else {
+            return self.recovery().run(layout, shards, stores);
+        };
+        let recovery = self.recovery();
+        let replayed = recovery.replay_with(&Progress::default(), &layout, stores)?;
+        recovery.open(layout, &coordinator.plan(), replayed, stores)
     }
 
     fn recovery(&self) -> Recovery<'_, SimHome> {
@@ -167,7 +189,11 @@ impl World {
                 }
                 Err(error) => match right {
                     Some(right) => {
-                        if !matches!(error, RecoveryError::LostImage { .. }) {
+                        let is_missed = matches!(
+                            error,
+                            RecoveryError::LostImage { .. } | RecoveryError::ForeignImage { .. }
+                        );
+                        if !is_missed {
                             return Err(format!("a lost image is refused with: {error}"));
                         }
                         self.outcome.refused += 1;
@@ -244,7 +270,10 @@ impl World {
 
     /// Compares what was recovered with every history, and begins new ones.
     fn check(&mut self, (layout, shards): &Recovered) -> Result<(), String> {
-        let found = contents(shards.iter().flat_map(|shard| &shard.partitions));
+        self.check_places(shards)?;
+        let counts = |partition: &&Partition| partition.is_serving() || self.is_awaited(partition);
+        let found = shards.iter().flat_map(|shard| &shard.partitions);
+        let found = contents(found.filter(counts));
         for history in &self.histories {
             history.check(&found, self.clock)?;
         }
@@ -252,21 +281,25 @@ impl World {
             self.digest.update(key);
             self.digest.update(value);
         }
-        self.histories = (0..layout.shards())
-            .map(|shard| {
-                let here = |key: &Vec<u8>| self.shard_of(layout, key) == ShardId(shard);
-                let domain: BTreeSet<_> = (0..KEYS).map(workload::key).filter(here).collect();
-                let base = found.iter().filter(|(key, _)| domain.contains(*key));
-                let base = base.map(|(k, v)| (k.clone(), v.clone())).collect();
-                History::new(base, domain)
-            })
-            .collect();
+        let history = |of: Option<ShardId>| {
+            let here = |key: &Vec<u8>| self.shard_of(layout, key) == of;
+            let domain: BTreeSet<_> = (0..KEYS).map(workload::key).filter(here).collect();
+            let base = found.iter().filter(|(key, _)| domain.contains(*key));
+            let base = base.map(|(k, v)| (k.clone(), v.clone())).collect();
+            History::new(base, domain)
+        };
+        let shards = (0..layout.shards()).map(ShardId);
+        let histories = shards.map(|shard| history(Some(shard))).collect();
+        let waiting = history(None);
+        self.histories = histories;
+        self.waiting = (!waiting.domain().is_empty()).then_some(waiting);
         Ok(())
     }
 
-    fn shard_of(&self, layout: &Layout, key: &[u8]) -> ShardId {
+    /// The shard that serves a key.
+    fn shard_of(&self, layout: &Layout, key: &[u8]) -> Option<ShardId> {
         let partition = self.partitioning.partition_of(slot_of(key));
-        layout.partitions[usize::from(partition.0)].0
+        layout.served(partition).map(|(shard, _)| shard)
     }
 
     /// One life: recovery, work, and the end of the process or of the machine.
@@ -286,10 +319,14 @@ impl World {
                 self.start(number, &layout, recovered, history, &stores)
             })
             .collect();
+        self.resume_moves();
         self.set_fault(fault, &shards, &stores);
         let mut violation = None;
         for _ in 0..300 + self.rng.below(700) {
             self.clock += self.rng.below(3);
+            if self.coordinator.is_some() && self.rng.one_in(6) {
+                self.step_move(&mut shards);
+            }
             let at = self.rng.below(shards.len() as u64) as usize;
             match shards[at].step(&stores, self.clock, &mut self.rng, &mut self.unique) {
                 Ok(()) => {}
@@ -328,6 +365,8 @@ impl World {
             self.outcome.images += shard.checkpointer.written;
             self.histories.push(shard.history);
         }
+        self.histories.extend(self.waiting.take());
+        self.end_moves();
         let fate = self.rng.below(u64::from(u32::MAX));
         self.stores = stores
             .iter()
@@ -380,6 +419,7 @@ impl World {
             shelved: Vec::new(),
             clients,
             keys: history.domain().iter().cloned().collect(),
+            is_moving: false,
             history,
             turn: 0,
             start: now(),

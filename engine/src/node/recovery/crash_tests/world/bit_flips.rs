@@ -13,7 +13,7 @@ use futures_lite::future::block_on;
 use super::*;
 use crate::image::ReadError;
 use crate::image::manifest::parse_block_key;
-use crate::node::recovery::{Progress, ReplayedLogs};
+use crate::node::recovery::ReplayedLogs;
 
 /// What became of flips.
 #[derive(Clone, Copy, Debug, Default)]

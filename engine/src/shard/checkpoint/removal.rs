@@ -1,0 +1,108 @@
+//! Copies that leave: their images go, then what the keyspace has left of them.
+//!
+//! ```text
+//! FROM      TO        [by]
+//! (none)    Waiting   [begin]     the layout does not name the copy any more
+//! Waiting   Asked     [advance]   no image of it is under way: the store is asked to remove them all
+//! Waiting   Removed   [advance]   it never had an image, or is not here
+//! Asked     Removed   [removed]   they are gone, durably: the keyspace forgets the copy
+//! ```
+//!
+//! A crash on the way leaves images of a copy that the layout does not name: the next start removes them. The
+//! log may name them until then, and later too: that counts for copies that the layout names, from
+//! the record on that began them.
+
+use ephesus_wire::{Epoch, PartitionId};
+
+use super::StoreLink;
+use crate::image::{DbId, Generation, StoreRequest, TrySendError};
+use crate::keyspace::Keyspace;
+
+type Copy = (PartitionId, Epoch);
+
+/// The copies of one shard that leave.
+#[derive(Debug, Default)]
+pub(super) struct Removals {
+    waiting: Vec<Copy>,
+    asked: Vec<Copy>,
+    removed: Vec<Copy>,
+}
+
+impl Removals {
+    /// A copy is to go; nothing happens if it is going already.
+    pub(super) fn begin(&mut self, partition: PartitionId, epoch: Epoch) {
+        let copy = (partition, epoch);
+        if !self.waiting.contains(&copy) && !self.asked.contains(&copy) {
+            self.waiting.push(copy);
+        }
+    }
+
+    /// Goes on with those for which nothing is left to wait for.
+    ///
+    /// # Errors
+    /// A store thread has ended.
+    pub(super) fn advance<L: StoreLink>(
+        &mut self,
+        keyspace: &mut Keyspace,
+        links: &[L],
+    ) -> Result<(), String> {
+        for (partition, epoch) in std::mem::take(&mut self.waiting) {
+            let copy = keyspace.partition(partition).filter(|p| p.epoch == epoch);
+            let Some(copy) = copy else {
+                self.removed.push((partition, epoch));
+                continue;
+            };
+            if !copy.is_empty_remnant() {
+                tracing::warn!(%partition, %epoch, "a copy that is in use was to be removed");
+                continue;
+            }
+            if copy.is_imaging() {
+                self.waiting.push((partition, epoch));
+                continue;
+            }
+            if copy.generation == Generation(0) {
+                self.forget(partition, epoch, keyspace);
+                continue;
+            }
+            let db = DbId::of(partition, links.len() as u16);
+            let request = StoreRequest::DropCopy(partition, epoch);
+            match links[usize::from(db.0)].try_send(request) {
+                Ok(()) => self.asked.push((partition, epoch)),
+                Err(TrySendError::Full(_)) => self.waiting.push((partition, epoch)),
+                Err(stopped) => return Err(stopped.to_string()),
+            }
+        }
+        Ok(())
+    }
+
+    /// The store has removed the images of a copy.
+    pub(super) fn removed(
+        &mut self,
+        partition: PartitionId,
+        epoch: Epoch,
+        keyspace: &mut Keyspace,
+    ) {
+        self.asked.retain(|asked| *asked != (partition, epoch));
+        self.forget(partition, epoch, keyspace);
+    }
+
+    /// A removal, of those whose partition `may` be meant, that its store does not answer.
+    pub(super) fn awaited(&self, may: impl Fn(PartitionId) -> bool) -> Option<String> {
+        let (partition, epoch) = self.asked.iter().find(|(id, _)| may(*id))?;
+        Some(format!(
+            "the removal of partition {partition} epoch {epoch}"
+        ))
+    }
+
+    pub(super) fn take_removed(&mut self) -> Vec<Copy> {
+        std::mem::take(&mut self.removed)
+    }
+
+    fn forget(&mut self, partition: PartitionId, epoch: Epoch, keyspace: &mut Keyspace) {
+        assert!(
+            keyspace.forget(partition),
+            "a copy that leaves is not used again before it is forgotten"
+        );
+        self.removed.push((partition, epoch));
+    }
+}
