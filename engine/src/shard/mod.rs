@@ -308,12 +308,18 @@ impl Shard {
             self.completed(completion);
         }
         self.completions = completions;
+        for (partition, epoch) in self.moves.take_leaving() {
+            self.checkpointer.remove_copy(partition, epoch);
+        }
         let taken = self
             .checkpointer
             .take_replies(&mut self.core.keyspace, self.now);
         match taken {
             Ok(freed) => self.segments.give_back(freed),
             Err(error) => fatal("image store", &error),
+        }
+        for (partition, epoch) in self.checkpointer.take_removed() {
+            self.moves.removed(partition, epoch);
         }
         self.tend_log();
         self.accept_again();

@@ -252,7 +252,7 @@ fn a_partition_moves_to_another_node() {
         target: B,
         address: "node-2:17379".to_owned(),
     };
-    assert_eq!(effects.dials, [dial.clone()]);
+    assert_eq!(effects.dials, std::slice::from_ref(&dial));
     assert!(bed.turn(A, []).dials.is_empty(), "once");
 
     let (near, far) = pair();

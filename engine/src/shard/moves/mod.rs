@@ -48,8 +48,8 @@ pub struct Moves {
     reports: Reports,
     limit: Limit,
     share: Share,
-    /// Copies to be removed once no image of them is under way.
-    forgetting: Vec<(PartitionId, Epoch)>,
+    /// Copies that the checkpointer has to remove.
+    leaving: Vec<(PartitionId, Epoch)>,
     /// Counts slices, so that streams take turns.
     turn: usize,
     /// When something has to be looked at although nothing happens.
@@ -76,7 +76,7 @@ impl Moves {
             reports: Reports::new(reports),
             limit: Limit::none(now),
             share: Share::new(now),
-            forgetting: Vec::new(),
+            leaving: Vec::new(),
             turn: 0,
             next_look: None,
         }
@@ -128,7 +128,6 @@ impl Moves {
     /// Takes what has come, answers what is due, and issues I/O. Once a turn, after the log's
     /// completions.
     pub fn tend(&mut self, core: &mut Core, ring: &mut Ring, now: Instant) {
-        self.forget(core);
         if self.sources.is_empty() && self.targets.is_empty() {
             self.next_look = None;
         } else {
@@ -234,16 +233,14 @@ impl Moves {
         self.sockets.is_empty()
     }
 
-    /// Removes copies that nothing refers to any more.
-    fn forget(&mut self, core: &mut Core) {
-        let reports = &self.reports;
-        self.forgetting.retain(|&(partition, epoch)| {
-            let is_gone = core.keyspace.forget(partition);
-            if is_gone {
-                reports.tell(Report::Forgotten { partition, epoch });
-            }
-            !is_gone
-        });
+    /// The copies that orders have had removed since the last call: their images go, then the copies.
+    pub fn take_leaving(&mut self) -> Vec<(PartitionId, Epoch)> {
+        std::mem::take(&mut self.leaving)
+    }
+
+    /// Nothing is left of a copy.
+    pub fn removed(&self, partition: PartitionId, epoch: Epoch) {
+        self.reports.tell(Report::Forgotten { partition, epoch });
     }
 }
 

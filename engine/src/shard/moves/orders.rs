@@ -52,7 +52,7 @@ impl Moves {
                     core.keyspace.settle(partition);
                 }
             }
-            Order::Forget { partition, epoch } => self.begin_to_forget(core, partition, epoch),
+            Order::Forget { partition, epoch } => self.leaving.push((partition, epoch)),
             Order::Limit(bytes_per_s) => self.limit.set(bytes_per_s, now),
         }
     }
@@ -184,19 +184,6 @@ impl Moves {
                 },
             );
         });
-    }
-
-    fn begin_to_forget(&mut self, core: &mut Core, partition: PartitionId, epoch: Epoch) {
-        match core.keyspace.partition(partition) {
-            Some(copy) if copy.epoch == epoch => {
-                if copy.is_empty_remnant() {
-                    self.forgetting.push((partition, epoch));
-                } else {
-                    tracing::error!(%partition, %epoch, "a copy in use is not forgotten");
-                }
-            }
-            _ => self.reports.tell(Report::Forgotten { partition, epoch }),
-        }
     }
 }
 

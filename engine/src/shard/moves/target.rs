@@ -42,6 +42,8 @@ pub(super) struct Target {
     taken: usize,
     /// The last record that was acknowledged; the copy's creation is 1.
     acknowledged: u64,
+    /// When that was.
+    acknowledged_at: Instant,
     spoke: Instant,
 }
 
@@ -62,6 +64,7 @@ impl Target {
             state: State::Filling,
             taken: 0,
             acknowledged: 1,
+            acknowledged_at: cx.now,
             spoke: cx.now,
         }
     }
@@ -154,6 +157,7 @@ impl Target {
             (incoming.acknowledge(committed), incoming.confirmed(durable));
         if let Some(seq) = acknowledged {
             self.acknowledged = seq;
+            self.acknowledged_at = cx.now;
             self.say(cx, Mail::Ack { seq });
         }
         match self.state {
@@ -175,7 +179,7 @@ impl Target {
                 // A source whose credit is used up has nothing to say.
                 if let Some(heard) = heard
                     && self.acknowledged >= taken
-                    && since(heard) >= SILENCE_MAX
+                    && since(heard.max(self.acknowledged_at)) >= SILENCE_MAX
                 {
                     let seconds = SILENCE_MAX.as_secs();
                     return Err(Broken::here(format!(

@@ -160,12 +160,25 @@ impl Half {
         if self.commits {
             self.commit();
         }
+        for (partition, epoch) in self.moves.take_leaving() {
+            self.remove_copy(partition, epoch);
+        }
         self.moves.tend(&mut self.core, &mut self.ring, now);
         self.core.end_turn();
         let (core, ring) = (&mut self.core, &mut self.ring);
         self.moves.slice(core, ring, (now, false), clock, false);
         self.ring.poll().expect("a ring");
         self.told.extend(self.reports.try_iter());
+    }
+
+    /// What the checkpointer does of a copy without images.
+    fn remove_copy(&mut self, partition: PartitionId, epoch: Epoch) {
+        let keyspace = &mut self.core.keyspace;
+        let copy = keyspace.partition(partition).filter(|p| p.epoch == epoch);
+        if copy.is_none_or(Partition::is_empty_remnant) {
+            let _ = copy.is_some() && keyspace.forget(partition);
+            self.moves.removed(partition, epoch);
+        }
     }
 
     fn commit(&mut self) {
@@ -318,7 +331,8 @@ impl Bed {
     pub(super) fn until(&mut self, what: &str, mut is_over: impl FnMut(&Bed) -> bool) {
         let deadline = clock() + Duration::from_secs(20);
         while !is_over(self) {
-            assert!(clock() < deadline, "{what} takes too long");
+            let told = [&self.source.told, &self.target.told];
+            assert!(clock() < deadline, "{what} takes too long: {told:?}");
             self.turn();
         }
     }
