@@ -448,11 +448,17 @@ impl<D: Disk> Member<D> {
         let mut ready = self.node.ready();
         output.messages.extend(ready.take_messages());
         let snapshot = ready.snapshot().clone();
-        let persist = Persist {
+        let mut persist = Persist {
             snapshot: (!snapshot.is_empty()).then_some(snapshot),
             entries: ready.take_entries(),
             hard_state: ready.hs().cloned(),
         };
+        if !ready.must_sync() && persist.snapshot.is_none() {
+            // Only the commit index has changed, and nobody should wait for the disk because of that.
+            if let Some(hard_state) = persist.hard_state.take() {
+                self.node.mut_store().note_commit(hard_state);
+            }
+        }
         self.node.mut_store().persist(&persist, now_ms).await?;
         if let Some(snapshot) = &persist.snapshot {
             self.state = State::from_snapshot(&snapshot.data)?;
@@ -482,7 +488,6 @@ impl<D: Disk> Member<D> {
                 commit,
                 ..self.node.store().hard_state().clone()
             };
-            // Not needed for safety: a commit index that is lost is learned again.
             self.node.mut_store().note_commit(hard_state);
         }
         output.messages.extend(light.take_messages());
