@@ -2,9 +2,9 @@
 //!
 //! ```text
 //! FROM                  TO          [by]
-//! -                     Beginning   the plan, if the copy is here and few others go; says Begin
+//! -                     Beginning   the plan, if the copy is here and not too many others go; says Begin
 //! -                     Failed      it is copying, by an earlier start of this node
-//! Beginning             Opening     the table shows that it is copying
+//! Beginning             Opening     the table shows that it is copying, and few streams are there
 //! Opening               Opening     the target was not there, or is not ready
 //! Opening               Sending     the stream is open: Order::Send
 //! Opening               Failed      for too long
@@ -28,8 +28,12 @@ use super::super::stamp::Layout;
 use super::{AGAIN_MS, Effects, MB, Moves, PATIENCE_MS};
 use crate::migration::{Order, Way};
 
-/// Migrations that one shard sends at a time.
-const SENDING_MAX: usize = 4;
+/// Streams of one shard at a time: each may have some MB under way.
+const STREAMS_MAX: usize = 4;
+
+/// Migrations of one shard that are begun and not decided: while some have a stream the coordinator
+/// decides about others.
+const BEGUN_MAX: usize = 12;
 
 /// How long it is said how far a migration was that has ended, ms.
 const SENT_MS: u64 = 3 * ephesus_coordinator::agent::PROGRESS_MS;
@@ -202,7 +206,10 @@ impl Moves {
         for (id, migration) in active.filter(|(_, m)| m.source.node == me) {
             match self.sending.get(id).map(|leaving| &leaving.state) {
                 None => self.begin(*id, migration, layout),
-                Some(State::Beginning) if migration.phase == Phase::Copying => {
+                Some(State::Beginning)
+                    if migration.phase == Phase::Copying
+                        && self.streams(migration.source.shard) < STREAMS_MAX =>
+                {
                     let opening = State::Opening {
                         next_ms: Some(self.now_ms),
                         until_ms: self.now_ms + PATIENCE_MS,
@@ -216,13 +223,21 @@ impl Moves {
         }
     }
 
+    /// How many streams a shard has, or is about to have.
+    fn streams(&self, shard: ShardId) -> usize {
+        let of_shard = self.sending.values().filter(|l| l.shard == shard);
+        of_shard
+            .filter(|l| matches!(l.state, State::Opening { .. } | State::Sending))
+            .count()
+    }
+
     fn begin(&mut self, id: MigrationId, migration: &Migration, layout: &Layout) {
         let shard = migration.source.shard;
         let state = match migration.phase {
             Phase::Planned => {
                 let of_shard = self.sending.values().filter(|l| l.shard == shard);
                 let is_here = layout.served(migration.partition) == Some((shard, migration.epoch));
-                if !is_here || of_shard.count() >= SENDING_MAX {
+                if !is_here || of_shard.count() >= BEGUN_MAX {
                     return;
                 }
                 State::Beginning

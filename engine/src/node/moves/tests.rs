@@ -19,7 +19,7 @@ use crate::node::stamp::StagingPlace;
 
 const A: NodeId = NodeId([1; 16]);
 const B: NodeId = NodeId([2; 16]);
-const PARTITIONS: u16 = 16;
+const PARTITIONS: u16 = 26;
 const HELD: Held = Held {
     count: 3,
     digest: [4, 5],
@@ -656,17 +656,28 @@ fn a_start_with_a_prepared_copy_does_what_was_decided() {
 }
 
 #[test]
-fn a_shard_sends_a_few_copies_at_a_time() {
+fn a_shard_sends_a_few_copies_at_a_time_and_begins_a_few_more() {
     let mut bed = Bed::new();
     let ids: Vec<MigrationId> = (0..PARTITIONS).map(|p| bed.plan(p, place(B, 0))).collect();
     let begun = |effects: &Effects| effects.steps.as_ref().map_or(0, BTreeMap::len);
-    assert_eq!(begun(&bed.turn(A, [])), 8, "four of each shard");
-    bed.turn(A, []);
+    assert_eq!(begun(&bed.turn(A, [])), 24, "twelve of each shard");
+    let dials = |effects: &Effects| -> Vec<MigrationId> {
+        let dials = effects.dials.iter();
+        dials.map(|dial| dial.migration).collect()
+    };
+    let effects = bed.turn(A, []);
+    assert_eq!(dials(&effects), ids[..8], "four of each shard");
     let (migration, reason) = (ids[0], "no".to_owned());
     bed.turn(A, [dialled(ids[0], Ok(pair().0))]);
-    bed.report(A, Report::GaveUp { migration, reason });
+    let effects = bed.report(A, Report::GaveUp { migration, reason });
+    assert_eq!(dials(&effects), [ids[8]], "one of the same shard");
     let steps = bed.turn(A, []).steps.expect("news");
-    assert_eq!(steps, BTreeMap::from([(ids[8], Step::Begin)]));
+    let begins = ids[9..=24].iter().map(|id| (*id, Step::Begin));
+    assert_eq!(
+        steps,
+        begins.collect(),
+        "the next one, and those that wait for a stream"
+    );
 }
 
 #[test]
