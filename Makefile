@@ -11,10 +11,10 @@ KEYS       ?= 1000000
 export EPHESUS_BIN ?= $(EPHESUS)
 
 .DEFAULT_GOAL := help
-.PHONY: help toolchain deps build run cluster test lint fmt compare bench-cluster bench-migrate demo soak soak-cluster crash clean
+.PHONY: help toolchain deps build run cluster test lint fmt compare bench-cluster bench-migrate demo soak soak-cluster soak-migration crash clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 toolchain:
 	@./scripts/deps.sh build
@@ -63,6 +63,9 @@ soak: deps build ## the crash and abuse tests, long (ROUNDS=1000)
 soak-cluster: deps build ## a stock client writes and reads KEYS=1000000 keys over make cluster's shape while a coordinator is killed
 	$(CARGO) build --quiet --locked -p ephesus-tests --bin ephesus-cluster
 	EPHESUS_KEYS=$(KEYS) $(CARGO) test --locked -p ephesus-tests --test system -- --nocapture local_cluster::a_stock_client
+
+soak-migration: deps build ## nodes and coordinators die while partitions move (ROUNDS=1000); one of KEYS=1000000 keys moves
+	EPHESUS_CRASH_ROUNDS=$(ROUNDS) EPHESUS_KEYS=$(KEYS) $(CARGO) test --locked -p ephesus-tests --test system -- --nocapture --test-threads 1 migration::shapes migration::traces migration::deaths
 
 crash: build ## only the crash tests, long (ROUNDS=1000, EPHESUS_SEED=n repeats a run)
 	EPHESUS_CRASH_ROUNDS=$(ROUNDS) $(CARGO) test --locked -p ephesus-tests --test system -- --nocapture --test-threads 1 crash::

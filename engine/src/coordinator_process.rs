@@ -16,7 +16,7 @@ use ephesus_wire::handshake::Secret;
 use crate::cli::EXIT_USAGE;
 use crate::cli::coordinator::CoordinatorFlags;
 use crate::node::Environment;
-use crate::{logging, signals};
+use crate::{logging, net, signals};
 
 /// How often the process looks whether it was asked to stop.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -95,10 +95,12 @@ fn run(options: CoordinatorOptions) -> Result<(), ProcessError> {
     let asked_to_stop = signals::stop_flag().map_err(ProcessError::Signals)?;
     Environment::inspect().map_err(|error| ProcessError::Environment(error.to_string()))?;
     let address = options.listen;
-    let port = TcpListener::bind(address).map_err(|source| match source.kind() {
-        io::ErrorKind::AddrInUse => ProcessError::AddressInUse(address),
-        _ => ProcessError::Listen { address, source },
-    })?;
+    let port = net::probe(address)
+        .and_then(|()| TcpListener::bind(address))
+        .map_err(|source| match source.kind() {
+            io::ErrorKind::AddrInUse => ProcessError::AddressInUse(address),
+            _ => ProcessError::Listen { address, source },
+        })?;
     let executor = executor()
         .make()
         .map_err(|error| ProcessError::Executor(error.to_string()))?;

@@ -7,6 +7,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::ledger::Unit;
+use crate::resp::Reply;
 use crate::rng::Rng;
 use crate::roaming::Roaming;
 
@@ -21,7 +22,8 @@ const READ_ONE_IN: u64 = 4;
 pub enum Temper {
     /// There must not be any.
     Strict,
-    /// It waits until the unit can be read, and goes on from what it finds.
+    /// Connections may break and nodes may be without a lease: then it waits until the unit can be
+    /// read, and goes on from what it finds.
     Patient,
 }
 
@@ -103,7 +105,7 @@ fn write(
         let unit = &mut units[index];
         let (request, expected) = unit.next_request(&mut rng);
         let trouble = match client.try_call(&request) {
-            Ok(reply) if temper == Temper::Strict || reply.error().is_none() => {
+            Ok(reply) if temper == Temper::Strict || !is_down(&reply) => {
                 expected.check(&reply, unit);
                 unit.acknowledge();
                 shared.acknowledged.fetch_add(1, Ordering::Relaxed);
@@ -121,6 +123,12 @@ fn write(
         }
     }
     units
+}
+
+/// Whether a node says that it, or its cluster, cannot serve now.
+fn is_down(reply: &Reply) -> bool {
+    let error = reply.error();
+    error.is_some_and(|text| text.starts_with("CLUSTERDOWN "))
 }
 
 /// Reads the unit back, and takes what is found for its state.

@@ -11,6 +11,7 @@ pub mod archipelago;
 pub mod bystander;
 pub mod coordinator;
 pub mod crowd;
+pub mod disk;
 pub mod garbage;
 pub mod images;
 pub mod ledger;
@@ -27,6 +28,7 @@ pub mod rng;
 pub mod roaming;
 pub mod segments;
 pub mod slots;
+pub mod stock;
 pub mod terminal;
 pub mod whole;
 

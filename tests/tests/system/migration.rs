@@ -1,6 +1,10 @@
 //! Partitions that move between nodes that serve: nobody sees an error, and nothing is lost.
 
+mod deaths;
 mod load;
+mod shapes;
+mod stock;
+mod traces;
 
 use std::collections::BTreeMap;
 

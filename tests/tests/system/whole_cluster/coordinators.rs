@@ -1,46 +1,16 @@
 //! The loss of coordinators: of one nobody notices, of all everybody does.
 
-use std::io::Read;
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use ephesus_tests::crowd::{Crowd, Temper, verify};
 use ephesus_tests::ledger::Unit;
-use ephesus_tests::{Reply, Rng, Whole, paths};
+use ephesus_tests::stock::StockClient;
+use ephesus_tests::{Reply, Rng, Whole};
 
 use super::{LEASE_LOST_WITHIN, NAMES, NINE, SERVES_WITHIN, check, fill, is_down, own_keys};
 
 /// Load goes on for so long after something was done: several leases.
 const AFTERWARDS: Duration = Duration::from_millis(2500);
-
-/// redis-py's RedisCluster at work, without any patience.
-struct StockClient(Child);
-
-impl StockClient {
-    fn start(whole: &Whole) -> Self {
-        let mut client = Command::new(paths::python())
-            .arg(paths::workspace().join("tests/python/steady.py"))
-            .args(whole.nodes.iter().map(|node| node.port().to_string()))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("start python");
-        let mut ready = [0; 6];
-        let output = client.stdout.as_mut().expect("its output");
-        output.read_exact(&mut ready).expect("it is ready");
-        Self(client)
-    }
-
-    /// Ends it; it has met no error.
-    fn finish(mut self) {
-        drop(self.0.stdin.take());
-        let output = self.0.wait_with_output().expect("its end");
-        let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-        assert!(output.status.success(), "redis-py: {text}");
-        eprintln!("redis-py: {}", text.trim());
-    }
-}
 
 /// Waits until another than `lost` leads.
 fn wait_for_another(whole: &Whole, lost: u64) {
@@ -57,7 +27,7 @@ fn no_client_notices_the_loss_of_one_coordinator() {
     let units = |writer: u64| (0..50).map(|n| Unit::new(writer * 50 + n)).collect();
     let units = (0..3).map(units).collect();
     let crowd = Crowd::start(&whole.entries(), units, Temper::Strict, &mut rng);
-    let stock = StockClient::start(&whole);
+    let stock = StockClient::start("steady.py", &whole);
     let go_on = |crowd: &Crowd| {
         let before = crowd.acknowledged();
         std::thread::sleep(AFTERWARDS);

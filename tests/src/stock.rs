@@ -1,0 +1,49 @@
+//! Stock clients as processes of their own, which must not meet any error.
+
+use std::io::Read;
+use std::process::{Child, Command, Stdio};
+
+use crate::paths;
+use crate::whole::Whole;
+
+/// What a script says once it is at work.
+const READY: &[u8] = b"ready\n";
+
+/// redis-py's RedisCluster at work, without any patience, until it is told to end.
+#[derive(Debug)]
+pub struct StockClient(Child);
+
+impl StockClient {
+    /// Runs a script of `tests/python`, which begins at the nodes that there are.
+    ///
+    /// # Panics
+    /// When it ends before it says that it is ready.
+    pub fn start(script: &str, whole: &Whole) -> Self {
+        let mut client = Command::new(paths::python())
+            .arg(paths::workspace().join("tests/python").join(script))
+            .args(whole.nodes.iter().map(|node| node.port().to_string()))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("start python");
+        let mut ready = [0; READY.len()];
+        let output = client.stdout.as_mut().expect("its output");
+        output.read_exact(&mut ready).expect("it is ready");
+        assert_eq!(ready, READY);
+        Self(client)
+    }
+
+    /// Ends it, and answers what it has printed.
+    ///
+    /// # Panics
+    /// When it has met an error.
+    pub fn finish(mut self) -> String {
+        drop(self.0.stdin.take());
+        let output = self.0.wait_with_output().expect("its end");
+        let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        assert!(output.status.success(), "redis-py: {text}");
+        eprintln!("redis-py: {}", text.trim());
+        text
+    }
+}

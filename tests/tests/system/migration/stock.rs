@@ -1,0 +1,122 @@
+//! Stock clients go on while partitions move, and notice nothing.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use ephesus_tests::process::Process;
+use ephesus_tests::stock::StockClient;
+use ephesus_tests::{Rng, Whole, paths};
+
+use super::{NAMES, all_committed, move_to, owned};
+
+const PARTITIONS: [&str; 2] = ["--partitions", "32"];
+
+/// How long clients work between two changes.
+const BETWEEN: Duration = Duration::from_millis(500);
+
+/// What redis-benchmark does, and how often: each takes some seconds.
+const COMMANDS: [(&str, u64); 3] = [("set", 300_000), ("get", 900_000), ("incr", 300_000)];
+
+/// What redis-benchmark says of its own accord whenever it follows a redirection.
+const FOLLOWS: &str = "warning: cluster slots configuration changed, fetching new one...";
+
+/// How long redis-benchmark may take for one command.
+const BENCHMARK_WITHIN: Duration = Duration::from_secs(60);
+
+#[test]
+fn redis_py_sees_no_error_while_nodes_come_and_go() {
+    let mut whole = Whole::started(&PARTITIONS, &NAMES, 2);
+    let client = StockClient::start("moving.py", &whole);
+    std::thread::sleep(BETWEEN);
+    whole.add("delphi", 2).restart();
+    whole.core.ask(&["rebalance", "--wait"]).assert(0, &[]);
+    assert_eq!(owned(&whole)["delphi"], 8);
+    std::thread::sleep(BETWEEN);
+    for name in ["athens", "delphi"] {
+        whole.core.ask(&["drain", name, "--wait"]).assert(0, &[]);
+        assert_eq!(owned(&whole).get(name), None);
+        std::thread::sleep(BETWEEN);
+        whole.core.ask(&["drain", name, "--end"]).assert(0, &[]);
+        whole.core.ask(&["rebalance", "--wait"]).assert(0, &[]);
+        assert_eq!(owned(&whole)[name], 8);
+        std::thread::sleep(BETWEEN);
+    }
+    client.finish();
+    assert!(all_committed(&whole) >= 8 + 2 * (8 + 8));
+}
+
+/// redis-benchmark over a cluster, with one command for so long that it must be ended.
+fn benchmark(whole: &Whole, command: &str, requests: u64, output: &Path) -> Process {
+    let port = whole.nodes[0].port().to_string();
+    let requests = requests.to_string();
+    let mut benchmark = Command::new("redis-benchmark");
+    benchmark
+        .args(["--cluster", "-p", &port, "-t", command, "-n", &requests])
+        .args(["-r", "20000", "-d", "100", "-c", "24", "-P", "4", "-q"]);
+    Process::spawn(benchmark, output)
+}
+
+/// Moves a partition from one node to another. Every shard keeps one: redis-benchmark asks nobody who had
+/// nothing when it began. It may be the first one of its shard, which has what redis-benchmark asks for.
+fn move_one(whole: &Whole, rng: &mut Rng) {
+    let mut owned: BTreeMap<(String, u16), Vec<u16>> = BTreeMap::new();
+    for row in whole.table() {
+        let of = owned.entry((row.node, row.shard)).or_default();
+        of.push(row.partition);
+    }
+    let rich = owned.iter().filter(|(_, partitions)| partitions.len() > 1);
+    let rich: Vec<_> = rich.collect();
+    let (from, partitions) = *rng.pick(&rich);
+    let poor = owned.keys().filter(|to| to.0 != from.0);
+    let poor: Vec<_> = poor.collect();
+    let (node, shard) = *rng.pick(&poor);
+    let partition = match rng.one_in(2) {
+        true => partitions[0],
+        false => *rng.pick(partitions),
+    };
+    move_to(whole, partition, node, *shard);
+}
+
+#[test]
+fn redis_benchmark_runs_through_moves_without_an_error() {
+    paths::require("redis-benchmark");
+    let mut rng = Rng::new(Rng::seed_of_run("redis-benchmark"));
+    let whole = Whole::started(&PARTITIONS, &NAMES, 2);
+    for (command, requests) in COMMANDS {
+        let output = whole.core.home().join(format!("benchmark-{command}"));
+        let mut client = benchmark(&whole, command, requests, &output);
+        let mut moves = 0;
+        let began = Instant::now();
+        let status = loop {
+            if let Some(status) = client.exit_status() {
+                break status;
+            }
+            assert!(began.elapsed() < BENCHMARK_WITHIN, "{command} goes on");
+            move_one(&whole, &mut rng);
+            moves += 1;
+        };
+        let text = client.output();
+        eprintln!(
+            "{command}: {moves} moves in {:?}: {}",
+            began.elapsed(),
+            text.replace('\r', "\n")
+        );
+        assert!(status.success(), "{text}");
+        let lower = text.to_lowercase();
+        assert!(lower.contains(FOLLOWS), "it has met no move: {text}");
+        let lower = lower.replace(FOLLOWS, "");
+        for word in ["error", "moved", "down", "unknown", "closed", "warning"] {
+            assert!(!lower.contains(word), "{word:?} in {text}");
+        }
+        assert!(moves >= 3, "{command}: only {moves} moves");
+    }
+    all_committed(&whole);
+    let counted: i64 = whole
+        .nodes
+        .iter()
+        .map(|node| node.client().say("DBSIZE").integer())
+        .sum();
+    assert!(counted > 20_000, "{counted} keys of set and of incr");
+}

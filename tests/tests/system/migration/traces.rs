@@ -1,0 +1,114 @@
+//! What a partition leaves behind where it was: nothing, however often it comes and goes.
+
+use std::time::Duration;
+
+use ephesus_tests::disk::allocated_bytes;
+use ephesus_tests::{Node, Options, Reply, Rng, Whole};
+
+use super::{all_committed, move_to, row};
+
+const NAMES: [&str; 2] = ["athens", "byzantium"];
+
+/// There and back again so often before anything is measured: stores fill their caches.
+const TRIPS_BEFORE: u64 = 6;
+
+/// And so often afterwards, without `EPHESUS_CRASH_ROUNDS`.
+const TRIPS: u64 = 20;
+
+/// What moves: 8 MB.
+const PARTITION: u16 = 0;
+const KEYS: u64 = 2_000;
+const VALUE_BYTES: usize = 4_000;
+
+/// Keys that are written anew before each move.
+const REWRITTEN: u64 = 200;
+
+const WAL_BUDGET: u64 = 64 << 20;
+
+/// How much more each node may have at the end, of what has come and gone many times.
+const RESIDENT_GROWTH_MAX: u64 = 32 << 20;
+const STORED_GROWTH_MAX: u64 = 32 << 20;
+
+/// How long it may take until memory is given back.
+const WITHIN: Duration = Duration::from_secs(20);
+
+fn trips() -> u64 {
+    std::env::var("EPHESUS_CRASH_ROUNDS").map_or(TRIPS, |text| {
+        text.parse().expect("EPHESUS_CRASH_ROUNDS is a number")
+    })
+}
+
+/// Bytes on disk beside the logs, which are within their budget.
+fn stored(node: &Node) -> u64 {
+    let logs = allocated_bytes(&node.data_dir().join("logs"));
+    assert!(logs <= WAL_BUDGET, "logs of {logs} bytes");
+    allocated_bytes(node.data_dir()) - logs
+}
+
+fn resident(node: &Node) -> u64 {
+    node.process().resident_bytes()
+}
+
+/// Writes a key, all of which are in one partition.
+fn write(whole: &Whole, tag: &str, rng: &mut Rng, numbers: impl Iterator<Item = u64>) {
+    let mut client = whole.client();
+    for n in numbers {
+        let key = format!("{{{tag}}}:{n}");
+        let words = [b"SET".to_vec(), key.into_bytes(), rng.bytes(VALUE_BYTES)];
+        assert_eq!(client.call(&words), Reply::ok());
+    }
+}
+
+/// There and back again, changed a little on the way.
+fn travel(whole: &Whole, tag: &str, rng: &mut Rng, trips: u64) {
+    for _ in 0..2 * trips {
+        let at = row(whole, PARTITION);
+        let to = NAMES[usize::from(at.node == NAMES[0])];
+        let numbers: Vec<u64> = (0..REWRITTEN).map(|_| rng.below(KEYS)).collect();
+        write(whole, tag, rng, numbers.into_iter());
+        move_to(whole, PARTITION, to, 0);
+    }
+}
+
+#[test]
+fn a_partition_that_comes_and_goes_leaves_neither_memory_nor_files_behind() {
+    let mut rng = Rng::new(Rng::seed_of_run("traces"));
+    let mut whole = Whole::founded(&["--partitions", "4", "--min-nodes", "2"]);
+    for name in NAMES {
+        let options = Options {
+            wal_budget: Some(WAL_BUDGET),
+            ..whole.options(name, 1)
+        };
+        whole.add_with(options).spawn();
+    }
+    whole.until_healthy();
+    for node in &mut whole.nodes {
+        node.wait_ready().expect("a node that is live");
+    }
+    let tag = super::shapes::tags(&row(&whole, PARTITION)).next();
+    let tag = tag.expect("a tag");
+    write(&whole, &tag, &mut rng, 0..KEYS);
+    travel(&whole, &tag, &mut rng, TRIPS_BEFORE);
+    let weigh = |whole: &Whole| -> Vec<(u64, u64)> {
+        let nodes = whole.nodes.iter();
+        nodes.map(|node| (resident(node), stored(node))).collect()
+    };
+    let before = weigh(&whole);
+    let trips = trips();
+    travel(&whole, &tag, &mut rng, trips);
+    eprintln!("{before:?}, and {:?} after {trips} more", weigh(&whole));
+    whole.within(WITHIN, "it is given back", |whole| {
+        let now = weigh(whole);
+        let mut pairs = now.iter().zip(&before);
+        pairs.all(|(now, before)| {
+            now.0 <= before.0 + RESIDENT_GROWTH_MAX && now.1 <= before.1 + STORED_GROWTH_MAX
+        })
+    });
+    all_committed(&whole);
+    let counted: i64 = whole
+        .nodes
+        .iter()
+        .map(|node| node.client().say("DBSIZE").integer())
+        .sum();
+    assert_eq!(counted as u64, KEYS);
+}
