@@ -55,14 +55,6 @@ pub enum Order {
         /// Where the stream comes from.
         way: Way,
     },
-    /// As the source: the way could not be opened, or the coordinator has given the migration up. A
-    /// source that has not confirmed gives up; one that has waits for the decision.
-    Stop {
-        /// The migration.
-        migration: MigrationId,
-        /// For people.
-        reason: String,
-    },
     /// The table says that the move is done. The source gives its copy up, the target serves its own.
     Committed {
         /// The migration.

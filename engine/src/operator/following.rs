@@ -123,6 +123,12 @@ impl Following {
         self.moves.values().all(|followed| followed.end.is_some())
     }
 
+    /// Whether the source of some move that is done has not said yet how it went.
+    pub(super) fn lacks_figures(&self) -> bool {
+        let mut moves = self.moves.values();
+        moves.any(|followed| followed.end == Some(Ok(())) && followed.hold_us == 0)
+    }
+
     /// A sentence about each that has failed.
     pub(super) fn failures(&self) -> Vec<String> {
         let failed = self.moves.iter().filter_map(|(partition, followed)| {

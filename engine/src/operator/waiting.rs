@@ -3,6 +3,7 @@
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
+use ephesus_coordinator::agent::PROGRESS_MS;
 use ephesus_coordinator::report::{MigrationRow, MoveRow, NodeRow};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
@@ -11,6 +12,9 @@ use super::{Coordinators, OperatorError, say};
 
 /// Between two questions.
 const ASK_EVERY: Duration = Duration::from_millis(200);
+
+/// How long to wait for the last figures of moves that are done: their sources tell them once a second.
+const FIGURES_MAX: Duration = Duration::from_millis(PROGRESS_MS + 500);
 
 /// Between two lines where there is no terminal.
 const LINE_EVERY: Duration = Duration::from_secs(1);
@@ -61,8 +65,13 @@ pub(super) fn wait(
         std::thread::sleep(ASK_EVERY);
         report = coordinators.migrations()?;
     }
+    let took = began.elapsed();
+    while following.lacks_figures() && began.elapsed() < took + FIGURES_MAX {
+        std::thread::sleep(ASK_EVERY);
+        following.note(&coordinators.migrations()?, took);
+    }
     shown.bar.finish_and_clear();
-    say(&format!("{}\n", following.summary(began.elapsed())));
+    say(&format!("{}\n", following.summary(took)));
     match following.failures() {
         failures if failures.is_empty() => Ok(true),
         failures => Err(OperatorError::NotMoved(failures)),

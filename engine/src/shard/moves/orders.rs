@@ -28,14 +28,6 @@ impl Moves {
                 open,
                 way,
             } => self.receive(core, (migration, open, way), now),
-            Order::Stop { migration, reason } => self.with(core, now, |sources, _, cx| {
-                let is_it = |source: &Source| source.migration == migration;
-                if let Some(at) = sources.iter().position(is_it)
-                    && !sources[at].is_confirmed()
-                {
-                    sources.remove(at).give_up(cx, &reason);
-                }
-            }),
             Order::Committed {
                 migration,
                 partition,

@@ -15,7 +15,6 @@ use crate::shard::moves::source::{HOLD_MAX, OVERDUE_AFTER};
 /// What ends a move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ending {
-    Stopped,
     Aborted,
     Cut,
     DiskFull,
@@ -23,8 +22,7 @@ enum Ending {
     TargetRestarts,
 }
 
-const ENDINGS: [Ending; 6] = [
-    Ending::Stopped,
+const ENDINGS: [Ending; 5] = [
     Ending::Aborted,
     Ending::Cut,
     Ending::DiskFull,
@@ -52,10 +50,6 @@ fn end(wire: Wire, ending: Ending, turns: u64, seed: u64) {
     let was_confirmed = bed.source.is_confirmed();
     let now = bed.now;
     match ending {
-        Ending::Stopped => bed.order_source(Order::Stop {
-            migration: bed.migration,
-            reason: "stopped".into(),
-        }),
         Ending::Aborted => {}
         Ending::Cut => {
             if let Some(cut) = cut {
