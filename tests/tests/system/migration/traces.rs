@@ -10,10 +10,10 @@ use super::{all_committed, move_to, row};
 const NAMES: [&str; 2] = ["athens", "byzantium"];
 
 /// There and back again so often before anything is measured: stores fill their caches.
-const TRIPS_BEFORE: u64 = 6;
+const TRIPS_BEFORE: u64 = 4;
 
 /// And so often afterwards, without `EPHESUS_CRASH_ROUNDS`.
-const TRIPS: u64 = 20;
+const TRIPS: u64 = 12;
 
 /// What moves: 8 MB.
 const PARTITION: u16 = 0;
