@@ -40,11 +40,6 @@ use settings::Settings;
 /// How long disk and loopback are driven in every round.
 const RAW_TIME: Duration = Duration::from_millis(500);
 
-/// What a server needs for a key besides it and its value, amply.
-const KEY_OVERHEAD_BYTES: u64 = 150;
-/// What servers need without any data, amply.
-const SERVERS_BYTES: usize = 512 << 20;
-
 /// Runs the cases asked for, prints the table and writes the JSON.
 ///
 /// # Errors
@@ -89,7 +84,7 @@ fn run_round(settings: &Settings, case: Case, round: u32, report: &mut Report) -
     let mut outcomes = Vec::new();
     for &contestant in first.iter().chain(later) {
         disk::settle(settings.root())?;
-        fresh_memory::touch(memory_bytes(case));
+        fresh_memory::touch(case.memory_bytes());
         let mut pair = settings.start(contestant)?;
         let outcome = round::run(pair.as_mut(), case, settings)?;
         report.describe(contestant, pair.described());
@@ -97,12 +92,6 @@ fn run_round(settings: &Settings, case: Case, round: u32, report: &mut Report) -
         outcomes.push((contestant, outcome));
     }
     Ok((raw, outcomes))
-}
-
-/// What the two servers of a case may need together.
-fn memory_bytes(case: Case) -> usize {
-    let data = case.keys * (case.entry_bytes() + KEY_OVERHEAD_BYTES);
-    2 * data as usize + SERVERS_BYTES
 }
 
 fn tell(round: u32, contestant: Contestant, outcome: &Outcome) {

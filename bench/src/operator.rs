@@ -7,7 +7,7 @@ use ephesus_coordinator::link::blocking::Client;
 use ephesus_coordinator::protocol::{self, Answer, Request, kind};
 use ephesus_coordinator::report::{Query, Report};
 use ephesus_wire::NodeId;
-use ephesus_wire::handshake::LinkRole;
+use ephesus_wire::handshake::{LinkRole, Secret};
 
 use crate::error::{BenchError, Result};
 
@@ -20,20 +20,22 @@ const LEADER_TIMEOUT: Duration = Duration::from_secs(10);
 pub struct Operator {
     client: Client,
     address: String,
+    secret: Option<Secret>,
 }
 
 impl Operator {
-    /// Connects to a coordinator, `host:port`.
+    /// Connects to a coordinator, `host:port`, with the cluster's secret if it has one.
     ///
     /// # Errors
     /// When nothing of this release answers there.
-    pub fn open(address: &str) -> Result<Self> {
+    pub fn open(address: &str, secret: Option<&Secret>) -> Result<Self> {
         let identity = protocol::identity(LinkRole::Operator, NodeId([0; 16]));
-        let client = Client::dial(address, identity, None, ANSWER_TIMEOUT);
+        let client = Client::dial(address, identity, secret.cloned(), ANSWER_TIMEOUT);
         let wrong = |error| BenchError::cluster(format!("connecting to {address}"), error);
         Ok(Operator {
             client: client.map_err(wrong)?,
             address: address.to_owned(),
+            secret: secret.cloned(),
         })
     }
 
@@ -42,7 +44,7 @@ impl Operator {
     /// # Errors
     /// As [`Operator::open`].
     pub fn reopen(&mut self) -> Result<()> {
-        *self = Self::open(&self.address)?;
+        *self = Self::open(&self.address, self.secret.as_ref())?;
         Ok(())
     }
 
@@ -50,12 +52,12 @@ impl Operator {
     ///
     /// # Errors
     /// When none does.
-    pub fn of_leader(coordinators: &[String]) -> Result<Self> {
+    pub fn of_leader(coordinators: &[String], secret: Option<&Secret>) -> Result<Self> {
         let wrong = |problem: String| BenchError::cluster("asking who leads", problem);
-        let report = ask(coordinators, None, &Query::Coordinators, LEADER_TIMEOUT);
+        let report = ask(coordinators, secret, &Query::Coordinators, LEADER_TIMEOUT);
         match report.map_err(|error| wrong(error.to_string()))? {
             Report::Coordinators(rows) => match rows.iter().find(|row| row.leader) {
-                Some(leader) => Self::open(&leader.address),
+                Some(leader) => Self::open(&leader.address, secret),
                 None => Err(wrong("nobody".to_owned())),
             },
             other => Err(wrong(format!("{other:?}"))),

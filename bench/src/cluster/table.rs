@@ -25,7 +25,7 @@ struct Watch(Operator);
 impl Watch {
     fn open(bed: &Bed) -> Result<Self> {
         let leader = bed.coordinator(bed.leader()?);
-        Operator::open(&leader.to_string()).map(Watch)
+        Operator::open(&leader.to_string(), None).map(Watch)
     }
 
     fn status(&mut self) -> Result<StatusReport> {

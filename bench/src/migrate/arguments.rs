@@ -66,6 +66,9 @@ pub struct MigrateArgs {
         requires = "coordinator"
     )]
     pub nodes: Vec<String>,
+    /// File with the secret of its links
+    #[arg(long, value_name = "FILE", requires = "coordinator")]
+    pub cluster_secret_file: Option<PathBuf>,
     /// The ephesus program (default: next to this one, or target/release/ephesus)
     #[arg(long)]
     pub ephesus: Option<PathBuf>,

@@ -5,6 +5,11 @@ use crate::prefill::KEY_BYTES;
 /// Most keys of one case: with small values less data is enough.
 const KEYS_MAX: u64 = 2_000_000;
 
+/// What a server needs for a key besides it and its value, amply.
+const KEY_OVERHEAD_BYTES: u64 = 150;
+/// What servers need without any data, amply.
+const SERVERS_BYTES: usize = 512 << 20;
+
 /// Writes during a move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Writes {
@@ -38,6 +43,12 @@ impl Case {
     /// Bytes of one key and its value.
     pub(super) fn entry_bytes(self) -> u64 {
         (KEY_BYTES + self.value_bytes) as u64
+    }
+
+    /// What the two servers may need together.
+    pub(super) fn memory_bytes(self) -> usize {
+        let data = self.keys * (self.entry_bytes() + KEY_OVERHEAD_BYTES);
+        2 * data as usize + SERVERS_BYTES
     }
 }
 

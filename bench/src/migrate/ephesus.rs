@@ -3,6 +3,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::Path;
 
 use ephesus_coordinator::report::{MigrationRow, MoveRow, NodeRow, PartitionRow, Query, Report};
+use ephesus_wire::handshake::Secret;
 
 use crate::cluster::bed::{Bed, Layout};
 use crate::error::{BenchError, Result};
@@ -25,6 +26,14 @@ pub(super) struct EphesusPair {
     moving: SlotSet,
     partitions: BTreeSet<u16>,
     progress: Progress,
+}
+
+/// A cluster that runs, and which nodes of it give and get, by name.
+#[derive(Debug)]
+pub(super) struct Existing {
+    pub(super) coordinators: Vec<String>,
+    pub(super) nodes: [String; 2],
+    pub(super) secret: Option<Secret>,
 }
 
 /// One of the two.
@@ -52,7 +61,7 @@ impl EphesusPair {
             ..Layout::of_nodes(2, "strict")
         };
         let bed = Bed::start(program, root, layout)?;
-        let operator = Operator::open(&bed.coordinator(0).to_string())?;
+        let operator = Operator::open(&bed.coordinator(0).to_string(), None)?;
         let node = |index| Node {
             name: format!("node-{index}"),
             entry: bed.entry(index),
@@ -60,14 +69,14 @@ impl EphesusPair {
         Self::between(operator, node(0), node(1), Some(bed))
     }
 
-    /// Two nodes of a cluster that runs, by name.
-    pub(super) fn existing(coordinators: &[String], nodes: &[String; 2]) -> Result<Self> {
-        let mut operator = Operator::of_leader(coordinators)?;
+    /// Two nodes of a cluster that runs.
+    pub(super) fn existing(cluster: &Existing) -> Result<Self> {
+        let mut operator = Operator::of_leader(&cluster.coordinators, cluster.secret.as_ref())?;
         let rows = match operator.ask(&Query::Nodes)? {
             Report::Nodes(rows) => rows,
             other => return Err(unexpected("nodes", &other)),
         };
-        let [source, target] = nodes;
+        let [source, target] = &cluster.nodes;
         let (source, target) = (named(&rows, source)?, named(&rows, target)?);
         Self::between(operator, source, target, None)
     }

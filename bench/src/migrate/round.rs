@@ -2,6 +2,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::error::{BenchError, Result};
+use crate::fresh_memory;
 use crate::interrupt;
 use crate::prefill::{self, Values};
 use crate::procfs::{self, Pid};
@@ -13,8 +14,11 @@ use super::load::{Found, Load, LoadConfig, Phase};
 use super::pair::{Pair, Said, Stage};
 use super::settings::Settings;
 
-/// Between two looks at a move.
+/// Between two looks at a move, at least.
 const LOOK: Duration = Duration::from_millis(2);
+/// Who looks sleeps for so many times as long as its look took: answering costs servers as much, on the
+/// CPUs that move the data.
+const SLEEP_PER_LOOK: u32 = 20;
 /// A move that takes longer does not converge.
 const MOVE_TIMEOUT: Duration = Duration::from_secs(180);
 /// Writes before anything is counted.
@@ -69,6 +73,8 @@ pub(super) fn run(pair: &mut dyn Pair, case: Case, settings: &Settings) -> Resul
     if !settings.is_existing() {
         expect_keys(loaded[0] - before[0], case.keys)?;
     }
+    // Loading has taken what was touched before the servers began.
+    fresh_memory::touch(case.memory_bytes() / 2);
     let mut load = match case.writes {
         Writes::None => None,
         Writes::PerSecond(rate) => Some(start_load(pair, case, settings, moving.clone(), rate)?),
@@ -187,7 +193,7 @@ fn follow(pair: &mut dyn Pair, mut load: Option<&mut Load>) -> Result<Timing> {
                 whole: began.elapsed(),
             });
         }
-        thread::sleep(LOOK);
+        thread::sleep(LOOK.max(SLEEP_PER_LOOK * looked.elapsed()));
     }
 }
 

@@ -1,6 +1,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ephesus_coordinator::link::load_secret;
 use tempfile::TempDir;
 
 use crate::affinity;
@@ -10,7 +11,7 @@ use crate::locate;
 use super::MigrateArgs;
 use super::case::{Case, Writes};
 use super::contestant::Contestant;
-use super::ephesus::EphesusPair;
+use super::ephesus::{EphesusPair, Existing};
 use super::pair::Pair;
 use super::valkey::ValkeyPair;
 
@@ -31,8 +32,7 @@ pub(super) struct Settings {
     pub(super) load_connections: usize,
     pub(super) load_pipeline: u32,
     pub(super) load_time: Duration,
-    /// Coordinators and the two nodes of a cluster that runs.
-    existing: Option<(Vec<String>, [String; 2])>,
+    existing: Option<Existing>,
     ephesus: PathBuf,
     valkey: PathBuf,
     extra: Vec<String>,
@@ -102,7 +102,7 @@ impl Settings {
             return Ok(Box::new(pair));
         }
         Ok(Box::new(match &self.existing {
-            Some((coordinators, nodes)) => EphesusPair::existing(coordinators, nodes)?,
+            Some(cluster) => EphesusPair::existing(cluster)?,
             None => EphesusPair::start(
                 &self.ephesus,
                 self.root(),
@@ -114,20 +114,29 @@ impl Settings {
     }
 }
 
-fn existing(arguments: &MigrateArgs) -> Result<Option<(Vec<String>, [String; 2])>> {
+fn existing(arguments: &MigrateArgs) -> Result<Option<Existing>> {
     if arguments.coordinator.is_empty() {
         return Ok(None);
     }
-    match arguments.nodes.as_slice() {
-        [from, to] if from != to => Ok(Some((
-            arguments.coordinator.clone(),
-            [from.clone(), to.clone()],
-        ))),
-        _ => Err(BenchError::Flag {
-            flag: "--nodes",
-            problem: "names two: the one that gives and the one that gets".to_owned(),
-        }),
-    }
+    let nodes = match arguments.nodes.as_slice() {
+        [from, to] if from != to => [from.clone(), to.clone()],
+        _ => {
+            return Err(BenchError::Flag {
+                flag: "--nodes",
+                problem: "names two: the one that gives and the one that gets".to_owned(),
+            });
+        }
+    };
+    let secret = arguments.cluster_secret_file.as_deref().map(load_secret);
+    let secret = secret.transpose().map_err(|error| BenchError::Flag {
+        flag: "--cluster-secret-file",
+        problem: error.to_string(),
+    })?;
+    Ok(Some(Existing {
+        coordinators: arguments.coordinator.clone(),
+        nodes,
+        secret,
+    }))
 }
 
 fn cases(arguments: &MigrateArgs) -> Vec<Case> {
@@ -161,3 +170,6 @@ fn cpus(given: &[usize]) -> Result<[usize; 2]> {
         _ => Err(wrong("two are needed, one for each end of a move")),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,6 @@
 //! What operators ask about moves: rebalances, drains, single moves and what became of them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ephesus_wal::Disk;
 use ephesus_wire::{MigrationId, NodeId, PartitionId, ShardId};
@@ -198,8 +198,17 @@ impl<D: Disk> Coordinator<D> {
         let state = self.state();
         let active = state.migrations().active.iter().map(|(id, m)| (*id, m));
         let all = active.chain(state.ended_migrations());
-        let mut migrations: Vec<MigrationRow> =
-            all.map(|(id, m)| self.migration_row(id, m)).collect();
+        let stranded: BTreeMap<_, _> = state.stranded().map(|(id, _, why)| (id, why)).collect();
+        // Of attempts for the same place the later one stays.
+        let tried = state.ended_migrations().map(|(_, m)| (attempt(m), m));
+        let tried: BTreeMap<_, _> = tried.collect();
+        let why = |id: MigrationId, migration: &Migration| {
+            let waits = stranded.get(&id);
+            let waits = waits.map(|reason| self.waits_for(migration, *reason));
+            waits.unwrap_or_else(|| last_try(&tried, migration))
+        };
+        let row = |(id, migration)| self.migration_row(id, migration, why);
+        let mut migrations: Vec<MigrationRow> = all.map(row).collect();
         migrations.sort_unstable_by_key(|row| row.id);
         let draining = state.draining().iter();
         let mut draining: Vec<DrainingRow> = draining
@@ -217,39 +226,28 @@ impl<D: Disk> Coordinator<D> {
     }
 
     /// The failed node that a migration waits for.
-    fn waits_for(&self, id: MigrationId) -> Option<String> {
-        let mut stranded = self.state().stranded();
-        let (_, migration, reason) = stranded.find(|(other, _, _)| *other == id)?;
+    fn waits_for(&self, migration: &Migration, reason: AbortReason) -> String {
         let node = match reason {
             AbortReason::SourceFailed => migration.source.node,
             _ => migration.target.node,
         };
-        Some(format!("waits for {}: {reason}", self.name(node)))
+        format!("waits for {}: {reason}", self.name(node))
     }
 
-    /// Why the attempt before this one was given up; empty: there was none, or it is forgotten.
-    fn last_try(&self, migration: &Migration) -> String {
-        let mut ended = self.state().ended_migrations();
-        let before = ended.rfind(|(_, other)| {
-            (other.partition, other.target) == (migration.partition, migration.target)
-                && other.attempt + 1 == migration.attempt
-        });
-        match before.map(|(_, other)| &other.phase) {
-            Some(Phase::Aborted(abort)) => abort.to_string(),
-            _ => String::new(),
-        }
-    }
-
-    fn migration_row(&self, id: MigrationId, migration: &Migration) -> MigrationRow {
+    /// `why` says what an active one without an error waits for, or why the attempt before it failed.
+    fn migration_row(
+        &self,
+        id: MigrationId,
+        migration: &Migration,
+        why: impl Fn(MigrationId, &Migration) -> String,
+    ) -> MigrationRow {
         let noted = self.migrating.noted(id).cloned().unwrap_or_default();
         let mut keys = noted.progress.keys;
         let mut last_error = noted.progress.last_error;
         let state = match &migration.phase {
             Phase::Planned | Phase::Copying => {
                 if last_error.is_empty() {
-                    last_error = self
-                        .waits_for(id)
-                        .unwrap_or_else(|| self.last_try(migration));
+                    last_error = why(id, migration);
                 }
                 match migration.phase {
                     Phase::Copying => "copying",
@@ -282,5 +280,22 @@ impl<D: Disk> Coordinator<D> {
             hold_us: noted.progress.hold_us,
             last_error,
         }
+    }
+}
+
+/// What an attempt was about, and which one it was.
+type Attempt = (PartitionId, Place, u32);
+
+fn attempt(migration: &Migration) -> Attempt {
+    (migration.partition, migration.target, migration.attempt)
+}
+
+/// Why the attempt before this one was given up; empty: there was none, or it is forgotten.
+fn last_try(tried: &BTreeMap<Attempt, &Migration>, migration: &Migration) -> String {
+    let (partition, target, attempt) = attempt(migration);
+    let before = tried.get(&(partition, target, attempt.wrapping_sub(1)));
+    match before.map(|before| &before.phase) {
+        Some(Phase::Aborted(abort)) => abort.to_string(),
+        _ => String::new(),
     }
 }

@@ -283,6 +283,8 @@ impl Moves {
         let arrivals = &view.migrations.arrivals;
         let partitions = (0..).map(PartitionId).zip(&view.table.entries);
         let places = partitions.map(|(partition, entry)| match entry.primary() {
+            // Most copies are here already, and this is asked for every table.
+            _ if layout.served(partition).is_some() => (ShardId(0), NO_COPY),
             Some(primary)
                 if primary.node == self.me
                     && arrivals.get(&partition).is_none_or(|a| a.migration.0 == 0)

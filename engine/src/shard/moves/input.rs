@@ -29,10 +29,10 @@ struct Cut {
 }
 
 impl Input {
-    /// A buffer of `bytes` for frames whose payload is at most `payload_bytes_max` long.
-    pub(super) fn new(bytes: usize, payload_bytes_max: usize) -> Input {
+    /// A buffer for frames whose payload is at most `payload_bytes_max` long.
+    pub(super) fn new(buf: Vec<u8>, payload_bytes_max: usize) -> Input {
         Input {
-            buf: vec![0; bytes],
+            buf,
             start: 0,
             end: 0,
             payload_bytes_max,
@@ -70,6 +70,11 @@ impl Input {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
         }
+    }
+
+    /// The buffer, to be used again.
+    pub(super) fn into_buf(self) -> Vec<u8> {
+        self.buf
     }
 
     /// Lets go of everything.
@@ -145,14 +150,14 @@ mod tests {
         let lens = [0, 100, 5_000, 1, 70_000, 0, 64];
         let bytes = frames(&lens);
         for piece in [1, 31, 33, 4_096, 1 << 20] {
-            let mut input = Input::new(4_096, 1 << 20);
+            let mut input = Input::new(vec![0; 4_096], 1 << 20);
             assert_eq!(feed(&mut input, &bytes, piece), lens, "{piece}");
         }
     }
 
     #[test]
     fn it_grows_no_further_than_the_longest_frame() {
-        let mut input = Input::new(4_096, 10_000);
+        let mut input = Input::new(vec![0; 4_096], 10_000);
         assert_eq!(feed(&mut input, &frames(&[10_000]), 1 << 20), [10_000]);
         assert!(input.buf.len() <= 10_000 + FRAME_HEADER_BYTES);
         let bytes = frames(&[10_001]);
@@ -165,7 +170,7 @@ mod tests {
     fn a_flipped_bit_is_an_error() {
         let mut bytes = frames(&[500]);
         bytes[300] ^= 1;
-        let mut input = Input::new(4_096, 10_000);
+        let mut input = Input::new(vec![0; 4_096], 10_000);
         input.room()[..bytes.len()].copy_from_slice(&bytes);
         input.filled(bytes.len());
         assert!(matches!(input.front(), Err(WireError::Checksum { .. })));

@@ -15,9 +15,6 @@ use crate::net::StreamId;
 use crate::node::NodeShared;
 use crate::shard::mesh;
 
-/// Receive buffer of a target: what one receive takes from the kernel.
-const TARGET_INPUT_BYTES: usize = 1 << 20;
-
 /// Receive buffer of a source, which only acknowledgements come to.
 const SOURCE_INPUT_BYTES: usize = 16 << 10;
 
@@ -61,8 +58,11 @@ impl Link {
         let wire = match way {
             Way::Node(stream) => {
                 let input = match end {
-                    End::Source => Input::new(SOURCE_INPUT_BYTES, STREAM_REASON_BYTES_MAX),
-                    End::Target => Input::new(TARGET_INPUT_BYTES, FRAME_PAYLOAD_BYTES_MAX),
+                    End::Source => {
+                        let buf = vec![0; SOURCE_INPUT_BYTES];
+                        Input::new(buf, STREAM_REASON_BYTES_MAX)
+                    }
+                    End::Target => Input::new(sockets.buffer(), FRAME_PAYLOAD_BYTES_MAX),
                 };
                 // OPEN was the source's first frame.
                 let (next_out, next_in) = match end {

@@ -25,6 +25,12 @@ const FRAMES_PER_SEND: usize = 16;
 /// Bytes after which a send takes no further frame.
 const SEND_BYTES: usize = 1 << 20;
 
+/// Receive buffer of a target: what one receive takes from the kernel.
+const BUFFER_BYTES: usize = 1 << 20;
+
+/// Buffers that are kept for the next streams: as many moves as follow each other closely.
+const BUFFERS_KEPT: usize = 4;
+
 /// How long a farewell may take.
 const FAREWELL: Duration = Duration::from_secs(1);
 
@@ -35,6 +41,9 @@ pub(super) struct Sockets {
     next: u64,
     /// Bytes sent and received since the last look.
     moved_bytes: usize,
+    /// Of streams that are closed. Their memory is touched already, which costs a short move more than
+    /// what it moves.
+    buffers: Vec<Vec<u8>>,
 }
 
 #[derive(Debug)]
@@ -134,6 +143,22 @@ impl Sockets {
         Ok(id)
     }
 
+    /// A buffer for what a target receives; what is in it means nothing.
+    pub(super) fn buffer(&mut self) -> Vec<u8> {
+        let kept = self.buffers.pop();
+        kept.unwrap_or_else(|| vec![0; BUFFER_BYTES])
+    }
+
+    /// Keeps the buffer of a closed stream for the next one, as long as there are others.
+    fn keep(&mut self, buffer: Vec<u8>) {
+        if buffer.len() == BUFFER_BYTES && self.buffers.len() < BUFFERS_KEPT {
+            self.buffers.push(buffer);
+        }
+        if self.sockets.is_empty() {
+            self.buffers.clear();
+        }
+    }
+
     fn find(&mut self, id: StreamId) -> Option<&mut Socket> {
         self.sockets.iter_mut().find(|socket| socket.id == id)
     }
@@ -211,7 +236,8 @@ impl Sockets {
             let socket = &mut self.sockets[at];
             socket.pump(ring, now);
             if socket.is_shut && !socket.is_receiving && socket.sending.is_none() {
-                self.sockets.swap_remove(at);
+                let closed = self.sockets.swap_remove(at);
+                self.keep(closed.input.into_buf());
             } else {
                 at += 1;
             }
