@@ -57,13 +57,24 @@ fn owned(whole: &Whole) -> BTreeMap<String, usize> {
     owned
 }
 
-/// Asserts that every migration there was has succeeded, and answers how many.
+/// Asserts that every migration there was has succeeded, and answers how many. On a machine whose disk
+/// stands still for too long one may have been tried again.
 fn all_committed(whole: &Whole) -> usize {
     let report = whole.core.json("migrations");
-    let rows = report["migrations"].as_array().expect("rows");
-    for row in rows {
+    let mut rows = report["migrations"].as_array().expect("rows").clone();
+    let is_next = |row: &serde_json::Value, of: &serde_json::Value| {
+        row["partition"] == of["partition"]
+            && row["attempt"].as_u64() == of["attempt"].as_u64().map(|attempt| attempt + 1)
+    };
+    let is_late = |row: &serde_json::Value| {
+        let error = row["last_error"].as_str().unwrap_or_default();
+        row["state"] == "aborted" && error.contains("has not confirmed within")
+    };
+    let all = rows.clone();
+    rows.retain(|row| !(is_late(row) && all.iter().any(|other| is_next(other, row))));
+    for row in &rows {
         assert_eq!(row["state"], "committed", "{row}");
-        assert_eq!(row["last_error"], "", "{row}");
+        assert!(row["attempt"] != 1 || row["last_error"] == "", "{row}");
     }
     let mut held: Vec<u64> = rows
         .iter()

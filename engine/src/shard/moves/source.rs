@@ -33,8 +33,9 @@ const HOLD_BACKLOG_BYTES_MAX: usize = 1 << 20;
 /// The bound is doubled every so often: rather a longer hold than none.
 const HOLD_BACKLOG_DOUBLES: Duration = Duration::from_millis(500);
 
-/// How long commands are held before the target has confirmed.
-pub(super) const HOLD_MAX: Duration = Duration::from_millis(100);
+/// How long commands are held before the target has confirmed: giving up sooner would only mean to hold
+/// them again at the next attempt.
+pub(super) const HOLD_MAX: Duration = Duration::from_millis(300);
 
 /// How long commands are held before the source asks to abort what it has confirmed.
 pub(super) const OVERDUE_AFTER: Duration = Duration::from_millis(500);

@@ -159,7 +159,7 @@ fn a_hold_that_takes_too_long_is_rolled_back() {
         assert_eq!(bed.source.reason(), None);
         bed.pass(1);
         bed.settle();
-        let reason = "the target has not confirmed within 100 ms";
+        let reason = "the target has not confirmed within 300 ms";
         assert_eq!(bed.source.reason(), Some(reason));
         bed.release();
         bed.target.commits = true;
