@@ -1,5 +1,5 @@
 //! Partitions of every shape move between nodes and between shards, and are the same afterwards: each
-//! value, each expiry to the millisecond, and nothing besides.
+//! value, each expiry within 100 ms, and nothing besides.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
