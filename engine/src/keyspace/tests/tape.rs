@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 
 use ephesus_wal::group::{GroupHeader, HEADER_BYTES};
 use ephesus_wal::{FaultDisk, LogId, LogOptions, LogWriter, SegmentInfo, open_writer, recover};
-use ephesus_wire::{Epoch, Lsn, Partitioning};
+use ephesus_wire::resp::reply::Protocol;
+use ephesus_wire::{Epoch, Lsn, Partitioning, slot_of};
 use futures_lite::future::block_on;
 
+use crate::command::spec::lookup;
 use crate::keyspace::replay::{Rebuild, Replay};
-use crate::keyspace::{Keyspace, Partition};
+use crate::keyspace::{Keyspace, Partition, Reply};
 use crate::table::KeyHasher;
 
 /// What a table holds: keys with value and expiry.
@@ -97,11 +99,32 @@ impl Taped {
     }
 }
 
+/// Executes a command and answers its reply.
+pub(crate) fn execute(keyspace: &mut Keyspace, args: &[Vec<u8>]) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut reply = Reply {
+        out: &mut out,
+        protocol: Protocol::Resp2,
+        gate: Lsn::ZERO,
+    };
+    let spec = lookup(&args[0]).expect("a command");
+    let slot = slot_of(&args[1]);
+    if let Err(error) = keyspace.execute(spec, args, slot, &mut reply) {
+        error.write(&mut out);
+    }
+    out
+}
+
 /// Completes everything that a log wants written, and takes down its records.
 pub(crate) fn commit(log: &mut LogWriter, records: &mut Vec<(Lsn, Vec<u8>)>) {
+    complete(log, |group| take_down(group, records));
+}
+
+/// Completes everything that a log wants written, and shows each group.
+pub(crate) fn complete(log: &mut LogWriter, mut see: impl FnMut(&[u8])) {
     loop {
         while let Some(op) = log.next_write(0) {
-            take_down(&op.buf, records);
+            see(&op.buf);
             let len = op.buf.len();
             log.complete(op, Ok(len)).expect("a write that succeeded");
         }

@@ -5,12 +5,11 @@ use std::collections::VecDeque;
 use ephesus_wire::record::Source;
 use ephesus_wire::resp::reply::Protocol;
 use ephesus_wire::stream::Message;
-use ephesus_wire::{Epoch, Lsn, MigrationId, NodeId, PartitionId, ShardId, frame, slot_of};
+use ephesus_wire::{Epoch, Lsn, MigrationId, NodeId, PartitionId, ShardId, frame};
 
 use super::workload::{Rng, command};
-use crate::command::spec::lookup;
 use crate::keyspace::tests::model::Model;
-use crate::keyspace::tests::tape::{Taped, contents};
+use crate::keyspace::tests::tape::{Taped, contents, execute};
 use crate::keyspace::{AfterBreak, Partition, Reply};
 use crate::migration::{Credit, Outbound};
 use crate::planted::{Bug, Planted};
@@ -31,22 +30,6 @@ pub(super) fn source(migration: u64) -> Source {
         node: NodeId([3; 16]),
         shard: ShardId(1),
     }
-}
-
-/// Executes a command and answers its reply.
-pub(super) fn execute(taped: &mut Taped, args: &[Vec<u8>]) -> Vec<u8> {
-    let mut out = Vec::new();
-    let mut reply = Reply {
-        out: &mut out,
-        protocol: Protocol::Resp2,
-        gate: Lsn::ZERO,
-    };
-    let spec = lookup(&args[0]).expect("a command");
-    let slot = slot_of(&args[1]);
-    if let Err(error) = taped.keyspace.execute(spec, args, slot, &mut reply) {
-        error.write(&mut out);
-    }
-    out
 }
 
 pub(super) fn flush(taped: &mut Taped) {
@@ -95,7 +78,7 @@ impl Pair {
     /// Executes a command at the source and in the model.
     pub(super) fn run(&mut self, args: &[Vec<u8>]) {
         let expected = self.model.run(args);
-        let found = execute(&mut self.source, args);
+        let found = execute(&mut self.source.keyspace, args);
         assert!(found == expected, "the reply to {:?}", args[0]);
     }
 
@@ -103,7 +86,7 @@ impl Pair {
     pub(super) fn add(&mut self, n: u64) {
         let (key, value) = (format!("k{n}").into_bytes(), n.to_string().into_bytes());
         execute(
-            &mut self.source,
+            &mut self.source.keyspace,
             &[b"SET".to_vec(), key.clone(), value.clone()],
         );
         self.model.keys.insert(key, (value, None));

@@ -5,10 +5,10 @@ use ephesus_wire::resp::reply::Protocol;
 use ephesus_wire::stream::{FIRST_SEQ, Final, Held};
 use ephesus_wire::{Epoch, Lsn, MigrationId, PartitionId};
 
-use super::pair::{EPOCH, MOVING, START_MS, execute, flush, source};
+use super::pair::{EPOCH, MOVING, START_MS, flush, source};
 use super::workload::words;
 use crate::command::parse::Scan;
-use crate::keyspace::tests::tape::Taped;
+use crate::keyspace::tests::tape::{Taped, execute};
 use crate::keyspace::{
     AfterBreak, OutgoingError, Partition, Reply, ScanCursor, StagingError, WalkFilter,
 };
@@ -28,7 +28,7 @@ fn target() -> (Taped, u64, u64) {
     for n in 0..1_000 {
         let key = format!("k{n}").into_bytes();
         if taped.keyspace.key(&key).partition != MOVING {
-            execute(&mut taped, &words(&format!("SET k{n} {n}")));
+            execute(&mut taped.keyspace, &words(&format!("SET k{n} {n}")));
             continue;
         }
         let put = Record::Put {

@@ -9,6 +9,7 @@ use futures_lite::future::block_on;
 
 use super::*;
 use crate::command::spec::lookup;
+use crate::keyspace::tests::tape::complete;
 use crate::keyspace::{Partition, Reply};
 use crate::table::KeyHasher;
 
@@ -103,22 +104,8 @@ impl<'a> Fixture<'a> {
     }
 
     fn commit(&mut self) {
-        let log = &mut self.keyspace.log;
-        loop {
-            while let Some(op) = log.next_write(0) {
-                self.records.push(op.buf.to_vec());
-                let len = op.buf.len();
-                log.complete(op, Ok(len)).expect("a write that succeeded");
-            }
-            if !log.is_starved() {
-                return;
-            }
-            let segment = SegmentInfo {
-                id: log.allocate_segment(),
-                bytes: SEGMENT_BYTES,
-            };
-            log.add_segment(segment);
-        }
+        let records = &mut self.records;
+        complete(&mut self.keyspace.log, |group| records.push(group.to_vec()));
     }
 
     fn slice_at(&mut self, seconds: u64) -> Result<Progress, String> {

@@ -4,15 +4,13 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ephesus_wal::{Durability, SegmentInfo};
-use ephesus_wire::resp::reply::Protocol;
+use ephesus_wal::Durability;
 use ephesus_wire::stream::Open;
-use ephesus_wire::{Epoch, Lsn, MigrationId, NodeId, PartitionId, Partitioning, ShardId, slot_of};
+use ephesus_wire::{Epoch, MigrationId, NodeId, PartitionId, Partitioning, ShardId};
 
-use crate::command::spec::lookup;
+use crate::keyspace::Partition;
 use crate::keyspace::tests::model::Model;
-use crate::keyspace::tests::tape::{Taped, contents};
-use crate::keyspace::{Partition, Reply};
+use crate::keyspace::tests::tape::{Taped, complete, contents, execute};
 use crate::migration::tests::workload::{Args, Rng, command, words};
 use crate::migration::{Order, Report, Way};
 use crate::net::{Completion, Ring, Waker};
@@ -182,21 +180,7 @@ impl Half {
     }
 
     fn commit(&mut self) {
-        let log = &mut self.core.keyspace.log;
-        loop {
-            while let Some(op) = log.next_write(0) {
-                let len = op.buf.len();
-                log.complete(op, Ok(len)).expect("a write that succeeded");
-            }
-            if !log.is_starved() {
-                return;
-            }
-            let segment = SegmentInfo {
-                id: log.allocate_segment(),
-                bytes: log.options().segment_bytes,
-            };
-            log.add_segment(segment);
-        }
+        complete(&mut self.core.keyspace.log, |_| {});
     }
 
     pub(super) fn has_told(&self, is_it: impl Fn(&Report) -> bool) -> bool {
@@ -285,17 +269,7 @@ impl Bed {
             self.held.push(args);
             return;
         }
-        let mut out = Vec::new();
-        let mut reply = Reply {
-            out: &mut out,
-            protocol: Protocol::Resp2,
-            gate: Lsn::ZERO,
-        };
-        let spec = lookup(&args[0]).expect("a command");
-        let slot = slot_of(&args[1]);
-        if let Err(error) = core.keyspace.execute(spec, &args[..], slot, &mut reply) {
-            error.write(&mut out);
-        }
+        let out = execute(&mut core.keyspace, &args);
         let expected = self.model.run(&args);
         assert!(out == expected, "the reply to {:?}", args[0]);
     }
