@@ -41,6 +41,9 @@ pub enum Order {
     Send {
         /// The migration.
         migration: MigrationId,
+        /// Migrations of one group go to one node: their commands are held, and they are decided, together
+        /// if they are ready at about the same time.
+        group: u64,
         /// What OPEN says; the epoch is the new copy's.
         open: Open,
         /// Where the stream goes.

@@ -14,7 +14,7 @@
 //! any                   (over)      the table decides: Order::Committed or Order::Aborted
 //! ```
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::TcpStream;
 use std::sync::Arc;
 
@@ -28,12 +28,16 @@ use super::super::stamp::Layout;
 use super::{AGAIN_MS, Effects, MB, Moves, PATIENCE_MS};
 use crate::migration::{Order, Way};
 
-/// Streams of one shard at a time: each may have some MB under way.
-const STREAMS_MAX: usize = 4;
+/// Migrations of one shard to one node that are begun, and decided if possible, together: what a step
+/// costs the coordinator, layouts and routes is the same for all of them.
+const GROUP: usize = 16;
 
-/// Migrations of one shard that are begun and not decided: while some have a stream the coordinator
-/// decides about others.
-const BEGUN_MAX: usize = 12;
+/// Streams of one shard at a time: while one group copies the next one's streams are opened.
+const STREAMS_MAX: usize = 2 * GROUP;
+
+/// Migrations of one shard that are begun and not decided: while two groups have streams the coordinator
+/// decides about a third one.
+const BEGUN_MAX: usize = 3 * GROUP;
 
 /// How long it is said how far a migration was that has ended, ms.
 const SENT_MS: u64 = 3 * ephesus_coordinator::agent::PROGRESS_MS;
@@ -52,6 +56,7 @@ pub(super) struct Leaving {
     epoch: Epoch,
     shard: ShardId,
     target: Place,
+    group: u64,
     state: State,
     pub(super) progress: Progress,
 }
@@ -70,6 +75,39 @@ enum State {
     Confirmed(Confirmation),
     Overdue,
     Failed(String),
+}
+
+/// The groups that begin in one turn.
+#[derive(Default)]
+struct Groups {
+    /// How many more may begin at a shard.
+    rooms: BTreeMap<ShardId, usize>,
+    /// Of a shard, to a node: the last one's number, which is that of its first migration, and size.
+    last: BTreeMap<(ShardId, NodeId), (u64, usize)>,
+}
+
+impl Groups {
+    /// The group that a migration begins in; none as long as there is no room for a whole one beside the
+    /// `begun` ones: what is begun one by one is decided one by one.
+    fn join(
+        &mut self,
+        shard: ShardId,
+        target: NodeId,
+        id: MigrationId,
+        begun: impl Fn() -> usize,
+    ) -> Option<u64> {
+        let room = self.rooms.entry(shard).or_insert_with(|| {
+            let room = BEGUN_MAX.saturating_sub(begun());
+            room / GROUP * GROUP
+        });
+        *room = room.checked_sub(1)?;
+        let (number, size) = self.last.entry((shard, target)).or_insert((id.0, 0));
+        if *size == GROUP {
+            (*number, *size) = (id.0, 0);
+        }
+        *size += 1;
+        Some(*number)
+    }
 }
 
 impl Leaving {
@@ -152,6 +190,7 @@ impl Moves {
                 let way = Way::Node(stream);
                 let send = Order::Send {
                     migration,
+                    group: leaving.group,
                     open,
                     way,
                 };
@@ -203,9 +242,10 @@ impl Moves {
     pub(super) fn send(&mut self, layout: &mut Layout, effects: &mut Effects) {
         let (view, me) = (Arc::clone(&self.view), self.me);
         let active = view.migrations.active.iter();
+        let mut groups = Groups::default();
         for (id, migration) in active.filter(|(_, m)| m.source.node == me) {
             match self.sending.get(id).map(|leaving| &leaving.state) {
-                None => self.begin(*id, migration, layout),
+                None => self.begin(*id, migration, layout, &mut groups),
                 Some(State::Beginning)
                     if migration.phase == Phase::Copying
                         && self.streams(migration.source.shard) < STREAMS_MAX =>
@@ -231,24 +271,34 @@ impl Moves {
             .count()
     }
 
-    fn begin(&mut self, id: MigrationId, migration: &Migration, layout: &Layout) {
+    fn begin(
+        &mut self,
+        id: MigrationId,
+        migration: &Migration,
+        layout: &Layout,
+        groups: &mut Groups,
+    ) {
         let shard = migration.source.shard;
-        let state = match migration.phase {
+        let (state, group) = match migration.phase {
             Phase::Planned => {
-                let of_shard = self.sending.values().filter(|l| l.shard == shard);
-                let is_here = layout.served(migration.partition) == Some((shard, migration.epoch));
-                if !is_here || of_shard.count() >= BEGUN_MAX {
+                if layout.served(migration.partition) != Some((shard, migration.epoch)) {
                     return;
                 }
-                State::Beginning
+                let sending = &self.sending;
+                let begun = || sending.values().filter(|l| l.shard == shard).count();
+                let Some(group) = groups.join(shard, migration.target.node, id, begun) else {
+                    return;
+                };
+                (State::Beginning, group)
             }
-            _ => State::Failed(RESTARTED.to_owned()),
+            _ => (State::Failed(RESTARTED.to_owned()), id.0),
         };
         let leaving = Leaving {
             partition: migration.partition,
             epoch: migration.epoch,
             shard,
             target: migration.target,
+            group,
             state,
             progress: Progress::default(),
         };
@@ -284,6 +334,7 @@ impl Moves {
             return;
         }
         let (open, target, shard) = (open(self.me, leaving), leaving.target, leaving.shard);
+        let group = leaving.group;
         if target.node == self.me {
             // The source waits for the target's first message, so it has to know of the move before.
             let at = self.next.orders.len();
@@ -292,6 +343,7 @@ impl Moves {
                 Ok(()) => {
                     let send = Order::Send {
                         migration: id,
+                        group,
                         open,
                         way: Way::Shard(target.shard),
                     };

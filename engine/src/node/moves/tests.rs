@@ -73,7 +73,7 @@ fn a_partition_moves_to_another_node() {
     effects = bed.turn(A, [dialled(id, Ok(near))]);
     assert!(matches!(
         effects.orders[..],
-        [(ShardId(0), Order::Send { migration, open, way: Way::Node(_) })]
+        [(ShardId(0), Order::Send { migration, open, way: Way::Node(_), .. })]
             if migration == id && open == dial.open
     ));
     let (keys, bytes, hold_us) = (3, 4, 5);
@@ -435,27 +435,72 @@ fn a_start_with_a_prepared_copy_does_what_was_decided() {
 }
 
 #[test]
-fn a_shard_sends_a_few_copies_at_a_time_and_begins_a_few_more() {
+fn a_shard_begins_whole_groups_and_opens_a_few_streams_at_a_time() {
     let mut bed = Bed::new();
-    let ids: Vec<MigrationId> = (0..PARTITIONS).map(|p| bed.plan(p, place(B, 0))).collect();
-    let begun = |effects: &Effects| effects.steps.as_ref().map_or(0, BTreeMap::len);
-    assert_eq!(begun(&bed.turn(A, [])), 24, "twelve of each shard");
+    // The odd partitions are on another shard.
+    let of_shard = (0..PARTITIONS).step_by(2);
+    let ids: Vec<MigrationId> = of_shard.map(|p| bed.plan(p, place(B, 0))).collect();
+    let begins = |effects: &Effects| -> Vec<MigrationId> {
+        let steps = effects.steps.iter().flatten();
+        let begins = steps.filter(|(_, step)| matches!(step, Step::Begin));
+        begins.map(|(id, _)| *id).collect()
+    };
     let dials = |effects: &Effects| -> Vec<MigrationId> {
         let dials = effects.dials.iter();
         dials.map(|dial| dial.migration).collect()
     };
-    let effects = bed.turn(A, []);
-    assert_eq!(dials(&effects), ids[..8], "four of each shard");
-    let (migration, reason) = (ids[0], "no".to_owned());
-    bed.turn(A, [dialled(ids[0], Ok(pair().0))]);
-    let effects = bed.report(A, Report::GaveUp { migration, reason });
-    assert_eq!(dials(&effects), [ids[8]], "one of the same shard");
-    let steps = bed.turn(A, []).steps.expect("news");
-    let begins = ids[9..=24].iter().map(|id| (*id, Step::Begin));
-    assert_eq!(
-        steps,
-        begins.collect(),
-        "the next one, and those that wait for a stream"
+    assert_eq!(begins(&bed.turn(A, [])), ids[..48], "three groups");
+    assert_eq!(dials(&bed.turn(A, [])), ids[..32], "two of them");
+    let mut groups = Vec::new();
+    for id in &ids[..32] {
+        let mut effects = bed.turn(A, [dialled(*id, Ok(pair().0))]);
+        match effects.orders.pop() {
+            Some((ShardId(0), Order::Send { group, .. })) => groups.push(group),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(groups[..16].iter().all(|group| *group == groups[0]));
+    assert!(groups[16..].iter().all(|group| *group == groups[16]));
+    assert_ne!(groups[0], groups[16]);
+    for (over, id) in ids[..16].iter().enumerate() {
+        let (migration, reason) = (*id, "no".to_owned());
+        let effects = bed.report(A, Report::GaveUp { migration, reason });
+        assert_eq!(dials(&effects), [ids[32 + over]], "one stream for another");
+        let begun = begins(&bed.turn(A, []));
+        let is_new = begun.contains(&ids[48]);
+        assert_eq!(
+            is_new,
+            over == 15,
+            "no group before there is room for all of it"
+        );
+        assert!(!is_new || begun.contains(&ids[63]));
+    }
+}
+
+#[test]
+fn a_group_goes_to_one_node() {
+    let mut bed = Bed::new();
+    let to = [place(B, 1), place(A, 1), place(B, 1), place(A, 1)];
+    let plan = (0..).step_by(2).zip(to);
+    let ids: Vec<MigrationId> = plan.map(|(p, to)| bed.plan(p, to)).collect();
+    bed.turn(A, []);
+    let mut orders = bed.turn(A, []).orders;
+    for id in &ids {
+        orders.extend(bed.turn(A, [dialled(*id, Ok(pair().0))]).orders);
+    }
+    let mut groups = BTreeMap::new();
+    for (_, order) in orders {
+        if let Order::Send {
+            migration, group, ..
+        } = order
+        {
+            groups.insert(migration, group);
+        }
+    }
+    let of = |at: usize| groups[&ids[at]];
+    assert!(
+        of(0) == of(2) && of(1) == of(3) && of(0) != of(1),
+        "{groups:?}"
     );
 }
 

@@ -10,6 +10,7 @@
 //! slices between turns, as [`share`] permits. A source's and a target's drivers forget a migration once
 //! it is decided; what is left to be done is found by the state of the copy, which a restart keeps.
 
+mod group;
 mod input;
 mod link;
 mod mail;
@@ -30,6 +31,7 @@ use ephesus_wire::{Epoch, MigrationId, PartitionId};
 use super::core::Core;
 use crate::migration::Report;
 use crate::net::{Ring, StreamId};
+use group::Groups;
 use reports::Reports;
 use share::{Limit, Share};
 use socket::Sockets;
@@ -39,11 +41,16 @@ use target::Target;
 /// A stream of which nothing comes for so long, although the other end owes something, is broken.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 
+/// Copies that are walked at a time: each may have some MB under way, and streams of small copies are not
+/// to wait for a large one.
+const WALKING_MAX: usize = 4;
+
 /// All migrations of one shard.
 #[derive(Debug)]
 pub struct Moves {
     sources: Vec<Source>,
     targets: Vec<Target>,
+    groups: Groups,
     sockets: Sockets,
     reports: Reports,
     limit: Limit,
@@ -72,6 +79,7 @@ impl Moves {
         Moves {
             sources: Vec::new(),
             targets: Vec::new(),
+            groups: Groups::default(),
             sockets: Sockets::default(),
             reports: Reports::new(reports),
             limit: Limit::none(now),
@@ -131,11 +139,15 @@ impl Moves {
         if self.sources.is_empty() && self.targets.is_empty() {
             self.next_look = None;
         } else {
+            let mut groups = std::mem::take(&mut self.groups);
             self.with(core, now, |sources, targets, cx| {
-                sources.retain_mut(|source| source.tend(cx) == Fate::GoesOn);
+                let standings = sources.iter().filter_map(|source| source.standing(cx));
+                groups.count(standings);
+                sources.retain_mut(|source| source.tend(cx, &groups) == Fate::GoesOn);
                 targets.retain_mut(|target| target.tend(cx) == Fate::GoesOn);
             });
-            let sources = self.sources.iter().map(Source::next_look);
+            self.groups = groups;
+            let sources = self.sources.iter().map(|source| source.next_look(now));
             let targets = self.targets.iter().filter_map(Target::next_look);
             self.next_look = sources.chain(targets).chain(self.limit.next()).min();
         }
@@ -193,10 +205,15 @@ impl Moves {
     fn next_stream(&mut self, core: &mut Core, now: Instant) -> Option<usize> {
         let first = self.turn;
         self.with(core, now, |sources, targets, cx| {
+            let mut walking = (0..sources.len()).filter(|&at| sources[at].is_walking(cx));
+            let walked_now = match walking.nth(WALKING_MAX - 1) {
+                Some(last) => last + 1,
+                None => sources.len(),
+            };
             let count = sources.len() + targets.len();
             let mut in_turn = (0..count).map(|step| (first + step) % count);
             in_turn.find(|&at| match sources.get(at) {
-                Some(source) => source.may_walk(cx),
+                Some(source) => at < walked_now && source.may_walk(cx),
                 None => targets[at - sources.len()].may_import(cx),
             })
         })

@@ -20,9 +20,10 @@ impl Moves {
         match order {
             Order::Send {
                 migration,
+                group,
                 open,
                 way,
-            } => self.send(core, (migration, open, way), now),
+            } => self.send(core, (migration, group, open, way), now),
             Order::Receive {
                 migration,
                 open,
@@ -49,8 +50,8 @@ impl Moves {
         }
     }
 
-    fn send(&mut self, core: &mut Core, order: (MigrationId, Open, Way), now: Instant) {
-        let (migration, open, way) = order;
+    fn send(&mut self, core: &mut Core, order: (MigrationId, u64, Open, Way), now: Instant) {
+        let (migration, group, open, way) = order;
         self.with(core, now, |sources, _, cx| {
             if sources.iter().any(|source| source.migration == migration) {
                 return;
@@ -58,7 +59,7 @@ impl Moves {
             let is_served = cx.core.keyspace.owns(open.partition);
             match Link::new(migration, End::Source, way, cx.sockets, now) {
                 Ok(link) => {
-                    let mut source = Source::new(migration, open, link, now);
+                    let mut source = Source::new((migration, group), open, link, now);
                     if is_served {
                         sources.push(source);
                     } else {

@@ -15,6 +15,7 @@ use ephesus_wire::limits::STREAM_DATA_BYTES;
 use ephesus_wire::stream::{Message, Open};
 use ephesus_wire::{MigrationId, PartitionId};
 
+use super::group::{Group, Groups, Standing};
 use super::link::Link;
 use super::mail::Mail;
 use super::{Cx, SILENCE_MAX};
@@ -26,7 +27,7 @@ const BACKLOG_BYTES_MAX: usize = 32 << 20;
 /// How long writes may keep the backlog from becoming small once the walk is over.
 const CATCH_UP_MAX: Duration = Duration::from_secs(30);
 
-/// Backlog at which commands are held, right after the walk and at most.
+/// Backlog of a group at which commands are held, right after the walk and at most.
 const HOLD_BACKLOG_BYTES: usize = 2 * STREAM_DATA_BYTES;
 const HOLD_BACKLOG_BYTES_MAX: usize = 1 << 20;
 
@@ -61,6 +62,8 @@ enum State {
 #[derive(Debug)]
 pub(super) struct Source {
     pub(super) migration: MigrationId,
+    /// Of those that hold commands together.
+    pub(super) group: u64,
     open: Open,
     link: Link,
     state: State,
@@ -78,9 +81,15 @@ pub(super) enum Fate {
 }
 
 impl Source {
-    pub(super) fn new(migration: MigrationId, open: Open, link: Link, now: Instant) -> Source {
+    pub(super) fn new(
+        (migration, group): (MigrationId, u64),
+        open: Open,
+        link: Link,
+        now: Instant,
+    ) -> Source {
         Source {
             migration,
+            group,
             open,
             link,
             state: State::Opening,
@@ -109,15 +118,37 @@ impl Source {
             .is_some_and(|outgoing| outgoing.may_walk())
     }
 
+    /// Whether part of the copy is still to be walked.
+    pub(super) fn is_walking(&self, cx: &mut Cx<'_>) -> bool {
+        self.outgoing(cx)
+            .is_some_and(|outgoing| outgoing.stage() == Stage::Walking)
+    }
+
+    /// Its group, and how far it is; none when it holds commands.
+    pub(super) fn standing(&self, cx: &mut Cx<'_>) -> Option<(u64, Standing)> {
+        let standing = match self.state {
+            State::Opening => Standing::Opening,
+            State::Copying(_) => match self.outgoing(cx)? {
+                outgoing if outgoing.stage() == Stage::Walking => Standing::Walking,
+                outgoing => Standing::Walked {
+                    backlog_bytes: outgoing.backlog_bytes(),
+                },
+            },
+            State::Finishing { .. } | State::Confirmed { .. } => return None,
+        };
+        Some((self.group, standing))
+    }
+
     /// Walks on while `more`.
     pub(super) fn walk(&mut self, cx: &mut Cx<'_>, more: impl FnMut() -> bool) {
         cx.core.keyspace.outgoing_slice(self.partition(), more);
         self.send(cx);
     }
 
-    /// Takes what has come, goes on where that is possible, and looks at the clock.
-    pub(super) fn tend(&mut self, cx: &mut Cx<'_>) -> Fate {
-        let outcome = self.take_messages(cx).and_then(|()| self.advance(cx));
+    /// Takes what has come, goes on where that and its group permit it, and looks at the clock.
+    pub(super) fn tend(&mut self, cx: &mut Cx<'_>, groups: &Groups) -> Fate {
+        let taken = self.take_messages(cx);
+        let outcome = taken.and_then(|()| self.advance(cx, groups));
         match outcome {
             Ok(()) => {
                 self.send(cx);
@@ -187,7 +218,7 @@ impl Source {
     }
 
     /// Goes on to what can be done now.
-    fn advance(&mut self, cx: &mut Cx<'_>) -> Result<(), String> {
+    fn advance(&mut self, cx: &mut Cx<'_>, groups: &Groups) -> Result<(), String> {
         let (now, partition) = (cx.now, self.partition());
         match self.state {
             State::Opening => self.watch(cx, true),
@@ -212,7 +243,8 @@ impl Source {
                         "writes did not let the target catch up within {seconds} s"
                     ));
                 }
-                if backlog <= hold_backlog_bytes(waited) {
+                let group = groups.get(self.group);
+                if group.is_ready(waited, hold_backlog_bytes(waited)) {
                     self.finish(cx, partition)?;
                 }
                 Ok(())
@@ -354,7 +386,7 @@ impl Source {
     }
 
     /// When to look at the migration again although nothing happens.
-    pub(super) fn next_look(&self) -> Instant {
+    pub(super) fn next_look(&self, now: Instant) -> Instant {
         let progress = self.reported + PROGRESS_EVERY;
         match self.state {
             State::Finishing { held_since } => progress.min(held_since + HOLD_MAX),
@@ -362,6 +394,10 @@ impl Source {
                 held_since,
                 is_overdue: false,
             } => progress.min(held_since + OVERDUE_AFTER),
+            State::Copying(Some(since)) => {
+                let next = Group::next(now.saturating_duration_since(since));
+                next.map_or(progress, |next| progress.min(since + next))
+            }
             _ => progress,
         }
     }

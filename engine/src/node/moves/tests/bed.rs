@@ -16,7 +16,7 @@ use super::super::*;
 
 pub(super) const A: NodeId = NodeId([1; 16]);
 pub(super) const B: NodeId = NodeId([2; 16]);
-pub(super) const PARTITIONS: u16 = 26;
+pub(super) const PARTITIONS: u16 = 130;
 pub(super) const HELD: Held = Held {
     count: 3,
     digest: [4, 5],

@@ -22,6 +22,8 @@ use crate::shard::mesh::{Message, Peer};
 use crate::shard::moves::Moves;
 
 pub(super) const MOVING: PartitionId = PartitionId(0);
+/// Also of the source, in a bed of two.
+pub(super) const OTHER: PartitionId = PartitionId(1);
 pub(super) const EPOCH: Epoch = Epoch(2);
 
 pub(super) const FROM: ShardId = ShardId(0);
@@ -110,11 +112,11 @@ impl Half {
         id: ShardId,
         node: &Arc<NodeShared>,
         inbox: flume::Receiver<Message>,
-        copies: Vec<Partition>,
+        (partitions, copies): (u16, Vec<Partition>),
         now: Instant,
     ) -> Half {
         let seeds = [u64::from(id.0) + 1, 2, 3, 4];
-        let taped = Taped::of(1, copies, seeds, START_MS);
+        let taped = Taped::of(partitions, copies, seeds, START_MS);
         let (sender, reports) = flume::unbounded();
         Half {
             core: Core::new(id, Arc::clone(node), empty_routes(), taped.keyspace),
@@ -218,6 +220,11 @@ impl Half {
 
 impl Bed {
     pub(super) fn new(seed: u64) -> Bed {
+        Bed::of(1, seed)
+    }
+
+    /// With so many partitions, all of which begin empty at the source.
+    pub(super) fn of(partitions: u16, seed: u64) -> Bed {
         let now = clock();
         let (inboxes, peers): (Vec<_>, Vec<_>) = (0..2)
             .map(|_| {
@@ -226,19 +233,20 @@ impl Bed {
                 (inbox, Peer::new(sender, waker))
             })
             .unzip();
-        let partitioning = Partitioning::new(1).expect("a valid number");
+        let partitioning = Partitioning::new(partitions).expect("a valid number");
         let lease = ephesus_coordinator::membership::Lease::default();
         let node = NodeShared::new(NODE, settings(), partitioning, lease, peers);
         let node = Arc::new(node);
         let mut inboxes = inboxes.into_iter();
         let mut half = |id, copies| {
             let inbox = inboxes.next().expect("two of them");
-            Half::new(id, &node, inbox, copies, now)
+            Half::new(id, &node, inbox, (partitions, copies), now)
         };
+        let copies = (0..partitions).map(|id| Partition::new(PartitionId(id), Epoch(1)));
         let mut model = Model::default();
         model.set_now(START_MS.into());
         Bed {
-            source: half(FROM, vec![Partition::new(MOVING, Epoch(1))]),
+            source: half(FROM, copies.collect()),
             target: half(TO, Vec::new()),
             model,
             rng: Rng(seed),
@@ -357,8 +365,33 @@ impl Bed {
         });
         self.order_source(Order::Send {
             migration,
+            group: migration.0,
             open,
             way: from,
+        });
+    }
+
+    /// The orders of a migration of [`OTHER`], behind those of [`MOVING`]'s.
+    pub(super) fn begin_other(&mut self, wire: Wire, group: u64) {
+        let [way, to] = match wire {
+            Wire::Inboxes => [Way::Shard(TO), Way::Shard(FROM)],
+            Wire::Sockets => sockets().map(Way::Node),
+        };
+        let migration = MigrationId(self.migration.0 + 1);
+        let open = Open {
+            partition: OTHER,
+            ..open()
+        };
+        self.order_target(Order::Receive {
+            migration,
+            open,
+            way: to,
+        });
+        self.order_source(Order::Send {
+            migration,
+            group,
+            open,
+            way,
         });
     }
 

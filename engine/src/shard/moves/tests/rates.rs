@@ -147,6 +147,7 @@ fn measure(wire: Wire, keys: u64, value_bytes: usize) -> [Duration; 2] {
         FROM,
         Order::Send {
             migration,
+            group: migration.0,
             open,
             way: from,
         },

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::bed::{BOTH, Bed, EPOCH, MOVING, Wire, clock};
+use super::bed::{BOTH, Bed, EPOCH, MOVING, OTHER, Wire, clock};
 use crate::migration::tests::workload::words;
 use crate::migration::{Order, Report};
 
@@ -30,6 +30,27 @@ fn a_partition_moves_under_writes_and_nothing_is_lost() {
             let keys = bed.target.core.keyspace.len();
             assert_eq!(keys, bed.model.keys.len() as u64);
         }
+    }
+}
+
+#[test]
+fn a_group_is_held_in_one_turn() {
+    for (is_group, wire) in BOTH.into_iter().flat_map(|w| [(true, w), (false, w)]) {
+        let mut bed = Bed::of(2, 1);
+        let keyspace = &mut bed.source.core.keyspace;
+        let copy = keyspace.partition_mut(MOVING).expect("here");
+        for n in 0..10_000_u64 {
+            copy.table.put(n << 40, &n.to_le_bytes(), &[7; 1_000], 0);
+        }
+        let group = if is_group { 1 } else { 2 };
+        bed.begin(wire);
+        bed.begin_other(wire, group);
+        let is_held = |bed: &Bed, partition| bed.source.core.is_held(partition);
+        bed.until("a hold", |bed| is_held(bed, OTHER));
+        // The other one, which is empty, was ready long before.
+        assert_eq!(is_held(&bed, MOVING), is_group, "{wire:?}");
+        let confirmed = |report: &Report| matches!(report, Report::Confirmed { .. });
+        bed.until("both", |bed| bed.source.count(confirmed) == 2);
     }
 }
 
