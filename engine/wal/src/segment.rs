@@ -5,7 +5,7 @@ use std::os::fd::{AsRawFd, RawFd};
 
 use ephesus_wire::Lsn;
 
-use crate::aligned::{AlignedBuf, BLOCK_BYTES};
+use crate::aligned::BLOCK_BYTES;
 use crate::disk::{Disk, DiskFile};
 use crate::error::WalError;
 use crate::options::LogOptions;
@@ -13,9 +13,6 @@ use crate::planted::Bug;
 
 #[cfg(test)]
 mod tests;
-
-/// Zeroes are written in pieces of this many bytes.
-const FILL_BYTES: usize = 1 << 20;
 
 /// Number of a segment, from 1; used by one file only, for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -128,15 +125,9 @@ async fn fill<D: Disk>(disk: &D, free: &str, bytes: u64) -> Result<(), WalError>
         .create(free, bytes)
         .await
         .map_err(WalError::io("create", free))?;
-    let zeroes = AlignedBuf::zeroed(FILL_BYTES.min(bytes as usize));
-    let mut offset = 0;
-    while offset < bytes {
-        let piece = zeroes.len().min((bytes - offset) as usize);
-        file.write_at(&zeroes[..piece], offset)
-            .await
-            .map_err(WalError::io("zero-fill", free))?;
-        offset += piece as u64;
-    }
+    file.write_zeroes(bytes)
+        .await
+        .map_err(WalError::io("zero-fill", free))?;
     file.sync().await.map_err(WalError::io("sync", free))
 }
 
