@@ -14,7 +14,7 @@ mod rates;
 pub mod recovery;
 pub mod routes;
 mod running;
-pub(crate) mod segment_thread;
+pub(crate) mod segment_threads;
 pub mod shared;
 pub mod slot_moves;
 pub mod stamp;

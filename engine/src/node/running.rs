@@ -215,9 +215,7 @@ impl Node {
             }
         }
         drop(self.segment_jobs);
-        if self.segment_thread.join().is_err() {
-            tracing::error!("the segment thread ended in a panic");
-        }
+        self.segment_threads.join();
         for store in self.stores {
             store.stop();
         }

@@ -35,7 +35,7 @@ use super::rates::Rates;
 use super::recovery::{Plan, RecoveredShard, Recovery, RecoveryError};
 use super::routes::Routes;
 use super::running::routes;
-use super::segment_thread;
+use super::segment_threads::SegmentThreads;
 use super::shared::{NodeShared, Settings};
 use super::slot_moves::SlotMoves;
 use super::stamp::{DataDir, DataDirError, Joined, Layout, Stamp};
@@ -168,7 +168,7 @@ pub struct Node {
     pub(super) stores: Vec<StoreThread>,
     pub(super) running: Arc<AtomicUsize>,
     pub(super) segment_jobs: flume::Sender<Job>,
-    pub(super) segment_thread: JoinHandle<()>,
+    pub(super) segment_threads: SegmentThreads,
     pub(super) raised: bool,
     pub(super) rates: Rates,
     pub(super) joining: Joining,
@@ -251,8 +251,8 @@ impl Node {
             .map(|store| StoreThread::start(Box::new(store)))
             .collect::<io::Result<Vec<_>>>()
             .map_err(thread_error("an image store"))?;
-        let (segment_jobs, segment_thread) =
-            segment_thread::start().map_err(thread_error("the segment thread"))?;
+        let (segment_jobs, segment_threads) =
+            SegmentThreads::start(shards).map_err(thread_error("a segment thread"))?;
         let mut inboxes = Vec::new();
         let mut peers = Vec::new();
         for _ in 0..shards {
@@ -299,7 +299,7 @@ impl Node {
             stores,
             running: Arc::new(AtomicUsize::new(0)),
             segment_jobs,
-            segment_thread,
+            segment_threads,
             raised: false,
             rates: Rates::default(),
             joining,

@@ -1,4 +1,4 @@
-//! The files of a shard's log: prepared ahead, recycled and removed by the segment thread.
+//! The files of a shard's log: prepared ahead, recycled and removed by the segment threads.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -12,7 +12,7 @@ use crate::net::Waker;
 /// Spare segments are prepared once this part (an eighth) of the first segment is used.
 const SPARE_AFTER_PART: u64 = 8;
 
-/// What a shard asks of the segment thread; the shard has one at a time under way.
+/// What a shard asks of the segment threads; the shard has one at a time under way.
 pub struct Job {
     pub dir: PathBuf,
     pub options: LogOptions,
@@ -32,7 +32,7 @@ pub enum Work {
     Remove(SegmentInfo),
 }
 
-/// What the segment thread answers.
+/// What a segment thread answers.
 pub enum Done {
     Ready(SegmentInfo, OwnedFd),
     Shelved(SegmentInfo),
@@ -95,7 +95,7 @@ impl Segments {
             .as_raw_fd()
     }
 
-    /// Whether the segment thread has answered something that was not taken yet.
+    /// Whether a segment thread has answered something that was not taken yet.
     #[must_use]
     pub fn has_answer(&self) -> bool {
         !self.answers.1.is_empty()

@@ -8,17 +8,14 @@ use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use glommio::io::{BufferedFile, Directory, DmaBuffer, DmaFile, OpenOptions};
+use glommio::io::{BufferedFile, Directory, DmaFile, OpenOptions};
 
-use super::{Disk, DiskFile, ZEROES_BYTES, pieces};
+use super::{Disk, DiskFile};
 use crate::aligned::AlignedBuf;
 use crate::options::Durability;
 
 #[cfg(test)]
 mod tests;
-
-/// `FALLOC_FL_WRITE_ZEROES` of Linux 6.17: zeroes in written extents, by a command of the device.
-const WRITE_ZEROES: c_int = 0x80;
 
 /// A directory of the machine's file system, for preparing segments on a shard's executor.
 ///
@@ -142,35 +139,11 @@ impl DiskFile for GlommioFile {
             }
             GlommioFile::Buffered(file) => file.write_at(bytes.to_vec(), offset).await?,
         };
-        all_of(bytes.len(), written)
-    }
-
-    /// Lets the device make the zeroes if it can; it is asked in a blocking call, which is short
-    /// whether it can or not. Else all pieces are written from one buffer.
-    async fn write_zeroes(&self, bytes: u64) -> io::Result<()> {
-        if device_zeroes(self.as_raw_fd(), bytes) {
-            return Ok(());
+        if written == bytes.len() {
+            Ok(())
+        } else {
+            Err(io::ErrorKind::WriteZero.into())
         }
-        let buffer_bytes = bytes.min(ZEROES_BYTES as u64) as usize;
-        match self {
-            GlommioFile::Direct(file) => {
-                let whole = zeroes(file, buffer_bytes);
-                for (offset, len) in pieces(bytes, buffer_bytes) {
-                    let piece = if len == buffer_bytes {
-                        Rc::clone(&whole)
-                    } else {
-                        zeroes(file, len)
-                    };
-                    all_of(len, file.write_rc_at(piece, offset).await?)?;
-                }
-            }
-            GlommioFile::Buffered(file) => {
-                for (offset, len) in pieces(bytes, buffer_bytes) {
-                    all_of(len, file.write_at(vec![0; len], offset).await?)?;
-                }
-            }
-        }
-        Ok(())
     }
 
     async fn sync(&self) -> io::Result<()> {
@@ -187,31 +160,4 @@ impl DiskFile for GlommioFile {
             GlommioFile::Buffered(file) => file.file_size().await?,
         })
     }
-}
-
-/// # Errors
-/// When fewer bytes were written than were asked for.
-fn all_of(asked: usize, written: usize) -> io::Result<()> {
-    if written == asked {
-        Ok(())
-    } else {
-        Err(io::ErrorKind::WriteZero.into())
-    }
-}
-
-/// A buffer of `len` zeroes for writing to `file`.
-fn zeroes(file: &DmaFile, len: usize) -> Rc<DmaBuffer> {
-    let mut buf = file.alloc_dma_buffer(len);
-    buf.as_bytes_mut().fill(0);
-    Rc::new(buf)
-}
-
-/// Whether the device under the file `fd` has made its first `bytes` zeroes; if not, they are still to
-/// be written, and whatever is wrong shows then.
-fn device_zeroes(fd: RawFd, bytes: u64) -> bool {
-    let Ok(len) = libc::off_t::try_from(bytes) else {
-        return false;
-    };
-    // SAFETY: a plain system call; it touches no memory of this process.
-    unsafe { libc::fallocate(fd, WRITE_ZEROES, 0, len) == 0 }
 }

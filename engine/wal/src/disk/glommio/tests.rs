@@ -2,7 +2,6 @@ use ::glommio::LocalExecutorBuilder;
 use ephesus_wire::Lsn;
 
 use super::*;
-use crate::aligned::BLOCK_BYTES;
 use crate::driver::Log;
 use crate::options::{LogId, LogOptions};
 
@@ -38,41 +37,4 @@ fn a_log_works_inside_an_executor() {
     let found = executor.unwrap().join().unwrap();
     let expected: Vec<_> = [0, 0, 0, 1, 1, 1].map(|life| vec![life; 200_000]).into();
     assert_eq!(found, expected);
-}
-
-#[test]
-fn zeroes_cover_what_was_asked_for_and_no_more() {
-    const BYTES: u64 = 2 * ZEROES_BYTES as u64 + 3 * BLOCK_BYTES as u64;
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().to_path_buf();
-    let executor = LocalExecutorBuilder::default()
-        .io_memory(1 << 20)
-        .spawn(move || async move {
-            let disk = GlommioDisk::new(&path, Durability::Strict);
-            let file = disk.create("direct", BYTES).await.unwrap();
-            let buffered = GlommioFile::Buffered(
-                OpenOptions::new()
-                    .write(true)
-                    .create_new(true)
-                    .buffered_open(path.join("buffered"))
-                    .await
-                    .unwrap(),
-            );
-            for file in [file, buffered] {
-                let rest = [7; BLOCK_BYTES];
-                for block in 0..=BYTES / BLOCK_BYTES as u64 {
-                    let offset = block * BLOCK_BYTES as u64;
-                    file.write_at(&rest, offset).await.unwrap();
-                }
-                file.write_zeroes(BYTES).await.unwrap();
-                file.sync().await.unwrap();
-            }
-        });
-    executor.unwrap().join().unwrap();
-    for name in ["direct", "buffered"] {
-        let bytes = std::fs::read(dir.path().join(name)).unwrap();
-        let (zeroes, rest) = bytes.split_at(BYTES as usize);
-        assert!(zeroes.iter().all(|b| *b == 0), "{name}: all are zeroes");
-        assert_eq!(rest, [7; BLOCK_BYTES], "{name}: and nothing behind them");
-    }
 }
