@@ -84,6 +84,12 @@ pub fn check(path: &Path) -> Result<Report, CheckError> {
                 layout.shards(),
                 stamp.stores
             ));
+            if dir.has_half_a_layout()? {
+                report.line(
+                    "layout: one of its two places is not whole, written anew at the next start \
+                     (normal after a crash)",
+                );
+            }
             for staging in layout.staging() {
                 report.line(format_args!(
                     "shard {}: a staging copy of partition {} at epoch {}, which migration {} fills \

@@ -7,7 +7,8 @@
 //!                      a checksum
 //! DIR/incarnation      text: starts of the node
 //! DIR/coordinators     text: where coordinators were last reached, one per line
-//! DIR/layout           which copies are here, and which log each shard writes: see `stamp/layout.rs`
+//! DIR/layout           which copies are here, and which log each shard writes: see `stamp/layout.rs`;
+//!                      twice, as `ephesus_wal::twin` has it
 //! DIR/logs/UUID/       one shard's log
 //! DIR/images/db-N/     sled
 //! DIR/coordinator/     of the embedded coordinator, if the node has one
@@ -16,11 +17,14 @@
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use ephesus_coordinator::command::ClusterId;
-use ephesus_wal::LogId;
 use ephesus_wal::dir::{self, DirError};
+use ephesus_wal::twin::{self, Found};
+use ephesus_wal::{Durability, LogId, StdDisk, Twin, WalError};
 use ephesus_wire::NodeId;
+use futures_lite::future::block_on;
 
 mod layout;
 
@@ -28,6 +32,9 @@ pub use layout::{Layout, LayoutError, NO_COPY, Occupied, Place, StagingPlace};
 
 /// The only format this release reads and writes.
 pub const FORMAT: u32 = 2;
+
+/// The file of the layout.
+const LAYOUT: &str = "layout";
 
 /// Begins the last line of the stamp: of all lines before it, eight hex digits.
 const CHECKSUM: &str = "crc32=";
@@ -83,6 +90,8 @@ pub struct Joined {
 #[derive(Debug)]
 pub struct DataDir {
     path: PathBuf,
+    /// Once this process has written it.
+    layout: Mutex<Option<Twin<StdDisk>>>,
     _lock: File,
 }
 
@@ -99,6 +108,7 @@ impl DataDir {
         let lock = dir::lock(path)?.ok_or_else(|| DataDirError::Locked(path.to_owned()))?;
         Ok(DataDir {
             path: path.to_owned(),
+            layout: Mutex::default(),
             _lock: lock,
         })
     }
@@ -199,23 +209,32 @@ impl DataDir {
         self.path.join("coordinator")
     }
 
-    /// Reads the layout.
+    /// Reads the layout, and changes nothing. Nothing may rest on it yet: see [`DataDir::settle_layout`].
     ///
     /// # Errors
     /// When it is missing or damaged.
     pub fn layout(&self) -> Result<Layout, DataDirError> {
-        let file = self.path.join("layout");
-        let bytes = fs::read(&file).map_err(DirError::of("read", &file))?;
-        Layout::decode(&bytes).map_err(|error| match error {
-            LayoutError::Version(version) => DataDirError::Format {
-                dir: self.path.clone(),
-                found: format!("{FORMAT} with a layout of version {version}"),
-            },
-            damage => DataDirError::Damaged {
-                file,
-                reason: damage.to_string(),
-            },
-        })
+        Ok(self.read_layout()?.0)
+    }
+
+    /// Whether the last write of the layout was cut short by a crash, or one of its two places is damaged:
+    /// the layout is known all the same, and the next start writes it anew.
+    ///
+    /// # Errors
+    /// As [`DataDir::layout`].
+    pub fn has_half_a_layout(&self) -> Result<bool, DataDirError> {
+        Ok(self.read_layout()?.1)
+    }
+
+    /// Reads the layout, which an earlier process may not have written to its end, and makes it durable; a
+    /// file as earlier releases have written it becomes one as this release does.
+    ///
+    /// # Errors
+    /// As [`DataDir::layout`] and [`DataDir::write_layout`].
+    pub fn settle_layout(&self) -> Result<Layout, DataDirError> {
+        let layout = self.layout()?;
+        self.write_layout(&layout)?;
+        Ok(layout)
     }
 
     /// Replaces the layout; it is durable and complete or unchanged.
@@ -223,7 +242,64 @@ impl DataDir {
     /// # Errors
     /// What the operating system says.
     pub fn write_layout(&self, layout: &Layout) -> Result<(), DataDirError> {
-        Ok(dir::replace(&self.path, "layout", &layout.encode())?)
+        let bytes = layout.encode();
+        let mut twin = self.layout.lock().unwrap_or_else(PoisonError::into_inner);
+        let written = match &mut *twin {
+            Some(twin) => block_on(twin.write(&bytes)),
+            None => self.disk().and_then(|disk| {
+                *twin = Some(block_on(Twin::create(disk, LAYOUT, &bytes))?);
+                Ok(())
+            }),
+        };
+        written.map_err(|source| self.of_layout(source))
+    }
+
+    /// The layout, and whether only half of what should be there is as it should be.
+    fn read_layout(&self) -> Result<(Layout, bool), DataDirError> {
+        let damaged = |reason: String| DataDirError::Damaged {
+            file: self.path.join(LAYOUT),
+            reason,
+        };
+        let found = self
+            .disk()
+            .and_then(|disk| block_on(twin::read(&disk, LAYOUT)));
+        let (bytes, is_half) = match found.map_err(|source| self.of_layout(source))? {
+            Found::Whole(bytes) | Found::Other(bytes) => (bytes, false),
+            Found::Half(bytes) => (bytes, true),
+            Found::Damaged => return Err(damaged("neither of its two places is whole".to_owned())),
+        };
+        let layout = Layout::decode(&bytes).map_err(|error| match error {
+            LayoutError::Version(version) => DataDirError::Format {
+                dir: self.path.clone(),
+                found: format!("{FORMAT} with a layout of version {version}"),
+            },
+            damage => damaged(damage.to_string()),
+        })?;
+        Ok((layout, is_half))
+    }
+
+    /// The directory itself, for the layout: what is written there is durable at once.
+    fn disk(&self) -> Result<StdDisk, WalError> {
+        let disk = StdDisk::new(&self.path, Durability::Strict);
+        disk.map_err(|source| WalError::Io {
+            op: "list the directory of",
+            file: LAYOUT.to_owned(),
+            source,
+        })
+    }
+
+    fn of_layout(&self, error: WalError) -> DataDirError {
+        let (action, file, source) = match error {
+            WalError::Io { op, file, source } => (op, file, source),
+            other => ("write", LAYOUT.to_owned(), io::Error::other(other)),
+        };
+        let path = self.path.join(file);
+        let error = DirError {
+            action,
+            path,
+            source,
+        };
+        error.into()
     }
 
     /// Creates a log's directory, durably.

@@ -220,7 +220,7 @@ impl Node {
             let found = joined.partitions;
             return Err(DataDirError::Partitions { found, asked }.into());
         }
-        let layout = data_dir.layout()?;
+        let layout = data_dir.settle_layout()?;
         let partitioning = Partitioning::new(joined.partitions)?;
         let small_pages = SmallPages::begin();
         let mut stores = open_stores(&data_dir.image_dir(), stamp.stores)?;

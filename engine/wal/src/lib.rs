@@ -3,7 +3,7 @@
 //! Read in this order: [`group`] is what lies on disk, [`writer`] decides what to write next
 //! (without any I/O), [`recover`](recover()) reads it back, [`open_writer`] starts a new incarnation,
 //! [`segment`] names and prepares the files, [`disk`] performs the I/O, [`driver`] couples all of
-//! them for users with a low rate.
+//! them for users with a low rate. [`twin`] is apart: a small value beside the logs that is replaced often.
 //!
 //! # Invariants
 //!
@@ -34,6 +34,7 @@ pub mod open;
 pub mod options;
 pub mod recover;
 pub mod segment;
+pub mod twin;
 pub mod verify;
 pub mod writer;
 
@@ -58,5 +59,6 @@ pub use recover::{
 pub use segment::{
     SegmentHandle, SegmentId, SegmentInfo, SegmentSummary, discard, prepare, recycle, reuse, shelve,
 };
+pub use twin::Twin;
 pub use verify::{SegmentReport, VerifyReport, verify, verify_with};
 pub use writer::{LogWriter, SyncPoint, WriteOp};

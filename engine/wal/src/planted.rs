@@ -25,4 +25,8 @@ pub(crate) enum Bug {
     JumpHoles,
     /// Gives segments back that hold records at or after the truncation point.
     TruncateTooMuch,
+    /// Writes one slot of two.
+    OneTwin,
+    /// Writes both slots at once.
+    TwinsTogether,
 }

@@ -213,3 +213,26 @@ fn the_log_of_the_coordinator_that_a_node_brings_is_checked_too() {
     assert_eq!(refused.code(), 1, "{}", refused.output);
     refused.assert_says(&["coordinator", &segment.name()]);
 }
+
+#[test]
+fn a_layout_of_which_one_half_is_damaged_is_read_and_written_anew() {
+    let mut node = Node::start(Options::default());
+    node.client().say("SET a 1");
+    node.stop();
+    let layout = node.data_dir().join("layout");
+    let sound = fs::read(&layout).expect("read the layout");
+    for half in [0, sound.len() / 2] {
+        let mut damaged = fs::read(&layout).expect("read the layout");
+        damaged[half..half + 512].fill(0);
+        fs::write(&layout, damaged).expect("write the layout");
+        let (code, report) = node.check();
+        assert_eq!(code, Some(0), "ephesus check:\n{report}");
+        assert!(report.contains("layout: one of its two places"), "{report}");
+        node.restart();
+        assert_eq!(node.client().say("GET a"), Reply::bulk("1"));
+        node.stop();
+        let (code, report) = node.check();
+        assert_eq!(code, Some(0), "ephesus check:\n{report}");
+        assert!(!report.contains("layout: "), "{report}");
+    }
+}

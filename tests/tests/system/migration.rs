@@ -1,10 +1,17 @@
 //! Partitions that move between nodes that serve: nobody sees an error, and nothing is lost.
 
+mod bed;
+mod cancelled;
+mod cuts;
 mod deaths;
+mod joining;
 mod load;
+mod pauses;
+mod resharded;
 mod shapes;
 mod stock;
 mod traces;
+mod undecided;
 
 use std::collections::BTreeMap;
 

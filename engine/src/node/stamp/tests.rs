@@ -84,10 +84,10 @@ fn a_directory_is_served_once() {
 }
 
 #[test]
-fn every_damaged_bit_of_the_layout_is_found() {
+fn every_damaged_bit_of_a_layout_that_is_there_once_is_found() {
     let (_temp, dir) = initialized();
     let file = dir.path().join("layout");
-    let good = fs::read(&file).expect("read");
+    let good = layout().encode();
     for bit in 0..good.len() * 8 {
         let mut bad = good.clone();
         bad[bit / 8] ^= 1 << (bit % 8);
@@ -103,6 +103,62 @@ fn every_damaged_bit_of_the_layout_is_found() {
     }
     fs::remove_file(&file).expect("remove");
     assert!(matches!(dir.layout(), Err(DataDirError::Io(_))));
+}
+
+#[test]
+fn every_damaged_bit_of_the_layout_is_found_and_changes_nothing() {
+    let (_temp, dir) = initialized();
+    let file = dir.path().join("layout");
+    assert!(!dir.has_half_a_layout().expect("it is whole"));
+    let good = fs::read(&file).expect("read");
+    let (place_bytes, in_use) = (good.len() / 2, 24 + layout().encode().len());
+    let read = |bytes: &[u8]| {
+        fs::write(&file, bytes).expect("write");
+        (dir.layout(), dir.has_half_a_layout())
+    };
+    for bit in 0..in_use * 8 {
+        let mut bad = good.clone();
+        bad[bit / 8] ^= 1 << (bit % 8);
+        let (found, is_half) = read(&bad);
+        assert_eq!(
+            found.expect("there is the other place"),
+            layout(),
+            "bit {bit}"
+        );
+        assert!(is_half.expect("as before"), "bit {bit}");
+        bad[place_bytes + bit / 8] ^= 1 << (bit % 8);
+        let (found, _) = read(&bad);
+        let is_refused = matches!(found, Err(DataDirError::Damaged { .. }));
+        assert!(is_refused, "bit {bit} of both");
+    }
+    for len in 0..good.len() {
+        assert!(read(&good[..len]).0.is_err(), "{len} bytes");
+    }
+}
+
+#[test]
+fn a_layout_of_an_earlier_release_or_of_a_crash_is_written_anew() {
+    let (_temp, dir) = initialized();
+    let file = dir.path().join("layout");
+    let whole = fs::read(&file).expect("read");
+    let mut half = whole.clone();
+    half[100] ^= 1;
+    for found in [layout().encode(), half, whole] {
+        fs::write(&file, found).expect("write");
+        let path = dir.path().to_owned();
+        let later = DataDir {
+            path,
+            layout: Mutex::default(),
+            _lock: File::open(&file).expect("a file"),
+        };
+        assert_eq!(later.settle_layout().expect("settled"), layout());
+        assert!(!later.has_half_a_layout().expect("it is whole"));
+        let next = Layout::empty(7, [LogId([5; 16])].into_iter());
+        for written in [&next, &layout()] {
+            later.write_layout(written).expect("written");
+            assert_eq!(later.layout().expect("read"), *written);
+        }
+    }
 }
 
 #[test]

@@ -55,7 +55,7 @@ const GROWTH_MAX: u64 = NAMES.len() as u64 * (128 << 20);
 
 /// Orders to a shard, each behind one durable step and before the next: a node that dies as it says, at
 /// level debug, that it gives one, leaves its part of a move half done.
-const ORDERS: [&str; 5] = ["Receive", "Send", "Committed", "Settle", "Forget"];
+pub(super) const ORDERS: [&str; 5] = ["Receive", "Send", "Committed", "Settle", "Forget"];
 
 /// When somebody dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,0 +1,237 @@
+//! A small value that is replaced often: two copies of it in one file, at places that are made ahead, so
+//! that a write has nothing for the file system to journal.
+//!
+//! ```text
+//! file    slot 0 | slot 1        of the same size, whole blocks, which stays as long as the file
+//!
+//! slot
+//!  0      4      8            12     16       24
+//!  +------+------+------------+------+--------+-------+------------------------------------+
+//!  | TWIN | crc  | slot_bytes | len  | number | value | whatever an earlier write has left |
+//!  | 4 B  | u32  |    u32     | u32  |  u64   | len B | or zeroes                          |
+//!  +------+------+------------+------+--------+-------+------------------------------------+
+//!  crc: of all that follows it up to the end of the value; number: writes since the file was made
+//! ```
+//!
+//! # Invariants
+//!
+//! 1. A write goes to slot 0 durably, then to slot 1 durably, and then it counts. So at most one slot is
+//!    not whole after a crash, and the other one has the last value that counted, or the one after it.
+//! 2. A reader believes a slot that is whole, the higher number of two. A slot that is not may have been torn by
+//!    a crash or damaged since; the two cannot be told apart and need not be: by 1 the other slot has what
+//!    counted either way. So damage of one slot never brings back an older value, and damage of both is refused.
+//! 3. A file has one writer in its life, which has made it ([`Twin::create`]): what a process that was
+//!    killed had under way cannot come to lie over what a later one has written. Whoever goes on from what was
+//!    found therefore makes the file anew *before* anything rests on it: what was found may not have counted yet.
+
+use bytemuck::{Pod, Zeroable};
+
+use crate::aligned::{AlignedBuf, align_up};
+use crate::disk::{Disk, DiskFile};
+use crate::error::WalError;
+use crate::planted::Bug;
+
+#[cfg(test)]
+mod tests;
+
+/// Begins a slot.
+const MAGIC: [u8; 4] = *b"TWIN";
+
+const HEADER_BYTES: usize = size_of::<Header>();
+
+/// Where the bytes begin that the checksum covers.
+const COVERED_FROM: usize = 8;
+
+const _: () = assert!(HEADER_BYTES == 24);
+
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct Header {
+    magic: [u8; 4],
+    crc32: u32,
+    slot_bytes: u32,
+    len: u32,
+    number: u64,
+}
+
+/// What a file holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// Both slots have this value.
+    Whole(Vec<u8>),
+    /// The last write was cut short by a crash, or one slot is damaged; this is the value. See invariant 3.
+    Half(Vec<u8>),
+    /// These bytes, which are not two slots.
+    Other(Vec<u8>),
+    /// Two slots of which none is whole, or the file was cut: restore it from a copy.
+    Damaged,
+}
+
+/// A file with two copies of a value, as its writer has it.
+#[derive(Debug)]
+pub struct Twin<D: Disk> {
+    disk: D,
+    name: String,
+    file: D::File,
+    slot_bytes: usize,
+    number: u64,
+    is_poisoned: bool,
+    #[cfg(test)]
+    bug: Option<Bug>,
+}
+
+impl<D: Disk> Twin<D> {
+    /// Makes the file `name`, in place of the one that may be there: durable and complete or unchanged. What
+    /// is written through `disk` has to be durable when it completes.
+    ///
+    /// A crash may leave `name.new` behind, which the next creation removes.
+    ///
+    /// # Errors
+    /// [`WalError::Io`]: end the process.
+    pub async fn create(disk: D, name: &str, value: &[u8]) -> Result<Twin<D>, WalError> {
+        // Room to grow, so that this is rare.
+        let slot_bytes = align_up(HEADER_BYTES + 2 * value.len());
+        let new = format!("{name}.new");
+        let names = disk.list().await.map_err(WalError::io("list", name))?;
+        if names.contains(&new) {
+            disk.remove(&new)
+                .await
+                .map_err(WalError::io("remove", &new))?;
+        }
+        let file = disk
+            .create(&new, 2 * slot_bytes as u64)
+            .await
+            .map_err(WalError::io("create", &new))?;
+        let mut slot = slot(slot_bytes, 0, value);
+        slot.set_len(slot_bytes);
+        for at in [0, slot_bytes as u64] {
+            file.write_at(&slot, at)
+                .await
+                .map_err(WalError::io("write", &new))?;
+        }
+        file.sync().await.map_err(WalError::io("sync", &new))?;
+        disk.rename(&new, name)
+            .await
+            .map_err(WalError::io("rename to", name))?;
+        disk.sync_dir()
+            .await
+            .map_err(WalError::io("sync the directory of", name))?;
+        let file = disk.open(name, true).await;
+        Ok(Twin {
+            file: file.map_err(WalError::io("open", name))?,
+            disk,
+            name: name.to_owned(),
+            slot_bytes,
+            number: 0,
+            is_poisoned: false,
+            #[cfg(test)]
+            bug: None,
+        })
+    }
+
+    /// Replaces the value, durably; one that does not fit its slot has the file made anew, with larger ones.
+    ///
+    /// # Errors
+    /// [`WalError::Io`], and then [`WalError::Poisoned`]: either value may be found. End the process.
+    pub async fn write(&mut self, value: &[u8]) -> Result<(), WalError> {
+        if self.is_poisoned {
+            return Err(WalError::Poisoned);
+        }
+        self.is_poisoned = true;
+        if HEADER_BYTES + value.len() > self.slot_bytes {
+            *self = Twin::create(self.disk.clone(), &self.name, value).await?;
+            return Ok(());
+        }
+        self.number += 1;
+        let slot = slot(self.slot_bytes, self.number, value);
+        if self.planted(Bug::TwinsTogether) {
+            self.put(&self.together(&slot), 0).await?;
+        } else {
+            self.put(&slot, 0).await?;
+            if !self.planted(Bug::OneTwin) {
+                self.put(&slot, self.slot_bytes as u64).await?;
+            }
+        }
+        self.is_poisoned = false;
+        Ok(())
+    }
+
+    async fn put(&self, bytes: &[u8], offset: u64) -> Result<(), WalError> {
+        let written = self.file.write_at(bytes, offset).await;
+        written.map_err(WalError::io("write", &self.name))
+    }
+
+    /// Both slots as one write.
+    fn together(&self, slot: &[u8]) -> AlignedBuf {
+        let mut both = AlignedBuf::zeroed(2 * self.slot_bytes);
+        both[..slot.len()].copy_from_slice(slot);
+        both[self.slot_bytes..][..slot.len()].copy_from_slice(slot);
+        both
+    }
+
+    #[cfg(test)]
+    fn planted(&self, bug: Bug) -> bool {
+        self.bug == Some(bug)
+    }
+
+    #[cfg(not(test))]
+    const fn planted(&self, _: Bug) -> bool {
+        false
+    }
+}
+
+/// Reads the file `name` and changes nothing.
+///
+/// # Errors
+/// [`WalError::Io`], also when there is no such file.
+pub async fn read<D: Disk>(disk: &D, name: &str) -> Result<Found, WalError> {
+    let file = disk.open(name, false).await;
+    let file = file.map_err(WalError::io("open", name))?;
+    let len = file.size().await.map_err(WalError::io("measure", name))?;
+    let bytes = file.read_at(0, align_up(len as usize)).await;
+    let bytes = bytes.map_err(WalError::io("read", name))?;
+    Ok(decode(&bytes))
+}
+
+fn decode(file: &[u8]) -> Found {
+    let (first, second) = file.split_at(file.len() / 2);
+    match (whole(first), whole(second)) {
+        (Some(first), Some(second)) if first == second => Found::Whole(first.1.to_vec()),
+        // The higher number.
+        (Some(first), Some(second)) => Found::Half(first.max(second).1.to_vec()),
+        (Some((_, value)), None) | (None, Some((_, value))) => Found::Half(value.to_vec()),
+        (None, None) if file.starts_with(&MAGIC) || second.starts_with(&MAGIC) => Found::Damaged,
+        (None, None) => Found::Other(file.to_vec()),
+    }
+}
+
+/// Number and value of a slot that is as it was written.
+fn whole(slot: &[u8]) -> Option<(u64, &[u8])> {
+    let (header, values) = slot.split_at_checked(HEADER_BYTES)?;
+    let header: Header = bytemuck::pod_read_unaligned(header);
+    let value = values.get(..header.len as usize)?;
+    let covered = &slot[COVERED_FROM..HEADER_BYTES + value.len()];
+    let is_whole = header.magic == MAGIC
+        && header.slot_bytes as usize == slot.len()
+        && header.crc32 == crc32fast::hash(covered);
+    is_whole.then_some((header.number, value))
+}
+
+/// The blocks of a slot that a write changes; the capacity is that of the slot.
+fn slot(slot_bytes: usize, number: u64, value: &[u8]) -> AlignedBuf {
+    let end = HEADER_BYTES + value.len();
+    let mut slot = AlignedBuf::zeroed(slot_bytes);
+    let mut header = Header {
+        magic: MAGIC,
+        crc32: 0,
+        slot_bytes: slot_bytes as u32,
+        len: value.len() as u32,
+        number,
+    };
+    slot[HEADER_BYTES..end].copy_from_slice(value);
+    slot[..HEADER_BYTES].copy_from_slice(bytemuck::bytes_of(&header));
+    header.crc32 = crc32fast::hash(&slot[COVERED_FROM..end]);
+    slot[..HEADER_BYTES].copy_from_slice(bytemuck::bytes_of(&header));
+    slot.set_len(align_up(end));
+    slot
+}

@@ -1,0 +1,180 @@
+//! Two nodes of which one has everything, writers at work, and what has to be so when each has its half.
+
+use std::time::Duration;
+
+use ephesus_tests::crowd::{self, Crowd, Temper};
+use ephesus_tests::ledger::Unit;
+use ephesus_tests::{Node, Reply, Rng, Whole};
+use serde_json::Value;
+
+use super::{in_state, owned};
+
+pub const NAMES: [&str; 2] = ["athens", "byzantium"];
+
+/// What moves, and how fast.
+#[derive(Clone, Copy, Debug)]
+pub struct Load {
+    /// Half of them move.
+    pub partitions: usize,
+    /// Each key that is written once has half of it on average.
+    pub value_bytes_max: u64,
+    /// MB per second that a node may send while [`Bed::begin`] is in force.
+    pub limit: &'static str,
+}
+
+/// Sixteen moves of 200 kB, for three seconds: at any time some of them wait for a decision.
+pub const MANY: Load = Load {
+    partitions: 32,
+    value_bytes_max: 4 << 10,
+    limit: "1",
+};
+
+/// One move of 12 MB, for three seconds: more than is sent without an acknowledgement.
+pub const LARGE: Load = Load {
+    partitions: 2,
+    value_bytes_max: 16 << 10,
+    limit: "4",
+};
+
+/// Keys that are written once, so that partitions have something to move.
+const STILL_KEYS: u64 = 3_000;
+
+const WRITERS: u64 = 3;
+const UNITS_PER_WRITER: u64 = 40;
+
+/// How long it takes at most until the first partition is copied.
+const BEGUN_WITHIN: Duration = Duration::from_secs(10);
+
+/// How long moves may take once nothing is in their way, those that are tried again as well.
+const SHARED_WITHIN: Duration = Duration::from_secs(40);
+
+/// A cluster under load, of which half moves.
+pub struct Bed {
+    pub whole: Whole,
+    load: Load,
+    crowd: Crowd,
+}
+
+fn still_key(n: u64) -> String {
+    format!("still:{n}")
+}
+
+fn still_value(n: u64, load: Load) -> Vec<u8> {
+    let mut rng = Rng::new(n);
+    let size = rng.below(load.value_bytes_max) as usize;
+    rng.bytes(size)
+}
+
+impl Bed {
+    /// Nodes of so many shards on loopback; `flags` are for the coordinators.
+    pub fn start(what: &str, load: Load, flags: &[&str], shards: u16, temper: Temper) -> Self {
+        let partitions = load.partitions.to_string();
+        let flags = [&["--partitions", &partitions], flags].concat();
+        let mut whole = Whole::started(&flags, &NAMES[..1], shards);
+        whole.add(NAMES[1], shards).restart();
+        Self::over(what, load, whole, temper)
+    }
+
+    /// The same in a cluster of the test's own, which has so many partitions.
+    pub fn over(what: &str, load: Load, whole: Whole, temper: Temper) -> Self {
+        let mut rng = Rng::new(Rng::seed_of_run(what));
+        let mut client = whole.client();
+        for n in 0..STILL_KEYS {
+            let (key, value) = (still_key(n), still_value(n, load));
+            let reply = client.call(&[b"SET", key.as_bytes(), &value]);
+            assert_eq!(reply, Reply::ok(), "{key}");
+        }
+        let units = |writer: u64| {
+            let first = writer * UNITS_PER_WRITER;
+            (first..first + UNITS_PER_WRITER).map(Unit::new).collect()
+        };
+        let units = (0..WRITERS).map(units).collect();
+        let crowd = Crowd::start(&whole.entries(), units, temper, &mut rng);
+        Self { whole, load, crowd }
+    }
+
+    /// Has the second node get its half, slowly, and waits until some of it is copied.
+    pub fn begin(&self) {
+        let told = self
+            .whole
+            .core
+            .ask(&["rebalance", "--limit", self.load.limit]);
+        told.assert(0, &[]);
+        self.until_copying();
+    }
+
+    pub fn until_copying(&self) {
+        self.whole.within(BEGUN_WITHIN, "something moves", |whole| {
+            in_state(whole, "copying") > 0
+        });
+    }
+
+    /// All migrations, as the coordinators have them.
+    pub fn migrations(&self) -> Vec<Value> {
+        migrations(&self.whole)
+    }
+
+    /// Waits until each node has its half and no migration is on its way, of which nobody has to remind the
+    /// cluster.
+    pub fn until_shared(&self) {
+        let share = self.load.partitions / 2;
+        self.whole.within(SHARED_WITHIN, "half has moved", |whole| {
+            let owned = owned(whole);
+            NAMES.iter().all(|name| owned.get(*name) == Some(&share)) && is_still(whole)
+        });
+        self.whole.until_healthy();
+    }
+
+    /// Waits until so many more writes were acknowledged.
+    pub fn goes_on(&self, more: u64, at_most: Duration) {
+        let until = self.crowd.acknowledged() + more;
+        self.whole.within(at_most, "writes go on", |_| {
+            assert!(!self.crowd.is_broken(), "a writer has failed");
+            self.crowd.acknowledged() >= until
+        });
+    }
+
+    /// Ends the load, and reads everything back: every unit is in a state it may be in, and no node has a
+    /// key that should not be there.
+    pub fn finish(self) -> Whole {
+        let (acknowledged, errors) = (self.crowd.acknowledged(), self.crowd.errors());
+        let mut units = self.crowd.finish();
+        eprintln!("{acknowledged} writes acknowledged, {errors} errors");
+        assert!(acknowledged > 0, "nothing was written");
+        let mut client = self.whole.client();
+        let present = crowd::verify(&mut client, units.iter_mut().flatten()) as u64;
+        for n in 0..STILL_KEYS {
+            let (key, value) = (still_key(n), still_value(n, self.load));
+            assert!(client.call(&["GET", &key]) == Reply::Bulk(value), "{key}");
+        }
+        let nodes = self.whole.nodes.iter();
+        let counted: i64 = nodes
+            .map(|node| node.client().say("DBSIZE").integer())
+            .sum();
+        assert_eq!(counted as u64, present + STILL_KEYS, "keys of all nodes");
+        self.whole
+    }
+}
+
+/// All migrations, as the coordinators have them.
+pub fn migrations(whole: &Whole) -> Vec<Value> {
+    let report = whole.core.json("migrations");
+    report["migrations"].as_array().expect("rows").clone()
+}
+
+/// Whether no migration is on its way, or is going to be.
+pub fn is_still(whole: &Whole) -> bool {
+    migrations(whole).iter().all(|row| {
+        let is_over = row["state"] == "committed" || row["state"] == "aborted";
+        is_over && row["will_retry"] == false
+    })
+}
+
+/// A number of INFO.
+pub fn info(node: &Node, name: &str) -> u64 {
+    let text = node.client().say("INFO").text();
+    let mut lines = text.lines();
+    let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    let value = value.unwrap_or_else(|| panic!("no {name} in {text}"));
+    value.parse().expect("a number")
+}

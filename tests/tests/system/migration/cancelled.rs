@@ -1,0 +1,182 @@
+//! Moves that an operator cancels: the partition stays where it is, and nothing is left where it was going.
+
+use std::time::Duration;
+
+use ephesus_tests::crowd::Temper;
+use ephesus_tests::disk::allocated_bytes;
+use ephesus_tests::{Node, Options, Reply, Rng, Whole};
+use serde_json::Value;
+
+use super::bed::{Bed, MANY, NAMES, info, is_still, migrations};
+use super::shapes::tags;
+use super::{move_to, row};
+
+/// How soon everybody knows that a move is over.
+const OVER_WITHIN: Duration = Duration::from_secs(5);
+
+/// Wherever one of them is, the cluster is balanced.
+const PARTITIONS: [&str; 2] = ["--partitions", "3"];
+
+/// What moves in part, again and again: 32 MB.
+const PARTITION: u16 = 0;
+const KEYS: u64 = 8_000;
+const VALUE_BYTES: usize = 4_000;
+const LIMIT: &str = "12";
+
+/// So much of it was sent when it is cancelled.
+const PART_BYTES: u64 = 4 << 20;
+
+/// How often: together more than the target's log may have.
+const TIMES: u64 = 8;
+
+/// The smallest one.
+const WAL_BUDGET: u64 = 64 << 20;
+
+/// How much more than before a target may have in memory, as it counts itself, and on disk beside its
+/// logs: less than a quarter of what was sent to it, and some files that stores begin with.
+const MEMORY_GROWTH_MAX: u64 = 1 << 20;
+const STORED_GROWTH_MAX: u64 = 8 << 20;
+
+/// Gives a migration up.
+fn cancel(whole: &Whole, migration: &Value) {
+    let id = migration["id"].to_string();
+    let told = whole.core.ask(&["migration", "cancel", &id]);
+    told.assert(0, &[]);
+    assert!(told.out.contains(&format!("migration {id} is cancelled")));
+}
+
+fn with_id(whole: &Whole, id: &Value) -> Value {
+    let mut rows = migrations(whole).into_iter();
+    rows.find(|row| row["id"] == *id).expect("a migration")
+}
+
+#[test]
+fn partitions_of_cancelled_moves_stay_and_all_others_go() {
+    let bed = Bed::start("cancelled moves", MANY, &[], 1, Temper::Strict);
+    let before = bed.whole.table();
+    bed.begin();
+    let rows = bed.migrations();
+    let planned = rows.iter().filter(|row| row["state"] == "planned");
+    let planned = planned.max_by_key(|row| row["id"].as_u64());
+    let mut copying = rows.iter().filter(|row| row["state"] == "copying");
+    let chosen = [
+        planned.expect("one that waits"),
+        copying.next().expect("one"),
+    ];
+    for migration in chosen {
+        cancel(&bed.whole, migration);
+    }
+    bed.whole
+        .within(Duration::from_secs(30), "the others have moved", is_still);
+    for migration in chosen {
+        let over = with_id(&bed.whole, &migration["id"]);
+        assert_eq!(
+            (&over["state"], &over["last_error"]),
+            (&"aborted".into(), &"cancelled".into())
+        );
+        let stays = migration["partition"].as_u64().expect("a number") as u16;
+        assert_eq!(row(&bed.whole, stays), before[usize::from(stays)]);
+        let told = bed
+            .whole
+            .core
+            .ask(&["migration", "cancel", &migration["id"].to_string()]);
+        assert_ne!(told.code, None, "{told:?}");
+    }
+    let rows = bed.migrations();
+    let committed = rows
+        .iter()
+        .filter(|row| row["state"] == "committed")
+        .count();
+    assert_eq!(committed, MANY.partitions / 2 - chosen.len());
+    // Nobody has forgotten that they are still to go, if somebody asks.
+    bed.whole.core.ask(&["rebalance", "--wait"]).assert(0, &[]);
+    bed.until_shared();
+    bed.finish();
+}
+
+/// Bytes on disk beside the logs, which are within their budget.
+fn stored(node: &Node) -> u64 {
+    let logs = allocated_bytes(&node.data_dir().join("logs"));
+    assert!(logs <= WAL_BUDGET, "logs of {logs} bytes");
+    allocated_bytes(node.data_dir()) - logs
+}
+
+#[test]
+fn what_a_cancelled_move_has_copied_goes_from_memory_and_disk() {
+    let mut whole = Whole::founded(&[&PARTITIONS[..], &["--min-nodes", "2"]].concat());
+    for name in NAMES {
+        let options = Options {
+            wal_budget: Some(WAL_BUDGET),
+            ..whole.options(name, 1)
+        };
+        whole.add_with(options).spawn();
+    }
+    whole.until_healthy();
+    for node in &mut whole.nodes {
+        node.wait_ready().expect("a node that is live");
+    }
+    let at = row(&whole, PARTITION);
+    let (from, to) = match at.node == NAMES[0] {
+        true => (0, 1),
+        false => (1, 0),
+    };
+    let tag = tags(&at).next().expect("a tag");
+    let mut client = whole.client();
+    let value = |n: u64| Rng::new(n).bytes(VALUE_BYTES);
+    let key = |n: u64| format!("{{{tag}}}:{n}");
+    for n in 0..KEYS {
+        let reply = client.call(&[b"SET", key(n).as_bytes(), &value(n)]);
+        assert_eq!(reply, Reply::ok());
+    }
+    let memory = |whole: &Whole| info(&whole.nodes[to], "used_memory");
+    let before = (memory(&whole), stored(&whole.nodes[to]));
+    for time in 0..TIMES {
+        let number = PARTITION.to_string();
+        let words = ["move", "--partition", &number, "--to", NAMES[to]];
+        whole.core.ask(&words).assert(0, &[]);
+        let told = whole.core.ask(&["rebalance", "--limit", LIMIT]);
+        told.assert(0, &[]);
+        whole.within(OVER_WITHIN, "a part is there", |whole| {
+            memory(whole) >= before.0 + PART_BYTES
+        });
+        let rows = migrations(&whole);
+        let last = rows.iter().max_by_key(|row| row["id"].as_u64());
+        let last = last.expect("a migration");
+        assert_eq!(last["state"], "copying", "{last}");
+        cancel(&whole, last);
+        // Written while the source has not heard of it, and afterwards.
+        let reply = client.call(&[b"SET", key(time).as_bytes(), &value(time)]);
+        assert_eq!(reply, Reply::ok());
+        whole.within(OVER_WITHIN, "it goes", |whole| {
+            let ends = whole.nodes.iter();
+            let moves =
+                |node: &Node| info(node, "migrations_incoming") + info(node, "migrations_outgoing");
+            ends.map(moves).sum::<u64>() == 0 && memory(whole) <= before.0 + MEMORY_GROWTH_MAX
+        });
+        assert_eq!(row(&whole, PARTITION), at);
+    }
+    let after = (memory(&whole), stored(&whole.nodes[to]));
+    eprintln!("memory and files of the target: {before:?}, and {after:?} afterwards");
+    assert!(after.1 <= before.1 + STORED_GROWTH_MAX, "{after:?}");
+    whole.node(NAMES[to]).stop();
+    let (code, report) = whole.nodes[to].check();
+    assert_eq!(code, Some(0), "{report}");
+    assert!(!report.contains("staging"), "{report}");
+    whole.node(NAMES[to]).restart();
+    whole.until_healthy();
+    let assert_there = |whole: &Whole| {
+        let mut client = whole.client();
+        for n in 0..KEYS {
+            assert!(
+                client.call(&["GET", &key(n)]) == Reply::Bulk(value(n)),
+                "{n}"
+            );
+        }
+        let nodes = whole.nodes.iter();
+        let counted = nodes.map(|node| node.client().say("DBSIZE").integer());
+        counted.collect::<Vec<_>>()
+    };
+    assert_eq!(assert_there(&whole)[from], KEYS as i64);
+    move_to(&whole, PARTITION, NAMES[to], 0);
+    assert_eq!(assert_there(&whole)[to], KEYS as i64);
+}

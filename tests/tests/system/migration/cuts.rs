@@ -1,0 +1,117 @@
+//! Nodes that do not reach each other in the middle of moves, while clients and coordinators reach both:
+//! the moves go on or are tried again, and no client notices.
+
+use std::net::Ipv4Addr;
+use std::thread::sleep;
+use std::time::Duration;
+
+use ephesus_tests::archipelago::{Archipelago, SHORE, with_archipelago};
+use ephesus_tests::coordinator::Core;
+use ephesus_tests::crowd::Temper;
+use ephesus_tests::{Options, Whole};
+
+use super::bed::{Bed, LARGE, Load, MANY, NAMES};
+
+/// Moves are under way for so long before a cut.
+const PART: Duration = Duration::from_millis(300);
+
+/// As long as a connection easily outlives.
+const SHORT: Duration = Duration::from_millis(1_500);
+
+/// Longer than either end of a stream waits for the other, 10 s.
+const LONG: Duration = Duration::from_millis(12_500);
+
+/// How long writers may take for what they are to do during a cut.
+const DURING: Duration = Duration::from_secs(5);
+
+/// Which packets between the two vanish.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cut {
+    ToTarget,
+    ToSource,
+    Both,
+}
+
+const CUTS: [Cut; 3] = [Cut::ToTarget, Cut::ToSource, Cut::Both];
+
+impl Cut {
+    fn apply(self, sea: &Archipelago) {
+        let [source, target]: [Ipv4Addr; 2] = [1, 2].map(|n| sea.place(n).0);
+        if self != Cut::ToSource {
+            sea.cut(source, target);
+        }
+        if self != Cut::ToTarget {
+            sea.cut(target, source);
+        }
+    }
+}
+
+/// A node on each of two islands, coordinators and clients on the shore.
+fn bed(what: &str, load: Load, sea: &Archipelago) -> Bed {
+    let partitions = load.partitions.to_string();
+    let flags = ["--partitions", &partitions, "--insecure"];
+    let mut core = Core::stopped_at(SHORE, 3, &flags);
+    core.found();
+    let nodes = Vec::new();
+    let mut whole = Whole { nodes, core };
+    for (n, name) in (1..).zip(NAMES) {
+        let (host, wrapper) = sea.place(n);
+        let options = Options {
+            host: host.into(),
+            wrapper,
+            ..whole.options(name, 1)
+        };
+        whole.add_with(options).restart();
+        // The first one gets everything.
+        whole.until_healthy();
+    }
+    Bed::over(what, load, whole, Temper::Strict)
+}
+
+#[test]
+fn no_client_notices_that_nodes_do_not_reach_each_other_during_moves() {
+    with_archipelago(2, |sea| {
+        let bed = bed("cuts during moves", MANY, sea);
+        bed.begin();
+        for cut in CUTS {
+            sleep(PART);
+            cut.apply(sea);
+            bed.goes_on(500, DURING);
+            sleep(SHORT);
+            sea.heal();
+            bed.until_copying();
+        }
+        bed.until_shared();
+        bed.finish();
+    });
+}
+
+/// Which cuts are tried for long: all of them with `EPHESUS_CRASH_ROUNDS`.
+fn long_cuts() -> &'static [Cut] {
+    match std::env::var_os("EPHESUS_CRASH_ROUNDS") {
+        Some(_) => &CUTS,
+        None => &[Cut::Both],
+    }
+}
+
+#[test]
+fn a_cut_for_long_ends_a_move_which_is_tried_again() {
+    with_archipelago(2, |sea| {
+        for cut in long_cuts() {
+            let bed = bed(&format!("a long cut, {cut:?}"), LARGE, sea);
+            bed.begin();
+            sleep(PART);
+            cut.apply(sea);
+            bed.goes_on(500, DURING);
+            sleep(LONG);
+            sea.heal();
+            bed.until_shared();
+            let rows = bed.migrations();
+            let reasons = rows.iter().filter_map(|row| row["last_error"].as_str());
+            let reasons: Vec<&str> = reasons.filter(|reason| !reason.is_empty()).collect();
+            let is_silence = |reason: &&str| reason.contains("has been silent for 10 s");
+            assert!(reasons.iter().any(is_silence), "{cut:?}: {reasons:?}");
+            bed.finish();
+        }
+    });
+}
