@@ -172,7 +172,7 @@ impl Outgoing {
         let group = |hash: u64| hash >> (u64::BITS - GROUP_BITS);
         let (mut bytes, mut last) = (0, 0);
         let mut cut = None;
-        let next = table.scan(self.cursor, &mut |hash, entry| {
+        let next = table.scan_values(self.cursor, &mut |hash, entry| {
             if cut.is_none() && bytes > STEP_BYTES && group(hash) != group(last) {
                 cut = Some(group(hash) << (u64::BITS - GROUP_BITS));
             }

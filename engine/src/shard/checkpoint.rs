@@ -560,16 +560,18 @@ fn walk(walking: &mut Walking, keyspace: &Keyspace, slice: Duration) {
         ..
     } = walking;
     loop {
-        let next = partition.table.scan(walking.cursor, &mut |_, entry| {
-            if entry.expire_at_ms != 0 && entry.expire_at_ms <= now_ms {
-                return;
-            }
-            builder.push(entry.key, entry.value, entry.expire_at_ms, |block| {
-                queue.push_back(StoreRequest::Block(image, block.into()));
+        let next = partition
+            .table
+            .scan_values(walking.cursor, &mut |_, entry| {
+                if entry.expire_at_ms != 0 && entry.expire_at_ms <= now_ms {
+                    return;
+                }
+                builder.push(entry.key, entry.value, entry.expire_at_ms, |block| {
+                    queue.push_back(StoreRequest::Block(image, block.into()));
+                });
+                digest.add(entry.key, entry.value, entry.expire_at_ms);
+                manifest.count += 1;
             });
-            digest.add(entry.key, entry.value, entry.expire_at_ms);
-            manifest.count += 1;
-        });
         walking.cursor = next;
         if next == 0 {
             walking.is_complete = true;

@@ -14,8 +14,14 @@ pub const CURSOR_BITS: u32 = directory::MAX_DEPTH as u32 + TAG_BITS;
 const VISIT_ENTRIES: usize = 32;
 /// So many bytes of an entry count as another one: a call that meets large values ends early.
 const BYTES_PER_VISIT: usize = 4 << 10;
-/// Slots whose entries are being loaded while one is visited.
+/// Slots whose keys are being loaded while an entry is visited.
 const PREFETCH_SLOTS: usize = 12;
+/// Slots whose values are too: by then their headers are here, which say how much there is to load.
+const PREFETCH_VALUES: usize = 3;
+
+/// What a walk reads of an entry.
+const KEYS: bool = false;
+const VALUES: bool = true;
 
 /// Whether a scan that returned `cursor`, not 0 for the end, has passed keys with `hash`.
 pub fn behind(cursor: u64, hash: u64) -> bool {
@@ -30,6 +36,19 @@ impl Table {
     /// in their high 16 bits come in no order. Keys inserted while a scan
     /// stands at a cursor are visited if and only if they are not [`behind`] it.
     pub fn scan(&self, cursor: u64, visit: &mut dyn FnMut(u64, EntryRef<'_>)) -> u64 {
+        self.walk::<KEYS>(cursor, visit)
+    }
+
+    /// As [`Table::scan`], faster for who reads every value and slower for who does not.
+    pub fn scan_values(&self, cursor: u64, visit: &mut dyn FnMut(u64, EntryRef<'_>)) -> u64 {
+        self.walk::<VALUES>(cursor, visit)
+    }
+
+    fn walk<const READS: bool>(
+        &self,
+        cursor: u64,
+        visit: &mut dyn FnMut(u64, EntryRef<'_>),
+    ) -> u64 {
         if self.is_empty() {
             return 0;
         }
@@ -42,6 +61,11 @@ impl Table {
         for i in segment.home(first_tag)..slots.len() {
             if let Some(ahead) = slots.get(i + PREFETCH_SLOTS) {
                 ahead.prefetch();
+            }
+            if READS == VALUES
+                && let Some(ahead) = slots.get(i + PREFETCH_VALUES)
+            {
+                ahead.prefetch_value();
             }
             let slot = &slots[i];
             if slot.is_empty() || slot.tag() < first_tag {

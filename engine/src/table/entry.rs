@@ -29,6 +29,12 @@ const RESERVE_EXPIRY_ABOVE_BYTES: usize = 4 << 10;
 /// Spare bytes an append may reserve.
 const MAX_APPEND_SPARE_BYTES: usize = 1 << 20;
 
+/// Bytes of an entry that are worth a prefetch: who reads more of it has the CPU load the rest by itself.
+const PREFETCH_BYTES: usize = 1024;
+/// Of those, what [`Slot::prefetch`] loads.
+const PREFETCH_START_BYTES: usize = 2 * LINE_BYTES;
+const LINE_BYTES: usize = 64;
+
 const LENGTHS_AT: usize = 8;
 const EXPIRY_BYTES: usize = 8;
 /// The allocator is asked for no alignment: see [`size_class`](super::size_class).
@@ -250,7 +256,19 @@ impl Slot {
     /// Asks the CPU to load the start of the entry, where header and key are.
     pub(super) fn prefetch(&self) {
         prefetch(self.address());
-        prefetch(self.address().wrapping_add(64));
+        prefetch(self.address().wrapping_add(LINE_BYTES));
+    }
+
+    /// Asks the CPU to load what is behind the start of the entry; reads the header, so call it when
+    /// that was loaded.
+    pub(super) fn prefetch_value(&self) {
+        if self.is_empty() {
+            return;
+        }
+        let end = self.header().used_bytes().min(PREFETCH_BYTES);
+        for at in (PREFETCH_START_BYTES..end).step_by(LINE_BYTES) {
+            prefetch(self.address().wrapping_add(at));
+        }
     }
 
     /// The region of memory where the entry is.

@@ -28,6 +28,9 @@ use directory::Directory;
 use entry::{Slot, Weight};
 use segment::Segment;
 
+/// Entries whose headers are being loaded while one is freed.
+const PREFETCH_FREED: usize = 16;
+
 /// What [`Table::put`] did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Put {
@@ -213,7 +216,13 @@ impl Table {
             let taken = self.segments[number].take_last(left);
             left -= taken.len();
             self.shrink(number);
-            taken.into_iter().for_each(|slot| self.forget(slot));
+            let mut taken = taken.into_iter();
+            while let Some(slot) = taken.next() {
+                if let Some(ahead) = taken.as_slice().get(PREFETCH_FREED) {
+                    ahead.prefetch();
+                }
+                self.forget(slot);
+            }
         }
         self.is_empty()
     }

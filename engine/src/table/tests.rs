@@ -83,13 +83,20 @@ impl Table {
         }
     }
 
+    /// What both kinds of scan find, which is the same.
     fn scan_all(&self) -> Vec<(u64, Vec<u8>)> {
         let mut seen = Vec::new();
         let mut cursor = 0;
         loop {
-            cursor = self.scan(cursor, &mut |hash, entry| {
+            let (from, first) = (cursor, seen.len());
+            cursor = self.scan(from, &mut |hash, entry| {
                 seen.push((hash, entry.key.to_vec()))
             });
+            let mut values = Vec::new();
+            let next = self.scan_values(from, &mut |hash, entry| {
+                values.push((hash, entry.key.to_vec()));
+            });
+            assert!(next == cursor && values == seen[first..]);
             if cursor == 0 {
                 return seen;
             }

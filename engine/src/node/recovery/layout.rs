@@ -176,7 +176,7 @@ fn image_one(
     let (mut builder, mut digest) = (BlockBuilder::new(), Digest::EMPTY);
     let (mut blocks, mut cursor, mut count): (Vec<Vec<u8>>, u64, u64) = (Vec::new(), 0, 0);
     loop {
-        cursor = partition.table.scan(cursor, &mut |_, entry| {
+        cursor = partition.table.scan_values(cursor, &mut |_, entry| {
             builder.push(entry.key, entry.value, entry.expire_at_ms, |b| {
                 blocks.push(b.to_vec())
             });
