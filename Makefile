@@ -65,7 +65,7 @@ soak-cluster: deps build ## a stock client writes and reads KEYS=1000000 keys ov
 	EPHESUS_KEYS=$(KEYS) $(CARGO) test --locked -p ephesus-tests --test system -- --nocapture local_cluster::a_stock_client
 
 soak-migration: deps build ## nodes and coordinators die while partitions move (ROUNDS=1000); one of KEYS=1000000 keys moves
-	EPHESUS_CRASH_ROUNDS=$(ROUNDS) EPHESUS_KEYS=$(KEYS) $(CARGO) test --locked -p ephesus-tests --test system -- --nocapture --test-threads 1 migration::shapes migration::traces migration::deaths
+	EPHESUS_CRASH_ROUNDS=$(ROUNDS) EPHESUS_KEYS=$(KEYS) $(CARGO) test --locked -p ephesus-tests --test system -- --nocapture --test-threads 1 migration::shapes migration::traces migration::deaths migration::resharded migration::cuts
 
 crash: build ## only the crash tests, long (ROUNDS=1000, EPHESUS_SEED=n repeats a run)
 	EPHESUS_CRASH_ROUNDS=$(ROUNDS) $(CARGO) test --locked -p ephesus-tests --test system -- --nocapture --test-threads 1 crash::

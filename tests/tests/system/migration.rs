@@ -4,6 +4,7 @@ mod bed;
 mod cancelled;
 mod cuts;
 mod deaths;
+mod full_disk;
 mod joining;
 mod load;
 mod pauses;

@@ -38,6 +38,7 @@ pub const LARGE: Load = Load {
 
 /// Keys that are written once, so that partitions have something to move.
 const STILL_KEYS: u64 = 3_000;
+const BATCH: usize = 250;
 
 const WRITERS: u64 = 3;
 const UNITS_PER_WRITER: u64 = 40;
@@ -75,14 +76,18 @@ impl Bed {
         Self::over(what, load, whole, temper)
     }
 
-    /// The same in a cluster of the test's own, which has so many partitions.
+    /// The same in a cluster of the test's own, which has so many partitions, all of them at its first node.
     pub fn over(what: &str, load: Load, whole: Whole, temper: Temper) -> Self {
         let mut rng = Rng::new(Rng::seed_of_run(what));
-        let mut client = whole.client();
-        for n in 0..STILL_KEYS {
-            let (key, value) = (still_key(n), still_value(n, load));
-            let reply = client.call(&[b"SET", key.as_bytes(), &value]);
-            assert_eq!(reply, Reply::ok(), "{key}");
+        let mut client = whole.nodes[0].client();
+        let numbers: Vec<u64> = (0..STILL_KEYS).collect();
+        for batch in numbers.chunks(BATCH) {
+            let set = |n: &u64| {
+                let (key, value) = (still_key(*n), still_value(*n, load));
+                vec![b"SET".to_vec(), key.into_bytes(), value]
+            };
+            let replies = client.pipeline(&batch.iter().map(set).collect::<Vec<_>>());
+            assert!(replies.iter().all(|reply| *reply == Reply::ok()));
         }
         let units = |writer: u64| {
             let first = writer * UNITS_PER_WRITER;
@@ -132,6 +137,11 @@ impl Bed {
             assert!(!self.crowd.is_broken(), "a writer has failed");
             self.crowd.acknowledged() >= until
         });
+    }
+
+    /// Errors and broken connections that patient writers have met.
+    pub fn errors(&self) -> u64 {
+        self.crowd.errors()
     }
 
     /// Ends the load, and reads everything back: every unit is in a state it may be in, and no node has a

@@ -1,0 +1,55 @@
+//! A target whose disk becomes full in the middle of a move.
+
+use std::thread::sleep;
+use std::time::Duration;
+
+use ephesus_tests::crowd::Temper;
+use ephesus_tests::mount::SmallDisk;
+use ephesus_tests::{Node, Options, Reply, Whole, paths};
+
+use super::bed::{Bed, LARGE, NAMES};
+use super::owned;
+
+/// Moves are under way for so long before.
+const PART: Duration = Duration::from_millis(700);
+
+/// How soon a move that cannot go on is given up.
+const GIVEN_UP_WITHIN: Duration = Duration::from_secs(5);
+
+/// The disk stays full for so long: the move is tried again meanwhile.
+const FULL: Duration = Duration::from_secs(3);
+
+const REASON: &str = "the target's disk is full";
+
+#[test]
+fn a_target_on_a_full_disk_says_so_and_is_tried_again_when_there_is_space() {
+    let disk = SmallDisk::mount(1 << 30);
+    let partitions = LARGE.partitions.to_string();
+    let mut whole = Whole::started(&["--partitions", &partitions], &NAMES[..1], 1);
+    let options = Options {
+        wal_budget: Some(64 << 20),
+        ..whole.options(NAMES[1], 1)
+    };
+    let mut target = Node::stopped_at(options, paths::scratch(), disk.path().join("data"));
+    target.restart();
+    whole.nodes.push(target);
+    let mut bed = Bed::over("a full disk", LARGE, whole, Temper::Strict);
+    bed.begin();
+    sleep(PART);
+    let ballast = disk.fill(0);
+    bed.whole.within(GIVEN_UP_WITHIN, "it is given up", |_| {
+        bed.migrations().iter().any(|row| {
+            let reason = row["last_error"].as_str().unwrap_or_default();
+            row["state"] == "aborted" && reason.contains(REASON)
+        })
+    });
+    bed.goes_on(500, GIVEN_UP_WITHIN);
+    sleep(FULL);
+    assert_eq!(owned(&bed.whole).get(NAMES[1]), None, "on a full disk");
+    let target = bed.whole.node(NAMES[1]);
+    assert!(!target.has_exited(), "the target lives on");
+    assert_eq!(target.client().say("PING"), Reply::Simple("PONG".into()));
+    drop(ballast);
+    bed.until_shared();
+    bed.finish();
+}
