@@ -22,14 +22,15 @@ use crate::net::{Ring, StreamId};
 /// Frames of one send.
 const FRAMES_PER_SEND: usize = 16;
 
-/// Bytes after which a send takes no further frame.
-const SEND_BYTES: usize = 1 << 20;
+/// Bytes after which a send takes no further frame, and a turn issues no further send: the kernel copies
+/// them while the shard waits.
+const SEND_BYTES: usize = 256 << 10;
 
 /// Receive buffer of a target: what one receive takes from the kernel.
-const BUFFER_BYTES: usize = 1 << 20;
+const BUFFER_BYTES: usize = 256 << 10;
 
-/// Buffers that are kept for the next streams: as many moves as follow each other closely.
-const BUFFERS_KEPT: usize = 4;
+/// Buffers that are kept for the next streams: as many as two groups of moves have.
+const BUFFERS_KEPT: usize = 32;
 
 /// How long a farewell may take.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -38,6 +39,8 @@ const FAREWELL: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 pub(super) struct Sockets {
     sockets: Vec<Socket>,
+    /// The first one to send in the next turn.
+    first: usize,
     next: u64,
     /// Bytes sent and received since the last look.
     moved_bytes: usize,
@@ -231,10 +234,17 @@ impl Sockets {
 
     /// Issues what can be sent and received, and forgets what is closed.
     pub(super) fn pump(&mut self, ring: &mut Ring, now: Instant) {
-        let mut at = 0;
+        // Those that had no room in one turn are the first ones in the next.
+        let first = std::mem::take(&mut self.first).min(self.sockets.len());
+        self.sockets.rotate_left(first);
+        let (mut at, mut room) = (0, SEND_BYTES);
         while at < self.sockets.len() {
             let socket = &mut self.sockets[at];
-            socket.pump(ring, now);
+            let sent = socket.pump(ring, now, room > 0);
+            room = room.saturating_sub(sent);
+            if sent > 0 && room == 0 {
+                self.first = at + 1;
+            }
             if socket.is_shut && !socket.is_receiving && socket.sending.is_none() {
                 let closed = self.sockets.swap_remove(at);
                 self.keep(closed.input.into_buf());
@@ -301,22 +311,25 @@ impl Socket {
         }
     }
 
-    fn pump(&mut self, ring: &mut Ring, now: Instant) {
+    /// Sends, if it `may`, and receives; the bytes that it has begun to send.
+    fn pump(&mut self, ring: &mut Ring, now: Instant, may: bool) -> usize {
         if let Some(by) = self.closing
             && (self.broken.is_some() || now >= by)
         {
             self.shut();
         }
         if self.is_shut {
-            return;
+            return 0;
         }
         let fd = self.stream.as_raw_fd();
+        let mut sent = 0;
         if self.sending.is_none() && self.broken.is_none() {
-            self.sending = self.next_send();
-            if let Some(sending) = &self.sending {
+            if may && let Some(sending) = self.next_send() {
+                sent = sending.bytes;
+                let sending = self.sending.insert(sending);
                 // SAFETY: `sending` is boxed and kept until the `StreamSent` completion.
                 unsafe { ring.send_stream(self.id, fd, &raw const sending.message) };
-            } else if self.closing.is_some() && !self.has_said_all {
+            } else if self.queue.is_empty() && self.closing.is_some() && !self.has_said_all {
                 self.has_said_all = true;
                 let _ = self.stream.shutdown(Shutdown::Write);
             }
@@ -329,6 +342,7 @@ impl Socket {
             // touched while `is_receiving`: no whole frame is in it.
             unsafe { ring.receive_stream(self.id, fd, self.input.room()) };
         }
+        sent
     }
 
     fn next_send(&mut self) -> Option<Box<Sending>> {
