@@ -24,6 +24,9 @@ use crate::state::{MemberStatus, Refusal};
 use crate::view::{TableUpdate, View};
 
 mod telling;
+mod views;
+
+use views::Views;
 
 /// A coordinator that has not answered for so long is left for another, ms.
 pub const ANSWER_MS_MAX: u64 = 300;
@@ -139,7 +142,7 @@ pub struct Agent {
     progress: BTreeMap<MigrationId, Progress>,
     progress_at_ms: u64,
     figures: Figures,
-    view: Option<Arc<View>>,
+    views: Views,
     lease_until_ms: u64,
     planted: Planted,
 }
@@ -173,7 +176,7 @@ impl Agent {
             progress: BTreeMap::new(),
             progress_at_ms: 0,
             figures: Figures::default(),
-            view: None,
+            views: Views::default(),
             lease_until_ms: 0,
             planted: Planted::default(),
         }
@@ -200,7 +203,7 @@ impl Agent {
     /// Members and table, as far as this node knows.
     #[must_use]
     pub fn view(&self) -> Option<&Arc<View>> {
-        self.view.as_ref()
+        self.views.newest()
     }
 
     /// What the coordinator takes this node for; none: not known yet.
@@ -371,7 +374,10 @@ impl Agent {
             Answer::Table(update) => {
                 if self.update(*update) {
                     self.tell_anew();
-                    actions.push(AgentAction::Table);
+                    // Of several in one turn the newest is enough.
+                    if !actions.iter().any(|a| matches!(a, AgentAction::Table)) {
+                        actions.push(AgentAction::Table);
+                    }
                 }
             }
             Answer::Operator { .. } => {}
@@ -406,27 +412,20 @@ impl Agent {
     /// An update that does not fit is dropped: heartbeats say which version is there, and the leader
     /// sends what fits it.
     fn update(&mut self, update: TableUpdate) -> bool {
-        let held = self.view.as_ref().map_or(0, |view| view.version());
+        let held = self.views.version();
         match update {
             TableUpdate::Full(view) => {
                 if view.version() <= held || view.check().is_err() {
                     return false;
                 }
-                self.view = Some(Arc::new(view));
+                self.views.replace(view);
                 true
             }
-            TableUpdate::Delta(delta) => {
-                let Some(view) = self.view.as_mut().filter(|_| delta.to > held) else {
-                    return false;
-                };
-                if self.planted.has(Bug::WrongBase) {
-                    return Arc::make_mut(view).update_unchecked(delta).is_ok();
-                }
-                if delta.from != held {
-                    return false;
-                }
-                Arc::make_mut(view).update(delta).is_ok()
+            TableUpdate::Delta(delta) if delta.to <= held => false,
+            TableUpdate::Delta(delta) if self.planted.has(Bug::WrongBase) => {
+                self.views.update_unchecked(delta).is_ok()
             }
+            TableUpdate::Delta(delta) => self.views.update(delta).is_ok(),
         }
     }
 
@@ -456,7 +455,10 @@ impl Agent {
 
     /// Where coordinators are reached: what the node was started with, and what the table says.
     fn addresses(&self) -> Vec<String> {
-        let known = self.view.iter().flat_map(|view| view.coordinators.values());
+        let known = self
+            .view()
+            .into_iter()
+            .flat_map(|view| view.coordinators.values());
         let mut addresses: Vec<String> = known.cloned().collect();
         for address in &self.options.coordinators {
             if !addresses.contains(address) {

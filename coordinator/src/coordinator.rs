@@ -275,11 +275,12 @@ impl<D: Disk> Coordinator<D> {
     /// Where another coordinator is reached.
     #[must_use]
     pub fn address(&self, id: RaftId) -> Option<&str> {
-        let decided = self.state().coordinators().get(&id);
-        decided.or_else(|| self.peers.get(&id)).map(String::as_str)
+        address_of(self.state(), &self.peers, id)
     }
 
-    /// Takes what has happened, and answers what to do. `now_ms` never decreases (monotonic clock).
+    /// Takes what has happened, and answers what to do. `now_ms` never decreases (monotonic clock). Every
+    /// [`Action::Raft`] goes to `send` as soon as it may be carried out, in the middle of the turn, while the
+    /// disk works; what was given to it may be sent whether the turn ends or not.
     ///
     /// # Errors
     /// [`MemberError`]: nothing more is promised, end the process.
@@ -288,6 +289,7 @@ impl<D: Disk> Coordinator<D> {
         events: impl IntoIterator<Item = Event>,
         now_ms: u64,
         wall_clock_ms: u64,
+        mut send: impl FnMut(Action),
     ) -> Result<Vec<Action>, MemberError> {
         self.now_ms = now_ms;
         self.liveness.pass(now_ms);
@@ -299,7 +301,16 @@ impl<D: Disk> Coordinator<D> {
         if self.member.is_settled() {
             self.decide(&mut inputs);
         }
-        let output = self.member.turn(inputs, wall_clock_ms).await?;
+        let peers = &self.peers;
+        let post = |state: &State, message: Message| {
+            let to = RaftId(message.to);
+            send(Action::Raft {
+                to,
+                address: address_of(state, peers, to).map(str::to_owned),
+                message: Box::new(message),
+            });
+        };
+        let output = self.member.turn(inputs, wall_clock_ms, post).await?;
         self.follow(output, &mut actions);
         self.give_up(&mut actions);
         if self.leads.is_some() {
@@ -489,16 +500,6 @@ impl<D: Disk> Coordinator<D> {
         for (version, effects) in output.changes {
             self.history.record(version, effects);
         }
-        for message in output.messages {
-            let to = RaftId(message.to);
-            let address = self.address(to).map(str::to_owned);
-            let message = Box::new(message);
-            actions.push(Action::Raft {
-                to,
-                address,
-                message,
-            });
-        }
         for (ticket, outcome) in output.outcomes {
             self.liveness.decided(ticket);
             if let Some((_, pending)) = self.pending.remove(&ticket) {
@@ -576,6 +577,16 @@ impl<D: Disk> Coordinator<D> {
             }
         }
     }
+}
+
+/// Where a coordinator is reached: as decided, or as this one was told at its start.
+fn address_of<'a>(
+    state: &'a State,
+    peers: &'a BTreeMap<RaftId, String>,
+    id: RaftId,
+) -> Option<&'a str> {
+    let decided = state.coordinators().get(&id);
+    decided.or_else(|| peers.get(&id)).map(String::as_str)
 }
 
 #[cfg(test)]

@@ -2,7 +2,10 @@
 //!
 //! No clock, no socket: [`Member::turn`] takes what has happened and answers what to send and tell.
 //! The order within a turn is what raft needs: entries, vote and term are durable before any message
-//! that depends on them leaves, and only committed entries are applied.
+//! that depends on them leaves, and only committed entries are applied. What a leader asks others to write
+//! depends on nothing: it leaves before the leader has written it itself, so that all disks work at the same
+//! time, and the leader counts itself among those who have it only when its own has finished (section 10.2.1
+//! of Ongaro's thesis on Raft).
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -88,8 +91,6 @@ pub enum Outcome {
 /// What a turn has led to.
 #[derive(Debug, Default)]
 pub struct Output {
-    /// To be sent; losing some is fine.
-    pub messages: Vec<Message>,
     /// Proposals of this member that are decided, or that it could not take.
     pub outcomes: Vec<(Ticket, Outcome)>,
     /// Reads that may be answered now from [`Member::state`]; `false`: ask the leader.
@@ -317,7 +318,9 @@ impl<D: Disk> Member<D> {
         self.conf_state.voters.iter().copied().map(RaftId).collect()
     }
 
-    /// Takes what has happened, and answers what follows from it.
+    /// Takes what has happened, and answers what follows from it. `send` is called with each message as soon
+    /// as it may leave, and with [`Member::state`] at that moment; losing some is fine. What it has been
+    /// called with may leave whether the turn ends or not.
     ///
     /// # Errors
     /// [`MemberError`]: nothing more is promised, end the process.
@@ -325,6 +328,7 @@ impl<D: Disk> Member<D> {
         &mut self,
         inputs: impl IntoIterator<Item = Input>,
         wall_clock_ms: u64,
+        mut send: impl FnMut(&State, Message),
     ) -> Result<Output, MemberError> {
         let mut output = Output::default();
         for input in inputs {
@@ -332,7 +336,7 @@ impl<D: Disk> Member<D> {
             self.take(input, &mut output);
         }
         while self.node.has_ready() {
-            self.ready(&mut output, wall_clock_ms).await?;
+            self.ready(&mut output, wall_clock_ms, &mut send).await?;
         }
         self.forget_if_deposed(&mut output);
         self.snapshot_if_due(wall_clock_ms).await?;
@@ -444,9 +448,21 @@ impl<D: Disk> Member<D> {
             }
     }
 
-    async fn ready(&mut self, output: &mut Output, now_ms: u64) -> Result<(), MemberError> {
+    async fn ready(
+        &mut self,
+        output: &mut Output,
+        now_ms: u64,
+        send: &mut impl FnMut(&State, Message),
+    ) -> Result<(), MemberError> {
         let mut ready = self.node.ready();
-        output.messages.extend(ready.take_messages());
+        // Of a leader; all others have to write first.
+        let mut at_once = ready.take_messages();
+        if self.planted.has(Bug::AnswerBeforeSync) {
+            at_once.extend(ready.take_persisted_messages());
+        }
+        for message in at_once {
+            send(&self.state, message);
+        }
         let snapshot = ready.snapshot().clone();
         let mut persist = Persist {
             snapshot: (!snapshot.is_empty()).then_some(snapshot),
@@ -470,7 +486,9 @@ impl<D: Disk> Member<D> {
         if self.planted.has(Bug::ApplyBeforeCommit) {
             self.apply(persist.entries, output)?;
         }
-        output.messages.extend(ready.take_persisted_messages());
+        for message in ready.take_persisted_messages() {
+            send(&self.state, message);
+        }
         self.apply(ready.take_committed_entries(), output)?;
         for read in ready.take_read_states() {
             let ticket = read.request_ctx.try_into().map(u64::from_le_bytes);
@@ -490,7 +508,9 @@ impl<D: Disk> Member<D> {
             };
             self.node.mut_store().note_commit(hard_state);
         }
-        output.messages.extend(light.take_messages());
+        for message in light.take_messages() {
+            send(&self.state, message);
+        }
         self.apply(light.take_committed_entries(), output)?;
         self.node.advance_apply();
         let applied = self.applied;

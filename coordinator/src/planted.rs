@@ -9,6 +9,8 @@
 pub enum Bug {
     /// Votes and appends without writing anything down.
     NoPersist,
+    /// Votes and says that it has entries before that is on the device.
+    AnswerBeforeSync,
     /// Votes without writing the vote down.
     ForgottenVote,
     /// Grants leases of twice the heartbeat timeout.

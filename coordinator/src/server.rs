@@ -260,9 +260,16 @@ impl Server {
         }
         events.extend(self.met.introduced());
         events.extend(self.tell_refusals(now_ms));
-        let actions = self.coordinator.turn(events, now_ms, wall_ms).await?;
+        let Server {
+            coordinator,
+            peers,
+            sessions,
+            ..
+        } = self;
+        let send = |action| carry_out(action, sessions, peers);
+        let actions = coordinator.turn(events, now_ms, wall_ms, send).await?;
         for action in actions {
-            self.carry_out(action);
+            carry_out(action, &self.sessions, &mut self.peers);
         }
         self.introduce();
         self.alone.set(self.coordinator.is_alone());
@@ -339,24 +346,6 @@ impl Server {
         events
     }
 
-    fn carry_out(&mut self, action: Action) {
-        match action {
-            Action::Answer(session, answer) => self.sessions.answer(session, &answer),
-            Action::Close(session) => self.sessions.close(session),
-            Action::Raft {
-                to,
-                address: Some(address),
-                message,
-            } => match encode_raft(&message) {
-                Ok(payload) => self.peers.send(to, address, kind::RAFT, payload),
-                Err(error) => tracing::error!(%error, coordinator = %to, "a message is lost"),
-            },
-            Action::Raft { to, .. } => {
-                tracing::debug!(coordinator = %to, "no address is known");
-            }
-        }
-    }
-
     /// Says on new links which cluster this is, once that is decided, and forgets removed peers.
     fn introduce(&mut self) {
         let cluster = self.coordinator.state().cluster().map(|cluster| cluster.0);
@@ -368,6 +357,24 @@ impl Server {
         let coordinator = &self.coordinator;
         self.met.set_known(coordinator.ids());
         self.peers.retain(|id| coordinator.address(id).is_some());
+    }
+}
+
+fn carry_out(action: Action, sessions: &Sessions, peers: &mut Peers) {
+    match action {
+        Action::Answer(session, answer) => sessions.answer(session, &answer),
+        Action::Close(session) => sessions.close(session),
+        Action::Raft {
+            to,
+            address: Some(address),
+            message,
+        } => match encode_raft(&message) {
+            Ok(payload) => peers.send(to, address, kind::RAFT, payload),
+            Err(error) => tracing::error!(%error, coordinator = %to, "a message is lost"),
+        },
+        Action::Raft { to, .. } => {
+            tracing::debug!(coordinator = %to, "no address is known");
+        }
     }
 }
 

@@ -208,20 +208,18 @@ impl History {
             return None;
         }
         let full = || View::of(state).map(TableUpdate::Full);
-        let is_remembered = held > 0
-            && self
-                .changes
-                .front()
-                .is_some_and(|(first, _)| *first <= held + 1)
-            && self.changes.back().is_some_and(|(last, _)| *last == to);
-        if !is_remembered {
+        let is_remembered = |(first, last)| held > 0 && first <= held + 1 && last == to;
+        let ends = self.changes.front().zip(self.changes.back());
+        let ends = ends.map(|((first, _), (last, _))| (*first, *last));
+        let Some((first, _)) = ends.filter(|ends| is_remembered(*ends)) else {
             return full();
-        }
+        };
         let mut members = BTreeSet::new();
         let mut partitions = BTreeSet::new();
         let mut coordinators = false;
         let mut migrations = BTreeSet::new();
-        for (_, effects) in self.changes.iter().filter(|(version, _)| *version > held) {
+        let known = (held + 1 - first) as usize;
+        for (_, effects) in self.changes.range(known..) {
             members.extend(effects.members.iter().copied());
             partitions.extend(effects.partitions.iter().copied());
             coordinators |= effects.coordinators;

@@ -35,7 +35,7 @@ impl Agent {
                 node,
                 incarnation,
                 sent_ms: now_ms,
-                table_version: self.view.as_ref().map_or(0, |view| view.version()),
+                table_version: self.views.version(),
                 figures: self.figures,
             };
             actions.push(AgentAction::Send(connection, Request::Heartbeat(heartbeat)));
@@ -74,7 +74,7 @@ impl Agent {
         if self.is_started && self.status != Some(MemberStatus::Live) {
             untold.push(Request::Started { node, incarnation });
         }
-        let Some(view) = &self.view else {
+        let Some(view) = self.view() else {
             return untold;
         };
         let is_unconfirmed = |partition: PartitionId, epoch: Epoch| {

@@ -70,8 +70,10 @@ impl World {
         let mut todo = vec![(id, event)];
         while let Some((id, event)) = todo.pop() {
             let coordinator = &mut self.coordinators[id as usize - 1];
-            let actions = block_on(coordinator.turn(event, self.now, 0)).expect("runs");
-            for action in actions {
+            let mut sent = Vec::new();
+            let turn = coordinator.turn(event, self.now, 0, |action| sent.push(action));
+            let actions = block_on(turn).expect("runs");
+            for action in sent.into_iter().chain(actions) {
                 match action {
                     Action::Answer(session, answer) => self.answers.push((session, answer)),
                     Action::Close(session) => self.closed.push(session),

@@ -28,7 +28,7 @@ struct World {
     cut: BTreeSet<(u64, u64)>,
     now: u64,
     lives: u64,
-    forgets: bool,
+    bug: Option<Bug>,
     /// By term.
     leaders: BTreeMap<u64, u64>,
     /// By applied index.
@@ -53,7 +53,7 @@ fn options(id: u64) -> LogOptions {
 }
 
 impl World {
-    fn new(count: u64, seed: u64, forgets: bool) -> Result<World, String> {
+    fn new(count: u64, seed: u64, bug: Option<Bug>) -> Result<World, String> {
         let mut world = World {
             rng: Rng(seed),
             members: Vec::new(),
@@ -62,7 +62,7 @@ impl World {
             cut: BTreeSet::new(),
             now: 0,
             lives: 0,
-            forgets,
+            bug,
             leaders: BTreeMap::new(),
             states: BTreeMap::new(),
             proposals: BTreeMap::new(),
@@ -83,13 +83,13 @@ impl World {
 
     fn start(&mut self, id: u64) -> Result<(), String> {
         let disk = self.disks[id as usize - 1].clone();
-        let mut log = block_on(RaftLog::open(disk, &options(id), self.now)).map_err(text)?;
-        if self.forgets {
-            log.planted = Planted::new(Bug::NoPersist);
-        }
+        let log = block_on(RaftLog::open(disk, &options(id), self.now)).map_err(text)?;
         self.lives += 1;
         let ticks = ELECTION_TICKS + self.rng.below(ELECTION_TICKS as u64) as usize;
-        let member = Member::new(RaftId(id), log, Some(ticks), self.lives).map_err(text)?;
+        let mut member = Member::new(RaftId(id), log, Some(ticks), self.lives).map_err(text)?;
+        if let Some(bug) = self.bug {
+            member.plant(Planted::new(bug));
+        }
         self.members[id as usize - 1] = Some(member);
         Ok(())
     }
@@ -105,10 +105,12 @@ impl World {
         let Some(member) = &mut self.members[id as usize - 1] else {
             return Ok(());
         };
-        let output = match polls {
-            None => block_on(member.turn(inputs, now)).map_err(text)?,
+        let mut sent = Vec::new();
+        let send = |_: &State, message| sent.push(message);
+        let done = match polls {
+            None => Some(block_on(member.turn(inputs, now, send))),
             Some(polls) => {
-                let mut turn = Box::pin(member.turn(inputs, now));
+                let mut turn = Box::pin(member.turn(inputs, now, send));
                 let mut done = None;
                 for _ in 0..=polls {
                     done = block_on(poll_once(&mut turn));
@@ -116,15 +118,14 @@ impl World {
                         break;
                     }
                 }
-                drop(turn);
-                let Some(done) = done else {
-                    self.crash(id);
-                    return Ok(());
-                };
-                done.map_err(text)?
+                done
             }
         };
-        self.sent(output.messages);
+        self.sent(sent);
+        let Some(output) = done.transpose().map_err(text)? else {
+            self.crash(id);
+            return Ok(());
+        };
         for (ticket, outcome) in output.outcomes {
             let Some(registration) = self.proposals.remove(&ticket) else {
                 return Err(format!("outcome {outcome:?} of an unknown proposal"));
@@ -333,8 +334,8 @@ fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
-fn run(count: u64, seed: u64, forgets: bool) -> Result<World, String> {
-    World::new(count, seed, forgets)?.run()
+fn run(count: u64, seed: u64, bug: Option<Bug>) -> Result<World, String> {
+    World::new(count, seed, bug)?.run()
 }
 
 fn seeds(range: std::ops::Range<u64>) -> Vec<u64> {
@@ -347,29 +348,36 @@ fn seeds(range: std::ops::Range<u64>) -> Vec<u64> {
 #[test]
 fn three_members_agree_and_lose_nothing() {
     for seed in seeds(0..240) {
-        run(3, seed, false).unwrap_or_else(|e| panic!("EPHESUS_SEED={seed}: {e}"));
+        run(3, seed, None).unwrap_or_else(|e| panic!("EPHESUS_SEED={seed}: {e}"));
     }
 }
 
 #[test]
 fn five_members_agree_and_lose_nothing() {
     for seed in seeds(0..80) {
-        run(5, seed, false).unwrap_or_else(|e| panic!("EPHESUS_SEED={seed}: {e}"));
+        run(5, seed, None).unwrap_or_else(|e| panic!("EPHESUS_SEED={seed}: {e}"));
     }
 }
 
 #[test]
 fn a_seed_determines_a_run() {
-    let trace = |seed| run(3, seed, false).map(|world| world.trace);
+    let trace = |seed| run(3, seed, None).map(|world| world.trace);
     assert_eq!(trace(7), trace(7));
     assert_ne!(trace(7), trace(8));
 }
 
+/// How many of so many runs show the bug.
+fn caught(bug: Bug, runs: u64) -> usize {
+    // raft itself may notice, with a panic.
+    let run = |seed| std::panic::catch_unwind(|| run(3, seed, Some(bug)));
+    (0..runs)
+        .filter(|&seed| !matches!(run(seed), Ok(Ok(_))))
+        .count()
+}
+
 #[test]
 fn a_member_that_writes_nothing_down_is_caught() {
-    // raft itself may notice, with a panic.
-    let fails = |seed| !matches!(std::panic::catch_unwind(|| run(3, seed, true)), Ok(Ok(_)));
-    let caught = (0..40).filter(|&seed| fails(seed)).count();
+    let caught = caught(Bug::NoPersist, 40);
     assert!(
         caught >= 10,
         "the planted bug showed in {caught} of 40 runs"
@@ -377,8 +385,17 @@ fn a_member_that_writes_nothing_down_is_caught() {
 }
 
 #[test]
+fn a_member_that_answers_before_it_has_written_is_caught() {
+    let caught = caught(Bug::AnswerBeforeSync, 240);
+    assert!(
+        caught >= 1,
+        "the planted bug showed in {caught} of 240 runs"
+    );
+}
+
+#[test]
 fn one_member_decides_alone_and_answers_reads() {
-    let mut world = World::new(1, 1, false).expect("starts");
+    let mut world = World::new(1, 1, None).expect("starts");
     for _ in 0..60 {
         world.tick(false).expect("runs");
     }
@@ -386,13 +403,14 @@ fn one_member_decides_alone_and_answers_reads() {
     assert!(member.is_leader());
     assert_eq!(member.voters(), [RaftId(1)]);
     assert!(member.state().cluster().is_some());
-    let output = block_on(member.turn([Input::Read(Ticket(u64::MAX))], 0)).expect("runs");
+    let inputs = [Input::Read(Ticket(u64::MAX))];
+    let output = block_on(member.turn(inputs, 0, |_, _| {})).expect("runs");
     assert_eq!(output.reads, [(Ticket(u64::MAX), true)]);
 }
 
 #[test]
 fn a_member_that_does_not_lead_names_the_leader() {
-    let mut world = World::new(3, 5, false).expect("starts");
+    let mut world = World::new(3, 5, None).expect("starts");
     for _ in 0..100 {
         world.tick(false).expect("runs");
     }
@@ -408,10 +426,54 @@ fn a_member_that_does_not_lead_names_the_leader() {
         Input::Propose(Ticket(u64::MAX), command),
         Input::Read(Ticket(0)),
     ];
-    let output = block_on(follower.turn(inputs, 0)).expect("runs");
+    let output = block_on(follower.turn(inputs, 0, |_, _| {})).expect("runs");
     let outcome = Outcome::NotLeader(Some(leader));
     assert_eq!(output.outcomes, [(Ticket(u64::MAX), outcome)]);
     assert_eq!(output.reads, [(Ticket(0), false)]);
+}
+
+/// What a member sends after one input.
+fn sent(member: &mut Member<FaultDisk>, input: Input) -> Vec<Message> {
+    let mut sent = Vec::new();
+    block_on(member.turn([input], 0, |_, message| sent.push(message))).expect("runs");
+    sent
+}
+
+#[test]
+fn a_leader_sends_before_it_has_written_and_a_follower_only_afterwards() {
+    let mut world = World::new(3, 5, None).expect("starts");
+    for _ in 0..100 {
+        world.tick(false).expect("runs");
+    }
+    let leads = |member: &&mut Member<FaultDisk>| member.is_leader();
+    let leader = world.members.iter_mut().flatten().find(leads);
+    let leader = leader.expect("one leads");
+    let command = Command::Started {
+        node: NodeId([9; 16]),
+        incarnation: 1,
+    };
+    let propose = Input::Propose(Ticket(u64::MAX), command);
+    let mut appends = Vec::new();
+    let has_entries = |message: &Message| !message.entries.is_empty();
+    {
+        let send = |_: &State, message| appends.push(message);
+        let mut turn = Box::pin(leader.turn([propose], 0, send));
+        assert!(block_on(poll_once(&mut turn)).is_none(), "its disk works");
+    }
+    appends.retain(has_entries);
+    let append = appends.pop().expect("an entry for a follower");
+    let follower = world.members[append.to as usize - 1].as_mut();
+    let follower = follower.expect("it runs");
+    let mut answers = Vec::new();
+    let (input, writes) = (Input::Message(Box::new(append)), follower.last_entry());
+    {
+        let send = |_: &State, message| answers.push(message);
+        let mut turn = Box::pin(follower.turn([input], 0, send));
+        assert!(block_on(poll_once(&mut turn)).is_none(), "its disk works");
+        drop(turn);
+    }
+    assert_eq!(answers, [], "it has not written it yet");
+    assert_eq!(follower.last_entry(), writes + 1, "but it was taken");
 }
 
 #[test]
@@ -431,15 +493,11 @@ fn a_member_without_a_log_neither_votes_nor_believes_that_it_has_one() {
         (MessageType::MsgRequestVote, 0),
         (MessageType::MsgHeartbeat, 9),
     ] {
-        let output = block_on(member.turn([message(kind, commit)], 0)).expect("runs");
-        assert!(
-            output.messages.is_empty(),
-            "{kind:?}: {:?}",
-            output.messages
-        );
+        let sent = sent(&mut member, message(kind, commit));
+        assert!(sent.is_empty(), "{kind:?}: {sent:?}");
     }
-    let output = block_on(member.turn([message(MessageType::MsgHeartbeat, 0)], 0)).expect("runs");
-    let kinds: Vec<_> = output.messages.iter().map(|m| m.get_msg_type()).collect();
+    let sent = sent(&mut member, message(MessageType::MsgHeartbeat, 0));
+    let kinds: Vec<_> = sent.iter().map(Message::get_msg_type).collect();
     assert_eq!(
         kinds,
         [MessageType::MsgHeartbeatResponse],

@@ -191,12 +191,18 @@ impl World {
         let Some(coordinator) = &mut process.running else {
             return Ok(());
         };
+        // Sent while the disk works: also by a turn that does not end.
+        let mut sent = Vec::new();
+        let send = |action| sent.push(action);
         let outcome = if is_cut_short {
-            let mut turn = Box::pin(coordinator.turn(events, local, now));
+            let mut turn = Box::pin(coordinator.turn(events, local, now, send));
             (0..=polls).find_map(|_| block_on(poll_once(&mut turn)))
         } else {
-            Some(block_on(coordinator.turn(events, local, now)))
+            Some(block_on(coordinator.turn(events, local, now, send)))
         };
+        for action in sent {
+            self.coordinator_acts(id, action)?;
+        }
         let actions = match outcome {
             Some(Ok(actions)) => actions,
             // The power is gone, or the disk is: both end the process.
