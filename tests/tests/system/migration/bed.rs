@@ -1,6 +1,6 @@
 //! Two nodes of which one has everything, writers at work, and what has to be so when each has its half.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ephesus_tests::crowd::{self, Crowd, Temper};
 use ephesus_tests::ledger::Unit;
@@ -48,6 +48,7 @@ const BEGUN_WITHIN: Duration = Duration::from_secs(10);
 
 /// How long moves may take once nothing is in their way, those that are tried again as well.
 const SHARED_WITHIN: Duration = Duration::from_secs(40);
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// A cluster under load, of which half moves.
 pub struct Bed {
@@ -123,10 +124,16 @@ impl Bed {
     /// cluster.
     pub fn until_shared(&self) {
         let share = self.load.partitions / 2;
-        self.whole.within(SHARED_WITHIN, "half has moved", |whole| {
+        let is_shared = |whole: &Whole| {
             let owned = owned(whole);
             NAMES.iter().all(|name| owned.get(*name) == Some(&share)) && is_still(whole)
-        });
+        };
+        let began = Instant::now();
+        while !is_shared(&self.whole) {
+            let rows = self.migrations();
+            assert!(began.elapsed() < SHARED_WITHIN, "not shared: {rows:#?}");
+            std::thread::sleep(LOOK_EVERY);
+        }
         self.whole.until_healthy();
     }
 
