@@ -1,6 +1,8 @@
 use std::collections::BTreeSet;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use ephesus_coordinator::report::{MigrationRow, MoveRow, NodeRow, PartitionRow, Query, Report};
 use ephesus_wire::handshake::Secret;
@@ -14,6 +16,10 @@ use crate::server::{self, Described, Product};
 use super::pair::{Pair, Said, Stage};
 use super::progress::Progress;
 use super::slots::SlotSet;
+
+/// How long nodes may take to tell how long commands were held: they say so a few times a second.
+const FIGURES_MAX: Duration = Duration::from_secs(2);
+const FIGURES_POLL: Duration = Duration::from_millis(50);
 
 /// Two nodes of a cluster, which gives half of the partitions of the one to the other.
 pub(super) struct EphesusPair {
@@ -227,6 +233,11 @@ impl Pair for EphesusPair {
     }
 
     fn said(&mut self) -> Result<Said> {
+        let began = Instant::now();
+        while !self.progress.knows_holds() && began.elapsed() < FIGURES_MAX {
+            thread::sleep(FIGURES_POLL);
+            self.look()?;
+        }
         Ok(self.progress.said())
     }
 

@@ -92,6 +92,12 @@ impl Progress {
         }
     }
 
+    /// Whether it was told of all that were committed how long commands were held.
+    pub(super) fn knows_holds(&self) -> bool {
+        let mut committed = self.newest.values().filter(|row| row.state == COMMITTED);
+        committed.all(|row| row.hold_us > 0)
+    }
+
     /// What is told of those that were committed.
     pub(super) fn said(&self) -> Said {
         let committed = || self.newest.values().filter(|row| row.state == COMMITTED);

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::{Disk, DiskFile, ZEROES_BYTES, pieces};
+use super::{Disk, DiskFile, write_pieces_of_zeroes};
 use crate::aligned::{AlignedBuf, BLOCK_BYTES};
 use crate::options::Durability;
 
@@ -178,11 +178,7 @@ impl DiskFile for StdFile {
         if device_zeroes(&self.file, bytes) {
             return Ok(());
         }
-        let zeroes = AlignedBuf::zeroed(bytes.min(ZEROES_BYTES as u64) as usize);
-        for (offset, len) in pieces(bytes, zeroes.len()) {
-            self.file.write_all_at(&zeroes[..len], offset)?;
-        }
-        Ok(())
+        write_pieces_of_zeroes(self, bytes).await
     }
 
     async fn sync(&self) -> io::Result<()> {
