@@ -155,8 +155,8 @@ impl Moves {
         self.sockets.pump(ring, now);
     }
 
-    /// Walks or imports for one stream, if requests permit it; true when there is more to be done at
-    /// once. Right after the turn that began at `now`, and `had_requests`; `clock` is asked for the time,
+    /// Walks or imports for one stream after the other, if requests permit it, until the time for that is
+    /// over; true when there is more to be done at once. Right after the turn that began at `now`, and `had_requests`; `clock` is asked for the time,
     /// `is_urgent` says that images come first.
     pub fn slice(
         &mut self,
@@ -173,7 +173,7 @@ impl Moves {
         if had_requests {
             self.share.requested(now, started);
         }
-        let Some(at) = self.next_stream(core, now) else {
+        let Some(mut at) = self.next_stream(core, now) else {
             return false;
         };
         let Some(slice) = self.share.slice(started) else {
@@ -181,18 +181,24 @@ impl Moves {
             self.next_look = Some(self.next_look.map_or(next, |look| look.min(next)));
             return false;
         };
-        self.turn = at + 1;
         let more = || clock().saturating_duration_since(started) < slice;
-        self.with(core, now, |sources, targets, cx| {
-            if let Some(source) = sources.get_mut(at) {
-                source.walk(cx, more);
-            } else {
-                let at = at - sources.len();
-                if targets[at].import(cx, more) == Fate::Over {
-                    targets.remove(at);
+        loop {
+            self.turn = at + 1;
+            self.with(core, now, |sources, targets, cx| {
+                if let Some(source) = sources.get_mut(at) {
+                    source.walk(cx, more);
+                } else {
+                    let at = at - sources.len();
+                    if targets[at].import(cx, more) == Fate::Over {
+                        targets.remove(at);
+                    }
                 }
+            });
+            match self.next_stream(core, now) {
+                Some(next) if more() => at = next,
+                _ => break,
             }
-        });
+        }
         self.sockets.pump(ring, now);
         let took = clock().saturating_duration_since(started);
         let socket_bytes = self.sockets.take_moved_bytes();

@@ -13,7 +13,7 @@ const SLICE_LOADED: Duration = Duration::from_micros(50);
 
 /// Moves get one part of the time for this many parts of requests, if there are any, and for as many of
 /// images that are urgent.
-const PARTS: u32 = 2;
+const PARTS: u32 = 5;
 
 /// Behind a turn that took longer the requests get twice their parts: they wait already.
 const LONG_TURN: Duration = Duration::from_millis(1);
@@ -179,9 +179,9 @@ mod tests {
         share.requested(now, started);
         assert_eq!(share.slice(started), Some(SLICE_LOADED));
         share.took(started, 50 * US, 0, false);
-        assert_eq!(share.next(), started + 150 * US);
-        assert_eq!(share.slice(started + 149 * US), None);
-        assert_eq!(share.slice(started + 150 * US), Some(SLICE_LOADED));
+        assert_eq!(share.next(), started + 300 * US);
+        assert_eq!(share.slice(started + 299 * US), None);
+        assert_eq!(share.slice(started + 300 * US), Some(SLICE_LOADED));
         let later = started + LOAD_LASTS;
         assert_eq!(share.slice(later), Some(SLICE), "nobody is there any more");
     }
@@ -190,7 +190,7 @@ mod tests {
     fn a_slice_is_as_long_as_requests_make_it() {
         let now = start();
         let mut share = Share::new(now);
-        for (turn_us, slice_us) in [(10, 50), (140, 70), (300, 150), (900, 200)] {
+        for (turn_us, slice_us) in [(10, 50), (140, 50), (350, 70), (900, 180), (1_500, 200)] {
             share.requested(now, now + turn_us * US);
             assert_eq!(share.slice(now + turn_us * US), Some(slice_us * US));
         }
@@ -201,15 +201,15 @@ mod tests {
         let now = start();
         let mut share = Share::new(now);
         share.took(now, 50 * US, 0, true);
-        assert_eq!(share.next(), now + 150 * US);
+        assert_eq!(share.next(), now + 300 * US);
         share.requested(now, now + US);
         share.took(now, 50 * US, 100_000, false);
-        assert_eq!(share.next(), now + 230 * US);
+        assert_eq!(share.next(), now + 500 * US);
         share.took(now, 50 * US, 0, true);
-        assert_eq!(share.next(), now + 250 * US);
+        assert_eq!(share.next(), now + 550 * US);
         share.requested(now, now + LONG_TURN);
         share.took(now, 50 * US, 0, true);
-        assert_eq!(share.next(), now + 350 * US);
+        assert_eq!(share.next(), now + 800 * US);
     }
 
     #[test]

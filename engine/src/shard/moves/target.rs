@@ -21,6 +21,9 @@ use super::{Cx, SILENCE_MAX};
 use crate::keyspace::AfterBreak;
 use crate::migration::Report;
 
+/// DATA that is imported at once, not in a slice: captured writes that commands may be held for.
+const SMALL_BYTES: usize = 4 << 10;
+
 /// How often a target that has something to do says that it is still there.
 const ALIVE_EVERY: Duration = Duration::from_secs(2);
 
@@ -137,9 +140,22 @@ impl Target {
         Ok(())
     }
 
-    /// Acknowledges what the log has, and looks at the clock.
+    /// Whether commands may be held for what has arrived, and it takes little time.
+    fn is_urgent(&mut self, cx: &mut Cx<'_>) -> bool {
+        self.may_import(cx)
+            && match self.link.front(cx.sockets) {
+                Ok(Some(Message::Data(records))) => records.len() <= SMALL_BYTES,
+                front => matches!(front, Ok(Some(Message::Final(_)))),
+            }
+    }
+
+    /// Takes what commands may be held for, acknowledges what the log has, and looks at the clock.
     pub(super) fn tend(&mut self, cx: &mut Cx<'_>) -> Fate {
-        let outcome = self.advance(cx);
+        let mut outcome = Ok(());
+        while outcome.is_ok() && self.is_urgent(cx) {
+            outcome = self.take_messages(cx, &mut || false);
+        }
+        let outcome = outcome.and_then(|()| self.advance(cx));
         self.link.flush(&cx.core.node);
         match outcome {
             Ok(()) => Fate::GoesOn,
