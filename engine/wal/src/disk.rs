@@ -40,7 +40,7 @@ pub trait Disk: Clone + 'static {
 }
 
 /// One open file. Offsets and lengths are multiples of 4 KiB.
-pub trait DiskFile: Sized + 'static {
+pub trait DiskFile: 'static {
     /// Up to `len` bytes from `offset`; fewer only at the end of the file.
     fn read_at(&self, offset: u64, len: usize) -> impl Future<Output = io::Result<AlignedBuf>>;
 
@@ -49,7 +49,13 @@ pub trait DiskFile: Sized + 'static {
 
     /// Writes zeroes over the first `bytes` of the file; they are durable after `sync`.
     fn write_zeroes(&self, bytes: u64) -> impl Future<Output = io::Result<()>> {
-        write_pieces_of_zeroes(self, bytes)
+        async move {
+            let zeroes = AlignedBuf::zeroed(bytes.min(ZEROES_BYTES as u64) as usize);
+            for (offset, len) in pieces(bytes, zeroes.len()) {
+                self.write_at(&zeroes[..len], offset).await?;
+            }
+            Ok(())
+        }
     }
 
     /// Makes all completed writes and the length durable. After an error nothing is promised.
@@ -57,15 +63,6 @@ pub trait DiskFile: Sized + 'static {
 
     /// Length of the file, bytes.
     fn size(&self) -> impl Future<Output = io::Result<u64>>;
-}
-
-/// Writes zeroes over the first `bytes` of `file`, all from one buffer.
-async fn write_pieces_of_zeroes(file: &impl DiskFile, bytes: u64) -> io::Result<()> {
-    let zeroes = AlignedBuf::zeroed(bytes.min(ZEROES_BYTES as u64) as usize);
-    for (offset, len) in pieces(bytes, zeroes.len()) {
-        file.write_at(&zeroes[..len], offset).await?;
-    }
-    Ok(())
 }
 
 /// Offsets and lengths of the pieces of at most `piece` bytes, not 0, that `bytes` consist of.

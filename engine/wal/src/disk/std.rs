@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::{Disk, DiskFile, write_pieces_of_zeroes};
+use super::{Disk, DiskFile, ZEROES_BYTES, pieces};
 use crate::aligned::{AlignedBuf, BLOCK_BYTES};
 use crate::options::Durability;
 
@@ -173,12 +173,18 @@ impl DiskFile for StdFile {
         }
     }
 
-    /// Lets the device make the zeroes if it can.
+    /// Lets the device make the zeroes if it can. Else every piece is synced, so that a disk never has a whole
+    /// segment of them to make durable while logs wait behind it.
     async fn write_zeroes(&self, bytes: u64) -> io::Result<()> {
         if device_zeroes(&self.file, bytes) {
             return Ok(());
         }
-        write_pieces_of_zeroes(self, bytes).await
+        let zeroes = AlignedBuf::zeroed(bytes.min(ZEROES_BYTES as u64) as usize);
+        for (offset, len) in pieces(bytes, zeroes.len()) {
+            self.file.write_all_at(&zeroes[..len], offset)?;
+            self.file.sync_data()?;
+        }
+        Ok(())
     }
 
     async fn sync(&self) -> io::Result<()> {

@@ -71,7 +71,7 @@ fn creating_an_existing_file_is_refused() {
 
 #[test]
 fn zeroes_cover_what_was_asked_for_and_no_more() {
-    const BYTES: u64 = 2 * super::super::ZEROES_BYTES as u64 + 3 * BLOCK_BYTES as u64;
+    const BYTES: u64 = 2 * ZEROES_BYTES as u64 + 3 * BLOCK_BYTES as u64;
     let dir = tempfile::tempdir().unwrap();
     let disk = StdDisk::new(dir.path(), Durability::Strict).unwrap();
     let file = block_on(disk.create("file", BYTES)).unwrap();
