@@ -21,7 +21,30 @@ const QUEUE_MAX: usize = 256;
 const LASTING: Duration = Duration::from_secs(1);
 
 /// Something is said at least so often, which is more often than links put up with silence.
-pub(super) const ALIVE_EVERY: Duration = Duration::from_secs(2);
+const ALIVE_EVERY: Duration = Duration::from_secs(2);
+
+/// When an end of a link has to say that it is there: what it hears does not count, since both ends of a
+/// link watch for silence, and between coordinators each link carries the messages of one end only.
+pub(super) struct Voice {
+    spoke: Instant,
+}
+
+impl Voice {
+    /// Of an end that has just spoken.
+    pub(super) fn new() -> Voice {
+        Voice { spoke: now() }
+    }
+
+    /// Waits until something has to be said.
+    pub(super) async fn is_due(&self) {
+        glommio::timer::sleep(ALIVE_EVERY.saturating_sub(self.spoke.elapsed())).await;
+    }
+
+    /// Something is being said.
+    pub(super) fn speaks(&mut self) {
+        self.spoke = now();
+    }
+}
 
 /// Wakes whoever waits before it dials a coordinator again: that one is there, it has dialled.
 #[derive(Default)]
@@ -194,23 +217,28 @@ async fn write(mut link: Link, first: Letter, letters: &flume::Receiver<Letter>)
         Heard(Result<(), LinkError>),
         Silent,
     }
+    let mut voice = Voice::new();
     loop {
         let sender = link.sender();
         let said = async { Next::Letter(letters.recv_async().await.ok()) };
         let heard = async { Next::Heard(link.recv().await.map(drop)) };
         let silent = async {
-            glommio::timer::sleep(ALIVE_EVERY).await;
+            voice.is_due().await;
             Next::Silent
         };
-        let sent =
-            match futures_lite::future::or(said, futures_lite::future::or(heard, silent)).await {
-                Next::Letter(Some(letter)) if letter.address == address => {
-                    sender.send(letter.kind, &letter.payload)
-                }
-                Next::Letter(_) => Err(LinkError::Local),
-                Next::Heard(heard) => heard,
-                Next::Silent => sender.send(kind::ALIVE, &[]),
-            };
+        let next = futures_lite::future::or(silent, futures_lite::future::or(said, heard)).await;
+        let sent = match next {
+            Next::Letter(Some(letter)) if letter.address == address => {
+                voice.speaks();
+                sender.send(letter.kind, &letter.payload)
+            }
+            Next::Letter(_) => Err(LinkError::Local),
+            Next::Heard(heard) => heard,
+            Next::Silent => {
+                voice.speaks();
+                sender.send(kind::ALIVE, &[])
+            }
+        };
         if let Err(error) = sent {
             return error;
         }

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use ephesus_wire::handshake::LinkRole;
 
 use super::met::{Met, Stranger};
-use super::peers::{ALIVE_EVERY, Doorbells};
+use super::peers::{Doorbells, Voice};
 use crate::command::RaftId;
 use crate::coordinator::{Event, SessionId};
 use crate::link::{Faults, Link, LinkError, Listener, Message, Sender};
@@ -144,17 +144,21 @@ impl Sessions {
 
     /// Takes what another coordinator says until its link ends.
     async fn hear_coordinator(&self, link: &mut Link, id: u64) -> Fault {
+        let mut voice = Voice::new();
         loop {
             let sender = link.sender();
             let heard = async { Some(link.recv().await) };
             let silent = async {
-                glommio::timer::sleep(ALIVE_EVERY).await;
+                voice.is_due().await;
                 None
             };
-            let taken = match futures_lite::future::or(heard, silent).await {
+            let taken = match futures_lite::future::or(silent, heard).await {
                 Some(Ok(message)) => self.take(&message, id),
                 Some(Err(error)) => Err(error.into()),
-                None => sender.send(kind::ALIVE, &[]).map_err(Fault::from),
+                None => {
+                    voice.speaks();
+                    sender.send(kind::ALIVE, &[]).map_err(Fault::from)
+                }
             };
             if let Err(fault) = taken {
                 return fault;

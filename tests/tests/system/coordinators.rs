@@ -48,6 +48,22 @@ fn three_found_a_cluster_that_waits_for_nodes() {
     }
 }
 
+#[test]
+fn links_between_coordinators_last() {
+    let mut core = Core::founded(3, &THREE);
+    core.until("all are heard of", Core::is_complete);
+    let mut lost = || -> Vec<usize> {
+        let outputs = (1..=3).map(|id| core.coordinator(id).process().output());
+        outputs
+            .map(|text| text.matches("not connected").count())
+            .collect()
+    };
+    let before = lost();
+    // Longer than a link puts up with silence.
+    std::thread::sleep(Duration::from_secs(12));
+    assert_eq!(lost(), before);
+}
+
 /// Waits until another than `lost` leads.
 fn wait_for_another(core: &Core, lost: u64) {
     let began = Instant::now();
