@@ -39,7 +39,7 @@ const OPENING_MS_MAX: u64 = 1_500;
 const REPEAT_MS: (u64, u64) = (500, 4_000);
 
 /// Between two reports of how far migrations are, ms.
-pub const PROGRESS_MS: u64 = 250;
+pub const PROGRESS_MS: u64 = 1_000;
 
 /// The first and the longest wait before another coordinator is tried, ms; drawn between half of it
 /// and all of it, and doubled once every coordinator was tried.
