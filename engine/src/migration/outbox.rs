@@ -63,7 +63,8 @@ impl Outbox {
             queued_bytes: 0,
             in_flight: VecDeque::new(),
             in_flight_bytes: 0,
-            sent_seq: 0,
+            // A target that waits says which record it has last: the copy's creation.
+            sent_seq: meta.seq,
         }
     }
 

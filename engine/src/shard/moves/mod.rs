@@ -211,8 +211,10 @@ impl Moves {
     fn next_stream(&mut self, core: &mut Core, now: Instant) -> Option<usize> {
         let first = self.turn;
         self.with(core, now, |sources, targets, cx| {
+            // What is captured early only uses a limit up.
+            let at_a_time = if cx.limit.is_set() { 1 } else { WALKING_MAX };
             let mut walking = (0..sources.len()).filter(|&at| sources[at].is_walking(cx));
-            let walked_now = match walking.nth(WALKING_MAX - 1) {
+            let walked_now = match walking.nth(at_a_time - 1) {
                 Some(last) => last + 1,
                 None => sources.len(),
             };

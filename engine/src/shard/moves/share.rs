@@ -119,6 +119,10 @@ impl Limit {
         };
     }
 
+    pub(super) fn is_set(&self) -> bool {
+        self.bytes_per_s != 0
+    }
+
     /// Whether a message may be sent now.
     pub(super) fn permits(&mut self, now: Instant) -> bool {
         if self.bytes_per_s == 0 {

@@ -244,7 +244,7 @@ impl Source {
                     ));
                 }
                 let group = groups.get(self.group);
-                if group.is_ready(waited, hold_backlog_bytes(waited)) {
+                if group.is_ready(waited, backlog, hold_backlog_bytes(waited)) {
                     self.finish(cx, partition)?;
                 }
                 Ok(())
