@@ -186,8 +186,8 @@ pub struct MigrationTable {
     pub active: BTreeMap<MigrationId, Migration>,
     /// By partition that has an owner, how that got it.
     pub arrivals: BTreeMap<PartitionId, Arrival>,
-    /// What each node sends at most for all migrations that it is the source of, in 1,000,000 bytes
-    /// per second; 0: as much as it can.
+    /// What each node copies at most for all migrations that it is the source of, in 1,000,000 bytes
+    /// per second, writes that are made meanwhile not counted; 0: as much as it can.
     pub limit_mb_s: u32,
 }
 

@@ -43,7 +43,7 @@ impl Group {
 
     /// Whether one that has been walked for so long and has this backlog is to hold commands now, if one of
     /// so many bytes is small. In the end it does not look at the others: writes to all of them may be more
-    /// than a limit lets through.
+    /// than their targets keep up with.
     pub(super) fn is_ready(
         &self,
         waited: Duration,

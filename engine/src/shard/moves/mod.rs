@@ -156,8 +156,8 @@ impl Moves {
     }
 
     /// Walks or imports for one stream after the other, if requests permit it, until the time for that is
-    /// over; true when there is more to be done at once. Right after the turn that began at `now`, and `had_requests`; `clock` is asked for the time,
-    /// `is_urgent` says that images come first.
+    /// over; true when there is more to be done at once. Right after the turn that began at `now`, and
+    /// `had_requests`; `clock` is asked for the time, `is_urgent` says that images come first.
     pub fn slice(
         &mut self,
         core: &mut Core,
@@ -194,10 +194,13 @@ impl Moves {
                     }
                 }
             });
-            match self.next_stream(core, now) {
-                Some(next) if more() => at = next,
-                _ => break,
+            if !more() {
+                break;
             }
+            let Some(next) = self.next_stream(core, now) else {
+                break;
+            };
+            at = next;
         }
         self.sockets.pump(ring, now);
         let took = clock().saturating_duration_since(started);
@@ -211,7 +214,7 @@ impl Moves {
     fn next_stream(&mut self, core: &mut Core, now: Instant) -> Option<usize> {
         let first = self.turn;
         self.with(core, now, |sources, targets, cx| {
-            // What is captured early only uses a limit up.
+            // What is captured early is sent on top of a limit.
             let at_a_time = if cx.limit.is_set() { 1 } else { WALKING_MAX };
             let mut walking = (0..sources.len()).filter(|&at| sources[at].is_walking(cx));
             let walked_now = match walking.nth(at_a_time - 1) {

@@ -92,12 +92,12 @@ impl Share {
     }
 }
 
-/// A bound of bytes per second; at most a tenth of a second's worth is saved up.
+/// A bound of bytes per second that walks add to streams; at most a tenth of a second's worth is saved up.
 #[derive(Debug)]
 pub(super) struct Limit {
     /// 0: none.
     bytes_per_s: u64,
-    /// What may be sent now; below 0 when the last message took more than there was.
+    /// What may be added now; below 0 when the last step took more than there was.
     credit: i64,
     at: Instant,
 }
@@ -123,7 +123,7 @@ impl Limit {
         self.bytes_per_s != 0
     }
 
-    /// Whether a message may be sent now.
+    /// Whether walks may go on now.
     pub(super) fn permits(&mut self, now: Instant) -> bool {
         if self.bytes_per_s == 0 {
             return true;

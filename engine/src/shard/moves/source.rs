@@ -112,10 +112,12 @@ impl Source {
         (outgoing.migration == self.migration).then_some(outgoing)
     }
 
-    /// Whether the walk would get on.
+    /// Whether the walk would get on, and a limit lets it.
     pub(super) fn may_walk(&self, cx: &mut Cx<'_>) -> bool {
-        self.outgoing(cx)
-            .is_some_and(|outgoing| outgoing.may_walk())
+        cx.limit.permits(cx.now)
+            && self
+                .outgoing(cx)
+                .is_some_and(|outgoing| outgoing.may_walk())
     }
 
     /// Whether part of the copy is still to be walked.
@@ -139,9 +141,17 @@ impl Source {
         Some((self.group, standing))
     }
 
-    /// Walks on while `more`.
-    pub(super) fn walk(&mut self, cx: &mut Cx<'_>, more: impl FnMut() -> bool) {
-        cx.core.keyspace.outgoing_slice(self.partition(), more);
+    /// Walks on while `more`; with a limit one step, a few entries. Writes that are made meanwhile are sent
+    /// whatever the limit is, or the move might never end.
+    pub(super) fn walk(&mut self, cx: &mut Cx<'_>, mut more: impl FnMut() -> bool) {
+        let partition = self.partition();
+        let is_limited = cx.limit.is_set();
+        let bytes = |cx: &mut Cx<'_>| self.outgoing(cx).map_or(0, |outgoing| outgoing.bytes());
+        let before = bytes(cx);
+        let more = || !is_limited && more();
+        cx.core.keyspace.outgoing_slice(partition, more);
+        let walked = bytes(cx) - before;
+        cx.limit.spend(walked as usize);
         self.send(cx);
     }
 
@@ -298,16 +308,9 @@ impl Source {
 
     /// Queues what may be sent now.
     fn send(&mut self, cx: &mut Cx<'_>) {
-        let is_held = matches!(self.state, State::Finishing { .. });
-        // What commands wait for is not limited.
-        while (is_held || cx.limit.permits(cx.now))
-            && let Some(outbound) = self.outgoing(cx).and_then(Outgoing::next_message)
-        {
+        while let Some(outbound) = self.outgoing(cx).and_then(Outgoing::next_message) {
             let mail = match outbound {
-                Outbound::Data(records) => {
-                    cx.limit.spend(records.len());
-                    Mail::Data(records)
-                }
+                Outbound::Data(records) => Mail::Data(records),
                 Outbound::Final(last) => Mail::Final(last),
             };
             self.link.send(mail, cx.sockets);

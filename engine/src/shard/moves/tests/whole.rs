@@ -128,6 +128,28 @@ fn a_limit_slows_a_move_down_and_lets_it_end() {
 }
 
 #[test]
+fn writes_beyond_a_limit_do_not_keep_a_move_from_its_end() {
+    let mut bed = Bed::new(1);
+    bed.load(1_000);
+    bed.order_source(Order::Limit(4_000_000));
+    bed.begin(Wire::Inboxes);
+    let deadline = clock() + Duration::from_secs(20);
+    let mut turns = 0;
+    while !bed.source.is_confirmed() {
+        if bed.held() == 0 {
+            // About 10 MB per second.
+            bed.write(20);
+        }
+        bed.turn();
+        bed.pass(1);
+        turns += 1;
+        assert!(clock() < deadline && turns < 2_000, "it takes too long");
+    }
+    bed.commit();
+    bed.compare();
+}
+
+#[test]
 fn a_prepared_copy_of_a_restarted_target_is_activated() {
     for wire in BOTH {
         let mut bed = Bed::new(1);
