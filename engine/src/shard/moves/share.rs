@@ -125,7 +125,7 @@ impl Limit {
 
     /// Whether walks may go on now.
     pub(super) fn permits(&mut self, now: Instant) -> bool {
-        if self.bytes_per_s == 0 {
+        if !self.is_set() {
             return true;
         }
         let since = now.saturating_duration_since(self.at);
@@ -140,14 +140,14 @@ impl Limit {
     }
 
     pub(super) fn spend(&mut self, bytes: usize) {
-        if self.bytes_per_s != 0 {
+        if self.is_set() {
             self.credit -= bytes as i64;
         }
     }
 
     /// When [`Limit::permits`] again, if it does not now.
     pub(super) fn next(&self) -> Option<Instant> {
-        if self.bytes_per_s == 0 || self.credit >= 0 {
+        if !self.is_set() || self.credit >= 0 {
             return None;
         }
         let micros = self.credit.unsigned_abs().saturating_mul(1_000_000) / self.bytes_per_s;

@@ -82,8 +82,11 @@ impl Target {
 
     /// Whether something has arrived that can be taken now.
     pub(super) fn may_import(&mut self, cx: &mut Cx<'_>) -> bool {
-        let is_waiting = self.state == State::Filling && !cx.core.log_behind;
-        is_waiting && !matches!(self.link.front(cx.sockets), Ok(None))
+        self.takes_records(cx) && !matches!(self.link.front(cx.sockets), Ok(None))
+    }
+
+    fn takes_records(&self, cx: &Cx<'_>) -> bool {
+        self.state == State::Filling && !cx.core.log_behind
     }
 
     /// Takes what has arrived, while `more`.
@@ -142,7 +145,7 @@ impl Target {
 
     /// Whether commands may be held for what has arrived, and it takes little time.
     fn is_urgent(&mut self, cx: &mut Cx<'_>) -> bool {
-        self.may_import(cx)
+        self.takes_records(cx)
             && match self.link.front(cx.sockets) {
                 Ok(Some(Message::Data(records))) => records.len() <= SMALL_BYTES,
                 front => matches!(front, Ok(Some(Message::Final(_)))),
