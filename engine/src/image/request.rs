@@ -50,7 +50,7 @@ pub enum StoreReply {
     Switched(ImageId),
     /// The image is gone; the previous one is valid.
     Aborted(ImageId),
-    /// The images are gone, durably.
+    /// The images are gone for good; blocks that a crash may bring back are garbage.
     Dropped {
         /// Of which partition.
         partition: PartitionId,

@@ -275,7 +275,7 @@ struct Worker {
     waiting: flume::Receiver<Arc<Port>>,
     ports: Arc<Mutex<Vec<Arc<Port>>>>,
     since_resume: u32,
-    /// Images that wait for the next sync, and who is told.
+    /// What waits for the next sync, and who is told.
     unsynced: Vec<(Unsynced, Arc<Port>)>,
     fault: Option<StoreFault>,
 }
@@ -285,6 +285,8 @@ struct Worker {
 enum Unsynced {
     Sealed(ImageId),
     Switched(ImageId),
+    /// The manifest of a copy is gone: its blocks may go.
+    Unnamed(PartitionId, Epoch),
 }
 
 impl Worker {
@@ -419,11 +421,10 @@ impl Worker {
             }
             StoreRequest::DropCopy(partition, epoch) => {
                 self.writers.remove(&(partition, epoch));
-                writer::drop_copy(store, partition, epoch)?;
-                StoreReply::Dropped {
-                    partition,
-                    epoch: Some(epoch),
-                }
+                writer::drop_manifest(store, partition, epoch)?;
+                let unnamed = Unsynced::Unnamed(partition, epoch);
+                self.unsynced.push((unnamed, Arc::clone(port)));
+                return Ok(None);
             }
             StoreRequest::DropPartition(partition) => {
                 self.writers.retain(|(p, _), _| *p != partition);
@@ -442,7 +443,7 @@ impl Worker {
         Ok(Some(reply))
     }
 
-    /// Syncs the store once for every image that waits for it.
+    /// Syncs the store once for all that waits for it.
     fn sync_together(&mut self) {
         if self.fault.is_some() {
             return self.unsynced.clear();
@@ -474,6 +475,16 @@ impl Worker {
                         port.send(StoreReply::Switched(image));
                         self.sweep(image);
                     }
+                }
+                Unsynced::Unnamed(partition, epoch) => {
+                    let dropped = writer::drop_blocks(&mut *self.store, partition, epoch);
+                    if let Err(error) = dropped {
+                        return self.fail(error);
+                    }
+                    port.send(StoreReply::Dropped {
+                        partition,
+                        epoch: Some(epoch),
+                    });
                 }
             }
         }

@@ -444,7 +444,8 @@ pub fn collect_garbage(
 
 /// Removes one copy's manifest and blocks, leaving other copies of the partition.
 ///
-/// The manifest goes first and is synced, so that no crash leaves a manifest without its blocks.
+/// The manifest goes first and is synced, so that no crash leaves a manifest without its blocks; those
+/// are gone for good with the next sync, and garbage until then.
 ///
 /// # Errors
 /// Any error: the store is unusable.
@@ -453,13 +454,31 @@ pub fn drop_copy(
     partition: PartitionId,
     epoch: Epoch,
 ) -> Result<(), StoreError> {
-    store.remove(partition, &manifest_key(epoch))?;
+    drop_manifest(store, partition, epoch)?;
     store.sync()?;
+    drop_blocks(store, partition, epoch)
+}
+
+/// The part of [`drop_copy`] before its sync.
+pub(super) fn drop_manifest(
+    store: &mut dyn ImageStore,
+    partition: PartitionId,
+    epoch: Epoch,
+) -> Result<(), StoreError> {
+    store.remove(partition, &manifest_key(epoch))
+}
+
+/// The part of [`drop_copy`] behind its sync.
+pub(super) fn drop_blocks(
+    store: &mut dyn ImageStore,
+    partition: PartitionId,
+    epoch: Epoch,
+) -> Result<(), StoreError> {
     remove_prefix(store, partition, &epoch_prefix(epoch))?;
     if store.next_key(partition, &[])?.is_none() {
         store.drop_partition(partition)?;
     }
-    store.sync()
+    Ok(())
 }
 
 /// Removes one partition with all its copies, manifests first for the same reason.
