@@ -12,8 +12,10 @@ impl Shard {
         let (op, issued) = self
             .writes
             .swap_remove(place.expect("a write completes once"));
-        let usec = self.now.saturating_duration_since(issued).as_micros() as u64;
-        self.write_usec.saturating_record(usec.max(1));
+        let took = self.now.saturating_duration_since(issued);
+        self.write_usec
+            .saturating_record((took.as_micros() as u64).max(1));
+        self.moves.log_written(took, self.now);
         match self.core.keyspace.log.complete(op, result) {
             Ok(_) => self.core.committed(),
             Err(error) => fatal("log", &error),

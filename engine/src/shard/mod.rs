@@ -324,7 +324,9 @@ impl Shard {
         self.tend_log();
         self.accept_again();
         self.core.unblock();
-        self.moves.tend(&mut self.core, &mut self.ring, self.now);
+        let writing = self.writes.iter().map(|(_, issued)| *issued).min();
+        self.moves
+            .tend(&mut self.core, &mut self.ring, writing, self.now);
         self.service_listed();
         self.core.end_turn();
         self.had_requests |= self.core.stats().commands.get() != commands;

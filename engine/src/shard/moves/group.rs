@@ -42,19 +42,20 @@ impl Group {
     }
 
     /// Whether one that has been walked for so long and has this backlog is to hold commands now, if one of
-    /// so many bytes is small. In the end it does not look at the others: writes to all of them may be more
-    /// than their targets keep up with.
+    /// so many bytes is small and the disk `is_calm`. In the end it looks neither at the others, as writes
+    /// to all of them may be more than their targets keep up with, nor at the disk.
     pub(super) fn is_ready(
         &self,
         waited: Duration,
         backlog_bytes: usize,
         backlog_bytes_max: usize,
+        is_calm: bool,
     ) -> bool {
         if waited >= WALKING_MAX {
             return backlog_bytes <= backlog_bytes_max;
         }
         let waits = self.is_walking || self.is_opening && waited < OPENING_MAX;
-        !waits && self.backlog_bytes <= backlog_bytes_max
+        !waits && is_calm && self.backlog_bytes <= backlog_bytes_max
     }
 
     /// After how long of waiting [`Group::is_ready`] may be so although nothing has happened, if there is
@@ -108,10 +109,13 @@ mod tests {
     fn who_is_walked_waits_for_its_own_group() {
         let walked = Standing::Walked { backlog_bytes: 10 };
         let groups = groups(&[(1, walked), (2, Standing::Walking), (1, walked)]);
-        assert!(groups.get(1).is_ready(Duration::ZERO, 10, 20));
-        assert!(!groups.get(1).is_ready(Duration::ZERO, 10, 19), "of both");
+        assert!(groups.get(1).is_ready(Duration::ZERO, 10, 20, true));
         assert!(
-            groups.get(7).is_ready(Duration::ZERO, 0, 0),
+            !groups.get(1).is_ready(Duration::ZERO, 10, 19, true),
+            "of both"
+        );
+        assert!(
+            groups.get(7).is_ready(Duration::ZERO, 0, 0, true),
             "nothing is left of it"
         );
     }
@@ -120,10 +124,12 @@ mod tests {
     fn nobody_waits_for_long() {
         let walked = Standing::Walked { backlog_bytes: 10 };
         let walking = groups(&[(1, walked), (1, Standing::Walking)]).get(1);
-        assert!(!walking.is_ready(WALKING_MAX - MS, 10, 20));
-        assert!(walking.is_ready(WALKING_MAX, 10, 10));
+        assert!(!walking.is_ready(WALKING_MAX - MS, 10, 20, true));
+        assert!(walking.is_ready(WALKING_MAX, 10, 10, false));
+        let all = groups(&[(1, walked)]).get(1);
+        assert!(!all.is_ready(WALKING_MAX - MS, 10, 20, false));
         let opening = groups(&[(1, Standing::Opening), (1, walked)]).get(1);
-        assert!(!opening.is_ready(OPENING_MAX - MS, 10, 20));
-        assert!(opening.is_ready(OPENING_MAX, 10, 20));
+        assert!(!opening.is_ready(OPENING_MAX - MS, 10, 20, true));
+        assert!(opening.is_ready(OPENING_MAX, 10, 20, true));
     }
 }

@@ -10,6 +10,7 @@
 //! slices between turns, as [`share`] permits. A source's and a target's drivers forget a migration once
 //! it is decided; what is left to be done is found by the state of the copy, which a restart keeps.
 
+mod calm;
 mod group;
 mod input;
 mod link;
@@ -31,6 +32,7 @@ use ephesus_wire::{Epoch, MigrationId, PartitionId};
 use super::core::Core;
 use crate::migration::Report;
 use crate::net::{Ring, StreamId};
+use calm::Calm;
 use group::Groups;
 use reports::Reports;
 use share::{Limit, Share};
@@ -55,6 +57,7 @@ pub struct Moves {
     reports: Reports,
     limit: Limit,
     share: Share,
+    calm: Calm,
     /// Copies that the checkpointer has to remove.
     leaving: Vec<(PartitionId, Epoch)>,
     /// Counts slices, so that streams take turns.
@@ -69,6 +72,8 @@ struct Cx<'a> {
     sockets: &'a mut Sockets,
     reports: &'a mut Reports,
     limit: &'a mut Limit,
+    /// Whether holds may begin.
+    is_calm: bool,
     now: Instant,
 }
 
@@ -84,6 +89,7 @@ impl Moves {
             reports: Reports::new(reports),
             limit: Limit::none(now),
             share: Share::new(now),
+            calm: Calm::new(now),
             leaving: Vec::new(),
             turn: 0,
             next_look: None,
@@ -102,6 +108,7 @@ impl Moves {
             sockets: &mut self.sockets,
             reports: &mut self.reports,
             limit: &mut self.limit,
+            is_calm: self.calm.is_calm(now),
             now,
         };
         f(&mut self.sources, &mut self.targets, &mut cx)
@@ -133,9 +140,23 @@ impl Moves {
         self.sockets.sent(stream, result);
     }
 
+    /// A write of the shard's log has taken so long.
+    pub fn log_written(&mut self, took: Duration, now: Instant) {
+        self.calm.wrote(took, now);
+    }
+
     /// Takes what has come, answers what is due, and issues I/O. Once a turn, after the log's
-    /// completions.
-    pub fn tend(&mut self, core: &mut Core, ring: &mut Ring, now: Instant) {
+    /// completions; its oldest write is under way since `writing`.
+    pub fn tend(
+        &mut self,
+        core: &mut Core,
+        ring: &mut Ring,
+        writing: Option<Instant>,
+        now: Instant,
+    ) {
+        if let Some(since) = writing {
+            self.calm.waits(now.saturating_duration_since(since), now);
+        }
         if self.sources.is_empty() && self.targets.is_empty() {
             self.next_look = None;
         } else {
@@ -149,7 +170,8 @@ impl Moves {
             self.groups = groups;
             let sources = self.sources.iter().map(|source| source.next_look(now));
             let targets = self.targets.iter().filter_map(Target::next_look);
-            self.next_look = sources.chain(targets).chain(self.limit.next()).min();
+            let others = self.limit.next().into_iter().chain(self.calm.next(now));
+            self.next_look = sources.chain(targets).chain(others).min();
         }
         self.reports.tell_durable(&core.keyspace.log);
         self.sockets.pump(ring, now);

@@ -254,7 +254,8 @@ impl Source {
                     ));
                 }
                 let group = groups.get(self.group);
-                if group.is_ready(waited, backlog, hold_backlog_bytes(waited)) {
+                let backlog_max = hold_backlog_bytes(waited);
+                if group.is_ready(waited, backlog, backlog_max, cx.is_calm) {
                     self.finish(cx, partition)?;
                 }
                 Ok(())

@@ -6,6 +6,8 @@ use super::bed::{BOTH, Bed, EPOCH, MOVING, OTHER, Wire, clock};
 use crate::migration::tests::workload::words;
 use crate::migration::{Order, Report};
 
+const MS: Duration = Duration::from_millis(1);
+
 #[test]
 fn a_partition_moves_under_writes_and_nothing_is_lost() {
     for wire in BOTH {
@@ -125,6 +127,27 @@ fn a_limit_slows_a_move_down_and_lets_it_end() {
         bed.commit();
         bed.compare();
     }
+}
+
+#[test]
+fn no_hold_begins_while_the_disk_stands_still() {
+    let mut bed = Bed::new(1);
+    bed.load(100);
+    bed.begin(Wire::Inboxes);
+    for n in 0..100 {
+        let took = if n % 25 == 0 { 25 * MS } else { MS };
+        bed.source.moves.log_written(took, bed.now);
+        bed.turn();
+        bed.pass(1);
+        assert!(!bed.source.core.is_held(MOVING));
+    }
+    for _ in 0..100 {
+        bed.turn();
+        bed.pass(1);
+    }
+    assert!(bed.source.is_confirmed());
+    bed.commit();
+    bed.compare();
 }
 
 #[test]

@@ -1,0 +1,108 @@
+//! Whether the disk answers as it usually does: while it stands still no hold begins.
+//!
+//! A hold lasts for two syncs, the target's and the coordinators'. Disks that several machines share, or
+//! that write a lot at once, stand still for tens of ms now and then, often several times in a row: a
+//! hold that begins then lasts for as long, and one that waits for the end of it costs no client anything.
+//! The shard's own log tells: it is written all the time while there are clients to be held.
+
+use std::time::{Duration, Instant};
+
+/// A write is slow that takes so many times as long as usual, and this beside.
+const SLOW_TIMES: u32 = 4;
+const SLOW_BESIDE: Duration = Duration::from_millis(2);
+
+/// So long after a slow write another one is expected.
+const LASTS: Duration = Duration::from_millis(40);
+
+/// What is usual goes by about so many writes.
+const USUAL_OVER: u32 = 64;
+
+/// How the shard's log is written.
+#[derive(Debug)]
+pub(super) struct Calm {
+    /// What a write takes on average, of which slow ones change little.
+    usual: Duration,
+    /// The disk stands still, or may do so again, until then.
+    until: Instant,
+}
+
+impl Calm {
+    pub(super) fn new(now: Instant) -> Calm {
+        Calm {
+            usual: Duration::ZERO,
+            until: now,
+        }
+    }
+
+    fn slow(&self) -> Duration {
+        self.usual * SLOW_TIMES + SLOW_BESIDE
+    }
+
+    /// A write of the log has taken so long.
+    pub(super) fn wrote(&mut self, took: Duration, now: Instant) {
+        let slow = self.slow();
+        self.waits(took, now);
+        self.usual = (self.usual * (USUAL_OVER - 1) + took.min(slow)) / USUAL_OVER;
+    }
+
+    /// A write is under way for so long.
+    pub(super) fn waits(&mut self, since: Duration, now: Instant) {
+        if since > self.slow() {
+            self.until = now + LASTS;
+        }
+    }
+
+    /// Whether holds may begin.
+    pub(super) fn is_calm(&self, now: Instant) -> bool {
+        now >= self.until
+    }
+
+    /// When [`Calm::is_calm`] if nothing is written until then, if it is not so now.
+    pub(super) fn next(&self, now: Instant) -> Option<Instant> {
+        (!self.is_calm(now)).then_some(self.until)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[expect(clippy::disallowed_methods, reason = "any instant does")]
+    fn start() -> Instant {
+        Instant::now()
+    }
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn it_is_calm_until_a_write_is_slow_and_again_a_while_later() {
+        let now = start();
+        let mut calm = Calm::new(now);
+        calm.wrote(MS, now);
+        assert!(calm.is_calm(now) && calm.next(now).is_none());
+        calm.waits(20 * MS, now);
+        assert!(!calm.is_calm(now + LASTS - MS));
+        assert_eq!(calm.next(now), Some(now + LASTS));
+        assert!(calm.is_calm(now + LASTS));
+        calm.wrote(25 * MS, now + 5 * MS);
+        assert!(!calm.is_calm(now + LASTS), "it counts from its end on");
+    }
+
+    #[test]
+    fn what_is_slow_goes_by_what_is_usual() {
+        let mut now = start();
+        let mut calm = Calm::new(now);
+        for _ in 0..500 {
+            now += 50 * MS;
+            calm.wrote(10 * MS, now);
+        }
+        assert!(
+            calm.is_calm(now),
+            "a slow disk is not one that stands still"
+        );
+        calm.wrote(30 * MS, now);
+        assert!(calm.is_calm(now));
+        calm.wrote(60 * MS, now);
+        assert!(!calm.is_calm(now));
+    }
+}
