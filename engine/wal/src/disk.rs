@@ -9,10 +9,6 @@ pub mod fault;
 pub mod glommio;
 pub mod std;
 
-/// Zeroes are written in pieces of this many bytes: large enough that a piece costs little beside its
-/// bytes, small enough that a log's write need not wait for long behind one.
-const ZEROES_BYTES: usize = 2 << 20;
-
 /// One directory of files; clones share it.
 pub trait Disk: Clone + 'static {
     /// An open file of it.
@@ -47,15 +43,10 @@ pub trait DiskFile: 'static {
     /// Writes all of `bytes` at `offset`.
     fn write_at(&self, bytes: &[u8], offset: u64) -> impl Future<Output = io::Result<()>>;
 
-    /// Writes zeroes over the first `bytes` of the file; they are durable after `sync`.
-    fn write_zeroes(&self, bytes: u64) -> impl Future<Output = io::Result<()>> {
-        async move {
-            let zeroes = AlignedBuf::zeroed(bytes.min(ZEROES_BYTES as u64) as usize);
-            for (offset, len) in pieces(bytes, zeroes.len()) {
-                self.write_at(&zeroes[..len], offset).await?;
-            }
-            Ok(())
-        }
+    /// Whether the device has made the first `bytes` of the file zeroes, which `sync` makes durable. If
+    /// not, as with most disks, they are still to be written, and whatever is wrong shows then.
+    fn device_zeroes(&self, _bytes: u64) -> bool {
+        false
     }
 
     /// Makes all completed writes and the length durable. After an error nothing is promised.
@@ -63,10 +54,4 @@ pub trait DiskFile: 'static {
 
     /// Length of the file, bytes.
     fn size(&self) -> impl Future<Output = io::Result<u64>>;
-}
-
-/// Offsets and lengths of the pieces of at most `piece` bytes, not 0, that `bytes` consist of.
-fn pieces(bytes: u64, piece: usize) -> impl Iterator<Item = (u64, usize)> {
-    let offsets = (0..bytes).step_by(piece);
-    offsets.map(move |offset| (offset, (bytes - offset).min(piece as u64) as usize))
 }

@@ -5,7 +5,7 @@ use std::os::fd::{AsRawFd, RawFd};
 
 use ephesus_wire::Lsn;
 
-use crate::aligned::BLOCK_BYTES;
+use crate::aligned::{AlignedBuf, BLOCK_BYTES};
 use crate::disk::{Disk, DiskFile};
 use crate::error::WalError;
 use crate::options::LogOptions;
@@ -13,6 +13,10 @@ use crate::planted::Bug;
 
 #[cfg(test)]
 mod tests;
+
+/// Zeroes are written in pieces of this many bytes: large enough that a piece costs little beside its
+/// bytes, small enough that a log's write need not wait for long behind one.
+const ZEROES_BYTES: u64 = 2 << 20;
 
 /// Number of a segment, from 1; used by one file only, for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -125,10 +129,26 @@ async fn fill<D: Disk>(disk: &D, free: &str, bytes: u64) -> Result<(), WalError>
         .create(free, bytes)
         .await
         .map_err(WalError::io("create", free))?;
-    file.write_zeroes(bytes)
-        .await
-        .map_err(WalError::io("zero-fill", free))?;
-    file.sync().await.map_err(WalError::io("sync", free))
+    zero(&file, free, bytes).await
+}
+
+/// Makes the first `bytes` of a file zeroes, durably.
+///
+/// What the device does not do is written and synced piece by piece, so that a disk never has a whole
+/// segment to make durable while logs wait behind it.
+async fn zero<F: DiskFile>(file: &F, name: &str, bytes: u64) -> Result<(), WalError> {
+    if file.device_zeroes(bytes) {
+        return file.sync().await.map_err(WalError::io("sync", name));
+    }
+    let zeroes = AlignedBuf::zeroed(bytes.min(ZEROES_BYTES) as usize);
+    for offset in (0..bytes).step_by(ZEROES_BYTES as usize) {
+        let len = (bytes - offset).min(ZEROES_BYTES) as usize;
+        file.write_at(&zeroes[..len], offset)
+            .await
+            .map_err(WalError::io("zero-fill", name))?;
+        file.sync().await.map_err(WalError::io("sync", name))?;
+    }
+    Ok(())
 }
 
 /// Gives the file of segment `from`, which holds nothing the log needs, to segment `to`.

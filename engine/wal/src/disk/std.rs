@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::{Disk, DiskFile, ZEROES_BYTES, pieces};
+use super::{Disk, DiskFile};
 use crate::aligned::{AlignedBuf, BLOCK_BYTES};
 use crate::options::Durability;
 
@@ -173,18 +173,12 @@ impl DiskFile for StdFile {
         }
     }
 
-    /// Lets the device make the zeroes if it can. Else every piece is synced, so that a disk never has a whole
-    /// segment of them to make durable while logs wait behind it.
-    async fn write_zeroes(&self, bytes: u64) -> io::Result<()> {
-        if device_zeroes(&self.file, bytes) {
-            return Ok(());
-        }
-        let zeroes = AlignedBuf::zeroed(bytes.min(ZEROES_BYTES as u64) as usize);
-        for (offset, len) in pieces(bytes, zeroes.len()) {
-            self.file.write_all_at(&zeroes[..len], offset)?;
-            self.file.sync_data()?;
-        }
-        Ok(())
+    fn device_zeroes(&self, bytes: u64) -> bool {
+        let Ok(len) = libc::off_t::try_from(bytes) else {
+            return false;
+        };
+        // SAFETY: a plain system call; it touches no memory of this process.
+        unsafe { libc::fallocate(self.file.as_raw_fd(), WRITE_ZEROES, 0, len) == 0 }
     }
 
     async fn sync(&self) -> io::Result<()> {
@@ -194,16 +188,6 @@ impl DiskFile for StdFile {
     async fn size(&self) -> io::Result<u64> {
         Ok(self.file.metadata()?.len())
     }
-}
-
-/// Whether the device under a file has made its first `bytes` zeroes; if not, they are still to be
-/// written, and whatever is wrong shows then.
-fn device_zeroes(file: &File, bytes: u64) -> bool {
-    let Ok(len) = libc::off_t::try_from(bytes) else {
-        return false;
-    };
-    // SAFETY: a plain system call; it touches no memory of this process.
-    unsafe { libc::fallocate(file.as_raw_fd(), WRITE_ZEROES, 0, len) == 0 }
 }
 
 /// Up to `len` bytes from `offset`, fewer only at the end of the file.

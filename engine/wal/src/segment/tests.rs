@@ -1,4 +1,23 @@
+use futures_lite::future::block_on;
+
 use super::*;
+use crate::disk::fault::FaultDisk;
+use crate::disk::std::StdDisk;
+use crate::options::Durability;
+
+/// Two pieces, and a part of a third.
+const BYTES: u64 = 2 * ZEROES_BYTES + 3 * BLOCK_BYTES as u64;
+
+/// A file of sevens, durably, that is one block longer.
+fn sevens<D: Disk>(disk: &D) -> D::File {
+    let block = BLOCK_BYTES as u64;
+    let file = block_on(disk.create("file", BYTES + block)).unwrap();
+    for offset in (0..=BYTES).step_by(BLOCK_BYTES) {
+        block_on(file.write_at(&[7; BLOCK_BYTES], offset)).unwrap();
+    }
+    block_on(file.sync()).unwrap();
+    file
+}
 
 #[test]
 fn names_are_canonical() {
@@ -16,4 +35,35 @@ fn names_are_canonical() {
     ] {
         assert_eq!(SegmentId::from_file_name(name), None, "{name}");
     }
+}
+
+#[test]
+fn zeroes_cover_what_was_asked_for_and_no_more() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = StdDisk::new(dir.path(), Durability::Strict).unwrap();
+    let file = sevens(&disk);
+    block_on(zero(&file, "file", BYTES)).unwrap();
+    let bytes = std::fs::read(dir.path().join("file")).unwrap();
+    let (zeroes, found) = bytes.split_at(BYTES as usize);
+    assert!(zeroes.iter().all(|b| *b == 0), "all are zeroes");
+    assert_eq!(found, [7; BLOCK_BYTES], "and nothing behind them");
+}
+
+#[test]
+fn zeroes_are_durable_piece_by_piece() {
+    let disk = FaultDisk::new(1);
+    let file = sevens(&disk);
+    disk.fail_sync(1);
+    let failed = block_on(zero(&file, "file", BYTES));
+    assert!(matches!(failed, Err(WalError::Io { .. })), "{failed:?}");
+    let bytes = disk.contents("file").unwrap();
+    let (written, rest) = bytes.split_at(2 * ZEROES_BYTES as usize);
+    assert!(written.iter().all(|b| *b == 0), "two pieces are written");
+    assert!(rest.iter().all(|b| *b == 7), "and the third is not");
+    let before = disk.operations();
+    disk.kill();
+    let file = block_on(disk.open("file", true)).unwrap();
+    block_on(zero(&file, "file", BYTES)).unwrap();
+    let operations = disk.operations() - before;
+    assert_eq!(operations, 1 + 3 * 2, "a write and a sync of each");
 }

@@ -68,21 +68,3 @@ fn creating_an_existing_file_is_refused() {
         io::ErrorKind::AlreadyExists
     );
 }
-
-#[test]
-fn zeroes_cover_what_was_asked_for_and_no_more() {
-    const BYTES: u64 = 2 * ZEROES_BYTES as u64 + 3 * BLOCK_BYTES as u64;
-    let dir = tempfile::tempdir().unwrap();
-    let disk = StdDisk::new(dir.path(), Durability::Strict).unwrap();
-    let file = block_on(disk.create("file", BYTES)).unwrap();
-    let rest = [7; BLOCK_BYTES];
-    for block in 0..=BYTES / BLOCK_BYTES as u64 {
-        block_on(file.write_at(&rest, block * BLOCK_BYTES as u64)).unwrap();
-    }
-    block_on(file.write_zeroes(BYTES)).unwrap();
-    block_on(file.sync()).unwrap();
-    let bytes = fs::read(dir.path().join("file")).unwrap();
-    let (zeroes, found) = bytes.split_at(BYTES as usize);
-    assert!(zeroes.iter().all(|b| *b == 0), "all are zeroes");
-    assert_eq!(found, rest, "and nothing behind them");
-}
