@@ -19,6 +19,7 @@ use crate::open::open_writer;
 use crate::options::{Durability, LogId, LogOptions};
 use crate::planted::Bug;
 use crate::recover::recover;
+use crate::rng::Rng;
 use crate::segment::{SegmentId, SegmentInfo, prepare, recycle, reuse, shelve};
 use crate::writer::{LogWriter, WriteOp};
 
@@ -28,17 +29,6 @@ const LIVES: u64 = 4;
 
 type Records = BTreeMap<u64, Vec<u8>>;
 type Writing = Pin<Box<dyn Future<Output = (WriteOp, io::Result<usize>)>>>;
-
-struct Rng(u64);
-
-impl Rng {
-    fn below(&mut self, below: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % below
-    }
-}
 
 /// What the log owes.
 #[derive(Default)]
@@ -339,7 +329,7 @@ fn die(disk: &FaultDisk, rng: &mut Rng, model: &mut Model) {
 /// Runs one seed; returns its crash points and a digest of all that was found.
 fn run(seed: u64, bug: Option<Bug>, first_fault: Option<u64>) -> Result<(u64, u64), String> {
     let opts = options(seed, bug);
-    let mut rng = Rng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut rng = Rng::new(seed);
     let disk = FaultDisk::new(seed).dsync(opts.durability == Durability::Strict);
     let mut model = Model::default();
     let mut digest = crc32fast::Hasher::new();

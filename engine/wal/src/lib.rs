@@ -43,6 +43,8 @@ mod scan;
 
 #[cfg(test)]
 mod crash_tests;
+#[cfg(test)]
+mod rng;
 
 pub use aligned::{AlignedBuf, BLOCK_BYTES};
 pub use disk::fault::FaultDisk;

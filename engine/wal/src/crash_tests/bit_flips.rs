@@ -268,7 +268,7 @@ fn end_life(alive: Life, disk: &FaultDisk, rng: &mut Rng, model: &mut Model) {
 
 fn run_flips(seed: u64, bug: Option<Bug>, outcomes: &mut Outcomes) -> Result<(), String> {
     let opts = options(seed, bug);
-    let mut rng = Rng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut rng = Rng::new(seed);
     let disk = FaultDisk::new(seed).dsync(opts.durability == Durability::Strict);
     let mut model = Model::default();
     live(seed, &disk, &opts, &mut rng, &mut model)?;

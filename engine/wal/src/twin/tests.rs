@@ -4,6 +4,7 @@ use super::*;
 use crate::disk::fault::FaultDisk;
 use crate::disk::std::StdDisk;
 use crate::options::Durability;
+use crate::rng::Rng;
 
 const NAME: &str = "value";
 
@@ -132,17 +133,6 @@ enum Mistake {
     AsFound,
 }
 
-struct Rng(u64);
-
-impl Rng {
-    fn below(&mut self, below: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % below
-    }
-}
-
 /// Lives of a value on a disk that loses power at random operations, is killed, and rots.
 struct World {
     disk: FaultDisk,
@@ -247,7 +237,7 @@ impl World {
 fn run(seed: u64, mistake: Option<Mistake>) -> Result<u32, String> {
     let mut world = World {
         disk: FaultDisk::new(seed),
-        rng: Rng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
+        rng: Rng::new(seed),
         mistake,
         counts: None,
         under_way: Vec::new(),
