@@ -17,7 +17,7 @@ use crate::options::Durability;
 #[cfg(test)]
 mod tests;
 
-/// A directory of the machine's file system, for preparing segments on a shard's executor.
+/// A directory of the machine's file system, for logs of coordinators, which are driven on their executor.
 ///
 /// Falls back to buffered files, with one warning, where the file system refuses `O_DIRECT`.
 #[derive(Clone, Debug)]
