@@ -22,10 +22,14 @@ use crate::options::{Durability, LogOptions};
 use crate::planted::Bug;
 use crate::segment::{SegmentId, SegmentInfo, SegmentSummary};
 
+mod segments;
+
 #[cfg(test)]
 mod rewrite;
 #[cfg(test)]
 mod tests;
+
+use segments::{Current, LiveSegment};
 
 /// One log's writer.
 #[derive(Debug)]
@@ -104,20 +108,6 @@ struct InFlight {
     last_lsn: Lsn,
     payload_bytes: usize,
     completed: bool,
-}
-
-#[derive(Debug)]
-struct LiveSegment {
-    summary: SegmentSummary,
-    first_group: u64,
-    last_group: u64,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Current {
-    info: SegmentInfo,
-    prev: u64,
-    end: u64,
 }
 
 impl LogWriter {
@@ -401,53 +391,6 @@ impl LogWriter {
         self.mark_wanted = true;
     }
 
-    /// The number for the next segment to prepare or recycle; never given out again.
-    pub fn allocate_segment(&mut self) -> SegmentId {
-        let id = SegmentId(self.next_segment);
-        self.next_segment += 1;
-        id
-    }
-
-    /// Adds a prepared segment, to be used after all earlier ones. Prepare one at a time: numbers
-    /// must ascend.
-    ///
-    /// # Panics
-    /// If it is too small, or its number is not above that of every segment added before.
-    pub fn add_segment(&mut self, segment: SegmentInfo) {
-        let last = self
-            .ready
-            .back()
-            .map(|s| s.id)
-            .or(self.live.back().map(|s| s.summary.id));
-        assert!(
-            last.is_none_or(|last| last < segment.id),
-            "segments are added in order"
-        );
-        assert!(
-            segment.bytes >= self.opts.segment_bytes,
-            "segment {} is too small",
-            segment.id
-        );
-        self.next_segment = self.next_segment.max(segment.id.0 + 1);
-        self.ready.push_back(segment);
-    }
-
-    /// Prepared segments that are not in use yet.
-    #[must_use]
-    pub fn segments_ready(&self) -> usize {
-        self.ready.len()
-    }
-
-    /// How many segments should be prepared to have [`LogOptions::spare_segments`] ahead.
-    #[must_use]
-    pub fn wants_segments(&self) -> usize {
-        let least = usize::from(self.current.is_none());
-        self.opts
-            .spare_segments
-            .max(least)
-            .saturating_sub(self.ready.len())
-    }
-
     /// Whether a group waits for a prepared segment.
     #[must_use]
     pub fn is_starved(&self) -> bool {
@@ -459,46 +402,6 @@ impl LogWriter {
             && !self.poisoned
             && self.in_flight.len() < self.opts.in_flight_max
             && self.due_bytes().is_some_and(|len| !fits(len))
-    }
-
-    /// Gives back the oldest segments whose records are all below `lsn`, oldest first; recycle or
-    /// remove them in this order, one after the other.
-    ///
-    /// A segment stays until the durable prefix has reached a later one, so call again later.
-    pub fn truncate_before(&mut self, lsn: Lsn) -> Vec<SegmentInfo> {
-        let mut given_back = Vec::new();
-        let too_much = self.opts.planted(Bug::TruncateTooMuch);
-        while let [oldest, next, ..] = self.live.make_contiguous() {
-            let unneeded = oldest.summary.last_lsn < lsn || too_much;
-            if !unneeded || next.first_group > self.durable_group {
-                break;
-            }
-            given_back.push(SegmentInfo {
-                id: oldest.summary.id,
-                bytes: oldest.summary.bytes,
-            });
-            self.live.pop_front();
-        }
-        given_back
-    }
-
-    /// The live segments, oldest first; the last one is being written to.
-    pub fn segments(&self) -> impl Iterator<Item = SegmentSummary> + '_ {
-        self.live.iter().map(|segment| segment.summary)
-    }
-
-    /// Bytes of all live segments.
-    #[must_use]
-    pub fn log_bytes(&self) -> u64 {
-        self.live.iter().map(|segment| segment.summary.bytes).sum()
-    }
-
-    /// Bytes of this incarnation that have been issued in its first segment; `None` once it has gone
-    /// on to another.
-    #[must_use]
-    pub fn first_segment_used(&self) -> Option<u64> {
-        let is_first = |c: &Current| c.info.id.0 == self.origin.incarnation;
-        self.current.filter(is_first).map(|c| c.end)
     }
 
     /// Size of the group to issue now, if one is due.
@@ -547,41 +450,6 @@ impl LogWriter {
             buf.set_len(buf.capacity());
             self.pool.push(buf);
         }
-    }
-
-    /// Finds room for `bytes`, in the next segment if need be.
-    fn reserve(&mut self, bytes: u64) -> Option<u64> {
-        if let Some(current) = &mut self.current
-            && current.end + bytes <= current.info.bytes
-        {
-            current.end += bytes;
-            return Some(current.end - bytes);
-        }
-        let info = self.ready.pop_front()?;
-        let prev = self.live.back().map_or(0, |segment| segment.summary.id.0);
-        self.current = Some(Current {
-            info,
-            prev,
-            end: bytes,
-        });
-        let first_lsn = self
-            .sealed
-            .front()
-            .or(self.open.as_ref())
-            .map(|group| group.first_lsn);
-        let first_lsn = Lsn(first_lsn.unwrap_or(self.next_lsn));
-        let last_lsn = Lsn(first_lsn.0 - 1);
-        self.live.push_back(LiveSegment {
-            summary: SegmentSummary {
-                id: info.id,
-                bytes: info.bytes,
-                first_lsn,
-                last_lsn,
-            },
-            first_group: self.last_group + 1,
-            last_group: self.last_group,
-        });
-        Some(0)
     }
 
     fn issue(&mut self, group: PendingGroup, offset: u64, flags: u16) -> WriteOp {

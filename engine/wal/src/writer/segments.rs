@@ -1,0 +1,154 @@
+//! The segments that a writer goes through, in the order of their numbers.
+//!
+//! ```text
+//! allocate_segment -> (is prepared) -> add_segment -> reserve -> (is written to) -> truncate_before
+//! ```
+
+use ephesus_wire::Lsn;
+
+use super::LogWriter;
+use crate::planted::Bug;
+use crate::segment::{SegmentId, SegmentInfo, SegmentSummary};
+
+/// A segment that has groups which are needed.
+#[derive(Debug)]
+pub(super) struct LiveSegment {
+    pub(super) summary: SegmentSummary,
+    /// Of this writer's, as [`WriteOp::id`](super::WriteOp::id) counts them; 0: of earlier incarnations.
+    pub(super) first_group: u64,
+    pub(super) last_group: u64,
+}
+
+/// The segment that is written to; the last of those that are live.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Current {
+    pub(super) info: SegmentInfo,
+    /// The segment before it; 0: none.
+    pub(super) prev: u64,
+    /// Bytes that have been issued in it.
+    pub(super) end: u64,
+}
+
+impl LogWriter {
+    /// The number for the next segment to prepare or recycle; never given out again.
+    pub fn allocate_segment(&mut self) -> SegmentId {
+        let id = SegmentId(self.next_segment);
+        self.next_segment += 1;
+        id
+    }
+
+    /// Adds a prepared segment, to be used after all earlier ones. Prepare one at a time: numbers
+    /// must ascend.
+    ///
+    /// # Panics
+    /// If it is too small, or its number is not above that of every segment added before.
+    pub fn add_segment(&mut self, segment: SegmentInfo) {
+        let last = self
+            .ready
+            .back()
+            .map(|s| s.id)
+            .or(self.live.back().map(|s| s.summary.id));
+        assert!(
+            last.is_none_or(|last| last < segment.id),
+            "segments are added in order"
+        );
+        assert!(
+            segment.bytes >= self.opts.segment_bytes,
+            "segment {} is too small",
+            segment.id
+        );
+        self.next_segment = self.next_segment.max(segment.id.0 + 1);
+        self.ready.push_back(segment);
+    }
+
+    /// Prepared segments that are not in use yet.
+    #[must_use]
+    pub fn segments_ready(&self) -> usize {
+        self.ready.len()
+    }
+
+    /// How many segments should be prepared to have [`LogOptions::spare_segments`] ahead.
+    #[must_use]
+    pub fn wants_segments(&self) -> usize {
+        let least = usize::from(self.current.is_none());
+        self.opts
+            .spare_segments
+            .max(least)
+            .saturating_sub(self.ready.len())
+    }
+
+    /// Gives back the oldest segments whose records are all below `lsn`, oldest first; recycle or
+    /// remove them in this order, one after the other.
+    ///
+    /// A segment stays until the durable prefix has reached a later one, so call again later.
+    pub fn truncate_before(&mut self, lsn: Lsn) -> Vec<SegmentInfo> {
+        let mut given_back = Vec::new();
+        let too_much = self.opts.planted(Bug::TruncateTooMuch);
+        while let [oldest, next, ..] = self.live.make_contiguous() {
+            let unneeded = oldest.summary.last_lsn < lsn || too_much;
+            if !unneeded || next.first_group > self.durable_group {
+                break;
+            }
+            given_back.push(SegmentInfo {
+                id: oldest.summary.id,
+                bytes: oldest.summary.bytes,
+            });
+            self.live.pop_front();
+        }
+        given_back
+    }
+
+    /// The live segments, oldest first; the last one is being written to.
+    pub fn segments(&self) -> impl Iterator<Item = SegmentSummary> + '_ {
+        self.live.iter().map(|segment| segment.summary)
+    }
+
+    /// Bytes of all live segments.
+    #[must_use]
+    pub fn log_bytes(&self) -> u64 {
+        self.live.iter().map(|segment| segment.summary.bytes).sum()
+    }
+
+    /// Bytes of this incarnation that have been issued in its first segment; `None` once it has gone
+    /// on to another.
+    #[must_use]
+    pub fn first_segment_used(&self) -> Option<u64> {
+        let is_first = |c: &Current| c.info.id.0 == self.origin.incarnation;
+        self.current.filter(is_first).map(|c| c.end)
+    }
+
+    /// Finds room for `bytes`, in the next segment if need be.
+    pub(super) fn reserve(&mut self, bytes: u64) -> Option<u64> {
+        if let Some(current) = &mut self.current
+            && current.end + bytes <= current.info.bytes
+        {
+            current.end += bytes;
+            return Some(current.end - bytes);
+        }
+        let info = self.ready.pop_front()?;
+        let prev = self.live.back().map_or(0, |segment| segment.summary.id.0);
+        self.current = Some(Current {
+            info,
+            prev,
+            end: bytes,
+        });
+        let first_lsn = self
+            .sealed
+            .front()
+            .or(self.open.as_ref())
+            .map(|group| group.first_lsn);
+        let first_lsn = Lsn(first_lsn.unwrap_or(self.next_lsn));
+        let last_lsn = Lsn(first_lsn.0 - 1);
+        self.live.push_back(LiveSegment {
+            summary: SegmentSummary {
+                id: info.id,
+                bytes: info.bytes,
+                first_lsn,
+                last_lsn,
+            },
+            first_group: self.last_group + 1,
+            last_group: self.last_group,
+        });
+        Some(0)
+    }
+}
