@@ -1,5 +1,5 @@
 use super::*;
-use crate::coordinator::migrations::tests::{
+use crate::coordinator::migrations::tests::bed::{
     ask, beat, carry_out, cluster, join, planned, state, step,
 };
 use crate::coordinator::tests::{World, id};

@@ -1,128 +1,19 @@
+//! Migrations as operators ask for them, sources carry them out and leaders follow them.
+
+pub(in crate::coordinator) mod bed;
+mod failed;
+
 use ephesus_wire::{Epoch, PartitionId};
 
+use self::bed::*;
 use super::*;
-use crate::coordinator::tests::{World, heartbeat, id, register};
+use crate::coordinator::tests::{World, id, register};
 use crate::coordinator::{Event, SessionId, TICK_MS};
-use crate::migration::{ATTEMPTS_MAX, Arrival, Confirmation, Phase};
+use crate::migration::{ATTEMPTS_MAX, Arrival, Phase};
 use crate::protocol::{Answer, Request};
-use crate::report::{MigrationRow, MoveRow, Query, Report};
-use crate::state::{MemberStatus, Refusal, State};
+use crate::report::{MoveRow, Query, Report};
+use crate::state::Refusal;
 use crate::view::TableUpdate;
-
-/// The operator's session; that of a node is its number.
-const OPERATOR: u64 = 99;
-
-pub(in crate::coordinator) const CONFIRMATION: Confirmation = Confirmation {
-    count: 40,
-    digest: [1, 2],
-};
-
-/// `nodes` live nodes, the first of which owns all 16 partitions.
-pub(in crate::coordinator) fn cluster(coordinators: u64, nodes: u8) -> World {
-    let mut world = World::new(coordinators);
-    world.pass(2_000);
-    join(&mut world, nodes);
-    world
-}
-
-/// Nodes connect to the leader, and say that they are there and host what they own.
-pub(in crate::coordinator) fn join(world: &mut World, nodes: u8) {
-    let leader = world.leader();
-    for n in 1..=nodes {
-        let (node, incarnation) = (id(n), 1);
-        let session = u64::from(n);
-        world.say(leader, session, register(n));
-        world.say(leader, session, Request::Started { node, incarnation });
-        let state = state(world);
-        let epoch = |p: &PartitionId| state.table().entries[usize::from(p.0)].epoch;
-        let copies = state.owned(node).map(|p| (p, epoch(&p))).collect();
-        world.say(leader, session, Request::Hosting { node, copies });
-    }
-    beat(world, nodes, 0);
-}
-
-/// Time passes, and nodes are heard of.
-pub(in crate::coordinator) fn beat(world: &mut World, nodes: u8, ms: u64) {
-    let end = world.now + ms;
-    loop {
-        let leader = world.leader();
-        let version = state(world).table().version;
-        for n in 1..=nodes {
-            let now = world.now;
-            world.say(leader, n.into(), heartbeat(n, now, version));
-        }
-        if world.now >= end {
-            return;
-        }
-        world.pass(200.min(end - world.now));
-    }
-}
-
-pub(in crate::coordinator) fn state(world: &World) -> &State {
-    world.coordinators[world.leader() as usize - 1].state()
-}
-
-pub(in crate::coordinator) fn ask(world: &mut World, query: Query) -> Report {
-    world.told();
-    let leader = world.leader();
-    world.say(leader, OPERATOR, Request::Operator { id: 1, query });
-    world.pass(2 * TICK_MS);
-    let mut reports = world
-        .told()
-        .into_iter()
-        .filter_map(|(_, answer)| match answer {
-            Answer::Operator { report, .. } => Some(*report),
-            _ => None,
-        });
-    reports.next().expect("an answer")
-}
-
-pub(in crate::coordinator) fn planned(report: Report) -> Vec<MoveRow> {
-    match report {
-        Report::Planned(rows) => rows,
-        other => panic!("{other:?}"),
-    }
-}
-
-fn migrations(world: &mut World) -> Vec<MigrationRow> {
-    match ask(world, Query::Migrations) {
-        Report::Migrations(report) => report.migrations,
-        other => panic!("{other:?}"),
-    }
-}
-
-pub(in crate::coordinator) fn step(world: &mut World, n: u8, migration: u64, step: Step) {
-    let leader = world.leader();
-    let request = Request::Steps {
-        node: id(n),
-        incarnation: 1,
-        steps: vec![(MigrationId(migration), step)],
-    };
-    world.say(leader, n.into(), request);
-}
-
-fn move_to(world: &mut World, partition: u16, node: &str) -> Vec<MoveRow> {
-    let query = Query::Move {
-        partition,
-        node: node.to_owned(),
-        shard: None,
-    };
-    planned(ask(world, query))
-}
-
-fn phase(world: &World, migration: u64) -> Option<Phase> {
-    let id = MigrationId(migration);
-    let state = state(world);
-    let ended = state.ended_migrations().find(|(other, _)| *other == id);
-    let ended = ended.map(|(_, migration)| migration);
-    let found = state.migrations().active.get(&id).or(ended);
-    found.map(|migration| migration.phase.clone())
-}
-
-fn owner(world: &World, partition: u16) -> NodeId {
-    let entry = state(world).table().entry(PartitionId(partition));
-    entry.and_then(|e| e.primary()).expect("an owner").node
-}
 
 #[test]
 fn a_partition_moves_as_its_source_says_and_everybody_sees_it() {
@@ -243,21 +134,6 @@ fn a_rebalance_is_shown_then_planned_and_balances() {
     assert_eq!(state(&world).owned(id(2)).count(), 8);
 }
 
-/// Every source begins and commits what is planned.
-pub(in crate::coordinator) fn carry_out(world: &mut World, nodes: u8) {
-    let active: Vec<_> = state(world)
-        .migrations()
-        .active
-        .iter()
-        .map(|(id, m)| (id.0, m.source.node.0[0]))
-        .collect();
-    for (migration, n) in active {
-        step(world, n, migration, Step::Begin);
-        step(world, n, migration, Step::Commit(CONFIRMATION));
-    }
-    beat(world, nodes, 0);
-}
-
 #[test]
 fn a_drained_node_ends_with_nothing_and_can_go() {
     let mut world = cluster(1, 3);
@@ -349,37 +225,6 @@ fn a_drain_can_be_ended() {
         planned(ask(&mut world, Query::Rebalance { dry_run: true })).len(),
         8
     );
-}
-
-#[test]
-fn a_failed_target_ends_its_migrations_until_it_is_back() {
-    let mut world = cluster(1, 2);
-    planned(ask(&mut world, Query::Rebalance { dry_run: false }));
-    step(&mut world, 1, 1, Step::Begin);
-    // Only node 1 is heard of.
-    beat(&mut world, 1, 2_600);
-    assert_eq!(
-        state(&world).migrations().active.len(),
-        7,
-        "those not begun wait"
-    );
-    assert_eq!(state(&world).retries().len(), 1);
-    let row = migrations(&mut world).pop().expect("planned");
-    assert_eq!(row.last_error, "waits for node-2: the target has failed");
-    beat(&mut world, 1, 3_000);
-    assert_eq!(state(&world).retries().len(), 1, "it is still away");
-    join(&mut world, 2);
-    beat(&mut world, 2, 400);
-    let active = &state(&world).migrations().active;
-    assert_eq!(active.len(), 8);
-    assert_eq!(active[&MigrationId(9)].attempt, 2, "under another id");
-    let row = migrations(&mut world).pop().expect("planned again");
-    assert_eq!(
-        (row.id, row.last_error.as_str()),
-        (9, "the target has failed")
-    );
-    carry_out(&mut world, 2);
-    assert_eq!(state(&world).owned(id(2)).count(), 8);
 }
 
 #[test]
@@ -528,94 +373,6 @@ fn an_earlier_start_is_not_listened_to() {
     };
     world.turn(1, Some(Event::Request(SessionId(5), request)));
     assert!(matches!(phase(&world, 1), Some(Phase::Aborted(_))));
-}
-
-/// Node 2 is not heard of any more, and node 1 is.
-fn lose_node_2(world: &mut World) {
-    let since = world.now;
-    while state(world).members()[&id(2)].status != MemberStatus::Failed {
-        beat(world, 1, 200);
-        assert!(world.now < since + 4_000, "it is failed");
-    }
-}
-
-#[test]
-fn a_planned_move_waits_for_its_failed_target_and_ends_after_a_while() {
-    let mut world = cluster(1, 2);
-    move_to(&mut world, 3, "node-2");
-    lose_node_2(&mut world);
-    beat(&mut world, 1, FAILED_PATIENCE_MS - 2_000);
-    assert_eq!(phase(&world, 1), Some(Phase::Planned));
-    beat(&mut world, 1, 2_600);
-    let rows = migrations(&mut world);
-    assert_eq!(
-        (rows[0].state.as_str(), rows[0].will_retry),
-        ("aborted", false)
-    );
-    assert_eq!(rows[0].last_error, "the target has failed");
-}
-
-#[test]
-fn a_move_waits_for_its_failed_source_and_goes_on_with_it_or_ends() {
-    for comes_back in [true, false] {
-        let mut world = cluster(1, 2);
-        // Everything is with node 1: let one partition go, and then back.
-        move_to(&mut world, 3, "node-2");
-        step(&mut world, 1, 1, Step::Begin);
-        step(&mut world, 1, 1, Step::Commit(CONFIRMATION));
-        move_to(&mut world, 3, "node-1");
-        step(&mut world, 2, 2, Step::Begin);
-        lose_node_2(&mut world);
-        beat(&mut world, 1, FAILED_PATIENCE_MS - 2_000);
-        assert_eq!(phase(&world, 2), Some(Phase::Copying));
-        let row = migrations(&mut world).pop().expect("under way");
-        assert_eq!(row.last_error, "waits for node-2: the source has failed");
-        if comes_back {
-            join(&mut world, 2);
-            beat(&mut world, 2, 4_000);
-            assert_eq!(phase(&world, 2), Some(Phase::Copying));
-            step(&mut world, 2, 2, Step::Commit(CONFIRMATION));
-            assert_eq!(owner(&world, 3), id(1));
-        } else {
-            beat(&mut world, 1, 2_600);
-            assert!(matches!(phase(&world, 2), Some(Phase::Aborted(_))));
-            let row = migrations(&mut world).pop().expect("kept");
-            assert_eq!(row.last_error, "the source has failed");
-            assert_eq!(owner(&world, 3), id(2), "its data is there");
-        }
-    }
-}
-
-#[test]
-fn a_failed_node_that_is_removed_ends_its_moves_at_once() {
-    let mut world = cluster(1, 2);
-    planned(ask(&mut world, Query::Rebalance { dry_run: false }));
-    lose_node_2(&mut world);
-    assert_eq!(state(&world).migrations().active.len(), 8);
-    let (node, lose_data) = ("node-2".to_owned(), false);
-    ask(&mut world, Query::RemoveNode { node, lose_data });
-    assert!(state(&world).migrations().active.is_empty());
-    let rows = migrations(&mut world);
-    let is_removed = |row: &MigrationRow| row.last_error == "its node was removed";
-    assert!(rows.iter().all(|row| is_removed(row) && !row.will_retry));
-}
-
-#[test]
-fn a_retry_whose_node_stays_away_is_given_up() {
-    let mut world = cluster(1, 2);
-    planned(ask(&mut world, Query::Rebalance { dry_run: false }));
-    step(&mut world, 1, 1, Step::Begin);
-    lose_node_2(&mut world);
-    beat(&mut world, 1, RETRY_PATIENCE_MS - 2_000);
-    assert_eq!(state(&world).retries().len(), 8);
-    beat(&mut world, 1, FAILED_PATIENCE_MS + 4_000);
-    assert!(state(&world).retries().is_empty());
-    join(&mut world, 2);
-    beat(&mut world, 2, 4_000);
-    assert!(state(&world).migrations().active.is_empty());
-    let rows = migrations(&mut world);
-    let is_kept = |row: &MigrationRow| row.last_error == "the target has failed";
-    assert!(rows.iter().all(|row| is_kept(row) && !row.will_retry));
 }
 
 #[test]
