@@ -11,17 +11,16 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use ephesus_wal::Disk;
-use protobuf::Message as _;
 use raft::eraftpb::MessageType;
-use raft::prelude::{
-    ConfChange, ConfChangeType, ConfState, Entry, EntryType, HardState, Message, Snapshot,
-};
+use raft::prelude::{ConfChange, ConfChangeType, ConfState, HardState, Message, Snapshot};
 use raft::{Config, ProgressState, RawNode, SnapshotStatus, StateRole, Storage};
 
 use crate::command::{Command, CoordinatorChange, RaftId};
-use crate::planted::{Bug, Planted};
+use crate::planted::Planted;
 use crate::state::{Effects, Refusal, SnapshotError, State};
 use crate::storage::{Persist, RaftLog, StorageError};
+
+mod ready;
 
 /// Ticks without a word of the leader until a member gives it up and supports another.
 pub const ELECTION_TICKS: usize = 10;
@@ -446,141 +445,6 @@ impl<D: Disk> Member<D> {
                 MessageType::MsgAppend | MessageType::MsgSnapshot => false,
                 _ => true,
             }
-    }
-
-    async fn ready(
-        &mut self,
-        output: &mut Output,
-        now_ms: u64,
-        send: &mut impl FnMut(&State, Message),
-    ) -> Result<(), MemberError> {
-        let mut ready = self.node.ready();
-        // Of a leader; all others have to write first.
-        let mut at_once = ready.take_messages();
-        if self.planted.has(Bug::AnswerBeforeSync) {
-            at_once.extend(ready.take_persisted_messages());
-        }
-        for message in at_once {
-            send(&self.state, message);
-        }
-        let snapshot = ready.snapshot().clone();
-        let mut persist = Persist {
-            snapshot: (!snapshot.is_empty()).then_some(snapshot),
-            entries: ready.take_entries(),
-            hard_state: ready.hs().cloned(),
-        };
-        if !ready.must_sync() && persist.snapshot.is_none() {
-            // Only the commit index has changed, and nobody should wait for the disk because of that.
-            if let Some(hard_state) = persist.hard_state.take() {
-                self.node.mut_store().note_commit(hard_state);
-            }
-        }
-        self.node.mut_store().persist(&persist, now_ms).await?;
-        if let Some(snapshot) = &persist.snapshot {
-            self.state = State::from_snapshot(&snapshot.data)?;
-            self.applied = snapshot.get_metadata().index;
-            self.conf_state = snapshot.get_metadata().get_conf_state().clone();
-            output.restored = true;
-            output.changes.clear();
-        }
-        if self.planted.has(Bug::ApplyBeforeCommit) {
-            self.apply(persist.entries, output)?;
-        }
-        for message in ready.take_persisted_messages() {
-            send(&self.state, message);
-        }
-        self.apply(ready.take_committed_entries(), output)?;
-        for read in ready.take_read_states() {
-            let ticket = read.request_ctx.try_into().map(u64::from_le_bytes);
-            let Some(ticket) = ticket.ok().map(Ticket) else {
-                continue;
-            };
-            if let Some(place) = self.asked.iter().position(|asked| *asked == ticket) {
-                self.asked.swap_remove(place);
-                self.reads.push((ticket, read.index));
-            }
-        }
-        let mut light = self.node.advance(ready);
-        if let Some(commit) = light.commit_index() {
-            let hard_state = HardState {
-                commit,
-                ..self.node.store().hard_state().clone()
-            };
-            self.node.mut_store().note_commit(hard_state);
-        }
-        for message in light.take_messages() {
-            send(&self.state, message);
-        }
-        self.apply(light.take_committed_entries(), output)?;
-        self.node.advance_apply();
-        let applied = self.applied;
-        let (now, later): (Vec<_>, Vec<_>) = self.reads.drain(..).partition(|(_, i)| *i <= applied);
-        self.reads = later;
-        output.reads.extend(now.into_iter().map(|(t, _)| (t, true)));
-        Ok(())
-    }
-
-    fn apply(&mut self, entries: Vec<Entry>, output: &mut Output) -> Result<(), MemberError> {
-        for entry in entries {
-            let index = entry.index;
-            if self.planted.has(Bug::ApplyBeforeCommit) && index <= self.applied {
-                continue;
-            }
-            let result = match entry.get_entry_type() {
-                // A new leader's first entry is empty.
-                EntryType::EntryNormal if entry.data.is_empty() => None,
-                EntryType::EntryNormal => {
-                    let command: Command = postcard::from_bytes(&entry.data)
-                        .map_err(|source| MemberError::Entry { index, source })?;
-                    Some(self.state.apply(&command))
-                }
-                EntryType::EntryConfChange => Some(self.apply_change(index, &entry.data)?),
-                EntryType::EntryConfChangeV2 => return Err(MemberError::JointChange(index)),
-            };
-            self.applied = index;
-            let Some(result) = result else {
-                continue;
-            };
-            if let Ok(effects) = &result
-                && !effects.is_empty()
-            {
-                let version = self.state.table().version;
-                output.changes.push((version, effects.clone()));
-            }
-            if let Some(ticket) = self.own_ticket(&entry.context) {
-                output.outcomes.push((ticket, Outcome::Applied(result)));
-            }
-        }
-        Ok(())
-    }
-
-    /// Changes state and voters together, or neither.
-    fn apply_change(
-        &mut self,
-        index: u64,
-        data: &[u8],
-    ) -> Result<Result<Effects, Refusal>, MemberError> {
-        let conf_change = ConfChange::parse_from_bytes(data)
-            .map_err(|source| MemberError::ConfChange { index, source })?;
-        let change: CoordinatorChange = postcard::from_bytes(&conf_change.context)
-            .map_err(|source| MemberError::Entry { index, source })?;
-        let result = self.state.change_coordinators(&change);
-        if result.as_ref().is_ok_and(|effects| !effects.is_empty()) {
-            self.conf_state = self.node.apply_conf_change(&conf_change)?;
-        }
-        Ok(result)
-    }
-
-    /// The ticket of an entry that this start of this member has proposed.
-    fn own_ticket(&mut self, context: &[u8]) -> Option<Ticket> {
-        let (life, ticket) = context.split_first_chunk::<8>()?;
-        let ticket = Ticket(u64::from_le_bytes(ticket.try_into().ok()?));
-        if u64::from_le_bytes(*life) != self.life {
-            return None;
-        }
-        let place = self.proposed.iter().position(|own| *own == ticket)?;
-        self.proposed.swap_remove(place);
-        Some(ticket)
     }
 
     /// A member that does not lead any more may never learn what became of what it was asked.

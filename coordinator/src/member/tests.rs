@@ -9,6 +9,7 @@ use futures_lite::future::{block_on, poll_once};
 use super::*;
 use crate::command::{Addresses, ClusterId, ClusterOptions, Registration};
 use crate::placement::Policy;
+use crate::planted::Bug;
 use crate::rng::Rng;
 
 /// Ticks of the rough part of a run, and of the calm one behind it.
