@@ -1,6 +1,7 @@
 //! Moves of two nodes over one replicated state, which decides as coordinators do.
 
 mod bed;
+mod groups;
 
 use ephesus_coordinator::command::Command;
 use ephesus_coordinator::migration::{Abort, AbortReason, Confirmation};
@@ -34,14 +35,8 @@ fn a_partition_moves_to_another_node() {
     assert_eq!(effects.dials, std::slice::from_ref(&dial));
     assert!(bed.turn(A, []).dials.is_empty(), "once");
 
-    let (near, far) = pair();
-    let offer = Offer {
-        migration: id,
-        open: dial.open,
-        from: A,
-        stream: far,
-    };
-    effects = bed.turn(B, [Event::Offered(offer)]);
+    let (near, offer) = offered(id, dial.open, A);
+    effects = bed.turn(B, [offer]);
     assert!(effects.layout.is_some() && effects.routes && !effects.hosted);
     assert!(effects.begun.is_empty());
     let [
@@ -358,14 +353,7 @@ fn a_target_that_is_not_there_is_dialled_again_and_then_given_up() {
 #[test]
 fn a_stream_waits_for_a_table_that_knows_it_and_is_refused_otherwise() {
     let mut bed = Bed::new();
-    let offer = |id, open, from| {
-        Event::Offered(Offer {
-            migration: MigrationId(id),
-            open,
-            from,
-            stream: pair().1,
-        })
-    };
+    let offer = |id, open, from| offered(MigrationId(id), open, from).1;
     let effects = bed.turn(B, [offer(1, open_of(0, 2), A)]);
     assert!(effects.refusals.is_empty() && effects.orders.is_empty());
     assert!(bed.b.moves.is_waiting());
@@ -435,103 +423,6 @@ fn a_start_with_a_prepared_copy_does_what_was_decided() {
 }
 
 #[test]
-fn a_shard_begins_whole_groups_and_opens_a_few_streams_at_a_time() {
-    let mut bed = Bed::new();
-    // The odd partitions are on another shard.
-    let of_shard = (0..PARTITIONS).step_by(2);
-    let ids: Vec<MigrationId> = of_shard.map(|p| bed.plan(p, place(B, 0))).collect();
-    let begins = |effects: &Effects| -> Vec<MigrationId> {
-        let steps = effects.steps.iter().flatten();
-        let begins = steps.filter(|(_, step)| matches!(step, Step::Begin));
-        begins.map(|(id, _)| *id).collect()
-    };
-    let dials = |effects: &Effects| -> Vec<MigrationId> {
-        let dials = effects.dials.iter();
-        dials.map(|dial| dial.migration).collect()
-    };
-    assert_eq!(begins(&bed.turn(A, [])), ids[..48], "three groups");
-    assert_eq!(dials(&bed.turn(A, [])), ids[..32], "two of them");
-    let mut groups = Vec::new();
-    for id in &ids[..32] {
-        let mut effects = bed.turn(A, [dialled(*id, Ok(pair().0))]);
-        match effects.orders.pop() {
-            Some((ShardId(0), Order::Send { group, .. })) => groups.push(group),
-            other => panic!("{other:?}"),
-        }
-    }
-    assert!(groups[..16].iter().all(|group| *group == groups[0]));
-    assert!(groups[16..].iter().all(|group| *group == groups[16]));
-    assert_ne!(groups[0], groups[16]);
-    for (over, id) in ids[..16].iter().enumerate() {
-        let (migration, reason) = (*id, "no".to_owned());
-        let effects = bed.report(A, Report::GaveUp { migration, reason });
-        assert_eq!(dials(&effects), [ids[32 + over]], "one stream for another");
-        let begun = begins(&bed.turn(A, []));
-        let is_new = begun.contains(&ids[48]);
-        assert_eq!(
-            is_new,
-            over == 15,
-            "no group before there is room for all of it"
-        );
-        assert!(!is_new || begun.contains(&ids[63]));
-    }
-}
-
-#[test]
-fn a_group_goes_to_one_node() {
-    let mut bed = Bed::new();
-    let to = [place(B, 1), place(A, 1), place(B, 1), place(A, 1)];
-    let plan = (0..).step_by(2).zip(to);
-    let ids: Vec<MigrationId> = plan.map(|(p, to)| bed.plan(p, to)).collect();
-    bed.turn(A, []);
-    let mut orders = bed.turn(A, []).orders;
-    for id in &ids {
-        orders.extend(bed.turn(A, [dialled(*id, Ok(pair().0))]).orders);
-    }
-    let mut groups = BTreeMap::new();
-    for (_, order) in orders {
-        if let Order::Send {
-            migration, group, ..
-        } = order
-        {
-            groups.insert(migration, group);
-        }
-    }
-    let of = |at: usize| groups[&ids[at]];
-    assert!(
-        of(0) == of(2) && of(1) == of(3) && of(0) != of(1),
-        "{groups:?}"
-    );
-}
-
-#[test]
-fn what_a_node_may_send_is_divided_among_the_shards_that_send() {
-    let mut bed = Bed::new();
-    let ids = [0, 1].map(|p| bed.plan(p, place(B, 0)));
-    let limit = Command::LimitMoves { mb_s: 9 };
-    bed.state.apply(&limit).expect("it moves");
-    bed.turn(A, []);
-    bed.turn(A, []);
-    let limits = |effects: &Effects| -> Vec<(u16, u64)> {
-        let orders = effects.orders.iter();
-        let limits = orders.filter_map(|(shard, order)| match order {
-            Order::Limit(bytes) => Some((shard.0, *bytes)),
-            _ => None,
-        });
-        limits.collect()
-    };
-    let effects = bed.turn(A, [dialled(ids[0], Ok(pair().0))]);
-    assert_eq!(limits(&effects), [(0, 9_000_000)]);
-    let mut effects = bed.turn(A, [dialled(ids[1], Ok(pair().0))]);
-    effects.orders.sort_by_key(|(shard, _)| *shard);
-    assert_eq!(limits(&effects), [(0, 4_500_000), (1, 4_500_000)]);
-    let reason = "no".to_owned();
-    let migration = ids[1];
-    let effects = bed.report(A, Report::GaveUp { migration, reason });
-    assert_eq!(limits(&effects), [(0, 9_000_000)]);
-}
-
-#[test]
 fn a_partition_that_comes_back_waits_until_its_old_copy_is_forgotten() {
     let mut bed = Bed::new();
     let migration = bed.copying();
@@ -549,13 +440,8 @@ fn a_partition_that_comes_back_waits_until_its_old_copy_is_forgotten() {
     let back = bed.plan(0, place(A, 1));
     bed.turn(B, []);
     let dial = bed.turn(B, []).dials.remove(0);
-    let offer = Offer {
-        migration: back,
-        open: dial.open,
-        from: B,
-        stream: pair().1,
-    };
-    assert!(bed.turn(A, [Event::Offered(offer)]).orders.is_empty());
+    let (_, offer) = offered(back, dial.open, B);
+    assert!(bed.turn(A, [offer]).orders.is_empty());
     let epoch = Epoch(1);
     bed.report(A, Report::GivenUp { partition, epoch });
     let effects = bed.report(A, Report::Forgotten { partition, epoch });

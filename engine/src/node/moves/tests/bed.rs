@@ -186,14 +186,8 @@ impl Bed {
         self.turn(A, []);
         let mut effects = self.turn(A, []);
         let dial = effects.dials.remove(0);
-        let (near, far) = pair();
-        let offer = Offer {
-            migration: id,
-            open: dial.open,
-            from: A,
-            stream: far,
-        };
-        let effects = self.turn(B, [Event::Offered(offer)]);
+        let (near, offer) = offered(id, dial.open, A);
+        let effects = self.turn(B, [offer]);
         assert!(matches!(
             effects.orders[..],
             [(ShardId(1), Order::Receive { .. })]
@@ -211,6 +205,18 @@ pub(super) fn pair() -> (TcpStream, TcpStream) {
     let port = TcpListener::bind("127.0.0.1:0").expect("a port");
     let near = TcpStream::connect(port.local_addr().expect("bound")).expect("there");
     (near, port.accept().expect("there").0)
+}
+
+/// A stream that `from` opens: its own end, and what the other node is told.
+pub(super) fn offered(migration: MigrationId, open: Open, from: NodeId) -> (TcpStream, Event) {
+    let (near, stream) = pair();
+    let offer = Offer {
+        migration,
+        open,
+        from,
+        stream,
+    };
+    (near, Event::Offered(offer))
 }
 
 pub(super) fn dialled(migration: MigrationId, result: Result<TcpStream, &str>) -> Event {
