@@ -17,7 +17,7 @@ use ephesus_wal::{
 use ephesus_wire::{Lsn, NodeId, ShardId};
 
 use super::recovery::DryRun;
-use super::stamp::{DataDir, DataDirError, Layout};
+use super::stamp::{DataDir, DataDirError, FoundLayout, Layout};
 use crate::image::DbId;
 use images::Images;
 use store::{Findings, OneStore, Reader};
@@ -74,7 +74,7 @@ pub fn check(path: &Path) -> Result<Report, CheckError> {
             stamp.node
         )),
         Some(joined) => {
-            let layout = dir.layout()?;
+            let FoundLayout { layout, is_half } = dir.find_layout()?;
             report.line(format_args!(
                 "node {} of cluster {}: {} of {} partitions, {} logs, {} image stores",
                 stamp.node,
@@ -84,7 +84,7 @@ pub fn check(path: &Path) -> Result<Report, CheckError> {
                 layout.shards(),
                 stamp.stores
             ));
-            if dir.has_half_a_layout()? {
+            if is_half {
                 report.line(
                     "layout: one of its two places is not whole, written anew at the next start \
                      (normal after a crash)",

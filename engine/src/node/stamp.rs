@@ -86,6 +86,15 @@ pub struct Joined {
     pub partitions: u16,
 }
 
+/// The layout as its file has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FoundLayout {
+    pub layout: Layout,
+    /// Whether its last write was cut short by a crash, or one of its two places is damaged: the layout is
+    /// known all the same, and the next start writes it anew.
+    pub is_half: bool,
+}
+
 /// A locked data directory.
 #[derive(Debug)]
 pub struct DataDir {
@@ -214,16 +223,34 @@ impl DataDir {
     /// # Errors
     /// When it is missing or damaged.
     pub fn layout(&self) -> Result<Layout, DataDirError> {
-        Ok(self.read_layout()?.0)
+        Ok(self.find_layout()?.layout)
     }
 
-    /// Whether the last write of the layout was cut short by a crash, or one of its two places is damaged:
-    /// the layout is known all the same, and the next start writes it anew.
+    /// The same, and in what state it is.
     ///
     /// # Errors
     /// As [`DataDir::layout`].
-    pub fn has_half_a_layout(&self) -> Result<bool, DataDirError> {
-        Ok(self.read_layout()?.1)
+    pub fn find_layout(&self) -> Result<FoundLayout, DataDirError> {
+        let damaged = |reason: String| DataDirError::Damaged {
+            file: self.path.join(LAYOUT),
+            reason,
+        };
+        let found = self
+            .disk()
+            .and_then(|disk| block_on(twin::read(&disk, LAYOUT)));
+        let (bytes, is_half) = match found.map_err(|source| self.of_layout(source))? {
+            Found::Whole(bytes) | Found::Other(bytes) => (bytes, false),
+            Found::Half(bytes) => (bytes, true),
+            Found::Damaged => return Err(damaged("neither of its two places is whole".to_owned())),
+        };
+        let layout = Layout::decode(&bytes).map_err(|error| match error {
+            LayoutError::Version(version) => DataDirError::Format {
+                dir: self.path.clone(),
+                found: format!("{FORMAT} with a layout of version {version}"),
+            },
+            damage => damaged(damage.to_string()),
+        })?;
+        Ok(FoundLayout { layout, is_half })
     }
 
     /// Reads the layout, which an earlier process may not have written to its end, and makes it durable; a
@@ -252,30 +279,6 @@ impl DataDir {
             }),
         };
         written.map_err(|source| self.of_layout(source))
-    }
-
-    /// The layout, and whether only half of what should be there is as it should be.
-    fn read_layout(&self) -> Result<(Layout, bool), DataDirError> {
-        let damaged = |reason: String| DataDirError::Damaged {
-            file: self.path.join(LAYOUT),
-            reason,
-        };
-        let found = self
-            .disk()
-            .and_then(|disk| block_on(twin::read(&disk, LAYOUT)));
-        let (bytes, is_half) = match found.map_err(|source| self.of_layout(source))? {
-            Found::Whole(bytes) | Found::Other(bytes) => (bytes, false),
-            Found::Half(bytes) => (bytes, true),
-            Found::Damaged => return Err(damaged("neither of its two places is whole".to_owned())),
-        };
-        let layout = Layout::decode(&bytes).map_err(|error| match error {
-            LayoutError::Version(version) => DataDirError::Format {
-                dir: self.path.clone(),
-                found: format!("{FORMAT} with a layout of version {version}"),
-            },
-            damage => damaged(damage.to_string()),
-        })?;
-        Ok((layout, is_half))
     }
 
     /// The directory itself, for the layout: what is written there is durable at once.

@@ -109,30 +109,25 @@ fn every_damaged_bit_of_a_layout_that_is_there_once_is_found() {
 fn every_damaged_bit_of_the_layout_is_found_and_changes_nothing() {
     let (_temp, dir) = initialized();
     let file = dir.path().join("layout");
-    assert!(!dir.has_half_a_layout().expect("it is whole"));
+    assert!(!dir.find_layout().expect("it is whole").is_half);
     let good = fs::read(&file).expect("read");
     let (place_bytes, in_use) = (good.len() / 2, 24 + layout().encode().len());
     let read = |bytes: &[u8]| {
         fs::write(&file, bytes).expect("write");
-        (dir.layout(), dir.has_half_a_layout())
+        dir.find_layout()
     };
     for bit in 0..in_use * 8 {
         let mut bad = good.clone();
         bad[bit / 8] ^= 1 << (bit % 8);
-        let (found, is_half) = read(&bad);
-        assert_eq!(
-            found.expect("there is the other place"),
-            layout(),
-            "bit {bit}"
-        );
-        assert!(is_half.expect("as before"), "bit {bit}");
+        let found = read(&bad).expect("there is the other place");
+        assert_eq!(found.layout, layout(), "bit {bit}");
+        assert!(found.is_half, "bit {bit}");
         bad[place_bytes + bit / 8] ^= 1 << (bit % 8);
-        let (found, _) = read(&bad);
-        let is_refused = matches!(found, Err(DataDirError::Damaged { .. }));
+        let is_refused = matches!(read(&bad), Err(DataDirError::Damaged { .. }));
         assert!(is_refused, "bit {bit} of both");
     }
     for len in 0..good.len() {
-        assert!(read(&good[..len]).0.is_err(), "{len} bytes");
+        assert!(read(&good[..len]).is_err(), "{len} bytes");
     }
 }
 
@@ -152,7 +147,7 @@ fn a_layout_of_an_earlier_release_or_of_a_crash_is_written_anew() {
             _lock: File::open(&file).expect("a file"),
         };
         assert_eq!(later.settle_layout().expect("settled"), layout());
-        assert!(!later.has_half_a_layout().expect("it is whole"));
+        assert!(!later.find_layout().expect("it is whole").is_half);
         let next = Layout::empty(7, [LogId([5; 16])].into_iter());
         for written in [&next, &layout()] {
             later.write_layout(written).expect("written");
