@@ -38,6 +38,16 @@ pub(super) enum Wire {
     Sockets,
 }
 
+impl Wire {
+    /// Where a new stream goes, for its source and for its target.
+    pub(super) fn ways(self) -> [Way; 2] {
+        match self {
+            Wire::Inboxes => [Way::Shard(TO), Way::Shard(FROM)],
+            Wire::Sockets => sockets().map(Way::Node),
+        }
+    }
+}
+
 pub(super) const BOTH: [Wire; 2] = [Wire::Inboxes, Wire::Sockets];
 
 #[expect(clippy::disallowed_methods, reason = "slices are bounded by real time")]
@@ -105,6 +115,27 @@ pub(super) fn open() -> Open {
         source_shard: FROM,
         target_shard: TO,
     }
+}
+
+/// The orders of a migration, the target's first; `ways` as [`Wire::ways`] answers them.
+pub(super) fn orders(
+    migration: MigrationId,
+    group: u64,
+    open: Open,
+    [from, to]: [Way; 2],
+) -> [Order; 2] {
+    let receive = Order::Receive {
+        migration,
+        open,
+        way: to,
+    };
+    let send = Order::Send {
+        migration,
+        group,
+        open,
+        way: from,
+    };
+    [receive, send]
 }
 
 impl Half {
@@ -346,53 +377,30 @@ impl Bed {
 
     /// The orders of a new migration; the target's first.
     pub(super) fn begin(&mut self, wire: Wire) {
-        let [from, to] = match wire {
-            Wire::Inboxes => [Way::Shard(TO), Way::Shard(FROM)],
-            Wire::Sockets => sockets().map(Way::Node),
-        };
-        self.begin_over(from, to);
+        self.begin_over(wire.ways());
     }
 
-    pub(super) fn begin_over(&mut self, from: Way, to: Way) {
+    pub(super) fn begin_over(&mut self, ways: [Way; 2]) {
         self.migration = MigrationId(self.migration.0 + 1);
         self.source.told.clear();
         self.target.told.clear();
-        let (migration, open) = (self.migration, open());
-        self.order_target(Order::Receive {
-            migration,
-            open,
-            way: to,
-        });
-        self.order_source(Order::Send {
-            migration,
-            group: migration.0,
-            open,
-            way: from,
-        });
+        let orders = orders(self.migration, self.migration.0, open(), ways);
+        self.order_both(orders);
     }
 
     /// The orders of a migration of [`OTHER`], behind those of [`MOVING`]'s.
     pub(super) fn begin_other(&mut self, wire: Wire, group: u64) {
-        let [way, to] = match wire {
-            Wire::Inboxes => [Way::Shard(TO), Way::Shard(FROM)],
-            Wire::Sockets => sockets().map(Way::Node),
-        };
         let migration = MigrationId(self.migration.0 + 1);
         let open = Open {
             partition: OTHER,
             ..open()
         };
-        self.order_target(Order::Receive {
-            migration,
-            open,
-            way: to,
-        });
-        self.order_source(Order::Send {
-            migration,
-            group,
-            open,
-            way,
-        });
+        self.order_both(orders(migration, group, open, wire.ways()));
+    }
+
+    fn order_both(&mut self, [receive, send]: [Order; 2]) {
+        self.order_target(receive);
+        self.order_source(send);
     }
 
     pub(super) fn committed(&self) -> Order {

@@ -38,9 +38,9 @@ fn end(wire: Wire, ending: Ending, turns: u64, seed: u64) {
     match wire {
         Wire::Inboxes => bed.begin(wire),
         Wire::Sockets => {
-            let [from, to] = sockets();
-            cut = Some(from.try_clone().expect("a descriptor"));
-            bed.begin_over(Way::Node(from), Way::Node(to));
+            let both = sockets();
+            cut = Some(both[0].try_clone().expect("a descriptor"));
+            bed.begin_over(both.map(Way::Node));
         }
     }
     for _ in 0..turns {

@@ -9,9 +9,9 @@ use ephesus_wal::{Durability, LogId, LogOptions, StdDisk, open_writer, recover};
 use ephesus_wire::{Epoch, Lsn, MigrationId, Partitioning, ShardId};
 use futures_lite::future::block_on;
 
-use super::bed::{FROM, MOVING, NODE, TO, Wire, clock, empty_routes, open, settings, sockets};
+use super::bed::{FROM, MOVING, NODE, TO, Wire, clock, empty_routes, open, orders, settings};
 use crate::keyspace::{Keyspace, Partition};
-use crate::migration::{Order, Report, Way};
+use crate::migration::{Order, Report};
 use crate::net::Waker;
 use crate::node::segment_threads::SegmentThreads;
 use crate::node::shared::NodeShared;
@@ -128,30 +128,11 @@ fn measure(wire: Wire, keys: u64, value_bytes: usize) -> [Duration; 2] {
         vec![copy]
     });
     let (received, target) = bench.start(TO, |_| Vec::new());
-    let [from, to] = match wire {
-        Wire::Inboxes => [Way::Shard(TO), Way::Shard(FROM)],
-        Wire::Sockets => sockets().map(Way::Node),
-    };
     let migration = MigrationId(1);
-    let open = open();
+    let [receive, send] = orders(migration, migration.0, open(), wire.ways());
     let started = clock();
-    bench.order(
-        TO,
-        Order::Receive {
-            migration,
-            open,
-            way: to,
-        },
-    );
-    bench.order(
-        FROM,
-        Order::Send {
-            migration,
-            group: migration.0,
-            open,
-            way: from,
-        },
-    );
+    bench.order(TO, receive);
+    bench.order(FROM, send);
     let mut hold = Duration::ZERO;
     loop {
         match sent.recv().expect("the shard runs") {
