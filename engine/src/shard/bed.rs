@@ -12,17 +12,15 @@ use ephesus_coordinator::state::{Member, MemberStatus};
 use ephesus_coordinator::view::View;
 use ephesus_wal::Durability;
 use ephesus_wire::record::Source;
-use ephesus_wire::resp::reply::Protocol;
 use ephesus_wire::table::{PartitionEntry, PartitionStatus, PartitionTable, Replica, Role};
-use ephesus_wire::{Epoch, Lsn, MigrationId, NodeId, PartitionId, Partitioning, ShardId, slot_of};
+use ephesus_wire::{Epoch, MigrationId, NodeId, PartitionId, Partitioning, ShardId, slot_of};
 
 use super::connection::Connection;
 use super::core::Core;
 use super::mesh::{Message, Peer, PeerQueue};
 use super::outbox::Front;
-use crate::command::spec::lookup;
-use crate::keyspace::tests::tape::{Taped, commit};
-use crate::keyspace::{Keyspace, Partition, Reply};
+use crate::keyspace::tests::tape::{Taped, commit, execute_valid};
+use crate::keyspace::{Keyspace, Partition};
 use crate::migration::{Credit, Outbound};
 use crate::net::{ConnToken, ListenerKind, Waker};
 use crate::node::Routes;
@@ -295,7 +293,7 @@ impl Bed {
         let id = PartitionId(partition);
         let copy = Partition::new(id, Epoch(1));
         let mut source = Taped::of(PARTITIONS, vec![copy], [5, 6, 7, 8], START_MS);
-        execute(&mut source.keyspace, &["SET", key, value]);
+        execute_valid(&mut source.keyspace, &["SET", key, value]);
         let epoch = Epoch(1 + self.migrations);
         let migration = MigrationId(self.migrations);
         begin_stream(&mut source.keyspace, id, migration, epoch);
@@ -349,19 +347,6 @@ fn end_stream(source: &mut Keyspace, id: PartitionId) -> Vec<Outbound> {
     assert!(ended.expect("a good stream"), "all was walked");
     let outgoing = source.outgoing_mut(id).expect("moving");
     std::iter::from_fn(|| outgoing.next_message()).collect()
-}
-
-fn execute(keyspace: &mut Keyspace, args: &[&str]) {
-    let mut out = Vec::new();
-    let mut reply = Reply {
-        out: &mut out,
-        protocol: Protocol::Resp2,
-        gate: Lsn::ZERO,
-    };
-    let spec = lookup(args[0].as_bytes()).expect("a command");
-    let slot = slot_of(args[1].as_bytes());
-    let executed = keyspace.execute(spec, args, slot, &mut reply);
-    executed.expect("a good command");
 }
 
 impl Core {

@@ -11,12 +11,11 @@ use ephesus_wal::LogId;
 use ephesus_wire::block::Assembler;
 use ephesus_wire::resp::reply::Protocol;
 use ephesus_wire::resp::value::{Value, decode};
-use ephesus_wire::{Epoch, Lsn, PartitionId, slot_of};
+use ephesus_wire::{Epoch, Lsn, PartitionId};
 
 use super::keep::Keep;
-use super::tape::Taped;
+use super::tape::{Taped, execute_valid};
 use crate::command::parse::Scan;
-use crate::command::spec::lookup;
 use crate::keyspace::replay::Rebuild;
 use crate::keyspace::{Partition, Reply, ScanCursor};
 use crate::shard::Checkpointer;
@@ -94,16 +93,7 @@ impl Growing {
     }
 
     fn execute(&mut self, args: &[&[u8]]) {
-        let mut out = Vec::new();
-        let mut reply = Reply {
-            out: &mut out,
-            protocol: Protocol::Resp2,
-            gate: Lsn::ZERO,
-        };
-        let spec = lookup(args[0]).expect("a command");
-        let keyspace = &mut self.taped.keyspace;
-        let executed = keyspace.execute(spec, args, slot_of(args[1]), &mut reply);
-        executed.expect("a valid command");
+        execute_valid(&mut self.taped.keyspace, args);
     }
 
     /// A walk begins: forgets what keys held before.

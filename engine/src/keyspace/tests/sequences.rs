@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use ephesus_wire::Lsn;
 use ephesus_wire::resp::reply::Protocol;
-use ephesus_wire::{Lsn, slot_of};
 use proptest::prelude::*;
 
 use super::model::Model;
-use super::tape::{Taped, contents};
+use super::tape::{Taped, attempt, contents};
 use crate::command::spec::lookup;
 use crate::keyspace::Reply;
 
@@ -175,15 +175,8 @@ impl Pair {
         let spec = lookup(&args[0]).expect("a command");
         let before = self.model.clone();
         let expected = self.model.run(args);
-        let mut out = Vec::new();
-        let mut reply = Reply {
-            out: &mut out,
-            protocol: Protocol::Resp2,
-            gate: Lsn::ZERO,
-        };
         let keyspace = &mut self.taped.keyspace;
-        let executed = keyspace.execute(spec, args, slot_of(&args[1]), &mut reply);
-        let gate = reply.gate;
+        let (mut out, gate, executed) = attempt(keyspace, args);
         if let Err(error) = executed {
             assert!(out.is_empty(), "an error is the whole reply");
             error.write(&mut out);

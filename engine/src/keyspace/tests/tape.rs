@@ -8,6 +8,7 @@ use ephesus_wire::resp::reply::Protocol;
 use ephesus_wire::{Epoch, Lsn, Partitioning, slot_of};
 use futures_lite::future::block_on;
 
+use crate::command::error::ClientError;
 use crate::command::spec::lookup;
 use crate::keyspace::replay::{Rebuild, Replay};
 use crate::keyspace::{Keyspace, Partition, Reply};
@@ -100,19 +101,36 @@ impl Taped {
 }
 
 /// Executes a command and answers its reply.
-pub(crate) fn execute(keyspace: &mut Keyspace, args: &[Vec<u8>]) -> Vec<u8> {
+pub(crate) fn execute(keyspace: &mut Keyspace, args: &[impl AsRef<[u8]>]) -> Vec<u8> {
+    let (mut out, _, executed) = attempt(keyspace, args);
+    if let Err(error) = executed {
+        error.write(&mut out);
+    }
+    out
+}
+
+/// Executes a command that has to succeed.
+pub(crate) fn execute_valid(keyspace: &mut Keyspace, args: &[impl AsRef<[u8]>]) {
+    let (_, _, executed) = attempt(keyspace, args);
+    executed.expect("a valid command");
+}
+
+/// Executes a command; answers what it has written as its reply, the reply's gate, and whether it was refused.
+pub(crate) fn attempt(
+    keyspace: &mut Keyspace,
+    args: &[impl AsRef<[u8]>],
+) -> (Vec<u8>, Lsn, Result<(), ClientError>) {
     let mut out = Vec::new();
     let mut reply = Reply {
         out: &mut out,
         protocol: Protocol::Resp2,
         gate: Lsn::ZERO,
     };
-    let spec = lookup(&args[0]).expect("a command");
-    let slot = slot_of(&args[1]);
-    if let Err(error) = keyspace.execute(spec, args, slot, &mut reply) {
-        error.write(&mut out);
-    }
-    out
+    let spec = lookup(args[0].as_ref()).expect("a command");
+    let slot = slot_of(args[1].as_ref());
+    let executed = keyspace.execute(spec, args, slot, &mut reply);
+    let gate = reply.gate;
+    (out, gate, executed)
 }
 
 /// Completes everything that a log wants written, and takes down its records.

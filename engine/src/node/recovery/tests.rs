@@ -7,15 +7,14 @@ use std::time::Instant;
 
 use ephesus_coordinator::command::ClusterId;
 use ephesus_wal::{DiskFile, Durability, StdDisk, prepare};
-use ephesus_wire::resp::reply::Protocol;
-use ephesus_wire::{NodeId, slot_of};
+use ephesus_wire::NodeId;
 use futures_lite::future::block_on;
 
 use super::by_shards::first_layout;
 use super::*;
-use crate::command::spec::lookup;
 use crate::image::{SledStore, StoreThread, open_stores};
-use crate::keyspace::{Keyspace, Reply};
+use crate::keyspace::Keyspace;
+use crate::keyspace::tests::tape::execute_valid;
 use crate::node::stamp::{Joined, Stamp};
 use crate::shard::Checkpointer;
 
@@ -100,15 +99,7 @@ fn serve(path: &Path) {
     // The last round of writes is at the first multiple of eight that covers every key.
     while freed < 4 || n < KEYS.next_multiple_of(8) {
         let key = format!("key:{}", n % KEYS).into_bytes();
-        let args = [b"SET".to_vec(), key, vec![b'v'; 700]];
-        let (mut out, spec) = (Vec::new(), lookup(b"SET").expect("a command"));
-        let mut reply = Reply {
-            out: &mut out,
-            protocol: Protocol::Resp2,
-            gate: Lsn::ZERO,
-        };
-        let executed = keyspace.execute(spec, &args[..], slot_of(&args[1]), &mut reply);
-        executed.expect("a valid command");
+        execute_valid(&mut keyspace, &[b"SET".to_vec(), key, vec![b'v'; 700]]);
         n += 1;
         if n.is_multiple_of(8) {
             while keyspace.log.wants_segments() > 0 {

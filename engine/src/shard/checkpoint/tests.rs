@@ -2,15 +2,13 @@ use std::cell::RefCell;
 
 use ephesus_wal::{FaultDisk, LogOptions, open_writer, recover};
 use ephesus_wire::record::{Record, Source, decode};
-use ephesus_wire::resp::reply::Protocol;
 use ephesus_wire::stream::{FIRST_SEQ, Final, Held};
-use ephesus_wire::{Epoch, Lsn, MigrationId, Partitioning, slot_of};
+use ephesus_wire::{Epoch, Lsn, MigrationId, Partitioning};
 use futures_lite::future::block_on;
 
 use super::*;
-use crate::command::spec::lookup;
-use crate::keyspace::tests::tape::complete;
-use crate::keyspace::{Partition, Reply};
+use crate::keyspace::Partition;
+use crate::keyspace::tests::tape::{complete, execute_valid};
 use crate::table::KeyHasher;
 
 const LOG: LogId = LogId([9; 16]);
@@ -89,18 +87,7 @@ impl<'a> Fixture<'a> {
 
     fn set(&mut self, n: u64) {
         let (key, value) = (format!("key:{n}").into_bytes(), vec![b'v'; 1_000]);
-        let mut out = Vec::new();
-        let mut reply = Reply {
-            out: &mut out,
-            protocol: Protocol::Resp2,
-            gate: Lsn::ZERO,
-        };
-        let args = [b"SET".to_vec(), key, value];
-        let spec = lookup(b"SET").expect("a command");
-        let executed = self
-            .keyspace
-            .execute(spec, &args[..], slot_of(&args[1]), &mut reply);
-        executed.expect("a valid command");
+        execute_valid(&mut self.keyspace, &[b"SET".to_vec(), key, value]);
     }
 
     fn commit(&mut self) {
