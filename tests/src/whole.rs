@@ -1,7 +1,7 @@
 //! A whole cluster: coordinators and named nodes, as processes on loopback.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use crate::coordinator::Core;
@@ -56,10 +56,20 @@ impl Whole {
 
     /// The same with nodes of `shards` shards each, once every partition is online.
     pub fn started(flags: &[&str], names: &[&str], shards: u16) -> Self {
+        Self::started_with(flags, names, |whole, name| whole.options(name, shards))
+    }
+
+    /// The same with nodes that have options of the test's own.
+    pub fn started_with(
+        flags: &[&str],
+        names: &[&str],
+        options: impl Fn(&Self, &str) -> Options,
+    ) -> Self {
         let count = names.len().to_string();
         let mut whole = Self::founded(&[flags, &["--min-nodes", &count]].concat());
         for name in names {
-            whole.add(name, shards).spawn();
+            let options = options(&whole, name);
+            whole.add_with(options).spawn();
         }
         whole.until_healthy();
         for node in &mut whole.nodes {
@@ -83,6 +93,21 @@ impl Whole {
     /// Another node, which has not been started yet.
     pub fn add(&mut self, name: &str, shards: u16) -> &mut Node {
         let options = self.options(name, shards);
+        self.add_with(options)
+    }
+
+    /// The same at an address, run by the command that runs programs there.
+    pub fn add_at(
+        &mut self,
+        name: &str,
+        shards: u16,
+        (host, wrapper): (Ipv4Addr, Vec<String>),
+    ) -> &mut Node {
+        let options = Options {
+            host: host.into(),
+            wrapper,
+            ..self.options(name, shards)
+        };
         self.add_with(options)
     }
 

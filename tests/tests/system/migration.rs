@@ -10,6 +10,7 @@ mod load;
 mod pauses;
 mod resharded;
 mod shapes;
+mod small_logs;
 mod stock;
 mod traces;
 mod undecided;

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use ephesus_tests::crowd::Temper;
-use ephesus_tests::disk::allocated_bytes;
-use ephesus_tests::{Node, Options, Reply, Rng, Whole};
+use ephesus_tests::{Node, Reply, Rng, Whole};
 use serde_json::Value;
 
 use super::bed::{Bed, MANY, NAMES, info, is_still, migrations};
 use super::row;
 use super::shapes::tags;
+use super::small_logs::{self, stored};
 
 /// How soon everybody knows that a move is over.
 const OVER_WITHIN: Duration = Duration::from_secs(5);
@@ -34,9 +34,6 @@ const PART_BYTES: u64 = 4 << 20;
 
 /// How often: together more than the target's log may have.
 const TIMES: u64 = 8;
-
-/// The smallest one.
-const WAL_BUDGET: u64 = 64 << 20;
 
 /// How much more than before a target may have in memory, as it counts itself, and on disk beside its
 /// logs: less than a quarter of what was sent to it, and some files that stores begin with.
@@ -91,27 +88,9 @@ fn partitions_of_cancelled_moves_stay_and_all_others_go() {
     bed.finish();
 }
 
-/// Bytes on disk beside the logs, which are within their budget.
-fn stored(node: &Node) -> u64 {
-    let logs = allocated_bytes(&node.data_dir().join("logs"));
-    assert!(logs <= WAL_BUDGET, "logs of {logs} bytes");
-    allocated_bytes(node.data_dir()) - logs
-}
-
 #[test]
 fn what_a_cancelled_move_has_copied_goes_from_memory_and_disk() {
-    let mut whole = Whole::founded(&[&PARTITIONS[..], &["--min-nodes", "2"]].concat());
-    for name in NAMES {
-        let options = Options {
-            wal_budget: Some(WAL_BUDGET),
-            ..whole.options(name, 1)
-        };
-        whole.add_with(options).spawn();
-    }
-    whole.until_healthy();
-    for node in &mut whole.nodes {
-        node.wait_ready().expect("a node that is live");
-    }
+    let mut whole = small_logs::started(&PARTITIONS);
     let at = row(&whole, PARTITION);
     let (from, to) = match at.node == NAMES[0] {
         true => (0, 1),

@@ -5,10 +5,10 @@ use std::net::Ipv4Addr;
 use std::thread::sleep;
 use std::time::Duration;
 
+use ephesus_tests::Whole;
 use ephesus_tests::archipelago::{Archipelago, SHORE, with_archipelago};
 use ephesus_tests::coordinator::Core;
 use ephesus_tests::crowd::Temper;
-use ephesus_tests::{Options, Whole};
 
 use super::bed::{Bed, LARGE, Load, MANY, NAMES};
 
@@ -55,13 +55,7 @@ fn bed(what: &str, load: Load, sea: &Archipelago) -> Bed {
     let nodes = Vec::new();
     let mut whole = Whole { nodes, core };
     for (n, name) in (1..).zip(NAMES) {
-        let (host, wrapper) = sea.place(n);
-        let options = Options {
-            host: host.into(),
-            wrapper,
-            ..whole.options(name, 1)
-        };
-        whole.add_with(options).restart();
+        whole.add_at(name, 1, sea.place(n)).restart();
         // The first one gets everything.
         whole.until_healthy();
     }

@@ -121,20 +121,12 @@ fn still_value(n: u64) -> Vec<u8> {
 impl World {
     fn new() -> Self {
         let rng = Rng::new(Rng::seed_of_run("deaths during moves"));
-        let count = NAMES.len().to_string();
-        let mut whole = Whole::founded(&["--partitions", PARTITIONS, "--min-nodes", &count]);
-        for name in NAMES {
-            let options = Options {
-                wal_budget: Some(WAL_BUDGET),
-                log_level: "debug",
-                ..whole.options(name, 2)
-            };
-            whole.add_with(options).spawn();
-        }
-        whole.until_healthy();
-        for node in &mut whole.nodes {
-            node.wait_ready().expect("a node that is live");
-        }
+        let flags = ["--partitions", PARTITIONS];
+        let whole = Whole::started_with(&flags, &NAMES, |whole, name| Options {
+            wal_budget: Some(WAL_BUDGET),
+            log_level: "debug",
+            ..whole.options(name, 2)
+        });
         let mut client = whole.client();
         for n in 0..STILL_KEYS {
             let value = still_value(n);

@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use ephesus_tests::disk::allocated_bytes;
-use ephesus_tests::{Node, Options, Reply, Rng, Whole};
+use ephesus_tests::{Node, Reply, Rng, Whole};
 
+use super::bed::NAMES;
+use super::small_logs::{self, stored};
 use super::{all_committed, move_to, row};
-
-const NAMES: [&str; 2] = ["athens", "byzantium"];
 
 /// There and back again so often before anything is measured: stores fill their caches.
 const TRIPS_BEFORE: u64 = 4;
@@ -23,8 +22,6 @@ const VALUE_BYTES: usize = 4_000;
 /// Keys that are written anew before each move.
 const REWRITTEN: u64 = 200;
 
-const WAL_BUDGET: u64 = 64 << 20;
-
 /// How much more each node may have at the end, of what has come and gone many times.
 const RESIDENT_GROWTH_MAX: u64 = 32 << 20;
 const STORED_GROWTH_MAX: u64 = 32 << 20;
@@ -36,13 +33,6 @@ fn trips() -> u64 {
     std::env::var("EPHESUS_CRASH_ROUNDS").map_or(TRIPS, |text| {
         text.parse().expect("EPHESUS_CRASH_ROUNDS is a number")
     })
-}
-
-/// Bytes on disk beside the logs, which are within their budget.
-fn stored(node: &Node) -> u64 {
-    let logs = allocated_bytes(&node.data_dir().join("logs"));
-    assert!(logs <= WAL_BUDGET, "logs of {logs} bytes");
-    allocated_bytes(node.data_dir()) - logs
 }
 
 fn resident(node: &Node) -> u64 {
@@ -73,18 +63,7 @@ fn travel(whole: &Whole, tag: &str, rng: &mut Rng, trips: u64) {
 #[test]
 fn a_partition_that_comes_and_goes_leaves_neither_memory_nor_files_behind() {
     let mut rng = Rng::new(Rng::seed_of_run("traces"));
-    let mut whole = Whole::founded(&["--partitions", "4", "--min-nodes", "2"]);
-    for name in NAMES {
-        let options = Options {
-            wal_budget: Some(WAL_BUDGET),
-            ..whole.options(name, 1)
-        };
-        whole.add_with(options).spawn();
-    }
-    whole.until_healthy();
-    for node in &mut whole.nodes {
-        node.wait_ready().expect("a node that is live");
-    }
+    let whole = small_logs::started(&["--partitions", "4"]);
     let tag = super::shapes::tags(&row(&whole, PARTITION)).next();
     let tag = tag.expect("a tag");
     write(&whole, &tag, &mut rng, 0..KEYS);

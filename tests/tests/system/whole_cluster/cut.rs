@@ -3,7 +3,7 @@
 use ephesus_tests::coordinator::Core;
 use ephesus_tests::network::{self, Direction, Island, with_own_network};
 use ephesus_tests::whole::info;
-use ephesus_tests::{Options, Reply, Whole};
+use ephesus_tests::{Reply, Whole};
 
 use super::{FAILED_WITHIN, LEASE_LOST_WITHIN, NINE, SERVES_WITHIN, is_down, key_of, ownership};
 
@@ -25,19 +25,12 @@ fn archipelago(island: &Island) -> Whole {
     let nodes = Vec::new();
     let mut whole = Whole { nodes, core };
     for name in ["athens", "byzantium"] {
-        let host = network::SHORE.into();
-        let options = Options {
-            host,
-            ..whole.options(name, 1)
-        };
-        whole.add_with(options).restart();
+        whole
+            .add_at(name, 1, (network::SHORE, Vec::new()))
+            .restart();
     }
-    let options = Options {
-        host: network::ISLAND.into(),
-        wrapper: island.wrapper(),
-        ..whole.options("cyrene", 1)
-    };
-    whole.add_with(options).restart();
+    let place = (network::ISLAND, island.wrapper());
+    whole.add_at("cyrene", 1, place).restart();
     whole.until_healthy();
     whole
 }

@@ -8,7 +8,7 @@ use ephesus_tests::archipelago::{Archipelago, SHORE, with_archipelago};
 use ephesus_tests::coordinator::{Core, ephesus};
 use ephesus_tests::crowd::{Crowd, Temper, verify};
 use ephesus_tests::ledger::Unit;
-use ephesus_tests::{Client, Options, Reply, Rng, Whole};
+use ephesus_tests::{Client, Reply, Rng, Whole};
 
 use super::{LEASE_LOST_WITHIN, NAMES, NINE, SERVES_WITHIN, is_down, key_of, ownership, slots_of};
 
@@ -60,16 +60,11 @@ fn settled(sea: &Archipelago) -> Whole {
     let nodes = Vec::new();
     let mut whole = Whole { nodes, core };
     for name in NAMES {
-        let (host, wrapper) = match name {
+        let place = match name {
             "cyrene" => sea.place(MINORITY),
             _ => (SHORE, Vec::new()),
         };
-        let options = Options {
-            host: host.into(),
-            wrapper,
-            ..whole.options(name, 1)
-        };
-        whole.add_with(options).restart();
+        whole.add_at(name, 1, place).restart();
     }
     whole.until_healthy();
     whole
@@ -128,11 +123,7 @@ fn depose(whole: &mut Whole, sea: &Archipelago, cut: Cut, round: usize, crowd: &
     // The table goes on, and the deposed one has nothing to say about it.
     whole.until_node_is("cyrene", "failed");
     let guest = format!("guest-{round}");
-    let options = Options {
-        host: SHORE.into(),
-        ..whole.options(&guest, 1)
-    };
-    whole.add_with(options).restart();
+    whole.add_at(&guest, 1, (SHORE, Vec::new())).restart();
     whole.until_node_is(&guest, "live");
     let deposed = whole.core.address(leader);
     let told = ephesus(&["status", "--coordinator", &deposed, "--timeout", "1500"]);
