@@ -4,6 +4,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use ephesus_coordinator::agent::PROGRESS_MS;
 use ephesus_coordinator::report::{MigrationRow, MoveRow, NodeRow, PartitionRow, Query, Report};
 use ephesus_wire::handshake::Secret;
 
@@ -17,8 +18,8 @@ use super::pair::{Pair, Said, Stage};
 use super::progress::Progress;
 use super::slots::SlotSet;
 
-/// How long nodes may take to tell how long commands were held: they say so a few times a second.
-const FIGURES_MAX: Duration = Duration::from_secs(2);
+/// How long nodes may take to tell how long commands were held: they say so once a second.
+const FIGURES_MAX: Duration = Duration::from_millis(2 * PROGRESS_MS);
 const FIGURES_POLL: Duration = Duration::from_millis(50);
 
 /// Two nodes of a cluster, which gives half of the partitions of the one to the other.

@@ -468,7 +468,7 @@ fn steps_are_repeated_until_the_table_shows_them() {
 }
 
 #[test]
-fn progress_is_reported_a_few_times_a_second() {
+fn progress_is_reported_every_second() {
     let (mut agent, connection) = joined(1_000);
     let mut reports = Vec::new();
     let progress = Progress {
@@ -476,7 +476,7 @@ fn progress_is_reported_a_few_times_a_second() {
         ..Progress::default()
     };
     agent.set_migration_progress(BTreeMap::from([(MigrationId(7), progress.clone())]));
-    for now_ms in (1_001..4_000).step_by(50) {
+    for now_ms in (1_001..4_000).step_by(100) {
         let live = heard(connection, now_ms - 1, Some(MemberStatus::Live));
         for request in sent(&agent.turn([live], now_ms)) {
             if let Request::Progress {
@@ -490,8 +490,7 @@ fn progress_is_reported_a_few_times_a_second() {
             }
         }
     }
-    let times = (3_000 / PROGRESS_MS) as usize;
-    assert_eq!(reports, vec![vec![(MigrationId(7), progress)]; times]);
+    assert_eq!(reports, vec![vec![(MigrationId(7), progress)]; 3]);
     agent.set_migration_progress(BTreeMap::new());
     let live = heard(connection, 4_000, Some(MemberStatus::Live));
     let last = sent(&agent.turn([live], 4_001));

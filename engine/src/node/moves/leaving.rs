@@ -40,7 +40,7 @@ const STREAMS_MAX: usize = 2 * GROUP;
 const BEGUN_MAX: usize = 3 * GROUP;
 
 /// How long it is said how far a migration was that has ended, ms.
-const SENT_MS: u64 = 3_000;
+const SENT_MS: u64 = 3 * ephesus_coordinator::agent::PROGRESS_MS;
 
 /// Why a migration is given up that an earlier start has begun.
 const RESTARTED: &str = "the source has restarted";
