@@ -26,6 +26,7 @@ pub mod process;
 pub mod resp;
 pub mod rng;
 pub mod roaming;
+pub mod scale;
 pub mod segments;
 pub mod slots;
 pub mod stock;

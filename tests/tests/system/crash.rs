@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use ephesus_tests::ledger::{self, Unit, value_of};
 use ephesus_tests::load::Load;
+use ephesus_tests::scale::rounds;
 use ephesus_tests::segments::Segment;
 use ephesus_tests::{Client, Node, Options, Reply, Rng};
 
@@ -25,13 +26,6 @@ const SEALED: &str = "image sealed image=";
 const SWITCHED: &str = "image switched image=";
 /// And at a start that finds blocks of an image that was not completed, or was replaced.
 const LEFTOVERS: &str = "removed blocks of unfinished or replaced images";
-
-fn rounds(default: u64) -> u64 {
-    match std::env::var("EPHESUS_CRASH_ROUNDS") {
-        Ok(text) => text.parse().expect("EPHESUS_CRASH_ROUNDS is a number"),
-        Err(_) => default,
-    }
-}
 
 /// How long a round waits for its moment.
 const MOMENT_WITHIN: Duration = Duration::from_secs(10);

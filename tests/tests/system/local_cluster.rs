@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use ephesus_tests::coordinator::ephesus;
 use ephesus_tests::ports::PortBlock;
 use ephesus_tests::process::Process;
-use ephesus_tests::{Client, Reply, paths};
+use ephesus_tests::{Client, Reply, paths, scale};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -189,9 +189,7 @@ const PER_THOUSAND: Duration = Duration::from_secs(2);
 
 #[test]
 fn a_stock_client_does_not_notice_that_a_coordinator_is_killed() {
-    let keys = std::env::var("EPHESUS_KEYS").map_or(STOCK_KEYS, |text| {
-        text.parse().expect("EPHESUS_KEYS is a number")
-    });
+    let keys = scale::keys(STOCK_KEYS);
     let limit = LIMIT + PER_THOUSAND * u32::try_from(keys / 1000).expect("a number of keys");
     let site = Site::new();
     let cluster = site.start("output");

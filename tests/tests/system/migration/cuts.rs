@@ -9,6 +9,7 @@ use ephesus_tests::Whole;
 use ephesus_tests::archipelago::{Archipelago, SHORE, with_archipelago};
 use ephesus_tests::coordinator::Core;
 use ephesus_tests::crowd::Temper;
+use ephesus_tests::scale::has_own_rounds;
 
 use super::bed::{Bed, LARGE, Load, MANY, NAMES};
 
@@ -82,9 +83,9 @@ fn no_client_notices_that_nodes_do_not_reach_each_other_during_moves() {
 
 /// Which cuts are tried for long: all of them with `EPHESUS_CRASH_ROUNDS`.
 fn long_cuts() -> &'static [Cut] {
-    match std::env::var_os("EPHESUS_CRASH_ROUNDS") {
-        Some(_) => &CUTS,
-        None => &[Cut::Both],
+    match has_own_rounds() {
+        true => &CUTS,
+        false => &[Cut::Both],
     }
 }
 

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use ephesus_tests::crowd::{self, Crowd, Temper};
 use ephesus_tests::disk::allocated_bytes;
 use ephesus_tests::ledger::Unit;
+use ephesus_tests::scale::rounds;
 use ephesus_tests::{Node, Options, Reply, Rng, Whole};
 
 use super::{in_state, owned};
@@ -100,12 +101,6 @@ struct World {
     acknowledged: u64,
     /// Rounds in which somebody died while a partition was copied, or at an order.
     struck: u64,
-}
-
-fn rounds() -> u64 {
-    std::env::var("EPHESUS_CRASH_ROUNDS").map_or(ROUNDS_IN_CI, |text| {
-        text.parse().expect("EPHESUS_CRASH_ROUNDS is a number")
-    })
 }
 
 fn still_key(n: u64) -> String {
@@ -407,7 +402,7 @@ fn images(node: &Node) -> usize {
 #[test]
 fn deaths_in_the_middle_of_moves_lose_nothing_and_leave_nothing_behind() {
     let mut world = World::new();
-    let rounds = rounds();
+    let rounds = rounds(ROUNDS_IN_CI);
     let first = world.weight();
     for number in 0..rounds {
         world.round(number);

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use ephesus_tests::roaming::Roaming;
 use ephesus_tests::slots::slot;
 use ephesus_tests::whole::Row;
-use ephesus_tests::{Reply, Rng, Whole};
+use ephesus_tests::{Reply, Rng, Whole, scale};
 
 use super::{move_to, row};
 
@@ -333,9 +333,7 @@ fn one_of_many(tag: &str, n: u64, deadline_ms: u64) -> (Vec<u8>, Held) {
 
 #[test]
 fn a_partition_of_very_many_keys_moves() {
-    let keys = std::env::var("EPHESUS_KEYS").map_or(MANY_KEYS, |text| {
-        text.parse().expect("EPHESUS_KEYS is a number")
-    });
+    let keys = scale::keys(MANY_KEYS);
     let whole = Whole::started(&FLAGS, &NAMES, 2);
     let at = row(&whole, PARTITION);
     let tag = tags(&at).next().expect("a tag");

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use ephesus_tests::scale::rounds;
 use ephesus_tests::{Node, Reply, Rng, Whole};
 
 use super::bed::NAMES;
@@ -28,12 +29,6 @@ const STORED_GROWTH_MAX: u64 = 32 << 20;
 
 /// How long it may take until memory is given back.
 const WITHIN: Duration = Duration::from_secs(20);
-
-fn trips() -> u64 {
-    std::env::var("EPHESUS_CRASH_ROUNDS").map_or(TRIPS, |text| {
-        text.parse().expect("EPHESUS_CRASH_ROUNDS is a number")
-    })
-}
 
 fn resident(node: &Node) -> u64 {
     node.process().resident_bytes()
@@ -73,7 +68,7 @@ fn a_partition_that_comes_and_goes_leaves_neither_memory_nor_files_behind() {
         nodes.map(|node| (resident(node), stored(node))).collect()
     };
     let before = weigh(&whole);
-    let trips = trips();
+    let trips = rounds(TRIPS);
     travel(&whole, &tag, &mut rng, trips);
     eprintln!("{before:?}, and {:?} after {trips} more", weigh(&whole));
     whole.within(WITHIN, "it is given back", |whole| {
