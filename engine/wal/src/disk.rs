@@ -43,8 +43,9 @@ pub trait DiskFile: 'static {
     /// Writes all of `bytes` at `offset`.
     fn write_at(&self, bytes: &[u8], offset: u64) -> impl Future<Output = io::Result<()>>;
 
-    /// Whether the device has made the first `bytes` of the file zeroes, which `sync` makes durable. If
-    /// not, as with most disks, they are still to be written, and whatever is wrong shows then.
+    /// Has the device make the first `bytes` of the file zeroes, without writing them, and answers whether
+    /// it did; they are durable after `sync`. If not, as with most disks, they are still to be written, and
+    /// whatever is wrong shows then.
     fn device_zeroes(&self, _bytes: u64) -> bool {
         false
     }
