@@ -12,8 +12,10 @@ use crate::error::{BenchError, Result};
 use crate::interrupt;
 use crate::stats;
 
+pub use calm::await_calm;
 pub use in_flight::in_flight_mb_per_s;
 
+mod calm;
 mod in_flight;
 #[cfg(test)]
 mod tests;

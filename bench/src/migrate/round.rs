@@ -1,6 +1,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::disk;
 use crate::error::{BenchError, Result};
 use crate::fresh_memory;
 use crate::interrupt;
@@ -21,6 +22,9 @@ const LOOK: Duration = Duration::from_millis(2);
 const SLEEP_PER_LOOK: u32 = 20;
 /// A move that takes longer does not converge.
 const MOVE_TIMEOUT: Duration = Duration::from_secs(180);
+/// Before latencies are measured the disk has answered in time for so long, or it is waited for so long.
+const CALM: Duration = Duration::from_secs(7);
+const CALM_WITHIN: Duration = Duration::from_secs(90);
 /// Writes before anything is counted.
 const WARM_UP: Duration = Duration::from_secs(1);
 /// How long a source may take to drop what it gave away.
@@ -73,8 +77,11 @@ pub(super) fn run(pair: &mut dyn Pair, case: Case, settings: &Settings) -> Resul
     if !settings.is_existing() {
         expect_keys(loaded[0] - before[0], case.keys)?;
     }
-    // Loading has taken what was touched before the servers began.
-    fresh_memory::touch(case.memory_bytes() / 2);
+    match case.writes {
+        // Loading has taken what was touched before the servers began.
+        Writes::None => fresh_memory::touch(case.memory_bytes() / 2),
+        Writes::PerSecond(_) | Writes::Unlimited => calm_down(settings)?,
+    }
     let mut load = match case.writes {
         Writes::None => None,
         Writes::PerSecond(rate) => Some(start_load(pair, case, settings, moving.clone(), rate)?),
@@ -116,6 +123,21 @@ pub(super) fn run(pair: &mut dyn Pair, case: Case, settings: &Settings) -> Resul
         ends,
         writers,
     })
+}
+
+/// Waits until the machine does not keep the disk from answering, or says that it does.
+fn calm_down(settings: &Settings) -> Result<()> {
+    let at_most = if settings.is_quick {
+        Duration::ZERO
+    } else {
+        CALM_WITHIN
+    };
+    match disk::await_calm(settings.root(), CALM, at_most)? {
+        Some(waited) => eprintln!("   the disk is calm after {:.0} s", waited.as_secs_f64()),
+        None if settings.is_quick => {}
+        None => eprintln!("   the disk has not been calm within {CALM_WITHIN:?}"),
+    }
+    Ok(())
 }
 
 fn start_load(

@@ -1,0 +1,60 @@
+//! Waiting for a disk that answers: latencies are not measured while it stands still for others.
+
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::{BLOCK_BYTES, zeroed_block};
+use crate::error::{BenchError, Result};
+use crate::interrupt;
+
+/// A 4 KiB `O_DSYNC` write that takes so long has waited for something else.
+const SLOW: Duration = Duration::from_millis(8);
+
+/// One write so often.
+const EVERY: Duration = Duration::from_millis(4);
+
+/// Writes small blocks until none of them has been slow for `quiet`, at most for `at_most`; answers how
+/// long that took, none when it has not come to that.
+///
+/// A hypervisor that takes back memory which processes have given up keeps the disks of the machine
+/// waiting meanwhile, some tens of ms every 2 s for up to a minute.
+///
+/// # Errors
+/// When the directory cannot be written.
+pub fn await_calm(dir: &Path, quiet: Duration, at_most: Duration) -> Result<Option<Duration>> {
+    let path = dir.join("disk-calm.tmp");
+    let what = || BenchError::io(path.display().to_string());
+    let waited = wait(&path, quiet, at_most).map_err(what());
+    fs::remove_file(&path).map_err(what())?;
+    interrupt::check()?;
+    waited
+}
+
+fn wait(path: &Path, quiet: Duration, at_most: Duration) -> io::Result<Option<Duration>> {
+    let block = zeroed_block();
+    let block = &block.0[..BLOCK_BYTES];
+    fs::write(path, block)?;
+    let open = |flags| {
+        let mut options = OpenOptions::new();
+        options.write(true).custom_flags(flags).open(path)
+    };
+    let file = open(libc::O_DIRECT | libc::O_DSYNC).or_else(|_| open(libc::O_DSYNC))?;
+    let began = Instant::now();
+    let mut calm_since = began;
+    while began.elapsed() < at_most && !interrupt::requested() {
+        let write = Instant::now();
+        file.write_all_at(block, 0)?;
+        if write.elapsed() >= SLOW {
+            calm_since = Instant::now();
+        }
+        if calm_since.elapsed() >= quiet {
+            return Ok(Some(began.elapsed()));
+        }
+        thread::sleep(EVERY);
+    }
+    Ok(None)
+}
