@@ -11,7 +11,6 @@
 
 use std::time::{Duration, Instant};
 
-use ephesus_wire::limits::STREAM_DATA_BYTES;
 use ephesus_wire::stream::{Message, Open};
 use ephesus_wire::{MigrationId, PartitionId};
 
@@ -27,12 +26,13 @@ const BACKLOG_BYTES_MAX: usize = 32 << 20;
 /// How long writes may keep the backlog from becoming small once the walk is over.
 const CATCH_UP_MAX: Duration = Duration::from_secs(30);
 
-/// Backlog of a group at which commands are held, right after the walk and at most.
-const HOLD_BACKLOG_BYTES: usize = 2 * STREAM_DATA_BYTES;
+/// Backlog of a group at which commands are held, right after the walk and at most. Little at first: what
+/// the walk has added last waits for its turn at a target that has clients of its own.
+const HOLD_BACKLOG_BYTES: usize = 8 << 10;
 const HOLD_BACKLOG_BYTES_MAX: usize = 1 << 20;
 
 /// The bound is doubled every so often: rather a longer hold than none.
-const HOLD_BACKLOG_DOUBLES: Duration = Duration::from_millis(500);
+const HOLD_BACKLOG_DOUBLES: Duration = Duration::from_millis(125);
 
 /// How long commands are held before the target has confirmed: giving up sooner would only mean to hold
 /// them again at the next attempt.
