@@ -1,9 +1,13 @@
-//! Whether the disk answers as it usually does: while it stands still no hold begins.
+//! When holds may begin: not while the disk stands still, and not right after commands had to wait.
 //!
 //! A hold lasts for two syncs, the target's and the coordinators'. Disks that several machines share, or
 //! that write a lot at once, stand still for tens of ms now and then, often several times in a row: a
 //! hold that begins then lasts for as long, and one that waits for the end of it costs no client anything.
 //! The shard's own log tells: it is written all the time while there are clients to be held.
+//!
+//! Holds in which commands have waited are kept apart, so that few of all commands meet one: with 16 of 512
+//! partitions held at a time, and commands that are sent together waiting for each other, nearly half of
+//! all clients wait during a hold.
 
 use std::time::{Duration, Instant};
 
@@ -14,15 +18,18 @@ const SLOW_BESIDE: Duration = Duration::from_millis(2);
 /// So long after a slow write another one is expected.
 const LASTS: Duration = Duration::from_millis(40);
 
+/// Behind a hold in which commands have waited none begins for so many times as long.
+const REST_TIMES: u32 = 60;
+
 /// What is usual goes by about so many writes.
 const USUAL_OVER: u32 = 64;
 
-/// How the shard's log is written.
+/// How the shard's log is written, and when commands have waited.
 #[derive(Debug)]
 pub(super) struct Calm {
     /// What a write takes on average, of which slow ones change little.
     usual: Duration,
-    /// The disk stands still, or may do so again, until then.
+    /// No hold begins before.
     until: Instant,
 }
 
@@ -48,8 +55,13 @@ impl Calm {
     /// A write is under way for so long.
     pub(super) fn waits(&mut self, since: Duration, now: Instant) {
         if since > self.slow() {
-            self.until = now + LASTS;
+            self.until = self.until.max(now + LASTS);
         }
+    }
+
+    /// Commands have waited for the end of a hold of so long.
+    pub(super) fn held(&mut self, took: Duration, now: Instant) {
+        self.until = self.until.max(now + took * REST_TIMES);
     }
 
     /// Whether holds may begin.
@@ -86,6 +98,17 @@ mod tests {
         assert!(calm.is_calm(now + LASTS));
         calm.wrote(25 * MS, now + 5 * MS);
         assert!(!calm.is_calm(now + LASTS), "it counts from its end on");
+    }
+
+    #[test]
+    fn commands_that_have_waited_keep_the_next_hold_away() {
+        let now = start();
+        let mut calm = Calm::new(now);
+        calm.held(2 * MS, now);
+        calm.held(MS, now + MS);
+        assert!(!calm.is_calm(now + 2 * REST_TIMES * MS - MS));
+        assert_eq!(calm.next(now), Some(now + 2 * REST_TIMES * MS));
+        assert!(calm.is_calm(now + 2 * REST_TIMES * MS));
     }
 
     #[test]

@@ -42,8 +42,8 @@ impl Group {
     }
 
     /// Whether one that has been walked for so long and has this backlog is to hold commands now, if one of
-    /// so many bytes is small and the disk `is_calm`. In the end it looks neither at the others, as writes
-    /// to all of them may be more than their targets keep up with, nor at the disk.
+    /// so many bytes is small and it `is_calm`. In the end it looks neither at the others, as writes to all
+    /// of them may be more than their targets keep up with, nor at whether it is calm.
     pub(super) fn is_ready(
         &self,
         waited: Duration,

@@ -72,8 +72,7 @@ struct Cx<'a> {
     sockets: &'a mut Sockets,
     reports: &'a mut Reports,
     limit: &'a mut Limit,
-    /// Whether holds may begin.
-    is_calm: bool,
+    calm: &'a mut Calm,
     now: Instant,
 }
 
@@ -108,7 +107,7 @@ impl Moves {
             sockets: &mut self.sockets,
             reports: &mut self.reports,
             limit: &mut self.limit,
-            is_calm: self.calm.is_calm(now),
+            calm: &mut self.calm,
             now,
         };
         f(&mut self.sources, &mut self.targets, &mut cx)

@@ -255,7 +255,7 @@ impl Source {
                 }
                 let group = groups.get(self.group);
                 let backlog_max = hold_backlog_bytes(waited);
-                if group.is_ready(waited, backlog, backlog_max, cx.is_calm) {
+                if group.is_ready(waited, backlog, backlog_max, cx.calm.is_calm(now)) {
                     self.finish(cx, partition)?;
                 }
                 Ok(())
@@ -371,6 +371,7 @@ impl Source {
         if self.outgoing(cx).is_some() {
             cx.core.keyspace.end_outgoing(self.partition());
         }
+        self.note_waiting(cx);
         self.close(cx, reason);
         if self.held_since().is_some() {
             cx.core.resume(self.partition());
@@ -380,7 +381,18 @@ impl Source {
     /// The table has committed the move: the copy is given up by the caller.
     pub(super) fn committed(&mut self, cx: &mut Cx<'_>) {
         self.report(cx, true);
+        self.note_waiting(cx);
         self.close(cx, "");
+    }
+
+    /// Keeps the next hold away from this one, which is over, if commands have waited.
+    fn note_waiting(&self, cx: &mut Cx<'_>) {
+        if let Some(since) = self.held_since()
+            && cx.core.held_commands() > 0
+        {
+            let took = cx.now.saturating_duration_since(since);
+            cx.calm.held(took, cx.now);
+        }
     }
 
     fn close(&mut self, cx: &mut Cx<'_>, reason: &str) {
