@@ -35,7 +35,7 @@ use crate::image::{DbId, Generation, ImageId, ImageStore, ReadError, StoreError,
 use crate::keyspace::Partition;
 use crate::keyspace::replay::ReplayError;
 use crate::planted::{Bug, Planted};
-use crate::table::KeyHasher;
+use crate::table::{KeyHasher, work_for};
 use one_log::{Copy, OneLog, Replayed};
 
 /// Why a node could not recover; what is on disk stays as it is.
@@ -343,6 +343,7 @@ impl<'a, H: Home> Recovery<'a, H> {
                 .map(ShardId)
                 .map(|shard| {
                     scope.spawn(move || {
+                        work_for(usize::from(shard.0));
                         let copies = copies_of(layout, shard);
                         let log = self.log(layout.log(shard))?;
                         log.replay(copies, stores, progress)

@@ -46,7 +46,7 @@ use crate::net::Waker;
 use crate::shard::mesh::{Message, Peer};
 use crate::shard::segments::Job;
 use crate::shard::{Checkpointer, Core, Segments, Shard, Start};
-use crate::table::KeyHasher;
+use crate::table::{KeyHasher, work_for};
 
 /// sled Dbs of a new data directory.
 const STORES: u16 = 4;
@@ -376,6 +376,7 @@ impl Node {
             .io_memory(EXECUTOR_IO_BYTES)
             .ring_depth(EXECUTOR_RING_DEPTH);
         let run = move || async move {
+            work_for(usize::from(id.0));
             prefer_short_slices();
             // The first sleep of an executor takes tens of milliseconds: not at a client's cost.
             glommio::timer::sleep(Duration::from_micros(1)).await;

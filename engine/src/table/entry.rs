@@ -1,6 +1,6 @@
 //! One key with its value in one allocation, owned by the slot that points at it.
 //!
-//! Everything `unsafe` about the table is in this file.
+//! Everything `unsafe` about the table is in this file, and in `slab` for the memory of larger entries.
 //!
 //! ```text
 //! slot   u64:  tag (16 bits) | address (48 bits); 0 = empty
@@ -14,9 +14,10 @@
 //! read with one load. Entries never leave the process: the layout is no format.
 
 use std::alloc::{self, Layout};
-use std::ptr;
+use std::ptr::{self, NonNull};
 
 use super::size_class::SizeClass;
+use super::slab;
 
 /// The only value type there is (record format: 0 = string).
 pub const VALUE_TYPE_STRING: u8 = 0;
@@ -271,9 +272,11 @@ impl Slot {
         }
     }
 
-    /// The region of memory where the entry is.
-    pub(super) fn region(&self) -> Region {
-        Region(self.address().addr() / REGION_BYTES)
+    /// The region of memory where the entry is, if it may need [`Region::populate`]: slabs see to that
+    /// themselves.
+    pub(super) fn region(&self) -> Option<Region> {
+        let is_in_slab = self.header().class.slab().is_some();
+        (!is_in_slab).then(|| Region(self.address().addr() / REGION_BYTES))
     }
 
     fn become_entry(&mut self, mut new: Slot) {
@@ -292,12 +295,7 @@ impl Slot {
         let value_bytes = value[0].len() + value[1].len();
         let shape = Shape::choose(key.len(), value_bytes, expire_at_ms, spare);
         let class = SizeClass::holding(shape.key_at() + key.len() + value_bytes + spare);
-        let layout = layout(class);
-        // SAFETY: the layout's size is a class's, never 0.
-        let address = unsafe { alloc::alloc(layout) };
-        if address.is_null() {
-            alloc::handle_alloc_error(layout);
-        }
+        let address = obtain(class);
         assert!(
             address.addr() & !ADDRESS_MASK == 0,
             "an address above 48 bits"
@@ -407,11 +405,38 @@ impl Slot {
 impl Drop for Slot {
     fn drop(&mut self) {
         if !self.is_empty() {
-            let layout = layout(self.header().class);
-            // SAFETY: `allocate` obtained this address with the layout of the class it wrote
-            // into the entry; nothing changes that class, and this slot is the only owner.
-            unsafe { alloc::dealloc(self.address(), layout) }
+            let class = self.header().class;
+            // SAFETY: `allocate` obtained this address for the class it wrote into the entry;
+            // nothing changes that class, and this slot is the only owner.
+            unsafe { release(self.address(), class) }
         }
+    }
+}
+
+/// Memory of `class.bytes()`.
+fn obtain(class: SizeClass) -> *mut u8 {
+    let layout = layout(class);
+    let address = match class.slab() {
+        Some(class) => slab::allocate(class).map_or(ptr::null_mut(), NonNull::as_ptr),
+        // SAFETY: the layout's size is a class's, never 0.
+        None => unsafe { alloc::alloc(layout) },
+    };
+    if address.is_null() {
+        alloc::handle_alloc_error(layout);
+    }
+    address
+}
+
+/// Gives memory back to where it is from.
+///
+/// # Safety
+/// `address` is of [`obtain`] with this class, and nobody uses it any more.
+unsafe fn release(address: *mut u8, class: SizeClass) {
+    match (class.slab(), NonNull::new(address)) {
+        // SAFETY: as promised by the caller.
+        (Some(class), Some(object)) => unsafe { slab::free(object, class) },
+        // SAFETY: as promised by the caller; it was obtained with this layout.
+        _ => unsafe { alloc::dealloc(address, layout(class)) },
     }
 }
 

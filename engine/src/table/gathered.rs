@@ -10,7 +10,7 @@ use super::segment::Segment;
 pub struct Gathered {
     slots: Vec<(u64, Slot)>,
     weight: Weight,
-    /// Where the last entry is.
+    /// Where the last entry is that is not in a slab.
     region: Option<Region>,
 }
 
@@ -28,9 +28,11 @@ impl Gathered {
     pub fn push(&mut self, hash: u64, key: &[u8], value: &[u8], expire_at_ms: u64) {
         let slot = Slot::new(hash, key, value, expire_at_ms);
         self.weight += slot.weight();
-        if self.region != Some(slot.region()) {
-            slot.region().populate();
-            self.region = Some(slot.region());
+        if let Some(region) = slot.region()
+            && self.region != Some(region)
+        {
+            region.populate();
+            self.region = Some(region);
         }
         self.slots.push((hash, slot));
     }

@@ -18,11 +18,13 @@ mod gathered;
 mod hasher;
 mod segment;
 mod size_class;
+mod slab;
 
 pub use cursor::{CURSOR_BITS, behind};
 pub use entry::{EntryRef, VALUE_TYPE_STRING};
 pub use gathered::Gathered;
 pub use hasher::KeyHasher;
+pub use slab::work_for;
 
 use directory::Directory;
 use entry::{Slot, Weight};

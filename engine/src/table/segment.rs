@@ -10,7 +10,7 @@
 //! in the tail. Removing shifts back, so there are no tombstones.
 
 use super::entry::{STORED_HASH_BITS, Slot, prefetch};
-use super::size_class::{self, SizeClass};
+use super::size_class;
 
 /// Slots of a segment that splits instead of growing: 8 KiB with the one left out.
 pub(super) const SPLIT_SLOTS: usize = 1023;
@@ -311,5 +311,5 @@ fn comfortable_homes(used: usize) -> u32 {
 
 /// Slots in the smallest allocation that holds `slots` and one slot's size for its alignment.
 fn slots_holding(slots: usize) -> usize {
-    SizeClass::holding((slots + 1) * SLOT_BYTES).bytes() / SLOT_BYTES - 1
+    size_class::bin((slots + 1) * SLOT_BYTES) / SLOT_BYTES - 1
 }

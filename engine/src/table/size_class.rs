@@ -1,8 +1,16 @@
-//! Allocation sizes the table asks for: mimalloc's own bins, so that a request is what is handed out.
+//! Sizes of allocations: of entries, by class, and of everything else, by the allocator's bins.
 //!
 //! mimalloc 3 serves an aligned request from a bin for `size + align - 1` unless its own bin is a
 //! power of two up to 4 KiB (`alloc-aligned.c`). So entries ask for alignment 1, and slot arrays
 //! are one slot shorter than a bin.
+//!
+//! ```text
+//! entries up to 1 KiB      mimalloc   16-byte steps to 128 B, then four per doubling: its bins
+//!         up to 64 KiB     slabs      16 steps per doubling
+//!         above            mimalloc   four per doubling to 512 KiB, then eight: its bins
+//! ```
+
+use super::slab;
 
 /// Largest size with 16-byte steps.
 const FINE_MAX: usize = 128;
@@ -10,13 +18,21 @@ const FINE_MAX: usize = 128;
 const COARSE_MIN: usize = 512 << 10;
 /// Powers of two to here need no over-allocation to be aligned.
 const NATURALLY_ALIGNED_MAX: usize = 4 << 10;
-const FINE_CLASSES: usize = FINE_MAX / 16;
-const QUARTER_CLASSES: usize = 4 * (COARSE_MIN / FINE_MAX).ilog2() as usize;
-
 /// Largest size with a class.
 pub(super) const MAX_BYTES: usize = 1 << 31;
 
-/// One allocation size: 16-byte steps to 128 B, four steps per doubling to 512 KiB, then eight.
+const SMALL_AT: usize = FINE_MAX / 16;
+const SLAB_AT: usize = SMALL_AT + 4 * doublings(FINE_MAX, slab::ABOVE_BYTES);
+const MEDIUM_AT: usize = SLAB_AT + slab::CLASSES;
+const LARGE_AT: usize = MEDIUM_AT + 4 * doublings(slab::MAX_BYTES, COARSE_MIN);
+const CLASSES: usize = LARGE_AT + 8 * doublings(COARSE_MIN, MAX_BYTES);
+
+const _: () = assert!(CLASSES <= 1 << u8::BITS);
+
+/// Size of every class in bytes.
+static BYTES: [u32; CLASSES] = sizes();
+
+/// A size of entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct SizeClass(u8);
 
@@ -32,12 +48,16 @@ impl SizeClass {
         }
         let last = bytes - 1;
         let doubling = last.ilog2();
-        let class = if bytes <= COARSE_MIN {
-            let above = (doubling - FINE_MAX.ilog2()) as usize;
-            FINE_CLASSES + above * 4 + ((last >> (doubling - 2)) & 3)
+        let above = |from: usize| (doubling - from.ilog2()) as usize;
+        let quarter = (last >> (doubling - 2)) & 3;
+        let class = if bytes <= slab::ABOVE_BYTES {
+            SMALL_AT + above(FINE_MAX) * 4 + quarter
+        } else if bytes <= slab::MAX_BYTES {
+            SLAB_AT + slab::Class::holding(bytes).index()
+        } else if bytes <= COARSE_MIN {
+            MEDIUM_AT + above(slab::MAX_BYTES) * 4 + quarter
         } else {
-            let above = (doubling - COARSE_MIN.ilog2()) as usize;
-            FINE_CLASSES + QUARTER_CLASSES + above * 8 + ((last >> (doubling - 3)) & 7)
+            LARGE_AT + above(COARSE_MIN) * 8 + ((last >> (doubling - 3)) & 7)
         };
         SizeClass(class as u8)
     }
@@ -53,21 +73,20 @@ impl SizeClass {
 
     /// Size in bytes of an allocation of this class.
     pub(super) fn bytes(self) -> usize {
-        let class = usize::from(self.0);
-        if class < FINE_CLASSES {
-            return (class + 1) * 16;
-        }
-        let quarter = class - FINE_CLASSES;
-        if quarter < QUARTER_CLASSES {
-            return ((FINE_MAX / 4) * (quarter % 4 + 5)) << (quarter / 4);
-        }
-        let eighth = quarter - QUARTER_CLASSES;
-        ((COARSE_MIN / 8) * (eighth % 8 + 9)) << (eighth / 8)
+        BYTES[usize::from(self.0)] as usize
     }
 
-    /// Whether an allocation of this class wastes at most one step when `needed` would do.
+    /// The class of slabs that has these allocations; `None` where the process's allocator has them.
+    pub(super) fn slab(self) -> Option<slab::Class> {
+        let index = usize::from(self.0).wrapping_sub(SLAB_AT);
+        (index < slab::CLASSES).then(|| slab::Class::of_index(index))
+    }
+
+    /// Whether an allocation of this class wastes at most one step or an eighth of itself when `needed`
+    /// would do.
     pub(super) fn suits(self, needed: SizeClass) -> bool {
-        needed <= self && self.0 - needed.0 <= 1
+        needed <= self
+            && (self.0 - needed.0 <= 1 || self.bytes() - needed.bytes() <= self.bytes() / 8)
     }
 }
 
@@ -76,7 +95,37 @@ pub(super) fn handed_out(bytes: usize, align: usize) -> usize {
     let natural = bytes.is_power_of_two() && bytes <= NATURALLY_ALIGNED_MAX;
     match bytes {
         0 => 0,
-        _ if natural => SizeClass::holding(bytes).bytes(),
-        _ => SizeClass::holding(bytes + align - 1).bytes(),
+        _ if natural => bin(bytes),
+        _ => bin(bytes + align - 1),
     }
+}
+
+/// Size in bytes of the smallest of the allocator's bins that holds `bytes`, which are not 0.
+pub(super) const fn bin(bytes: usize) -> usize {
+    let step = if bytes <= FINE_MAX {
+        16
+    } else {
+        let doubling = 1 << (bytes - 1).ilog2();
+        doubling / if bytes <= COARSE_MIN { 4 } else { 8 }
+    };
+    bytes.next_multiple_of(step)
+}
+
+const fn doublings(from: usize, to: usize) -> usize {
+    (to / from).ilog2() as usize
+}
+
+const fn sizes() -> [u32; CLASSES] {
+    let mut sizes = [0; CLASSES];
+    let mut bytes = 0;
+    let mut class = 0;
+    while class < CLASSES {
+        bytes = match class {
+            SLAB_AT..MEDIUM_AT => slab::Class::of_index(class - SLAB_AT).bytes(),
+            _ => bin(bytes + 1),
+        };
+        sizes[class] = bytes as u32;
+        class += 1;
+    }
+    sizes
 }
