@@ -37,7 +37,7 @@ impl Filled {
         let bytes = self.class.bytes();
         // SAFETY: `new` has filled the object, and nobody else has it.
         let found = unsafe { std::slice::from_raw_parts(self.object.as_ptr(), bytes) };
-        assert!(found.iter().all(|byte| *byte == self.fill));
+        assert!(found == vec![self.fill; bytes]);
         // SAFETY: allocated in `new` with this class, and given up here.
         unsafe { Arena::free(self.object, self.class) }
     }
@@ -126,7 +126,7 @@ fn op() -> impl Strategy<Value = Op> {
         2 => ABOVE_BYTES + 1..=MAX_BYTES,
         1 => Just(MAX_BYTES),
     ];
-    let count = || 1..if cfg!(miri) { 20_usize } else { 400 };
+    let count = || 1..if cfg!(miri) { 40_usize } else { 400 };
     prop_oneof![
         3 => (bytes, count()).prop_map(|(bytes, count)| Op::Allocate { bytes, count }),
         2 => (any::<usize>(), 1..40_usize, count())
