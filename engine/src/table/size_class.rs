@@ -129,3 +129,6 @@ const fn sizes() -> [u32; CLASSES] {
     }
     sizes
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,7 +2,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 
-use super::size_class::SizeClass;
 use super::*;
 
 fn hasher() -> KeyHasher {
@@ -445,32 +444,6 @@ fn an_empty_table_owns_nothing_and_a_small_one_little() {
 }
 
 #[test]
-fn memory_per_key_stays_below_the_goal_at_every_size() {
-    let hasher = hasher();
-    let mut table = Table::new();
-    for n in 0..if cfg!(miri) { 200_u64 } else { 100_000 } {
-        let key = format!("key:{n:012}");
-        table.put(hasher.hash(key.as_bytes()), key.as_bytes(), &[b'x'; 100], 0);
-        let per_key = table.memory_bytes() as f64 / (n + 1) as f64;
-        assert!(n < 64 || per_key < 146.0, "{per_key} bytes per key at {n}");
-    }
-    table.check();
-}
-
-#[test]
-fn overwriting_with_a_similar_size_keeps_the_allocation() {
-    let mut table = Table::new();
-    table.put(1, b"key", &[1; 100], 0);
-    let memory = table.memory_bytes();
-    let before = table.get(1, b"key").map(|entry| entry.key.as_ptr());
-    table.put(1, b"key", &[2; 90], 0);
-    assert_eq!(table.get(1, b"key").map(|entry| entry.key.as_ptr()), before);
-    assert_eq!(table.memory_bytes(), memory);
-    table.put(1, b"key", &[2; 10], 0);
-    assert!(table.memory_bytes() < memory);
-}
-
-#[test]
 fn appends_move_a_value_rarely() {
     let mut table = Table::new();
     table.put(9, b"log", b"", 5);
@@ -562,19 +535,6 @@ fn a_taken_table_is_cleared_in_slices() {
     }
     assert_eq!(slices + 1, keys / 100);
     taken.check();
-}
-
-#[test]
-fn size_classes_are_the_smallest_that_fit() {
-    let mut previous = 0;
-    for code in 0..=SizeClass::holding(size_class::MAX_BYTES).code() {
-        let bytes = SizeClass::from_code(code).bytes();
-        assert!(bytes > previous && bytes.is_multiple_of(16));
-        assert_eq!(SizeClass::holding(bytes).code(), code);
-        assert_eq!(SizeClass::holding(previous + 1).code(), code);
-        previous = bytes;
-    }
-    assert_eq!(previous, size_class::MAX_BYTES);
 }
 
 #[test]
