@@ -69,18 +69,8 @@ fn measure_file(path: &Path, writes: usize) -> io::Result<DiskReport> {
     for (index, byte) in block.0.iter_mut().enumerate() {
         *byte = (index % 251) as u8 + 1;
     }
-    let open = |flags| {
-        fs::OpenOptions::new()
-            .write(true)
-            .custom_flags(flags)
-            .open(path)
-    };
-    let (direct, dsync) = match open(libc::O_DIRECT | libc::O_DSYNC) {
-        Ok(file) => (true, file),
-        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => (false, open(libc::O_DSYNC)?),
-        Err(error) => return Err(error),
-    };
-    let plain = open(if direct { libc::O_DIRECT } else { 0 })?;
+    let (dsync, direct) = open_durable(path)?;
+    let plain = open(path, if direct { libc::O_DIRECT } else { 0 })?;
     let small = &block.0[..BLOCK_BYTES];
     let by_dsync = timed(writes, |offset| dsync.write_all_at(small, offset))?;
     let by_sync = timed(writes, |offset| {
@@ -97,6 +87,22 @@ fn measure_file(path: &Path, writes: usize) -> io::Result<DiskReport> {
         sequential_256k_mb_per_s: sequential(&dsync, &block.0[..256 << 10])?,
         sequential_1m_mb_per_s: sequential(&dsync, &block.0)?,
     })
+}
+
+/// A file whose writes are durable when they return, and whether they go past the page cache.
+fn open_durable(path: &Path) -> io::Result<(File, bool)> {
+    match open(path, libc::O_DIRECT | libc::O_DSYNC) {
+        Ok(file) => Ok((file, true)),
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+            Ok((open(path, libc::O_DSYNC)?, false))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn open(path: &Path, flags: i32) -> io::Result<File> {
+    let mut options = fs::OpenOptions::new();
+    options.write(true).custom_flags(flags).open(path)
 }
 
 fn zeroed_block() -> Box<Aligned> {

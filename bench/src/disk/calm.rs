@@ -1,13 +1,13 @@
 //! Waiting for a disk that answers: latencies are not measured while it stands still for others.
 
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{BLOCK_BYTES, zeroed_block};
+use super::{BLOCK_BYTES, open_durable, zeroed_block};
 use crate::error::{BenchError, Result};
 use crate::interrupt;
 
@@ -38,11 +38,7 @@ fn wait(path: &Path, quiet: Duration, at_most: Duration) -> io::Result<Option<Du
     let block = zeroed_block();
     let block = &block.0[..BLOCK_BYTES];
     fs::write(path, block)?;
-    let open = |flags| {
-        let mut options = OpenOptions::new();
-        options.write(true).custom_flags(flags).open(path)
-    };
-    let file = open(libc::O_DIRECT | libc::O_DSYNC).or_else(|_| open(libc::O_DSYNC))?;
+    let (file, _) = open_durable(path)?;
     let began = Instant::now();
     let mut calm_since = began;
     while began.elapsed() < at_most && !interrupt::requested() {

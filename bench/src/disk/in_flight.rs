@@ -1,6 +1,6 @@
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::error::{BenchError, Result};
 use crate::interrupt;
 
-use super::{FILE_BYTES, LARGEST_WRITE_BYTES, zeroed_block};
+use super::{FILE_BYTES, LARGEST_WRITE_BYTES, open_durable, zeroed_block};
 
 /// What a shard's log has on its way to the disk at most.
 pub const GROUP_BYTES: usize = 256 << 10;
@@ -38,11 +38,7 @@ fn measure(path: &Path, duration: Duration) -> io::Result<f64> {
     }
     prepare.sync_all()?;
     block.0.fill(1);
-    let open = |flags| {
-        let mut options = fs::OpenOptions::new();
-        options.write(true).custom_flags(flags).open(path)
-    };
-    let file = open(libc::O_DIRECT | libc::O_DSYNC).or_else(|_| open(libc::O_DSYNC))?;
+    let (file, _) = open_durable(path)?;
     let next = AtomicU64::new(0);
     let bytes = &block.0[..GROUP_BYTES];
     let began = Instant::now();
