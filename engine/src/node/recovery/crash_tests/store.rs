@@ -55,12 +55,12 @@ impl SimStore {
         };
         match request {
             StoreRequest::Begin(image) => {
-                let writer = ImageWriter::begin(&mut self.store, image)?;
+                let writer = ImageWriter::begin(&mut self.store, image, None)?;
                 self.writers.insert(copy(image), writer);
             }
-            StoreRequest::Block(image, block) => {
+            StoreRequest::Extent(image, extent) => {
                 let writer = self.writers.get_mut(&copy(image)).expect("begun");
-                writer.put(&mut self.store, &block)?;
+                writer.put(&mut self.store, &extent)?;
             }
             StoreRequest::Seal(image) => {
                 let writer = self.writers.get_mut(&copy(image)).expect("begun");
