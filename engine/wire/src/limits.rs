@@ -36,8 +36,8 @@ pub const RESP_DEPTH_MAX: usize = 32;
 /// Longest block of an image or of a migration stream, header included.
 pub const BLOCK_BYTES: usize = 4096;
 
-/// Longest log group.
-pub const GROUP_BYTES_MAX: usize = 256 * 1024;
+/// Room that a buffer keeps after something larger has passed through it.
+pub const BUFFER_KEPT_BYTES: usize = 256 * 1024;
 
 /// Longest log record: a request of [`QUERY_BYTES_MAX`] made of [`ARGS_MAX`] arguments, each of
 /// which became a record of its own, fits with room to spare.

@@ -5,7 +5,7 @@ use super::{
     entry, open,
 };
 use crate::error::WireError;
-use crate::limits::{GROUP_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use crate::limits::{BUFFER_KEPT_BYTES, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
 /// Is fed blocks in order and hands out their entries.
 ///
@@ -52,7 +52,7 @@ impl Assembler {
                     check("fragmented entry", len, self.total, self.total)?;
                     each(whole);
                     self.pieces.clear();
-                    self.pieces.shrink_to(GROUP_BYTES_MAX);
+                    self.pieces.shrink_to(BUFFER_KEPT_BYTES);
                     self.total = 0;
                 }
                 Ok(())

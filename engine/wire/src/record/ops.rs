@@ -5,7 +5,7 @@ use super::{
     RECORD_HEADER_BYTES, Record, RecordMeta, decode, delete_len, kind, put_len, set_expiry_len,
 };
 use crate::error::WireError;
-use crate::limits::{GROUP_BYTES_MAX, RECORD_BYTES_MAX};
+use crate::limits::{BUFFER_KEPT_BYTES, RECORD_BYTES_MAX};
 
 /// The operations of a list, in order; checked when the list was decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,7 +74,7 @@ impl OpsBuilder {
     /// Forgets the operations and keeps the memory, unless it is more than a log group.
     pub fn clear(&mut self) {
         self.buf.clear();
-        self.buf.shrink_to(GROUP_BYTES_MAX);
+        self.buf.shrink_to(BUFFER_KEPT_BYTES);
         self.count = 0;
     }
 
