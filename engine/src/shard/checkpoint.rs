@@ -442,6 +442,7 @@ impl<L: StoreLink> Checkpointer<L> {
             generation,
         };
         partition.image_begins();
+        tracing::debug!(%image, "image begun");
         let manifest = Manifest {
             image,
             side: Side::default(),
