@@ -1,12 +1,9 @@
-//! The manifest that makes one side's extents a copy's image, and the keys of both.
+//! The manifest that makes one generation of blocks a copy's image, and the keys of both.
 //!
 //! ```text
 //! key "m" epoch:u64be                                   -> manifest (120 bytes)
-//! key "b" epoch:u64be side:u8 sequence:u64be            -> extent: some blocks, or empty: a place
+//! key "b" epoch:u64be generation:u64be sequence:u64be   -> block (at most 4096 bytes)
 //! ```
-//!
-//! A copy has two sides. The manifest names one; an image is written to the other, into the places that
-//! the image before the last one has left there.
 
 use std::fmt;
 use std::mem::{offset_of, size_of};
@@ -53,40 +50,11 @@ impl fmt::Display for ImageId {
     }
 }
 
-/// One of the two places where a copy's images lie in turn.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Side {
-    /// Where a copy's first image lies.
-    #[default]
-    A,
-    /// Where its second one lies.
-    B,
-}
-
-impl Side {
-    /// Where the image after this one lies.
-    #[must_use]
-    pub fn other(self) -> Side {
-        match self {
-            Side::A => Side::B,
-            Side::B => Side::A,
-        }
-    }
-
-    fn from_number(number: u64) -> Option<Side> {
-        [Side::A, Side::B]
-            .get(usize::try_from(number).ok()?)
-            .copied()
-    }
-}
-
 /// What a complete image holds and where the log continues it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Manifest {
     /// The image this describes.
     pub image: ImageId,
-    /// Where its extents are; whoever writes the image decides.
-    pub side: Side,
     /// The log to replay over the image; all-zero: the image is complete by itself.
     pub log: [u8; 16],
     /// Replay starts here: every record before it is in the image.
@@ -118,7 +86,7 @@ struct Raw {
     crc: u32,
     version: u16,
     partition: u16,
-    side: u32,
+    reserved: u32,
     epoch: u64,
     generation: u64,
     log: [u8; 16],
@@ -158,9 +126,6 @@ pub enum ManifestError {
     /// Written by another release: run the release that wrote it, or the one after.
     #[error("manifest has format version {0}, this release reads {VERSION}")]
     Version(u16),
-    /// Another release wrote it, as above.
-    #[error("manifest names side {0} of two")]
-    Side(u32),
     /// The manifest belongs to another copy.
     #[error("manifest is of {0}")]
     Misplaced(ImageId),
@@ -181,7 +146,7 @@ impl Manifest {
             crc: 0,
             version: VERSION.to_le(),
             partition: self.image.partition.0.to_le(),
-            side: (self.side as u32).to_le(),
+            reserved: 0,
             epoch: self.image.epoch.0.to_le(),
             generation: self.image.generation.0.to_le(),
             log: self.log,
@@ -219,9 +184,7 @@ impl Manifest {
         if u16::from_le(raw.version) != VERSION {
             return Err(ManifestError::Version(u16::from_le(raw.version)));
         }
-        let side = u32::from_le(raw.side);
         Ok(Manifest {
-            side: Side::from_number(side.into()).ok_or(ManifestError::Side(side))?,
             image: ImageId {
                 partition: PartitionId(u16::from_le(raw.partition)),
                 epoch: Epoch(u64::from_le(raw.epoch)),
@@ -245,8 +208,8 @@ fn checksum(stored: &[u8]) -> u32 {
 }
 
 pub(crate) const MANIFEST_TAG: &[u8] = b"m";
-pub(crate) const EXTENT_TAG: &[u8] = b"b";
-pub(super) const EXTENT_KEY_BYTES: usize = 18;
+pub(crate) const BLOCK_TAG: &[u8] = b"b";
+pub(super) const BLOCK_KEY_BYTES: usize = 25;
 
 pub(crate) fn manifest_key(epoch: Epoch) -> [u8; 9] {
     let mut key = [b'm'; 9];
@@ -260,28 +223,32 @@ pub(crate) fn epoch_prefix(epoch: Epoch) -> [u8; 9] {
     key
 }
 
-pub(crate) fn side_prefix(epoch: Epoch, side: Side) -> [u8; 10] {
-    let mut key = [side as u8; 10];
-    key[..9].copy_from_slice(&epoch_prefix(epoch));
+pub(crate) fn generation_prefix(epoch: Epoch, generation: Generation) -> [u8; 17] {
+    let mut key = [b'b'; 17];
+    key[1..9].copy_from_slice(&epoch.0.to_be_bytes());
+    key[9..].copy_from_slice(&generation.0.to_be_bytes());
     key
 }
 
-/// The key of extent `sequence` of a side.
+/// The key of block `sequence` of an image.
 #[must_use]
-pub fn extent_key(epoch: Epoch, side: Side, sequence: u64) -> [u8; EXTENT_KEY_BYTES] {
-    let mut key = [0; EXTENT_KEY_BYTES];
-    key[..10].copy_from_slice(&side_prefix(epoch, side));
-    key[10..].copy_from_slice(&sequence.to_be_bytes());
+pub fn block_key(epoch: Epoch, generation: Generation, sequence: u64) -> [u8; BLOCK_KEY_BYTES] {
+    let mut key = [b'b'; BLOCK_KEY_BYTES];
+    key[..17].copy_from_slice(&generation_prefix(epoch, generation));
+    key[17..].copy_from_slice(&sequence.to_be_bytes());
     key
 }
 
-/// Takes an extent's key apart; `None` when it is no extent's key.
+/// Takes a block's key apart; `None` when it is no block's key.
 #[must_use]
-pub fn parse_extent_key(key: &[u8]) -> Option<(Epoch, Side, u64)> {
-    let key: &[u8; EXTENT_KEY_BYTES] = key.try_into().ok()?;
-    let number = |bytes: &[u8]| bytes.iter().fold(0u64, |sum, b| sum << 8 | u64::from(*b));
-    let side = Side::from_number(key[9].into())?;
-    (key[0] == b'b').then(|| (Epoch(number(&key[1..9])), side, number(&key[10..])))
+pub fn parse_block_key(key: &[u8]) -> Option<(Epoch, Generation, u64)> {
+    let key: &[u8; BLOCK_KEY_BYTES] = key.try_into().ok()?;
+    let number = |at: usize| {
+        key[at..at + 8]
+            .iter()
+            .fold(0u64, |sum, byte| sum << 8 | u64::from(*byte))
+    };
+    (key[0] == b'b').then(|| (Epoch(number(1)), Generation(number(9)), number(17)))
 }
 
 #[cfg(test)]

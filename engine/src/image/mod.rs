@@ -9,10 +9,9 @@
 //! image never displaces that of the copy it is made from on the same node.
 //!
 //! **Invariants.** A copy has at most one manifest, and every block it counts was durable before it was
-//! written. What lies on the other side is garbage and never read. Nothing here is on the request path:
+//! written. Blocks of other generations are garbage and never read. Nothing here is on the request path:
 //! the log is the durability promise.
 
-pub mod extent;
 pub mod manifest;
 pub mod reader;
 pub mod request;
@@ -30,8 +29,7 @@ mod scheduling;
 #[cfg(test)]
 pub mod fault;
 
-pub use extent::{ExtentBuilder, ExtentError};
-pub use manifest::{Generation, ImageId, Manifest, ManifestError, Side};
+pub use manifest::{Generation, ImageId, Manifest, ManifestError};
 pub use reader::{ReadError, load, manifests, read, verify};
 pub use request::{StoreFault, StoreReply, StoreRequest, TrySendError};
 pub use sled_store::{SledStore, open_stores};

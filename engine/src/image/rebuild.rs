@@ -5,9 +5,9 @@ use std::ops::ControlFlow;
 use ephesus_wire::PartitionId;
 
 use super::layout::{DbPaths, free_bytes};
-use super::manifest::{EXTENT_TAG, MANIFEST_TAG, Manifest, side_prefix};
+use super::manifest::{MANIFEST_TAG, Manifest, generation_prefix};
 use super::sled_store::SledStore;
-use super::store::{ImageStore, StoreError, VALUE_BYTES_MAX};
+use super::store::{BLOCK_BYTES_MAX, ImageStore, StoreError};
 use crate::sled_sync;
 
 /// A Db is rebuilt at start when its files are this many times larger than its live blocks, and
@@ -65,8 +65,8 @@ pub(super) fn rebuild(store: SledStore, paths: &DbPaths) -> Result<SledStore, St
     SledStore::open_at(&paths.live, db, stores)
 }
 
-/// Copies the manifests and the extents of the sides they name; a damaged manifest is copied as it is, with every
-/// extent of the partition, so that nothing is lost that could still be examined.
+/// Copies the manifests and the blocks they count; a damaged manifest is copied as it is, with every
+/// block of the partition, so that nothing is lost that could still be examined.
 fn copy_partition(
     from: &SledStore,
     to: &mut SledStore,
@@ -77,23 +77,20 @@ fn copy_partition(
     from.scan_prefix(partition, MANIFEST_TAG, &mut |_, stored| {
         match Manifest::decode(stored) {
             Ok(m) => {
-                prefixes.push(side_prefix(m.image.epoch, m.side).to_vec());
+                prefixes.push(generation_prefix(m.image.epoch, m.image.generation).to_vec());
             }
             Err(_) => damaged = true,
         }
         ControlFlow::Continue(())
     })?;
     if damaged {
-        prefixes = vec![EXTENT_TAG.to_vec()];
+        prefixes = vec![super::manifest::BLOCK_TAG.to_vec()];
     }
     for prefix in prefixes.iter().map(Vec::as_slice).chain([MANIFEST_TAG]) {
         let mut written = Ok(());
         from.scan_prefix(partition, prefix, &mut |key, value| {
-            debug_assert!(value.len() <= VALUE_BYTES_MAX);
-            // An empty value is a place for a later image.
-            if !value.is_empty() {
-                written = to.insert(partition, key, value);
-            }
+            debug_assert!(value.len() <= BLOCK_BYTES_MAX);
+            written = to.insert(partition, key, value);
             if written.is_ok() {
                 ControlFlow::Continue(())
             } else {

@@ -15,9 +15,9 @@ use super::writer::WriterError;
 pub enum StoreRequest {
     /// Starts an image; answered only when refused.
     Begin(ImageId),
-    /// Adds an extent to an image; answered only when refused.
-    Extent(ImageId, Box<[u8]>),
-    /// Makes all extents durable; answered by [`StoreReply::Sealed`].
+    /// Adds a block to an image; answered only when refused.
+    Block(ImageId, Box<[u8]>),
+    /// Makes all blocks durable; answered by [`StoreReply::Sealed`].
     Seal(ImageId),
     /// Makes the image valid; only after its `lsn_end` is committed. [`StoreReply::Switched`].
     Switch(Box<Manifest>),

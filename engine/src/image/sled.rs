@@ -15,7 +15,7 @@ use super::layout::{DbPaths, directory_bytes, remove_interrupted_snapshots};
 use super::manifest::Manifest;
 use super::open_guard;
 use super::rebuild;
-use super::store::{DbId, ImageStore, STORES_MAX, StoreError, VALUE_BYTES_MAX, Visit};
+use super::store::{BLOCK_BYTES_MAX, DbId, ImageStore, STORES_MAX, StoreError, Visit};
 use super::writer::collect_garbage;
 use crate::sled_sync;
 
@@ -23,25 +23,19 @@ use crate::sled_sync;
 /// lists, each of which keeps a leaf whatever its share is.
 const CACHE_BYTES: u64 = 8 << 20;
 
-/// Segments of sled's log. What is above a quarter of one becomes a file of its own, unsynced: a leaf of
-/// 17 values of [`VALUE_BYTES_MAX`], the most before it is split, has to stay below.
-const SEGMENT_BYTES: usize = 2 << 20;
-
-const _: () = assert!(17 * (VALUE_BYTES_MAX + WRITE_BYTES) < SEGMENT_BYTES / 4);
-
-/// Bytes given to sled between two flushes: with the leaves that it writes anew about 1.5 MiB of its
+/// Bytes given to sled between two flushes: with the leaves that it writes anew about 600 KiB of its
 /// log, hence at most two of its write jobs.
 ///
 /// sled 0.34.7 deadlocks (its issue 1412) when all seven threads of its I/O pool wait for the segment
 /// lock while a writer holding that lock waits for a truncation queued behind them. Seen here within
 /// 100k unpaced inserts on a busy disk: writing ahead of the disk is what must not happen.
-const BYTES_PER_FLUSH: usize = 512 << 10;
+const BYTES_PER_FLUSH: usize = 256 << 10;
 
 /// What a write costs besides its value: the key, and sled's framing.
 const WRITE_BYTES: usize = 64;
 
-/// What emptying or removing an extent costs: every tenth writes a leaf of eight anew, half empty by then.
-const REMOVE_BYTES: usize = 8 << 10;
+/// What a removal costs: about every eighth writes a leaf anew.
+const REMOVE_BYTES: usize = 4 << 10;
 
 /// First byte of the name of a partition's tree; its number follows, big endian.
 const TREE_TAG: u8 = b'p';
@@ -92,7 +86,7 @@ pub fn open_stores(root: &Path, stores: u16) -> Result<Vec<SledStore>, StoreErro
 impl SledStore {
     /// Opens store `db` of `stores` under `root`, creating it when it is not there.
     ///
-    /// Finishes an interrupted rebuild, removes what a killed open left, removes extents without a
+    /// Finishes an interrupted rebuild, removes what a killed open left, removes blocks without a
     /// manifest, and rebuilds the Db when it wastes too much space.
     ///
     /// # Errors
@@ -117,7 +111,7 @@ impl SledStore {
             }
         }
         if removed > 0 {
-            tracing::info!(%db, removed, "removed extents of unfinished images");
+            tracing::info!(%db, removed, "removed blocks of unfinished or replaced images");
             store.sync()?;
         }
         rebuild::if_wasteful(store, &paths)
@@ -158,7 +152,6 @@ impl SledStore {
             .path(dir)
             .mode(::sled::Mode::LowSpace)
             .cache_capacity(CACHE_BYTES)
-            .segment_size(SEGMENT_BYTES)
             .flush_every_ms(None);
         let sled = open_guard::guarded(dir, REMEDY_OPEN, || {
             let sled = open_unlocked(&config).map_err(|e| e.to_string())?;
@@ -256,7 +249,7 @@ impl ImageStore for SledStore {
         key: &[u8],
         value: &[u8],
     ) -> Result<(), StoreError> {
-        if value.len() > VALUE_BYTES_MAX {
+        if value.len() > BLOCK_BYTES_MAX {
             return Err(StoreError::ValueTooLarge {
                 db: self.db,
                 partition,
@@ -274,10 +267,7 @@ impl ImageStore for SledStore {
             .insert(key, value)
             .map(drop)
             .map_err(self.failed("write a block", partition))?;
-        self.pace(match value.len() {
-            0 => REMOVE_BYTES,
-            len => WRITE_BYTES + len,
-        })
+        self.pace(WRITE_BYTES + value.len())
     }
 
     fn remove(&mut self, partition: PartitionId, key: &[u8]) -> Result<(), StoreError> {

@@ -9,11 +9,8 @@ use ephesus_wire::PartitionId;
 
 use crate::sled_sync::SledSyncError;
 
-/// Largest block of an image, in bytes.
+/// Largest value a store takes, in bytes: above it sled's pages could become unsynced blob files.
 pub const BLOCK_BYTES_MAX: usize = 4096;
-
-/// Largest value a store takes, in bytes.
-pub const VALUE_BYTES_MAX: usize = 16 * 1024 + 8;
 
 /// Most stores (sled Dbs, store threads) one data directory may have.
 pub const STORES_MAX: u16 = 4;
@@ -49,7 +46,7 @@ pub trait ImageStore: Send {
     /// Sets `key` of `partition`, creating the partition's tree when it is the first.
     ///
     /// # Errors
-    /// [`StoreError::ValueTooLarge`] above [`VALUE_BYTES_MAX`]; else the store is unusable.
+    /// [`StoreError::ValueTooLarge`] above [`BLOCK_BYTES_MAX`]; else the store is unusable.
     fn insert(
         &mut self,
         partition: PartitionId,
@@ -124,7 +121,7 @@ pub trait ImageStore: Send {
     fn size_on_disk(&self) -> Result<u64, StoreError>;
 }
 
-/// Why a store failed: stop the process and say so.
+/// Why a store failed. Except for [`StoreError::ValueTooLarge`], stop the process and say so.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
@@ -148,10 +145,8 @@ pub enum StoreError {
         /// The store's own error.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// A bug in the caller; the store is untouched.
-    #[error(
-        "{db}: value of {bytes} bytes for partition {partition}; at most {VALUE_BYTES_MAX} are allowed"
-    )]
+    /// The value is larger than a block: a bug in the caller, the store is untouched.
+    #[error("{db}: value of {bytes} bytes for partition {partition}; at most 4096 are allowed")]
     ValueTooLarge {
         /// The store.
         db: DbId,

@@ -21,14 +21,14 @@ use super::scheduling::{Class, Relay, become_idle};
 use super::store::{DbId, ImageStore, StoreError};
 use super::writer::{self, ImageWriter, WriterError};
 
-/// Requests a store thread's channel holds: at most this many extents (512 KiB) are in flight.
-pub const REQUESTS_MAX: usize = 32;
+/// Requests a store thread's channel holds: at most this many blocks (256 KiB) are in flight.
+pub const REQUESTS_MAX: usize = 64;
 
 /// Refused clients are told to go on once the channel has drained to this many requests.
 const RESUME_AT: usize = REQUESTS_MAX / 2;
 
 /// They are told at least every this many requests, so that a busy neighbour cannot starve them.
-const RESUME_EVERY: u32 = 16;
+const RESUME_EVERY: u32 = 32;
 
 /// Most images that share one sync.
 const SHARED_SYNC_MAX: usize = 32;
@@ -150,7 +150,6 @@ impl StoreThread {
             db,
             store,
             writers: BTreeMap::new(),
-            places: BTreeMap::new(),
             requests,
             waiting,
             ports: Arc::clone(&ports),
@@ -272,8 +271,6 @@ struct Worker {
     db: DbId,
     store: Box<dyn ImageStore>,
     writers: BTreeMap<(PartitionId, Epoch), ImageWriter>,
-    /// Empty places on the side that a copy's next image is written to.
-    places: BTreeMap<(PartitionId, Epoch), u64>,
     requests: flume::Receiver<Command>,
     waiting: flume::Receiver<Arc<Port>>,
     ports: Arc<Mutex<Vec<Arc<Port>>>>,
@@ -353,6 +350,22 @@ impl Worker {
         match (self.handle(request, port), image) {
             (Ok(None), _) => {}
             (Ok(Some(reply)), _) => port.send(reply),
+            (
+                Err(WriterError::Store(StoreError::ValueTooLarge {
+                    db,
+                    partition,
+                    bytes,
+                })),
+                Some(image),
+            ) => {
+                let error = StoreError::ValueTooLarge {
+                    db,
+                    partition,
+                    bytes,
+                }
+                .into();
+                self.refuse(image, error, port);
+            }
             (Err(WriterError::Store(error)), _) => self.fail(error),
             (Err(error), Some(image)) => self.refuse(image, error, port),
             (Err(error), None) => unreachable!("only images are refused: {error}"),
@@ -371,15 +384,14 @@ impl Worker {
                 if let Some(other) = self.writers.get(&key(image)) {
                     return Err(illegal(image, "begin", other));
                 }
-                let places = self.places.remove(&key(image));
                 self.writers
-                    .insert(key(image), ImageWriter::begin(store, image, places)?);
+                    .insert(key(image), ImageWriter::begin(store, image)?);
                 return Ok(None);
             }
-            StoreRequest::Extent(image, extent) => {
-                // Extents already on their way when an image was refused are dropped.
+            StoreRequest::Block(image, block) => {
+                // Blocks already on their way when an image was refused are dropped.
                 if let Some(writer) = writer_of(&mut self.writers, image) {
-                    writer.put(store, &extent)?;
+                    writer.put(store, &block)?;
                 }
                 return Ok(None);
             }
@@ -401,16 +413,14 @@ impl Worker {
                 return Ok(None);
             }
             StoreRequest::Abort(image) => {
-                if let Some(mut writer) = take_writer(&mut self.writers, image)
-                    && let Some(places) = writer.abort(store)?
-                {
-                    self.places.insert(key(image), places);
+                if let Some(writer) = writer_of(&mut self.writers, image) {
+                    writer.abort(store)?;
+                    self.writers.remove(&key(image));
                 }
                 StoreReply::Aborted(image)
             }
             StoreRequest::DropCopy(partition, epoch) => {
                 self.writers.remove(&(partition, epoch));
-                self.places.remove(&(partition, epoch));
                 writer::drop_manifest(store, partition, epoch)?;
                 let unnamed = Unsynced::Unnamed(partition, epoch);
                 self.unsynced.push((unnamed, Arc::clone(port)));
@@ -418,7 +428,6 @@ impl Worker {
             }
             StoreRequest::DropPartition(partition) => {
                 self.writers.retain(|(p, _), _| *p != partition);
-                self.places.retain(|(p, _), _| *p != partition);
                 writer::drop_partition(store, partition)?;
                 StoreReply::Dropped {
                     partition,
@@ -481,15 +490,15 @@ impl Worker {
         }
     }
 
-    /// Removes what the new image replaced, once its owner was told.
+    /// Removes what the new image replaced, after its owner was told.
     fn sweep(&mut self, image: ImageId) {
         let Some(mut writer) = self.writers.remove(&key(image)) else {
             return;
         };
         match writer.sweep(&mut *self.store) {
-            Ok(places) => drop(self.places.insert(key(image), places)),
+            Ok(removed) => tracing::debug!(db = %self.db, %image, removed, "older images removed"),
             Err(WriterError::Store(error)) => self.fail(error),
-            Err(error) => tracing::error!(%error, "the image before is not removed"),
+            Err(error) => tracing::error!(%error, "older images not removed"),
         }
     }
 
@@ -559,7 +568,7 @@ fn illegal(image: ImageId, call: &'static str, writer: &ImageWriter) -> WriterEr
 fn image_of(request: &StoreRequest) -> Option<ImageId> {
     match request {
         StoreRequest::Begin(image)
-        | StoreRequest::Extent(image, _)
+        | StoreRequest::Block(image, _)
         | StoreRequest::Seal(image)
         | StoreRequest::Abort(image) => Some(*image),
         StoreRequest::Switch(manifest) => Some(manifest.image),

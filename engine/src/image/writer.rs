@@ -2,15 +2,15 @@
 //!
 //! ```text
 //! FROM      TO        [call]      effect, in this order
-//! -         Writing   [begin]     the side is chosen that the manifest does not name
-//! Writing   Writing   [put]       one extent written into its place
-//! Writing   Sealing   [close]     no more extents, places that nobody needs removed
+//! -         Writing   [begin]     stale blocks of this generation removed
+//! Writing   Writing   [put]       one block inserted
+//! Writing   Sealing   [close]     no more blocks, empty places removed
 //! Sealing   Sealed    [sealed]    the store was synced since: every block is durable
 //!                                 ... the caller waits until lsn_end is committed in the log ...
 //! Sealed    Switching [name]      manifest replaced
 //! Switching Switched  [switched]  the store was synced since: this image is the valid one
-//! Switched  Done      [sweep]     the other side emptied, durable with the next sync
-//! Writing   Aborted   [abort]     this side emptied, durable with the next sync
+//! Switched  Done      [sweep]     older generations removed, durable with the next sync
+//! Writing   Aborted   [abort]     blocks removed, durable with the next sync
 //! Sealed    Aborted   [abort]
 //! any       Poisoned              the store failed: nothing more is promised
 //! ```
@@ -18,38 +18,32 @@
 //! 1. Before `Switched` the manifest is the old one, and nothing it counts is touched.
 //! 2. The manifest is one key: it is old or new, never a mix.
 //! 3. From `Switched` on every block the new manifest counts is durable, because `seal` synced first.
-//! 4. The other side is emptied only after the manifest's sync, so a lost sweep leaves garbage and never
-//!    an image without blocks. The next image is written over garbage; that of copies without a manifest
-//!    is found by [`collect_garbage`].
+//! 4. Old blocks are removed only after the manifest's sync, so a lost sweep leaves garbage and never
+//!    an image without blocks. Garbage is found again by [`collect_garbage`].
 
 use std::ops::ControlFlow;
 
 use ephesus_wire::{Epoch, PartitionId};
 
-use super::extent;
 use super::manifest::{
-    self, EXTENT_KEY_BYTES, Generation, ImageId, Manifest, ManifestError, Side, epoch_prefix,
-    extent_key, manifest_key, parse_extent_key, side_prefix,
+    self, BLOCK_KEY_BYTES, Generation, ImageId, Manifest, ManifestError, block_key, epoch_prefix,
+    manifest_key, parse_block_key,
 };
-use super::store::{DbId, ImageStore, StoreError, VALUE_BYTES_MAX};
+use super::store::{DbId, ImageStore, StoreError};
 
-/// Where a side has too few places, empty ones are inserted ahead of the extents themselves, from this
-/// extent on.
+/// Places of blocks are inserted empty ahead of the blocks themselves, from this block on.
 ///
-/// sled splits a leaf of 17 entries in two, merges those with less than four, and writes leaves anew
-/// when they split, merge or have changed ten times. Split while they are empty, and emptied instead of
-/// removed, leaves cost little: a copy's second image and all later ones cost half the disk writes. Small
-/// images have too few leaves for places ahead to be worth it.
-const PLACES_FROM: u64 = 8;
+/// sled splits a leaf of 17 entries in two, and writes leaves anew when they split or have changed ten
+/// times. Split while they are empty, leaves cost nothing, and each of the eight blocks that then
+/// fill one is written once: a large image costs a quarter of the disk writes. Small images have
+/// too few leaves to be worth it.
+const PLACES_FROM: u64 = 32;
 
-/// At least this many places are ahead: a leaf must have split before its first extent comes.
+/// At least this many places are ahead: a leaf must have split before its first block comes.
 const PLACES_AHEAD: u64 = 17;
 
 /// Places inserted at a time.
 const PLACES_AT_ONCE: u64 = 16;
-
-/// Places that stay behind the last extent, for the next image on this side may be larger.
-const PLACES_SPARE: u64 = PLACES_AHEAD + PLACES_AT_ONCE;
 
 /// Keys removed between two looks at the store, so that a sweep holds a bounded list.
 const SWEEP_KEYS: usize = 256;
@@ -57,9 +51,9 @@ const SWEEP_KEYS: usize = 256;
 /// Where an image writer stands; the module's diagram shows the legal transitions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriterState {
-    /// Extents are being added.
+    /// Blocks are being added.
     Writing,
-    /// No more extents come; they are not all durable yet.
+    /// No more blocks come; they are not all durable yet.
     Sealing,
     /// Every block is durable.
     Sealed,
@@ -99,14 +93,6 @@ pub enum WriterError {
         image: ImageId,
         /// The generation of the manifest.
         current: Generation,
-    },
-    /// A bug in the caller: that is no extent; the writer is untouched.
-    #[error("{image}: not an extent: {bytes} bytes, at most {VALUE_BYTES_MAX} of whole blocks")]
-    Extent {
-        /// The image.
-        image: ImageId,
-        /// How much was put.
-        bytes: usize,
     },
     /// A bug in the caller: the call is not legal in this state.
     #[error("{image}: {call} is not legal while {state:?}")]
@@ -159,32 +145,19 @@ impl WriterError {
 pub struct ImageWriter {
     image: ImageId,
     state: WriterState,
-    side: Side,
     blocks: u64,
     bytes: u64,
-    /// Extents put so far.
-    extents: u64,
-    /// Extents below this one have a place.
+    /// Sequence numbers below this one have a place.
     placed: u64,
-    /// Whether nothing lies behind `placed`.
-    knows_places: bool,
 }
 
 impl ImageWriter {
-    /// Starts an image on the side that the copy's manifest does not name.
-    ///
-    /// `places`: how many an earlier [`ImageWriter::sweep`] or [`ImageWriter::abort`] has left there,
-    /// if that was since the store was opened.
+    /// Starts an image, removing blocks an aborted attempt at the same generation may have left.
     ///
     /// # Errors
     /// [`WriterError::Stale`] unless the generation is newer than the manifest's.
-    pub fn begin(
-        store: &mut dyn ImageStore,
-        image: ImageId,
-        places: Option<u64>,
-    ) -> Result<ImageWriter, WriterError> {
-        let current = current_manifest(store, image.partition, image.epoch)?;
-        if let Some(current) = current
+    pub fn begin(store: &mut dyn ImageStore, image: ImageId) -> Result<ImageWriter, WriterError> {
+        if let Some(current) = current_manifest(store, image.partition, image.epoch)?
             && current.image.generation >= image.generation
         {
             return Err(WriterError::Stale {
@@ -192,15 +165,13 @@ impl ImageWriter {
                 current: current.image.generation,
             });
         }
+        remove_generation(store, image.partition, image.epoch, image.generation)?;
         Ok(ImageWriter {
             image,
             state: WriterState::Writing,
-            side: current.map_or(Side::A, |current| current.side.other()),
             blocks: 0,
             bytes: 0,
-            extents: 0,
-            placed: places.unwrap_or(0),
-            knows_places: places.is_some(),
+            placed: 0,
         })
     }
 
@@ -222,48 +193,39 @@ impl ImageWriter {
         (self.blocks, self.bytes)
     }
 
-    /// Writes the next extent.
+    /// Adds the next block and returns its sequence number.
     ///
     /// # Errors
-    /// [`WriterError::Extent`] leaves the writer as it was; store errors poison it.
-    pub fn put(&mut self, store: &mut dyn ImageStore, extent: &[u8]) -> Result<(), WriterError> {
+    /// [`StoreError::ValueTooLarge`] leaves the writer as it was; other store errors poison it.
+    pub fn put(&mut self, store: &mut dyn ImageStore, block: &[u8]) -> Result<u64, WriterError> {
         self.expect("put", &[WriterState::Writing])?;
-        let (image, bytes) = (self.image, extent.len());
-        let refused = WriterError::Extent { image, bytes };
-        let blocks: Result<Vec<usize>, _> = extent::blocks(extent)
-            .map(|block| block.map(<[u8]>::len))
-            .collect();
-        let Some(blocks) = blocks.ok().filter(|b| !b.is_empty()) else {
-            return Err(refused);
-        };
-        if bytes > VALUE_BYTES_MAX {
-            return Err(refused);
-        }
-        let sequence = self.extents;
+        let sequence = self.blocks;
         if sequence >= PLACES_FROM && sequence + PLACES_AHEAD > self.placed {
             self.place(store, sequence + PLACES_AHEAD + PLACES_AT_ONCE)?;
         }
-        let written = store.insert(image.partition, &self.key(sequence), extent);
-        self.poison(written)?;
-        self.extents += 1;
-        self.placed = self.placed.max(self.extents);
-        self.blocks += blocks.len() as u64;
-        self.bytes += blocks.iter().sum::<usize>() as u64;
-        Ok(())
+        let key = self.key(sequence);
+        match store.insert(self.image.partition, &key, block) {
+            Err(error @ StoreError::ValueTooLarge { .. }) => return Err(error.into()),
+            other => self.poison(other)?,
+        }
+        self.blocks += 1;
+        self.bytes += block.len() as u64;
+        Ok(sequence)
     }
 
-    /// Inserts the places of extents that are still to come, up to `until`.
+    /// Inserts the places of blocks that are still to come, up to `until`.
     fn place(&mut self, store: &mut dyn ImageStore, until: u64) -> Result<(), WriterError> {
-        for sequence in self.placed..until {
-            let placed = store.insert(self.image.partition, &self.key(sequence), &[]);
+        for sequence in self.placed.max(self.blocks)..until {
+            let key = self.key(sequence);
+            let placed = store.insert(self.image.partition, &key, &[]);
             self.poison(placed)?;
             self.placed = sequence + 1;
         }
         Ok(())
     }
 
-    fn key(&self, sequence: u64) -> [u8; EXTENT_KEY_BYTES] {
-        extent_key(self.image.epoch, self.side, sequence)
+    fn key(&self, sequence: u64) -> [u8; BLOCK_KEY_BYTES] {
+        block_key(self.image.epoch, self.image.generation, sequence)
     }
 
     /// Makes every block durable.
@@ -277,37 +239,18 @@ impl ImageWriter {
         self.sealed()
     }
 
-    /// Adds no more extents and removes places that are not needed; several images can then share one
-    /// sync of their store.
+    /// Adds no more blocks and removes the places that were left; several images can then share
+    /// one sync of their store.
     ///
     /// # Errors
     /// A call out of order; a store error poisons.
     pub fn close(&mut self, store: &mut dyn ImageStore) -> Result<(), WriterError> {
         self.expect("close", &[WriterState::Writing])?;
-        let trimmed = self.trim(store);
-        self.poison(trimmed)?;
+        for sequence in self.blocks..self.placed {
+            let removed = store.remove(self.image.partition, &self.key(sequence));
+            self.poison(removed)?;
+        }
         self.state = WriterState::Sealing;
-        Ok(())
-    }
-
-    /// Removes what lies behind the extents and a few spare places.
-    fn trim(&mut self, store: &mut dyn ImageStore) -> Result<(), StoreError> {
-        let partition = self.image.partition;
-        let keep = self.extents + PLACES_SPARE;
-        for sequence in keep..self.placed {
-            store.remove(partition, &self.key(sequence))?;
-        }
-        self.placed = self.placed.min(keep);
-        if !self.knows_places {
-            let prefix = side_prefix(self.image.epoch, self.side);
-            let from = self.key(self.placed);
-            while let Some(key) = store.next_key(partition, &from)?
-                && key.starts_with(&prefix)
-            {
-                store.remove(partition, &key)?;
-            }
-            self.knows_places = true;
-        }
         Ok(())
     }
 
@@ -371,10 +314,6 @@ impl ImageWriter {
             });
         }
         let key = manifest_key(self.image.epoch);
-        let manifest = Manifest {
-            side: self.side,
-            ..*manifest
-        };
         let written = store.insert(self.image.partition, &key, &manifest.encode());
         self.poison(written)?;
         self.state = WriterState::Switching;
@@ -394,24 +333,27 @@ impl ImageWriter {
         self.switched()
     }
 
-    /// Empties the copy's other side; returns how many places are there now.
+    /// Removes the copy's other generations; returns how many blocks went.
     ///
     /// # Errors
     /// A store error poisons the writer.
     pub fn sweep(&mut self, store: &mut dyn ImageStore) -> Result<u64, WriterError> {
         self.expect("sweep", &[WriterState::Switched])?;
-        let places = empty_side(store, self.image, self.side.other());
-        let places = self.poison(places)?;
+        let ImageId {
+            partition,
+            epoch,
+            generation,
+        } = self.image;
+        let removed = self.poison(remove_others(store, partition, epoch, generation))?;
         self.state = WriterState::Done;
-        Ok(places)
+        Ok(removed)
     }
 
-    /// Gives the image up and empties its side; the previous image stays valid. Returns how many places
-    /// are there now, if that is known.
+    /// Gives the image up and removes its blocks; the previous image stays valid.
     ///
     /// # Errors
     /// A store error poisons the writer.
-    pub fn abort(&mut self, store: &mut dyn ImageStore) -> Result<Option<u64>, WriterError> {
+    pub fn abort(&mut self, store: &mut dyn ImageStore) -> Result<(), WriterError> {
         self.expect(
             "abort",
             &[
@@ -420,10 +362,14 @@ impl ImageWriter {
                 WriterState::Sealed,
             ],
         )?;
-        let places = empty_side(store, self.image, self.side);
-        let places = self.poison(places)?;
+        let ImageId {
+            partition,
+            epoch,
+            generation,
+        } = self.image;
+        self.poison(remove_generation(store, partition, epoch, generation))?;
         self.state = WriterState::Aborted;
-        Ok(self.knows_places.then_some(places))
+        Ok(())
     }
 
     fn expect(&self, call: &'static str, legal: &[WriterState]) -> Result<(), WriterError> {
@@ -470,10 +416,9 @@ pub(super) fn current_manifest(
     Ok(Some(found))
 }
 
-/// Removes the extents of copies without a manifest, as a crash may leave them; call before any writer
-/// begins.
+/// Removes blocks that no manifest counts, as a crash may leave them; call before any writer begins.
 ///
-/// Returns how many extents were removed; they are gone for good with the next sync.
+/// Returns how many blocks were removed; they are gone for good with the next sync.
 ///
 /// # Errors
 /// [`WriterError::Manifest`] when a manifest is damaged: nothing of its copy is removed.
@@ -482,16 +427,17 @@ pub fn collect_garbage(
     partition: PartitionId,
 ) -> Result<u64, WriterError> {
     let mut removed = 0;
-    let mut from = manifest::EXTENT_TAG.to_vec();
-    while let Some((epoch, ..)) = store
+    let mut from = manifest::BLOCK_TAG.to_vec();
+    while let Some((epoch, generation, _)) = store
         .next_key(partition, &from)?
-        .and_then(|key| parse_extent_key(&key))
+        .and_then(|key| parse_block_key(&key))
     {
-        if current_manifest(store, partition, epoch)?.is_none() {
-            removed += remove_prefix(store, partition, &epoch_prefix(epoch))?;
+        let current = current_manifest(store, partition, epoch)?;
+        if current.is_none_or(|m| m.image.generation != generation) {
+            removed += remove_generation(store, partition, epoch, generation)?;
         }
-        from = epoch_prefix(epoch).to_vec();
-        from.push(u8::MAX);
+        from = block_key(epoch, generation, u64::MAX).to_vec();
+        from.push(0);
     }
     Ok(removed)
 }
@@ -549,19 +495,38 @@ pub(super) fn drop_partition(
     store.sync()
 }
 
-/// Makes places of all extents of a side; returns how many there are.
-fn empty_side(store: &mut dyn ImageStore, image: ImageId, side: Side) -> Result<u64, StoreError> {
-    for sequence in 0.. {
-        let key = extent_key(image.epoch, side, sequence);
-        let mut is_place = false;
-        if !store.get_with(image.partition, &key, &mut |e| is_place = e.is_empty())? {
-            return Ok(sequence);
+fn remove_generation(
+    store: &mut dyn ImageStore,
+    partition: PartitionId,
+    epoch: Epoch,
+    generation: Generation,
+) -> Result<u64, StoreError> {
+    remove_prefix(
+        store,
+        partition,
+        &manifest::generation_prefix(epoch, generation),
+    )
+}
+
+fn remove_others(
+    store: &mut dyn ImageStore,
+    partition: PartitionId,
+    epoch: Epoch,
+    keep: Generation,
+) -> Result<u64, StoreError> {
+    let mut removed = 0;
+    let mut from = epoch_prefix(epoch).to_vec();
+    while let Some(key) = store.next_key(partition, &from)? {
+        let Some((_, generation, _)) = parse_block_key(&key).filter(|(e, ..)| *e == epoch) else {
+            break;
+        };
+        if generation != keep {
+            removed += remove_generation(store, partition, epoch, generation)?;
         }
-        if !is_place {
-            store.insert(image.partition, &key, &[])?;
-        }
+        from = block_key(epoch, generation, u64::MAX).to_vec();
+        from.push(0);
     }
-    unreachable!("a store has fewer than 2^64 keys");
+    Ok(removed)
 }
 
 fn remove_prefix(

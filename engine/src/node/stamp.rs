@@ -31,7 +31,7 @@ mod layout;
 pub use layout::{Layout, LayoutError, NO_COPY, Occupied, Place, StagingPlace};
 
 /// The only format this release reads and writes.
-pub const FORMAT: u32 = 3;
+pub const FORMAT: u32 = 2;
 
 /// The file of the layout.
 const LAYOUT: &str = "layout";

@@ -25,10 +25,7 @@ use ephesus_wire::block::BlockBuilder;
 use ephesus_wire::digest::Digest;
 use ephesus_wire::{Epoch, PartitionId};
 
-use crate::image::{
-    DbId, ExtentBuilder, ImageId, Manifest, Side, StoreClient, StoreReply, StoreRequest,
-    TrySendError,
-};
+use crate::image::{DbId, ImageId, Manifest, StoreClient, StoreReply, StoreRequest, TrySendError};
 use crate::keyspace::Keyspace;
 use crate::planted::{Bug, Planted};
 use pace::{Load, Pace};
@@ -42,8 +39,8 @@ const SLICE: Duration = Duration::from_micros(100);
 /// of the disk as the log itself.
 const KEEP_PERCENT: u64 = 90;
 
-/// Extents of one walk that may wait for the store thread.
-const QUEUE_EXTENTS: usize = 16;
+/// Blocks of one walk that may wait for the store thread.
+const QUEUE_BLOCKS: usize = 64;
 
 /// A store thread that is silent for so long while an image needs it hangs, as sled 0.34 can.
 pub const STORE_SILENCE_MAX: Duration = Duration::from_secs(60);
@@ -70,7 +67,6 @@ struct Walking {
     cursor: u64,
     is_complete: bool,
     builder: BlockBuilder,
-    extents: ExtentBuilder,
     digest: Digest,
     queue: VecDeque<StoreRequest>,
     /// The store had no room: wait until it says so.
@@ -376,7 +372,7 @@ impl<L: StoreLink> Checkpointer<L> {
         let Some(walking) = &mut self.walking[store] else {
             return Ok(Progress::Waiting);
         };
-        if walking.queue.len() < QUEUE_EXTENTS && !walking.is_complete {
+        if walking.queue.len() < QUEUE_BLOCKS && !walking.is_complete {
             walk(walking, keyspace, self.slice);
         }
         self.send_blocks(store, keyspace)
@@ -445,7 +441,6 @@ impl<L: StoreLink> Checkpointer<L> {
         tracing::debug!(%image, "image begun");
         let manifest = Manifest {
             image,
-            side: Side::default(),
             log: self.log_id.0,
             lsn_start,
             lsn_end: lsn_start,
@@ -462,7 +457,6 @@ impl<L: StoreLink> Checkpointer<L> {
             cursor: 0,
             is_complete: partition.table.is_empty(),
             builder: BlockBuilder::new(),
-            extents: ExtentBuilder::default(),
             digest: Digest::EMPTY,
             queue: VecDeque::from([StoreRequest::Begin(image)]),
             waits_for_store: false,
@@ -482,7 +476,7 @@ impl<L: StoreLink> Checkpointer<L> {
         }
         while let Some(request) = walking.queue.pop_front() {
             let bytes = match &request {
-                StoreRequest::Extent(_, extent) => extent.len() as u64,
+                StoreRequest::Block(_, block) => block.len() as u64,
                 _ => 0,
             };
             match link.try_send(request) {
@@ -506,8 +500,8 @@ impl<L: StoreLink> Checkpointer<L> {
             });
             return Ok(Progress::Runnable);
         }
-        let waits = walking.waits_for_store
-            && (walking.is_complete || walking.queue.len() >= QUEUE_EXTENTS);
+        let waits =
+            walking.waits_for_store && (walking.is_complete || walking.queue.len() >= QUEUE_BLOCKS);
         Ok(if waits {
             Progress::Waiting
         } else {
@@ -561,15 +555,12 @@ fn walk(walking: &mut Walking, keyspace: &Keyspace, slice: Duration) {
     let started = clock();
     let Walking {
         builder,
-        extents,
         digest,
         queue,
         manifest,
         ..
     } = walking;
     loop {
-        let mut hand_over =
-            |extent: &[u8]| queue.push_back(StoreRequest::Extent(image, extent.into()));
         let next = partition
             .table
             .scan_values(walking.cursor, &mut |_, entry| {
@@ -577,7 +568,7 @@ fn walk(walking: &mut Walking, keyspace: &Keyspace, slice: Duration) {
                     return;
                 }
                 builder.push(entry.key, entry.value, entry.expire_at_ms, |block| {
-                    extents.push(block, &mut hand_over);
+                    queue.push_back(StoreRequest::Block(image, block.into()));
                 });
                 digest.add(entry.key, entry.value, entry.expire_at_ms);
                 manifest.count += 1;
@@ -585,11 +576,10 @@ fn walk(walking: &mut Walking, keyspace: &Keyspace, slice: Duration) {
         walking.cursor = next;
         if next == 0 {
             walking.is_complete = true;
-            builder.finish(|block| extents.push(block, &mut hand_over));
-            extents.finish(hand_over);
+            builder.finish(|block| queue.push_back(StoreRequest::Block(image, block.into())));
             return;
         }
-        if queue.len() >= QUEUE_EXTENTS || started.elapsed() >= slice {
+        if queue.len() >= QUEUE_BLOCKS || started.elapsed() >= slice {
             return;
         }
     }

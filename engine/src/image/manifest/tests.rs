@@ -4,7 +4,6 @@ use super::*;
 
 fn sample() -> Manifest {
     Manifest {
-        side: Side::B,
         image: ImageId {
             partition: PartitionId(513),
             epoch: Epoch(7),
@@ -26,7 +25,7 @@ fn sample() -> Manifest {
 fn stored_form_is_pinned() {
     let bytes = sample().encode();
     assert_eq!(&bytes[..4], b"EPHM");
-    assert_eq!(bytes[8..16], [1, 0, 1, 2, 1, 0, 0, 0]);
+    assert_eq!(bytes[8..12], [1, 0, 1, 2]);
     assert_eq!(bytes[48..56], 100u64.to_le_bytes());
     assert_eq!(bytes[112..], 1_700_000_000_123u64.to_le_bytes());
     assert_eq!(Manifest::decode(&bytes), Ok(sample()));
@@ -55,31 +54,19 @@ fn a_newer_version_is_named() {
     );
 }
 
-#[test]
-fn a_third_side_is_refused() {
-    let mut bytes = sample().encode();
-    bytes[12] = 2;
-    let crc = checksum(&bytes);
-    bytes[4..8].copy_from_slice(&crc.to_le_bytes());
-    assert_eq!(Manifest::decode(&bytes), Err(ManifestError::Side(2)));
-}
-
 proptest! {
     #[test]
     fn decode_takes_any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
         prop_assert!(Manifest::decode(&bytes).is_err());
-        if let Some((epoch, side, sequence)) = parse_extent_key(&bytes) {
-            prop_assert_eq!(&extent_key(epoch, side, sequence)[..], &bytes[..]);
+        if let Some((epoch, generation, sequence)) = parse_block_key(&bytes) {
+            prop_assert_eq!(&block_key(epoch, generation, sequence)[..], &bytes[..]);
         }
     }
 
     #[test]
-    fn extent_keys_sort_like_their_numbers(
-        a in any::<(u64, bool, u64)>(), b in any::<(u64, bool, u64)>(),
-    ) {
-        let side = |is_b| if is_b { Side::B } else { Side::A };
-        let key = |(e, is_b, s)| extent_key(Epoch(e), side(is_b), s);
+    fn block_keys_sort_like_their_numbers(a in any::<(u64, u64, u64)>(), b in any::<(u64, u64, u64)>()) {
+        let key = |(e, g, s)| block_key(Epoch(e), Generation(g), s);
         prop_assert_eq!(a.cmp(&b), key(a).cmp(&key(b)));
-        prop_assert_eq!(parse_extent_key(&key(a)), Some((Epoch(a.0), side(a.1), a.2)));
+        prop_assert_eq!(parse_block_key(&key(a)), Some((Epoch(a.0), Generation(a.1), a.2)));
     }
 }

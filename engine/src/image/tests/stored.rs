@@ -33,71 +33,50 @@ fn images_survive_a_reopen_and_garbage_does_not() {
     write_image(&mut store, image(0, 1, 1), 300, 4096).expect("write");
     write_image(&mut store, image(0, 1, 2), 200, 4096).expect("write");
     write_image(&mut store, image(9, 1, 5), 1, 10).expect("write");
-    for unfinished in [image(9, 1, 6), image(9, 2, 1)] {
-        let mut writer = ImageWriter::begin(&mut store, unfinished, None).expect("begin");
-        for extent in extents_of(unfinished, 0..30, 4096) {
-            writer.put(&mut store, &extent).expect("put");
-        }
-        writer.seal(&mut store).expect("seal");
-    }
+    let mut unfinished = ImageWriter::begin(&mut store, image(9, 1, 6)).expect("begin");
+    unfinished.put(&mut store, b"half").expect("put");
+    unfinished.seal(&mut store).expect("seal");
     drop(store);
 
-    let mut store = open(dir.path());
+    let store = open(dir.path());
     check_all(&store, &[(0, 2), (9, 5)]);
     assert_eq!(generations(&store, PartitionId(0)), [(1, 2)]);
-    // What the manifest does not name stays until the copy's next image, copies without one go at once.
-    assert_eq!(generations(&store, PartitionId(9)), [(1, 5), (1, 6)]);
-    write_image(&mut store, image(9, 1, 7), 1, 10).expect("write");
-    assert_eq!(generations(&store, PartitionId(9)), [(1, 7)]);
-    check_all(&store, &[(0, 2), (9, 7)]);
+    assert_eq!(generations(&store, PartitionId(9)), [(1, 5)]);
     assert!(verify(&store, |_| Ok(())).expect("readable").is_empty());
 }
 
 #[test]
-fn images_are_written_into_the_places_of_the_one_before_the_last() {
+fn places_ahead_of_blocks_are_gone_once_the_image_is_sealed_or_given_up() {
     let dir = tempfile::tempdir().expect("temp dir");
     let mut store = open(dir.path());
-    let (mut generation, mut left) = (0, None);
-    // Blocks of 4096 bytes, four in an extent; places are ahead from the ninth extent on.
-    for extents_now in [1, 8, 9, 9, 25, 40, 41, 300, 300, 300, 2, 1, 64, 30] {
-        generation += 1;
-        let image = image(1, 1, generation);
-        let places = write_next(&mut store, image, extents_now * 4, 4096, left).expect("write");
-        check_all(&store, &[(1, generation)]);
-        let found = extents(&store, PartitionId(1));
-        let empty = found.iter().filter(|extent| extent.is_empty()).count() as u64;
-        assert_eq!(found.len() as u64 - empty, extents_now, "{generation}");
-        // Those known of the other side, and spare ones on this side.
-        assert!((places..=places + 33).contains(&empty), "{places} {empty}");
-        left = Some(places);
-    }
-}
-
-#[test]
-fn an_image_given_up_leaves_only_places() {
-    let dir = tempfile::tempdir().expect("temp dir");
-    let mut store = open(dir.path());
-    let mut left = None;
-    for blocks in [1, 4, 31, 33, 49, 200, 3] {
-        for is_sealed in [false, true] {
-            let image = image(1, 1, 7);
-            let mut writer = ImageWriter::begin(&mut store, image, left).expect("begin");
-            for extent in extents_of(image, 0..blocks, 4096) {
-                writer.put(&mut store, &extent).expect("put");
-            }
-            if is_sealed {
-                writer.seal(&mut store).expect("seal");
-            }
-            let places = writer.abort(&mut store).expect("abort");
-            let found = extents(&store, PartitionId(1));
-            assert!(found.iter().all(Vec::is_empty));
-            // Before the first look nothing is known.
-            assert!(places.is_none() || places == Some(found.len() as u64));
-            assert!(places.is_some() || left.is_none());
-            left = places;
+    let keys = |store: &SledStore, partition| {
+        let mut keys = 0;
+        let counted = store.scan_prefix(partition, b"b", &mut |_, _| {
+            keys += 1;
+            std::ops::ControlFlow::Continue(())
+        });
+        counted.expect("scan");
+        keys
+    };
+    for blocks in [31, 32, 33, 49, 50, 64, 65, 66, 200] {
+        let image = image(1, 1, blocks);
+        let mut writer = ImageWriter::begin(&mut store, image).expect("begin");
+        for sequence in 0..blocks {
+            let block = block(image, sequence, 4096);
+            writer.put(&mut store, &block).expect("put");
         }
+        writer.seal(&mut store).expect("seal");
+        assert_eq!(keys(&store, PartitionId(1)), blocks);
+        writer.abort(&mut store).expect("abort");
+        assert_eq!(keys(&store, PartitionId(1)), 0);
+        let mut writer = ImageWriter::begin(&mut store, image).expect("begin");
+        for sequence in 0..blocks {
+            let block = block(image, sequence, 4096);
+            writer.put(&mut store, &block).expect("put");
+        }
+        writer.abort(&mut store).expect("abort");
+        assert_eq!(keys(&store, PartitionId(1)), 0);
     }
-    assert!(left.is_some());
 }
 
 #[test]
@@ -115,24 +94,19 @@ fn a_dropped_partition_stays_dropped() {
 }
 
 #[test]
-fn what_is_no_extent_is_refused() {
+fn a_value_above_a_block_is_refused() {
     let dir = tempfile::tempdir().expect("temp dir");
     let mut store = open(dir.path());
-    let image = image(0, 1, 1);
-    let mut writer = ImageWriter::begin(&mut store, image, None).expect("begin");
-    let largest = extents_of(image, 0..4, 4096).remove(0);
-    assert_eq!(largest.len(), store::VALUE_BYTES_MAX);
-    let too_large = [&largest[..], &extents_of(image, 0..1, 100)[0]].concat();
-    for wrong in [&too_large, &largest[1..], &largest[..9], &[]] {
-        let refused = writer.put(&mut store, wrong);
-        assert!(matches!(refused, Err(WriterError::Extent { .. })));
-    }
+    let mut writer = ImageWriter::begin(&mut store, image(0, 1, 1)).expect("begin");
+    let refused = writer.put(&mut store, &[0; BLOCK_BYTES_MAX + 1]);
+    assert!(matches!(
+        refused,
+        Err(WriterError::Store(StoreError::ValueTooLarge { .. }))
+    ));
     writer
-        .put(&mut store, &largest)
+        .put(&mut store, &[0; BLOCK_BYTES_MAX])
         .expect("the writer goes on");
-    assert_eq!(writer.written(), (4, 4 * 4096));
-    let refused = store.insert(PartitionId(0), b"key", &too_large);
-    assert!(matches!(refused, Err(StoreError::ValueTooLarge { .. })));
+    assert_eq!(writer.written(), (1, BLOCK_BYTES_MAX as u64));
 }
 
 #[test]
@@ -198,23 +172,15 @@ fn a_store_that_is_in_use_is_refused() {
 fn damaged_and_missing_blocks_are_named() {
     let dir = tempfile::tempdir().expect("temp dir");
     let mut store = open(dir.path());
-    for partition in 0..4 {
-        write_image(&mut store, image(partition, 2, 4), 40, 4096).expect("write");
+    for partition in 0..3 {
+        write_image(&mut store, image(partition, 2, 4), 40, 500).expect("write");
     }
-    let key = |n| manifest::extent_key(Epoch(2), Side::A, n);
-    let (mut builder, mut wrong) = (ExtentBuilder::default(), Vec::new());
-    for block in [&b"partition 0"[..], b"other bytes"] {
-        builder.push(block, |_| unreachable!("it fits"));
-    }
-    builder.finish(|extent| wrong = extent.to_vec());
+    let key = |n| manifest::block_key(Epoch(2), Generation(4), n);
     store
-        .insert(PartitionId(0), &key(4), &wrong)
+        .insert(PartitionId(0), &key(17), b"other bytes")
         .expect("damage");
     store.remove(PartitionId(1), &key(8)).expect("damage");
-    store.insert(PartitionId(2), &key(9), &[]).expect("damage");
-    store
-        .insert(PartitionId(3), &key(3), &wrong[..wrong.len() - 1])
-        .expect("damage");
+    store.remove(PartitionId(2), &key(39)).expect("damage");
     let problems = verify(&store, |block| {
         if block.starts_with(b"partition") {
             Ok(())
@@ -230,10 +196,9 @@ fn damaged_and_missing_blocks_are_named() {
     assert_eq!(
         problems,
         [
-            "db-0: partition 0 epoch 2 generation 4, extent 4, block 17: bad checksum",
-            "db-0: partition 1 epoch 2 generation 4, extent 8 with block 32 is missing",
-            "db-0: partition 2 epoch 2 generation 4, extent 9 with block 36 is missing",
-            "db-0: partition 3 epoch 2 generation 4, extent 3: the lengths of its blocks do not add up",
+            "db-0: partition 0 epoch 2 generation 4, block 17: bad checksum",
+            "db-0: partition 1 epoch 2 generation 4, block 8 is missing",
+            "db-0: partition 2 epoch 2 generation 4 has 39 blocks, its manifest counts 40",
         ]
     );
 
@@ -249,9 +214,11 @@ fn damaged_and_missing_blocks_are_named() {
         "db-0: partition 0: manifest has the wrong magic number"
     );
     assert!(collect_garbage(&mut store, PartitionId(0)).is_err());
-    let kept = extents(&store, PartitionId(0));
-    let kept = kept.iter().filter(|extent| !extent.is_empty()).count();
-    assert_eq!(kept, 10, "damage must not cost blocks");
+    assert_eq!(
+        generations(&store, PartitionId(0)),
+        [(2, 4)],
+        "damage must not cost blocks"
+    );
 }
 
 #[test]

@@ -51,8 +51,9 @@ fn next_but_capacity(client: &StoreClient) -> StoreReply {
 
 fn image_through(client: &StoreClient, image: ImageId, blocks: u64) -> usize {
     let mut refusals = send(client, StoreRequest::Begin(image));
-    for extent in extents_of(image, 0..blocks, 4096) {
-        refusals += send(client, StoreRequest::Extent(image, extent.into()));
+    for sequence in 0..blocks {
+        let block = block(image, sequence, 4096).into_boxed_slice();
+        refusals += send(client, StoreRequest::Block(image, block));
     }
     send(client, StoreRequest::Seal(image));
     let (blocks, bytes) = match next_but_capacity(client) {
@@ -88,7 +89,7 @@ fn two_shards_write_images_through_one_thread() {
                 }));
                 scope.spawn(move || {
                     let refusals: usize = (1..4)
-                        .map(|g| image_through(&client, image(shard, 1, g), 1600))
+                        .map(|g| image_through(&client, image(shard, 1, g), 400))
                         .sum();
                     // A wake follows its reply, so the last one may still be on its way.
                     let deadline = now() + PATIENCE;
@@ -107,7 +108,7 @@ fn two_shards_write_images_through_one_thread() {
     });
     assert!(
         refusals > 0,
-        "2400 extents must fill a channel of {REQUESTS_MAX}"
+        "2400 blocks must fill a channel of {REQUESTS_MAX}"
     );
     thread.stop();
 
@@ -116,17 +117,14 @@ fn two_shards_write_images_through_one_thread() {
         let found = load(&store, partition, Epoch(1))
             .expect("load")
             .expect("an image");
-        assert_eq!(
-            (found.image.generation, found.blocks),
-            (Generation(3), 1600)
-        );
+        assert_eq!((found.image.generation, found.blocks), (Generation(3), 400));
         check_image(&store, &found).expect("whole");
     }
 }
 
 #[test]
 fn a_client_that_is_refused_again_at_once_does_not_keep_the_thread_from_its_work() {
-    const EXTENTS: usize = 2_000;
+    const BLOCKS: usize = 2_000;
     let thread = StoreThread::start(Box::new(FaultStore::new(DbId(0)))).expect("start");
     let own: Arc<OnceLock<StoreClient>> = Arc::default();
     let (sent, wakes) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
@@ -134,10 +132,10 @@ fn a_client_that_is_refused_again_at_once_does_not_keep_the_thread_from_its_work
         let (own, sent, wakes) = (Arc::clone(&own), Arc::clone(&sent), Arc::clone(&wakes));
         move || {
             let Some(client) = own.get() else { return };
-            let runs_away = wakes.fetch_add(1, Ordering::Relaxed) > EXTENTS;
-            while !runs_away && sent.load(Ordering::Relaxed) < EXTENTS {
-                let extent = StoreRequest::Extent(image(0, 1, 1), Box::from(*b"\x01\0x"));
-                match client.try_send(extent) {
+            let runs_away = wakes.fetch_add(1, Ordering::Relaxed) > BLOCKS;
+            while !runs_away && sent.load(Ordering::Relaxed) < BLOCKS {
+                let block = StoreRequest::Block(image(0, 1, 1), Box::from(*b"x"));
+                match client.try_send(block) {
                     Ok(()) => sent.fetch_add(1, Ordering::Relaxed),
                     Err(_) => return,
                 };
@@ -148,11 +146,11 @@ fn a_client_that_is_refused_again_at_once_does_not_keep_the_thread_from_its_work
     assert!(own.set(thread.client(Arc::clone(&push))).is_ok());
     push();
     let deadline = now() + PATIENCE;
-    while sent.load(Ordering::Relaxed) < EXTENTS && wakes.load(Ordering::Relaxed) <= EXTENTS {
+    while sent.load(Ordering::Relaxed) < BLOCKS && wakes.load(Ordering::Relaxed) <= BLOCKS {
         assert!(now() < deadline, "the client was forgotten");
         std::thread::sleep(Duration::from_millis(1));
     }
-    assert_eq!(sent.load(Ordering::Relaxed), EXTENTS);
+    assert_eq!(sent.load(Ordering::Relaxed), BLOCKS);
     thread.stop();
 }
 
@@ -166,7 +164,7 @@ fn a_failing_store_is_fatal_for_every_client() {
     for _ in 0..3 {
         send(
             &writer,
-            StoreRequest::Extent(image(0, 1, 1), Box::from(*b"\x01\0x")),
+            StoreRequest::Block(image(0, 1, 1), Box::from(*b"x")),
         );
     }
     for client in [&writer, &bystander] {
@@ -214,9 +212,9 @@ fn mistakes_cost_one_image_and_not_the_store() {
     send(&client, StoreRequest::Begin(image(0, 1, 6)));
     send(
         &client,
-        StoreRequest::Extent(image(0, 1, 6), Box::from([1; 50])),
+        StoreRequest::Block(image(0, 1, 6), vec![0; 5000].into_boxed_slice()),
     );
-    refused(&client, "not an extent: 50 bytes");
+    refused(&client, "5000 bytes");
     image_through(&client, image(0, 1, 6), 2);
     send(&client, StoreRequest::DropPartition(PartitionId(0)));
     assert!(matches!(

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 
-use crate::image::{Manifest, StoreReply, StoreRequest, TrySendError, extent};
+use crate::image::{Manifest, StoreReply, StoreRequest, TrySendError};
 use crate::shard::StoreLink;
 
 /// A store that keeps everything and answers at once.
@@ -19,10 +19,7 @@ impl StoreLink for &Keep {
         let mut replies = self.replies.borrow_mut();
         match request {
             StoreRequest::Begin(_) => {}
-            StoreRequest::Extent(_, extent) => {
-                let blocks = extent::blocks(&extent).map(|block| block.expect("whole").to_vec());
-                self.blocks.borrow_mut().extend(blocks);
-            }
+            StoreRequest::Block(_, block) => self.blocks.borrow_mut().push(block.into_vec()),
             StoreRequest::Seal(image) => {
                 let blocks = self.blocks.borrow();
                 replies.push_back(StoreReply::Sealed {

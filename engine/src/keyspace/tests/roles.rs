@@ -4,7 +4,7 @@ use ephesus_wire::block::BlockBuilder;
 use ephesus_wire::record::{ImageEntry, ImagesIter, Prepared, Record, RecordMeta, Source};
 use ephesus_wire::{Epoch, Lsn, MigrationId, NodeId, PartitionId, ShardId};
 
-use crate::image::{Manifest, Side};
+use crate::image::Manifest;
 use crate::keyspace::Partition;
 use crate::keyspace::replay::{Rebuild, Replay, ReplayError};
 use crate::migration::StagingState;
@@ -57,7 +57,6 @@ fn dense<'a>(records: &[Record<'a>]) -> Vec<(u64, Record<'a>)> {
 /// A copy that begins with an image of nothing, up to record 10.
 fn imaged(mut rebuild: Rebuild) -> Rebuild {
     let manifest = Manifest {
-        side: Side::A,
         image: crate::image::ImageId {
             partition: ID,
             epoch: EPOCH,

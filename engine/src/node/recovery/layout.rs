@@ -9,9 +9,7 @@ use ephesus_wire::table::{PartitionEntry, PartitionTable};
 use ephesus_wire::{Epoch, Lsn, NodeId, PartitionId, ShardId};
 
 use super::RecoveryError;
-use crate::image::{
-    self, DbId, ExtentBuilder, Generation, ImageId, ImageStore, ImageWriter, Manifest, Side,
-};
+use crate::image::{self, DbId, Generation, ImageId, ImageStore, ImageWriter, Manifest};
 use crate::keyspace::Partition;
 use crate::node::stamp::{Layout, NO_COPY, Place, StagingPlace};
 
@@ -174,25 +172,22 @@ fn image_one(
         epoch,
         generation: Generation(1),
     };
-    let mut writer = ImageWriter::begin(store, image, None)?;
+    let mut writer = ImageWriter::begin(store, image)?;
     let (mut builder, mut digest) = (BlockBuilder::new(), Digest::EMPTY);
-    let (mut extents, mut full) = (ExtentBuilder::default(), Vec::new());
-    let (mut cursor, mut count) = (0, 0);
+    let (mut blocks, mut cursor, mut count): (Vec<Vec<u8>>, u64, u64) = (Vec::new(), 0, 0);
     loop {
-        let mut hand_over = |extent: &[u8]| full.push(extent.to_vec());
         cursor = partition.table.scan_values(cursor, &mut |_, entry| {
-            builder.push(entry.key, entry.value, entry.expire_at_ms, |block| {
-                extents.push(block, &mut hand_over);
+            builder.push(entry.key, entry.value, entry.expire_at_ms, |b| {
+                blocks.push(b.to_vec())
             });
             digest.add(entry.key, entry.value, entry.expire_at_ms);
             count += 1;
         });
         if cursor == 0 {
-            builder.finish(|block| extents.push(block, &mut hand_over));
-            extents.finish(&mut hand_over);
+            builder.finish(|b| blocks.push(b.to_vec()));
         }
-        for extent in full.drain(..) {
-            writer.put(store, &extent)?;
+        for block in blocks.drain(..) {
+            writer.put(store, &block)?;
         }
         if cursor == 0 {
             break;
@@ -202,7 +197,6 @@ fn image_one(
     let (blocks, bytes) = writer.written();
     let manifest = Manifest {
         image,
-        side: Side::default(),
         log: [0; 16],
         lsn_start: Lsn::ZERO,
         lsn_end: Lsn::ZERO,

@@ -34,7 +34,8 @@ const EVERY: Duration = Duration::from_millis(100);
 /// Weight of the newest measurement.
 const WEIGHT: f64 = 0.2;
 
-/// Image bytes per second before any were measured: a little less than a core writes of small entries.
+/// Image bytes per second before any were measured: about what a core writes of small entries. A guess that is
+/// too low has images begin while a log that grows fast, as when a partition comes in, is still short.
 const IMAGED_PER_S_FIRST: f64 = 100e6;
 
 /// No slower rate is believed.

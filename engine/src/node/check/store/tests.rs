@@ -7,7 +7,7 @@ use ephesus_wire::block::BlockBuilder;
 use ephesus_wire::{Epoch, Lsn, PartitionId};
 
 use super::*;
-use crate::image::{ExtentBuilder, Generation, ImageId, ImageWriter, Side};
+use crate::image::{Generation, ImageId, ImageWriter};
 
 #[test]
 fn a_store_is_named_by_its_number_and_how_many_there_are() {
@@ -48,19 +48,16 @@ fn findings_of(change: impl FnOnce(&mut Manifest)) -> Findings {
     let (mut builder, mut built) = (BlockBuilder::new(), Vec::new());
     builder.push(b"key", b"value", 0, |block| built.push(block.to_vec()));
     builder.finish(|block| built.push(block.to_vec()));
-    let mut writer = ImageWriter::begin(&mut store, image, None).expect("begin");
-    let mut extents = ExtentBuilder::default();
+    let mut writer = ImageWriter::begin(&mut store, image).expect("begin");
     for block in &built {
-        extents.push(block, |_| unreachable!("it fits"));
+        writer.put(&mut store, block).expect("put");
     }
-    extents.finish(|extent| writer.put(&mut store, extent).expect("put"));
     writer.seal(&mut store).expect("seal");
     let mut digest = Digest::EMPTY;
     digest.add(b"key", b"value", 0);
     let (blocks, bytes) = writer.written();
     let mut manifest = Manifest {
         image,
-        side: Side::default(),
         log: [7; 16],
         lsn_start: Lsn(1),
         lsn_end: Lsn(1),

@@ -55,12 +55,12 @@ impl SimStore {
         };
         match request {
             StoreRequest::Begin(image) => {
-                let writer = ImageWriter::begin(&mut self.store, image, None)?;
+                let writer = ImageWriter::begin(&mut self.store, image)?;
                 self.writers.insert(copy(image), writer);
             }
-            StoreRequest::Extent(image, extent) => {
+            StoreRequest::Block(image, block) => {
                 let writer = self.writers.get_mut(&copy(image)).expect("begun");
-                writer.put(&mut self.store, &extent)?;
+                writer.put(&mut self.store, &block)?;
             }
             StoreRequest::Seal(image) => {
                 let writer = self.writers.get_mut(&copy(image)).expect("begun");
