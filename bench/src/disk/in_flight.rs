@@ -12,7 +12,7 @@ use crate::interrupt;
 use super::{FILE_BYTES, LARGEST_WRITE_BYTES, open_durable, zeroed_block};
 
 /// What a shard's log has on its way to the disk at most.
-pub const GROUP_BYTES: usize = 256 << 10;
+pub const GROUP_BYTES: usize = 1 << 20;
 /// Such writes at once.
 pub const GROUPS: usize = 4;
 

@@ -438,7 +438,6 @@ impl<L: StoreLink> Checkpointer<L> {
             generation,
         };
         partition.image_begins();
-        tracing::debug!(%image, "image begun");
         let manifest = Manifest {
             image,
             log: self.log_id.0,

@@ -20,11 +20,12 @@ const STILL_FIRST: u64 = 1 << 20;
 /// The smallest segments, so that images and truncation go on all the time.
 const WAL_BUDGET: u64 = 64 << 20;
 
-/// What the node's log says, at level debug, about an image when it begins, when its blocks are durable,
-/// and once its manifest is.
-const BEGUN: &str = "image begun image=";
+/// What the node's log says, at level debug, about an image whose blocks are durable, and once its
+/// manifest is.
 const SEALED: &str = "image sealed image=";
 const SWITCHED: &str = "image switched image=";
+/// And at a start that finds blocks of an image that was not completed, or was replaced.
+const LEFTOVERS: &str = "removed blocks of unfinished or replaced images";
 
 /// How long a round waits for its moment.
 const MOMENT_WITHIN: Duration = Duration::from_secs(10);
@@ -41,13 +42,13 @@ enum Moment {
     Truncated,
 }
 
-/// Kills of each kind, as the log of the killed shows.
+/// Kills of each kind, as what they have left behind shows.
 #[derive(Debug, Default)]
 struct Kills {
-    /// An image had begun and was not sealed.
-    during_an_image: u64,
-    /// One was sealed and had not switched.
+    /// An image was sealed and had not switched.
     between_seal_and_switch: u64,
+    /// There were blocks of an image without a manifest, or of one that was replaced.
+    during_an_image: u64,
     /// At once after the number of segments had fallen.
     during_truncation: u64,
 }
@@ -88,10 +89,7 @@ impl World {
         let has_come = wait_for(&self.node, moment);
         load.expect_break();
         let output = self.node.kill_and_read();
-        let is_between =
-            |from, to| u64::from(!(&images(&output, from) - &images(&output, to)).is_empty());
-        self.kills.during_an_image += is_between(BEGUN, SEALED);
-        self.kills.between_seal_and_switch += is_between(SEALED, SWITCHED);
+        self.kills.between_seal_and_switch += u64::from(!unswitched(&output).is_empty());
         self.kills.during_truncation += u64::from(has_come && moment == Moment::Truncated);
         self.acknowledged += load.acknowledged();
         self.units = load.finish();
@@ -104,6 +102,13 @@ impl World {
             std::thread::sleep(Duration::from_micros(self.rng.below(150_000)));
             self.node.kill();
         }
+    }
+
+    /// Starts the node on what the kill has left.
+    fn restart(&mut self) {
+        self.node.restart();
+        let has_leftovers = self.node.process().output().contains(LEFTOVERS);
+        self.kills.during_an_image += u64::from(has_leftovers);
     }
 
     fn verify(&mut self) {
@@ -149,10 +154,15 @@ fn wait_for(node: &Node, moment: Moment) -> bool {
     false
 }
 
-/// The images of which a node's log has these words.
-fn images<'a>(output: &'a str, words: &str) -> BTreeSet<&'a str> {
-    let lines = output.lines().filter_map(|line| line.split_once(words));
-    lines.map(|(_, image)| image.trim()).collect()
+/// The images that a node's log has called sealed and not switched.
+fn unswitched(output: &str) -> BTreeSet<&str> {
+    let of = |words: &str| {
+        let images = output.lines().filter_map(|line| line.split_once(words));
+        images
+            .map(|(_, image)| image.trim())
+            .collect::<BTreeSet<_>>()
+    };
+    &of(SEALED) - &of(SWITCHED)
 }
 
 fn still_key(i: u64) -> Vec<u8> {
@@ -209,7 +219,7 @@ fn no_kill_takes_back_what_was_acknowledged_or_read() {
         }
         // Relaxed survives the process as well: only the device may be behind.
         world.node.options.durability = Some(*world.rng.pick(&["strict", "relaxed"]));
-        world.node.restart();
+        world.restart();
         world.verify();
     }
     check_still_keys(&mut world.node.client(), 0..STILL_KEYS);

@@ -71,7 +71,7 @@ impl OpsBuilder {
         }
     }
 
-    /// Forgets the operations and keeps the memory, unless it is more than a log group.
+    /// Forgets the operations and keeps the memory, up to [`BUFFER_KEPT_BYTES`].
     pub fn clear(&mut self) {
         self.buf.clear();
         self.buf.shrink_to(BUFFER_KEPT_BYTES);
