@@ -336,6 +336,7 @@ impl<L: StoreLink> Checkpointer<L> {
             segments: keyspace.log.segments().count(),
             pinned: pinned_bytes(keyspace),
             written: self.log_written_bytes,
+            imported: keyspace.counters.imported_bytes,
             imaged: self.imaged_bytes,
             user: keyspace.counters.user_bytes + keyspace.counters.imported_bytes,
             is_imaging,

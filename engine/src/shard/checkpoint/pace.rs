@@ -15,10 +15,6 @@ const BEGIN_PERCENT: u64 = 60;
 /// Share of the log budget above which images come first, however slowly the log grows.
 const URGENT_PERCENT: u64 = 75;
 
-/// Share of the log budget above which images come first if they are late: until then they may still
-/// catch up in idle moments, which is cheaper.
-const LATE_PERCENT: u64 = 70;
-
 /// Share of the log budget below which no image is worth it.
 const WORTHWHILE_PERCENT: u64 = 15;
 
@@ -34,9 +30,9 @@ const EVERY: Duration = Duration::from_millis(100);
 /// Weight of the newest measurement.
 const WEIGHT: f64 = 0.2;
 
-/// Image bytes per second before any were measured: about what a core writes of small entries. A guess that is
-/// too low has images begin while a log that grows fast, as when a partition comes in, is still short.
-const IMAGED_PER_S_FIRST: f64 = 100e6;
+/// Image bytes per second before any were measured: about what a core writes of small entries that serves
+/// clients as well. With a guess that is too high the log is full before the first images are done.
+const IMAGED_PER_S_FIRST: f64 = 45e6;
 
 /// No slower rate is believed.
 const IMAGED_PER_S_MIN: f64 = 1e6;
@@ -56,6 +52,8 @@ pub(super) struct Load {
     pub(super) pinned: u64,
     /// Written to the log so far.
     pub(super) written: u64,
+    /// Of that, about what streams have brought.
+    pub(super) imported: u64,
     /// Of blocks handed to the stores so far.
     pub(super) imaged: u64,
     /// Written by clients and streams so far.
@@ -70,8 +68,12 @@ pub(super) struct Pace {
     last: Option<(Instant, Load)>,
     /// Since when clients have written nothing.
     rests_since: Option<Instant>,
+    /// By clients: a copy that comes in makes the log grow fast and not for long, which is no reason to image
+    /// while it is short.
     written_per_s: f64,
     imaged_per_s: f64,
+    /// The same while they came first.
+    urgent_per_s: f64,
     is_due: bool,
     is_urgent: bool,
 }
@@ -94,6 +96,7 @@ impl Default for Pace {
             rests_since: None,
             written_per_s: 0.0,
             imaged_per_s: IMAGED_PER_S_FIRST,
+            urgent_per_s: IMAGED_PER_S_FIRST,
             is_due: false,
             is_urgent: false,
         }
@@ -121,9 +124,15 @@ impl Pace {
         if let (Some(since), Some((_, last))) = (since, self.last) {
             let per_s = |now: u64, before: u64| (now - before) as f64 / since.as_secs_f64();
             let mix = |old: &mut f64, new: f64| *old += (new - *old) * WEIGHT;
-            mix(&mut self.written_per_s, per_s(load.written, last.written));
+            let imported = per_s(load.imported, last.imported);
+            let written = (per_s(load.written, last.written) - imported).max(0.0);
+            mix(&mut self.written_per_s, written);
             if load.is_imaging && last.is_imaging {
-                mix(&mut self.imaged_per_s, per_s(load.imaged, last.imaged));
+                let imaged = per_s(load.imaged, last.imaged);
+                mix(&mut self.imaged_per_s, imaged);
+                if self.is_urgent {
+                    mix(&mut self.urgent_per_s, imaged);
+                }
             }
         }
         if self.last.is_none_or(|(_, last)| last.user != load.user) {
@@ -144,15 +153,16 @@ impl Pace {
     }
 
     fn decide(&mut self, load: &Load, is_at_rest: bool) {
-        let room = load.part(DONE_PERCENT).saturating_sub(load.live) as f64;
-        // Both in seconds; `left` is infinite when nothing is written.
-        let left = room / self.written_per_s;
-        let needed = load.pinned as f64 / self.imaged_per_s.max(IMAGED_PER_S_MIN);
-        self.is_due = load.is_worthwhile() && (is_at_rest || needed * HEADROOM > left);
+        // In seconds; infinite when nothing is written.
+        let left = |bytes: u64| bytes.saturating_sub(load.live) as f64 / self.written_per_s;
+        let needed = |per_s: f64| load.pinned as f64 / per_s.max(IMAGED_PER_S_MIN);
+        let is_pressing = needed(self.imaged_per_s) * HEADROOM > left(load.part(DONE_PERCENT));
+        // In idle moments images are cheaper, so they come first no earlier than they must.
         let stays = if self.is_urgent { HEADROOM } else { 1.0 };
-        let is_late = load.is_imaging && needed * stays > left;
-        self.is_urgent = load.live > load.part(URGENT_PERCENT)
-            || (is_late && load.live > load.part(LATE_PERCENT));
+        let hurried = needed(self.imaged_per_s.max(self.urgent_per_s)) * stays;
+        let is_late = load.is_imaging && hurried > left(load.budget);
+        self.is_due = load.is_worthwhile() && (is_at_rest || is_pressing);
+        self.is_urgent = is_late || load.live > load.part(URGENT_PERCENT);
     }
 }
 
@@ -169,6 +179,7 @@ mod tests {
             segments: 2,
             pinned: pinned * MB,
             written: 0,
+            imported: 0,
             imaged: 0,
             user: 0,
             is_imaging: false,
@@ -213,26 +224,42 @@ mod tests {
     #[test]
     fn much_data_begins_early_and_little_data_late() {
         // 600 MB of room at 60 MB/s: 10 s are left.
-        assert!(!after(load(300, 600), 60, 0).is_due, "9 s are needed");
-        assert!(after(load(300, 700), 60, 0).is_due, "10.5 s are needed");
+        assert!(!after(load(300, 280), 60, 0).is_due, "9.3 s are needed");
+        assert!(after(load(300, 320), 60, 0).is_due, "10.7 s are needed");
         assert!(!after(load(100, 9_000), 60, 0).is_due, "not worth it yet");
     }
 
     #[test]
+    fn what_streams_bring_does_not_count_as_growth() {
+        let (mut pace, start) = (Pace::default(), start());
+        for n in 0..100 {
+            let load = Load {
+                written: n * 60 * MB / 10,
+                imported: n * 50 * MB / 10,
+                user: n,
+                ..load(300, 700)
+            };
+            pace.look(start + EVERY * n as u32, || load);
+        }
+        // 15.6 s are needed, with headroom 23 s; at 10 MB/s 60 s are left, at 60 MB/s 10 s.
+        assert!(!pace.is_due);
+    }
+
+    #[test]
     fn images_that_fall_behind_come_first_until_they_have_caught_up() {
-        assert!(!after(load(720, 300), 18, 40).is_urgent(), "7.5 of 10 s");
-        assert!(after(load(720, 300), 18, 20).is_urgent(), "15 of 10 s");
-        assert!(!after(load(690, 300), 18, 20).is_urgent(), "may catch up");
-        let mut pace = after(load(720, 300), 18, 20);
-        pace.imaged_per_s = 40e6;
-        let imaging = Load {
+        // In a hurry 45 MB/s are expected: 8 s for 360 MB.
+        assert!(!after(load(400, 360), 60, 20).is_urgent(), "8 of 10 s");
+        assert!(after(load(580, 360), 60, 20).is_urgent(), "8 of 7 s");
+        assert!(!after(load(580, 360), 60, 60).is_urgent(), "6 of 7 s");
+        let mut pace = after(load(580, 360), 60, 20);
+        pace.urgent_per_s = 60e6;
+        let imaging = |live| Load {
             is_imaging: true,
-            ..load(720, 300)
+            ..load(live, 360)
         };
-        pace.decide(&imaging, false);
+        pace.decide(&imaging(580), false);
         assert!(pace.is_urgent(), "only just in time");
-        pace.imaged_per_s = 50e6;
-        pace.decide(&imaging, false);
+        pace.decide(&imaging(400), false);
         assert!(!pace.is_urgent(), "ahead again");
     }
 
