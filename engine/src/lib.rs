@@ -16,3 +16,4 @@ pub mod sled_sync;
 pub mod table;
 
 mod planted;
+mod prefetch;

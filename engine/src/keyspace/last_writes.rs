@@ -12,6 +12,8 @@
 
 use ephesus_wire::Lsn;
 
+use crate::prefetch;
+
 const HEADS: usize = 1 << 13;
 
 /// Writes that are told apart.
@@ -57,6 +59,12 @@ impl LastWrites {
             next: 1,
             floor: Lsn::ZERO,
         }
+    }
+
+    /// Asks the CPU to load what [`LastWrites::get`] and [`LastWrites::set`] begin with.
+    #[inline]
+    pub(super) fn prefetch(&self, hash: u64) {
+        prefetch::line(&raw const self.heads[bucket(hash)]);
     }
 
     /// What a reply about a key has to wait for: nothing, if it is at or below `committed`.

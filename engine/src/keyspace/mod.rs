@@ -31,9 +31,6 @@ use crate::planted::{Bug, Planted};
 use crate::table::{EntryRef, KeyHasher, Prefetch, Put, Table};
 use last_writes::LastWrites;
 
-/// Keys whose entries are loaded ahead at once; more would push the first ones out again.
-const PREFETCH_MAX: usize = 32;
-
 /// A key with everything that is derived from it.
 #[derive(Clone, Copy)]
 pub struct Key<'a> {
@@ -251,22 +248,14 @@ impl Keyspace {
         }
     }
 
-    /// Starts loading what commands on these keys will touch; of many keys only the first ones.
+    /// Asks the CPU to load what a command on a key will look at, step by step as [`Table::prefetch`].
     #[inline]
-    pub fn prefetch(&self, keys: impl Iterator<Item = Located>) {
-        let mut places = [(None, 0); PREFETCH_MAX];
-        let mut count = 0;
-        for (place, key) in places.iter_mut().zip(keys) {
-            let partition = self.partition(self.partitioning.partition_of(key.slot));
-            *place = (partition.map(|partition| &partition.table), key.hash);
-            count += 1;
+    pub fn prefetch(&self, key: Located, step: Prefetch) {
+        if step == Prefetch::Table {
+            self.last_writes.prefetch(key.hash);
         }
-        for step in Prefetch::STEPS {
-            for (table, hash) in &places[..count] {
-                if let Some(table) = table {
-                    table.prefetch(*hash, step);
-                }
-            }
+        if let Some(partition) = self.partition(self.partitioning.partition_of(key.slot)) {
+            partition.prefetch(key.hash, step);
         }
     }
 

@@ -5,7 +5,8 @@ use ephesus_wire::{Epoch, Lsn, PartitionId};
 
 use crate::image::Generation;
 use crate::migration::{Incoming, Outgoing, StagingState};
-use crate::table::Table;
+use crate::prefetch;
+use crate::table::{Prefetch, Table};
 
 /// What a copy is here for.
 pub enum Role {
@@ -173,6 +174,15 @@ impl Partition {
         self.generation = generation;
         self.imaged_seq = seq;
         self.set_seq(seq);
+    }
+
+    /// [`Table::prefetch`], of what else a command looks at as well.
+    #[inline]
+    pub(super) fn prefetch(&self, hash: u64, step: Prefetch) {
+        match step {
+            Prefetch::Table => prefetch::whole(self),
+            _ => self.table.prefetch(hash, step),
+        }
     }
 
     /// The meta of the next record.

@@ -403,7 +403,7 @@ impl Replay {
             if let Some(Some((place, hash))) = self.ahead.get(age)
                 && let Some(rebuild) = &self.rebuilds[*place]
             {
-                rebuild.partition.table.prefetch(*hash, step);
+                rebuild.partition.prefetch(*hash, step);
             }
         }
         self.ahead.truncate(Prefetch::STEPS.len() * STEP_RECORDS);

@@ -25,6 +25,7 @@ use crate::command::spec::{self, Spec};
 use crate::keyspace::{Keyspace, Reply, Walk};
 use crate::net::{ConnToken, ListenerKind};
 use crate::node::{NodeShared, Routes};
+use crate::table::Prefetch;
 
 /// Something that waits for the log.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -252,8 +253,11 @@ impl Core {
     fn prefetch(&self, batch: &mut Batch, bytes: &[u8]) {
         if batch.len() > 1 {
             batch.locate(bytes, |key| self.keyspace.locate(key));
-            self.keyspace
-                .prefetch(batch.located().iter().flatten().copied());
+            for step in Prefetch::STEPS {
+                for located in batch.located().iter().flatten() {
+                    self.keyspace.prefetch(*located, step);
+                }
+            }
         }
     }
 

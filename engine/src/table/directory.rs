@@ -1,6 +1,6 @@
 //! From the high bits of a hash to a segment.
 
-use super::entry::prefetch;
+use crate::prefetch;
 
 /// Deepest directory: 16M prefixes. With a tag's 16 bits this bounds what a cursor needs.
 pub(super) const MAX_DEPTH: u8 = 24;
@@ -57,7 +57,7 @@ impl Directory {
     /// Asks the CPU to load what [`Directory::locate`] reads.
     pub(super) fn prefetch(&self, hash: u64) {
         if self.depth != 0 {
-            prefetch(self.segments.as_ptr().wrapping_add(self.prefix(hash)));
+            prefetch::line(self.segments.as_ptr().wrapping_add(self.prefix(hash)));
         }
     }
 

@@ -18,6 +18,7 @@ use std::ptr::{self, NonNull};
 
 use super::size_class::SizeClass;
 use super::slab;
+use crate::prefetch::{self, LINE_BYTES};
 
 /// The only value type there is (record format: 0 = string).
 pub const VALUE_TYPE_STRING: u8 = 0;
@@ -34,7 +35,6 @@ const MAX_APPEND_SPARE_BYTES: usize = 1 << 20;
 const PREFETCH_BYTES: usize = 1024;
 /// Of those, what [`Slot::prefetch`] loads.
 const PREFETCH_START_BYTES: usize = 2 * LINE_BYTES;
-const LINE_BYTES: usize = 64;
 
 const LENGTHS_AT: usize = 8;
 const EXPIRY_BYTES: usize = 8;
@@ -117,7 +117,7 @@ fn low_bits(word: u64, bits: u32) -> usize {
 }
 
 /// Shape and lengths of an entry, decoded.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 struct Header {
     class: SizeClass,
     shape: Shape,
@@ -213,7 +213,11 @@ impl Slot {
                 value_bytes: value.len(),
                 ..old
             };
-            self.write(&new, key, [value, &[]], expire_at_ms);
+            if new == old {
+                self.write_value(&old, value, expire_at_ms);
+            } else {
+                self.write(&new, key, [value, &[]], expire_at_ms);
+            }
         } else {
             let new = Slot::allocate(old.stored_hash, key, [value, &[]], expire_at_ms, 0);
             self.become_entry(new);
@@ -256,8 +260,8 @@ impl Slot {
 
     /// Asks the CPU to load the start of the entry, where header and key are.
     pub(super) fn prefetch(&self) {
-        prefetch(self.address());
-        prefetch(self.address().wrapping_add(LINE_BYTES));
+        prefetch::line(self.address());
+        prefetch::line(self.address().wrapping_add(LINE_BYTES));
     }
 
     /// Asks the CPU to load what is behind the start of the entry; reads the header, so call it when
@@ -268,7 +272,7 @@ impl Slot {
         }
         let end = self.header().used_bytes().min(PREFETCH_BYTES);
         for at in (PREFETCH_START_BYTES..end).step_by(LINE_BYTES) {
-            prefetch(self.address().wrapping_add(at));
+            prefetch::line(self.address().wrapping_add(at));
         }
     }
 
@@ -324,6 +328,15 @@ impl Slot {
         self.put_bytes(key_at, key);
         self.put_bytes(value_at, value[0]);
         self.put_bytes(value_at + value[0].len(), value[1]);
+    }
+
+    /// Replaces value and expiry by others of the same shape and length; leaves the rest alone, which is
+    /// about to be read again: a load of bytes that several stores have just written waits for them.
+    fn write_value(&mut self, header: &Header, value: &[u8], expire_at_ms: u64) {
+        if header.shape.has_expiry() {
+            self.write_expiry(header.shape, expire_at_ms);
+        }
+        self.put_bytes(header.shape.key_at() + header.key_bytes, value);
     }
 
     fn write_expiry(&mut self, shape: Shape, expire_at_ms: u64) {
@@ -466,15 +479,3 @@ impl Region {
         }
     }
 }
-
-/// Asks the CPU to load the cache line at `address`, which may be anything; a hint without effect.
-#[cfg(target_arch = "x86_64")]
-pub(super) fn prefetch<T>(address: *const T) {
-    use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-    // SAFETY: a prefetch reads nothing the program can see and faults on no address.
-    unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) }
-}
-
-/// No stable prefetch on this architecture.
-#[cfg(not(target_arch = "x86_64"))]
-pub(super) fn prefetch<T>(_address: *const T) {}

@@ -26,6 +26,7 @@ pub use gathered::Gathered;
 pub use hasher::KeyHasher;
 pub use slab::work_for;
 
+use crate::prefetch;
 use directory::Directory;
 use entry::{Slot, Weight};
 use segment::Segment;
@@ -183,14 +184,11 @@ impl Table {
     #[inline]
     pub fn prefetch(&self, hash: u64, step: Prefetch) {
         match step {
-            Prefetch::Table => {
-                entry::prefetch(&raw const self.segments);
-                entry::prefetch((&raw const self.directory).wrapping_add(1));
-            }
+            Prefetch::Table => prefetch::whole(self),
             Prefetch::Directory => self.directory.prefetch(hash),
             Prefetch::Segment => {
                 let number = self.directory.locate(hash);
-                entry::prefetch(self.segments.as_ptr().wrapping_add(number));
+                prefetch::line(self.segments.as_ptr().wrapping_add(number));
             }
             Prefetch::Slots => {
                 if let Some(segment) = self.segment(hash) {

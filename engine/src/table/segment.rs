@@ -9,8 +9,9 @@
 //! `homes` is a little less than the number of slots: what is pushed behind the last home stays
 //! in the tail. Removing shifts back, so there are no tombstones.
 
-use super::entry::{STORED_HASH_BITS, Slot, prefetch};
+use super::entry::{STORED_HASH_BITS, Slot};
 use super::size_class;
+use crate::prefetch;
 
 /// Slots of a segment that splits instead of growing: 8 KiB with the one left out.
 pub(super) const SPLIT_SLOTS: usize = 1023;
@@ -265,7 +266,7 @@ impl Segment {
 
     /// Asks the CPU to load the slots where a key with `hash` is looked for.
     pub(super) fn prefetch(&self, hash: u64) {
-        prefetch(self.slots.as_ptr().wrapping_add(self.home(self.tag(hash))));
+        prefetch::line(self.slots.as_ptr().wrapping_add(self.home(self.tag(hash))));
     }
 
     /// Asks the CPU to load the entry a key with `hash` most likely has.
