@@ -9,6 +9,7 @@
 //! DIR/coordinators     text: where coordinators were last reached, one per line
 //! DIR/layout           which copies are here, and which log each shard writes: see `stamp/layout.rs`;
 //!                      twice, as `ephesus_wal::twin` has it
+//! DIR/order            text: seeds of the hash that orders keys, see `stamp/order.rs`
 //! DIR/logs/UUID/       one shard's log
 //! DIR/images/db-N/     sled
 //! DIR/coordinator/     of the embedded coordinator, if the node has one
@@ -27,6 +28,7 @@ use ephesus_wire::NodeId;
 use futures_lite::future::block_on;
 
 mod layout;
+mod order;
 
 pub use layout::{Layout, LayoutError, NO_COPY, Occupied, Place, StagingPlace};
 

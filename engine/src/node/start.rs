@@ -227,7 +227,7 @@ impl Node {
         let segment_bytes = (options.wal_budget / (SEGMENTS_PER_SHARD * u64::from(shards)))
             .clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX)
             & !4095;
-        let hasher = KeyHasher::random();
+        let hasher = data_dir.key_hasher()?;
         let budget = options.wal_budget / u64::from(shards);
         let log_options = LogOptions {
             durability: options.durability,

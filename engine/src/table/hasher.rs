@@ -2,14 +2,15 @@
 
 use ahash::RandomState;
 
-/// aHash with seeds fixed for the process: equal in every shard, never stored and never sent.
+/// aHash with seeds fixed for the process: equal in every shard, and never sent. Hashes are never stored:
+/// another release of aHash may compute others.
 #[derive(Clone, Debug)]
 pub struct KeyHasher {
     state: RandomState,
 }
 
 impl KeyHasher {
-    /// A hasher whose order of keys is known in advance (simulation, tests).
+    /// A hasher whose order of keys follows from `seeds`.
     pub fn with_seeds(seeds: [u64; 4]) -> KeyHasher {
         let [a, b, c, d] = seeds;
         KeyHasher {
@@ -17,11 +18,15 @@ impl KeyHasher {
         }
     }
 
-    /// A hasher seeded by the operating system, so that clients cannot choose colliding keys.
+    /// Seeds from the operating system's randomness, so that clients cannot choose colliding keys.
+    pub fn random_seeds() -> [u64; 4] {
+        let state = RandomState::new();
+        std::array::from_fn(|word| state.hash_one(word))
+    }
+
+    /// A hasher with such seeds.
     pub fn random() -> KeyHasher {
-        KeyHasher {
-            state: RandomState::new(),
-        }
+        KeyHasher::with_seeds(KeyHasher::random_seeds())
     }
 
     pub fn hash(&self, key: &[u8]) -> u64 {
