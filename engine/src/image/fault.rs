@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ephesus_wire::PartitionId;
 
-use super::manifest::BLOCK_TAG;
-use super::store::{BLOCK_BYTES_MAX, DbId, ImageStore, StoreError, Visit};
+use super::manifest::EXTENT_TAG;
+use super::store::{DbId, ImageStore, StoreError, VALUE_BYTES_MAX, Visit};
 
 type Tree = BTreeMap<Vec<u8>, Vec<u8>>;
 type Cell = (PartitionId, Vec<u8>);
@@ -70,7 +70,7 @@ impl FaultStore {
                 .collect();
             let pick = splitmix(&mut dice) as usize % (values.len() + 1);
             let picked = pick.checked_sub(1).map(|at| values[at].clone());
-            let is_torn = cell.1.starts_with(BLOCK_TAG) && splitmix(&mut dice).is_multiple_of(4);
+            let is_torn = cell.1.starts_with(EXTENT_TAG) && splitmix(&mut dice).is_multiple_of(4);
             if is_torn {
                 apply(&mut found, cell, torn(picked.flatten(), &mut dice));
             } else if let Some(value) = picked {
@@ -151,7 +151,7 @@ impl ImageStore for FaultStore {
         key: &[u8],
         value: &[u8],
     ) -> Result<(), StoreError> {
-        if value.len() > BLOCK_BYTES_MAX {
+        if value.len() > VALUE_BYTES_MAX {
             return Err(StoreError::ValueTooLarge {
                 db: self.db,
                 partition,

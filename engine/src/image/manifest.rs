@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! key "m" epoch:u64be                                   -> manifest (120 bytes)
-//! key "b" epoch:u64be generation:u64be sequence:u64be   -> block (at most 4096 bytes)
+//! key "b" epoch:u64be generation:u64be sequence:u64be   -> extent: one to three blocks, see `extent.rs`
 //! ```
 
 use std::fmt;
@@ -208,8 +208,8 @@ fn checksum(stored: &[u8]) -> u32 {
 }
 
 pub(crate) const MANIFEST_TAG: &[u8] = b"m";
-pub(crate) const BLOCK_TAG: &[u8] = b"b";
-pub(super) const BLOCK_KEY_BYTES: usize = 25;
+pub(crate) const EXTENT_TAG: &[u8] = b"b";
+pub(super) const EXTENT_KEY_BYTES: usize = 25;
 
 pub(crate) fn manifest_key(epoch: Epoch) -> [u8; 9] {
     let mut key = [b'm'; 9];
@@ -230,19 +230,19 @@ pub(crate) fn generation_prefix(epoch: Epoch, generation: Generation) -> [u8; 17
     key
 }
 
-/// The key of block `sequence` of an image.
+/// The key of extent `sequence` of an image.
 #[must_use]
-pub fn block_key(epoch: Epoch, generation: Generation, sequence: u64) -> [u8; BLOCK_KEY_BYTES] {
-    let mut key = [b'b'; BLOCK_KEY_BYTES];
+pub fn extent_key(epoch: Epoch, generation: Generation, sequence: u64) -> [u8; EXTENT_KEY_BYTES] {
+    let mut key = [b'b'; EXTENT_KEY_BYTES];
     key[..17].copy_from_slice(&generation_prefix(epoch, generation));
     key[17..].copy_from_slice(&sequence.to_be_bytes());
     key
 }
 
-/// Takes a block's key apart; `None` when it is no block's key.
+/// Takes an extent's key apart; `None` when it is no extent's key.
 #[must_use]
-pub fn parse_block_key(key: &[u8]) -> Option<(Epoch, Generation, u64)> {
-    let key: &[u8; BLOCK_KEY_BYTES] = key.try_into().ok()?;
+pub fn parse_extent_key(key: &[u8]) -> Option<(Epoch, Generation, u64)> {
+    let key: &[u8; EXTENT_KEY_BYTES] = key.try_into().ok()?;
     let number = |at: usize| {
         key[at..at + 8]
             .iter()

@@ -12,6 +12,7 @@
 //! written. Blocks of other generations are garbage and never read. Nothing here is on the request path:
 //! the log is the durability promise.
 
+pub mod extent;
 pub mod manifest;
 pub mod reader;
 pub mod request;
@@ -29,6 +30,7 @@ mod scheduling;
 #[cfg(test)]
 pub mod fault;
 
+pub use extent::ExtentError;
 pub use manifest::{Generation, ImageId, Manifest, ManifestError};
 pub use reader::{ReadError, load, manifests, read, verify};
 pub use request::{StoreFault, StoreReply, StoreRequest, TrySendError};

@@ -4,8 +4,9 @@ use std::ops::ControlFlow;
 
 use ephesus_wire::{Epoch, PartitionId};
 
+use super::extent::{self, ExtentError};
 use super::manifest::{
-    ImageId, MANIFEST_TAG, Manifest, ManifestError, block_key, generation_prefix, manifest_key,
+    ImageId, MANIFEST_TAG, Manifest, ManifestError, extent_key, generation_prefix, manifest_key,
 };
 use super::store::{DbId, ImageStore, StoreError};
 
@@ -29,26 +30,42 @@ pub enum ReadError {
         /// What is wrong with it.
         source: ManifestError,
     },
+    /// An extent is there but damaged.
+    #[error("{db}: {image}, extent {extent}: {source}")]
+    Extent {
+        /// The store.
+        db: DbId,
+        /// The image.
+        image: ImageId,
+        /// Which extent.
+        extent: u64,
+        /// What is wrong with it.
+        source: ExtentError,
+    },
     /// A block is there but damaged.
-    #[error("{db}: {image}, block {block}: {source}")]
+    #[error("{db}: {image}, extent {extent}, block {block}: {source}")]
     Block {
         /// The store.
         db: DbId,
         /// The image.
         image: ImageId,
+        /// In which extent.
+        extent: u64,
         /// Which block.
         block: u64,
         /// What the caller's check said.
         source: BlockFault,
     },
-    /// A block in the middle is missing.
-    #[error("{db}: {image}, block {block} is missing")]
+    /// An extent that the manifest counts blocks of is missing.
+    #[error("{db}: {image}, extent {extent} with block {block} is missing")]
     Missing {
         /// The store.
         db: DbId,
         /// The image.
         image: ImageId,
         /// The first missing one.
+        extent: u64,
+        /// Its first block.
         block: u64,
     },
     /// There are fewer or more blocks than the manifest says.
@@ -133,53 +150,70 @@ pub fn load(
 
 /// Hands the blocks of an image to `visit` in order, with their sequence numbers.
 ///
-/// Each block is asked for by its key: sled keeps what a scan has read until 16,384 leaves of a Db were
-/// looked at, and looks once per leaf then; by key it looks once per block, and lets go in time.
+/// Each extent is asked for by its key: sled keeps what a scan has read until 16,384 leaves of a Db were
+/// looked at, and looks once per leaf then; by key it looks once per extent, and lets go in time.
 ///
 /// # Errors
-/// The first block that is missing or that `visit` objects to; a wrong total at the end.
+/// The first extent that is missing or damaged, the first block that `visit` objects to; a wrong total at
+/// the end.
 pub fn read(
     store: &dyn ImageStore,
     manifest: &Manifest,
     mut visit: impl FnMut(u64, &[u8]) -> Result<(), BlockFault>,
 ) -> Result<(), ReadError> {
     let (db, image) = (store.db(), manifest.image);
-    let mut bytes = 0;
-    for block in 0..manifest.blocks {
+    let count = |found| ReadError::Count {
+        db,
+        image,
+        stated: manifest.blocks,
+        found,
+    };
+    let (mut extents, mut blocks, mut bytes) = (0, 0, 0);
+    for extent in 0.. {
+        if blocks >= manifest.blocks {
+            break;
+        }
+        let first = blocks;
         let mut looked = Ok(());
-        let key = block_key(image.epoch, image.generation, block);
-        let is_there = store.get_with(image.partition, &key, &mut |found| {
-            bytes += found.len() as u64;
-            looked = visit(block, found);
-        })?;
-        if !is_there {
-            return Err(match blocks_of(store, image)? {
-                found if found > block => ReadError::Missing { db, image, block },
-                found => ReadError::Count {
+        let key = extent_key(image.epoch, image.generation, extent);
+        store.get_with(image.partition, &key, &mut |found| {
+            looked = extent::blocks(found).try_for_each(|block| {
+                let block = block.map_err(|source| ReadError::Extent {
                     db,
                     image,
-                    stated: manifest.blocks,
-                    found,
+                    extent,
+                    source,
+                })?;
+                bytes += block.len() as u64;
+                blocks += 1;
+                visit(blocks - 1, block).map_err(|source| ReadError::Block {
+                    db,
+                    image,
+                    extent,
+                    block: blocks - 1,
+                    source,
+                })
+            });
+        })?;
+        looked?;
+        if blocks == first {
+            return Err(match blocks_of(store, image)? {
+                found if found > first => ReadError::Missing {
+                    db,
+                    image,
+                    extent,
+                    block: first,
                 },
+                found => count(found),
             });
         }
-        looked.map_err(|source| ReadError::Block {
-            db,
-            image,
-            block,
-            source,
-        })?;
+        extents = extent + 1;
     }
-    let behind = block_key(image.epoch, image.generation, manifest.blocks);
+    let behind = extent_key(image.epoch, image.generation, extents);
     let prefix = generation_prefix(image.epoch, image.generation);
     let next = store.next_key(image.partition, &behind)?;
-    if next.is_some_and(|key| key.starts_with(&prefix)) {
-        return Err(ReadError::Count {
-            db,
-            image,
-            stated: manifest.blocks,
-            found: blocks_of(store, image)?,
-        });
+    if blocks != manifest.blocks || next.is_some_and(|key| key.starts_with(&prefix)) {
+        return Err(count(blocks_of(store, image)?));
     }
     if bytes != manifest.bytes {
         return Err(ReadError::Size {
@@ -192,12 +226,12 @@ pub fn read(
     Ok(())
 }
 
-/// How many blocks of an image there are.
+/// How many blocks of an image there are; damaged extents end before their damage.
 fn blocks_of(store: &dyn ImageStore, image: ImageId) -> Result<u64, StoreError> {
     let prefix = generation_prefix(image.epoch, image.generation);
     let mut blocks = 0;
-    store.scan_prefix(image.partition, &prefix, &mut |_, _| {
-        blocks += 1;
+    store.scan_prefix(image.partition, &prefix, &mut |_, found| {
+        blocks += extent::blocks(found).flatten().count() as u64;
         ControlFlow::Continue(())
     })?;
     Ok(blocks)

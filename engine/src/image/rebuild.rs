@@ -7,7 +7,7 @@ use ephesus_wire::PartitionId;
 use super::layout::{DbPaths, free_bytes};
 use super::manifest::{MANIFEST_TAG, Manifest, generation_prefix};
 use super::sled_store::SledStore;
-use super::store::{BLOCK_BYTES_MAX, ImageStore, StoreError};
+use super::store::{ImageStore, StoreError, VALUE_BYTES_MAX};
 use crate::sled_sync;
 
 /// A Db is rebuilt at start when its files are this many times larger than its live blocks, and
@@ -84,12 +84,12 @@ fn copy_partition(
         ControlFlow::Continue(())
     })?;
     if damaged {
-        prefixes = vec![super::manifest::BLOCK_TAG.to_vec()];
+        prefixes = vec![super::manifest::EXTENT_TAG.to_vec()];
     }
     for prefix in prefixes.iter().map(Vec::as_slice).chain([MANIFEST_TAG]) {
         let mut written = Ok(());
         from.scan_prefix(partition, prefix, &mut |key, value| {
-            debug_assert!(value.len() <= BLOCK_BYTES_MAX);
+            debug_assert!(value.len() <= VALUE_BYTES_MAX);
             written = to.insert(partition, key, value);
             if written.is_ok() {
                 ControlFlow::Continue(())

@@ -15,7 +15,7 @@ use super::layout::{DbPaths, directory_bytes, remove_interrupted_snapshots};
 use super::manifest::Manifest;
 use super::open_guard;
 use super::rebuild;
-use super::store::{BLOCK_BYTES_MAX, DbId, ImageStore, STORES_MAX, StoreError, Visit};
+use super::store::{DbId, ImageStore, STORES_MAX, StoreError, VALUE_BYTES_MAX, Visit};
 use super::writer::collect_garbage;
 use crate::sled_sync;
 
@@ -23,19 +23,25 @@ use crate::sled_sync;
 /// lists, each of which keeps a leaf whatever its share is.
 const CACHE_BYTES: u64 = 8 << 20;
 
-/// Bytes given to sled between two flushes: with the leaves that it writes anew about 600 KiB of its
+/// Segments of sled's log. What is above a quarter of one becomes a file of its own, unsynced: a leaf of
+/// 17 values of [`VALUE_BYTES_MAX`], the most before it is split, has to stay below.
+const SEGMENT_BYTES: usize = 1 << 20;
+
+const _: () = assert!(17 * (VALUE_BYTES_MAX + WRITE_BYTES) < SEGMENT_BYTES / 4);
+
+/// Bytes given to sled between two flushes: with the leaves that it writes anew about 1 MiB of its
 /// log, hence at most two of its write jobs.
 ///
 /// sled 0.34.7 deadlocks (its issue 1412) when all seven threads of its I/O pool wait for the segment
 /// lock while a writer holding that lock waits for a truncation queued behind them. Seen here within
 /// 100k unpaced inserts on a busy disk: writing ahead of the disk is what must not happen.
-const BYTES_PER_FLUSH: usize = 256 << 10;
+const BYTES_PER_FLUSH: usize = 384 << 10;
 
 /// What a write costs besides its value: the key, and sled's framing.
 const WRITE_BYTES: usize = 64;
 
 /// What a removal costs: about every eighth writes a leaf anew.
-const REMOVE_BYTES: usize = 4 << 10;
+const REMOVE_BYTES: usize = 8 << 10;
 
 /// First byte of the name of a partition's tree; its number follows, big endian.
 const TREE_TAG: u8 = b'p';
@@ -152,6 +158,7 @@ impl SledStore {
             .path(dir)
             .mode(::sled::Mode::LowSpace)
             .cache_capacity(CACHE_BYTES)
+            .segment_size(SEGMENT_BYTES)
             .flush_every_ms(None);
         let sled = open_guard::guarded(dir, REMEDY_OPEN, || {
             let sled = open_unlocked(&config).map_err(|e| e.to_string())?;
@@ -249,7 +256,7 @@ impl ImageStore for SledStore {
         key: &[u8],
         value: &[u8],
     ) -> Result<(), StoreError> {
-        if value.len() > BLOCK_BYTES_MAX {
+        if value.len() > VALUE_BYTES_MAX {
             return Err(StoreError::ValueTooLarge {
                 db: self.db,
                 partition,

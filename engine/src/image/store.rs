@@ -9,8 +9,11 @@ use ephesus_wire::PartitionId;
 
 use crate::sled_sync::SledSyncError;
 
-/// Largest value a store takes, in bytes: above it sled's pages could become unsynced blob files.
+/// Largest block of an image, in bytes.
 pub const BLOCK_BYTES_MAX: usize = 4096;
+
+/// Largest value a store takes, in bytes: above it sled's pages could become unsynced blob files.
+pub const VALUE_BYTES_MAX: usize = 12 * 1024 + 8;
 
 /// Most stores (sled Dbs, store threads) one data directory may have.
 pub const STORES_MAX: u16 = 4;
@@ -46,7 +49,7 @@ pub trait ImageStore: Send {
     /// Sets `key` of `partition`, creating the partition's tree when it is the first.
     ///
     /// # Errors
-    /// [`StoreError::ValueTooLarge`] above [`BLOCK_BYTES_MAX`]; else the store is unusable.
+    /// [`StoreError::ValueTooLarge`] above [`VALUE_BYTES_MAX`]; else the store is unusable.
     fn insert(
         &mut self,
         partition: PartitionId,
@@ -145,8 +148,11 @@ pub enum StoreError {
         /// The store's own error.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// The value is larger than a block: a bug in the caller, the store is untouched.
-    #[error("{db}: value of {bytes} bytes for partition {partition}; at most 4096 are allowed")]
+    /// A value or block is too large: a bug in the caller, the store is untouched.
+    #[error(
+        "{db}: {bytes} bytes for partition {partition}; blocks have at most {BLOCK_BYTES_MAX}, values \
+         {VALUE_BYTES_MAX}"
+    )]
     ValueTooLarge {
         /// The store.
         db: DbId,

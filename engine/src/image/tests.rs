@@ -67,12 +67,12 @@ pub(super) fn check_image(store: &dyn ImageStore, manifest: &Manifest) -> Result
     })
 }
 
-/// Every block key of a partition, as (epoch, generation).
+/// Every extent's key of a partition, as (epoch, generation).
 pub(super) fn generations(store: &dyn ImageStore, partition: PartitionId) -> Vec<(u64, u64)> {
     let mut found = Vec::new();
     store
         .scan_prefix(partition, b"b", &mut |key, _| {
-            let (epoch, generation, _) = manifest::parse_block_key(key).expect("a block key");
+            let (epoch, generation, _) = manifest::parse_extent_key(key).expect("an extent's key");
             found.push((epoch.0, generation.0));
             std::ops::ControlFlow::Continue(())
         })

@@ -3,8 +3,8 @@
 //! ```text
 //! FROM      TO        [call]      effect, in this order
 //! -         Writing   [begin]     stale blocks of this generation removed
-//! Writing   Writing   [put]       one block inserted
-//! Writing   Sealing   [close]     no more blocks, empty places removed
+//! Writing   Writing   [put]       one block taken, or an extent of those taken inserted
+//! Writing   Sealing   [close]     the last extent inserted, empty places removed
 //! Sealing   Sealed    [sealed]    the store was synced since: every block is durable
 //!                                 ... the caller waits until lsn_end is committed in the log ...
 //! Sealed    Switching [name]      manifest replaced
@@ -25,21 +25,25 @@ use std::ops::ControlFlow;
 
 use ephesus_wire::{Epoch, PartitionId};
 
+use super::extent::ExtentBuilder;
 use super::manifest::{
-    self, BLOCK_KEY_BYTES, Generation, ImageId, Manifest, ManifestError, block_key, epoch_prefix,
-    manifest_key, parse_block_key,
+    self, EXTENT_KEY_BYTES, Generation, ImageId, Manifest, ManifestError, epoch_prefix, extent_key,
+    manifest_key, parse_extent_key,
 };
-use super::store::{DbId, ImageStore, StoreError};
+use super::store::{BLOCK_BYTES_MAX, DbId, ImageStore, StoreError};
 
-/// Places of blocks are inserted empty ahead of the blocks themselves, from this block on.
+/// Places of extents are inserted empty ahead of the extents themselves, from this extent on.
 ///
 /// sled splits a leaf of 17 entries in two, and writes leaves anew when they split or have changed ten
-/// times. Split while they are empty, leaves cost nothing, and each of the eight blocks that then
-/// fill one is written once: a large image costs a quarter of the disk writes. Small images have
+/// times. Split while they are empty, leaves cost nothing, and each of the eight extents that then
+/// fill one is written once: a large image costs half the disk writes. Small images have
 /// too few leaves to be worth it.
 const PLACES_FROM: u64 = 32;
 
-/// At least this many places are ahead: a leaf must have split before its first block comes.
+/// When the image before had this many blocks, places are inserted from the start on.
+const LARGE_BLOCKS: u64 = 144;
+
+/// At least this many places are ahead: a leaf must have split before its first extent comes.
 const PLACES_AHEAD: u64 = 17;
 
 /// Places inserted at a time.
@@ -147,8 +151,14 @@ pub struct ImageWriter {
     state: WriterState,
     blocks: u64,
     bytes: u64,
-    /// Sequence numbers below this one have a place.
+    /// Blocks that have no extent yet.
+    open: ExtentBuilder,
+    /// Extents inserted so far.
+    extents: u64,
+    /// Extents below this one have a place.
     placed: u64,
+    /// The first one that gets a place ahead.
+    places_from: u64,
 }
 
 impl ImageWriter {
@@ -157,7 +167,8 @@ impl ImageWriter {
     /// # Errors
     /// [`WriterError::Stale`] unless the generation is newer than the manifest's.
     pub fn begin(store: &mut dyn ImageStore, image: ImageId) -> Result<ImageWriter, WriterError> {
-        if let Some(current) = current_manifest(store, image.partition, image.epoch)?
+        let current = current_manifest(store, image.partition, image.epoch)?;
+        if let Some(current) = current
             && current.image.generation >= image.generation
         {
             return Err(WriterError::Stale {
@@ -166,12 +177,16 @@ impl ImageWriter {
             });
         }
         remove_generation(store, image.partition, image.epoch, image.generation)?;
+        let is_large = current.is_some_and(|current| current.blocks >= LARGE_BLOCKS);
         Ok(ImageWriter {
             image,
             state: WriterState::Writing,
             blocks: 0,
             bytes: 0,
+            open: ExtentBuilder::default(),
+            extents: 0,
             placed: 0,
+            places_from: if is_large { 0 } else { PLACES_FROM },
         })
     }
 
@@ -199,23 +214,42 @@ impl ImageWriter {
     /// [`StoreError::ValueTooLarge`] leaves the writer as it was; other store errors poison it.
     pub fn put(&mut self, store: &mut dyn ImageStore, block: &[u8]) -> Result<u64, WriterError> {
         self.expect("put", &[WriterState::Writing])?;
+        let (partition, bytes) = (self.image.partition, block.len());
+        if bytes > BLOCK_BYTES_MAX {
+            let db = store.db();
+            let error = StoreError::ValueTooLarge {
+                db,
+                partition,
+                bytes,
+            };
+            return Err(error.into());
+        }
+        if !self.open.takes(bytes) {
+            self.insert_open(store)?;
+        }
+        self.open.push(block);
         let sequence = self.blocks;
-        if sequence >= PLACES_FROM && sequence + PLACES_AHEAD > self.placed {
-            self.place(store, sequence + PLACES_AHEAD + PLACES_AT_ONCE)?;
-        }
-        let key = self.key(sequence);
-        match store.insert(self.image.partition, &key, block) {
-            Err(error @ StoreError::ValueTooLarge { .. }) => return Err(error.into()),
-            other => self.poison(other)?,
-        }
         self.blocks += 1;
-        self.bytes += block.len() as u64;
+        self.bytes += bytes as u64;
         Ok(sequence)
     }
 
-    /// Inserts the places of blocks that are still to come, up to `until`.
+    /// Inserts the blocks that have no extent yet as the next one.
+    fn insert_open(&mut self, store: &mut dyn ImageStore) -> Result<(), WriterError> {
+        let extent = self.open.take();
+        let sequence = self.extents;
+        if sequence >= self.places_from && sequence + PLACES_AHEAD > self.placed {
+            self.place(store, sequence + PLACES_AHEAD + PLACES_AT_ONCE)?;
+        }
+        let inserted = store.insert(self.image.partition, &self.key(sequence), &extent);
+        self.poison(inserted)?;
+        self.extents += 1;
+        Ok(())
+    }
+
+    /// Inserts the places of extents that are still to come, up to `until`.
     fn place(&mut self, store: &mut dyn ImageStore, until: u64) -> Result<(), WriterError> {
-        for sequence in self.placed.max(self.blocks)..until {
+        for sequence in self.placed.max(self.extents)..until {
             let key = self.key(sequence);
             let placed = store.insert(self.image.partition, &key, &[]);
             self.poison(placed)?;
@@ -224,8 +258,8 @@ impl ImageWriter {
         Ok(())
     }
 
-    fn key(&self, sequence: u64) -> [u8; BLOCK_KEY_BYTES] {
-        block_key(self.image.epoch, self.image.generation, sequence)
+    fn key(&self, sequence: u64) -> [u8; EXTENT_KEY_BYTES] {
+        extent_key(self.image.epoch, self.image.generation, sequence)
     }
 
     /// Makes every block durable.
@@ -246,7 +280,10 @@ impl ImageWriter {
     /// A call out of order; a store error poisons.
     pub fn close(&mut self, store: &mut dyn ImageStore) -> Result<(), WriterError> {
         self.expect("close", &[WriterState::Writing])?;
-        for sequence in self.blocks..self.placed {
+        if !self.open.is_empty() {
+            self.insert_open(store)?;
+        }
+        for sequence in self.extents..self.placed {
             let removed = store.remove(self.image.partition, &self.key(sequence));
             self.poison(removed)?;
         }
@@ -333,7 +370,7 @@ impl ImageWriter {
         self.switched()
     }
 
-    /// Removes the copy's other generations; returns how many blocks went.
+    /// Removes the copy's other generations; returns how many extents went.
     ///
     /// # Errors
     /// A store error poisons the writer.
@@ -418,7 +455,7 @@ pub(super) fn current_manifest(
 
 /// Removes blocks that no manifest counts, as a crash may leave them; call before any writer begins.
 ///
-/// Returns how many blocks were removed; they are gone for good with the next sync.
+/// Returns how many extents were removed; they are gone for good with the next sync.
 ///
 /// # Errors
 /// [`WriterError::Manifest`] when a manifest is damaged: nothing of its copy is removed.
@@ -427,16 +464,16 @@ pub fn collect_garbage(
     partition: PartitionId,
 ) -> Result<u64, WriterError> {
     let mut removed = 0;
-    let mut from = manifest::BLOCK_TAG.to_vec();
+    let mut from = manifest::EXTENT_TAG.to_vec();
     while let Some((epoch, generation, _)) = store
         .next_key(partition, &from)?
-        .and_then(|key| parse_block_key(&key))
+        .and_then(|key| parse_extent_key(&key))
     {
         let current = current_manifest(store, partition, epoch)?;
         if current.is_none_or(|m| m.image.generation != generation) {
             removed += remove_generation(store, partition, epoch, generation)?;
         }
-        from = block_key(epoch, generation, u64::MAX).to_vec();
+        from = extent_key(epoch, generation, u64::MAX).to_vec();
         from.push(0);
     }
     Ok(removed)
@@ -517,13 +554,13 @@ fn remove_others(
     let mut removed = 0;
     let mut from = epoch_prefix(epoch).to_vec();
     while let Some(key) = store.next_key(partition, &from)? {
-        let Some((_, generation, _)) = parse_block_key(&key).filter(|(e, ..)| *e == epoch) else {
+        let Some((_, generation, _)) = parse_extent_key(&key).filter(|(e, ..)| *e == epoch) else {
             break;
         };
         if generation != keep {
             removed += remove_generation(store, partition, epoch, generation)?;
         }
-        from = block_key(epoch, generation, u64::MAX).to_vec();
+        from = extent_key(epoch, generation, u64::MAX).to_vec();
         from.push(0);
     }
     Ok(removed)

@@ -33,7 +33,7 @@ mod order;
 pub use layout::{Layout, LayoutError, NO_COPY, Occupied, Place, StagingPlace};
 
 /// The only format this release reads and writes.
-pub const FORMAT: u32 = 2;
+pub const FORMAT: u32 = 3;
 
 /// The file of the layout.
 const LAYOUT: &str = "layout";

@@ -58,15 +58,15 @@ proptest! {
     #[test]
     fn decode_takes_any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
         prop_assert!(Manifest::decode(&bytes).is_err());
-        if let Some((epoch, generation, sequence)) = parse_block_key(&bytes) {
-            prop_assert_eq!(&block_key(epoch, generation, sequence)[..], &bytes[..]);
+        if let Some((epoch, generation, sequence)) = parse_extent_key(&bytes) {
+            prop_assert_eq!(&extent_key(epoch, generation, sequence)[..], &bytes[..]);
         }
     }
 
     #[test]
-    fn block_keys_sort_like_their_numbers(a in any::<(u64, u64, u64)>(), b in any::<(u64, u64, u64)>()) {
-        let key = |(e, g, s)| block_key(Epoch(e), Generation(g), s);
+    fn extent_keys_sort_like_their_numbers(a in any::<(u64, u64, u64)>(), b in any::<(u64, u64, u64)>()) {
+        let key = |(e, g, s)| extent_key(Epoch(e), Generation(g), s);
         prop_assert_eq!(a.cmp(&b), key(a).cmp(&key(b)));
-        prop_assert_eq!(parse_block_key(&key(a)), Some((Epoch(a.0), Generation(a.1), a.2)));
+        prop_assert_eq!(parse_extent_key(&key(a)), Some((Epoch(a.0), Generation(a.1), a.2)));
     }
 }

@@ -103,7 +103,7 @@ fn every_crash_point_leaves_one_whole_image() {
 #[test]
 fn unsynced_blocks_are_kept_lost_or_torn_and_manifests_never_torn() {
     let (key, name) = (
-        manifest::block_key(EPOCH, Generation(1), 0),
+        manifest::extent_key(EPOCH, Generation(1), 0),
         manifest::manifest_key(EPOCH),
     );
     let mut store = FaultStore::new(DbId(0));

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use ephesus_wire::Epoch;
 
+use super::super::extent::ExtentBuilder;
 use super::super::layout::DbPaths;
 use super::super::rebuild::rebuild;
 use super::*;
@@ -46,11 +47,13 @@ fn images_survive_a_reopen_and_garbage_does_not() {
 }
 
 #[test]
-fn places_ahead_of_blocks_are_gone_once_the_image_is_sealed_or_given_up() {
+fn places_ahead_of_extents_are_gone_once_the_image_is_sealed_or_given_up() {
     let dir = tempfile::tempdir().expect("temp dir");
     let mut store = open(dir.path());
+    // After a large image places are made from the start on.
+    write_image(&mut store, image(2, 1, 1), 150, 4096).expect("write");
     let keys = |store: &SledStore, partition| {
-        let mut keys = 0;
+        let mut keys = 0u64;
         let counted = store.scan_prefix(partition, b"b", &mut |_, _| {
             keys += 1;
             std::ops::ControlFlow::Continue(())
@@ -58,24 +61,27 @@ fn places_ahead_of_blocks_are_gone_once_the_image_is_sealed_or_given_up() {
         counted.expect("scan");
         keys
     };
-    for blocks in [31, 32, 33, 49, 50, 64, 65, 66, 200] {
-        let image = image(1, 1, blocks);
+    let sizes = [1, 3, 31, 32, 33, 49, 50, 64, 65, 66, 200];
+    for (partition, extents) in [1, 2].into_iter().flat_map(|p| sizes.map(|size| (p, size))) {
+        let blocks = extents * 3 - 1;
+        let image = image(partition, 1, extents + 1);
+        let before = keys(&store, PartitionId(partition));
         let mut writer = ImageWriter::begin(&mut store, image).expect("begin");
         for sequence in 0..blocks {
             let block = block(image, sequence, 4096);
             writer.put(&mut store, &block).expect("put");
         }
         writer.seal(&mut store).expect("seal");
-        assert_eq!(keys(&store, PartitionId(1)), blocks);
+        assert_eq!(keys(&store, PartitionId(partition)), before + extents);
         writer.abort(&mut store).expect("abort");
-        assert_eq!(keys(&store, PartitionId(1)), 0);
+        assert_eq!(keys(&store, PartitionId(partition)), before);
         let mut writer = ImageWriter::begin(&mut store, image).expect("begin");
         for sequence in 0..blocks {
             let block = block(image, sequence, 4096);
             writer.put(&mut store, &block).expect("put");
         }
         writer.abort(&mut store).expect("abort");
-        assert_eq!(keys(&store, PartitionId(1)), 0);
+        assert_eq!(keys(&store, PartitionId(partition)), before);
     }
 }
 
@@ -172,15 +178,20 @@ fn a_store_that_is_in_use_is_refused() {
 fn damaged_and_missing_blocks_are_named() {
     let dir = tempfile::tempdir().expect("temp dir");
     let mut store = open(dir.path());
-    for partition in 0..3 {
-        write_image(&mut store, image(partition, 2, 4), 40, 500).expect("write");
+    for partition in 0..4 {
+        write_image(&mut store, image(partition, 2, 4), 40, 4096).expect("write");
     }
-    let key = |n| manifest::block_key(Epoch(2), Generation(4), n);
+    let key = |n| manifest::extent_key(Epoch(2), Generation(4), n);
     store
-        .insert(PartitionId(0), &key(17), b"other bytes")
+        .insert(PartitionId(0), &key(5), b"other bytes")
         .expect("damage");
     store.remove(PartitionId(1), &key(8)).expect("damage");
-    store.remove(PartitionId(2), &key(39)).expect("damage");
+    store.remove(PartitionId(2), &key(13)).expect("damage");
+    let mut other = ExtentBuilder::default();
+    other.push(b"other bytes");
+    store
+        .insert(PartitionId(3), &key(5), &other.take())
+        .expect("damage");
     let problems = verify(&store, |block| {
         if block.starts_with(b"partition") {
             Ok(())
@@ -196,9 +207,10 @@ fn damaged_and_missing_blocks_are_named() {
     assert_eq!(
         problems,
         [
-            "db-0: partition 0 epoch 2 generation 4, block 17: bad checksum",
-            "db-0: partition 1 epoch 2 generation 4, block 8 is missing",
+            "db-0: partition 0 epoch 2 generation 4, extent 5: the lengths of its blocks do not add up",
+            "db-0: partition 1 epoch 2 generation 4, extent 8 with block 24 is missing",
             "db-0: partition 2 epoch 2 generation 4 has 39 blocks, its manifest counts 40",
+            "db-0: partition 3 epoch 2 generation 4, extent 5, block 15: bad checksum",
         ]
     );
 

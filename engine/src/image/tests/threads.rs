@@ -161,11 +161,10 @@ fn a_failing_store_is_fatal_for_every_client() {
     let thread = StoreThread::start(Box::new(store)).expect("start");
     let (writer, bystander) = (thread.client(no_wake()), thread.client(no_wake()));
     send(&writer, StoreRequest::Begin(image(0, 1, 1)));
-    for _ in 0..3 {
-        send(
-            &writer,
-            StoreRequest::Block(image(0, 1, 1), Box::from(*b"x")),
-        );
+    // The tenth has an extent of three inserted for the third time.
+    for _ in 0..10 {
+        let block = vec![b'x'; BLOCK_BYTES_MAX].into_boxed_slice();
+        send(&writer, StoreRequest::Block(image(0, 1, 1), block));
     }
     for client in [&writer, &bystander] {
         match reply(client) {

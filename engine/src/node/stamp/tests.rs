@@ -179,8 +179,8 @@ fn a_damaged_stamp_names_what_is_wrong() {
         fs::write(&file, &text).expect("write");
         assert!(dir.stamp().is_err(), "{text}");
     }
-    fs::write(&file, good.replace("format=2", "format=3")).expect("write");
-    assert!(matches!(dir.stamp(), Err(DataDirError::Format { found, .. }) if found == "3"));
+    fs::write(&file, good.replace("format=3", "format=2")).expect("write");
+    assert!(matches!(dir.stamp(), Err(DataDirError::Format { found, .. }) if found == "2"));
 }
 
 #[test]

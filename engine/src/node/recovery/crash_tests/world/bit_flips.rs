@@ -12,7 +12,7 @@ use futures_lite::future::block_on;
 
 use super::*;
 use crate::image::ReadError;
-use crate::image::manifest::parse_block_key;
+use crate::image::manifest::parse_extent_key;
 use crate::node::recovery::ReplayedLogs;
 
 /// What became of flips.
@@ -228,9 +228,15 @@ impl World {
             Err(error) => error,
         };
         flips.refused_images += 1;
-        let is_named = match (&error, parse_block_key(&key)) {
-            (RecoveryError::Image(ReadError::Block { image, block, .. }), Some(flipped)) => {
-                (image.partition, (image.epoch, image.generation, *block)) == (partition, flipped)
+        let is_named = match (&error, parse_extent_key(&key)) {
+            (
+                RecoveryError::Image(
+                    ReadError::Extent { image, extent, .. }
+                    | ReadError::Block { image, extent, .. },
+                ),
+                Some(flipped),
+            ) => {
+                (image.partition, (image.epoch, image.generation, *extent)) == (partition, flipped)
             }
             (RecoveryError::Image(ReadError::Manifest { partition: p, .. }), None)
             | (RecoveryError::Writer(WriterError::Manifest { partition: p, .. }), None) => {
