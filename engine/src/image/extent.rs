@@ -5,7 +5,7 @@
 //! ```
 //!
 //! What sled does for a value costs much the same for a small and a large one: with three blocks in a value an
-//! image costs about two thirds of the CPU time to write, and half as much to read.
+//! image costs about 0.6 of the CPU time to write, and 0.75 to read.
 
 use super::store::{BLOCK_BYTES_MAX, VALUE_BYTES_MAX};
 
@@ -28,10 +28,10 @@ pub struct ExtentBuilder {
 }
 
 impl ExtentBuilder {
-    /// Whether nothing was added since it was taken.
+    /// What was added since it was cleared.
     #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.extent.is_empty()
+    pub fn bytes(&self) -> &[u8] {
+        &self.extent
     }
 
     /// Whether there is room for a block of `len` bytes.
@@ -52,9 +52,9 @@ impl ExtentBuilder {
         self.extent.extend_from_slice(block);
     }
 
-    /// What was added since the last call; empty if nothing was.
-    pub fn take(&mut self) -> Vec<u8> {
-        std::mem::take(&mut self.extent)
+    /// Begins the next extent.
+    pub fn clear(&mut self) {
+        self.extent.clear();
     }
 }
 
@@ -86,12 +86,12 @@ mod tests {
             let (mut builder, mut extents) = (ExtentBuilder::default(), Vec::new());
             for (n, size) in sizes.iter().enumerate() {
                 if !builder.takes(*size) {
-                    extents.push(builder.take());
+                    extents.push(builder.bytes().to_vec());
+                    builder.clear();
                 }
                 builder.push(&vec![n as u8; *size]);
             }
-            extents.push(builder.take());
-            prop_assert_eq!(builder.take(), b"");
+            extents.push(builder.bytes().to_vec());
             prop_assert!(extents.iter().all(|extent| extent.len() <= VALUE_BYTES_MAX));
             let found: Result<Vec<_>, _> = extents.iter().flat_map(|extent| blocks(extent)).collect();
             let found: Vec<_> = found?.iter().map(|block| (block.len(), block[0])).collect();

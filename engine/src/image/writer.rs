@@ -236,13 +236,14 @@ impl ImageWriter {
 
     /// Inserts the blocks that have no extent yet as the next one.
     fn insert_open(&mut self, store: &mut dyn ImageStore) -> Result<(), WriterError> {
-        let extent = self.open.take();
         let sequence = self.extents;
         if sequence >= self.places_from && sequence + PLACES_AHEAD > self.placed {
             self.place(store, sequence + PLACES_AHEAD + PLACES_AT_ONCE)?;
         }
-        let inserted = store.insert(self.image.partition, &self.key(sequence), &extent);
+        let key = self.key(sequence);
+        let inserted = store.insert(self.image.partition, &key, self.open.bytes());
         self.poison(inserted)?;
+        self.open.clear();
         self.extents += 1;
         Ok(())
     }
@@ -280,7 +281,7 @@ impl ImageWriter {
     /// A call out of order; a store error poisons.
     pub fn close(&mut self, store: &mut dyn ImageStore) -> Result<(), WriterError> {
         self.expect("close", &[WriterState::Writing])?;
-        if !self.open.is_empty() {
+        if !self.open.bytes().is_empty() {
             self.insert_open(store)?;
         }
         for sequence in self.extents..self.placed {

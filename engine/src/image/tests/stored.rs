@@ -190,7 +190,7 @@ fn damaged_and_missing_blocks_are_named() {
     let mut other = ExtentBuilder::default();
     other.push(b"other bytes");
     store
-        .insert(PartitionId(3), &key(5), &other.take())
+        .insert(PartitionId(3), &key(5), other.bytes())
         .expect("damage");
     let problems = verify(&store, |block| {
         if block.starts_with(b"partition") {
