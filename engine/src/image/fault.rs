@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use ephesus_wire::PartitionId;
 
 use super::manifest::EXTENT_TAG;
-use super::store::{DbId, ImageStore, StoreError, VALUE_BYTES_MAX, Visit};
+use super::store::{DbId, ImageStore, StoreError, VALUE_BYTES_MAX, Visit, check_size};
 
 type Tree = BTreeMap<Vec<u8>, Vec<u8>>;
 type Cell = (PartitionId, Vec<u8>);
@@ -151,13 +151,7 @@ impl ImageStore for FaultStore {
         key: &[u8],
         value: &[u8],
     ) -> Result<(), StoreError> {
-        if value.len() > VALUE_BYTES_MAX {
-            return Err(StoreError::ValueTooLarge {
-                db: self.db,
-                partition,
-                bytes: value.len(),
-            });
-        }
+        check_size(self.db, partition, value, VALUE_BYTES_MAX)?;
         let outcome = self.step("write a block", partition);
         self.write(partition, key, Some(value));
         outcome

@@ -168,11 +168,8 @@ pub fn read(
         stated: manifest.blocks,
         found,
     };
-    let (mut extents, mut blocks, mut bytes) = (0, 0, 0);
-    for extent in 0.. {
-        if blocks >= manifest.blocks {
-            break;
-        }
+    let (mut extent, mut blocks, mut bytes) = (0, 0, 0);
+    while blocks < manifest.blocks {
         let first = blocks;
         let mut looked = Ok(());
         let key = extent_key(image.epoch, image.generation, extent);
@@ -207,9 +204,9 @@ pub fn read(
                 found => count(found),
             });
         }
-        extents = extent + 1;
+        extent += 1;
     }
-    let behind = extent_key(image.epoch, image.generation, extents);
+    let behind = extent_key(image.epoch, image.generation, extent);
     let prefix = generation_prefix(image.epoch, image.generation);
     let next = store.next_key(image.partition, &behind)?;
     if blocks != manifest.blocks || next.is_some_and(|key| key.starts_with(&prefix)) {

@@ -15,7 +15,7 @@ use super::layout::{DbPaths, directory_bytes, remove_interrupted_snapshots};
 use super::manifest::Manifest;
 use super::open_guard;
 use super::rebuild;
-use super::store::{DbId, ImageStore, STORES_MAX, StoreError, VALUE_BYTES_MAX, Visit};
+use super::store::{DbId, ImageStore, STORES_MAX, StoreError, VALUE_BYTES_MAX, Visit, check_size};
 use super::writer::collect_garbage;
 use crate::sled_sync;
 
@@ -256,13 +256,7 @@ impl ImageStore for SledStore {
         key: &[u8],
         value: &[u8],
     ) -> Result<(), StoreError> {
-        if value.len() > VALUE_BYTES_MAX {
-            return Err(StoreError::ValueTooLarge {
-                db: self.db,
-                partition,
-                bytes: value.len(),
-            });
-        }
+        check_size(self.db, partition, value, VALUE_BYTES_MAX)?;
         if self.tree(partition).is_none() {
             let tree = self
                 .sled

@@ -124,6 +124,27 @@ pub trait ImageStore: Send {
     fn size_on_disk(&self) -> Result<u64, StoreError>;
 }
 
+/// Refuses a value or block of more than `most` bytes.
+///
+/// # Errors
+/// [`StoreError::ValueTooLarge`].
+pub(super) fn check_size(
+    db: DbId,
+    partition: PartitionId,
+    value: &[u8],
+    most: usize,
+) -> Result<(), StoreError> {
+    let bytes = value.len();
+    if bytes > most {
+        return Err(StoreError::ValueTooLarge {
+            db,
+            partition,
+            bytes,
+        });
+    }
+    Ok(())
+}
+
 /// Why a store failed. Except for [`StoreError::ValueTooLarge`], stop the process and say so.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

@@ -350,20 +350,7 @@ impl Worker {
         match (self.handle(request, port), image) {
             (Ok(None), _) => {}
             (Ok(Some(reply)), _) => port.send(reply),
-            (
-                Err(WriterError::Store(StoreError::ValueTooLarge {
-                    db,
-                    partition,
-                    bytes,
-                })),
-                Some(image),
-            ) => {
-                let error = StoreError::ValueTooLarge {
-                    db,
-                    partition,
-                    bytes,
-                }
-                .into();
+            (Err(error @ WriterError::Store(StoreError::ValueTooLarge { .. })), Some(image)) => {
                 self.refuse(image, error, port);
             }
             (Err(WriterError::Store(error)), _) => self.fail(error),

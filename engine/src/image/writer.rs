@@ -30,7 +30,7 @@ use super::manifest::{
     self, EXTENT_KEY_BYTES, Generation, ImageId, Manifest, ManifestError, epoch_prefix, extent_key,
     manifest_key, parse_extent_key,
 };
-use super::store::{BLOCK_BYTES_MAX, DbId, ImageStore, StoreError};
+use super::store::{BLOCK_BYTES_MAX, DbId, ImageStore, StoreError, check_size};
 
 /// Places of extents are inserted empty ahead of the extents themselves, from this extent on.
 ///
@@ -214,23 +214,14 @@ impl ImageWriter {
     /// [`StoreError::ValueTooLarge`] leaves the writer as it was; other store errors poison it.
     pub fn put(&mut self, store: &mut dyn ImageStore, block: &[u8]) -> Result<u64, WriterError> {
         self.expect("put", &[WriterState::Writing])?;
-        let (partition, bytes) = (self.image.partition, block.len());
-        if bytes > BLOCK_BYTES_MAX {
-            let db = store.db();
-            let error = StoreError::ValueTooLarge {
-                db,
-                partition,
-                bytes,
-            };
-            return Err(error.into());
-        }
-        if !self.open.takes(bytes) {
+        check_size(store.db(), self.image.partition, block, BLOCK_BYTES_MAX)?;
+        if !self.open.takes(block.len()) {
             self.insert_open(store)?;
         }
         self.open.push(block);
         let sequence = self.blocks;
         self.blocks += 1;
-        self.bytes += bytes as u64;
+        self.bytes += block.len() as u64;
         Ok(sequence)
     }
 

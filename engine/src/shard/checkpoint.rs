@@ -338,7 +338,7 @@ impl<L: StoreLink> Checkpointer<L> {
             written: self.log_written_bytes,
             imported: keyspace.counters.imported_bytes,
             imaged: self.imaged_bytes,
-            user: keyspace.counters.user_bytes + keyspace.counters.imported_bytes,
+            user: keyspace.counters.user_bytes,
             is_imaging,
         };
         self.pace.look(now, load);

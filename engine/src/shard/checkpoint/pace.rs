@@ -56,7 +56,7 @@ pub(super) struct Load {
     pub(super) imported: u64,
     /// Of blocks handed to the stores so far.
     pub(super) imaged: u64,
-    /// Written by clients and streams so far.
+    /// Written by clients so far.
     pub(super) user: u64,
     /// Whether images are under way.
     pub(super) is_imaging: bool,
@@ -135,7 +135,11 @@ impl Pace {
                 }
             }
         }
-        if self.last.is_none_or(|(_, last)| last.user != load.user) {
+        let changes = |load: &Load| (load.user, load.imported);
+        if self
+            .last
+            .is_none_or(|(_, last)| changes(&last) != changes(&load))
+        {
             self.rests_since = Some(now);
         }
         self.last = Some((now, load));
