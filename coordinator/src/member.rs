@@ -40,6 +40,10 @@ const SUCCESSION_TICKS: usize = 2;
 /// Entries behind the last snapshot that make the next one due, unless told otherwise.
 pub const SNAPSHOT_AFTER: usize = 4096;
 
+/// Segments of the log above which the next snapshot is due: every start begins another one, and reads them
+/// all, however little is in them.
+const SEGMENTS_MAX: usize = 3;
+
 /// Ticks after which a snapshot that was not confirmed counts as lost.
 const SNAPSHOT_TICKS: usize = 4 * ELECTION_TICKS;
 
@@ -466,6 +470,7 @@ impl<D: Disk> Member<D> {
         let taken = store.latest_snapshot().get_metadata();
         // A member that was added takes only a snapshot that names it.
         let is_due = store.entries_kept() >= self.snapshot_after
+            || store.segments() > SEGMENTS_MAX
             || *taken.get_conf_state() != self.conf_state;
         if !is_due || self.applied == taken.index {
             return Ok(());

@@ -185,6 +185,12 @@ impl<D: Disk> RaftLog<D> {
         self.kept.entries.len()
     }
 
+    /// Segments of the log that are needed; each is read when it is opened, and each opening begins another.
+    #[must_use]
+    pub fn segments(&self) -> usize {
+        self.log.segments().count()
+    }
+
     /// Makes what raft asks for durable.
     ///
     /// # Errors

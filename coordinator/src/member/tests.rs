@@ -410,6 +410,21 @@ fn one_member_decides_alone_and_answers_reads() {
 }
 
 #[test]
+fn starts_do_not_make_the_log_longer() {
+    let mut world = World::new(1, 6, None).expect("starts");
+    for _ in 0..20 {
+        for _ in 0..50 {
+            world.tick(false).expect("runs");
+        }
+        let member = world.members[0].as_ref().expect("it runs");
+        let segments = member.node.store().segments();
+        assert!(segments <= SEGMENTS_MAX, "{segments} segments");
+        world.crash(1);
+        world.start(1).expect("recovers");
+    }
+}
+
+#[test]
 fn a_member_that_does_not_lead_names_the_leader() {
     let mut world = World::new(3, 5, None).expect("starts");
     for _ in 0..100 {

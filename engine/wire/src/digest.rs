@@ -1,5 +1,6 @@
 //! A digest of a set of entries that follows single changes: both ends of a migration keep one.
 
+use arrayvec::ArrayVec;
 use xxhash_rust::xxh3::{Xxh3, xxh3_128_with_seed};
 
 /// The wrapping sum of a 128-bit hash of every entry; the order of the entries does not matter.
@@ -56,20 +57,24 @@ fn entry_hash(key: &[u8], value: &[u8], expire_at_ms: u64) -> u128 {
     let mut head = [0; 12];
     head[..4].copy_from_slice(&(key.len() as u32).to_le_bytes());
     head[4..].copy_from_slice(&expire_at_ms.to_le_bytes());
-    let len = head.len() + key.len() + value.len();
-    if len <= SMALL_BYTES {
-        let mut small = [0; SMALL_BYTES];
-        let key_end = head.len() + key.len();
-        small[..head.len()].copy_from_slice(&head);
-        small[head.len()..key_end].copy_from_slice(key);
-        small[key_end..len].copy_from_slice(value);
-        return xxh3_128_with_seed(&small[..len], SEED);
+    if let Some(small) = joined([&head, key, value]) {
+        return xxh3_128_with_seed(&small, SEED);
     }
     let mut hasher = Xxh3::with_seed(SEED);
     hasher.update(&head);
     hasher.update(key);
     hasher.update(value);
     hasher.digest128()
+}
+
+/// The parts behind one another, unless that is too much.
+#[inline]
+fn joined(parts: [&[u8]; 3]) -> Option<ArrayVec<u8, SMALL_BYTES>> {
+    let mut small = ArrayVec::new();
+    for part in parts {
+        small.try_extend_from_slice(part).ok()?;
+    }
+    Some(small)
 }
 
 #[cfg(test)]
