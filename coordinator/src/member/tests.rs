@@ -458,8 +458,15 @@ fn sent(member: &mut Member<FaultDisk>, input: Input) -> Vec<Message> {
 #[test]
 fn a_leader_sends_before_it_has_written_and_a_follower_only_afterwards() {
     let mut world = World::new(3, 5, None).expect("starts");
-    for _ in 0..100 {
+    let mut ticks = 0;
+    let agree = |world: &World| {
+        let lasts = world.members.iter().flatten().map(Member::last_entry);
+        lasts.collect::<BTreeSet<_>>().len() == 1
+    };
+    while ticks < 100 || !agree(&world) {
         world.tick(false).expect("runs");
+        ticks += 1;
+        assert!(ticks < 300, "nothing is under way at some time");
     }
     let leads = |member: &&mut Member<FaultDisk>| member.is_leader();
     let leader = world.members.iter_mut().flatten().find(leads);
