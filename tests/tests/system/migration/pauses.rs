@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ephesus_tests::crowd::Temper;
 
-use super::bed::{Bed, LARGE, MANY, NAMES};
+use super::bed::{Bed, LARGE, Load, MANY, NAMES};
 
 /// Moves are under way for so long before somebody stands still.
 const PART: Duration = Duration::from_millis(700);
@@ -45,9 +45,17 @@ fn source_and_target_that_count_as_failed_meanwhile_go_on_with_their_moves() {
     bed.finish();
 }
 
+/// As [`LARGE`], with less in every write: what is written during a silence has to be less than what a source
+/// keeps for its target.
+const SMALLER: Load = Load {
+    value_bytes_max: 4 << 10,
+    limit: "1",
+    ..LARGE
+};
+
 /// One of the nodes stands still for longer than the other listens to nothing; which says `words`.
 fn is_given_up(name: &str, words: &str, temper: Temper) {
-    let mut bed = Bed::start(&format!("silence of {name}"), LARGE, &PATIENT, 1, temper);
+    let mut bed = Bed::start(&format!("silence of {name}"), SMALLER, &PATIENT, 1, temper);
     bed.begin();
     sleep(PART);
     pause(&mut bed, name, SILENT);
