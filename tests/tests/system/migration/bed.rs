@@ -20,6 +20,7 @@ pub struct Load {
     pub value_bytes_max: u64,
     /// MB per second that a node may send while [`Bed::begin`] is in force.
     pub limit: &'static str,
+    pub writers: u64,
 }
 
 /// Sixteen moves of 200 kB, for three seconds: at any time some of them wait for a decision.
@@ -27,6 +28,7 @@ pub const MANY: Load = Load {
     partitions: 32,
     value_bytes_max: 4 << 10,
     limit: "1",
+    writers: 3,
 };
 
 /// One move of 12 MB, for three seconds: more than is sent without an acknowledgement.
@@ -34,13 +36,13 @@ pub const LARGE: Load = Load {
     partitions: 2,
     value_bytes_max: 16 << 10,
     limit: "4",
+    writers: 3,
 };
 
 /// Keys that are written once, so that partitions have something to move.
 const STILL_KEYS: u64 = 3_000;
 const BATCH: usize = 250;
 
-const WRITERS: u64 = 3;
 const UNITS_PER_WRITER: u64 = 40;
 
 /// How long it takes at most until the first partition is copied.
@@ -94,7 +96,7 @@ impl Bed {
             let first = writer * UNITS_PER_WRITER;
             (first..first + UNITS_PER_WRITER).map(Unit::new).collect()
         };
-        let units = (0..WRITERS).map(units).collect();
+        let units = (0..load.writers).map(units).collect();
         let crowd = Crowd::start(&whole.entries(), units, temper, &mut rng);
         Self { whole, load, crowd }
     }

@@ -45,17 +45,16 @@ fn source_and_target_that_count_as_failed_meanwhile_go_on_with_their_moves() {
     bed.finish();
 }
 
-/// As [`LARGE`], with less in every write: what is written during a silence has to be less than what a source
-/// keeps for its target.
-const SMALLER: Load = Load {
-    value_bytes_max: 4 << 10,
-    limit: "1",
+/// As [`LARGE`], with one writer: what is written during a silence has to be less than what a source keeps for
+/// its target.
+const QUIETER: Load = Load {
+    writers: 1,
     ..LARGE
 };
 
 /// One of the nodes stands still for longer than the other listens to nothing; which says `words`.
 fn is_given_up(name: &str, words: &str, temper: Temper) {
-    let mut bed = Bed::start(&format!("silence of {name}"), SMALLER, &PATIENT, 1, temper);
+    let mut bed = Bed::start(&format!("silence of {name}"), QUIETER, &PATIENT, 1, temper);
     bed.begin();
     sleep(PART);
     pause(&mut bed, name, SILENT);
