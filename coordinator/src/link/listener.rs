@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
-use ephesus_wire::handshake::{Handshake, Identity, Secret};
+use ephesus_wire::handshake::{Handshake, Identity, Opened, Secret};
 use glommio::net::{TcpListener, TcpStream};
 use socket2::Socket as RawSocket;
 
@@ -215,36 +215,47 @@ impl Shared {
         eviction
     }
 
+    /// Lets a connection in, or counts it and then closes it: whoever sees the end finds it counted.
     async fn receive(&self, stream: TcpStream, eviction: &Eviction) {
         let address = stream.peer_addr().ok();
-        let shaken = within(self.options.link.handshake_timeout, self.shake(stream));
+        let mut socket = match Socket::new(stream) {
+            Ok(socket) => socket,
+            Err(error) => return self.refuse(address, &error.into()),
+        };
+        let shaken = within(self.options.link.handshake_timeout, self.shake(&mut socket));
         let evicted = async {
             eviction.evicted().await;
             Some(Err(LinkError::Evicted))
         };
         let result = futures_lite::future::or(shaken, evicted).await;
         match result.unwrap_or(Err(LinkError::HandshakeTimeout)) {
-            Ok(link) if !self.closed.get() => {
-                self.ready.borrow_mut().push_back(link);
-                if let Some(waiting) = self.waiting.take() {
-                    waiting.wake();
-                }
+            Ok((inbound, opened)) if !self.closed.get() => {
+                let entered = self.enter(socket, inbound, opened);
+                entered.unwrap_or_else(|error| self.refuse(address, &error));
             }
             Ok(_) => {}
             Err(error) => self.refuse(address, &error),
         }
     }
 
-    async fn shake(&self, stream: TcpStream) -> Result<Link, LinkError> {
-        let mut socket = Socket::new(stream)?;
+    async fn shake(&self, socket: &mut Socket) -> Result<(Inbound, Opened), LinkError> {
         let hello = opening::hello(self.identity.get());
         let handshake = Handshake::accept(hello, self.secret.clone());
         let mut inbound = Inbound::default();
-        let opened = opening::open(&mut socket, &mut inbound, handshake, &[]).await?;
+        let opened = opening::open(socket, &mut inbound, handshake, &[]).await?;
         let permit = Permit::take(&self.links, self.options.links_max).ok_or(LinkError::TooMany)?;
         socket.set_permit(permit);
+        Ok((inbound, opened))
+    }
+
+    fn enter(&self, socket: Socket, inbound: Inbound, opened: Opened) -> Result<(), LinkError> {
         let counters = Arc::clone(&self.counters);
-        Link::start(socket, inbound, opened, self.options.link, counters)
+        let link = Link::start(socket, inbound, opened, self.options.link, counters)?;
+        self.ready.borrow_mut().push_back(link);
+        if let Some(waiting) = self.waiting.take() {
+            waiting.wake();
+        }
+        Ok(())
     }
 
     fn refuse(&self, peer: Option<SocketAddr>, error: &LinkError) {

@@ -227,24 +227,23 @@ async fn attend(link: Link, faults: Faults, events: flume::Sender<PeerEvent>) {
     }
     let late = async {
         glommio::timer::sleep(OPEN_LIMIT).await;
-        Err("it does not say what it is for".to_owned())
+        faults.note(address, &"it does not say what it is for");
+        None
     };
-    match futures_lite::future::or(offered(link), late).await {
+    if let Some(offer) = futures_lite::future::or(offered(link, &faults), late).await {
         // The node may have let go.
-        Ok(Some(offer)) => drop(events.send(PeerEvent::Offered(offer))),
-        Ok(None) => {}
-        Err(fault) => faults.note(address, &fault),
+        let _ = events.send(PeerEvent::Offered(offer));
     }
 }
 
-/// What a link is for; none when it ends before it says so.
-async fn offered(mut link: Link) -> Result<Option<Offer>, String> {
-    let from = link.opened().peer.node;
+/// What a link is for; none when it ends before it says so, or is noted as a fault and then closed.
+async fn offered(mut link: Link, faults: &Faults) -> Option<Offer> {
+    let (address, from) = (link.address(), link.opened().peer.node);
     let message = loop {
         match link.recv().await {
             Ok(message) if message.kind == kind::ALIVE => {}
             Ok(message) => break message,
-            Err(error) => return Ok(ended(link.address(), &error)),
+            Err(error) => return ended(address, &error),
         }
     };
     let frame = Frame {
@@ -255,18 +254,23 @@ async fn offered(mut link: Link) -> Result<Option<Offer>, String> {
     };
     let (migration, open) = match Message::decode(&frame) {
         Ok((migration, Message::Open(open))) => (migration, open),
-        Ok(_) => return Err(format!("a message of kind {}", message.kind)),
-        Err(error) => return Err(error.to_string()),
+        Ok(_) => {
+            faults.note(address, &format_args!("a message of kind {}", message.kind));
+            return None;
+        }
+        Err(error) => {
+            faults.note(address, &error);
+            return None;
+        }
     };
-    let address = link.address();
     match link.into_stream() {
-        Ok(stream) => Ok(Some(Offer {
+        Ok(stream) => Some(Offer {
             migration,
             open,
             from,
             stream,
-        })),
-        Err(error) => Ok(ended(address, &error)),
+        }),
+        Err(error) => ended(address, &error),
     }
 }
 

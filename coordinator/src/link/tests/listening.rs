@@ -54,6 +54,27 @@ fn garbage_is_closed_and_counted() {
 }
 
 #[test]
+fn whoever_sees_the_end_of_a_connection_finds_it_counted() {
+    run(async {
+        let ends = Ends::new(quick_listener(), None);
+        let (address, counters) = (ends.listener.address(), Arc::clone(&ends.accepted));
+        let visit = move || {
+            for n in 1..=500 {
+                let mut stream = TcpStream::connect(address).unwrap();
+                stream.write_all(b"*1\r\n$4\r\nPING\r\n").unwrap();
+                // A reset is an end as well.
+                let _ = stream.read_to_end(&mut Vec::new());
+                assert_eq!(counters.count(Reason::NotAPeer), n);
+            }
+        };
+        let named = std::thread::Builder::new().name("strangers".into());
+        let strangers = named.spawn(visit).unwrap();
+        eventually("five hundred ends", || strangers.is_finished()).await;
+        strangers.join().unwrap();
+    });
+}
+
+#[test]
 fn half_a_frame_and_silence_time_out_without_keeping_anybody_waiting() {
     run(async {
         let ends = Ends::new(quick_listener(), None);
