@@ -339,7 +339,8 @@ impl ImageStore for SledStore {
         self.sled
             .drop_tree(tree_name(partition))
             .map(drop)
-            .map_err(self.failed("drop the tree", partition))
+            .map_err(self.failed("drop the tree", partition))?;
+        self.pace(REMOVE_BYTES)
     }
 
     fn partitions(&self) -> Vec<PartitionId> {

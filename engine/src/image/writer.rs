@@ -497,17 +497,36 @@ pub(super) fn drop_manifest(
     store.remove(partition, &manifest_key(epoch))
 }
 
-/// The part of [`drop_copy`] behind its sync.
+/// The part of [`drop_copy`] behind its sync. A tree with nothing else in it goes as a whole: sled then
+/// reads its leaves, but does not write them anew for every eighth removal.
 pub(super) fn drop_blocks(
     store: &mut dyn ImageStore,
     partition: PartitionId,
     epoch: Epoch,
 ) -> Result<(), StoreError> {
-    remove_prefix(store, partition, &epoch_prefix(epoch))?;
-    if store.next_key(partition, &[])?.is_none() {
-        store.drop_partition(partition)?;
+    if has_others(store, partition, epoch)? {
+        remove_prefix(store, partition, &epoch_prefix(epoch)).map(drop)
+    } else {
+        store.drop_partition(partition)
     }
-    Ok(())
+}
+
+/// Whether a store has more of a partition than one copy's blocks.
+fn has_others(
+    store: &dyn ImageStore,
+    partition: PartitionId,
+    epoch: Epoch,
+) -> Result<bool, StoreError> {
+    let prefix = epoch_prefix(epoch);
+    let Some(first) = store.next_key(partition, &[])? else {
+        return Ok(false);
+    };
+    if !first.starts_with(&prefix) {
+        return Ok(true);
+    }
+    let mut behind = extent_key(epoch, Generation(u64::MAX), u64::MAX).to_vec();
+    behind.push(0);
+    Ok(store.next_key(partition, &behind)?.is_some())
 }
 
 /// Removes one partition with all its copies, manifests first for the same reason.

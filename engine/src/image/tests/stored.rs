@@ -100,6 +100,22 @@ fn a_dropped_partition_stays_dropped() {
 }
 
 #[test]
+fn a_dropped_copy_leaves_every_other_copy_of_its_partition() {
+    for (dropped, kept) in [(1, 2), (2, 1)] {
+        for kept_blocks in [0, 1, 200] {
+            let dir = tempfile::tempdir().expect("temp dir");
+            let mut store = open(dir.path());
+            write_image(&mut store, image(3, dropped, dropped), 200, 4096).expect("write");
+            write_image(&mut store, image(3, kept, kept), kept_blocks, 4096).expect("write");
+            writer::drop_copy(&mut store, PartitionId(3), Epoch(dropped)).expect("drop");
+            assert_eq!(store.partitions(), [PartitionId(3)]);
+            drop(store);
+            check_all(&open(dir.path()), &[(3, kept)]);
+        }
+    }
+}
+
+#[test]
 fn a_value_above_a_block_is_refused() {
     let dir = tempfile::tempdir().expect("temp dir");
     let mut store = open(dir.path());
