@@ -25,6 +25,7 @@ pub mod writer;
 mod layout;
 mod open_guard;
 mod rebuild;
+mod removal;
 mod scheduling;
 
 #[cfg(test)]
@@ -33,11 +34,12 @@ pub mod fault;
 pub use extent::ExtentError;
 pub use manifest::{Generation, ImageId, Manifest, ManifestError};
 pub use reader::{ReadError, load, manifests, read, verify};
+pub use removal::{collect_garbage, drop_copy};
 pub use request::{StoreFault, StoreReply, StoreRequest, TrySendError};
 pub use sled_store::{SledStore, open_stores};
 pub use store::{BLOCK_BYTES_MAX, DbId, ImageStore, STORES_MAX, StoreError, Visit};
 pub use thread::{REQUESTS_MAX, StoreClient, StoreThread, Wake};
-pub use writer::{ImageWriter, WriterError, WriterState, collect_garbage, drop_copy};
+pub use writer::{ImageWriter, WriterError, WriterState};
 
 #[cfg(test)]
 mod tests;

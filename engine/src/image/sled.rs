@@ -15,8 +15,8 @@ use super::layout::{DbPaths, directory_bytes, remove_interrupted_snapshots};
 use super::manifest::Manifest;
 use super::open_guard;
 use super::rebuild;
+use super::removal::collect_garbage;
 use super::store::{DbId, ImageStore, STORES_MAX, StoreError, VALUE_BYTES_MAX, Visit, check_size};
-use super::writer::collect_garbage;
 use crate::sled_sync;
 
 /// Page cache of each Db: images are written once and only read at start. sled divides it over 256

@@ -16,10 +16,11 @@ use std::thread::JoinHandle;
 use ephesus_wire::{Epoch, PartitionId};
 
 use super::manifest::ImageId;
+use super::removal;
 use super::request::{StoreFault, StoreReply, StoreRequest, TrySendError};
 use super::scheduling::{Class, Relay, become_idle};
 use super::store::{DbId, ImageStore, StoreError};
-use super::writer::{self, ImageWriter, WriterError};
+use super::writer::{ImageWriter, WriterError};
 
 /// Requests a store thread's channel holds: at most this many blocks (256 KiB) are in flight.
 pub const REQUESTS_MAX: usize = 64;
@@ -408,14 +409,14 @@ impl Worker {
             }
             StoreRequest::DropCopy(partition, epoch) => {
                 self.writers.remove(&(partition, epoch));
-                writer::drop_manifest(store, partition, epoch)?;
+                removal::drop_manifest(store, partition, epoch)?;
                 let unnamed = Unsynced::Unnamed(partition, epoch);
                 self.unsynced.push((unnamed, Arc::clone(port)));
                 return Ok(None);
             }
             StoreRequest::DropPartition(partition) => {
                 self.writers.retain(|(p, _), _| *p != partition);
-                writer::drop_partition(store, partition)?;
+                removal::drop_partition(store, partition)?;
                 StoreReply::Dropped {
                     partition,
                     epoch: None,
@@ -464,7 +465,7 @@ impl Worker {
                     }
                 }
                 Unsynced::Unnamed(partition, epoch) => {
-                    let dropped = writer::drop_blocks(&mut *self.store, partition, epoch);
+                    let dropped = removal::drop_blocks(&mut *self.store, partition, epoch);
                     if let Err(error) = dropped {
                         return self.fail(error);
                     }

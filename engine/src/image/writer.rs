@@ -19,17 +19,16 @@
 //! 2. The manifest is one key: it is old or new, never a mix.
 //! 3. From `Switched` on every block the new manifest counts is durable, because `seal` synced first.
 //! 4. Old blocks are removed only after the manifest's sync, so a lost sweep leaves garbage and never
-//!    an image without blocks. Garbage is found again by [`collect_garbage`].
-
-use std::ops::ControlFlow;
+//!    an image without blocks. Garbage is found again by
+//!    [`collect_garbage`](super::collect_garbage).
 
 use ephesus_wire::{Epoch, PartitionId};
 
 use super::extent::ExtentBuilder;
 use super::manifest::{
-    self, EXTENT_KEY_BYTES, Generation, ImageId, Manifest, ManifestError, epoch_prefix, extent_key,
-    manifest_key, parse_extent_key,
+    EXTENT_KEY_BYTES, Generation, ImageId, Manifest, ManifestError, extent_key, manifest_key,
 };
+use super::removal::{remove_generation, remove_others};
 use super::store::{BLOCK_BYTES_MAX, DbId, ImageStore, StoreError, check_size};
 
 /// Places of extents are inserted empty ahead of the extents themselves, from this extent on.
@@ -48,9 +47,6 @@ const PLACES_AHEAD: u64 = 17;
 
 /// Places inserted at a time.
 const PLACES_AT_ONCE: u64 = 16;
-
-/// Keys removed between two looks at the store, so that a sweep holds a bounded list.
-const SWEEP_KEYS: usize = 256;
 
 /// Where an image writer stands; the module's diagram shows the legal transitions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -443,162 +439,4 @@ pub(super) fn current_manifest(
         return Err(damaged(ManifestError::Misplaced(found.image)));
     }
     Ok(Some(found))
-}
-
-/// Removes blocks that no manifest counts, as a crash may leave them; call before any writer begins.
-///
-/// Returns how many extents were removed; they are gone for good with the next sync.
-///
-/// # Errors
-/// [`WriterError::Manifest`] when a manifest is damaged: nothing of its copy is removed.
-pub fn collect_garbage(
-    store: &mut dyn ImageStore,
-    partition: PartitionId,
-) -> Result<u64, WriterError> {
-    let mut removed = 0;
-    let mut from = manifest::EXTENT_TAG.to_vec();
-    while let Some((epoch, generation, _)) = store
-        .next_key(partition, &from)?
-        .and_then(|key| parse_extent_key(&key))
-    {
-        let current = current_manifest(store, partition, epoch)?;
-        if current.is_none_or(|m| m.image.generation != generation) {
-            removed += remove_generation(store, partition, epoch, generation)?;
-        }
-        from = extent_key(epoch, generation, u64::MAX).to_vec();
-        from.push(0);
-    }
-    Ok(removed)
-}
-
-/// Removes one copy's manifest and blocks, leaving other copies of the partition.
-///
-/// The manifest goes first and is synced, so that no crash leaves a manifest without its blocks; those
-/// are gone for good with the next sync, and garbage until then.
-///
-/// # Errors
-/// Any error: the store is unusable.
-pub fn drop_copy(
-    store: &mut dyn ImageStore,
-    partition: PartitionId,
-    epoch: Epoch,
-) -> Result<(), StoreError> {
-    drop_manifest(store, partition, epoch)?;
-    store.sync()?;
-    drop_blocks(store, partition, epoch)
-}
-
-/// The part of [`drop_copy`] before its sync.
-pub(super) fn drop_manifest(
-    store: &mut dyn ImageStore,
-    partition: PartitionId,
-    epoch: Epoch,
-) -> Result<(), StoreError> {
-    store.remove(partition, &manifest_key(epoch))
-}
-
-/// The part of [`drop_copy`] behind its sync. A tree with nothing else in it goes as a whole: sled then
-/// reads its leaves, but does not write them anew for every eighth removal.
-pub(super) fn drop_blocks(
-    store: &mut dyn ImageStore,
-    partition: PartitionId,
-    epoch: Epoch,
-) -> Result<(), StoreError> {
-    if has_others(store, partition, epoch)? {
-        remove_prefix(store, partition, &epoch_prefix(epoch)).map(drop)
-    } else {
-        store.drop_partition(partition)
-    }
-}
-
-/// Whether a store has more of a partition than one copy's blocks.
-fn has_others(
-    store: &dyn ImageStore,
-    partition: PartitionId,
-    epoch: Epoch,
-) -> Result<bool, StoreError> {
-    let prefix = epoch_prefix(epoch);
-    let Some(first) = store.next_key(partition, &[])? else {
-        return Ok(false);
-    };
-    if !first.starts_with(&prefix) {
-        return Ok(true);
-    }
-    let mut behind = extent_key(epoch, Generation(u64::MAX), u64::MAX).to_vec();
-    behind.push(0);
-    Ok(store.next_key(partition, &behind)?.is_some())
-}
-
-/// Removes one partition with all its copies, manifests first for the same reason.
-///
-/// # Errors
-/// Any error: the store is unusable.
-pub(super) fn drop_partition(
-    store: &mut dyn ImageStore,
-    partition: PartitionId,
-) -> Result<(), StoreError> {
-    remove_prefix(store, partition, manifest::MANIFEST_TAG)?;
-    store.sync()?;
-    store.drop_partition(partition)?;
-    store.sync()
-}
-
-fn remove_generation(
-    store: &mut dyn ImageStore,
-    partition: PartitionId,
-    epoch: Epoch,
-    generation: Generation,
-) -> Result<u64, StoreError> {
-    remove_prefix(
-        store,
-        partition,
-        &manifest::generation_prefix(epoch, generation),
-    )
-}
-
-fn remove_others(
-    store: &mut dyn ImageStore,
-    partition: PartitionId,
-    epoch: Epoch,
-    keep: Generation,
-) -> Result<u64, StoreError> {
-    let mut removed = 0;
-    let mut from = epoch_prefix(epoch).to_vec();
-    while let Some(key) = store.next_key(partition, &from)? {
-        let Some((_, generation, _)) = parse_extent_key(&key).filter(|(e, ..)| *e == epoch) else {
-            break;
-        };
-        if generation != keep {
-            removed += remove_generation(store, partition, epoch, generation)?;
-        }
-        from = extent_key(epoch, generation, u64::MAX).to_vec();
-        from.push(0);
-    }
-    Ok(removed)
-}
-
-fn remove_prefix(
-    store: &mut dyn ImageStore,
-    partition: PartitionId,
-    prefix: &[u8],
-) -> Result<u64, StoreError> {
-    let mut removed = 0;
-    loop {
-        let mut keys = Vec::with_capacity(SWEEP_KEYS);
-        store.scan_prefix(partition, prefix, &mut |key, _| {
-            keys.push(key.to_vec());
-            if keys.len() < SWEEP_KEYS {
-                ControlFlow::Continue(())
-            } else {
-                ControlFlow::Break(())
-            }
-        })?;
-        for key in &keys {
-            store.remove(partition, key)?;
-        }
-        removed += keys.len() as u64;
-        if keys.len() < SWEEP_KEYS {
-            return Ok(removed);
-        }
-    }
 }

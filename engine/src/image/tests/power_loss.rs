@@ -163,7 +163,7 @@ fn a_staging_copy_never_displaces_its_source() {
     for found in manifests(&store, PARTITION).expect("manifests") {
         check_image(&store, &found).expect("whole");
     }
-    writer::drop_copy(&mut store, PARTITION, Epoch(4)).expect("rollback");
+    removal::drop_copy(&mut store, PARTITION, Epoch(4)).expect("rollback");
     assert_eq!(generations(&store, PARTITION), [(3, 1)]);
     assert_eq!(load(&store, PARTITION, Epoch(4)).expect("load"), None);
 }
@@ -183,7 +183,7 @@ proptest! {
         let mut store = FaultStore::new(DbId(0));
         write_image(&mut store, image(5, 3, 1), blocks, 0).expect("nothing fails yet");
         store.fail_at(at);
-        let dropped = writer::drop_copy(&mut store, PARTITION, EPOCH).is_ok();
+        let dropped = removal::drop_copy(&mut store, PARTITION, EPOCH).is_ok();
         let mut found = store.crash(seed);
         collect_garbage(&mut found, PARTITION).expect("collect");
         match load(&found, PARTITION, EPOCH).expect("load") {

@@ -91,8 +91,8 @@ fn a_dropped_partition_stays_dropped() {
     let mut store = open(dir.path());
     write_image(&mut store, image(1, 1, 1), 50, 4096).expect("write");
     write_image(&mut store, image(2, 1, 1), 50, 4096).expect("write");
-    writer::drop_partition(&mut store, PartitionId(1)).expect("drop");
-    writer::drop_copy(&mut store, PartitionId(2), Epoch(1)).expect("drop");
+    removal::drop_partition(&mut store, PartitionId(1)).expect("drop");
+    removal::drop_copy(&mut store, PartitionId(2), Epoch(1)).expect("drop");
     assert_eq!(store.partitions(), []);
     write_image(&mut store, image(2, 2, 1), 5, 100).expect("write again");
     drop(store);
@@ -107,7 +107,7 @@ fn a_dropped_copy_leaves_every_other_copy_of_its_partition() {
             let mut store = open(dir.path());
             write_image(&mut store, image(3, dropped, dropped), 200, 4096).expect("write");
             write_image(&mut store, image(3, kept, kept), kept_blocks, 4096).expect("write");
-            writer::drop_copy(&mut store, PartitionId(3), Epoch(dropped)).expect("drop");
+            removal::drop_copy(&mut store, PartitionId(3), Epoch(dropped)).expect("drop");
             assert_eq!(store.partitions(), [PartitionId(3)]);
             drop(store);
             check_all(&open(dir.path()), &[(3, kept)]);
@@ -257,7 +257,7 @@ fn a_rebuild_keeps_every_image_and_shrinks() {
         write_image(&mut store, image(0, 1, generation), 600, 4096).expect("write");
         write_image(&mut store, image(3, 1, generation), 20, 4096).expect("write");
     }
-    writer::drop_copy(&mut store, PartitionId(0), Epoch(1)).expect("drop");
+    removal::drop_copy(&mut store, PartitionId(0), Epoch(1)).expect("drop");
     let before = store.size_on_disk().expect("size");
     let paths = DbPaths::new(dir.path(), DbId(0));
     let store = rebuild(store, &paths).expect("rebuild");

@@ -1,0 +1,176 @@
+//! Removing images: those that newer ones have replaced, those of copies that left, and what a crash has left.
+
+use std::ops::ControlFlow;
+
+use ephesus_wire::{Epoch, PartitionId};
+
+use super::manifest::{self, Generation, epoch_prefix, extent_key, manifest_key, parse_extent_key};
+use super::store::{ImageStore, StoreError};
+use super::writer::{WriterError, current_manifest};
+
+/// Keys removed between two looks at the store, so that a sweep holds a bounded list.
+const SWEEP_KEYS: usize = 256;
+
+/// Removes blocks that no manifest counts, as a crash may leave them; call before any writer begins.
+///
+/// Returns how many extents were removed; they are gone for good with the next sync.
+///
+/// # Errors
+/// [`WriterError::Manifest`] when a manifest is damaged: nothing of its copy is removed.
+pub fn collect_garbage(
+    store: &mut dyn ImageStore,
+    partition: PartitionId,
+) -> Result<u64, WriterError> {
+    let mut removed = 0;
+    let mut from = manifest::EXTENT_TAG.to_vec();
+    while let Some((epoch, generation, _)) = store
+        .next_key(partition, &from)?
+        .and_then(|key| parse_extent_key(&key))
+    {
+        let current = current_manifest(store, partition, epoch)?;
+        if current.is_none_or(|m| m.image.generation != generation) {
+            removed += remove_generation(store, partition, epoch, generation)?;
+        }
+        from = behind(epoch, generation);
+    }
+    Ok(removed)
+}
+
+/// Removes one copy's manifest and blocks, leaving other copies of the partition.
+///
+/// The manifest goes first and is synced, so that no crash leaves a manifest without its blocks; those
+/// are gone for good with the next sync, and garbage until then.
+///
+/// # Errors
+/// Any error: the store is unusable.
+pub fn drop_copy(
+    store: &mut dyn ImageStore,
+    partition: PartitionId,
+    epoch: Epoch,
+) -> Result<(), StoreError> {
+    drop_manifest(store, partition, epoch)?;
+    store.sync()?;
+    drop_blocks(store, partition, epoch)
+}
+
+/// The part of [`drop_copy`] before its sync.
+pub(super) fn drop_manifest(
+    store: &mut dyn ImageStore,
+    partition: PartitionId,
+    epoch: Epoch,
+) -> Result<(), StoreError> {
+    store.remove(partition, &manifest_key(epoch))
+}
+
+/// The part of [`drop_copy`] behind its sync. A tree with nothing else in it goes as a whole: sled then
+/// reads its leaves, but does not write them anew for every eighth removal.
+pub(super) fn drop_blocks(
+    store: &mut dyn ImageStore,
+    partition: PartitionId,
+    epoch: Epoch,
+) -> Result<(), StoreError> {
+    if has_others(store, partition, epoch)? {
+        remove_prefix(store, partition, &epoch_prefix(epoch)).map(drop)
+    } else {
+        store.drop_partition(partition)
+    }
+}
+
+/// Whether a store has more of a partition than one copy's blocks.
+fn has_others(
+    store: &dyn ImageStore,
+    partition: PartitionId,
+    epoch: Epoch,
+) -> Result<bool, StoreError> {
+    let prefix = epoch_prefix(epoch);
+    let Some(first) = store.next_key(partition, &[])? else {
+        return Ok(false);
+    };
+    if !first.starts_with(&prefix) {
+        return Ok(true);
+    }
+    let next = store.next_key(partition, &behind(epoch, Generation(u64::MAX)))?;
+    Ok(next.is_some())
+}
+
+/// Removes one partition with all its copies, manifests first for the same reason.
+///
+/// # Errors
+/// Any error: the store is unusable.
+pub(super) fn drop_partition(
+    store: &mut dyn ImageStore,
+    partition: PartitionId,
+) -> Result<(), StoreError> {
+    remove_prefix(store, partition, manifest::MANIFEST_TAG)?;
+    store.sync()?;
+    store.drop_partition(partition)?;
+    store.sync()
+}
+
+/// Removes one image's blocks; answers how many extents they were.
+pub(super) fn remove_generation(
+    store: &mut dyn ImageStore,
+    partition: PartitionId,
+    epoch: Epoch,
+    generation: Generation,
+) -> Result<u64, StoreError> {
+    remove_prefix(
+        store,
+        partition,
+        &manifest::generation_prefix(epoch, generation),
+    )
+}
+
+/// Removes the blocks of a copy's other images; answers how many extents they were.
+pub(super) fn remove_others(
+    store: &mut dyn ImageStore,
+    partition: PartitionId,
+    epoch: Epoch,
+    keep: Generation,
+) -> Result<u64, StoreError> {
+    let mut removed = 0;
+    let mut from = epoch_prefix(epoch).to_vec();
+    while let Some(key) = store.next_key(partition, &from)? {
+        let Some((_, generation, _)) = parse_extent_key(&key).filter(|(e, ..)| *e == epoch) else {
+            break;
+        };
+        if generation != keep {
+            removed += remove_generation(store, partition, epoch, generation)?;
+        }
+        from = behind(epoch, generation);
+    }
+    Ok(removed)
+}
+
+/// The first key that may follow an image's blocks.
+fn behind(epoch: Epoch, generation: Generation) -> Vec<u8> {
+    let mut key = extent_key(epoch, generation, u64::MAX).to_vec();
+    key.push(0);
+    key
+}
+
+fn remove_prefix(
+    store: &mut dyn ImageStore,
+    partition: PartitionId,
+    prefix: &[u8],
+) -> Result<u64, StoreError> {
+    let mut removed = 0;
+    loop {
+        let mut keys = Vec::with_capacity(SWEEP_KEYS);
+        store.scan_prefix(partition, prefix, &mut |key, _| {
+            keys.push(key.to_vec());
+            if keys.len() < SWEEP_KEYS {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
+            }
+        })?;
+        for key in &keys {
+            store.remove(partition, key)?;
+        }
+        removed += keys.len() as u64;
+        if keys.len() < SWEEP_KEYS {
+            return Ok(removed);
+        }
+    }
+}
