@@ -252,17 +252,12 @@ async fn offered(mut link: Link, faults: &Faults) -> Option<Offer> {
         sequence: 0,
         payload: &message.payload,
     };
-    let (migration, open) = match Message::decode(&frame) {
-        Ok((migration, Message::Open(open))) => (migration, open),
-        Ok(_) => {
-            faults.note(address, &format_args!("a message of kind {}", message.kind));
-            return None;
-        }
-        Err(error) => {
-            faults.note(address, &error);
-            return None;
-        }
+    let said = match Message::decode(&frame) {
+        Ok((migration, Message::Open(open))) => Ok((migration, open)),
+        Ok(_) => Err(format!("a message of kind {}", message.kind)),
+        Err(error) => Err(error.to_string()),
     };
+    let (migration, open) = said.inspect_err(|fault| faults.note(address, fault)).ok()?;
     match link.into_stream() {
         Ok(stream) => Some(Offer {
             migration,

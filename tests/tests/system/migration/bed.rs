@@ -20,6 +20,7 @@ pub struct Load {
     pub value_bytes_max: u64,
     /// MB per second that a node may send while [`Bed::begin`] is in force.
     pub limit: &'static str,
+    /// Each writes units of its own.
     pub writers: u64,
 }
 
