@@ -78,12 +78,35 @@ pub fn fill(address: SocketAddr, keys: u64, value_bytes: usize, generation: u64)
 /// When a write is refused or the connection breaks.
 pub fn fill_some(
     address: SocketAddr,
-    mut indexes: impl Iterator<Item = u64>,
+    indexes: impl Iterator<Item = u64>,
     value_bytes: usize,
     generation: u64,
 ) -> Result<()> {
-    let what = || BenchError::io(format!("loading {address}"));
     let values = Values::new(value_bytes);
+    for_each_key(address, "SET", indexes, |request, index| {
+        let value = values.get(index, generation);
+        resp::encode(request, &[b"SET", &key(index), value]);
+    })
+}
+
+/// Deletes the keys of these indexes.
+///
+/// # Errors
+/// When a deletion is refused or the connection breaks.
+pub fn remove_some(address: SocketAddr, indexes: impl Iterator<Item = u64>) -> Result<()> {
+    for_each_key(address, "DEL", indexes, |request, index| {
+        resp::encode(request, &[b"DEL", &key(index)]);
+    })
+}
+
+/// Sends one command for each index, pipelined, and returns once every reply has arrived.
+fn for_each_key(
+    address: SocketAddr,
+    command: &str,
+    mut indexes: impl Iterator<Item = u64>,
+    mut encode: impl FnMut(&mut Vec<u8>, u64),
+) -> Result<()> {
+    let what = || BenchError::io(format!("{command} on {address}"));
     let mut lanes = Vec::with_capacity(CONNECTIONS);
     for _ in 0..CONNECTIONS {
         let stream = TcpStream::connect(address).map_err(what())?;
@@ -100,14 +123,12 @@ pub fn fill_some(
         interrupt::check()?;
         let lane = &mut lanes[turn % CONNECTIONS];
         let allowed = ((BATCHES_IN_FLIGHT - 1) * BATCH_KEYS) as usize;
-        lane.wait_until(allowed, &mut chunk).map_err(at(address))?;
+        lane.wait_until(allowed, &mut chunk)
+            .map_err(at(command, address))?;
         let before = lane.expected;
         request.clear();
         for index in indexes.by_ref().take(BATCH_KEYS as usize) {
-            resp::encode(
-                &mut request,
-                &[b"SET", &key(index), values.get(index, generation)],
-            );
+            encode(&mut request, index);
             lane.expected += 1;
         }
         if lane.expected == before {
@@ -116,15 +137,16 @@ pub fn fill_some(
         lane.stream.write_all(&request).map_err(what())?;
     }
     for lane in &mut lanes {
-        lane.wait_until(0, &mut chunk).map_err(at(address))?;
+        lane.wait_until(0, &mut chunk)
+            .map_err(at(command, address))?;
     }
     Ok(())
 }
 
-fn at(address: SocketAddr) -> impl FnOnce(BenchError) -> BenchError {
+fn at(command: &str, address: SocketAddr) -> impl FnOnce(BenchError) -> BenchError {
     move |error| match error {
         BenchError::Reply { got, .. } => BenchError::Reply {
-            what: format!("SET on {address}"),
+            what: format!("{command} on {address}"),
             got,
         },
         other => other,

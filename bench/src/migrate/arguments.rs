@@ -51,6 +51,9 @@ pub struct MigrateArgs {
     #[arg(long)]
     pub json: Option<PathBuf>,
     /// Coordinators of a cluster that runs, instead of a new one in every round
+    ///
+    /// Sets keys of redis-benchmark's names (`key:000000000000` and on), also those that are there already; when
+    /// a case has ended it brings its partitions back and removes these keys.
     #[arg(
         long,
         value_delimiter = ',',

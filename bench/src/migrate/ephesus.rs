@@ -1,4 +1,5 @@
 use std::collections::BTreeSet;
+use std::mem;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::Path;
 use std::thread;
@@ -114,9 +115,6 @@ impl EphesusPair {
             return Err(BenchError::cluster("a move", problem));
         }
         let older = migrations(&mut operator)?;
-        let slots = |rows: &[&PartitionRow]| {
-            SlotSet::of_ranges(rows.iter().map(|row| (row.first_slot, row.last_slot)))
-        };
         let partitions: BTreeSet<u16> = moving.iter().map(|row| row.partition).collect();
         Ok(EphesusPair {
             bed,
@@ -144,6 +142,10 @@ fn named(rows: &[NodeRow], name: &str) -> Result<Node> {
         name: row.name.clone(),
         entry,
     })
+}
+
+fn slots(rows: &[&PartitionRow]) -> SlotSet {
+    SlotSet::of_ranges(rows.iter().map(|row| (row.first_slot, row.last_slot)))
 }
 
 fn partitions(operator: &mut Operator) -> Result<Vec<PartitionRow>> {
@@ -240,6 +242,24 @@ impl Pair for EphesusPair {
             self.look()?;
         }
         Ok(self.progress.said())
+    }
+
+    fn turn_back(&mut self) -> Result<bool> {
+        if self.bed.is_some() {
+            return Ok(false);
+        }
+        let rows = partitions(&mut self.operator)?;
+        let has_moved = |row: &&PartitionRow| {
+            row.node.as_ref() == Some(&self.target.name) && self.partitions.contains(&row.partition)
+        };
+        let moved: Vec<&PartitionRow> = rows.iter().filter(has_moved).collect();
+        let older = migrations(&mut self.operator)?;
+        self.owned = slots(&moved);
+        self.moving = self.owned.clone();
+        self.partitions = moved.iter().map(|row| row.partition).collect();
+        self.progress = Progress::new(self.partitions.clone(), &older);
+        mem::swap(&mut self.source, &mut self.target);
+        Ok(true)
     }
 
     fn described(&self) -> Vec<Described> {

@@ -51,6 +51,11 @@ pub(super) trait Pair {
     fn look(&mut self) -> Result<Stage>;
     /// What there is to say after it.
     fn said(&mut self) -> Result<Said>;
+    /// Has the next move bring back what this one has moved, from the target to the source, which change
+    /// places; false: nobody needs that, since the servers end with the round.
+    fn turn_back(&mut self) -> Result<bool> {
+        Ok(false)
+    }
     /// How they were started.
     fn described(&self) -> Vec<Described>;
 

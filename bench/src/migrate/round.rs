@@ -113,16 +113,30 @@ pub(super) fn run(pair: &mut dyn Pair, case: Case, settings: &Settings) -> Resul
     if let (Some(marks), Some(ends)) = (&marks, &mut ends) {
         marks.add_forks(ends)?;
     }
+    let said = pair.said()?;
+    give_back(pair, &indexes)?;
     Ok(Outcome {
         failure: timing.failure,
         keys,
         bytes: keys * case.entry_bytes(),
         copying: timing.copying,
         whole: timing.whole,
-        said: pair.said()?,
+        said,
         ends,
         writers,
     })
+}
+
+/// Leaves a cluster that runs as it was: the partitions where they were, and none of the keys.
+fn give_back(pair: &mut dyn Pair, indexes: &[u32]) -> Result<()> {
+    let home = pair.source();
+    if !pair.turn_back()? {
+        return Ok(());
+    }
+    if let Some(why) = follow(pair, None)?.failure {
+        return Err(BenchError::cluster("the move back", why));
+    }
+    prefill::remove_some(home, indexes.iter().map(|&index| u64::from(index)))
 }
 
 /// Waits until the machine does not keep the disk from answering, or says that it does.

@@ -6,6 +6,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use clap::Parser;
+use ephesus_bench::migrate::{self, MigrateArgs};
 use ephesus_tests::coordinator::ephesus;
 use ephesus_tests::ports::PortBlock;
 use ephesus_tests::process::Process;
@@ -270,4 +272,55 @@ fn later_ends_are_told_and_a_kill_takes_all_processes_along() {
     assert_eq!(children(&cluster).len(), 5, "the others go on");
     cluster.kill();
     assert_gone(&pids);
+}
+
+/// The flags of `ephesus-bench migrate`.
+#[derive(Parser)]
+struct Benchmark {
+    #[command(flatten)]
+    migrate: MigrateArgs,
+}
+
+#[test]
+fn the_benchmark_of_moves_leaves_a_cluster_as_it_was() {
+    let site = Site::new();
+    let mut cluster = site.start("output");
+    let owners = || {
+        let partitions = site.say(&["partitions", "--json"]).out;
+        let rows: Value = serde_json::from_str(&partitions).expect("JSON");
+        let rows = rows.as_array().expect("rows").iter();
+        rows.map(|row| row["node"].as_str().expect("a node").to_owned())
+            .collect::<Vec<String>>()
+    };
+    let mut clients = BTreeMap::new();
+    site.call(&mut clients, &["SET", "of-a-user", "here"]);
+    let before = owners();
+    let coordinators = site.coordinators();
+    let benchmark = Benchmark::parse_from([
+        "ephesus-bench".as_ref(),
+        "--quick".as_ref(),
+        "--coordinator".as_ref(),
+        coordinators.as_ref(),
+        "--nodes=athens,byzantium".as_ref(),
+        "--servers=ephesus".as_ref(),
+        "--keys=2000".as_ref(),
+        "--value-bytes=1000".as_ref(),
+        "--load=0".as_ref(),
+        "--dir".as_ref(),
+        site.home.path().as_os_str(),
+    ]);
+    migrate::execute(&benchmark.migrate).expect("a measurement");
+    assert_eq!(owners(), before);
+    let keys = (0..3).map(|number| {
+        let mut node = Client::connect(site.node_port(number)).expect("connect");
+        node.call(&["DBSIZE"])
+    });
+    let keys: Vec<Reply> = keys.collect();
+    let of_a_user = keys.iter().filter(|count| **count == Reply::Integer(1));
+    let none = keys.iter().filter(|count| **count == Reply::Integer(0));
+    assert_eq!((of_a_user.count(), none.count()), (1, 2), "{keys:?}");
+    let value = site.call(&mut clients, &["GET", "of-a-user"]);
+    assert_eq!(value, Reply::Bulk(b"here".to_vec()));
+    cluster.signal(libc::SIGINT);
+    cluster.wait_exit(LIMIT).expect("it stops");
 }
