@@ -82,6 +82,12 @@ impl Site {
         ephesus(&[words, &["--coordinator", &self.coordinators()]].concat())
     }
 
+    /// What such a command prints with `--json`.
+    fn json(&self, command: &str) -> Value {
+        let told = self.say(&[command, "--json"]);
+        serde_json::from_str(&told.out).unwrap_or_else(|error| panic!("{error}: {told:?}"))
+    }
+
     /// One command to the node that owns the key.
     fn call(&self, clients: &mut BTreeMap<u16, Client>, words: &[&str]) -> Reply {
         let mut port = self.node_port(0);
@@ -147,7 +153,7 @@ fn comes_up_stops_on_ctrl_c_and_comes_back_with_its_data() {
         let mut cluster = site.start(&format!("output-{start}"));
         let status = site.say(&["status"]);
         assert_eq!(status.code, Some(0), "{status:?}");
-        let nodes: Value = serde_json::from_str(&site.say(&["nodes", "--json"]).out).expect("JSON");
+        let nodes = site.json("nodes");
         let nodes = nodes.as_array().expect("rows");
         let names: Vec<&str> = nodes
             .iter()
@@ -207,8 +213,7 @@ fn a_stock_client_does_not_notice_that_a_coordinator_is_killed() {
         assert_eq!(client.exit_status(), None, "{}", client.output());
         std::thread::sleep(Duration::from_millis(2));
     }
-    let status = site.say(&["status", "--json"]);
-    let status: Value = serde_json::from_str(&status.out).expect("JSON");
+    let status = site.json("status");
     let leader = status["leader"].as_u64().expect("a number");
     let lost = coordinators[leader as usize - 1];
     // SAFETY: a child of our child, which has not been waited for before it was signalled.
@@ -286,9 +291,8 @@ fn the_benchmark_of_moves_leaves_a_cluster_as_it_was() {
     let site = Site::new();
     let mut cluster = site.start("output");
     let owners = || {
-        let partitions = site.say(&["partitions", "--json"]).out;
-        let rows: Value = serde_json::from_str(&partitions).expect("JSON");
-        let rows = rows.as_array().expect("rows").iter();
+        let partitions = site.json("partitions");
+        let rows = partitions.as_array().expect("rows").iter();
         rows.map(|row| row["node"].as_str().expect("a node").to_owned())
             .collect::<Vec<String>>()
     };
@@ -320,7 +324,7 @@ fn the_benchmark_of_moves_leaves_a_cluster_as_it_was() {
     let none = keys.iter().filter(|count| **count == Reply::Integer(0));
     assert_eq!((of_a_user.count(), none.count()), (1, 2), "{keys:?}");
     let value = site.call(&mut clients, &["GET", "of-a-user"]);
-    assert_eq!(value, Reply::Bulk(b"here".to_vec()));
+    assert_eq!(value, Reply::bulk("here"));
     cluster.signal(libc::SIGINT);
     cluster.wait_exit(LIMIT).expect("it stops");
 }
