@@ -16,6 +16,7 @@ use ephesus_wire::handshake::Secret;
 use crate::cli::EXIT_USAGE;
 use crate::cli::coordinator::CoordinatorFlags;
 use crate::node::Environment;
+use crate::small_pages::SmallPages;
 use crate::{logging, net, signals};
 
 /// How often the process looks whether it was asked to stop.
@@ -92,6 +93,8 @@ pub fn main(flags: &CoordinatorFlags) -> ExitCode {
 }
 
 fn run(options: CoordinatorOptions) -> Result<(), ProcessError> {
+    // It needs little memory, and commands are held while it decides.
+    let _small_pages = SmallPages::begin();
     let asked_to_stop = signals::stop_flag().map_err(ProcessError::Signals)?;
     Environment::inspect().map_err(|error| ProcessError::Environment(error.to_string()))?;
     let address = options.listen;

@@ -17,3 +17,4 @@ pub mod table;
 
 mod planted;
 mod prefetch;
+mod small_pages;

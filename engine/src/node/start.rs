@@ -30,7 +30,6 @@ use super::layout_writer::LayoutWriter;
 use super::moves::Moves;
 use super::peers::PeerPort;
 use super::ports;
-use super::process::SmallPages;
 use super::rates::Rates;
 use super::recovery::{Plan, RecoveredShard, Recovery, RecoveryError};
 use super::routes::Routes;
@@ -46,6 +45,7 @@ use crate::net::Waker;
 use crate::shard::mesh::{Message, Peer};
 use crate::shard::segments::Job;
 use crate::shard::{Checkpointer, Core, Segments, Shard, Start};
+use crate::small_pages::SmallPages;
 use crate::table::{KeyHasher, work_for};
 
 /// sled Dbs of a new data directory.
@@ -222,6 +222,7 @@ impl Node {
         }
         let layout = data_dir.settle_layout()?;
         let partitioning = Partitioning::new(joined.partitions)?;
+        // All memory is touched once here, and nobody waits for how fast it is read later.
         let small_pages = SmallPages::begin();
         let mut stores = open_stores(&data_dir.image_dir(), stamp.stores)?;
         let segment_bytes = (options.wal_budget / (SEGMENTS_PER_SHARD * u64::from(shards)))

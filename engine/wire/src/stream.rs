@@ -5,6 +5,7 @@
 //!   OPEN      ------------------------------->           opens a staging copy
 //!             <-------------------------------  ACCEPTED or REFUSED
 //!   DATA ...  ------------------------------->           applies, logs
+//!   LOAD ...  ------------------------------->           spares who waits for it
 //!             <-------------------------------  ACK ...  what its log has
 //!   FINAL     ------------------------------->           compares count and digest
 //!             <-------------------------------  PREPARED durably
@@ -19,6 +20,7 @@
 //! 6 ACK         sequence u64
 //! 7 PREPARED    count u64 | digest 2 u64
 //! 8 END         reason, UTF-8
+//! 9 LOAD        1 while clients use the source's shard, 0 while none do: u8
 //! ```
 //!
 //! The frame's stream is the migration, never 0; its sequence counts the frames of one direction.
@@ -50,6 +52,8 @@ pub enum Message<'a> {
     Refused(&'a str),
     /// The next records, to be read with [`Records`].
     Data(&'a [u8]),
+    /// Whether clients use the source's shard, which may come to wait for the target.
+    Load(bool),
     /// There is no record behind this one.
     Final(Final),
     /// The target's log has everything up to this sequence.
@@ -108,6 +112,7 @@ mod kind {
     pub(super) const ACK: u16 = 6;
     pub(super) const PREPARED: u16 = 7;
     pub(super) const END: u16 = 8;
+    pub(super) const LOAD: u16 = 9;
 }
 
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -171,6 +176,7 @@ impl<'a> Message<'a> {
             Self::Accepted => frame(kind::ACCEPTED, &[]),
             Self::Refused(reason) => frame(kind::REFUSED, cut(reason).as_bytes()),
             Self::Data(records) => frame(kind::DATA, records),
+            Self::Load(is_there) => frame(kind::LOAD, &[u8::from(is_there)]),
             Self::Final(last) => {
                 let body = FinalBody {
                     held: last.held.body(),
@@ -205,6 +211,7 @@ impl<'a> Message<'a> {
                 length("DATA", payload, 1, usize::MAX)?;
                 Self::Data(payload)
             }
+            kind::LOAD => Self::Load(load(payload)?),
             kind::FINAL => Self::Final(last(payload)?),
             kind::ACK => {
                 let seq = body("ACK", payload)?;
@@ -267,6 +274,17 @@ fn open(payload: &[u8]) -> Result<Open, WireError> {
         source_shard: ShardId(body.source_shard),
         target_shard: ShardId(body.target_shard),
     })
+}
+
+fn load(payload: &[u8]) -> Result<bool, WireError> {
+    match body::<u8>("LOAD", payload)? {
+        0 => Ok(false),
+        1 => Ok(true),
+        found => Err(WireError::Unknown {
+            what: "load",
+            found: found.into(),
+        }),
+    }
 }
 
 fn last(payload: &[u8]) -> Result<Final, WireError> {

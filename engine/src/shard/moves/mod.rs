@@ -16,6 +16,7 @@ mod input;
 mod link;
 mod mail;
 mod orders;
+mod pages;
 mod reports;
 mod share;
 mod socket;
@@ -34,6 +35,7 @@ use crate::migration::Report;
 use crate::net::{Ring, StreamId};
 use calm::Calm;
 use group::Groups;
+use pages::Pages;
 use reports::Reports;
 use share::{Limit, Share};
 use socket::Sockets;
@@ -58,6 +60,7 @@ pub struct Moves {
     limit: Limit,
     share: Share,
     calm: Calm,
+    pages: Pages,
     /// Copies that the checkpointer has to remove.
     leaving: Vec<(PartitionId, Epoch)>,
     /// Counts slices, so that streams take turns.
@@ -73,6 +76,9 @@ struct Cx<'a> {
     reports: &'a mut Reports,
     limit: &'a mut Limit,
     calm: &'a mut Calm,
+    pages: &'a mut Pages,
+    /// Clients use this shard.
+    has_clients: bool,
     now: Instant,
 }
 
@@ -89,6 +95,7 @@ impl Moves {
             limit: Limit::none(now),
             share: Share::new(now),
             calm: Calm::new(now),
+            pages: Pages::default(),
             leaving: Vec::new(),
             turn: 0,
             next_look: None,
@@ -108,6 +115,8 @@ impl Moves {
             reports: &mut self.reports,
             limit: &mut self.limit,
             calm: &mut self.calm,
+            pages: &mut self.pages,
+            has_clients: self.share.has_clients(now),
             now,
         };
         f(&mut self.sources, &mut self.targets, &mut cx)
@@ -158,7 +167,13 @@ impl Moves {
         }
         if self.sources.is_empty() && self.targets.is_empty() {
             self.next_look = None;
+            self.pages = Pages::default();
         } else {
+            if self.share.has_clients(now) {
+                self.pages.keep_small(now);
+            } else if self.sources.is_empty() && self.targets.iter().all(Target::is_load_unknown) {
+                self.pages.begin_small(now);
+            }
             let mut groups = std::mem::take(&mut self.groups);
             self.with(core, now, |sources, targets, cx| {
                 let standings = sources.iter().filter_map(|source| source.standing(cx));
@@ -167,9 +182,11 @@ impl Moves {
                 targets.retain_mut(|target| target.tend(cx) == Fate::GoesOn);
             });
             self.groups = groups;
+            self.pages.look(now);
             let sources = self.sources.iter().map(|source| source.next_look(now));
             let targets = self.targets.iter().filter_map(Target::next_look);
-            let others = self.limit.next().into_iter().chain(self.calm.next(now));
+            let others = [self.limit.next(), self.calm.next(now), self.pages.next()];
+            let others = others.into_iter().flatten();
             self.next_look = sources.chain(targets).chain(others).min();
         }
         self.reports.tell_durable(&core.keyspace.log);
@@ -188,6 +205,9 @@ impl Moves {
         is_urgent: bool,
     ) -> bool {
         if self.sources.is_empty() && self.targets.is_empty() {
+            if had_requests {
+                self.share.requested(now, now);
+            }
             return false;
         }
         let started = clock();

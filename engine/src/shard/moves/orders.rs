@@ -82,6 +82,9 @@ impl Moves {
             if targets.iter().any(|target| target.migration == migration) {
                 return;
             }
+            if targets.iter().all(Target::is_load_unknown) {
+                cx.pages.begin_small(now);
+            }
             let refused = |reason: String| Report::Wiped {
                 migration,
                 partition,

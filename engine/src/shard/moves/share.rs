@@ -5,6 +5,9 @@ use std::time::{Duration, Instant};
 /// Requests that came within this time count as a load.
 const LOAD_LASTS: Duration = Duration::from_millis(1);
 
+/// Clients that have sent nothing for so long do not count as present any more.
+const PRESENCE_LASTS: Duration = Duration::from_millis(100);
+
 /// Longest time that one slice holds the shard.
 const SLICE: Duration = Duration::from_micros(200);
 
@@ -46,9 +49,18 @@ impl Share {
         self.last_request = Some(ended);
     }
 
-    fn is_loaded(&self, now: Instant) -> bool {
+    fn requested_within(&self, time: Duration, now: Instant) -> bool {
         self.last_request
-            .is_some_and(|at| now.saturating_duration_since(at) < LOAD_LASTS)
+            .is_some_and(|at| now.saturating_duration_since(at) < time)
+    }
+
+    fn is_loaded(&self, now: Instant) -> bool {
+        self.requested_within(LOAD_LASTS, now)
+    }
+
+    /// Whether clients use the shard, also if not at this moment.
+    pub(super) fn has_clients(&self, now: Instant) -> bool {
+        self.requested_within(PRESENCE_LASTS, now)
     }
 
     /// How long a slice may take that begins now; `None` when others come first, until [`Share::next`].
@@ -188,6 +200,16 @@ mod tests {
         assert_eq!(share.slice(started + 300 * US), Some(SLICE_LOADED));
         let later = started + LOAD_LASTS;
         assert_eq!(share.slice(later), Some(SLICE), "nobody is there any more");
+    }
+
+    #[test]
+    fn clients_are_there_for_longer_than_a_load_lasts() {
+        let now = start();
+        let mut share = Share::new(now);
+        assert!(!share.has_clients(now));
+        share.requested(now, now + US);
+        assert!(share.has_clients(now + 50 * LOAD_LASTS));
+        assert!(!share.has_clients(now + US + PRESENCE_LASTS));
     }
 
     #[test]

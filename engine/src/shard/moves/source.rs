@@ -67,6 +67,8 @@ pub(super) struct Source {
     open: Open,
     link: Link,
     state: State,
+    /// What the target was told about clients here.
+    told_load: Option<bool>,
     reported: Instant,
     /// What was reported last.
     keys: u64,
@@ -93,6 +95,7 @@ impl Source {
             open,
             link,
             state: State::Opening,
+            told_load: None,
             reported: now,
             keys: 0,
             bytes: 0,
@@ -161,6 +164,7 @@ impl Source {
         let outcome = taken.and_then(|()| self.advance(cx, groups));
         match outcome {
             Ok(()) => {
+                self.tell_load(cx);
                 self.send(cx);
                 self.report(cx, false);
                 Fate::GoesOn
@@ -304,6 +308,15 @@ impl Source {
                 Err(format!("the target has been silent for {seconds} s"))
             }
             _ => Ok(()),
+        }
+    }
+
+    /// Tells the target whether clients may come to wait for it, if that has changed.
+    fn tell_load(&mut self, cx: &mut Cx<'_>) {
+        let load = cx.has_clients;
+        if matches!(self.state, State::Copying(_)) && self.told_load != Some(load) {
+            self.told_load = Some(load);
+            self.link.send(Mail::Load(load), cx.sockets);
         }
     }
 

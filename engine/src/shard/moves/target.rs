@@ -48,6 +48,8 @@ pub(super) struct Target {
     /// When that was.
     acknowledged_at: Instant,
     spoke: Instant,
+    /// Whether clients use the source's shard, once it has said so.
+    source_has_clients: Option<bool>,
 }
 
 impl Target {
@@ -69,6 +71,7 @@ impl Target {
             acknowledged: 1,
             acknowledged_at: cx.now,
             spoke: cx.now,
+            source_has_clients: None,
         }
     }
 
@@ -129,6 +132,10 @@ impl Target {
                     }
                     self.taken = 0;
                 }
+                Some(Message::Load(is_there)) => {
+                    self.source_has_clients = Some(is_there);
+                    self.choose_pages(cx);
+                }
                 Some(Message::Final(last)) => {
                     keyspace.prepare(partition, &last).map_err(Broken::here)?;
                     self.state = State::Preparing;
@@ -148,7 +155,7 @@ impl Target {
         self.takes_records(cx)
             && match self.link.front(cx.sockets) {
                 Ok(Some(Message::Data(records))) => records.len() <= SMALL_BYTES,
-                front => matches!(front, Ok(Some(Message::Final(_)))),
+                front => matches!(front, Ok(Some(Message::Load(_) | Message::Final(_)))),
             }
     }
 
@@ -159,10 +166,23 @@ impl Target {
             outcome = self.take_messages(cx, &mut || false);
         }
         let outcome = outcome.and_then(|()| self.advance(cx));
+        self.choose_pages(cx);
         self.link.flush(&cx.core.node);
         match outcome {
             Ok(()) => Fate::GoesOn,
             Err(reason) => self.broke(cx, &reason),
+        }
+    }
+
+    /// Whether the source has not said yet if it has clients.
+    pub(super) fn is_load_unknown(&self) -> bool {
+        self.source_has_clients.is_none()
+    }
+
+    /// Clients at the source wait for this shard when their commands are held.
+    fn choose_pages(&self, cx: &mut Cx<'_>) {
+        if self.source_has_clients == Some(true) {
+            cx.pages.keep_small(cx.now);
         }
     }
 

@@ -11,6 +11,7 @@ use std::ptr::NonNull;
 
 use super::arena::Arena;
 use super::mapping::{MAPPING_BYTES, Mapping};
+use crate::small_pages::SmallPages;
 
 pub(super) const UNIT_BYTES: usize = 32 << 10;
 /// Units of a region.
@@ -101,7 +102,8 @@ impl Region {
     /// `None` when the kernel refuses.
     pub(super) fn new(arena: &'static Arena, number: usize, huge: bool) -> Option<Region> {
         let mapping = Mapping::new(huge)?;
-        if huge {
+        let whole = huge && !SmallPages::are_wanted();
+        if whole {
             mapping.populate(0, BLOCK_UNITS * UNIT_BYTES);
         }
         let header = Header { arena, number };
@@ -120,11 +122,11 @@ impl Region {
             runs: vec![run; UNITS].into_boxed_slice(),
             huge,
             taken: 0,
-            touched_free: if huge { BLOCK_UNITS - 1 } else { 0 },
+            touched_free: if whole { BLOCK_UNITS - 1 } else { 0 },
         };
         region.blocks[0] = Block {
             taken: 1,
-            touched: if huge { !0 } else { 1 },
+            touched: if whole { !0 } else { 1 },
         };
         Some(region)
     }
@@ -207,9 +209,9 @@ impl Region {
         if block.touched & units == units {
             return;
         }
-        if self.huge && block.touched == 0 {
+        if self.huge && block.touched == 0 && !SmallPages::are_wanted() {
             units = !0;
-        } else if ahead {
+        } else if ahead || self.huge {
             let stride = span(first / STRIDE_UNITS * STRIDE_UNITS, STRIDE_UNITS);
             units |= stride & (!0 << first);
         }

@@ -47,7 +47,7 @@ fn kinds_and_layouts_are_fixed() {
         last_seq: 10,
     };
     #[rustfmt::skip]
-    let expected: [(Message<'_>, &[u8]); 8] = [
+    let expected: [(Message<'_>, &[u8]); 9] = [
         (Message::Open(OPEN), b"\x02\x01\0\0\x04\0\x05\0\x03\0\0\0\0\0\0\0\
             \x09\x09\x09\x09\x09\x09\x09\x09\x09\x09\x09\x09\x09\x09\x09\x09"),
         (Message::Accepted, b""),
@@ -58,6 +58,7 @@ fn kinds_and_layouts_are_fixed() {
         (Message::Ack { seq: 0x0304 }, b"\x04\x03\0\0\0\0\0\0"),
         (Message::Prepared(held), b"\x06\0\0\0\0\0\0\0\x07\0\0\0\0\0\0\0\x08\0\0\0\0\0\0\0"),
         (Message::End("over"), b"over"),
+        (Message::Load(true), b"\x01"),
     ];
     for (number, (message, payload)) in (1..).zip(expected) {
         let buf = encoded(message);
@@ -88,7 +89,9 @@ fn numbers_without_a_meaning_are_refused() {
     let words = |words: &[u64]| bytemuck::cast_slice(words).to_vec();
     for (kind, body) in [
         (0, vec![]),
-        (9, vec![]),
+        (10, vec![]),
+        (kind::LOAD, vec![]),
+        (kind::LOAD, vec![2]),
         (kind::ACCEPTED, vec![0]),
         (kind::DATA, vec![]),
         (kind::ACK, words(&[0])),
@@ -147,7 +150,7 @@ fn a_stream_carries_changes_and_blocks_only() {
 }
 
 fn message() -> impl Strategy<Value = (u8, [u64; 5], Vec<u8>, String)> {
-    (0..8u8, any::<[u64; 5]>(), any::<Vec<u8>>(), any::<String>())
+    (0..9u8, any::<[u64; 5]>(), any::<Vec<u8>>(), any::<String>())
 }
 
 proptest! {
@@ -172,6 +175,7 @@ proptest! {
             4 => Message::Final(Final { held, clock_ms: words[3], last_seq: words[4].max(2) }),
             5 => Message::Ack { seq: words[0].max(1) },
             6 => Message::Prepared(held),
+            7 => Message::Load(words[0] % 2 == 1),
             _ => Message::End(cut(&reason)),
         };
         let buf = encoded(message);
@@ -189,7 +193,7 @@ proptest! {
     }
 
     #[test]
-    fn bodies_of_the_right_length_never_panic(kind in 1..9u16, words: [u64; 5], len in 0..6usize) {
+    fn bodies_of_the_right_length_never_panic(kind in 1..10u16, words: [u64; 5], len in 0..6usize) {
         let _ = decode_payload(kind, bytemuck::cast_slice(&words[..len.min(5)]));
     }
 

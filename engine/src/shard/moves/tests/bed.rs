@@ -69,6 +69,8 @@ pub(super) struct Half {
     pub(super) commits: bool,
     /// Whether the shard gets to run.
     pub(super) runs: bool,
+    /// Each turn has executed requests.
+    pub(super) has_clients: bool,
 }
 
 pub(super) struct Bed {
@@ -159,6 +161,7 @@ impl Half {
             told: Vec::new(),
             commits: true,
             runs: true,
+            has_clients: false,
         }
     }
 
@@ -197,7 +200,8 @@ impl Half {
         self.moves.tend(&mut self.core, &mut self.ring, None, now);
         self.core.end_turn();
         let (core, ring) = (&mut self.core, &mut self.ring);
-        self.moves.slice(core, ring, (now, false), clock, false);
+        self.moves
+            .slice(core, ring, (now, self.has_clients), clock, false);
         self.ring.poll().expect("a ring");
         self.told.extend(self.reports.try_iter());
     }
