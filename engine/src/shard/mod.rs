@@ -393,6 +393,10 @@ impl Shard {
         let turn = (self.now, self.had_requests);
         let (core, ring) = (&mut self.core, &mut self.ring);
         let is_moving = self.moves.slice(core, ring, turn, clock, is_urgent);
+        if is_moving && !self.writes.is_empty() {
+            // Or the kernel's worker that completes synced writes would wait for the next tick.
+            std::thread::yield_now();
+        }
         self.other_background(had_events) | is_moving
     }
 
