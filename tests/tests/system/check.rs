@@ -53,7 +53,10 @@ fn imaged_node() -> Node {
         assert_eq!(reply, Reply::ok());
     }
     let deadline = Instant::now() + Duration::from_secs(60);
-    while persistence(&mut client, "wal_segments") > 1 {
+    // What is published may be older than the last writes, which begin the second segment.
+    while persistence(&mut client, "images_written") < PARTITIONS as u64
+        || persistence(&mut client, "wal_segments") > 1
+    {
         assert!(Instant::now() < deadline, "60 s of rest and no images");
         std::thread::sleep(Duration::from_millis(50));
     }
