@@ -11,7 +11,7 @@ use ephesus_tests::coordinator::Core;
 use ephesus_tests::crowd::Temper;
 use ephesus_tests::scale::has_own_rounds;
 
-use super::bed::{Bed, LARGE, Load, MANY, NAMES};
+use super::bed::{Bed, Load, MANY, NAMES, QUIETER};
 
 /// Moves are under way for so long before a cut.
 const PART: Duration = Duration::from_millis(300);
@@ -93,7 +93,7 @@ fn long_cuts() -> &'static [Cut] {
 fn a_cut_for_long_ends_a_move_which_is_tried_again() {
     with_archipelago(2, |sea| {
         for cut in long_cuts() {
-            let bed = bed(&format!("a long cut, {cut:?}"), LARGE, sea);
+            let bed = bed(&format!("a long cut, {cut:?}"), QUIETER, sea);
             bed.begin();
             sleep(PART);
             cut.apply(sea);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ephesus_tests::crowd::Temper;
 
-use super::bed::{Bed, LARGE, Load, MANY, NAMES};
+use super::bed::{Bed, MANY, NAMES, QUIETER};
 
 /// Moves are under way for so long before somebody stands still.
 const PART: Duration = Duration::from_millis(700);
@@ -44,13 +44,6 @@ fn source_and_target_that_count_as_failed_meanwhile_go_on_with_their_moves() {
     bed.until_shared();
     bed.finish();
 }
-
-/// As [`LARGE`], with one writer: what is written during a silence has to be less than what a source keeps for
-/// its target.
-const QUIETER: Load = Load {
-    writers: 1,
-    ..LARGE
-};
 
 /// One of the nodes stands still for longer than the other listens to nothing; which says `words`.
 fn is_given_up(name: &str, words: &str, temper: Temper) {
