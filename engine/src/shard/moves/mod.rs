@@ -169,11 +169,7 @@ impl Moves {
             self.next_look = None;
             self.pages = Pages::default();
         } else {
-            if self.share.has_clients(now) {
-                self.pages.keep_small(now);
-            } else if self.sources.is_empty() && self.targets.iter().all(Target::is_load_unknown) {
-                self.pages.begin_small(now);
-            }
+            self.choose_pages(now);
             let mut groups = std::mem::take(&mut self.groups);
             self.with(core, now, |sources, targets, cx| {
                 let standings = sources.iter().filter_map(|source| source.standing(cx));
@@ -191,6 +187,16 @@ impl Moves {
         }
         self.reports.tell_durable(&core.keyspace.log);
         self.sockets.pump(ring, now);
+    }
+
+    /// Asks for small pages while clients use either end of a move, or may do so for all that is known.
+    fn choose_pages(&mut self, now: Instant) {
+        let mut loads = self.targets.iter().map(Target::source_has_clients);
+        if self.share.has_clients(now) || loads.clone().any(|load| load == Some(true)) {
+            self.pages.keep_small(now);
+        } else if self.sources.is_empty() && loads.all(|load| load.is_none()) {
+            self.pages.begin_small(now);
+        }
     }
 
     /// Walks or imports for one stream after the other, if requests permit it, until the time for that is

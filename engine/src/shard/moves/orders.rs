@@ -82,7 +82,7 @@ impl Moves {
             if targets.iter().any(|target| target.migration == migration) {
                 return;
             }
-            if targets.iter().all(Target::is_load_unknown) {
+            if targets.iter().all(|t| t.source_has_clients().is_none()) {
                 cx.pages.begin_small(now);
             }
             let refused = |reason: String| Report::Wiped {

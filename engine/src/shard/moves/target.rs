@@ -134,7 +134,9 @@ impl Target {
                 }
                 Some(Message::Load(is_there)) => {
                     self.source_has_clients = Some(is_there);
-                    self.choose_pages(cx);
+                    if is_there {
+                        cx.pages.keep_small(cx.now);
+                    }
                 }
                 Some(Message::Final(last)) => {
                     keyspace.prepare(partition, &last).map_err(Broken::here)?;
@@ -166,7 +168,6 @@ impl Target {
             outcome = self.take_messages(cx, &mut || false);
         }
         let outcome = outcome.and_then(|()| self.advance(cx));
-        self.choose_pages(cx);
         self.link.flush(&cx.core.node);
         match outcome {
             Ok(()) => Fate::GoesOn,
@@ -174,16 +175,10 @@ impl Target {
         }
     }
 
-    /// Whether the source has not said yet if it has clients.
-    pub(super) fn is_load_unknown(&self) -> bool {
-        self.source_has_clients.is_none()
-    }
-
-    /// Clients at the source wait for this shard when their commands are held.
-    fn choose_pages(&self, cx: &mut Cx<'_>) {
-        if self.source_has_clients == Some(true) {
-            cx.pages.keep_small(cx.now);
-        }
+    /// Whether clients use the source's shard, who wait for this one when their commands are held; none
+    /// until it has said so.
+    pub(super) fn source_has_clients(&self) -> Option<bool> {
+        self.source_has_clients
     }
 
     fn advance(&mut self, cx: &mut Cx<'_>) -> Result<(), Broken> {
