@@ -40,7 +40,7 @@ use reports::Reports;
 use share::{Limit, Share};
 use socket::Sockets;
 use source::{Fate, Source};
-use target::Target;
+use target::{Target, are_loads_unknown};
 
 /// A stream of which nothing comes for so long, although the other end owes something, is broken.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
@@ -191,10 +191,9 @@ impl Moves {
 
     /// Asks for small pages while clients use either end of a move, or may do so for all that is known.
     fn choose_pages(&mut self, now: Instant) {
-        let mut loads = self.targets.iter().map(Target::source_has_clients);
-        if self.share.has_clients(now) || loads.clone().any(|load| load == Some(true)) {
+        if self.share.has_clients(now) || self.targets.iter().any(Target::source_has_clients) {
             self.pages.keep_small(now);
-        } else if self.sources.is_empty() && loads.all(|load| load.is_none()) {
+        } else if self.sources.is_empty() && are_loads_unknown(&self.targets) {
             self.pages.begin_small(now);
         }
     }

@@ -9,7 +9,7 @@ use ephesus_wire::{Epoch, MigrationId, PartitionId};
 use super::link::Link;
 use super::mail::{End, Mail};
 use super::source::Source;
-use super::target::Target;
+use super::target::{Target, are_loads_unknown};
 use super::{Cx, Moves};
 use crate::migration::{Order, Report, StagingState, Way};
 use crate::shard::core::Core;
@@ -82,7 +82,7 @@ impl Moves {
             if targets.iter().any(|target| target.migration == migration) {
                 return;
             }
-            if targets.iter().all(|t| t.source_has_clients().is_none()) {
+            if are_loads_unknown(targets) {
                 cx.pages.begin_small(now);
             }
             let refused = |reason: String| Report::Wiped {

@@ -135,6 +135,7 @@ impl Target {
                 Some(Message::Load(is_there)) => {
                     self.source_has_clients = Some(is_there);
                     if is_there {
+                        // At once: what comes behind it may be imported in this very slice.
                         cx.pages.keep_small(cx.now);
                     }
                 }
@@ -175,10 +176,10 @@ impl Target {
         }
     }
 
-    /// Whether clients use the source's shard, who wait for this one when their commands are held; none
-    /// until it has said so.
-    pub(super) fn source_has_clients(&self) -> Option<bool> {
-        self.source_has_clients
+    /// Whether clients use the source's shard, for all that it has said: they wait for this one when their
+    /// commands are held.
+    pub(super) fn source_has_clients(&self) -> bool {
+        self.source_has_clients == Some(true)
     }
 
     fn advance(&mut self, cx: &mut Cx<'_>) -> Result<(), Broken> {
@@ -273,6 +274,11 @@ impl Target {
     pub(super) fn next_look(&self) -> Option<Instant> {
         (self.state == State::Filling).then_some(self.spoke + ALIVE_EVERY)
     }
+}
+
+/// Whether no source of these has said yet if it has clients.
+pub(super) fn are_loads_unknown(targets: &[Target]) -> bool {
+    targets.iter().all(|t| t.source_has_clients.is_none())
 }
 
 /// Why a stream is over.
