@@ -2,10 +2,10 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::flag;
+use signal_hook::low_level;
 
 /// A flag that the first signal sets; the second ends the process with 128 + the signal's number.
 ///
@@ -14,9 +14,15 @@ use signal_hook::flag;
 pub fn stop_flag() -> io::Result<Arc<AtomicBool>> {
     let asked_to_stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
-        // The handler that ends the process runs before the one that sets the flag.
-        flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&asked_to_stop))?;
-        flag::register(signal, Arc::clone(&asked_to_stop))?;
+        let asked = Arc::clone(&asked_to_stop);
+        // One swap: two threads may be in the handlers of two signals at the same time.
+        let handler = move || {
+            if asked.swap(true, Ordering::AcqRel) {
+                low_level::exit(128 + signal);
+            }
+        };
+        // SAFETY: the handler swaps an atomic and calls _exit, both of which signals may do.
+        unsafe { low_level::register(signal, handler) }?;
     }
     Ok(asked_to_stop)
 }
