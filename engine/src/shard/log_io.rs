@@ -87,13 +87,28 @@ impl Shard {
         self.syncing = Some((point, missing));
     }
 
+    /// Whether relaxed durability keeps a group back for more records although it could be written. A synced
+    /// write takes so long that enough of them come meanwhile.
+    fn delays_group(&mut self) -> bool {
+        let log = &self.core.keyspace.log;
+        let bytes = log.uncommitted_bytes();
+        log.options().durability == Durability::Relaxed
+            && self.writes.is_empty()
+            && bytes > 0
+            && self.commit_delay.delays(bytes, self.had_requests, self.now)
+    }
+
     /// Issues what the log wants written.
     pub(super) fn write_log(&mut self) {
+        if self.delays_group() {
+            return;
+        }
         let now_ms = self.core.keyspace.now_ms();
         while let Some(op) = self.core.keyspace.log.next_write(now_ms) {
             let fd = self.segments.descriptor(op.segment);
             let stats = self.core.stats();
             stats.wal_groups.add(1);
+            self.commit_delay.written(op.buf.len());
             stats.wal_bytes_written.add(op.buf.len() as u64);
             self.checkpointer.log_written_bytes += op.buf.len() as u64;
             // SAFETY: the buffer belongs to `op`, which is kept in `writes` until the write has

@@ -10,6 +10,7 @@ mod bed;
 mod checkpoint;
 mod client_io;
 mod cluster;
+mod commit_delay;
 pub mod connection;
 pub mod core;
 mod forwarding;
@@ -49,6 +50,7 @@ use hdrhistogram::Histogram;
 
 use crate::migration::Report;
 use crate::net::{Completion, ListenerKind, Ring, Waker};
+use commit_delay::CommitDelay;
 use mesh::Message;
 
 /// After this long without a write, a mark makes everything before it durable for recovery.
@@ -113,6 +115,7 @@ pub struct Shard {
     /// Commands were executed in the last turn.
     had_requests: bool,
     writes: Vec<(WriteOp, Instant)>,
+    commit_delay: CommitDelay,
     write_usec: Histogram<u64>,
     syncing: Option<(SyncPoint, usize)>,
     timers: Timers,
@@ -185,6 +188,7 @@ impl Shard {
             events: 0,
             had_requests: false,
             writes: Vec::new(),
+            commit_delay: CommitDelay::default(),
             write_usec: Histogram::new_with_bounds(1, 60_000_000, 2).expect("valid bounds"),
             syncing: None,
             timers: Timers {
@@ -240,13 +244,16 @@ impl Shard {
     }
 
     /// Waits in the ring. While many connections are active it waits a moment longer, for several
-    /// completions: waking up costs about as much as a request.
+    /// completions: waking up costs about as much as a request. A group that waits for more records
+    /// is written if none come in that moment.
     fn wait(&mut self) -> io::Result<()> {
         let timeout = self.next_timer();
         let wanted = self.events / 2;
-        if wanted >= COALESCE_FROM && timeout.is_none_or(|timeout| timeout > COALESCE) {
-            let wanted = wanted.min(COALESCE_UP_TO);
-            if self.ring.wait_for_several(wanted, COALESCE)? {
+        let is_busy = wanted >= COALESCE_FROM && timeout.is_none_or(|timeout| timeout > COALESCE);
+        if is_busy || self.commit_delay.is_delaying() {
+            let wanted = wanted.clamp(1, COALESCE_UP_TO);
+            let any = self.ring.wait_for_several(wanted, COALESCE)?;
+            if any || self.commit_delay.is_delaying() {
                 return Ok(());
             }
         }
