@@ -222,6 +222,14 @@ pub enum Problem {
         /// Where it should be.
         address: String,
     },
+    /// Wait before another is given up: this one cannot vote or take its place yet.
+    #[error("coordinator {id} at {address} is not known to have the log yet")]
+    CoordinatorBehind {
+        /// Its number.
+        id: RaftId,
+        /// Where it is.
+        address: String,
+    },
 }
 
 /// One node.

@@ -324,11 +324,12 @@ impl Core {
         self.json("status")["leader"].as_u64().expect("a number")
     }
 
-    /// Whether all of them are heard of.
+    /// Whether all of them are heard of and have the log.
     pub fn is_complete(&self) -> bool {
         let rows = self.json("coordinators");
         let rows = rows.as_array().expect("rows");
-        rows.len() == self.coordinators.len() && rows.iter().all(|row| row["active"] == true)
+        let takes_part = |row: &Value| row["active"] == true && row["matched"].as_u64() > Some(0);
+        rows.len() == self.coordinators.len() && rows.iter().all(takes_part)
     }
 
     /// Waits until the cluster is as wanted.

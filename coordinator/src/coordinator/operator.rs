@@ -361,18 +361,22 @@ impl<D: Disk> Coordinator<D> {
         }
     }
 
+    /// What is wrong with a coordinator.
+    fn problem_of(&self, id: RaftId, address: String) -> Option<Problem> {
+        if self.is_silent(id) {
+            return Some(Problem::CoordinatorSilent { id, address });
+        }
+        (self.member.matched(id) == 0).then_some(Problem::CoordinatorBehind { id, address })
+    }
+
     fn problems(&self) -> Vec<Problem> {
         let state = self.state();
         let Some(options) = state.options() else {
             return vec![Problem::NotBootstrapped];
         };
         let coordinators = state.coordinators().iter();
-        let silent = coordinators.filter(|(id, _)| self.is_silent(**id));
-        let mut problems: Vec<Problem> = silent
-            .map(|(id, address)| Problem::CoordinatorSilent {
-                id: *id,
-                address: address.clone(),
-            })
+        let mut problems: Vec<Problem> = coordinators
+            .filter_map(|(id, address)| self.problem_of(*id, address.clone()))
             .collect();
         let needed = options.min_nodes;
         let missing = state.missing_nodes();

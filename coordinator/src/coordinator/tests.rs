@@ -7,7 +7,7 @@ use crate::command::Addresses;
 use crate::member::founding;
 use crate::placement::Policy;
 use crate::protocol::Heartbeat;
-use crate::report::{Figures, Query};
+use crate::report::{Figures, Problem, Query, Report};
 use crate::view::TableUpdate;
 
 /// Coordinators whose messages arrive at once, unless they are cut off.
@@ -472,4 +472,45 @@ fn what_coordinators_refuse_is_shown_by_the_leader() {
     );
     let by_reason = &rows[other as usize - 1].refusals;
     assert_eq!(by_reason.get("not_a_peer"), Some(&5));
+}
+
+/// What the coordinator that leads calls wrong.
+fn problems(world: &mut World) -> Vec<Problem> {
+    let leader = world.leader();
+    world.told();
+    let query = Query::Status;
+    world.say(leader, 9, Request::Operator { id: 1, query });
+    world.pass(2 * TICK_MS);
+    let mut told = world.told().into_iter();
+    let status = told.find_map(|(_, answer)| match answer {
+        Answer::Operator { report, .. } => match *report {
+            Report::Status(status) => Some(status),
+            _ => None,
+        },
+        _ => None,
+    });
+    status.expect("an answer").problems
+}
+
+#[test]
+fn a_coordinator_counts_as_there_once_it_is_known_to_have_the_log() {
+    let mut world = World::new(3);
+    world.cut_off = vec![3];
+    world.pass(600);
+    let (id, address) = (RaftId(3), "c3:1".to_owned());
+    let behind = Problem::CoordinatorBehind {
+        id,
+        address: address.clone(),
+    };
+    assert!(problems(&mut world).contains(&behind));
+    world.pass(1_000);
+    let silent = Problem::CoordinatorSilent { id, address };
+    assert!(problems(&mut world).contains(&silent));
+    world.cut_off.clear();
+    world.pass(2_000);
+    let left = problems(&mut world);
+    assert!(
+        !left.contains(&silent) && !left.contains(&behind),
+        "{left:?}"
+    );
 }

@@ -161,6 +161,12 @@ impl Cluster {
             other => panic!("{other:?}"),
         }
     }
+
+    /// Whether the leader knows all coordinators to have the log.
+    fn is_complete(&self) -> bool {
+        let rows = self.rows();
+        rows.iter().all(|row| row.active && row.matched > 0)
+    }
 }
 
 #[test]
@@ -172,7 +178,8 @@ fn three_coordinators_found_one_cluster_and_survive_their_leader() {
         present: 0,
         needed: 3,
     };
-    assert_eq!(founded.problems, [waiting]);
+    until("all take part", || cluster.is_complete());
+    assert_eq!(cluster.status().problems, [waiting]);
     assert_eq!(founded.coordinators, 3);
 
     cluster.stop(founded.leader);
@@ -182,8 +189,7 @@ fn three_coordinators_found_one_cluster_and_survive_their_leader() {
     assert!(after.term > founded.term);
 
     cluster.start(founded.leader.0, Empty::Refused);
-    let back = |rows: Vec<CoordinatorRow>| rows.iter().filter(|row| row.active).count() == 3;
-    until("the old leader is back", || back(cluster.rows()));
+    until("the old leader is back", || cluster.is_complete());
     assert_eq!(cluster.status().cluster, founded.cluster);
 }
 
@@ -201,9 +207,7 @@ fn one_coordinator_is_a_cluster_and_another_can_join_and_replace_it() {
     cluster.ports.insert(RaftId(2), port);
     cluster.peers.insert(RaftId(2), address);
     cluster.start(2, Empty::Joins);
-    until("the second is active", || {
-        cluster.rows().iter().all(|row| row.active)
-    });
+    until("the second takes part", || cluster.is_complete());
     let removed = cluster.ask(&Query::RemoveCoordinator { id: RaftId(1) });
     assert_eq!(removed, Report::CoordinatorRemoved { id: RaftId(1) });
     let status = cluster.status();
@@ -251,8 +255,7 @@ fn a_founder_whose_directory_was_emptied_is_not_let_in_again() {
     let mut cluster = Cluster::new(3);
     (1..=3).for_each(|id| cluster.start(id, Empty::Founds));
     let founded = cluster.founded();
-    let all_active = |rows: Vec<CoordinatorRow>| rows.iter().filter(|row| row.active).count() == 3;
-    until("all are active", || all_active(cluster.rows()));
+    until("all take part", || cluster.is_complete());
     let lost = RaftId(founded.leader.0 % 3 + 1);
     cluster.stop(lost);
     let home = cluster.home.path().join(lost.to_string());
