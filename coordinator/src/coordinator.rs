@@ -18,7 +18,7 @@ use raft::eraftpb::MessageType;
 use raft::prelude::Message;
 
 use crate::command::{ClusterId, ClusterOptions, Command, RaftId, Registration};
-use crate::liveness::{Liveness, Waiting};
+use crate::liveness::{Liveness, STEP_MS_MAX, Waiting};
 use crate::member::{Input, Member, MemberError, Outcome, Output, SNAPSHOT_AFTER, Ticket};
 #[cfg(any(test, feature = "planted"))]
 use crate::planted::{Bug, Planted};
@@ -45,6 +45,15 @@ use sessions::Sessions;
 /// Between two ticks of raft, ms: a leader that falls silent is replaced after 10 to 20 of them,
 /// before the leases it has granted run out.
 pub const TICK_MS: u64 = 30;
+
+/// A coordinator that is alone and has nothing to do takes its turn so much later, ms: turns are most of what an
+/// idle node costs.
+const REST_MS: u64 = 60;
+
+const _: () = assert!(
+    TICK_MS + REST_MS <= STEP_MS_MAX,
+    "nodes are timed out by steps of this length at most"
+);
 
 /// A coordinator that was heard of within this time is there, ms: the leader asks four times as often.
 const PRESENT_MS: u64 = 8 * TICK_MS;
@@ -180,6 +189,8 @@ pub struct Coordinator<D: Disk> {
     history: History,
     /// What follows from the last turn, for the next one.
     later: Vec<Input>,
+    /// Whether the last turn has changed what is decided: more may follow from it.
+    has_changed: bool,
     pending: BTreeMap<Ticket, (u64, Pending)>,
     tickets: u64,
     now_ms: u64,
@@ -216,6 +227,7 @@ impl<D: Disk> Coordinator<D> {
             migrating: Migrating::default(),
             history: History::default(),
             later: Vec::new(),
+            has_changed: false,
             pending: BTreeMap::new(),
             tickets: 0,
             now_ms: 0,
@@ -263,7 +275,20 @@ impl<D: Disk> Coordinator<D> {
     /// When the next turn is due at the latest.
     #[must_use]
     pub fn next_turn_ms(&self) -> u64 {
-        self.tick_at_ms.unwrap_or(0)
+        match self.tick_at_ms {
+            Some(at_ms) if self.is_at_rest() => at_ms + REST_MS,
+            at_ms => at_ms.unwrap_or(0),
+        }
+    }
+
+    /// Whether nothing depends on the next tick: nobody else votes, and what was asked for is done.
+    fn is_at_rest(&self) -> bool {
+        self.is_alone()
+            && self.state().cluster().is_some()
+            && !self.has_changed
+            && self.pending.is_empty()
+            && self.later.is_empty()
+            && self.state().migrations().active.is_empty()
     }
 
     /// All coordinators, as far as this one knows.
@@ -311,6 +336,7 @@ impl<D: Disk> Coordinator<D> {
             });
         };
         let output = self.member.turn(inputs, wall_clock_ms, post).await?;
+        self.has_changed = output.restored || !output.changes.is_empty();
         self.follow(output, &mut actions);
         self.give_up(&mut actions);
         if self.leads.is_some() {

@@ -27,7 +27,7 @@ pub const HEARTBEAT_MS: u64 = 200;
 pub const ROUND_MS_MAX: u64 = 500;
 
 /// The longest step the leader's clock takes at once, ms; what is beyond was spent standing still.
-const STEP_MS_MAX: u64 = 100;
+pub(crate) const STEP_MS_MAX: u64 = 100;
 
 /// A heartbeat that waits for a round.
 #[derive(Clone, Copy, Debug)]

@@ -212,6 +212,29 @@ fn one_coordinator_founds_its_cluster_at_once() {
     assert_eq!(lease(&world.told(), 6), Some(1_000));
 }
 
+/// How many turns a coordinator takes in 900 ms in which nothing happens.
+fn turns_at_rest(world: &mut World, id: u64) -> usize {
+    let mut due = std::collections::BTreeSet::new();
+    for _ in 0..90 {
+        due.insert(world.coordinators[id as usize - 1].next_turn_ms());
+        world.pass(10);
+    }
+    due.len() - 1
+}
+
+#[test]
+fn one_that_is_alone_rests_while_there_is_nothing_to_do() {
+    let (mut one, mut three) = (World::new(1), World::new(3));
+    one.pass(2_000);
+    three.pass(2_000);
+    assert_eq!(turns_at_rest(&mut one, 1), 10);
+    let leader = three.leader();
+    assert_eq!(turns_at_rest(&mut three, leader), 30);
+    one.say(1, 5, register(1));
+    let next_ms = one.coordinators[0].next_turn_ms();
+    assert!(next_ms <= one.now + TICK_MS, "more may follow from it");
+}
+
 #[test]
 fn followers_name_the_leader() {
     let mut world = World::new(3);
