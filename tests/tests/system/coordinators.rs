@@ -23,6 +23,7 @@ const EXIT_LIMIT: Duration = Duration::from_secs(30);
 #[test]
 fn three_found_a_cluster_that_waits_for_nodes() {
     let core = Core::founded(3, &THREE);
+    core.until("all are heard of", Core::is_complete);
     let told = core.ask(&["status"]);
     told.assert(1, &["not healthy: not enough nodes, 0 of 3"]);
     for line in ["health      1 problem", "partitions  9: 9 unassigned"] {
@@ -39,7 +40,6 @@ fn three_found_a_cluster_that_waits_for_nodes() {
     told.assert(1, &["not enough nodes"]);
     assert_eq!(told.out.lines().count(), 2, "one run: {}", told.out);
     assert!(told.out.contains("0-8"), "{}", told.out);
-    core.until("all are heard of", Core::is_complete);
     let rows = core.json("coordinators");
     for (row, id) in rows.as_array().expect("rows").iter().zip(1..) {
         assert_eq!(row["id"], id);
