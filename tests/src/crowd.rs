@@ -42,11 +42,21 @@ pub struct Crowd {
 }
 
 impl Crowd {
-    /// One writer per element of `units`.
+    /// One writer per element of `units`, which write as fast as they are answered.
     pub fn start(
         seeds: &[SocketAddr],
         units: Vec<Vec<Unit>>,
         temper: Temper,
+        rng: &mut Rng,
+    ) -> Self {
+        Self::start_resting(seeds, units, (temper, Duration::ZERO), rng)
+    }
+
+    /// The same; each writer rests for so long after each write.
+    pub fn start_resting(
+        seeds: &[SocketAddr],
+        units: Vec<Vec<Unit>>,
+        (temper, rest): (Temper, Duration),
         rng: &mut Rng,
     ) -> Self {
         let shared = Arc::new(Shared::default());
@@ -56,7 +66,7 @@ impl Crowd {
                 Arc::clone(&shared),
                 rng.fork(),
             );
-            std::thread::spawn(move || write(client, units, temper, &shared, rng))
+            std::thread::spawn(move || write(client, units, (temper, rest), &shared, rng))
         };
         Self {
             writers: units.into_iter().map(writer).collect(),
@@ -96,7 +106,7 @@ impl Crowd {
 fn write(
     mut client: Roaming,
     mut units: Vec<Unit>,
-    temper: Temper,
+    (temper, rest): (Temper, Duration),
     shared: &Shared,
     mut rng: Rng,
 ) -> Vec<Unit> {
@@ -120,6 +130,9 @@ fn write(
         }
         if trouble.is_some() || rng.one_in(READ_ONE_IN) {
             settle(&mut client, unit, temper);
+        }
+        if !rest.is_zero() {
+            std::thread::sleep(rest);
         }
     }
     units

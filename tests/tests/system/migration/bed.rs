@@ -22,6 +22,8 @@ pub struct Load {
     pub limit: &'static str,
     /// Each writes units of its own.
     pub writers: u64,
+    /// How long each rests after a write.
+    pub rest: Duration,
 }
 
 /// Sixteen moves of 200 kB, for three seconds: at any time some of them wait for a decision.
@@ -30,6 +32,7 @@ pub const MANY: Load = Load {
     value_bytes_max: 4 << 10,
     limit: "1",
     writers: 3,
+    rest: Duration::ZERO,
 };
 
 /// One move of 12 MB, for three seconds: more than is sent without an acknowledgement.
@@ -38,12 +41,14 @@ pub const LARGE: Load = Load {
     value_bytes_max: 16 << 10,
     limit: "4",
     writers: 3,
+    rest: Duration::ZERO,
 };
 
-/// As [`LARGE`], with one writer: what is written during a silence has to be less than what a source keeps for
-/// its target.
+/// As [`LARGE`], with one writer that writes at most a thousand times per second, 1.5 kB on average: what is
+/// written during a silence of 12 s has to be less than the 32 MiB a source keeps for its target.
 pub const QUIETER: Load = Load {
     writers: 1,
+    rest: Duration::from_millis(1),
     ..LARGE
 };
 
@@ -105,7 +110,8 @@ impl Bed {
             (first..first + UNITS_PER_WRITER).map(Unit::new).collect()
         };
         let units = (0..load.writers).map(units).collect();
-        let crowd = Crowd::start(&whole.entries(), units, temper, &mut rng);
+        let manner = (temper, load.rest);
+        let crowd = Crowd::start_resting(&whole.entries(), units, manner, &mut rng);
         Self { whole, load, crowd }
     }
 
