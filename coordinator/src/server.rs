@@ -62,8 +62,8 @@ const SEGMENT_BYTES: u64 = 16 << 20;
 /// Longest time that ready tasks may be overlooked.
 pub(crate) const HEARTBEAT: Duration = Duration::from_millis(100);
 
-/// Memory that glommio registers for the executor's file I/O: what it takes by itself is more than
-/// the usual RLIMIT_MEMLOCK allows.
+/// Memory that glommio registers for direct I/O: what it takes by itself is more than the usual
+/// RLIMIT_MEMLOCK allows.
 const EXECUTOR_IO_BYTES: usize = 256 << 10;
 
 const EXECUTOR_RING_DEPTH: usize = 128;
@@ -134,11 +134,17 @@ impl Server {
         if !peers.contains_key(&id) {
             return Err(ServerError::NotAmongPeers(id));
         }
-        // Votes and leases have to be in time on a machine that is saturated, too.
+        // Votes and leases have to be in time on a machine that is saturated, too, and with them the log, which the
+        // executor's other thread writes.
         prefer_short_slices();
+        glommio::executor()
+            .spawn_blocking(prefer_short_slices)
+            .await;
         let clock = Clock::start();
         let home = Home::open(&options.data_dir, id, options.empty)?;
-        let disk = GlommioDisk::new(home.log_dir()?, Durability::Strict);
+        let log_dir = home.log_dir()?;
+        let disk = GlommioDisk::new(&log_dir, Durability::Strict);
+        let disk = disk.map_err(DirError::of("read", &log_dir))?;
         let log_options = LogOptions {
             segment_bytes: SEGMENT_BYTES,
             ..LogOptions::new(home.log)

@@ -191,7 +191,7 @@ impl DiskFile for StdFile {
 }
 
 /// Up to `len` bytes from `offset`, fewer only at the end of the file.
-pub(super) fn read_blocks(file: &File, offset: u64, len: usize) -> io::Result<AlignedBuf> {
+fn read_blocks(file: &File, offset: u64, len: usize) -> io::Result<AlignedBuf> {
     let mut buf = AlignedBuf::zeroed(len);
     let mut done = 0;
     while done < len {

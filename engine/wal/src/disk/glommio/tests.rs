@@ -19,7 +19,7 @@ fn a_log_works_inside_an_executor() {
             let mut found = Vec::new();
             for life in 0..3u8 {
                 found.clear();
-                let disk = GlommioDisk::new(&path, Durability::Strict);
+                let disk = GlommioDisk::new(&path, Durability::Strict).unwrap();
                 let mut visit = |_: Lsn, record: &[u8]| {
                     found.push(record.to_vec());
                     Ok(())
