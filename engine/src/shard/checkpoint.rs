@@ -18,6 +18,7 @@ mod truncation;
 pub use link::StoreLink;
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::time::{Duration, Instant};
 
 use ephesus_wal::{LogId, SegmentInfo};
@@ -71,6 +72,23 @@ struct Walking {
     queue: VecDeque<StoreRequest>,
     /// The store had no room: wait until it says so.
     waits_for_store: bool,
+}
+
+/// What cannot go on before a store answers.
+enum Awaited {
+    Image(ImageId),
+    Removal((PartitionId, Epoch)),
+}
+
+impl fmt::Display for Awaited {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Awaited::Image(image) => write!(f, "the image of {image}"),
+            Awaited::Removal((partition, epoch)) => {
+                write!(f, "the removal of partition {partition} epoch {epoch}")
+            }
+        }
+    }
 }
 
 /// What a slice of work led to.
@@ -311,7 +329,7 @@ impl<L: StoreLink> Checkpointer<L> {
     }
 
     /// What cannot go on before its store says something.
-    fn awaited(&self, db: DbId) -> Option<String> {
+    fn awaited(&self, db: DbId) -> Option<Awaited> {
         let walking = self.walking.iter().flatten();
         let walking = walking.filter(|walking| walking.waits_for_store);
         let walked = self.walked.iter();
@@ -320,8 +338,10 @@ impl<L: StoreLink> Checkpointer<L> {
             .map(|walking| walking.manifest.image)
             .chain(walked.map(|walked| walked.manifest.image))
             .find(|image| self.db(image.partition) == db);
-        let image = image.map(|image| format!("the image of {image}"));
-        image.or_else(|| self.removals.awaited(|id| self.db(id) == db))
+        let removal = || self.removals.awaited(|id| self.db(id) == db);
+        image
+            .map(Awaited::Image)
+            .or_else(|| removal().map(Awaited::Removal))
     }
 
     /// Goes on with what can be done now.

@@ -87,11 +87,9 @@ impl Removals {
     }
 
     /// A removal, of those whose partition `may` be meant, that its store does not answer.
-    pub(super) fn awaited(&self, may: impl Fn(PartitionId) -> bool) -> Option<String> {
-        let (partition, epoch) = self.asked.iter().find(|(id, _)| may(*id))?;
-        Some(format!(
-            "the removal of partition {partition} epoch {epoch}"
-        ))
+    pub(super) fn awaited(&self, may: impl Fn(PartitionId) -> bool) -> Option<Copy> {
+        let mut asked = self.asked.iter();
+        asked.find(|(id, _)| may(*id)).copied()
     }
 
     pub(super) fn take_removed(&mut self) -> Vec<Copy> {
