@@ -241,6 +241,13 @@ fn report_log(name: &str, path: &Path, found: &VerifyReport, report: &mut Report
             path.join(torn.segment.file_name()).display()
         ));
     }
+    if found.published > 0 {
+        report.line(format_args!(
+            "{name}: behind them {} records that the system has and the log has not, logged at the next \
+             start (normal after a crash with relaxed durability)",
+            found.published
+        ));
+    }
     for damage in &found.damage {
         report.problem(format_args!(
             "{name}: {} at offset {}: {}",

@@ -325,6 +325,15 @@ impl Core {
         Ok(())
     }
 
+    /// Commits what lies in memory that the kernel keeps when the process dies: with relaxed durability no reply
+    /// waits for the disk.
+    pub fn publish(&mut self) {
+        let log = &mut self.keyspace.log;
+        if log.committed() < log.publish() {
+            self.committed();
+        }
+    }
+
     /// The log has committed more: what waited for it may leave.
     pub fn committed(&mut self) {
         let committed = self.keyspace.log.committed();

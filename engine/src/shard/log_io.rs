@@ -39,7 +39,7 @@ impl Shard {
     /// Whether relaxed durability has written something that the device may not have yet.
     pub(super) fn is_unsynced(&self) -> bool {
         let log = &self.core.keyspace.log;
-        log.options().durability == Durability::Relaxed && log.durable() < log.appended()
+        log.options().durability == Durability::Relaxed && log.durable() < log.written()
     }
 
     /// Prepared segments, marks, syncs, truncation.
@@ -65,10 +65,11 @@ impl Shard {
             self.timers.marked = true;
             log.mark();
         }
-        let due = now.saturating_duration_since(self.timers.sync) >= SYNC_EVERY
-            || self.stopping.is_some()
+        self.log_is_awaited = self.stopping.is_some()
             || self.checkpointer.waits_for_log(&self.core.keyspace)
             || self.moves.wait_for_sync(&self.core);
+        let due = now.saturating_duration_since(self.timers.sync) >= SYNC_EVERY;
+        let due = due || self.log_is_awaited;
         if self.syncing.is_none() && due && self.is_unsynced() {
             self.begin_sync();
         }
@@ -87,20 +88,10 @@ impl Shard {
         self.syncing = Some((point, missing));
     }
 
-    /// Whether relaxed durability keeps a group back for more records although it could be written. A synced
-    /// write takes so long that enough of them come meanwhile.
-    fn delays_group(&mut self) -> bool {
-        let log = &self.core.keyspace.log;
-        let bytes = log.uncommitted_bytes();
-        log.options().durability == Durability::Relaxed
-            && self.writes.is_empty()
-            && bytes > 0
-            && self.commit_delay.delays(bytes, self.had_requests, self.now)
-    }
-
-    /// Issues what the log wants written.
+    /// Issues what the log wants written and does not wait for more.
     pub(super) fn write_log(&mut self) {
-        if self.delays_group() {
+        let may_wait = self.core.keyspace.log.may_wait() && !self.log_is_awaited;
+        if self.write_delay.delays(may_wait, self.now) {
             return;
         }
         let now_ms = self.core.keyspace.now_ms();
@@ -108,7 +99,7 @@ impl Shard {
             let fd = self.segments.descriptor(op.segment);
             let stats = self.core.stats();
             stats.wal_groups.add(1);
-            self.commit_delay.written(op.buf.len());
+            self.write_delay.written();
             stats.wal_bytes_written.add(op.buf.len() as u64);
             self.checkpointer.log_written_bytes += op.buf.len() as u64;
             // SAFETY: the buffer belongs to `op`, which is kept in `writes` until the write has
@@ -116,7 +107,7 @@ impl Shard {
             unsafe {
                 self.ring.write_log(op.id, fd, &op.buf, op.offset);
             }
-            if self.timers.marked && self.core.keyspace.log.uncommitted_bytes() > 0 {
+            if self.timers.marked && self.core.keyspace.log.unwritten_bytes() > 0 {
                 self.timers.marked = false;
             }
             self.timers.last_append = self.now;

@@ -10,7 +10,6 @@ mod bed;
 mod checkpoint;
 mod client_io;
 mod cluster;
-mod commit_delay;
 pub mod connection;
 pub mod core;
 mod forwarding;
@@ -30,6 +29,7 @@ mod slot_moves;
 mod snapshot;
 mod stats;
 mod waiting;
+mod write_delay;
 
 pub use checkpoint::{Checkpointer, StoreLink};
 pub use core::Core;
@@ -50,8 +50,8 @@ use hdrhistogram::Histogram;
 
 use crate::migration::Report;
 use crate::net::{Completion, ListenerKind, Ring, Waker};
-use commit_delay::CommitDelay;
 use mesh::Message;
+use write_delay::WriteDelay;
 
 /// After this long without a write, a mark makes everything before it durable for recovery.
 const MARK_AFTER: Duration = Duration::from_millis(50);
@@ -115,7 +115,9 @@ pub struct Shard {
     /// Commands were executed in the last turn.
     had_requests: bool,
     writes: Vec<(WriteOp, Instant)>,
-    commit_delay: CommitDelay,
+    write_delay: WriteDelay,
+    /// Something waits for the log to be durable.
+    log_is_awaited: bool,
     write_usec: Histogram<u64>,
     syncing: Option<(SyncPoint, usize)>,
     timers: Timers,
@@ -188,7 +190,8 @@ impl Shard {
             events: 0,
             had_requests: false,
             writes: Vec::new(),
-            commit_delay: CommitDelay::default(),
+            write_delay: WriteDelay::default(),
+            log_is_awaited: false,
             write_usec: Histogram::new_with_bounds(1, 60_000_000, 2).expect("valid bounds"),
             syncing: None,
             timers: Timers {
@@ -244,16 +247,14 @@ impl Shard {
     }
 
     /// Waits in the ring. While many connections are active it waits a moment longer, for several
-    /// completions: waking up costs about as much as a request. A group that waits for more records
-    /// is written if none come in that moment.
+    /// completions: waking up costs about as much as a request.
     fn wait(&mut self) -> io::Result<()> {
         let timeout = self.next_timer();
         let wanted = self.events / 2;
         let is_busy = wanted >= COALESCE_FROM && timeout.is_none_or(|timeout| timeout > COALESCE);
-        if is_busy || self.commit_delay.is_delaying() {
-            let wanted = wanted.clamp(1, COALESCE_UP_TO);
-            let any = self.ring.wait_for_several(wanted, COALESCE)?;
-            if any || self.commit_delay.is_delaying() {
+        if is_busy {
+            let wanted = wanted.min(COALESCE_UP_TO);
+            if self.ring.wait_for_several(wanted, COALESCE)? {
                 return Ok(());
             }
         }
@@ -275,6 +276,9 @@ impl Shard {
         }
         if self.is_unsynced() {
             consider(until(timers.sync + SYNC_EVERY));
+        }
+        if let Some(deadline) = self.write_delay.deadline() {
+            consider(until(deadline));
         }
         if timers.sweeping {
             consider(until(timers.sweep + SWEEP_EVERY));
@@ -334,6 +338,7 @@ impl Shard {
         let writing = self.writes.iter().map(|(_, issued)| *issued).min();
         self.moves
             .tend(&mut self.core, &mut self.ring, writing, self.now);
+        self.core.publish();
         self.service_listed();
         self.core.end_turn();
         self.had_requests |= self.core.stats().commands.get() != commands;

@@ -66,10 +66,10 @@ impl Core {
         shards.find(|shard| self.is_log_behind(*shard))
     }
 
-    /// Whether a shard's log has too much that is not committed, or is over its budget.
+    /// Whether a shard's log has too much that is not written, or is over its budget.
     fn is_log_behind(&self, shard: ShardId) -> bool {
         if shard == self.id {
-            self.log_behind || self.keyspace.log.uncommitted_bytes() > UNCOMMITTED_BYTES_MAX
+            self.log_behind || self.keyspace.log.unwritten_bytes() > UNCOMMITTED_BYTES_MAX
         } else {
             self.node.stats[usize::from(shard.0)].log_behind.get() != 0
         }
@@ -82,7 +82,7 @@ impl Core {
         } else {
             UNCOMMITTED_BYTES_MAX
         };
-        let is_behind = is_over_budget || self.keyspace.log.uncommitted_bytes() > bytes_max;
+        let is_behind = is_over_budget || self.keyspace.log.unwritten_bytes() > bytes_max;
         if is_behind != self.log_behind {
             self.log_behind = is_behind;
             self.stats().log_behind.set(is_behind.into());

@@ -1,8 +1,11 @@
-//! Heap memory aligned for direct I/O.
+//! Memory aligned for direct I/O: of the heap, or of a mapped file.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
+use std::sync::Arc;
+
+use crate::disk::Mapping;
 
 /// Alignment of groups on disk and of buffers in memory, bytes.
 pub const BLOCK_BYTES: usize = 4096;
@@ -19,6 +22,8 @@ pub struct AlignedBuf {
     ptr: NonNull<u8>,
     capacity: usize,
     len: usize,
+    /// What the memory is part of; `None`: the heap.
+    mapping: Option<Arc<Mapping>>,
 }
 
 // SAFETY: the buffer owns its memory and hands it out only through `&self` and `&mut self`.
@@ -37,7 +42,48 @@ impl AlignedBuf {
         let Some(ptr) = NonNull::new(raw) else {
             handle_alloc_error(layout)
         };
-        AlignedBuf { ptr, capacity, len }
+        AlignedBuf {
+            ptr,
+            capacity,
+            len,
+            mapping: None,
+        }
+    }
+
+    /// The `len` bytes at `offset` of a mapping, both whole blocks.
+    ///
+    /// # Safety
+    /// Nothing else may use these bytes as long as the buffer lives.
+    ///
+    /// # Panics
+    /// If they are not in it.
+    pub(crate) unsafe fn of_mapping(
+        mapping: &Arc<Mapping>,
+        offset: usize,
+        len: usize,
+    ) -> AlignedBuf {
+        assert!(offset.is_multiple_of(BLOCK_BYTES) && len.is_multiple_of(BLOCK_BYTES));
+        assert!(offset + len <= mapping.bytes(), "outside of the mapping");
+        AlignedBuf {
+            // SAFETY: within the mapping, as was just checked.
+            ptr: unsafe { mapping.memory().add(offset) },
+            capacity: len,
+            len,
+            mapping: Some(Arc::clone(mapping)),
+        }
+    }
+
+    /// Where in `mapping` the buffer lies; `None` if it does not.
+    pub(crate) fn offset_in(&self, mapping: &Arc<Mapping>) -> Option<usize> {
+        let own = self.mapping.as_ref()?;
+        let offset = self.ptr.addr().get() - mapping.memory().addr().get();
+        Arc::ptr_eq(own, mapping).then_some(offset)
+    }
+
+    /// Whether the kernel keeps what is stored here when the process dies.
+    #[must_use]
+    pub fn is_mapped(&self) -> bool {
+        self.mapping.is_some()
     }
 
     /// A copy of `bytes`.
@@ -74,8 +120,10 @@ impl AlignedBuf {
 
 impl Drop for AlignedBuf {
     fn drop(&mut self) {
-        // SAFETY: allocated in `zeroed` with the same layout.
-        unsafe { dealloc(self.ptr.as_ptr(), Self::layout(self.capacity)) }
+        if self.mapping.is_none() {
+            // SAFETY: allocated in `zeroed` with the same layout.
+            unsafe { dealloc(self.ptr.as_ptr(), Self::layout(self.capacity)) }
+        }
     }
 }
 

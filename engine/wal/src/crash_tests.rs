@@ -43,6 +43,8 @@ struct Model {
     given_up: u64,
     /// LSNs that were committed or served at any time.
     seen: BTreeSet<u64>,
+    /// LSNs under which an opening may have logged again what was published, and the LSNs it had before.
+    logged_again: BTreeMap<u64, u64>,
 }
 
 impl Model {
@@ -61,7 +63,36 @@ impl Model {
             .extend(self.alive.range(..=committed.0).map(|(lsn, _)| *lsn));
     }
 
+    /// The `published` last of the records `found` will be logged again, from `first` on.
+    fn log_again(&mut self, found: &Records, published: usize, first: u64) {
+        let before = found.keys().rev().take(published).rev();
+        for (before, lsn) in before.copied().collect::<Vec<_>>().into_iter().zip(first..) {
+            let before = *self.logged_again.get(&before).unwrap_or(&before);
+            self.logged_again.insert(lsn, before);
+        }
+    }
+
+    /// The log is open; the `published` last of what was found are in it from `first` on.
+    fn opened(&mut self, published: usize, first: u64) {
+        let last = self.alive.keys().rev().take(published).copied();
+        for (before, lsn) in last.collect::<Vec<_>>().into_iter().rev().zip(first..) {
+            let record = self.alive.remove(&before).expect("listed");
+            self.alive.insert(lsn, record);
+            self.seen.insert(lsn);
+            (self.promised, self.durable) = (lsn, lsn);
+        }
+        self.logged_again.clear();
+    }
+
     fn check(&mut self, found: Records) -> Result<(), String> {
+        let mut known = Records::new();
+        for (lsn, record) in &found {
+            let lsn = self.logged_again.get(lsn).unwrap_or(lsn);
+            if known.insert(*lsn, record.clone()).is_some() {
+                return Err(format!("record {lsn} is found twice"));
+            }
+        }
+        let (found, known) = (known, found);
         for (lsn, record) in &found {
             match self.alive.get(lsn) {
                 None => return Err(format!("record {lsn} was never appended, or was discarded")),
@@ -79,10 +110,11 @@ impl Model {
                 ));
             }
         }
+        let required = known.keys().next_back().copied().unwrap_or(required);
         self.promised = required;
         self.durable = required;
-        self.seen.extend(found.keys());
-        self.alive = found;
+        self.seen.extend(known.keys());
+        self.alive = known;
         Ok(())
     }
 }
@@ -134,7 +166,8 @@ impl Life {
         match rng.below(20) {
             0..=6 => self.append(rng, model)?,
             7..=11 => self.issue()?,
-            12..=15 => self.complete_one(rng, model)?,
+            12..=14 => self.complete_one(rng, model)?,
+            15 => model.commit(self.writer.publish()),
             16 => self.add_segment()?,
             17 => {
                 let below = self.writer.durable().0.saturating_sub(rng.below(30));
@@ -256,6 +289,8 @@ fn options(seed: u64, bug: Option<Bug>) -> LogOptions {
         group_bytes_max: 8 << 10,
         in_flight_group_bytes: 1 << (seed % 14),
         in_flight_max: 1 + (seed % 4) as usize,
+        mapped_groups: [0, 2, 4][(seed / 4 % 3) as usize],
+        mapped_group_bytes: 4096 << (seed / 12 % 2),
         bug,
         ..LogOptions::new(LogId([7; 16]))
     }
@@ -282,6 +317,7 @@ fn reopen(
             disk.fail_after(rng.below(60));
         }
         let mut found = Records::new();
+        let mut published = 0;
         let opened = block_on(async {
             let recovered = recover(disk, opts, Lsn::ZERO, &mut |lsn, record| {
                 found.insert(lsn.0, record.to_vec());
@@ -291,12 +327,17 @@ fn reopen(
             if rng.below(2) == 0 {
                 disk.land();
             }
+            let next = recovered.next_lsn.0;
+            published = recovered.published.len();
+            model.log_again(&found, published, next);
             open_writer(disk, opts, &recovered, Lsn::ZERO, 0).await
         });
         match opened {
             Ok(opened) => {
                 disk.land();
                 model.check(found)?;
+                let first = opened.writer.appended().0 + 1 - published as u64;
+                model.opened(published, first);
                 let info = opened.segment.info;
                 return Ok(Life {
                     disk: disk.clone(),
@@ -423,4 +464,9 @@ planted_bugs_are_caught! {
     catches_stale_groups_of_recycled_segments: AcceptStale,
     catches_holes_that_are_jumped: JumpHoles,
     catches_segments_given_back_too_early: TruncateTooMuch,
+    catches_a_commit_of_what_is_not_published: CommitUnpublished,
+    catches_a_published_group_that_is_forgotten_too_early: ForgetAtIssue,
+    catches_a_published_group_that_is_forgotten_out_of_order: ForgetOutOfOrder,
+    catches_a_recovery_without_what_was_published: ForgetPublished,
+    catches_published_records_that_are_not_logged: PublishedNotLogged,
 }

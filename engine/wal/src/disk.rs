@@ -7,7 +7,10 @@ use crate::aligned::AlignedBuf;
 
 pub mod fault;
 pub mod glommio;
+mod mapping;
 pub mod std;
+
+pub use mapping::Mapping;
 
 /// One directory of files; clones share it.
 pub trait Disk: Clone + 'static {
@@ -30,6 +33,11 @@ pub trait Disk: Clone + 'static {
 
     /// Names of all files, in any order.
     fn list(&self) -> impl Future<Output = io::Result<Vec<String>>>;
+
+    /// Maps the existing file `name`, once in the life of a process; `None` where that cannot be done.
+    fn map(&self, _name: &str) -> impl Future<Output = io::Result<Option<Mapping>>> {
+        async { Ok(None) }
+    }
 
     /// Makes all creations, renames and removals so far durable.
     fn sync_dir(&self) -> impl Future<Output = io::Result<()>>;

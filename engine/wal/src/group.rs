@@ -34,7 +34,8 @@ pub const HEADER_BYTES: usize = size_of::<GroupHeader>();
 /// Size of a record's length in front of its payload, bytes.
 pub const RECORD_PREFIX_BYTES: usize = 4;
 
-/// The first group of an incarnation; it has no records.
+/// The first group of an incarnation. Its records, if any, are those that the one before had published and
+/// not written: see [`crate::mapped`].
 pub const FLAG_OPENING: u16 = 1;
 /// The incarnation that wrote this group runs [`crate::Durability::Relaxed`].
 pub const FLAG_RELAXED: u16 = 2;
@@ -135,7 +136,7 @@ impl<'a> Group<'a> {
     }
 }
 
-fn split_record(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+pub(crate) fn split_record(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (prefix, rest) = bytes.split_first_chunk::<RECORD_PREFIX_BYTES>()?;
     rest.split_at_checked(u32::from_le_bytes(*prefix) as usize)
 }
@@ -197,8 +198,8 @@ pub fn decode_header(bytes: &[u8], place: Place) -> Result<GroupHeader, GroupFau
     field(header.prev_segment < header.segment, "previous segment")?;
     field(header.start_segment <= header.segment, "start segment")?;
     let opens = header.segment == header.incarnation;
-    let empty_first = records == 0 && header.first_lsn == header.incarnation_first;
-    field(!header.is_opening() || (opens && empty_first), "opening")?;
+    let is_first = header.first_lsn == header.incarnation_first;
+    field(!header.is_opening() || (opens && is_first), "opening")?;
     Ok(header)
 }
 
@@ -239,10 +240,28 @@ pub fn encode_header(mut header: GroupHeader, group: &mut [u8]) {
     head.copy_from_slice(bytemuck::bytes_of(&header));
 }
 
+/// [`encode_header`] over records whose checksum is known.
+pub(crate) fn encode_header_over(
+    mut header: GroupHeader,
+    records: &crc32fast::Hasher,
+    group: &mut [u8],
+) {
+    let mut hasher = hashed(&mut header);
+    hasher.combine(records);
+    header.crc32 = hasher.finalize();
+    group[..HEADER_BYTES].copy_from_slice(bytemuck::bytes_of(&header));
+}
+
 fn checksum(mut header: GroupHeader, records: &[u8]) -> u32 {
-    header.crc32 = 0;
-    let mut hasher = crc32fast::Hasher::new();
-    hasher.update(bytemuck::bytes_of(&header));
+    let mut hasher = hashed(&mut header);
     hasher.update(records);
     hasher.finalize()
+}
+
+/// What the header adds to its group's checksum; clears its own.
+fn hashed(header: &mut GroupHeader) -> crc32fast::Hasher {
+    header.crc32 = 0;
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(bytemuck::bytes_of(header));
+    hasher
 }

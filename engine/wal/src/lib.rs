@@ -2,7 +2,7 @@
 //!
 //! Read in this order: [`group`] is what lies on disk, [`writer`] decides what to write next
 //! (without any I/O), [`recover`](recover()) reads it back, [`open_writer`] starts a new incarnation,
-//! [`segment`] names and prepares the files, [`disk`] performs the I/O, [`driver`] couples all of
+//! [`mapped`] is where relaxed groups lie until then, [`segment`] names and prepares the files, [`disk`] performs the I/O, [`driver`] couples all of
 //! them for users with a low rate. [`twin`] is apart: a small value beside the logs that is replaced often.
 //!
 //! # Invariants
@@ -30,6 +30,7 @@ pub mod disk;
 pub mod driver;
 pub mod error;
 pub mod group;
+pub mod mapped;
 pub mod open;
 pub mod options;
 pub mod recover;

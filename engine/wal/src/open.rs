@@ -4,7 +4,9 @@ use ephesus_wire::Lsn;
 
 use crate::disk::{Disk, DiskFile};
 use crate::error::WalError;
+use crate::mapped::{self, MappedGroups};
 use crate::options::{Durability, LogOptions};
+use crate::planted::Bug;
 use crate::recover::Recovered;
 use crate::segment::{SegmentHandle, SegmentId, prepare};
 use crate::writer::{LogWriter, Origin};
@@ -18,8 +20,8 @@ pub struct Opened<F> {
     pub segment: SegmentHandle<F>,
 }
 
-/// Starts a new incarnation in a new segment, durably recording where the log ended, and only then
-/// removes the files that the log does not need.
+/// Starts a new incarnation in a new segment, durably recording where the log ended, together with the records
+/// that were published and not written, and only then removes the files that the log does not need.
 ///
 /// Every new LSN is above `lsn_floor`: the highest one that the caller has in durable state of its
 /// own, such as an image's end (0 if there is none). The wall clock may go back; the log's does not.
@@ -42,7 +44,12 @@ pub async fn open_writer<D: Disk>(
         first_lsn: recovered.next_lsn.max(lsn_floor.next()),
         wall_clock_ms: recovered.wall_clock_ms_max,
     };
-    let mut writer = LogWriter::start(opts.clone(), origin, recovered.segments.iter().copied());
+    let published = match opts.planted(Bug::PublishedNotLogged) {
+        true => &[],
+        false => &recovered.published[..],
+    };
+    let segments = recovered.segments.iter().copied();
+    let mut writer = LogWriter::start(opts.clone(), origin, segments, published);
     writer.add_segment(segment.info);
 
     let op = writer
@@ -64,6 +71,9 @@ pub async fn open_writer<D: Disk>(
     if opts.durability == Durability::Relaxed {
         let point = writer.sync_point();
         writer.synced(&point);
+        writer.map(MappedGroups::open(disk, opts, id.0).await?);
+    } else {
+        mapped::remove(disk).await?;
     }
 
     let free = recovered.free.iter().map(|id: &SegmentId| id.file_name());

@@ -18,6 +18,12 @@ pub const SEGMENT_BYTES: u64 = 16 << 20;
 /// Default for [`LogOptions::in_flight_max`].
 pub const IN_FLIGHT_MAX: usize = 4;
 
+/// Default for [`LogOptions::mapped_groups`].
+pub const MAPPED_GROUPS: usize = 8;
+
+/// Default for [`LogOptions::mapped_group_bytes`]: large enough that a write's fixed cost does not count.
+pub const MAPPED_GROUP_BYTES: usize = 256 << 10;
+
 /// Identity of one log (a UUID), in every group: a file of another log is refused.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LogId(pub [u8; 16]);
@@ -46,7 +52,7 @@ pub enum Durability {
     /// On the device: segments are written with `O_DSYNC`.
     #[default]
     Strict,
-    /// The write has completed: survives the process; the owner syncs at least once a second.
+    /// The operating system has it, so it survives the process; the owner syncs at least once a second.
     Relaxed,
 }
 
@@ -79,6 +85,11 @@ pub struct LogOptions {
     /// smaller values cut latency under load and cost CPU and 4 KiB padding per group. With
     /// nothing in flight a group is issued at once, whatever its size.
     pub in_flight_group_bytes: usize,
+    /// With relaxed durability, groups that the kernel keeps when the process dies, see
+    /// [`crate::LogWriter::publish`]; 0 for none. Fewer, if one segment would not take all of them.
+    pub mapped_groups: usize,
+    /// Size of each of these, header included, a multiple of 4 KiB.
+    pub mapped_group_bytes: usize,
     /// Prepared segments to keep ahead of the current one.
     pub spare_segments: usize,
     /// What to do with damage.
@@ -98,6 +109,8 @@ impl LogOptions {
             group_bytes_max: GROUP_BYTES_MAX,
             in_flight_max: IN_FLIGHT_MAX,
             in_flight_group_bytes: GROUP_BYTES_MAX,
+            mapped_groups: MAPPED_GROUPS,
+            mapped_group_bytes: MAPPED_GROUP_BYTES,
             spare_segments: 2,
             on_damage: OnDamage::Refuse,
             #[cfg(test)]
@@ -121,6 +134,10 @@ impl LogOptions {
         );
         assert!(self.group_bytes_max > 0 && self.in_flight_max > 0);
         assert!(
+            self.mapped_group_bytes.is_multiple_of(BLOCK_BYTES),
+            "groups are whole blocks"
+        );
+        assert!(
             self.group_bytes_max as u64 <= self.segment_bytes,
             "a group fits a segment"
         );
@@ -128,6 +145,12 @@ impl LogOptions {
             self.segment_bytes <= u64::from(u32::MAX),
             "a group's length fits 32 bits"
         );
+    }
+
+    /// Slots of the mapped file: the next opening logs all that they hold as one group.
+    pub(crate) fn mapped_slots(&self) -> usize {
+        let room = self.segment_bytes / self.mapped_group_bytes as u64;
+        self.mapped_groups.min(room as usize)
     }
 
     #[cfg(test)]

@@ -25,6 +25,16 @@ pub(crate) enum Bug {
     JumpHoles,
     /// Gives segments back that hold records at or after the truncation point.
     TruncateTooMuch,
+    /// Takes a record for committed that is stored, though nothing vouches for it yet.
+    CommitUnpublished,
+    /// Forgets a published group when its write begins.
+    ForgetAtIssue,
+    /// Forgets a published group when its write has completed, though not those before it.
+    ForgetOutOfOrder,
+    /// Recovers without what was published and not written.
+    ForgetPublished,
+    /// Serves what was published without logging it.
+    PublishedNotLogged,
     /// Writes one slot of two.
     OneTwin,
     /// Writes both slots at once.

@@ -12,6 +12,7 @@ use ephesus_wire::Lsn;
 use crate::disk::Disk;
 use crate::error::{GroupFault, WalError};
 use crate::group::FLAG_RELAXED;
+use crate::mapped::{self, Owner};
 use crate::options::{LogId, LogOptions, OnDamage, RELAXED_LSN_GAP};
 use crate::planted::Bug;
 use crate::scan::{Found, SegmentReader};
@@ -67,6 +68,9 @@ pub struct Recovered {
     pub records: u64,
     /// The live segments, oldest first; the last one holds a record.
     pub segments: Vec<SegmentSummary>,
+    /// Records that a relaxed incarnation has published and not written ([`crate::mapped`]), in order: they were
+    /// visited behind the log's own, under the LSNs that they had. The next opening logs them under new ones.
+    pub published: Vec<Box<[u8]>>,
     /// Segment files that hold nothing the log needs; the next opening removes them.
     pub free: Vec<SegmentId>,
     /// The highest wall clock that the log has seen: time must not run backwards.
@@ -78,6 +82,8 @@ pub struct Recovered {
     /// Damage that was skipped or cut, as [`LogOptions::on_damage`] asked for.
     pub damage: Vec<Damage>,
     pub(crate) unfinished: Vec<String>,
+    /// LSN of the record that would continue the last incarnation.
+    pub(crate) continues_at: Lsn,
     pub(crate) next_lsn: Lsn,
     pub(crate) next_segment: SegmentId,
     pub(crate) groups: BTreeMap<SegmentId, u64>,
@@ -126,7 +132,8 @@ impl From<Damage> for WalError {
     }
 }
 
-/// Replays the records from LSN `from` on (0: all) and finds where the log ends.
+/// Replays the records from LSN `from` on (0: all) and finds where the log ends. Records that were published and
+/// not written come last.
 ///
 /// Everything that the log's files seem to hold is synced first, so that what is visited cannot be
 /// lost by a later crash. Nothing else is changed: a crash meanwhile leaves the log as it was.
@@ -190,12 +197,37 @@ pub(crate) async fn read<D: Disk>(
     for id in ids {
         segments.push(open_segment(disk, opts, id, to_recover).await?);
     }
-    let mut walk = Walk::new(opts, segments, from, visitor);
+    let mut walk = Walk::new(opts, segments, from, &mut *visitor);
     walk.run().await?;
     let mut recovered = walk.finish()?;
     recovered.unfinished = unfinished.collect();
     recovered.next_segment = SegmentId(last_id + 1);
+    recovered.published = published(disk, opts, &recovered, visitor, to_recover).await?;
     Ok(recovered)
+}
+
+/// Visits the records behind the log's end that were published and not written.
+async fn published<D: Disk>(
+    disk: &D,
+    opts: &LogOptions,
+    recovered: &Recovered,
+    visitor: &mut dyn Visitor,
+    to_recover: bool,
+) -> Result<Vec<Box<[u8]>>, WalError> {
+    let owner = Owner {
+        log_id: opts.log_id,
+        incarnation: recovered.incarnation,
+    };
+    let next = recovered.continues_at;
+    if opts.planted(Bug::ForgetPublished) || recovered.incarnation == 0 {
+        return Ok(Vec::new());
+    }
+    let found = mapped::find(disk, owner, next, to_recover).await?;
+    for (lsn, record) in &found {
+        let visited = visitor.visit(*lsn, record);
+        visited.map_err(|source| WalError::Visit { lsn: *lsn, source })?;
+    }
+    Ok(found.into_iter().map(|(_, record)| record).collect())
 }
 
 /// A segment and the first good group in it.

@@ -19,6 +19,8 @@ pub struct VerifyReport {
     pub last_lsn: Lsn,
     /// Good records.
     pub records: u64,
+    /// Records behind them that were published and not written: the next opening logs them.
+    pub published: u64,
     /// The torn tail that the next opening will cut; harmless.
     pub torn: Option<Torn>,
     /// Places that are bad although they were durable; opening is refused if there is any.
@@ -112,6 +114,7 @@ pub async fn verify_with<D: Disk>(
         unused: recovered.free,
         last_lsn: recovered.last_lsn,
         records: recovered.records,
+        published: recovered.published.len() as u64,
         torn: recovered.torn,
         damage: recovered.damage,
         refused,

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! append -> open group -> (full) sealed groups -> next_write -> in flight -> complete -> committed
+//!               \-> publish -> committed, if the group is mapped (relaxed durability)
 //! ```
 //!
 //! Groups are issued in order, may complete in any order, and become committed in order.
@@ -16,8 +17,9 @@ use crate::aligned::{AlignedBuf, align_up};
 use crate::error::WalError;
 use crate::group::{
     FLAG_OPENING, FLAG_RELAXED, GroupHeader, HEADER_BYTES, MAGIC, RECORD_PREFIX_BYTES, VERSION,
-    encode_header,
+    encode_header, encode_header_over,
 };
+use crate::mapped::{MappedGroups, Published};
 use crate::options::{Durability, LogOptions};
 use crate::planted::Bug;
 use crate::segment::{SegmentId, SegmentInfo, SegmentSummary};
@@ -38,6 +40,8 @@ pub struct LogWriter {
     origin: Origin,
     next_lsn: u64,
     committed: Lsn,
+    /// Every record up to this LSN is in a write that has completed.
+    written: Lsn,
     durable: Lsn,
     /// Highest durable LSN that a group has claimed on disk or will.
     claimed: Lsn,
@@ -45,13 +49,14 @@ pub struct LogWriter {
     sealed: VecDeque<PendingGroup>,
     in_flight: VecDeque<InFlight>,
     pool: Vec<AlignedBuf>,
-    uncommitted_bytes: usize,
+    mapped: Option<MappedGroups>,
+    unwritten_bytes: usize,
     live: VecDeque<LiveSegment>,
     current: Option<Current>,
     ready: VecDeque<SegmentInfo>,
     next_segment: u64,
     last_group: u64,
-    committed_group: u64,
+    written_group: u64,
     durable_group: u64,
     wall_clock_ms: u64,
     mark_wanted: bool,
@@ -100,23 +105,61 @@ struct PendingGroup {
     len: usize,
     first_lsn: u64,
     record_count: u32,
+    /// How far it is published, if its memory is a mapped slot's.
+    published: Published,
 }
 
 #[derive(Debug)]
 struct InFlight {
     id: u64,
     last_lsn: Lsn,
+    /// All of it is published, or there is nothing in it.
+    is_published: bool,
     payload_bytes: usize,
-    completed: bool,
+    /// Its memory, once its write has completed.
+    completed: Option<AlignedBuf>,
+}
+
+impl PendingGroup {
+    /// Adds a record of `len` bytes, which `fill` writes; there has to be room for it.
+    #[inline]
+    fn push(&mut self, len: usize, fill: impl FnOnce(&mut [u8])) {
+        let need = RECORD_PREFIX_BYTES + len;
+        let (prefix, payload) = self.buf[self.len..self.len + need]
+            .split_first_chunk_mut::<RECORD_PREFIX_BYTES>()
+            .expect("longer than the prefix");
+        *prefix = (len as u32).to_le_bytes();
+        fill(payload);
+        self.len += need;
+        self.record_count += 1;
+    }
+
+    fn publish(&mut self, mapped: &mut MappedGroups) {
+        if self.buf.is_mapped() {
+            let records = (self.first_lsn, self.record_count);
+            mapped.publish(&self.buf, &mut self.published, records, self.len);
+        }
+    }
+
+    /// Whether all of it is published, or there is nothing in it.
+    fn is_published(&self) -> bool {
+        self.published.len() == self.len
+    }
+
+    /// LSN of its last record; the one before `first_lsn` if there is none.
+    fn last_lsn(&self) -> Lsn {
+        Lsn(self.first_lsn + u64::from(self.record_count) - 1)
+    }
 }
 
 impl LogWriter {
-    /// A writer whose first write is the opening group; `live` are the segments of earlier
-    /// incarnations.
+    /// A writer whose first write is the opening group with the records `published`; `live` are the
+    /// segments of earlier incarnations.
     pub(crate) fn start(
         opts: LogOptions,
         origin: Origin,
         live: impl IntoIterator<Item = SegmentSummary>,
+        published: &[Box<[u8]>],
     ) -> LogWriter {
         opts.assert_valid();
         let before = Lsn(origin.first_lsn.0 - 1);
@@ -125,23 +168,25 @@ impl LogWriter {
             first_group: 0,
             last_group: 0,
         });
-        LogWriter {
+        let mut writer = LogWriter {
             origin,
             next_lsn: origin.first_lsn.0,
             committed: before,
+            written: before,
             durable: before,
             claimed: before,
             open: None,
             sealed: VecDeque::new(),
             in_flight: VecDeque::with_capacity(opts.in_flight_max),
             pool: Vec::new(),
-            uncommitted_bytes: 0,
+            mapped: None,
+            unwritten_bytes: 0,
             live: live.collect(),
             current: None,
             ready: VecDeque::new(),
             next_segment: origin.incarnation,
             last_group: 0,
-            committed_group: 0,
+            written_group: 0,
             durable_group: 0,
             wall_clock_ms: origin.wall_clock_ms,
             mark_wanted: false,
@@ -149,7 +194,27 @@ impl LogWriter {
             #[cfg(test)]
             tail: None,
             opts,
+        };
+        writer.open_with(published);
+        writer
+    }
+
+    /// Makes the open group the opening: all of `records` in one group, whatever its size.
+    fn open_with(&mut self, records: &[Box<[u8]>]) {
+        let needed = |record: &Box<[u8]>| RECORD_PREFIX_BYTES + record.len();
+        let bytes = HEADER_BYTES + records.iter().map(needed).sum::<usize>();
+        let mut group = self.heap_group(align_up(bytes));
+        for record in records {
+            group.push(record.len(), |payload| payload.copy_from_slice(record));
+            self.unwritten_bytes += needed(record);
+            self.next_lsn += 1;
         }
+        self.sealed.push_back(group);
+    }
+
+    /// Has the groups to come lie in `mapped`.
+    pub(crate) fn map(&mut self, mapped: Option<MappedGroups>) {
+        self.mapped = mapped;
     }
 
     /// Appends a record of `len` bytes, which `fill` writes; it must overwrite all of them (they
@@ -168,21 +233,15 @@ impl LogWriter {
         if self
             .open
             .as_ref()
-            .is_none_or(|g| g.len + need > self.opts.group_bytes_max)
+            .is_none_or(|g| g.len + need > g.buf.capacity().min(self.opts.group_bytes_max))
         {
             self.turn_group(need);
         }
         let lsn = Lsn(self.next_lsn);
         let group = self.open.as_mut().expect("just made");
-        let (prefix, payload) = group.buf[group.len..group.len + need]
-            .split_first_chunk_mut::<RECORD_PREFIX_BYTES>()
-            .expect("longer than the prefix");
-        *prefix = (len as u32).to_le_bytes();
-        fill(payload);
-        group.len += need;
-        group.record_count += 1;
+        group.push(len, fill);
         self.next_lsn += 1;
-        self.uncommitted_bytes += need;
+        self.unwritten_bytes += need;
         self.mark_wanted = false;
         lsn
     }
@@ -234,16 +293,33 @@ impl LogWriter {
         self.committed
     }
 
-    /// Every record up to this LSN survives a power loss; behind `committed` only if relaxed.
+    /// Every record up to this LSN is in a write that has completed; behind `committed` only if relaxed.
+    #[must_use]
+    pub fn written(&self) -> Lsn {
+        self.written
+    }
+
+    /// Every record up to this LSN survives a power loss; behind `written` only if relaxed.
     #[must_use]
     pub fn durable(&self) -> Lsn {
         self.durable
     }
 
-    /// Bytes of records that are appended and not yet committed.
+    /// Bytes of records that are appended and not yet written.
     #[must_use]
-    pub fn uncommitted_bytes(&self) -> usize {
-        self.uncommitted_bytes
+    pub fn unwritten_bytes(&self) -> usize {
+        self.unwritten_bytes
+    }
+
+    /// Whether all that would be written next is a group that is not full and that the kernel keeps when the
+    /// process dies, so that its write may wait for more.
+    #[must_use]
+    pub fn may_wait(&self) -> bool {
+        self.sealed.is_empty()
+            && self
+                .open
+                .as_ref()
+                .is_some_and(|group| group.buf.is_mapped())
     }
 
     /// Bytes of the open group, header included; 0 if it has no record.
@@ -286,23 +362,17 @@ impl LogWriter {
             return None;
         }
         let opening = self.last_group == 0;
-        let len = if opening {
-            HEADER_BYTES
-        } else {
-            self.due_bytes()?
-        };
+        let len = self.due_bytes()?;
         #[cfg(test)]
         self.rewrite_tail();
         let offset = self.reserve(align_up(len) as u64)?;
-        let group = if opening {
-            self.empty_group()
-        } else if let Some(group) = self.sealed.pop_front() {
+        let group = if let Some(group) = self.sealed.pop_front() {
             group
         } else if let Some(group) = self.open.take() {
             group
         } else {
             self.mark_wanted = false;
-            self.empty_group()
+            self.heap_group(HEADER_BYTES)
         };
         self.wall_clock_ms = self.wall_clock_ms.max(wall_clock_ms);
         Some(self.issue(group, offset, if opening { FLAG_OPENING } else { 0 }))
@@ -339,23 +409,62 @@ impl LogWriter {
         }
         let group = self.in_flight.iter_mut().find(|group| group.id == op.id);
         let group = group.expect("every write is completed once");
-        assert!(!group.completed, "every write is completed once");
-        group.completed = true;
-        if self.opts.planted(Bug::CommitOutOfOrder) {
-            self.committed = self.committed.max(group.last_lsn);
+        assert!(group.completed.is_none(), "every write is completed once");
+        #[cfg(test)]
+        if self.opts.planted(Bug::ForgetOutOfOrder) && op.buf.is_mapped() {
+            self.mapped.as_mut().expect("mapped").forget(&op.buf);
         }
-        self.give_back(op.buf);
-        while self.in_flight.front().is_some_and(|group| group.completed) {
+        group.completed = Some(op.buf);
+        if self.opts.planted(Bug::CommitOutOfOrder) {
+            self.written = self.written.max(group.last_lsn);
+        }
+        let is_complete = |group: &InFlight| group.completed.is_some();
+        while self.in_flight.front().is_some_and(is_complete) {
             let group = self.in_flight.pop_front().expect("looked at");
-            self.committed = self.committed.max(group.last_lsn);
-            self.committed_group = group.id;
-            self.uncommitted_bytes -= group.payload_bytes;
+            // Not before: behind a torn group what is written does not count, but what is published does.
+            self.give_back(group.completed.expect("looked at"));
+            self.written = self.written.max(group.last_lsn);
+            self.written_group = group.id;
+            self.unwritten_bytes -= group.payload_bytes;
         }
         if self.opts.durability == Durability::Strict {
-            self.durable = self.committed;
-            self.durable_group = self.committed_group;
+            self.durable = self.written;
+            self.durable_group = self.written_group;
         }
-        Ok(self.committed)
+        Ok(self.advance())
+    }
+
+    /// Commits what lies in mapped groups, and returns what is committed now: everything appended, unless
+    /// one of the groups that are not written is not mapped. Does nothing with strict durability.
+    pub fn publish(&mut self) -> Lsn {
+        let Some(mapped) = &mut self.mapped else {
+            return self.committed;
+        };
+        for group in self.sealed.iter_mut().chain(self.open.as_mut()) {
+            group.publish(mapped);
+        }
+        self.advance()
+    }
+
+    /// Moves the committed LSN to the last record in front of the first that is neither written nor
+    /// published.
+    fn advance(&mut self) -> Lsn {
+        let mut safe = self.written;
+        let issued = self.in_flight.iter().take_while(|group| group.is_published);
+        let issued = issued
+            .inspect(|group| safe = safe.max(group.last_lsn))
+            .count();
+        if issued == self.in_flight.len() {
+            for group in self.sealed.iter().chain(&self.open) {
+                let is_trusted = self.opts.planted(Bug::CommitUnpublished) && group.buf.is_mapped();
+                if !group.is_published() && !is_trusted {
+                    break;
+                }
+                safe = safe.max(group.last_lsn());
+            }
+        }
+        self.committed = self.committed.max(safe);
+        self.committed
     }
 
     /// Poisons the writer because something else that it depends on, as a sync, has failed.
@@ -367,14 +476,14 @@ impl LogWriter {
     pub fn sync_point(&self) -> SyncPoint {
         let unsynced = |segment: &&LiveSegment| segment.last_group > self.durable_group;
         SyncPoint {
-            lsn: self.committed,
+            lsn: self.written,
             segments: self
                 .live
                 .iter()
                 .filter(unsynced)
                 .map(|s| s.summary.id)
                 .collect(),
-            group: self.committed_group,
+            group: self.written_group,
         }
     }
 
@@ -421,30 +530,43 @@ impl LogWriter {
     #[cold]
     fn turn_group(&mut self, need: usize) {
         self.sealed.extend(self.open.take());
-        let capacity = self.opts.group_bytes_max.max(align_up(HEADER_BYTES + need));
-        self.open = Some(self.group_of(capacity));
+        let mapped = self.mapped.as_mut();
+        self.open = Some(
+            match mapped.and_then(|mapped| mapped.take(HEADER_BYTES + need)) {
+                Some(buf) => self.group_in(buf),
+                None => self.heap_group(align_up(HEADER_BYTES + need)),
+            },
+        );
     }
 
-    fn empty_group(&mut self) -> PendingGroup {
-        self.group_of(self.opts.group_bytes_max)
-    }
-
-    fn group_of(&mut self, capacity: usize) -> PendingGroup {
+    /// A group with room for `bytes`, and for as many as a usual one.
+    fn heap_group(&mut self, bytes: usize) -> PendingGroup {
+        let capacity = self.opts.group_bytes_max.max(bytes);
         let pooled = if capacity == self.opts.group_bytes_max {
             self.pool.pop()
         } else {
             None
         };
         let buf = pooled.unwrap_or_else(|| AlignedBuf::zeroed(capacity));
+        self.group_in(buf)
+    }
+
+    fn group_in(&self, buf: AlignedBuf) -> PendingGroup {
         PendingGroup {
             buf,
             len: HEADER_BYTES,
             first_lsn: self.next_lsn,
             record_count: 0,
+            published: Published::nothing(),
         }
     }
 
     fn give_back(&mut self, mut buf: AlignedBuf) {
+        if let Some(mapped) = &mut self.mapped
+            && buf.is_mapped()
+        {
+            return mapped.give_back(buf);
+        }
         let pooled = buf.capacity() == self.opts.group_bytes_max;
         if pooled && self.pool.len() < self.opts.in_flight_max + 2 {
             buf.set_len(buf.capacity());
@@ -452,7 +574,15 @@ impl LogWriter {
         }
     }
 
-    fn issue(&mut self, group: PendingGroup, offset: u64, flags: u16) -> WriteOp {
+    fn issue(&mut self, mut group: PendingGroup, offset: u64, flags: u16) -> WriteOp {
+        if let Some(mapped) = &mut self.mapped {
+            group.publish(mapped);
+            #[cfg(test)]
+            if self.opts.planted(Bug::ForgetAtIssue) && group.buf.is_mapped() {
+                mapped.forget(&group.buf);
+            }
+        }
+        let is_published = group.is_published();
         let current = self.current.expect("reserved");
         let segment = self.live.back_mut().expect("reserved");
         let relaxed = self.opts.durability == Durability::Relaxed;
@@ -461,6 +591,7 @@ impl LogWriter {
             len,
             first_lsn,
             record_count,
+            published,
         } = group;
         let header = GroupHeader {
             magic: MAGIC,
@@ -489,16 +620,21 @@ impl LogWriter {
         };
         buf.set_len(align_up(len));
         buf[len..].fill(0);
-        encode_header(header, &mut buf[..len]);
+        if buf.is_mapped() {
+            encode_header_over(header, published.records(), &mut buf);
+        } else {
+            encode_header(header, &mut buf[..len]);
+        }
         self.claimed = self.durable;
         self.in_flight.push_back(InFlight {
             id: self.last_group,
             last_lsn: header.last_lsn(),
+            is_published,
             payload_bytes: len - HEADER_BYTES,
-            completed: false,
+            completed: None,
         });
         if self.opts.planted(Bug::CommitAtIssue) {
-            self.committed = header.last_lsn();
+            self.committed = self.committed.max(header.last_lsn());
         }
         #[cfg(test)]
         self.note_tail(&header, offset, &buf[HEADER_BYTES..len]);

@@ -127,6 +127,10 @@ impl<D: Disk> OneLog<'_, D> {
                 offset = torn.offset,
                 "the log ends in a torn write, which was never acknowledged");
         }
+        if !recovered.published.is_empty() {
+            tracing::info!(log = %self.options.log_id, records = recovered.published.len(),
+                "the process before has left records that it had not written yet");
+        }
         Ok(Replayed {
             partitions: replay.finish()?,
             wall_clock_ms: recovered.wall_clock_ms_max.max(imaged_ms),

@@ -4,8 +4,9 @@
 //! completed write is *pending* until a sync (or at once durable with [`FaultDisk::dsync`]).
 //! [`FaultDisk::crash`] is a power loss: each write in flight or pending is kept, lost or torn at
 //! 512 bytes, in any order; each directory operation since the last `sync_dir` is kept or lost.
-//! [`FaultDisk::kill`] is the death of the process alone: the kernel keeps what completed, and
-//! what is in flight may still land later.
+//! [`FaultDisk::kill`] is the death of the process alone: the kernel keeps what completed and what was
+//! stored to mapped files, and what is in flight may still land later. Of a mapped file the kernel writes
+//! pages back whenever it likes; a power loss keeps any of its sectors as they are, or as they last were written.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,7 +14,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
-use super::{Disk, DiskFile};
+use super::{Disk, DiskFile, Mapping};
 use crate::aligned::AlignedBuf;
 
 mod model;
@@ -154,6 +155,10 @@ impl Disk for FaultDisk {
 
     async fn list(&self) -> io::Result<Vec<String>> {
         self.lock().list()
+    }
+
+    async fn map(&self, name: &str) -> io::Result<Option<Mapping>> {
+        self.lock().map(name).map(Some)
     }
 
     async fn sync_dir(&self) -> io::Result<()> {

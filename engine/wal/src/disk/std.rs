@@ -6,10 +6,11 @@ use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::{Disk, DiskFile};
+use super::{Disk, DiskFile, Mapping};
 use crate::aligned::{AlignedBuf, BLOCK_BYTES};
 use crate::options::Durability;
 
@@ -130,6 +131,28 @@ impl Disk for StdDisk {
         names
             .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
             .collect()
+    }
+
+    async fn map(&self, name: &str) -> io::Result<Option<Mapping>> {
+        let path = self.inner.dir.join(name);
+        let file = OpenOptions::new().read(true).write(true).open(&path)?;
+        let mapped = memmap2::MmapOptions::new().populate().map_raw(&file);
+        let mapped = match mapped {
+            Ok(mapped) => mapped,
+            Err(error) => {
+                tracing::warn!(file = %path.display(), %error, "cannot be mapped into memory");
+                return Ok(None);
+            }
+        };
+        let Some(memory) = NonNull::new(mapped.as_mut_ptr()) else {
+            return Ok(None);
+        };
+        let bytes = mapped.len();
+        // SAFETY: the mapping is readable, writable and goes with its owner; the lock of the data directory
+        // keeps other processes away, and nothing else in this one maps the file.
+        Ok(Some(unsafe {
+            Mapping::new(memory, bytes, Box::new(mapped))
+        }))
     }
 
     async fn sync_dir(&self) -> io::Result<()> {

@@ -95,12 +95,14 @@ impl<'a, F: DiskFile> Walk<'a, F> {
                 last_lsn: Lsn::ZERO,
                 records: 0,
                 segments: Vec::new(),
+                published: Vec::new(),
                 free: free.into_iter().collect(),
                 wall_clock_ms_max: 0,
                 incarnation,
                 torn: None,
                 damage: Vec::new(),
                 unfinished: Vec::new(),
+                continues_at: Lsn::ZERO,
                 next_lsn: Lsn::ZERO,
                 next_segment: SegmentId(1),
                 groups: BTreeMap::new(),
@@ -476,6 +478,7 @@ impl<'a, F: DiskFile> Walk<'a, F> {
             return Ok(recovered);
         };
         recovered.last_lsn = Lsn(self.end);
+        recovered.continues_at = Lsn(expected);
         let gap = if self.relaxed { RELAXED_LSN_GAP } else { 0 };
         recovered.next_lsn = Lsn(expected.max(self.highest_lsn + 1) + gap);
         if self.opts.planted(Bug::ForgetEnd) {

@@ -49,7 +49,7 @@ impl LogWriter {
         let split = HEADER_BYTES + tail.records.len();
         buf[HEADER_BYTES..split].copy_from_slice(&tail.records);
         buf[split..len].copy_from_slice(&open.buf[HEADER_BYTES..open.len]);
-        self.uncommitted_bytes += tail.records.len();
+        self.unwritten_bytes += tail.records.len();
         open.buf = buf;
         open.len = len;
         open.first_lsn = tail.first_lsn;

@@ -15,7 +15,7 @@ fn writer(change: impl FnOnce(&mut LogOptions)) -> LogWriter {
         first_lsn: Lsn(1),
         wall_clock_ms: 0,
     };
-    let mut writer = LogWriter::start(opts, origin, []);
+    let mut writer = LogWriter::start(opts, origin, [], &[]);
     add_segment(&mut writer);
     let opening = writer.next_write(5).unwrap();
     complete(&mut writer, opening);
@@ -46,7 +46,7 @@ fn commits_the_contiguous_prefix_only() {
     assert_eq!(second.offset - first.offset, 8 << 10);
     assert_eq!(complete(&mut writer, second), Lsn(0));
     assert_eq!(complete(&mut writer, first), Lsn(2));
-    assert_eq!(writer.uncommitted_bytes(), 8004);
+    assert_eq!(writer.unwritten_bytes(), 8004);
 }
 
 #[test]

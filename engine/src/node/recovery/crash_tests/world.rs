@@ -102,6 +102,8 @@ impl World {
             group_bytes_max: 8 << 10,
             in_flight_group_bytes: 1 << (seed % 14),
             in_flight_max: 1 + (seed % 4) as usize,
+            mapped_groups: [0, 2, 4][(seed / 4 % 3) as usize],
+            mapped_group_bytes: 4096 << (seed / 12 % 2),
             spare_segments: 1,
             ..LogOptions::new(LogId::default())
         };

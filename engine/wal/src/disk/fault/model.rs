@@ -2,9 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::ptr::NonNull;
+use std::sync::Arc;
 
 use super::Names;
-use crate::aligned::AlignedBuf;
+use crate::aligned::{AlignedBuf, BLOCK_BYTES};
+use crate::disk::Mapping;
 
 /// What a disk writes atomically, bytes.
 const SECTOR_BYTES: u64 = 512;
@@ -25,6 +28,8 @@ pub(super) struct State {
     durable_names: Names,
     name_changes: Vec<NameChange>,
     in_flight: BTreeMap<u64, Write>,
+    /// Files mapped in this life.
+    mapped: BTreeMap<u64, Mapped>,
     next_id: u64,
 }
 
@@ -48,6 +53,36 @@ enum NameChange {
     Create { name: String, inode: u64 },
     Rename { to: String, inode: u64 },
     Remove { name: String },
+}
+
+/// Memory that a process stores to without a call; whoever maps it and this disk keep it together.
+#[derive(Clone, Debug)]
+struct Mapped {
+    _memory: Arc<AlignedBuf>,
+    start: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: the pointer is into memory that goes with the value.
+unsafe impl Send for Mapped {}
+// SAFETY: as above; who touches what is said at `contents`.
+unsafe impl Sync for Mapped {}
+
+impl Mapped {
+    fn new(contents: &[u8]) -> Mapped {
+        let mut memory = AlignedBuf::copy_of(contents);
+        Mapped {
+            start: NonNull::from(&mut *memory).cast(),
+            bytes: memory.len(),
+            _memory: Arc::new(memory),
+        }
+    }
+
+    fn contents(&self) -> Vec<u8> {
+        // SAFETY: initialized memory that lives as long as `self`; simulated processes store to it on the
+        // thread that also uses the disk.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.bytes) }.to_vec()
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -100,6 +135,7 @@ impl State {
             durable_names: Names::new(),
             name_changes: Vec::new(),
             in_flight: BTreeMap::new(),
+            mapped: BTreeMap::new(),
             next_id: 1,
         }
     }
@@ -132,9 +168,63 @@ impl State {
 
     pub(super) fn operate(&mut self) -> io::Result<()> {
         self.operations += 1;
+        self.write_back();
         match self.dead_at {
             Some(dead_at) if self.operations > dead_at => Err(broken()),
             _ => Ok(()),
+        }
+    }
+
+    /// Writes a page of a mapped file back, or none.
+    fn write_back(&mut self) {
+        let Some((&inode, mapped)) = self.mapped.iter().next() else {
+            return;
+        };
+        let seen = mapped.contents();
+        let page = self.random(4 * (seen.len() / BLOCK_BYTES) as u64) as usize * BLOCK_BYTES;
+        let file = self.files.get_mut(&inode).expect("files stay");
+        if let Some(bytes) = seen.get(page..page + BLOCK_BYTES) {
+            let (offset, bytes) = (page as u64, bytes.to_vec());
+            overlay(
+                &mut file.durable,
+                &Write {
+                    inode,
+                    offset,
+                    bytes,
+                },
+            );
+        }
+    }
+
+    pub(super) fn map(&mut self, name: &str) -> io::Result<Mapping> {
+        self.operate()?;
+        let inode = self.find(name)?;
+        assert!(!self.mapped.contains_key(&inode), "mapped once in a life");
+        let mapped = Mapped::new(&self.files[&inode].seen);
+        self.mapped.insert(inode, mapped.clone());
+        // SAFETY: the memory goes with its owner, and this disk only reads it.
+        Ok(unsafe { Mapping::new(mapped.start, mapped.bytes, Box::new(mapped)) })
+    }
+
+    /// Has readers see what was stored to mapped files.
+    fn note_stores(&mut self) {
+        for (inode, mapped) in &self.mapped {
+            self.files.get_mut(inode).expect("files stay").seen = mapped.contents();
+        }
+    }
+
+    /// Ends the mappings of a process; what was stored counts as written.
+    fn unmap(&mut self) {
+        self.note_stores();
+        for inode in std::mem::take(&mut self.mapped).into_keys() {
+            let file = self.files.get_mut(&inode).expect("files stay");
+            let bytes = file.seen.clone();
+            let offset = 0;
+            file.pending.push(Write {
+                inode,
+                offset,
+                bytes,
+            });
         }
     }
 
@@ -223,6 +313,7 @@ impl State {
 
     pub(super) fn sync(&mut self, inode: u64) -> io::Result<()> {
         self.try_sync()?;
+        self.note_stores();
         let file = self.files.get_mut(&inode).expect("open");
         file.durable = file.seen.clone();
         file.pending.clear();
@@ -235,6 +326,7 @@ impl State {
 
     pub(super) fn read(&mut self, inode: u64, offset: u64, len: usize) -> io::Result<AlignedBuf> {
         self.operate()?;
+        self.note_stores();
         let seen = &self.files[&inode].seen;
         let start = seen.len().min(offset as usize);
         let end = seen.len().min(start + len);
@@ -302,6 +394,7 @@ impl State {
 
     pub(super) fn kill(&mut self) {
         self.revive();
+        self.unmap();
         for id in self.in_flight.keys().copied().collect::<Vec<_>>() {
             if self.random(2) == 0 {
                 self.land_one(id);
@@ -348,6 +441,7 @@ impl State {
 
     pub(super) fn crash(&mut self) {
         self.revive();
+        self.unmap();
         let mut lost: Vec<Write> = std::mem::take(&mut self.in_flight).into_values().collect();
         for file in self.files.values_mut() {
             lost.append(&mut file.pending);
@@ -407,7 +501,8 @@ impl State {
         change(&mut file.durable[offset as usize]);
     }
 
-    pub(super) fn contents(&self, name: &str) -> Option<Vec<u8>> {
+    pub(super) fn contents(&mut self, name: &str) -> Option<Vec<u8>> {
+        self.note_stores();
         Some(self.files[&self.find(name).ok()?].seen.clone())
     }
 
