@@ -8,7 +8,8 @@
 //! ```
 //!
 //! Of the writes that wait for the disk each is found by its hash, so that reads of other keys wait for
-//! none of them. Only behind more than [`RING`] writes a read may wait needlessly, never too little.
+//! none of them. Only behind more than [`RING`] writes a read may wait needlessly, never too little. Writes that
+//! are committed at the end of the turn need not be told apart: they only raise what every reply waits for.
 
 use ephesus_wire::Lsn;
 
@@ -45,6 +46,8 @@ pub(super) struct LastWrites {
     ring: Box<[Write]>,
     /// Number of the next write; the first is 1.
     next: u64,
+    /// Of the newest write that is told apart.
+    newest: Lsn,
     /// At least this for every key, absent ones included.
     floor: Lsn,
 }
@@ -57,6 +60,7 @@ impl LastWrites {
             heads: vec![Head { lsn, number: 0 }; HEADS].into_boxed_slice(),
             ring: vec![Write { lsn, tag, back }; RING].into_boxed_slice(),
             next: 1,
+            newest: lsn,
             floor: Lsn::ZERO,
         }
     }
@@ -70,6 +74,9 @@ impl LastWrites {
     /// What a reply about a key has to wait for: nothing, if it is at or below `committed`.
     #[inline]
     pub(super) fn get(&self, hash: u64, committed: Lsn) -> Lsn {
+        if self.newest <= committed {
+            return self.floor;
+        }
         let head = self.heads[bucket(hash)];
         if head.lsn <= committed {
             return head.lsn.max(self.floor);
@@ -97,6 +104,7 @@ impl LastWrites {
 
     #[inline]
     pub(super) fn set(&mut self, hash: u64, lsn: Lsn) {
+        self.newest = lsn;
         let number = self.next;
         self.next += 1;
         let head = &mut self.heads[bucket(hash)];
@@ -109,6 +117,8 @@ impl LastWrites {
         self.ring[number as usize % RING] = Write { lsn, tag, back };
     }
 
+    /// Notes a write of any keys.
+    #[inline]
     pub(super) fn set_all(&mut self, lsn: Lsn) {
         self.floor = lsn;
     }

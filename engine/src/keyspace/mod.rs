@@ -251,7 +251,7 @@ impl Keyspace {
     /// Asks the CPU to load what a command on a key will look at, step by step as [`Table::prefetch`].
     #[inline]
     pub fn prefetch(&self, key: Located, step: Prefetch) {
-        if step == Prefetch::Table {
+        if step == Prefetch::Table && !self.log.publishes_all() {
             self.last_writes.prefetch(key.hash);
         }
         if let Some(partition) = self.partition(self.partitioning.partition_of(key.slot)) {
@@ -360,8 +360,18 @@ impl Keyspace {
             .table
             .put(key.hash, key.bytes, value, expire_at_ms);
         self.keys += u64::from(put == Put::Inserted);
-        self.last_writes.set(key.hash, lsn);
+        self.note_write(key.hash, lsn);
         reply.wait_for(lsn);
+    }
+
+    /// Notes the last write of a key, for replies that will depend on it.
+    #[inline]
+    fn note_write(&mut self, hash: u64, lsn: Lsn) {
+        if self.log.publishes_all() {
+            self.last_writes.set_all(lsn);
+        } else {
+            self.last_writes.set(hash, lsn);
+        }
     }
 
     fn delete(&mut self, key: &Key<'_>, reply: &mut Reply<'_>) {
@@ -401,7 +411,7 @@ impl Keyspace {
             record::write_delete(buf, meta, key.bytes);
         });
         self.home(key).written(lsn);
-        self.last_writes.set(key.hash, lsn);
+        self.note_write(key.hash, lsn);
         lsn
     }
 
@@ -419,7 +429,7 @@ impl Keyspace {
             outgoing.set_expiry(&home.table, key.hash, key.bytes, expire_at_ms);
         }
         home.table.set_expiry(key.hash, key.bytes, expire_at_ms);
-        self.last_writes.set(key.hash, lsn);
+        self.note_write(key.hash, lsn);
         reply.wait_for(lsn);
     }
 
@@ -429,7 +439,7 @@ impl Keyspace {
         self.ops.clear();
         for key in touched {
             self.home(key).written(lsn);
-            self.last_writes.set(key.hash, lsn);
+            self.note_write(key.hash, lsn);
             self.counters.user_bytes += key.bytes.len() as u64;
         }
         reply.wait_for(lsn);

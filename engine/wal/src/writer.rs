@@ -50,6 +50,8 @@ pub struct LogWriter {
     in_flight: VecDeque<InFlight>,
     pool: Vec<AlignedBuf>,
     mapped: Option<MappedGroups>,
+    /// Groups with records that are neither mapped nor written.
+    unmapped: usize,
     unwritten_bytes: usize,
     live: VecDeque<LiveSegment>,
     current: Option<Current>,
@@ -180,6 +182,7 @@ impl LogWriter {
             in_flight: VecDeque::with_capacity(opts.in_flight_max),
             pool: Vec::new(),
             mapped: None,
+            unmapped: 0,
             unwritten_bytes: 0,
             live: live.collect(),
             current: None,
@@ -209,6 +212,7 @@ impl LogWriter {
             self.unwritten_bytes += needed(record);
             self.next_lsn += 1;
         }
+        self.unmapped += usize::from(!records.is_empty());
         self.sealed.push_back(group);
     }
 
@@ -274,6 +278,13 @@ impl LogWriter {
     #[must_use]
     pub fn appended(&self) -> Lsn {
         Lsn(self.next_lsn - 1)
+    }
+
+    /// Whether everything appended so far is committed, or will be by the next [`LogWriter::publish`].
+    #[inline]
+    #[must_use]
+    pub fn publishes_all(&self) -> bool {
+        self.mapped.is_some() && self.unmapped == 0
     }
 
     /// LSN of the last record that the log holds or will: [`LogWriter::appended`], or where the log
@@ -425,6 +436,7 @@ impl LogWriter {
             self.give_back(group.completed.expect("looked at"));
             self.written = self.written.max(group.last_lsn);
             self.written_group = group.id;
+            self.unmapped -= usize::from(!group.is_published);
             self.unwritten_bytes -= group.payload_bytes;
         }
         if self.opts.durability == Durability::Strict {
@@ -530,13 +542,15 @@ impl LogWriter {
     #[cold]
     fn turn_group(&mut self, need: usize) {
         self.sealed.extend(self.open.take());
-        let mapped = self.mapped.as_mut();
-        self.open = Some(
-            match mapped.and_then(|mapped| mapped.take(HEADER_BYTES + need)) {
-                Some(buf) => self.group_in(buf),
-                None => self.heap_group(align_up(HEADER_BYTES + need)),
-            },
-        );
+        let bytes = HEADER_BYTES + need;
+        let slot = self.mapped.as_mut().and_then(|mapped| mapped.take(bytes));
+        self.open = Some(match slot {
+            Some(buf) => self.group_in(buf),
+            None => {
+                self.unmapped += 1;
+                self.heap_group(align_up(bytes))
+            }
+        });
     }
 
     /// A group with room for `bytes`, and for as many as a usual one.
