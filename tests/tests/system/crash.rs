@@ -298,3 +298,42 @@ fn a_flush_is_not_undone_by_a_kill() {
         assert_eq!(client.say("GET after"), Reply::bulk("1"));
     }
 }
+
+#[test]
+fn a_relaxed_write_outlives_a_kill_that_comes_before_the_log_is_written() {
+    let mut node = Node::start(Options {
+        shards: 2,
+        durability: Some("relaxed"),
+        ..Options::default()
+    });
+    let mut unwritten = 0;
+    let mut written = 0;
+    for round in 0..8 {
+        let mut client = node.client();
+        let name = |i: usize| format!("relaxed:{i}").into_bytes();
+        let keys = written..written + 50 + 100 * round;
+        let set = |i| vec![b"SET".to_vec(), name(i), format!("value {i}").into_bytes()];
+        let requests: Vec<_> = keys.clone().map(set).collect();
+        for reply in client.pipeline(&requests) {
+            assert_eq!(reply, Reply::ok());
+        }
+        node.kill();
+        written = keys.end;
+        let (code, report) = node.check();
+        assert_eq!(code, Some(0), "{report}");
+        unwritten += usize::from(report.contains("that the system has and the log has not"));
+        // Whatever the next start is, it takes over what this one has left.
+        node.options.durability = Some(["strict", "relaxed", "relaxed"][round % 3]);
+        node.options.shards = 1 + (round / 2 % 3) as u16;
+        node.restart();
+        let mut client = node.client();
+        assert_eq!(client.say("DBSIZE"), Reply::Integer(written as i64));
+        let requests: Vec<_> = (0..written)
+            .map(|i| vec![b"GET".to_vec(), name(i)])
+            .collect();
+        for (i, reply) in client.pipeline(&requests).into_iter().enumerate() {
+            assert_eq!(reply, Reply::bulk(format!("value {i}")));
+        }
+    }
+    assert!(unwritten > 0, "every kill came after the log was written");
+}
