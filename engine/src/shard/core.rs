@@ -328,8 +328,9 @@ impl Core {
     /// Commits what lies in memory that the kernel keeps when the process dies: with relaxed durability no reply
     /// waits for the disk.
     pub fn publish(&mut self) {
+        let now_ms = self.keyspace.now_ms();
         let log = &mut self.keyspace.log;
-        if log.committed() < log.publish() {
+        if log.committed() < log.publish(now_ms) {
             self.committed();
         }
     }

@@ -167,7 +167,7 @@ impl Life {
             0..=6 => self.append(rng, model)?,
             7..=11 => self.issue()?,
             12..=14 => self.complete_one(rng, model)?,
-            15 => model.commit(self.writer.publish()),
+            15 => model.commit(self.writer.publish(self.clock)),
             16 => self.add_segment()?,
             17 => {
                 let below = self.writer.durable().0.saturating_sub(rng.below(30));

@@ -23,6 +23,8 @@
 //!    shown records that a power loss removed without trace), [`RELAXED_LSN_GAP`] further on.
 //! 7. The oldest live segment begins with a durable group: a segment is given back only when the
 //!    durable prefix has reached a later one.
+//! 8. What a relaxed log has committed and not written is in the mapped file ([`mapped`] has its own list), and
+//!    then in the opening of the next incarnation.
 
 pub mod aligned;
 pub mod dir;

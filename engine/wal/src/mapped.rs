@@ -8,7 +8,8 @@
 //! file `mapped`    header, 4 KiB | slot | slot | ...
 //! slot             head, 4 KiB: cell 0 | cell 1 | zeroes      then a group of group_bytes, see `group`;
 //!                  what is in place of the group's header does not count
-//! cell, 64 bytes   log_id | incarnation | first_lsn | record_count | byte_len | records_crc32 | crc32 | zeroes
+//! cell, 64 bytes   log_id | incarnation | first_lsn | record_count | byte_len | records_crc32 | crc32 |
+//!                  wall_clock_ms | zeroes
 //! ```
 //!
 //! # Invariants
@@ -71,7 +72,9 @@ struct Cell {
     records_crc32: u32,
     /// Of this cell, with this field zero.
     crc32: u32,
-    zero: [u64; 2],
+    /// Milliseconds since the Unix epoch when it was published.
+    wall_clock_ms: u64,
+    zero: u64,
 }
 
 const CELL_BYTES: usize = size_of::<Cell>();
@@ -239,6 +242,7 @@ impl MappedGroups {
         published: &mut Published,
         (first_lsn, record_count): (u64, u32),
         len: usize,
+        wall_clock_ms: u64,
     ) {
         if len == published.len {
             return;
@@ -253,7 +257,8 @@ impl MappedGroups {
             byte_len: len as u32,
             records_crc32: published.records.clone().finalize(),
             crc32: 0,
-            zero: [0; 2],
+            wall_clock_ms,
+            zero: 0,
         };
         let at = published.times % 2 * CELL_BYTES;
         published.times += 1;
@@ -334,11 +339,20 @@ async fn read<D: Disk>(
     )))
 }
 
+/// What was published and continues a log.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    pub(crate) records: Vec<(Lsn, Box<[u8]>)>,
+    /// When the last of them was published.
+    pub(crate) wall_clock_ms: u64,
+}
+
 /// Records that were published, in order, from one LSN on.
 struct Run<'a> {
     first_lsn: u64,
     record_count: u32,
     records: &'a [u8],
+    wall_clock_ms: u64,
 }
 
 /// The records from LSN `next` on that `owner` has published and that continue one another.
@@ -352,18 +366,18 @@ pub(crate) async fn find<D: Disk>(
     owner: Owner,
     next: Lsn,
     to_keep: bool,
-) -> Result<Vec<(Lsn, Box<[u8]>)>, WalError> {
+) -> Result<Found, WalError> {
     let Some((start, file_bytes)) = read(disk, HEAD_BYTES, to_keep).await? else {
-        return Ok(Vec::new());
+        return Ok(Found::default());
     };
     let Some(header) = FileHeader::decode(&start) else {
-        return Ok(Vec::new());
+        return Ok(Found::default());
     };
     if file_bytes != header.file_bytes() as u64 {
-        return Ok(Vec::new());
+        return Ok(Found::default());
     }
     let Some((file, _)) = read(disk, header.file_bytes(), false).await? else {
-        return Ok(Vec::new());
+        return Ok(Found::default());
     };
     Ok(continuing(&runs(&file, &header, owner), next))
 }
@@ -389,6 +403,7 @@ fn runs<'a>(file: &'a [u8], header: &FileHeader, owner: Owner) -> Vec<Run<'a>> {
                     first_lsn: cell.first_lsn,
                     record_count: cell.record_count,
                     records,
+                    wall_clock_ms: cell.wall_clock_ms,
                 });
             }
         }
@@ -396,9 +411,9 @@ fn runs<'a>(file: &'a [u8], header: &FileHeader, owner: Owner) -> Vec<Run<'a>> {
     runs
 }
 
-fn continuing(runs: &[Run<'_>], next: Lsn) -> Vec<(Lsn, Box<[u8]>)> {
+fn continuing(runs: &[Run<'_>], next: Lsn) -> Found {
     let mut next = next.0;
-    let mut found = Vec::new();
+    let mut found = Found::default();
     let end = |run: &Run<'_>| run.first_lsn + u64::from(run.record_count);
     let reaches = |run: &&Run<'_>, next| run.first_lsn <= next && end(run) > next;
     while let Some(run) = runs
@@ -413,9 +428,10 @@ fn continuing(runs: &[Run<'_>], next: Lsn) -> Vec<(Lsn, Box<[u8]>)> {
             };
             rest = behind;
             if lsn >= next {
-                found.push((Lsn(lsn), record.into()));
+                found.records.push((Lsn(lsn), record.into()));
             }
         }
+        found.wall_clock_ms = found.wall_clock_ms.max(run.wall_clock_ms);
         next = end(run);
     }
     found

@@ -202,7 +202,14 @@ pub(crate) async fn read<D: Disk>(
     let mut recovered = walk.finish()?;
     recovered.unfinished = unfinished.collect();
     recovered.next_segment = SegmentId(last_id + 1);
-    recovered.published = published(disk, opts, &recovered, visitor, to_recover).await?;
+    let found = published(disk, opts, &recovered, visitor, to_recover).await?;
+    let clock = &mut recovered.wall_clock_ms_max;
+    *clock = (*clock).max(found.wall_clock_ms);
+    recovered.published = found
+        .records
+        .into_iter()
+        .map(|(_, record)| record)
+        .collect();
     Ok(recovered)
 }
 
@@ -213,21 +220,21 @@ async fn published<D: Disk>(
     recovered: &Recovered,
     visitor: &mut dyn Visitor,
     to_recover: bool,
-) -> Result<Vec<Box<[u8]>>, WalError> {
+) -> Result<mapped::Found, WalError> {
     let owner = Owner {
         log_id: opts.log_id,
         incarnation: recovered.incarnation,
     };
     let next = recovered.continues_at;
     if opts.planted(Bug::ForgetPublished) || recovered.incarnation == 0 {
-        return Ok(Vec::new());
+        return Ok(mapped::Found::default());
     }
     let found = mapped::find(disk, owner, next, to_recover).await?;
-    for (lsn, record) in &found {
+    for (lsn, record) in &found.records {
         let visited = visitor.visit(*lsn, record);
         visited.map_err(|source| WalError::Visit { lsn: *lsn, source })?;
     }
-    Ok(found.into_iter().map(|(_, record)| record).collect())
+    Ok(found)
 }
 
 /// A segment and the first good group in it.

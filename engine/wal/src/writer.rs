@@ -136,10 +136,11 @@ impl PendingGroup {
         self.record_count += 1;
     }
 
-    fn publish(&mut self, mapped: &mut MappedGroups) {
+    fn publish(&mut self, mapped: &mut MappedGroups, wall_clock_ms: u64) {
         if self.buf.is_mapped() {
             let records = (self.first_lsn, self.record_count);
-            mapped.publish(&self.buf, &mut self.published, records, self.len);
+            let published = &mut self.published;
+            mapped.publish(&self.buf, published, records, self.len, wall_clock_ms);
         }
     }
 
@@ -204,8 +205,9 @@ impl LogWriter {
 
     /// Makes the open group the opening: all of `records` in one group, whatever its size.
     fn open_with(&mut self, records: &[Box<[u8]>]) {
-        let needed = |record: &Box<[u8]>| RECORD_PREFIX_BYTES + record.len();
-        let bytes = HEADER_BYTES + records.iter().map(needed).sum::<usize>();
+        let needed = |record: &[u8]| RECORD_PREFIX_BYTES + record.len();
+        let bytes: usize = records.iter().map(|record| needed(record)).sum();
+        let bytes = HEADER_BYTES + bytes;
         let mut group = self.heap_group(align_up(bytes));
         for record in records {
             group.push(record.len(), |payload| payload.copy_from_slice(record));
@@ -448,12 +450,13 @@ impl LogWriter {
 
     /// Commits what lies in mapped groups, and returns what is committed now: everything appended, unless
     /// one of the groups that are not written is not mapped. Does nothing with strict durability.
-    pub fn publish(&mut self) -> Lsn {
+    pub fn publish(&mut self, wall_clock_ms: u64) -> Lsn {
         let Some(mapped) = &mut self.mapped else {
             return self.committed;
         };
+        self.wall_clock_ms = self.wall_clock_ms.max(wall_clock_ms);
         for group in self.sealed.iter_mut().chain(self.open.as_mut()) {
-            group.publish(mapped);
+            group.publish(mapped, self.wall_clock_ms);
         }
         self.advance()
     }
@@ -590,7 +593,7 @@ impl LogWriter {
 
     fn issue(&mut self, mut group: PendingGroup, offset: u64, flags: u16) -> WriteOp {
         if let Some(mapped) = &mut self.mapped {
-            group.publish(mapped);
+            group.publish(mapped, self.wall_clock_ms);
             #[cfg(test)]
             if self.opts.planted(Bug::ForgetAtIssue) && group.buf.is_mapped() {
                 mapped.forget(&group.buf);

@@ -66,9 +66,9 @@ fn what_is_published_outlives_the_process_and_is_logged_by_the_next() {
     let (disk, mut opened) = relaxed();
     append(&mut opened.writer, &["a", "b"]);
     assert_eq!(opened.writer.committed(), Lsn(0));
-    assert_eq!(opened.writer.publish(), Lsn(2));
+    assert_eq!(opened.writer.publish(0), Lsn(2));
     append(&mut opened.writer, &["c"]);
-    assert_eq!(opened.writer.publish(), Lsn(3));
+    assert_eq!(opened.writer.publish(0), Lsn(3));
     append(&mut opened.writer, &["never published"]);
     drop(opened);
     disk.kill();
@@ -78,7 +78,7 @@ fn what_is_published_outlives_the_process_and_is_logged_by_the_next() {
     assert_eq!((recovered.last_lsn, recovered.published.len()), (Lsn(0), 3));
     assert_eq!(opened.writer.durable(), opened.writer.appended());
     append(&mut opened.writer, &["d"]);
-    opened.writer.publish();
+    opened.writer.publish(0);
     drop(opened);
     disk.kill();
 
@@ -94,13 +94,26 @@ fn what_is_published_outlives_the_process_and_is_logged_by_the_next() {
 }
 
 #[test]
+fn the_wall_clock_of_what_is_published_counts() {
+    let (disk, mut opened) = relaxed();
+    append(&mut opened.writer, &["a"]);
+    opened.writer.publish(70);
+    append(&mut opened.writer, &["b"]);
+    opened.writer.publish(60);
+    drop(opened);
+    disk.kill();
+    let (_, recovered, _) = reopen(&disk, Durability::Relaxed);
+    assert_eq!(recovered.wall_clock_ms_max, 70);
+}
+
+#[test]
 fn a_group_that_is_being_written_is_still_there() {
     let (disk, mut opened) = relaxed();
     append(&mut opened.writer, &["a"]);
-    opened.writer.publish();
+    opened.writer.publish(0);
     let op = opened.writer.next_write(0).unwrap();
     append(&mut opened.writer, &["b"]);
-    opened.writer.publish();
+    opened.writer.publish(0);
     drop((op, opened));
     disk.kill();
     let (_, recovered, found) = reopen(&disk, Durability::Relaxed);
@@ -113,13 +126,13 @@ fn written_groups_are_not_found_twice_and_their_slots_are_used_again() {
     let (disk, mut opened) = relaxed();
     for round in 0..10 {
         append(&mut opened.writer, &[&format!("{round}")]);
-        assert_eq!(opened.writer.publish(), opened.writer.appended());
+        assert_eq!(opened.writer.publish(0), opened.writer.appended());
         let op = opened.writer.next_write(0).unwrap();
         assert!(op.buf.is_mapped());
         write(&mut opened, op);
     }
     append(&mut opened.writer, &["last"]);
-    opened.writer.publish();
+    opened.writer.publish(0);
     drop(opened);
     disk.kill();
     let (_, recovered, found) = reopen(&disk, Durability::Relaxed);
@@ -135,13 +148,13 @@ fn a_record_without_room_in_a_slot_is_committed_by_its_write_alone() {
     opened.writer.append(&[7; 9000]);
     append(&mut opened.writer, &["b"]);
     // `b` shares the group of the large record.
-    assert_eq!(opened.writer.publish(), Lsn(1));
+    assert_eq!(opened.writer.publish(0), Lsn(1));
     opened.writer.append(&[8; 8000]);
-    assert_eq!(opened.writer.publish(), Lsn(1));
+    assert_eq!(opened.writer.publish(0), Lsn(1));
     while let Some(op) = opened.writer.next_write(0) {
         write(&mut opened, op);
     }
-    assert_eq!(opened.writer.publish(), Lsn(4));
+    assert_eq!(opened.writer.publish(0), Lsn(4));
     drop(opened);
     disk.kill();
     let (_, _, found) = reopen(&disk, Durability::Relaxed);
@@ -153,7 +166,7 @@ fn two_publications() -> (FaultDisk, FileHeader) {
     let (disk, mut opened) = relaxed();
     for text in ["a", "b"] {
         append(&mut opened.writer, &[text]);
-        opened.writer.publish();
+        opened.writer.publish(0);
     }
     drop(opened);
     disk.kill();
@@ -201,7 +214,7 @@ fn a_file_that_is_none_or_of_another_shape_is_made_anew() {
         let (mut opened, _, found) = reopen(&disk, Durability::Relaxed);
         assert!(found.is_empty(), "byte {byte}");
         append(&mut opened.writer, &["c"]);
-        assert_eq!(opened.writer.publish(), opened.writer.appended());
+        assert_eq!(opened.writer.publish(0), opened.writer.appended());
         drop(opened);
         disk.kill();
         let (_, _, found) = reopen(&disk, Durability::Relaxed);
@@ -229,10 +242,11 @@ fn runs_continue_one_another_or_end() {
             first_lsn: *first_lsn,
             record_count: *record_count,
             records,
+            wall_clock_ms: 0,
         })
         .collect();
     let found = |next| {
-        let found = continuing(&runs, Lsn(next));
+        let found = continuing(&runs, Lsn(next)).records;
         let text = |record: &[u8]| String::from_utf8_lossy(record).into_owned();
         let pairs = found
             .into_iter()

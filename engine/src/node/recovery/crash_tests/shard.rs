@@ -278,7 +278,7 @@ impl SimShard {
     /// Lets clients read what may leave; every other turn what the log may commit at once is.
     pub(super) fn deliver(&mut self) {
         if self.turn.is_multiple_of(2) {
-            self.keyspace.log.publish();
+            self.keyspace.log.publish(self.keyspace.now_ms());
         }
         let committed = self.keyspace.log.committed();
         for client in &mut self.clients {
