@@ -95,7 +95,9 @@ fn banner(node: &Node) {
     let shards = shared.shards();
     let durability = match settings.durability {
         Durability::Strict => "strict (acknowledged = on the device)",
-        Durability::Relaxed => "relaxed (acknowledged = the system has it, device synced every second)",
+        Durability::Relaxed => {
+            "relaxed (acknowledged = the system has it, device synced every second)"
+        }
     };
     let sync = node.sync_latency.map_or_else(
         || "unknown".to_owned(),
