@@ -110,7 +110,8 @@ impl Model {
                 ));
             }
         }
-        let required = known.keys().next_back().copied().unwrap_or(required);
+        // What is logged again is found under a higher LSN than it was promised under.
+        let required = required.max(known.keys().next_back().copied().unwrap_or(0));
         self.promised = required;
         self.durable = required;
         self.seen.extend(known.keys());

@@ -24,6 +24,7 @@ use crate::options::{Durability, LogOptions};
 use crate::planted::Bug;
 use crate::segment::{SegmentId, SegmentInfo, SegmentSummary};
 
+mod pending;
 mod segments;
 
 #[cfg(test)]
@@ -31,6 +32,7 @@ mod rewrite;
 #[cfg(test)]
 mod tests;
 
+use pending::PendingGroup;
 use segments::{Current, LiveSegment};
 
 /// One log's writer.
@@ -102,16 +104,6 @@ pub struct SyncPoint {
 }
 
 #[derive(Debug)]
-struct PendingGroup {
-    buf: AlignedBuf,
-    len: usize,
-    first_lsn: u64,
-    record_count: u32,
-    /// How far it is published, if its memory is a mapped slot's.
-    published: Published,
-}
-
-#[derive(Debug)]
 struct InFlight {
     id: u64,
     last_lsn: Lsn,
@@ -120,39 +112,6 @@ struct InFlight {
     payload_bytes: usize,
     /// Its memory, once its write has completed.
     completed: Option<AlignedBuf>,
-}
-
-impl PendingGroup {
-    /// Adds a record of `len` bytes, which `fill` writes; there has to be room for it.
-    #[inline]
-    fn push(&mut self, len: usize, fill: impl FnOnce(&mut [u8])) {
-        let need = RECORD_PREFIX_BYTES + len;
-        let (prefix, payload) = self.buf[self.len..self.len + need]
-            .split_first_chunk_mut::<RECORD_PREFIX_BYTES>()
-            .expect("longer than the prefix");
-        *prefix = (len as u32).to_le_bytes();
-        fill(payload);
-        self.len += need;
-        self.record_count += 1;
-    }
-
-    fn publish(&mut self, mapped: &mut MappedGroups, wall_clock_ms: u64) {
-        if self.buf.is_mapped() {
-            let records = (self.first_lsn, self.record_count);
-            let published = &mut self.published;
-            mapped.publish(&self.buf, published, records, self.len, wall_clock_ms);
-        }
-    }
-
-    /// Whether all of it is published, or there is nothing in it.
-    fn is_published(&self) -> bool {
-        self.published.len() == self.len
-    }
-
-    /// LSN of its last record; the one before `first_lsn` if there is none.
-    fn last_lsn(&self) -> Lsn {
-        Lsn(self.first_lsn + u64::from(self.record_count) - 1)
-    }
 }
 
 impl LogWriter {
