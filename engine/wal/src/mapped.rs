@@ -29,7 +29,7 @@ use std::sync::atomic::{Ordering, fence};
 use bytemuck::{Pod, Zeroable};
 use ephesus_wire::Lsn;
 
-use crate::aligned::{AlignedBuf, BLOCK_BYTES};
+use crate::aligned::{AlignedBuf, BLOCK_BYTES, align_up};
 use crate::disk::{Disk, DiskFile, Mapping};
 use crate::error::WalError;
 use crate::group::{HEADER_BYTES, split_record};
@@ -93,12 +93,12 @@ impl FileHeader {
         header
     }
 
-    /// The header at the start of `bytes`, if it is one.
-    fn decode(bytes: &[u8]) -> Option<FileHeader> {
+    /// The header at the start of `bytes`, if it is one, of a file of `file_bytes`.
+    fn decode(bytes: &[u8], file_bytes: u64) -> Option<FileHeader> {
         let found = bytemuck::pod_read_unaligned::<FileHeader>(bytes.get(..size_of::<Self>())?);
         let right = FileHeader::new(found.slots as usize, found.group_bytes as usize);
         let is_right = found == right && (found.group_bytes as usize).is_multiple_of(BLOCK_BYTES);
-        is_right.then_some(found)
+        (is_right && found.file_bytes() as u64 == file_bytes).then_some(found)
     }
 
     fn slot_bytes(&self) -> usize {
@@ -283,10 +283,9 @@ impl MappedGroups {
 
 /// Whether the file is there, in this shape.
 async fn is_made<D: Disk>(disk: &D, header: &FileHeader) -> Result<bool, WalError> {
-    let found = read(disk, HEAD_BYTES, false).await?;
-    Ok(found.is_some_and(|(bytes, file_bytes)| {
-        FileHeader::decode(&bytes) == Some(*header) && file_bytes == header.file_bytes() as u64
-    }))
+    let found = read(disk, HEAD_BYTES as u64, false).await?;
+    Ok(found
+        .is_some_and(|(bytes, file_bytes)| FileHeader::decode(&bytes, file_bytes) == Some(*header)))
 }
 
 async fn make<D: Disk>(disk: &D, header: &FileHeader) -> Result<(), WalError> {
@@ -315,11 +314,11 @@ pub(crate) async fn remove<D: Disk>(disk: &D) -> Result<(), WalError> {
     }
 }
 
-/// The first `len` bytes of the file, all that it holds made durable before if `to_keep`, and its length;
-/// `None` if there is none.
+/// Up to `at_most` bytes from the start of the file, all that it holds made durable before if `to_keep`, and its
+/// length; `None` if there is none.
 async fn read<D: Disk>(
     disk: &D,
-    len: usize,
+    at_most: u64,
     to_keep: bool,
 ) -> Result<Option<(AlignedBuf, u64)>, WalError> {
     let file = match disk.open(FILE_NAME, false).await {
@@ -330,13 +329,11 @@ async fn read<D: Disk>(
         let synced = file.sync().await;
         synced.map_err(WalError::io("sync", FILE_NAME))?;
     }
-    let bytes = file.read_at(0, len).await;
-    let bytes = bytes.map_err(WalError::io("read", FILE_NAME))?;
     let size = file.size().await;
-    Ok(Some((
-        bytes,
-        size.map_err(WalError::io("stat", FILE_NAME))?,
-    )))
+    let size = size.map_err(WalError::io("stat", FILE_NAME))?;
+    let bytes = file.read_at(0, align_up(size.min(at_most) as usize)).await;
+    let bytes = bytes.map_err(WalError::io("read", FILE_NAME))?;
+    Ok(Some((bytes, size)))
 }
 
 /// What was published and continues a log.
@@ -367,16 +364,10 @@ pub(crate) async fn find<D: Disk>(
     next: Lsn,
     to_keep: bool,
 ) -> Result<Found, WalError> {
-    let Some((start, file_bytes)) = read(disk, HEAD_BYTES, to_keep).await? else {
+    let Some((file, file_bytes)) = read(disk, u64::MAX, to_keep).await? else {
         return Ok(Found::default());
     };
-    let Some(header) = FileHeader::decode(&start) else {
-        return Ok(Found::default());
-    };
-    if file_bytes != header.file_bytes() as u64 {
-        return Ok(Found::default());
-    }
-    let Some((file, _)) = read(disk, header.file_bytes(), false).await? else {
+    let Some(header) = FileHeader::decode(&file, file_bytes) else {
         return Ok(Found::default());
     };
     Ok(continuing(&runs(&file, &header, owner), next))
