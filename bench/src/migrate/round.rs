@@ -3,7 +3,7 @@ use std::time::{Duration, Instant};
 
 use crate::disk;
 use crate::error::{BenchError, Result};
-use crate::fresh_memory;
+use crate::fresh_memory::Provided;
 use crate::interrupt;
 use crate::prefill::{self, Values};
 use crate::procfs::{self, Pid};
@@ -77,10 +77,8 @@ pub(super) fn run(pair: &mut dyn Pair, case: Case, settings: &Settings) -> Resul
     if !settings.is_existing() {
         expect_keys(loaded[0] - before[0], case.keys)?;
     }
-    match case.writes {
-        // Loading has taken what was touched before the servers began.
-        Writes::None => fresh_memory::touch(case.memory_bytes() / 2),
-        Writes::PerSecond(_) | Writes::Unlimited => calm_down(settings)?,
+    if case.writes != Writes::None {
+        calm_down(settings)?;
     }
     let mut load = match case.writes {
         Writes::None => None,
@@ -92,7 +90,15 @@ pub(super) fn run(pair: &mut dyn Pair, case: Case, settings: &Settings) -> Resul
         load.enter(Phase::Before);
         wait(load, settings.load_time)?;
     }
+    // Loading has taken what was touched before the servers began.
+    let memory = match case.writes {
+        Writes::None => Some(Provided::new(case.memory_bytes() / 2)),
+        Writes::PerSecond(_) | Writes::Unlimited => None,
+    };
     let marks = Marks::take(pair)?;
+    if let Some(memory) = memory {
+        memory.give_back();
+    }
     if let Some(load) = &load {
         load.enter(Phase::During);
     }
