@@ -82,6 +82,15 @@ impl Keyspace {
         self.partition_mut(partition)?.incoming_mut()
     }
 
+    /// So many keys are to come to a staging copy, about: a good guess saves it from growing on the way.
+    pub fn expect_keys(&mut self, partition: PartitionId, keys: u64) {
+        // A copy that takes no records needs no room.
+        let _ = self.with_incoming(partition, |incoming, to| {
+            incoming.expect_keys(to, keys);
+            Ok(())
+        });
+    }
+
     /// Takes records of a DATA message's `payload` from byte `from` on, while `more`, which is asked after
     /// every record; answers where to go on, at the end the payload's length.
     ///

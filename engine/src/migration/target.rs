@@ -34,6 +34,9 @@ use crate::table::{KeyHasher, Put, Table};
 /// How far the clock of a source may be ahead, ms: the target's follows it, and keys expire by it.
 pub const CLOCK_AHEAD_MS_MAX: u64 = 60 * 60 * 1000;
 
+/// Keys that room is made for before they are here: a table of more grows on the way.
+const EXPECTED_KEYS_MAX: u64 = 1 << 24;
+
 /// Why a staging copy cannot be filled by its stream: end the stream with this text, then wipe the copy.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -90,6 +93,8 @@ pub struct Incoming {
     assembler: Assembler,
     count: u64,
     digest: Digest,
+    /// Keys that are to come to each part of the table, about; 0 if nobody knows.
+    keys_per_part: usize,
     /// Sequences of records, and where the log has them; not acknowledged yet.
     unacknowledged: VecDeque<(Lsn, u64)>,
 }
@@ -102,6 +107,7 @@ impl Incoming {
             assembler: Assembler::new(),
             count: 0,
             digest: Digest::EMPTY,
+            keys_per_part: 0,
             unacknowledged: VecDeque::new(),
         }
     }
@@ -159,6 +165,14 @@ impl Incoming {
         match self.state {
             StagingState::Prepared(held, lsn) if lsn <= durable => Some(held),
             _ => None,
+        }
+    }
+
+    /// So many keys are to come, about, to a copy that has none yet.
+    pub(crate) fn expect_keys(&mut self, to: &mut Staging<'_>, keys: u64) {
+        if self.state == StagingState::Receiving && to.copy.table.is_empty() {
+            let keys = keys.min(EXPECTED_KEYS_MAX) as usize;
+            (to.copy.table, self.keys_per_part) = Table::divided_for(keys);
         }
     }
 
@@ -247,7 +261,7 @@ impl Incoming {
                     None => self.count += 1,
                 }
                 self.digest.add(key, value, expire_at_ms);
-                table.put(hash, key, value, expire_at_ms);
+                table.put_expected(hash, key, value, expire_at_ms, self.keys_per_part);
             }
             Record::Delete { key } => {
                 let hash = to.hasher.hash(key);
@@ -294,12 +308,14 @@ impl Incoming {
             assembler,
             count,
             digest,
+            keys_per_part,
             ..
         } = self;
         let mut is_doubled = false;
         let fed = assembler.feed(block, |entry| {
             let hash = hasher.hash(entry.key);
-            let put = table.put(hash, entry.key, entry.value, entry.expire_at_ms);
+            let (key, value) = (entry.key, entry.value);
+            let put = table.put_expected(hash, key, value, entry.expire_at_ms, *keys_per_part);
             is_doubled |= put == Put::Replaced;
             *count += 1;
             digest.add(entry.key, entry.value, entry.expire_at_ms);
@@ -337,6 +353,10 @@ impl Incoming {
         let ahead_ms = last.clock_ms.saturating_sub(now_ms);
         if ahead_ms > CLOCK_AHEAD_MS_MAX {
             return Err(TargetError::Clock { ahead_ms });
+        }
+        if to.copy.table.is_empty() {
+            // It was divided for keys that are gone.
+            to.copy.table = Table::new();
         }
         let lsn = self.log_prepared(to, found);
         self.state = StagingState::Prepared(found, lsn);

@@ -109,6 +109,23 @@ impl Table {
         table
     }
 
+    /// A table that is divided for about `keys` keys, without room for any, and how many of them come to
+    /// each part: [`Table::put_expected`] makes room as the first one comes. Replace it if none does.
+    pub fn divided_for(keys: usize) -> (Table, usize) {
+        let mut table = Table::new();
+        if keys == 0 {
+            return (table, 0);
+        }
+        let depth = Directory::depth_for(keys.div_ceil(Segment::FULL_KEYS));
+        table.directory = Directory::of_depth(depth);
+        let segments = 1 << depth;
+        table.segments.reserve_exact(segments);
+        table
+            .segments
+            .resize_with(segments, || Segment::empty(depth));
+        (table, keys.div_ceil(segments))
+    }
+
     pub fn get(&self, hash: u64, key: &[u8]) -> Option<EntryRef<'_>> {
         let segment = self.segment(hash)?;
         let at = segment.find(hash, key)?;
@@ -117,10 +134,24 @@ impl Table {
 
     /// Sets value and expiry (Unix time in ms, 0 = none) of a key.
     pub fn put(&mut self, hash: u64, key: &[u8], value: &[u8], expire_at_ms: u64) -> Put {
+        self.put_expected(hash, key, value, expire_at_ms, 0)
+    }
+
+    /// As [`Table::put`], for a key whose part of a table that was [divided](Table::divided_for) is to take
+    /// so many keys.
+    pub fn put_expected(
+        &mut self,
+        hash: u64,
+        key: &[u8],
+        value: &[u8],
+        expire_at_ms: u64,
+        keys_per_part: usize,
+    ) -> Put {
         match self.change(hash, key, |slot| slot.replace(key, value, expire_at_ms)) {
             Some(()) => Put::Replaced,
             None => {
-                self.insert(hash, Slot::new(hash, key, value, expire_at_ms));
+                let slot = Slot::new(hash, key, value, expire_at_ms);
+                self.insert(hash, slot, keys_per_part);
                 Put::Inserted
             }
         }
@@ -245,7 +276,7 @@ impl Table {
     }
 
     /// Inserts a key that is not in the table.
-    fn insert(&mut self, hash: u64, mut slot: Slot) {
+    fn insert(&mut self, hash: u64, mut slot: Slot, keys_per_part: usize) {
         self.add(slot.weight());
         self.len += 1;
         if self.segments.is_empty() {
@@ -258,12 +289,12 @@ impl Table {
                 Ok(()) => return,
                 Err(refused) => slot = refused,
             }
-            self.make_room(hash);
+            self.make_room(hash, keys_per_part);
         }
     }
 
-    /// Splits or grows the segment of `hash`.
-    fn make_room(&mut self, hash: u64) {
+    /// Splits or grows the segment of `hash`, in which so many keys are expected.
+    fn make_room(&mut self, hash: u64, keys_per_part: usize) {
         let count = self.segments.len();
         let segment = &mut self.segments[self.directory.locate(hash)];
         let depth = segment.depth();
@@ -275,7 +306,10 @@ impl Table {
             self.segments.push(upper);
             self.directory.split(hash, depth, count);
         } else {
-            segment.grow();
+            match segment.used() {
+                0 => *segment = Segment::with_capacity(keys_per_part, depth),
+                _ => segment.grow(),
+            }
             self.memory_bytes = self.memory_bytes - before + segment.memory_bytes();
         }
     }

@@ -282,12 +282,17 @@ proptest! {
         hashing in Hashing::any(),
         ops in prop::collection::vec(op(), 1..if cfg!(miri) { 12 } else { 80 }),
         capacity in prop_oneof![Just(0), 1..3000usize],
+        is_divided: bool,
     ) {
-        let (mut table, mut model) = (Table::with_capacity(capacity), Model::new());
+        let (mut table, per_part) = match is_divided {
+            true => Table::divided_for(capacity),
+            false => (Table::with_capacity(capacity), 0),
+        };
+        let mut model = Model::new();
         if capacity > 0 {
             // As an image's first entry: room alone, without a key, does not last.
             let key = b"first".to_vec();
-            table.put(hashing.hash(&key), &key, b"1", 0);
+            table.put_expected(hashing.hash(&key), &key, b"1", 0, per_part);
             model.insert(key, (b"1".to_vec(), 0));
         }
         for op in ops {
@@ -562,6 +567,29 @@ fn a_table_of_known_size_does_not_grow_on_the_way() {
             "{keys} keys: {before} and {grown} more"
         );
     }
+}
+
+#[test]
+fn a_table_divided_for_its_keys_makes_room_as_they_come() {
+    let hasher = KeyHasher::with_seeds([1, 2, 3, 4]);
+    for keys in [1, 9, 600, 700, 10_000, 100_000] {
+        let mut known = Table::with_capacity(keys);
+        let (mut table, per_part) = Table::divided_for(keys);
+        let segments = table.segments.len();
+        assert!(table.memory_bytes() <= 50 * segments as u64, "{keys} keys");
+        for n in 0..keys as u64 {
+            let key = n.to_le_bytes();
+            known.put(hasher.hash(&key), &key, b"", 0);
+            let put = table.put_expected(hasher.hash(&key), &key, b"", 0, per_part);
+            assert_eq!(put, Put::Inserted);
+        }
+        table.check();
+        assert_eq!(table.segments.len(), segments, "{keys} keys");
+        assert_eq!(table.len(), keys);
+        assert_eq!(table.memory_bytes(), known.memory_bytes(), "{keys} keys");
+    }
+    let (table, per_part) = Table::divided_for(0);
+    assert_eq!((table.memory_bytes(), per_part), (0, 0));
 }
 
 #[test]

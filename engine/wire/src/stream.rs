@@ -4,6 +4,7 @@
 //! source                                        target
 //!   OPEN      ------------------------------->           opens a staging copy
 //!             <-------------------------------  ACCEPTED or REFUSED
+//!   KEYS      ------------------------------->           makes room
 //!   DATA ...  ------------------------------->           applies, logs
 //!   LOAD ...  ------------------------------->           spares who waits for it
 //!             <-------------------------------  ACK ...  what its log has
@@ -21,6 +22,7 @@
 //! 7 PREPARED    count u64 | digest 2 u64
 //! 8 END         reason, UTF-8
 //! 9 LOAD        1 while clients use the source's shard, 0 while none do: u8
+//! 10 KEYS       count u64
 //! ```
 //!
 //! The frame's stream is the migration, never 0; its sequence counts the frames of one direction.
@@ -50,6 +52,8 @@ pub enum Message<'a> {
     Accepted,
     /// There will be no staging copy; the text says why.
     Refused(&'a str),
+    /// So many keys are to come, about.
+    Keys(u64),
     /// The next records, to be read with [`Records`].
     Data(&'a [u8]),
     /// Whether clients use the source's shard, which may come to wait for the target.
@@ -113,6 +117,7 @@ mod kind {
     pub(super) const PREPARED: u16 = 7;
     pub(super) const END: u16 = 8;
     pub(super) const LOAD: u16 = 9;
+    pub(super) const KEYS: u16 = 10;
 }
 
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -175,6 +180,7 @@ impl<'a> Message<'a> {
             }
             Self::Accepted => frame(kind::ACCEPTED, &[]),
             Self::Refused(reason) => frame(kind::REFUSED, cut(reason).as_bytes()),
+            Self::Keys(count) => frame(kind::KEYS, bytemuck::bytes_of(&count)),
             Self::Data(records) => frame(kind::DATA, records),
             Self::Load(is_there) => frame(kind::LOAD, &[u8::from(is_there)]),
             Self::Final(last) => {
@@ -207,6 +213,7 @@ impl<'a> Message<'a> {
                 Self::Accepted
             }
             kind::REFUSED => Self::Refused(text("REFUSED", payload)?),
+            kind::KEYS => Self::Keys(body("KEYS", payload)?),
             kind::DATA => {
                 length("DATA", payload, 1, usize::MAX)?;
                 Self::Data(payload)

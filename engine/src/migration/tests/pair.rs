@@ -117,6 +117,13 @@ impl Pair {
         let migration = MigrationId(self.migration);
         let began = source.begin_outgoing(MOVING, migration, EPOCH, CREDIT);
         began.expect("served and not moving");
+        let copy = source.partition(MOVING).expect("it is served");
+        let keys = match self.rng.below(3) {
+            0 => 0,
+            1 => copy.table.len() as u64,
+            _ => self.rng.below(5_000),
+        };
+        target.expect_keys(MOVING, keys);
     }
 
     /// One turn of the source's migration work: up to `steps` steps of the walk, then what may be sent.

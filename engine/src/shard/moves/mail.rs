@@ -27,6 +27,7 @@ impl End {
 pub enum Mail {
     Accepted,
     Refused(String),
+    Keys(u64),
     Data(Vec<u8>),
     Load(bool),
     Final(Final),
@@ -42,6 +43,7 @@ impl Mail {
         match self {
             Mail::Accepted => Message::Accepted,
             Mail::Refused(reason) => Message::Refused(reason),
+            Mail::Keys(count) => Message::Keys(*count),
             Mail::Data(records) => Message::Data(records),
             Mail::Load(is_there) => Message::Load(*is_there),
             Mail::Final(last) => Message::Final(*last),

@@ -209,6 +209,9 @@ impl Source {
                     Credit::default(),
                 );
                 began.map_err(|error| error.to_string())?;
+                let copy = keyspace.partition(partition);
+                let keys = copy.map_or(0, |copy| copy.table.len());
+                self.link.send(Mail::Keys(keys as u64), cx.sockets);
                 self.state = State::Copying(None);
                 Ok(())
             }

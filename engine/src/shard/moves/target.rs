@@ -118,6 +118,7 @@ impl Target {
             let keyspace = &mut cx.core.keyspace;
             match message {
                 None => return Ok(()),
+                Some(Message::Keys(count)) => keyspace.expect_keys(partition, count),
                 Some(Message::Data(records)) => {
                     let mut ask = || {
                         goes_on = more();
@@ -158,7 +159,12 @@ impl Target {
         self.takes_records(cx)
             && match self.link.front(cx.sockets) {
                 Ok(Some(Message::Data(records))) => records.len() <= SMALL_BYTES,
-                front => matches!(front, Ok(Some(Message::Load(_) | Message::Final(_)))),
+                front => matches!(
+                    front,
+                    Ok(Some(
+                        Message::Keys(_) | Message::Load(_) | Message::Final(_)
+                    ))
+                ),
             }
     }
 

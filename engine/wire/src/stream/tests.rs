@@ -47,7 +47,7 @@ fn kinds_and_layouts_are_fixed() {
         last_seq: 10,
     };
     #[rustfmt::skip]
-    let expected: [(Message<'_>, &[u8]); 9] = [
+    let expected: [(Message<'_>, &[u8]); 10] = [
         (Message::Open(OPEN), b"\x02\x01\0\0\x04\0\x05\0\x03\0\0\0\0\0\0\0\
             \x09\x09\x09\x09\x09\x09\x09\x09\x09\x09\x09\x09\x09\x09\x09\x09"),
         (Message::Accepted, b""),
@@ -59,6 +59,7 @@ fn kinds_and_layouts_are_fixed() {
         (Message::Prepared(held), b"\x06\0\0\0\0\0\0\0\x07\0\0\0\0\0\0\0\x08\0\0\0\0\0\0\0"),
         (Message::End("over"), b"over"),
         (Message::Load(true), b"\x01"),
+        (Message::Keys(0x0506), b"\x06\x05\0\0\0\0\0\0"),
     ];
     for (number, (message, payload)) in (1..).zip(expected) {
         let buf = encoded(message);
@@ -89,7 +90,9 @@ fn numbers_without_a_meaning_are_refused() {
     let words = |words: &[u64]| bytemuck::cast_slice(words).to_vec();
     for (kind, body) in [
         (0, vec![]),
-        (10, vec![]),
+        (11, vec![]),
+        (kind::KEYS, vec![]),
+        (kind::KEYS, words(&[1, 2])),
         (kind::LOAD, vec![]),
         (kind::LOAD, vec![2]),
         (kind::ACCEPTED, vec![0]),
@@ -150,7 +153,12 @@ fn a_stream_carries_changes_and_blocks_only() {
 }
 
 fn message() -> impl Strategy<Value = (u8, [u64; 5], Vec<u8>, String)> {
-    (0..9u8, any::<[u64; 5]>(), any::<Vec<u8>>(), any::<String>())
+    (
+        0..10u8,
+        any::<[u64; 5]>(),
+        any::<Vec<u8>>(),
+        any::<String>(),
+    )
 }
 
 proptest! {
@@ -176,6 +184,7 @@ proptest! {
             5 => Message::Ack { seq: words[0].max(1) },
             6 => Message::Prepared(held),
             7 => Message::Load(words[0] % 2 == 1),
+            8 => Message::Keys(words[0]),
             _ => Message::End(cut(&reason)),
         };
         let buf = encoded(message);
@@ -193,7 +202,7 @@ proptest! {
     }
 
     #[test]
-    fn bodies_of_the_right_length_never_panic(kind in 1..10u16, words: [u64; 5], len in 0..6usize) {
+    fn bodies_of_the_right_length_never_panic(kind in 1..11u16, words: [u64; 5], len in 0..6usize) {
         let _ = decode_payload(kind, bytemuck::cast_slice(&words[..len.min(5)]));
     }
 
