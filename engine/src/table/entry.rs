@@ -16,6 +16,8 @@
 use std::alloc::{self, Layout};
 use std::ptr::{self, NonNull};
 
+use ephesus_wire::copy;
+
 use super::size_class::SizeClass;
 use super::slab;
 use crate::prefetch::{self, LINE_BYTES};
@@ -408,9 +410,11 @@ impl Slot {
         // SAFETY: `write` and `append` only come here with ends within the allocation's class;
         // `bytes` is borrowed from outside this slot, which is borrowed exclusively.
         unsafe {
-            self.address()
-                .add(at)
-                .copy_from_nonoverlapping(bytes.as_ptr(), bytes.len())
+            let mut to = self.address().add(at);
+            for piece in bytes.chunks(copy::PIECE_BYTES) {
+                to.copy_from_nonoverlapping(piece.as_ptr(), piece.len());
+                to = to.add(piece.len());
+            }
         }
     }
 }

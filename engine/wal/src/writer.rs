@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::io;
 
 use bytemuck::Zeroable;
-use ephesus_wire::Lsn;
+use ephesus_wire::{Lsn, copy};
 
 use crate::aligned::{AlignedBuf, align_up};
 use crate::error::WalError;
@@ -213,7 +213,7 @@ impl LogWriter {
 
     /// Appends a copy of `record`; see [`LogWriter::append_with`].
     pub fn append(&mut self, record: &[u8]) -> Lsn {
-        self.append_with(record.len(), |bytes| bytes.copy_from_slice(record))
+        self.append_with(record.len(), |bytes| copy::copy(bytes, record))
     }
 
     /// Largest record, bytes: it has to fit one segment together with its group's header.

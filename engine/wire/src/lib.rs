@@ -8,6 +8,7 @@
 compile_error!("the on-disk and on-wire headers are little-endian plain structs");
 
 pub mod block;
+pub mod copy;
 pub mod digest;
 pub mod error;
 pub mod frame;

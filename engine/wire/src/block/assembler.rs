@@ -4,6 +4,7 @@ use super::{
     BLOCK_BODY_BYTES_MAX, ENTRY_HEADER_BYTES, Entry, Header, KIND_FRAGMENT, KIND_WHOLE, check,
     entry, open,
 };
+use crate::copy;
 use crate::error::WireError;
 use crate::limits::{BUFFER_KEPT_BYTES, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
@@ -120,7 +121,7 @@ impl Assembler {
         }
         let expected = (total - self.pieces.len()).min(BLOCK_BODY_BYTES_MAX);
         check("fragment", body.len(), expected, expected)?;
-        self.pieces.extend_from_slice(body);
+        copy::append(&mut self.pieces, body);
         self.next_index += 1;
         Ok(())
     }

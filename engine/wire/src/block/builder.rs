@@ -4,6 +4,7 @@ use super::{
     BLOCK_BODY_BYTES_MAX, BLOCK_HEADER_BYTES, ENTRY_HEADER_BYTES, Header, KIND_FRAGMENT,
     KIND_WHOLE, MAGIC, VALUE_STRING, entry_len,
 };
+use crate::copy;
 use crate::limits::{BLOCK_BYTES, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
 /// Packs entries into blocks and hands each full one to the caller.
@@ -62,7 +63,7 @@ impl BlockBuilder {
             return;
         }
         for part in [&head, key, value] {
-            self.block.extend_from_slice(part);
+            copy::append(&mut self.block, part);
         }
         self.count += 1;
     }
@@ -81,7 +82,7 @@ impl BlockBuilder {
             while !part.is_empty() {
                 let room = BLOCK_BYTES - self.block.len();
                 let (fits, rest) = part.split_at(part.len().min(room));
-                self.block.extend_from_slice(fits);
+                copy::append(&mut self.block, fits);
                 part = rest;
                 if self.block.len() == BLOCK_BYTES {
                     self.emit(KIND_FRAGMENT, 1, index, total, &mut full);

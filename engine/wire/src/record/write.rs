@@ -3,6 +3,7 @@
 use super::{
     Header, PreparedBody, RECORD_HEADER_BYTES, Record, RecordMeta, SourceBody, VALUE_STRING, kind,
 };
+use crate::copy;
 use crate::limits::RECORD_BYTES_MAX;
 
 /// The length of a put.
@@ -148,7 +149,7 @@ fn write(
     header.copy_from_slice(bytemuck::bytes_of(&head));
     let (key_out, value_out) = rest.split_at_mut(key.len());
     key_out.copy_from_slice(key);
-    value_out.copy_from_slice(value);
+    copy::copy(value_out, value);
     length
 }
 

@@ -2,6 +2,8 @@
 
 use std::io::Write;
 
+use crate::copy;
+
 /// Which version of the protocol a connection speaks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Protocol {
@@ -44,7 +46,7 @@ pub fn integer(out: &mut Vec<u8>, value: i64) {
 pub fn bulk(out: &mut Vec<u8>, data: &[u8]) {
     out.reserve(data.len() + HEADER_BYTES_MAX + 2);
     header(out, b'$', data.len());
-    out.extend_from_slice(data);
+    copy::append(out, data);
     out.extend_from_slice(b"\r\n");
 }
 
