@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use ephesus_wire::limits::STREAM_DATA_BYTES;
 use ephesus_wire::record::{Record, RecordMeta};
+use ephesus_wire::stream::DATA_ALIGN_BYTES;
 
 /// How much of a stream may be on its way.
 #[derive(Clone, Copy, Debug)]
@@ -37,6 +38,8 @@ pub(super) struct Outbox {
     full: VecDeque<Message>,
     /// The message that the next record joins.
     open: Vec<u8>,
+    /// Buffers for further ones, if they are lent.
+    spare: Vec<Vec<u8>>,
     /// Of the last record.
     meta: RecordMeta,
     is_closed: bool,
@@ -57,6 +60,7 @@ impl Outbox {
             credit,
             full: VecDeque::new(),
             open: Vec::new(),
+            spare: Vec::new(),
             meta,
             is_closed: false,
             bytes: 0,
@@ -80,13 +84,29 @@ impl Outbox {
             self.seal();
         }
         if self.open.is_empty() {
-            self.open.reserve_exact(len.max(STREAM_DATA_BYTES));
+            self.open = self.buffer(len);
         }
-        let start = self.open.len();
-        self.open.resize(start + len, 0);
-        record.encode_into(self.meta, &mut self.open[start..]);
+        record.append_to(self.meta, &mut self.open);
         self.queued_bytes += len;
         self.bytes += len as u64;
+    }
+
+    /// A buffer for a message of `len` bytes or more.
+    fn buffer(&mut self, len: usize) -> Vec<u8> {
+        let len = len.next_multiple_of(DATA_ALIGN_BYTES);
+        match self.spare.pop() {
+            Some(spare) if spare.capacity() >= len => spare,
+            _ => Vec::with_capacity(len.max(STREAM_DATA_BYTES)),
+        }
+    }
+
+    /// Lends buffers for messages, which [`Outbox::take_spare`] gives back.
+    pub(super) fn lend(&mut self, spare: Vec<Vec<u8>>) {
+        self.spare = spare;
+    }
+
+    pub(super) fn take_spare(&mut self) -> Vec<Vec<u8>> {
+        std::mem::take(&mut self.spare)
     }
 
     /// There are no more records.
@@ -107,6 +127,10 @@ impl Outbox {
     /// Ends the open message, if there is one.
     fn seal(&mut self) {
         if !self.open.is_empty() {
+            let len = self.open.len();
+            let padded = len.next_multiple_of(DATA_ALIGN_BYTES);
+            self.open.resize(padded, 0);
+            self.queued_bytes += padded - len;
             self.full.push_back(Message {
                 bytes: std::mem::take(&mut self.open),
                 last_seq: self.meta.seq,

@@ -209,6 +209,16 @@ impl Outgoing {
         });
     }
 
+    /// Lends buffers for messages, which [`Outgoing::take_spare`] gives back.
+    pub(crate) fn lend(&mut self, spare: Vec<Vec<u8>>) {
+        self.outbox.lend(spare);
+    }
+
+    /// What is left of the buffers that were lent.
+    pub(crate) fn take_spare(&mut self) -> Vec<Vec<u8>> {
+        self.outbox.take_spare()
+    }
+
     /// The next message that may be sent now.
     pub fn next_message(&mut self) -> Option<Outbound> {
         if let Some(records) = self.outbox.take(self.stage != Stage::Walking) {

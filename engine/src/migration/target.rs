@@ -194,7 +194,12 @@ impl Incoming {
         self.state = StagingState::Broken;
         let mut at = from;
         let mut lsn = None;
-        for record in Records::new(payload.get(from..).unwrap_or_default()) {
+        let mut records = Records::new(payload.get(from..).unwrap_or_default());
+        loop {
+            let Some(record) = records.next() else {
+                at = payload.len();
+                break;
+            };
             let seq = to.copy.seq() + 1;
             let (meta, record, bytes) =
                 record.map_err(|source| TargetError::Record { seq, source })?;

@@ -16,7 +16,7 @@
 //! 1 OPEN        partition u32 | source shard u16 | target shard u16 | epoch u64 | node 16 bytes
 //! 2 ACCEPTED    -
 //! 3 REFUSED     reason, UTF-8
-//! 4 DATA        records of the copy, one after another, each complete
+//! 4 DATA        records of the copy, one after another, each complete | 0 to 15 zero bytes
 //! 5 FINAL       count u64 | digest 2 u64 | clock u64 | last sequence u64
 //! 6 ACK         sequence u64
 //! 7 PREPARED    count u64 | digest 2 u64
@@ -24,6 +24,9 @@
 //! 9 LOAD        1 while clients use the source's shard, 0 while none do: u8
 //! 10 KEYS       count u64
 //! ```
+//!
+//! DATA is a multiple of [`DATA_ALIGN_BYTES`] long, so that what the kernel copies of a stream lies alike at
+//! both ends of each copy: see [`copy`](crate::copy). A reader takes any length.
 //!
 //! The frame's stream is the migration, never 0; its sequence counts the frames of one direction.
 //! The records of DATA carry the epoch of the new copy and the sequence they have in its history:
@@ -42,6 +45,9 @@ pub use records::Records;
 
 /// Sequence of the first record that a source sends.
 pub const FIRST_SEQ: u64 = 2;
+
+/// What the length of DATA is a multiple of.
+pub const DATA_ALIGN_BYTES: usize = 16;
 
 /// One message of a migration's stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

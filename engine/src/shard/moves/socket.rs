@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use ephesus_wire::WireError;
 use ephesus_wire::frame::Frame;
+use ephesus_wire::limits::STREAM_DATA_BYTES;
 
 use super::input::Input;
 use super::mail::FrameParts;
@@ -32,6 +33,9 @@ const BUFFER_BYTES: usize = 256 << 10;
 /// Buffers that are kept for the next streams: as many as two groups of moves have.
 const BUFFERS_KEPT: usize = 32;
 
+/// Buffers of messages that were sent which are kept for the next ones.
+const SPARES_KEPT: usize = 32;
+
 /// How long a farewell may take.
 const FAREWELL: Duration = Duration::from_secs(1);
 
@@ -47,6 +51,8 @@ pub(super) struct Sockets {
     /// Of streams that are closed. Their memory is touched already, which costs a short move more than
     /// what it moves.
     buffers: Vec<Vec<u8>>,
+    /// Of messages that were sent, for the same reason.
+    spare: Vec<Vec<u8>>,
 }
 
 #[derive(Debug)]
@@ -159,7 +165,17 @@ impl Sockets {
         }
         if self.sockets.is_empty() {
             self.buffers.clear();
+            self.spare = Vec::new();
         }
+    }
+
+    /// Buffers for messages; bring back what is left of them.
+    pub(super) fn take_spare(&mut self) -> Vec<Vec<u8>> {
+        std::mem::take(&mut self.spare)
+    }
+
+    pub(super) fn keep_spare(&mut self, spare: Vec<Vec<u8>>) {
+        self.spare = spare;
     }
 
     fn find(&mut self, id: StreamId) -> Option<&mut Socket> {
@@ -279,11 +295,18 @@ impl Sockets {
 
     pub(super) fn sent(&mut self, id: StreamId, result: io::Result<usize>) {
         let Some(socket) = self.find(id) else { return };
-        let expected = socket.sending.take().map_or(0, |sending| sending.bytes);
+        let sending = socket.sending.take();
+        let expected = sending.as_ref().map_or(0, |sending| sending.bytes);
         match result {
             Ok(bytes) if bytes == expected => self.moved_bytes += bytes,
             Ok(_) => socket.end("the other node has closed the stream"),
             Err(error) => socket.end(&error.to_string()),
+        }
+        for mut buffer in sending.into_iter().flat_map(|sending| sending.frames) {
+            if buffer.rest.capacity() == STREAM_DATA_BYTES && self.spare.len() < SPARES_KEPT {
+                buffer.rest.clear();
+                self.spare.push(buffer.rest);
+            }
         }
     }
 

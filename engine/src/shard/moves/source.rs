@@ -152,7 +152,13 @@ impl Source {
         let bytes = |cx: &mut Cx<'_>| self.outgoing(cx).map_or(0, |outgoing| outgoing.bytes());
         let before = bytes(cx);
         let more = || !is_limited && more();
-        cx.core.keyspace.outgoing_slice(partition, more);
+        let spare = cx.sockets.take_spare();
+        if let Some(outgoing) = self.outgoing(cx) {
+            outgoing.lend(spare);
+            cx.core.keyspace.outgoing_slice(partition, more);
+        }
+        let spare = self.outgoing(cx).map(Outgoing::take_spare);
+        cx.sockets.keep_spare(spare.unwrap_or_default());
         let walked = bytes(cx) - before;
         cx.limit.spend(walked as usize);
         self.send(cx);

@@ -124,6 +124,23 @@ impl Record<'_> {
         }
     }
 
+    /// Appends the record to `buf`.
+    pub fn append_to(&self, meta: RecordMeta, buf: &mut Vec<u8>) {
+        match *self {
+            Self::Put {
+                key,
+                value,
+                expire_at_ms,
+            } => append(buf, kind::PUT, meta, key, value, expire_at_ms),
+            Self::Block(block) => append(buf, kind::BLOCK, meta, &[], block, 0),
+            _ => {
+                let start = buf.len();
+                buf.resize(start + self.encoded_len(), 0);
+                self.encode_into(meta, &mut buf[start..]);
+            }
+        }
+    }
+
     /// The record in a buffer of its own.
     #[must_use]
     pub fn to_vec(&self, meta: RecordMeta) -> Vec<u8> {
@@ -151,6 +168,23 @@ fn write(
     key_out.copy_from_slice(key);
     copy::copy(value_out, value);
     length
+}
+
+/// As [`write`], behind what is in `buf`.
+fn append(
+    buf: &mut Vec<u8>,
+    kind: u8,
+    meta: RecordMeta,
+    key: &[u8],
+    value: &[u8],
+    expire_at_ms: u64,
+) {
+    let length = RECORD_HEADER_BYTES + key.len() + value.len();
+    assert!(length <= RECORD_BYTES_MAX, "record of {length} bytes");
+    let head = header(length, kind, meta, key.len(), expire_at_ms);
+    copy::append(buf, bytemuck::bytes_of(&head));
+    copy::append(buf, key);
+    copy::append(buf, value);
 }
 
 #[inline]

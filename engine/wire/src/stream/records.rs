@@ -1,9 +1,16 @@
 //! The records of a DATA message.
 
 use crate::error::WireError;
-use crate::record::{Record, RecordMeta, decode};
+use crate::record::{RECORD_HEADER_BYTES, Record, RecordMeta, decode};
 
-/// Takes a DATA message apart; ends after the first error.
+use super::DATA_ALIGN_BYTES;
+
+const _: () = assert!(
+    DATA_ALIGN_BYTES <= RECORD_HEADER_BYTES,
+    "no record is padding"
+);
+
+/// Takes a DATA message apart, without the zero bytes behind its records; ends after the first error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Records<'a> {
     rest: &'a [u8],
@@ -36,7 +43,7 @@ impl<'a> Iterator for Records<'a> {
     type Item = Result<(RecordMeta, Record<'a>, &'a [u8]), WireError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.rest.is_empty() {
+        if self.rest.len() < DATA_ALIGN_BYTES && self.rest.iter().all(|byte| *byte == 0) {
             return None;
         }
         let first = self.first();

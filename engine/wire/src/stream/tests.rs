@@ -233,6 +233,15 @@ proptest! {
         }
         prop_assert_eq!(&bytes, &payload);
         prop_assert_eq!(&found, &expected);
+        let mut padded = payload.clone();
+        padded.resize(payload.len() + cut_off % DATA_ALIGN_BYTES, 0);
+        prop_assert_eq!(Records::new(&padded).count(), expected.len());
+        prop_assert!(Records::new(&padded).all(|record| record.is_ok()));
+        padded.push(1);
+        prop_assert!(Records::new(&padded).last().is_some_and(|record| record.is_err()));
+        padded.pop();
+        padded.resize(payload.len() + DATA_ALIGN_BYTES, 0);
+        prop_assert!(Records::new(&padded).last().is_some_and(|record| record.is_err()));
         if let Some(last) = payload.len().checked_sub(cut_off).filter(|&len| len > 0) {
             let found: Vec<_> = Records::new(&payload[..last]).collect();
             prop_assert_eq!(found.len(), expected.len());
