@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use ephesus_wire::record::Source;
 use ephesus_wire::resp::reply::Protocol;
-use ephesus_wire::stream::Message;
+use ephesus_wire::stream::{DATA_ALIGN_BYTES, Message};
 use ephesus_wire::{Epoch, Lsn, MigrationId, NodeId, PartitionId, ShardId, frame};
 
 use super::workload::{Rng, command};
@@ -140,7 +140,10 @@ impl Pair {
         let outgoing = self.source.keyspace.outgoing_mut(MOVING).expect("moving");
         while let Some(outbound) = outgoing.next_message() {
             let message = match &outbound {
-                Outbound::Data(records) => Message::Data(records),
+                Outbound::Data(records) => {
+                    assert!(records.len().is_multiple_of(DATA_ALIGN_BYTES));
+                    Message::Data(records)
+                }
                 Outbound::Final(last) => Message::Final(*last),
             };
             let mut bytes = Vec::new();
