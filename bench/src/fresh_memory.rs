@@ -1,11 +1,10 @@
 //! Memory that a hypervisor has to provide on first use makes whoever touches it slow.
 
 use std::hint;
-use std::thread;
-use std::time::Duration;
 
-/// What a kernel tells its hypervisor about free memory it tells within this time, Linux after 2 s.
-const TOLD_WITHIN: Duration = Duration::from_millis(2_500);
+/// What is given back ahead of who needs it, and how much at a time.
+const AHEAD_BYTES: usize = 96 << 20;
+const GIVEN_BYTES: usize = 32 << 20;
 
 /// Memory is provided in such pages, or larger ones.
 const PAGE_BYTES: usize = 4096;
@@ -22,21 +21,39 @@ pub fn touch(bytes: usize) {
 }
 
 /// Memory that the hypervisor has provided and that nobody uses yet.
-pub struct Provided(Vec<u8>);
+///
+/// A kernel tells its hypervisor every two seconds about a sixteenth of what is free, the memory that was
+/// freed last before all other. So this keeps it, and gives back what is about to be needed.
+pub struct Provided {
+    memory: Vec<u8>,
+    given_bytes: usize,
+}
 
 impl Provided {
-    /// Has so much memory provided. What others have freed until now is told to the hypervisor before this
-    /// returns: as this happens to all free memory at once, what is given back later stays for two seconds.
+    /// Has so much memory provided.
     #[must_use]
     pub fn new(bytes: usize) -> Provided {
-        let provided = Provided(touched(bytes, true));
-        thread::sleep(TOLD_WITHIN);
-        provided
+        Provided {
+            memory: touched(bytes, true),
+            given_bytes: 0,
+        }
     }
 
-    /// Gives it back to whoever needs memory now.
-    pub fn give_back(self) {
-        hint::black_box(&self.0);
+    /// Gives back what others need that have taken so much since the beginning, and a little more.
+    pub fn give_back_for(&mut self, taken_bytes: usize) {
+        let room = self.memory.spare_capacity_mut();
+        let start = room.as_ptr().align_offset(LARGE_PAGE_BYTES).min(room.len());
+        let large = &mut room[start..];
+        let until = (taken_bytes + AHEAD_BYTES).next_multiple_of(GIVEN_BYTES);
+        let until = until.min(large.len() - large.len() % LARGE_PAGE_BYTES);
+        if until > self.given_bytes {
+            let given = &mut large[self.given_bytes..until];
+            // SAFETY: it is memory of ours that nothing is stored in; it is zero when it is used again.
+            let _ = unsafe {
+                libc::madvise(given.as_mut_ptr().cast(), given.len(), libc::MADV_DONTNEED)
+            };
+            self.given_bytes = until;
+        }
     }
 }
 

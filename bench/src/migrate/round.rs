@@ -91,18 +91,27 @@ pub(super) fn run(pair: &mut dyn Pair, case: Case, settings: &Settings) -> Resul
         wait(load, settings.load_time)?;
     }
     // Loading has taken what was touched before the servers began.
-    let memory = match case.writes {
+    let mut memory = match case.writes {
         Writes::None => Some(Provided::new(case.memory_bytes() / 2)),
         Writes::PerSecond(_) | Writes::Unlimited => None,
     };
     let marks = Marks::take(pair)?;
-    if let Some(memory) = memory {
-        memory.give_back();
-    }
+    let mut provide = || match (&mut memory, &marks) {
+        (Some(memory), Some(marks)) => {
+            memory.give_back_for(marks.grown_bytes()?);
+            Ok(())
+        }
+        _ => {
+            memory = None;
+            Ok(())
+        }
+    };
+    provide()?;
     if let Some(load) = &load {
         load.enter(Phase::During);
     }
-    let timing = follow(pair, load.as_mut())?;
+    let timing = follow(pair, load.as_mut(), &mut provide)?;
+    drop(memory);
     let mut ends = marks.as_ref().map(Marks::ends).transpose()?;
     if let Some(load) = &mut load {
         load.enter(Phase::After);
@@ -139,7 +148,7 @@ fn give_back(pair: &mut dyn Pair, indexes: &[u32]) -> Result<()> {
     if !pair.turn_back()? {
         return Ok(());
     }
-    if let Some(why) = follow(pair, None)?.failure {
+    if let Some(why) = follow(pair, None, &mut || Ok(()))?.failure {
         return Err(BenchError::cluster("the move back", why));
     }
     prefill::remove_some(home, indexes.iter().map(|&index| u64::from(index)))
@@ -194,8 +203,12 @@ struct Timing {
     whole: Duration,
 }
 
-/// Orders the move and looks until it has ended.
-fn follow(pair: &mut dyn Pair, mut load: Option<&mut Load>) -> Result<Timing> {
+/// Orders the move and looks until it has ended; calls `meanwhile` at each look.
+fn follow(
+    pair: &mut dyn Pair,
+    mut load: Option<&mut Load>,
+    meanwhile: &mut dyn FnMut() -> Result<()>,
+) -> Result<Timing> {
     let began = Instant::now();
     let mut idle_until = began;
     let mut is_copying = false;
@@ -205,6 +218,7 @@ fn follow(pair: &mut dyn Pair, mut load: Option<&mut Load>) -> Result<Timing> {
         if let Some(load) = &mut load {
             load.check()?;
         }
+        meanwhile()?;
         let looked = Instant::now();
         let failure = match pair.look()? {
             Stage::Waiting => {
@@ -265,6 +279,16 @@ impl Marks {
             })
         };
         Ok(Some(Marks([mark(source)?, mark(target)?])))
+    }
+
+    /// Memory that both have taken since.
+    fn grown_bytes(&self) -> Result<usize> {
+        let mut grown = 0;
+        for mark in &self.0 {
+            let resident = procfs::resident_bytes(mark.pid)?;
+            grown += resident.saturating_sub(mark.resident_bytes);
+        }
+        Ok(grown as usize)
     }
 
     fn ends(&self) -> Result<[End; 2]> {
