@@ -1,6 +1,7 @@
 //! Memory that a hypervisor has to provide on first use makes whoever touches it slow.
 
 use std::hint;
+use std::mem::MaybeUninit;
 
 /// What is given back ahead of who needs it, and how much at a time.
 const AHEAD_BYTES: usize = 96 << 20;
@@ -41,11 +42,9 @@ impl Provided {
 
     /// Gives back what others need that have taken so much since the beginning, and a little more.
     pub fn give_back_for(&mut self, taken_bytes: usize) {
-        let room = self.memory.spare_capacity_mut();
-        let start = room.as_ptr().align_offset(LARGE_PAGE_BYTES).min(room.len());
-        let large = &mut room[start..];
+        let large = large_pages(self.memory.spare_capacity_mut());
         let until = (taken_bytes + AHEAD_BYTES).next_multiple_of(GIVEN_BYTES);
-        let until = until.min(large.len() - large.len() % LARGE_PAGE_BYTES);
+        let until = until.min(large.len());
         if until > self.given_bytes {
             let given = &mut large[self.given_bytes..until];
             // SAFETY: it is memory of ours that nothing is stored in; it is zero when it is used again.
@@ -57,16 +56,23 @@ impl Provided {
     }
 }
 
+/// The part of it that whole large pages may lie in.
+fn large_pages(room: &mut [MaybeUninit<u8>]) -> &mut [MaybeUninit<u8>] {
+    let before = room.as_ptr().align_offset(LARGE_PAGE_BYTES).min(room.len());
+    let large = &mut room[before..];
+    let len = large.len() - large.len() % LARGE_PAGE_BYTES;
+    &mut large[..len]
+}
+
 fn touched(bytes: usize, in_large_pages: bool) -> Vec<u8> {
     let mut memory: Vec<u8> = Vec::with_capacity(bytes);
     let room = memory.spare_capacity_mut();
     if in_large_pages {
-        let before = room.as_ptr().align_offset(LARGE_PAGE_BYTES).min(room.len());
-        let large = &mut room[before..];
-        let len = large.len() - large.len() % LARGE_PAGE_BYTES;
+        let large = large_pages(room);
         // SAFETY: it is memory of ours, and the advice does not change what is in it. Where there
         // are no large pages the small ones do.
-        let _ = unsafe { libc::madvise(large.as_mut_ptr().cast(), len, libc::MADV_HUGEPAGE) };
+        let _ =
+            unsafe { libc::madvise(large.as_mut_ptr().cast(), large.len(), libc::MADV_HUGEPAGE) };
     }
     for page in room.chunks_mut(PAGE_BYTES) {
         page[0].write(1);

@@ -93,18 +93,10 @@ impl Table {
     /// A table that takes about `keys` keys without growing on the way; put them there at once, since
     /// only a table with keys gives its room back.
     pub fn with_capacity(keys: usize) -> Table {
-        let mut table = Table::new();
-        if keys == 0 {
-            return table;
-        }
-        let depth = Directory::depth_for(keys.div_ceil(Segment::FULL_KEYS));
-        let segments = 1usize << depth;
-        table.directory = Directory::of_depth(depth);
-        table.segments.reserve_exact(segments);
-        for _ in 0..segments {
-            let segment = Segment::with_capacity(keys.div_ceil(segments), depth);
+        let (mut table, keys_per_part) = Table::divided_for(keys);
+        for segment in &mut table.segments {
+            *segment = Segment::with_capacity(keys_per_part, segment.depth());
             table.memory_bytes += segment.memory_bytes();
-            table.segments.push(segment);
         }
         table
     }
