@@ -2,14 +2,27 @@
 
 use std::time::Duration;
 
-/// How long a thread may hold its CPU once others wait for it: the least the kernel takes.
-const SLICE_NS: u64 = 100_000;
+/// How long a thread may hold its CPU once others wait for it: the least the kernel takes, and the most.
+const SHORT_NS: u64 = 100_000;
+const LONG_NS: u64 = 100_000_000;
 
 /// Asks for short slices for this thread: the scheduler (EEVDF, Linux 6.12 on) lets a thread that wakes
 /// up take the CPU from one with longer slices, such as sled's, at once.
 ///
 /// Without effect on older kernels: they take no notice of it.
 pub fn prefer_short_slices() {
+    prefer_slices(SHORT_NS);
+}
+
+/// Asks for long slices for this thread, whose work may wait: threads with usual ones that wake up take the
+/// CPU from it at once, and it gets its share when they sleep.
+///
+/// Without effect on older kernels, like [`prefer_short_slices`].
+pub fn prefer_long_slices() {
+    prefer_slices(LONG_NS);
+}
+
+fn prefer_slices(ns: u64) {
     // SAFETY: both calls read and write only the structure, of the size that they are told, and
     // concern only this thread.
     unsafe {
@@ -17,7 +30,7 @@ pub fn prefer_short_slices() {
         let size = size_of::<libc::sched_attr>() as libc::c_uint;
         let got = libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attributes, size, 0);
         if got == 0 && attributes.sched_policy == libc::SCHED_OTHER as u32 {
-            attributes.sched_runtime = SLICE_NS;
+            attributes.sched_runtime = ns;
             libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0);
         }
     }

@@ -17,7 +17,7 @@ use ephesus_coordinator::link::{
     Counters, Dialer, Faults, Link, LinkError, LinkOptions, ListenOptions, Listener,
 };
 use ephesus_coordinator::protocol::{self, kind};
-use ephesus_coordinator::scheduling::keep_awake;
+use ephesus_coordinator::scheduling::{keep_awake, prefer_long_slices};
 use ephesus_wire::frame::Frame;
 use ephesus_wire::handshake::{Identity, LinkRole, Secret};
 use ephesus_wire::stream::{Message, Open};
@@ -37,6 +37,10 @@ const RING_DEPTH: usize = 128;
 
 /// Longest time that ready tasks may be overlooked.
 const HEARTBEAT: Duration = Duration::from_millis(200);
+
+/// How long a stream is put off whose node has clients: a group of moves begins when another one is decided,
+/// for whose end commands are held.
+const LATER: Duration = Duration::from_millis(20);
 
 /// How long whoever opens a link may take to say what it is for.
 const OPEN_LIMIT: Duration = Duration::from_secs(3);
@@ -84,7 +88,7 @@ pub enum PeerEvent {
 /// The open port; closed when stopped.
 #[derive(Debug)]
 pub struct PeerPort {
-    dials: flume::Sender<Dial>,
+    dials: flume::Sender<(Dial, bool)>,
     events: flume::Receiver<PeerEvent>,
     thread: JoinHandle<()>,
 }
@@ -112,6 +116,8 @@ impl PeerPort {
             .io_memory(IO_BYTES)
             .ring_depth(RING_DEPTH);
         let run = move |report: executor::Report<()>| async move {
+            // A group of moves opens its links in one go, and nobody waits for that.
+            prefer_long_slices();
             let dialer = Dialer::new(
                 identity,
                 secret.clone(),
@@ -135,10 +141,11 @@ impl PeerPort {
         })
     }
 
-    /// Opens a stream, within a few seconds; what becomes of it is an event.
-    pub fn dial(&self, dial: Dial) {
+    /// Opens a stream, within a few seconds; what becomes of it is an event. If the node `has_clients` it is
+    /// not opened at once.
+    pub fn dial(&self, dial: Dial, has_clients: bool) {
         // The thread lives as long as this.
-        let _ = self.dials.send(dial);
+        let _ = self.dials.send((dial, has_clients));
     }
 
     /// What happens; wait on it.
@@ -171,7 +178,7 @@ impl Offer {
 async fn serve(
     listener: Listener,
     dialer: Dialer,
-    dials: flume::Receiver<Dial>,
+    dials: flume::Receiver<(Dial, bool)>,
     events: flume::Sender<PeerEvent>,
 ) {
     let awake = keep_awake(HEARTBEAT);
@@ -183,9 +190,12 @@ async fn serve(
         }
     });
     let dialer = Rc::new(dialer);
-    while let Ok(dial) = dials.recv_async().await {
+    while let Ok((dial, has_clients)) = dials.recv_async().await {
         let (dialer, events) = (Rc::clone(&dialer), events.clone());
         glommio::spawn_local(async move {
+            if has_clients {
+                glommio::timer::sleep(LATER).await;
+            }
             let migration = dial.migration;
             let result = open(&dialer, dial).await;
             // The node may have let go.

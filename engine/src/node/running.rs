@@ -24,6 +24,9 @@ use crate::shard::mesh::Message;
 /// How often the node looks at its disk and at the length of its logs.
 const MONITOR_EVERY: Duration = Duration::from_millis(100);
 
+/// With so many commands per second a node counts as one with clients: more than monitors send.
+const CLIENTS_OPS_PER_S: u64 = 100;
+
 /// Free space that must remain for sled's own files.
 const FREE_FLOOR_BYTES: u64 = 64 << 20;
 
@@ -138,8 +141,9 @@ impl Node {
         if effects.hosted {
             self.joining.set_hosted(self.hosted());
         }
+        let has_clients = self.has_clients();
         for dial in effects.dials {
-            self.peer_port.dial(dial);
+            self.peer_port.dial(dial, has_clients);
         }
         for (offer, reason) in effects.refusals {
             tracing::info!(migration = %offer.migration, "a stream was refused: {reason}");
@@ -148,6 +152,12 @@ impl Node {
         if let Some(progress) = effects.progress {
             self.joining.set_migration_progress(progress);
         }
+    }
+
+    /// Whether clients are served for whom it matters what else the node does.
+    fn has_clients(&self) -> bool {
+        let stats = self.shared.stats.iter();
+        stats.map(|s| s.ops_per_second.get()).sum::<u64>() >= CLIENTS_OPS_PER_S
     }
 
     fn send_routes(&self) {
@@ -163,7 +173,7 @@ impl Node {
         let shared = &self.shared;
         #[expect(
             clippy::disallowed_methods,
-            reason = "rates are for people, not for decisions"
+            reason = "rates decide about pauses at most"
         )]
         self.rates.sample(Instant::now(), &shared.stats);
         let figures = Figures {

@@ -43,12 +43,13 @@ fn open() -> Open {
 
 impl End {
     fn dial(&self, address: SocketAddr, target: NodeId) -> Result<TcpStream, String> {
-        self.port.dial(Dial {
+        let dial = Dial {
             migration: MigrationId(9),
             open: open(),
             target,
             address: address.to_string(),
-        });
+        };
+        self.port.dial(dial, false);
         match self.port.events().recv_timeout(LIMIT).unwrap() {
             PeerEvent::Dialled { migration, result } => {
                 assert_eq!(migration, MigrationId(9));
