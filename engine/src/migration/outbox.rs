@@ -32,6 +32,15 @@ struct Message {
     last_seq: u64,
 }
 
+/// When a message is sent that further records may join.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OpenGoes {
+    WhenFull,
+    /// When everything else is acknowledged.
+    WhenIdle,
+    Now,
+}
+
 /// An ordered queue of records, cut into messages.
 pub(super) struct Outbox {
     credit: Credit,
@@ -138,9 +147,14 @@ impl Outbox {
         }
     }
 
-    /// The records of the next message that may be sent; one that is not full only if `partial`.
-    pub(super) fn take(&mut self, partial: bool) -> Option<Vec<u8>> {
-        if self.full.is_empty() && (partial || self.in_flight.is_empty()) {
+    /// The records of the next message that may be sent, the open one if it is its time.
+    pub(super) fn take(&mut self, open: OpenGoes) -> Option<Vec<u8>> {
+        let goes = match open {
+            OpenGoes::WhenFull => false,
+            OpenGoes::WhenIdle => self.in_flight.is_empty(),
+            OpenGoes::Now => true,
+        };
+        if self.full.is_empty() && goes {
             self.seal();
         }
         let len = self.full.front()?.bytes.len();

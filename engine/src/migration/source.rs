@@ -27,7 +27,7 @@ use ephesus_wire::record::{self, Record, RecordMeta};
 use ephesus_wire::stream::{FIRST_SEQ, Final, Held};
 use ephesus_wire::{Epoch, MigrationId, PartitionId};
 
-use super::outbox::{Credit, Outbox};
+use super::outbox::{Credit, OpenGoes, Outbox};
 use crate::planted::{Bug, Planted};
 use crate::table::{EntryRef, Table, behind};
 
@@ -219,9 +219,15 @@ impl Outgoing {
         self.outbox.take_spare()
     }
 
-    /// The next message that may be sent now.
-    pub fn next_message(&mut self) -> Option<Outbound> {
-        if let Some(records) = self.outbox.take(self.stage != Stage::Walking) {
+    /// The next message that may be sent now; with `gathers`, captured writes behind the walk wait for a
+    /// message of them to be full.
+    pub fn next_message(&mut self, gathers: bool) -> Option<Outbound> {
+        let open = match self.stage {
+            Stage::Walking => OpenGoes::WhenIdle,
+            Stage::CatchingUp if gathers => OpenGoes::WhenFull,
+            Stage::CatchingUp | Stage::Final => OpenGoes::Now,
+        };
+        if let Some(records) = self.outbox.take(open) {
             return Some(Outbound::Data(records));
         }
         if self.last_is_taken || !self.outbox.is_empty() {

@@ -346,7 +346,7 @@ fn end_stream(source: &mut Keyspace, id: PartitionId) -> Vec<Outbound> {
     let ended = source.try_finish(id, usize::MAX);
     assert!(ended.expect("a good stream"), "all was walked");
     let outgoing = source.outgoing_mut(id).expect("moving");
-    std::iter::from_fn(|| outgoing.next_message()).collect()
+    std::iter::from_fn(|| outgoing.next_message(false)).collect()
 }
 
 impl Core {

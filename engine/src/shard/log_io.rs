@@ -45,8 +45,9 @@ impl Shard {
     /// Prepared segments, marks, syncs, truncation.
     pub(super) fn tend_log(&mut self) {
         let now = self.now;
+        let has_clients = self.moves.has_clients(now);
         let log = &mut self.core.keyspace.log;
-        match self.segments.tend(log) {
+        match self.segments.tend(log, has_clients, now) {
             Ok(()) => self.refused_disk = false,
             Err(error) if !is_full(&error) => fatal("log", &error),
             Err(error) => {

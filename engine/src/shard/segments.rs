@@ -1,9 +1,11 @@
 //! The files of a shard's log: prepared ahead, recycled and removed by the segment threads.
 
 use std::collections::VecDeque;
+use std::ops::RangeInclusive;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use ephesus_wal::{LogOptions, LogWriter, SegmentId, SegmentInfo, WalError};
 
@@ -11,6 +13,16 @@ use crate::net::Waker;
 
 /// Spare segments are prepared once this part (an eighth) of the first segment is used.
 const SPARE_AFTER_PART: u64 = 8;
+
+/// While clients wait for the log's writes, zeroes are written in pieces of so many bytes, and behind each the
+/// disk is left alone for a while: one after the other they would keep it busy, with a sync for each piece.
+const GENTLE_BYTES: u64 = 256 << 10;
+
+/// All pauses together take this part (a quarter) of the time until the log asks for the next segment, if
+/// that is as long as the last time; with less than the least one there is none.
+const GENTLE_PART: u32 = 4;
+const GENTLE_PAUSES: RangeInclusive<Duration> =
+    Duration::from_micros(500)..=Duration::from_millis(2);
 
 /// What a shard asks of the segment threads; the shard has one at a time under way.
 pub struct Job {
@@ -55,6 +67,8 @@ pub struct Segments {
     keep_bytes: u64,
     answers: (flume::Sender<Done>, flume::Receiver<Done>),
     busy: bool,
+    /// When a segment was asked for that had to be filled.
+    prepared: Option<Instant>,
 }
 
 impl Segments {
@@ -80,6 +94,7 @@ impl Segments {
             keep_bytes,
             answers: flume::bounded(1),
             busy: false,
+            prepared: None,
         }
     }
 
@@ -118,11 +133,17 @@ impl Segments {
         }
     }
 
-    /// Hands finished segments to the log and asks for the next piece of work.
+    /// Hands finished segments to the log and asks for the next piece of work, which is done gently if
+    /// the shard `has_clients`.
     ///
     /// # Errors
     /// A segment cannot be prepared; [`WalError::Io`] with `ENOSPC` may pass, others do not.
-    pub fn tend(&mut self, log: &mut LogWriter) -> Result<(), WalError> {
+    pub fn tend(
+        &mut self,
+        log: &mut LogWriter,
+        has_clients: bool,
+        now: Instant,
+    ) -> Result<(), WalError> {
         if let Ok(done) = self.answers.1.try_recv() {
             self.busy = false;
             match done {
@@ -159,9 +180,16 @@ impl Segments {
         } else {
             return Ok(());
         };
+        let mut options = self.options.clone();
+        if matches!(work, Work::Prepare(_)) {
+            let last = self.prepared.replace(now);
+            if has_clients && !log.is_starved() {
+                be_gentle(&mut options, last.map(|last| now - last));
+            }
+        }
         let job = Job {
             dir: self.dir.clone(),
-            options: self.options.clone(),
+            options,
             work,
             done: self.answers.0.clone(),
             waker: Arc::clone(&self.waker),
@@ -176,5 +204,38 @@ impl Segments {
     fn is_needed(&self, log: &LogWriter) -> bool {
         log.first_segment_used()
             .is_none_or(|used| used * SPARE_AFTER_PART >= self.options.segment_bytes)
+    }
+}
+
+/// Has zeroes written gently by a thread that the log asked so long ago for the segment before.
+fn be_gentle(options: &mut LogOptions, since: Option<Duration>) {
+    let pieces = options.segment_bytes.div_ceil(GENTLE_BYTES);
+    let (least, most) = GENTLE_PAUSES.into_inner();
+    let pause = since.map_or(most, |since| since / GENTLE_PART / pieces as u32);
+    if pause >= least {
+        options.zeroes_bytes = GENTLE_BYTES;
+        options.zeroes_pause = pause.min(most);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ephesus_wal::LogId;
+
+    use super::*;
+
+    #[test]
+    fn zeroes_take_the_time_that_there_is() {
+        let gentle = |since_ms: Option<u64>| {
+            let mut options = LogOptions::new(LogId::default());
+            options.segment_bytes = 64 << 20;
+            be_gentle(&mut options, since_ms.map(Duration::from_millis));
+            (options.zeroes_bytes, options.zeroes_pause.as_micros())
+        };
+        assert_eq!(gentle(None), (GENTLE_BYTES, 2_000), "the first one");
+        assert_eq!(gentle(Some(60_000)), (GENTLE_BYTES, 2_000));
+        assert_eq!(gentle(Some(1_024)), (GENTLE_BYTES, 1_000));
+        assert_eq!(gentle(Some(512)), (GENTLE_BYTES, 500));
+        assert_eq!(gentle(Some(500)), (2 << 20, 0), "a log that fills fast");
     }
 }

@@ -1,6 +1,7 @@
 //! What a log is opened with.
 
 use std::fmt;
+use std::time::Duration;
 
 use crate::aligned::BLOCK_BYTES;
 use crate::planted::Bug;
@@ -14,6 +15,9 @@ pub const GROUP_BYTES_MAX: usize = 1 << 20;
 
 /// Default for [`LogOptions::segment_bytes`].
 pub const SEGMENT_BYTES: u64 = 16 << 20;
+
+/// Default for [`LogOptions::zeroes_bytes`].
+pub const ZEROES_BYTES: u64 = 2 << 20;
 
 /// Default for [`LogOptions::in_flight_max`].
 pub const IN_FLIGHT_MAX: usize = 4;
@@ -92,6 +96,11 @@ pub struct LogOptions {
     pub mapped_group_bytes: usize,
     /// Prepared segments to keep ahead of the current one.
     pub spare_segments: usize,
+    /// New segments are filled with zeroes, and synced, in pieces of this many bytes, a multiple of
+    /// 4 KiB: large ones cost little beside their bytes, behind small ones a log's write waits less.
+    pub zeroes_bytes: u64,
+    /// How long the thread that writes them sleeps behind each piece, for the disk to do other work.
+    pub zeroes_pause: Duration,
     /// What to do with damage.
     pub on_damage: OnDamage,
     #[cfg(test)]
@@ -112,6 +121,8 @@ impl LogOptions {
             mapped_groups: MAPPED_GROUPS,
             mapped_group_bytes: MAPPED_GROUP_BYTES,
             spare_segments: 2,
+            zeroes_bytes: ZEROES_BYTES,
+            zeroes_pause: Duration::ZERO,
             on_damage: OnDamage::Refuse,
             #[cfg(test)]
             bug: None,
@@ -133,6 +144,10 @@ impl LogOptions {
             "groups are whole blocks"
         );
         assert!(self.group_bytes_max > 0 && self.in_flight_max > 0);
+        assert!(
+            self.zeroes_bytes > 0 && self.zeroes_bytes.is_multiple_of(block),
+            "zeroes are whole blocks"
+        );
         assert!(
             self.mapped_group_bytes.is_multiple_of(BLOCK_BYTES),
             "groups are whole blocks"

@@ -14,10 +14,6 @@ use crate::planted::Bug;
 #[cfg(test)]
 mod tests;
 
-/// Zeroes are written in pieces of this many bytes: large enough that a piece costs little beside its
-/// bytes, small enough that a log's write need not wait for long behind one.
-const ZEROES_BYTES: u64 = 2 << 20;
-
 /// Number of a segment, from 1; used by one file only, for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SegmentId(pub u64);
@@ -113,7 +109,7 @@ pub async fn prepare<D: Disk>(
     id: SegmentId,
 ) -> Result<SegmentHandle<D::File>, WalError> {
     let free = id.free_name();
-    let filled = fill(disk, &free, opts.segment_bytes).await;
+    let filled = fill(disk, &free, opts).await;
     if let Err(error) = filled {
         // Half a file must not take the space that another attempt needs.
         let _ = disk.remove(&free).await;
@@ -124,29 +120,34 @@ pub async fn prepare<D: Disk>(
 }
 
 /// Creates a file of zeroes, durably but for its name.
-async fn fill<D: Disk>(disk: &D, free: &str, bytes: u64) -> Result<(), WalError> {
+async fn fill<D: Disk>(disk: &D, free: &str, opts: &LogOptions) -> Result<(), WalError> {
     let file = disk
-        .create(free, bytes)
+        .create(free, opts.segment_bytes)
         .await
         .map_err(WalError::io("create", free))?;
-    zero(&file, free, bytes).await
+    zero(&file, free, opts).await
 }
 
-/// Makes the first `bytes` of a file zeroes, durably.
+/// Makes a whole segment of a file zeroes, durably.
 ///
 /// What the device does not do is written and synced piece by piece, so that a disk never has a whole
 /// segment to make durable while logs wait behind it.
-async fn zero<F: DiskFile>(file: &F, name: &str, bytes: u64) -> Result<(), WalError> {
+async fn zero<F: DiskFile>(file: &F, name: &str, opts: &LogOptions) -> Result<(), WalError> {
+    let bytes = opts.segment_bytes;
+    let piece_bytes = opts.zeroes_bytes.min(bytes);
     if file.device_zeroes(bytes) {
         return file.sync().await.map_err(WalError::io("sync", name));
     }
-    let zeroes = AlignedBuf::zeroed(bytes.min(ZEROES_BYTES) as usize);
-    for offset in (0..bytes).step_by(ZEROES_BYTES as usize) {
-        let len = (bytes - offset).min(ZEROES_BYTES) as usize;
+    let zeroes = AlignedBuf::zeroed(piece_bytes as usize);
+    for offset in (0..bytes).step_by(piece_bytes as usize) {
+        let len = (bytes - offset).min(piece_bytes) as usize;
         file.write_at(&zeroes[..len], offset)
             .await
             .map_err(WalError::io("zero-fill", name))?;
         file.sync().await.map_err(WalError::io("sync", name))?;
+        if !opts.zeroes_pause.is_zero() {
+            std::thread::sleep(opts.zeroes_pause);
+        }
     }
     Ok(())
 }

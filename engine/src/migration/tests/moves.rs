@@ -1,5 +1,7 @@
 //! Whole moves under random writes.
 
+use ephesus_wire::limits::STREAM_DATA_BYTES;
+
 use super::pair::{MOVING, Pair};
 use super::workload::words;
 use crate::keyspace::AfterBreak;
@@ -230,4 +232,32 @@ planted_bugs_are_caught! {
     a_delete_that_is_not_captured_is_caught: DeleteNotCaptured,
     a_staging_copy_that_survives_a_break_is_caught: StagingSurvives,
     an_overwritten_entry_in_the_digest_is_caught: OverwrittenInDigest,
+}
+
+#[test]
+fn captured_writes_are_gathered_until_their_message_is_full_or_commands_are_held() {
+    let mut pair = Pair::new(7, None);
+    pair.begin();
+    pair.slice(u64::MAX);
+    let messages = |pair: &mut Pair, gathers| {
+        let outgoing = pair.source.keyspace.outgoing_mut(MOVING).expect("moving");
+        assert_eq!(outgoing.stage(), Stage::CatchingUp);
+        std::iter::from_fn(|| outgoing.next_message(gathers)).count()
+    };
+    for n in 0..10 {
+        pair.add(n);
+    }
+    assert_eq!(messages(&mut pair, true), 0);
+    pair.add(10);
+    assert_eq!(messages(&mut pair, false), 1, "all of them together");
+    for n in 11..21 {
+        let value = vec![b'x'; STREAM_DATA_BYTES / 8];
+        pair.run(&[b"SET".to_vec(), format!("large{n}").into_bytes(), value]);
+    }
+    assert_eq!(messages(&mut pair, true), 1, "what is full goes");
+    let finished = pair.source.keyspace.try_finish(MOVING, usize::MAX);
+    assert!(finished.expect("a good stream"));
+    let outgoing = pair.source.keyspace.outgoing_mut(MOVING).expect("moving");
+    let last = std::iter::from_fn(|| outgoing.next_message(true)).count();
+    assert_eq!(last, 2, "the rest, and FINAL");
 }

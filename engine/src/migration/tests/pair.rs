@@ -137,8 +137,9 @@ impl Pair {
     }
 
     fn send(&mut self) {
+        let gathers = self.rng.one_in(2);
         let outgoing = self.source.keyspace.outgoing_mut(MOVING).expect("moving");
-        while let Some(outbound) = outgoing.next_message() {
+        while let Some(outbound) = outgoing.next_message(gathers) {
             let message = match &outbound {
                 Outbound::Data(records) => {
                     assert!(records.len().is_multiple_of(DATA_ALIGN_BYTES));

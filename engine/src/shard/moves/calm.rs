@@ -8,7 +8,8 @@
 //! Holds in which commands have waited are kept apart, so that few of all commands meet one: with 16 of 512
 //! partitions held at a time, and commands that are sent together waiting for each other, nearly half of
 //! all clients wait during a hold. A third of a percent of the commands may: then the slowest percent of
-//! them, which is what p99 tells, has room for what else they meet.
+//! them, which is what p99 tells, has room for what else they meet. With fewer partitions held it is
+//! accordingly fewer commands.
 
 use std::time::{Duration, Instant};
 
@@ -19,8 +20,12 @@ const SLOW_BESIDE: Duration = Duration::from_millis(2);
 /// So long after a slow write another one is expected.
 const LASTS: Duration = Duration::from_millis(40);
 
-/// Behind a hold in which commands have waited none begins for so many times as long.
-const REST_TIMES: u32 = 150;
+/// Behind a hold of all partitions in which commands have waited none would begin for so many times as long:
+/// for 150 times with 16 of the 512 that are written to, of 1024.
+const REST_TIMES: u32 = 9600;
+
+/// The longest rest: what was held for long, or was much of all, is not all that is to move.
+const REST_MAX: Duration = Duration::from_secs(3);
 
 /// What is usual goes by about so many writes.
 const USUAL_OVER: u32 = 64;
@@ -60,9 +65,11 @@ impl Calm {
         }
     }
 
-    /// Commands have waited for the end of a hold of so long.
-    pub(super) fn held(&mut self, took: Duration, now: Instant) {
-        self.until = self.until.max(now + took * REST_TIMES);
+    /// Commands have waited for the end of a hold of so long, of so many partitions of those here.
+    pub(super) fn held(&mut self, took: Duration, (held, all): (usize, usize), now: Instant) {
+        let share = held as f64 / all.max(held).max(1) as f64;
+        let rest = took.mul_f64(share * f64::from(REST_TIMES)).min(REST_MAX);
+        self.until = self.until.max(now + rest);
     }
 
     /// Whether holds may begin.
@@ -105,11 +112,27 @@ mod tests {
     fn commands_that_have_waited_keep_the_next_hold_away() {
         let now = start();
         let mut calm = Calm::new(now);
-        calm.held(2 * MS, now);
-        calm.held(MS, now + MS);
-        assert!(!calm.is_calm(now + 2 * REST_TIMES * MS - MS));
-        assert_eq!(calm.next(now), Some(now + 2 * REST_TIMES * MS));
-        assert!(calm.is_calm(now + 2 * REST_TIMES * MS));
+        calm.held(2 * MS, (16, 1024), now);
+        calm.held(MS, (16, 1024), now + MS);
+        assert_eq!(calm.next(now), Some(now + 300 * MS));
+        assert!(!calm.is_calm(now + 299 * MS) && calm.is_calm(now + 300 * MS));
+    }
+
+    #[test]
+    fn few_partitions_among_many_keep_the_next_hold_away_for_less_and_none_for_ever() {
+        let now = start();
+        for (held, all, ms) in [
+            (16, 512, 600),
+            (1, 512, 37),
+            (1, 1024, 18),
+            (1, 1, 3000),
+            (2, 0, 3000),
+        ] {
+            let mut calm = Calm::new(now);
+            calm.held(2 * MS, (held, all), now);
+            let rest = calm.next(now).expect("it is not calm").duration_since(now);
+            assert_eq!(rest.as_millis(), ms, "{held} of {all}");
+        }
     }
 
     #[test]

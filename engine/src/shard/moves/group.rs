@@ -12,6 +12,9 @@ const WALKING_MAX: Duration = Duration::from_secs(1);
 /// How long it waits for others whose streams are not accepted yet.
 const OPENING_MAX: Duration = Duration::from_millis(20);
 
+/// How long it waits until it is calm: another group may come first, and rests are counted in seconds.
+const CALM_WITHIN: Duration = Duration::from_secs(10);
+
 /// How far one migration is that has not held commands yet.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Standing {
@@ -42,8 +45,8 @@ impl Group {
     }
 
     /// Whether one that has been walked for so long and has this backlog is to hold commands now, if one of
-    /// so many bytes is small and it `is_calm`. In the end it looks neither at the others, as writes to all
-    /// of them may be more than their targets keep up with, nor at whether it is calm.
+    /// so many bytes is small and it `is_calm`. After a while it does not look at the others, as writes to
+    /// all of them may be more than their targets keep up with, and in the end not at whether it is calm.
     pub(super) fn is_ready(
         &self,
         waited: Duration,
@@ -51,17 +54,20 @@ impl Group {
         backlog_bytes_max: usize,
         is_calm: bool,
     ) -> bool {
+        if !is_calm && waited < CALM_WITHIN {
+            return false;
+        }
         if waited >= WALKING_MAX {
             return backlog_bytes <= backlog_bytes_max;
         }
         let waits = self.is_walking || self.is_opening && waited < OPENING_MAX;
-        !waits && is_calm && self.backlog_bytes <= backlog_bytes_max
+        !waits && self.backlog_bytes <= backlog_bytes_max
     }
 
     /// After how long of waiting [`Group::is_ready`] may be so although nothing has happened, if there is
     /// still such a time for one that has waited so long.
     pub(super) fn next(waited: Duration) -> Option<Duration> {
-        [OPENING_MAX, WALKING_MAX]
+        [OPENING_MAX, WALKING_MAX, CALM_WITHIN]
             .into_iter()
             .find(|at| *at > waited)
     }
@@ -125,9 +131,13 @@ mod tests {
         let walked = Standing::Walked { backlog_bytes: 10 };
         let walking = groups(&[(1, walked), (1, Standing::Walking)]).get(1);
         assert!(!walking.is_ready(WALKING_MAX - MS, 10, 20, true));
-        assert!(walking.is_ready(WALKING_MAX, 10, 10, false));
-        let all = groups(&[(1, walked)]).get(1);
-        assert!(!all.is_ready(WALKING_MAX - MS, 10, 20, false));
+        assert!(walking.is_ready(WALKING_MAX, 10, 10, true));
+        assert!(!walking.is_ready(WALKING_MAX, 10, 9, true));
+        for standings in [&[(1, walked)][..], &[(1, walked), (1, Standing::Walking)]] {
+            let restless = groups(standings).get(1);
+            assert!(!restless.is_ready(CALM_WITHIN - MS, 10, 20, false));
+            assert!(restless.is_ready(CALM_WITHIN, 10, 20, false));
+        }
         let opening = groups(&[(1, Standing::Opening), (1, walked)]).get(1);
         assert!(!opening.is_ready(OPENING_MAX - MS, 10, 20, true));
         assert!(opening.is_ready(OPENING_MAX, 10, 20, true));

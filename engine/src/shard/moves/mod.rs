@@ -11,6 +11,7 @@
 //! it is decided; what is left to be done is found by the state of the copy, which a restart keeps.
 
 mod calm;
+mod gathering;
 mod group;
 mod input;
 mod link;
@@ -34,6 +35,7 @@ use super::core::Core;
 use crate::migration::Report;
 use crate::net::{Ring, StreamId};
 use calm::Calm;
+use gathering::Gathering;
 use group::Groups;
 use pages::Pages;
 use reports::Reports;
@@ -60,6 +62,7 @@ pub struct Moves {
     limit: Limit,
     share: Share,
     calm: Calm,
+    gathering: Gathering,
     pages: Pages,
     /// Copies that the checkpointer has to remove.
     leaving: Vec<(PartitionId, Epoch)>,
@@ -79,6 +82,8 @@ struct Cx<'a> {
     pages: &'a mut Pages,
     /// Clients use this shard.
     has_clients: bool,
+    /// Captured writes wait for others in this turn.
+    gathers: bool,
     now: Instant,
 }
 
@@ -91,10 +96,11 @@ impl Moves {
             targets: Vec::new(),
             groups: Groups::default(),
             sockets: Sockets::default(),
-            reports: Reports::new(reports),
+            reports: Reports::new(reports, now),
             limit: Limit::none(now),
             share: Share::new(now),
             calm: Calm::new(now),
+            gathering: Gathering::default(),
             pages: Pages::default(),
             leaving: Vec::new(),
             turn: 0,
@@ -117,9 +123,16 @@ impl Moves {
             calm: &mut self.calm,
             pages: &mut self.pages,
             has_clients: self.share.has_clients(now),
+            gathers: self.gathering.is_on(),
             now,
         };
         f(&mut self.sources, &mut self.targets, &mut cx)
+    }
+
+    /// Whether clients use the shard, also if not at this moment.
+    #[must_use]
+    pub fn has_clients(&self, now: Instant) -> bool {
+        self.share.has_clients(now)
     }
 
     /// Takes messages of another shard of this node; those of a migration that is over are dropped.
@@ -170,6 +183,8 @@ impl Moves {
             self.pages = Pages::default();
         } else {
             self.choose_pages(now);
+            self.gathering.look(self.share.has_clients(now), now);
+            self.reports.look(now);
             let mut groups = std::mem::take(&mut self.groups);
             self.with(core, now, |sources, targets, cx| {
                 let standings = sources.iter().filter_map(|source| source.standing(cx));
@@ -179,9 +194,16 @@ impl Moves {
             });
             self.groups = groups;
             self.pages.look(now);
-            let sources = self.sources.iter().map(|source| source.next_look(now));
+            let sources = self.sources.iter();
+            let sources = sources.filter_map(|source| source.next_look(now));
             let targets = self.targets.iter().filter_map(Target::next_look);
-            let others = [self.limit.next(), self.calm.next(now), self.pages.next()];
+            let others = [
+                self.limit.next(),
+                self.calm.next(now),
+                self.pages.next(),
+                self.gathering.until(),
+                Some(self.reports.next_progress()),
+            ];
             let others = others.into_iter().flatten();
             self.next_look = sources.chain(targets).chain(others).min();
         }

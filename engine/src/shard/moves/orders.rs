@@ -59,7 +59,7 @@ impl Moves {
             let is_served = cx.core.keyspace.owns(open.partition);
             match Link::new(migration, End::Source, way, cx.sockets, now) {
                 Ok(link) => {
-                    let mut source = Source::new((migration, group), open, link, now);
+                    let mut source = Source::new((migration, group), open, link);
                     if is_served {
                         sources.push(source);
                     } else {

@@ -41,9 +41,6 @@ pub(super) const HOLD_MAX: Duration = Duration::from_millis(300);
 /// How long commands are held before the source asks to abort what it has confirmed.
 pub(super) const OVERDUE_AFTER: Duration = Duration::from_millis(500);
 
-/// How often the node is told how far the move is.
-const PROGRESS_EVERY: Duration = Duration::from_millis(250);
-
 #[derive(Clone, Copy, Debug)]
 enum State {
     Opening,
@@ -69,7 +66,6 @@ pub(super) struct Source {
     state: State,
     /// What the target was told about clients here.
     told_load: Option<bool>,
-    reported: Instant,
     /// What was reported last.
     keys: u64,
     bytes: u64,
@@ -83,12 +79,7 @@ pub(super) enum Fate {
 }
 
 impl Source {
-    pub(super) fn new(
-        (migration, group): (MigrationId, u64),
-        open: Open,
-        link: Link,
-        now: Instant,
-    ) -> Source {
+    pub(super) fn new((migration, group): (MigrationId, u64), open: Open, link: Link) -> Source {
         Source {
             migration,
             group,
@@ -96,7 +87,6 @@ impl Source {
             link,
             state: State::Opening,
             told_load: None,
-            reported: now,
             keys: 0,
             bytes: 0,
         }
@@ -331,7 +321,9 @@ impl Source {
 
     /// Queues what may be sent now.
     fn send(&mut self, cx: &mut Cx<'_>) {
-        while let Some(outbound) = self.outgoing(cx).and_then(Outgoing::next_message) {
+        let gathers = cx.gathers;
+        let next = |outgoing: &mut Outgoing| outgoing.next_message(gathers);
+        while let Some(outbound) = self.outgoing(cx).and_then(next) {
             let mail = match outbound {
                 Outbound::Data(records) => Mail::Data(records),
                 Outbound::Final(last) => Mail::Final(last),
@@ -341,13 +333,11 @@ impl Source {
         self.link.flush(&cx.core.node);
     }
 
-    /// Tells the node how far the move is, once in a while or `now`.
+    /// Tells the node how far the move is, once in a while or `at_once`.
     fn report(&mut self, cx: &mut Cx<'_>, at_once: bool) {
-        let is_due = cx.now.saturating_duration_since(self.reported) >= PROGRESS_EVERY;
-        if !is_due && !at_once {
+        if !cx.reports.is_progress_due() && !at_once {
             return;
         }
-        self.reported = cx.now;
         if let Some(outgoing) = self.outgoing(cx) {
             (self.keys, self.bytes) = (outgoing.held().count, outgoing.bytes());
         }
@@ -413,7 +403,8 @@ impl Source {
             && cx.core.held_commands() > 0
         {
             let took = cx.now.saturating_duration_since(since);
-            cx.calm.held(took, cx.now);
+            let held = (cx.core.held_partitions(), cx.core.keyspace.owned().len());
+            cx.calm.held(took, held, cx.now);
         }
     }
 
@@ -424,19 +415,18 @@ impl Source {
     }
 
     /// When to look at the migration again although nothing happens.
-    pub(super) fn next_look(&self, now: Instant) -> Instant {
-        let progress = self.reported + PROGRESS_EVERY;
+    pub(super) fn next_look(&self, now: Instant) -> Option<Instant> {
         match self.state {
-            State::Finishing { held_since } => progress.min(held_since + HOLD_MAX),
+            State::Finishing { held_since } => Some(held_since + HOLD_MAX),
             State::Confirmed {
                 held_since,
                 is_overdue: false,
-            } => progress.min(held_since + OVERDUE_AFTER),
+            } => Some(held_since + OVERDUE_AFTER),
             State::Copying(Some(since)) => {
                 let next = Group::next(now.saturating_duration_since(since));
-                next.map_or(progress, |next| progress.min(since + next))
+                next.map(|next| since + next)
             }
-            _ => progress,
+            _ => None,
         }
     }
 }

@@ -3,10 +3,20 @@ use futures_lite::future::block_on;
 use super::*;
 use crate::disk::fault::FaultDisk;
 use crate::disk::std::StdDisk;
-use crate::options::Durability;
+use crate::options::{Durability, LogId};
+
+const PIECE_BYTES: u64 = 256 << 10;
 
 /// Two pieces, and a part of a third.
-const BYTES: u64 = 2 * ZEROES_BYTES + 3 * BLOCK_BYTES as u64;
+const BYTES: u64 = 2 * PIECE_BYTES + 3 * BLOCK_BYTES as u64;
+
+fn options() -> LogOptions {
+    LogOptions {
+        segment_bytes: BYTES,
+        zeroes_bytes: PIECE_BYTES,
+        ..LogOptions::new(LogId::default())
+    }
+}
 
 /// A file of sevens, durably, that is one block longer.
 fn sevens<D: Disk>(disk: &D) -> D::File {
@@ -42,7 +52,7 @@ fn zeroes_cover_what_was_asked_for_and_no_more() {
     let dir = tempfile::tempdir().unwrap();
     let disk = StdDisk::new(dir.path(), Durability::Strict).unwrap();
     let file = sevens(&disk);
-    block_on(zero(&file, "file", BYTES)).unwrap();
+    block_on(zero(&file, "file", &options())).unwrap();
     let bytes = std::fs::read(dir.path().join("file")).unwrap();
     let (zeroes, found) = bytes.split_at(BYTES as usize);
     assert!(zeroes.iter().all(|b| *b == 0), "all are zeroes");
@@ -54,16 +64,16 @@ fn zeroes_are_durable_piece_by_piece() {
     let disk = FaultDisk::new(1);
     let file = sevens(&disk);
     disk.fail_sync(1);
-    let failed = block_on(zero(&file, "file", BYTES));
+    let failed = block_on(zero(&file, "file", &options()));
     assert!(matches!(failed, Err(WalError::Io { .. })), "{failed:?}");
     let bytes = disk.contents("file").unwrap();
-    let (written, rest) = bytes.split_at(2 * ZEROES_BYTES as usize);
+    let (written, rest) = bytes.split_at(2 * PIECE_BYTES as usize);
     assert!(written.iter().all(|b| *b == 0), "two pieces are written");
     assert!(rest.iter().all(|b| *b == 7), "and the third is not");
     let before = disk.operations();
     disk.kill();
     let file = block_on(disk.open("file", true)).unwrap();
-    block_on(zero(&file, "file", BYTES)).unwrap();
+    block_on(zero(&file, "file", &options())).unwrap();
     let operations = disk.operations() - before;
     assert_eq!(operations, 1 + 3 * 2, "a write and a sync of each");
 }
