@@ -38,9 +38,13 @@ const RING_DEPTH: usize = 128;
 /// Longest time that ready tasks may be overlooked.
 const HEARTBEAT: Duration = Duration::from_millis(200);
 
-/// How long a stream is put off whose node has clients: a group of moves begins when another one is decided,
-/// for whose end commands are held.
-const LATER: Duration = Duration::from_millis(20);
+/// How long a stream is put off while its node has clients, and the next one behind it: those of a group in one go
+/// would keep the shards of both nodes from their clients for some ms, just when another group is decided, for
+/// whose end commands are held.
+const APART: Duration = Duration::from_millis(10);
+
+/// All that are put off leave in about this time: those of many shards in shorter intervals.
+const ALL_WITHIN: Duration = Duration::from_millis(300);
 
 /// How long whoever opens a link may take to say what it is for.
 const OPEN_LIMIT: Duration = Duration::from_secs(3);
@@ -142,7 +146,7 @@ impl PeerPort {
     }
 
     /// Opens a stream, within a few seconds; what becomes of it is an event. If the node `has_clients` it is
-    /// not opened at once.
+    /// not opened at once, nor together with others.
     pub fn dial(&self, dial: Dial, has_clients: bool) {
         // The thread lives as long as this.
         let _ = self.dials.send((dial, has_clients));
@@ -190,19 +194,34 @@ async fn serve(
         }
     });
     let dialer = Rc::new(dialer);
-    while let Ok((dial, has_clients)) = dials.recv_async().await {
+    let begin = move |dial: Dial| {
         let (dialer, events) = (Rc::clone(&dialer), events.clone());
         glommio::spawn_local(async move {
-            if has_clients {
-                glommio::timer::sleep(LATER).await;
-            }
             let migration = dial.migration;
             let result = open(&dialer, dial).await;
             // The node may have let go.
             let _ = events.send(PeerEvent::Dialled { migration, result });
         })
         .detach();
+    };
+    let (put_off, later) = flume::unbounded();
+    let begin_later = begin.clone();
+    let beginning_later = glommio::spawn_local(async move {
+        while let Ok(dial) = later.recv_async().await {
+            let waiting = later.len() as u32 + 1;
+            glommio::timer::sleep(APART.min(ALL_WITHIN / waiting)).await;
+            begin_later(dial);
+        }
+    });
+    while let Ok((dial, has_clients)) = dials.recv_async().await {
+        if has_clients {
+            // The task lives as long as this.
+            let _ = put_off.send(dial);
+        } else {
+            begin(dial);
+        }
     }
+    beginning_later.cancel().await;
     accepting.cancel().await;
     awake.cancel().await;
 }

@@ -1,3 +1,4 @@
+use std::collections::BTreeSet;
 use std::io::Read;
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
@@ -41,15 +42,18 @@ fn open() -> Open {
     }
 }
 
+fn dial(migration: u64, address: SocketAddr, target: NodeId) -> Dial {
+    Dial {
+        migration: MigrationId(migration),
+        open: open(),
+        target,
+        address: address.to_string(),
+    }
+}
+
 impl End {
     fn dial(&self, address: SocketAddr, target: NodeId) -> Result<TcpStream, String> {
-        let dial = Dial {
-            migration: MigrationId(9),
-            open: open(),
-            target,
-            address: address.to_string(),
-        };
-        self.port.dial(dial, false);
+        self.port.dial(dial(9, address, target), false);
         match self.port.events().recv_timeout(LIMIT).unwrap() {
             PeerEvent::Dialled { migration, result } => {
                 assert_eq!(migration, MigrationId(9));
@@ -94,6 +98,30 @@ fn a_dialled_stream_arrives_with_what_it_is_for() {
     near.write_all(b"still").unwrap();
     offer.stream.read_exact(&mut bytes).unwrap();
     assert_eq!(&bytes, b"still");
+}
+
+#[test]
+fn streams_that_are_put_off_arrive_too() {
+    let (source, target) = pair();
+    let all = || (1..=5).map(MigrationId);
+    for migration in 1..=5 {
+        let dial = dial(migration, target.address, target.node);
+        source.port.dial(dial, true);
+    }
+    let mut streams = Vec::new();
+    let dialled = all().map(|_| match source.port.events().recv_timeout(LIMIT) {
+        Ok(PeerEvent::Dialled { migration, result }) => {
+            streams.push(result.unwrap());
+            migration
+        }
+        other => panic!("{other:?}"),
+    });
+    let dialled: BTreeSet<MigrationId> = dialled.collect();
+    let offered: BTreeSet<MigrationId> = all().map(|_| target.offer().migration).collect();
+    assert_eq!(dialled, all().collect());
+    assert_eq!(offered, dialled);
+    source.port.dial(dial(6, target.address, target.node), true);
+    source.port.stop();
 }
 
 #[test]

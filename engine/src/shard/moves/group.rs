@@ -9,8 +9,9 @@ use std::time::Duration;
 /// How long a copy waits whose walk is over for others of its group that are still walked.
 const WALKING_MAX: Duration = Duration::from_secs(1);
 
-/// How long it waits for others whose streams are not accepted yet.
-const OPENING_MAX: Duration = Duration::from_millis(20);
+/// How long it waits for others whose streams are not accepted yet: with clients those of a group are opened
+/// 10 ms apart.
+const OPENING_MAX: Duration = Duration::from_millis(250);
 
 /// How long it waits until it is calm: another group may come first, and rests are counted in seconds.
 const CALM_WITHIN: Duration = Duration::from_secs(10);
