@@ -194,7 +194,11 @@ async fn serve(
         }
     });
     let dialer = Rc::new(dialer);
-    let begin = move |dial: Dial| {
+    while let Ok((dial, has_clients)) = dials.recv_async().await {
+        if has_clients && !dials.is_disconnected() {
+            let waiting = dials.len() as u32 + 1;
+            glommio::timer::sleep(APART.min(ALL_WITHIN / waiting)).await;
+        }
         let (dialer, events) = (Rc::clone(&dialer), events.clone());
         glommio::spawn_local(async move {
             let migration = dial.migration;
@@ -203,25 +207,7 @@ async fn serve(
             let _ = events.send(PeerEvent::Dialled { migration, result });
         })
         .detach();
-    };
-    let (put_off, later) = flume::unbounded();
-    let begin_later = begin.clone();
-    let beginning_later = glommio::spawn_local(async move {
-        while let Ok(dial) = later.recv_async().await {
-            let waiting = later.len() as u32 + 1;
-            glommio::timer::sleep(APART.min(ALL_WITHIN / waiting)).await;
-            begin_later(dial);
-        }
-    });
-    while let Ok((dial, has_clients)) = dials.recv_async().await {
-        if has_clients {
-            // The task lives as long as this.
-            let _ = put_off.send(dial);
-        } else {
-            begin(dial);
-        }
     }
-    beginning_later.cancel().await;
     accepting.cancel().await;
     awake.cancel().await;
 }

@@ -141,9 +141,8 @@ impl Node {
         if effects.hosted {
             self.joining.set_hosted(self.hosted());
         }
-        let has_clients = self.has_clients();
         for dial in effects.dials {
-            self.peer_port.dial(dial, has_clients);
+            self.peer_port.dial(dial, self.has_clients());
         }
         for (offer, reason) in effects.refusals {
             tracing::info!(migration = %offer.migration, "a stream was refused: {reason}");

@@ -1,7 +1,6 @@
 //! The files of a shard's log: prepared ahead, recycled and removed by the segment threads.
 
 use std::collections::VecDeque;
-use std::ops::RangeInclusive;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,8 +20,8 @@ const GENTLE_BYTES: u64 = 256 << 10;
 /// All pauses together take this part (a quarter) of the time until the log asks for the next segment, if
 /// that is as long as the last time; with less than the least one there is none.
 const GENTLE_PART: u32 = 4;
-const GENTLE_PAUSES: RangeInclusive<Duration> =
-    Duration::from_micros(500)..=Duration::from_millis(2);
+const GENTLE_PAUSE_MIN: Duration = Duration::from_micros(500);
+const GENTLE_PAUSE_MAX: Duration = Duration::from_millis(2);
 
 /// What a shard asks of the segment threads; the shard has one at a time under way.
 pub struct Job {
@@ -210,11 +209,11 @@ impl Segments {
 /// Has zeroes written gently by a thread that the log asked so long ago for the segment before.
 fn be_gentle(options: &mut LogOptions, since: Option<Duration>) {
     let pieces = options.segment_bytes.div_ceil(GENTLE_BYTES);
-    let (least, most) = GENTLE_PAUSES.into_inner();
-    let pause = since.map_or(most, |since| since / GENTLE_PART / pieces as u32);
-    if pause >= least {
+    let part = |since: Duration| since / GENTLE_PART / pieces as u32;
+    let pause = since.map_or(GENTLE_PAUSE_MAX, part);
+    if pause >= GENTLE_PAUSE_MIN {
         options.zeroes_bytes = GENTLE_BYTES;
-        options.zeroes_pause = pause.min(most);
+        options.zeroes_pause = pause.min(GENTLE_PAUSE_MAX);
     }
 }
 

@@ -10,8 +10,8 @@
 //! slices between turns, as [`share`] permits. A source's and a target's drivers forget a migration once
 //! it is decided; what is left to be done is found by the state of the copy, which a restart keeps.
 
+mod beat;
 mod calm;
-mod gathering;
 mod group;
 mod input;
 mod link;
@@ -34,8 +34,8 @@ use ephesus_wire::{Epoch, MigrationId, PartitionId};
 use super::core::Core;
 use crate::migration::Report;
 use crate::net::{Ring, StreamId};
+use beat::Beat;
 use calm::Calm;
-use gathering::Gathering;
 use group::Groups;
 use pages::Pages;
 use reports::Reports;
@@ -51,6 +51,16 @@ const SILENCE_MAX: Duration = Duration::from_secs(10);
 /// to wait for a large one.
 const WALKING_MAX: usize = 4;
 
+/// How often captured writes leave while there are clients, those of all copies together, if their messages are
+/// not full before. Nobody waits for them before commands are held, and sent one by one each costs both ends a
+/// system call, a wake-up and an acknowledgement, and the target a synced write of its log: as much as its
+/// client's own.
+const GATHERED_EVERY: Duration = Duration::from_millis(20);
+
+/// How often the node is told how far the moves are: all together, for its thread and the coordinator's have to
+/// wake up each time.
+const PROGRESS_EVERY: Duration = Duration::from_millis(250);
+
 /// All migrations of one shard.
 #[derive(Debug)]
 pub struct Moves {
@@ -62,7 +72,8 @@ pub struct Moves {
     limit: Limit,
     share: Share,
     calm: Calm,
-    gathering: Gathering,
+    gathered: Beat,
+    progress: Beat,
     pages: Pages,
     /// Copies that the checkpointer has to remove.
     leaving: Vec<(PartitionId, Epoch)>,
@@ -84,6 +95,8 @@ struct Cx<'a> {
     has_clients: bool,
     /// Captured writes wait for others in this turn.
     gathers: bool,
+    /// Each move tells in this turn how far it is.
+    tells_progress: bool,
     now: Instant,
 }
 
@@ -96,11 +109,12 @@ impl Moves {
             targets: Vec::new(),
             groups: Groups::default(),
             sockets: Sockets::default(),
-            reports: Reports::new(reports, now),
+            reports: Reports::new(reports),
             limit: Limit::none(now),
             share: Share::new(now),
             calm: Calm::new(now),
-            gathering: Gathering::default(),
+            gathered: Beat::new(GATHERED_EVERY, now),
+            progress: Beat::new(PROGRESS_EVERY, now),
             pages: Pages::default(),
             leaving: Vec::new(),
             turn: 0,
@@ -115,6 +129,7 @@ impl Moves {
         now: Instant,
         f: impl FnOnce(&mut Vec<Source>, &mut Vec<Target>, &mut Cx<'_>) -> T,
     ) -> T {
+        let has_clients = self.has_clients(now);
         let mut cx = Cx {
             core,
             sockets: &mut self.sockets,
@@ -122,8 +137,9 @@ impl Moves {
             limit: &mut self.limit,
             calm: &mut self.calm,
             pages: &mut self.pages,
-            has_clients: self.share.has_clients(now),
-            gathers: self.gathering.is_on(),
+            has_clients,
+            gathers: has_clients && !self.gathered.is_due(),
+            tells_progress: self.progress.is_due(),
             now,
         };
         f(&mut self.sources, &mut self.targets, &mut cx)
@@ -183,8 +199,8 @@ impl Moves {
             self.pages = Pages::default();
         } else {
             self.choose_pages(now);
-            self.gathering.look(self.share.has_clients(now), now);
-            self.reports.look(now);
+            self.gathered.look(now);
+            self.progress.look(now);
             let mut groups = std::mem::take(&mut self.groups);
             self.with(core, now, |sources, targets, cx| {
                 let standings = sources.iter().filter_map(|source| source.standing(cx));
@@ -197,12 +213,13 @@ impl Moves {
             let sources = self.sources.iter();
             let sources = sources.filter_map(|source| source.next_look(now));
             let targets = self.targets.iter().filter_map(Target::next_look);
+            let is_source = !self.sources.is_empty();
             let others = [
                 self.limit.next(),
                 self.calm.next(now),
                 self.pages.next(),
-                self.gathering.until(),
-                Some(self.reports.next_progress()),
+                (is_source && self.has_clients(now)).then(|| self.gathered.next()),
+                is_source.then(|| self.progress.next()),
             ];
             let others = others.into_iter().flatten();
             self.next_look = sources.chain(targets).chain(others).min();
@@ -213,7 +230,7 @@ impl Moves {
 
     /// Asks for small pages while clients use either end of a move, or may do so for all that is known.
     fn choose_pages(&mut self, now: Instant) {
-        if self.share.has_clients(now) || self.targets.iter().any(Target::source_has_clients) {
+        if self.has_clients(now) || self.targets.iter().any(Target::source_has_clients) {
             self.pages.keep_small(now);
         } else if self.sources.is_empty() && are_loads_unknown(&self.targets) {
             self.pages.begin_small(now);

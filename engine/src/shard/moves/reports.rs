@@ -1,52 +1,23 @@
 //! What the shard has to tell its node, at once or when its log is durable so far.
 
-use std::time::{Duration, Instant};
-
 use ephesus_wal::LogWriter;
 use ephesus_wire::Lsn;
 
 use crate::migration::Report;
-
-/// How often the node is told how far all moves are: together, for its thread and the coordinator's have to
-/// wake up each time.
-const PROGRESS_EVERY: Duration = Duration::from_millis(250);
 
 /// The way to the node.
 #[derive(Debug)]
 pub(super) struct Reports {
     node: flume::Sender<Report>,
     waiting: Vec<(Lsn, Report)>,
-    /// When progress is told next, and whether it is in this turn.
-    progress: Instant,
-    is_progress_due: bool,
 }
 
 impl Reports {
-    pub(super) fn new(node: flume::Sender<Report>, now: Instant) -> Reports {
+    pub(super) fn new(node: flume::Sender<Report>) -> Reports {
         Reports {
             node,
             waiting: Vec::new(),
-            progress: now + PROGRESS_EVERY,
-            is_progress_due: false,
         }
-    }
-
-    /// Once a turn.
-    pub(super) fn look(&mut self, now: Instant) {
-        self.is_progress_due = now >= self.progress;
-        if self.is_progress_due {
-            self.progress = now + PROGRESS_EVERY;
-        }
-    }
-
-    /// Whether each move tells in this turn how far it is.
-    pub(super) fn is_progress_due(&self) -> bool {
-        self.is_progress_due
-    }
-
-    /// When they do so next.
-    pub(super) fn next_progress(&self) -> Instant {
-        self.progress
     }
 
     pub(super) fn tell(&self, report: Report) {

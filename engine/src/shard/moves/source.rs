@@ -335,7 +335,7 @@ impl Source {
 
     /// Tells the node how far the move is, once in a while or `at_once`.
     fn report(&mut self, cx: &mut Cx<'_>, at_once: bool) {
-        if !cx.reports.is_progress_due() && !at_once {
+        if !cx.tells_progress && !at_once {
             return;
         }
         if let Some(outgoing) = self.outgoing(cx) {
