@@ -37,9 +37,6 @@ pub const CLOCK_AHEAD_MS_MAX: u64 = 60 * 60 * 1000;
 /// Keys that room is made for before they are here: a table of more grows on the way.
 const EXPECTED_KEYS_MAX: u64 = 1 << 24;
 
-/// Bytes of records that are taken between two looks at the clock.
-const ASK_EVERY_BYTES: usize = 8 << 10;
-
 /// Why a staging copy cannot be filled by its stream: end the stream with this text, then wipe the copy.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -197,7 +194,6 @@ impl Incoming {
         self.state = StagingState::Broken;
         let mut at = from;
         let mut lsn = None;
-        let mut asked_at = at;
         let mut records = Records::new(payload.get(from..).unwrap_or_default());
         loop {
             let Some(record) = records.next() else {
@@ -213,11 +209,8 @@ impl Incoming {
             to.copy.written(appended);
             lsn = Some(appended);
             at += bytes.len();
-            if at - asked_at >= ASK_EVERY_BYTES {
-                asked_at = at;
-                if !more() {
-                    break;
-                }
+            if !more() {
+                break;
             }
         }
         if let Some(lsn) = lsn {

@@ -154,14 +154,6 @@ impl Source {
         self.send(cx);
     }
 
-    /// Takes what has come up to now.
-    pub(super) fn take(&mut self, cx: &mut Cx<'_>) -> Fate {
-        match self.take_messages(cx) {
-            Ok(()) => Fate::GoesOn,
-            Err(reason) => self.give_up(cx, &reason),
-        }
-    }
-
     /// Takes what has come, goes on where that and its group permit it, and looks at the clock.
     pub(super) fn tend(&mut self, cx: &mut Cx<'_>, groups: &Groups) -> Fate {
         let taken = self.take_messages(cx);
@@ -182,21 +174,17 @@ impl Source {
         let is_confirmed = self.is_confirmed();
         loop {
             let mail = match self.link.front(cx.sockets) {
-                Err(_) if is_confirmed => {
-                    self.close(cx, "");
-                    return Ok(());
-                }
+                Err(_) if is_confirmed => return Ok(()),
                 Err(reason) => return Err(reason),
                 Ok(None) => return Ok(()),
                 Ok(Some(Message::Accepted)) => Mail::Accepted,
                 Ok(Some(Message::Ack { seq })) => Mail::Ack { seq },
                 Ok(Some(Message::Prepared(held))) => Mail::Prepared(held),
                 Ok(Some(Message::Refused(reason) | Message::End(reason))) => {
-                    if !is_confirmed {
-                        return Err(format!("the target: {reason}"));
+                    if is_confirmed {
+                        return Ok(());
                     }
-                    self.link.consume(cx.sockets);
-                    continue;
+                    return Err(format!("the target: {reason}"));
                 }
                 Ok(Some(_)) => return Err("the target has sent what only a source sends".into()),
             };

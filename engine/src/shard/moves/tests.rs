@@ -2,6 +2,5 @@
 
 mod bed;
 mod endings;
-mod lines;
 mod rates;
 mod whole;

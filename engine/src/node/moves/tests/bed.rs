@@ -13,7 +13,6 @@ use ephesus_wire::stream::{Held, Open};
 use ephesus_wire::table::PartitionStatus;
 
 use super::super::*;
-use crate::node::peers::Opens;
 
 pub(super) const A: NodeId = NodeId([1; 16]);
 pub(super) const B: NodeId = NodeId([2; 16]);
@@ -187,7 +186,7 @@ impl Bed {
         self.turn(A, []);
         let mut effects = self.turn(A, []);
         let dial = effects.dials.remove(0);
-        let (near, offer) = offered(dial.opens, A);
+        let (near, offer) = offered(id, dial.open, A);
         let effects = self.turn(B, [offer]);
         assert!(matches!(
             effects.orders[..],
@@ -209,10 +208,11 @@ pub(super) fn pair() -> (TcpStream, TcpStream) {
 }
 
 /// A stream that `from` opens: its own end, and what the other node is told.
-pub(super) fn offered(opens: Opens, from: NodeId) -> (TcpStream, Event) {
+pub(super) fn offered(migration: MigrationId, open: Open, from: NodeId) -> (TcpStream, Event) {
     let (near, stream) = pair();
     let offer = Offer {
-        opens,
+        migration,
+        open,
         from,
         stream,
     };
@@ -221,8 +221,7 @@ pub(super) fn offered(opens: Opens, from: NodeId) -> (TcpStream, Event) {
 
 pub(super) fn dialled(migration: MigrationId, result: Result<TcpStream, &str>) -> Event {
     let result = result.map_err(str::to_owned);
-    let migrations = vec![migration];
-    Event::Dialled { migrations, result }
+    Event::Dialled { migration, result }
 }
 
 pub(super) fn open_of(partition: u16, epoch: u64) -> Open {
