@@ -22,20 +22,23 @@
 use std::collections::VecDeque;
 
 use ephesus_wal::LogWriter;
-use ephesus_wire::block::Assembler;
+use ephesus_wire::block::{self, Assembler};
 use ephesus_wire::digest::Digest;
 use ephesus_wire::record::{Prepared, Record, RecordMeta, Source};
 use ephesus_wire::stream::{Final, Held, Records};
 use ephesus_wire::{Lsn, WireError};
 
 use crate::keyspace::Partition;
-use crate::table::{KeyHasher, Put, Table};
+use crate::table::{KeyHasher, Prefetch, Put, Table};
 
 /// How far the clock of a source may be ahead, ms: the target's follows it, and keys expire by it.
 pub const CLOCK_AHEAD_MS_MAX: u64 = 60 * 60 * 1000;
 
 /// Keys that room is made for before they are here: a table of more grows on the way.
 const EXPECTED_KEYS_MAX: u64 = 1 << 24;
+
+/// After so many bytes of records an import asks whether to go on: asking means to look at the clock.
+const ASK_BYTES: usize = 16 << 10;
 
 /// Why a staging copy cannot be filled by its stream: end the stream with this text, then wipe the copy.
 #[derive(Debug, thiserror::Error)]
@@ -176,8 +179,8 @@ impl Incoming {
         }
     }
 
-    /// Takes records of a DATA message's `payload` from byte `from` on, while `more`; answers where to go
-    /// on.
+    /// Takes records of a DATA message's `payload` from byte `from` on, while `more`, which is asked after
+    /// every 16 KiB; answers where to go on.
     ///
     /// # Errors
     /// [`TargetError`]: the copy is broken. Nothing was logged that replay refuses.
@@ -194,23 +197,33 @@ impl Incoming {
         self.state = StagingState::Broken;
         let mut at = from;
         let mut lsn = None;
+        let mut unasked = 0;
         let mut records = Records::new(payload.get(from..).unwrap_or_default());
+        let mut next = records.next();
         loop {
-            let Some(record) = records.next() else {
+            let Some(record) = next else {
                 at = payload.len();
                 break;
             };
             let seq = to.copy.seq() + 1;
             let (meta, record, bytes) =
                 record.map_err(|source| TargetError::Record { seq, source })?;
+            next = records.next();
+            if let Some(Ok((_, Record::Block(block), _))) = next {
+                hint(&to.copy.table, to.hasher, block);
+            }
             self.record(to, meta, &record, bytes.len())?;
             let appended = to.log.append(bytes);
             to.copy.set_seq(seq);
             to.copy.written(appended);
             lsn = Some(appended);
             at += bytes.len();
-            if !more() {
-                break;
+            unasked += bytes.len();
+            if unasked >= ASK_BYTES {
+                unasked = 0;
+                if !more() {
+                    break;
+                }
             }
         }
         if let Some(lsn) = lsn {
@@ -377,6 +390,13 @@ impl Incoming {
         }));
         to.copy.keep_from(lsn);
         lsn
+    }
+}
+
+/// Has the CPU load where the entries of the next block go to: their places depend on hashes.
+fn hint(table: &Table, hasher: &KeyHasher, block: &[u8]) {
+    for entry in block::peek(block) {
+        table.prefetch(hasher.hash(entry.key), Prefetch::Slots);
     }
 }
 

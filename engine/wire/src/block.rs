@@ -50,6 +50,9 @@ pub const ENTRY_HEADER_BYTES: usize = 17;
 /// `EphB`.
 const MAGIC: u32 = u32::from_le_bytes(*b"EphB");
 
+/// Where a header has the kind.
+const KIND_AT: usize = std::mem::offset_of!(Header, kind);
+
 const KIND_WHOLE: u8 = 0;
 const KIND_FRAGMENT: u8 = 1;
 
@@ -142,6 +145,20 @@ fn entry(body: &[u8]) -> Result<(Entry<'_>, usize), WireError> {
         },
         ENTRY_HEADER_BYTES + key_len + value_len,
     ))
+}
+
+/// The entries that a block seems to have, up to the first that is none: it is not checked, so do no more with
+/// them than look ahead.
+pub fn peek(block: &[u8]) -> impl Iterator<Item = Entry<'_>> {
+    let mut rest = match block.split_first_chunk::<BLOCK_HEADER_BYTES>() {
+        Some((header, body)) if header[KIND_AT] == KIND_WHOLE => body,
+        _ => &[],
+    };
+    std::iter::from_fn(move || {
+        let (entry, len) = entry(rest).ok()?;
+        rest = &rest[len..];
+        Some(entry)
+    })
 }
 
 fn check(what: &'static str, len: usize, min: usize, max: usize) -> Result<(), WireError> {
