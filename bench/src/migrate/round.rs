@@ -20,6 +20,9 @@ const LOOK: Duration = Duration::from_millis(2);
 /// Who looks sleeps for so many times as long as its look took: answering costs servers as much, on the
 /// CPUs that move the data.
 const SLEEP_PER_LOOK: u32 = 20;
+/// And looks no more often than so many times in the time a move has taken so far, which is how precisely that
+/// is known: nobody looks before a move, with which latencies are compared.
+const LOOKS_PER_TIME: u32 = 200;
 /// A move that takes longer does not converge.
 const MOVE_TIMEOUT: Duration = Duration::from_secs(180);
 /// Before latencies are measured the disk has answered in time for so long, or it is waited for so long.
@@ -249,7 +252,8 @@ fn follow(
                 whole: began.elapsed(),
             });
         }
-        thread::sleep(LOOK.max(SLEEP_PER_LOOK * looked.elapsed()));
+        let pause = LOOK.max(SLEEP_PER_LOOK * looked.elapsed());
+        thread::sleep(pause.max(began.elapsed() / LOOKS_PER_TIME));
     }
 }
 

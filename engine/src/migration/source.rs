@@ -124,12 +124,6 @@ impl Outgoing {
         self.stage
     }
 
-    /// Whether entries or writes may be in the stream.
-    #[must_use]
-    pub fn has_begun(&self) -> bool {
-        self.slices > 0 || self.stage != Stage::Walking
-    }
-
     /// What the target holds once it has everything so far.
     #[must_use]
     pub fn held(&self) -> Held {

@@ -77,11 +77,6 @@ impl Calm {
         now >= self.until
     }
 
-    /// From when on holds may begin, for all that is known now.
-    pub(super) fn from(&self) -> Instant {
-        self.until
-    }
-
     /// When [`Calm::is_calm`] if nothing is written until then, if it is not so now.
     pub(super) fn next(&self, now: Instant) -> Option<Instant> {
         (!self.is_calm(now)).then_some(self.until)

@@ -47,9 +47,6 @@ use target::{Target, are_loads_unknown};
 /// A stream of which nothing comes for so long, although the other end owes something, is broken.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 
-/// How often each end of a stream says that it is still there.
-const ALIVE_EVERY: Duration = Duration::from_secs(2);
-
 /// Copies that are walked at a time: each may have some MB under way, and streams of small copies are not
 /// to wait for a large one.
 const WALKING_MAX: usize = 4;
@@ -207,7 +204,7 @@ impl Moves {
             let mut groups = std::mem::take(&mut self.groups);
             self.with(core, now, |sources, targets, cx| {
                 let standings = sources.iter().filter_map(|source| source.standing(cx));
-                groups.count(standings, now);
+                groups.count(standings);
                 sources.retain_mut(|source| source.tend(cx, &groups) == Fate::GoesOn);
                 targets.retain_mut(|target| target.tend(cx) == Fate::GoesOn);
             });
@@ -217,11 +214,9 @@ impl Moves {
             let sources = sources.filter_map(|source| source.next_look(now));
             let targets = self.targets.iter().filter_map(Target::next_look);
             let is_source = !self.sources.is_empty();
-            let walk_from = self.groups.walk_from(self.calm.from());
             let others = [
                 self.limit.next(),
                 self.calm.next(now),
-                (is_source && now < walk_from).then_some(walk_from),
                 self.pages.next(),
                 (is_source && self.has_clients(now)).then(|| self.gathered.next()),
                 is_source.then(|| self.progress.next()),
@@ -303,14 +298,10 @@ impl Moves {
     /// The next stream in turn that would get on with a slice: sources first, targets behind them.
     fn next_stream(&mut self, core: &mut Core, now: Instant) -> Option<usize> {
         let first = self.turn;
-        let group = self.walkable(core, now);
         self.with(core, now, |sources, targets, cx| {
-            let has_clients = cx.has_clients;
-            let is_next = |source: &Source| !has_clients || group == Some(source.group);
             // What is captured early is sent on top of a limit.
             let at_a_time = if cx.limit.is_set() { 1 } else { WALKING_MAX };
-            let of_next = (0..sources.len()).filter(|&at| is_next(&sources[at]));
-            let mut walking = of_next.filter(|&at| sources[at].is_walking(cx));
+            let mut walking = (0..sources.len()).filter(|&at| sources[at].is_walking(cx));
             let walked_now = match walking.nth(at_a_time - 1) {
                 Some(last) => last + 1,
                 None => sources.len(),
@@ -318,19 +309,10 @@ impl Moves {
             let count = sources.len() + targets.len();
             let mut in_turn = (0..count).map(|step| (first + step) % count);
             in_turn.find(|&at| match sources.get(at) {
-                Some(source) => at < walked_now && is_next(source) && source.may_walk(cx),
+                Some(source) => at < walked_now && source.may_walk(cx),
                 None => targets[at - sources.len()].may_import(cx),
             })
         })
-    }
-
-    /// The group that may be walked if there are clients: behind a hold the next walk begins so late that
-    /// holds may begin again when it ends.
-    fn walkable(&self, core: &Core, now: Instant) -> Option<u64> {
-        let calm = self.calm.from();
-        let group = self.groups.walkable(calm, now)?;
-        let is_begun = self.groups.get(group).has_begun();
-        (is_begun || core.held_partitions() == 0).then_some(group)
     }
 
     /// When to call [`Moves::tend`] and [`Moves::slice`] although nothing happens.

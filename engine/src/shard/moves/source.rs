@@ -17,7 +17,7 @@ use ephesus_wire::{MigrationId, PartitionId};
 use super::group::{Group, Groups, Standing};
 use super::link::Link;
 use super::mail::Mail;
-use super::{ALIVE_EVERY, Cx, SILENCE_MAX};
+use super::{Cx, SILENCE_MAX};
 use crate::migration::{Credit, Outbound, Outgoing, Report, Stage};
 
 /// Captured writes that wait to be sent, above which the source gives up.
@@ -64,8 +64,8 @@ pub(super) struct Source {
     open: Open,
     link: Link,
     state: State,
-    /// What the target was told about clients here, and when.
-    told_load: Option<(bool, Instant)>,
+    /// What the target was told about clients here.
+    told_load: Option<bool>,
     /// What was reported last.
     keys: u64,
     bytes: u64,
@@ -124,9 +124,7 @@ impl Source {
         let standing = match self.state {
             State::Opening => Standing::Opening,
             State::Copying(_) => match self.outgoing(cx)? {
-                outgoing if outgoing.stage() == Stage::Walking => Standing::Walking {
-                    has_begun: outgoing.has_begun(),
-                },
+                outgoing if outgoing.stage() == Stage::Walking => Standing::Walking,
                 outgoing => Standing::Walked {
                     backlog_bytes: outgoing.backlog_bytes(),
                 },
@@ -312,15 +310,11 @@ impl Source {
         }
     }
 
-    /// Tells the target whether clients may come to wait for it, if that has changed, and once in a while: a
-    /// copy that waits for other groups may have nothing else to say.
+    /// Tells the target whether clients may come to wait for it, if that has changed.
     fn tell_load(&mut self, cx: &mut Cx<'_>) {
         let load = cx.has_clients;
-        let is_told = self.told_load.is_some_and(|(told, at)| {
-            told == load && cx.now.saturating_duration_since(at) < ALIVE_EVERY
-        });
-        if matches!(self.state, State::Copying(_)) && !is_told {
-            self.told_load = Some((load, cx.now));
+        if matches!(self.state, State::Copying(_)) && self.told_load != Some(load) {
+            self.told_load = Some(load);
             self.link.send(Mail::Load(load), cx.sockets);
         }
     }
@@ -428,13 +422,9 @@ impl Source {
                 held_since,
                 is_overdue: false,
             } => Some(held_since + OVERDUE_AFTER),
-            State::Copying(since) => {
-                let next = since.and_then(|since| {
-                    let next = Group::next(now.saturating_duration_since(since))?;
-                    Some(since + next)
-                });
-                let alive = self.told_load.map(|(_, at)| at + ALIVE_EVERY);
-                next.into_iter().chain(alive).min()
+            State::Copying(Some(since)) => {
+                let next = Group::next(now.saturating_duration_since(since));
+                next.map(|next| since + next)
             }
             _ => None,
         }

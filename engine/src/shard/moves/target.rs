@@ -9,7 +9,7 @@
 //! A prepared copy needs no stream: whatever happens to it, the copy stays, and orders find it by its
 //! partition and epoch.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ephesus_wire::stream::{Message, Open};
 use ephesus_wire::{MigrationId, PartitionId};
@@ -17,12 +17,15 @@ use ephesus_wire::{MigrationId, PartitionId};
 use super::link::Link;
 use super::mail::Mail;
 use super::source::Fate;
-use super::{ALIVE_EVERY, Cx, SILENCE_MAX};
+use super::{Cx, SILENCE_MAX};
 use crate::keyspace::AfterBreak;
 use crate::migration::Report;
 
 /// DATA that is imported at once, not in a slice: captured writes that commands may be held for.
 const SMALL_BYTES: usize = 4 << 10;
+
+/// How often a target that has something to do says that it is still there.
+const ALIVE_EVERY: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
