@@ -2,14 +2,27 @@
 
 use std::io;
 use std::sync::Arc;
-use std::thread::JoinHandle;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use super::stamp::{DataDir, Layout};
+
+/// How long a layout waits for later ones while there are clients: each is a synced write beside theirs, and
+/// nobody waits for one. Commands are held for none, and streams are opened ahead.
+const GATHER: Duration = Duration::from_millis(50);
+
+/// A layout to be written.
+#[derive(Debug)]
+struct Queued {
+    number: u64,
+    layout: Layout,
+    has_clients: bool,
+}
 
 /// The thread, as the node has it.
 #[derive(Debug)]
 pub struct LayoutWriter {
-    queue: flume::Sender<(u64, Layout)>,
+    queue: flume::Sender<Queued>,
     written: flume::Receiver<u64>,
     thread: JoinHandle<()>,
 }
@@ -20,12 +33,15 @@ impl LayoutWriter {
     /// # Errors
     /// No thread.
     pub fn start(dir: Arc<DataDir>) -> io::Result<LayoutWriter> {
-        let (queue, queued) = flume::unbounded::<(u64, Layout)>();
+        let (queue, queued) = flume::unbounded::<Queued>();
         let (told, written) = flume::unbounded();
         let run = move || {
             while let Ok(first) = queued.recv() {
+                if first.has_clients && !queued.is_disconnected() {
+                    thread::sleep(GATHER);
+                }
                 // The last one has everything that those before have.
-                let (number, layout) = queued.try_iter().last().unwrap_or(first);
+                let Queued { number, layout, .. } = queued.try_iter().last().unwrap_or(first);
                 if let Err(error) = dir.write_layout(&layout) {
                     tracing::error!(%error, "stopping, restart to recover what was acknowledged");
                     std::process::exit(1);
@@ -34,7 +50,7 @@ impl LayoutWriter {
                 let _ = told.send(number);
             }
         };
-        let thread = std::thread::Builder::new().name("layout".to_owned());
+        let thread = thread::Builder::new().name("layout".to_owned());
         Ok(LayoutWriter {
             queue,
             written,
@@ -42,10 +58,15 @@ impl LayoutWriter {
         })
     }
 
-    /// Has a layout written; numbers grow.
-    pub fn write(&self, number: u64, layout: &Layout) {
+    /// Has a layout written; numbers grow. If the node `has_clients` it is written together with those that come
+    /// soon.
+    pub fn write(&self, number: u64, layout: &Layout, has_clients: bool) {
         // The thread lives as long as this.
-        let _ = self.queue.send((number, layout.clone()));
+        let _ = self.queue.send(Queued {
+            number,
+            layout: layout.clone(),
+            has_clients,
+        });
     }
 
     /// The numbers of layouts that are durable, and those before are with them.

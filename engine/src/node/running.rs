@@ -136,7 +136,8 @@ impl Node {
             self.send_routes();
         }
         if let Some(number) = effects.layout {
-            self.layout_writer.write(number, &self.layout);
+            let has_clients = self.has_clients();
+            self.layout_writer.write(number, &self.layout, has_clients);
         }
         if effects.hosted {
             self.joining.set_hosted(self.hosted());
