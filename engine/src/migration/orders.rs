@@ -19,17 +19,16 @@
 //!           <-----------------  Forgotten
 //! ```
 
-use std::net::TcpStream;
-
 use ephesus_wire::stream::{Held, Open};
 use ephesus_wire::{Epoch, MigrationId, PartitionId, ShardId};
+
+use super::line::Line;
 
 /// Where a stream goes.
 #[derive(Debug)]
 pub enum Way {
-    /// A link to a node, its handshake done and OPEN said; non-blocking, and nothing else was read
-    /// from it. OPEN was frame 0 of its direction.
-    Node(TcpStream),
+    /// A link to a node.
+    Node(Line),
     /// A shard of this node: messages go through its inbox, nothing is encoded but records.
     Shard(ShardId),
 }

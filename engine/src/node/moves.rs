@@ -53,14 +53,14 @@ pub enum Event {
     Table(Arc<View>),
     /// A shard has said so.
     Report(Report),
-    /// A stream to a target is open, or why it is not.
+    /// A connection to a target is there, or why it is not.
     Dialled {
-        /// The migration.
-        migration: MigrationId,
+        /// What it was dialled for.
+        migrations: Vec<MigrationId>,
         /// The connection; OPEN was said.
         result: Result<TcpStream, String>,
     },
-    /// A source has opened a stream.
+    /// A source has opened a connection.
     Offered(Offer),
     /// The layout of this number, or a later one, is durable.
     Written(u64),
@@ -69,7 +69,7 @@ pub enum Event {
 impl From<PeerEvent> for Event {
     fn from(event: PeerEvent) -> Event {
         match event {
-            PeerEvent::Dialled { migration, result } => Event::Dialled { migration, result },
+            PeerEvent::Dialled { migrations, result } => Event::Dialled { migrations, result },
             PeerEvent::Offered(offer) => Event::Offered(offer),
         }
     }
@@ -90,10 +90,10 @@ pub struct Effects {
     pub layout: Option<u64>,
     /// Whether other copies are served than before.
     pub hosted: bool,
-    /// Streams to open.
+    /// Connections to open.
     pub dials: Vec<Dial>,
-    /// Streams that are refused, and why.
-    pub refusals: Vec<(Offer, String)>,
+    /// Connections that are refused, and why for each migration.
+    pub refusals: Vec<(Offer, Vec<(MigrationId, String)>)>,
     /// How far the migrations are that this node is the source of, all of them, if that is news.
     pub progress: Option<BTreeMap<MigrationId, Progress>>,
 }
@@ -180,8 +180,8 @@ impl Moves {
             match event {
                 Event::Table(view) => (self.view, is_newer) = (view, true),
                 Event::Report(report) => self.reported(report, layout, &mut effects),
-                Event::Dialled { migration, result } => {
-                    self.dialled(migration, result, &mut effects);
+                Event::Dialled { migrations, result } => {
+                    self.dialled(&migrations, result, &mut effects);
                 }
                 Event::Offered(offer) => self.offers.push(Waiting {
                     offer,

@@ -1,9 +1,9 @@
 //! The links to other nodes, on an executor of their own: the port that takes them, and the dialling.
 //!
 //! Who opens a link has to prove to be a node of this cluster; everybody else is closed, counted and
-//! named on the log once in a while. A link carries the stream of one migration: its first message is
-//! OPEN, and then its connection is handed to the node, which knows whether it is due and which shard
-//! it is for.
+//! named on the log once in a while. A link carries the streams of migrations between two shards: its first
+//! messages are their OPEN, and then its connection is handed to the node, which knows whether they are due and
+//! which shard they are for.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -49,26 +49,25 @@ const ALL_WITHIN: Duration = Duration::from_millis(300);
 /// How long whoever opens a link may take to say what it is for.
 const OPEN_LIMIT: Duration = Duration::from_secs(3);
 
-/// The stream of a migration, to be opened to another node.
+/// Migrations from one shard to one of another node: their streams share a connection.
+pub type Opens = Vec<(MigrationId, Open)>;
+
+/// A connection for migrations, to be opened to another node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dial {
-    /// The migration.
-    pub migration: MigrationId,
-    /// What OPEN is to say.
-    pub open: Open,
+    /// The migrations, and what their OPEN is to say.
+    pub opens: Opens,
     /// The node that has to answer.
     pub target: NodeId,
     /// Where it takes links, as `host:port`.
     pub address: String,
 }
 
-/// The stream of a migration that another node has opened.
+/// A connection for migrations that another node has opened.
 #[derive(Debug)]
 pub struct Offer {
-    /// The migration.
-    pub migration: MigrationId,
-    /// What OPEN says.
-    pub open: Open,
+    /// The migrations, and what their OPEN says.
+    pub opens: Opens,
     /// The node at the other end.
     pub from: NodeId,
     /// The connection, non-blocking. OPEN was frame 0; nothing was said in the other direction.
@@ -78,10 +77,10 @@ pub struct Offer {
 /// What has happened.
 #[derive(Debug)]
 pub enum PeerEvent {
-    /// A stream is open, OPEN was said as frame 0, and nothing was read; or why there is none.
+    /// A connection is there, OPEN was said as frame 0, and nothing was read; or why there is none.
     Dialled {
-        /// The migration.
-        migration: MigrationId,
+        /// What it was dialled for.
+        migrations: Vec<MigrationId>,
         /// The connection, non-blocking.
         result: Result<TcpStream, String>,
     },
@@ -145,11 +144,24 @@ impl PeerPort {
         })
     }
 
-    /// Opens a stream, within a few seconds; what becomes of it is an event. If the node `has_clients` it is
-    /// not opened at once, nor together with others.
+    /// Opens a connection, within a few seconds; what becomes of it is an event. If the node `has_clients` it is
+    /// one for each migration instead, and none is opened at once, nor together with others.
     pub fn dial(&self, dial: Dial, has_clients: bool) {
-        // The thread lives as long as this.
-        let _ = self.dials.send((dial, has_clients));
+        let mut one_by_one = Vec::new();
+        let mut dial = dial;
+        if has_clients {
+            for open in dial.opens.split_off(1) {
+                let opens = vec![open];
+                one_by_one.push(Dial {
+                    opens,
+                    ..dial.clone()
+                });
+            }
+        }
+        for dial in std::iter::once(dial).chain(one_by_one) {
+            // The thread lives as long as this.
+            let _ = self.dials.send((dial, has_clients));
+        }
     }
 
     /// What happens; wait on it.
@@ -168,10 +180,12 @@ impl PeerPort {
 }
 
 impl Offer {
-    /// Says that there will be no copy, and closes.
-    pub fn refuse(mut self, reason: &str) {
+    /// Says that there will be no copies, and closes.
+    pub fn refuse(mut self, reasons: &[(MigrationId, String)]) {
         let mut bytes = Vec::new();
-        Message::Refused(reason).encode(self.migration, 0, &mut bytes);
+        for (migration, reason) in reasons {
+            Message::Refused(reason).encode(*migration, 0, &mut bytes);
+        }
         // It is the first thing that is written: there is room for it. Nothing is unread, so that it
         // arrives; and whoever has gone meanwhile does not miss it.
         let _ = self.stream.write_all(&bytes);
@@ -201,10 +215,11 @@ async fn serve(
         }
         let (dialer, events) = (Rc::clone(&dialer), events.clone());
         glommio::spawn_local(async move {
-            let migration = dial.migration;
+            let migrations = dial.opens.iter().map(|(migration, _)| *migration);
+            let migrations = migrations.collect();
             let result = open(&dialer, dial).await;
             // The node may have let go.
-            let _ = events.send(PeerEvent::Dialled { migration, result });
+            let _ = events.send(PeerEvent::Dialled { migrations, result });
         })
         .detach();
     }
@@ -222,7 +237,12 @@ async fn open(dialer: &Dialer, dial: Dial) -> Result<TcpStream, String> {
     }
     let mut stream = link.into_stream().map_err(|error| error.to_string())?;
     let mut bytes = Vec::new();
-    Message::Open(dial.open).encode(dial.migration, 0, &mut bytes);
+    if let [(first, _), _, ..] = dial.opens[..] {
+        Message::Opens(dial.opens.len() as u64).encode(first, 0, &mut bytes);
+    }
+    for (migration, open) in dial.opens {
+        Message::Open(open).encode(migration, 0, &mut bytes);
+    }
     // All that the handshake has written is gone: there is room for it.
     let written = stream.write_all(&bytes);
     written.map_err(|error| format!("{}: {error}", dial.address))?;
@@ -254,29 +274,37 @@ async fn attend(link: Link, faults: Faults, events: flume::Sender<PeerEvent>) {
 /// What a link is for; none when it ends before it says so, or is noted as a fault and then closed.
 async fn offered(mut link: Link, faults: &Faults) -> Option<Offer> {
     let (address, from) = (link.address(), link.opened().peer.node);
-    let message = loop {
-        match link.recv().await {
-            Ok(message) if message.kind == kind::ALIVE => {}
-            Ok(message) => break message,
+    let (mut opens, mut count) = (Opens::new(), None);
+    while opens.len() as u64 != count.unwrap_or(1) {
+        let said = match link.recv().await {
+            Ok(message) if message.kind == kind::ALIVE => continue,
+            Ok(message) => message,
             Err(error) => return ended(address, &error),
-        }
-    };
-    let frame = Frame {
-        kind: message.kind,
-        stream: message.stream,
-        sequence: 0,
-        payload: &message.payload,
-    };
-    let said = match Message::decode(&frame) {
-        Ok((migration, Message::Open(open))) => Ok((migration, open)),
-        Ok(_) => Err(format!("a message of kind {}", message.kind)),
-        Err(error) => Err(error.to_string()),
-    };
-    let (migration, open) = said.inspect_err(|fault| faults.note(address, fault)).ok()?;
+        };
+        let frame = Frame {
+            kind: said.kind,
+            stream: said.stream,
+            sequence: 0,
+            payload: &said.payload,
+        };
+        let fault = match Message::decode(&frame) {
+            Ok((_, Message::Opens(some))) if count.is_none() && opens.is_empty() => {
+                count = Some(some);
+                continue;
+            }
+            Ok((migration, Message::Open(open))) => {
+                opens.push((migration, open));
+                continue;
+            }
+            Ok(_) => format!("a message of kind {}", said.kind),
+            Err(error) => error.to_string(),
+        };
+        faults.note(address, &fault);
+        return None;
+    }
     match link.into_stream() {
         Ok(stream) => Some(Offer {
-            migration,
-            open,
+            opens,
             from,
             stream,
         }),

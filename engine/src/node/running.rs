@@ -145,9 +145,11 @@ impl Node {
         for dial in effects.dials {
             self.peer_port.dial(dial, self.has_clients());
         }
-        for (offer, reason) in effects.refusals {
-            tracing::info!(migration = %offer.migration, "a stream was refused: {reason}");
-            offer.refuse(&reason);
+        for (offer, reasons) in effects.refusals {
+            for (migration, reason) in &reasons {
+                tracing::info!(%migration, "a stream was refused: {reason}");
+            }
+            offer.refuse(&reasons);
         }
         if let Some(progress) = effects.progress {
             self.joining.set_migration_progress(progress);

@@ -50,5 +50,8 @@ pub const FRAME_PAYLOAD_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// message.
 pub const STREAM_DATA_BYTES: usize = 64 * 1024;
 
+/// Migrations whose streams share a connection.
+pub const STREAM_OPENS_MAX: u64 = 64;
+
 /// Longest reason that a migration's stream gives.
 pub const STREAM_REASON_BYTES_MAX: usize = 512;

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! source                                        target
-//!   OPEN      ------------------------------->           opens a staging copy
+//!   OPENS     ------------------------------->           that many OPEN follow; none before a single one
+//!   OPEN ...  ------------------------------->           opens a staging copy
 //!             <-------------------------------  ACCEPTED or REFUSED
 //!   KEYS      ------------------------------->           makes room
 //!   DATA ...  ------------------------------->           applies, logs
@@ -23,12 +24,16 @@
 //! 8 END         reason, UTF-8
 //! 9 LOAD        1 while clients use the source's shard, 0 while none do: u8
 //! 10 KEYS       count u64
+//! 11 OPENS      count u64
 //! ```
+//!
+//! A connection carries the streams of all migrations that it was opened for, between one shard and another.
 //!
 //! DATA is a multiple of [`DATA_ALIGN_BYTES`] long, so that what the kernel copies of a stream lies alike at
 //! both ends of each copy: see [`copy`](crate::copy). A reader takes any length.
 //!
-//! The frame's stream is the migration, never 0; its sequence counts the frames of one direction.
+//! The frame's stream is the migration, never 0, of OPENS the first one; its sequence counts the migration's
+//! frames of one direction, OPENS not among them.
 //! The records of DATA carry the epoch of the new copy and the sequence they have in its history:
 //! dense from [`FIRST_SEQ`] on, since the target's own record of the copy's creation has 1.
 
@@ -37,7 +42,7 @@ use bytemuck::{Pod, Zeroable};
 use crate::error::WireError;
 use crate::frame::{FRAME_HEADER_BYTES, Frame};
 use crate::ids::{Epoch, MigrationId, NodeId, PartitionId, ShardId};
-use crate::limits::{SLOTS, STREAM_REASON_BYTES_MAX};
+use crate::limits::{SLOTS, STREAM_OPENS_MAX, STREAM_REASON_BYTES_MAX};
 
 mod records;
 
@@ -52,6 +57,8 @@ pub const DATA_ALIGN_BYTES: usize = 16;
 /// One message of a migration's stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message<'a> {
+    /// The connection is for so many migrations, whose OPEN messages follow.
+    Opens(u64),
     /// The source asks the target for a staging copy.
     Open(Open),
     /// The staging copy is there: DATA may follow.
@@ -124,6 +131,7 @@ mod kind {
     pub(super) const END: u16 = 8;
     pub(super) const LOAD: u16 = 9;
     pub(super) const KEYS: u16 = 10;
+    pub(super) const OPENS: u16 = 11;
 }
 
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -174,6 +182,7 @@ impl<'a> Message<'a> {
             .encode(out);
         };
         match *self {
+            Self::Opens(count) => frame(kind::OPENS, bytemuck::bytes_of(&count)),
             Self::Open(open) => {
                 let body = OpenBody {
                     partition: open.partition.0.into(),
@@ -213,6 +222,7 @@ impl<'a> Message<'a> {
         }
         let payload = frame.payload;
         let message = match frame.kind {
+            kind::OPENS => Self::Opens(opens(payload)?),
             kind::OPEN => Self::Open(open(payload)?),
             kind::ACCEPTED => {
                 length("ACCEPTED", payload, 0, 0)?;
@@ -287,6 +297,16 @@ fn open(payload: &[u8]) -> Result<Open, WireError> {
         source_shard: ShardId(body.source_shard),
         target_shard: ShardId(body.target_shard),
     })
+}
+
+fn opens(payload: &[u8]) -> Result<u64, WireError> {
+    let count: u64 = body("OPENS", payload)?;
+    if (1..=STREAM_OPENS_MAX).contains(&count) {
+        return Ok(count);
+    }
+    Err(WireError::Malformed(
+        "a connection for none, or for too many",
+    ))
 }
 
 fn load(payload: &[u8]) -> Result<bool, WireError> {

@@ -13,14 +13,14 @@
 //! The layout keeps staging copies, so that a start of the node goes on from there.
 
 use ephesus_coordinator::migration::{Decision, Phase};
-use ephesus_wire::MigrationId;
 use ephesus_wire::record::Source;
 use ephesus_wire::stream::Open;
+use ephesus_wire::{MigrationId, NodeId};
 
 use super::super::peers::Offer;
 use super::super::stamp::{Layout, StagingPlace};
 use super::{Effects, Moves};
-use crate::migration::{Order, Way};
+use crate::migration::{Line, Order, Way};
 
 /// A stream that is not accepted yet.
 #[derive(Debug)]
@@ -33,76 +33,87 @@ pub(super) struct Waiting {
 /// Why a stream is not accepted.
 enum No {
     /// It never will be.
-    Ever(&'static str),
+    Ever(String),
     /// It may be soon.
-    Yet(&'static str),
+    Yet(String),
 }
 
 impl Moves {
-    /// Accepts and refuses streams.
+    /// Accepts and refuses streams, those of one connection together.
     pub(super) fn receive(&mut self, layout: &mut Layout, effects: &mut Effects) {
         for Waiting { offer, until_ms } in std::mem::take(&mut self.offers) {
-            let refusal = match self.check(&offer) {
-                Ok(()) => {
-                    let Offer {
-                        migration,
-                        open,
-                        from,
-                        stream,
-                    } = offer;
-                    let way = Way::Node(stream);
-                    match self.stage(migration, open, way, layout, effects) {
-                        Ok(()) => continue,
-                        Err((Way::Node(stream), reason)) => {
-                            let offer = Offer {
-                                migration,
-                                open,
-                                from,
-                                stream,
-                            };
-                            (offer, reason)
-                        }
-                        Err((Way::Shard(_), _)) => continue,
-                    }
-                }
-                Err(No::Yet(reason)) => (offer, reason.to_owned()),
-                Err(No::Ever(reason)) => {
-                    effects.refusals.push((offer, reason.to_owned()));
-                    continue;
-                }
-            };
-            let (offer, reason) = refusal;
-            if self.now_ms < until_ms {
+            let opens = offer.opens.iter();
+            let checks = opens.map(|(id, open)| self.check(*id, open, offer.from, layout));
+            let checks: Vec<Result<(), No>> = checks.collect();
+            let waits = checks.iter().any(|check| matches!(check, Err(No::Yet(_))));
+            if waits && self.now_ms < until_ms {
                 self.offers.push(Waiting { offer, until_ms });
-            } else {
-                effects.refusals.push((offer, reason));
+                continue;
+            }
+            let reasons = checks.into_iter().map(|check| match check {
+                Ok(()) => None,
+                Err(No::Ever(reason) | No::Yet(reason)) => Some(reason),
+            });
+            let reasons: Vec<Option<String>> = reasons.collect();
+            if reasons.iter().all(Option::is_some) {
+                let ids = offer.opens.iter().map(|(id, _)| *id);
+                let refusals = ids.zip(reasons.into_iter().flatten()).collect();
+                effects.refusals.push((offer, refusals));
+                continue;
+            }
+            let line = Line::new(offer.stream);
+            for ((id, open), reason) in offer.opens.into_iter().zip(reasons) {
+                let way = Way::Node(line.clone());
+                let staged = match reason {
+                    Some(reason) => Err(reason),
+                    None => self.stage(id, open, way, layout, effects),
+                };
+                if let Err(reason) = staged {
+                    line.refuse(id, reason);
+                }
             }
         }
     }
 
-    /// Whether the table has this stream come here.
-    fn check(&self, offer: &Offer) -> Result<(), No> {
+    /// Whether the table has this stream come here, and nothing is in its way.
+    fn check(&self, id: MigrationId, open: &Open, from: NodeId, layout: &Layout) -> Result<(), No> {
+        let ever = |reason: &str| Err(No::Ever(reason.to_owned()));
+        let yet = |reason: &str| Err(No::Yet(reason.to_owned()));
         let migrations = &self.view.migrations;
-        let id = offer.migration;
         let Some(migration) = migrations.active.get(&id) else {
-            return Err(if id <= migrations.last {
-                No::Ever("the migration is over")
+            return if id <= migrations.last {
+                ever("the migration is over")
             } else {
-                No::Yet("the target does not know of the migration")
-            });
+                yet("the target does not know of the migration")
+            };
         };
-        let (source, target, open) = (migration.source, migration.target, &offer.open);
+        let (source, target) = (migration.source, migration.target);
         let is_it = (target.node, target.shard) == (self.me, open.target_shard)
             && (source.node, source.shard) == (open.source, open.source_shard)
-            && source.node == offer.from
+            && source.node == from
             && (migration.partition, migration.epoch.next()) == (open.partition, open.epoch);
         match migration.phase {
-            _ if !is_it => Err(No::Ever("the migration is another one")),
-            Phase::Copying => Ok(()),
-            _ => Err(No::Yet(
-                "the target does not know that the migration has begun",
-            )),
+            _ if !is_it => ever("the migration is another one"),
+            Phase::Copying => match self.hindrance(open, layout) {
+                Some(reason) => Err(No::Yet(reason)),
+                None => Ok(()),
+            },
+            _ => yet("the target does not know that the migration has begun"),
         }
+    }
+
+    /// What keeps a staging copy from being begun.
+    fn hindrance(&self, open: &Open, layout: &Layout) -> Option<String> {
+        let (partition, shard) = (open.partition, open.target_shard);
+        if self.has_remnant(partition) {
+            let reason = "an earlier copy is not forgotten yet: try again";
+            return Some(reason.to_owned());
+        }
+        if shard.0 >= layout.shards() {
+            return Some(format!("there is no shard {shard}"));
+        }
+        let occupied = layout.in_the_way(partition, shard, open.epoch);
+        occupied.map(|occupied| occupied.to_string())
     }
 
     /// Begins a staging copy, unless something else of the partition is in its way.
@@ -113,15 +124,11 @@ impl Moves {
         way: Way,
         layout: &mut Layout,
         effects: &mut Effects,
-    ) -> Result<(), (Way, String)> {
+    ) -> Result<(), String> {
+        if let Some(reason) = self.hindrance(&open, layout) {
+            return Err(reason);
+        }
         let (partition, shard) = (open.partition, open.target_shard);
-        if self.has_remnant(partition) {
-            let reason = "an earlier copy is not forgotten yet: try again";
-            return Err((way, reason.to_owned()));
-        }
-        if shard.0 >= layout.shards() {
-            return Err((way, format!("there is no shard {shard}")));
-        }
         let place = StagingPlace {
             partition,
             shard,
@@ -133,7 +140,7 @@ impl Moves {
             },
         };
         if let Err(occupied) = layout.add_staging(place) {
-            return Err((way, occupied.to_string()));
+            return Err(occupied.to_string());
         }
         (self.next.is_changed, effects.routes) = (true, true);
         self.unsaid.insert(migration);

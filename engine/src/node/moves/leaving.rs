@@ -26,7 +26,7 @@ use ephesus_wire::{Epoch, MigrationId, NodeId, PartitionId, ShardId};
 use super::super::peers::Dial;
 use super::super::stamp::Layout;
 use super::{AGAIN_MS, Effects, MB, Moves, PATIENCE_MS};
-use crate::migration::{Order, Way};
+use crate::migration::{Line, Order, Way};
 
 /// Migrations of one shard to one node that are begun, and decided if possible, together: what a step
 /// costs the coordinator, layouts and routes is the same for all of them.
@@ -169,36 +169,39 @@ impl Moves {
     /// What became of a dial.
     pub(super) fn dialled(
         &mut self,
-        migration: MigrationId,
+        migrations: &[MigrationId],
         result: Result<TcpStream, String>,
         effects: &mut Effects,
     ) {
-        let Some(leaving) = self.sending.get_mut(&migration) else {
-            // The target learns from the end of the stream that there is nothing to come.
-            return;
-        };
-        let State::Opening {
-            next_ms, reason, ..
-        } = &mut leaving.state
-        else {
-            return;
-        };
-        match result {
-            Ok(stream) => {
-                leaving.state = State::Sending;
-                let open = open(self.me, leaving);
-                let way = Way::Node(stream);
-                let send = Order::Send {
-                    migration,
-                    group: leaving.group,
-                    open,
-                    way,
-                };
-                effects.orders.push((leaving.shard, send));
-            }
-            Err(text) => {
-                *reason = text;
-                *next_ms = Some(self.now_ms + AGAIN_MS);
+        let line = result.map(Line::new);
+        for &migration in migrations {
+            let Some(leaving) = self.sending.get_mut(&migration) else {
+                // The target learns of it from the coordinator, or from the end of the connection.
+                continue;
+            };
+            let State::Opening {
+                next_ms, reason, ..
+            } = &mut leaving.state
+            else {
+                continue;
+            };
+            match &line {
+                Ok(line) => {
+                    leaving.state = State::Sending;
+                    let open = open(self.me, leaving);
+                    let way = Way::Node(line.clone());
+                    let send = Order::Send {
+                        migration,
+                        group: leaving.group,
+                        open,
+                        way,
+                    };
+                    effects.orders.push((leaving.shard, send));
+                }
+                Err(text) => {
+                    reason.clone_from(text);
+                    *next_ms = Some(self.now_ms + AGAIN_MS);
+                }
             }
         }
     }
@@ -350,7 +353,7 @@ impl Moves {
                     self.next.orders.insert(at, (shard, send));
                     State::Sending
                 }
-                Err((_, reason)) => State::Opening {
+                Err(reason) => State::Opening {
                     next_ms: Some(self.now_ms + AGAIN_MS),
                     until_ms,
                     reason,
@@ -362,12 +365,20 @@ impl Moves {
         let Some(member) = self.view.members.get(&target.node) else {
             return;
         };
-        effects.dials.push(Dial {
-            migration: id,
-            open,
-            target: target.node,
-            address: member.addresses.peer.clone(),
-        });
+        let goes_along = |dial: &&mut Dial| {
+            let (_, first) = dial.opens[0];
+            (dial.target, first.source_shard, first.target_shard)
+                == (target.node, shard, target.shard)
+                && dial.opens.len() < GROUP
+        };
+        match effects.dials.iter_mut().find(goes_along) {
+            Some(dial) => dial.opens.push((id, open)),
+            None => effects.dials.push(Dial {
+                opens: vec![(id, open)],
+                target: target.node,
+                address: member.addresses.peer.clone(),
+            }),
+        }
         if let Some(leaving) = self.sending.get_mut(&id)
             && let State::Opening { next_ms, .. } = &mut leaving.state
         {

@@ -27,15 +27,14 @@ fn a_partition_moves_to_another_node() {
     let mut effects = bed.turn(A, []);
     assert_eq!(effects.steps, Some(BTreeMap::new()));
     let dial = Dial {
-        migration: id,
-        open: open_of(0, 2),
+        opens: vec![(id, open_of(0, 2))],
         target: B,
         address: "node-2:17379".to_owned(),
     };
     assert_eq!(effects.dials, std::slice::from_ref(&dial));
     assert!(bed.turn(A, []).dials.is_empty(), "once");
 
-    let (near, offer) = offered(id, dial.open, A);
+    let (near, offer) = offered(dial.opens.clone(), A);
     effects = bed.turn(B, [offer]);
     assert!(effects.layout.is_some() && effects.routes && !effects.hosted);
     assert!(effects.begun.is_empty());
@@ -52,7 +51,8 @@ fn a_partition_moves_to_another_node() {
     else {
         panic!("{effects:?}");
     };
-    assert_eq!((migration, open), (id, dial.open));
+    assert_eq!(dial.opens, [(migration, open)]);
+    assert_eq!(migration, id);
     let staging = StagingPlace {
         partition: P,
         shard: ShardId(1),
@@ -69,7 +69,7 @@ fn a_partition_moves_to_another_node() {
     assert!(matches!(
         effects.orders[..],
         [(ShardId(0), Order::Send { migration, open, way: Way::Node(_), .. })]
-            if migration == id && open == dial.open
+            if dial.opens == [(migration, open)]
     ));
     let (keys, bytes, hold_us) = (3, 4, 5);
     let migration = id;
@@ -353,14 +353,14 @@ fn a_target_that_is_not_there_is_dialled_again_and_then_given_up() {
 #[test]
 fn a_stream_waits_for_a_table_that_knows_it_and_is_refused_otherwise() {
     let mut bed = Bed::new();
-    let offer = |id, open, from| offered(MigrationId(id), open, from).1;
+    let offer = |id, open, from| offered(vec![(MigrationId(id), open)], from).1;
     let effects = bed.turn(B, [offer(1, open_of(0, 2), A)]);
     assert!(effects.refusals.is_empty() && effects.orders.is_empty());
     assert!(bed.b.moves.is_waiting());
     bed.now_ms += PATIENCE_MS;
     let effects = bed.turn(B, []);
     assert_eq!(effects.refusals.len(), 1);
-    assert!(effects.refusals[0].1.contains("does not know"));
+    assert!(effects.refusals[0].1[0].1.contains("does not know"));
 
     let effects = bed.turn(B, [offer(1, open_of(0, 2), A)]);
     assert!(effects.refusals.is_empty());
@@ -394,7 +394,7 @@ fn a_stream_waits_for_a_table_that_knows_it_and_is_refused_otherwise() {
         .apply(&Command::AbortMigration { id, abort })
         .expect("cancelled");
     let effects = bed.turn(B, [offer(1, open_of(0, 2), A)]);
-    assert!(effects.refusals[0].1.contains("over"));
+    assert!(effects.refusals[0].1[0].1.contains("over"));
 }
 
 #[test]
@@ -437,10 +437,10 @@ fn a_partition_that_comes_back_waits_until_its_old_copy_is_forgotten() {
             epoch: Epoch(2),
         },
     );
-    let back = bed.plan(0, place(A, 1));
+    bed.plan(0, place(A, 1));
     bed.turn(B, []);
     let dial = bed.turn(B, []).dials.remove(0);
-    let (_, offer) = offered(back, dial.open, B);
+    let (_, offer) = offered(dial.opens, B);
     assert!(bed.turn(A, [offer]).orders.is_empty());
     let epoch = Epoch(1);
     bed.report(A, Report::GivenUp { partition, epoch });

@@ -44,8 +44,7 @@ fn open() -> Open {
 
 fn dial(migration: u64, address: SocketAddr, target: NodeId) -> Dial {
     Dial {
-        migration: MigrationId(migration),
-        open: open(),
+        opens: vec![(MigrationId(migration), open())],
         target,
         address: address.to_string(),
     }
@@ -55,8 +54,8 @@ impl End {
     fn dial(&self, address: SocketAddr, target: NodeId) -> Result<TcpStream, String> {
         self.port.dial(dial(9, address, target), false);
         match self.port.events().recv_timeout(LIMIT).unwrap() {
-            PeerEvent::Dialled { migration, result } => {
-                assert_eq!(migration, MigrationId(9));
+            PeerEvent::Dialled { migrations, result } => {
+                assert_eq!(migrations, [MigrationId(9)]);
                 result
             }
             PeerEvent::Offered(offer) => panic!("{offer:?}"),
@@ -81,8 +80,8 @@ fn a_dialled_stream_arrives_with_what_it_is_for() {
     let mut near = source.dial(target.address, target.node).unwrap();
     let mut offer = target.offer();
     assert_eq!(
-        (offer.migration, offer.open, offer.from),
-        (MigrationId(9), open(), source.node)
+        (&offer.opens[..], offer.from),
+        (&[(MigrationId(9), open())][..], source.node)
     );
     near.set_nonblocking(false).unwrap();
     offer.stream.set_nonblocking(false).unwrap();
@@ -101,6 +100,32 @@ fn a_dialled_stream_arrives_with_what_it_is_for() {
 }
 
 #[test]
+fn a_link_may_be_for_several_migrations() {
+    let (source, target) = pair();
+    let migrations: Vec<MigrationId> = (1..=16).map(MigrationId).collect();
+    let group = Dial {
+        opens: migrations.iter().map(|id| (*id, open())).collect(),
+        ..dial(1, target.address, target.node)
+    };
+    source.port.dial(group.clone(), false);
+    assert_eq!(target.offer().opens, group.opens);
+    match source.port.events().recv_timeout(LIMIT) {
+        Ok(PeerEvent::Dialled {
+            migrations: of,
+            result,
+        }) => {
+            result.unwrap();
+            assert_eq!(of, migrations);
+        }
+        other => panic!("{other:?}"),
+    }
+    source.port.dial(group.clone(), true);
+    for open in group.opens {
+        assert_eq!(target.offer().opens, [open], "one by one for clients' sake");
+    }
+}
+
+#[test]
 fn streams_that_are_put_off_arrive_too() {
     let (source, target) = pair();
     let all = || (1..=5).map(MigrationId);
@@ -110,14 +135,14 @@ fn streams_that_are_put_off_arrive_too() {
     }
     let mut streams = Vec::new();
     let dialled = all().map(|_| match source.port.events().recv_timeout(LIMIT) {
-        Ok(PeerEvent::Dialled { migration, result }) => {
+        Ok(PeerEvent::Dialled { migrations, result }) => {
             streams.push(result.unwrap());
-            migration
+            migrations[0]
         }
         other => panic!("{other:?}"),
     });
     let dialled: BTreeSet<MigrationId> = dialled.collect();
-    let offered: BTreeSet<MigrationId> = all().map(|_| target.offer().migration).collect();
+    let offered: BTreeSet<MigrationId> = all().map(|_| target.offer().opens[0].0).collect();
     assert_eq!(dialled, all().collect());
     assert_eq!(offered, dialled);
     source.port.dial(dial(6, target.address, target.node), true);
@@ -128,7 +153,8 @@ fn streams_that_are_put_off_arrive_too() {
 fn a_refusal_arrives_whole_and_ends_the_stream() {
     let (source, target) = pair();
     let mut near = source.dial(target.address, target.node).unwrap();
-    target.offer().refuse("not now");
+    let reasons = [(MigrationId(9), "not now".to_owned())];
+    target.offer().refuse(&reasons);
     near.set_nonblocking(false).unwrap();
     let mut bytes = Vec::new();
     near.read_to_end(&mut bytes).unwrap();

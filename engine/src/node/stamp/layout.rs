@@ -173,29 +173,32 @@ impl Layout {
             new.shard.0 < self.shards() && new.epoch != NO_COPY,
             "a staging copy is on a shard of this node and has an epoch"
         );
-        if let Some((shard, epoch)) = self.served(partition)
-            && (shard == new.shard || epoch >= new.epoch)
-        {
-            return Err(Occupied {
-                partition,
-                shard,
-                epoch,
-            });
+        if let Some(occupied) = self.in_the_way(partition, new.shard, new.epoch) {
+            return Err(occupied);
         }
-        match self.staging_place(partition) {
-            Ok(here) => {
-                let StagingPlace { shard, epoch, .. } = self.staging[here];
-                Err(Occupied {
-                    partition,
-                    shard,
-                    epoch,
-                })
-            }
-            Err(place) => {
-                self.staging.insert(place, new);
-                Ok(())
-            }
+        if let Err(place) = self.staging_place(partition) {
+            self.staging.insert(place, new);
         }
+        Ok(())
+    }
+
+    /// The copy that is in the way of a staging one of this epoch on this shard.
+    pub fn in_the_way(
+        &self,
+        partition: PartitionId,
+        on: ShardId,
+        epoch: Epoch,
+    ) -> Option<Occupied> {
+        let served = self.served(partition);
+        let served = served.filter(|&(shard, here)| shard == on || here >= epoch);
+        let staging = self.staging_place(partition).ok();
+        let staging = staging.map(|at| (self.staging[at].shard, self.staging[at].epoch));
+        let (shard, epoch) = served.or(staging)?;
+        Some(Occupied {
+            partition,
+            shard,
+            epoch,
+        })
     }
 
     /// Names a staging copy no more; `None` when this one is not named.

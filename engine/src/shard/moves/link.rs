@@ -56,8 +56,8 @@ impl Link {
         now: Instant,
     ) -> std::io::Result<Link> {
         let wire = match way {
-            Way::Node(stream) => {
-                let input = match end {
+            Way::Node(line) => {
+                let input = |sockets: &mut Sockets| match end {
                     End::Source => {
                         let buf = vec![0; SOURCE_INPUT_BYTES];
                         Input::new(buf, STREAM_REASON_BYTES_MAX)
@@ -70,7 +70,7 @@ impl Link {
                     End::Target => (0, 1),
                 };
                 Wire::Socket {
-                    id: sockets.open(stream, input, now)?,
+                    id: sockets.open(migration, line, input, now)?,
                     next_out,
                     next_in,
                 }
@@ -132,14 +132,10 @@ impl Link {
     ) -> Result<Option<Message<'a>>, String> {
         match &mut self.wire {
             Wire::Socket { id, next_in, .. } => {
-                let Some(frame) = sockets.front(*id)? else {
+                let Some(frame) = sockets.front(*id, self.migration)? else {
                     return Ok(None);
                 };
-                let (migration, message) =
-                    Message::decode(&frame).map_err(|error| error.to_string())?;
-                if migration != self.migration {
-                    return Err(format!("a message of migration {migration}"));
-                }
+                let (_, message) = Message::decode(&frame).map_err(|error| error.to_string())?;
                 // A farewell takes the place of frames that were not sent any more.
                 let is_last = matches!(message, Message::End(_) | Message::Refused(_));
                 if frame.sequence != *next_in && !is_last {
@@ -185,7 +181,7 @@ impl Link {
         match &mut self.wire {
             Wire::Socket { id, next_out, .. } => {
                 let farewell = farewell.map(|mail| mail.into_frame(self.migration, *next_out));
-                sockets.close(*id, farewell, now);
+                sockets.close(*id, self.migration, farewell, now);
             }
             Wire::Shard { out, .. } => {
                 out.clear();

@@ -58,6 +58,7 @@ impl Mail {
     pub fn into_frame(self, migration: MigrationId, sequence: u64) -> FrameParts {
         match self {
             Mail::Data(records) => FrameParts {
+                migration,
                 header: data_header(migration, sequence, &records),
                 rest: records,
             },
@@ -68,6 +69,7 @@ impl Mail {
                     .split_first_chunk::<FRAME_HEADER_BYTES>()
                     .expect("a frame begins with its header");
                 FrameParts {
+                    migration,
                     header: *header,
                     rest: rest.to_vec(),
                 }
@@ -79,6 +81,7 @@ impl Mail {
 /// A frame to be sent from two places.
 #[derive(Debug)]
 pub struct FrameParts {
+    pub migration: MigrationId,
     pub header: [u8; FRAME_HEADER_BYTES],
     pub rest: Vec<u8>,
 }

@@ -203,6 +203,7 @@ impl Moves {
             self.progress.look(now);
             let mut groups = std::mem::take(&mut self.groups);
             self.with(core, now, |sources, targets, cx| {
+                take_in_order(sources, targets, cx);
                 let standings = sources.iter().filter_map(|source| source.standing(cx));
                 groups.count(standings);
                 sources.retain_mut(|source| source.tend(cx, &groups) == Fate::GoesOn);
@@ -354,6 +355,30 @@ impl Moves {
     /// Nothing is left of a copy.
     pub fn removed(&self, partition: PartitionId, epoch: Epoch) {
         self.reports.tell(Report::Forgotten { partition, epoch });
+    }
+}
+
+/// Takes what sources wait for and what is urgent for targets, of all in the order in which it has come: streams
+/// that share a socket are behind one another.
+fn take_in_order(sources: &mut Vec<Source>, targets: &mut Vec<Target>, cx: &mut Cx<'_>) {
+    let first_of = |sources: &[Source], cx: &mut Cx<'_>| {
+        let of_source = |id| sources.iter().any(|source| source.migration == id);
+        let id = cx.sockets.first_of(of_source)?;
+        sources.iter().position(|source| source.migration == id)
+    };
+    while let Some(at) = first_of(sources, cx) {
+        if sources[at].take(cx) == Fate::Over {
+            sources.remove(at);
+        }
+    }
+    let mut goes_on = true;
+    while goes_on {
+        goes_on = false;
+        targets.retain_mut(|target| {
+            let (fate, has_taken) = target.take_urgent(cx);
+            goes_on |= has_taken;
+            fate == Fate::GoesOn
+        });
     }
 }
 

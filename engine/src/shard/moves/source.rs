@@ -154,6 +154,14 @@ impl Source {
         self.send(cx);
     }
 
+    /// Takes what has come up to now.
+    pub(super) fn take(&mut self, cx: &mut Cx<'_>) -> Fate {
+        match self.take_messages(cx) {
+            Ok(()) => Fate::GoesOn,
+            Err(reason) => self.give_up(cx, &reason),
+        }
+    }
+
     /// Takes what has come, goes on where that and its group permit it, and looks at the clock.
     pub(super) fn tend(&mut self, cx: &mut Cx<'_>, groups: &Groups) -> Fate {
         let taken = self.take_messages(cx);
@@ -174,17 +182,21 @@ impl Source {
         let is_confirmed = self.is_confirmed();
         loop {
             let mail = match self.link.front(cx.sockets) {
-                Err(_) if is_confirmed => return Ok(()),
+                Err(_) if is_confirmed => {
+                    self.close(cx, "");
+                    return Ok(());
+                }
                 Err(reason) => return Err(reason),
                 Ok(None) => return Ok(()),
                 Ok(Some(Message::Accepted)) => Mail::Accepted,
                 Ok(Some(Message::Ack { seq })) => Mail::Ack { seq },
                 Ok(Some(Message::Prepared(held))) => Mail::Prepared(held),
                 Ok(Some(Message::Refused(reason) | Message::End(reason))) => {
-                    if is_confirmed {
-                        return Ok(());
+                    if !is_confirmed {
+                        return Err(format!("the target: {reason}"));
                     }
-                    return Err(format!("the target: {reason}"));
+                    self.link.consume(cx.sockets);
+                    continue;
                 }
                 Ok(Some(_)) => return Err("the target has sent what only a source sends".into()),
             };

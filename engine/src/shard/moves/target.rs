@@ -168,13 +168,28 @@ impl Target {
             }
     }
 
-    /// Takes what commands may be held for, acknowledges what the log has, and looks at the clock.
-    pub(super) fn tend(&mut self, cx: &mut Cx<'_>) -> Fate {
-        let mut outcome = Ok(());
-        while outcome.is_ok() && self.is_urgent(cx) {
-            outcome = self.take_messages(cx, &mut || false);
+    /// Takes what commands may be held for, and whether there was anything.
+    pub(super) fn take_urgent(&mut self, cx: &mut Cx<'_>) -> (Fate, bool) {
+        let mut has_taken = false;
+        if self.state != State::Filling {
+            // Nothing changes any more, and other streams may wait behind the end of this one.
+            while let Ok(Some(_)) = self.link.front(cx.sockets) {
+                self.link.consume(cx.sockets);
+                has_taken = true;
+            }
         }
-        let outcome = outcome.and_then(|()| self.advance(cx));
+        while self.is_urgent(cx) {
+            has_taken = true;
+            if let Err(reason) = self.take_messages(cx, &mut || false) {
+                return (self.broke(cx, &reason), has_taken);
+            }
+        }
+        (Fate::GoesOn, has_taken)
+    }
+
+    /// Acknowledges what the log has, and looks at the clock.
+    pub(super) fn tend(&mut self, cx: &mut Cx<'_>) -> Fate {
+        let outcome = self.advance(cx);
         self.link.flush(&cx.core.node);
         match outcome {
             Ok(()) => Fate::GoesOn,
@@ -209,11 +224,7 @@ impl Target {
                 }
                 Ok(())
             }
-            State::Prepared => {
-                // Notices the end of the stream, which changes nothing.
-                let _ = self.link.front(cx.sockets);
-                Ok(())
-            }
+            State::Prepared => Ok(()),
             State::Filling => {
                 let heard = self.link.heard(cx.sockets);
                 let since = |at: Instant| cx.now.saturating_duration_since(at);

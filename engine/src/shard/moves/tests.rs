@@ -2,5 +2,6 @@
 
 mod bed;
 mod endings;
+mod lines;
 mod rates;
 mod whole;

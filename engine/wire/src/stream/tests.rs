@@ -47,7 +47,7 @@ fn kinds_and_layouts_are_fixed() {
         last_seq: 10,
     };
     #[rustfmt::skip]
-    let expected: [(Message<'_>, &[u8]); 10] = [
+    let expected: [(Message<'_>, &[u8]); 11] = [
         (Message::Open(OPEN), b"\x02\x01\0\0\x04\0\x05\0\x03\0\0\0\0\0\0\0\
             \x09\x09\x09\x09\x09\x09\x09\x09\x09\x09\x09\x09\x09\x09\x09\x09"),
         (Message::Accepted, b""),
@@ -60,6 +60,7 @@ fn kinds_and_layouts_are_fixed() {
         (Message::End("over"), b"over"),
         (Message::Load(true), b"\x01"),
         (Message::Keys(0x0506), b"\x06\x05\0\0\0\0\0\0"),
+        (Message::Opens(16), b"\x10\0\0\0\0\0\0\0"),
     ];
     for (number, (message, payload)) in (1..).zip(expected) {
         let buf = encoded(message);
@@ -90,7 +91,9 @@ fn numbers_without_a_meaning_are_refused() {
     let words = |words: &[u64]| bytemuck::cast_slice(words).to_vec();
     for (kind, body) in [
         (0, vec![]),
-        (11, vec![]),
+        (12, vec![]),
+        (kind::OPENS, words(&[0])),
+        (kind::OPENS, words(&[STREAM_OPENS_MAX + 1])),
         (kind::KEYS, vec![]),
         (kind::KEYS, words(&[1, 2])),
         (kind::LOAD, vec![]),
@@ -154,7 +157,7 @@ fn a_stream_carries_changes_and_blocks_only() {
 
 fn message() -> impl Strategy<Value = (u8, [u64; 5], Vec<u8>, String)> {
     (
-        0..10u8,
+        0..11u8,
         any::<[u64; 5]>(),
         any::<Vec<u8>>(),
         any::<String>(),
@@ -185,6 +188,7 @@ proptest! {
             6 => Message::Prepared(held),
             7 => Message::Load(words[0] % 2 == 1),
             8 => Message::Keys(words[0]),
+            9 => Message::Opens(words[0] % STREAM_OPENS_MAX + 1),
             _ => Message::End(cut(&reason)),
         };
         let buf = encoded(message);
@@ -195,14 +199,14 @@ proptest! {
     }
 
     #[test]
-    fn any_payload_never_panics(kind in 0..12u16, stream: u64, payload: Vec<u8>) {
+    fn any_payload_never_panics(kind in 0..13u16, stream: u64, payload: Vec<u8>) {
         let frame = Frame { kind, stream, sequence: 0, payload: &payload };
         let _ = Message::decode(&frame);
         let _ = Records::new(&payload).count();
     }
 
     #[test]
-    fn bodies_of_the_right_length_never_panic(kind in 1..11u16, words: [u64; 5], len in 0..6usize) {
+    fn bodies_of_the_right_length_never_panic(kind in 1..12u16, words: [u64; 5], len in 0..6usize) {
         let _ = decode_payload(kind, bytemuck::cast_slice(&words[..len.min(5)]));
     }
 

@@ -13,6 +13,7 @@ use ephesus_wire::stream::{Held, Open};
 use ephesus_wire::table::PartitionStatus;
 
 use super::super::*;
+use crate::node::peers::Opens;
 
 pub(super) const A: NodeId = NodeId([1; 16]);
 pub(super) const B: NodeId = NodeId([2; 16]);
@@ -186,7 +187,7 @@ impl Bed {
         self.turn(A, []);
         let mut effects = self.turn(A, []);
         let dial = effects.dials.remove(0);
-        let (near, offer) = offered(id, dial.open, A);
+        let (near, offer) = offered(dial.opens, A);
         let effects = self.turn(B, [offer]);
         assert!(matches!(
             effects.orders[..],
@@ -208,11 +209,10 @@ pub(super) fn pair() -> (TcpStream, TcpStream) {
 }
 
 /// A stream that `from` opens: its own end, and what the other node is told.
-pub(super) fn offered(migration: MigrationId, open: Open, from: NodeId) -> (TcpStream, Event) {
+pub(super) fn offered(opens: Opens, from: NodeId) -> (TcpStream, Event) {
     let (near, stream) = pair();
     let offer = Offer {
-        migration,
-        open,
+        opens,
         from,
         stream,
     };
@@ -221,7 +221,8 @@ pub(super) fn offered(migration: MigrationId, open: Open, from: NodeId) -> (TcpS
 
 pub(super) fn dialled(migration: MigrationId, result: Result<TcpStream, &str>) -> Event {
     let result = result.map_err(str::to_owned);
-    Event::Dialled { migration, result }
+    let migrations = vec![migration];
+    Event::Dialled { migrations, result }
 }
 
 pub(super) fn open_of(partition: u16, epoch: u64) -> Open {

@@ -1,6 +1,7 @@
 //! Which moves of a shard are begun and opened together, and what a node sends in all.
 
 use super::*;
+use crate::migration::Line;
 
 #[test]
 fn a_shard_begins_whole_groups_and_opens_a_few_streams_at_a_time() {
@@ -15,7 +16,8 @@ fn a_shard_begins_whole_groups_and_opens_a_few_streams_at_a_time() {
     };
     let dials = |effects: &Effects| -> Vec<MigrationId> {
         let dials = effects.dials.iter();
-        dials.map(|dial| dial.migration).collect()
+        let opens = dials.flat_map(|dial| &dial.opens);
+        opens.map(|(migration, _)| *migration).collect()
     };
     assert_eq!(begins(&bed.turn(A, [])), ids[..48], "three groups");
     assert_eq!(dials(&bed.turn(A, [])), ids[..32], "two of them");
@@ -43,6 +45,76 @@ fn a_shard_begins_whole_groups_and_opens_a_few_streams_at_a_time() {
         );
         assert!(!is_new || begun.contains(&ids[63]));
     }
+}
+
+#[test]
+fn a_group_has_one_connection_to_each_shard() {
+    let mut bed = Bed::new();
+    let to = [place(B, 1), place(B, 0), place(B, 1), place(B, 0)];
+    let plan = (0..).step_by(2).zip(to);
+    let ids: Vec<MigrationId> = plan.map(|(p, to)| bed.plan(p, to)).collect();
+    bed.turn(A, []);
+    let dials = bed.turn(A, []).dials;
+    let of = |at: usize| -> Vec<MigrationId> {
+        let opens = dials[at].opens.iter();
+        opens.map(|(migration, _)| *migration).collect()
+    };
+    assert_eq!(dials.len(), 2);
+    assert_eq!([of(0), of(1)], [[ids[0], ids[2]], [ids[1], ids[3]]]);
+    let (near, offer) = offered(dials[0].opens.clone(), A);
+    let lines = |effects: Effects| -> Vec<Line> {
+        let orders = effects.orders.into_iter();
+        let lines = orders.filter_map(|(_, order)| match order {
+            Order::Send { way, .. } | Order::Receive { way, .. } => match way {
+                Way::Node(line) => Some(line),
+                Way::Shard(_) => None,
+            },
+            _ => None,
+        });
+        lines.collect()
+    };
+    let received = lines(bed.turn(B, [offer]));
+    let migrations = of(0);
+    let result = Ok(near);
+    let sent = lines(bed.turn(A, [Event::Dialled { migrations, result }]));
+    for lines in [received, sent] {
+        assert!(lines.len() == 2 && lines[0].is_same(&lines[1]));
+        assert!(
+            lines[0]
+                .take()
+                .is_some_and(|taken| taken.refused.is_empty())
+        );
+        assert!(lines[1].take().is_none(), "once");
+    }
+}
+
+#[test]
+fn one_of_a_connection_may_be_refused() {
+    let mut bed = Bed::new();
+    let ids = [0, 2].map(|p| bed.plan(p, place(B, 1)));
+    bed.turn(A, []);
+    let mut dials = bed.turn(A, []).dials;
+    let (_near, offer) = offered(dials.remove(0).opens, A);
+    bed.turn(A, [dialled(ids[0], Ok(pair().0))]);
+    let (migration, reason) = (ids[0], "no".to_owned());
+    bed.report(A, Report::GaveUp { migration, reason });
+    let orders = bed.turn(B, [offer]).orders;
+    let [
+        (
+            _,
+            Order::Receive {
+                migration,
+                way: Way::Node(line),
+                ..
+            },
+        ),
+    ] = &orders[..]
+    else {
+        panic!("{orders:?}");
+    };
+    assert_eq!(*migration, ids[1]);
+    let refused = line.take().expect("the first").refused;
+    assert_eq!(refused, [(ids[0], "the migration is over".to_owned())]);
 }
 
 #[test]

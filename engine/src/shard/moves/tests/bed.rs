@@ -12,7 +12,7 @@ use crate::keyspace::Partition;
 use crate::keyspace::tests::model::Model;
 use crate::keyspace::tests::tape::{Taped, complete, contents, execute};
 use crate::migration::tests::workload::{Args, Rng, command, words};
-use crate::migration::{Order, Report, Way};
+use crate::migration::{Line, Order, Report, Way};
 use crate::net::{Completion, Ring, Waker};
 use crate::node::Routes;
 use crate::node::routes::Me;
@@ -43,7 +43,7 @@ impl Wire {
     pub(super) fn ways(self) -> [Way; 2] {
         match self {
             Wire::Inboxes => [Way::Shard(TO), Way::Shard(FROM)],
-            Wire::Sockets => sockets().map(Way::Node),
+            Wire::Sockets => sockets().map(Line::new).map(Way::Node),
         }
     }
 }
@@ -98,13 +98,13 @@ pub(super) fn settings() -> Settings {
 }
 
 /// Routes that lead nowhere: commands are executed by the tests.
-pub(super) fn empty_routes() -> Arc<Routes> {
+pub(super) fn empty_routes(partitions: u16) -> Arc<Routes> {
     let me = Me {
         node: NODE,
         shards: 2,
         port: 7000,
     };
-    let partitioning = Partitioning::new(1).expect("a valid number");
+    let partitioning = Partitioning::new(partitions).expect("a valid number");
     Arc::new(Routes::new(partitioning, None, me, |_, _, _| false, []))
 }
 
@@ -116,6 +116,14 @@ pub(super) fn open() -> Open {
         source: NODE,
         source_shard: FROM,
         target_shard: TO,
+    }
+}
+
+/// What a migration of [`OTHER`] moves.
+pub(super) fn open_other() -> Open {
+    Open {
+        partition: OTHER,
+        ..open()
     }
 }
 
@@ -152,7 +160,12 @@ impl Half {
         let taped = Taped::of(partitions, copies, seeds, START_MS);
         let (sender, reports) = flume::unbounded();
         Half {
-            core: Core::new(id, Arc::clone(node), empty_routes(), taped.keyspace),
+            core: Core::new(
+                id,
+                Arc::clone(node),
+                empty_routes(partitions),
+                taped.keyspace,
+            ),
             moves: Moves::new(sender, now),
             ring: Ring::new().expect("io_uring"),
             completions: Vec::new(),
@@ -395,14 +408,10 @@ impl Bed {
     /// The orders of a migration of [`OTHER`], behind those of [`MOVING`]'s.
     pub(super) fn begin_other(&mut self, wire: Wire, group: u64) {
         let migration = MigrationId(self.migration.0 + 1);
-        let open = Open {
-            partition: OTHER,
-            ..open()
-        };
-        self.order_both(orders(migration, group, open, wire.ways()));
+        self.order_both(orders(migration, group, open_other(), wire.ways()));
     }
 
-    fn order_both(&mut self, [receive, send]: [Order; 2]) {
+    pub(super) fn order_both(&mut self, [receive, send]: [Order; 2]) {
         self.order_target(receive);
         self.order_source(send);
     }

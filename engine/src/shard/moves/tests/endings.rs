@@ -9,7 +9,7 @@ use ephesus_wire::stream::Message;
 use super::bed::{BOTH, Bed, EPOCH, MOVING, Wire, open, sockets};
 use crate::keyspace::Partition;
 use crate::migration::tests::workload::words;
-use crate::migration::{Order, Report, Way};
+use crate::migration::{Line, Order, Report, Way};
 use crate::shard::moves::source::{HOLD_MAX, OVERDUE_AFTER};
 
 /// What ends a move.
@@ -40,7 +40,7 @@ fn end(wire: Wire, ending: Ending, turns: u64, seed: u64) {
         Wire::Sockets => {
             let both = sockets();
             cut = Some(both[0].try_clone().expect("a descriptor"));
-            bed.begin_over(both.map(Way::Node));
+            bed.begin_over(both.map(Line::new).map(Way::Node));
         }
     }
     for _ in 0..turns {
@@ -295,7 +295,7 @@ fn whatever_comes_over_a_socket_does_no_harm() {
         let [mut from, to] = sockets();
         bed.migration = MigrationId(1);
         let (migration, open) = (bed.migration, open());
-        let way = Way::Node(to);
+        let way = Way::Node(Line::new(to));
         bed.order_target(Order::Receive {
             migration,
             open,

@@ -90,7 +90,7 @@ impl Bench {
             );
             let listener = || TcpListener::bind("127.0.0.1:0").expect("a port");
             let start = Start {
-                core: Core::new(id, node, empty_routes(), keyspace),
+                core: Core::new(id, node, empty_routes(1), keyspace),
                 segments: Segments::new(jobs, dir, options, Arc::clone(&waker), first, 0),
                 checkpointer: Checkpointer::new(Vec::new(), LogId([9; 16]), BUDGET),
                 inbox,
