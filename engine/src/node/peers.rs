@@ -38,9 +38,8 @@ const RING_DEPTH: usize = 128;
 /// Longest time that ready tasks may be overlooked.
 const HEARTBEAT: Duration = Duration::from_millis(200);
 
-/// How long a stream is put off while its node has clients, and the next one behind it: those of a group in one go
-/// would keep the shards of both nodes from their clients for some ms, just when another group is decided, for
-/// whose end commands are held.
+/// How long a connection is put off while its node has clients, and the next one behind it: a group begins just
+/// when another one is decided, for whose end commands are held.
 const APART: Duration = Duration::from_millis(10);
 
 /// All that are put off leave in about this time: those of many shards in shorter intervals.
@@ -145,23 +144,10 @@ impl PeerPort {
     }
 
     /// Opens a connection, within a few seconds; what becomes of it is an event. If the node `has_clients` it is
-    /// one for each migration instead, and none is opened at once, nor together with others.
+    /// not opened at once, nor together with others.
     pub fn dial(&self, dial: Dial, has_clients: bool) {
-        let mut one_by_one = Vec::new();
-        let mut dial = dial;
-        if has_clients {
-            for open in dial.opens.split_off(1) {
-                let opens = vec![open];
-                one_by_one.push(Dial {
-                    opens,
-                    ..dial.clone()
-                });
-            }
-        }
-        for dial in std::iter::once(dial).chain(one_by_one) {
-            // The thread lives as long as this.
-            let _ = self.dials.send((dial, has_clients));
-        }
+        // The thread lives as long as this.
+        let _ = self.dials.send((dial, has_clients));
     }
 
     /// What happens; wait on it.
