@@ -83,3 +83,47 @@ impl LayoutWriter {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use ephesus_wal::LogId;
+
+    use super::*;
+
+    fn layout(partitions: u16) -> Layout {
+        Layout::empty(partitions, [LogId([1; 16])].into_iter())
+    }
+
+    fn started() -> (tempfile::TempDir, Arc<DataDir>, LayoutWriter) {
+        let temp = tempfile::tempdir().expect("temp dir");
+        let dir = DataDir::lock(&temp.path().join("data")).expect("lock");
+        let dir = Arc::new(dir);
+        let writer = LayoutWriter::start(Arc::clone(&dir)).expect("a thread");
+        (temp, dir, writer)
+    }
+
+    #[test]
+    fn with_clients_those_that_come_soon_are_written_together() {
+        let (_temp, dir, writer) = started();
+        writer.write(1, &layout(1), true);
+        // The thread has taken the first one, or is about to.
+        thread::sleep(GATHER / 10);
+        writer.write(2, &layout(2), true);
+        writer.write(3, &layout(3), false);
+        assert_eq!(writer.written().recv(), Ok(3), "the others are in it");
+        assert_eq!(dir.layout().expect("a layout"), layout(3));
+        writer.stop();
+    }
+
+    #[test]
+    fn without_clients_nothing_waits_and_the_last_one_stays() {
+        let (_temp, dir, writer) = started();
+        let numbers = writer.written().clone();
+        for number in 1..=20 {
+            writer.write(number.into(), &layout(number), false);
+        }
+        writer.stop();
+        assert_eq!(numbers.iter().last(), Some(20));
+        assert_eq!(dir.layout().expect("a layout"), layout(20));
+    }
+}
