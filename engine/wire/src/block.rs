@@ -150,10 +150,15 @@ fn entry(body: &[u8]) -> Result<(Entry<'_>, usize), WireError> {
 /// The entries that a block seems to have, up to the first that is none: it is not checked, so do no more with
 /// them than look ahead.
 pub fn peek(block: &[u8]) -> impl Iterator<Item = Entry<'_>> {
-    let mut rest = match block.split_first_chunk::<BLOCK_HEADER_BYTES>() {
+    entries(match block.split_first_chunk::<BLOCK_HEADER_BYTES>() {
         Some((header, body)) if header[KIND_AT] == KIND_WHOLE => body,
         _ => &[],
-    };
+    })
+}
+
+/// The entries of a body, up to the first that is none.
+fn entries(body: &[u8]) -> impl Iterator<Item = Entry<'_>> {
+    let mut rest = body;
     std::iter::from_fn(move || {
         let (entry, len) = entry(rest).ok()?;
         rest = &rest[len..];

@@ -2,7 +2,7 @@
 
 use super::{
     BLOCK_BODY_BYTES_MAX, ENTRY_HEADER_BYTES, Entry, Header, KIND_FRAGMENT, KIND_WHOLE, check,
-    entry, open,
+    entries, entry, open,
 };
 use crate::copy;
 use crate::error::WireError;
@@ -69,7 +69,7 @@ impl Assembler {
         &self,
         header: &Header,
         body: &[u8],
-        mut each: impl FnMut(Entry<'_>),
+        each: impl FnMut(Entry<'_>),
     ) -> Result<(), WireError> {
         if self.total != 0 {
             return Err(WireError::Malformed(
@@ -91,12 +91,7 @@ impl Assembler {
                 "bytes after the last entry of a block",
             ));
         }
-        let mut rest = body;
-        while !rest.is_empty() {
-            let (entry, len) = entry(rest)?;
-            each(entry);
-            rest = &rest[len..];
-        }
+        entries(body).for_each(each);
         Ok(())
     }
 
