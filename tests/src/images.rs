@@ -3,9 +3,18 @@
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::thread;
 
-/// Image stores of a data directory.
-pub const STORES: usize = 4;
+/// Image stores of a new data directory.
+///
+/// # Panics
+/// When the operating system does not say how many CPUs there are.
+pub fn stores() -> usize {
+    thread::available_parallelism()
+        .expect("a number of CPUs")
+        .get()
+        .min(4)
+}
 
 /// The directory of one store.
 pub fn store_dir(data: &Path, store: usize) -> PathBuf {
@@ -17,7 +26,7 @@ pub fn store_dir(data: &Path, store: usize) -> PathBuf {
 /// # Panics
 /// When no store has it.
 pub fn spoil(data: &Path, needle: &[u8]) -> usize {
-    for store in 0..STORES {
+    for store in 0..stores() {
         let path = store_dir(data, store).join("db");
         let bytes = fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         let windows = bytes.windows(needle.len()).enumerate();

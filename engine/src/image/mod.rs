@@ -25,6 +25,7 @@ pub mod writer;
 mod layout;
 mod open_guard;
 mod rebuild;
+mod reclaim;
 mod removal;
 mod scheduling;
 

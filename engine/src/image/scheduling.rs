@@ -1,8 +1,10 @@
 //! Two threads that pass one worker between them, so that its priority can go down *and up again*.
 //!
-//! Leaving SCHED_IDLE needs CAP_SYS_NICE or an RLIMIT_NICE of 20 (`sched(7)`), which services rarely
+//! Leaving SCHED_IDLE needs CAP_SYS_NICE or an RLIMIT_NICE of at least 1 (`sched(7)`), which services rarely
 //! have. So a worker runs on an idle-class thread or on a normal one, and changing its priority means
-//! handing it over between two pieces of work. Exactly one thread has the worker at any time.
+//! handing it over between two pieces of work. Exactly one thread has the worker at any time. On a busy
+//! CPU an idle-class thread needs up to a second for the rest of a piece: where the process may, it gets
+//! normal priority for that.
 //!
 //! ```text
 //! FROM           TO             [by]
@@ -32,6 +34,51 @@ enum Seat<W> {
 struct Shared<W> {
     seat: Seat<W>,
     wanted: Class,
+    /// The idle-class thread, while it has the worker.
+    idle: Option<libc::pid_t>,
+    /// It was given normal priority for the rest of its piece of work.
+    is_hurried: bool,
+}
+
+impl<W> Shared<W> {
+    fn want(&mut self, class: Class) {
+        self.wanted = class;
+        if let Some(thread) = self.idle {
+            self.hurry(thread, class == Class::Normal);
+        }
+    }
+
+    /// Gives the idle-class thread normal priority, or takes it back. Where the process may not, it stays as it
+    /// is: slow, no more.
+    fn hurry(&mut self, thread: libc::pid_t, wanted: bool) {
+        if wanted == self.is_hurried {
+            return;
+        }
+        let policy = if wanted {
+            libc::SCHED_OTHER
+        } else {
+            libc::SCHED_IDLE
+        };
+        if set_policy(thread, policy).is_ok() {
+            self.is_hurried = wanted;
+        }
+    }
+
+    /// The calling thread, of this class, has the worker now.
+    fn sit_down(&mut self, class: Class) {
+        if class == Class::Idle {
+            // SAFETY: no arguments, cannot fail.
+            let thread = unsafe { libc::gettid() };
+            self.hurry(thread, false);
+            self.idle = Some(thread);
+        }
+    }
+
+    /// It has not any more.
+    fn stand_up(&mut self, seat: Seat<W>) {
+        self.seat = seat;
+        self.idle = None;
+    }
 }
 
 /// Where the worker waits for the thread of the wanted class.
@@ -46,6 +93,8 @@ impl<W> Relay<W> {
             shared: Mutex::new(Shared {
                 seat: Seat::Free(worker),
                 wanted,
+                idle: None,
+                is_hurried: false,
             }),
             changed: Condvar::new(),
         }
@@ -53,7 +102,7 @@ impl<W> Relay<W> {
 
     /// The class the worker should have; takes effect when it next looks.
     pub(super) fn want(&self, class: Class) {
-        self.lock().wanted = class;
+        self.lock().want(class);
         self.changed.notify_all();
     }
 
@@ -70,7 +119,10 @@ impl<W> Relay<W> {
             }
             if shared.wanted == class {
                 match std::mem::replace(&mut shared.seat, Seat::Taken) {
-                    Seat::Free(worker) => return Some(worker),
+                    Seat::Free(worker) => {
+                        shared.sit_down(class);
+                        return Some(worker);
+                    }
                     other => shared.seat = other,
                 }
             }
@@ -86,7 +138,7 @@ impl<W> Relay<W> {
         let _closer = Closer(self);
         while let Some(worker) = self.take(class) {
             let Some(worker) = work(worker) else { return };
-            self.lock().seat = Seat::Free(worker);
+            self.lock().stand_up(Seat::Free(worker));
             self.changed.notify_all();
         }
     }
@@ -101,7 +153,7 @@ struct Closer<'a, W>(&'a Relay<W>);
 
 impl<W> Drop for Closer<'_, W> {
     fn drop(&mut self) {
-        self.0.lock().seat = Seat::Closed;
+        self.0.lock().stand_up(Seat::Closed);
         self.0.changed.notify_all();
     }
 }
@@ -111,16 +163,27 @@ impl<W> Drop for Closer<'_, W> {
 /// # Errors
 /// The kernel's answer, for instance when a seccomp filter forbids the call.
 pub(super) fn become_idle() -> io::Result<()> {
+    set_policy(0, libc::SCHED_IDLE)
+}
+
+/// Of a thread of this process, 0 for the calling one.
+fn set_policy(thread: libc::pid_t, policy: libc::c_int) -> io::Result<()> {
     let parameters = libc::sched_param { sched_priority: 0 };
-    // SAFETY: plain integers and a valid pointer; thread 0 is the calling one.
+    // SAFETY: plain integers and a valid pointer.
     let answer = unsafe {
-        libc::sched_setscheduler(0, libc::SCHED_IDLE | libc::SCHED_RESET_ON_FORK, &parameters)
+        libc::sched_setscheduler(thread, policy | libc::SCHED_RESET_ON_FORK, &parameters)
     };
     if answer == 0 {
         Ok(())
     } else {
         Err(io::Error::last_os_error())
     }
+}
+
+/// Whether this process may take a thread out of SCHED_IDLE; tries it with the calling one.
+#[cfg(test)]
+pub(super) fn may_leave_idle() -> bool {
+    become_idle().is_ok() && set_policy(0, libc::SCHED_OTHER).is_ok()
 }
 
 /// The calling thread's class.

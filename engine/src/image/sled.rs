@@ -15,6 +15,7 @@ use super::layout::{DbPaths, directory_bytes, remove_interrupted_snapshots};
 use super::manifest::Manifest;
 use super::open_guard;
 use super::rebuild;
+use super::reclaim;
 use super::removal::collect_garbage;
 use super::store::{DbId, ImageStore, STORES_MAX, StoreError, VALUE_BYTES_MAX, Visit, check_size};
 use crate::sled_sync;
@@ -41,6 +42,9 @@ const _: () = assert!(17 * (VALUE_BYTES_MAX + WRITE_BYTES) < SEGMENT_BYTES / 4);
 /// lock while a writer holding that lock waits for a truncation queued behind them. Seen here within
 /// 100k unpaced inserts on a busy disk: writing ahead of the disk is what must not happen.
 const BYTES_PER_FLUSH: usize = 384 << 10;
+
+/// Bytes of sled's log for each that it is given, as above.
+const LOG_BYTES_PER_BYTE: usize = 3;
 
 /// What a write costs besides its value: the key, and sled's framing.
 const WRITE_BYTES: usize = 64;
@@ -348,11 +352,13 @@ impl ImageStore for SledStore {
     }
 
     fn sync(&mut self) -> Result<(), StoreError> {
-        self.unflushed = 0;
+        let written = std::mem::take(&mut self.unflushed);
         self.sled.flush().map(drop).map_err(|e| StoreError::Sync {
             db: self.db,
             source: Box::new(e),
-        })
+        })?;
+        reclaim::let_go(written * LOG_BYTES_PER_BYTE);
+        Ok(())
     }
 
     fn size_on_disk(&self) -> Result<u64, StoreError> {

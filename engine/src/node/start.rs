@@ -38,7 +38,7 @@ use super::segment_threads::SegmentThreads;
 use super::shared::{NodeShared, Settings};
 use super::slot_moves::SlotMoves;
 use super::stamp::{DataDir, DataDirError, Joined, Layout, Stamp};
-use crate::image::{StoreError, StoreThread, open_stores};
+use crate::image::{STORES_MAX, StoreError, StoreThread, open_stores};
 use crate::keyspace::Keyspace;
 use crate::migration::Report;
 use crate::net::Waker;
@@ -47,9 +47,6 @@ use crate::shard::segments::Job;
 use crate::shard::{Checkpointer, Core, Segments, Shard, Start};
 use crate::small_pages::SmallPages;
 use crate::table::{KeyHasher, work_for};
-
-/// sled Dbs of a new data directory.
-const STORES: u16 = 4;
 
 /// Smallest and largest log segment.
 const SEGMENT_BYTES_MIN: u64 = 16 << 20;
@@ -196,7 +193,7 @@ impl Node {
             .max(1);
         ports::check(options.listen, shards)?;
         let data_dir = DataDir::lock(&options.data_dir)?;
-        let stamp = open_stamp(&data_dir)?;
+        let stamp = open_stamp(&data_dir, environment.cpus)?;
         let is_new = stamp.joined.is_none();
         let listeners = ports::bind_all(options.listen, shards)?;
         let peer_port = ports::bind_peers(options.listen)?;
@@ -452,14 +449,15 @@ fn spare_segments(budget: u64, segment_bytes: u64) -> usize {
     }
 }
 
-/// Reads the stamp, or makes the directory a new node's.
-fn open_stamp(dir: &DataDir) -> Result<Stamp, StartError> {
+/// Reads the stamp, or makes the directory a new node's. That has a store for each CPU: a store has a thread of
+/// its own, and keeps tens of megabytes of what it has written in memory.
+fn open_stamp(dir: &DataDir, cpus: usize) -> Result<Stamp, StartError> {
     if let Some(stamp) = dir.stamp()? {
         return Ok(stamp);
     }
     let stamp = Stamp {
         node: NodeId(*uuid::Uuid::new_v4().as_bytes()),
-        stores: STORES,
+        stores: cpus.clamp(1, usize::from(STORES_MAX)) as u16,
         joined: None,
     };
     dir.write_stamp(&stamp)?;

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use ephesus_tests::images::{STORES, spoil, store_dir};
+use ephesus_tests::images::{spoil, store_dir, stores};
 use ephesus_tests::segments::Segment;
 use ephesus_tests::slots::{SLOTS, slot};
 use ephesus_tests::{Client, Node, Options, Reply};
@@ -79,8 +79,9 @@ fn assert_only_damaged(node: &Node, store: usize) {
     for line in damage {
         assert!(line.contains(&format!("db-{store}")), "{line}\n{report}");
     }
-    for other in (0..STORES).filter(|other| *other != store) {
-        let line = format!("store db-{other}: {} images, ", PARTITIONS / STORES);
+    for other in (0..stores()).filter(|other| *other != store) {
+        let images = (other..PARTITIONS).step_by(stores()).count();
+        let line = format!("store db-{other}: {images} images, ");
         assert!(report.contains(&line), "no {line:?} in\n{report}");
     }
     assert!(!report.lines().any(|line| line == "ok"), "{report}");
@@ -108,15 +109,16 @@ fn a_damaged_image_store_is_reported_and_so_are_the_others() {
     assert!(report.contains("\ncoordinator log: "), "{report}");
 
     // What sled reads first.
-    let conf = store_dir(node.data_dir(), 2).join("conf");
+    let last = stores() - 1;
+    let conf = store_dir(node.data_dir(), last).join("conf");
     let intact = fs::read(&conf).expect("read sled's conf");
     let mut bytes = intact.clone();
     bytes[3] ^= 0x10;
     fs::write(&conf, &bytes).expect("damage sled's conf");
-    assert_only_damaged(&node, 2);
+    assert_only_damaged(&node, last);
     let refused = node.start_refused();
     assert_eq!(refused.code(), 1, "{}", refused.output);
-    refused.assert_says(&["db-2", "restore"]);
+    refused.assert_says(&[&format!("db-{last}"), "restore"]);
     fs::write(&conf, &intact).expect("mend sled's conf");
     let (code, report) = node.check();
     assert_eq!(code, Some(0), "ephesus check:\n{report}");

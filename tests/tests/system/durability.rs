@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use ephesus_tests::images::stores;
 use ephesus_tests::ledger::value_of;
 use ephesus_tests::{Client, Node, Options, Reply, paths};
 
@@ -14,10 +15,6 @@ const SWITCHED: &str = "image switched";
 const SEALED: &str = "image sealed";
 
 const SWITCHES: usize = 12;
-
-/// Image stores of a node. With as many partitions each store has one, so that nothing but the image
-/// that is being written, and the removal of the one before, is written to a store's file.
-const STORES: u32 = 4;
 
 /// A finished system call of the trace.
 #[derive(Debug)]
@@ -104,7 +101,9 @@ fn images_are_really_synced_before_their_manifest_switches() {
     wrapper.push(trace.display().to_string());
     let options = Options {
         shards: 1,
-        partitions: Some(STORES),
+        // One for each store, so that nothing but the image that is being written, and the removal of the one
+        // before, is written to a store's file.
+        partitions: Some(stores() as u32),
         wal_budget: Some(64 << 20),
         log_level: "debug",
         wrapper,
@@ -140,7 +139,7 @@ fn images_are_really_synced_before_their_manifest_switches() {
 
     let trace = std::fs::read_to_string(&trace).expect("read the trace");
     let calls = calls(&trace);
-    let switches = assert_images_synced(&calls, &images);
+    let switches = assert_images_synced(&calls, &images, stores());
     assert!(switches >= SWITCHES, "{switches} switches in the trace");
 }
 
@@ -168,7 +167,7 @@ impl Store<'_> {
 /// Nothing relies on `sync_file_range`, which promises nothing about a power loss.
 ///
 /// Answers how many images have switched.
-fn assert_images_synced(calls: &[Call], images: &Path) -> usize {
+fn assert_images_synced(calls: &[Call], images: &Path, store_count: usize) -> usize {
     let mut stores: BTreeMap<PathBuf, Store<'_>> = BTreeMap::new();
     let mut switches = 0;
     for call in calls {
@@ -188,7 +187,9 @@ fn assert_images_synced(calls: &[Call], images: &Path) -> usize {
             };
             done.push(call);
         } else if let Some(image) = image_of(call, SEALED) {
-            let store = stores.entry(file_of(image, images)).or_default();
+            let store = stores
+                .entry(file_of(image, images, store_count))
+                .or_default();
             let new = &store.writes[store.switched_at..];
             let last = new
                 .last()
@@ -200,7 +201,9 @@ fn assert_images_synced(calls: &[Call], images: &Path) -> usize {
             );
             store.sealed = Some((image, store.writes.len()));
         } else if let Some(image) = image_of(call, SWITCHED) {
-            let store = stores.entry(file_of(image, images)).or_default();
+            let store = stores
+                .entry(file_of(image, images, store_count))
+                .or_default();
             let sealed = store.sealed.take().filter(|(sealed, _)| *sealed == image);
             let (_, writes) = sealed.unwrap_or_else(|| panic!("{image} switched, not sealed"));
             let manifest = store.writes.get(writes);
@@ -226,13 +229,14 @@ fn image_of<'a>(call: &'a Call, words: &str) -> Option<&'a str> {
 }
 
 /// The file of the store that has an image.
-fn file_of(image: &str, images: &Path) -> PathBuf {
+fn file_of(image: &str, images: &Path, store_count: usize) -> PathBuf {
     let words: Vec<&str> = image.split(' ').collect();
     let ["partition", partition, ..] = words[..] else {
         panic!("{image:?} names no partition");
     };
-    let partition: u32 = partition.parse().expect("a partition's number");
-    images.join(format!("db-{}", partition % STORES)).join("db")
+    let partition: usize = partition.parse().expect("a partition's number");
+    let store = partition % store_count;
+    images.join(format!("db-{store}")).join("db")
 }
 
 /// The default directory, ./ephesus-data, is relative too.
@@ -342,7 +346,7 @@ fn a_missing_or_early_sync_of_any_image_is_caught() {
     let images = Path::new("/d/images");
     let switches = |lines: &[&str]| {
         let trace = lines.join("\n");
-        std::panic::catch_unwind(|| assert_images_synced(&calls(&trace), images)).ok()
+        std::panic::catch_unwind(|| assert_images_synced(&calls(&trace), images, 4)).ok()
     };
     let lines: Vec<&str> = TRACE.lines().collect();
     assert_eq!(switches(&lines), Some(2));

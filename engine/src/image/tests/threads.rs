@@ -7,7 +7,7 @@ use std::time::Duration;
 use ephesus_wire::Epoch;
 
 use super::super::fault::FaultStore;
-use super::super::scheduling::{Class, current_class};
+use super::super::scheduling::{Class, Relay, become_idle, current_class, may_leave_idle};
 
 use super::*;
 
@@ -245,6 +245,35 @@ fn priority_goes_down_and_up_again() {
         assert!(reached, "{wanted:?} was not reached");
     }
     thread.stop();
+}
+
+#[test]
+fn an_idle_thread_hurries_with_what_it_has_begun_if_it_may() {
+    let may = std::thread::scope(|scope| scope.spawn(may_leave_idle).join());
+    let may = may.expect("no panic");
+    let relay = Relay::new((), Class::Idle);
+    let (classes, seen) = flume::unbounded();
+    let (go_on, goes_on) = flume::unbounded();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            become_idle().expect("everybody may");
+            relay.serve(Class::Idle, |()| {
+                classes.send(current_class()).expect("somebody waits");
+                goes_on.recv_timeout(PATIENCE).expect("a word");
+                classes.send(current_class()).expect("somebody waits");
+                (relay.wanted() == Class::Idle).then_some(())
+            });
+        });
+        let class = || seen.recv_timeout(PATIENCE).expect("a class");
+        for wanted in [Class::Idle, Class::Normal] {
+            assert_eq!(class(), Class::Idle);
+            relay.want(Class::Normal);
+            relay.want(wanted);
+            go_on.send(()).expect("somebody waits");
+            let hurries = may && wanted == Class::Normal;
+            assert_eq!(class() == Class::Normal, hurries, "{wanted:?}");
+        }
+    });
 }
 
 #[expect(clippy::disallowed_methods, reason = "bounds how long a test waits")]
