@@ -1,6 +1,6 @@
 //! Two threads that pass one worker between them, so that its priority can go down *and up again*.
 //!
-//! Leaving SCHED_IDLE needs CAP_SYS_NICE or an RLIMIT_NICE of at least 1 (`sched(7)`), which services rarely
+//! Leaving SCHED_IDLE needs CAP_SYS_NICE or an RLIMIT_NICE of 20 (`sched(7)`), which services rarely
 //! have. So a worker runs on an idle-class thread or on a normal one, and changing its priority means
 //! handing it over between two pieces of work. Exactly one thread has the worker at any time. On a busy
 //! CPU an idle-class thread needs up to a second for the rest of a piece: where the process may, it gets
