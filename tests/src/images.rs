@@ -3,17 +3,16 @@
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::thread;
 
-/// Image stores of a new data directory.
+/// How many image stores a data directory has, by its stamp.
 ///
 /// # Panics
-/// When the operating system does not say how many CPUs there are.
-pub fn stores() -> usize {
-    thread::available_parallelism()
-        .expect("a number of CPUs")
-        .get()
-        .min(4)
+/// When that does not say so.
+pub fn stores(data: &Path) -> usize {
+    let stamp = fs::read_to_string(data.join("stamp")).expect("read the stamp");
+    let stores = stamp.lines().find_map(|line| line.strip_prefix("stores="));
+    let stores = stores.and_then(|number| number.parse().ok());
+    stores.unwrap_or_else(|| panic!("no number of stores in {stamp:?}"))
 }
 
 /// The directory of one store.
@@ -26,7 +25,7 @@ pub fn store_dir(data: &Path, store: usize) -> PathBuf {
 /// # Panics
 /// When no store has it.
 pub fn spoil(data: &Path, needle: &[u8]) -> usize {
-    for store in 0..stores() {
+    for store in 0..stores(data) {
         let path = store_dir(data, store).join("db");
         let bytes = fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         let windows = bytes.windows(needle.len()).enumerate();

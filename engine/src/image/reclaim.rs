@@ -58,11 +58,4 @@ mod tests {
             assert!(waiting.join().expect("no panic"), "went on at once");
         });
     }
-
-    #[test]
-    fn little_is_no_reason_to_wait() {
-        let guard = sled::pin();
-        let_go(1);
-        drop(guard);
-    }
 }

@@ -79,8 +79,10 @@ fn assert_only_damaged(node: &Node, store: usize) {
     for line in damage {
         assert!(line.contains(&format!("db-{store}")), "{line}\n{report}");
     }
-    for other in (0..stores()).filter(|other| *other != store) {
-        let images = (other..PARTITIONS).step_by(stores()).count();
+    let stores = stores(node.data_dir());
+    assert!(store < stores, "{stores} stores");
+    for other in (0..stores).filter(|other| *other != store) {
+        let images = (other..PARTITIONS).step_by(stores).count();
         let line = format!("store db-{other}: {images} images, ");
         assert!(report.contains(&line), "no {line:?} in\n{report}");
     }
@@ -109,7 +111,7 @@ fn a_damaged_image_store_is_reported_and_so_are_the_others() {
     assert!(report.contains("\ncoordinator log: "), "{report}");
 
     // What sled reads first.
-    let last = stores() - 1;
+    let last = stores(node.data_dir()) - 1;
     let conf = store_dir(node.data_dir(), last).join("conf");
     let intact = fs::read(&conf).expect("read sled's conf");
     let mut bytes = intact.clone();

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use ephesus_tests::images::stores;
 use ephesus_tests::ledger::value_of;
 use ephesus_tests::{Client, Node, Options, Reply, paths};
 
@@ -99,11 +98,12 @@ fn images_are_really_synced_before_their_manifest_switches() {
     ];
     let mut wrapper: Vec<String> = wrapper.iter().map(|word| (*word).to_owned()).collect();
     wrapper.push(trace.display().to_string());
+    // A partition for each store, of which there is one for each CPU, so that nothing but the image that is being
+    // written, and the removal of the one before, is written to a store's file.
+    let stores = std::thread::available_parallelism().map_or(1, |cpus| cpus.get().min(4));
     let options = Options {
         shards: 1,
-        // One for each store, so that nothing but the image that is being written, and the removal of the one
-        // before, is written to a store's file.
-        partitions: Some(stores() as u32),
+        partitions: Some(stores as u32),
         wal_budget: Some(64 << 20),
         log_level: "debug",
         wrapper,
@@ -139,7 +139,7 @@ fn images_are_really_synced_before_their_manifest_switches() {
 
     let trace = std::fs::read_to_string(&trace).expect("read the trace");
     let calls = calls(&trace);
-    let switches = assert_images_synced(&calls, &images, stores());
+    let switches = assert_images_synced(&calls, &images, stores);
     assert!(switches >= SWITCHES, "{switches} switches in the trace");
 }
 
