@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use ephesus_tests::images::stores;
 use ephesus_tests::ledger::value_of;
 use ephesus_tests::{Client, Node, Options, Reply, paths};
 
@@ -98,12 +99,12 @@ fn images_are_really_synced_before_their_manifest_switches() {
     ];
     let mut wrapper: Vec<String> = wrapper.iter().map(|word| (*word).to_owned()).collect();
     wrapper.push(trace.display().to_string());
-    // A partition for each store, of which there is one for each CPU, so that nothing but the image that is being
-    // written, and the removal of the one before, is written to a store's file.
-    let stores = std::thread::available_parallelism().map_or(1, |cpus| cpus.get().min(4));
+    // As many as there will be stores, one for each CPU: no store has two, so that nothing but the image that is
+    // being written, and the removal of the one before, is written to its file.
+    let partitions = std::thread::available_parallelism().map_or(1, |cpus| cpus.get().min(4));
     let options = Options {
         shards: 1,
-        partitions: Some(stores as u32),
+        partitions: Some(partitions as u32),
         wal_budget: Some(64 << 20),
         log_level: "debug",
         wrapper,
@@ -139,6 +140,8 @@ fn images_are_really_synced_before_their_manifest_switches() {
 
     let trace = std::fs::read_to_string(&trace).expect("read the trace");
     let calls = calls(&trace);
+    let stores = stores(node.data_dir());
+    assert!(partitions <= stores, "{partitions} in {stores} stores");
     let switches = assert_images_synced(&calls, &images, stores);
     assert!(switches >= SWITCHES, "{switches} switches in the trace");
 }
