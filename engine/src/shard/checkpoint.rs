@@ -258,6 +258,7 @@ impl<L: StoreLink> Checkpointer<L> {
     fn take_reply(&mut self, reply: StoreReply, keyspace: &mut Keyspace) -> Result<(), String> {
         match reply {
             StoreReply::Capacity(db) => {
+                self.removals.has_room(db);
                 if let Some(walking) = &mut self.walking[usize::from(db.0)] {
                     walking.waits_for_store = false;
                 }

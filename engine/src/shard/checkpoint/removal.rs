@@ -8,6 +8,8 @@
 //! Asked     Removed   [removed]   they are gone, durably: the keyspace forgets the copy
 //! ```
 //!
+//! A store takes so many requests at a time: those that it has no room for wait until it says that it has.
+//!
 //! A crash on the way leaves images of a copy that the layout does not name: the next start removes them. The
 //! log may name them until then, and later too: that counts for copies that the layout names, from
 //! the record on that began them.
@@ -26,6 +28,8 @@ pub(super) struct Removals {
     waiting: Vec<Copy>,
     asked: Vec<Copy>,
     removed: Vec<Copy>,
+    /// Stores that have refused a request and have not told of room since.
+    full: Vec<DbId>,
 }
 
 impl Removals {
@@ -37,6 +41,11 @@ impl Removals {
         }
     }
 
+    /// A store has room again.
+    pub(super) fn has_room(&mut self, db: DbId) {
+        self.full.retain(|full| *full != db);
+    }
+
     /// Goes on with those for which nothing is left to wait for.
     ///
     /// # Errors
@@ -46,7 +55,15 @@ impl Removals {
         keyspace: &mut Keyspace,
         links: &[L],
     ) -> Result<(), String> {
+        if self.full.len() == links.len() {
+            return Ok(());
+        }
         for (partition, epoch) in std::mem::take(&mut self.waiting) {
+            let db = DbId::of(partition, links.len() as u16);
+            if self.full.contains(&db) {
+                self.waiting.push((partition, epoch));
+                continue;
+            }
             let copy = keyspace.partition(partition).filter(|p| p.epoch == epoch);
             let Some(copy) = copy else {
                 self.removed.push((partition, epoch));
@@ -64,11 +81,13 @@ impl Removals {
                 self.forget(partition, epoch, keyspace);
                 continue;
             }
-            let db = DbId::of(partition, links.len() as u16);
             let request = StoreRequest::DropCopy(partition, epoch);
             match links[usize::from(db.0)].try_send(request) {
                 Ok(()) => self.asked.push((partition, epoch)),
-                Err(TrySendError::Full(_)) => self.waiting.push((partition, epoch)),
+                Err(TrySendError::Full(_)) => {
+                    self.full.push(db);
+                    self.waiting.push((partition, epoch));
+                }
                 Err(stopped) => return Err(stopped.to_string()),
             }
         }

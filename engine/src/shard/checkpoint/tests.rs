@@ -18,6 +18,7 @@ const SEGMENT_BYTES: u64 = 16 << 10;
 #[derive(Default)]
 struct Silent {
     is_full: RefCell<bool>,
+    refused: RefCell<usize>,
     requests: RefCell<Vec<StoreRequest>>,
     replies: RefCell<VecDeque<StoreReply>>,
 }
@@ -25,6 +26,7 @@ struct Silent {
 impl StoreLink for &Silent {
     fn try_send(&self, request: StoreRequest) -> Result<(), TrySendError> {
         if *self.is_full.borrow() {
+            *self.refused.borrow_mut() += 1;
             return Err(TrySendError::Full(request));
         }
         self.requests.borrow_mut().push(request);
@@ -313,7 +315,11 @@ fn a_copy_that_leaves_is_forgotten_once_its_images_are_gone() {
     *store.is_full.borrow_mut() = true;
     fixture.checkpointer.remove_copy(COPY.0, COPY.1);
     fixture.take_at(2).expect("in time");
+    fixture.take_at(2).expect("in time");
+    assert_eq!(*store.refused.borrow(), 1, "not asked again in every turn");
     *store.is_full.borrow_mut() = false;
+    fixture.take_at(2).expect("in time");
+    assert_eq!(fixture.drops(), 0, "not before it tells of room");
     fixture.answer(StoreReply::Capacity(DbId(0)));
     fixture.checkpointer.remove_copy(COPY.0, COPY.1);
     fixture.take_at(2).expect("in time");
