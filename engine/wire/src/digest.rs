@@ -1,7 +1,7 @@
 //! A digest of a set of entries that follows single changes: both ends of a migration keep one.
 
 use arrayvec::ArrayVec;
-use xxhash_rust::xxh3::{Xxh3, xxh3_128_with_seed};
+use twox_hash::XxHash3_128;
 
 /// The wrapping sum of a 128-bit hash of every entry; the order of the entries does not matter.
 ///
@@ -59,13 +59,13 @@ fn entry_hash(key: &[u8], value: &[u8], expire_at_ms: u64) -> u128 {
     head[..4].copy_from_slice(&(key.len() as u32).to_le_bytes());
     head[4..].copy_from_slice(&expire_at_ms.to_le_bytes());
     if let Some(small) = joined([&head, key, value]) {
-        return xxh3_128_with_seed(&small, SEED);
+        return XxHash3_128::oneshot_with_seed(SEED, &small);
     }
-    let mut hasher = Xxh3::with_seed(SEED);
-    hasher.update(&head);
-    hasher.update(key);
-    hasher.update(value);
-    hasher.digest128()
+    let mut hasher = XxHash3_128::with_seed(SEED);
+    hasher.write(&head);
+    hasher.write(key);
+    hasher.write(value);
+    hasher.finish_128()
 }
 
 /// The parts behind one another, unless that is too much.
