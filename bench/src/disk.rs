@@ -13,7 +13,7 @@ use crate::interrupt;
 use crate::stats;
 
 pub use calm::await_calm;
-pub use in_flight::in_flight_mb_per_s;
+pub use in_flight::{GROUPS, in_flight_mb_per_s};
 
 mod calm;
 mod in_flight;

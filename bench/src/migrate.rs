@@ -76,7 +76,8 @@ type Round = (Raw, Vec<(Contestant, Outcome)>);
 fn run_round(settings: &Settings, case: Case, round: u32, report: &mut Report) -> Result<Round> {
     let [source, target] = settings.cpus;
     let raw = Raw {
-        disk_mb_per_s: disk::in_flight_mb_per_s(settings.root(), RAW_TIME)?,
+        disk_mb_per_s: disk::in_flight_mb_per_s(settings.root(), disk::GROUPS, RAW_TIME)?,
+        disk_one_by_one_mb_per_s: disk::in_flight_mb_per_s(settings.root(), 1, RAW_TIME)?,
         loopback_mb_per_s: loopback::mb_per_s(source, target, RAW_TIME)?,
     };
     let shift = round as usize % settings.contestants.len();

@@ -16,21 +16,21 @@ pub const GROUP_BYTES: usize = 1 << 20;
 /// Such writes at once.
 pub const GROUPS: usize = 4;
 
-/// MB/s of sequential O_DSYNC writes of [`GROUP_BYTES`] into a zero-filled file, [`GROUPS`] at a
-/// time, over `duration`; direct where the file system can.
+/// MB/s of sequential O_DSYNC writes of [`GROUP_BYTES`] into a zero-filled file, so many `at_a_time`,
+/// over `duration`; direct where the file system can.
 ///
 /// # Errors
 /// When the directory cannot be written.
-pub fn in_flight_mb_per_s(dir: &Path, duration: Duration) -> Result<f64> {
+pub fn in_flight_mb_per_s(dir: &Path, at_a_time: usize, duration: Duration) -> Result<f64> {
     let path = dir.join("disk-rate.tmp");
     let what = || BenchError::io(path.display().to_string());
-    let rate = measure(&path, duration).map_err(what());
+    let rate = measure(&path, at_a_time, duration).map_err(what());
     fs::remove_file(&path).map_err(what())?;
     interrupt::check()?;
     rate
 }
 
-fn measure(path: &Path, duration: Duration) -> io::Result<f64> {
+fn measure(path: &Path, at_a_time: usize, duration: Duration) -> io::Result<f64> {
     let mut block = zeroed_block();
     let prepare = File::create(path)?;
     for offset in (0..FILE_BYTES).step_by(LARGEST_WRITE_BYTES) {
@@ -50,7 +50,7 @@ fn measure(path: &Path, duration: Duration) -> io::Result<f64> {
         Ok(())
     };
     thread::scope(|scope| {
-        let writers: Vec<_> = (0..GROUPS).map(|_| scope.spawn(write)).collect();
+        let writers: Vec<_> = (0..at_a_time).map(|_| scope.spawn(write)).collect();
         let mut done = writers.into_iter().map(|writer| {
             let ended = writer.join();
             ended.unwrap_or_else(|_| Err(io::Error::other("a writer has panicked")))

@@ -150,11 +150,12 @@ impl Report {
         for entry in &self.cases {
             writeln!(out, "- **{}**: {}", entry.name, entry.how)?;
             let shown = |value: Option<f64>| value.map_or("-".to_owned(), number);
-            let [disk, loopback] = entry.samples.raw();
+            let [disk, one_by_one, loopback] = entry.samples.raw();
             writeln!(
                 out,
-                "  - raw disk {} MB/s, raw loopback TCP {} MB/s",
+                "  - raw disk {} MB/s, write by write {} MB/s, raw loopback TCP {} MB/s",
                 shown(disk),
+                shown(one_by_one),
                 shown(loopback)
             )?;
             for contestant in &self.contestants {

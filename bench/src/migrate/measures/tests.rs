@@ -6,6 +6,7 @@ use super::*;
 
 const RAW: Raw = Raw {
     disk_mb_per_s: 1000.0,
+    disk_one_by_one_mb_per_s: 500.0,
     loopback_mb_per_s: 4000.0,
 };
 
@@ -73,6 +74,7 @@ fn the_disk_is_the_goal_where_it_is_slower() {
     let mut samples = Samples::new(case(Writes::None));
     let slow = Raw {
         disk_mb_per_s: 100.0,
+        disk_one_by_one_mb_per_s: 50.0,
         ..RAW
     };
     let outcomes = [
