@@ -168,9 +168,12 @@ impl Incoming {
     /// to `lsn` as safely as the node promises: all that was taken, or much of it.
     pub fn acknowledge(&mut self, lsn: Lsn) -> Option<u64> {
         let mut last = None;
-        while let Some(taken) = self.unacknowledged.pop_front_if(|taken| taken.lsn <= lsn) {
+        while let Some(taken) = self.unacknowledged.front()
+            && taken.lsn <= lsn
+        {
             self.unsaid_bytes += taken.bytes;
             last = Some(taken.seq);
+            self.unacknowledged.pop_front();
         }
         let seq = last?;
         let has_all = self.unacknowledged.is_empty();
