@@ -40,10 +40,6 @@ const EXPECTED_KEYS_MAX: u64 = 1 << 24;
 /// After so many bytes of records an import asks whether to go on: asking means to look at the clock.
 const ASK_BYTES: usize = 16 << 10;
 
-/// While more is on its way to the log, only so many bytes are acknowledged together, an eighth of what a source
-/// may have under way: each acknowledgement costs both ends a system call and a wake-up.
-const ACKNOWLEDGED_TOGETHER_BYTES: usize = 512 << 10;
-
 /// Why a staging copy cannot be filled by its stream: end the stream with this text, then wipe the copy.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -102,18 +98,8 @@ pub struct Incoming {
     digest: Digest,
     /// Keys that are to come to each part of the table, about; 0 if nobody knows.
     keys_per_part: usize,
-    /// What the log may not have yet.
-    unacknowledged: VecDeque<Taken>,
-    /// Bytes of what the log has and that is not acknowledged either.
-    unsaid_bytes: usize,
-}
-
-/// Records that were taken at once.
-struct Taken {
-    lsn: Lsn,
-    /// Of the last one.
-    seq: u64,
-    bytes: usize,
+    /// Sequences of records, and where the log has them; not acknowledged yet.
+    unacknowledged: VecDeque<(Lsn, u64)>,
 }
 
 impl Incoming {
@@ -126,7 +112,6 @@ impl Incoming {
             digest: Digest::EMPTY,
             keys_per_part: 0,
             unacknowledged: VecDeque::new(),
-            unsaid_bytes: 0,
         }
     }
 
@@ -164,24 +149,17 @@ impl Incoming {
         !self.assembler.is_complete()
     }
 
-    /// The last sequence that is to be acknowledged, if there is a new one, when the log has everything up
-    /// to `lsn` as safely as the node promises: all that was taken, or much of it.
+    /// The last sequence that may be acknowledged, if there is a new one, when the log has everything up
+    /// to `lsn` as safely as the node promises.
     pub fn acknowledge(&mut self, lsn: Lsn) -> Option<u64> {
-        let mut last = None;
-        while let Some(taken) = self.unacknowledged.front()
-            && taken.lsn <= lsn
+        let mut seq = None;
+        while let Some(&(at, last)) = self.unacknowledged.front()
+            && at <= lsn
         {
-            self.unsaid_bytes += taken.bytes;
-            last = Some(taken.seq);
             self.unacknowledged.pop_front();
+            seq = Some(last);
         }
-        let seq = last?;
-        let has_all = self.unacknowledged.is_empty();
-        if !has_all && self.unsaid_bytes < ACKNOWLEDGED_TOGETHER_BYTES {
-            return None;
-        }
-        self.unsaid_bytes = 0;
-        Some(seq)
+        seq
     }
 
     /// What may be confirmed to the source when the log is durable up to `durable`.
@@ -249,11 +227,7 @@ impl Incoming {
             }
         }
         if let Some(lsn) = lsn {
-            self.unacknowledged.push_back(Taken {
-                lsn,
-                seq: to.copy.seq(),
-                bytes: at - from,
-            });
+            self.unacknowledged.push_back((lsn, to.copy.seq()));
         }
         self.state = StagingState::Receiving;
         Ok(at)

@@ -314,34 +314,3 @@ fn acknowledgements_follow_the_log() {
     assert_eq!(incoming.acknowledge(appended), Some(last));
     assert_eq!(incoming.acknowledge(appended), None, "only once");
 }
-
-#[test]
-fn while_more_is_on_its_way_to_the_log_much_is_acknowledged_together() {
-    const RECORDS: u64 = 1_300;
-    const VALUE: [u8; 1_000] = [1; 1_000];
-    let (mut taped, _, staged) = target();
-    let keyspace = &mut taped.keyspace;
-    let before = keyspace.log.appended();
-    for n in 0..RECORDS {
-        let put = Record::Put {
-            key: &n.to_le_bytes(),
-            value: &VALUE,
-            expire_at_ms: 0,
-        };
-        let record = put.to_vec(meta(FIRST_SEQ + staged + n));
-        let taken = keyspace.import(MOVING, &record, 0, || true);
-        taken.expect("a good record");
-    }
-    let incoming = keyspace.incoming_mut(MOVING).expect("staging");
-    let mut seqs = Vec::new();
-    for n in 1..=RECORDS {
-        seqs.extend(incoming.acknowledge(Lsn(before.0 + n)));
-    }
-    let last = FIRST_SEQ + staged + RECORDS - 1;
-    assert_eq!(seqs.last(), Some(&last), "all that was taken, at once");
-    assert_eq!(
-        seqs.len(),
-        3,
-        "half a MB, another one and the rest: {seqs:?}"
-    );
-}
