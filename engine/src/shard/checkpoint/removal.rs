@@ -5,10 +5,10 @@
 //! (none)    Waiting   [begin]     the layout does not name the copy any more
 //! Waiting   Asked     [advance]   no image of it is under way: the store is asked to remove them all
 //! Waiting   Removed   [advance]   it never had an image, or is not here
+//! Waiting   Refused   [advance]   its store has no room for a request
+//! Refused   Waiting   [has_room]  its store has room again
 //! Asked     Removed   [removed]   they are gone, durably: the keyspace forgets the copy
 //! ```
-//!
-//! A store takes so many requests at a time: those that it has no room for wait until it says that it has.
 //!
 //! A crash on the way leaves images of a copy that the layout does not name: the next start removes them. The
 //! log may name them until then, and later too: that counts for copies that the layout names, from
@@ -26,24 +26,26 @@ type Copy = (PartitionId, Epoch);
 #[derive(Debug, Default)]
 pub(super) struct Removals {
     waiting: Vec<Copy>,
+    /// Not looked at before their store tells of room: every turn looks at those that wait.
+    refused: Vec<(DbId, Copy)>,
     asked: Vec<Copy>,
     removed: Vec<Copy>,
-    /// Stores that have refused a request and have not told of room since.
-    full: Vec<DbId>,
 }
 
 impl Removals {
     /// A copy is to go; nothing happens if it is going already.
     pub(super) fn begin(&mut self, partition: PartitionId, epoch: Epoch) {
         let copy = (partition, epoch);
-        if !self.waiting.contains(&copy) && !self.asked.contains(&copy) {
+        let is_refused = self.refused.iter().any(|(_, refused)| *refused == copy);
+        if !is_refused && !self.waiting.contains(&copy) && !self.asked.contains(&copy) {
             self.waiting.push(copy);
         }
     }
 
     /// A store has room again.
     pub(super) fn has_room(&mut self, db: DbId) {
-        self.full.retain(|full| *full != db);
+        let again = self.refused.extract_if(.., |(of, _)| *of == db);
+        self.waiting.extend(again.map(|(_, copy)| copy));
     }
 
     /// Goes on with those for which nothing is left to wait for.
@@ -55,15 +57,7 @@ impl Removals {
         keyspace: &mut Keyspace,
         links: &[L],
     ) -> Result<(), String> {
-        if self.full.len() == links.len() {
-            return Ok(());
-        }
         for (partition, epoch) in std::mem::take(&mut self.waiting) {
-            let db = DbId::of(partition, links.len() as u16);
-            if self.full.contains(&db) {
-                self.waiting.push((partition, epoch));
-                continue;
-            }
             let copy = keyspace.partition(partition).filter(|p| p.epoch == epoch);
             let Some(copy) = copy else {
                 self.removed.push((partition, epoch));
@@ -81,13 +75,15 @@ impl Removals {
                 self.forget(partition, epoch, keyspace);
                 continue;
             }
+            let db = DbId::of(partition, links.len() as u16);
+            if self.refused.iter().any(|(full, _)| *full == db) {
+                self.refused.push((db, (partition, epoch)));
+                continue;
+            }
             let request = StoreRequest::DropCopy(partition, epoch);
             match links[usize::from(db.0)].try_send(request) {
                 Ok(()) => self.asked.push((partition, epoch)),
-                Err(TrySendError::Full(_)) => {
-                    self.full.push(db);
-                    self.waiting.push((partition, epoch));
-                }
+                Err(TrySendError::Full(_)) => self.refused.push((db, (partition, epoch))),
                 Err(stopped) => return Err(stopped.to_string()),
             }
         }

@@ -317,6 +317,14 @@ fn a_copy_that_leaves_is_forgotten_once_its_images_are_gone() {
     fixture.take_at(2).expect("in time");
     fixture.take_at(2).expect("in time");
     assert_eq!(*store.refused.borrow(), 1, "not asked again in every turn");
+    let other = (PartitionId(0), Epoch(2));
+    fixture.checkpointer.remove_copy(other.0, other.1);
+    fixture.take_at(2).expect("in time");
+    assert_eq!(
+        fixture.checkpointer.take_removed(),
+        [other],
+        "needs no store"
+    );
     *store.is_full.borrow_mut() = false;
     fixture.take_at(2).expect("in time");
     assert_eq!(fixture.drops(), 0, "not before it tells of room");
