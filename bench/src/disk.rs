@@ -60,12 +60,7 @@ pub fn measure(dir: &Path, writes: usize) -> Result<DiskReport> {
 }
 
 fn measure_file(path: &Path, writes: usize) -> io::Result<DiskReport> {
-    let mut block: Box<Aligned> = zeroed_block();
-    let prepare = File::create(path)?;
-    for offset in (0..FILE_BYTES).step_by(LARGEST_WRITE_BYTES) {
-        prepare.write_all_at(&block.0, offset)?;
-    }
-    prepare.sync_all()?;
+    let mut block = zero_filled(path)?;
     for (index, byte) in block.0.iter_mut().enumerate() {
         *byte = (index % 251) as u8 + 1;
     }
@@ -87,6 +82,17 @@ fn measure_file(path: &Path, writes: usize) -> io::Result<DiskReport> {
         sequential_256k_mb_per_s: sequential(&dsync, &block.0[..256 << 10])?,
         sequential_1m_mb_per_s: sequential(&dsync, &block.0)?,
     })
+}
+
+/// Makes a file of zeroes on the disk; the block of zeroes that it was written with.
+fn zero_filled(path: &Path) -> io::Result<Box<Aligned>> {
+    let block = zeroed_block();
+    let file = File::create(path)?;
+    for offset in (0..FILE_BYTES).step_by(LARGEST_WRITE_BYTES) {
+        file.write_all_at(&block.0, offset)?;
+    }
+    file.sync_all()?;
+    Ok(block)
 }
 
 /// A file whose writes are durable when they return, and whether they go past the page cache.

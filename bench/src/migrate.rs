@@ -75,9 +75,11 @@ type Round = (Raw, Vec<(Contestant, Outcome)>);
 
 fn run_round(settings: &Settings, case: Case, round: u32, report: &mut Report) -> Result<Round> {
     let [source, target] = settings.cpus;
+    let [disk_mb_per_s, disk_one_by_one_mb_per_s] =
+        disk::in_flight_mb_per_s(settings.root(), [disk::GROUPS, 1], RAW_TIME)?;
     let raw = Raw {
-        disk_mb_per_s: disk::in_flight_mb_per_s(settings.root(), disk::GROUPS, RAW_TIME)?,
-        disk_one_by_one_mb_per_s: disk::in_flight_mb_per_s(settings.root(), 1, RAW_TIME)?,
+        disk_mb_per_s,
+        disk_one_by_one_mb_per_s,
         loopback_mb_per_s: loopback::mb_per_s(source, target, RAW_TIME)?,
     };
     let shift = round as usize % settings.contestants.len();

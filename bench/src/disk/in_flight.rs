@@ -9,38 +9,48 @@ use std::time::{Duration, Instant};
 use crate::error::{BenchError, Result};
 use crate::interrupt;
 
-use super::{FILE_BYTES, LARGEST_WRITE_BYTES, open_durable, zeroed_block};
+use super::{FILE_BYTES, open_durable, zero_filled};
 
 /// What a shard's log has on its way to the disk at most.
 pub const GROUP_BYTES: usize = 1 << 20;
 /// Such writes at once.
 pub const GROUPS: usize = 4;
 
-/// MB/s of sequential O_DSYNC writes of [`GROUP_BYTES`] into a zero-filled file, so many `at_a_time`,
-/// over `duration`; direct where the file system can.
+/// MB/s of sequential O_DSYNC writes of [`GROUP_BYTES`] into a zero-filled file, over `duration` for each
+/// number of them `at_a_time`; direct where the file system can.
 ///
 /// # Errors
 /// When the directory cannot be written.
-pub fn in_flight_mb_per_s(dir: &Path, at_a_time: usize, duration: Duration) -> Result<f64> {
+pub fn in_flight_mb_per_s<const N: usize>(
+    dir: &Path,
+    at_a_time: [usize; N],
+    duration: Duration,
+) -> Result<[f64; N]> {
     let path = dir.join("disk-rate.tmp");
     let what = || BenchError::io(path.display().to_string());
-    let rate = measure(&path, at_a_time, duration).map_err(what());
+    let rates = measure(&path, at_a_time, duration).map_err(what());
     fs::remove_file(&path).map_err(what())?;
     interrupt::check()?;
-    rate
+    rates
 }
 
-fn measure(path: &Path, at_a_time: usize, duration: Duration) -> io::Result<f64> {
-    let mut block = zeroed_block();
-    let prepare = File::create(path)?;
-    for offset in (0..FILE_BYTES).step_by(LARGEST_WRITE_BYTES) {
-        prepare.write_all_at(&block.0, offset)?;
-    }
-    prepare.sync_all()?;
+fn measure<const N: usize>(
+    path: &Path,
+    at_a_time: [usize; N],
+    duration: Duration,
+) -> io::Result<[f64; N]> {
+    let mut block = zero_filled(path)?;
     block.0.fill(1);
     let (file, _) = open_durable(path)?;
+    let mut rates = [0.0; N];
+    for (rate, at_a_time) in rates.iter_mut().zip(at_a_time) {
+        *rate = drive(&file, &block.0[..GROUP_BYTES], at_a_time, duration)?;
+    }
+    Ok(rates)
+}
+
+fn drive(file: &File, bytes: &[u8], at_a_time: usize, duration: Duration) -> io::Result<f64> {
     let next = AtomicU64::new(0);
-    let bytes = &block.0[..GROUP_BYTES];
     let began = Instant::now();
     let write = || {
         while began.elapsed() < duration && !interrupt::requested() {
