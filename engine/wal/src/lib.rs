@@ -43,6 +43,7 @@ pub mod writer;
 
 mod planted;
 mod scan;
+mod streaming;
 
 #[cfg(test)]
 mod crash_tests;

@@ -11,13 +11,12 @@ use std::collections::VecDeque;
 use std::io;
 
 use bytemuck::Zeroable;
-use ephesus_wire::{Lsn, copy};
+use ephesus_wire::Lsn;
 
 use crate::aligned::{AlignedBuf, align_up};
 use crate::error::WalError;
 use crate::group::{
     FLAG_OPENING, FLAG_RELAXED, GroupHeader, HEADER_BYTES, MAGIC, RECORD_PREFIX_BYTES, VERSION,
-    encode_header, encode_header_over,
 };
 use crate::mapped::{MappedGroups, Published};
 use crate::options::{Durability, LogOptions};
@@ -32,7 +31,7 @@ mod rewrite;
 #[cfg(test)]
 mod tests;
 
-use pending::PendingGroup;
+use pending::{PendingGroup, Summed};
 use segments::{Current, LiveSegment};
 
 /// One log's writer.
@@ -190,6 +189,12 @@ impl LogWriter {
     /// If `len` is above [`LogWriter::max_record_bytes`].
     #[inline]
     pub fn append_with(&mut self, len: usize, fill: impl FnOnce(&mut [u8])) -> Lsn {
+        self.push(len, |group| group.push(len, fill))
+    }
+
+    /// Has `push` add a record of `len` bytes to the open group.
+    #[inline]
+    fn push(&mut self, len: usize, push: impl FnOnce(&mut PendingGroup)) -> Lsn {
         assert!(
             len <= self.max_record_bytes(),
             "record of {len} bytes was not checked"
@@ -204,7 +209,7 @@ impl LogWriter {
         }
         let lsn = Lsn(self.next_lsn);
         let group = self.open.as_mut().expect("just made");
-        group.push(len, fill);
+        push(group);
         self.next_lsn += 1;
         self.unwritten_bytes += need;
         self.mark_wanted = false;
@@ -213,7 +218,7 @@ impl LogWriter {
 
     /// Appends a copy of `record`; see [`LogWriter::append_with`].
     pub fn append(&mut self, record: &[u8]) -> Lsn {
-        self.append_with(record.len(), |bytes| copy::copy(bytes, record))
+        self.push(record.len(), |group| group.push_copy(record))
     }
 
     /// Largest record, bytes: it has to fit one segment together with its group's header.
@@ -534,6 +539,7 @@ impl LogWriter {
             first_lsn: self.next_lsn,
             record_count: 0,
             published: Published::nothing(),
+            summed: Summed::default(),
         }
     }
 
@@ -562,13 +568,7 @@ impl LogWriter {
         let current = self.current.expect("reserved");
         let segment = self.live.back_mut().expect("reserved");
         let relaxed = self.opts.durability == Durability::Relaxed;
-        let PendingGroup {
-            mut buf,
-            len,
-            first_lsn,
-            record_count,
-            published,
-        } = group;
+        let (len, first_lsn, record_count) = (group.len, group.first_lsn, group.record_count);
         let header = GroupHeader {
             magic: MAGIC,
             version: VERSION,
@@ -594,13 +594,10 @@ impl LogWriter {
             start_segment,
             ..header
         };
+        group.seal(header);
+        let mut buf = group.buf;
         buf.set_len(align_up(len));
         buf[len..].fill(0);
-        if buf.is_mapped() {
-            encode_header_over(header, published.records(), &mut buf);
-        } else {
-            encode_header(header, &mut buf[..len]);
-        }
         self.claimed = self.durable;
         self.in_flight.push_back(InFlight {
             id: self.last_group,

@@ -1,10 +1,13 @@
 //! A group that is not issued yet.
 
-use ephesus_wire::Lsn;
+use ephesus_wire::{Lsn, copy};
 
 use crate::aligned::AlignedBuf;
-use crate::group::RECORD_PREFIX_BYTES;
+use crate::group::{
+    GroupHeader, HEADER_BYTES, RECORD_PREFIX_BYTES, encode_header, encode_header_over,
+};
 use crate::mapped::{MappedGroups, Published};
+use crate::streaming;
 
 /// Records that will be written together; the open group, or one that is full.
 #[derive(Debug)]
@@ -15,6 +18,30 @@ pub(super) struct PendingGroup {
     pub(super) record_count: u32,
     /// How far it is published, if its memory is a mapped slot's.
     pub(super) published: Published,
+    pub(super) summed: Summed,
+}
+
+/// The checksum of a group's records so far, of which some went around the caches: reading those again would mean to
+/// wait for memory.
+#[derive(Debug, Default)]
+pub(super) struct Summed {
+    records: crc32fast::Hasher,
+    /// Bytes of records that are in it.
+    len: usize,
+}
+
+impl Summed {
+    /// Adds the rest of `records`.
+    fn catch_up(&mut self, records: &[u8]) {
+        self.records.update(&records[self.len..]);
+        self.len = records.len();
+    }
+
+    /// Adds what is about to lie behind the rest.
+    fn add(&mut self, record: &[u8]) {
+        self.records.update(record);
+        self.len += record.len();
+    }
 }
 
 impl PendingGroup {
@@ -29,6 +56,37 @@ impl PendingGroup {
         fill(payload);
         self.len += need;
         self.record_count += 1;
+    }
+
+    /// Adds a copy of `record`; there has to be room for it.
+    #[inline]
+    pub(super) fn push_copy(&mut self, record: &[u8]) {
+        if record.len() < streaming::STREAMED_BYTES_MIN || self.buf.is_mapped() {
+            return self.push(record.len(), |payload| copy::copy(payload, record));
+        }
+        self.push_around(record);
+    }
+
+    /// As [`PendingGroup::push_copy`], around the caches.
+    fn push_around(&mut self, record: &[u8]) {
+        let payload_at = self.len + RECORD_PREFIX_BYTES;
+        self.push(record.len(), |payload| streaming::copy(payload, record));
+        self.summed.catch_up(&self.buf[HEADER_BYTES..payload_at]);
+        self.summed.add(record);
+    }
+
+    /// Writes the header, with the checksum of all of it.
+    pub(super) fn seal(&mut self, header: GroupHeader) {
+        let is_mapped = self.buf.is_mapped();
+        let group = &mut self.buf[..self.len];
+        if is_mapped {
+            encode_header_over(header, self.published.records(), group);
+        } else if self.summed.len > 0 {
+            self.summed.catch_up(&group[HEADER_BYTES..]);
+            encode_header_over(header, &self.summed.records, group);
+        } else {
+            encode_header(header, group);
+        }
     }
 
     pub(super) fn publish(&mut self, mapped: &mut MappedGroups, wall_clock_ms: u64) {

@@ -173,3 +173,35 @@ fn padding_is_zero_in_recycled_buffers() {
         complete(&mut writer, op);
     }
 }
+
+#[test]
+fn groups_are_right_whichever_way_their_records_went() {
+    let mut writer = writer(|opts| opts.group_bytes_max = 32 << 10);
+    // Through the caches, around them, and both in one group.
+    let runs: [&[usize]; 4] = [
+        &[10, 2_047],
+        &[2_048, 5_001, 9_999],
+        &[1, 4_096, 0, 3, 4_136, 100],
+        &[7, 20_000],
+    ];
+    for lens in runs {
+        let record = |n: usize| {
+            let bytes = (0..lens[n]).map(move |at| (at * 7 + n) as u8);
+            bytes.collect::<Vec<u8>>()
+        };
+        for n in 0..lens.len() {
+            writer.append(&record(n));
+        }
+        let op = writer.next_write(5).unwrap();
+        let place = crate::group::Place {
+            log_id: LogId([1; 16]),
+            segment: Some(op.segment),
+        };
+        let group = crate::group::decode_group(&op.buf, place).unwrap();
+        let found: Vec<_> = group.records().map(|(_, bytes)| bytes.to_vec()).collect();
+        assert_eq!(found, (0..lens.len()).map(record).collect::<Vec<_>>());
+        let padding = &op.buf[group.header.byte_len as usize..];
+        assert!(padding.iter().all(|byte| *byte == 0));
+        complete(&mut writer, op);
+    }
+}
