@@ -9,15 +9,17 @@
 //! need the log besides. When to hold commands, what to do on a break and who decides is the shard's and
 //! the coordinator's business.
 
+pub mod buffer;
 pub mod line;
 pub mod orders;
 pub mod outbox;
 pub mod source;
 pub mod target;
 
+pub use buffer::{Buffer, Spare};
 pub use line::{Connection, Line};
 pub use orders::{Order, Report, Way};
-pub use outbox::Credit;
+pub use outbox::{Credit, Records};
 pub use source::{Outbound, Outgoing, SourceError, Stage};
 pub use target::{Incoming, StagingState, TargetError};
 

@@ -6,6 +6,8 @@ use ephesus_wire::limits::STREAM_DATA_BYTES;
 use ephesus_wire::record::{Record, RecordMeta};
 use ephesus_wire::stream::DATA_ALIGN_BYTES;
 
+use super::buffer::{Buffer, Spare};
+
 /// How much of a stream may be on its way.
 #[derive(Clone, Copy, Debug)]
 pub struct Credit {
@@ -25,11 +27,12 @@ impl Default for Credit {
 }
 
 /// The records of one message.
-#[derive(Debug)]
-struct Message {
-    bytes: Vec<u8>,
+#[derive(Debug, PartialEq, Eq)]
+pub struct Records {
+    /// The payload of a DATA message.
+    pub bytes: Buffer,
     /// Sequence of the last record.
-    last_seq: u64,
+    pub last_seq: u64,
 }
 
 /// When a message is sent that further records may join.
@@ -44,11 +47,11 @@ pub(super) enum OpenGoes {
 /// An ordered queue of records, cut into messages.
 pub(super) struct Outbox {
     credit: Credit,
-    full: VecDeque<Message>,
+    full: VecDeque<Records>,
     /// The message that the next record joins.
-    open: Vec<u8>,
+    open: Buffer,
     /// Buffers for further ones, if they are lent.
-    spare: Vec<Vec<u8>>,
+    spare: Spare,
     /// Of the last record.
     meta: RecordMeta,
     is_closed: bool,
@@ -68,8 +71,8 @@ impl Outbox {
         Outbox {
             credit,
             full: VecDeque::new(),
-            open: Vec::new(),
-            spare: Vec::new(),
+            open: Buffer::default(),
+            spare: Spare::default(),
             meta,
             is_closed: false,
             bytes: 0,
@@ -93,28 +96,19 @@ impl Outbox {
             self.seal();
         }
         if self.open.is_empty() {
-            self.open = self.buffer(len);
+            self.open = self.spare.take(len.next_multiple_of(DATA_ALIGN_BYTES));
         }
-        record.append_to(self.meta, &mut self.open);
+        self.open.append(record, self.meta);
         self.queued_bytes += len;
         self.bytes += len as u64;
     }
 
-    /// A buffer for a message of `len` bytes or more.
-    fn buffer(&mut self, len: usize) -> Vec<u8> {
-        let len = len.next_multiple_of(DATA_ALIGN_BYTES);
-        match self.spare.pop() {
-            Some(spare) if spare.capacity() >= len => spare,
-            _ => Vec::with_capacity(len.max(STREAM_DATA_BYTES)),
-        }
-    }
-
     /// Lends buffers for messages, which [`Outbox::take_spare`] gives back.
-    pub(super) fn lend(&mut self, spare: Vec<Vec<u8>>) {
+    pub(super) fn lend(&mut self, spare: Spare) {
         self.spare = spare;
     }
 
-    pub(super) fn take_spare(&mut self) -> Vec<Vec<u8>> {
+    pub(super) fn take_spare(&mut self) -> Spare {
         std::mem::take(&mut self.spare)
     }
 
@@ -138,9 +132,9 @@ impl Outbox {
         if !self.open.is_empty() {
             let len = self.open.len();
             let padded = len.next_multiple_of(DATA_ALIGN_BYTES);
-            self.open.resize(padded, 0);
+            self.open.pad(padded);
             self.queued_bytes += padded - len;
-            self.full.push_back(Message {
+            self.full.push_back(Records {
                 bytes: std::mem::take(&mut self.open),
                 last_seq: self.meta.seq,
             });
@@ -148,7 +142,7 @@ impl Outbox {
     }
 
     /// The records of the next message that may be sent, the open one if it is its time.
-    pub(super) fn take(&mut self, open: OpenGoes) -> Option<Vec<u8>> {
+    pub(super) fn take(&mut self, open: OpenGoes) -> Option<Records> {
         let goes = match open {
             OpenGoes::WhenFull => false,
             OpenGoes::WhenIdle => self.in_flight.is_empty(),
@@ -161,12 +155,12 @@ impl Outbox {
         if !self.in_flight.is_empty() && self.in_flight_bytes + len > self.credit.in_flight_bytes {
             return None;
         }
-        let Message { bytes, last_seq } = self.full.pop_front()?;
+        let records = self.full.pop_front()?;
         self.queued_bytes -= len;
         self.in_flight_bytes += len;
-        self.in_flight.push_back((last_seq, len));
-        self.sent_seq = last_seq;
-        Some(bytes)
+        self.in_flight.push_back((records.last_seq, len));
+        self.sent_seq = records.last_seq;
+        Some(records)
     }
 
     /// The other end has everything up to `seq`; false when that was never sent.
@@ -182,7 +176,7 @@ impl Outbox {
 
     /// Whether the walk should wait.
     pub(super) fn is_full(&self) -> bool {
-        self.queued_bytes >= self.credit.queued_bytes
+        self.queued_bytes >= self.credit.queued_bytes || self.spare.is_exhausted()
     }
 
     /// Whether nothing waits to be sent.

@@ -27,7 +27,8 @@ use ephesus_wire::record::{self, Record, RecordMeta};
 use ephesus_wire::stream::{FIRST_SEQ, Final, Held};
 use ephesus_wire::{Epoch, MigrationId, PartitionId};
 
-use super::outbox::{Credit, OpenGoes, Outbox};
+use super::buffer::Spare;
+use super::outbox::{Credit, OpenGoes, Outbox, Records};
 use crate::planted::{Bug, Planted};
 use crate::table::{EntryRef, Table, behind};
 
@@ -67,8 +68,8 @@ pub enum Stage {
 /// The next message of the stream.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Outbound {
-    /// The payload of a DATA message.
-    Data(Vec<u8>),
+    /// A DATA message.
+    Data(Records),
     /// The last message.
     Final(Final),
 }
@@ -210,12 +211,12 @@ impl Outgoing {
     }
 
     /// Lends buffers for messages, which [`Outgoing::take_spare`] gives back.
-    pub(crate) fn lend(&mut self, spare: Vec<Vec<u8>>) {
+    pub(crate) fn lend(&mut self, spare: Spare) {
         self.outbox.lend(spare);
     }
 
     /// What is left of the buffers that were lent.
-    pub(crate) fn take_spare(&mut self) -> Vec<Vec<u8>> {
+    pub(crate) fn take_spare(&mut self) -> Spare {
         self.outbox.take_spare()
     }
 

@@ -1,10 +1,14 @@
 //! The shard's I/O ring: sockets and log writes of one executor, without a syscall each.
 
 pub mod buffers;
+pub mod lent;
 pub mod listen;
 pub mod ring;
+pub mod splice;
 pub mod waker;
 
+pub use lent::{Lent, Pool as LentPool};
 pub use listen::{bind, probe};
 pub use ring::{Completion, ConnToken, ListenerKind, Received, Ring, StreamId};
+pub use splice::Pipe;
 pub use waker::Waker;

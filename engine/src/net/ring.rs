@@ -79,6 +79,10 @@ pub enum Completion {
         stream: StreamId,
         result: io::Result<usize>,
     },
+    /// There is room for what is to be sent, or it will never be sent.
+    StreamWritable {
+        stream: StreamId,
+    },
     Woken,
 }
 
@@ -92,6 +96,7 @@ mod tag {
     pub(super) const CANCEL: u64 = 7;
     pub(super) const STREAM_RECEIVE: u64 = 8;
     pub(super) const STREAM_SEND: u64 = 9;
+    pub(super) const STREAM_WRITABLE: u64 = 10;
 }
 
 /// Bits of `user_data` below the tag.
@@ -207,6 +212,12 @@ impl Ring {
             .flags((libc::MSG_WAITALL | libc::MSG_NOSIGNAL) as u32)
             .build();
         self.push(entry.user_data(user_data(tag::STREAM_SEND, stream.0)));
+    }
+
+    /// Asks for one `StreamWritable` when the socket has room.
+    pub fn await_room(&mut self, stream: StreamId, fd: RawFd) {
+        let entry = opcode::PollAdd::new(Fd(fd), libc::POLLOUT as u32).build();
+        self.push(entry.user_data(user_data(tag::STREAM_WRITABLE, stream.0)));
     }
 
     /// Writes `bytes` at `offset` of a log segment.
@@ -358,6 +369,9 @@ impl Ring {
                 tag::STREAM_SEND => Completion::StreamSent {
                     stream: StreamId(payload),
                     result,
+                },
+                tag::STREAM_WRITABLE => Completion::StreamWritable {
+                    stream: StreamId(payload),
                 },
                 tag::WAKE => Completion::Woken,
                 _ => continue,

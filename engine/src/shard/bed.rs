@@ -21,7 +21,7 @@ use super::mesh::{Message, Peer, PeerQueue};
 use super::outbox::Front;
 use crate::keyspace::tests::tape::{Taped, commit, execute_valid};
 use crate::keyspace::{Keyspace, Partition};
-use crate::migration::{Credit, Outbound};
+use crate::migration::{Credit, Outbound, Records};
 use crate::net::{ConnToken, ListenerKind, Waker};
 use crate::node::Routes;
 use crate::node::routes::Me;
@@ -305,7 +305,7 @@ impl Bed {
         let target = &mut self.core(to).keyspace;
         for message in messages {
             match message {
-                Outbound::Data(payload) => {
+                Outbound::Data(Records { bytes: payload, .. }) => {
                     let taken = target.import(partition, payload, 0, || true);
                     assert_eq!(taken.expect("good records"), payload.len());
                 }

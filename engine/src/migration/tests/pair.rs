@@ -11,7 +11,7 @@ use super::workload::{Rng, command};
 use crate::keyspace::tests::model::Model;
 use crate::keyspace::tests::tape::{Taped, contents, execute};
 use crate::keyspace::{AfterBreak, Partition, Reply};
-use crate::migration::{Credit, Outbound};
+use crate::migration::{Credit, Outbound, Records};
 use crate::planted::{Bug, Planted};
 
 pub(super) const START_MS: u64 = 1_700_000_000_000;
@@ -141,7 +141,7 @@ impl Pair {
         let outgoing = self.source.keyspace.outgoing_mut(MOVING).expect("moving");
         while let Some(outbound) = outgoing.next_message(gathers) {
             let message = match &outbound {
-                Outbound::Data(records) => {
+                Outbound::Data(Records { bytes: records, .. }) => {
                     assert!(records.len().is_multiple_of(DATA_ALIGN_BYTES));
                     Message::Data(records)
                 }

@@ -46,8 +46,8 @@ fn measure(keys: u64, value_bytes: usize) -> [Duration; 2] {
         let outgoing = from.keyspace.outgoing_mut(MOVING).expect("moving");
         while let Some(outbound) = outgoing.next_message(false) {
             if let Outbound::Data(records) = outbound {
-                let header = data_header(migration, 1, &records);
-                messages.push((header, records));
+                let header = data_header(migration, 1, &records.bytes);
+                messages.push((header, records.bytes));
             }
         }
         times[0] += start.elapsed();

@@ -101,6 +101,18 @@ impl Link {
         }
     }
 
+    /// The other end has the records up to `seq`.
+    pub(super) fn confirmed(&self, seq: u64, sockets: &mut Sockets) {
+        if let Wire::Socket { id, .. } = &self.wire {
+            sockets.confirmed(*id, self.migration, seq);
+        }
+    }
+
+    /// Whether what is sent goes through a socket.
+    pub(super) fn is_socket(&self) -> bool {
+        matches!(self.wire, Wire::Socket { .. })
+    }
+
     /// Hands what was queued to the other shard of this node.
     pub(super) fn flush(&mut self, node: &NodeShared) {
         if let Wire::Shard { peer, out, .. } = &mut self.wire

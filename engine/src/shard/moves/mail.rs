@@ -4,6 +4,8 @@ use ephesus_wire::MigrationId;
 use ephesus_wire::frame::FRAME_HEADER_BYTES;
 use ephesus_wire::stream::{Final, Held, Message, data_header};
 
+use crate::migration::{Buffer, Records};
+
 /// One end of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
@@ -28,7 +30,7 @@ pub enum Mail {
     Accepted,
     Refused(String),
     Keys(u64),
-    Data(Vec<u8>),
+    Data(Records),
     Load(bool),
     Final(Final),
     Ack { seq: u64 },
@@ -44,7 +46,7 @@ impl Mail {
             Mail::Accepted => Message::Accepted,
             Mail::Refused(reason) => Message::Refused(reason),
             Mail::Keys(count) => Message::Keys(*count),
-            Mail::Data(records) => Message::Data(records),
+            Mail::Data(records) => Message::Data(&records.bytes),
             Mail::Load(is_there) => Message::Load(*is_there),
             Mail::Final(last) => Message::Final(*last),
             Mail::Ack { seq } => Message::Ack { seq: *seq },
@@ -57,11 +59,21 @@ impl Mail {
     #[must_use]
     pub fn into_frame(self, migration: MigrationId, sequence: u64) -> FrameParts {
         match self {
-            Mail::Data(records) => FrameParts {
-                migration,
-                header: data_header(migration, sequence, &records),
-                rest: records,
-            },
+            Mail::Data(Records {
+                mut bytes,
+                last_seq,
+            }) => {
+                let header = data_header(migration, sequence, &bytes);
+                if let Buffer::Lent(lent) = &mut bytes {
+                    lent.set_header(&header);
+                }
+                FrameParts {
+                    migration,
+                    header,
+                    rest: bytes,
+                    last_seq,
+                }
+            }
             other => {
                 let mut bytes = Vec::new();
                 other.as_message().encode(migration, sequence, &mut bytes);
@@ -71,7 +83,8 @@ impl Mail {
                 FrameParts {
                     migration,
                     header: *header,
-                    rest: rest.to_vec(),
+                    rest: Buffer::Heap(rest.to_vec()),
+                    last_seq: 0,
                 }
             }
         }
@@ -83,7 +96,9 @@ impl Mail {
 pub struct FrameParts {
     pub migration: MigrationId,
     pub header: [u8; FRAME_HEADER_BYTES],
-    pub rest: Vec<u8>,
+    pub rest: Buffer,
+    /// Of records, sequence of the last one.
+    pub last_seq: u64,
 }
 
 impl FrameParts {

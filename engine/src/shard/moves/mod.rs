@@ -177,6 +177,10 @@ impl Moves {
         self.sockets.sent(stream, result);
     }
 
+    pub fn writable(&mut self, stream: StreamId) {
+        self.sockets.writable(stream);
+    }
+
     /// A write of the shard's log has taken so long.
     pub fn log_written(&mut self, took: Duration, now: Instant) {
         self.calm.wrote(took, now);
@@ -226,7 +230,8 @@ impl Moves {
             self.next_look = sources.chain(targets).chain(others).min();
         }
         self.reports.tell_durable(&core.keyspace.log);
-        self.sockets.pump(ring, now);
+        let spliced = self.sockets.pump(ring, now);
+        self.sockets.count_moved(spliced);
     }
 
     /// Asks for small pages while clients use either end of a move, or may do so for all that is known.

@@ -6,6 +6,9 @@
 //! connection and one buffer, and both stay in the caches: with sixteen of each a receive took 240 to 260 instead of
 //! 80 to 100 us per MB, into which 1 MB each was sent over loopback (two AMD EPYC vCPUs).
 //!
+//! DATA goes out of memory that is lent to the kernel, as long as there is some: it is used again once the target has
+//! acknowledged it, or what was sent behind it.
+//!
 //! ```text
 //! open -> (broken) -> closing: the farewell leaves, what comes is thrown away -> shut -> gone
 //!   ^ a receive only when no whole frame is left      ^ nothing outstanding any more
@@ -14,17 +17,16 @@
 use std::collections::VecDeque;
 use std::io;
 use std::net::{Shutdown, TcpStream};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::time::{Duration, Instant};
 
 use ephesus_wire::frame::Frame;
-use ephesus_wire::limits::STREAM_DATA_BYTES;
 use ephesus_wire::{MigrationId, WireError};
 
 use super::input::Input;
 use super::mail::{FrameParts, Mail};
-use crate::migration::Line;
-use crate::net::{Ring, StreamId};
+use crate::migration::{Buffer, Line, Spare};
+use crate::net::{Lent, Pipe, Ring, StreamId};
 
 /// Frames of one send.
 const FRAMES_PER_SEND: usize = 16;
@@ -39,9 +41,6 @@ const BUFFER_BYTES: usize = 256 << 10;
 /// Buffers that are kept for the next streams: as many as two groups of moves have.
 const BUFFERS_KEPT: usize = 32;
 
-/// Buffers of messages that were sent which are kept for the next ones.
-const SPARES_KEPT: usize = 32;
-
 /// How long a farewell may take.
 const FAREWELL: Duration = Duration::from_secs(1);
 
@@ -49,19 +48,19 @@ const FAREWELL: Duration = Duration::from_secs(1);
 const FIRST_FRAME: u64 = 0;
 
 /// All streams of a shard over sockets.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Sockets {
     sockets: Vec<Socket>,
     /// The first one to send in the next turn.
     first: usize,
     next: u64,
-    /// Bytes sent and received since the last look.
+    /// Bytes sent and received since the last look, other than spliced ones.
     moved_bytes: usize,
     /// Of streams that are closed. Their memory is touched already, which costs a short move more than
     /// what it moves.
     buffers: Vec<Vec<u8>>,
     /// Of messages that were sent, for the same reason.
-    spare: Vec<Vec<u8>>,
+    spare: Spare,
 }
 
 #[derive(Debug)]
@@ -76,6 +75,8 @@ struct Socket {
     is_receiving: bool,
     queue: VecDeque<FrameParts>,
     sending: Option<Box<Sending>>,
+    /// What goes out of lent memory, in front of `queue`.
+    lending: Lending,
     /// When something came last.
     heard: Instant,
     broken: Option<String>,
@@ -85,6 +86,22 @@ struct Socket {
     is_shut: bool,
     /// The sending direction is ended.
     has_said_all: bool,
+}
+
+/// Frames that are sent without being copied.
+#[derive(Debug, Default)]
+struct Lending {
+    pipe: Option<Pipe>,
+    /// The frame of which a part is in the pipe, and how long that is.
+    begun: Option<(FrameParts, usize)>,
+    /// What the kernel refers to: whose, the last sequence in it, and the memory.
+    lent: VecDeque<(MigrationId, u64, Lent)>,
+    /// Bytes that were sent, since somebody asked.
+    sent: usize,
+    /// A completion comes when there is room.
+    is_waiting: bool,
+    /// The system does not let us: frames are copied.
+    is_refused: bool,
 }
 
 /// What a send is made of; at a fixed place until it has completed.
@@ -133,6 +150,19 @@ impl Sending {
     }
 }
 
+impl Default for Sockets {
+    fn default() -> Sockets {
+        Sockets {
+            sockets: Vec::new(),
+            first: 0,
+            next: 0,
+            moved_bytes: 0,
+            buffers: Vec::new(),
+            spare: Spare::lending(),
+        }
+    }
+}
+
 impl Sockets {
     /// A migration's share of a connection, which is taken over with the first one; it receives into an `input`.
     ///
@@ -173,6 +203,7 @@ impl Sockets {
             is_receiving: false,
             queue: refusals.collect(),
             sending: None,
+            lending: Lending::default(),
             heard: now,
             broken: None,
             closing: None,
@@ -195,16 +226,21 @@ impl Sockets {
         }
         if self.sockets.is_empty() {
             self.buffers.clear();
-            self.spare = Vec::new();
+            self.spare = Spare::lending();
         }
     }
 
+    /// Whether all memory that is lent has been sent and not acknowledged: who walks waits.
+    pub(super) fn are_exhausted(&self) -> bool {
+        self.spare.is_exhausted()
+    }
+
     /// Buffers for messages; bring back what is left of them.
-    pub(super) fn take_spare(&mut self) -> Vec<Vec<u8>> {
+    pub(super) fn take_spare(&mut self) -> Spare {
         std::mem::take(&mut self.spare)
     }
 
-    pub(super) fn keep_spare(&mut self, spare: Vec<Vec<u8>>) {
+    pub(super) fn keep_spare(&mut self, spare: Spare) {
         self.spare = spare;
     }
 
@@ -301,26 +337,29 @@ impl Sockets {
         self.sockets.is_empty()
     }
 
-    /// Issues what can be sent and received, and forgets what is closed.
-    pub(super) fn pump(&mut self, ring: &mut Ring, now: Instant) {
+    /// Issues what can be sent and received, and forgets what is closed; the bytes that were spliced, which takes its
+    /// time now and not when the ring is entered.
+    pub(super) fn pump(&mut self, ring: &mut Ring, now: Instant) -> usize {
         // Those that had no room in one turn are the first ones in the next.
         let first = std::mem::take(&mut self.first).min(self.sockets.len());
         self.sockets.rotate_left(first);
-        let (mut at, mut room) = (0, SEND_BYTES);
+        let (mut at, mut room, mut spliced) = (0, SEND_BYTES, 0);
         while at < self.sockets.len() {
             let socket = &mut self.sockets[at];
             let sent = socket.pump(ring, now, room > 0);
+            spliced += std::mem::take(&mut socket.lending.sent);
             room = room.saturating_sub(sent);
             if sent > 0 && room == 0 {
                 self.first = at + 1;
             }
-            if socket.is_shut && !socket.is_receiving && socket.sending.is_none() {
+            if socket.is_shut && !socket.has_outstanding() {
                 let closed = self.sockets.swap_remove(at);
                 self.keep(closed.input.into_buf());
             } else {
                 at += 1;
             }
         }
+        spliced
     }
 
     /// When a farewell has taken too long.
@@ -355,12 +394,36 @@ impl Sockets {
             Ok(_) => socket.end("the other node has closed the stream"),
             Err(error) => socket.end(&error.to_string()),
         }
-        for mut buffer in sending.into_iter().flat_map(|sending| sending.frames) {
-            if buffer.rest.capacity() == STREAM_DATA_BYTES && self.spare.len() < SPARES_KEPT {
-                buffer.rest.clear();
-                self.spare.push(buffer.rest);
+        for frame in sending.into_iter().flat_map(|sending| sending.frames) {
+            self.spare.keep(frame.rest);
+        }
+    }
+
+    /// A socket that had no room may have some.
+    pub(super) fn writable(&mut self, id: StreamId) {
+        if let Some(socket) = self.find(id) {
+            socket.lending.is_waiting = false;
+        }
+    }
+
+    /// The other end has the migration's records up to `seq`, and so all that was sent before them.
+    pub(super) fn confirmed(&mut self, id: StreamId, migration: MigrationId, seq: u64) {
+        let mut sockets = self.sockets.iter_mut();
+        let Some(socket) = sockets.find(|socket| socket.id == id) else {
+            return;
+        };
+        let lent = &mut socket.lending.lent;
+        let is_there = |(of, last, _): &(MigrationId, u64, Lent)| *of == migration && *last <= seq;
+        if let Some(last) = lent.iter().rposition(is_there) {
+            for (_, _, lent) in lent.drain(..=last) {
+                self.spare.keep(Buffer::Lent(lent));
             }
         }
+    }
+
+    /// Counts bytes as moved whose time nobody has measured.
+    pub(super) fn count_moved(&mut self, bytes: usize) {
+        self.moved_bytes += bytes;
     }
 
     /// Bytes sent and received since the last call.
@@ -433,13 +496,21 @@ impl Socket {
         }
         let fd = self.stream.as_raw_fd();
         let mut sent = 0;
-        if self.sending.is_none() && self.broken.is_none() {
-            if may && let Some(sending) = self.next_send() {
-                sent = sending.bytes;
+        if self.sending.is_none() && !self.lending.is_waiting && self.broken.is_none() {
+            if may {
+                sent = self.splice(ring);
+            } else if !self.has_sent_all() {
+                // What others have spliced brings no completion, and so no further turn.
+                self.await_room(ring);
+            }
+            if self.lending.is_waiting || self.broken.is_some() {
+                // What is behind it waits.
+            } else if may && let Some(sending) = self.next_send() {
+                sent += sending.bytes;
                 let sending = self.sending.insert(sending);
                 // SAFETY: `sending` is boxed and kept until the `StreamSent` completion.
                 unsafe { ring.send_stream(self.id, fd, &raw const sending.message) };
-            } else if self.queue.is_empty() && self.closing.is_some() && !self.has_said_all {
+            } else if self.has_sent_all() && self.closing.is_some() && !self.has_said_all {
                 self.has_said_all = true;
                 let _ = self.stream.shutdown(Shutdown::Write);
             }
@@ -455,11 +526,43 @@ impl Socket {
         sent
     }
 
+    /// Whether a completion is to come.
+    fn has_outstanding(&self) -> bool {
+        self.is_receiving || self.sending.is_some() || self.lending.is_waiting
+    }
+
+    fn has_sent_all(&self) -> bool {
+        self.queue.is_empty() && !self.lending.is_busy()
+    }
+
+    /// Sends lent frames from the front of the queue, and asks to be told of room when some are left; the bytes.
+    fn splice(&mut self, ring: &mut Ring) -> usize {
+        let fd = self.stream.as_raw_fd();
+        match self.lending.send(&mut self.queue, fd) {
+            Ok(sent) => {
+                if self.lending.is_busy() || self.lending.may_send(&self.queue) {
+                    self.await_room(ring);
+                }
+                sent
+            }
+            Err(error) => {
+                self.end(&error.to_string());
+                0
+            }
+        }
+    }
+
+    fn await_room(&mut self, ring: &mut Ring) {
+        self.lending.is_waiting = true;
+        ring.await_room(self.id, self.stream.as_raw_fd());
+    }
+
     fn next_send(&mut self) -> Option<Box<Sending>> {
         let mut frames = Vec::new();
         let mut bytes = 0;
         while frames.len() < FRAMES_PER_SEND
             && bytes < SEND_BYTES
+            && !self.lending.may_send(&self.queue)
             && let Some(frame) = self.queue.pop_front()
         {
             bytes += frame.bytes();
@@ -469,12 +572,83 @@ impl Socket {
     }
 }
 
+impl Lending {
+    /// Whether the pipe or a frame that is not wholly in it has something left.
+    fn is_busy(&self) -> bool {
+        self.begun.is_some() || self.pipe.as_ref().is_some_and(|pipe| !pipe.is_empty())
+    }
+
+    /// Whether the first frame is such a one.
+    fn may_send(&self, queue: &VecDeque<FrameParts>) -> bool {
+        let first = queue.front();
+        !self.is_refused && first.is_some_and(|frame| matches!(frame.rest, Buffer::Lent(_)))
+    }
+
+    /// Sends lent frames from the front of `queue` as far as the socket has room, and a turn time; the bytes.
+    fn send(&mut self, queue: &mut VecDeque<FrameParts>, socket: RawFd) -> io::Result<usize> {
+        let mut sent = 0;
+        while self.is_busy() || self.may_send(queue) {
+            self.fill(queue)?;
+            let Some(pipe) = &mut self.pipe else { break };
+            sent += pipe.drain(socket)?;
+            if !pipe.is_empty() || sent >= SEND_BYTES {
+                break;
+            }
+        }
+        self.sent += sent;
+        Ok(sent)
+    }
+
+    /// Puts frames into the pipe.
+    fn fill(&mut self, queue: &mut VecDeque<FrameParts>) -> io::Result<()> {
+        let pipe = match &mut self.pipe {
+            Some(pipe) => pipe,
+            None => match Pipe::new() {
+                Ok(pipe) => self.pipe.insert(pipe),
+                Err(_) => {
+                    self.is_refused = true;
+                    return Ok(());
+                }
+            },
+        };
+        let mut bytes = 0;
+        while bytes < SEND_BYTES {
+            let (frame, done) = match self.begun.take() {
+                Some(begun) => begun,
+                None if !matches!(queue.front(), Some(frame) if matches!(frame.rest, Buffer::Lent(_))) =>
+                {
+                    break;
+                }
+                None => (queue.pop_front().expect("it was looked at"), 0),
+            };
+            let Buffer::Lent(lent) = &frame.rest else {
+                unreachable!("it was looked at");
+            };
+            let taken = match pipe.fill(lent, done) {
+                Ok(taken) => taken,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.begun = Some((frame, done));
+                    break;
+                }
+                Err(error) => return Err(error),
+            };
+            bytes += taken;
+            if done + taken < frame.bytes() {
+                self.begun = Some((frame, done + taken));
+            } else if let Buffer::Lent(lent) = frame.rest {
+                self.lent.push_back((frame.migration, frame.last_seq, lent));
+            }
+        }
+        Ok(())
+    }
+}
+
 impl Drop for Sockets {
     /// What the kernel may still write to stays allocated: sockets with something under way are leaked,
     /// which happens only when the process ends in a hurry.
     fn drop(&mut self) {
         for socket in self.sockets.drain(..) {
-            if socket.is_receiving || socket.sending.is_some() {
+            if socket.has_outstanding() {
                 std::mem::forget(socket);
             }
         }

@@ -107,7 +107,9 @@ impl Source {
 
     /// Whether the walk would get on, and a limit lets it.
     pub(super) fn may_walk(&self, cx: &mut Cx<'_>) -> bool {
-        cx.limit.permits(cx.now)
+        let must_wait = self.link.is_socket() && cx.sockets.are_exhausted();
+        !must_wait
+            && cx.limit.permits(cx.now)
             && self
                 .outgoing(cx)
                 .is_some_and(|outgoing| outgoing.may_walk())
@@ -142,13 +144,19 @@ impl Source {
         let bytes = |cx: &mut Cx<'_>| self.outgoing(cx).map_or(0, |outgoing| outgoing.bytes());
         let before = bytes(cx);
         let more = || !is_limited && more();
-        let spare = cx.sockets.take_spare();
-        if let Some(outgoing) = self.outgoing(cx) {
-            outgoing.lend(spare);
-            cx.core.keyspace.outgoing_slice(partition, more);
+        if self.link.is_socket() {
+            let spare = cx.sockets.take_spare();
+            if let Some(outgoing) = self.outgoing(cx) {
+                outgoing.lend(spare);
+            }
         }
-        let spare = self.outgoing(cx).map(Outgoing::take_spare);
-        cx.sockets.keep_spare(spare.unwrap_or_default());
+        cx.core.keyspace.outgoing_slice(partition, more);
+        if let Some(outgoing) = self.outgoing(cx)
+            && self.link.is_socket()
+        {
+            let spare = outgoing.take_spare();
+            cx.sockets.keep_spare(spare);
+        }
         let walked = bytes(cx) - before;
         cx.limit.spend(walked as usize);
         self.send(cx);
@@ -223,10 +231,13 @@ impl Source {
                 self.state = State::Copying(None);
                 Ok(())
             }
-            (Mail::Ack { seq }, _) => match self.outgoing(cx) {
-                Some(outgoing) => outgoing.acknowledged(seq).map_err(|e| e.to_string()),
-                None => Err("the target has acknowledged what was not sent".into()),
-            },
+            (Mail::Ack { seq }, _) => {
+                let outgoing = self.outgoing(cx);
+                let outgoing = outgoing.ok_or("the target has acknowledged what was not sent")?;
+                outgoing.acknowledged(seq).map_err(|e| e.to_string())?;
+                self.link.confirmed(seq, cx.sockets);
+                Ok(())
+            }
             (Mail::Prepared(held), State::Finishing { held_since }) => {
                 let outgoing = self.outgoing(cx).ok_or("nothing moves any more")?;
                 outgoing.prepared(held).map_err(|e| e.to_string())?;
