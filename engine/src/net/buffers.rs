@@ -2,10 +2,10 @@
 //! idle connection owns none.
 
 use std::io;
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use io_uring::types::BufRingEntry;
+use memmap2::MmapMut;
 
 /// Bytes of one receive buffer.
 pub const BUFFER_BYTES: usize = 16 * 1024;
@@ -18,8 +18,8 @@ pub const GROUP: u16 = 0;
 
 /// A ring of provided buffers (`IORING_REGISTER_PBUF_RING`) and their memory.
 pub struct Buffers {
-    ring: NonNull<BufRingEntry>,
-    ring_bytes: usize,
+    /// Entries, at the start of a page.
+    ring: MmapMut,
     memory: Box<[u8]>,
     tail: u16,
 }
@@ -30,33 +30,18 @@ impl Buffers {
     /// # Errors
     /// When the kernel is older than 5.19 or memory may not be mapped.
     pub fn register(submitter: &io_uring::Submitter<'_>) -> io::Result<Buffers> {
-        let ring_bytes = usize::from(BUFFERS) * size_of::<BufRingEntry>();
-        // SAFETY: an anonymous mapping of our own; the result is checked.
-        let ring = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                ring_bytes,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_ANONYMOUS | libc::MAP_PRIVATE,
-                -1,
-                0,
-            )
-        };
-        if ring == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        let ring = NonNull::new(ring.cast::<BufRingEntry>()).expect("a mapping is not at 0");
+        let ring = MmapMut::map_anon(usize::from(BUFFERS) * size_of::<BufRingEntry>())?;
         let memory = vec![0; usize::from(BUFFERS) * BUFFER_BYTES].into_boxed_slice();
         let mut buffers = Buffers {
             ring,
-            ring_bytes,
             memory,
             tail: 0,
         };
         // SAFETY: the ring memory is page-aligned, large enough for `BUFFERS` entries and lives as
         // long as `Buffers`, which the owner keeps until after the io_uring is closed.
         unsafe {
-            submitter.register_buf_ring_with_flags(ring.as_ptr() as u64, BUFFERS, GROUP, 0)?;
+            let ring = buffers.ring.as_ptr() as u64;
+            submitter.register_buf_ring_with_flags(ring, BUFFERS, GROUP, 0)?;
         }
         for id in 0..BUFFERS {
             buffers.give_back(id);
@@ -77,22 +62,14 @@ impl Buffers {
         // SAFETY: `at` is below the number of entries; the kernel reads entries only up to the
         // tail, which is published after the entry with release ordering.
         unsafe {
-            let entry = &mut *self.ring.as_ptr().add(at);
+            let ring = self.ring.as_mut_ptr().cast::<BufRingEntry>();
+            let entry = &mut *ring.add(at);
             entry.set_addr(address);
             entry.set_len(BUFFER_BYTES as u32);
             entry.set_bid(id);
             self.tail = self.tail.wrapping_add(1);
-            let tail = BufRingEntry::tail(self.ring.as_ptr()).cast::<AtomicU16>();
+            let tail = BufRingEntry::tail(ring).cast::<AtomicU16>();
             (*tail).store(self.tail, Ordering::Release);
-        }
-    }
-}
-
-impl Drop for Buffers {
-    fn drop(&mut self) {
-        // SAFETY: the mapping was made in `register` and nothing refers to it any more.
-        unsafe {
-            libc::munmap(self.ring.as_ptr().cast(), self.ring_bytes);
         }
     }
 }

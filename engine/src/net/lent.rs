@@ -8,11 +8,13 @@
 //! ```
 
 use std::fmt;
-use std::ptr::NonNull;
 use std::sync::Arc;
 
 use ephesus_wire::frame::FRAME_HEADER_BYTES;
 use ephesus_wire::limits::STREAM_DATA_BYTES;
+#[cfg(not(miri))]
+use memmap2::Advice;
+use memmap2::MmapMut;
 
 /// Slots are whole pages: no message shares one with another.
 const PAGE_BYTES: usize = 4 << 10;
@@ -33,9 +35,9 @@ pub struct Pool {
     free: Vec<usize>,
 }
 
-/// Anonymous memory, which goes back to the kernel with the last of its slots.
+/// Memory that goes back to the kernel with the last of its slots; pages that are still sent from stay the kernel's.
 #[derive(Debug)]
-struct Region(NonNull<u8>);
+struct Region(MmapMut);
 
 /// A slot for one message of up to [`STREAM_DATA_BYTES`].
 pub struct Lent {
@@ -58,8 +60,8 @@ impl Pool {
         Some(Lent { region, slot, len })
     }
 
-    /// Whether all slots are lent. Those that were dropped instead of given back are not: with the last one that was
-    /// not dropped a new region begins.
+    /// Whether all slots are lent. Those that were dropped instead of given back are not: once no slot is free they
+    /// make a new region begin.
     #[must_use]
     pub fn is_exhausted(&self) -> bool {
         let lent = |region| Arc::strong_count(region) - 1;
@@ -79,58 +81,17 @@ impl Pool {
 
 impl Region {
     fn map() -> Option<Region> {
-        // SAFETY: an anonymous mapping of our own; the result is checked.
-        let base = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                REGION_BYTES,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_ANONYMOUS | libc::MAP_PRIVATE,
-                -1,
-                0,
-            )
-        };
-        if base == libc::MAP_FAILED {
-            return None;
-        }
-        let region = Region(NonNull::new(base.cast())?);
+        let region = MmapMut::map_anon(REGION_BYTES).ok()?;
         // A matter of speed only. No child may share the pages: it would be given, or leave us, copies.
         #[cfg(not(miri))]
-        for advice in [libc::MADV_HUGEPAGE, libc::MADV_DONTFORK] {
-            // SAFETY: a mapping of our own, none of which is lent yet.
-            unsafe { libc::madvise(base, REGION_BYTES, advice) };
+        for advice in [Advice::HugePage, Advice::DontFork] {
+            let _ = region.advise(advice);
         }
-        Some(region)
+        Some(Region(region))
     }
 }
-
-impl Drop for Region {
-    fn drop(&mut self) {
-        // SAFETY: the whole mapping, which nobody has a slot of any more. Pages that the kernel still sends from
-        // are its own from now on.
-        unsafe { libc::munmap(self.0.as_ptr().cast(), REGION_BYTES) };
-    }
-}
-
-// SAFETY: only its slots touch the memory, each of which has one owner.
-unsafe impl Send for Region {}
-// SAFETY: as above.
-unsafe impl Sync for Region {}
 
 impl Lent {
-    /// Payload that a slot has room for.
-    pub const CAPACITY_BYTES: usize = SLOT_BYTES - FRAME_HEADER_BYTES;
-
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
     /// The payload.
     #[must_use]
     pub fn payload(&self) -> &[u8] {
@@ -158,19 +119,19 @@ impl Lent {
         &self.bytes()[..FRAME_HEADER_BYTES + self.len]
     }
 
-    fn first(&self) -> NonNull<u8> {
+    fn first(&self) -> *const u8 {
         // SAFETY: the slot is within the region.
-        unsafe { self.region.0.add(self.slot * SLOT_BYTES) }
+        unsafe { self.region.0.as_ptr().add(self.slot * SLOT_BYTES) }
     }
 
     fn bytes(&self) -> &[u8] {
         // SAFETY: the slot is this one's alone, initialized by the kernel, and stays as long as `region`.
-        unsafe { std::slice::from_raw_parts(self.first().as_ptr(), SLOT_BYTES) }
+        unsafe { std::slice::from_raw_parts(self.first(), SLOT_BYTES) }
     }
 
     fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `bytes`.
-        unsafe { std::slice::from_raw_parts_mut(self.first().as_ptr(), SLOT_BYTES) }
+        // SAFETY: as in `bytes`, and the mapping is a writable one.
+        unsafe { std::slice::from_raw_parts_mut(self.first().cast_mut(), SLOT_BYTES) }
     }
 }
 
@@ -190,7 +151,7 @@ mod tests {
         let mut all: Vec<Lent> = std::iter::from_fn(|| pool.take()).collect();
         assert_eq!(all.len(), SLOTS);
         for (n, lent) in (0..).zip(&mut all) {
-            assert!(lent.is_empty());
+            assert!(lent.payload().is_empty());
             lent.grow(STREAM_DATA_BYTES - 1).fill(n);
             lent.grow(1).fill(!n);
             lent.set_header(&[n; FRAME_HEADER_BYTES]);
@@ -205,7 +166,7 @@ mod tests {
         }
         pool.give_back(all.pop().expect("the last one"));
         let again = pool.take().expect("it is free again");
-        assert!(again.is_empty());
+        assert!(again.payload().is_empty());
         assert!(pool.take().is_none());
     }
 

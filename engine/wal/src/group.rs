@@ -240,14 +240,54 @@ pub fn encode_header(mut header: GroupHeader, group: &mut [u8]) {
     head.copy_from_slice(bytemuck::bytes_of(&header));
 }
 
+/// The checksum of a group's records, as far as it was computed.
+#[derive(Clone, Debug)]
+pub(crate) struct Summed {
+    /// Of the group's bytes, its header included.
+    len: usize,
+    records: crc32fast::Hasher,
+}
+
+impl Summed {
+    /// Of none.
+    pub(crate) fn nothing() -> Summed {
+        Summed {
+            len: HEADER_BYTES,
+            records: crc32fast::Hasher::new(),
+        }
+    }
+
+    /// Bytes of the group that are looked at, its header included.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn is_nothing(&self) -> bool {
+        self.len == HEADER_BYTES
+    }
+
+    /// Goes on to the end of `group`, so far as that is filled.
+    pub(crate) fn catch_up(&mut self, group: &[u8]) {
+        self.records.update(&group[self.len..]);
+        self.len = group.len();
+    }
+
+    /// Adds what lies behind that in the group, read from elsewhere.
+    pub(crate) fn add(&mut self, bytes: &[u8]) {
+        self.records.update(bytes);
+        self.len += bytes.len();
+    }
+
+    /// As CRC-32.
+    pub(crate) fn crc32(&self) -> u32 {
+        self.records.clone().finalize()
+    }
+}
+
 /// [`encode_header`] over records whose checksum is known.
-pub(crate) fn encode_header_over(
-    mut header: GroupHeader,
-    records: &crc32fast::Hasher,
-    group: &mut [u8],
-) {
+pub(crate) fn encode_header_over(mut header: GroupHeader, summed: &Summed, group: &mut [u8]) {
     let mut hasher = hashed(&mut header);
-    hasher.combine(records);
+    hasher.combine(&summed.records);
     header.crc32 = hasher.finalize();
     group[..HEADER_BYTES].copy_from_slice(bytemuck::bytes_of(&header));
 }

@@ -32,7 +32,7 @@ use ephesus_wire::Lsn;
 use crate::aligned::{AlignedBuf, BLOCK_BYTES, align_up};
 use crate::disk::{Disk, DiskFile, Mapping};
 use crate::error::WalError;
-use crate::group::{HEADER_BYTES, split_record};
+use crate::group::{HEADER_BYTES, Summed, split_record};
 use crate::options::{LogId, LogOptions};
 
 #[cfg(test)]
@@ -136,10 +136,7 @@ pub(crate) struct Owner {
 /// How far a group in a slot is published.
 #[derive(Clone, Debug)]
 pub(crate) struct Published {
-    /// Of the group's bytes.
-    len: usize,
-    /// Of the records up to there.
-    records: crc32fast::Hasher,
+    summed: Summed,
     /// How often; says which cell is next.
     times: usize,
 }
@@ -148,20 +145,19 @@ impl Published {
     /// Nothing yet.
     pub(crate) fn nothing() -> Published {
         Published {
-            len: HEADER_BYTES,
-            records: crc32fast::Hasher::new(),
+            summed: Summed::nothing(),
             times: 0,
         }
     }
 
     /// Bytes of the group that are published, its header included.
     pub(crate) fn len(&self) -> usize {
-        self.len
+        self.summed.len()
     }
 
     /// Checksum of the records that are published.
-    pub(crate) fn records(&self) -> &crc32fast::Hasher {
-        &self.records
+    pub(crate) fn summed(&self) -> &Summed {
+        &self.summed
     }
 }
 
@@ -244,18 +240,17 @@ impl MappedGroups {
         len: usize,
         wall_clock_ms: u64,
     ) {
-        if len == published.len {
+        if len == published.len() {
             return;
         }
-        published.records.update(&group[published.len..len]);
-        published.len = len;
+        published.summed.catch_up(&group[..len]);
         let cell = Cell {
             log_id: self.owner.log_id.0,
             incarnation: self.owner.incarnation,
             first_lsn,
             record_count,
             byte_len: len as u32,
-            records_crc32: published.records.clone().finalize(),
+            records_crc32: published.summed.crc32(),
             crc32: 0,
             wall_clock_ms,
             zero: 0,

@@ -1,8 +1,8 @@
 //! Copying around the caches, into memory that only the device reads.
 //!
 //! A store to a line that is in no cache waits for the line first, and log buffers are in none: the device has read
-//! them since. With values of 16 KiB that came in, copies into groups took 70 to 620 ns per KiB, by how far the
-//! memory was at that moment, and around the caches 30 to 50, in turn within the same runs (AMD EPYC, virtual machine).
+//! them since. With values of 1 and 16 KiB that came in, copies into groups took 70 to 435 ns per KiB, by what else used
+//! the memory, and around the caches 31 to 94, in turn within the same runs (AMD EPYC, virtual machine).
 
 /// Shorter copies are not worth the fence behind them.
 pub(crate) const STREAMED_BYTES_MIN: usize = 2 << 10;

@@ -16,7 +16,8 @@ use ephesus_wire::Lsn;
 use crate::aligned::{AlignedBuf, align_up};
 use crate::error::WalError;
 use crate::group::{
-    FLAG_OPENING, FLAG_RELAXED, GroupHeader, HEADER_BYTES, MAGIC, RECORD_PREFIX_BYTES, VERSION,
+    FLAG_OPENING, FLAG_RELAXED, GroupHeader, HEADER_BYTES, MAGIC, RECORD_PREFIX_BYTES, Summed,
+    VERSION,
 };
 use crate::mapped::{MappedGroups, Published};
 use crate::options::{Durability, LogOptions};
@@ -31,7 +32,7 @@ mod rewrite;
 #[cfg(test)]
 mod tests;
 
-use pending::{PendingGroup, Summed};
+use pending::PendingGroup;
 use segments::{Current, LiveSegment};
 
 /// One log's writer.
@@ -539,7 +540,7 @@ impl LogWriter {
             first_lsn: self.next_lsn,
             record_count: 0,
             published: Published::nothing(),
-            summed: Summed::default(),
+            summed: Summed::nothing(),
         }
     }
 

@@ -107,4 +107,10 @@ impl FrameParts {
     pub fn bytes(&self) -> usize {
         FRAME_HEADER_BYTES + self.rest.len()
     }
+
+    /// Whether it lies in memory that may be sent without copying it.
+    #[must_use]
+    pub fn is_lent(&self) -> bool {
+        matches!(self.rest, Buffer::Lent(_))
+    }
 }

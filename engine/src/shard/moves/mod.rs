@@ -14,6 +14,7 @@ mod beat;
 mod calm;
 mod group;
 mod input;
+mod lending;
 mod link;
 mod mail;
 mod orders;

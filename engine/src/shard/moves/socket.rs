@@ -17,23 +17,24 @@
 use std::collections::VecDeque;
 use std::io;
 use std::net::{Shutdown, TcpStream};
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 use ephesus_wire::frame::Frame;
 use ephesus_wire::{MigrationId, WireError};
 
 use super::input::Input;
+use super::lending::Lending;
 use super::mail::{FrameParts, Mail};
-use crate::migration::{Buffer, Line, Spare};
-use crate::net::{Lent, Pipe, Ring, StreamId};
+use crate::migration::{Line, Spare};
+use crate::net::{Ring, StreamId};
 
 /// Frames of one send.
 const FRAMES_PER_SEND: usize = 16;
 
 /// Bytes after which a send takes no further frame, and a turn issues no further send: the kernel copies
 /// them while the shard waits.
-const SEND_BYTES: usize = 256 << 10;
+pub(super) const SEND_BYTES: usize = 256 << 10;
 
 /// Receive buffer of a target: what one receive takes from the kernel.
 const BUFFER_BYTES: usize = 256 << 10;
@@ -77,6 +78,8 @@ struct Socket {
     sending: Option<Box<Sending>>,
     /// What goes out of lent memory, in front of `queue`.
     lending: Lending,
+    /// A completion comes when there is room.
+    is_awaiting_room: bool,
     /// When something came last.
     heard: Instant,
     broken: Option<String>,
@@ -88,20 +91,13 @@ struct Socket {
     has_said_all: bool,
 }
 
-/// Frames that are sent without being copied.
-#[derive(Debug, Default)]
-struct Lending {
-    pipe: Option<Pipe>,
-    /// The frame of which a part is in the pipe, and how long that is.
-    begun: Option<(FrameParts, usize)>,
-    /// What the kernel refers to: whose, the last sequence in it, and the memory.
-    lent: VecDeque<(MigrationId, u64, Lent)>,
-    /// Bytes that were sent, since somebody asked.
-    sent: usize,
-    /// A completion comes when there is room.
-    is_waiting: bool,
-    /// The system does not let us: frames are copied.
-    is_refused: bool,
+/// Bytes that a look at a socket has sent.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sends {
+    /// They are sent.
+    spliced: usize,
+    /// They are once the ring is entered.
+    begun: usize,
 }
 
 /// What a send is made of; at a fixed place until it has completed.
@@ -204,6 +200,7 @@ impl Sockets {
             queue: refusals.collect(),
             sending: None,
             lending: Lending::default(),
+            is_awaiting_room: false,
             heard: now,
             broken: None,
             closing: None,
@@ -346,8 +343,9 @@ impl Sockets {
         let (mut at, mut room, mut spliced) = (0, SEND_BYTES, 0);
         while at < self.sockets.len() {
             let socket = &mut self.sockets[at];
-            let sent = socket.pump(ring, now, room > 0);
-            spliced += std::mem::take(&mut socket.lending.sent);
+            let sends = socket.pump(ring, now, room > 0);
+            let sent = sends.spliced + sends.begun;
+            spliced += sends.spliced;
             room = room.saturating_sub(sent);
             if sent > 0 && room == 0 {
                 self.first = at + 1;
@@ -402,7 +400,7 @@ impl Sockets {
     /// A socket that had no room may have some.
     pub(super) fn writable(&mut self, id: StreamId) {
         if let Some(socket) = self.find(id) {
-            socket.lending.is_waiting = false;
+            socket.is_awaiting_room = false;
         }
     }
 
@@ -412,13 +410,7 @@ impl Sockets {
         let Some(socket) = sockets.find(|socket| socket.id == id) else {
             return;
         };
-        let lent = &mut socket.lending.lent;
-        let is_there = |(of, last, _): &(MigrationId, u64, Lent)| *of == migration && *last <= seq;
-        if let Some(last) = lent.iter().rposition(is_there) {
-            for (_, _, lent) in lent.drain(..=last) {
-                self.spare.keep(Buffer::Lent(lent));
-            }
-        }
+        socket.lending.confirmed(migration, seq, &mut self.spare);
     }
 
     /// Counts bytes as moved whose time nobody has measured.
@@ -483,30 +475,30 @@ impl Socket {
         }
     }
 
-    /// Sends, if it `may`, and receives; the bytes that it has begun to send.
-    fn pump(&mut self, ring: &mut Ring, now: Instant, may: bool) -> usize {
+    /// Sends, if it `may`, and receives.
+    fn pump(&mut self, ring: &mut Ring, now: Instant, may: bool) -> Sends {
         self.close_unused(now);
         if let Some(by) = self.closing
             && (self.broken.is_some() || now >= by)
         {
             self.shut();
         }
+        let mut sends = Sends::default();
         if self.is_shut {
-            return 0;
+            return sends;
         }
         let fd = self.stream.as_raw_fd();
-        let mut sent = 0;
-        if self.sending.is_none() && !self.lending.is_waiting && self.broken.is_none() {
+        if self.sending.is_none() && !self.is_awaiting_room && self.broken.is_none() {
             if may {
-                sent = self.splice(ring);
+                sends.spliced = self.splice(ring);
             } else if !self.has_sent_all() {
                 // What others have spliced brings no completion, and so no further turn.
                 self.await_room(ring);
             }
-            if self.lending.is_waiting || self.broken.is_some() {
+            if self.is_awaiting_room || self.broken.is_some() {
                 // What is behind it waits.
             } else if may && let Some(sending) = self.next_send() {
-                sent += sending.bytes;
+                sends.begun = sending.bytes;
                 let sending = self.sending.insert(sending);
                 // SAFETY: `sending` is boxed and kept until the `StreamSent` completion.
                 unsafe { ring.send_stream(self.id, fd, &raw const sending.message) };
@@ -523,12 +515,12 @@ impl Socket {
             // touched while `is_receiving`: no whole frame is in it.
             unsafe { ring.receive_stream(self.id, fd, self.input.room()) };
         }
-        sent
+        sends
     }
 
     /// Whether a completion is to come.
     fn has_outstanding(&self) -> bool {
-        self.is_receiving || self.sending.is_some() || self.lending.is_waiting
+        self.is_receiving || self.sending.is_some() || self.is_awaiting_room
     }
 
     fn has_sent_all(&self) -> bool {
@@ -553,7 +545,7 @@ impl Socket {
     }
 
     fn await_room(&mut self, ring: &mut Ring) {
-        self.lending.is_waiting = true;
+        self.is_awaiting_room = true;
         ring.await_room(self.id, self.stream.as_raw_fd());
     }
 
@@ -569,77 +561,6 @@ impl Socket {
             frames.push(frame);
         }
         (!frames.is_empty()).then(|| Sending::new(frames))
-    }
-}
-
-impl Lending {
-    /// Whether the pipe or a frame that is not wholly in it has something left.
-    fn is_busy(&self) -> bool {
-        self.begun.is_some() || self.pipe.as_ref().is_some_and(|pipe| !pipe.is_empty())
-    }
-
-    /// Whether the first frame is such a one.
-    fn may_send(&self, queue: &VecDeque<FrameParts>) -> bool {
-        let first = queue.front();
-        !self.is_refused && first.is_some_and(|frame| matches!(frame.rest, Buffer::Lent(_)))
-    }
-
-    /// Sends lent frames from the front of `queue` as far as the socket has room, and a turn time; the bytes.
-    fn send(&mut self, queue: &mut VecDeque<FrameParts>, socket: RawFd) -> io::Result<usize> {
-        let mut sent = 0;
-        while self.is_busy() || self.may_send(queue) {
-            self.fill(queue)?;
-            let Some(pipe) = &mut self.pipe else { break };
-            sent += pipe.drain(socket)?;
-            if !pipe.is_empty() || sent >= SEND_BYTES {
-                break;
-            }
-        }
-        self.sent += sent;
-        Ok(sent)
-    }
-
-    /// Puts frames into the pipe.
-    fn fill(&mut self, queue: &mut VecDeque<FrameParts>) -> io::Result<()> {
-        let pipe = match &mut self.pipe {
-            Some(pipe) => pipe,
-            None => match Pipe::new() {
-                Ok(pipe) => self.pipe.insert(pipe),
-                Err(_) => {
-                    self.is_refused = true;
-                    return Ok(());
-                }
-            },
-        };
-        let mut bytes = 0;
-        while bytes < SEND_BYTES {
-            let (frame, done) = match self.begun.take() {
-                Some(begun) => begun,
-                None if !matches!(queue.front(), Some(frame) if matches!(frame.rest, Buffer::Lent(_))) =>
-                {
-                    break;
-                }
-                None => (queue.pop_front().expect("it was looked at"), 0),
-            };
-            let Buffer::Lent(lent) = &frame.rest else {
-                unreachable!("it was looked at");
-            };
-            let taken = match pipe.fill(lent, done) {
-                Ok(taken) => taken,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.begun = Some((frame, done));
-                    break;
-                }
-                Err(error) => return Err(error),
-            };
-            bytes += taken;
-            if done + taken < frame.bytes() {
-                self.begun = Some((frame, done + taken));
-            } else if let Buffer::Lent(lent) = frame.rest {
-                self.lent.push_back((frame.migration, frame.last_seq, lent));
-            }
-        }
-        Ok(())
     }
 }
 

@@ -144,18 +144,15 @@ impl Source {
         let bytes = |cx: &mut Cx<'_>| self.outgoing(cx).map_or(0, |outgoing| outgoing.bytes());
         let before = bytes(cx);
         let more = || !is_limited && more();
-        if self.link.is_socket() {
-            let spare = cx.sockets.take_spare();
-            if let Some(outgoing) = self.outgoing(cx) {
-                outgoing.lend(spare);
-            }
+        let lends = self.link.is_socket();
+        let spare = lends.then(|| cx.sockets.take_spare());
+        if let Some(outgoing) = self.outgoing(cx) {
+            outgoing.lend(spare.unwrap_or_default());
+            cx.core.keyspace.outgoing_slice(partition, more);
         }
-        cx.core.keyspace.outgoing_slice(partition, more);
-        if let Some(outgoing) = self.outgoing(cx)
-            && self.link.is_socket()
-        {
-            let spare = outgoing.take_spare();
-            cx.sockets.keep_spare(spare);
+        let spare = self.outgoing(cx).map(Outgoing::take_spare);
+        if lends {
+            cx.sockets.keep_spare(spare.unwrap_or_default());
         }
         let walked = bytes(cx) - before;
         cx.limit.spend(walked as usize);

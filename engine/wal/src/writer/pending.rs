@@ -3,9 +3,7 @@
 use ephesus_wire::{Lsn, copy};
 
 use crate::aligned::AlignedBuf;
-use crate::group::{
-    GroupHeader, HEADER_BYTES, RECORD_PREFIX_BYTES, encode_header, encode_header_over,
-};
+use crate::group::{GroupHeader, RECORD_PREFIX_BYTES, Summed, encode_header, encode_header_over};
 use crate::mapped::{MappedGroups, Published};
 use crate::streaming;
 
@@ -18,30 +16,8 @@ pub(super) struct PendingGroup {
     pub(super) record_count: u32,
     /// How far it is published, if its memory is a mapped slot's.
     pub(super) published: Published,
+    /// The checksum, if some records went around the caches: reading those again would mean to wait for memory.
     pub(super) summed: Summed,
-}
-
-/// The checksum of a group's records so far, of which some went around the caches: reading those again would mean to
-/// wait for memory.
-#[derive(Debug, Default)]
-pub(super) struct Summed {
-    records: crc32fast::Hasher,
-    /// Bytes of records that are in it.
-    len: usize,
-}
-
-impl Summed {
-    /// Adds the rest of `records`.
-    fn catch_up(&mut self, records: &[u8]) {
-        self.records.update(&records[self.len..]);
-        self.len = records.len();
-    }
-
-    /// Adds what is about to lie behind the rest.
-    fn add(&mut self, record: &[u8]) {
-        self.records.update(record);
-        self.len += record.len();
-    }
 }
 
 impl PendingGroup {
@@ -71,7 +47,7 @@ impl PendingGroup {
     fn push_around(&mut self, record: &[u8]) {
         let payload_at = self.len + RECORD_PREFIX_BYTES;
         self.push(record.len(), |payload| streaming::copy(payload, record));
-        self.summed.catch_up(&self.buf[HEADER_BYTES..payload_at]);
+        self.summed.catch_up(&self.buf[..payload_at]);
         self.summed.add(record);
     }
 
@@ -80,12 +56,12 @@ impl PendingGroup {
         let is_mapped = self.buf.is_mapped();
         let group = &mut self.buf[..self.len];
         if is_mapped {
-            encode_header_over(header, self.published.records(), group);
-        } else if self.summed.len > 0 {
-            self.summed.catch_up(&group[HEADER_BYTES..]);
-            encode_header_over(header, &self.summed.records, group);
-        } else {
+            encode_header_over(header, self.published.summed(), group);
+        } else if self.summed.is_nothing() {
             encode_header(header, group);
+        } else {
+            self.summed.catch_up(group);
+            encode_header_over(header, &self.summed, group);
         }
     }
 
