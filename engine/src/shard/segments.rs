@@ -181,10 +181,8 @@ impl Segments {
         };
         let mut options = self.options.clone();
         if matches!(work, Work::Prepare(_)) {
-            let last = self.prepared.replace(now);
-            if has_clients && !log.is_starved() {
-                be_gentle(&mut options, last.map(|last| now - last));
-            }
+            let since = self.prepared.replace(now).map(|last| now - last);
+            set_filling(&mut options, since, has_clients, log.is_starved());
         }
         let job = Job {
             dir: self.dir.clone(),
@@ -206,12 +204,21 @@ impl Segments {
     }
 }
 
-/// Has zeroes written gently by a thread that the log asked so long ago for the segment before.
-fn be_gentle(options: &mut LogOptions, since: Option<Duration>) {
+/// How a thread fills a segment that the log asks for, so long after the one before: gently while clients wait for
+/// the log's writes, and not at all if the log waits itself, or moves alone fill it fast.
+fn set_filling(
+    options: &mut LogOptions,
+    since: Option<Duration>,
+    has_clients: bool,
+    is_starved: bool,
+) {
     let pieces = options.segment_bytes.div_ceil(GENTLE_BYTES);
     let part = |since: Duration| since / GENTLE_PART / pieces as u32;
     let pause = since.map_or(GENTLE_PAUSE_MAX, part);
-    if pause >= GENTLE_PAUSE_MIN {
+    let fills_fast = pause < GENTLE_PAUSE_MIN;
+    if is_starved || (fills_fast && !has_clients) {
+        options.fills_segments = false;
+    } else if has_clients && !fills_fast {
         options.zeroes_bytes = GENTLE_BYTES;
         options.zeroes_pause = pause.min(GENTLE_PAUSE_MAX);
     }
@@ -223,12 +230,19 @@ mod tests {
 
     use super::*;
 
+    fn filled(since_ms: Option<u64>, has_clients: bool, is_starved: bool) -> LogOptions {
+        let mut options = LogOptions::new(LogId::default());
+        options.segment_bytes = 64 << 20;
+        let since = since_ms.map(Duration::from_millis);
+        set_filling(&mut options, since, has_clients, is_starved);
+        options
+    }
+
     #[test]
     fn zeroes_take_the_time_that_there_is() {
-        let gentle = |since_ms: Option<u64>| {
-            let mut options = LogOptions::new(LogId::default());
-            options.segment_bytes = 64 << 20;
-            be_gentle(&mut options, since_ms.map(Duration::from_millis));
+        let gentle = |since_ms| {
+            let options = filled(since_ms, true, false);
+            assert!(options.fills_segments);
             (options.zeroes_bytes, options.zeroes_pause.as_micros())
         };
         assert_eq!(gentle(None), (GENTLE_BYTES, 2_000), "the first one");
@@ -236,5 +250,18 @@ mod tests {
         assert_eq!(gentle(Some(1_024)), (GENTLE_BYTES, 1_000));
         assert_eq!(gentle(Some(512)), (GENTLE_BYTES, 500));
         assert_eq!(gentle(Some(500)), (2 << 20, 0), "a log that fills fast");
+    }
+
+    #[test]
+    fn no_zeroes_for_moves_and_where_the_log_waits() {
+        let fills = |since_ms, has_clients, is_starved| {
+            filled(since_ms, has_clients, is_starved).fills_segments
+        };
+        assert!(fills(None, false, false), "the first one");
+        assert!(fills(Some(512), false, false), "slowly");
+        assert!(!fills(Some(500), false, false), "moves alone, fast");
+        assert!(fills(Some(500), true, false), "clients, fast");
+        assert!(!fills(Some(500), true, true), "the log waits");
+        assert!(!fills(None, false, true));
     }
 }

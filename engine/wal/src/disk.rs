@@ -58,6 +58,11 @@ pub trait DiskFile: 'static {
         false
     }
 
+    /// Whether the disk keeps room for the first `bytes` of the file, which read as zeroes though nobody wrote them.
+    fn is_reserved(&self, _bytes: u64) -> bool {
+        false
+    }
+
     /// Makes all completed writes and the length durable. After an error nothing is promised.
     fn sync(&self) -> impl Future<Output = io::Result<()>>;
 

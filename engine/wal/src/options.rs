@@ -96,7 +96,11 @@ pub struct LogOptions {
     pub mapped_group_bytes: usize,
     /// Prepared segments to keep ahead of the current one.
     pub spare_segments: usize,
-    /// New segments are filled with zeroes, and synced, in pieces of this many bytes, a multiple of
+    /// Whether new segments are filled with zeroes, so that a small synced write need not wait until the file system
+    /// has noted that this part of the file is written. Without, a log that large writes fill writes each byte
+    /// once; segments are filled all the same where the file system cannot keep room for them.
+    pub fills_segments: bool,
+    /// New segments are filled, and synced, in pieces of this many bytes, a multiple of
     /// 4 KiB: large ones cost little beside their bytes, behind small ones a log's write waits less.
     pub zeroes_bytes: u64,
     /// How long the thread that writes them sleeps behind each piece, for the disk to do other work.
@@ -121,6 +125,7 @@ impl LogOptions {
             mapped_groups: MAPPED_GROUPS,
             mapped_group_bytes: MAPPED_GROUP_BYTES,
             spare_segments: 2,
+            fills_segments: true,
             zeroes_bytes: ZEROES_BYTES,
             zeroes_pause: Duration::ZERO,
             on_damage: OnDamage::Refuse,

@@ -97,7 +97,7 @@ impl<F: AsRawFd> AsRawFd for SegmentHandle<F> {
     }
 }
 
-/// Creates segment `id`: zero-filled, synced, and its name durable.
+/// Creates segment `id`: all zeroes, synced, and its name durable.
 ///
 /// A crash leaves `free-*.log` behind, which the next opening removes.
 ///
@@ -125,6 +125,9 @@ async fn fill<D: Disk>(disk: &D, free: &str, opts: &LogOptions) -> Result<(), Wa
         .create(free, opts.segment_bytes)
         .await
         .map_err(WalError::io("create", free))?;
+    if !opts.fills_segments && file.is_reserved(opts.segment_bytes) {
+        return file.sync().await.map_err(WalError::io("sync", free));
+    }
     zero(&file, free, opts).await
 }
 

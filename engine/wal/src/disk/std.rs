@@ -4,7 +4,7 @@ use std::ffi::c_int;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -19,6 +19,9 @@ mod tests;
 
 /// `FALLOC_FL_WRITE_ZEROES` of Linux 6.17: zeroes in written extents, by a command of the device.
 const WRITE_ZEROES: c_int = 0x80;
+
+/// What the size of a file on its disk is counted in.
+const SECTOR_BYTES: u64 = 512;
 
 /// A directory of the machine's file system; its futures complete at once.
 ///
@@ -202,6 +205,11 @@ impl DiskFile for StdFile {
         };
         // SAFETY: a plain system call; it touches no memory of this process.
         unsafe { libc::fallocate(self.file.as_raw_fd(), WRITE_ZEROES, 0, len) == 0 }
+    }
+
+    fn is_reserved(&self, bytes: u64) -> bool {
+        let metadata = self.file.metadata();
+        metadata.is_ok_and(|file| file.len() >= bytes && file.blocks() * SECTOR_BYTES >= bytes)
     }
 
     async fn sync(&self) -> io::Result<()> {

@@ -77,3 +77,34 @@ fn zeroes_are_durable_piece_by_piece() {
     let operations = disk.operations() - before;
     assert_eq!(operations, 1 + 3 * 2, "a write and a sync of each");
 }
+
+#[test]
+fn what_the_file_system_keeps_room_for_need_not_be_filled() {
+    let options = LogOptions {
+        fills_segments: false,
+        ..options()
+    };
+    let id = SegmentId(1);
+    let dir = tempfile::tempdir().unwrap();
+    let disk = StdDisk::new(dir.path(), Durability::Strict).unwrap();
+    let sparse = std::fs::File::create(dir.path().join("sparse")).unwrap();
+    sparse.set_len(BYTES).unwrap();
+    let sparse = block_on(disk.open("sparse", true)).unwrap();
+    assert!(
+        !sparse.is_reserved(BYTES),
+        "a disk may be full when it is written"
+    );
+    let segment = block_on(prepare(&disk, &options, id)).unwrap();
+    assert!(segment.file.is_reserved(BYTES));
+    assert!(!segment.file.is_reserved(BYTES + 1));
+    let bytes = std::fs::read(dir.path().join(id.file_name())).unwrap();
+    assert!(bytes.len() as u64 == BYTES && bytes.iter().all(|b| *b == 0));
+    // A disk that promises nothing is written to.
+    let disk = FaultDisk::new(1);
+    let before = disk.operations();
+    block_on(prepare(&disk, &options, id)).unwrap();
+    assert!(
+        disk.operations() - before > 3 * 2,
+        "a write and a sync of each piece"
+    );
+}
