@@ -3,9 +3,8 @@
 //! Over loopback the other end copies right out of these pages, with a network card the card reads them; the kernel's
 //! `MSG_ZEROCOPY` copies on loopback after all.
 
-use std::fs::File;
-use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, RawFd};
+use std::io::{self, PipeReader, PipeWriter};
+use std::os::fd::{AsRawFd, RawFd};
 
 use super::lent::Lent;
 
@@ -15,8 +14,8 @@ const PIPE_BYTES: libc::c_int = 512 << 10;
 /// A pipe in front of one socket.
 #[derive(Debug)]
 pub struct Pipe {
-    from: File,
-    to: File,
+    from: PipeReader,
+    to: PipeWriter,
     /// Bytes in it.
     held: usize,
 }
@@ -25,16 +24,10 @@ impl Pipe {
     /// # Errors
     /// What the operating system says, also if it does not let us splice: whoever wants to send has to copy.
     pub fn new() -> io::Result<Pipe> {
-        let mut ends = [0; 2];
-        // SAFETY: there is room for two descriptors, which are owned from here on.
-        let [from, to] = unsafe {
-            if libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) != 0 {
-                return Err(io::Error::last_os_error());
-            }
-            // Less room, which a user with many pipes gets, only means more calls.
-            libc::fcntl(ends[1], libc::F_SETPIPE_SZ, PIPE_BYTES);
-            ends.map(|end| File::from_raw_fd(end))
-        };
+        let (from, to) = io::pipe()?;
+        // Less room, which a user with many pipes gets, only means more calls.
+        // SAFETY: sets the size of a descriptor's pipe.
+        let _ = unsafe { libc::fcntl(to.as_raw_fd(), libc::F_SETPIPE_SZ, PIPE_BYTES) };
         let pipe = Pipe { from, to, held: 0 };
         pipe.probe()?;
         Ok(pipe)
