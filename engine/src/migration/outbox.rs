@@ -90,11 +90,11 @@ impl Outbox {
     /// When the stream was closed: a bug of whoever holds writes back.
     pub(super) fn append(&mut self, record: &Record<'_>) {
         assert!(!self.is_closed, "no write after the end of the stream");
-        self.meta.seq += 1;
         let len = record.encoded_len();
         if self.open.len() + len > STREAM_DATA_BYTES {
             self.seal();
         }
+        self.meta.seq += 1;
         if self.open.is_empty() {
             self.open = self.spare.take(len.next_multiple_of(DATA_ALIGN_BYTES));
         }
@@ -187,5 +187,37 @@ impl Outbox {
     /// Bytes that are not acknowledged, sent or not.
     pub(super) fn backlog_bytes(&self) -> usize {
         self.queued_bytes + self.in_flight_bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ephesus_wire::{Epoch, PartitionId};
+
+    use super::*;
+
+    #[test]
+    fn a_message_that_became_full_is_acknowledged_by_its_own_last_record() {
+        let meta = RecordMeta {
+            partition: PartitionId(0),
+            epoch: Epoch(1),
+            seq: 1,
+        };
+        let mut outbox = Outbox::new(meta, Credit::default());
+        let key = vec![b'k'; STREAM_DATA_BYTES / 3];
+        for _ in 0..3 {
+            outbox.append(&Record::Delete { key: &key });
+        }
+        let first = outbox.take(OpenGoes::WhenIdle).expect("two records");
+        assert_eq!(first.last_seq, 3);
+        assert_eq!(outbox.take(OpenGoes::WhenIdle), None);
+        assert!(outbox.acknowledged(2));
+        assert_eq!(outbox.take(OpenGoes::WhenIdle), None);
+        assert!(outbox.acknowledged(3));
+        let second = outbox
+            .take(OpenGoes::WhenIdle)
+            .expect("nothing is under way");
+        assert_eq!(second.last_seq, 4);
+        assert!(!outbox.acknowledged(5), "it was not sent");
     }
 }
