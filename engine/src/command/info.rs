@@ -88,6 +88,8 @@ pub struct PersistenceInfo {
     pub wal_appended_lsn: u64,
     pub wal_committed_lsn: u64,
     pub wal_groups: u64,
+    /// How often the log has used up its budget, so that writes had to wait.
+    pub wal_full: u64,
     pub wal_sync_p50_usec: u64,
     pub wal_sync_p99_usec: u64,
     pub images_written: u64,
@@ -107,6 +109,8 @@ pub struct StatsInfo {
     /// Partitions that leave and come.
     pub migrations_outgoing: u64,
     pub migrations_incoming: u64,
+    /// Whether some of these wait for images to make room in the log.
+    pub migrations_wait: bool,
     /// Commands that wait for the decision about their partition.
     pub held_commands: u64,
     pub commands_processed: u64,
@@ -362,6 +366,7 @@ impl InfoSnapshot {
         text.line("wal_appended_lsn", persistence.wal_appended_lsn);
         text.line("wal_committed_lsn", persistence.wal_committed_lsn);
         text.line("wal_groups", persistence.wal_groups);
+        text.line("wal_full", persistence.wal_full);
         text.line("wal_sync_p50_usec", persistence.wal_sync_p50_usec);
         text.line("wal_sync_p99_usec", persistence.wal_sync_p99_usec);
         text.line("images_written", persistence.images_written);
@@ -384,6 +389,8 @@ impl InfoSnapshot {
         text.line("peer_links_refused", stats.peer_links_refused);
         text.line("migrations_outgoing", stats.migrations_outgoing);
         text.line("migrations_incoming", stats.migrations_incoming);
+        let waits = u8::from(stats.migrations_wait);
+        text.line("migrations_wait_for_images", waits);
         text.line("held_commands", stats.held_commands);
         text.line("sync_full", 0);
         text.line("sync_partial_ok", 0);

@@ -125,6 +125,12 @@ impl Outgoing {
         self.stage
     }
 
+    /// Lowest hash that the walk has not passed; `None` once it has passed all.
+    #[cfg(test)]
+    pub(crate) fn cursor(&self) -> Option<u64> {
+        (self.stage == Stage::Walking).then_some(self.cursor)
+    }
+
     /// What the target holds once it has everything so far.
     #[must_use]
     pub fn held(&self) -> Held {

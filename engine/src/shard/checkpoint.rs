@@ -40,6 +40,12 @@ const SLICE: Duration = Duration::from_micros(100);
 /// of the disk as the log itself.
 const KEEP_PERCENT: u64 = 90;
 
+/// Prepared segments, which count against the budget, too.
+const PREPARED: u64 = 2;
+
+/// Segments that moves leave to the writes of clients.
+const KEPT_FROM_MOVES: u64 = 1;
+
 /// Blocks of one walk that may wait for the store thread.
 const QUEUE_BLOCKS: usize = 64;
 
@@ -72,6 +78,17 @@ struct Walking {
     queue: VecDeque<StoreRequest>,
     /// The store had no room: wait until it says so.
     waits_for_store: bool,
+}
+
+impl Walking {
+    /// Part of the table that was walked, about.
+    fn done(&self) -> f64 {
+        if self.is_complete {
+            1.0
+        } else {
+            self.cursor as f64 / u64::MAX as f64
+        }
+    }
 }
 
 /// What cannot go on before a store answers.
@@ -123,6 +140,8 @@ pub struct Checkpointer<L = StoreClient> {
     pub(crate) slice: Duration,
     /// Bytes of segment files that are in no use; they count against the budget too.
     pub spare_bytes: u64,
+    /// Copies are on their way here that wait for images to make room in the log.
+    pub moves_wait: bool,
     /// Bytes written to the log since the start.
     pub log_written_bytes: u64,
     /// Images switched since the start.
@@ -149,6 +168,7 @@ impl<L: StoreLink> Checkpointer<L> {
             planted: Planted::default(),
             slice: SLICE,
             spare_bytes: 0,
+            moves_wait: false,
             written: 0,
             last_ms: 0,
         }
@@ -170,10 +190,33 @@ impl<L: StoreLink> Checkpointer<L> {
         self.walking.iter().flatten().count()
     }
 
-    /// Whether images come before comfort: they would not be done before the log is full.
+    /// Whether images come before comfort: they would not be done before the log is full, or moves wait for
+    /// them.
     #[must_use]
     pub fn is_urgent(&self) -> bool {
-        self.pace.is_urgent()
+        self.pace.is_urgent() || self.moves_wait
+    }
+
+    /// Whether the log may take what moves bring besides what clients write. A move makes it grow as fast as
+    /// a disk writes, and images, which alone make it shorter, are slower: without this clients would wait for
+    /// the images of what others move.
+    ///
+    /// Never false unless images are due, which end that.
+    #[must_use]
+    pub fn has_room_for_moves(&self, keyspace: &Keyspace) -> bool {
+        let log = &keyspace.log;
+        let live_bytes = log.log_bytes();
+        let kept_bytes = KEPT_FROM_MOVES * log.options().segment_bytes;
+        let is_short =
+            self.pace.is_urgent() || live_bytes + kept_bytes >= self.full_bytes(keyspace);
+        let is_freed = log.segments().count() > 2 && self.pace.is_due(self.budget, live_bytes);
+        !(self.pace.moves_wait() || is_short && is_freed)
+    }
+
+    /// Bytes of live segments from which on writes wait, about.
+    fn full_bytes(&self, keyspace: &Keyspace) -> u64 {
+        let prepared_bytes = PREPARED * keyspace.log.options().segment_bytes;
+        self.budget - prepared_bytes.min(self.budget / 2)
     }
 
     /// Whether the log has used up its budget, so that writes have to wait.
@@ -350,22 +393,29 @@ impl<L: StoreLink> Checkpointer<L> {
     /// # Errors
     /// A store thread has ended, or has been silent for too long.
     pub fn slice(&mut self, keyspace: &mut Keyspace, now: Instant) -> Result<Progress, String> {
-        let is_imaging = self.is_active();
-        let load = || Load {
-            budget: self.budget,
-            live: keyspace.log.log_bytes(),
-            segments: keyspace.log.segments().count(),
-            pinned: pinned_bytes(keyspace),
-            written: self.log_written_bytes,
-            imported: keyspace.counters.imported_bytes,
-            imaged: self.imaged_bytes,
-            user: keyspace.counters.user_bytes,
-            is_imaging,
-        };
-        self.pace.look(now, load);
+        let mut pace = std::mem::take(&mut self.pace);
+        pace.look(now, || self.load(keyspace));
+        self.pace = pace;
         let progress = self.advance(keyspace)?;
         self.watch(now)?;
         Ok(progress)
+    }
+
+    /// What the log and the images look like now.
+    fn load(&self, keyspace: &Keyspace) -> Load {
+        Load {
+            budget: self.budget,
+            full: self.full_bytes(keyspace),
+            live: keyspace.log.log_bytes(),
+            segments: keyspace.log.segments().count(),
+            pinned: self.pinned_bytes(keyspace),
+            written: self.log_written_bytes,
+            imported: keyspace.counters.imported_bytes,
+            moves_wait: self.moves_wait,
+            imaged: self.imaged_bytes,
+            user: keyspace.counters.user_bytes,
+            is_imaging: self.is_active(),
+        }
     }
 
     fn advance(&mut self, keyspace: &mut Keyspace) -> Result<Progress, String> {
@@ -417,6 +467,25 @@ impl<L: StoreLink> Checkpointer<L> {
             }
         }
         Ok(())
+    }
+
+    /// Bytes that have to be imaged before the oldest segment can go.
+    fn pinned_bytes(&self, keyspace: &Keyspace) -> u64 {
+        let Some(oldest) = keyspace.log.segments().next() else {
+            return 0;
+        };
+        let pinned = keyspace
+            .partitions()
+            .filter(|p| p.pin().is_some_and(|pin| pin <= oldest.last_lsn));
+        let all: u64 = pinned.map(|p| p.table.data_bytes()).sum();
+        let walking = self.walking.iter().flatten();
+        let walking = walking.map(|walking| (walking.manifest.image.partition, walking.done()));
+        let walked = self.walked.iter();
+        let walked = walked.map(|walked| (walked.manifest.image.partition, 1.0));
+        let bytes = |id| keyspace.partition(id).map_or(0, |p| p.table.data_bytes());
+        let done = walking.chain(walked);
+        let done = done.map(|(partition, part)| (bytes(partition) as f64 * part) as u64);
+        all.saturating_sub(done.sum())
     }
 
     fn db(&self, partition: PartitionId) -> DbId {
@@ -548,17 +617,6 @@ fn restate_prepared(keyspace: &mut Keyspace) {
     for partition in holds {
         keyspace.restate(partition);
     }
-}
-
-/// Bytes of the partitions that have to be imaged before the oldest segment can go.
-fn pinned_bytes(keyspace: &Keyspace) -> u64 {
-    let Some(oldest) = keyspace.log.segments().next() else {
-        return 0;
-    };
-    let pinned = keyspace
-        .partitions()
-        .filter(|p| p.pin().is_some_and(|pin| pin <= oldest.last_lsn));
-    pinned.map(|p| p.table.data_bytes()).sum()
 }
 
 /// Walks the table for one slice of time.

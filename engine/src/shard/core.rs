@@ -92,8 +92,11 @@ pub struct Core {
     pub(super) now: Instant,
     next_connection_id: u64,
     pub(super) random: u64,
-    /// The log is over its budget or has too much that is not committed: writes wait.
+    /// The log is over its budget ([`Core::log_is_full`]) or has too much that is not committed: writes wait.
     pub(super) log_behind: bool,
+    pub(super) log_is_full: bool,
+    /// The log has room for more than clients write: what moves here may be sent.
+    pub(super) log_has_room: bool,
     commands: u64,
 }
 
@@ -131,6 +134,8 @@ impl Core {
             next_connection_id: 1 + u64::from(id.0),
             random,
             log_behind: false,
+            log_is_full: false,
+            log_has_room: true,
             commands: 0,
         };
         core.review_unserved();

@@ -26,6 +26,9 @@ impl Shard {
         stats.changes_since_image.set(changes);
         stats.migrations_outgoing.set(outgoing);
         stats.migrations_incoming.set(incoming);
+        stats
+            .migrations_wait
+            .set(u64::from(self.checkpointer.moves_wait));
         stats.held_commands.set(self.core.held_commands());
         stats.hits.set(keyspace.counters.hits);
         stats.misses.set(keyspace.counters.misses);

@@ -37,13 +37,13 @@ counters! {
     /// Bytes written to the log, padding included.
     wal_bytes_written,
     /// Key and value bytes of all writes.
-    wal_user_bytes, wal_groups, wal_appended, wal_committed,
+    wal_user_bytes, wal_groups, wal_full, wal_appended, wal_committed,
     /// Time from issue to completion of log writes, microseconds.
     wal_sync_p50_usec, wal_sync_p99_usec,
     /// Grows when copies begin or cease to be served, and when the routes follow.
     role_changes,
     /// Partitions that leave and come, and commands that wait for a decision.
-    migrations_outgoing, migrations_incoming, held_commands,
+    migrations_outgoing, migrations_incoming, migrations_wait, held_commands,
     /// 1 while writes to this shard wait for its log.
     log_behind,
     /// 1 while images come before comfort.

@@ -82,6 +82,10 @@ impl Core {
         } else {
             UNCOMMITTED_BYTES_MAX
         };
+        if is_over_budget && !self.log_is_full {
+            self.stats().wal_full.add(1);
+        }
+        self.log_is_full = is_over_budget;
         let is_behind = is_over_budget || self.keyspace.log.unwritten_bytes() > bytes_max;
         if is_behind != self.log_behind {
             self.log_behind = is_behind;

@@ -9,6 +9,7 @@
 //!   DATA ...  ------------------------------->           applies, logs
 //!   LOAD ...  ------------------------------->           spares who waits for it
 //!             <-------------------------------  ACK ...  what its log has
+//!             <-------------------------------  ROOM ...  walks on or waits
 //!   FINAL     ------------------------------->           compares count and digest
 //!             <-------------------------------  PREPARED durably
 //!   END       <------------------------------>  END      by either side at any time
@@ -25,6 +26,7 @@
 //! 9 LOAD        1 while clients use the source's shard, 0 while none do: u8
 //! 10 KEYS       count u64
 //! 11 OPENS      count u64
+//! 12 ROOM       1 while the target's log has room for what is walked, 0 while it has none: u8
 //! ```
 //!
 //! A connection carries the streams of all migrations that it was opened for, between one shard and another.
@@ -78,6 +80,9 @@ pub enum Message<'a> {
         /// Of a record of the stream.
         seq: u64,
     },
+    /// Whether the walk may go on; the target takes writes behind it whatever this says. Until it says so
+    /// for the first time, it may.
+    Room(bool),
     /// The target holds all of it durably and keeps it until the coordinator decides.
     Prepared(Held),
     /// The stream is over before its end; the text says why.
@@ -132,6 +137,7 @@ mod kind {
     pub(super) const LOAD: u16 = 9;
     pub(super) const KEYS: u16 = 10;
     pub(super) const OPENS: u16 = 11;
+    pub(super) const ROOM: u16 = 12;
 }
 
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -207,6 +213,7 @@ impl<'a> Message<'a> {
                 frame(kind::FINAL, bytemuck::bytes_of(&body));
             }
             Self::Ack { seq } => frame(kind::ACK, bytemuck::bytes_of(&seq)),
+            Self::Room(is_there) => frame(kind::ROOM, &[u8::from(is_there)]),
             Self::Prepared(held) => frame(kind::PREPARED, bytemuck::bytes_of(&held.body())),
             Self::End(reason) => frame(kind::END, cut(reason).as_bytes()),
         }
@@ -234,13 +241,14 @@ impl<'a> Message<'a> {
                 length("DATA", payload, 1, usize::MAX)?;
                 Self::Data(payload)
             }
-            kind::LOAD => Self::Load(load(payload)?),
+            kind::LOAD => Self::Load(flag("LOAD", payload)?),
             kind::FINAL => Self::Final(last(payload)?),
             kind::ACK => {
                 let seq = body("ACK", payload)?;
                 check_seq(seq)?;
                 Self::Ack { seq }
             }
+            kind::ROOM => Self::Room(flag("ROOM", payload)?),
             kind::PREPARED => Self::Prepared(held(body("PREPARED", payload)?)?),
             kind::END => Self::End(text("END", payload)?),
             other => {
@@ -309,12 +317,12 @@ fn opens(payload: &[u8]) -> Result<u64, WireError> {
     ))
 }
 
-fn load(payload: &[u8]) -> Result<bool, WireError> {
-    match body::<u8>("LOAD", payload)? {
+fn flag(what: &'static str, payload: &[u8]) -> Result<bool, WireError> {
+    match body::<u8>(what, payload)? {
         0 => Ok(false),
         1 => Ok(true),
         found => Err(WireError::Unknown {
-            what: "load",
+            what,
             found: found.into(),
         }),
     }

@@ -7,6 +7,7 @@ mod deaths;
 mod full_disk;
 mod joining;
 mod load;
+mod long_moves;
 mod pauses;
 mod resharded;
 mod shapes;

@@ -44,16 +44,20 @@ const HEADROOM: f64 = 1.5;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Load {
     pub(super) budget: u64,
+    /// Of live segments at which writes have to wait.
+    pub(super) full: u64,
     /// Of live segments.
     pub(super) live: u64,
     /// How many those are.
     pub(super) segments: usize,
-    /// Of the partitions that hold on to the oldest segment.
+    /// Of the partitions that hold on to the oldest segment, what is not imaged yet.
     pub(super) pinned: u64,
     /// Written to the log so far.
     pub(super) written: u64,
     /// Of that, about what streams have brought.
     pub(super) imported: u64,
+    /// Whether streams bring only what clients write.
+    pub(super) moves_wait: bool,
     /// Of blocks handed to the stores so far.
     pub(super) imaged: u64,
     /// Written by clients so far.
@@ -71,11 +75,14 @@ pub(super) struct Pace {
     /// By clients: a copy that comes in makes the log grow fast and not for long, which is no reason to image
     /// while it is short.
     written_per_s: f64,
+    /// By clients and streams.
+    grown_per_s: f64,
     imaged_per_s: f64,
     /// The same while they came first.
     urgent_per_s: f64,
     is_due: bool,
     is_urgent: bool,
+    moves_wait: bool,
 }
 
 impl Load {
@@ -95,10 +102,12 @@ impl Default for Pace {
             last: None,
             rests_since: None,
             written_per_s: 0.0,
+            grown_per_s: 0.0,
             imaged_per_s: IMAGED_PER_S_FIRST,
             urgent_per_s: IMAGED_PER_S_FIRST,
             is_due: false,
             is_urgent: false,
+            moves_wait: false,
         }
     }
 }
@@ -114,6 +123,11 @@ impl Pace {
         self.is_urgent
     }
 
+    /// Whether streams have to let images get ahead.
+    pub(super) fn moves_wait(&self) -> bool {
+        self.moves_wait
+    }
+
     /// Looks at the load, at most every [`EVERY`].
     pub(super) fn look(&mut self, now: Instant, load: impl FnOnce() -> Load) {
         let since = self.last.map(|(at, _)| now.saturating_duration_since(at));
@@ -124,8 +138,13 @@ impl Pace {
         if let (Some(since), Some((_, last))) = (since, self.last) {
             let per_s = |now: u64, before: u64| (now - before) as f64 / since.as_secs_f64();
             let mix = |old: &mut f64, new: f64| *old += (new - *old) * WEIGHT;
-            let imported = per_s(load.imported, last.imported);
-            let written = (per_s(load.written, last.written) - imported).max(0.0);
+            let grown = per_s(load.written, last.written);
+            mix(&mut self.grown_per_s, grown);
+            let written = if load.moves_wait && last.moves_wait {
+                grown
+            } else {
+                (grown - per_s(load.imported, last.imported)).max(0.0)
+            };
             mix(&mut self.written_per_s, written);
             if load.is_imaging && last.is_imaging {
                 let imaged = per_s(load.imaged, last.imaged);
@@ -158,13 +177,17 @@ impl Pace {
 
     fn decide(&mut self, load: &Load, is_at_rest: bool) {
         // In seconds; infinite when nothing is written.
-        let left = |bytes: u64| bytes.saturating_sub(load.live) as f64 / self.written_per_s;
+        let left =
+            |bytes: u64| bytes.min(load.full).saturating_sub(load.live) as f64 / self.written_per_s;
         let needed = |per_s: f64| load.pinned as f64 / per_s.max(IMAGED_PER_S_MIN);
         let is_pressing = needed(self.imaged_per_s) * HEADROOM > left(load.part(DONE_PERCENT));
         // In idle moments images are cheaper, so they come first no earlier than they must.
         let stays = if self.is_urgent { HEADROOM } else { 1.0 };
         let hurried = needed(self.imaged_per_s.max(self.urgent_per_s)) * stays;
-        let is_late = load.is_imaging && hurried > left(load.budget);
+        let is_late = load.is_imaging && hurried > left(load.full);
+        // As if the streams went on like this: they go on once the log grows less, or is shorter.
+        let left_to_moves = load.full.saturating_sub(load.live) as f64 / self.grown_per_s;
+        self.moves_wait = load.is_imaging && hurried * HEADROOM > left_to_moves;
         self.is_due = load.is_worthwhile() && (is_at_rest || is_pressing);
         self.is_urgent = is_late || load.live > load.part(URGENT_PERCENT);
     }
@@ -179,11 +202,13 @@ mod tests {
     fn load(live: u64, pinned: u64) -> Load {
         Load {
             budget: 1_000 * MB,
+            full: 1_000 * MB,
             live: live * MB,
             segments: 2,
             pinned: pinned * MB,
             written: 0,
             imported: 0,
+            moves_wait: false,
             imaged: 0,
             user: 0,
             is_imaging: false,
@@ -247,6 +272,58 @@ mod tests {
         }
         // 15.6 s are needed, with headroom 23 s; at 10 MB/s 60 s are left, at 60 MB/s 10 s.
         assert!(!pace.is_due);
+    }
+
+    #[test]
+    fn writes_wait_before_the_budget_is_used_up() {
+        let near = |pinned| Load {
+            full: 850 * MB,
+            ..load(600, pinned)
+        };
+        // 250 MB at 60 MB/s: 4.2 s.
+        assert!(after(near(200), 60, 40).is_urgent(), "4.4 s are needed");
+        assert!(!after(near(150), 60, 40).is_urgent(), "3.3 s are needed");
+        let near = |pinned| Load {
+            full: 500 * MB,
+            ..load(300, pinned)
+        };
+        // 200 MB at 60 MB/s: 3.3 s.
+        assert!(after(near(110), 60, 0).is_due, "3.7 s are needed");
+        assert!(!after(near(90), 60, 0).is_due, "3 s are needed");
+    }
+
+    /// Streams bring 40 of 60 MB/s, and 360 MB take 8 s.
+    fn with_streams(live: u64, waits: bool, is_imaging: bool) -> Pace {
+        let (mut pace, start) = (Pace::default(), start());
+        for n in 0..100 {
+            let load = Load {
+                written: n * 60 * MB / 10,
+                imported: n * 40 * MB / 10,
+                imaged: n * 45 * MB / 10,
+                moves_wait: waits,
+                is_imaging,
+                user: n,
+                ..load(live, 360)
+            };
+            pace.look(start + EVERY * n as u32, || load);
+        }
+        pace
+    }
+
+    #[test]
+    fn streams_wait_where_images_would_not_be_done_in_time() {
+        // With headroom 12 s are needed.
+        assert!(!with_streams(260, false, true).moves_wait(), "12.3 s left");
+        assert!(with_streams(300, false, true).moves_wait(), "11.7 s left");
+        assert!(
+            !with_streams(300, false, false).moves_wait(),
+            "nothing would end the wait"
+        );
+        assert!(!with_streams(580, false, true).is_urgent(), "8 of 21 s");
+        assert!(
+            with_streams(580, true, true).is_urgent(),
+            "8 of 7 s: what comes while streams wait is what clients write"
+        );
     }
 
     #[test]

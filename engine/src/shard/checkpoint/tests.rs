@@ -156,6 +156,51 @@ impl<'a> Fixture<'a> {
 }
 
 #[test]
+fn a_log_with_many_segments_has_no_room_for_moves_until_images_have_made_some() {
+    let store = Silent::default();
+    let mut fixture = Fixture::new(&store);
+    let has_room =
+        |fixture: &Fixture<'_>| fixture.checkpointer.has_room_for_moves(&fixture.keyspace);
+    let count = fixture.keyspace.log.segments().count() as u64;
+    assert!(count > 2);
+    // Two prepared ones, and one that is left to clients.
+    fixture.checkpointer.budget = (count + 4) * SEGMENT_BYTES;
+    assert!(has_room(&fixture));
+    fixture.checkpointer.budget = (count + 3) * SEGMENT_BYTES;
+    let is_due = fixture.checkpointer.pace.is_due(
+        fixture.checkpointer.budget,
+        fixture.keyspace.log.log_bytes(),
+    );
+    assert_eq!(has_room(&fixture), !is_due, "nothing would end the wait");
+    fixture.checkpointer.budget = (count + 1) * SEGMENT_BYTES;
+    assert!(!has_room(&fixture));
+    let image = fixture.until_switching();
+    assert!(!has_room(&fixture));
+    fixture.answer(StoreReply::Switched(image));
+    fixture.take_at(2).expect("in time");
+    fixture.commit();
+    fixture.take_at(2).expect("in time");
+    assert!(has_room(&fixture));
+}
+
+#[test]
+fn what_is_walked_is_not_to_be_imaged_any_more() {
+    let store = Silent::default();
+    let mut fixture = Fixture::new(&store);
+    let all: u64 = fixture
+        .keyspace
+        .partitions()
+        .map(|p| p.table.data_bytes())
+        .sum();
+    let left = |fixture: &Fixture<'_>| fixture.checkpointer.pinned_bytes(&fixture.keyspace);
+    assert_eq!(left(&fixture), all);
+    fixture.slice_at(0).expect("begins");
+    assert_eq!(left(&fixture), all);
+    fixture.until_sealing();
+    assert_eq!(left(&fixture), 0);
+}
+
+#[test]
 fn a_store_that_never_seals_is_fatal_after_a_minute() {
     let store = Silent::default();
     let mut fixture = Fixture::new(&store);

@@ -34,6 +34,7 @@ pub enum Mail {
     Load(bool),
     Final(Final),
     Ack { seq: u64 },
+    Room(bool),
     Prepared(Held),
     End(String),
 }
@@ -50,6 +51,7 @@ impl Mail {
             Mail::Load(is_there) => Message::Load(*is_there),
             Mail::Final(last) => Message::Final(*last),
             Mail::Ack { seq } => Message::Ack { seq: *seq },
+            Mail::Room(is_there) => Message::Room(*is_there),
             Mail::Prepared(held) => Message::Prepared(*held),
             Mail::End(reason) => Message::End(reason),
         }

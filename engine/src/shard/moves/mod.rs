@@ -331,6 +331,12 @@ impl Moves {
             .min()
     }
 
+    /// Whether copies are on their way to this shard.
+    #[must_use]
+    pub fn are_filling(&self) -> bool {
+        self.targets.iter().any(Target::is_filling)
+    }
+
     /// Whether something waits for the log to be durable that is committed: with relaxed durability it
     /// should be synced now.
     #[must_use]

@@ -66,6 +66,8 @@ pub(super) struct Source {
     state: State,
     /// What the target was told about clients here.
     told_load: Option<bool>,
+    /// Whether the target's log has room for what is walked.
+    target_has_room: bool,
     /// What was reported last.
     keys: u64,
     bytes: u64,
@@ -87,6 +89,7 @@ impl Source {
             link,
             state: State::Opening,
             told_load: None,
+            target_has_room: true,
             keys: 0,
             bytes: 0,
         }
@@ -105,9 +108,10 @@ impl Source {
         (outgoing.migration == self.migration).then_some(outgoing)
     }
 
-    /// Whether the walk would get on, and a limit lets it.
+    /// Whether the walk would get on, and neither its target nor a limit keeps it from that.
     pub(super) fn may_walk(&self, cx: &mut Cx<'_>) -> bool {
-        let must_wait = self.link.is_socket() && cx.sockets.are_exhausted();
+        let must_wait =
+            !self.target_has_room || self.link.is_socket() && cx.sockets.are_exhausted();
         !must_wait
             && cx.limit.permits(cx.now)
             && self
@@ -115,10 +119,12 @@ impl Source {
                 .is_some_and(|outgoing| outgoing.may_walk())
     }
 
-    /// Whether part of the copy is still to be walked.
+    /// Whether part of the copy is still to be walked, and its target takes it.
     pub(super) fn is_walking(&self, cx: &mut Cx<'_>) -> bool {
-        self.outgoing(cx)
-            .is_some_and(|outgoing| outgoing.stage() == Stage::Walking)
+        self.target_has_room
+            && self
+                .outgoing(cx)
+                .is_some_and(|outgoing| outgoing.stage() == Stage::Walking)
     }
 
     /// Its group, and how far it is; none when it holds commands.
@@ -195,6 +201,7 @@ impl Source {
                 Ok(None) => return Ok(()),
                 Ok(Some(Message::Accepted)) => Mail::Accepted,
                 Ok(Some(Message::Ack { seq })) => Mail::Ack { seq },
+                Ok(Some(Message::Room(is_there))) => Mail::Room(is_there),
                 Ok(Some(Message::Prepared(held))) => Mail::Prepared(held),
                 Ok(Some(Message::Refused(reason) | Message::End(reason))) => {
                     if !is_confirmed {
@@ -233,6 +240,10 @@ impl Source {
                 let outgoing = outgoing.ok_or("the target has acknowledged what was not sent")?;
                 outgoing.acknowledged(seq).map_err(|e| e.to_string())?;
                 self.link.confirmed(seq, cx.sockets);
+                Ok(())
+            }
+            (Mail::Room(is_there), _) => {
+                self.target_has_room = is_there;
                 Ok(())
             }
             (Mail::Prepared(held), State::Finishing { held_since }) => {

@@ -48,6 +48,8 @@ pub(super) struct Target {
     /// When that was.
     acknowledged_at: Instant,
     spoke: Instant,
+    /// What the source was told about room in the log, and when.
+    told_room: (bool, Instant),
     /// Whether clients use the source's shard, once it has said so.
     source_has_clients: Option<bool>,
 }
@@ -71,6 +73,7 @@ impl Target {
             acknowledged: 1,
             acknowledged_at: cx.now,
             spoke: cx.now,
+            told_room: (true, cx.now),
             source_has_clients: None,
         }
     }
@@ -197,6 +200,20 @@ impl Target {
         }
     }
 
+    /// Whether part of the copy may still have to come.
+    pub(super) fn is_filling(&self) -> bool {
+        self.state == State::Filling
+    }
+
+    /// Tells the source whether the log has room for what it walks, if that has changed.
+    fn tell_room(&mut self, cx: &mut Cx<'_>) {
+        let has_room = cx.core.log_has_room;
+        if self.told_room.0 != has_room {
+            self.told_room = (has_room, cx.now);
+            self.say(cx, Mail::Room(has_room));
+        }
+    }
+
     /// Whether clients use the source's shard, for all that it has said: they wait for this one when their
     /// commands are held.
     pub(super) fn source_has_clients(&self) -> bool {
@@ -226,12 +243,15 @@ impl Target {
             }
             State::Prepared => Ok(()),
             State::Filling => {
+                self.tell_room(cx);
+                let (has_room, told_room) = self.told_room;
                 let heard = self.link.heard(cx.sockets);
                 let since = |at: Instant| cx.now.saturating_duration_since(at);
-                // A source whose credit is used up has nothing to say.
+                // A source whose credit is used up has nothing to say, nor one that must not walk.
                 if let Some(heard) = heard
+                    && has_room
                     && self.acknowledged >= taken
-                    && since(heard.max(self.acknowledged_at)) >= SILENCE_MAX
+                    && since(heard.max(self.acknowledged_at).max(told_room)) >= SILENCE_MAX
                 {
                     let seconds = SILENCE_MAX.as_secs();
                     return Err(Broken::here(format!(

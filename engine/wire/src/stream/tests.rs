@@ -47,7 +47,7 @@ fn kinds_and_layouts_are_fixed() {
         last_seq: 10,
     };
     #[rustfmt::skip]
-    let expected: [(Message<'_>, &[u8]); 11] = [
+    let expected: [(Message<'_>, &[u8]); 12] = [
         (Message::Open(OPEN), b"\x02\x01\0\0\x04\0\x05\0\x03\0\0\0\0\0\0\0\
             \x09\x09\x09\x09\x09\x09\x09\x09\x09\x09\x09\x09\x09\x09\x09\x09"),
         (Message::Accepted, b""),
@@ -61,6 +61,7 @@ fn kinds_and_layouts_are_fixed() {
         (Message::Load(true), b"\x01"),
         (Message::Keys(0x0506), b"\x06\x05\0\0\0\0\0\0"),
         (Message::Opens(16), b"\x10\0\0\0\0\0\0\0"),
+        (Message::Room(false), b"\x00"),
     ];
     for (number, (message, payload)) in (1..).zip(expected) {
         let buf = encoded(message);
@@ -91,13 +92,15 @@ fn numbers_without_a_meaning_are_refused() {
     let words = |words: &[u64]| bytemuck::cast_slice(words).to_vec();
     for (kind, body) in [
         (0, vec![]),
-        (12, vec![]),
+        (13, vec![]),
         (kind::OPENS, words(&[0])),
         (kind::OPENS, words(&[STREAM_OPENS_MAX + 1])),
         (kind::KEYS, vec![]),
         (kind::KEYS, words(&[1, 2])),
         (kind::LOAD, vec![]),
         (kind::LOAD, vec![2]),
+        (kind::ROOM, vec![]),
+        (kind::ROOM, vec![2]),
         (kind::ACCEPTED, vec![0]),
         (kind::DATA, vec![]),
         (kind::ACK, words(&[0])),
@@ -157,7 +160,7 @@ fn a_stream_carries_changes_and_blocks_only() {
 
 fn message() -> impl Strategy<Value = (u8, [u64; 5], Vec<u8>, String)> {
     (
-        0..11u8,
+        0..12u8,
         any::<[u64; 5]>(),
         any::<Vec<u8>>(),
         any::<String>(),
@@ -189,6 +192,7 @@ proptest! {
             7 => Message::Load(words[0] % 2 == 1),
             8 => Message::Keys(words[0]),
             9 => Message::Opens(words[0] % STREAM_OPENS_MAX + 1),
+            10 => Message::Room(words[0] % 2 == 1),
             _ => Message::End(cut(&reason)),
         };
         let buf = encoded(message);
@@ -199,14 +203,14 @@ proptest! {
     }
 
     #[test]
-    fn any_payload_never_panics(kind in 0..13u16, stream: u64, payload: Vec<u8>) {
+    fn any_payload_never_panics(kind in 0..14u16, stream: u64, payload: Vec<u8>) {
         let frame = Frame { kind, stream, sequence: 0, payload: &payload };
         let _ = Message::decode(&frame);
         let _ = Records::new(&payload).count();
     }
 
     #[test]
-    fn bodies_of_the_right_length_never_panic(kind in 1..12u16, words: [u64; 5], len in 0..6usize) {
+    fn bodies_of_the_right_length_never_panic(kind in 1..13u16, words: [u64; 5], len in 0..6usize) {
         let _ = decode_payload(kind, bytemuck::cast_slice(&words[..len.min(5)]));
     }
 

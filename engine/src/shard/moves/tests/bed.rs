@@ -368,6 +368,19 @@ impl Bed {
         }
     }
 
+    /// Where the walk is, unless it is over.
+    pub(super) fn walked(&mut self) -> Option<u64> {
+        let keyspace = &mut self.source.core.keyspace;
+        let outgoing = keyspace.outgoing_mut(MOVING).expect("it moves");
+        outgoing.cursor()
+    }
+
+    /// Sequence of the last record that the target has.
+    pub(super) fn received(&self) -> u64 {
+        let copy = self.target.core.keyspace.partition(MOVING);
+        copy.map_or(0, Partition::seq)
+    }
+
     /// Lets everything that is under way arrive.
     pub(super) fn settle(&mut self) {
         for _ in 0..20 {

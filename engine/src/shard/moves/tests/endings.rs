@@ -253,6 +253,39 @@ fn a_target_whose_disk_is_slow_is_not_silent() {
 }
 
 #[test]
+fn a_target_without_room_takes_what_clients_write_and_no_more_of_the_walk() {
+    for wire in BOTH {
+        let mut bed = Bed::new(1);
+        bed.load(5_000);
+        for n in 0..16 {
+            let key = format!("large-{n}").into_bytes();
+            bed.execute(vec![b"SET".to_vec(), key, vec![b'x'; 1 << 20]]);
+        }
+        bed.begin(wire);
+        bed.until("the first records", |bed| bed.received() > 100);
+        bed.target.core.log_has_room = false;
+        bed.settle();
+        let walked = bed.walked();
+        assert!(walked.is_some(), "the walk is not over");
+        for round in 0..13 {
+            let before = bed.received();
+            for n in 0..200 {
+                bed.execute(words(&format!("SET new-{round}-{n} x")));
+            }
+            bed.settle();
+            assert!(bed.received() > before, "writes behind the walk arrive");
+            bed.pass(2_000);
+        }
+        assert_eq!(bed.walked(), walked, "the walk waits");
+        assert_eq!((bed.source.reason(), bed.target.reason()), (None, None));
+        bed.target.core.log_has_room = true;
+        bed.until("the move", |bed| bed.source.is_confirmed());
+        bed.commit();
+        bed.compare();
+    }
+}
+
+#[test]
 fn writes_that_come_faster_than_they_leave_end_the_move() {
     let mut bed = Bed::new(1);
     bed.load(100);
