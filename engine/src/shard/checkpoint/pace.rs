@@ -180,14 +180,15 @@ impl Pace {
         let left =
             |bytes: u64| bytes.min(load.full).saturating_sub(load.live) as f64 / self.written_per_s;
         let needed = |per_s: f64| load.pinned as f64 / per_s.max(IMAGED_PER_S_MIN);
-        let is_pressing = needed(self.imaged_per_s) * HEADROOM > left(load.part(DONE_PERCENT));
+        let pressed = needed(self.imaged_per_s) * HEADROOM;
+        let is_pressing = pressed > left(load.part(DONE_PERCENT));
         // In idle moments images are cheaper, so they come first no earlier than they must.
         let stays = if self.is_urgent { HEADROOM } else { 1.0 };
         let hurried = needed(self.imaged_per_s.max(self.urgent_per_s)) * stays;
         let is_late = load.is_imaging && hurried > left(load.full);
-        // As if the streams went on like this: they go on once the log grows less, or is shorter.
+        // As if all went on like this: once streams wait the log grows less, and images get on faster.
         let left_to_moves = load.full.saturating_sub(load.live) as f64 / self.grown_per_s;
-        self.moves_wait = load.is_imaging && hurried * HEADROOM > left_to_moves;
+        self.moves_wait = load.is_imaging && pressed > left_to_moves;
         self.is_due = load.is_worthwhile() && (is_at_rest || is_pressing);
         self.is_urgent = is_late || load.live > load.part(URGENT_PERCENT);
     }
