@@ -68,6 +68,8 @@ pub(super) struct Source {
     told_load: Option<bool>,
     /// Whether the target's log has room for what is walked.
     target_has_room: bool,
+    /// Others of its group are about to hold commands.
+    lets_others_hold: bool,
     /// What was reported last.
     keys: u64,
     bytes: u64,
@@ -90,6 +92,7 @@ impl Source {
             state: State::Opening,
             told_load: None,
             target_has_room: true,
+            lets_others_hold: false,
             keys: 0,
             bytes: 0,
         }
@@ -108,10 +111,11 @@ impl Source {
         (outgoing.migration == self.migration).then_some(outgoing)
     }
 
-    /// Whether the walk would get on, and neither its target nor a limit keeps it from that.
+    /// Whether the walk would get on, and neither its target, its group nor a limit keeps it from that.
     pub(super) fn may_walk(&self, cx: &mut Cx<'_>) -> bool {
-        let must_wait =
-            !self.target_has_room || self.link.is_socket() && cx.sockets.are_exhausted();
+        let must_wait = !self.target_has_room
+            || self.lets_others_hold
+            || self.link.is_socket() && cx.sockets.are_exhausted();
         !must_wait
             && cx.limit.permits(cx.now)
             && self
@@ -131,12 +135,20 @@ impl Source {
     pub(super) fn standing(&self, cx: &mut Cx<'_>) -> Option<(u64, Standing)> {
         let standing = match self.state {
             State::Opening => Standing::Opening,
-            State::Copying(_) => match self.outgoing(cx)? {
-                outgoing if outgoing.stage() == Stage::Walking => Standing::Walking,
-                outgoing => Standing::Walked {
-                    backlog_bytes: outgoing.backlog_bytes(),
-                },
-            },
+            State::Copying(since) => {
+                let now = cx.now;
+                let outgoing = self.outgoing(cx)?;
+                let backlog_bytes = outgoing.backlog_bytes();
+                if outgoing.stage() == Stage::Walking {
+                    Standing::Walking { backlog_bytes }
+                } else {
+                    let waited = since.map(|since| now.saturating_duration_since(since));
+                    Standing::Walked {
+                        backlog_bytes,
+                        waited: waited.unwrap_or_default(),
+                    }
+                }
+            }
             State::Finishing { .. } | State::Confirmed { .. } => return None,
         };
         Some((self.group, standing))
@@ -275,6 +287,8 @@ impl Source {
                     ));
                 }
                 self.watch(cx, backlog > 0)?;
+                let (group, is_calm) = (groups.get(self.group), cx.calm.is_calm(now));
+                self.lets_others_hold = group.pauses_walks(is_calm);
                 if stage == Stage::Walking {
                     return Ok(());
                 }
@@ -287,9 +301,8 @@ impl Source {
                         "writes did not let the target catch up within {seconds} s"
                     ));
                 }
-                let group = groups.get(self.group);
                 let backlog_max = hold_backlog_bytes(waited);
-                if group.is_ready(waited, backlog, backlog_max, cx.calm.is_calm(now)) {
+                if group.is_ready(waited, backlog, backlog_max, is_calm) {
                     self.finish(cx, partition)?;
                 }
                 Ok(())

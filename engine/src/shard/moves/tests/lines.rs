@@ -7,7 +7,7 @@ use ephesus_wire::MigrationId;
 use super::bed::{Bed, EPOCH, Half, MOVING, OTHER, open, open_other, orders, sockets};
 use crate::keyspace::Partition;
 use crate::keyspace::tests::tape::{Taped, execute};
-use crate::migration::{Line, Order, Report, Way};
+use crate::migration::{Line, Order, Report, Stage, Way};
 
 const FIRST: MigrationId = MigrationId(1);
 const SECOND: MigrationId = MigrationId(2);
@@ -99,6 +99,36 @@ fn both_move() {
     bed.settle();
     assert_eq!(moved(&bed), all);
     assert_eq!(bed.source.reason(), None);
+}
+
+#[test]
+fn nothing_large_is_under_way_when_a_small_one_holds() {
+    let mut bed = Bed::of(2, 1);
+    bed.migration = FIRST;
+    let keyspace = &mut bed.source.core.keyspace;
+    let large = keyspace.partition_mut(OTHER).expect("here");
+    for n in 0..60_000_u64 {
+        large.table.put(n << 40, &n.to_le_bytes(), &[7; 1_000], 0);
+    }
+    begin(&mut bed);
+    let ahead = |bed: &mut Bed| {
+        let outgoing = bed.source.core.keyspace.outgoing_mut(OTHER);
+        outgoing.map(|outgoing| (outgoing.stage(), outgoing.backlog_bytes()))
+    };
+    let is_much = |bed: &mut Bed| ahead(bed).is_some_and(|(_, bytes)| bytes > 1 << 20);
+    let much = (0..2_000).find(|_| {
+        bed.turn();
+        is_much(&mut bed)
+    });
+    assert!(much.is_some(), "never more than 1 MiB was under way");
+    assert!(!bed.source.core.is_held(MOVING), "it waits for its group");
+    bed.pass(1_000);
+    bed.until("a hold", |bed| bed.source.core.is_held(MOVING));
+    let (stage, bytes) = ahead(&mut bed).expect("it moves");
+    assert_eq!(stage, Stage::Walking);
+    assert!(bytes <= 256 << 10, "{bytes} are under way");
+    bed.until("the small one", |bed| is_confirmed(bed, FIRST));
+    bed.until("the large one", |bed| is_confirmed(bed, SECOND));
 }
 
 #[test]
