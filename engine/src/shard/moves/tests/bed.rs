@@ -369,10 +369,9 @@ impl Bed {
     }
 
     /// Where the walk is, unless it is over.
-    pub(super) fn walked(&mut self) -> Option<u64> {
-        let keyspace = &mut self.source.core.keyspace;
-        let outgoing = keyspace.outgoing_mut(MOVING).expect("it moves");
-        outgoing.cursor()
+    pub(super) fn walked(&self) -> Option<u64> {
+        let copy = self.source.core.keyspace.partition(MOVING)?;
+        copy.outgoing().expect("it moves").cursor()
     }
 
     /// Sequence of the last record that the target has.
