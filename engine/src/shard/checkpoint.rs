@@ -213,10 +213,13 @@ impl<L: StoreLink> Checkpointer<L> {
         !(self.pace.moves_wait() || is_short && is_freed)
     }
 
-    /// Bytes of live segments from which on writes wait, about.
+    /// Bytes of live segments from which on writes wait, about: see [`Checkpointer::is_over_budget`].
     fn full_bytes(&self, keyspace: &Keyspace) -> u64 {
-        let prepared_bytes = PREPARED * keyspace.log.options().segment_bytes;
-        self.budget - prepared_bytes.min(self.budget / 2)
+        let segment_bytes = keyspace.log.options().segment_bytes;
+        let prepared_bytes = PREPARED * segment_bytes;
+        self.budget
+            .saturating_sub(prepared_bytes)
+            .max(3 * segment_bytes)
     }
 
     /// Whether the log has used up its budget, so that writes have to wait.
