@@ -427,6 +427,9 @@ impl Shard {
             Ok(progress) => runnable |= progress == checkpoint::Progress::Runnable,
             Err(error) => fatal("image store", &error),
         }
+        // The next turn tells those that wait for room.
+        let has_room = self.checkpointer.has_room_for_moves(&self.core.keyspace);
+        runnable |= has_room != self.core.log_has_room;
         let took = started.elapsed();
         let parts = if self.checkpointer.is_urgent() {
             1

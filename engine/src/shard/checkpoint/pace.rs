@@ -168,9 +168,12 @@ impl Pace {
         self.decide(&load, is_at_rest);
     }
 
-    /// When to look again although nothing happens: the node may be at rest then.
+    /// When to look again although nothing happens: the node may be at rest then, or streams go on.
     pub(super) fn next_look(&self) -> Option<Instant> {
         let (at, load) = self.last?;
+        if self.moves_wait {
+            return Some(at + EVERY);
+        }
         let rests = self.rests_since? + REST_AFTER;
         (load.is_worthwhile() && !self.is_due).then_some(rests.max(at + EVERY))
     }
@@ -320,6 +323,9 @@ mod tests {
             !with_streams(300, false, false).moves_wait(),
             "nothing would end the wait"
         );
+        let waiting = with_streams(300, false, true);
+        let looked = waiting.last.map(|(at, _)| at + EVERY);
+        assert_eq!(waiting.next_look(), looked, "the wait may be over soon");
         assert!(!with_streams(580, false, true).is_urgent(), "8 of 21 s");
         assert!(
             with_streams(580, true, true).is_urgent(),

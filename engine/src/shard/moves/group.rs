@@ -21,6 +21,10 @@ const AHEAD_BYTES_MAX: usize = 128 << 10;
 /// How long it waits until it is calm: another group may come first, and rests are counted in seconds.
 const CALM_WITHIN: Duration = Duration::from_secs(10);
 
+/// After how long the rest of the group is walked on all the same: writes to it may be more than lets what is
+/// under way become little.
+const PAUSED_WITHIN: Duration = Duration::from_secs(12);
+
 /// How far one migration is that has not held commands yet.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Standing {
@@ -90,14 +94,14 @@ impl Group {
     /// Whether those that are still walked are not to be walked on now: others do not wait for them any more,
     /// and would have to hold commands until all that is under way has arrived.
     pub(super) fn pauses_walks(&self, is_calm: bool) -> bool {
-        let holds_come = self.waited >= if is_calm { WALKING_MAX } else { CALM_WITHIN };
-        holds_come && self.walking_bytes > AHEAD_BYTES_MAX
+        let holds_come = if is_calm { WALKING_MAX } else { CALM_WITHIN };
+        (holds_come..PAUSED_WITHIN).contains(&self.waited) && self.walking_bytes > AHEAD_BYTES_MAX
     }
 
     /// After how long of waiting [`Group::is_ready`] may be so although nothing has happened, if there is
     /// still such a time for one that has waited so long.
     pub(super) fn next(waited: Duration) -> Option<Duration> {
-        [OPENING_MAX, WALKING_MAX, CALM_WITHIN]
+        [OPENING_MAX, WALKING_MAX, CALM_WITHIN, PAUSED_WITHIN]
             .into_iter()
             .find(|at| *at > waited)
     }
@@ -200,6 +204,8 @@ mod tests {
         assert!(late.pauses_walks(true) && !late.is_ready(WALKING_MAX, 10, 20, true));
         assert!(!late.pauses_walks(false), "nobody is to hold yet");
         assert!(group(CALM_WITHIN, &[much, much]).pauses_walks(false));
+        let in_vain = group(PAUSED_WITHIN, &[much, much]);
+        assert!(!in_vain.pauses_walks(true) && in_vain.is_ready(PAUSED_WITHIN, 10, 20, true));
         let little = group(WALKING_MAX, &[much]);
         assert!(!little.pauses_walks(true) && little.is_ready(WALKING_MAX, 10, 20, true));
     }
