@@ -402,7 +402,8 @@ impl Shard {
 
     /// Gives background work its share; true when there is more of it to do at once.
     fn background(&mut self, had_events: bool) -> bool {
-        let is_urgent = self.checkpointer.is_urgent();
+        // When walks wait for room, the rest of what they have sent is not to wait for images as well.
+        let is_urgent = self.checkpointer.is_urgent() && self.core.log_has_room;
         let turn = (self.now, self.had_requests);
         let (core, ring) = (&mut self.core, &mut self.ring);
         let is_moving = self.moves.slice(core, ring, turn, clock, is_urgent);
