@@ -13,6 +13,7 @@
 mod link;
 mod pace;
 mod removal;
+mod room;
 mod truncation;
 
 pub use link::StoreLink;
@@ -29,22 +30,12 @@ use ephesus_wire::{Epoch, PartitionId};
 use crate::image::{DbId, ImageId, Manifest, StoreClient, StoreReply, StoreRequest, TrySendError};
 use crate::keyspace::Keyspace;
 use crate::planted::{Bug, Planted};
-use pace::{Load, Pace};
+use pace::Pace;
 use removal::Removals;
 use truncation::Truncation;
 
 /// Longest time one slice of a walk holds the shard.
 const SLICE: Duration = Duration::from_micros(100);
-
-/// Share of its log budget up to which truncated files are kept: zero-filling new ones costs as much
-/// of the disk as the log itself.
-const KEEP_PERCENT: u64 = 90;
-
-/// Prepared segments, which count against the budget, too.
-const PREPARED: u64 = 2;
-
-/// Segments that moves leave to the writes of clients.
-const KEPT_FROM_MOVES: u64 = 1;
 
 /// Blocks of one walk that may wait for the store thread.
 const QUEUE_BLOCKS: usize = 64;
@@ -174,12 +165,6 @@ impl<L: StoreLink> Checkpointer<L> {
         }
     }
 
-    /// Bytes of log files up to which truncated ones are worth keeping for later.
-    #[must_use]
-    pub fn keep_bytes(&self) -> u64 {
-        self.budget / 100 * KEEP_PERCENT
-    }
-
     /// Whether an image is being written.
     #[must_use]
     pub fn is_active(&self) -> bool {
@@ -195,45 +180,6 @@ impl<L: StoreLink> Checkpointer<L> {
     #[must_use]
     pub fn is_urgent(&self) -> bool {
         self.pace.is_urgent() || self.moves_wait
-    }
-
-    /// Whether the log may take what moves bring besides what clients write. A move makes it grow as fast as
-    /// a disk writes, and images, which alone make it shorter, are slower: without this clients would wait for
-    /// the images of what others move.
-    ///
-    /// Never false unless images are due, which end that.
-    #[must_use]
-    pub fn has_room_for_moves(&self, keyspace: &Keyspace) -> bool {
-        let log = &keyspace.log;
-        let live_bytes = log.log_bytes();
-        let kept_bytes = KEPT_FROM_MOVES * log.options().segment_bytes;
-        let is_short =
-            self.pace.is_urgent() || live_bytes + kept_bytes >= self.full_bytes(keyspace);
-        let is_freed = log.segments().count() > 2 && self.pace.is_due(self.budget, live_bytes);
-        !(self.pace.moves_wait() || is_short && is_freed)
-    }
-
-    /// Bytes of live segments from which on writes wait, about: see [`Checkpointer::is_over_budget`].
-    fn full_bytes(&self, keyspace: &Keyspace) -> u64 {
-        let segment_bytes = keyspace.log.options().segment_bytes;
-        let prepared_bytes = PREPARED * segment_bytes;
-        self.budget
-            .saturating_sub(prepared_bytes)
-            .max(3 * segment_bytes)
-    }
-
-    /// Whether the log has used up its budget, so that writes have to wait.
-    #[must_use]
-    ///
-    /// Never with a single live segment, which no image can set free: the log must be able to go on
-    /// to the next one. Spare segments count once the log has more than it needs to do that.
-    pub fn is_over_budget(&self, keyspace: &Keyspace) -> bool {
-        let live_bytes = keyspace.log.log_bytes();
-        match keyspace.log.segments().count() {
-            0 | 1 => false,
-            2 => live_bytes >= self.budget,
-            _ => live_bytes + self.spare_bytes >= self.budget,
-        }
     }
 
     /// Whether a store thread has answered something that was not taken yet.
@@ -404,23 +350,6 @@ impl<L: StoreLink> Checkpointer<L> {
         Ok(progress)
     }
 
-    /// What the log and the images look like now.
-    fn load(&self, keyspace: &Keyspace) -> Load {
-        Load {
-            budget: self.budget,
-            full: self.full_bytes(keyspace),
-            live: keyspace.log.log_bytes(),
-            segments: keyspace.log.segments().count(),
-            pinned: self.pinned_bytes(keyspace),
-            written: self.log_written_bytes,
-            imported: keyspace.counters.imported_bytes,
-            moves_wait: self.moves_wait,
-            imaged: self.imaged_bytes,
-            user: keyspace.counters.user_bytes,
-            is_imaging: self.is_active(),
-        }
-    }
-
     fn advance(&mut self, keyspace: &mut Keyspace) -> Result<Progress, String> {
         self.switch_committed(keyspace)?;
         // A store that gets its images one after the other needs fewer syncs for them.
@@ -470,25 +399,6 @@ impl<L: StoreLink> Checkpointer<L> {
             }
         }
         Ok(())
-    }
-
-    /// Bytes that have to be imaged before the oldest segment can go.
-    fn pinned_bytes(&self, keyspace: &Keyspace) -> u64 {
-        let Some(oldest) = keyspace.log.segments().next() else {
-            return 0;
-        };
-        let pinned = keyspace
-            .partitions()
-            .filter(|p| p.pin().is_some_and(|pin| pin <= oldest.last_lsn));
-        let all: u64 = pinned.map(|p| p.table.data_bytes()).sum();
-        let walking = self.walking.iter().flatten();
-        let walking = walking.map(|walking| (walking.manifest.image.partition, walking.done()));
-        let walked = self.walked.iter();
-        let walked = walked.map(|walked| (walked.manifest.image.partition, 1.0));
-        let bytes = |id| keyspace.partition(id).map_or(0, |p| p.table.data_bytes());
-        let done = walking.chain(walked);
-        let done = done.map(|(partition, part)| (bytes(partition) as f64 * part) as u64);
-        all.saturating_sub(done.sum())
     }
 
     fn db(&self, partition: PartitionId) -> DbId {

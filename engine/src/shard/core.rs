@@ -95,7 +95,7 @@ pub struct Core {
     /// The log is over its budget ([`Core::log_is_full`]) or has too much that is not committed: writes wait.
     pub(super) log_behind: bool,
     pub(super) log_is_full: bool,
-    /// The log has room for more than clients write: what moves here may be sent.
+    /// What moves here may be sent: the log has room for more than clients write.
     pub(super) log_has_room: bool,
     commands: u64,
 }

@@ -60,9 +60,10 @@ impl Shard {
         self.checkpointer.spare_bytes = self.segments.spare_bytes(log);
         let is_over_budget = self.checkpointer.is_over_budget(&self.core.keyspace);
         self.core.note_log(is_over_budget);
-        let has_room = self.checkpointer.has_room_for_moves(&self.core.keyspace);
-        self.core.log_has_room = has_room;
-        self.checkpointer.moves_wait = !has_room && self.moves.are_filling();
+        let moves_wait =
+            self.moves.are_filling() && !self.checkpointer.has_room_for_moves(&self.core.keyspace);
+        self.core.log_has_room = !moves_wait;
+        self.checkpointer.moves_wait = moves_wait;
         let log = &mut self.core.keyspace.log;
         let idle = now.saturating_duration_since(self.timers.last_append) >= MARK_AFTER;
         if !self.timers.marked && idle {
