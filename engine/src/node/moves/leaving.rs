@@ -87,6 +87,14 @@ struct Groups {
 }
 
 impl Groups {
+    /// How many more may begin at a shard, of which so many are `begun`.
+    fn room(&mut self, shard: ShardId, begun: impl Fn() -> usize) -> &mut usize {
+        self.rooms.entry(shard).or_insert_with(|| {
+            let room = BEGUN_MAX.saturating_sub(begun());
+            room / GROUP * GROUP
+        })
+    }
+
     /// The group that a migration begins in; none as long as there is no room for a whole one beside the
     /// `begun` ones: what is begun one by one is decided one by one.
     fn join(
@@ -96,10 +104,7 @@ impl Groups {
         id: MigrationId,
         begun: impl Fn() -> usize,
     ) -> Option<u64> {
-        let room = self.rooms.entry(shard).or_insert_with(|| {
-            let room = BEGUN_MAX.saturating_sub(begun());
-            room / GROUP * GROUP
-        });
+        let room = self.room(shard, begun);
         *room = room.checked_sub(1)?;
         let (number, size) = self.last.entry((shard, target)).or_insert((id.0, 0));
         if *size == GROUP {
@@ -284,11 +289,14 @@ impl Moves {
         let shard = migration.source.shard;
         let (state, group) = match migration.phase {
             Phase::Planned => {
-                if layout.served(migration.partition) != Some((shard, migration.epoch)) {
-                    return;
-                }
                 let sending = &self.sending;
                 let begun = || sending.values().filter(|l| l.shard == shard).count();
+                // Asked first: there may be hundreds that wait for room.
+                if *groups.room(shard, begun) == 0
+                    || layout.served(migration.partition) != Some((shard, migration.epoch))
+                {
+                    return;
+                }
                 let Some(group) = groups.join(shard, migration.target.node, id, begun) else {
                     return;
                 };
