@@ -60,8 +60,7 @@ impl Shard {
         self.checkpointer.spare_bytes = self.segments.spare_bytes(log);
         let is_over_budget = self.checkpointer.is_over_budget(&self.core.keyspace);
         self.core.note_log(is_over_budget);
-        let moves_wait =
-            self.moves.are_filling() && !self.checkpointer.has_room_for_moves(&self.core.keyspace);
+        let moves_wait = self.moves.are_filling() && !self.has_room_for_moves();
         self.core.log_has_room = !moves_wait;
         self.checkpointer.moves_wait = moves_wait;
         let log = &mut self.core.keyspace.log;
@@ -78,6 +77,13 @@ impl Shard {
         if self.syncing.is_none() && due && self.is_unsynced() {
             self.begin_sync();
         }
+    }
+
+    /// Whether the log may take what moves bring.
+    pub(super) fn has_room_for_moves(&self) -> bool {
+        let has_clients = self.moves.has_clients(self.now);
+        self.checkpointer
+            .has_room_for_moves(&self.core.keyspace, has_clients)
     }
 
     pub(super) fn begin_sync(&mut self) {

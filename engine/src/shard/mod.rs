@@ -429,8 +429,7 @@ impl Shard {
             Err(error) => fatal("image store", &error),
         }
         // The next turn tells those that wait for room.
-        runnable |= self.checkpointer.moves_wait
-            && self.checkpointer.has_room_for_moves(&self.core.keyspace);
+        runnable |= self.checkpointer.moves_wait && self.has_room_for_moves();
         let took = started.elapsed();
         let parts = if self.checkpointer.is_urgent() {
             1

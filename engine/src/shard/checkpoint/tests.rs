@@ -159,8 +159,18 @@ impl<'a> Fixture<'a> {
 fn a_log_with_many_segments_has_no_room_for_moves_until_images_have_made_some() {
     let store = Silent::default();
     let mut fixture = Fixture::new(&store);
-    let has_room =
-        |fixture: &Fixture<'_>| fixture.checkpointer.has_room_for_moves(&fixture.keyspace);
+    let has_room = |fixture: &Fixture<'_>| {
+        let ask = |clients| {
+            fixture
+                .checkpointer
+                .has_room_for_moves(&fixture.keyspace, clients)
+        };
+        assert!(
+            ask(false) || !ask(true),
+            "with clients there is no more of it"
+        );
+        ask(true)
+    };
     let count = fixture.keyspace.log.segments().count() as u64;
     assert!(count > 2);
     // Two prepared ones, and one that is left to clients.
