@@ -22,7 +22,7 @@ const PAGE_BYTES: usize = 4 << 10;
 /// A message's header and payload.
 const SLOT_BYTES: usize = (FRAME_HEADER_BYTES + STREAM_DATA_BYTES).next_multiple_of(PAGE_BYTES);
 
-/// What is lent at most: a few ms of a fast stream, until the target's log has it. Huge pages make a send cost two
+/// What is lent at most: a few ms of a fast stream, until the target has taken it. Huge pages make a send cost two
 /// thirds of what it costs with small ones.
 const REGION_BYTES: usize = 8 << 20;
 

@@ -19,8 +19,9 @@ pub const SEGMENT_BYTES: u64 = 16 << 20;
 /// Default for [`LogOptions::zeroes_bytes`].
 pub const ZEROES_BYTES: u64 = 2 << 20;
 
-/// Default for [`LogOptions::in_flight_max`].
-pub const IN_FLIGHT_MAX: usize = 4;
+/// Default for [`LogOptions::in_flight_max`]. Devices that flush complete the writes under way together: with half
+/// as many, groups of the largest size wait for those before them while a partition comes in.
+pub const IN_FLIGHT_MAX: usize = 8;
 
 /// Default for [`LogOptions::mapped_groups`].
 pub const MAPPED_GROUPS: usize = 8;

@@ -8,6 +8,7 @@
 //!   KEYS      ------------------------------->           makes room
 //!   DATA ...  ------------------------------->           applies, logs
 //!   LOAD ...  ------------------------------->           spares who waits for it
+//!             <-------------------------------  TAKEN .. what it has taken from the connection
 //!             <-------------------------------  ACK ...  what its log has
 //!             <-------------------------------  ROOM ...  walks on or waits
 //!   FINAL     ------------------------------->           compares count and digest
@@ -27,6 +28,7 @@
 //! 10 KEYS       count u64
 //! 11 OPENS      count u64
 //! 12 ROOM       1 while the target's log has room for what is walked, 0 while it has none: u8
+//! 13 TAKEN      sequence u64
 //! ```
 //!
 //! A connection carries the streams of all migrations that it was opened for, between one shard and another.
@@ -78,6 +80,12 @@ pub enum Message<'a> {
     /// The target's log has everything up to this sequence.
     Ack {
         /// Of a record of the stream.
+        seq: u64,
+    },
+    /// The target has taken everything up to this sequence from the connection, and what was sent before it: the
+    /// memory that it was sent from may be used again.
+    Taken {
+        /// Of the last record of a DATA message.
         seq: u64,
     },
     /// Whether the walk may go on; the target takes writes behind it whatever this says. Until it says so
@@ -138,6 +146,7 @@ mod kind {
     pub(super) const KEYS: u16 = 10;
     pub(super) const OPENS: u16 = 11;
     pub(super) const ROOM: u16 = 12;
+    pub(super) const TAKEN: u16 = 13;
 }
 
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -213,6 +222,7 @@ impl<'a> Message<'a> {
                 frame(kind::FINAL, bytemuck::bytes_of(&body));
             }
             Self::Ack { seq } => frame(kind::ACK, bytemuck::bytes_of(&seq)),
+            Self::Taken { seq } => frame(kind::TAKEN, bytemuck::bytes_of(&seq)),
             Self::Room(is_there) => frame(kind::ROOM, &[u8::from(is_there)]),
             Self::Prepared(held) => frame(kind::PREPARED, bytemuck::bytes_of(&held.body())),
             Self::End(reason) => frame(kind::END, cut(reason).as_bytes()),
@@ -243,11 +253,12 @@ impl<'a> Message<'a> {
             }
             kind::LOAD => Self::Load(flag("LOAD", payload)?),
             kind::FINAL => Self::Final(last(payload)?),
-            kind::ACK => {
-                let seq = body("ACK", payload)?;
-                check_seq(seq)?;
-                Self::Ack { seq }
-            }
+            kind::ACK => Self::Ack {
+                seq: sequence("ACK", payload)?,
+            },
+            kind::TAKEN => Self::Taken {
+                seq: sequence("TAKEN", payload)?,
+            },
             kind::ROOM => Self::Room(flag("ROOM", payload)?),
             kind::PREPARED => Self::Prepared(held(body("PREPARED", payload)?)?),
             kind::END => Self::End(text("END", payload)?),
@@ -349,6 +360,12 @@ fn held(body: HeldBody) -> Result<Held, WireError> {
         count: body.count,
         digest: body.digest,
     })
+}
+
+fn sequence(what: &'static str, payload: &[u8]) -> Result<u64, WireError> {
+    let seq = body(what, payload)?;
+    check_seq(seq)?;
+    Ok(seq)
 }
 
 fn check_seq(seq: u64) -> Result<(), WireError> {

@@ -1,7 +1,7 @@
 //! What a socket sends out of memory that is lent to the kernel, without copying it.
 //!
 //! ```text
-//! queue -> (begun: a part is in the pipe) -> lent: the kernel refers to it -> confirmed, to be used again
+//! queue -> (begun: a part is in the pipe) -> lent: the kernel refers to it -> taken by the other end, to be used again
 //! ```
 
 use std::collections::VecDeque;
@@ -99,8 +99,9 @@ impl Lending {
         Ok(())
     }
 
-    /// The other end has the migration's records up to `seq`, and so all that was sent before them: keeps the memory.
-    pub(super) fn confirmed(&mut self, migration: MigrationId, seq: u64, spare: &mut Spare) {
+    /// The other end has taken the migration's records up to `seq`, and so all that was sent before them: keeps the
+    /// memory.
+    pub(super) fn taken(&mut self, migration: MigrationId, seq: u64, spare: &mut Spare) {
         let is_there = |frame: &LentFrame| frame.migration == migration && frame.last_seq <= seq;
         if let Some(last) = self.lent.iter().rposition(is_there) {
             for frame in self.lent.drain(..=last) {

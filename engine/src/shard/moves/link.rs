@@ -101,10 +101,18 @@ impl Link {
         }
     }
 
-    /// The other end has the records up to `seq`.
-    pub(super) fn confirmed(&self, seq: u64, sockets: &mut Sockets) {
+    /// The other end has taken the records up to `seq`.
+    pub(super) fn taken(&self, seq: u64, sockets: &mut Sockets) {
         if let Wire::Socket { id, .. } = &self.wire {
-            sockets.confirmed(*id, self.migration, seq);
+            sockets.taken(*id, self.migration, seq);
+        }
+    }
+
+    /// Counts the bytes of records that were consumed, and whether the source waits to be told.
+    pub(super) fn tells_taken(&self, bytes: usize, sockets: &mut Sockets) -> bool {
+        match &self.wire {
+            Wire::Socket { id, .. } => sockets.tells_taken(*id, bytes),
+            Wire::Shard { .. } | Wire::Closed => false,
         }
     }
 

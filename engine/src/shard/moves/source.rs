@@ -213,6 +213,7 @@ impl Source {
                 Ok(None) => return Ok(()),
                 Ok(Some(Message::Accepted)) => Mail::Accepted,
                 Ok(Some(Message::Ack { seq })) => Mail::Ack { seq },
+                Ok(Some(Message::Taken { seq })) => Mail::Taken { seq },
                 Ok(Some(Message::Room(is_there))) => Mail::Room(is_there),
                 Ok(Some(Message::Prepared(held))) => Mail::Prepared(held),
                 Ok(Some(Message::Refused(reason) | Message::End(reason))) => {
@@ -251,7 +252,11 @@ impl Source {
                 let outgoing = self.outgoing(cx);
                 let outgoing = outgoing.ok_or("the target has acknowledged what was not sent")?;
                 outgoing.acknowledged(seq).map_err(|e| e.to_string())?;
-                self.link.confirmed(seq, cx.sockets);
+                self.link.taken(seq, cx.sockets);
+                Ok(())
+            }
+            (Mail::Taken { seq }, _) => {
+                self.link.taken(seq, cx.sockets);
                 Ok(())
             }
             (Mail::Room(is_there), _) => {

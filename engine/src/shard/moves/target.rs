@@ -24,6 +24,10 @@ use crate::migration::Report;
 /// DATA that is imported at once, not in a slice: captured writes that commands may be held for.
 const SMALL_BYTES: usize = 4 << 10;
 
+/// Records that wait for the log, above which nothing is imported: as many as keep its writes going, and fewer than
+/// make clients' writes wait.
+pub(super) const UNWRITTEN_BYTES_MAX: usize = 8 << 20;
+
 /// How often a target that has something to do says that it is still there.
 const ALIVE_EVERY: Duration = Duration::from_secs(2);
 
@@ -92,7 +96,8 @@ impl Target {
     }
 
     fn takes_records(&self, cx: &Cx<'_>) -> bool {
-        self.state == State::Filling && !cx.core.log_behind
+        let unwritten = cx.core.keyspace.log.unwritten_bytes();
+        self.state == State::Filling && !cx.core.log_behind && unwritten <= UNWRITTEN_BYTES_MAX
     }
 
     /// Takes what has arrived, while `more`.
@@ -135,6 +140,9 @@ impl Target {
                         return Ok(());
                     }
                     self.taken = 0;
+                    let bytes = records.len();
+                    self.consume_data(bytes, cx);
+                    continue;
                 }
                 Some(Message::Load(is_there)) => {
                     self.source_has_clients = Some(is_there);
@@ -155,6 +163,16 @@ impl Target {
             self.link.consume(cx.sockets);
         }
         Ok(())
+    }
+
+    /// Lets go of a DATA message that is imported, and tells the source now and then, whose memory it lies in.
+    fn consume_data(&mut self, bytes: usize, cx: &mut Cx<'_>) {
+        self.link.consume(cx.sockets);
+        if self.link.tells_taken(bytes, cx.sockets) {
+            let copy = cx.core.keyspace.partition(self.partition());
+            let seq = copy.map_or(0, |copy| copy.seq());
+            self.say(cx, Mail::Taken { seq });
+        }
     }
 
     /// Whether commands may be held for what has arrived, and it takes little time.

@@ -47,7 +47,7 @@ fn kinds_and_layouts_are_fixed() {
         last_seq: 10,
     };
     #[rustfmt::skip]
-    let expected: [(Message<'_>, &[u8]); 12] = [
+    let expected: [(Message<'_>, &[u8]); 13] = [
         (Message::Open(OPEN), b"\x02\x01\0\0\x04\0\x05\0\x03\0\0\0\0\0\0\0\
             \x09\x09\x09\x09\x09\x09\x09\x09\x09\x09\x09\x09\x09\x09\x09\x09"),
         (Message::Accepted, b""),
@@ -62,6 +62,7 @@ fn kinds_and_layouts_are_fixed() {
         (Message::Keys(0x0506), b"\x06\x05\0\0\0\0\0\0"),
         (Message::Opens(16), b"\x10\0\0\0\0\0\0\0"),
         (Message::Room(false), b"\x00"),
+        (Message::Taken { seq: 0x0708 }, b"\x08\x07\0\0\0\0\0\0"),
     ];
     for (number, (message, payload)) in (1..).zip(expected) {
         let buf = encoded(message);
@@ -92,7 +93,7 @@ fn numbers_without_a_meaning_are_refused() {
     let words = |words: &[u64]| bytemuck::cast_slice(words).to_vec();
     for (kind, body) in [
         (0, vec![]),
-        (13, vec![]),
+        (14, vec![]),
         (kind::OPENS, words(&[0])),
         (kind::OPENS, words(&[STREAM_OPENS_MAX + 1])),
         (kind::KEYS, vec![]),
@@ -105,6 +106,8 @@ fn numbers_without_a_meaning_are_refused() {
         (kind::DATA, vec![]),
         (kind::ACK, words(&[0])),
         (kind::ACK, words(&[1, 2])),
+        (kind::TAKEN, words(&[0])),
+        (kind::TAKEN, words(&[1, 2])),
         (kind::PREPARED, words(&[0, 1, 0])),
         (kind::PREPARED, words(&[1, 1])),
         (kind::FINAL, words(&[0, 0, 0, 0, 0])),
@@ -160,7 +163,7 @@ fn a_stream_carries_changes_and_blocks_only() {
 
 fn message() -> impl Strategy<Value = (u8, [u64; 5], Vec<u8>, String)> {
     (
-        0..12u8,
+        0..13u8,
         any::<[u64; 5]>(),
         any::<Vec<u8>>(),
         any::<String>(),
@@ -193,6 +196,7 @@ proptest! {
             8 => Message::Keys(words[0]),
             9 => Message::Opens(words[0] % STREAM_OPENS_MAX + 1),
             10 => Message::Room(words[0] % 2 == 1),
+            11 => Message::Taken { seq: words[0].max(1) },
             _ => Message::End(cut(&reason)),
         };
         let buf = encoded(message);
@@ -203,14 +207,14 @@ proptest! {
     }
 
     #[test]
-    fn any_payload_never_panics(kind in 0..14u16, stream: u64, payload: Vec<u8>) {
+    fn any_payload_never_panics(kind in 0..15u16, stream: u64, payload: Vec<u8>) {
         let frame = Frame { kind, stream, sequence: 0, payload: &payload };
         let _ = Message::decode(&frame);
         let _ = Records::new(&payload).count();
     }
 
     #[test]
-    fn bodies_of_the_right_length_never_panic(kind in 1..13u16, words: [u64; 5], len in 0..6usize) {
+    fn bodies_of_the_right_length_never_panic(kind in 1..14u16, words: [u64; 5], len in 0..6usize) {
         let _ = decode_payload(kind, bytemuck::cast_slice(&words[..len.min(5)]));
     }
 

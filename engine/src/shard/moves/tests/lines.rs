@@ -2,12 +2,14 @@
 
 use std::net::{Shutdown, TcpStream};
 
-use ephesus_wire::MigrationId;
+use ephesus_wire::stream::Open;
+use ephesus_wire::{MigrationId, PartitionId};
 
 use super::bed::{Bed, EPOCH, Half, MOVING, OTHER, open, open_other, orders, sockets};
 use crate::keyspace::Partition;
 use crate::keyspace::tests::tape::{Taped, execute};
 use crate::migration::{Line, Order, Report, Way};
+use crate::shard::moves::target::UNWRITTEN_BYTES_MAX;
 
 const FIRST: MigrationId = MigrationId(1);
 const SECOND: MigrationId = MigrationId(2);
@@ -137,6 +139,71 @@ fn nothing_large_is_under_way_when_a_small_one_holds() {
     });
     bed.until("the small one", |bed| is_confirmed(bed, FIRST));
     bed.until("the large one", |bed| is_confirmed(bed, SECOND));
+}
+
+#[test]
+fn a_source_has_its_memory_back_before_the_targets_log_has_what_it_sent() {
+    let mut bed = Bed::of(2, 1);
+    for n in 0..400 {
+        let key = format!("key-{n}").into_bytes();
+        let args = vec![b"SET".to_vec(), key, vec![b'v'; 100_000]];
+        execute(&mut bed.source.core.keyspace, &args);
+    }
+    bed.target.commits = false;
+    bed.migration = FIRST;
+    begin(&mut bed);
+    let copies = [MOVING, OTHER];
+    bed.until("all that may be under way", |bed| {
+        let taken = copies.map(|id| {
+            bed.target
+                .core
+                .keyspace
+                .partition(id)
+                .map_or(0, Partition::seq)
+        });
+        let is_full = copies.map(|id| {
+            let copy = bed.source.core.keyspace.partition(id).expect("here");
+            copy.outgoing().is_some_and(|outgoing| !outgoing.may_walk())
+        });
+        is_full == [true; 2] && taken.iter().all(|seq| *seq > 30)
+    });
+    bed.settle();
+    assert!(!bed.source.moves.sockets.are_exhausted());
+    bed.target.commits = true;
+    bed.until("both", |bed| {
+        [FIRST, SECOND].map(|id| is_confirmed(bed, id)) == [true; 2]
+    });
+}
+
+#[test]
+fn imports_wait_for_the_log_before_clients_have_to() {
+    let mut bed = Bed::of(8, 1);
+    for n in 0..400 {
+        let key = format!("key-{n}").into_bytes();
+        let args = vec![b"SET".to_vec(), key, vec![b'v'; 100_000]];
+        execute(&mut bed.source.core.keyspace, &args);
+    }
+    bed.target.commits = false;
+    let lines = sockets().map(Line::new);
+    for n in 0..8 {
+        let open = Open {
+            partition: PartitionId(n),
+            ..open()
+        };
+        let id = MigrationId(u64::from(n) + 1);
+        bed.order_both(orders(id, 1, open, lines.clone().map(Way::Node)));
+    }
+    let unwritten = |bed: &Bed| bed.target.core.keyspace.log.unwritten_bytes();
+    bed.until("as much as may wait", |bed| {
+        unwritten(bed) > UNWRITTEN_BYTES_MAX
+    });
+    bed.settle();
+    assert!(unwritten(&bed) < UNWRITTEN_BYTES_MAX + (2 << 20));
+    assert!(!bed.target.core.log_behind);
+    bed.target.commits = true;
+    bed.until("all", |bed| {
+        (1..=8).all(|id| is_confirmed(bed, MigrationId(id)))
+    });
 }
 
 #[test]
