@@ -14,7 +14,7 @@ use super::{FILE_BYTES, open_durable, zero_filled};
 /// What a shard's log has on its way to the disk at most.
 pub const GROUP_BYTES: usize = 1 << 20;
 /// Such writes at once.
-pub const GROUPS: usize = 4;
+pub const GROUPS: usize = 8;
 
 /// MB/s of sequential O_DSYNC writes of [`GROUP_BYTES`] into a zero-filled file, over `duration` for each
 /// number of them `at_a_time`; direct where the file system can.
