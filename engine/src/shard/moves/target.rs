@@ -24,8 +24,9 @@ use crate::migration::Report;
 /// DATA that is imported at once, not in a slice: captured writes that commands may be held for.
 const SMALL_BYTES: usize = 4 << 10;
 
-/// Records that wait for the log, above which nothing is imported: as many as keep its writes going, and fewer than
-/// make clients' writes wait.
+/// Records that wait for the log, above which nothing is imported in slices while the shard has no clients: as many
+/// as keep its writes going. More would only be in front of the end of streams. Clients, who may keep more waiting all
+/// the time, do not keep moves from going on.
 pub(super) const UNWRITTEN_BYTES_MAX: usize = 8 << 20;
 
 /// How often a target that has something to do says that it is still there.
@@ -92,12 +93,14 @@ impl Target {
 
     /// Whether something has arrived that can be taken now.
     pub(super) fn may_import(&mut self, cx: &mut Cx<'_>) -> bool {
-        self.takes_records(cx) && !matches!(self.link.front(cx.sockets), Ok(None))
+        let unwritten = cx.core.keyspace.log.unwritten_bytes();
+        (cx.has_clients || unwritten <= UNWRITTEN_BYTES_MAX)
+            && self.takes_records(cx)
+            && !matches!(self.link.front(cx.sockets), Ok(None))
     }
 
     fn takes_records(&self, cx: &Cx<'_>) -> bool {
-        let unwritten = cx.core.keyspace.log.unwritten_bytes();
-        self.state == State::Filling && !cx.core.log_behind && unwritten <= UNWRITTEN_BYTES_MAX
+        self.state == State::Filling && !cx.core.log_behind
     }
 
     /// Takes what has arrived, while `more`.
