@@ -6,6 +6,7 @@ use ephesus_wire::stream::{FIRST_SEQ, Final, Held};
 use ephesus_wire::{Epoch, Lsn, MigrationId, Partitioning};
 use futures_lite::future::block_on;
 
+use super::pace::Load;
 use super::*;
 use crate::keyspace::Partition;
 use crate::keyspace::tests::tape::{complete, execute_valid};
@@ -191,6 +192,26 @@ fn a_log_with_many_segments_has_no_room_for_moves_until_images_have_made_some() 
     fixture.commit();
     fixture.take_at(2).expect("in time");
     assert!(has_room(&fixture));
+}
+
+#[test]
+fn images_are_ahead_of_moves_early_only_for_clients() {
+    let store = Silent::default();
+    let mut fixture = Fixture::new(&store);
+    let count = fixture.keyspace.log.segments().count() as u64;
+    let (checkpointer, keyspace) = (&mut fixture.checkpointer, &fixture.keyspace);
+    checkpointer.budget = (count + 4) * SEGMENT_BYTES;
+    assert!(checkpointer.has_room_for_moves(keyspace, true));
+    let load = checkpointer.load(keyspace);
+    let live = load.budget;
+    // The log is long, and nothing is written any more.
+    for at in [0, 5] {
+        let now = fixture.start + Duration::from_secs(at);
+        checkpointer.pace.look(now, || Load { live, ..load });
+    }
+    assert!(checkpointer.pace.is_urgent());
+    assert!(!checkpointer.has_room_for_moves(keyspace, true));
+    assert!(checkpointer.has_room_for_moves(keyspace, false));
 }
 
 #[test]

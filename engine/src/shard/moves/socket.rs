@@ -43,9 +43,6 @@ const BUFFER_BYTES: usize = 256 << 10;
 /// Buffers that are kept for the next streams: as many as two groups of moves have.
 const BUFFERS_KEPT: usize = 32;
 
-/// Records that are taken from a socket before its source is told: an eighth of what it may lend.
-const TAKEN_BYTES: usize = 1 << 20;
-
 /// How long a farewell may take.
 const FAREWELL: Duration = Duration::from_secs(1);
 
@@ -77,8 +74,6 @@ struct Socket {
     ended: Vec<MigrationId>,
     stream: TcpStream,
     input: Input,
-    /// Of records, since the other end was told that they were taken.
-    taken_bytes: usize,
     is_receiving: bool,
     queue: VecDeque<FrameParts>,
     sending: Option<Box<Sending>>,
@@ -202,7 +197,6 @@ impl Sockets {
             ended,
             stream,
             input,
-            taken_bytes: 0,
             is_receiving: false,
             queue: refusals.collect(),
             sending: None,
@@ -422,15 +416,8 @@ impl Sockets {
 
     /// Counts records that were consumed, and whether enough have come together to tell the other end.
     pub(super) fn tells_taken(&mut self, id: StreamId, bytes: usize) -> bool {
-        let Some(socket) = self.find(id) else {
-            return false;
-        };
-        socket.taken_bytes += bytes;
-        let tells = socket.taken_bytes >= TAKEN_BYTES;
-        if tells {
-            socket.taken_bytes = 0;
-        }
-        tells
+        self.find(id)
+            .is_some_and(|socket| socket.input.tells_taken(bytes))
     }
 
     /// Counts bytes as moved whose time nobody has measured.

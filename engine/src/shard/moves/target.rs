@@ -126,6 +126,7 @@ impl Target {
                 return Err(Broken::here("the target's memory is full"));
             }
             let message = self.link.front(cx.sockets).map_err(Broken::here)?;
+            let mut imported_bytes = 0;
             let keyspace = &mut cx.core.keyspace;
             match message {
                 None => return Ok(()),
@@ -143,9 +144,7 @@ impl Target {
                         return Ok(());
                     }
                     self.taken = 0;
-                    let bytes = records.len();
-                    self.consume_data(bytes, cx);
-                    continue;
+                    imported_bytes = records.len();
                 }
                 Some(Message::Load(is_there)) => {
                     self.source_has_clients = Some(is_there);
@@ -164,14 +163,14 @@ impl Target {
                 }
             }
             self.link.consume(cx.sockets);
+            self.tell_taken(imported_bytes, cx);
         }
         Ok(())
     }
 
-    /// Lets go of a DATA message that is imported, and tells the source now and then, whose memory it lies in.
-    fn consume_data(&mut self, bytes: usize, cx: &mut Cx<'_>) {
-        self.link.consume(cx.sockets);
-        if self.link.tells_taken(bytes, cx.sockets) {
+    /// Tells the source now and then that what is imported is consumed, whose memory it lay in.
+    fn tell_taken(&mut self, imported_bytes: usize, cx: &mut Cx<'_>) {
+        if self.link.tells_taken(imported_bytes, cx.sockets) {
             let copy = cx.core.keyspace.partition(self.partition());
             let seq = copy.map_or(0, |copy| copy.seq());
             self.say(cx, Mail::Taken { seq });

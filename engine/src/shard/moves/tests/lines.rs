@@ -16,10 +16,15 @@ const SECOND: MigrationId = MigrationId(2);
 
 /// Two partitions of some MB.
 fn filled() -> Bed {
-    let mut bed = Bed::of(2, 1);
-    for n in 0..6_000 {
+    filled_with(2, 6_000, 1_000)
+}
+
+/// So many partitions, in which there are so many keys with values of so many bytes.
+fn filled_with(partitions: u16, keys: u64, value_bytes: usize) -> Bed {
+    let mut bed = Bed::of(partitions, 1);
+    for n in 0..keys {
         let key = format!("key-{n}").into_bytes();
-        let args = vec![b"SET".to_vec(), key, vec![b'v'; 1_000]];
+        let args = vec![b"SET".to_vec(), key, vec![b'v'; value_bytes]];
         execute(&mut bed.source.core.keyspace, &args);
     }
     bed.migration = FIRST;
@@ -47,6 +52,10 @@ fn begin(bed: &mut Bed) -> TcpStream {
 fn is_confirmed(bed: &Bed, id: MigrationId) -> bool {
     let is_it = |r: &Report| matches!(r, Report::Confirmed { migration, .. } if *migration == id);
     bed.source.has_told(is_it)
+}
+
+fn both_are_confirmed(bed: &Bed) -> bool {
+    [FIRST, SECOND].map(|id| is_confirmed(bed, id)) == [true; 2]
 }
 
 fn has_given_up(bed: &Bed, id: MigrationId) -> bool {
@@ -91,9 +100,7 @@ fn both_move() {
     let mut bed = filled();
     let all = keys(&bed.source);
     begin(&mut bed);
-    bed.until("both", |bed| {
-        [FIRST, SECOND].map(|id| is_confirmed(bed, id)) == [true; 2]
-    });
+    bed.until("both", both_are_confirmed);
     end(&mut bed, FIRST, true);
     bed.settle();
     end(&mut bed, SECOND, true);
@@ -143,24 +150,13 @@ fn nothing_large_is_under_way_when_a_small_one_holds() {
 
 #[test]
 fn a_source_has_its_memory_back_before_the_targets_log_has_what_it_sent() {
-    let mut bed = Bed::of(2, 1);
-    for n in 0..400 {
-        let key = format!("key-{n}").into_bytes();
-        let args = vec![b"SET".to_vec(), key, vec![b'v'; 100_000]];
-        execute(&mut bed.source.core.keyspace, &args);
-    }
+    let mut bed = filled_with(2, 400, 100_000);
     bed.target.commits = false;
-    bed.migration = FIRST;
     begin(&mut bed);
     let copies = [MOVING, OTHER];
     bed.until("all that may be under way", |bed| {
-        let taken = copies.map(|id| {
-            bed.target
-                .core
-                .keyspace
-                .partition(id)
-                .map_or(0, Partition::seq)
-        });
+        let target = &bed.target.core.keyspace;
+        let taken = copies.map(|id| target.partition(id).map_or(0, Partition::seq));
         let is_full = copies.map(|id| {
             let copy = bed.source.core.keyspace.partition(id).expect("here");
             copy.outgoing().is_some_and(|outgoing| !outgoing.may_walk())
@@ -170,19 +166,12 @@ fn a_source_has_its_memory_back_before_the_targets_log_has_what_it_sent() {
     bed.settle();
     assert!(!bed.source.moves.sockets.are_exhausted());
     bed.target.commits = true;
-    bed.until("both", |bed| {
-        [FIRST, SECOND].map(|id| is_confirmed(bed, id)) == [true; 2]
-    });
+    bed.until("both", both_are_confirmed);
 }
 
 #[test]
 fn imports_wait_for_the_log_unless_clients_may_keep_it_busy() {
-    let mut bed = Bed::of(8, 1);
-    for n in 0..400 {
-        let key = format!("key-{n}").into_bytes();
-        let args = vec![b"SET".to_vec(), key, vec![b'v'; 100_000]];
-        execute(&mut bed.source.core.keyspace, &args);
-    }
+    let mut bed = filled_with(8, 400, 100_000);
     bed.target.commits = false;
     let lines = sockets().map(Line::new);
     for n in 0..8 {
@@ -227,9 +216,7 @@ fn orders_may_come_one_by_one() {
                 bed.turn();
             }
         }
-        bed.until("both", |bed| {
-            [FIRST, SECOND].map(|id| is_confirmed(bed, id)) == [true; 2]
-        });
+        bed.until("both", both_are_confirmed);
         end(&mut bed, SECOND, true);
         end(&mut bed, FIRST, true);
         bed.until("the end of streams", Bed::is_quiet);
@@ -301,9 +288,7 @@ fn a_cut_ends_both_unless_they_are_confirmed() {
             bed.turn();
         }
         if turns == 300 {
-            bed.until("both", |bed| {
-                is_confirmed(bed, FIRST) && is_confirmed(bed, SECOND)
-            });
+            bed.until("both", both_are_confirmed);
         }
         cut.shutdown(Shutdown::Both).expect("a socket");
         bed.settle();
