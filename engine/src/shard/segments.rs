@@ -68,6 +68,8 @@ pub struct Segments {
     busy: bool,
     /// When a segment was asked for that had to be filled.
     prepared: Option<Instant>,
+    /// When the first segment was seen half as full as it is when the first spare one is asked for, and its bytes.
+    halfway: Option<(Instant, u64)>,
 }
 
 impl Segments {
@@ -94,6 +96,7 @@ impl Segments {
             answers: flume::bounded(1),
             busy: false,
             prepared: None,
+            halfway: None,
         }
     }
 
@@ -155,6 +158,7 @@ impl Segments {
                 Done::Failed(error) => return Err(error),
             }
         }
+        self.note_halfway(log, now);
         if self.busy {
             return Ok(());
         }
@@ -181,7 +185,10 @@ impl Segments {
         };
         let mut options = self.options.clone();
         if matches!(work, Work::Prepare(_)) {
-            let since = self.prepared.replace(now).map(|last| now - last);
+            let since = match self.prepared.replace(now) {
+                Some(last) => Some(now - last),
+                None => self.first_lasts(log, now),
+            };
             set_filling(&mut options, since, has_clients, log.is_starved());
         }
         let job = Job {
@@ -196,6 +203,21 @@ impl Segments {
         Ok(())
     }
 
+    fn note_halfway(&mut self, log: &LogWriter, now: Instant) {
+        let used = log.first_segment_used().unwrap_or(0);
+        if self.halfway.is_none() && 2 * used * SPARE_AFTER_PART >= self.options.segment_bytes {
+            self.halfway = Some((now, used));
+        }
+    }
+
+    /// How long the first segment would last if all of it filled as fast as what was used since halfway.
+    fn first_lasts(&self, log: &LogWriter, now: Instant) -> Option<Duration> {
+        let (noted, noted_bytes) = self.halfway?;
+        let filled = log.first_segment_used()?.checked_sub(noted_bytes)?;
+        let segments = self.options.segment_bytes.checked_div(filled)?;
+        Some((now - noted) * u32::try_from(segments).ok()?)
+    }
+
     /// Whether the log is used so much that it will need another segment: a node that is started for
     /// a few keys does not fill the disk with zeroes.
     fn is_needed(&self, log: &LogWriter) -> bool {
@@ -204,8 +226,9 @@ impl Segments {
     }
 }
 
-/// How a thread fills a segment that the log asks for, so long after the one before: gently while clients wait for
-/// the log's writes, and not at all if the log waits itself, or moves alone fill it fast.
+/// How a thread fills a segment that the log asks for, so long `since` the one before, or as long as its first one
+/// lasts: gently while clients wait for the log's writes, and not at all if the log waits itself, or moves alone fill
+/// it fast.
 fn set_filling(
     options: &mut LogOptions,
     since: Option<Duration>,
@@ -226,9 +249,84 @@ fn set_filling(
 
 #[cfg(test)]
 mod tests {
-    use ephesus_wal::LogId;
+    use ephesus_wal::{LogId, Opened, StdDisk, open_writer, recover};
+    use ephesus_wire::Lsn;
+    use futures_lite::future::block_on;
 
     use super::*;
+
+    const SEGMENT_BYTES: u64 = 1 << 20;
+
+    /// A log whose segments nobody prepares, and what is asked of who would.
+    struct Bed {
+        log: LogWriter,
+        segments: Segments,
+        jobs: flume::Receiver<Job>,
+        started: Instant,
+        _dir: tempfile::TempDir,
+    }
+
+    impl Bed {
+        #[expect(clippy::disallowed_methods, reason = "any instant does")]
+        fn new() -> Bed {
+            let dir = tempfile::tempdir().expect("a directory");
+            let disk = StdDisk::new(dir.path(), ephesus_wal::Durability::Strict);
+            let disk = disk.expect("a directory");
+            let options = LogOptions {
+                segment_bytes: SEGMENT_BYTES,
+                ..LogOptions::new(LogId::default())
+            };
+            let opened = block_on(async {
+                let recovered = recover(&disk, &options, Lsn::ZERO, &mut |_, _| Ok(())).await?;
+                open_writer(&disk, &options, &recovered, Lsn::ZERO, 0).await
+            });
+            let Opened { writer, segment } = opened.expect("a log");
+            let (sender, jobs) = flume::unbounded();
+            let waker = Arc::new(Waker::new().expect("an eventfd"));
+            let first = (segment.info.id, Box::new(segment.file) as Box<_>);
+            let dir_of_log = dir.path().to_path_buf();
+            Bed {
+                log: writer,
+                segments: Segments::new(sender, dir_of_log, options, waker, first, 0),
+                jobs,
+                started: Instant::now(),
+                _dir: dir,
+            }
+        }
+
+        /// Writes so many KiB, and tends what is prepared so long after the start; whether a segment that is asked
+        /// for then is to be filled.
+        fn write(&mut self, kib: usize, at_ms: u64) -> Option<bool> {
+            self.log.append(&vec![7; kib << 10]);
+            while let Some(op) = self.log.next_write(0) {
+                let written = op.buf.len();
+                self.log.complete(op, Ok(written)).expect("no error");
+            }
+            let now = self.started + Duration::from_millis(at_ms);
+            let tended = self.segments.tend(&mut self.log, false, now);
+            tended.expect("no error");
+            let job = self.jobs.try_recv().ok()?;
+            assert!(matches!(job.work, Work::Prepare(_)));
+            Some(job.options.fills_segments)
+        }
+    }
+
+    #[test]
+    fn the_first_spare_segment_gets_no_zeroes_if_moves_fill_the_first_one_fast() {
+        let filled_within = |ms: u64| {
+            let mut bed = Bed::new();
+            assert_eq!(bed.write(40, 1_000), None);
+            assert_eq!(bed.write(40, 1_000), None, "halfway to an eighth");
+            bed.write(50, 1_000 + ms).expect("an eighth is used")
+        };
+        assert!(!filled_within(0));
+        assert!(
+            filled_within(1),
+            "1 MiB in 20 ms is slower than zeroes are written"
+        );
+        assert!(filled_within(5_000));
+        assert_eq!(Bed::new().write(200, 1_000), Some(true), "seen only once");
+    }
 
     fn filled(since_ms: Option<u64>, has_clients: bool, is_starved: bool) -> LogOptions {
         let mut options = LogOptions::new(LogId::default());
