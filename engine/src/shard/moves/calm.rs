@@ -3,7 +3,8 @@
 //! A hold lasts for two syncs, the target's and the coordinators'. Disks that several machines share, or
 //! that write a lot at once, stand still for tens of ms now and then, often several times in a row: a
 //! hold that begins then lasts for as long, and one that waits for the end of it costs no client anything.
-//! The shard's own log tells: it is written all the time while there are clients to be held.
+//! The shard's own log tells: it is written all the time while there are clients to be held. It tells of stalls
+//! that recur, too, when a quota of CPU time is used up: no hold begins shortly before the next one is due.
 //!
 //! Holds in which commands have waited are kept apart, so that few of all commands meet one: with 16 of 512
 //! partitions held at a time, and commands that are sent together waiting for each other, nearly half of
@@ -12,6 +13,8 @@
 //! accordingly fewer commands.
 
 use std::time::{Duration, Instant};
+
+use super::stalls::Stalls;
 
 /// A write is slow that takes so many times as long as usual, and this beside.
 const SLOW_TIMES: u32 = 4;
@@ -37,6 +40,8 @@ pub(super) struct Calm {
     usual: Duration,
     /// No hold begins before.
     until: Instant,
+    /// In which slow writes were under way.
+    stalls: Stalls,
 }
 
 impl Calm {
@@ -44,6 +49,7 @@ impl Calm {
         Calm {
             usual: Duration::ZERO,
             until: now,
+            stalls: Stalls::default(),
         }
     }
 
@@ -54,6 +60,9 @@ impl Calm {
     /// A write of the log has taken so long.
     pub(super) fn wrote(&mut self, took: Duration, now: Instant) {
         let slow = self.slow();
+        if took > slow {
+            self.stalls.ended(now);
+        }
         self.waits(took, now);
         self.usual = (self.usual * (USUAL_OVER - 1) + took.min(slow)) / USUAL_OVER;
     }
@@ -74,12 +83,15 @@ impl Calm {
 
     /// Whether holds may begin.
     pub(super) fn is_calm(&self, now: Instant) -> bool {
-        now >= self.until
+        self.next(now).is_none()
     }
 
-    /// When [`Calm::is_calm`] if nothing is written until then, if it is not so now.
+    /// When to ask [`Calm::is_calm`] again if nothing is written until then, if it is not so now.
     pub(super) fn next(&self, now: Instant) -> Option<Instant> {
-        (!self.is_calm(now)).then_some(self.until)
+        if now < self.until {
+            return Some(self.until);
+        }
+        self.stalls.near_until(now)
     }
 }
 
@@ -106,6 +118,24 @@ mod tests {
         assert!(calm.is_calm(now + LASTS));
         calm.wrote(25 * MS, now + 5 * MS);
         assert!(!calm.is_calm(now + LASTS), "it counts from its end on");
+    }
+
+    #[test]
+    fn it_is_not_calm_shortly_before_a_stall_that_recurs() {
+        let mut now = start();
+        let mut calm = Calm::new(now);
+        for _ in 0..4 {
+            for _ in 0..90 {
+                now += MS;
+                calm.wrote(MS, now);
+            }
+            now += 10 * MS;
+            calm.wrote(10 * MS, now);
+        }
+        assert!(!calm.is_calm(now + 30 * MS), "another one may follow");
+        assert!(calm.is_calm(now + LASTS) && calm.is_calm(now + 54 * MS));
+        assert_eq!(calm.next(now + 80 * MS), Some(now + 100 * MS));
+        assert!(!calm.is_calm(now + 99 * MS) && calm.is_calm(now + 101 * MS));
     }
 
     #[test]

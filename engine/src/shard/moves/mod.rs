@@ -23,6 +23,7 @@ mod reports;
 mod share;
 mod socket;
 mod source;
+mod stalls;
 mod target;
 
 pub use mail::{End, Mail};

@@ -353,9 +353,12 @@ impl Bed {
 
     /// One turn of both shards.
     pub(super) fn turn(&mut self) {
-        let now_ms = START_MS;
-        self.source.turn(self.now, now_ms);
-        self.target.turn(self.now, now_ms);
+        self.turn_source();
+        self.target.turn(self.now, START_MS);
+    }
+
+    pub(super) fn turn_source(&mut self) {
+        self.source.turn(self.now, START_MS);
     }
 
     /// Turns until `is_over`.
