@@ -214,8 +214,8 @@ impl Segments {
     fn first_lasts(&self, log: &LogWriter, now: Instant) -> Option<Duration> {
         let (noted, noted_bytes) = self.halfway?;
         let filled = log.first_segment_used()?.checked_sub(noted_bytes)?;
-        let segments = self.options.segment_bytes.checked_div(filled)?;
-        Some((now - noted) * u32::try_from(segments).ok()?)
+        let times = self.options.segment_bytes.checked_div(filled)?;
+        Some((now - noted) * u32::try_from(times).ok()?)
     }
 
     /// Whether the log is used so much that it will need another segment: a node that is started for
@@ -249,13 +249,12 @@ fn set_filling(
 
 #[cfg(test)]
 mod tests {
-    use ephesus_wal::{LogId, Opened, StdDisk, open_writer, recover};
-    use ephesus_wire::Lsn;
-    use futures_lite::future::block_on;
+    use std::fs::File;
+
+    use ephesus_wal::LogId;
 
     use super::*;
-
-    const SEGMENT_BYTES: u64 = 1 << 20;
+    use crate::keyspace::tests::tape;
 
     /// A log whose segments nobody prepares, and what is asked of who would.
     struct Bed {
@@ -263,34 +262,22 @@ mod tests {
         segments: Segments,
         jobs: flume::Receiver<Job>,
         started: Instant,
-        _dir: tempfile::TempDir,
     }
 
     impl Bed {
         #[expect(clippy::disallowed_methods, reason = "any instant does")]
         fn new() -> Bed {
-            let dir = tempfile::tempdir().expect("a directory");
-            let disk = StdDisk::new(dir.path(), ephesus_wal::Durability::Strict);
-            let disk = disk.expect("a directory");
-            let options = LogOptions {
-                segment_bytes: SEGMENT_BYTES,
-                ..LogOptions::new(LogId::default())
-            };
-            let opened = block_on(async {
-                let recovered = recover(&disk, &options, Lsn::ZERO, &mut |_, _| Ok(())).await?;
-                open_writer(&disk, &options, &recovered, Lsn::ZERO, 0).await
-            });
-            let Opened { writer, segment } = opened.expect("a log");
+            let log = tape::log(1 << 20);
             let (sender, jobs) = flume::unbounded();
             let waker = Arc::new(Waker::new().expect("an eventfd"));
-            let first = (segment.info.id, Box::new(segment.file) as Box<_>);
-            let dir_of_log = dir.path().to_path_buf();
+            let file = File::open("/dev/null").expect("never written to");
+            let first = (SegmentId(log.incarnation()), Box::new(file) as Box<_>);
+            let options = log.options().clone();
             Bed {
-                log: writer,
-                segments: Segments::new(sender, dir_of_log, options, waker, first, 0),
+                segments: Segments::new(sender, PathBuf::new(), options, waker, first, 0),
+                log,
                 jobs,
                 started: Instant::now(),
-                _dir: dir,
             }
         }
 
@@ -298,10 +285,7 @@ mod tests {
         /// for then is to be filled.
         fn write(&mut self, kib: usize, at_ms: u64) -> Option<bool> {
             self.log.append(&vec![7; kib << 10]);
-            while let Some(op) = self.log.next_write(0) {
-                let written = op.buf.len();
-                self.log.complete(op, Ok(written)).expect("no error");
-            }
+            tape::complete(&mut self.log, |_| {});
             let now = self.started + Duration::from_millis(at_ms);
             let tended = self.segments.tend(&mut self.log, false, now);
             tended.expect("no error");

@@ -25,7 +25,8 @@ pub(crate) struct Taped {
     pub(crate) partitioning: Partitioning,
 }
 
-fn log(segment_bytes: u64) -> LogWriter {
+/// A log that has no spare segment.
+pub(crate) fn log(segment_bytes: u64) -> LogWriter {
     let options = LogOptions {
         segment_bytes,
         ..LogOptions::new(LogId([9; 16]))

@@ -23,8 +23,8 @@ const AWRY: Duration = Duration::from_millis(5);
 /// Without a stall for so long there is no period any more.
 const FORGOTTEN: Duration = Duration::from_millis(500);
 
-/// A stall is near in the last part of a period, from so many hundredths of it on.
-const NEAR_PERCENT: u32 = 55;
+/// A stall is near in so many hundredths of a period before its end.
+const NEAR_PERCENT: u32 = 45;
 
 /// When the last stalls ended.
 #[derive(Debug, Default)]
@@ -54,13 +54,14 @@ impl Stalls {
     /// If the next stall is near: when the period begins that follows it.
     pub(super) fn near_until(&self, now: Instant) -> Option<Instant> {
         let (period, last) = (self.period?, *self.ends.back()?);
-        let since = now.saturating_duration_since(last);
-        if since > FORGOTTEN {
+        if now.saturating_duration_since(last) > FORGOTTEN {
             return None;
         }
-        let into = since.as_nanos() % period.as_nanos();
-        let into = Duration::from_nanos(u64::try_from(into).ok()?);
-        (into >= period * NEAR_PERCENT / 100).then(|| now + (period - into))
+        let mut next = last + period;
+        while next <= now {
+            next += period;
+        }
+        (next - now <= period * NEAR_PERCENT / 100).then_some(next)
     }
 }
 
