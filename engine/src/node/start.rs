@@ -312,6 +312,8 @@ impl Node {
         };
         let cpus = environment::allowed_cpus();
         let pin = options.pin && usize::from(shards) <= environment.cpus.min(cpus.len());
+        let (gate, at_gate) = flume::bounded(usize::from(shards));
+        let mut starting = Vec::new();
         for (((shard, recovered), inbox), listeners) in recovered
             .into_iter()
             .enumerate()
@@ -320,13 +322,27 @@ impl Node {
         {
             let id = ShardId(shard as u16);
             let cpu = pin.then(|| cpus[shard % cpus.len()]);
-            node.spawn(id, cpu, &routes, recovered, inbox, listeners, &hasher)?;
+            let gate = at_gate.clone();
+            let started =
+                node.spawn(id, cpu, &routes, recovered, inbox, listeners, &hasher, gate)?;
+            starting.push((id, started));
+        }
+        for (shard, started) in starting {
+            let started = started
+                .recv()
+                .unwrap_or_else(|_| Err("its thread ended".into()));
+            started.map_err(|reason| StartError::Shard { shard, reason })?;
+        }
+        // Clients of the first shard may use up all files there are, and then no other one could start.
+        for _ in 0..shards {
+            let _ = gate.send(());
         }
         node.joining.started(node.hosted());
         node.monitor();
         Ok(node)
     }
 
+    /// Starts a shard's thread, which tells when it is ready, and serves once `gate` lets it through.
     #[expect(
         clippy::too_many_arguments,
         reason = "what one shard is made of, used once"
@@ -340,7 +356,8 @@ impl Node {
         inbox: flume::Receiver<Message>,
         listeners: (TcpListener, TcpListener),
         hasher: &KeyHasher,
-    ) -> Result<(), StartError> {
+        gate: flume::Receiver<()>,
+    ) -> Result<mpsc::Receiver<Result<(), String>>, StartError> {
         let shared = Arc::clone(&self.shared);
         let waker = Arc::clone(shared.peers[usize::from(id.0)].waker());
         let clients = self
@@ -367,7 +384,8 @@ impl Node {
         let running = Arc::clone(&self.running);
         let jobs = self.segment_jobs.clone();
         let reports = self.reports.0.clone();
-        let (report, started) = mpsc::channel::<Result<(), String>>();
+        let (report, started) = mpsc::channel();
+        let without_executor = report.clone();
         let placement = cpu.map_or(Placement::Unbound, Placement::Fixed);
         let executor = LocalExecutorBuilder::new(placement)
             .name(&format!("shard-{id}"))
@@ -407,7 +425,9 @@ impl Node {
                 Ok(shard) => {
                     running.fetch_add(1, Ordering::AcqRel);
                     let _ = report.send(Ok(()));
-                    shard.run();
+                    if gate.recv().is_ok() {
+                        shard.run();
+                    }
                     running.fetch_sub(1, Ordering::AcqRel);
                 }
                 Err(error) => {
@@ -420,8 +440,7 @@ impl Node {
             .spawn(move || match executor.make() {
                 Ok(executor) => executor.run(run()),
                 Err(error) => {
-                    tracing::error!(shard = %id, %error, "no executor");
-                    std::process::exit(1);
+                    let _ = without_executor.send(Err(error.to_string()));
                 }
             })
             .map_err(|source| StartError::Thread {
@@ -429,14 +448,7 @@ impl Node {
                 source,
             })?;
         self.executors.push(handle);
-        match started.recv() {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(reason)) => Err(StartError::Shard { shard: id, reason }),
-            Err(_) => Err(StartError::Shard {
-                shard: id,
-                reason: "its thread ended".into(),
-            }),
-        }
+        Ok(started)
     }
 }
 

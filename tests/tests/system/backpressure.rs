@@ -102,21 +102,29 @@ fn commands_before_the_end_of_input_are_executed_also_while_one_blocks() {
     }
 }
 
-#[test]
-fn a_node_out_of_file_descriptors_waits_and_then_accepts_again() {
-    const FILES: usize = 160;
+/// So many files a node of [`few_files`] may have open.
+const FILES: usize = 160;
+
+/// What such a node says when it has them open.
+const TOLD: &str = "connections cannot be accepted";
+
+fn few_files() -> Options {
     let limited = format!("ulimit -n {FILES}; exec \"$@\"");
-    let node = Node::start(Options {
+    Options {
         wrapper: ["sh", "-c", &limited, "sh"].map(str::to_owned).to_vec(),
         ..Options::default()
-    });
+    }
+}
+
+#[test]
+fn a_node_out_of_file_descriptors_waits_and_then_accepts_again() {
+    let node = Node::start(few_files());
     // Connected is not accepted yet: a shard with many to accept may come to it when no file is left.
     let mut early = node.client();
     assert_eq!(early.say("PING"), Reply::Simple("PONG".into()));
     let crowd: Vec<Client> = (0..2 * FILES).map(|_| node.client()).collect();
     let deadline = Instant::now() + Duration::from_secs(10);
-    let told = "connections cannot be accepted";
-    while !node.process().output().contains(told) {
+    while !node.process().output().contains(TOLD) {
         assert!(Instant::now() < deadline, "it does not run out of files");
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -130,8 +138,33 @@ fn a_node_out_of_file_descriptors_waits_and_then_accepts_again() {
     while node.client().try_call(&["PING"]).is_err() {
         assert!(Instant::now() < deadline, "nobody is accepted again");
     }
-    let lines = node.process().output().matches(told).count();
+    let lines = node.process().output().matches(TOLD).count();
     assert!(lines <= 8, "{lines} lines about it");
+}
+
+#[test]
+fn clients_that_wait_for_a_node_to_start_do_not_keep_its_shards_from_starting() {
+    let mut node = Node::stopped(Options {
+        shards: 6,
+        ..few_files()
+    });
+    node.spawn();
+    let deadline = Instant::now() + Duration::from_secs(30);
+    let mut crowd = Vec::new();
+    while crowd.len() < 2 * FILES {
+        assert!(Instant::now() < deadline, "nobody listens");
+        match Client::connect_to(node.entry()) {
+            Ok(client) => crowd.push(client),
+            Err(_) => std::thread::sleep(Duration::from_millis(1)),
+        }
+    }
+    while !node.process().output().contains(TOLD) {
+        assert!(Instant::now() < deadline, "it does not run out of files");
+        assert!(!node.has_exited(), "{}", node.process().output());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    drop(crowd);
+    node.wait_ready().expect("every shard has started");
 }
 
 #[test]
