@@ -360,7 +360,7 @@ impl Core {
 #[derive(Clone, Copy)]
 pub(super) struct Client {
     shard: usize,
-    token: ConnToken,
+    pub(super) token: ConnToken,
 }
 
 /// The `n`th key of a partition.

@@ -77,6 +77,8 @@ pub struct Connection {
     pub listed: bool,
     /// The connection waits among the gates.
     pub gated: bool,
+    /// When it last waited there, as the shard counts spans of time.
+    pub waited_in_span: u64,
     pub protocol: Protocol,
     pub readonly: bool,
     pub last_command: Option<Cmd>,
@@ -122,6 +124,7 @@ impl Connection {
             receive_stopping: false,
             listed: false,
             gated: false,
+            waited_in_span: 0,
             protocol: Protocol::Resp2,
             readonly: false,
             last_command: None,

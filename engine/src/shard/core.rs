@@ -12,6 +12,7 @@ use ephesus_wire::{Lsn, ShardId};
 
 use super::batch::{Batch, Behind};
 use super::cluster::ClusterReplies;
+use super::commit_delay::Writers;
 use super::connection::{Connection, Connections, Life};
 use super::forwarding::{Answers, Uncommitted};
 use super::holds::Holds;
@@ -76,6 +77,9 @@ pub struct Core {
     pub connections: Connections,
     pub(super) peers: Vec<PeerQueue>,
     pub(super) gates: BinaryHeap<Reverse<(Lsn, Gated)>>,
+    /// Those of connections among them.
+    gated_connections: usize,
+    writers: Writers,
     pub(super) uncommitted: Vec<Option<Uncommitted>>,
     /// Commands that wait for the decision about a move.
     pub(super) holds: Holds,
@@ -121,6 +125,8 @@ impl Core {
             connections: Connections::default(),
             peers,
             gates: BinaryHeap::new(),
+            gated_connections: 0,
+            writers: Writers::new(now),
             uncommitted: Vec::new(),
             holds: Holds::default(),
             relays: Relays::default(),
@@ -351,6 +357,7 @@ impl Core {
             };
             match gated {
                 Gated::Connection(token) => {
+                    self.gated_connections -= 1;
                     if let Some(connection) = self.connections.get_mut(token) {
                         connection.gated = false;
                     }
@@ -371,8 +378,17 @@ impl Core {
             && !connection.gated
         {
             connection.gated = true;
+            self.writers.waits(&mut connection.waited_in_span, self.now);
+            self.gated_connections += 1;
             self.gates.push(Reverse((lsn, Gated::Connection(token))));
         }
+    }
+
+    /// Whether only connections wait for the log, and fewer than have done so lately. Other shards do not tell
+    /// for how many connections they wait, so that nobody is known to be missing.
+    pub(super) fn expects_writers(&self) -> bool {
+        let waiting = self.gated_connections;
+        waiting > 0 && waiting == self.gates.len() && waiting < self.writers.lately()
     }
 
     /// Begins a walk whose reply goes to `origin`; `forwarded` when a peer has asked.

@@ -4,7 +4,7 @@ use std::io;
 
 use ephesus_wal::{Durability, WalError};
 
-use super::{MARK_AFTER, SYNC_EVERY, Shard, fatal};
+use super::{MARK_AFTER, SYNC_EVERY, Shard, commit_delay, fatal};
 
 impl Shard {
     pub(super) fn log_written(&mut self, write: u64, result: io::Result<usize>) {
@@ -16,6 +16,9 @@ impl Shard {
         self.write_usec
             .saturating_record((took.as_micros() as u64).max(1));
         self.moves.log_written(took, self.now);
+        if self.core.keyspace.log.options().durability == Durability::Strict {
+            self.commit_delay.wrote(took, self.now);
+        }
         match self.core.keyspace.log.complete(op, result) {
             Ok(_) => self.core.committed(),
             Err(error) => fatal("log", &error),
@@ -99,10 +102,21 @@ impl Shard {
         self.syncing = Some((point, missing));
     }
 
+    /// Whether what clients wait for waits for others that are about to write.
+    fn waits_for_company(&mut self) -> bool {
+        if self.commit_delay.apart().is_zero() {
+            return false;
+        }
+        let is_small = self.core.keyspace.log.unwritten_bytes() < commit_delay::BYTES_MAX;
+        let may = is_small && !self.log_is_awaited && self.core.expects_writers();
+        let last = self.timers.last_append;
+        self.commit_delay.delays(may, last, self.now)
+    }
+
     /// Issues what the log wants written and does not wait for more.
     pub(super) fn write_log(&mut self) {
         let may_wait = self.core.keyspace.log.may_wait() && !self.log_is_awaited;
-        if self.write_delay.delays(may_wait, self.now) {
+        if self.write_delay.delays(may_wait, self.now) || self.waits_for_company() {
             return;
         }
         let now_ms = self.core.keyspace.now_ms();

@@ -10,6 +10,7 @@ mod bed;
 mod checkpoint;
 mod client_io;
 mod cluster;
+mod commit_delay;
 pub mod connection;
 pub mod core;
 mod forwarding;
@@ -27,6 +28,7 @@ mod publish;
 pub mod segments;
 mod slot_moves;
 mod snapshot;
+mod stalls;
 mod stats;
 mod waiting;
 mod write_delay;
@@ -50,6 +52,7 @@ use hdrhistogram::Histogram;
 
 use crate::migration::Report;
 use crate::net::{Completion, ListenerKind, Ring, Waker};
+use commit_delay::CommitDelay;
 use mesh::Message;
 use write_delay::WriteDelay;
 
@@ -116,6 +119,7 @@ pub struct Shard {
     had_requests: bool,
     writes: Vec<(WriteOp, Instant)>,
     write_delay: WriteDelay,
+    commit_delay: CommitDelay,
     /// Something waits for the log to be durable.
     log_is_awaited: bool,
     write_usec: Histogram<u64>,
@@ -191,6 +195,7 @@ impl Shard {
             had_requests: false,
             writes: Vec::new(),
             write_delay: WriteDelay::default(),
+            commit_delay: CommitDelay::new(now),
             log_is_awaited: false,
             write_usec: Histogram::new_with_bounds(1, 60_000_000, 2).expect("valid bounds"),
             syncing: None,
@@ -278,6 +283,9 @@ impl Shard {
             consider(until(timers.sync + SYNC_EVERY));
         }
         if let Some(deadline) = self.write_delay.deadline() {
+            consider(until(deadline));
+        }
+        if let Some(deadline) = self.commit_delay.deadline() {
             consider(until(deadline));
         }
         if timers.sweeping {

@@ -14,11 +14,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::stalls::Stalls;
-
-/// A write is slow that takes so many times as long as usual, and this beside.
-const SLOW_TIMES: u32 = 4;
-const SLOW_BESIDE: Duration = Duration::from_millis(2);
+use crate::shard::stalls::Stalls;
 
 /// So long after a slow write another one is expected.
 const LASTS: Duration = Duration::from_millis(40);
@@ -30,14 +26,9 @@ const REST_TIMES: u32 = 19_200;
 /// The longest rest: what was held for long, or was much of all, is not all that is to move.
 const REST_MAX: Duration = Duration::from_secs(3);
 
-/// What is usual goes by about so many writes.
-const USUAL_OVER: u32 = 64;
-
 /// How the shard's log is written, and when commands have waited.
 #[derive(Debug)]
 pub(super) struct Calm {
-    /// What a write takes on average, of which slow ones change little.
-    usual: Duration,
     /// No hold begins before.
     until: Instant,
     /// In which slow writes were under way.
@@ -47,29 +38,20 @@ pub(super) struct Calm {
 impl Calm {
     pub(super) fn new(now: Instant) -> Calm {
         Calm {
-            usual: Duration::ZERO,
             until: now,
             stalls: Stalls::default(),
         }
     }
 
-    fn slow(&self) -> Duration {
-        self.usual * SLOW_TIMES + SLOW_BESIDE
-    }
-
     /// A write of the log has taken so long.
     pub(super) fn wrote(&mut self, took: Duration, now: Instant) {
-        let slow = self.slow();
-        if took > slow {
-            self.stalls.ended(now);
-        }
         self.waits(took, now);
-        self.usual = (self.usual * (USUAL_OVER - 1) + took.min(slow)) / USUAL_OVER;
+        self.stalls.wrote(took, now);
     }
 
     /// A write is under way for so long.
     pub(super) fn waits(&mut self, since: Duration, now: Instant) {
-        if since > self.slow() {
+        if self.stalls.is_slow(since) {
             self.until = self.until.max(now + LASTS);
         }
     }

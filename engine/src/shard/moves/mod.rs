@@ -23,7 +23,6 @@ mod reports;
 mod share;
 mod socket;
 mod source;
-mod stalls;
 mod target;
 
 pub use mail::{End, Mail};

@@ -3,9 +3,18 @@
 //! Containers and virtual machines often have a quota of CPU time for each period (Linux's CFS bandwidth control,
 //! by default 100 ms). Who has used it up stands still for the rest of the period, all threads at once. So a stall
 //! ends where a period begins, and the later in a period, the more likely is the next one.
+//!
+//! The shard's own log tells of stalls: what is written meanwhile takes much longer than usual.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
+
+/// A write is slow that takes so many times as long as usual, and this beside.
+const SLOW_TIMES: u32 = 4;
+const SLOW_BESIDE: Duration = Duration::from_millis(2);
+
+/// What is usual goes by about so many writes.
+const USUAL_OVER: u32 = 64;
 
 /// Ends closer together are of one stall.
 const TOGETHER: Duration = Duration::from_millis(20);
@@ -29,17 +38,38 @@ const NEAR_PERCENT: u32 = 45;
 /// When the last stalls ended.
 #[derive(Debug, Default)]
 pub(super) struct Stalls {
+    /// What a write takes on average, of which slow ones change little.
+    usual: Duration,
     ends: VecDeque<Instant>,
     period: Option<Duration>,
 }
 
 impl Stalls {
-    /// A stall has ended.
-    pub(super) fn ended(&mut self, now: Instant) {
+    fn slow(&self) -> Duration {
+        self.usual * SLOW_TIMES + SLOW_BESIDE
+    }
+
+    /// Whether a write is slow that is under way for so long.
+    pub(super) fn is_slow(&self, since: Duration) -> bool {
+        since > self.slow()
+    }
+
+    /// A write of the log has taken so long; true when it was slow, and the end of another stall.
+    pub(super) fn wrote(&mut self, took: Duration, now: Instant) -> bool {
+        let slow = self.slow();
+        let is_another = took > slow && self.ended(now);
+        self.usual = (self.usual * (USUAL_OVER - 1) + took.min(slow)) / USUAL_OVER;
+        is_another
+    }
+
+    /// A stall has ended; true unless it is the same that was said to have ended before.
+    pub(super) fn ended(&mut self, now: Instant) -> bool {
         let since = |last: &Instant| now.saturating_duration_since(*last);
+        let mut is_another = true;
         match self.ends.back().map(since) {
             Some(since) if since < TOGETHER => {
                 self.ends.pop_back();
+                is_another = false;
             }
             Some(since) if since > FORGOTTEN => self.ends.clear(),
             _ => {}
@@ -49,6 +79,12 @@ impl Stalls {
             self.ends.pop_front();
         }
         self.period = period(&self.ends);
+        is_another
+    }
+
+    /// Whether they come again and again.
+    pub(super) fn recur(&self) -> bool {
+        self.period.is_some()
     }
 
     /// If the next stall is near: when the period begins that follows it.
