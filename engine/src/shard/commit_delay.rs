@@ -10,7 +10,8 @@
 //! So while stalls recur ([`Stalls`]) writes keep a distance, which grows with every stall and shrinks slowly
 //! without, and those who come meanwhile share one, as with PostgreSQL's `commit_delay`. Nothing waits when
 //! nobody else is expected: when all connections wait that have written lately ([`Writers`]), as clients do that
-//! send one command after the other.
+//! send one command after the other. And where hardly anything comes but writes the shard does not wake up for
+//! each of them, but for all when the next write of the log is due.
 
 use std::time::{Duration, Instant};
 
@@ -104,14 +105,25 @@ impl CommitDelay {
 /// So long is lately, at least, and less than twice of it.
 const LATELY: Duration = Duration::from_millis(16);
 
-/// How many connections have waited for the log lately.
+/// Of so many inputs all but one are writes where hardly anybody reads.
+const FEW_READS: usize = 8;
+
+/// Who has waited for the log lately.
 #[derive(Debug)]
 pub(super) struct Writers {
     began: Instant,
     /// Number of the span of time that has begun then.
     span: u64,
-    so_far: usize,
-    before: usize,
+    so_far: Counts,
+    before: Counts,
+}
+
+/// Of one span.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    connections: usize,
+    inputs: usize,
+    waits: usize,
 }
 
 impl Writers {
@@ -119,28 +131,51 @@ impl Writers {
         Writers {
             began: now,
             span: 1,
-            so_far: 0,
-            before: 0,
+            so_far: Counts::default(),
+            before: Counts::default(),
         }
+    }
+
+    fn look(&mut self, now: Instant) {
+        let since = now.saturating_duration_since(self.began);
+        if since >= LATELY {
+            let so_far = std::mem::take(&mut self.so_far);
+            self.before = if since < 2 * LATELY {
+                so_far
+            } else {
+                Counts::default()
+            };
+            self.began = now;
+            self.span += 1;
+        }
+    }
+
+    /// Something has come that may have to wait for the log.
+    pub(super) fn input(&mut self, now: Instant) {
+        self.look(now);
+        self.so_far.inputs += 1;
     }
 
     /// A connection waits for the log that did so last in the span it tells.
     pub(super) fn waits(&mut self, last: &mut u64, now: Instant) {
-        let since = now.saturating_duration_since(self.began);
-        if since >= LATELY {
-            self.before = if since < 2 * LATELY { self.so_far } else { 0 };
-            self.so_far = 0;
-            self.began = now;
-            self.span += 1;
-        }
+        self.look(now);
+        self.so_far.waits += 1;
         if *last != self.span {
             *last = self.span;
-            self.so_far += 1;
+            self.so_far.connections += 1;
         }
     }
 
+    /// How many connections have waited lately.
     pub(super) fn lately(&self) -> usize {
-        self.so_far.max(self.before)
+        self.so_far.connections.max(self.before.connections)
+    }
+
+    /// Whether hardly anything has come lately that did not have to wait.
+    pub(super) fn are_all(&self) -> bool {
+        let inputs = self.so_far.inputs + self.before.inputs;
+        let waits = self.so_far.waits + self.before.waits;
+        waits * FEW_READS >= inputs * (FEW_READS - 1)
     }
 }
 
@@ -244,6 +279,27 @@ mod tests {
         assert_eq!(writers.lately(), 1);
         writers.waits(&mut connections[1], now + 4 * LATELY);
         assert_eq!(writers.lately(), 1, "none of long ago");
+    }
+
+    #[test]
+    fn who_mostly_writes_is_told_from_who_reads() {
+        let now = start();
+        for (reads, are_all) in [(0, true), (1, true), (2, false), (14, false)] {
+            let mut writers = Writers::new(now);
+            for _ in 0..7 {
+                writers.input(now);
+                writers.waits(&mut 0, now);
+            }
+            for _ in 0..reads {
+                writers.input(now);
+            }
+            assert_eq!(writers.are_all(), are_all, "{reads}");
+            writers.look(now + LATELY);
+            assert_eq!(writers.are_all(), are_all, "{reads}: of the span before");
+            writers.look(now + 2 * LATELY);
+            writers.waits(&mut 0, now + 2 * LATELY);
+            assert!(writers.are_all(), "{reads}: none of long ago");
+        }
     }
 
     #[test]

@@ -79,7 +79,7 @@ pub struct Core {
     pub(super) gates: BinaryHeap<Reverse<(Lsn, Gated)>>,
     /// Those of connections among them.
     gated_connections: usize,
-    writers: Writers,
+    pub(super) writers: Writers,
     pub(super) uncommitted: Vec<Option<Uncommitted>>,
     /// Commands that wait for the decision about a move.
     pub(super) holds: Holds,
@@ -184,6 +184,9 @@ impl Core {
         };
         self.stats().net_input_bytes.add(bytes.len() as u64);
         connection.active_ms = self.keyspace.now_ms();
+        if !connection.gated {
+            self.writers.input(self.now);
+        }
         if connection.life == Life::Open {
             if connection.input.is_empty() && connection.blocked.is_none() {
                 let executed = self.execute_all(&mut connection, bytes);
@@ -389,6 +392,11 @@ impl Core {
     pub(super) fn expects_writers(&self) -> bool {
         let waiting = self.gated_connections;
         waiting > 0 && waiting == self.gates.len() && waiting < self.writers.lately()
+    }
+
+    /// Whether hardly anything comes but writes, and nothing is held that should go on soon.
+    pub(super) fn only_writes_come(&self) -> bool {
+        self.held_partitions() == 0 && self.writers.are_all()
     }
 
     /// Begins a walk whose reply goes to `origin`; `forwarded` when a peer has asked.

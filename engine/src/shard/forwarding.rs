@@ -47,6 +47,7 @@ impl Answers {
 impl Core {
     /// Executes what another shard has forwarded.
     pub fn requested(&mut self, requests: &Requests) {
+        self.writers.input(self.now);
         let mut args = std::mem::take(&mut self.args);
         let mut answers = Answers::default();
         let mut at = 0;

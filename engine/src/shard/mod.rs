@@ -255,6 +255,13 @@ impl Shard {
     /// completions: waking up costs about as much as a request.
     fn wait(&mut self) -> io::Result<()> {
         let timeout = self.next_timer();
+        if self.sleeps_until_commit() {
+            let longest = timeout.unwrap_or_default();
+            return self
+                .ring
+                .wait_for_several(COALESCE_UP_TO, longest)
+                .map(drop);
+        }
         let wanted = self.events / 2;
         let is_busy = wanted >= COALESCE_FROM && timeout.is_none_or(|timeout| timeout > COALESCE);
         if is_busy {
@@ -264,6 +271,14 @@ impl Shard {
             }
         }
         self.ring.wait(timeout)
+    }
+
+    /// Whether nothing that may come is in a hurry before the log is written the next time.
+    fn sleeps_until_commit(&self) -> bool {
+        self.commit_delay.deadline().is_some()
+            && self.writes.is_empty()
+            && self.core.only_writes_come()
+            && !self.moves.are_preparing()
     }
 
     /// Whether another thread has left something that was not looked at yet.

@@ -30,7 +30,7 @@ pub use mail::{End, Mail};
 use std::io;
 use std::time::{Duration, Instant};
 
-use ephesus_wire::{Epoch, MigrationId, PartitionId};
+use ephesus_wire::{Epoch, Lsn, MigrationId, PartitionId};
 
 use super::core::Core;
 use crate::migration::Report;
@@ -82,6 +82,20 @@ pub struct Moves {
     turn: usize,
     /// When something has to be looked at although nothing happens.
     next_look: Option<Instant>,
+    /// What the last look at all moves has found.
+    seen: Seen,
+    /// Something has come for a move, or was done for one, since then.
+    is_touched: bool,
+}
+
+/// What moves wait for in their shard, beside what comes for them and time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Seen {
+    committed: Lsn,
+    durable: Lsn,
+    log_behind: bool,
+    log_has_room: bool,
+    has_clients: bool,
 }
 
 /// What a driver works with.
@@ -120,6 +134,8 @@ impl Moves {
             leaving: Vec::new(),
             turn: 0,
             next_look: None,
+            seen: Seen::default(),
+            is_touched: false,
         }
     }
 
@@ -154,6 +170,7 @@ impl Moves {
 
     /// Takes messages of another shard of this node; those of a migration that is over are dropped.
     pub fn deliver(&mut self, migration: MigrationId, to: End, messages: Vec<Mail>, now: Instant) {
+        self.is_touched = true;
         match to {
             End::Source => {
                 let mut sources = self.sources.iter_mut();
@@ -171,14 +188,17 @@ impl Moves {
     }
 
     pub fn received(&mut self, stream: StreamId, result: io::Result<usize>, now: Instant) {
+        self.is_touched = true;
         self.sockets.received(stream, result, now);
     }
 
     pub fn sent(&mut self, stream: StreamId, result: io::Result<usize>) {
+        self.is_touched = true;
         self.sockets.sent(stream, result);
     }
 
     pub fn writable(&mut self, stream: StreamId) {
+        self.is_touched = true;
         self.sockets.writable(stream);
     }
 
@@ -199,13 +219,16 @@ impl Moves {
         if let Some(since) = writing {
             self.calm.waits(now.saturating_duration_since(since), now);
         }
+        self.gathered.look(now);
+        self.progress.look(now);
+        if !self.has_news(core, now) {
+            return;
+        }
         if self.sources.is_empty() && self.targets.is_empty() {
             self.next_look = None;
             self.pages = Pages::default();
         } else {
             self.choose_pages(now);
-            self.gathered.look(now);
-            self.progress.look(now);
             let mut groups = std::mem::take(&mut self.groups);
             self.with(core, now, |sources, targets, cx| {
                 take_in_order(sources, targets, cx);
@@ -233,6 +256,24 @@ impl Moves {
         self.reports.tell_durable(&core.keyspace.log);
         let spliced = self.sockets.pump(ring, now);
         self.sockets.count_moved(spliced);
+    }
+
+    /// Whether there may be anything to do for a move. Clients' writes alone are nothing: they leave together,
+    /// when the next look is due.
+    fn has_news(&mut self, core: &Core, now: Instant) -> bool {
+        let log = &core.keyspace.log;
+        let seen = Seen {
+            committed: log.committed(),
+            durable: log.durable(),
+            log_behind: core.log_behind,
+            log_has_room: core.log_has_room,
+            has_clients: self.has_clients(now),
+        };
+        let is_due = self.next_look().is_none_or(|at| now >= at);
+        let is_touched = std::mem::take(&mut self.is_touched);
+        let has_changed = std::mem::replace(&mut self.seen, seen) != seen;
+        let beats = self.gathered.is_due() || self.progress.is_due();
+        is_touched || has_changed || is_due || beats || !seen.has_clients
     }
 
     /// Asks for small pages while clients use either end of a move, or may do so for all that is known.
@@ -294,6 +335,7 @@ impl Moves {
             };
             at = next;
         }
+        self.is_touched = true;
         self.sockets.pump(ring, now);
         let took = clock().saturating_duration_since(started);
         let socket_bytes = self.sockets.take_moved_bytes();
@@ -337,13 +379,18 @@ impl Moves {
         self.targets.iter().any(Target::is_filling)
     }
 
+    /// Whether a source waits until its copy here is complete and durable.
+    #[must_use]
+    pub fn are_preparing(&self) -> bool {
+        self.targets.iter().any(Target::is_preparing)
+    }
+
     /// Whether something waits for the log to be durable that is committed: with relaxed durability it
     /// should be synced now.
     #[must_use]
     pub fn wait_for_sync(&self, core: &Core) -> bool {
         let log = &core.keyspace.log;
-        self.reports.wait_for_sync(log)
-            || (log.durable() < log.committed() && self.targets.iter().any(Target::is_preparing))
+        self.reports.wait_for_sync(log) || (log.durable() < log.committed() && self.are_preparing())
     }
 
     /// Ends all streams: the node stops. What was confirmed waits for the decision at the next start.

@@ -17,6 +17,7 @@ use crate::shard::core::Core;
 impl Moves {
     /// Carries an order out, or begins to.
     pub fn order(&mut self, core: &mut Core, order: Order, now: Instant) {
+        self.is_touched = true;
         match order {
             Order::Send {
                 migration,

@@ -100,6 +100,32 @@ fn a_target_gets_small_pages_while_clients_use_the_source() {
 }
 
 #[test]
+fn what_clients_write_is_looked_at_once_in_a_while() {
+    let mut bed = Bed::new(1);
+    bed.load(100);
+    bed.target.commits = false;
+    bed.source.has_clients = true;
+    bed.begin(Wire::Sockets);
+    bed.until("the walk", |bed| bed.received() > 0);
+    bed.settle();
+    let looks = |bed: &mut Bed| bed.source.moves.has_news(&bed.source.core, bed.now);
+    assert!(!looks(&mut bed), "nothing has happened");
+    bed.source.commits = false;
+    bed.execute(words("SET a 1"));
+    assert!(!looks(&mut bed), "a write alone");
+    bed.pass(20);
+    assert!(looks(&mut bed), "captured writes leave");
+    bed.source.commits = true;
+    bed.settle();
+    bed.source.moves.is_touched = true;
+    assert!(looks(&mut bed) && !looks(&mut bed), "something has come");
+    bed.target.commits = true;
+    bed.until("the move", |bed| bed.source.is_confirmed());
+    bed.commit();
+    bed.compare();
+}
+
+#[test]
 fn what_is_confirmed_was_durable_at_the_target() {
     let mut bed = Bed::new(1);
     bed.load(100);
