@@ -185,15 +185,10 @@ mod tests {
 
     use super::*;
     use crate::net::ListenerKind::Direct;
-    use crate::shard::bed::{Bed, key};
+    use crate::shard::bed::{Bed, key, start};
     use crate::shard::core::Gated;
 
     const MS: Duration = Duration::from_millis(1);
-
-    #[expect(clippy::disallowed_methods, reason = "any instant does")]
-    fn start() -> Instant {
-        Instant::now()
-    }
 
     /// A log that was written every ms, and stood still for 10 of each 100, so many times.
     fn after_stalls(count: u32) -> (CommitDelay, Instant) {

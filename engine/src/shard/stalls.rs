@@ -121,13 +121,9 @@ fn is_multiple(gap: Duration, period: Duration) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shard::bed::start;
 
     const MS: Duration = Duration::from_millis(1);
-
-    #[expect(clippy::disallowed_methods, reason = "any instant does")]
-    fn start() -> Instant {
-        Instant::now()
-    }
 
     /// Stalls that end so many ms after the start.
     fn after(ends_ms: &[u32]) -> (Stalls, Instant) {

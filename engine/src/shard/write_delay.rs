@@ -40,11 +40,7 @@ impl WriteDelay {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[expect(clippy::disallowed_methods, reason = "any instant does")]
-    fn start() -> Instant {
-        Instant::now()
-    }
+    use crate::shard::bed::start;
 
     #[test]
     fn a_group_waits_until_its_deadline() {

@@ -123,11 +123,7 @@ fn a_node_out_of_file_descriptors_waits_and_then_accepts_again() {
     let mut early = node.client();
     assert_eq!(early.say("PING"), Reply::Simple("PONG".into()));
     let crowd: Vec<Client> = (0..2 * FILES).map(|_| node.client()).collect();
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while !node.process().output().contains(TOLD) {
-        assert!(Instant::now() < deadline, "it does not run out of files");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    node.wait_says(&[TOLD], Duration::from_secs(10));
     let before = node.process().cpu_time();
     std::thread::sleep(Duration::from_secs(2));
     let used = node.process().cpu_time() - before;
@@ -158,11 +154,8 @@ fn clients_that_wait_for_a_node_to_start_do_not_keep_its_shards_from_starting() 
             Err(_) => std::thread::sleep(Duration::from_millis(1)),
         }
     }
-    while !node.process().output().contains(TOLD) {
-        assert!(Instant::now() < deadline, "it does not run out of files");
-        assert!(!node.has_exited(), "{}", node.process().output());
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    node.wait_says(&[TOLD], Duration::from_secs(10));
+    assert!(!node.has_exited(), "{}", node.process().output());
     drop(crowd);
     node.wait_ready().expect("every shard has started");
 }

@@ -200,6 +200,7 @@ impl Pace {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shard::bed::start;
 
     const MB: u64 = 1_000_000;
 
@@ -217,11 +218,6 @@ mod tests {
             user: 0,
             is_imaging: false,
         }
-    }
-
-    #[expect(clippy::disallowed_methods, reason = "any instant does")]
-    fn start() -> Instant {
-        Instant::now()
     }
 
     /// Looks every 100 ms while `written` and `imaged` MB per second are reached.

@@ -80,11 +80,7 @@ impl Calm {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[expect(clippy::disallowed_methods, reason = "any instant does")]
-    fn start() -> Instant {
-        Instant::now()
-    }
+    use crate::shard::bed::start;
 
     const MS: Duration = Duration::from_millis(1);
 

@@ -272,8 +272,7 @@ impl Moves {
         let is_due = self.next_look().is_none_or(|at| now >= at);
         let is_touched = std::mem::take(&mut self.is_touched);
         let has_changed = std::mem::replace(&mut self.seen, seen) != seen;
-        let beats = self.gathered.is_due() || self.progress.is_due();
-        is_touched || has_changed || is_due || beats || !seen.has_clients
+        is_touched || has_changed || is_due || !seen.has_clients
     }
 
     /// Asks for small pages while clients use either end of a move, or may do so for all that is known.

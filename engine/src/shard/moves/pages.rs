@@ -53,11 +53,7 @@ impl Pages {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[expect(clippy::disallowed_methods, reason = "any instant does")]
-    fn start() -> Instant {
-        Instant::now()
-    }
+    use crate::shard::bed::start;
 
     #[test]
     fn pages_are_small_until_nobody_has_asked_for_a_while() {

@@ -174,11 +174,7 @@ impl Limit {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[expect(clippy::disallowed_methods, reason = "any instant does")]
-    fn start() -> Instant {
-        Instant::now()
-    }
+    use crate::shard::bed::start;
 
     const US: Duration = Duration::from_micros(1);
 
