@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::ledger::Unit;
 use crate::resp::Reply;
@@ -13,6 +13,9 @@ use crate::roaming::Roaming;
 
 /// How long a patient writer waits for a node.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How often [`Crowd::goes_on`] looks.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// Once in so many writes the unit is read back.
 const READ_ONE_IN: u64 = 4;
@@ -76,6 +79,23 @@ impl Crowd {
 
     pub fn acknowledged(&self) -> u64 {
         self.shared.acknowledged.load(Ordering::SeqCst)
+    }
+
+    /// Waits until so many more writes were acknowledged: however slow the machine is, so much is done.
+    ///
+    /// # Panics
+    /// When a writer ends, or it takes too long.
+    pub fn goes_on(&self, more: u64, at_most: Duration) {
+        let (before, began) = (self.acknowledged(), Instant::now());
+        while self.acknowledged() < before + more {
+            assert!(!self.is_broken(), "a writer has given up");
+            let done = self.acknowledged() - before;
+            assert!(
+                began.elapsed() < at_most,
+                "{done} of {more} writes within {at_most:?}"
+            );
+            std::thread::sleep(LOOK_EVERY);
+        }
     }
 
     /// Errors and broken connections that patient writers have met.

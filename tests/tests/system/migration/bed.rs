@@ -155,11 +155,7 @@ impl Bed {
 
     /// Waits until so many more writes were acknowledged.
     pub fn goes_on(&self, more: u64, at_most: Duration) {
-        let until = self.crowd.acknowledged() + more;
-        self.whole.within(at_most, "writes go on", |_| {
-            assert!(!self.crowd.is_broken(), "a writer has failed");
-            self.crowd.acknowledged() >= until
-        });
+        self.crowd.goes_on(more, at_most);
     }
 
     /// Errors and broken connections that patient writers have met.
