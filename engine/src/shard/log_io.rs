@@ -48,9 +48,9 @@ impl Shard {
     /// Prepared segments, marks, syncs, truncation.
     pub(super) fn tend_log(&mut self) {
         let now = self.now;
-        let has_clients = self.moves.has_clients(now);
+        let clients = self.moves.clients(now);
         let log = &mut self.core.keyspace.log;
-        match self.segments.tend(log, has_clients, now) {
+        match self.segments.tend(log, clients, now) {
             Ok(()) => self.refused_disk = false,
             Err(error) if !is_full(&error) => fatal("log", &error),
             Err(error) => {

@@ -51,6 +51,15 @@ pub enum Done {
     Failed(WalError),
 }
 
+/// Which clients wait for the log's writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Clients {
+    None,
+    /// Only those of shards whose partitions move here: their commands are held until copies are durable.
+    OfSources,
+    Own,
+}
+
 /// Keeps prepared segments ahead of the log's writer.
 pub struct Segments {
     jobs: flume::Sender<Job>,
@@ -136,14 +145,14 @@ impl Segments {
     }
 
     /// Hands finished segments to the log and asks for the next piece of work, which is done gently if
-    /// the shard `has_clients`.
+    /// clients wait.
     ///
     /// # Errors
     /// A segment cannot be prepared; [`WalError::Io`] with `ENOSPC` may pass, others do not.
     pub fn tend(
         &mut self,
         log: &mut LogWriter,
-        has_clients: bool,
+        clients: Clients,
         now: Instant,
     ) -> Result<(), WalError> {
         if let Ok(done) = self.answers.1.try_recv() {
@@ -189,7 +198,7 @@ impl Segments {
                 Some(last) => Some(now - last),
                 None => self.first_lasts(log, now),
             };
-            set_filling(&mut options, since, has_clients, log.is_starved());
+            set_filling(&mut options, since, clients, log.is_starved());
         }
         let job = Job {
             dir: self.dir.clone(),
@@ -232,16 +241,16 @@ impl Segments {
 fn set_filling(
     options: &mut LogOptions,
     since: Option<Duration>,
-    has_clients: bool,
+    clients: Clients,
     is_starved: bool,
 ) {
     let pieces = options.segment_bytes.div_ceil(GENTLE_BYTES);
     let part = |since: Duration| since / GENTLE_PART / pieces as u32;
     let pause = since.map_or(GENTLE_PAUSE_MAX, part);
     let fills_fast = pause < GENTLE_PAUSE_MIN;
-    if is_starved || (fills_fast && !has_clients) {
+    if is_starved || (fills_fast && clients != Clients::Own) {
         options.fills_segments = false;
-    } else if has_clients && !fills_fast {
+    } else if clients != Clients::None && !fills_fast {
         options.zeroes_bytes = GENTLE_BYTES;
         options.zeroes_pause = pause.min(GENTLE_PAUSE_MAX);
     }
@@ -287,7 +296,7 @@ mod tests {
             self.log.append(&vec![7; kib << 10]);
             tape::complete(&mut self.log, |_| {});
             let now = self.started + Duration::from_millis(at_ms);
-            let tended = self.segments.tend(&mut self.log, false, now);
+            let tended = self.segments.tend(&mut self.log, Clients::None, now);
             tended.expect("no error");
             let job = self.jobs.try_recv().ok()?;
             assert!(matches!(job.work, Work::Prepare(_)));
@@ -312,38 +321,44 @@ mod tests {
         assert_eq!(Bed::new().write(200, 1_000), Some(true), "seen only once");
     }
 
-    fn filled(since_ms: Option<u64>, has_clients: bool, is_starved: bool) -> LogOptions {
+    fn filled(since_ms: Option<u64>, clients: Clients, is_starved: bool) -> LogOptions {
         let mut options = LogOptions::new(LogId::default());
         options.segment_bytes = 64 << 20;
         let since = since_ms.map(Duration::from_millis);
-        set_filling(&mut options, since, has_clients, is_starved);
+        set_filling(&mut options, since, clients, is_starved);
         options
     }
 
     #[test]
     fn zeroes_take_the_time_that_there_is() {
-        let gentle = |since_ms| {
-            let options = filled(since_ms, true, false);
+        let gentle = |since_ms, clients| {
+            let options = filled(since_ms, clients, false);
             assert!(options.fills_segments);
             (options.zeroes_bytes, options.zeroes_pause.as_micros())
         };
-        assert_eq!(gentle(None), (GENTLE_BYTES, 2_000), "the first one");
-        assert_eq!(gentle(Some(60_000)), (GENTLE_BYTES, 2_000));
-        assert_eq!(gentle(Some(1_024)), (GENTLE_BYTES, 1_000));
-        assert_eq!(gentle(Some(512)), (GENTLE_BYTES, 500));
-        assert_eq!(gentle(Some(500)), (2 << 20, 0), "a log that fills fast");
+        for clients in [Clients::Own, Clients::OfSources] {
+            let gentle = |since_ms| gentle(since_ms, clients);
+            assert_eq!(gentle(None), (GENTLE_BYTES, 2_000), "the first one");
+            assert_eq!(gentle(Some(60_000)), (GENTLE_BYTES, 2_000));
+            assert_eq!(gentle(Some(1_024)), (GENTLE_BYTES, 1_000));
+            assert_eq!(gentle(Some(512)), (GENTLE_BYTES, 500));
+        }
+        let at_once = (2 << 20, 0);
+        assert_eq!(gentle(Some(500), Clients::Own), at_once, "it fills fast");
+        assert_eq!(gentle(None, Clients::None), at_once, "nobody waits");
     }
 
     #[test]
     fn no_zeroes_for_moves_and_where_the_log_waits() {
-        let fills = |since_ms, has_clients, is_starved| {
-            filled(since_ms, has_clients, is_starved).fills_segments
-        };
-        assert!(fills(None, false, false), "the first one");
-        assert!(fills(Some(512), false, false), "slowly");
-        assert!(!fills(Some(500), false, false), "moves alone, fast");
-        assert!(fills(Some(500), true, false), "clients, fast");
-        assert!(!fills(Some(500), true, true), "the log waits");
-        assert!(!fills(None, false, true));
+        let fills =
+            |since_ms, clients, is_starved| filled(since_ms, clients, is_starved).fills_segments;
+        for clients in [Clients::None, Clients::OfSources] {
+            assert!(fills(None, clients, false), "the first one");
+            assert!(fills(Some(512), clients, false), "slowly");
+            assert!(!fills(Some(500), clients, false), "moves alone, fast");
+            assert!(!fills(None, clients, true));
+        }
+        assert!(fills(Some(500), Clients::Own, false), "clients, fast");
+        assert!(!fills(Some(500), Clients::Own, true), "the log waits");
     }
 }

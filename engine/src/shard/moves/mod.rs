@@ -13,6 +13,7 @@
 mod beat;
 mod calm;
 mod group;
+mod imported;
 mod input;
 mod lending;
 mod link;
@@ -30,14 +31,17 @@ pub use mail::{End, Mail};
 use std::io;
 use std::time::{Duration, Instant};
 
+use ephesus_wal::LogWriter;
 use ephesus_wire::{Epoch, Lsn, MigrationId, PartitionId};
 
 use super::core::Core;
+use super::segments::Clients;
 use crate::migration::Report;
 use crate::net::{Ring, StreamId};
 use beat::Beat;
 use calm::Calm;
 use group::Groups;
+use imported::Imported;
 use pages::Pages;
 use reports::Reports;
 use share::{Limit, Share};
@@ -51,6 +55,19 @@ const SILENCE_MAX: Duration = Duration::from_secs(10);
 /// Copies that are walked at a time: each may have some MB under way, and streams of small copies are not
 /// to wait for a large one.
 const WALKING_MAX: usize = 4;
+
+/// What imports have added to the log and is not written, above which nothing is imported while clients wait for the
+/// log, here or at the source: their writes, and the end of a stream, come behind it on the device. What they write
+/// themselves does not count, or they could keep moves from going on.
+const IMPORTED_BYTES_MAX: usize = 512 << 10;
+
+/// The same for all that is not written, while no client waits: as much as keeps the log's writes going. More would
+/// only be in front of the end of streams.
+const UNWRITTEN_BYTES_MAX: usize = 8 << 20;
+
+/// How long nothing is walked once commands of clients are held, unless it is decided before: what leads to the
+/// decision, at the target, at the coordinators and here, would wait for CPUs and disks behind it.
+const PAUSED_MAX: Duration = Duration::from_millis(50);
 
 /// How often captured writes leave while there are clients, those of all copies together, if their messages are
 /// not full before. Nobody waits for them before commands are held, and sent one by one each costs both ends a
@@ -76,6 +93,7 @@ pub struct Moves {
     gathered: Beat,
     progress: Beat,
     pages: Pages,
+    imported: Imported,
     /// Copies that the checkpointer has to remove.
     leaving: Vec<(PartitionId, Epoch)>,
     /// Counts slices, so that streams take turns.
@@ -131,6 +149,7 @@ impl Moves {
             gathered: Beat::new(GATHERED_EVERY, now),
             progress: Beat::new(PROGRESS_EVERY, now),
             pages: Pages::default(),
+            imported: Imported::default(),
             leaving: Vec::new(),
             turn: 0,
             next_look: None,
@@ -166,6 +185,18 @@ impl Moves {
     #[must_use]
     pub fn has_clients(&self, now: Instant) -> bool {
         self.share.has_clients(now)
+    }
+
+    /// Which clients wait for the shard's log.
+    #[must_use]
+    pub fn clients(&self, now: Instant) -> Clients {
+        if self.has_clients(now) {
+            Clients::Own
+        } else if self.targets.iter().any(Target::source_has_clients) {
+            Clients::OfSources
+        } else {
+            Clients::None
+        }
     }
 
     /// Takes messages of another shard of this node; those of a migration that is over are dropped.
@@ -277,7 +308,7 @@ impl Moves {
 
     /// Asks for small pages while clients use either end of a move, or may do so for all that is known.
     fn choose_pages(&mut self, now: Instant) {
-        if self.has_clients(now) || self.targets.iter().any(Target::source_has_clients) {
+        if self.clients(now) != Clients::None {
             self.pages.keep_small(now);
         } else if self.sources.is_empty() && are_loads_unknown(&self.targets) {
             self.pages.begin_small(now);
@@ -316,6 +347,7 @@ impl Moves {
         let more = || clock().saturating_duration_since(started) < slice;
         loop {
             self.turn = at + 1;
+            let before = core.keyspace.log.unwritten_bytes();
             self.with(core, now, |sources, targets, cx| {
                 if let Some(source) = sources.get_mut(at) {
                     source.walk(cx, more);
@@ -326,6 +358,9 @@ impl Moves {
                     }
                 }
             });
+            let log = &core.keyspace.log;
+            self.imported
+                .appended(log.appended(), log.unwritten_bytes() - before);
             if !more() {
                 break;
             }
@@ -346,6 +381,8 @@ impl Moves {
     /// The next stream in turn that would get on with a slice: sources first, targets behind them.
     fn next_stream(&mut self, core: &mut Core, now: Instant) -> Option<usize> {
         let first = self.turn;
+        let pauses_walks = self.pauses_walks(now);
+        let log_takes_imports = self.log_takes_imports(&core.keyspace.log, now);
         self.with(core, now, |sources, targets, cx| {
             // What is captured early is sent on top of a limit.
             let at_a_time = if cx.limit.is_set() { 1 } else { WALKING_MAX };
@@ -357,10 +394,29 @@ impl Moves {
             let count = sources.len() + targets.len();
             let mut in_turn = (0..count).map(|step| (first + step) % count);
             in_turn.find(|&at| match sources.get(at) {
-                Some(source) => at < walked_now && source.may_walk(cx),
-                None => targets[at - sources.len()].may_import(cx),
+                Some(source) => !pauses_walks && at < walked_now && source.may_walk(cx),
+                None => log_takes_imports && targets[at - sources.len()].may_import(cx),
             })
         })
+    }
+
+    /// Whether nothing is walked, since clients wait for what is decided.
+    fn pauses_walks(&self, now: Instant) -> bool {
+        let holds = |source: &Source| {
+            let since = source.held_since();
+            since.is_some_and(|since| now.saturating_duration_since(since) < PAUSED_MAX)
+        };
+        self.has_clients(now) && self.sources.iter().any(holds)
+    }
+
+    /// Whether imports may add to the log.
+    fn log_takes_imports(&mut self, log: &LogWriter, now: Instant) -> bool {
+        self.imported.written(log.written());
+        if self.clients(now) != Clients::None {
+            self.imported.bytes() <= IMPORTED_BYTES_MAX
+        } else {
+            log.unwritten_bytes() <= UNWRITTEN_BYTES_MAX
+        }
     }
 
     /// When to call [`Moves::tend`] and [`Moves::slice`] although nothing happens.

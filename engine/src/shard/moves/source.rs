@@ -400,7 +400,8 @@ impl Source {
         });
     }
 
-    fn held_since(&self) -> Option<Instant> {
+    /// Since when commands are held.
+    pub(super) fn held_since(&self) -> Option<Instant> {
         match self.state {
             State::Finishing { held_since } | State::Confirmed { held_since, .. } => {
                 Some(held_since)

@@ -24,11 +24,6 @@ use crate::migration::Report;
 /// DATA that is imported at once, not in a slice: captured writes that commands may be held for.
 const SMALL_BYTES: usize = 4 << 10;
 
-/// Records that wait for the log, above which nothing is imported in slices while the shard has no clients: as many
-/// as keep its writes going. More would only be in front of the end of streams. Clients, who may keep more waiting all
-/// the time, do not keep moves from going on.
-pub(super) const UNWRITTEN_BYTES_MAX: usize = 8 << 20;
-
 /// How often a target that has something to do says that it is still there.
 const ALIVE_EVERY: Duration = Duration::from_secs(2);
 
@@ -93,10 +88,7 @@ impl Target {
 
     /// Whether something has arrived that can be taken now.
     pub(super) fn may_import(&mut self, cx: &mut Cx<'_>) -> bool {
-        let unwritten = cx.core.keyspace.log.unwritten_bytes();
-        (cx.has_clients || unwritten <= UNWRITTEN_BYTES_MAX)
-            && self.takes_records(cx)
-            && !matches!(self.link.front(cx.sockets), Ok(None))
+        self.takes_records(cx) && !matches!(self.link.front(cx.sockets), Ok(None))
     }
 
     fn takes_records(&self, cx: &Cx<'_>) -> bool {

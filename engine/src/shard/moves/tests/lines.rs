@@ -9,7 +9,7 @@ use super::bed::{Bed, EPOCH, Half, MOVING, OTHER, open, open_other, orders, sock
 use crate::keyspace::Partition;
 use crate::keyspace::tests::tape::{Taped, execute};
 use crate::migration::{Line, Order, Report, Way};
-use crate::shard::moves::target::UNWRITTEN_BYTES_MAX;
+use crate::shard::moves::{IMPORTED_BYTES_MAX, UNWRITTEN_BYTES_MAX};
 
 const FIRST: MigrationId = MigrationId(1);
 const SECOND: MigrationId = MigrationId(2);
@@ -174,9 +174,8 @@ fn a_source_has_its_memory_back_before_the_targets_log_has_what_it_sent() {
     bed.until("both", both_are_confirmed);
 }
 
-#[test]
-fn imports_wait_for_the_log_unless_clients_may_keep_it_busy() {
-    let mut bed = filled_with(8, 400, 100_000);
+/// Eight partitions of 5 MB that move over one connection, to a log that writes nothing yet.
+fn begin_eight(bed: &mut Bed) {
     bed.target.commits = false;
     let lines = sockets().map(Line::new);
     for n in 0..8 {
@@ -187,20 +186,52 @@ fn imports_wait_for_the_log_unless_clients_may_keep_it_busy() {
         let id = MigrationId(u64::from(n) + 1);
         bed.order_both(orders(id, 1, open, lines.clone().map(Way::Node)));
     }
-    let unwritten = |bed: &Bed| bed.target.core.keyspace.log.unwritten_bytes();
+}
+
+fn unwritten(bed: &Bed) -> usize {
+    bed.target.core.keyspace.log.unwritten_bytes()
+}
+
+#[test]
+fn imports_wait_for_the_log() {
+    let mut bed = filled_with(8, 400, 100_000);
+    begin_eight(&mut bed);
     bed.until("as much as may wait", |bed| {
         unwritten(bed) > UNWRITTEN_BYTES_MAX
     });
     bed.settle();
     assert!(unwritten(&bed) < UNWRITTEN_BYTES_MAX + (2 << 20));
-    bed.target.has_clients = true;
-    bed.until("more beside clients", |bed| {
-        unwritten(bed) > UNWRITTEN_BYTES_MAX + (2 << 20)
-    });
     bed.target.commits = true;
     bed.until("all", |bed| {
         (1..=8).all(|id| is_confirmed(bed, MigrationId(id)))
     });
+}
+
+#[test]
+fn little_waits_for_the_log_while_clients_wait_for_it_and_what_they_write_keeps_no_move_back() {
+    for is_at_source in [false, true] {
+        let mut bed = filled_with(8, 400, 100_000);
+        match is_at_source {
+            true => bed.source.has_clients = true,
+            false => bed.target.has_clients = true,
+        }
+        begin_eight(&mut bed);
+        for _ in 0..10 {
+            let log = &mut bed.target.core.keyspace.log;
+            log.append(&[7; 900_000]);
+        }
+        let of_clients = unwritten(&bed);
+        assert!(of_clients > UNWRITTEN_BYTES_MAX);
+        let imported = |bed: &Bed| unwritten(bed) - of_clients;
+        bed.until("as much as may wait", |bed| {
+            imported(bed) > IMPORTED_BYTES_MAX
+        });
+        bed.settle();
+        assert!(imported(&bed) < IMPORTED_BYTES_MAX + (2 << 20));
+        let taken = bed.received();
+        bed.target.commits = true;
+        bed.until("more", |bed| bed.received() > taken);
+    }
 }
 
 #[test]

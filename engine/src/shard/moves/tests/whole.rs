@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::bed::{BOTH, Bed, EPOCH, MOVING, OTHER, Wire, clock};
 use crate::migration::tests::workload::words;
 use crate::migration::{Order, Report};
+use crate::shard::moves::PAUSED_MAX;
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -53,6 +54,30 @@ fn a_group_is_held_in_one_turn() {
         assert_eq!(is_held(&bed, MOVING), is_group, "{wire:?}");
         let confirmed = |report: &Report| matches!(report, Report::Confirmed { .. });
         bed.until("both", |bed| bed.source.count(confirmed) == 2);
+    }
+}
+
+#[test]
+fn nothing_is_walked_for_a_while_once_commands_of_clients_are_held() {
+    for (has_clients, wire) in BOTH.into_iter().flat_map(|w| [(true, w), (false, w)]) {
+        let mut bed = Bed::of(2, 1);
+        bed.source.has_clients = has_clients;
+        let keyspace = &mut bed.source.core.keyspace;
+        let copy = keyspace.partition_mut(MOVING).expect("here");
+        for n in 0..30_000_u64 {
+            copy.table.put(n << 40, &n.to_le_bytes(), &[7; 1_000], 0);
+        }
+        bed.begin(wire);
+        bed.begin_other(wire, 2);
+        bed.until("a hold", |bed| bed.source.core.is_held(OTHER));
+        let walked = bed.walked();
+        assert!(walked.is_some(), "{wire:?}: the walk is not over");
+        if has_clients {
+            bed.settle();
+            assert_eq!(bed.walked(), walked, "{wire:?}: it goes on too early");
+            bed.pass(PAUSED_MAX.as_millis() as u64);
+        }
+        bed.until("the walk", |bed| bed.walked() != walked);
     }
 }
 

@@ -1,0 +1,37 @@
+//! What imports have added to the log that is not written yet.
+
+use std::collections::VecDeque;
+
+use ephesus_wire::Lsn;
+
+/// Records of imports that the log has not written, by when they were appended.
+#[derive(Debug, Default)]
+pub(super) struct Imported {
+    slices: VecDeque<(Lsn, usize)>,
+    bytes: usize,
+}
+
+impl Imported {
+    /// A slice has appended records of so many bytes, up to this one.
+    pub(super) fn appended(&mut self, last: Lsn, bytes: usize) {
+        if bytes > 0 {
+            self.slices.push_back((last, bytes));
+            self.bytes += bytes;
+        }
+    }
+
+    /// The log has written all up to this record.
+    pub(super) fn written(&mut self, last: Lsn) {
+        while let Some(&(lsn, bytes)) = self.slices.front()
+            && lsn <= last
+        {
+            self.slices.pop_front();
+            self.bytes -= bytes;
+        }
+    }
+
+    /// Bytes that are not written.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
