@@ -349,6 +349,7 @@ impl<D: Disk> Member<D> {
     fn take(&mut self, input: Input, output: &mut Output) {
         match input {
             Input::Tick => {
+                self.wait_for_a_newcomer();
                 self.node.tick();
                 self.send_lost_snapshots_again();
             }
@@ -416,6 +417,18 @@ impl<D: Disk> Member<D> {
             let elapsed = latest.saturating_sub(wait).max(ELECTION_TICKS);
             raft.set_randomized_election_timeout(latest);
             raft.election_elapsed = raft.election_elapsed.max(elapsed);
+        }
+    }
+
+    /// Keeps a leader of two members in place as long as the other one has nothing of the log: it cannot vote
+    /// before it has, and only a leader can give it. It may be started long after it was added. Meanwhile
+    /// nobody else can lead, as of two members none is elected without the other, and nothing is decided.
+    fn wait_for_a_newcomer(&mut self) {
+        let own = self.id.0;
+        if self.is_leader() && self.conf_state.voters.len() == 2 {
+            for (id, progress) in self.node.raft.mut_prs().iter_mut() {
+                progress.recent_active |= *id != own && progress.matched == 0;
+            }
         }
     }
 

@@ -527,3 +527,47 @@ fn a_member_without_a_log_neither_votes_nor_believes_that_it_has_one() {
         "it waits for its first entries"
     );
 }
+
+/// A turn of a member with one input, and what the other one of two answers to what it sends, until nobody says
+/// anything.
+fn converse([first, second]: [&mut Member<FaultDisk>; 2], input: Input) {
+    let mut under_way = sent(first, input);
+    while let Some(message) = under_way.pop() {
+        let to = if message.to == first.id().0 {
+            &mut *first
+        } else {
+            &mut *second
+        };
+        under_way.extend(sent(to, Input::Message(Box::new(message))));
+    }
+}
+
+#[test]
+fn a_leader_waits_for_a_second_member_however_late_it_is_started_and_then_needs_it() {
+    let long = 20 * ELECTION_TICKS;
+    let mut world = World::new(1, 1, None).expect("starts");
+    for _ in 0..60 {
+        world.tick(false).expect("runs");
+    }
+    let first = world.members[0].as_mut().expect("runs");
+    let added = CoordinatorChange::Add {
+        id: RaftId(2),
+        address: "127.0.0.1:2".to_owned(),
+    };
+    sent(first, Input::Change(Ticket(u64::MAX), added));
+    assert_eq!(first.voters(), [RaftId(1), RaftId(2)]);
+    for _ in 0..long {
+        sent(first, Input::Tick);
+        assert!(first.is_leader());
+    }
+    let log = block_on(RaftLog::open(FaultDisk::new(2), &options(2), 0)).expect("opens");
+    let mut second = Member::new(RaftId(2), log, None, 9).expect("starts");
+    for _ in 0..long {
+        converse([first, &mut second], Input::Tick);
+    }
+    assert!(first.is_leader() && first.matched(RaftId(2)) == first.last_entry());
+    for _ in 0..long {
+        sent(first, Input::Tick);
+    }
+    assert!(!first.is_leader(), "the second one is gone");
+}
