@@ -424,10 +424,9 @@ impl<D: Disk> Member<D> {
     /// before it has, and only a leader can give it. It may be started long after it was added. Meanwhile
     /// nobody else can lead, as of two members none is elected without the other, and nothing is decided.
     fn wait_for_a_newcomer(&mut self) {
-        let own = self.id.0;
         if self.is_leader() && self.conf_state.voters.len() == 2 {
-            for (id, progress) in self.node.raft.mut_prs().iter_mut() {
-                progress.recent_active |= *id != own && progress.matched == 0;
+            for (_, progress) in self.node.raft.mut_prs().iter_mut() {
+                progress.recent_active |= progress.matched == 0;
             }
         }
     }

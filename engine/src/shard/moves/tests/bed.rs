@@ -314,6 +314,15 @@ impl Bed {
         self.execute(vec![b"SET".to_vec(), b"large".to_vec(), large]);
     }
 
+    /// Puts so many keys with values of 1000 B into a partition of the source, of which the model knows nothing.
+    pub(super) fn fill(&mut self, partition: PartitionId, keys: u64) {
+        let copy = self.source.core.keyspace.partition_mut(partition);
+        let table = &mut copy.expect("here").table;
+        for n in 0..keys {
+            table.put(n << 40, &n.to_le_bytes(), &[7; 1_000], 0);
+        }
+    }
+
     /// Executes a command where the partition is served, or holds it back.
     pub(super) fn execute(&mut self, args: Args) {
         let is_moved = self.target.core.keyspace.owns(MOVING);

@@ -114,11 +114,7 @@ fn both_move() {
 fn nothing_large_is_under_way_when_a_small_one_holds() {
     let mut bed = Bed::of(2, 1);
     bed.migration = FIRST;
-    let keyspace = &mut bed.source.core.keyspace;
-    let large = keyspace.partition_mut(OTHER).expect("here");
-    for n in 0..60_000_u64 {
-        large.table.put(n << 40, &n.to_le_bytes(), &[7; 1_000], 0);
-    }
+    bed.fill(OTHER, 60_000);
     begin(&mut bed);
     let walk = |bed: &Bed| {
         let large = bed.source.core.keyspace.partition(OTHER).expect("here");

@@ -40,11 +40,7 @@ fn a_partition_moves_under_writes_and_nothing_is_lost() {
 fn a_group_is_held_in_one_turn() {
     for (is_group, wire) in BOTH.into_iter().flat_map(|w| [(true, w), (false, w)]) {
         let mut bed = Bed::of(2, 1);
-        let keyspace = &mut bed.source.core.keyspace;
-        let copy = keyspace.partition_mut(MOVING).expect("here");
-        for n in 0..10_000_u64 {
-            copy.table.put(n << 40, &n.to_le_bytes(), &[7; 1_000], 0);
-        }
+        bed.fill(MOVING, 10_000);
         let group = if is_group { 1 } else { 2 };
         bed.begin(wire);
         bed.begin_other(wire, group);
@@ -62,11 +58,7 @@ fn nothing_is_walked_for_a_while_once_commands_of_clients_are_held() {
     for (has_clients, wire) in BOTH.into_iter().flat_map(|w| [(true, w), (false, w)]) {
         let mut bed = Bed::of(2, 1);
         bed.source.has_clients = has_clients;
-        let keyspace = &mut bed.source.core.keyspace;
-        let copy = keyspace.partition_mut(MOVING).expect("here");
-        for n in 0..30_000_u64 {
-            copy.table.put(n << 40, &n.to_le_bytes(), &[7; 1_000], 0);
-        }
+        bed.fill(MOVING, 30_000);
         bed.begin(wire);
         bed.begin_other(wire, 2);
         bed.until("a hold", |bed| bed.source.core.is_held(OTHER));
