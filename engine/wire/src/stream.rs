@@ -27,7 +27,7 @@
 //! 9 LOAD        1 while clients use the source's shard, 0 while none do: u8
 //! 10 KEYS       count u64
 //! 11 OPENS      count u64
-//! 12 ROOM       1 while the target's log has room for what is walked, 0 while it has none: u8
+//! 12 ROOM       1 while the target has room for what is walked, 0 while it has none: u8
 //! 13 TAKEN      sequence u64
 //! ```
 //!

@@ -65,8 +65,9 @@ const IMPORTED_BYTES_MAX: usize = 512 << 10;
 /// only be in front of the end of streams.
 const UNWRITTEN_BYTES_MAX: usize = 8 << 20;
 
-/// How long nothing is walked once commands of clients are held, unless it is decided before: what leads to the
-/// decision, at the target, at the coordinators and here, would wait for CPUs and disks behind it.
+/// How long nothing is walked and imported at either end once commands of clients are held, unless it is decided
+/// before: what leads to the decision, at the target, at the coordinators and here, would wait for CPUs and disks
+/// behind it.
 const PAUSED_MAX: Duration = Duration::from_millis(50);
 
 /// How often captured writes leave while there are clients, those of all copies together, if their messages are
@@ -126,6 +127,8 @@ struct Cx<'a> {
     pages: &'a mut Pages,
     /// Clients use this shard.
     has_clients: bool,
+    /// Nothing is walked or imported, since clients wait for what is decided.
+    pauses: bool,
     /// Captured writes wait for others in this turn.
     gathers: bool,
     /// Each move tells in this turn how far it is.
@@ -165,7 +168,7 @@ impl Moves {
         now: Instant,
         f: impl FnOnce(&mut Vec<Source>, &mut Vec<Target>, &mut Cx<'_>) -> T,
     ) -> T {
-        let has_clients = self.has_clients(now);
+        let (has_clients, pauses) = (self.has_clients(now), self.pauses_until(now).is_some());
         let mut cx = Cx {
             core,
             sockets: &mut self.sockets,
@@ -174,6 +177,7 @@ impl Moves {
             calm: &mut self.calm,
             pages: &mut self.pages,
             has_clients,
+            pauses,
             gathers: has_clients && !self.gathered.is_due(),
             tells_progress: self.progress.is_due(),
             now,
@@ -275,6 +279,7 @@ impl Moves {
             let targets = self.targets.iter().filter_map(Target::next_look);
             let is_source = !self.sources.is_empty();
             let others = [
+                self.pauses_until(now),
                 self.limit.next(),
                 self.calm.next(now),
                 self.pages.next(),
@@ -381,9 +386,11 @@ impl Moves {
     /// The next stream in turn that would get on with a slice: sources first, targets behind them.
     fn next_stream(&mut self, core: &mut Core, now: Instant) -> Option<usize> {
         let first = self.turn;
-        let pauses_walks = self.pauses_walks(now);
         let log_takes_imports = self.log_takes_imports(&core.keyspace.log, now);
         self.with(core, now, |sources, targets, cx| {
+            if cx.pauses {
+                return None;
+            }
             // What is captured early is sent on top of a limit.
             let at_a_time = if cx.limit.is_set() { 1 } else { WALKING_MAX };
             let mut walking = (0..sources.len()).filter(|&at| sources[at].is_walking(cx));
@@ -394,19 +401,21 @@ impl Moves {
             let count = sources.len() + targets.len();
             let mut in_turn = (0..count).map(|step| (first + step) % count);
             in_turn.find(|&at| match sources.get(at) {
-                Some(source) => !pauses_walks && at < walked_now && source.may_walk(cx),
+                Some(source) => at < walked_now && source.may_walk(cx),
                 None => log_takes_imports && targets[at - sources.len()].may_import(cx),
             })
         })
     }
 
-    /// Whether nothing is walked, since clients wait for what is decided.
-    fn pauses_walks(&self, now: Instant) -> bool {
-        let holds = |source: &Source| {
-            let since = source.held_since();
-            since.is_some_and(|since| now.saturating_duration_since(since) < PAUSED_MAX)
-        };
-        self.has_clients(now) && self.sources.iter().any(holds)
+    /// Until when nothing is walked or imported at the latest, if it is not now: clients wait for what is decided.
+    fn pauses_until(&self, now: Instant) -> Option<Instant> {
+        if self.clients(now) == Clients::None {
+            return None;
+        }
+        let at_sources = self.sources.iter().filter_map(Source::held_since);
+        let at_targets = self.targets.iter().filter_map(Target::held_since);
+        let last = at_sources.chain(at_targets).max()?;
+        Some(last + PAUSED_MAX).filter(|until| *until > now)
     }
 
     /// Whether imports may add to the log.

@@ -66,7 +66,7 @@ pub(super) struct Source {
     state: State,
     /// What the target was told about clients here.
     told_load: Option<bool>,
-    /// Whether the target's log has room for what is walked.
+    /// Whether the target has room for what is walked.
     target_has_room: bool,
     /// Others of its group are about to hold commands.
     lets_others_hold: bool,

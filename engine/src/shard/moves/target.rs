@@ -48,7 +48,9 @@ pub(super) struct Target {
     /// When that was.
     acknowledged_at: Instant,
     spoke: Instant,
-    /// What the source was told about room in the log, and when.
+    /// Since when the source's commands are held, about: its last message was taken then.
+    held_since: Option<Instant>,
+    /// What the source was told about room, and when.
     told_room: (bool, Instant),
     /// Whether clients use the source's shard, once it has said so.
     source_has_clients: Option<bool>,
@@ -69,6 +71,7 @@ impl Target {
             open,
             link,
             state: State::Filling,
+            held_since: None,
             taken: 0,
             acknowledged: 1,
             acknowledged_at: cx.now,
@@ -148,6 +151,7 @@ impl Target {
                 Some(Message::Final(last)) => {
                     keyspace.prepare(partition, &last).map_err(Broken::here)?;
                     self.state = State::Preparing;
+                    self.held_since = Some(cx.now);
                 }
                 Some(Message::End(reason)) => return Err(Broken::said(reason)),
                 Some(_) => {
@@ -217,9 +221,10 @@ impl Target {
         self.state == State::Filling
     }
 
-    /// Tells the source whether the log has room for what it walks, if that has changed.
+    /// Tells the source whether there is room for what it walks, if that has changed: in the log, and beside others
+    /// whose commands are held. What it walked meanwhile would take CPUs and links from what they wait for.
     fn tell_room(&mut self, cx: &mut Cx<'_>) {
-        let has_room = cx.core.log_has_room;
+        let has_room = cx.core.log_has_room && !cx.pauses;
         if self.told_room.0 != has_room {
             self.told_room = (has_room, cx.now);
             self.say(cx, Mail::Room(has_room));
@@ -230,6 +235,11 @@ impl Target {
     /// commands are held.
     pub(super) fn source_has_clients(&self) -> bool {
         self.source_has_clients == Some(true)
+    }
+
+    /// Since when commands are held at the source, as far as is known here.
+    pub(super) fn held_since(&self) -> Option<Instant> {
+        self.held_since
     }
 
     fn advance(&mut self, cx: &mut Cx<'_>) -> Result<(), Broken> {

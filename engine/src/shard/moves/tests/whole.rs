@@ -55,21 +55,30 @@ fn a_group_is_held_in_one_turn() {
 
 #[test]
 fn nothing_is_walked_for_a_while_once_commands_of_clients_are_held() {
-    for (has_clients, wire) in BOTH.into_iter().flat_map(|w| [(true, w), (false, w)]) {
+    // At the source, at the target, and nowhere.
+    let clients = [(true, false), (false, true), (false, false)];
+    for (wire, at) in BOTH.into_iter().flat_map(|w| clients.map(|at| (w, at))) {
         let mut bed = Bed::of(2, 1);
-        bed.source.has_clients = has_clients;
+        (bed.source.has_clients, bed.target.has_clients) = at;
         bed.fill(MOVING, 30_000);
         bed.begin(wire);
         bed.begin_other(wire, 2);
         bed.until("a hold", |bed| bed.source.core.is_held(OTHER));
-        let walked = bed.walked();
-        assert!(walked.is_some(), "{wire:?}: the walk is not over");
-        if has_clients {
+        if at.1 {
+            bed.until("the target's word", |bed| {
+                bed.target.moves.pauses_until(bed.now).is_some()
+            });
             bed.settle();
-            assert_eq!(bed.walked(), walked, "{wire:?}: it goes on too early");
+        }
+        let far = |bed: &Bed| (bed.walked(), bed.received());
+        let before = far(&bed);
+        assert!(before.0.is_some(), "{wire:?}: the walk is not over");
+        if at != (false, false) {
+            bed.settle();
+            assert_eq!(far(&bed), before, "{wire:?} {at:?}: it goes on too early");
             bed.pass(PAUSED_MAX.as_millis() as u64);
         }
-        bed.until("the walk", |bed| bed.walked() != walked);
+        bed.until("the walk", |bed| far(bed) != before);
     }
 }
 
