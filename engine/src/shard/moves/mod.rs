@@ -127,8 +127,6 @@ struct Cx<'a> {
     pages: &'a mut Pages,
     /// Clients use this shard.
     has_clients: bool,
-    /// Nothing is walked or imported, since clients wait for what is decided.
-    pauses: bool,
     /// Captured writes wait for others in this turn.
     gathers: bool,
     /// Each move tells in this turn how far it is.
@@ -168,7 +166,7 @@ impl Moves {
         now: Instant,
         f: impl FnOnce(&mut Vec<Source>, &mut Vec<Target>, &mut Cx<'_>) -> T,
     ) -> T {
-        let (has_clients, pauses) = (self.has_clients(now), self.pauses_until(now).is_some());
+        let has_clients = self.has_clients(now);
         let mut cx = Cx {
             core,
             sockets: &mut self.sockets,
@@ -177,7 +175,6 @@ impl Moves {
             calm: &mut self.calm,
             pages: &mut self.pages,
             has_clients,
-            pauses,
             gathers: has_clients && !self.gathered.is_due(),
             tells_progress: self.progress.is_due(),
             now,
@@ -264,13 +261,14 @@ impl Moves {
             self.pages = Pages::default();
         } else {
             self.choose_pages(now);
+            let pauses = self.pauses_until(now).is_some();
             let mut groups = std::mem::take(&mut self.groups);
             self.with(core, now, |sources, targets, cx| {
                 take_in_order(sources, targets, cx);
                 let standings = sources.iter().filter_map(|source| source.standing(cx));
                 groups.count(standings);
                 sources.retain_mut(|source| source.tend(cx, &groups) == Fate::GoesOn);
-                targets.retain_mut(|target| target.tend(cx) == Fate::GoesOn);
+                targets.retain_mut(|target| target.tend(cx, pauses) == Fate::GoesOn);
             });
             self.groups = groups;
             self.pages.look(now);
@@ -385,12 +383,12 @@ impl Moves {
 
     /// The next stream in turn that would get on with a slice: sources first, targets behind them.
     fn next_stream(&mut self, core: &mut Core, now: Instant) -> Option<usize> {
+        if self.pauses_until(now).is_some() {
+            return None;
+        }
         let first = self.turn;
         let log_takes_imports = self.log_takes_imports(&core.keyspace.log, now);
         self.with(core, now, |sources, targets, cx| {
-            if cx.pauses {
-                return None;
-            }
             // What is captured early is sent on top of a limit.
             let at_a_time = if cx.limit.is_set() { 1 } else { WALKING_MAX };
             let mut walking = (0..sources.len()).filter(|&at| sources[at].is_walking(cx));

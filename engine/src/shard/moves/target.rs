@@ -30,8 +30,13 @@ const ALIVE_EVERY: Duration = Duration::from_secs(2);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Filling,
-    Preparing,
-    Prepared,
+    /// The source holds commands since about then: its last message was taken.
+    Preparing {
+        held_since: Instant,
+    },
+    Prepared {
+        held_since: Instant,
+    },
 }
 
 /// One migration to this shard.
@@ -48,8 +53,6 @@ pub(super) struct Target {
     /// When that was.
     acknowledged_at: Instant,
     spoke: Instant,
-    /// Since when the source's commands are held, about: its last message was taken then.
-    held_since: Option<Instant>,
     /// What the source was told about room, and when.
     told_room: (bool, Instant),
     /// Whether clients use the source's shard, once it has said so.
@@ -71,7 +74,6 @@ impl Target {
             open,
             link,
             state: State::Filling,
-            held_since: None,
             taken: 0,
             acknowledged: 1,
             acknowledged_at: cx.now,
@@ -150,8 +152,7 @@ impl Target {
                 }
                 Some(Message::Final(last)) => {
                     keyspace.prepare(partition, &last).map_err(Broken::here)?;
-                    self.state = State::Preparing;
-                    self.held_since = Some(cx.now);
+                    self.state = State::Preparing { held_since: cx.now };
                 }
                 Some(Message::End(reason)) => return Err(Broken::said(reason)),
                 Some(_) => {
@@ -206,9 +207,9 @@ impl Target {
         (Fate::GoesOn, has_taken)
     }
 
-    /// Acknowledges what the log has, and looks at the clock.
-    pub(super) fn tend(&mut self, cx: &mut Cx<'_>) -> Fate {
-        let outcome = self.advance(cx);
+    /// Acknowledges what the log has, and looks at the clock; `pauses` says that the source is not to walk.
+    pub(super) fn tend(&mut self, cx: &mut Cx<'_>, pauses: bool) -> Fate {
+        let outcome = self.advance(cx, pauses);
         self.link.flush(&cx.core.node);
         match outcome {
             Ok(()) => Fate::GoesOn,
@@ -223,8 +224,8 @@ impl Target {
 
     /// Tells the source whether there is room for what it walks, if that has changed: in the log, and beside others
     /// whose commands are held. What it walked meanwhile would take CPUs and links from what they wait for.
-    fn tell_room(&mut self, cx: &mut Cx<'_>) {
-        let has_room = cx.core.log_has_room && !cx.pauses;
+    fn tell_room(&mut self, cx: &mut Cx<'_>, pauses: bool) {
+        let has_room = cx.core.log_has_room && !pauses;
         if self.told_room.0 != has_room {
             self.told_room = (has_room, cx.now);
             self.say(cx, Mail::Room(has_room));
@@ -239,10 +240,13 @@ impl Target {
 
     /// Since when commands are held at the source, as far as is known here.
     pub(super) fn held_since(&self) -> Option<Instant> {
-        self.held_since
+        match self.state {
+            State::Preparing { held_since } | State::Prepared { held_since } => Some(held_since),
+            State::Filling => None,
+        }
     }
 
-    fn advance(&mut self, cx: &mut Cx<'_>) -> Result<(), Broken> {
+    fn advance(&mut self, cx: &mut Cx<'_>, pauses: bool) -> Result<(), Broken> {
         let (keyspace, partition) = (&mut cx.core.keyspace, self.partition());
         let (committed, durable) = (keyspace.log.committed(), keyspace.log.durable());
         let taken = keyspace.partition(partition).map_or(0, |copy| copy.seq());
@@ -256,16 +260,16 @@ impl Target {
             self.say(cx, Mail::Ack { seq });
         }
         match self.state {
-            State::Preparing => {
+            State::Preparing { held_since } => {
                 if let Some(held) = confirmed {
-                    self.state = State::Prepared;
+                    self.state = State::Prepared { held_since };
                     self.say(cx, Mail::Prepared(held));
                 }
                 Ok(())
             }
-            State::Prepared => Ok(()),
+            State::Prepared { .. } => Ok(()),
             State::Filling => {
-                self.tell_room(cx);
+                self.tell_room(cx, pauses);
                 let (has_room, told_room) = self.told_room;
                 let heard = self.link.heard(cx.sockets);
                 let since = |at: Instant| cx.now.saturating_duration_since(at);
@@ -326,7 +330,7 @@ impl Target {
 
     /// Whether the source waits for the log to be durable.
     pub(super) fn is_preparing(&self) -> bool {
-        self.state == State::Preparing
+        matches!(self.state, State::Preparing { .. })
     }
 
     /// When to look at the migration again although nothing happens.

@@ -54,7 +54,7 @@ fn a_group_is_held_in_one_turn() {
 }
 
 #[test]
-fn nothing_is_walked_for_a_while_once_commands_of_clients_are_held() {
+fn nothing_is_walked_or_imported_for_a_while_once_commands_of_clients_are_held() {
     // At the source, at the target, and nowhere.
     let clients = [(true, false), (false, true), (false, false)];
     for (wire, at) in BOTH.into_iter().flat_map(|w| clients.map(|at| (w, at))) {
