@@ -215,6 +215,8 @@ impl<D: Disk> Member<D> {
             max_inflight_msgs: IN_FLIGHT_MAX,
             check_quorum: true,
             pre_vote: true,
+            // What is decided is waited for by those whom the leader tells; followers hear it with the next message.
+            skip_bcast_commit: true,
             applied,
             ..Config::default()
         };

@@ -542,9 +542,18 @@ fn converse([first, second]: [&mut Member<FaultDisk>; 2], input: Input) {
     }
 }
 
-#[test]
-fn a_leader_waits_for_a_second_member_however_late_it_is_started_and_then_needs_it() {
-    let long = 20 * ELECTION_TICKS;
+/// The second one of two, new, which catches up with the first.
+fn joined_by_second(first: &mut Member<FaultDisk>) -> Member<FaultDisk> {
+    let log = block_on(RaftLog::open(FaultDisk::new(2), &options(2), 0)).expect("opens");
+    let mut second = Member::new(RaftId(2), log, None, 9).expect("starts");
+    for _ in 0..20 * ELECTION_TICKS {
+        converse([first, &mut second], Input::Tick);
+    }
+    second
+}
+
+/// A coordinator that is alone, and has a second one added.
+fn world_of_two() -> World {
     let mut world = World::new(1, 1, None).expect("starts");
     for _ in 0..60 {
         world.tick(false).expect("runs");
@@ -556,15 +565,45 @@ fn a_leader_waits_for_a_second_member_however_late_it_is_started_and_then_needs_
     };
     sent(first, Input::Change(Ticket(u64::MAX), added));
     assert_eq!(first.voters(), [RaftId(1), RaftId(2)]);
+    world
+}
+
+#[test]
+fn followers_learn_what_is_decided_from_the_next_heartbeat() {
+    let mut world = world_of_two();
+    let first = world.members[0].as_mut().expect("runs");
+    let mut second = joined_by_second(first);
+    assert_eq!(first.applied(), second.applied());
+    let command = Command::Started {
+        node: NodeId([9; 16]),
+        incarnation: 1,
+    };
+    let asked = sent(first, Input::Propose(Ticket(u64::MAX), command));
+    let mut answers = Vec::new();
+    for message in asked {
+        answers.extend(sent(&mut second, Input::Message(Box::new(message))));
+    }
+    for answer in answers {
+        let more = sent(first, Input::Message(Box::new(answer)));
+        assert_eq!(more, [], "nobody waits for what followers know");
+    }
+    assert_eq!(first.applied(), second.applied() + 1);
+    for _ in 0..HEARTBEAT_TICKS {
+        converse([first, &mut second], Input::Tick);
+    }
+    assert_eq!(first.applied(), second.applied());
+}
+
+#[test]
+fn a_leader_waits_for_a_second_member_however_late_it_is_started_and_then_needs_it() {
+    let long = 20 * ELECTION_TICKS;
+    let mut world = world_of_two();
+    let first = world.members[0].as_mut().expect("runs");
     for _ in 0..long {
         sent(first, Input::Tick);
         assert!(first.is_leader());
     }
-    let log = block_on(RaftLog::open(FaultDisk::new(2), &options(2), 0)).expect("opens");
-    let mut second = Member::new(RaftId(2), log, None, 9).expect("starts");
-    for _ in 0..long {
-        converse([first, &mut second], Input::Tick);
-    }
+    drop(joined_by_second(first));
     assert!(first.is_leader() && first.matched(RaftId(2)) == first.last_entry());
     for _ in 0..long {
         sent(first, Input::Tick);
