@@ -8,10 +8,12 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::thread::JoinHandle;
 
-use ephesus_wal::{SegmentHandle, StdDisk, WalError, discard, prepare, recycle, reuse, shelve};
+use ephesus_wal::{
+    SegmentHandle, StdDisk, WalError, discard, prepare_with, recycle, reuse, shelve,
+};
 use futures_lite::future::block_on;
 
-use crate::shard::segments::{Done, Job, Work};
+use crate::shard::segments::{Done, Job, Jobs, Work};
 
 /// One thread writes zeroes about as fast as a disk takes them; several, so that the shards of a large
 /// machine do not wait behind each other's file operations.
@@ -26,7 +28,7 @@ impl SegmentThreads {
     ///
     /// # Errors
     /// When the operating system has no more threads.
-    pub fn start(shards: u16) -> io::Result<(flume::Sender<Job>, SegmentThreads)> {
+    pub fn start(shards: u16) -> io::Result<(Jobs, SegmentThreads)> {
         let (jobs, queue) = flume::unbounded::<Job>();
         let threads = (0..shards.clamp(1, THREADS_MAX)).map(|_| {
             let queue = queue.clone();
@@ -34,7 +36,7 @@ impl SegmentThreads {
             thread.spawn(move || serve(&queue))
         });
         let threads = threads.collect::<io::Result<Vec<_>>>()?;
-        Ok((jobs, SegmentThreads(threads)))
+        Ok((Jobs::new(jobs), SegmentThreads(threads)))
     }
 
     /// Waits for their end.
@@ -66,7 +68,7 @@ async fn work(job: &Job) -> Result<Done, WalError> {
         source,
     })?;
     match job.work {
-        Work::Prepare(id) => ready(prepare(&disk, options, id).await?),
+        Work::Prepare(id) => ready(prepare_with(&disk, options, id, || job.pace.rest()).await?),
         Work::Recycle { from, to } => ready(recycle(&disk, options, from, to).await?),
         Work::Reuse { shelved, to } => ready(reuse(&disk, options, shelved, to).await?),
         Work::Shelve(old) => shelve(&disk, old).await.map(|()| Done::Shelved(old)),

@@ -43,7 +43,7 @@ use crate::keyspace::Keyspace;
 use crate::migration::Report;
 use crate::net::Waker;
 use crate::shard::mesh::{Message, Peer};
-use crate::shard::segments::Job;
+use crate::shard::segments::Jobs;
 use crate::shard::{Checkpointer, Core, Segments, Shard, Start};
 use crate::small_pages::SmallPages;
 use crate::table::{KeyHasher, work_for};
@@ -164,7 +164,7 @@ pub struct Node {
     pub(super) executors: Vec<JoinHandle<()>>,
     pub(super) stores: Vec<StoreThread>,
     pub(super) running: Arc<AtomicUsize>,
-    pub(super) segment_jobs: flume::Sender<Job>,
+    pub(super) segment_jobs: Jobs,
     pub(super) segment_threads: SegmentThreads,
     pub(super) raised: bool,
     pub(super) rates: Rates,

@@ -49,6 +49,7 @@ impl Shard {
     pub(super) fn tend_log(&mut self) {
         let now = self.now;
         let clients = self.moves.clients(now);
+        self.segments.keep_quiet(self.moves.pauses(now));
         let log = &mut self.core.keyspace.log;
         match self.segments.tend(log, clients, now) {
             Ok(()) => self.refused_disk = false,

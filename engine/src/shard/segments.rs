@@ -1,5 +1,7 @@
 //! The files of a shard's log: prepared ahead, recycled and removed by the segment threads.
 
+mod quiet;
+
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
@@ -9,12 +11,14 @@ use std::time::{Duration, Instant};
 use ephesus_wal::{LogOptions, LogWriter, SegmentId, SegmentInfo, WalError};
 
 use crate::net::Waker;
+pub use quiet::{Asked, Quiet};
 
 /// Spare segments are prepared once this part (an eighth) of the first segment is used.
 const SPARE_AFTER_PART: u64 = 8;
 
 /// While clients wait for the log's writes, zeroes are written in pieces of so many bytes, and behind each the
-/// disk is left alone for a while: one after the other they would keep it busy, with a sync for each piece.
+/// disk is left alone for a while, if there is time for it: one after the other they would keep it busy, with a sync
+/// for each piece.
 const GENTLE_BYTES: u64 = 256 << 10;
 
 /// All pauses together take this part (a quarter) of the time until the log asks for the next segment, if
@@ -28,9 +32,44 @@ pub struct Job {
     pub dir: PathBuf,
     pub options: LogOptions,
     pub work: Work,
+    pub pace: Pace,
     pub done: flume::Sender<Done>,
     /// Rung once the answer is there.
     pub waker: Arc<Waker>,
+}
+
+/// How long the disk is left to others behind each piece of zeroes.
+#[derive(Debug)]
+pub struct Pace {
+    /// So long at least.
+    pub pause: Duration,
+    /// And while shards ask for it.
+    pub quiet: Quiet,
+}
+
+impl Pace {
+    /// Blocks until the next piece may be written.
+    pub fn rest(&self) {
+        if !self.pause.is_zero() {
+            std::thread::sleep(self.pause);
+        }
+        self.quiet.wait();
+    }
+}
+
+/// Where all shards of a node ask for it.
+#[derive(Clone, Debug)]
+pub struct Jobs {
+    sender: flume::Sender<Job>,
+    quiet: Quiet,
+}
+
+impl Jobs {
+    #[must_use]
+    pub fn new(sender: flume::Sender<Job>) -> Jobs {
+        let quiet = Quiet::default();
+        Jobs { sender, quiet }
+    }
 }
 
 /// One change of a log's directory.
@@ -62,7 +101,9 @@ pub enum Clients {
 
 /// Keeps prepared segments ahead of the log's writer.
 pub struct Segments {
-    jobs: flume::Sender<Job>,
+    jobs: Jobs,
+    /// While no zeroes are to be written.
+    asked: Option<Asked>,
     dir: PathBuf,
     options: LogOptions,
     waker: Arc<Waker>,
@@ -86,7 +127,7 @@ impl Segments {
     /// use while the log has no more than `keep_bytes` of files.
     #[must_use]
     pub fn new(
-        jobs: flume::Sender<Job>,
+        jobs: Jobs,
         dir: PathBuf,
         options: LogOptions,
         waker: Arc<Waker>,
@@ -95,6 +136,7 @@ impl Segments {
     ) -> Segments {
         Segments {
             jobs,
+            asked: None,
             dir,
             options,
             waker,
@@ -141,6 +183,15 @@ impl Segments {
         for segment in segments {
             self.files.retain(|(id, _)| *id != segment.id);
             self.truncated.push_back(segment);
+        }
+    }
+
+    /// Whether the disk is to be left to what clients wait for now, and not to zeroes for any shard of the node.
+    pub fn keep_quiet(&mut self, is_quiet: bool) {
+        if !is_quiet {
+            self.asked = None;
+        } else if self.asked.is_none() {
+            self.asked = Some(self.jobs.quiet.ask());
         }
     }
 
@@ -193,22 +244,25 @@ impl Segments {
             return Ok(());
         };
         let mut options = self.options.clone();
+        let mut pause = Duration::ZERO;
         if matches!(work, Work::Prepare(_)) {
             let since = match self.prepared.replace(now) {
                 Some(last) => Some(now - last),
                 None => self.first_lasts(log, now),
             };
-            set_filling(&mut options, since, clients, log.is_starved());
+            pause = set_filling(&mut options, since, clients, log.is_starved());
         }
+        let quiet = self.jobs.quiet.clone();
         let job = Job {
             dir: self.dir.clone(),
             options,
             work,
+            pace: Pace { pause, quiet },
             done: self.answers.0.clone(),
             waker: Arc::clone(&self.waker),
         };
         // The thread ends only after the shards.
-        self.busy = self.jobs.send(job).is_ok();
+        self.busy = self.jobs.sender.send(job).is_ok();
         Ok(())
     }
 
@@ -236,24 +290,27 @@ impl Segments {
 }
 
 /// How a thread fills a segment that the log asks for, so long `since` the one before, or as long as its first one
-/// lasts: gently while clients wait for the log's writes, and not at all if the log waits itself, or moves alone fill
-/// it fast.
+/// lasts: in small pieces while clients wait for the log's writes, and not at all if the log waits itself, or moves
+/// alone fill it fast. Answers how long the disk is left alone behind each piece anyway.
 fn set_filling(
     options: &mut LogOptions,
     since: Option<Duration>,
     clients: Clients,
     is_starved: bool,
-) {
+) -> Duration {
     let pieces = options.segment_bytes.div_ceil(GENTLE_BYTES);
     let part = |since: Duration| since / GENTLE_PART / pieces as u32;
     let pause = since.map_or(GENTLE_PAUSE_MAX, part);
     let fills_fast = pause < GENTLE_PAUSE_MIN;
     if is_starved || (fills_fast && clients != Clients::Own) {
         options.fills_segments = false;
-    } else if clients != Clients::None && !fills_fast {
+    } else if clients != Clients::None {
         options.zeroes_bytes = GENTLE_BYTES;
-        options.zeroes_pause = pause.min(GENTLE_PAUSE_MAX);
+        if !fills_fast {
+            return pause.min(GENTLE_PAUSE_MAX);
+        }
     }
+    Duration::ZERO
 }
 
 #[cfg(test)]
@@ -283,7 +340,14 @@ mod tests {
             let first = (SegmentId(log.incarnation()), Box::new(file) as Box<_>);
             let options = log.options().clone();
             Bed {
-                segments: Segments::new(sender, PathBuf::new(), options, waker, first, 0),
+                segments: Segments::new(
+                    Jobs::new(sender),
+                    PathBuf::new(),
+                    options,
+                    waker,
+                    first,
+                    0,
+                ),
                 log,
                 jobs,
                 started: Instant::now(),
@@ -321,20 +385,20 @@ mod tests {
         assert_eq!(Bed::new().write(200, 1_000), Some(true), "seen only once");
     }
 
-    fn filled(since_ms: Option<u64>, clients: Clients, is_starved: bool) -> LogOptions {
+    fn filled(since_ms: Option<u64>, clients: Clients, is_starved: bool) -> (LogOptions, Duration) {
         let mut options = LogOptions::new(LogId::default());
         options.segment_bytes = 64 << 20;
         let since = since_ms.map(Duration::from_millis);
-        set_filling(&mut options, since, clients, is_starved);
-        options
+        let pause = set_filling(&mut options, since, clients, is_starved);
+        (options, pause)
     }
 
     #[test]
     fn zeroes_take_the_time_that_there_is() {
         let gentle = |since_ms, clients| {
-            let options = filled(since_ms, clients, false);
+            let (options, pause) = filled(since_ms, clients, false);
             assert!(options.fills_segments);
-            (options.zeroes_bytes, options.zeroes_pause.as_micros())
+            (options.zeroes_bytes, pause.as_micros())
         };
         for clients in [Clients::Own, Clients::OfSources] {
             let gentle = |since_ms| gentle(since_ms, clients);
@@ -343,15 +407,15 @@ mod tests {
             assert_eq!(gentle(Some(1_024)), (GENTLE_BYTES, 1_000));
             assert_eq!(gentle(Some(512)), (GENTLE_BYTES, 500));
         }
-        let at_once = (2 << 20, 0);
-        assert_eq!(gentle(Some(500), Clients::Own), at_once, "it fills fast");
-        assert_eq!(gentle(None, Clients::None), at_once, "nobody waits");
+        let fast = gentle(Some(500), Clients::Own);
+        assert_eq!(fast, (GENTLE_BYTES, 0), "it fills fast");
+        assert_eq!(gentle(None, Clients::None), (2 << 20, 0), "nobody waits");
     }
 
     #[test]
     fn no_zeroes_for_moves_and_where_the_log_waits() {
         let fills =
-            |since_ms, clients, is_starved| filled(since_ms, clients, is_starved).fills_segments;
+            |since_ms, clients, is_starved| filled(since_ms, clients, is_starved).0.fills_segments;
         for clients in [Clients::None, Clients::OfSources] {
             assert!(fills(None, clients, false), "the first one");
             assert!(fills(Some(512), clients, false), "slowly");
@@ -360,5 +424,25 @@ mod tests {
         }
         assert!(fills(Some(500), Clients::Own, false), "clients, fast");
         assert!(!fills(Some(500), Clients::Own, true), "the log waits");
+    }
+
+    #[test]
+    fn zeroes_wait_while_a_shard_asks_for_it() {
+        let mut bed = Bed::new();
+        bed.segments.keep_quiet(true);
+        bed.log.append(&vec![7; 200 << 10]);
+        tape::complete(&mut bed.log, |_| {});
+        let (now, clients) = (bed.started, Clients::Own);
+        let tended = bed.segments.tend(&mut bed.log, clients, now);
+        tended.expect("no error");
+        let job = bed.jobs.try_recv().expect("an eighth is used");
+        let pace = job.pace;
+        assert!(pace.quiet.is_asked());
+        bed.segments.keep_quiet(true);
+        bed.segments.keep_quiet(false);
+        assert!(!pace.quiet.is_asked(), "asked for once only");
+        bed.segments.keep_quiet(true);
+        drop(bed.segments);
+        assert!(!pace.quiet.is_asked(), "a shard that has ended");
     }
 }

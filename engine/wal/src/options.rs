@@ -1,7 +1,6 @@
 //! What a log is opened with.
 
 use std::fmt;
-use std::time::Duration;
 
 use crate::aligned::BLOCK_BYTES;
 use crate::planted::Bug;
@@ -104,8 +103,6 @@ pub struct LogOptions {
     /// New segments are filled, and synced, in pieces of this many bytes, a multiple of
     /// 4 KiB: large ones cost little beside their bytes, behind small ones a log's write waits less.
     pub zeroes_bytes: u64,
-    /// How long the thread that writes them sleeps behind each piece, for the disk to do other work.
-    pub zeroes_pause: Duration,
     /// What to do with damage.
     pub on_damage: OnDamage,
     #[cfg(test)]
@@ -128,7 +125,6 @@ impl LogOptions {
             spare_segments: 2,
             fills_segments: true,
             zeroes_bytes: ZEROES_BYTES,
-            zeroes_pause: Duration::ZERO,
             on_damage: OnDamage::Refuse,
             #[cfg(test)]
             bug: None,

@@ -108,8 +108,22 @@ pub async fn prepare<D: Disk>(
     opts: &LogOptions,
     id: SegmentId,
 ) -> Result<SegmentHandle<D::File>, WalError> {
+    prepare_with(disk, opts, id, || {}).await
+}
+
+/// As [`prepare`], with `rest` called behind each piece of zeroes: it may block for as long as the disk has other
+/// work to do.
+///
+/// # Errors
+/// As [`prepare`].
+pub async fn prepare_with<D: Disk>(
+    disk: &D,
+    opts: &LogOptions,
+    id: SegmentId,
+    rest: impl FnMut(),
+) -> Result<SegmentHandle<D::File>, WalError> {
     let free = id.free_name();
-    let filled = fill(disk, &free, opts).await;
+    let filled = fill(disk, &free, opts, rest).await;
     if let Err(error) = filled {
         // Half a file must not take the space that another attempt needs.
         let _ = disk.remove(&free).await;
@@ -120,7 +134,12 @@ pub async fn prepare<D: Disk>(
 }
 
 /// Creates a file of zeroes, durably but for its name.
-async fn fill<D: Disk>(disk: &D, free: &str, opts: &LogOptions) -> Result<(), WalError> {
+async fn fill<D: Disk>(
+    disk: &D,
+    free: &str,
+    opts: &LogOptions,
+    rest: impl FnMut(),
+) -> Result<(), WalError> {
     let file = disk
         .create(free, opts.segment_bytes)
         .await
@@ -128,14 +147,19 @@ async fn fill<D: Disk>(disk: &D, free: &str, opts: &LogOptions) -> Result<(), Wa
     if !opts.fills_segments && file.is_reserved(opts.segment_bytes) {
         return file.sync().await.map_err(WalError::io("sync", free));
     }
-    zero(&file, free, opts).await
+    zero(&file, free, opts, rest).await
 }
 
 /// Makes a whole segment of a file zeroes, durably.
 ///
 /// What the device does not do is written and synced piece by piece, so that a disk never has a whole
 /// segment to make durable while logs wait behind it.
-async fn zero<F: DiskFile>(file: &F, name: &str, opts: &LogOptions) -> Result<(), WalError> {
+async fn zero<F: DiskFile>(
+    file: &F,
+    name: &str,
+    opts: &LogOptions,
+    mut rest: impl FnMut(),
+) -> Result<(), WalError> {
     let bytes = opts.segment_bytes;
     let piece_bytes = opts.zeroes_bytes.min(bytes);
     if file.device_zeroes(bytes) {
@@ -148,9 +172,7 @@ async fn zero<F: DiskFile>(file: &F, name: &str, opts: &LogOptions) -> Result<()
             .await
             .map_err(WalError::io("zero-fill", name))?;
         file.sync().await.map_err(WalError::io("sync", name))?;
-        if !opts.zeroes_pause.is_zero() {
-            std::thread::sleep(opts.zeroes_pause);
-        }
+        rest();
     }
     Ok(())
 }

@@ -261,7 +261,7 @@ impl Moves {
             self.pages = Pages::default();
         } else {
             self.choose_pages(now);
-            let pauses = self.pauses_until(now).is_some();
+            let pauses = self.pauses(now);
             let mut groups = std::mem::take(&mut self.groups);
             self.with(core, now, |sources, targets, cx| {
                 take_in_order(sources, targets, cx);
@@ -383,7 +383,7 @@ impl Moves {
 
     /// The next stream in turn that would get on with a slice: sources first, targets behind them.
     fn next_stream(&mut self, core: &mut Core, now: Instant) -> Option<usize> {
-        if self.pauses_until(now).is_some() {
+        if self.pauses(now) {
             return None;
         }
         let first = self.turn;
@@ -403,6 +403,12 @@ impl Moves {
                 None => log_takes_imports && targets[at - sources.len()].may_import(cx),
             })
         })
+    }
+
+    /// Whether clients wait for what is being decided, so that whatever may wait does.
+    #[must_use]
+    pub fn pauses(&self, now: Instant) -> bool {
+        self.pauses_until(now).is_some()
     }
 
     /// Until when nothing is walked or imported at the latest, if it is not now: clients wait for what is decided.

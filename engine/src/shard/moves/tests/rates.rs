@@ -16,7 +16,7 @@ use crate::net::Waker;
 use crate::node::segment_threads::SegmentThreads;
 use crate::node::shared::NodeShared;
 use crate::shard::mesh::{Message, Peer};
-use crate::shard::segments::Job;
+use crate::shard::segments::Jobs;
 use crate::shard::{Checkpointer, Core, Segments, Shard, Start};
 use crate::table::KeyHasher;
 
@@ -26,7 +26,7 @@ const BUDGET: u64 = 64 << 30;
 struct Bench {
     node: Arc<NodeShared>,
     inboxes: Vec<flume::Receiver<Message>>,
-    jobs: flume::Sender<Job>,
+    jobs: Jobs,
     segments: SegmentThreads,
     dir: tempfile::TempDir,
 }
