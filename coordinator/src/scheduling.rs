@@ -1,5 +1,6 @@
 //! What threads ask of the scheduler, and what executors have to be helped with.
 
+use std::io;
 use std::time::Duration;
 
 /// How long a thread may hold its CPU once others wait for it: the least the kernel takes, and the most.
@@ -21,15 +22,31 @@ pub fn prefer_short_slices() {
 ///
 /// A process that is not allowed to (it takes `CAP_SYS_NICE` or `RLIMIT_RTPRIO`) prefers short slices instead.
 pub fn run_at_once() {
-    let policy = libc::SCHED_RR | libc::SCHED_RESET_ON_FORK;
-    // SAFETY: reads only the structure, and concerns only this thread.
-    let answer = unsafe {
-        let mut parameters: libc::sched_param = std::mem::zeroed();
-        parameters.sched_priority = libc::sched_get_priority_min(libc::SCHED_RR);
-        libc::sched_setscheduler(0, policy, &raw const parameters)
-    };
-    if answer != 0 {
+    if set_policy(0, libc::SCHED_RR).is_err() {
         prefer_short_slices();
+    }
+}
+
+/// Gives a thread of this process, 0 for the calling one, this policy at the lowest of its priorities; threads that
+/// it starts are usual ones.
+///
+/// # Errors
+/// The kernel's answer, for instance when the process may not or a seccomp filter forbids the call.
+pub fn set_policy(thread: libc::pid_t, policy: libc::c_int) -> io::Result<()> {
+    // SAFETY: plain integers and a valid pointer.
+    let answer = unsafe {
+        let sched_priority = libc::sched_get_priority_min(policy);
+        let parameters = libc::sched_param { sched_priority };
+        libc::sched_setscheduler(
+            thread,
+            policy | libc::SCHED_RESET_ON_FORK,
+            &raw const parameters,
+        )
+    };
+    if answer == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
     }
 }
 
@@ -73,15 +90,12 @@ mod tests {
     fn a_thread_runs_at_once_where_it_may_and_what_it_starts_is_usual() {
         // SAFETY: asks for a number of this thread.
         let policy = || unsafe { libc::sched_getscheduler(0) };
-        let thread = |run: Box<dyn FnOnce() -> [i32; 2] + Send>| {
-            let thread = std::thread::Builder::new().spawn(run);
-            thread.expect("starts").join().expect("ends")
-        };
-        let [own, started] = thread(Box::new(move || {
+        let thread = std::thread::Builder::new().spawn(move || {
             run_at_once();
-            let started = thread(Box::new(move || [policy(); 2]));
-            [policy(), started[0]]
-        }));
+            let started = std::thread::Builder::new().spawn(policy).expect("starts");
+            (policy(), started.join().expect("ends"))
+        });
+        let (own, started) = thread.expect("starts").join().expect("ends");
         assert_eq!(started, libc::SCHED_OTHER);
         let may_not = own == libc::SCHED_OTHER;
         assert!(may_not || own == libc::SCHED_RR | libc::SCHED_RESET_ON_FORK);

@@ -16,6 +16,8 @@
 use std::io;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
+use ephesus_coordinator::scheduling::set_policy;
+
 /// A thread's scheduling class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Class {
@@ -164,20 +166,6 @@ impl<W> Drop for Closer<'_, W> {
 /// The kernel's answer, for instance when a seccomp filter forbids the call.
 pub(super) fn become_idle() -> io::Result<()> {
     set_policy(0, libc::SCHED_IDLE)
-}
-
-/// Of a thread of this process, 0 for the calling one.
-fn set_policy(thread: libc::pid_t, policy: libc::c_int) -> io::Result<()> {
-    let parameters = libc::sched_param { sched_priority: 0 };
-    // SAFETY: plain integers and a valid pointer.
-    let answer = unsafe {
-        libc::sched_setscheduler(thread, policy | libc::SCHED_RESET_ON_FORK, &parameters)
-    };
-    if answer == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
 }
 
 /// Whether this process may take a thread out of SCHED_IDLE; tries it with the calling one.

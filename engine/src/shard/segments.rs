@@ -50,9 +50,7 @@ pub struct Pace {
 impl Pace {
     /// Blocks until the next piece may be written.
     pub fn rest(&self) {
-        if !self.pause.is_zero() {
-            std::thread::sleep(self.pause);
-        }
+        std::thread::sleep(self.pause);
         self.quiet.wait();
     }
 }
