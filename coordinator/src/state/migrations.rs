@@ -164,6 +164,7 @@ impl State {
             return Ok(effects);
         };
         let (node, partition) = (migration.source.node, migration.partition);
+        let ends = [node, migration.target.node];
         self.check_start(node, incarnation)?;
         if migration.phase == Phase::Copying {
             return Ok(effects);
@@ -179,6 +180,7 @@ impl State {
         }
         effects.partitions.insert(partition);
         effects.migrations.insert(id);
+        effects.ends.extend(ends);
         Ok(effects)
     }
 
@@ -253,6 +255,8 @@ impl State {
             return;
         };
         effects.migrations.insert(id);
+        let ends = [migration.source.node, migration.target.node];
+        effects.ends.extend(ends);
         let partition = migration.partition;
         let entry = self.table.entries.get_mut(usize::from(partition.0));
         match (&phase, entry) {
