@@ -19,6 +19,7 @@ use super::routes::{Me, Routes};
 use super::shared::NodeShared;
 use super::stamp::Layout;
 use super::start::Node;
+use crate::migration::Report;
 use crate::shard::mesh::Message;
 
 /// How often the node looks at its disk and at the length of its logs.
@@ -70,14 +71,13 @@ impl Node {
         enum Happened {
             Member(MembershipEvent),
             Moves(Event),
+            Shard(Vec<Report>),
         }
         let first = flume::Selector::new()
             .recv(self.joining.events(), |event| {
                 event.ok().map(Happened::Member)
             })
-            .recv(&self.reports.1, |report| {
-                report.ok().map(Event::Report).map(Happened::Moves)
-            })
+            .recv(&self.reports.1, |reports| reports.ok().map(Happened::Shard))
             .recv(self.layout_writer.written(), |number| {
                 number.ok().map(Event::Written).map(Happened::Moves)
             })
@@ -89,10 +89,14 @@ impl Node {
         match first {
             Ok(Some(Happened::Member(event))) => members.push(event),
             Ok(Some(Happened::Moves(event))) => events.push(event),
+            Ok(Some(Happened::Shard(reports))) => {
+                events.extend(reports.into_iter().map(Event::Report));
+            }
             Ok(None) | Err(_) => {}
         }
         members.extend(self.joining.events().try_iter());
-        events.extend(self.reports.1.try_iter().map(Event::Report));
+        let reports = self.reports.1.try_iter().flatten();
+        events.extend(reports.map(Event::Report));
         events.extend(self.layout_writer.written().try_iter().map(Event::Written));
         events.extend(self.peer_port.events().try_iter().map(Event::from));
         let mut newest = None;
@@ -128,9 +132,15 @@ impl Node {
                 peer.send(Message::Host(copies));
             }
         }
-        for (shard, order) in effects.orders {
-            tracing::debug!(%shard, ?order, "a move goes on");
-            self.shared.peers[usize::from(shard.0)].send(Message::Migrate(order));
+        let mut orders = effects.orders.into_iter().peekable();
+        while let Some((shard, first)) = orders.next() {
+            // The next ones of the same shard go along: it is waked up once. Those of several keep their order.
+            let mut batch = vec![first];
+            while let Some((_, order)) = orders.next_if(|(of, _)| *of == shard) {
+                batch.push(order);
+            }
+            tracing::debug!(%shard, ?batch, "moves go on");
+            self.shared.peers[usize::from(shard.0)].send(Message::Migrate(batch));
         }
         if effects.routes {
             self.send_routes();

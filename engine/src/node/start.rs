@@ -172,7 +172,7 @@ pub struct Node {
     pub(super) peer_port: PeerPort,
     pub(super) slot_moves: SlotMoves,
     /// What shards say about migrations; the sender is for their starts.
-    pub(super) reports: (flume::Sender<Report>, flume::Receiver<Report>),
+    pub(super) reports: (flume::Sender<Vec<Report>>, flume::Receiver<Vec<Report>>),
     pub(super) layout: Layout,
     pub(super) view: Arc<View>,
     pub(super) moves: Moves,

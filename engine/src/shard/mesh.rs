@@ -111,8 +111,8 @@ pub enum Message {
         origin: Origin,
         bytes: Vec<u8>,
     },
-    /// What the node has this shard do about a migration.
-    Migrate(Order),
+    /// What the node has this shard do about migrations, in this order.
+    Migrate(Vec<Order>),
     /// Messages of a migration's stream between two shards of this node, for this end of it.
     Stream {
         migration: MigrationId,

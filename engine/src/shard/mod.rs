@@ -95,7 +95,7 @@ pub struct Start {
     pub entry: TcpListener,
     pub direct: TcpListener,
     /// What the shard has to say about migrations.
-    pub reports: flume::Sender<Report>,
+    pub reports: flume::Sender<Vec<Report>>,
 }
 
 /// One shard with its I/O.
@@ -389,7 +389,11 @@ impl Shard {
                 Message::Reply { origin, bytes } => {
                     self.core.deliver(origin, &bytes, Lsn::ZERO);
                 }
-                Message::Migrate(order) => self.moves.order(&mut self.core, order, self.now),
+                Message::Migrate(orders) => {
+                    for order in orders {
+                        self.moves.order(&mut self.core, order, self.now);
+                    }
+                }
                 Message::Stream {
                     migration,
                     to,

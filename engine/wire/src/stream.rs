@@ -11,6 +11,8 @@
 //!             <-------------------------------  TAKEN .. what it has taken from the connection
 //!             <-------------------------------  ACK ...  what its log has
 //!             <-------------------------------  ROOM ...  walks on or waits
+//!   ENDING    ------------------------------->           makes way: imports wait
+//!             <-------------------------------  HOLD      holds commands
 //!   FINAL     ------------------------------->           compares count and digest
 //!             <-------------------------------  PREPARED durably
 //!   END       <------------------------------>  END      by either side at any time
@@ -29,6 +31,8 @@
 //! 11 OPENS      count u64
 //! 12 ROOM       1 while the target has room for what is walked, 0 while it has none: u8
 //! 13 TAKEN      sequence u64
+//! 14 ENDING     -
+//! 15 HOLD       -
 //! ```
 //!
 //! A connection carries the streams of all migrations that it was opened for, between one shard and another.
@@ -91,6 +95,11 @@ pub enum Message<'a> {
     /// Whether the walk may go on; the target takes writes behind it whatever this says. Until it says so
     /// for the first time, it may.
     Room(bool),
+    /// The source would hold commands now, and end the stream: everything but what its clients write was sent.
+    Ending,
+    /// Nothing at the target is in the way of the stream's end: the source may hold commands. It does so a while after
+    /// ENDING without this, too.
+    Hold,
     /// The target holds all of it durably and keeps it until the coordinator decides.
     Prepared(Held),
     /// The stream is over before its end; the text says why.
@@ -147,6 +156,8 @@ mod kind {
     pub(super) const OPENS: u16 = 11;
     pub(super) const ROOM: u16 = 12;
     pub(super) const TAKEN: u16 = 13;
+    pub(super) const ENDING: u16 = 14;
+    pub(super) const HOLD: u16 = 15;
 }
 
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -224,6 +235,8 @@ impl<'a> Message<'a> {
             Self::Ack { seq } => frame(kind::ACK, bytemuck::bytes_of(&seq)),
             Self::Taken { seq } => frame(kind::TAKEN, bytemuck::bytes_of(&seq)),
             Self::Room(is_there) => frame(kind::ROOM, &[u8::from(is_there)]),
+            Self::Ending => frame(kind::ENDING, &[]),
+            Self::Hold => frame(kind::HOLD, &[]),
             Self::Prepared(held) => frame(kind::PREPARED, bytemuck::bytes_of(&held.body())),
             Self::End(reason) => frame(kind::END, cut(reason).as_bytes()),
         }
@@ -241,10 +254,7 @@ impl<'a> Message<'a> {
         let message = match frame.kind {
             kind::OPENS => Self::Opens(opens(payload)?),
             kind::OPEN => Self::Open(open(payload)?),
-            kind::ACCEPTED => {
-                length("ACCEPTED", payload, 0, 0)?;
-                Self::Accepted
-            }
+            kind::ACCEPTED => empty("ACCEPTED", payload, Self::Accepted)?,
             kind::REFUSED => Self::Refused(text("REFUSED", payload)?),
             kind::KEYS => Self::Keys(body("KEYS", payload)?),
             kind::DATA => {
@@ -260,6 +270,8 @@ impl<'a> Message<'a> {
                 seq: sequence("TAKEN", payload)?,
             },
             kind::ROOM => Self::Room(flag("ROOM", payload)?),
+            kind::ENDING => empty("ENDING", payload, Self::Ending)?,
+            kind::HOLD => empty("HOLD", payload, Self::Hold)?,
             kind::PREPARED => Self::Prepared(held(body("PREPARED", payload)?)?),
             kind::END => Self::End(text("END", payload)?),
             other => {
@@ -326,6 +338,15 @@ fn opens(payload: &[u8]) -> Result<u64, WireError> {
     Err(WireError::Malformed(
         "a connection for none, or for too many",
     ))
+}
+
+fn empty<'a>(
+    what: &'static str,
+    payload: &[u8],
+    message: Message<'a>,
+) -> Result<Message<'a>, WireError> {
+    length(what, payload, 0, 0)?;
+    Ok(message)
 }
 
 fn flag(what: &'static str, payload: &[u8]) -> Result<bool, WireError> {

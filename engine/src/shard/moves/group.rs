@@ -4,7 +4,9 @@
 //! is, within bounds; then all are held in one turn, and what a decision costs, syncs, tables and layouts, is
 //! there once for all of them.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use super::PAUSED_MAX;
 
 /// How long a copy waits whose walk is over for others of its group that are still walked.
 const WALKING_MAX: Duration = Duration::from_secs(1);
@@ -37,6 +39,8 @@ pub(super) enum Standing {
     Walked {
         backlog_bytes: usize,
         waited: Duration,
+        /// Its target has not said yet that commands may be held.
+        waits_for_target: bool,
     },
 }
 
@@ -51,6 +55,7 @@ pub(super) struct Group {
     walking_bytes: usize,
     /// The longest that one waits whose walk is over.
     waited: Duration,
+    waits_for_target: bool,
 }
 
 impl Group {
@@ -64,9 +69,11 @@ impl Group {
             Standing::Walked {
                 backlog_bytes,
                 waited,
+                waits_for_target,
             } => {
                 self.backlog_bytes += backlog_bytes;
                 self.waited = self.waited.max(waited);
+                self.waits_for_target |= waits_for_target;
             }
         }
     }
@@ -91,6 +98,11 @@ impl Group {
         !waits && self.backlog_bytes <= backlog_bytes_max
     }
 
+    /// Whether one that is ready may hold commands as far as the others are concerned, for whose targets it waits.
+    pub(super) fn may_hold(&self, waited: Duration) -> bool {
+        !self.waits_for_target || waited >= WALKING_MAX
+    }
+
     /// Whether those that are still walked are not to be walked on now: others do not wait for them any more,
     /// and would have to hold commands until all that is under way has arrived.
     pub(super) fn pauses_walks(&self, is_calm: bool) -> bool {
@@ -107,34 +119,55 @@ impl Group {
     }
 }
 
-/// All groups of a shard that have not held commands yet.
+/// All groups of a shard.
 #[derive(Debug, Default)]
-pub(super) struct Groups(Vec<(u64, Group)>);
+pub(super) struct Groups {
+    /// Those that have not held commands yet.
+    groups: Vec<(u64, Group)>,
+    /// The last one that has begun to hold commands and is not decided, and when that was.
+    last_hold: Option<(Instant, u64)>,
+}
 
 impl Groups {
-    /// Counts anew.
-    pub(super) fn count(&mut self, standings: impl Iterator<Item = (u64, Standing)>) {
-        self.0.clear();
+    /// Counts anew; `holds` are the groups that hold commands, and since when.
+    pub(super) fn count(
+        &mut self,
+        standings: impl Iterator<Item = (u64, Standing)>,
+        holds: impl Iterator<Item = (Instant, u64)>,
+    ) {
+        self.last_hold = holds.max();
+        self.groups.clear();
         for (number, standing) in standings {
-            let at = self.0.iter().position(|(found, _)| *found == number);
+            let at = self.groups.iter().position(|(found, _)| *found == number);
             let at = at.unwrap_or_else(|| {
-                self.0.push((number, Group::default()));
-                self.0.len() - 1
+                self.groups.push((number, Group::default()));
+                self.groups.len() - 1
             });
-            self.0[at].1.add(standing);
+            self.groups[at].1.add(standing);
         }
     }
 
     /// How far the group of this number was when it was counted.
     pub(super) fn get(&self, number: u64) -> Group {
-        let found = self.0.iter().find(|(found, _)| *found == number);
+        let found = self.groups.iter().find(|(found, _)| *found == number);
         found.map_or_else(Group::default, |(_, group)| *group)
+    }
+
+    /// Whether commands are held for another group than this one, which would be decided later if it came between; not
+    /// for long.
+    pub(super) fn another_holds(&self, number: u64, now: Instant) -> bool {
+        self.last_hold.is_some_and(|(since, group)| {
+            group != number && now.saturating_duration_since(since) < PAUSED_MAX
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::iter;
+
     use super::*;
+    use crate::shard::bed::start;
 
     const MS: Duration = Duration::from_millis(1);
 
@@ -146,13 +179,14 @@ mod tests {
         Standing::Walked {
             backlog_bytes: 10,
             waited,
+            waits_for_target: false,
         }
     }
 
     fn groups(standings: &[(u64, Standing)]) -> Groups {
         let mut groups = Groups::default();
-        groups.count([(7, Standing::Opening)].into_iter());
-        groups.count(standings.iter().copied());
+        groups.count([(7, Standing::Opening)].into_iter(), iter::empty());
+        groups.count(standings.iter().copied(), iter::empty());
         groups
     }
 
@@ -169,6 +203,32 @@ mod tests {
             groups.get(7).is_ready(Duration::ZERO, 0, 0, true),
             "nothing is left of it"
         );
+    }
+
+    #[test]
+    fn a_group_waits_for_the_targets_of_all_of_it() {
+        let waiting = Standing::Walked {
+            backlog_bytes: 10,
+            waited: Duration::ZERO,
+            waits_for_target: true,
+        };
+        let walked = walked(Duration::ZERO);
+        let groups = groups(&[(1, walked), (1, waiting), (2, walked)]);
+        assert!(!groups.get(1).may_hold(Duration::ZERO));
+        assert!(groups.get(1).may_hold(WALKING_MAX));
+        assert!(groups.get(2).may_hold(Duration::ZERO));
+    }
+
+    #[test]
+    fn groups_hold_one_after_the_other() {
+        let now = start();
+        let mut groups = groups(&[(1, WALKING)]);
+        assert!(!groups.another_holds(1, now));
+        let holds = [(now, 3), (now + MS, 2), (now + MS, 2)];
+        groups.count([(1, WALKING)].into_iter(), holds.into_iter());
+        assert!(groups.another_holds(1, now + PAUSED_MAX) && groups.another_holds(3, now + MS));
+        assert!(!groups.another_holds(2, now + MS), "its own");
+        assert!(!groups.another_holds(1, now + MS + PAUSED_MAX), "too long");
     }
 
     #[test]

@@ -137,7 +137,7 @@ struct Cx<'a> {
 impl Moves {
     /// A shard without migrations, which reports to its node through `reports`.
     #[must_use]
-    pub fn new(reports: flume::Sender<Report>, now: Instant) -> Moves {
+    pub fn new(reports: flume::Sender<Vec<Report>>, now: Instant) -> Moves {
         Moves {
             sources: Vec::new(),
             targets: Vec::new(),
@@ -261,13 +261,18 @@ impl Moves {
             self.pages = Pages::default();
         } else {
             self.choose_pages(now);
+            self.with(core, now, take_in_order);
             let pauses = self.pauses(now);
+            self.imported.written(core.keyspace.log.written());
+            let is_log_clear = self.imported.bytes() == 0;
             let mut groups = std::mem::take(&mut self.groups);
             self.with(core, now, |sources, targets, cx| {
-                take_in_order(sources, targets, cx);
+                let holds = sources.iter();
+                let holds = holds.filter_map(|source| Some((source.held_since()?, source.group)));
                 let standings = sources.iter().filter_map(|source| source.standing(cx));
-                groups.count(standings);
+                groups.count(standings, holds);
                 sources.retain_mut(|source| source.tend(cx, &groups) == Fate::GoesOn);
+                let_hold(targets, is_log_clear, cx);
                 targets.retain_mut(|target| target.tend(cx, pauses) == Fate::GoesOn);
             });
             self.groups = groups;
@@ -287,7 +292,7 @@ impl Moves {
             let others = others.into_iter().flatten();
             self.next_look = sources.chain(targets).chain(others).min();
         }
-        self.reports.tell_durable(&core.keyspace.log);
+        self.reports.send(&core.keyspace.log);
         let spliced = self.sockets.pump(ring, now);
         self.sockets.count_moved(spliced);
     }
@@ -383,10 +388,13 @@ impl Moves {
 
     /// The next stream in turn that would get on with a slice: sources first, targets behind them.
     fn next_stream(&mut self, core: &mut Core, now: Instant) -> Option<usize> {
-        if self.pauses(now) {
+        let first = self.turn;
+        let pauses = self.pauses(now);
+        let ending = self.targets.iter().filter(|target| target.is_ending());
+        let ending: Vec<_> = ending.map(Target::from).collect();
+        if pauses && ending.is_empty() {
             return None;
         }
-        let first = self.turn;
         let log_takes_imports = self.log_takes_imports(&core.keyspace.log, now);
         self.with(core, now, |sources, targets, cx| {
             // What is captured early is sent on top of a limit.
@@ -399,8 +407,12 @@ impl Moves {
             let count = sources.len() + targets.len();
             let mut in_turn = (0..count).map(|step| (first + step) % count);
             in_turn.find(|&at| match sources.get(at) {
-                Some(source) => at < walked_now && source.may_walk(cx),
-                None => log_takes_imports && targets[at - sources.len()].may_import(cx),
+                Some(source) => !pauses && at < walked_now && source.may_walk(cx),
+                None => {
+                    let target = &mut targets[at - sources.len()];
+                    let is_in_front = || ending.contains(&target.from());
+                    log_takes_imports && (!pauses || is_in_front()) && target.may_import(cx)
+                }
             })
         })
     }
@@ -480,13 +492,14 @@ impl Moves {
     }
 
     /// Nothing is left of a copy.
-    pub fn removed(&self, partition: PartitionId, epoch: Epoch) {
+    pub fn removed(&mut self, partition: PartitionId, epoch: Epoch) {
+        self.is_touched = true;
         self.reports.tell(Report::Forgotten { partition, epoch });
     }
 }
 
 /// Takes what sources wait for and what is urgent for targets, of all in the order in which it has come: streams
-/// that share a socket are behind one another.
+/// that share a socket are behind one another. Groups are counted behind it.
 fn take_in_order(sources: &mut Vec<Source>, targets: &mut Vec<Target>, cx: &mut Cx<'_>) {
     let first_of = |sources: &[Source], cx: &mut Cx<'_>| {
         let of_source = |id| sources.iter().any(|source| source.migration == id);
@@ -498,6 +511,8 @@ fn take_in_order(sources: &mut Vec<Source>, targets: &mut Vec<Target>, cx: &mut 
             sources.remove(at);
         }
     }
+    // And what has come from shards of this node.
+    sources.retain_mut(|source| source.take(cx) == Fate::GoesOn);
     let mut goes_on = true;
     while goes_on {
         goes_on = false;
@@ -506,6 +521,29 @@ fn take_in_order(sources: &mut Vec<Source>, targets: &mut Vec<Target>, cx: &mut 
             goes_on |= has_taken;
             fate == Fate::GoesOn
         });
+    }
+}
+
+/// Tells the sources that are about to hold commands that they may, those of one shard at a time, once nothing that was
+/// imported is in front of their ends on the way to the disk.
+fn let_hold(targets: &mut [Target], is_log_clear: bool, cx: &mut Cx<'_>) {
+    let asked = targets.iter();
+    let asked = asked.filter_map(|target| Some((target.asked_since()?, target.from())));
+    let Some((since, from)) = asked.min() else {
+        return;
+    };
+    let is_recent = |since: Instant| cx.now.saturating_duration_since(since) < PAUSED_MAX;
+    let comes_first = |target: &Target| {
+        let holds = target.from() != from && target.asked_since().is_none();
+        holds && target.source_has_clients() && target.held_since().is_some_and(is_recent)
+    };
+    if !is_log_clear && is_recent(since) || targets.iter().any(comes_first) {
+        return;
+    }
+    for target in targets {
+        if target.asked_since().is_some() && target.from() == from {
+            target.let_hold(cx);
+        }
     }
 }
 

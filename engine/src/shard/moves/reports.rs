@@ -1,4 +1,7 @@
-//! What the shard has to tell its node, at once or when its log is durable so far.
+//! What the shard has to tell its node, at the end of its turn or when its log is durable so far.
+//!
+//! All of a turn goes together: the node is waked up once, and what follows from it, steps for the coordinator, layouts
+//! and routes, is there once for all of it.
 
 use ephesus_wal::LogWriter;
 use ephesus_wire::Lsn;
@@ -8,34 +11,39 @@ use crate::migration::Report;
 /// The way to the node.
 #[derive(Debug)]
 pub(super) struct Reports {
-    node: flume::Sender<Report>,
+    node: flume::Sender<Vec<Report>>,
+    told: Vec<Report>,
     waiting: Vec<(Lsn, Report)>,
 }
 
 impl Reports {
-    pub(super) fn new(node: flume::Sender<Report>) -> Reports {
+    pub(super) fn new(node: flume::Sender<Vec<Report>>) -> Reports {
         Reports {
             node,
+            told: Vec::new(),
             waiting: Vec::new(),
         }
     }
 
-    pub(super) fn tell(&self, report: Report) {
-        // A node that stops hears nothing any more.
-        let _ = self.node.send(report);
+    /// Tells it with [`Reports::send`].
+    pub(super) fn tell(&mut self, report: Report) {
+        self.told.push(report);
+    }
+
+    /// Sends what was told, and what is durable now.
+    pub(super) fn send(&mut self, log: &LogWriter) {
+        let is_durable = |(lsn, _): &mut (Lsn, Report)| *lsn <= log.durable();
+        let durable = self.waiting.extract_if(.., is_durable);
+        self.told.extend(durable.map(|(_, report)| report));
+        if !self.told.is_empty() {
+            // A node that stops hears nothing any more.
+            let _ = self.node.send(std::mem::take(&mut self.told));
+        }
     }
 
     /// Tells it when the log is durable up to `lsn`: only then does a restart find it so.
     pub(super) fn once_durable(&mut self, lsn: Lsn, report: Report) {
         self.waiting.push((lsn, report));
-    }
-
-    /// Tells what is durable now.
-    pub(super) fn tell_durable(&mut self, log: &LogWriter) {
-        let is_durable = |(lsn, _): &mut (Lsn, Report)| *lsn <= log.durable();
-        for (_, report) in self.waiting.extract_if(.., is_durable) {
-            let _ = self.node.send(report);
-        }
     }
 
     /// Whether a sync would let something be told.

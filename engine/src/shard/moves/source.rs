@@ -3,6 +3,7 @@
 //! ```text
 //! Opening -> Copying -> Finishing -> Confirmed -> (over: committed or aborted)
 //!         ^ ACCEPTED  ^ held, FINAL ^ PREPARED
+//!               ENDING, HOLD before, while there are clients
 //! Opening | Copying | Finishing -> (over: gave up, serves as before)
 //! ```
 //!
@@ -38,6 +39,10 @@ const HOLD_BACKLOG_DOUBLES: Duration = Duration::from_millis(125);
 /// them again at the next attempt.
 pub(super) const HOLD_MAX: Duration = Duration::from_millis(300);
 
+/// How long a source with clients waits for the target's word before it holds commands: other sources, of which
+/// there may be many, come one after the other.
+pub(super) const ENDING_MAX: Duration = Duration::from_millis(250);
+
 /// How long commands are held before the source asks to abort what it has confirmed.
 pub(super) const OVERDUE_AFTER: Duration = Duration::from_millis(500);
 
@@ -70,6 +75,10 @@ pub(super) struct Source {
     target_has_room: bool,
     /// Others of its group are about to hold commands.
     lets_others_hold: bool,
+    /// Since when the target knows that commands are about to be held.
+    ending_since: Option<Instant>,
+    /// Whether the target has said that they may be.
+    is_target_clear: bool,
     /// What was reported last.
     keys: u64,
     bytes: u64,
@@ -93,6 +102,8 @@ impl Source {
             told_load: None,
             target_has_room: true,
             lets_others_hold: false,
+            ending_since: None,
+            is_target_clear: false,
             keys: 0,
             bytes: 0,
         }
@@ -146,6 +157,7 @@ impl Source {
                     Standing::Walked {
                         backlog_bytes,
                         waited: waited.unwrap_or_default(),
+                        waits_for_target: self.waits_for_target(cx),
                     }
                 }
             }
@@ -215,6 +227,7 @@ impl Source {
                 Ok(Some(Message::Ack { seq })) => Mail::Ack { seq },
                 Ok(Some(Message::Taken { seq })) => Mail::Taken { seq },
                 Ok(Some(Message::Room(is_there))) => Mail::Room(is_there),
+                Ok(Some(Message::Hold)) => Mail::Hold,
                 Ok(Some(Message::Prepared(held))) => Mail::Prepared(held),
                 Ok(Some(Message::Refused(reason) | Message::End(reason))) => {
                     if !is_confirmed {
@@ -263,6 +276,11 @@ impl Source {
                 self.target_has_room = is_there;
                 Ok(())
             }
+            // It may come too late to matter.
+            (Mail::Hold, _) if self.ending_since.is_some() => {
+                self.is_target_clear = true;
+                Ok(())
+            }
             (Mail::Prepared(held), State::Finishing { held_since }) => {
                 let outgoing = self.outgoing(cx).ok_or("nothing moves any more")?;
                 outgoing.prepared(held).map_err(|e| e.to_string())?;
@@ -307,7 +325,16 @@ impl Source {
                     ));
                 }
                 let backlog_max = hold_backlog_bytes(waited);
-                if group.is_ready(waited, backlog, backlog_max, is_calm) {
+                if !group.is_ready(waited, backlog, backlog_max, is_calm)
+                    || cx.has_clients && groups.another_holds(self.group, now)
+                {
+                    return Ok(());
+                }
+                if cx.has_clients && self.ending_since.is_none() {
+                    self.ending_since = Some(now);
+                    self.link.send(Mail::Ending, cx.sockets);
+                }
+                if !self.waits_for_target(cx) && group.may_hold(waited) {
                     self.finish(cx, partition)?;
                 }
                 Ok(())
@@ -334,6 +361,15 @@ impl Source {
                 Ok(())
             }
         }
+    }
+
+    /// Whether the target is to say first that nothing there is in the way of the stream's end: clients would wait.
+    fn waits_for_target(&self, cx: &Cx<'_>) -> bool {
+        let waited = |since| cx.now.saturating_duration_since(since);
+        let is_late = self
+            .ending_since
+            .is_some_and(|since| waited(since) >= ENDING_MAX);
+        cx.has_clients && !self.is_target_clear && !is_late
     }
 
     /// Holds commands and ends the stream.
@@ -474,7 +510,9 @@ impl Source {
             } => Some(held_since + OVERDUE_AFTER),
             State::Copying(Some(since)) => {
                 let next = Group::next(now.saturating_duration_since(since));
-                next.map(|next| since + next)
+                let late = self.ending_since.map(|since| since + ENDING_MAX);
+                let late = late.filter(|late| *late > now);
+                next.map(|next| since + next).into_iter().chain(late).min()
             }
             _ => None,
         }

@@ -3,6 +3,7 @@
 //! ```text
 //! Filling -> Preparing -> Prepared -> (over: activated or wiped by the table's word)
 //!         ^ FINAL       ^ durable
+//!   ENDING, HOLD before, while the source has clients
 //! Filling -> (over: wiped, since the stream broke)
 //! ```
 //!
@@ -12,7 +13,7 @@
 use std::time::{Duration, Instant};
 
 use ephesus_wire::stream::{Message, Open};
-use ephesus_wire::{MigrationId, PartitionId};
+use ephesus_wire::{MigrationId, NodeId, PartitionId, ShardId};
 
 use super::link::Link;
 use super::mail::Mail;
@@ -57,6 +58,17 @@ pub(super) struct Target {
     told_room: (bool, Instant),
     /// Whether clients use the source's shard, once it has said so.
     source_has_clients: Option<bool>,
+    ending: Ending,
+}
+
+/// Whether the source is about to hold commands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ending {
+    No,
+    /// Once it is told to; since then.
+    Asked(Instant),
+    /// It was told to then.
+    Told(Instant),
 }
 
 impl Target {
@@ -80,6 +92,7 @@ impl Target {
             spoke: cx.now,
             told_room: (true, cx.now),
             source_has_clients: None,
+            ending: Ending::No,
         }
     }
 
@@ -150,6 +163,7 @@ impl Target {
                         cx.pages.keep_small(cx.now);
                     }
                 }
+                Some(Message::Ending) => self.ending = Ending::Asked(cx.now),
                 Some(Message::Final(last)) => {
                     keyspace.prepare(partition, &last).map_err(Broken::here)?;
                     self.state = State::Preparing { held_since: cx.now };
@@ -182,7 +196,7 @@ impl Target {
                 front => matches!(
                     front,
                     Ok(Some(
-                        Message::Keys(_) | Message::Load(_) | Message::Final(_)
+                        Message::Keys(_) | Message::Load(_) | Message::Ending | Message::Final(_)
                     ))
                 ),
             }
@@ -238,12 +252,39 @@ impl Target {
         self.source_has_clients == Some(true)
     }
 
-    /// Since when commands are held at the source, as far as is known here.
+    /// Where the copy comes from.
+    pub(super) fn from(&self) -> (NodeId, ShardId) {
+        (self.open.source, self.open.source_shard)
+    }
+
+    /// Since when commands are held at the source, or about to be, as far as is known here.
     pub(super) fn held_since(&self) -> Option<Instant> {
-        match self.state {
-            State::Preparing { held_since } | State::Prepared { held_since } => Some(held_since),
-            State::Filling => None,
+        match (self.state, self.ending) {
+            (State::Preparing { held_since } | State::Prepared { held_since }, _) => {
+                Some(held_since)
+            }
+            (State::Filling, Ending::Asked(since) | Ending::Told(since)) => Some(since),
+            (State::Filling, Ending::No) => None,
         }
+    }
+
+    /// Whether commands are about to be held at the source.
+    pub(super) fn is_ending(&self) -> bool {
+        self.state == State::Filling && self.ending != Ending::No
+    }
+
+    /// Since when the source waits for [`Target::let_hold`].
+    pub(super) fn asked_since(&self) -> Option<Instant> {
+        match (self.state, self.ending) {
+            (State::Filling, Ending::Asked(since)) => Some(since),
+            _ => None,
+        }
+    }
+
+    /// Tells the source that it may hold commands.
+    pub(super) fn let_hold(&mut self, cx: &mut Cx<'_>) {
+        self.ending = Ending::Told(cx.now);
+        self.say(cx, Mail::Hold);
     }
 
     fn advance(&mut self, cx: &mut Cx<'_>, pauses: bool) -> Result<(), Broken> {

@@ -2,6 +2,7 @@
 
 mod bed;
 mod endings;
+mod holding;
 mod lines;
 mod rates;
 mod whole;

@@ -47,7 +47,7 @@ fn kinds_and_layouts_are_fixed() {
         last_seq: 10,
     };
     #[rustfmt::skip]
-    let expected: [(Message<'_>, &[u8]); 13] = [
+    let expected: [(Message<'_>, &[u8]); 15] = [
         (Message::Open(OPEN), b"\x02\x01\0\0\x04\0\x05\0\x03\0\0\0\0\0\0\0\
             \x09\x09\x09\x09\x09\x09\x09\x09\x09\x09\x09\x09\x09\x09\x09\x09"),
         (Message::Accepted, b""),
@@ -63,6 +63,8 @@ fn kinds_and_layouts_are_fixed() {
         (Message::Opens(16), b"\x10\0\0\0\0\0\0\0"),
         (Message::Room(false), b"\x00"),
         (Message::Taken { seq: 0x0708 }, b"\x08\x07\0\0\0\0\0\0"),
+        (Message::Ending, b""),
+        (Message::Hold, b""),
     ];
     for (number, (message, payload)) in (1..).zip(expected) {
         let buf = encoded(message);
@@ -93,7 +95,7 @@ fn numbers_without_a_meaning_are_refused() {
     let words = |words: &[u64]| bytemuck::cast_slice(words).to_vec();
     for (kind, body) in [
         (0, vec![]),
-        (14, vec![]),
+        (16, vec![]),
         (kind::OPENS, words(&[0])),
         (kind::OPENS, words(&[STREAM_OPENS_MAX + 1])),
         (kind::KEYS, vec![]),
@@ -103,6 +105,8 @@ fn numbers_without_a_meaning_are_refused() {
         (kind::ROOM, vec![]),
         (kind::ROOM, vec![2]),
         (kind::ACCEPTED, vec![0]),
+        (kind::ENDING, vec![0]),
+        (kind::HOLD, vec![0]),
         (kind::DATA, vec![]),
         (kind::ACK, words(&[0])),
         (kind::ACK, words(&[1, 2])),
@@ -163,7 +167,7 @@ fn a_stream_carries_changes_and_blocks_only() {
 
 fn message() -> impl Strategy<Value = (u8, [u64; 5], Vec<u8>, String)> {
     (
-        0..13u8,
+        0..15u8,
         any::<[u64; 5]>(),
         any::<Vec<u8>>(),
         any::<String>(),
@@ -197,6 +201,8 @@ proptest! {
             9 => Message::Opens(words[0] % STREAM_OPENS_MAX + 1),
             10 => Message::Room(words[0] % 2 == 1),
             11 => Message::Taken { seq: words[0].max(1) },
+            12 => Message::Ending,
+            13 => Message::Hold,
             _ => Message::End(cut(&reason)),
         };
         let buf = encoded(message);
@@ -207,7 +213,7 @@ proptest! {
     }
 
     #[test]
-    fn any_payload_never_panics(kind in 0..15u16, stream: u64, payload: Vec<u8>) {
+    fn any_payload_never_panics(kind in 0..17u16, stream: u64, payload: Vec<u8>) {
         let frame = Frame { kind, stream, sequence: 0, payload: &payload };
         let _ = Message::decode(&frame);
         let _ = Records::new(&payload).count();

@@ -62,9 +62,11 @@ pub(super) struct Half {
     ring: Ring,
     completions: Vec<Completion>,
     inbox: flume::Receiver<Message>,
-    reports: flume::Receiver<Report>,
+    reports: flume::Receiver<Vec<Report>>,
     /// What the node was told.
     pub(super) told: Vec<Report>,
+    /// In messages of so many.
+    pub(super) messages: Vec<usize>,
     /// Whether the disk completes writes.
     pub(super) commits: bool,
     /// Whether the shard gets to run.
@@ -172,6 +174,7 @@ impl Half {
             inbox,
             reports,
             told: Vec::new(),
+            messages: Vec::new(),
             commits: true,
             runs: true,
             has_clients: false,
@@ -185,7 +188,11 @@ impl Half {
         self.core.begin_turn(now, now_ms);
         while let Ok(message) = self.inbox.try_recv() {
             match message {
-                Message::Migrate(order) => self.moves.order(&mut self.core, order, now),
+                Message::Migrate(orders) => {
+                    for order in orders {
+                        self.moves.order(&mut self.core, order, now);
+                    }
+                }
                 Message::Stream {
                     migration,
                     to,
@@ -217,7 +224,10 @@ impl Half {
         self.moves
             .slice(core, ring, (now, self.has_clients), clock, false);
         self.ring.poll().expect("a ring");
-        self.told.extend(self.reports.try_iter());
+        for reports in self.reports.try_iter() {
+            self.messages.push(reports.len());
+            self.told.extend(reports);
+        }
     }
 
     /// What the checkpointer does of a copy without images.
@@ -414,7 +424,7 @@ impl Bed {
 
     fn order(&mut self, to: ShardId, order: Order) {
         let node = &self.source.core.node;
-        node.peers[usize::from(to.0)].send(Message::Migrate(order));
+        node.peers[usize::from(to.0)].send(Message::Migrate(vec![order]));
     }
 
     /// The orders of a new migration; the target's first.

@@ -62,7 +62,7 @@ impl Bench {
         &self,
         id: ShardId,
         fill: impl FnOnce(&KeyHasher) -> Vec<Partition> + Send + 'static,
-    ) -> (flume::Receiver<Report>, JoinHandle<()>) {
+    ) -> (flume::Receiver<Vec<Report>>, JoinHandle<()>) {
         let (sender, reports) = flume::unbounded();
         let (started, is_started) = flume::bounded(1);
         let (node, jobs) = (Arc::clone(&self.node), self.jobs.clone());
@@ -110,7 +110,7 @@ impl Bench {
     }
 
     fn order(&self, to: ShardId, order: Order) {
-        self.node.peers[usize::from(to.0)].send(Message::Migrate(order));
+        self.node.peers[usize::from(to.0)].send(Message::Migrate(vec![order]));
     }
 }
 
@@ -134,8 +134,9 @@ fn measure(wire: Wire, keys: u64, value_bytes: usize) -> [Duration; 2] {
     bench.order(TO, receive);
     bench.order(FROM, send);
     let mut hold = Duration::ZERO;
+    let mut reports = sent.iter().flatten();
     loop {
-        match sent.recv().expect("the shard runs") {
+        match reports.next().expect("the shard runs") {
             Report::Progress { hold_us, .. } => hold = Duration::from_micros(hold_us),
             Report::Confirmed { held, .. } => {
                 assert_eq!(held.count, keys);
