@@ -47,11 +47,7 @@ impl Process {
         let errors = output.try_clone().map_err(BenchError::io("server log"))?;
         let mut command = Command::new(program);
         command.args(arguments).current_dir(dir);
-        command
-            .stdin(Stdio::null())
-            .stdout(output)
-            .stderr(errors)
-            .process_group(0);
+        command.stdin(Stdio::null()).stdout(output).stderr(errors);
         let mask = affinity::mask(cpus);
         let parent = std::process::id();
         // SAFETY: the closure only makes async-signal-safe system calls.
@@ -62,6 +58,11 @@ impl Process {
                 }
                 if libc::getppid() as u32 != parent {
                     return Err(io::Error::from_raw_os_error(libc::ESRCH));
+                }
+                // A session of its own, as a service has: Ctrl-C is not for it, and where the scheduler shares CPUs
+                // among sessions first (autogroup), each server counts like the load's generators together.
+                if libc::setsid() < 0 {
+                    return Err(io::Error::last_os_error());
                 }
                 affinity::confine_current(&mask)
             });

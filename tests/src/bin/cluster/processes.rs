@@ -1,5 +1,6 @@
 //! The processes of the cluster: started together, watched, stopped in order.
 
+use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -37,9 +38,17 @@ pub struct Processes {
 }
 
 impl Member {
-    /// Starts it in a process group of its own: Ctrl-C is for the parent, which stops all in order.
+    /// Starts it in a session of its own, as services run: Ctrl-C is for the parent, which stops all in order, and
+    /// the scheduler (`CONFIG_SCHED_AUTOGROUP`) gives each of them as much as it gives a client in another terminal,
+    /// instead of that to all of them together.
     fn start(name: &str, mut command: Command, layout: &Layout) -> Self {
-        command.process_group(0);
+        // SAFETY: the call is async-signal-safe and concerns only the child.
+        unsafe {
+            command.pre_exec(|| match libc::setsid() {
+                -1 => Err(io::Error::last_os_error()),
+                _ => Ok(()),
+            });
+        }
         let words = std::iter::once(command.get_program()).chain(command.get_args());
         let words: Vec<_> = words.map(|word| word.to_string_lossy()).collect();
         Self {
