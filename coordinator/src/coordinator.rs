@@ -275,11 +275,10 @@ impl<D: Disk> Coordinator<D> {
     /// When the next turn is due at the latest.
     #[must_use]
     pub fn next_turn_ms(&self) -> u64 {
-        let tick_ms = match self.tick_at_ms {
+        match self.tick_at_ms {
             Some(at_ms) if self.is_at_rest() => at_ms + REST_MS,
             at_ms => at_ms.unwrap_or(0),
-        };
-        tick_ms.min(self.sessions.next_push_ms().unwrap_or(u64::MAX))
+        }
     }
 
     /// Whether nothing depends on the next tick: nobody else votes, and what was asked for is done.

@@ -111,8 +111,6 @@ pub struct Effects {
     pub migrations: BTreeSet<MigrationId>,
     /// Whether their limit is another.
     pub limit: bool,
-    /// Of migrations that have begun or ended, both ends: they act upon it, while other nodes only note it.
-    pub ends: BTreeSet<NodeId>,
     /// What became of every move that was to be planned: nothing for a node to see by itself.
     pub planned: Vec<(Move, Result<MigrationId, Refusal>)>,
 }
@@ -126,13 +124,6 @@ impl Effects {
             && !self.coordinators
             && self.migrations.is_empty()
             && !self.limit
-    }
-
-    /// Whether a node may have to do something about it, for which others wait.
-    #[must_use]
-    pub fn concern(&self, node: NodeId) -> bool {
-        let is_of_migrations = self.members.is_empty() && !self.coordinators && !self.limit;
-        !is_of_migrations || self.ends.is_empty() || self.ends.contains(&node)
     }
 }
 

@@ -198,18 +198,6 @@ impl History {
         self.changes.clear();
     }
 
-    /// Whether something behind version `held` may concern a node more than in that it has to know it; see
-    /// [`Effects::concern`].
-    #[must_use]
-    pub fn concerns(&self, node: NodeId, held: u64) -> bool {
-        let first = self.changes.front().map_or(u64::MAX, |(first, _)| *first);
-        let Some(known) = (held + 1).checked_sub(first) else {
-            return true;
-        };
-        let mut newer = self.changes.iter().skip(known as usize);
-        held == 0 || newer.any(|(_, effects)| effects.concern(node))
-    }
-
     /// What brings a view of version `held` to `state`; none if nothing has to.
     ///
     /// It is a full copy when the changes are not remembered, or are most of the table.

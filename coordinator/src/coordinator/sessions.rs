@@ -12,10 +12,6 @@ use crate::view::History;
 /// A node that has not taken a table over by now is sent it once more, ms.
 const RESEND_MS: u64 = 500;
 
-/// How much later nodes hear of what does not concern them, ms: what they would do meanwhile takes CPUs and links from
-/// those that act upon it, for whom clients wait, and of several versions they take the last one only.
-pub(super) const LATER_MS: u64 = 10;
-
 /// The connections of nodes that have registered with this leader.
 #[derive(Debug, Default)]
 pub(super) struct Sessions {
@@ -30,20 +26,6 @@ struct Session {
     /// The newest version it was sent, and when.
     sent: u64,
     sent_at_ms: u64,
-    /// Since when there is a newer one, which does not concern the node.
-    behind_since_ms: Option<u64>,
-}
-
-impl Session {
-    fn new(node: NodeId) -> Session {
-        Session {
-            node,
-            held: None,
-            sent: 0,
-            sent_at_ms: 0,
-            behind_since_ms: None,
-        }
-    }
 }
 
 impl Sessions {
@@ -57,15 +39,23 @@ impl Sessions {
         let older = others.filter(|(_, other)| other.node == node);
         let older: Vec<SessionId> = older.map(|(id, _)| *id).collect();
         self.sessions.retain(|id, _| !older.contains(id));
-        let session = self.sessions.entry(session);
-        session.or_insert_with(|| Session::new(node));
+        self.sessions.entry(session).or_insert(Session {
+            node,
+            held: None,
+            sent: 0,
+            sent_at_ms: 0,
+        });
         older.into_iter()
     }
 
     /// A node has said which version it has.
     pub(super) fn heard(&mut self, session: SessionId, node: NodeId, table_version: u64) {
-        let session = self.sessions.entry(session);
-        let session = session.or_insert_with(|| Session::new(node));
+        let session = self.sessions.entry(session).or_insert(Session {
+            node,
+            held: None,
+            sent: 0,
+            sent_at_ms: 0,
+        });
         session.held = Some(table_version);
     }
 
@@ -79,13 +69,7 @@ impl Sessions {
         std::mem::take(&mut self.sessions).into_keys()
     }
 
-    /// When [`Sessions::push_tables`] has something to send although nothing happens.
-    pub(super) fn next_push_ms(&self) -> Option<u64> {
-        let behind = self.sessions.values().filter_map(|s| s.behind_since_ms);
-        behind.min().map(|since_ms| since_ms + LATER_MS)
-    }
-
-    /// Sends every node what brings its table up to date, those at once that it concerns.
+    /// Sends every node what brings its table up to date.
     pub(super) fn push_tables(
         &mut self,
         state: &State,
@@ -105,14 +89,6 @@ impl Sessions {
             } else {
                 held.max(session.sent)
             };
-            if base >= state.table().version {
-                continue;
-            }
-            let behind_since_ms = *session.behind_since_ms.get_or_insert(now_ms);
-            if now_ms < behind_since_ms + LATER_MS && !history.concerns(session.node, base) {
-                continue;
-            }
-            session.behind_since_ms = None;
             let update = updates.entry(base);
             let Some(update) = update
                 .or_insert_with(|| history.update(state, base))

@@ -164,7 +164,6 @@ impl State {
             return Ok(effects);
         };
         let (node, partition) = (migration.source.node, migration.partition);
-        let ends = [node, migration.target.node];
         self.check_start(node, incarnation)?;
         if migration.phase == Phase::Copying {
             return Ok(effects);
@@ -180,7 +179,6 @@ impl State {
         }
         effects.partitions.insert(partition);
         effects.migrations.insert(id);
-        effects.ends.extend(ends);
         Ok(effects)
     }
 
@@ -255,8 +253,6 @@ impl State {
             return;
         };
         effects.migrations.insert(id);
-        let ends = [migration.source.node, migration.target.node];
-        effects.ends.extend(ends);
         let partition = migration.partition;
         let entry = self.table.entries.get_mut(usize::from(partition.0));
         match (&phase, entry) {

@@ -7,7 +7,6 @@ use ephesus_wire::{Epoch, PartitionId};
 
 use self::bed::*;
 use super::*;
-use crate::coordinator::sessions::LATER_MS;
 use crate::coordinator::tests::{World, id, register};
 use crate::coordinator::{Event, SessionId, TICK_MS};
 use crate::migration::{ATTEMPTS_MAX, Arrival, Phase};
@@ -70,41 +69,6 @@ fn a_partition_moves_as_its_source_says_and_everybody_sees_it() {
     step(&mut world, 1, 1, Step::Commit(CONFIRMATION));
     step(&mut world, 2, 1, Step::Abort("late".to_owned()));
     assert_eq!(world.coordinators[0].member().committed(), committed);
-}
-
-#[test]
-fn nodes_that_a_migration_does_not_concern_hear_of_it_a_little_later_and_at_once() {
-    let mut world = cluster(1, 3);
-    move_to(&mut world, 3, "node-2");
-    for node in 1..=3 {
-        let held = state(&world).table().version;
-        beat(&mut world, node, held);
-    }
-    world.told();
-    let deltas = |world: &mut World| {
-        let tables = world.told().into_iter();
-        let deltas = tables.filter_map(|(session, answer)| match answer {
-            Answer::Table(update) => match *update {
-                TableUpdate::Delta(delta) => Some((session, delta.to - delta.from)),
-                TableUpdate::Full(_) => None,
-            },
-            _ => None,
-        });
-        deltas.collect::<Vec<_>>()
-    };
-    step(&mut world, 1, 1, Step::Begin);
-    step(&mut world, 1, 1, Step::Commit(CONFIRMATION));
-    assert_eq!(deltas(&mut world), [(1, 1), (2, 1), (1, 1), (2, 1)]);
-    world.pass(LATER_MS);
-    assert_eq!(deltas(&mut world), [(3, 2)], "both versions together");
-    // What concerns everybody takes along what does not.
-    move_to(&mut world, 4, "node-2");
-    step(&mut world, 1, 2, Step::Begin);
-    assert_eq!(deltas(&mut world), [(1, 1), (2, 1)]);
-    world.say(1, 4, register(4));
-    assert_eq!(deltas(&mut world), [(1, 1), (2, 1), (3, 2)]);
-    world.pass(2 * LATER_MS);
-    assert_eq!(deltas(&mut world), []);
 }
 
 #[test]
