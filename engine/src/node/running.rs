@@ -132,6 +132,9 @@ impl Node {
                 peer.send(Message::Host(copies));
             }
         }
+        for (shard, order) in &effects.orders {
+            tracing::debug!(%shard, ?order, "a move goes on");
+        }
         let mut orders = effects.orders.into_iter().peekable();
         while let Some((shard, first)) = orders.next() {
             // The next ones of the same shard go along: it is waked up once. Those of several keep their order.
@@ -139,7 +142,6 @@ impl Node {
             while let Some((_, order)) = orders.next_if(|(of, _)| *of == shard) {
                 batch.push(order);
             }
-            tracing::debug!(%shard, ?batch, "moves go on");
             self.shared.peers[usize::from(shard.0)].send(Message::Migrate(batch));
         }
         if effects.routes {
