@@ -10,7 +10,7 @@ use ephesus_coordinator::report::Figures;
 use ephesus_coordinator::scheduling::prefer_short_slices;
 use ephesus_coordinator::state::Refusal;
 use ephesus_coordinator::view::View;
-use ephesus_wire::{Epoch, PartitionId};
+use ephesus_wire::{Epoch, PartitionId, ShardId};
 
 use super::environment;
 use super::joining::is_final;
@@ -19,7 +19,7 @@ use super::routes::{Me, Routes};
 use super::shared::NodeShared;
 use super::stamp::Layout;
 use super::start::Node;
-use crate::migration::Report;
+use crate::migration::{Order, Report};
 use crate::shard::mesh::Message;
 
 /// How often the node looks at its disk and at the length of its logs.
@@ -132,16 +132,16 @@ impl Node {
                 peer.send(Message::Host(copies));
             }
         }
-        for (shard, order) in &effects.orders {
+        // Those of one shard that follow each other go together: it is waked up once. Those of several keep their order.
+        let mut batches: Vec<(ShardId, Vec<Order>)> = Vec::new();
+        for (shard, order) in effects.orders {
             tracing::debug!(%shard, ?order, "a move goes on");
-        }
-        let mut orders = effects.orders.into_iter().peekable();
-        while let Some((shard, first)) = orders.next() {
-            // The next ones of the same shard go along: it is waked up once. Those of several keep their order.
-            let mut batch = vec![first];
-            while let Some((_, order)) = orders.next_if(|(of, _)| *of == shard) {
-                batch.push(order);
+            match batches.last_mut() {
+                Some((last, batch)) if *last == shard => batch.push(order),
+                _ => batches.push((shard, vec![order])),
             }
+        }
+        for (shard, batch) in batches {
             self.shared.peers[usize::from(shard.0)].send(Message::Migrate(batch));
         }
         if effects.routes {

@@ -20,18 +20,14 @@ impl Imported {
         }
     }
 
-    /// The log has written all up to this record.
-    pub(super) fn written(&mut self, last: Lsn) {
+    /// Bytes that are not written, now that the log has written all up to this record.
+    pub(super) fn unwritten(&mut self, last: Lsn) -> usize {
         while let Some(&(lsn, bytes)) = self.slices.front()
             && lsn <= last
         {
             self.slices.pop_front();
             self.bytes -= bytes;
         }
-    }
-
-    /// Bytes that are not written.
-    pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 }

@@ -263,8 +263,7 @@ impl Moves {
             self.choose_pages(now);
             self.with(core, now, take_in_order);
             let pauses = self.pauses(now);
-            self.imported.written(core.keyspace.log.written());
-            let is_log_clear = self.imported.bytes() == 0;
+            let is_log_clear = self.imported.unwritten(core.keyspace.log.written()) == 0;
             let mut groups = std::mem::take(&mut self.groups);
             self.with(core, now, |sources, targets, cx| {
                 let holds = sources.iter();
@@ -389,10 +388,12 @@ impl Moves {
     /// The next stream in turn that would get on with a slice: sources first, targets behind them.
     fn next_stream(&mut self, core: &mut Core, now: Instant) -> Option<usize> {
         let first = self.turn;
-        let pauses = self.pauses(now);
-        let ending = self.targets.iter().filter(|target| target.is_ending());
-        let ending: Vec<_> = ending.map(Target::from).collect();
-        if pauses && ending.is_empty() {
+        // In a pause only what is in front of ends that come.
+        let ending = self.pauses(now).then(|| {
+            let ending = self.targets.iter().filter(|target| target.is_ending());
+            ending.map(Target::from).collect::<Vec<_>>()
+        });
+        if ending.as_ref().is_some_and(Vec::is_empty) {
             return None;
         }
         let log_takes_imports = self.log_takes_imports(&core.keyspace.log, now);
@@ -407,11 +408,11 @@ impl Moves {
             let count = sources.len() + targets.len();
             let mut in_turn = (0..count).map(|step| (first + step) % count);
             in_turn.find(|&at| match sources.get(at) {
-                Some(source) => !pauses && at < walked_now && source.may_walk(cx),
+                Some(source) => ending.is_none() && at < walked_now && source.may_walk(cx),
                 None => {
                     let target = &mut targets[at - sources.len()];
-                    let is_in_front = || ending.contains(&target.from());
-                    log_takes_imports && (!pauses || is_in_front()) && target.may_import(cx)
+                    let is_in_turn = ending.as_ref().is_none_or(|e| e.contains(&target.from()));
+                    log_takes_imports && is_in_turn && target.may_import(cx)
                 }
             })
         })
@@ -436,9 +437,8 @@ impl Moves {
 
     /// Whether imports may add to the log.
     fn log_takes_imports(&mut self, log: &LogWriter, now: Instant) -> bool {
-        self.imported.written(log.written());
         if self.clients(now) != Clients::None {
-            self.imported.bytes() <= IMPORTED_BYTES_MAX
+            self.imported.unwritten(log.written()) <= IMPORTED_BYTES_MAX
         } else {
             log.unwritten_bytes() <= UNWRITTEN_BYTES_MAX
         }

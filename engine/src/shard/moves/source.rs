@@ -75,13 +75,20 @@ pub(super) struct Source {
     target_has_room: bool,
     /// Others of its group are about to hold commands.
     lets_others_hold: bool,
-    /// Since when the target knows that commands are about to be held.
-    ending_since: Option<Instant>,
-    /// Whether the target has said that they may be.
-    is_target_clear: bool,
+    ending: Ending,
     /// What was reported last.
     keys: u64,
     bytes: u64,
+}
+
+/// What the target knows of the hold that comes.
+#[derive(Clone, Copy, Debug)]
+enum Ending {
+    Unknown,
+    /// That commands are about to be held; since then.
+    Announced(Instant),
+    /// It has said that they may be.
+    Permitted,
 }
 
 /// What a look at a migration has led to.
@@ -102,8 +109,7 @@ impl Source {
             told_load: None,
             target_has_room: true,
             lets_others_hold: false,
-            ending_since: None,
-            is_target_clear: false,
+            ending: Ending::Unknown,
             keys: 0,
             bytes: 0,
         }
@@ -197,11 +203,9 @@ impl Source {
         }
     }
 
-    /// Takes what has come, goes on where that and its group permit it, and looks at the clock.
+    /// Goes on where what has come, which was [taken](Source::take), and its group permit it, and looks at the clock.
     pub(super) fn tend(&mut self, cx: &mut Cx<'_>, groups: &Groups) -> Fate {
-        let taken = self.take_messages(cx);
-        let outcome = taken.and_then(|()| self.advance(cx, groups));
-        match outcome {
+        match self.advance(cx, groups) {
             Ok(()) => {
                 self.tell_load(cx);
                 self.send(cx);
@@ -277,8 +281,8 @@ impl Source {
                 Ok(())
             }
             // It may come too late to matter.
-            (Mail::Hold, _) if self.ending_since.is_some() => {
-                self.is_target_clear = true;
+            (Mail::Hold, _) if !matches!(self.ending, Ending::Unknown) => {
+                self.ending = Ending::Permitted;
                 Ok(())
             }
             (Mail::Prepared(held), State::Finishing { held_since }) => {
@@ -330,8 +334,8 @@ impl Source {
                 {
                     return Ok(());
                 }
-                if cx.has_clients && self.ending_since.is_none() {
-                    self.ending_since = Some(now);
+                if cx.has_clients && matches!(self.ending, Ending::Unknown) {
+                    self.ending = Ending::Announced(now);
                     self.link.send(Mail::Ending, cx.sockets);
                 }
                 if !self.waits_for_target(cx) && group.may_hold(waited) {
@@ -365,11 +369,12 @@ impl Source {
 
     /// Whether the target is to say first that nothing there is in the way of the stream's end: clients would wait.
     fn waits_for_target(&self, cx: &Cx<'_>) -> bool {
-        let waited = |since| cx.now.saturating_duration_since(since);
-        let is_late = self
-            .ending_since
-            .is_some_and(|since| waited(since) >= ENDING_MAX);
-        cx.has_clients && !self.is_target_clear && !is_late
+        let waits = match self.ending {
+            Ending::Unknown => true,
+            Ending::Announced(since) => cx.now.saturating_duration_since(since) < ENDING_MAX,
+            Ending::Permitted => false,
+        };
+        cx.has_clients && waits
     }
 
     /// Holds commands and ends the stream.
@@ -510,8 +515,10 @@ impl Source {
             } => Some(held_since + OVERDUE_AFTER),
             State::Copying(Some(since)) => {
                 let next = Group::next(now.saturating_duration_since(since));
-                let late = self.ending_since.map(|since| since + ENDING_MAX);
-                let late = late.filter(|late| *late > now);
+                let late = match self.ending {
+                    Ending::Announced(since) => Some(since + ENDING_MAX).filter(|late| *late > now),
+                    Ending::Unknown | Ending::Permitted => None,
+                };
                 next.map(|next| since + next).into_iter().chain(late).min()
             }
             _ => None,

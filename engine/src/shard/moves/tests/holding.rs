@@ -40,7 +40,9 @@ fn clients_are_held_once_nothing_is_in_front_on_the_way_to_the_targets_disk() {
         let mut bed = bed(2);
         bed.fill(OTHER, 2_000);
         bed.order_both(orders(MigrationId(7), 7, open_other(), wire.ways()));
-        bed.until("an import", |bed| bed.target.moves.imported.bytes() > 0);
+        bed.until("an import", |bed| {
+            bed.target.core.keyspace.log.unwritten_bytes() > 16_000
+        });
         bed.begin(wire);
         let asks = |bed: &Bed| {
             let mut targets = bed.target.moves.targets.iter();
