@@ -6,9 +6,10 @@ use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use ephesus_wal::{LogOptions, LogWriter, SegmentId, SegmentInfo, WalError};
+use ephesus_wal::{LogOptions, LogWriter, SegmentId, SegmentInfo, WalError, Zeroes};
 
 use crate::net::Waker;
 pub use quiet::{Asked, Quiet};
@@ -45,13 +46,23 @@ pub struct Pace {
     pub pause: Duration,
     /// And while shards ask for it.
     pub quiet: Quiet,
+    /// The log waits for the segment: no more of it is filled.
+    pub is_late: Arc<AtomicBool>,
 }
 
 impl Pace {
-    /// Blocks until the next piece may be written.
-    pub fn rest(&self) {
-        std::thread::sleep(self.pause);
-        self.quiet.wait();
+    /// Blocks until the next piece may be written, and whether there is one.
+    pub fn rest(&self) -> Zeroes {
+        let is_late = || self.is_late.load(Ordering::Relaxed);
+        if !is_late() {
+            std::thread::sleep(self.pause);
+            self.quiet.wait(is_late);
+        }
+        if is_late() {
+            Zeroes::LeaveRest
+        } else {
+            Zeroes::GoOn
+        }
     }
 }
 
@@ -114,6 +125,8 @@ pub struct Segments {
     keep_bytes: u64,
     answers: (flume::Sender<Done>, flume::Receiver<Done>),
     busy: bool,
+    /// Whether the log waits for what a thread is busy with.
+    is_late: Arc<AtomicBool>,
     /// When a segment was asked for that had to be filled.
     prepared: Option<Instant>,
     /// When the first segment was seen half as full as it is when the first spare one is asked for, and its bytes.
@@ -144,6 +157,7 @@ impl Segments {
             keep_bytes,
             answers: flume::bounded(1),
             busy: false,
+            is_late: Arc::default(),
             prepared: None,
             halfway: None,
         }
@@ -218,6 +232,9 @@ impl Segments {
         }
         self.note_halfway(log, now);
         if self.busy {
+            if log.is_starved() {
+                self.is_late.store(true, Ordering::Relaxed);
+            }
             return Ok(());
         }
         let wants_spare = log.wants_segments() > 0 && self.is_needed(log);
@@ -251,11 +268,17 @@ impl Segments {
             pause = set_filling(&mut options, since, clients, log.is_starved());
         }
         let quiet = self.jobs.quiet.clone();
+        self.is_late = Arc::default();
+        let is_late = Arc::clone(&self.is_late);
         let job = Job {
             dir: self.dir.clone(),
             options,
             work,
-            pace: Pace { pause, quiet },
+            pace: Pace {
+                pause,
+                quiet,
+                is_late,
+            },
             done: self.answers.0.clone(),
             waker: Arc::clone(&self.waker),
         };
@@ -422,6 +445,27 @@ mod tests {
         }
         assert!(fills(Some(500), Clients::Own, false), "clients, fast");
         assert!(!fills(Some(500), Clients::Own, true), "the log waits");
+    }
+
+    #[test]
+    fn no_more_zeroes_for_a_segment_that_the_log_waits_for() {
+        let mut bed = Bed::new();
+        let mut tend = |kib: usize| {
+            bed.log.append(&vec![7; kib << 10]);
+            if let Some(op) = bed.log.next_write(0) {
+                let len = op.buf.len();
+                bed.log.complete(op, Ok(len)).expect("it succeeded");
+            }
+            let now = bed.started;
+            let tended = bed.segments.tend(&mut bed.log, Clients::Own, now);
+            tended.expect("no error");
+            bed.jobs.try_recv().ok()
+        };
+        let pace = tend(200).expect("an eighth is used").pace;
+        assert!(tend(600).is_none(), "one at a time");
+        assert_eq!(pace.rest(), Zeroes::GoOn);
+        assert!(tend(600).is_none());
+        assert_eq!(pace.rest(), Zeroes::LeaveRest, "it does not fit any more");
     }
 
     #[test]

@@ -63,8 +63,8 @@ pub use recover::{
     Damage, Recovered, Torn, VisitError, Visitor, peek_log_id, recover, recover_with,
 };
 pub use segment::{
-    SegmentHandle, SegmentId, SegmentInfo, SegmentSummary, discard, prepare, prepare_with, recycle,
-    reuse, shelve,
+    SegmentHandle, SegmentId, SegmentInfo, SegmentSummary, Zeroes, discard, prepare, prepare_with,
+    recycle, reuse, shelve,
 };
 pub use twin::Twin;
 pub use verify::{SegmentReport, VerifyReport, verify, verify_with};

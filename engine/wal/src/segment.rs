@@ -108,11 +108,20 @@ pub async fn prepare<D: Disk>(
     opts: &LogOptions,
     id: SegmentId,
 ) -> Result<SegmentHandle<D::File>, WalError> {
-    prepare_with(disk, opts, id, || {}).await
+    prepare_with(disk, opts, id, || Zeroes::GoOn).await
+}
+
+/// Whether the rest of a new segment is filled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Zeroes {
+    /// It is.
+    GoOn,
+    /// It is left as the file system reserves it, if it does: the segment is ready at once.
+    LeaveRest,
 }
 
 /// As [`prepare`], with `rest` called behind each piece of zeroes: it may block for as long as the disk has other
-/// work to do.
+/// work to do, and answers whether to go on.
 ///
 /// # Errors
 /// As [`prepare`].
@@ -120,7 +129,7 @@ pub async fn prepare_with<D: Disk>(
     disk: &D,
     opts: &LogOptions,
     id: SegmentId,
-    rest: impl FnMut(),
+    rest: impl FnMut() -> Zeroes,
 ) -> Result<SegmentHandle<D::File>, WalError> {
     let free = id.free_name();
     let filled = fill(disk, &free, opts, rest).await;
@@ -138,7 +147,7 @@ async fn fill<D: Disk>(
     disk: &D,
     free: &str,
     opts: &LogOptions,
-    rest: impl FnMut(),
+    rest: impl FnMut() -> Zeroes,
 ) -> Result<(), WalError> {
     let file = disk
         .create(free, opts.segment_bytes)
@@ -158,7 +167,7 @@ async fn zero<F: DiskFile>(
     file: &F,
     name: &str,
     opts: &LogOptions,
-    mut rest: impl FnMut(),
+    mut rest: impl FnMut() -> Zeroes,
 ) -> Result<(), WalError> {
     let bytes = opts.segment_bytes;
     let piece_bytes = opts.zeroes_bytes.min(bytes);
@@ -172,7 +181,9 @@ async fn zero<F: DiskFile>(
             .await
             .map_err(WalError::io("zero-fill", name))?;
         file.sync().await.map_err(WalError::io("sync", name))?;
-        rest();
+        if rest() == Zeroes::LeaveRest && file.is_reserved(bytes) {
+            break;
+        }
     }
     Ok(())
 }

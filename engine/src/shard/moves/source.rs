@@ -40,8 +40,8 @@ const HOLD_BACKLOG_DOUBLES: Duration = Duration::from_millis(125);
 pub(super) const HOLD_MAX: Duration = Duration::from_millis(300);
 
 /// How long a source with clients waits for the target's word before it holds commands: other sources, of which
-/// there may be many, come one after the other.
-pub(super) const ENDING_MAX: Duration = Duration::from_millis(250);
+/// there may be many, come one after the other, and a new node's log may have to wait for its next segment.
+pub(super) const ENDING_MAX: Duration = Duration::from_secs(1);
 
 /// How long commands are held before the source asks to abort what it has confirmed.
 pub(super) const OVERDUE_AFTER: Duration = Duration::from_millis(500);

@@ -34,10 +34,10 @@ impl Quiet {
         self.0.load(Ordering::Relaxed) > 0
     }
 
-    /// Blocks while any shard asks for it, but not for long.
-    pub(super) fn wait(&self) {
+    /// Blocks while any shard asks for it, but not for long, and no more once it `is_over`.
+    pub(super) fn wait(&self, is_over: impl Fn() -> bool) {
         for _ in 0..LOOKS_MAX {
-            if !self.is_asked() {
+            if !self.is_asked() || is_over() {
                 return;
             }
             std::thread::sleep(LOOK);
@@ -53,16 +53,18 @@ impl Drop for Asked {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
 
     #[test]
     fn whoever_waits_goes_on_once_nobody_asks() {
         let quiet = Quiet::default();
-        quiet.wait();
+        quiet.wait(|| false);
         let asked = [quiet.ask(), quiet.ask()];
         let waits = quiet.clone();
         let thread = std::thread::Builder::new().spawn(move || {
-            waits.wait();
+            waits.wait(|| false);
             waits.is_asked()
         });
         let [first, second] = asked;
@@ -77,7 +79,10 @@ mod tests {
     fn nobody_waits_for_ever() {
         let quiet = Quiet::default();
         let asked = quiet.ask();
-        quiet.wait();
+        quiet.wait(|| false);
+        let looks = Cell::new(0);
+        quiet.wait(|| looks.replace(looks.get() + 1) == 3);
+        assert_eq!(looks.get(), 4, "it ends when the other reason says so");
         drop(asked);
     }
 }

@@ -52,7 +52,7 @@ fn zeroes_cover_what_was_asked_for_and_no_more() {
     let dir = tempfile::tempdir().unwrap();
     let disk = StdDisk::new(dir.path(), Durability::Strict).unwrap();
     let file = sevens(&disk);
-    block_on(zero(&file, "file", &options(), || {})).unwrap();
+    block_on(zero(&file, "file", &options(), || Zeroes::GoOn)).unwrap();
     let bytes = std::fs::read(dir.path().join("file")).unwrap();
     let (zeroes, found) = bytes.split_at(BYTES as usize);
     assert!(zeroes.iter().all(|b| *b == 0), "all are zeroes");
@@ -64,7 +64,7 @@ fn zeroes_are_durable_piece_by_piece() {
     let disk = FaultDisk::new(1);
     let file = sevens(&disk);
     disk.fail_sync(1);
-    let failed = block_on(zero(&file, "file", &options(), || {}));
+    let failed = block_on(zero(&file, "file", &options(), || Zeroes::GoOn));
     assert!(matches!(failed, Err(WalError::Io { .. })), "{failed:?}");
     let bytes = disk.contents("file").unwrap();
     let (written, rest) = bytes.split_at(2 * PIECE_BYTES as usize);
@@ -73,7 +73,7 @@ fn zeroes_are_durable_piece_by_piece() {
     let before = disk.operations();
     disk.kill();
     let file = block_on(disk.open("file", true)).unwrap();
-    block_on(zero(&file, "file", &options(), || {})).unwrap();
+    block_on(zero(&file, "file", &options(), || Zeroes::GoOn)).unwrap();
     let operations = disk.operations() - before;
     assert_eq!(operations, 1 + 3 * 2, "a write and a sync of each");
 }
@@ -103,10 +103,31 @@ fn what_the_file_system_keeps_room_for_need_not_be_filled() {
     let disk = FaultDisk::new(1);
     let before = disk.operations();
     let mut rests = 0;
-    block_on(prepare_with(&disk, &options, id, || rests += 1)).unwrap();
+    let leave = || {
+        rests += 1;
+        Zeroes::LeaveRest
+    };
+    block_on(prepare_with(&disk, &options, id, leave)).unwrap();
     assert_eq!(rests, BYTES.div_ceil(options.zeroes_bytes));
     assert!(
         disk.operations() - before > 2 * rests,
         "a write and a sync of each piece"
     );
+}
+
+#[test]
+fn the_rest_of_a_segment_is_left_where_the_file_system_keeps_room_for_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = StdDisk::new(dir.path(), Durability::Strict).unwrap();
+    let id = SegmentId(1);
+    let mut pieces = 0;
+    let leave_rest = || {
+        pieces += 1;
+        Zeroes::LeaveRest
+    };
+    let segment = block_on(prepare_with(&disk, &options(), id, leave_rest)).unwrap();
+    assert!(pieces <= 1, "none if the device makes zeroes itself");
+    assert!(segment.file.is_reserved(BYTES));
+    let bytes = std::fs::read(dir.path().join(id.file_name())).unwrap();
+    assert!(bytes.len() as u64 == BYTES && bytes.iter().all(|b| *b == 0));
 }
