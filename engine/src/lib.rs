@@ -10,11 +10,11 @@ pub mod migration;
 pub mod net;
 pub mod node;
 pub mod operator;
+pub mod planted;
 pub mod shard;
 pub mod signals;
 pub mod sled_sync;
 pub mod table;
 
-mod planted;
 mod prefetch;
 mod small_pages;

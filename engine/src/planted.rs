@@ -1,10 +1,12 @@
-//! Deliberate bugs that the crash tests must catch; all of them are absent outside this crate's
-//! own tests.
+//! Deliberate bugs that crash tests and simulator must catch; without the feature `planted` none can be planted.
 
 /// One deliberate bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(not(test), allow(dead_code, reason = "only tests can plant a bug"))]
-pub(crate) enum Bug {
+#[cfg_attr(
+    not(any(test, feature = "planted")),
+    allow(dead_code, reason = "only tests can plant a bug")
+)]
+pub enum Bug {
     /// Switches the manifest before everything in the image is durable in the log.
     EarlySwitch,
     /// Notes the start of an image one record late.
@@ -37,6 +39,8 @@ pub(crate) enum Bug {
     DeleteNotCaptured,
     /// Leaves what a broken stream has brought.
     StagingSurvives,
+    /// Wipes a prepared copy when its stream breaks.
+    PreparedWiped,
     /// Leaves overwritten entries in the digest of what was sent.
     OverwrittenInDigest,
 }
@@ -44,22 +48,22 @@ pub(crate) enum Bug {
 /// The bug planted here, if any.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Planted {
-    #[cfg(test)]
+    #[cfg(any(test, feature = "planted"))]
     bug: Option<Bug>,
 }
 
 impl Planted {
-    #[cfg(test)]
+    #[cfg(any(test, feature = "planted"))]
     pub(crate) const fn new(bug: Option<Bug>) -> Planted {
         Planted { bug }
     }
 
-    #[cfg(test)]
+    #[cfg(any(test, feature = "planted"))]
     pub(crate) fn has(self, bug: Bug) -> bool {
         self.bug == Some(bug)
     }
 
-    #[cfg(not(test))]
+    #[cfg(not(any(test, feature = "planted")))]
     pub(crate) const fn has(self, _bug: Bug) -> bool {
         false
     }

@@ -132,6 +132,10 @@ impl Keyspace {
         };
         match incoming.state() {
             StagingState::Wiped => AfterBreak::Nothing,
+            StagingState::Prepared(..) if self.planted.has(Bug::PreparedWiped) => {
+                let wiped = self.wipe(partition);
+                wiped.map_or(AfterBreak::Nothing, AfterBreak::Wiped)
+            }
             StagingState::Prepared(held, _) => AfterBreak::Kept(held),
             StagingState::Receiving | StagingState::Broken => {
                 if self.planted.has(Bug::StagingSurvives) {

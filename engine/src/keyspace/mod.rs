@@ -137,6 +137,12 @@ impl Keyspace {
         }
     }
 
+    /// Plants a bug that tests have to catch.
+    #[cfg(feature = "planted")]
+    pub fn plant(&mut self, bug: Bug) {
+        self.planted = Planted::new(Some(bug));
+    }
+
     /// Sets the wall clock for what follows; an earlier time than before is ignored.
     pub fn set_now(&mut self, now_ms: u64) {
         self.now_ms = self.now_ms.max(now_ms);

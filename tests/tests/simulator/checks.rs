@@ -236,7 +236,7 @@ impl Checks {
             ));
         }
         for key in 0..KEYS as u8 {
-            let (found, acknowledged) = (copy.keys.get(&key), truth.keys.get(&key));
+            let (found, acknowledged) = (copy.store.get(key), truth.keys.get(&key).copied());
             let what = match (found, acknowledged) {
                 _ if found == acknowledged => continue,
                 (Some(_), None) => "a delete is resurrected",

@@ -1,5 +1,5 @@
-//! Every party of a migration dies at every step of it, for a moment or for so long that it is failed,
-//! with what it has just said lost or not.
+//! Every party of a migration dies at every step of it, for a moment or for so long that it is failed, with what it
+//! has just said lost or not; or nothing that it says arrives, or nothing that is said to it.
 //!
 //! `EPHESUS_SEEDS=n` runs the whole grid under n seeds.
 
@@ -9,10 +9,12 @@ use ephesus_coordinator::protocol::PROTOCOL_VERSION;
 use ephesus_coordinator::report::Query;
 
 use crate::migration::{Mistake, Moment};
-use crate::world::{Kill, Party, Shape, World};
+use crate::world::{Harm, Kill, Party, Shape, World};
 
 /// How long a party is away, ms: its start changes nothing, or it was failed before.
 const AWAY_MS: [u64; 2] = [150, 3_500];
+
+const HARMS: [Harm; 4] = [Harm::Dies, Harm::DiesUnheard, Harm::IsMute, Harm::IsDeaf];
 
 /// Which partition moves.
 const PARTITION: u16 = 4;
@@ -39,11 +41,11 @@ pub(crate) fn kills() -> impl Iterator<Item = Kill> {
     Moment::ALL.into_iter().flat_map(move |moment| {
         parties.into_iter().flat_map(move |party| {
             AWAY_MS.into_iter().flat_map(move |away_ms| {
-                [false, true].into_iter().map(move |loses| Kill {
+                HARMS.into_iter().map(move |harm| Kill {
                     moment,
                     party,
+                    harm,
                     away_ms,
-                    loses,
                 })
             })
         })
@@ -75,7 +77,7 @@ pub(crate) fn run(seed: u64, kill: Kill, mistake: Option<Mistake>) -> Result<boo
     world.run_until(world.now + 2_000 + kill.away_ms)?;
     world.heal()?;
     world.run_until(world.now + 1_000)?;
-    let is_struck = world.kill.is_none();
+    let is_struck = world.is_struck;
     let latest = world.checks.latest().cloned().ok_or("no table")?;
     let last = latest.migrations.last.0;
     if is_struck && last != 1 {
@@ -87,7 +89,7 @@ pub(crate) fn run(seed: u64, kill: Kill, mistake: Option<Mistake>) -> Result<boo
 }
 
 #[test]
-fn whoever_dies_at_any_step_of_a_move_loses_nothing() {
+fn whoever_dies_or_is_cut_off_at_any_step_of_a_move_loses_nothing() {
     let seeds = crate::seeds(0..1);
     for seed in seeds {
         let mut runs = 0;
@@ -99,6 +101,6 @@ fn whoever_dies_at_any_step_of_a_move_loses_nothing() {
             }
         }
         println!("seed {seed}: {runs} runs");
-        assert_eq!(runs, Moment::ALL.len() * 3 * 2 * AWAY_MS.len());
+        assert_eq!(runs, Moment::ALL.len() * 3 * HARMS.len() * AWAY_MS.len());
     }
 }

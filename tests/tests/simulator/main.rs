@@ -11,6 +11,7 @@ mod migration;
 mod network;
 mod planted;
 mod process;
+mod store;
 mod trouble;
 mod world;
 

@@ -1,5 +1,5 @@
-//! What a modelled migration consists of: the data of a copy, and the two ends of the stream between
-//! nodes. Disks and messages are the world's.
+//! What a migration of simulated nodes consists of. Walks, captured writes, imports, digests and what the logs say are
+//! the engine's own (`store`); what is modelled is when each node does what, and the stream between them.
 //!
 //! ```text
 //! source   beginning -> dialling -> walking -> held -> committing -> overdue
@@ -16,12 +16,15 @@
 use std::collections::BTreeMap;
 
 use ephesus_coordinator::migration::{Confirmation, Step};
+use ephesus_wire::stream::{Final, Held};
 use ephesus_wire::{Epoch, PartitionId};
 
-/// Keys of every partition.
+use crate::store::Store;
+
+/// Keys of every partition that clients use.
 pub(crate) const KEYS: u64 = 8;
 
-/// What a copy holds: a value that is never written twice, by key.
+/// What clients have written: a value that is never written twice, by key.
 pub(crate) type Keys = BTreeMap<u8, u64>;
 
 /// One command of a client: writes a value, or deletes the key.
@@ -40,18 +43,6 @@ impl Write {
     }
 }
 
-/// What both ends compare in the end.
-pub(crate) fn confirmation(keys: &Keys) -> Confirmation {
-    let digest = keys.iter().fold(0u64, |sum, (key, value)| {
-        let mixed = (value ^ (u64::from(*key) << 56)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        sum.wrapping_add(mixed ^ (mixed >> 29))
-    });
-    Confirmation {
-        count: keys.len() as u64,
-        digest: [digest, 0],
-    }
-}
-
 /// What travels between the ends, in order within one direction of one stream.
 #[derive(Clone, Debug)]
 pub(crate) enum Message {
@@ -59,12 +50,14 @@ pub(crate) enum Message {
     Open { partition: PartitionId },
     /// To the source: it is there, and empty.
     Opened,
-    /// To the target: an entry of the walk, or a captured write.
-    Entry(Write),
+    /// To the target: entries of the walk, and captured writes.
+    Data(Vec<u8>),
     /// To the target: that was all, and this is what it has to be.
-    Final(Confirmation),
-    /// To the source: it is durable.
-    Prepared(Confirmation),
+    Final(Final),
+    /// To the source: records up to this one are durable.
+    Ack(u64),
+    /// To the source: all of it is durable.
+    Prepared(Held),
 }
 
 /// How far a source is with a migration; gone with its process.
@@ -77,10 +70,6 @@ pub(crate) enum Source {
     },
     Walking {
         stream: u64,
-        /// The last key that was sent.
-        cursor: Option<u8>,
-        /// Whether writes behind the cursor join the stream.
-        captures: bool,
     },
     /// Everything was sent.
     Held {
@@ -98,6 +87,11 @@ pub(crate) enum Source {
 }
 
 impl Source {
+    /// Whether its stream has begun, and it has not given up.
+    pub(crate) fn moves(&self) -> bool {
+        matches!(self, Source::Walking { .. }) || self.holds()
+    }
+
     /// Whether commands of the partition wait.
     pub(crate) fn holds(&self) -> bool {
         matches!(
@@ -110,7 +104,7 @@ impl Source {
     pub(crate) fn needs(&self, broken: u64) -> bool {
         match self {
             Source::Dialling { stream, .. }
-            | Source::Walking { stream, .. }
+            | Source::Walking { stream }
             | Source::Held { stream, .. } => *stream == broken,
             _ => false,
         }
@@ -129,18 +123,17 @@ impl Source {
 }
 
 /// One node's data of a partition.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Copy {
     pub(crate) epoch: Epoch,
-    pub(crate) keys: Keys,
+    pub(crate) store: Store,
 }
 
 /// A copy that is being made, as the target's disk has it.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Staging {
     pub(crate) partition: PartitionId,
-    pub(crate) keys: Keys,
-    pub(crate) is_prepared: bool,
+    pub(crate) store: Store,
 }
 
 /// A connection between the ends of a migration.
@@ -168,9 +161,9 @@ pub(crate) enum Moment {
     Dialled,
     /// The target has an empty staging copy.
     Staged,
-    /// The target has its first entry.
+    /// The target has its first entries.
     Filled,
-    /// The source has walked half of the table.
+    /// The source has walked part of the table.
     HalfWalked,
     /// The source holds, and has sent everything.
     Held,

@@ -58,7 +58,7 @@ pub(crate) struct NodeProcess {
 }
 
 /// What a node's data directory holds.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct NodeDisk {
     pub(crate) id: NodeId,
     pub(crate) cluster: Option<ClusterId>,

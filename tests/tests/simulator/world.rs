@@ -28,7 +28,7 @@ mod nodes;
 mod operator;
 mod streams;
 
-pub(crate) use kills::{Kill, Party};
+pub(crate) use kills::{Harm, Kill, Party};
 pub(crate) use operator::OPERATE_MS;
 
 /// A node has a turn at least so often, ms.
@@ -109,6 +109,8 @@ pub(crate) struct World {
     pub(crate) mistake: Option<Mistake>,
     /// Somebody who is to die at a moment of a migration; none once that has happened.
     pub(crate) kill: Option<Kill>,
+    /// Whether somebody has died so.
+    pub(crate) is_struck: bool,
     queue: BTreeMap<(u64, u64), What>,
     events: u64,
     pub(crate) network: Network,
@@ -145,6 +147,7 @@ impl World {
             shape,
             bug,
             mistake: None,
+            is_struck: false,
             kill: None,
             queue: BTreeMap::new(),
             events: 0,

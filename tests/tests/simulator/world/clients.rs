@@ -83,9 +83,9 @@ impl World {
         let Some(copy) = self.nodes[node].disk.copies.get_mut(&partition) else {
             return Ok(());
         };
-        write.execute(&mut copy.keys);
+        copy.store.write(write);
         let epoch = copy.epoch;
-        self.capture(node, partition, write);
+        self.send_walked(node, partition);
         self.checks.written(node, partition, epoch, write)
     }
 
@@ -96,6 +96,10 @@ impl World {
             let owner = nodes.find(|node| self.serves(*node, partition));
             let owner = owner.ok_or(format!("nobody serves partition {partition}"))?;
             self.read(owner, partition)?;
+            let copy = &self.nodes[owner].disk.copies[&partition];
+            if !copy.store.is_whole() {
+                return Err(format!("node {owner} has not all of partition {partition}"));
+            }
         }
         Ok(())
     }

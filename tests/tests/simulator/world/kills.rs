@@ -1,4 +1,4 @@
-//! A party of a migration that dies at one moment of it.
+//! A party of a migration that dies, or is cut off, at one moment of it.
 
 use ephesus_wire::MigrationId;
 
@@ -17,14 +17,25 @@ pub(crate) enum Party {
     Leader,
 }
 
-/// Who dies, and when.
+/// What becomes of a party, for a while.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Harm {
+    Dies,
+    /// It dies, and what it has said last is lost with it.
+    DiesUnheard,
+    /// Nothing arrives that it says.
+    IsMute,
+    /// Nothing arrives that others say to it.
+    IsDeaf,
+}
+
+/// To whom it happens, and when.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kill {
     pub(crate) moment: Moment,
     pub(crate) party: Party,
+    pub(crate) harm: Harm,
     pub(crate) away_ms: u64,
-    /// Whether what it has said last is lost with it.
-    pub(crate) loses: bool,
 }
 
 impl World {
@@ -35,7 +46,7 @@ impl World {
         }
     }
 
-    /// Kills the party that was meant.
+    /// Harms the party that was meant.
     pub(super) fn strike(&mut self, migration: MigrationId, kill: Kill) {
         let victim = match kill.party {
             Party::Leader => self.leader().map(End::Coordinator),
@@ -44,7 +55,8 @@ impl World {
         let Some(victim) = victim else {
             return;
         };
-        if kill.loses {
+        self.is_struck = true;
+        if kill.harm != Harm::Dies {
             let trouble = self.number();
             let nodes = (0..self.nodes.len()).map(End::Node);
             let coordinators = self.coordinators.keys().copied().map(End::Coordinator);
@@ -53,13 +65,21 @@ impl World {
                 .filter(|end| *end != victim)
                 .collect();
             for other in others {
-                self.network.cut(trouble, victim, other);
+                match kill.harm {
+                    Harm::IsDeaf => self.network.cut(trouble, other, victim),
+                    _ => self.network.cut(trouble, victim, other),
+                }
             }
-            self.after(LOST_MS, What::Mend(trouble));
+            let dies = kill.harm == Harm::DiesUnheard;
+            let lasts = if dies { LOST_MS } else { kill.away_ms };
+            self.after(lasts, What::Mend(trouble));
+        }
+        if matches!(kill.harm, Harm::IsMute | Harm::IsDeaf) {
+            return;
         }
         match victim {
             End::Coordinator(id) => {
-                self.stop_coordinator(id, kill.loses);
+                self.stop_coordinator(id, kill.harm == Harm::DiesUnheard);
                 self.after(kill.away_ms, What::StartCoordinator(id));
             }
             End::Node(node) => {

@@ -2,14 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use ephesus_coordinator::migration::{Decision, Migration, Phase, Progress, Step};
+use ephesus_coordinator::migration::{Confirmation, Decision, Migration, Phase, Progress, Step};
 use ephesus_coordinator::view::View;
-use ephesus_wire::{MigrationId, PartitionId};
+use ephesus_engine::migration::{Stage, TargetError};
+use ephesus_engine::planted::Bug;
+use ephesus_wire::{Epoch, MigrationId, PartitionId, record};
 
 use super::World;
-use crate::migration::{
-    Copy, Message, Mistake, Moment, SOURCE, Source, Staging, TARGET, Write, confirmation,
-};
+use crate::migration::{Copy, Message, Mistake, Moment, SOURCE, Source, Staging, TARGET};
+use crate::store::Store;
 
 /// A source that holds gives up alone before it has said commit, ms.
 const HOLD_MS_MAX: u64 = 500;
@@ -27,6 +28,16 @@ const DIALS_MAX: u32 = 60;
 impl World {
     fn makes(&self, mistake: Mistake) -> bool {
         self.mistake == Some(mistake)
+    }
+
+    /// The mistakes that are the engine's own.
+    fn engine_bug(&self) -> Option<Bug> {
+        match self.mistake? {
+            Mistake::LateCapture => Some(Bug::LateCapture),
+            Mistake::StagingSurvives => Some(Bug::StagingSurvives),
+            Mistake::PreparedWiped => Some(Bug::PreparedWiped),
+            _ => None,
+        }
     }
 
     fn deadline_ms(&self) -> u64 {
@@ -55,12 +66,25 @@ impl World {
         for (id, migration) in active.iter().filter(|(_, m)| m.source.node == me) {
             self.reach(*id, Moment::Planned);
             let state = self.nodes[node].sources.get(id).copied();
-            if let Some(next) = self.next_source(node, *id, migration, state) {
+            if let Some(next) = self.next_source(node, *id, migration, state)? {
                 self.nodes[node].sources.insert(*id, next);
             }
         }
+        self.end_moves(node);
         self.say_steps(node);
         Ok(())
+    }
+
+    /// Nothing is captured any more for migrations that are over or given up.
+    fn end_moves(&mut self, node: usize) {
+        let process = &mut self.nodes[node];
+        for copy in process.disk.copies.values_mut() {
+            let id = copy.store.moves_by();
+            let moves = id.and_then(|id| process.sources.get(&id));
+            if id.is_some() && !moves.is_some_and(Source::moves) {
+                copy.store.end_move();
+            }
+        }
     }
 
     fn next_source(
@@ -69,8 +93,8 @@ impl World {
         id: MigrationId,
         migration: &Migration,
         state: Option<Source>,
-    ) -> Option<Source> {
-        match (state, &migration.phase) {
+    ) -> Result<Option<Source>, String> {
+        Ok(match (state, &migration.phase) {
             (None, Phase::Planned) => self.rng.one_in(3).then(|| {
                 self.reach(id, Moment::Begun);
                 Source::Beginning
@@ -89,14 +113,9 @@ impl World {
                 _,
             ) if attempts < DIALS_MAX => Some(self.dial_target(node, id, migration, attempts + 1)),
             (Some(Source::Dialling { stream: 0, .. }), _) => Some(Source::GivingUp),
-            (
-                Some(Source::Walking {
-                    stream,
-                    cursor,
-                    captures: _,
-                }),
-                _,
-            ) => Some(self.walk(node, id, migration.partition, stream, cursor)),
+            (Some(Source::Walking { stream }), _) => {
+                Some(self.walk(node, id, migration.partition, stream)?)
+            }
             (Some(Source::Held { since, .. }), _) if self.now - since > HOLD_MS_MAX => {
                 self.break_streams_of(node, id);
                 Some(Source::GivingUp)
@@ -110,7 +129,7 @@ impl World {
                 })
             }
             (state, _) => state,
-        }
+        })
     }
 
     fn dial_target(
@@ -144,71 +163,49 @@ impl World {
         id: MigrationId,
         partition: PartitionId,
         stream: u64,
-        cursor: Option<u8>,
-    ) -> Source {
-        let Some(copy) = self.nodes[node].disk.copies.get(&partition).cloned() else {
-            return Source::GivingUp;
+    ) -> Result<Source, String> {
+        let steps = 1 + self.rng.below(3);
+        let catches_up = self.rng.one_in(2);
+        let copies = &mut self.nodes[node].disk.copies;
+        let Some(copy) = copies.get_mut(&partition) else {
+            return Ok(Source::GivingUp);
         };
-        let count = 1 + self.rng.below(3) as usize;
-        let ahead = copy
-            .keys
-            .iter()
-            .filter(|(key, _)| cursor.is_none_or(|at| **key > at));
-        let next: Vec<(u8, u64)> = ahead.take(count).map(|(k, v)| (*k, *v)).collect();
-        for (key, value) in &next {
-            let value = Some(*value);
-            self.send_stream(stream, TARGET, Message::Entry(Write { key: *key, value }));
-        }
-        if let Some((last, _)) = next.last() {
-            if *last >= 4 {
+        match copy.store.stage() {
+            Some(Stage::Walking) => {
+                copy.store.walk(steps);
                 self.reach(id, Moment::HalfWalked);
             }
-            return Source::Walking {
-                stream,
-                cursor: Some(*last),
-                captures: true,
-            };
+            Some(Stage::CatchingUp) if !catches_up => {
+                let finished = copy.store.finish();
+                if finished.map_err(|error| format!("migration {id}: {error}"))? {
+                    self.send_moved(node, partition, stream);
+                    self.reach(id, Moment::Held);
+                    let since = self.now;
+                    return Ok(Source::Held { stream, since });
+                }
+            }
+            Some(_) => {}
+            None => return Ok(Source::GivingUp),
         }
-        if self.rng.one_in(2) {
-            // It catches up for a while: everything is behind the cursor.
-            return Source::Walking {
-                stream,
-                cursor: Some(u8::MAX),
-                captures: true,
-            };
-        }
-        let last = confirmation(&copy.keys);
-        self.send_stream(stream, TARGET, Message::Final(last));
-        self.reach(id, Moment::Held);
-        Source::Held {
-            stream,
-            since: self.now,
+        self.send_moved(node, partition, stream);
+        Ok(Source::Walking { stream })
+    }
+
+    /// Sends what a copy that moves wants sent.
+    fn send_moved(&mut self, node: usize, partition: PartitionId, stream: u64) {
+        let copy = self.nodes[node].disk.copies.get_mut(&partition);
+        for message in copy.map_or_else(Vec::new, |copy| copy.store.messages()) {
+            self.send_stream(stream, TARGET, message);
         }
     }
 
-    /// A write was executed: it joins the streams of which it is behind the cursor.
-    pub(super) fn capture(&mut self, node: usize, partition: PartitionId, write: Write) {
+    /// A write was executed: it joins the stream if the walk has passed it.
+    pub(super) fn send_walked(&mut self, node: usize, partition: PartitionId) {
         let process = &self.nodes[node];
-        let Some(view) = process.running.as_ref().and_then(|agent| agent.view()) else {
-            return;
-        };
-        let active = &view.migrations.active;
-        let sources = process.sources.iter();
-        let behind = sources.filter_map(|(id, source)| match source {
-            Source::Walking {
-                stream,
-                cursor,
-                captures: true,
-            } if cursor.is_some_and(|at| write.key <= at)
-                && active.get(id).is_some_and(|m| m.partition == partition) =>
-            {
-                Some(*stream)
-            }
-            _ => None,
-        });
-        let behind: Vec<u64> = behind.collect();
-        for stream in behind {
-            self.send_stream(stream, TARGET, Message::Entry(write));
+        let copy = process.disk.copies.get(&partition);
+        let id = copy.and_then(|copy| copy.store.moves_by());
+        if let Some(Source::Walking { stream }) = id.and_then(|id| process.sources.get(&id)) {
+            self.send_moved(node, partition, *stream);
         }
     }
 
@@ -246,17 +243,27 @@ impl World {
             (Some(Source::Dialling { stream: own, .. }), Message::Opened) if own == stream => {
                 self.begin_walk(node, id, stream)?
             }
+            (
+                Some(Source::Walking { stream: own } | Source::Held { stream: own, .. }),
+                Message::Ack(seq),
+            ) if own == stream => {
+                if let Some(partition) = self.partition_of(node, id)
+                    && let Some(copy) = self.nodes[node].disk.copies.get_mut(&partition)
+                {
+                    let acknowledged = copy.store.acknowledged(*seq);
+                    acknowledged.map_err(|error| format!("migration {id}: {error}"))?;
+                    self.send_moved(node, partition, stream);
+                }
+                return Ok(());
+            }
             (Some(Source::Held { stream: own, .. }), Message::Prepared(found)) if own == stream => {
                 let Some(partition) = self.partition_of(node, id) else {
                     // It is over, as this node's table says.
                     return Ok(());
                 };
-                let copy = self.nodes[node].disk.copies.get(&partition);
-                let held = copy.map(|copy| confirmation(&copy.keys));
-                if held != Some(*found) {
-                    return Err(format!(
-                        "migration {id}: the target has confirmed {found:?}, the source has {held:?}"
-                    ));
+                if let Some(copy) = self.nodes[node].disk.copies.get_mut(&partition) {
+                    let confirmed = copy.store.confirm(*found);
+                    confirmed.map_err(|error| format!("migration {id}: {error}"))?;
                 }
                 if self.makes(Mistake::EarlyDelete) {
                     self.nodes[node].disk.copies.remove(&partition);
@@ -264,7 +271,10 @@ impl World {
                 self.reach(id, Moment::Confirmed);
                 Source::Committing {
                     since: self.now,
-                    confirmation: *found,
+                    confirmation: Confirmation {
+                        count: found.count,
+                        digest: found.digest,
+                    },
                 }
             }
             _ => return Ok(()),
@@ -284,25 +294,27 @@ impl World {
         let Some(partition) = self.partition_of(node, id) else {
             return Ok(Source::GivingUp);
         };
-        let captures = !self.makes(Mistake::LateCapture);
-        let walking = self.walk(node, id, partition, stream, None);
-        let Source::Walking { stream, cursor, .. } = walking else {
-            return Ok(walking);
-        };
-        let walking = Source::Walking {
-            stream,
-            cursor,
-            captures,
-        };
+        let epoch = self.epoch_of(node, id);
+        let copy = self.nodes[node].disk.copies.get_mut(&partition);
+        let begun = copy
+            .zip(epoch)
+            .map(|(copy, epoch)| copy.store.begin_move(id, epoch));
+        match begun {
+            None => return Ok(Source::GivingUp),
+            Some(begun) => begun.map_err(|error| format!("migration {id}: {error}"))?,
+        }
+        let walking = self.walk(node, id, partition, stream)?;
         self.nodes[node].sources.insert(id, walking);
         if let Some(write) = self.any_write().filter(|_| self.serves(node, partition)) {
             self.execute(node, partition, write)?;
         }
-        Ok(Source::Walking {
-            stream,
-            cursor,
-            captures: true,
-        })
+        Ok(walking)
+    }
+
+    /// The epoch of the copy that a migration makes.
+    fn epoch_of(&self, node: usize, id: MigrationId) -> Option<Epoch> {
+        let view = self.nodes[node].running.as_ref()?.view()?;
+        Some(Epoch(view.migrations.active.get(&id)?.epoch.0 + 1))
     }
 
     /// A message has arrived at the target.
@@ -314,6 +326,7 @@ impl World {
         message: &Message,
     ) -> Result<(), String> {
         let survives = self.makes(Mistake::StagingSurvives);
+        let bug = self.engine_bug();
         let process = &mut self.nodes[node];
         match message {
             Message::Open { partition } => {
@@ -321,52 +334,74 @@ impl World {
                 let active = view.and_then(|view| view.migrations.active.get(&id));
                 let is_own =
                     |m: &Migration| m.target.node == process.disk.id && m.phase == Phase::Copying;
+                let source = active.map(|migration| record::Source {
+                    migration: id,
+                    node: migration.source.node,
+                    shard: migration.source.shard,
+                });
+                let epoch = active.map(|migration| Epoch(migration.epoch.0 + 1));
+                let is_own = active.is_some_and(is_own);
                 let staging = &mut process.disk.staging;
-                let mut others = staging
-                    .values()
-                    .filter(|other| other.partition == *partition);
-                let left = others.find(|other| survives && !other.is_prepared).cloned();
-                let is_taken = staging.values().any(|s| s.partition == *partition);
-                if !active.is_some_and(is_own) || (is_taken && left.is_none()) {
+                let mut others = staging.iter();
+                let other = others.find(|(_, other)| other.partition == *partition);
+                let left = other.map(|(other, staging)| (*other, staging.store.is_prepared()));
+                let (Some(source), Some(epoch)) = (source.filter(|_| is_own), epoch) else {
                     self.break_stream(stream);
                     return Ok(());
-                }
-                let begun = Staging {
-                    partition: *partition,
-                    keys: left.map(|left| left.keys).unwrap_or_default(),
-                    is_prepared: false,
                 };
-                staging.retain(|_, other| other.partition != *partition);
-                staging.insert(id, begun);
+                let begun = match left {
+                    None => Store::staging(epoch, source, bug),
+                    Some((other, false)) if survives => {
+                        let mut left = staging.remove(&other).expect("just found").store;
+                        left.begin_filling(epoch, source).map(|()| left)
+                    }
+                    Some(_) => Err("it is taken".to_owned()),
+                };
+                let Ok(store) = begun else {
+                    self.break_stream(stream);
+                    return Ok(());
+                };
+                let partition = *partition;
+                staging.insert(id, Staging { partition, store });
                 self.reach(id, Moment::Staged);
                 self.send_stream(stream, SOURCE, Message::Opened);
             }
-            Message::Entry(write) => {
-                let staging = process.disk.staging.get_mut(&id);
-                let Some(staging) = staging.filter(|staging| !staging.is_prepared) else {
+            Message::Data(records) => {
+                let Some(staging) = process.disk.staging.get_mut(&id) else {
                     self.break_stream(stream);
                     return Ok(());
                 };
-                write.execute(&mut staging.keys);
+                match staging.store.import(records) {
+                    Ok(()) => {}
+                    Err(TargetError::NotReceiving) => {
+                        self.break_stream(stream);
+                        return Ok(());
+                    }
+                    Err(error) => return Err(format!("migration {id}: the target has {error}")),
+                }
+                let acknowledgement = staging.store.acknowledgement();
                 self.reach(id, Moment::Filled);
+                if let Some(seq) = acknowledgement {
+                    self.send_stream(stream, SOURCE, Message::Ack(seq));
+                }
             }
             Message::Final(last) => {
-                let staging = process.disk.staging.get_mut(&id);
-                let Some(staging) = staging.filter(|staging| !staging.is_prepared) else {
+                let Some(staging) = process.disk.staging.get_mut(&id) else {
                     self.break_stream(stream);
                     return Ok(());
                 };
-                let found = confirmation(&staging.keys);
-                if found != *last {
-                    return Err(format!(
-                        "migration {id}: the target has {found:?}, the source has sent {last:?}"
-                    ));
-                }
-                staging.is_prepared = true;
+                let held = match staging.store.prepare(last) {
+                    Ok(held) => held.ok_or("a copy is durable, and not confirmed")?,
+                    Err(TargetError::NotReceiving) => {
+                        self.break_stream(stream);
+                        return Ok(());
+                    }
+                    Err(error) => return Err(format!("migration {id}: the target has {error}")),
+                };
                 self.reach(id, Moment::Prepared);
-                self.send_stream(stream, SOURCE, Message::Prepared(found));
+                self.send_stream(stream, SOURCE, Message::Prepared(held));
             }
-            Message::Opened | Message::Prepared(_) => {}
+            Message::Opened | Message::Ack(_) | Message::Prepared(_) => {}
         }
         Ok(())
     }
@@ -393,33 +428,19 @@ impl World {
         {
             return;
         }
-        let (survives, wipes) = (
-            self.makes(Mistake::StagingSurvives),
-            self.makes(Mistake::PreparedWiped),
-        );
-        self.nodes[node].disk.staging.retain(|other, staging| {
-            *other != id
-                || if staging.is_prepared {
-                    !wipes
-                } else {
-                    survives
-                }
-        });
+        let staging = &mut self.nodes[node].disk.staging;
+        staging.retain(|other, staging| *other != id || staging.store.stream_broken());
     }
 
-    /// Wipes what a start of a node must not keep.
-    pub(super) fn wipe_at_start(&mut self, node: usize) {
-        let (survives, wipes) = (
-            self.makes(Mistake::StagingSurvives),
-            self.makes(Mistake::PreparedWiped),
-        );
-        let staging = &mut self.nodes[node].disk.staging;
-        staging.retain(|_, staging| {
-            if staging.is_prepared {
-                !wipes
-            } else {
-                survives
-            }
+    /// A start replays the logs, and wipes what it must not keep.
+    pub(super) fn recover_copies(&mut self, node: usize) {
+        let disk = &mut self.nodes[node].disk;
+        for copy in disk.copies.values_mut() {
+            copy.store.restart();
+        }
+        disk.staging.retain(|_, staging| {
+            staging.store.restart();
+            staging.store.stream_broken()
         });
     }
 
@@ -435,6 +456,7 @@ impl World {
             return Ok(());
         };
         self.settle(node, &view);
+        let bug = self.engine_bug();
         for (index, entry) in view.table.entries.iter().enumerate() {
             let partition = PartitionId(index as u16);
             let arrival = view.migrations.arrivals.get(&partition);
@@ -443,10 +465,11 @@ impl World {
                 .primary()
                 .is_none_or(|primary| primary.node != disk.id)
             {
-                if disk.copies.remove(&partition).is_some()
-                    && let Some(arrival) = arrival.filter(|arrival| arrival.migration.0 > 0)
-                {
-                    self.reach(arrival.migration, Moment::GivenUp);
+                if let Some(copy) = disk.copies.remove(&partition) {
+                    copy.store.give_up();
+                    if let Some(arrival) = arrival.filter(|arrival| arrival.migration.0 > 0) {
+                        self.reach(arrival.migration, Moment::GivenUp);
+                    }
                 }
                 continue;
             }
@@ -462,7 +485,7 @@ impl World {
             }
             let copy = Copy {
                 epoch: entry.epoch,
-                keys: BTreeMap::new(),
+                store: Store::served(entry.epoch, bug),
             };
             disk.copies.insert(partition, copy);
             self.checks.emptied(node, partition, entry.epoch)?;
@@ -480,23 +503,24 @@ impl World {
     fn settle(&mut self, node: usize, view: &View) {
         let staging = std::mem::take(&mut self.nodes[node].disk.staging);
         let survives = self.makes(Mistake::StagingSurvives);
-        for (id, staging) in staging {
+        for (id, mut staging) in staging {
             let partition = staging.partition;
+            let is_prepared = staging.store.is_prepared();
             let disk = &mut self.nodes[node].disk;
             match view.migrations.decision(id, partition) {
                 Decision::Open => drop(disk.staging.insert(id, staging)),
-                Decision::Committed if staging.is_prepared => {
+                Decision::Committed if staging.store.activate() => {
                     let copy = Copy {
                         epoch: view.migrations.arrivals[&partition].epoch,
-                        keys: staging.keys,
+                        store: staging.store,
                     };
                     disk.copies.insert(partition, copy);
                     self.reach(id, Moment::Activated);
                 }
-                _ if survives && !staging.is_prepared => {
+                _ if survives && !is_prepared => {
                     disk.staging.insert(id, staging);
                 }
-                _ => {}
+                _ => staging.store.wipe(),
             }
         }
     }

@@ -33,7 +33,7 @@ impl World {
             .collect();
         let seed = self.rng.next();
         self.nodes[node].speaks = self.speaks_now(self.nodes[node].life);
-        self.wipe_at_start(node);
+        self.recover_copies(node);
         self.nodes[node].start(addresses, seed);
         if let (Some(bug), Some(agent)) = (self.bug, &mut self.nodes[node].running) {
             agent.plant(bug);
