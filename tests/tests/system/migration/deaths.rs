@@ -54,6 +54,9 @@ const STORED_MAX: u64 = 6 * STILL_KEYS * STILL_BYTES_MAX / 2 + (64 << 20);
 /// keep parts of, and for a share that was larger meanwhile.
 const GROWTH_MAX: u64 = NAMES.len() as u64 * (128 << 20);
 
+/// How much more of each they may have than after half of the rounds, when stores have what they keep.
+const LATE_GROWTH_MAX: u64 = NAMES.len() as u64 * (48 << 20);
+
 /// Orders to a shard, each behind one durable step and before the next: a node that dies as it says, at
 /// level debug, that it gives one, leaves its part of a move half done.
 pub(super) const ORDERS: [&str; 5] = ["Receive", "Send", "Committed", "Settle", "Forget"];
@@ -404,18 +407,26 @@ fn deaths_in_the_middle_of_moves_lose_nothing_and_leave_nothing_behind() {
     let mut world = World::new();
     let rounds = rounds(ROUNDS_IN_CI);
     let first = world.weight();
+    let mut half = first;
     for number in 0..rounds {
         world.round(number);
+        if number == rounds / 2 {
+            half = world.weight();
+        }
     }
     world.settle();
     world.verify();
     let last = world.weight();
     eprintln!(
-        "at first {first:?}, at last {last:?}, {} rounds of {rounds} in the middle",
+        "at first {first:?}, after half {half:?}, at last {last:?}, {} rounds of {rounds} in the middle",
         world.struck
     );
     assert!(last.stored <= STORED_MAX, "{last:?}");
     assert!(last.resident <= first.resident + GROWTH_MAX, "{last:?}");
+    let most = half.resident + LATE_GROWTH_MAX;
+    assert!(last.resident <= most, "{last:?} after {half:?}");
+    let most = half.stored + LATE_GROWTH_MAX;
+    assert!(last.stored <= most, "{last:?} after {half:?}");
     assert!(world.struck > 0, "nobody has died in the middle of a move");
 
     for node in &mut world.whole.nodes {

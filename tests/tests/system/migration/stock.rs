@@ -22,6 +22,12 @@ const COMMANDS: [(&str, u64); 3] = [("set", 600_000), ("get", 1_800_000), ("incr
 /// What redis-benchmark says of its own accord whenever it follows a redirection.
 const FOLLOWS: &str = "warning: cluster slots configuration changed, fetching new one...";
 
+/// Keys of 100 B that are there before nodes come and go, without `EPHESUS_KEYS`.
+const LOADED: u64 = 100_000;
+
+/// More requests than are answered before it is ended.
+const ENDLESS: u64 = 1_000_000_000;
+
 /// How long redis-benchmark may take for one command.
 const BENCHMARK_WITHIN: Duration = Duration::from_secs(60);
 
@@ -120,4 +126,55 @@ fn redis_benchmark_runs_through_moves_without_an_error() {
         .map(|node| node.client().say("DBSIZE").integer())
         .sum();
     assert!(counted > 20_000, "{counted} keys of set and of incr");
+}
+
+/// What an operator does who replaces a node of a cluster that is in use: both stock clients at once, every reply of
+/// one of them checked.
+#[test]
+fn stock_clients_see_no_error_while_a_node_joins_and_another_is_drained() {
+    paths::require("redis-benchmark");
+    let mut whole = Whole::started(&["--partitions", "256"], &NAMES, 1);
+    let loaded = std::env::var("EPHESUS_KEYS").map_or(LOADED, |keys| keys.parse().expect("keys"));
+    let port = whole.nodes[0].port().to_string();
+    let mut load = Command::new("redis-benchmark");
+    load.args([
+        "--cluster",
+        "-p",
+        &port,
+        "-t",
+        "set",
+        "-n",
+        &loaded.to_string(),
+    ])
+    .args(["-r", &loaded.to_string(), "-d", "100", "-P", "16", "-q"]);
+    let mut load = Process::spawn(load, &whole.core.home().join("load"));
+    let status = load.wait_exit(BENCHMARK_WITHIN).expect("it ends");
+    assert!(status.success(), "{}", load.output());
+
+    let client = StockClient::start("moving.py", &whole);
+    std::thread::sleep(BETWEEN);
+    whole.add("ephesus", 1).restart();
+    whole.core.ask(&["rebalance", "--wait"]).assert(0, &[]);
+    assert_eq!(owned(&whole)["ephesus"], 64);
+    let output = whole.core.home().join("benchmark-drain");
+    let mut beside = benchmark(&whole, "set", ENDLESS, &output);
+    std::thread::sleep(BETWEEN);
+    let moved = 64 + owned(&whole)["athens"];
+    let drained = whole.core.ask(&["drain", "athens", "--wait"]);
+    drained.assert(0, &[]);
+    assert_eq!(owned(&whole).get("athens"), None);
+    std::thread::sleep(BETWEEN);
+    let ended = beside.exit_status();
+    assert!(ended.is_none(), "{ended:?}: {}", beside.output());
+    let text = beside.output().to_lowercase();
+    beside.kill();
+    assert!(text.contains(FOLLOWS), "it has met no move: {text}");
+    let text = text.replace(FOLLOWS, "");
+    for word in ["error", "moved", "down", "unknown", "closed", "warning"] {
+        assert!(!text.contains(word), "{word:?} in {text}");
+    }
+    client.finish();
+    assert_eq!(all_committed(&whole), moved);
+    let removed = whole.core.ask(&["node", "remove", "athens", "--yes"]);
+    removed.assert(0, &[]);
 }

@@ -1,11 +1,18 @@
 //! Valkey's commands that move slots, as its tools send them.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
+use ephesus_tests::slots::slot;
 use ephesus_tests::whole::listed;
 use ephesus_tests::{Client, Reply, Whole};
 
 use super::SERVES_WITHIN;
+
+/// How long moves of small partitions may take.
+const MOVED_WITHIN: Duration = Duration::from_secs(20);
+
+const KEYS: u64 = 2_000;
 
 /// A stopped node does not fail while the test looks at what goes to it.
 const FLAGS: [&str; 4] = ["--partitions", "4", "--heartbeat-timeout", "60000"];
@@ -137,4 +144,94 @@ fn slots_are_moved_by_valkeys_commands_and_by_whole_partitions_only() {
         "{reply:?}"
     );
     whole.signal_coordinators(libc::SIGCONT);
+}
+
+#[test]
+fn slots_that_valkeys_command_has_moved_are_there_with_all_their_keys() {
+    let flags = ["--partitions", "16"];
+    let mut whole = Whole::started(&flags, &["athens", "byzantium"], 1);
+    let mut clients = whole.client();
+    for key in 0..KEYS {
+        let key = key.to_string();
+        clients.call(&["SET", &key, &format!("value of {key}")]);
+    }
+    let athens = whole.node("athens");
+    let (mut source, mut entry) = (athens.direct_client(0), athens.client());
+    let mut target = whole.node("byzantium").client();
+    let own = source.say("CLUSTER MYID").text();
+    let (view, _) = listed(&mut source);
+    let other = view.iter().find(|line| line.id != own).expect("byzantium");
+    let to = other.id.clone();
+    let slots = &view
+        .iter()
+        .find(|line| line.id == own)
+        .expect("athens")
+        .slots;
+    let base = slots[0].0;
+    assert_eq!(slots[..], [(base, base + 8_191)], "half of the partitions");
+    // Two ranges in one command, of one and of two partitions, and one range for itself.
+    let moved = [(0, 1_023), (3_072, 5_119), (7_168, 8_191)];
+    let moved = moved.map(|(from, to)| (base + from, base + to));
+    let [one, two, three] = moved.map(|(from, to)| [from.to_string(), to.to_string()]);
+    let words = [
+        "SLOTSRANGE",
+        &one[0],
+        &one[1],
+        &two[0],
+        &two[1],
+        "NODE",
+        &to,
+    ];
+    let more = ["SLOTSRANGE", &three[0], &three[1], "NODE", &to];
+    let words = [&["CLUSTER", "MIGRATESLOTS"][..], &words, &more].concat();
+    assert_eq!(source.call(&words), Reply::ok());
+    let names = |jobs: &[BTreeMap<String, Reply>]| {
+        let of = |job: &BTreeMap<String, Reply>| (job["slot_ranges"].text(), job["state"].text());
+        jobs.iter().map(of).collect::<BTreeMap<_, _>>()
+    };
+    let partitions = [0, 3, 4, 7].map(|number| base + 1_024 * number);
+    let expected =
+        partitions.map(|from| (format!("{from}-{}", from + 1_023), "success".to_owned()));
+    let expected = BTreeMap::from(expected);
+    whole.within(MOVED_WITHIN, "success at both ends", |_| {
+        [&mut source, &mut entry, &mut target]
+            .into_iter()
+            .all(|client| names(&migrations(client)) == expected)
+    });
+    let jobs = migrations(&mut target);
+    assert!(
+        jobs.iter()
+            .all(|job| job["operation"] == Reply::bulk("IMPORT"))
+    );
+    let is_moved = |slot: u16| moved.iter().any(|(from, to)| (*from..=*to).contains(&slot));
+    let (view, _) = listed(&mut source);
+    for line in view {
+        let owns = |slot: u16| {
+            line.slots
+                .iter()
+                .any(|(from, to)| (*from..=*to).contains(&slot))
+        };
+        for slot in base..=base + 8_191 {
+            assert_eq!(owns(slot), is_moved(slot) == (line.id == to), "slot {slot}");
+        }
+    }
+    let reply = source.say("CLUSTER CANCELSLOTMIGRATIONS");
+    assert_error(&reply, "No migrations ongoing");
+    let mut there = 0;
+    for key in 0..KEYS {
+        let key = key.to_string();
+        let value = clients.call(&["GET", &key]);
+        assert_eq!(value, Reply::bulk(format!("value of {key}")));
+        let asked = source.call(&["GET", &key]);
+        let slot = slot(key.as_bytes());
+        if is_moved(slot) {
+            there += 1;
+            let error = asked.error().unwrap_or_default();
+            assert!(error.starts_with(&format!("MOVED {slot} ")), "{asked:?}");
+        }
+    }
+    assert!(
+        (KEYS / 8..KEYS / 2).contains(&there),
+        "{there} keys have moved"
+    );
 }
