@@ -6,6 +6,7 @@ mod cuts;
 mod deaths;
 mod full_disk;
 mod joining;
+mod keyless;
 mod load;
 mod long_moves;
 mod pauses;

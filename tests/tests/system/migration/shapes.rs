@@ -199,7 +199,7 @@ fn verify(client: &mut Roaming, model: &Model) {
 }
 
 /// All names that the nodes have; none of them twice.
-fn names(whole: &Whole) -> BTreeSet<Vec<u8>> {
+pub(super) fn names(whole: &Whole) -> BTreeSet<Vec<u8>> {
     let mut names = BTreeSet::new();
     for node in &whole.nodes {
         let mut client = node.client();
