@@ -41,6 +41,10 @@ pub enum Bug {
     StagingSurvives,
     /// Wipes a prepared copy when its stream breaks.
     PreparedWiped,
+    /// Gives a copy up once its target has confirmed, before the table has committed.
+    EarlyDelete,
+    /// Serves again what its target has confirmed when the table's word is overdue.
+    Resumes,
     /// Leaves overwritten entries in the digest of what was sent.
     OverwrittenInDigest,
 }

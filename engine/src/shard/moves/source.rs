@@ -20,6 +20,7 @@ use super::link::Link;
 use super::mail::Mail;
 use super::{Cx, SILENCE_MAX};
 use crate::migration::{Credit, Outbound, Outgoing, Report, Stage};
+use crate::planted::Bug;
 
 /// Captured writes that wait to be sent, above which the source gives up.
 const BACKLOG_BYTES_MAX: usize = 32 << 20;
@@ -292,6 +293,9 @@ impl Source {
                     held_since,
                     is_overdue: false,
                 };
+                if cx.core.keyspace.planted.has(Bug::EarlyDelete) {
+                    cx.core.keyspace.give_up(self.partition());
+                }
                 self.report(cx, true);
                 cx.reports.tell(Report::Confirmed { migration, held });
                 Ok(())
@@ -361,6 +365,9 @@ impl Source {
                     };
                     let migration = self.migration;
                     cx.reports.tell(Report::Overdue { migration });
+                    if cx.core.keyspace.planted.has(Bug::Resumes) {
+                        cx.core.resume(partition);
+                    }
                 }
                 Ok(())
             }

@@ -4,5 +4,6 @@ mod bed;
 mod endings;
 mod holding;
 mod lines;
+mod planted;
 mod rates;
 mod whole;
