@@ -38,6 +38,9 @@ pub const FORMAT: u32 = 3;
 /// The file of the layout.
 const LAYOUT: &str = "layout";
 
+/// Begins the stamp of a coordinator, which has a format of its own.
+const COORDINATOR: &str = "ephesus-coordinator ";
+
 /// Begins the last line of the stamp: of all lines before it, eight hex digits.
 const CHECKSUM: &str = "crc32=";
 
@@ -57,6 +60,9 @@ pub enum DataDirError {
     /// The directory has files but no stamp: name another directory.
     #[error("{} is not empty and not an Ephesus data directory", .0.display())]
     Foreign(PathBuf),
+    /// A coordinator's: name a node's directory.
+    #[error("{} is a coordinator's data directory, not a node's", .0.display())]
+    Coordinator(PathBuf),
     /// There is nothing to check.
     #[error("{} is not an Ephesus data directory: it has no stamp", .0.display())]
     Missing(PathBuf),
@@ -372,6 +378,9 @@ fn parse_stamp(text: &str, dir: &Path, file: &Path) -> Result<Stamp, DataDirErro
         file: file.to_owned(),
         reason: format!("no valid {name}"),
     };
+    if text.starts_with(COORDINATOR) {
+        return Err(DataDirError::Coordinator(dir.to_owned()));
+    }
     let format = field("format").ok_or_else(|| damaged("format"))?;
     if format != FORMAT.to_string() {
         return Err(DataDirError::Format {

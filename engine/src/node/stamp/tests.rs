@@ -74,6 +74,18 @@ fn a_directory_of_something_else_is_refused() {
 }
 
 #[test]
+fn a_directory_of_a_coordinator_is_refused_as_one() {
+    let temp = tempfile::tempdir().expect("temp dir");
+    let stamp = "ephesus-coordinator 1\nid 1\n";
+    fs::write(temp.path().join("stamp"), stamp).expect("write");
+    let result = DataDir::lock(temp.path()).and_then(|dir| dir.stamp());
+    assert!(
+        matches!(result, Err(DataDirError::Coordinator(_))),
+        "{result:?}"
+    );
+}
+
+#[test]
 fn a_directory_is_served_once() {
     let (_temp, dir) = initialized();
     let second = DataDir::lock(dir.path());
