@@ -19,7 +19,7 @@ use super::connection::Connection;
 use super::core::Core;
 use super::mesh::{Message, Peer, PeerQueue};
 use super::outbox::Front;
-use crate::keyspace::tests::tape::{Taped, commit, execute_valid};
+use crate::keyspace::tests::tape::{Taped, execute_valid, take_down};
 use crate::keyspace::{Keyspace, Partition};
 use crate::migration::{Credit, Outbound, Records};
 use crate::net::{ConnToken, ListenerKind, Waker};
@@ -167,7 +167,7 @@ impl Bed {
     fn end_turn(&mut self, shard: usize) {
         let shard = &mut self.shards[shard];
         let core = &mut shard.core;
-        commit(&mut core.keyspace.log, &mut Vec::new());
+        take_down(&mut core.keyspace.log, &mut Vec::new());
         core.committed();
         core.unblock();
         while core.walk_slice() {}
@@ -320,7 +320,7 @@ impl Bed {
                 }
             }
         }
-        commit(&mut target.log, &mut Vec::new());
+        take_down(&mut target.log, &mut Vec::new());
     }
 
     /// The move of [`Bed::prepare_within`] is committed: both shards act, the table changes, routes are not sent yet.

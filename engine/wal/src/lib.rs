@@ -37,6 +37,7 @@ pub mod open;
 pub mod options;
 pub mod recover;
 pub mod segment;
+pub mod tape;
 pub mod twin;
 pub mod verify;
 pub mod writer;

@@ -8,8 +8,8 @@ use ephesus_engine::keyspace::{AfterBreak, Keyspace, Partition, Reply};
 use ephesus_engine::migration::{Credit, Outbound, SourceError, Stage, TargetError};
 use ephesus_engine::planted::Bug;
 use ephesus_engine::table::KeyHasher;
-use ephesus_wal::group::{GroupHeader, HEADER_BYTES};
-use ephesus_wal::{FaultDisk, LogId, LogOptions, LogWriter, SegmentInfo, open_writer, recover};
+use ephesus_wal::tape::{Records, take_down};
+use ephesus_wal::{FaultDisk, LogId, LogOptions, LogWriter, open_writer, recover};
 use ephesus_wire::record::Source;
 use ephesus_wire::resp::reply::Protocol;
 use ephesus_wire::stream::{Final, Held};
@@ -34,7 +34,7 @@ pub(crate) struct Store {
     keyspace: Keyspace,
     hasher: KeyHasher,
     /// What the log has.
-    records: Vec<(Lsn, Vec<u8>)>,
+    records: Records,
     /// What the layout says: the copy's epoch, and whom it comes from if it is not served.
     epoch: Epoch,
     source: Option<Source>,
@@ -269,22 +269,7 @@ impl Store {
 
     /// Everything that the log wants written is durable.
     fn commit(&mut self) {
-        let log = &mut self.keyspace.log;
-        loop {
-            while let Some(op) = log.next_write(0) {
-                take_down(&op.buf, &mut self.records);
-                let len = op.buf.len();
-                log.complete(op, Ok(len)).expect("a write that succeeded");
-            }
-            if !log.is_starved() {
-                return;
-            }
-            let segment = SegmentInfo {
-                id: log.allocate_segment(),
-                bytes: log.options().segment_bytes,
-            };
-            log.add_segment(segment);
-        }
+        take_down(&mut self.keyspace.log, &mut self.records);
     }
 }
 
@@ -326,16 +311,4 @@ fn log(last: Lsn) -> LogWriter {
         open_writer(&disk, &options, &recovered, last, 0).await
     });
     opened.expect("a disk without faults").writer
-}
-
-/// The records of a group.
-fn take_down(group: &[u8], records: &mut Vec<(Lsn, Vec<u8>)>) {
-    let header: GroupHeader = bytemuck::pod_read_unaligned(&group[..HEADER_BYTES]);
-    let mut rest = &group[HEADER_BYTES..];
-    for at in 0..u64::from(header.record_count) {
-        let (len, behind) = rest.split_first_chunk::<4>().expect("a length");
-        let (record, behind) = behind.split_at(u32::from_le_bytes(*len) as usize);
-        records.push((Lsn(header.first_lsn + at), record.to_vec()));
-        rest = behind;
-    }
 }

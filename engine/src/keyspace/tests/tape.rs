@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use ephesus_wal::group::{GroupHeader, HEADER_BYTES};
-use ephesus_wal::{FaultDisk, LogId, LogOptions, LogWriter, SegmentInfo, open_writer, recover};
+use ephesus_wal::tape::Records;
+pub(crate) use ephesus_wal::tape::{complete, take_down};
+use ephesus_wal::{FaultDisk, LogId, LogOptions, LogWriter, open_writer, recover};
 use ephesus_wire::resp::reply::Protocol;
 use ephesus_wire::{Epoch, Lsn, Partitioning, slot_of};
 use futures_lite::future::block_on;
@@ -20,7 +21,7 @@ pub(crate) type Keys = BTreeMap<Vec<u8>, (Vec<u8>, u64)>;
 /// A keyspace of all partitions and what its log wrote.
 pub(crate) struct Taped {
     pub(crate) keyspace: Keyspace,
-    pub(crate) records: Vec<(Lsn, Vec<u8>)>,
+    pub(crate) records: Records,
     pub(crate) hasher: KeyHasher,
     pub(crate) partitioning: Partitioning,
 }
@@ -69,7 +70,7 @@ impl Taped {
 
     /// Completes everything that the log wants written, and takes down its records.
     pub(crate) fn commit(&mut self) {
-        commit(&mut self.keyspace.log, &mut self.records);
+        take_down(&mut self.keyspace.log, &mut self.records);
     }
 
     /// Replays the records behind `from` over `loaded`.
@@ -134,30 +135,6 @@ pub(crate) fn attempt(
     (out, gate, executed)
 }
 
-/// Completes everything that a log wants written, and takes down its records.
-pub(crate) fn commit(log: &mut LogWriter, records: &mut Vec<(Lsn, Vec<u8>)>) {
-    complete(log, |group| take_down(group, records));
-}
-
-/// Completes everything that a log wants written, and shows each group.
-pub(crate) fn complete(log: &mut LogWriter, mut see: impl FnMut(&[u8])) {
-    loop {
-        while let Some(op) = log.next_write(0) {
-            see(&op.buf);
-            let len = op.buf.len();
-            log.complete(op, Ok(len)).expect("a write that succeeded");
-        }
-        if !log.is_starved() {
-            return;
-        }
-        let segment = SegmentInfo {
-            id: log.allocate_segment(),
-            bytes: log.options().segment_bytes,
-        };
-        log.add_segment(segment);
-    }
-}
-
 /// Everything in some partitions, expired keys included.
 pub(crate) fn contents<'a>(partitions: impl Iterator<Item = &'a Partition>) -> Keys {
     let mut keys = Keys::new();
@@ -174,15 +151,4 @@ pub(crate) fn contents<'a>(partitions: impl Iterator<Item = &'a Partition>) -> K
         }
     }
     keys
-}
-
-fn take_down(group: &[u8], records: &mut Vec<(Lsn, Vec<u8>)>) {
-    let header: GroupHeader = bytemuck::pod_read_unaligned(&group[..HEADER_BYTES]);
-    let mut rest = &group[HEADER_BYTES..];
-    for at in 0..u64::from(header.record_count) {
-        let (len, behind) = rest.split_first_chunk::<4>().expect("a length");
-        let (record, behind) = behind.split_at(u32::from_le_bytes(*len) as usize);
-        records.push((Lsn(header.first_lsn + at), record.to_vec()));
-        rest = behind;
-    }
 }
