@@ -30,8 +30,9 @@ use super::mail::{FrameParts, Mail};
 use crate::migration::{Line, Spare};
 use crate::net::{Ring, StreamId};
 
-/// Frames of one send.
-const FRAMES_PER_SEND: usize = 16;
+/// Frames of one send: of the word of all targets of a group, and what else goes there, nothing is to wait for another
+/// turn.
+const FRAMES_PER_SEND: usize = 64;
 
 /// Bytes after which a send takes no further frame, and a turn issues no further send: the kernel copies
 /// them while the shard waits.
