@@ -29,7 +29,7 @@ use ephesus_wire::handshake::{Identity, LinkRole, Secret};
 use glommio::{LocalExecutorBuilder, Placement};
 
 pub use error::ServerError;
-pub use home::Empty;
+pub use home::{Empty, is_stamp};
 
 use crate::alone::Alone;
 use crate::command::{ClusterId, ClusterOptions, RaftId};

@@ -142,6 +142,13 @@ impl Whole {
         Roaming::new(running.map(Node::entry).collect())
     }
 
+    /// How many keys the nodes that run have, all together.
+    pub fn count_keys(&self) -> u64 {
+        let running = self.nodes.iter().filter(|node| node.is_running());
+        let keys = running.map(|node| node.client().say("DBSIZE").integer());
+        keys.map(|keys| keys as u64).sum()
+    }
+
     /// Sends a signal to every coordinator.
     pub fn signal_coordinators(&self, signal: i32) {
         for coordinator in &self.core.coordinators {

@@ -20,6 +20,12 @@ use crate::command::RaftId;
 
 const FORMAT: &str = "ephesus-coordinator 1";
 
+/// Whether a data directory's stamp is a coordinator's, of whatever format.
+#[must_use]
+pub fn is_stamp(text: &str) -> bool {
+    text.split(' ').next() == FORMAT.split(' ').next()
+}
+
 /// What an empty directory is to become.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Empty {

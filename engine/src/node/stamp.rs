@@ -21,6 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use ephesus_coordinator::command::ClusterId;
+use ephesus_coordinator::server::is_stamp;
 use ephesus_wal::dir::{self, DirError};
 use ephesus_wal::twin::{self, Found};
 use ephesus_wal::{Durability, LogId, StdDisk, Twin, WalError};
@@ -37,9 +38,6 @@ pub const FORMAT: u32 = 3;
 
 /// The file of the layout.
 const LAYOUT: &str = "layout";
-
-/// Begins the stamp of a coordinator, which has a format of its own.
-const COORDINATOR: &str = "ephesus-coordinator ";
 
 /// Begins the last line of the stamp: of all lines before it, eight hex digits.
 const CHECKSUM: &str = "crc32=";
@@ -378,7 +376,7 @@ fn parse_stamp(text: &str, dir: &Path, file: &Path) -> Result<Stamp, DataDirErro
         file: file.to_owned(),
         reason: format!("no valid {name}"),
     };
-    if text.starts_with(COORDINATOR) {
+    if is_stamp(text) {
         return Err(DataDirError::Coordinator(dir.to_owned()));
     }
     let format = field("format").ok_or_else(|| damaged("format"))?;

@@ -42,10 +42,10 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    fn new(copies: Vec<Partition>, epoch: Epoch, bug: Option<Bug>) -> Store {
+    fn new(epoch: Epoch, bug: Option<Bug>) -> Store {
         let hasher = KeyHasher::with_seeds([1, 2, 3, 4]);
         let mut store = Store {
-            keyspace: keyspace(copies, &hasher, Lsn::ZERO),
+            keyspace: keyspace(Vec::new(), &hasher, Lsn::ZERO),
             hasher,
             records: Vec::new(),
             epoch,
@@ -64,7 +64,7 @@ impl Store {
 
     /// A copy that is served, with nothing that a client has written.
     pub(crate) fn served(epoch: Epoch, bug: Option<Bug>) -> Store {
-        let mut store = Store::new(Vec::new(), epoch, bug);
+        let mut store = Store::new(epoch, bug);
         store.keyspace.adopt(PARTITION, epoch);
         for number in 0..OTHERS {
             let name = other(number);
@@ -76,7 +76,7 @@ impl Store {
 
     /// A copy that a migration fills.
     pub(crate) fn staging(epoch: Epoch, source: Source, bug: Option<Bug>) -> Result<Store, String> {
-        let mut store = Store::new(Vec::new(), epoch, bug);
+        let mut store = Store::new(epoch, bug);
         store.begin_filling(epoch, source)?;
         Ok(store)
     }

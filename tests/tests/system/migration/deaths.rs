@@ -351,11 +351,8 @@ impl World {
         let mut client = self.whole.client();
         let units = self.units.iter_mut().flatten();
         let present = crowd::verify(&mut client, units) as u64 + STILL_KEYS;
-        let nodes = self.whole.nodes.iter();
-        let counted: i64 = nodes
-            .map(|node| node.client().say("DBSIZE").integer())
-            .sum();
-        assert_eq!(counted as u64, present, "keys came back or vanished");
+        let counted = self.whole.count_keys();
+        assert_eq!(counted, present, "keys came back or vanished");
         let from = self.rng.below(STILL_KEYS);
         for n in (0..STILL_KEYS / 8).map(|n| (from + n * 37) % STILL_KEYS) {
             let reply = client.call(&["GET", &still_key(n)]);

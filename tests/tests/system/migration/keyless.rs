@@ -51,13 +51,6 @@ fn until_moved(whole: &Whole, partition: u16) {
     assert_eq!(all_committed(whole), 1);
 }
 
-fn counted(whole: &Whole) -> i64 {
-    let nodes = whole.nodes.iter();
-    nodes
-        .map(|node| node.client().say("DBSIZE").integer())
-        .sum()
-}
-
 #[test]
 fn scans_and_commands_of_many_keys_see_each_key_once_while_it_moves() {
     let (whole, partition) = moving();
@@ -69,7 +62,7 @@ fn scans_and_commands_of_many_keys_see_each_key_once_while_it_moves() {
     let other = tagged.replace(":a", ":b");
     let mut looks = 0;
     while in_state(&whole, "copying") == 1 && looks < 3 {
-        assert_eq!(counted(&whole), KEYS as i64, "look {looks}");
+        assert_eq!(whole.count_keys(), KEYS, "look {looks}");
         assert_eq!(names(&whole), all, "look {looks}");
         let pairs = ["MSET", &tagged, "one", &other, "two"];
         assert_eq!(client.call(&pairs), Reply::ok());
@@ -80,7 +73,7 @@ fn scans_and_commands_of_many_keys_see_each_key_once_while_it_moves() {
     }
     assert!(looks >= 2, "only {looks} looks while it was copied");
     until_moved(&whole, partition);
-    assert_eq!(counted(&whole), KEYS as i64);
+    assert_eq!(whole.count_keys(), KEYS);
     assert_eq!(names(&whole), all);
 }
 
@@ -93,13 +86,13 @@ fn what_was_flushed_while_it_moved_does_not_come_back() {
     for node in &whole.nodes {
         assert_eq!(node.client().say("FLUSHALL"), Reply::ok());
     }
-    assert_eq!(counted(&whole), 0);
+    assert_eq!(whole.count_keys(), 0);
     let mut client = whole.client();
     for n in 0..100 {
         assert_eq!(client.call(&["SET", &key(n), "anew"]), Reply::ok());
     }
     until_moved(&whole, partition);
-    assert_eq!(counted(&whole), 100);
+    assert_eq!(whole.count_keys(), 100);
     assert_eq!(names(&whole).len(), 100);
     for n in 0..KEYS {
         let value = client.call(&["GET", &key(n)]);

@@ -6,6 +6,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use ephesus_tests::process::Process;
+use ephesus_tests::scale::keys;
 use ephesus_tests::stock::StockClient;
 use ephesus_tests::{Rng, Whole, paths};
 
@@ -21,6 +22,9 @@ const COMMANDS: [(&str, u64); 3] = [("set", 600_000), ("get", 1_800_000), ("incr
 
 /// What redis-benchmark says of its own accord whenever it follows a redirection.
 const FOLLOWS: &str = "warning: cluster slots configuration changed, fetching new one...";
+
+/// Names that redis-benchmark picks from.
+const KEYS: u64 = 20_000;
 
 /// Keys of 100 B that are there before nodes come and go, without `EPHESUS_KEYS`.
 const LOADED: u64 = 100_000;
@@ -54,14 +58,24 @@ fn redis_py_sees_no_error_while_nodes_come_and_go() {
 }
 
 /// redis-benchmark over a cluster, with one command for so long that it must be ended.
-fn benchmark(whole: &Whole, command: &str, requests: u64, output: &Path) -> Process {
+fn benchmark(whole: &Whole, command: &str, requests: u64, keys: u64, output: &Path) -> Process {
     let port = whole.nodes[0].port().to_string();
-    let requests = requests.to_string();
+    let (requests, keys) = (requests.to_string(), keys.to_string());
     let mut benchmark = Command::new("redis-benchmark");
     benchmark
         .args(["--cluster", "-p", &port, "-t", command, "-n", &requests])
-        .args(["-r", "20000", "-d", "100", "-c", "24", "-P", "4", "-q"]);
+        .args(["-r", &keys, "-d", "100", "-c", "24", "-P", "4", "-q"]);
     Process::spawn(benchmark, output)
+}
+
+/// What redis-benchmark has printed tells of moves, and of nothing that has gone wrong.
+fn assert_follows(text: &str) {
+    let lower = text.to_lowercase();
+    assert!(lower.contains(FOLLOWS), "it has met no move: {text}");
+    let lower = lower.replace(FOLLOWS, "");
+    for word in ["error", "moved", "down", "unknown", "closed", "warning"] {
+        assert!(!lower.contains(word), "{word:?} in {text}");
+    }
 }
 
 /// Moves a partition from one node to another. Every shard keeps one: redis-benchmark asks nobody who had
@@ -93,7 +107,7 @@ fn redis_benchmark_runs_through_moves_without_an_error() {
     let whole = Whole::started(&PARTITIONS, &NAMES, 2);
     for (command, requests) in COMMANDS {
         let output = whole.core.home().join(format!("benchmark-{command}"));
-        let mut client = benchmark(&whole, command, requests, &output);
+        let mut client = benchmark(&whole, command, requests, KEYS, &output);
         let mut moves = 0;
         let began = Instant::now();
         let status = loop {
@@ -111,20 +125,11 @@ fn redis_benchmark_runs_through_moves_without_an_error() {
             text.replace('\r', "\n")
         );
         assert!(status.success(), "{text}");
-        let lower = text.to_lowercase();
-        assert!(lower.contains(FOLLOWS), "it has met no move: {text}");
-        let lower = lower.replace(FOLLOWS, "");
-        for word in ["error", "moved", "down", "unknown", "closed", "warning"] {
-            assert!(!lower.contains(word), "{word:?} in {text}");
-        }
+        assert_follows(&text);
         assert!(moves >= 3, "{command}: only {moves} moves");
     }
     all_committed(&whole);
-    let counted: i64 = whole
-        .nodes
-        .iter()
-        .map(|node| node.client().say("DBSIZE").integer())
-        .sum();
+    let counted = whole.count_keys();
     assert!(counted > 20_000, "{counted} keys of set and of incr");
 }
 
@@ -134,20 +139,8 @@ fn redis_benchmark_runs_through_moves_without_an_error() {
 fn stock_clients_see_no_error_while_a_node_joins_and_another_is_drained() {
     paths::require("redis-benchmark");
     let mut whole = Whole::started(&["--partitions", "256"], &NAMES, 1);
-    let loaded = std::env::var("EPHESUS_KEYS").map_or(LOADED, |keys| keys.parse().expect("keys"));
-    let port = whole.nodes[0].port().to_string();
-    let mut load = Command::new("redis-benchmark");
-    load.args([
-        "--cluster",
-        "-p",
-        &port,
-        "-t",
-        "set",
-        "-n",
-        &loaded.to_string(),
-    ])
-    .args(["-r", &loaded.to_string(), "-d", "100", "-P", "16", "-q"]);
-    let mut load = Process::spawn(load, &whole.core.home().join("load"));
+    let (loaded, output) = (keys(LOADED), whole.core.home().join("load"));
+    let mut load = benchmark(&whole, "set", loaded, loaded, &output);
     let status = load.wait_exit(BENCHMARK_WITHIN).expect("it ends");
     assert!(status.success(), "{}", load.output());
 
@@ -157,7 +150,7 @@ fn stock_clients_see_no_error_while_a_node_joins_and_another_is_drained() {
     whole.core.ask(&["rebalance", "--wait"]).assert(0, &[]);
     assert_eq!(owned(&whole)["ephesus"], 64);
     let output = whole.core.home().join("benchmark-drain");
-    let mut beside = benchmark(&whole, "set", ENDLESS, &output);
+    let mut beside = benchmark(&whole, "set", ENDLESS, KEYS, &output);
     std::thread::sleep(BETWEEN);
     let moved = 64 + owned(&whole)["athens"];
     let drained = whole.core.ask(&["drain", "athens", "--wait"]);
@@ -166,13 +159,9 @@ fn stock_clients_see_no_error_while_a_node_joins_and_another_is_drained() {
     std::thread::sleep(BETWEEN);
     let ended = beside.exit_status();
     assert!(ended.is_none(), "{ended:?}: {}", beside.output());
-    let text = beside.output().to_lowercase();
+    let text = beside.output();
     beside.kill();
-    assert!(text.contains(FOLLOWS), "it has met no move: {text}");
-    let text = text.replace(FOLLOWS, "");
-    for word in ["error", "moved", "down", "unknown", "closed", "warning"] {
-        assert!(!text.contains(word), "{word:?} in {text}");
-    }
+    assert_follows(&text);
     client.finish();
     assert_eq!(all_committed(&whole), moved);
     let removed = whole.core.ask(&["node", "remove", "athens", "--yes"]);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ephesus_tests::slots::slot;
-use ephesus_tests::whole::listed;
+use ephesus_tests::whole::{covers, listed};
 use ephesus_tests::{Client, Reply, Whole};
 
 use super::SERVES_WITHIN;
@@ -203,16 +203,12 @@ fn slots_that_valkeys_command_has_moved_are_there_with_all_their_keys() {
         jobs.iter()
             .all(|job| job["operation"] == Reply::bulk("IMPORT"))
     );
-    let is_moved = |slot: u16| moved.iter().any(|(from, to)| (*from..=*to).contains(&slot));
+    let is_moved = |slot| covers(&moved, slot);
     let (view, _) = listed(&mut source);
     for line in view {
-        let owns = |slot: u16| {
-            line.slots
-                .iter()
-                .any(|(from, to)| (*from..=*to).contains(&slot))
-        };
         for slot in base..=base + 8_191 {
-            assert_eq!(owns(slot), is_moved(slot) == (line.id == to), "slot {slot}");
+            let owns = covers(&line.slots, slot);
+            assert_eq!(owns, is_moved(slot) == (line.id == to), "slot {slot}");
         }
     }
     let reply = source.say("CLUSTER CANCELSLOTMIGRATIONS");
