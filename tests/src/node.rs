@@ -31,6 +31,8 @@ pub struct Options {
     /// Where coordinators are, each as `host:port`; none: the node brings its own.
     pub coordinators: Vec<String>,
     pub name: Option<String>,
+    /// More flags, as they stand on the command line.
+    pub flags: Vec<String>,
     /// Runs the node under this command, e.g. `["strace", "-f"]`.
     pub wrapper: Vec<String>,
 }
@@ -50,6 +52,7 @@ impl Default for Options {
             host: Ipv4Addr::LOCALHOST.into(),
             coordinators: Vec::new(),
             name: None,
+            flags: Vec::new(),
             wrapper: Vec::new(),
         }
     }
@@ -205,6 +208,7 @@ impl Node {
         );
         flag("--name", options.name.clone());
         flag("--log-level", Some(options.log_level.to_owned()));
+        command.args(&options.flags);
         command
     }
 

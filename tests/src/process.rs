@@ -106,13 +106,28 @@ impl Process {
 
     /// Resident memory in bytes.
     pub fn resident_bytes(&self) -> u64 {
+        self.status_bytes("VmRSS:")
+    }
+
+    /// The most resident memory since [`forget_peak`](Self::forget_peak), in bytes.
+    pub fn peak_bytes(&self) -> u64 {
+        self.status_bytes("VmHWM:")
+    }
+
+    /// Has [`peak_bytes`](Self::peak_bytes) begin anew (`5` in proc_pid_clear_refs(5)).
+    pub fn forget_peak(&self) {
+        let path = format!("/proc/{}/clear_refs", self.pid());
+        std::fs::write(path, "5").expect("reset the child's peak");
+    }
+
+    fn status_bytes(&self, name: &str) -> u64 {
         let path = format!("/proc/{}/status", self.pid());
         let status = std::fs::read_to_string(path).expect("read the child's /proc status");
         status
             .lines()
-            .find_map(|line| line.strip_prefix("VmRSS:"))
+            .find_map(|line| line.strip_prefix(name))
             .and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok())
-            .expect("VmRSS in /proc status")
+            .unwrap_or_else(|| panic!("{name} in /proc status"))
             * 1024
     }
 }

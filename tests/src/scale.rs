@@ -6,6 +6,9 @@ const ROUNDS: &str = "EPHESUS_CRASH_ROUNDS";
 /// Asks for keys of the tests that fill a cluster or a partition.
 const KEYS: &str = "EPHESUS_KEYS";
 
+/// Asks for longer attacks.
+const ATTACK_SECONDS: &str = "EPHESUS_ATTACK_SECONDS";
+
 /// Rounds of this run: `EPHESUS_CRASH_ROUNDS`, else so many.
 ///
 /// # Panics
@@ -25,6 +28,14 @@ pub fn has_own_rounds() -> bool {
 /// When it is no number.
 pub fn keys(default: u64) -> u64 {
     asked(KEYS).unwrap_or(default)
+}
+
+/// How long each attack lasts: `EPHESUS_ATTACK_SECONDS`, else so long.
+///
+/// # Panics
+/// When it is no number.
+pub fn attack_seconds(default: u64) -> u64 {
+    asked(ATTACK_SECONDS).unwrap_or(default)
 }
 
 fn asked(name: &str) -> Option<u64> {
