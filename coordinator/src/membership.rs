@@ -24,7 +24,7 @@ use crate::link::{Dialer, Link, LinkError, LinkOptions, Sender};
 use crate::migration::{Progress, Step};
 use crate::protocol::{self, Answer, kind};
 use crate::report::Figures;
-use crate::scheduling::{keep_awake, run_at_once};
+use crate::scheduling::{keep_awake, prefer_short_slices};
 use crate::server::HEARTBEAT;
 use crate::state::Refusal;
 use crate::view::View;
@@ -124,7 +124,7 @@ impl Membership {
             Ok(executor) => {
                 // Leases have to be renewed in time on a machine that is saturated, too, and clients whose commands are
                 // held wait for tables.
-                run_at_once();
+                prefer_short_slices();
                 executor.run(serve(options, secret, told, ordered, events));
             }
             Err(error) => {

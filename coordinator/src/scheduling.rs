@@ -15,18 +15,6 @@ pub fn prefer_short_slices() {
     prefer_slices(SHORT_NS);
 }
 
-/// Asks for this thread to run before all usual ones as soon as it has something to do, round-robin with others that
-/// may (`SCHED_RR` at the lowest of its priorities, as Corosync has it for the same purpose): for what sleeps nearly
-/// always and is waited for by everybody. Threads that this one starts are usual ones. Linux leaves 5% of the time to
-/// usual threads whatever these do (`kernel.sched_rt_runtime_us`).
-///
-/// A process that is not allowed to (it takes `CAP_SYS_NICE` or `RLIMIT_RTPRIO`) prefers short slices instead.
-pub fn run_at_once() {
-    if set_policy(0, libc::SCHED_RR).is_err() {
-        prefer_short_slices();
-    }
-}
-
 /// Gives a thread of this process, 0 for the calling one, this policy at the lowest of its priorities; threads that
 /// it starts are usual ones.
 ///
@@ -80,24 +68,4 @@ pub fn keep_awake(every: Duration) -> glommio::Task<()> {
             glommio::timer::sleep(every).await;
         }
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_thread_runs_at_once_where_it_may_and_what_it_starts_is_usual() {
-        // SAFETY: asks for a number of this thread.
-        let policy = || unsafe { libc::sched_getscheduler(0) };
-        let thread = std::thread::Builder::new().spawn(move || {
-            run_at_once();
-            let started = std::thread::Builder::new().spawn(policy).expect("starts");
-            (policy(), started.join().expect("ends"))
-        });
-        let (own, started) = thread.expect("starts").join().expect("ends");
-        assert_eq!(started, libc::SCHED_OTHER);
-        let may_not = own == libc::SCHED_OTHER;
-        assert!(may_not || own == libc::SCHED_RR | libc::SCHED_RESET_ON_FORK);
-    }
 }

@@ -37,7 +37,7 @@ use crate::coordinator::{Action, Coordinator, CoordinatorOptions, Event, Foundin
 use crate::link::{Counters, Dialer, LinkOptions, ListenOptions, Listener};
 use crate::member::{ELECTION_TICKS, founding};
 use crate::protocol::{self, encode_raft, kind};
-use crate::scheduling::{keep_awake, run_at_once};
+use crate::scheduling::{keep_awake, prefer_short_slices};
 use crate::storage::RaftLog;
 use clock::Clock;
 use home::Home;
@@ -136,8 +136,10 @@ impl Server {
         }
         // Votes and leases have to be in time on a machine that is saturated, too, and with them the log, which the
         // executor's other thread writes.
-        run_at_once();
-        glommio::executor().spawn_blocking(run_at_once).await;
+        prefer_short_slices();
+        glommio::executor()
+            .spawn_blocking(prefer_short_slices)
+            .await;
         let clock = Clock::start();
         let home = Home::open(&options.data_dir, id, options.empty)?;
         let log_dir = home.log_dir()?;

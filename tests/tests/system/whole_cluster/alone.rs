@@ -98,6 +98,31 @@ fn a_guest_of_a_lone_node_redirects_everything() {
     );
 }
 
+/// Threads of a process with a real-time policy, by name.
+fn real_time_threads(pid: u32) -> Vec<String> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("its threads");
+    let stats = tasks.filter_map(|task| {
+        // A thread may have ended meanwhile.
+        std::fs::read_to_string(task.ok()?.path().join("stat")).ok()
+    });
+    let is_real_time = |stat: &String| {
+        // Behind the name: field 3 is the state, field 40 the real-time priority.
+        let (_, rest) = stat.rsplit_once(") ").expect("a name");
+        rest.split(' ').nth(37) != Some("0")
+    };
+    stats.filter(is_real_time).collect()
+}
+
+#[test]
+fn no_thread_has_real_time_priority() {
+    let node = Node::start(Options::default());
+    assert_eq!(node.client().say("SET a 1"), Reply::ok());
+    assert_eq!(
+        real_time_threads(node.process().pid()),
+        Vec::<String>::new()
+    );
+}
+
 /// What a node says to a read within 300 ms, and whether it closes the connection.
 fn asks(mut client: Client) -> (Vec<u8>, bool) {
     if client.send(&["GET", "a"]).is_err() {
