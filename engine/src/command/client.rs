@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use ephesus_wire::limits::CLIENT_NAME_BYTES_MAX;
 use ephesus_wire::resp::reply::{self, Protocol};
 use ephesus_wire::resp::request;
 
@@ -110,6 +111,7 @@ pub enum ClientFilter {
     All,
     /// None: a type no connection here has (master, replica, pubsub).
     Nobody,
+    /// Ascending.
     Ids(Vec<u64>),
 }
 
@@ -132,11 +134,17 @@ impl ClientFilter {
                     Err(ClientError::ClientType(Quoted::new(name)))
                 }
             }
-            4.. if args.arg(2).eq_ignore_ascii_case(b"id") => (3..args.len())
-                .map(|index| request::integer(args.arg(index)).filter(|&id| id > 0))
-                .map(|id| id.map(i64::cast_unsigned).ok_or(ClientError::ClientId))
-                .collect::<Result<_, _>>()
-                .map(ClientFilter::Ids),
+            4.. if args.arg(2).eq_ignore_ascii_case(b"id") => {
+                let ids = (3..args.len()).map(|index| request::integer(args.arg(index)));
+                let ids: Option<Vec<i64>> = ids.collect();
+                let ids = ids.ok_or(ClientError::ClientId)?;
+                // Nobody has a negative one.
+                let ids = ids.into_iter().filter_map(|id| u64::try_from(id).ok());
+                let mut ids: Vec<u64> = ids.collect();
+                ids.sort_unstable();
+                ids.dedup();
+                Ok(ClientFilter::Ids(ids))
+            }
             _ => Err(ClientError::Syntax),
         }
     }
@@ -147,7 +155,7 @@ impl ClientFilter {
         match self {
             ClientFilter::All => true,
             ClientFilter::Nobody => false,
-            ClientFilter::Ids(ids) => ids.contains(&id),
+            ClientFilter::Ids(ids) => ids.binary_search(&id).is_ok(),
         }
     }
 }
@@ -155,13 +163,23 @@ impl ClientFilter {
 /// The name in `CLIENT SETNAME name`; empty takes the name away.
 ///
 /// # Errors
-/// [`ClientError::ClientName`].
+/// [`ClientError::ClientName`] or [`ClientError::ArgumentTooLong`].
 pub fn set_name<A: ArgList + ?Sized>(args: &A) -> Result<&str, ClientError> {
     name(args.arg(2))
 }
 
 fn name(bytes: &[u8]) -> Result<&str, ClientError> {
+    short("a client's name", bytes)?;
     visible(bytes).ok_or(ClientError::ClientName)
+}
+
+/// Refuses what would make a connection, and every CLIENT LIST, large.
+fn short(what: &'static str, bytes: &[u8]) -> Result<(), ClientError> {
+    if bytes.len() > CLIENT_NAME_BYTES_MAX {
+        Err(ClientError::ArgumentTooLong(what, CLIENT_NAME_BYTES_MAX))
+    } else {
+        Ok(())
+    }
 }
 
 /// The text, if all of it is visible ASCII without spaces, so that a line stays parseable.
@@ -184,7 +202,8 @@ impl<'a> SetInfo<'a> {
     /// Reads `CLIENT SETINFO LIB-NAME|LIB-VER value`; empty takes the value away.
     ///
     /// # Errors
-    /// [`ClientError::ClientAttributeUnknown`] or [`ClientError::ClientAttribute`].
+    /// [`ClientError::ClientAttributeUnknown`], [`ClientError::ClientAttribute`] or
+    /// [`ClientError::ArgumentTooLong`].
     pub fn parse<A: ArgList + ?Sized>(args: &'a A) -> Result<SetInfo<'a>, ClientError> {
         let attribute = args.arg(2);
         let make = if attribute.eq_ignore_ascii_case(b"lib-name") {
@@ -194,6 +213,7 @@ impl<'a> SetInfo<'a> {
         } else {
             return Err(ClientError::ClientAttributeUnknown(Quoted::new(attribute)));
         };
+        short("a client library's attribute", args.arg(3))?;
         visible(args.arg(3))
             .map(make)
             .ok_or_else(|| ClientError::ClientAttribute(Quoted::new(attribute)))
@@ -215,8 +235,8 @@ impl<'a> Hello<'a> {
     /// Reads `HELLO [2|3 [AUTH user password] [SETNAME name]]`.
     ///
     /// # Errors
-    /// [`ClientError::ProtocolVersion`], [`ClientError::NoProto`], [`ClientError::HelloOption`] or
-    /// [`ClientError::ClientName`]; nothing of the request takes effect.
+    /// [`ClientError::ProtocolVersion`], [`ClientError::NoProto`], [`ClientError::HelloOption`],
+    /// [`ClientError::ClientName`] or [`ClientError::ArgumentTooLong`]; nothing of the request takes effect.
     pub fn parse<A: ArgList + ?Sized>(args: &'a A) -> Result<Hello<'a>, ClientError> {
         let mut hello = Hello::default();
         if args.len() < 2 {

@@ -95,6 +95,12 @@ pub enum ClientError {
     /// A `CLIENT SETINFO` attribute other than LIB-NAME and LIB-VER.
     #[error("ERR Unrecognized option '{0}'")]
     ClientAttributeUnknown(Quoted),
+    /// An argument, of that description, of more bytes than it may have.
+    #[error("ERR {0} cannot be longer than {1} bytes")]
+    ArgumentTooLong(&'static str, usize),
+    /// A reply that would be longer than so many bytes: ask for less at a time.
+    #[error("ERR the reply would be longer than {0} bytes")]
+    ReplyTooLarge(usize),
     /// `CLIENT LIST TYPE` with a type that does not exist.
     #[error("ERR Unknown client type '{0}'")]
     ClientType(Quoted),

@@ -93,6 +93,17 @@ pub struct Attributes {
     pub library_version: String,
 }
 
+impl Attributes {
+    /// Bytes that are allocated for them.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        size_of::<Attributes>()
+            + self.name.capacity()
+            + self.library_name.capacity()
+            + self.library_version.capacity()
+    }
+}
+
 impl Connection {
     #[must_use]
     pub fn new(
@@ -247,7 +258,8 @@ impl Connection {
             total_bytes: size_of::<Connection>()
                 + self.input.capacity()
                 + self.sending.capacity()
-                + self.outbox.bytes(),
+                + self.outbox.bytes()
+                + attributes.map_or(0, Attributes::bytes),
             command: self.last_command.map_or("NULL", Cmd::name),
             protocol: self.protocol,
             closing: self.life != Life::Open,

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use ephesus_wire::resp::reply;
 use ephesus_wire::resp::request::Args;
-use ephesus_wire::{Lsn, ShardId};
+use ephesus_wire::{Lsn, ShardId, limits};
 
 use super::batch::{Batch, Behind};
 use super::cluster::ClusterReplies;
@@ -337,6 +337,22 @@ impl Core {
             }
         }
         Ok(())
+    }
+
+    /// Most bytes that the reply of one command may have.
+    #[must_use]
+    pub(super) fn reply_bytes_max(&self) -> usize {
+        limits::ONE_REPLY_BYTES_MAX
+    }
+
+    /// Refuses a reply that is, or would be, longer than one may be.
+    pub(super) fn check_reply(&self, bytes: usize) -> Result<(), ClientError> {
+        let bytes_max = self.reply_bytes_max();
+        if bytes > bytes_max {
+            Err(ClientError::ReplyTooLarge(bytes_max))
+        } else {
+            Ok(())
+        }
     }
 
     /// Commits what lies in memory that the kernel keeps when the process dies: with relaxed durability no reply

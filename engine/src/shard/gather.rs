@@ -2,7 +2,7 @@
 
 use ephesus_wire::Lsn;
 use ephesus_wire::resp::reply::{self, Protocol};
-use ephesus_wire::resp::value::{self, Value};
+use ephesus_wire::resp::request;
 
 use crate::command::error::ClientError;
 
@@ -28,6 +28,9 @@ pub struct Gather {
     protocol: Protocol,
     parts: Vec<Option<Vec<u8>>>,
     missing: usize,
+    /// Bytes that the parts may still take.
+    bytes_left: usize,
+    bytes_max: usize,
     gate: Lsn,
     /// The command writes: parts that were executed cannot be taken back.
     writes: bool,
@@ -45,14 +48,16 @@ struct Repeat {
 }
 
 impl Gather {
-    /// Waits for `parts` parts.
+    /// Waits for `parts` parts of at most `bytes_max` bytes together.
     #[must_use]
-    pub fn new(combine: Combine, protocol: Protocol, parts: usize) -> Gather {
+    pub fn new(combine: Combine, protocol: Protocol, parts: usize, bytes_max: usize) -> Gather {
         Gather {
             combine,
             protocol,
             parts: vec![None; parts],
             missing: parts,
+            bytes_left: bytes_max,
+            bytes_max,
             gate: Lsn::ZERO,
             writes: false,
             repeat: None,
@@ -89,6 +94,7 @@ impl Gather {
         repeat.role_changes = role_changes;
         repeat.rounds_left -= 1;
         self.missing = self.parts.len();
+        self.bytes_left = self.bytes_max;
         self.parts.fill(None);
         Some(repeat.request.clone())
     }
@@ -107,11 +113,23 @@ impl Gather {
         self.writes && parts().any(is_done) && parts().any(|part| is_elsewhere(part))
     }
 
-    /// Adds a part; true when it was the last one.
+    /// Adds a part; true when it was the last one. Parts that are too large together become an error, and
+    /// what has come of them is dropped.
     pub fn add(&mut self, part: u16, bytes: &[u8], gate: Lsn) -> bool {
-        let place = &mut self.parts[usize::from(part)];
-        assert!(place.is_none(), "every part is answered once");
-        *place = Some(bytes.to_vec());
+        let place = self.parts.get_mut(usize::from(part));
+        let place = place.filter(|place| place.is_none());
+        assert!(place.is_some(), "every part is answered once");
+        let fits = bytes.len() <= self.bytes_left;
+        self.bytes_left = self.bytes_left.saturating_sub(bytes.len());
+        if let Some(place) = place {
+            *place = Some(if fits { bytes.to_vec() } else { Vec::new() });
+        }
+        if !fits {
+            let mut error = Vec::new();
+            ClientError::ReplyTooLarge(self.bytes_max).write(&mut error);
+            let came = self.parts.iter_mut().flatten();
+            came.for_each(|part| part.clone_from(&error));
+        }
         self.gate = self.gate.max(gate);
         self.missing -= 1;
         self.missing == 0
@@ -119,11 +137,7 @@ impl Gather {
 
     /// The reply and what it waits for; the first part that is an error is the whole reply.
     pub fn finish(&mut self) -> (Vec<u8>, Lsn) {
-        let parts: Vec<Vec<u8>> = self
-            .parts
-            .drain(..)
-            .map(|part| part.expect("all parts are here"))
-            .collect();
+        let parts: Vec<Vec<u8>> = self.parts.drain(..).flatten().collect();
         let is_error = |part: &&Vec<u8>| part.first() == Some(&b'-');
         if let Some(error) = parts.iter().find(is_error) {
             let mut error = error.clone();
@@ -136,27 +150,31 @@ impl Gather {
         let mut out = Vec::new();
         match &self.combine {
             Combine::AllOk => out.extend_from_slice(reply::OK),
-            Combine::Sum => reply::integer(&mut out, parts.iter().map(|part| integer(part)).sum()),
+            Combine::Sum => reply::integer(&mut out, parts.iter().map(|part| number(part)).sum()),
             Combine::Text => {
-                let text: Vec<u8> = parts.iter().flat_map(|part| text(part)).collect();
-                reply::verbatim(&mut out, self.protocol, "txt", &text);
+                let texts: Vec<&[u8]> = parts.iter().map(|part| text(part)).collect();
+                reply::verbatim(&mut out, self.protocol, "txt", &texts.concat());
             }
             Combine::Concat => {
-                let elements: Vec<&[u8]> = parts.iter().flat_map(|part| elements(part)).collect();
-                reply::array(&mut out, elements.len());
-                elements
-                    .iter()
-                    .for_each(|element| out.extend_from_slice(element));
+                let count = parts.iter().map(|part| number(part)).sum::<i64>();
+                reply::array(&mut out, usize::try_from(count).unwrap_or(0));
+                out.reserve(parts.iter().map(Vec::len).sum());
+                for part in &parts {
+                    out.extend_from_slice(after_line(part));
+                }
             }
             Combine::Interleave(places) => {
                 let total = places.iter().map(Vec::len).sum();
                 let mut ordered: Vec<&[u8]> = vec![&[]; total];
                 for (part, places) in parts.iter().zip(places) {
-                    for (element, &place) in elements(part).into_iter().zip(places) {
-                        ordered[place as usize] = element;
+                    for (element, &place) in Elements(after_line(part)).zip(places) {
+                        if let Some(at) = ordered.get_mut(place as usize) {
+                            *at = element;
+                        }
                     }
                 }
                 reply::array(&mut out, total);
+                out.reserve(parts.iter().map(Vec::len).sum());
                 ordered
                     .iter()
                     .for_each(|element| out.extend_from_slice(element));
@@ -171,49 +189,49 @@ fn is_elsewhere(part: &[u8]) -> bool {
     part.starts_with(b"-MOVED ") || part.starts_with(b"-CROSSSLOT ")
 }
 
-fn decode(part: &[u8]) -> Option<Value> {
-    value::decode(part).ok().flatten().map(|(value, _)| value)
+/// The number of a part's first line: an integer, or the length of what follows.
+fn number(part: &[u8]) -> i64 {
+    let line = part.get(1..part.len() - after_line(part).len());
+    let digits = line.and_then(|line| line.strip_suffix(b"\r\n"));
+    let number = digits.and_then(request::integer);
+    debug_assert!(number.is_some(), "a shard's part starts with a number");
+    number.unwrap_or(0)
 }
 
-fn integer(part: &[u8]) -> i64 {
-    match decode(part) {
-        Some(Value::Integer(number)) => number,
-        other => unreachable!("a shard answered {other:?} where a number belongs"),
+/// The text of a bulk or verbatim string, of any length.
+fn text(part: &[u8]) -> &[u8] {
+    let text = after_line(part);
+    let text = text.strip_suffix(b"\r\n").unwrap_or(text);
+    match part.first() {
+        Some(b'=') => text.strip_prefix(b"txt:").unwrap_or(text),
+        _ => text,
     }
 }
 
-fn text(part: &[u8]) -> Vec<u8> {
-    match decode(part) {
-        Some(Value::Bulk(text) | Value::Verbatim { text, .. }) => text,
-        other => unreachable!("a shard answered {other:?} where a text belongs"),
-    }
-}
+/// Splits encoded bulk strings and nulls.
+struct Elements<'a>(&'a [u8]);
 
-/// The encoded elements of an array of bulk strings and nulls.
-fn elements(part: &[u8]) -> Vec<&[u8]> {
-    let mut elements = Vec::new();
-    let mut rest = after_line(part);
-    while !rest.is_empty() {
-        let header = rest.len() - after_line(rest).len();
-        let len = match rest[0] {
-            b'$' => std::str::from_utf8(&rest[1..header - 2])
-                .ok()
-                .and_then(|n| n.parse().ok()),
-            _ => None,
+impl<'a> Iterator for Elements<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let kind = self.0.first()?;
+        let header = self.0.len() - after_line(self.0).len();
+        let body = match kind {
+            b'$' => usize::try_from(number(self.0)).map_or(0, |len| len + 2),
+            _ => 0,
         };
-        let end = header + len.map_or(0, |len: usize| len + 2);
-        elements.push(&rest[..end]);
-        rest = &rest[end..];
+        let end = (header + body).min(self.0.len());
+        let (element, rest) = self.0.split_at(end);
+        self.0 = rest;
+        Some(element)
     }
-    elements
 }
 
 fn after_line(bytes: &[u8]) -> &[u8] {
-    let end = bytes
-        .windows(2)
-        .position(|pair| pair == b"\r\n")
-        .map_or(bytes.len(), |at| at + 2);
-    &bytes[end..]
+    let end = bytes.iter().position(|&byte| byte == b'\n');
+    let end = end.map_or(bytes.len(), |at| at + 1);
+    bytes.get(end..).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -158,7 +158,8 @@ impl Core {
         let shard_of = |slot| self.routes.owner(slot).local();
         let Parts { parts, combine } = self.parts(spec, request, shard_of)?;
         let protocol = connection.protocol;
-        let gather = Gather::new(combine, protocol, parts.len()).writing(spec.is_write());
+        let gather = Gather::new(combine, protocol, parts.len(), self.reply_bytes_max());
+        let gather = gather.writing(spec.is_write());
         let ticket = connection.outbox.await_reply(Some(Box::new(gather)));
         for (part, (shard, args)) in (0..).zip(&parts) {
             if *shard == self.id {

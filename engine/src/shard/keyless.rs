@@ -212,7 +212,7 @@ impl Core {
             Cmd::Scan => self.scan(asker, scope, request)?,
             Cmd::ClientList => {
                 let filter = ClientFilter::parse(request)?;
-                let text = self.client_list(asker, &filter);
+                let text = self.client_list(asker, &filter)?;
                 self.respond(asker, |_, reply| {
                     reply::verbatim(reply.out, reply.protocol, "txt", text.as_bytes());
                     Ok(())
@@ -297,7 +297,7 @@ impl Core {
         })
     }
 
-    fn client_list(&self, asker: &Asker<'_>, filter: &ClientFilter) -> String {
+    fn client_list(&self, asker: &Asker<'_>, filter: &ClientFilter) -> Result<String, ClientError> {
         let now_ms = self.keyspace.now_ms();
         // The asking connection is taken out while its command is executed.
         let asking = match asker {
@@ -308,9 +308,10 @@ impl Core {
         for connection in self.connections.iter().chain(asking) {
             if filter.admits(connection.id) {
                 connection.with_info(now_ms, |info| text.push_str(&client_line(&info)));
+                self.check_reply(text.len())?;
             }
         }
-        text
+        Ok(text)
     }
 
     /// Asks all shards that a command of the entry port concerns.
@@ -361,7 +362,7 @@ impl Core {
         let mut encoded = Vec::new();
         reply::command(&mut encoded, &args);
         let gather = combine.map(|combine| {
-            let gather = Gather::new(combine, protocol, shards.len());
+            let gather = Gather::new(combine, protocol, shards.len(), self.reply_bytes_max());
             Box::new(match spec.cmd {
                 Cmd::ClientList => gather,
                 // A move ends once, so this ends; a flush must not miss a partition.

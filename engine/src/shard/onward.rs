@@ -214,7 +214,8 @@ impl Core {
         };
         let Parts { parts, combine } = self.parts(spec, request, shard_of)?;
         let protocol = forwarded.protocol;
-        let gather = Gather::new(combine, protocol, parts.len()).writing(spec.is_write());
+        let gather = Gather::new(combine, protocol, parts.len(), self.reply_bytes_max());
+        let gather = gather.writing(spec.is_write());
         let number = self.relays.next;
         self.relays.next += 1;
         let relay = Relay {

@@ -12,8 +12,17 @@ pub const VALUE_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Longest request a client may send, and so the most one connection can make a shard buffer.
 pub const QUERY_BYTES_MAX: usize = 32 * 1024 * 1024;
 
+/// Longest name of a connection, of its client library, and of that library's version.
+pub const CLIENT_NAME_BYTES_MAX: usize = 1024;
+
+/// Longest glob pattern.
+pub const PATTERN_BYTES_MAX: usize = 1024;
+
 /// Most reply bytes one connection may leave unread before it is closed.
 pub const REPLY_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// Longest reply of one command.
+pub const ONE_REPLY_BYTES_MAX: usize = 512 * 1024 * 1024;
 
 /// Longest inline (plain text line) request.
 pub const INLINE_BYTES_MAX: usize = 64 * 1024;

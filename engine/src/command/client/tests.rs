@@ -59,12 +59,53 @@ fn list_filters() {
     for (request, error) in [
         ("client list type foo", "ERR Unknown client type 'foo'"),
         ("client list id abc", "ERR Invalid client ID"),
-        ("client list id 1 0", "ERR Invalid client ID"),
+        ("client list id 1 1x", "ERR Invalid client ID"),
         ("client list foo", "ERR syntax error"),
         ("client list id", "ERR syntax error"),
         ("client list type normal x", "ERR syntax error"),
     ] {
         assert_eq!(filter(request), Err(error.to_owned()), "{request}");
+    }
+}
+
+#[test]
+fn ids_that_nobody_has_are_no_error() {
+    let ids = filter("client list id 0 -1 5").expect("numbers");
+    assert!(ids.admits(5) && !ids.admits(1) && !ids.admits(u64::MAX));
+}
+
+/// Or a million ids, all the same, would cost a million steps for every connection.
+#[test]
+fn ids_are_looked_up_not_searched() {
+    let ids = filter("client list id 9 3 9 9 1 3").expect("numbers");
+    assert_eq!(ids, ClientFilter::Ids(vec![1, 3, 9]));
+}
+
+#[test]
+fn names_are_at_most_a_kibibyte_long() {
+    let (most, more) = ("n".repeat(1024), "n".repeat(1025));
+    let refused = |what: &str| format!("ERR {what} cannot be longer than 1024 bytes");
+    let set_name = |name: &str| {
+        let args = ["client", "setname", name];
+        set_name(&args[..]).err().map(|error| error.to_string())
+    };
+    let hello = |name: &str| {
+        let args = ["hello", "3", "setname", name];
+        Hello::parse(&args[..]).err().map(|error| error.to_string())
+    };
+    let set_info = |attribute: &str, value: &str| {
+        let args = ["client", "setinfo", attribute, value];
+        SetInfo::parse(&args[..])
+            .err()
+            .map(|error| error.to_string())
+    };
+    assert_eq!((set_name(&most), hello(&most)), (None, None));
+    assert_eq!(set_name(&more), Some(refused("a client's name")));
+    assert_eq!(hello(&more), Some(refused("a client's name")));
+    for attribute in ["lib-name", "lib-ver"] {
+        assert_eq!(set_info(attribute, &most), None);
+        let error = set_info(attribute, &more);
+        assert_eq!(error, Some(refused("a client library's attribute")));
     }
 }
 

@@ -5,7 +5,7 @@ fn gather(combine: Combine, parts: &[(u16, &[u8])]) -> Vec<u8> {
 }
 
 fn gather_as(combine: Combine, protocol: Protocol, parts: &[(u16, &[u8])]) -> Vec<u8> {
-    let mut gather = Gather::new(combine, protocol, parts.len());
+    let mut gather = Gather::new(combine, protocol, parts.len(), usize::MAX);
     for (arrived, (part, bytes)) in parts.iter().enumerate() {
         let is_last = gather.add(*part, bytes, Lsn(0));
         assert_eq!(is_last, arrived + 1 == parts.len());
@@ -80,7 +80,7 @@ fn mget_puts_every_element_where_its_key_stood() {
 #[test]
 fn the_reply_waits_for_the_highest_gate_also_as_an_error() {
     for last in [&b":1\r\n"[..], b"-ERR no\r\n"] {
-        let mut gather = Gather::new(Combine::Sum, Protocol::Resp2, 3);
+        let mut gather = Gather::new(Combine::Sum, Protocol::Resp2, 3, usize::MAX);
         gather.add(1, b":1\r\n", Lsn(9));
         gather.add(0, last, Lsn(4));
         assert!(gather.add(2, b":1\r\n", Lsn(6)));
@@ -91,7 +91,7 @@ fn the_reply_waits_for_the_highest_gate_also_as_an_error() {
 #[test]
 #[should_panic(expected = "every part is answered once")]
 fn a_part_that_is_answered_twice_is_a_bug() {
-    let mut gather = Gather::new(Combine::Sum, Protocol::Resp2, 2);
+    let mut gather = Gather::new(Combine::Sum, Protocol::Resp2, 2, usize::MAX);
     gather.add(0, b":1\r\n", Lsn(0));
     gather.add(0, b":1\r\n", Lsn(0));
 }
@@ -108,7 +108,8 @@ fn only_a_write_that_was_done_in_part_is_torn() {
     let done: &[u8] = b"+OK\r\n";
     let (left, refused): (&[u8], &[u8]) = (b"-MOVED 7 there:1\r\n", b"-OOM no\r\n");
     let is_torn = |writes, parts: [&[u8]; 2]| {
-        let mut gather = Gather::new(Combine::AllOk, Protocol::Resp2, 2).writing(writes);
+        let mut gather =
+            Gather::new(Combine::AllOk, Protocol::Resp2, 2, usize::MAX).writing(writes);
         gather.add(0, parts[0], Lsn(0));
         gather.add(1, parts[1], Lsn(0));
         gather.is_torn()
@@ -122,7 +123,7 @@ fn only_a_write_that_was_done_in_part_is_torn() {
 
 #[test]
 fn a_reply_is_gathered_again_while_copies_change_their_roles() {
-    let gather = Gather::new(Combine::Sum, Protocol::Resp2, 2);
+    let gather = Gather::new(Combine::Sum, Protocol::Resp2, 2, usize::MAX);
     let mut gather = gather.repeating(b"DBSIZE".to_vec(), 5, 2);
     let add = |gather: &mut Gather, parts: [&[u8]; 2]| {
         gather.add(0, parts[0], Lsn(0));
@@ -135,4 +136,20 @@ fn a_reply_is_gathered_again_while_copies_change_their_roles() {
     add(&mut gather, [b":3\r\n", b":4\r\n"]);
     assert_eq!(gather.begin_again(8), None, "often enough");
     assert_eq!(gather.finish().0, b":7\r\n");
+}
+
+#[test]
+fn parts_that_are_too_large_together_are_an_error_and_are_dropped() {
+    let mut gather = Gather::new(Combine::Text, Protocol::Resp2, 3, 20);
+    let mut gather = |parts: [&[u8]; 3]| {
+        for (part, bytes) in (0..).zip(parts) {
+            gather.add(part, bytes, Lsn(0));
+        }
+        let held: usize = gather.parts.iter().flatten().map(Vec::len).sum();
+        (held, gather.finish().0)
+    };
+    let part = b"$8\r\n12345678\r\n";
+    let (held, reply) = gather([part, part, b"$0\r\n\r\n"]);
+    assert_eq!(reply, b"-ERR the reply would be longer than 20 bytes\r\n");
+    assert!(held < 3 * (reply.len() + 1), "{held}");
 }

@@ -89,7 +89,7 @@ fn tickets_stay_valid_while_earlier_replies_leave() {
 #[test]
 fn a_gathered_reply_waits_for_its_last_part() {
     let mut outbox = Outbox::default();
-    let gather = Gather::new(Combine::Sum, Protocol::Resp2, 2);
+    let gather = Gather::new(Combine::Sum, Protocol::Resp2, 2, usize::MAX);
     let ticket = outbox.await_reply(Some(Box::new(gather)));
     let first = outbox.deliver(ticket, 1, b":2\r\n", Lsn(8));
     assert_eq!(first, Delivered::Kept);
