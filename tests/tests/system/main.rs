@@ -27,4 +27,5 @@ mod refusals;
 mod resharding;
 mod scan;
 mod shutdown;
+mod stored;
 mod whole_cluster;
