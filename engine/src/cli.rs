@@ -6,6 +6,7 @@ pub mod operator;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use ephesus_coordinator::link::secret_file::load_secret;
@@ -104,6 +105,18 @@ pub struct Serve {
         allow_hyphen_values = true
     )]
     max_memory: u64,
+    /// Memory for what clients have sent and have not read yet, such as 1g; beyond it the largest
+    /// connection is closed first [default: an eighth of the memory].
+    #[arg(long, value_name = "BYTES", value_parser = client_memory, allow_hyphen_values = true)]
+    max_client_memory: Option<u64>,
+    /// Seconds after which a client is closed that takes none of the replies that wait for it.
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 60,
+        value_parser = clap::value_parser!(u64).range(1..=86_400)
+    )]
+    client_timeout_output: u64,
     /// Disk space that the logs of all shards may take, such as 1g.
     #[arg(long, value_parser = budget, default_value = "1g", allow_hyphen_values = true)]
     wal_budget: u64,
@@ -206,6 +219,8 @@ impl Serve {
                 DurabilityFlag::Relaxed => Durability::Relaxed,
             },
             max_memory: self.max_memory,
+            max_client_memory: self.max_client_memory,
+            client_timeout_output: Duration::from_secs(self.client_timeout_output),
             wal_budget: self.wal_budget,
             name: self.name.clone().unwrap_or_else(host_name),
             capacity: self.capacity,
@@ -249,8 +264,16 @@ pub fn bytes(text: &str) -> Result<u64, String> {
 }
 
 fn budget(text: &str) -> Result<u64, String> {
+    bytes_from(text, WAL_BUDGET_MIN)
+}
+
+fn client_memory(text: &str) -> Result<u64, String> {
+    bytes_from(text, ephesus_wire::limits::CLIENT_MEMORY_BYTES_MIN)
+}
+
+fn bytes_from(text: &str, min: u64) -> Result<u64, String> {
     match bytes(text)? {
-        small if small < WAL_BUDGET_MIN => Err(format!("at least {}m", WAL_BUDGET_MIN >> 20)),
+        small if small < min => Err(format!("at least {}m", min >> 20)),
         bytes => Ok(bytes),
     }
 }

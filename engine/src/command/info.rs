@@ -50,6 +50,9 @@ pub struct ClientsInfo {
     pub max: u64,
     pub largest_input_buffer: u64,
     pub largest_output_buffer: u64,
+    /// What all clients together make the node hold, and what it may be.
+    pub memory: u64,
+    pub memory_max: u64,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -290,6 +293,7 @@ impl InfoSnapshot {
             "client_recent_max_output_buffer",
             clients.largest_output_buffer,
         );
+        text.line("client_memory", clients.memory);
         text.line("blocked_clients", 0);
         text.line("tracking_clients", 0);
         text.line("clients_in_timeout_table", 0);
@@ -317,6 +321,8 @@ impl InfoSnapshot {
         text.bytes("total_system_memory", memory.system_total);
         text.bytes("maxmemory", memory.max);
         text.line("maxmemory_policy", "noeviction");
+        text.line("mem_clients_normal", self.clients.memory);
+        text.line("maxmemory_clients", self.clients.memory_max);
         let fragmentation = memory.resident as f64 / memory.used.max(1) as f64;
         text.line(
             "mem_fragmentation_ratio",

@@ -1,7 +1,10 @@
 //! What the operating system says about this process and machine.
 
 use std::fs;
+use std::path::Path;
 use std::sync::OnceLock;
+
+use ephesus_wire::limits::CLIENT_MEMORY_BYTES_MIN;
 
 /// Processor time so far, seconds: user, system.
 #[must_use]
@@ -46,6 +49,26 @@ pub fn resident_bytes() -> u64 {
 pub fn system_memory_bytes() -> u64 {
     static TOTAL: OnceLock<u64> = OnceLock::new();
     *TOTAL.get_or_init(|| proc_kib("/proc/meminfo", "MemTotal:") * 1024)
+}
+
+/// Memory for clients where no flag names it: an eighth of what the machine or the container has.
+#[must_use]
+pub fn client_memory_default() -> u64 {
+    let machine = system_memory_bytes();
+    let memory = cgroup_memory_bytes().map_or(machine, |limit| limit.min(machine));
+    (memory / 8).max(CLIENT_MEMORY_BYTES_MIN)
+}
+
+/// The least memory limit of the process's cgroup (v2) and of those around it.
+fn cgroup_memory_bytes() -> Option<u64> {
+    let text = fs::read_to_string("/proc/self/cgroup").ok()?;
+    let path = text.lines().find_map(|line| line.strip_prefix("0::"))?;
+    let groups = Path::new(path.trim_start_matches('/')).ancestors();
+    let limits = groups.filter_map(|group| {
+        let file = Path::new("/sys/fs/cgroup").join(group).join("memory.max");
+        fs::read_to_string(file).ok()?.trim().parse().ok()
+    });
+    limits.min()
 }
 
 fn proc_kib(path: &str, field: &str) -> u64 {

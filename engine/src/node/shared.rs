@@ -3,11 +3,12 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ephesus_coordinator::link::Counters;
 use ephesus_coordinator::membership::Lease;
 use ephesus_wal::Durability;
+use ephesus_wire::limits::ONE_REPLY_BYTES_MAX;
 use ephesus_wire::{NodeId, Partitioning, ShardId};
 
 use super::slot_moves::Asked;
@@ -24,6 +25,10 @@ pub struct Settings {
     pub durability: Durability,
     /// Bytes; 0 is no limit.
     pub max_memory: u64,
+    /// Bytes that clients may make the node hold.
+    pub max_client_memory: u64,
+    /// A client that takes nothing of what it is owed for so long is closed.
+    pub client_timeout_output: Duration,
     /// Bytes of all logs of the node.
     pub wal_budget: u64,
     pub max_clients: usize,
@@ -115,6 +120,20 @@ impl NodeShared {
     #[must_use]
     pub fn is_memory_full(&self) -> bool {
         self.settings.max_memory != 0 && self.memory_bytes() >= self.settings.max_memory
+    }
+
+    /// Memory that clients make the node hold, as far as its shards have published it.
+    #[must_use]
+    pub fn client_bytes(&self) -> u64 {
+        let bytes = self.stats.iter().map(|stats| stats.client_bytes.get());
+        bytes.sum()
+    }
+
+    /// Longest reply of one command.
+    #[must_use]
+    pub fn reply_bytes_max(&self) -> usize {
+        let half = usize::try_from(self.settings.max_client_memory / 2);
+        half.map_or(ONE_REPLY_BYTES_MAX, |half| half.min(ONE_REPLY_BYTES_MAX))
     }
 
     /// The port that is one shard.

@@ -73,6 +73,9 @@ pub struct ServeOptions {
     pub durability: Durability,
     /// Bytes; 0 is no limit.
     pub max_memory: u64,
+    /// `None`: an eighth of the memory.
+    pub max_client_memory: Option<u64>,
+    pub client_timeout_output: Duration,
     pub wal_budget: u64,
     pub name: String,
     /// What a shard can take, in per cent of a usual one.
@@ -494,6 +497,9 @@ fn join(dir: &DataDir, stamp: &Stamp, shards: u16, view: &View) -> Result<Joined
 /// What shards and CONFIG GET need of the options.
 fn settings(options: &ServeOptions, shards: u16, partitions: u16) -> Settings {
     let strict = options.durability == Durability::Strict;
+    let max_client_memory = options
+        .max_client_memory
+        .unwrap_or_else(super::process::client_memory_default);
     let parameters = vec![
         (
             "appendfsync",
@@ -513,6 +519,7 @@ fn settings(options: &ServeOptions, shards: u16, partitions: u16) -> Settings {
             (options.max_clients * usize::from(shards)).to_string(),
         ),
         ("maxmemory", options.max_memory.to_string()),
+        ("maxmemory-clients", max_client_memory.to_string()),
         ("maxmemory-policy", "noeviction".to_owned()),
         ("name", options.name.clone()),
         ("partitions", partitions.to_string()),
@@ -534,6 +541,8 @@ fn settings(options: &ServeOptions, shards: u16, partitions: u16) -> Settings {
         announce_host: options.announce_host.clone(),
         durability: options.durability,
         max_memory: options.max_memory,
+        max_client_memory,
+        client_timeout_output: options.client_timeout_output,
         wal_budget: options.wal_budget,
         max_clients: options.max_clients,
         parameters,

@@ -33,6 +33,9 @@ pub(super) const PARTITIONS: u16 = 8;
 pub(super) const ATHENS: NodeId = NodeId([1; 16]);
 pub(super) const BYZANTIUM: NodeId = NodeId([2; 16]);
 
+pub(super) const CLIENT_MEMORY: u64 = 64 << 20;
+pub(super) const OUTPUT_TIMEOUT: Duration = Duration::from_secs(60);
+
 const PORT: u16 = 7000;
 const START_MS: u64 = 1_700_000_000_000;
 
@@ -127,9 +130,14 @@ impl Bed {
     /// A client sends commands, each of words with a space between.
     pub(super) fn send(&mut self, client: Client, commands: &[&str]) {
         let bytes = commands.join("\r\n") + "\r\n";
+        self.send_bytes(client, bytes.as_bytes());
+    }
+
+    /// A client sends bytes.
+    pub(super) fn send_bytes(&mut self, client: Client, bytes: &[u8]) {
         self.begin_turn(client.shard);
         let core = &mut self.shards[client.shard].core;
-        core.received(client.token, bytes.as_bytes());
+        core.received(client.token, bytes);
         self.end_turn(client.shard);
     }
 
@@ -384,6 +392,8 @@ fn settings() -> Settings {
         announce_host: None,
         durability: Durability::Strict,
         max_memory: 0,
+        max_client_memory: CLIENT_MEMORY,
+        client_timeout_output: OUTPUT_TIMEOUT,
         wal_budget: 1 << 30,
         max_clients: 1_000,
         parameters: Vec::new(),

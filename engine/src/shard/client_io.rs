@@ -147,6 +147,7 @@ impl Shard {
             return;
         };
         connection.listed = false;
+        connection.outbox.note_committed(committed);
         let mut gate = None;
         if connection.life != Life::Dead && connection.sending.is_empty() {
             match connection
@@ -182,7 +183,10 @@ impl Shard {
             // for it.
             drop(unsafe { OwnedFd::from_raw_fd(connection.fd) });
             self.core.connections.remove(token);
-        } else if let Some(lsn) = gate {
+            return;
+        }
+        self.core.connections.count(token);
+        if let Some(lsn) = gate {
             self.core.wait_for(token, lsn);
         }
     }

@@ -178,6 +178,28 @@ impl Connection {
         }
     }
 
+    /// Closes the connection of a client that breaks a limit: it gets a reset at once, whatever it has sent or
+    /// has not read. After an ordinary close a client that still sends would hang for minutes.
+    pub fn cut_off(&mut self) {
+        if self.life != Life::Dead {
+            let linger = libc::linger {
+                l_onoff: 1,
+                l_linger: 0,
+            };
+            // SAFETY: the descriptor is ours, and the option is plain data of this size.
+            unsafe {
+                libc::setsockopt(
+                    self.fd,
+                    libc::SOL_SOCKET,
+                    libc::SO_LINGER,
+                    std::ptr::from_ref(&linger).cast(),
+                    size_of_val(&linger) as libc::socklen_t,
+                );
+            }
+            self.kill();
+        }
+    }
+
     /// Nothing more is executed or sent.
     pub fn kill(&mut self) {
         if self.life != Life::Dead {
@@ -190,6 +212,22 @@ impl Connection {
                 libc::shutdown(self.fd, libc::SHUT_RDWR);
             }
         }
+    }
+
+    /// Memory that the client makes the node hold, as it is allocated. Whatever else a connection comes to keep,
+    /// here or elsewhere, is counted here.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        if self.life == Life::Dead {
+            // What the kernel still sends from goes with its next completion.
+            return 0;
+        }
+        let attributes = self.attributes.as_deref().map_or(0, Attributes::bytes);
+        size_of::<Connection>()
+            + self.input.capacity()
+            + self.sending.capacity()
+            + self.outbox.held_bytes()
+            + attributes
     }
 
     /// Bytes of replies that the client has not taken.
@@ -255,11 +293,7 @@ impl Connection {
             argument_bytes: 0,
             reply_buffer_bytes: self.sending.len(),
             reply_pending_bytes: self.outbox.bytes(),
-            total_bytes: size_of::<Connection>()
-                + self.input.capacity()
-                + self.sending.capacity()
-                + self.outbox.bytes()
-                + attributes.map_or(0, Attributes::bytes),
+            total_bytes: self.held_bytes(),
             command: self.last_command.map_or("NULL", Cmd::name),
             protocol: self.protocol,
             closing: self.life != Life::Open,
@@ -267,96 +301,5 @@ impl Connection {
             library_name: attributes.map_or("", |attributes| &attributes.library_name),
             library_version: attributes.map_or("", |attributes| &attributes.library_version),
         })
-    }
-}
-
-/// The connections of a shard, by token.
-#[derive(Default)]
-pub struct Connections {
-    slots: Vec<(ConnToken, Option<Box<Connection>>)>,
-    free: Vec<u32>,
-    len: usize,
-}
-
-impl Connections {
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// Adds the connection that `make` returns for its token.
-    pub fn insert(&mut self, make: impl FnOnce(ConnToken) -> Connection) -> ConnToken {
-        let index = self.free.pop().unwrap_or_else(|| {
-            let index = self.slots.len() as u32;
-            self.slots.push((
-                ConnToken {
-                    index,
-                    generation: 0,
-                },
-                None,
-            ));
-            index
-        });
-        let slot = &mut self.slots[index as usize];
-        slot.0 = slot.0.next_generation();
-        slot.1 = Some(Box::new(make(slot.0)));
-        self.len += 1;
-        slot.0
-    }
-
-    pub fn get_mut(&mut self, token: ConnToken) -> Option<&mut Connection> {
-        let (current, connection) = self.slots.get_mut(token.index as usize)?;
-        if *current == token {
-            connection.as_deref_mut()
-        } else {
-            None
-        }
-    }
-
-    /// Takes a connection out, to be put back in the same turn.
-    pub fn take(&mut self, token: ConnToken) -> Option<Box<Connection>> {
-        let (current, connection) = self.slots.get_mut(token.index as usize)?;
-        if *current == token {
-            connection.take()
-        } else {
-            None
-        }
-    }
-
-    pub fn put_back(&mut self, connection: Box<Connection>) {
-        let slot = &mut self.slots[connection.token.index as usize];
-        assert!(
-            slot.0 == connection.token && slot.1.is_none(),
-            "put back where it was taken"
-        );
-        slot.1 = Some(connection);
-    }
-
-    pub fn remove(&mut self, token: ConnToken) {
-        if self.take(token).is_some() {
-            self.free.push(token.index);
-            self.len -= 1;
-        }
-    }
-
-    pub fn iter(&self) -> impl Iterator<Item = &Connection> {
-        self.slots
-            .iter()
-            .filter_map(|(_, connection)| connection.as_deref())
-    }
-
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Connection> {
-        self.slots
-            .iter_mut()
-            .filter_map(|(_, connection)| connection.as_deref_mut())
-    }
-
-    pub fn tokens(&self) -> Vec<ConnToken> {
-        self.iter().map(|connection| connection.token).collect()
     }
 }

@@ -8,12 +8,14 @@ use std::time::Instant;
 
 use ephesus_wire::resp::reply;
 use ephesus_wire::resp::request::Args;
-use ephesus_wire::{Lsn, ShardId, limits};
+use ephesus_wire::{Lsn, ShardId};
 
 use super::batch::{Batch, Behind};
+use super::client_budget::ClientBudget;
 use super::cluster::ClusterReplies;
 use super::commit_delay::Writers;
-use super::connection::{Connection, Connections, Life};
+use super::connection::{Connection, Life};
+use super::connections::Connections;
 use super::forwarding::{Answers, Uncommitted};
 use super::holds::Holds;
 use super::keyed::Step;
@@ -102,6 +104,7 @@ pub struct Core {
     /// What moves here may be sent: the log has room for more than clients write.
     pub(super) log_has_room: bool,
     commands: u64,
+    pub(super) client_budget: ClientBudget,
 }
 
 impl Core {
@@ -143,6 +146,7 @@ impl Core {
             log_is_full: false,
             log_has_room: true,
             commands: 0,
+            client_budget: ClientBudget::new(now),
         };
         core.review_unserved();
         core
@@ -164,6 +168,7 @@ impl Core {
     pub fn begin_turn(&mut self, now: Instant, now_ms: u64) {
         self.turn += 1;
         self.now = now;
+        self.review_clients_elsewhere();
         self.serving = self.node.lease.holds();
         self.keyspace.set_now(now_ms);
     }
@@ -200,6 +205,7 @@ impl Core {
         }
         self.connections.put_back(connection);
         self.list(token);
+        self.keep_to_client_budget();
     }
 
     /// The client has sent its last byte: what it has sent before is still executed.
@@ -342,7 +348,7 @@ impl Core {
     /// Most bytes that the reply of one command may have.
     #[must_use]
     pub(super) fn reply_bytes_max(&self) -> usize {
-        limits::ONE_REPLY_BYTES_MAX
+        self.node.reply_bytes_max()
     }
 
     /// Refuses a reply that is, or would be, longer than one may be.
@@ -454,6 +460,8 @@ impl Core {
         for peer in &mut self.peers {
             peer.send();
         }
+        self.keep_to_client_budget();
+        self.publish_clients();
         self.stats().keys.set(self.keyspace.len());
         let commands = std::mem::take(&mut self.commands);
         self.stats().commands.add(commands);

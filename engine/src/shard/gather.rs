@@ -27,6 +27,8 @@ pub struct Gather {
     combine: Combine,
     protocol: Protocol,
     parts: Vec<Option<Vec<u8>>>,
+    /// Bytes of the parts that are here.
+    parts_bytes: usize,
     missing: usize,
     /// Bytes that the parts may still take.
     bytes_left: usize,
@@ -55,6 +57,7 @@ impl Gather {
             combine,
             protocol,
             parts: vec![None; parts],
+            parts_bytes: 0,
             missing: parts,
             bytes_left: bytes_max,
             bytes_max,
@@ -96,7 +99,28 @@ impl Gather {
         self.missing = self.parts.len();
         self.bytes_left = self.bytes_max;
         self.parts.fill(None);
+        self.parts_bytes = 0;
         Some(repeat.request.clone())
+    }
+
+    /// Memory of the parts, and of what is needed to put them together.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        let places = match &self.combine {
+            Combine::Interleave(places) => {
+                places.iter().map(Vec::len).sum::<usize>() * size_of::<u32>()
+            }
+            _ => 0,
+        };
+        let request = self
+            .repeat
+            .as_ref()
+            .map_or(0, |repeat| repeat.request.len());
+        size_of::<Gather>()
+            + self.parts.capacity() * size_of::<Option<Vec<u8>>>()
+            + self.parts_bytes
+            + places
+            + request
     }
 
     /// The client's protocol, and how many parts there are.
@@ -124,11 +148,13 @@ impl Gather {
         if let Some(place) = place {
             *place = Some(if fits { bytes.to_vec() } else { Vec::new() });
         }
+        self.parts_bytes += if fits { bytes.len() } else { 0 };
         if !fits {
             let mut error = Vec::new();
             ClientError::ReplyTooLarge(self.bytes_max).write(&mut error);
             let came = self.parts.iter_mut().flatten();
-            came.for_each(|part| part.clone_from(&error));
+            came.for_each(|part| *part = error.clone());
+            self.parts_bytes = self.parts.len() * error.len();
         }
         self.gate = self.gate.max(gate);
         self.missing -= 1;

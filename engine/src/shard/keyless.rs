@@ -389,9 +389,10 @@ impl Core {
         let Some(mut connection) = self.connections.take(origin.conn) else {
             return;
         };
+        let again = connection.outbox.gather_again(origin.ticket, role_changes);
         if let Some(gather) = connection.outbox.gather(origin.ticket) {
             let (protocol, parts) = gather.asked();
-            if let Some(request) = gather.begin_again(role_changes) {
+            if let Some(request) = again {
                 for (part, shard) in (0..parts as u16).map(|part| (part, ShardId(part))) {
                     let place = (origin.ticket, part);
                     self.forward(shard, &connection, place, protocol, &request);

@@ -8,10 +8,12 @@ mod batch;
 #[cfg(test)]
 mod bed;
 mod checkpoint;
+mod client_budget;
 mod client_io;
 mod cluster;
 mod commit_delay;
 pub mod connection;
+mod connections;
 pub mod core;
 mod forwarding;
 mod gather;

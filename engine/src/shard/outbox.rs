@@ -13,6 +13,16 @@ const SPARE_BYTES_MAX: usize = 1 << 10;
 /// Most bytes that are set aside for the next replies because the last ones took as much.
 const EXPECTED_BYTES_MAX: usize = 16 << 10;
 
+/// Replies of later turns are appended to a piece whose gate is open up to this size, so that many small
+/// replies that are not read do not cost a piece each.
+const APPENDED_BYTES_MAX: usize = 16 << 10;
+
+/// From this size on a piece is sent by itself instead of being copied behind another one.
+const MOVED_BYTES_MIN: usize = 64 << 10;
+
+/// Bytes of pieces that are sent together.
+const TAKEN_BYTES_MAX: usize = 256 << 10;
+
 /// Pieces whose places stay allocated.
 const PIECES_KEPT: usize = 4;
 
@@ -26,7 +36,11 @@ pub struct Outbox {
     /// Ticket of the first piece.
     first: Ticket,
     bytes: usize,
+    /// Memory of the bytes and of what is gathered.
+    held_bytes: usize,
     awaited: usize,
+    /// What the log had committed when the outbox was last looked at.
+    committed: Lsn,
     /// An empty buffer for the next piece.
     spare: Vec<u8>,
     /// Bytes of the last piece.
@@ -35,7 +49,7 @@ pub struct Outbox {
 }
 
 enum Piece {
-    /// Bytes of one turn; may leave once the log has committed `gate`.
+    /// Bytes of `turn`, the last one that wrote to it; may leave once the log has committed `gate`.
     Ready {
         bytes: Vec<u8>,
         gate: Lsn,
@@ -43,6 +57,18 @@ enum Piece {
     },
     /// Another shard, or a walk, will answer.
     Awaited(Option<Box<Gather>>),
+}
+
+/// The turn of delivered pieces: no turn has this number, so nothing is appended to them.
+const DELIVERED: u64 = u64::MAX;
+
+impl Piece {
+    fn held_bytes(&self) -> usize {
+        match self {
+            Piece::Ready { bytes, .. } => bytes.capacity(),
+            Piece::Awaited(gather) => gather.as_ref().map_or(0, |gather| gather.held_bytes()),
+        }
+    }
 }
 
 /// What has become of a reply, or a part of one.
@@ -73,6 +99,12 @@ impl Outbox {
         self.bytes
     }
 
+    /// Memory that is allocated here.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        self.held_bytes + self.spare.capacity() + self.pieces.capacity() * size_of::<Piece>()
+    }
+
     /// Replies that are to come from elsewhere.
     #[must_use]
     pub fn awaited(&self) -> usize {
@@ -87,26 +119,58 @@ impl Outbox {
     /// Runs `write` on the buffer of this turn's last piece; it returns the LSN to wait for.
     #[inline]
     pub fn write(&mut self, turn: u64, write: impl FnOnce(&mut Vec<u8>) -> Lsn) {
-        let same_turn = |piece: &Piece| matches!(piece, Piece::Ready { turn: t, .. } if *t == turn);
-        if !self.pieces.back().is_some_and(same_turn) {
+        if !self
+            .pieces
+            .back()
+            .is_some_and(|piece| self.is_open(piece, turn))
+        {
             let mut bytes = std::mem::take(&mut self.spare);
-            bytes.reserve(self.expected);
+            if self.pieces.is_empty() {
+                bytes.reserve(self.expected);
+            }
+            self.held_bytes += bytes.capacity();
             self.pieces.push_back(Piece::Ready {
                 bytes,
                 gate: Lsn::ZERO,
                 turn,
             });
         }
-        if let Some(Piece::Ready { bytes, gate, .. }) = self.pieces.back_mut() {
-            let before = bytes.len();
+        if let Some(Piece::Ready {
+            bytes,
+            gate,
+            turn: last,
+        }) = self.pieces.back_mut()
+        {
+            let (len, capacity) = (bytes.len(), bytes.capacity());
             let lsn = write(bytes);
             *gate = lsn.max(*gate);
-            self.bytes += bytes.len() - before;
+            *last = turn;
+            self.bytes += bytes.len() - len;
+            self.held_bytes += bytes.capacity() - capacity;
+        }
+    }
+
+    /// Whether replies of this turn are appended to the piece.
+    #[inline]
+    fn is_open(&self, piece: &Piece, turn: u64) -> bool {
+        match piece {
+            Piece::Ready {
+                bytes,
+                gate,
+                turn: last,
+            } => {
+                *last == turn
+                    || (*last != DELIVERED
+                        && *gate <= self.committed
+                        && bytes.len() <= APPENDED_BYTES_MAX)
+            }
+            Piece::Awaited(_) => false,
         }
     }
 
     /// Reserves the next place for a reply that comes later.
     pub fn await_reply(&mut self, gather: Option<Box<Gather>>) -> Ticket {
+        self.held_bytes += gather.as_ref().map_or(0, |gather| gather.held_bytes());
         self.pieces.push_back(Piece::Awaited(gather));
         self.awaited += 1;
         self.first + self.pieces.len() as u64 - 1
@@ -115,7 +179,11 @@ impl Outbox {
     /// Fills a reserved place, or a part of it.
     pub fn deliver(&mut self, ticket: Ticket, part: u16, bytes: &[u8], gate: Lsn) -> Delivered {
         if let Some(gather) = self.gather(ticket) {
-            if gather.add(part, bytes, gate) {
+            let held_before = gather.held_bytes();
+            let is_complete = gather.add(part, bytes, gate);
+            let held = gather.held_bytes();
+            self.held_bytes = self.held_bytes + held - held_before;
+            if is_complete {
                 return Delivered::Complete;
             }
         } else {
@@ -132,17 +200,24 @@ impl Outbox {
         }
     }
 
+    /// See [`Gather::begin_again`].
+    pub fn gather_again(&mut self, ticket: Ticket, role_changes: u64) -> Option<Vec<u8>> {
+        let gather = self.gather(ticket)?;
+        let held_before = gather.held_bytes();
+        let request = gather.begin_again(role_changes);
+        let held = gather.held_bytes();
+        self.held_bytes = self.held_bytes + held - held_before;
+        request
+    }
+
     /// Fills a reserved place as a whole.
     pub fn fill(&mut self, ticket: Ticket, bytes: Vec<u8>, gate: Lsn) {
-        let len = bytes.len();
+        let (len, capacity) = (bytes.len(), bytes.capacity());
         if let Some(piece @ Piece::Awaited(_)) = self.awaited_piece(ticket) {
-            // No turn has this number, so nothing is appended to the piece.
-            *piece = Piece::Ready {
-                bytes,
-                gate,
-                turn: u64::MAX,
-            };
+            let turn = DELIVERED;
+            let before = std::mem::replace(piece, Piece::Ready { bytes, gate, turn });
             self.bytes += len;
+            self.held_bytes = self.held_bytes + capacity - before.held_bytes();
             self.awaited -= 1;
         }
     }
@@ -151,6 +226,7 @@ impl Outbox {
     pub fn cut(&mut self, ticket: Ticket) {
         let kept = ticket.saturating_sub(self.first) as usize;
         for piece in self.pieces.drain(kept.min(self.pieces.len())..) {
+            self.held_bytes -= piece.held_bytes();
             match piece {
                 Piece::Ready { bytes, .. } => self.bytes -= bytes.len(),
                 Piece::Awaited(_) => self.awaited -= 1,
@@ -163,7 +239,12 @@ impl Outbox {
         self.pieces.get_mut(index)
     }
 
-    /// Moves everything that may leave now to the end of `into`.
+    /// The log has committed so much.
+    pub fn note_committed(&mut self, committed: Lsn) {
+        self.committed = committed;
+    }
+
+    /// Moves what may leave now to the end of `into`: all of it, or as much as is sent together.
     pub fn take_ready(&mut self, committed: Lsn, into: &mut Vec<u8>) -> Front {
         let mut front = Front::Empty;
         while let Some(piece) = self.pieces.front_mut() {
@@ -181,7 +262,12 @@ impl Outbox {
                     Front::Gated(*gate)
                 };
             }
+            let is_large = bytes.len() >= MOVED_BYTES_MIN || into.len() >= TAKEN_BYTES_MAX;
+            if is_large && front == Front::Taken {
+                return front;
+            }
             self.bytes -= bytes.len();
+            self.held_bytes -= bytes.capacity();
             self.expected = bytes.len().min(EXPECTED_BYTES_MAX);
             if into.is_empty() {
                 std::mem::swap(into, bytes);
@@ -205,6 +291,7 @@ impl Outbox {
         self.pieces = VecDeque::new();
         self.spare = Vec::new();
         self.bytes = 0;
+        self.held_bytes = 0;
         self.awaited = 0;
     }
 

@@ -32,6 +32,7 @@ pub fn take(node: &NodeShared, shard: Option<ShardId>, now_ms: u64) -> InfoSnaps
             .sum()
     };
     let commands: u64 = sum(|s| &s.commands);
+    let client_bytes: u64 = sum(|s| &s.client_bytes);
     let uptime = node.started.elapsed();
     let written: u64 = all_specs().filter(|spec| spec.is_write()).map(calls).sum();
     let (user, system) = process::cpu_seconds();
@@ -55,9 +56,11 @@ pub fn take(node: &NodeShared, shard: Option<ShardId>, now_ms: u64) -> InfoSnaps
             max: (settings.max_clients * covered.len()) as u64,
             largest_input_buffer: most(|s| &s.input_buffer_max),
             largest_output_buffer: most(|s| &s.output_buffer_max),
+            memory: client_bytes,
+            memory_max: settings.max_client_memory,
         },
         memory: info::MemoryInfo {
-            used: sum(|s| &s.memory_bytes),
+            used: sum(|s| &s.memory_bytes) + client_bytes,
             used_peak: sum(|s| &s.memory_bytes_max),
             dataset: sum(|s| &s.data_bytes),
             resident: process::resident_bytes(),

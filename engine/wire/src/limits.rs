@@ -21,8 +21,14 @@ pub const PATTERN_BYTES_MAX: usize = 1024;
 /// Most reply bytes one connection may leave unread before it is closed.
 pub const REPLY_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// Longest reply of one command.
+/// Most input of one connection that was not executed yet.
+pub const INPUT_BYTES_MAX: usize = 2 * QUERY_BYTES_MAX;
+
+/// Longest reply of one command; half of the memory for clients, if that is less.
 pub const ONE_REPLY_BYTES_MAX: usize = 512 * 1024 * 1024;
+
+/// Least memory for the clients of a node: a request and a reply of the largest value fit it.
+pub const CLIENT_MEMORY_BYTES_MIN: u64 = 64 * 1024 * 1024;
 
 /// Longest inline (plain text line) request.
 pub const INLINE_BYTES_MAX: usize = 64 * 1024;

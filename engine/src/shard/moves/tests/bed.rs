@@ -93,6 +93,8 @@ pub(super) fn settings() -> Settings {
         announce_host: None,
         durability: Durability::Strict,
         max_memory: 0,
+        max_client_memory: 1 << 30,
+        client_timeout_output: std::time::Duration::from_secs(60),
         wal_budget: 1 << 30,
         max_clients: 10,
         parameters: Vec::new(),

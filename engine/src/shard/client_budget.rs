@@ -1,0 +1,122 @@
+//! The memory that clients make a node hold, within `--max-client-memory`.
+//!
+//! Each connection is counted by [`Connection::held_bytes`](super::connection::Connection::held_bytes) whenever
+//! something has happened to it, each shard publishes its sum, and whoever finds the sum of all above the budget
+//! closes its largest connection, or wakes the shard that has a larger one.
+
+use std::time::{Duration, Instant};
+
+use super::core::Core;
+
+/// What other shards hold is looked up so often.
+const REVIEW_EVERY: Duration = Duration::from_millis(1);
+
+/// Closed connections are told of in one line per so long.
+const TELL_EVERY: Duration = Duration::from_secs(1);
+
+/// One shard's part in the node's budget.
+#[derive(Debug)]
+pub(super) struct ClientBudget {
+    /// Bytes that this shard holds for clients beside what their connections do: walks of other shards' clients.
+    pub(super) held_beside: usize,
+    /// What the other shards have published.
+    elsewhere: u64,
+    reviewed: Instant,
+    told: Option<Instant>,
+    closed: u64,
+}
+
+impl ClientBudget {
+    pub(super) fn new(now: Instant) -> ClientBudget {
+        ClientBudget {
+            held_beside: 0,
+            elsewhere: 0,
+            reviewed: now,
+            told: None,
+            closed: 0,
+        }
+    }
+}
+
+impl Core {
+    /// Bytes that clients make this shard hold.
+    pub(super) fn client_bytes(&self) -> u64 {
+        (self.connections.held_bytes() + self.client_budget.held_beside) as u64
+    }
+
+    pub(super) fn publish_clients(&self) {
+        self.stats().client_bytes.set(self.client_bytes());
+    }
+
+    /// Looks up what the other shards hold, now and then.
+    pub(super) fn review_clients_elsewhere(&mut self) {
+        let budget = &self.client_budget;
+        if self.now.saturating_duration_since(budget.reviewed) >= REVIEW_EVERY {
+            self.look_up_clients_elsewhere();
+        }
+    }
+
+    fn look_up_clients_elsewhere(&mut self) {
+        let published = self.node.client_bytes();
+        self.client_budget.elsewhere = published.saturating_sub(self.stats().client_bytes.get());
+        self.client_budget.reviewed = self.now;
+    }
+
+    /// Closes the largest connections while clients hold more than they may.
+    #[inline]
+    pub(super) fn keep_to_client_budget(&mut self) {
+        if self.are_clients_over_budget() {
+            self.close_largest();
+        }
+    }
+
+    #[inline]
+    fn are_clients_over_budget(&self) -> bool {
+        self.client_bytes() + self.client_budget.elsewhere > self.node.settings.max_client_memory
+    }
+
+    #[cold]
+    fn close_largest(&mut self) {
+        self.look_up_clients_elsewhere();
+        while self.are_clients_over_budget() {
+            let Some((token, bytes)) = self.connections.largest() else {
+                break;
+            };
+            self.stats().client_bytes_largest.set(bytes as u64);
+            let all = self.node.stats.iter();
+            let largest = all.map(|stats| stats.client_bytes_largest.get());
+            let others = largest
+                .enumerate()
+                .filter(|(shard, _)| *shard != usize::from(self.id.0));
+            if let Some((shard, most)) = others.max_by_key(|(_, bytes)| *bytes)
+                && most > bytes as u64
+            {
+                self.publish_clients();
+                self.node.peers[shard].waker().wake();
+                return;
+            }
+            if let Some(connection) = self.connections.get_mut(token) {
+                self.client_budget.closed += 1;
+                let remote = connection.remote;
+                connection.cut_off();
+                self.connections.count(token);
+                self.list(token);
+                self.tell_of_closed(remote, bytes);
+            }
+        }
+        self.publish_clients();
+    }
+
+    fn tell_of_closed(&mut self, remote: std::net::SocketAddr, bytes: usize) {
+        let budget = &mut self.client_budget;
+        let since = |told: Instant| self.now.saturating_duration_since(told);
+        if budget.told.is_none_or(|told| since(told) >= TELL_EVERY) {
+            budget.told = Some(self.now);
+            let closed = std::mem::take(&mut budget.closed);
+            tracing::warn!(client = %remote, bytes, closed, "closed: the clients of this node hold more than --max-client-memory, and this one most");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

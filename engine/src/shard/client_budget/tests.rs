@@ -1,0 +1,34 @@
+use crate::net::ListenerKind::Direct;
+use crate::shard::bed::{Bed, CLIENT_MEMORY};
+
+const MIB: usize = 1 << 20;
+
+/// The start of a request of `bytes`.
+fn unfinished(bytes: usize) -> Vec<u8> {
+    let mut request = b"*2\r\n$4\r\nECHO\r\n$33000000\r\n".to_vec();
+    request.resize(bytes, b'x');
+    request
+}
+
+#[test]
+fn above_the_budget_the_largest_connection_of_the_node_is_closed_first() {
+    let mut bed = Bed::new(2, &[]);
+    let budget = CLIENT_MEMORY as usize;
+    let largest = bed.connect(1, Direct);
+    bed.send_bytes(largest, &unfinished(24 * MIB));
+    let others = [0, 0, 1].map(|shard| bed.connect(shard, Direct));
+    for other in others {
+        bed.advance(30);
+        assert!(bed.is_open(largest), "the budget is not used up");
+        bed.send_bytes(other, &unfinished(16 * MIB));
+        bed.settle();
+    }
+    assert!(!bed.is_open(largest));
+    assert!(others.into_iter().all(|other| bed.is_open(other)));
+    let node = &bed.core(0).node;
+    let held = node.client_bytes() as usize;
+    assert!(
+        (48 * MIB..budget).contains(&held),
+        "{held} bytes are published"
+    );
+}
