@@ -1,36 +1,53 @@
 //! `CONFIG GET`: named values that match any of several patterns.
 
+use ephesus_wire::glob::Pattern;
+use ephesus_wire::limits::PATTERN_BYTES_MAX;
 use ephesus_wire::resp::reply::{self, Protocol};
 
-use super::parse::ArgList;
+use super::error::ClientError;
+use super::parse::{self, ArgList};
 
 /// Index of the first pattern of `CONFIG GET pattern [pattern ...]`.
 const PATTERNS: usize = 2;
 
-/// Appends the parameters that match, each once, in the order given.
+/// Appends the parameters that match, each once, in the order given; their names are lower case.
+///
+/// # Errors
+/// [`ClientError::ArgumentTooLong`]; nothing was appended.
 pub fn write_matching<A: ArgList + ?Sized>(
     out: &mut Vec<u8>,
     protocol: Protocol,
     parameters: &[(&str, String)],
     args: &A,
-) {
-    let matching: Vec<&(&str, String)> = parameters
+) -> Result<(), ClientError> {
+    let mut matching = vec![false; parameters.len()];
+    for index in PATTERNS..args.len() {
+        let pattern = pattern_ignoring_case(args.arg(index))?;
+        for ((name, _), matching) in parameters.iter().zip(&mut matching) {
+            *matching = *matching || pattern.matches(name.as_bytes());
+        }
+    }
+    let matching = parameters
         .iter()
-        .filter(|(name, _)| {
-            (PATTERNS..args.len())
-                .any(|index| matches_ignoring_case(args.arg(index), name.as_bytes()))
-        })
-        .collect();
-    reply::map(out, protocol, matching.len());
-    for (name, value) in matching {
+        .zip(&matching)
+        .filter(|(_, matching)| **matching);
+    reply::map(out, protocol, matching.clone().count());
+    for ((name, value), _) in matching {
         reply::bulk(out, name.as_bytes());
         reply::bulk(out, value.as_bytes());
     }
+    Ok(())
 }
 
-/// Whether `text`, which is lower case, matches the glob pattern in any case.
-pub(super) fn matches_ignoring_case(pattern: &[u8], text: &[u8]) -> bool {
-    ephesus_wire::glob::matches(&pattern.to_ascii_lowercase(), text)
+/// A glob pattern that matches lower-case texts in any case of its own.
+///
+/// # Errors
+/// [`ClientError::ArgumentTooLong`].
+pub(super) fn pattern_ignoring_case(bytes: &[u8]) -> Result<Pattern, ClientError> {
+    // One byte above the limit is enough to be refused.
+    let bytes = bytes.iter().take(PATTERN_BYTES_MAX + 1);
+    let lower: Vec<u8> = bytes.map(u8::to_ascii_lowercase).collect();
+    parse::pattern(&lower)
 }
 
 #[cfg(test)]

@@ -101,6 +101,12 @@ pub enum ClientError {
     /// A reply that would be longer than so many bytes: ask for less at a time.
     #[error("ERR the reply would be longer than {0} bytes")]
     ReplyTooLarge(usize),
+    /// A command over all keys whose client has sent its last byte: it would keep those waiting that read.
+    #[error("ERR given up: the client has sent its last byte, and others wait")]
+    ClientHasLeft,
+    /// Clients make the node hold more than they may, and what this command has gathered is the most.
+    #[error("ERR given up: all clients together hold more than the node has for them")]
+    ClientMemory,
     /// `CLIENT LIST TYPE` with a type that does not exist.
     #[error("ERR Unknown client type '{0}'")]
     ClientType(Quoted),

@@ -1,9 +1,10 @@
 //! `COMMAND` and its subcommands: the command table as clients read it.
 
+use ephesus_wire::glob::Pattern;
 use ephesus_wire::resp::reply::{self, Protocol};
 
 use super::commands::COMMANDS;
-use super::config::matches_ignoring_case;
+use super::config::pattern_ignoring_case;
 use super::error::ClientError;
 use super::parse::ArgList;
 use super::spec::{self, Cmd, KeySpec, Spec};
@@ -173,7 +174,7 @@ enum Filter<'a> {
     None,
     Module,
     Category(&'a [u8]),
-    Pattern(&'a [u8]),
+    Pattern(Pattern),
 }
 
 impl Filter<'_> {
@@ -182,7 +183,7 @@ impl Filter<'_> {
             Filter::None => true,
             Filter::Module => false,
             Filter::Category(category) => spec.acl.contains(category),
-            Filter::Pattern(pattern) => matches_ignoring_case(pattern, spec.name.as_bytes()),
+            Filter::Pattern(pattern) => pattern.matches(spec.name.as_bytes()),
         }
     }
 }
@@ -195,7 +196,9 @@ fn list<A: ArgList + ?Sized>(out: &mut Vec<u8>, args: &A) -> Result<(), ClientEr
             match () {
                 () if kind.eq_ignore_ascii_case(b"module") => Filter::Module,
                 () if kind.eq_ignore_ascii_case(b"aclcat") => Filter::Category(value),
-                () if kind.eq_ignore_ascii_case(b"pattern") => Filter::Pattern(value),
+                () if kind.eq_ignore_ascii_case(b"pattern") => {
+                    Filter::Pattern(pattern_ignoring_case(value)?)
+                }
                 () => return Err(ClientError::Syntax),
             }
         }

@@ -3,6 +3,7 @@
 //! Nothing here allocates unless it returns an error, or the cold list of `CLIENT LIST ID`.
 //! Times are milliseconds since the Unix epoch; `now_ms` is the owner's clock, given by the caller.
 
+use ephesus_wire::glob::Pattern;
 use ephesus_wire::resp::request::{self, Args};
 use ephesus_wire::{Slot, limits};
 
@@ -366,11 +367,33 @@ impl Expire {
     }
 }
 
-/// The arguments of SCAN; patterns and type names are borrowed from the request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+const PATTERN_TOO_LONG: ClientError =
+    ClientError::ArgumentTooLong("a pattern", limits::PATTERN_BYTES_MAX);
+
+/// Compiles a glob pattern.
+///
+/// # Errors
+/// [`ClientError::ArgumentTooLong`].
+pub fn pattern(bytes: &[u8]) -> Result<Pattern, ClientError> {
+    Pattern::new(bytes).ok_or(PATTERN_TOO_LONG)
+}
+
+/// A pattern that [`pattern`] compiles.
+///
+/// # Errors
+/// [`ClientError::ArgumentTooLong`].
+pub fn short_pattern(bytes: &[u8]) -> Result<&[u8], ClientError> {
+    if bytes.len() > limits::PATTERN_BYTES_MAX {
+        return Err(PATTERN_TOO_LONG);
+    }
+    Ok(bytes)
+}
+
+/// The arguments of SCAN; the type's name is borrowed from the request.
+#[derive(Clone, Debug)]
 pub struct Scan<'a> {
     pub cursor: u64,
-    pub pattern: Option<&'a [u8]>,
+    pub pattern: Option<Pattern>,
     /// About how many keys to look at, at least 1.
     pub count: u64,
     /// Only keys of that type; any name is allowed.
@@ -381,7 +404,8 @@ impl<'a> Scan<'a> {
     /// Reads `SCAN cursor [MATCH pattern] [COUNT count] [TYPE type]`.
     ///
     /// # Errors
-    /// [`ClientError::InvalidCursor`], [`ClientError::Syntax`] or [`ClientError::NotAnInteger`].
+    /// [`ClientError::InvalidCursor`], [`ClientError::Syntax`], [`ClientError::NotAnInteger`] or
+    /// [`ClientError::ArgumentTooLong`].
     pub fn parse<A: ArgList + ?Sized>(args: &'a A) -> Result<Scan<'a>, ClientError> {
         let cursor = cursor(args.arg(1))?;
         let mut scan = Scan {
@@ -390,7 +414,7 @@ impl<'a> Scan<'a> {
             count: SCAN_COUNT_DEFAULT,
             type_name: None,
         };
-        let mut at = 2;
+        let (mut at, mut last_pattern) = (2, None);
         while at < args.len() {
             let name = args.arg(at);
             if at + 1 >= args.len() {
@@ -398,7 +422,7 @@ impl<'a> Scan<'a> {
             }
             let value = args.arg(at + 1);
             if name.eq_ignore_ascii_case(b"match") {
-                scan.pattern = Some(value);
+                last_pattern = Some(value);
             } else if name.eq_ignore_ascii_case(b"count") {
                 scan.count = match u64::try_from(integer(value)?) {
                     Ok(count) if count > 0 => count,
@@ -411,12 +435,15 @@ impl<'a> Scan<'a> {
             }
             at += 2;
         }
+        scan.pattern = last_pattern.map(pattern).transpose()?;
         Ok(scan)
     }
 }
 
-/// An unsigned 64-bit cursor, written as `strtoul` takes it: a sign and leading zeros are allowed.
+/// An unsigned 64-bit cursor, written as `strtoul` takes it: a sign and leading zeros are allowed, and it ends at a NUL.
 fn cursor(bytes: &[u8]) -> Result<u64, ClientError> {
+    let end = bytes.iter().position(|&byte| byte == 0);
+    let bytes = bytes.get(..end.unwrap_or(bytes.len())).unwrap_or_default();
     let (negative, digits) = match bytes {
         [b'-', digits @ ..] => (true, digits),
         [b'+', digits @ ..] => (false, digits),

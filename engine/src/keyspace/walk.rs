@@ -1,9 +1,11 @@
 //! Commands over many keys: SCAN steps, and walks (KEYS, slot counts) that run in slices.
 
+use ephesus_wire::glob::Pattern;
 use ephesus_wire::resp::reply;
-use ephesus_wire::{Lsn, PartitionId, Slot, glob, slot::slot_of};
+use ephesus_wire::{Lsn, PartitionId, Slot, slot::slot_of};
 
 use super::{Keyspace, Reply};
+use crate::command::error::ClientError;
 use crate::command::parse::Scan;
 use crate::table::CURSOR_BITS;
 
@@ -12,6 +14,10 @@ const PARTITIONS_PER_SCAN: usize = 512;
 
 /// Most keys one SCAN call looks at, whatever its COUNT.
 const SCAN_COUNT_MAX: u64 = 2048;
+
+/// Work after which a SCAN call, or a slice of a walk, looks at no more keys: steps of matching, or bytes of keys. The
+/// keys that come in one go (see [`crate::table::Table::scan`]) may exceed it.
+const WORK_MAX: usize = 128 << 10;
 
 /// Tries of RANDOMKEY before it answers with a null, as an expired key is no answer.
 const RANDOM_TRIES: u64 = 100;
@@ -60,7 +66,7 @@ impl ScanCursor {
 /// What a walk selects.
 #[derive(Clone, Debug)]
 pub enum WalkFilter {
-    /// KEYS: keys that match a pattern.
+    /// KEYS: keys that match a pattern, which is not longer than patterns may be.
     Matching(Vec<u8>),
     /// CLUSTER GETKEYSINSLOT: up to so many keys of a slot.
     InSlot(Slot, u64),
@@ -68,69 +74,114 @@ pub enum WalkFilter {
     CountInSlot(Slot),
 }
 
+/// A [`WalkFilter`], ready for use.
+enum Selects {
+    Matching(Option<Pattern>),
+    InSlot(Slot, u64),
+    CountInSlot(Slot),
+}
+
 /// A command that visits every key of some partitions, a slice per turn.
 pub struct Walk {
-    filter: WalkFilter,
+    selects: Selects,
     /// What is left, in reverse.
     partitions: Vec<PartitionId>,
     cursor: u64,
     found: u64,
     /// The found keys, as RESP bulk strings.
     bulks: Vec<u8>,
+    bytes_max: usize,
+    is_too_large: bool,
 }
 
 impl Walk {
+    /// Bytes that are held for what was found.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bulks.capacity()
+    }
+
     /// The reply, once the walk is complete.
-    pub fn finish(self, out: &mut Vec<u8>) {
-        match self.filter {
-            WalkFilter::CountInSlot(_) => reply::integer(out, self.found as i64),
-            WalkFilter::Matching(_) | WalkFilter::InSlot(..) => {
-                reply::array(out, self.found as usize);
-                out.extend_from_slice(&self.bulks);
-            }
+    ///
+    /// # Errors
+    /// [`ClientError::ReplyTooLarge`].
+    pub fn finish(self) -> Result<Vec<u8>, ClientError> {
+        if self.is_too_large {
+            return Err(ClientError::ReplyTooLarge(self.bytes_max));
         }
+        let mut header = Vec::new();
+        Ok(match self.selects {
+            Selects::CountInSlot(_) => {
+                reply::integer(&mut header, self.found as i64);
+                header
+            }
+            Selects::Matching(_) | Selects::InSlot(..) => {
+                reply::array(&mut header, self.found as usize);
+                let mut bytes = self.bulks;
+                bytes.splice(0..0, header);
+                bytes
+            }
+        })
     }
 }
 
+/// Whether a key matches; adds what it takes to find out.
+fn matches(pattern: Option<&Pattern>, key: &[u8], work: &mut usize) -> bool {
+    pattern.is_some_and(|pattern| {
+        *work += pattern.cost(key.len());
+        pattern.matches(key)
+    })
+}
+
 impl Keyspace {
-    /// Begins a walk over what is here of the keys that `filter` asks for.
+    /// Begins a walk over what is here of the keys that `filter` asks for; what it finds may take `bytes_max` bytes.
     #[must_use]
-    pub fn walk(&self, filter: WalkFilter) -> Walk {
-        let mut partitions: Vec<PartitionId> = match filter {
-            WalkFilter::Matching(_) => self.owned.clone(),
-            WalkFilter::InSlot(slot, _) | WalkFilter::CountInSlot(slot) => {
-                let partition = self.partitioning.partition_of(slot);
-                self.owned
-                    .iter()
-                    .copied()
-                    .filter(|&id| id == partition)
-                    .collect()
+    pub fn walk(&self, filter: &WalkFilter, bytes_max: usize) -> Walk {
+        let of_slot = |slot| {
+            let partition = self.partitioning.partition_of(slot);
+            self.owns(partition).then_some(partition)
+        };
+        let (selects, mut partitions): (_, Vec<PartitionId>) = match *filter {
+            WalkFilter::Matching(ref pattern) => {
+                let selects = Selects::Matching(Pattern::new(pattern));
+                (selects, self.owned.clone())
+            }
+            WalkFilter::InSlot(slot, most) => {
+                let selects = Selects::InSlot(slot, most);
+                (selects, of_slot(slot).into_iter().collect())
+            }
+            WalkFilter::CountInSlot(slot) => {
+                let selects = Selects::CountInSlot(slot);
+                (selects, of_slot(slot).into_iter().collect())
             }
         };
         partitions.reverse();
         Walk {
-            filter,
+            selects,
             partitions,
             cursor: 0,
             found: 0,
             bulks: Vec::new(),
+            bytes_max,
+            is_too_large: false,
         }
     }
 
     /// Visits the next keys; answers the LSN to wait for once the walk is complete.
     pub fn walk_slice(&self, walk: &mut Walk) -> Option<Lsn> {
         let now_ms = self.now_ms;
+        let mut work = 0;
         for _ in 0..UNITS_PER_SLICE {
             let Some(&id) = walk.partitions.last() else {
                 return Some(self.log.appended());
             };
-            if !matches!(walk.filter, WalkFilter::Matching(_)) && !self.owns(id) {
+            if !matches!(walk.selects, Selects::Matching(_)) && !self.owns(id) {
                 // The slot has left: some of its keys are no answer.
                 walk.found = 0;
                 walk.bulks.clear();
             }
             let Walk {
-                filter,
+                selects,
                 found,
                 bulks,
                 ..
@@ -140,16 +191,18 @@ impl Keyspace {
                     if entry.expire_at_ms != 0 && entry.expire_at_ms <= now_ms {
                         return;
                     }
-                    let selected = match filter {
-                        WalkFilter::Matching(pattern) => glob::matches(pattern, entry.key),
-                        WalkFilter::InSlot(slot, most) => {
+                    let selected = match selects {
+                        Selects::Matching(pattern) => {
+                            matches(pattern.as_ref(), entry.key, &mut work)
+                        }
+                        Selects::InSlot(slot, most) => {
                             *found < *most && slot_of(entry.key) == *slot
                         }
-                        WalkFilter::CountInSlot(slot) => slot_of(entry.key) == *slot,
+                        Selects::CountInSlot(slot) => slot_of(entry.key) == *slot,
                     };
                     if selected {
                         *found += 1;
-                        if !matches!(filter, WalkFilter::CountInSlot(_)) {
+                        if !matches!(selects, Selects::CountInSlot(_)) {
                             reply::bulk(bulks, entry.key);
                         }
                     }
@@ -159,8 +212,16 @@ impl Keyspace {
             if next == 0 {
                 walk.partitions.pop();
             }
-            if matches!(walk.filter, WalkFilter::InSlot(_, most) if walk.found >= most) {
+            if matches!(walk.selects, Selects::InSlot(_, most) if walk.found >= most) {
                 walk.partitions.clear();
+            }
+            if walk.bulks.len() > walk.bytes_max {
+                walk.is_too_large = true;
+                walk.bulks = Vec::new();
+                walk.partitions.clear();
+            }
+            if work > WORK_MAX {
+                break;
             }
         }
         None
@@ -182,7 +243,7 @@ impl Keyspace {
             .type_name
             .is_some_and(|name| !name.eq_ignore_ascii_case(b"string"));
         let mut bulks = Vec::new();
-        let (mut seen, mut found) = (0, 0);
+        let (mut seen, mut found, mut work) = (0, 0, 0);
         let mut at = Some(at);
         for _ in 0..PARTITIONS_PER_SCAN {
             let Some(place) = at else { break };
@@ -194,17 +255,17 @@ impl Keyspace {
                 cursor = partition.table.scan(cursor, &mut |_, entry| {
                     seen += 1;
                     let live = entry.expire_at_ms == 0 || entry.expire_at_ms > now_ms;
+                    work += entry.key.len();
+                    let pattern = scan.pattern.as_ref();
                     if live
                         && !wrong_type
-                        && scan
-                            .pattern
-                            .is_none_or(|pattern| glob::matches(pattern, entry.key))
+                        && (pattern.is_none() || matches(pattern, entry.key, &mut work))
                     {
                         found += 1;
                         reply::bulk(&mut bulks, entry.key);
                     }
                 });
-                if cursor == 0 || seen >= wanted {
+                if cursor == 0 || seen >= wanted || work > WORK_MAX {
                     break;
                 }
             }
@@ -219,7 +280,7 @@ impl Keyspace {
                     table: cursor,
                 })
             };
-            if seen >= wanted {
+            if seen >= wanted || work > WORK_MAX {
                 break;
             }
         }

@@ -62,6 +62,8 @@ pub(super) struct Bed {
     pub(super) homes: Vec<Home>,
     /// Where the node has staging copies.
     pub(super) staged: Vec<(PartitionId, ShardId)>,
+    /// Slices of walks in one turn.
+    pub(super) slices_max: usize,
     now: Instant,
     now_ms: u64,
     migrations: u64,
@@ -105,6 +107,7 @@ impl Bed {
             now_ms: START_MS,
             homes,
             staged: Vec::new(),
+            slices_max: usize::MAX,
             migrations: 0,
             last_routes: None,
         };
@@ -164,6 +167,15 @@ impl Bed {
     pub(super) fn end_input(&mut self, client: Client) {
         let core = &mut self.shards[client.shard].core;
         core.input_ended(client.token);
+        core.list(client.token);
+    }
+
+    /// A client's connection breaks.
+    pub(super) fn kill(&mut self, client: Client) {
+        let core = &mut self.shards[client.shard].core;
+        let connection = core.connections.get_mut(client.token);
+        connection.expect("connected").kill();
+        core.list(client.token);
     }
 
     fn begin_turn(&mut self, shard: usize) {
@@ -178,9 +190,11 @@ impl Bed {
         take_down(&mut core.keyspace.log, &mut Vec::new());
         core.committed();
         core.unblock();
-        while core.walk_slice() {}
+        let mut slices = 0..self.slices_max;
+        while slices.next().is_some() && core.walk_slice() {}
         let committed = core.keyspace.log.committed();
         for token in std::mem::take(&mut core.listed) {
+            core.note_presence(token);
             if let Some(connection) = core.connections.get_mut(token) {
                 connection.listed = false;
                 let sent = shard.sent.entry(token).or_default();

@@ -17,7 +17,7 @@ const TELL_EVERY: Duration = Duration::from_secs(1);
 /// One shard's part in the node's budget.
 #[derive(Debug)]
 pub(super) struct ClientBudget {
-    /// Bytes that this shard holds for clients beside what their connections do: walks of other shards' clients.
+    /// Bytes that this shard holds for clients beside what their connections do: walks.
     pub(super) held_beside: usize,
     /// What the other shards have published.
     elsewhere: u64,
@@ -79,9 +79,12 @@ impl Core {
     fn close_largest(&mut self) {
         self.look_up_clients_elsewhere();
         while self.are_clients_over_budget() {
-            let Some((token, bytes)) = self.connections.largest() else {
+            let walk = self.walks.largest_bytes();
+            let connection = self.connections.largest();
+            let bytes = connection.map_or(0, |(_, bytes)| bytes).max(walk);
+            if bytes == 0 {
                 break;
-            };
+            }
             self.stats().client_bytes_largest.set(bytes as u64);
             let all = self.node.stats.iter();
             let largest = all.map(|stats| stats.client_bytes_largest.get());
@@ -95,7 +98,11 @@ impl Core {
                 self.node.peers[shard].waker().wake();
                 return;
             }
-            if let Some(connection) = self.connections.get_mut(token) {
+            if bytes == walk {
+                self.give_up_largest_walk();
+            } else if let Some((token, _)) = connection
+                && let Some(connection) = self.connections.get_mut(token)
+            {
                 self.client_budget.closed += 1;
                 let remote = connection.remote;
                 connection.cut_off();

@@ -148,6 +148,7 @@ impl Shard {
         };
         connection.listed = false;
         connection.outbox.note_committed(committed);
+        let asks_for_walks = connection.walks;
         let mut gate = None;
         if connection.life != Life::Dead && connection.sending.is_empty() {
             match connection
@@ -178,6 +179,12 @@ impl Shard {
             connection.receive_stopping = true;
             self.ring.stop_receiving(token);
         }
+        if asks_for_walks {
+            self.core.note_presence(token);
+        }
+        let Some(connection) = self.core.connections.get_mut(token) else {
+            return;
+        };
         if connection.is_finished() {
             // SAFETY: the connection owned the descriptor, and the ring has nothing outstanding
             // for it.

@@ -8,6 +8,7 @@ use ephesus_wire::limits;
 use ephesus_wire::resp::reply::Protocol;
 
 use super::outbox::Outbox;
+use super::walks::Presence;
 use crate::command::client::ClientInfo;
 use crate::command::spec::Cmd;
 use crate::net::{ConnToken, ListenerKind};
@@ -21,8 +22,6 @@ const KEPT_BYTES: usize = 1024;
 /// Why a connection executes nothing for now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Blocked {
-    /// A walk of its own (KEYS) is under way.
-    Walk,
     /// A peer owes too many answers.
     Peer,
     /// The next command's keys are held.
@@ -67,6 +66,10 @@ pub struct Connection {
     pub blocked: Option<Blocked>,
     /// Nothing is executed until what is owed now has come.
     pub settling: bool,
+    /// It has asked for a walk: shards are told when its client leaves.
+    pub walks: bool,
+    /// What they were told.
+    pub presence_told: Presence,
     /// The client has sent its last byte.
     pub ended: bool,
     /// A receive is outstanding in the ring.
@@ -130,6 +133,8 @@ impl Connection {
             life: Life::Open,
             blocked: None,
             settling: false,
+            walks: false,
+            presence_told: Presence::Here,
             ended: false,
             receiving: false,
             receive_stopping: false,

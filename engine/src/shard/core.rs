@@ -2,7 +2,7 @@
 //! [`super::Shard`] moves the bytes.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::BinaryHeap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -16,16 +16,17 @@ use super::cluster::ClusterReplies;
 use super::commit_delay::Writers;
 use super::connection::{Connection, Life};
 use super::connections::Connections;
-use super::forwarding::{Answers, Uncommitted};
+use super::forwarding::Uncommitted;
 use super::holds::Holds;
 use super::keyed::Step;
-use super::mesh::{Forwarded, Origin, PeerQueue, Scope};
+use super::mesh::{Client, Forwarded, PeerQueue, Scope};
 use super::onward::Relays;
 use super::stats::ShardStats;
+use super::walks::{Presence, Walks};
 use crate::command::error::ClientError;
 use crate::command::parse::Request;
 use crate::command::spec::{self, Spec};
-use crate::keyspace::{Keyspace, Reply, Walk};
+use crate::keyspace::{Keyspace, Reply};
 use crate::net::{ConnToken, ListenerKind};
 use crate::node::{NodeShared, Routes};
 use crate::table::Prefetch;
@@ -36,14 +37,6 @@ pub(super) enum Gated {
     Connection(ConnToken),
     /// Index into `uncommitted`.
     Replies(usize),
-}
-
-/// A walk of a command, and who waits for it.
-pub(super) struct PendingWalk {
-    pub(super) origin: Origin,
-    /// The command, if another shard has forwarded it.
-    forwarded: Option<Forwarded>,
-    walk: Walk,
 }
 
 /// Who asked for a command.
@@ -86,7 +79,9 @@ pub struct Core {
     /// Commands that wait for the decision about a move.
     pub(super) holds: Holds,
     pub(super) relays: Relays,
-    pub(super) walks: VecDeque<PendingWalk>,
+    pub(super) walks: Walks,
+    /// Clients that have left this turn, and for which shards may be walking.
+    pub(super) leaving: Vec<(Client, Presence)>,
     /// Connections with something to send or to do at the end of the turn.
     pub listed: Vec<ConnToken>,
     /// Connections that execute nothing until something is over.
@@ -133,7 +128,8 @@ impl Core {
             uncommitted: Vec::new(),
             holds: Holds::default(),
             relays: Relays::default(),
-            walks: VecDeque::new(),
+            walks: Walks::default(),
+            leaving: Vec::new(),
             listed: Vec::new(),
             blocked: Vec::new(),
             args: Args::new(),
@@ -421,42 +417,12 @@ impl Core {
         self.held_partitions() == 0 && self.writers.are_all()
     }
 
-    /// Begins a walk whose reply goes to `origin`; `forwarded` when a peer has asked.
-    pub(super) fn begin_walk(&mut self, origin: Origin, forwarded: Option<Forwarded>, walk: Walk) {
-        self.walks.push_back(PendingWalk {
-            origin,
-            forwarded,
-            walk,
-        });
-    }
-
-    /// Continues one walk by a slice; false when there is none.
-    pub fn walk_slice(&mut self) -> bool {
-        let Some(mut pending) = self.walks.pop_front() else {
-            return false;
-        };
-        match self.keyspace.walk_slice(&mut pending.walk) {
-            None => self.walks.push_back(pending),
-            Some(gate) => {
-                let mut bytes = Vec::new();
-                pending.walk.finish(&mut bytes);
-                match pending.forwarded {
-                    None => self.deliver(pending.origin, &bytes, gate),
-                    Some(forwarded) => {
-                        let answers = Answers::of(&forwarded, bytes, gate);
-                        self.answer_once_committed(forwarded.origin.shard, answers);
-                    }
-                }
-            }
-        }
-        true
-    }
-
     /// Sends what this turn has for the peers and publishes the counters.
     pub fn end_turn(&mut self) {
         self.keyspace.remove_lapsed();
         // Before the answers that were made of these copies.
         self.stats().role_changes.set(self.own_role_changes());
+        self.tell_who_leaves();
         for peer in &mut self.peers {
             peer.send();
         }

@@ -47,7 +47,9 @@ impl Answers {
 impl Core {
     /// Executes what another shard has forwarded.
     pub fn requested(&mut self, requests: &Requests) {
-        self.writers.input(self.now);
+        if !requests.commands.is_empty() {
+            self.writers.input(self.now);
+        }
         let mut args = std::mem::take(&mut self.args);
         let mut answers = Answers::default();
         let mut at = 0;
@@ -73,6 +75,7 @@ impl Core {
         if let Some(from) = from {
             self.answer_once_committed(from, answers);
         }
+        self.stop_walks(&requests.leaving);
     }
 
     /// Executes one forwarded command if it can be now.

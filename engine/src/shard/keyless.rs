@@ -131,7 +131,7 @@ impl Core {
             }
             Cmd::ConfigGet => {
                 let parameters = &self.node.settings.parameters;
-                config::write_matching(&mut out, protocol, parameters, request);
+                config::write_matching(&mut out, protocol, parameters, request)?;
             }
             Cmd::ClusterKeyslot => {
                 reply::integer(&mut out, i64::from(slot_of(request.arg(2)).0));
@@ -219,41 +219,20 @@ impl Core {
                 })?;
             }
             Cmd::Keys => {
-                return Ok(self.walk(asker, WalkFilter::Matching(request.arg(1).to_vec())));
+                let pattern = parse::short_pattern(request.arg(1))?;
+                return Ok(self.begin_walk(asker, WalkFilter::Matching(pattern.to_vec())));
             }
             Cmd::ClusterCountkeysinslot => {
                 let slot = parse::count_keys_in_slot(request)?;
-                return Ok(self.walk(asker, WalkFilter::CountInSlot(slot)));
+                return Ok(self.begin_walk(asker, WalkFilter::CountInSlot(slot)));
             }
             Cmd::ClusterGetkeysinslot => {
                 let (slot, count) = parse::get_keys_in_slot(request)?;
-                return Ok(self.walk(asker, WalkFilter::InSlot(slot, count)));
+                return Ok(self.begin_walk(asker, WalkFilter::InSlot(slot, count)));
             }
             other => unreachable!("{other:?} is not about the whole keyspace"),
         }
         Ok(Answer::Written)
-    }
-
-    fn walk(&mut self, asker: &mut Asker<'_>, filter: WalkFilter) -> Answer {
-        let walk = self.keyspace.walk(filter);
-        let (origin, forwarded) = match asker {
-            Asker::Connection(connection) => {
-                let ticket = connection.outbox.await_reply(None);
-                self.block_for_walk(connection);
-                (
-                    Origin {
-                        shard: self.id,
-                        conn: connection.token,
-                        ticket,
-                        part: 0,
-                    },
-                    None,
-                )
-            }
-            Asker::Peer { forwarded, .. } => (forwarded.origin, Some(**forwarded)),
-        };
-        self.begin_walk(origin, forwarded, walk);
-        Answer::Later
     }
 
     fn scan(
@@ -324,7 +303,10 @@ impl Core {
         let everyone: Vec<ShardId> = (0..self.node.shards()).map(ShardId).collect();
         let (shards, combine) = match spec.cmd {
             Cmd::Dbsize => (everyone, Some(Combine::Sum)),
-            Cmd::Keys => (everyone, Some(Combine::Concat)),
+            Cmd::Keys => {
+                parse::short_pattern(request.arg(1))?;
+                (everyone, Some(Combine::Concat))
+            }
             Cmd::ClientList => {
                 ClientFilter::parse(request)?;
                 (everyone, Some(Combine::Text))
@@ -373,9 +355,15 @@ impl Core {
             })
         });
         let is_repeated = gather.is_some() && spec.cmd != Cmd::ClientList;
+        let walks = matches!(
+            spec.cmd,
+            Cmd::Keys | Cmd::ClusterCountkeysinslot | Cmd::ClusterGetkeysinslot
+        );
         let ticket = connection.outbox.await_reply(gather);
-        // What is repeated must not see, or remove, what commands behind it have written.
-        connection.settling |= is_repeated;
+        connection.walks |= walks;
+        // What is repeated must not see, or remove, what commands behind it have written; and no connection has
+        // more than one walk.
+        connection.settling |= is_repeated || walks;
         // Its own part as well: behind what the node has told this shard before.
         for (part, shard) in (0..).zip(shards) {
             self.forward(shard, connection, (ticket, part), protocol, &encoded);

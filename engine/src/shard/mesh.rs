@@ -8,6 +8,7 @@ use ephesus_wire::{Epoch, MigrationId, PartitionId, ShardId};
 
 use super::moves::{End, Mail};
 use super::outbox::Ticket;
+use super::walks::Presence;
 use crate::migration::Order;
 use crate::net::{ConnToken, Waker};
 use crate::node::Routes;
@@ -76,6 +77,8 @@ impl Forwarded {
 pub struct Requests {
     pub bytes: Vec<u8>,
     pub commands: Vec<Forwarded>,
+    /// Clients of the shard that have left; their commands came before.
+    pub leaving: Vec<(Client, Presence)>,
 }
 
 /// One reply of a [`Replies`] batch.
@@ -201,9 +204,14 @@ impl PeerQueue {
         self.unanswered_bytes -= request_len + REQUEST_OVERHEAD_BYTES;
     }
 
+    /// Tells the peer which clients have left.
+    pub fn tell_who_leaves(&mut self, leaving: &[(Client, Presence)]) {
+        self.requests.leaving.extend_from_slice(leaving);
+    }
+
     /// Sends what this turn has collected.
     pub fn send(&mut self) {
-        if !self.requests.commands.is_empty() {
+        if !self.requests.commands.is_empty() || !self.requests.leaving.is_empty() {
             self.peer
                 .send(Message::Requests(std::mem::take(&mut self.requests)));
         }

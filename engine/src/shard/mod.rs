@@ -33,6 +33,7 @@ mod snapshot;
 mod stalls;
 mod stats;
 mod waiting;
+mod walks;
 mod write_delay;
 
 pub use checkpoint::{Checkpointer, StoreLink};

@@ -93,12 +93,6 @@ impl Core {
         }
     }
 
-    /// The connection executes nothing until its walk is complete.
-    pub(super) fn block_for_walk(&mut self, connection: &mut Connection) {
-        connection.blocked = Some(Blocked::Walk);
-        self.blocked.push(connection.token);
-    }
-
     /// Lets blocked connections go on whose reason is over.
     pub fn unblock(&mut self) {
         self.go_on_with_held();
@@ -112,7 +106,6 @@ impl Core {
             let over = match connection.blocked {
                 None | Some(Blocked::Hold) => true,
                 Some(Blocked::Settling) => connection.outbox.awaited() == 0,
-                Some(Blocked::Walk) => !self.walks.iter().any(|walk| walk.origin.conn == token),
                 Some(Blocked::Peer) => {
                     !self.peers.iter().any(PeerQueue::is_full)
                         && connection.outbox.awaited() < AWAITED_MAX

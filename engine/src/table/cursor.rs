@@ -29,7 +29,7 @@ pub fn behind(cursor: u64, hash: u64) -> bool {
 }
 
 impl Table {
-    /// Visits the next about 32 keys in hash order, fewer if their values are large, and returns the
+    /// Visits the next about 32 keys in hash order, fewer if they or their values are large, and returns the
     /// next cursor; 0 begins and ends.
     ///
     /// One call looks at one segment at most, so it may visit none; within a call keys that agree
@@ -79,7 +79,7 @@ impl Table {
             let hash = range.hash(tag, slot.stored_hash());
             if !behind(cursor, hash) {
                 let entry = slot.entry();
-                visited += 1 + entry.value.len() / BYTES_PER_VISIT;
+                visited += 1 + (entry.key.len() + entry.value.len()) / BYTES_PER_VISIT;
                 visit(hash, entry);
             }
         }

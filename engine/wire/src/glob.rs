@@ -1,94 +1,196 @@
 //! Glob patterns as KEYS and SCAN take them.
 
-/// Whether the whole of `text` matches `pattern`, byte by byte and case-sensitively.
+use crate::limits::PATTERN_BYTES_MAX;
+
+/// A pattern, compiled: `*` any bytes, `?` one byte, `[abc]`, `[a-z]`, `[^abc]` one byte (not) in the class, `\`
+/// takes the next byte literally.
 ///
-/// `*` any bytes, `?` one byte, `[abc]`, `[a-z]`, `[^abc]` one byte (not) in the class, `\` takes
-/// the next byte literally. Semantics are those of Redis's `stringmatchlen`, its treatment of
-/// unclosed classes included, except that `*` matches the empty text too. Runs in O(pattern * text) whatever the pattern: only the last `*`
-/// is ever taken up again, because an earlier one could only match longer in vain.
-#[must_use]
-pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
-    let (mut p, mut t) = (0, 0);
-    // Behind the last `*`, and the text position from which its successor is to be tried next.
-    let mut star: Option<(usize, usize)> = None;
-    loop {
-        if let Some(b'*') = pattern.get(p) {
-            p += 1;
-            star = Some((p, t));
-            continue;
+/// Semantics are those of Redis's `stringmatchlen`, its treatment of unclosed classes and its signed ranges
+/// included, except that `*` matches the empty text too.
+///
+/// An element is whatever takes one byte. All ways to match are followed at once, as the set of numbers of elements
+/// that may have been matched: [`Pattern::cost`] steps whatever the pattern, with neither backtracking nor a way
+/// for a pattern to take longer than another one of its length.
+#[derive(Clone, Debug)]
+pub struct Pattern {
+    /// For each byte `words` words: bit i says that element i takes the byte.
+    rows: Vec<u64>,
+    /// Bit i says that a `*` stands before element i, or at the end.
+    stars: Vec<u64>,
+    words: usize,
+    elements: usize,
+}
+
+/// Words of the largest set: an element takes at least a byte of the pattern.
+const WORDS_MAX: usize = PATTERN_BYTES_MAX / 64 + 1;
+
+impl Pattern {
+    /// Compiles a pattern; `None` when it is longer than [`PATTERN_BYTES_MAX`].
+    #[must_use]
+    pub fn new(pattern: &[u8]) -> Option<Pattern> {
+        if pattern.len() > PATTERN_BYTES_MAX {
+            return None;
         }
-        if p == pattern.len() && t == text.len() {
-            return true;
+        let (mut elements, mut stars) = (Vec::new(), vec![0u64; WORDS_MAX]);
+        let mut rest = pattern;
+        while let Some(&byte) = rest.first() {
+            let len = if byte == b'*' {
+                set_bit(&mut stars, elements.len());
+                1
+            } else {
+                let (class, len) = element(rest);
+                elements.push(class);
+                len
+            };
+            rest = rest.get(len..).unwrap_or_default();
         }
-        if p < pattern.len()
-            && let Some(&byte) = text.get(t)
-            && let (true, len) = one(&pattern[p..], byte)
-        {
-            p += len;
-            t += 1;
-            continue;
+        let words = elements.len() / 64 + 1;
+        stars.truncate(words);
+        let mut rows = vec![0; 256 * words];
+        for (index, class) in elements.iter().enumerate() {
+            let places = class.bytes().map(|byte| byte * words * 64 + index);
+            places.for_each(|place| set_bit(&mut rows, place));
         }
-        match star {
-            Some((after, from)) if from < text.len() => {
-                star = Some((after, from + 1));
-                (p, t) = (after, from + 1);
+        Some(Pattern {
+            rows,
+            stars,
+            words,
+            elements: elements.len(),
+        })
+    }
+
+    /// Whether the whole of `text` matches, byte by byte and case-sensitively.
+    #[must_use]
+    pub fn matches(&self, text: &[u8]) -> bool {
+        if let [stars] = self.stars[..] {
+            return self.matches_in_one_word(stars, text);
+        }
+        let mut sets = [0u64; WORDS_MAX];
+        let matched = sets.get_mut(..self.words).unwrap_or_default();
+        set_bit(matched, 0);
+        for &byte in text {
+            let row = self.rows.get(usize::from(byte) * self.words..);
+            let (mut carried, mut any) = (0, 0);
+            for ((set, takes), stars) in matched
+                .iter_mut()
+                .zip(row.unwrap_or_default())
+                .zip(&self.stars)
+            {
+                let went_on = *set & takes;
+                *set = went_on << 1 | carried | *set & stars;
+                carried = went_on >> 63;
+                any |= *set;
             }
-            _ => return false,
+            if any == 0 {
+                return false;
+            }
         }
+        let last = matched.last().copied().unwrap_or(0);
+        last >> (self.elements % 64) & 1 == 1
+    }
+
+    /// [`Pattern::matches`] of up to 63 elements.
+    fn matches_in_one_word(&self, stars: u64, text: &[u8]) -> bool {
+        let whole = 1u64 << (self.elements % 64);
+        let mut matched = 1u64;
+        for &byte in text {
+            // What comes behind a last star does not matter.
+            if matched == 0 || matched & stars & whole != 0 {
+                break;
+            }
+            let takes = self.rows.get(usize::from(byte)).copied().unwrap_or(0);
+            matched = (matched & takes) << 1 | matched & stars;
+        }
+        matched & whole != 0
+    }
+
+    /// Most steps, of about a nanosecond, that it takes to match a text of so many bytes.
+    #[must_use]
+    pub fn cost(&self, text_bytes: usize) -> usize {
+        text_bytes * self.words
     }
 }
 
-/// Whether a pattern has no special bytes, so that only the text equal to it matches.
-#[must_use]
-pub fn is_literal(pattern: &[u8]) -> bool {
-    !pattern
-        .iter()
-        .any(|byte| matches!(byte, b'*' | b'?' | b'[' | b'\\'))
+fn set_bit(words: &mut [u64], bit: usize) {
+    if let Some(word) = words.get_mut(bit / 64) {
+        *word |= 1 << (bit % 64);
+    }
 }
 
-/// Matches `byte` with the first element of a pattern that is not empty; answers the element's
-/// length too.
-fn one(pattern: &[u8], byte: u8) -> (bool, usize) {
+/// The bytes that one element takes.
+#[derive(Clone, Copy)]
+struct Class([u64; 4]);
+
+impl Class {
+    const NOTHING: Class = Class([0; 4]);
+    const ANYTHING: Class = Class([u64::MAX; 4]);
+
+    fn of(byte: u8) -> Class {
+        let mut class = Class::NOTHING;
+        class.add(byte);
+        class
+    }
+
+    fn add(&mut self, byte: u8) {
+        set_bit(&mut self.0, byte.into());
+    }
+
+    fn bytes(&self) -> impl Iterator<Item = usize> {
+        self.0.iter().enumerate().flat_map(|(index, &word)| {
+            let rest = |left: &u64| Some(left & (left - 1)).filter(|&left| left != 0);
+            let lowest = std::iter::successors(Some(word).filter(|&w| w != 0), rest);
+            lowest.map(move |left| index * 64 + left.trailing_zeros() as usize)
+        })
+    }
+}
+
+/// The first element of a pattern that is not empty and does not begin with a star; answers its length too.
+fn element(pattern: &[u8]) -> (Class, usize) {
     match pattern {
-        [b'?', ..] => (true, 1),
+        [b'?', ..] => (Class::ANYTHING, 1),
         [b'[', class @ ..] => {
-            let (matched, len) = in_class(class, byte);
-            (matched, 1 + len)
+            let (class, len) = class_of(class);
+            (class, 1 + len)
         }
-        [b'\\', literal, ..] => (*literal == byte, 2),
-        [literal, ..] => (*literal == byte, 1),
-        [] => (false, 0),
+        [b'\\', literal, ..] => (Class::of(*literal), 2),
+        [literal, ..] => (Class::of(*literal), 1),
+        [] => (Class::NOTHING, 0),
     }
 }
 
-/// Matches `byte` with the class whose `[` was just read; answers the length up to its `]`.
-fn in_class(class: &[u8], byte: u8) -> (bool, usize) {
-    let negated = class.first() == Some(&b'^');
-    let mut at = usize::from(negated);
-    let mut found = false;
+/// The class whose `[` was just read; answers the length up to its `]`.
+fn class_of(text: &[u8]) -> (Class, usize) {
+    let negated = text.first() == Some(&b'^');
+    let mut rest = text.get(usize::from(negated)..).unwrap_or_default();
+    let mut class = Class::NOTHING;
     loop {
-        match &class[at..] {
-            [b'\\', literal, ..] => {
-                found |= *literal == byte;
-                at += 2;
+        rest = match rest {
+            [b'\\', literal, rest @ ..] => {
+                class.add(*literal);
+                rest
             }
-            [b']', ..] => {
-                at += 1;
+            [b']', after @ ..] => {
+                rest = after;
                 break;
             }
             [] => break,
-            [first, b'-', last, ..] => {
-                let (low, high) = (first.min(last), first.max(last));
-                found |= (low..=high).contains(&&byte);
-                at += 3;
+            [first, b'-', last, rest @ ..] => {
+                // Redis compares chars, which have a sign.
+                let (first, last) = (first.cast_signed(), last.cast_signed());
+                let range = first.min(last)..=first.max(last);
+                range.for_each(|char| class.add(char.cast_unsigned()));
+                rest
             }
-            [literal, ..] => {
-                found |= *literal == byte;
-                at += 1;
+            [literal, rest @ ..] => {
+                class.add(*literal);
+                rest
             }
-        }
+        };
     }
-    (found != negated, at)
+    if negated {
+        class.0 = class.0.map(|word| !word);
+    }
+    (class, text.len() - rest.len())
 }
 
 #[cfg(test)]

@@ -9,7 +9,10 @@ fn get(patterns: &[&str], protocol: Protocol) -> String {
     let mut args = vec!["config", "get"];
     args.extend(patterns);
     let mut out = Vec::new();
-    write_matching(&mut out, protocol, &parameters, &args[..]);
+    let written = write_matching(&mut out, protocol, &parameters, &args[..]);
+    if let Err(error) = written {
+        return error.to_string();
+    }
     String::from_utf8(out).expect("ASCII")
 }
 
@@ -32,4 +35,10 @@ fn several_patterns_name_each_parameter_once() {
     let all = get(&["*"], Protocol::Resp2);
     assert!(all.starts_with("*6\r\n") && all.ends_with("$4\r\nsave\r\n$0\r\n\r\n"));
     assert_eq!(get(&["MAX*", "maxmemory", "[rs]ave"], Protocol::Resp2), all);
+}
+
+#[test]
+fn a_long_pattern_is_refused() {
+    let error = get(&["save", &"*".repeat(1025)], Protocol::Resp2);
+    assert_eq!(error, "ERR a pattern cannot be longer than 1024 bytes");
 }

@@ -181,6 +181,8 @@ fn scan_cursors_follow_strtoul() {
         ("-1", u64::MAX),
         ("18446744073709551615", u64::MAX),
         ("", 0),
+        ("1\0x", 1),
+        ("\0", 0),
     ] {
         assert_eq!(cursor(text), Ok(value), "{text}");
     }
@@ -194,10 +196,15 @@ fn scan_options() {
     let args = words("scan 7 match a* COUNT 50 type string match b*");
     let scan = Scan::parse(&args[..]).expect("valid");
     assert_eq!((scan.cursor, scan.count), (7, 50));
-    assert_eq!(
-        (scan.pattern, scan.type_name),
-        (Some(&b"b*"[..]), Some(&b"string"[..]))
-    );
+    assert_eq!(scan.type_name, Some(&b"string"[..]));
+    let pattern = scan.pattern.expect("the last one");
+    assert!(pattern.matches(b"b1") && !pattern.matches(b"a1"));
+    let most = "?".repeat(1024);
+    assert!(Scan::parse(&["scan", "0", "match", &most][..]).is_ok());
+    let more = most + "*";
+    let refused = Scan::parse(&["scan", "0", "match", &more][..]).expect_err("too long");
+    let error = "ERR a pattern cannot be longer than 1024 bytes";
+    assert_eq!(refused.to_string(), error);
     for (request, error) in [
         ("scan 0 count 0", SYNTAX),
         ("scan 0 count -1", SYNTAX),

@@ -73,21 +73,21 @@ fn commands_about_all_keys_do_not_see_a_staging_copy() {
     assert!(!keyspace.owns(MOVING) && !keyspace.owned().contains(&MOVING));
     assert!(!keyspace.has_expiring());
 
-    let mut walk = keyspace.walk(WalkFilter::Matching(b"*".to_vec()));
+    let mut walk = keyspace.walk(&WalkFilter::Matching(b"*".to_vec()), usize::MAX);
     while keyspace.walk_slice(&mut walk).is_none() {}
-    let mut keys = Vec::new();
-    walk.finish(&mut keys);
+    let keys = walk.finish().expect("it may be long");
     assert!(keys.starts_with(format!("*{served}\r\n").as_bytes()));
     let slot = (0..1_000).find_map(|n| {
         let key = format!("k{n}");
         let located = keyspace.locate(key.as_bytes());
         (keyspace.key(key.as_bytes()).partition == MOVING).then_some(located.slot)
     });
-    let mut walk = keyspace.walk(WalkFilter::CountInSlot(slot.expect("a staged key")));
+    let mut walk = keyspace.walk(
+        &WalkFilter::CountInSlot(slot.expect("a staged key")),
+        usize::MAX,
+    );
     while keyspace.walk_slice(&mut walk).is_none() {}
-    let mut count = Vec::new();
-    walk.finish(&mut count);
-    assert_eq!(count, b":0\r\n");
+    assert_eq!(walk.finish(), Ok(b":0\r\n".to_vec()));
 
     let scan = Scan {
         cursor: 0,

@@ -1,6 +1,13 @@
 use proptest::prelude::*;
 
+use crate::limits::KEY_BYTES_MAX;
+
 use super::*;
+
+fn matches(pattern: &[u8], text: &[u8]) -> bool {
+    let pattern = Pattern::new(pattern).expect("short enough");
+    pattern.matches(text)
+}
 
 #[test]
 fn cases_as_redis_answers_them() {
@@ -59,25 +66,46 @@ fn cases_as_redis_answers_them() {
     }
 }
 
+/// Seconds each for a matcher that compares the pattern at every place of the text.
 #[test]
-fn literal_patterns_are_recognised() {
-    assert!(is_literal(b"user:1]"));
-    for pattern in [&b"a*"[..], b"a?", b"[a", b"\\a"] {
-        assert!(!is_literal(pattern));
+fn hostile_patterns_cost_no_more_than_others() {
+    let text = b"a".repeat(KEY_BYTES_MAX);
+    let half = PATTERN_BYTES_MAX / 2;
+    let class = [b"[", &b"b".repeat(PATTERN_BYTES_MAX - 5)[..], b"]*"].concat();
+    let patterns = [
+        b"*a".repeat(half),
+        [b"*", &b"a".repeat(PATTERN_BYTES_MAX - 2)[..], b"b"].concat(),
+        [b"*", &b"?".repeat(PATTERN_BYTES_MAX - 2)[..], b"b"].concat(),
+        [&b"*?".repeat(half - 1)[..], b"*b"].concat(),
+        [b"*", &class[..], b"z"].concat(),
+    ];
+    for pattern in patterns {
+        let compiled = Pattern::new(&pattern).expect("short enough");
+        assert!(compiled.cost(text.len()) <= text.len() * 17);
+        let matched = compiled.matches(&text);
+        assert_eq!(
+            matched,
+            pattern.ends_with(b"*a"),
+            "{}",
+            pattern.escape_ascii()
+        );
     }
 }
 
-/// With a matcher that backtracks to every `*` this never ends.
 #[test]
-fn hostile_patterns_do_not_blow_up() {
-    let pattern = b"*a".repeat(5_000);
-    let mut text = b"a".repeat(20_000);
-    text.push(b'b');
-    assert!(!matches(&pattern, &text));
-    assert!(!matches(
-        &[b"*a*".repeat(5_000), b"c".to_vec()].concat(),
-        &text
-    ));
+fn a_pattern_is_at_most_a_kibibyte_long() {
+    assert!(Pattern::new(&b"?".repeat(1024)).is_some_and(|all| all.matches(&[0; 1024])));
+    assert!(Pattern::new(&b"?".repeat(1025)).is_none());
+}
+
+/// As with Redis on x86.
+#[test]
+fn ranges_are_of_signed_bytes() {
+    let range = |byte: u8| matches(b"[a-\xff]", &[byte]);
+    assert!(range(0) && range(b'a') && range(0xff));
+    assert!(!range(b'b') && !range(0x80) && !range(0xfe));
+    let high = |byte: u8| matches(b"[\x80-\xff]", &[byte]);
+    assert!(high(0x80) && high(0xc3) && high(0xff) && !high(0x7f) && !high(0));
 }
 
 /// Tries every length for every `*`.
@@ -102,8 +130,10 @@ proptest! {
     fn agrees_with_trying_everything(
         tokens in prop::collection::vec(prop::sample::select(vec!["*", "?", "a", "b", "[a-b]", "\\*", "\\a"]), 0..8),
         text in "[abc*]{0,10}",
+        common in prop::sample::select(vec![0usize, 62, 63, 64, 65, 130]),
     ) {
-        let pattern = tokens.concat();
+        // In front of both, so that the elements lie in any word.
+        let (pattern, text) = ("c".repeat(common) + &tokens.concat(), "c".repeat(common) + &text);
         prop_assert_eq!(
             matches(pattern.as_bytes(), text.as_bytes()),
             naive(pattern.as_bytes(), text.as_bytes()),
