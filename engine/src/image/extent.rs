@@ -12,7 +12,7 @@ use super::store::{BLOCK_BYTES_MAX, VALUE_BYTES_MAX};
 const LENGTH_BYTES: usize = 2;
 
 /// Blocks that one extent takes when all are of full size.
-const BLOCKS: usize = 3;
+pub(super) const BLOCKS: usize = 3;
 
 const _: () = assert!(BLOCKS * (LENGTH_BYTES + BLOCK_BYTES_MAX) <= VALUE_BYTES_MAX);
 

@@ -1,6 +1,8 @@
 //! [`FaultStore`]: an in-memory [`ImageStore`] that loses power, for tests.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use ephesus_wire::PartitionId;
 
@@ -25,6 +27,8 @@ pub struct FaultStore {
     fail_at: Option<u64>,
     operations: u64,
     failed: bool,
+    /// What [`ImageStore::room`] answers; shared, so that a test can change it.
+    pub room: Arc<AtomicU64>,
 }
 
 impl FaultStore {
@@ -39,6 +43,7 @@ impl FaultStore {
             fail_at: None,
             operations: 0,
             failed: false,
+            room: Arc::new(AtomicU64::new(u64::MAX)),
         }
     }
 
@@ -230,6 +235,14 @@ impl ImageStore for FaultStore {
         self.pending.clear();
         self.durable = self.now.clone();
         Ok(())
+    }
+
+    fn room(&mut self) -> u64 {
+        self.room.load(Ordering::Relaxed)
+    }
+
+    fn has_free(&self, bytes: u64) -> bool {
+        self.room.load(Ordering::Relaxed) >= bytes
     }
 
     fn size_on_disk(&self) -> Result<u64, StoreError> {

@@ -27,7 +27,9 @@ mod open_guard;
 mod rebuild;
 mod reclaim;
 mod removal;
+mod room;
 mod scheduling;
+mod worker;
 
 #[cfg(test)]
 pub mod fault;

@@ -4,12 +4,72 @@ use std::ops::ControlFlow;
 
 use ephesus_wire::{Epoch, PartitionId};
 
+use super::extent;
 use super::manifest::{self, Generation, epoch_prefix, extent_key, manifest_key, parse_extent_key};
 use super::store::{ImageStore, StoreError};
 use super::writer::{WriterError, current_manifest};
 
-/// Keys removed between two looks at the store, so that a sweep holds a bounded list.
-const SWEEP_KEYS: usize = 256;
+/// Keys removed between two looks at the store, so that a removal holds a bounded list. To sled they are about what
+/// it is given between two flushes: nobody waits for a slice of a removal for longer than for one flush.
+const SLICE_KEYS: usize = 48;
+
+/// A copy of more blocks (256 MiB) is not removed with its tree before slices have made it smaller: sled reads all
+/// leaves of a tree at once.
+const WHOLE_BLOCKS: u64 = 64 << 10;
+
+/// What goes of one copy's blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum What {
+    /// The images that this one has replaced.
+    Below(Generation),
+    /// One image that was given up.
+    Only(Generation),
+    /// All, of a copy that has left; its image had so many blocks. A tree with nothing else in it goes as a whole:
+    /// sled then reads its leaves, but does not write them anew for every eighth removal.
+    All(u64),
+}
+
+/// Blocks that no manifest counts any more, removed a slice at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Removal {
+    pub(super) partition: PartitionId,
+    pub(super) epoch: Epoch,
+    pub(super) what: What,
+}
+
+impl Removal {
+    /// Removes one slice; answers whether that was the last.
+    ///
+    /// # Errors
+    /// Any error: the store is unusable.
+    pub(super) fn slice(&mut self, store: &mut dyn ImageStore) -> Result<bool, StoreError> {
+        let Removal {
+            partition, epoch, ..
+        } = *self;
+        let prefix = match &mut self.what {
+            What::Below(keep) => {
+                let first = store.next_key(partition, &epoch_prefix(epoch))?;
+                let oldest = first.as_deref().and_then(parse_extent_key);
+                match oldest.filter(|(of, generation, _)| *of == epoch && generation < keep) {
+                    Some((_, generation, _)) => {
+                        manifest::generation_prefix(epoch, generation).to_vec()
+                    }
+                    None => return Ok(true),
+                }
+            }
+            What::Only(generation) => manifest::generation_prefix(epoch, *generation).to_vec(),
+            What::All(blocks) => {
+                if *blocks <= WHOLE_BLOCKS && !has_others(store, partition, epoch)? {
+                    return store.drop_partition(partition).map(|()| true);
+                }
+                *blocks = blocks.saturating_sub((SLICE_KEYS * extent::BLOCKS) as u64);
+                epoch_prefix(epoch).to_vec()
+            }
+        };
+        let removed = remove_slice(store, partition, &prefix)?;
+        Ok(removed < SLICE_KEYS && !matches!(self.what, What::Below(_)))
+    }
+}
 
 /// Removes blocks that no manifest counts, as a crash may leave them; call before any writer begins.
 ///
@@ -50,7 +110,13 @@ pub fn drop_copy(
 ) -> Result<(), StoreError> {
     drop_manifest(store, partition, epoch)?;
     store.sync()?;
-    drop_blocks(store, partition, epoch)
+    let mut removal = Removal {
+        partition,
+        epoch,
+        what: What::All(0),
+    };
+    while !removal.slice(store)? {}
+    Ok(())
 }
 
 /// The part of [`drop_copy`] before its sync.
@@ -60,20 +126,6 @@ pub(super) fn drop_manifest(
     epoch: Epoch,
 ) -> Result<(), StoreError> {
     store.remove(partition, &manifest_key(epoch))
-}
-
-/// The part of [`drop_copy`] behind its sync. A tree with nothing else in it goes as a whole: sled then
-/// reads its leaves, but does not write them anew for every eighth removal.
-pub(super) fn drop_blocks(
-    store: &mut dyn ImageStore,
-    partition: PartitionId,
-    epoch: Epoch,
-) -> Result<(), StoreError> {
-    if has_others(store, partition, epoch)? {
-        remove_prefix(store, partition, &epoch_prefix(epoch)).map(drop)
-    } else {
-        store.drop_partition(partition)
-    }
 }
 
 /// Whether a store has more of a partition than one copy's blocks.
@@ -91,20 +143,6 @@ fn has_others(
     }
     let next = store.next_key(partition, &behind(epoch, Generation(u64::MAX)))?;
     Ok(next.is_some())
-}
-
-/// Removes one partition with all its copies, manifests first for the same reason.
-///
-/// # Errors
-/// Any error: the store is unusable.
-pub(super) fn drop_partition(
-    store: &mut dyn ImageStore,
-    partition: PartitionId,
-) -> Result<(), StoreError> {
-    remove_prefix(store, partition, manifest::MANIFEST_TAG)?;
-    store.sync()?;
-    store.drop_partition(partition)?;
-    store.sync()
 }
 
 /// Removes one image's blocks; answers how many extents they were.
@@ -156,21 +194,31 @@ fn remove_prefix(
 ) -> Result<u64, StoreError> {
     let mut removed = 0;
     loop {
-        let mut keys = Vec::with_capacity(SWEEP_KEYS);
-        store.scan_prefix(partition, prefix, &mut |key, _| {
-            keys.push(key.to_vec());
-            if keys.len() < SWEEP_KEYS {
-                ControlFlow::Continue(())
-            } else {
-                ControlFlow::Break(())
-            }
-        })?;
-        for key in &keys {
-            store.remove(partition, key)?;
-        }
-        removed += keys.len() as u64;
-        if keys.len() < SWEEP_KEYS {
+        let slice = remove_slice(store, partition, prefix)?;
+        removed += slice as u64;
+        if slice < SLICE_KEYS {
             return Ok(removed);
         }
     }
+}
+
+/// Removes the first keys that begin with `prefix`; with fewer than [`SLICE_KEYS`] none is left.
+fn remove_slice(
+    store: &mut dyn ImageStore,
+    partition: PartitionId,
+    prefix: &[u8],
+) -> Result<usize, StoreError> {
+    let mut keys = Vec::with_capacity(SLICE_KEYS);
+    store.scan_prefix(partition, prefix, &mut |key, _| {
+        keys.push(key.to_vec());
+        if keys.len() < SLICE_KEYS {
+            ControlFlow::Continue(())
+        } else {
+            ControlFlow::Break(())
+        }
+    })?;
+    for key in &keys {
+        store.remove(partition, key)?;
+    }
+    Ok(keys.len())
 }

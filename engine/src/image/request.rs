@@ -13,20 +13,21 @@ use super::writer::WriterError;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum StoreRequest {
-    /// Starts an image; answered only when refused.
-    Begin(ImageId),
+    /// Starts an image of about so many bytes; answered only when refused.
+    Begin {
+        /// The image.
+        image: ImageId,
+        /// What the disk has to have free for it.
+        bytes: u64,
+    },
     /// Adds a block to an image; answered only when refused.
     Block(ImageId, Box<[u8]>),
     /// Makes all blocks durable; answered by [`StoreReply::Sealed`].
     Seal(ImageId),
     /// Makes the image valid; only after its `lsn_end` is committed. [`StoreReply::Switched`].
     Switch(Box<Manifest>),
-    /// Gives an image up; answered by [`StoreReply::Aborted`], also when there was none.
-    Abort(ImageId),
     /// Removes one copy's images; answered by [`StoreReply::Dropped`].
     DropCopy(PartitionId, Epoch),
-    /// Removes every image of a partition; answered by [`StoreReply::Dropped`].
-    DropPartition(PartitionId),
     /// Answered by [`StoreReply::Size`].
     SizeOnDisk,
     /// Closes the store after a last sync; answered by [`StoreReply::Stopped`].
@@ -48,14 +49,17 @@ pub enum StoreReply {
     },
     /// The image is the valid one, durably: the log before its `lsn_start` is not needed for this copy.
     Switched(ImageId),
-    /// The image is gone; the previous one is valid.
+    /// The disk has no room for the image, which is given up, however far it was: the previous one is valid.
+    /// [`StoreReply::Aborted`] follows.
+    NoRoom(ImageId),
+    /// What was written of an image without room is gone: it may begin again.
     Aborted(ImageId),
     /// The images are gone for good; blocks that a crash may bring back are garbage.
     Dropped {
         /// Of which partition.
         partition: PartitionId,
-        /// Of which copy; `None`: of all.
-        epoch: Option<Epoch>,
+        /// Of which copy.
+        epoch: Epoch,
     },
     /// Bytes the store occupies.
     Size {

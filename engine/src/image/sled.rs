@@ -11,12 +11,13 @@ use std::time::Duration;
 
 use ephesus_wire::PartitionId;
 
-use super::layout::{DbPaths, directory_bytes, remove_interrupted_snapshots};
+use super::layout::{DbPaths, directory_bytes, free_bytes, remove_interrupted_snapshots};
 use super::manifest::Manifest;
 use super::open_guard;
 use super::rebuild;
 use super::reclaim;
 use super::removal::collect_garbage;
+use super::room::Room;
 use super::store::{DbId, ImageStore, STORES_MAX, StoreError, VALUE_BYTES_MAX, Visit, check_size};
 use crate::sled_sync;
 
@@ -69,6 +70,7 @@ pub struct SledStore {
     sled: ::sled::Db,
     /// Bytes given to sled since the last flush.
     unflushed: usize,
+    room: Room,
     trees: BTreeMap<PartitionId, ::sled::Tree>,
 }
 
@@ -163,6 +165,11 @@ impl SledStore {
         })?;
         remove_interrupted_snapshots(dir, db)?;
         open_guard::inspect(dir).map_err(&refuse)?;
+        let file = dir.join("db");
+        if file.exists() {
+            // sled writes to the file before anybody can ask for room.
+            drop(Room::open(&file));
+        }
         let config = ::sled::Config::new()
             .path(dir)
             .mode(::sled::Mode::LowSpace)
@@ -181,12 +188,19 @@ impl SledStore {
             Ok((sled, trees))
         });
         let (sled, trees) = sled.map_err(refuse)?;
+        let room = Room::open(&file).map_err(|source| StoreError::Io {
+            db,
+            operation: "open",
+            path: file,
+            source,
+        })?;
         let mut store = SledStore {
             db,
             stores,
             dir: dir.to_owned(),
             sled,
             unflushed: 0,
+            room,
             trees,
         };
         store.sync()?;
@@ -358,16 +372,26 @@ impl ImageStore for SledStore {
             source: Box::new(e),
         })?;
         reclaim::let_go(written * LOG_BYTES_PER_BYTE);
+        self.room.written();
         Ok(())
     }
 
+    fn room(&mut self) -> u64 {
+        self.room.left()
+    }
+
+    fn has_free(&self, bytes: u64) -> bool {
+        free_bytes(&self.dir).is_ok_and(|free| free >= bytes)
+    }
+
     fn size_on_disk(&self) -> Result<u64, StoreError> {
-        directory_bytes(&self.dir).map_err(|source| StoreError::Io {
+        let bytes = directory_bytes(&self.dir).map_err(|source| StoreError::Io {
             db: self.db,
             operation: "measure",
             path: self.dir.clone(),
             source,
-        })
+        })?;
+        Ok(bytes.saturating_sub(self.room.reserved()))
     }
 }
 

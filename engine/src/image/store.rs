@@ -117,6 +117,17 @@ pub trait ImageStore: Send {
     /// tried again.
     fn sync(&mut self) -> Result<(), StoreError>;
 
+    /// Bytes that the store can surely write to its files, whatever else fills the disk. What a sync makes
+    /// durable between two looks has to stay below.
+    fn room(&mut self) -> u64 {
+        u64::MAX
+    }
+
+    /// Whether the disk has so many bytes free.
+    fn has_free(&self, _bytes: u64) -> bool {
+        true
+    }
+
     /// Bytes the store occupies on disk.
     ///
     /// # Errors

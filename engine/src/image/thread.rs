@@ -5,65 +5,30 @@
 //! After every reply the client's [`Wake`] is called, so that an event loop notices. The thread is of
 //! the idle class until [`StoreThread::raise`].
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use ephesus_wire::{Epoch, PartitionId};
-
-use super::manifest::ImageId;
-use super::removal;
-use super::request::{StoreFault, StoreReply, StoreRequest, TrySendError};
+use super::request::{StoreReply, StoreRequest, TrySendError};
 use super::scheduling::{Class, Relay, become_idle};
-use super::store::{DbId, ImageStore, StoreError};
-use super::writer::{ImageWriter, WriterError};
+use super::store::{DbId, ImageStore};
+use super::worker::{Command, Port, Worker};
 
 /// Requests a store thread's channel holds: at most this many blocks (256 KiB) are in flight.
 pub const REQUESTS_MAX: usize = 64;
 
-/// Refused clients are told to go on once the channel has drained to this many requests.
-const RESUME_AT: usize = REQUESTS_MAX / 2;
-
-/// They are told at least every this many requests, so that a busy neighbour cannot starve them.
-const RESUME_EVERY: u32 = 32;
-
-/// Most images that share one sync.
-const SHARED_SYNC_MAX: usize = 32;
-
 /// Called after each reply was put into the client's queue, from the store thread.
 pub type Wake = Arc<dyn Fn() + Send + Sync>;
-
-enum Command {
-    Request(StoreRequest, Arc<Port>),
-    /// Makes a waiting worker look at its wanted class.
-    Nudge,
-}
-
-/// One client's way back.
-struct Port {
-    replies: flume::Sender<StoreReply>,
-    wake: Wake,
-    refused: AtomicBool,
-}
-
-impl Port {
-    fn send(&self, reply: StoreReply) {
-        // A client that is gone needs no answer.
-        if self.replies.send(reply).is_ok() {
-            (self.wake)();
-        }
-    }
-}
 
 /// What handle, clients and worker share.
 struct Exchange {
     commands: flume::Sender<Command>,
     refused: flume::Sender<Arc<Port>>,
     ports: Arc<Mutex<Vec<Arc<Port>>>>,
+    steps: Arc<AtomicU64>,
 }
 
 /// A shard's end: sends requests without blocking, receives replies without blocking.
@@ -73,6 +38,7 @@ pub struct StoreClient {
     refused: flume::Sender<Arc<Port>>,
     port: Arc<Port>,
     replies: flume::Receiver<StoreReply>,
+    steps: Arc<AtomicU64>,
 }
 
 impl StoreClient {
@@ -80,6 +46,12 @@ impl StoreClient {
     #[must_use]
     pub fn db(&self) -> DbId {
         self.db
+    }
+
+    /// Grows with each step of the store thread's work, whoever it is for: it does not while the thread hangs.
+    #[must_use]
+    pub fn steps(&self) -> u64 {
+        self.steps.load(Ordering::Relaxed)
     }
 
     /// Hands a request over, or returns it.
@@ -147,17 +119,14 @@ impl StoreThread {
         let (commands, requests) = flume::bounded(REQUESTS_MAX);
         let (refused, waiting) = flume::unbounded();
         let ports = Arc::new(Mutex::new(Vec::new()));
-        let worker = Worker {
-            db,
+        let steps = Arc::<AtomicU64>::default();
+        let worker = Worker::new(
             store,
-            writers: BTreeMap::new(),
             requests,
             waiting,
-            ports: Arc::clone(&ports),
-            since_resume: 0,
-            unsynced: Vec::new(),
-            fault: None,
-        };
+            Arc::clone(&ports),
+            Arc::clone(&steps),
+        );
         let relay = Arc::new(Relay::new(worker, Class::Idle));
         let mut thread = StoreThread {
             db,
@@ -165,6 +134,7 @@ impl StoreThread {
                 commands,
                 refused,
                 ports,
+                steps,
             },
             relay,
             threads: Vec::new(),
@@ -195,11 +165,7 @@ impl StoreThread {
     #[must_use]
     pub fn client(&self, wake: Wake) -> StoreClient {
         let (sender, replies) = flume::unbounded();
-        let port = Arc::new(Port {
-            replies: sender,
-            wake,
-            refused: AtomicBool::new(false),
-        });
+        let port = Arc::new(Port::new(sender, wake));
         let mut ports = self
             .exchange
             .ports
@@ -212,6 +178,7 @@ impl StoreThread {
             refused: self.exchange.refused.clone(),
             port,
             replies,
+            steps: Arc::clone(&self.exchange.steps),
         }
     }
 
@@ -264,302 +231,5 @@ impl fmt::Debug for StoreThread {
         f.debug_struct("StoreThread")
             .field("db", &self.db)
             .finish_non_exhaustive()
-    }
-}
-
-/// The state that moves between the two threads.
-struct Worker {
-    db: DbId,
-    store: Box<dyn ImageStore>,
-    writers: BTreeMap<(PartitionId, Epoch), ImageWriter>,
-    requests: flume::Receiver<Command>,
-    waiting: flume::Receiver<Arc<Port>>,
-    ports: Arc<Mutex<Vec<Arc<Port>>>>,
-    since_resume: u32,
-    /// What waits for the next sync, and who is told.
-    unsynced: Vec<(Unsynced, Arc<Port>)>,
-    fault: Option<StoreFault>,
-}
-
-/// What the next sync of the store makes true.
-#[derive(Clone, Copy, Debug)]
-enum Unsynced {
-    Sealed(ImageId),
-    Switched(ImageId),
-    /// The manifest of a copy is gone: its blocks may go.
-    Unnamed(PartitionId, Epoch),
-}
-
-impl Worker {
-    /// Handles requests while `stay`; returns itself for the other thread, `None` when stopped.
-    fn run(mut self, stay: impl Fn() -> bool) -> Option<Worker> {
-        while stay() {
-            match self.requests.recv().ok()? {
-                Command::Nudge => {}
-                Command::Request(StoreRequest::Stop, port) => {
-                    self.stop(&port);
-                    return None;
-                }
-                Command::Request(request, port) => self.answer(request, &port),
-            }
-            let is_due = self.requests.is_empty() || self.unsynced.len() >= SHARED_SYNC_MAX;
-            if is_due && !self.unsynced.is_empty() {
-                self.sync_together();
-            }
-            self.resume_refused();
-        }
-        Some(self)
-    }
-
-    fn resume_refused(&mut self) {
-        self.since_resume += 1;
-        if self.requests.len() <= RESUME_AT || self.since_resume >= RESUME_EVERY {
-            self.since_resume = 0;
-            // Whoever is told may be refused again before this thread goes on: once a round.
-            for port in self.waiting.try_iter().take(self.waiting.len()) {
-                port.refused.store(false, Ordering::Release);
-                port.send(StoreReply::Capacity(self.db));
-            }
-        }
-    }
-
-    fn stop(mut self, port: &Port) {
-        let last = if self.fault.is_none() {
-            self.store.sync()
-        } else {
-            Ok(())
-        };
-        if let Err(error) = last {
-            self.fail(error);
-        }
-        let Worker {
-            db,
-            store,
-            requests,
-            ..
-        } = self;
-        drop(requests);
-        drop(store);
-        port.send(StoreReply::Stopped(db));
-    }
-
-    fn answer(&mut self, request: StoreRequest, port: &Arc<Port>) {
-        if let Some(fault) = &self.fault {
-            return port.send(StoreReply::Fatal(fault.clone()));
-        }
-        let image = image_of(&request);
-        match (self.handle(request, port), image) {
-            (Ok(None), _) => {}
-            (Ok(Some(reply)), _) => port.send(reply),
-            (Err(error @ WriterError::Store(StoreError::ValueTooLarge { .. })), Some(image)) => {
-                self.refuse(image, error, port);
-            }
-            (Err(WriterError::Store(error)), _) => self.fail(error),
-            (Err(error), Some(image)) => self.refuse(image, error, port),
-            (Err(error), None) => unreachable!("only images are refused: {error}"),
-        }
-    }
-
-    /// Carries a request out; `None`: nothing to say.
-    fn handle(
-        &mut self,
-        request: StoreRequest,
-        port: &Arc<Port>,
-    ) -> Result<Option<StoreReply>, WriterError> {
-        let store = &mut *self.store;
-        let reply = match request {
-            StoreRequest::Begin(image) => {
-                if let Some(other) = self.writers.get(&key(image)) {
-                    return Err(illegal(image, "begin", other));
-                }
-                self.writers
-                    .insert(key(image), ImageWriter::begin(store, image)?);
-                return Ok(None);
-            }
-            StoreRequest::Block(image, block) => {
-                // Blocks already on their way when an image was refused are dropped.
-                if let Some(writer) = writer_of(&mut self.writers, image) {
-                    writer.put(store, &block)?;
-                }
-                return Ok(None);
-            }
-            StoreRequest::Seal(image) => {
-                let writer =
-                    writer_of(&mut self.writers, image).ok_or(WriterError::Unknown(image))?;
-                writer.close(store)?;
-                self.unsynced
-                    .push((Unsynced::Sealed(image), Arc::clone(port)));
-                return Ok(None);
-            }
-            StoreRequest::Switch(manifest) => {
-                let image = manifest.image;
-                let writer =
-                    writer_of(&mut self.writers, image).ok_or(WriterError::Unknown(image))?;
-                writer.name(store, &manifest)?;
-                self.unsynced
-                    .push((Unsynced::Switched(image), Arc::clone(port)));
-                return Ok(None);
-            }
-            StoreRequest::Abort(image) => {
-                if let Some(writer) = writer_of(&mut self.writers, image) {
-                    writer.abort(store)?;
-                    self.writers.remove(&key(image));
-                }
-                StoreReply::Aborted(image)
-            }
-            StoreRequest::DropCopy(partition, epoch) => {
-                self.writers.remove(&(partition, epoch));
-                removal::drop_manifest(store, partition, epoch)?;
-                let unnamed = Unsynced::Unnamed(partition, epoch);
-                self.unsynced.push((unnamed, Arc::clone(port)));
-                return Ok(None);
-            }
-            StoreRequest::DropPartition(partition) => {
-                self.writers.retain(|(p, _), _| *p != partition);
-                removal::drop_partition(store, partition)?;
-                StoreReply::Dropped {
-                    partition,
-                    epoch: None,
-                }
-            }
-            StoreRequest::SizeOnDisk => StoreReply::Size {
-                db: self.db,
-                bytes: store.size_on_disk()?,
-            },
-            StoreRequest::Stop => unreachable!("handled where the worker ends"),
-        };
-        Ok(Some(reply))
-    }
-
-    /// Syncs the store once for all that waits for it.
-    fn sync_together(&mut self) {
-        if self.fault.is_some() {
-            return self.unsynced.clear();
-        }
-        if let Err(error) = self.store.sync() {
-            return self.fail(error);
-        }
-        for (what, port) in std::mem::take(&mut self.unsynced) {
-            match what {
-                Unsynced::Sealed(image) => {
-                    // An image that was aborted meanwhile was answered already.
-                    let Some(writer) = writer_of(&mut self.writers, image) else {
-                        continue;
-                    };
-                    if writer.sealed().is_ok() {
-                        let (blocks, bytes) = writer.written();
-                        port.send(StoreReply::Sealed {
-                            image,
-                            blocks,
-                            bytes,
-                        });
-                    }
-                }
-                Unsynced::Switched(image) => {
-                    let Some(writer) = writer_of(&mut self.writers, image) else {
-                        continue;
-                    };
-                    if writer.switched().is_ok() {
-                        port.send(StoreReply::Switched(image));
-                        self.sweep(image);
-                    }
-                }
-                Unsynced::Unnamed(partition, epoch) => {
-                    let dropped = removal::drop_blocks(&mut *self.store, partition, epoch);
-                    if let Err(error) = dropped {
-                        return self.fail(error);
-                    }
-                    port.send(StoreReply::Dropped {
-                        partition,
-                        epoch: Some(epoch),
-                    });
-                }
-            }
-        }
-    }
-
-    /// Removes what the new image replaced, after its owner was told.
-    fn sweep(&mut self, image: ImageId) {
-        let Some(mut writer) = self.writers.remove(&key(image)) else {
-            return;
-        };
-        match writer.sweep(&mut *self.store) {
-            Ok(removed) => tracing::debug!(db = %self.db, %image, removed, "older images removed"),
-            Err(WriterError::Store(error)) => self.fail(error),
-            Err(error) => tracing::error!(%error, "older images not removed"),
-        }
-    }
-
-    /// Gives one image up because of a mistake in its making.
-    fn refuse(&mut self, image: ImageId, error: WriterError, port: &Port) {
-        tracing::error!(db = %self.db, %image, %error, "image refused");
-        if let Some(mut writer) = take_writer(&mut self.writers, image)
-            && let Err(WriterError::Store(error)) = writer.abort(&mut *self.store)
-        {
-            return self.fail(error);
-        }
-        port.send(StoreReply::Refused {
-            image,
-            error: Arc::new(error),
-        });
-    }
-
-    /// Ends the store for everyone: nothing more is promised.
-    fn fail(&mut self, error: StoreError) {
-        tracing::error!(db = %self.db, %error, "image store failed");
-        let fault = StoreFault {
-            db: self.db,
-            error: Arc::new(error),
-        };
-        self.fault = Some(fault.clone());
-        self.writers.clear();
-        for port in self
-            .ports
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .iter()
-        {
-            port.send(StoreReply::Fatal(fault.clone()));
-        }
-    }
-}
-
-fn key(image: ImageId) -> (PartitionId, Epoch) {
-    (image.partition, image.epoch)
-}
-
-fn writer_of(
-    writers: &mut BTreeMap<(PartitionId, Epoch), ImageWriter>,
-    image: ImageId,
-) -> Option<&mut ImageWriter> {
-    writers
-        .get_mut(&key(image))
-        .filter(|writer| writer.image() == image)
-}
-
-fn take_writer(
-    writers: &mut BTreeMap<(PartitionId, Epoch), ImageWriter>,
-    image: ImageId,
-) -> Option<ImageWriter> {
-    writer_of(writers, image)?;
-    writers.remove(&key(image))
-}
-
-fn illegal(image: ImageId, call: &'static str, writer: &ImageWriter) -> WriterError {
-    WriterError::Illegal {
-        image,
-        call,
-        state: writer.state(),
-    }
-}
-
-fn image_of(request: &StoreRequest) -> Option<ImageId> {
-    match request {
-        StoreRequest::Begin(image)
-        | StoreRequest::Block(image, _)
-        | StoreRequest::Seal(image)
-        | StoreRequest::Abort(image) => Some(*image),
-        StoreRequest::Switch(manifest) => Some(manifest.image),
-        _ => None,
     }
 }

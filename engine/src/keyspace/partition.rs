@@ -228,6 +228,13 @@ impl Partition {
         self.superseded = self.unimaged.take();
     }
 
+    /// The image that was being written was given up: the one before still counts.
+    pub fn image_given_up(&mut self) {
+        assert!(self.imaging, "an image was being written");
+        self.imaging = false;
+        self.unimaged = self.superseded.take().or(self.unimaged);
+    }
+
     /// The image that was being written is the current one now.
     pub fn image_switched(&mut self, generation: Generation) {
         assert!(

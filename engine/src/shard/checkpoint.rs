@@ -40,8 +40,15 @@ const SLICE: Duration = Duration::from_micros(100);
 /// Blocks of one walk that may wait for the store thread.
 const QUEUE_BLOCKS: usize = 64;
 
-/// A store thread that is silent for so long while an image needs it hangs, as sled 0.34 can.
+/// A store thread that does nothing for so long while an image needs it hangs, as sled 0.34 can.
 pub const STORE_SILENCE_MAX: Duration = Duration::from_secs(60);
+
+/// A store thread that an image has waited for so long is given CPU time before others: one of the idle class may have
+/// none while clients keep all CPUs busy.
+const STORE_WAIT_MAX: Duration = Duration::from_secs(2);
+
+/// After an image for which the disk had no room its store begins none for so long.
+const NO_ROOM_PAUSE: Duration = Duration::from_secs(5);
 
 /// Images of one shard that may be under way: those whose walk is over share the syncs of their
 /// store, which cost more than their blocks.
@@ -99,6 +106,18 @@ impl fmt::Display for Awaited {
     }
 }
 
+/// A store that is waited for.
+#[derive(Clone, Copy, Debug)]
+struct Watched {
+    /// Since its last answer, or since it is waited for.
+    since: Instant,
+    /// When it was last seen at work.
+    worked: Instant,
+    steps: u64,
+    /// It is waited for longer than [`STORE_WAIT_MAX`].
+    is_late: bool,
+}
+
 /// What a slice of work led to.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Progress {
@@ -124,8 +143,10 @@ pub struct Checkpointer<L = StoreClient> {
     pace: Pace,
     /// Bytes of blocks handed to the stores.
     imaged_bytes: u64,
-    /// By store: since when an image has been waiting for an answer.
-    silent_since: Vec<Option<Instant>>,
+    /// By store: whether it works on while it is waited for.
+    watched: Vec<Option<Watched>>,
+    /// By store: until when it begins no image, as there was no room for the last.
+    no_room_until: Vec<Option<Instant>>,
     pub(crate) planted: Planted,
     /// Longest time one slice of a walk holds the shard.
     pub(crate) slice: Duration,
@@ -144,7 +165,8 @@ impl<L: StoreLink> Checkpointer<L> {
     #[must_use]
     pub fn new(links: Vec<L>, log_id: LogId, budget: u64) -> Checkpointer<L> {
         Checkpointer {
-            silent_since: vec![None; links.len()],
+            watched: vec![None; links.len()],
+            no_room_until: vec![None; links.len()],
             walking: links.iter().map(|_| None).collect(),
             links,
             log_id,
@@ -163,6 +185,12 @@ impl<L: StoreLink> Checkpointer<L> {
             written: 0,
             last_ms: 0,
         }
+    }
+
+    /// How many stores there are.
+    #[must_use]
+    pub fn stores(&self) -> usize {
+        self.links.len()
     }
 
     /// Whether an image is being written.
@@ -200,17 +228,34 @@ impl<L: StoreLink> Checkpointer<L> {
             || self.truncation.waits_for().is_some_and(|lsn| lsn > durable)
     }
 
-    /// When the store that an image waits for counts as hanging, unless it answers before.
+    /// When the store that an image waits for counts as hanging, unless it does something before.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
-        let since = self.silent_since.iter().flatten().min()?;
-        Some(*since + STORE_SILENCE_MAX)
+        let watched = self.watched.iter().flatten();
+        let worked = watched.map(|watched| watched.worked).min()?;
+        Some(worked + STORE_SILENCE_MAX)
     }
 
     /// When to call [`Checkpointer::slice`] although nothing happens.
     #[must_use]
     pub fn next_look(&self) -> Option<Instant> {
-        self.pace.next_look()
+        let paused = self.no_room_until.iter().flatten().copied();
+        let watched = self.watched.iter().flatten();
+        let waits = watched.filter(|watched| !watched.is_late);
+        let late = waits.map(|watched| watched.since + STORE_WAIT_MAX);
+        paused.chain(late).chain(self.pace.next_look()).min()
+    }
+
+    /// Whether the disk had no room for an image a moment ago.
+    #[must_use]
+    pub fn lacks_room(&self) -> bool {
+        self.no_room_until.iter().any(Option::is_some)
+    }
+
+    /// Whether an image has waited for its store for long.
+    #[must_use]
+    pub fn is_kept_waiting(&self) -> bool {
+        self.watched.iter().flatten().any(|watched| watched.is_late)
     }
 
     /// Removes the images of a copy that was given up or wiped and that the layout does not name any more,
@@ -238,8 +283,8 @@ impl<L: StoreLink> Checkpointer<L> {
     ) -> Result<Vec<SegmentInfo>, String> {
         for index in 0..self.links.len() {
             while let Some(reply) = self.links[index].try_recv() {
-                self.silent_since[index] = None;
-                self.take_reply(reply, keyspace)?;
+                self.watched[index] = None;
+                self.take_reply(reply, keyspace, now)?;
             }
         }
         self.removals.advance(keyspace, &self.links)?;
@@ -247,7 +292,12 @@ impl<L: StoreLink> Checkpointer<L> {
         Ok(self.truncation.give(keyspace, self.planted))
     }
 
-    fn take_reply(&mut self, reply: StoreReply, keyspace: &mut Keyspace) -> Result<(), String> {
+    fn take_reply(
+        &mut self,
+        reply: StoreReply,
+        keyspace: &mut Keyspace,
+        now: Instant,
+    ) -> Result<(), String> {
         match reply {
             StoreReply::Capacity(db) => {
                 self.removals.has_room(db);
@@ -280,10 +330,15 @@ impl<L: StoreLink> Checkpointer<L> {
                 tracing::debug!(%image, "image switched");
                 self.truncation.plan(keyspace, self.planted);
             }
-            StoreReply::Dropped {
-                partition,
-                epoch: Some(epoch),
-            } => self.removals.removed(partition, epoch, keyspace),
+            StoreReply::NoRoom(image) => self.give_up(image, now),
+            StoreReply::Aborted(image) => {
+                if let Some(partition) = keyspace.partition_mut(image.partition) {
+                    partition.image_given_up();
+                }
+            }
+            StoreReply::Dropped { partition, epoch } => {
+                self.removals.removed(partition, epoch, keyspace);
+            }
             StoreReply::Fatal(fault) => return Err(fault.to_string()),
             StoreReply::Refused { image, error } => {
                 return Err(format!("image {image} was refused: {error}"));
@@ -293,6 +348,21 @@ impl<L: StoreLink> Checkpointer<L> {
         Ok(())
     }
 
+    /// The disk has no room for an image, which may begin again once the store has removed what there is of it.
+    fn give_up(&mut self, image: ImageId, now: Instant) {
+        tracing::warn!(%image, "the disk has no room for an image, which is tried again");
+        let store = usize::from(self.db(image.partition).0);
+        self.no_room_until[store] = Some(now + NO_ROOM_PAUSE);
+        let walking = &mut self.walking[store];
+        if walking
+            .as_ref()
+            .is_some_and(|walking| walking.manifest.image == image)
+        {
+            *walking = None;
+        }
+        self.walked.retain(|walked| walked.manifest.image != image);
+    }
+
     /// The walked image that the store has answered about.
     fn find(&self, image: ImageId, stage: Stage) -> Result<usize, String> {
         let is_it = |walked: &Walked| walked.manifest.image == image && walked.stage == stage;
@@ -300,18 +370,30 @@ impl<L: StoreLink> Checkpointer<L> {
         place.ok_or_else(|| format!("the store answered about {image}, which is not {stage:?}"))
     }
 
-    /// Notices a store thread that does not answer any more.
+    /// Notices a store thread that does nothing any more. One that works on without an answer for whom it keeps
+    /// waiting does not hang.
     fn watch(&mut self, now: Instant) -> Result<(), String> {
         for index in 0..self.links.len() {
             let db = DbId(index as u16);
             let Some(awaited) = self.awaited(db) else {
-                self.silent_since[index] = None;
+                self.watched[index] = None;
                 continue;
             };
-            let since = *self.silent_since[index].get_or_insert(now);
-            if now.saturating_duration_since(since) >= STORE_SILENCE_MAX {
+            let steps = self.links[index].steps();
+            let watched = self.watched[index].get_or_insert(Watched {
+                since: now,
+                worked: now,
+                steps,
+                is_late: false,
+            });
+            let since = now.saturating_duration_since(watched.since);
+            watched.is_late = since >= STORE_WAIT_MAX;
+            if watched.steps != steps {
+                (watched.worked, watched.steps) = (now, steps);
+            }
+            if now.saturating_duration_since(watched.worked) >= STORE_SILENCE_MAX {
                 return Err(format!(
-                    "{db} has not answered for {} s while {awaited} waits for it: the \
+                    "{db} has done nothing for {} s while {awaited} waits for it: the \
                      disk or sled hangs. Nothing acknowledged is lost, the log has it; check the \
                      disk (dmesg, iostat) and start the node again",
                     STORE_SILENCE_MAX.as_secs()
@@ -345,6 +427,9 @@ impl<L: StoreLink> Checkpointer<L> {
         let mut pace = std::mem::take(&mut self.pace);
         pace.look(now, || self.load(keyspace));
         self.pace = pace;
+        for until in &mut self.no_room_until {
+            *until = until.filter(|until| *until > now);
+        }
         let progress = self.advance(keyspace)?;
         self.watch(now)?;
         Ok(progress)
@@ -415,7 +500,10 @@ impl<L: StoreLink> Checkpointer<L> {
             return Progress::Waiting;
         }
         let oldest = keyspace.log.segments().next();
-        let may = |id| self.walking[usize::from(self.db(id).0)].is_none();
+        let may = |id| {
+            let store = usize::from(self.db(id).0);
+            self.walking[store].is_none() && self.no_room_until[store].is_none()
+        };
         let pinned = keyspace
             .oldest_idle_pin(may)
             .filter(|(pin, _)| oldest.is_some_and(|segment| *pin <= segment.last_lsn));
@@ -442,6 +530,7 @@ impl<L: StoreLink> Checkpointer<L> {
             generation,
         };
         partition.image_begins();
+        let bytes = partition.table.data_bytes();
         let manifest = Manifest {
             image,
             log: self.log_id.0,
@@ -461,7 +550,7 @@ impl<L: StoreLink> Checkpointer<L> {
             is_complete: partition.table.is_empty(),
             builder: BlockBuilder::new(),
             digest: Digest::EMPTY,
-            queue: VecDeque::from([StoreRequest::Begin(image)]),
+            queue: VecDeque::from([StoreRequest::Begin { image, bytes }]),
             waits_for_store: false,
         }));
         Progress::Runnable

@@ -52,7 +52,8 @@ impl Shard {
         self.segments.keep_quiet(self.moves.pauses(now));
         let log = &mut self.core.keyspace.log;
         match self.segments.tend(log, clients, now) {
-            Ok(()) => self.refused_disk = false,
+            // Not before the log has got what it asked for: another attempt may be under way.
+            Ok(()) => self.refused_disk &= log.wants_segments() > 0,
             Err(error) if !is_full(&error) => fatal("log", &error),
             Err(error) => {
                 if !self.refused_disk {

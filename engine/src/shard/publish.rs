@@ -1,6 +1,7 @@
 //! What the shard publishes for everyone to read.
 
 use super::{PUBLISH_EVERY, Shard};
+use crate::image::STORES_MAX;
 
 impl Shard {
     pub(super) fn publish(&mut self) {
@@ -13,16 +14,20 @@ impl Shard {
         let (keyspace, stats) = (&self.core.keyspace, self.core.stats());
         stats.connections.set(self.core.connections.len() as u64);
         let (mut expiring, mut data_bytes, mut changes) = (0, 0, 0);
+        let mut image_bytes = [0; STORES_MAX as usize];
         let (mut outgoing, mut incoming) = (0, 0);
         for partition in keyspace.partitions() {
             outgoing += u64::from(partition.outgoing().is_some());
             incoming += u64::from(partition.incoming().is_some());
             expiring += partition.table.expiring();
             data_bytes += partition.table.data_bytes();
+            let store = usize::from(partition.id.0) % self.checkpointer.stores();
+            image_bytes[store] = partition.table.data_bytes().max(image_bytes[store]);
             changes += partition.changes_since_image();
         }
         stats.expires.set(expiring as u64);
         stats.data_bytes.set(data_bytes);
+        stats.image_bytes.set(image_bytes.iter().sum());
         stats.changes_since_image.set(changes);
         stats.migrations_outgoing.set(outgoing);
         stats.migrations_incoming.set(incoming);
@@ -46,8 +51,10 @@ impl Shard {
         stats
             .wal_bytes
             .set(keyspace.log.log_bytes() + self.checkpointer.spare_bytes);
-        let is_urgent = self.checkpointer.is_urgent();
+        let is_urgent = self.checkpointer.is_urgent() || self.checkpointer.is_kept_waiting();
         stats.images_urgent.set(u64::from(is_urgent));
+        let lacks_room = self.refused_disk || self.checkpointer.lacks_room();
+        stats.lacks_room.set(u64::from(lacks_room));
         stats
             .wal_segments
             .set(keyspace.log.segments().count() as u64);

@@ -52,6 +52,10 @@ counters! {
     log_behind,
     /// 1 while images come before comfort.
     images_urgent,
+    /// What all images would take that may be written at once: of each store's the largest.
+    image_bytes,
+    /// 1 while there is no room for a log segment or for an image.
+    lacks_room,
     images_written, image_in_progress, image_last_time_s, input_buffer_max, output_buffer_max,
 }
 

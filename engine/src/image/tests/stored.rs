@@ -89,9 +89,7 @@ fn places_ahead_of_extents_are_gone_once_the_image_is_sealed_or_given_up() {
 fn a_dropped_partition_stays_dropped() {
     let dir = tempfile::tempdir().expect("temp dir");
     let mut store = open(dir.path());
-    write_image(&mut store, image(1, 1, 1), 50, 4096).expect("write");
     write_image(&mut store, image(2, 1, 1), 50, 4096).expect("write");
-    removal::drop_partition(&mut store, PartitionId(1)).expect("drop");
     removal::drop_copy(&mut store, PartitionId(2), Epoch(1)).expect("drop");
     assert_eq!(store.partitions(), []);
     write_image(&mut store, image(2, 2, 1), 5, 100).expect("write again");

@@ -7,6 +7,7 @@ use std::time::Duration;
 use ephesus_wire::Epoch;
 
 use super::super::fault::FaultStore;
+use super::super::removal::{self, Removal, What};
 use super::super::scheduling::{Class, Relay, become_idle, current_class, may_leave_idle};
 
 use super::*;
@@ -49,8 +50,12 @@ fn next_but_capacity(client: &StoreClient) -> StoreReply {
     }
 }
 
+fn begin(image: ImageId) -> StoreRequest {
+    StoreRequest::Begin { image, bytes: 0 }
+}
+
 fn image_through(client: &StoreClient, image: ImageId, blocks: u64) -> usize {
-    let mut refusals = send(client, StoreRequest::Begin(image));
+    let mut refusals = send(client, StoreRequest::Begin { image, bytes: 0 });
     for sequence in 0..blocks {
         let block = block(image, sequence, 4096).into_boxed_slice();
         refusals += send(client, StoreRequest::Block(image, block));
@@ -160,7 +165,7 @@ fn a_failing_store_is_fatal_for_every_client() {
     store.fail_at(3);
     let thread = StoreThread::start(Box::new(store)).expect("start");
     let (writer, bystander) = (thread.client(no_wake()), thread.client(no_wake()));
-    send(&writer, StoreRequest::Begin(image(0, 1, 1)));
+    send(&writer, begin(image(0, 1, 1)));
     // The tenth has an extent of three inserted for the third time.
     for _ in 0..10 {
         let block = vec![b'x'; BLOCK_BYTES_MAX].into_boxed_slice();
@@ -198,28 +203,194 @@ fn mistakes_cost_one_image_and_not_the_store() {
         }
         other => panic!("expected Refused, got {other:?}"),
     };
-    send(&client, StoreRequest::Begin(image(0, 1, 5)));
+    send(&client, begin(image(0, 1, 5)));
     refused(&client, "not newer");
     send(&client, StoreRequest::Seal(image(0, 1, 6)));
     refused(&client, "not being written");
-    send(&client, StoreRequest::Begin(image(0, 1, 6)));
+    send(&client, begin(image(0, 1, 6)));
     send(
         &client,
         StoreRequest::Switch(Box::new(manifest(image(0, 1, 6), 0, 0))),
     );
     refused(&client, "not legal while Writing");
-    send(&client, StoreRequest::Begin(image(0, 1, 6)));
+    send(&client, begin(image(0, 1, 6)));
     send(
         &client,
         StoreRequest::Block(image(0, 1, 6), vec![0; 5000].into_boxed_slice()),
     );
     refused(&client, "5000 bytes");
     image_through(&client, image(0, 1, 6), 2);
-    send(&client, StoreRequest::DropPartition(PartitionId(0)));
+    send(&client, StoreRequest::DropCopy(PartitionId(0), Epoch(1)));
     assert!(matches!(
         next_but_capacity(&client),
-        StoreReply::Dropped { epoch: None, .. }
+        StoreReply::Dropped { .. }
     ));
+    thread.stop();
+}
+
+/// How many blocks of full size the store has.
+fn blocks(client: &StoreClient) -> u64 {
+    send(client, StoreRequest::SizeOnDisk);
+    match next_but_capacity(client) {
+        StoreReply::Size { bytes, .. } => bytes / 4096,
+        other => panic!("expected Size, got {other:?}"),
+    }
+}
+
+#[test]
+fn the_removal_of_a_large_image_yields_to_requests_and_is_seen_as_work() {
+    const OLD: u64 = 3_000;
+    let thread = StoreThread::start(Box::new(FaultStore::new(DbId(0)))).expect("start");
+    image_through(&thread.client(no_wake()), image(0, 1, 1), OLD);
+    let own: Arc<OnceLock<StoreClient>> = Arc::default();
+    let ask = {
+        let (own, wakes) = (Arc::clone(&own), AtomicUsize::new(0));
+        // With the second reply, which is of the switch, on the store's thread: before it goes on.
+        move || {
+            if wakes.fetch_add(1, Ordering::Relaxed) == 1 {
+                let client = own.get().expect("it has sent requests");
+                client.try_send(StoreRequest::SizeOnDisk).expect("room");
+            }
+        }
+    };
+    assert!(own.set(thread.client(Arc::new(ask))).is_ok());
+    let client = own.get().expect("just set");
+    send(client, begin(image(0, 1, 2)));
+    send(client, StoreRequest::Seal(image(0, 1, 2)));
+    let sealed = next_but_capacity(client);
+    assert!(matches!(sealed, StoreReply::Sealed { .. }), "{sealed:?}");
+    let switch = StoreRequest::Switch(Box::new(manifest(image(0, 1, 2), 0, 0)));
+    send(client, switch);
+    let switched = next_but_capacity(client);
+    assert!(matches!(switched, StoreReply::Switched(_)), "{switched:?}");
+    let left = match next_but_capacity(client) {
+        StoreReply::Size { bytes, .. } => bytes / 4096,
+        other => panic!("expected Size, got {other:?}"),
+    };
+    assert!(left > OLD * 9 / 10, "{left} blocks are left");
+    let steps = client.steps();
+    let deadline = now() + PATIENCE;
+    while blocks(client) > 0 {
+        assert!(now() < deadline, "the old image stays");
+        std::thread::yield_now();
+    }
+    assert!(
+        client.steps() >= steps + OLD / 3 / 48,
+        "each slice is a step"
+    );
+    thread.stop();
+}
+
+#[test]
+fn a_copy_that_leaves_goes_by_slices_and_leaves_others() {
+    let mut store = FaultStore::new(DbId(0));
+    write_image(&mut store, image(0, 1, 1), 900, 4096).expect("write");
+    write_image(&mut store, image(0, 2, 1), 9, 4096).expect("write");
+    removal::drop_manifest(&mut store, PartitionId(0), Epoch(1)).expect("drop");
+    let mut removal = Removal {
+        partition: PartitionId(0),
+        epoch: Epoch(1),
+        what: What::All(900),
+    };
+    let mut slices = 0;
+    let mut before = store.operations();
+    while !removal.slice(&mut store).expect("slice") {
+        slices += 1;
+        assert!(store.operations() - before <= 48, "more than a slice");
+        before = store.operations();
+    }
+    assert_eq!(slices, 300 / 48);
+    assert_eq!(generations(&store, PartitionId(0)), [(2, 1)]);
+    // A large one that is alone goes with its tree only at the end.
+    let mut removal = Removal {
+        partition: PartitionId(0),
+        epoch: Epoch(2),
+        what: What::All(u64::MAX),
+    };
+    removal::drop_manifest(&mut store, PartitionId(0), Epoch(2)).expect("drop");
+    assert!(removal.slice(&mut store).expect("slice"));
+    assert_eq!(generations(&store, PartitionId(0)), []);
+}
+
+#[test]
+fn what_replaces_an_image_never_costs_a_newer_one_its_blocks() {
+    let mut store = FaultStore::new(DbId(0));
+    for generation in [1, 2] {
+        write_blocks(&mut store, image(0, 1, generation), 200);
+    }
+    write_blocks(&mut store, image(0, 1, 4), 200);
+    let mut removal = Removal {
+        partition: PartitionId(0),
+        epoch: Epoch(1),
+        what: What::Below(Generation(3)),
+    };
+    while !removal.slice(&mut store).expect("slice") {}
+    assert_eq!(generations(&store, PartitionId(0)), [(1, 4)]);
+}
+
+fn write_blocks(store: &mut FaultStore, image: ImageId, blocks: u64) {
+    let mut writer = ImageWriter::begin(store, image).expect("begin");
+    for sequence in 0..blocks {
+        writer
+            .put(store, &block(image, sequence, 4096))
+            .expect("put");
+    }
+    writer.seal(store).expect("seal");
+}
+
+#[test]
+fn an_image_without_room_is_given_up_and_what_is_to_be_removed_waits_for_room() {
+    let store = FaultStore::new(DbId(0));
+    let room = Arc::clone(&store.room);
+    let thread = StoreThread::start(Box::new(store)).expect("start");
+    let client = thread.client(no_wake());
+    image_through(&client, image(0, 1, 1), 3);
+    image_through(&client, image(1, 1, 1), 3);
+    let is_given_up = |wanted: ImageId| {
+        let reply = next_but_capacity(&client);
+        assert!(
+            matches!(reply, StoreReply::NoRoom(image) if image == wanted),
+            "{reply:?}"
+        );
+    };
+    let is_gone = |wanted: ImageId| {
+        let reply = next_but_capacity(&client);
+        assert!(
+            matches!(reply, StoreReply::Aborted(image) if image == wanted),
+            "{reply:?}"
+        );
+    };
+    // One that is larger than what is free is not begun.
+    room.store(100 << 20, Ordering::Relaxed);
+    let large = StoreRequest::Begin {
+        image: image(0, 1, 2),
+        bytes: 101 << 20,
+    };
+    send(&client, large);
+    is_given_up(image(0, 1, 2));
+    is_gone(image(0, 1, 2));
+    // One that is under way ends, and the rest of it is passed over.
+    send(&client, begin(image(0, 1, 2)));
+    let part = || StoreRequest::Block(image(0, 1, 2), vec![1; 4096].into_boxed_slice());
+    for _ in 0..6 {
+        send(&client, part());
+    }
+    assert_eq!(blocks(&client), 9, "three of the six have an extent");
+    room.store(0, Ordering::Relaxed);
+    send(&client, part());
+    is_given_up(image(0, 1, 2));
+    send(&client, part());
+    send(&client, StoreRequest::Seal(image(0, 1, 2)));
+    send(&client, StoreRequest::DropCopy(PartitionId(1), Epoch(1)));
+    let steps = client.steps();
+    assert_eq!(blocks(&client), 9, "nothing is removed without room");
+    assert!(client.replies().try_recv().is_err());
+    assert!(client.steps() > steps);
+    room.store(u64::MAX, Ordering::Relaxed);
+    is_gone(image(0, 1, 2));
+    let reply = next_but_capacity(&client);
+    assert!(matches!(reply, StoreReply::Dropped { .. }), "{reply:?}");
+    image_through(&client, image(0, 1, 2), 6);
     thread.stop();
 }
 

@@ -18,7 +18,7 @@ impl StoreLink for &Keep {
     fn try_send(&self, request: StoreRequest) -> Result<(), TrySendError> {
         let mut replies = self.replies.borrow_mut();
         match request {
-            StoreRequest::Begin(_) => {}
+            StoreRequest::Begin { .. } => {}
             StoreRequest::Block(_, block) => self.blocks.borrow_mut().push(block.into_vec()),
             StoreRequest::Seal(image) => {
                 let blocks = self.blocks.borrow();
@@ -39,6 +39,10 @@ impl StoreLink for &Keep {
 
     fn try_recv(&self) -> Option<StoreReply> {
         self.replies.borrow_mut().pop_front()
+    }
+
+    fn steps(&self) -> u64 {
+        0
     }
 
     fn has_reply(&self) -> bool {

@@ -15,6 +15,9 @@ pub trait StoreLink {
 
     /// Whether there is a reply.
     fn has_reply(&self) -> bool;
+
+    /// Grows while the store works, whoever it works for.
+    fn steps(&self) -> u64;
 }
 
 impl StoreLink for StoreClient {
@@ -28,5 +31,9 @@ impl StoreLink for StoreClient {
 
     fn has_reply(&self) -> bool {
         !self.replies().is_empty()
+    }
+
+    fn steps(&self) -> u64 {
+        StoreClient::steps(self)
     }
 }

@@ -20,6 +20,7 @@ const SEGMENT_BYTES: u64 = 16 << 10;
 struct Silent {
     is_full: RefCell<bool>,
     refused: RefCell<usize>,
+    steps: RefCell<u64>,
     requests: RefCell<Vec<StoreRequest>>,
     replies: RefCell<VecDeque<StoreReply>>,
 }
@@ -40,6 +41,10 @@ impl StoreLink for &Silent {
 
     fn has_reply(&self) -> bool {
         !self.replies.borrow().is_empty()
+    }
+
+    fn steps(&self) -> u64 {
+        *self.steps.borrow()
     }
 }
 
@@ -139,6 +144,27 @@ impl<'a> Fixture<'a> {
 
     fn answer(&self, reply: StoreReply) {
         self.store.replies.borrow_mut().push_back(reply);
+    }
+
+    /// Whether an image begins in the next slices.
+    fn begins_at(&mut self, seconds: u64) -> bool {
+        self.store.requests.borrow_mut().clear();
+        for _ in 0..3 {
+            self.slice_at(seconds).expect("in time");
+        }
+        let requests = self.store.requests.borrow();
+        matches!(requests.first(), Some(StoreRequest::Begin { bytes, .. }) if *bytes > 0)
+    }
+
+    /// The store has sealed the image.
+    fn until_answered(&mut self) {
+        let image = self.checkpointer.walked[0].manifest.image;
+        self.answer(StoreReply::Sealed {
+            image,
+            blocks: 1,
+            bytes: 1,
+        });
+        self.take_at(2).expect("in time");
     }
 
     fn until_switching(&mut self) -> ImageId {
@@ -270,6 +296,68 @@ fn a_store_that_stays_full_is_fatal_after_a_minute() {
 }
 
 #[test]
+fn a_store_that_works_without_an_answer_hangs_once_it_does_nothing() {
+    let store = Silent::default();
+    let mut fixture = Fixture::new(&store);
+    fixture.until_sealing();
+    for seconds in (0..=600).step_by(50) {
+        *store.steps.borrow_mut() += 1;
+        assert!(fixture.take_at(seconds).is_ok(), "busy at {seconds} s");
+    }
+    let deadline = fixture.start + Duration::from_secs(600) + STORE_SILENCE_MAX;
+    assert_eq!(fixture.checkpointer.deadline(), Some(deadline));
+    assert!(fixture.take_at(659).is_ok());
+    assert!(fixture.take_at(660).is_err());
+}
+
+#[test]
+fn a_store_that_an_image_waits_for_is_hurried() {
+    let store = Silent::default();
+    let mut fixture = Fixture::new(&store);
+    fixture.until_sealing();
+    let at = fixture.start + STORE_WAIT_MAX;
+    assert_eq!(fixture.checkpointer.next_look(), Some(at));
+    fixture.take_at(1).expect("in time");
+    assert!(!fixture.checkpointer.is_kept_waiting());
+    *store.steps.borrow_mut() += 1;
+    fixture.take_at(2).expect("in time");
+    assert!(fixture.checkpointer.is_kept_waiting(), "work for others");
+    fixture.until_answered();
+    assert!(!fixture.checkpointer.is_kept_waiting());
+}
+
+#[test]
+fn an_image_without_room_is_tried_again_later_and_the_log_keeps_what_it_was_to_hold() {
+    for is_sealed in [false, true] {
+        let store = Silent::default();
+        let mut fixture = Fixture::new(&store);
+        let pin = fixture.keyspace.oldest_pin();
+        let image = match is_sealed {
+            false => fixture.until_sealing(),
+            true => fixture.until_switching(),
+        };
+        fixture.set(1_000);
+        fixture.commit();
+        fixture.answer(StoreReply::NoRoom(image));
+        fixture.take_at(1).expect("in time");
+        let checkpointer = &fixture.checkpointer;
+        assert!(checkpointer.lacks_room() && !checkpointer.is_active());
+        assert_eq!(checkpointer.deadline(), None);
+        assert!(!fixture.begins_at(9), "its blocks are still there");
+        fixture.answer(StoreReply::Aborted(image));
+        fixture.take_at(9).expect("in time");
+        assert_eq!(fixture.keyspace.oldest_pin(), pin, "as before");
+        assert!(!fixture.checkpointer.lacks_room());
+        assert!(fixture.begins_at(9));
+        fixture.answer(StoreReply::NoRoom(image));
+        fixture.answer(StoreReply::Aborted(image));
+        fixture.take_at(10).expect("in time");
+        assert!(!fixture.begins_at(14), "not at once");
+        assert!(fixture.begins_at(15));
+    }
+}
+
+#[test]
 fn a_store_that_answers_does_not_excuse_another_one() {
     let (store, other) = (Silent::default(), Silent::default());
     let mut fixture = Fixture::new(&store);
@@ -372,7 +460,7 @@ fn segments_go_only_after_the_images_are_named_durably() {
 
 const DROPPED: StoreReply = StoreReply::Dropped {
     partition: PartitionId(0),
-    epoch: Some(Epoch(1)),
+    epoch: Epoch(1),
 };
 
 const COPY: (PartitionId, Epoch) = (PartitionId(0), Epoch(1));

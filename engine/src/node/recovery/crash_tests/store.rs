@@ -54,7 +54,7 @@ impl SimStore {
             return Ok(());
         };
         match request {
-            StoreRequest::Begin(image) => {
+            StoreRequest::Begin { image, .. } => {
                 let writer = ImageWriter::begin(&mut self.store, image)?;
                 self.writers.insert(copy(image), writer);
             }
@@ -81,7 +81,6 @@ impl SimStore {
             }
             StoreRequest::DropCopy(partition, epoch) => {
                 drop_copy(&mut self.store, partition, epoch)?;
-                let epoch = Some(epoch);
                 self.replies[shard].push_back(StoreReply::Dropped { partition, epoch });
             }
             other => unreachable!("a checkpointer does not ask for {other:?}"),
@@ -115,6 +114,10 @@ impl StoreLink for SimLink {
 
     fn has_reply(&self) -> bool {
         !self.store.borrow().replies[self.shard].is_empty()
+    }
+
+    fn steps(&self) -> u64 {
+        0
     }
 }
 
