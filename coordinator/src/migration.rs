@@ -174,10 +174,14 @@ impl fmt::Display for Abort {
 /// What nodes know of migrations; part of every view.
 ///
 /// 1. A migration that is not active, with an id up to `last`, has ended for ever.
-/// 2. A copy that a node still holds from one was committed if and only if that is the partition's
+/// 2. A staging copy that a node still holds was committed if and only if its migration is the partition's
 ///    arrival.
-/// 3. A copy of an epoch below that of the arrival is void, also on the node that owns the partition
-///    now: it may have been away while the partition was elsewhere.
+/// 3. A copy of an epoch below that of the arrival is void, whichever migration that was, also on the node
+///    that owns the partition now: it may have been away while the partition was elsewhere.
+///
+/// The two ends of a migration ask differently. A target asks by its migration's id: nobody else has the copy
+/// that it has made. A source asks by the epoch of its copy: the partition may have moved on without it, by
+/// migrations it knows nothing of.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MigrationTable {
     /// The last id that was given out; 0: none.
@@ -205,20 +209,21 @@ pub struct Arrival {
 pub enum Decision {
     /// Go on, or wait: it is active, or newer than this table.
     Open,
-    /// The copy it has made is the partition's.
+    /// The target's copy is the partition's, or was; the source's is void.
     Committed,
-    /// The copy it has made is nobody's: wipe it.
+    /// The target's copy is nobody's; the source's is as it was.
     Aborted,
 }
 
 impl MigrationTable {
-    /// What became of a migration of `partition`, for a node that still holds the copy it has made.
+    /// What became of a migration of `partition`, for the target, which still holds the staging copy that it
+    /// has made.
     ///
     /// A partition that has moved on since then had first been activated by that node, unless the
     /// migration was aborted: so only the last arrival counts.
     #[must_use]
-    pub fn decision(&self, id: MigrationId, partition: PartitionId) -> Decision {
-        if id > self.last || self.active.contains_key(&id) {
+    pub fn decision_for_target(&self, id: MigrationId, partition: PartitionId) -> Decision {
+        if self.is_open(id) {
             return Decision::Open;
         }
         let arrival = self.arrivals.get(&partition);
@@ -226,6 +231,35 @@ impl MigrationTable {
             return Decision::Committed;
         }
         Decision::Aborted
+    }
+
+    /// What became of a migration of `partition`, for the source, whose copy has this `epoch`.
+    ///
+    /// The partition may have moved on since then without the source.
+    #[must_use]
+    pub fn decision_for_source(
+        &self,
+        id: MigrationId,
+        partition: PartitionId,
+        epoch: Epoch,
+    ) -> Decision {
+        match () {
+            () if self.is_open(id) => Decision::Open,
+            () if self.is_void(partition, epoch) => Decision::Committed,
+            () => Decision::Aborted,
+        }
+    }
+
+    fn is_open(&self, id: MigrationId) -> bool {
+        id > self.last || self.active.contains_key(&id)
+    }
+
+    /// Whether the partition has arrived somewhere since a copy of this epoch was made: the copy lacks what was
+    /// written since then, or was given up.
+    #[must_use]
+    pub fn is_void(&self, partition: PartitionId, epoch: Epoch) -> bool {
+        let arrival = self.arrivals.get(&partition);
+        arrival.is_some_and(|arrival| epoch < arrival.epoch)
     }
 
     /// Whether an activated copy of this epoch, on the node that owns the partition now, has what was

@@ -20,12 +20,27 @@ fn table(last: u64, arrival: Option<u64>) -> MigrationTable {
 
 #[test]
 fn an_older_table_decides_nothing() {
-    let of = |table: MigrationTable| table.decision(MigrationId(7), PARTITION);
+    let of = |table: MigrationTable| table.decision_for_target(MigrationId(7), PARTITION);
     assert_eq!(of(table(6, None)), Decision::Open);
     assert_eq!(of(table(7, None)), Decision::Aborted);
     assert_eq!(of(table(7, Some(7))), Decision::Committed);
     assert_eq!(of(table(9, Some(8))), Decision::Aborted);
     assert_eq!(of(table(9, Some(6))), Decision::Aborted);
+}
+
+#[test]
+fn a_source_learns_from_the_epoch_of_the_arrival_whichever_migration_that_was() {
+    let of = |table: MigrationTable, epoch| {
+        table.decision_for_source(MigrationId(7), PARTITION, Epoch(epoch))
+    };
+    assert_eq!(of(table(6, Some(5)), 4), Decision::Open);
+    assert_eq!(of(table(7, Some(7)), 3), Decision::Committed);
+    // It was committed, and the partition has moved on twice since then.
+    assert_eq!(of(table(9, Some(9)), 2), Decision::Committed);
+    // What was there was given up.
+    assert_eq!(of(table(9, Some(0)), 3), Decision::Committed);
+    assert_eq!(of(table(9, Some(3)), 4), Decision::Aborted);
+    assert_eq!(of(table(9, None), 4), Decision::Aborted);
 }
 
 #[test]

@@ -24,8 +24,10 @@
 //! - A commit overtaken by the source's next start: that start serves writes the target has not seen.
 //!   Begin and commit name a start, and are refused once a later one has registered.
 //! - A target that wipes what it has prepared because it does not see the migration any more: its
-//!   table may be older than the plan, or newer than the commit. [`MigrationTable::decision`] tells
-//!   the three apart, by the last id given out and the arrivals.
+//!   table may be older than the plan, or newer than the commit. [`MigrationTable::decision_for_target`]
+//!   tells the three apart, by the last id given out and the arrivals.
+//! - A source that does not see the table of its commit, but a later one, and takes its migration for aborted:
+//!   [`MigrationTable::decision_for_source`] asks whether the partition has moved on, not by which migration.
 //! - A node that was away while a partition left it, and owns it again because the data was given
 //!   up: its old copy is void, as [`MigrationTable::is_current`] tells.
 //! - A source removed with its data (`lose_data`) while a target has prepared: the operator has

@@ -137,7 +137,11 @@ fn every_older_view_is_brought_up_to_date() {
     assert!(newest.members.len() == 3 && newest.check().is_ok());
     let online = |entry: &&PartitionEntry| entry.status == PartitionStatus::Online;
     assert_eq!(newest.table.entries.iter().filter(online).count(), 31);
-    let decision = |id, p| newest.migrations.decision(MigrationId(id), PartitionId(p));
+    let decision = |id, p| {
+        newest
+            .migrations
+            .decision_for_target(MigrationId(id), PartitionId(p))
+    };
     assert_eq!(decision(1, 0), Decision::Committed);
     assert_eq!(decision(2, 1), Decision::Open);
     assert_eq!(decision(3, 2), Decision::Aborted);

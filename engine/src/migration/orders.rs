@@ -12,7 +12,8 @@
 //!                               holds, FINAL ---------------->   prepares durably, PREPARED
 //!  proposes Commit <----------  Confirmed
 //!  (Committed in the table)
-//!  Committed ----------------->  gives up     and, on its node,  activates
+//!  GiveUp -------------------->  gives up
+//!  Committed, at its node ----------------------------------->  activates
 //!  new routes ---------------->  held commands lead elsewhere
 //!  layout <-------------------  GivenUp, durably                 Activated, durably
 //!  Forget, Settle ------------>  removes its images              the log may forget
@@ -57,7 +58,15 @@ pub enum Order {
         /// Where the stream comes from.
         way: Way,
     },
-    /// The table says that the move is done. The source gives its copy up, the target serves its own.
+    /// The table says that the partition has moved on since this copy was made: it is not served any more, and
+    /// given up. What was sent of it is over.
+    GiveUp {
+        /// Its partition.
+        partition: PartitionId,
+        /// Its epoch.
+        epoch: Epoch,
+    },
+    /// The table says that the move is done: the target serves its copy.
     Committed {
         /// The migration.
         migration: MigrationId,

@@ -16,6 +16,8 @@
 //! - A copy is begun beside what is left of an earlier one: streams wait for [`Report::Forgotten`].
 //! - A source that has started again serves writes that its target has not seen, and commits: what an
 //!   earlier start has begun is aborted, and commits name the start.
+//! - A copy is served although its partition has moved on, seen by this node or not: every newer table is held
+//!   against all copies, and those that are void are given up, whatever became of migrations of theirs.
 //! - A copy is written to before the layout names it, or goes while it does: what rests on a layout waits
 //!   until that is durable, and nothing else does.
 
@@ -26,7 +28,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::TcpStream;
 use std::sync::Arc;
 
-use ephesus_coordinator::migration::{Decision, Progress, Step};
+use ephesus_coordinator::migration::{Progress, Step};
 use ephesus_coordinator::view::View;
 use ephesus_wire::{Epoch, MigrationId, NodeId, PartitionId, ShardId};
 
@@ -176,10 +178,15 @@ impl Moves {
         self.now_ms = now_ms;
         let mut effects = Effects::default();
         let mut is_newer = false;
+        // Something is out of the way of copies that are to begin or to go.
+        let mut is_freed = false;
         for event in events {
             match event {
                 Event::Table(view) => (self.view, is_newer) = (view, true),
-                Event::Report(report) => self.reported(report, layout, &mut effects),
+                Event::Report(report) => {
+                    is_freed |= matches!(report, Report::Forgotten { .. });
+                    self.reported(report, layout, &mut effects);
+                }
                 Event::Dialled { migrations, result } => {
                     self.dialled(&migrations, result, &mut effects);
                 }
@@ -187,14 +194,20 @@ impl Moves {
                     offer,
                     until_ms: now_ms + PATIENCE_MS,
                 }),
-                Event::Written(number) => self.release(number, &mut effects),
+                Event::Written(number) => {
+                    is_freed = true;
+                    self.release(number, &mut effects);
+                }
             }
         }
         self.end_sent(&mut effects);
+        if is_newer || is_freed || self.next.is_changed {
+            self.give_up_void(layout, &mut effects);
+        }
         self.end_received(layout, &mut effects);
         self.send(layout, &mut effects);
         self.receive(layout, &mut effects);
-        if is_newer || self.next.is_changed {
+        if is_newer || is_freed || self.next.is_changed {
             self.adopt(layout);
         }
         effects.routes |= is_newer;
@@ -277,6 +290,27 @@ impl Moves {
         }
     }
 
+    /// Has shards give up the copies whose partitions have moved on. Those that are not with their shards yet are
+    /// given up once they are.
+    ///
+    /// Only what the table knows to be older than an arrival goes. A copy that the table gives to somebody else
+    /// without one, as a table would that is older than this directory, is kept, and [`Routes`] do not lead to it.
+    ///
+    /// [`Routes`]: crate::node::Routes
+    fn give_up_void(&mut self, layout: &Layout, effects: &mut Effects) {
+        let migrations = &self.view.migrations;
+        for (partition, shard, epoch) in layout.copies() {
+            let is_due = migrations.is_void(partition, epoch)
+                && !self.unnamed.contains(&partition)
+                && !self.remnants.contains_key(&(partition, epoch));
+            if is_due {
+                self.remnants.insert((partition, epoch), shard);
+                let give_up = Order::GiveUp { partition, epoch };
+                effects.orders.push((shard, give_up));
+            }
+        }
+    }
+
     /// Begins the copies that the table gives to this node; those that come with a migration are not empty.
     fn adopt(&mut self, layout: &mut Layout) {
         let view = &self.view;
@@ -353,10 +387,6 @@ impl Moves {
         let first = (partition, Epoch(0));
         let mut of = self.remnants.range(first..);
         of.next().is_some_and(|((found, _), _)| *found == partition)
-    }
-
-    fn decision(&self, id: MigrationId, partition: PartitionId) -> Decision {
-        self.view.migrations.decision(id, partition)
     }
 
     /// Tells the coordinator what is new.

@@ -1,7 +1,9 @@
 //! Where every slot leads, seen from this node: the partition table in the shape that commands need.
 //!
-//! Immutable; shards are given the next one when the table changes.
+//! Immutable; shards are given the next one when the table changes. They come behind the orders that follow from
+//! the same table, so a shard may have acted on that already.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use ephesus_coordinator::state::MemberStatus;
@@ -64,8 +66,12 @@ pub struct Primary {
 #[derive(Clone, Debug)]
 pub struct Routes {
     partitioning: Partitioning,
+    /// Of the table that they are made of; 0: of none.
+    version: u64,
     /// By partition.
     owners: Box<[Owner]>,
+    /// By partition, of the table: the copy of which epoch it means.
+    epochs: Box<[Epoch]>,
     /// Partitions that this node serves, ascending.
     local: Vec<PartitionId>,
     /// Where this node has staging copies, which serve nobody yet.
@@ -115,9 +121,11 @@ impl Routes {
             .map(|(index, primary)| ((primary.node, primary.shard), index))
             .collect();
         let mut owners = vec![NOBODY; usize::from(partitioning.count())];
+        let mut epochs = vec![Epoch(0); usize::from(partitioning.count())];
         let mut local = Vec::new();
         let entries = view.iter().flat_map(|view| &view.table.entries);
         for (partition, entry) in partitioning.partitions().zip(entries) {
+            epochs[usize::from(partition.0)] = entry.epoch;
             let Some(replica) = entry.primary() else {
                 continue;
             };
@@ -137,7 +145,9 @@ impl Routes {
         }
         Routes {
             partitioning,
+            version: view.map_or(0, View::version),
             owners: owners.into(),
+            epochs: epochs.into(),
             local,
             staged,
             primaries,
@@ -159,6 +169,33 @@ impl Routes {
     #[must_use]
     pub fn owner_of(&self, partition: PartitionId) -> Owner {
         self.owners[usize::from(partition.0)]
+    }
+
+    /// The version of the table that they are made of; 0: of none.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Whether a shard may execute commands on its served copy of this epoch. Everything that does asks this.
+    ///
+    /// Served is only what the newest table that the node has gives to this shard, at this epoch:
+    ///
+    /// - The epoch of these routes: if they lead to this shard.
+    /// - A higher one: yes. A copy is activated only because a table says so, which is then newer than the one
+    ///   that these routes are made of, and its own routes are on their way. Commands that have waited for the
+    ///   copy are not sent back to the shard that has given its one up.
+    /// - A lower one: no. The partition has moved on, by whatever way, and the copy is about to be given up.
+    ///
+    /// So what a shard happens to hold is never stronger than the table.
+    #[inline]
+    #[must_use]
+    pub fn lets_serve(&self, partition: PartitionId, epoch: Epoch, shard: ShardId) -> bool {
+        match epoch.cmp(&self.epochs[usize::from(partition.0)]) {
+            Ordering::Greater => true,
+            Ordering::Equal => self.owner_of(partition).is(shard),
+            Ordering::Less => false,
+        }
     }
 
     /// The shard of this node that has a staging copy of the partition. While it is not served the owner

@@ -60,6 +60,7 @@ pub(super) struct BedShard {
 pub(super) struct Bed {
     pub(super) shards: Vec<BedShard>,
     pub(super) homes: Vec<Home>,
+    epochs: Vec<Epoch>,
     /// Where the node has staging copies.
     pub(super) staged: Vec<(PartitionId, ShardId)>,
     /// Slices of walks in one turn.
@@ -89,7 +90,8 @@ impl Bed {
             .collect();
         let node = NodeShared::new(ATHENS, settings(), partitioning, Default::default(), peers);
         let node = Arc::new(node);
-        let routes = routes(shards, &homes, &[]);
+        let epochs = vec![Epoch(1); homes.len()];
+        let routes = routes(shards, (&homes, &epochs), &[]);
         let shards = (0..).map(ShardId).zip(inboxes).map(|(id, inbox)| {
             let copies = partitioning.partitions().zip(&homes);
             let copies = copies.filter(|(_, home)| **home == (ATHENS, id));
@@ -106,6 +108,7 @@ impl Bed {
             now: node.started,
             now_ms: START_MS,
             homes,
+            epochs,
             staged: Vec::new(),
             slices_max: usize::MAX,
             migrations: 0,
@@ -257,7 +260,8 @@ impl Bed {
 
     /// Puts the table's present state into the inboxes of these shards.
     pub(super) fn send_routes(&mut self, shards: &[u16]) {
-        let routes = routes(self.shards.len() as u16, &self.homes, &self.staged);
+        let table = (&self.homes[..], &self.epochs[..]);
+        let routes = routes(self.shards.len() as u16, table, &self.staged);
         self.last_routes = Some(Arc::clone(&routes));
         for &shard in shards {
             let peer = self.core(shard).node.peers[usize::from(shard)].clone();
@@ -279,9 +283,19 @@ impl Bed {
         self.settle();
     }
 
-    /// The table gives a partition to someone else.
+    /// The table gives a partition to someone else, at the epoch of the copy that is there, or the next one.
     pub(super) fn give(&mut self, partition: u16, home: Home) {
         self.homes[usize::from(partition)] = home;
+        let next = self.epochs[usize::from(partition)].next();
+        let (_, shard) = home;
+        let is_here = home.0 == ATHENS;
+        let copy = is_here.then(|| {
+            self.core(shard.0)
+                .keyspace
+                .partition(PartitionId(partition))
+        });
+        let epoch = copy.flatten().map_or(next, |copy| copy.epoch.max(next));
+        self.epochs[usize::from(partition)] = epoch;
     }
 
     /// Begins to move a partition to another shard of the node, up to a prepared copy; its commands are
@@ -429,9 +443,13 @@ fn member(name: &str, port: u16, shards: u16) -> Member {
     }
 }
 
-fn routes(shards: u16, homes: &[Home], staged: &[(PartitionId, ShardId)]) -> Arc<Routes> {
-    let entry = |&(node, shard): &Home| PartitionEntry {
-        epoch: Epoch(1),
+fn routes(
+    shards: u16,
+    (homes, epochs): (&[Home], &[Epoch]),
+    staged: &[(PartitionId, ShardId)],
+) -> Arc<Routes> {
+    let entry = |(&(node, shard), &epoch): (&Home, &Epoch)| PartitionEntry {
+        epoch,
         status: PartitionStatus::Online,
         replicas: vec![Replica {
             node,
@@ -455,7 +473,7 @@ fn routes(shards: u16, homes: &[Home], staged: &[(PartitionId, ShardId)]) -> Arc
         ]),
         table: PartitionTable {
             version: 1,
-            entries: homes.iter().map(entry).collect(),
+            entries: homes.iter().zip(epochs).map(entry).collect(),
         },
         migrations: MigrationTable::default(),
     };

@@ -169,7 +169,7 @@ impl Core {
     pub(super) fn is_between_routes(&self) -> bool {
         let elsewhere = |partition: &PartitionId| {
             let owner = self.routes.owner_of(*partition).local();
-            owner.is_some_and(|shard| shard != self.id)
+            owner.is_some_and(|shard| shard != self.id) && self.serves(*partition)
         };
         let mut awaited = self.holds.held.values();
         awaited.any(|awaits| *awaits == Awaits::Routes)
@@ -218,13 +218,13 @@ impl Core {
     }
 
     fn release_rerouted(&mut self) {
-        let (routes, keyspace, id) = (&self.routes, &self.keyspace, self.id);
-        let is_over =
-            |partition: PartitionId| !routes.owner_of(partition).is(id) || keyspace.owns(partition);
+        let mut held = std::mem::take(&mut self.holds.held);
+        let is_over = |partition: PartitionId| {
+            !self.routes.owner_of(partition).is(self.id) || self.serves(partition)
+        };
+        held.retain(|&partition, awaits| *awaits == Awaits::Decision || !is_over(partition));
         let holds = &mut self.holds;
-        holds
-            .held
-            .retain(|&partition, awaits| *awaits == Awaits::Decision || !is_over(partition));
+        holds.held = held;
         holds.changed = true;
         holds.note_idle();
     }

@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 
 use ephesus_wire::resp::reply;
-use ephesus_wire::{Lsn, ShardId, Slot, slot_of};
+use ephesus_wire::{Lsn, PartitionId, ShardId, Slot, slot_of};
 
 use super::core::{Answer, Asker, Core};
 use super::forwarding::Answers;
@@ -68,13 +68,21 @@ struct Relay {
 }
 
 impl Core {
-    /// Where commands on a slot are executed. What is served here counts, then what the routes say.
+    /// Whether commands on keys of the partition may be executed here, for all that the routes say: see
+    /// [`Routes::lets_serve`](crate::node::Routes::lets_serve).
+    #[inline]
+    pub(super) fn serves(&self, partition: PartitionId) -> bool {
+        let copy = self.keyspace.served(partition);
+        copy.is_some_and(|copy| self.routes.lets_serve(partition, copy.epoch, self.id))
+    }
+
+    /// Where commands on a slot are executed. What may be served here counts, then where the routes lead.
     pub(super) fn place(&self, slot: Slot) -> Place {
         let partition = self.routes.partitioning().partition_of(slot);
         if self.is_waited_for(partition) {
             return Place::Held;
         }
-        if self.keyspace.owns(partition) {
+        if self.serves(partition) {
             return Place::Here;
         }
         let owner = self.routes.owner_of(partition);

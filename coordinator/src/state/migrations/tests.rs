@@ -108,7 +108,7 @@ fn reason_of(state: &State, migration: u64) -> AbortReason {
 
 fn decision(state: &State, migration: u64) -> Decision {
     let table = state.migrations();
-    table.decision(MigrationId(migration), PartitionId(0))
+    table.decision_for_target(MigrationId(migration), PartitionId(0))
 }
 
 #[test]

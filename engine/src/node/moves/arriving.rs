@@ -161,7 +161,8 @@ impl Moves {
                 continue;
             }
             let epoch = staging.epoch;
-            let order = match self.decision(migration, partition) {
+            let migrations = &self.view.migrations;
+            let order = match migrations.decision_for_target(migration, partition) {
                 Decision::Open => continue,
                 Decision::Committed => Order::Committed {
                     migration,

@@ -11,7 +11,7 @@
 //! Sending               Confirmed   Report::Confirmed; says Commit
 //! Sending               Failed      Report::GaveUp; says Abort
 //! Confirmed             Overdue     Report::Overdue; says Abort, and whichever is first in the log wins
-//! any                   (over)      the table decides: Order::Committed or Order::Aborted
+//! any                   (over)      the table decides: Order::GiveUp or Order::Aborted
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -211,34 +211,30 @@ impl Moves {
         }
     }
 
-    /// Tells shards what the table has decided.
+    /// Ends what the table has decided. Copies that are void now are [given up](Moves::give_up_void) with all
+    /// others, those of aborted migrations are served as before.
     pub(super) fn end_sent(&mut self, effects: &mut Effects) {
+        let migrations = &self.view.migrations;
+        let decision = |id: MigrationId, leaving: &Leaving| {
+            migrations.decision_for_source(id, leaving.partition, leaving.epoch)
+        };
         let sending = self.sending.iter();
-        let over = sending.filter(|(id, leaving)| {
-            self.decision(**id, leaving.partition) != Decision::Open && !self.unsaid.contains(id)
+        let over = sending.filter_map(|(id, leaving)| match decision(*id, leaving) {
+            Decision::Open => None,
+            decided => (!self.unsaid.contains(id)).then_some((*id, decided)),
         });
-        let over: Vec<MigrationId> = over.map(|(id, _)| *id).collect();
-        for migration in over {
-            let leaving = self.sending.remove(&migration).expect("just found");
-            let (partition, epoch) = (leaving.partition, leaving.epoch.next());
-            let order = match self.decision(migration, partition) {
-                Decision::Committed => {
-                    let remnant = (partition, leaving.epoch);
-                    self.remnants.insert(remnant, leaving.shard);
-                    Order::Committed {
-                        migration,
-                        partition,
-                        epoch,
-                    }
-                }
-                Decision::Aborted | Decision::Open => Order::Aborted {
-                    migration,
-                    partition,
-                    epoch,
-                },
+        let over: Vec<(MigrationId, Decision)> = over.collect();
+        for (migration, decided) in over {
+            let Some(leaving) = self.sending.remove(&migration) else {
+                continue;
             };
-            if leaving.is_known() {
-                effects.orders.push((leaving.shard, order));
+            if decided == Decision::Aborted && leaving.is_known() {
+                let aborted = Order::Aborted {
+                    migration,
+                    partition: leaving.partition,
+                    epoch: leaving.epoch.next(),
+                };
+                effects.orders.push((leaving.shard, aborted));
             }
             let until_ms = self.now_ms + SENT_MS;
             self.sent.insert(migration, (leaving.progress, until_ms));

@@ -14,6 +14,15 @@ use super::*;
 use crate::migration::Way;
 use crate::node::stamp::StagingPlace;
 
+/// Whether shard 0 is to give up its first copy, and nothing else.
+fn is_given_up(effects: &Effects) -> bool {
+    let partition = P;
+    matches!(
+        effects.orders[..],
+        [(ShardId(0), Order::GiveUp { partition: of, epoch: Epoch(1) })] if of == partition
+    )
+}
+
 #[test]
 fn a_partition_moves_to_another_node() {
     let mut bed = Bed::new();
@@ -95,17 +104,18 @@ fn a_partition_moves_to_another_node() {
 
     effects = bed.turn(A, []);
     assert!(effects.routes && effects.layout.is_none());
-    let is_committed = |effects: &Effects, at: ShardId| {
+    assert!(is_given_up(&effects), "{effects:?}");
+    assert!(effects.progress.is_some_and(|all| all.contains_key(&id)));
+    assert!(bed.turn(A, []).orders.is_empty(), "once");
+    effects = bed.turn(B, []);
+    assert!(
         matches!(
             effects.orders[..],
-            [(shard, Order::Committed { migration, partition: P, epoch: Epoch(2) })]
-                if migration == id && shard == at
-        )
-    };
-    assert!(is_committed(&effects, ShardId(0)), "{effects:?}");
-    assert!(effects.progress.is_some_and(|all| all.contains_key(&id)));
-    effects = bed.turn(B, []);
-    assert!(is_committed(&effects, ShardId(1)), "{effects:?}");
+            [(ShardId(1), Order::Committed { migration, partition: P, epoch: Epoch(2) })]
+                if migration == id
+        ),
+        "{effects:?}"
+    );
     assert!(effects.begun.is_empty(), "it does not begin empty");
     assert!(bed.turn(B, []).orders.is_empty(), "once");
 
@@ -510,4 +520,112 @@ fn copies_that_begin_are_with_nobody_before_the_layout_names_them() {
     let effects = node.moves.turn(written, &mut node.layout, now_ms);
     assert_eq!(effects.begun.len(), usize::from(PARTITIONS));
     assert!(effects.hosted && effects.routes && node.moves.is_begun(P));
+}
+
+/// Partition 0 arrives at B, which goes on with it, while A sees no table.
+fn moved_behind_the_back_of_a(bed: &mut Bed) -> MigrationId {
+    let migration = bed.copying();
+    let held = HELD;
+    bed.report(A, Report::Confirmed { migration, held });
+    assert_eq!(bed.owner(0).0, place(B, 1), "decided");
+    bed.turn(B, []);
+    let (partition, epoch) = (P, Epoch(2));
+    bed.report(B, Report::Activated { partition, epoch });
+    migration
+}
+
+#[test]
+fn a_source_that_misses_the_table_of_its_commit_gives_up_when_the_partition_has_moved_on() {
+    let mut bed = Bed::new();
+    moved_behind_the_back_of_a(&mut bed);
+    // B passes it on to its other shard, by a migration that A knows nothing of.
+    bed.plan(0, place(B, 0));
+    bed.turn(B, []);
+    let effects = bed.turn(B, []);
+    let [(_, Order::Send { migration, .. }), _] = effects.orders[..] else {
+        panic!("{effects:?}");
+    };
+    let held = HELD;
+    bed.report(B, Report::Confirmed { migration, held });
+    assert_eq!(bed.owner(0).1, Epoch(3));
+    let effects = bed.turn(A, []);
+    assert!(is_given_up(&effects) && effects.routes, "{effects:?}");
+}
+
+#[test]
+fn a_source_that_misses_its_commit_gives_up_when_the_target_was_removed_with_the_data() {
+    let mut bed = Bed::new();
+    moved_behind_the_back_of_a(&mut bed);
+    let (node, incarnation) = (B, 1);
+    let fail = Command::Fail { node, incarnation };
+    bed.state.apply(&fail).expect("a member");
+    let lose_data = true;
+    let remove = Command::Remove { node, lose_data };
+    bed.state.apply(&remove).expect("given up");
+    assert_eq!((bed.owner(0).0.node, bed.owner(0).1), (A, Epoch(3)));
+    let effects = bed.turn(A, []);
+    assert!(is_given_up(&effects), "{effects:?}");
+    // Its own again, and empty, as soon as nothing is left of the old copy: no other table has to come for that.
+    let (partition, epoch) = (P, Epoch(1));
+    bed.report(A, Report::GivenUp { partition, epoch });
+    let (node, now_ms) = (&mut bed.a, bed.now_ms);
+    let forgotten = Event::Report(Report::Forgotten { partition, epoch });
+    let effects = node.moves.turn([forgotten], &mut node.layout, now_ms);
+    let number = effects.layout.expect("it names the new copy");
+    let written = [Event::Written(number)];
+    let effects = node.moves.turn(written, &mut node.layout, now_ms);
+    let place = bed.owner(0).0;
+    assert_eq!(effects.begun, [(P, place.shard, Epoch(3))]);
+}
+
+#[test]
+fn a_copy_that_nothing_moves_is_given_up_too_when_its_partition_has_arrived_elsewhere() {
+    let mut bed = Bed::new();
+    moved_behind_the_back_of_a(&mut bed);
+    // Whatever A has known of the migration.
+    bed.a.moves.sending.clear();
+    assert!(is_given_up(&bed.turn(A, [])));
+}
+
+#[test]
+fn a_copy_that_becomes_void_before_its_shard_has_it_is_given_up_once_it_does() {
+    let mut bed = Bed::new();
+    let fail = |node| Command::Fail {
+        node,
+        incarnation: 1,
+    };
+    let remove = |node| Command::Remove {
+        node,
+        lose_data: true,
+    };
+    bed.state.apply(&fail(A)).expect("a member");
+    bed.state.apply(&remove(A)).expect("given up");
+    let view = |bed: &Bed| Event::Table(Arc::new(View::of(&bed.state).expect("founded")));
+    let (table, now_ms) = (view(&bed), bed.now_ms);
+    let node = &mut bed.b;
+    let effects = node.moves.turn([table], &mut node.layout, now_ms);
+    let number = effects.layout.expect("all begin at B");
+    // They arrive elsewhere before the layout is durable.
+    let mut newer = View::of(&bed.state).expect("founded");
+    newer
+        .migrations
+        .arrivals
+        .get_mut(&P)
+        .expect("assigned")
+        .epoch = Epoch(9);
+    newer.table.entries[0].epoch = Epoch(9);
+    newer.table.entries[0].replicas[0].node = A;
+    let table = Event::Table(Arc::new(newer));
+    let effects = node.moves.turn([table], &mut node.layout, now_ms);
+    assert!(effects.orders.is_empty(), "{effects:?}");
+    let written = [Event::Written(number)];
+    let effects = node.moves.turn(written, &mut node.layout, now_ms);
+    assert!(effects.begun.iter().any(|(partition, ..)| *partition == P));
+    assert!(
+        matches!(
+            effects.orders[..],
+            [(_, Order::GiveUp { partition: P, .. })]
+        ),
+        "{effects:?}"
+    );
 }

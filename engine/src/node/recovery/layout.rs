@@ -58,7 +58,7 @@ impl Plan {
     pub(super) fn check_succession(&self, layout: &Layout) -> Result<(), RecoveryError> {
         for staging in layout.staging() {
             let (partition, migration) = (staging.partition, staging.source.migration);
-            if self.migrations.decision(migration, partition) == Decision::Open {
+            if self.migrations.decision_for_target(migration, partition) == Decision::Open {
                 return Err(RecoveryError::Undecided {
                     partition,
                     migration,
@@ -86,7 +86,9 @@ impl Plan {
     ) -> impl Iterator<Item = (PartitionId, ShardId, Epoch)> + 'a {
         let is_committed = |staging: &&StagingPlace| {
             let migration = staging.source.migration;
-            self.migrations.decision(migration, staging.partition) == Decision::Committed
+            self.migrations
+                .decision_for_target(migration, staging.partition)
+                == Decision::Committed
         };
         let committed = layout.staging().iter().filter(is_committed);
         let committed = committed.map(|staging| (staging.partition, staging.shard, staging.epoch));

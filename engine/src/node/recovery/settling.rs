@@ -44,7 +44,9 @@ impl Plan {
             } = *staging;
             let copy = copy_of(replayed, shard, partition, epoch);
             let copy = copy.expect("every copy that the layout names was replayed");
-            let decision = self.migrations.decision(source.migration, partition);
+            let decision = self
+                .migrations
+                .decision_for_target(source.migration, partition);
             if copy.is_serving() {
                 layout.promote(partition, epoch);
                 copy.settled();

@@ -172,3 +172,26 @@ fn without_a_table_nobody_has_anything() {
     assert_eq!(routes.primaries().len(), 2);
     assert!((0..6).all(|p| routes.owner_of(PartitionId(p)) == NOBODY));
 }
+
+#[test]
+fn a_copy_is_served_at_the_epoch_of_the_table_or_a_newer_one_that_was_activated() {
+    let routes = routes(Some(&view(MemberStatus::Live)), |_, _, _| true);
+    assert_eq!(routes.version(), 3);
+    let lets = |partition, epoch, shard| {
+        routes.lets_serve(PartitionId(partition), Epoch(epoch), ShardId(shard))
+    };
+    // Partition 1 is at epoch 2 on shard 1, partition 2 at epoch 3 elsewhere, partition 4 nobody's at epoch 5.
+    assert_eq!(
+        [1, 2, 3].map(|epoch| lets(1, epoch, 1)),
+        [false, true, true]
+    );
+    assert_eq!(
+        [1, 2, 3].map(|epoch| lets(1, epoch, 0)),
+        [false, false, true]
+    );
+    assert_eq!(
+        [2, 3, 4].map(|epoch| lets(2, epoch, 0)),
+        [false, false, true]
+    );
+    assert!(!lets(4, 5, 0));
+}

@@ -30,6 +30,7 @@ impl Moves {
                 open,
                 way,
             } => self.receive(core, (migration, open, way), now),
+            Order::GiveUp { partition, epoch } => self.give_up(core, (partition, epoch), now),
             Order::Committed {
                 migration,
                 partition,
@@ -57,7 +58,8 @@ impl Moves {
             if sources.iter().any(|source| source.migration == migration) {
                 return;
             }
-            let is_served = cx.core.keyspace.owns(open.partition);
+            let served = cx.core.keyspace.served(open.partition);
+            let is_served = served.is_some_and(|copy| copy.epoch.next() == open.epoch);
             match Link::new(migration, End::Source, way, cx.sockets, now) {
                 Ok(link) => {
                     let mut source = Source::new((migration, group), open, link);
@@ -118,7 +120,27 @@ impl Moves {
         });
     }
 
-    /// The copy of this epoch is served from now on, and no other one of the partition.
+    /// The copy of this epoch is void; commands that are held for it follow once the new routes are here.
+    fn give_up(&mut self, core: &mut Core, copy: (PartitionId, Epoch), now: Instant) {
+        let (partition, epoch) = copy;
+        self.with(core, now, |sources, _, cx| {
+            let copy = cx.core.keyspace.partition(partition);
+            if copy.is_none_or(|copy| copy.epoch != epoch || copy.incoming().is_some()) {
+                return;
+            }
+            for mut source in sources.extract_if(.., |s| s.partition() == partition) {
+                source.committed(cx);
+            }
+            let keyspace = &mut cx.core.keyspace;
+            let given_up = keyspace.give_up(partition);
+            let lsn = given_up.unwrap_or(keyspace.log.appended());
+            cx.core.reroute(partition);
+            let report = Report::GivenUp { partition, epoch };
+            cx.reports.once_durable(lsn, report);
+        });
+    }
+
+    /// The copy of this epoch is served from now on.
     fn committed(
         &mut self,
         core: &mut Core,
@@ -126,24 +148,17 @@ impl Moves {
         now: Instant,
     ) {
         let (migration, partition, epoch) = order;
-        self.with(core, now, |sources, targets, cx| {
+        self.with(core, now, |_, targets, cx| {
             for mut target in targets.extract_if(.., |target| target.migration == migration) {
                 target.close(cx, "");
             }
-            let Some(copy) = cx.core.keyspace.partition(partition) else {
+            let copy = cx.core.keyspace.partition(partition);
+            let Some(copy) = copy.filter(|copy| copy.epoch == epoch) else {
                 return;
             };
-            let (here, is_serving) = (copy.epoch, copy.is_serving());
             if copy.incoming().is_some() {
-                if here == epoch {
-                    activate(cx, partition, epoch);
-                }
-            } else if here < epoch {
-                for mut source in sources.extract_if(.., |s| s.migration == migration) {
-                    source.committed(cx);
-                }
-                give_up(cx, partition, here);
-            } else if here == epoch && is_serving {
+                activate(cx, partition, epoch);
+            } else if copy.is_serving() {
                 let appended = cx.core.keyspace.log.appended();
                 let report = Report::Activated { partition, epoch };
                 cx.reports.once_durable(appended, report);
@@ -198,14 +213,4 @@ fn activate(cx: &mut Cx<'_>, partition: PartitionId, epoch: Epoch) {
             tracing::error!(%partition, %epoch, ?state, "committed, and not prepared here");
         }
     }
-}
-
-/// Gives a copy up that belongs elsewhere now; held commands follow once the new routes are here.
-fn give_up(cx: &mut Cx<'_>, partition: PartitionId, epoch: Epoch) {
-    let keyspace = &mut cx.core.keyspace;
-    let given_up = keyspace.give_up(partition);
-    let lsn = given_up.unwrap_or(keyspace.log.appended());
-    cx.core.reroute(partition);
-    let report = Report::GivenUp { partition, epoch };
-    cx.reports.once_durable(lsn, report);
 }

@@ -231,3 +231,41 @@ fn shards_whose_routes_contradict_each_other_do_not_send_a_command_round_for_eve
     let reply = bed.ask(client, &[&format!("GET {}", key(0, 0)), "PING"]);
     assert_eq!(reply, "-CLUSTERDOWN Hash slot not served\r\n+PONG\r\n");
 }
+
+#[test]
+fn a_copy_whose_partition_has_moved_on_is_not_served_whatever_the_shard_holds() {
+    let mut bed = Bed::new(2, &[]);
+    let key = key(0, 0);
+    let clients = [(0, Direct), (0, Entry), (1, Entry)];
+    let clients = clients.map(|(shard, kind)| bed.connect(shard, kind));
+    let get = format!("GET {key}");
+    assert_eq!(bed.ask(clients[0], &[&format!("SET {key} old")]), OK);
+    // The shard has missed the word to give its copy up.
+    bed.give(0, (BYZANTIUM, ShardId(0)));
+    bed.follow();
+    for client in clients {
+        assert_eq!(bed.ask(client, &[&get]), moved(&key, "byzantium:8001"));
+    }
+    // The table gives it back, at a higher epoch: that is another copy.
+    bed.give(0, (BYZANTIUM, ShardId(0)));
+    bed.give(0, (crate::shard::bed::ATHENS, ShardId(1)));
+    bed.follow();
+    let there = moved(&key, "127.0.0.1:7002");
+    assert_eq!(bed.ask(clients[0], &[&get]), there);
+    assert_eq!(bed.ask(clients[0], &["DBSIZE"]).len(), ":1\r\n".len());
+}
+
+#[test]
+fn what_was_forwarded_before_is_not_executed_on_a_copy_that_has_become_void() {
+    let mut bed = Bed::new(2, &[]);
+    let client = bed.connect(1, Entry);
+    let key = key(0, 0);
+    assert_eq!(bed.ask(client, &[&format!("SET {key} old")]), OK);
+    bed.give(0, (BYZANTIUM, ShardId(0)));
+    bed.send_routes(&[0]);
+    // Shard 1 forwards it in front of its own routes.
+    let reply = bed.ask(client, &[&format!("APPEND {key} x")]);
+    assert_eq!(reply, moved(&key, "byzantium:8001"));
+    let copy = bed.core(0).keyspace.partition(PartitionId(0));
+    assert_eq!(copy.expect("still here").seq(), 1);
+}

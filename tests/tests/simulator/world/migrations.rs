@@ -507,7 +507,7 @@ impl World {
             let partition = staging.partition;
             let is_prepared = staging.store.is_prepared();
             let disk = &mut self.nodes[node].disk;
-            match view.migrations.decision(id, partition) {
+            match view.migrations.decision_for_target(id, partition) {
                 Decision::Open => drop(disk.staging.insert(id, staging)),
                 Decision::Committed if staging.store.activate() => {
                     let copy = Copy {

@@ -26,6 +26,12 @@ pub(super) const MOVING: PartitionId = PartitionId(0);
 pub(super) const OTHER: PartitionId = PartitionId(1);
 pub(super) const EPOCH: Epoch = Epoch(2);
 
+/// The copy that moves is void.
+pub(super) const GIVE_UP: Order = Order::GiveUp {
+    partition: MOVING,
+    epoch: Epoch(1),
+};
+
 pub(super) const FROM: ShardId = ShardId(0);
 pub(super) const TO: ShardId = ShardId(1);
 pub(super) const NODE: NodeId = NodeId([7; 16]);
@@ -471,7 +477,7 @@ impl Bed {
 
     /// The table says that the move is done; everything up to the end of the old copy.
     pub(super) fn commit(&mut self) {
-        self.order_source(self.committed());
+        self.order_source(GIVE_UP);
         self.order_target(self.committed());
         self.until("the change of hands", |bed| {
             let is_given_up = |r: &Report| {

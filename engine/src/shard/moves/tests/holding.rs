@@ -3,7 +3,7 @@
 use ephesus_wire::stream::Open;
 use ephesus_wire::{MigrationId, NodeId};
 
-use super::bed::{BOTH, Bed, MOVING, OTHER, Wire, open_other, orders};
+use super::bed::{BOTH, Bed, GIVE_UP, MOVING, OTHER, Wire, open_other, orders};
 use crate::migration::Report;
 use crate::migration::tests::workload::words;
 use crate::shard::moves::PAUSED_MAX;
@@ -98,7 +98,7 @@ fn groups_of_a_source_hold_one_after_the_other() {
         bed.begin_other(wire, 7);
         bed.settle();
         assert_eq!(are_held(&bed), [true, false], "{wire:?}");
-        bed.order_source(bed.committed());
+        bed.order_source(GIVE_UP);
         bed.order_target(bed.committed());
         bed.until("the next one", |bed| are_held(bed)[1]);
     }

@@ -3,7 +3,7 @@
 use std::net::{Shutdown, TcpStream};
 
 use ephesus_wire::stream::Open;
-use ephesus_wire::{MigrationId, PartitionId};
+use ephesus_wire::{Epoch, MigrationId, PartitionId};
 
 use super::bed::{Bed, EPOCH, Half, MOVING, OTHER, open, open_other, orders, sockets};
 use crate::keyspace::Partition;
@@ -81,7 +81,12 @@ fn end_of(id: MigrationId, commits: bool) -> Order {
 }
 
 fn end(bed: &mut Bed, id: MigrationId, commits: bool) {
-    bed.order_source(end_of(id, commits));
+    let partition = if id == FIRST { MOVING } else { OTHER };
+    let epoch = Epoch(1);
+    bed.order_source(match commits {
+        true => Order::GiveUp { partition, epoch },
+        false => end_of(id, false),
+    });
     bed.order_target(end_of(id, commits));
 }
 

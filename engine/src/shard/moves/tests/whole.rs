@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::bed::{BOTH, Bed, EPOCH, MOVING, OTHER, Wire, clock};
+use super::bed::{BOTH, Bed, EPOCH, GIVE_UP, MOVING, OTHER, Wire, clock};
 use crate::migration::tests::workload::words;
 use crate::migration::{Order, Report};
 use crate::shard::moves::PAUSED_MAX;
@@ -277,14 +277,14 @@ fn orders_may_come_twice() {
     bed.begin(Wire::Inboxes);
     bed.until("the move", |bed| bed.source.is_confirmed());
     for _ in 0..2 {
-        bed.order_source(bed.committed());
+        bed.order_source(GIVE_UP);
         bed.order_target(bed.committed());
         bed.settle();
     }
     let activated = |report: &Report| matches!(report, Report::Activated { epoch: EPOCH, .. });
     assert_eq!(bed.target.count(activated), 2);
     bed.commit();
-    bed.order_source(bed.committed());
+    bed.order_source(GIVE_UP);
     bed.order_target(bed.aborted());
     bed.order_source(Order::Forget {
         partition: MOVING,

@@ -158,7 +158,9 @@ impl World {
             return false;
         };
         let migration = incoming.source().migration;
-        let decision = coordinator.migrations.decision(migration, copy.id);
+        let decision = coordinator
+            .migrations
+            .decision_for_target(migration, copy.id);
         copy.is_prepared() && decision == Decision::Committed
     }
 
@@ -199,7 +201,7 @@ impl World {
             let migration = staging.source.migration;
             let decision = coordinator
                 .migrations
-                .decision(migration, staging.partition);
+                .decision_for_target(migration, staging.partition);
             let served = layout.served(staging.partition);
             let state = match decision {
                 Decision::Committed => State::Committed {
