@@ -172,19 +172,12 @@ impl Keyspace {
 
     /// Begins to serve a prepared copy, by the coordinator's word; `None` when there is none.
     ///
-    /// Call [`Keyspace::settle`] once the layout says that the copy is served.
-    ///
-    /// # Panics
-    /// When the copy's last records are not durable: nobody could have confirmed them.
+    /// Call [`Keyspace::settle`] once the layout says that the copy is served. A source that does not wait for
+    /// PREPARED may have it decided before the copy is durable: replies wait for the log all the same.
     pub fn activate(&mut self, partition: PartitionId) -> Option<Lsn> {
-        let durable = self.log.durable();
-        let StagingState::Prepared(_, prepared) = self.incoming_mut(partition)?.state() else {
+        let StagingState::Prepared(..) = self.incoming_mut(partition)?.state() else {
             return None;
         };
-        assert!(
-            prepared <= durable,
-            "a copy is confirmed once it is durable"
-        );
         let mut to = self.staging(partition)?;
         let start_seq = to.copy.seq() + 2;
         let lsn = to.append(&Record::Activated { start_seq });

@@ -321,6 +321,7 @@ impl Moves {
             _ if layout.served(partition).is_some() => (ShardId(0), NO_COPY),
             Some(primary)
                 if primary.node == self.me
+                    && primary.shard.0 < layout.shards()
                     && arrivals.get(&partition).is_none_or(|a| a.migration.0 == 0)
                     && !self.has_remnant(partition) =>
             {

@@ -218,34 +218,23 @@ impl Source {
     }
 
     fn take_messages(&mut self, cx: &mut Cx<'_>) -> Result<(), String> {
-        // What it has confirmed the target keeps, also without a stream.
-        let is_confirmed = self.is_confirmed();
-        loop {
-            let mail = match self.link.front(cx.sockets) {
-                Err(_) if is_confirmed => {
-                    self.close(cx, "");
-                    return Ok(());
+        while let Some(message) = self.link.front(cx.sockets)? {
+            let mail = match message {
+                Message::Accepted => Mail::Accepted,
+                Message::Ack { seq } => Mail::Ack { seq },
+                Message::Taken { seq } => Mail::Taken { seq },
+                Message::Room(is_there) => Mail::Room(is_there),
+                Message::Hold => Mail::Hold,
+                Message::Prepared(held) => Mail::Prepared(held),
+                Message::Refused(reason) | Message::End(reason) => {
+                    return Err(format!("the target: {reason}"));
                 }
-                Err(reason) => return Err(reason),
-                Ok(None) => return Ok(()),
-                Ok(Some(Message::Accepted)) => Mail::Accepted,
-                Ok(Some(Message::Ack { seq })) => Mail::Ack { seq },
-                Ok(Some(Message::Taken { seq })) => Mail::Taken { seq },
-                Ok(Some(Message::Room(is_there))) => Mail::Room(is_there),
-                Ok(Some(Message::Hold)) => Mail::Hold,
-                Ok(Some(Message::Prepared(held))) => Mail::Prepared(held),
-                Ok(Some(Message::Refused(reason) | Message::End(reason))) => {
-                    if !is_confirmed {
-                        return Err(format!("the target: {reason}"));
-                    }
-                    self.link.consume(cx.sockets);
-                    continue;
-                }
-                Ok(Some(_)) => return Err("the target has sent what only a source sends".into()),
+                _ => return Err("the target has sent what only a source sends".into()),
             };
             self.link.consume(cx.sockets);
             self.message(cx, mail)?;
         }
+        Ok(())
     }
 
     fn message(&mut self, cx: &mut Cx<'_>, mail: Mail) -> Result<(), String> {
@@ -462,12 +451,13 @@ impl Source {
         matches!(self.state, State::Confirmed { .. })
     }
 
-    /// Serves as before, of its own accord.
-    ///
-    /// # Panics
-    /// When the move was confirmed: the table decides.
+    /// Nothing more comes of the stream. The copy is served as before, unless the move was confirmed: from then on
+    /// the table decides, whatever the target says or does, which keeps what it has prepared without a stream.
     pub(super) fn give_up(&mut self, cx: &mut Cx<'_>, reason: &str) -> Fate {
-        assert!(!self.is_confirmed(), "what was confirmed is not taken back");
+        if self.is_confirmed() {
+            self.close(cx, "");
+            return Fate::GoesOn;
+        }
         self.roll_back(cx, reason);
         cx.reports.tell(Report::GaveUp {
             migration: self.migration,

@@ -169,6 +169,34 @@ fn a_hold_that_takes_too_long_is_rolled_back() {
 }
 
 #[test]
+fn what_the_target_says_behind_its_confirmation_changes_nothing() {
+    for wire in BOTH {
+        let mut bed = Bed::new(1);
+        bed.load(500);
+        bed.begin(wire);
+        bed.until("the hold", |bed| bed.source.core.is_held(MOVING));
+        bed.turn();
+        bed.source.runs = false;
+        let is_prepared = |bed: &Bed| {
+            let copy = bed.target.core.keyspace.partition(MOVING);
+            copy.is_some_and(Partition::is_prepared)
+        };
+        bed.until("the end of the stream", is_prepared);
+        bed.settle();
+        // Somebody has cancelled the move, and the target hears of it first: PREPARED and END are one read.
+        bed.order_target(bed.aborted());
+        bed.settle();
+        bed.source.runs = true;
+        bed.settle();
+        assert!(bed.source.is_confirmed());
+        assert_eq!(bed.source.reason(), None);
+        assert!(bed.source.core.is_held(MOVING), "the table decides");
+        bed.abort();
+        bed.compare();
+    }
+}
+
+#[test]
 fn a_decision_that_is_overdue_is_asked_for_once_and_waited_for() {
     for commits in [true, false] {
         let mut bed = Bed::new(1);
