@@ -5,6 +5,7 @@ pub mod coordinator;
 pub mod operator;
 
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use ephesus_coordinator::link::secret_file::load_secret;
 use ephesus_coordinator::state::{CAPACITY_DEFAULT, CAPACITY_MAX};
 use ephesus_wal::{Durability, OnDamage};
 use ephesus_wire::handshake::Secret;
+use ephesus_wire::limits::CLIENTS_PER_SHARD;
 
 use crate::node::ServeOptions;
 use crate::node::check::store::OneStore;
@@ -133,8 +135,8 @@ pub struct Serve {
     )]
     capacity: u32,
     /// Client connections per shard.
-    #[arg(long, default_value_t = ephesus_wire::limits::CLIENTS_PER_SHARD)]
-    max_clients: usize,
+    #[arg(long, default_value_t = NonZeroUsize::new(CLIENTS_PER_SHARD).unwrap_or(NonZeroUsize::MIN))]
+    max_clients: NonZeroUsize,
     /// Coordinators of the cluster to join [default: the node brings its own, at PORT+20000].
     #[arg(long, value_name = "ADDR:PORT,...", value_delimiter = ',', value_parser = address::address)]
     coordinator: Vec<String>,
@@ -193,6 +195,12 @@ impl Serve {
                 self.listen
             ));
         }
+        if self.listen.port() == 0 {
+            return Err(format!(
+                "--listen {}: the ports of the shards follow this one, which has to be named",
+                self.listen
+            ));
+        }
         let is_wildcard = self.listen.ip().is_unspecified();
         if is_wildcard && !self.coordinator.is_empty() && self.announce_host.is_none() {
             return Err(format!(
@@ -224,7 +232,7 @@ impl Serve {
             wal_budget: self.wal_budget,
             name: self.name.clone().unwrap_or_else(host_name),
             capacity: self.capacity,
-            max_clients: self.max_clients,
+            max_clients: self.max_clients.get(),
             on_damage: match self.on_damage {
                 DamageFlag::Refuse => OnDamage::Refuse,
                 DamageFlag::Skip => OnDamage::Skip,

@@ -97,3 +97,15 @@ fn bad_flags_are_refused_by_name() {
     }
     assert!(serve(&["--listen", "0.0.0.0:7379", "--insecure"]).is_ok());
 }
+
+#[test]
+fn a_node_that_nobody_could_reach_is_refused() {
+    for (flags, named) in [
+        (["--max-clients", "0"], "--max-clients"),
+        (["--listen", "127.0.0.1:0"], "--listen 127.0.0.1:0"),
+        (["--listen", "[::1]:0"], "--listen [::1]:0"),
+    ] {
+        let error = serve(&flags).expect_err(named);
+        assert!(error.contains(named), "{error}");
+    }
+}

@@ -1,5 +1,7 @@
 //! The string commands on keys that this shard owns, with Redis's semantics.
 
+use std::collections::BTreeSet;
+
 use ephesus_wire::limits::{KEY_BYTES_MAX, RECORD_BYTES_MAX, VALUE_BYTES_MAX};
 use ephesus_wire::record::{self, RECORD_HEADER_BYTES};
 use ephesus_wire::resp::{reply, request};
@@ -309,11 +311,25 @@ impl Keyspace {
     }
 
     fn check_del<A: ArgList + ?Sized>(&self, args: &A) -> Outcome {
-        let keys = (1..args.len()).map(|index| args.arg(index));
-        self.check_record(keys.map(record::delete_len).sum())
+        let keys = || (1..args.len()).map(|index| args.arg(index));
+        let fits = |bytes| self.check_record(bytes);
+        if fits(keys().map(record::delete_len).sum()).is_ok() {
+            return Ok(());
+        }
+        // Each key that is here, once.
+        let found: BTreeSet<&[u8]> = keys().filter(|bytes| self.has_entry(bytes)).collect();
+        fits(found.into_iter().map(record::delete_len).sum())
     }
 
-    /// Refuses one shard's part of a command over its limits, before any shard has done its own.
+    /// Whether this shard has an entry of the key, expired or not.
+    fn has_entry(&self, bytes: &[u8]) -> bool {
+        let key = self.key(bytes);
+        let home = self.served(key.partition);
+        home.is_some_and(|home| home.table.get(key.hash, key.bytes).is_some())
+    }
+
+    /// Refuses one shard's part of a command over its limits, before any shard has done its own. How many of the
+    /// keys to be deleted another shard has, it looks itself.
     pub fn check_part<A: ArgList + ?Sized>(&self, cmd: Cmd, args: &A) -> Outcome {
         match cmd {
             Cmd::Mset => self.check_mset(args),

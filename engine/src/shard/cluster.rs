@@ -3,9 +3,11 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use ephesus_wire::ShardId;
 use ephesus_wire::resp::reply::Protocol;
 
 use super::core::Core;
+use super::mesh::Scope;
 use crate::command::cluster::{ClusterView, ViewNode};
 use crate::command::error::ClientError;
 use crate::command::spec::Cmd;
@@ -18,8 +20,9 @@ const BUS_PORT_OFFSET: u16 = 10_000;
 /// Replies that are kept: a few commands, two protocols, the addresses of one machine.
 const KEPT_MAX: usize = 32;
 
-/// What a kept reply depends on besides the table.
-type Asked = (Cmd, Protocol, IpAddr);
+/// What a kept reply depends on besides the table; the number is that of the shard that clients are shown as
+/// `myself`.
+type Asked = (Cmd, Protocol, IpAddr, ShardId);
 
 /// Replies about one table.
 #[derive(Default)]
@@ -59,16 +62,22 @@ impl Core {
     pub(super) fn write_cluster(
         &mut self,
         cmd: Cmd,
+        scope: Scope,
         protocol: Protocol,
         local: SocketAddr,
         out: &mut Vec<u8>,
     ) {
-        let asked = (cmd, protocol, local.ip());
+        let myself = match scope {
+            // Which shard has a connection of the entry port is the kernel's choice.
+            Scope::Node => ShardId(0),
+            Scope::Shard | Scope::Part => self.id,
+        };
+        let asked = (cmd, protocol, local.ip(), myself);
         if let Some((_, reply)) = self.cluster_replies.0.iter().find(|(a, _)| *a == asked) {
             out.extend_from_slice(reply);
             return;
         }
-        let view = self.cluster_view(local);
+        let view = self.cluster_view(local, myself);
         let mut reply = Vec::new();
         match cmd {
             Cmd::ClusterSlots => view.write_slots(&mut reply, protocol),
@@ -90,7 +99,7 @@ impl Core {
         primary.host.clone().unwrap_or_else(announced)
     }
 
-    fn cluster_view(&self, local: SocketAddr) -> ClusterView {
+    fn cluster_view(&self, local: SocketAddr, myself: ShardId) -> ClusterView {
         let primaries = self.routes.primaries().iter();
         let nodes = primaries.map(|primary| ViewNode {
             id: primary.id,
@@ -102,7 +111,7 @@ impl Core {
             epoch: primary.epoch.0,
         });
         ClusterView {
-            myself: usize::from(self.id.0),
+            myself: usize::from(myself.0),
             nodes: nodes.collect(),
             serving: self.serving,
             messages_sent: 0,

@@ -17,6 +17,8 @@ pub enum Combine {
     Concat,
     /// Texts are joined, in the order of the parts.
     Text,
+    /// The first part that is no null, from the one of that number on and around.
+    FirstFound(usize),
     /// MGET: for every part, where its elements belong.
     Interleave(Vec<Vec<u32>>),
 }
@@ -177,6 +179,15 @@ impl Gather {
         match &self.combine {
             Combine::AllOk => out.extend_from_slice(reply::OK),
             Combine::Sum => reply::integer(&mut out, parts.iter().map(|part| number(part)).sum()),
+            Combine::FirstFound(first) => {
+                let (before, behind) = parts.split_at((*first).min(parts.len()));
+                let is_found =
+                    |part: &&Vec<u8>| !part.starts_with(b"_") && !part.starts_with(b"$-1");
+                match behind.iter().chain(before).find(is_found) {
+                    Some(part) => out.extend_from_slice(part),
+                    None => reply::null(&mut out, self.protocol),
+                }
+            }
             Combine::Text => {
                 let texts: Vec<&[u8]> = parts.iter().map(|part| text(part)).collect();
                 reply::verbatim(&mut out, self.protocol, "txt", &texts.concat());

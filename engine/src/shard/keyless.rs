@@ -141,7 +141,7 @@ impl Core {
             | Cmd::ClusterNodes
             | Cmd::ClusterInfo
             | Cmd::ClusterMyid => {
-                self.write_cluster(spec.cmd, protocol, connection.local, &mut out);
+                self.write_cluster(spec.cmd, scope, protocol, connection.local, &mut out);
             }
             Cmd::ClusterMigrateslots
             | Cmd::ClusterGetslotmigrations
@@ -316,7 +316,10 @@ impl Core {
                 self.check_room(spec)?;
                 (everyone, Some(Combine::AllOk))
             }
-            Cmd::Randomkey => (vec![self.random_shard()], None),
+            Cmd::Randomkey => {
+                let first = usize::from(self.random_shard().0);
+                (everyone, Some(Combine::FirstFound(first)))
+            }
             Cmd::Scan => (
                 vec![self.shard_of_cursor(Scan::parse(request)?.cursor)],
                 None,

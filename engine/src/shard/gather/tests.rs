@@ -59,6 +59,20 @@ fn texts_are_joined_in_the_clients_protocol() {
 }
 
 #[test]
+fn what_one_shard_has_is_found_whichever_is_looked_at_first() {
+    let (null, null3): (&[u8], &[u8]) = (b"$-1\r\n", b"_\r\n");
+    let find = |first, parts: [&[u8]; 3]| {
+        let parts: Vec<_> = (0..).zip(parts).collect();
+        gather(Combine::FirstFound(first), &parts)
+    };
+    let (a, b): (&[u8], &[u8]) = (b"$1\r\na\r\n", b"$1\r\nb\r\n");
+    assert_eq!(find(1, [a, null, b]), b);
+    assert_eq!(find(1, [a, null3, null]), a);
+    assert_eq!(find(0, [a, b, b]), a);
+    assert_eq!(find(2, [null, null3, null]), null);
+}
+
+#[test]
 fn mget_puts_every_element_where_its_key_stood() {
     let combine = || Combine::Interleave(vec![vec![0, 3], vec![1], vec![2, 4]]);
     let parts: [(u16, &[u8]); 3] = [

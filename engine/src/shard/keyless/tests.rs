@@ -200,3 +200,62 @@ fn a_slot_that_leaves_while_its_keys_are_counted_has_none() {
     bed.follow();
     assert_eq!(bed.ask(client, &[&count]), ":0\r\n");
 }
+
+#[test]
+fn a_random_key_of_the_node_is_found_wherever_it_is() {
+    let mut bed = Bed::new(3, &[]);
+    let client = bed.connect(0, Entry);
+    assert_eq!(bed.ask(client, &["RANDOMKEY"]), "$-1\r\n");
+    for partition in 0..3 {
+        let only = key(partition, 0);
+        let (set, del) = (format!("SET {only} v"), format!("DEL {only}"));
+        // The number of keys that shards have published is that of before.
+        let asked = bed.ask(client, &[&set, "RANDOMKEY", &del, "RANDOMKEY"]);
+        let found = format!("+OK\r\n${}\r\n{only}\r\n:1\r\n$-1\r\n", only.len());
+        assert_eq!(asked, found);
+    }
+}
+
+#[test]
+fn the_entry_port_is_one_primary_whichever_shard_has_the_connection() {
+    let mut bed = Bed::new(3, &[]);
+    for ask in ["CLUSTER MYID", "CLUSTER NODES"] {
+        let entries: BTreeSet<String> = (0..3)
+            .map(|shard| {
+                let client = bed.connect(shard, Entry);
+                bed.ask(client, &[ask])
+            })
+            .collect();
+        assert_eq!(entries.len(), 1, "{ask}");
+        let direct: BTreeSet<String> = (0..3)
+            .map(|shard| {
+                let client = bed.connect(shard, Direct);
+                bed.ask(client, &[ask])
+            })
+            .collect();
+        assert_eq!(direct.len(), 3, "{ask}");
+        assert!(direct.is_superset(&entries), "{ask}");
+    }
+}
+
+#[test]
+fn absent_keys_count_towards_no_limit_of_a_deletion() {
+    let mut bed = Bed::new(2, &[]);
+    for kind in [Entry, Direct] {
+        let client = bed.connect(0, kind);
+        let present = key(0, 0);
+        assert_eq!(bed.ask(client, &[&format!("SET {present} v")]), OK);
+        // More than fits a record, if all of them were deleted; each of them is in the slot of the present one.
+        let names = (0..200_000).map(|n| format!("{{{present}}}{n}"));
+        let keys: Vec<String> = names.chain([present.clone()]).collect();
+        for (command, count) in [("EXISTS", 1), ("DEL", 1), ("UNLINK", 0)] {
+            let mut request = format!("*{}\r\n${}\r\n{command}\r\n", keys.len() + 1, command.len());
+            for key in &keys {
+                request.push_str(&format!("${}\r\n{key}\r\n", key.len()));
+            }
+            bed.send_bytes(client, request.as_bytes());
+            bed.settle();
+            assert_eq!(bed.take(client), format!(":{count}\r\n"), "{command}");
+        }
+    }
+}
