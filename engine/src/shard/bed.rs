@@ -1,6 +1,6 @@
 //! The shards of one node without I/O, and tables that say who has what: for tests.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use ephesus_coordinator::view::View;
 use ephesus_wal::Durability;
 use ephesus_wire::record::Source;
 use ephesus_wire::table::{PartitionEntry, PartitionStatus, PartitionTable, Replica, Role};
-use ephesus_wire::{Epoch, MigrationId, NodeId, PartitionId, Partitioning, ShardId, slot_of};
+use ephesus_wire::{Epoch, Lsn, MigrationId, NodeId, PartitionId, Partitioning, ShardId, slot_of};
 
 use super::connection::Connection;
 use super::core::Core;
@@ -54,6 +54,8 @@ pub(super) struct BedShard {
     inbox: flume::Receiver<Message>,
     /// Connections, and what they were sent.
     sent: BTreeMap<ConnToken, Vec<u8>>,
+    /// Connections whose clients do not read.
+    not_reading: BTreeSet<ConnToken>,
 }
 
 /// A node of some shards.
@@ -101,6 +103,7 @@ impl Bed {
                 core: Core::new(id, Arc::clone(&node), Arc::clone(&routes), taped.keyspace),
                 inbox,
                 sent: BTreeMap::new(),
+                not_reading: BTreeSet::new(),
             }
         });
         let mut bed = Bed {
@@ -160,6 +163,56 @@ impl Bed {
         String::from_utf8(sent.unwrap_or_default()).expect("only text in tests")
     }
 
+    /// The client takes nothing any more.
+    pub(super) fn stop_reading(&mut self, client: Client) {
+        let shard = &mut self.shards[client.shard];
+        shard.not_reading.insert(client.token);
+    }
+
+    /// The client takes everything from now on.
+    pub(super) fn go_on_reading(&mut self, client: Client) {
+        let shard = &mut self.shards[client.shard];
+        shard.not_reading.remove(&client.token);
+        self.read_once(client);
+    }
+
+    /// The client takes what the kernel is sending.
+    pub(super) fn read_once(&mut self, client: Client) {
+        let shard = &mut self.shards[client.shard];
+        let sent = shard.sent.entry(client.token).or_default();
+        if let Some(connection) = shard.core.connections.get_mut(client.token) {
+            let bytes = connection.next_to_send();
+            sent.extend_from_slice(bytes);
+            let len = bytes.len();
+            connection.sending_now = false;
+            connection.sent(len);
+        }
+        shard.core.list(client.token);
+        self.settle();
+    }
+
+    /// What the client makes its shard hold.
+    pub(super) fn held_bytes(&mut self, client: Client) -> usize {
+        let connection = self.connection(client);
+        connection.map_or(0, |connection| connection.held_bytes())
+    }
+
+    /// What the client has sent and was not executed.
+    pub(super) fn input_bytes(&mut self, client: Client) -> usize {
+        let connection = self.connection(client);
+        connection.map_or(0, |connection| connection.input.len())
+    }
+
+    pub(super) fn wants_input(&mut self, client: Client) -> bool {
+        let connection = self.connection(client);
+        connection.is_some_and(|connection| connection.wants_input())
+    }
+
+    fn connection(&mut self, client: Client) -> Option<&mut Connection> {
+        let connections = &mut self.shards[client.shard].core.connections;
+        connections.get_mut(client.token)
+    }
+
     pub(super) fn is_open(&mut self, client: Client) -> bool {
         let core = &mut self.shards[client.shard].core;
         let connection = core.connections.get_mut(client.token);
@@ -185,6 +238,7 @@ impl Bed {
         let core = &mut self.shards[shard].core;
         core.begin_turn(self.now, self.now_ms);
         core.serving = true;
+        core.look_after_unread();
     }
 
     fn end_turn(&mut self, shard: usize) {
@@ -201,15 +255,11 @@ impl Bed {
             if let Some(connection) = core.connections.get_mut(token) {
                 connection.listed = false;
                 let sent = shard.sent.entry(token).or_default();
-                let front = loop {
-                    let front = connection.outbox.take_ready(committed, sent);
-                    if front != Front::Taken {
-                        break front;
-                    }
-                };
-                if let Front::Gated(lsn) = front {
+                let is_read = !shard.not_reading.contains(&token);
+                if let Front::Gated(lsn) = serve(connection, committed, is_read.then_some(sent)) {
                     core.wait_for(token, lsn);
                 }
+                core.tend_output(token);
             }
         }
         core.end_turn();
@@ -245,7 +295,7 @@ impl Bed {
             let mut any = false;
             for shard in 0..count {
                 any |= self.turn(shard, usize::MAX);
-                any |= self.core(shard).has_released();
+                any |= self.core(shard).has_released() || self.core(shard).has_next_turns;
             }
             idle_rounds = if any { 0 } else { idle_rounds + 1 };
         }
@@ -376,6 +426,30 @@ impl Bed {
         let place = self.staged.iter().position(is_it).expect("a staging copy");
         self.staged.remove(place).1
     }
+}
+
+/// Sends what may leave, as far as the client reads: `into`. What the front of the outbox waits for.
+fn serve(connection: &mut Connection, committed: Lsn, mut into: Option<&mut Vec<u8>>) -> Front {
+    connection.outbox.note_committed(committed);
+    while !connection.sending_now {
+        if connection.sending.is_empty() {
+            let sending = &mut connection.sending;
+            let front = connection.outbox.take_ready(committed, sending);
+            if front != Front::Taken {
+                return front;
+            }
+        }
+        match &mut into {
+            Some(into) => {
+                let bytes = connection.next_to_send();
+                into.extend_from_slice(bytes);
+                let sent = bytes.len();
+                connection.sent(sent);
+            }
+            None => connection.sending_now = true,
+        }
+    }
+    Front::Taken
 }
 
 fn begin_stream(source: &mut Keyspace, id: PartitionId, migration: MigrationId, epoch: Epoch) {

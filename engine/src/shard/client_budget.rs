@@ -22,8 +22,27 @@ pub(super) struct ClientBudget {
     /// What the other shards have published.
     elsewhere: u64,
     reviewed: Instant,
+    told: Seldom,
+}
+
+/// Tells of the first of many events, and then of their number now and then.
+#[derive(Debug, Default)]
+pub(super) struct Seldom {
     told: Option<Instant>,
-    closed: u64,
+    untold: u64,
+}
+
+impl Seldom {
+    /// Counts an event; answers how many there were since the last line, if one is due.
+    pub(super) fn tell(&mut self, now: Instant) -> Option<u64> {
+        self.untold += 1;
+        let is_recent = |told: Instant| now.saturating_duration_since(told) < TELL_EVERY;
+        if self.told.is_some_and(is_recent) {
+            return None;
+        }
+        self.told = Some(now);
+        Some(std::mem::take(&mut self.untold))
+    }
 }
 
 impl ClientBudget {
@@ -32,8 +51,7 @@ impl ClientBudget {
             held_beside: 0,
             elsewhere: 0,
             reviewed: now,
-            told: None,
-            closed: 0,
+            told: Seldom::default(),
         }
     }
 }
@@ -45,7 +63,21 @@ impl Core {
     }
 
     pub(super) fn publish_clients(&self) {
-        self.stats().client_bytes.set(self.client_bytes());
+        let bytes = self.client_bytes();
+        // Whoever sees the sum has to see who has most of it, or it closes its own.
+        let is_near =
+            bytes + self.client_budget.elsewhere > self.node.settings.max_client_memory / 2;
+        if is_near {
+            let largest = self.largest_client_bytes();
+            self.stats().client_bytes_largest.set(largest as u64);
+        }
+        self.stats().client_bytes.set(bytes);
+    }
+
+    /// Memory of the connection, or the walk, that has most.
+    pub(super) fn largest_client_bytes(&self) -> usize {
+        let connection = self.connections.largest().map_or(0, |(_, bytes)| bytes);
+        connection.max(self.walks.largest_bytes())
     }
 
     /// Looks up what the other shards hold, now and then.
@@ -85,7 +117,6 @@ impl Core {
             if bytes == 0 {
                 break;
             }
-            self.stats().client_bytes_largest.set(bytes as u64);
             let all = self.node.stats.iter();
             let largest = all.map(|stats| stats.client_bytes_largest.get());
             let others = largest
@@ -103,25 +134,15 @@ impl Core {
             } else if let Some((token, _)) = connection
                 && let Some(connection) = self.connections.get_mut(token)
             {
-                self.client_budget.closed += 1;
-                let remote = connection.remote;
+                if let Some(closed) = self.client_budget.told.tell(self.now) {
+                    tracing::warn!(client = %connection.remote, bytes, closed, "closed: the clients of this node hold more than --max-client-memory, and this one most");
+                }
                 connection.cut_off();
                 self.connections.count(token);
                 self.list(token);
-                self.tell_of_closed(remote, bytes);
             }
         }
         self.publish_clients();
-    }
-
-    fn tell_of_closed(&mut self, remote: std::net::SocketAddr, bytes: usize) {
-        let budget = &mut self.client_budget;
-        let since = |told: Instant| self.now.saturating_duration_since(told);
-        if budget.told.is_none_or(|told| since(told) >= TELL_EVERY) {
-            budget.told = Some(self.now);
-            let closed = std::mem::take(&mut budget.closed);
-            tracing::warn!(client = %remote, bytes, closed, "closed: the clients of this node hold more than --max-client-memory, and this one most");
-        }
     }
 }
 

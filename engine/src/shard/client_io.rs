@@ -118,11 +118,16 @@ impl Shard {
         let Some(connection) = self.core.connections.get_mut(token) else {
             return;
         };
-        let expected = connection.sending.len();
-        connection.sent();
+        connection.sending_now = false;
         match result {
-            Ok(sent) if sent == expected => self.core.stats().net_output_bytes.add(sent as u64),
-            _ => connection.kill(),
+            Ok(sent) if sent > 0 => {
+                connection.sent(sent);
+                self.core.stats().net_output_bytes.add(sent as u64);
+            }
+            _ => {
+                connection.kill();
+                connection.sent(0);
+            }
         }
         // The outbox is looked at again at the end of the turn.
         self.core.list(token);
@@ -150,21 +155,25 @@ impl Shard {
         connection.outbox.note_committed(committed);
         let asks_for_walks = connection.walks;
         let mut gate = None;
-        if connection.life != Life::Dead && connection.sending.is_empty() {
-            match connection
-                .outbox
-                .take_ready(committed, &mut connection.sending)
-            {
-                Front::Taken => {
-                    // SAFETY: `sending` is not touched until the `Sent` completion, and the
-                    // connection is not dropped before (`is_finished`).
-                    unsafe {
-                        self.ring.send(token, connection.fd, &connection.sending);
-                    }
+        if connection.life != Life::Dead && !connection.sending_now {
+            if connection.sending.is_empty() {
+                match connection
+                    .outbox
+                    .take_ready(committed, &mut connection.sending)
+                {
+                    Front::Gated(lsn) => gate = Some(lsn),
+                    Front::Empty if connection.life == Life::Draining => connection.kill(),
+                    Front::Taken | Front::Empty | Front::Awaited => {}
                 }
-                Front::Gated(lsn) => gate = Some(lsn),
-                Front::Empty if connection.life == Life::Draining => connection.kill(),
-                Front::Empty | Front::Awaited => {}
+            }
+            if !connection.next_to_send().is_empty() {
+                connection.sending_now = true;
+                // SAFETY: `sending` is not touched until the `Sent` completion, and the connection is not
+                // dropped before (`is_finished`).
+                unsafe {
+                    self.ring
+                        .send(token, connection.fd, connection.next_to_send());
+                }
             }
         }
         if connection.wants_input() {
@@ -192,7 +201,7 @@ impl Shard {
             self.core.connections.remove(token);
             return;
         }
-        self.core.connections.count(token);
+        self.core.tend_output(token);
         if let Some(lsn) = gate {
             self.core.wait_for(token, lsn);
         }

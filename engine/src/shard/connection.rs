@@ -4,10 +4,12 @@ use std::net::SocketAddr;
 use std::os::fd::RawFd;
 
 use ephesus_wire::ShardId;
-use ephesus_wire::limits;
+use ephesus_wire::limits::INPUT_BYTES_MAX;
 use ephesus_wire::resp::reply::Protocol;
 
+use super::input::{Input, KEPT_BYTES};
 use super::outbox::Outbox;
+use super::unread::Unread;
 use super::walks::Presence;
 use crate::command::client::ClientInfo;
 use crate::command::spec::Cmd;
@@ -16,8 +18,14 @@ use crate::net::{ConnToken, ListenerKind};
 /// Bytes of unexecuted input from which on a blocked connection's socket is not read.
 pub const BLOCKED_INPUT_BYTES: usize = 64 * 1024;
 
-/// Input and output buffers up to this size are kept by a connection between requests.
-const KEPT_BYTES: usize = 1024;
+/// Bytes of replies that are not sent from which on a connection's next command waits.
+pub const OUTPUT_BYTES_MAX: usize = 1 << 20;
+
+/// Input of one connection after which others have their turn, and its replies leave.
+pub const TURN_BYTES: usize = 64 << 10;
+
+/// Bytes that are handed to the kernel at once: each time it has taken them, the client has made progress.
+const SEND_BYTES: usize = 256 << 10;
 
 /// Why a connection executes nothing for now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +36,10 @@ pub enum Blocked {
     Hold,
     /// Replies are owed that the next command must not overtake.
     Settling,
+    /// The client has to read first.
+    Output,
+    /// It has had its share of this turn.
+    NextTurn,
     /// The log of this shard has too much that is not committed, or is over its budget.
     Log(ShardId),
 }
@@ -56,12 +68,20 @@ pub struct Connection {
     pub accepted_ms: u64,
     pub active_ms: u64,
     /// Bytes that no complete command has been made of yet.
-    pub input: Vec<u8>,
+    pub input: Input,
     /// Length of `input` from which on another look is worth it.
     pub needed: usize,
     pub outbox: Outbox,
-    /// Bytes the kernel is sending; must not change meanwhile.
+    /// Bytes that leave next; must not change while the kernel is `sending_now`.
     pub sending: Vec<u8>,
+    /// How many of them the kernel has taken.
+    pub sent: usize,
+    /// A send is outstanding in the ring.
+    pub sending_now: bool,
+    /// Whether the client takes its replies, as far as that matters.
+    pub unread: Unread,
+    /// The last turn in which input was executed, and how much of it.
+    executed: (u64, usize),
     pub life: Life,
     pub blocked: Option<Blocked>,
     /// Nothing is executed until what is owed now has come.
@@ -126,10 +146,14 @@ impl Connection {
             local: addresses.1,
             accepted_ms: now_ms,
             active_ms: now_ms,
-            input: Vec::new(),
+            input: Input::default(),
             needed: 1,
             outbox: Outbox::default(),
             sending: Vec::new(),
+            sent: 0,
+            sending_now: false,
+            unread: Unread::default(),
+            executed: (0, 0),
             life: Life::Open,
             blocked: None,
             settling: false,
@@ -159,20 +183,44 @@ impl Connection {
     pub fn wants_input(&self) -> bool {
         self.life == Life::Open
             && !self.ended
-            && (self.blocked.is_none() || self.input.len() < BLOCKED_INPUT_BYTES)
+            && match self.blocked {
+                None => true,
+                // Who sends everything before it reads anything must not hang.
+                Some(Blocked::Output) if self.unread.is_stuck => self.input.len() < INPUT_BYTES_MAX,
+                Some(_) => self.input.len() < BLOCKED_INPUT_BYTES,
+            }
+    }
+
+    /// Input that may still be executed in this turn, bytes.
+    pub fn turn_bytes_left(&mut self, turn: u64) -> usize {
+        if self.executed.0 != turn {
+            self.executed = (turn, 0);
+        }
+        TURN_BYTES.saturating_sub(self.executed.1)
+    }
+
+    /// Input was executed in the turn of the last [`Connection::turn_bytes_left`].
+    pub fn note_executed(&mut self, bytes: usize) {
+        self.executed.1 += bytes;
+    }
+
+    /// Whether another command may be executed in this turn.
+    #[must_use]
+    pub fn has_turn(&self, turn: u64) -> bool {
+        self.executed.0 != turn
     }
 
     /// Whether the kernel has nothing outstanding and the descriptor may be closed.
     #[must_use]
     pub fn is_finished(&self) -> bool {
-        self.life == Life::Dead && !self.receiving && self.sending.is_empty()
+        self.life == Life::Dead && !self.receiving && !self.sending_now
     }
 
     /// Nothing more is executed; what is owed still leaves.
     pub fn drain(&mut self) {
         if self.life == Life::Open {
             self.life = Life::Draining;
-            self.input = Vec::new();
+            self.input = Input::default();
         }
     }
 
@@ -209,8 +257,11 @@ impl Connection {
     pub fn kill(&mut self) {
         if self.life != Life::Dead {
             self.life = Life::Dead;
-            self.input = Vec::new();
+            self.input = Input::default();
             self.outbox.clear();
+            if !self.sending_now {
+                self.sending = Vec::new();
+            }
             // SAFETY: the descriptor is ours and open until `is_finished`; this makes outstanding
             // receives and sends complete.
             unsafe {
@@ -229,7 +280,7 @@ impl Connection {
         }
         let attributes = self.attributes.as_deref().map_or(0, Attributes::bytes);
         size_of::<Connection>()
-            + self.input.capacity()
+            + self.input.held_bytes()
             + self.sending.capacity()
             + self.outbox.held_bytes()
             + attributes
@@ -238,36 +289,43 @@ impl Connection {
     /// Bytes of replies that the client has not taken.
     #[must_use]
     pub fn output_bytes(&self) -> usize {
-        self.outbox.bytes() + self.sending.len()
+        self.outbox.bytes() + self.sending.len() - self.sent
     }
 
-    /// Closes the connection when its client does not read what it is owed.
-    pub fn check_output(&mut self) {
-        if self.output_bytes() > limits::REPLY_BYTES_MAX {
-            tracing::warn!(client = %self.remote, "closed: it does not read its replies");
-            self.kill();
-        }
+    /// Whether the client has to read before more is done for it.
+    #[inline]
+    #[must_use]
+    pub fn is_owed_much(&self) -> bool {
+        self.outbox.held_bytes() + self.sending.len() - self.sent >= OUTPUT_BYTES_MAX
     }
 
-    /// The kernel has sent everything in `sending`.
-    pub fn sent(&mut self) {
-        self.sending.clear();
-        if self.sending.capacity() > KEPT_BYTES {
-            self.sending = Vec::new();
+    /// What the kernel is to send next.
+    #[must_use]
+    pub fn next_to_send(&self) -> &[u8] {
+        let rest = self.sending.get(self.sent..).unwrap_or_default();
+        rest.get(..SEND_BYTES).unwrap_or(rest)
+    }
+
+    /// The kernel has sent so much of `sending`.
+    pub fn sent(&mut self, bytes: usize) {
+        self.unread.has_progress |= bytes > 0;
+        self.sent += bytes;
+        if self.sent == self.sending.len() || self.life == Life::Dead {
+            self.sent = 0;
+            self.sending.clear();
+            if self.sending.capacity() > KEPT_BYTES {
+                self.sending = Vec::new();
+            }
         }
         self.outbox.shrink();
     }
 
     /// Removes executed input; `input` was taken out while it was executed.
-    pub fn keep_rest(&mut self, mut input: Vec<u8>, executed: usize) {
-        if self.life != Life::Open {
-            return;
+    pub fn keep_rest(&mut self, mut input: Input, executed: usize) {
+        if self.life == Life::Open {
+            input.remove(executed);
+            self.input = input;
         }
-        if executed == input.len() && input.capacity() > KEPT_BYTES {
-            return;
-        }
-        input.drain(..executed);
-        self.input = input;
     }
 
     pub fn attributes_mut(&mut self) -> &mut Attributes {
@@ -294,9 +352,9 @@ impl Connection {
             age_seconds: now_ms.saturating_sub(self.accepted_ms) / 1000,
             idle_seconds: now_ms.saturating_sub(self.active_ms) / 1000,
             query_bytes: self.input.len(),
-            query_bytes_free: self.input.capacity() - self.input.len(),
+            query_bytes_free: self.input.held_bytes() - self.input.len(),
             argument_bytes: 0,
-            reply_buffer_bytes: self.sending.len(),
+            reply_buffer_bytes: self.sending.len() - self.sent,
             reply_pending_bytes: self.outbox.bytes(),
             total_bytes: self.held_bytes(),
             command: self.last_command.map_or("NULL", Cmd::name),

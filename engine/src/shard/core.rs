@@ -22,6 +22,7 @@ use super::keyed::Step;
 use super::mesh::{Client, Forwarded, PeerQueue, Scope};
 use super::onward::Relays;
 use super::stats::ShardStats;
+use super::unread::UnreadClients;
 use super::walks::{Presence, Walks};
 use crate::command::error::ClientError;
 use crate::command::parse::Request;
@@ -86,6 +87,9 @@ pub struct Core {
     pub listed: Vec<ConnToken>,
     /// Connections that execute nothing until something is over.
     pub(super) blocked: Vec<ConnToken>,
+    /// Some of them go on in the next turn, whatever else happens.
+    pub(super) has_next_turns: bool,
+    pub(super) unread: UnreadClients,
     pub(super) args: Args,
     batch: Batch,
     pub(super) turn: u64,
@@ -132,6 +136,8 @@ impl Core {
             leaving: Vec::new(),
             listed: Vec::new(),
             blocked: Vec::new(),
+            has_next_turns: false,
+            unread: UnreadClients::new(now),
             args: Args::new(),
             batch: Batch::default(),
             turn: 0,
@@ -191,11 +197,11 @@ impl Core {
         if connection.life == Life::Open {
             if connection.input.is_empty() && connection.blocked.is_none() {
                 let executed = self.execute_all(&mut connection, bytes);
-                if connection.life == Life::Open {
-                    connection.input.extend_from_slice(&bytes[executed..]);
+                if connection.life == Life::Open && executed < bytes.len() {
+                    connection.input.push(&bytes[executed..]);
                 }
             } else {
-                connection.input.extend_from_slice(bytes);
+                connection.input.push(bytes);
                 self.execute_input(&mut connection);
             }
         }
@@ -216,7 +222,7 @@ impl Core {
     pub(super) fn execute_input(&mut self, connection: &mut Connection) {
         if connection.executes() && connection.input.len() >= connection.needed {
             let input = std::mem::take(&mut connection.input);
-            let executed = self.execute_all(connection, &input);
+            let executed = self.execute_all(connection, input.rest());
             connection.keep_rest(input, executed);
         }
     }
@@ -226,7 +232,8 @@ impl Core {
         let mut batch = std::mem::take(&mut self.batch);
         let mut at = 0;
         connection.needed = 1;
-        while at < bytes.len() && connection.executes() {
+        let bytes_left = self.turn_bytes_left(connection);
+        while at < bytes_left.min(bytes.len()) && connection.executes() {
             let rest = &bytes[at..];
             let behind = batch.parse(rest);
             self.prefetch(&mut batch, rest);
@@ -234,7 +241,8 @@ impl Core {
             for (index, (args, source)) in batch.commands(rest).enumerate() {
                 let located = batch.located().get(index).copied().flatten();
                 let request = Request::new(args, source).with_located(located);
-                all = connection.executes()
+                all = at < bytes_left
+                    && connection.executes()
                     && (args.is_empty() || self.command(connection, &request, source));
                 if !all {
                     break;
@@ -262,6 +270,10 @@ impl Core {
             }
         }
         self.batch = batch;
+        connection.note_executed(at);
+        if at >= bytes_left && at < bytes.len() && connection.executes() {
+            self.block_for_turn(connection);
+        }
         at
     }
 
@@ -284,6 +296,10 @@ impl Core {
         request: &Request<'_>,
         source: &[u8],
     ) -> bool {
+        if connection.is_owed_much() {
+            self.block_for_output(connection);
+            return false;
+        }
         let spec = match spec::resolve(request) {
             Ok(spec) => spec,
             Err(error) => {
@@ -316,7 +332,6 @@ impl Core {
         }
         self.commands += 1;
         self.stats().calls[spec.cmd as usize].add(1);
-        connection.check_output();
         true
     }
 

@@ -159,7 +159,6 @@ impl Core {
         }
         if let Some(connection) = self.connections.get_mut(origin.conn) {
             connection.settling &= connection.outbox.awaited() > 0;
-            connection.check_output();
         }
         self.list(origin.conn);
     }

@@ -323,13 +323,23 @@ impl Core {
         }
     }
 
+    /// Input of a connection that may still be executed in this turn: what is refused need not wait for another.
+    pub(super) fn turn_bytes_left(&self, connection: &mut Connection) -> usize {
+        let bytes = connection.turn_bytes_left(self.turn);
+        if self.holds.refusing {
+            usize::MAX
+        } else {
+            bytes
+        }
+    }
+
     /// Executes the first `input_bytes` of a connection's input, which have waited long enough: what is still
     /// held is refused.
     fn refuse_held(&mut self, connection: &mut Connection, input_bytes: usize) {
         let input = std::mem::take(&mut connection.input);
         let waited = input_bytes.min(input.len());
         self.holds.refusing = true;
-        let executed = self.execute_all(connection, &input[..waited]);
+        let executed = self.execute_all(connection, &input.rest()[..waited]);
         self.holds.refusing = false;
         connection.keep_rest(input, executed);
     }

@@ -18,6 +18,7 @@ pub mod core;
 mod forwarding;
 mod gather;
 mod holds;
+mod input;
 mod keyed;
 mod keyless;
 mod log_io;
@@ -32,6 +33,7 @@ mod slot_moves;
 mod snapshot;
 mod stalls;
 mod stats;
+mod unread;
 mod waiting;
 mod walks;
 mod write_delay;
@@ -321,6 +323,9 @@ impl Shard {
         if timers.unpublished {
             consider(until(timers.publish + PUBLISH_EVERY));
         }
+        if let Some(at) = self.core.unread.next_look() {
+            consider(until(at));
+        }
         for (_, at) in &self.refused_accepts {
             consider(until(*at));
         }
@@ -360,6 +365,7 @@ impl Shard {
         }
         self.tend_log();
         self.accept_again();
+        self.core.look_after_unread();
         self.core.unblock();
         let writing = self.writes.iter().map(|(_, issued)| *issued).min();
         self.moves
@@ -475,7 +481,7 @@ impl Shard {
 
     /// Whether the next turn has something to do without waiting.
     fn has_leftovers(&self) -> bool {
-        !self.core.listed.is_empty() || self.core.has_released()
+        !self.core.listed.is_empty() || self.core.has_next_turns || self.core.has_released()
     }
 
     /// Whether a postponed slice has something to do.

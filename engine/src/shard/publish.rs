@@ -38,10 +38,8 @@ impl Shard {
         stats.hits.set(keyspace.counters.hits);
         stats.misses.set(keyspace.counters.misses);
         stats.expired.set(keyspace.counters.expired);
-        let largest = self.core.connections.largest();
-        stats
-            .client_bytes_largest
-            .set(largest.map_or(0, |(_, bytes)| bytes as u64));
+        let largest = self.core.largest_client_bytes();
+        stats.client_bytes_largest.set(largest as u64);
         let memory_bytes = keyspace.memory_bytes();
         stats.memory_bytes.set(memory_bytes);
         let used = memory_bytes + stats.client_bytes.get();

@@ -2,22 +2,15 @@
 
 use ephesus_wire::{ShardId, slot_of};
 
-use super::connection::{Blocked, Connection};
+use super::connection::{Blocked, Connection, Life};
 use super::core::Core;
 use super::mesh::PeerQueue;
 use crate::command::parse::{ArgList, Request};
 use crate::command::spec::Spec;
-use crate::net::ListenerKind;
+use crate::net::{ConnToken, ListenerKind};
 
 /// Bytes of records that may wait for the log; beyond it connections that write have to wait.
 const UNCOMMITTED_BYTES_MAX: usize = 16 << 20;
-
-/// Forwarded commands that a connection with much unread output may have outstanding, so that large
-/// replies cannot pile up unseen.
-const AWAITED_MAX: usize = 32;
-
-/// Unsent bytes up to which a connection may have any number of commands outstanding.
-const OUTPUT_BYTES_EASY: usize = 1 << 20;
 
 impl Core {
     /// Why a command cannot be executed yet.
@@ -36,10 +29,7 @@ impl Core {
         if connection.settling && connection.outbox.awaited() > 0 {
             return Some(Blocked::Settling);
         }
-        let is_owed_much = connection.outbox.awaited() >= AWAITED_MAX
-            && connection.output_bytes() >= OUTPUT_BYTES_EASY;
-        (forwards && (is_owed_much || self.peers.iter().any(PeerQueue::is_full)))
-            .then_some(Blocked::Peer)
+        (forwards && self.peers.iter().any(PeerQueue::is_full)).then_some(Blocked::Peer)
     }
 
     /// The first shard that a write goes to and whose log is behind.
@@ -93,23 +83,53 @@ impl Core {
         }
     }
 
+    /// The connection executes nothing until its client has read.
+    pub(super) fn block_for_output(&mut self, connection: &mut Connection) {
+        connection.blocked = Some(Blocked::Output);
+        self.unread.watch(connection, self.now);
+    }
+
+    /// The connection goes on in the next turn, after others had theirs and its replies have left.
+    pub(super) fn block_for_turn(&mut self, connection: &mut Connection) {
+        connection.blocked = Some(Blocked::NextTurn);
+        self.blocked.push(connection.token);
+        self.has_next_turns = true;
+    }
+
+    /// Replies of the connection have left, or have come: counts what it holds, and lets it go on if its client
+    /// has read enough.
+    pub(super) fn tend_output(&mut self, token: ConnToken) {
+        self.connections.count(token);
+        let Some(connection) = self.connections.get_mut(token) else {
+            return;
+        };
+        if connection.life == Life::Draining && connection.sending_now {
+            self.unread.watch(connection, self.now);
+        }
+        if connection.blocked == Some(Blocked::Output) && !connection.is_owed_much() {
+            connection.blocked = Some(Blocked::NextTurn);
+            self.blocked.push(token);
+            self.has_next_turns = true;
+        }
+    }
+
     /// Lets blocked connections go on whose reason is over.
     pub fn unblock(&mut self) {
         self.go_on_with_held();
         if self.blocked.is_empty() {
             return;
         }
+        self.has_next_turns = false;
+        let mut waiting = Vec::new();
         for token in std::mem::take(&mut self.blocked) {
             let Some(mut connection) = self.connections.take(token) else {
                 continue;
             };
             let over = match connection.blocked {
-                None | Some(Blocked::Hold) => true,
+                None | Some(Blocked::Hold | Blocked::Output) => true,
+                Some(Blocked::NextTurn) => connection.has_turn(self.turn),
                 Some(Blocked::Settling) => connection.outbox.awaited() == 0,
-                Some(Blocked::Peer) => {
-                    !self.peers.iter().any(PeerQueue::is_full)
-                        && connection.outbox.awaited() < AWAITED_MAX
-                }
+                Some(Blocked::Peer) => !self.peers.iter().any(PeerQueue::is_full),
                 Some(Blocked::Log(shard)) => !self.is_log_behind(shard),
             };
             if over {
@@ -121,10 +141,14 @@ impl Core {
                 self.connections.put_back(connection);
                 self.list(token);
             } else {
+                self.has_next_turns |= connection.blocked == Some(Blocked::NextTurn);
                 self.connections.put_back(connection);
-                self.blocked.push(token);
+                waiting.push(token);
             }
         }
+        // Who has just gone on and waits again comes behind all others.
+        waiting.append(&mut self.blocked);
+        self.blocked = waiting;
     }
 
     /// Whether any command waits for something that no completion tells of.

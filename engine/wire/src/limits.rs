@@ -18,9 +18,6 @@ pub const CLIENT_NAME_BYTES_MAX: usize = 1024;
 /// Longest glob pattern.
 pub const PATTERN_BYTES_MAX: usize = 1024;
 
-/// Most reply bytes one connection may leave unread before it is closed.
-pub const REPLY_BYTES_MAX: usize = 64 * 1024 * 1024;
-
 /// Most input of one connection that was not executed yet.
 pub const INPUT_BYTES_MAX: usize = 2 * QUERY_BYTES_MAX;
 

@@ -1,0 +1,111 @@
+//! Clients that are owed much and have to read first: whether they do.
+//!
+//! A connection executes its next command only while little of its output is unsent, so a client that does not
+//! read stops its own commands and nothing else. Some clients send all of their requests before they read the
+//! first reply; so the socket of one that takes nothing is read on, up to a bound, and it is closed when it still
+//! takes nothing after `--client-timeout-output`.
+
+use std::time::{Duration, Instant};
+
+use super::client_budget::Seldom;
+use super::connection::{Blocked, Connection, Life};
+use super::core::Core;
+use crate::net::ConnToken;
+
+/// A client that took nothing for so long does not read, for now.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// What is known of one connection's client.
+#[derive(Debug, Default)]
+pub struct Unread {
+    is_watched: bool,
+    /// The kernel has taken bytes since the last look.
+    pub has_progress: bool,
+    /// It had not at the last look.
+    pub is_stuck: bool,
+    /// The last look at which it had, or had nothing to take.
+    since: Option<Instant>,
+}
+
+/// The connections that are watched.
+#[derive(Debug)]
+pub(super) struct UnreadClients {
+    watched: Vec<ConnToken>,
+    looked: Instant,
+    told: Seldom,
+}
+
+impl UnreadClients {
+    pub(super) fn new(now: Instant) -> UnreadClients {
+        UnreadClients {
+            watched: Vec::new(),
+            looked: now,
+            told: Seldom::default(),
+        }
+    }
+
+    /// Begins to watch whether the connection's client reads.
+    pub(super) fn watch(&mut self, connection: &mut Connection, now: Instant) {
+        if !connection.unread.is_watched {
+            connection.unread = Unread {
+                is_watched: true,
+                has_progress: true,
+                is_stuck: false,
+                since: Some(now),
+            };
+            if self.watched.is_empty() {
+                self.looked = now;
+            }
+            self.watched.push(connection.token);
+        }
+    }
+
+    /// When the next look is due.
+    pub(super) fn next_look(&self) -> Option<Instant> {
+        (!self.watched.is_empty()).then(|| self.looked + LOOK_EVERY)
+    }
+}
+
+impl Core {
+    /// Looks at the clients that have to read.
+    pub(super) fn look_after_unread(&mut self) {
+        if self.unread.next_look().is_none_or(|due| self.now < due) {
+            return;
+        }
+        self.unread.looked = self.now;
+        let timeout = self.node.settings.client_timeout_output;
+        let mut watched = std::mem::take(&mut self.unread.watched);
+        watched.retain(|&token| {
+            let Some(connection) = self.connections.get_mut(token) else {
+                return false;
+            };
+            let must_read = connection.blocked == Some(Blocked::Output)
+                || (connection.life == Life::Draining && connection.sending_now);
+            if !must_read {
+                connection.unread = Unread::default();
+                return false;
+            }
+            let unread = &mut connection.unread;
+            let progress = std::mem::take(&mut unread.has_progress) || !connection.sending_now;
+            unread.is_stuck = !progress;
+            if progress {
+                unread.since = Some(self.now);
+                return true;
+            }
+            let since = unread.since.unwrap_or(self.now);
+            if self.now.saturating_duration_since(since) >= timeout {
+                if let Some(closed) = self.unread.told.tell(self.now) {
+                    tracing::warn!(client = %connection.remote, closed, "closed: it does not read its replies");
+                }
+                connection.cut_off();
+                self.connections.count(token);
+            }
+            self.list(token);
+            true
+        });
+        self.unread.watched = watched;
+    }
+}
+
+#[cfg(test)]
+mod tests;
