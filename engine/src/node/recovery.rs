@@ -92,6 +92,20 @@ pub enum RecoveryError {
         partition: PartitionId,
         epoch: Epoch,
     },
+    /// A migration has brought a partition to this node that is not in the directory, or only in part: the
+    /// directory is older than the move, or was damaged. Nobody else has the partition, so it is not begun
+    /// empty. Bring back a later state of the directory, or give up what the node has.
+    #[error(
+        "partition {partition} was moved to this node at epoch {epoch} by migration {migration}, but this \
+         directory does not hold all of it: it is older than the move, or damaged. Restore a later \
+         state of the data directory; or give up all data of this node with `ephesus node remove NAME \
+         --yes`, and start it with an empty directory"
+    )]
+    NotHere {
+        partition: PartitionId,
+        epoch: Epoch,
+        migration: MigrationId,
+    },
     /// A copy that waits for the coordinator's word cannot change its shard: start with the number of
     /// shards that the node had, until the migration is over.
     #[error(

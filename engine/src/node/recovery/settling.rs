@@ -9,13 +9,16 @@
 //! served   any           arrived since at a higher epoch     void
 //! served   activated     this node's                         stays
 //! served   any           another node's, at no higher epoch  refused: the table is older
+//! nothing  (void)        this node's, by a migration         refused: what the migration has brought is lost
 //! ```
+//!
+//! What begins empty at a start is only what the table gives to this node without a migration.
 //!
 //! What is void is not named any more, which is made durable before its images go and before the logs are
 //! opened. Its records stay in the log until that is cut, and are passed over.
 
 use ephesus_coordinator::migration::Decision;
-use ephesus_wire::{Epoch, PartitionId, ShardId};
+use ephesus_wire::{Epoch, MigrationId, PartitionId, ShardId};
 
 use super::RecoveryError;
 use super::layout::Plan;
@@ -27,7 +30,7 @@ impl Plan {
     /// Takes void copies out of those that were `replayed`, by shard; answers the layout without them.
     ///
     /// # Errors
-    /// [`RecoveryError::Succession`] and [`RecoveryError::NotActivated`].
+    /// [`RecoveryError::Succession`], [`RecoveryError::NotActivated`] and [`RecoveryError::NotHere`].
     pub(super) fn settle(
         &self,
         found: &Layout,
@@ -58,7 +61,7 @@ impl Plan {
         }
         let served: Vec<_> = layout.copies().collect();
         for (partition, shard, epoch) in served {
-            if self.is_void(partition, epoch) && !planted.has(Bug::VoidKept) {
+            if self.migrations.is_void(partition, epoch) && !planted.has(Bug::VoidKept) {
                 tracing::info!(%partition, %epoch, "removing a copy that has moved elsewhere");
                 layout.remove_copy(partition, epoch);
                 continue;
@@ -80,17 +83,30 @@ impl Plan {
                 return Err(RecoveryError::NotActivated { partition, epoch });
             }
         }
+        self.check_arrived(&layout)?;
         for (shard, copies) in (0..).map(ShardId).zip(replayed) {
             copies.retain(|copy| is_named(&layout, shard, copy));
         }
         Ok(layout)
     }
 
-    /// Whether the partition has arrived somewhere since the copy was made: the copy lacks what was written
-    /// since then, or was given up.
-    fn is_void(&self, partition: PartitionId, epoch: Epoch) -> bool {
-        let arrival = self.migrations.arrivals.get(&partition);
-        arrival.is_some_and(|arrival| epoch < arrival.epoch)
+    /// Checks that every copy is in `layout`, without void ones, that a migration has brought to this node: it
+    /// is nowhere else.
+    fn check_arrived(&self, layout: &Layout) -> Result<(), RecoveryError> {
+        for (partition, &(_, epoch)) in (0..).map(PartitionId).zip(&self.copies) {
+            let arrival = self.migrations.arrivals.get(&partition);
+            let migration = arrival.map_or(MigrationId(0), |arrival| arrival.migration);
+            let is_here =
+                layout.served(partition).is_some() || layout.staging_of(partition).is_some();
+            if epoch != NO_COPY && migration != MigrationId(0) && !is_here {
+                return Err(RecoveryError::NotHere {
+                    partition,
+                    epoch,
+                    migration,
+                });
+            }
+        }
+        Ok(())
     }
 }
 

@@ -154,7 +154,7 @@ fn what_has_arrived_elsewhere_since_is_void() {
         let settled = settle(&plan((0, 0), (6, 5)), &layout(4, 0), Some(found), None);
         assert_eq!(settled.expect("settled"), (layout(0, 0), [vec![], vec![]]));
     }
-    let back = plan((0, 8), (6, 8));
+    let back = plan((0, 8), (0, 8));
     let (settled, _) = settle(&back, &layout(4, 0), Some(dropped()), None).expect("void");
     assert_eq!(settled, layout(0, 0), "it comes back, empty");
 }
@@ -205,4 +205,30 @@ fn with_another_number_of_shards_a_committed_copy_goes_on() {
     plan.copies[0].1 = Epoch(5);
     let same = plan.check_succession(&settled);
     assert!(matches!(same, Err(RecoveryError::Succession { .. })));
+}
+
+#[test]
+fn what_a_migration_has_brought_is_never_begun_empty() {
+    let is_refused = |settled: Result<_, RecoveryError>| {
+        matches!(
+            settled,
+            Err(RecoveryError::NotHere {
+                migration: MigrationId(7),
+                ..
+            })
+        )
+    };
+    let plan = plan((1, 5), (7, 5));
+    // The directory is older than the move.
+    assert!(is_refused(settle(&plan, &layout(0, 0), None, None)));
+    // It has what was here before the partition went away and came back.
+    let before = Some(copy(3, 0, &[]));
+    assert!(is_refused(settle(&plan, &layout(3, 0), before, None)));
+    // The log was cut where it says that the copy was prepared.
+    for steps in 0..2 {
+        let part = Some(moved(5, steps));
+        assert!(is_refused(settle(&plan, &layout(0, 5), None, part)));
+    }
+    let whole = Some(moved(5, 2));
+    assert!(settle(&plan, &layout(0, 5), None, whole).is_ok());
 }
