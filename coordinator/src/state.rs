@@ -451,6 +451,11 @@ fn owner(entry: &PartitionEntry) -> Option<NodeId> {
     entry.primary().map(|primary| primary.node)
 }
 
+/// Whether a member has recovered, and serves what it owns.
+fn is_live(member: &Member) -> bool {
+    member.status == MemberStatus::Live
+}
+
 /// Whether a member counts as being there.
 fn is_up(member: &Member) -> bool {
     member.status != MemberStatus::Failed

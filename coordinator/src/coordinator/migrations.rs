@@ -205,14 +205,15 @@ impl Migrating {
                 continue;
             }
             let command = Command::RetryMigration { id: *id };
-            if !state.can_retry(retry) {
+            if !state.awaits(retry) {
                 if now_ms - waiting.there_ms >= RETRY_PATIENCE_MS {
                     due.push(abort(*id, AbortReason::GivenUp));
                 }
                 continue;
             }
             waiting.there_ms = now_ms;
-            if now_ms >= waiting.retry_at_ms && state.check_known(&command).is_ok() {
+            let is_due = now_ms >= waiting.retry_at_ms && state.can_retry(retry);
+            if is_due && state.check_known(&command).is_ok() {
                 due.push((*id, command));
             }
         }

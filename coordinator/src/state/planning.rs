@@ -4,16 +4,19 @@ use std::collections::BTreeMap;
 
 use ephesus_wire::{NodeId, PartitionId};
 
-use super::{State, is_up, places};
+use super::{State, is_live, is_up, places};
 use crate::placement::{Located, Move, Place, Share, rebalance};
 
 impl State {
-    /// The fewest moves that balance the cluster, draining nodes emptied. Failed nodes neither give
-    /// nor get; what is under way counts where it goes.
+    /// The fewest moves that balance the cluster, draining nodes emptied. Nodes that have failed or recover neither
+    /// give nor get, but for draining ones that recover, which give; what is under way counts where it goes.
     #[must_use]
     pub fn plan_rebalance(&self) -> Vec<Move> {
-        let up = self.members.iter().filter(|(_, member)| is_up(member));
-        let shares: Vec<Share> = up
+        let members = self.members.iter();
+        let take_part = members.filter(|(id, member)| {
+            is_live(member) || is_up(member) && self.draining().contains(id)
+        });
+        let shares: Vec<Share> = take_part
             .flat_map(|(id, member)| {
                 let is_drained = self.draining().contains(id);
                 let weight = if is_drained { 0 } else { member.capacity };
@@ -50,7 +53,7 @@ impl State {
         let moving = self.moving();
         let retries = self.retries().values();
         let coming: BTreeMap<PartitionId, Place> = retries
-            .filter(|retry| self.can_retry(retry))
+            .filter(|retry| self.awaits(retry))
             .map(|retry| (retry.partition, retry.target))
             .collect();
         let entries = self.table.entries.iter().enumerate();

@@ -3,7 +3,7 @@
 use ephesus_wire::table::PartitionStatus;
 use ephesus_wire::{MigrationId, NodeId};
 
-use super::{MemberStatus, Retry, State, is_up};
+use super::{Member, MemberStatus, Retry, State, is_live, is_up};
 use crate::command::Command;
 use crate::migration::{Abort, AbortReason, Migration, Phase, Step, bounded};
 
@@ -69,12 +69,24 @@ impl State {
         })
     }
 
-    /// Whether the nodes of a retry are up, so that it can be planned again.
+    /// Whether the nodes of a retry serve, so that it can be planned again: an attempt towards a node that
+    /// recovers would be used up in vain.
     #[must_use]
     pub fn can_retry(&self, retry: &Retry) -> bool {
+        self.nodes_of(retry).all(is_live)
+    }
+
+    /// Whether the nodes of a retry are there, serving or not, so that it is waited for.
+    #[must_use]
+    pub fn awaits(&self, retry: &Retry) -> bool {
+        self.nodes_of(retry).all(is_up)
+    }
+
+    /// The nodes of a retry that are members: without the others it will be found to be over.
+    fn nodes_of(&self, retry: &Retry) -> impl Iterator<Item = &Member> {
         let owner = self.table.entry(retry.partition).and_then(|e| e.primary());
         let nodes = owner.map(|owner| owner.node).into_iter();
-        let mut nodes = nodes.chain([retry.target.node]);
-        nodes.all(|node| self.members.get(&node).is_none_or(is_up))
+        let nodes = nodes.chain([retry.target.node]);
+        nodes.filter_map(|node| self.members.get(&node))
     }
 }

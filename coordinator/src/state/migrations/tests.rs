@@ -336,6 +336,14 @@ fn a_retry_waits_for_a_failed_node_and_ends_with_a_removed_one() {
     let failed = Err(Refusal::NodeFailed("byzantium".to_owned()));
     assert_eq!(state.apply(&retry(1)), failed);
     apply(&mut state, &register(2, "byzantium", 2, 1));
+    assert!(
+        !state.can_retry(&wait) && state.awaits(&wait),
+        "it recovers"
+    );
+    for (n, incarnation) in [(1, 1), (2, 2)] {
+        let node = id(n);
+        apply(&mut state, &Command::Started { node, incarnation });
+    }
     assert!(state.can_retry(&wait));
     let mut back = state.clone();
     apply(&mut back, &retry(1));

@@ -22,13 +22,25 @@ fn counts(state: &State, nodes: u8) -> Vec<usize> {
 }
 
 fn thirty() -> State {
-    after(&[
+    let mut state = after(&[
         bootstrap(30, 3, Policy::Contiguous),
         register(1, "athens", 1, 1),
         register(2, "byzantium", 1, 1),
         register(3, "cyrene", 1, 1),
         register(4, "ephesus", 1, 1),
-    ])
+    ]);
+    serve(&mut state);
+    state
+}
+
+/// All members have recovered.
+fn serve(state: &mut State) {
+    let members = state.members().iter();
+    let starts: Vec<_> = members.map(|(id, m)| (*id, m.incarnation)).collect();
+    for (node, incarnation) in starts {
+        let started = Command::Started { node, incarnation };
+        state.apply(&started).expect("a member");
+    }
 }
 
 #[test]
@@ -105,10 +117,12 @@ fn unequal_nodes_get_what_their_shards_can_take() {
             node(2, 1, 2, 100),
             node(3, 1, 1, 300),
         ]);
+        serve(&mut state);
         assert_eq!(counts(&state, 3), [10, 20, 30]);
         assert_eq!(state.plan_rebalance(), [], "the first assignment was fair");
         // A node that comes gets from all in proportion.
         state.apply(&node(4, 1, 1, 400)).expect("new");
+        serve(&mut state);
         let moves = state.plan_rebalance();
         assert!(moves.iter().all(|m| m.to.node == id(4)));
         assert_eq!(moves.len(), 24);
@@ -125,8 +139,10 @@ fn a_node_that_comes_back_stronger_gets_more_with_the_next_rebalance() {
         node(2, 1, 1, 100),
         node(3, 1, 1, 100),
     ]);
+    serve(&mut state);
     assert_eq!(state.plan_rebalance(), []);
     state.apply(&node(3, 2, 1, 400)).expect("a member");
+    serve(&mut state);
     let moves = state.plan_rebalance();
     assert!(moves.iter().all(|m| m.to.node == id(3)));
     planned(&mut state, moves);
@@ -135,4 +151,21 @@ fn a_node_that_comes_back_stronger_gets_more_with_the_next_rebalance() {
         let refused = state.apply(&node(3, 3, 1, capacity));
         assert_eq!(refused, Err(Refusal::Capacity(capacity)));
     }
+}
+
+#[test]
+fn a_node_that_recovers_gets_nothing_and_gives_only_when_it_is_drained() {
+    let mut state = thirty();
+    let again = |state: &mut State, n, name| {
+        state.apply(&register(n, name, 2, 1)).expect("a member");
+    };
+    again(&mut state, 4, "ephesus");
+    assert_eq!(state.plan_rebalance(), [], "the new one has started again");
+    again(&mut state, 1, "athens");
+    let (node, on) = (id(1), true);
+    state.apply(&Command::Drain { node, on }).expect("a member");
+    let moves = state.plan_rebalance();
+    assert!(moves.iter().all(|m| [id(2), id(3)].contains(&m.to.node)));
+    planned(&mut state, moves);
+    assert_eq!(counts(&state, 4), [0, 15, 15, 0]);
 }

@@ -20,6 +20,7 @@ use std::sync::Arc;
 
 use ephesus_coordinator::migration::{Confirmation, Decision, Migration, Phase, Progress, Step};
 use ephesus_coordinator::placement::Place;
+use ephesus_coordinator::state::MemberStatus;
 use ephesus_wire::stream::{Held, Open};
 use ephesus_wire::{Epoch, MigrationId, NodeId, PartitionId, ShardId};
 
@@ -283,7 +284,11 @@ impl Moves {
         groups: &mut Groups,
     ) {
         let shard = migration.source.shard;
+        let target = self.view.members.get(&migration.target.node);
+        // One that recovers lets nobody in, and the attempt would be used up.
+        let is_target_live = target.is_some_and(|member| member.status == MemberStatus::Live);
         let (state, group) = match migration.phase {
+            Phase::Planned if !is_target_live => return,
             Phase::Planned => {
                 let sending = &self.sending;
                 let begun = || sending.values().filter(|l| l.shard == shard).count();

@@ -629,3 +629,18 @@ fn a_copy_that_becomes_void_before_its_shard_has_it_is_given_up_once_it_does() {
         "{effects:?}"
     );
 }
+
+#[test]
+fn a_move_to_a_node_that_recovers_begins_once_it_serves() {
+    let mut bed = Bed::new();
+    bed.state.apply(&registration(B, 2)).expect("a member");
+    let id = bed.plan(0, place(B, 1));
+    bed.turn(A, []);
+    bed.now_ms += 60_000;
+    assert!(bed.turn(A, []).steps.is_none() && bed.is_active(id));
+    let (node, incarnation) = (B, 2);
+    let started = Command::Started { node, incarnation };
+    bed.state.apply(&started).expect("a member");
+    let effects = bed.turn(A, []);
+    assert_eq!(effects.steps, Some(BTreeMap::from([(id, Step::Begin)])));
+}
