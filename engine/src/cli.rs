@@ -18,6 +18,7 @@ use ephesus_wire::limits::CLIENTS_PER_SHARD;
 
 use crate::node::ServeOptions;
 use crate::node::check::store::OneStore;
+use crate::node::time::WallClock;
 use coordinator::CoordinatorFlags;
 use operator::moves::{Drain, MigrationCommand, Migrations, MoveOne, Rebalance};
 use operator::{Look, MemberCommand, NodeCommand};
@@ -152,6 +153,19 @@ pub struct Serve {
     /// What to do with a damaged log: refuse to start, skip the damage, or cut everything behind it.
     #[arg(long, value_enum, default_value_t = DamageFlag::Refuse)]
     on_damage: DamageFlag,
+    /// Take this machine's clock for right although the data has seen a later time. Deadlines of keys stay what
+    /// they are: what got one while the clock was ahead lives longer by that.
+    #[arg(long)]
+    reset_clock: bool,
+    /// Makes the machine's clock wrong, for tests.
+    #[arg(
+        long,
+        hide = true,
+        value_name = "MS",
+        default_value_t = 0,
+        allow_hyphen_values = true
+    )]
+    clock_shift_ms: i64,
     /// Serve beyond loopback although there is no password yet.
     #[arg(long)]
     insecure: bool,
@@ -217,6 +231,8 @@ impl Serve {
             auto_rebalance: self.auto_rebalance,
             secret,
             announce_host: self.announce_host.clone(),
+            reset_clock: self.reset_clock,
+            wall_clock: WallClock::shifted(self.clock_shift_ms),
             data_dir: self.data_dir.clone(),
             listen: self.listen,
             shards: self.shards,

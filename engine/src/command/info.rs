@@ -34,8 +34,10 @@ pub struct ServerInfo {
     /// 40 hex digits, new for every start.
     pub run_id: String,
     pub tcp_port: u16,
-    /// Wall clock, microseconds since the Unix epoch.
+    /// The node's time, microseconds since the Unix epoch.
     pub time_usec: u64,
+    /// How far that is ahead of the machine's clock.
+    pub clock_ahead_ms: u64,
     pub uptime_seconds: u64,
     pub executable: String,
     pub config_file: String,
@@ -270,6 +272,7 @@ impl InfoSnapshot {
         text.line("run_id", &server.run_id);
         text.line("tcp_port", server.tcp_port);
         text.line("server_time_usec", server.time_usec);
+        text.line("clock_ahead_ms", server.clock_ahead_ms);
         text.line("uptime_in_seconds", server.uptime_seconds);
         text.line("uptime_in_days", server.uptime_seconds / 86_400);
         text.line("executable", &server.executable);

@@ -1,61 +1,100 @@
-//! Removal of expired keys that nobody asks for: a sweep over the tables, in slices.
+//! Removal of expired keys that nobody asks for: a sweep over what may have expired, in slices.
+//!
+//! Segments, tables and the keyspace know a time before which none of their keys expires. What is not due costs
+//! nothing; a segment that was looked at knows its earliest deadline again.
 
 use ephesus_wire::PartitionId;
 
 use super::{Keyspace, Partition};
 use crate::migration::Stage;
+use crate::table::{NEVER_MS, Table};
 
-/// Table units (about 32 keys each, fewer large ones) that one slice looks at.
-const UNITS_PER_SLICE: usize = 16;
+/// Partitions that one slice passes at most which have nothing due.
+const PASSED_PER_SLICE: usize = 1024;
 
-/// Where the sweep stands.
-#[derive(Default)]
+/// A round of the sweep.
 pub struct Sweep {
     /// Index into the owned partitions.
     at: usize,
-    cursor: u64,
+    /// Where in its table.
+    segment: usize,
+    /// No key of the partitions that were passed expires earlier.
+    expires_from_ms: u64,
     expired: Vec<Vec<u8>>,
 }
 
+impl Sweep {
+    fn begin() -> Sweep {
+        Sweep {
+            at: 0,
+            segment: 0,
+            expires_from_ms: NEVER_MS,
+            expired: Vec::new(),
+        }
+    }
+}
+
 impl Keyspace {
-    /// Whether any key that is served has an expiry.
+    /// No key that is served expires earlier, Unix ms; [`NEVER_MS`] if none has an expiry.
     #[must_use]
-    pub fn has_expiring(&self) -> bool {
-        self.all_served().any(|p| p.table.expiring() > 0)
+    pub fn expires_from_ms(&self) -> u64 {
+        self.expires_from_ms
+    }
+
+    /// Whether keys may have expired that are still here, or a round of the sweep is under way.
+    #[must_use]
+    pub fn may_have_expired(&self) -> bool {
+        self.sweep.is_some() || self.expires_from_ms <= self.now_ms
+    }
+
+    /// Notes a deadline, 0 for none.
+    #[inline]
+    pub(super) fn note_expiry(&mut self, expire_at_ms: u64) {
+        if expire_at_ms != 0 {
+            self.expires_from_ms = self.expires_from_ms.min(expire_at_ms);
+        }
+    }
+
+    /// The partitions that are served have changed: the next round looks at all of them.
+    pub(super) fn sweep_anew(&mut self) {
+        self.sweep = None;
+        self.expires_from_ms = 0;
     }
 
     /// Removes expired keys in the next part of the keyspace; true when a round is complete.
     pub fn sweep_slice(&mut self) -> bool {
-        let now_ms = self.now_ms;
-        let mut sweep = std::mem::take(&mut self.sweep);
-        let mut finished = false;
-        for _ in 0..UNITS_PER_SLICE {
-            let Some(&id) = self.owned.get(sweep.at) else {
-                sweep = Sweep::default();
-                finished = true;
-                break;
-            };
-            let table = &self
-                .partition(id)
-                .expect("an owned partition is here")
-                .table;
-            if table.expiring() > 0 && self.may_expire(id) {
-                let expired = &mut sweep.expired;
-                sweep.cursor = table.scan(sweep.cursor, &mut |_, entry| {
-                    if entry.expire_at_ms != 0 && entry.expire_at_ms <= now_ms {
-                        expired.push(entry.key.to_vec());
-                    }
-                });
-            } else {
-                sweep.cursor = 0;
-            }
-            self.remove_expired(id, &mut sweep.expired);
-            if sweep.cursor == 0 {
-                sweep.at += 1;
-            }
+        if !self.may_have_expired() {
+            return true;
         }
-        self.sweep = sweep;
-        finished
+        let now_ms = self.now_ms;
+        let mut sweep = self.sweep.take().unwrap_or_else(|| {
+            // From now on it is about what is written during the round.
+            self.expires_from_ms = NEVER_MS;
+            Sweep::begin()
+        });
+        for _ in 0..PASSED_PER_SLICE {
+            let Some(&id) = self.owned.get(sweep.at) else {
+                self.expires_from_ms = self.expires_from_ms.min(sweep.expires_from_ms);
+                return true;
+            };
+            let is_due = self.table(id).expires_from_ms() <= now_ms && self.may_expire(id);
+            if is_due && self.remove_expired(id, &mut sweep.segment, &mut sweep.expired) {
+                break;
+            }
+            let from_ms = self.table(id).expires_from_ms();
+            sweep.expires_from_ms = sweep.expires_from_ms.min(from_ms);
+            (sweep.at, sweep.segment) = (sweep.at + 1, 0);
+        }
+        self.sweep = Some(sweep);
+        false
+    }
+
+    /// Removes all keys of a partition that have expired, so that no other clock has to tell who they were.
+    pub(super) fn remove_all_expired(&mut self, id: PartitionId) {
+        let (mut segment, mut expired) = (0, Vec::new());
+        if self.may_expire(id) && self.table(id).expires_from_ms() <= self.now_ms {
+            while self.remove_expired(id, &mut segment, &mut expired) {}
+        }
     }
 
     /// Whether keys of the partition may be removed now: not by anyone but its owner, and not behind the
@@ -65,8 +104,16 @@ impl Keyspace {
         self.served(id).is_some_and(|p| !is_over(p))
     }
 
-    fn remove_expired(&mut self, partition: PartitionId, keys: &mut Vec<Vec<u8>>) {
-        for bytes in keys.drain(..) {
+    /// Removes the expired keys of the next segment behind `at` that has any; false when there is none.
+    fn remove_expired(
+        &mut self,
+        partition: PartitionId,
+        at: &mut usize,
+        expired: &mut Vec<Vec<u8>>,
+    ) -> bool {
+        let now_ms = self.now_ms;
+        let found = self.table_mut(partition).expired(at, now_ms, expired);
+        for bytes in expired.drain(..) {
             let key = super::Key {
                 bytes: &bytes,
                 hash: self.hasher.hash(&bytes),
@@ -74,5 +121,15 @@ impl Keyspace {
             };
             self.expire(&key);
         }
+        found
+    }
+
+    fn table(&self, id: PartitionId) -> &Table {
+        &self.partition(id).expect("a served copy is here").table
+    }
+
+    fn table_mut(&mut self, id: PartitionId) -> &mut Table {
+        let copy = self.partition_mut(id);
+        &mut copy.expect("a served copy is here").table
     }
 }

@@ -113,16 +113,11 @@ impl Keyspace {
     /// Compares a staging copy with what FINAL says, and logs that it is complete; once that is durable
     /// ([`Incoming::confirmed`]) PREPARED may be sent.
     ///
-    /// The clock follows the source's: the copy must not be served at an earlier time than there.
-    ///
     /// # Errors
     /// [`TargetError`]: end the stream and call [`Keyspace::stream_broken`].
     pub fn prepare(&mut self, partition: PartitionId, last: &Final) -> Result<Lsn, TargetError> {
         let now_ms = self.now_ms;
-        let lsn =
-            self.with_incoming(partition, |incoming, to| incoming.prepare(to, last, now_ms))?;
-        self.set_now(last.clock_ms);
-        Ok(lsn)
+        self.with_incoming(partition, |incoming, to| incoming.prepare(to, last, now_ms))
     }
 
     /// The stream of a staging copy is over: wipes the copy unless it is prepared.
@@ -188,6 +183,7 @@ impl Keyspace {
         self.counters.role_changes += 1;
         remove_sorted(&mut self.unserved, partition);
         insert_sorted(&mut self.owned, partition);
+        self.sweep_anew();
         Some(lsn)
     }
 

@@ -82,14 +82,17 @@ pub struct Keyspace {
     pub log: LogWriter,
     last_writes: LastWrites,
     ops: OpsBuilder,
-    /// Wall clock of the current turn, Unix milliseconds; never runs backwards.
+    /// The node's time in the current turn, Unix milliseconds; never runs backwards.
     now_ms: u64,
     pub counters: KeyspaceCounters,
     /// Tables that a flush took away and that still have to be freed, in slices.
     discarded: Vec<Table>,
     /// Expired keys that a read came across; removed at the end of the turn.
     lapsed: Vec<(PartitionId, Vec<u8>)>,
-    sweep: Sweep,
+    /// No key that is served expires earlier, Unix ms, but for what a round of the sweep has passed.
+    expires_from_ms: u64,
+    /// The round of the sweep that is under way.
+    sweep: Option<Sweep>,
     pub(crate) planted: Planted,
 }
 
@@ -132,7 +135,8 @@ impl Keyspace {
             counters: KeyspaceCounters::default(),
             discarded: Vec::new(),
             lapsed: Vec::new(),
-            sweep: Sweep::default(),
+            expires_from_ms: 0,
+            sweep: None,
             planted: Planted::default(),
         }
     }
@@ -143,7 +147,7 @@ impl Keyspace {
         self.planted = Planted::new(Some(bug));
     }
 
-    /// Sets the wall clock for what follows; an earlier time than before is ignored.
+    /// Sets the time for what follows; an earlier one than before is ignored.
     pub fn set_now(&mut self, now_ms: u64) {
         self.now_ms = self.now_ms.max(now_ms);
     }
@@ -204,6 +208,7 @@ impl Keyspace {
         assert!(place.is_none(), "one copy of a partition at a time");
         *place = Some(Box::new(Partition::new(id, epoch)));
         insert_sorted(&mut self.owned, id);
+        self.sweep_anew();
     }
 
     /// The copy of a partition, served or not.
@@ -320,10 +325,10 @@ impl Keyspace {
         }
     }
 
-    /// Removes the expired keys that reads have come across.
-    pub fn remove_lapsed(&mut self) {
+    /// Removes the expired keys that reads have come across, unless the log has no `room`: the sweep finds them later.
+    pub fn remove_lapsed(&mut self, room: bool) {
         for (partition, bytes) in std::mem::take(&mut self.lapsed) {
-            if !self.may_expire(partition) {
+            if !room || !self.may_expire(partition) {
                 continue;
             }
             let key = Key {
@@ -366,6 +371,7 @@ impl Keyspace {
             .table
             .put(key.hash, key.bytes, value, expire_at_ms);
         self.keys += u64::from(put == Put::Inserted);
+        self.note_expiry(expire_at_ms);
         self.note_write(key.hash, lsn);
         reply.wait_for(lsn);
     }
@@ -396,6 +402,7 @@ impl Keyspace {
         }
         let put = table.put(key.hash, key.bytes, value, expire_at_ms);
         self.keys += u64::from(put == Put::Inserted);
+        self.note_expiry(expire_at_ms);
     }
 
     /// Removes a key whose removal is logged.
@@ -435,6 +442,7 @@ impl Keyspace {
             outgoing.set_expiry(&home.table, key.hash, key.bytes, expire_at_ms);
         }
         home.table.set_expiry(key.hash, key.bytes, expire_at_ms);
+        self.note_expiry(expire_at_ms);
         self.note_write(key.hash, lsn);
         reply.wait_for(lsn);
     }

@@ -4,7 +4,7 @@ use ephesus_wire::record::Record;
 use ephesus_wire::{Epoch, Lsn, MigrationId, PartitionId};
 
 use super::partition::Role;
-use super::{Keyspace, insert_sorted, remove_sorted};
+use super::{Keyspace, Partition, insert_sorted, remove_sorted};
 use crate::migration::{Credit, Outgoing, SourceError};
 
 /// Why a copy cannot begin to move: refuse the migration with this text.
@@ -93,6 +93,11 @@ impl Keyspace {
         backlog_bytes_max: usize,
     ) -> Result<bool, SourceError> {
         let clock_ms = self.now_ms;
+        let outgoing = self.partition(partition).and_then(Partition::outgoing);
+        if outgoing.is_some_and(|outgoing| outgoing.may_finish(backlog_bytes_max)) {
+            // What has expired here must not be back where the clock is behind.
+            self.remove_all_expired(partition);
+        }
         let Some(copy) = self.partition_mut(partition) else {
             return Ok(false);
         };
@@ -131,6 +136,7 @@ impl Keyspace {
         copy.set_role(Role::Leaving);
         remove_sorted(&mut self.owned, partition);
         insert_sorted(&mut self.unserved, partition);
+        self.sweep_anew();
         Some(lsn)
     }
 

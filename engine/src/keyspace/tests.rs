@@ -1,5 +1,6 @@
 //! The keyspace against simple models, with a log whose writes the tests complete.
 
+mod expiry;
 mod growth;
 pub(crate) mod keep;
 pub(crate) mod model;

@@ -257,6 +257,12 @@ impl Outgoing {
         }
     }
 
+    /// Whether the walk is complete and the backlog is at most `backlog_bytes_max`, but the stream has not ended.
+    #[must_use]
+    pub(crate) fn may_finish(&self, backlog_bytes_max: usize) -> bool {
+        self.stage == Stage::CatchingUp && self.backlog_bytes() <= backlog_bytes_max
+    }
+
     /// Ends the stream if the walk is complete and the backlog is at most `backlog_bytes_max`; the
     /// caller holds the partition's commands from before this call until the move is decided.
     ///
@@ -268,10 +274,11 @@ impl Outgoing {
         backlog_bytes_max: usize,
         clock_ms: u64,
     ) -> Result<bool, SourceError> {
-        match self.stage {
-            Stage::Final => return Ok(true),
-            Stage::CatchingUp if self.backlog_bytes() <= backlog_bytes_max => {}
-            _ => return Ok(false),
+        if self.stage == Stage::Final {
+            return Ok(true);
+        }
+        if !self.may_finish(backlog_bytes_max) {
+            return Ok(false);
         }
         let (sent, found) = (self.count, table.len() as u64);
         if sent != found {

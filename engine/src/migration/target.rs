@@ -31,8 +31,11 @@ use ephesus_wire::{Lsn, WireError};
 use crate::keyspace::Partition;
 use crate::table::{KeyHasher, Prefetch, Put, Table};
 
-/// How far the clock of a source may be ahead, ms: the target's follows it, and keys expire by it.
+/// How far the time of a source may be ahead of this node's, ms: its keys live so much longer here.
 pub const CLOCK_AHEAD_MS_MAX: u64 = 60 * 60 * 1000;
+
+/// How far it may be behind, ms: its keys expire so much earlier here, and are gone.
+pub const CLOCK_BEHIND_MS_MAX: u64 = 60 * 1000;
 
 /// Keys that room is made for before they are here: a table of more grows on the way.
 const EXPECTED_KEYS_MAX: u64 = 1 << 24;
@@ -71,9 +74,12 @@ pub enum TargetError {
         expected: Held,
         last_seq: u64,
     },
-    /// One of the two nodes has a wrong clock, and keys would expire too early: set it right.
-    #[error("the source's clock is {ahead_ms} ms ahead of this node's")]
-    Clock { ahead_ms: u64 },
+    /// One of the two nodes has a wrong clock, and keys would expire too late: set it right, `--reset-clock`.
+    #[error("the source's time is {ahead_ms} ms ahead of this node's (docs/time.md)")]
+    ClockAhead { ahead_ms: u64 },
+    /// The same, and keys would expire too early.
+    #[error("the source's time is {behind_ms} ms behind this node's (docs/time.md)")]
+    ClockBehind { behind_ms: u64 },
 }
 
 /// Where a staging copy stands.
@@ -370,7 +376,11 @@ impl Incoming {
         }
         let ahead_ms = last.clock_ms.saturating_sub(now_ms);
         if ahead_ms > CLOCK_AHEAD_MS_MAX {
-            return Err(TargetError::Clock { ahead_ms });
+            return Err(TargetError::ClockAhead { ahead_ms });
+        }
+        let behind_ms = now_ms.saturating_sub(last.clock_ms);
+        if behind_ms > CLOCK_BEHIND_MS_MAX {
+            return Err(TargetError::ClockBehind { behind_ms });
         }
         if to.copy.table.is_empty() {
             // It was divided for keys that are gone.

@@ -18,6 +18,7 @@ use ephesus_wire::{Lsn, NodeId, ShardId};
 
 use super::recovery::DryRun;
 use super::stamp::{DataDir, DataDirError, FoundLayout, Layout};
+use super::time::{AHEAD_WARN_MS, WallClock};
 use crate::image::DbId;
 use images::Images;
 use store::{Findings, OneStore, Reader};
@@ -142,7 +143,7 @@ fn check_data(dir: &DataDir, layout: &Layout, stores: u16, report: &mut Report) 
             images.known(partition, epoch)
         });
         let last = check_log(&name, &dir.log_dir(log), log, &mut dry_run, report);
-        let Some(last) = last else {
+        let Some(Sound { last, time_ms }) = last else {
             report.line(format_args!(
                 "{name}: not compared with the images because of its damage"
             ));
@@ -150,6 +151,13 @@ fn check_data(dir: &DataDir, layout: &Layout, stores: u16, report: &mut Report) 
         };
         for problem in dry_run.finish(last) {
             report.problem(problem);
+        }
+        let ahead_ms = time_ms.saturating_sub(WallClock::default().now_ms());
+        if ahead_ms >= AHEAD_WARN_MS {
+            report.line(format_args!(
+                "{name}: its time is {ahead_ms} ms ahead of this machine's clock (docs/time.md, ephesus serve \
+                 --reset-clock)"
+            ));
         }
     }
 }
@@ -192,6 +200,13 @@ fn of_store(db: DbId, problem: &str) -> String {
     format!("store {db}: {rest}")
 }
 
+/// Where a log ends that can be opened.
+struct Sound {
+    last: Lsn,
+    /// The last time it has seen, Unix ms.
+    time_ms: u64,
+}
+
 /// Reads a log; answers where it ends if it is sound.
 fn check_log(
     name: &str,
@@ -199,10 +214,13 @@ fn check_log(
     log: LogId,
     visitor: &mut dyn Visitor,
     report: &mut Report,
-) -> Option<Lsn> {
+) -> Option<Sound> {
     if !path.exists() {
         report.line(format_args!("{name}: empty"));
-        return Some(Lsn::ZERO);
+        return Some(Sound {
+            last: Lsn::ZERO,
+            time_ms: 0,
+        });
     }
     let options = LogOptions {
         on_damage: OnDamage::Skip,
@@ -217,7 +235,10 @@ fn check_log(
     match result {
         Ok(found) => {
             report_log(name, path, &found, report);
-            found.is_sound().then_some(found.last_lsn)
+            found.is_sound().then_some(Sound {
+                last: found.last_lsn,
+                time_ms: found.wall_clock_ms,
+            })
         }
         Err(error) => {
             report.problem(format_args!("{name}: {error}"));

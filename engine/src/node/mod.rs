@@ -19,6 +19,7 @@ pub mod shared;
 pub mod slot_moves;
 pub mod stamp;
 mod start;
+pub mod time;
 
 pub use environment::Environment;
 pub use routes::Routes;

@@ -146,6 +146,7 @@ pub struct RecoveredShard<F = StdFile> {
     pub partitions: Vec<Partition>,
     pub writer: LogWriter,
     pub segment: SegmentHandle<F>,
+    /// The time goes on from here, Unix ms.
     pub wall_clock_ms: u64,
 }
 
@@ -182,13 +183,22 @@ impl Progress {
     }
 }
 
+/// The time at which a node starts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Now {
+    /// What the wall clock shows, Unix ms.
+    wall_ms: u64,
+    /// It is right, whatever later time logs and images have seen.
+    resets: bool,
+}
+
 /// What recovery needs to know.
 pub struct Recovery<'a, H = DataDir> {
     home: &'a H,
     partitioning: Partitioning,
     hasher: &'a KeyHasher,
     options: LogOptions,
-    now_ms: u64,
+    now: Now,
     pub(crate) planted: Planted,
 }
 
@@ -209,9 +219,19 @@ impl<'a, H: Home> Recovery<'a, H> {
             partitioning,
             hasher,
             options,
-            now_ms,
+            now: Now {
+                wall_ms: now_ms,
+                resets: false,
+            },
             planted: Planted::default(),
         }
+    }
+
+    /// Has the node's time begin with the wall clock, although its data may have seen a later one.
+    #[must_use]
+    pub fn resetting_time(mut self, resets: bool) -> Self {
+        self.now.resets = resets;
+        self
     }
 
     /// Rebuilds in memory what the directory holds.
@@ -380,7 +400,7 @@ impl<'a, H: Home> Recovery<'a, H> {
         replayed
             .into_iter()
             .zip(&layout.logs)
-            .map(|(replayed, &log)| self.log(LogId(log))?.open(replayed, self.now_ms))
+            .map(|(replayed, &log)| self.log(LogId(log))?.open(replayed, self.now))
             .collect()
     }
 }

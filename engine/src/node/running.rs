@@ -190,6 +190,7 @@ impl Node {
             reason = "rates decide about pauses at most"
         )]
         self.rates.sample(Instant::now(), &shared.stats);
+        self.ahead_notice.look(shared.time.ahead_ms());
         let figures = Figures {
             keys: shared.stats.iter().map(|stats| stats.keys.get()).sum(),
             bytes: shared.memory_bytes(),

@@ -12,6 +12,7 @@ use ephesus_wire::limits::ONE_REPLY_BYTES_MAX;
 use ephesus_wire::{NodeId, Partitioning, ShardId};
 
 use super::slot_moves::Asked;
+use super::time::NodeTime;
 use crate::shard::ShardStats;
 use crate::shard::mesh::Peer;
 
@@ -51,6 +52,7 @@ pub struct NodeShared {
     /// Who asks the coordinators for clients; none before the node serves.
     pub slot_moves: Option<flume::Sender<Asked>>,
     pub started: Instant,
+    pub time: NodeTime,
     /// 40 hex digits, new for every start.
     pub run_id: String,
     /// Free space is below the floor: writes are refused.
@@ -65,6 +67,7 @@ impl NodeShared {
         partitioning: Partitioning,
         lease: Lease,
         peers: Vec<Peer>,
+        time: NodeTime,
     ) -> Self {
         let stats = peers.iter().map(|_| ShardStats::default()).collect();
         #[expect(
@@ -88,6 +91,7 @@ impl NodeShared {
             peer_links: Arc::default(),
             slot_moves: None,
             started,
+            time,
             run_id,
             disk_full,
         }

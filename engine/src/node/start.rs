@@ -38,6 +38,7 @@ use super::segment_threads::SegmentThreads;
 use super::shared::{NodeShared, Settings};
 use super::slot_moves::SlotMoves;
 use super::stamp::{DataDir, DataDirError, Joined, Layout, Stamp};
+use super::time::{AheadNotice, NodeTime, WallClock};
 use crate::image::{STORES_MAX, StoreError, StoreThread, open_stores};
 use crate::keyspace::Keyspace;
 use crate::migration::Report;
@@ -90,6 +91,9 @@ pub struct ServeOptions {
     pub secret: Option<Secret>,
     /// What clients and other nodes are told instead of the address that the node listens on.
     pub announce_host: Option<String>,
+    /// The machine's clock is right, although the data has seen a later time.
+    pub reset_clock: bool,
+    pub wall_clock: WallClock,
 }
 
 /// Partitions of a new data directory when none are asked for.
@@ -181,6 +185,7 @@ pub struct Node {
     pub(super) moves: Moves,
     pub(super) layout_writer: LayoutWriter,
     pub(super) figures: Figures,
+    pub(super) ahead_notice: AheadNotice,
 }
 
 impl Node {
@@ -237,8 +242,9 @@ impl Node {
             on_damage: options.on_damage,
             ..LogOptions::new(LogId::default())
         };
-        let now_ms = crate::shard::wall_clock_ms();
-        let recovery = Recovery::new(&data_dir, partitioning, &hasher, log_options, now_ms);
+        let now_ms = options.wall_clock.now_ms();
+        let recovery = Recovery::new(&data_dir, partitioning, &hasher, log_options, now_ms)
+            .resetting_time(options.reset_clock);
         let replayed = recovery.replay(&layout, &mut stores)?;
         let view = joining.wait_for_table(is_over)?;
         let plan = Plan::of(&view.table, stamp.node, shards).with(view.migrations.clone());
@@ -273,7 +279,9 @@ impl Node {
         )?;
         let settings = settings(&options, shards, joined.partitions);
         let lease = joining.lease();
-        let mut shared = NodeShared::new(stamp.node, settings, partitioning, lease, peers);
+        let last_ms = recovered.iter().map(|shard| shard.wall_clock_ms).max();
+        let time = NodeTime::start(options.wall_clock, last_ms.unwrap_or(now_ms));
+        let mut shared = NodeShared::new(stamp.node, settings, partitioning, lease, peers, time);
         shared.peer_links = peer_links;
         let slot_moves = SlotMoves::start(
             stamp.node,
@@ -312,6 +320,7 @@ impl Node {
             layout_writer,
             view,
             figures: Figures::default(),
+            ahead_notice: AheadNotice::default(),
         };
         let cpus = environment::allowed_cpus();
         let pin = options.pin && usize::from(shards) <= environment.cpus.min(cpus.len());

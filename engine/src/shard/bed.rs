@@ -26,6 +26,7 @@ use crate::net::{ConnToken, ListenerKind, Waker};
 use crate::node::Routes;
 use crate::node::routes::Me;
 use crate::node::shared::{NodeShared, Settings};
+use crate::node::time::{NodeTime, WallClock};
 
 pub(super) const PARTITIONS: u16 = 8;
 
@@ -90,7 +91,14 @@ impl Bed {
                 false => (ATHENS, ShardId(p % shards)),
             })
             .collect();
-        let node = NodeShared::new(ATHENS, settings(), partitioning, Default::default(), peers);
+        let node = NodeShared::new(
+            ATHENS,
+            settings(),
+            partitioning,
+            Default::default(),
+            peers,
+            NodeTime::start(WallClock::default(), 0),
+        );
         let node = Arc::new(node);
         let epochs = vec![Epoch(1); homes.len()];
         let routes = routes(shards, (&homes, &epochs), &[]);

@@ -628,6 +628,8 @@ fn walk(walking: &mut Walking, keyspace: &Keyspace, slice: Duration) {
     let partition = keyspace
         .partition(image.partition)
         .expect("an imaged copy stays here");
+    // Nobody but the owner says what has expired: the source may yet give a key of a staging copy more time.
+    let expires = partition.is_serving();
     #[expect(
         clippy::disallowed_methods,
         reason = "bounds the slice, decides nothing else"
@@ -645,7 +647,7 @@ fn walk(walking: &mut Walking, keyspace: &Keyspace, slice: Duration) {
         let next = partition
             .table
             .scan_values(walking.cursor, &mut |_, entry| {
-                if entry.expire_at_ms != 0 && entry.expire_at_ms <= now_ms {
+                if expires && entry.expire_at_ms != 0 && entry.expire_at_ms <= now_ms {
                     return;
                 }
                 builder.push(entry.key, entry.value, entry.expire_at_ms, |block| {

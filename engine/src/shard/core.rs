@@ -166,7 +166,7 @@ impl Core {
         id
     }
 
-    /// Begins a turn at `now`, when the wall clock shows `now_ms`.
+    /// Begins a turn at `now`, when the node's time is `now_ms`.
     pub fn begin_turn(&mut self, now: Instant, now_ms: u64) {
         self.turn += 1;
         self.now = now;
@@ -356,6 +356,11 @@ impl Core {
         Ok(())
     }
 
+    /// Whether removals of expired keys may be logged: nobody waits for them, so they respect what writes wait for.
+    pub(super) fn has_room_for_expiry(&self) -> bool {
+        !self.log_behind && !self.node.is_disk_full()
+    }
+
     /// Most bytes that the reply of one command may have.
     #[must_use]
     pub(super) fn reply_bytes_max(&self) -> usize {
@@ -434,7 +439,7 @@ impl Core {
 
     /// Sends what this turn has for the peers and publishes the counters.
     pub fn end_turn(&mut self) {
-        self.keyspace.remove_lapsed();
+        self.keyspace.remove_lapsed(self.has_room_for_expiry());
         // Before the answers that were made of these copies.
         self.stats().role_changes.set(self.own_role_changes());
         self.tell_who_leaves();

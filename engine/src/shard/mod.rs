@@ -49,7 +49,7 @@ use std::io;
 use std::net::TcpListener;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use ephesus_wal::{SyncPoint, WriteOp};
 use ephesus_wire::Lsn;
@@ -57,6 +57,7 @@ use hdrhistogram::Histogram;
 
 use crate::migration::Report;
 use crate::net::{Completion, ListenerKind, Ring, Waker};
+use crate::table::NEVER_MS;
 use commit_delay::CommitDelay;
 use mesh::Message;
 use write_delay::WriteDelay;
@@ -67,8 +68,11 @@ const MARK_AFTER: Duration = Duration::from_millis(50);
 /// With relaxed durability the device is synced this often.
 const SYNC_EVERY: Duration = Duration::from_millis(900);
 
-/// How often expired keys are swept while there are any with an expiry.
-const SWEEP_EVERY: Duration = Duration::from_millis(100);
+/// After this time the next round may remove expired keys: it looks at all of a segment in which one is due.
+const SWEEP_EVERY: Duration = Duration::from_secs(1);
+
+/// The shard wakes up so often at least when keys have an expiry.
+const LONG: Duration = Duration::from_secs(3600);
 
 /// How often counters that cost something are published, at most.
 const PUBLISH_EVERY: Duration = Duration::from_millis(20);
@@ -142,8 +146,8 @@ struct Timers {
     last_append: Instant,
     marked: bool,
     sync: Instant,
+    /// The next round of the sweep begins no earlier.
     sweep: Instant,
-    sweeping: bool,
     publish: Instant,
     unpublished: bool,
 }
@@ -154,18 +158,6 @@ struct Timers {
 )]
 fn clock() -> Instant {
     Instant::now()
-}
-
-/// Wall clock, Unix milliseconds.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the shard's loop is where time enters"
-)]
-#[must_use]
-pub fn wall_clock_ms() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_millis() as u64)
 }
 
 /// Says why and ends the process: after a failed write or sync nothing more is promised.
@@ -209,7 +201,6 @@ impl Shard {
                 marked: true,
                 sync: now,
                 sweep: now,
-                sweeping: false,
                 publish: now,
                 unpublished: true,
             },
@@ -308,8 +299,11 @@ impl Shard {
         if let Some(deadline) = self.commit_delay.deadline() {
             consider(until(deadline));
         }
-        if timers.sweeping {
-            consider(until(timers.sweep + SWEEP_EVERY));
+        let expires_from_ms = self.core.keyspace.expires_from_ms();
+        if expires_from_ms != NEVER_MS {
+            let after_ms = expires_from_ms.saturating_sub(self.core.keyspace.now_ms());
+            let after = Duration::from_millis(after_ms).min(LONG);
+            consider(after.max(until(timers.sweep)));
         }
         if let Some(deadline) = self.checkpointer.deadline() {
             consider(until(deadline));
@@ -337,10 +331,11 @@ impl Shard {
 
     /// One turn; true when anything had happened.
     fn turn(&mut self) -> bool {
-        self.now = clock();
+        let (now, now_ms) = self.core.node.time.read();
+        self.now = now;
         self.had_requests = false;
         let commands = self.core.stats().commands.get();
-        self.core.begin_turn(self.now, wall_clock_ms());
+        self.core.begin_turn(now, now_ms);
         let mut had_events = self.take_messages();
         let mut completions = std::mem::take(&mut self.completions);
         self.ring.collect(&mut completions);
@@ -486,19 +481,22 @@ impl Shard {
 
     /// Whether a postponed slice has something to do.
     fn has_background(&self) -> bool {
-        self.checkpointer.is_active() || !self.core.walks.is_empty() || self.timers.sweeping
+        self.checkpointer.is_active() || !self.core.walks.is_empty() || self.may_sweep()
+    }
+
+    fn may_sweep(&self) -> bool {
+        self.now >= self.timers.sweep && self.core.keyspace.may_have_expired()
     }
 
     fn sweep(&mut self) -> bool {
-        if self.now.saturating_duration_since(self.timers.sweep) < SWEEP_EVERY {
+        if !self.may_sweep() {
             return false;
         }
-        if self.core.keyspace.sweep_slice() {
-            self.timers.sweep = self.now;
-            self.timers.sweeping = self.core.keyspace.has_expiring();
-            return false;
+        let goes_on = self.core.has_room_for_expiry() && !self.core.keyspace.sweep_slice();
+        if !goes_on {
+            self.timers.sweep = self.now + SWEEP_EVERY;
         }
-        true
+        goes_on
     }
 
     fn begin_stop(&mut self) {

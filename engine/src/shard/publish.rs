@@ -74,6 +74,5 @@ impl Shard {
         stats
             .image_last_time_s
             .set(self.checkpointer.last_ms / 1000);
-        self.timers.sweeping |= expiring > 0;
     }
 }

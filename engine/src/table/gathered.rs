@@ -1,17 +1,24 @@
 //! Keys that become a table at once: cheaper than one by one, since nothing is looked up or moved.
 
-use super::Table;
 use super::directory::Directory;
 use super::entry::{Region, Slot, Weight};
 use super::segment::Segment;
+use super::{NEVER_MS, Table};
 
 /// Entries with their hashes, in the order in which they came.
-#[derive(Default)]
 pub struct Gathered {
     slots: Vec<(u64, Slot)>,
     weight: Weight,
+    /// No deadline is earlier, Unix ms.
+    expires_from_ms: u64,
     /// Where the last entry is that is not in a slab.
     region: Option<Region>,
+}
+
+impl Default for Gathered {
+    fn default() -> Self {
+        Gathered::with_capacity(0)
+    }
 }
 
 impl Gathered {
@@ -20,6 +27,7 @@ impl Gathered {
         Gathered {
             slots: Vec::with_capacity(keys),
             weight: Weight::default(),
+            expires_from_ms: NEVER_MS,
             region: None,
         }
     }
@@ -28,6 +36,9 @@ impl Gathered {
     pub fn push(&mut self, hash: u64, key: &[u8], value: &[u8], expire_at_ms: u64) {
         let slot = Slot::new(hash, key, value, expire_at_ms);
         self.weight += slot.weight();
+        if expire_at_ms != 0 {
+            self.expires_from_ms = self.expires_from_ms.min(expire_at_ms);
+        }
         if let Some(region) = slot.region()
             && self.region != Some(region)
         {
@@ -40,7 +51,10 @@ impl Gathered {
     /// The table of all keys.
     pub fn into_table(self) -> Table {
         let Gathered {
-            mut slots, weight, ..
+            mut slots,
+            weight,
+            expires_from_ms,
+            ..
         } = self;
         // Nearly always decided by the hash, which is at hand; equal keys stay in the order they came.
         slots.sort_by(|(a, x), (b, y)| a.cmp(b).then_with(|| x.entry().key.cmp(y.entry().key)));
@@ -58,6 +72,7 @@ impl Gathered {
             return table;
         }
         table.len = slots.len();
+        table.expires_from_ms = expires_from_ms;
         let depth = Directory::depth_for(slots.len().div_ceil(Segment::FULL_KEYS));
         let segments = 1usize << depth;
         let average = slots.len().div_ceil(segments);
@@ -70,7 +85,8 @@ impl Gathered {
             while let Some(next) = slots.next_if(|&(hash, _)| prefix(hash) == number) {
                 run.push(next);
             }
-            let segment = Segment::of_sorted(run.drain(..), average, depth);
+            let mut segment = Segment::of_sorted(run.drain(..), average, depth);
+            segment.expires_from(expires_from_ms);
             table.memory_bytes += segment.memory_bytes();
             table.segments.push(segment);
         }

@@ -34,6 +34,12 @@ use segment::Segment;
 /// Entries whose headers are being loaded while one is freed.
 const PREFETCH_FREED: usize = 16;
 
+/// A deadline that never comes, where 0 does not stand for none.
+pub const NEVER_MS: u64 = u64::MAX;
+
+/// Keys that one look at a segment for expired ones collects at most.
+const EXPIRED_MAX: usize = 128;
+
 /// What [`Table::put`] did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Put {
@@ -67,15 +73,22 @@ impl Prefetch {
 ///
 /// Every method that takes a hash needs the same function of the key each time, normally
 /// [`KeyHasher::hash`]. Keys and values may have any length up to 2 GiB together.
-#[derive(Default)]
 pub struct Table {
     segments: Vec<Segment>,
     directory: Directory,
     len: usize,
     expiring: usize,
+    /// No key's deadline is earlier, Unix ms.
+    expires_from_ms: u64,
     data_bytes: u64,
     /// Entries and slot arrays, without `segments` and `directory`.
     memory_bytes: u64,
+}
+
+impl Default for Table {
+    fn default() -> Self {
+        Table::new()
+    }
 }
 
 impl Table {
@@ -85,6 +98,7 @@ impl Table {
             directory: Directory::new(),
             len: 0,
             expiring: 0,
+            expires_from_ms: NEVER_MS,
             data_bytes: 0,
             memory_bytes: 0,
         }
@@ -139,11 +153,12 @@ impl Table {
         expire_at_ms: u64,
         keys_per_part: usize,
     ) -> Put {
-        match self.change(hash, key, |slot| slot.replace(key, value, expire_at_ms)) {
+        let replace = |slot: &mut Slot| slot.replace(key, value, expire_at_ms);
+        match self.change(hash, key, expire_at_ms, replace) {
             Some(()) => Put::Replaced,
             None => {
                 let slot = Slot::new(hash, key, value, expire_at_ms);
-                self.insert(hash, slot, keys_per_part);
+                self.insert(hash, slot, expire_at_ms, keys_per_part);
                 Put::Inserted
             }
         }
@@ -166,15 +181,16 @@ impl Table {
 
     /// Sets a key's expiry (Unix time in ms, 0 = none); false when there is no such key.
     pub fn set_expiry(&mut self, hash: u64, key: &[u8], expire_at_ms: u64) -> bool {
-        self.change(hash, key, |slot| slot.set_expiry(expire_at_ms))
-            .is_some()
+        let set = |slot: &mut Slot| slot.set_expiry(expire_at_ms);
+        self.change(hash, key, expire_at_ms, set).is_some()
     }
 
     /// Appends to a key's value and returns the new length; `None` when there is no such key.
     ///
     /// The first append that does not fit reserves half the value's size (at most 1 MiB).
     pub fn append(&mut self, hash: u64, key: &[u8], suffix: &[u8]) -> Option<usize> {
-        self.change(hash, key, |slot| slot.append(suffix))
+        // The deadline that it keeps is known.
+        self.change(hash, key, 0, |slot| slot.append(suffix))
     }
 
     pub fn len(&self) -> usize {
@@ -188,6 +204,28 @@ impl Table {
     /// Keys with an expiry.
     pub fn expiring(&self) -> usize {
         self.expiring
+    }
+
+    /// No key's deadline is earlier, Unix ms; [`NEVER_MS`] if no key has one. [`Table::expired`] corrects what
+    /// deletions and later deadlines have made too early.
+    pub fn expires_from_ms(&self) -> u64 {
+        self.expires_from_ms
+    }
+
+    /// Collects keys that have expired at `now_ms`, about 100, of the next segment that may have any; whoever asks
+    /// removes them before the next call. `at` begins with 0; false when no segment is left.
+    pub fn expired(&mut self, at: &mut usize, now_ms: u64, found: &mut Vec<Vec<u8>>) -> bool {
+        while let Some(segment) = self.segments.get_mut(*at) {
+            if segment.expires_from_ms() > now_ms {
+                *at += 1;
+            } else {
+                *at += usize::from(segment.expired(now_ms, EXPIRED_MAX, found));
+                return true;
+            }
+        }
+        let all = self.segments.iter().map(Segment::expires_from_ms);
+        self.expires_from_ms = all.min().unwrap_or(NEVER_MS);
+        false
     }
 
     /// Bytes of all keys and values.
@@ -254,10 +292,20 @@ impl Table {
         self.segments.get(self.directory.locate(hash))
     }
 
-    /// Applies `edit` to a key's slot and keeps the totals.
-    fn change<T>(&mut self, hash: u64, key: &[u8], edit: impl FnOnce(&mut Slot) -> T) -> Option<T> {
+    /// Applies `edit`, which may set this expiry, to a key's slot and keeps the totals.
+    fn change<T>(
+        &mut self,
+        hash: u64,
+        key: &[u8],
+        expire_at_ms: u64,
+        edit: impl FnOnce(&mut Slot) -> T,
+    ) -> Option<T> {
         let segment = self.segments.get_mut(self.directory.locate(hash))?;
         let at = segment.find(hash, key)?;
+        if expire_at_ms != 0 {
+            segment.expires_from(expire_at_ms);
+            self.expires_from_ms = self.expires_from_ms.min(expire_at_ms);
+        }
         let slot = segment.slot_mut(at);
         let before = slot.weight();
         let result = edit(slot);
@@ -268,7 +316,7 @@ impl Table {
     }
 
     /// Inserts a key that is not in the table.
-    fn insert(&mut self, hash: u64, mut slot: Slot, keys_per_part: usize) {
+    fn insert(&mut self, hash: u64, mut slot: Slot, expire_at_ms: u64, keys_per_part: usize) {
         self.add(slot.weight());
         self.len += 1;
         if self.segments.is_empty() {
@@ -278,7 +326,13 @@ impl Table {
         loop {
             let segment = &mut self.segments[self.directory.locate(hash)];
             match segment.insert(hash, slot) {
-                Ok(()) => return,
+                Ok(()) => {
+                    if expire_at_ms != 0 {
+                        segment.expires_from(expire_at_ms);
+                        self.expires_from_ms = self.expires_from_ms.min(expire_at_ms);
+                    }
+                    return;
+                }
                 Err(refused) => slot = refused,
             }
             self.make_room(hash, keys_per_part);

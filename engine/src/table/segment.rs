@@ -10,7 +10,7 @@
 //! in the tail. Removing shifts back, so there are no tombstones.
 
 use super::entry::{STORED_HASH_BITS, Slot};
-use super::size_class;
+use super::{NEVER_MS, size_class};
 use crate::prefetch;
 
 /// Slots of a segment that splits instead of growing: 8 KiB with the one left out.
@@ -23,7 +23,10 @@ const MIN_SLOTS: usize = 7;
 /// Slots a split loads at once before it needs them.
 const PREFETCH_AHEAD: usize = 8;
 
+const NEVER_S: u32 = u32::MAX;
+
 const _: () = assert!(SLOT_BYTES == 8);
+const _: () = assert!(size_of::<Segment>() == 32);
 const _: () = assert!(TAG_BITS + STORED_HASH_BITS == u64::BITS);
 
 /// The slots of every key whose hash begins with one prefix of `depth` bits.
@@ -31,6 +34,8 @@ pub(super) struct Segment {
     slots: Box<[Slot]>,
     homes: u32,
     used: u32,
+    /// No key's deadline is in an earlier second, Unix time; [`NEVER_S`] if no key has one.
+    expires_from_s: u32,
     depth: u8,
 }
 
@@ -67,6 +72,7 @@ impl Segment {
             slots: Box::default(),
             homes: 0,
             used: 0,
+            expires_from_s: NEVER_S,
             depth,
         }
     }
@@ -85,6 +91,42 @@ impl Segment {
 
     pub(super) fn slot_mut(&mut self, at: usize) -> &mut Slot {
         &mut self.slots[at]
+    }
+
+    /// No key's deadline is earlier, Unix ms; [`NEVER_MS`] if no key has one.
+    pub(super) fn expires_from_ms(&self) -> u64 {
+        match self.expires_from_s {
+            NEVER_S => NEVER_MS,
+            from_s => u64::from(from_s) * 1000,
+        }
+    }
+
+    /// A key has this deadline, or none has an earlier one.
+    pub(super) fn expires_from(&mut self, at_ms: u64) {
+        self.expires_from_s = self.expires_from_s.min(second(at_ms));
+    }
+
+    /// Collects keys that have expired at `now_ms`, up to `most`; whoever asks removes them. True when those are
+    /// all of the segment's.
+    pub(super) fn expired(&mut self, now_ms: u64, most: usize, found: &mut Vec<Vec<u8>>) -> bool {
+        let mut from_ms = NEVER_MS;
+        for (i, slot) in self.slots.iter().enumerate() {
+            if let Some(ahead) = self.slots.get(i + PREFETCH_AHEAD) {
+                ahead.prefetch();
+            }
+            if slot.is_empty() {
+                continue;
+            }
+            let entry = slot.entry();
+            match entry.expire_at_ms {
+                0 => {}
+                at_ms if at_ms > now_ms => from_ms = from_ms.min(at_ms),
+                _ if found.len() == most => return false,
+                _ => found.push(entry.key.to_vec()),
+            }
+        }
+        self.expires_from_s = second(from_ms);
+        true
     }
 
     /// Bytes of the slot array.
@@ -185,7 +227,7 @@ impl Segment {
         let slots = std::mem::take(&mut self.slots)
             .into_iter()
             .filter(|slot| !slot.is_empty());
-        *self = Segment::build(slots, homes, self.depth);
+        self.rebuild(slots, homes);
     }
 
     /// Gives memory back when most of it is unused.
@@ -196,8 +238,15 @@ impl Segment {
             let slots = std::mem::take(&mut self.slots)
                 .into_iter()
                 .filter(|slot| !slot.is_empty());
-            *self = Segment::build(slots, comfortable_homes(self.used()), self.depth);
+            self.rebuild(slots, comfortable_homes(self.used()));
         }
+    }
+
+    /// Lays the segment's slots out anew.
+    fn rebuild(&mut self, slots: impl Iterator<Item = Slot>, homes: u32) {
+        let from_s = self.expires_from_s;
+        *self = Segment::build(slots, homes, self.depth);
+        self.expires_from_s = from_s;
     }
 
     /// Divides the segment by the next bit of the hash: this one keeps the hashes where it is 0.
@@ -222,13 +271,16 @@ impl Segment {
                 halves[usize::from(tag >> (TAG_BITS - 1))].push(slot);
             }
         }
+        let from_s = self.expires_from_s;
         let [low, high] = halves.map(|mut half| {
             if half.is_empty() {
                 return Segment::empty(depth + 1);
             }
             half.sort_by_key(Slot::tag);
             let homes = comfortable_homes(half.len());
-            Segment::build(half.into_iter(), homes, depth + 1)
+            let mut half = Segment::build(half.into_iter(), homes, depth + 1);
+            half.expires_from_s = from_s;
+            half
         });
         *self = low;
         high
@@ -260,6 +312,7 @@ impl Segment {
             slots: laid.into_boxed_slice(),
             homes,
             used,
+            expires_from_s: NEVER_S,
             depth,
         }
     }
@@ -279,6 +332,14 @@ impl Segment {
         {
             slot.prefetch();
         }
+    }
+}
+
+/// The second of a deadline, Unix time; what is beyond its range counts as due at its end.
+fn second(at_ms: u64) -> u32 {
+    match at_ms {
+        NEVER_MS => NEVER_S,
+        at_ms => u32::try_from(at_ms / 1000).map_or(NEVER_S - 1, |s| s.min(NEVER_S - 1)),
     }
 }
 

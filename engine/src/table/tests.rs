@@ -58,6 +58,11 @@ impl Table {
                 .filter(|(_, slot)| !slot.is_empty())
                 .collect();
             assert_eq!(full.len(), segment.used());
+            let deadlines = full.iter().map(|(_, slot)| slot.entry().expire_at_ms);
+            let first_ms = deadlines.filter(|at_ms| *at_ms != 0).min();
+            let first_ms = first_ms.unwrap_or(NEVER_MS);
+            assert!(segment.expires_from_ms() <= first_ms);
+            assert!(self.expires_from_ms() <= first_ms);
             assert!(full.is_sorted_by_key(|(_, slot)| slot.tag()));
             for (at, slot) in &full {
                 let home = segment.home(slot.tag());
@@ -127,6 +132,7 @@ enum Op {
         fill: u8,
     },
     ClearSlice(usize),
+    Expire(u64),
     Scan,
 }
 
@@ -135,7 +141,7 @@ fn value_bytes() -> impl Strategy<Value = usize> {
 }
 
 fn expiry() -> impl Strategy<Value = u64> {
-    prop_oneof![Just(0), 1..u64::MAX]
+    prop_oneof![Just(0), 1..u64::MAX, 1..20_000u64, Just(u64::MAX)]
 }
 
 fn op() -> impl Strategy<Value = Op> {
@@ -151,6 +157,7 @@ fn op() -> impl Strategy<Value = Op> {
         4 => (key(), value_bytes(), any::<u8>())
             .prop_map(|(key, suffix_bytes, fill)| Op::Append { key, suffix_bytes, fill }),
         1 => (0..200_usize).prop_map(Op::ClearSlice),
+        2 => expiry().prop_map(Op::Expire),
         1 => Just(Op::Scan),
     ]
 }
@@ -164,6 +171,9 @@ fn key_of(number: u16) -> Vec<u8> {
         _ => name,
     }
 }
+
+/// Seconds of later deadlines are not told apart.
+const CENTURY_MS: u64 = 4_000_000_000_000;
 
 type Model = BTreeMap<Vec<u8>, (Vec<u8>, u64)>;
 
@@ -240,6 +250,23 @@ fn apply(table: &mut Table, model: &mut Model, hashing: Hashing, op: Op) {
             assert_eq!(table.clear_slice(budget), before <= budget);
             assert_eq!(table.len(), before.saturating_sub(budget));
             model.retain(|key, _| table.get(hashing.hash(key), key).is_some());
+        }
+        Op::Expire(now_ms) => {
+            let (mut at, mut found) = (0, Vec::new());
+            while table.expired(&mut at, now_ms, &mut found) {
+                assert!(found.len() <= EXPIRED_MAX);
+                for key in found.drain(..) {
+                    let (_, at_ms) = model.remove(&key).expect("a key that is here");
+                    assert!(at_ms != 0 && at_ms <= now_ms);
+                    assert!(table.remove(hashing.hash(&key), &key));
+                }
+            }
+            let deadlines = model.values().map(|(_, at_ms)| *at_ms);
+            let next_ms = deadlines.filter(|at_ms| *at_ms != 0).min();
+            assert!(next_ms.is_none_or(|next_ms| next_ms > now_ms));
+            // What was looked at is due again a second too early at most.
+            let from_ms = table.expires_from_ms();
+            assert!(from_ms / 1000 >= now_ms.min(CENTURY_MS) / 1000);
         }
         Op::Scan => {
             let seen = table.scan_all();

@@ -24,7 +24,8 @@ pub struct Opened<F> {
 /// that were published and not written, and only then removes the files that the log does not need.
 ///
 /// Every new LSN is above `lsn_floor`: the highest one that the caller has in durable state of its
-/// own, such as an image's end (0 if there is none). The wall clock may go back; the log's does not.
+/// own, such as an image's end (0 if there is none). The log's clock goes on from
+/// [`Recovered::wall_clock_ms`] if `wall_clock_ms` is behind that.
 /// After an error, or a crash at any point, recover again.
 ///
 /// # Errors
@@ -42,7 +43,7 @@ pub async fn open_writer<D: Disk>(
         incarnation: id.0,
         prev_end: recovered.last_lsn,
         first_lsn: recovered.next_lsn.max(lsn_floor.next()),
-        wall_clock_ms: recovered.wall_clock_ms_max,
+        wall_clock_ms: recovered.wall_clock_ms,
     };
     let published = match opts.planted(Bug::PublishedNotLogged) {
         true => &[],

@@ -73,8 +73,9 @@ pub struct Recovered {
     pub published: Vec<Box<[u8]>>,
     /// Segment files that hold nothing the log needs; the next opening removes them.
     pub free: Vec<SegmentId>,
-    /// The highest wall clock that the log has seen: time must not run backwards.
-    pub wall_clock_ms_max: u64,
+    /// The wall clock of the last group, 0 if there is none: time goes on from there, unless whoever opens the log
+    /// sets another one.
+    pub wall_clock_ms: u64,
     /// The last incarnation; 0 if the log is new.
     pub incarnation: u64,
     /// The torn tail that was cut, if there was one.
@@ -203,7 +204,7 @@ pub(crate) async fn read<D: Disk>(
     recovered.unfinished = unfinished.collect();
     recovered.next_segment = SegmentId(last_id + 1);
     let found = published(disk, opts, &recovered, visitor, to_recover).await?;
-    let clock = &mut recovered.wall_clock_ms_max;
+    let clock = &mut recovered.wall_clock_ms;
     *clock = (*clock).max(found.wall_clock_ms);
     recovered.published = found
         .records

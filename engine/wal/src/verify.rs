@@ -19,6 +19,8 @@ pub struct VerifyReport {
     pub last_lsn: Lsn,
     /// Good records.
     pub records: u64,
+    /// The wall clock of the last group; 0 if there is none.
+    pub wall_clock_ms: u64,
     /// Records behind them that were published and not written: the next opening logs them.
     pub published: u64,
     /// The torn tail that the next opening will cut; harmless.
@@ -114,6 +116,7 @@ pub async fn verify_with<D: Disk>(
         unused: recovered.free,
         last_lsn: recovered.last_lsn,
         records: recovered.records,
+        wall_clock_ms: recovered.wall_clock_ms,
         published: recovered.published.len() as u64,
         torn: recovered.torn,
         damage: recovered.damage,

@@ -135,7 +135,7 @@ pub struct Held {
 pub struct Final {
     /// Of the whole partition.
     pub held: Held,
-    /// The source's wall clock, Unix milliseconds: the target's must not be behind it.
+    /// The source's time, Unix milliseconds: the target refuses what is too far from its own.
     pub clock_ms: u64,
     /// Sequence of the last record; 1 when there was none.
     pub last_seq: u64,

@@ -28,4 +28,5 @@ mod resharding;
 mod scan;
 mod shutdown;
 mod stored;
+mod time;
 mod whole_cluster;

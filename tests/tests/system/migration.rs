@@ -1,6 +1,6 @@
 //! Partitions that move between nodes that serve: nobody sees an error, and nothing is lost.
 
-mod bed;
+pub(crate) mod bed;
 mod cancelled;
 mod cuts;
 mod deaths;

@@ -228,7 +228,7 @@ impl Pair {
                 self.model.set_now(now_ms.into());
             }
             Step::Sweep => while !self.taped.keyspace.sweep_slice() {},
-            Step::RemoveLapsed => self.taped.keyspace.remove_lapsed(),
+            Step::RemoveLapsed => self.taped.keyspace.remove_lapsed(true),
             Step::Commit => self.taped.commit(),
         }
         let keyspace = &self.taped.keyspace;

@@ -1,5 +1,8 @@
 //! Copies that are not served: what sees them and what does not, and what they refuse.
 
+use std::time::Instant;
+
+use ephesus_wal::LogId;
 use ephesus_wire::record::{Record, RecordMeta};
 use ephesus_wire::resp::reply::Protocol;
 use ephesus_wire::stream::{FIRST_SEQ, Final, Held};
@@ -8,12 +11,15 @@ use ephesus_wire::{Epoch, Lsn, MigrationId, PartitionId};
 use super::pair::{EPOCH, MOVING, START_MS, flush, source};
 use super::workload::words;
 use crate::command::parse::Scan;
+use crate::keyspace::tests::keep::Keep;
 use crate::keyspace::tests::tape::{Taped, execute};
 use crate::keyspace::{
     AfterBreak, OutgoingError, Partition, Reply, ScanCursor, StagingError, WalkFilter,
 };
-use crate::migration::target::CLOCK_AHEAD_MS_MAX;
+use crate::migration::target::{CLOCK_AHEAD_MS_MAX, CLOCK_BEHIND_MS_MAX};
 use crate::migration::{Credit, StagingState, TargetError};
+use crate::shard::Checkpointer;
+use crate::table::NEVER_MS;
 
 const PARTITIONS: u16 = 4;
 
@@ -71,7 +77,8 @@ fn commands_about_all_keys_do_not_see_a_staging_copy() {
     let dbsize = reply(|reply| keyspace.dbsize(reply));
     assert_eq!(dbsize, format!(":{served}\r\n").into_bytes());
     assert!(!keyspace.owns(MOVING) && !keyspace.owned().contains(&MOVING));
-    assert!(!keyspace.has_expiring());
+    while !keyspace.sweep_slice() {}
+    assert_eq!(keyspace.expires_from_ms(), NEVER_MS);
 
     let mut walk = keyspace.walk(&WalkFilter::Matching(b"*".to_vec()), usize::MAX);
     while keyspace.walk_slice(&mut walk).is_none() {}
@@ -134,6 +141,39 @@ fn memory_images_and_the_log_know_a_staging_copy() {
     assert_eq!(keyspace.oldest_idle_pin(only), Some((Lsn(1), MOVING)));
     let memory = keyspace.partitions().map(|p| p.table.memory_bytes());
     assert_eq!(keyspace.memory_bytes(), memory.sum::<u64>());
+}
+
+#[test]
+fn an_image_of_a_staging_copy_leaves_out_no_key_that_has_expired_here() {
+    let (mut taped, _, staged) = target();
+    // Deadlines are at START_MS + 10; the source, which is behind, may yet give its keys more time.
+    taped.keyspace.set_now(START_MS + 60_000);
+    let store = Keep::default();
+    let mut checkpointer = Checkpointer::new(vec![&store], LogId([9; 16]), 1);
+    let start = now();
+    let mut turns = 0;
+    while store.manifest.borrow().is_none() {
+        taped.commit();
+        let keyspace = &mut taped.keyspace;
+        checkpointer
+            .take_replies(keyspace, start)
+            .expect("no fault");
+        checkpointer.slice(keyspace, start).expect("no fault");
+        turns += 1;
+        assert!(turns < 1_000, "an image");
+    }
+    let manifest = store.manifest.borrow();
+    let manifest = manifest.as_ref().expect("switched");
+    assert_eq!(manifest.image.partition, MOVING);
+    assert_eq!(manifest.count, staged);
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "any instant does: it only has to stay the same"
+)]
+fn now() -> Instant {
+    Instant::now()
 }
 
 #[test]
@@ -278,6 +318,10 @@ fn a_final_that_differs_in_anything_is_refused_with_both_numbers() {
             clock_ms: START_MS + CLOCK_AHEAD_MS_MAX + 1,
             ..right
         },
+        Final {
+            clock_ms: START_MS - CLOCK_BEHIND_MS_MAX - 1,
+            ..right
+        },
     ];
     for last in wrong {
         let (mut taped, ..) = target();
@@ -292,7 +336,8 @@ fn a_final_that_differs_in_anything_is_refused_with_both_numbers() {
         assert!(matches!(again, Err(TargetError::NotReceiving)));
     }
     let lsn = taped.keyspace.prepare(MOVING, &right).expect("the same");
-    assert_eq!(taped.keyspace.now_ms(), START_MS + 5, "follows the source");
+    let now_ms = taped.keyspace.now_ms();
+    assert_eq!(now_ms, START_MS, "a move sets no clock");
     let copy = taped.keyspace.incoming_mut(MOVING).expect("staging");
     assert_eq!(copy.confirmed(Lsn(lsn.0 - 1)), None, "not durable yet");
     assert_eq!(copy.confirmed(lsn), Some(held));

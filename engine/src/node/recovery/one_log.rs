@@ -10,7 +10,7 @@ use ephesus_wire::record::Source;
 use ephesus_wire::{Epoch, Lsn, PartitionId};
 
 use super::vouching::Vouching;
-use super::{Progress, RecoveredShard, RecoveryError};
+use super::{Now, Progress, RecoveredShard, RecoveryError};
 use crate::image::{self, DbId, ImageStore};
 use crate::keyspace::Partition;
 use crate::keyspace::replay::{Rebuild, Replay};
@@ -71,7 +71,7 @@ pub(super) struct Replayed {
     pub(super) recovered: Recovered,
     /// No LSN up to this one may be given out again.
     pub(super) floor: Lsn,
-    /// The latest wall clock that log and images have seen.
+    /// The last time that the log has seen, or the images if the log is new.
     pub(super) wall_clock_ms: u64,
 }
 
@@ -133,7 +133,10 @@ impl<D: Disk> OneLog<'_, D> {
         }
         Ok(Replayed {
             partitions: replay.finish()?,
-            wall_clock_ms: recovered.wall_clock_ms_max.max(imaged_ms),
+            wall_clock_ms: match recovered.wall_clock_ms {
+                0 => imaged_ms,
+                logged_ms => logged_ms,
+            },
             recovered,
             floor: vouching.floor(),
         })
@@ -166,15 +169,21 @@ impl<D: Disk> OneLog<'_, D> {
     pub(super) fn open(
         &self,
         replayed: Replayed,
-        now_ms: u64,
+        now: Now,
     ) -> Result<RecoveredShard<D::File>, RecoveryError> {
         let Replayed {
             partitions,
-            recovered,
+            mut recovered,
             floor,
             wall_clock_ms,
         } = replayed;
-        let wall_clock_ms = now_ms.max(wall_clock_ms);
+        let wall_clock_ms = match now.resets {
+            true => now.wall_ms,
+            false => wall_clock_ms.max(now.wall_ms),
+        };
+        if now.resets {
+            recovered.wall_clock_ms = wall_clock_ms;
+        }
         let opening = open_writer(&self.disk, &self.options, &recovered, floor, wall_clock_ms);
         let opened = futures_lite::future::block_on(opening).map_err(|e| self.failed(e))?;
         Ok(RecoveredShard {

@@ -259,3 +259,20 @@ fn absent_keys_count_towards_no_limit_of_a_deletion() {
         }
     }
 }
+
+#[test]
+fn a_full_disk_takes_no_removals_of_expired_keys() {
+    let mut bed = Bed::new(1, &[]);
+    let client = bed.connect(0, Direct);
+    assert_eq!(bed.ask(client, &["SET k v PX 50"]), "+OK\r\n");
+    bed.advance(100);
+    let appended = |bed: &mut Bed| bed.core(0).keyspace.log.appended();
+    let before = appended(&mut bed);
+    bed.core(0).node.set_disk_full(true);
+    assert_eq!(bed.ask(client, &["GET k"]), "$-1\r\n", "invisible");
+    assert_eq!(appended(&mut bed), before, "and still here");
+    bed.core(0).node.set_disk_full(false);
+    assert_eq!(bed.ask(client, &["GET k"]), "$-1\r\n");
+    assert_eq!(appended(&mut bed), before.next());
+    assert_eq!(bed.ask(client, &["DBSIZE"]), ":0\r\n");
+}

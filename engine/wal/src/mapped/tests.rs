@@ -103,7 +103,7 @@ fn the_wall_clock_of_what_is_published_counts() {
     drop(opened);
     disk.kill();
     let (_, recovered, _) = reopen(&disk, Durability::Relaxed);
-    assert_eq!(recovered.wall_clock_ms_max, 70);
+    assert_eq!(recovered.wall_clock_ms, 70);
 }
 
 #[test]

@@ -4,6 +4,7 @@ use super::*;
 use crate::disk::fault::FaultDisk;
 use crate::driver::Log;
 use crate::error::GroupFault;
+use crate::open::open_writer;
 use crate::verify::verify;
 
 fn options() -> LogOptions {
@@ -203,4 +204,23 @@ fn the_floor_is_respected() {
     let opts = options();
     let opened = block_on(crate::open_writer(&disk, &opts, &recovered, Lsn(500), 1));
     assert_eq!(opened.unwrap().writer.append(b"x"), Lsn(501));
+}
+
+#[test]
+fn an_opening_may_set_the_clock_back_and_nothing_else_may() {
+    let disk = FaultDisk::new(1);
+    let (mut log, _) = open(&disk, &options()).unwrap();
+    log.append(b"ahead").unwrap();
+    block_on(log.commit(1_000_000)).unwrap();
+    drop(log);
+    let (_, mut recovered) = visited(&disk, &options()).unwrap();
+    assert_eq!(recovered.wall_clock_ms, 1_000_000);
+    recovered.wall_clock_ms = 5;
+    block_on(open_writer(&disk, &options(), &recovered, Lsn::ZERO, 5)).unwrap();
+    let (lsns, recovered) = visited(&disk, &options()).unwrap();
+    assert_eq!((lsns, recovered.wall_clock_ms), (vec![1], 5));
+    // Unless it is told to, an opening goes on from there.
+    block_on(open_writer(&disk, &options(), &recovered, Lsn::ZERO, 1)).unwrap();
+    let (_, recovered) = visited(&disk, &options()).unwrap();
+    assert_eq!(recovered.wall_clock_ms, 5);
 }

@@ -97,7 +97,7 @@ impl<'a, F: DiskFile> Walk<'a, F> {
                 segments: Vec::new(),
                 published: Vec::new(),
                 free: free.into_iter().collect(),
-                wall_clock_ms_max: 0,
+                wall_clock_ms: 0,
                 incarnation,
                 torn: None,
                 damage: Vec::new(),
@@ -303,7 +303,9 @@ impl<'a, F: DiskFile> Walk<'a, F> {
         }
         let in_place = here == self.next || (here.offset == 0 && here.segment > self.next.segment);
         if in_place && header.first_lsn == expected || self.opts.planted(Bug::JumpHoles) {
-            if header.wall_clock_ms < self.recovered.wall_clock_ms_max {
+            // Whoever opens a log may set its clock back.
+            let goes_back = header.wall_clock_ms < self.recovered.wall_clock_ms;
+            if goes_back && !header.is_opening() {
                 self.damaged(here, GroupFault::Order("wall clock"))?;
             }
             return Ok(Verdict::Accept);
@@ -371,8 +373,7 @@ impl<'a, F: DiskFile> Walk<'a, F> {
             self.end = last_lsn.0;
         }
         *self.recovered.groups.entry(reader.id).or_default() += 1;
-        let clock = &mut self.recovered.wall_clock_ms_max;
-        *clock = (*clock).max(header.wall_clock_ms);
+        self.recovered.wall_clock_ms = header.wall_clock_ms;
         self.highest_lsn = self.highest_lsn.max(header.last_lsn().0);
         self.expected = Some(header.last_lsn().0 + 1);
         self.next = Position {

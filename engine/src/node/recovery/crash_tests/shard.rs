@@ -104,7 +104,7 @@ impl SimShard {
                 })?;
             }
             29 => {
-                self.keyspace.remove_lapsed();
+                self.keyspace.remove_lapsed(true);
                 self.keyspace.sweep_slice();
                 self.keyspace.free_slice(16);
             }

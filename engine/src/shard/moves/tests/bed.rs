@@ -17,6 +17,7 @@ use crate::net::{Completion, Ring, Waker};
 use crate::node::Routes;
 use crate::node::routes::Me;
 use crate::node::shared::{NodeShared, Settings};
+use crate::node::time::{NodeTime, WallClock};
 use crate::shard::core::Core;
 use crate::shard::mesh::{Message, Peer};
 use crate::shard::moves::Moves;
@@ -302,7 +303,14 @@ impl Bed {
             .unzip();
         let partitioning = Partitioning::new(partitions).expect("a valid number");
         let lease = ephesus_coordinator::membership::Lease::default();
-        let node = NodeShared::new(NODE, settings(), partitioning, lease, peers);
+        let node = NodeShared::new(
+            NODE,
+            settings(),
+            partitioning,
+            lease,
+            peers,
+            NodeTime::start(WallClock::default(), 0),
+        );
         let node = Arc::new(node);
         let mut inboxes = inboxes.into_iter();
         let mut half = |id, copies| {

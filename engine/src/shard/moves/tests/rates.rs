@@ -15,6 +15,7 @@ use crate::migration::{Order, Report};
 use crate::net::Waker;
 use crate::node::segment_threads::SegmentThreads;
 use crate::node::shared::NodeShared;
+use crate::node::time::{NodeTime, WallClock};
 use crate::shard::mesh::{Message, Peer};
 use crate::shard::segments::Jobs;
 use crate::shard::{Checkpointer, Core, Segments, Shard, Start};
@@ -41,7 +42,14 @@ impl Bench {
             })
             .unzip();
         let partitioning = Partitioning::new(1).expect("a valid number");
-        let node = NodeShared::new(NODE, settings(), partitioning, Default::default(), peers);
+        let node = NodeShared::new(
+            NODE,
+            settings(),
+            partitioning,
+            Default::default(),
+            peers,
+            NodeTime::start(WallClock::default(), 0),
+        );
         let (jobs, segments) = SegmentThreads::start(2).expect("threads");
         let base = std::env::var_os("EPHESUS_TEST_DIR");
         let base = base.map_or_else(
