@@ -71,6 +71,11 @@ pub struct Lease {
 }
 
 impl Lease {
+    /// It holds until then, ms of CLOCK_BOOTTIME.
+    pub fn set_until_ms(&self, until_ms: u64) {
+        self.until_ms.store(until_ms, Ordering::Release);
+    }
+
     /// Whether it holds at this moment.
     #[inline]
     #[must_use]
@@ -299,9 +304,7 @@ async fn serve(
                 }
             }
         }
-        let lease_until_ms = agent.lease_until_ms();
-        let until_ms = &shared.lease.until_ms;
-        until_ms.store(lease_until_ms, Ordering::Release);
+        shared.lease.set_until_ms(agent.lease_until_ms());
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ephesus_coordinator::command::{Addresses, ClusterId, ClusterOptions};
+use ephesus_coordinator::membership::Lease;
 use ephesus_coordinator::migration::MigrationTable;
 use ephesus_coordinator::placement::Policy;
 use ephesus_coordinator::state::{Member, MemberStatus};
@@ -70,6 +71,10 @@ pub(super) struct Bed {
     pub(super) slices_max: usize,
     now: Instant,
     now_ms: u64,
+    /// The lease runs out in the next turn, between execution and replies.
+    stands_still: bool,
+    /// Whether logs are written.
+    commits: bool,
     migrations: u64,
     last_routes: Option<Arc<Routes>>,
 }
@@ -91,14 +96,10 @@ impl Bed {
                 false => (ATHENS, ShardId(p % shards)),
             })
             .collect();
-        let node = NodeShared::new(
-            ATHENS,
-            settings(),
-            partitioning,
-            Default::default(),
-            peers,
-            NodeTime::start(WallClock::default(), 0),
-        );
+        let lease = Lease::default();
+        lease.set_until_ms(u64::MAX);
+        let time = NodeTime::start(WallClock::default(), 0);
+        let node = NodeShared::new(ATHENS, settings(), partitioning, lease, peers, time);
         let node = Arc::new(node);
         let epochs = vec![Epoch(1); homes.len()];
         let routes = routes(shards, (&homes, &epochs), &[]);
@@ -122,6 +123,8 @@ impl Bed {
             epochs,
             staged: Vec::new(),
             slices_max: usize::MAX,
+            stands_still: false,
+            commits: true,
             migrations: 0,
             last_routes: None,
         };
@@ -245,18 +248,47 @@ impl Bed {
     fn begin_turn(&mut self, shard: usize) {
         let core = &mut self.shards[shard].core;
         core.begin_turn(self.now, self.now_ms);
-        core.serving = true;
         core.look_after_unread();
     }
 
+    /// The process stands still in the next turn, until the lease is over.
+    pub(super) fn stand_still_in_turn(&mut self) {
+        self.stands_still = true;
+    }
+
+    pub(super) fn end_lease(&mut self) {
+        self.core(0).node.lease.set_until_ms(0);
+    }
+
+    pub(super) fn renew_lease(&mut self) {
+        self.core(0).node.lease.set_until_ms(u64::MAX);
+    }
+
+    /// Logs are not written until [`Bed::release_log`].
+    pub(super) fn hold_log(&mut self) {
+        self.commits = false;
+    }
+
+    pub(super) fn release_log(&mut self) {
+        self.commits = true;
+        self.settle();
+    }
+
     fn end_turn(&mut self, shard: usize) {
+        if std::mem::take(&mut self.stands_still) {
+            self.end_lease();
+        }
+        let commits = self.commits;
         let shard = &mut self.shards[shard];
         let core = &mut shard.core;
-        take_down(&mut core.keyspace.log, &mut Vec::new());
+        if commits {
+            take_down(&mut core.keyspace.log, &mut Vec::new());
+        }
         core.committed();
         core.unblock();
         let mut slices = 0..self.slices_max;
         while slices.next().is_some() && core.walk_slice() {}
+        core.hold_back_late();
         let committed = core.keyspace.log.committed();
         for token in std::mem::take(&mut core.listed) {
             core.note_presence(token);

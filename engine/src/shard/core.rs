@@ -406,7 +406,7 @@ impl Core {
                 }
                 Gated::Replies(index) => {
                     let left = self.uncommitted[index].take();
-                    let Uncommitted { to, replies } = left.expect("replies leave once");
+                    let Uncommitted { to, replies, .. } = left.expect("replies leave once");
                     self.peers[usize::from(to.0)].answer(replies.answers, &replies.bytes);
                 }
             }

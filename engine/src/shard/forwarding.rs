@@ -18,6 +18,8 @@ use crate::command::spec;
 pub(super) struct Uncommitted {
     pub(super) to: ShardId,
     pub(super) replies: Replies,
+    /// When they were made.
+    pub(super) turn: u64,
 }
 
 /// Answers to forwarded commands, and what they have to wait for together.
@@ -131,7 +133,8 @@ impl Core {
             self.uncommitted.push(None);
             self.uncommitted.len() - 1
         });
-        self.uncommitted[index] = Some(Uncommitted { to, replies });
+        let turn = self.turn;
+        self.uncommitted[index] = Some(Uncommitted { to, replies, turn });
         self.gates.push(Reverse((gate, Gated::Replies(index))));
     }
 
@@ -142,6 +145,10 @@ impl Core {
             let bytes = &replies.bytes[at..at + answer.len];
             at += answer.len;
             self.peers[usize::from(answer.asked.0)].answered(answer.request_len);
+            if answer.is_late {
+                self.deliver_late(answer.origin);
+                continue;
+            }
             self.deliver(answer.origin, bytes, Lsn::ZERO);
         }
     }

@@ -68,6 +68,7 @@ impl Forwarded {
             len,
             request_len: self.len,
             asked: self.asked,
+            is_late: false,
         }
     }
 }
@@ -91,6 +92,8 @@ pub struct Answered {
     pub request_len: usize,
     /// The shard that owed the answer.
     pub asked: ShardId,
+    /// The lease may have been over when the command was executed: the client is told nothing.
+    pub is_late: bool,
 }
 
 /// Committed replies for another shard.
@@ -98,6 +101,15 @@ pub struct Answered {
 pub struct Replies {
     pub bytes: Vec<u8>,
     pub answers: Vec<Answered>,
+}
+
+impl Replies {
+    /// Nothing of it is told to clients.
+    pub fn make_late(&mut self) {
+        for answer in &mut self.answers {
+            answer.is_late = true;
+        }
+    }
 }
 
 /// What arrives in a shard's inbox.
@@ -197,6 +209,11 @@ impl PeerQueue {
     pub fn answer(&mut self, answers: Vec<Answered>, bytes: &[u8]) {
         self.replies.bytes.extend_from_slice(bytes);
         self.replies.answers.extend(answers);
+    }
+
+    /// What this turn has answered is not told to clients.
+    pub fn make_late(&mut self) {
+        self.replies.make_late();
     }
 
     /// The peer has answered a request of that many bytes.

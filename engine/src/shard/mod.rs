@@ -21,6 +21,7 @@ mod holds;
 mod input;
 mod keyed;
 mod keyless;
+mod late;
 mod log_io;
 pub mod mesh;
 pub mod moves;
@@ -366,6 +367,7 @@ impl Shard {
         self.moves
             .tend(&mut self.core, &mut self.ring, writing, self.now);
         self.core.publish();
+        self.core.hold_back_late();
         self.service_listed();
         self.core.end_turn();
         self.had_requests |= self.core.stats().commands.get() != commands;

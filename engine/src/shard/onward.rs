@@ -188,6 +188,9 @@ impl Core {
         request: &Request<'_>,
         source: &[u8],
     ) -> Result<Answer, ClientError> {
+        if spec.cmd != Cmd::ClientList {
+            self.check_serving()?;
+        }
         let slot = match spec.cmd {
             Cmd::Flushall | Cmd::Flushdb if self.holds_any() => return Ok(Answer::Held),
             Cmd::Flushall | Cmd::Flushdb | Cmd::Dbsize | Cmd::Keys if self.is_between_routes() => {
@@ -256,6 +259,29 @@ impl Core {
             }
         }
         Ok(Answer::Later)
+    }
+
+    /// A part of a relayed command was executed too late.
+    pub(super) fn relay_late(&mut self, origin: Origin) {
+        if origin.conn == RELAY
+            && let Some(relay) = self.relays.by_number.remove(&origin.ticket)
+        {
+            self.answer_late(&relay.forwarded);
+        }
+    }
+
+    /// Own parts of relayed commands may have been executed too late.
+    pub(super) fn give_up_relays(&mut self) {
+        for relay in std::mem::take(&mut self.relays.by_number).into_values() {
+            self.answer_late(&relay.forwarded);
+        }
+    }
+
+    fn answer_late(&mut self, forwarded: &Forwarded) {
+        let mut late = forwarded.answered(0);
+        late.is_late = true;
+        let asker = usize::from(forwarded.origin.shard.0);
+        self.peers[asker].answer(vec![late], &[]);
     }
 
     /// Takes in a part of a relayed command's reply; answers the asking shard when it was the last one.

@@ -148,7 +148,11 @@ impl Core {
             drop(walk);
             self.end_walk(&asked, Err(ClientError::ClientHasLeft), Lsn::ZERO);
         } else if let Some(gate) = self.keyspace.walk_slice(&mut walk) {
-            self.end_walk(&asked, walk.finish(), gate);
+            let outcome = match self.node.lease.holds() {
+                true => walk.finish(),
+                false => Err(ClientError::ClusterDown),
+            };
+            self.end_walk(&asked, outcome, gate);
         } else {
             self.walks.running.push_back((asked, walk));
         }
