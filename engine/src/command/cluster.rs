@@ -111,12 +111,10 @@ impl ClusterView {
         reply::verbatim(out, protocol, "txt", self.info_text().as_bytes());
     }
 
-    /// Appends the reply to `CLUSTER MYID`.
-    ///
-    /// # Panics
-    /// When `myself` is not an index of `nodes`.
+    /// Appends the reply to `CLUSTER MYID`; zeros while the primary that answers is in no table.
     pub fn write_my_id(&self, out: &mut Vec<u8>) {
-        reply::bulk(out, &self.nodes[self.myself].id);
+        let myself = self.nodes.get(self.myself);
+        reply::bulk(out, myself.map_or(&[b'0'; 40], |node| &node.id));
     }
 
     /// One line per node:

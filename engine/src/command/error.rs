@@ -250,12 +250,9 @@ impl fmt::Display for Quoted {
 
 /// At most `limit` bytes and nothing from a NUL on, as Redis prints arguments.
 fn printable(bytes: &[u8], limit: usize) -> &[u8] {
-    let bytes = &bytes[..bytes.len().min(limit)];
-    let end = bytes
-        .iter()
-        .position(|&byte| byte == 0)
-        .unwrap_or(bytes.len());
-    &bytes[..end]
+    let bytes = bytes.get(..limit).unwrap_or(bytes);
+    let end = bytes.iter().position(|&byte| byte == 0);
+    end.and_then(|end| bytes.get(..end)).unwrap_or(bytes)
 }
 
 #[cfg(test)]

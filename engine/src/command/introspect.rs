@@ -32,29 +32,28 @@ const HELP: [&str; 17] = [
     "    Print this help.",
 ];
 
-/// Appends the reply to COMMAND or the subcommand `cmd` of it; `args` is the whole request.
+/// Appends the reply to COMMAND or the subcommand `cmd` of it; `args` is the whole request. Names of commands may
+/// be repeated, so that a short request could ask for a reply of any length: it has at most about `bytes_max` bytes.
 ///
 /// # Errors
-/// What the client did wrong; nothing was appended.
-///
-/// # Panics
-/// When `cmd` is not COMMAND or one of its subcommands.
+/// What the client did wrong, and any other command than COMMAND and its subcommands; nothing was appended.
 pub fn reply<A: ArgList + ?Sized>(
     out: &mut Vec<u8>,
     protocol: Protocol,
     cmd: Cmd,
     args: &A,
+    bytes_max: usize,
 ) -> Result<(), ClientError> {
     match cmd {
         Cmd::Command => all(out, protocol),
         Cmd::CommandCount => reply::integer(out, COMMANDS.len() as i64),
-        Cmd::CommandInfo => info(out, protocol, args),
-        Cmd::CommandDocs => docs(out, protocol, args),
+        Cmd::CommandInfo => return info(out, protocol, args, bytes_max),
+        Cmd::CommandDocs => return docs(out, protocol, args, bytes_max),
         Cmd::CommandList => return list(out, args),
         Cmd::CommandGetkeys => return get_keys(out, args),
         Cmd::CommandGetkeysandflags => return get_keys_and_flags(out, protocol, args),
         Cmd::CommandHelp => help(out),
-        other => unreachable!("{} is not answered here", other.name()),
+        other => return Err(ClientError::WrongArity(other.name())),
     }
     Ok(())
 }
@@ -66,9 +65,16 @@ fn all(out: &mut Vec<u8>, protocol: Protocol) {
     }
 }
 
-fn info<A: ArgList + ?Sized>(out: &mut Vec<u8>, protocol: Protocol, args: &A) {
+fn info<A: ArgList + ?Sized>(
+    out: &mut Vec<u8>,
+    protocol: Protocol,
+    args: &A,
+    bytes_max: usize,
+) -> Result<(), ClientError> {
+    let before = out.len();
     if args.len() == INNER {
-        return all(out, protocol);
+        all(out, protocol);
+        return Ok(());
     }
     reply::array(out, args.len() - INNER);
     for index in INNER..args.len() {
@@ -76,7 +82,18 @@ fn info<A: ArgList + ?Sized>(out: &mut Vec<u8>, protocol: Protocol, args: &A) {
             Some(spec) => entry(out, protocol, spec),
             None => reply::null(out, protocol),
         }
+        check_length(out, before, bytes_max)?;
     }
+    Ok(())
+}
+
+/// Takes a reply back that has become too long.
+fn check_length(out: &mut Vec<u8>, before: usize, bytes_max: usize) -> Result<(), ClientError> {
+    if out.len() - before > bytes_max {
+        out.truncate(before);
+        return Err(ClientError::ReplyTooLarge(bytes_max));
+    }
+    Ok(())
 }
 
 /// One command: name, arity, flags, first key, last key, step, categories, tips, key
@@ -138,19 +155,27 @@ fn key_specification(out: &mut Vec<u8>, protocol: Protocol, keys: &KeySpec) {
     number(out, "limit", 0);
 }
 
-fn docs<A: ArgList + ?Sized>(out: &mut Vec<u8>, protocol: Protocol, args: &A) {
+fn docs<A: ArgList + ?Sized>(
+    out: &mut Vec<u8>,
+    protocol: Protocol,
+    args: &A,
+    bytes_max: usize,
+) -> Result<(), ClientError> {
+    let before = out.len();
     if args.len() == INNER {
         reply::map(out, protocol, COMMANDS.len());
         for spec in &COMMANDS {
             documentation(out, protocol, spec);
         }
-        return;
+        return Ok(());
     }
     let known = || (INNER..args.len()).filter_map(|index| spec::lookup_full(args.arg(index)));
     reply::map(out, protocol, known().count());
     for spec in known() {
         documentation(out, protocol, spec);
+        check_length(out, before, bytes_max)?;
     }
+    Ok(())
 }
 
 fn documentation(out: &mut Vec<u8>, protocol: Protocol, spec: &Spec) {

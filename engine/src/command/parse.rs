@@ -44,6 +44,10 @@ impl<T: AsRef<[u8]>> ArgList for [T] {
         <[T]>::len(self)
     }
 
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "the caller's index is below the length"
+    )]
     #[inline]
     fn arg(&self, index: usize) -> &[u8] {
         self[index].as_ref()
@@ -84,6 +88,10 @@ impl ArgList for Request<'_> {
         self.args.len()
     }
 
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "the caller's index is below the length, and spans lie in the source"
+    )]
     #[inline]
     fn arg(&self, index: usize) -> &[u8] {
         &self.source[self.args.range(index)]

@@ -151,7 +151,7 @@ fn range(first: &[u8], last: &[u8]) -> Result<(u16, u16), SlotMoveError> {
 
 /// A client's bytes in an error.
 fn shown(bytes: &[u8]) -> String {
-    let text = String::from_utf8_lossy(&bytes[..bytes.len().min(ID_BYTES)]);
+    let text = String::from_utf8_lossy(bytes.get(..ID_BYTES).unwrap_or(bytes));
     text.replace(char::is_control, "?")
 }
 

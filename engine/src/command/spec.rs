@@ -84,6 +84,10 @@ impl Cmd {
     pub const COUNT: usize = Cmd::CommandHelp as usize + 1;
 
     /// The command's description.
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "the tables are built, and checked, at compile time"
+    )]
     #[must_use]
     pub fn spec(self) -> &'static Spec {
         let place = BY_CMD[self as usize];
@@ -230,9 +234,10 @@ impl Spec {
     #[must_use]
     pub fn subcommand(&self, name: &[u8]) -> Option<&'static Spec> {
         let prefix = self.name.len() + 1;
-        self.subcommands
-            .iter()
-            .find(|sub| sub.name.as_bytes()[prefix..].eq_ignore_ascii_case(name))
+        self.subcommands.iter().find(|sub| {
+            let own = sub.name.as_bytes().get(prefix..);
+            own.is_some_and(|own| own.eq_ignore_ascii_case(name))
+        })
     }
 }
 
@@ -345,7 +350,8 @@ impl Acl {
     #[must_use]
     pub fn contains(self, category: &[u8]) -> bool {
         self.names()
-            .any(|name| name.as_bytes()[1..].eq_ignore_ascii_case(category))
+            .filter_map(|name| name.as_bytes().strip_prefix(b"@"))
+            .any(|name| name.eq_ignore_ascii_case(category))
     }
 }
 
@@ -358,6 +364,10 @@ fn names(names: &'static [&'static str], bits: u16) -> impl Iterator<Item = &'st
 }
 
 /// Finds a command by its name in any case; one multiplication and usually one comparison.
+#[expect(
+    clippy::indexing_slicing,
+    reason = "buckets are taken modulo their number, and hold indices of commands"
+)]
 #[must_use]
 pub fn lookup(name: &[u8]) -> Option<&'static Spec> {
     let key = Folded::of(name)?;
@@ -377,9 +387,11 @@ pub fn lookup(name: &[u8]) -> Option<&'static Spec> {
 /// Finds a command or subcommand by its full name, such as `client|id`.
 #[must_use]
 pub fn lookup_full(name: &[u8]) -> Option<&'static Spec> {
-    match name.iter().position(|&byte| byte == b'|') {
-        None => lookup(name),
-        Some(bar) => lookup(&name[..bar])?.subcommand(&name[bar + 1..]),
+    let mut parts = name.splitn(2, |&byte| byte == b'|');
+    let spec = lookup(parts.next()?)?;
+    match parts.next() {
+        None => Some(spec),
+        Some(subcommand) => spec.subcommand(subcommand),
     }
 }
 
@@ -445,10 +457,10 @@ impl Folded {
                 ),
                 _ => return None,
             },
-            3 => (
-                name[0] as u64 | (name[1] as u64) << 8 | (name[2] as u64) << 16,
-                0,
-            ),
+            3 => match name.first_chunk::<3>() {
+                Some(&[a, b, c]) => (a as u64 | (b as u64) << 8 | (c as u64) << 16, 0),
+                None => return None,
+            },
             _ => return None,
         };
         const CASE: u64 = 0x2020_2020_2020_2020;
@@ -485,6 +497,7 @@ const _: () = assert!(BUCKETS.is_power_of_two() && COMMANDS.len() * 4 <= BUCKETS
 
 static TABLE: [Bucket; BUCKETS] = build_table();
 
+#[expect(clippy::indexing_slicing, clippy::panic, reason = "at compile time")]
 const fn build_table() -> [Bucket; BUCKETS] {
     let mut table = [Bucket {
         key: Folded::NONE,
@@ -521,6 +534,7 @@ impl Place {
 
 static BY_CMD: [Place; Cmd::COUNT] = build_places();
 
+#[expect(clippy::indexing_slicing, reason = "at compile time")]
 const fn build_places() -> [Place; Cmd::COUNT] {
     let mut places = [Place {
         top: u8::MAX,

@@ -6,6 +6,7 @@ use std::os::fd::RawFd;
 use ephesus_wire::ShardId;
 use ephesus_wire::limits::INPUT_BYTES_MAX;
 use ephesus_wire::resp::reply::Protocol;
+use ephesus_wire::resp::request::Args;
 
 use super::input::{Input, KEPT_BYTES};
 use super::outbox::Outbox;
@@ -69,6 +70,8 @@ pub struct Connection {
     pub active_ms: u64,
     /// Bytes that no complete command has been made of yet.
     pub input: Input,
+    /// What was parsed of the large request that `input` begins with.
+    pub begun: Option<Box<Args>>,
     /// Length of `input` from which on another look is worth it.
     pub needed: usize,
     pub outbox: Outbox,
@@ -147,6 +150,7 @@ impl Connection {
             accepted_ms: now_ms,
             active_ms: now_ms,
             input: Input::default(),
+            begun: None,
             needed: 1,
             outbox: Outbox::default(),
             sending: Vec::new(),
@@ -221,6 +225,7 @@ impl Connection {
         if self.life == Life::Open {
             self.life = Life::Draining;
             self.input = Input::default();
+            self.begun = None;
         }
     }
 
@@ -258,6 +263,7 @@ impl Connection {
         if self.life != Life::Dead {
             self.life = Life::Dead;
             self.input = Input::default();
+            self.begun = None;
             self.outbox.clear();
             if !self.sending_now {
                 self.sending = Vec::new();
@@ -279,7 +285,9 @@ impl Connection {
             return 0;
         }
         let attributes = self.attributes.as_deref().map_or(0, Attributes::bytes);
+        let begun = self.begun.as_deref().map_or(0, Args::held_bytes);
         size_of::<Connection>()
+            + begun
             + self.input.held_bytes()
             + self.sending.capacity()
             + self.outbox.held_bytes()

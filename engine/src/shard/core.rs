@@ -230,12 +230,13 @@ impl Core {
     /// Executes the complete commands at the start of `bytes` and answers their length.
     pub(super) fn execute_all(&mut self, connection: &mut Connection, bytes: &[u8]) -> usize {
         let mut batch = std::mem::take(&mut self.batch);
+        let mut begun = connection.begun.take();
         let mut at = 0;
         connection.needed = 1;
         let bytes_left = self.turn_bytes_left(connection);
         while at < bytes_left.min(bytes.len()) && connection.executes() {
-            let rest = &bytes[at..];
-            let behind = batch.parse(rest);
+            let (rest, from) = (&bytes[at..], at);
+            let behind = batch.parse(rest, begun.take());
             self.prefetch(&mut batch, rest);
             let mut all = true;
             for (index, (args, source)) in batch.commands(rest).enumerate() {
@@ -249,13 +250,16 @@ impl Core {
                 }
                 at += source.len();
             }
+            let is_first_left = at == from && connection.life == Life::Open;
             if !all || !connection.executes() {
+                connection.begun = is_first_left.then(|| batch.begun()).flatten();
                 break;
             }
             match behind {
                 Behind::Unread => {}
                 Behind::Incomplete { needed } => {
                     connection.needed = needed;
+                    connection.begun = is_first_left.then(|| batch.begun()).flatten();
                     break;
                 }
                 Behind::Broken(error) => {

@@ -149,7 +149,10 @@ impl Core {
                 self.ask_about_slots(connection, scope, spec.cmd, request);
                 return Ok(());
             }
-            _ => introspect::reply(&mut out, protocol, spec.cmd, request)?,
+            _ => {
+                let bytes_max = self.reply_bytes_max();
+                introspect::reply(&mut out, protocol, spec.cmd, request, bytes_max)?;
+            }
         }
         connection.outbox.write(self.turn, |bytes| {
             bytes.append(&mut out);
@@ -230,7 +233,7 @@ impl Core {
                 let (slot, count) = parse::get_keys_in_slot(request)?;
                 return Ok(self.begin_walk(asker, WalkFilter::InSlot(slot, count)));
             }
-            other => unreachable!("{other:?} is not about the whole keyspace"),
+            other => return Err(ClientError::WrongArity(other.name())),
         }
         Ok(Answer::Written)
     }

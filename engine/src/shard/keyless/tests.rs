@@ -276,3 +276,34 @@ fn a_full_disk_takes_no_removals_of_expired_keys() {
     assert_eq!(appended(&mut bed), before.next());
     assert_eq!(bed.ask(client, &["DBSIZE"]), ":0\r\n");
 }
+
+#[test]
+fn a_large_request_in_pieces_is_parsed_on_and_counted_until_it_is_executed() {
+    let mut bed = Bed::new(2, &[]);
+    for kind in [Entry, Direct] {
+        let client = bed.connect(0, kind);
+        let present = key(0, 0);
+        assert_eq!(bed.ask(client, &[&format!("SET {present} v")]), OK);
+        let count = 20_000;
+        let mut request = format!("*{}\r\n$6\r\nEXISTS\r\n", count + 1);
+        for _ in 0..count {
+            request.push_str(&format!("${}\r\n{present}\r\n", present.len()));
+        }
+        request.push_str("PING\r\n");
+        let end = request.len() - 9;
+        for piece in request.as_bytes()[..end].chunks(10_000) {
+            bed.send_bytes(client, piece);
+        }
+        let connection = bed.core(0).connections.get_mut(client.token);
+        let connection = connection.expect("open");
+        let begun = connection.begun.as_ref().expect("all but the last keys");
+        assert!(begun.len() > count / 2, "{}", begun.len());
+        let parsed = begun.held_bytes();
+        assert!(connection.held_bytes() > end + parsed);
+        bed.send_bytes(client, &request.as_bytes()[end..]);
+        bed.settle();
+        assert_eq!(bed.take(client), format!(":{count}\r\n+PONG\r\n"));
+        let connection = bed.core(0).connections.get_mut(client.token);
+        assert!(connection.is_some_and(|c| c.begun.is_none()));
+    }
+}

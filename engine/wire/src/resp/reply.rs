@@ -170,6 +170,7 @@ pub const INTEGER_BYTES_MAX: usize = 20;
 const HEADER_BYTES_MAX: usize = 1 + INTEGER_BYTES_MAX + 2;
 
 /// `00`, `01`, ... `99`.
+#[expect(clippy::indexing_slicing, reason = "the loop ends at the length")]
 static PAIRS: [[u8; 2]; 100] = {
     let mut pairs = [[0; 2]; 100];
     let mut value = 0;
@@ -181,6 +182,10 @@ static PAIRS: [[u8; 2]; 100] = {
 };
 
 /// Writes `value` into the end of `digits` and answers the part that was written.
+#[expect(
+    clippy::indexing_slicing,
+    reason = "19 digits and a sign fit, and a remainder of 100 is below 100"
+)]
 #[inline]
 pub fn decimal(digits: &mut [u8; INTEGER_BYTES_MAX], value: i64) -> &[u8] {
     let mut rest = value.unsigned_abs();
@@ -215,6 +220,7 @@ pub fn double_text(out: &mut Vec<u8>, value: f64) {
     };
 }
 
+#[expect(clippy::indexing_slicing, reason = "both are below 100")]
 #[inline]
 fn header(out: &mut Vec<u8>, kind: u8, len: usize) {
     match len {

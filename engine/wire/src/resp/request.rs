@@ -137,6 +137,9 @@ pub struct Args {
     spans: Vec<Span>,
     scratch: Vec<u8>,
     inline: bool,
+    /// Where the next argument of a multibulk request begins, and how many are to come from there on.
+    next: usize,
+    remaining: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -156,7 +159,15 @@ impl Args {
             spans: Vec::new(),
             scratch: Vec::new(),
             inline: false,
+            next: 0,
+            remaining: 0,
         }
+    }
+
+    /// Memory that is allocated here.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        self.spans.capacity() * size_of::<Span>() + self.scratch.capacity()
     }
 
     /// The number of arguments, the command's name included.
@@ -177,6 +188,7 @@ impl Args {
     ///
     /// # Panics
     /// When there is no such argument.
+    #[expect(clippy::indexing_slicing, reason = "spans lie in what was parsed")]
     #[inline]
     #[must_use]
     pub fn get<'a>(&'a self, index: usize, buf: &'a [u8]) -> &'a [u8] {
@@ -184,6 +196,7 @@ impl Args {
     }
 
     /// All arguments in order; `buf` is the slice that was parsed.
+    #[expect(clippy::indexing_slicing, reason = "spans lie in what was parsed")]
     #[inline]
     pub fn iter<'a>(
         &'a self,
@@ -197,6 +210,7 @@ impl Args {
     ///
     /// # Panics
     /// When there is no such argument.
+    #[expect(clippy::indexing_slicing, reason = "the caller's own index")]
     #[inline]
     #[must_use]
     pub fn range(&self, index: usize) -> Range<usize> {
@@ -217,6 +231,8 @@ impl Args {
             self.spans.shrink_to(SPANS_KEPT);
         }
         self.inline = false;
+        self.next = 0;
+        self.remaining = 0;
     }
 
     #[inline]
@@ -258,8 +274,20 @@ pub fn parse(buf: &[u8], limits: &RequestLimits, args: &mut Args) -> Result<Pars
     }
 }
 
+/// [`parse`] of bytes that begin with those that `args` was parsed from: goes on behind the arguments that were
+/// whole then, so that a request costs one look at each, in however many pieces it comes.
+///
+/// # Errors
+/// As [`parse`].
+pub fn resume(buf: &[u8], limits: &RequestLimits, args: &mut Args) -> Result<Parsed, RequestError> {
+    if args.next == 0 {
+        return parse(buf, limits, args);
+    }
+    arguments(buf, limits, args)
+}
+
 fn multibulk(buf: &[u8], limits: &RequestLimits, args: &mut Args) -> Result<Parsed, RequestError> {
-    let (count, mut at) = match number_line(buf, 1) {
+    let (count, at) = match number_line(buf, 1) {
         Line::Number { value, next } => (value, next),
         Line::Partial => {
             return Ok(Parsed::Incomplete {
@@ -272,29 +300,39 @@ fn multibulk(buf: &[u8], limits: &RequestLimits, args: &mut Args) -> Result<Pars
     if count <= 0 {
         return Ok(Parsed::Command { consumed: at });
     }
-    let query_bytes_max = limits.query_bytes_max.min(u32::MAX as usize);
-    let mut remaining = match usize::try_from(count) {
+    let remaining = match usize::try_from(count) {
         Ok(count) if count <= limits.args_max => count,
         _ if !limits.authenticated => return Err(RequestError::UnauthenticatedMultibulkLength),
         _ => return Err(RequestError::MultibulkLength),
     };
-    if at + remaining * ARG_BYTES_MIN > query_bytes_max {
+    if at + remaining * ARG_BYTES_MIN > limits.query_bytes_max {
         return Err(RequestError::QueryTooBig);
     }
-    while remaining > 0 {
-        let incomplete = |end: usize| {
-            Ok(Parsed::Incomplete {
-                needed: end.max(buf.len() + 1),
-            })
+    args.next = at;
+    args.remaining = remaining;
+    arguments(buf, limits, args)
+}
+
+/// The arguments of a multibulk request from the next one on.
+#[inline]
+fn arguments(buf: &[u8], limits: &RequestLimits, args: &mut Args) -> Result<Parsed, RequestError> {
+    let query_bytes_max = limits.query_bytes_max.min(u32::MAX as usize);
+    let (mut at, mut remaining) = (args.next, args.remaining);
+    let parsed = loop {
+        if remaining == 0 {
+            break Parsed::Command { consumed: at };
+        }
+        let incomplete = |end: usize| Parsed::Incomplete {
+            needed: end.max(buf.len() + 1),
         };
         match buf.get(at) {
-            None => return incomplete(at + remaining * ARG_BYTES_MIN),
+            None => break incomplete(at + remaining * ARG_BYTES_MIN),
             Some(b'$') => {}
             Some(&other) => return Err(RequestError::ExpectedBulk(other)),
         }
         let (len, start) = match number_line(buf, at + 1) {
             Line::Number { value, next } => (value, next),
-            Line::Partial => return incomplete(at + remaining * ARG_BYTES_MIN),
+            Line::Partial => break incomplete(at + remaining * ARG_BYTES_MIN),
             Line::Invalid => return Err(RequestError::BulkLength),
             Line::TooLong => return Err(RequestError::BulkTooBig),
         };
@@ -303,21 +341,24 @@ fn multibulk(buf: &[u8], limits: &RequestLimits, args: &mut Args) -> Result<Pars
             Ok(_) if !limits.authenticated => return Err(RequestError::UnauthenticatedBulkLength),
             _ => return Err(RequestError::BulkLength),
         };
-        remaining -= 1;
         let end = start.saturating_add(len).saturating_add(2);
-        let request_end_min = end.saturating_add(remaining * ARG_BYTES_MIN);
+        let behind = (remaining - 1) * ARG_BYTES_MIN;
+        let request_end_min = end.saturating_add(behind);
         if request_end_min > query_bytes_max {
             return Err(RequestError::QueryTooBig);
         }
         match buf.get(end - 2..end) {
             Some(b"\r\n") => {}
             Some(_) => return Err(RequestError::BulkTerminator),
-            None => return incomplete(request_end_min),
+            None => break incomplete(request_end_min),
         }
         args.push(start, len);
+        remaining -= 1;
         at = end;
-    }
-    Ok(Parsed::Command { consumed: at })
+    };
+    args.next = at;
+    args.remaining = remaining;
+    Ok(parsed)
 }
 
 enum Line {
@@ -339,10 +380,13 @@ fn number_line(buf: &[u8], start: usize) -> Line {
         .take(SHORT_NUMBER_DIGITS_MAX + 1)
         .enumerate()
     {
-        let digit = pair[0].wrapping_sub(b'0');
+        let &[first, second] = pair else { break };
+        let digit = first.wrapping_sub(b'0');
         if digit < 10 {
             value = value * 10 + i64::from(digit);
-        } else if pair == b"\r\n" && (rest[0] != b'0' && len > 0 || len == 1) {
+        } else if (first, second) == (b'\r', b'\n')
+            && (rest.first() != Some(&b'0') && len > 0 || len == 1)
+        {
             return Line::Number {
                 value,
                 next: start + len + 2,
@@ -356,7 +400,7 @@ fn number_line(buf: &[u8], start: usize) -> Line {
 
 #[cold]
 fn long_number_line(rest: &[u8], start: usize) -> Line {
-    let window = &rest[..rest.len().min(NUMBER_LINE_BYTES_MAX)];
+    let window = rest.get(..NUMBER_LINE_BYTES_MAX).unwrap_or(rest);
     let Some(end) = memchr::memchr(b'\r', window) else {
         return if window.len() < NUMBER_LINE_BYTES_MAX {
             Line::Partial
@@ -364,7 +408,7 @@ fn long_number_line(rest: &[u8], start: usize) -> Line {
             Line::TooLong
         };
     };
-    let Some(value) = integer(&window[..end]) else {
+    let Some(value) = window.get(..end).and_then(integer) else {
         return Line::Invalid;
     };
     match rest.get(end + 1) {

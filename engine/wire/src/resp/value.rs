@@ -200,7 +200,7 @@ fn deeper(depth: usize) -> Result<usize, WireError> {
 
 /// The kind and text of the line at `at`, which moves behind it.
 fn line<'a>(buf: &'a [u8], at: &mut usize) -> Result<Option<(u8, &'a [u8])>, WireError> {
-    let rest = &buf[*at..];
+    let rest = buf.get(*at..).unwrap_or_default();
     let Some(&kind) = rest.first() else {
         return Ok(None);
     };
@@ -214,7 +214,7 @@ fn line<'a>(buf: &'a [u8], at: &mut usize) -> Result<Option<(u8, &'a [u8])>, Wir
         None => Ok(None),
         Some(b'\n') => {
             *at += end + 2;
-            Ok(Some((kind, &rest[1..end])))
+            Ok(Some((kind, rest.get(1..end).unwrap_or_default())))
         }
         Some(_) => Err(WireError::Malformed(
             "a carriage return without a line feed",
@@ -231,7 +231,7 @@ fn body<'a>(
     let Some(len) = length(text)? else {
         return Ok(Some(None));
     };
-    let rest = &buf[*at..];
+    let rest = buf.get(*at..).unwrap_or_default();
     let Some(end) = rest.get(len..len + 2) else {
         return Ok(None);
     };
@@ -241,7 +241,7 @@ fn body<'a>(
         ));
     }
     *at += len + 2;
-    Ok(Some(Some(&rest[..len])))
+    Ok(Some(rest.get(..len)))
 }
 
 /// A length line: `None` for -1.

@@ -7,7 +7,7 @@ pub(super) fn parse(
     limits: &RequestLimits,
     args: &mut Args,
 ) -> Result<Parsed, RequestError> {
-    let window = &buf[..buf.len().min(limits.inline_bytes_max)];
+    let window = buf.get(..limits.inline_bytes_max).unwrap_or(buf);
     let Some(end) = memchr::memchr(b'\n', window) else {
         return if window.len() < limits.inline_bytes_max {
             Ok(Parsed::Incomplete {
@@ -17,10 +17,11 @@ pub(super) fn parse(
             Err(RequestError::InlineTooBig)
         };
     };
-    let line = &window[..end];
+    let line = window.get(..end).unwrap_or(window);
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     // Redis reads the line as a C string.
-    let line = memchr::memchr(0, line).map_or(line, |nul| &line[..nul]);
+    let nul = memchr::memchr(0, line).and_then(|nul| line.get(..nul));
+    let line = nul.unwrap_or(line);
     args.inline = true;
     args.scratch.clear();
     split(line, args)?;

@@ -208,6 +208,30 @@ fn a_claimed_length_allocates_nothing() {
     assert!(args.spans.capacity() <= 8);
 }
 
+/// What was parsed is not looked at again, or a request in many pieces would cost their number times its length.
+#[test]
+fn a_request_is_parsed_on_from_where_it_stood() {
+    let whole = b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$2\r\nbc\r\n";
+    for cut in 0..whole.len() {
+        let mut args = Args::new();
+        let first = parse(&whole[..cut], &LIMITS, &mut args);
+        assert!(matches!(first, Ok(Parsed::Incomplete { .. })), "{cut}");
+        let mut behind = whole.to_vec();
+        behind[..args.next].fill(b'?');
+        if args.next == 0 {
+            continue;
+        }
+        for end in cut..=whole.len() {
+            let parsed = resume(&behind[..end], &LIMITS, &mut args);
+            let is_whole = end == whole.len();
+            let consumed = Parsed::Command { consumed: end };
+            assert_eq!(parsed == Ok(consumed), is_whole, "{cut} {end}");
+        }
+        let args: Vec<&[u8]> = args.iter(whole).collect();
+        assert_eq!(args, [&b"SET"[..], b"a", b"bc"], "{cut}");
+    }
+}
+
 #[test]
 fn places_of_a_huge_request_are_given_back() {
     let mut args = Args::new();
@@ -296,6 +320,7 @@ proptest! {
     fn any_chunking_yields_the_same_commands(
         commands in prop::collection::vec(command(), 1..6),
         chunks in prop::collection::vec(1usize..90, 1..20),
+        resumes: bool,
     ) {
         let mut stream = Vec::new();
         for command in &commands {
@@ -310,7 +335,11 @@ proptest! {
             buf.extend_from_slice(&stream[fed..end]);
             fed = end;
             while buf.len() >= needed {
-                match parse(&buf, &LIMITS, &mut args).unwrap() {
+                let parsed = match resumes && needed > 1 {
+                    true => resume(&buf, &LIMITS, &mut args),
+                    false => parse(&buf, &LIMITS, &mut args),
+                };
+                match parsed.unwrap() {
                     Parsed::Command { consumed } => {
                         seen.push(args.iter(&buf).map(<[u8]>::to_vec).collect());
                         buf.drain(..consumed);
