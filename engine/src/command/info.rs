@@ -110,6 +110,8 @@ pub struct PersistenceInfo {
 pub struct StatsInfo {
     pub connections_received: u64,
     pub connections_rejected: u64,
+    /// Connections that were closed because they spoke HTTP.
+    pub http_closed: u64,
     /// At the port for other nodes.
     pub peer_links_opened: u64,
     pub peer_links_refused: u64,
@@ -398,6 +400,7 @@ impl InfoSnapshot {
         text.line("instantaneous_input_kbps", format_args!("{input:.2}"));
         text.line("instantaneous_output_kbps", format_args!("{output:.2}"));
         text.line("rejected_connections", stats.connections_rejected);
+        text.line("http_connections_closed", stats.http_closed);
         text.line("peer_links_opened", stats.peer_links_opened);
         text.line("peer_links_refused", stats.peer_links_refused);
         text.line("migrations_outgoing", stats.migrations_outgoing);

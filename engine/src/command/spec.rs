@@ -408,6 +408,14 @@ pub fn resolve<A: ArgList + ?Sized>(args: &A) -> Result<&'static Spec, ClientErr
     }
 }
 
+/// Whether a request that [`resolve`] refuses is a line of an HTTP request's head.
+#[must_use]
+pub fn is_http<A: ArgList + ?Sized>(args: &A) -> bool {
+    const LINES: [&[u8]; 2] = [b"post", b"host:"];
+    let is_line = |line: &[u8]| args.arg(0).eq_ignore_ascii_case(line);
+    !args.is_empty() && LINES.into_iter().any(is_line)
+}
+
 /// [`resolve`] without the check of the argument count.
 pub(super) fn find<A: ArgList + ?Sized>(args: &A) -> Result<&'static Spec, ClientError> {
     if args.is_empty() {

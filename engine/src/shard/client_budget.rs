@@ -7,12 +7,10 @@
 use std::time::{Duration, Instant};
 
 use super::core::Core;
+use super::seldom::Seldom;
 
 /// What other shards hold is looked up so often.
 const REVIEW_EVERY: Duration = Duration::from_millis(1);
-
-/// Closed connections are told of in one line per so long.
-const TELL_EVERY: Duration = Duration::from_secs(1);
 
 /// One shard's part in the node's budget.
 #[derive(Debug)]
@@ -23,26 +21,6 @@ pub(super) struct ClientBudget {
     elsewhere: u64,
     reviewed: Instant,
     told: Seldom,
-}
-
-/// Tells of the first of many events, and then of their number now and then.
-#[derive(Debug, Default)]
-pub(super) struct Seldom {
-    told: Option<Instant>,
-    untold: u64,
-}
-
-impl Seldom {
-    /// Counts an event; answers how many there were since the last line, if one is due.
-    pub(super) fn tell(&mut self, now: Instant) -> Option<u64> {
-        self.untold += 1;
-        let is_recent = |told: Instant| now.saturating_duration_since(told) < TELL_EVERY;
-        if self.told.is_some_and(is_recent) {
-            return None;
-        }
-        self.told = Some(now);
-        Some(std::mem::take(&mut self.untold))
-    }
 }
 
 impl ClientBudget {

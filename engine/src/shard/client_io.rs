@@ -16,14 +16,12 @@ impl Shard {
     pub(super) fn accepted(&mut self, kind: ListenerKind, result: io::Result<RawFd>, more: bool) {
         match result {
             Ok(fd) => {
-                self.accepts_fail = false;
                 self.admit(kind, fd);
             }
             Err(_) if self.stopping.is_some() => {}
             Err(error) => {
-                if !self.accepts_fail {
-                    self.accepts_fail = true;
-                    tracing::warn!(%error, "connections cannot be accepted for now");
+                if let Some(times) = self.accept_failures.tell(self.now) {
+                    tracing::warn!(%error, times, "connections cannot be accepted for now");
                 }
                 // Those that wait to be accepted would fail at once again.
                 if !more {

@@ -21,6 +21,7 @@ use super::holds::Holds;
 use super::keyed::Step;
 use super::mesh::{Client, Forwarded, PeerQueue, Scope};
 use super::onward::Relays;
+use super::seldom::Seldom;
 use super::stats::ShardStats;
 use super::unread::UnreadClients;
 use super::walks::{Presence, Walks};
@@ -104,6 +105,8 @@ pub struct Core {
     pub(super) log_has_room: bool,
     commands: u64,
     pub(super) client_budget: ClientBudget,
+    told_http: Seldom,
+    pub(super) told_torn: Seldom,
 }
 
 impl Core {
@@ -149,6 +152,8 @@ impl Core {
             log_has_room: true,
             commands: 0,
             client_budget: ClientBudget::new(now),
+            told_http: Seldom::default(),
+            told_torn: Seldom::default(),
         };
         core.review_unserved();
         core
@@ -306,6 +311,10 @@ impl Core {
         }
         let spec = match spec::resolve(request) {
             Ok(spec) => spec,
+            Err(_) if spec::is_http(request) => {
+                self.close_http(connection);
+                return true;
+            }
             Err(error) => {
                 self.refuse(connection, &error);
                 return true;
@@ -337,6 +346,16 @@ impl Core {
         self.commands += 1;
         self.stats().calls[spec.cmd as usize].add(1);
         true
+    }
+
+    /// Ends the connection of a client that speaks HTTP: what a web page has it send would be executed.
+    #[cold]
+    fn close_http(&mut self, connection: &mut Connection) {
+        self.stats().http_closed.add(1);
+        if let Some(closed) = self.told_http.tell(self.now) {
+            tracing::warn!(client = %connection.remote, closed, "closed: it speaks HTTP; possibly a web page attacks this node through a browser");
+        }
+        connection.cut_off();
     }
 
     fn refuse(&mut self, connection: &mut Connection, error: &ClientError) {

@@ -392,7 +392,9 @@ impl Core {
                     self.forward(shard, &connection, place, protocol, &request);
                 }
             } else if gather.is_torn() {
-                tracing::warn!(client = %connection.remote, "closed: a part of its command was executed, and the keys of another have left this node");
+                if let Some(closed) = self.told_torn.tell(self.now) {
+                    tracing::warn!(client = %connection.remote, closed, "closed: a part of its command was executed, and the keys of another have left this node");
+                }
                 connection.outbox.cut(origin.ticket);
                 connection.drain();
             } else {

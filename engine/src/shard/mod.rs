@@ -30,6 +30,7 @@ mod outbox;
 mod parked;
 mod publish;
 pub mod segments;
+mod seldom;
 mod slot_moves;
 mod snapshot;
 mod stalls;
@@ -61,6 +62,7 @@ use crate::net::{Completion, ListenerKind, Ring, Waker};
 use crate::table::NEVER_MS;
 use commit_delay::CommitDelay;
 use mesh::Message;
+use seldom::Seldom;
 use write_delay::WriteDelay;
 
 /// After this long without a write, a mark makes everything before it durable for recovery.
@@ -121,7 +123,7 @@ pub struct Shard {
     /// Listeners at which accepting has failed, and when it is tried again.
     refused_accepts: Vec<(ListenerKind, Instant)>,
     /// The last accept has failed, and the log knows.
-    accepts_fail: bool,
+    accept_failures: Seldom,
     completions: Vec<Completion>,
     /// Completions of the last turn.
     events: usize,
@@ -187,7 +189,7 @@ impl Shard {
                 (ListenerKind::Direct, start.direct),
             ],
             refused_accepts: Vec::new(),
-            accepts_fail: false,
+            accept_failures: Seldom::default(),
             completions: Vec::new(),
             events: 0,
             had_requests: false,

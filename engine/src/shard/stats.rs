@@ -26,7 +26,7 @@ macro_rules! counters {
 }
 
 counters! {
-    connections, connections_received, connections_rejected, commands, net_input_bytes,
+    connections, connections_received, connections_rejected, http_closed, commands, net_input_bytes,
     net_output_bytes, error_replies, keys, expires, hits, misses, expired,
     /// Bytes of tables as the allocator handed them out.
     memory_bytes, memory_bytes_max, data_bytes, changes_since_image,

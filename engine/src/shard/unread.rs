@@ -7,9 +7,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::client_budget::Seldom;
 use super::connection::{Blocked, Connection, Life};
 use super::core::Core;
+use super::seldom::Seldom;
 use crate::net::ConnToken;
 
 /// A client that took nothing for so long does not read, for now.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ephesus_tests::bystander::Bystander;
-use ephesus_tests::{Node, Options, Reply};
+use ephesus_tests::{Client, Node, Options, Reply};
 
 const PATIENCE: Duration = Duration::from_secs(3);
 
@@ -37,4 +37,36 @@ fn names_of_connections_are_short_and_every_list_of_clients_is_answered() {
     assert_eq!(list.matches(&"n".repeat(1024)).count(), 3);
     assert!(list.len() < 16 << 10, "{} bytes", list.len());
     bystander.assert_served(PATIENCE);
+}
+
+/// As a browser sends it for a web page, headers and body in one piece and in several.
+#[test]
+fn a_web_page_cannot_have_commands_executed() {
+    let node = Node::start(Options {
+        shards: 2,
+        ..Options::default()
+    });
+    assert_eq!(node.client().say("SET kept 1"), Reply::ok());
+    let request = "POST / HTTP/1.1\r\nHost: 127.0.0.1:7379\r\nContent-Type: text/plain\r\n\
+                   Content-Length: 30\r\n\r\n\r\nFLUSHALL\r\nSET owned 1\r\n";
+    let get = request.replacen("POST", "GET", 1);
+    for port in [node.port(), node.direct_port(0), node.direct_port(1)] {
+        for (bytes, piece) in [(request, 4096), (request, 7), (&get, 4096)] {
+            let mut client = Client::connect(port).expect("connect");
+            for piece in bytes.as_bytes().chunks(piece) {
+                // It is closed before it has sent everything.
+                let _ = client.send_raw(piece);
+            }
+            let (answer, closed) = client.drain(Duration::from_secs(10));
+            assert!(
+                closed && !answer.starts_with(b"+"),
+                "{}",
+                answer.escape_ascii()
+            );
+        }
+    }
+    let mut client = node.client();
+    assert_eq!(client.say("EXISTS kept owned"), Reply::Integer(1));
+    let stats = client.say("INFO stats").text();
+    assert!(stats.contains("http_connections_closed:9\r\n"), "{stats}");
 }

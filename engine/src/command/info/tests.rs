@@ -113,7 +113,7 @@ const READ_BY_CLIENTS: &str = "redis_version redis_mode os arch_bits process_id 
     rdb_last_save_time rdb_last_bgsave_status aof_enabled aof_rewrite_in_progress \
     aof_last_write_status total_connections_received total_commands_processed \
     instantaneous_ops_per_sec total_net_input_bytes total_net_output_bytes \
-    instantaneous_input_kbps instantaneous_output_kbps rejected_connections expired_keys \
+    instantaneous_input_kbps instantaneous_output_kbps rejected_connections http_connections_closed expired_keys \
     evicted_keys keyspace_hits keyspace_misses pubsub_channels latest_fork_usec role \
     connected_slaves master_replid master_repl_offset used_cpu_sys used_cpu_user \
     cluster_enabled db0";

@@ -183,3 +183,22 @@ fn linear(name: &[u8]) -> Option<Cmd> {
         .find(|spec| spec.name.as_bytes().eq_ignore_ascii_case(name))
         .map(|spec| spec.cmd)
 }
+
+#[test]
+fn lines_of_an_http_request_are_known_in_any_case() {
+    for line in [
+        "POST / HTTP/1.1",
+        "post x",
+        "Host: 127.0.0.1:7379",
+        "HOST: a",
+        "host:",
+    ] {
+        let args: Vec<&str> = line.split(' ').collect();
+        assert!(resolve(&args[..]).is_err() && is_http(&args[..]), "{line}");
+    }
+    for line in ["GET a", "hostname: a", "postpone", "ho", "set post host:"] {
+        let args: Vec<&str> = line.split(' ').collect();
+        assert!(!is_http(&args[..]), "{line}");
+    }
+    assert!(!is_http::<[&str]>(&[]));
+}

@@ -260,6 +260,31 @@ fn absent_keys_count_towards_no_limit_of_a_deletion() {
     }
 }
 
+/// The body of a web page's request is commands, as far as anyone can tell.
+#[test]
+fn nothing_behind_a_line_of_an_http_request_is_executed() {
+    let mut bed = Bed::new(2, &[]);
+    for (shard, kind) in [(0, Entry), (1, Entry), (1, Direct)] {
+        for line in [
+            "POST / HTTP/1.1",
+            "post x",
+            "Host: 127.0.0.1:7379",
+            "*1\r\n$5\r\nhOsT:",
+        ] {
+            let client = bed.connect(shard, kind);
+            let commands = [line, "", "SET owned 1", "FLUSHALL"];
+            assert_eq!(bed.ask(client, &commands), "", "{line}");
+            assert!(!bed.is_open(client), "{line}");
+        }
+    }
+    let client = bed.connect(0, Entry);
+    assert_eq!(bed.ask(client, &["EXISTS owned"]), ":0\r\n");
+    assert!(
+        bed.ask(client, &["INFO stats"])
+            .contains("http_connections_closed:12\r\n")
+    );
+}
+
 #[test]
 fn a_full_disk_takes_no_removals_of_expired_keys() {
     let mut bed = Bed::new(1, &[]);
