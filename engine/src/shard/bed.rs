@@ -317,8 +317,8 @@ impl Bed {
             any = true;
             let core = &mut self.shards[shard].core;
             match message {
-                Message::Requests(requests) => core.requested(&requests),
-                Message::Replies(replies) => core.answered(&replies),
+                Message::Requests(requests) => core.requested(requests),
+                Message::Replies(replies) => core.answered(replies),
                 Message::Routes(routes) => core.set_routes(routes),
                 other => panic!("{other:?} is not for a bed"),
             }
@@ -335,7 +335,7 @@ impl Bed {
             let mut any = false;
             for shard in 0..count {
                 any |= self.turn(shard, usize::MAX);
-                any |= self.core(shard).has_released() || self.core(shard).has_next_turns;
+                any |= self.core(shard).has_released() || self.core(shard).goes_on();
             }
             idle_rounds = if any { 0 } else { idle_rounds + 1 };
         }

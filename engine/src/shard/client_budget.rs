@@ -37,7 +37,8 @@ impl ClientBudget {
 impl Core {
     /// Bytes that clients make this shard hold.
     pub(super) fn client_bytes(&self) -> u64 {
-        (self.connections.held_bytes() + self.client_budget.held_beside) as u64
+        let replies = self.node.peers[usize::from(self.id.0)].replies_bytes();
+        (self.connections.held_bytes() + self.client_budget.held_beside + replies) as u64
     }
 
     pub(super) fn publish_clients(&self) {

@@ -189,6 +189,7 @@ impl Shard {
         if asks_for_walks {
             self.core.note_presence(token);
         }
+        self.core.tend_output(token);
         let Some(connection) = self.core.connections.get_mut(token) else {
             return;
         };
@@ -197,10 +198,7 @@ impl Shard {
             // for it.
             drop(unsafe { OwnedFd::from_raw_fd(connection.fd) });
             self.core.connections.remove(token);
-            return;
-        }
-        self.core.tend_output(token);
-        if let Some(lsn) = gate {
+        } else if let Some(lsn) = gate {
             self.core.wait_for(token, lsn);
         }
     }

@@ -9,7 +9,7 @@ use ephesus_wire::resp::reply::Protocol;
 use ephesus_wire::resp::request::Args;
 
 use super::input::{Input, KEPT_BYTES};
-use super::outbox::Outbox;
+use super::outbox::{Outbox, Ticket};
 use super::unread::Unread;
 use super::walks::Presence;
 use crate::command::client::ClientInfo;
@@ -22,6 +22,9 @@ pub const BLOCKED_INPUT_BYTES: usize = 64 * 1024;
 /// Bytes of replies that are not sent from which on a connection's next command waits.
 pub const OUTPUT_BYTES_MAX: usize = 1 << 20;
 
+/// Bytes of commands that other shards may owe a connection answers to; then its next one waits.
+pub const ASKED_BYTES_MAX: usize = 256 << 10;
+
 /// Input of one connection after which others have their turn, and its replies leave.
 pub const TURN_BYTES: usize = 64 << 10;
 
@@ -31,8 +34,8 @@ const SEND_BYTES: usize = 256 << 10;
 /// Why a connection executes nothing for now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Blocked {
-    /// A peer owes too many answers.
-    Peer,
+    /// That shard owes too many answers.
+    Peer(ShardId),
     /// The next command's keys are held.
     Hold,
     /// Replies are owed that the next command must not overtake.
@@ -75,6 +78,11 @@ pub struct Connection {
     /// Length of `input` from which on another look is worth it.
     pub needed: usize,
     pub outbox: Outbox,
+    /// Bytes of commands that other shards owe answers to.
+    pub asked_bytes: usize,
+    /// Shards that execute no more of the client's commands until it has read, and the first reply that they
+    /// have not made.
+    pub stopped: Vec<(ShardId, Ticket)>,
     /// Bytes that leave next; must not change while the kernel is `sending_now`.
     pub sending: Vec<u8>,
     /// How many of them the kernel has taken.
@@ -153,6 +161,8 @@ impl Connection {
             begun: None,
             needed: 1,
             outbox: Outbox::default(),
+            asked_bytes: 0,
+            stopped: Vec::new(),
             sending: Vec::new(),
             sent: 0,
             sending_now: false,
@@ -291,6 +301,7 @@ impl Connection {
             + self.input.held_bytes()
             + self.sending.capacity()
             + self.outbox.held_bytes()
+            + self.asked_bytes
             + attributes
     }
 
@@ -300,11 +311,12 @@ impl Connection {
         self.outbox.bytes() + self.sending.len() - self.sent
     }
 
-    /// Whether the client has to read before more is done for it.
+    /// Whether what is owed has to leave, or to come, before more is done for the client.
     #[inline]
     #[must_use]
     pub fn is_owed_much(&self) -> bool {
         self.outbox.held_bytes() + self.sending.len() - self.sent >= OUTPUT_BYTES_MAX
+            || self.asked_bytes >= ASKED_BYTES_MAX
     }
 
     /// What the kernel is to send next.

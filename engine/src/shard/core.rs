@@ -10,6 +10,7 @@ use ephesus_wire::resp::reply;
 use ephesus_wire::resp::request::Args;
 use ephesus_wire::{Lsn, ShardId};
 
+use super::backlog::Backlog;
 use super::batch::{Batch, Behind};
 use super::client_budget::ClientBudget;
 use super::cluster::ClusterReplies;
@@ -59,6 +60,8 @@ pub(super) enum Answer {
     Later,
     /// The command was not executed: it has to wait until it is decided where.
     Held,
+    /// It was not executed, as too much waits for the log.
+    Behind,
 }
 
 /// One shard without its I/O.
@@ -73,6 +76,9 @@ pub struct Core {
     pub keyspace: Keyspace,
     pub connections: Connections,
     pub(super) peers: Vec<PeerQueue>,
+    /// How many of them are full.
+    pub(super) full_peers: usize,
+    pub(super) backlog: Backlog,
     pub(super) gates: BinaryHeap<Reverse<(Lsn, Gated)>>,
     /// Those of connections among them.
     gated_connections: usize,
@@ -129,6 +135,8 @@ impl Core {
             keyspace,
             connections: Connections::default(),
             peers,
+            full_peers: 0,
+            backlog: Backlog::default(),
             gates: BinaryHeap::new(),
             gated_connections: 0,
             writers: Writers::new(now),
@@ -430,7 +438,7 @@ impl Core {
                 Gated::Replies(index) => {
                     let left = self.uncommitted[index].take();
                     let Uncommitted { to, replies, .. } = left.expect("replies leave once");
-                    self.peers[usize::from(to.0)].answer(replies.answers, &replies.bytes);
+                    self.peers[usize::from(to.0)].answer(replies);
                 }
             }
         }

@@ -6,13 +6,15 @@ use ephesus_wire::resp::reply::Protocol;
 use ephesus_wire::resp::request::{self, Args, Parsed, RequestLimits};
 use ephesus_wire::{Lsn, ShardId};
 
-use super::connection::Connection;
+use super::connection::{Connection, Life, OUTPUT_BYTES_MAX};
 use super::core::{Answer, Asker, Core, Gated};
-use super::mesh::{Forwarded, Origin, Replies, Requests};
+use super::mesh::{Forwarded, Origin, Replies, Stopped};
 use super::outbox::Delivered;
+use super::walks::Presence;
 use crate::command::error::ClientError;
 use crate::command::parse::Request;
 use crate::command::spec;
+use crate::net::ConnToken;
 
 /// Replies for a peer that wait for the log.
 pub(super) struct Uncommitted {
@@ -33,8 +35,17 @@ impl Answers {
     /// The answer to one command.
     pub(super) fn of(forwarded: &Forwarded, bytes: Vec<u8>, gate: Lsn) -> Answers {
         let answers = vec![forwarded.answered(bytes.len())];
-        let replies = Replies { bytes, answers };
+        let replies = Replies {
+            bytes,
+            answers,
+            stopped: Vec::new(),
+        };
         Answers { replies, gate }
+    }
+
+    /// Bytes of the answers.
+    pub(super) fn bytes(&self) -> usize {
+        self.replies.bytes.len()
     }
 
     /// Answers a command that was not executed.
@@ -47,39 +58,6 @@ impl Answers {
 }
 
 impl Core {
-    /// Executes what another shard has forwarded.
-    pub fn requested(&mut self, requests: &Requests) {
-        if !requests.commands.is_empty() {
-            self.writers.input(self.now);
-        }
-        let mut args = std::mem::take(&mut self.args);
-        let mut answers = Answers::default();
-        let mut at = 0;
-        let mut from = None;
-        for forwarded in &requests.commands {
-            let source = &requests.bytes[at..at + forwarded.len];
-            at += forwarded.len;
-            let asking = forwarded.origin.shard;
-            // What was led on comes in one batch with what the peer itself has forwarded.
-            if let Some(other) = from.filter(|from| *from != asking) {
-                self.answer_once_committed(other, std::mem::take(&mut answers));
-            }
-            from = Some(asking);
-            let is_behind_others =
-                !self.holds.is_idle() && self.holds.parked.has(&forwarded.client);
-            if is_behind_others
-                || self.forwarded(forwarded, source, &mut args, &mut answers) == Answer::Held
-            {
-                self.park(forwarded, source);
-            }
-        }
-        self.args = args;
-        if let Some(from) = from {
-            self.answer_once_committed(from, answers);
-        }
-        self.stop_walks(&requests.leaving);
-    }
-
     /// Executes one forwarded command if it can be now.
     pub(super) fn forwarded(
         &mut self,
@@ -101,7 +79,9 @@ impl Core {
             gate: &mut answers.gate,
         };
         let outcome = spec::resolve(&request).and_then(|spec| {
-            if spec.first_key > 0 {
+            if spec.is_write() && self.is_log_behind(self.id) {
+                Ok(Answer::Behind)
+            } else if spec.first_key > 0 {
                 self.keyed_of_peer(&mut asker, forwarded, spec, &request, source)
             } else {
                 self.keyless_of_peer(&mut asker, forwarded, spec, &request, source)
@@ -124,9 +104,10 @@ impl Core {
         if replies.answers.is_empty() {
             return;
         }
+        let peer = &mut self.peers[usize::from(to.0)];
+        peer.add_replies(replies.bytes.len());
         if gate <= self.keyspace.log.committed() {
-            self.peers[usize::from(to.0)].answer(replies.answers, &replies.bytes);
-            return;
+            return peer.answer(replies);
         }
         let free = self.uncommitted.iter().position(Option::is_none);
         let index = free.unwrap_or_else(|| {
@@ -139,22 +120,86 @@ impl Core {
     }
 
     /// Another shard has answered.
-    pub fn answered(&mut self, replies: &Replies) {
+    pub fn answered(&mut self, mut replies: Replies) {
+        let me = usize::from(self.id.0);
+        if self.node.peers[me].take_replies(replies.bytes.len()) {
+            // Those that have waited for this may sleep.
+            self.node.peers.iter().for_each(|peer| peer.waker().wake());
+        }
+        let is_one = replies.answers.len() == 1;
         let mut at = 0;
         for answer in &replies.answers {
-            let bytes = &replies.bytes[at..at + answer.len];
+            let bytes = match is_one {
+                true => std::mem::take(&mut replies.bytes),
+                false => replies.bytes[at..at + answer.len].to_vec(),
+            };
             at += answer.len;
-            self.peers[usize::from(answer.asked.0)].answered(answer.request_len);
+            let peer = &mut self.peers[usize::from(answer.asked.0)];
+            let was_full = peer.is_full();
+            peer.answered(answer.request_len);
+            self.full_peers -= usize::from(was_full && !peer.is_full());
+            if let Some(connection) = self.connections.get_mut(answer.origin.conn) {
+                connection.asked_bytes = connection.asked_bytes.saturating_sub(answer.request_len);
+            }
             if answer.is_late {
                 self.deliver_late(answer.origin);
                 continue;
             }
             self.deliver(answer.origin, bytes, Lsn::ZERO);
         }
+        for stopped in &replies.stopped {
+            self.note_stopped(stopped);
+        }
+    }
+
+    /// Another shard executes no more of a connection's commands until its client has read.
+    fn note_stopped(&mut self, stopped: &Stopped) {
+        let &Stopped {
+            shard,
+            conn,
+            ticket,
+        } = stopped;
+        match self.connections.get_mut(conn) {
+            Some(connection) => {
+                connection.stopped.retain(|(other, _)| *other != shard);
+                connection.stopped.push((shard, ticket));
+                self.list(conn);
+            }
+            None => self.tell_that_gone(shard, conn),
+        }
+    }
+
+    fn tell_that_gone(&mut self, shard: ShardId, conn: ConnToken) {
+        let gone = ((self.id, conn), Presence::Gone);
+        self.peers[usize::from(shard.0)].tell_who_leaves(&[gone]);
+    }
+
+    /// Lets other shards go on with the connection's commands as far as their replies are due.
+    pub(super) fn resume_stopped(&mut self, token: ConnToken) {
+        let Some(connection) = self.connections.get_mut(token) else {
+            return;
+        };
+        if connection.life == Life::Dead {
+            for (shard, _) in std::mem::take(&mut connection.stopped) {
+                self.tell_that_gone(shard, token);
+            }
+            return;
+        }
+        let (bytes, awaited) = connection.outbox.due();
+        if bytes + connection.sending.len() - connection.sent >= OUTPUT_BYTES_MAX {
+            return;
+        }
+        let is_due = |ticket| awaited.is_none_or(|awaited| ticket <= awaited);
+        let due = connection
+            .stopped
+            .extract_if(.., |(_, ticket)| is_due(*ticket));
+        for (shard, _) in due {
+            self.peers[usize::from(shard.0)].resume((self.id, token));
+        }
     }
 
     /// Puts a reply into the place that was reserved for it.
-    pub(super) fn deliver(&mut self, origin: Origin, bytes: &[u8], gate: Lsn) {
+    pub(super) fn deliver(&mut self, origin: Origin, bytes: Vec<u8>, gate: Lsn) {
         let Some(connection) = self.connections.get_mut(origin.conn) else {
             return self.relay_answered(origin, bytes, gate);
         };
@@ -174,7 +219,7 @@ impl Core {
     pub(super) fn forward(
         &mut self,
         to: ShardId,
-        connection: &Connection,
+        connection: &mut Connection,
         (ticket, part): (u64, u16),
         protocol: Protocol,
         request: &[u8],
@@ -193,6 +238,15 @@ impl Core {
             asked: to,
             hops: 0,
         };
-        self.peers[usize::from(to.0)].forward(forwarded, request);
+        connection.asked_bytes += request.len();
+        self.forward_to(to, forwarded, request);
+    }
+
+    /// Has another shard execute a command.
+    pub(super) fn forward_to(&mut self, to: ShardId, forwarded: Forwarded, request: &[u8]) {
+        let peer = &mut self.peers[usize::from(to.0)];
+        let was_full = peer.is_full();
+        peer.forward(forwarded, request);
+        self.full_peers += usize::from(!was_full && peer.is_full());
     }
 }

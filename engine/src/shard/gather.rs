@@ -141,16 +141,16 @@ impl Gather {
 
     /// Adds a part; true when it was the last one. Parts that are too large together become an error, and
     /// what has come of them is dropped.
-    pub fn add(&mut self, part: u16, bytes: &[u8], gate: Lsn) -> bool {
+    pub fn add(&mut self, part: u16, bytes: Vec<u8>, gate: Lsn) -> bool {
         let place = self.parts.get_mut(usize::from(part));
         let place = place.filter(|place| place.is_none());
         assert!(place.is_some(), "every part is answered once");
         let fits = bytes.len() <= self.bytes_left;
         self.bytes_left = self.bytes_left.saturating_sub(bytes.len());
+        self.parts_bytes += if fits { bytes.capacity() } else { 0 };
         if let Some(place) = place {
-            *place = Some(if fits { bytes.to_vec() } else { Vec::new() });
+            *place = Some(if fits { bytes } else { Vec::new() });
         }
-        self.parts_bytes += if fits { bytes.len() } else { 0 };
         if !fits {
             let mut error = Vec::new();
             ClientError::ReplyTooLarge(self.bytes_max).write(&mut error);

@@ -18,7 +18,8 @@
 //! [`HELD_MAX`] each is refused; the hold itself goes on.
 //!
 //! Both are bounded: a connection's input by [`BLOCKED_INPUT_BYTES`](super::connection::BLOCKED_INPUT_BYTES),
-//! what is forwarded by [`UNANSWERED_BYTES_MAX`](super::mesh::UNANSWERED_BYTES_MAX) per shard.
+//! what is forwarded by [`ASKED_BYTES_MAX`](super::connection::ASKED_BYTES_MAX) per connection and by
+//! [`UNANSWERED_BYTES_MAX`](super::mesh::UNANSWERED_BYTES_MAX) per shard.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -62,7 +63,7 @@ pub(super) struct Holds {
     unserved: Vec<PartitionId>,
     waiting: Vec<Waiting>,
     pub(super) parked: Parked,
-    /// Nothing is held by [`Core::hold`], unserved or parked: what a command looks at.
+    /// Nothing is held by [`Core::hold`] or unserved: what a command looks at.
     is_idle: bool,
     /// Some of what waits may be able to go on.
     changed: bool,
@@ -85,7 +86,12 @@ impl Holds {
     }
 
     fn note_idle(&mut self) {
-        self.is_idle = self.held.is_empty() && self.unserved.is_empty() && self.parked.is_empty();
+        self.is_idle = self.held.is_empty() && self.unserved.is_empty();
+    }
+
+    /// Some of what waits may be able to go on.
+    pub(super) fn note_changed(&mut self) {
+        self.changed = true;
     }
 
     fn note_due(&mut self, since: Instant) {
@@ -132,7 +138,7 @@ impl Core {
     /// Commands that wait now; of a connection's only the first is counted.
     #[must_use]
     pub(super) fn held_commands(&self) -> u64 {
-        (self.holds.waiting.len() + self.holds.parked.len()) as u64
+        (self.holds.waiting.len() + self.holds.parked.held()) as u64
     }
 
     /// Whether commands on keys of the partition have to wait.
@@ -252,7 +258,9 @@ impl Core {
         }
         self.note_waiting_input();
         let is_due = self.holds.due.is_some_and(|due| due <= self.now);
-        if !std::mem::take(&mut self.holds.changed) && !is_due {
+        let is_log_behind = self.is_log_behind(self.id);
+        let is_ready = self.holds.parked.take_ready(is_log_behind);
+        if !std::mem::take(&mut self.holds.changed) && !is_due && !is_ready {
             return;
         }
         self.holds.due = None;
@@ -277,7 +285,7 @@ impl Core {
     /// Whether anything waits for a decision.
     #[must_use]
     pub(super) fn has_held(&self) -> bool {
-        !(self.holds.waiting.is_empty() && self.holds.parked.is_empty())
+        !self.holds.waiting.is_empty() || self.holds.parked.needs_looks()
     }
 
     /// Notes of connections that wait since this turn how much input does.

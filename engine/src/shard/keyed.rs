@@ -164,7 +164,7 @@ impl Core {
         for (part, (shard, args)) in (0..).zip(&parts) {
             if *shard == self.id {
                 let (out, gate) = self.execute_part(spec, args, protocol);
-                let delivered = connection.outbox.deliver(ticket, part, &out, gate);
+                let delivered = connection.outbox.deliver(ticket, part, out, gate);
                 debug_assert_eq!(delivered, Delivered::Kept, "others have a part");
             } else {
                 let mut encoded = Vec::new();

@@ -389,7 +389,7 @@ impl Core {
             if let Some(request) = again {
                 for (part, shard) in (0..parts as u16).map(|part| (part, ShardId(part))) {
                     let place = (origin.ticket, part);
-                    self.forward(shard, &connection, place, protocol, &request);
+                    self.forward(shard, &mut connection, place, protocol, &request);
                 }
             } else if gather.is_torn() {
                 if let Some(closed) = self.told_torn.tell(self.now) {

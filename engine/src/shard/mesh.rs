@@ -2,6 +2,7 @@
 //! turn.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ephesus_wire::resp::reply::Protocol;
 use ephesus_wire::{Epoch, MigrationId, PartitionId, ShardId};
@@ -15,6 +16,12 @@ use crate::node::Routes;
 
 /// Forwarded bytes that may be unanswered per peer; then the connection that wants more waits.
 pub const UNANSWERED_BYTES_MAX: usize = 1 << 20;
+
+/// Bytes of one request that count there: a large one does not stop everybody else.
+const COUNTED_BYTES_MAX: usize = 64 << 10;
+
+/// Bytes of replies that may be on their way to one shard; then no more commands are executed for it.
+const REPLIES_BYTES_MAX: usize = 4 << 20;
 
 /// Bytes that count for every forwarded command on top of its own.
 const REQUEST_OVERHEAD_BYTES: usize = 64;
@@ -80,6 +87,8 @@ pub struct Requests {
     pub commands: Vec<Forwarded>,
     /// Clients of the shard that have left; their commands came before.
     pub leaving: Vec<(Client, Presence)>,
+    /// Clients that were stopped and have read: their commands go on.
+    pub resumed: Vec<Client>,
 }
 
 /// One reply of a [`Replies`] batch.
@@ -101,6 +110,16 @@ pub struct Answered {
 pub struct Replies {
     pub bytes: Vec<u8>,
     pub answers: Vec<Answered>,
+    pub stopped: Vec<Stopped>,
+}
+
+/// A shard executes no more commands of a client before it is told that the client has read what it was owed.
+#[derive(Clone, Copy, Debug)]
+pub struct Stopped {
+    pub shard: ShardId,
+    pub conn: ConnToken,
+    /// The first reply that waits for it; 0 if there is none, or it is not one of that connection's.
+    pub ticket: Ticket,
 }
 
 impl Replies {
@@ -143,12 +162,41 @@ pub enum Message {
 pub struct Peer {
     inbox: flume::Sender<Message>,
     waker: Arc<Waker>,
+    /// Bytes of replies that were made for the shard and that it has not taken.
+    replies_bytes: Arc<AtomicUsize>,
 }
 
 impl Peer {
     #[must_use]
     pub fn new(inbox: flume::Sender<Message>, waker: Arc<Waker>) -> Peer {
-        Peer { inbox, waker }
+        Peer {
+            inbox,
+            waker,
+            replies_bytes: Arc::default(),
+        }
+    }
+
+    /// Bytes of replies that are on their way to the shard.
+    #[must_use]
+    pub fn replies_bytes(&self) -> usize {
+        self.replies_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Whether the shard has to take replies before others execute more for it.
+    #[must_use]
+    pub fn is_behind(&self) -> bool {
+        self.replies_bytes() >= REPLIES_BYTES_MAX
+    }
+
+    /// Replies were made for the shard.
+    pub fn add_replies(&self, bytes: usize) {
+        self.replies_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// The shard has taken replies; answers whether others had to wait for that.
+    pub fn take_replies(&self, bytes: usize) -> bool {
+        self.replies_bytes.fetch_sub(bytes, Ordering::Relaxed) >= REPLIES_BYTES_MAX
+            && !self.is_behind()
     }
 
     /// Puts a message into the shard's inbox and wakes it. A shard that has ended drops it.
@@ -194,9 +242,20 @@ impl PeerQueue {
         self.unanswered_bytes
     }
 
+    /// Whether its shard has to take replies first.
+    #[must_use]
+    pub fn is_behind(&self) -> bool {
+        self.peer.is_behind()
+    }
+
+    /// Replies were made that the log has not committed yet, or that are sent now.
+    pub fn add_replies(&self, bytes: usize) {
+        self.peer.add_replies(bytes);
+    }
+
     /// Forwards a command to the peer, which owes the answer from now on.
     pub fn forward(&mut self, forwarded: Forwarded, request: &[u8]) {
-        self.unanswered_bytes += request.len() + REQUEST_OVERHEAD_BYTES;
+        self.unanswered_bytes += counted_bytes(request.len());
         self.lead_on(forwarded, request);
     }
 
@@ -206,19 +265,9 @@ impl PeerQueue {
         self.requests.commands.push(forwarded);
     }
 
-    pub fn answer(&mut self, answers: Vec<Answered>, bytes: &[u8]) {
-        self.replies.bytes.extend_from_slice(bytes);
-        self.replies.answers.extend(answers);
-    }
-
     /// What this turn has answered is not told to clients.
     pub fn make_late(&mut self) {
         self.replies.make_late();
-    }
-
-    /// The peer has answered a request of that many bytes.
-    pub fn answered(&mut self, request_len: usize) {
-        self.unanswered_bytes -= request_len + REQUEST_OVERHEAD_BYTES;
     }
 
     /// Tells the peer which clients have left.
@@ -226,15 +275,46 @@ impl PeerQueue {
         self.requests.leaving.extend_from_slice(leaving);
     }
 
+    /// Tells the peer that a client has read.
+    pub fn resume(&mut self, client: Client) {
+        self.requests.resumed.push(client);
+    }
+
+    pub fn answer(&mut self, mut replies: Replies) {
+        if self.replies.bytes.is_empty() {
+            self.replies.bytes = replies.bytes;
+        } else {
+            self.replies.bytes.extend_from_slice(&replies.bytes);
+        }
+        self.replies.answers.append(&mut replies.answers);
+    }
+
+    /// Tells the peer that no more is executed for a client.
+    pub fn tell_stopped(&mut self, stopped: Stopped) {
+        self.replies.stopped.push(stopped);
+    }
+
+    /// The peer has answered a request of that many bytes.
+    pub fn answered(&mut self, request_len: usize) {
+        self.unanswered_bytes -= counted_bytes(request_len);
+    }
+
     /// Sends what this turn has collected.
     pub fn send(&mut self) {
-        if !self.requests.commands.is_empty() || !self.requests.leaving.is_empty() {
+        let requests = &self.requests;
+        let is_told = !requests.leaving.is_empty() || !requests.resumed.is_empty();
+        if is_told || !requests.commands.is_empty() {
             self.peer
                 .send(Message::Requests(std::mem::take(&mut self.requests)));
         }
-        if !self.replies.answers.is_empty() {
+        if !self.replies.answers.is_empty() || !self.replies.stopped.is_empty() {
             let replies = std::mem::take(&mut self.replies);
             self.peer.send(Message::Replies(replies));
         }
     }
+}
+
+/// What a request counts against the bytes that a peer may owe answers to.
+fn counted_bytes(request_len: usize) -> usize {
+    request_len.min(COUNTED_BYTES_MAX) + REQUEST_OVERHEAD_BYTES
 }

@@ -4,6 +4,7 @@
 //! the log's next write and the replies that may leave, and then waits for the next completion; all
 //! of a turn's I/O is one system call.
 
+mod backlog;
 mod batch;
 #[cfg(test)]
 mod bed;
@@ -385,9 +386,9 @@ impl Shard {
             match message {
                 Message::Requests(requests) => {
                     self.had_requests = true;
-                    self.core.requested(&requests);
+                    self.core.requested(requests);
                 }
-                Message::Replies(replies) => self.core.answered(&replies),
+                Message::Replies(replies) => self.core.answered(replies),
                 Message::Host(copies) => {
                     for (partition, epoch) in copies {
                         self.core.keyspace.adopt(partition, epoch);
@@ -395,7 +396,7 @@ impl Shard {
                 }
                 Message::Routes(routes) => self.core.set_routes(routes),
                 Message::Reply { origin, bytes } => {
-                    self.core.deliver(origin, &bytes, Lsn::ZERO);
+                    self.core.deliver(origin, bytes, Lsn::ZERO);
                 }
                 Message::Migrate(orders) => {
                     for order in orders {
@@ -480,7 +481,7 @@ impl Shard {
 
     /// Whether the next turn has something to do without waiting.
     fn has_leftovers(&self) -> bool {
-        !self.core.listed.is_empty() || self.core.has_next_turns || self.core.has_released()
+        !self.core.listed.is_empty() || self.core.goes_on() || self.core.has_released()
     }
 
     /// Whether a postponed slice has something to do.

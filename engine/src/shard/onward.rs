@@ -17,7 +17,7 @@ use super::core::{Answer, Asker, Core};
 use super::forwarding::Answers;
 use super::gather::Gather;
 use super::keyed::Parts;
-use super::mesh::{Forwarded, Origin, Scope};
+use super::mesh::{Forwarded, Origin, Replies, Scope};
 use crate::command::error::{self, ClientError};
 use crate::command::parse::{self, ArgList, Request};
 use crate::command::spec::{Cmd, Spec};
@@ -243,7 +243,7 @@ impl Core {
             };
             if *shard == self.id {
                 let (out, gate) = self.execute_part(spec, args, protocol);
-                self.relay_answered(origin, &out, gate);
+                self.relay_answered(origin, out, gate);
             } else {
                 let mut encoded = Vec::new();
                 reply::command(&mut encoded, args);
@@ -255,7 +255,7 @@ impl Core {
                     asked: *shard,
                     hops: forwarded.hops + 1,
                 };
-                self.peers[usize::from(shard.0)].forward(part, &encoded);
+                self.forward_to(*shard, part, &encoded);
             }
         }
         Ok(Answer::Later)
@@ -281,11 +281,15 @@ impl Core {
         let mut late = forwarded.answered(0);
         late.is_late = true;
         let asker = usize::from(forwarded.origin.shard.0);
-        self.peers[asker].answer(vec![late], &[]);
+        let answers = vec![late];
+        self.peers[asker].answer(Replies {
+            answers,
+            ..Replies::default()
+        });
     }
 
     /// Takes in a part of a relayed command's reply; answers the asking shard when it was the last one.
-    pub(super) fn relay_answered(&mut self, origin: Origin, bytes: &[u8], gate: Lsn) {
+    pub(super) fn relay_answered(&mut self, origin: Origin, bytes: Vec<u8>, gate: Lsn) {
         let Origin { ticket, part, .. } = origin;
         let relays = &mut self.relays.by_number;
         let relay = relays.get_mut(&ticket).filter(|_| origin.conn == RELAY);

@@ -111,6 +111,19 @@ impl Outbox {
         self.awaited
     }
 
+    /// Bytes that may leave before a reply that has yet to come, and which one that is.
+    #[must_use]
+    pub fn due(&self) -> (usize, Option<Ticket>) {
+        let mut bytes = 0;
+        for (ticket, piece) in (self.first..).zip(&self.pieces) {
+            match piece {
+                Piece::Ready { bytes: ready, .. } => bytes += ready.len(),
+                Piece::Awaited(_) => return (bytes, Some(ticket)),
+            }
+        }
+        (bytes, None)
+    }
+
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.pieces.is_empty()
@@ -177,7 +190,7 @@ impl Outbox {
     }
 
     /// Fills a reserved place, or a part of it.
-    pub fn deliver(&mut self, ticket: Ticket, part: u16, bytes: &[u8], gate: Lsn) -> Delivered {
+    pub fn deliver(&mut self, ticket: Ticket, part: u16, bytes: Vec<u8>, gate: Lsn) -> Delivered {
         if let Some(gather) = self.gather(ticket) {
             let held_before = gather.held_bytes();
             let is_complete = gather.add(part, bytes, gate);
@@ -187,7 +200,7 @@ impl Outbox {
                 return Delivered::Complete;
             }
         } else {
-            self.fill(ticket, bytes.to_vec(), gate);
+            self.fill(ticket, bytes, gate);
         }
         Delivered::Kept
     }

@@ -1,4 +1,10 @@
-//! Forwarded commands that wait for a decision about their partition.
+//! Forwarded commands that wait where they are to be executed: for a decision about their partition, for the log,
+//! or until their client has read what it was owed before.
+//!
+//! A client's replies come from several shards, and the shard of its connection does not know how large they will
+//! be. So each shard makes so many bytes of them at once ([`STOPPED_BYTES`]) and then stops, and tells the shard of
+//! the connection, which lets it go on when what it owes is due: what was owed before has been sent, and nothing
+//! of others comes first.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
@@ -8,8 +14,20 @@ use ephesus_wire::resp::request::Args;
 use super::core::{Answer, Core};
 use super::forwarding::Answers;
 use super::holds::HELD_MAX;
-use super::mesh::{Client, Forwarded};
+use super::mesh::{Client, Forwarded, Stopped};
 use crate::command::error::ClientError;
+
+/// Bytes of replies that a shard makes for another shard's client before it has to have read.
+pub(super) const STOPPED_BYTES: usize = 64 << 10;
+
+/// What the first of a client's commands waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Awaits {
+    Decision,
+    Log,
+    /// The client has to read.
+    Read,
+}
 
 /// A command that waits.
 struct Waiting {
@@ -18,79 +36,211 @@ struct Waiting {
     since: Instant,
 }
 
-/// Commands that wait, each client's in order.
+/// What waits of one client, in order.
+struct Queue {
+    awaits: Awaits,
+    commands: VecDeque<Waiting>,
+    /// When it was told to go on.
+    since: Option<Instant>,
+}
+
+/// Commands that wait.
 #[derive(Default)]
 pub(super) struct Parked {
-    by_client: BTreeMap<Client, VecDeque<Waiting>>,
-    len: usize,
+    by_client: BTreeMap<Client, Queue>,
+    awaits_log: bool,
+    /// Some could go on, but a shard has to take its replies first.
+    is_delayed: bool,
+}
+
+impl Queue {
+    fn new(awaits: Awaits) -> Queue {
+        Queue {
+            awaits,
+            commands: VecDeque::new(),
+            since: None,
+        }
+    }
+
+    /// Since when the first command waits for a decision.
+    fn since(&self) -> Option<Instant> {
+        let first = self.commands.front()?.since;
+        Some(self.since.map_or(first, |since| since.max(first)))
+    }
+
+    /// The client's first reply that waits.
+    fn ticket(&self, client: Client) -> u64 {
+        let first = self.commands.front();
+        let is_own = |waiting: &&Waiting| waiting.forwarded.origin.conn == client.1;
+        let first = first.filter(is_own);
+        first.map_or(0, |waiting| waiting.forwarded.origin.ticket)
+    }
 }
 
 impl Parked {
-    #[must_use]
-    pub(super) fn len(&self) -> usize {
-        self.len
-    }
-
     #[must_use]
     pub(super) fn is_empty(&self) -> bool {
         self.by_client.is_empty()
     }
 
-    /// Whether commands of that client wait, so that its next one has to as well.
+    /// Commands that wait for a decision, as their client's first one does.
+    #[must_use]
+    pub(super) fn held(&self) -> usize {
+        let queues = self.by_client.values();
+        let held = queues.filter(|queue| queue.awaits == Awaits::Decision);
+        held.map(|queue| queue.commands.len()).sum()
+    }
+
+    /// Whether something waits of which no message tells that it is over.
+    #[must_use]
+    pub(super) fn needs_looks(&self) -> bool {
+        let mut queues = self.by_client.values();
+        self.is_delayed || queues.any(|queue| queue.awaits != Awaits::Read)
+    }
+
+    /// Whether that client is stopped, or commands of it wait, so that its next one has to as well.
     #[must_use]
     pub(super) fn has(&self, client: &Client) -> bool {
-        self.by_client.contains_key(client)
+        !self.by_client.is_empty() && self.by_client.contains_key(client)
     }
 
-    /// When the first command of each client came.
+    /// When the first command of each client came that waits for a decision.
     pub(super) fn fronts(&self) -> impl Iterator<Item = Instant> {
-        let fronts = self.by_client.values().map(VecDeque::front);
-        fronts.flatten().map(|waiting| waiting.since)
+        let queues = self.by_client.values();
+        let held = queues.filter(|queue| queue.awaits == Awaits::Decision);
+        held.filter_map(Queue::since)
     }
 
-    fn push(&mut self, forwarded: Forwarded, request: &[u8], since: Instant) {
-        let queue = self.by_client.entry(forwarded.client).or_default();
-        queue.push_back(Waiting {
+    /// Whether some may go on although nothing was decided.
+    pub(super) fn take_ready(&mut self, is_log_behind: bool) -> bool {
+        let logged = self.awaits_log && !is_log_behind;
+        std::mem::take(&mut self.is_delayed) || logged
+    }
+
+    fn push(
+        &mut self,
+        forwarded: Forwarded,
+        request: &[u8],
+        since: Instant,
+        awaits: Awaits,
+    ) -> bool {
+        self.awaits_log |= awaits == Awaits::Log;
+        let queue = self.by_client.entry(forwarded.client);
+        let queue = queue.or_insert_with(|| Queue::new(awaits));
+        queue.commands.push_back(Waiting {
             forwarded,
             request: request.into(),
             since,
         });
-        self.len += 1;
+        queue.awaits == Awaits::Read && queue.commands.len() == 1
     }
 }
 
 impl Core {
     /// Keeps a forwarded command until it can be executed.
-    pub(super) fn park(&mut self, forwarded: &Forwarded, request: &[u8]) {
-        self.holds.parked.push(*forwarded, request, self.now);
-        self.note_parked();
+    pub(super) fn park(&mut self, forwarded: &Forwarded, request: &[u8], awaits: Awaits) {
+        let parked = &mut self.holds.parked;
+        let is_first_of_stopped = parked.push(*forwarded, request, self.now, awaits);
+        if is_first_of_stopped {
+            self.tell_stopped(forwarded.client);
+        }
+        if awaits == Awaits::Decision {
+            self.note_parked();
+        }
     }
 
-    /// Executes what waits, of each client up to the first command that still has to.
-    pub(super) fn go_on_with_parked(&mut self) {
-        let queues = std::mem::take(&mut self.holds.parked).by_client;
-        let mut args = Args::new();
-        for (client, mut queue) in queues {
-            self.go_on_with_queue(&mut queue, &mut args);
-            if !queue.is_empty() {
-                self.holds.parked.len += queue.len();
-                self.holds.parked.by_client.insert(client, queue);
+    /// Executes nothing more for the client of another shard until it has read.
+    pub(super) fn stop_client(&mut self, client: Client) {
+        let stopped = Queue::new(Awaits::Read);
+        self.holds.parked.by_client.insert(client, stopped);
+        self.tell_stopped(client);
+    }
+
+    /// Tells the shard of a client's connection what it is stopped at.
+    fn tell_stopped(&mut self, client: Client) {
+        let queue = self.holds.parked.by_client.get(&client);
+        let stopped = Stopped {
+            shard: self.id,
+            conn: client.1,
+            ticket: queue.map_or(0, |queue| queue.ticket(client)),
+        };
+        self.peers[usize::from(client.0.0)].tell_stopped(stopped);
+    }
+
+    /// Clients that were stopped have read.
+    pub(super) fn resume_clients(&mut self, clients: &[Client]) {
+        for client in clients {
+            if let Some(queue) = self.holds.parked.by_client.get_mut(client) {
+                queue.awaits = Awaits::Decision;
+                queue.since = Some(self.now);
+                self.holds.note_changed();
             }
         }
     }
 
-    fn go_on_with_queue(&mut self, queue: &mut VecDeque<Waiting>, args: &mut Args) {
-        while let Some(first) = queue.front() {
+    /// A client has gone that may have been stopped: what waits for it to read is not executed.
+    pub(super) fn drop_stopped(&mut self, client: Client) {
+        let by_client = &mut self.holds.parked.by_client;
+        let is_stopped = |queue: &Queue| queue.awaits == Awaits::Read;
+        if !by_client.get(&client).is_some_and(is_stopped) {
+            return;
+        }
+        for waiting in by_client
+            .remove(&client)
+            .into_iter()
+            .flat_map(|q| q.commands)
+        {
+            let mut answers = Answers::default();
+            answers.refuse(&waiting.forwarded, &ClientError::ClientHasLeft);
+            self.answer_once_committed(waiting.forwarded.origin.shard, answers);
+        }
+    }
+
+    /// Executes what waits, of each client up to the first command that still has to.
+    pub(super) fn go_on_with_parked(&mut self) {
+        let mut args = Args::new();
+        self.holds.parked.awaits_log = false;
+        for (client, mut queue) in std::mem::take(&mut self.holds.parked.by_client) {
+            let is_delayed = self.peers[usize::from(client.0.0)].is_behind();
+            let was_stopped = queue.awaits == Awaits::Read;
+            if is_delayed && !was_stopped {
+                self.holds.parked.is_delayed = true;
+            } else if !was_stopped {
+                self.go_on_with_queue(&mut queue, &mut args);
+            }
+            let is_stopped = queue.awaits == Awaits::Read;
+            self.holds.parked.awaits_log |= queue.awaits == Awaits::Log;
+            if is_stopped || !queue.commands.is_empty() {
+                self.holds.parked.by_client.insert(client, queue);
+            }
+            if is_stopped && !was_stopped {
+                self.tell_stopped(client);
+            }
+        }
+    }
+
+    fn go_on_with_queue(&mut self, queue: &mut Queue, args: &mut Args) {
+        let mut bytes = 0;
+        queue.awaits = Awaits::Decision;
+        while let (Some(since), Some(first)) = (queue.since(), queue.commands.front()) {
             let (forwarded, request) = (&first.forwarded, &first.request);
             let mut answers = Answers::default();
-            if self.forwarded(forwarded, request, args, &mut answers) == Answer::Held {
-                if self.now.saturating_duration_since(first.since) < HELD_MAX {
-                    break;
+            match self.forwarded(forwarded, request, args, &mut answers) {
+                Answer::Behind => {
+                    queue.awaits = Awaits::Log;
+                    return;
                 }
-                answers.refuse(forwarded, &ClientError::MoveUndecided);
+                Answer::Held if self.now.saturating_duration_since(since) < HELD_MAX => return,
+                Answer::Held => answers.refuse(forwarded, &ClientError::MoveUndecided),
+                Answer::Written | Answer::Later => {}
             }
+            bytes += answers.bytes();
             self.answer_once_committed(forwarded.origin.shard, answers);
-            queue.pop_front();
+            queue.commands.pop_front();
+            if bytes >= STOPPED_BYTES {
+                queue.awaits = Awaits::Read;
+                return;
+            }
         }
     }
 }

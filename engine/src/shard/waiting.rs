@@ -4,9 +4,8 @@ use ephesus_wire::{ShardId, slot_of};
 
 use super::connection::{Blocked, Connection, Life};
 use super::core::Core;
-use super::mesh::PeerQueue;
 use crate::command::parse::{ArgList, Request};
-use crate::command::spec::Spec;
+use crate::command::spec::{Cmd, Spec};
 use crate::net::{ConnToken, ListenerKind};
 
 /// Bytes of records that may wait for the log; beyond it connections that write have to wait.
@@ -25,11 +24,17 @@ impl Core {
         {
             return Some(Blocked::Log(behind));
         }
-        let forwards = connection.kind == ListenerKind::Entry && self.peers.len() > 1;
         if connection.settling && connection.outbox.awaited() > 0 {
             return Some(Blocked::Settling);
         }
-        (forwards && self.peers.iter().any(PeerQueue::is_full)).then_some(Blocked::Peer)
+        if self.full_peers == 0 || connection.kind == ListenerKind::Direct {
+            return None;
+        }
+        let goes_there = |shard: ShardId| shard != self.id || spec.first_key == 0;
+        let full = self.first_wanted(spec, request, |shard| {
+            goes_there(shard) && self.peers[usize::from(shard.0)].is_full()
+        });
+        full.map(Blocked::Peer)
     }
 
     /// The first shard that a write goes to and whose log is behind.
@@ -42,10 +47,20 @@ impl Core {
         if connection.kind == ListenerKind::Direct || self.peers.len() == 1 {
             return self.is_log_behind(self.id).then_some(self.id);
         }
+        self.first_wanted(spec, request, |shard| self.is_log_behind(shard))
+    }
+
+    /// The first shard that a command of the entry port goes to and for which `is_it` holds.
+    fn first_wanted(
+        &self,
+        spec: &Spec,
+        request: &Request<'_>,
+        is_it: impl Fn(ShardId) -> bool,
+    ) -> Option<ShardId> {
         let mut all = (0..self.peers.len() as u16).map(ShardId);
-        let behind = all.find(|shard| self.is_log_behind(*shard))?;
+        let any = all.find(|shard| is_it(*shard))?;
         if spec.first_key == 0 {
-            return Some(behind);
+            return covers_shards(spec.cmd).then_some(any);
         }
         let slot = |index| match request.located() {
             Some(located) if index == 1 => located.slot,
@@ -53,11 +68,11 @@ impl Core {
         };
         let keys = spec.key_indices(request.len());
         let mut shards = keys.filter_map(|index| self.routes.owner(slot(index)).local());
-        shards.find(|shard| self.is_log_behind(*shard))
+        shards.find(|shard| is_it(*shard))
     }
 
     /// Whether a shard's log has too much that is not written, or is over its budget.
-    fn is_log_behind(&self, shard: ShardId) -> bool {
+    pub(super) fn is_log_behind(&self, shard: ShardId) -> bool {
         if shard == self.id {
             self.log_behind || self.keyspace.log.unwritten_bytes() > UNCOMMITTED_BYTES_MAX
         } else {
@@ -103,6 +118,7 @@ impl Core {
         let Some(connection) = self.connections.get_mut(token) else {
             return;
         };
+        let is_stopped = !connection.stopped.is_empty();
         if connection.life == Life::Draining && connection.sending_now {
             self.unread.watch(connection, self.now);
         }
@@ -111,10 +127,14 @@ impl Core {
             self.blocked.push(token);
             self.has_next_turns = true;
         }
+        if is_stopped {
+            self.resume_stopped(token);
+        }
     }
 
     /// Lets blocked connections go on whose reason is over.
     pub fn unblock(&mut self) {
+        self.go_on_with_backlog();
         self.go_on_with_held();
         if self.blocked.is_empty() {
             return;
@@ -129,7 +149,7 @@ impl Core {
                 None | Some(Blocked::Hold | Blocked::Output) => true,
                 Some(Blocked::NextTurn) => connection.has_turn(self.turn),
                 Some(Blocked::Settling) => connection.outbox.awaited() == 0,
-                Some(Blocked::Peer) => !self.peers.iter().any(PeerQueue::is_full),
+                Some(Blocked::Peer(shard)) => !self.peers[usize::from(shard.0)].is_full(),
                 Some(Blocked::Log(shard)) => !self.is_log_behind(shard),
             };
             if over {
@@ -151,9 +171,31 @@ impl Core {
         self.blocked = waiting;
     }
 
+    /// Whether the next turn executes something that this one has left.
+    #[must_use]
+    pub fn goes_on(&self) -> bool {
+        self.has_next_turns || self.backlog.is_runnable()
+    }
+
     /// Whether any command waits for something that no completion tells of.
     #[must_use]
     pub fn has_blocked(&self) -> bool {
-        !self.blocked.is_empty() || self.has_held()
+        !self.blocked.is_empty() || !self.backlog.is_empty() || self.has_held()
     }
+}
+
+/// Commands without keys that go to several shards, or to one of them.
+fn covers_shards(cmd: Cmd) -> bool {
+    matches!(
+        cmd,
+        Cmd::Dbsize
+            | Cmd::Keys
+            | Cmd::Scan
+            | Cmd::Randomkey
+            | Cmd::Flushall
+            | Cmd::Flushdb
+            | Cmd::ClientList
+            | Cmd::ClusterCountkeysinslot
+            | Cmd::ClusterGetkeysinslot
+    )
 }

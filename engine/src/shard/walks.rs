@@ -182,7 +182,7 @@ impl Core {
             text
         });
         match &asked.forwarded {
-            None => self.deliver(asked.origin, &bytes, gate),
+            None => self.deliver(asked.origin, bytes, gate),
             Some(forwarded) => {
                 let answers = Answers::of(forwarded, bytes, gate);
                 self.answer_once_committed(forwarded.origin.shard, answers);

@@ -177,3 +177,73 @@ fn a_command_over_shards_that_breaks_a_limit_has_no_effect_on_any() {
         assert_eq!(client.say("DBSIZE"), Reply::Integer(0), "{reply:?}");
     }
 }
+
+/// A key of each of two shards, with a value of so many bytes.
+fn values_on_both(node: &Node, bytes: usize) -> [String; 2] {
+    let mut here = (0..).map(|n| format!("key:{n}"));
+    let here = here.find(|key| slot(key.as_bytes()) < SLOTS / 2);
+    let keys = [here, keys_of_the_second_shard().next()].map(|key| key.expect("there are many"));
+    let mut client = node.client();
+    for key in &keys {
+        let set = [b"SET".to_vec(), key.clone().into(), vec![b'v'; bytes]];
+        assert_eq!(client.call(&set), Reply::ok());
+    }
+    keys
+}
+
+/// Sends all requests before it reads the first reply; the replies.
+fn all_at_once(client: &mut Client, requests: &[Vec<Vec<u8>>]) -> Vec<Reply> {
+    let mut bytes = Vec::new();
+    requests
+        .iter()
+        .for_each(|request| encode(request, &mut bytes));
+    client.send_raw(&bytes).expect("all is read");
+    let replies = requests.iter().map(|_| client.receive().expect("a reply"));
+    replies.collect()
+}
+
+fn get(key: &str) -> Vec<Vec<u8>> {
+    vec![b"GET".to_vec(), key.into()]
+}
+
+#[test]
+fn large_replies_come_to_a_client_that_reads_however_many_it_has_asked_for() {
+    let node = Node::start(Options::default());
+    let ports = [node.port(), node.direct_port(0), node.direct_port(1)];
+    let keys = values_on_both(&node, MIB as usize);
+    let before = node.process().resident_bytes();
+    for (port, keys) in ports.into_iter().zip([&keys[..], &keys[..1], &keys[1..]]) {
+        let mut client = Client::connect_to(([127, 0, 0, 1], port).into()).expect("connected");
+        let all = |count: usize| keys.iter().cycle().take(count);
+        let gets: Vec<_> = all(200).map(|key| get(key)).collect();
+        for reply in all_at_once(&mut client, &gets) {
+            assert!(matches!(reply, Reply::Bulk(value) if value.len() == MIB as usize));
+        }
+        let mget = std::iter::once("MGET").chain(all(128).map(String::as_str));
+        let reply = client.call(&mget.collect::<Vec<_>>());
+        let Reply::Array(values) = reply else {
+            panic!("{reply:?}");
+        };
+        assert_eq!(values.len(), 128);
+    }
+    let grown = node.process().resident_bytes().saturating_sub(before);
+    eprintln!("{} MiB more", grown / MIB);
+}
+
+#[test]
+fn a_client_that_sends_large_requests_before_it_reads_does_not_hang() {
+    let node = Node::start(Options::default());
+    let bytes = 8 * MIB as usize;
+    let keys = values_on_both(&node, bytes);
+    for port in [node.port(), node.direct_port(0)] {
+        let mut client = Client::connect_to(([127, 0, 0, 1], port).into()).expect("connected");
+        let key = &keys[0];
+        let set = vec![b"SET".to_vec(), key.clone().into(), vec![b'w'; bytes]];
+        let other = if port == node.port() { &keys[1] } else { key };
+        let gets = (0..12).map(|n| get(if n % 2 == 0 { key } else { other }));
+        let requests: Vec<_> = gets.chain(std::iter::repeat_n(set, 4)).collect();
+        let replies = all_at_once(&mut client, &requests);
+        assert_eq!(replies.len(), 16);
+        assert!(replies[12..].iter().all(|reply| *reply == Reply::ok()));
+    }
+}

@@ -7,7 +7,7 @@ fn gather(combine: Combine, parts: &[(u16, &[u8])]) -> Vec<u8> {
 fn gather_as(combine: Combine, protocol: Protocol, parts: &[(u16, &[u8])]) -> Vec<u8> {
     let mut gather = Gather::new(combine, protocol, parts.len(), usize::MAX);
     for (arrived, (part, bytes)) in parts.iter().enumerate() {
-        let is_last = gather.add(*part, bytes, Lsn(0));
+        let is_last = gather.add(*part, bytes.to_vec(), Lsn(0));
         assert_eq!(is_last, arrived + 1 == parts.len());
     }
     gather.finish().0
@@ -95,9 +95,9 @@ fn mget_puts_every_element_where_its_key_stood() {
 fn the_reply_waits_for_the_highest_gate_also_as_an_error() {
     for last in [&b":1\r\n"[..], b"-ERR no\r\n"] {
         let mut gather = Gather::new(Combine::Sum, Protocol::Resp2, 3, usize::MAX);
-        gather.add(1, b":1\r\n", Lsn(9));
-        gather.add(0, last, Lsn(4));
-        assert!(gather.add(2, b":1\r\n", Lsn(6)));
+        gather.add(1, b":1\r\n".to_vec(), Lsn(9));
+        gather.add(0, last.to_vec(), Lsn(4));
+        assert!(gather.add(2, b":1\r\n".to_vec(), Lsn(6)));
         assert_eq!(gather.finish().1, Lsn(9));
     }
 }
@@ -106,8 +106,8 @@ fn the_reply_waits_for_the_highest_gate_also_as_an_error() {
 #[should_panic(expected = "every part is answered once")]
 fn a_part_that_is_answered_twice_is_a_bug() {
     let mut gather = Gather::new(Combine::Sum, Protocol::Resp2, 2, usize::MAX);
-    gather.add(0, b":1\r\n", Lsn(0));
-    gather.add(0, b":1\r\n", Lsn(0));
+    gather.add(0, b":1\r\n".to_vec(), Lsn(0));
+    gather.add(0, b":1\r\n".to_vec(), Lsn(0));
 }
 
 #[test]
@@ -124,8 +124,8 @@ fn only_a_write_that_was_done_in_part_is_torn() {
     let is_torn = |writes, parts: [&[u8]; 2]| {
         let mut gather =
             Gather::new(Combine::AllOk, Protocol::Resp2, 2, usize::MAX).writing(writes);
-        gather.add(0, parts[0], Lsn(0));
-        gather.add(1, parts[1], Lsn(0));
+        gather.add(0, parts[0].to_vec(), Lsn(0));
+        gather.add(1, parts[1].to_vec(), Lsn(0));
         gather.is_torn()
     };
     assert!(is_torn(true, [done, left]) && is_torn(true, [left, done]));
@@ -140,8 +140,8 @@ fn a_reply_is_gathered_again_while_copies_change_their_roles() {
     let gather = Gather::new(Combine::Sum, Protocol::Resp2, 2, usize::MAX);
     let mut gather = gather.repeating(b"DBSIZE".to_vec(), 5, 2);
     let add = |gather: &mut Gather, parts: [&[u8]; 2]| {
-        gather.add(0, parts[0], Lsn(0));
-        assert!(gather.add(1, parts[1], Lsn(0)));
+        gather.add(0, parts[0].to_vec(), Lsn(0));
+        assert!(gather.add(1, parts[1].to_vec(), Lsn(0)));
     };
     add(&mut gather, [b":1\r\n", b":9\r\n"]);
     assert_eq!(gather.begin_again(6).as_deref(), Some(&b"DBSIZE"[..]));
@@ -157,7 +157,7 @@ fn parts_that_are_too_large_together_are_an_error_and_are_dropped() {
     let mut gather = Gather::new(Combine::Text, Protocol::Resp2, 3, 20);
     let mut gather = |parts: [&[u8]; 3]| {
         for (part, bytes) in (0..).zip(parts) {
-            gather.add(part, bytes, Lsn(0));
+            gather.add(part, bytes.to_vec(), Lsn(0));
         }
         let held: usize = gather.parts.iter().flatten().map(Vec::len).sum();
         (held, gather.finish().0)

@@ -56,10 +56,10 @@ fn awaited_replies_keep_their_place_and_their_gate() {
     let first = outbox.await_reply(None);
     let second = outbox.await_reply(None);
     ready(&mut outbox, 1, b"d", 0);
-    outbox.deliver(second, 0, b"c", Lsn(7));
+    outbox.deliver(second, 0, b"c".to_vec(), Lsn(7));
     assert_eq!(take(&mut outbox, 3), (Front::Taken, b"a".to_vec()));
     assert_eq!(take(&mut outbox, 3), (Front::Awaited, vec![]));
-    outbox.deliver(first, 0, b"b", Lsn(2));
+    outbox.deliver(first, 0, b"b".to_vec(), Lsn(2));
     assert_eq!(take(&mut outbox, 3), (Front::Taken, b"b".to_vec()));
     assert_eq!(take(&mut outbox, 3), (Front::Gated(Lsn(7)), vec![]));
     assert_eq!(take(&mut outbox, 7), (Front::Taken, b"cd".to_vec()));
@@ -69,7 +69,7 @@ fn awaited_replies_keep_their_place_and_their_gate() {
 fn nothing_is_appended_to_a_delivered_reply() {
     let mut outbox = Outbox::default();
     let ticket = outbox.await_reply(None);
-    outbox.deliver(ticket, 0, b"a", Lsn(1));
+    outbox.deliver(ticket, 0, b"a".to_vec(), Lsn(1));
     ready(&mut outbox, 1, b"b", 9);
     assert_eq!(take(&mut outbox, 1), (Front::Taken, b"a".to_vec()));
 }
@@ -81,7 +81,7 @@ fn tickets_stay_valid_while_earlier_replies_leave() {
         ready(&mut outbox, turn, b"x", 0);
         let ticket = outbox.await_reply(None);
         assert_eq!(take(&mut outbox, 0).1, b"x");
-        outbox.deliver(ticket, 0, format!("{turn}").as_bytes(), Lsn(0));
+        outbox.deliver(ticket, 0, format!("{turn}").into_bytes(), Lsn(0));
         assert_eq!(take(&mut outbox, 0).1, format!("{turn}").into_bytes());
     }
 }
@@ -91,10 +91,10 @@ fn a_gathered_reply_waits_for_its_last_part() {
     let mut outbox = Outbox::default();
     let gather = Gather::new(Combine::Sum, Protocol::Resp2, 2, usize::MAX);
     let ticket = outbox.await_reply(Some(Box::new(gather)));
-    let first = outbox.deliver(ticket, 1, b":2\r\n", Lsn(8));
+    let first = outbox.deliver(ticket, 1, b":2\r\n".to_vec(), Lsn(8));
     assert_eq!(first, Delivered::Kept);
     assert_eq!(take(&mut outbox, 9).0, Front::Awaited);
-    let last = outbox.deliver(ticket, 0, b":3\r\n", Lsn(4));
+    let last = outbox.deliver(ticket, 0, b":3\r\n".to_vec(), Lsn(4));
     assert_eq!(last, Delivered::Complete);
     assert_eq!(take(&mut outbox, 9).0, Front::Awaited);
     let (bytes, gate) = outbox.gather(ticket).expect("gathered").finish();
@@ -113,7 +113,7 @@ fn what_is_cut_off_is_never_said() {
     let later = outbox.await_reply(None);
     outbox.cut(cut);
     assert_eq!((outbox.awaited(), outbox.bytes()), (0, 1));
-    outbox.deliver(later, 0, b"late", Lsn(0));
+    outbox.deliver(later, 0, b"late".to_vec(), Lsn(0));
     assert_eq!(take(&mut outbox, 0), (Front::Taken, b"a".to_vec()));
     assert!(outbox.is_empty());
 }
@@ -127,9 +127,9 @@ fn replies_for_a_cleared_outbox_find_no_place() {
     assert!(outbox.is_empty() && outbox.bytes() == 0);
     let next = outbox.await_reply(None);
     assert_ne!(lost, next);
-    outbox.deliver(lost, 0, b"late", Lsn(0));
+    outbox.deliver(lost, 0, b"late".to_vec(), Lsn(0));
     assert_eq!(take(&mut outbox, 0).0, Front::Awaited);
-    outbox.deliver(next, 0, b"b", Lsn(0));
-    outbox.deliver(next, 0, b"twice", Lsn(0));
+    outbox.deliver(next, 0, b"b".to_vec(), Lsn(0));
+    outbox.deliver(next, 0, b"twice".to_vec(), Lsn(0));
     assert_eq!(take(&mut outbox, 0), (Front::Taken, b"b".to_vec()));
 }

@@ -1,0 +1,138 @@
+//! What other shards have forwarded and was not executed yet: each turn executes a bounded part of it.
+
+use std::collections::VecDeque;
+
+use super::core::{Answer, Core};
+use super::forwarding::Answers;
+use super::mesh::{Client, Requests};
+use super::parked::{Awaits, STOPPED_BYTES};
+use super::walks::Presence;
+
+/// Bytes of requests that are executed in one turn.
+const REQUESTS_BYTES_MAX: usize = 256 << 10;
+
+/// Bytes of replies that are made in one turn.
+const REPLIES_BYTES_MAX: usize = 1 << 20;
+
+/// Batches in the order they came.
+#[derive(Default)]
+pub(super) struct Backlog {
+    batches: VecDeque<Requests>,
+    /// Commands of the first batch that were executed, and their bytes.
+    executed: usize,
+    executed_bytes: usize,
+    /// The turn in which something was executed last.
+    turn: u64,
+    requests_bytes: usize,
+    replies_bytes: usize,
+    /// The next turn can go on.
+    is_runnable: bool,
+}
+
+impl Backlog {
+    #[must_use]
+    pub(super) fn is_empty(&self) -> bool {
+        self.batches.is_empty()
+    }
+
+    #[must_use]
+    pub(super) fn is_runnable(&self) -> bool {
+        self.is_runnable
+    }
+
+    /// Whether this turn executes more.
+    fn has_turn(&mut self, turn: u64) -> bool {
+        if self.turn != turn {
+            self.turn = turn;
+            self.requests_bytes = 0;
+            self.replies_bytes = 0;
+        }
+        self.requests_bytes < REQUESTS_BYTES_MAX && self.replies_bytes < REPLIES_BYTES_MAX
+    }
+}
+
+impl Core {
+    /// Executes what another shard has forwarded, behind what came before.
+    pub fn requested(&mut self, requests: Requests) {
+        if !requests.commands.is_empty() {
+            self.writers.input(self.now);
+        }
+        self.resume_clients(&requests.resumed);
+        self.backlog.batches.push_back(requests);
+        if self.backlog.batches.len() == 1 {
+            self.go_on_with_backlog();
+        }
+    }
+
+    /// Executes what was forwarded, as far as this turn and those that asked have room for it.
+    pub(super) fn go_on_with_backlog(&mut self) {
+        self.backlog.is_runnable = false;
+        while let Some(batch) = self.backlog.batches.pop_front() {
+            if !self.execute_batch(&batch) {
+                self.backlog.batches.push_front(batch);
+                return;
+            }
+            self.backlog.executed = 0;
+            self.backlog.executed_bytes = 0;
+            for (client, presence) in &batch.leaving {
+                if *presence == Presence::Gone {
+                    self.drop_stopped(*client);
+                }
+            }
+            self.stop_walks(&batch.leaving);
+        }
+    }
+
+    /// Executes the rest of the first batch; false when something is left of it.
+    fn execute_batch(&mut self, batch: &Requests) -> bool {
+        let mut args = std::mem::take(&mut self.args);
+        let mut answers = Answers::default();
+        let mut from = None;
+        // Replies of this batch to one client, whose commands follow each other.
+        let mut made: Option<(Client, usize)> = None;
+        let executed = self.backlog.executed;
+        for forwarded in batch.commands.iter().skip(executed) {
+            let (asking, client) = (forwarded.origin.shard, forwarded.client);
+            self.backlog.is_runnable = !self.backlog.has_turn(self.turn);
+            if self.backlog.is_runnable || self.peers[usize::from(asking.0)].is_behind() {
+                break;
+            }
+            // What was led on comes in one batch with what the peer itself has forwarded.
+            if let Some(other) = from.filter(|from| *from != asking) {
+                self.answer_once_committed(other, std::mem::take(&mut answers));
+            }
+            from = Some(asking);
+            let at = self.backlog.executed_bytes;
+            let source = &batch.bytes[at..at + forwarded.len];
+            let before = answers.bytes();
+            if self.holds.parked.has(&client) {
+                self.park(forwarded, source, Awaits::Read);
+            } else {
+                match self.forwarded(forwarded, source, &mut args, &mut answers) {
+                    Answer::Held => self.park(forwarded, source, Awaits::Decision),
+                    Answer::Behind => self.park(forwarded, source, Awaits::Log),
+                    Answer::Written | Answer::Later => {}
+                }
+            }
+            let bytes = answers.bytes() - before;
+            let made_before = made.filter(|(other, _)| *other == client);
+            let made_now = made_before.map_or(0, |(_, bytes)| bytes) + bytes;
+            made = Some((client, made_now));
+            if bytes > 0 && made_now >= STOPPED_BYTES {
+                self.stop_client(client);
+            }
+            self.backlog.executed += 1;
+            self.backlog.executed_bytes += forwarded.len;
+            self.backlog.requests_bytes += forwarded.len;
+            self.backlog.replies_bytes += bytes;
+        }
+        self.args = args;
+        if let Some(from) = from {
+            self.answer_once_committed(from, answers);
+        }
+        self.backlog.executed == batch.commands.len()
+    }
+}
+
+#[cfg(test)]
+mod tests;
