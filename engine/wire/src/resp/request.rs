@@ -375,16 +375,13 @@ fn number_line(buf: &[u8], start: usize) -> Line {
         return Line::Partial;
     };
     let mut value = 0;
-    for (len, pair) in rest
-        .windows(2)
-        .take(SHORT_NUMBER_DIGITS_MAX + 1)
-        .enumerate()
-    {
-        let &[first, second] = pair else { break };
-        let digit = first.wrapping_sub(b'0');
+    let digits = rest.iter().take(SHORT_NUMBER_DIGITS_MAX + 1);
+    for (len, &byte) in digits.enumerate() {
+        let digit = byte.wrapping_sub(b'0');
         if digit < 10 {
             value = value * 10 + i64::from(digit);
-        } else if (first, second) == (b'\r', b'\n')
+        } else if byte == b'\r'
+            && rest.get(len + 1) == Some(&b'\n')
             && (rest.first() != Some(&b'0') && len > 0 || len == 1)
         {
             return Line::Number {
