@@ -22,6 +22,7 @@ pub mod counters;
 pub mod dialer;
 pub mod error;
 mod inbound;
+pub mod keep_alive;
 pub mod listener;
 mod opening;
 mod outbound;

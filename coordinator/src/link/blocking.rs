@@ -11,6 +11,7 @@ use ephesus_wire::limits::FRAME_PAYLOAD_BYTES_MAX;
 use super::Message;
 use super::error::LinkError;
 use super::inbound::Inbound;
+use super::keep_alive::KeepAlive;
 use super::opening::{self, Failed};
 
 /// Bytes of one read.
@@ -65,6 +66,7 @@ impl Client {
         };
         let mut stream = connect(address, deadline)?;
         stream.set_nodelay(true).map_err(LinkError::from)?;
+        KeepAlive::LINKS.set(&stream).map_err(LinkError::from)?;
         let hello = opening::hello(identity);
         let (mut handshake, first) = Handshake::connect(hello, secret);
         let mut inbound = Inbound::default();

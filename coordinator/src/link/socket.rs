@@ -15,6 +15,7 @@ use glommio::net::TcpStream;
 use socket2::{Domain, Protocol, Socket as RawSocket, Type};
 
 use super::inbound::Inbound;
+use super::keep_alive::KeepAlive;
 
 /// Which congestion control connections within one machine have: the one that every Linux has, and lets everybody
 /// choose. One that paces what is sent, as BBR, sets a timer for every few segments.
@@ -62,6 +63,9 @@ impl Socket {
     /// Takes over a connected stream.
     pub(super) fn new(stream: TcpStream) -> io::Result<Socket> {
         stream.set_nodelay(true)?;
+        // SAFETY: the descriptor is open as long as the stream, which outlives the borrow.
+        let descriptor = unsafe { BorrowedFd::borrow_raw(stream.as_raw_fd()) };
+        KeepAlive::LINKS.set(&descriptor)?;
         Ok(Socket {
             stream,
             permit: None,

@@ -4,18 +4,21 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
+use ephesus_coordinator::link::keep_alive::KeepAlive;
 use socket2::{Domain, Protocol, Socket, Type};
 
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 1024;
 
-/// Binds a listener that shares its port with the other shards of this process.
+/// Binds a listener that shares its port with the other shards of this process. Its connections end when their
+/// clients have vanished.
 ///
 /// # Errors
 /// When the address is not ours or the port is taken by another user's process.
 pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = socket(address)?;
     socket.set_reuse_port(true)?;
+    KeepAlive::CLIENTS.set(&socket)?;
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
     Ok(socket.into())

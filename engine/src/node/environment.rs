@@ -4,6 +4,8 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
+use super::quota::quota_cpus;
+
 /// Locked memory that each shard's rings and buffers need where the kernel counts it.
 const MEMLOCK_BYTES_PER_SHARD: u64 = 512 << 10;
 
@@ -113,17 +115,28 @@ pub fn allowed_cpus() -> Vec<usize> {
         .collect()
 }
 
-/// CPUs that the cgroup's quota amounts to, rounded up; `None` without a quota.
-fn quota_cpus() -> Option<usize> {
-    let own = std::fs::read_to_string("/proc/self/cgroup").ok()?;
-    let path = own.lines().find_map(|line| line.strip_prefix("0::"))?;
-    let file = Path::new("/sys/fs/cgroup")
-        .join(path.trim_start_matches('/'))
-        .join("cpu.max");
-    let text = std::fs::read_to_string(file).ok()?;
-    let (quota, period) = text.trim().split_once(' ')?;
-    let (quota, period): (usize, usize) = (quota.parse().ok()?, period.parse().ok()?);
-    Some(quota.div_ceil(period.max(1)))
+/// The CPUs that so many shards are pinned to. Only where every CPU of the mask gets one: with fewer shards others
+/// would take the same ones, as a second node does, while the rest are idle; with a quota the mask is the machine's.
+///
+/// # Errors
+/// Why they are not pinned.
+pub fn pinned_cpus(
+    shards: u16,
+    mask: Vec<usize>,
+    quota: Option<usize>,
+) -> Result<Vec<usize>, String> {
+    if mask.len() != usize::from(shards) {
+        return Err(format!(
+            "{shards} shards, and the affinity mask has {} CPUs",
+            mask.len()
+        ));
+    }
+    match quota.filter(|quota| *quota < mask.len()) {
+        Some(quota) => Err(format!(
+            "{shards} shards, and the cgroup's quota is {quota} CPUs"
+        )),
+        None => Ok(mask),
+    }
 }
 
 fn limit(resource: libc::__rlimit_resource_t) -> (u64, u64) {
@@ -180,3 +193,6 @@ pub fn sync_latency(dir: &Path) -> io::Result<Duration> {
     times.sort_unstable();
     Ok(times[SYNCS / 2])
 }
+
+#[cfg(test)]
+mod tests;

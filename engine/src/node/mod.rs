@@ -10,6 +10,7 @@ mod moves;
 mod peers;
 mod ports;
 pub mod process;
+mod quota;
 mod rates;
 pub mod recovery;
 pub mod routes;

@@ -13,6 +13,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use ephesus_coordinator::link::Counters;
+use ephesus_coordinator::link::keep_alive::KeepAlive;
 use ephesus_coordinator::report::Figures;
 use ephesus_coordinator::scheduling::prefer_short_slices;
 use ephesus_coordinator::server::ServerError;
@@ -30,6 +31,7 @@ use super::layout_writer::LayoutWriter;
 use super::moves::Moves;
 use super::peers::PeerPort;
 use super::ports;
+use super::quota::quota_cpus;
 use super::rates::Rates;
 use super::recovery::{Plan, RecoveredShard, Recovery, RecoveryError};
 use super::routes::Routes;
@@ -322,8 +324,7 @@ impl Node {
             figures: Figures::default(),
             ahead_notice: AheadNotice::default(),
         };
-        let cpus = environment::allowed_cpus();
-        let pin = options.pin && usize::from(shards) <= environment.cpus.min(cpus.len());
+        let cpus = pinned(&options, shards);
         let (gate, at_gate) = flume::bounded(usize::from(shards));
         let mut starting = Vec::new();
         for (((shard, recovered), inbox), listeners) in recovered
@@ -333,7 +334,7 @@ impl Node {
             .zip(listeners)
         {
             let id = ShardId(shard as u16);
-            let cpu = pin.then(|| cpus[shard % cpus.len()]);
+            let cpu = cpus.as_ref().and_then(|cpus| cpus.get(shard)).copied();
             let gate = at_gate.clone();
             let started =
                 node.spawn(id, cpu, &routes, recovered, inbox, listeners, &hasher, gate)?;
@@ -464,6 +465,24 @@ impl Node {
     }
 }
 
+/// The CPUs that shards are pinned to, and says so.
+fn pinned(options: &ServeOptions, shards: u16) -> Option<Vec<usize>> {
+    let cpus = match options.pin {
+        true => environment::pinned_cpus(shards, environment::allowed_cpus(), quota_cpus()),
+        false => Err("--no-pin".to_owned()),
+    };
+    match cpus {
+        Ok(cpus) => {
+            tracing::info!(?cpus, "shards are pinned, one to each CPU");
+            Some(cpus)
+        }
+        Err(reason) => {
+            tracing::info!("shards are not pinned: {reason}");
+            None
+        }
+    }
+}
+
 /// Segments to prepare ahead: fewer where they would be much of the shard's budget.
 fn spare_segments(budget: u64, segment_bytes: u64) -> usize {
     match budget / segment_bytes {
@@ -541,6 +560,10 @@ fn settings(options: &ServeOptions, shards: u16, partitions: u16) -> Settings {
         ("save", String::new()),
         ("shards", shards.to_string()),
         ("slave-read-only", "yes".to_owned()),
+        (
+            "tcp-keepalive",
+            KeepAlive::CLIENTS.idle.as_secs().to_string(),
+        ),
         ("timeout", "0".to_owned()),
         ("wal-budget", options.wal_budget.to_string()),
     ];

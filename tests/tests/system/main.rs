@@ -18,6 +18,7 @@ mod coordinators;
 mod crash;
 mod damage;
 mod durability;
+mod keep_alive;
 mod limits;
 mod local_cluster;
 mod memory;
