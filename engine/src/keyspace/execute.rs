@@ -31,7 +31,7 @@ impl Keyspace {
             Cmd::Setex => return self.setex(&key, args, reply),
             Cmd::Getset => return self.getset(&key, args.arg(2), reply),
             Cmd::Getdel => self.getdel(&key, reply),
-            Cmd::Mget => self.mget(args, reply),
+            Cmd::Mget => return self.mget(args, reply),
             Cmd::Mset => return self.mset(args, reply),
             Cmd::Strlen => self.strlen(&key, reply),
             Cmd::Append => return self.append(&key, args.arg(2), reply),

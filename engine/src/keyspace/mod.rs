@@ -21,6 +21,7 @@ pub use partition::Partition;
 pub use walk::{ScanCursor, Walk, WalkFilter};
 
 use ephesus_wal::LogWriter;
+use ephesus_wire::limits::ONE_REPLY_BYTES_MAX;
 use ephesus_wire::record::{self, OpsBuilder};
 use ephesus_wire::resp::reply::Protocol;
 use ephesus_wire::slot::{Partitioning, slot_of};
@@ -85,6 +86,8 @@ pub struct Keyspace {
     /// The node's time in the current turn, Unix milliseconds; never runs backwards.
     now_ms: u64,
     pub counters: KeyspaceCounters,
+    /// Longest reply of one command.
+    pub reply_bytes_max: usize,
     /// Tables that a flush took away and that still have to be freed, in slices.
     discarded: Vec<Table>,
     /// Expired keys that a read came across; removed at the end of the turn.
@@ -133,6 +136,7 @@ impl Keyspace {
             ops: OpsBuilder::new(),
             now_ms,
             counters: KeyspaceCounters::default(),
+            reply_bytes_max: ONE_REPLY_BYTES_MAX,
             discarded: Vec::new(),
             lapsed: Vec::new(),
             expires_from_ms: 0,

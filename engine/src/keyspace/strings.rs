@@ -13,6 +13,12 @@ use crate::command::spec::Cmd;
 
 type Outcome = Result<(), ClientError>;
 
+/// From this size on a reply of several values is measured before it grows further.
+const LARGE_REPLY_BYTES: usize = 1 << 20;
+
+/// Most bytes around a value in a reply: its length, and line ends.
+const BULK_FRAME_BYTES: usize = 16;
+
 /// Refuses a key or value over its limit.
 pub(super) fn check_sizes(key: &[u8], value: &[u8]) -> Outcome {
     if key.len() > KEY_BYTES_MAX {
@@ -278,12 +284,36 @@ impl Keyspace {
         Ok(())
     }
 
-    pub(super) fn mget<A: ArgList + ?Sized>(&mut self, args: &A, reply: &mut Reply<'_>) {
+    pub(super) fn mget<A: ArgList + ?Sized>(&mut self, args: &A, reply: &mut Reply<'_>) -> Outcome {
+        let start = reply.out.len();
+        let mut is_large = false;
         reply::array(reply.out, args.len() - 1);
         for index in 1..args.len() {
+            let written = reply.out.len() - start;
+            if written >= LARGE_REPLY_BYTES && !is_large {
+                is_large = true;
+                let rest = self.values_bytes(args, index);
+                if written + rest > self.reply_bytes_max {
+                    reply.out.truncate(start);
+                    return Err(ClientError::ReplyTooLarge(self.reply_bytes_max));
+                }
+                reply.out.reserve_exact(rest);
+            }
             let key = self.key(args.arg(index));
             self.get(&key, reply);
         }
+        Ok(())
+    }
+
+    /// Bytes of a reply with the values of the arguments from `first` on.
+    fn values_bytes<A: ArgList + ?Sized>(&self, args: &A, first: usize) -> usize {
+        let values = (first..args.len()).map(|index| {
+            let key = self.key(args.arg(index));
+            let home = self.served(key.partition);
+            let entry = home.and_then(|home| home.table.get(key.hash, key.bytes));
+            entry.map_or(0, |entry| entry.value.len()) + BULK_FRAME_BYTES
+        });
+        values.sum()
     }
 
     pub(super) fn mset<A: ArgList + ?Sized>(&mut self, args: &A, reply: &mut Reply<'_>) -> Outcome {

@@ -51,6 +51,21 @@ pub fn system_memory_bytes() -> u64 {
     *TOTAL.get_or_init(|| proc_kib("/proc/meminfo", "MemTotal:") * 1024)
 }
 
+// The allocator of the binary; what has no other use of the crate would not be linked.
+use mimalloc as _;
+
+unsafe extern "C" {
+    fn mi_collect(force: bool);
+}
+
+/// Lets the system have the memory that was freed a second ago or longer. The allocator looks at it when it is
+/// asked for more, which a node without clients is not; large buffers would stay for as long.
+pub fn give_memory_back() {
+    // SAFETY: may be called by any thread; it looks at the caller's own heap, which is small here, and at what
+    // all threads have given up.
+    unsafe { mi_collect(false) }
+}
+
 /// Memory for clients where no flag names it: an eighth of what the machine or the container has.
 #[must_use]
 pub fn client_memory_default() -> u64 {

@@ -15,6 +15,7 @@ use ephesus_wire::{Epoch, PartitionId, ShardId};
 use super::environment;
 use super::joining::is_final;
 use super::moves::Event;
+use super::process;
 use super::routes::{Me, Routes};
 use super::shared::NodeShared;
 use super::stamp::Layout;
@@ -24,6 +25,9 @@ use crate::shard::mesh::Message;
 
 /// How often the node looks at its disk and at the length of its logs.
 const MONITOR_EVERY: Duration = Duration::from_millis(100);
+
+/// How often the allocator gives memory back that nobody has used for a while.
+const GIVE_BACK_EVERY: Duration = Duration::from_secs(1);
 
 /// With so many commands per second a node counts as one with clients: more than monitors send.
 const CLIENTS_OPS_PER_S: u64 = 100;
@@ -52,6 +56,7 @@ impl Node {
         // What the first table says is done like what the next ones say.
         self.act(vec![Event::Table(Arc::clone(&self.view))]);
         let mut monitored_ms = boottime_ms();
+        let mut gave_back_ms = monitored_ms;
         while !is_over() && self.running.load(Ordering::Acquire) > 0 {
             let events = self.happened()?;
             if !events.is_empty() || self.moves.is_waiting() {
@@ -61,6 +66,10 @@ impl Node {
             if now_ms - monitored_ms >= MONITOR_EVERY.as_millis() as u64 {
                 monitored_ms = now_ms;
                 self.monitor();
+            }
+            if now_ms - gave_back_ms >= GIVE_BACK_EVERY.as_millis() as u64 {
+                gave_back_ms = now_ms;
+                process::give_memory_back();
             }
         }
         Ok(())

@@ -121,8 +121,9 @@ impl Core {
         id: ShardId,
         node: Arc<NodeShared>,
         routes: Arc<Routes>,
-        keyspace: Keyspace,
+        mut keyspace: Keyspace,
     ) -> Core {
+        keyspace.reply_bytes_max = node.reply_bytes_max();
         let peers = node.peers.iter().cloned().map(PeerQueue::new).collect();
         let random = keyspace.key(&id.0.to_le_bytes()).hash | 1;
         let now = node.started;

@@ -224,7 +224,7 @@ fn a_client_that_never_reads_holds_little_memory_and_is_reset() {
                 scope.spawn(move || {
                     let (after, most) = flood(node, port, requests);
                     eprintln!("reset after {after:?}; {} MiB in all", most >> 20);
-                    assert!(most < 640 << 20, "{most} bytes for six clients");
+                    assert!(most < 512 << 20, "{most} bytes for six clients");
                 });
             }
         }

@@ -247,3 +247,49 @@ fn a_client_that_sends_large_requests_before_it_reads_does_not_hang() {
         assert!(replies[12..].iter().all(|reply| *reply == Reply::ok()));
     }
 }
+
+#[test]
+fn a_reply_that_is_too_long_is_an_error_before_it_is_made() {
+    let node = Node::start(Options {
+        flags: vec!["--max-client-memory".into(), "64m".into()],
+        ..Options::default()
+    });
+    let keys = values_on_both(&node, 8 * MIB as usize);
+    let before = node.process().resident_bytes();
+    for (port, keys) in [(node.port(), &keys[..]), (node.direct_port(0), &keys[..1])] {
+        let mut client = Client::connect_to(([127, 0, 0, 1], port).into()).expect("connected");
+        let mget = |count: usize| {
+            let keys = keys.iter().cycle().take(count);
+            let words = std::iter::once("MGET").chain(keys.map(String::as_str));
+            words.collect::<Vec<_>>()
+        };
+        let reply = client.call(&mget(400));
+        let error = reply.error().unwrap_or_else(|| panic!("400 values came"));
+        assert!(error.contains("reply"), "{error}");
+        assert!(matches!(client.call(&mget(3)), Reply::Array(values) if values.len() == 3));
+    }
+    let grown = node.process().resident_bytes().saturating_sub(before);
+    assert!(grown < 192 * MIB, "{grown} bytes");
+}
+
+#[test]
+fn memory_of_large_replies_goes_back_to_the_system() {
+    let node = Node::start(Options::default());
+    let key = &values_on_both(&node, MIB as usize)[0];
+    let before = node.process().resident_bytes();
+    let words = std::iter::once("MGET").chain(std::iter::repeat_n(key.as_str(), 50));
+    let mget: Vec<&str> = words.collect();
+    for _ in 0..20 {
+        let reply = node.direct_client(0).call(&mget);
+        assert!(matches!(reply, Reply::Array(values) if values.len() == 50));
+    }
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
+        let grown = node.process().resident_bytes().saturating_sub(before);
+        if grown < 24 * MIB {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{grown} bytes are kept");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
