@@ -14,6 +14,7 @@ use ephesus_wal::Durability;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    ephesus_engine::image::end_process_on_panics();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return usage(&error),

@@ -47,7 +47,16 @@ impl SmallDisk {
 
     /// Fills the disk until `leave` bytes are free; the returned file gives the space back.
     pub fn fill(&self, leave: u64) -> Ballast {
-        let path = self.path().join("ballast");
+        self.fill_as("ballast", leave)
+    }
+
+    /// The same once more, beside what fills it already.
+    pub fn fill_more(&self, leave: u64) -> Ballast {
+        self.fill_as("more", leave)
+    }
+
+    fn fill_as(&self, name: &str, leave: u64) -> Ballast {
+        let path = self.path().join(name);
         let file = File::create(&path).expect("create the ballast");
         let ballast = Ballast { path };
         let mut len = 0;

@@ -104,6 +104,10 @@ pub struct PersistenceInfo {
     /// Unix time in seconds of the last complete image, or of the start.
     pub image_last_time: u64,
     pub changes_since_image: u64,
+    /// Whether writes are refused for lack of disk space.
+    pub disk_full: bool,
+    pub disk_free_bytes: u64,
+    pub disk_floor_bytes: u64,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -386,6 +390,9 @@ impl InfoSnapshot {
         text.line("wal_commit_delay_usec", delay_usec);
         text.line("images_written", persistence.images_written);
         text.line("image_in_progress", imaging);
+        text.line("disk_full", u8::from(persistence.disk_full));
+        text.line("disk_free_bytes", persistence.disk_free_bytes);
+        text.line("disk_floor_bytes", persistence.disk_floor_bytes);
     }
 
     fn write_stats(&self, text: &mut Text) {

@@ -126,6 +126,9 @@ pub enum ManifestError {
     /// Written by another release: run the release that wrote it, or the one after.
     #[error("manifest has format version {0}, this release reads {VERSION}")]
     Version(u16),
+    /// Its checksum is right, but it says what no release writes: report this.
+    #[error("manifest has an impossible {0}")]
+    Field(&'static str),
     /// The manifest belongs to another copy.
     #[error("manifest is of {0}")]
     Misplaced(ImageId),
@@ -184,7 +187,7 @@ impl Manifest {
         if u16::from_le(raw.version) != VERSION {
             return Err(ManifestError::Version(u16::from_le(raw.version)));
         }
-        Ok(Manifest {
+        let manifest = Manifest {
             image: ImageId {
                 partition: PartitionId(u16::from_le(raw.partition)),
                 epoch: Epoch(u64::from_le(raw.epoch)),
@@ -199,7 +202,29 @@ impl Manifest {
             blocks: u64::from_le(raw.blocks),
             bytes: u64::from_le(raw.bytes),
             created_ms: u64::from_le(raw.created_ms),
-        })
+        };
+        match manifest.impossible() {
+            Some(field) => Err(ManifestError::Field(field)),
+            None => Ok(manifest),
+        }
+    }
+
+    /// A number that others are counted on from and that leaves no room for that.
+    fn impossible(&self) -> Option<&'static str> {
+        /// What no counter reaches.
+        const MOST: u64 = 1 << 62;
+        let numbers = [
+            ("epoch", self.image.epoch.0),
+            ("generation", self.image.generation.0),
+            ("LSN", self.lsn_start.0.max(self.lsn_end.0)),
+            ("sequence", self.seq_start),
+            ("number of entries", self.count),
+            ("number of blocks", self.blocks),
+            ("size", self.bytes),
+            ("time", self.created_ms),
+        ];
+        let mut above = numbers.iter().filter(|(_, number)| *number > MOST);
+        above.next().map(|(field, _)| *field)
     }
 }
 

@@ -36,6 +36,7 @@ pub mod fault;
 
 pub use extent::ExtentError;
 pub use manifest::{Generation, ImageId, Manifest, ManifestError};
+pub use open_guard::end_process_on_panics;
 pub use reader::{ReadError, load, manifests, read, verify};
 pub use removal::{collect_garbage, drop_copy};
 pub use request::{StoreFault, StoreReply, StoreRequest, TrySendError};

@@ -1,29 +1,110 @@
-//! What surrounds `sled::open`, which may panic on damaged files.
+//! What surrounds every call into sled, which may panic on damaged files, and what is checked before it opens one.
 //!
-//! What can be checked is checked before; for the rest a panic hook names the Db being opened and what
-//! to do, because in release builds a panic aborts (status 134) before anyone could catch it. Where
-//! panics unwind, the panic becomes an error like any other.
+//! In release builds a panic aborts (status 134) before anyone could catch it. So the process ends in the hook of
+//! panics instead, with one line that names the store and says what to do. Where panics unwind, that of an
+//! open becomes an error like any other.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fs;
 use std::io;
-use std::panic::{self, AssertUnwindSafe};
+use std::panic::{self, AssertUnwindSafe, PanicHookInfo};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, Once, PoisonError};
-use std::thread::{self, ThreadId};
+use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
-/// The Dbs being opened; sled may panic on its own threads, so it is process-wide.
-static OPENING: Mutex<Vec<Opening>> = Mutex::new(Vec::new());
+use super::store::{DbId, REMEDY_OPEN};
 
-/// A Db that is being opened.
-struct Opening {
-    dir: PathBuf,
-    remedy: &'static str,
-    /// On which it is opened.
-    thread: ThreadId,
-}
+/// Whether a panic of sled's ends the process.
+static ENDS_PROCESS: AtomicBool = AtomicBool::new(false);
 
 static HOOK: Once = Once::new();
+
+/// How sled names its threads.
+const THREADS_OF_SLED: &str = "sled-io";
+
+thread_local! {
+    /// The store in whose code the thread is.
+    static INSIDE: Cell<Option<DbId>> = const { Cell::new(None) };
+    static LAST_PANIC: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+/// A panic of sled's ends this process with a line about its store, and exit code 1.
+pub fn end_process_on_panics() {
+    ENDS_PROCESS.store(true, Ordering::Relaxed);
+    HOOK.call_once(install_hook);
+}
+
+/// The calling thread is in a store's code for as long as this lives.
+pub(super) struct Inside(Option<DbId>);
+
+impl Inside {
+    pub(super) fn of(db: DbId) -> Inside {
+        Inside(INSIDE.replace(Some(db)))
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        INSIDE.set(self.0);
+    }
+}
+
+/// Why a store could not be opened.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// sled says so.
+    Sled(::sled::Error),
+    /// It panicked.
+    Panic(String),
+}
+
+/// Runs `open`; a panic in it is about this store.
+///
+/// # Errors
+/// Those of `open`, and its panic where panics unwind.
+pub(super) fn guarded<T>(db: DbId, open: impl FnOnce() -> ::sled::Result<T>) -> Result<T, Failure> {
+    HOOK.call_once(install_hook);
+    let inside = Inside::of(db);
+    let result = panic::catch_unwind(AssertUnwindSafe(open));
+    drop(inside);
+    match result {
+        Ok(opened) => opened.map_err(Failure::Sled),
+        Err(_) => {
+            let message = LAST_PANIC.with_borrow_mut(std::mem::take);
+            Err(Failure::Panic(format!(
+                "sled panicked while reading it ({message})"
+            )))
+        }
+    }
+}
+
+fn install_hook() {
+    let previous = panic::take_hook();
+    panic::set_hook(Box::new(move |info| {
+        let store = INSIDE.get();
+        let thread = thread::current();
+        let is_of_sled = thread
+            .name()
+            .is_some_and(|name| name.starts_with(THREADS_OF_SLED));
+        if store.is_none() && !is_of_sled {
+            return previous(info);
+        }
+        if ENDS_PROCESS.load(Ordering::Relaxed) {
+            eprintln!("{}", last_line(store, info));
+            // SAFETY: ends the process, as the panic would have, without what runs at exit.
+            unsafe { libc::_exit(1) }
+        }
+        LAST_PANIC.with_borrow_mut(|last| *last = info.to_string());
+        previous(info);
+    }));
+}
+
+fn last_line(store: Option<DbId>, info: &PanicHookInfo<'_>) -> String {
+    let what = store.map_or("an image store".to_owned(), |db| format!("images/{db}"));
+    let said = info.to_string().replace('\n', " ");
+    format!("fatal: sled failed over {what} ({said}); {REMEDY_OPEN}")
+}
 
 /// Checks what sled reads first, with errors better than its own.
 ///
@@ -46,6 +127,9 @@ pub(super) fn inspect(dir: &Path) -> Result<(), String> {
             .is_some_and(|n| n.to_string_lossy().starts_with("snap."))
     });
     snapshots.sort();
+    if !snapshots.is_empty() && !dir.join("db").exists() {
+        return Err("its file db is not there".into());
+    }
     if let Some(newest) = snapshots.last() {
         let bytes = read_if_there(newest)?.unwrap_or_default();
         let intact = bytes.len().checked_sub(12).is_some_and(|body| {
@@ -87,92 +171,39 @@ fn check_conf(bytes: &[u8]) -> Result<(), String> {
     }
 }
 
-/// Runs `open` so that a panic in it, or on sled's threads meanwhile, says which Db and what to do.
-///
-/// # Errors
-/// Those of `open`, and its panic where panics unwind.
-pub(super) fn guarded<T>(
-    dir: &Path,
-    remedy: &'static str,
-    open: impl FnOnce() -> Result<T, String>,
-) -> Result<T, String> {
-    HOOK.call_once(install_hook);
-    opening().push(Opening {
-        dir: dir.to_owned(),
-        remedy,
-        thread: thread::current().id(),
-    });
-    let result = panic::catch_unwind(AssertUnwindSafe(open));
-    let mut list = opening();
-    if let Some(at) = list.iter().position(|opening| opening.dir == dir) {
-        list.swap_remove(at);
-    }
-    drop(list);
-    result.unwrap_or_else(|_| {
-        let message = LAST_PANIC.with_borrow_mut(std::mem::take);
-        Err(format!("sled panicked while reading it ({message})"))
-    })
-}
-
-fn opening() -> std::sync::MutexGuard<'static, Vec<Opening>> {
-    OPENING.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-thread_local! {
-    static LAST_PANIC: RefCell<String> = const { RefCell::new(String::new()) };
-}
-
-/// The Dbs that a panic on `thread` may be about: the one opened there, or any on a thread of sled's.
-fn suspects(list: &[Opening], thread: ThreadId) -> impl Iterator<Item = &Opening> {
-    let is_known = list.iter().any(|opening| opening.thread == thread);
-    list.iter()
-        .filter(move |opening| !is_known || opening.thread == thread)
-}
-
-fn install_hook() {
-    let previous = panic::take_hook();
-    panic::set_hook(Box::new(move |info| {
-        // `try_lock`: the panic may have happened while this thread held the list.
-        if let Ok(list) = OPENING.try_lock() {
-            for Opening { dir, remedy, .. } in suspects(&list, thread::current().id()) {
-                eprintln!(
-                    "fatal: sled failed while opening {}; {remedy}",
-                    dir.display()
-                );
-            }
-            if !list.is_empty() {
-                LAST_PANIC.with_borrow_mut(|last| *last = info.to_string());
-            }
-        }
-        previous(info);
-    }));
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_panic_becomes_an_error_and_is_forgotten() {
-        let dir = Path::new("/nowhere/db-7");
-        let error = guarded::<()>(dir, "do this", || panic!("bad page")).unwrap_err();
-        assert!(error.contains("bad page"), "{error}");
-        assert!(!opening().iter().any(|opening| opening.dir == dir));
-        assert_eq!(guarded(dir, "do this", || Ok(5)), Ok(5));
+        let error = guarded::<()>(DbId(7), || panic!("bad page")).unwrap_err();
+        assert!(
+            matches!(&error, Failure::Panic(said) if said.contains("bad page")),
+            "{error:?}"
+        );
+        assert_eq!(INSIDE.get(), None);
+        assert!(matches!(guarded(DbId(7), || Ok(5)), Ok(5)));
     }
 
     #[test]
-    fn a_panic_is_about_the_db_of_its_own_thread_if_that_opens_one() {
-        let spawn = || thread::scope(|s| s.spawn(|| thread::current().id()).join().unwrap());
-        let (here, there, elsewhere) = (thread::current().id(), spawn(), spawn());
-        let list = [("db-0", here), ("db-1", there)].map(|(dir, thread)| Opening {
-            dir: dir.into(),
-            remedy: "do this",
-            thread,
-        });
-        let named = |thread| suspects(&list, thread).map(|o| &o.dir).collect::<Vec<_>>();
-        assert_eq!(named(there), [Path::new("db-1")]);
-        assert_eq!(named(elsewhere).len(), 2);
+    fn a_thread_is_inside_the_store_that_it_has_called_last() {
+        let outer = Inside::of(DbId(1));
+        let inner = Inside::of(DbId(2));
+        assert_eq!(INSIDE.get(), Some(DbId(2)));
+        drop(inner);
+        assert_eq!(INSIDE.get(), Some(DbId(1)));
+        drop(outer);
+        assert_eq!(INSIDE.get(), None);
+    }
+
+    #[test]
+    fn a_store_without_its_file_is_refused() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        assert_eq!(inspect(dir.path()), Ok(()));
+        fs::write(dir.path().join("snap.0000000000000000"), b"").expect("write");
+        let said = inspect(dir.path()).unwrap_err();
+        assert!(said.contains("db is not there"), "{said}");
     }
 
     #[test]

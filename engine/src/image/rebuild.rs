@@ -7,7 +7,7 @@ use ephesus_wire::PartitionId;
 use super::layout::{DbPaths, free_bytes};
 use super::manifest::{MANIFEST_TAG, Manifest, generation_prefix};
 use super::sled_store::SledStore;
-use super::store::{ImageStore, StoreError, VALUE_BYTES_MAX};
+use super::store::{ImageStore, StoreError};
 use crate::sled_sync;
 
 /// A Db is rebuilt at start when its files are this many times larger than its live blocks, and
@@ -51,18 +51,31 @@ pub(super) fn rebuild(store: SledStore, paths: &DbPaths) -> Result<SledStore, St
     let (db, stores) = (store.db(), store.stores());
     let before = store.size_on_disk()?;
     tracing::info!(%db, before, "rebuilding the store");
-    let mut fresh = SledStore::open_at(&paths.fresh, db, stores)?;
-    for partition in store.partitions() {
-        copy_partition(&store, &mut fresh, partition)?;
-    }
-    fresh.sync()?;
-    sled_sync::sync_layout(&paths.fresh).map_err(|source| StoreError::Durability { db, source })?;
-    let after = fresh.size_on_disk()?;
-    drop(fresh);
+    let after = match copy(&store, paths) {
+        Ok(after) => after,
+        Err(error) => {
+            // As when others fill the disk meanwhile. What is read of the store as it is comes up by itself.
+            tracing::warn!(%db, %error, "the store could not be rebuilt, and stays as it is");
+            paths.settle(db)?;
+            return Ok(store);
+        }
+    };
     drop(store);
     paths.adopt(db)?;
     tracing::info!(%db, before, after, "rebuilt the store");
     SledStore::open_at(&paths.live, db, stores)
+}
+
+/// Copies every image into a new Db, durably; answers its size.
+fn copy(store: &SledStore, paths: &DbPaths) -> Result<u64, StoreError> {
+    let (db, stores) = (store.db(), store.stores());
+    let mut fresh = SledStore::open_at(&paths.fresh, db, stores)?;
+    for partition in store.partitions() {
+        copy_partition(store, &mut fresh, partition)?;
+    }
+    fresh.sync()?;
+    sled_sync::sync_layout(&paths.fresh).map_err(|source| StoreError::Durability { db, source })?;
+    fresh.size_on_disk()
 }
 
 /// Copies the manifests and the blocks they count; a damaged manifest is copied as it is, with every
@@ -89,7 +102,6 @@ fn copy_partition(
     for prefix in prefixes.iter().map(Vec::as_slice).chain([MANIFEST_TAG]) {
         let mut written = Ok(());
         from.scan_prefix(partition, prefix, &mut |key, value| {
-            debug_assert!(value.len() <= VALUE_BYTES_MAX);
             written = to.insert(partition, key, value);
             if written.is_ok() {
                 ControlFlow::Continue(())

@@ -9,8 +9,11 @@ use super::manifest::{self, Generation, epoch_prefix, extent_key, manifest_key, 
 use super::store::{ImageStore, StoreError};
 use super::writer::{WriterError, current_manifest};
 
-/// Keys removed between two looks at the store, so that a removal holds a bounded list. To sled they are about what
-/// it is given between two flushes: nobody waits for a slice of a removal for longer than for one flush.
+/// Keys removed between two looks at the store, so that a sweep holds a bounded list.
+const SWEEP_KEYS: usize = 256;
+
+/// Keys of a slice: to sled they are about what it is given between two flushes, so that nobody waits for a slice for
+/// longer than for one flush.
 const SLICE_KEYS: usize = 48;
 
 /// A copy of more blocks (256 MiB) is not removed with its tree before slices have made it smaller: sled reads all
@@ -30,44 +33,60 @@ pub(super) enum What {
 }
 
 /// Blocks that no manifest counts any more, removed a slice at a time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(super) struct Removal {
     pub(super) partition: PartitionId,
     pub(super) epoch: Epoch,
     pub(super) what: What,
+    /// No key before this one is left.
+    from: Vec<u8>,
 }
 
 impl Removal {
+    pub(super) fn new(partition: PartitionId, epoch: Epoch, what: What) -> Removal {
+        let from = match what {
+            What::Only(generation) => manifest::generation_prefix(epoch, generation).to_vec(),
+            What::Below(_) | What::All(_) => epoch_prefix(epoch).to_vec(),
+        };
+        Removal {
+            partition,
+            epoch,
+            what,
+            from,
+        }
+    }
+
     /// Removes one slice; answers whether that was the last.
     ///
     /// # Errors
     /// Any error: the store is unusable.
     pub(super) fn slice(&mut self, store: &mut dyn ImageStore) -> Result<bool, StoreError> {
-        let Removal {
-            partition, epoch, ..
-        } = *self;
-        let prefix = match &mut self.what {
-            What::Below(keep) => {
-                let first = store.next_key(partition, &epoch_prefix(epoch))?;
-                let oldest = first.as_deref().and_then(parse_extent_key);
-                match oldest.filter(|(of, generation, _)| *of == epoch && generation < keep) {
-                    Some((_, generation, _)) => {
-                        manifest::generation_prefix(epoch, generation).to_vec()
-                    }
-                    None => return Ok(true),
-                }
+        let (partition, epoch) = (self.partition, self.epoch);
+        if let What::All(blocks) = &mut self.what {
+            if *blocks <= WHOLE_BLOCKS && !has_others(store, partition, epoch)? {
+                return store.drop_partition(partition).map(|()| true);
             }
-            What::Only(generation) => manifest::generation_prefix(epoch, *generation).to_vec(),
-            What::All(blocks) => {
-                if *blocks <= WHOLE_BLOCKS && !has_others(store, partition, epoch)? {
-                    return store.drop_partition(partition).map(|()| true);
-                }
-                *blocks = blocks.saturating_sub((SLICE_KEYS * extent::BLOCKS) as u64);
-                epoch_prefix(epoch).to_vec()
-            }
-        };
-        let removed = remove_slice(store, partition, &prefix)?;
-        Ok(removed < SLICE_KEYS && !matches!(self.what, What::Below(_)))
+            *blocks = blocks.saturating_sub((SLICE_KEYS * extent::BLOCKS) as u64);
+        }
+        for _ in 0..SLICE_KEYS {
+            let next = store.next_key(partition, &self.from)?;
+            let Some(mut key) = next.filter(|key| self.covers(key)) else {
+                return Ok(true);
+            };
+            store.remove(partition, &key)?;
+            key.push(0);
+            self.from = key;
+        }
+        Ok(false)
+    }
+
+    fn covers(&self, key: &[u8]) -> bool {
+        let of_epoch = parse_extent_key(key).filter(|(epoch, ..)| *epoch == self.epoch);
+        of_epoch.is_some_and(|(_, generation, _)| match self.what {
+            What::Below(keep) => generation < keep,
+            What::Only(only) => generation == only,
+            What::All(_) => true,
+        })
     }
 }
 
@@ -110,11 +129,7 @@ pub fn drop_copy(
 ) -> Result<(), StoreError> {
     drop_manifest(store, partition, epoch)?;
     store.sync()?;
-    let mut removal = Removal {
-        partition,
-        epoch,
-        what: What::All(0),
-    };
+    let mut removal = Removal::new(partition, epoch, What::All(0));
     while !removal.slice(store)? {}
     Ok(())
 }
@@ -194,31 +209,21 @@ fn remove_prefix(
 ) -> Result<u64, StoreError> {
     let mut removed = 0;
     loop {
-        let slice = remove_slice(store, partition, prefix)?;
-        removed += slice as u64;
-        if slice < SLICE_KEYS {
+        let mut keys = Vec::with_capacity(SWEEP_KEYS);
+        store.scan_prefix(partition, prefix, &mut |key, _| {
+            keys.push(key.to_vec());
+            if keys.len() < SWEEP_KEYS {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
+            }
+        })?;
+        for key in &keys {
+            store.remove(partition, key)?;
+        }
+        removed += keys.len() as u64;
+        if keys.len() < SWEEP_KEYS {
             return Ok(removed);
         }
     }
-}
-
-/// Removes the first keys that begin with `prefix`; with fewer than [`SLICE_KEYS`] none is left.
-fn remove_slice(
-    store: &mut dyn ImageStore,
-    partition: PartitionId,
-    prefix: &[u8],
-) -> Result<usize, StoreError> {
-    let mut keys = Vec::with_capacity(SLICE_KEYS);
-    store.scan_prefix(partition, prefix, &mut |key, _| {
-        keys.push(key.to_vec());
-        if keys.len() < SLICE_KEYS {
-            ControlFlow::Continue(())
-        } else {
-            ControlFlow::Break(())
-        }
-    })?;
-    for key in &keys {
-        store.remove(partition, key)?;
-    }
-    Ok(keys.len())
 }

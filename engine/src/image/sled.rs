@@ -9,16 +9,21 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ephesus_wal::dir;
 use ephesus_wire::PartitionId;
 
 use super::layout::{DbPaths, directory_bytes, free_bytes, remove_interrupted_snapshots};
 use super::manifest::Manifest;
 use super::open_guard;
+use super::open_guard::{Failure, Inside};
 use super::rebuild;
 use super::reclaim;
 use super::removal::collect_garbage;
 use super::room::Room;
-use super::store::{DbId, ImageStore, STORES_MAX, StoreError, VALUE_BYTES_MAX, Visit, check_size};
+use super::store::{
+    DbId, ImageStore, REMEDY_OPEN, REMEDY_SYSTEM, ROOM, STORES_MAX, StoreError, VALUE_BYTES_MAX,
+    Visit, check_size,
+};
 use crate::sled_sync;
 
 /// Page cache of each Db: images are written once and only read at start. sled divides it over 256
@@ -55,9 +60,6 @@ const REMOVE_BYTES: usize = 8 << 10;
 
 /// First byte of the name of a partition's tree; its number follows, big endian.
 const TREE_TAG: u8 = b'p';
-
-const REMEDY_OPEN: &str = "restore this directory from a backup, or move it aside: its partitions \
-     then come back only as far as the log and other nodes hold them";
 
 /// One sled Db with one tree per partition.
 ///
@@ -120,6 +122,10 @@ impl SledStore {
         let mut store = SledStore::open_at(&paths.live, db, stores)?;
         let mut removed = 0;
         for partition in store.partitions() {
+            if store.room() < ROOM {
+                tracing::warn!(%db, "no room to remove blocks of unfinished images, which stay for now");
+                break;
+            }
             match collect_garbage(&mut store, partition) {
                 Ok(blocks) => removed += blocks,
                 // A damaged manifest is reported by whoever loads that partition; its blocks stay.
@@ -156,6 +162,7 @@ impl SledStore {
             path: dir.to_owned(),
             reason,
             remedy: REMEDY_OPEN,
+            is_damage: true,
         };
         std::fs::create_dir_all(dir).map_err(|source| StoreError::Io {
             db,
@@ -164,6 +171,7 @@ impl SledStore {
             source,
         })?;
         remove_interrupted_snapshots(dir, db)?;
+        forget_cached(dir, db)?;
         open_guard::inspect(dir).map_err(&refuse)?;
         let file = dir.join("db");
         if file.exists() {
@@ -176,18 +184,33 @@ impl SledStore {
             .cache_capacity(CACHE_BYTES)
             .segment_size(SEGMENT_BYTES)
             .flush_every_ms(None);
-        let sled = open_guard::guarded(dir, REMEDY_OPEN, || {
-            let sled = open_unlocked(&config).map_err(|e| e.to_string())?;
+        let sled = open_guard::guarded(db, || {
+            let sled = open_unlocked(&config)?;
             let names = sled.tree_names();
             let trees = names
                 .iter()
                 .filter_map(|name| Some((partition_of(name)?, name)))
                 .map(|(partition, name)| Ok((partition, sled.open_tree(name)?)))
-                .collect::<::sled::Result<BTreeMap<_, _>>>()
-                .map_err(|e| e.to_string())?;
+                .collect::<::sled::Result<BTreeMap<_, _>>>()?;
             Ok((sled, trees))
         });
-        let (sled, trees) = sled.map_err(refuse)?;
+        let (sled, trees) = sled.map_err(|failure| match failure {
+            Failure::Sled(error) if is_of_system(&error) => StoreError::Open {
+                db,
+                path: dir.to_owned(),
+                reason: error.to_string(),
+                remedy: REMEDY_SYSTEM,
+                is_damage: false,
+            },
+            Failure::Sled(error) => refuse(error.to_string()),
+            Failure::Panic(reason) => refuse(reason),
+        })?;
+        if let Some(foreign) = trees.keys().find(|id| DbId::of(**id, stores) != db) {
+            return Err(refuse(format!(
+                "it holds partition {foreign}, which belongs to {}: the stores' directories were mixed up",
+                DbId::of(*foreign, stores)
+            )));
+        }
         let room = Room::open(&file).map_err(|source| StoreError::Io {
             db,
             operation: "open",
@@ -280,6 +303,7 @@ impl ImageStore for SledStore {
         value: &[u8],
     ) -> Result<(), StoreError> {
         check_size(self.db, partition, value, VALUE_BYTES_MAX)?;
+        let _inside = Inside::of(self.db);
         if self.tree(partition).is_none() {
             let tree = self
                 .sled
@@ -295,6 +319,7 @@ impl ImageStore for SledStore {
     }
 
     fn remove(&mut self, partition: PartitionId, key: &[u8]) -> Result<(), StoreError> {
+        let _inside = Inside::of(self.db);
         let Some(tree) = self.tree(partition) else {
             return Ok(());
         };
@@ -310,6 +335,7 @@ impl ImageStore for SledStore {
         key: &[u8],
         visit: &mut dyn FnMut(&[u8]),
     ) -> Result<bool, StoreError> {
+        let _inside = Inside::of(self.db);
         let Some(tree) = self.tree(partition) else {
             return Ok(false);
         };
@@ -325,6 +351,7 @@ impl ImageStore for SledStore {
     }
 
     fn next_key(&self, partition: PartitionId, from: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        let _inside = Inside::of(self.db);
         let first = self
             .tree(partition)
             .and_then(|tree| tree.range(from..).keys().next());
@@ -340,6 +367,7 @@ impl ImageStore for SledStore {
         prefix: &[u8],
         visit: Visit<'_>,
     ) -> Result<(), StoreError> {
+        let _inside = Inside::of(self.db);
         let Some(tree) = self.tree(partition) else {
             return Ok(());
         };
@@ -353,6 +381,7 @@ impl ImageStore for SledStore {
     }
 
     fn drop_partition(&mut self, partition: PartitionId) -> Result<(), StoreError> {
+        let _inside = Inside::of(self.db);
         self.trees.remove(&self.owned(partition));
         self.sled
             .drop_tree(tree_name(partition))
@@ -366,6 +395,7 @@ impl ImageStore for SledStore {
     }
 
     fn sync(&mut self) -> Result<(), StoreError> {
+        let _inside = Inside::of(self.db);
         let written = std::mem::take(&mut self.unflushed);
         self.sled.flush().map(drop).map_err(|e| StoreError::Sync {
             db: self.db,
@@ -395,6 +425,39 @@ impl ImageStore for SledStore {
     }
 }
 
+/// Whether an error is the machine's and not of what the files hold.
+fn is_of_system(error: &::sled::Error) -> bool {
+    use std::io::ErrorKind;
+    match error {
+        ::sled::Error::Io(error) => match error.kind() {
+            ErrorKind::UnexpectedEof | ErrorKind::InvalidData | ErrorKind::InvalidInput => false,
+            ErrorKind::Other => error.to_string().contains(LOCKED),
+            _ => true,
+        },
+        _ => false,
+    }
+}
+
+/// Has all that is read of a Db come from its device: see [`forget_cached`](dir::forget_cached).
+fn forget_cached(path: &Path, db: DbId) -> Result<(), StoreError> {
+    let failed = |path: &Path| {
+        let path = path.to_owned();
+        move |source| StoreError::Io {
+            db,
+            operation: "read anew",
+            path,
+            source,
+        }
+    };
+    for entry in std::fs::read_dir(path).map_err(failed(path))? {
+        let file = entry.map_err(failed(path))?.path();
+        if file.is_file() {
+            dir::forget_cached(&file).map_err(failed(&file))?;
+        }
+    }
+    Ok(())
+}
+
 fn tree_name(partition: PartitionId) -> [u8; 3] {
     let [high, low] = partition.0.to_be_bytes();
     [TREE_TAG, high, low]
@@ -410,13 +473,15 @@ fn partition_of(name: &[u8]) -> Option<PartitionId> {
 /// How long a Db's lock may outlive whoever held it: sled gives it up in a thread of its own, and the
 /// kernel closes a killed process's files in the background.
 const LOCK_TRIES: u32 = 100;
+/// What sled says of it.
+const LOCKED: &str = "acquire lock";
 const LOCK_RETRY: Duration = Duration::from_millis(50);
 
 fn open_unlocked(config: &::sled::Config) -> ::sled::Result<::sled::Db> {
     let mut tries = 0;
     loop {
         match config.open() {
-            Err(error) if tries < LOCK_TRIES && error.to_string().contains("acquire lock") => {
+            Err(error) if tries < LOCK_TRIES && error.to_string().contains(LOCKED) => {
                 tries += 1;
                 std::thread::sleep(LOCK_RETRY);
             }

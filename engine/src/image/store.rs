@@ -15,8 +15,18 @@ pub const BLOCK_BYTES_MAX: usize = 4096;
 /// Largest value a store takes, in bytes: above it sled's pages could become unsynced blob files.
 pub const VALUE_BYTES_MAX: usize = 12 * 1024 + 8;
 
+/// Room without which nothing is written to a store: what it writes between two looks at its room is below.
+pub const ROOM: u64 = 2 << 20;
+
 /// Most stores (sled Dbs, store threads) one data directory may have.
 pub const STORES_MAX: u16 = 4;
+
+/// What to do about a store that cannot be read.
+pub(super) const REMEDY_OPEN: &str = "restore this directory from a backup, or move it aside: its partitions \
+     then come back only as far as the log and other nodes hold them";
+
+/// What to do when the machine has no room, descriptors or rights for a store, which is not damaged.
+pub(super) const REMEDY_SYSTEM: &str = "it is not damaged: mend that, and start again";
 
 /// One store of a data directory, counted from 0: partition `p` lives in store `p mod D`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -156,6 +166,20 @@ pub(super) fn check_size(
     Ok(())
 }
 
+impl StoreError {
+    /// Whether it is about what a store's files hold.
+    #[must_use]
+    pub fn is_damage(&self) -> bool {
+        match self {
+            StoreError::Open { is_damage, .. } => *is_damage,
+            StoreError::Io { .. } | StoreError::Sync { .. } | StoreError::Durability { .. } => {
+                false
+            }
+            StoreError::Operation { .. } | StoreError::ValueTooLarge { .. } => true,
+        }
+    }
+}
+
 /// Why a store failed. Except for [`StoreError::ValueTooLarge`], stop the process and say so.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -204,6 +228,8 @@ pub enum StoreError {
         reason: String,
         /// What the operator should do.
         remedy: &'static str,
+        /// Whether its files are at fault.
+        is_damage: bool,
     },
     /// A file or directory operation around the store failed: check permissions and space.
     #[error("{db}: {operation} {path}: {source}")]

@@ -15,7 +15,7 @@ use ephesus_wire::{Epoch, PartitionId};
 use super::manifest::{Generation, ImageId};
 use super::removal::{self, Removal, What};
 use super::request::{StoreFault, StoreReply, StoreRequest};
-use super::store::{DbId, ImageStore, StoreError};
+use super::store::{DbId, ImageStore, ROOM, StoreError};
 use super::thread::{REQUESTS_MAX, Wake};
 use super::writer::{ImageWriter, WriterError, current_manifest};
 
@@ -31,10 +31,8 @@ const SHARED_SYNC_MAX: usize = 32;
 /// A slice of a removal follows so many requests at the latest: as many blocks go as may have come.
 const REQUESTS_PER_SLICE: u32 = 64;
 
-/// Room that the blocks of an image are taken with, and what is left to the rest: seals, manifests and removals, which
-/// set room free in the end.
-const IMAGE_ROOM: u64 = 4 << 20;
-const ROOM: u64 = 2 << 20;
+/// Room that the blocks of an image are taken with; what is below is left to the rest, which sets room free in the end.
+const IMAGE_ROOM: u64 = 2 * ROOM;
 
 /// How often a removal without room is tried again.
 const ROOM_RETRY: Duration = Duration::from_secs(1);
@@ -325,11 +323,7 @@ impl Worker {
         if take_writer(&mut self.writers, image).is_none() {
             return port.send(aborted);
         }
-        let removal = Removal {
-            partition: image.partition,
-            epoch: image.epoch,
-            what: What::Only(image.generation),
-        };
+        let removal = Removal::new(image.partition, image.epoch, What::Only(image.generation));
         let told = Some((aborted, Arc::clone(port)));
         self.removals.push_back(Queued { removal, told });
     }
@@ -397,11 +391,7 @@ impl Worker {
                     }
                 }
                 Unsynced::Unnamed(partition, epoch, blocks) => {
-                    let removal = Removal {
-                        partition,
-                        epoch,
-                        what: What::All(blocks),
-                    };
+                    let removal = Removal::new(partition, epoch, What::All(blocks));
                     let dropped = StoreReply::Dropped { partition, epoch };
                     let told = Some((dropped, port));
                     self.removals.push_back(Queued { removal, told });
@@ -426,11 +416,7 @@ impl Worker {
         match before {
             Some(before) => before.what = what,
             None => self.removals.push_back(Queued {
-                removal: Removal {
-                    partition,
-                    epoch,
-                    what,
-                },
+                removal: Removal::new(partition, epoch, what),
                 told: None,
             }),
         }

@@ -76,6 +76,7 @@ pub fn check(path: &Path) -> Result<Report, CheckError> {
         )),
         Some(joined) => {
             let FoundLayout { layout, is_half } = dir.find_layout()?;
+            dir.check_layout(&layout, joined)?;
             report.line(format_args!(
                 "node {} of cluster {}: {} of {} partitions, {} logs, {} image stores",
                 stamp.node,
@@ -106,6 +107,12 @@ pub fn check(path: &Path) -> Result<Report, CheckError> {
             check_data(&dir, &layout, stamp.stores, &mut report);
         }
     }
+    let noted = dir.last_incarnation().map(drop);
+    for problem in [noted, dir.coordinators().map(drop)] {
+        if let Err(problem) = problem {
+            report.problem(problem);
+        }
+    }
     check_coordinator(&dir.coordinator_dir(), &mut report);
     Ok(report)
 }
@@ -121,6 +128,13 @@ fn check_data(dir: &DataDir, layout: &Layout, stores: u16, report: &mut Report) 
     let mut images = Images::of(stores);
     for (db, reader) in readers {
         let findings = match reader.map(Reader::finish) {
+            Ok(Ok(Findings {
+                unread: Some(reason),
+                ..
+            })) => {
+                report.unread(of_store(db, &reason));
+                None
+            }
             Ok(Ok(findings)) => {
                 report_store(db, &findings, layout, report);
                 Some(findings)

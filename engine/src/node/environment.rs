@@ -176,9 +176,16 @@ pub fn free_bytes(dir: &Path) -> Option<u64> {
 /// # Errors
 /// What the operating system says.
 pub fn sync_latency(dir: &Path) -> io::Result<Duration> {
-    use std::os::unix::fs::FileExt;
     let path = dir.join("sync-probe");
-    let file = std::fs::File::create(&path)?;
+    let measured = measure_syncs(&path);
+    // Also what a full disk has left of it.
+    std::fs::remove_file(&path)?;
+    measured
+}
+
+fn measure_syncs(path: &Path) -> io::Result<Duration> {
+    use std::os::unix::fs::FileExt;
+    let file = std::fs::File::create(path)?;
     let block = [0u8; 4096];
     file.write_all_at(&[0; 4096 * SYNCS], 0)?;
     file.sync_all()?;
@@ -189,7 +196,6 @@ pub fn sync_latency(dir: &Path) -> io::Result<Duration> {
         file.sync_data()?;
         times.push(started.elapsed());
     }
-    std::fs::remove_file(&path)?;
     times.sort_unstable();
     Ok(times[SYNCS / 2])
 }

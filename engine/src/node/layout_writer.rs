@@ -11,6 +11,9 @@ use super::stamp::{DataDir, Layout};
 /// nobody waits for one. Commands are held for none, and streams are opened ahead.
 const GATHER: Duration = Duration::from_millis(50);
 
+/// How often a layout for which the disk has no space is tried again.
+const SPACE_RETRY: Duration = Duration::from_millis(200);
+
 /// A layout to be written.
 #[derive(Debug)]
 struct Queued {
@@ -42,9 +45,19 @@ impl LayoutWriter {
                 }
                 // The last one has everything that those before have.
                 let Queued { number, layout, .. } = queued.try_iter().last().unwrap_or(first);
-                if let Err(error) = dir.write_layout(&layout) {
-                    tracing::error!(%error, "stopping, restart to recover what was acknowledged");
-                    std::process::exit(1);
+                let mut is_told = false;
+                while let Err(error) = dir.write_layout(&layout) {
+                    if !error.is_out_of_space() {
+                        tracing::error!(%error, "stopping, restart to recover what was acknowledged");
+                        std::process::exit(1);
+                    }
+                    if queued.is_disconnected() {
+                        return;
+                    }
+                    if !std::mem::replace(&mut is_told, true) {
+                        tracing::error!(%error, "the layout cannot be written; moves wait");
+                    }
+                    thread::sleep(SPACE_RETRY);
                 }
                 // The node may have let go.
                 let _ = told.send(number);

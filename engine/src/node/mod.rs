@@ -13,6 +13,7 @@ pub mod process;
 mod quota;
 mod rates;
 pub mod recovery;
+pub mod reserve;
 pub mod routes;
 mod running;
 pub(crate) mod segment_threads;

@@ -208,21 +208,22 @@ impl Node {
             self.figures = figures;
             self.joining.set_figures(figures);
         }
-        let segments = 2 * self.segment_bytes * u64::from(shared.shards());
-        let largest_image =
-            2 * shared.memory_bytes() / u64::from(shared.partitioning.count()) + FREE_FLOOR_BYTES;
-        if let Some(free) = environment::free_bytes(self.data_dir.path()) {
-            let is_full = free < segments + largest_image;
-            if shared.set_disk_full(is_full) {
-                if is_full {
-                    tracing::warn!(
-                        free,
-                        floor = segments + largest_image,
-                        "free space is below the floor: writes are refused, reads go on"
-                    );
-                } else {
-                    tracing::info!(free, "free space is back: writes go on");
-                }
+        let floor = self.disk_floor();
+        let free = environment::free_bytes(self.data_dir.path()).unwrap_or(u64::MAX);
+        // Free space does not tell of quotas: what could not be written does.
+        let is_refused = self.reserve.renew(free).is_err()
+            || shared.stats.iter().any(|s| s.lacks_room.get() != 0);
+        let is_full = free < floor || is_refused;
+        if shared.disk.set(is_full, free, floor) {
+            if is_full {
+                tracing::warn!(
+                    free,
+                    floor,
+                    is_refused,
+                    "free space is below the floor, or refused: writes are refused, reads go on"
+                );
+            } else {
+                tracing::info!(free, "free space is back: writes go on");
             }
         }
         let is_urgent = shared.stats.iter().any(|s| s.images_urgent.get() != 0);
@@ -236,6 +237,14 @@ impl Node {
                 }
             }
         }
+    }
+
+    /// Free space below which no writes are taken: two segments of each log, all images that may be written at once,
+    /// at twice their size, as leaves of sled's may be half empty, and room for sled's other files.
+    fn disk_floor(&self) -> u64 {
+        let segments = 2 * self.segment_bytes * u64::from(self.shared.shards());
+        let images = self.shared.stats.iter().map(|s| s.image_bytes.get());
+        segments + 2 * images.sum::<u64>() + FREE_FLOOR_BYTES
     }
 
     /// Answers what was executed, makes it durable, and ends.

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use ephesus_coordinator::link::Counters;
@@ -55,8 +55,40 @@ pub struct NodeShared {
     pub time: NodeTime,
     /// 40 hex digits, new for every start.
     pub run_id: String,
-    /// Free space is below the floor: writes are refused.
-    disk_full: AtomicBool,
+    pub disk: Disk,
+}
+
+/// What the node's monitor has found about its disk.
+#[derive(Debug, Default)]
+pub struct Disk {
+    is_full: AtomicBool,
+    free_bytes: AtomicU64,
+    floor_bytes: AtomicU64,
+}
+
+impl Disk {
+    /// Whether writes are refused: free space is below the floor, or could not be had.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.is_full.load(Ordering::Relaxed)
+    }
+
+    #[must_use]
+    pub fn free_bytes(&self) -> u64 {
+        self.free_bytes.load(Ordering::Relaxed)
+    }
+
+    #[must_use]
+    pub fn floor_bytes(&self) -> u64 {
+        self.floor_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Answers whether it is news that it is full, or not any more.
+    pub fn set(&self, is_full: bool, free_bytes: u64, floor_bytes: u64) -> bool {
+        self.free_bytes.store(free_bytes, Ordering::Relaxed);
+        self.floor_bytes.store(floor_bytes, Ordering::Relaxed);
+        self.is_full.swap(is_full, Ordering::Relaxed) != is_full
+    }
 }
 
 impl NodeShared {
@@ -75,7 +107,6 @@ impl NodeShared {
             reason = "uptime is for people, not for decisions"
         )]
         let started = Instant::now();
-        let disk_full = AtomicBool::new(false);
         let run_id = format!(
             "{}{:08x}",
             uuid::Uuid::new_v4().simple(),
@@ -93,23 +124,13 @@ impl NodeShared {
             started,
             time,
             run_id,
-            disk_full,
+            disk: Disk::default(),
         }
     }
 
     #[must_use]
     pub fn shards(&self) -> u16 {
         self.peers.len() as u16
-    }
-
-    #[must_use]
-    pub fn is_disk_full(&self) -> bool {
-        self.disk_full.load(Ordering::Relaxed)
-    }
-
-    /// Answers whether that is news.
-    pub fn set_disk_full(&self, full: bool) -> bool {
-        self.disk_full.swap(full, Ordering::Relaxed) != full
     }
 
     /// Memory that counts against `--max-memory`.

@@ -9,6 +9,7 @@
 //! DIR/coordinators     text: where coordinators were last reached, one per line
 //! DIR/layout           which copies are here, and which log each shard writes: see `stamp/layout.rs`;
 //!                      twice, as `ephesus_wal::twin` has it
+//! DIR/reserve          nothing: see `reserve.rs`
 //! DIR/order            text: seeds of the hash that orders keys, see `stamp/order.rs`
 //! DIR/logs/UUID/       one shard's log
 //! DIR/images/db-N/     sled
@@ -20,6 +21,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
+use super::reserve::Reserve;
+
 use ephesus_coordinator::command::ClusterId;
 use ephesus_coordinator::server::is_stamp;
 use ephesus_wal::dir::{self, DirError};
@@ -27,6 +30,8 @@ use ephesus_wal::twin::{self, Found};
 use ephesus_wal::{Durability, LogId, StdDisk, Twin, WalError};
 use ephesus_wire::NodeId;
 use futures_lite::future::block_on;
+
+use crate::image::STORES_MAX;
 
 mod layout;
 mod order;
@@ -72,6 +77,15 @@ pub enum DataDirError {
     /// The operating system refused.
     #[error(transparent)]
     Io(#[from] DirError),
+}
+
+impl DataDirError {
+    /// Whether the disk has no space, or a quota is used up, which may pass.
+    #[must_use]
+    pub fn is_out_of_space(&self) -> bool {
+        use io::ErrorKind::{QuotaExceeded, StorageFull};
+        matches!(self, DataDirError::Io(error) if matches!(error.source.kind(), StorageFull | QuotaExceeded))
+    }
 }
 
 /// What never changes in a data directory.
@@ -128,6 +142,22 @@ impl DataDir {
         })
     }
 
+    /// Gives free what no start needs, before one writes anything: the disk may be full.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn free_space(&self) -> Result<(), DataDirError> {
+        Reserve::release(&self.path).map_err(DirError::of("free the reserve of", &self.path))?;
+        let logs = self.path.join("logs");
+        let logs = fs::read_dir(logs).into_iter().flatten();
+        for log in logs.filter_map(Result::ok).map(|entry| entry.path()) {
+            if log.is_dir() {
+                dir::remove_unfinished(&log)?;
+            }
+        }
+        Ok(dir::remove_unfinished(&self.coordinator_dir().join("log"))?)
+    }
+
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -181,18 +211,25 @@ impl DataDir {
     /// # Errors
     /// What the operating system says, or a file that is no number.
     pub fn next_incarnation(&self) -> Result<u64, DataDirError> {
+        let next = self.last_incarnation()?.saturating_add(1);
+        dir::replace(&self.path, "incarnation", format!("{next}\n").as_bytes())?;
+        Ok(next)
+    }
+
+    /// How often the node was started.
+    ///
+    /// # Errors
+    /// What the operating system says, or a file that is no number.
+    pub fn last_incarnation(&self) -> Result<u64, DataDirError> {
         let file = self.path.join("incarnation");
-        let last = match fs::read_to_string(&file) {
+        match fs::read_to_string(&file) {
             Ok(text) => text.trim().parse().map_err(|_| DataDirError::Damaged {
                 file,
                 reason: "it is no number".to_owned(),
-            })?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
-            Err(error) => return Err(DirError::of("read", &file)(error).into()),
-        };
-        let next = last + 1;
-        dir::replace(&self.path, "incarnation", format!("{next}\n").as_bytes())?;
-        Ok(next)
+            }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
+            Err(error) => Err(DirError::of("read", &file)(error).into()),
+        }
     }
 
     /// Where coordinators were reached when the table was last seen; empty if it never was.
@@ -257,6 +294,24 @@ impl DataDir {
             damage => damaged(damage.to_string()),
         })?;
         Ok(FoundLayout { layout, is_half })
+    }
+
+    /// Refuses a layout that is not of so many partitions, as the stamp says.
+    ///
+    /// # Errors
+    /// [`DataDirError::Damaged`].
+    pub fn check_layout(&self, layout: &Layout, joined: Joined) -> Result<(), DataDirError> {
+        if layout.partitions.len() == usize::from(joined.partitions) {
+            return Ok(());
+        }
+        Err(DataDirError::Damaged {
+            file: self.path.join(LAYOUT),
+            reason: format!(
+                "it is of {} partitions, and the stamp says {}",
+                layout.partitions.len(),
+                joined.partitions
+            ),
+        })
     }
 
     /// Reads the layout, which an earlier process may not have written to its end, and makes it durable; a
@@ -413,9 +468,13 @@ fn parse_stamp(text: &str, dir: &Path, file: &Path) -> Result<Stamp, DataDirErro
             partitions: number("partitions")?,
         }),
     };
+    let stores = number("stores")?;
+    if !(1..=STORES_MAX).contains(&stores) {
+        return Err(damaged("stores"));
+    }
     Ok(Stamp {
         node: id("node")?,
-        stores: number("stores")?,
+        stores,
         joined,
     })
 }

@@ -34,6 +34,7 @@ use super::ports;
 use super::quota::quota_cpus;
 use super::rates::Rates;
 use super::recovery::{Plan, RecoveredShard, Recovery, RecoveryError};
+use super::reserve::Reserve;
 use super::routes::Routes;
 use super::running::routes;
 use super::segment_threads::SegmentThreads;
@@ -169,6 +170,7 @@ pub struct Node {
     pub sync_latency: Option<Duration>,
     pub is_new: bool,
     pub(super) data_dir: Arc<DataDir>,
+    pub(super) reserve: Reserve,
     pub(super) segment_bytes: u64,
     pub(super) executors: Vec<JoinHandle<()>>,
     pub(super) stores: Vec<StoreThread>,
@@ -203,6 +205,7 @@ impl Node {
             .max(1);
         ports::check(options.listen, shards)?;
         let data_dir = DataDir::lock(&options.data_dir)?;
+        data_dir.free_space()?;
         let stamp = open_stamp(&data_dir, environment.cpus)?;
         let is_new = stamp.joined.is_none();
         let listeners = ports::bind_all(options.listen, shards)?;
@@ -228,6 +231,7 @@ impl Node {
             return Err(DataDirError::Partitions { found, asked }.into());
         }
         let layout = data_dir.settle_layout()?;
+        data_dir.check_layout(&layout, joined)?;
         let partitioning = Partitioning::new(joined.partitions)?;
         // All memory is touched once here, and nobody waits for how fast it is read later.
         let small_pages = SmallPages::begin();
@@ -240,6 +244,7 @@ impl Node {
         let log_options = LogOptions {
             durability: options.durability,
             segment_bytes,
+            opening_bytes_min: SEGMENT_BYTES_MIN,
             spare_segments: spare_segments(budget, segment_bytes),
             on_damage: options.on_damage,
             ..LogOptions::new(LogId::default())
@@ -304,6 +309,7 @@ impl Node {
             recovery_ms,
             sync_latency,
             is_new,
+            reserve: Reserve::new(data_dir.path(), shards),
             data_dir,
             segment_bytes,
             executors: Vec::new(),

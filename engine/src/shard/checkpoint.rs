@@ -147,6 +147,8 @@ pub struct Checkpointer<L = StoreClient> {
     watched: Vec<Option<Watched>>,
     /// By store: until when it begins no image, as there was no room for the last.
     no_room_until: Vec<Option<Instant>>,
+    /// The log says that there is no room for images.
+    is_told_of_room: bool,
     pub(crate) planted: Planted,
     /// Longest time one slice of a walk holds the shard.
     pub(crate) slice: Duration,
@@ -167,6 +169,7 @@ impl<L: StoreLink> Checkpointer<L> {
         Checkpointer {
             watched: vec![None; links.len()],
             no_room_until: vec![None; links.len()],
+            is_told_of_room: false,
             walking: links.iter().map(|_| None).collect(),
             links,
             log_id,
@@ -322,6 +325,7 @@ impl<L: StoreLink> Checkpointer<L> {
             StoreReply::Switched(image) => {
                 let walked = self.find(image, Stage::Switching)?;
                 self.walked.swap_remove(walked);
+                self.is_told_of_room = false;
                 self.written += 1;
                 self.last_ms = keyspace.now_ms();
                 if let Some(partition) = keyspace.partition_mut(image.partition) {
@@ -350,7 +354,9 @@ impl<L: StoreLink> Checkpointer<L> {
 
     /// The disk has no room for an image, which may begin again once the store has removed what there is of it.
     fn give_up(&mut self, image: ImageId, now: Instant) {
-        tracing::warn!(%image, "the disk has no room for an image, which is tried again");
+        if !std::mem::replace(&mut self.is_told_of_room, true) {
+            tracing::warn!(%image, "the disk has no room for an image, which is tried again");
+        }
         let store = usize::from(self.db(image.partition).0);
         self.no_room_until[store] = Some(now + NO_ROOM_PAUSE);
         let walking = &mut self.walking[store];

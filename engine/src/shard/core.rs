@@ -378,7 +378,7 @@ impl Core {
     /// Refuses a write that memory or disk have no room for.
     pub(super) fn check_room(&self, spec: &Spec) -> Result<(), ClientError> {
         if spec.is_write() {
-            if self.node.is_disk_full() {
+            if self.node.disk.is_full() {
                 return Err(ClientError::DiskFull);
             }
             if spec.is_denied_on_oom() && self.node.is_memory_full() {
@@ -390,7 +390,7 @@ impl Core {
 
     /// Whether removals of expired keys may be logged: nobody waits for them, so they respect what writes wait for.
     pub(super) fn has_room_for_expiry(&self) -> bool {
-        !self.log_behind && !self.node.is_disk_full()
+        !self.log_behind && !self.node.disk.is_full()
     }
 
     /// Most bytes that the reply of one command may have.

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use ephesus_wal::{Durability, WalError};
+use ephesus_wal::Durability;
 
 use super::{MARK_AFTER, SYNC_EVERY, Shard, commit_delay, fatal};
 
@@ -54,7 +54,7 @@ impl Shard {
         match self.segments.tend(log, clients, now) {
             // Not before the log has got what it asked for: another attempt may be under way.
             Ok(()) => self.refused_disk &= log.wants_segments() > 0,
-            Err(error) if !is_full(&error) => fatal("log", &error),
+            Err(error) if !error.is_out_of_space() => fatal("log", &error),
             Err(error) => {
                 if !self.refused_disk {
                     tracing::error!(%error, "no log segment can be prepared; writes wait");
@@ -64,7 +64,9 @@ impl Shard {
         }
         self.checkpointer.spare_bytes = self.segments.spare_bytes(log);
         let is_over_budget = self.checkpointer.is_over_budget(&self.core.keyspace);
-        self.core.note_log(is_over_budget);
+        // On a full disk no image makes room: writes are refused, and must not wait before.
+        self.core
+            .note_log(is_over_budget && !self.core.node.disk.is_full());
         let moves_wait = self.moves.are_filling() && !self.has_room_for_moves();
         self.core.log_has_room = !moves_wait;
         self.checkpointer.moves_wait = moves_wait;
@@ -141,10 +143,4 @@ impl Shard {
             self.writes.push((op, self.now));
         }
     }
-}
-
-/// Whether there may be room later.
-fn is_full(error: &WalError) -> bool {
-    use io::ErrorKind::{QuotaExceeded, StorageFull};
-    matches!(error, WalError::Io { source, .. } if matches!(source.kind(), StorageFull | QuotaExceeded))
 }

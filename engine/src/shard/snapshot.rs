@@ -90,6 +90,9 @@ pub fn take(node: &NodeShared, shard: Option<ShardId>, now_ms: u64) -> InfoSnaps
             image_in_progress: sum(|s| &s.image_in_progress) > 0u64,
             image_last_time: most(|s| &s.image_last_time_s),
             changes_since_image: sum(|s| &s.changes_since_image),
+            disk_full: node.disk.is_full(),
+            disk_free_bytes: node.disk.free_bytes(),
+            disk_floor_bytes: node.disk.floor_bytes(),
         },
         stats: info::StatsInfo {
             connections_received: sum(|s| &s.connections_received),

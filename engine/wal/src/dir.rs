@@ -2,7 +2,10 @@
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
+
+use crate::segment::SegmentId;
 
 /// What the operating system refused.
 #[derive(Debug, thiserror::Error)]
@@ -61,6 +64,48 @@ pub fn replace(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), DirError> {
     sync(dir)
 }
 
+/// Has the next reads of a file come from its device. After a failed write-back Linux keeps the pages in memory,
+/// as if they had been written, and tells only those of it who had the file open then: a process that starts anew
+/// would read what is lost with the power.
+///
+/// What was not written yet is written first; it cannot be dropped.
+///
+/// # Errors
+/// What the operating system says, a write-back that fails now included.
+pub fn forget_cached(path: &Path) -> io::Result<()> {
+    forget_cached_of(&File::open(path)?)
+}
+
+/// [`forget_cached`] of an open file.
+pub(crate) fn forget_cached_of(file: &File) -> io::Result<()> {
+    file.sync_data()?;
+    // SAFETY: a plain system call on an open descriptor; it touches no memory of this process.
+    match unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) } {
+        0 => Ok(()),
+        error => Err(io::Error::from_raw_os_error(error)),
+    }
+}
+
+/// Removes the segment files of the log in `dir` that were never finished or were put aside: no recovery reads them.
+/// A start that needs space does so first. There need not be such a directory.
+///
+/// # Errors
+/// What the operating system says.
+pub fn remove_unfinished(dir: &Path) -> Result<(), DirError> {
+    let entries = match fs::read_dir(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries.map_err(DirError::of("list", dir))?,
+    };
+    for entry in entries {
+        let entry = entry.map_err(DirError::of("list", dir))?;
+        let name = entry.file_name();
+        if SegmentId::from_free_name(&name.to_string_lossy()).is_some() {
+            fs::remove_file(entry.path()).map_err(DirError::of("remove", &entry.path()))?;
+        }
+    }
+    Ok(())
+}
+
 /// Makes names in a directory durable.
 ///
 /// # Errors
@@ -68,4 +113,46 @@ pub fn replace(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), DirError> {
 pub fn sync(dir: &Path) -> Result<(), DirError> {
     let opened = File::open(dir).map_err(DirError::of("open", dir))?;
     opened.sync_all().map_err(DirError::of("sync", dir))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether the first page of a file is in memory.
+    fn is_cached(path: &Path) -> bool {
+        let file = File::open(path).expect("open");
+        // SAFETY: nobody changes the file, and the mapping outlives its use.
+        let map = unsafe { memmap2::Mmap::map(&file) }.expect("map");
+        let mut page = 0u8;
+        // SAFETY: one page of the mapping, and one byte for it.
+        let asked = unsafe { libc::mincore(map.as_ptr().cast_mut().cast(), 4096, &mut page) };
+        assert_eq!(asked, 0);
+        page & 1 == 1
+    }
+
+    #[test]
+    fn what_was_in_memory_is_read_from_the_device() {
+        // On a real disk: what tmpfs holds is nowhere else.
+        let dir = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).expect("temp dir");
+        let path = dir.path().join("file");
+        fs::write(&path, [7; 4096]).expect("write");
+        assert!(is_cached(&path));
+        forget_cached(&path).expect("dropped");
+        assert!(!is_cached(&path));
+        assert_eq!(fs::read(&path).expect("read"), [7; 4096]);
+    }
+
+    #[test]
+    fn only_unfinished_segments_are_removed() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        remove_unfinished(&dir.path().join("none")).expect("nothing to do");
+        let (live, free) = (SegmentId(3).file_name(), SegmentId(4).free_name());
+        for name in [&live, &free, "free-4.log"] {
+            fs::write(dir.path().join(name), b"").expect("write");
+        }
+        remove_unfinished(dir.path()).expect("removed");
+        let is_there = |name: &str| dir.path().join(name).exists();
+        assert!(is_there(&live) && is_there("free-4.log") && !is_there(&free));
+    }
 }

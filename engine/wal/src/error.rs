@@ -81,6 +81,13 @@ pub enum WalError {
 }
 
 impl WalError {
+    /// Whether the disk has no space, or a quota is used up, which may pass.
+    #[must_use]
+    pub fn is_out_of_space(&self) -> bool {
+        use io::ErrorKind::{QuotaExceeded, StorageFull};
+        matches!(self, WalError::Io { source, .. } if matches!(source.kind(), StorageFull | QuotaExceeded))
+    }
+
     pub(crate) fn io(op: &'static str, file: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let file = file.into();
         move |source| WalError::Io { op, file, source }

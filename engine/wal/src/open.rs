@@ -21,7 +21,8 @@ pub struct Opened<F> {
 }
 
 /// Starts a new incarnation in a new segment, durably recording where the log ended, together with the records
-/// that were published and not written, and only then removes the files that the log does not need.
+/// that were published and not written, and only then removes the files that the log does not need. On a full disk those that have never
+/// held a group of it go first.
 ///
 /// Every new LSN is above `lsn_floor`: the highest one that the caller has in durable state of its
 /// own, such as an image's end (0 if there is none). The log's clock goes on from
@@ -37,8 +38,13 @@ pub async fn open_writer<D: Disk>(
     lsn_floor: Lsn,
     wall_clock_ms: u64,
 ) -> Result<Opened<D::File>, WalError> {
-    let id = recovered.next_segment;
-    let segment = prepare(disk, opts, id).await?;
+    let Opening {
+        opts,
+        segment,
+        freed,
+    } = prepare_opening(disk, opts, recovered).await?;
+    let id = segment.info.id;
+    let name = id.file_name();
     let origin = Origin {
         incarnation: id.0,
         prev_end: recovered.last_lsn,
@@ -56,7 +62,6 @@ pub async fn open_writer<D: Disk>(
     let op = writer
         .next_write(wall_clock_ms)
         .expect("a writer starts with its opening");
-    let name = id.file_name();
     segment
         .file
         .write_at(&op.buf, op.offset)
@@ -72,14 +77,15 @@ pub async fn open_writer<D: Disk>(
     if opts.durability == Durability::Relaxed {
         let point = writer.sync_point();
         writer.synced(&point);
-        writer.map(MappedGroups::open(disk, opts, id.0).await?);
+        writer.map(MappedGroups::open(disk, &opts, id.0).await?);
     } else {
         mapped::remove(disk).await?;
     }
 
     let free = recovered.free.iter().map(|id: &SegmentId| id.file_name());
-    let mut removed_any = false;
-    for name in free.chain(recovered.unfinished.iter().cloned()) {
+    let free = free.chain(recovered.unfinished.iter().cloned());
+    let mut removed_any = !freed.is_empty();
+    for name in free.filter(|name| !freed.contains(name)) {
         disk.remove(&name)
             .await
             .map_err(WalError::io("remove", &name))?;
@@ -92,3 +98,56 @@ pub async fn open_writer<D: Disk>(
     }
     Ok(Opened { writer, segment })
 }
+
+/// What an incarnation begins with.
+struct Opening<F> {
+    /// Its options.
+    opts: LogOptions,
+    segment: SegmentHandle<F>,
+    /// Files that had to make room.
+    freed: Vec<String>,
+}
+
+/// Prepares the segment that an incarnation begins with. Where there is no room for it, files go that never held a group
+/// of the log, and where there is none still, it is a small one.
+async fn prepare_opening<D: Disk>(
+    disk: &D,
+    opts: &LogOptions,
+    recovered: &Recovered,
+) -> Result<Opening<D::File>, WalError> {
+    let mut opts = opts.clone();
+    // A number for which an attempt has failed must not be used again.
+    let mut id = recovered.next_segment;
+    let mut freed = Vec::new();
+    let mut prepared = prepare(disk, &opts, id).await;
+    if is_out_of_space(&prepared) {
+        freed.clone_from(&recovered.unfinished);
+        // What is skipped or cut as damage is kept until the opening is durable.
+        if recovered.damage.is_empty() {
+            freed.extend(recovered.unused.iter().map(|id| id.file_name()));
+        }
+        for name in &freed {
+            let removed = disk.remove(name).await;
+            removed.map_err(WalError::io("remove", name))?;
+        }
+        id.0 += 1;
+        prepared = prepare(disk, &opts, id).await;
+    }
+    if is_out_of_space(&prepared) && opts.opening_bytes_min < opts.segment_bytes {
+        opts.segment_bytes = opts.opening_bytes_min;
+        id.0 += 1;
+        prepared = prepare(disk, &opts, id).await;
+    }
+    Ok(Opening {
+        segment: prepared?,
+        opts,
+        freed,
+    })
+}
+
+fn is_out_of_space<T>(result: &Result<T, WalError>) -> bool {
+    matches!(result, Err(error) if error.is_out_of_space())
+}
+
+#[cfg(test)]
+mod tests;

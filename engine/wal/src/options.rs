@@ -81,6 +81,9 @@ pub struct LogOptions {
     pub durability: Durability,
     /// Size of new segments, a multiple of 4 KiB; bounds the largest record.
     pub segment_bytes: u64,
+    /// What the segment that an incarnation begins with has at least: it may be smaller than the others when the disk
+    /// has no room for more. By default it is not.
+    pub opening_bytes_min: u64,
     /// A group with more than one record has at most this many bytes, header included.
     pub group_bytes_max: usize,
     /// Writes issued and not yet completed at any time.
@@ -117,6 +120,7 @@ impl LogOptions {
             log_id,
             durability: Durability::Strict,
             segment_bytes: SEGMENT_BYTES,
+            opening_bytes_min: u64::MAX,
             group_bytes_max: GROUP_BYTES_MAX,
             in_flight_max: IN_FLIGHT_MAX,
             in_flight_group_bytes: GROUP_BYTES_MAX,

@@ -83,6 +83,8 @@ pub struct Recovered {
     /// Damage that was skipped or cut, as [`LogOptions::on_damage`] asked for.
     pub damage: Vec<Damage>,
     pub(crate) unfinished: Vec<String>,
+    /// Of those that are free, the ones without any group of the log.
+    pub(crate) unused: Vec<SegmentId>,
     /// LSN of the record that would continue the last incarnation.
     pub(crate) continues_at: Lsn,
     pub(crate) next_lsn: Lsn,

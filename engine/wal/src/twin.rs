@@ -132,14 +132,24 @@ impl<D: Disk> Twin<D> {
     /// Replaces the value, durably; one that does not fit its slot has the file made anew, with larger ones.
     ///
     /// # Errors
-    /// [`WalError::Io`], and then [`WalError::Poisoned`]: either value may be found. End the process.
+    /// [`WalError::Io`], and then [`WalError::Poisoned`]: either value may be found. End the process. Only without
+    /// room for a larger file, [`WalError::is_out_of_space`], may the value be written later.
     pub async fn write(&mut self, value: &[u8]) -> Result<(), WalError> {
         if self.is_poisoned {
             return Err(WalError::Poisoned);
         }
         self.is_poisoned = true;
         if HEADER_BYTES + value.len() > self.slot_bytes {
-            *self = Twin::create(self.disk.clone(), &self.name, value).await?;
+            match Twin::create(self.disk.clone(), &self.name, value).await {
+                Ok(twin) => *self = twin,
+                Err(error) => {
+                    // Without room for the new file nothing has become of the old one.
+                    let is_of_new =
+                        matches!(&error, WalError::Io { file, .. } if *file != self.name);
+                    self.is_poisoned = !(is_of_new && error.is_out_of_space());
+                    return Err(error);
+                }
+            }
             return Ok(());
         }
         self.number += 1;

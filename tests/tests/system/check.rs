@@ -172,6 +172,66 @@ fn a_store_that_has_lost_its_images_is_refused_and_reported() {
 }
 
 #[test]
+fn small_files_that_stop_a_start_are_reported() {
+    let mut node = Node::start(Options::default());
+    node.stop();
+    for name in ["incarnation", "coordinators"] {
+        let file = node.data_dir().join(name);
+        let whole = fs::read(&file).expect("a small file");
+        fs::write(&file, b"\xff\xfe garbage").expect("damage");
+        let refused = node.start_refused();
+        refused.assert_says(&[name]);
+        let (code, report) = node.check();
+        assert_eq!(code, Some(1), "ephesus check:\n{report}");
+        let damage = damage(&report).join("\n");
+        assert!(damage.contains(name), "{damage}\n{report}");
+        fs::write(&file, whole).expect("mended");
+    }
+    let (code, report) = node.check();
+    assert_eq!(code, Some(0), "ephesus check:\n{report}");
+}
+
+#[test]
+fn half_an_image_store_is_refused_in_one_line_and_reported_and_so_are_mixed_up_ones() {
+    let mut node = imaged_node();
+    let store = store_dir(node.data_dir(), 0);
+    if stores(node.data_dir()) > 1 {
+        let (second, aside) = (store_dir(node.data_dir(), 1), store.with_extension("aside"));
+        for (from, to) in [(&store, &aside), (&second, &store), (&aside, &second)] {
+            move_dir(from, to);
+        }
+        let refused = node.start_refused();
+        assert_eq!(refused.code(), 1, "{}", refused.output);
+        refused.assert_says(&["mixed up"]);
+        let (code, report) = node.check();
+        assert_eq!(code, Some(1), "ephesus check:\n{report}");
+        assert!(report.contains("mixed up"), "ephesus check:\n{report}");
+        for (from, to) in [(&store, &aside), (&second, &store), (&aside, &second)] {
+            move_dir(from, to);
+        }
+    }
+    let spare = store.with_extension("spare");
+    let file = store.join("db");
+    let whole = fs::read(&file).expect("a store's file");
+    for left in [None, Some(whole.len() / 2), Some(0)] {
+        match left {
+            None => fs::rename(&file, &spare).expect("moved aside"),
+            Some(bytes) => fs::write(&file, &whole[..bytes]).expect("cut"),
+        }
+        let refused = node.start_refused();
+        assert_eq!(refused.code(), 1, "{}", refused.output);
+        refused.assert_says(&["db-0", "restore"]);
+        let (code, report) = node.check();
+        assert_eq!(code, Some(1), "ephesus check:\n{report}");
+        let damage = damage(&report);
+        assert!(!damage.is_empty(), "ephesus check:\n{report}");
+        for line in damage {
+            assert!(line.contains("db-0"), "{line}");
+        }
+    }
+}
+
+#[test]
 fn a_log_that_has_lost_its_end_is_refused_until_the_loss_is_accepted() {
     let mut node = imaged_node();
     for segment in Segment::of(node.data_dir()) {

@@ -146,6 +146,36 @@ fn images_are_really_synced_before_their_manifest_switches() {
     assert!(switches >= SWITCHES, "{switches} switches in the trace");
 }
 
+#[test]
+fn a_start_reads_image_stores_from_the_device() {
+    paths::require("strace");
+    let home = paths::scratch();
+    let trace = home.path().join("trace");
+    let wrapper = ["strace", "-D", "-f", "-y", "-e", "trace=fadvise64", "-o"];
+    let mut wrapper: Vec<String> = wrapper.iter().map(|word| (*word).to_owned()).collect();
+    wrapper.push(trace.display().to_string());
+    let mut node = Node::start(Options {
+        wrapper,
+        ..Options::default()
+    });
+    let images = node.data_dir().join("images");
+    node.stop();
+    std::thread::sleep(Duration::from_millis(300));
+    let trace = std::fs::read_to_string(&trace).expect("read the trace");
+    let calls = calls(&trace);
+    for store in 0..stores(node.data_dir()) {
+        for name in ["db", "conf"] {
+            let file = images.join(format!("db-{store}")).join(name);
+            let is_read_anew = calls.iter().any(|call| {
+                Path::new(&call.file) == file
+                    && call.line.contains("POSIX_FADV_DONTNEED")
+                    && call.result == 0
+            });
+            assert!(is_read_anew, "{} in\n{trace}", file.display());
+        }
+    }
+}
+
 /// What happened to the file of one store, in the order of its ends.
 #[derive(Debug, Default)]
 struct Store<'a> {

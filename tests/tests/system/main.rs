@@ -17,6 +17,7 @@ mod commands;
 mod coordinators;
 mod crash;
 mod damage;
+mod disk_space;
 mod durability;
 mod keep_alive;
 mod limits;

@@ -54,6 +54,21 @@ fn a_newer_version_is_named() {
     );
 }
 
+#[test]
+fn numbers_that_leave_no_room_for_the_next_are_refused() {
+    let mut manifest = sample();
+    manifest.image.generation = Generation(u64::MAX);
+    let refused = Manifest::decode(&manifest.encode());
+    assert_eq!(refused, Err(ManifestError::Field("generation")));
+    let mut manifest = sample();
+    manifest.lsn_end = Lsn(u64::MAX);
+    let refused = Manifest::decode(&manifest.encode());
+    assert_eq!(refused, Err(ManifestError::Field("LSN")));
+    let mut manifest = sample();
+    manifest.count = u64::MAX;
+    assert!(Manifest::decode(&manifest.encode()).is_err());
+}
+
 proptest! {
     #[test]
     fn decode_takes_any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {

@@ -287,11 +287,7 @@ fn a_copy_that_leaves_goes_by_slices_and_leaves_others() {
     write_image(&mut store, image(0, 1, 1), 900, 4096).expect("write");
     write_image(&mut store, image(0, 2, 1), 9, 4096).expect("write");
     removal::drop_manifest(&mut store, PartitionId(0), Epoch(1)).expect("drop");
-    let mut removal = Removal {
-        partition: PartitionId(0),
-        epoch: Epoch(1),
-        what: What::All(900),
-    };
+    let mut removal = Removal::new(PartitionId(0), Epoch(1), What::All(900));
     let mut slices = 0;
     let mut before = store.operations();
     while !removal.slice(&mut store).expect("slice") {
@@ -302,11 +298,7 @@ fn a_copy_that_leaves_goes_by_slices_and_leaves_others() {
     assert_eq!(slices, 300 / 48);
     assert_eq!(generations(&store, PartitionId(0)), [(2, 1)]);
     // A large one that is alone goes with its tree only at the end.
-    let mut removal = Removal {
-        partition: PartitionId(0),
-        epoch: Epoch(2),
-        what: What::All(u64::MAX),
-    };
+    let mut removal = Removal::new(PartitionId(0), Epoch(2), What::All(u64::MAX));
     removal::drop_manifest(&mut store, PartitionId(0), Epoch(2)).expect("drop");
     assert!(removal.slice(&mut store).expect("slice"));
     assert_eq!(generations(&store, PartitionId(0)), []);
@@ -319,11 +311,7 @@ fn what_replaces_an_image_never_costs_a_newer_one_its_blocks() {
         write_blocks(&mut store, image(0, 1, generation), 200);
     }
     write_blocks(&mut store, image(0, 1, 4), 200);
-    let mut removal = Removal {
-        partition: PartitionId(0),
-        epoch: Epoch(1),
-        what: What::Below(Generation(3)),
-    };
+    let mut removal = Removal::new(PartitionId(0), Epoch(1), What::Below(Generation(3)));
     while !removal.slice(&mut store).expect("slice") {}
     assert_eq!(generations(&store, PartitionId(0)), [(1, 4)]);
 }

@@ -18,6 +18,8 @@ pub struct Findings {
     /// Whether the store is there.
     pub is_there: bool,
     pub images: Vec<ImageFinding>,
+    /// Why the store could not be looked at, when that is not its own fault.
+    pub unread: Option<String>,
     /// Partitions whose images cannot be listed, and why.
     pub unlisted: Vec<(u16, String)>,
 }
@@ -127,10 +129,14 @@ fn last_words(output: &Output) -> String {
 /// # Errors
 /// When it cannot be opened, or nobody takes the findings.
 pub fn read_store(images: &Path, store: OneStore, out: &mut dyn Write) -> Result<(), String> {
-    let opened = SledStore::open_untouched(images, store.db, store.stores);
-    let findings = match opened.map_err(|error| error.to_string())? {
-        Some(store) => findings(&store),
-        None => Findings::default(),
+    let findings = match SledStore::open_untouched(images, store.db, store.stores) {
+        Ok(Some(store)) => findings(&store),
+        Ok(None) => Findings::default(),
+        Err(error) if !error.is_damage() => Findings {
+            unread: Some(error.to_string()),
+            ..Findings::default()
+        },
+        Err(error) => return Err(error.to_string()),
     };
     let bytes = postcard::to_allocvec(&findings).expect("numbers and texts always encode");
     out.write_all(&bytes)

@@ -11,10 +11,13 @@ use ephesus_wire::{Epoch, Lsn, PartitionId};
 
 use super::vouching::Vouching;
 use super::{Now, Progress, RecoveredShard, RecoveryError};
-use crate::image::{self, DbId, ImageStore};
+use crate::image::{self, DbId, ImageStore, StoreError};
 use crate::keyspace::Partition;
 use crate::keyspace::replay::{Rebuild, Replay};
 use crate::table::KeyHasher;
+
+/// Bytes that a key takes in an image, at least.
+const KEY_BYTES_MIN: u64 = 4;
 
 /// One log and how to read it.
 pub(super) struct OneLog<'a, D> {
@@ -90,13 +93,19 @@ impl<D: Disk> OneLog<'_, D> {
         let mut vouching = Vouching::new(self.options.log_id, count);
         let mut loaded = Vec::new();
         let mut imaged_ms = 0;
+        // Memory is not taken for more keys than files may hold, whatever a manifest says.
+        let file_keys = stores
+            .iter()
+            .map(|store| Ok(store.size_on_disk()? / KEY_BYTES_MIN))
+            .collect::<Result<Vec<_>, StoreError>>()?;
         for copy in copies {
             let store = &stores[usize::from(DbId::of(copy.partition, count).0)];
             let mut rebuild = copy.rebuild();
             let manifest = image::load(store, copy.partition, copy.epoch)?;
             vouching.image(&copy, manifest.as_ref())?;
             if let Some(manifest) = &manifest {
-                rebuild.reserve(manifest.count);
+                let most = file_keys[usize::from(store.db().0)];
+                rebuild.reserve(manifest.count.min(most));
                 image::read(store, manifest, |_, block| {
                     Ok(rebuild.block(block, self.hasher)?)
                 })?;

@@ -181,6 +181,13 @@ fn a_damaged_stamp_names_what_is_wrong() {
         let error = dir.stamp().expect_err("damaged").to_string();
         assert!(error.contains(field) && error.contains("stamp"), "{error}");
     }
+    for stores in ["stores=0", "stores=5"] {
+        let other = body.replace("stores=4", stores);
+        let sum = crc32fast::hash(other.as_bytes());
+        fs::write(&file, format!("{other}{CHECKSUM}{sum:08x}\n")).expect("write");
+        let error = dir.stamp().expect_err("damaged").to_string();
+        assert!(error.contains("stores"), "{error}");
+    }
     let cut = (0..good.len() - 1).map(|len| good[..len].to_owned());
     let bits = (0..body.len() * 8).map(|bit| {
         let mut bad = good.clone().into_bytes();
@@ -193,6 +200,37 @@ fn a_damaged_stamp_names_what_is_wrong() {
     }
     fs::write(&file, good.replace("format=3", "format=2")).expect("write");
     assert!(matches!(dir.stamp(), Err(DataDirError::Format { found, .. }) if found == "2"));
+}
+
+#[test]
+fn a_layout_of_another_number_of_partitions_is_damaged() {
+    let (_temp, dir) = initialized();
+    let joined = stamp().joined.expect("it has joined");
+    dir.check_layout(&layout(), joined).expect("as many");
+    let other = Layout::empty(8, [LogId([3; 16])].into_iter());
+    let error = dir.check_layout(&other, joined).expect_err("another");
+    assert!(error.to_string().contains("8 partitions"), "{error}");
+}
+
+#[test]
+fn a_start_frees_the_reserve_and_unfinished_segments_first() {
+    let (_temp, dir) = initialized();
+    let log = dir.create_log_dir(LogId([3; 16])).expect("create");
+    let coordinator = dir.coordinator_dir().join("log");
+    fs::create_dir_all(&coordinator).expect("create");
+    let names = ["seg-0000000000000001.log", "free-0000000000000002.log"];
+    for at in [&log, &coordinator] {
+        for name in names {
+            fs::write(at.join(name), "x").expect("write");
+        }
+    }
+    fs::write(dir.path().join("reserve"), "x").expect("write");
+    dir.free_space().expect("freed");
+    dir.free_space().expect("nothing left to free");
+    assert!(!dir.path().join("reserve").exists());
+    for at in [&log, &coordinator] {
+        assert!(at.join(names[0]).exists() && !at.join(names[1]).exists());
+    }
 }
 
 #[test]

@@ -293,10 +293,10 @@ fn a_full_disk_takes_no_removals_of_expired_keys() {
     bed.advance(100);
     let appended = |bed: &mut Bed| bed.core(0).keyspace.log.appended();
     let before = appended(&mut bed);
-    bed.core(0).node.set_disk_full(true);
+    bed.core(0).node.disk.set(true, 0, 0);
     assert_eq!(bed.ask(client, &["GET k"]), "$-1\r\n", "invisible");
     assert_eq!(appended(&mut bed), before, "and still here");
-    bed.core(0).node.set_disk_full(false);
+    bed.core(0).node.disk.set(false, 0, 0);
     assert_eq!(bed.ask(client, &["GET k"]), "$-1\r\n");
     assert_eq!(appended(&mut bed), before.next());
     assert_eq!(bed.ask(client, &["DBSIZE"]), ":0\r\n");

@@ -129,7 +129,7 @@ impl Target {
         let partition = self.partition();
         let mut goes_on = true;
         while goes_on && self.state == State::Filling {
-            if cx.core.node.is_disk_full() {
+            if cx.core.node.disk.is_full() {
                 return Err(Broken::here("the target's disk is full"));
             }
             if cx.core.node.is_memory_full() {

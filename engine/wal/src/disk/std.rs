@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::{Disk, DiskFile, Mapping};
 use crate::aligned::{AlignedBuf, BLOCK_BYTES};
+use crate::dir;
 use crate::options::Durability;
 
 #[cfg(test)]
@@ -93,6 +94,7 @@ impl StdDisk {
             }
         }
         let file = options.custom_flags(flags).open(&path)?;
+        dir::forget_cached_of(&file)?;
         Ok(StdFile {
             file: Arc::new(file),
         })

@@ -102,6 +102,7 @@ impl<'a, F: DiskFile> Walk<'a, F> {
                 torn: None,
                 damage: Vec::new(),
                 unfinished: Vec::new(),
+                unused: Vec::new(),
                 continues_at: Lsn::ZERO,
                 next_lsn: Lsn::ZERO,
                 next_segment: SegmentId(1),
@@ -463,6 +464,8 @@ impl<'a, F: DiskFile> Walk<'a, F> {
 
     pub(super) fn finish(mut self) -> Result<Recovered, WalError> {
         let mut recovered = self.recovered;
+        let unused = self.segments.iter().filter(|s| s.head.is_none());
+        recovered.unused = unused.map(|s| s.reader.id).collect();
         let Some(expected) = self.expected else {
             if self.from.0 > 1 {
                 let available = Lsn::ZERO.next();
@@ -498,6 +501,9 @@ impl<'a, F: DiskFile> Walk<'a, F> {
         recovered
             .free
             .extend(unused.filter(|id| !self.accepted.contains_key(id)));
+        recovered
+            .unused
+            .retain(|id| !self.accepted.contains_key(id));
         recovered.segments = self.accepted.into_values().collect();
         recovered.first_lsn = recovered
             .segments

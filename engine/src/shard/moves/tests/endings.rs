@@ -57,7 +57,7 @@ fn end(wire: Wire, ending: Ending, turns: u64, seed: u64) {
             }
         }
         Ending::DiskFull => {
-            bed.target.core.node.set_disk_full(true);
+            bed.target.core.node.disk.set(true, 0, 0);
         }
         Ending::SourceRestarts => {
             bed.source.restart(now);
@@ -71,7 +71,7 @@ fn end(wire: Wire, ending: Ending, turns: u64, seed: u64) {
         }
     }
     bed.settle();
-    bed.target.core.node.set_disk_full(false);
+    bed.target.core.node.disk.set(false, 0, 0);
     if was_confirmed && ending != Ending::SourceRestarts {
         assert_eq!(
             bed.source.reason(),
