@@ -1,5 +1,16 @@
 //! Pipelined commands, parsed ahead of their execution so that their cache misses overlap.
 
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::indexing_slicing,
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::unreachable
+    )
+)]
+
 use ephesus_wire::resp::request::{self, Args, Parsed, RequestError, RequestLimits};
 
 use crate::command::parse::Located;
@@ -43,7 +54,10 @@ impl Batch {
             if index == self.args.len() {
                 self.args.push(Args::new());
             }
-            let (rest, args) = (&bytes[at..], &mut self.args[index]);
+            let rest = bytes.get(at..).unwrap_or_default();
+            let Some(args) = self.args.get_mut(index) else {
+                break;
+            };
             // A large request is the first of its batch: what is parsed of it may have to be kept.
             if index > 0 && may_be_large(rest) {
                 break;
@@ -74,6 +88,10 @@ impl Batch {
     }
 
     /// The commands: their arguments and their own bytes of `bytes`, which was parsed.
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "ends are of these bytes, ascending"
+    )]
     pub(super) fn commands<'a>(
         &'a self,
         bytes: &'a [u8],

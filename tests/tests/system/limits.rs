@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use ephesus_tests::bystander::Bystander;
+use ephesus_tests::resp::encode;
 use ephesus_tests::{Client, Node, Options, Reply};
 
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -69,4 +70,37 @@ fn a_web_page_cannot_have_commands_executed() {
     assert_eq!(client.say("EXISTS kept owned"), Reply::Integer(1));
     let stats = client.say("INFO stats").text();
     assert!(stats.contains("http_connections_closed:9\r\n"), "{stats}");
+}
+
+/// Each would hold all keys until it is complete, if it went on.
+#[test]
+fn clients_that_ask_for_all_keys_and_leave_hold_little() {
+    let node = Node::start(Options {
+        shards: 2,
+        ..Options::default()
+    });
+    let mut client = node.client();
+    let name = "k".repeat(1_000);
+    let keys = 8_000;
+    let sets = (0..keys).map(|n| vec![b"SET".to_vec(), format!("{n}{name}").into(), b"v".to_vec()]);
+    let replies = client.pipeline(&sets.collect::<Vec<_>>());
+    assert!(replies.iter().all(|reply| *reply == Reply::ok()));
+    let bystander = Bystander::watch(node.port());
+    let before = node.process().resident_bytes();
+    node.process().forget_peak();
+    let mut request = Vec::new();
+    encode(&["KEYS", "*"], &mut request);
+    for n in 0..200 {
+        let port = if n % 2 == 0 {
+            node.port()
+        } else {
+            node.direct_port(0)
+        };
+        let mut leaving = Client::connect(port).expect("connect");
+        let _ = leaving.send_raw(&request);
+    }
+    assert_eq!(client.say("KEYS *").items().len(), keys);
+    let grown = node.process().peak_bytes().saturating_sub(before) >> 20;
+    assert!(grown < 384, "{grown} MiB more for 200 lists of 8 MB");
+    bystander.assert_served(PATIENCE);
 }
