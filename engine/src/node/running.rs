@@ -1,6 +1,7 @@
 //! A node while it serves: it follows its cluster, its moves, its disk and its logs.
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -211,7 +212,13 @@ impl Node {
         let floor = self.disk_floor();
         let free = environment::free_bytes(self.data_dir.path()).unwrap_or(u64::MAX);
         // Free space does not tell of quotas: what could not be written does.
-        let is_refused = self.reserve.renew(free).is_err()
+        let is_out_of_space = |error: &std::io::Error| {
+            matches!(
+                error.kind(),
+                ErrorKind::StorageFull | ErrorKind::QuotaExceeded
+            )
+        };
+        let is_refused = self.reserve.renew(free).is_err_and(|e| is_out_of_space(&e))
             || shared.stats.iter().any(|s| s.lacks_room.get() != 0);
         let is_full = free < floor || is_refused;
         if shared.disk.set(is_full, free, floor) {

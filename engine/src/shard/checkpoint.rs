@@ -152,6 +152,8 @@ pub struct Checkpointer<L = StoreClient> {
     pub(crate) planted: Planted,
     /// Longest time one slice of a walk holds the shard.
     pub(crate) slice: Duration,
+    /// After an image for which the disk had no room its store begins none for so long.
+    pub(crate) no_room_pause: Duration,
     /// Bytes of segment files that are in no use; they count against the budget too.
     pub spare_bytes: u64,
     /// Copies are on their way here that wait for images to make room in the log.
@@ -183,6 +185,7 @@ impl<L: StoreLink> Checkpointer<L> {
             log_written_bytes: 0,
             planted: Planted::default(),
             slice: SLICE,
+            no_room_pause: NO_ROOM_PAUSE,
             spare_bytes: 0,
             moves_wait: false,
             written: 0,
@@ -358,7 +361,7 @@ impl<L: StoreLink> Checkpointer<L> {
             tracing::warn!(%image, "the disk has no room for an image, which is tried again");
         }
         let store = usize::from(self.db(image.partition).0);
-        self.no_room_until[store] = Some(now + NO_ROOM_PAUSE);
+        self.no_room_until[store] = Some(now + self.no_room_pause);
         let walking = &mut self.walking[store];
         if walking
             .as_ref()

@@ -8,6 +8,8 @@ use crate::aligned::AlignedBuf;
 pub mod fault;
 pub mod glommio;
 mod mapping;
+#[cfg(test)]
+pub(crate) mod small;
 pub mod std;
 
 pub use mapping::Mapping;

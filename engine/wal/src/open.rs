@@ -21,8 +21,8 @@ pub struct Opened<F> {
 }
 
 /// Starts a new incarnation in a new segment, durably recording where the log ended, together with the records
-/// that were published and not written, and only then removes the files that the log does not need. On a full disk those that have never
-/// held a group of it go first.
+/// that were published and not written, and only then removes the files that the log does not need. On a full disk
+/// those that have never held a group of it go first.
 ///
 /// Every new LSN is above `lsn_floor`: the highest one that the caller has in durable state of its
 /// own, such as an image's end (0 if there is none). The log's clock goes on from

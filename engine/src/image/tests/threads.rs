@@ -260,6 +260,7 @@ fn the_removal_of_a_large_image_yields_to_requests_and_is_seen_as_work() {
     let sealed = next_but_capacity(client);
     assert!(matches!(sealed, StoreReply::Sealed { .. }), "{sealed:?}");
     let switch = StoreRequest::Switch(Box::new(manifest(image(0, 1, 2), 0, 0)));
+    let steps = client.steps();
     send(client, switch);
     let switched = next_but_capacity(client);
     assert!(matches!(switched, StoreReply::Switched(_)), "{switched:?}");
@@ -268,7 +269,6 @@ fn the_removal_of_a_large_image_yields_to_requests_and_is_seen_as_work() {
         other => panic!("expected Size, got {other:?}"),
     };
     assert!(left > OLD * 9 / 10, "{left} blocks are left");
-    let steps = client.steps();
     let deadline = now() + PATIENCE;
     while blocks(client) > 0 {
         assert!(now() < deadline, "the old image stays");

@@ -45,11 +45,17 @@ impl Plan {
         Plan { migrations, ..self }
     }
 
+    /// The copy of a partition; none of one that the table does not have.
+    pub(super) fn planned(&self, partition: PartitionId) -> Place {
+        let planned = self.copies.get(usize::from(partition.0)).copied();
+        planned.unwrap_or((ShardId(0), NO_COPY))
+    }
+
     /// Whether what is in `layout`, without void copies, can stay as it is.
     pub(super) fn keeps(&self, layout: &Layout) -> bool {
         layout.shards() == self.shards
             && self.decided(layout).all(|(partition, shard, epoch)| {
-                let planned = self.copies[usize::from(partition.0)];
+                let planned = self.planned(partition);
                 planned.1 == NO_COPY || planned == (shard, epoch)
             })
     }
@@ -66,7 +72,7 @@ impl Plan {
             }
         }
         for (partition, _, epoch) in self.decided(layout) {
-            let (_, planned) = self.copies[usize::from(partition.0)];
+            let (_, planned) = self.planned(partition);
             if planned <= epoch {
                 return Err(RecoveryError::Succession {
                     partition,

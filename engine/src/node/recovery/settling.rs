@@ -66,7 +66,7 @@ impl Plan {
                 layout.remove_copy(partition, epoch);
                 continue;
             }
-            let (_, planned) = self.copies[usize::from(partition.0)];
+            let (_, planned) = self.planned(partition);
             let copy = copy_of(replayed, shard, partition, epoch);
             let copy = copy.expect("every copy that the layout names was replayed");
             let is_elsewhere = !planted.has(Bug::VoidKept)

@@ -280,3 +280,21 @@ fn mistakes_are_caught() {
         assert!(caught.is_some(), "{mistake:?} is not caught");
     }
 }
+
+#[test]
+fn a_value_for_which_there_is_no_room_can_be_written_later() {
+    let disk = crate::disk::small::SmallDisk::new(1 << 20);
+    let made = block_on(Twin::create(disk.clone(), "value", b"small"));
+    let mut twin = made.expect("room");
+    disk.resize(0);
+    let large = vec![7; 9_000];
+    let refused = block_on(twin.write(&large)).expect_err("no room");
+    assert!(refused.is_out_of_space(), "{refused}");
+    let read_back = || block_on(read(&disk, "value")).expect("read");
+    assert_eq!(read_back(), Found::Whole(b"small".to_vec()));
+    block_on(twin.write(b"other")).expect("it has its place");
+    assert_eq!(read_back(), Found::Whole(b"other".to_vec()));
+    disk.resize(1 << 20);
+    block_on(twin.write(&large)).expect("room again");
+    assert_eq!(read_back(), Found::Whole(large));
+}

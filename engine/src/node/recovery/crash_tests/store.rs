@@ -17,12 +17,17 @@ use crate::shard::StoreLink;
 /// Requests that wait at most.
 const QUEUE_MAX: usize = 6;
 
+/// Each block so many after the last such one finds no room.
+const BLOCKS_BEFORE_FULL: u64 = 31;
+
 pub(super) struct SimStore {
     pub(super) store: FaultStore,
     writers: BTreeMap<(PartitionId, Epoch), ImageWriter>,
     requests: VecDeque<(usize, StoreRequest)>,
     replies: Vec<VecDeque<StoreReply>>,
     refused: Vec<bool>,
+    /// Put so far.
+    blocks: u64,
 }
 
 pub(super) struct SimLink {
@@ -38,6 +43,7 @@ impl SimStore {
             requests: VecDeque::new(),
             replies: vec![VecDeque::new(); shards],
             refused: vec![false; shards],
+            blocks: 0,
         }
     }
 
@@ -58,9 +64,20 @@ impl SimStore {
                 let writer = ImageWriter::begin(&mut self.store, image)?;
                 self.writers.insert(copy(image), writer);
             }
+            // What comes of an image that was given up is passed over.
+            StoreRequest::Block(image, _) | StoreRequest::Seal(image)
+                if !self.writers.contains_key(&copy(image)) => {}
             StoreRequest::Block(image, block) => {
                 let writer = self.writers.get_mut(&copy(image)).expect("begun");
                 writer.put(&mut self.store, &block)?;
+                self.blocks += 1;
+                if self.blocks.is_multiple_of(BLOCKS_BEFORE_FULL) {
+                    writer.abort(&mut self.store)?;
+                    self.writers.remove(&copy(image));
+                    let replies = &mut self.replies[shard];
+                    replies.push_back(StoreReply::NoRoom(image));
+                    replies.push_back(StoreReply::Aborted(image));
+                }
             }
             StoreRequest::Seal(image) => {
                 let writer = self.writers.get_mut(&copy(image)).expect("begun");

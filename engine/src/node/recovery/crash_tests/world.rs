@@ -407,6 +407,7 @@ impl World {
         let mut checkpointer = Checkpointer::new(links, log, 2 * SEGMENT_BYTES);
         checkpointer.planted = self.planted;
         checkpointer.slice = Duration::ZERO;
+        checkpointer.no_room_pause = Duration::ZERO;
         let mut clients: Vec<Client> = (0..3).map(|_| Client::default()).collect();
         for client in &mut clients {
             client.outbox.planted = self.planted;
