@@ -32,6 +32,9 @@ impl fmt::Display for RaftId {
     }
 }
 
+/// Distance from a node's entry port to that of the coordinator in its process, if it brings one.
+pub const EMBEDDED_PORT_OFFSET: u16 = 20_000;
+
 /// Where a node can be reached, each as `host:port`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Addresses {
@@ -39,6 +42,19 @@ pub struct Addresses {
     pub entry: String,
     /// Its port for other nodes.
     pub peer: String,
+}
+
+impl Addresses {
+    /// Where the coordinator in the node's process is reached, if it brings one.
+    #[must_use]
+    pub fn embedded(&self) -> Option<String> {
+        let (host, port) = self.entry.rsplit_once(':')?;
+        let port: u16 = port.parse().ok()?;
+        Some(format!(
+            "{host}:{}",
+            port.checked_add(EMBEDDED_PORT_OFFSET)?
+        ))
+    }
 }
 
 /// How a cluster is laid out; fixed when it is bootstrapped.
@@ -181,6 +197,9 @@ pub enum Command {
 /// The protocol that came with migrations.
 const MIGRATIONS: u16 = 2;
 
+/// The protocol that came with coordinators that learn before they vote.
+const LEARNERS: u16 = 3;
+
 impl Command {
     /// The protocol that everybody has to speak before this command is proposed or carried out; none
     /// if it is as old as any, or only goes on with what such a command has begun.
@@ -203,7 +222,7 @@ impl Command {
 /// addresses change together.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CoordinatorChange {
-    /// Another one votes.
+    /// Another one votes, whether it has the log or not: only in logs of releases that knew no learners.
     Add {
         /// Its number, larger than any before.
         id: RaftId,
@@ -215,4 +234,29 @@ pub enum CoordinatorChange {
         /// Its number.
         id: RaftId,
     },
+    /// Another one is sent the log, and does not vote yet.
+    AddLearner {
+        /// Its number, larger than any before.
+        id: RaftId,
+        /// Where it is reached, as `host:port`.
+        address: String,
+    },
+    /// One that has learned the log votes.
+    Promote {
+        /// Its number.
+        id: RaftId,
+    },
+}
+
+impl CoordinatorChange {
+    /// As [`Command::needs`].
+    #[must_use]
+    pub fn needs(&self) -> Option<u16> {
+        match self {
+            CoordinatorChange::AddLearner { .. } | CoordinatorChange::Promote { .. } => {
+                Some(LEARNERS)
+            }
+            CoordinatorChange::Add { .. } | CoordinatorChange::Remove { .. } => None,
+        }
+    }
 }

@@ -17,13 +17,13 @@ use ephesus_wire::{MigrationId, NodeId};
 use raft::eraftpb::MessageType;
 use raft::prelude::Message;
 
-use crate::command::{ClusterId, ClusterOptions, Command, RaftId, Registration};
+use crate::command::{ClusterId, ClusterOptions, Command, CoordinatorChange, RaftId, Registration};
 use crate::liveness::{Liveness, STEP_MS_MAX, Waiting};
 use crate::member::{Input, Member, MemberError, Outcome, Output, SNAPSHOT_AFTER, Ticket};
 #[cfg(any(test, feature = "planted"))]
 use crate::planted::{Bug, Planted};
 use crate::protocol::{Answer, Refusals, Request, VERSIONS};
-use crate::report::{Query, Report};
+use crate::report::Report;
 use crate::state::{MemberStatus, State};
 use crate::storage::RaftLog;
 use crate::view::History;
@@ -84,16 +84,6 @@ pub enum Event {
     StepAside,
 }
 
-impl Event {
-    /// Whether it may lead to another coordinator.
-    pub(crate) fn adds_coordinator(&self) -> bool {
-        let Event::Request(_, Request::Operator { query, .. }) = self else {
-            return false;
-        };
-        matches!(query, Query::AddCoordinator { .. })
-    }
-}
-
 /// Something that is to be done; doing none of it is like a lost message.
 #[derive(Clone, Debug)]
 pub enum Action {
@@ -141,6 +131,8 @@ pub struct CoordinatorOptions {
     pub auto_rebalance: bool,
     /// The protocol versions that this release speaks; another one only in tests.
     pub speaks: Versions,
+    /// The node in whose process it is, if it is in one.
+    pub host: Option<NodeId>,
 }
 
 impl CoordinatorOptions {
@@ -156,6 +148,7 @@ impl CoordinatorOptions {
             life,
             auto_rebalance: false,
             speaks: VERSIONS,
+            host: None,
         }
     }
 }
@@ -170,6 +163,8 @@ enum Pending {
     Fail,
     /// What a coordinator speaks.
     Speaks(RaftId),
+    /// A coordinator that has learned the log is to vote.
+    Promote,
     /// What the leader moves of its own accord.
     Rebalance,
     /// What nodes or this leader want to have decided about it: said again until it is.
@@ -183,6 +178,7 @@ pub struct Coordinator<D: Disk> {
     peers: BTreeMap<RaftId, String>,
     founding: Option<Founding>,
     auto_rebalance: bool,
+    host: Option<NodeId>,
     liveness: Liveness<SessionId>,
     sessions: Sessions,
     migrating: Migrating,
@@ -222,6 +218,7 @@ impl<D: Disk> Coordinator<D> {
             peers: options.peers,
             founding: options.founding,
             auto_rebalance: options.auto_rebalance,
+            host: options.host,
             liveness: Liveness::new(),
             sessions: Sessions::default(),
             migrating: Migrating::default(),
@@ -295,6 +292,11 @@ impl<D: Disk> Coordinator<D> {
     pub fn ids(&self) -> impl Iterator<Item = RaftId> + '_ {
         let decided = self.state().coordinators().keys();
         decided.chain(self.peers.keys()).copied()
+    }
+
+    /// Whether there is a coordinator of this number: as decided, or as this one was told at its start.
+    fn knows(&self, id: RaftId) -> bool {
+        self.address(id).is_some()
     }
 
     /// Where another coordinator is reached.
@@ -372,6 +374,10 @@ impl<D: Disk> Coordinator<D> {
 
     fn take(&mut self, event: Event, inputs: &mut Vec<Input>, actions: &mut Vec<Action>) {
         match event {
+            // Of nobody but the coordinators: a higher term alone would depose the leader.
+            Event::Raft(message) if !self.knows(RaftId(message.from)) => {}
+            Event::Introduced(id, _) | Event::Refused(id, _) | Event::Lost(id)
+                if !self.knows(id) => {}
             Event::Raft(message) => {
                 self.heard_ms.insert(RaftId(message.from), self.now_ms);
                 let is_forwarded = matches!(
@@ -385,11 +391,7 @@ impl<D: Disk> Coordinator<D> {
                 }
             }
             Event::Introduced(id, speaks) => drop(self.speak.insert(id, speaks)),
-            Event::Refused(id, refusals) => {
-                if self.address(id).is_some() {
-                    self.refused.insert(id, refusals);
-                }
-            }
+            Event::Refused(id, refusals) => drop(self.refused.insert(id, refusals)),
             Event::Lost(id) => inputs.push(Input::Lost(id)),
             Event::StepAside => inputs.push(self.step_aside()),
             Event::Closed(session) => self.sessions.closed(session),
@@ -442,11 +444,16 @@ impl<D: Disk> Coordinator<D> {
 
     /// Hands the lead over to one of those who were heard of just now, if there is any.
     fn step_aside(&self) -> Input {
-        let (own, now_ms) = (self.member.id(), self.now_ms);
-        let recent = |ms: &u64| now_ms.saturating_sub(*ms) <= PRESENT_MS;
-        let heard = self.heard_ms.iter();
-        let present = heard.filter(|(id, ms)| **id != own && recent(ms));
-        Input::StepAside(present.map(|(id, _)| *id).collect())
+        let others = self.heard_ms.keys().copied();
+        let own = self.member.id();
+        let present = others.filter(|id| *id != own && self.is_present(*id));
+        Input::StepAside(present.collect())
+    }
+
+    /// Whether another coordinator was heard of just now.
+    fn is_present(&self, id: RaftId) -> bool {
+        let heard_ms = self.heard_ms.get(&id);
+        heard_ms.is_some_and(|ms| self.now_ms.saturating_sub(*ms) <= PRESENT_MS)
     }
 
     fn leader_hint(&self) -> Option<(RaftId, String)> {
@@ -479,6 +486,7 @@ impl<D: Disk> Coordinator<D> {
             inputs.push(Input::Propose(ticket, Command::Fail { node, incarnation }));
         }
         self.note_what_is_spoken(inputs);
+        self.promote_learners(inputs);
         self.decide_migrations(inputs);
         let ticket = self.ticket(None);
         if self.liveness.begin_round(ticket) {
@@ -486,12 +494,33 @@ impl<D: Disk> Coordinator<D> {
         }
     }
 
+    /// Lets coordinators vote that have the log by now, and are there.
+    fn promote_learners(&mut self, inputs: &mut Vec<Input>) {
+        let state = self.member.state();
+        let is_under_way = |(_, pending): &(u64, Pending)| matches!(pending, Pending::Promote);
+        if state.learners().is_empty() || self.pending.values().any(is_under_way) {
+            return;
+        }
+        let is_ready = |id: &&RaftId| {
+            let change = CoordinatorChange::Promote { id: **id };
+            self.is_present(**id)
+                && self.member.is_caught_up(**id)
+                && state.check_known_change(&change).is_ok()
+        };
+        if let Some(id) = state.learners().iter().find(is_ready).copied() {
+            let ticket = self.ticket(Some(Pending::Promote));
+            inputs.push(Input::Change(ticket, CoordinatorChange::Promote { id }));
+        }
+    }
+
     /// Has it decided what coordinators speak, where that is not known or another.
     fn note_what_is_spoken(&mut self, inputs: &mut Vec<Input>) {
         let state = self.member.state();
-        self.speak.retain(|id, _| {
-            *id >= state.next_coordinator() || state.coordinators().contains_key(id)
-        });
+        let (peers, own) = (&self.peers, self.member.id());
+        let is_known = |id: &RaftId| *id == own || address_of(state, peers, *id).is_some();
+        self.speak.retain(|id, _| is_known(id));
+        self.heard_ms.retain(|id, _| is_known(id));
+        self.refused.retain(|id, _| is_known(id));
         let said = self.speak.iter().map(|(id, speaks)| (*id, *speaks));
         let is_news = |(id, speaks): &(RaftId, Versions)| {
             let is_coordinator = state.coordinators().contains_key(id);
@@ -575,6 +604,7 @@ impl<D: Disk> Coordinator<D> {
             | Pending::Told(_)
             | Pending::Fail
             | Pending::Speaks(_)
+            | Pending::Promote
             | Pending::Rebalance
             | Pending::Migration(_) => {}
             Pending::Register(session, registration) => match outcome {

@@ -34,7 +34,7 @@ use std::time::Duration;
 pub use backoff::Backoff;
 pub use connection::{Link, Sender};
 pub use counters::{Counters, Reason};
-pub use dialer::Dialer;
+pub use dialer::{Dialer, reach};
 pub use error::LinkError;
 pub use listener::{Faults, ListenOptions, Listener};
 pub use secret_file::load_secret;

@@ -22,6 +22,8 @@ use crate::storage::{Persist, RaftLog, StorageError};
 
 mod ready;
 
+pub(crate) use ready::carry_out;
+
 /// Ticks without a word of the leader until a member gives it up and supports another.
 pub const ELECTION_TICKS: usize = 10;
 
@@ -303,6 +305,13 @@ impl<D: Disk> Member<D> {
         progress.map_or(0, |progress| progress.matched)
     }
 
+    /// Whether another member lacks no more entries than may be under way to it; only a leader knows.
+    #[must_use]
+    pub fn is_caught_up(&self, id: RaftId) -> bool {
+        let matched = self.matched(id);
+        matched > 0 && self.last_entry().saturating_sub(matched) < IN_FLIGHT_MAX as u64
+    }
+
     #[cfg(any(test, feature = "planted"))]
     pub(crate) fn plant(&mut self, planted: Planted) {
         self.planted = planted;
@@ -351,7 +360,6 @@ impl<D: Disk> Member<D> {
     fn take(&mut self, input: Input, output: &mut Output) {
         match input {
             Input::Tick => {
-                self.wait_for_a_newcomer();
                 self.node.tick();
                 self.send_lost_snapshots_again();
             }
@@ -379,6 +387,7 @@ impl<D: Disk> Member<D> {
             Input::StepAside(present) => {
                 let progress = self.node.raft.prs().iter();
                 let others = progress.filter(|(id, _)| present.contains(&RaftId(**id)));
+                let others = others.filter(|(id, _)| self.conf_state.voters.contains(id));
                 let furthest = others.max_by_key(|(id, p)| (p.matched, **id));
                 let furthest = furthest.map(|(id, _)| *id);
                 if let Some(next) = furthest.filter(|_| self.is_leader()) {
@@ -419,17 +428,6 @@ impl<D: Disk> Member<D> {
             let elapsed = latest.saturating_sub(wait).max(ELECTION_TICKS);
             raft.set_randomized_election_timeout(latest);
             raft.election_elapsed = raft.election_elapsed.max(elapsed);
-        }
-    }
-
-    /// Keeps a leader of two members in place as long as the other one has nothing of the log: it cannot vote
-    /// before it has, and only a leader can give it. It may be started long after it was added. Meanwhile
-    /// nobody else can lead, as of two members none is elected without the other, and nothing is decided.
-    fn wait_for_a_newcomer(&mut self) {
-        if self.is_leader() && self.conf_state.voters.len() == 2 {
-            for (_, progress) in self.node.raft.mut_prs().iter_mut() {
-                progress.recent_active |= progress.matched == 0;
-            }
         }
     }
 
@@ -505,7 +503,10 @@ impl<D: Disk> Member<D> {
 /// Raft's entry for a change; the change itself is its context.
 fn conf_change(change: &CoordinatorChange) -> ConfChange {
     let (kind, id) = match change {
-        CoordinatorChange::Add { id, .. } => (ConfChangeType::AddNode, id),
+        CoordinatorChange::Add { id, .. } | CoordinatorChange::Promote { id } => {
+            (ConfChangeType::AddNode, id)
+        }
+        CoordinatorChange::AddLearner { id, .. } => (ConfChangeType::AddLearnerNode, id),
         CoordinatorChange::Remove { id } => (ConfChangeType::RemoveNode, id),
     };
     let mut conf_change = ConfChange::default();

@@ -26,7 +26,7 @@ use crate::state::{MemberStatus, Refusal};
 use crate::view::TableUpdate;
 
 /// Version of these messages.
-pub const PROTOCOL_VERSION: u16 = 2;
+pub const PROTOCOL_VERSION: u16 = 3;
 
 /// What this release speaks.
 pub const VERSIONS: Versions = Versions {
@@ -200,6 +200,20 @@ pub enum ProtocolError {
 }
 
 impl Request {
+    /// The node that says it; none: an operator does.
+    #[must_use]
+    pub fn node(&self) -> Option<NodeId> {
+        match self {
+            Request::Register(Registration { node, .. })
+            | Request::Heartbeat(Heartbeat { node, .. })
+            | Request::Started { node, .. }
+            | Request::Hosting { node, .. }
+            | Request::Steps { node, .. }
+            | Request::Progress { node, .. } => Some(*node),
+            Request::Operator { .. } => None,
+        }
+    }
+
     /// The payload of its frame.
     ///
     /// # Errors

@@ -89,6 +89,11 @@ pub enum Query {
         /// Partition, UUID or name of the node that gets it, and the shard.
         moves: Vec<(u16, String, u16)>,
     },
+    /// As [`Query::CancelMigration`], of all that are not over by then.
+    CancelMigrations {
+        /// Their ids.
+        ids: Vec<u64>,
+    },
 }
 
 /// What the operator is told.
@@ -144,6 +149,15 @@ pub enum Report {
     },
     /// To [`Query::LimitMoves`].
     MovesLimited,
+    /// None of the migrations goes further.
+    MigrationsCancelled,
+    /// To [`Query::AddCoordinator`]: nothing was changed, as there is no way to where it would be.
+    Unreachable {
+        /// As it was asked for.
+        address: String,
+        /// Why.
+        reason: String,
+    },
 }
 
 /// The cluster in a few lines.
@@ -293,6 +307,8 @@ pub struct CoordinatorRow {
     pub address: String,
     /// Whether it leads.
     pub leader: bool,
+    /// Whether it votes: one that was added does once it has the log.
+    pub votes: bool,
     /// The last entry it is known to have.
     pub matched: u64,
     /// Whether it was heard of within the last [`COORDINATOR_SILENT_MS`].

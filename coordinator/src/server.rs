@@ -9,7 +9,9 @@
 
 mod clock;
 pub mod error;
+pub mod force;
 mod home;
+mod inbox;
 mod met;
 mod peers;
 mod refusals;
@@ -25,6 +27,7 @@ use std::time::Duration;
 
 use ephesus_wal::dir::DirError;
 use ephesus_wal::{Durability, GlommioDisk, LogOptions};
+use ephesus_wire::NodeId;
 use ephesus_wire::handshake::{Identity, LinkRole, Secret};
 use glommio::{LocalExecutorBuilder, Placement};
 
@@ -41,16 +44,11 @@ use crate::scheduling::{keep_awake, prefer_short_slices};
 use crate::storage::RaftLog;
 use clock::Clock;
 use home::Home;
+use inbox::Inbox;
 use met::Met;
 use peers::{Doorbells, Peers};
 use refusals::RefusalReport;
 use sessions::Sessions;
-
-/// What may wait to be decided; who wants more to be decided waits.
-const INBOX_MAX: usize = 4096;
-
-/// Most events of one turn.
-const EVENTS_MAX: usize = 1024;
 
 /// How long a leader that is to stop waits for its successor, and how often it names one, ms.
 const HAND_OVER_MAX_MS: u64 = 1_000;
@@ -96,6 +94,8 @@ pub struct ServerOptions {
     pub secret: Option<Secret>,
     /// Whether it balances the cluster of its own accord while it leads.
     pub auto_rebalance: bool,
+    /// The node in whose process it is, if it is in one.
+    pub host: Option<NodeId>,
 }
 
 /// Why a coordinator has ended without an error.
@@ -110,7 +110,7 @@ pub enum Ended {
 /// A coordinator that is ready to run.
 pub struct Server {
     coordinator: Coordinator<GlommioDisk>,
-    inbox: flume::Receiver<Event>,
+    inbox: Inbox,
     sessions: Rc<Sessions>,
     peers: Peers,
     listener: Rc<Listener>,
@@ -150,6 +150,14 @@ impl Server {
             ..LogOptions::new(home.log)
         };
         let mut log = RaftLog::open(disk, &log_options, clock.wall_ms()).await?;
+        let is_lost = match options.empty {
+            Empty::Refused => true,
+            Empty::Founds => home.has_met(),
+            Empty::Joins => false,
+        };
+        if is_lost && log.is_new() {
+            return Err(ServerError::NoLog(log_dir));
+        }
         if options.empty == Empty::Founds && log.is_new() {
             let voters: Vec<RaftId> = peers.keys().copied().collect();
             log.persist(&founding(&voters), clock.wall_ms()).await?;
@@ -168,6 +176,7 @@ impl Server {
         let coordinator_options = CoordinatorOptions {
             founding,
             auto_rebalance: options.auto_rebalance,
+            host: options.host,
             ..CoordinatorOptions::new(id, peers.clone(), u64::from_le_bytes(*life))
         };
         let coordinator = Coordinator::new(coordinator_options, log)?;
@@ -189,9 +198,10 @@ impl Server {
         let dialer = Dialer::new(identity, options.secret, LinkOptions::default(), counters);
         let dialer = Rc::new(dialer);
         let doorbells = Rc::<Doorbells>::default();
-        let (events, inbox) = flume::bounded(INBOX_MAX);
-        let met = Met::read(home.path(), (id, home.uuid), events.clone())?;
-        let sessions = Sessions::new(events, Rc::clone(&doorbells), Rc::clone(&met));
+        let (requests, inbox) = inbox::inbox();
+        let met = Met::read(home.path(), (id, home.uuid), requests.0.clone())?;
+        met.set_known(coordinator.ids());
+        let sessions = Sessions::new(requests, Rc::clone(&doorbells), Rc::clone(&met));
         let seed = u64::from_le_bytes(*seed);
         Ok(Server {
             coordinator,
@@ -261,9 +271,6 @@ impl Server {
 
     async fn turn(&mut self, mut events: Vec<Event>) -> Result<(), ServerError> {
         let (now_ms, wall_ms) = (self.clock.now_ms(), self.clock.wall_ms());
-        if events.iter().any(Event::adds_coordinator) {
-            self.alone.set(false);
-        }
         events.extend(self.met.introduced());
         events.extend(self.tell_refusals(now_ms));
         let Server {
@@ -278,6 +285,7 @@ impl Server {
             carry_out(action, &self.sessions, &mut self.peers);
         }
         self.introduce();
+        // In time where another one votes from now on: it leads only with this one's vote, in a later turn.
         self.alone.set(self.coordinator.is_alone());
         Ok(())
     }
@@ -339,15 +347,14 @@ impl Server {
             .coordinator
             .next_turn_ms()
             .saturating_sub(self.clock.now_ms());
-        let mut events: Vec<Event> = self.inbox.try_iter().take(EVENTS_MAX).collect();
+        let mut events = self.inbox.take();
         if events.is_empty() && wait_ms > 0 {
-            let first = async { self.inbox.recv_async().await.ok() };
             let late = async {
                 glommio::timer::sleep(Duration::from_millis(wait_ms)).await;
                 None
             };
-            events.extend(futures_lite::future::or(first, late).await);
-            events.extend(self.inbox.try_iter().take(EVENTS_MAX));
+            events.extend(futures_lite::future::or(self.inbox.first(), late).await);
+            events.append(&mut self.inbox.take());
         }
         events
     }

@@ -63,10 +63,14 @@ pub const HEARTBEAT_TIMEOUT_MS_MAX: u32 = 600_000;
 /// Most coordinators of a cluster: one more than the largest core, while one is replaced.
 pub const COORDINATORS_MAX: usize = 6;
 
-/// Version of the snapshot's layout. No release has written another one: 1 did not say how owners got
-/// their partitions, 2 not what members speak. Both are refused by name; a release that changes it
-/// reads that of the release before.
-const SNAPSHOT_FORMAT: u8 = 3;
+/// How far the table's version moves on when a coordinator is [forced](State::force).
+const FORCED_VERSIONS: u64 = 1 << 32;
+
+/// Version of the snapshot's layout: 4 has the [`Added`] fields behind those of 3. A state whose added fields are
+/// empty is written as 3, which members of the release before read, too: only what needs a newer protocol
+/// everywhere fills them. Older ones, which no release has written, are refused by name.
+const SNAPSHOT_FORMAT: u8 = 4;
+const SNAPSHOT_FORMAT_OLDEST: u8 = 3;
 
 /// Where a member is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -141,6 +145,16 @@ pub struct State {
     coordinators_speak: BTreeMap<RaftId, Versions>,
     table: PartitionTable,
     migrations: Migrations,
+    /// Behind the layout of format 3: see [`Added`].
+    #[serde(skip)]
+    learners: BTreeSet<RaftId>,
+}
+
+/// The fields that snapshots of format 4 have behind those of 3.
+#[derive(Default, Serialize, Deserialize)]
+struct Added {
+    /// Coordinators that do not vote yet.
+    learners: BTreeSet<RaftId>,
 }
 
 impl Default for State {
@@ -157,17 +171,35 @@ impl Default for State {
                 entries: Vec::new(),
             },
             migrations: Migrations::default(),
+            learners: BTreeSet::new(),
         }
+    }
+}
+
+impl Added {
+    fn is_empty(&self) -> bool {
+        self.learners.is_empty()
     }
 }
 
 impl State {
     /// Everything, as bytes; equal states have equal bytes.
     ///
-    /// Layout: one byte, the format ([`SNAPSHOT_FORMAT`]), then the state in postcard's encoding.
+    /// Layout: one byte, the format ([`SNAPSHOT_FORMAT`]), then the state in postcard's encoding, then with
+    /// format 4 the [`Added`] fields.
     #[must_use]
     pub fn to_snapshot(&self) -> Vec<u8> {
-        postcard::to_extend(self, vec![SNAPSHOT_FORMAT]).expect("a state of ordered maps encodes")
+        let added = Added {
+            learners: self.learners.clone(),
+        };
+        let is_old = added.is_empty();
+        let format = if is_old { 3 } else { SNAPSHOT_FORMAT };
+        let encodes = "a state of ordered maps encodes";
+        let bytes = postcard::to_extend(self, vec![format]).expect(encodes);
+        if is_old {
+            return bytes;
+        }
+        postcard::to_extend(&added, bytes).expect(encodes)
     }
 
     /// The state that [`State::to_snapshot`] was called on.
@@ -176,10 +208,21 @@ impl State {
     /// [`SnapshotError`]; the bytes are not such a snapshot.
     pub fn from_snapshot(bytes: &[u8]) -> Result<State, SnapshotError> {
         let (&format, body) = bytes.split_first().ok_or(SnapshotError::Damaged)?;
-        if format != SNAPSHOT_FORMAT {
+        if !(SNAPSHOT_FORMAT_OLDEST..=SNAPSHOT_FORMAT).contains(&format) {
             return Err(SnapshotError::Format(format));
         }
-        let (state, rest) = postcard::take_from_bytes::<State>(body)?;
+        let (mut state, mut rest) = postcard::take_from_bytes::<State>(body)?;
+        if format >= 4 {
+            let (added, behind) = postcard::take_from_bytes::<Added>(rest)?;
+            Added {
+                learners: state.learners,
+            } = added;
+            rest = behind;
+        }
+        let are_coordinators = |id: &RaftId| state.coordinators.contains_key(id);
+        if !state.learners.iter().all(are_coordinators) {
+            return Err(SnapshotError::Damaged);
+        }
         let consistent = match state.cluster {
             Some((_, options)) => state.table.entries.len() == usize::from(options.partitions),
             None => state.table.entries.is_empty() && state.members.is_empty(),
@@ -462,4 +505,4 @@ fn is_up(member: &Member) -> bool {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

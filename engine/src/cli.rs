@@ -19,7 +19,7 @@ use ephesus_wire::limits::CLIENTS_PER_SHARD;
 use crate::node::ServeOptions;
 use crate::node::check::store::OneStore;
 use crate::node::time::WallClock;
-use coordinator::CoordinatorFlags;
+use coordinator::CoordinatorCommand;
 use operator::moves::{Drain, MigrationCommand, Migrations, MoveOne, Rebalance};
 use operator::{Look, MemberCommand, NodeCommand};
 
@@ -41,7 +41,7 @@ pub enum Command {
     /// Verify every log group and image block of a stopped node's data directory.
     Check(Check),
     /// Run one of the 1, 3 or 5 coordinators of a cluster.
-    Coordinator(Box<CoordinatorFlags>),
+    Coordinator(Box<CoordinatorCommand>),
     /// Show a cluster in a few lines; exit code 1 if it is not healthy.
     Status(Look),
     /// List the nodes of a cluster.
@@ -166,9 +166,13 @@ pub struct Serve {
         allow_hyphen_values = true
     )]
     clock_shift_ms: i64,
-    /// Serve beyond loopback although there is no password yet.
+    /// Serve clients beyond loopback although there is no password yet; other nodes and coordinators need the
+    /// secret there.
     #[arg(long)]
     insecure: bool,
+    /// Let clients beyond loopback move slots: CLUSTER MIGRATESLOTS and CANCELSLOTMIGRATIONS.
+    #[arg(long)]
+    allow_slot_commands: bool,
     /// error, warn, info, debug or trace.
     #[arg(long, default_value = "info")]
     pub log_level: tracing::Level,
@@ -215,6 +219,13 @@ impl Serve {
                 self.listen
             ));
         }
+        if !self.listen.ip().is_loopback() && self.cluster_secret_file.is_none() {
+            return Err(format!(
+                "--listen {}: anyone on that network could take the cluster over through the ports for nodes and \
+                 coordinators, which --insecure does not open; add --cluster-secret-file",
+                self.listen
+            ));
+        }
         let is_wildcard = self.listen.ip().is_unspecified();
         if is_wildcard && !self.coordinator.is_empty() && self.announce_host.is_none() {
             return Err(format!(
@@ -230,6 +241,7 @@ impl Serve {
             coordinators: self.coordinator.clone(),
             auto_rebalance: self.auto_rebalance,
             secret,
+            allow_slot_commands: self.allow_slot_commands,
             announce_host: self.announce_host.clone(),
             reset_clock: self.reset_clock,
             wall_clock: WallClock::shifted(self.clock_shift_ms),

@@ -14,10 +14,10 @@ use ephesus_coordinator::server::{Empty, Ended, Server, ServerError, ServerOptio
 use ephesus_wire::handshake::Secret;
 
 use crate::cli::EXIT_USAGE;
-use crate::cli::coordinator::CoordinatorFlags;
+use crate::cli::coordinator::{CoordinatorCommand, CoordinatorFlags, Offline};
 use crate::node::Environment;
 use crate::small_pages::SmallPages;
-use crate::{logging, net, signals};
+use crate::{logging, net, operator, signals};
 
 /// How often the process looks whether it was asked to stop.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -72,9 +72,20 @@ pub enum ProcessError {
     Server(#[from] ServerError),
 }
 
-/// Runs the coordinator until it is told to stop.
+/// Runs the coordinator until it is told to stop, or changes a stopped one.
 #[must_use]
-pub fn main(flags: &CoordinatorFlags) -> ExitCode {
+pub fn main(command: &CoordinatorCommand) -> ExitCode {
+    match (&command.offline, &command.flags) {
+        (Some(Offline::Force(force)), _) => operator::force::main(force),
+        (None, Some(flags)) => start(flags),
+        (None, None) => {
+            eprintln!("error: --id, --listen and --data-dir say which coordinator to run");
+            ExitCode::from(EXIT_USAGE)
+        }
+    }
+}
+
+fn start(flags: &CoordinatorFlags) -> ExitCode {
     logging::start(flags.log_level);
     let options = match flags.options() {
         Ok(options) => options,
@@ -135,6 +146,7 @@ async fn serve(
         layout: options.layout,
         auto_rebalance: options.auto_rebalance,
         secret: options.secret,
+        host: None,
     });
     let server = server.await?;
     let cluster = server.coordinator().state().cluster();

@@ -22,7 +22,7 @@ fn main() -> ExitCode {
     match cli.command {
         Command::Serve(serve) => run_serve(&serve),
         Command::Check(arguments) => run_check(&arguments),
-        Command::Coordinator(flags) => coordinator_process::main(&flags),
+        Command::Coordinator(command) => coordinator_process::main(&command),
         command => operator::main(command),
     }
 }

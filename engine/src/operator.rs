@@ -14,6 +14,7 @@ pub mod units;
 
 mod confirm;
 mod following;
+pub mod force;
 mod member;
 mod moves;
 mod node;
@@ -82,6 +83,14 @@ pub enum OperatorError {
         name: String,
         /// What it owns.
         partitions: u64,
+    },
+    /// Correct the address, or mend the way to it; nothing was changed.
+    #[error("the coordinator that was asked has no way to {address}: {reason}")]
+    Unreachable {
+        /// As it was given.
+        address: String,
+        /// Why.
+        reason: String,
     },
     /// Repeat it to change something.
     #[error("nothing was changed")]

@@ -232,7 +232,12 @@ impl Core {
                 &directory,
                 "--bootstrap",
             ];
-            let words = [&own, flags].concat();
+            let secret_file = paths::cluster_secret().display().to_string();
+            let secret = match host(id).is_loopback() {
+                true => &[][..],
+                false => &["--cluster-secret-file", &secret_file],
+            };
+            let words = [&own, flags, secret].concat();
             Coordinator {
                 wrapper: places[usize::from(id) - 1].1.clone(),
                 ..Coordinator::new(id.into(), &words, home.path())
@@ -299,7 +304,12 @@ impl Core {
     /// Runs a command of an operator over all coordinators.
     pub fn ask(&self, arguments: &[&str]) -> Told {
         let addresses = self.addresses();
-        ephesus(&[arguments, &["--coordinator", &addresses]].concat())
+        let secret_file = paths::cluster_secret().display().to_string();
+        let secret = match self.hosts[0].is_loopback() {
+            true => &[][..],
+            false => &["--cluster-secret-file", &secret_file],
+        };
+        ephesus(&[arguments, &["--coordinator", &addresses], secret].concat())
     }
 
     /// What such a command prints with `--json`.
@@ -324,11 +334,13 @@ impl Core {
         self.json("status")["leader"].as_u64().expect("a number")
     }
 
-    /// Whether all of them are heard of and have the log.
+    /// Whether all of them are heard of, have the log and vote.
     pub fn is_complete(&self) -> bool {
         let rows = self.json("coordinators");
         let rows = rows.as_array().expect("rows");
-        let takes_part = |row: &Value| row["active"] == true && row["matched"].as_u64() > Some(0);
+        let takes_part = |row: &Value| {
+            row["active"] == true && row["votes"] == true && row["matched"].as_u64() > Some(0)
+        };
         rows.len() == self.coordinators.len() && rows.iter().all(takes_part)
     }
 

@@ -187,6 +187,9 @@ impl Node {
         command.arg("--listen").arg(listen.to_string());
         if !listen.ip().is_loopback() {
             command.arg("--insecure");
+            command
+                .arg("--cluster-secret-file")
+                .arg(paths::cluster_secret());
         }
         let mut flag = |name: &str, value: Option<String>| {
             if let Some(value) = value {

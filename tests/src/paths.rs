@@ -59,6 +59,20 @@ pub fn scratch() -> tempfile::TempDir {
         .unwrap_or_else(|error| panic!("no scratch directory in {}: {error}", parent.display()))
 }
 
+/// A file with the secret of clusters that listen beyond loopback.
+pub fn cluster_secret() -> PathBuf {
+    use std::os::unix::fs::PermissionsExt;
+    static MADE: std::sync::Once = std::sync::Once::new();
+    let path = target_dir().join(format!("tmp/secret-{}", std::process::id()));
+    MADE.call_once(|| {
+        std::fs::create_dir_all(target_dir().join("tmp"))
+            .and_then(|()| std::fs::write(&path, "a secret of the tests\n"))
+            .and_then(|()| std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)))
+            .unwrap_or_else(|error| panic!("no secret in {}: {error}", path.display()));
+    });
+    path
+}
+
 /// The Python of `make deps`' virtual environment.
 pub fn python() -> PathBuf {
     let path = workspace().join(".venv/bin/python");

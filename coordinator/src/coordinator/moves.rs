@@ -14,6 +14,14 @@ use crate::placement::{Move, Place};
 use crate::report::{DrainingRow, MigrationRow, MigrationsReport, MoveRow, Report, find_node};
 use crate::state::{Effects, Refusal};
 
+fn cancel(id: MigrationId) -> Command {
+    let abort = Abort {
+        reason: AbortReason::Cancelled,
+        text: String::new(),
+    };
+    Command::AbortMigration { id, abort }
+}
+
 impl<D: Disk> Coordinator<D> {
     /// Plans what balances the cluster, or only what empties a node for that; answers at once if
     /// that is nothing.
@@ -120,12 +128,29 @@ impl<D: Disk> Coordinator<D> {
         inputs: &mut Vec<Input>,
         actions: &mut Vec<Action>,
     ) {
-        let abort = Abort {
-            reason: AbortReason::Cancelled,
-            text: String::new(),
+        self.propose_for(operation, cancel(id), inputs, actions);
+    }
+
+    /// Proposes the end of each; what becomes of the last one, decided behind the others, answers.
+    pub(super) fn cancel_all(
+        &mut self,
+        operation: Operation,
+        ids: &[u64],
+        inputs: &mut Vec<Input>,
+        actions: &mut Vec<Action>,
+    ) {
+        let active = &self.state().migrations().active;
+        let ids = ids.iter().map(|id| MigrationId(*id));
+        let mut ids: Vec<MigrationId> = ids.filter(|id| active.contains_key(id)).collect();
+        let Some(last) = ids.pop() else {
+            actions.push(operation.answer(Report::MigrationsCancelled));
+            return;
         };
-        let command = Command::AbortMigration { id, abort };
-        self.propose_for(operation, command, inputs, actions);
+        for id in ids {
+            let ticket = self.ticket(None);
+            inputs.push(Input::Propose(ticket, cancel(id)));
+        }
+        self.propose_for(operation, cancel(last), inputs, actions);
     }
 
     /// Proposes what an operator wants, unless some member does not know it yet.

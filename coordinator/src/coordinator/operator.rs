@@ -17,7 +17,7 @@ use crate::report::{
     COORDINATOR_SILENT_MS, CoordinatorRow, NodeRow, PartitionRow, Problem, Query, Report,
     StatusReport, find_node, member_word, partition_word,
 };
-use crate::state::MemberStatus;
+use crate::state::{MemberStatus, Refusal};
 
 /// An operator's request under way.
 #[derive(Debug)]
@@ -42,6 +42,7 @@ pub(super) enum Wanted {
         on: bool,
     },
     Cancel(MigrationId),
+    CancelAll,
     Limit,
 }
 
@@ -81,6 +82,11 @@ impl<D: Disk> Coordinator<D> {
                     actions.push(operation.answer(Report::NoSuchNode(node)));
                     return;
                 };
+                if let Some(report) = self.keeps_node(found) {
+                    let operation = operation(Wanted::Remove(found));
+                    actions.push(operation.answer(report));
+                    return;
+                }
                 let pending = Pending::Operation(operation(Wanted::Remove(found)));
                 let ticket = self.ticket(Some(pending));
                 let command = Command::Remove {
@@ -97,11 +103,11 @@ impl<D: Disk> Coordinator<D> {
                     .find(|(_, taken)| **taken == address)
                     .map(|(id, _)| *id);
                 let id = known.unwrap_or(self.state().next_coordinator());
-                CoordinatorChange::Add { id, address }
+                CoordinatorChange::AddLearner { id, address }
             }
             Query::RemoveCoordinator { id } => {
                 let change = CoordinatorChange::Remove { id };
-                if id == self.member.id() && self.state().coordinators().len() > 1 {
+                if id == self.member.id() && self.state().voters().nth(1).is_some() {
                     inputs.push(self.step_aside());
                     actions.push(operation(Wanted::Change(change)).answer(Report::Busy));
                     return;
@@ -137,6 +143,10 @@ impl<D: Disk> Coordinator<D> {
                 self.cancel(operation(Wanted::Cancel(id)), id, inputs, actions);
                 return;
             }
+            Query::CancelMigrations { ids } => {
+                self.cancel_all(operation(Wanted::CancelAll), &ids, inputs, actions);
+                return;
+            }
             Query::LimitMoves { mb_s } => {
                 let command = Command::LimitMoves { mb_s };
                 self.propose_for(operation(Wanted::Limit), command, inputs, actions);
@@ -149,9 +159,29 @@ impl<D: Disk> Coordinator<D> {
                 return;
             }
         };
+        if let Err(refusal) = self.state().check_known_change(&change) {
+            let operation = operation(Wanted::Change(change));
+            actions.push(operation.answer(Report::Refused(refusal)));
+            return;
+        }
         let pending = Pending::Operation(operation(Wanted::Change(change.clone())));
         let ticket = self.ticket(Some(pending));
         inputs.push(Input::Change(ticket, change));
+    }
+
+    /// Why a node is not to be removed now: a coordinator would end with it.
+    fn keeps_node(&self, node: NodeId) -> Option<Report> {
+        let state = self.state();
+        let own = self.member.id();
+        let hosted = (self.host == Some(node)).then_some(own);
+        let id = hosted.or_else(|| state.embedded_in(node))?;
+        let name = state.members().get(&node)?.name.clone();
+        let is_last = state.voters().eq([id]);
+        Some(Report::Refused(Refusal::BringsCoordinator {
+            name,
+            id,
+            is_last,
+        }))
     }
 
     /// A proposal of an operator has an outcome.
@@ -166,9 +196,11 @@ impl<D: Disk> Coordinator<D> {
                 Wanted::Remove(node) => Report::NodeRemoved {
                     id: node.to_string(),
                 },
-                Wanted::Change(CoordinatorChange::Add { id, .. }) => {
-                    Report::CoordinatorAdded { id: *id }
-                }
+                Wanted::Change(
+                    CoordinatorChange::Add { id, .. }
+                    | CoordinatorChange::AddLearner { id, .. }
+                    | CoordinatorChange::Promote { id },
+                ) => Report::CoordinatorAdded { id: *id },
                 Wanted::Change(CoordinatorChange::Remove { id }) => {
                     Report::CoordinatorRemoved { id: *id }
                 }
@@ -187,9 +219,14 @@ impl<D: Disk> Coordinator<D> {
                 }
                 Wanted::Drain { name, .. } => Report::NotDraining { node: name.clone() },
                 Wanted::Cancel(id) => Report::MigrationCancelled { id: id.0 },
+                Wanted::CancelAll => Report::MigrationsCancelled,
                 Wanted::Limit => Report::MovesLimited,
                 Wanted::Read(_) => return,
             },
+            // Over, in one way or another: as it was to be.
+            Outcome::Applied(Err(_)) if matches!(operation.wanted, Wanted::CancelAll) => {
+                Report::MigrationsCancelled
+            }
             Outcome::Applied(Err(refusal)) => Report::Refused(refusal),
             Outcome::NotLeader(_) => Report::NotLeader(self.leader_hint()),
             Outcome::Busy => Report::Busy,
@@ -304,6 +341,7 @@ impl<D: Disk> Coordinator<D> {
             id: *id,
             address: address.clone(),
             leader: *id == self.member.id(),
+            votes: !self.state().learners().contains(id),
             matched: self.member.matched(*id),
             active: !self.is_silent(*id),
             last_heard_ms: self.last_heard_ms(*id),
@@ -366,7 +404,8 @@ impl<D: Disk> Coordinator<D> {
         if self.is_silent(id) {
             return Some(Problem::CoordinatorSilent { id, address });
         }
-        (self.member.matched(id) == 0).then_some(Problem::CoordinatorBehind { id, address })
+        let is_behind = self.member.matched(id) == 0 || self.state().learners().contains(&id);
+        is_behind.then_some(Problem::CoordinatorBehind { id, address })
     }
 
     fn problems(&self) -> Vec<Problem> {

@@ -537,3 +537,109 @@ fn a_coordinator_counts_as_there_once_it_is_known_to_have_the_log() {
         "{left:?}"
     );
 }
+
+/// What the leader answers an operator.
+fn asked(world: &mut World, query: Query) -> Report {
+    let leader = world.leader();
+    world.told();
+    world.say(leader, 900, Request::Operator { id: 1, query });
+    world.pass(100);
+    let answers = world.told().into_iter().rev();
+    let mut reports = answers.filter_map(|(session, answer)| match answer {
+        Answer::Operator { report, .. } if session == 900 => Some(*report),
+        _ => None,
+    });
+    reports.next().expect("an answer")
+}
+
+#[test]
+fn messages_of_who_is_no_coordinator_are_not_heard() {
+    let mut world = World::new(3);
+    world.pass(2_000);
+    let leader = world.leader();
+    let coordinator = |world: &World| {
+        let it = &world.coordinators[leader as usize - 1];
+        (it.heard_ms.len(), it.speak.len(), it.refused.len())
+    };
+    let (term, kept) = (
+        world.coordinators[leader as usize - 1].member().term(),
+        coordinator(&world),
+    );
+    for from in 4..100 {
+        let mut message = Message {
+            from,
+            to: leader,
+            term: term + from,
+            ..Message::default()
+        };
+        message.set_msg_type(MessageType::MsgHeartbeat);
+        world.turn(leader, Some(Event::Raft(Box::new(message))));
+        let id = RaftId(from);
+        for event in [
+            Event::Introduced(id, VERSIONS),
+            Event::Refused(id, Refusals::default()),
+            Event::Lost(id),
+        ] {
+            world.turn(leader, Some(event));
+        }
+    }
+    assert_eq!(world.leader(), leader);
+    let member = world.coordinators[leader as usize - 1].member();
+    assert_eq!(member.term(), term, "nobody was deposed");
+    assert_eq!(coordinator(&world), kept, "nothing is kept of them");
+}
+
+#[test]
+fn a_node_is_not_removed_while_a_coordinator_would_end_with_it() {
+    let mut world = World::new(1);
+    world.pass(100);
+    world.say(1, 5, register(1));
+    world.coordinators[0].host = Some(id(1));
+    let node = "node-1".to_owned();
+    let remove = Query::RemoveNode {
+        node,
+        lose_data: true,
+    };
+    let Report::Refused(refusal) = asked(&mut world, remove) else {
+        panic!("removed");
+    };
+    let text = refusal.to_string();
+    for word in [
+        "node-1",
+        "the last one",
+        "coordinator-member add",
+        "coordinator-member remove 1",
+    ] {
+        assert!(text.contains(word), "{text}");
+    }
+    assert_eq!(world.coordinators[0].state().members().len(), 1);
+}
+
+#[test]
+fn a_coordinator_that_is_added_is_a_learner_and_can_be_taken_back() {
+    let mut world = World::new(1);
+    world.pass(100);
+    // Nobody is there.
+    world.cut_off = vec![2];
+    let address = "c2:1".to_owned();
+    let add = Query::AddCoordinator { address };
+    for _ in 0..2 {
+        let id = RaftId(2);
+        assert_eq!(
+            asked(&mut world, add.clone()),
+            Report::CoordinatorAdded { id }
+        );
+    }
+    assert!(world.coordinators[0].is_alone(), "nobody else votes");
+    world.pass(5_000);
+    assert!(world.coordinators[0].is_alone());
+    let Report::Refused(refusal) = asked(&mut world, Query::RemoveCoordinator { id: RaftId(1) })
+    else {
+        panic!("the last one that votes was removed");
+    };
+    assert_eq!(refusal, crate::state::Refusal::LastCoordinator(RaftId(1)));
+    let id = RaftId(2);
+    let removed = asked(&mut world, Query::RemoveCoordinator { id });
+    assert_eq!(removed, Report::CoordinatorRemoved { id });
+    assert_eq!(world.coordinators[0].state().coordinators().len(), 1);
+}

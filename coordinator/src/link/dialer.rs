@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
+use std::time::Duration;
 
 use ephesus_wire::handshake::{Handshake, Identity, Secret};
 
@@ -75,6 +76,27 @@ impl Dialer {
         .unwrap_or(Err(LinkError::HandshakeTimeout))?;
         let counters = Arc::clone(&self.counters);
         Link::start(socket, inbound, opened, self.options, counters)
+    }
+}
+
+/// A machine that does not answer for so long is not there.
+const REACH_LIMIT: Duration = Duration::from_millis(800);
+
+/// Whether there is a way to the machine at `address` (`host:port`): something listens there, or the machine says
+/// that nothing does.
+///
+/// # Errors
+/// Why there is none, in words.
+pub async fn reach(address: &str) -> Result<(), String> {
+    match within(REACH_LIMIT, connect(address)).await {
+        Some(Ok(_)) => Ok(()),
+        Some(Err(LinkError::Unreachable { kind, .. }))
+            if kind == io::ErrorKind::ConnectionRefused =>
+        {
+            Ok(())
+        }
+        Some(Err(error)) => Err(error.to_string()),
+        None => Err(format!("no answer within {} ms", REACH_LIMIT.as_millis())),
     }
 }
 

@@ -94,17 +94,10 @@ impl<D: Disk> Member<D> {
             if self.planted.has(Bug::ApplyBeforeCommit) && index <= self.applied {
                 continue;
             }
-            let result = match entry.get_entry_type() {
-                // A new leader's first entry is empty.
-                EntryType::EntryNormal if entry.data.is_empty() => None,
-                EntryType::EntryNormal => {
-                    let command: Command = postcard::from_bytes(&entry.data)
-                        .map_err(|source| MemberError::Entry { index, source })?;
-                    Some(self.state.apply(&command))
-                }
-                EntryType::EntryConfChange => Some(self.apply_change(index, &entry.data)?),
-                EntryType::EntryConfChangeV2 => return Err(MemberError::JointChange(index)),
-            };
+            let (result, conf_change) = carry_out(&mut self.state, &entry)?;
+            if let Some(conf_change) = conf_change {
+                self.conf_state = self.node.apply_conf_change(&conf_change)?;
+            }
             self.applied = index;
             let Some(result) = result else {
                 continue;
@@ -122,23 +115,6 @@ impl<D: Disk> Member<D> {
         Ok(())
     }
 
-    /// Changes state and voters together, or neither.
-    fn apply_change(
-        &mut self,
-        index: u64,
-        data: &[u8],
-    ) -> Result<Result<Effects, Refusal>, MemberError> {
-        let conf_change = ConfChange::parse_from_bytes(data)
-            .map_err(|source| MemberError::ConfChange { index, source })?;
-        let change: CoordinatorChange = postcard::from_bytes(&conf_change.context)
-            .map_err(|source| MemberError::Entry { index, source })?;
-        let result = self.state.change_coordinators(&change);
-        if result.as_ref().is_ok_and(|effects| !effects.is_empty()) {
-            self.conf_state = self.node.apply_conf_change(&conf_change)?;
-        }
-        Ok(result)
-    }
-
     /// The ticket of an entry that this start of this member has proposed.
     fn own_ticket(&mut self, context: &[u8]) -> Option<Ticket> {
         let (life, ticket) = context.split_first_chunk::<8>()?;
@@ -149,5 +125,36 @@ impl<D: Disk> Member<D> {
         let place = self.proposed.iter().position(|own| *own == ticket)?;
         self.proposed.swap_remove(place);
         Some(ticket)
+    }
+}
+
+/// Carries a decided entry out: what the state machine says to it, if it is one for it, and raft's own change of
+/// members where that has an effect.
+///
+/// # Errors
+/// [`MemberError`]: this release does not know the entry.
+pub fn carry_out(
+    state: &mut State,
+    entry: &Entry,
+) -> Result<(Option<Result<Effects, Refusal>>, Option<ConfChange>), MemberError> {
+    let index = entry.index;
+    match entry.get_entry_type() {
+        // A new leader's first entry is empty.
+        EntryType::EntryNormal if entry.data.is_empty() => Ok((None, None)),
+        EntryType::EntryNormal => {
+            let command: Command = postcard::from_bytes(&entry.data)
+                .map_err(|source| MemberError::Entry { index, source })?;
+            Ok((Some(state.apply(&command)), None))
+        }
+        EntryType::EntryConfChange => {
+            let conf_change = ConfChange::parse_from_bytes(&entry.data)
+                .map_err(|source| MemberError::ConfChange { index, source })?;
+            let change: CoordinatorChange = postcard::from_bytes(&conf_change.context)
+                .map_err(|source| MemberError::Entry { index, source })?;
+            let result = state.change_coordinators(&change);
+            let has_effect = result.as_ref().is_ok_and(|effects| !effects.is_empty());
+            Ok((Some(result), has_effect.then_some(conf_change)))
+        }
+        EntryType::EntryConfChangeV2 => Err(MemberError::JointChange(index)),
     }
 }

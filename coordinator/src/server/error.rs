@@ -6,6 +6,7 @@ use ephesus_wal::dir::DirError;
 
 use crate::command::RaftId;
 use crate::member::MemberError;
+use crate::state::Refusal;
 use crate::storage::StorageError;
 
 /// Why a coordinator does not start, or stops.
@@ -46,6 +47,16 @@ pub enum ServerError {
         .0.display()
     )]
     Empty(PathBuf),
+    /// Restore the directory, or replace the coordinator: one that has forgotten how it voted must not vote.
+    #[error(
+        "{}: the log is gone: restore the directory; or remove it with `ephesus coordinator-member remove`, and \
+         add another with an empty directory (one that was just added is started with --join until it has the log)",
+        .0.display()
+    )]
+    NoLog(PathBuf),
+    /// See there.
+    #[error("the state cannot be changed: {0}")]
+    Refused(#[from] Refusal),
     /// Add it to `--peers`.
     #[error("--peers does not say where coordinator {0} is reached")]
     NotAmongPeers(RaftId),

@@ -40,6 +40,8 @@ pub enum Empty {
 /// A directory that is this process's own.
 #[derive(Debug)]
 pub(super) struct Home {
+    /// Its number.
+    pub(super) id: RaftId,
     path: PathBuf,
     /// The process, on links.
     pub(super) uuid: NodeId,
@@ -80,6 +82,36 @@ impl Home {
             let text = format!("{FORMAT}\nid {id}\nuuid {uuid}\nlog {log}\n");
             dir::replace(path, "stamp", text.as_bytes())?;
         }
+        let home = Home::read(path, lock)?;
+        if home.id != id {
+            return Err(ServerError::OtherId {
+                path: path.to_owned(),
+                found: home.id,
+                asked: id,
+            });
+        }
+        Ok(home)
+    }
+
+    /// The directory of a stopped coordinator, whichever it is.
+    ///
+    /// # Errors
+    /// [`ServerError`].
+    pub(super) fn existing(path: &Path) -> Result<Home, ServerError> {
+        let stamp = path.join("stamp");
+        let is_stamped = stamp
+            .try_exists()
+            .map_err(DirError::of("look for", &stamp))?;
+        if !is_stamped {
+            return Err(ServerError::Foreign(path.to_owned()));
+        }
+        let lock = dir::lock(path)?.ok_or_else(|| ServerError::Locked(path.to_owned()))?;
+        Home::read(path, lock)
+    }
+
+    /// What the stamp says.
+    fn read(path: &Path, lock: File) -> Result<Home, ServerError> {
+        let stamp = path.join("stamp");
         let text = fs::read_to_string(&stamp).map_err(DirError::of("read", &stamp))?;
         let damaged = |what: &str| ServerError::Stamp {
             path: stamp.clone(),
@@ -94,7 +126,7 @@ impl Home {
             line.and_then(|rest| rest.strip_prefix(' '))
                 .ok_or_else(|| damaged(&format!("it lacks {name}")))
         };
-        let found = field("id")?
+        let id = field("id")?
             .parse()
             .map(RaftId)
             .map_err(|_| damaged("its id is no number"))?;
@@ -103,19 +135,18 @@ impl Home {
             parsed.map_err(|_| damaged(&format!("its {name} is no UUID")))
         };
         let (uuid, NodeId(log)) = (id_of("uuid")?, id_of("log")?);
-        if found != id {
-            return Err(ServerError::OtherId {
-                path: path.to_owned(),
-                found,
-                asked: id,
-            });
-        }
         Ok(Home {
+            id,
             path: path.to_owned(),
             uuid,
             log: LogId(log),
             _lock: lock,
         })
+    }
+
+    /// Whether other coordinators were met, which happens only after the log was begun.
+    pub(super) fn has_met(&self) -> bool {
+        self.path.join(super::met::FILE).exists()
     }
 
     pub(super) fn path(&self) -> &Path {

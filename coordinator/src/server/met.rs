@@ -23,7 +23,7 @@ use super::error::ServerError;
 use crate::command::RaftId;
 use crate::coordinator::Event;
 
-const FILE: &str = "met";
+pub(super) const FILE: &str = "met";
 
 /// Why a coordinator is not let in.
 #[derive(Debug, thiserror::Error)]
@@ -35,9 +35,21 @@ pub(super) enum Stranger {
          empty the directories of all"
     )]
     Another(RaftId),
+    /// No coordinator of this cluster has this number: `--peers` and `coordinator-member add` say which do.
+    #[error("there is no coordinator {0}, as far as this one knows")]
+    Unknown(RaftId),
     /// It could not be noted.
     #[error(transparent)]
     Io(#[from] DirError),
+}
+
+/// How a link to a coordinator came about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    /// This one has dialled the address that the cluster gives.
+    Dialled,
+    /// Somebody says to be it.
+    Accepted,
 }
 
 /// Who was met.
@@ -110,19 +122,20 @@ impl Met {
         set.extend(known);
     }
 
-    /// Lets a coordinator in: one that was met before, or the first under its number. That is noted
-    /// durably once the number is known to be a coordinator's; who has not heard of it yet has no
-    /// vote of it to lose.
+    /// Lets a coordinator in: one that was met before, or the first under a number that is a coordinator's.
+    /// That is noted durably where this one has dialled: who is at the address of a number has it, not who
+    /// says so first.
     ///
     /// # Errors
     /// [`Stranger`].
-    pub(super) fn meet(self: &Rc<Met>, peer: &Identity) -> Result<OpenLink, Stranger> {
+    pub(super) fn meet(self: &Rc<Met>, peer: &Identity, side: Side) -> Result<OpenLink, Stranger> {
         let (id, uuid) = (RaftId(peer.raft_id), peer.node);
-        let known = self.uuids.borrow().get(&id).copied();
-        match known {
-            Some(known) if known != uuid => return Err(Stranger::Another(id)),
+        let met = self.uuids.borrow().get(&id).copied();
+        match met {
+            Some(met) if met != uuid => return Err(Stranger::Another(id)),
+            _ if !self.known.borrow().contains(&id) => return Err(Stranger::Unknown(id)),
             Some(_) => {}
-            None if !self.known.borrow().contains(&id) => {}
+            None if side == Side::Accepted => {}
             None => {
                 let mut uuids = self.uuids.borrow().clone();
                 uuids.insert(id, uuid);
@@ -145,8 +158,9 @@ impl Drop for OpenLink {
     fn drop(&mut self) {
         let mut links = self.met.links.borrow_mut();
         let open = links.entry(self.id).or_default();
-        *open -= 1;
+        *open = open.saturating_sub(1);
         if *open == 0 {
+            links.remove(&self.id);
             // Full: the silence tells as well.
             let _ = self.met.events.try_send(Event::Lost(self.id));
         }
@@ -179,16 +193,19 @@ mod tests {
     fn a_coordinator_keeps_its_uuid_over_restarts_of_those_who_met_it() {
         let home = tempfile::tempdir().expect("a directory");
         let (met, _inbox) = read(home.path());
-        met.meet(&peer(2, 2)).expect("the first");
-        met.meet(&peer(2, 2)).expect("the same");
+        met.meet(&peer(2, 9), Side::Accepted)
+            .expect("whoever says so, for now");
+        met.meet(&peer(2, 2), Side::Dialled).expect("the first");
+        met.meet(&peer(2, 2), Side::Accepted).expect("the same");
         for _ in 0..2 {
             let (met, _inbox) = read(home.path());
             for (id, uuid) in [(2, 9), (1, 9)] {
-                let stranger = met.meet(&peer(id, uuid));
+                let stranger = met.meet(&peer(id, uuid), Side::Accepted);
                 assert!(matches!(stranger, Err(Stranger::Another(found)) if found == RaftId(id)));
             }
-            met.meet(&peer(2, 2)).expect("the same");
-            met.meet(&peer(3, 3)).expect("another number");
+            met.meet(&peer(2, 2), Side::Dialled).expect("the same");
+            met.meet(&peer(3, 3), Side::Dialled)
+                .expect("another number");
         }
         fs::write(home.path().join(FILE), "2 x\n").expect("written");
         let (events, _inbox) = flume::unbounded();
@@ -197,10 +214,25 @@ mod tests {
     }
 
     #[test]
+    fn only_coordinators_of_the_cluster_are_let_in_and_nothing_is_kept_of_others() {
+        let home = tempfile::tempdir().expect("a directory");
+        let (met, inbox) = read(home.path());
+        for id in 4..1_000 {
+            for side in [Side::Accepted, Side::Dialled] {
+                let stranger = met.meet(&peer(id, 7), side);
+                assert!(matches!(stranger, Err(Stranger::Unknown(found)) if found == RaftId(id)));
+            }
+        }
+        assert!(met.introduced().is_empty() && inbox.is_empty());
+        assert!(met.links.borrow().is_empty());
+        assert!(!home.path().join(FILE).exists(), "nobody was noted");
+    }
+
+    #[test]
     fn only_the_end_of_the_last_link_is_an_event() {
         let home = tempfile::tempdir().expect("a directory");
         let (met, inbox) = read(home.path());
-        let meet = || met.meet(&peer(2, 2)).expect("let in");
+        let meet = || met.meet(&peer(2, 2), Side::Accepted).expect("let in");
         let (first, second) = (meet(), meet());
         drop(first);
         assert!(inbox.is_empty());

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use ephesus_wire::handshake::LinkRole;
 
-use super::met::{Met, OpenLink, Stranger};
+use super::met::{Met, OpenLink, Side, Stranger};
 use crate::command::RaftId;
 use crate::link::{Backoff, Dialer, Link, LinkError};
 use crate::protocol::kind;
@@ -182,7 +182,7 @@ impl Delivery {
         if peer.role != LinkRole::Coordinator || peer.raft_id != self.to.0 {
             return Err(Ended::Misdirected);
         }
-        let open = self.met.meet(&peer)?;
+        let open = self.met.meet(&peer, Side::Dialled)?;
         Ok((link, open))
     }
 }

@@ -4,14 +4,17 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use ephesus_wire::handshake::LinkRole;
+use ephesus_wire::NodeId;
+use ephesus_wire::handshake::{Identity, LinkRole};
 
-use super::met::{Met, Stranger};
+use super::inbox::Senders;
+use super::met::{Met, Side, Stranger};
 use super::peers::{Doorbells, Voice};
 use crate::command::RaftId;
 use crate::coordinator::{Event, SessionId};
-use crate::link::{Faults, Link, LinkError, Listener, Message, Sender};
+use crate::link::{Faults, Link, LinkError, Listener, Message, Sender, reach};
 use crate::protocol::{Answer, ProtocolError, Refusals, Request, decode_raft, kind};
+use crate::report::{Query, Report};
 
 /// Why a link of somebody else was closed.
 #[derive(Debug, thiserror::Error)]
@@ -24,6 +27,8 @@ enum Fault {
     Kind { kind: u16, role: LinkRole },
     #[error("a message of raft from coordinator {found} on the link of {expected}")]
     Sender { found: u64, expected: u64 },
+    #[error("what another node would say, {found}, on the link of node {expected}")]
+    Node { found: NodeId, expected: NodeId },
     #[error(transparent)]
     Stranger(#[from] Stranger),
     #[error("the coordinator stops")]
@@ -32,7 +37,7 @@ enum Fault {
 
 /// Links that others have opened.
 pub(super) struct Sessions {
-    events: flume::Sender<Event>,
+    events: Senders,
     senders: RefCell<BTreeMap<SessionId, Sender>>,
     last: Cell<u64>,
     doorbells: Rc<Doorbells>,
@@ -41,11 +46,7 @@ pub(super) struct Sessions {
 
 impl Sessions {
     /// What they say goes to `events`.
-    pub(super) fn new(
-        events: flume::Sender<Event>,
-        doorbells: Rc<Doorbells>,
-        met: Rc<Met>,
-    ) -> Rc<Sessions> {
+    pub(super) fn new(events: Senders, doorbells: Rc<Doorbells>, met: Rc<Met>) -> Rc<Sessions> {
         Rc::new(Sessions {
             met,
             events,
@@ -92,7 +93,7 @@ impl Sessions {
     async fn serve(self: Rc<Self>, mut link: Link, faults: Faults) {
         let (peer, address) = (link.opened().peer, link.address());
         let fault = if peer.role == LinkRole::Coordinator {
-            match self.met.meet(&peer) {
+            match self.met.meet(&peer, Side::Accepted) {
                 Ok(_open) => {
                     self.doorbells.ring(RaftId(peer.raft_id));
                     self.hear_coordinator(&mut link, peer.raft_id).await
@@ -103,10 +104,10 @@ impl Sessions {
             let session = SessionId(self.last.get() + 1);
             self.last.set(session.0);
             self.senders.borrow_mut().insert(session, link.sender());
-            let fault = self.hear(&mut link, session, peer.role).await;
+            let fault = self.hear(&mut link, session, &peer).await;
             self.senders.borrow_mut().remove(&session);
             // The coordinator may have stopped.
-            let _ = self.events.send_async(Event::Closed(session)).await;
+            let _ = self.events.1.send_async(Event::Closed(session)).await;
             fault
         };
         match fault {
@@ -116,7 +117,8 @@ impl Sessions {
     }
 
     /// Takes what a node or operator says until its link ends.
-    async fn hear(&self, link: &mut Link, session: SessionId, role: LinkRole) -> Fault {
+    async fn hear(&self, link: &mut Link, session: SessionId, peer: &Identity) -> Fault {
+        let role = peer.role;
         loop {
             let message = match link.recv().await {
                 Ok(message) => message,
@@ -135,8 +137,16 @@ impl Sessions {
                 let kind = message.kind;
                 return Fault::Kind { kind, role };
             }
+            if let Some(found) = request.node().filter(|node| *node != peer.node) {
+                let expected = peer.node;
+                return Fault::Node { found, expected };
+            }
+            if let Some(unreachable) = unreachable(&request).await {
+                self.answer(session, &unreachable);
+                continue;
+            }
             let event = Event::Request(session, request);
-            if self.events.send_async(event).await.is_err() {
+            if self.events.1.send_async(event).await.is_err() {
                 return Fault::Stopping;
             }
         }
@@ -153,7 +163,7 @@ impl Sessions {
                 None
             };
             let taken = match futures_lite::future::or(silent, heard).await {
-                Some(Ok(message)) => self.take(&message, id),
+                Some(Ok(message)) => self.take(&message, id).await,
                 Some(Err(error)) => Err(error.into()),
                 None => {
                     voice.speaks();
@@ -166,13 +176,13 @@ impl Sessions {
         }
     }
 
-    fn take(&self, message: &Message, id: u64) -> Result<(), Fault> {
+    async fn take(&self, message: &Message, id: u64) -> Result<(), Fault> {
         match message.kind {
             kind::ALIVE => return Ok(()),
             kind::RAFT => {}
             kind::REFUSALS => {
                 let refusals = Refusals::decode(&message.payload)?;
-                return self.tell(Event::Refused(RaftId(id), refusals));
+                return self.tell(Event::Refused(RaftId(id), refusals)).await;
             }
             kind => {
                 let role = LinkRole::Coordinator;
@@ -184,14 +194,30 @@ impl Sessions {
             let (found, expected) = (raft.from, id);
             return Err(Fault::Sender { found, expected });
         }
-        self.tell(Event::Raft(Box::new(raft)))
+        self.tell(Event::Raft(Box::new(raft))).await
     }
 
-    /// What coordinators say is said again where it is lost.
-    fn tell(&self, event: Event) -> Result<(), Fault> {
-        match self.events.try_send(event) {
-            Ok(()) | Err(flume::TrySendError::Full(_)) => Ok(()),
-            Err(flume::TrySendError::Disconnected(_)) => Err(Fault::Stopping),
-        }
+    async fn tell(&self, event: Event) -> Result<(), Fault> {
+        let sent = self.events.0.send_async(event).await;
+        sent.map_err(|_| Fault::Stopping)
     }
+}
+
+/// The answer to an operator who names a place for another coordinator to which there is no way. Nobody has to
+/// listen there: it is started under the number of the answer.
+async fn unreachable(request: &Request) -> Option<Answer> {
+    let Request::Operator {
+        id,
+        query: Query::AddCoordinator { address },
+    } = request
+    else {
+        return None;
+    };
+    let reason = reach(address).await.err()?;
+    let address = address.clone();
+    let report = Report::Unreachable { address, reason };
+    Some(Answer::Operator {
+        id: *id,
+        report: Box::new(report),
+    })
 }

@@ -96,6 +96,7 @@ impl Cluster {
             TcpListener::bind(&self.peers[&id]).expect("the port of an ended coordinator")
         });
         ServerOptions {
+            host: None,
             id,
             port,
             peers: self.peers.clone(),
@@ -144,6 +145,7 @@ impl Cluster {
     /// Coordinator 1's directory at another port.
     fn options_elsewhere(&mut self) -> ServerOptions {
         ServerOptions {
+            host: None,
             id: RaftId(1),
             port: TcpListener::bind("127.0.0.1:0").expect("a port"),
             peers: self.peers.clone(),

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::upgrade::Behind;
 use super::{
     ADDRESS_BYTES_MAX, CAPACITY_MAX, COORDINATORS_MAX, HEARTBEAT_TIMEOUT_MS_MAX,
-    HEARTBEAT_TIMEOUT_MS_MIN, NAME_BYTES_MAX, SNAPSHOT_FORMAT, upgrade,
+    HEARTBEAT_TIMEOUT_MS_MIN, NAME_BYTES_MAX, SNAPSHOT_FORMAT, SNAPSHOT_FORMAT_OLDEST, upgrade,
 };
 use crate::command::{ClusterId, RaftId};
 
@@ -158,6 +158,24 @@ pub enum Refusal {
     /// Add a node, or bring one back, before this one is drained.
     #[error("no other node can take what {0} owns")]
     NowhereToGo(String),
+    /// Do what it says: the coordinator would end with the node.
+    #[error(
+        "coordinator {id} is in the process of node {name} and would end with it: {}take it out with \
+         `ephesus coordinator-member remove {id}`, then remove the node",
+        if *.is_last {
+            "it is the last one, so add another with `ephesus coordinator-member add`, start that, then "
+        } else {
+            ""
+        }
+    )]
+    BringsCoordinator {
+        /// The node's name.
+        name: String,
+        /// The coordinator.
+        id: RaftId,
+        /// Whether no other one votes.
+        is_last: bool,
+    },
 }
 
 /// Why bytes are no snapshot.
@@ -165,7 +183,9 @@ pub enum Refusal {
 #[non_exhaustive]
 pub enum SnapshotError {
     /// Run the release that has written it.
-    #[error("snapshot of format {0}: this release reads format {SNAPSHOT_FORMAT}")]
+    #[error(
+        "snapshot of format {0}: this release reads formats {SNAPSHOT_FORMAT_OLDEST} to {SNAPSHOT_FORMAT}"
+    )]
     Format(u8),
     /// Replace the member: remove it and add it again with an empty directory.
     #[error("snapshot is damaged")]

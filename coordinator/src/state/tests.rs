@@ -10,11 +10,11 @@ use crate::protocol::VERSIONS;
 
 const CLUSTER: ClusterId = ClusterId([7; 16]);
 
-pub(super) fn id(n: u8) -> NodeId {
+pub(crate) fn id(n: u8) -> NodeId {
     NodeId([n; 16])
 }
 
-pub(super) fn bootstrap(partitions: u16, min_nodes: u16, policy: Policy) -> Command {
+pub(crate) fn bootstrap(partitions: u16, min_nodes: u16, policy: Policy) -> Command {
     Command::Bootstrap {
         cluster: CLUSTER,
         options: ClusterOptions {
@@ -43,12 +43,12 @@ fn registration(n: u8, name: &str, incarnation: u64, shards: u16) -> Registratio
     }
 }
 
-pub(super) fn register(n: u8, name: &str, incarnation: u64, shards: u16) -> Command {
+pub(crate) fn register(n: u8, name: &str, incarnation: u64, shards: u16) -> Command {
     Command::Register(registration(n, name, incarnation, shards))
 }
 
 /// A state after commands none of which is refused; its coordinator says what it speaks.
-pub(super) fn after(commands: &[Command]) -> State {
+pub(crate) fn after(commands: &[Command]) -> State {
     let mut state = State::default();
     for command in commands {
         state.apply(command).expect("not refused");
@@ -61,7 +61,7 @@ pub(super) fn after(commands: &[Command]) -> State {
     state
 }
 
-pub(super) fn three_nodes(policy: Policy) -> State {
+pub(crate) fn three_nodes(policy: Policy) -> State {
     after(&[
         bootstrap(9, 3, policy),
         register(1, "athens", 1, 1),
@@ -78,7 +78,7 @@ fn owners(state: &State) -> Vec<String> {
     state.table.entries.iter().map(name).collect()
 }
 
-pub(super) fn hosting(state: &State, n: u8) -> Command {
+pub(crate) fn hosting(state: &State, n: u8) -> Command {
     let epoch = |partition: &PartitionId| state.table.entries[usize::from(partition.0)].epoch;
     let copies = state.owned(id(n)).map(|p| (p, epoch(&p))).collect();
     Command::Hosting {
@@ -481,6 +481,70 @@ fn coordinators_never_get_a_number_twice() {
     assert_eq!(state.next_coordinator(), RaftId(3));
     let unknown = state.change_coordinators(&remove(9));
     assert_eq!(unknown, Err(Refusal::UnknownCoordinator(RaftId(9))));
+}
+
+#[test]
+fn a_learner_does_not_vote_until_it_is_promoted() {
+    let mut state = after(&[bootstrap(9, 1, Policy::Contiguous)]);
+    let before = state.to_snapshot();
+    assert_eq!(before[0], 3, "members of the release before read it");
+    let add = CoordinatorChange::AddLearner {
+        id: RaftId(2),
+        address: "b:1".to_owned(),
+    };
+    assert!(state.change_coordinators(&add).expect("new").coordinators);
+    assert_eq!(state.change_coordinators(&add), Ok(Effects::default()));
+    assert!(state.voters().eq([RaftId(1)]));
+    let remove = |id| CoordinatorChange::Remove { id: RaftId(id) };
+    let last = state.change_coordinators(&remove(1));
+    assert_eq!(last, Err(Refusal::LastCoordinator(RaftId(1))));
+    let bytes = state.to_snapshot();
+    assert_eq!(bytes[0], SNAPSHOT_FORMAT);
+    assert_eq!(State::from_snapshot(&bytes).expect("our own"), state);
+    let torn = State::from_snapshot(&bytes[..bytes.len() - 1]);
+    assert!(torn.is_err());
+
+    let promote = CoordinatorChange::Promote { id: RaftId(2) };
+    let unheard = state.change_coordinators(&promote);
+    assert!(
+        matches!(unheard, Err(Refusal::NotUpgraded { .. })),
+        "{unheard:?}"
+    );
+    let (id, speaks) = (RaftId(2), VERSIONS);
+    let said = Command::CoordinatorSpeaks { id, speaks };
+    state.apply(&said).expect("a coordinator");
+    assert!(
+        state
+            .change_coordinators(&promote)
+            .expect("it has said so")
+            .coordinators
+    );
+    assert_eq!(state.change_coordinators(&promote), Ok(Effects::default()));
+    assert!(state.voters().eq([1, 2].map(RaftId)));
+    assert_eq!(state.to_snapshot()[0], 3, "nothing in it is new any more");
+    state.change_coordinators(&remove(1)).expect("one is left");
+    let unknown = CoordinatorChange::Promote { id: RaftId(7) };
+    assert!(state.change_coordinators(&unknown).is_err());
+}
+
+#[test]
+fn the_coordinator_in_a_nodes_process_is_found_by_its_address() {
+    let mut state = three_nodes(Policy::Contiguous);
+    assert_eq!(state.embedded_in(id(1)), None);
+    let add = CoordinatorChange::AddLearner {
+        id: RaftId(2),
+        address: "10.0.0.2:27379".to_owned(),
+    };
+    state.change_coordinators(&add).expect("new");
+    assert_eq!(state.embedded_in(id(2)), Some(RaftId(2)));
+    assert_eq!(state.embedded_in(id(9)), None);
+    let entry = |entry: &str| Addresses {
+        entry: entry.to_owned(),
+        peer: String::new(),
+    };
+    assert_eq!(entry("h:50000").embedded(), None);
+    assert_eq!(entry("h").embedded(), None);
+    assert_eq!(entry("[::1]:1").embedded().as_deref(), Some("[::1]:20001"));
 }
 
 proptest! {

@@ -2,7 +2,8 @@
 //! for the last member.
 //!
 //! 1. A command that [needs](Command::needs) a protocol has no effect until every member, failed or
-//!    not, and every coordinator has said that it speaks it. The leader does not even propose it
+//!    not, and every coordinator that votes has said that it speaks it. One that learns counts once it has
+//!    said what it speaks: it may never come. The leader does not even propose it
 //!    before: a coordinator that does not know it could not go on.
 //! 2. What a member speaks is replaced whenever its process starts with something else, also with
 //!    less. Who was removed does not count.
@@ -14,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::registration::check_speaks;
 use super::{Effects, Refusal, State};
-use crate::command::{Command, RaftId};
+use crate::command::{Command, CoordinatorChange, RaftId};
 
 /// So many are named in a refusal.
 pub const BEHIND_NAMED_MAX: usize = 8;
@@ -64,11 +65,33 @@ impl State {
     /// # Errors
     /// [`Refusal::NotUpgraded`]: what [`State::apply`] would answer.
     pub fn check_known(&self, command: &Command) -> Result<(), Refusal> {
-        let Some(needed) = command.needs() else {
+        self.check_spoken(command.needs(), None)
+    }
+
+    /// The same for a change of coordinators.
+    ///
+    /// # Errors
+    /// [`Refusal::NotUpgraded`]: what [`State::change_coordinators`] would answer.
+    pub fn check_known_change(&self, change: &CoordinatorChange) -> Result<(), Refusal> {
+        let voter = match change {
+            CoordinatorChange::Promote { id } => Some(*id),
+            _ => None,
+        };
+        self.check_spoken(change.needs(), voter)
+    }
+
+    /// Whether all nodes, all coordinators that have to, and `voter` in any case, speak what is needed.
+    fn check_spoken(&self, needed: Option<u16>, voter: Option<RaftId>) -> Result<(), Refusal> {
+        let Some(needed) = needed else {
             return Ok(());
         };
         let is_behind = |speaks: Option<u16>| speaks.is_none_or(|newest| newest < needed);
-        let coordinators = self.coordinators.keys().map(|id| Behind {
+        let may_never_come = |id: &RaftId| {
+            let is_unheard = self.coordinator_speaks_now(*id).is_none();
+            is_unheard && self.learners.contains(id) && voter != Some(*id)
+        };
+        let coordinators = self.coordinators.keys().filter(|id| !may_never_come(id));
+        let coordinators = coordinators.map(|id| Behind {
             who: Speaker::Coordinator(*id),
             speaks: self.coordinator_speaks_now(*id).map(|speaks| speaks.max),
         });

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum};
 use ephesus_coordinator::command::{ClusterOptions, RaftId};
 use ephesus_coordinator::placement::Policy;
 use ephesus_coordinator::server::Empty;
@@ -21,6 +21,32 @@ const PARTITIONS_DEFAULT: u16 = 1024;
 /// Longest heartbeat timeout: the data of a lost node is unavailable for as long before anybody is
 /// told.
 const HEARTBEAT_TIMEOUT_MS_MAX: u32 = 60_000;
+
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub struct CoordinatorCommand {
+    #[command(subcommand)]
+    pub offline: Option<Offline>,
+    #[command(flatten)]
+    pub flags: Option<CoordinatorFlags>,
+}
+
+/// What is done to a stopped coordinator.
+#[derive(Debug, Subcommand)]
+pub enum Offline {
+    /// Make a stopped coordinator the only one, after the majority was lost for good.
+    Force(Force),
+}
+
+#[derive(Debug, Args)]
+pub struct Force {
+    /// Directory of its replicated log; of the one that a node brings: coordinator, in the node's.
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: PathBuf,
+    /// Do not ask.
+    #[arg(long)]
+    pub yes: bool,
+}
 
 #[derive(Debug, Args)]
 pub struct CoordinatorFlags {
@@ -75,12 +101,10 @@ pub struct CoordinatorFlags {
     /// while; the same on all coordinators.
     #[arg(long)]
     auto_rebalance: bool,
-    /// Secret of the cluster, at least 16 bytes, the same for all coordinators, nodes and operators.
+    /// Secret of the cluster, at least 16 bytes, the same for all coordinators, nodes and operators; needed to
+    /// listen beyond loopback.
     #[arg(long, value_name = "FILE")]
     cluster_secret_file: Option<PathBuf>,
-    /// Listen beyond loopback without a secret.
-    #[arg(long)]
-    insecure: bool,
     /// error, warn, info, debug or trace.
     #[arg(long, default_value = "info")]
     pub log_level: tracing::Level,
@@ -99,10 +123,10 @@ impl CoordinatorFlags {
     /// One line that names the flag.
     pub fn options(&self) -> Result<CoordinatorOptions, String> {
         let id = RaftId(self.id);
-        if !self.listen.ip().is_loopback() && self.cluster_secret_file.is_none() && !self.insecure {
+        if !self.listen.ip().is_loopback() && self.cluster_secret_file.is_none() {
             return Err(format!(
                 "--listen {}: anyone on that network could take the cluster over; add \
-                 --cluster-secret-file, listen on 127.0.0.1, or add --insecure",
+                 --cluster-secret-file, or listen on 127.0.0.1",
                 self.listen
             ));
         }

@@ -95,7 +95,16 @@ fn bad_flags_are_refused_by_name() {
         let error = serve(args).expect_err(named);
         assert!(error.contains(named), "{error}");
     }
-    assert!(serve(&["--listen", "0.0.0.0:7379", "--insecure"]).is_ok());
+    let beyond = ["--listen", "0.0.0.0:7379", "--insecure"];
+    let error = serve(&beyond).expect_err("peers and coordinators need the secret");
+    assert!(error.contains("--cluster-secret-file"), "{error}");
+    let mut file = tempfile::NamedTempFile::new().expect("a file");
+    std::io::Write::write_all(&mut file, b"a secret of the tests").expect("written");
+    let path = file.path().to_str().expect("plain");
+    let secret = ["--cluster-secret-file", path];
+    let error = serve(&[&beyond[..2], &secret].concat()).expect_err("clients have no password");
+    assert!(error.contains("--insecure"), "{error}");
+    assert!(serve(&[&beyond[..], &secret].concat()).is_ok());
 }
 
 #[test]

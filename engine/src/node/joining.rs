@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ephesus_coordinator::agent::AgentOptions;
-use ephesus_coordinator::command::{Addresses, ClusterOptions, RaftId, Registration};
+use ephesus_coordinator::command::{
+    Addresses, ClusterOptions, EMBEDDED_PORT_OFFSET, RaftId, Registration,
+};
 use ephesus_coordinator::membership::{Lease, Membership, MembershipEvent};
 use ephesus_coordinator::migration::{Progress, Step};
 use ephesus_coordinator::placement::Policy;
@@ -25,9 +27,6 @@ use super::start::{PARTITIONS_DEFAULT, ServeOptions, StartError};
 
 /// Distance from the entry port to the port for other nodes.
 pub const PEER_PORT_OFFSET: u16 = 10_000;
-
-/// Distance from the entry port to that of an embedded coordinator.
-pub const COORDINATOR_PORT_OFFSET: u16 = 20_000;
 
 /// The number of the coordinator that a node embeds.
 const EMBEDDED_ID: RaftId = RaftId(1);
@@ -100,7 +99,7 @@ impl Joining {
         let mut coordinators = options.coordinators.clone();
         let mut embedded = None;
         if let Some(port) = port {
-            let address = at(COORDINATOR_PORT_OFFSET);
+            let address = at(EMBEDDED_PORT_OFFSET);
             embedded = Some(embed(options, dir, stamp, port, &address, secret.clone())?);
             coordinators.push(address);
         }
@@ -293,6 +292,7 @@ fn embed(
         },
         layout,
         secret,
+        host: Some(stamp.node),
     })
 }
 
@@ -315,5 +315,5 @@ pub fn is_final(refusal: &Refusal) -> bool {
 /// The port of an embedded coordinator.
 #[must_use]
 pub fn coordinator_address(listen: SocketAddr) -> SocketAddr {
-    SocketAddr::new(listen.ip(), listen.port() + COORDINATOR_PORT_OFFSET)
+    SocketAddr::new(listen.ip(), listen.port() + EMBEDDED_PORT_OFFSET)
 }

@@ -3,7 +3,9 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 
-use super::joining::{COORDINATOR_PORT_OFFSET, PEER_PORT_OFFSET, coordinator_address, embeds};
+use ephesus_coordinator::command::EMBEDDED_PORT_OFFSET;
+
+use super::joining::{PEER_PORT_OFFSET, coordinator_address, embeds};
 use super::stamp::{DataDir, Stamp};
 use super::start::{ServeOptions, StartError};
 use crate::net;
@@ -34,7 +36,7 @@ pub(super) fn bind_coordinator(
         return Ok(None);
     }
     let first = u32::from(options.listen.port());
-    let last = first + u32::from(COORDINATOR_PORT_OFFSET);
+    let last = first + u32::from(EMBEDDED_PORT_OFFSET);
     if last > u32::from(u16::MAX) {
         let what = "the coordinator that it brings";
         return Err(StartError::Ports { what, first, last });

@@ -33,6 +33,8 @@ pub struct Settings {
     /// Bytes of all logs of the node.
     pub wal_budget: u64,
     pub max_clients: usize,
+    /// Whether clients beyond loopback may move slots.
+    pub allow_slot_commands: bool,
     /// CONFIG GET's answers.
     pub parameters: Vec<(&'static str, String)>,
 }

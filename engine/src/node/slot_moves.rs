@@ -67,16 +67,18 @@ impl SlotMoves {
             view: Arc::clone(&view),
         };
         let next = move || {
-            let asked = flume::Selector::new().recv(&asked, Result::ok);
-            asked.recv(&is_over, |_| None).wait()
+            let first = flume::Selector::new().recv(&asked, Result::ok);
+            let first = first.recv(&is_over, |_| None).wait()?;
+            Some(std::iter::once(first).chain(asked.try_iter()).collect())
         };
         let thread = std::thread::Builder::new()
             .name("slot-moves".to_owned())
             .spawn(move || {
-                while let Some(asked) = next() {
-                    let bytes = desk.reply(&asked);
-                    let origin = asked.origin;
+                let reply = |origin: Origin, bytes| {
                     peers[usize::from(origin.shard.0)].send(Message::Reply { origin, bytes });
+                };
+                while let Some(waiting) = next() {
+                    desk.reply_all(waiting, reply);
                 }
             })?;
         Ok(SlotMoves {
@@ -115,24 +117,60 @@ struct Desk {
 }
 
 impl Desk {
-    fn reply(&self, asked: &Asked) -> Vec<u8> {
+    /// Answers all that wait: those who only look with what one question has found.
+    fn reply_all(&self, waiting: Vec<Asked>, reply: impl Fn(Origin, Vec<u8>)) {
+        let (looks, changes): (Vec<Asked>, Vec<Asked>) = waiting
+            .into_iter()
+            .partition(|asked| asked.cmd == Cmd::ClusterGetslotmigrations);
+        if !looks.is_empty() {
+            let view = self.view();
+            let found = self.migrations(&view);
+            for asked in looks {
+                reply(asked.origin, self.shown(&asked, &view, found.as_ref()));
+            }
+        }
+        for asked in changes {
+            reply(asked.origin, self.changed(&asked));
+        }
+    }
+
+    fn view(&self) -> Arc<View> {
         let view = self.view.lock();
-        let view = Arc::clone(&view.unwrap_or_else(PoisonError::into_inner));
-        let here = Here {
+        Arc::clone(&view.unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn here(&self, asked: &Asked) -> Here {
+        Here {
             node: self.node,
             shard: asked.shard,
-        };
+        }
+    }
+
+    fn shown(
+        &self,
+        asked: &Asked,
+        view: &View,
+        found: Result<&MigrationsReport, &String>,
+    ) -> Vec<u8> {
+        let mut out = Vec::new();
+        match found {
+            Ok(report) => {
+                slot_moves::write(&mut out, asked.protocol, report, view, self.here(asked))
+            }
+            Err(text) => reply::error(&mut out, &format!("ERR {text}")),
+        }
+        out
+    }
+
+    fn changed(&self, asked: &Asked) -> Vec<u8> {
+        let (view, here) = (self.view(), self.here(asked));
         let mut out = Vec::new();
         let done = match asked.cmd {
             Cmd::ClusterMigrateslots => self.migrate(&asked.args, &view, here),
-            Cmd::ClusterCancelslotmigrations => self.cancel(&view, here),
-            _ => self.migrations(&view).map(|report| {
-                slot_moves::write(&mut out, asked.protocol, &report, &view, here);
-            }),
+            _ => self.cancel(&view, here),
         };
         match done {
-            Ok(()) if out.is_empty() => out.extend_from_slice(reply::OK),
-            Ok(()) => {}
+            Ok(()) => out.extend_from_slice(reply::OK),
             Err(text) => reply::error(&mut out, &format!("ERR {text}")),
         }
         out
@@ -155,8 +193,9 @@ impl Desk {
             return Ok(());
         };
         // All or none.
-        for id in rows.iter().filter_map(|row| row.migration) {
-            self.ask(view, &Query::CancelMigration { id })?;
+        let ids: Vec<u64> = rows.iter().filter_map(|row| row.migration).collect();
+        if !ids.is_empty() {
+            self.ask(view, &Query::CancelMigrations { ids })?;
         }
         Err(refusal)
     }
@@ -166,9 +205,7 @@ impl Desk {
         if leaving.is_empty() {
             return Err("No migrations ongoing".to_owned());
         }
-        for id in leaving {
-            self.ask(view, &Query::CancelMigration { id })?;
-        }
+        self.ask(view, &Query::CancelMigrations { ids: leaving })?;
         Ok(())
     }
 

@@ -92,6 +92,8 @@ pub struct ServeOptions {
     pub auto_rebalance: bool,
     /// What links to coordinators have to prove.
     pub secret: Option<Secret>,
+    /// Whether clients beyond loopback may move slots.
+    pub allow_slot_commands: bool,
     /// What clients and other nodes are told instead of the address that the node listens on.
     pub announce_host: Option<String>,
     /// The machine's clock is right, although the data has seen a later time.
@@ -583,6 +585,7 @@ fn settings(options: &ServeOptions, shards: u16, partitions: u16) -> Settings {
         client_timeout_output: options.client_timeout_output,
         wal_budget: options.wal_budget,
         max_clients: options.max_clients,
+        allow_slot_commands: options.allow_slot_commands,
         parameters,
     }
 }

@@ -10,7 +10,7 @@
 //!                "table_version", "entry": "host:port", "peer": "host:port"}]
 //! partitions    [{"partition", "first_slot", "last_slot", "status", "epoch", "node": name or null,
 //!                "shard": number or null}]
-//! coordinators  [{"id", "address": "host:port", "leader": bool, "matched": log index,
+//! coordinators  [{"id", "address": "host:port", "leader": bool, "votes": bool, "matched": log index,
 //!                "active": bool, "last_heard_ms": null if this leader has not heard of it,
 //!                "refused": likewise, "refusals": {reason: count}}]
 //! migrations    {"migrations": [MIGRATION], by id, "draining": [{"node": name, "partitions"}],

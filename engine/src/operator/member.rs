@@ -12,18 +12,21 @@ use crate::cli::operator::Asking;
 /// Adds a coordinator and says how to start it.
 pub(super) fn add(address: &str, asking: &Asking) -> Result<ExitCode, OperatorError> {
     let coordinators = Coordinators::of(asking)?;
-    // Before the change: the second of two coordinators has to run for anything to be decided.
     let rows = coordinators.coordinators()?;
     let query = Query::AddCoordinator {
         address: address.to_owned(),
     };
-    let Report::CoordinatorAdded { id } = coordinators.ask(&query)? else {
-        return Err(OperatorError::Unexpected);
+    let id = match coordinators.ask(&query)? {
+        Report::CoordinatorAdded { id } => id,
+        Report::Unreachable { address, reason } => {
+            return Err(OperatorError::Unreachable { address, reason });
+        }
+        _ => return Err(OperatorError::Unexpected),
     };
     let added = if rows.iter().any(|row| row.id == id) {
         format!("coordinator {id} was added before; it is started with")
     } else {
-        format!("coordinator {id} is added, and counts from now on; start it with")
+        format!("coordinator {id} is added, and votes once it has the log; start it with")
     };
     let start = command(id, address, &rows, asking);
     say(&format!("{added}\n\n  {start}\n\n"));
@@ -68,7 +71,7 @@ fn command(id: RaftId, address: &str, others: &[CoordinatorRow], asking: &Asking
             quoted(&path.display().to_string())
         ));
     } else if !listen.ip().is_loopback() {
-        words.push("--insecure".to_owned());
+        words.push("--cluster-secret-file FILE".to_owned());
     }
     words.join(" ")
 }

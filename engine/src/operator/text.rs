@@ -167,7 +167,12 @@ fn coordinators(rows: &[CoordinatorRow]) -> String {
         table.row([
             row.id.to_string(),
             row.address.clone(),
-            if row.leader { "leader" } else { "follower" }.to_owned(),
+            match (row.leader, row.votes) {
+                (true, _) => "leader",
+                (false, true) => "follower",
+                (false, false) => "learner",
+            }
+            .to_owned(),
             if row.active { "active" } else { "silent" }.to_owned(),
             row.matched.to_string(),
             heard,

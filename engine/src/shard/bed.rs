@@ -82,6 +82,15 @@ pub(super) struct Bed {
 impl Bed {
     /// A node of `shards` shards that has partition p on shard p mod `shards`, as far as `elsewhere` does not name it.
     pub(super) fn new(shards: u16, elsewhere: &[u16]) -> Bed {
+        Bed::of_node(shards, elsewhere, |_| {})
+    }
+
+    /// The same with a node that is changed before it serves.
+    pub(super) fn of_node(
+        shards: u16,
+        elsewhere: &[u16],
+        change: impl FnOnce(&mut NodeShared),
+    ) -> Bed {
         let (inboxes, peers): (Vec<_>, Vec<_>) = (0..shards)
             .map(|_| {
                 let (sender, inbox) = flume::unbounded();
@@ -99,7 +108,8 @@ impl Bed {
         let lease = Lease::default();
         lease.set_until_ms(u64::MAX);
         let time = NodeTime::start(WallClock::default(), 0);
-        let node = NodeShared::new(ATHENS, settings(), partitioning, lease, peers, time);
+        let mut node = NodeShared::new(ATHENS, settings(), partitioning, lease, peers, time);
+        change(&mut node);
         let node = Arc::new(node);
         let epochs = vec![Epoch(1); homes.len()];
         let routes = routes(shards, (&homes, &epochs), &[]);
@@ -529,6 +539,7 @@ pub(super) fn key(partition: u16, n: usize) -> String {
 
 fn settings() -> Settings {
     Settings {
+        allow_slot_commands: false,
         name: "athens".into(),
         listen: SocketAddr::from(([127, 0, 0, 1], PORT)),
         announce_host: None,

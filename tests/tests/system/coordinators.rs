@@ -537,3 +537,39 @@ fn a_cluster_is_healthy_until_a_node_is_lost_and_again_once_it_is_given_up() {
                 .all(|row| row["partitions"].as_u64() >= Some(4))
     );
 }
+
+#[test]
+fn one_of_three_is_forced_to_lead_alone_after_the_others_are_lost() {
+    let mut core = Core::founded(3, &THREE);
+    core.until("all are heard of", Core::is_complete);
+    let cluster = core.json("status")["cluster"].clone();
+    let left = core.leader() % 3 + 1;
+    for id in 1..=3 {
+        core.coordinator(id).kill();
+    }
+    let directory = core.home().join(format!("coordinator-{left}"));
+    let directory = directory.to_str().expect("plain").to_owned();
+    let force = ["coordinator", "force", "--data-dir", &directory];
+    ephesus(&force).assert(2, &["--yes"]);
+    core.coordinator(left).start();
+    ephesus(&[&force[..], &["--yes"]].concat()).assert(1, &["in use"]);
+    core.coordinator(left).stop();
+    let words = ["never start these again", "is lost", "at 127.0.0.1:"];
+    ephesus(&[&force[..], &["--yes"]].concat()).assert(0, &words);
+
+    core.coordinators.retain(|one| one.id == left);
+    core.coordinator(left).start();
+    core.until("it leads", |core| core.try_status().is_some());
+    let status = core.json("status");
+    assert_eq!(
+        (&status["leader"], &status["coordinators"]),
+        (&left.into(), &1.into())
+    );
+    assert_eq!(status["cluster"], cluster);
+    let told = core.ask(&["coordinator-member", "add", &core.address(4)]);
+    told.assert(0, &[]);
+    let mut fourth = Coordinator::new(4, &start_command(&told), core.home());
+    fourth.start();
+    core.coordinators.push(fourth);
+    core.until("the new one votes", Core::is_complete);
+}

@@ -113,13 +113,34 @@ fn world_of_two() -> World {
         world.tick(false).expect("runs");
     }
     let first = world.members[0].as_mut().expect("runs");
-    let added = CoordinatorChange::Add {
+    let speaks = Command::CoordinatorSpeaks {
+        id: RaftId(1),
+        speaks: crate::protocol::VERSIONS,
+    };
+    sent(first, Input::Propose(Ticket(u64::MAX - 1), speaks));
+    let added = CoordinatorChange::AddLearner {
         id: RaftId(2),
         address: "127.0.0.1:2".to_owned(),
     };
     sent(first, Input::Change(Ticket(u64::MAX), added));
-    assert_eq!(first.voters(), [RaftId(1), RaftId(2)]);
+    assert_eq!(first.state().learners(), &BTreeSet::from([RaftId(2)]));
     world
+}
+
+/// Lets the second one vote.
+fn promote(first: &mut Member<FaultDisk>, second: &mut Member<FaultDisk>) {
+    assert!(first.is_caught_up(RaftId(2)));
+    let speaks = Command::CoordinatorSpeaks {
+        id: RaftId(2),
+        speaks: crate::protocol::VERSIONS,
+    };
+    sent(first, Input::Propose(Ticket(u64::MAX - 2), speaks));
+    let change = CoordinatorChange::Promote { id: RaftId(2) };
+    sent(first, Input::Change(Ticket(u64::MAX - 3), change));
+    assert_eq!(first.voters(), [RaftId(1), RaftId(2)]);
+    for _ in 0..2 * ELECTION_TICKS {
+        converse([first, second], Input::Tick);
+    }
 }
 
 #[test]
@@ -127,6 +148,7 @@ fn followers_learn_what_is_decided_from_the_next_heartbeat() {
     let mut world = world_of_two();
     let first = world.members[0].as_mut().expect("runs");
     let mut second = joined_by_second(first);
+    promote(first, &mut second);
     assert_eq!(first.applied(), second.applied());
     let command = Command::Started {
         node: NodeId([9; 16]),
@@ -149,18 +171,69 @@ fn followers_learn_what_is_decided_from_the_next_heartbeat() {
 }
 
 #[test]
-fn a_leader_waits_for_a_second_member_however_late_it_is_started_and_then_needs_it() {
+fn one_coordinator_decides_alone_until_the_second_has_the_log_also_over_a_crash() {
     let long = 20 * ELECTION_TICKS;
     let mut world = world_of_two();
-    let first = world.members[0].as_mut().expect("runs");
-    for _ in 0..long {
-        sent(first, Input::Tick);
-        assert!(first.is_leader());
+    for _ in 0..2 {
+        let first = world.members[0].as_mut().expect("runs");
+        for _ in 0..long {
+            sent(first, Input::Tick);
+            assert!(first.is_settled());
+        }
+        assert_eq!(first.voters(), [RaftId(1)]);
+        // Killed before the second one has anything.
+        world.crash(1);
+        world.start(1).expect("starts");
     }
-    drop(joined_by_second(first));
+    let first = world.members[0].as_mut().expect("runs");
+    sent(first, Input::Tick);
+    let mut second = joined_by_second(first);
+    promote(first, &mut second);
+    assert_eq!(second.voters(), [RaftId(1), RaftId(2)]);
     assert!(first.is_leader() && first.matched(RaftId(2)) == first.last_entry());
+    drop(second);
     for _ in 0..long {
         sent(first, Input::Tick);
     }
     assert!(!first.is_leader(), "the second one is gone");
+}
+
+#[test]
+fn a_learner_that_never_answers_is_taken_back() {
+    let mut world = world_of_two();
+    let first = world.members[0].as_mut().expect("runs");
+    let removed = CoordinatorChange::Remove { id: RaftId(2) };
+    sent(first, Input::Change(Ticket(u64::MAX - 4), removed));
+    assert!(first.state().learners().is_empty());
+    assert_eq!(first.state().coordinators().len(), 1);
+    world.crash(1);
+    world.start(1).expect("starts");
+    let first = world.members[0].as_mut().expect("runs");
+    sent(first, Input::Tick);
+    assert!(first.is_settled() && first.state().coordinators().len() == 1);
+}
+
+#[test]
+fn one_that_was_promoted_votes_although_it_has_not_heard_of_that() {
+    let mut world = world_of_two();
+    let first = world.members[0].as_mut().expect("runs");
+    let mut second = joined_by_second(first);
+    let speaks = Command::CoordinatorSpeaks {
+        id: RaftId(2),
+        speaks: crate::protocol::VERSIONS,
+    };
+    sent(first, Input::Propose(Ticket(u64::MAX - 2), speaks));
+    let change = CoordinatorChange::Promote { id: RaftId(2) };
+    // None of this arrives, and then the first one is killed.
+    drop(sent(first, Input::Change(Ticket(u64::MAX - 3), change)));
+    world.crash(1);
+    world.start(1).expect("starts");
+    let first = world.members[0].as_mut().expect("runs");
+    assert_eq!(second.state().learners().len(), 1);
+    for _ in 0..6 * ELECTION_TICKS {
+        sent(&mut second, Input::Tick);
+        converse([first, &mut second], Input::Tick);
+    }
+    assert!(first.is_settled());
+    assert_eq!(second.voters(), [RaftId(1), RaftId(2)]);
 }

@@ -3,11 +3,18 @@ use clap::Parser;
 use super::*;
 use crate::cli::{Cli, Command};
 
+/// A file with a secret, as `--cluster-secret-file` takes it.
+fn secret_file() -> tempfile::NamedTempFile {
+    let mut file = tempfile::NamedTempFile::new().expect("a file");
+    std::io::Write::write_all(&mut file, b"a secret of the tests").expect("written");
+    file
+}
+
 fn options(line: &str) -> Result<CoordinatorOptions, String> {
     let words = ["ephesus", "coordinator"].into_iter();
     let parsed = Cli::try_parse_from(words.chain(line.split_whitespace()));
     match parsed.map_err(|error| error.to_string())?.command {
-        Command::Coordinator(flags) => flags.options(),
+        Command::Coordinator(command) => command.flags.expect("it starts one").options(),
         other => panic!("{other:?}"),
     }
 }
@@ -30,10 +37,12 @@ fn flags_become_options() {
     };
     assert_eq!(lone.layout, layout);
 
+    let secret = secret_file();
     let line = "--id 2 --listen 0.0.0.0:7 --peers 1@a:7,2@b:7,3@c:7 --data-dir d --bootstrap \
                 --partitions 9 --min-nodes 3 --heartbeat-timeout 1000 --assignment round-robin \
-                --insecure --log-level debug";
-    let founder = options(line).expect("valid");
+                --log-level debug --cluster-secret-file";
+    let founder = options(&format!("{line} {}", secret.path().display())).expect("valid");
+    assert!(founder.secret.is_some());
     assert_eq!((founder.id, founder.empty), (RaftId(2), Empty::Founds));
     let reached: Vec<_> = founder.peers.values().map(String::as_str).collect();
     assert_eq!(reached, ["a:7", "b:7", "c:7"]);
@@ -62,8 +71,8 @@ fn bad_flags_are_refused_by_name() {
             "--cluster-secret-file",
         ),
         (
-            "--id 1 --listen 0.0.0.0:7 --insecure --data-dir d",
-            "--peers",
+            "--id 1 --listen 10.0.0.1:7 --data-dir d --insecure",
+            "--insecure",
         ),
         ("--id 4 --listen 127.0.0.1:7 --join --data-dir d", "--peers"),
         (
@@ -74,6 +83,11 @@ fn bad_flags_are_refused_by_name() {
         let error = options(flags).err().unwrap_or_else(|| panic!("{flags}"));
         assert!(error.contains(named), "{flags}: {error}");
     }
+    let secret = secret_file();
+    let nowhere = "--id 1 --listen 0.0.0.0:7 --data-dir d --cluster-secret-file";
+    let error = options(&format!("{nowhere} {}", secret.path().display()));
+    let error = error.err().expect("nobody is told where it is");
+    assert!(error.contains("--peers"), "{error}");
     for (flags, named) in [
         ("--bootstrap --join", "--join"),
         ("--partitions 0", "--partitions"),
@@ -100,4 +114,26 @@ fn bad_flags_are_refused_by_name() {
         let error = error.err().unwrap_or_else(|| panic!("{flags}"));
         assert!(error.contains(named), "{flags}: {error}");
     }
+}
+
+#[test]
+fn a_stopped_coordinator_is_forced_by_its_directory_alone() {
+    let parse = |line: &str| {
+        let words = ["ephesus", "coordinator"].into_iter();
+        let parsed = Cli::try_parse_from(words.chain(line.split_whitespace()));
+        match parsed.map_err(|error| error.to_string())?.command {
+            Command::Coordinator(command) => match command.offline {
+                Some(Offline::Force(force)) => Ok(force),
+                None => panic!("no force"),
+            },
+            other => panic!("{other:?}"),
+        }
+    };
+    let force: Result<Force, String> = parse("force --data-dir d --yes");
+    let force = force.expect("valid");
+    assert_eq!((force.data_dir, force.yes), (PathBuf::from("d"), true));
+    assert!(!parse("force --data-dir d").expect("valid").yes);
+    let error = parse("force --yes").expect_err("which one?");
+    assert!(error.contains("--data-dir"), "{error}");
+    assert!(parse("--id 1 force --data-dir d").is_err());
 }

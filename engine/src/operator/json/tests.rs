@@ -95,6 +95,7 @@ fn the_json_of_coordinators_stays_as_it_is() {
     "id": 1,
     "address": "127.0.0.1:27381",
     "leader": true,
+    "votes": true,
     "matched": 17,
     "active": true,
     "last_heard_ms": 0,

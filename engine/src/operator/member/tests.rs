@@ -31,7 +31,17 @@ fn the_command_that_is_printed_is_one_that_is_understood() {
             .expect("understood")
             .command
         {
-            Command::Coordinator(flags) => drop(flags.options().expect("valid")),
+            Command::Coordinator(command) => {
+                let flags = command.flags.expect("it starts one");
+                match flags.options() {
+                    // The cluster on loopback that is asked here has none.
+                    Err(error) => {
+                        assert!(line.ends_with("--cluster-secret-file FILE"), "{line}");
+                        assert!(error.contains("FILE"), "{error}");
+                    }
+                    Ok(_) => assert!(!line.contains("secret"), "{line}"),
+                }
+            }
             other => panic!("{other:?}"),
         }
     }

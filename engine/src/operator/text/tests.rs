@@ -86,6 +86,7 @@ pub(crate) fn partition_rows() -> Vec<PartitionRow> {
 
 pub(crate) fn coordinator_rows() -> Vec<CoordinatorRow> {
     let row = |id, leader, active, last_heard_ms| CoordinatorRow {
+        votes: active,
         id: RaftId(id),
         address: format!("127.0.0.1:2738{id}"),
         leader,
@@ -148,7 +149,7 @@ fn coordinators_have_a_line_each() {
 ID  ADDRESS          ROLE      STATUS  LOG      HEARD  REFUSED
  1  127.0.0.1:27381  leader    active   17          -        0
  2  127.0.0.1:27382  follower  active   17  31 ms ago        1
- 3  127.0.0.1:27383  follower  silent   17          -        -
+ 3  127.0.0.1:27383  learner   silent   17          -        -
 ";
     assert_eq!(text, expected);
 }

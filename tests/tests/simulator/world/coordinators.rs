@@ -76,7 +76,10 @@ impl World {
     pub(crate) fn start_coordinator(&mut self, id: u64) -> Result<(), String> {
         let life = self.number();
         let founders = 1..=self.shape.coordinators;
-        let peers: BTreeMap<_, _> = founders.map(|id| (RaftId(id), address(id))).collect();
+        let mut peers: BTreeMap<_, _> = founders.map(|id| (RaftId(id), address(id))).collect();
+        // As `coordinator-member add` names them.
+        let latest = self.checks.latest().into_iter();
+        peers.extend(latest.flat_map(|view| view.coordinators.clone()));
         let ticks = ELECTION_TICKS + self.rng.below(ELECTION_TICKS as u64) as usize;
         let (now, bug, cluster) = (self.now, self.bug, ClusterId([id as u8; 16]));
         let (options, auto_rebalance) = (self.shape.options, self.shape.auto_rebalance);
@@ -152,7 +155,12 @@ impl World {
             return Vec::new();
         };
         let to = self.coordinators.get_mut(&to);
-        let Some(process) = to.filter(|process| process.running.is_some()) else {
+        // Whom it does not know it does not let in.
+        let knows = |process: &CoordinatorProcess| {
+            let running = process.running.as_ref();
+            running.is_some_and(|it| it.address(RaftId(from)).is_some())
+        };
+        let Some(process) = to.filter(|process| knows(process)) else {
             return Vec::new();
         };
         if process.introduced.insert(from, life) == Some(life) {

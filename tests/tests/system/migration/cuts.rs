@@ -50,7 +50,7 @@ impl Cut {
 /// A node on each of two islands, coordinators and clients on the shore.
 fn bed(what: &str, load: Load, sea: &Archipelago) -> Bed {
     let partitions = load.partitions.to_string();
-    let flags = ["--partitions", &partitions, "--insecure"];
+    let flags = ["--partitions", &partitions];
     let mut core = Core::stopped_at(SHORE, 3, &flags);
     core.found();
     let nodes = Vec::new();

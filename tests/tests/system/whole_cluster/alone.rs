@@ -198,3 +198,70 @@ fn a_node_needs_a_lease_once_its_coordinator_is_not_the_only_one() {
         client.say("GET a") == Reply::bulk("1")
     });
 }
+
+/// Runs a command of an operator at the coordinator of a node.
+fn ask(of_host: &str, words: &[&str]) -> Told {
+    ephesus(&[words, &["--coordinator", of_host]].concat())
+}
+
+#[test]
+fn a_second_coordinator_that_never_comes_harms_nothing_and_is_taken_back() {
+    let mut host = Node::start(Options::default());
+    assert_eq!(host.client().say("SET a 1"), Reply::ok());
+    let of_host = coordinator_of(&host);
+    let nowhere = ask(
+        &of_host,
+        &["coordinator-member", "add", "nowhere.invalid:7"],
+    );
+    nowhere.assert(1, &["no way to nowhere.invalid:7"]);
+    let ports = PortBlock::take();
+    let address = format!("127.0.0.1:{}", ports.base());
+    ask(&of_host, &["coordinator-member", "add", &address]).assert(0, &[]);
+    let mut client = host.client();
+    assert_eq!(client.say("SET a 2"), Reply::ok(), "it needs nobody");
+    host.kill();
+    host.restart();
+    let mut client = host.client();
+    assert_eq!(client.say("GET a"), Reply::bulk("2"));
+    assert_eq!(client.say("SET a 3"), Reply::ok());
+    let rows = ask(&of_host, &["coordinators"]);
+    assert!(rows.out.contains("learner"), "{rows:?}");
+    ask(&of_host, &["coordinator-member", "remove", "2"]).assert(0, &[]);
+    ask(&of_host, &["status"]).assert(0, &[]);
+}
+
+#[test]
+fn the_node_with_the_only_coordinator_is_removed_once_another_has_taken_over() {
+    let (mut host, guest) = host_and_guest();
+    let of_host = coordinator_of(&host);
+    ask(&of_host, &["drain", "host", "--wait"]).assert(0, &[]);
+    let remove = ["node", "remove", "host", "--yes"];
+    let words = [
+        "the last one",
+        "coordinator-member add",
+        "coordinator-member remove 1",
+    ];
+    ask(&of_host, &remove).assert(1, &words);
+
+    let (ports, home) = (PortBlock::take(), paths::scratch());
+    let address = format!("127.0.0.1:{}", ports.base());
+    let told = ask(&of_host, &["coordinator-member", "add", &address]);
+    told.assert(0, &[]);
+    let mut second = Coordinator::new(2, &start_command(&told), home.path());
+    second.start();
+    let both = format!("{of_host},{address}");
+    within(SERVES_WITHIN, "both vote", || {
+        let told = ask(&both, &["coordinators", "--json"]);
+        told.out.matches("\"votes\": true").count() == 2
+    });
+    ask(&both, &remove).assert(1, &["coordinator-member remove 1"]);
+    ask(&both, &["coordinator-member", "remove", "1"]).assert(0, &[]);
+    ask(&address, &remove).assert(0, &[]);
+    let _ = host.wait_exit(Duration::from_secs(20));
+    let mut client = guest.client();
+    within(SERVES_WITHIN, "the guest serves", || {
+        !is_down(&client.say("GET a"))
+    });
+    check(&mut Roaming::new(vec![guest.entry()]), 0..KEYS);
+    ask(&address, &["status"]).assert(0, &[]);
+}

@@ -19,7 +19,7 @@ fn a_node_that_is_cut_off_one_way_stops_serving_and_no_other_does() {
 
 /// Coordinators, two nodes on their side, and one on the island.
 fn archipelago(island: &Island) -> Whole {
-    let flags = [&NINE[..], &["--min-nodes", "3", "--insecure"]].concat();
+    let flags = [&NINE[..], &["--min-nodes", "3"]].concat();
     let mut core = Core::stopped_at(network::COORDINATORS, 3, &flags);
     core.found();
     let nodes = Vec::new();

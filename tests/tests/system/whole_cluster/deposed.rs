@@ -8,7 +8,7 @@ use ephesus_tests::archipelago::{Archipelago, SHORE, with_archipelago};
 use ephesus_tests::coordinator::{Core, ephesus};
 use ephesus_tests::crowd::{Crowd, Temper, verify};
 use ephesus_tests::ledger::Unit;
-use ephesus_tests::{Client, Reply, Rng, Whole};
+use ephesus_tests::{Client, Reply, Rng, Whole, paths};
 
 use super::{LEASE_LOST_WITHIN, NAMES, NINE, SERVES_WITHIN, is_down, key_of, ownership, slots_of};
 
@@ -51,9 +51,15 @@ fn a_leader_that_is_cut_off_from_its_followers_is_replaced_and_grants_no_lease()
     });
 }
 
+/// What an operator proves beyond loopback.
+fn secret_flag() -> (&'static str, String) {
+    let file = paths::cluster_secret().display().to_string();
+    ("--cluster-secret-file", file)
+}
+
 /// A coordinator on each of three islands, two nodes on the shore and one on an island.
 fn settled(sea: &Archipelago) -> Whole {
-    let flags = [&NINE[..], &["--min-nodes", "3", "--insecure"]].concat();
+    let flags = [&NINE[..], &["--min-nodes", "3"]].concat();
     let places = [1, 2, 3].map(|n| sea.place(n));
     let mut core = Core::stopped_on(&places, &flags);
     core.found();
@@ -126,7 +132,10 @@ fn depose(whole: &mut Whole, sea: &Archipelago, cut: Cut, round: usize, crowd: &
     whole.add_at(&guest, 1, (SHORE, Vec::new())).restart();
     whole.until_node_is(&guest, "live");
     let deposed = whole.core.address(leader);
-    let told = ephesus(&["status", "--coordinator", &deposed, "--timeout", "1500"]);
+    let secret = secret_flag();
+    let secret = [secret.0, &secret.1];
+    let status = ["status", "--coordinator", &deposed, "--timeout", "1500"];
+    let told = ephesus(&[&status[..], &secret].concat());
     told.assert(1, &[&deposed]);
     assert!(told.out.is_empty(), "{cut:?}: {told:?}");
 
@@ -134,7 +143,8 @@ fn depose(whole: &mut Whole, sea: &Archipelago, cut: Cut, round: usize, crowd: &
     whole.core.until("all follow one leader", |core| {
         let leads = |id: u64| {
             let address = core.address(id);
-            let told = ephesus(&["status", "--json", "--coordinator", &address]);
+            let status = ["status", "--json", "--coordinator", &address];
+            let told = ephesus(&[&status[..], &secret].concat());
             let status: serde_json::Value = serde_json::from_str(&told.out).ok()?;
             status["leader"].as_u64()
         };

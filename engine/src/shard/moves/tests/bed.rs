@@ -95,6 +95,7 @@ pub(super) struct Bed {
 
 pub(super) fn settings() -> Settings {
     Settings {
+        allow_slot_commands: false,
         name: "node".into(),
         listen: SocketAddr::from(([127, 0, 0, 1], 7000)),
         announce_host: None,
