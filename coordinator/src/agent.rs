@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use ephesus_wire::{Epoch, MigrationId, PartitionId};
 
-use crate::command::{ClusterId, Registration};
+use crate::command::{ClusterId, Nonce, Registration, StartProof};
 use crate::migration::{Progress, Step};
 use crate::planted::{Bug, Planted};
 use crate::protocol::{Answer, HeartbeatAnswer, Request};
@@ -76,6 +76,8 @@ pub enum AgentAction {
     Send(ConnectionId, Request),
     /// The node is a member of this cluster: note that durably before anything is hosted.
     Registered(ClusterId),
+    /// This start was accepted: note that durably.
+    StartNoted(Nonce),
     /// The node is not taken, and tries again. Stop where the refusal says that this is for ever.
     Refused(Refusal),
     /// [`Agent::view`] is a newer one.
@@ -87,6 +89,8 @@ pub enum AgentAction {
 pub struct AgentOptions {
     /// What the node says about itself.
     pub registration: Registration,
+    /// What its directory says about its starts, if it does.
+    pub start: Option<StartProof>,
     /// Where coordinators are reached, each as `host:port`; more are learned from the table.
     pub coordinators: Vec<String>,
     /// Of the jitter of its retries.
@@ -321,7 +325,14 @@ impl Agent {
     }
 
     fn register(&mut self, connection: ConnectionId, now_ms: u64, actions: &mut Vec<AgentAction>) {
-        let request = Request::Register(self.options.registration.clone());
+        let registration = self.options.registration.clone();
+        let request = match self.options.start {
+            Some(start) => Request::RegisterStart {
+                registration,
+                start,
+            },
+            None => Request::Register(registration),
+        };
         actions.push(AgentAction::Send(connection, request));
         self.link = Link::Registering {
             connection,
@@ -355,6 +366,11 @@ impl Agent {
                         heartbeat_at_ms: now_ms,
                         unanswered_ms: None,
                     };
+                }
+            }
+            Answer::StartNoted(nonce) => {
+                if self.options.start.is_some_and(|start| start.nonce == nonce) {
+                    actions.push(AgentAction::StartNoted(nonce));
                 }
             }
             Answer::Refused(refusal) => {

@@ -93,6 +93,28 @@ pub struct Registration {
     pub speaks: Versions,
 }
 
+/// Random bytes by which one start of a node is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Nonce(pub [u8; 16]);
+
+impl fmt::Display for Nonce {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// That a node's directory is the one that its last accepted start has left: an older copy of it names an
+/// older start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StartProof {
+    /// The last start that the directory knows to be accepted; none: none was, by a release that proves it.
+    pub previous: Option<Nonce>,
+    /// This start; the same as before where it is not known whether that was accepted.
+    pub nonce: Nonce,
+    /// Whether an operator takes the directory as it is, however old.
+    pub accepts_old: bool,
+}
+
 /// One entry of the replicated log.
 ///
 /// Every command may be proposed more than once, also by successive leaders: a repetition changes
@@ -192,13 +214,21 @@ pub enum Command {
         /// As [`MigrationTable::limit_mb_s`](crate::migration::MigrationTable::limit_mb_s).
         mb_s: u32,
     },
+    /// As [`Command::Register`], of a node whose directory proves which it is.
+    RegisterStart {
+        /// What the node says about itself.
+        registration: Registration,
+        /// What its directory says.
+        start: StartProof,
+    },
 }
 
 /// The protocol that came with migrations.
 const MIGRATIONS: u16 = 2;
 
-/// The protocol that came with coordinators that learn before they vote.
+/// The protocol that came with coordinators that learn before they vote, and with starts that are proved.
 const LEARNERS: u16 = 3;
+const STARTS: u16 = 3;
 
 impl Command {
     /// The protocol that everybody has to speak before this command is proposed or carried out; none
@@ -213,6 +243,7 @@ impl Command {
             | Command::RetryMigration { .. }
             | Command::LimitMoves { .. }
             | Command::Drain { on: true, .. } => Some(MIGRATIONS),
+            Command::RegisterStart { .. } => Some(STARTS),
             _ => None,
         }
     }

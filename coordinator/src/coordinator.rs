@@ -9,7 +9,7 @@
 //! [`Coordinator::next_turn_ms`], and carries the actions out. Only the leader decides and tells;
 //! the others name it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ephesus_wal::Disk;
 use ephesus_wire::handshake::Versions;
@@ -17,7 +17,9 @@ use ephesus_wire::{MigrationId, NodeId};
 use raft::eraftpb::MessageType;
 use raft::prelude::Message;
 
-use crate::command::{ClusterId, ClusterOptions, Command, CoordinatorChange, RaftId, Registration};
+use crate::command::{
+    ClusterId, ClusterOptions, Command, CoordinatorChange, RaftId, Registration, StartProof,
+};
 use crate::liveness::{Liveness, STEP_MS_MAX, Waiting};
 use crate::member::{Input, Member, MemberError, Outcome, Output, SNAPSHOT_AFTER, Ticket};
 #[cfg(any(test, feature = "planted"))]
@@ -89,6 +91,8 @@ pub enum Event {
 pub enum Action {
     /// Send this to a node or operator.
     Answer(SessionId, Answer),
+    /// Send this to several nodes.
+    AnswerAll(Vec<SessionId>, Answer),
     /// Close a connection of a node: it has a newer one.
     Close(SessionId),
     /// Send this to the coordinator `to`, which is reached at `address`.
@@ -157,7 +161,7 @@ impl CoordinatorOptions {
 #[derive(Debug)]
 enum Pending {
     Bootstrap,
-    Register(SessionId, Registration),
+    Register(SessionId, Registration, Option<StartProof>),
     /// What a node says about itself is repeated until the table shows it.
     Told(NodeId),
     Fail,
@@ -188,6 +192,8 @@ pub struct Coordinator<D: Disk> {
     /// Whether the last turn has changed what is decided: more may follow from it.
     has_changed: bool,
     pending: BTreeMap<Ticket, (u64, Pending)>,
+    /// Nodes something of whom is proposed, and has no outcome yet.
+    told: BTreeSet<NodeId>,
     tickets: u64,
     now_ms: u64,
     tick_at_ms: Option<u64>,
@@ -226,6 +232,7 @@ impl<D: Disk> Coordinator<D> {
             later: Vec::new(),
             has_changed: false,
             pending: BTreeMap::new(),
+            told: BTreeSet::new(),
             tickets: 0,
             now_ms: 0,
             tick_at_ms: None,
@@ -403,8 +410,15 @@ impl<D: Disk> Coordinator<D> {
                 actions.push(Action::Answer(session, answer));
             }
             Event::Request(session, Request::Register(registration)) => {
-                self.register(session, registration, inputs, actions);
+                self.register(session, registration, None, inputs, actions);
             }
+            Event::Request(
+                session,
+                Request::RegisterStart {
+                    registration,
+                    start,
+                },
+            ) => self.register(session, registration, Some(start), inputs, actions),
             Event::Request(session, Request::Heartbeat(heartbeat)) => {
                 self.heartbeat(session, heartbeat, actions);
             }
@@ -600,15 +614,17 @@ impl<D: Disk> Coordinator<D> {
 
     fn decided(&mut self, pending: Pending, outcome: Outcome, actions: &mut Vec<Action>) {
         match pending {
+            Pending::Migration(id) => drop(self.migrating.proposed.remove(&id)),
+            Pending::Told(node) => drop(self.told.remove(&node)),
             Pending::Bootstrap
-            | Pending::Told(_)
             | Pending::Fail
             | Pending::Speaks(_)
             | Pending::Promote
-            | Pending::Rebalance
-            | Pending::Migration(_) => {}
-            Pending::Register(session, registration) => match outcome {
-                Outcome::Applied(Ok(_)) => self.registered(session, &registration, actions),
+            | Pending::Rebalance => {}
+            Pending::Register(session, registration, start) => match outcome {
+                Outcome::Applied(Ok(_)) => {
+                    self.registered(session, &registration, start.as_ref(), actions);
+                }
                 Outcome::Applied(Err(refusal)) => {
                     actions.push(Action::Answer(session, Answer::Refused(refusal)));
                 }
@@ -628,8 +644,13 @@ impl<D: Disk> Coordinator<D> {
         let late = pending.filter(|(_, (since, _))| is_late(*since));
         let late: Vec<Ticket> = late.map(|(ticket, _)| *ticket).collect();
         for (_, pending) in late.iter().filter_map(|ticket| self.pending.remove(ticket)) {
-            if let Pending::Operation(operation) = pending {
-                actions.push(operation.answer(Report::TimedOut));
+            match pending {
+                Pending::Operation(operation) => {
+                    actions.push(operation.answer(Report::TimedOut));
+                }
+                Pending::Migration(id) => drop(self.migrating.proposed.remove(&id)),
+                Pending::Told(node) => drop(self.told.remove(&node)),
+                _ => {}
             }
         }
     }

@@ -37,6 +37,7 @@ pub use counters::{Counters, Reason};
 pub use dialer::{Dialer, reach};
 pub use error::LinkError;
 pub use listener::{Faults, ListenOptions, Listener};
+pub use outbound::SharedFrame;
 pub use secret_file::load_secret;
 
 /// How long a link that was dropped keeps trying to hand over what is queued.

@@ -19,10 +19,10 @@ use glommio::{LocalExecutorBuilder, Placement};
 
 use crate::agent::{Agent, AgentAction, AgentEvent, AgentOptions, ConnectionId};
 use crate::alone::Alone;
-use crate::command::ClusterId;
+use crate::command::{ClusterId, Nonce};
 use crate::link::{Dialer, Link, LinkError, LinkOptions, Sender};
 use crate::migration::{Progress, Step};
-use crate::protocol::{self, Answer, kind};
+use crate::protocol::{self, Answer, Request, kind};
 use crate::report::Figures;
 use crate::scheduling::{keep_awake, prefer_short_slices};
 use crate::server::HEARTBEAT;
@@ -39,6 +39,8 @@ const RING_DEPTH: usize = 64;
 pub enum MembershipEvent {
     /// The node is a member: note the cluster durably before anything is hosted.
     Registered(ClusterId),
+    /// This start of the node was accepted: note that durably.
+    StartNoted(Nonce),
     /// The node is not taken, and tries again; stop where the refusal says that this is for ever.
     Refused(Refusal),
     /// What is at this address and the node do not belong together, as the error tells; it is tried
@@ -233,7 +235,8 @@ pub fn boottime_ms() -> u64 {
 struct Links {
     dialer: Dialer,
     events: flume::Sender<AgentEvent>,
-    senders: RefCell<BTreeMap<ConnectionId, Sender>>,
+    /// With the version that was agreed on each.
+    senders: RefCell<BTreeMap<ConnectionId, (Sender, u16)>>,
     /// Closed before they were open.
     unwanted: RefCell<Vec<ConnectionId>>,
     told: flume::Sender<MembershipEvent>,
@@ -283,14 +286,14 @@ async fn serve(
                     glommio::spawn_local(Rc::clone(&links).open(connection, address)).detach();
                 }
                 AgentAction::Close(connection) => links.close(connection),
-                AgentAction::Send(connection, request) => match request.encode() {
-                    Ok(payload) => links.send(connection, &payload),
-                    Err(error) => tracing::error!(%error, "a message cannot be sent"),
-                },
+                AgentAction::Send(connection, request) => links.send(connection, &request),
                 AgentAction::Registered(cluster) => {
                     identity.cluster = Some(cluster.0);
                     links.dialer.set_identity(identity);
                     let _ = told.send(MembershipEvent::Registered(cluster));
+                }
+                AgentAction::StartNoted(nonce) => {
+                    let _ = told.send(MembershipEvent::StartNoted(nonce));
                 }
                 AgentAction::Refused(refusal) => {
                     let _ = told.send(MembershipEvent::Refused(refusal));
@@ -348,7 +351,8 @@ impl Links {
         };
         match link {
             Ok(link) if is_wanted => {
-                self.senders.borrow_mut().insert(connection, link.sender());
+                let sender = (link.sender(), link.opened().version);
+                self.senders.borrow_mut().insert(connection, sender);
                 self.tell(AgentEvent::Connected(connection));
                 self.read(connection, link).await;
                 self.senders.borrow_mut().remove(&connection);
@@ -391,16 +395,21 @@ impl Links {
         }
     }
 
-    fn send(&self, connection: ConnectionId, payload: &[u8]) {
-        if let Some(sender) = self.senders.borrow().get(&connection) {
+    fn send(&self, connection: ConnectionId, request: &Request) {
+        let senders = self.senders.borrow();
+        let Some((sender, version)) = senders.get(&connection) else {
+            return;
+        };
+        match request.encode_for(*version) {
             // Whoever reads the link learns of its end.
-            let _ = sender.send(kind::REQUEST, payload);
+            Ok(payload) => drop(sender.send(kind::REQUEST, &payload)),
+            Err(error) => tracing::error!(%error, "a message cannot be sent"),
         }
     }
 
     fn close(&self, connection: ConnectionId) {
         match self.senders.borrow().get(&connection) {
-            Some(sender) => sender.close(),
+            Some((sender, _)) => sender.close(),
             None => self.unwanted.borrow_mut().push(connection),
         }
     }

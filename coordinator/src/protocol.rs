@@ -19,18 +19,22 @@ use protobuf::Message as _;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::command::{ClusterId, RaftId, Registration};
+use crate::command::{ClusterId, Nonce, RaftId, Registration, StartProof};
 use crate::migration::{Progress, Step};
 use crate::report::{Figures, Query, Report};
 use crate::state::{MemberStatus, Refusal};
 use crate::view::TableUpdate;
 
-/// Version of these messages.
+/// Version of these messages, and the oldest that is still spoken.
 pub const PROTOCOL_VERSION: u16 = 3;
+pub const PROTOCOL_VERSION_OLDEST: u16 = 2;
+
+/// The version that came with proved starts.
+const STARTS: u16 = 3;
 
 /// What this release speaks.
 pub const VERSIONS: Versions = Versions {
-    min: PROTOCOL_VERSION,
+    min: PROTOCOL_VERSION_OLDEST,
     max: PROTOCOL_VERSION,
 };
 
@@ -107,6 +111,13 @@ pub enum Request {
         /// How far.
         progress: Vec<(MigrationId, Progress)>,
     },
+    /// As [`Request::Register`], of a node whose directory proves which it is. Since version 3.
+    RegisterStart {
+        /// What the node says about itself.
+        registration: Registration,
+        /// What its directory says.
+        start: StartProof,
+    },
 }
 
 /// Connections that a coordinator has not let in at its port, or has closed for what came over them,
@@ -158,6 +169,8 @@ pub enum Answer {
         /// The answer.
         report: Box<Report>,
     },
+    /// The start of the node is the last that was accepted: it notes that in its data directory. Since version 3.
+    StartNoted(Nonce),
 }
 
 /// A heartbeat was heard.
@@ -205,6 +218,10 @@ impl Request {
     pub fn node(&self) -> Option<NodeId> {
         match self {
             Request::Register(Registration { node, .. })
+            | Request::RegisterStart {
+                registration: Registration { node, .. },
+                ..
+            }
             | Request::Heartbeat(Heartbeat { node, .. })
             | Request::Started { node, .. }
             | Request::Hosting { node, .. }
@@ -220,6 +237,19 @@ impl Request {
     /// [`ProtocolError::Length`].
     pub fn encode(&self) -> Result<Vec<u8>, ProtocolError> {
         encode(self)
+    }
+
+    /// The payload for a link on which this version was agreed.
+    ///
+    /// # Errors
+    /// [`ProtocolError::Length`].
+    pub fn encode_for(&self, version: u16) -> Result<Vec<u8>, ProtocolError> {
+        match self {
+            Request::RegisterStart { registration, .. } if version < STARTS => {
+                encode(&Request::Register(registration.clone()))
+            }
+            request => encode(request),
+        }
     }
 
     /// The request that `payload` is.
@@ -268,6 +298,17 @@ impl Answer {
     /// [`ProtocolError::Length`].
     pub fn encode(&self) -> Result<Vec<u8>, ProtocolError> {
         encode(self)
+    }
+
+    /// The payload for a link on which this version was agreed; none: the other end has no use for it.
+    ///
+    /// # Errors
+    /// [`ProtocolError::Length`].
+    pub fn encode_for(&self, version: u16) -> Result<Option<Vec<u8>>, ProtocolError> {
+        match self {
+            Answer::StartNoted(_) if version < STARTS => Ok(None),
+            answer => encode(answer).map(Some),
+        }
     }
 
     /// The answer that `payload` is.

@@ -50,6 +50,9 @@ use peers::{Doorbells, Peers};
 use refusals::RefusalReport;
 use sessions::Sessions;
 
+/// Open links: of a thousand nodes, also while those of before a cut of the network are not noticed to be gone.
+const LINKS_MAX: usize = 8192;
+
 /// How long a leader that is to stop waits for its successor, and how often it names one, ms.
 const HAND_OVER_MAX_MS: u64 = 1_000;
 const HAND_OVER_AGAIN_MS: u64 = (ELECTION_TICKS as u64 + 1) * TICK_MS;
@@ -190,7 +193,10 @@ impl Server {
             options.port,
             identity,
             options.secret.clone(),
-            ListenOptions::default(),
+            ListenOptions {
+                links_max: LINKS_MAX,
+                ..ListenOptions::default()
+            },
             Arc::clone(&counters),
         );
         let listener = Rc::new(listener.map_err(DirError::of("listen for", &options.data_dir))?);
@@ -376,6 +382,7 @@ impl Server {
 fn carry_out(action: Action, sessions: &Sessions, peers: &mut Peers) {
     match action {
         Action::Answer(session, answer) => sessions.answer(session, &answer),
+        Action::AnswerAll(to, answer) => sessions.answer_all(&to, &answer),
         Action::Close(session) => sessions.close(session),
         Action::Raft {
             to,

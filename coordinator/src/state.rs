@@ -21,7 +21,7 @@ use ephesus_wire::table::{PartitionEntry, PartitionStatus, PartitionTable};
 use ephesus_wire::{Epoch, MigrationId, NodeId, PartitionId, Partitioning};
 use serde::{Deserialize, Serialize};
 
-use crate::command::{Addresses, ClusterId, ClusterOptions, Command, RaftId, Registration};
+use crate::command::{Addresses, ClusterId, ClusterOptions, Command, Nonce, RaftId, Registration};
 use crate::migration::{AbortReason, Migration};
 use crate::placement::Move;
 
@@ -46,6 +46,9 @@ pub const NAME_BYTES_MAX: usize = 64;
 
 /// Longest address of a node or coordinator, bytes.
 pub const ADDRESS_BYTES_MAX: usize = 256;
+
+/// Most shards of a node.
+pub const SHARDS_MAX: u16 = 1024;
 
 /// What a usual shard can take, per cent: [`Registration::capacity`] without a reason for another.
 pub const CAPACITY_DEFAULT: u32 = 100;
@@ -148,6 +151,9 @@ pub struct State {
     /// Behind the layout of format 3: see [`Added`].
     #[serde(skip)]
     learners: BTreeSet<RaftId>,
+    /// The last accepted start of each node, as far as they prove it.
+    #[serde(skip)]
+    starts: BTreeMap<NodeId, Nonce>,
 }
 
 /// The fields that snapshots of format 4 have behind those of 3.
@@ -155,6 +161,8 @@ pub struct State {
 struct Added {
     /// Coordinators that do not vote yet.
     learners: BTreeSet<RaftId>,
+    /// See [`State::admit_start`].
+    starts: BTreeMap<NodeId, Nonce>,
 }
 
 impl Default for State {
@@ -172,13 +180,14 @@ impl Default for State {
             },
             migrations: Migrations::default(),
             learners: BTreeSet::new(),
+            starts: BTreeMap::new(),
         }
     }
 }
 
 impl Added {
     fn is_empty(&self) -> bool {
-        self.learners.is_empty()
+        self.learners.is_empty() && self.starts.is_empty()
     }
 }
 
@@ -191,6 +200,7 @@ impl State {
     pub fn to_snapshot(&self) -> Vec<u8> {
         let added = Added {
             learners: self.learners.clone(),
+            starts: self.starts.clone(),
         };
         let is_old = added.is_empty();
         let format = if is_old { 3 } else { SNAPSHOT_FORMAT };
@@ -216,6 +226,7 @@ impl State {
             let (added, behind) = postcard::take_from_bytes::<Added>(rest)?;
             Added {
                 learners: state.learners,
+                starts: state.starts,
             } = added;
             rest = behind;
         }
@@ -335,6 +346,10 @@ impl State {
                 coordinators,
             } => self.bootstrap(*cluster, *options, coordinators)?,
             Command::Register(registration) => self.register(registration)?,
+            Command::RegisterStart {
+                registration,
+                start,
+            } => self.register_start(registration, start)?,
             Command::Started { node, incarnation } => {
                 self.set_status(*node, *incarnation, MemberStatus::Live)?
             }
@@ -479,6 +494,7 @@ impl State {
         self.end_migrations_of(node, AbortReason::Removed, &mut effects);
         self.migrations.forget(node, &owned);
         self.members.remove(&node);
+        self.starts.remove(&node);
         self.removed.insert(node);
         for partition in owned {
             let entry = &mut self.table.entries[usize::from(partition.0)];

@@ -170,6 +170,10 @@ pub struct Serve {
     /// secret there.
     #[arg(long)]
     insecure: bool,
+    /// Take a restored directory for the newest one, although the cluster has seen a newer: what was written since is
+    /// lost. For one start.
+    #[arg(long)]
+    accept_old_data: bool,
     /// Let clients beyond loopback move slots: CLUSTER MIGRATESLOTS and CANCELSLOTMIGRATIONS.
     #[arg(long)]
     allow_slot_commands: bool,
@@ -242,6 +246,7 @@ impl Serve {
             auto_rebalance: self.auto_rebalance,
             secret,
             allow_slot_commands: self.allow_slot_commands,
+            accept_old_data: self.accept_old_data,
             announce_host: self.announce_host.clone(),
             reset_clock: self.reset_clock,
             wall_clock: WallClock::shifted(self.clock_shift_ms),

@@ -14,6 +14,7 @@ const CLUSTER: ClusterId = ClusterId([7; 16]);
 
 fn agent() -> Agent {
     Agent::new(AgentOptions {
+        start: None,
         registration: Registration {
             node: NODE,
             cluster: None,

@@ -32,6 +32,8 @@ pub const RETRY_PATIENCE_MS: u64 = 600_000;
 #[derive(Debug, Default)]
 pub(super) struct Migrating {
     noted: BTreeMap<MigrationId, Noted>,
+    /// Something about these is proposed, and has no outcome yet.
+    pub(super) proposed: BTreeSet<MigrationId>,
     /// Since when migrations wait for a node that has failed.
     stranded_ms: BTreeMap<MigrationId, u64>,
     /// By the migration that was aborted.
@@ -131,9 +133,7 @@ impl<D: Disk> Coordinator<D> {
 
     /// Proposes something about a migration, unless something about it is under way.
     fn propose_migration(&mut self, id: MigrationId, command: Command, inputs: &mut Vec<Input>) {
-        let is_same =
-            |(_, pending): &(u64, Pending)| matches!(pending, Pending::Migration(of) if *of == id);
-        if self.pending.values().any(is_same) {
+        if !self.migrating.proposed.insert(id) {
             return;
         }
         let ticket = self.ticket(Some(Pending::Migration(id)));

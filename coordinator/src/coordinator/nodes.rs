@@ -4,42 +4,61 @@ use ephesus_wal::Disk;
 use ephesus_wire::NodeId;
 
 use super::{Action, Coordinator, Pending, SessionId};
-use crate::command::{Command, Registration};
+use crate::command::{Command, Registration, StartProof};
 use crate::member::Input;
 use crate::planted::Bug;
 use crate::protocol::{Answer, Heartbeat, HeartbeatAnswer};
+use crate::state::{Refusal, SHARDS_MAX};
 
 impl<D: Disk> Coordinator<D> {
     pub(super) fn register(
         &mut self,
         session: SessionId,
         registration: Registration,
+        start: Option<StartProof>,
         inputs: &mut Vec<Input>,
         actions: &mut Vec<Action>,
     ) {
+        if registration.shards > SHARDS_MAX {
+            let refusal = Refusal::Shards(registration.shards);
+            actions.push(Action::Answer(session, Answer::Refused(refusal)));
+            return;
+        }
         if let Err(refusal) = registration.check() {
             actions.push(Action::Answer(session, Answer::Refused(refusal)));
             return;
         }
+        let node = registration.node;
+        // Proved once everybody knows such starts.
+        let proved = start.map(|start| Command::RegisterStart {
+            registration: registration.clone(),
+            start,
+        });
+        let proved = proved.filter(|command| self.state().check_known(command).is_ok());
         if self.member.is_settled() {
-            if let Err(refusal) = self.state().admit(&registration) {
+            let state = self.state();
+            let old = start.and_then(|start| state.admit_start(node, &start).err());
+            if let Some(refusal) = old.or_else(|| state.admit(&registration).err()) {
                 actions.push(Action::Answer(session, Answer::Refused(refusal)));
                 return;
             }
-            if self.state().is_registered(&registration) {
-                self.registered(session, &registration, actions);
+            let is_noted = start.is_some_and(|start| state.is_start_noted(node, &start));
+            if state.is_registered(&registration) && (is_noted || proved.is_none()) {
+                self.registered(session, &registration, start.as_ref(), actions);
                 return;
             }
         }
-        let pending = Pending::Register(session, registration.clone());
+        let pending = Pending::Register(session, registration.clone(), start);
         let ticket = self.ticket(Some(pending));
-        inputs.push(Input::Propose(ticket, Command::Register(registration)));
+        let command = proved.unwrap_or(Command::Register(registration));
+        inputs.push(Input::Propose(ticket, command));
     }
 
     pub(super) fn registered(
         &mut self,
         session: SessionId,
         registration: &Registration,
+        start: Option<&StartProof>,
         actions: &mut Vec<Action>,
     ) {
         let Some(cluster) = self.state().cluster() else {
@@ -54,6 +73,11 @@ impl<D: Disk> Coordinator<D> {
             incarnation,
         };
         actions.push(Action::Answer(session, answer));
+        let is_noted = |start: &&StartProof| self.state().is_start_noted(registration.node, start);
+        if let Some(start) = start.filter(is_noted) {
+            let noted = Answer::StartNoted(start.nonce);
+            actions.push(Action::Answer(session, noted));
+        }
     }
 
     pub(super) fn heartbeat(
@@ -95,8 +119,7 @@ impl<D: Disk> Coordinator<D> {
 
     /// Proposes what a node has said, unless something it has said is under way.
     pub(super) fn tell(&mut self, node: NodeId, command: Command, inputs: &mut Vec<Input>) {
-        let mut pending = self.pending.values();
-        if pending.any(|(_, pending)| matches!(pending, Pending::Told(of) if *of == node)) {
+        if !self.told.insert(node) {
             return;
         }
         let ticket = self.ticket(Some(Pending::Told(node)));

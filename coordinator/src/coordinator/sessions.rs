@@ -77,8 +77,8 @@ impl Sessions {
         now_ms: u64,
         actions: &mut Vec<Action>,
     ) {
-        // Most nodes have the same version.
-        let mut updates = BTreeMap::new();
+        // Most nodes have the same version: each update is made once, however many it is for.
+        let mut to: BTreeMap<u64, Vec<SessionId>> = BTreeMap::new();
         for (id, session) in &mut self.sessions {
             let Some(held) = session.held else {
                 continue;
@@ -89,16 +89,16 @@ impl Sessions {
             } else {
                 held.max(session.sent)
             };
-            let update = updates.entry(base);
-            let Some(update) = update
-                .or_insert_with(|| history.update(state, base))
-                .clone()
-            else {
-                continue;
-            };
-            (session.sent, session.sent_at_ms) = (state.table().version, now_ms);
-            let answer = Answer::Table(Box::new(update));
-            actions.push(Action::Answer(*id, answer));
+            if base < state.table().version {
+                (session.sent, session.sent_at_ms) = (state.table().version, now_ms);
+                to.entry(base).or_default().push(*id);
+            }
+        }
+        for (base, sessions) in to {
+            if let Some(update) = history.update(state, base) {
+                let answer = Answer::Table(Box::new(update));
+                actions.push(Action::AnswerAll(sessions, answer));
+            }
         }
     }
 }

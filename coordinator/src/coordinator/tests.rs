@@ -3,7 +3,7 @@ use ephesus_wire::{Epoch, PartitionId};
 use futures_lite::future::block_on;
 
 use super::*;
-use crate::command::Addresses;
+use crate::command::{Addresses, Nonce};
 use crate::member::founding;
 use crate::placement::Policy;
 use crate::protocol::Heartbeat;
@@ -76,6 +76,12 @@ impl World {
             for action in sent.into_iter().chain(actions) {
                 match action {
                     Action::Answer(session, answer) => self.answers.push((session, answer)),
+                    Action::AnswerAll(sessions, answer) => {
+                        let each = sessions
+                            .into_iter()
+                            .map(|session| (session, answer.clone()));
+                        self.answers.extend(each);
+                    }
                     Action::Close(session) => self.closed.push(session),
                     Action::Raft {
                         to,
@@ -642,4 +648,75 @@ fn a_coordinator_that_is_added_is_a_learner_and_can_be_taken_back() {
     let removed = asked(&mut world, Query::RemoveCoordinator { id });
     assert_eq!(removed, Report::CoordinatorRemoved { id });
     assert_eq!(world.coordinators[0].state().coordinators().len(), 1);
+}
+
+#[test]
+fn a_start_is_noted_once_everybody_knows_such_starts_and_an_older_directory_is_refused() {
+    let mut world = World::new(1);
+    world.pass(100);
+    let start = |previous: Option<u8>, nonce: u8| StartProof {
+        previous: previous.map(|byte| Nonce([byte; 16])),
+        nonce: Nonce([nonce; 16]),
+        accepts_old: false,
+    };
+    let proved = |incarnation, speaks: u16, start| {
+        let Request::Register(registration) = register(1) else {
+            panic!("a registration");
+        };
+        let registration = Registration {
+            incarnation,
+            speaks: Versions {
+                min: 2,
+                max: speaks,
+            },
+            ..registration
+        };
+        Request::RegisterStart {
+            registration,
+            start,
+        }
+    };
+    let noted = |world: &mut World| {
+        let told = world.told().into_iter();
+        told.filter_map(|(_, answer)| match answer {
+            Answer::StartNoted(nonce) => Some(nonce.0[0]),
+            Answer::Refused(refusal) => panic!("{refusal}"),
+            _ => None,
+        })
+        .collect::<Vec<_>>()
+    };
+    // The release before is known to have run on it: this start is taken, and not noted.
+    let Request::Register(old) = register(1) else {
+        panic!("a registration");
+    };
+    let speaks = Versions { min: 2, max: 2 };
+    world.say(1, 5, Request::Register(Registration { speaks, ..old }));
+    world.say(1, 6, proved(2, 3, start(None, 1)));
+    assert_eq!(noted(&mut world), []);
+    world.say(1, 7, proved(2, 3, start(None, 1)));
+    assert_eq!(noted(&mut world), [1], "it has said what it speaks");
+    world.say(1, 8, proved(3, 3, start(Some(1), 2)));
+    world.say(1, 8, proved(3, 3, start(Some(1), 2)));
+    assert_eq!(noted(&mut world), [2, 2]);
+    world.say(1, 9, proved(4, 3, start(None, 1)));
+    let told = world.told();
+    let refusal = crate::state::Refusal::OldDirectory(id(1));
+    assert_eq!(told, [(9, Answer::Refused(refusal))]);
+}
+
+#[test]
+fn a_node_of_too_many_shards_is_refused_by_name() {
+    let mut world = World::new(1);
+    world.pass(100);
+    let Request::Register(registration) = register(1) else {
+        panic!("a registration");
+    };
+    let shards = crate::state::SHARDS_MAX + 1;
+    let large = Registration {
+        shards,
+        ..registration
+    };
+    world.say(1, 5, Request::Register(large));
+    let refusal = crate::state::Refusal::Shards(shards);
+    assert_eq!(world.told(), [(5, Answer::Refused(refusal))]);
 }

@@ -22,7 +22,7 @@ use glommio::timer::Timer;
 use super::counters::Counters;
 use super::error::LinkError;
 use super::inbound::Inbound;
-use super::outbound::Outbound;
+use super::outbound::{Outbound, SharedFrame};
 use super::socket::Socket;
 use super::{LINGER, LinkOptions, Message};
 
@@ -195,6 +195,17 @@ impl Sender {
         self.shared.send(kind, stream, payload)
     }
 
+    /// As [`Sender::send`], of a frame that others send, too.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn send_shared(&self, frame: &SharedFrame) -> Result<(), LinkError> {
+        let queued = self.shared.make_room(frame.0.len())?;
+        self.shared.outbound.borrow_mut().push_shared(frame.clone());
+        self.shared.wake_for(queued);
+        Ok(())
+    }
+
     /// Bytes that wait to be written.
     #[must_use]
     pub fn queued_bytes(&self) -> usize {
@@ -213,11 +224,6 @@ impl Shared {
             kind < HANDSHAKE_KIND_MIN,
             "message {kind:#06x} is only for handshakes"
         );
-        match &*self.life.borrow() {
-            Life::Open => {}
-            Life::Leaving => return Err(LinkError::Local),
-            Life::Over(error) => return Err(error.clone()),
-        }
         let bytes = payload.len();
         if bytes > FRAME_PAYLOAD_BYTES_MAX {
             return Err(LinkError::TooLong { bytes });
@@ -228,18 +234,34 @@ impl Shared {
             sequence: 0,
             payload,
         };
+        let queued = self.make_room(frame.encoded_len())?;
+        self.outbound.borrow_mut().push(&frame);
+        self.wake_for(queued);
+        Ok(())
+    }
+
+    /// How many bytes are queued, if so many more may be.
+    fn make_room(&self, bytes: usize) -> Result<usize, LinkError> {
+        match &*self.life.borrow() {
+            Life::Open => {}
+            Life::Leaving => return Err(LinkError::Local),
+            Life::Over(error) => return Err(error.clone()),
+        }
         let queued = self.outbound.borrow().len();
         let max = self.options.queue_bytes_max;
-        if queued + frame.encoded_len() > max {
+        if queued + bytes > max {
             let error = LinkError::Overflow { max };
             self.end(error.clone());
             return Err(error);
         }
-        self.outbound.borrow_mut().push(&frame);
+        Ok(queued)
+    }
+
+    /// Has written what was queued behind so many bytes.
+    fn wake_for(&self, queued: usize) {
         if queued == 0 {
             wake(&self.driver);
         }
-        Ok(())
     }
 
     fn poll_recv(&self, cx: &mut Context<'_>) -> Poll<Result<Message, LinkError>> {

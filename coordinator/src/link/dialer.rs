@@ -90,11 +90,10 @@ const REACH_LIMIT: Duration = Duration::from_millis(800);
 pub async fn reach(address: &str) -> Result<(), String> {
     match within(REACH_LIMIT, connect(address)).await {
         Some(Ok(_)) => Ok(()),
-        Some(Err(LinkError::Unreachable { kind, .. }))
-            if kind == io::ErrorKind::ConnectionRefused =>
-        {
-            Ok(())
-        }
+        Some(Err(LinkError::Unreachable {
+            kind: io::ErrorKind::ConnectionRefused,
+            ..
+        })) => Ok(()),
         Some(Err(error)) => Err(error.to_string()),
         None => Err(format!("no answer within {} ms", REACH_LIMIT.as_millis())),
     }

@@ -128,15 +128,15 @@ impl<D: Disk> Member<D> {
     }
 }
 
+/// What the state machine says to an entry, if it is one for it, and raft's change of members that follows.
+pub type CarriedOut = (Option<Result<Effects, Refusal>>, Option<ConfChange>);
+
 /// Carries a decided entry out: what the state machine says to it, if it is one for it, and raft's own change of
 /// members where that has an effect.
 ///
 /// # Errors
 /// [`MemberError`]: this release does not know the entry.
-pub fn carry_out(
-    state: &mut State,
-    entry: &Entry,
-) -> Result<(Option<Result<Effects, Refusal>>, Option<ConfChange>), MemberError> {
+pub fn carry_out(state: &mut State, entry: &Entry) -> Result<CarriedOut, MemberError> {
     let index = entry.index;
     match entry.get_entry_type() {
         // A new leader's first entry is empty.

@@ -37,6 +37,7 @@ struct Hosting {
 impl Hosting {
     fn start(cluster: &Cluster, n: u8, name: &str) -> Hosting {
         let options = AgentOptions {
+            start: None,
             registration: registration(n, name),
             coordinators: cluster.addresses(),
             seed: n.into(),

@@ -3,9 +3,9 @@
 //! A shard's fair share is `partitions * weight / all weights`; it gets that, rounded down or up. So
 //! the result is within one partition of the share, and planning again plans nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
-use ephesus_wire::PartitionId;
+use ephesus_wire::{NodeId, PartitionId};
 use serde::{Deserialize, Serialize};
 
 use super::Place;
@@ -69,26 +69,24 @@ pub fn rebalance(partitions: &[Located], shares: &[Share]) -> Vec<Move> {
         return Vec::new();
     }
     give_shares(&mut shards, count, weights);
-    let mut taken = take_surplus(&mut shards);
+    let mut by_node: BTreeMap<NodeId, VecDeque<PartitionId>> = BTreeMap::new();
+    for (partition, from) in take_surplus(&mut shards) {
+        by_node.entry(from.node).or_default().push_back(partition);
+    }
     let mut moves = Vec::new();
     // What can stay on its node does.
-    for is_within in [true, false] {
-        for (place, shard) in &mut shards {
-            let missing = shard.share.saturating_sub(shard.owned) as usize;
-            let mut left = Vec::new();
-            let mut got = 0;
-            for (partition, from) in taken {
-                if got < missing && (!is_within || from.node == place.node) {
-                    got += 1;
-                    let to = *place;
-                    moves.push(Move { partition, to });
-                } else {
-                    left.push((partition, from));
-                }
-            }
-            shard.owned += got as u64;
-            taken = left;
+    for (place, shard) in &mut shards {
+        if let Some(taken) = by_node.get_mut(&place.node) {
+            let count = shard.missing().min(taken.len());
+            shard.give(*place, taken.drain(..count), &mut moves);
         }
+    }
+    let mut taken: Vec<PartitionId> = by_node.into_values().flatten().collect();
+    taken.sort_unstable();
+    let mut taken = taken.into_iter();
+    for (place, shard) in &mut shards {
+        let missing = shard.missing();
+        shard.give(*place, taken.by_ref().take(missing), &mut moves);
     }
     moves.sort_unstable();
     moves
@@ -101,6 +99,23 @@ struct Shard {
     movable: Vec<PartitionId>,
     /// What it gets.
     share: u64,
+}
+
+impl Shard {
+    fn missing(&self) -> usize {
+        self.share.saturating_sub(self.owned) as usize
+    }
+
+    fn give(
+        &mut self,
+        to: Place,
+        partitions: impl Iterator<Item = PartitionId>,
+        moves: &mut Vec<Move>,
+    ) {
+        let before = moves.len();
+        moves.extend(partitions.map(|partition| Move { partition, to }));
+        self.owned += (moves.len() - before) as u64;
+    }
 }
 
 /// Rounds the fair shares so that they add up to `count`: up first where that saves a move, then

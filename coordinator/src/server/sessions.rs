@@ -12,7 +12,7 @@ use super::met::{Met, Side, Stranger};
 use super::peers::{Doorbells, Voice};
 use crate::command::RaftId;
 use crate::coordinator::{Event, SessionId};
-use crate::link::{Faults, Link, LinkError, Listener, Message, Sender, reach};
+use crate::link::{Faults, Link, LinkError, Listener, Message, Sender, SharedFrame, reach};
 use crate::protocol::{Answer, ProtocolError, Refusals, Request, decode_raft, kind};
 use crate::report::{Query, Report};
 
@@ -38,7 +38,8 @@ enum Fault {
 /// Links that others have opened.
 pub(super) struct Sessions {
     events: Senders,
-    senders: RefCell<BTreeMap<SessionId, Sender>>,
+    /// With the version that was agreed on each.
+    senders: RefCell<BTreeMap<SessionId, (Sender, u16)>>,
     last: Cell<u64>,
     doorbells: Rc<Doorbells>,
     met: Rc<Met>,
@@ -68,14 +69,13 @@ impl Sessions {
     /// Sends an answer; to a session that is gone it is lost.
     pub(super) fn answer(&self, session: SessionId, answer: &Answer) {
         let senders = self.senders.borrow();
-        let Some(sender) = senders.get(&session) else {
+        let Some((sender, version)) = senders.get(&session) else {
             return;
         };
-        match answer.encode() {
-            Ok(payload) => {
-                // Whoever reads the link learns of its end.
-                let _ = sender.send(kind::ANSWER, &payload);
-            }
+        match answer.encode_for(*version) {
+            // Whoever reads the link learns of its end.
+            Ok(Some(payload)) => drop(sender.send(kind::ANSWER, &payload)),
+            Ok(None) => {}
             Err(error) => {
                 tracing::error!(%error, "an answer cannot be sent");
                 sender.close();
@@ -83,9 +83,29 @@ impl Sessions {
         }
     }
 
+    /// Sends the same answer to several: it is encoded once for each version, and all links share the bytes.
+    pub(super) fn answer_all(&self, sessions: &[SessionId], answer: &Answer) {
+        let senders = self.senders.borrow();
+        let mut frames = BTreeMap::new();
+        for (sender, version) in sessions.iter().filter_map(|id| senders.get(id)) {
+            let frame = frames.entry(*version).or_insert_with(|| {
+                let payload = answer.encode_for(*version);
+                let frame =
+                    payload.map(|payload| payload.map(|p| SharedFrame::new(kind::ANSWER, &p)));
+                frame.inspect_err(|error| tracing::error!(%error, "an answer cannot be sent"))
+            });
+            match frame {
+                // Whoever reads the link learns of its end.
+                Ok(Some(frame)) => drop(sender.send_shared(frame)),
+                Ok(None) => {}
+                Err(_) => sender.close(),
+            }
+        }
+    }
+
     /// Closes a session.
     pub(super) fn close(&self, session: SessionId) {
-        if let Some(sender) = self.senders.borrow().get(&session) {
+        if let Some((sender, _)) = self.senders.borrow().get(&session) {
             sender.close();
         }
     }
@@ -103,7 +123,8 @@ impl Sessions {
         } else {
             let session = SessionId(self.last.get() + 1);
             self.last.set(session.0);
-            self.senders.borrow_mut().insert(session, link.sender());
+            let sender = (link.sender(), link.opened().version);
+            self.senders.borrow_mut().insert(session, sender);
             let fault = self.hear(&mut link, session, &peer).await;
             self.senders.borrow_mut().remove(&session);
             // The coordinator may have stopped.

@@ -108,6 +108,7 @@ impl State {
         self.coordinators.retain(|other, _| *other == id);
         self.coordinators_speak.retain(|other, _| *other == id);
         self.learners.clear();
+        self.starts.clear();
         self.table.version = self.table.version.saturating_add(FORCED_VERSIONS);
         Ok(())
     }

@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 use super::upgrade::Behind;
 use super::{
     ADDRESS_BYTES_MAX, CAPACITY_MAX, COORDINATORS_MAX, HEARTBEAT_TIMEOUT_MS_MAX,
-    HEARTBEAT_TIMEOUT_MS_MIN, NAME_BYTES_MAX, SNAPSHOT_FORMAT, SNAPSHOT_FORMAT_OLDEST, upgrade,
+    HEARTBEAT_TIMEOUT_MS_MIN, NAME_BYTES_MAX, SHARDS_MAX, SNAPSHOT_FORMAT, SNAPSHOT_FORMAT_OLDEST,
+    upgrade,
 };
 use crate::command::{ClusterId, RaftId};
 
@@ -158,6 +159,16 @@ pub enum Refusal {
     /// Add a node, or bring one back, before this one is drained.
     #[error("no other node can take what {0} owns")]
     NowhereToGo(String),
+    /// Start the node with fewer shards.
+    #[error("a node of {0} shards: {SHARDS_MAX} are the most")]
+    Shards(u16),
+    /// Start the node with its newest directory; if there is none any more, do what it says.
+    #[error(
+        "the directory of node {0} is older than what the cluster has seen of it: it was restored or rolled back. \
+         Start the node with its newest directory; without one, give it up with `ephesus node remove` and an empty \
+         directory, or take the old data for the newest with --accept-old-data"
+    )]
+    OldDirectory(NodeId),
     /// Do what it says: the coordinator would end with the node.
     #[error(
         "coordinator {id} is in the process of node {name} and would end with it: {}take it out with \

@@ -1,12 +1,13 @@
 //! What a node says about itself: whether it makes sense, and what follows from it.
 
+use ephesus_wire::NodeId;
 use ephesus_wire::handshake::Versions;
 
 use super::{
     ADDRESS_BYTES_MAX, CAPACITY_MAX, Effects, Member, MemberStatus, NAME_BYTES_MAX, Refusal, State,
     is_up,
 };
-use crate::command::Registration;
+use crate::command::{Registration, StartProof};
 use crate::migration::AbortReason;
 
 impl State {
@@ -41,6 +42,39 @@ impl State {
             });
         }
         Ok(())
+    }
+
+    /// Whether a directory is the one that the last accepted start of the node has left. A node of which no
+    /// start was proved yet is taken for what it says.
+    ///
+    /// # Errors
+    /// [`Refusal::OldDirectory`].
+    pub fn admit_start(&self, node: NodeId, start: &StartProof) -> Result<(), Refusal> {
+        let Some(current) = self.starts.get(&node) else {
+            return Ok(());
+        };
+        let is_known = start.nonce == *current || start.previous == Some(*current);
+        if is_known || start.accepts_old {
+            return Ok(());
+        }
+        Err(Refusal::OldDirectory(node))
+    }
+
+    /// Whether the start of a node is the last one that was accepted.
+    #[must_use]
+    pub fn is_start_noted(&self, node: NodeId, start: &StartProof) -> bool {
+        self.starts.get(&node) == Some(&start.nonce)
+    }
+
+    pub(super) fn register_start(
+        &mut self,
+        from: &Registration,
+        start: &StartProof,
+    ) -> Result<Effects, Refusal> {
+        self.admit_start(from.node, start)?;
+        let effects = self.register(from)?;
+        self.starts.insert(from.node, start.nonce);
+        Ok(effects)
     }
 
     pub(super) fn register(&mut self, from: &Registration) -> Result<Effects, Refusal> {

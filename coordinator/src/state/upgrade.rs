@@ -65,10 +65,14 @@ impl State {
     /// # Errors
     /// [`Refusal::NotUpgraded`]: what [`State::apply`] would answer.
     pub fn check_known(&self, command: &Command) -> Result<(), Refusal> {
-        self.check_spoken(command.needs(), None)
+        let nodes = self.members.values().map(|member| Behind {
+            who: Speaker::Node(member.name.clone()),
+            speaks: Some(member.speaks.max),
+        });
+        self.check_spoken(command.needs(), None, nodes)
     }
 
-    /// The same for a change of coordinators.
+    /// The same for a change of coordinators, which no node has to know.
     ///
     /// # Errors
     /// [`Refusal::NotUpgraded`]: what [`State::change_coordinators`] would answer.
@@ -77,11 +81,16 @@ impl State {
             CoordinatorChange::Promote { id } => Some(*id),
             _ => None,
         };
-        self.check_spoken(change.needs(), voter)
+        self.check_spoken(change.needs(), voter, std::iter::empty())
     }
 
-    /// Whether all nodes, all coordinators that have to, and `voter` in any case, speak what is needed.
-    fn check_spoken(&self, needed: Option<u16>, voter: Option<RaftId>) -> Result<(), Refusal> {
+    /// Whether these nodes, all coordinators that have to, and `voter` in any case, speak what is needed.
+    fn check_spoken(
+        &self,
+        needed: Option<u16>,
+        voter: Option<RaftId>,
+        nodes: impl Iterator<Item = Behind>,
+    ) -> Result<(), Refusal> {
         let Some(needed) = needed else {
             return Ok(());
         };
@@ -94,10 +103,6 @@ impl State {
         let coordinators = coordinators.map(|id| Behind {
             who: Speaker::Coordinator(*id),
             speaks: self.coordinator_speaks_now(*id).map(|speaks| speaks.max),
-        });
-        let nodes = self.members.values().map(|member| Behind {
-            who: Speaker::Node(member.name.clone()),
-            speaks: Some(member.speaks.max),
         });
         let all = coordinators.chain(nodes);
         let mut behind: Vec<Behind> = all.filter(|one| is_behind(one.speaks)).collect();

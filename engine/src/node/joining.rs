@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use ephesus_coordinator::agent::AgentOptions;
 use ephesus_coordinator::command::{
-    Addresses, ClusterOptions, EMBEDDED_PORT_OFFSET, RaftId, Registration,
+    Addresses, ClusterOptions, EMBEDDED_PORT_OFFSET, Nonce, RaftId, Registration,
 };
 use ephesus_coordinator::membership::{Lease, Membership, MembershipEvent};
 use ephesus_coordinator::migration::{Progress, Step};
@@ -22,7 +22,7 @@ use ephesus_wire::handshake::{self, HandshakeError, Secret};
 use ephesus_wire::{Epoch, MigrationId, NodeId, PartitionId};
 
 use super::embedded::Embedded;
-use super::stamp::{DataDir, Stamp};
+use super::stamp::{DataDir, DataDirError, Stamp, starts};
 use super::start::{PARTITIONS_DEFAULT, ServeOptions, StartError};
 
 /// Distance from the entry port to the port for other nodes.
@@ -91,7 +91,9 @@ impl Joining {
         shards: u16,
         port: Option<TcpListener>,
     ) -> Result<Joining, StartError> {
-        let incarnation = dir.next_incarnation()?;
+        let accepts_old = options.accept_old_data;
+        let incarnation = dir.next_incarnation(accepts_old)?;
+        let start = starts::propose(dir.path(), accepts_old)?;
         let noted = dir.coordinators()?;
         let secret = options.secret.clone();
         let host = announced_host(options);
@@ -127,6 +129,7 @@ impl Joining {
         registration.check().map_err(StartError::Refused)?;
         let agent = AgentOptions {
             registration,
+            start: Some(start),
             coordinators: coordinators.clone(),
             seed: u64::from_le_bytes(stamp.node.0[..8].try_into().expect("eight bytes"))
                 .wrapping_add(incarnation),
@@ -197,6 +200,7 @@ impl Joining {
                     }
                     reason = Some(format!("{address}: {error}"));
                 }
+                Ok(MembershipEvent::StartNoted(nonce)) => self.note_start(nonce)?,
                 Ok(_) | Err(_) => {}
             }
             if started.elapsed() >= said + SAY_EVERY {
@@ -208,6 +212,14 @@ impl Joining {
                 }
             }
         }
+    }
+
+    /// Notes that this start was accepted: the next one names it.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn note_start(&self, nonce: Nonce) -> Result<(), DataDirError> {
+        starts::accepted(&self.data_dir, nonce)
     }
 
     fn is_known(&self, view: &View) -> bool {

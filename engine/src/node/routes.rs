@@ -11,21 +11,21 @@ use ephesus_coordinator::view::View;
 use ephesus_wire::table::shard_id_hex;
 use ephesus_wire::{Epoch, NodeId, PartitionId, Partitioning, ShardId, Slot};
 
-/// Who owns a partition, in two bytes, so that a look per command stays in the first cache: below
+/// Who owns a partition, in four bytes, so that a look per command stays in the first cache: below
 /// [`ELSEWHERE`] a shard of this node; with that bit set, an index into the primaries. As this node's
 /// primaries are the first, in order of their shards, both are indices into them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Owner(u16);
+pub struct Owner(u32);
 
-const ELSEWHERE: u16 = 0x8000;
-const NOBODY: Owner = Owner(u16::MAX);
+const ELSEWHERE: u32 = 0x8000_0000;
+const NOBODY: Owner = Owner(u32::MAX);
 
 impl Owner {
     /// Whether it is this shard of this node.
     #[inline]
     #[must_use]
     pub fn is(self, shard: ShardId) -> bool {
-        self.0 == shard.0
+        self.0 == u32::from(shard.0)
     }
 
     /// Whether the slot is not served at all.
@@ -39,7 +39,7 @@ impl Owner {
     #[inline]
     #[must_use]
     pub fn local(self) -> Option<ShardId> {
-        (self.0 < ELSEWHERE).then_some(ShardId(self.0))
+        (self.0 < ELSEWHERE).then_some(ShardId(self.0 as u16))
     }
 }
 
@@ -135,11 +135,11 @@ impl Routes {
             let is_here = replica.node == me.node;
             primaries[index].add(partitioning, partition, entry.epoch);
             if !is_here {
-                owners[usize::from(partition.0)] = Owner(ELSEWHERE + index as u16);
+                owners[usize::from(partition.0)] = Owner(ELSEWHERE + index as u32);
             } else if has(partition, replica.shard, entry.epoch)
                 || staged.get(&partition) == Some(&replica.shard)
             {
-                owners[usize::from(partition.0)] = Owner(replica.shard.0);
+                owners[usize::from(partition.0)] = Owner(u32::from(replica.shard.0));
                 local.push(partition);
             }
         }
@@ -223,7 +223,7 @@ impl Routes {
         if owner.is_nobody() {
             return None;
         }
-        self.primaries.get(usize::from(owner.0 & !ELSEWHERE))
+        self.primaries.get((owner.0 & !ELSEWHERE) as usize)
     }
 
     /// The first partition from `from` on that this node serves.

@@ -115,6 +115,12 @@ impl Node {
                 MembershipEvent::Table(view) => newest = Some(view),
                 MembershipEvent::Refused(refusal) if is_final(&refusal) => return Err(refusal),
                 MembershipEvent::Refused(refusal) => tracing::warn!("not let in: {refusal}"),
+                MembershipEvent::StartNoted(nonce) => {
+                    // The next start proposes the same again, which is as good.
+                    if let Err(error) = self.joining.note_start(nonce) {
+                        tracing::warn!(%error, "that this start was accepted is not noted");
+                    }
+                }
                 MembershipEvent::Registered(_) | MembershipEvent::Mismatch { .. } => {}
             }
         }

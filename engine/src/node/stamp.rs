@@ -6,6 +6,7 @@
 //! DIR/stamp            text: format, node, stores; once it has joined: cluster, partitions;
 //!                      a checksum
 //! DIR/incarnation      text: starts of the node
+//! DIR/starts           text: by what the last starts are known to the cluster, see `stamp/starts.rs`
 //! DIR/coordinators     text: where coordinators were last reached, one per line
 //! DIR/layout           which copies are here, and which log each shard writes: see `stamp/layout.rs`;
 //!                      twice, as `ephesus_wal::twin` has it
@@ -35,11 +36,15 @@ use crate::image::STORES_MAX;
 
 mod layout;
 mod order;
+pub mod starts;
 
 pub use layout::{Layout, LayoutError, NO_COPY, Occupied, Place, StagingPlace};
 
 /// The only format this release reads and writes.
 pub const FORMAT: u32 = 3;
+
+/// More starts than a copy of a directory can be behind.
+const OLD_STARTS_MAX: u64 = 1 << 32;
 
 /// The file of the layout.
 const LAYOUT: &str = "layout";
@@ -206,12 +211,14 @@ impl DataDir {
         Ok(dir::replace(&self.path, "stamp", text.as_bytes())?)
     }
 
-    /// Counts this start, durably; the first is 1.
+    /// Counts this start, durably; the first is 1. One that takes an old directory for the newest passes all
+    /// starts that the cluster can have seen.
     ///
     /// # Errors
     /// What the operating system says, or a file that is no number.
-    pub fn next_incarnation(&self) -> Result<u64, DataDirError> {
-        let next = self.last_incarnation()?.saturating_add(1);
+    pub fn next_incarnation(&self, accepts_old: bool) -> Result<u64, DataDirError> {
+        let step = if accepts_old { OLD_STARTS_MAX } else { 1 };
+        let next = self.last_incarnation()?.saturating_add(step);
         dir::replace(&self.path, "incarnation", format!("{next}\n").as_bytes())?;
         Ok(next)
     }

@@ -94,6 +94,8 @@ pub struct ServeOptions {
     pub secret: Option<Secret>,
     /// Whether clients beyond loopback may move slots.
     pub allow_slot_commands: bool,
+    /// Whether a directory that is older than the cluster has seen is taken for the newest.
+    pub accept_old_data: bool,
     /// What clients and other nodes are told instead of the address that the node listens on.
     pub announce_host: Option<String>,
     /// The machine's clock is right, although the data has seen a later time.

@@ -101,6 +101,7 @@ impl NodeProcess {
         self.sources.clear();
         self.commands.clear();
         self.running = Some(Agent::new(AgentOptions {
+            start: None,
             registration: Registration {
                 node: self.disk.id,
                 cluster: self.disk.cluster,

@@ -436,6 +436,7 @@ impl Host {
     pub(crate) fn start(core: &Core, n: u8, name: &str) -> Host {
         let id = NodeId([n; 16]);
         let options = AgentOptions {
+            start: None,
             registration: Registration {
                 node: id,
                 cluster: None,

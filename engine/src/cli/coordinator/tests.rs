@@ -86,7 +86,7 @@ fn bad_flags_are_refused_by_name() {
     let secret = secret_file();
     let nowhere = "--id 1 --listen 0.0.0.0:7 --data-dir d --cluster-secret-file";
     let error = options(&format!("{nowhere} {}", secret.path().display()));
-    let error = error.err().expect("nobody is told where it is");
+    let error = error.expect_err("nobody is told where it is");
     assert!(error.contains("--peers"), "{error}");
     for (flags, named) in [
         ("--bootstrap --join", "--join"),

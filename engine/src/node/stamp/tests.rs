@@ -250,12 +250,12 @@ fn only_the_layouts_logs_stay() {
 fn starts_are_counted_and_addresses_kept() {
     let (_temp, dir) = initialized();
     let starts: Vec<u64> = (0..3)
-        .map(|_| dir.next_incarnation().expect("counted"))
+        .map(|_| dir.next_incarnation(false).expect("counted"))
         .collect();
     assert_eq!(starts, [1, 2, 3]);
     fs::write(dir.path().join("incarnation"), "x").expect("write");
     assert!(matches!(
-        dir.next_incarnation(),
+        dir.next_incarnation(false),
         Err(DataDirError::Damaged { .. })
     ));
     assert_eq!(dir.coordinators().expect("none yet"), Vec::<String>::new());

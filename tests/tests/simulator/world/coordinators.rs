@@ -252,6 +252,11 @@ impl World {
                     self.after(delay, What::ToCoordinator(from, to.0, event));
                 }
             }
+            Action::AnswerAll(sessions, answer) => {
+                for session in sessions {
+                    self.coordinator_acts(id, Action::Answer(session, answer.clone()))?;
+                }
+            }
             Action::Answer(session, answer) => {
                 let payload = answer.encode().map_err(text)?;
                 self.checks.mix(payload.len() as u64);

@@ -171,6 +171,7 @@ impl World {
                 }
             }
             AgentAction::Registered(cluster) => self.nodes[node].disk.cluster = Some(cluster),
+            AgentAction::StartNoted(_) => {}
             AgentAction::Refused(refusal) => {
                 let is_final = matches!(refusal, Refusal::Removed(_) | Refusal::OtherCluster(_));
                 if is_final {

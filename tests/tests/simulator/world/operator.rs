@@ -3,7 +3,7 @@
 use ephesus_coordinator::coordinator::{Event, SessionId};
 use ephesus_coordinator::protocol::Request;
 use ephesus_coordinator::report::{Query, Report};
-use ephesus_coordinator::state::MemberStatus;
+use ephesus_coordinator::state::{MemberStatus, Refusal};
 
 use super::coordinators::address;
 use super::{What, World};
@@ -42,6 +42,10 @@ impl World {
                     let address = address(100 + self.number());
                     self.replacement = Some(Query::AddCoordinator { address });
                 }
+            }
+            // Not before the others are restarted.
+            (Query::AddCoordinator { .. }, Report::Refused(Refusal::NotUpgraded { .. })) => {
+                self.replacement.take_if(|wanted| *wanted == query);
             }
             (Query::AddCoordinator { address }, Report::CoordinatorAdded { id }) => {
                 self.checks.coordinator_added(*id);

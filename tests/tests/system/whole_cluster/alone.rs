@@ -265,3 +265,41 @@ fn the_node_with_the_only_coordinator_is_removed_once_another_has_taken_over() {
     check(&mut Roaming::new(vec![guest.entry()]), 0..KEYS);
     ask(&address, &["status"]).assert(0, &[]);
 }
+
+/// Copies a directory of a stopped node.
+fn copy(from: &std::path::Path, to: &std::path::Path) {
+    let _ = std::fs::remove_dir_all(to);
+    let status = std::process::Command::new("cp")
+        .arg("-a")
+        .args([from, to])
+        .status();
+    assert!(status.expect("run cp").success());
+}
+
+#[test]
+fn a_restored_directory_that_is_older_than_the_cluster_has_seen_is_refused() {
+    let (_host, mut guest) = host_and_guest();
+    let backups = paths::scratch();
+    let [older, newer] = ["older", "newer"].map(|name| backups.path().join(name));
+    guest.kill();
+    copy(guest.data_dir(), &older);
+    guest.restart();
+    guest.kill();
+    copy(guest.data_dir(), &newer);
+    copy(&older, guest.data_dir());
+    // However often it is tried.
+    for _ in 0..3 {
+        let refused = guest.start_refused();
+        assert_eq!(refused.code(), 1, "{}", refused.output);
+        refused.assert_says(&["older than what the cluster has seen", "--accept-old-data"]);
+    }
+    copy(&newer, guest.data_dir());
+    guest.restart();
+    guest.kill();
+    copy(&older, guest.data_dir());
+    guest.options.flags.push("--accept-old-data".to_owned());
+    guest.restart();
+    guest.stop();
+    guest.options.flags.pop();
+    guest.restart();
+}
