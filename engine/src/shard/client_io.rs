@@ -105,7 +105,8 @@ impl Shard {
             }
             Err(error) => match error.raw_os_error() {
                 // All buffers were in use, or the receive was told to end: it begins again.
-                Some(libc::ENOBUFS | libc::ECANCELED | libc::EINTR | libc::EAGAIN) => {}
+                Some(libc::ENOBUFS) => self.without_buffer.push(token),
+                Some(libc::ECANCELED | libc::EINTR | libc::EAGAIN) => {}
                 _ => connection.kill(),
             },
         }
@@ -133,6 +134,11 @@ impl Shard {
 
     /// Looks after every connection that something happened to.
     pub(super) fn service_listed(&mut self) {
+        // Who came away empty is the first to receive again, or those with much to send would take all buffers each
+        // time.
+        for token in std::mem::take(&mut self.without_buffer) {
+            self.service(token);
+        }
         let listed = std::mem::take(&mut self.core.listed);
         for &token in &listed {
             self.service(token);

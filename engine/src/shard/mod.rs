@@ -59,7 +59,7 @@ use ephesus_wire::Lsn;
 use hdrhistogram::Histogram;
 
 use crate::migration::Report;
-use crate::net::{Completion, ListenerKind, Ring, Waker};
+use crate::net::{Completion, ConnToken, ListenerKind, Ring, Waker};
 use crate::table::NEVER_MS;
 use commit_delay::CommitDelay;
 use mesh::Message;
@@ -125,6 +125,8 @@ pub struct Shard {
     refused_accepts: Vec<(ListenerKind, Instant)>,
     /// The last accept has failed, and the log knows.
     accept_failures: Seldom,
+    /// Connections whose receive has ended because all buffers were in use.
+    without_buffer: Vec<ConnToken>,
     completions: Vec<Completion>,
     /// Completions of the last turn.
     events: usize,
@@ -191,6 +193,7 @@ impl Shard {
             ],
             refused_accepts: Vec::new(),
             accept_failures: Seldom::default(),
+            without_buffer: Vec::new(),
             completions: Vec::new(),
             events: 0,
             had_requests: false,
