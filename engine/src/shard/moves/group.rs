@@ -44,6 +44,20 @@ pub(super) enum Standing {
     },
 }
 
+/// Captured writes of all sources of a shard that may wait to be sent; above it the one gives up that has most.
+const BACKLOG_BYTES_MAX: usize = 64 << 20;
+
+impl Standing {
+    fn backlog_bytes(self) -> usize {
+        match self {
+            Standing::Opening => 0,
+            Standing::Walking { backlog_bytes } | Standing::Walked { backlog_bytes, .. } => {
+                backlog_bytes
+            }
+        }
+    }
+}
+
 /// How far a group is.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Group {
@@ -124,6 +138,9 @@ impl Group {
 pub(super) struct Groups {
     /// Those that have not held commands yet.
     groups: Vec<(u64, Group)>,
+    /// Of all sources, and of the one that has most.
+    backlog_bytes: usize,
+    largest_backlog_bytes: usize,
     /// The last one that has begun to hold commands and is not decided, and when that was.
     last_hold: Option<(Instant, u64)>,
 }
@@ -137,7 +154,12 @@ impl Groups {
     ) {
         self.last_hold = holds.max();
         self.groups.clear();
+        self.backlog_bytes = 0;
+        self.largest_backlog_bytes = 0;
         for (number, standing) in standings {
+            let backlog_bytes = standing.backlog_bytes();
+            self.backlog_bytes += backlog_bytes;
+            self.largest_backlog_bytes = self.largest_backlog_bytes.max(backlog_bytes);
             let at = self.groups.iter().position(|(found, _)| *found == number);
             let at = at.unwrap_or_else(|| {
                 self.groups.push((number, Group::default()));
@@ -145,6 +167,11 @@ impl Groups {
             });
             self.groups[at].1.add(standing);
         }
+    }
+
+    /// Whether a source with this backlog gives up, as more waits than may, and most of it is its own.
+    pub(super) fn gives_up(&self, backlog_bytes: usize) -> bool {
+        self.backlog_bytes > BACKLOG_BYTES_MAX && backlog_bytes >= self.largest_backlog_bytes
     }
 
     /// How far the group of this number was when it was counted.
@@ -229,6 +256,17 @@ mod tests {
         assert!(groups.another_holds(1, now + PAUSED_MAX) && groups.another_holds(3, now + MS));
         assert!(!groups.another_holds(2, now + MS), "its own");
         assert!(!groups.another_holds(1, now + MS + PAUSED_MAX), "too long");
+    }
+
+    #[test]
+    fn above_the_bound_of_the_shard_the_source_gives_up_that_has_most() {
+        let half = BACKLOG_BYTES_MAX / 2;
+        let walking = |backlog_bytes| Standing::Walking { backlog_bytes };
+        let within = groups(&[(1, walking(half)), (2, walking(half))]);
+        assert!(!within.gives_up(half), "all of it may wait");
+        let above = groups(&[(1, walking(half + 1)), (1, walking(half)), (2, walked(MS))]);
+        assert!(above.gives_up(half + 1));
+        assert!(!above.gives_up(half), "others go on");
     }
 
     #[test]

@@ -22,9 +22,6 @@ use super::{Cx, SILENCE_MAX};
 use crate::migration::{Credit, Outbound, Outgoing, Report, Stage};
 use crate::planted::Bug;
 
-/// Captured writes that wait to be sent, above which the source gives up.
-const BACKLOG_BYTES_MAX: usize = 32 << 20;
-
 /// How long writes may keep the backlog from becoming small once the walk is over.
 const CATCH_UP_MAX: Duration = Duration::from_secs(30);
 
@@ -301,7 +298,7 @@ impl Source {
             State::Copying(since) => {
                 let outgoing = self.outgoing(cx).ok_or("the copy does not move any more")?;
                 let (stage, backlog) = (outgoing.stage(), outgoing.backlog_bytes());
-                if backlog > BACKLOG_BYTES_MAX {
+                if groups.gives_up(backlog) {
                     return Err(format!(
                         "writes come faster than they can be sent: {backlog} bytes wait"
                     ));

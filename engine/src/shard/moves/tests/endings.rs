@@ -322,7 +322,7 @@ fn writes_that_come_faster_than_they_leave_end_the_move() {
     bed.turn();
     bed.target.runs = false;
     let value = vec![b'v'; 1 << 20];
-    for n in 0..40 {
+    for n in 0..80 {
         let key = format!("large-{n}").into_bytes();
         bed.execute(vec![b"SET".to_vec(), key, value.clone()]);
         bed.turn();
