@@ -7,11 +7,12 @@ SERVE      ?=
 DIR        ?= ./ephesus-cluster
 ROUNDS     ?= 1000
 KEYS       ?= 1000000
+CASES      ?= 2000000
 
 export EPHESUS_BIN ?= $(EPHESUS)
 
 .DEFAULT_GOAL := help
-.PHONY: help toolchain deps build run cluster test lint fmt compare bench-cluster bench-migrate demo soak soak-cluster soak-migration crash clean
+.PHONY: help toolchain deps build run cluster test lint fmt compare bench-cluster bench-migrate demo soak soak-cluster soak-migration crash fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -56,6 +57,9 @@ bench-migrate: deps build ## how fast data moves between two nodes, beside Valke
 
 demo: build ## write from several connections, kill -9, restart, verify every acknowledgement
 	$(CARGO) run --quiet --locked -p ephesus-tests --bin ephesus-demo
+
+fuzz: deps build ## everything that takes bytes from outside, with CASES=2000000 inputs each
+	EPHESUS_FUZZ_CASES=$(CASES) $(CARGO) test --locked -p ephesus-tests --test fuzz -- --nocapture
 
 soak: deps build ## the crash and abuse tests, long (ROUNDS=1000)
 	EPHESUS_CRASH_ROUNDS=$(ROUNDS) $(CARGO) test --locked -p ephesus-tests --test system -- --nocapture --test-threads 1 crash:: abuse:: shutdown::
