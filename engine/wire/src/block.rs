@@ -157,6 +157,10 @@ pub fn peek(block: &[u8]) -> impl Iterator<Item = Entry<'_>> {
 }
 
 /// The entries of a body, up to the first that is none.
+#[expect(
+    clippy::indexing_slicing,
+    reason = "an entry was taken from the front of the rest"
+)]
 fn entries(body: &[u8]) -> impl Iterator<Item = Entry<'_>> {
     let mut rest = body;
     std::iter::from_fn(move || {

@@ -105,6 +105,7 @@ pub fn decode(buf: &[u8]) -> Result<Option<(Frame<'_>, usize)>, WireError> {
 ///
 /// # Errors
 /// As [`decode`], or when the payload is longer than `payload_bytes_max`.
+#[expect(clippy::indexing_slicing, reason = "as many bytes as both have")]
 pub fn decode_limited(
     buf: &[u8],
     payload_bytes_max: usize,

@@ -229,10 +229,9 @@ impl Handshake {
         peer_bytes: &[u8],
         opened: Opened,
     ) -> Result<Step, HandshakeError> {
-        let secret = self
-            .secret
-            .as_ref()
-            .expect("only a side with a secret waits for a proof");
+        // Only a side with a secret waits for a proof.
+        let secret = self.secret.as_ref();
+        let secret = secret.ok_or(HandshakeError::Malformed("proof"))?;
         if proof.len() != PROOF_BYTES {
             return Err(HandshakeError::Malformed("proof"));
         }

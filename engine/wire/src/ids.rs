@@ -90,6 +90,7 @@ pub struct NodeIdError;
 impl FromStr for NodeId {
     type Err = NodeIdError;
 
+    #[expect(clippy::indexing_slicing, reason = "the dashes are within 36 bytes")]
     fn from_str(text: &str) -> Result<Self, NodeIdError> {
         let text = text.as_bytes();
         let dashed = text.len() == 36 && [8, 13, 18, 23].iter().all(|&at| text[at] == b'-');

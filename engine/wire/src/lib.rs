@@ -2,7 +2,19 @@
 //!
 //! Every decoder takes a byte slice and answers `Ok(None)` (or `Incomplete`) when more bytes are
 //! needed and an error only when no further bytes could make the input valid. No decoder panics
-//! or allocates in proportion to a length it has merely been told.
+//! or allocates in proportion to a length it has merely been told: what could panic is denied, and an exception names
+//! the invariant that it rests on.
+
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::indexing_slicing,
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::unreachable
+    )
+)]
 
 #[cfg(target_endian = "big")]
 compile_error!("the on-disk and on-wire headers are little-endian plain structs");

@@ -186,6 +186,10 @@ mod kind {
 /// # Errors
 /// When the bytes are no record: every length and every number with a meaning is checked, those
 /// of the operations in a list included.
+#[expect(
+    clippy::indexing_slicing,
+    reason = "a length was checked to hold the header"
+)]
 pub fn decode(buf: &[u8]) -> Result<Option<(RecordMeta, Record<'_>, usize)>, WireError> {
     let Some(header) = buf.get(..RECORD_HEADER_BYTES) else {
         return Ok(None);

@@ -18,6 +18,10 @@ pub fn slot_of(key: &[u8]) -> Slot {
 /// if that is not empty, else the whole key.
 #[inline]
 #[must_use]
+#[expect(
+    clippy::indexing_slicing,
+    reason = "memchr answers places within the key"
+)]
 pub fn hash_tag(key: &[u8]) -> &[u8] {
     let Some(open) = memchr::memchr(b'{', key) else {
         return key;
@@ -89,6 +93,10 @@ const POLYNOMIAL: u16 = 0x1021;
 /// `TABLES[n][b]`: the checksum of byte `b` followed by `n` zero bytes.
 static TABLES: [[u16; 256]; 8] = tables();
 
+#[expect(
+    clippy::indexing_slicing,
+    reason = "computed when the crate is compiled"
+)]
 const fn tables() -> [[u16; 256]; 8] {
     let mut tables = [[0; 256]; 8];
     let mut byte = 0;
@@ -122,6 +130,7 @@ const fn tables() -> [[u16; 256]; 8] {
 /// CRC16-XMODEM (polynomial 0x1021, initial value 0, nothing reflected), eight bytes at a time.
 #[inline]
 #[must_use]
+#[expect(clippy::indexing_slicing, reason = "a byte is an index of 256 entries")]
 pub fn crc16(data: &[u8]) -> u16 {
     let mut crc = 0u16;
     let (chunks, rest) = data.as_chunks::<8>();

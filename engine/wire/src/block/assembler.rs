@@ -65,6 +65,10 @@ impl Assembler {
         }
     }
 
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "an entry was taken from the front of the rest"
+    )]
     fn whole(
         &self,
         header: &Header,

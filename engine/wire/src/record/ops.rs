@@ -14,6 +14,10 @@ pub struct OpsIter<'a> {
 }
 
 impl<'a> OpsIter<'a> {
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "a decoder answers a length within its buffer"
+    )]
     pub(super) fn checked(body: &'a [u8]) -> Result<Self, WireError> {
         let mut rest = body;
         while !rest.is_empty() {
@@ -46,6 +50,10 @@ impl<'a> OpsIter<'a> {
 impl<'a> Iterator for OpsIter<'a> {
     type Item = (RecordMeta, Record<'a>);
 
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "a decoder answers a length within its buffer"
+    )]
     fn next(&mut self) -> Option<Self::Item> {
         let (meta, record, length) = decode(self.rest).ok().flatten()?;
         self.rest = &self.rest[length..];
@@ -131,6 +139,10 @@ impl OpsBuilder {
     /// # Panics
     /// When there is no operation, or more than a record can hold.
     #[must_use]
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "with an operation there is the list's header"
+    )]
     pub fn finish(&mut self) -> &[u8] {
         assert!(self.count > 0, "a record without an operation");
         assert!(
@@ -146,6 +158,10 @@ impl OpsBuilder {
         &self.buf
     }
 
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "the buffer has just been made longer"
+    )]
     fn grow(&mut self, len: usize) -> &mut [u8] {
         if self.buf.is_empty() {
             self.buf.resize(RECORD_HEADER_BYTES, 0);

@@ -125,6 +125,10 @@ impl Record<'_> {
     }
 
     /// Appends the record to `buf`.
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "the buffer has just been made longer"
+    )]
     pub fn append_to(&self, meta: RecordMeta, buf: &mut Vec<u8>) {
         match *self {
             Self::Put {
@@ -150,6 +154,10 @@ impl Record<'_> {
     }
 }
 
+#[expect(
+    clippy::indexing_slicing,
+    reason = "who writes a record has made room for it"
+)]
 #[inline]
 fn write(
     buf: &mut [u8],

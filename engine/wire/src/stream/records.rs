@@ -24,6 +24,10 @@ impl<'a> Records<'a> {
     }
 
     /// The first record, and its bytes as they came.
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "a decoder answers a length within its buffer"
+    )]
     fn first(&self) -> Result<(RecordMeta, Record<'a>, &'a [u8]), WireError> {
         let Some((meta, record, len)) = decode(self.rest)? else {
             return Err(WireError::Malformed("the last record of a message is cut"));
@@ -42,6 +46,10 @@ impl<'a> Records<'a> {
 impl<'a> Iterator for Records<'a> {
     type Item = Result<(RecordMeta, Record<'a>, &'a [u8]), WireError>;
 
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "the record was taken from the front of the rest"
+    )]
     fn next(&mut self) -> Option<Self::Item> {
         if self.rest.len() < DATA_ALIGN_BYTES && self.rest.iter().all(|byte| *byte == 0) {
             return None;
