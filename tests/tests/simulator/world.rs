@@ -383,6 +383,14 @@ impl World {
         if self.leader().is_none() {
             return Err("nobody leads".into());
         }
+        let states = self.coordinators.values().filter_map(|process| {
+            let running = process.running.as_ref();
+            running.map(|coordinator| coordinator.state())
+        });
+        let learners = states.flat_map(|state| state.learners());
+        if let Some(id) = learners.max() {
+            return Err(format!("coordinator {id} does not vote yet"));
+        }
         if let Some(query) = &self.replacement {
             return Err(format!("not done: {query:?}"));
         }

@@ -6,7 +6,7 @@ use ephesus_coordinator::agent::AgentEvent;
 use ephesus_coordinator::command::{ClusterId, RaftId};
 use ephesus_coordinator::coordinator::{Action, Coordinator, CoordinatorOptions, Event, Founding};
 use ephesus_coordinator::member::{ELECTION_TICKS, MemberError, founding};
-use ephesus_coordinator::protocol::{self, Answer};
+use ephesus_coordinator::protocol::{self, Answer, PROTOCOL_VERSION};
 use ephesus_coordinator::storage::{RaftLog, StorageError};
 use ephesus_wal::{FaultDisk, LogId, LogOptions};
 use futures_lite::future::{block_on, poll_once};
@@ -87,6 +87,11 @@ impl World {
         let speaks = self.speaks_now(lives);
         let Some(process) = self.coordinators.get_mut(&id) else {
             return Ok(());
+        };
+        // One is added once all others are upgraded, as one of the same release.
+        let speaks = match process.is_founding {
+            true => speaks,
+            false => PROTOCOL_VERSION,
         };
         if process.running.is_some() {
             return Ok(());

@@ -3,7 +3,7 @@
 use ephesus_coordinator::coordinator::{Event, SessionId};
 use ephesus_coordinator::protocol::Request;
 use ephesus_coordinator::report::{Query, Report};
-use ephesus_coordinator::state::{MemberStatus, Refusal};
+use ephesus_coordinator::state::{MemberStatus, Refusal, Speaker};
 
 use super::coordinators::address;
 use super::{What, World};
@@ -43,9 +43,15 @@ impl World {
                     self.replacement = Some(Query::AddCoordinator { address });
                 }
             }
-            // Not before the others are restarted.
-            (Query::AddCoordinator { .. }, Report::Refused(Refusal::NotUpgraded { .. })) => {
-                self.replacement.take_if(|wanted| *wanted == query);
+            // Does what the refusal says, one by one, and asks again.
+            (
+                Query::AddCoordinator { .. },
+                Report::Refused(Refusal::NotUpgraded { behind, .. }),
+            ) => {
+                if let Some(Speaker::Coordinator(id)) = behind.first().map(|one| &one.who) {
+                    self.stop_coordinator(id.0, false);
+                    self.after(10, What::StartCoordinator(id.0));
+                }
             }
             (Query::AddCoordinator { address }, Report::CoordinatorAdded { id }) => {
                 self.checks.coordinator_added(*id);
