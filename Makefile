@@ -12,7 +12,7 @@ CASES      ?= 2000000
 export EPHESUS_BIN ?= $(EPHESUS)
 
 .DEFAULT_GOAL := help
-.PHONY: help toolchain deps build run cluster test lint fmt compare bench-cluster bench-migrate demo soak soak-cluster soak-migration crash fuzz clean
+.PHONY: help toolchain deps build run cluster test lint fmt compare bench-cluster bench-migrate demo soak soak-cluster soak-migration settings crash fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -70,6 +70,9 @@ soak-cluster: deps build ## a stock client writes and reads KEYS=1000000 keys ov
 
 soak-migration: deps build ## nodes and coordinators die while partitions move (ROUNDS=1000); one of KEYS=1000000 keys moves
 	EPHESUS_CRASH_ROUNDS=$(ROUNDS) EPHESUS_KEYS=$(KEYS) $(CARGO) test --locked -p ephesus-tests --test system -- --nocapture --test-threads 1 migration::shapes migration::traces migration::deaths migration::resharded migration::cuts
+
+settings: deps build ## every change of settings between two starts at every state of the log: a long run
+	$(CARGO) test --locked -p ephesus-tests --test system -- --nocapture --ignored settings::
 
 crash: build ## only the crash tests, long (ROUNDS=1000, EPHESUS_SEED=n repeats a run)
 	EPHESUS_CRASH_ROUNDS=$(ROUNDS) $(CARGO) test --locked -p ephesus-tests --test system -- --nocapture --test-threads 1 crash::

@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ephesus_wal::dir::DirError;
-use ephesus_wal::{Durability, GlommioDisk, LogOptions};
+use ephesus_wal::{Durability, GlommioDisk, LogOptions, WalError};
 use ephesus_wire::NodeId;
 use ephesus_wire::handshake::{Identity, LinkRole, Secret};
 use glommio::{LocalExecutorBuilder, Placement};
@@ -42,6 +42,7 @@ use crate::member::{ELECTION_TICKS, founding};
 use crate::protocol::{self, encode_raft, kind};
 use crate::scheduling::{keep_awake, prefer_short_slices};
 use crate::storage::RaftLog;
+use crate::storage::StorageError;
 use clock::Clock;
 use home::Home;
 use inbox::Inbox;
@@ -150,9 +151,14 @@ impl Server {
         let disk = disk.map_err(DirError::of("read", &log_dir))?;
         let log_options = LogOptions {
             segment_bytes: SEGMENT_BYTES,
+            is_begun: true,
             ..LogOptions::new(home.log)
         };
-        let mut log = RaftLog::open(disk, &log_options, clock.wall_ms()).await?;
+        let log = RaftLog::open(disk, &log_options, clock.wall_ms()).await;
+        let mut log = log.map_err(|error| match error {
+            StorageError::Wal(WalError::LostLog) => ServerError::NoLog(log_dir.clone()),
+            error => error.into(),
+        })?;
         let is_lost = match options.empty {
             Empty::Refused => true,
             Empty::Founds => home.has_met(),

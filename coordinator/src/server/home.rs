@@ -11,12 +11,16 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use ephesus_wal::LogId;
 use ephesus_wal::dir::{self, DirError};
+use ephesus_wal::{Durability, LogId, StdDisk, files};
 use ephesus_wire::NodeId;
+use futures_lite::future::block_on;
 
 use super::error::ServerError;
 use crate::command::RaftId;
+
+/// The directory of the segments.
+const LOG: &str = "log";
 
 const FORMAT: &str = "ephesus-coordinator 1";
 
@@ -65,7 +69,10 @@ impl Home {
         if !is_stamped {
             let mut entries = fs::read_dir(path).map_err(DirError::of("list", path))?;
             // A start that was interrupted has left no more than these.
-            let is_own = |name: &std::ffi::OsStr| name == "lock" || name == "stamp.new";
+            let begins = empty != Empty::Refused;
+            let is_own = |name: &std::ffi::OsStr| {
+                name == "lock" || name == "stamp.new" || (name == LOG && begins)
+            };
             let is_foreign = |entry: io::Result<fs::DirEntry>| {
                 entry.map_or(true, |entry| !is_own(&entry.file_name()))
             };
@@ -79,6 +86,7 @@ impl Home {
         let lock = dir::lock(path)?.ok_or_else(|| ServerError::Locked(path.to_owned()))?;
         if !is_stamped {
             let [uuid, log] = [random_id()?, random_id()?];
+            begin_log(path)?;
             let text = format!("{FORMAT}\nid {id}\nuuid {uuid}\nlog {log}\n");
             dir::replace(path, "stamp", text.as_bytes())?;
         }
@@ -155,11 +163,22 @@ impl Home {
 
     /// Where the segments are.
     pub(super) fn log_dir(&self) -> Result<PathBuf, ServerError> {
-        let dir = self.path.join("log");
-        fs::create_dir_all(&dir).map_err(DirError::of("create", &dir))?;
-        dir::sync(&self.path)?;
-        Ok(dir)
+        let dir = self.path.join(LOG);
+        match dir.try_exists().map_err(DirError::of("look for", &dir))? {
+            true => Ok(dir),
+            false => Err(ServerError::NoLog(dir)),
+        }
     }
+}
+
+/// Begins the log, before a stamp says that there is one.
+fn begin_log(path: &Path) -> Result<(), ServerError> {
+    let dir = path.join(LOG);
+    fs::create_dir_all(&dir).map_err(DirError::of("create", &dir))?;
+    let disk = StdDisk::new(&dir, Durability::Strict).map_err(DirError::of("open", &dir))?;
+    let begun = block_on(files::begin(&disk, Durability::Strict));
+    begun.map_err(|error| DirError::of("begin a log in", &dir)(io::Error::other(error)))?;
+    Ok(dir::sync(path)?)
 }
 
 fn random_id() -> Result<NodeId, ServerError> {

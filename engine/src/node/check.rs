@@ -114,6 +114,12 @@ pub fn check(path: &Path) -> Result<Report, CheckError> {
         }
     }
     check_coordinator(&dir.coordinator_dir(), &mut report);
+    if let Err(damage) = dir.last_incarnation() {
+        report.problem(damage);
+    }
+    if let Err(error) = dir.coordinators() {
+        report.unread(error);
+    }
     Ok(report)
 }
 
@@ -156,6 +162,12 @@ fn check_data(dir: &DataDir, layout: &Layout, stores: u16, report: &mut Report) 
         let mut dry_run = DryRun::new(layout, shard, stores, &|partition, epoch| {
             images.known(partition, epoch)
         });
+        let has_copies = layout.copies().any(|(_, owner, _)| owner == shard)
+            || layout.staging().iter().any(|copy| copy.shard == shard);
+        if !has_copies && !dir.log_dir(log).exists() {
+            report.line(format_args!("{name}: empty"));
+            continue;
+        }
         let last = check_log(&name, &dir.log_dir(log), log, &mut dry_run, report);
         let Some(Sound { last, time_ms }) = last else {
             report.line(format_args!(
@@ -214,14 +226,14 @@ fn of_store(db: DbId, problem: &str) -> String {
     format!("store {db}: {rest}")
 }
 
-/// Where a log ends that can be opened.
+/// How far a log reaches that can be opened.
 struct Sound {
     last: Lsn,
     /// The last time it has seen, Unix ms.
     time_ms: u64,
 }
 
-/// Reads a log; answers where it ends if it is sound.
+/// Reads a log; answers how far it reaches if it is sound.
 fn check_log(
     name: &str,
     path: &Path,
@@ -230,14 +242,12 @@ fn check_log(
     report: &mut Report,
 ) -> Option<Sound> {
     if !path.exists() {
-        report.line(format_args!("{name}: empty"));
-        return Some(Sound {
-            last: Lsn::ZERO,
-            time_ms: 0,
-        });
+        report.problem(format_args!("{name}: {} is gone", path.display()));
+        return None;
     }
     let options = LogOptions {
         on_damage: OnDamage::Skip,
+        is_begun: true,
         ..LogOptions::new(log)
     };
     let result = StdDisk::new(path, Durability::Strict)
@@ -250,7 +260,7 @@ fn check_log(
         Ok(found) => {
             report_log(name, path, &found, report);
             found.is_sound().then_some(Sound {
-                last: found.last_lsn,
+                last: found.reach,
                 time_ms: found.wall_clock_ms,
             })
         }
@@ -301,7 +311,7 @@ fn check_coordinator(dir: &Path, report: &mut Report) {
     let stamp = dir.join("stamp");
     let text = match std::fs::read_to_string(&stamp) {
         Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound && !dir.join("log").exists() => {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound && !dir.exists() => {
             return;
         }
         Err(error) => {

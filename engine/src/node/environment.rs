@@ -9,8 +9,12 @@ use super::quota::quota_cpus;
 /// Locked memory that each shard's rings and buffers need where the kernel counts it.
 const MEMLOCK_BYTES_PER_SHARD: u64 = 512 << 10;
 
-/// Descriptors a node needs besides its clients'.
-const FILES_RESERVED: u64 = 256;
+/// Descriptors that a node and each of its shards have at rest: stores, logs, rings, ports.
+const FILES_PER_NODE: u64 = 40;
+const FILES_PER_SHARD: u64 = 14;
+
+/// What is left to other nodes, coordinators and segments to come; with few files half of what is there.
+const FILES_RESERVED: u64 = 64;
 
 /// Syncs that the latency is measured with.
 const SYNCS: usize = 32;
@@ -23,6 +27,15 @@ pub enum EnvironmentError {
     IoUring {
         source: io::Error,
         remedy: &'static str,
+    },
+    #[error(
+        "{files} open files are allowed, and a node of {shards} shards needs {needed}: ulimit -n {needed}, or \
+         fewer --shards"
+    )]
+    Files {
+        files: u64,
+        shards: u16,
+        needed: u64,
     },
 }
 
@@ -57,9 +70,30 @@ impl Environment {
         })
     }
 
-    /// What an operator should know before clients come, one line each.
+    /// Clients that a shard may have, `asked` at most: the node's own files come first.
+    ///
+    /// # Errors
+    /// [`EnvironmentError::Files`] when none is left for clients.
+    pub fn clients_per_shard(&self, shards: u16, asked: usize) -> Result<usize, EnvironmentError> {
+        let own = FILES_PER_NODE + FILES_PER_SHARD * u64::from(shards);
+        let left = self.files.saturating_sub(own);
+        let clients = left - FILES_RESERVED.min(left / 2);
+        let clients = clients / u64::from(shards.max(1));
+        if clients == 0 {
+            let (files, needed) = (self.files, own + 2 * u64::from(shards));
+            return Err(EnvironmentError::Files {
+                files,
+                shards,
+                needed,
+            });
+        }
+        Ok(asked.min(usize::try_from(clients).unwrap_or(usize::MAX)))
+    }
+
+    /// What an operator should know before clients come, one line each; a shard may have so many clients of those that
+    /// were `asked` for.
     #[must_use]
-    pub fn warnings(&self, shards: u16, max_clients: usize) -> Vec<String> {
+    pub fn warnings(&self, shards: u16, clients: usize, asked: usize) -> Vec<String> {
         let mut warnings = Vec::new();
         let locked = limit(libc::RLIMIT_MEMLOCK).0;
         let needed = MEMLOCK_BYTES_PER_SHARD * u64::from(shards);
@@ -71,10 +105,13 @@ impl Environment {
                 needed >> 10
             ));
         }
-        let wanted = max_clients as u64 * u64::from(shards) + FILES_RESERVED;
-        if self.files < wanted {
+        if clients < asked {
+            let own = FILES_PER_NODE + FILES_PER_SHARD * u64::from(shards) + FILES_RESERVED;
+            let wanted = (asked as u64)
+                .saturating_mul(u64::from(shards))
+                .saturating_add(own);
             warnings.push(format!(
-                "{} open files are allowed, {wanted} are needed for --max-clients {max_clients}: \
+                "--max-clients {asked} is lowered to {clients} for each shard: {} open files are allowed, \
                  ulimit -n {wanted}",
                 self.files
             ));

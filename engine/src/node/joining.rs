@@ -105,7 +105,14 @@ impl Joining {
             embedded = Some(embed(options, dir, stamp, port, &address, secret.clone())?);
             coordinators.push(address);
         }
+        let own = options.listen.port().checked_add(EMBEDDED_PORT_OFFSET);
+        let own = own.map(|port| join_address(&host, port));
         for address in &noted {
+            let is_own = own.as_ref() == Some(address);
+            if embedded.is_none() && options.coordinators.is_empty() && is_own {
+                // Its own, which is gone: it would wait for itself.
+                continue;
+            }
             if !coordinators.contains(address) {
                 coordinators.push(address.clone());
             }

@@ -11,7 +11,7 @@ use super::stamp::{DataDir, Layout};
 /// nobody waits for one. Commands are held for none, and streams are opened ahead.
 const GATHER: Duration = Duration::from_millis(50);
 
-/// How often a layout for which the disk has no space is tried again.
+/// How often a layout is tried again for which the system lacks space or descriptors.
 const SPACE_RETRY: Duration = Duration::from_millis(200);
 
 /// A layout to be written.
@@ -31,7 +31,7 @@ pub struct LayoutWriter {
 }
 
 impl LayoutWriter {
-    /// Starts the thread. A layout that cannot be written ends the process: nothing more is promised.
+    /// Starts the thread.
     ///
     /// # Errors
     /// No thread.
@@ -47,7 +47,7 @@ impl LayoutWriter {
                 let Queued { number, layout, .. } = queued.try_iter().last().unwrap_or(first);
                 let mut is_told = false;
                 while let Err(error) = dir.write_layout(&layout) {
-                    if !error.is_out_of_space() {
+                    if !error.passes() {
                         tracing::error!(%error, "stopping, restart to recover what was acknowledged");
                         std::process::exit(1);
                     }

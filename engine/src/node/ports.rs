@@ -61,8 +61,25 @@ fn bind_alone(address: SocketAddr) -> Result<TcpListener, StartError> {
 /// Why a port cannot be had.
 fn refuse(address: SocketAddr) -> impl FnOnce(io::Error) -> StartError {
     move |source| match source.kind() {
-        io::ErrorKind::AddrInUse => StartError::AddressInUse { address },
+        io::ErrorKind::AddrInUse => {
+            let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range");
+            let remedy = remedy(address.port(), &range.unwrap_or_default());
+            StartError::AddressInUse { address, remedy }
+        }
         _ => StartError::Listen { address, source },
+    }
+}
+
+/// What to do about a port that is in use, which the system may have given to a connection of anybody: those in `range`
+/// it gives away.
+fn remedy(port: u16, range: &str) -> String {
+    let mut ends = range.split_whitespace().map(str::parse::<u16>);
+    match (ends.next(), ends.next()) {
+        (Some(Ok(first)), Some(Ok(last))) if (first..=last).contains(&port) => format!(
+            "; the system gives ports from {first} to {last} to connections: keep this one from them with \
+             sysctl -w net.ipv4.ip_local_reserved_ports={port}, or choose a lower --listen port"
+        ),
+        _ => String::new(),
     }
 }
 
@@ -84,4 +101,20 @@ pub(super) fn bind_all(
             ))
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::remedy;
+
+    #[test]
+    fn ports_that_the_system_gives_away_can_be_reserved() {
+        for range in ["32768\t60999\n", "35000 35000"] {
+            let text = remedy(35_000, range);
+            assert!(text.contains("ip_local_reserved_ports=35000"), "{text}");
+        }
+        for range in ["", "1", "x y", "32768\t34999\n", "35001 60999"] {
+            assert_eq!(remedy(35_000, range), "", "{range}");
+        }
+    }
 }

@@ -26,8 +26,9 @@ pub use layout::Plan;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use ephesus_wal::disk::std::StdFile;
-use ephesus_wal::{LogId, LogOptions, LogWriter, SegmentHandle, WalError};
+use ephesus_wal::{
+    Disk, LogFiles, LogId, LogOptions, LogWriter, OnDamage, SegmentHandle, StdDisk, WalError,
+};
 use ephesus_wire::{Epoch, Lsn, MigrationId, PartitionId, Partitioning, ShardId};
 
 use super::stamp::{DataDir, DataDirError, Layout};
@@ -44,7 +45,7 @@ use one_log::{Copy, OneLog, Replayed};
 pub enum RecoveryError {
     #[error(transparent)]
     DataDir(#[from] DataDirError),
-    #[error("log {log}: {source}")]
+    #[error("log {log}: {source}{}", remedy(source))]
     Log { log: LogId, source: WalError },
     #[error(transparent)]
     Replay(#[from] ReplayError),
@@ -130,6 +131,20 @@ pub enum RecoveryError {
     },
 }
 
+/// What to do about a log that has lost something.
+fn remedy(error: &WalError) -> &'static str {
+    match error {
+        WalError::Damage { .. }
+        | WalError::MissingSegment { .. }
+        | WalError::LostSegment { .. }
+        | WalError::LostLog
+        | WalError::DamagedList => {
+            "; restore the data directory from a backup, or accept the loss with --on-damage cut"
+        }
+        _ => "",
+    }
+}
+
 struct Found(Generation);
 
 impl std::fmt::Display for Found {
@@ -142,10 +157,13 @@ impl std::fmt::Display for Found {
 }
 
 /// What one shard starts from.
-pub struct RecoveredShard<F = StdFile> {
+pub struct RecoveredShard<D: Disk = StdDisk> {
     pub partitions: Vec<Partition>,
     pub writer: LogWriter,
-    pub segment: SegmentHandle<F>,
+    pub segment: SegmentHandle<D::File>,
+    /// See [`ephesus_wal::Opened::mapped`].
+    pub mapped: Option<D::File>,
+    pub files: LogFiles<D>,
     /// The time goes on from here, Unix ms.
     pub wall_clock_ms: u64,
 }
@@ -202,7 +220,7 @@ pub struct Recovery<'a, H = DataDir> {
     pub(crate) planted: Planted,
 }
 
-type Recovered<H> = RecoveredShard<<<H as Home>::Disk as ephesus_wal::Disk>::File>;
+type Recovered<H> = RecoveredShard<<H as Home>::Disk>;
 
 impl<'a, H: Home> Recovery<'a, H> {
     /// `options` are those of every log but for the identity; `now_ms` is the wall clock.
@@ -259,8 +277,16 @@ impl<'a, H: Home> Recovery<'a, H> {
         stores: &mut [S],
     ) -> Result<ReplayedLogs, RecoveryError> {
         layout::remove_other_copies(layout, stores)?;
+        for shard in (0..layout.shards()).map(ShardId) {
+            let is_needed = copies_of(layout, shard).next().is_some();
+            if !is_needed || self.options.on_damage != OnDamage::Refuse {
+                self.home.create_log(layout.log(shard))?;
+            }
+        }
+        let replayed = self.replay_all(progress, layout, stores)?;
+        // Not before: what is missed may have been moved there.
         self.home.remove_other_logs(layout)?;
-        self.replay_all(progress, layout, stores).map(ReplayedLogs)
+        Ok(ReplayedLogs(replayed))
     }
 
     /// Opens logs for the copies of `plan`; answers the layout that is in force now.
@@ -321,7 +347,8 @@ impl<'a, H: Home> Recovery<'a, H> {
             .flat_map(|replayed| replayed.partitions)
             .collect();
         let logs = (0..plan.shards).map(|_| self.home.new_log());
-        let mut layout = Layout::empty(self.partitioning.count(), logs);
+        let logs: Vec<_> = logs.collect::<Result<_, _>>()?;
+        let mut layout = Layout::empty(self.partitioning.count(), logs.into_iter());
         let added: Vec<_> = layout.add_copies(&plan.copies);
         let has_copy = |partition: PartitionId| {
             old.served(partition).is_some() || old.staging_of(partition).is_some()
@@ -359,6 +386,7 @@ impl<'a, H: Home> Recovery<'a, H> {
             disk: self.home.disk(log, self.options.durability)?,
             options: LogOptions {
                 log_id: log,
+                is_begun: true,
                 ..self.options.clone()
             },
             hasher: self.hasher,

@@ -5,15 +5,12 @@
 //! would poll for its completion, on a CPU that a shard has a use for.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::thread::JoinHandle;
 
-use ephesus_wal::{
-    SegmentHandle, StdDisk, WalError, discard, prepare_with, recycle, reuse, shelve,
-};
+use ephesus_wal::{LogFiles, LogOptions, StdDisk, WalError};
 use futures_lite::future::block_on;
 
-use crate::shard::segments::{Done, Job, Jobs, Work};
+use crate::shard::segments::{Done, Job, Jobs, Pace, Work};
 
 /// One thread writes zeroes about as fast as a disk takes them; several, so that the shards of a large
 /// machine do not wait behind each other's file operations.
@@ -51,41 +48,39 @@ impl SegmentThreads {
 
 fn serve(queue: &flume::Receiver<Job>) {
     while let Ok(job) = queue.recv() {
+        let Job {
+            mut files,
+            options,
+            work,
+            pace,
+            done,
+            waker,
+        } = job;
         // The disk's futures complete at once.
-        let done = block_on(work(&job)).unwrap_or_else(Done::Failed);
+        let answer = block_on(carry_out(work, &mut files, &options, &pace));
         // A shard that has ended needs no answer.
-        let _ = job.done.try_send(done);
-        job.waker.wake();
+        let _ = done.try_send((files, answer));
+        waker.wake();
     }
 }
 
-async fn work(job: &Job) -> Result<Done, WalError> {
-    let options = &job.options;
-    let disk = StdDisk::new(&job.dir, options.durability);
-    let disk = disk.map_err(|source| WalError::Io {
-        op: "read",
-        file: job.dir.display().to_string(),
-        source,
-    })?;
-    match job.work {
-        Work::Prepare(id) => ready(prepare_with(&disk, options, id, || job.pace.rest()).await?),
-        Work::Recycle { from, to } => ready(recycle(&disk, options, from, to).await?),
-        Work::Reuse { shelved, to } => ready(reuse(&disk, options, shelved, to).await?),
-        Work::Shelve(old) => shelve(&disk, old).await.map(|()| Done::Shelved(old)),
-        Work::Remove(old) => discard(&disk, old).await.map(|()| Done::Removed),
-    }
-}
-
-/// A descriptor that outlives the thread's own file, for the shard's ring.
-fn ready<F: AsRawFd>(handle: SegmentHandle<F>) -> Result<Done, WalError> {
-    // SAFETY: the handle keeps the descriptor open until the end of this function.
-    let file = unsafe { BorrowedFd::borrow_raw(handle.as_raw_fd()) };
-    let duplicate: io::Result<OwnedFd> = file.try_clone_to_owned();
-    let name = handle.info.id.file_name();
-    let file = duplicate.map_err(|source| WalError::Io {
-        op: "duplicate",
-        file: name,
-        source,
-    })?;
-    Ok(Done::Ready(handle.info, file))
+async fn carry_out(
+    work: Work,
+    files: &mut LogFiles<StdDisk>,
+    options: &LogOptions,
+    pace: &Pace,
+) -> Result<Done, WalError> {
+    Ok(match work {
+        Work::Prepare(id) => Done::Ready(files.prepare_with(options, id, || pace.rest()).await?),
+        Work::Recycle { from, to } => Done::Ready(files.recycle(options, from, to).await?),
+        Work::Reuse { shelved, to } => Done::Ready(files.reuse(options, shelved, to).await?),
+        Work::Shelve(old) => {
+            files.shelve(options, old).await?;
+            Done::Shelved(old)
+        }
+        Work::Remove(old) => {
+            files.discard(old).await?;
+            Done::Removed
+        }
+    })
 }

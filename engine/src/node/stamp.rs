@@ -28,7 +28,7 @@ use ephesus_coordinator::command::ClusterId;
 use ephesus_coordinator::server::is_stamp;
 use ephesus_wal::dir::{self, DirError};
 use ephesus_wal::twin::{self, Found};
-use ephesus_wal::{Durability, LogId, StdDisk, Twin, WalError};
+use ephesus_wal::{Durability, LogId, StdDisk, Twin, WalError, files, passes};
 use ephesus_wire::NodeId;
 use futures_lite::future::block_on;
 
@@ -74,6 +74,12 @@ pub enum DataDirError {
     /// There is nothing to check.
     #[error("{} is not an Ephesus data directory: it has no stamp", .0.display())]
     Missing(PathBuf),
+    /// A log that the layout names is not there: mount it, restore it, or accept the loss.
+    #[error(
+        "log directory {} is gone: restore it, or accept the loss with --on-damage cut",
+        .0.display()
+    )]
+    LostLog(PathBuf),
     /// The number of partitions is fixed at the first start: leave the flag out.
     #[error(
         "data directory has {found} partitions, which is fixed; --partitions {asked} was asked"
@@ -85,11 +91,10 @@ pub enum DataDirError {
 }
 
 impl DataDirError {
-    /// Whether the disk has no space, or a quota is used up, which may pass.
+    /// Whether the same may be tried again: see [`WalError::passes`].
     #[must_use]
-    pub fn is_out_of_space(&self) -> bool {
-        use io::ErrorKind::{QuotaExceeded, StorageFull};
-        matches!(self, DataDirError::Io(error) if matches!(error.source.kind(), StorageFull | QuotaExceeded))
+    pub fn passes(&self) -> bool {
+        matches!(self, DataDirError::Io(error) if passes(&error.source))
     }
 }
 
@@ -137,7 +142,7 @@ impl DataDir {
     pub fn lock(path: &Path) -> Result<DataDir, DataDirError> {
         // glommio finds directories only under absolute paths.
         let path = &std::path::absolute(path).map_err(DirError::of("find", path))?;
-        fs::create_dir_all(path).map_err(DirError::of("create", path))?;
+        dir::create(path)?;
         refuse_foreign(path)?;
         let lock = dir::lock(path)?.ok_or_else(|| DataDirError::Locked(path.to_owned()))?;
         Ok(DataDir {
@@ -226,30 +231,45 @@ impl DataDir {
     /// How often the node was started.
     ///
     /// # Errors
-    /// What the operating system says, or a file that is no number.
+    /// As [`DataDir::next_incarnation`].
     pub fn last_incarnation(&self) -> Result<u64, DataDirError> {
         let file = self.path.join("incarnation");
-        match fs::read_to_string(&file) {
-            Ok(text) => text.trim().parse().map_err(|_| DataDirError::Damaged {
-                file,
-                reason: "it is no number".to_owned(),
-            }),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
-            Err(error) => Err(DirError::of("read", &file)(error).into()),
-        }
+        let Some(bytes) = read_if_there(&file)? else {
+            return Ok(0);
+        };
+        let number = str::from_utf8(&bytes)
+            .ok()
+            .and_then(|text| text.trim().parse().ok());
+        let number = number.filter(|number| *number < u64::MAX);
+        number.ok_or_else(|| DataDirError::Damaged {
+            file,
+            reason:
+                "it is no number: restore it, or write one that is above the number of all starts \
+                     so far, such as the seconds since 1970"
+                    .to_owned(),
+        })
     }
 
-    /// Where coordinators were reached when the table was last seen; empty if it never was.
+    /// Where coordinators were reached when the table was last seen; empty if it never was. Lines that are no
+    /// addresses are passed over: the file is written anew once a coordinator is reached.
     ///
     /// # Errors
     /// What the operating system says.
     pub fn coordinators(&self) -> Result<Vec<String>, DataDirError> {
-        let file = self.path.join("coordinators");
-        match fs::read_to_string(&file) {
-            Ok(text) => Ok(text.lines().map(str::to_owned).collect()),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-            Err(error) => Err(DirError::of("read", &file)(error).into()),
+        let bytes = read_if_there(&self.path.join("coordinators"))?.unwrap_or_default();
+        let lines = bytes
+            .split(|byte| *byte == b'\n')
+            .filter(|line| !line.is_empty());
+        let addresses = lines.map(|line| str::from_utf8(line).ok().filter(|line| is_address(line)));
+        let addresses: Vec<Option<&str>> = addresses.collect();
+        let passed_over = addresses.iter().filter(|line| line.is_none()).count();
+        if passed_over > 0 {
+            tracing::warn!(
+                lines = passed_over,
+                "the file of coordinators has lines that are no addresses"
+            );
         }
+        Ok(addresses.into_iter().flatten().map(str::to_owned).collect())
     }
 
     /// Notes where coordinators are reached.
@@ -373,18 +393,24 @@ impl DataDir {
         error.into()
     }
 
-    /// Creates a log's directory, durably.
+    /// Begins a log in a directory of its own, durably, unless it has files there.
     ///
     /// # Errors
     /// What the operating system says.
-    pub fn create_log_dir(&self, log: LogId) -> Result<PathBuf, DataDirError> {
+    pub fn create_log(&self, log: LogId) -> Result<(), DataDirError> {
         let (logs, dir) = (self.path.join("logs"), self.log_dir(log));
-        if !dir.exists() {
-            fs::create_dir_all(&dir).map_err(DirError::of("create", &dir))?;
-            dir::sync(&logs)?;
-            dir::sync(&self.path)?;
+        fs::create_dir_all(&dir).map_err(DirError::of("create", &dir))?;
+        let mut found = fs::read_dir(&dir).map_err(DirError::of("list", &dir))?;
+        let unfinished = format!("{}.new", files::FILE_NAME);
+        if found.any(|file| file.map_or(true, |file| file.file_name() != *unfinished)) {
+            return Ok(());
         }
-        Ok(dir)
+        let disk = StdDisk::new(&dir, Durability::Strict);
+        let disk = disk.map_err(DirError::of("open", &dir))?;
+        let begun = block_on(files::begin(&disk, Durability::Strict));
+        begun.map_err(|error| DirError::of("begin a log in", &dir)(io::Error::other(error)))?;
+        dir::sync(&logs)?;
+        Ok(dir::sync(&self.path)?)
     }
 
     /// Removes the logs that `layout` does not name.
@@ -409,6 +435,21 @@ impl DataDir {
         }
         Ok(dir::sync(&logs)?)
     }
+}
+
+fn read_if_there(file: &Path) -> Result<Option<Vec<u8>>, DataDirError> {
+    match fs::read(file) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(DirError::of("read", file)(error).into()),
+    }
+}
+
+/// Whether this is a host and a port.
+fn is_address(line: &str) -> bool {
+    let parts = line.rsplit_once(':');
+    let is_host = |host: &str| !host.is_empty() && host.chars().all(|c| c.is_ascii_graphic());
+    parts.is_some_and(|(host, port)| is_host(host) && port.parse::<u16>().is_ok())
 }
 
 /// Refuses a directory that has files but no stamp, before anything is written to it.

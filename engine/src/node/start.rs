@@ -33,7 +33,7 @@ use super::peers::PeerPort;
 use super::ports;
 use super::quota::quota_cpus;
 use super::rates::Rates;
-use super::recovery::{Plan, RecoveredShard, Recovery, RecoveryError};
+use super::recovery::{Home, Plan, RecoveredShard, Recovery, RecoveryError};
 use super::reserve::Reserve;
 use super::routes::Routes;
 use super::running::routes;
@@ -58,6 +58,9 @@ const SEGMENT_BYTES_MAX: u64 = 64 << 20;
 
 /// Segments that a shard's budget is made of, at least.
 const SEGMENTS_PER_SHARD: u64 = 8;
+
+/// The fewest that a shard can go on with.
+const SEGMENTS_MIN: u64 = 2;
 
 /// Memory that glommio registers for each executor's own file I/O.
 const EXECUTOR_IO_BYTES: usize = 128 << 10;
@@ -121,8 +124,8 @@ pub enum StartError {
     #[error(transparent)]
     Recovery(#[from] RecoveryError),
     /// Another process listens there: choose another `--listen` or stop that process.
-    #[error("address {address} is in use")]
-    AddressInUse { address: SocketAddr },
+    #[error("address {address} is in use{remedy}")]
+    AddressInUse { address: SocketAddr, remedy: String },
     #[error("cannot listen on {address}: {source}")]
     Listen {
         address: SocketAddr,
@@ -138,8 +141,12 @@ pub enum StartError {
     /// See there.
     #[error("coordinator: {0}")]
     Coordinator(ServerError),
-    /// Name some with `--coordinator`.
-    #[error("{} belongs to a cluster: name its coordinators with --coordinator", .0.display())]
+    /// Name some with `--coordinator`, or restore the directory of the one that it brought.
+    #[error(
+        "{} belongs to a cluster, and has no directory `coordinator` of its own: name its \
+         coordinators with --coordinator, or restore that directory",
+        .0.display()
+    )]
     NoCoordinators(PathBuf),
     /// Name this cluster's coordinators with `--coordinator`, or another `--data-dir`.
     #[error(
@@ -207,6 +214,12 @@ impl Node {
             .shards
             .unwrap_or_else(|| environment.cpus.min(256) as u16)
             .max(1);
+        let asked = options.max_clients;
+        let options = ServeOptions {
+            max_clients: environment.clients_per_shard(shards, asked)?,
+            wal_budget: log_budget(options.wal_budget, shards),
+            ..options
+        };
         ports::check(options.listen, shards)?;
         let data_dir = DataDir::lock(&options.data_dir)?;
         data_dir.free_space()?;
@@ -215,7 +228,7 @@ impl Node {
         let listeners = ports::bind_all(options.listen, shards)?;
         let peer_port = ports::bind_peers(options.listen)?;
         let coordinator_port = ports::bind_coordinator(&options, &data_dir, &stamp)?;
-        for warning in environment.warnings(shards, options.max_clients) {
+        for warning in environment.warnings(shards, options.max_clients, asked) {
             tracing::warn!("{warning}");
         }
         let started = super::clock();
@@ -395,7 +408,6 @@ impl Node {
         let budget = shared.settings.wal_budget / u64::from(shared.shards());
         let routes = Arc::clone(routes);
         let checkpointer = Checkpointer::new(clients, log_id, budget);
-        let log_dir = self.data_dir.log_dir(log_id);
         let partitioning = shared.partitioning;
         let durability = shared.settings.durability;
         let log_options = LogOptions {
@@ -423,20 +435,22 @@ impl Node {
                 partitions,
                 writer,
                 segment,
+                mapped,
+                files,
                 wall_clock_ms,
             } = recovered;
             let keyspace = Keyspace::new(partitioning, partitions, hasher, writer, wall_clock_ms);
-            let first = (segment.info.id, Box::new(segment.file) as Box<_>);
             let start = Start {
                 core: Core::new(id, shared, routes, keyspace),
                 segments: Segments::new(
                     jobs,
-                    log_dir,
+                    files,
                     log_options,
                     Arc::clone(&waker),
-                    first,
+                    segment,
                     checkpointer.keep_bytes(),
                 ),
+                mapped,
                 checkpointer,
                 inbox,
                 waker,
@@ -493,6 +507,20 @@ fn pinned(options: &ServeOptions, shards: u16) -> Option<Vec<usize>> {
     }
 }
 
+/// Bytes that the logs of so many shards may have together: `asked`, if each can have two segments, one of which
+/// images set free while the other one is written to.
+fn log_budget(asked: u64, shards: u16) -> u64 {
+    let least = SEGMENTS_MIN * SEGMENT_BYTES_MIN * u64::from(shards);
+    if asked < least {
+        tracing::warn!(
+            "--wal-budget is raised to {} MiB: {shards} shards need {SEGMENTS_MIN} log segments of {} MiB each",
+            least >> 20,
+            SEGMENT_BYTES_MIN >> 20
+        );
+    }
+    asked.max(least)
+}
+
 /// Segments to prepare ahead: fewer where they would be much of the shard's budget.
 fn spare_segments(budget: u64, segment_bytes: u64) -> usize {
     match budget / segment_bytes {
@@ -523,8 +551,9 @@ fn join(dir: &DataDir, stamp: &Stamp, shards: u16, view: &View) -> Result<Joined
         cluster: view.cluster,
         partitions: view.options.partitions,
     };
-    let logs = (0..shards).map(|_| LogId(*uuid::Uuid::new_v4().as_bytes()));
-    dir.write_layout(&Layout::empty(joined.partitions, logs))?;
+    let logs = (0..shards).map(|_| dir.new_log());
+    let logs: Vec<LogId> = logs.collect::<Result<_, _>>()?;
+    dir.write_layout(&Layout::empty(joined.partitions, logs.into_iter()))?;
     dir.write_stamp(&Stamp {
         joined: Some(joined),
         ..stamp.clone()

@@ -1,10 +1,16 @@
 //! The shard's log: its writes, syncs and segments.
 
 use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::time::{Duration, Instant};
 
 use ephesus_wal::Durability;
+use ephesus_wal::disk::std::StdFile;
 
 use super::{MARK_AFTER, SYNC_EVERY, Shard, commit_delay, fatal};
+
+/// A write that takes longer is not waited for with a sync that is due.
+const SLOW_WRITE: Duration = Duration::from_millis(200);
 
 impl Shard {
     pub(super) fn log_written(&mut self, write: u64, result: io::Result<usize>) {
@@ -45,23 +51,40 @@ impl Shard {
         log.options().durability == Durability::Relaxed && log.durable() < log.written()
     }
 
+    /// Whether relaxed durability has committed something that is not written yet.
+    pub(super) fn is_unwritten(&self) -> bool {
+        let log = &self.core.keyspace.log;
+        self.mapped.is_some() && log.written() < log.committed()
+    }
+
+    /// The file that has what was committed and not written, if the log does not get on with writing it: the device
+    /// is to have that in time all the same.
+    fn unwritten_file(&self) -> Option<&StdFile> {
+        let is_slow = |issued: &Instant| self.now.saturating_duration_since(*issued) > SLOW_WRITE;
+        let oldest = self.writes.iter().map(|(_, issued)| issued).min();
+        let is_stuck = self.core.keyspace.log.is_starved() || oldest.is_some_and(is_slow);
+        let is_needed = self.is_unwritten() && is_stuck;
+        self.mapped.as_ref().filter(|_| is_needed)
+    }
+
     /// Prepared segments, marks, syncs, truncation.
     pub(super) fn tend_log(&mut self) {
         let now = self.now;
         let clients = self.moves.clients(now);
         self.segments.keep_quiet(self.moves.pauses(now));
         let log = &mut self.core.keyspace.log;
-        match self.segments.tend(log, clients, now) {
-            // Not before the log has got what it asked for: another attempt may be under way.
-            Ok(()) => self.refused_disk &= log.wants_segments() > 0,
-            Err(error) if !error.is_out_of_space() => fatal("log", &error),
-            Err(error) => {
-                if !self.refused_disk {
-                    tracing::error!(%error, "no log segment can be prepared; writes wait");
-                }
-                self.refused_disk = true;
+        if let Err(error) = self.segments.tend(log, clients, now) {
+            if !error.passes() {
+                fatal("log", &error);
             }
+            if !self.log_waits {
+                tracing::error!(%error, "the log's files wait for what the system lacks");
+            }
+            self.log_waits = true;
+            self.log_lacks_space = error.is_out_of_space();
         }
+        self.log_waits &= self.segments.waits();
+        self.log_lacks_space &= self.log_waits;
         self.checkpointer.spare_bytes = self.segments.spare_bytes(log);
         let is_over_budget = self.checkpointer.is_over_budget(&self.core.keyspace);
         // On a full disk no image makes room: writes are refused, and must not wait before.
@@ -81,7 +104,8 @@ impl Shard {
             || self.moves.wait_for_sync(&self.core);
         let due = now.saturating_duration_since(self.timers.sync) >= SYNC_EVERY;
         let due = due || self.log_is_awaited;
-        if self.syncing.is_none() && due && self.is_unsynced() {
+        let is_behind = self.is_unsynced() || self.unwritten_file().is_some();
+        if self.syncing.is_none() && due && is_behind {
             self.begin_sync();
         }
     }
@@ -96,13 +120,19 @@ impl Shard {
     pub(super) fn begin_sync(&mut self) {
         self.timers.sync = self.now;
         let point = self.core.keyspace.log.sync_point();
-        if point.segments.is_empty() {
+        let segments = point
+            .segments
+            .iter()
+            .map(|&id| self.segments.descriptor(id));
+        let unwritten = self.unwritten_file().map(AsRawFd::as_raw_fd);
+        let files: Vec<RawFd> = segments.chain(unwritten).collect();
+        if files.is_empty() {
             return;
         }
-        for &segment in &point.segments {
-            self.ring.sync_log(self.segments.descriptor(segment));
+        for &file in &files {
+            self.ring.sync_log(file);
         }
-        let missing = point.segments.len();
+        let missing = files.len();
         self.syncing = Some((point, missing));
     }
 

@@ -54,6 +54,7 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ephesus_wal::disk::std::StdFile;
 use ephesus_wal::{SyncPoint, WriteOp};
 use ephesus_wire::Lsn;
 use hdrhistogram::Histogram;
@@ -102,6 +103,8 @@ const STOP_MAX: Duration = Duration::from_secs(20);
 pub struct Start {
     pub core: Core,
     pub segments: Segments,
+    /// Where relaxed groups lie until they are written, if they do.
+    pub mapped: Option<StdFile>,
     pub checkpointer: Checkpointer,
     pub inbox: flume::Receiver<Message>,
     pub waker: Arc<Waker>,
@@ -116,6 +119,7 @@ pub struct Shard {
     core: Core,
     ring: Ring,
     segments: Segments,
+    mapped: Option<StdFile>,
     checkpointer: Checkpointer,
     moves: Moves,
     inbox: flume::Receiver<Message>,
@@ -144,7 +148,10 @@ pub struct Shard {
     /// Background work may run again from then on, however busy the shard is.
     background_after: Instant,
     stopping: Option<Instant>,
-    refused_disk: bool,
+    /// The system lacks what the log's next file needs, and the operator knows.
+    log_waits: bool,
+    /// And that is space.
+    log_lacks_space: bool,
 }
 
 /// When periodic work is due.
@@ -183,6 +190,7 @@ impl Shard {
             core: start.core,
             ring: Ring::new()?,
             segments: start.segments,
+            mapped: start.mapped,
             checkpointer: start.checkpointer,
             moves: Moves::new(start.reports, now),
             inbox: start.inbox,
@@ -214,7 +222,8 @@ impl Shard {
             now,
             background_after: now,
             stopping: None,
-            refused_disk: false,
+            log_waits: false,
+            log_lacks_space: false,
         };
         for (kind, listener) in &shard.listeners {
             shard.ring.accept(listener.as_raw_fd(), *kind);
@@ -297,7 +306,7 @@ impl Shard {
         if !timers.marked {
             consider(until(timers.last_append + MARK_AFTER));
         }
-        if self.is_unsynced() {
+        if self.is_unsynced() || self.is_unwritten() {
             consider(until(timers.sync + SYNC_EVERY));
         }
         if let Some(deadline) = self.write_delay.deadline() {
@@ -330,7 +339,7 @@ impl Shard {
         for (_, at) in &self.refused_accepts {
             consider(until(*at));
         }
-        if self.stopping.is_some() || self.core.has_blocked() || self.refused_disk {
+        if self.stopping.is_some() || self.core.has_blocked() || self.log_waits {
             consider(PUBLISH_EVERY);
         }
         next

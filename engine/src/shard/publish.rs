@@ -51,7 +51,7 @@ impl Shard {
             .set(keyspace.log.log_bytes() + self.checkpointer.spare_bytes);
         let is_urgent = self.checkpointer.is_urgent() || self.checkpointer.is_kept_waiting();
         stats.images_urgent.set(u64::from(is_urgent));
-        let lacks_room = self.refused_disk || self.checkpointer.lacks_room();
+        let lacks_room = self.log_lacks_space || self.checkpointer.lacks_room();
         stats.lacks_room.set(u64::from(lacks_room));
         stats
             .wal_segments

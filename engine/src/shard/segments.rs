@@ -3,19 +3,25 @@
 mod quiet;
 
 use std::collections::VecDeque;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::path::PathBuf;
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use ephesus_wal::{LogOptions, LogWriter, SegmentId, SegmentInfo, WalError, Zeroes};
+use ephesus_wal::disk::std::StdFile;
+use ephesus_wal::{
+    LogFiles, LogOptions, LogWriter, SegmentHandle, SegmentId, SegmentInfo, StdDisk, WalError,
+    Zeroes,
+};
 
 use crate::net::Waker;
 pub use quiet::{Asked, Quiet};
 
 /// Spare segments are prepared once this part (an eighth) of the first segment is used.
 const SPARE_AFTER_PART: u64 = 8;
+
+/// What has failed because the system lacks space, descriptors or memory is tried again after this.
+const AGAIN_AFTER: Duration = Duration::from_millis(100);
 
 /// While clients wait for the log's writes, zeroes are written in pieces of so many bytes, and behind each the
 /// disk is left alone for a while, if there is time for it: one after the other they would keep it busy, with a sync
@@ -30,11 +36,12 @@ const GENTLE_PAUSE_MAX: Duration = Duration::from_millis(2);
 
 /// What a shard asks of the segment threads; the shard has one at a time under way.
 pub struct Job {
-    pub dir: PathBuf,
+    /// Come back with the answer.
+    pub files: LogFiles<StdDisk>,
     pub options: LogOptions,
     pub work: Work,
     pub pace: Pace,
-    pub done: flume::Sender<Done>,
+    pub done: flume::Sender<Answer>,
     /// Rung once the answer is there.
     pub waker: Arc<Waker>,
 }
@@ -91,12 +98,11 @@ pub enum Work {
     Remove(SegmentInfo),
 }
 
-/// What a segment thread answers.
+/// What a segment thread has done.
 pub enum Done {
-    Ready(SegmentInfo, OwnedFd),
+    Ready(SegmentHandle<StdFile>),
     Shelved(SegmentInfo),
     Removed,
-    Failed(WalError),
 }
 
 /// Which clients wait for the log's writes.
@@ -108,23 +114,30 @@ pub enum Clients {
     Own,
 }
 
+type Answer = (LogFiles<StdDisk>, Result<Done, WalError>);
+type Answers = (flume::Sender<Answer>, flume::Receiver<Answer>);
+
 /// Keeps prepared segments ahead of the log's writer.
 pub struct Segments {
     jobs: Jobs,
     /// While no zeroes are to be written.
     asked: Option<Asked>,
-    dir: PathBuf,
+    /// `None`: a thread has them, and works.
+    files: Option<LogFiles<StdDisk>>,
     options: LogOptions,
     waker: Arc<Waker>,
-    files: Vec<(SegmentId, Box<dyn AsRawFd>)>,
+    open: Vec<SegmentHandle<StdFile>>,
     /// Truncated segments, oldest first: to be recycled, shelved or removed in this order.
     truncated: VecDeque<SegmentInfo>,
     /// Truncated segments whose files were put aside.
     shelved: Vec<SegmentInfo>,
     /// Truncated files are kept while all files of the log together are not larger.
     keep_bytes: u64,
-    answers: (flume::Sender<Done>, flume::Receiver<Done>),
-    busy: bool,
+    answers: Answers,
+    /// What a thread is asked for, or was asked for and could not do yet.
+    under_way: Option<Work>,
+    /// What has failed is tried again from then on.
+    again: Option<Instant>,
     /// Whether the log waits for what a thread is busy with.
     is_late: Arc<AtomicBool>,
     /// When a segment was asked for that had to be filled.
@@ -134,29 +147,30 @@ pub struct Segments {
 }
 
 impl Segments {
-    /// `first` is the segment the log in `dir` was opened with; truncated files are kept for later
+    /// `files` are those of a log that was opened with the segment `first`; truncated ones are kept for later
     /// use while the log has no more than `keep_bytes` of files.
     #[must_use]
     pub fn new(
         jobs: Jobs,
-        dir: PathBuf,
+        files: LogFiles<StdDisk>,
         options: LogOptions,
         waker: Arc<Waker>,
-        first: (SegmentId, Box<dyn AsRawFd>),
+        first: SegmentHandle<StdFile>,
         keep_bytes: u64,
     ) -> Segments {
         Segments {
             jobs,
             asked: None,
-            dir,
+            files: Some(files),
             options,
             waker,
-            files: vec![first],
+            open: vec![first],
             truncated: VecDeque::new(),
             shelved: Vec::new(),
             keep_bytes,
             answers: flume::bounded(1),
-            busy: false,
+            under_way: None,
+            again: None,
             is_late: Arc::default(),
             prepared: None,
             halfway: None,
@@ -169,9 +183,8 @@ impl Segments {
     /// When the segment is not one that was handed to the log.
     #[must_use]
     pub fn descriptor(&self, id: SegmentId) -> RawFd {
-        let file = self.files.iter().find(|(segment, _)| *segment == id);
+        let file = self.open.iter().find(|segment| segment.info.id == id);
         file.expect("the log writes to segments it was given")
-            .1
             .as_raw_fd()
     }
 
@@ -184,18 +197,21 @@ impl Segments {
     /// Bytes of segment files that the log does not use: prepared, or to be recycled or removed.
     #[must_use]
     pub fn spare_bytes(&self, log: &LogWriter) -> u64 {
-        let under_way = usize::from(self.busy);
-        let given_back = self.truncated.len() + self.shelved.len();
-        let files = log.segments_ready() + given_back + under_way;
-        files as u64 * self.options.segment_bytes
+        let given_back = self.truncated.iter().chain(&self.shelved);
+        let given_back: u64 = given_back.map(|segment| segment.bytes).sum();
+        let under_way = self.under_way.map_or(0, |work| match work {
+            Work::Prepare(_) => self.options.segment_bytes,
+            Work::Recycle { from: old, .. }
+            | Work::Reuse { shelved: old, .. }
+            | Work::Shelve(old)
+            | Work::Remove(old) => old.bytes,
+        });
+        log.ready_bytes() + given_back + under_way
     }
 
     /// Takes segments the log has given back.
     pub fn give_back(&mut self, segments: Vec<SegmentInfo>) {
-        for segment in segments {
-            self.files.retain(|(id, _)| *id != segment.id);
-            self.truncated.push_back(segment);
-        }
+        self.truncated.extend(segments);
     }
 
     /// Whether the disk is to be left to what clients wait for now, and not to zeroes for any shard of the node.
@@ -211,52 +227,96 @@ impl Segments {
     /// clients wait.
     ///
     /// # Errors
-    /// A segment cannot be prepared; [`WalError::Io`] with `ENOSPC` may pass, others do not.
+    /// A segment cannot be prepared; what [`WalError::passes`] is tried again, other errors are final.
     pub fn tend(
         &mut self,
         log: &mut LogWriter,
         clients: Clients,
         now: Instant,
     ) -> Result<(), WalError> {
-        if let Ok(done) = self.answers.1.try_recv() {
-            self.busy = false;
-            match done {
-                Done::Ready(info, file) => {
-                    self.files.push((info.id, Box::new(file)));
-                    log.add_segment(info);
+        if let Ok((files, answer)) = self.answers.1.try_recv() {
+            self.files = Some(files);
+            self.again = None;
+            match answer {
+                Ok(Done::Ready(segment)) => {
+                    log.add_segment(segment.info)?;
+                    self.open.push(segment);
                 }
-                Done::Shelved(info) => self.shelved.push(info),
-                Done::Removed => {}
-                Done::Failed(error) => return Err(error),
+                Ok(Done::Shelved(old)) => self.shelved.push(old),
+                Ok(Done::Removed) => {}
+                Err(error) => {
+                    self.take_back();
+                    self.again = Some(now + AGAIN_AFTER);
+                    return Err(error);
+                }
             }
+            self.under_way = None;
         }
+        self.open.retain(|segment| log.is_in_use(segment.info.id));
         self.note_halfway(log, now);
-        if self.busy {
+        if self.again.is_some_and(|at| now < at) {
+            return Ok(());
+        }
+        if self.files.is_none() {
             if log.is_starved() {
                 self.is_late.store(true, Ordering::Relaxed);
             }
             return Ok(());
         }
+        if let Some(work) = self.next_work(log) {
+            self.ask(work, log, clients, now);
+        }
+        Ok(())
+    }
+
+    /// Whether the system lacks what the next piece of work needs; it is tried again by itself.
+    #[must_use]
+    pub fn waits(&self) -> bool {
+        self.again.is_some()
+    }
+
+    /// What could not be done yet is to be done as before: files go in the order in which they were given back.
+    fn take_back(&mut self) {
+        match self.under_way.take() {
+            Some(Work::Recycle { from: old, .. } | Work::Shelve(old) | Work::Remove(old)) => {
+                self.truncated.push_front(old);
+            }
+            Some(Work::Reuse { shelved, .. }) => self.shelved.push(shelved),
+            Some(Work::Prepare(_)) | None => {}
+        }
+    }
+
+    /// What is to be done with the log's files next.
+    fn next_work(&mut self, log: &mut LogWriter) -> Option<Work> {
+        let oldest = self.truncated.front().copied();
+        let oldest_fits = oldest.is_none_or(|oldest| log.is_reusable(oldest));
+        if let Some(oldest) = oldest.filter(|_| !oldest_fits) {
+            self.truncated.pop_front();
+            return Some(Work::Remove(oldest));
+        }
         let wants_spare = log.wants_segments() > 0 && self.is_needed(log);
-        let work = if wants_spare || log.is_starved() {
+        if wants_spare || log.is_starved() {
             let to = log.allocate_segment();
             if let Some(from) = self.truncated.pop_front() {
-                Work::Recycle { from, to }
-            } else if let Some(shelved) = self.shelved.pop() {
-                Work::Reuse { shelved, to }
-            } else {
-                Work::Prepare(to)
+                return Some(Work::Recycle { from, to });
             }
-        } else if let Some(&old) = self.truncated.front() {
-            let keeps = log.log_bytes() + self.spare_bytes(log) <= self.keep_bytes;
-            self.truncated.pop_front();
-            if keeps {
-                Work::Shelve(old)
-            } else {
-                Work::Remove(old)
+            if let Some(shelved) = self.shelved.pop() {
+                return Some(Work::Reuse { shelved, to });
             }
-        } else {
-            return Ok(());
+            return Some(Work::Prepare(to));
+        }
+        let oldest = oldest?;
+        let keeps = log.log_bytes() + self.spare_bytes(log) <= self.keep_bytes;
+        self.truncated.pop_front();
+        Some(match keeps {
+            true => Work::Shelve(oldest),
+            false => Work::Remove(oldest),
+        })
+    }
+
+    fn ask(&mut self, work: Work, log: &LogWriter, clients: Clients, now: Instant) {
+        let Some(files) = self.files.take() else {
+            return;
         };
         let mut options = self.options.clone();
         let mut pause = Duration::ZERO;
@@ -271,7 +331,7 @@ impl Segments {
         self.is_late = Arc::default();
         let is_late = Arc::clone(&self.is_late);
         let job = Job {
-            dir: self.dir.clone(),
+            files,
             options,
             work,
             pace: Pace {
@@ -282,9 +342,9 @@ impl Segments {
             done: self.answers.0.clone(),
             waker: Arc::clone(&self.waker),
         };
+        self.under_way = Some(work);
         // The thread ends only after the shards.
-        self.busy = self.jobs.sender.send(job).is_ok();
-        Ok(())
+        let _ = self.jobs.sender.send(job);
     }
 
     fn note_halfway(&mut self, log: &LogWriter, now: Instant) {
@@ -336,15 +396,18 @@ fn set_filling(
 
 #[cfg(test)]
 mod tests {
-    use std::fs::File;
+    use std::io;
 
-    use ephesus_wal::LogId;
+    use ephesus_wal::{Durability, LogId, open_writer, recover};
+    use ephesus_wire::Lsn;
+    use futures_lite::future::block_on;
 
     use super::*;
     use crate::keyspace::tests::tape;
 
     /// A log whose segments nobody prepares, and what is asked of who would.
     struct Bed {
+        _temp: tempfile::TempDir,
         log: LogWriter,
         segments: Segments,
         jobs: flume::Receiver<Job>,
@@ -352,27 +415,46 @@ mod tests {
     }
 
     impl Bed {
-        #[expect(clippy::disallowed_methods, reason = "any instant does")]
         fn new() -> Bed {
-            let log = tape::log(1 << 20);
+            Bed::keeping(0)
+        }
+
+        /// Files are kept while there are no more bytes of them.
+        #[expect(clippy::disallowed_methods, reason = "any instant does")]
+        fn keeping(keep_bytes: u64) -> Bed {
+            let temp = tempfile::tempdir().expect("temp dir");
+            let options = LogOptions {
+                segment_bytes: 1 << 20,
+                ..LogOptions::new(LogId([9; 16]))
+            };
+            let opened = block_on(async {
+                let disk = StdDisk::new(temp.path(), Durability::Strict).expect("a directory");
+                let recovered = recover(&disk, &options, Lsn::ZERO, &mut |_, _| Ok(())).await?;
+                open_writer(&disk, &options, &recovered, Lsn::ZERO, 0).await
+            });
+            let opened = opened.expect("a log");
             let (sender, jobs) = flume::unbounded();
             let waker = Arc::new(Waker::new().expect("an eventfd"));
-            let file = File::open("/dev/null").expect("never written to");
-            let first = (SegmentId(log.incarnation()), Box::new(file) as Box<_>);
-            let options = log.options().clone();
+            let (files, first) = (opened.files, opened.segment);
+            let jobs_of_node = Jobs::new(sender);
             Bed {
-                segments: Segments::new(
-                    Jobs::new(sender),
-                    PathBuf::new(),
-                    options,
-                    waker,
-                    first,
-                    0,
-                ),
-                log,
+                _temp: temp,
+                segments: Segments::new(jobs_of_node, files, options, waker, first, keep_bytes),
+                log: opened.writer,
                 jobs,
                 started: Instant::now(),
             }
+        }
+
+        /// What is asked for next, and then answered so.
+        fn answer(&mut self, answer: impl FnOnce(Work) -> Result<Done, WalError>) -> Option<Work> {
+            let now = self.started;
+            let tended = self.segments.tend(&mut self.log, Clients::None, now);
+            tended.expect("no error");
+            let job = self.jobs.try_recv().ok()?;
+            let answer = (job.files, answer(job.work));
+            job.done.send(answer).expect("it waits");
+            Some(job.work)
         }
 
         /// Writes so many KiB, and tends what is prepared so long after the start; whether a segment that is asked
@@ -486,5 +568,88 @@ mod tests {
         bed.segments.keep_quiet(true);
         drop(bed.segments);
         assert!(!pace.quiet.is_asked(), "a shard that has ended");
+    }
+
+    fn old(id: u64, bytes: u64) -> SegmentInfo {
+        SegmentInfo {
+            id: SegmentId(id),
+            bytes,
+        }
+    }
+
+    #[test]
+    fn files_of_another_size_are_removed_first_and_counted_by_their_size() {
+        let mut bed = Bed::keeping(100 << 20);
+        let others = [old(1, 512 << 10), old(2, 4 << 20)];
+        bed.segments.give_back(others.to_vec());
+        bed.segments.give_back(vec![old(3, 1 << 20)]);
+        let bytes = bed.segments.spare_bytes(&bed.log);
+        assert_eq!(bytes, (512 << 10) + (4 << 20) + (1 << 20));
+        for other in others {
+            let work = bed.answer(|_| Ok(Done::Removed));
+            assert!(
+                matches!(work, Some(Work::Remove(removed)) if removed == other),
+                "{work:?}"
+            );
+        }
+        let work = bed.answer(|_| Ok(Done::Shelved(old(3, 1 << 20))));
+        assert!(matches!(work, Some(Work::Shelve(_))), "{work:?}");
+        assert!(bed.answer(|_| Ok(Done::Removed)).is_none());
+        assert_eq!(bed.segments.spare_bytes(&bed.log), 1 << 20);
+    }
+
+    #[test]
+    fn what_the_system_lacks_room_for_is_tried_again_in_the_same_order() {
+        let lacks = [
+            libc::ENOSPC,
+            libc::EDQUOT,
+            libc::EMFILE,
+            libc::ENFILE,
+            libc::ENOMEM,
+        ];
+        for code in lacks {
+            let mut bed = Bed::new();
+            bed.segments
+                .give_back(vec![old(1, 1 << 20), old(2, 1 << 20)]);
+            let failed = |_| {
+                let (op, file) = ("rename to", "seg".to_owned());
+                let source = io::Error::from_raw_os_error(code);
+                Err(WalError::Io { op, file, source })
+            };
+            let work = bed.answer(failed);
+            assert!(matches!(
+                work,
+                Some(Work::Remove(SegmentInfo {
+                    id: SegmentId(1),
+                    ..
+                }))
+            ));
+            let mut now = bed.started;
+            let error = bed
+                .segments
+                .tend(&mut bed.log, Clients::None, now)
+                .expect_err("it failed");
+            assert!(error.passes() && bed.segments.waits(), "{error}");
+            assert!(bed.answer(failed).is_none(), "not at once");
+            now += AGAIN_AFTER;
+            bed.started = now;
+            let work = bed.answer(|_| Ok(Done::Removed));
+            assert!(matches!(
+                work,
+                Some(Work::Remove(SegmentInfo {
+                    id: SegmentId(1),
+                    ..
+                }))
+            ));
+            let work = bed.answer(|_| Ok(Done::Removed));
+            assert!(matches!(
+                work,
+                Some(Work::Remove(SegmentInfo {
+                    id: SegmentId(2),
+                    ..
+                }))
+            ));
+            assert!(!bed.segments.waits());
+        }
     }
 }

@@ -15,12 +15,13 @@ use futures_lite::future::block_on;
 use crate::disk::DiskFile;
 use crate::disk::fault::{FaultDisk, FaultFile};
 use crate::error::WalError;
+use crate::files::LogFiles;
 use crate::open::open_writer;
 use crate::options::{Durability, LogId, LogOptions};
 use crate::planted::Bug;
 use crate::recover::recover;
 use crate::rng::Rng;
-use crate::segment::{SegmentId, SegmentInfo, prepare, recycle, reuse, shelve};
+use crate::segment::{SegmentId, SegmentInfo};
 use crate::writer::{LogWriter, WriteOp};
 
 mod bit_flips;
@@ -121,7 +122,7 @@ impl Model {
 }
 
 struct Life {
-    disk: FaultDisk,
+    log_files: LogFiles<FaultDisk>,
     writer: LogWriter,
     files: BTreeMap<SegmentId, Rc<FaultFile>>,
     writing: Vec<Writing>,
@@ -139,7 +140,7 @@ enum End {
 impl From<WalError> for End {
     fn from(error: WalError) -> End {
         match error {
-            WalError::Io { .. } | WalError::Poisoned => End::Failed,
+            WalError::Io { .. } | WalError::Unsynced { .. } | WalError::Poisoned => End::Failed,
             other => End::Violation(format!("unexpected: {other}")),
         }
     }
@@ -232,17 +233,17 @@ impl Life {
         let id = self.writer.allocate_segment();
         while self.retired.len() > 1 {
             let oldest = self.retired.remove(0);
-            block_on(shelve(&self.disk, oldest))?;
+            block_on(self.log_files.shelve(&opts, oldest))?;
             self.shelved.push(oldest);
         }
         let handle = if let Some(oldest) = self.retired.pop() {
-            block_on(recycle(&self.disk, &opts, oldest, id))?
+            block_on(self.log_files.recycle(&opts, oldest, id))?
         } else if let Some(shelved) = self.shelved.pop() {
-            block_on(reuse(&self.disk, &opts, shelved, id))?
+            block_on(self.log_files.reuse(&opts, shelved, id))?
         } else {
-            block_on(prepare(&self.disk, &opts, id))?
+            block_on(self.log_files.prepare(&opts, id))?
         };
-        self.writer.add_segment(handle.info);
+        self.writer.add_segment(handle.info)?;
         self.files.insert(id, Rc::new(handle.file));
         Ok(())
     }
@@ -341,7 +342,7 @@ fn reopen(
                 model.opened(published, first);
                 let info = opened.segment.info;
                 return Ok(Life {
-                    disk: disk.clone(),
+                    log_files: opened.files,
                     clock: 1_000,
                     files: BTreeMap::from([(info.id, Rc::new(opened.segment.file))]),
                     writer: opened.writer,
@@ -350,7 +351,7 @@ fn reopen(
                     shelved: Vec::new(),
                 });
             }
-            Err(WalError::Io { .. }) if attempt < 3 => {
+            Err(WalError::Io { .. } | WalError::Unsynced { .. }) if attempt < 3 => {
                 die(disk, rng, model);
             }
             Err(error) => return Err(format!("cannot be opened: {error}")),

@@ -48,6 +48,19 @@ pub fn lock(dir: &Path) -> Result<Option<File>, DirError> {
     }
 }
 
+/// Creates `dir` and what leads there, durably.
+///
+/// # Errors
+/// What the operating system says.
+pub fn create(dir: &Path) -> Result<(), DirError> {
+    let missing = dir.ancestors().take_while(|dir| !dir.exists()).count();
+    fs::create_dir_all(dir).map_err(DirError::of("create", dir))?;
+    let named_in = dir.ancestors().skip(1).take(missing);
+    named_in
+        .filter(|dir| !dir.as_os_str().is_empty())
+        .try_for_each(sync)
+}
+
 /// Replaces the file `name` in `dir`; it is durable and complete or unchanged.
 ///
 /// # Errors

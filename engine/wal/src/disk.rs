@@ -17,7 +17,7 @@ pub use mapping::Mapping;
 /// One directory of files; clones share it.
 pub trait Disk: Clone + 'static {
     /// An open file of it.
-    type File: DiskFile;
+    type File: DiskFile + ::std::fmt::Debug;
 
     /// Creates the file `name`, which must not exist, with `len` bytes that have to be written
     /// before they are read. Neither name nor length is durable yet.
@@ -43,6 +43,11 @@ pub trait Disk: Clone + 'static {
 
     /// Makes all creations, renames and removals so far durable.
     fn sync_dir(&self) -> impl Future<Output = io::Result<()>>;
+
+    /// Waits a little before what the system had no room for is tried again.
+    fn pause(&self) -> impl Future<Output = ()> {
+        async {}
+    }
 }
 
 /// One open file. Offsets and lengths are multiples of 4 KiB.

@@ -6,18 +6,22 @@ use ephesus_wire::Lsn;
 
 use crate::disk::{Disk, DiskFile};
 use crate::error::WalError;
+use crate::files::LogFiles;
 use crate::open::open_writer;
 use crate::options::{Durability, LogOptions};
 use crate::recover::{Recovered, Visit, recover};
-use crate::segment::{SegmentHandle, SegmentId, SegmentInfo, SegmentSummary, prepare, recycle};
+use crate::segment::{SegmentHandle, SegmentId, SegmentInfo, SegmentSummary};
 use crate::writer::LogWriter;
 
 /// A log on a disk; dropping it is as safe as a crash.
 #[derive(Debug)]
 pub struct Log<D: Disk> {
-    disk: D,
     writer: LogWriter,
-    files: BTreeMap<SegmentId, D::File>,
+    files: LogFiles<D>,
+    open: BTreeMap<SegmentId, D::File>,
+    disk: D,
+    /// The system lacks what the next segment needs, and the log knows.
+    waits: bool,
     retired: Vec<SegmentInfo>,
 }
 
@@ -36,11 +40,13 @@ impl<D: Disk> Log<D> {
     ) -> Result<(Log<D>, Recovered), WalError> {
         let recovered = recover(&disk, opts, from, visit).await?;
         let opened = open_writer(&disk, opts, &recovered, Lsn::ZERO, wall_clock_ms).await?;
-        let files = BTreeMap::from([(opened.segment.info.id, opened.segment.file)]);
+        let open = BTreeMap::from([(opened.segment.info.id, opened.segment.file)]);
         let log = Log {
-            disk,
             writer: opened.writer,
-            files,
+            files: opened.files,
+            open,
+            disk,
+            waits: false,
             retired: Vec::new(),
         };
         Ok((log, recovered))
@@ -69,7 +75,7 @@ impl<D: Disk> Log<D> {
         if self.writer.options().durability == Durability::Relaxed {
             let point = self.writer.sync_point();
             for id in &point.segments {
-                let Some(file) = self.files.get(id) else {
+                let Some(file) = self.open.get(id) else {
                     continue;
                 };
                 if let Err(source) = file.sync().await {
@@ -105,20 +111,21 @@ impl<D: Disk> Log<D> {
     pub async fn truncate_before(&mut self, lsn: Lsn) -> Result<(), WalError> {
         self.retired.extend(self.writer.truncate_before(lsn));
         while let Some(&oldest) = self.retired.first() {
-            self.files.remove(&oldest.id);
-            let fits = oldest.bytes == self.writer.options().segment_bytes;
-            if fits && self.writer.wants_segments() > 0 {
-                let to = self.writer.allocate_segment();
-                let handle = recycle(&self.disk, self.writer.options(), oldest, to).await?;
-                self.add(handle);
+            self.open.remove(&oldest.id);
+            let freed = if self.writer.is_reusable(oldest) && self.writer.wants_segments() > 0 {
+                let (opts, to) = (
+                    self.writer.options().clone(),
+                    self.writer.allocate_segment(),
+                );
+                let recycled = self.files.recycle(&opts, oldest, to).await;
+                recycled.and_then(|handle| self.add(handle))
             } else {
-                let name = oldest.id.file_name();
-                self.disk
-                    .remove(&name)
-                    .await
-                    .map_err(WalError::io("remove", &name))?;
-                let synced = self.disk.sync_dir().await;
-                synced.map_err(WalError::io("sync the directory of", &name))?;
+                self.files.discard(oldest).await
+            };
+            match freed {
+                // Some other time.
+                Err(error) if error.passes() => return Ok(()),
+                other => other?,
             }
             self.retired.remove(0);
         }
@@ -138,7 +145,7 @@ impl<D: Disk> Log<D> {
     async fn write_all(&mut self, wall_clock_ms: u64) -> Result<(), WalError> {
         loop {
             while let Some(op) = self.writer.next_write(wall_clock_ms) {
-                let file = &self.files[&op.segment];
+                let file = &self.open[&op.segment];
                 let result = file
                     .write_at(&op.buf, op.offset)
                     .await
@@ -152,13 +159,23 @@ impl<D: Disk> Log<D> {
                 return Ok(());
             }
             let id = self.writer.allocate_segment();
-            let handle = prepare(&self.disk, self.writer.options(), id).await?;
-            self.add(handle);
+            match self.files.prepare(&self.writer.options().clone(), id).await {
+                Ok(handle) => self.add(handle)?,
+                Err(error) if error.passes() => {
+                    if !std::mem::replace(&mut self.waits, true) {
+                        tracing::error!(%error, "no log segment can be prepared: writes wait");
+                    }
+                    self.disk.pause().await;
+                }
+                Err(error) => return Err(error),
+            }
         }
     }
 
-    fn add(&mut self, handle: SegmentHandle<D::File>) {
-        self.writer.add_segment(handle.info);
-        self.files.insert(handle.info.id, handle.file);
+    fn add(&mut self, handle: SegmentHandle<D::File>) -> Result<(), WalError> {
+        self.waits = false;
+        self.writer.add_segment(handle.info)?;
+        self.open.insert(handle.info.id, handle.file);
+        Ok(())
     }
 }

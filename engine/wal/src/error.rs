@@ -20,6 +20,14 @@ pub enum WalError {
         /// The system's reason.
         source: io::Error,
     },
+    /// A change of names may not be durable: end the process, never retry.
+    #[error("log file {file}: cannot sync its directory: {source}")]
+    Unsynced {
+        /// What was created, renamed or removed.
+        file: String,
+        /// The system's reason.
+        source: io::Error,
+    },
     /// An earlier write or sync failed; nothing more is promised. End the process.
     #[error("the log has failed before; restart to recover what is durable")]
     Poisoned,
@@ -51,6 +59,39 @@ pub enum WalError {
         file: String,
         /// The segment that names it as its predecessor.
         next: String,
+    },
+    /// A segment that the log's list of its files has is not there. Restore it, or accept the loss as with
+    /// `Damage`.
+    #[error("log file {file} is gone: the log's list of its files has it")]
+    LostSegment {
+        /// File name in the log's directory.
+        file: String,
+    },
+    /// A directory in which a log was begun has nothing of it any more. Restore it, or accept the loss as with
+    /// `Damage`.
+    #[error("all files of the log are gone")]
+    LostLog,
+    /// The list of the log's files is bad, so that nobody knows which have to be there. Restore it, or accept
+    /// what may be missing as with `Damage`.
+    #[error("log file {} is damaged", crate::files::FILE_NAME)]
+    DamagedList,
+    /// A file is not as large as segments are now: remove it instead of using it again.
+    #[error("log file {file} has {bytes} bytes, but segments have {wanted}")]
+    SegmentSize {
+        /// File name in the log's directory.
+        file: String,
+        /// Its size.
+        bytes: u64,
+        /// See [`crate::LogOptions::segment_bytes`].
+        wanted: u64,
+    },
+    /// Segments have to be added in the order of their numbers: a bug.
+    #[error("segment {id} was added behind segment {last}")]
+    SegmentOrder {
+        /// The segment.
+        id: crate::SegmentId,
+        /// The last one before.
+        last: crate::SegmentId,
     },
     /// The log starts after the first record that the caller needs. Restore the older segments.
     #[error("records from LSN {wanted} are needed, but the log starts at LSN {available}")]
@@ -92,6 +133,29 @@ impl WalError {
         let file = file.into();
         move |source| WalError::Io { op, file, source }
     }
+
+    pub(crate) fn unsynced(file: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+        let file = file.into();
+        move |source| WalError::Unsynced { file, source }
+    }
+
+    /// Whether what has failed may succeed later, and may be tried again: nothing was changed, and what the system
+    /// lacks others may give back.
+    #[must_use]
+    pub fn passes(&self) -> bool {
+        matches!(self, WalError::Io { source, .. } if passes(source))
+    }
+}
+
+/// Whether the system lacks what others may give back: space, descriptors, memory.
+#[must_use]
+pub fn passes(error: &io::Error) -> bool {
+    let code = error.raw_os_error();
+    let is_lack = |code| {
+        use libc::{EAGAIN, EDQUOT, EMFILE, ENFILE, ENOMEM, ENOSPC};
+        [ENOSPC, EDQUOT, EMFILE, ENFILE, ENOMEM, EAGAIN].contains(&code)
+    };
+    code.is_some_and(is_lack)
 }
 
 /// Why bytes are not a group of the log and segment where they were found.

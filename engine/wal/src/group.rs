@@ -41,6 +41,9 @@ pub const FLAG_OPENING: u16 = 1;
 pub const FLAG_RELAXED: u16 = 2;
 const FLAGS_KNOWN: u16 = FLAG_OPENING | FLAG_RELAXED;
 
+/// No log gets there; numbers that follow those of a file cannot overflow.
+const LSN_MAX: u64 = 1 << 62;
+
 const _: () = assert!(HEADER_BYTES == 128);
 const _: () = assert!(
     cfg!(target_endian = "little"),
@@ -183,10 +186,8 @@ pub fn decode_header(bytes: &[u8], place: Place) -> Result<GroupHeader, GroupFau
     field(header.reserved == [0; 2], "reserved bytes")?;
     field(u64::from(header.byte_len) >= framing, "byte length")?;
     field(header.first_lsn >= 1, "first LSN")?;
-    field(
-        header.first_lsn.checked_add(records).is_some(),
-        "record count",
-    )?;
+    let last_lsn = header.first_lsn.checked_add(records);
+    field(last_lsn.is_some_and(|lsn| lsn <= LSN_MAX), "record count")?;
     field(header.durable_lsn < header.first_lsn, "durable LSN")?;
     field(
         header.incarnation_first <= header.first_lsn,

@@ -2,7 +2,8 @@
 //!
 //! Read in this order: [`group`] is what lies on disk, [`writer`] decides what to write next
 //! (without any I/O), [`recover`](recover()) reads it back, [`open_writer`] starts a new incarnation,
-//! [`mapped`] is where relaxed groups lie until then, [`segment`] names and prepares the files, [`disk`] performs the I/O, [`driver`] couples all of
+//! [`mapped`] is where relaxed groups lie until then, [`segment`] names and makes the files, [`files`] lists and
+//! recycles them, [`disk`] performs the I/O, [`driver`] couples all of
 //! them for users with a low rate. [`twin`] is apart: a small value beside the logs that is replaced often.
 //!
 //! # Invariants
@@ -23,7 +24,8 @@
 //!    shown records that a power loss removed without trace), [`RELAXED_LSN_GAP`] further on.
 //! 7. The oldest live segment begins with a durable group: a segment is given back only when the
 //!    durable prefix has reached a later one.
-//! 8. What a relaxed log has committed and not written is in the mapped file ([`mapped`] has its own list), and
+//! 8. Every segment that the log needs is in a list beside them: one that is gone is missed ([`files`] has more).
+//! 9. What a relaxed log has committed and not written is in the mapped file ([`mapped`] has its own list), and
 //!    then in the opening of the next incarnation.
 
 pub mod aligned;
@@ -31,6 +33,7 @@ pub mod dir;
 pub mod disk;
 pub mod driver;
 pub mod error;
+pub mod files;
 pub mod group;
 pub mod mapped;
 pub mod open;
@@ -57,16 +60,14 @@ pub use disk::glommio::GlommioDisk;
 pub use disk::std::StdDisk;
 pub use disk::{Disk, DiskFile};
 pub use driver::Log;
-pub use error::{GroupFault, WalError};
+pub use error::{GroupFault, WalError, passes};
+pub use files::LogFiles;
 pub use open::{Opened, open_writer};
 pub use options::{Durability, LogId, LogOptions, OnDamage, RELAXED_LSN_GAP};
 pub use recover::{
     Damage, Recovered, Torn, VisitError, Visitor, peek_log_id, recover, recover_with,
 };
-pub use segment::{
-    SegmentHandle, SegmentId, SegmentInfo, SegmentSummary, Zeroes, discard, prepare, prepare_with,
-    recycle, reuse, shelve,
-};
+pub use segment::{SegmentHandle, SegmentId, SegmentInfo, SegmentSummary, Zeroes};
 pub use twin::Twin;
 pub use verify::{SegmentReport, VerifyReport, verify, verify_with};
 pub use writer::{LogWriter, SyncPoint, WriteOp};

@@ -24,7 +24,7 @@
 //!    used again: a crash meanwhile finds it once more, in one place or in the other.
 
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::{Ordering, compiler_fence};
 
 use bytemuck::{Pod, Zeroable};
 use ephesus_wire::Lsn;
@@ -34,6 +34,7 @@ use crate::disk::{Disk, DiskFile, Mapping};
 use crate::error::WalError;
 use crate::group::{HEADER_BYTES, Summed, split_record};
 use crate::options::{LogId, LogOptions};
+use crate::segment;
 
 #[cfg(test)]
 mod tests;
@@ -43,6 +44,9 @@ pub const FILE_NAME: &str = "mapped";
 
 /// `EPHMAPS` and the format's generation.
 const MAGIC: u64 = u64::from_le_bytes(*b"EPHMAPS1");
+
+/// A larger file is none of ours, and is not read into memory.
+const FILE_BYTES_MAX: u64 = 256 << 20;
 
 /// In front of all slots, and of each.
 const HEAD_BYTES: usize = BLOCK_BYTES;
@@ -93,12 +97,15 @@ impl FileHeader {
         header
     }
 
-    /// The header at the start of `bytes`, if it is one, of a file of `file_bytes`.
-    fn decode(bytes: &[u8], file_bytes: u64) -> Option<FileHeader> {
-        let found = bytemuck::pod_read_unaligned::<FileHeader>(bytes.get(..size_of::<Self>())?);
+    /// The header of a whole file, if it is one.
+    fn decode(file: &[u8]) -> Option<FileHeader> {
+        let found = bytemuck::pod_read_unaligned::<FileHeader>(file.get(..size_of::<Self>())?);
         let right = FileHeader::new(found.slots as usize, found.group_bytes as usize);
         let is_right = found == right && (found.group_bytes as usize).is_multiple_of(BLOCK_BYTES);
-        (is_right && found.file_bytes() as u64 == file_bytes).then_some(found)
+        // Slots and their size are any numbers; what fits the file does not overflow.
+        let slots = (file.len() - HEAD_BYTES.min(file.len())).checked_div(found.slot_bytes());
+        let is_whole = slots == Some(found.slots as usize) && found.file_bytes() == file.len();
+        (is_right && is_whole).then_some(found)
     }
 
     fn slot_bytes(&self) -> usize {
@@ -172,8 +179,9 @@ pub(crate) struct MappedGroups {
 }
 
 impl MappedGroups {
-    /// Maps the file, which is made if it is not there or of another shape; `None` where files cannot be
-    /// mapped, or the options want none. What it holds is lost.
+    /// Maps the file, which is made anew: one that was there may share its blocks with a copy, or have none, and a
+    /// store to it on a full disk would end the process. `None` where files cannot be mapped, or the options want
+    /// none. What it held is lost.
     ///
     /// # Errors
     /// [`WalError::Io`].
@@ -187,9 +195,7 @@ impl MappedGroups {
             return Ok(None);
         }
         let header = FileHeader::new(slots, opts.mapped_group_bytes);
-        if !is_made(disk, &header).await? {
-            make(disk, &header).await?;
-        }
+        make(disk, &header).await?;
         let mapped = disk.map(FILE_NAME).await;
         let Some(mapping) = mapped.map_err(WalError::io("map", FILE_NAME))? else {
             return Ok(None);
@@ -258,10 +264,11 @@ impl MappedGroups {
         let at = published.times % 2 * CELL_BYTES;
         published.times += 1;
         let head = self.head_of(group);
-        // Records before the cell that covers them, the cell before what depends on it.
-        fence(Ordering::Release);
+        // Records before the cell that covers them, the cell before what depends on it. That is the compiler's
+        // business alone: whoever reads it does so when this process is dead, and finds what was executed.
+        compiler_fence(Ordering::SeqCst);
         head[at..at + CELL_BYTES].copy_from_slice(bytemuck::bytes_of(&cell.sealed()));
-        fence(Ordering::Release);
+        compiler_fence(Ordering::SeqCst);
     }
 
     /// Makes the slot of `group` say nothing.
@@ -276,13 +283,6 @@ impl MappedGroups {
     }
 }
 
-/// Whether the file is there, in this shape.
-async fn is_made<D: Disk>(disk: &D, header: &FileHeader) -> Result<bool, WalError> {
-    let found = read(disk, HEAD_BYTES as u64, false).await?;
-    Ok(found
-        .is_some_and(|(bytes, file_bytes)| FileHeader::decode(&bytes, file_bytes) == Some(*header)))
-}
-
 async fn make<D: Disk>(disk: &D, header: &FileHeader) -> Result<(), WalError> {
     remove(disk).await?;
     let bytes = header.file_bytes();
@@ -295,8 +295,7 @@ async fn make<D: Disk>(disk: &D, header: &FileHeader) -> Result<(), WalError> {
     written.map_err(WalError::io("write", FILE_NAME))?;
     let synced = file.sync().await;
     synced.map_err(WalError::io("sync", FILE_NAME))?;
-    let synced = disk.sync_dir().await;
-    synced.map_err(WalError::io("sync the directory of", FILE_NAME))
+    segment::sync_names(disk, FILE_NAME).await
 }
 
 /// Removes the file if it is there.
@@ -309,13 +308,9 @@ pub(crate) async fn remove<D: Disk>(disk: &D) -> Result<(), WalError> {
     }
 }
 
-/// Up to `at_most` bytes from the start of the file, all that it holds made durable before if `to_keep`, and its
-/// length; `None` if there is none.
-async fn read<D: Disk>(
-    disk: &D,
-    at_most: u64,
-    to_keep: bool,
-) -> Result<Option<(AlignedBuf, u64)>, WalError> {
+/// The file, all that it holds made durable before if `to_keep`; `None` if there is none, or one that is too large to
+/// be ours.
+async fn read<D: Disk>(disk: &D, to_keep: bool) -> Result<Option<AlignedBuf>, WalError> {
     let file = match disk.open(FILE_NAME, false).await {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         opened => opened.map_err(WalError::io("open", FILE_NAME))?,
@@ -326,9 +321,11 @@ async fn read<D: Disk>(
     }
     let size = file.size().await;
     let size = size.map_err(WalError::io("stat", FILE_NAME))?;
-    let bytes = file.read_at(0, align_up(size.min(at_most) as usize)).await;
-    let bytes = bytes.map_err(WalError::io("read", FILE_NAME))?;
-    Ok(Some((bytes, size)))
+    if size > FILE_BYTES_MAX {
+        return Ok(None);
+    }
+    let bytes = file.read_at(0, align_up(size as usize)).await;
+    Ok(Some(bytes.map_err(WalError::io("read", FILE_NAME))?))
 }
 
 /// What was published and continues a log.
@@ -359,10 +356,10 @@ pub(crate) async fn find<D: Disk>(
     next: Lsn,
     to_keep: bool,
 ) -> Result<Found, WalError> {
-    let Some((file, file_bytes)) = read(disk, u64::MAX, to_keep).await? else {
+    let Some(file) = read(disk, to_keep).await? else {
         return Ok(Found::default());
     };
-    let Some(header) = FileHeader::decode(&file, file_bytes) else {
+    let Some(header) = FileHeader::decode(&file) else {
         return Ok(Found::default());
     };
     Ok(continuing(&runs(&file, &header, owner), next))
@@ -400,7 +397,7 @@ fn runs<'a>(file: &'a [u8], header: &FileHeader, owner: Owner) -> Vec<Run<'a>> {
 fn continuing(runs: &[Run<'_>], next: Lsn) -> Found {
     let mut next = next.0;
     let mut found = Found::default();
-    let end = |run: &Run<'_>| run.first_lsn + u64::from(run.record_count);
+    let end = |run: &Run<'_>| run.first_lsn.saturating_add(u64::from(run.record_count));
     let reaches = |run: &&Run<'_>, next| run.first_lsn <= next && end(run) > next;
     while let Some(run) = runs
         .iter()

@@ -4,20 +4,25 @@ use ephesus_wire::Lsn;
 
 use crate::disk::{Disk, DiskFile};
 use crate::error::WalError;
+use crate::files::{self, LogFiles};
 use crate::mapped::{self, MappedGroups};
 use crate::options::{Durability, LogOptions};
 use crate::planted::Bug;
 use crate::recover::Recovered;
-use crate::segment::{SegmentHandle, SegmentId, prepare};
+use crate::segment::{self, SegmentHandle, SegmentId, Zeroes};
 use crate::writer::{LogWriter, Origin};
 
 /// A log that is ready to be written to.
 #[derive(Debug)]
-pub struct Opened<F> {
+pub struct Opened<D: Disk> {
     /// The writer; it has the segment below and wants spare ones.
     pub writer: LogWriter,
     /// The segment that the first writes go to.
-    pub segment: SegmentHandle<F>,
+    pub segment: SegmentHandle<D::File>,
+    /// Where relaxed groups lie until they are written, if they do: to be synced while they cannot be.
+    pub mapped: Option<D::File>,
+    /// What prepares those to come.
+    pub files: LogFiles<D>,
 }
 
 /// Starts a new incarnation in a new segment, durably recording where the log ended, together with the records
@@ -37,10 +42,10 @@ pub async fn open_writer<D: Disk>(
     recovered: &Recovered,
     lsn_floor: Lsn,
     wall_clock_ms: u64,
-) -> Result<Opened<D::File>, WalError> {
+) -> Result<Opened<D>, WalError> {
     let Opening {
-        opts,
         segment,
+        is_full,
         freed,
     } = prepare_opening(disk, opts, recovered).await?;
     let id = segment.info.id;
@@ -57,7 +62,7 @@ pub async fn open_writer<D: Disk>(
     };
     let segments = recovered.segments.iter().copied();
     let mut writer = LogWriter::start(opts.clone(), origin, segments, published);
-    writer.add_segment(segment.info);
+    writer.begin_in(segment.info);
 
     let op = writer
         .next_write(wall_clock_ms)
@@ -74,10 +79,29 @@ pub async fn open_writer<D: Disk>(
         .map_err(WalError::io("sync", &name))?;
     let written = op.buf.len();
     writer.complete(op, Ok(written))?;
+    let listed: Vec<SegmentId> = writer.segments().map(|live| live.id).collect();
+    let list = || LogFiles::listing(disk, opts.durability, listed.iter().copied());
+    let mut files = None;
+    if !is_full {
+        files = Some(list().await?);
+    }
+    let mut mapped_file = None;
     if opts.durability == Durability::Relaxed {
         let point = writer.sync_point();
         writer.synced(&point);
-        writer.map(MappedGroups::open(disk, &opts, id.0).await?);
+        match MappedGroups::open(disk, opts, id.0).await {
+            Ok(Some(groups)) => {
+                let opened = disk.open(mapped::FILE_NAME, false).await;
+                mapped_file = Some(opened.map_err(WalError::io("open", mapped::FILE_NAME))?);
+                writer.map(groups);
+            }
+            Ok(None) => {}
+            // Records are committed by writes, then.
+            Err(error) if error.passes() => {
+                tracing::warn!(%error, "the log goes on without a mapped file");
+            }
+            Err(error) => return Err(error),
+        }
     } else {
         mapped::remove(disk).await?;
     }
@@ -92,18 +116,26 @@ pub async fn open_writer<D: Disk>(
         removed_any = true;
     }
     if removed_any {
-        disk.sync_dir()
-            .await
-            .map_err(WalError::io("sync the directory of", &name))?;
+        segment::sync_names(disk, &name).await?;
     }
-    Ok(Opened { writer, segment })
+    let files = match files {
+        Some(files) => files,
+        None => list().await?,
+    };
+    Ok(Opened {
+        writer,
+        segment,
+        mapped: mapped_file,
+        files,
+    })
 }
 
 /// What an incarnation begins with.
 struct Opening<F> {
-    /// Its options.
-    opts: LogOptions,
     segment: SegmentHandle<F>,
+    /// There was no room for it at first, and so the list of files is gone: one as old as the log does not name what is
+    /// there now.
+    is_full: bool,
     /// Files that had to make room.
     freed: Vec<String>,
 }
@@ -119,8 +151,10 @@ async fn prepare_opening<D: Disk>(
     // A number for which an attempt has failed must not be used again.
     let mut id = recovered.next_segment;
     let mut freed = Vec::new();
-    let mut prepared = prepare(disk, &opts, id).await;
-    if is_out_of_space(&prepared) {
+    let mut prepared = make(disk, &opts, id).await;
+    let is_full = is_out_of_space(&prepared);
+    if is_full {
+        files::unlist(disk).await?;
         freed.clone_from(&recovered.unfinished);
         // What is skipped or cut as damage is kept until the opening is durable.
         if recovered.damage.is_empty() {
@@ -131,18 +165,26 @@ async fn prepare_opening<D: Disk>(
             removed.map_err(WalError::io("remove", name))?;
         }
         id.0 += 1;
-        prepared = prepare(disk, &opts, id).await;
+        prepared = make(disk, &opts, id).await;
     }
     if is_out_of_space(&prepared) && opts.opening_bytes_min < opts.segment_bytes {
         opts.segment_bytes = opts.opening_bytes_min;
         id.0 += 1;
-        prepared = prepare(disk, &opts, id).await;
+        prepared = make(disk, &opts, id).await;
     }
     Ok(Opening {
         segment: prepared?,
-        opts,
+        is_full,
         freed,
     })
+}
+
+async fn make<D: Disk>(
+    disk: &D,
+    opts: &LogOptions,
+    id: SegmentId,
+) -> Result<SegmentHandle<D::File>, WalError> {
+    segment::make(disk, opts, id, || Zeroes::GoOn).await
 }
 
 fn is_out_of_space<T>(result: &Result<T, WalError>) -> bool {

@@ -108,6 +108,8 @@ pub struct LogOptions {
     pub zeroes_bytes: u64,
     /// What to do with damage.
     pub on_damage: OnDamage,
+    /// The log was begun in its directory ([`crate::files::begin`]): an empty one has lost it.
+    pub is_begun: bool,
     #[cfg(test)]
     pub(crate) bug: Option<Bug>,
 }
@@ -130,6 +132,7 @@ impl LogOptions {
             fills_segments: true,
             zeroes_bytes: ZEROES_BYTES,
             on_damage: OnDamage::Refuse,
+            is_begun: false,
             #[cfg(test)]
             bug: None,
         }

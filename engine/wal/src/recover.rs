@@ -11,6 +11,7 @@ use ephesus_wire::Lsn;
 
 use crate::disk::Disk;
 use crate::error::{GroupFault, WalError};
+use crate::files;
 use crate::group::FLAG_RELAXED;
 use crate::mapped::{self, Owner};
 use crate::options::{LogId, LogOptions, OnDamage, RELAXED_LSN_GAP};
@@ -90,6 +91,16 @@ pub struct Recovered {
     pub(crate) next_lsn: Lsn,
     pub(crate) next_segment: SegmentId,
     pub(crate) groups: BTreeMap<SegmentId, u64>,
+}
+
+impl Recovered {
+    /// No record up to this LSN can be missing at the log's end: its last one, or where the last opening has begun,
+    /// which knew of all images and of every loss that was accepted.
+    #[must_use]
+    pub fn reach(&self) -> Lsn {
+        self.last_lsn
+            .max(Lsn(self.continues_at.0.saturating_sub(1)))
+    }
 }
 
 /// A tail that was in flight when the log's process or machine died.
@@ -175,7 +186,7 @@ pub(crate) async fn read<D: Disk>(
     if to_recover && !opts.planted(Bug::NoRecoverySync) {
         disk.sync_dir()
             .await
-            .map_err(WalError::io("sync the directory of", "the log"))?;
+            .map_err(WalError::unsynced("of the log"))?;
     }
     let names = disk.list().await.map_err(WalError::io("list", "the log"))?;
     let mut ids: Vec<_> = names
@@ -201,6 +212,10 @@ pub(crate) async fn read<D: Disk>(
         segments.push(open_segment(disk, opts, id, to_recover).await?);
     }
     let mut walk = Walk::new(opts, segments, from, &mut *visitor);
+    if opts.on_damage == OnDamage::Refuse {
+        walk.check_chain()?;
+        files::check(disk, opts, &names).await?;
+    }
     walk.run().await?;
     let mut recovered = walk.finish()?;
     recovered.unfinished = unfinished.collect();

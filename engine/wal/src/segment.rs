@@ -5,7 +5,9 @@ use std::os::fd::{AsRawFd, RawFd};
 
 use ephesus_wire::Lsn;
 
-use crate::aligned::{AlignedBuf, BLOCK_BYTES};
+use crate::aligned::AlignedBuf;
+#[cfg(test)]
+use crate::aligned::BLOCK_BYTES;
 use crate::disk::{Disk, DiskFile};
 use crate::error::WalError;
 use crate::options::LogOptions;
@@ -19,6 +21,9 @@ mod tests;
 pub struct SegmentId(pub u64);
 
 impl SegmentId {
+    /// No number above this one is ever given out: numbers that follow a file's name cannot overflow.
+    pub const MAX: SegmentId = SegmentId(1 << 62);
+
     /// Name of the segment's file.
     #[must_use]
     pub fn file_name(self) -> String {
@@ -52,12 +57,13 @@ impl fmt::Display for SegmentId {
 
 fn parse(name: &str, prefix: &str) -> Option<SegmentId> {
     let digits = name.strip_prefix(prefix)?.strip_suffix(".log")?;
-    let canonical = digits.len() == 16
+    let is_canonical = digits.len() == 16
         && digits
             .bytes()
             .all(|c| matches!(c, b'0'..=b'9' | b'a'..=b'f'));
     let number = u64::from_str_radix(digits, 16).ok()?;
-    (canonical && number > 0).then_some(SegmentId(number))
+    let is_given_out = (1..=SegmentId::MAX.0).contains(&number);
+    (is_canonical && is_given_out).then_some(SegmentId(number))
 }
 
 /// A segment file as the writer sees it.
@@ -97,20 +103,6 @@ impl<F: AsRawFd> AsRawFd for SegmentHandle<F> {
     }
 }
 
-/// Creates segment `id`: all zeroes, synced, and its name durable.
-///
-/// A crash leaves `free-*.log` behind, which the next opening removes.
-///
-/// # Errors
-/// [`WalError::Io`]; nothing is lost and the number must not be used again.
-pub async fn prepare<D: Disk>(
-    disk: &D,
-    opts: &LogOptions,
-    id: SegmentId,
-) -> Result<SegmentHandle<D::File>, WalError> {
-    prepare_with(disk, opts, id, || Zeroes::GoOn).await
-}
-
 /// Whether the rest of a new segment is filled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Zeroes {
@@ -120,26 +112,24 @@ pub enum Zeroes {
     LeaveRest,
 }
 
-/// As [`prepare`], with `rest` called behind each piece of zeroes: it may block for as long as the disk has other
-/// work to do, and answers whether to go on.
-///
-/// # Errors
-/// As [`prepare`].
-pub async fn prepare_with<D: Disk>(
+/// Makes segment `id`: all zeroes, synced, and its name durable. `rest` is called behind each piece of zeroes.
+pub(crate) async fn make<D: Disk>(
     disk: &D,
     opts: &LogOptions,
     id: SegmentId,
     rest: impl FnMut() -> Zeroes,
 ) -> Result<SegmentHandle<D::File>, WalError> {
     let free = id.free_name();
-    let filled = fill(disk, &free, opts, rest).await;
-    if let Err(error) = filled {
+    let bytes = opts.segment_bytes;
+    let made = match fill(disk, &free, opts, rest).await {
+        Ok(()) => enlist(disk, opts, &free, SegmentInfo { id, bytes }).await,
+        Err(error) => Err(error),
+    };
+    if made.is_err() {
         // Half a file must not take the space that another attempt needs.
         let _ = disk.remove(&free).await;
-        return Err(error);
     }
-    let bytes = opts.segment_bytes;
-    enlist(disk, opts, &free, SegmentInfo { id, bytes }).await
+    made
 }
 
 /// Creates a file of zeroes, durably but for its name.
@@ -188,97 +178,36 @@ async fn zero<F: DiskFile>(
     Ok(())
 }
 
-/// Gives the file of segment `from`, which holds nothing the log needs, to segment `to`.
+/// Gives the file `from` the name of segment `info`, durably, and opens it.
 ///
-/// Its old groups stay in it; their segment number tells them apart. Segments given back by
-/// [`crate::LogWriter::truncate_before`] have to be recycled or removed in that order, one after
-/// the other.
-///
-/// # Errors
-/// [`WalError::Io`]; the number `to` must not be used again.
-pub async fn recycle<D: Disk>(
-    disk: &D,
-    opts: &LogOptions,
-    from: SegmentInfo,
-    to: SegmentId,
-) -> Result<SegmentHandle<D::File>, WalError> {
-    let info = SegmentInfo {
-        id: to,
-        bytes: from.bytes,
-    };
-    enlist(disk, opts, &from.id.file_name(), info).await
-}
-
-/// Puts the file of segment `old`, which holds nothing the log needs, aside for [`reuse`]: recovery
-/// does not read it any more, and an opening that finds it removes it.
-///
-/// As with [`recycle`], segments that were given back are put aside in that order.
-///
-/// # Errors
-/// [`WalError::Io`].
-pub async fn shelve<D: Disk>(disk: &D, old: SegmentInfo) -> Result<(), WalError> {
-    let (name, free) = (old.id.file_name(), old.id.free_name());
-    disk.rename(&name, &free)
-        .await
-        .map_err(WalError::io("rename to", &free))?;
-    disk.sync_dir()
-        .await
-        .map_err(WalError::io("sync the directory of", &free))
-}
-
-/// Gives the file that [`shelve`] has put aside to segment `to`; see [`recycle`].
-///
-/// # Errors
-/// [`WalError::Io`]; the number `to` must not be used again.
-pub async fn reuse<D: Disk>(
-    disk: &D,
-    opts: &LogOptions,
-    shelved: SegmentInfo,
-    to: SegmentId,
-) -> Result<SegmentHandle<D::File>, WalError> {
-    let info = SegmentInfo {
-        id: to,
-        bytes: shelved.bytes,
-    };
-    enlist(disk, opts, &shelved.id.free_name(), info).await
-}
-
-/// Removes the file of segment `old`, which holds nothing the log needs, durably.
-///
-/// # Errors
-/// [`WalError::Io`].
-pub async fn discard<D: Disk>(disk: &D, old: SegmentInfo) -> Result<(), WalError> {
-    let name = old.id.file_name();
-    disk.remove(&name)
-        .await
-        .map_err(WalError::io("remove", &name))?;
-    disk.sync_dir()
-        .await
-        .map_err(WalError::io("sync the directory of", &name))
-}
-
-async fn enlist<D: Disk>(
+/// What may fail for a while comes first: see [`WalError::passes`].
+pub(crate) async fn enlist<D: Disk>(
     disk: &D,
     opts: &LogOptions,
     from: &str,
     info: SegmentInfo,
 ) -> Result<SegmentHandle<D::File>, WalError> {
-    assert!(
-        info.bytes.is_multiple_of(BLOCK_BYTES as u64),
-        "segments are whole blocks"
-    );
+    let file = disk.open(from, true).await;
+    let file = file.map_err(WalError::io("open", from))?;
     let name = info.id.file_name();
-    disk.rename(from, &name)
-        .await
-        .map_err(WalError::io("rename to", &name))?;
-    if !opts.planted(Bug::NoDirSync) {
-        disk.sync_dir()
-            .await
-            .map_err(WalError::io("sync the directory of", &name))?;
+    if opts.planted(Bug::NoDirSync) {
+        let renamed = disk.rename(from, &name).await;
+        renamed.map_err(WalError::io("rename to", &name))?;
+    } else {
+        rename(disk, from, &name).await?;
     }
-    let file = disk
-        .open(&name, true)
-        .await
-        .map_err(WalError::io("open", &name))?;
     Ok(SegmentHandle { info, file })
+}
+
+/// Gives a file another name, durably.
+pub(crate) async fn rename<D: Disk>(disk: &D, from: &str, to: &str) -> Result<(), WalError> {
+    let renamed = disk.rename(from, to).await;
+    renamed.map_err(WalError::io("rename to", to))?;
+    sync_names(disk, to).await
+}
+
+/// Makes the names in the log's directory durable, after that of `file` has changed.
+pub(crate) async fn sync_names<D: Disk>(disk: &D, file: &str) -> Result<(), WalError> {
+    let synced = disk.sync_dir().await;
+    synced.map_err(WalError::unsynced(file))
 }

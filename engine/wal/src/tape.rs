@@ -32,7 +32,8 @@ pub fn complete(log: &mut LogWriter, mut see: impl FnMut(&[u8])) {
             id: log.allocate_segment(),
             bytes: log.options().segment_bytes,
         };
-        log.add_segment(segment);
+        let added = log.add_segment(segment);
+        added.expect("a segment of the log's size");
     }
 }
 

@@ -29,7 +29,9 @@ use bytemuck::{Pod, Zeroable};
 use crate::aligned::{AlignedBuf, align_up};
 use crate::disk::{Disk, DiskFile};
 use crate::error::WalError;
+use crate::options::Durability;
 use crate::planted::Bug;
+use crate::segment;
 
 #[cfg(test)]
 mod tests;
@@ -43,6 +45,9 @@ const HEADER_BYTES: usize = size_of::<Header>();
 const COVERED_FROM: usize = 8;
 
 const _: () = assert!(HEADER_BYTES == 24);
+
+/// A larger file is none of ours, and is not read into memory.
+const FILE_BYTES_MAX: u64 = 256 << 20;
 
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
@@ -73,6 +78,8 @@ pub struct Twin<D: Disk> {
     disk: D,
     name: String,
     file: D::File,
+    /// How writes to the file become durable.
+    durability: Durability,
     slot_bytes: usize,
     number: u64,
     is_poisoned: bool,
@@ -87,8 +94,21 @@ impl<D: Disk> Twin<D> {
     /// A crash may leave `name.new` behind, which the next creation removes.
     ///
     /// # Errors
-    /// [`WalError::Io`]: end the process.
+    /// [`WalError`]; what was there is untouched if it [`WalError::passes`], otherwise end the process.
     pub async fn create(disk: D, name: &str, value: &[u8]) -> Result<Twin<D>, WalError> {
+        Twin::create_on(disk, name, value, Durability::Strict).await
+    }
+
+    /// [`Twin::create`] on a disk that makes writes durable when they complete only with strict `durability`.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn create_on(
+        disk: D,
+        name: &str,
+        value: &[u8],
+        durability: Durability,
+    ) -> Result<Twin<D>, WalError> {
         // Room to grow, so that this is rare.
         let slot_bytes = align_up(HEADER_BYTES + 2 * value.len());
         let new = format!("{name}.new");
@@ -110,17 +130,15 @@ impl<D: Disk> Twin<D> {
                 .map_err(WalError::io("write", &new))?;
         }
         file.sync().await.map_err(WalError::io("sync", &new))?;
-        disk.rename(&new, name)
-            .await
-            .map_err(WalError::io("rename to", name))?;
-        disk.sync_dir()
-            .await
-            .map_err(WalError::io("sync the directory of", name))?;
-        let file = disk.open(name, true).await;
+        // Not behind the change of names, which could not be taken back.
+        let file = disk.open(&new, true).await;
+        let file = file.map_err(WalError::io("open", &new))?;
+        segment::rename(&disk, &new, name).await?;
         Ok(Twin {
-            file: file.map_err(WalError::io("open", name))?,
+            file,
             disk,
             name: name.to_owned(),
+            durability,
             slot_bytes,
             number: 0,
             is_poisoned: false,
@@ -132,24 +150,18 @@ impl<D: Disk> Twin<D> {
     /// Replaces the value, durably; one that does not fit its slot has the file made anew, with larger ones.
     ///
     /// # Errors
-    /// [`WalError::Io`], and then [`WalError::Poisoned`]: either value may be found. End the process. Only without
-    /// room for a larger file, [`WalError::is_out_of_space`], may the value be written later.
+    /// Unless it [`WalError::passes`] and the write may be tried again: either value may be found. End the process.
     pub async fn write(&mut self, value: &[u8]) -> Result<(), WalError> {
         if self.is_poisoned {
             return Err(WalError::Poisoned);
         }
         self.is_poisoned = true;
         if HEADER_BYTES + value.len() > self.slot_bytes {
-            match Twin::create(self.disk.clone(), &self.name, value).await {
-                Ok(twin) => *self = twin,
-                Err(error) => {
-                    // Without room for the new file nothing has become of the old one.
-                    let is_of_new =
-                        matches!(&error, WalError::Io { file, .. } if *file != self.name);
-                    self.is_poisoned = !(is_of_new && error.is_out_of_space());
-                    return Err(error);
-                }
-            }
+            let disk = self.disk.clone();
+            let made = Twin::create_on(disk, &self.name, value, self.durability).await;
+            // The file in use is untouched, then.
+            self.is_poisoned = made.as_ref().is_err_and(|error| !error.passes());
+            *self = made?;
             return Ok(());
         }
         self.number += 1;
@@ -168,7 +180,12 @@ impl<D: Disk> Twin<D> {
 
     async fn put(&self, bytes: &[u8], offset: u64) -> Result<(), WalError> {
         let written = self.file.write_at(bytes, offset).await;
-        written.map_err(WalError::io("write", &self.name))
+        written.map_err(WalError::io("write", &self.name))?;
+        if self.durability == Durability::Relaxed {
+            let synced = self.file.sync().await;
+            synced.map_err(WalError::io("sync", &self.name))?;
+        }
+        Ok(())
     }
 
     /// Both slots as one write.
@@ -198,6 +215,9 @@ pub async fn read<D: Disk>(disk: &D, name: &str) -> Result<Found, WalError> {
     let file = disk.open(name, false).await;
     let file = file.map_err(WalError::io("open", name))?;
     let len = file.size().await.map_err(WalError::io("measure", name))?;
+    if len > FILE_BYTES_MAX {
+        return Ok(Found::Damaged);
+    }
     let bytes = file.read_at(0, align_up(len as usize)).await;
     let bytes = bytes.map_err(WalError::io("read", name))?;
     Ok(decode(&bytes))

@@ -17,6 +17,8 @@ pub struct VerifyReport {
     pub unused: Vec<SegmentId>,
     /// LSN where the log ends.
     pub last_lsn: Lsn,
+    /// See [`crate::Recovered::reach`].
+    pub reach: Lsn,
     /// Good records.
     pub records: u64,
     /// The wall clock of the last group; 0 if there is none.
@@ -94,7 +96,12 @@ pub async fn verify_with<D: Disk>(
         ..opts.clone()
     };
     let refused = match read(disk, &refusing, Lsn::ZERO, visitor, false).await {
-        Err(e @ WalError::MissingSegment { .. }) => Some(e.to_string()),
+        Err(
+            e @ (WalError::MissingSegment { .. }
+            | WalError::LostSegment { .. }
+            | WalError::LostLog
+            | WalError::DamagedList),
+        ) => Some(e.to_string()),
         Err(e @ WalError::Damage { .. }) if recovered.damage.is_empty() => Some(e.to_string()),
         Ok(_) | Err(WalError::Damage { .. }) => None,
         Err(e) => return Err(e),
@@ -113,6 +120,7 @@ pub async fn verify_with<D: Disk>(
     });
     Ok(VerifyReport {
         segments: segments.collect(),
+        reach: recovered.reach(),
         unused: recovered.free,
         last_lsn: recovered.last_lsn,
         records: recovered.records,

@@ -178,8 +178,8 @@ impl LogWriter {
     }
 
     /// Has the groups to come lie in `mapped`.
-    pub(crate) fn map(&mut self, mapped: Option<MappedGroups>) {
-        self.mapped = mapped;
+    pub(crate) fn map(&mut self, mapped: MappedGroups) {
+        self.mapped = Some(mapped);
     }
 
     /// Appends a record of `len` bytes, which `fill` writes; it must overwrite all of them (they

@@ -1,5 +1,6 @@
 //! What has to wait waits, and nothing that was sent is dropped or half done.
 
+use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -117,19 +118,94 @@ fn few_files() -> Options {
 }
 
 #[test]
+fn clients_leave_descriptors_for_the_logs_segments() {
+    let limited = "ulimit -n 300; exec \"$@\"";
+    let node = Node::start(Options {
+        wrapper: ["sh", "-c", limited, "sh"].map(str::to_owned).to_vec(),
+        wal_budget: Some(256 * MIB),
+        ..Options::default()
+    });
+    let output = node.process().output();
+    assert!(
+        output.contains("is lowered to 84 for each shard"),
+        "{output}"
+    );
+    let mut early = node.client();
+    let clients = early.say("INFO clients").text();
+    assert!(clients.contains("maxclients:168"), "{clients}");
+    assert_eq!(
+        early.say("CONFIG GET maxclients").items()[1],
+        Reply::bulk("168")
+    );
+    let crowd: Vec<Client> = (0..400).map(|_| node.client()).collect();
+    let value = vec![b'v'; MIB as usize];
+    for n in 0..40 {
+        let key = format!("{{one log}}:{n}").into_bytes();
+        let reply = early.call(&[b"SET".to_vec(), key, value.clone()]);
+        assert_eq!(reply, Reply::ok(), "write {n}");
+    }
+    drop(crowd);
+}
+
+/// Changes how many files a running process may have open.
+fn limit_files(node: &Node, files: u64) {
+    let limit = libc::rlimit {
+        rlim_cur: files,
+        rlim_max: files,
+    };
+    let pid = node.process().pid() as libc::pid_t;
+    // SAFETY: sets a limit of a child from plain data.
+    let set = unsafe { libc::prlimit(pid, libc::RLIMIT_NOFILE, &limit, std::ptr::null_mut()) };
+    assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
+}
+
+#[test]
 fn a_node_out_of_file_descriptors_waits_and_then_accepts_again() {
-    let node = Node::start(few_files());
+    let limited = "ulimit -n 4096; exec \"$@\"";
+    let mut node = Node::stopped(Options {
+        wrapper: ["sh", "-c", limited, "sh"].map(str::to_owned).to_vec(),
+        wal_budget: Some(256 * MIB),
+        ..Options::default()
+    });
+    node.spawn();
+    node.wait_says(&["is lowered to"], Duration::from_secs(10));
+    // Fewer than it has reckoned with, and before it begins to accept: the kernel looks at the limit then.
+    limit_files(&node, FILES as u64);
+    node.wait_ready().expect("it starts");
     // Connected is not accepted yet: a shard with many to accept may come to it when no file is left.
     let mut early = node.client();
     assert_eq!(early.say("PING"), Reply::Simple("PONG".into()));
     let crowd: Vec<Client> = (0..2 * FILES).map(|_| node.client()).collect();
     node.wait_says(&[TOLD], Duration::from_secs(10));
+    let value = vec![b'v'; MIB as usize];
+    let mut sets = Vec::new();
+    for n in 0..60 {
+        encode(
+            &[
+                b"SET".to_vec(),
+                format!("{{one log}}:{n}").into(),
+                value.clone(),
+            ],
+            &mut sets,
+        );
+    }
+    let mut writer = early.stream().try_clone().expect("a second handle");
+    let writes = std::thread::spawn(move || writer.write_all(&sets));
+    node.wait_says(&["the log's files wait"], Duration::from_secs(10));
     let before = node.process().cpu_time();
     std::thread::sleep(Duration::from_secs(2));
     let used = node.process().cpu_time() - before;
     assert!(used < Duration::from_secs(1), "{used:?} of CPU in 2 s");
-    assert_eq!(early.say("PING"), Reply::Simple("PONG".into()));
     drop(crowd);
+    for n in 0..60 {
+        assert_eq!(
+            early.receive().expect("an answer"),
+            Reply::ok(),
+            "write {n}"
+        );
+    }
+    writes.join().expect("no panic").expect("all is sent");
+    assert_eq!(early.say("PING"), Reply::Simple("PONG".into()));
     let deadline = Instant::now() + Duration::from_secs(10);
     while node.client().try_call(&["PING"]).is_err() {
         assert!(Instant::now() < deadline, "nobody is accepted again");
@@ -154,7 +230,6 @@ fn clients_that_wait_for_a_node_to_start_do_not_keep_its_shards_from_starting() 
             Err(_) => std::thread::sleep(Duration::from_millis(1)),
         }
     }
-    node.wait_says(&[TOLD], Duration::from_secs(10));
     assert!(!node.has_exited(), "{}", node.process().output());
     drop(crowd);
     node.wait_ready().expect("every shard has started");

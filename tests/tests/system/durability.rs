@@ -408,3 +408,72 @@ fn a_missing_or_early_sync_of_any_image_is_caught() {
         "a sync that began before the write had ended"
     );
 }
+
+/// Bytes of the files called `mapped` that the process has stored to and the device does not have, in KiB.
+fn dirty_kib(pid: u32) -> u64 {
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/smaps")).expect("its memory");
+    let (mut is_mapped, mut dirty) = (false, 0);
+    for line in maps.lines() {
+        let mut words = line.split_whitespace();
+        match words.next() {
+            Some("Shared_Dirty:" | "Private_Dirty:") if is_mapped => {
+                dirty += words
+                    .next()
+                    .and_then(|kib| kib.parse::<u64>().ok())
+                    .expect("KiB");
+            }
+            Some(word) if !word.ends_with(':') => is_mapped = line.ends_with("/mapped"),
+            _ => {}
+        }
+    }
+    dirty
+}
+
+#[test]
+fn what_relaxed_writes_commit_is_synced_also_while_the_log_waits_for_a_segment() {
+    let node = Node::start(Options {
+        shards: 1,
+        durability: Some("relaxed"),
+        wal_budget: Some(256 << 20),
+        ..Options::default()
+    });
+    let mut client = node.client();
+    assert_eq!(client.say("SET first v"), Reply::ok());
+    // No descriptor for another segment, not even one that was closed since the start.
+    let limit = libc::rlimit {
+        rlim_cur: 4,
+        rlim_max: 4,
+    };
+    let pid = node.process().pid();
+    // SAFETY: sets a limit of a child from plain data.
+    let set = unsafe {
+        libc::prlimit(
+            pid as i32,
+            libc::RLIMIT_NOFILE,
+            &limit,
+            std::ptr::null_mut(),
+        )
+    };
+    assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
+    let value = vec![b'v'; 100 << 10];
+    let timeout = Some(Duration::from_secs(1));
+    client
+        .stream()
+        .set_read_timeout(timeout)
+        .expect("a timeout");
+    let mut writes = 0;
+    while client
+        .try_call(&[
+            b"SET".to_vec(),
+            format!("key:{writes}").into(),
+            value.clone(),
+        ])
+        .is_ok()
+    {
+        writes += 1;
+        assert!(writes < 2_000, "the log does not wait");
+    }
+    node.wait_says(&["the log's files wait"], Duration::from_secs(1));
+    std::thread::sleep(Duration::from_millis(1_500));
+    assert_eq!(dirty_kib(pid), 0, "KiB after {writes} writes");
+}

@@ -67,7 +67,7 @@ impl DryRun {
         }
     }
 
-    /// Why a start would refuse the log, which was read to its end at `last`, and its images.
+    /// Why a start would refuse the log, which reaches `last`, and its images.
     #[must_use]
     pub fn finish(self, last: Lsn) -> Vec<RecoveryError> {
         let DryRun {

@@ -129,7 +129,7 @@ impl<D: Disk> OneLog<'_, D> {
         }
         vouching.check_images(&replay)?;
         if self.options.on_damage == OnDamage::Refuse {
-            vouching.check_end(recovered.last_lsn)?;
+            vouching.check_end(recovered.reach())?;
         }
         if let Some(torn) = &recovered.torn {
             tracing::info!(log = %self.options.log_id, segment = %torn.segment,
@@ -179,7 +179,7 @@ impl<D: Disk> OneLog<'_, D> {
         &self,
         replayed: Replayed,
         now: Now,
-    ) -> Result<RecoveredShard<D::File>, RecoveryError> {
+    ) -> Result<RecoveredShard<D>, RecoveryError> {
         let Replayed {
             partitions,
             mut recovered,
@@ -199,6 +199,8 @@ impl<D: Disk> OneLog<'_, D> {
             partitions,
             writer: opened.writer,
             segment: opened.segment,
+            mapped: opened.mapped,
+            files: opened.files,
             wall_clock_ms,
         })
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ephesus_coordinator::command::ClusterId;
-use ephesus_wal::{DiskFile, Durability, StdDisk, prepare};
+use ephesus_wal::DiskFile;
 use ephesus_wire::NodeId;
 use futures_lite::future::block_on;
 
@@ -38,6 +38,9 @@ fn options() -> LogOptions {
 fn create(path: &Path) {
     let dir = DataDir::lock(path).expect("lock");
     let layout = first_layout(PARTITIONS, 1);
+    for &log in &layout.logs {
+        dir.create_log(LogId(log)).expect("a log");
+    }
     dir.write_layout(&layout).expect("a layout");
     let stamp = Stamp {
         node: NodeId([7; 16]),
@@ -53,10 +56,14 @@ fn create(path: &Path) {
 type Found = (Layout, Vec<RecoveredShard>, Vec<SledStore>);
 
 fn recover(path: &Path, shards: u16) -> Result<Found, RecoveryError> {
+    recover_with(path, shards, options())
+}
+
+fn recover_with(path: &Path, shards: u16, options: LogOptions) -> Result<Found, RecoveryError> {
     let dir = DataDir::lock(path)?;
     let partitioning = Partitioning::new(PARTITIONS).expect("a valid number");
     let hasher = hasher();
-    let recovery = Recovery::new(&dir, partitioning, &hasher, options(), 1_000);
+    let recovery = Recovery::new(&dir, partitioning, &hasher, options, 1_000);
     let mut stores = open_stores(&dir.image_dir(), STORES)?;
     let layout = dir.layout()?;
     let (layout, recovered) = recovery.run(layout, shards, &mut stores)?;
@@ -77,9 +84,7 @@ fn now() -> Instant {
 fn serve(path: &Path) {
     let (layout, mut recovered, stores) = recover(path, 1).expect("a good directory");
     let log = layout.log(ShardId(0));
-    let disk = StdDisk::new(path.join("logs").join(log.to_string()), Durability::Strict);
-    let disk = disk.expect("the log's directory");
-    let shard = recovered.remove(0);
+    let mut shard = recovered.remove(0);
     let mut files = vec![(shard.segment.info.id, shard.segment.file)];
     let partitioning = Partitioning::new(PARTITIONS).expect("a valid number");
     let mut keyspace = Keyspace::new(
@@ -105,8 +110,8 @@ fn serve(path: &Path) {
             while keyspace.log.wants_segments() > 0 {
                 let id = keyspace.log.allocate_segment();
                 let options = keyspace.log.options().clone();
-                let made = block_on(prepare(&disk, &options, id)).expect("a segment");
-                keyspace.log.add_segment(made.info);
+                let made = block_on(shard.files.prepare(&options, id)).expect("a segment");
+                keyspace.log.add_segment(made.info).expect("the next one");
                 files.push((id, made.file));
             }
             while let Some(op) = keyspace.log.next_write(1_000) {
@@ -123,7 +128,7 @@ fn serve(path: &Path) {
             .take_replies(&mut keyspace, now())
             .expect("a good store");
         for segment in given {
-            block_on(ephesus_wal::discard(&disk, segment)).expect("removed");
+            block_on(shard.files.discard(segment)).expect("removed");
             freed += 1;
         }
         checkpointer
@@ -211,13 +216,39 @@ fn a_log_that_has_lost_its_end_is_refused() {
     let (_temp, path) = served();
     for log in fs::read_dir(path.join("logs")).expect("list") {
         let log = log.expect("entry").path();
-        for segment in fs::read_dir(log).expect("list") {
+        for segment in fs::read_dir(&log).expect("list") {
             fs::remove_file(segment.expect("entry").path()).expect("remove");
         }
+        let error = recover(&path, 1).err().expect("refused");
+        assert!(
+            error.to_string().contains("all files of the log are gone"),
+            "{error}"
+        );
+        assert!(error.to_string().contains("--on-damage cut"), "{error}");
+        // As a release without lists would have left it, had it never made its first segment.
+        fs::write(log.join("free-0000000000000001.log"), "").expect("written");
     }
     let error = recover(&path, 1).err().expect("refused");
     assert!(matches!(error, RecoveryError::ShortLog { .. }), "{error}");
     assert!(error.to_string().contains("--on-damage cut"), "{error}");
+}
+
+#[test]
+fn a_log_directory_that_is_gone_is_refused_until_its_loss_is_accepted() {
+    let (_temp, path) = served();
+    fs::remove_dir_all(path.join("logs")).expect("remove");
+    let error = recover(&path, 1).err().expect("refused");
+    let is_lost = matches!(error, RecoveryError::DataDir(DataDirError::LostLog(_)));
+    assert!(
+        is_lost && error.to_string().contains("--on-damage cut"),
+        "{error}"
+    );
+    let cut = LogOptions {
+        on_damage: OnDamage::Cut,
+        ..options()
+    };
+    recover_with(&path, 1, cut).expect("the loss is accepted");
+    recover(&path, 1).expect("once, for nothing was written since");
 }
 
 #[test]

@@ -69,7 +69,7 @@ impl Vouching {
         Err(self.lost(&copy, Generation(entry.generation), found))
     }
 
-    /// Checks that the log reaches what the images were completed at, which was durable by then.
+    /// Checks that the log, which reaches `last`, has what the images were completed at, which was durable by then.
     ///
     /// # Errors
     /// [`RecoveryError::ShortLog`].

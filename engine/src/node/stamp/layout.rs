@@ -24,6 +24,7 @@
 //! ```
 
 use ephesus_wal::LogId;
+use ephesus_wire::limits::SLOTS;
 use ephesus_wire::record::Source;
 use ephesus_wire::{Epoch, PartitionId, ShardId};
 use serde::{Deserialize, Serialize};
@@ -270,8 +271,14 @@ impl Layout {
 
     fn is_consistent(&self) -> bool {
         let (shards, partitions) = (self.shards(), self.partitions.len());
+        let mut logs = self.logs.clone();
+        logs.sort_unstable();
+        let are_logs = logs.is_sorted_by(|one, other| one < other);
+        let are_counted = usize::from(shards) == logs.len() && partitions <= usize::from(SLOTS);
         let is_sorted = self.staging.is_sorted_by(|a, b| a.partition < b.partition);
         self.has_image.len() == partitions
+            && are_logs
+            && are_counted
             && is_sorted
             && self.copies().all(|(_, shard, _)| shard.0 < shards)
             && self.staging.iter().all(|staging| {

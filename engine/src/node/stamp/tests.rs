@@ -51,7 +51,7 @@ fn stamp_and_layout_come_back() {
     dir.write_stamp(&stamp()).expect("another");
     assert_eq!(dir.stamp().expect("a stamp"), Some(stamp()));
     assert_eq!(dir.layout().expect("a layout"), layout());
-    let next = Layout::empty(3, [LogId([5; 16])].into_iter());
+    let next = Layout::empty(7, [LogId([5; 16])].into_iter());
     dir.write_layout(&next).expect("replace");
     assert_eq!(dir.layout().expect("a layout"), next);
 }
@@ -215,7 +215,8 @@ fn a_layout_of_another_number_of_partitions_is_damaged() {
 #[test]
 fn a_start_frees_the_reserve_and_unfinished_segments_first() {
     let (_temp, dir) = initialized();
-    let log = dir.create_log_dir(LogId([3; 16])).expect("create");
+    dir.create_log(LogId([3; 16])).expect("create");
+    let log = dir.log_dir(LogId([3; 16]));
     let coordinator = dir.coordinator_dir().join("log");
     fs::create_dir_all(&coordinator).expect("create");
     let names = ["seg-0000000000000001.log", "free-0000000000000002.log"];
@@ -238,8 +239,8 @@ fn only_the_layouts_logs_stay() {
     let (_temp, dir) = initialized();
     let layout = layout();
     for log in [LogId([3; 16]), LogId([9; 16])] {
-        let made = dir.create_log_dir(log).expect("create");
-        fs::write(made.join("seg"), "x").expect("write");
+        dir.create_log(log).expect("create");
+        fs::write(dir.log_dir(log).join("seg"), "x").expect("write");
     }
     dir.remove_other_logs(&layout).expect("remove");
     assert!(dir.log_dir(LogId([3; 16])).exists());
@@ -253,13 +254,24 @@ fn starts_are_counted_and_addresses_kept() {
         .map(|_| dir.next_incarnation(false).expect("counted"))
         .collect();
     assert_eq!(starts, [1, 2, 3]);
-    fs::write(dir.path().join("incarnation"), "x").expect("write");
-    assert!(matches!(
-        dir.next_incarnation(false),
-        Err(DataDirError::Damaged { .. })
-    ));
+    for damaged in [
+        "x",
+        "",
+        "\u{fffd}",
+        "18446744073709551615",
+        "18446744073709551616",
+    ] {
+        fs::write(dir.path().join("incarnation"), damaged).expect("write");
+        assert!(matches!(
+            dir.next_incarnation(false),
+            Err(DataDirError::Damaged { .. })
+        ));
+    }
     assert_eq!(dir.coordinators().expect("none yet"), Vec::<String>::new());
     let addresses = ["a:1".to_owned(), "b:2".to_owned()];
     dir.write_coordinators(&addresses).expect("written");
     assert_eq!(dir.coordinators().expect("read"), addresses);
+    let damaged = b"a:1\n\xff\xfe:1\nno address\nb:2\nc:99999\n:7\n";
+    fs::write(dir.path().join("coordinators"), damaged).expect("write");
+    assert_eq!(dir.coordinators().expect("what is left"), addresses);
 }

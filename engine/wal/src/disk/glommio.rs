@@ -8,7 +8,7 @@ use std::path::Path;
 
 use futures_lite::future::block_on;
 
-use super::std::{StdDisk, StdFile};
+use super::std::{PAUSE, StdDisk, StdFile};
 use super::{Disk, DiskFile};
 use crate::aligned::AlignedBuf;
 use crate::options::Durability;
@@ -74,6 +74,10 @@ impl Disk for GlommioDisk {
     async fn sync_dir(&self) -> io::Result<()> {
         let disk = self.0.clone();
         blocking(move || async move { disk.sync_dir().await }).await
+    }
+
+    async fn pause(&self) {
+        glommio::timer::sleep(PAUSE).await;
     }
 }
 

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use super::{Disk, DiskFile, Mapping};
 use crate::aligned::{AlignedBuf, BLOCK_BYTES};
@@ -20,6 +21,9 @@ mod tests;
 
 /// `FALLOC_FL_WRITE_ZEROES` of Linux 6.17: zeroes in written extents, by a command of the device.
 const WRITE_ZEROES: c_int = 0x80;
+
+/// Before what the system had no room for is tried again.
+pub(super) const PAUSE: Duration = Duration::from_millis(100);
 
 /// What the size of a file on its disk is counted in.
 const SECTOR_BYTES: u64 = 512;
@@ -36,6 +40,8 @@ pub struct StdDisk {
 #[derive(Debug)]
 struct Inner {
     dir: PathBuf,
+    /// Open from the start: names can be made durable when no descriptor is left.
+    names: File,
     durability: Durability,
     direct: AtomicBool,
 }
@@ -48,11 +54,15 @@ impl StdDisk {
     /// If `dir` is not a readable directory.
     pub fn new(dir: impl AsRef<Path>, durability: Durability) -> io::Result<StdDisk> {
         let dir = dir.as_ref().to_path_buf();
-        fs::read_dir(&dir)?;
+        let names = OpenOptions::new()
+            .read(true)
+            .custom_flags(libc::O_DIRECTORY)
+            .open(&dir)?;
         let direct = AtomicBool::new(true);
         Ok(StdDisk {
             inner: Arc::new(Inner {
                 dir,
+                names,
                 durability,
                 direct,
             }),
@@ -141,6 +151,11 @@ impl Disk for StdDisk {
     async fn map(&self, name: &str) -> io::Result<Option<Mapping>> {
         let path = self.inner.dir.join(name);
         let file = OpenOptions::new().read(true).write(true).open(&path)?;
+        if !has_own_blocks(&file)? {
+            tracing::warn!(file = %path.display(),
+                "the file system keeps no room for stores to mapped files: none is mapped");
+            return Ok(None);
+        }
         let mapped = memmap2::MmapOptions::new().populate().map_raw(&file);
         let mapped = match mapped {
             Ok(mapped) => mapped,
@@ -161,18 +176,44 @@ impl Disk for StdDisk {
     }
 
     async fn sync_dir(&self) -> io::Result<()> {
-        File::open(&self.inner.dir)?.sync_all()
+        self.inner.names.sync_all()
     }
+
+    async fn pause(&self) {
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// Whether all bytes of a file can be stored to without another block: a store for which there is none would end the
+/// process.
+fn has_own_blocks(file: &File) -> io::Result<bool> {
+    /// File systems that write nothing in place.
+    const COPY_ON_WRITE: [u64; 3] = [0x9123_683e, 0x2fc1_2fc1, 0xca45_1a4e];
+    // SAFETY: `statfs` is plain data that the call fills.
+    let kind = unsafe {
+        let mut stat: libc::statfs = std::mem::zeroed();
+        if libc::fstatfs(file.as_raw_fd(), &mut stat) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        stat.f_type as u64 & u64::from(u32::MAX)
+    };
+    let metadata = file.metadata()?;
+    let is_whole = metadata.blocks() * SECTOR_BYTES >= metadata.len();
+    Ok(is_whole && !COPY_ON_WRITE.contains(&kind))
 }
 
 /// Reserves `len` bytes in as few extents as possible, where the file system can.
 fn allocate(file: &File, len: u64) -> io::Result<()> {
     let bytes = libc::off_t::try_from(len).map_err(io::Error::other)?;
-    // SAFETY: a plain system call on an open descriptor.
-    match unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, bytes) } {
-        0 => Ok(()),
-        libc::EOPNOTSUPP | libc::EINVAL => file.set_len(len),
-        error => Err(io::Error::from_raw_os_error(error)),
+    loop {
+        // SAFETY: a plain system call on an open descriptor.
+        match unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, bytes) } {
+            0 => return Ok(()),
+            // A signal: some file systems begin from the start.
+            libc::EINTR => {}
+            libc::EOPNOTSUPP | libc::EINVAL => return file.set_len(len),
+            error => return Err(io::Error::from_raw_os_error(error)),
+        }
     }
 }
 

@@ -83,7 +83,7 @@ fn encode(first_lsn: u64, records: &[Vec<u8>]) -> Vec<u8> {
 /// Any header that a writer may write in front of so many records, but for its counts and checksum.
 fn any_header(records: usize) -> impl Strategy<Value = GroupHeader> {
     let below = |bound: u64| any::<u64>().prop_map(move |n| n % bound);
-    let lsns = (1..u64::MAX - records as u64)
+    let lsns = (1..=LSN_MAX - records as u64)
         .prop_flat_map(move |first| (Just(first), below(first), 1..=first))
         .prop_flat_map(move |(first, durable, opened)| {
             (Just(first), Just(durable), Just(opened), below(opened))

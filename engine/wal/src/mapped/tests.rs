@@ -7,8 +7,6 @@ use crate::options::Durability;
 use crate::recover::{Recovered, recover};
 use crate::writer::{LogWriter, WriteOp};
 
-type File = <FaultDisk as Disk>::File;
-
 fn options(durability: Durability) -> LogOptions {
     LogOptions {
         durability,
@@ -22,7 +20,10 @@ fn options(durability: Durability) -> LogOptions {
 }
 
 /// Recovers and opens; the records found.
-fn reopen(disk: &FaultDisk, durability: Durability) -> (Opened<File>, Recovered, Vec<Vec<u8>>) {
+fn reopen(
+    disk: &FaultDisk,
+    durability: Durability,
+) -> (Opened<FaultDisk>, Recovered, Vec<Vec<u8>>) {
     let opts = options(durability);
     let mut found = Vec::new();
     let mut keep = |_, record: &[u8]| {
@@ -37,14 +38,14 @@ fn reopen(disk: &FaultDisk, durability: Durability) -> (Opened<File>, Recovered,
     (opened, recovered, found)
 }
 
-fn relaxed() -> (FaultDisk, Opened<File>) {
+fn relaxed() -> (FaultDisk, Opened<FaultDisk>) {
     let disk = FaultDisk::new(5).dsync(false);
     let (opened, _, found) = reopen(&disk, Durability::Relaxed);
     assert!(found.is_empty());
     (disk, opened)
 }
 
-fn write(opened: &mut Opened<File>, op: WriteOp) {
+fn write(opened: &mut Opened<FaultDisk>, op: WriteOp) {
     let written = block_on(opened.segment.file.write_at(&op.buf, op.offset));
     let bytes = op.buf.len();
     opened.writer.complete(op, written.map(|()| bytes)).unwrap();

@@ -31,14 +31,14 @@ fn an_opening_on_a_full_disk_takes_the_room_of_segments_that_were_never_used() {
     let disk = SmallDisk::new(3 * SEGMENT_BYTES + SEGMENT_BYTES / 4);
     assert_eq!(reopen(&disk).expect("room").info.id, SegmentId(1));
     for id in [2, 3] {
-        block_on(prepare(&disk, &options(), SegmentId(id))).expect("room");
+        block_on(make(&disk, &options(), SegmentId(id))).expect("room");
     }
     let opened = reopen(&disk).expect("room");
     assert_eq!(opened.info.bytes, SEGMENT_BYTES);
     let names = block_on(disk.list()).expect("listed");
     assert_eq!(
         names,
-        [opened.info.id.file_name()],
+        [opened.info.id.file_name(), files::FILE_NAME.to_owned()],
         "the last opening alone"
     );
 }

@@ -112,7 +112,6 @@ impl<'a, F: DiskFile> Walk<'a, F> {
     }
 
     pub(super) async fn run(&mut self) -> Result<(), WalError> {
-        self.check_chain()?;
         let mut first = 0;
         while first < self.segments.len() {
             let Some(head) = self.segments[first].head else {
@@ -135,10 +134,7 @@ impl<'a, F: DiskFile> Walk<'a, F> {
     }
 
     /// Every segment's predecessor is there, unless it was given back.
-    fn check_chain(&self) -> Result<(), WalError> {
-        if self.opts.on_damage != OnDamage::Refuse {
-            return Ok(());
-        }
+    pub(super) fn check_chain(&self) -> Result<(), WalError> {
         let mut seen_any = false;
         for segment in &self.segments {
             let Some(head) = segment.head else { continue };

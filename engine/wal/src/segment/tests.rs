@@ -40,6 +40,8 @@ fn names_are_canonical() {
         "seg-2a.log",
         "seg-0000000000000000.log",
         "seg-+00000000000002a.log",
+        "seg-ffffffffffffffff.log",
+        "seg-4000000000000001.log",
         "seg-000000000000002a.log.bak",
         "free-000000000000002a.log",
     ] {
@@ -94,7 +96,7 @@ fn what_the_file_system_keeps_room_for_need_not_be_filled() {
         !sparse.is_reserved(BYTES),
         "a disk may be full when it is written"
     );
-    let segment = block_on(prepare(&disk, &options, id)).unwrap();
+    let segment = block_on(make(&disk, &options, id, || Zeroes::GoOn)).unwrap();
     assert!(segment.file.is_reserved(BYTES));
     assert!(!segment.file.is_reserved(BYTES + 1));
     let bytes = std::fs::read(dir.path().join(id.file_name())).unwrap();
@@ -107,7 +109,7 @@ fn what_the_file_system_keeps_room_for_need_not_be_filled() {
         rests += 1;
         Zeroes::LeaveRest
     };
-    block_on(prepare_with(&disk, &options, id, leave)).unwrap();
+    block_on(make(&disk, &options, id, leave)).unwrap();
     assert_eq!(rests, BYTES.div_ceil(options.zeroes_bytes));
     assert!(
         disk.operations() - before > 2 * rests,
@@ -125,7 +127,7 @@ fn the_rest_of_a_segment_is_left_where_the_file_system_keeps_room_for_it() {
         pieces += 1;
         Zeroes::LeaveRest
     };
-    let segment = block_on(prepare_with(&disk, &options(), id, leave_rest)).unwrap();
+    let segment = block_on(make(&disk, &options(), id, leave_rest)).unwrap();
     assert!(pieces <= 1, "none if the device makes zeroes itself");
     assert!(segment.file.is_reserved(BYTES));
     let bytes = std::fs::read(dir.path().join(id.file_name())).unwrap();

@@ -7,6 +7,8 @@
 use ephesus_wire::Lsn;
 
 use super::LogWriter;
+use crate::error::WalError;
+use crate::files;
 use crate::planted::Bug;
 use crate::segment::{SegmentId, SegmentInfo, SegmentSummary};
 
@@ -40,31 +42,50 @@ impl LogWriter {
     /// Adds a prepared segment, to be used after all earlier ones. Prepare one at a time: numbers
     /// must ascend.
     ///
-    /// # Panics
-    /// If it is too small, or its number is not above that of every segment added before.
-    pub fn add_segment(&mut self, segment: SegmentInfo) {
+    /// # Errors
+    /// [`WalError::SegmentSize`] and [`WalError::SegmentOrder`].
+    pub fn add_segment(&mut self, segment: SegmentInfo) -> Result<(), WalError> {
         let last = self
             .ready
             .back()
             .map(|s| s.id)
             .or(self.live.back().map(|s| s.summary.id));
-        assert!(
-            last.is_none_or(|last| last < segment.id),
-            "segments are added in order"
-        );
-        assert!(
-            segment.bytes >= self.opts.segment_bytes,
-            "segment {} is too small",
-            segment.id
-        );
+        if let Some(last) = last.filter(|last| *last >= segment.id) {
+            let id = segment.id;
+            return Err(WalError::SegmentOrder { id, last });
+        }
+        files::check_size(&self.opts, segment)?;
+        self.next_segment = self.next_segment.max(segment.id.0 + 1);
+        self.ready.push_back(segment);
+        Ok(())
+    }
+
+    /// The segment of the opening, which may be smaller than others: see [`crate::LogOptions::opening_bytes_min`].
+    pub(crate) fn begin_in(&mut self, segment: SegmentInfo) {
         self.next_segment = self.next_segment.max(segment.id.0 + 1);
         self.ready.push_back(segment);
     }
 
-    /// Prepared segments that are not in use yet.
+    /// Whether a segment that was given back can become one of the next; if not it has to be removed.
     #[must_use]
-    pub fn segments_ready(&self) -> usize {
-        self.ready.len()
+    pub fn is_reusable(&self, old: SegmentInfo) -> bool {
+        files::is_reusable(&self.opts, old)
+    }
+
+    /// Bytes of prepared segments that are not in use yet.
+    #[must_use]
+    pub fn ready_bytes(&self) -> u64 {
+        self.ready.iter().map(|segment| segment.bytes).sum()
+    }
+
+    /// Whether a segment is or will be written to, or has writes that are not durable: its file is still needed.
+    #[must_use]
+    pub fn is_in_use(&self, id: SegmentId) -> bool {
+        let is_live = |segment: &LiveSegment| segment.summary.id == id;
+        match self.live.iter().rposition(is_live) {
+            Some(at) => at + 1 == self.live.len() || self.live[at].last_group > self.durable_group,
+            None => self.live.back().is_none_or(|last| last.summary.id < id),
+        }
     }
 
     /// How many segments should be prepared to have [`LogOptions::spare_segments`] ahead.

@@ -24,10 +24,8 @@ fn writer(change: impl FnOnce(&mut LogOptions)) -> LogWriter {
 
 fn add_segment(writer: &mut LogWriter) {
     let id = writer.allocate_segment();
-    writer.add_segment(SegmentInfo {
-        id,
-        bytes: 64 << 10,
-    });
+    let bytes = writer.options().segment_bytes;
+    writer.add_segment(SegmentInfo { id, bytes }).unwrap();
 }
 
 fn complete(writer: &mut LogWriter, op: WriteOp) -> Lsn {

@@ -5,7 +5,9 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard};
 
 use ephesus_wal::dir::DirError;
+use ephesus_wal::files::begin;
 use ephesus_wal::{Durability, FaultDisk, LogId};
+use futures_lite::future::block_on;
 
 use crate::node::recovery::Home;
 use crate::node::stamp::{DataDirError, Layout};
@@ -43,7 +45,8 @@ impl State {
 
 impl SimHome {
     pub(super) fn new(seed: u64, layout: Layout) -> SimHome {
-        SimHome {
+        let logs = layout.logs.clone();
+        let home = SimHome {
             state: Mutex::new(State {
                 seed,
                 logs: BTreeMap::new(),
@@ -51,7 +54,11 @@ impl SimHome {
                 created: 0,
                 fails_in: None,
             }),
+        };
+        for log in logs {
+            home.create_log(LogId(log)).expect("nothing fails yet");
         }
+        home
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -79,14 +86,21 @@ impl Home for SimHome {
     type Disk = FaultDisk;
 
     fn disk(&self, log: LogId, durability: Durability) -> Result<FaultDisk, DataDirError> {
+        let strict = durability == Durability::Strict;
+        let state = self.lock();
+        let disk = state.logs.get(&log).cloned();
+        let lost = || DataDirError::LostLog(log.to_string().into());
+        Ok(disk.ok_or_else(lost)?.dsync(strict))
+    }
+
+    fn create_log(&self, log: LogId) -> Result<(), DataDirError> {
         let mut state = self.lock();
         let number = u64::from_le_bytes(*log.0.first_chunk().expect("16 bytes"));
-        let seed = state.seed ^ number;
-        let strict = durability == Durability::Strict;
-        let disk = state.logs.entry(log);
-        Ok(disk
-            .or_insert_with(|| FaultDisk::new(seed).dsync(strict))
-            .clone())
+        let disk = FaultDisk::new(state.seed ^ number);
+        let begun = block_on(begin(&disk, Durability::Strict));
+        begun.expect("a disk without faults");
+        state.logs.entry(log).or_insert(disk);
+        Ok(())
     }
 
     fn write_layout(&self, layout: &Layout) -> Result<(), DataDirError> {
@@ -105,7 +119,7 @@ impl Home for SimHome {
         state.change()
     }
 
-    fn new_log(&self) -> LogId {
+    fn new_id(&self) -> LogId {
         let mut state = self.lock();
         state.created += 1;
         let mut id = [0; 16];

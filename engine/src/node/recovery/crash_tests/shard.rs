@@ -10,8 +10,7 @@ use std::time::Instant;
 
 use ephesus_wal::disk::fault::FaultFile;
 use ephesus_wal::{
-    DiskFile, Durability, FaultDisk, SegmentId, SegmentInfo, WalError, WriteOp, discard, prepare,
-    recycle, reuse, shelve,
+    DiskFile, Durability, FaultDisk, LogFiles, SegmentId, SegmentInfo, WalError, WriteOp,
 };
 use ephesus_wire::Lsn;
 use ephesus_wire::resp::reply::Protocol;
@@ -38,7 +37,7 @@ pub(super) enum End {
 impl From<WalError> for End {
     fn from(error: WalError) -> End {
         match error {
-            WalError::Io { .. } | WalError::Poisoned => End::Failed,
+            WalError::Io { .. } | WalError::Unsynced { .. } | WalError::Poisoned => End::Failed,
             other => End::Violation(format!("unexpected: {other}")),
         }
     }
@@ -56,6 +55,7 @@ pub(super) struct SimShard {
     pub(super) keyspace: Keyspace,
     pub(super) checkpointer: Checkpointer<SimLink>,
     pub(super) disk: FaultDisk,
+    pub(super) log_files: LogFiles<FaultDisk>,
     pub(super) files: BTreeMap<SegmentId, Rc<FaultFile>>,
     pub(super) writing: Vec<Writing>,
     pub(super) retired: VecDeque<SegmentInfo>,
@@ -213,19 +213,19 @@ impl SimShard {
         if self.keyspace.log.wants_segments() > 0 {
             let id = self.keyspace.log.allocate_segment();
             let handle = match self.retired.pop_front() {
-                Some(old) => block_on(recycle(&self.disk, &options, old, id))?,
+                Some(old) => block_on(self.log_files.recycle(&options, old, id))?,
                 None => match self.shelved.pop() {
-                    Some(old) => block_on(reuse(&self.disk, &options, old, id))?,
-                    None => block_on(prepare(&self.disk, &options, id))?,
+                    Some(old) => block_on(self.log_files.reuse(&options, old, id))?,
+                    None => block_on(self.log_files.prepare(&options, id))?,
                 },
             };
-            self.keyspace.log.add_segment(handle.info);
+            self.keyspace.log.add_segment(handle.info)?;
             self.files.insert(id, Rc::new(handle.file));
         } else if let Some(old) = self.retired.pop_front() {
             if old.id.0.is_multiple_of(2) {
-                block_on(discard(&self.disk, old))?;
+                block_on(self.log_files.discard(old))?;
             } else {
-                block_on(shelve(&self.disk, old))?;
+                block_on(self.log_files.shelve(&options, old))?;
                 self.shelved.push(old);
             }
         }

@@ -5,8 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use ephesus_wal::disk::fault::FaultFile;
-use ephesus_wal::{Durability, LogId, LogOptions};
+use ephesus_wal::{Durability, FaultDisk, LogId, LogOptions};
 use ephesus_wire::{Partitioning, ShardId, slot_of};
 
 use super::super::by_shards::first_layout;
@@ -385,7 +384,7 @@ impl World {
         &self,
         number: usize,
         layout: &Layout,
-        recovered: RecoveredShard<FaultFile>,
+        recovered: RecoveredShard<FaultDisk>,
         history: History,
         stores: &[Rc<RefCell<SimStore>>],
     ) -> SimShard {
@@ -393,6 +392,8 @@ impl World {
             partitions,
             writer,
             segment,
+            mapped: _,
+            files,
             wall_clock_ms,
         } = recovered;
         let log = layout.log(ShardId(number as u16));
@@ -416,6 +417,7 @@ impl World {
             keyspace,
             checkpointer,
             disk: self.home.log(log),
+            log_files: files,
             files: BTreeMap::from([(segment.info.id, Rc::new(segment.file))]),
             writing: Vec::new(),
             retired: VecDeque::new(),
@@ -449,7 +451,7 @@ impl World {
     }
 }
 
-pub(super) type Recovered = (Layout, Vec<RecoveredShard<FaultFile>>);
+pub(super) type Recovered = (Layout, Vec<RecoveredShard<FaultDisk>>);
 
 #[expect(
     clippy::disallowed_methods,
@@ -483,7 +485,9 @@ fn is_power_loss(error: &RecoveryError) -> bool {
     };
     match error {
         RecoveryError::DataDir(DataDirError::Io(_)) => true,
-        RecoveryError::Log { source, .. } => matches!(source, WalError::Io { .. }),
+        RecoveryError::Log { source, .. } => {
+            matches!(source, WalError::Io { .. } | WalError::Unsynced { .. })
+        }
         RecoveryError::Store(error) | RecoveryError::Writer(WriterError::Store(error)) => {
             is_store(error)
         }

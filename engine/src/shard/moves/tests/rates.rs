@@ -92,14 +92,18 @@ impl Bench {
             let copies = fill(&hasher);
             let keyspace = Keyspace::new(node.partitioning, copies, hasher, opened.writer, 0);
             let waker = Arc::clone(node.peers[usize::from(id.0)].waker());
-            let first = (
-                opened.segment.info.id,
-                Box::new(opened.segment.file) as Box<_>,
-            );
             let listener = || TcpListener::bind("127.0.0.1:0").expect("a port");
             let start = Start {
                 core: Core::new(id, node, empty_routes(1), keyspace),
-                segments: Segments::new(jobs, dir, options, Arc::clone(&waker), first, 0),
+                segments: Segments::new(
+                    jobs,
+                    opened.files,
+                    options,
+                    Arc::clone(&waker),
+                    opened.segment,
+                    0,
+                ),
+                mapped: None,
                 checkpointer: Checkpointer::new(Vec::new(), LogId([9; 16]), BUDGET),
                 inbox,
                 waker,

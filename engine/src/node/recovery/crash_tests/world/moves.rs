@@ -7,6 +7,7 @@ use ephesus_coordinator::migration::{
     Arrival, Decision, Migration, MigrationTable, Phase, Purpose,
 };
 use ephesus_coordinator::placement;
+use ephesus_wal::FaultDisk;
 use ephesus_wire::record::{Record, RecordMeta, Source};
 use ephesus_wire::stream::{FIRST_SEQ, Final};
 use ephesus_wire::{Epoch, Lsn, MigrationId, NodeId, PartitionId};
@@ -165,7 +166,7 @@ impl World {
     }
 
     /// Whether every partition is where the coordinator has it, once.
-    pub(super) fn check_places(&self, shards: &[RecoveredShard<FaultFile>]) -> Result<(), String> {
+    pub(super) fn check_places(&self, shards: &[RecoveredShard<FaultDisk>]) -> Result<(), String> {
         let Some(coordinator) = &self.coordinator else {
             return Ok(());
         };

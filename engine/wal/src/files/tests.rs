@@ -1,0 +1,178 @@
+use futures_lite::future::block_on;
+
+use super::*;
+use crate::disk::fault::FaultDisk;
+use crate::driver::Log;
+use crate::options::{LogId, OnDamage};
+use crate::recover::recover;
+use crate::verify::verify;
+use ephesus_wire::Lsn;
+
+fn options() -> LogOptions {
+    LogOptions {
+        segment_bytes: 32 << 10,
+        group_bytes_max: 8 << 10,
+        is_begun: true,
+        ..LogOptions::new(LogId([2; 16]))
+    }
+}
+
+fn open(disk: &FaultDisk, opts: &LogOptions) -> Result<Log<FaultDisk>, WalError> {
+    let visit = &mut |_, _: &[u8]| Ok(());
+    let opening = Log::open(disk.clone(), opts, Lsn::ZERO, 1, visit);
+    Ok(block_on(opening)?.0)
+}
+
+/// Segments 1 to 3 have a record in each group; behind them an opening has begun segment 4.
+fn lived() -> FaultDisk {
+    let disk = FaultDisk::new(1);
+    block_on(begin(&disk, Durability::Strict)).unwrap();
+    let mut log = open(&disk, &options()).unwrap();
+    for number in 0..20u8 {
+        log.append(&[number; 100]).unwrap();
+        block_on(log.commit(1)).unwrap();
+    }
+    open(&disk, &options()).unwrap();
+    disk
+}
+
+#[test]
+fn every_segment_that_is_gone_is_missed_also_the_first_and_the_last() {
+    for gone in 1..=4 {
+        let disk = lived();
+        let name = SegmentId(gone).file_name();
+        disk.lose(&name);
+        match open(&disk, &options()) {
+            // The next one names the second and the third, too.
+            Err(WalError::LostSegment { file } | WalError::MissingSegment { file, .. }) => {
+                assert_eq!(file, name);
+            }
+            other => panic!("{gone}: {:?}", other.map(drop)),
+        }
+        let report = block_on(verify(&disk, &options())).unwrap();
+        assert!(report.refused.is_some_and(|text| text.contains(&name)));
+        let accepting = LogOptions {
+            on_damage: OnDamage::Cut,
+            ..options()
+        };
+        open(&disk, &accepting).expect("the loss is accepted");
+        open(&disk, &options()).expect("what is left is listed");
+    }
+}
+
+#[test]
+fn a_directory_without_files_has_lost_its_log_if_one_was_begun() {
+    let disk = FaultDisk::new(1);
+    let lost = open(&disk, &options());
+    assert!(
+        matches!(lost, Err(WalError::LostLog)),
+        "{:?}",
+        lost.map(drop)
+    );
+    // A release without lists died while it made the first segment.
+    block_on(disk.create(&SegmentId(1).free_name(), 4096)).unwrap();
+    open(&disk, &options()).expect("a new log");
+}
+
+#[test]
+fn a_log_of_a_release_without_lists_gets_one() {
+    let disk = lived();
+    disk.lose(FILE_NAME);
+    open(&disk, &options()).expect("it has segments");
+    disk.lose(&SegmentId(3).file_name());
+    assert!(open(&disk, &options()).is_err(), "listed since");
+}
+
+#[test]
+fn a_damaged_list_is_refused_and_one_good_place_is_enough() {
+    let disk = lived();
+    disk.flip_bit(FILE_NAME, 9, 1);
+    open(&disk, &options()).expect("the other place is whole");
+    disk.flip_bit(FILE_NAME, 9, 1);
+    disk.flip_bit(FILE_NAME, 4096 + 30, 1);
+    let damaged = open(&disk, &options());
+    assert!(
+        matches!(damaged, Err(WalError::DamagedList)),
+        "{:?}",
+        damaged.map(drop)
+    );
+}
+
+#[test]
+fn files_of_another_size_are_removed_and_never_used_again() {
+    for bytes in [16 << 10, 64 << 10] {
+        let disk = lived();
+        let changed = LogOptions {
+            segment_bytes: bytes,
+            ..options()
+        };
+        let mut log = open(&disk, &changed).unwrap();
+        for number in 0..100u8 {
+            log.append(&[number; 4000]).unwrap();
+            block_on(log.commit(1)).unwrap();
+            block_on(log.truncate_before(log.writer().durable())).unwrap();
+        }
+        let names = block_on(disk.list()).unwrap();
+        let segments = names
+            .iter()
+            .filter(|name| SegmentId::from_file_name(name).is_some());
+        for name in segments {
+            let len = disk.contents(name).expect("listed").len() as u64;
+            assert_eq!(len, bytes, "{name}");
+        }
+    }
+    let opts = options();
+    let disk = lived();
+    let recovered = block_on(recover(&disk, &opts, Lsn::ZERO, &mut |_, _| Ok(()))).unwrap();
+    let opening = crate::open_writer(&disk, &opts, &recovered, Lsn::ZERO, 1);
+    let mut opened = block_on(opening).unwrap();
+    let small = SegmentInfo {
+        id: SegmentId(1),
+        bytes: 16 << 10,
+    };
+    let to = opened.writer.allocate_segment();
+    for refused in [
+        block_on(opened.files.recycle(&opts, small, to)).map(drop),
+        block_on(opened.files.reuse(&opts, small, to)).map(drop),
+        block_on(opened.files.shelve(&opts, small)),
+        opened.writer.add_segment(SegmentInfo { id: to, ..small }),
+    ] {
+        assert!(
+            matches!(refused, Err(WalError::SegmentSize { .. })),
+            "{refused:?}"
+        );
+    }
+}
+
+#[test]
+fn what_is_listed_is_there_whenever_the_power_goes() {
+    let opts = options();
+    for operations in 0.. {
+        let disk = lived();
+        let recovered = block_on(recover(&disk, &opts, Lsn::ZERO, &mut |_, _| Ok(()))).unwrap();
+        let before = disk.operations();
+        disk.fail_after(operations);
+        let done = block_on(async {
+            let opening = crate::open_writer(&disk, &opts, &recovered, Lsn::ZERO, 1);
+            let mut opened = opening.await?;
+            let [one, two, three] = [1, 2, 3].map(|id| SegmentInfo {
+                id: SegmentId(id),
+                bytes: 32 << 10,
+            });
+            let files = &mut opened.files;
+            files.recycle(&opts, one, SegmentId(10)).await?;
+            files.shelve(&opts, two).await?;
+            files.prepare(&opts, SegmentId(11)).await?;
+            files.reuse(&opts, two, SegmentId(12)).await?;
+            files.discard(three).await
+        });
+        disk.crash();
+        let names = block_on(disk.list()).unwrap();
+        let checked = block_on(check(&disk, &opts, &names));
+        checked.unwrap_or_else(|error| panic!("after {operations} operations: {error}"));
+        if done.is_ok() {
+            assert!(disk.operations() - before > 30, "all of it");
+            return;
+        }
+    }
+}
