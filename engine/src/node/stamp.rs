@@ -12,7 +12,7 @@
 //!                      twice, as `ephesus_wal::twin` has it
 //! DIR/reserve          nothing: see `reserve.rs`
 //! DIR/order            text: seeds of the hash that orders keys, see `stamp/order.rs`
-//! DIR/logs/UUID/       one shard's log
+//! DIR/logs/UUID/       one shard's log, and the list of its files; made before the layout names it
 //! DIR/images/db-N/     sled
 //! DIR/coordinator/     of the embedded coordinator, if the node has one
 //! ```
