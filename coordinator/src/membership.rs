@@ -70,6 +70,9 @@ pub struct Lease {
     until_ms: Arc<AtomicU64>,
     /// None is needed while the coordinator inside is the only one.
     alone: Option<Alone>,
+    /// The clock in place of CLOCK_BOOTTIME, ms.
+    #[cfg(feature = "planted")]
+    clock_ms: Option<Arc<AtomicU64>>,
 }
 
 impl Lease {
@@ -83,7 +86,27 @@ impl Lease {
     #[must_use]
     pub fn holds(&self) -> bool {
         self.alone.as_ref().is_some_and(Alone::is_so)
-            || boottime_ms() < self.until_ms.load(Ordering::Acquire)
+            || self.now_ms() < self.until_ms.load(Ordering::Acquire)
+    }
+
+    #[inline]
+    fn now_ms(&self) -> u64 {
+        #[cfg(feature = "planted")]
+        if let Some(clock_ms) = &self.clock_ms {
+            return clock_ms.load(Ordering::Acquire);
+        }
+        boottime_ms()
+    }
+
+    /// One that a simulation extends, by its own clock.
+    #[cfg(feature = "planted")]
+    #[must_use]
+    pub fn simulated(until_ms: Arc<AtomicU64>, clock_ms: Arc<AtomicU64>) -> Lease {
+        Lease {
+            until_ms,
+            alone: None,
+            clock_ms: Some(clock_ms),
+        }
     }
 }
 

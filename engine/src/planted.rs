@@ -45,6 +45,17 @@ pub enum Bug {
     EarlyDelete,
     /// Serves again what its target has confirmed when the table's word is overdue.
     Resumes,
+    /// Executes commands of a partition that is held.
+    ExecutesHeld,
+    /// What is held is stronger than the table: a source learns by its migration's number what has become of it, and a
+    /// shard executes on whatever it has.
+    HeldIsStronger,
+    /// Ends the process when a stream ends in the turn in which its target has confirmed.
+    StaleConfirmed,
+    /// Begins copies empty at a start that came with a migration.
+    EmptyArrival,
+    /// Looks at the lease only when a turn begins.
+    LeaseAtBegin,
     /// Leaves overwritten entries in the digest of what was sent.
     OverwrittenInDigest,
 }

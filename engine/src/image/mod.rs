@@ -31,7 +31,7 @@ mod room;
 mod scheduling;
 mod worker;
 
-#[cfg(test)]
+#[cfg(any(test, feature = "planted"))]
 pub mod fault;
 
 pub use extent::ExtentError;

@@ -9,6 +9,6 @@ pub mod waker;
 
 pub use lent::{Lent, Pool as LentPool};
 pub use listen::{bind, probe};
-pub use ring::{Completion, ConnToken, ListenerKind, Received, Ring, StreamId};
+pub use ring::{Completion, ConnToken, ListenerKind, Received, Ring, StreamId, StreamIo};
 pub use splice::Pipe;
 pub use waker::Waker;

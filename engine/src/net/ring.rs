@@ -35,7 +35,7 @@ pub enum ListenerKind {
 
 /// A socket that carries a stream in bulk, with buffers of its own. Numbers are below 2^56 and are never
 /// given out twice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct StreamId(pub u64);
 
 /// Bytes that arrived, in one of the shard's receive buffers.
@@ -131,11 +131,50 @@ fn user_data(tag: u64, payload: u64) -> u64 {
     tag << PAYLOAD_BITS | payload
 }
 
+/// What the streams of migrations need of a ring.
+pub trait StreamIo {
+    /// Receives into `into` what is there of a stream, or waits until something is. The socket must be a
+    /// blocking one: the kernel would not wait for any other.
+    ///
+    /// # Safety
+    /// The memory behind `into` must stay, and not be touched, until the `StreamReceived` completion.
+    unsafe fn receive_stream(&mut self, stream: StreamId, fd: RawFd, into: &mut [u8]);
+
+    /// Sends all that `message` points to. The socket must be a blocking one.
+    ///
+    /// # Safety
+    /// The message and what it points to must neither move nor change until the `StreamSent` completion.
+    unsafe fn send_stream(&mut self, stream: StreamId, fd: RawFd, message: *const libc::msghdr);
+
+    /// Asks for one `StreamWritable` when the socket has room.
+    fn await_room(&mut self, stream: StreamId, fd: RawFd);
+}
+
 /// The ring of the executor that created it.
 pub struct Ring {
     ring: IoUring,
     buffers: Buffers,
     wake_value: Box<u64>,
+}
+
+impl StreamIo for Ring {
+    unsafe fn receive_stream(&mut self, stream: StreamId, fd: RawFd, into: &mut [u8]) {
+        let len = into.len().min(i32::MAX as usize) as u32;
+        let entry = opcode::Recv::new(Fd(fd), into.as_mut_ptr(), len).build();
+        self.push(entry.user_data(user_data(tag::STREAM_RECEIVE, stream.0)));
+    }
+
+    unsafe fn send_stream(&mut self, stream: StreamId, fd: RawFd, message: *const libc::msghdr) {
+        let entry = opcode::SendMsg::new(Fd(fd), message)
+            .flags((libc::MSG_WAITALL | libc::MSG_NOSIGNAL) as u32)
+            .build();
+        self.push(entry.user_data(user_data(tag::STREAM_SEND, stream.0)));
+    }
+
+    fn await_room(&mut self, stream: StreamId, fd: RawFd) {
+        let entry = opcode::PollAdd::new(Fd(fd), libc::POLLOUT as u32).build();
+        self.push(entry.user_data(user_data(tag::STREAM_WRITABLE, stream.0)));
+    }
 }
 
 impl Ring {
@@ -185,39 +224,6 @@ impl Ring {
             .flags(libc::MSG_WAITALL | libc::MSG_NOSIGNAL)
             .build();
         self.push(entry.user_data(user_data(tag::SEND, conn.payload())));
-    }
-
-    /// Receives into `into` what is there of a stream, or waits until something is. The socket must be a
-    /// blocking one: the kernel would not wait for any other.
-    ///
-    /// # Safety
-    /// The memory behind `into` must stay, and not be touched, until the `StreamReceived` completion.
-    pub unsafe fn receive_stream(&mut self, stream: StreamId, fd: RawFd, into: &mut [u8]) {
-        let len = into.len().min(i32::MAX as usize) as u32;
-        let entry = opcode::Recv::new(Fd(fd), into.as_mut_ptr(), len).build();
-        self.push(entry.user_data(user_data(tag::STREAM_RECEIVE, stream.0)));
-    }
-
-    /// Sends all that `message` points to. The socket must be a blocking one.
-    ///
-    /// # Safety
-    /// The message and what it points to must neither move nor change until the `StreamSent` completion.
-    pub unsafe fn send_stream(
-        &mut self,
-        stream: StreamId,
-        fd: RawFd,
-        message: *const libc::msghdr,
-    ) {
-        let entry = opcode::SendMsg::new(Fd(fd), message)
-            .flags((libc::MSG_WAITALL | libc::MSG_NOSIGNAL) as u32)
-            .build();
-        self.push(entry.user_data(user_data(tag::STREAM_SEND, stream.0)));
-    }
-
-    /// Asks for one `StreamWritable` when the socket has room.
-    pub fn await_room(&mut self, stream: StreamId, fd: RawFd) {
-        let entry = opcode::PollAdd::new(Fd(fd), libc::POLLOUT as u32).build();
-        self.push(entry.user_data(user_data(tag::STREAM_WRITABLE, stream.0)));
     }
 
     /// Writes `bytes` at `offset` of a log segment.

@@ -18,6 +18,8 @@ pub mod routes;
 mod running;
 pub(crate) mod segment_threads;
 pub mod shared;
+#[cfg(feature = "planted")]
+pub mod simulated;
 pub mod slot_moves;
 pub mod stamp;
 mod start;

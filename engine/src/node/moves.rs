@@ -37,6 +37,7 @@ use self::leaving::Leaving;
 use super::peers::{Dial, Offer, PeerEvent};
 use super::stamp::{Layout, NO_COPY};
 use crate::migration::{Order, Report};
+use crate::planted::{Bug, Planted};
 
 /// How long a migration waits for what the other end will know soon, or has to forget first, ms: a newer
 /// table, a copy that goes, a node that just starts.
@@ -140,6 +141,7 @@ pub struct Moves {
     /// What was said last.
     steps: BTreeMap<MigrationId, Step>,
     is_progress_new: bool,
+    planted: Planted,
 }
 
 impl Moves {
@@ -164,6 +166,7 @@ impl Moves {
             limits: BTreeMap::new(),
             steps: BTreeMap::new(),
             is_progress_new: false,
+            planted: Planted::default(),
         }
     }
 
@@ -298,17 +301,33 @@ impl Moves {
     ///
     /// [`Routes`]: crate::node::Routes
     fn give_up_void(&mut self, layout: &Layout, effects: &mut Effects) {
-        let migrations = &self.view.migrations;
         for (partition, shard, epoch) in layout.copies() {
-            let is_due = migrations.is_void(partition, epoch)
+            let is_due = self.view.migrations.is_void(partition, epoch)
                 && !self.unnamed.contains(&partition)
-                && !self.remnants.contains_key(&(partition, epoch));
+                && !self.remnants.contains_key(&(partition, epoch))
+                && !self.planted.has(Bug::HeldIsStronger);
             if is_due {
-                self.remnants.insert((partition, epoch), shard);
-                let give_up = Order::GiveUp { partition, epoch };
-                effects.orders.push((shard, give_up));
+                self.give_up(shard, partition, epoch, effects);
             }
         }
+    }
+
+    fn give_up(
+        &mut self,
+        shard: ShardId,
+        partition: PartitionId,
+        epoch: Epoch,
+        effects: &mut Effects,
+    ) {
+        self.remnants.insert((partition, epoch), shard);
+        let give_up = Order::GiveUp { partition, epoch };
+        effects.orders.push((shard, give_up));
+    }
+
+    /// Plants a bug, for tests that have to find it.
+    #[cfg(feature = "planted")]
+    pub fn plant(&mut self, bug: Bug) {
+        self.planted = Planted::new(Some(bug));
     }
 
     /// Begins the copies that the table gives to this node; those that come with a migration are not empty.

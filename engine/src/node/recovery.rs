@@ -270,7 +270,11 @@ impl<'a, H: Home> Recovery<'a, H> {
         })
     }
 
-    fn replay_with<S: ImageStore + Sync>(
+    /// The same without a word about how far it is.
+    ///
+    /// # Errors
+    /// As [`Recovery::replay`].
+    pub(crate) fn replay_with<S: ImageStore + Sync>(
         &self,
         progress: &Progress,
         layout: &Layout,

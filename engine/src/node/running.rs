@@ -15,7 +15,7 @@ use ephesus_wire::{Epoch, PartitionId, ShardId};
 
 use super::environment;
 use super::joining::is_final;
-use super::moves::Event;
+use super::moves::{Event, Moves};
 use super::process;
 use super::routes::{Me, Routes};
 use super::shared::NodeShared;
@@ -39,11 +39,7 @@ const FREE_FLOOR_BYTES: u64 = 64 << 20;
 impl Node {
     /// The copies that are served here.
     pub(super) fn hosted(&self) -> BTreeMap<PartitionId, Epoch> {
-        let copies = self.layout.copies();
-        let begun = copies.filter(|(partition, ..)| self.moves.is_begun(*partition));
-        begun
-            .map(|(partition, _, epoch)| (partition, epoch))
-            .collect()
+        hosted(&self.layout, &self.moves)
     }
 
     /// Follows the cluster, its moves, free space and log lengths until `is_over` says so, or all shards
@@ -139,27 +135,7 @@ impl Node {
         if let Some(steps) = effects.steps {
             self.joining.set_migration_steps(steps);
         }
-        if !effects.begun.is_empty() {
-            let mut by_shard = vec![Vec::new(); self.shared.peers.len()];
-            for (partition, shard, epoch) in effects.begun {
-                by_shard[usize::from(shard.0)].push((partition, epoch));
-            }
-            for (peer, copies) in self.shared.peers.iter().zip(by_shard) {
-                peer.send(Message::Host(copies));
-            }
-        }
-        // Those of one shard that follow each other go together: it is waked up once. Those of several keep their order.
-        let mut batches: Vec<(ShardId, Vec<Order>)> = Vec::new();
-        for (shard, order) in effects.orders {
-            tracing::debug!(%shard, ?order, "a move goes on");
-            match batches.last_mut() {
-                Some((last, batch)) if *last == shard => batch.push(order),
-                _ => batches.push((shard, vec![order])),
-            }
-        }
-        for (shard, batch) in batches {
-            self.shared.peers[usize::from(shard.0)].send(Message::Migrate(batch));
-        }
+        tell_shards(&self.shared, effects.begun, effects.orders);
         if effects.routes {
             self.send_routes();
         }
@@ -193,10 +169,7 @@ impl Node {
     fn send_routes(&self) {
         let is_begun = |partition| self.moves.is_begun(partition);
         let routes = routes(&self.shared, &self.layout, &self.view, is_begun);
-        let routes = Arc::new(routes);
-        for peer in &self.shared.peers {
-            peer.send(Message::Routes(Arc::clone(&routes)));
-        }
+        send_routes(&self.shared, routes);
     }
 
     pub(super) fn monitor(&mut self) {
@@ -279,6 +252,52 @@ impl Node {
         self.slot_moves.stop();
         self.peer_port.stop();
         self.joining.stop();
+    }
+}
+
+/// The copies of a layout that are served.
+pub(super) fn hosted(layout: &Layout, moves: &Moves) -> BTreeMap<PartitionId, Epoch> {
+    let copies = layout.copies();
+    let begun = copies.filter(|(partition, ..)| moves.is_begun(*partition));
+    begun
+        .map(|(partition, _, epoch)| (partition, epoch))
+        .collect()
+}
+
+/// Gives shards the copies that have begun, and then their orders.
+pub(super) fn tell_shards(
+    shared: &NodeShared,
+    begun: Vec<(PartitionId, ShardId, Epoch)>,
+    orders: Vec<(ShardId, Order)>,
+) {
+    if !begun.is_empty() {
+        let mut by_shard = vec![Vec::new(); shared.peers.len()];
+        for (partition, shard, epoch) in begun {
+            by_shard[usize::from(shard.0)].push((partition, epoch));
+        }
+        for (peer, copies) in shared.peers.iter().zip(by_shard) {
+            peer.send(Message::Host(copies));
+        }
+    }
+    // Those of one shard that follow each other go together: it is waked up once. Those of several keep their order.
+    let mut batches: Vec<(ShardId, Vec<Order>)> = Vec::new();
+    for (shard, order) in orders {
+        tracing::debug!(%shard, ?order, "a move goes on");
+        match batches.last_mut() {
+            Some((last, batch)) if *last == shard => batch.push(order),
+            _ => batches.push((shard, vec![order])),
+        }
+    }
+    for (shard, batch) in batches {
+        shared.peers[usize::from(shard.0)].send(Message::Migrate(batch));
+    }
+}
+
+/// Gives all shards new routes.
+pub(super) fn send_routes(shared: &NodeShared, routes: Routes) {
+    let routes = Arc::new(routes);
+    for peer in &shared.peers {
+        peer.send(Message::Routes(Arc::clone(&routes)));
     }
 }
 

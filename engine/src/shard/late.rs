@@ -8,11 +8,13 @@
 
 use super::core::Core;
 use super::mesh::Origin;
+use crate::planted::Bug;
 
 impl Core {
     /// Lets nothing of this turn leave if the lease has run out in it. Call it before replies are sent.
     pub fn hold_back_late(&mut self) {
-        if !self.serving || self.node.lease.holds() {
+        if !self.serving || self.node.lease.holds() || self.keyspace.planted.has(Bug::LeaseAtBegin)
+        {
             return;
         }
         self.serving = false;

@@ -32,6 +32,8 @@ mod parked;
 mod publish;
 pub mod segments;
 mod seldom;
+#[cfg(feature = "planted")]
+pub mod simulated;
 mod slot_moves;
 mod snapshot;
 mod stalls;
@@ -171,6 +173,32 @@ struct Timers {
 )]
 fn clock() -> Instant {
     Instant::now()
+}
+
+/// Takes a message of another thread, but for [`Message::Stop`].
+fn take_message(core: &mut Core, moves: &mut Moves, message: Message, now: Instant) {
+    match message {
+        Message::Requests(requests) => core.requested(requests),
+        Message::Replies(replies) => core.answered(replies),
+        Message::Host(copies) => {
+            for (partition, epoch) in copies {
+                core.keyspace.adopt(partition, epoch);
+            }
+        }
+        Message::Routes(routes) => core.set_routes(routes),
+        Message::Reply { origin, bytes } => core.deliver(origin, bytes, Lsn::ZERO),
+        Message::Migrate(orders) => {
+            for order in orders {
+                moves.order(core, order, now);
+            }
+        }
+        Message::Stream {
+            migration,
+            to,
+            messages,
+        } => moves.deliver(migration, to, messages, now),
+        Message::Stop => {}
+    }
 }
 
 /// Says why and ends the process: after a failed write or sync nothing more is promised.
@@ -395,32 +423,11 @@ impl Shard {
         let mut any = false;
         while let Ok(message) = self.inbox.try_recv() {
             any = true;
-            match message {
-                Message::Requests(requests) => {
-                    self.had_requests = true;
-                    self.core.requested(requests);
-                }
-                Message::Replies(replies) => self.core.answered(replies),
-                Message::Host(copies) => {
-                    for (partition, epoch) in copies {
-                        self.core.keyspace.adopt(partition, epoch);
-                    }
-                }
-                Message::Routes(routes) => self.core.set_routes(routes),
-                Message::Reply { origin, bytes } => {
-                    self.core.deliver(origin, bytes, Lsn::ZERO);
-                }
-                Message::Migrate(orders) => {
-                    for order in orders {
-                        self.moves.order(&mut self.core, order, self.now);
-                    }
-                }
-                Message::Stream {
-                    migration,
-                    to,
-                    messages,
-                } => self.moves.deliver(migration, to, messages, self.now),
-                Message::Stop => self.begin_stop(),
+            self.had_requests |= matches!(message, Message::Requests(_));
+            if matches!(message, Message::Stop) {
+                self.begin_stop();
+            } else {
+                take_message(&mut self.core, &mut self.moves, message, self.now);
             }
         }
         any

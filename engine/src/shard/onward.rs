@@ -23,6 +23,7 @@ use crate::command::parse::{self, ArgList, Request};
 use crate::command::spec::{Cmd, Spec};
 use crate::net::ConnToken;
 use crate::node::routes::Owner;
+use crate::planted::Bug;
 
 /// Shards that one command is led on by, at most. Routes come to all shards within a moment, so that one is
 /// the rule; more than a few are a bug, which shall not go round for ever.
@@ -73,7 +74,10 @@ impl Core {
     #[inline]
     pub(super) fn serves(&self, partition: PartitionId) -> bool {
         let copy = self.keyspace.served(partition);
-        copy.is_some_and(|copy| self.routes.lets_serve(partition, copy.epoch, self.id))
+        copy.is_some_and(|copy| {
+            self.routes.lets_serve(partition, copy.epoch, self.id)
+                || self.keyspace.planted.has(Bug::HeldIsStronger)
+        })
     }
 
     /// Where commands on a slot are executed. What may be served here counts, then where the routes lead.

@@ -8,18 +8,26 @@ use ephesus_coordinator::placement::Policy;
 use ephesus_coordinator::protocol::PROTOCOL_VERSION;
 use ephesus_coordinator::report::Query;
 
-use crate::migration::{Mistake, Moment};
+use ephesus_engine::planted::Bug;
+
+use crate::moment::Moment;
 use crate::world::{Harm, Kill, Party, Shape, World};
 
 /// How long a party is away, ms: its start changes nothing, or it was failed before.
 const AWAY_MS: [u64; 2] = [150, 3_500];
 
-const HARMS: [Harm; 4] = [Harm::Dies, Harm::DiesUnheard, Harm::IsMute, Harm::IsDeaf];
+const HARMS: [Harm; 5] = [
+    Harm::Dies,
+    Harm::DiesUnheard,
+    Harm::IsMute,
+    Harm::IsDeaf,
+    Harm::Stands,
+];
 
 /// Which partition moves.
 const PARTITION: u16 = 4;
 
-fn shape() -> Shape {
+pub(crate) fn shape() -> Shape {
     Shape {
         coordinators: 3,
         nodes: 3,
@@ -53,7 +61,7 @@ pub(crate) fn kills() -> impl Iterator<Item = Kill> {
 }
 
 /// One move in which one party dies; whether it came to that.
-pub(crate) fn run(seed: u64, kill: Kill, mistake: Option<Mistake>) -> Result<bool, String> {
+pub(crate) fn run(seed: u64, kill: Kill, mistake: Option<Bug>) -> Result<bool, String> {
     let mut world = World::new(seed, shape(), None)?;
     world.mistake = mistake;
     world.heal()?;

@@ -4,14 +4,15 @@
 //! `EPHESUS_SEED=n` runs one seed alone, `EPHESUS_SEEDS=n` the first n.
 
 mod checks;
+mod clients;
 mod clock;
 mod golden;
 mod grid;
-mod migration;
+mod moment;
 mod network;
+mod one_owner;
 mod planted;
 mod process;
-mod store;
 mod trouble;
 mod world;
 

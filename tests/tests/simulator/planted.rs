@@ -1,8 +1,8 @@
 //! Deliberate bugs: the same runs have to find each of them.
 
 use ephesus_coordinator::planted::Bug;
+use ephesus_engine::planted::Bug as Mistake;
 
-use crate::migration::Mistake;
 use crate::world::{Shape, World};
 use crate::{caught, grid, run};
 
@@ -75,10 +75,10 @@ macro_rules! mistakes_are_noticed {
 }
 
 mistakes_are_noticed! {
-    notices_that_capture_starts_one_turn_late: LateCapture, ["the target has"];
-    notices_that_a_source_deletes_before_the_commit: EarlyDelete, ["anew", "has nothing", "is lost"];
-    notices_that_unprepared_staging_survives_a_break: StagingSurvives, ["holds partition", "the target has"];
-    notices_that_a_prepared_copy_is_wiped: PreparedWiped, ["has nothing of partition"];
-    notices_that_a_source_resumes_after_it_has_said_commit: Resumes, ["is served by", "is lost", "resurrected", "after writes under"];
-    notices_that_nobody_looks_at_the_owner_at_execution: NoCheckAtExecution, ["the target has", "is lost", "resurrected", "under epoch"];
+    notices_that_capture_starts_one_turn_late: LateCapture, ["of a stream differ", "is lost", "not all of"];
+    notices_that_a_source_deletes_before_the_commit: EarlyDelete, ["is lost", "nobody serves", "does not start", "has brought"];
+    notices_that_unprepared_staging_survives_a_break: StagingSurvives, ["holds partition", "of a stream differ"];
+    notices_that_a_prepared_copy_is_wiped: PreparedWiped, ["does not start", "has brought", "nobody serves", "is under way"];
+    notices_that_a_source_resumes_after_it_has_said_commit: Resumes, ["is served by", "is lost", "resurrected", "no write after the end"];
+    notices_that_nobody_looks_at_the_owner_at_execution: ExecutesHeld, ["is lost", "resurrected", "is served by", "no write after the end"];
 }

@@ -1,17 +1,20 @@
 //! What simulated coordinators and nodes consist of.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use ephesus_coordinator::agent::{Agent, AgentEvent, AgentOptions, ConnectionId};
 use ephesus_coordinator::command::{Addresses, ClusterId, Registration};
 use ephesus_coordinator::coordinator::{Coordinator, Event, SessionId};
+use ephesus_coordinator::membership::Lease;
 use ephesus_coordinator::view::View;
+use ephesus_engine::node::simulated::{Disk, Happened, Process};
 use ephesus_wal::FaultDisk;
 use ephesus_wire::handshake::Versions;
-use ephesus_wire::{MigrationId, NodeId, PartitionId};
+use ephesus_wire::{Epoch, NodeId, PartitionId};
 
 use crate::clock::Clock;
-use crate::migration::{Copy, Source, Staging, Write};
 
 /// A coordinator's machine; the process may be dead.
 pub(crate) struct CoordinatorProcess {
@@ -51,10 +54,60 @@ pub(crate) struct NodeProcess {
     pub(crate) paused_until: u64,
     pub(crate) inbox: Vec<AgentEvent>,
     pub(crate) disk: NodeDisk,
-    /// What this life knows of the migrations it is the source of.
-    pub(crate) sources: BTreeMap<MigrationId, Source>,
-    /// Commands that have arrived and wait to be executed.
-    pub(crate) commands: Vec<(PartitionId, Write)>,
+    /// What serves, once it has recovered and a table knows of this life.
+    pub(crate) process: Option<Process>,
+    pub(crate) is_recovered: bool,
+    /// The table that the main thread has.
+    pub(crate) newest: Option<Arc<View>>,
+    /// The main thread has not had a turn yet.
+    pub(crate) is_first_table: bool,
+    /// What the main thread has not looked at.
+    pub(crate) happened: Vec<Happened>,
+    /// When the threads have their next turns, ms.
+    pub(crate) main_at: Option<u64>,
+    pub(crate) shard_at: Vec<Option<u64>>,
+    pub(crate) phases: Vec<Phase>,
+    /// When the last layout is durable, ms.
+    pub(crate) layout_at: u64,
+    /// Until when the lease lasts, and what the clock shows when that is looked at, ms.
+    pub(crate) lease_until: Arc<AtomicU64>,
+    pub(crate) lease_clock: Arc<AtomicU64>,
+    /// Copies that commands would be executed on, with a lease.
+    pub(crate) executing: BTreeMap<PartitionId, Epoch>,
+    /// Copies that have begun empty; and those in which all keys are written, and after which record.
+    pub(crate) to_fill: Vec<(PartitionId, Epoch)>,
+    pub(crate) filling: Vec<(usize, PartitionId, u64)>,
+    /// Whether a start may be refused for what is on the disk, and why it was.
+    pub(crate) may_be_refused: bool,
+    pub(crate) refused: Option<String>,
+}
+
+/// How far a shard's turn is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    Begin,
+    Execute,
+    Finish,
+}
+
+impl Phase {
+    pub(crate) fn next(self) -> Phase {
+        match self {
+            Phase::Begin => Phase::Execute,
+            Phase::Execute => Phase::Finish,
+            Phase::Finish => Phase::Begin,
+        }
+    }
+}
+
+/// A connection between nodes.
+#[derive(Clone, Debug)]
+pub(crate) struct Wire {
+    /// Who has dialled, and who was dialled, each with its life.
+    pub(crate) ends: [(usize, u64); 2],
+    /// When the last message towards each end arrives.
+    pub(crate) arrives: [u64; 2],
+    pub(crate) is_broken: bool,
 }
 
 /// What a node's data directory holds.
@@ -64,13 +117,11 @@ pub(crate) struct NodeDisk {
     pub(crate) cluster: Option<ClusterId>,
     pub(crate) incarnation: u64,
     pub(crate) shards: u16,
-    pub(crate) copies: BTreeMap<PartitionId, Copy>,
-    /// Copies that are being made, or wait for the outcome of their migration.
-    pub(crate) staging: BTreeMap<MigrationId, Staging>,
+    pub(crate) dir: Disk,
 }
 
 impl NodeDisk {
-    pub(crate) fn empty(id: u64, shards: u16) -> NodeDisk {
+    pub(crate) fn empty(id: u64, partitions: u16, shards: u16) -> NodeDisk {
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&id.to_be_bytes());
         NodeDisk {
@@ -78,8 +129,7 @@ impl NodeDisk {
             cluster: None,
             incarnation: 0,
             shards,
-            copies: BTreeMap::new(),
-            staging: BTreeMap::new(),
+            dir: Disk::new(id, partitions, shards),
         }
     }
 }
@@ -98,8 +148,12 @@ impl NodeProcess {
         self.life += 1;
         self.disk.incarnation += 1;
         self.inbox.clear();
-        self.sources.clear();
-        self.commands.clear();
+        self.is_recovered = false;
+        self.is_first_table = true;
+        self.newest = None;
+        self.layout_at = 0;
+        self.lease_until = Arc::default();
+        self.lease_clock = Arc::default();
         self.running = Some(Agent::new(AgentOptions {
             start: None,
             registration: Registration {
@@ -122,12 +176,10 @@ impl NodeProcess {
 }
 
 impl NodeProcess {
-    /// Partitions in which nobody may write, because their source holds.
-    pub(crate) fn held(&self, view: &View) -> Vec<PartitionId> {
-        let held = self.sources.iter().filter(|(_, source)| source.holds());
-        let active = &view.migrations.active;
-        held.filter_map(|(id, _)| Some(active.get(id)?.partition))
-            .collect()
+    /// What the process serves by.
+    pub(crate) fn lease(&self) -> Lease {
+        let (until, clock) = (&self.lease_until, &self.lease_clock);
+        Lease::simulated(Arc::clone(until), Arc::clone(clock))
     }
 }
 

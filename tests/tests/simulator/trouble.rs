@@ -40,6 +40,7 @@ impl World {
         }
         self.unleased_ms = unleased_ms;
         self.heal()?;
+        self.read_everything()?;
         self.checks.promises()
     }
 
@@ -166,7 +167,7 @@ impl World {
         self.pause_coordinator_for(id, pause);
     }
 
-    fn pause_coordinator_for(&mut self, id: u64, pause: u64) {
+    pub(crate) fn pause_coordinator_for(&mut self, id: u64, pause: u64) {
         let until = self.now + pause;
         if let Some(process) = self.coordinators.get_mut(&id) {
             process.paused_until = until;
@@ -187,7 +188,12 @@ impl World {
 
     fn pause_node(&mut self, node: usize) {
         let pause = 200 + self.rng.below(6_000);
-        self.nodes[node].paused_until = self.now + pause;
+        self.pause_node_for(node, pause);
+    }
+
+    pub(crate) fn pause_node_for(&mut self, node: usize, pause: u64) {
+        let until = self.now + pause;
+        self.nodes[node].paused_until = until;
         self.after(pause, What::ResumeNode(node));
     }
 

@@ -1,6 +1,8 @@
 //! Coordinators, nodes and an operator on one virtual clock; everything follows from the seed.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
 
 use ephesus_coordinator::agent::AgentEvent;
 use ephesus_coordinator::command::ClusterOptions;
@@ -11,22 +13,26 @@ use ephesus_coordinator::protocol::PROTOCOL_VERSION;
 use ephesus_coordinator::report::{Query, Report};
 use ephesus_coordinator::rng::Rng;
 use ephesus_coordinator::state::{CAPACITY_DEFAULT, MemberStatus};
+use ephesus_engine::node::simulated::Happened;
+use ephesus_engine::node::stamp::Layout;
+use ephesus_engine::planted::Bug as EngineBug;
+use ephesus_engine::shard::simulated::Sent;
 use ephesus_wire::table::PartitionStatus;
-use ephesus_wire::{MigrationId, NodeId};
+use ephesus_wire::{MigrationId, NodeId, PartitionId};
 
 use crate::checks::Checks;
+use crate::clients::Clients;
 use crate::clock::Clock;
-use crate::migration::{Message, Mistake, Stream};
 use crate::network::{End, Network};
-use crate::process::{CoordinatorProcess, NodeDisk, NodeProcess, Session};
+use crate::process::{CoordinatorProcess, NodeDisk, NodeProcess, Session, Wire};
 
 mod clients;
 mod coordinators;
 mod kills;
-mod migrations;
 mod nodes;
 mod operator;
-mod streams;
+mod threads;
+mod wires;
 
 pub(crate) use kills::{Harm, Kill, Party};
 pub(crate) use operator::OPERATE_MS;
@@ -83,13 +89,19 @@ pub(crate) enum What {
     ToNode(SessionId, AgentEvent),
     /// The answer to an operator.
     ToOperator(u64, Report),
-    /// A message on a stream arrives at one of its ends.
-    OnStream(u64, usize, Message),
-    /// An end, a node in one life, learns that a stream is gone.
-    StreamLost(u64, MigrationId, usize, u64),
+    /// A turn of a node's main thread, and of one of its shards.
+    Main(usize, u64),
+    Shard(usize, usize, u64),
+    /// For the main thread.
+    Happened(usize, u64, Happened),
+    /// A layout is durable.
+    LayoutWritten(usize, u64, u64, Box<Layout>),
+    /// Something arrives at an end of a connection between nodes.
+    Arrives(u64, usize, Sent),
+    /// Clients ask nodes.
+    Ask,
     Kill(MigrationId, Kill),
     Recovered(usize, u64),
-    Host(usize, u64),
     StartCoordinator(u64),
     StartNode(usize),
     ResumeCoordinator(u64),
@@ -106,7 +118,10 @@ pub(crate) struct World {
     pub(crate) shape: Shape,
     pub(crate) bug: Option<Bug>,
     /// What nodes do wrong.
-    pub(crate) mistake: Option<Mistake>,
+    pub(crate) mistake: Option<EngineBug>,
+    /// When it began.
+    pub(crate) base: Instant,
+    pub(crate) clients: Clients,
     /// Somebody who is to die at a moment of a migration; none once that has happened.
     pub(crate) kill: Option<Kill>,
     /// Whether somebody has died so.
@@ -117,7 +132,7 @@ pub(crate) struct World {
     pub(crate) coordinators: BTreeMap<u64, CoordinatorProcess>,
     pub(crate) nodes: Vec<NodeProcess>,
     sessions: BTreeMap<SessionId, Session>,
-    streams: BTreeMap<u64, Stream>,
+    wires: BTreeMap<u64, Wire>,
     /// Sessions, node UUIDs, lives.
     numbers: u64,
     /// By session of the operator.
@@ -138,6 +153,11 @@ pub(crate) struct World {
     pub(crate) unleased_ms: u64,
 }
 
+#[expect(clippy::disallowed_methods, reason = "any instant does")]
+fn beginning() -> Instant {
+    Instant::now()
+}
+
 impl World {
     pub(crate) fn new(seed: u64, shape: Shape, bug: Option<Bug>) -> Result<World, String> {
         let mut world = World {
@@ -147,6 +167,8 @@ impl World {
             shape,
             bug,
             mistake: None,
+            base: beginning(),
+            clients: Clients::default(),
             is_struck: false,
             kill: None,
             queue: BTreeMap::new(),
@@ -155,7 +177,7 @@ impl World {
             coordinators: BTreeMap::new(),
             nodes: Vec::new(),
             sessions: BTreeMap::new(),
-            streams: BTreeMap::new(),
+            wires: BTreeMap::new(),
             numbers: 0,
             asked: BTreeMap::new(),
             reports: Vec::new(),
@@ -171,7 +193,8 @@ impl World {
         for index in 0..shape.nodes {
             let clock = Clock::any(&mut world.rng);
             let name = ["athens", "byzantium", "cyrene", "delphi", "ephyra"][index];
-            let disk = NodeDisk::empty(index as u64 + 1, world.shards());
+            let shards = world.shards();
+            let disk = NodeDisk::empty(index as u64 + 1, shape.options.partitions, shards);
             world.nodes.push(NodeProcess {
                 name: name.to_owned(),
                 clock,
@@ -182,8 +205,22 @@ impl World {
                 paused_until: 0,
                 inbox: Vec::new(),
                 disk,
-                sources: BTreeMap::new(),
-                commands: Vec::new(),
+                process: None,
+                is_recovered: false,
+                newest: None,
+                is_first_table: true,
+                happened: Vec::new(),
+                main_at: None,
+                shard_at: Vec::new(),
+                phases: Vec::new(),
+                layout_at: 0,
+                lease_until: Arc::default(),
+                lease_clock: Arc::default(),
+                executing: BTreeMap::new(),
+                to_fill: Vec::new(),
+                filling: Vec::new(),
+                may_be_refused: false,
+                refused: None,
             });
             let later = if shape.is_plain {
                 index as u64 * 50
@@ -192,6 +229,7 @@ impl World {
             };
             world.after(later, What::StartNode(index));
         }
+        world.after(1, What::Ask);
         Ok(world)
     }
 
@@ -253,8 +291,6 @@ impl World {
             What::Beat(node, life) => {
                 let process = &self.nodes[node];
                 if process.life == life && process.running.is_some() {
-                    self.migrate(node)?;
-                    self.serve_clients(node)?;
                     self.node_turn(node, Vec::new())?;
                     let process = &self.nodes[node];
                     let next = process
@@ -292,9 +328,31 @@ impl World {
                 }
                 self.node_turn(session.node, vec![event])
             }
-            What::OnStream(stream, end, message) => self.on_stream(stream, end, &message),
-            What::StreamLost(stream, migration, node, life) => {
-                self.stream_is_lost(stream, migration, node, life);
+            What::Main(node, life) => match self.nodes[node].life == life {
+                true => self.main_turn(node),
+                false => Ok(()),
+            },
+            What::Shard(node, shard, life) => {
+                let process = &self.nodes[node];
+                match process.life == life && process.process.is_some() {
+                    true => self.shard_turn(node, shard),
+                    false => Ok(()),
+                }
+            }
+            What::Happened(node, life, happened) => {
+                self.happened(node, life, happened);
+                Ok(())
+            }
+            What::LayoutWritten(node, life, number, layout) => {
+                self.layout_written(node, life, number, &layout);
+                Ok(())
+            }
+            What::Arrives(wire, to, sent) => {
+                self.arrives(wire, to, sent);
+                Ok(())
+            }
+            What::Ask => {
+                self.ask_nodes();
                 Ok(())
             }
             What::Kill(migration, kill) => {
@@ -307,18 +365,9 @@ impl World {
             }
             What::Recovered(node, life) => {
                 let process = &mut self.nodes[node];
-                if process.life == life
-                    && let Some(agent) = &mut process.running
-                {
-                    agent.started();
-                    self.node_turn(node, Vec::new())?;
-                }
-                Ok(())
-            }
-            What::Host(node, life) => {
-                if self.nodes[node].life == life {
-                    self.host(node)?;
-                    self.node_turn(node, Vec::new())?;
+                if process.life == life && process.running.is_some() {
+                    process.is_recovered = true;
+                    self.start_process(node)?;
                 }
                 Ok(())
             }
@@ -434,11 +483,17 @@ impl World {
             return Err(format!("migration {id} is to be tried again: {retry:?}"));
         }
         for process in &self.nodes {
-            if let Some((id, staging)) = process.disk.staging.first_key_value() {
-                let (name, partition) = (&process.name, staging.partition);
+            if let Some((partition, id)) = process.disk.dir.staging().first() {
+                let name = &process.name;
                 return Err(format!(
                     "{name} holds partition {partition} for migration {id}"
                 ));
+            }
+        }
+        for partition in (0..self.shape.options.partitions).map(PartitionId) {
+            let is_served = |process: &NodeProcess| process.executing.contains_key(&partition);
+            if !self.nodes.iter().any(is_served) {
+                return Err(format!("nobody serves partition {partition}"));
             }
         }
         let mut entries = latest.table.entries.iter();

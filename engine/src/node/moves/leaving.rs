@@ -28,6 +28,7 @@ use super::super::peers::Dial;
 use super::super::stamp::Layout;
 use super::{AGAIN_MS, Effects, MB, Moves, PATIENCE_MS};
 use crate::migration::{Line, Order, Way};
+use crate::planted::Bug;
 
 /// Migrations of one shard to one node that are begun, and decided if possible, together: what a step
 /// costs the coordinator, layouts and routes is the same for all of them.
@@ -216,9 +217,11 @@ impl Moves {
     /// others, those of aborted migrations are served as before.
     pub(super) fn end_sent(&mut self, effects: &mut Effects) {
         let migrations = &self.view.migrations;
-        let decision = |id: MigrationId, leaving: &Leaving| {
-            migrations.decision_for_source(id, leaving.partition, leaving.epoch)
-        };
+        let decision =
+            |id: MigrationId, leaving: &Leaving| match self.planted.has(Bug::HeldIsStronger) {
+                true => migrations.decision_for_target(id, leaving.partition),
+                false => migrations.decision_for_source(id, leaving.partition, leaving.epoch),
+            };
         let sending = self.sending.iter();
         let over = sending.filter_map(|(id, leaving)| match decision(*id, leaving) {
             Decision::Open => None,
@@ -236,6 +239,9 @@ impl Moves {
                     epoch: leaving.epoch.next(),
                 };
                 effects.orders.push((leaving.shard, aborted));
+            }
+            if decided == Decision::Committed && self.planted.has(Bug::HeldIsStronger) {
+                self.give_up(leaving.shard, leaving.partition, leaving.epoch, effects);
             }
             let until_ms = self.now_ms + SENT_MS;
             self.sent.insert(migration, (leaving.progress, until_ms));

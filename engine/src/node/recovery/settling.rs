@@ -83,7 +83,9 @@ impl Plan {
                 return Err(RecoveryError::NotActivated { partition, epoch });
             }
         }
-        self.check_arrived(&layout)?;
+        if !planted.has(Bug::EmptyArrival) {
+            self.check_arrived(&layout)?;
+        }
         for (shard, copies) in (0..).map(ShardId).zip(replayed) {
             copies.retain(|copy| is_named(&layout, shard, copy));
         }

@@ -37,7 +37,7 @@ use ephesus_wire::{Epoch, Lsn, MigrationId, PartitionId};
 use super::core::Core;
 use super::segments::Clients;
 use crate::migration::Report;
-use crate::net::{Ring, StreamId};
+use crate::net::{StreamId, StreamIo};
 use beat::Beat;
 use calm::Calm;
 use group::Groups;
@@ -244,7 +244,7 @@ impl Moves {
     pub fn tend(
         &mut self,
         core: &mut Core,
-        ring: &mut Ring,
+        ring: &mut impl StreamIo,
         writing: Option<Instant>,
         now: Instant,
     ) {
@@ -328,7 +328,7 @@ impl Moves {
     pub fn slice(
         &mut self,
         core: &mut Core,
-        ring: &mut Ring,
+        ring: &mut impl StreamIo,
         (now, had_requests): (Instant, bool),
         clock: fn() -> Instant,
         is_urgent: bool,
@@ -478,6 +478,18 @@ impl Moves {
         self.sources.clear();
         self.targets.clear();
         self.sockets.shut_all(now);
+    }
+
+    /// Copies what is sent, for streams that are not the kernel's.
+    #[cfg(feature = "planted")]
+    pub fn copy_sent(&mut self) {
+        self.sockets.copy();
+    }
+
+    /// The streams in which nothing is sent any more, and whether nothing is received either.
+    #[cfg(feature = "planted")]
+    pub fn ended_streams(&self) -> impl Iterator<Item = (StreamId, bool)> + '_ {
+        self.sockets.ended()
     }
 
     /// Whether the ring has nothing under way for a stream.

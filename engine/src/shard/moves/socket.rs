@@ -28,7 +28,7 @@ use super::input::Input;
 use super::lending::Lending;
 use super::mail::{FrameParts, Mail};
 use crate::migration::{Line, Spare};
-use crate::net::{Ring, StreamId};
+use crate::net::{StreamId, StreamIo};
 
 /// Frames of one send: of the word of all targets of a group, and what else goes there, nothing is to wait for another
 /// turn.
@@ -64,6 +64,8 @@ pub(super) struct Sockets {
     buffers: Vec<Vec<u8>>,
     /// Of messages that were sent, for the same reason.
     spare: Spare,
+    /// What is sent is copied, none of it out of lent memory.
+    copies: bool,
 }
 
 #[derive(Debug)]
@@ -157,6 +159,7 @@ impl Default for Sockets {
             moved_bytes: 0,
             buffers: Vec::new(),
             spare: Spare::lending(),
+            copies: false,
         }
     }
 }
@@ -225,7 +228,10 @@ impl Sockets {
         }
         if self.sockets.is_empty() {
             self.buffers.clear();
-            self.spare = Spare::lending();
+            self.spare = match self.copies {
+                true => Spare::default(),
+                false => Spare::lending(),
+            };
         }
     }
 
@@ -331,6 +337,20 @@ impl Sockets {
         }
     }
 
+    /// Copies all that is sent from now on.
+    #[cfg(feature = "planted")]
+    pub(super) fn copy(&mut self) {
+        self.copies = true;
+        self.spare = Spare::default();
+    }
+
+    /// The sockets in which nothing is sent any more, and whether nothing is received either.
+    #[cfg(feature = "planted")]
+    pub(super) fn ended(&self) -> impl Iterator<Item = (StreamId, bool)> + '_ {
+        let ended = self.sockets.iter().filter(|s| s.is_shut || s.has_said_all);
+        ended.map(|socket| (socket.id, socket.is_shut))
+    }
+
     /// Whether nothing is open or under way.
     pub(super) fn is_empty(&self) -> bool {
         self.sockets.is_empty()
@@ -338,7 +358,7 @@ impl Sockets {
 
     /// Issues what can be sent and received, and forgets what is closed; the bytes that were spliced, which takes its
     /// time now and not when the ring is entered.
-    pub(super) fn pump(&mut self, ring: &mut Ring, now: Instant) -> usize {
+    pub(super) fn pump(&mut self, ring: &mut impl StreamIo, now: Instant) -> usize {
         // Those that had no room in one turn are the first ones in the next.
         let first = std::mem::take(&mut self.first).min(self.sockets.len());
         self.sockets.rotate_left(first);
@@ -484,7 +504,7 @@ impl Socket {
     }
 
     /// Sends, if it `may`, and receives.
-    fn pump(&mut self, ring: &mut Ring, now: Instant, may: bool) -> Sends {
+    fn pump(&mut self, ring: &mut impl StreamIo, now: Instant, may: bool) -> Sends {
         self.close_unused(now);
         if let Some(by) = self.closing
             && (self.broken.is_some() || now >= by)
@@ -536,7 +556,7 @@ impl Socket {
     }
 
     /// Sends lent frames from the front of the queue, and asks to be told of room when some are left; the bytes.
-    fn splice(&mut self, ring: &mut Ring) -> usize {
+    fn splice(&mut self, ring: &mut impl StreamIo) -> usize {
         let fd = self.stream.as_raw_fd();
         match self.lending.send(&mut self.queue, fd) {
             Ok(sent) => {
@@ -552,7 +572,7 @@ impl Socket {
         }
     }
 
-    fn await_room(&mut self, ring: &mut Ring) {
+    fn await_room(&mut self, ring: &mut impl StreamIo) {
         self.is_awaiting_room = true;
         ring.await_room(self.id, self.stream.as_raw_fd());
     }

@@ -195,9 +195,17 @@ impl Source {
 
     /// Takes what has come up to now.
     pub(super) fn take(&mut self, cx: &mut Cx<'_>) -> Fate {
+        let was_confirmed = self.is_confirmed();
         match self.take_messages(cx) {
             Ok(()) => Fate::GoesOn,
-            Err(reason) => self.give_up(cx, &reason),
+            Err(reason) => {
+                let is_stale = was_confirmed != self.is_confirmed();
+                assert!(
+                    !(is_stale && cx.core.keyspace.planted.has(Bug::StaleConfirmed)),
+                    "what was confirmed is not taken back"
+                );
+                self.give_up(cx, &reason)
+            }
         }
     }
 

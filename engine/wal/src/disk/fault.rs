@@ -54,6 +54,15 @@ impl FaultDisk {
         self
     }
 
+    /// The directory as it is now, on another disk; no process may use it.
+    #[must_use]
+    pub fn snapshot(&self) -> FaultDisk {
+        let state = self.lock().clone();
+        FaultDisk {
+            state: Arc::new(Mutex::new(state)),
+        }
+    }
+
     /// Cuts the power; operations work again afterwards, on newly opened files.
     pub fn crash(&self) {
         self.lock().crash();

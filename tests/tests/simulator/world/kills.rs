@@ -3,7 +3,7 @@
 use ephesus_wire::MigrationId;
 
 use super::{What, World};
-use crate::migration::Moment;
+use crate::moment::Moment;
 use crate::network::End;
 
 /// For so long nothing arrives of what a victim has said last, ms: longer than anything is under way.
@@ -27,6 +27,8 @@ pub(crate) enum Harm {
     IsMute,
     /// Nothing arrives that others say to it.
     IsDeaf,
+    /// Its process is stopped.
+    Stands,
 }
 
 /// To whom it happens, and when.
@@ -56,6 +58,14 @@ impl World {
             return;
         };
         self.is_struck = true;
+        if kill.harm == Harm::Stands {
+            match victim {
+                End::Coordinator(id) => self.pause_coordinator_for(id, kill.away_ms),
+                End::Node(node) => self.pause_node_for(node, kill.away_ms),
+                End::Operator => {}
+            }
+            return;
+        }
         if kill.harm != Harm::Dies {
             let trouble = self.number();
             let nodes = (0..self.nodes.len()).map(End::Node);

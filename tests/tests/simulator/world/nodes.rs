@@ -1,5 +1,7 @@
 //! The nodes of a world: their processes, data and messages.
 
+use std::sync::atomic::Ordering;
+
 use ephesus_coordinator::agent::{AgentAction, AgentEvent, ConnectionId};
 use ephesus_coordinator::coordinator::{Event, SessionId};
 use ephesus_coordinator::protocol::{Answer, Request};
@@ -7,7 +9,6 @@ use ephesus_coordinator::report::Figures;
 use ephesus_coordinator::state::Refusal;
 
 use super::{What, World};
-use crate::checks::one_owner;
 use crate::network::End;
 use crate::process::{NodeDisk, Session};
 
@@ -33,7 +34,6 @@ impl World {
             .collect();
         let seed = self.rng.next();
         self.nodes[node].speaks = self.speaks_now(self.nodes[node].life);
-        self.recover_copies(node);
         self.nodes[node].start(addresses, seed);
         if let (Some(bug), Some(agent)) = (self.bug, &mut self.nodes[node].running) {
             agent.plant(bug);
@@ -54,9 +54,19 @@ impl World {
             return;
         }
         process.inbox.clear();
-        process.sources.clear();
-        process.commands.clear();
-        self.lose_streams(node);
+        process.happened.clear();
+        process.process = None;
+        process.main_at = None;
+        process.shard_at.clear();
+        process.phases.clear();
+        process.executing.clear();
+        process.to_fill.clear();
+        process.filling.clear();
+        process.is_recovered = false;
+        let power = self.rng.one_in(2);
+        self.nodes[node].disk.dir.crash(power);
+        self.lose_clients(node);
+        self.lose_wires(node);
         let life = self.nodes[node].life;
         let sessions = self.sessions.values();
         let lost = sessions.filter(|s| s.node == node && s.node_life == life);
@@ -77,7 +87,8 @@ impl World {
     pub(crate) fn empty_node(&mut self, node: usize) {
         let id = 1_000 + self.number();
         let shards = self.shards();
-        self.nodes[node].disk = NodeDisk::empty(id, shards);
+        let partitions = self.shape.options.partitions;
+        self.nodes[node].disk = NodeDisk::empty(id, partitions, shards);
     }
 
     pub(super) fn node_turn(&mut self, node: usize, events: Vec<AgentEvent>) -> Result<(), String> {
@@ -114,20 +125,12 @@ impl World {
         let lease = agent.lease_until_ms();
         self.unleased_ms = self.unleased_ms.max(local.saturating_sub(lease));
         self.checks.mix(version ^ (lease << 16));
+        process.lease_until.store(lease, Ordering::Release);
         for action in actions {
             self.node_acts(node, action)?;
         }
-        self.one_owner()
-    }
-
-    pub(super) fn one_owner(&self) -> Result<(), String> {
-        let serving = self.nodes.iter().filter_map(|process| {
-            let agent = process.running.as_ref()?;
-            let holds_lease = agent.holds_lease(process.clock.at(self.now));
-            let view = agent.view().filter(|_| holds_lease)?.as_ref();
-            Some((process.disk.id, view, process.held(view)))
-        });
-        one_owner(serving)
+        self.set_clock(node);
+        self.one_owner(node)
     }
 
     pub(super) fn node_acts(&mut self, node: usize, action: AgentAction) -> Result<(), String> {
@@ -187,8 +190,8 @@ impl World {
                 if let Some(view) = self.nodes[node].running.as_ref().and_then(|a| a.view()) {
                     self.checks.table(node, view)?;
                 }
-                let later = 1 + self.rng.below(50);
-                self.after(later, What::Host(node, life));
+                self.wake_main(node);
+                self.start_process(node)?;
             }
         }
         Ok(())

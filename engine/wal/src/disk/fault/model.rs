@@ -12,7 +12,7 @@ use crate::disk::Mapping;
 /// What a disk writes atomically, bytes.
 const SECTOR_BYTES: u64 = 512;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct State {
     rng: u64,
     pub(super) dsync: bool,
@@ -33,7 +33,7 @@ pub(super) struct State {
     next_id: u64,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Inode {
     /// As a reader sees it.
     seen: Vec<u8>,
@@ -48,7 +48,7 @@ struct Write {
     bytes: Vec<u8>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum NameChange {
     Create { name: String, inode: u64 },
     Rename { to: String, inode: u64 },
