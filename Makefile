@@ -8,11 +8,12 @@ DIR        ?= ./ephesus-cluster
 ROUNDS     ?= 1000
 KEYS       ?= 1000000
 CASES      ?= 2000000
+SECONDS    ?= 30
 
 export EPHESUS_BIN ?= $(EPHESUS)
 
 .DEFAULT_GOAL := help
-.PHONY: help toolchain deps build run cluster test lint fmt compare bench-cluster bench-migrate demo soak soak-cluster soak-migration settings crash fuzz clean
+.PHONY: help toolchain deps build run cluster test lint fmt compare bench-cluster bench-migrate demo abuse soak soak-cluster soak-migration settings crash fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -60,6 +61,9 @@ demo: build ## write from several connections, kill -9, restart, verify every ac
 
 fuzz: deps build ## everything that takes bytes from outside, with CASES=2000000 inputs each
 	EPHESUS_FUZZ_CASES=$(CASES) $(CARGO) test --locked -p ephesus-tests --test fuzz -- --nocapture
+
+abuse: deps build ## every known attack of clients, SECONDS=30 each, alone and together, with figures
+	EPHESUS_ATTACK_SECONDS=$(SECONDS) $(CARGO) test --locked -p ephesus-tests --test system -- --nocapture --test-threads 1 attacks::
 
 soak: deps build ## the crash and abuse tests, long (ROUNDS=1000)
 	EPHESUS_CRASH_ROUNDS=$(ROUNDS) $(CARGO) test --locked -p ephesus-tests --test system -- --nocapture --test-threads 1 crash:: abuse:: shutdown::

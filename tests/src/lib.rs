@@ -8,6 +8,7 @@
 )]
 
 pub mod archipelago;
+pub mod attack;
 pub mod bystander;
 pub mod coordinator;
 pub mod crowd;

@@ -8,6 +8,7 @@
 
 mod abuse;
 mod asking;
+mod attacks;
 mod backpressure;
 mod banner;
 mod check;

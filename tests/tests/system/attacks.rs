@@ -1,0 +1,107 @@
+//! Every known way to harm a node through its ports, alone and all at once, while two well-behaved
+//! clients are served: `make abuse` for long attacks with figures, a short form here.
+
+use std::time::{Duration, Instant};
+
+use ephesus_tests::attack::{self, Attack, Attackers};
+use ephesus_tests::bystander::{Bystander, Served};
+use ephesus_tests::scale;
+use ephesus_tests::{Node, Options};
+
+const MIB: u64 = 1 << 20;
+
+/// `--max-client-memory` of the node under attack.
+const CLIENT_MEMORY: u64 = 256 * MIB;
+
+/// How much more resident memory an attack may cost than the node had just before.
+const GROWTH_MAX: u64 = 384 * MIB;
+
+/// How long a well-behaved client may wait: a hang is a failure, a slow machine is not.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How long what attackers have left may take to be gone.
+const CALM_WITHIN: Duration = Duration::from_secs(30);
+
+struct Outcome {
+    served: [Served; 2],
+    growth: u64,
+}
+
+fn endure(node: &mut Node, name: &str, attacks: &[Attack], lasts: Duration) -> Outcome {
+    let bystanders = [node.direct_port(0), node.direct_port(1)].map(Bystander::watch);
+    node.process().forget_peak();
+    let before = node.process().resident_bytes();
+    let attackers = Attackers::start(node, attacks);
+    let end = Instant::now() + lasts;
+    while Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(20));
+        assert!(!node.has_exited(), "{name} ended the node");
+    }
+    attackers.stop();
+    assert!(!node.has_exited(), "{name} ended the node");
+    let growth = node.process().peak_bytes().saturating_sub(before);
+    let served = bystanders.map(|bystander| bystander.assert_served(PATIENCE));
+    let outcome = Outcome { served, growth };
+    eprintln!("{}", line(name, &outcome));
+    assert!(
+        outcome.growth <= GROWTH_MAX,
+        "{name}: {} MiB more than just before",
+        outcome.growth / MIB
+    );
+    wait_for_calm(node, name);
+    outcome
+}
+
+/// Waits until the attackers' connections are gone, so that the next attack begins from nothing.
+fn wait_for_calm(node: &Node, name: &str) {
+    let deadline = Instant::now() + CALM_WITHIN;
+    loop {
+        let text = node.client().say("INFO clients").text();
+        let clients = text
+            .lines()
+            .find_map(|line| line.strip_prefix("connected_clients:"));
+        let clients: u64 = clients
+            .expect("connected_clients")
+            .parse()
+            .expect("a number");
+        if clients <= 1 {
+            return;
+        }
+        assert!(
+            Instant::now() < deadline,
+            "{name}: {clients} clients are still there"
+        );
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn line(name: &str, outcome: &Outcome) -> String {
+    let [same, other] = &outcome.served;
+    format!(
+        "{name:<40} +{:>4} MiB   same shard {:>8} served, p99 {:>9.3?}, longest {:>9.3?}   other shard {:>8} served, p99 {:>9.3?}, longest {:>9.3?}",
+        outcome.growth / MIB,
+        same.requests,
+        same.p99,
+        same.slowest,
+        other.requests,
+        other.p99,
+        other.slowest,
+    )
+}
+
+#[test]
+fn a_node_survives_every_attack_alone_and_all_of_them_together() {
+    let lasts =
+        Duration::from_millis(scale::attack_seconds(0) * 1000).max(Duration::from_millis(2500));
+    let mut node = Node::start(Options {
+        flags: vec!["--max-client-memory".to_owned(), CLIENT_MEMORY.to_string()],
+        ..Options::default()
+    });
+    attack::prepare(&node);
+    let attacks = attack::all();
+    for one in &attacks {
+        endure(&mut node, one.name, std::slice::from_ref(one), lasts);
+    }
+    endure(&mut node, "all together", &attacks, lasts);
+    node.stop();
+}
