@@ -8,7 +8,7 @@ use ephesus_wire::{Lsn, ShardId};
 
 use super::connection::{Connection, Life, OUTPUT_BYTES_MAX};
 use super::core::{Answer, Asker, Core, Gated};
-use super::mesh::{Forwarded, Origin, Replies, Stopped};
+use super::mesh::{Forwarded, Origin, REQUEST_OVERHEAD_BYTES, Replies, Stopped};
 use super::outbox::Delivered;
 use super::walks::Presence;
 use crate::command::error::ClientError;
@@ -138,8 +138,9 @@ impl Core {
             let was_full = peer.is_full();
             peer.answered(answer.request_len);
             self.full_peers -= usize::from(was_full && !peer.is_full());
+            let asked = answer.request_len + REQUEST_OVERHEAD_BYTES;
             if let Some(connection) = self.connections.get_mut(answer.origin.conn) {
-                connection.asked_bytes = connection.asked_bytes.saturating_sub(answer.request_len);
+                connection.asked_bytes = connection.asked_bytes.saturating_sub(asked);
             }
             if answer.is_late {
                 self.deliver_late(answer.origin);
@@ -238,7 +239,7 @@ impl Core {
             asked: to,
             hops: 0,
         };
-        connection.asked_bytes += request.len();
+        connection.asked_bytes += request.len() + REQUEST_OVERHEAD_BYTES;
         self.forward_to(to, forwarded, request);
     }
 

@@ -24,7 +24,7 @@ const COUNTED_BYTES_MAX: usize = 64 << 10;
 const REPLIES_BYTES_MAX: usize = 4 << 20;
 
 /// Bytes that count for every forwarded command on top of its own.
-const REQUEST_OVERHEAD_BYTES: usize = 64;
+pub const REQUEST_OVERHEAD_BYTES: usize = 64;
 
 /// Which keys a command covers that names none, and what happens to a key of another shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -131,6 +131,22 @@ fn a_large_request_under_way_stops_nobody_else_and_many_small_ones_only_who_want
 }
 
 #[test]
+fn one_client_has_a_share_of_what_a_shard_may_owe() {
+    let (mut bed, client) = bed(10);
+    let other = bed.connect(0, Entry);
+    let gets = command(&["GET", &key(1, 0)]).repeat(50_000);
+    for part in gets.chunks(16 << 10) {
+        bed.send_bytes(client, part);
+    }
+    assert_eq!(bed.core(0).full_peers, 0, "there is room for others");
+    bed.send_bytes(other, &command(&["GET", &key(1, 0)]));
+    bed.turn(1, usize::MAX);
+    bed.settle();
+    assert_eq!(bed.take(other).len(), 17);
+    assert_eq!(bed.take(client).len(), 50_000 * 17);
+}
+
+#[test]
 fn writes_of_other_shards_wait_for_the_log_as_those_of_its_own_do() {
     let value_bytes = 2 * MIB;
     let (mut bed, client) = bed(value_bytes);
