@@ -343,9 +343,11 @@ impl Shard {
         if let Some(deadline) = self.commit_delay.deadline() {
             consider(until(deadline));
         }
-        let expires_from_ms = self.core.keyspace.expires_from_ms();
-        if expires_from_ms != NEVER_MS {
-            let after_ms = expires_from_ms.saturating_sub(self.core.keyspace.now_ms());
+        let keyspace = &self.core.keyspace;
+        if keyspace.may_have_expired() {
+            consider(until(timers.sweep));
+        } else if keyspace.expires_from_ms() != NEVER_MS {
+            let after_ms = keyspace.expires_from_ms() - keyspace.now_ms();
             let after = Duration::from_millis(after_ms).min(LONG);
             consider(after.max(until(timers.sweep)));
         }
