@@ -106,6 +106,8 @@ pub struct Core {
     pub(super) random: u64,
     /// The log is over its budget ([`Core::log_is_full`]) or has too much that is not committed: writes wait.
     pub(super) log_behind: bool,
+    /// Who goes on first when the log has room again, see [`Core::unblock`].
+    pub(super) own_come_first: bool,
     pub(super) log_is_full: bool,
     /// What moves here may be sent: the log has room for more than clients write.
     pub(super) log_has_room: bool,
@@ -157,6 +159,7 @@ impl Core {
             next_connection_id: 1 + u64::from(id.0),
             random,
             log_behind: false,
+            own_come_first: false,
             log_is_full: false,
             log_has_room: true,
             commands: 0,

@@ -49,6 +49,8 @@ struct Queue {
 pub(super) struct Parked {
     by_client: BTreeMap<Client, Queue>,
     awaits_log: bool,
+    /// Whose commands were executed last; the next to go on are those of the clients behind it.
+    last: Option<Client>,
     /// Some could go on, but a shard has to take its replies first.
     is_delayed: bool,
 }
@@ -109,6 +111,19 @@ impl Parked {
         let queues = self.by_client.values();
         let held = queues.filter(|queue| queue.awaits == Awaits::Decision);
         held.filter_map(Queue::since)
+    }
+
+    /// Takes all of them out, the client that went on last at the end: when there is little room for each, as in the
+    /// log, all have their turn.
+    fn take_in_turn(&mut self) -> impl Iterator<Item = (Client, Queue)> + use<> {
+        let mut before = std::mem::take(&mut self.by_client);
+        let mut behind = BTreeMap::new();
+        let mut last = None;
+        if let Some(client) = self.last {
+            behind = before.split_off(&client);
+            last = behind.remove_entry(&client);
+        }
+        behind.into_iter().chain(before).chain(last)
     }
 
     /// Whether some may go on although nothing was decided.
@@ -200,13 +215,17 @@ impl Core {
     pub(super) fn go_on_with_parked(&mut self) {
         let mut args = Args::new();
         self.holds.parked.awaits_log = false;
-        for (client, mut queue) in std::mem::take(&mut self.holds.parked.by_client) {
+        for (client, mut queue) in self.holds.parked.take_in_turn() {
             let is_delayed = self.peers[usize::from(client.0.0)].is_behind();
             let was_stopped = queue.awaits == Awaits::Read;
             if is_delayed && !was_stopped {
                 self.holds.parked.is_delayed = true;
             } else if !was_stopped {
+                let waiting = queue.commands.len();
                 self.go_on_with_queue(&mut queue, &mut args);
+                if queue.commands.len() < waiting {
+                    self.holds.parked.last = Some(client);
+                }
             }
             let is_stopped = queue.awaits == Awaits::Read;
             self.holds.parked.awaits_log |= queue.awaits == Awaits::Log;
@@ -241,6 +260,37 @@ impl Core {
                 queue.awaits = Awaits::Read;
                 return;
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ephesus_wire::ShardId;
+
+    use super::*;
+    use crate::net::ConnToken;
+
+    fn client(index: u32) -> Client {
+        let generation = 1;
+        (ShardId(1), ConnToken { index, generation })
+    }
+
+    #[test]
+    fn the_client_that_went_on_last_comes_last() {
+        for (last, expected) in [
+            (None, [0, 1, 2, 3]),
+            (Some(2), [3, 0, 1, 2]),
+            (Some(9), [0, 1, 2, 3]),
+        ] {
+            let mut parked = Parked::default();
+            for index in 0..4 {
+                let queue = Queue::new(Awaits::Log);
+                parked.by_client.insert(client(index), queue);
+            }
+            parked.last = last.map(client);
+            let order: Vec<Client> = parked.take_in_turn().map(|(client, _)| client).collect();
+            assert_eq!(order, expected.map(client), "{last:?}");
         }
     }
 }

@@ -94,6 +94,7 @@ impl Core {
         let is_behind = is_over_budget || self.keyspace.log.unwritten_bytes() > bytes_max;
         if is_behind != self.log_behind {
             self.log_behind = is_behind;
+            self.own_come_first ^= !is_behind;
             self.stats().log_behind.set(is_behind.into());
         }
     }
@@ -132,10 +133,20 @@ impl Core {
         }
     }
 
-    /// Lets blocked connections go on whose reason is over.
+    /// Lets go on what waited and whose reason is over. Each time that the log has room again, this shard's
+    /// connections come first, or what other shards have forwarded, in turn: either could take all of it.
     pub fn unblock(&mut self) {
+        if self.own_come_first {
+            self.unblock_connections();
+        }
         self.go_on_with_backlog();
         self.go_on_with_held();
+        if !self.own_come_first {
+            self.unblock_connections();
+        }
+    }
+
+    fn unblock_connections(&mut self) {
         if self.blocked.is_empty() {
             return;
         }

@@ -275,7 +275,7 @@ fn run(seed: u64) -> (usize, usize) {
 #[test]
 fn clients_get_every_reply_in_order_while_partitions_move_within_their_node() {
     let (mut moves, mut moved) = (0, 0);
-    for seed in 1..=60 {
+    for seed in 1..=62 {
         println!("seed {seed}");
         let counts = run(seed);
         moves += counts.0;
