@@ -98,6 +98,9 @@ pub enum ClientError {
     /// An argument, of that description, of more bytes than it may have.
     #[error("ERR {0} cannot be longer than {1} bytes")]
     ArgumentTooLong(&'static str, usize),
+    /// More names of commands at once than so many.
+    #[error("ERR at most {0} names of commands can be asked for at once")]
+    TooManyNames(usize),
     /// A reply that would be longer than so many bytes: ask for less at a time.
     #[error("ERR the reply would be longer than {0} bytes")]
     ReplyTooLarge(usize),

@@ -32,8 +32,11 @@ const HELP: [&str; 17] = [
     "    Print this help.",
 ];
 
-/// Appends the reply to COMMAND or the subcommand `cmd` of it; `args` is the whole request. Names of commands may
-/// be repeated, so that a short request could ask for a reply of any length: it has at most about `bytes_max` bytes.
+/// Names that one COMMAND INFO or DOCS may have: they may be repeated, so that a request could ask for a reply of any
+/// length. There are fewer commands.
+const NAMES_MAX: usize = 1024;
+
+/// Appends the reply to COMMAND or the subcommand `cmd` of it; `args` is the whole request.
 ///
 /// # Errors
 /// What the client did wrong, and any other command than COMMAND and its subcommands; nothing was appended.
@@ -42,13 +45,12 @@ pub fn reply<A: ArgList + ?Sized>(
     protocol: Protocol,
     cmd: Cmd,
     args: &A,
-    bytes_max: usize,
 ) -> Result<(), ClientError> {
     match cmd {
         Cmd::Command => all(out, protocol),
         Cmd::CommandCount => reply::integer(out, COMMANDS.len() as i64),
-        Cmd::CommandInfo => return info(out, protocol, args, bytes_max),
-        Cmd::CommandDocs => return docs(out, protocol, args, bytes_max),
+        Cmd::CommandInfo => return info(out, protocol, args),
+        Cmd::CommandDocs => return docs(out, protocol, args),
         Cmd::CommandList => return list(out, args),
         Cmd::CommandGetkeys => return get_keys(out, args),
         Cmd::CommandGetkeysandflags => return get_keys_and_flags(out, protocol, args),
@@ -69,9 +71,8 @@ fn info<A: ArgList + ?Sized>(
     out: &mut Vec<u8>,
     protocol: Protocol,
     args: &A,
-    bytes_max: usize,
 ) -> Result<(), ClientError> {
-    let before = out.len();
+    check_names(args.len() - INNER)?;
     if args.len() == INNER {
         all(out, protocol);
         return Ok(());
@@ -82,18 +83,16 @@ fn info<A: ArgList + ?Sized>(
             Some(spec) => entry(out, protocol, spec),
             None => reply::null(out, protocol),
         }
-        check_length(out, before, bytes_max)?;
     }
     Ok(())
 }
 
-/// Takes a reply back that has become too long.
-fn check_length(out: &mut Vec<u8>, before: usize, bytes_max: usize) -> Result<(), ClientError> {
-    if out.len() - before > bytes_max {
-        out.truncate(before);
-        return Err(ClientError::ReplyTooLarge(bytes_max));
+fn check_names(count: usize) -> Result<(), ClientError> {
+    if count > NAMES_MAX {
+        Err(ClientError::TooManyNames(NAMES_MAX))
+    } else {
+        Ok(())
     }
-    Ok(())
 }
 
 /// One command: name, arity, flags, first key, last key, step, categories, tips, key
@@ -159,9 +158,8 @@ fn docs<A: ArgList + ?Sized>(
     out: &mut Vec<u8>,
     protocol: Protocol,
     args: &A,
-    bytes_max: usize,
 ) -> Result<(), ClientError> {
-    let before = out.len();
+    check_names(args.len() - INNER)?;
     if args.len() == INNER {
         reply::map(out, protocol, COMMANDS.len());
         for spec in &COMMANDS {
@@ -173,7 +171,6 @@ fn docs<A: ArgList + ?Sized>(
     reply::map(out, protocol, known().count());
     for spec in known() {
         documentation(out, protocol, spec);
-        check_length(out, before, bytes_max)?;
     }
     Ok(())
 }

@@ -161,8 +161,7 @@ impl Core {
                 return Ok(());
             }
             _ => {
-                let bytes_max = self.reply_bytes_max();
-                introspect::reply(&mut out, protocol, spec.cmd, request, bytes_max)?;
+                introspect::reply(&mut out, protocol, spec.cmd, request)?;
             }
         }
         connection.outbox.write(self.turn, |bytes| {
