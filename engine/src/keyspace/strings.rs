@@ -289,17 +289,34 @@ impl Keyspace {
         let mut is_large = false;
         reply::array(reply.out, args.len() - 1);
         for index in 1..args.len() {
-            let written = reply.out.len() - start;
-            if written >= LARGE_REPLY_BYTES && !is_large {
-                is_large = true;
-                let rest = self.values_bytes(args, index);
-                if written + rest > self.reply_bytes_max {
-                    reply.out.truncate(start);
-                    return Err(ClientError::ReplyTooLarge(self.reply_bytes_max));
-                }
-                reply.out.reserve_exact(rest);
-            }
             let key = self.key(args.arg(index));
+            let written = reply.out.len() - start;
+            let bytes_max = if is_large {
+                usize::MAX
+            } else {
+                LARGE_REPLY_BYTES
+            };
+            let fits = match self.read(&key, reply) {
+                Some(entry) if written + entry.value.len() < bytes_max => {
+                    reply::bulk(reply.out, entry.value);
+                    true
+                }
+                Some(_) => false,
+                None => {
+                    reply::null(reply.out, reply.protocol);
+                    true
+                }
+            };
+            if fits {
+                continue;
+            }
+            is_large = true;
+            let rest = self.values_bytes(args, index);
+            if written + rest > self.reply_bytes_max {
+                reply.out.truncate(start);
+                return Err(ClientError::ReplyTooLarge(self.reply_bytes_max));
+            }
+            reply.out.reserve_exact(rest);
             self.get(&key, reply);
         }
         Ok(())
