@@ -155,7 +155,8 @@ pub fn passes(error: &io::Error) -> bool {
         use libc::{EAGAIN, EDQUOT, EMFILE, ENFILE, ENOMEM, ENOSPC};
         [ENOSPC, EDQUOT, EMFILE, ENFILE, ENOMEM, EAGAIN].contains(&code)
     };
-    code.is_some_and(is_lack)
+    // Disks in memory have no codes of the system.
+    matches!(error.kind(), io::ErrorKind::StorageFull) || code.is_some_and(is_lack)
 }
 
 /// Why bytes are not a group of the log and segment where they were found.
