@@ -297,8 +297,10 @@ impl<D: Disk> Coordinator<D> {
 
     /// All coordinators, as far as this one knows.
     pub fn ids(&self) -> impl Iterator<Item = RaftId> + '_ {
-        let decided = self.state().coordinators().keys();
-        decided.chain(self.peers.keys()).copied()
+        let (state, decided) = (self.state(), self.state().coordinators().keys());
+        let told = self.peers.keys().copied();
+        let told = told.filter(|id| is_undecided(state, *id));
+        decided.copied().chain(told)
     }
 
     /// Whether there is a coordinator of this number: as decided, or as this one was told at its start.
@@ -656,14 +658,21 @@ impl<D: Disk> Coordinator<D> {
     }
 }
 
+/// Whether what this coordinator was told at its start of another one still counts. Of numbers that were given out
+/// the state knows who is left: a removed or given up coordinator is none, whatever the options go on to say.
+fn is_undecided(state: &State, id: RaftId) -> bool {
+    state.cluster().is_none() || id >= state.next_coordinator()
+}
+
 /// Where a coordinator is reached: as decided, or as this one was told at its start.
 fn address_of<'a>(
     state: &'a State,
     peers: &'a BTreeMap<RaftId, String>,
     id: RaftId,
 ) -> Option<&'a str> {
+    let told = || peers.get(&id).filter(|_| is_undecided(state, id));
     let decided = state.coordinators().get(&id);
-    decided.or_else(|| peers.get(&id)).map(String::as_str)
+    decided.or_else(told).map(String::as_str)
 }
 
 #[cfg(test)]

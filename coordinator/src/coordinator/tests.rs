@@ -596,6 +596,52 @@ fn messages_of_who_is_no_coordinator_are_not_heard() {
 }
 
 #[test]
+fn coordinators_that_were_given_up_are_not_heard_although_the_options_still_name_them() {
+    let peers = || (1..=3).map(|id| (RaftId(id), format!("c{id}:1")));
+    let mut state = State::default();
+    let founding = Command::Bootstrap {
+        cluster: ClusterId([1; 16]),
+        options: ClusterOptions {
+            partitions: 16,
+            min_nodes: 1,
+            policy: Policy::Contiguous,
+            heartbeat_timeout_ms: 2_000,
+        },
+        coordinators: peers().collect(),
+    };
+    state.apply(&founding).expect("founds");
+    state.force(RaftId(1)).expect("forced");
+    let mut first = crate::member::founding(&[RaftId(1)]);
+    let snapshot = first.snapshot.as_mut().expect("one");
+    snapshot.data = state.to_snapshot().into();
+    let options = LogOptions {
+        segment_bytes: 256 << 10,
+        group_bytes_max: 64 << 10,
+        ..LogOptions::new(LogId([1; 16]))
+    };
+    let mut log = block_on(RaftLog::open(FaultDisk::new(1), &options, 0)).expect("opens");
+    block_on(log.persist(&first, 0)).expect("writes");
+    let options = CoordinatorOptions::new(RaftId(1), peers().collect(), 1);
+    let mut coordinator = Coordinator::new(options, log).expect("starts");
+    let mut turn = |event| {
+        block_on(coordinator.turn([event], 0, 0, |_| {})).expect("runs");
+        (coordinator.member().term(), coordinator.ids().collect())
+    };
+    let (term, ids): (u64, Vec<RaftId>) = turn(Event::Introduced(RaftId(2), VERSIONS));
+    assert_eq!(ids, [RaftId(1)]);
+    let mut message = Message {
+        from: 2,
+        to: 1,
+        term: term + 5,
+        ..Message::default()
+    };
+    message.set_msg_type(MessageType::MsgHeartbeat);
+    assert_eq!(turn(Event::Raft(Box::new(message))), (term, ids));
+    assert_eq!(coordinator.address(RaftId(2)), None);
+    assert!(coordinator.is_alone());
+}
+
+#[test]
 fn a_node_is_not_removed_while_a_coordinator_would_end_with_it() {
     let mut world = World::new(1);
     world.pass(100);
