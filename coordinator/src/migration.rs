@@ -198,7 +198,8 @@ pub struct MigrationTable {
 /// How the owner of a partition got it: which of the copies that it may hold the table means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Arrival {
-    /// The migration that made the copy; 0: it began empty, and what was there before is given up.
+    /// The migration that made the copy; 0: it began empty, and what was there before is given up. Of copies that
+    /// began empty before a coordinator was forced it is an id that no migration has.
     pub migration: MigrationId,
     /// The epoch under which it was made; larger ones since are other numbers of shards.
     pub epoch: Epoch,

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use ephesus_wire::NodeId;
+use ephesus_wire::table::PartitionStatus;
+use ephesus_wire::{MigrationId, NodeId, PartitionId};
 
 use super::registration::check_address;
-use super::{COORDINATORS_MAX, Effects, FORCED_VERSIONS, Refusal, State};
+use super::{COORDINATORS_MAX, Effects, FORCED_BY, Refusal, State};
 use crate::command::{CoordinatorChange, RaftId};
+use crate::migration::Arrival;
 
 impl State {
     /// Carries a change of coordinators out; without effects, raft's voters stay as they are, too.
@@ -93,8 +95,13 @@ impl State {
     }
 
     /// Makes one coordinator the only one, after the others are lost. What they have decided and this one has
-    /// not heard of is lost as well, so nothing may depend on it: the table's version passes any that nodes
-    /// have seen, and the next start of each node is taken for what it says.
+    /// not heard of is lost as well, so nothing may depend on it:
+    ///
+    /// - The table's version and the ids of migrations pass any that nodes have seen. A migration that only nodes
+    ///   know of has ended: no source waits for its end, and its id is not given out again.
+    /// - What somebody has confirmed to host begins empty nowhere: where the table says it is, it may have been
+    ///   given up since, for a copy that goes on elsewhere.
+    /// - The next start of each node is taken for what it says.
     ///
     /// # Errors
     /// [`Refusal::NotBootstrapped`], or [`Refusal::UnknownCoordinator`] for one that was removed.
@@ -109,7 +116,33 @@ impl State {
         self.coordinators_speak.retain(|other, _| *other == id);
         self.learners.clear();
         self.starts.clear();
-        self.table.version = self.table.version.saturating_add(FORCED_VERSIONS);
+        self.table.version = self.table.version.saturating_add(FORCED_BY);
+        let last = &mut self.migrations.table.last;
+        *last = MigrationId(last.0.saturating_add(FORCED_BY));
+        self.begin_nothing_again();
         Ok(())
+    }
+
+    /// Has all partitions that were begun count as brought by a migration. Epochs stay, so that the copies that
+    /// the table means are as good as before; and so do migrations that are known, by which a target that has
+    /// not activated its copy tells that it was committed.
+    fn begin_nothing_again(&mut self) {
+        let migration = self.migrations.table.last;
+        for (partition, entry) in (0..).map(PartitionId).zip(&self.table.entries) {
+            if matches!(
+                entry.status,
+                PartitionStatus::Unassigned | PartitionStatus::Assigned
+            ) {
+                continue;
+            }
+            let arrivals = &mut self.migrations.table.arrivals;
+            let arrival = arrivals.entry(partition).or_insert(Arrival {
+                migration,
+                epoch: entry.epoch,
+            });
+            if arrival.migration == MigrationId(0) {
+                arrival.migration = migration;
+            }
+        }
     }
 }

@@ -98,7 +98,8 @@ pub enum RecoveryError {
     /// empty. Bring back a later state of the directory, or give up what the node has.
     #[error(
         "partition {partition} was moved to this node at epoch {epoch} by migration {migration}, but this \
-         directory does not hold all of it: it is older than the move, or damaged. Restore a later \
+         directory does not hold all of it: it is older than the move, or damaged, or the coordinator was \
+         forced and does not know that the partition has moved on. Restore a later \
          state of the data directory; or give up all data of this node with `ephesus node remove NAME \
          --yes`, and start it with an empty directory"
     )]

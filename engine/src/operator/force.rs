@@ -66,9 +66,10 @@ fn loss(stopped: &Stopped) -> String {
     format!(
         "coordinator {} of cluster {cluster} has the log up to entry {} of term {}\n\
          it gives up coordinators {}: never start these again, remove their directories\n\
-         what they have decided beyond that entry is lost: partitions that were moved meanwhile lead to their \
-         former nodes again, without what was written since; if another one is left, take the one with the \
-         higher term, and of the same term the higher entry",
+         what they have decided beyond that entry is lost: partitions that were moved or assigned since are \
+         missing where the old table says they are, and nodes that such a partition has left or reached may not \
+         start again; if another one is left, take the one with the higher term, and of the same term the higher \
+         entry",
         stopped.id,
         stopped.entry,
         stopped.term,

@@ -398,6 +398,62 @@ fn data_that_was_given_up_has_not_arrived() {
     assert_eq!([1, 2, 3].map(is_current), [false, false, true]);
 }
 
+fn forced(mut state: State) -> State {
+    let coordinator = state.voters().next().expect("one");
+    state.force(coordinator).expect("a coordinator");
+    state
+}
+
+#[test]
+fn what_only_nodes_know_of_a_migration_has_ended_once_a_coordinator_is_forced() {
+    let mut state = forced(online());
+    assert_eq!(decision(&state, 9), Decision::Aborted, "its target wipes");
+    let of_source = |state: &State, epoch| {
+        let table = state.migrations();
+        table.decision_for_source(MigrationId(9), PartitionId(0), Epoch(epoch))
+    };
+    assert_eq!(
+        of_source(&state, 1),
+        Decision::Aborted,
+        "its source goes on"
+    );
+    let effects = apply(&mut state, &plan(0, place(2, 0), Purpose::Move));
+    let (_, planned) = &effects.planned[0];
+    assert!(
+        planned.as_ref().is_ok_and(|id| id.0 > 1 << 32),
+        "{planned:?}"
+    );
+    let mut state = copying(Purpose::Move);
+    apply(&mut state, &commit(1));
+    let mut state = forced(state);
+    assert_eq!(
+        decision(&state, 1),
+        Decision::Committed,
+        "as it knows itself"
+    );
+    state.migrations.table.last = MigrationId(u64::MAX - 1);
+    assert_eq!(forced(state).migrations().last, MigrationId(u64::MAX));
+}
+
+#[test]
+fn what_was_hosted_begins_empty_nowhere_once_a_coordinator_is_forced() {
+    let before = online();
+    let state = forced(before.clone());
+    let (then, now) = (before.migrations(), state.migrations());
+    assert_eq!(now.arrivals.len(), 9);
+    for (partition, arrival) in &now.arrivals {
+        assert_eq!(arrival.migration, now.last);
+        assert_eq!(arrival.epoch, then.arrivals[partition].epoch);
+        assert!(now.is_current(*partition, arrival.epoch), "the copy counts");
+    }
+    let again = forced(state.clone());
+    assert_eq!(again.migrations().arrivals, now.arrivals);
+    // What nobody has confirmed may still have to begin.
+    let assigned = three_nodes(Policy::Contiguous);
+    let mut arrivals = forced(assigned).migrations().arrivals.clone().into_values();
+    assert!(arrivals.all(|arrival| arrival.migration == MigrationId(0)));
+}
+
 #[test]
 fn another_number_of_shards_ends_the_migrations_of_a_node() {
     for n in [1, 2] {
