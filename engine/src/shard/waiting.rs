@@ -11,6 +11,10 @@ use crate::net::{ConnToken, ListenerKind};
 /// Bytes of records that may wait for the log; beyond it connections that write have to wait.
 const UNCOMMITTED_BYTES_MAX: usize = 16 << 20;
 
+/// Bytes of commands that every connection may have other shards owe it answers to, whatever others have taken:
+/// clients that do not read keep a queue full for long.
+const SHARE_BYTES_MIN: usize = 16 << 10;
+
 impl Core {
     /// Why a command cannot be executed yet.
     pub(super) fn must_wait(
@@ -27,7 +31,8 @@ impl Core {
         if connection.settling && connection.outbox.awaited() > 0 {
             return Some(Blocked::Settling);
         }
-        if self.full_peers == 0 || connection.kind == ListenerKind::Direct {
+        let passes = connection.asked_bytes < SHARE_BYTES_MIN;
+        if self.full_peers == 0 || passes || connection.kind == ListenerKind::Direct {
             return None;
         }
         let goes_there = |shard: ShardId| shard != self.id || spec.first_key == 0;
@@ -159,8 +164,13 @@ impl Core {
             let over = match connection.blocked {
                 None | Some(Blocked::Hold | Blocked::Output) => true,
                 Some(Blocked::NextTurn) => connection.has_turn(self.turn),
+                // What is awaited may come only when the client reads: it is seen to that it does.
+                Some(Blocked::Settling | Blocked::Peer(_)) if connection.is_owed_much() => true,
                 Some(Blocked::Settling) => connection.outbox.awaited() == 0,
-                Some(Blocked::Peer(shard)) => !self.peers[usize::from(shard.0)].is_full(),
+                Some(Blocked::Peer(shard)) => {
+                    connection.asked_bytes < SHARE_BYTES_MIN
+                        || !self.peers[usize::from(shard.0)].is_full()
+                }
                 Some(Blocked::Log(shard)) => !self.is_log_behind(shard),
             };
             if over {

@@ -1,4 +1,4 @@
-use crate::net::ListenerKind::Direct;
+use crate::net::ListenerKind::{Direct, Entry};
 use crate::shard::bed::{Bed, Client, OUTPUT_TIMEOUT, key};
 use crate::shard::connection::{OUTPUT_BYTES_MAX, TURN_BYTES};
 
@@ -107,4 +107,30 @@ fn who_takes_a_little_now_and_then_stays() {
         bed.advance(timeout / 4);
         assert!(bed.is_open(client));
     }
+}
+
+#[test]
+fn who_waits_for_replies_that_it_has_to_read_first_is_read_on_and_closed_in_the_end() {
+    let mut bed = Bed::new(2, &[]);
+    let large = key(1, 0);
+    let client = bed.connect(0, Entry);
+    let append = format!("APPEND {large} {}", "v".repeat(VALUE_BYTES));
+    for count in 1..=OUTPUT_BYTES_MAX / VALUE_BYTES + 1 {
+        let len = bed.ask(client, &[&append]);
+        assert_eq!(len, format!(":{}\r\n", count * VALUE_BYTES));
+    }
+    bed.stop_reading(client);
+    let gets = format!("GET {large}\r\n").repeat(10);
+    // What is behind DBSIZE waits for its reply, which comes behind those that are not read.
+    bed.send_bytes(client, format!("{gets}DBSIZE\r\n").as_bytes());
+    bed.send_bytes(client, &b"PING\r\n".repeat(20_000));
+    bed.settle();
+    bed.advance(200);
+    bed.advance(200);
+    assert!(
+        bed.wants_input(client),
+        "it may want to send everything first"
+    );
+    bed.advance(OUTPUT_TIMEOUT.as_millis() as u64);
+    assert!(!bed.is_open(client));
 }
