@@ -15,6 +15,7 @@ use super::core::{Answer, Core};
 use super::forwarding::Answers;
 use super::holds::HELD_MAX;
 use super::mesh::{Client, Forwarded, Stopped};
+use super::outbox::Ticket;
 use crate::command::error::ClientError;
 
 /// Bytes of replies that a shard makes for another shard's client before it has to have read.
@@ -42,6 +43,8 @@ struct Queue {
     commands: VecDeque<Waiting>,
     /// When it was told to go on.
     since: Option<Instant>,
+    /// What the shard of its connection was told that it is stopped at.
+    told: Ticket,
 }
 
 /// Commands that wait.
@@ -61,6 +64,7 @@ impl Queue {
             awaits,
             commands: VecDeque::new(),
             since: None,
+            told: 0,
         }
     }
 
@@ -70,12 +74,21 @@ impl Queue {
         Some(self.since.map_or(first, |since| since.max(first)))
     }
 
-    /// The client's first reply that waits.
-    fn ticket(&self, client: Client) -> u64 {
-        let first = self.commands.front();
-        let is_own = |waiting: &&Waiting| waiting.forwarded.origin.conn == client.1;
-        let first = first.filter(is_own);
-        first.map_or(0, |waiting| waiting.forwarded.origin.ticket)
+    /// The client's first reply that waits, wherever in the queue: what another shard has led on comes behind later
+    /// commands. 0 if there is none, or not all are the connection's own.
+    fn ticket(&self, client: Client) -> Ticket {
+        let tickets = self.commands.iter();
+        let tickets = tickets.map(|waiting| own_ticket(&waiting.forwarded, client));
+        tickets.min().unwrap_or(0)
+    }
+}
+
+/// The place of a command among its connection's replies; 0 if it is a part of what another shard was asked for.
+fn own_ticket(forwarded: &Forwarded, client: Client) -> Ticket {
+    let origin = &forwarded.origin;
+    match (origin.shard, origin.conn) == client {
+        true => origin.ticket,
+        false => 0,
     }
 }
 
@@ -132,6 +145,7 @@ impl Parked {
         std::mem::take(&mut self.is_delayed) || logged
     }
 
+    /// Puts a command behind those of its client; answers whether that it is stopped here has to be told (again).
     fn push(
         &mut self,
         forwarded: Forwarded,
@@ -147,7 +161,8 @@ impl Parked {
             request: request.into(),
             since,
         });
-        queue.awaits == Awaits::Read && queue.commands.len() == 1
+        let is_earlier = own_ticket(&forwarded, forwarded.client) < queue.told;
+        queue.awaits == Awaits::Read && (is_earlier || queue.commands.len() == 1)
     }
 }
 
@@ -155,8 +170,8 @@ impl Core {
     /// Keeps a forwarded command until it can be executed.
     pub(super) fn park(&mut self, forwarded: &Forwarded, request: &[u8], awaits: Awaits) {
         let parked = &mut self.holds.parked;
-        let is_first_of_stopped = parked.push(*forwarded, request, self.now, awaits);
-        if is_first_of_stopped {
+        let has_to_be_told = parked.push(*forwarded, request, self.now, awaits);
+        if has_to_be_told {
             self.tell_stopped(forwarded.client);
         }
         if awaits == Awaits::Decision {
@@ -173,11 +188,14 @@ impl Core {
 
     /// Tells the shard of a client's connection what it is stopped at.
     fn tell_stopped(&mut self, client: Client) {
-        let queue = self.holds.parked.by_client.get(&client);
+        let Some(queue) = self.holds.parked.by_client.get_mut(&client) else {
+            return;
+        };
+        queue.told = queue.ticket(client);
         let stopped = Stopped {
             shard: self.id,
             conn: client.1,
-            ticket: queue.map_or(0, |queue| queue.ticket(client)),
+            ticket: queue.told,
         };
         self.peers[usize::from(client.0.0)].tell_stopped(stopped);
     }

@@ -217,6 +217,33 @@ fn commands_of_a_connection_keep_their_order_when_their_key_turns_to_another_sha
 }
 
 #[test]
+fn what_was_led_on_behind_later_commands_of_a_stopped_client_is_executed() {
+    let mut bed = moved_within(&[0, 1]);
+    let client = bed.connect(2, Entry);
+    let (moved, large) = (key(0, 0), key(1, 0));
+    let half = "v".repeat(50_000);
+    let writes = ["SET", "APPEND"].map(|write| format!("{write} {large} {half}"));
+    assert_eq!(
+        bed.ask(client, &[&writes[0], &writes[1]]),
+        "+OK\r\n:100000\r\n"
+    );
+    let get = format!("GET {large}");
+    bed.send(client, &[&format!("EXISTS {moved}"), &get, &get]);
+    // The large replies are made, and the client is stopped, before the first command comes to the same shard.
+    bed.turn(1, usize::MAX);
+    bed.turn(2, usize::MAX);
+    bed.settle();
+    let reply = format!("$100000\r\n{half}{half}\r\n");
+    let replies = bed.take(client);
+    assert!(
+        replies == format!(":0\r\n{reply}{reply}"),
+        "{} bytes",
+        replies.len()
+    );
+    assert!(!bed.core(1).has_blocked());
+}
+
+#[test]
 fn shards_whose_routes_contradict_each_other_do_not_send_a_command_round_for_ever() {
     let mut bed = Bed::new(3, &[]);
     let client = bed.connect(2, Entry);
