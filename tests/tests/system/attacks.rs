@@ -1,5 +1,5 @@
-//! Every known way to harm a node through its ports, alone and all at once, while two well-behaved
-//! clients are served: `make abuse` for long attacks with figures, a short form here.
+//! Every known way to harm a node through its ports, alone and all at once, while well-behaved clients
+//! of the same shard, of the other one and of the entry port are served: `make abuse` for long attacks with figures, a short form here.
 
 use std::time::{Duration, Instant};
 
@@ -23,12 +23,13 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const CALM_WITHIN: Duration = Duration::from_secs(30);
 
 struct Outcome {
-    served: [Served; 2],
+    served: [Served; 3],
     growth: u64,
 }
 
 fn endure(node: &mut Node, name: &str, attacks: &[Attack], lasts: Duration) -> Outcome {
-    let bystanders = [node.direct_port(0), node.direct_port(1)].map(Bystander::watch);
+    let ports = [node.direct_port(0), node.direct_port(1), node.port()];
+    let bystanders = ports.map(Bystander::watch);
     node.process().forget_peak();
     let before = node.process().resident_bytes();
     let attackers = Attackers::start(node, attacks);
@@ -76,17 +77,22 @@ fn wait_for_calm(node: &Node, name: &str) {
 }
 
 fn line(name: &str, outcome: &Outcome) -> String {
-    let [same, other] = &outcome.served;
-    format!(
-        "{name:<40} +{:>4} MiB   same shard {:>8} served, p99 {:>9.3?}, longest {:>9.3?}   other shard {:>8} served, p99 {:>9.3?}, longest {:>9.3?}",
-        outcome.growth / MIB,
-        same.requests,
-        same.p99,
-        same.slowest,
-        other.requests,
-        other.p99,
-        other.slowest,
-    )
+    let growth = outcome.growth / MIB;
+    let told = |port: &str, served: &Served| {
+        let Served {
+            requests,
+            p99,
+            slowest,
+        } = served;
+        format!("{port} {requests:>6}, p99 {p99:>9.3?}, longest {slowest:>9.3?}")
+    };
+    let [same, other, entry] = &outcome.served;
+    let [same, other, entry] = [
+        told("same shard", same),
+        told("other", other),
+        told("entry", entry),
+    ];
+    format!("{name:<38} +{growth:>4} MiB   {same}   {other}   {entry}")
 }
 
 #[test]
