@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! lock    held by the process that runs
-//! stamp   "ephesus-coordinator 1", its number, its UUID and that of its log: a line each
+//! stamp   "ephesus-coordinator 1", its number, its UUID and that of its log, "begun" once the log was: a line each
 //! met     the other coordinators that were met
 //! log/    segments of the raft log
 //! ```
@@ -23,6 +23,9 @@ use crate::command::RaftId;
 const LOG: &str = "log";
 
 const FORMAT: &str = "ephesus-coordinator 1";
+
+/// The line of a stamp that was written after the log was begun: a log that is not there is lost.
+const BEGUN: &str = "begun";
 
 /// Whether a data directory's stamp is a coordinator's, of whatever format.
 #[must_use]
@@ -87,7 +90,7 @@ impl Home {
         if !is_stamped {
             let [uuid, log] = [random_id()?, random_id()?];
             begin_log(path)?;
-            let text = format!("{FORMAT}\nid {id}\nuuid {uuid}\nlog {log}\n");
+            let text = format!("{FORMAT}\nid {id}\nuuid {uuid}\nlog {log}\n{BEGUN}\n");
             dir::replace(path, "stamp", text.as_bytes())?;
         }
         let home = Home::read(path, lock)?;
@@ -98,7 +101,37 @@ impl Home {
                 asked: id,
             });
         }
+        home.settle_stamp(empty)?;
         Ok(home)
+    }
+
+    /// Earlier releases have written the stamp first. One that such a release may have left alone gets its log.
+    fn settle_stamp(&self, empty: Empty) -> Result<(), ServerError> {
+        let stamp = self.path.join("stamp");
+        let text = fs::read_to_string(&stamp).map_err(DirError::of("read", &stamp))?;
+        if text.lines().any(|line| line == BEGUN) {
+            return Ok(());
+        }
+        let log = self.path.join(LOG);
+        let unfinished = format!("{}.new", files::FILE_NAME);
+        let is_empty = match fs::read_dir(&log) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => true,
+            entries => entries
+                .map_err(DirError::of("list", &log))?
+                .all(|file| file.is_ok_and(|file| file.file_name() == *unfinished)),
+        };
+        if is_empty {
+            if empty == Empty::Refused || self.has_met() {
+                return Ok(());
+            }
+            begin_log(&self.path)?;
+        }
+        // It can wait: the disk may be full.
+        let text = format!("{}\n{BEGUN}\n", text.trim_end());
+        if let Err(error) = dir::replace(&self.path, "stamp", text.as_bytes()) {
+            tracing::warn!(%error, "the coordinator's stamp does not say yet that its log was begun");
+        }
+        Ok(())
     }
 
     /// The directory of a stopped coordinator, whichever it is.
@@ -185,4 +218,43 @@ fn random_id() -> Result<NodeId, ServerError> {
     let mut id = [0; 16];
     getrandom::fill(&mut id).map_err(ServerError::Random)?;
     Ok(NodeId(id))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: RaftId = RaftId(1);
+
+    fn has_log(path: &Path) -> bool {
+        path.join(LOG).join(files::FILE_NAME).exists()
+    }
+
+    #[test]
+    fn a_stamp_that_an_earlier_release_wrote_before_the_log_gets_one_once() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let path = dir.path();
+        let stamp = path.join("stamp");
+        drop(Home::open(path, ID, Empty::Founds).expect("made"));
+        let text = fs::read_to_string(&stamp).expect("a stamp");
+        let log = path.join(LOG);
+        fs::remove_dir_all(&log).expect("removed");
+        let home = Home::open(path, ID, Empty::Founds).expect("stamped");
+        assert!(home.log_dir().is_err(), "a log that was begun is lost");
+        drop(home);
+
+        let earlier = text.replace(&format!("{BEGUN}\n"), "");
+        fs::write(&stamp, &earlier).expect("written");
+        drop(Home::open(path, ID, Empty::Refused).expect("stamped"));
+        assert!(!log.exists(), "it has to be there");
+        drop(Home::open(path, ID, Empty::Founds).expect("stamped"));
+        assert!(has_log(path));
+        assert_eq!(fs::read_to_string(&stamp).expect("a stamp"), text);
+
+        fs::write(&stamp, &earlier).expect("written");
+        fs::remove_dir_all(&log).expect("removed");
+        fs::write(path.join(super::super::met::FILE), "").expect("written");
+        drop(Home::open(path, ID, Empty::Founds).expect("stamped"));
+        assert!(!log.exists(), "it has met others, and so it had one");
+    }
 }

@@ -164,7 +164,8 @@ fn check_data(dir: &DataDir, layout: &Layout, stores: u16, report: &mut Report) 
         });
         let has_copies = layout.copies().any(|(_, owner, _)| owner == shard)
             || layout.staging().iter().any(|copy| copy.shard == shard);
-        if !has_copies && !dir.log_dir(log).exists() {
+        let may_lack = !has_copies || dir.may_lack_logs().unwrap_or(false);
+        if may_lack && !dir.log_dir(log).exists() {
             report.line(format_args!("{name}: empty"));
             continue;
         }

@@ -168,6 +168,32 @@ impl DataDir {
         Ok(dir::remove_unfinished(&self.coordinator_dir().join("log"))?)
     }
 
+    /// Whether the layout may name logs that were never begun, in a directory that only a release without lists has
+    /// started. One without `logs` has lost them.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn may_lack_logs(&self) -> Result<bool, DataDirError> {
+        let logs = self.path.join("logs");
+        let is_there = logs.try_exists().map_err(DirError::of("look for", &logs))?;
+        Ok(is_there && !starts::is_noted(&self.path)?)
+    }
+
+    /// Begins the logs that the layout names and that have no file yet, if there may be such.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn begin_named_logs(&self) -> Result<(), DataDirError> {
+        if !self.may_lack_logs()? {
+            return Ok(());
+        }
+        // A damaged one is refused later.
+        let named = self.layout().map_or(Vec::new(), |layout| layout.logs);
+        named
+            .into_iter()
+            .try_for_each(|log| self.create_log(LogId(log)))
+    }
+
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path

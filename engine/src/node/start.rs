@@ -225,6 +225,10 @@ impl Node {
         data_dir.free_space()?;
         let stamp = open_stamp(&data_dir, environment.cpus)?;
         let is_new = stamp.joined.is_none();
+        if !is_new {
+            // Before this start is noted.
+            data_dir.begin_named_logs()?;
+        }
         let listeners = ports::bind_all(options.listen, shards)?;
         let peer_port = ports::bind_peers(options.listen)?;
         let coordinator_port = ports::bind_coordinator(&options, &data_dir, &stamp)?;

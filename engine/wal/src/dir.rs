@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
+use crate::files::FILE_NAME;
 use crate::segment::SegmentId;
 
 /// What the operating system refused.
@@ -100,7 +101,8 @@ pub(crate) fn forget_cached_of(file: &File) -> io::Result<()> {
 }
 
 /// Removes the segment files of the log in `dir` that were never finished or were put aside: no recovery reads them.
-/// A start that needs space does so first. There need not be such a directory.
+/// A start that needs space does so first. There need not be such a directory. One with nothing but these is left as it
+/// is: a log that was never begun anywhere else would be taken for lost without them.
 ///
 /// # Errors
 /// What the operating system says.
@@ -109,12 +111,17 @@ pub fn remove_unfinished(dir: &Path) -> Result<(), DirError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         entries => entries.map_err(DirError::of("list", dir))?,
     };
-    for entry in entries {
-        let entry = entry.map_err(DirError::of("list", dir))?;
-        let name = entry.file_name();
-        if SegmentId::from_free_name(&name.to_string_lossy()).is_some() {
-            fs::remove_file(entry.path()).map_err(DirError::of("remove", &entry.path()))?;
-        }
+    let names: Result<Vec<_>, _> = entries
+        .map(|entry| entry.map(|entry| entry.file_name().to_string_lossy().into_owned()))
+        .collect();
+    let names = names.map_err(DirError::of("list", dir))?;
+    let stays = |name: &String| *name == FILE_NAME || SegmentId::from_file_name(name).is_some();
+    if !names.iter().any(stays) {
+        return Ok(());
+    }
+    let is_unfinished = |name: &&String| SegmentId::from_free_name(name).is_some();
+    for path in names.iter().filter(is_unfinished).map(|n| dir.join(n)) {
+        fs::remove_file(&path).map_err(DirError::of("remove", &path))?;
     }
     Ok(())
 }
@@ -167,5 +174,12 @@ mod tests {
         remove_unfinished(dir.path()).expect("removed");
         let is_there = |name: &str| dir.path().join(name).exists();
         assert!(is_there(&live) && is_there("free-4.log") && !is_there(&free));
+        fs::remove_file(dir.path().join(&live)).expect("removed");
+        fs::write(dir.path().join(&free), b"").expect("write");
+        remove_unfinished(dir.path()).expect("left alone");
+        assert!(
+            dir.path().join(&free).exists(),
+            "nothing else tells of the log"
+        );
     }
 }

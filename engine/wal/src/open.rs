@@ -45,7 +45,7 @@ pub async fn open_writer<D: Disk>(
 ) -> Result<Opened<D>, WalError> {
     let Opening {
         segment,
-        is_full,
+        is_unlisted,
         freed,
     } = prepare_opening(disk, opts, recovered).await?;
     let id = segment.info.id;
@@ -81,9 +81,18 @@ pub async fn open_writer<D: Disk>(
     writer.complete(op, Ok(written))?;
     let listed: Vec<SegmentId> = writer.segments().map(|live| live.id).collect();
     let list = || LogFiles::listing(disk, opts.durability, listed.iter().copied());
+    let free = recovered.free.iter().map(|id: &SegmentId| id.file_name());
+    let free = free.chain(recovered.unfinished.iter().cloned());
+    let free: Vec<String> = free.filter(|name| !freed.contains(name)).collect();
     let mut files = None;
-    if !is_full {
-        files = Some(list().await?);
+    if !is_unlisted {
+        let listed = list().await;
+        if is_out_of_space(&listed) && !free.is_empty() {
+            // There is room once these are gone. The segment is there, and so the log is not taken for lost.
+            files::unlist(disk).await?;
+        } else {
+            files = Some(listed?);
+        }
     }
     let mut mapped_file = None;
     if opts.durability == Durability::Relaxed {
@@ -106,16 +115,12 @@ pub async fn open_writer<D: Disk>(
         mapped::remove(disk).await?;
     }
 
-    let free = recovered.free.iter().map(|id: &SegmentId| id.file_name());
-    let free = free.chain(recovered.unfinished.iter().cloned());
-    let mut removed_any = !freed.is_empty();
-    for name in free.filter(|name| !freed.contains(name)) {
-        disk.remove(&name)
+    for name in &free {
+        disk.remove(name)
             .await
-            .map_err(WalError::io("remove", &name))?;
-        removed_any = true;
+            .map_err(WalError::io("remove", name))?;
     }
-    if removed_any {
+    if !freed.is_empty() || !free.is_empty() {
         segment::sync_names(disk, &name).await?;
     }
     let files = match files {
@@ -133,9 +138,8 @@ pub async fn open_writer<D: Disk>(
 /// What an incarnation begins with.
 struct Opening<F> {
     segment: SegmentHandle<F>,
-    /// There was no room for it at first, and so the list of files is gone: one as old as the log does not name what is
-    /// there now.
-    is_full: bool,
+    /// The list had to make room, with files that it may have named.
+    is_unlisted: bool,
     /// Files that had to make room.
     freed: Vec<String>,
 }
@@ -148,17 +152,18 @@ async fn prepare_opening<D: Disk>(
     recovered: &Recovered,
 ) -> Result<Opening<D::File>, WalError> {
     let mut opts = opts.clone();
+    if opts.opens_small {
+        opts.segment_bytes = opts.segment_bytes.min(opts.opening_bytes_min);
+    }
     // A number for which an attempt has failed must not be used again.
     let mut id = recovered.next_segment;
     let mut freed = Vec::new();
+    let mut is_unlisted = false;
     let mut prepared = make(disk, &opts, id).await;
-    let is_full = is_out_of_space(&prepared);
-    if is_full {
-        files::unlist(disk).await?;
-        freed.clone_from(&recovered.unfinished);
-        // What is skipped or cut as damage is kept until the opening is durable.
-        if recovered.damage.is_empty() {
-            freed.extend(recovered.unused.iter().map(|id| id.file_name()));
+    if is_out_of_space(&prepared) {
+        (freed, is_unlisted) = evictable(disk, recovered).await?;
+        if is_unlisted {
+            files::unlist(disk).await?;
         }
         for name in &freed {
             let removed = disk.remove(name).await;
@@ -174,9 +179,33 @@ async fn prepare_opening<D: Disk>(
     }
     Ok(Opening {
         segment: prepared?,
-        is_full,
+        is_unlisted,
         freed,
     })
+}
+
+/// Files that may make room for an opening, and whether the list does too: before any that it names.
+///
+/// Whatever fails from here on, a list or a segment stays: a directory without any of them has lost its log.
+async fn evictable<D: Disk>(
+    disk: &D,
+    recovered: &Recovered,
+) -> Result<(Vec<String>, bool), WalError> {
+    let names = disk.list().await.map_err(WalError::io("list", "the log"))?;
+    let mut segments = names
+        .iter()
+        .filter_map(|name| SegmentId::from_file_name(name));
+    let has_used = segments.clone().any(|id| !recovered.unused.contains(&id));
+    let stays = segments.next().is_some() || names.iter().any(|name| name == files::FILE_NAME);
+    let mut names = Vec::new();
+    if stays {
+        names.clone_from(&recovered.unfinished);
+    }
+    // What is skipped or cut as damage is kept until the opening is durable.
+    if has_used && recovered.damage.is_empty() {
+        names.extend(recovered.unused.iter().map(|id| id.file_name()));
+    }
+    Ok((names, has_used))
 }
 
 async fn make<D: Disk>(

@@ -84,6 +84,8 @@ pub struct LogOptions {
     /// What the segment that an incarnation begins with has at least: it may be smaller than the others when the disk
     /// has no room for more. By default it is not.
     pub opening_bytes_min: u64,
+    /// The next incarnation begins with such a segment in any case: others need the room.
+    pub opens_small: bool,
     /// A group with more than one record has at most this many bytes, header included.
     pub group_bytes_max: usize,
     /// Writes issued and not yet completed at any time.
@@ -123,6 +125,7 @@ impl LogOptions {
             durability: Durability::Strict,
             segment_bytes: SEGMENT_BYTES,
             opening_bytes_min: u64::MAX,
+            opens_small: false,
             group_bytes_max: GROUP_BYTES_MAX,
             in_flight_max: IN_FLIGHT_MAX,
             in_flight_group_bytes: GROUP_BYTES_MAX,

@@ -55,6 +55,15 @@ pub fn propose(data_dir: &Path, accepts_old: bool) -> Result<StartProof, DataDir
     })
 }
 
+/// Whether any start was noted: none of a release that does not do so.
+///
+/// # Errors
+/// What the operating system says.
+pub fn is_noted(data_dir: &Path) -> Result<bool, DataDirError> {
+    let file = data_dir.join(FILE);
+    Ok(file.try_exists().map_err(DirError::of("look for", &file))?)
+}
+
 /// Notes that a start was accepted.
 ///
 /// # Errors

@@ -235,6 +235,27 @@ fn a_start_frees_the_reserve_and_unfinished_segments_first() {
 }
 
 #[test]
+fn logs_that_a_release_without_lists_has_named_only_are_begun_once() {
+    let (_temp, dir) = initialized();
+    let logs = [LogId([3; 16]), LogId([4; 16])].map(|log| dir.log_dir(log));
+    let list = |log: &Path| log.join(files::FILE_NAME);
+    dir.begin_named_logs().expect("nothing to do");
+    assert!(!dir.path().join("logs").exists(), "all are lost");
+    // The first is in the middle of its first segment, and the second is not there.
+    let unfinished = logs[0].join("free-0000000000000001.log");
+    fs::create_dir_all(&logs[0]).expect("create");
+    fs::write(&unfinished, "x").expect("write");
+    dir.free_space().expect("freed");
+    dir.begin_named_logs().expect("begun");
+    assert!(unfinished.exists() && list(&logs[1]).exists());
+
+    starts::propose(dir.path(), false).expect("noted");
+    fs::remove_dir_all(&logs[1]).expect("removed");
+    dir.begin_named_logs().expect("nothing to do");
+    assert!(!logs[1].exists(), "it was begun before: it is lost");
+}
+
+#[test]
 fn only_the_layouts_logs_stay() {
     let (_temp, dir) = initialized();
     let layout = layout();

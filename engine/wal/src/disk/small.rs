@@ -25,6 +25,11 @@ impl SmallDisk {
         }
     }
 
+    /// Where faults are planned.
+    pub(crate) fn faults(&self) -> &FaultDisk {
+        &self.disk
+    }
+
     /// Makes it larger or smaller.
     pub(crate) fn resize(&self, bytes: u64) {
         self.bytes.set(bytes);
