@@ -202,6 +202,9 @@ impl Progress {
     }
 }
 
+/// What a start needs beside the logs' first segments: lists, mapped files, what sled writes.
+const BESIDE_SEGMENTS_BYTES: u64 = 64 << 20;
+
 /// The time at which a node starts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Now {
@@ -430,10 +433,17 @@ impl<'a, H: Home> Recovery<'a, H> {
         layout: &Layout,
         replayed: Vec<Replayed>,
     ) -> Result<Vec<Recovered<H>>, RecoveryError> {
+        // Else the first ones would take the room of the last.
+        let wanted = replayed.len() as u64 * self.options.segment_bytes + BESIDE_SEGMENTS_BYTES;
+        let opens_small = self.home.free_bytes().is_some_and(|free| free < wanted);
         replayed
             .into_iter()
             .zip(&layout.logs)
-            .map(|(replayed, &log)| self.log(LogId(log))?.open(replayed, self.now))
+            .map(|(replayed, &log)| {
+                let mut log = self.log(LogId(log))?;
+                log.options.opens_small = opens_small;
+                log.open(replayed, self.now)
+            })
             .collect()
     }
 }

@@ -5,6 +5,7 @@ use std::io;
 use ephesus_wal::dir::DirError;
 use ephesus_wal::{Disk, Durability, LogId, StdDisk};
 
+use crate::node::environment;
 use crate::node::stamp::{DataDir, DataDirError, Layout};
 
 /// The logs and the layout of one node.
@@ -35,6 +36,11 @@ pub trait Home: Sync {
     /// # Errors
     /// What the operating system says.
     fn create_log(&self, log: LogId) -> Result<(), DataDirError>;
+
+    /// Bytes free for logs, where that is known.
+    fn free_bytes(&self) -> Option<u64> {
+        None
+    }
 
     /// An identity that no log has had.
     fn new_id(&self) -> LogId {
@@ -69,6 +75,10 @@ impl Home for DataDir {
 
     fn write_layout(&self, layout: &Layout) -> Result<(), DataDirError> {
         DataDir::write_layout(self, layout)
+    }
+
+    fn free_bytes(&self) -> Option<u64> {
+        environment::free_bytes(self.path())
     }
 
     fn remove_other_logs(&self, layout: &Layout) -> Result<(), DataDirError> {
