@@ -574,7 +574,7 @@ impl<D: Disk> Coordinator<D> {
         for (ticket, outcome) in output.outcomes {
             self.liveness.decided(ticket);
             if let Some((_, pending)) = self.pending.remove(&ticket) {
-                self.decided(pending, outcome, actions);
+                self.decided(ticket, pending, outcome, actions);
             }
         }
         for (ticket, is_current) in output.reads {
@@ -614,9 +614,15 @@ impl<D: Disk> Coordinator<D> {
         self.migrating = Migrating::default();
     }
 
-    fn decided(&mut self, pending: Pending, outcome: Outcome, actions: &mut Vec<Action>) {
+    fn decided(
+        &mut self,
+        ticket: Ticket,
+        pending: Pending,
+        outcome: Outcome,
+        actions: &mut Vec<Action>,
+    ) {
         match pending {
-            Pending::Migration(id) => drop(self.migrating.proposed.remove(&id)),
+            Pending::Migration(id) => self.migrating.settle(id, ticket),
             Pending::Told(node) => drop(self.told.remove(&node)),
             Pending::Bootstrap
             | Pending::Fail
@@ -645,12 +651,15 @@ impl<D: Disk> Coordinator<D> {
         let pending = self.pending.iter();
         let late = pending.filter(|(_, (since, _))| is_late(*since));
         let late: Vec<Ticket> = late.map(|(ticket, _)| *ticket).collect();
-        for (_, pending) in late.iter().filter_map(|ticket| self.pending.remove(ticket)) {
+        for ticket in late {
+            let Some((_, pending)) = self.pending.remove(&ticket) else {
+                continue;
+            };
             match pending {
                 Pending::Operation(operation) => {
                     actions.push(operation.answer(Report::TimedOut));
                 }
-                Pending::Migration(id) => drop(self.migrating.proposed.remove(&id)),
+                Pending::Migration(id) => self.migrating.settle(id, ticket),
                 Pending::Told(node) => drop(self.told.remove(&node)),
                 _ => {}
             }

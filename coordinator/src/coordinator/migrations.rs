@@ -8,7 +8,7 @@ use ephesus_wire::{MigrationId, NodeId};
 use super::balance::Calm;
 use super::{Coordinator, Pending};
 use crate::command::Command;
-use crate::member::Input;
+use crate::member::{Input, Ticket};
 use crate::migration::{Abort, AbortReason, Phase, Progress, Step, bounded};
 use crate::state::State;
 
@@ -33,7 +33,7 @@ pub const RETRY_PATIENCE_MS: u64 = 600_000;
 pub(super) struct Migrating {
     noted: BTreeMap<MigrationId, Noted>,
     /// Something about these is proposed, and has no outcome yet.
-    pub(super) proposed: BTreeSet<MigrationId>,
+    proposed: BTreeMap<MigrationId, Ticket>,
     /// Since when migrations wait for a node that has failed.
     stranded_ms: BTreeMap<MigrationId, u64>,
     /// By the migration that was aborted.
@@ -62,6 +62,14 @@ pub(super) struct Noted {
 impl Migrating {
     pub(super) fn noted(&self, id: MigrationId) -> Option<&Noted> {
         self.noted.get(&id)
+    }
+
+    /// A proposal about a migration has its outcome, or is not waited for any more. It may be one of an earlier
+    /// term of this leader, which says nothing of a later one.
+    pub(super) fn settle(&mut self, id: MigrationId, ticket: Ticket) {
+        if self.proposed.get(&id) == Some(&ticket) {
+            self.proposed.remove(&id);
+        }
     }
 
     fn note(&mut self, id: MigrationId, progress: Progress, now_ms: u64) {
@@ -133,10 +141,11 @@ impl<D: Disk> Coordinator<D> {
 
     /// Proposes something about a migration, unless something about it is under way.
     fn propose_migration(&mut self, id: MigrationId, command: Command, inputs: &mut Vec<Input>) {
-        if !self.migrating.proposed.insert(id) {
+        if self.migrating.proposed.contains_key(&id) {
             return;
         }
         let ticket = self.ticket(Some(Pending::Migration(id)));
+        self.migrating.proposed.insert(id, ticket);
         inputs.push(Input::Propose(ticket, command));
     }
 

@@ -16,6 +16,17 @@ use crate::state::Refusal;
 use crate::view::TableUpdate;
 
 #[test]
+fn the_outcome_of_an_earlier_proposal_does_not_stand_for_that_of_a_later_one() {
+    let mut migrating = Migrating::default();
+    let (id, later) = (MigrationId(1), Ticket(2));
+    migrating.proposed.insert(id, later);
+    migrating.settle(id, Ticket(1));
+    assert_eq!(migrating.proposed.get(&id), Some(&later));
+    migrating.settle(id, later);
+    assert!(migrating.proposed.is_empty());
+}
+
+#[test]
 fn a_partition_moves_as_its_source_says_and_everybody_sees_it() {
     let mut world = cluster(1, 2);
     let rows = move_to(&mut world, 3, "node-2");
