@@ -10,16 +10,22 @@ use super::parse::{self, ArgList};
 /// Index of the first pattern of `CONFIG GET pattern [pattern ...]`.
 const PATTERNS: usize = 2;
 
+/// Patterns of one command: each is compiled.
+const PATTERNS_MAX: usize = 64;
+
 /// Appends the parameters that match, each once, in the order given; their names are lower case.
 ///
 /// # Errors
-/// [`ClientError::ArgumentTooLong`]; nothing was appended.
+/// [`ClientError::ArgumentTooLong`] or [`ClientError::TooManyPatterns`]; nothing was appended.
 pub fn write_matching<A: ArgList + ?Sized>(
     out: &mut Vec<u8>,
     protocol: Protocol,
     parameters: &[(&str, String)],
     args: &A,
 ) -> Result<(), ClientError> {
+    if args.len() > PATTERNS + PATTERNS_MAX {
+        return Err(ClientError::TooManyPatterns(PATTERNS_MAX));
+    }
     let mut matching = vec![false; parameters.len()];
     for index in PATTERNS..args.len() {
         let pattern = pattern_ignoring_case(args.arg(index))?;

@@ -98,6 +98,9 @@ pub enum ClientError {
     /// An argument, of that description, of more bytes than it may have.
     #[error("ERR {0} cannot be longer than {1} bytes")]
     ArgumentTooLong(&'static str, usize),
+    /// More patterns in a CONFIG GET than so many.
+    #[error("ERR at most {0} patterns can be asked for at once")]
+    TooManyPatterns(usize),
     /// More names of commands at once than so many.
     #[error("ERR at most {0} names of commands can be asked for at once")]
     TooManyNames(usize),

@@ -42,3 +42,11 @@ fn a_long_pattern_is_refused() {
     let error = get(&["save", &"*".repeat(1025)], Protocol::Resp2);
     assert_eq!(error, "ERR a pattern cannot be longer than 1024 bytes");
 }
+
+#[test]
+fn more_patterns_than_are_compiled_at_once_are_refused() {
+    let reply = get(&["save"; 64], Protocol::Resp2);
+    assert_eq!(reply, "*2\r\n$4\r\nsave\r\n$0\r\n\r\n");
+    let error = get(&["save"; 65], Protocol::Resp2);
+    assert_eq!(error, "ERR at most 64 patterns can be asked for at once");
+}
