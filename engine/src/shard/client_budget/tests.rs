@@ -32,3 +32,16 @@ fn above_the_budget_the_largest_connection_of_the_node_is_closed_first() {
         "{held} bytes are published"
     );
 }
+
+#[test]
+fn replies_that_belong_to_no_connection_yet_close_nobody() {
+    let mut bed = Bed::new(2, &[]);
+    let clients = [0, 1].map(|shard| bed.connect(shard, Direct));
+    bed.core(0).node.peers[0].add_replies(CLIENT_MEMORY as usize);
+    for client in clients {
+        bed.advance(30);
+        bed.send_bytes(client, &unfinished(MIB));
+    }
+    bed.settle();
+    assert!(clients.into_iter().all(|client| bed.is_open(client)));
+}
