@@ -22,6 +22,9 @@ pub const BLOCKED_INPUT_BYTES: usize = 64 * 1024;
 /// Bytes of replies that are not sent from which on a connection's next command waits.
 pub const OUTPUT_BYTES_MAX: usize = 1 << 20;
 
+/// Bytes of replies that are not sent from which on it is looked at whether the client takes them.
+const UNREAD_BYTES_MIN: usize = 64 << 10;
+
 /// Bytes of commands that other shards may owe a connection answers to; then its next one waits.
 pub const ASKED_BYTES_MAX: usize = 256 << 10;
 
@@ -317,6 +320,17 @@ impl Connection {
     pub fn is_owed_much(&self) -> bool {
         self.outbox.held_bytes() + self.sending.len() - self.sent >= OUTPUT_BYTES_MAX
             || self.asked_bytes >= ASKED_BYTES_MAX
+    }
+
+    /// Whether the client has to take something before `--client-timeout-output` is over.
+    #[must_use]
+    pub fn must_read(&self) -> bool {
+        let is_blocked = self.blocked == Some(Blocked::Output);
+        match self.life {
+            Life::Open if self.output_bytes() < UNREAD_BYTES_MIN => is_blocked,
+            Life::Open | Life::Draining => is_blocked || self.sending_now,
+            Life::Dead => false,
+        }
     }
 
     /// What the kernel is to send next.

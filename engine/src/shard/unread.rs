@@ -7,7 +7,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::connection::{Blocked, Connection, Life};
+use super::connection::Connection;
 use super::core::Core;
 use super::seldom::Seldom;
 use crate::net::ConnToken;
@@ -79,9 +79,7 @@ impl Core {
             let Some(connection) = self.connections.get_mut(token) else {
                 return false;
             };
-            let must_read = connection.blocked == Some(Blocked::Output)
-                || (connection.life == Life::Draining && connection.sending_now);
-            if !must_read {
+            if !connection.must_read() {
                 connection.unread = Unread::default();
                 return false;
             }

@@ -2,7 +2,7 @@
 
 use ephesus_wire::{ShardId, slot_of};
 
-use super::connection::{Blocked, Connection, Life};
+use super::connection::{Blocked, Connection};
 use super::core::Core;
 use crate::command::parse::{ArgList, Request};
 use crate::command::spec::{Cmd, Spec};
@@ -125,7 +125,7 @@ impl Core {
             return;
         };
         let is_stopped = !connection.stopped.is_empty();
-        if connection.life == Life::Draining && connection.sending_now {
+        if connection.must_read() {
             self.unread.watch(connection, self.now);
         }
         if connection.blocked == Some(Blocked::Output) && !connection.is_owed_much() {

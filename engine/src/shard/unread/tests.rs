@@ -134,3 +134,16 @@ fn who_waits_for_replies_that_it_has_to_read_first_is_read_on_and_closed_in_the_
     bed.advance(OUTPUT_TIMEOUT.as_millis() as u64);
     assert!(!bed.is_open(client));
 }
+
+#[test]
+fn who_leaves_replies_that_stop_no_command_is_closed_as_well() {
+    let mut bed = Bed::new(1, &[]);
+    let [leaves_much, leaves_little] = [2, 1].map(|count| asked(&mut bed, &gets(count)));
+    bed.advance(200);
+    let timeout = OUTPUT_TIMEOUT.as_millis() as u64;
+    bed.advance(timeout - 1_000);
+    assert!(bed.is_open(leaves_much));
+    bed.advance(1_000);
+    assert!(!bed.is_open(leaves_much));
+    assert!(bed.is_open(leaves_little));
+}
