@@ -135,6 +135,12 @@ pub enum MemberError {
     /// As [`MemberError::ConfChange`].
     #[error("entry {0} changes members in a way that this release does not know")]
     JointChange(u64),
+    /// The log was rolled back behind what it had confirmed, or is another one's.
+    #[error(
+        "this directory, with the log up to entry {0}, is older than what the other coordinators have seen of it: \
+         remove this coordinator, and add it again with an empty directory"
+    )]
+    Older(u64),
     /// What raft itself refuses.
     #[error("raft: {0}")]
     Raft(#[from] raft::Error),
@@ -346,6 +352,12 @@ impl<D: Disk> Member<D> {
     ) -> Result<Output, MemberError> {
         let mut output = Output::default();
         for input in inputs {
+            if let Input::Message(message) = &input
+                && !self.is_too_early(message)
+                && self.is_older_than(message)
+            {
+                return Err(MemberError::Older(self.last_entry()));
+            }
             self.forget_if_deposed(&mut output);
             self.take(input, &mut output);
         }
@@ -461,6 +473,32 @@ impl<D: Disk> Member<D> {
                 MessageType::MsgAppend | MessageType::MsgSnapshot => false,
                 _ => true,
             }
+    }
+
+    /// Whether a leader knows of decided entries that this member has not, or has others in their place: its log
+    /// was rolled back after it had confirmed them, or is another one's. Raft takes that for impossible, and panics.
+    fn is_older_than(&self, message: &Message) -> bool {
+        // A leader of an earlier term may not have what was decided since, and is not listened to. Raft takes what
+        // has no term for its own.
+        if message.term != 0 && message.term < self.term() {
+            return false;
+        }
+        let log = &self.node.raft.raft_log;
+        match message.get_msg_type() {
+            MessageType::MsgHeartbeat => message.commit > log.last_index(),
+            MessageType::MsgAppend => {
+                let entries = message
+                    .entries
+                    .iter()
+                    .map(|entry| (entry.index, entry.term));
+                let kept = (log.first_index() - 1)..=log.committed;
+                let mut decided = std::iter::once((message.index, message.log_term))
+                    .chain(entries)
+                    .filter(|(index, _)| kept.contains(index));
+                decided.any(|(index, term)| log.term(index).is_ok_and(|own| own != term))
+            }
+            _ => false,
+        }
     }
 
     /// A member that does not lead any more may never learn what became of what it was asked.

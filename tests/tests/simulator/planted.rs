@@ -31,8 +31,8 @@ macro_rules! planted_bugs_are_caught {
 
 planted_bugs_are_caught! {
     catches_votes_that_are_not_written_down: ForgottenVote, ["lead term"];
-    catches_members_that_write_nothing_down: NoPersist, ["lead term", "another state", "a panic", "was acknowledged"];
-    catches_answers_before_the_disk_has_it: AnswerBeforeSync, ["lead term", "another state", "a panic", "was acknowledged"];
+    catches_members_that_write_nothing_down: NoPersist, ["lead term", "another state", "a panic", "is older than", "was acknowledged"];
+    catches_answers_before_the_disk_has_it: AnswerBeforeSync, ["lead term", "another state", "a panic", "is older than", "was acknowledged"];
     catches_leases_longer_than_the_timeout: LongLease, ["is served by"];
     catches_leases_without_a_read_index_round: NoReadRound, ["is served by"];
     catches_commands_carried_out_before_they_are_decided: ApplyBeforeCommit, ["another state"];

@@ -237,3 +237,51 @@ fn one_that_was_promoted_votes_although_it_has_not_heard_of_that() {
     assert!(first.is_settled());
     assert_eq!(second.voters(), [RaftId(1), RaftId(2)]);
 }
+
+#[test]
+fn a_member_whose_log_was_rolled_back_says_so() {
+    let mut world = world_of_two();
+    let first = world.members[0].as_mut().expect("runs");
+    let mut second = joined_by_second(first);
+    promote(first, &mut second);
+    let (term, committed, last) = (second.term(), second.committed(), second.last_entry());
+    let entry = |index| raft::eraftpb::Entry {
+        index,
+        term: term + 1,
+        ..Default::default()
+    };
+    let message = |kind, index, log_term, commit, entries: Vec<raft::eraftpb::Entry>| {
+        let mut message = Message::default();
+        message.set_msg_type(kind);
+        (message.from, message.to, message.term) = (1, 2, term);
+        (message.index, message.log_term, message.commit) = (index, log_term, commit);
+        message.entries = entries.into();
+        Input::Message(Box::new(message))
+    };
+    for input in [
+        message(MessageType::MsgHeartbeat, 0, 0, last + 1, Vec::new()),
+        message(
+            MessageType::MsgAppend,
+            committed,
+            term + 1,
+            committed,
+            Vec::new(),
+        ),
+        message(
+            MessageType::MsgAppend,
+            committed,
+            term,
+            committed,
+            vec![entry(committed)],
+        ),
+    ] {
+        let turn = block_on(second.turn([input], 0, |_, _| {}));
+        assert!(
+            matches!(turn, Err(MemberError::Older(to)) if to == last),
+            "{turn:?}"
+        );
+    }
+    let known = message(MessageType::MsgHeartbeat, 0, 0, last, Vec::new());
+    assert_eq!(sent(&mut second, known).len(), 1);
+    assert_eq!((second.committed(), second.last_entry()), (committed, last));
+}
