@@ -172,23 +172,32 @@ fn a_store_that_has_lost_its_images_is_refused_and_reported() {
 }
 
 #[test]
-fn small_files_that_stop_a_start_are_reported() {
+fn a_small_file_that_stops_a_start_is_reported_and_one_that_does_not_is_none_for_check_either() {
     let mut node = Node::start(Options::default());
     node.stop();
-    for name in ["incarnation", "coordinators"] {
-        let file = node.data_dir().join(name);
-        let whole = fs::read(&file).expect("a small file");
-        fs::write(&file, b"\xff\xfe garbage").expect("damage");
-        let refused = node.start_refused();
-        refused.assert_says(&[name]);
-        let (code, report) = node.check();
-        assert_eq!(code, Some(1), "ephesus check:\n{report}");
-        let damage = damage(&report).join("\n");
-        assert!(damage.contains(name), "{damage}\n{report}");
-        fs::write(&file, whole).expect("mended");
-    }
+    let garbage = b"\xff\xfe garbage";
+    let file = node.data_dir().join("incarnation");
+    let whole = fs::read(&file).expect("a small file");
+    fs::write(&file, garbage).expect("damage");
+    let refused = node.start_refused();
+    refused.assert_says(&["incarnation"]);
+    let (code, report) = node.check();
+    assert_eq!(code, Some(1), "ephesus check:\n{report}");
+    let damage = damage(&report).join("\n");
+    assert!(damage.contains("incarnation"), "{damage}\n{report}");
+    fs::write(&file, whole).expect("mended");
+
+    // Addresses are learnt again from the coordinators themselves.
+    let file = node.data_dir().join("coordinators");
+    fs::write(&file, garbage).expect("damage");
     let (code, report) = node.check();
     assert_eq!(code, Some(0), "ephesus check:\n{report}");
+    node.restart();
+    let output = node.process().output();
+    assert!(output.contains("lines that are no addresses"), "{output}");
+    node.stop();
+    let now = fs::read(&file).expect("a small file");
+    assert_ne!(now, garbage, "it was written anew");
 }
 
 #[test]
