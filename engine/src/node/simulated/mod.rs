@@ -158,9 +158,14 @@ impl Process {
             RecoveryError::Undecided { .. } => Refused::Undecided,
             other => Refused::Other(other.to_string()),
         })?;
-        let begun = layout.copies().filter(|(partition, ..)| {
-            found.served(*partition).is_none() && found.staging_of(*partition).is_none()
-        });
+        // What was void is gone, and the copy that is there instead has begun empty.
+        let was_here = |partition| {
+            let served = found.served(partition).map(|(_, epoch)| epoch);
+            let staging = found.staging_of(partition).map(|staging| staging.epoch);
+            let mut epochs = served.into_iter().chain(staging);
+            epochs.any(|epoch| !view.migrations.is_void(partition, epoch))
+        };
+        let begun = layout.copies().filter(|(partition, ..)| !was_here(*partition));
         let begun: Vec<_> = begun.map(|(id, _, epoch)| (id, epoch)).collect();
         let (inboxes, peers): (Vec<_>, Vec<_>) = (0..shards)
             .map(|_| {
