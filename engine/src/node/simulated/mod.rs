@@ -165,7 +165,9 @@ impl Process {
             let mut epochs = served.into_iter().chain(staging);
             epochs.any(|epoch| !view.migrations.is_void(partition, epoch))
         };
-        let begun = layout.copies().filter(|(partition, ..)| !was_here(*partition));
+        let begun = layout
+            .copies()
+            .filter(|(partition, ..)| !was_here(*partition));
         let begun: Vec<_> = begun.map(|(id, _, epoch)| (id, epoch)).collect();
         let (inboxes, peers): (Vec<_>, Vec<_>) = (0..shards)
             .map(|_| {

@@ -3,6 +3,8 @@
 //!
 //! `EPHESUS_CRASH_ROUNDS=n` makes it longer, `EPHESUS_SEED=n` repeats a run's choices.
 
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
 use ephesus_tests::crowd::{self, Crowd, Temper};
@@ -90,7 +92,7 @@ enum Task {
 #[derive(Clone, Copy, Debug)]
 struct Weight {
     resident: u64,
-    /// Beside the logs.
+    /// Beside the logs and the reserve.
     stored: u64,
     logs: u64,
 }
@@ -370,7 +372,10 @@ impl World {
             let logs = allocated_bytes(&node.data_dir().join("logs"));
             assert!(logs <= WAL_BUDGET, "logs of {logs} bytes");
             weight.resident += node.process().resident_bytes();
-            weight.stored += allocated_bytes(node.data_dir()) - logs;
+            // Of a fixed size, for starts on a full disk.
+            let reserve = fs::metadata(node.data_dir().join("reserve"));
+            let reserve = reserve.map_or(0, |file| file.blocks() * 512);
+            weight.stored += allocated_bytes(node.data_dir()) - logs - reserve;
             weight.logs += logs;
         }
         weight
