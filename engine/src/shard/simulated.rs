@@ -29,7 +29,7 @@ use super::outbox::Front;
 use super::take_message;
 use crate::command::spec::lookup;
 use crate::keyspace::{Keyspace, Partition, Reply};
-use crate::migration::{Report, Stage, StagingState};
+use crate::migration::{Incoming, Report, Stage, StagingState};
 use crate::net::{ConnToken, ListenerKind, StreamId, StreamIo};
 use crate::node::recovery::RecoveredShard;
 use crate::node::{NodeShared, Routes};
@@ -66,6 +66,8 @@ pub struct Held {
     pub outgoing: Option<(MigrationId, Stage)>,
     /// The migration that fills it, its last record, and whether it is prepared.
     pub incoming: Option<(MigrationId, u64, bool)>,
+    /// Keys of a staging copy that counts as wiped.
+    pub left_keys: usize,
 }
 
 /// What leaves through a socket of a stream.
@@ -485,6 +487,7 @@ impl Shard {
             let is_prepared = matches!(incoming.state(), StagingState::Prepared(..));
             (incoming.source().migration, copy.seq(), is_prepared)
         });
+        let is_wiped = copy.incoming().map(Incoming::state) == Some(StagingState::Wiped);
         let core = &self.core;
         let leads_here = core.routes.owner_of(copy.id).is(core.id);
         let slots = core.node.partitioning.slots_of(copy.id);
@@ -497,6 +500,7 @@ impl Shard {
             is_held: core.is_held(copy.id),
             outgoing: copy.outgoing().map(|o| (o.migration, o.stage())),
             incoming,
+            left_keys: if is_wiped { copy.table.len() } else { 0 },
         }
     }
 

@@ -391,6 +391,13 @@ impl World {
         let Some(process) = &state.process else {
             return Ok(());
         };
+        let left = process.copies().find(|(_, copy)| copy.left_keys > 0);
+        if let Some((partition, copy)) = left {
+            let keys = copy.left_keys;
+            return Err(format!(
+                "node {node} keeps {keys} keys of partition {partition} whose stream is over"
+            ));
+        }
         let copies = process.copies().filter(|(_, copy)| copy.executes);
         state.executing = copies.map(|(id, copy)| (id, copy.epoch)).collect();
         self.one_owner(node)
