@@ -174,14 +174,21 @@ impl World {
         vec![Event::Introduced(RaftId(from), versions(speaks))]
     }
 
-    /// The others learn that the links of a coordinator are gone.
+    /// The others learn that the links of a coordinator are gone: after all that has come over them.
     pub(crate) fn lose_links(&mut self, id: u64) {
         let others: Vec<u64> = self.coordinators.keys().copied().collect();
         for other in others.into_iter().filter(|other| *other != id) {
+            let said = |what: &What| {
+                matches!(what, What::ToCoordinator(from, to, Event::Raft(_))
+                    if (*from, *to) == (End::Coordinator(id), other))
+            };
+            let mut underway = self.queue.iter().rev();
+            let last = underway.find(|(_, what)| said(what));
+            let last = last.map_or(0, |((at, _), _)| at.saturating_sub(self.now));
             for delay in self.network.copies(&mut self.rng) {
                 let event = Event::Lost(RaftId(id));
                 self.after(
-                    delay,
+                    delay.max(last),
                     What::ToCoordinator(End::Coordinator(id), other, event),
                 );
             }
