@@ -63,6 +63,10 @@ const PRESENT_MS: u64 = 8 * TICK_MS;
 /// A question or proposal without an outcome is given up, ms.
 pub const PATIENCE_MS: u64 = 1_500;
 
+/// What nodes and operators may have under way to be decided, before what they say next is taken: it is decided
+/// at once, in the worst case, and a turn should be short.
+pub const UNDECIDED_MAX: usize = 256;
+
 /// One connection, as its shell numbers it; never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId(pub u64);
@@ -84,6 +88,17 @@ pub enum Event {
     Lost(RaftId),
     /// This coordinator is about to stop: somebody else is to lead.
     StepAside,
+}
+
+impl Event {
+    /// How much may have to be decided because of it.
+    #[must_use]
+    pub fn wants(&self) -> usize {
+        match self {
+            Event::Request(_, Request::Steps { steps, .. }) => steps.len().clamp(1, UNDECIDED_MAX),
+            _ => 1,
+        }
+    }
 }
 
 /// Something that is to be done; doing none of it is like a lost message.
@@ -276,10 +291,18 @@ impl<D: Disk> Coordinator<D> {
         self.member.is_leader() && self.member.voters() == [self.member.id()]
     }
 
+    /// For how much of what nodes and operators [want](Event::wants) there is room in the next turn: what is
+    /// more waits where it is.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        UNDECIDED_MAX.saturating_sub(self.member.undecided())
+    }
+
     /// When the next turn is due at the latest.
     #[must_use]
     pub fn next_turn_ms(&self) -> u64 {
         match self.tick_at_ms {
+            _ if self.sessions.is_behind() => self.now_ms,
             Some(at_ms) if self.is_at_rest() => at_ms + REST_MS,
             at_ms => at_ms.unwrap_or(0),
         }
@@ -292,6 +315,7 @@ impl<D: Disk> Coordinator<D> {
             && !self.has_changed
             && self.pending.is_empty()
             && self.later.is_empty()
+            && !self.sessions.is_behind()
             && self.state().migrations().active.is_empty()
     }
 

@@ -7,7 +7,7 @@
 //! time, and the leader counts itself among those who have it only when its own has finished (section 10.2.1
 //! of Ongaro's thesis on Raft).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use ephesus_wal::Disk;
@@ -156,9 +156,9 @@ pub struct Member<D: Disk> {
     /// Reads that wait until so much is applied.
     reads: Vec<(Ticket, u64)>,
     /// Reads that raft has not placed yet.
-    asked: Vec<Ticket>,
+    asked: BTreeSet<Ticket>,
     /// Proposals under way.
-    proposed: Vec<Ticket>,
+    proposed: BTreeSet<Ticket>,
     /// Distinguishes the proposals of this start from those of an earlier one.
     life: u64,
     /// The term that the proposals and reads under way belong to.
@@ -240,8 +240,8 @@ impl<D: Disk> Member<D> {
             applied,
             conf_state,
             reads: Vec::new(),
-            asked: Vec::new(),
-            proposed: Vec::new(),
+            asked: BTreeSet::new(),
+            proposed: BTreeSet::new(),
             life,
             asked_in: 0,
             snapshots: BTreeMap::new(),
@@ -290,6 +290,12 @@ impl<D: Disk> Member<D> {
     #[must_use]
     pub fn is_settled(&self) -> bool {
         self.is_leader() && self.node.raft.apply_to_current_term()
+    }
+
+    /// Proposals of this member without an outcome yet.
+    #[must_use]
+    pub fn undecided(&self) -> usize {
+        self.proposed.len()
     }
 
     /// Index of the last entry that this member knows to be decided.
@@ -388,7 +394,7 @@ impl<D: Disk> Member<D> {
                     .propose_conf_change(self.context(ticket), conf_change(&change))
                     .is_ok()
                 {
-                    self.proposed.push(ticket);
+                    self.proposed.insert(ticket);
                     return;
                 } else {
                     Outcome::NotLeader(self.leader())
@@ -409,7 +415,7 @@ impl<D: Disk> Member<D> {
             Input::Propose(ticket, command) => {
                 let data = postcard::to_allocvec(&command).expect("commands encode");
                 if self.is_leader() && self.node.propose(self.context(ticket), data).is_ok() {
-                    self.proposed.push(ticket);
+                    self.proposed.insert(ticket);
                 } else {
                     let outcome = Outcome::NotLeader(self.leader());
                     output.outcomes.push((ticket, outcome));
@@ -419,7 +425,7 @@ impl<D: Disk> Member<D> {
                 // A leader that has decided nothing in its term yet does not know what was decided.
                 if self.is_settled() {
                     self.node.read_index(ticket.0.to_le_bytes().to_vec());
-                    self.asked.push(ticket);
+                    self.asked.insert(ticket);
                 } else {
                     output.reads.push((ticket, false));
                 }
@@ -507,11 +513,13 @@ impl<D: Disk> Member<D> {
             return;
         }
         self.asked_in = self.term();
-        let forgotten = self.proposed.drain(..);
-        let unknown = forgotten.map(|ticket| (ticket, Outcome::Unknown));
+        let forgotten = std::mem::take(&mut self.proposed);
+        let unknown = forgotten
+            .into_iter()
+            .map(|ticket| (ticket, Outcome::Unknown));
         output.outcomes.extend(unknown);
         let reads = self.reads.drain(..).map(|(ticket, _)| ticket);
-        let unread = reads.chain(self.asked.drain(..));
+        let unread = reads.chain(std::mem::take(&mut self.asked));
         output.reads.extend(unread.map(|ticket| (ticket, false)));
     }
 

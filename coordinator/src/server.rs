@@ -11,7 +11,7 @@ mod clock;
 pub mod error;
 pub mod force;
 mod home;
-mod inbox;
+pub mod inbox;
 mod met;
 mod peers;
 mod refusals;
@@ -47,6 +47,7 @@ use clock::Clock;
 use home::Home;
 use inbox::Inbox;
 use met::Met;
+pub use peers::LETTERS_MAX;
 use peers::{Doorbells, Peers};
 use refusals::RefusalReport;
 use sessions::Sessions;
@@ -59,7 +60,7 @@ const HAND_OVER_MAX_MS: u64 = 1_000;
 const HAND_OVER_AGAIN_MS: u64 = (ELECTION_TICKS as u64 + 1) * TICK_MS;
 
 /// Bytes of a segment of the raft log.
-const SEGMENT_BYTES: u64 = 16 << 20;
+pub const SEGMENT_BYTES: u64 = 16 << 20;
 
 /// Longest time that ready tasks may be overlooked.
 pub(crate) const HEARTBEAT: Duration = Duration::from_millis(100);
@@ -355,18 +356,21 @@ impl Server {
 
     /// What has happened by the next turn.
     async fn next_events(&self) -> Vec<Event> {
+        // Whatever is there: what the last turn has sent, and what links have to say, goes in between.
+        glommio::executor().yield_now().await;
         let wait_ms = self
             .coordinator
             .next_turn_ms()
             .saturating_sub(self.clock.now_ms());
-        let mut events = self.inbox.take();
+        let room = self.coordinator.room();
+        let mut events = self.inbox.take(room);
         if events.is_empty() && wait_ms > 0 {
             let late = async {
                 glommio::timer::sleep(Duration::from_millis(wait_ms)).await;
                 None
             };
-            events.extend(futures_lite::future::or(self.inbox.first(), late).await);
-            events.append(&mut self.inbox.take());
+            events.extend(futures_lite::future::or(self.inbox.first(room), late).await);
+            events.append(&mut self.inbox.take(room));
         }
         events
     }

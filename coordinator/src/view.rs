@@ -90,6 +90,18 @@ pub enum UpdateError {
     },
 }
 
+impl Delta {
+    /// How many changes it names.
+    #[expect(
+        clippy::len_without_is_empty,
+        reason = "one without changes is not made"
+    )]
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.members.len() + self.partitions.len() + self.migrations.len()
+    }
+}
+
 impl View {
     /// What nodes know of a state; none before the cluster is bootstrapped.
     #[must_use]
@@ -203,23 +215,33 @@ impl History {
     /// It is a full copy when the changes are not remembered, or are most of the table.
     #[must_use]
     pub fn update(&self, state: &State, held: u64) -> Option<TableUpdate> {
-        let to = state.table().version;
-        if held >= to {
+        if held >= state.table().version {
             return None;
         }
-        let full = || View::of(state).map(TableUpdate::Full);
-        let is_remembered = |(first, last)| held > 0 && first <= held + 1 && last == to;
-        let ends = self.changes.front().zip(self.changes.back());
-        let ends = ends.map(|((first, _), (last, _))| (*first, *last));
-        let Some((first, _)) = ends.filter(|ends| is_remembered(*ends)) else {
-            return full();
-        };
+        let delta = self.delta(state, held).map(TableUpdate::Delta);
+        delta.or_else(|| View::of(state).map(TableUpdate::Full))
+    }
+
+    /// How many changes have followed version `held`; none: not all of them are remembered.
+    #[must_use]
+    pub fn changes_since(&self, held: u64) -> Option<usize> {
+        let (first, last) = (self.changes.front()?.0, self.changes.back()?.0);
+        let is_remembered = held > 0 && first <= held + 1;
+        is_remembered.then_some(last.saturating_sub(held) as usize)
+    }
+
+    /// What has changed between version `held`, which is an older one, and `state`; none: a full copy is needed,
+    /// because the changes are not remembered, or are most of the table.
+    #[must_use]
+    pub fn delta(&self, state: &State, held: u64) -> Option<Delta> {
+        let to = state.table().version;
+        let newest = self.changes.back().map(|(last, _)| *last);
+        let since = self.changes_since(held).filter(|_| newest == Some(to))?;
         let mut members = BTreeSet::new();
         let mut partitions = BTreeSet::new();
         let mut coordinators = false;
         let mut migrations = BTreeSet::new();
-        let known = (held + 1 - first) as usize;
-        for (_, effects) in self.changes.range(known..) {
+        for (_, effects) in self.changes.iter().rev().take(since) {
             members.extend(effects.members.iter().copied());
             partitions.extend(effects.partitions.iter().copied());
             coordinators |= effects.coordinators;
@@ -227,14 +249,14 @@ impl History {
         }
         let table = state.table();
         if partitions.len() * 2 > table.entries.len() {
-            return full();
+            return None;
         }
         let member = |node: NodeId| (node, state.members().get(&node).cloned());
         let entry = |partition: PartitionId| Some((partition, table.entry(partition)?.clone()));
         let known = state.migrations();
         let arrival = |partition: &PartitionId| Some((*partition, *known.arrivals.get(partition)?));
         let migration = |id: MigrationId| (id, known.active.get(&id).cloned());
-        Some(TableUpdate::Delta(Delta {
+        Some(Delta {
             from: held,
             to,
             coordinators: coordinators.then(|| state.coordinators().clone()),
@@ -244,7 +266,7 @@ impl History {
             last_migration: known.last,
             limit_mb_s: known.limit_mb_s,
             migrations: migrations.into_iter().map(migration).collect(),
-        }))
+        })
     }
 }
 

@@ -6,7 +6,7 @@ use ephesus_wal::Disk;
 use ephesus_wire::{MigrationId, NodeId};
 
 use super::balance::Calm;
-use super::{Coordinator, Pending};
+use super::{Coordinator, Pending, UNDECIDED_MAX};
 use crate::command::Command;
 use crate::member::{Input, Ticket};
 use crate::migration::{Abort, AbortReason, Phase, Progress, Step, bounded};
@@ -98,7 +98,7 @@ impl Migrating {
 }
 
 impl<D: Disk> Coordinator<D> {
-    /// Proposes what a node has said about migrations, each once.
+    /// Proposes what a node has said about migrations, each once; what is too much for one turn it says again.
     pub(super) fn take_steps(
         &mut self,
         node: NodeId,
@@ -106,7 +106,7 @@ impl<D: Disk> Coordinator<D> {
         steps: &[(MigrationId, Step)],
         inputs: &mut Vec<Input>,
     ) {
-        for (id, step) in steps {
+        for (id, step) in steps.iter().take(UNDECIDED_MAX) {
             let command = self.state().command_for(node, incarnation, *id, step);
             if let Some(command) = command {
                 self.propose_migration(*id, command, inputs);

@@ -67,7 +67,7 @@ impl<D: Disk> Coordinator<D> {
         let incarnation = registration.incarnation;
         self.liveness.registered(registration.node);
         let older = self.sessions.registered(session, registration.node);
-        actions.extend(older.map(Action::Close));
+        actions.extend(older.into_iter().map(Action::Close));
         let answer = Answer::Registered {
             cluster,
             incarnation,

@@ -63,8 +63,7 @@ impl<D: Disk> Member<D> {
             let Some(ticket) = ticket.ok().map(Ticket) else {
                 continue;
             };
-            if let Some(place) = self.asked.iter().position(|asked| *asked == ticket) {
-                self.asked.swap_remove(place);
+            if self.asked.remove(&ticket) {
                 self.reads.push((ticket, read.index));
             }
         }
@@ -122,9 +121,7 @@ impl<D: Disk> Member<D> {
         if u64::from_le_bytes(*life) != self.life {
             return None;
         }
-        let place = self.proposed.iter().position(|own| *own == ticket)?;
-        self.proposed.swap_remove(place);
-        Some(ticket)
+        self.proposed.remove(&ticket).then_some(ticket)
     }
 }
 

@@ -9,24 +9,20 @@ use crate::coordinator::Event;
 const COORDINATORS_MAX: usize = 1024;
 const REQUESTS_MAX: usize = 4096;
 
-/// Most events of one turn that come from nodes and operators.
-const REQUESTS_PER_TURN: usize = 1024;
-
 /// Where events go: of coordinators, and of nodes and operators.
 #[derive(Clone, Debug)]
-pub(super) struct Senders(
-    pub(super) flume::Sender<Event>,
-    pub(super) flume::Sender<Event>,
-);
+pub struct Senders(pub flume::Sender<Event>, pub flume::Sender<Event>);
 
 /// The other end.
 #[derive(Debug)]
-pub(super) struct Inbox {
+pub struct Inbox {
     coordinators: flume::Receiver<Event>,
     requests: flume::Receiver<Event>,
 }
 
-pub(super) fn inbox() -> (Senders, Inbox) {
+/// An empty inbox.
+#[must_use]
+pub fn inbox() -> (Senders, Inbox) {
     let (to_coordinators, coordinators) = flume::bounded(COORDINATORS_MAX);
     let (to_requests, requests) = flume::bounded(REQUESTS_MAX);
     let inbox = Inbox {
@@ -37,25 +33,49 @@ pub(super) fn inbox() -> (Senders, Inbox) {
 }
 
 impl Inbox {
-    /// What is there, coordinators' first.
-    pub(super) fn take(&self) -> Vec<Event> {
-        let requests = self.requests.try_iter().take(REQUESTS_PER_TURN);
-        self.coordinators.try_iter().chain(requests).collect()
+    /// How much waits that could be taken.
+    #[must_use]
+    pub fn waiting(&self, room: usize) -> usize {
+        self.coordinators.len() + self.requests.len().min(room)
     }
 
-    /// The next event, once there is one.
-    pub(super) async fn first(&self) -> Option<Event> {
+    /// What is there: all of coordinators, then of nodes and operators what there is [room](crate::Coordinator::room)
+    /// for, or a little more: a request is taken as a whole.
+    #[must_use]
+    pub fn take(&self, room: usize) -> Vec<Event> {
+        let mut events: Vec<Event> = self.coordinators.try_iter().collect();
+        let mut taken = 0;
+        while taken < room
+            && let Ok(event) = self.requests.try_recv()
+        {
+            taken += event.wants();
+            events.push(event);
+        }
+        events
+    }
+
+    /// The next event for which there is room, once there is one.
+    pub async fn first(&self, room: usize) -> Option<Event> {
         let coordinators = async { self.coordinators.recv_async().await.ok() };
-        let requests = async { self.requests.recv_async().await.ok() };
+        let requests = async {
+            if room == 0 {
+                std::future::pending::<()>().await;
+            }
+            self.requests.recv_async().await.ok()
+        };
         futures_lite::future::or(coordinators, requests).await
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use ephesus_wire::{MigrationId, NodeId};
+
     use super::*;
     use crate::command::RaftId;
     use crate::coordinator::SessionId;
+    use crate::migration::Step;
+    use crate::protocol::Request;
 
     #[test]
     fn what_coordinators_say_comes_first_however_many_requests_wait() {
@@ -71,10 +91,33 @@ mod tests {
                 .try_send(Event::Lost(RaftId(id)))
                 .expect("requests take no room of coordinators");
         }
-        let taken = inbox.take();
-        assert_eq!(taken.len(), COORDINATORS_MAX + REQUESTS_PER_TURN);
+        let taken = inbox.take(1000);
+        assert_eq!(taken.len(), COORDINATORS_MAX + 1000);
         let (first, rest) = taken.split_at(COORDINATORS_MAX);
         assert!(first.iter().all(|event| matches!(event, Event::Lost(_))));
         assert!(rest.iter().all(|event| matches!(event, Event::Closed(_))));
+    }
+
+    #[test]
+    fn requests_wait_while_there_is_no_room_for_what_they_want_to_have_decided() {
+        let (Senders(coordinators, requests), inbox) = inbox();
+        let steps = |count| Request::Steps {
+            node: NodeId([1; 16]),
+            incarnation: 1,
+            steps: (0..count)
+                .map(|id| (MigrationId(id), Step::Begin))
+                .collect(),
+        };
+        for _ in 0..10 {
+            let event = Event::Request(SessionId(1), steps(30));
+            requests.try_send(event).expect("there is room");
+        }
+        assert_eq!(inbox.take(90).len(), 3);
+        assert_eq!(inbox.take(91).len(), 4, "a request is taken as a whole");
+        assert!(inbox.take(0).is_empty());
+        let lost = Event::Lost(RaftId(2));
+        coordinators.try_send(lost).expect("there is room");
+        let first = futures_lite::future::block_on(inbox.first(0));
+        assert!(matches!(first, Some(Event::Lost(_))), "coordinators go on");
     }
 }

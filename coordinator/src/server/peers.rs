@@ -15,7 +15,7 @@ use crate::link::{Backoff, Dialer, Link, LinkError};
 use crate::protocol::kind;
 
 /// Messages that may wait for one coordinator.
-const QUEUE_MAX: usize = 256;
+pub const LETTERS_MAX: usize = 256;
 
 /// A link that was closed sooner was not let in.
 const LASTING: Duration = Duration::from_secs(1);
@@ -96,7 +96,7 @@ impl Peers {
     pub(super) fn send(&mut self, to: RaftId, address: String, kind: u16, payload: Vec<u8>) {
         let (dialer, seed, doorbells) = (&self.dialer, self.seed, &self.doorbells);
         let queue = self.queues.entry(to).or_insert_with(|| {
-            let (queue, letters) = flume::bounded(QUEUE_MAX);
+            let (queue, letters) = flume::bounded(LETTERS_MAX);
             let backoff = Backoff::new(seed ^ to.0);
             let (bell, rung) = flume::bounded(1);
             doorbells.0.borrow_mut().insert(to, bell);
