@@ -58,6 +58,8 @@ pub(crate) struct Liveness<S> {
     clock_ms: u64,
     passed_ms: Option<u64>,
     nodes: BTreeMap<NodeId, Heard>,
+    /// Whom the proposals under way fail.
+    failing: BTreeMap<Ticket, NodeId>,
     waiting: Vec<Waiting<S>>,
     round: Option<(Ticket, u64, Vec<Waiting<S>>)>,
     pub(crate) planted: Planted,
@@ -69,6 +71,7 @@ impl<S> Liveness<S> {
             clock_ms: u64::from(HEARTBEAT_TIMEOUT_MS_MAX),
             passed_ms: None,
             nodes: BTreeMap::new(),
+            failing: BTreeMap::new(),
             waiting: Vec::new(),
             round: None,
             planted: Planted::default(),
@@ -85,6 +88,7 @@ impl<S> Liveness<S> {
     /// This member leads from now on: every node has the full timeout.
     pub(crate) fn lead(&mut self) {
         self.nodes.clear();
+        self.failing.clear();
         self.waiting.clear();
         self.round = None;
     }
@@ -119,8 +123,6 @@ impl<S> Liveness<S> {
 
     /// Nodes that have been silent for the timeout, with the start that was.
     pub(crate) fn overdue(&mut self, state: &State) -> Vec<(NodeId, u64)> {
-        self.nodes
-            .retain(|node, heard| state.members().contains_key(node) || heard.failing.is_some());
         let mut overdue = Vec::new();
         let timeout_ms = timeout_ms(state);
         for (node, member) in state.members() {
@@ -131,19 +133,26 @@ impl<S> Liveness<S> {
                 overdue.push((*node, member.incarnation));
             }
         }
+        // All members are among them, and mostly nobody else.
+        if self.nodes.len() > state.members().len() {
+            self.nodes.retain(|node, heard| {
+                state.members().contains_key(node) || heard.failing.is_some()
+            });
+        }
         overdue
     }
 
     /// A proposal that fails a node is under way.
     pub(crate) fn failing(&mut self, node: NodeId, ticket: Ticket) {
         self.node(node).failing = Some(ticket);
+        self.failing.insert(ticket, node);
     }
 
     /// The outcome of such a proposal is known.
     pub(crate) fn decided(&mut self, ticket: Ticket) {
-        let mut nodes = self.nodes.values_mut();
-        if let Some(heard) = nodes.find(|heard| heard.failing == Some(ticket)) {
-            heard.failing = None;
+        let node = self.failing.remove(&ticket);
+        if let Some(heard) = node.and_then(|node| self.nodes.get_mut(&node)) {
+            heard.failing.take_if(|failing| *failing == ticket);
         }
     }
 

@@ -81,8 +81,11 @@ impl<D: Disk> Coordinator<D> {
         actions: &mut Vec<Action>,
     ) {
         let mut moves = Vec::new();
+        // As many as there are partitions, to as many nodes.
+        let mut known = BTreeMap::new();
         for (partition, node, shard) in wanted {
-            let Some(found) = find_node(self.state(), &node) else {
+            let found = known.get(&node).copied();
+            let Some(found) = found.or_else(|| find_node(self.state(), &node)) else {
                 actions.push(operation.answer(Report::NoSuchNode(node)));
                 return;
             };
@@ -90,6 +93,7 @@ impl<D: Disk> Coordinator<D> {
                 node: found,
                 shard: ShardId(shard),
             };
+            known.insert(node, found);
             let partition = PartitionId(partition);
             moves.push(Move { partition, to });
         }

@@ -18,7 +18,13 @@ impl State {
         let orphans: Vec<usize> = (0..self.table.entries.len())
             .filter(|&index| self.table.entries[index].replicas.is_empty())
             .collect();
+        let is_first = orphans.len() == self.table.entries.len();
         let up = self.members.iter().filter(|(_, member)| is_up(member));
+        let waits_for_nodes =
+            is_first && up.clone().count() < usize::from(options.min_nodes.max(1));
+        if orphans.is_empty() || waits_for_nodes {
+            return BTreeSet::new();
+        }
         let draining = self.draining();
         let of = |is_drained: bool| {
             up.clone()
@@ -32,10 +38,6 @@ impl State {
         let mut places: Vec<Share> = of(false);
         if places.is_empty() {
             places = of(true);
-        }
-        let is_first = orphans.len() == self.table.entries.len();
-        if orphans.is_empty() || (is_first && up.count() < usize::from(options.min_nodes.max(1))) {
-            return BTreeSet::new();
         }
         let Ok(plan) = placement::plan_shares(orphans.len() as u16, &places, options.policy) else {
             return BTreeSet::new();

@@ -141,7 +141,9 @@ impl State {
             partition,
             to: target,
         };
-        let active = self.moving().get(&partition).copied();
+        let mut active = self.migrations.table.active.iter();
+        let active = active.find(|(_, migration)| migration.partition == partition);
+        let active = active.map(|(id, migration)| (*id, migration.target));
         match self.check_move(wanted, active) {
             Ok(None) => {
                 self.plan(wanted, Purpose::Rebalance, attempt, &mut effects);

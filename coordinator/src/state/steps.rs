@@ -1,5 +1,7 @@
 //! What may be decided about migrations next, and who may say so.
 
+use std::collections::BTreeSet;
+
 use ephesus_wire::table::PartitionStatus;
 use ephesus_wire::{MigrationId, NodeId};
 
@@ -52,10 +54,11 @@ impl State {
 
     /// Active migrations that cannot go on because a node of theirs has failed, and which one.
     pub fn stranded(&self) -> impl Iterator<Item = (MigrationId, &Migration, AbortReason)> {
-        let is_failed = |node| {
-            let member = self.members.get(&node);
-            member.is_none_or(|member| member.status == MemberStatus::Failed)
-        };
+        let members = self.members.iter();
+        let failed = members.filter(|(_, member)| member.status == MemberStatus::Failed);
+        let failed: BTreeSet<NodeId> = failed.map(|(id, _)| *id).collect();
+        let is_failed = move |node| failed.contains(&node);
+        // Mostly nobody has failed, and there may be as many as partitions.
         let active = self.migrations.table.active.iter();
         active.filter_map(move |(id, migration)| {
             let reason = if is_failed(migration.target.node) {

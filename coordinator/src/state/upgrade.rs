@@ -65,11 +65,14 @@ impl State {
     /// # Errors
     /// [`Refusal::NotUpgraded`]: what [`State::apply`] would answer.
     pub fn check_known(&self, command: &Command) -> Result<(), Refusal> {
-        let nodes = self.members.values().map(|member| Behind {
+        let needed = command.needs();
+        let is_behind = |member: &&super::Member| Some(member.speaks.max) < needed;
+        let nodes = self.members.values().filter(is_behind);
+        let nodes = nodes.map(|member| Behind {
             who: Speaker::Node(member.name.clone()),
             speaks: Some(member.speaks.max),
         });
-        self.check_spoken(command.needs(), None, nodes)
+        self.check_spoken(needed, None, nodes)
     }
 
     /// The same for a change of coordinators, which no node has to know.
