@@ -1,7 +1,7 @@
 //! Coordinators and nodes of Ephesus on loopback: how fast a cluster changes, what it costs at rest,
 //! and what routing costs.
 //!
-//! Every process is real. Times are upper bounds: they begin at the last moment at which the old
+//! Every process is real, but for [`Case::Scale`]. Times are upper bounds: they begin at the last moment at which the old
 //! state was still seen, and the clients that look use the same CPUs.
 
 use std::fs;
@@ -19,6 +19,7 @@ mod case;
 mod idle;
 mod leader;
 mod report;
+mod scale;
 mod scaling;
 mod settings;
 mod slots;
@@ -30,7 +31,7 @@ use settings::Settings;
 /// Runs the cases asked for, prints the table and writes the JSON.
 ///
 /// # Errors
-/// When a process misbehaves, or the machine lacks what is needed.
+/// When a process misbehaves, the machine lacks what is needed, or a bound of [`Case::Scale`] is missed.
 pub fn execute(arguments: &ClusterArgs) -> Result<()> {
     if arguments.list {
         for case in Case::ALL {
@@ -48,7 +49,7 @@ pub fn execute(arguments: &ClusterArgs) -> Result<()> {
         }
     }
     print!("{}", report.markdown());
-    Ok(())
+    report.check_bounds()
 }
 
 fn run_case(settings: &Settings, case: Case) -> Result<CaseReport> {
@@ -57,6 +58,7 @@ fn run_case(settings: &Settings, case: Case) -> Result<CaseReport> {
         Case::LeaderLost => leader::run(settings),
         Case::Idle => idle::run(settings),
         Case::ClusterSlots => slots::run(settings),
+        Case::Scale => scale::run(settings),
         Case::ScalingP16 | Case::ScalingP1 => scaling::run(settings, case),
     }
 }

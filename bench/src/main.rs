@@ -6,9 +6,13 @@ use clap::{Parser, Subcommand};
 
 use ephesus_bench::cluster::{self, ClusterArgs};
 use ephesus_bench::compare::{self, CompareArgs};
+use ephesus_bench::heap::Counting;
 use ephesus_bench::interrupt;
 use ephesus_bench::load::LoadArgs;
 use ephesus_bench::migrate::{self, MigrateArgs};
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
 
 #[derive(Debug, Parser)]
 #[command(

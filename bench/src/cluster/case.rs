@@ -16,17 +16,20 @@ pub enum Case {
     ScalingP16,
     /// The same without a pipeline.
     ScalingP1,
+    /// What a large cluster costs its leader.
+    Scale,
 }
 
 impl Case {
     /// Every case, in the order they run.
-    pub const ALL: [Case; 6] = [
+    pub const ALL: [Case; 7] = [
         Case::TableChange,
         Case::LeaderLost,
         Case::Idle,
         Case::ClusterSlots,
         Case::ScalingP16,
         Case::ScalingP1,
+        Case::Scale,
     ];
 
     /// Its name in `--cases`.
@@ -38,6 +41,7 @@ impl Case {
             Case::ClusterSlots => "cluster-slots",
             Case::ScalingP16 => "scaling-p16",
             Case::ScalingP1 => "scaling-p1",
+            Case::Scale => "scale",
         }
     }
 
@@ -50,6 +54,7 @@ impl Case {
             Case::ClusterSlots => "CLUSTER SLOTS of 1024 partitions on 64 shards",
             Case::ScalingP16 => "two nodes in one cluster against each alone, pipeline 16",
             Case::ScalingP1 => "two nodes in one cluster against each alone, no pipeline",
+            Case::Scale => "the leader's turns and memory in a large simulated cluster",
         }
     }
 }

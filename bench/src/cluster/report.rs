@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::compare::{Goal, Verdict};
 use crate::environment::Environment;
-use crate::error::Result;
+use crate::error::{BenchError, Result};
 use crate::report;
 use crate::stats::{self, number};
 
@@ -103,6 +103,19 @@ impl Report {
 
     pub(super) fn add(&mut self, case: CaseReport) {
         self.cases.push(case);
+    }
+
+    /// Whether all bounds are kept: those of [`Case::Scale`] do not depend on what else the machine does.
+    ///
+    /// # Errors
+    /// The first that is missed.
+    pub(super) fn check_bounds(&self) -> Result<()> {
+        let bounded = self.cases.iter().filter(|case| case.case == Case::Scale);
+        let mut rows = bounded.flat_map(|case| &case.rows);
+        match rows.find(|row| row.verdict == Verdict::Missed) {
+            Some(row) => Err(BenchError::cluster(&row.name, "the bound is missed")),
+            None => Ok(()),
+        }
     }
 
     /// Everything, every sample included.

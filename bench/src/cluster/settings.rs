@@ -7,6 +7,7 @@ use crate::error::Result;
 use crate::locate;
 use crate::redis_benchmark::RedisBenchmark;
 
+use super::scale::Size;
 use super::{Case, ClusterArgs};
 
 /// The flags with every default filled in.
@@ -16,6 +17,8 @@ pub(super) struct Settings {
     pub(super) is_quick: bool,
     /// CPUs of this machine that may be used.
     pub(super) cpus: Vec<usize>,
+    /// Of [`Case::Scale`].
+    pub(super) size: Size,
     pub(super) ephesus: PathBuf,
     pub(super) benchmark: RedisBenchmark,
     root: TempDir,
@@ -23,15 +26,28 @@ pub(super) struct Settings {
 
 impl Settings {
     pub(super) fn resolve(arguments: &ClusterArgs) -> Result<Self> {
+        let has_size = arguments.nodes.is_some() || arguments.partitions.is_some();
+        let cases = match &*arguments.cases {
+            [] if has_size => vec![Case::Scale],
+            [] => Case::ALL.to_vec(),
+            cases => cases.to_vec(),
+        };
+        let has_processes = cases.iter().any(|case| *case != Case::Scale);
         Ok(Settings {
-            cases: if arguments.cases.is_empty() {
-                Case::ALL.to_vec()
-            } else {
-                arguments.cases.clone()
+            size: Size {
+                nodes: arguments
+                    .nodes
+                    .unwrap_or(if arguments.quick { 100 } else { 1000 }),
+                partitions: arguments.partitions.unwrap_or(16384),
             },
             is_quick: arguments.quick,
             cpus: affinity::allowed()?,
-            ephesus: locate::ephesus(arguments.ephesus.as_deref())?,
+            ephesus: if has_processes {
+                locate::ephesus(arguments.ephesus.as_deref())?
+            } else {
+                PathBuf::new()
+            },
+            cases,
             benchmark: RedisBenchmark::new(&arguments.redis_benchmark),
             root: locate::data_root(arguments.dir.as_deref(), "cluster-")?,
         })

@@ -201,18 +201,17 @@ impl Checks {
         truth.writes += 1;
     }
 
-    /// A node begins with an empty copy: what was there before has been given up. Answers whether that is the newest
-    /// copy: one that is begun by an old table holds nothing that clients know.
+    /// A node begins with an empty copy: what was there before has been given up.
     pub(crate) fn emptied(
         &mut self,
         node: usize,
         partition: PartitionId,
         epoch: Epoch,
-    ) -> Result<bool, String> {
+    ) -> Result<(), String> {
         let truth = self.truth.entry(partition).or_default();
         if truth.epoch > epoch {
-            // A write to this copy would be noticed.
-            return Ok(false);
+            // By an old table: a write to this copy would be noticed.
+            return Ok(());
         }
         if truth.writes > 0 && truth.epoch == epoch {
             return Err(format!(
@@ -221,7 +220,7 @@ impl Checks {
             ));
         }
         *truth = Truth { epoch, writes: 0 };
-        Ok(true)
+        Ok(())
     }
 
     /// A node was told that it is registered.

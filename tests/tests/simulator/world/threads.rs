@@ -131,9 +131,7 @@ impl World {
                     "node {node} begins partition {partition} empty, which {arrival:?} has brought"
                 ));
             }
-            if !self.checks.emptied(node, partition, epoch)? {
-                continue;
-            }
+            self.checks.emptied(node, partition, epoch)?;
             self.clients.emptied(partition);
             self.checks.unfilled.insert(partition);
             self.nodes[node].to_fill.push((partition, epoch));
