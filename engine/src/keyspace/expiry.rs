@@ -89,6 +89,17 @@ impl Keyspace {
         false
     }
 
+    /// Removes the next keys of a partition that have expired, about 100, from the segment `at` on, which begins with
+    /// 0 and is 0 after the last ones; true when none is left.
+    pub fn remove_expired_slice(&mut self, id: PartitionId, at: &mut usize) -> bool {
+        let is_due = self.may_expire(id) && self.table(id).expires_from_ms() <= self.now_ms;
+        if is_due && self.remove_expired(id, at, &mut Vec::new()) {
+            return false;
+        }
+        *at = 0;
+        true
+    }
+
     /// Removes all keys of a partition that have expired, so that no other clock has to tell who they were.
     pub(super) fn remove_all_expired(&mut self, id: PartitionId) {
         let (mut segment, mut expired) = (0, Vec::new());

@@ -82,6 +82,7 @@ impl Keyspace {
     /// acknowledged; FINAL is then the last message of [`Outgoing::next_message`]. False when it is not time yet,
     /// or nothing moves.
     ///
+    /// What has expired is removed before, all of it: call [`Keyspace::remove_expired_slice`] until little is left.
     /// Hold the partition's commands, FLUSHALL included, before the call. If it answers true, go on holding
     /// them until the move is decided, or until [`Keyspace::end_outgoing`] has given it up.
     ///

@@ -74,6 +74,8 @@ pub(super) struct Source {
     /// Others of its group are about to hold commands.
     lets_others_hold: bool,
     ending: Ending,
+    /// Where the removal of expired keys is, which is over before the stream ends; `None`: there are none.
+    clearing: Option<usize>,
     /// What was reported last.
     keys: u64,
     bytes: u64,
@@ -108,6 +110,7 @@ impl Source {
             target_has_room: true,
             lets_others_hold: false,
             ending: Ending::Unknown,
+            clearing: None,
             keys: 0,
             bytes: 0,
         }
@@ -326,6 +329,12 @@ impl Source {
                         "writes did not let the target catch up within {seconds} s"
                     ));
                 }
+                let mut at = self.clearing.unwrap_or(0);
+                let is_clear = cx.core.keyspace.remove_expired_slice(partition, &mut at);
+                self.clearing = (!is_clear).then_some(at);
+                if !is_clear {
+                    return Ok(());
+                }
                 let backlog_max = hold_backlog_bytes(waited);
                 if !group.is_ready(waited, backlog, backlog_max, is_calm)
                     || cx.has_clients && groups.another_holds(self.group, now)
@@ -515,6 +524,7 @@ impl Source {
                 held_since,
                 is_overdue: false,
             } => Some(held_since + OVERDUE_AFTER),
+            State::Copying(_) if self.clearing.is_some() => Some(now),
             State::Copying(Some(since)) => {
                 let next = Group::next(now.saturating_duration_since(since));
                 let late = match self.ending {

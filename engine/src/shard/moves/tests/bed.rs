@@ -88,6 +88,8 @@ pub(super) struct Bed {
     pub(super) model: Model,
     pub(super) rng: Rng,
     pub(super) now: Instant,
+    /// What the wall clock of both shows.
+    pub(super) now_ms: u64,
     /// Commands that came while the partition was held.
     held: Vec<Args>,
     pub(super) migration: MigrationId,
@@ -327,6 +329,7 @@ impl Bed {
             model,
             rng: Rng(seed),
             now,
+            now_ms: START_MS,
             held: Vec::new(),
             migration: MigrationId(0),
         }
@@ -390,11 +393,11 @@ impl Bed {
     /// One turn of both shards.
     pub(super) fn turn(&mut self) {
         self.turn_source();
-        self.target.turn(self.now, START_MS);
+        self.target.turn(self.now, self.now_ms);
     }
 
     pub(super) fn turn_source(&mut self) {
-        self.source.turn(self.now, START_MS);
+        self.source.turn(self.now, self.now_ms);
     }
 
     /// Turns until `is_over`.

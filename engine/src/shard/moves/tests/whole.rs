@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use super::bed::{BOTH, Bed, EPOCH, GIVE_UP, MOVING, OTHER, Wire, clock};
+use crate::keyspace::Partition;
+use crate::keyspace::tests::tape::execute;
 use crate::migration::tests::workload::words;
 use crate::migration::{Order, Report};
 use crate::shard::moves::PAUSED_MAX;
@@ -34,6 +36,34 @@ fn a_partition_moves_under_writes_and_nothing_is_lost() {
             assert_eq!(keys, bed.model.keys.len() as u64);
         }
     }
+}
+
+#[test]
+fn what_has_expired_is_removed_in_slices_before_a_stream_ends() {
+    const KEYS: u64 = 3_000;
+    let mut bed = Bed::new(1);
+    for n in 0..KEYS {
+        let set = words(&format!("SET k{n} value PX 1000"));
+        execute(&mut bed.source.core.keyspace, &set);
+    }
+    bed.begin(Wire::Inboxes);
+    bed.until("the walk", |bed| {
+        let copy = bed.source.core.keyspace.partition(MOVING);
+        let outgoing = copy.and_then(Partition::outgoing);
+        outgoing.is_some_and(|outgoing| outgoing.cursor().is_none())
+    });
+    bed.now_ms += 2_000;
+    let expired = |bed: &Bed| bed.source.core.keyspace.counters.expired;
+    let (mut before, mut most) = (expired(&bed), 0);
+    bed.until("the end", |bed| {
+        most = most.max(expired(bed) - before);
+        before = expired(bed);
+        bed.source.is_confirmed()
+    });
+    assert_eq!(before, KEYS, "all before the end of the stream");
+    assert!(most <= 256, "{most} keys in one turn");
+    bed.commit();
+    assert_eq!(bed.target.core.keyspace.len(), 0);
 }
 
 #[test]
