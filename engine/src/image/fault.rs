@@ -29,6 +29,8 @@ pub struct FaultStore {
     failed: bool,
     /// What [`ImageStore::room`] answers; shared, so that a test can change it.
     pub room: Arc<AtomicU64>,
+    /// What each operation takes of the room, which must be there.
+    pub cost: u64,
 }
 
 impl FaultStore {
@@ -44,6 +46,7 @@ impl FaultStore {
             operations: 0,
             failed: false,
             room: Arc::new(AtomicU64::new(u64::MAX)),
+            cost: 0,
         }
     }
 
@@ -97,6 +100,11 @@ impl FaultStore {
 
     fn step(&mut self, operation: &'static str, partition: PartitionId) -> Result<(), StoreError> {
         self.operations += 1;
+        if self.cost > 0 {
+            let room = self.room.load(Ordering::Relaxed);
+            assert!(room >= self.cost, "written without room: sled ends");
+            self.room.store(room - self.cost, Ordering::Relaxed);
+        }
         self.failed |= self.fail_at.is_some_and(|at| self.operations >= at);
         self.check(operation, partition)
     }

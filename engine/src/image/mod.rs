@@ -38,10 +38,17 @@ pub use extent::ExtentError;
 pub use manifest::{Generation, ImageId, Manifest, ManifestError};
 pub use open_guard::end_process_on_panics;
 pub use reader::{ReadError, load, manifests, read, verify};
-pub use removal::{collect_garbage, drop_copy};
+pub use rebuild::least_live_bytes;
+#[cfg(any(test, feature = "planted"))]
+pub use removal::drop_copy;
+pub use removal::{collect_garbage, drop_copies};
 pub use request::{StoreFault, StoreReply, StoreRequest, TrySendError};
 pub use sled_store::{SledStore, open_stores};
-pub use store::{BLOCK_BYTES_MAX, DbId, ImageStore, STORES_MAX, StoreError, Visit};
+#[cfg(test)]
+pub use store::ROOM;
+pub use store::{
+    BLOCK_BYTES_MAX, DbId, IMAGE_ROOM, ImageStore, STORES_MAX, StoreError, Visit, check_room,
+};
 pub use thread::{REQUESTS_MAX, StoreClient, StoreThread, Wake};
 pub use writer::{ImageWriter, WriterError, WriterState};
 

@@ -1,10 +1,11 @@
 //! Rebuilding a Db offline: sled reuses the space of removed pages but rarely gives it back.
 
 use std::ops::ControlFlow;
+use std::path::Path;
 
 use ephesus_wire::PartitionId;
 
-use super::layout::{DbPaths, free_bytes};
+use super::layout::{DbPaths, directory_bytes, free_bytes};
 use super::manifest::{MANIFEST_TAG, Manifest, generation_prefix};
 use super::sled_store::SledStore;
 use super::store::{ImageStore, StoreError};
@@ -18,6 +19,17 @@ const WASTE_BYTES_MIN: u64 = 256 << 20;
 
 /// A freshly written Db takes up to twice its blocks (half-full leaves), and some room to spare.
 const COPY_FACTOR: u64 = 3;
+
+/// What the images of a data directory hold at least, by the size of its files; 0 when that is unknown.
+#[must_use]
+pub fn least_live_bytes(images: &Path) -> u64 {
+    let stores = std::fs::read_dir(images).into_iter().flatten().flatten();
+    let sizes = stores.filter_map(|store| directory_bytes(&store.path()).ok());
+    sizes
+        .filter(|size| *size > WASTE_BYTES_MIN)
+        .map(|size| size / WASTE_FACTOR)
+        .sum()
+}
 
 /// Rebuilds the store when it wastes too much space and there is room for the copy.
 ///

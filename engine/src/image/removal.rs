@@ -1,16 +1,13 @@
 //! Removing images: those that newer ones have replaced, those of copies that left, and what a crash has left.
 
-use std::ops::ControlFlow;
-
 use ephesus_wire::{Epoch, PartitionId};
 
 use super::extent;
-use super::manifest::{self, Generation, epoch_prefix, extent_key, manifest_key, parse_extent_key};
-use super::store::{ImageStore, StoreError};
+use super::manifest::{
+    self, Generation, ImageId, epoch_prefix, extent_key, manifest_key, parse_extent_key,
+};
+use super::store::{ImageStore, ROOM, StoreError, check_room};
 use super::writer::{WriterError, current_manifest};
-
-/// Keys removed between two looks at the store, so that a sweep holds a bounded list.
-const SWEEP_KEYS: usize = 256;
 
 /// Keys of a slice: to sled they are about what it is given between two flushes, so that nobody waits for a slice for
 /// longer than for one flush.
@@ -40,6 +37,8 @@ pub(super) struct Removal {
     pub(super) what: What,
     /// No key before this one is left.
     from: Vec<u8>,
+    /// Extents removed so far, but for those of a tree that went as a whole.
+    pub(super) removed: u64,
 }
 
 impl Removal {
@@ -53,7 +52,34 @@ impl Removal {
             epoch,
             what,
             from,
+            removed: 0,
         }
+    }
+
+    /// What an earlier attempt at an image, which is newer than the valid one, has left.
+    ///
+    /// # Errors
+    /// Any error: the store cannot be read.
+    pub(super) fn of_attempt(
+        store: &dyn ImageStore,
+        image: ImageId,
+    ) -> Result<Option<Removal>, StoreError> {
+        let only = Removal::new(image.partition, image.epoch, What::Only(image.generation));
+        let first = store.next_key(image.partition, &only.from)?;
+        Ok(first.is_some_and(|key| only.covers(&key)).then_some(only))
+    }
+
+    /// Removes all that there is room for; answers whether that was all.
+    ///
+    /// # Errors
+    /// Any error: the store is unusable.
+    pub(super) fn run(&mut self, store: &mut dyn ImageStore) -> Result<bool, StoreError> {
+        while store.room() >= ROOM {
+            if self.slice(store)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Removes one slice; answers whether that was the last.
@@ -74,6 +100,7 @@ impl Removal {
                 return Ok(true);
             };
             store.remove(partition, &key)?;
+            self.removed += 1;
             key.push(0);
             self.from = key;
         }
@@ -90,7 +117,8 @@ impl Removal {
     }
 }
 
-/// Removes blocks that no manifest counts, as a crash may leave them; call before any writer begins.
+/// Removes blocks that no manifest counts, as a crash may leave them, as long as there is room; call before any
+/// writer begins.
 ///
 /// Returns how many extents were removed; they are gone for good with the next sync.
 ///
@@ -108,33 +136,61 @@ pub fn collect_garbage(
     {
         let current = current_manifest(store, partition, epoch)?;
         if current.is_none_or(|m| m.image.generation != generation) {
-            removed += remove_generation(store, partition, epoch, generation)?;
+            let mut removal = Removal::new(partition, epoch, What::Only(generation));
+            let is_all = removal.run(store)?;
+            removed += removal.removed;
+            if !is_all {
+                break;
+            }
         }
         from = behind(epoch, generation);
     }
     Ok(removed)
 }
 
-/// Removes one copy's manifest and blocks, leaving other copies of the partition.
+/// A copy that leaves: its partition and epoch, and how many blocks its image has.
+pub type Leaving = (PartitionId, Epoch, u64);
+
+/// Removes copies' manifests and blocks, leaving other copies of their partitions.
 ///
-/// The manifest goes first and is synced, so that no crash leaves a manifest without its blocks; those
-/// are gone for good with the next sync, and garbage until then.
+/// All manifests go first and are synced, so that no crash leaves a manifest without its blocks. Blocks for whose
+/// removal there is no room stay: nothing counts them.
 ///
 /// # Errors
-/// Any error: the store is unusable.
+/// [`StoreError::NoRoom`]: some manifests are still there. After any other error the store is unusable.
+pub fn drop_copies(store: &mut dyn ImageStore, copies: &[Leaving]) -> Result<(), StoreError> {
+    if copies.is_empty() {
+        return Ok(());
+    }
+    for &(partition, epoch, _) in copies {
+        check_room(store, ROOM, "remove images of copies that have left")?;
+        drop_manifest(store, partition, epoch)?;
+    }
+    store.sync()?;
+    for &(partition, epoch, blocks) in copies {
+        let mut removal = Removal::new(partition, epoch, What::All(blocks));
+        if !removal.run(store)? {
+            tracing::warn!(db = %store.db(), "no room to remove images of copies that have left, which stay for now");
+            break;
+        }
+    }
+    store.sync()
+}
+
+/// The same of one copy.
+///
+/// # Errors
+/// As [`drop_copies`].
+#[cfg(any(test, feature = "planted"))]
 pub fn drop_copy(
     store: &mut dyn ImageStore,
     partition: PartitionId,
     epoch: Epoch,
 ) -> Result<(), StoreError> {
-    drop_manifest(store, partition, epoch)?;
-    store.sync()?;
-    let mut removal = Removal::new(partition, epoch, What::All(0));
-    while !removal.slice(store)? {}
-    Ok(())
+    drop_copies(store, &[(partition, epoch, 0)])
 }
 
-/// The part of [`drop_copy`] before its sync.
+/// The part of [`drop_copies`] before its first sync.
 pub(super) fn drop_manifest(
     store: &mut dyn ImageStore,
     partition: PartitionId,
@@ -160,70 +216,9 @@ fn has_others(
     Ok(next.is_some())
 }
 
-/// Removes one image's blocks; answers how many extents they were.
-pub(super) fn remove_generation(
-    store: &mut dyn ImageStore,
-    partition: PartitionId,
-    epoch: Epoch,
-    generation: Generation,
-) -> Result<u64, StoreError> {
-    remove_prefix(
-        store,
-        partition,
-        &manifest::generation_prefix(epoch, generation),
-    )
-}
-
-/// Removes the blocks of a copy's other images; answers how many extents they were.
-pub(super) fn remove_others(
-    store: &mut dyn ImageStore,
-    partition: PartitionId,
-    epoch: Epoch,
-    keep: Generation,
-) -> Result<u64, StoreError> {
-    let mut removed = 0;
-    let mut from = epoch_prefix(epoch).to_vec();
-    while let Some(key) = store.next_key(partition, &from)? {
-        let Some((_, generation, _)) = parse_extent_key(&key).filter(|(e, ..)| *e == epoch) else {
-            break;
-        };
-        if generation != keep {
-            removed += remove_generation(store, partition, epoch, generation)?;
-        }
-        from = behind(epoch, generation);
-    }
-    Ok(removed)
-}
-
 /// The first key that may follow an image's blocks.
 fn behind(epoch: Epoch, generation: Generation) -> Vec<u8> {
     let mut key = extent_key(epoch, generation, u64::MAX).to_vec();
     key.push(0);
     key
-}
-
-fn remove_prefix(
-    store: &mut dyn ImageStore,
-    partition: PartitionId,
-    prefix: &[u8],
-) -> Result<u64, StoreError> {
-    let mut removed = 0;
-    loop {
-        let mut keys = Vec::with_capacity(SWEEP_KEYS);
-        store.scan_prefix(partition, prefix, &mut |key, _| {
-            keys.push(key.to_vec());
-            if keys.len() < SWEEP_KEYS {
-                ControlFlow::Continue(())
-            } else {
-                ControlFlow::Break(())
-            }
-        })?;
-        for key in &keys {
-            store.remove(partition, key)?;
-        }
-        removed += keys.len() as u64;
-        if keys.len() < SWEEP_KEYS {
-            return Ok(removed);
-        }
-    }
 }

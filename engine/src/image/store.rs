@@ -18,6 +18,9 @@ pub const VALUE_BYTES_MAX: usize = 12 * 1024 + 8;
 /// Room without which nothing is written to a store: what it writes between two looks at its room is below.
 pub const ROOM: u64 = 2 << 20;
 
+/// Room that the blocks of an image are taken with; what is below is left to the rest, which sets room free in the end.
+pub const IMAGE_ROOM: u64 = 2 * ROOM;
+
 /// Most stores (sled Dbs, store threads) one data directory may have.
 pub const STORES_MAX: u16 = 4;
 
@@ -166,15 +169,32 @@ pub(super) fn check_size(
     Ok(())
 }
 
+/// Refuses to write to a store that has no room.
+///
+/// # Errors
+/// [`StoreError::NoRoom`].
+pub fn check_room(
+    store: &mut dyn ImageStore,
+    bytes: u64,
+    operation: &'static str,
+) -> Result<(), StoreError> {
+    if store.room() >= bytes {
+        return Ok(());
+    }
+    let db = store.db();
+    Err(StoreError::NoRoom { db, operation })
+}
+
 impl StoreError {
     /// Whether it is about what a store's files hold.
     #[must_use]
     pub fn is_damage(&self) -> bool {
         match self {
             StoreError::Open { is_damage, .. } => *is_damage,
-            StoreError::Io { .. } | StoreError::Sync { .. } | StoreError::Durability { .. } => {
-                false
-            }
+            StoreError::Io { .. }
+            | StoreError::Sync { .. }
+            | StoreError::Durability { .. }
+            | StoreError::NoRoom { .. } => false,
             StoreError::Operation { .. } | StoreError::ValueTooLarge { .. } => true,
         }
     }
@@ -242,6 +262,16 @@ pub enum StoreError {
         path: PathBuf,
         /// The operating system's answer.
         source: io::Error,
+    },
+    /// The disk is full, or a quota is used up: the store is whole and was not written to.
+    #[error(
+        "{db}: the disk has no room to {operation}; set some free, and start again: nothing is lost"
+    )]
+    NoRoom {
+        /// The store.
+        db: DbId,
+        /// What was to be done.
+        operation: &'static str,
     },
     /// The store's files cannot be made durable.
     #[error("{db}: {source}")]

@@ -15,7 +15,7 @@ use ephesus_wire::{Epoch, PartitionId};
 use super::manifest::{Generation, ImageId};
 use super::removal::{self, Removal, What};
 use super::request::{StoreFault, StoreReply, StoreRequest};
-use super::store::{DbId, ImageStore, ROOM, StoreError};
+use super::store::{DbId, IMAGE_ROOM, ImageStore, ROOM, StoreError};
 use super::thread::{REQUESTS_MAX, Wake};
 use super::writer::{ImageWriter, WriterError, current_manifest};
 
@@ -30,9 +30,6 @@ const SHARED_SYNC_MAX: usize = 32;
 
 /// A slice of a removal follows so many requests at the latest: as many blocks go as may have come.
 const REQUESTS_PER_SLICE: u32 = 64;
-
-/// Room that the blocks of an image are taken with; what is below is left to the rest, which sets room free in the end.
-const IMAGE_ROOM: u64 = 2 * ROOM;
 
 /// How often a removal without room is tried again.
 const ROOM_RETRY: Duration = Duration::from_secs(1);
@@ -235,6 +232,11 @@ impl Worker {
             if !self.has_room_for(&request) {
                 return self.give_up(image, port);
             }
+            if matches!(request, StoreRequest::Begin { .. })
+                && let Some(left) = self.left_before(image)
+            {
+                return self.put_off(image, left, port);
+            }
         }
         match (self.handle(request, port), image) {
             (Ok(None), _) => {}
@@ -319,12 +321,34 @@ impl Worker {
     fn give_up(&mut self, image: ImageId, port: &Arc<Port>) {
         self.given_up.insert(key(image), image.generation);
         port.send(StoreReply::NoRoom(image));
-        let aborted = StoreReply::Aborted(image);
         if take_writer(&mut self.writers, image).is_none() {
-            return port.send(aborted);
+            return port.send(StoreReply::Aborted(image));
         }
         let removal = Removal::new(image.partition, image.epoch, What::Only(image.generation));
-        let told = Some((aborted, Arc::clone(port)));
+        self.remove_attempt(image, removal, port);
+    }
+
+    /// What an attempt before this one, which is under way no more, has left; errors come up in what follows.
+    fn left_before(&self, image: ImageId) -> Option<Removal> {
+        let ImageId {
+            partition, epoch, ..
+        } = image;
+        let current = current_manifest(&*self.store, partition, epoch).ok()?;
+        let is_next = current.is_none_or(|current| current.image.generation < image.generation);
+        let is_new = is_next && !self.writers.contains_key(&key(image));
+        let left = is_new.then(|| Removal::of_attempt(&*self.store, image));
+        left?.ok()?
+    }
+
+    /// Has an image begin later: what an attempt before it has left, as a start without room may, goes first.
+    fn put_off(&mut self, image: ImageId, left: Removal, port: &Arc<Port>) {
+        self.given_up.insert(key(image), image.generation);
+        port.send(StoreReply::NoRoom(image));
+        self.remove_attempt(image, left, port);
+    }
+
+    fn remove_attempt(&mut self, image: ImageId, removal: Removal, port: &Arc<Port>) {
+        let told = Some((StoreReply::Aborted(image), Arc::clone(port)));
         self.removals.push_back(Queued { removal, told });
     }
 

@@ -28,8 +28,8 @@ use super::extent::ExtentBuilder;
 use super::manifest::{
     EXTENT_KEY_BYTES, Generation, ImageId, Manifest, ManifestError, extent_key, manifest_key,
 };
-use super::removal::{remove_generation, remove_others};
-use super::store::{BLOCK_BYTES_MAX, DbId, ImageStore, StoreError, check_size};
+use super::removal::{Removal, What};
+use super::store::{BLOCK_BYTES_MAX, DbId, ImageStore, ROOM, StoreError, check_room, check_size};
 
 /// Places of extents are inserted empty ahead of the extents themselves, from this extent on.
 ///
@@ -161,7 +161,7 @@ impl ImageWriter {
     /// Starts an image, removing blocks an aborted attempt at the same generation may have left.
     ///
     /// # Errors
-    /// [`WriterError::Stale`] unless the generation is newer than the manifest's.
+    /// [`WriterError::Stale`] unless the generation is newer than the manifest's; [`StoreError::NoRoom`] to remove them.
     pub fn begin(store: &mut dyn ImageStore, image: ImageId) -> Result<ImageWriter, WriterError> {
         let current = current_manifest(store, image.partition, image.epoch)?;
         if let Some(current) = current
@@ -172,7 +172,11 @@ impl ImageWriter {
                 current: current.image.generation,
             });
         }
-        remove_generation(store, image.partition, image.epoch, image.generation)?;
+        if let Some(mut left) = Removal::of_attempt(store, image)? {
+            while !left.slice(store)? {
+                check_room(store, ROOM, "remove what an unfinished image has left")?;
+            }
+        }
         let is_large = current.is_some_and(|current| current.blocks >= LARGE_BLOCKS);
         Ok(ImageWriter {
             image,
@@ -369,9 +373,10 @@ impl ImageWriter {
             epoch,
             generation,
         } = self.image;
-        let removed = self.poison(remove_others(store, partition, epoch, generation))?;
+        let mut older = Removal::new(partition, epoch, What::Below(generation));
+        while !self.poison(older.slice(store))? {}
         self.state = WriterState::Done;
-        Ok(removed)
+        Ok(older.removed)
     }
 
     /// Gives the image up and removes its blocks; the previous image stays valid.
@@ -392,7 +397,8 @@ impl ImageWriter {
             epoch,
             generation,
         } = self.image;
-        self.poison(remove_generation(store, partition, epoch, generation))?;
+        let mut blocks = Removal::new(partition, epoch, What::Only(generation));
+        while !self.poison(blocks.slice(store))? {}
         self.state = WriterState::Aborted;
         Ok(())
     }

@@ -203,7 +203,7 @@ impl Progress {
 }
 
 /// What a start needs beside the logs' first segments: lists, mapped files, what sled writes.
-const BESIDE_SEGMENTS_BYTES: u64 = 64 << 20;
+pub const BESIDE_SEGMENTS_BYTES: u64 = 64 << 20;
 
 /// The time at which a node starts.
 #[derive(Clone, Copy, Debug)]

@@ -33,7 +33,7 @@ use super::peers::PeerPort;
 use super::ports;
 use super::quota::quota_cpus;
 use super::rates::Rates;
-use super::recovery::{Home, Plan, RecoveredShard, Recovery, RecoveryError};
+use super::recovery::{BESIDE_SEGMENTS_BYTES, Home, Plan, RecoveredShard, Recovery, RecoveryError};
 use super::reserve::Reserve;
 use super::routes::Routes;
 use super::running::routes;
@@ -42,7 +42,7 @@ use super::shared::{NodeShared, Settings};
 use super::slot_moves::SlotMoves;
 use super::stamp::{DataDir, DataDirError, Joined, Layout, Stamp};
 use super::time::{AheadNotice, NodeTime, WallClock};
-use crate::image::{STORES_MAX, StoreError, StoreThread, open_stores};
+use crate::image::{STORES_MAX, StoreError, StoreThread, least_live_bytes, open_stores};
 use crate::keyspace::Keyspace;
 use crate::migration::Report;
 use crate::net::Waker;
@@ -158,6 +158,21 @@ pub enum StartError {
         address: String,
         reason: HandshakeError,
     },
+    /// Another number of shards has all data written anew.
+    #[error(
+        "the number of shards cannot change from {from} to {to}: all data is written anew for that, and the disk of \
+         {} has {} MiB free of at least {} MiB that it takes; start with --shards {from}, or set space free",
+        data_dir.display(),
+        free >> 20,
+        needed >> 20
+    )]
+    NoRoomToChange {
+        data_dir: PathBuf,
+        from: u16,
+        to: u16,
+        free: u64,
+        needed: u64,
+    },
     /// The coordinator does not take this node; its text says what to do.
     #[error("the cluster does not take this node: {0}")]
     Refused(Refusal),
@@ -228,6 +243,7 @@ impl Node {
         if !is_new {
             // Before this start is noted.
             data_dir.begin_named_logs()?;
+            check_room_to_change(&data_dir, shards)?;
         }
         let listeners = ports::bind_all(options.listen, shards)?;
         let peer_port = ports::bind_peers(options.listen)?;
@@ -532,6 +548,29 @@ fn spare_segments(budget: u64, segment_bytes: u64) -> usize {
         4..SEGMENTS_PER_SHARD => 1,
         SEGMENTS_PER_SHARD.. => 2,
     }
+}
+
+/// Refuses another number of shards where there is surely no room for it. The cluster must not hear of it then: it gives
+/// all copies new epochs, and after that the old number takes as much room.
+fn check_room_to_change(dir: &DataDir, shards: u16) -> Result<(), StartError> {
+    // A damaged layout is refused later.
+    let from = dir.layout().map_or(shards, |layout| layout.shards());
+    let Some(free) = dir.free_bytes().filter(|_| from != shards) else {
+        return Ok(());
+    };
+    let needed = least_live_bytes(&dir.image_dir())
+        + u64::from(shards) * SEGMENT_BYTES_MIN
+        + BESIDE_SEGMENTS_BYTES;
+    if free >= needed {
+        return Ok(());
+    }
+    Err(StartError::NoRoomToChange {
+        data_dir: dir.path().to_owned(),
+        from,
+        to: shards,
+        free,
+        needed,
+    })
 }
 
 /// Reads the stamp, or makes the directory a new node's. That has a store for each CPU: a store has a thread of

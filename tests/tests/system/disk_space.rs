@@ -155,3 +155,37 @@ fn a_node_killed_on_a_full_disk_starts_there_and_serves_reads() {
     let mut client = node.client();
     within(30, "writes", || client.say("SET x y") == Reply::ok());
 }
+
+#[test]
+fn other_shards_on_a_full_disk_are_refused_in_a_line_and_cost_nothing() {
+    const KEYS: u64 = 100;
+    let disk = SmallDisk::mount(512 << 20);
+    let two = Options {
+        shards: 2,
+        ..options()
+    };
+    let mut node = Node::stopped_at(two, paths::scratch(), disk.path().join("data"));
+    node.restart();
+    assert_eq!(set(&mut node.client(), 0..KEYS, 0), KEYS);
+    let ballast = disk.fill(0);
+    node.kill();
+    node.options.shards = 3;
+    let refused = node.start_refused().output;
+    assert!(refused.contains("set space free"), "{refused}");
+    assert!(refused.contains("--shards 2"), "{refused}");
+    let all_are_there = |node: &Node| {
+        let mut client = node.client();
+        for n in 0..KEYS {
+            let reply = client.call(&["GET".to_owned(), format!("{{a}}:{n}")]);
+            assert!(reply == Reply::Bulk(value(n)), "key {n}");
+        }
+    };
+    node.options.shards = 2;
+    node.restart();
+    all_are_there(&node);
+    node.kill();
+    drop(ballast);
+    node.options.shards = 3;
+    node.restart();
+    all_are_there(&node);
+}

@@ -383,6 +383,40 @@ fn an_image_without_room_is_given_up_and_what_is_to_be_removed_waits_for_room() 
 }
 
 #[test]
+fn what_a_start_without_room_has_left_goes_in_slices_before_the_next_image() {
+    let mut store = FaultStore::new(DbId(0));
+    write_blocks(&mut store, image(0, 1, 2), 600);
+    write_image(&mut store, image(0, 1, 1), 3, 0).expect("the valid one");
+    let before = store.size_on_disk().expect("size");
+    let thread = StoreThread::start(Box::new(store)).expect("start");
+    let own: Arc<OnceLock<StoreClient>> = Arc::default();
+    let ask = {
+        let (own, wakes) = (Arc::clone(&own), AtomicUsize::new(0));
+        // With the first reply, on the store's thread: before it goes on.
+        move || {
+            if wakes.fetch_add(1, Ordering::Relaxed) == 0 {
+                let client = own.get().expect("it has sent a request");
+                client.try_send(StoreRequest::SizeOnDisk).expect("room");
+            }
+        }
+    };
+    assert!(own.set(thread.client(Arc::new(ask))).is_ok());
+    let client = own.get().expect("just set");
+    send(client, begin(image(0, 1, 2)));
+    let reply = next_but_capacity(client);
+    assert!(matches!(reply, StoreReply::NoRoom(_)), "{reply:?}");
+    match next_but_capacity(client) {
+        StoreReply::Size { bytes, .. } => assert!(bytes > before * 9 / 10, "{bytes} B are left"),
+        other => panic!("expected Size, got {other:?}"),
+    }
+    let reply = next_but_capacity(client);
+    assert!(matches!(reply, StoreReply::Aborted(_)), "{reply:?}");
+    assert!(blocks(client) < 10);
+    image_through(client, image(0, 1, 2), 3);
+    thread.stop();
+}
+
+#[test]
 fn priority_goes_down_and_up_again() {
     let thread = StoreThread::start(Box::new(FaultStore::new(DbId(0)))).expect("start");
     let (sender, classes) = flume::unbounded();

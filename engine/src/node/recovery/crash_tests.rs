@@ -58,6 +58,7 @@ fn nothing_promised_is_lost_at_random_crash_points() {
                 total.images += outcome.images;
                 total.relayouts += outcome.relayouts;
                 total.refused += outcome.refused;
+                total.cramped += outcome.cramped;
             }
             Err(violation) => panic!("EPHESUS_SEED={seed}: {violation}"),
         }
@@ -68,6 +69,7 @@ fn nothing_promised_is_lost_at_random_crash_points() {
         assert!(total.images >= 200, "{total:?}");
         assert!(total.relayouts >= 100, "{total:?}");
         assert!(total.refused >= 10, "{total:?}");
+        assert!(total.cramped >= 10, "{total:?}");
     }
 }
 

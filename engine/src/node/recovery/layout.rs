@@ -9,7 +9,10 @@ use ephesus_wire::table::{PartitionEntry, PartitionTable};
 use ephesus_wire::{Epoch, Lsn, NodeId, PartitionId, ShardId};
 
 use super::RecoveryError;
-use crate::image::{self, DbId, Generation, ImageId, ImageStore, ImageWriter, Manifest};
+use crate::image::{
+    self, DbId, Generation, IMAGE_ROOM, ImageId, ImageStore, ImageWriter, Manifest, StoreError,
+    check_room,
+};
 use crate::keyspace::Partition;
 use crate::node::stamp::{Layout, NO_COPY, Place, StagingPlace};
 
@@ -109,24 +112,27 @@ pub(super) fn remove_other_copies<S: ImageStore>(
     stores: &mut [S],
 ) -> Result<(), RecoveryError> {
     for store in stores {
-        let mut removed = false;
+        let mut leaving = Vec::new();
         for partition in store.partitions() {
             for manifest in image::manifests(store, partition)? {
                 let epoch = manifest.image.epoch;
                 if !layout.names(partition, epoch) {
-                    image::drop_copy(store, partition, epoch)?;
-                    removed = true;
+                    leaving.push((partition, epoch, manifest.blocks));
                 }
             }
         }
-        if removed {
-            store.sync()?;
-        }
+        image::drop_copies(store, &leaving)?;
     }
     Ok(())
 }
 
+/// What a change of layout does, for messages.
+const WRITE_ALL: &str = "write all data anew, which another number of shards needs";
+
 /// Writes a self-contained image of every copy under its epoch in `layout`, one thread per store.
+///
+/// # Errors
+/// [`StoreError::NoRoom`]: what was written is removed by the next start.
 pub(super) fn image_all<S: ImageStore>(
     partitions: Vec<Partition>,
     layout: &Layout,
@@ -134,6 +140,12 @@ pub(super) fn image_all<S: ImageStore>(
     now_ms: u64,
 ) -> Result<Vec<Partition>, RecoveryError> {
     let count = stores.len() as u16;
+    let bytes = partitions.iter().map(|p| p.table.data_bytes()).sum();
+    if let Some(store) = stores.first().filter(|store| !store.has_free(bytes)) {
+        let db = store.db();
+        let operation = WRITE_ALL;
+        return Err(StoreError::NoRoom { db, operation }.into());
+    }
     let mut by_store: BTreeMap<DbId, Vec<Partition>> = BTreeMap::new();
     for partition in partitions {
         by_store
@@ -180,6 +192,7 @@ fn image_one(
         epoch,
         generation: Generation(1),
     };
+    check_room(store, IMAGE_ROOM, WRITE_ALL)?;
     let mut writer = ImageWriter::begin(store, image)?;
     let (mut builder, mut digest) = (BlockBuilder::new(), Digest::EMPTY);
     let (mut blocks, mut cursor, mut count): (Vec<Vec<u8>>, u64, u64) = (Vec::new(), 0, 0);
@@ -195,6 +208,7 @@ fn image_one(
             builder.finish(|b| blocks.push(b.to_vec()));
         }
         for block in blocks.drain(..) {
+            check_room(store, IMAGE_ROOM, WRITE_ALL)?;
             writer.put(store, &block)?;
         }
         if cursor == 0 {
@@ -220,3 +234,6 @@ fn image_one(
     partition.image_loaded(image.generation, seq);
     Ok(partition)
 }
+
+#[cfg(test)]
+mod tests;

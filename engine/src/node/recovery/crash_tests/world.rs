@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use ephesus_wal::{Durability, FaultDisk, LogId, LogOptions};
@@ -18,7 +19,7 @@ use super::store::{self, SimStore};
 use super::workload;
 use crate::image::collect_garbage;
 use crate::image::fault::FaultStore;
-use crate::image::{ImageStore, StoreError, WriterError};
+use crate::image::{ImageStore, ROOM, StoreError, WriterError};
 use crate::keyspace::tests::tape::contents;
 use crate::keyspace::{Keyspace, Partition};
 use crate::node::stamp::{DataDirError, Layout};
@@ -35,6 +36,9 @@ use moves::{Coordinator, Moving};
 
 const KEYS: u64 = 130;
 const SEGMENT_BYTES: u64 = 24 << 10;
+
+/// What each operation of a store takes, where there is little room.
+const CRAMPED_COST: u64 = 32 << 10;
 
 /// How a life ends; enumerated is the first one's end, after so many operations of its first disk or
 /// store.
@@ -53,6 +57,8 @@ pub(super) struct Outcome {
     pub(super) images: u64,
     pub(super) relayouts: u64,
     pub(super) refused: u64,
+    /// Starts that found no room for what they had to write.
+    pub(super) cramped: u64,
     /// Moves that were committed, and that were aborted.
     pub(super) moved: u64,
     pub(super) aborted: u64,
@@ -133,7 +139,28 @@ impl World {
             coordinator.register(shards);
         }
         let mut stores = std::mem::take(&mut self.stores);
-        let recovered = self.recover_from(shards, &mut stores);
+        if self.outcome.crashes % 4 == 1 {
+            for store in &mut stores {
+                let room = ROOM + self.unique % 64 * CRAMPED_COST;
+                store.room.store(room, Ordering::Relaxed);
+                store.cost = CRAMPED_COST;
+            }
+        }
+        let mut recovered = self.recover_from(shards, &mut stores);
+        if let Err(
+            RecoveryError::Store(StoreError::NoRoom { .. })
+            | RecoveryError::Writer(WriterError::Store(StoreError::NoRoom { .. })),
+        ) = recovered
+        {
+            // Somebody makes room, and starts it again.
+            self.outcome.cramped += 1;
+            stores = stores.iter().map(|store| store.crash(0)).collect();
+            recovered = self.recover_from(shards, &mut stores);
+        }
+        for store in &mut stores {
+            store.room.store(u64::MAX, Ordering::Relaxed);
+            store.cost = 0;
+        }
         self.stores = stores;
         recovered
     }
