@@ -524,6 +524,10 @@ impl Agent {
         self.retry(now_ms, actions);
     }
 
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "an agent has at least one coordinator to ask"
+    )]
     fn connect(&mut self, now_ms: u64, actions: &mut Vec<AgentAction>) {
         let address = self.hint.take().unwrap_or_else(|| {
             let addresses = self.addresses();

@@ -85,6 +85,7 @@ impl From<CallError> for Failure {
 ///
 /// # Panics
 /// Without any coordinator.
+#[expect(clippy::indexing_slicing, reason = "there is at least one coordinator")]
 pub fn ask(
     coordinators: &[String],
     secret: Option<&Secret>,

@@ -7,6 +7,20 @@
 //! The decisions know no clock, no socket and no thread: [`Agent`] and [`Coordinator`] take what has
 //! happened and answer what to do, so that the same code runs under a simulated network and
 //! simulated disks. [`server`] and [`membership`] give them sockets, clocks and threads.
+//!
+//! What peers and files say ends in an error, never in a panic: what could panic is denied, and an exception names the
+//! invariant that it rests on.
+
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::indexing_slicing,
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::unreachable
+    )
+)]
 
 pub mod agent;
 pub mod alone;

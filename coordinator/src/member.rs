@@ -375,6 +375,7 @@ impl<D: Disk> Member<D> {
         Ok(output)
     }
 
+    #[expect(clippy::expect_used, reason = "commands always encode")]
     fn take(&mut self, input: Input, output: &mut Output) {
         match input {
             Input::Tick => {
@@ -547,6 +548,7 @@ impl<D: Disk> Member<D> {
 }
 
 /// Raft's entry for a change; the change itself is its context.
+#[expect(clippy::expect_used, reason = "changes always encode")]
 fn conf_change(change: &CoordinatorChange) -> ConfChange {
     let (kind, id) = match change {
         CoordinatorChange::Add { id, .. } | CoordinatorChange::Promote { id } => {

@@ -60,6 +60,10 @@ fn contiguous(partitions: u64, places: &[Share], weights: u64) -> Vec<usize> {
 }
 
 /// The places take turns, those with more weight more often.
+#[expect(
+    clippy::indexing_slicing,
+    reason = "ranks are of the order, which has each of the places"
+)]
 fn round_robin(partitions: u64, places: &[Share], weights: u64) -> Vec<usize> {
     let order = node_by_node(places);
     let fair = |place: usize| partitions * u64::from(places[place].weight);

@@ -378,13 +378,14 @@ fn holds_group(mut bytes: &[u8], depth: usize) -> bool {
             3 => return true,
             _ => return false,
         };
-        let Some(inner) = skipped.and_then(|n| bytes.get(..usize::try_from(n).ok()?)) else {
+        let split = skipped.and_then(|n| bytes.split_at_checked(usize::try_from(n).ok()?));
+        let Some((inner, rest)) = split else {
             return false;
         };
         if tag & 7 == 2 && is_message(tag >> 3, depth) && holds_group(inner, depth + 1) {
             return true;
         }
-        bytes = &bytes[inner.len()..];
+        bytes = rest;
     }
     false
 }

@@ -172,13 +172,11 @@ impl Server {
             let voters: Vec<RaftId> = peers.keys().copied().collect();
             log.persist(&founding(&voters), clock.wall_ms()).await?;
         }
-        let mut random = [0; 32];
-        getrandom::fill(&mut random).map_err(ServerError::Random)?;
-        let [life, seed, cluster @ ..] = random.as_chunks::<8>().0 else {
-            unreachable!("four chunks");
-        };
-        let mut cluster_id = [0; 16];
-        cluster_id.copy_from_slice(cluster.as_flattened());
+        let (mut random, mut cluster_id) = ([[0; 8]; 2], [0; 16]);
+        for bytes in [random.as_flattened_mut(), &mut cluster_id] {
+            getrandom::fill(bytes).map_err(ServerError::Random)?;
+        }
+        let [life, seed] = random;
         let founding = (options.empty == Empty::Founds).then_some(Founding {
             cluster: ClusterId(cluster_id),
             options: options.layout,
@@ -187,7 +185,7 @@ impl Server {
             founding,
             auto_rebalance: options.auto_rebalance,
             host: options.host,
-            ..CoordinatorOptions::new(id, peers.clone(), u64::from_le_bytes(*life))
+            ..CoordinatorOptions::new(id, peers.clone(), u64::from_le_bytes(life))
         };
         let coordinator = Coordinator::new(coordinator_options, log)?;
         let identity = Identity {
@@ -215,7 +213,7 @@ impl Server {
         let met = Met::read(home.path(), (id, home.uuid), requests.0.clone())?;
         met.set_known(coordinator.ids());
         let sessions = Sessions::new(requests, Rc::clone(&doorbells), Rc::clone(&met));
-        let seed = u64::from_le_bytes(*seed);
+        let seed = u64::from_le_bytes(seed);
         Ok(Server {
             coordinator,
             inbox,

@@ -196,6 +196,10 @@ impl State {
     ///
     /// Layout: one byte, the format ([`SNAPSHOT_FORMAT`]), then the state in postcard's encoding, then with
     /// format 4 the [`Added`] fields.
+    #[expect(
+        clippy::expect_used,
+        reason = "ordered maps of numbers and texts always encode"
+    )]
     #[must_use]
     pub fn to_snapshot(&self) -> Vec<u8> {
         let added = Added {
@@ -204,12 +208,11 @@ impl State {
         };
         let is_old = added.is_empty();
         let format = if is_old { 3 } else { SNAPSHOT_FORMAT };
-        let encodes = "a state of ordered maps encodes";
-        let bytes = postcard::to_extend(self, vec![format]).expect(encodes);
+        let bytes = postcard::to_extend(self, vec![format]).expect("a state");
         if is_old {
             return bytes;
         }
-        postcard::to_extend(&added, bytes).expect(encodes)
+        postcard::to_extend(&added, bytes).expect("a state")
     }
 
     /// The state that [`State::to_snapshot`] was called on.
@@ -497,9 +500,10 @@ impl State {
         self.starts.remove(&node);
         self.removed.insert(node);
         for partition in owned {
-            let entry = &mut self.table.entries[usize::from(partition.0)];
-            entry.status = PartitionStatus::Unassigned;
-            entry.replicas.clear();
+            if let Some(entry) = self.table.entries.get_mut(usize::from(partition.0)) {
+                entry.status = PartitionStatus::Unassigned;
+                entry.replicas.clear();
+            }
         }
         effects.partitions.extend(self.assign_if_ready());
         Ok(effects)

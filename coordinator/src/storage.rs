@@ -203,8 +203,7 @@ impl<D: Disk> RaftLog<D> {
     ) -> Result<(), StorageError> {
         self.kept.check_order(persist)?;
         if self.planted.has(Bug::NoPersist) {
-            self.kept.take(persist);
-            return Ok(());
+            return self.kept.take(persist);
         }
         if let Some(snapshot) = &persist.snapshot {
             append(&mut self.log, TAG_SNAPSHOT, snapshot)?;
@@ -217,8 +216,7 @@ impl<D: Disk> RaftLog<D> {
             append(&mut self.log, TAG_HARD_STATE, hard_state)?;
         }
         self.log.commit(wall_clock_ms).await?;
-        self.kept.take(persist);
-        Ok(())
+        self.kept.take(persist)
     }
 
     /// Replaces the entries up to the snapshot's index by the snapshot, and gives their space back.
@@ -251,6 +249,10 @@ impl<D: Disk> RaftLog<D> {
 }
 
 /// Appends one record; it is durable with the next commit.
+#[expect(
+    clippy::expect_used,
+    reason = "raft's messages have no required fields, and a vector takes all bytes"
+)]
 fn append<D: Disk>(
     log: &mut Log<D>,
     tag: u8,
@@ -259,7 +261,7 @@ fn append<D: Disk>(
     let mut record = vec![tag];
     message
         .write_to_vec(&mut record)
-        .expect("raft's messages have no required fields, and a vector takes all bytes");
+        .expect("a message of raft");
     log.append(&record)
 }
 
@@ -324,16 +326,19 @@ impl Kept {
     }
 
     /// Takes over what is durable now; its order was checked.
-    fn take(&mut self, persist: &Persist) {
+    fn take(&mut self, persist: &Persist) -> Result<(), StorageError> {
         if let Some(snapshot) = &persist.snapshot {
             self.restore(snapshot.clone());
         }
         for entry in &persist.entries {
-            self.append(entry.clone()).expect("the order was checked");
+            let index = entry.index;
+            let appended = self.append(entry.clone());
+            appended.map_err(|last| StorageError::Gap { index, last })?;
         }
         if let Some(hard_state) = &persist.hard_state {
             self.hard_state = hard_state.clone();
         }
+        Ok(())
     }
 
     /// Adds an entry; the error is the last index when it does not follow.

@@ -164,7 +164,9 @@ impl View {
         }
         let migrations = &mut self.migrations;
         for (partition, entry) in delta.partitions {
-            self.table.entries[usize::from(partition.0)] = entry;
+            if let Some(place) = self.table.entries.get_mut(usize::from(partition.0)) {
+                *place = entry;
+            }
             migrations.arrivals.remove(&partition);
         }
         migrations.arrivals.extend(delta.arrivals);

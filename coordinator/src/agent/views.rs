@@ -51,8 +51,8 @@ impl Views {
         let copy = |views: &Views| Some(Arc::new(View::clone(views.newest()?)));
         let next = self.take_spare().or_else(|| copy(self));
         let mut next = next.ok_or(UpdateError::Base { from, held })?;
-        let view = Arc::get_mut(&mut next).expect("nobody else has it");
-        view.update(delta.clone())?;
+        // Nobody else has it, and so it is not copied.
+        Arc::make_mut(&mut next).update(delta.clone())?;
         self.spares.extend(self.newest.replace(next));
         self.deltas.push_back(delta);
         if self.spares.len() > SPARES_MAX {

@@ -222,7 +222,7 @@ fn write(
         stream.set_write_timeout(Some(left))?;
         match stream.write(bytes) {
             Ok(0) => return Err(LinkError::Ended),
-            Ok(written) => bytes = &bytes[written..],
+            Ok(written) => bytes = bytes.get(written..).unwrap_or_default(),
             Err(error) if is_retry(&error) => {}
             Err(error) => return Err(error.into()),
         }
@@ -244,7 +244,7 @@ fn fill(
         stream.set_read_timeout(Some(left))?;
         match stream.read(&mut bytes) {
             Ok(len) => {
-                inbound.push(&bytes[..len]);
+                inbound.push(bytes.get(..len).unwrap_or_default());
                 return Ok(Some(len));
             }
             Err(error) if is_retry(&error) => {}

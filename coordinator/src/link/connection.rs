@@ -436,7 +436,7 @@ impl Driver {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
-            let bytes = &bytes[..bytes.len().min(budget)];
+            let bytes = bytes.get(..budget).unwrap_or(bytes);
             let written = match self.shared.socket.borrow_mut().as_mut() {
                 Some(socket) => socket.poll_write(cx, bytes),
                 None => return Poll::Pending,

@@ -127,7 +127,7 @@ impl Counters {
     /// Links that were refused or have ended for this reason.
     #[must_use]
     pub fn count(&self, reason: Reason) -> u64 {
-        self.reasons[reason as usize].load(Ordering::Relaxed)
+        self.of(reason).load(Ordering::Relaxed)
     }
 
     /// Connections that a listener has not let in, or closed for what came over them.
@@ -145,11 +145,19 @@ impl Counters {
         counts.filter(|(_, count)| *count > 0).collect()
     }
 
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "there are as many counts as reasons"
+    )]
+    fn of(&self, reason: Reason) -> &AtomicU64 {
+        &self.reasons[reason as usize]
+    }
+
     pub(super) fn add_opened(&self) {
         self.opened.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(super) fn add(&self, reason: Reason) {
-        self.reasons[reason as usize].fetch_add(1, Ordering::Relaxed);
+        self.of(reason).fetch_add(1, Ordering::Relaxed);
     }
 }

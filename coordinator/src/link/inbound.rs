@@ -28,7 +28,8 @@ impl Inbound {
         &self,
         payload_bytes_max: usize,
     ) -> Result<Option<(Frame<'_>, usize)>, WireError> {
-        frame::decode_limited(&self.bytes[self.start..], payload_bytes_max)
+        let bytes = self.bytes.get(self.start..).unwrap_or_default();
+        frame::decode_limited(bytes, payload_bytes_max)
     }
 
     pub(super) fn consume(&mut self, len: usize) {

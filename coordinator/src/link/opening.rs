@@ -16,9 +16,13 @@ pub(super) struct Failed {
 }
 
 /// This side's hello, with a new nonce.
+#[expect(
+    clippy::expect_used,
+    reason = "Linux has random numbers for every process"
+)]
 pub(super) fn hello(identity: Identity) -> Hello {
     let mut nonce = [0; NONCE_BYTES];
-    getrandom::fill(&mut nonce).expect("Linux has random numbers for every process");
+    getrandom::fill(&mut nonce).expect("random numbers");
     Hello { identity, nonce }
 }
 

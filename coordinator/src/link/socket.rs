@@ -111,7 +111,7 @@ impl Socket {
         SCRATCH.with_borrow_mut(|scratch| {
             let read = Pin::new(&mut self.stream).poll_read(cx, scratch);
             if let Poll::Ready(Ok(len)) = read {
-                inbound.push(&scratch[..len]);
+                inbound.push(scratch.get(..len).unwrap_or_default());
             }
             read
         })
@@ -132,7 +132,7 @@ impl Socket {
     pub(super) async fn write_all(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
             let written = poll_fn(|cx| self.poll_write(cx, bytes)).await?;
-            bytes = &bytes[written..];
+            bytes = bytes.get(written..).unwrap_or_default();
         }
         Ok(())
     }

@@ -11,13 +11,17 @@ use crate::placement::{self, Place, Share};
 
 impl State {
     /// Gives every partition without an owner one, if there are enough nodes.
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "orphans are of the table, and what is planned is of the places"
+    )]
     pub(super) fn assign_if_ready(&mut self) -> BTreeSet<PartitionId> {
         let Some((_, options)) = self.cluster else {
             return BTreeSet::new();
         };
-        let orphans: Vec<usize> = (0..self.table.entries.len())
-            .filter(|&index| self.table.entries[index].replicas.is_empty())
-            .collect();
+        let entries = self.table.entries.iter().enumerate();
+        let orphans = entries.filter(|(_, entry)| entry.replicas.is_empty());
+        let orphans: Vec<usize> = orphans.map(|(index, _)| index).collect();
         let is_first = orphans.len() == self.table.entries.len();
         let up = self.members.iter().filter(|(_, member)| is_up(member));
         let waits_for_nodes =
@@ -64,8 +68,9 @@ impl State {
         let owned: Vec<PartitionId> = self.owned(node).collect();
         for (index, partition) in owned.iter().enumerate() {
             let shard = ShardId((index * usize::from(shards) / owned.len()) as u16);
-            let entry = &mut self.table.entries[usize::from(partition.0)];
-            own(entry, Place { node, shard });
+            if let Some(entry) = self.table.entries.get_mut(usize::from(partition.0)) {
+                own(entry, Place { node, shard });
+            }
         }
         owned.into_iter().collect()
     }

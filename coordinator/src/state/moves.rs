@@ -99,6 +99,11 @@ impl State {
     }
 
     /// Adds a migration that was checked.
+    #[expect(
+        clippy::indexing_slicing,
+        clippy::expect_used,
+        reason = "a move is checked to be of a partition with an owner"
+    )]
     fn plan(
         &mut self,
         Move { partition, to }: Move,

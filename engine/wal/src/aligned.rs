@@ -113,6 +113,7 @@ impl AlignedBuf {
         self.len = len;
     }
 
+    #[expect(clippy::expect_used, reason = "no caller has that much memory")]
     fn layout(capacity: usize) -> Layout {
         Layout::from_size_align(capacity, BLOCK_BYTES).expect("capacity below isize::MAX")
     }

@@ -142,6 +142,10 @@ impl<D: Disk> Log<D> {
         self.writer.segments()
     }
 
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "the log writes to segments it was given, which are open"
+    )]
     async fn write_all(&mut self, wall_clock_ms: u64) -> Result<(), WalError> {
         loop {
             while let Some(op) = self.writer.next_write(wall_clock_ms) {

@@ -121,11 +121,9 @@ pub struct Group<'a> {
 
 impl<'a> Group<'a> {
     /// The group at the start of `bytes`, which [`decode_group`] has checked before.
-    pub(crate) fn checked_before(header: GroupHeader, bytes: &'a [u8]) -> Group<'a> {
-        Group {
-            header,
-            records: &bytes[HEADER_BYTES..header.byte_len as usize],
-        }
+    pub(crate) fn checked_before(header: GroupHeader, bytes: &'a [u8]) -> Option<Group<'a>> {
+        let records = bytes.get(HEADER_BYTES..header.byte_len as usize)?;
+        Some(Group { header, records })
     }
 
     /// The records in order with their LSNs.
@@ -210,10 +208,9 @@ pub fn decode_header(bytes: &[u8], place: Place) -> Result<GroupHeader, GroupFau
 /// The first thing that is wrong with it.
 pub fn decode_group(bytes: &[u8], place: Place) -> Result<Group<'_>, GroupFault> {
     let header = decode_header(bytes, place)?;
-    let bytes = bytes
-        .get(..header.byte_len as usize)
+    let records = bytes
+        .get(HEADER_BYTES..header.byte_len as usize)
         .ok_or(GroupFault::Short)?;
-    let records = &bytes[HEADER_BYTES..];
     if checksum(header, records) != header.crc32 {
         return Err(GroupFault::Checksum);
     }
@@ -268,6 +265,7 @@ impl Summed {
     }
 
     /// Goes on to the end of `group`, so far as that is filled.
+    #[expect(clippy::indexing_slicing, reason = "groups only grow")]
     pub(crate) fn catch_up(&mut self, group: &[u8]) {
         self.records.update(&group[self.len..]);
         self.len = group.len();
@@ -290,7 +288,8 @@ pub(crate) fn encode_header_over(mut header: GroupHeader, summed: &Summed, group
     let mut hasher = hashed(&mut header);
     hasher.combine(&summed.records);
     header.crc32 = hasher.finalize();
-    group[..HEADER_BYTES].copy_from_slice(bytemuck::bytes_of(&header));
+    let (head, _) = group.split_at_mut(HEADER_BYTES);
+    head.copy_from_slice(bytemuck::bytes_of(&header));
 }
 
 fn checksum(mut header: GroupHeader, records: &[u8]) -> u32 {

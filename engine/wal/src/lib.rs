@@ -27,6 +27,20 @@
 //! 8. Every segment that the log needs is in a list beside them: one that is gone is missed ([`files`] has more).
 //! 9. What a relaxed log has committed and not written is in the mapped file ([`mapped`] has its own list), and
 //!    then in the opening of the next incarnation.
+//!
+//! What files hold ends in an error, never in a panic: what could panic is denied, and an exception names the invariant
+//! that it rests on.
+
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::indexing_slicing,
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::unreachable
+    )
+)]
 
 pub mod aligned;
 pub mod dir;

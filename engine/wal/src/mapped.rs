@@ -23,6 +23,7 @@
 //! 4. What was found is part of the next incarnation's first group, and that is durable before the file is
 //!    used again: a crash meanwhile finds it once more, in one place or in the other.
 
+use std::mem::offset_of;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, compiler_fence};
 
@@ -93,7 +94,8 @@ impl FileHeader {
             crc32: 0,
             zero: 0,
         };
-        header.crc32 = crc32fast::hash(&bytemuck::bytes_of(&header)[..16]);
+        let (covered, _) = bytemuck::bytes_of(&header).split_at(offset_of!(FileHeader, crc32));
+        header.crc32 = crc32fast::hash(covered);
         header
     }
 
@@ -238,6 +240,10 @@ impl MappedGroups {
 
     /// Commits the first `len` bytes of `group`, `record_count` records from `first_lsn` on: after this they
     /// survive the process.
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "our own group and its slot's head, with room for two cells"
+    )]
     pub(crate) fn publish(
         &mut self,
         group: &AlignedBuf,
@@ -277,6 +283,11 @@ impl MappedGroups {
         self.head_of(group)[..2 * CELL_BYTES].fill(0);
     }
 
+    #[expect(
+        clippy::indexing_slicing,
+        clippy::expect_used,
+        reason = "only what was taken from a slot comes here"
+    )]
     fn head_of(&mut self, group: &AlignedBuf) -> &mut AlignedBuf {
         let offset = group.offset_in(&self.mapping).expect("a slot's group");
         &mut self.heads[(offset - HEAD_BYTES) / self.header.slot_bytes()]
@@ -290,7 +301,8 @@ async fn make<D: Disk>(disk: &D, header: &FileHeader) -> Result<(), WalError> {
     let file = created.map_err(WalError::io("create", FILE_NAME))?;
     // All of it, so that the file system has nothing left to do when it is stored to.
     let mut contents = AlignedBuf::zeroed(bytes);
-    contents[..size_of::<FileHeader>()].copy_from_slice(bytemuck::bytes_of(header));
+    let (head, _) = contents.split_at_mut(size_of::<FileHeader>());
+    head.copy_from_slice(bytemuck::bytes_of(header));
     let written = file.write_at(&contents, 0).await;
     written.map_err(WalError::io("write", FILE_NAME))?;
     let synced = file.sync().await;

@@ -64,9 +64,13 @@ pub async fn open_writer<D: Disk>(
     let mut writer = LogWriter::start(opts.clone(), origin, segments, published);
     writer.begin_in(segment.info);
 
-    let op = writer
-        .next_write(wall_clock_ms)
-        .expect("a writer starts with its opening");
+    let Some(op) = writer.next_write(wall_clock_ms) else {
+        let published = recovered.published.iter().map(|record| record.len());
+        return Err(WalError::RecordTooLarge {
+            bytes: published.sum(),
+            max: segment.info.bytes as usize,
+        });
+    };
     segment
         .file
         .write_at(&op.buf, op.offset)

@@ -99,10 +99,10 @@ impl<F: DiskFile> SegmentReader<F> {
         Ok(None)
     }
 
-    /// The group that was found last.
-    pub(crate) fn group(&self, found: &Found) -> Group<'_> {
-        let start = (found.offset - self.window_at) as usize;
-        Group::checked_before(found.header, &self.window[start..])
+    /// The group that was found last, which is still in memory.
+    pub(crate) fn group(&self, found: &Found) -> Option<Group<'_>> {
+        let start = found.offset.checked_sub(self.window_at)?;
+        Group::checked_before(found.header, self.window.get(start as usize..)?)
     }
 
     /// Frees the memory of the piece read last.
@@ -125,6 +125,8 @@ impl<F: DiskFile> SegmentReader<F> {
             self.window_at = offset;
         }
         let start = (offset - self.window_at) as usize;
-        Ok(&self.window[start..self.window.len().min(start + len)])
+        let end = self.window.len().min(start + len);
+        // Nothing where the file has become shorter than it was.
+        Ok(self.window.get(start..end).unwrap_or_default())
     }
 }

@@ -166,8 +166,9 @@ async fn zero<F: DiskFile>(
     }
     let zeroes = AlignedBuf::zeroed(piece_bytes as usize);
     for offset in (0..bytes).step_by(piece_bytes as usize) {
-        let len = (bytes - offset).min(piece_bytes) as usize;
-        file.write_at(&zeroes[..len], offset)
+        let left = usize::try_from(bytes - offset).unwrap_or(usize::MAX);
+        let (zeroes, _) = zeroes.split_at(zeroes.len().min(left));
+        file.write_at(zeroes, offset)
             .await
             .map_err(WalError::io("zero-fill", name))?;
         file.sync().await.map_err(WalError::io("sync", name))?;

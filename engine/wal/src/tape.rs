@@ -1,5 +1,11 @@
 //! A log whose writes are taken down instead of written: what tests of its users need of a disk that has no faults.
 
+#![expect(
+    clippy::indexing_slicing,
+    clippy::expect_used,
+    reason = "a test's equipment"
+)]
+
 use ephesus_wire::Lsn;
 
 use crate::group::{GroupHeader, HEADER_BYTES};

@@ -191,8 +191,9 @@ impl<D: Disk> Twin<D> {
     /// Both slots as one write.
     fn together(&self, slot: &[u8]) -> AlignedBuf {
         let mut both = AlignedBuf::zeroed(2 * self.slot_bytes);
-        both[..slot.len()].copy_from_slice(slot);
-        both[self.slot_bytes..][..slot.len()].copy_from_slice(slot);
+        for half in both.chunks_exact_mut(self.slot_bytes) {
+            half.split_at_mut(slot.len()).0.copy_from_slice(slot);
+        }
         both
     }
 
@@ -240,7 +241,7 @@ fn whole(slot: &[u8]) -> Option<(u64, &[u8])> {
     let (header, values) = slot.split_at_checked(HEADER_BYTES)?;
     let header: Header = bytemuck::pod_read_unaligned(header);
     let value = values.get(..header.len as usize)?;
-    let covered = &slot[COVERED_FROM..HEADER_BYTES + value.len()];
+    let covered = slot.get(COVERED_FROM..HEADER_BYTES + value.len())?;
     let is_whole = header.magic == MAGIC
         && header.slot_bytes as usize == slot.len()
         && header.crc32 == crc32fast::hash(covered);
@@ -248,6 +249,7 @@ fn whole(slot: &[u8]) -> Option<(u64, &[u8])> {
 }
 
 /// The blocks of a slot that a write changes; the capacity is that of the slot.
+#[expect(clippy::indexing_slicing, reason = "slots are made for the value")]
 fn slot(slot_bytes: usize, number: u64, value: &[u8]) -> AlignedBuf {
     let end = HEADER_BYTES + value.len();
     let mut slot = AlignedBuf::zeroed(slot_bytes);

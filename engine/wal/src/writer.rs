@@ -194,6 +194,7 @@ impl LogWriter {
     }
 
     /// Has `push` add a record of `len` bytes to the open group.
+    #[expect(clippy::expect_used, reason = "a group was opened, if none was")]
     #[inline]
     fn push(&mut self, len: usize, push: impl FnOnce(&mut PendingGroup)) -> Lsn {
         assert!(
@@ -364,6 +365,10 @@ impl LogWriter {
     ///
     /// # Panics
     /// If the write was not issued by this writer, or was completed before.
+    #[expect(
+        clippy::expect_used,
+        reason = "what a caller completes was given to it, once"
+    )]
     pub fn complete(&mut self, op: WriteOp, result: io::Result<usize>) -> Result<Lsn, WalError> {
         if self.poisoned {
             return Err(WalError::Poisoned);
@@ -557,6 +562,11 @@ impl LogWriter {
         }
     }
 
+    #[expect(
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        reason = "a place in the last live segment is reserved, which the group fits"
+    )]
     fn issue(&mut self, mut group: PendingGroup, offset: u64, flags: u16) -> WriteOp {
         if let Some(mapped) = &mut self.mapped {
             group.publish(mapped, self.wall_clock_ms);

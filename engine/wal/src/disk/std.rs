@@ -269,7 +269,8 @@ fn read_blocks(file: &File, offset: u64, len: usize) -> io::Result<AlignedBuf> {
     let mut buf = AlignedBuf::zeroed(len);
     let mut done = 0;
     while done < len {
-        match file.read_at(&mut buf[done..], offset + done as u64) {
+        let rest = buf.get_mut(done..).unwrap_or_default();
+        match file.read_at(rest, offset + done as u64) {
             Ok(0) => break,
             Ok(read) => done += read,
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}

@@ -114,16 +114,14 @@ impl<'a, F: DiskFile> Walk<'a, F> {
     pub(super) async fn run(&mut self) -> Result<(), WalError> {
         let mut first = 0;
         while first < self.segments.len() {
-            let Some(head) = self.segments[first].head else {
+            let Some(head) = self.segment(first).head else {
                 first += 1;
                 continue;
             };
             let incarnation = head.header.incarnation;
             let same = |s: &Segment<F>| s.head.is_none_or(|h| h.header.incarnation == incarnation);
-            let count = self.segments[first..]
-                .iter()
-                .take_while(|s| same(s))
-                .count();
+            let ahead = self.segments.iter().skip(first);
+            let count = ahead.take_while(|s| same(s)).count();
             let verdict = self.incarnation(first, first + count, head).await?;
             if verdict == Verdict::EndLog {
                 break;
@@ -143,7 +141,9 @@ impl<'a, F: DiskFile> Walk<'a, F> {
             }
             let prev = SegmentId(head.header.prev_segment);
             let found = self.segments.iter().find(|s| s.reader.id == prev);
-            if found.is_none() && seen_any && self.segments[0].reader.id < prev {
+            let oldest = self.segments.first();
+            let is_later = oldest.is_some_and(|oldest| oldest.reader.id < prev);
+            if found.is_none() && seen_any && is_later {
                 let (file, next) = (prev.file_name(), segment.reader.id.file_name());
                 return Err(WalError::MissingSegment { file, next });
             }
@@ -195,7 +195,7 @@ impl<'a, F: DiskFile> Walk<'a, F> {
         }
         for segment in first..end {
             let mut offset = 0;
-            while let Some(found) = self.segments[segment].reader.next_group(offset).await? {
+            while let Some(found) = self.reader(segment).next_group(offset).await? {
                 let here = Position {
                     segment,
                     offset: found.offset,
@@ -204,15 +204,15 @@ impl<'a, F: DiskFile> Walk<'a, F> {
                     Verdict::Accept => self.accept(segment, &found)?,
                     Verdict::Ignore => {}
                     verdict => {
-                        self.segments[segment].reader.forget();
+                        self.reader(segment).forget();
                         return Ok(verdict);
                     }
                 }
                 offset = found.end();
             }
-            self.segments[segment].reader.forget();
+            self.reader(segment).forget();
         }
-        let expected = self.expected.expect("entered");
+        let expected = self.expected();
         if limit != u64::MAX && expected <= limit {
             self.damaged(self.next, GroupFault::Missing)?;
             self.expected = Some(limit + 1);
@@ -239,7 +239,7 @@ impl<'a, F: DiskFile> Walk<'a, F> {
             segment: first,
             offset: 0,
         };
-        let opens = self.segments[first].reader.id.0 == header.incarnation;
+        let opens = self.segment(first).reader.id.0 == header.incarnation;
         if self.expected.is_none() {
             let available = if opens {
                 header.prev_end + 1
@@ -294,7 +294,7 @@ impl<'a, F: DiskFile> Walk<'a, F> {
         limit: u64,
     ) -> Result<Verdict, WalError> {
         let header = &found.header;
-        let expected = self.expected.expect("entered");
+        let expected = self.expected();
         if header.first_lsn > limit && expected > limit {
             return Ok(Verdict::EndIncarnation);
         }
@@ -326,10 +326,7 @@ impl<'a, F: DiskFile> Walk<'a, F> {
             _ if header.first_lsn < expected => Ok(Verdict::Ignore),
             _ => {
                 // Looking ahead has moved the reader.
-                let again = self.segments[here.segment]
-                    .reader
-                    .group_at(here.offset)
-                    .await?;
+                let again = self.reader(here.segment).group_at(here.offset).await?;
                 Ok(if again.is_ok() {
                     Verdict::Accept
                 } else {
@@ -339,10 +336,43 @@ impl<'a, F: DiskFile> Walk<'a, F> {
         }
     }
 
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "segments go by their index here, and none is removed"
+    )]
+    fn segment(&self, index: usize) -> &Segment<F> {
+        &self.segments[index]
+    }
+
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "segments go by their index here, and none is removed"
+    )]
+    fn reader(&mut self, index: usize) -> &mut SegmentReader<F> {
+        &mut self.segments[index].reader
+    }
+
+    /// The LSN that has to follow.
+    #[expect(
+        clippy::expect_used,
+        reason = "no group is judged before its incarnation is entered"
+    )]
+    fn expected(&self) -> u64 {
+        self.expected.expect("entered")
+    }
+
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "segments go by their index here, and none is removed"
+    )]
     fn accept(&mut self, segment: usize, found: &Found) -> Result<(), WalError> {
         let reader = &self.segments[segment].reader;
         let header = &found.header;
-        let group = reader.group(found);
+        let Some(group) = reader.group(found) else {
+            let (file, bytes) = (reader.id.file_name(), "shrinks while it is read");
+            let source = std::io::Error::new(std::io::ErrorKind::UnexpectedEof, bytes);
+            return Err(WalError::io("read", file)(source));
+        };
         let records = || group.records().skip_while(|(lsn, _)| *lsn < self.from);
         let mut ahead = records();
         let visitor = &mut *self.visitor;
@@ -381,7 +411,7 @@ impl<'a, F: DiskFile> Walk<'a, F> {
     }
 
     fn damaged(&mut self, at: Position, fault: GroupFault) -> Result<(), WalError> {
-        let segment = self.segments[at.segment].reader.id;
+        let segment = self.segment(at.segment).reader.id;
         let lsn = Lsn(self.expected.unwrap_or(0));
         let damage = Damage {
             segment,
@@ -399,9 +429,9 @@ impl<'a, F: DiskFile> Walk<'a, F> {
     fn torn(&mut self, at: Position, behind: Behind) {
         self.highest_lsn = self.highest_lsn.max(behind.last_lsn);
         self.recovered.torn = Some(Torn {
-            segment: self.segments[at.segment].reader.id,
+            segment: self.segment(at.segment).reader.id,
             offset: at.offset,
-            lsn: Lsn(self.expected.expect("entered")),
+            lsn: Lsn(self.expected()),
             groups_discarded: behind.groups,
         });
     }
@@ -410,7 +440,8 @@ impl<'a, F: DiskFile> Walk<'a, F> {
     async fn behind(&mut self, here: Position, end: usize) -> Result<Behind, WalError> {
         let mut behind = Behind::default();
         let mut offset = here.offset;
-        for segment in &mut self.segments[here.segment..end] {
+        let from_here = self.segments.iter_mut().take(end).skip(here.segment);
+        for segment in from_here {
             while let Some(found) = segment.reader.next_group(offset).await? {
                 behind.groups += 1;
                 behind.durable_lsn = behind.durable_lsn.max(found.header.durable_lsn);
@@ -433,7 +464,7 @@ impl<'a, F: DiskFile> Walk<'a, F> {
     async fn note_partial(&mut self, end: usize) -> Result<(), WalError> {
         let (next, mut offset) = (self.next, self.next.offset);
         for segment in next.segment..end {
-            let reader = &mut self.segments[segment].reader;
+            let reader = self.reader(segment);
             if offset < reader.bytes
                 && let Err(fault) = reader.group_at(offset).await?
                 && !matches!(fault, GroupFault::Magic | GroupFault::Segment(_))
@@ -447,7 +478,7 @@ impl<'a, F: DiskFile> Walk<'a, F> {
     }
 
     async fn fault_at(&mut self, at: Position) -> Result<GroupFault, WalError> {
-        let reader = &mut self.segments[at.segment].reader;
+        let reader = self.reader(at.segment);
         if at.offset >= reader.bytes {
             return Ok(GroupFault::Missing);
         }

@@ -22,6 +22,11 @@ pub(super) struct PendingGroup {
 
 impl PendingGroup {
     /// Adds a record of `len` bytes, which `fill` writes; there has to be room for it.
+    #[expect(
+        clippy::indexing_slicing,
+        clippy::expect_used,
+        reason = "there is room, says the caller"
+    )]
     #[inline]
     pub(super) fn push(&mut self, len: usize, fill: impl FnOnce(&mut [u8])) {
         let need = RECORD_PREFIX_BYTES + len;
@@ -44,6 +49,7 @@ impl PendingGroup {
     }
 
     /// As [`PendingGroup::push_copy`], around the caches.
+    #[expect(clippy::indexing_slicing, reason = "our own group")]
     fn push_around(&mut self, record: &[u8]) {
         let payload_at = self.len + RECORD_PREFIX_BYTES;
         self.push(record.len(), |payload| streaming::copy(payload, record));
@@ -52,6 +58,7 @@ impl PendingGroup {
     }
 
     /// Writes the header, with the checksum of all of it.
+    #[expect(clippy::indexing_slicing, reason = "our own group")]
     pub(super) fn seal(&mut self, header: GroupHeader) {
         let is_mapped = self.buf.is_mapped();
         let group = &mut self.buf[..self.len];

@@ -83,7 +83,11 @@ impl LogWriter {
     pub fn is_in_use(&self, id: SegmentId) -> bool {
         let is_live = |segment: &LiveSegment| segment.summary.id == id;
         match self.live.iter().rposition(is_live) {
-            Some(at) => at + 1 == self.live.len() || self.live[at].last_group > self.durable_group,
+            Some(at) => {
+                let is_last = at + 1 == self.live.len();
+                let live = self.live.get(at);
+                is_last || live.is_some_and(|live| live.last_group > self.durable_group)
+            }
             None => self.live.back().is_none_or(|last| last.summary.id < id),
         }
     }

@@ -1,5 +1,11 @@
 //! The state of a [`FaultDisk`](super::FaultDisk).
 
+#![expect(
+    clippy::indexing_slicing,
+    clippy::expect_used,
+    reason = "a test's equipment"
+)]
+
 use std::collections::BTreeMap;
 use std::io;
 use std::ptr::NonNull;
