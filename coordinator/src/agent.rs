@@ -431,7 +431,10 @@ impl Agent {
         let held = self.views.version();
         match update {
             TableUpdate::Full(view) => {
-                if view.version() <= held || view.check().is_err() {
+                let count = |view: &View| view.table.entries.len();
+                let is_other = |held: &Arc<View>| count(held) != count(&view);
+                let is_other = self.views.newest().is_some_and(is_other);
+                if view.version() <= held || is_other || view.check().is_err() {
                     return false;
                 }
                 self.views.replace(view);

@@ -125,13 +125,27 @@ impl View {
     /// Checks a view that came from elsewhere.
     ///
     /// # Errors
-    /// [`UpdateError::Partitions`].
+    /// [`UpdateError::Partitions`] and [`UpdateError::Partition`].
     pub fn check(&self) -> Result<(), UpdateError> {
         let (found, expected) = (self.table.entries.len(), self.options.partitions);
         if found != usize::from(expected) {
             return Err(UpdateError::Partitions { found, expected });
         }
-        Ok(())
+        let migrations = self.migrations.active.values();
+        let moving = migrations.map(|migration| migration.partition);
+        self.check_partitions(moving.chain(self.migrations.arrivals.keys().copied()))
+    }
+
+    /// Checks that all of these are partitions of the table.
+    fn check_partitions(
+        &self,
+        mut partitions: impl Iterator<Item = PartitionId>,
+    ) -> Result<(), UpdateError> {
+        let count = self.table.entries.len();
+        match partitions.find(|partition| usize::from(partition.0) >= count) {
+            Some(missing) => Err(UpdateError::Partition(missing)),
+            None => Ok(()),
+        }
     }
 
     /// Moves on to the delta's version.
@@ -148,11 +162,11 @@ impl View {
     }
 
     pub(crate) fn update_unchecked(&mut self, delta: Delta) -> Result<(), UpdateError> {
-        let count = self.table.entries.len();
-        let mut partitions = delta.partitions.iter().map(|(partition, _)| *partition);
-        if let Some(missing) = partitions.find(|p| usize::from(p.0) >= count) {
-            return Err(UpdateError::Partition(missing));
-        }
+        let changed = delta.partitions.iter().map(|(partition, _)| *partition);
+        let arrived = delta.arrivals.iter().map(|(partition, _)| *partition);
+        let migrations = delta.migrations.iter();
+        let moving = migrations.filter_map(|(_, migration)| Some(migration.as_ref()?.partition));
+        self.check_partitions(changed.chain(arrived).chain(moving))?;
         if let Some(coordinators) = delta.coordinators {
             self.coordinators = coordinators;
         }

@@ -122,6 +122,10 @@ fn lines(sentences: &[String]) -> String {
 /// # Panics
 /// With a command that is none of an operator's.
 #[must_use]
+#[expect(
+    clippy::unreachable,
+    reason = "other commands are carried out elsewhere"
+)]
 pub fn main(command: Command) -> ExitCode {
     let done = match command {
         Command::Status(look) => look_at(&look, &Query::Status),

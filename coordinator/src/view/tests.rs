@@ -3,7 +3,9 @@ use ephesus_wire::{Epoch, ShardId};
 
 use super::*;
 use crate::command::{Addresses, Command, Registration};
-use crate::migration::{Abort, AbortReason, Confirmation, Decision, Purpose};
+use crate::migration::{
+    Abort, AbortReason, Arrival, Confirmation, Decision, Migration, Phase, Purpose,
+};
 use crate::placement::{Move, Place, Policy};
 
 fn register(n: u8, incarnation: u64) -> Command {
@@ -203,4 +205,56 @@ fn a_history_is_bounded() {
     assert!(matches!(update, Some(TableUpdate::Delta(_))));
     let update = world.history.update(&world.state, oldest - 1);
     assert!(matches!(update, Some(TableUpdate::Full(_))));
+}
+
+#[test]
+fn a_table_with_migrations_of_partitions_that_are_not_there_is_refused() {
+    let mut world = World::new();
+    world.apply(&register(1, 1));
+    let view = world.views.last().expect("a view").clone();
+    let arrival = Arrival {
+        migration: MigrationId(1),
+        epoch: Epoch(1),
+    };
+    let place = Place {
+        node: NodeId([1; 16]),
+        shard: ShardId(0),
+    };
+    let migration = Migration {
+        partition: PartitionId(32),
+        epoch: Epoch(1),
+        source: place,
+        target: place,
+        phase: Phase::Planned,
+        attempt: 1,
+        purpose: Purpose::Move,
+    };
+    let missing = Err(UpdateError::Partition(PartitionId(32)));
+    let mut full = view.clone();
+    let arrivals = &mut full.migrations.arrivals;
+    arrivals.insert(PartitionId(32), arrival);
+    assert_eq!(full.check(), missing);
+    let mut full = view.clone();
+    let active = &mut full.migrations.active;
+    active.insert(MigrationId(1), migration.clone());
+    assert_eq!(full.check(), missing);
+    let empty = |from: u64| Delta {
+        from,
+        to: from + 1,
+        coordinators: None,
+        members: Vec::new(),
+        partitions: Vec::new(),
+        last_migration: MigrationId(1),
+        migrations: Vec::new(),
+        arrivals: Vec::new(),
+        limit_mb_s: 0,
+    };
+    let mut held = view.clone();
+    let mut delta = empty(held.version());
+    delta.arrivals.push((PartitionId(32), arrival));
+    assert_eq!(held.update(delta), missing);
+    let mut delta = empty(held.version());
+    delta.migrations.push((MigrationId(1), Some(migration)));
+    assert_eq!(held.update(delta), missing);
+    assert_eq!(held, view, "nothing was changed");
 }

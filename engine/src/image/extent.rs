@@ -47,8 +47,7 @@ impl ExtentBuilder {
     pub fn push(&mut self, block: &[u8]) {
         let len = block.len();
         assert!(len <= BLOCK_BYTES_MAX && self.takes(len), "{len} bytes");
-        let length = u16::try_from(len).expect("checked above");
-        self.extent.extend_from_slice(&length.to_le_bytes());
+        self.extent.extend_from_slice(&(len as u16).to_le_bytes());
         self.extent.extend_from_slice(block);
     }
 

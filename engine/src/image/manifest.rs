@@ -228,8 +228,10 @@ impl Manifest {
     }
 }
 
+/// Of all behind itself.
 fn checksum(stored: &[u8]) -> u32 {
-    crc32fast::hash(&stored[offset_of!(Raw, version)..])
+    let covered = stored.get(offset_of!(Raw, version)..);
+    crc32fast::hash(covered.unwrap_or_default())
 }
 
 pub(crate) const MANIFEST_TAG: &[u8] = b"m";
@@ -267,13 +269,18 @@ pub fn extent_key(epoch: Epoch, generation: Generation, sequence: u64) -> [u8; E
 /// Takes an extent's key apart; `None` when it is no extent's key.
 #[must_use]
 pub fn parse_extent_key(key: &[u8]) -> Option<(Epoch, Generation, u64)> {
-    let key: &[u8; EXTENT_KEY_BYTES] = key.try_into().ok()?;
-    let number = |at: usize| {
-        key[at..at + 8]
-            .iter()
-            .fold(0u64, |sum, byte| sum << 8 | u64::from(*byte))
+    let (b'b', numbers) = key.split_first()? else {
+        return None;
     };
-    (key[0] == b'b').then(|| (Epoch(number(1)), Generation(number(9)), number(17)))
+    let (numbers, rest) = numbers.as_chunks::<8>();
+    let [epoch, generation, sequence] = numbers else {
+        return None;
+    };
+    let number = |bytes: &[u8; 8]| u64::from_be_bytes(*bytes);
+    rest.is_empty().then(|| {
+        let generation = Generation(number(generation));
+        (Epoch(number(epoch)), generation, number(sequence))
+    })
 }
 
 #[cfg(test)]

@@ -32,6 +32,7 @@ mod scheduling;
 mod worker;
 
 #[cfg(any(test, feature = "planted"))]
+#[expect(clippy::indexing_slicing, reason = "a test's equipment")]
 pub mod fault;
 
 pub use extent::ExtentError;

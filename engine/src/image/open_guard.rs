@@ -132,8 +132,8 @@ pub(super) fn inspect(dir: &Path) -> Result<(), String> {
     }
     if let Some(newest) = snapshots.last() {
         let bytes = read_if_there(newest)?.unwrap_or_default();
-        let intact = bytes.len().checked_sub(12).is_some_and(|body| {
-            body > 0 && crc32fast::hash(&bytes[..body]).to_le_bytes() == bytes[body + 8..]
+        let intact = bytes.split_last_chunk::<12>().is_some_and(|(body, last)| {
+            !body.is_empty() && last.ends_with(&crc32fast::hash(body).to_le_bytes())
         });
         if !intact {
             return Err(format!(

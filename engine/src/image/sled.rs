@@ -85,6 +85,7 @@ pub struct SledStore {
 ///
 /// # Panics
 /// When `stores` is 0 or above [`STORES_MAX`]: it comes from the data directory's stamp.
+#[expect(clippy::expect_used, reason = "opening a store does not panic")]
 pub fn open_stores(root: &Path, stores: u16) -> Result<Vec<SledStore>, StoreError> {
     assert!(
         (1..=STORES_MAX).contains(&stores),
@@ -304,15 +305,17 @@ impl ImageStore for SledStore {
     ) -> Result<(), StoreError> {
         check_size(self.db, partition, value, VALUE_BYTES_MAX)?;
         let _inside = Inside::of(self.db);
-        if self.tree(partition).is_none() {
-            let tree = self
-                .sled
-                .open_tree(tree_name(partition))
-                .map_err(self.failed("create the tree", partition))?;
-            self.trees.insert(partition, tree);
-        }
-        self.trees[&partition]
-            .insert(key, value)
+        let tree = match self.tree(partition) {
+            Some(tree) => tree,
+            None => {
+                let tree = self
+                    .sled
+                    .open_tree(tree_name(partition))
+                    .map_err(self.failed("create the tree", partition))?;
+                self.trees.entry(partition).or_insert(tree)
+            }
+        };
+        tree.insert(key, value)
             .map(drop)
             .map_err(self.failed("write a block", partition))?;
         self.pace(WRITE_BYTES + value.len())

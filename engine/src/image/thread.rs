@@ -202,6 +202,7 @@ impl StoreThread {
     ///
     /// # Panics
     /// When the thread panicked.
+    #[expect(clippy::expect_used, reason = "a panic goes on")]
     pub fn join(self) {
         let StoreThread {
             threads, exchange, ..

@@ -219,6 +219,7 @@ impl Worker {
         port.send(StoreReply::Stopped(db));
     }
 
+    #[expect(clippy::unreachable, reason = "only images are refused")]
     fn answer(&mut self, request: StoreRequest, port: &Arc<Port>) {
         if let Some(fault) = &self.fault {
             return port.send(StoreReply::Fatal(fault.clone()));
@@ -251,6 +252,7 @@ impl Worker {
     }
 
     /// Carries a request out; `None`: nothing to say.
+    #[expect(clippy::unreachable, reason = "a worker ends with its last request")]
     fn handle(
         &mut self,
         request: StoreRequest,

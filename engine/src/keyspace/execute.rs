@@ -13,6 +13,10 @@ impl Keyspace {
     ///
     /// A refusal is written as the reply: the command then had no effect.
     #[inline]
+    #[expect(
+        clippy::unreachable,
+        reason = "commands without keys are executed elsewhere"
+    )]
     pub fn execute<A: ArgList + ?Sized>(
         &mut self,
         spec: &'static Spec,

@@ -135,10 +135,12 @@ impl Keyspace {
         found
     }
 
+    #[expect(clippy::expect_used, reason = "what is swept is served")]
     fn table(&self, id: PartitionId) -> &Table {
         &self.partition(id).expect("a served copy is here").table
     }
 
+    #[expect(clippy::expect_used, reason = "what is swept is served")]
     fn table_mut(&mut self, id: PartitionId) -> &mut Table {
         let copy = self.partition_mut(id);
         &mut copy.expect("a served copy is here").table

@@ -23,6 +23,9 @@ pub enum StagingError {
         partition: PartitionId,
         migration: MigrationId,
     },
+    /// The coordinator is mistaken.
+    #[error("there is no partition {partition}")]
+    NoPartition { partition: PartitionId },
 }
 
 /// What a break of a stream has led to.
@@ -41,17 +44,20 @@ impl Keyspace {
     ///
     /// # Errors
     /// [`StagingError`]: nothing has changed.
+    #[expect(clippy::expect_used, reason = "the copy was just put there")]
     pub fn begin_incoming(
         &mut self,
         partition: PartitionId,
         epoch: Epoch,
         source: Source,
     ) -> Result<Lsn, StagingError> {
-        let place = usize::from(partition.0);
-        match self.partitions[place].as_deref() {
+        let Some(place) = self.partitions.get_mut(usize::from(partition.0)) else {
+            return Err(StagingError::NoPartition { partition });
+        };
+        match place.as_deref() {
             None => {
                 let copy = Partition::new(partition, epoch);
-                self.partitions[place] = Some(Box::new(copy));
+                *place = Some(Box::new(copy));
                 insert_sorted(&mut self.unserved, partition);
             }
             Some(copy) => match copy.incoming() {
@@ -121,6 +127,7 @@ impl Keyspace {
     }
 
     /// The stream of a staging copy is over: wipes the copy unless it is prepared.
+    #[expect(clippy::expect_used, reason = "the copy was just looked at")]
     pub fn stream_broken(&mut self, partition: PartitionId) -> AfterBreak {
         let Some(incoming) = self.incoming_mut(partition) else {
             return AfterBreak::Nothing;
@@ -207,7 +214,10 @@ impl Keyspace {
 
     fn staging(&mut self, partition: PartitionId) -> Option<Staging<'_>> {
         Some(Staging {
-            copy: self.partitions[usize::from(partition.0)].as_deref_mut()?,
+            copy: self
+                .partitions
+                .get_mut(usize::from(partition.0))?
+                .as_deref_mut()?,
             log: &mut self.log,
             hasher: &self.hasher,
             discarded: &mut self.discarded,

@@ -11,6 +11,11 @@
 //! none of them. Only behind more than [`RING`] writes a read may wait needlessly, never too little. Writes that
 //! are committed at the end of the turn need not be told apart: they only raise what every reply waits for.
 
+#![expect(
+    clippy::indexing_slicing,
+    reason = "buckets and numbers are taken modulo the lengths"
+)]
+
 use ephesus_wire::Lsn;
 
 use crate::prefetch;

@@ -102,6 +102,10 @@ pub struct Keyspace {
 impl Keyspace {
     /// The keyspace of `partitions`, which are recovered or new; all of what was recovered is durable.
     #[must_use]
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "the copies are of these partitions, which recovery has checked"
+    )]
     pub fn new(
         partitioning: Partitioning,
         partitions: Vec<Partition>,
@@ -207,6 +211,10 @@ impl Keyspace {
     }
 
     /// Begins to serve a copy that is new and empty.
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "copies are begun that the layout has taken"
+    )]
     pub fn adopt(&mut self, id: PartitionId, epoch: Epoch) {
         let place = &mut self.partitions[usize::from(id.0)];
         assert!(place.is_none(), "one copy of a partition at a time");
@@ -218,11 +226,11 @@ impl Keyspace {
     /// The copy of a partition, served or not.
     #[must_use]
     pub fn partition(&self, id: PartitionId) -> Option<&Partition> {
-        self.partitions[usize::from(id.0)].as_deref()
+        self.partitions.get(usize::from(id.0))?.as_deref()
     }
 
     pub fn partition_mut(&mut self, id: PartitionId) -> Option<&mut Partition> {
-        self.partitions[usize::from(id.0)].as_deref_mut()
+        self.partitions.get_mut(usize::from(id.0))?.as_deref_mut()
     }
 
     /// All copies, served or not: what memory, log and images are about.
@@ -276,6 +284,11 @@ impl Keyspace {
 
     /// The partition of a key that the caller has routed here.
     #[inline]
+    #[expect(
+        clippy::indexing_slicing,
+        clippy::expect_used,
+        reason = "a command executes only on the shard that owns its keys"
+    )]
     fn home(&mut self, key: &Key<'_>) -> &mut Partition {
         self.partitions[usize::from(key.partition.0)]
             .as_deref_mut()
@@ -305,6 +318,11 @@ impl Keyspace {
 
     /// [`Keyspace::look_up`] for a read: counts hit or miss.
     #[inline]
+    #[expect(
+        clippy::indexing_slicing,
+        clippy::expect_used,
+        reason = "a command executes only on the shard that owns its keys"
+    )]
     fn read(&mut self, key: &Key<'_>, reply: &mut Reply<'_>) -> Option<EntryRef<'_>> {
         let now_ms = self.now_ms;
         // Behind a log that is committed to its end nothing has to wait: one look less per read.
@@ -356,6 +374,11 @@ impl Keyspace {
     }
 
     #[inline]
+    #[expect(
+        clippy::indexing_slicing,
+        clippy::expect_used,
+        reason = "a command executes only on the shard that owns its keys"
+    )]
     fn put(&mut self, key: &Key<'_>, value: &[u8], expire_at_ms: u64, reply: &mut Reply<'_>) {
         self.counters.user_bytes += (key.bytes.len() + value.len()) as u64;
         let partition = self.partitions[usize::from(key.partition.0)]
@@ -467,7 +490,8 @@ impl Keyspace {
     pub fn flush(&mut self, reply: &mut Reply<'_>) {
         let owned = std::mem::take(&mut self.owned);
         for &id in &owned {
-            if let Some(partition) = self.partitions[usize::from(id.0)].as_deref_mut()
+            let place = self.partitions.get_mut(usize::from(id.0));
+            if let Some(partition) = place.and_then(Option::as_deref_mut)
                 && !partition.table.is_empty()
             {
                 let meta = partition.next_meta();
@@ -485,7 +509,7 @@ impl Keyspace {
             let lsn = self.log.append(self.ops.finish());
             self.ops.clear();
             for &id in &owned {
-                if let Some(partition) = self.partitions[usize::from(id.0)].as_deref_mut() {
+                if let Some(partition) = self.partition_mut(id) {
                     partition.written(lsn);
                 }
             }

@@ -121,7 +121,8 @@ impl Keyspace {
     /// Once the record is durable and the layout does not name the copy any more, remove its images and
     /// [`Keyspace::forget`] it.
     pub fn give_up(&mut self, partition: PartitionId) -> Option<Lsn> {
-        let copy = self.partitions[usize::from(partition.0)].as_deref_mut();
+        let place = self.partitions.get_mut(usize::from(partition.0));
+        let copy = place.and_then(Option::as_deref_mut);
         let copy = copy.filter(|p| p.is_serving())?;
         let meta = copy.next_meta();
         let record = Record::Dropped;
@@ -144,7 +145,9 @@ impl Keyspace {
     /// Removes what is left of a copy that was given up or wiped; false while an image of it is being
     /// written, or when it is neither.
     pub fn forget(&mut self, partition: PartitionId) -> bool {
-        let place = &mut self.partitions[usize::from(partition.0)];
+        let Some(place) = self.partitions.get_mut(usize::from(partition.0)) else {
+            return false;
+        };
         let may_go = place
             .as_deref()
             .is_some_and(|p| p.is_empty_remnant() && !p.is_imaging());

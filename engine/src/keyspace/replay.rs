@@ -326,6 +326,10 @@ pub struct Replay {
 impl Replay {
     /// Goes on from images that are complete; `partitions` is the number in the whole node.
     #[must_use]
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "the copies are of so many partitions, which recovery has checked"
+    )]
     pub fn new(hasher: KeyHasher, partitions: u16, loaded: Vec<Rebuild>) -> Replay {
         let mut rebuilds: Vec<Option<Box<Rebuild>>> = Vec::new();
         rebuilds.resize_with(usize::from(partitions), || None);
@@ -401,7 +405,7 @@ impl Replay {
         self.ahead.push_front(self.place(lsn, bytes));
         for (step, age) in Prefetch::STEPS.into_iter().zip((0..).step_by(STEP_RECORDS)) {
             if let Some(Some((place, hash))) = self.ahead.get(age)
-                && let Some(rebuild) = &self.rebuilds[*place]
+                && let Some(Some(rebuild)) = self.rebuilds.get(*place)
             {
                 rebuild.partition.prefetch(*hash, step);
             }

@@ -50,12 +50,20 @@ impl Buffers {
     }
 
     /// The first `len` bytes of buffer `id`, which a completion has named.
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "the kernel names buffers that it was given, and fills no more than their length"
+    )]
     pub fn filled(&self, id: u16, len: usize) -> &[u8] {
         let start = usize::from(id) * BUFFER_BYTES;
         &self.memory[start..start + len]
     }
 
     /// Lets the kernel use buffer `id` again.
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "the kernel names buffers that it was given"
+    )]
     pub fn give_back(&mut self, id: u16) {
         let at = usize::from(self.tail & (BUFFERS - 1));
         let address = self.memory[usize::from(id) * BUFFER_BYTES..].as_mut_ptr() as u64;

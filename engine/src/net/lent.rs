@@ -94,6 +94,10 @@ impl Region {
 impl Lent {
     /// The payload.
     #[must_use]
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "a slot is as long as the longest frame"
+    )]
     pub fn payload(&self) -> &[u8] {
         &self.bytes()[FRAME_HEADER_BYTES..][..self.len]
     }
@@ -102,6 +106,10 @@ impl Lent {
     ///
     /// # Panics
     /// When there is no room for them.
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "a slot is as long as the longest frame"
+    )]
     pub fn grow(&mut self, len: usize) -> &mut [u8] {
         let first = FRAME_HEADER_BYTES + self.len;
         self.len += len;
@@ -109,12 +117,20 @@ impl Lent {
     }
 
     /// Puts the frame's header before the payload.
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "a slot is as long as the longest frame"
+    )]
     pub fn set_header(&mut self, header: &[u8; FRAME_HEADER_BYTES]) {
         self.bytes_mut()[..FRAME_HEADER_BYTES].copy_from_slice(header);
     }
 
     /// Header and payload.
     #[must_use]
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "a slot is as long as the longest frame"
+    )]
     pub fn frame(&self) -> &[u8] {
         &self.bytes()[..FRAME_HEADER_BYTES + self.len]
     }

@@ -61,7 +61,7 @@ impl Pipe {
     /// # Errors
     /// What the operating system says, `WouldBlock` when there is no room.
     pub fn fill(&mut self, lent: &Lent, done: usize) -> io::Result<usize> {
-        let rest = &lent.frame()[done..];
+        let rest = lent.frame().get(done..).unwrap_or_default();
         let part = libc::iovec {
             iov_base: rest.as_ptr().cast_mut().cast(),
             iov_len: rest.len(),

@@ -220,6 +220,7 @@ pub fn sync_latency(dir: &Path) -> io::Result<Duration> {
     measured
 }
 
+#[expect(clippy::indexing_slicing, reason = "so many were measured")]
 fn measure_syncs(path: &Path) -> io::Result<Duration> {
     use std::os::unix::fs::FileExt;
     let file = std::fs::File::create(path)?;

@@ -138,8 +138,7 @@ impl Joining {
             registration,
             start: Some(start),
             coordinators: coordinators.clone(),
-            seed: u64::from_le_bytes(stamp.node.0[..8].try_into().expect("eight bytes"))
-                .wrapping_add(incarnation),
+            seed: (u128::from_le_bytes(stamp.node.0) as u64).wrapping_add(incarnation),
         };
         let alone = embedded.as_ref().map(|embedded| embedded.alone.clone());
         let membership = Membership::start(agent, secret, alone);

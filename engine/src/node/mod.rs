@@ -19,6 +19,11 @@ mod running;
 pub(crate) mod segment_threads;
 pub mod shared;
 #[cfg(feature = "planted")]
+#[expect(
+    clippy::indexing_slicing,
+    clippy::expect_used,
+    reason = "a test's equipment"
+)]
 pub mod simulated;
 pub mod slot_moves;
 pub mod stamp;

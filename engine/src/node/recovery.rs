@@ -83,6 +83,15 @@ pub enum RecoveryError {
         epoch: Epoch,
         planned: Epoch,
     },
+    /// The coordinator's table gives this node what it cannot have: report this.
+    #[error(
+        "the coordinator's table gives partition {partition} to shard {shard} of this node: there is no such \
+         partition or shard"
+    )]
+    Impossible {
+        partition: PartitionId,
+        shard: ShardId,
+    },
     /// The layout says that a copy is served that its log does not have in full: restore the data
     /// directory.
     #[error(
@@ -301,6 +310,10 @@ impl<'a, H: Home> Recovery<'a, H> {
     ///
     /// # Errors
     /// [`RecoveryError`]; start again once its cause is mended.
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "a plan is checked to be of these shards, and a layout of these logs"
+    )]
     pub fn open<S: ImageStore>(
         &self,
         found: Layout,
@@ -308,6 +321,7 @@ impl<'a, H: Home> Recovery<'a, H> {
         replayed: ReplayedLogs,
         stores: &mut [S],
     ) -> Result<(Layout, Vec<Recovered<H>>), RecoveryError> {
+        plan.check(&found)?;
         let ReplayedLogs(mut replayed) = replayed;
         let mut copies: Vec<_> = replayed.iter_mut().map(|r| &mut r.partitions).collect();
         let mut layout = plan.settle(&found, &mut copies, self.planted)?;
@@ -341,6 +355,10 @@ impl<'a, H: Home> Recovery<'a, H> {
     }
 
     /// Gives every copy an image under a new epoch, and the node new logs.
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "the new layout is of the planned shards, and of all partitions"
+    )]
     fn change_layout<S: ImageStore>(
         &self,
         old: &Layout,
@@ -402,6 +420,7 @@ impl<'a, H: Home> Recovery<'a, H> {
         })
     }
 
+    #[expect(clippy::expect_used, reason = "recovery threads do not panic")]
     fn replay_all<S: ImageStore + Sync>(
         &self,
         progress: &Progress,
@@ -449,6 +468,10 @@ impl<'a, H: Home> Recovery<'a, H> {
 }
 
 /// The copies whose records are in the log of `shard`.
+#[expect(
+    clippy::indexing_slicing,
+    reason = "a layout has a place for each of its partitions"
+)]
 fn copies_of(layout: &Layout, shard: ShardId) -> impl Iterator<Item = Copy> + '_ {
     let served = layout.copies().filter(move |(_, owner, _)| *owner == shard);
     let served = served.map(|(partition, _, epoch)| Copy {

@@ -94,6 +94,10 @@ impl Routes {
     /// `has` says so, or `staged`, where its staging copies are. What the table has given to such a copy
     /// leads to its shard, which knows whether the copy is served by now.
     #[must_use]
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "partitions are counted here, and places are of the primaries"
+    )]
     pub fn new(
         partitioning: Partitioning,
         view: Option<&View>,
@@ -167,6 +171,10 @@ impl Routes {
 
     #[inline]
     #[must_use]
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "whoever asks has a partition of a slot, or of a copy"
+    )]
     pub fn owner_of(&self, partition: PartitionId) -> Owner {
         self.owners[usize::from(partition.0)]
     }
@@ -190,6 +198,10 @@ impl Routes {
     /// So what a shard happens to hold is never stronger than the table.
     #[inline]
     #[must_use]
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "whoever asks has a copy of the partition"
+    )]
     pub fn lets_serve(&self, partition: PartitionId, epoch: Epoch, shard: ShardId) -> bool {
         match epoch.cmp(&self.epochs[usize::from(partition.0)]) {
             Ordering::Greater => true,

@@ -21,6 +21,7 @@ use super::routes::{Me, Routes};
 use super::shared::NodeShared;
 use super::stamp::Layout;
 use super::start::Node;
+use crate::by_shard::ByShard;
 use crate::migration::{Order, Report};
 use crate::shard::mesh::Message;
 
@@ -178,7 +179,7 @@ impl Node {
             clippy::disallowed_methods,
             reason = "rates decide about pauses at most"
         )]
-        self.rates.sample(Instant::now(), &shared.stats);
+        self.rates.sample(Instant::now(), shared.stats.as_slice());
         self.ahead_notice.look(shared.time.ahead_ms());
         let figures = Figures {
             keys: shared.stats.iter().map(|stats| stats.keys.get()).sum(),
@@ -271,9 +272,9 @@ pub(super) fn tell_shards(
     orders: Vec<(ShardId, Order)>,
 ) {
     if !begun.is_empty() {
-        let mut by_shard = vec![Vec::new(); shared.peers.len()];
+        let mut by_shard: ByShard<_> = vec![Vec::new(); shared.peers.len()].into();
         for (partition, shard, epoch) in begun {
-            by_shard[usize::from(shard.0)].push((partition, epoch));
+            by_shard[shard].push((partition, epoch));
         }
         for (peer, copies) in shared.peers.iter().zip(by_shard) {
             peer.send(Message::Host(copies));
@@ -289,7 +290,7 @@ pub(super) fn tell_shards(
         }
     }
     for (shard, batch) in batches {
-        shared.peers[usize::from(shard.0)].send(Message::Migrate(batch));
+        shared.peers[shard].send(Message::Migrate(batch));
     }
 }
 

@@ -13,6 +13,7 @@ use ephesus_wire::{NodeId, Partitioning, ShardId};
 
 use super::slot_moves::Asked;
 use super::time::NodeTime;
+use crate::by_shard::ByShard;
 use crate::shard::ShardStats;
 use crate::shard::mesh::Peer;
 
@@ -47,8 +48,8 @@ pub struct NodeShared {
     pub partitioning: Partitioning,
     /// Without it the node serves no key.
     pub lease: Lease,
-    pub peers: Vec<Peer>,
-    pub stats: Vec<ShardStats>,
+    pub peers: ByShard<Peer>,
+    pub stats: ByShard<ShardStats>,
     /// Of the port for other nodes.
     pub peer_links: Arc<Counters>,
     /// Who asks the coordinators for clients; none before the node serves.
@@ -119,7 +120,7 @@ impl NodeShared {
             settings,
             partitioning,
             lease,
-            peers,
+            peers: peers.into(),
             stats,
             peer_links: Arc::default(),
             slot_moves: None,

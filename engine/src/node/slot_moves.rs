@@ -12,6 +12,7 @@ use ephesus_wire::handshake::Secret;
 use ephesus_wire::resp::reply::{self, Protocol};
 use ephesus_wire::{NodeId, ShardId};
 
+use crate::by_shard::ByShard;
 use crate::command::slot_moves::{self, Here};
 use crate::command::spec::Cmd;
 use crate::shard::mesh::{Message, Origin, Peer};
@@ -56,7 +57,7 @@ impl SlotMoves {
         node: NodeId,
         secret: Option<Secret>,
         view: Arc<View>,
-        peers: Vec<Peer>,
+        peers: ByShard<Peer>,
     ) -> io::Result<SlotMoves> {
         let (queue, asked) = flume::bounded::<Asked>(QUEUED_MAX);
         let (running, is_over) = flume::bounded::<()>(0);
@@ -75,7 +76,7 @@ impl SlotMoves {
             .name("slot-moves".to_owned())
             .spawn(move || {
                 let reply = |origin: Origin, bytes| {
-                    peers[usize::from(origin.shard.0)].send(Message::Reply { origin, bytes });
+                    peers[origin.shard].send(Message::Reply { origin, bytes });
                 };
                 while let Some(waiting) = next() {
                     desk.reply_all(waiting, reply);

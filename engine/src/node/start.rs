@@ -415,7 +415,7 @@ impl Node {
         gate: flume::Receiver<()>,
     ) -> Result<mpsc::Receiver<Result<(), String>>, StartError> {
         let shared = Arc::clone(&self.shared);
-        let waker = Arc::clone(shared.peers[usize::from(id.0)].waker());
+        let waker = Arc::clone(shared.peers[id].waker());
         let clients = self
             .stores
             .iter()

@@ -32,6 +32,7 @@ use serde_json::{Map, Value};
 
 /// The report as JSON; none if it is no answer to a question.
 #[must_use]
+#[expect(clippy::expect_used, reason = "rows of numbers and text are JSON")]
 pub fn render(report: &Report) -> Option<String> {
     let text = match report {
         Report::Status(report) => serde_json::to_string_pretty(&Status::of(report)),
@@ -48,6 +49,7 @@ pub fn render(report: &Report) -> Option<String> {
 
 /// The same on one line, for what is shown again and again.
 #[must_use]
+#[expect(clippy::expect_used, reason = "rows of numbers and text are JSON")]
 pub fn line(report: &MigrationsReport) -> String {
     let text = serde_json::to_string(report);
     text.expect("rows of numbers and text are JSON") + "\n"
@@ -98,6 +100,7 @@ struct Trouble {
 
 impl Trouble {
     /// serde writes a variant as its name, or as an object of its name and its fields.
+    #[expect(clippy::expect_used, reason = "numbers and text are JSON")]
     fn of(problem: &Problem) -> Trouble {
         let value = serde_json::to_value(problem).expect("numbers and text are JSON");
         let (kind, details) = match value {

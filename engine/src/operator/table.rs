@@ -50,6 +50,7 @@ impl Table {
 
     /// The lines, without spaces at their ends.
     #[must_use]
+    #[expect(clippy::indexing_slicing, reason = "a row has a cell for each column")]
     pub fn render(&self) -> String {
         let width = |column: usize| {
             let cells = self.rows.iter().map(|row| row[column].chars().count());

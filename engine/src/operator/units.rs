@@ -4,6 +4,7 @@ use std::time::Duration;
 
 /// Bytes with a unit of 1024: `512 B`, `1.5 KiB`.
 #[must_use]
+#[expect(clippy::indexing_slicing, reason = "the last unit is not passed")]
 pub fn bytes(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     if bytes < 1024 {

@@ -100,6 +100,7 @@ struct Shown {
 }
 
 impl Shown {
+    #[expect(clippy::expect_used, reason = "the template is right")]
     fn new() -> Shown {
         let is_terminal = std::io::stderr().is_terminal();
         let target = if is_terminal {

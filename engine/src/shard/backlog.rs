@@ -84,6 +84,10 @@ impl Core {
     }
 
     /// Executes the rest of the first batch; false when something is left of it.
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "a batch has the bytes of its commands"
+    )]
     fn execute_batch(&mut self, batch: &Requests) -> bool {
         let mut args = std::mem::take(&mut self.args);
         let mut answers = Answers::default();
@@ -94,7 +98,7 @@ impl Core {
         for forwarded in batch.commands.iter().skip(executed) {
             let (asking, client) = (forwarded.origin.shard, forwarded.client);
             self.backlog.is_runnable = !self.backlog.has_turn(self.turn);
-            if self.backlog.is_runnable || self.peers[usize::from(asking.0)].is_behind() {
+            if self.backlog.is_runnable || self.peers[asking].is_behind() {
                 break;
             }
             // What was led on comes in one batch with what the peer itself has forwarded.

@@ -364,7 +364,7 @@ impl Bed {
         let routes = routes(self.shards.len() as u16, table, &self.staged);
         self.last_routes = Some(Arc::clone(&routes));
         for &shard in shards {
-            let peer = self.core(shard).node.peers[usize::from(shard)].clone();
+            let peer = self.core(shard).node.peers[ShardId(shard)].clone();
             peer.send(Message::Routes(Arc::clone(&routes)));
         }
     }

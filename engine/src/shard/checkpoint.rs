@@ -10,6 +10,11 @@
 //! the LSN where the walk began. Its manifest switches only once everything the image may contain
 //! is durable in the log. A crash before that leaves the previous image valid.
 
+#![expect(
+    clippy::indexing_slicing,
+    reason = "a partition has one of the stores, and what is walked is found before"
+)]
+
 mod link;
 mod pace;
 mod removal;
@@ -631,6 +636,7 @@ fn restate_prepared(keyspace: &mut Keyspace) {
 }
 
 /// Walks the table for one slice of time.
+#[expect(clippy::expect_used, reason = "an imaged copy stays here")]
 fn walk(walking: &mut Walking, keyspace: &Keyspace, slice: Duration) {
     let image = walking.manifest.image;
     let now_ms = keyspace.now_ms();

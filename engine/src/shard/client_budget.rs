@@ -6,6 +6,8 @@
 
 use std::time::{Duration, Instant};
 
+use ephesus_wire::ShardId;
+
 use super::core::Core;
 use super::seldom::Seldom;
 
@@ -98,9 +100,10 @@ impl Core {
             }
             let all = self.node.stats.iter();
             let largest = all.map(|stats| stats.client_bytes_largest.get());
-            let others = largest
-                .enumerate()
-                .filter(|(shard, _)| *shard != usize::from(self.id.0));
+            let others = (0..)
+                .map(ShardId)
+                .zip(largest)
+                .filter(|(shard, _)| *shard != self.id);
             if let Some((shard, most)) = others.max_by_key(|(_, bytes)| *bytes)
                 && most > bytes as u64
             {

@@ -35,6 +35,7 @@ impl Shard {
         }
     }
 
+    #[expect(clippy::expect_used, reason = "both kinds have a listener")]
     fn accept(&mut self, kind: ListenerKind) {
         if self.stopping.is_none() {
             let place = self.listeners.iter().find(|(k, _)| *k == kind);

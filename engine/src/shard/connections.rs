@@ -44,6 +44,7 @@ impl Connections {
     }
 
     /// Adds the connection that `make` returns for its token.
+    #[expect(clippy::indexing_slicing, reason = "free places are of the slots")]
     pub fn insert(&mut self, make: impl FnOnce(ConnToken) -> Connection) -> ConnToken {
         let index = self.free.pop().unwrap_or_else(|| {
             let index = self.slots.len() as u32;
@@ -79,6 +80,10 @@ impl Connections {
     }
 
     /// Puts a connection back that was taken out, and counts what it holds.
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "a connection goes back to where it was taken"
+    )]
     pub fn put_back(&mut self, connection: Box<Connection>) {
         let token = connection.token;
         let slot = &mut self.slots[token.index as usize];

@@ -26,6 +26,7 @@ use super::seldom::Seldom;
 use super::stats::ShardStats;
 use super::unread::UnreadClients;
 use super::walks::{Presence, Walks};
+use crate::by_shard::ByShard;
 use crate::command::error::ClientError;
 use crate::command::parse::Request;
 use crate::command::spec::{self, Spec};
@@ -75,7 +76,7 @@ pub struct Core {
     pub(super) serving: bool,
     pub keyspace: Keyspace,
     pub connections: Connections,
-    pub(super) peers: Vec<PeerQueue>,
+    pub(super) peers: ByShard<PeerQueue>,
     /// How many of them are full.
     pub(super) full_peers: usize,
     pub(super) backlog: Backlog,
@@ -173,7 +174,7 @@ impl Core {
 
     #[must_use]
     pub fn stats(&self) -> &ShardStats {
-        &self.node.stats[usize::from(self.id.0)]
+        &self.node.stats[self.id]
     }
 
     /// Ids of connections are unique within the node.
@@ -215,7 +216,9 @@ impl Core {
             if connection.input.is_empty() && connection.blocked.is_none() {
                 let executed = self.execute_all(&mut connection, bytes);
                 if connection.life == Life::Open && executed < bytes.len() {
-                    connection.input.push(&bytes[executed..]);
+                    connection
+                        .input
+                        .push(bytes.get(executed..).unwrap_or_default());
                 }
             } else {
                 connection.input.push(bytes);
@@ -252,7 +255,7 @@ impl Core {
         connection.needed = 1;
         let bytes_left = self.turn_bytes_left(connection);
         while at < bytes_left.min(bytes.len()) && connection.executes() {
-            let (rest, from) = (&bytes[at..], at);
+            let (rest, from) = (bytes.get(at..).unwrap_or_default(), at);
             let behind = batch.parse(rest, begun.take());
             self.prefetch(&mut batch, rest);
             let mut all = true;
@@ -356,7 +359,7 @@ impl Core {
             Err(error) => self.refuse(connection, &error),
         }
         self.commands += 1;
-        self.stats().calls[spec.cmd as usize].add(1);
+        self.stats().calls_of(spec.cmd).add(1);
         true
     }
 
@@ -440,9 +443,12 @@ impl Core {
                     self.list(token);
                 }
                 Gated::Replies(index) => {
-                    let left = self.uncommitted[index].take();
-                    let Uncommitted { to, replies, .. } = left.expect("replies leave once");
-                    self.peers[usize::from(to.0)].answer(replies);
+                    let left = self.uncommitted.get_mut(index).and_then(Option::take);
+                    // They leave once.
+                    let Some(Uncommitted { to, replies, .. }) = left else {
+                        continue;
+                    };
+                    self.peers[to].answer(replies);
                 }
             }
         }

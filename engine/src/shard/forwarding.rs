@@ -59,6 +59,10 @@ impl Answers {
 
 impl Core {
     /// Executes one forwarded command if it can be now.
+    #[expect(
+        clippy::unreachable,
+        reason = "a shard forwards what it has parsed itself"
+    )]
     pub(super) fn forwarded(
         &mut self,
         forwarded: &Forwarded,
@@ -99,12 +103,13 @@ impl Core {
     }
 
     /// Sends answers to a peer once the log has committed what they wait for.
+    #[expect(clippy::indexing_slicing, reason = "the place was found or made")]
     pub(super) fn answer_once_committed(&mut self, to: ShardId, answers: Answers) {
         let Answers { replies, gate } = answers;
         if replies.answers.is_empty() {
             return;
         }
-        let peer = &mut self.peers[usize::from(to.0)];
+        let peer = &mut self.peers[to];
         peer.add_replies(replies.bytes.len());
         if gate <= self.keyspace.log.committed() {
             return peer.answer(replies);
@@ -120,9 +125,12 @@ impl Core {
     }
 
     /// Another shard has answered.
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "replies have the bytes of their answers"
+    )]
     pub fn answered(&mut self, mut replies: Replies) {
-        let me = usize::from(self.id.0);
-        if self.node.peers[me].take_replies(replies.bytes.len()) {
+        if self.node.peers[self.id].take_replies(replies.bytes.len()) {
             // Those that have waited for this may sleep.
             self.node.peers.iter().for_each(|peer| peer.waker().wake());
         }
@@ -134,7 +142,7 @@ impl Core {
                 false => replies.bytes[at..at + answer.len].to_vec(),
             };
             at += answer.len;
-            let peer = &mut self.peers[usize::from(answer.asked.0)];
+            let peer = &mut self.peers[answer.asked];
             let was_full = peer.is_full();
             peer.answered(answer.request_len);
             self.full_peers -= usize::from(was_full && !peer.is_full());
@@ -172,7 +180,7 @@ impl Core {
 
     fn tell_that_gone(&mut self, shard: ShardId, conn: ConnToken) {
         let gone = ((self.id, conn), Presence::Gone);
-        self.peers[usize::from(shard.0)].tell_who_leaves(&[gone]);
+        self.peers[shard].tell_who_leaves(&[gone]);
     }
 
     /// Lets other shards go on with the connection's commands as far as their replies are due.
@@ -195,7 +203,7 @@ impl Core {
             .stopped
             .extract_if(.., |(_, ticket)| is_due(*ticket));
         for (shard, _) in due {
-            self.peers[usize::from(shard.0)].resume((self.id, token));
+            self.peers[shard].resume((self.id, token));
         }
     }
 
@@ -245,7 +253,7 @@ impl Core {
 
     /// Has another shard execute a command.
     pub(super) fn forward_to(&mut self, to: ShardId, forwarded: Forwarded, request: &[u8]) {
-        let peer = &mut self.peers[usize::from(to.0)];
+        let peer = &mut self.peers[to];
         let was_full = peer.is_full();
         peer.forward(forwarded, request);
         self.full_peers += usize::from(!was_full && peer.is_full());

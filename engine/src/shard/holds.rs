@@ -325,6 +325,7 @@ impl Core {
     }
 
     /// The connection's next command is still the one that it waited for.
+    #[expect(clippy::expect_used, reason = "the caller has looked at who waits")]
     fn waits_as_before(&mut self, waiting: &Waiting) {
         let again = self.holds.waiting.last_mut().expect("it has just begun");
         let is_refused = self.now.saturating_duration_since(waiting.since) >= HELD_MAX;
@@ -351,7 +352,8 @@ impl Core {
         let input = std::mem::take(&mut connection.input);
         let waited = input_bytes.min(input.len());
         self.holds.refusing = true;
-        let executed = self.execute_all(connection, &input.rest()[..waited]);
+        let waiting = input.rest().get(..waited).unwrap_or_default();
+        let executed = self.execute_all(connection, waiting);
         self.holds.refusing = false;
         connection.keep_rest(input, executed);
     }

@@ -179,6 +179,10 @@ impl Core {
     ///
     /// # Errors
     /// [`ClientError::CrossSlot`] where a key leads to none; what keeps a part from being executed.
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "keys lead to shards of this node here"
+    )]
     pub(super) fn parts<'a>(
         &self,
         spec: &Spec,
@@ -215,6 +219,7 @@ impl Core {
     }
 
     /// Executes this shard's part of a divided command; answers its reply and what that waits for.
+    #[expect(clippy::indexing_slicing, reason = "a part has a key at least")]
     pub(super) fn execute_part(
         &mut self,
         spec: &'static Spec,

@@ -13,6 +13,7 @@ use super::{MARK_AFTER, SYNC_EVERY, Shard, commit_delay, fatal};
 const SLOW_WRITE: Duration = Duration::from_millis(200);
 
 impl Shard {
+    #[expect(clippy::expect_used, reason = "a write completes once")]
     pub(super) fn log_written(&mut self, write: u64, result: io::Result<usize>) {
         let place = self.writes.iter().position(|(op, _)| op.id == write);
         let (op, issued) = self

@@ -33,6 +33,11 @@ mod publish;
 pub mod segments;
 mod seldom;
 #[cfg(feature = "planted")]
+#[expect(
+    clippy::indexing_slicing,
+    clippy::expect_used,
+    reason = "a test's equipment"
+)]
 pub mod simulated;
 mod slot_moves;
 mod snapshot;
@@ -237,7 +242,7 @@ impl Shard {
             write_delay: WriteDelay::default(),
             commit_delay: CommitDelay::new(now),
             log_is_awaited: false,
-            write_usec: Histogram::new_with_bounds(1, 60_000_000, 2).expect("valid bounds"),
+            write_usec: Histogram::new_with_bounds(1, 60_000_000, 2).map_err(io::Error::other)?,
             syncing: None,
             timers: Timers {
                 last_append: now,

@@ -139,6 +139,7 @@ impl Core {
         }
     }
 
+    #[expect(clippy::expect_used, reason = "commands without keys go another way")]
     fn lead(&self, spec: &Spec, request: &Request<'_>) -> Lead {
         let mut keys = spec
             .key_indices(request.len())
@@ -179,7 +180,7 @@ impl Core {
             hops: forwarded.hops + 1,
             ..*forwarded
         };
-        self.peers[usize::from(to.0)].lead_on(led_on, source);
+        self.peers[to].lead_on(led_on, source);
         Ok(Answer::Later)
     }
 
@@ -284,9 +285,8 @@ impl Core {
     fn answer_late(&mut self, forwarded: &Forwarded) {
         let mut late = forwarded.answered(0);
         late.is_late = true;
-        let asker = usize::from(forwarded.origin.shard.0);
         let answers = vec![late];
-        self.peers[asker].answer(Replies {
+        self.peers[forwarded.origin.shard].answer(Replies {
             answers,
             ..Replies::default()
         });

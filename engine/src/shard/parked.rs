@@ -197,7 +197,7 @@ impl Core {
             conn: client.1,
             ticket: queue.told,
         };
-        self.peers[usize::from(client.0.0)].tell_stopped(stopped);
+        self.peers[client.0].tell_stopped(stopped);
     }
 
     /// Clients that were stopped have read.
@@ -234,7 +234,7 @@ impl Core {
         let mut args = Args::new();
         self.holds.parked.awaits_log = false;
         for (client, mut queue) in self.holds.parked.take_in_turn() {
-            let is_delayed = self.peers[usize::from(client.0.0)].is_behind();
+            let is_delayed = self.peers[client.0].is_behind();
             let was_stopped = queue.awaits == Awaits::Read;
             if is_delayed && !was_stopped {
                 self.holds.parked.is_delayed = true;

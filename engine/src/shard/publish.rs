@@ -22,7 +22,9 @@ impl Shard {
             expiring += partition.table.expiring();
             data_bytes += partition.table.data_bytes();
             let store = usize::from(partition.id.0) % self.checkpointer.stores();
-            image_bytes[store] = partition.table.data_bytes().max(image_bytes[store]);
+            if let Some(most) = image_bytes.get_mut(store) {
+                *most = partition.table.data_bytes().max(*most);
+            }
             changes += partition.changes_since_image();
         }
         stats.expires.set(expiring as u64);

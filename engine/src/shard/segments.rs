@@ -182,6 +182,10 @@ impl Segments {
     /// # Panics
     /// When the segment is not one that was handed to the log.
     #[must_use]
+    #[expect(
+        clippy::expect_used,
+        reason = "the log writes to segments that it was given"
+    )]
     pub fn descriptor(&self, id: SegmentId) -> RawFd {
         let file = self.open.iter().find(|segment| segment.info.id == id);
         file.expect("the log writes to segments it was given")

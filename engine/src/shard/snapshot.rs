@@ -14,7 +14,7 @@ use crate::node::{NodeShared, process};
 pub fn take(node: &NodeShared, shard: Option<ShardId>, now_ms: u64) -> InfoSnapshot {
     let covered: Vec<&ShardStats> = match shard {
         None => node.stats.iter().collect(),
-        Some(shard) => vec![&node.stats[usize::from(shard.0)]],
+        Some(shard) => vec![&node.stats[shard]],
     };
     let sum = |of: fn(&ShardStats) -> &Counter| covered.iter().map(|stats| of(stats).get()).sum();
     let most = |of: fn(&ShardStats) -> &Counter| {
@@ -28,7 +28,7 @@ pub fn take(node: &NodeShared, shard: Option<ShardId>, now_ms: u64) -> InfoSnaps
     let calls = |spec: &Spec| -> u64 {
         covered
             .iter()
-            .map(|stats| stats.calls[spec.cmd as usize].get())
+            .map(|stats| stats.calls_of(spec.cmd).get())
             .sum()
     };
     let commands: u64 = sum(|s| &s.commands);

@@ -22,6 +22,15 @@ macro_rules! counters {
                 }
             }
         }
+
+        impl ShardStats {
+            /// Calls of a command.
+            #[expect(clippy::indexing_slicing, reason = "there are as many as commands")]
+            #[must_use]
+            pub fn calls_of(&self, cmd: Cmd) -> &Counter {
+                &self.calls[cmd as usize]
+            }
+        }
     };
 }
 

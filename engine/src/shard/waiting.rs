@@ -37,7 +37,7 @@ impl Core {
         }
         let goes_there = |shard: ShardId| shard != self.id || spec.first_key == 0;
         let full = self.first_wanted(spec, request, |shard| {
-            goes_there(shard) && self.peers[usize::from(shard.0)].is_full()
+            goes_there(shard) && self.peers[shard].is_full()
         });
         full.map(Blocked::Peer)
     }
@@ -81,7 +81,7 @@ impl Core {
         if shard == self.id {
             self.log_behind || self.keyspace.log.unwritten_bytes() > UNCOMMITTED_BYTES_MAX
         } else {
-            self.node.stats[usize::from(shard.0)].log_behind.get() != 0
+            self.node.stats[shard].log_behind.get() != 0
         }
     }
 
@@ -168,8 +168,7 @@ impl Core {
                 Some(Blocked::Settling | Blocked::Peer(_)) if connection.is_owed_much() => true,
                 Some(Blocked::Settling) => connection.outbox.awaited() == 0,
                 Some(Blocked::Peer(shard)) => {
-                    connection.asked_bytes < SHARE_BYTES_MIN
-                        || !self.peers[usize::from(shard.0)].is_full()
+                    connection.asked_bytes < SHARE_BYTES_MIN || !self.peers[shard].is_full()
                 }
                 Some(Blocked::Log(shard)) => !self.is_log_behind(shard),
             };

@@ -35,7 +35,8 @@ pub struct Opened<D: Disk> {
 /// After an error, or a crash at any point, recover again.
 ///
 /// # Errors
-/// [`WalError::Io`].
+/// [`WalError::Io`]; [`WalError::RecordTooLarge`] where a segment is too small for what was published.
+#[expect(clippy::expect_used, reason = "the opening is due from the start")]
 pub async fn open_writer<D: Disk>(
     disk: &D,
     opts: &LogOptions,
@@ -64,13 +65,14 @@ pub async fn open_writer<D: Disk>(
     let mut writer = LogWriter::start(opts.clone(), origin, segments, published);
     writer.begin_in(segment.info);
 
-    let Some(op) = writer.next_write(wall_clock_ms) else {
-        let published = recovered.published.iter().map(|record| record.len());
-        return Err(WalError::RecordTooLarge {
-            bytes: published.sum(),
-            max: segment.info.bytes as usize,
-        });
-    };
+    let op = writer
+        .next_write(wall_clock_ms)
+        .expect("a writer starts with its opening");
+    // What was published when segments were larger goes into one group.
+    let (bytes, max) = (op.buf.len(), segment.info.bytes as usize);
+    if bytes > max {
+        return Err(WalError::RecordTooLarge { bytes, max });
+    }
     segment
         .file
         .write_at(&op.buf, op.offset)

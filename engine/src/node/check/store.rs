@@ -37,6 +37,10 @@ pub struct ImageFinding {
 
 impl ImageFinding {
     #[must_use]
+    #[expect(
+        clippy::expect_used,
+        reason = "findings with another manifest are not taken"
+    )]
     pub fn manifest(&self) -> Manifest {
         Manifest::decode(&self.manifest).expect("it was encoded by this very program")
     }
@@ -103,7 +107,12 @@ impl Reader {
         if !output.status.success() {
             return Err(last_words(&output));
         }
-        postcard::from_bytes(&output.stdout).map_err(|e| format!("its findings are cut off: {e}"))
+        let findings: Findings = postcard::from_bytes(&output.stdout)
+            .map_err(|e| format!("its findings are cut off: {e}"))?;
+        for image in &findings.images {
+            Manifest::decode(&image.manifest).map_err(|e| format!("its findings: {e}"))?;
+        }
+        Ok(findings)
     }
 }
 
@@ -128,6 +137,7 @@ fn last_words(output: &Output) -> String {
 ///
 /// # Errors
 /// When it cannot be opened, or nobody takes the findings.
+#[expect(clippy::expect_used, reason = "numbers and texts always encode")]
 pub fn read_store(images: &Path, store: OneStore, out: &mut dyn Write) -> Result<(), String> {
     let findings = match SledStore::open_untouched(images, store.db, store.stores) {
         Ok(Some(store)) => findings(&store),

@@ -381,9 +381,10 @@ impl Moves {
             return;
         };
         let goes_along = |dial: &&mut Dial| {
-            let (_, first) = dial.opens[0];
-            (dial.target, first.source_shard, first.target_shard)
-                == (target.node, shard, target.shard)
+            let is_with = |first: &Open| (first.source_shard, first.target_shard);
+            let first = dial.opens.first();
+            dial.target == target.node
+                && first.is_some_and(|(_, first)| is_with(first) == (shard, target.shard))
                 && dial.opens.len() < GROUP
         };
         match effects.dials.iter_mut().find(goes_along) {

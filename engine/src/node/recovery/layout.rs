@@ -54,6 +54,19 @@ impl Plan {
         planned.unwrap_or((ShardId(0), NO_COPY))
     }
 
+    /// Checks that the node has the partitions and the shards that the table gives to it.
+    pub(super) fn check(&self, layout: &Layout) -> Result<(), RecoveryError> {
+        let copies = (0..).map(PartitionId).zip(&self.copies);
+        let mut planned = copies.filter(|(_, (_, epoch))| *epoch != NO_COPY);
+        let is_here = |partition: PartitionId, shard: ShardId| {
+            usize::from(partition.0) < layout.partitions.len() && shard.0 < self.shards
+        };
+        match planned.find(|&(partition, &(shard, _))| !is_here(partition, shard)) {
+            Some((partition, &(shard, _))) => Err(RecoveryError::Impossible { partition, shard }),
+            None => Ok(()),
+        }
+    }
+
     /// Whether what is in `layout`, without void copies, can stay as it is.
     pub(super) fn keeps(&self, layout: &Layout) -> bool {
         layout.shards() == self.shards
@@ -133,6 +146,7 @@ const WRITE_ALL: &str = "write all data anew, which another number of shards nee
 ///
 /// # Errors
 /// [`StoreError::NoRoom`]: what was written is removed by the next start.
+#[expect(clippy::expect_used, reason = "imaging threads do not panic")]
 pub(super) fn image_all<S: ImageStore>(
     partitions: Vec<Partition>,
     layout: &Layout,
@@ -173,6 +187,10 @@ pub(super) fn image_all<S: ImageStore>(
     })
 }
 
+#[expect(
+    clippy::indexing_slicing,
+    reason = "the new layout is of all partitions"
+)]
 fn image_one(
     old: Partition,
     layout: &Layout,

@@ -83,6 +83,7 @@ impl<D: Disk> OneLog<'_, D> {
     ///
     /// # Errors
     /// [`RecoveryError`]; nothing was changed.
+    #[expect(clippy::indexing_slicing, reason = "a partition has one of the stores")]
     pub(super) fn replay<S: ImageStore>(
         &self,
         copies: impl Iterator<Item = Copy>,

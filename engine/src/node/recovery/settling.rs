@@ -31,6 +31,10 @@ impl Plan {
     ///
     /// # Errors
     /// [`RecoveryError::Succession`], [`RecoveryError::NotActivated`] and [`RecoveryError::NotHere`].
+    #[expect(
+        clippy::expect_used,
+        reason = "every copy that a layout names was replayed: it has no two of a partition on one shard"
+    )]
     pub(super) fn settle(
         &self,
         found: &Layout,
@@ -112,6 +116,10 @@ impl Plan {
     }
 }
 
+#[expect(
+    clippy::indexing_slicing,
+    reason = "a layout is consistent, and each of its logs was replayed"
+)]
 fn copy_of<'a>(
     replayed: &'a mut [&mut Vec<Partition>],
     shard: ShardId,

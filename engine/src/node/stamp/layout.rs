@@ -136,8 +136,7 @@ impl Layout {
     /// The staging copy of a partition.
     #[must_use]
     pub fn staging_of(&self, partition: PartitionId) -> Option<&StagingPlace> {
-        let place = self.staging_place(partition).ok()?;
-        Some(&self.staging[place])
+        self.staging.get(self.staging_place(partition).ok()?)
     }
 
     /// Whether the copy is here, served or staging.
@@ -151,6 +150,7 @@ impl Layout {
     /// another copy waits until that one is gone.
     pub fn add_copies(&mut self, plan: &[Place]) -> Vec<(PartitionId, ShardId, Epoch)> {
         let mut added = Vec::new();
+        let plan = plan.iter().take(self.partitions.len());
         for (partition, &wanted) in (0..).map(PartitionId).zip(plan) {
             let is_new = self.served(partition).is_none() && self.staging_of(partition).is_none();
             if is_new && wanted.1 != NO_COPY {
@@ -192,8 +192,8 @@ impl Layout {
     ) -> Option<Occupied> {
         let served = self.served(partition);
         let served = served.filter(|&(shard, here)| shard == on || here >= epoch);
-        let staging = self.staging_place(partition).ok();
-        let staging = staging.map(|at| (self.staging[at].shard, self.staging[at].epoch));
+        let staging = self.staging_of(partition);
+        let staging = staging.map(|staging| (staging.shard, staging.epoch));
         let (shard, epoch) = served.or(staging)?;
         Some(Occupied {
             partition,
@@ -205,7 +205,8 @@ impl Layout {
     /// Names a staging copy no more; `None` when this one is not named.
     pub fn remove_staging(&mut self, partition: PartitionId, epoch: Epoch) -> Option<StagingPlace> {
         let place = self.staging_place(partition).ok()?;
-        (self.staging[place].epoch == epoch).then(|| self.staging.remove(place))
+        let is_it = self.staging.get(place)?.epoch == epoch;
+        is_it.then(|| self.staging.remove(place))
     }
 
     /// A staging copy is served now, in place of an older copy that may be here; false when this one is not
@@ -234,20 +235,22 @@ impl Layout {
     }
 
     #[must_use]
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "whoever asks has a shard of this layout"
+    )]
     pub fn log(&self, shard: ShardId) -> LogId {
         LogId(self.logs[usize::from(shard.0)])
     }
 
     /// As the file holds it.
     #[must_use]
+    #[expect(clippy::expect_used, reason = "numbers and lists always encode")]
     pub fn encode(&self) -> Vec<u8> {
-        let mut bytes = MAGIC.to_vec();
-        bytes.extend_from_slice(&[0; 4]);
-        bytes.push(VERSION);
-        let mut bytes = postcard::to_extend(self, bytes).expect("numbers and lists always encode");
-        let checksum = crc32fast::hash(&bytes[8..]);
-        bytes[4..8].copy_from_slice(&checksum.to_le_bytes());
-        bytes
+        let body = postcard::to_extend(self, vec![VERSION]);
+        let body = body.expect("numbers and lists");
+        let checksum = crc32fast::hash(&body).to_le_bytes();
+        [&MAGIC, &checksum, &body[..]].concat()
     }
 
     /// Reads what [`Layout::encode`] writes, or what version 1 was.
@@ -282,7 +285,10 @@ impl Layout {
             && is_sorted
             && self.copies().all(|(_, shard, _)| shard.0 < shards)
             && self.staging.iter().all(|staging| {
-                staging.shard.0 < shards && usize::from(staging.partition.0) < partitions
+                let served = self.served(staging.partition);
+                staging.shard.0 < shards
+                    && usize::from(staging.partition.0) < partitions
+                    && served.is_none_or(|(shard, _)| shard != staging.shard)
             })
     }
 
@@ -292,6 +298,10 @@ impl Layout {
             .binary_search_by_key(&partition, |staging| staging.partition)
     }
 
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "partitions are those of the layout"
+    )]
     fn set_served(&mut self, partition: PartitionId, place: Place) {
         self.partitions[usize::from(partition.0)] = place;
         self.has_image[usize::from(partition.0)] = false;

@@ -1,3 +1,4 @@
+use ephesus_wire::ShardId;
 use ephesus_wire::resp::reply;
 
 use crate::net::ListenerKind::{Direct, Entry};
@@ -29,7 +30,7 @@ fn bed(value_bytes: usize) -> (Bed, Client) {
 
 /// What the client makes the node hold, replies that are on their way included.
 fn held(bed: &mut Bed, client: Client) -> usize {
-    let under_way = bed.core(0).node.peers[0].replies_bytes();
+    let under_way = bed.core(0).node.peers[ShardId(0)].replies_bytes();
     under_way + bed.held_bytes(client)
 }
 
@@ -74,7 +75,7 @@ fn many_clients_do_not_make_more_replies_than_their_shard_takes() {
     }
     for _ in 0..60 {
         bed.turn(1, usize::MAX);
-        let under_way = bed.core(0).node.peers[0].replies_bytes();
+        let under_way = bed.core(0).node.peers[ShardId(0)].replies_bytes();
         assert!(under_way <= 7 * MIB, "{under_way} bytes");
     }
     bed.settle();
@@ -120,9 +121,9 @@ fn neither_a_large_request_under_way_nor_many_small_ones_stop_who_is_owed_little
     assert!(bed.core(0).full_peers > 0, "the crowd has filled the queue");
     assert_eq!(ask_other(&mut bed, &["PING"]), "+PONG\r\n");
     assert_eq!(ask_other(&mut bed, &["GET", &key(0, 0)]).len(), 17);
-    let before = bed.core(0).peers[1].unanswered_bytes();
+    let before = bed.core(0).peers[ShardId(1)].unanswered_bytes();
     assert_eq!(ask_other(&mut bed, &["GET", &key(1, 0)]), "");
-    let after = bed.core(0).peers[1].unanswered_bytes();
+    let after = bed.core(0).peers[ShardId(1)].unanswered_bytes();
     assert!(after > before, "it was forwarded at once");
     bed.settle();
     assert_eq!(bed.take(other).len(), 17);

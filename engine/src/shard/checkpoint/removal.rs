@@ -52,6 +52,7 @@ impl Removals {
     ///
     /// # Errors
     /// A store thread has ended.
+    #[expect(clippy::indexing_slicing, reason = "a partition has one of the stores")]
     pub(super) fn advance<L: StoreLink>(
         &mut self,
         keyspace: &mut Keyspace,

@@ -83,6 +83,7 @@ fn oldest_needed(keyspace: &Keyspace, planted: Planted) -> Option<Lsn> {
 }
 
 /// Appends the record that names the current image of every copy that has one.
+#[expect(clippy::expect_used, reason = "what was encoded here can be read")]
 fn append_images(keyspace: &mut Keyspace) -> Lsn {
     let mut body = Vec::new();
     let imaged = keyspace

@@ -1,3 +1,5 @@
+use ephesus_wire::ShardId;
+
 use crate::net::ListenerKind::Direct;
 use crate::shard::bed::{Bed, CLIENT_MEMORY};
 
@@ -37,7 +39,7 @@ fn above_the_budget_the_largest_connection_of_the_node_is_closed_first() {
 fn replies_that_belong_to_no_connection_yet_close_nobody() {
     let mut bed = Bed::new(2, &[]);
     let clients = [0, 1].map(|shard| bed.connect(shard, Direct));
-    bed.core(0).node.peers[0].add_replies(CLIENT_MEMORY as usize);
+    bed.core(0).node.peers[ShardId(0)].add_replies(CLIENT_MEMORY as usize);
     for client in clients {
         bed.advance(30);
         bed.send_bytes(client, &unfinished(MIB));

@@ -160,12 +160,15 @@ impl Groups {
             let backlog_bytes = standing.backlog_bytes();
             self.backlog_bytes += backlog_bytes;
             self.largest_backlog_bytes = self.largest_backlog_bytes.max(backlog_bytes);
-            let at = self.groups.iter().position(|(found, _)| *found == number);
-            let at = at.unwrap_or_else(|| {
-                self.groups.push((number, Group::default()));
-                self.groups.len() - 1
-            });
-            self.groups[at].1.add(standing);
+            let mut groups = self.groups.iter_mut();
+            match groups.find(|(found, _)| *found == number) {
+                Some((_, group)) => group.add(standing),
+                None => {
+                    let mut group = Group::default();
+                    group.add(standing);
+                    self.groups.push((number, group));
+                }
+            }
         }
     }
 

@@ -50,6 +50,10 @@ impl Input {
     ///
     /// # Errors
     /// When the bytes are no frame: end the connection.
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "what has arrived and what is cut of it lie in the buffer"
+    )]
     pub(super) fn front(&mut self) -> Result<Option<Frame<'_>>, WireError> {
         if self.cut.is_none() {
             let bytes = &self.buf[self.start..self.end];
@@ -71,7 +75,9 @@ impl Input {
 
     /// Lets go of the first frame, which [`Input::front`] has shown.
     pub(super) fn consume(&mut self) {
-        let cut = self.cut.take().expect("a frame was looked at");
+        let Some(cut) = self.cut.take() else {
+            return;
+        };
         self.start += FRAME_HEADER_BYTES + cut.payload_bytes;
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
@@ -101,6 +107,10 @@ impl Input {
 
     /// Room for what comes next; moves what there is of a frame to the front, so call it when no whole
     /// frame is left.
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "what has arrived lies in the buffer"
+    )]
     pub(super) fn room(&mut self) -> &mut [u8] {
         if self.start > 0 {
             self.buf.copy_within(self.start..self.end, 0);

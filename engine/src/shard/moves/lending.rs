@@ -113,14 +113,16 @@ impl Lending {
 
 /// The first frame of `queue`, if it is a lent one.
 fn pop_lent(queue: &mut VecDeque<FrameParts>) -> Option<LentFrame> {
-    queue.front().filter(|frame| frame.is_lent())?;
     let frame = queue.pop_front()?;
-    let Buffer::Lent(lent) = frame.rest else {
-        unreachable!("it was looked at");
-    };
-    Some(LentFrame {
-        migration: frame.migration,
-        last_seq: frame.last_seq,
-        lent,
-    })
+    match frame.rest {
+        Buffer::Lent(lent) => Some(LentFrame {
+            migration: frame.migration,
+            last_seq: frame.last_seq,
+            lent,
+        }),
+        rest => {
+            queue.push_front(FrameParts { rest, ..frame });
+            None
+        }
+    }
 }

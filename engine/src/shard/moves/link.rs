@@ -126,7 +126,7 @@ impl Link {
         if let Wire::Shard { peer, out, .. } = &mut self.wire
             && !out.is_empty()
         {
-            node.peers[usize::from(peer.0)].send(mesh::Message::Stream {
+            node.peers[*peer].send(mesh::Message::Stream {
                 migration: self.migration,
                 to: self.end.other(),
                 messages: std::mem::take(out),

@@ -85,9 +85,7 @@ impl Mail {
             other => {
                 let mut bytes = Vec::new();
                 other.as_message().encode(migration, sequence, &mut bytes);
-                let (header, rest) = bytes
-                    .split_first_chunk::<FRAME_HEADER_BYTES>()
-                    .expect("a frame begins with its header");
+                let (header, rest) = header_of(&bytes);
                 FrameParts {
                     migration,
                     header: *header,
@@ -97,6 +95,12 @@ impl Mail {
             }
         }
     }
+}
+
+/// A frame that we have encoded, taken apart.
+#[expect(clippy::expect_used, reason = "a frame begins with its header")]
+fn header_of(frame: &[u8]) -> (&[u8; FRAME_HEADER_BYTES], &[u8]) {
+    frame.split_first_chunk().expect("a header")
 }
 
 /// A frame to be sent from two places.

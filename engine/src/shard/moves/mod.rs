@@ -360,7 +360,8 @@ impl Moves {
                     source.walk(cx, more);
                 } else {
                     let at = at - sources.len();
-                    if targets[at].import(cx, more) == Fate::Over {
+                    let target = targets.get_mut(at);
+                    if target.is_some_and(|target| target.import(cx, more) == Fate::Over) {
                         targets.remove(at);
                     }
                 }
@@ -400,9 +401,10 @@ impl Moves {
         self.with(core, now, |sources, targets, cx| {
             // What is captured early is sent on top of a limit.
             let at_a_time = if cx.limit.is_set() { 1 } else { WALKING_MAX };
-            let mut walking = (0..sources.len()).filter(|&at| sources[at].is_walking(cx));
+            let walking = sources.iter().enumerate();
+            let mut walking = walking.filter(|(_, source)| source.is_walking(cx));
             let walked_now = match walking.nth(at_a_time - 1) {
-                Some(last) => last + 1,
+                Some((last, _)) => last + 1,
                 None => sources.len(),
             };
             let count = sources.len() + targets.len();
@@ -410,7 +412,9 @@ impl Moves {
             in_turn.find(|&at| match sources.get(at) {
                 Some(source) => ending.is_none() && at < walked_now && source.may_walk(cx),
                 None => {
-                    let target = &mut targets[at - sources.len()];
+                    let Some(target) = targets.get_mut(at - sources.len()) else {
+                        return false;
+                    };
                     let is_in_turn = ending.as_ref().is_none_or(|e| e.contains(&target.from()));
                     log_takes_imports && is_in_turn && target.may_import(cx)
                 }
@@ -518,8 +522,10 @@ fn take_in_order(sources: &mut Vec<Source>, targets: &mut Vec<Target>, cx: &mut 
         let id = cx.sockets.first_of(of_source)?;
         sources.iter().position(|source| source.migration == id)
     };
-    while let Some(at) = first_of(sources, cx) {
-        if sources[at].take(cx) == Fate::Over {
+    while let Some(at) = first_of(sources, cx)
+        && let Some(source) = sources.get_mut(at)
+    {
+        if source.take(cx) == Fate::Over {
             sources.remove(at);
         }
     }

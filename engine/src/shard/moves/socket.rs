@@ -275,10 +275,10 @@ impl Sockets {
             return Err("the stream is closed".into());
         };
         match socket.front() {
-            Ok(Some(_)) => {
-                let frame = socket.input.front().expect("it was looked at");
-                Ok(frame.filter(|frame| frame.stream == migration.0))
-            }
+            Ok(Some(_)) => match socket.input.front() {
+                Ok(frame) => Ok(frame.filter(|frame| frame.stream == migration.0)),
+                Err(error) => Err(broken_framing(&error)),
+            },
             Ok(None) => match &socket.broken {
                 Some(reason) => Err(reason.clone()),
                 None => Ok(None),
@@ -358,6 +358,10 @@ impl Sockets {
 
     /// Issues what can be sent and received, and forgets what is closed; the bytes that were spliced, which takes its
     /// time now and not when the ring is entered.
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "the loop ends with the last socket"
+    )]
     pub(super) fn pump(&mut self, ring: &mut impl StreamIo, now: Instant) -> usize {
         // Those that had no room in one turn are the first ones in the next.
         let first = std::mem::take(&mut self.first).min(self.sockets.len());

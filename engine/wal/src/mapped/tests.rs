@@ -264,3 +264,24 @@ fn runs_continue_one_another_or_end() {
     assert_eq!(found(7), pairs(7..10, "ghi"));
     assert_eq!(found(10), []);
 }
+
+#[test]
+fn an_opening_that_no_segment_takes_is_an_error() {
+    let (disk, mut opened) = relaxed();
+    for _ in 0..3 {
+        append(&mut opened.writer, &[&"x".repeat(7 << 10)]);
+    }
+    opened.writer.publish(0);
+    disk.kill();
+    let small = LogOptions {
+        segment_bytes: 16 << 10,
+        ..options(Durability::Relaxed)
+    };
+    let opened = block_on(async {
+        let recovered = recover(&disk, &small, Lsn::ZERO, &mut |_, _| Ok(())).await?;
+        open_writer(&disk, &small, &recovered, Lsn::ZERO, 0).await
+    });
+    let error = opened.err().map(|error| error.to_string());
+    let expected = "a record of 24576 bytes is above the log's limit of 16384";
+    assert_eq!(error.as_deref(), Some(expected));
+}

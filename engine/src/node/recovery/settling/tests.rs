@@ -232,3 +232,16 @@ fn what_a_migration_has_brought_is_never_begun_empty() {
     let whole = Some(moved(5, 2));
     assert!(settle(&plan, &layout(0, 5), None, whole).is_ok());
 }
+
+#[test]
+fn a_table_with_other_shards_or_partitions_than_the_node_has_is_refused() {
+    let layout = layout(0, 0);
+    let refused = |plan: Plan| plan.check(&layout).map_err(|error| error.to_string());
+    assert!(refused(plan((1, 3), NEVER)).is_ok());
+    let no_shard = refused(plan((2, 3), NEVER)).expect_err("two shards");
+    assert!(no_shard.contains("to shard 2 of this node"), "{no_shard}");
+    let mut more = plan((1, 3), NEVER);
+    more.copies.push((ShardId(0), Epoch(1)));
+    let no_partition = refused(more).expect_err("one partition");
+    assert!(no_partition.contains("gives partition 1"), "{no_partition}");
+}

@@ -163,3 +163,26 @@ fn what_is_in_a_staging_copys_way_is_named() {
     assert_eq!(removed, Some(staging(1, 1, 5)));
     layout.add_staging(staging(1, 1, 5)).expect("free again");
 }
+
+#[test]
+fn a_staging_copy_on_the_shard_of_the_served_one_is_no_layout() {
+    let mut layout = serving();
+    layout.add_staging(staging(2, 1, 5)).expect("another shard");
+    assert_eq!(Layout::decode(&layout.encode()).as_ref(), Ok(&layout));
+    layout.staging[0].shard = ShardId(0);
+    let decoded = Layout::decode(&layout.encode());
+    assert_eq!(decoded, Err(LayoutError::Inconsistent));
+}
+
+#[test]
+fn a_table_with_more_partitions_gives_none_of_them_to_a_layout() {
+    let mut layout = serving();
+    let partitions = layout.partitions.len();
+    let plan = vec![(ShardId(0), Epoch(9)); partitions + 1];
+    let added = layout.add_copies(&plan);
+    assert!(
+        added
+            .iter()
+            .all(|(partition, ..)| usize::from(partition.0) < partitions)
+    );
+}

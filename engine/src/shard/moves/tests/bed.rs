@@ -444,7 +444,7 @@ impl Bed {
 
     fn order(&mut self, to: ShardId, order: Order) {
         let node = &self.source.core.node;
-        node.peers[usize::from(to.0)].send(Message::Migrate(vec![order]));
+        node.peers[to].send(Message::Migrate(vec![order]));
     }
 
     /// The orders of a new migration; the target's first.

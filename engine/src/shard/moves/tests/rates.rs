@@ -91,7 +91,7 @@ impl Bench {
             let hasher = KeyHasher::with_seeds([u64::from(id.0) + 1, 2, 3, 4]);
             let copies = fill(&hasher);
             let keyspace = Keyspace::new(node.partitioning, copies, hasher, opened.writer, 0);
-            let waker = Arc::clone(node.peers[usize::from(id.0)].waker());
+            let waker = Arc::clone(node.peers[id].waker());
             let listener = || TcpListener::bind("127.0.0.1:0").expect("a port");
             let start = Start {
                 core: Core::new(id, node, empty_routes(1), keyspace),
@@ -122,7 +122,7 @@ impl Bench {
     }
 
     fn order(&self, to: ShardId, order: Order) {
-        self.node.peers[usize::from(to.0)].send(Message::Migrate(vec![order]));
+        self.node.peers[to].send(Message::Migrate(vec![order]));
     }
 }
 
