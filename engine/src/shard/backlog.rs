@@ -40,6 +40,11 @@ impl Backlog {
         self.is_runnable
     }
 
+    /// A command counts as that much more input.
+    pub(super) fn charge(&mut self, bytes: usize) {
+        self.requests_bytes += bytes;
+    }
+
     /// Whether this turn executes more.
     fn has_turn(&mut self, turn: u64) -> bool {
         if self.turn != turn {

@@ -40,7 +40,8 @@ impl Core {
     /// Bytes that clients make this shard hold. Replies on their way here are counted once they reach their
     /// connection: until then nobody that is closed would give them back, and they have a bound of their own.
     pub(super) fn client_bytes(&self) -> u64 {
-        (self.connections.held_bytes() + self.client_budget.held_beside) as u64
+        let beside = self.client_budget.held_beside + self.relays.held_bytes();
+        (self.connections.held_bytes() + beside) as u64
     }
 
     pub(super) fn publish_clients(&self) {

@@ -31,6 +31,9 @@ pub const ASKED_BYTES_MAX: usize = 256 << 10;
 /// Input of one connection after which others have their turn, and its replies leave.
 pub const TURN_BYTES: usize = 64 << 10;
 
+/// Input that a command without keys counts as beside its own: it may look at a lot, whatever it says.
+pub const KEYLESS_BYTES: usize = 1 << 10;
+
 /// Bytes that are handed to the kernel at once: each time it has taken them, the client has made progress.
 const SEND_BYTES: usize = 256 << 10;
 
@@ -218,7 +221,7 @@ impl Connection {
 
     /// Input was executed in the turn of the last [`Connection::turn_bytes_left`].
     pub fn note_executed(&mut self, bytes: usize) {
-        self.executed.1 += bytes;
+        self.executed.1 = self.executed.1.saturating_add(bytes);
     }
 
     /// Whether another command may be executed in this turn.

@@ -65,6 +65,13 @@ impl Connections {
         token
     }
 
+    #[must_use]
+    pub fn get(&self, token: ConnToken) -> Option<&Connection> {
+        let slot = self.slots.get(token.index as usize)?;
+        let connection = slot.connection.as_deref();
+        connection.filter(|_| slot.token == token)
+    }
+
     pub fn get_mut(&mut self, token: ConnToken) -> Option<&mut Connection> {
         self.slot_mut(token)?.connection.as_deref_mut()
     }

@@ -2,7 +2,7 @@
 //! [`super::Shard`] moves the bytes.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -15,7 +15,7 @@ use super::batch::{Batch, Behind};
 use super::client_budget::ClientBudget;
 use super::cluster::ClusterReplies;
 use super::commit_delay::Writers;
-use super::connection::{Connection, Life};
+use super::connection::{Connection, KEYLESS_BYTES, Life};
 use super::connections::Connections;
 use super::forwarding::Uncommitted;
 use super::holds::Holds;
@@ -39,8 +39,8 @@ use crate::table::Prefetch;
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Gated {
     Connection(ConnToken),
-    /// Index into `uncommitted`.
-    Replies(usize),
+    /// Key of `uncommitted`.
+    Replies(u64),
 }
 
 /// Who asked for a command.
@@ -84,7 +84,8 @@ pub struct Core {
     /// Those of connections among them.
     gated_connections: usize,
     pub(super) writers: Writers,
-    pub(super) uncommitted: Vec<Option<Uncommitted>>,
+    /// By the order in which they were made.
+    pub(super) uncommitted: BTreeMap<u64, Uncommitted>,
     /// Commands that wait for the decision about a move.
     pub(super) holds: Holds,
     pub(super) relays: Relays,
@@ -144,7 +145,7 @@ impl Core {
             gates: BinaryHeap::new(),
             gated_connections: 0,
             writers: Writers::new(now),
-            uncommitted: Vec::new(),
+            uncommitted: BTreeMap::new(),
             holds: Holds::default(),
             relays: Relays::default(),
             walks: Walks::default(),
@@ -253,8 +254,7 @@ impl Core {
         let mut begun = connection.begun.take();
         let mut at = 0;
         connection.needed = 1;
-        let bytes_left = self.turn_bytes_left(connection);
-        while at < bytes_left.min(bytes.len()) && connection.executes() {
+        while at < bytes.len() && self.has_bytes_left(connection, at) && connection.executes() {
             let (rest, from) = (bytes.get(at..).unwrap_or_default(), at);
             let behind = batch.parse(rest, begun.take());
             self.prefetch(&mut batch, rest);
@@ -262,7 +262,7 @@ impl Core {
             for (index, (args, source)) in batch.commands(rest).enumerate() {
                 let located = batch.located().get(index).copied().flatten();
                 let request = Request::new(args, source).with_located(located);
-                all = at < bytes_left
+                all = self.has_bytes_left(connection, at)
                     && connection.executes()
                     && (args.is_empty() || self.command(connection, &request, source));
                 if !all {
@@ -295,7 +295,7 @@ impl Core {
         }
         self.batch = batch;
         connection.note_executed(at);
-        if at >= bytes_left && at < bytes.len() && connection.executes() {
+        if at < bytes.len() && !self.has_bytes_left(connection, 0) && connection.executes() {
             self.block_for_turn(connection);
         }
         at
@@ -348,6 +348,7 @@ impl Core {
         let answer = if spec.first_key > 0 {
             self.keyed(connection, scope, spec, request, source)
         } else {
+            connection.note_executed(KEYLESS_BYTES);
             self.keyless(connection, scope, spec, request)
         };
         match answer {
@@ -442,13 +443,12 @@ impl Core {
                     }
                     self.list(token);
                 }
-                Gated::Replies(index) => {
-                    let left = self.uncommitted.get_mut(index).and_then(Option::take);
+                Gated::Replies(number) => {
                     // They leave once.
-                    let Some(Uncommitted { to, replies, .. }) = left else {
+                    let Some(left) = self.uncommitted.remove(&number) else {
                         continue;
                     };
-                    self.peers[to].answer(replies);
+                    self.peers[left.to].answer(left.replies);
                 }
             }
         }

@@ -6,7 +6,7 @@ use ephesus_wire::resp::reply::Protocol;
 use ephesus_wire::resp::request::{self, Args, Parsed, RequestLimits};
 use ephesus_wire::{Lsn, ShardId};
 
-use super::connection::{Connection, Life, OUTPUT_BYTES_MAX};
+use super::connection::{Connection, KEYLESS_BYTES, Life, OUTPUT_BYTES_MAX};
 use super::core::{Answer, Asker, Core, Gated};
 use super::mesh::{Forwarded, Origin, REQUEST_OVERHEAD_BYTES, Replies, Stopped};
 use super::outbox::Delivered;
@@ -88,6 +88,7 @@ impl Core {
             } else if spec.first_key > 0 {
                 self.keyed_of_peer(&mut asker, forwarded, spec, &request, source)
             } else {
+                self.backlog.charge(KEYLESS_BYTES);
                 self.keyless_of_peer(&mut asker, forwarded, spec, &request, source)
             }
         });
@@ -103,7 +104,6 @@ impl Core {
     }
 
     /// Sends answers to a peer once the log has committed what they wait for.
-    #[expect(clippy::indexing_slicing, reason = "the place was found or made")]
     pub(super) fn answer_once_committed(&mut self, to: ShardId, answers: Answers) {
         let Answers { replies, gate } = answers;
         if replies.answers.is_empty() {
@@ -114,14 +114,12 @@ impl Core {
         if gate <= self.keyspace.log.committed() {
             return peer.answer(replies);
         }
-        let free = self.uncommitted.iter().position(Option::is_none);
-        let index = free.unwrap_or_else(|| {
-            self.uncommitted.push(None);
-            self.uncommitted.len() - 1
-        });
+        let last = self.uncommitted.last_key_value();
+        let number = last.map_or(0, |(number, _)| number + 1);
         let turn = self.turn;
-        self.uncommitted[index] = Some(Uncommitted { to, replies, turn });
-        self.gates.push(Reverse((gate, Gated::Replies(index))));
+        self.uncommitted
+            .insert(number, Uncommitted { to, replies, turn });
+        self.gates.push(Reverse((gate, Gated::Replies(number))));
     }
 
     /// Another shard has answered.

@@ -336,14 +336,10 @@ impl Core {
         }
     }
 
-    /// Input of a connection that may still be executed in this turn: what is refused need not wait for another.
-    pub(super) fn turn_bytes_left(&self, connection: &mut Connection) -> usize {
-        let bytes = connection.turn_bytes_left(self.turn);
-        if self.holds.refusing {
-            usize::MAX
-        } else {
-            bytes
-        }
+    /// Whether more of a connection's input may be executed in this turn, after `executed` bytes that it does not
+    /// know of yet: what is refused need not wait for another.
+    pub(super) fn has_bytes_left(&self, connection: &mut Connection, executed: usize) -> bool {
+        executed < connection.turn_bytes_left(self.turn) || self.holds.refusing
     }
 
     /// Executes the first `input_bytes` of a connection's input, which have waited long enough: what is still

@@ -36,7 +36,7 @@ impl Core {
         for peer in &mut self.peers {
             peer.make_late();
         }
-        let uncommitted = self.uncommitted.iter_mut().flatten();
+        let uncommitted = self.uncommitted.values_mut();
         for of_turn in uncommitted.filter(|replies| replies.turn == turn) {
             of_turn.replies.make_late();
         }

@@ -68,6 +68,14 @@ struct Relay {
     gather: Gather,
 }
 
+impl Relays {
+    /// Memory of the parts that have come.
+    pub(super) fn held_bytes(&self) -> usize {
+        let relays = self.by_number.values();
+        relays.map(|relay| relay.gather.held_bytes()).sum()
+    }
+}
+
 impl Core {
     /// Whether commands on keys of the partition may be executed here, for all that the routes say: see
     /// [`Routes::lets_serve`](crate::node::Routes::lets_serve).
@@ -282,6 +290,7 @@ impl Core {
         }
     }
 
+    /// Has the client's connection closed: nothing that could be answered is true.
     fn answer_late(&mut self, forwarded: &Forwarded) {
         let mut late = forwarded.answered(0);
         late.is_late = true;
@@ -299,6 +308,9 @@ impl Core {
         let relay = relays.get_mut(&ticket).filter(|_| origin.conn == RELAY);
         let is_complete = relay.is_some_and(|relay| relay.gather.add(part, bytes, gate));
         if let Some(mut relay) = is_complete.then(|| relays.remove(&ticket)).flatten() {
+            if relay.gather.is_torn() {
+                return self.answer_late(&relay.forwarded);
+            }
             let (bytes, gate) = relay.gather.finish();
             let answers = Answers::of(&relay.forwarded, bytes, gate);
             self.answer_once_committed(relay.forwarded.origin.shard, answers);

@@ -126,17 +126,17 @@ impl Parked {
         held.filter_map(Queue::since)
     }
 
-    /// Takes all of them out, the client that went on last at the end: when there is little room for each, as in the
-    /// log, all have their turn.
-    fn take_in_turn(&mut self) -> impl Iterator<Item = (Client, Queue)> + use<> {
-        let mut before = std::mem::take(&mut self.by_client);
-        let mut behind = BTreeMap::new();
-        let mut last = None;
-        if let Some(client) = self.last {
-            behind = before.split_off(&client);
-            last = behind.remove_entry(&client);
+    /// The clients whose commands do not wait for them to read, the one that went on last at the end: when there is
+    /// little room for each, as in the log, all have their turn.
+    fn in_turn(&self) -> Vec<Client> {
+        let all = self.by_client.iter();
+        let going = all.filter(|(_, queue)| queue.awaits != Awaits::Read);
+        let mut clients: Vec<Client> = going.map(|(client, _)| *client).collect();
+        if let Some(last) = self.last {
+            let behind = clients.partition_point(|client| *client <= last);
+            clients.rotate_left(behind);
         }
-        behind.into_iter().chain(before).chain(last)
+        clients
     }
 
     /// Whether some may go on although nothing was decided.
@@ -233,12 +233,13 @@ impl Core {
     pub(super) fn go_on_with_parked(&mut self) {
         let mut args = Args::new();
         self.holds.parked.awaits_log = false;
-        for (client, mut queue) in self.holds.parked.take_in_turn() {
-            let is_delayed = self.peers[client.0].is_behind();
-            let was_stopped = queue.awaits == Awaits::Read;
-            if is_delayed && !was_stopped {
+        for client in self.holds.parked.in_turn() {
+            let Some(mut queue) = self.holds.parked.by_client.remove(&client) else {
+                continue;
+            };
+            if self.peers[client.0].is_behind() {
                 self.holds.parked.is_delayed = true;
-            } else if !was_stopped {
+            } else {
                 let waiting = queue.commands.len();
                 self.go_on_with_queue(&mut queue, &mut args);
                 if queue.commands.len() < waiting {
@@ -250,7 +251,7 @@ impl Core {
             if is_stopped || !queue.commands.is_empty() {
                 self.holds.parked.by_client.insert(client, queue);
             }
-            if is_stopped && !was_stopped {
+            if is_stopped {
                 self.tell_stopped(client);
             }
         }
@@ -307,8 +308,7 @@ mod tests {
                 parked.by_client.insert(client(index), queue);
             }
             parked.last = last.map(client);
-            let order: Vec<Client> = parked.take_in_turn().map(|(client, _)| client).collect();
-            assert_eq!(order, expected.map(client), "{last:?}");
+            assert_eq!(parked.in_turn(), expected.map(client), "{last:?}");
         }
     }
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::connection::Connection;
 use super::core::Core;
 use super::seldom::Seldom;
-use crate::net::ConnToken;
+use crate::net::{ConnToken, acknowledged_bytes};
 
 /// A client that took nothing for so long does not read, for now.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -25,6 +25,8 @@ pub struct Unread {
     pub is_stuck: bool,
     /// The last look at which it had, or had nothing to take.
     since: Option<Instant>,
+    /// What the client had acknowledged when it was first found to be stuck, or later.
+    acknowledged: Option<u64>,
 }
 
 /// The connections that are watched.
@@ -52,6 +54,7 @@ impl UnreadClients {
                 has_progress: true,
                 is_stuck: false,
                 since: Some(now),
+                acknowledged: None,
             };
             if self.watched.is_empty() {
                 self.looked = now;
@@ -85,13 +88,23 @@ impl Core {
             }
             let unread = &mut connection.unread;
             let progress = std::mem::take(&mut unread.has_progress) || !connection.sending_now;
-            unread.is_stuck = !progress;
+            let was_stuck = std::mem::replace(&mut unread.is_stuck, !progress);
             if progress {
                 unread.since = Some(self.now);
                 return true;
             }
+            if !was_stuck {
+                unread.acknowledged = acknowledged_bytes(connection.fd);
+            }
             let since = unread.since.unwrap_or(self.now);
             if self.now.saturating_duration_since(since) >= timeout {
+                // The kernel is given many bytes at once, which a slow client may be taking.
+                let acknowledged = acknowledged_bytes(connection.fd);
+                if acknowledged > unread.acknowledged {
+                    unread.acknowledged = acknowledged;
+                    unread.since = Some(self.now);
+                    return true;
+                }
                 if let Some(closed) = self.unread.told.tell(self.now) {
                     tracing::warn!(client = %connection.remote, closed, "closed: it does not read its replies");
                 }

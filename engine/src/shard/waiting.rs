@@ -158,7 +158,7 @@ impl Core {
         self.has_next_turns = false;
         let mut waiting = Vec::new();
         for token in std::mem::take(&mut self.blocked) {
-            let Some(mut connection) = self.connections.take(token) else {
+            let Some(connection) = self.connections.get(token) else {
                 continue;
             };
             let over = match connection.blocked {
@@ -172,7 +172,10 @@ impl Core {
                 }
                 Some(Blocked::Log(shard)) => !self.is_log_behind(shard),
             };
-            if over {
+            if !over {
+                self.has_next_turns |= connection.blocked == Some(Blocked::NextTurn);
+                waiting.push(token);
+            } else if let Some(mut connection) = self.connections.take(token) {
                 connection.blocked = None;
                 connection.settling &= connection.outbox.awaited() > 0;
                 connection.needed = 1;
@@ -180,10 +183,6 @@ impl Core {
                 connection.drain_if_ended();
                 self.connections.put_back(connection);
                 self.list(token);
-            } else {
-                self.has_next_turns |= connection.blocked == Some(Blocked::NextTurn);
-                self.connections.put_back(connection);
-                waiting.push(token);
             }
         }
         // Who has just gone on and waits again comes behind all others.

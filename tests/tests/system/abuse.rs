@@ -200,6 +200,25 @@ fn flood(node: &Node, port: u16, requests: &[u8]) -> (Duration, u64) {
 }
 
 #[test]
+fn a_client_that_reads_slowly_and_steadily_gets_everything() {
+    let node = Node::start(impatient());
+    let value = vec![b'x'; 8 << 20];
+    let set = node
+        .client()
+        .call(&[b"SET".as_slice(), b"large", value.as_slice()]);
+    assert_eq!(set, Reply::ok());
+    let mut stream = std::net::TcpStream::connect(("127.0.0.1", node.port())).expect("connected");
+    stream.write_all(b"GET large\r\n").expect("asked");
+    let mut piece = vec![0; 24 << 10];
+    for _ in 0..14 {
+        std::thread::sleep(Duration::from_millis(500));
+        stream.read_exact(&mut piece).expect("still served");
+    }
+    let left = 10 + value.len() + 2 - 14 * piece.len();
+    stream.read_exact(&mut vec![0; left]).expect("the rest");
+}
+
+#[test]
 fn a_client_that_never_reads_holds_little_memory_and_is_reset() {
     let node = Node::start(impatient());
     let mut client = node.client();

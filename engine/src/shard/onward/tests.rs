@@ -197,6 +197,26 @@ fn a_write_that_was_done_in_part_is_not_answered_at_all() {
 }
 
 #[test]
+fn a_write_that_was_divided_on_its_way_and_done_in_part_is_not_answered_either() {
+    let mut bed = moved_within(&[0, 1]);
+    let client = bed.connect(2, Entry);
+    let (away, here) = (key(0, 0), key(3, 0));
+    bed.core(1).hold(PartitionId(0));
+    let mset = format!("MSET {away} 1 {here} 2");
+    assert_eq!(bed.ask(client, &["PING", &mset, "PING"]), "+PONG\r\n");
+    bed.core(1)
+        .keyspace
+        .give_up(PartitionId(0))
+        .expect("served");
+    bed.core(1).reroute(PartitionId(0));
+    bed.give(0, (BYZANTIUM, ShardId(0)));
+    bed.follow();
+    assert_eq!(bed.take(client), "");
+    assert!(!bed.is_open(client));
+    assert_eq!(bed.core(2).unanswered(), 0);
+}
+
+#[test]
 fn commands_of_a_connection_keep_their_order_when_their_key_turns_to_another_shard() {
     let mut bed = Bed::new(3, &[]);
     let client = bed.connect(2, Entry);

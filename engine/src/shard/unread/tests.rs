@@ -1,6 +1,6 @@
 use crate::net::ListenerKind::{Direct, Entry};
 use crate::shard::bed::{Bed, Client, OUTPUT_TIMEOUT, key};
-use crate::shard::connection::{OUTPUT_BYTES_MAX, TURN_BYTES};
+use crate::shard::connection::{KEYLESS_BYTES, OUTPUT_BYTES_MAX, TURN_BYTES};
 
 const VALUE_BYTES: usize = 50_000;
 
@@ -64,17 +64,21 @@ fn many_small_replies_that_are_not_read_cost_what_they_are() {
 fn one_connection_takes_a_share_of_each_turn() {
     let mut bed = Bed::new(1, &[]);
     let [greedy, other] = [0, 0].map(|shard| bed.connect(shard, Direct));
-    let pings = 4 * TURN_BYTES / 6;
-    bed.send_bytes(greedy, &b"PING\r\n".repeat(pings));
-    let first = bed.take(greedy).len() / 7;
-    assert!(
-        (1..=TURN_BYTES / 6 + 1).contains(&first),
-        "{first} in one turn"
-    );
-    bed.send_bytes(other, b"PING\r\n");
-    assert_eq!(bed.take(other), "+PONG\r\n");
-    bed.settle();
-    assert_eq!(first + bed.take(greedy).len() / 7, pings);
+    let looks_at_much = TURN_BYTES / KEYLESS_BYTES;
+    for (command, most) in [
+        ("TTL absent\r\n", TURN_BYTES / 12),
+        ("DBSIZE\r\n", looks_at_much),
+    ] {
+        let count = 4 * TURN_BYTES / command.len();
+        bed.send_bytes(greedy, &command.repeat(count).into_bytes());
+        let replies = |text: String| text.lines().count();
+        let first = replies(bed.take(greedy));
+        assert!((1..=most + 1).contains(&first), "{first} in one turn");
+        bed.send_bytes(other, b"PING\r\n");
+        assert_eq!(bed.take(other), "+PONG\r\n");
+        bed.settle();
+        assert_eq!(first + replies(bed.take(greedy)), count);
+    }
 }
 
 #[test]
