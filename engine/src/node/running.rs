@@ -1,7 +1,6 @@
 //! A node while it serves: it follows its cluster, its moves, its disk and its logs.
 
 use std::collections::BTreeMap;
-use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -11,6 +10,7 @@ use ephesus_coordinator::report::Figures;
 use ephesus_coordinator::scheduling::prefer_short_slices;
 use ephesus_coordinator::state::Refusal;
 use ephesus_coordinator::view::View;
+use ephesus_wal::is_no_room;
 use ephesus_wire::{Epoch, PartitionId, ShardId};
 
 use super::environment;
@@ -192,13 +192,10 @@ impl Node {
         let floor = self.disk_floor();
         let free = environment::free_bytes(self.data_dir.path()).unwrap_or(u64::MAX);
         // Free space does not tell of quotas: what could not be written does.
-        let is_out_of_space = |error: &std::io::Error| {
-            matches!(
-                error.kind(),
-                ErrorKind::StorageFull | ErrorKind::QuotaExceeded
-            )
-        };
-        let is_refused = self.reserve.renew(free).is_err_and(|e| is_out_of_space(&e))
+        let is_refused = self
+            .reserve
+            .renew(free)
+            .is_err_and(|error| is_no_room(&error))
             || shared.stats.iter().any(|s| s.lacks_room.get() != 0);
         let is_full = free < floor || is_refused;
         if shared.disk.set(is_full, free, floor) {

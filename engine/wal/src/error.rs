@@ -20,10 +20,10 @@ pub enum WalError {
         /// The system's reason.
         source: io::Error,
     },
-    /// A change of names may not be durable: end the process, never retry.
-    #[error("log file {file}: cannot sync its directory: {source}")]
+    /// A change, of names or of a list, may not be durable: end the process, never retry.
+    #[error("log file {file}: a change of it may not be durable: {source}")]
     Unsynced {
-        /// What was created, renamed or removed.
+        /// What was created, renamed, removed or written.
         file: String,
         /// The system's reason.
         source: io::Error,
@@ -125,8 +125,7 @@ impl WalError {
     /// Whether the disk has no space, or a quota is used up, which may pass.
     #[must_use]
     pub fn is_out_of_space(&self) -> bool {
-        use io::ErrorKind::{QuotaExceeded, StorageFull};
-        matches!(self, WalError::Io { source, .. } if matches!(source.kind(), StorageFull | QuotaExceeded))
+        matches!(self, WalError::Io { source, .. } if is_no_room(source))
     }
 
     pub(crate) fn io(op: &'static str, file: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
@@ -147,16 +146,20 @@ impl WalError {
     }
 }
 
-/// Whether the system lacks what others may give back: space, descriptors, memory.
+/// Whether the disk has no space, or a quota is used up.
+#[must_use]
+pub fn is_no_room(error: &io::Error) -> bool {
+    use io::ErrorKind::{QuotaExceeded, StorageFull};
+    matches!(error.kind(), StorageFull | QuotaExceeded)
+}
+
+/// Whether the system lacks what others may give back: space, descriptors, memory; or a signal came.
 #[must_use]
 pub fn passes(error: &io::Error) -> bool {
+    use libc::{EAGAIN, EINTR, EMFILE, ENFILE, ENOMEM};
     let code = error.raw_os_error();
-    let is_lack = |code| {
-        use libc::{EAGAIN, EDQUOT, EMFILE, ENFILE, ENOMEM, ENOSPC};
-        [ENOSPC, EDQUOT, EMFILE, ENFILE, ENOMEM, EAGAIN].contains(&code)
-    };
-    // Disks in memory have no codes of the system.
-    matches!(error.kind(), io::ErrorKind::StorageFull) || code.is_some_and(is_lack)
+    is_no_room(error)
+        || code.is_some_and(|code| [EMFILE, ENFILE, ENOMEM, EAGAIN, EINTR].contains(&code))
 }
 
 /// Why bytes are not a group of the log and segment where they were found.

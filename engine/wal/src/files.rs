@@ -6,13 +6,14 @@
 //! ```text
 //! file `segments`, a twin (see `twin`):
 //!   SEGS 4 B | version u32 | repeated: number u64 | former u64         little-endian
-//!   former: the file may still have this number, because it is being given the other; 0: no
+//!   former: the file may still have this number, because it is being given the other; 0: no; with the highest bit
+//!   it is one that was put aside under this number
 //! ```
 //!
 //! # Invariants
 //!
 //! 1. What is listed is there: a file is listed once its name is durable, and struck off, durably, before it is
-//!    renamed or removed. A file that is given another number is listed under both.
+//!    renamed or removed. A file that is given another name is listed under both.
 //! 2. A log writes to listed files only, and a record is acknowledged only once its segment is listed.
 //! 3. A file has the size that segments have now, or is removed once the log needs it no more: settings may have
 //!    changed since it was made.
@@ -39,8 +40,44 @@ const HEAD_BYTES: usize = 8;
 
 const ENTRY_BYTES: usize = 16;
 
-/// Segments by number; the number that the file may have instead.
-type Entries = BTreeMap<SegmentId, Option<SegmentId>>;
+/// Marks a former name as that of a file that was put aside.
+const SHELVED: u64 = 1 << 63;
+
+/// What a file may be called instead of by its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Former {
+    Segment(SegmentId),
+    Shelved(SegmentId),
+}
+
+impl Former {
+    fn file_name(self) -> String {
+        match self {
+            Former::Segment(id) => id.file_name(),
+            Former::Shelved(id) => id.free_name(),
+        }
+    }
+
+    fn encode(former: Option<Former>) -> u64 {
+        match former {
+            None => 0,
+            Some(Former::Segment(id)) => id.0,
+            Some(Former::Shelved(id)) => id.0 | SHELVED,
+        }
+    }
+
+    fn decode(number: u64) -> Option<Former> {
+        let id = SegmentId(number & !SHELVED);
+        match number {
+            0 => None,
+            _ if number & SHELVED != 0 => Some(Former::Shelved(id)),
+            _ => Some(Former::Segment(id)),
+        }
+    }
+}
+
+/// Segments by number, and what they may be called instead.
+type Entries = BTreeMap<SegmentId, Option<Former>>;
 
 /// A log's directory as whoever writes the log has it: prepares, recycles and removes its segments.
 ///
@@ -52,6 +89,8 @@ pub struct LogFiles<D: Disk> {
     disk: D,
     list: Twin<D>,
     entries: Entries,
+    /// Made, but not listed as far as is known: to be removed once a list without them is durable.
+    unlisted: Vec<SegmentId>,
 }
 
 impl<D: Disk> LogFiles<D> {
@@ -71,6 +110,7 @@ impl<D: Disk> LogFiles<D> {
             disk,
             list,
             entries,
+            unlisted: Vec::new(),
         })
     }
 
@@ -87,8 +127,19 @@ impl<D: Disk> LogFiles<D> {
         id: SegmentId,
         rest: impl FnMut() -> Zeroes,
     ) -> Result<SegmentHandle<D::File>, WalError> {
+        if !self.unlisted.is_empty() {
+            // Or each attempt would leave another one.
+            self.change(|_| ()).await?;
+        }
         let made = segment::make(&self.disk, opts, id, rest).await?;
-        self.list(made).await
+        let listed = self.change(|entries| {
+            entries.insert(id, None);
+        });
+        let listed = listed.await;
+        if listed.is_err() {
+            self.unlisted.push(id);
+        }
+        listed.map(|()| made)
     }
 
     /// [`LogFiles::prepare_with`] without pauses.
@@ -117,25 +168,7 @@ impl<D: Disk> LogFiles<D> {
         to: SegmentId,
     ) -> Result<SegmentHandle<D::File>, WalError> {
         check_size(opts, from)?;
-        self.change(|entries| {
-            entries.remove(&from.id);
-            entries.insert(to, Some(from.id));
-        })
-        .await?;
-        let info = SegmentInfo {
-            id: to,
-            bytes: from.bytes,
-        };
-        let enlisted = segment::enlist(&self.disk, opts, &from.id.file_name(), info).await;
-        match enlisted {
-            // It has its old number, and may be given another one.
-            Err(error) if error.passes() => {
-                self.entries.remove(&to);
-                self.entries.insert(from.id, None);
-                Err(error)
-            }
-            other => other,
-        }
+        self.rename(opts, Former::Segment(from.id), to).await
     }
 
     /// Puts the file of segment `old`, which holds nothing the log needs, aside for [`LogFiles::reuse`]: recovery
@@ -160,13 +193,36 @@ impl<D: Disk> LogFiles<D> {
         to: SegmentId,
     ) -> Result<SegmentHandle<D::File>, WalError> {
         check_size(opts, shelved)?;
+        self.rename(opts, Former::Shelved(shelved.id), to).await
+    }
+
+    /// Gives a file of the right size the name of segment `to`; after an error that passes it has its old one.
+    async fn rename(
+        &mut self,
+        opts: &LogOptions,
+        from: Former,
+        to: SegmentId,
+    ) -> Result<SegmentHandle<D::File>, WalError> {
+        self.change(|entries| {
+            if let Former::Segment(id) = from {
+                entries.remove(&id);
+            }
+            entries.insert(to, Some(from));
+        })
+        .await?;
         let info = SegmentInfo {
             id: to,
-            bytes: shelved.bytes,
+            bytes: opts.segment_bytes,
         };
-        let free = shelved.id.free_name();
-        let enlisted = segment::enlist(&self.disk, opts, &free, info).await?;
-        self.list(enlisted).await
+        let enlisted = segment::enlist(&self.disk, opts, &from.file_name(), info).await;
+        if enlisted.as_ref().is_err_and(WalError::passes) {
+            // It may be given another one.
+            self.entries.remove(&to);
+            if let Former::Segment(id) = from {
+                self.entries.insert(id, None);
+            }
+        }
+        enlisted
     }
 
     /// Removes the file of segment `old`, which holds nothing the log needs, durably.
@@ -179,15 +235,6 @@ impl<D: Disk> LogFiles<D> {
         let removed = self.disk.remove(&name).await;
         removed.map_err(WalError::io("remove", &name))?;
         segment::sync_names(&self.disk, &name).await
-    }
-
-    async fn list<F>(&mut self, handle: SegmentHandle<F>) -> Result<SegmentHandle<F>, WalError> {
-        let id = handle.info.id;
-        self.change(|entries| {
-            entries.insert(id, None);
-        })
-        .await?;
-        Ok(handle)
     }
 
     async fn strike_off(&mut self, id: SegmentId) -> Result<(), WalError> {
@@ -203,6 +250,11 @@ impl<D: Disk> LogFiles<D> {
         change(&mut entries);
         self.list.write(&encode(&entries)).await?;
         self.entries = entries;
+        for id in std::mem::take(&mut self.unlisted) {
+            if self.disk.remove(&id.file_name()).await.is_err() {
+                self.unlisted.push(id);
+            }
+        }
         Ok(())
     }
 }
@@ -272,7 +324,8 @@ pub(crate) async fn check<D: Disk>(
     };
     let is_there = |id: &SegmentId| names.contains(&id.file_name());
     for (id, former) in entries.ok_or(WalError::DamagedList)? {
-        if !is_there(&id) && !former.as_ref().is_some_and(is_there) {
+        let is_former = |former: Former| names.contains(&former.file_name());
+        if !is_there(&id) && !former.is_some_and(is_former) {
             let file = id.file_name();
             return Err(WalError::LostSegment { file });
         }
@@ -285,9 +338,8 @@ fn encode(entries: &Entries) -> Vec<u8> {
     list.extend_from_slice(MAGIC);
     list.extend_from_slice(&VERSION.to_le_bytes());
     for (id, former) in entries {
-        let former = former.map_or(0, |former| former.0);
         list.extend_from_slice(&id.0.to_le_bytes());
-        list.extend_from_slice(&former.to_le_bytes());
+        list.extend_from_slice(&Former::encode(*former).to_le_bytes());
     }
     list
 }
@@ -302,8 +354,8 @@ fn decode(list: &[u8]) -> Option<Entries> {
     while !rest.is_empty() {
         let (id, behind) = rest.split_first_chunk::<8>()?;
         let (former, behind) = behind.split_first_chunk::<8>()?;
-        let [id, former] = [id, former].map(|number| SegmentId(u64::from_le_bytes(*number)));
-        entries.insert(id, (former.0 > 0).then_some(former));
+        let former = Former::decode(u64::from_le_bytes(*former));
+        entries.insert(SegmentId(u64::from_le_bytes(*id)), former);
         rest = behind;
     }
     Some(entries)

@@ -74,7 +74,7 @@ pub use disk::glommio::GlommioDisk;
 pub use disk::std::StdDisk;
 pub use disk::{Disk, DiskFile};
 pub use driver::Log;
-pub use error::{GroupFault, WalError, passes};
+pub use error::{GroupFault, WalError, is_no_room, passes};
 pub use files::LogFiles;
 pub use open::{Opened, open_writer};
 pub use options::{Durability, LogId, LogOptions, OnDamage, RELAXED_LSN_GAP};

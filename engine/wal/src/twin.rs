@@ -15,8 +15,9 @@
 //!
 //! # Invariants
 //!
-//! 1. A write goes to slot 0 durably, then to slot 1 durably, and then it counts. So at most one slot is
-//!    not whole after a crash, and the other one has the last value that counted, or the one after it.
+//! 1. A write goes to one slot durably, then to the other one durably, and then it counts. So at most one slot is
+//!    not whole after a crash, and the other one has the last value that counted, or the one after it. Slot 0 is the
+//!    first, but after a write that has failed and may be tried again the slot that may not be whole is.
 //! 2. A reader believes a slot that is whole, the higher number of two. A slot that is not may have been torn by
 //!    a crash or damaged since; the two cannot be told apart and need not be: by 1 the other slot has what
 //!    counted either way. So damage of one slot never brings back an older value, and damage of both is refused.
@@ -82,6 +83,8 @@ pub struct Twin<D: Disk> {
     durability: Durability,
     slot_bytes: usize,
     number: u64,
+    /// The slot that the next write goes to first.
+    first: usize,
     is_poisoned: bool,
     #[cfg(test)]
     bug: Option<Bug>,
@@ -141,6 +144,7 @@ impl<D: Disk> Twin<D> {
             durability,
             slot_bytes,
             number: 0,
+            first: 0,
             is_poisoned: false,
             #[cfg(test)]
             bug: None,
@@ -169,10 +173,16 @@ impl<D: Disk> Twin<D> {
         if self.planted(Bug::TwinsTogether) {
             self.put(&self.together(&slot), 0).await?;
         } else {
-            self.put(&slot, 0).await?;
-            if !self.planted(Bug::OneTwin) {
-                self.put(&slot, self.slot_bytes as u64).await?;
+            let places = [self.first, 1 - self.first];
+            let count = if self.planted(Bug::OneTwin) { 1 } else { 2 };
+            for place in places.into_iter().take(count) {
+                if let Err(error) = self.put(&slot, (place * self.slot_bytes) as u64).await {
+                    self.first = place;
+                    self.is_poisoned = !error.passes();
+                    return Err(error);
+                }
             }
+            self.first = 0;
         }
         self.is_poisoned = false;
         Ok(())
@@ -183,7 +193,7 @@ impl<D: Disk> Twin<D> {
         written.map_err(WalError::io("write", &self.name))?;
         if self.durability == Durability::Relaxed {
             let synced = self.file.sync().await;
-            synced.map_err(WalError::io("sync", &self.name))?;
+            synced.map_err(WalError::unsynced(&self.name))?;
         }
         Ok(())
     }

@@ -97,6 +97,13 @@ impl FaultDisk {
         self.lock().sync_fails_in = Some(nth);
     }
 
+    /// Lets the `nth` operation from now (0 is the next) fail with this code of the system, and only that; of a write
+    /// any part may happen.
+    pub fn fail_once(&self, nth: u64, code: i32) {
+        let mut state = self.lock();
+        state.fails_once = Some((state.operations + nth, code));
+    }
+
     /// Operations so far, failed ones included.
     #[must_use]
     pub fn operations(&self) -> u64 {

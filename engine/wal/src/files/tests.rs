@@ -144,6 +144,96 @@ fn files_of_another_size_are_removed_and_never_used_again() {
     }
 }
 
+/// Does something, and once more if that may succeed then.
+fn again<T>(mut attempt: impl FnMut() -> Result<T, WalError>) -> Result<T, WalError> {
+    match attempt() {
+        Err(error) if error.passes() => attempt(),
+        other => other,
+    }
+}
+
+/// What a log does with its files; each attempt to name a segment has a number of its own.
+fn use_files(files: &mut LogFiles<FaultDisk>, opts: &LogOptions) -> Result<(), WalError> {
+    let [one, two, three] = [1, 2, 3].map(|id| SegmentInfo {
+        id: SegmentId(id),
+        bytes: 32 << 10,
+    });
+    let mut last = 10;
+    let mut next = || {
+        last += 1;
+        SegmentId(last)
+    };
+    again(|| block_on(files.recycle(opts, one, next())))?;
+    again(|| block_on(files.shelve(opts, two)))?;
+    again(|| block_on(files.prepare(opts, next())))?;
+    again(|| block_on(files.reuse(opts, two, next())))?;
+    again(|| block_on(files.discard(three)))
+}
+
+#[test]
+fn whatever_the_system_lacks_once_the_same_succeeds_later_or_at_another_start() {
+    let codes = [libc::EMFILE, libc::ENOSPC, libc::EDQUOT, libc::EINTR];
+    let both = [Durability::Strict, Durability::Relaxed];
+    for (code, durability) in codes.iter().flat_map(|code| both.map(|kind| (*code, kind))) {
+        let strict = durability == Durability::Strict;
+        let opts = LogOptions {
+            durability,
+            ..options()
+        };
+        let begin = |disk: &FaultDisk| {
+            let recovered = block_on(recover(disk, &opts, Lsn::ZERO, &mut |_, _| Ok(())))?;
+            block_on(crate::open_writer(disk, &opts, &recovered, Lsn::ZERO, 1))
+        };
+        for operation in 0.. {
+            let disk = lived().dsync(strict);
+            let before = disk.operations();
+            disk.fail_once(operation, code);
+            let context = format!("{code}, {durability:?}, operation {operation}");
+            let mut opened = match begin(&disk) {
+                Ok(opened) => opened,
+                Err(_) => {
+                    disk.kill();
+                    begin(&disk).unwrap_or_else(|error| panic!("{context}: {error}"))
+                }
+            };
+            let used = use_files(&mut opened.files, &opts);
+            if let Err(error) = &used {
+                assert!(
+                    matches!(error, WalError::Unsynced { .. }),
+                    "{context}: {error}"
+                );
+            }
+            let is_over = disk.operations() - before <= operation;
+            disk.fail_once(u64::MAX / 2, code);
+            let found = block_on(disk.list()).unwrap();
+            let segments = found
+                .iter()
+                .filter(|name| SegmentId::from_file_name(name).is_some());
+            assert!(
+                used.is_err() || segments.count() == 4,
+                "{context}: {found:?}"
+            );
+            for power in [false, true] {
+                let disk = disk.snapshot();
+                if power {
+                    disk.crash();
+                } else {
+                    disk.kill();
+                    disk.land();
+                }
+                let names = block_on(disk.list()).unwrap();
+                let checked = block_on(check(&disk, &opts, &names));
+                checked.unwrap_or_else(|error| panic!("{context}: {error}"));
+                begin(&disk).unwrap_or_else(|error| panic!("{context}: {error}"));
+            }
+            if is_over {
+                assert!(operation > 30, "all of it");
+                break;
+            }
+        }
+    }
+}
+
 #[test]
 fn what_is_listed_is_there_whenever_the_power_goes() {
     let opts = options();

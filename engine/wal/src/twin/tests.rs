@@ -298,3 +298,57 @@ fn a_value_for_which_there_is_no_room_can_be_written_later() {
     block_on(twin.write(&large)).expect("room again");
     assert_eq!(read_back(), Found::Whole(large));
 }
+
+#[test]
+fn a_write_that_has_failed_once_is_tried_again_and_a_crash_meanwhile_costs_no_value() {
+    for durability in [Durability::Strict, Durability::Relaxed] {
+        let made = || {
+            let disk = FaultDisk::new(3).dsync(durability == Durability::Strict);
+            let making = Twin::create_on(disk.clone(), NAME, b"before", durability);
+            (disk, block_on(making).expect("made"))
+        };
+        // In its place, and with larger slots.
+        for value in [vec![1; 20], vec![1; 5_000]] {
+            let codes = [libc::EMFILE, libc::ENOSPC, libc::EDQUOT, libc::EINTR];
+            for (code, failing) in codes
+                .into_iter()
+                .flat_map(|code| (0..12).map(move |n| (code, n)))
+            {
+                let context = format!("{durability:?}, {} B, {code} at {failing}", value.len());
+                let (disk, mut twin) = made();
+                disk.fail_once(failing, code);
+                let written = match block_on(twin.write(&value)) {
+                    Err(error) if error.passes() => block_on(twin.write(&value)),
+                    other => other,
+                };
+                match written {
+                    Ok(()) => {
+                        disk.crash();
+                        assert_eq!(found(&disk), Found::Whole(value.clone()), "{context}");
+                    }
+                    Err(error) => {
+                        assert!(
+                            matches!(error, WalError::Unsynced { .. }),
+                            "{context}: {error}"
+                        );
+                    }
+                }
+                for crash in 0..12 {
+                    let (disk, mut twin) = made();
+                    disk.fail_once(failing, code);
+                    disk.fail_after(crash);
+                    for _ in 0..2 {
+                        let _ = block_on(twin.write(&value));
+                    }
+                    disk.crash();
+                    let found = found(&disk);
+                    let is_one = |wanted: &[u8]| matches!(&found, Found::Whole(value) | Found::Half(value) if value == wanted);
+                    assert!(
+                        is_one(b"before") || is_one(&value),
+                        "{context}, {crash}: {found:?}"
+                    );
+                }
+            }
+        }
+    }
+}

@@ -26,6 +26,8 @@ pub(super) struct State {
     pub(super) dead_at: Option<u64>,
     pub(super) write_fails_in: Option<u64>,
     pub(super) sync_fails_in: Option<u64>,
+    /// How many operations are before the one that fails, and how.
+    pub(super) fails_once: Option<(u64, i32)>,
     poisoned: bool,
     /// Counts crashes and kills: files opened in an earlier life are closed.
     pub(super) life: u64,
@@ -134,6 +136,7 @@ impl State {
             dead_at: None,
             write_fails_in: None,
             sync_fails_in: None,
+            fails_once: None,
             poisoned: false,
             life: 0,
             files: BTreeMap::new(),
@@ -175,8 +178,17 @@ impl State {
     pub(super) fn operate(&mut self) -> io::Result<()> {
         self.operations += 1;
         self.write_back();
+        let once = self
+            .fails_once
+            .filter(|(before, _)| self.operations > *before);
         match self.dead_at {
             Some(dead_at) if self.operations > dead_at => Err(broken()),
+            _ if once.is_some() => {
+                self.fails_once = None;
+                Err(io::Error::from_raw_os_error(
+                    once.map_or(0, |(_, code)| code),
+                ))
+            }
             _ => Ok(()),
         }
     }
@@ -357,7 +369,15 @@ impl State {
                 bytes: bytes.to_vec(),
             },
         );
-        self.operate()?;
+        let operated = self.operate();
+        if operated
+            .as_ref()
+            .is_err_and(|error| error.raw_os_error().is_some())
+        {
+            // The process goes on.
+            self.land_one(id);
+        }
+        operated?;
         self.poisoned |= Self::count_down(&mut self.write_fails_in);
         if self.poisoned { Err(broken()) } else { Ok(id) }
     }
@@ -395,6 +415,7 @@ impl State {
         self.dead_at = None;
         self.write_fails_in = None;
         self.sync_fails_in = None;
+        self.fails_once = None;
         self.poisoned = false;
     }
 
