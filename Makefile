@@ -10,6 +10,11 @@ KEYS       ?= 1000000
 CASES      ?= 2000000
 SECONDS    ?= 30
 
+# Each place in the code counts how often it is passed: tests/src/coverage.rs.
+COVERAGE   := -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=3 \
+              -Cllvm-args=-sanitizer-coverage-inline-8bit-counters
+HOST        = $(shell rustc -vV | sed -n 's/^host: //p')
+
 export EPHESUS_BIN ?= $(EPHESUS)
 
 .DEFAULT_GOAL := help
@@ -59,8 +64,9 @@ bench-migrate: deps build ## how fast data moves between two nodes, beside Valke
 demo: build ## write from several connections, kill -9, restart, verify every acknowledgement
 	$(CARGO) run --quiet --locked -p ephesus-tests --bin ephesus-demo
 
-fuzz: deps build ## everything that takes bytes from outside, with CASES=2000000 inputs each
-	EPHESUS_FUZZ_CASES=$(CASES) $(CARGO) test --locked -p ephesus-tests --test fuzz -- --nocapture
+fuzz: deps build ## everything that takes bytes from outside, with CASES=2000000 inputs each, guided by what they reach
+	RUSTFLAGS="$(COVERAGE)" EPHESUS_FUZZ_CASES=$(CASES) $(CARGO) test --locked -p ephesus-tests --test fuzz \
+		--target $(HOST) --target-dir $(TARGET_DIR)/fuzz -- --nocapture --test-threads 1
 
 abuse: deps build ## every known attack of clients, SECONDS=30 each, alone and together, with figures
 	EPHESUS_ATTACK_SECONDS=$(SECONDS) $(CARGO) test --locked -p ephesus-tests --test system -- --nocapture --test-threads 1 --ignored attacks::

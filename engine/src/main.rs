@@ -1,5 +1,13 @@
 //! The `ephesus` command.
 
+#![deny(
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unreachable
+)]
+
 use std::io::Write;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;

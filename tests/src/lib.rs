@@ -11,6 +11,7 @@ pub mod archipelago;
 pub mod attack;
 pub mod bystander;
 pub mod coordinator;
+pub mod coverage;
 pub mod crowd;
 pub mod disk;
 pub mod garbage;

@@ -203,6 +203,9 @@ impl Manifest {
             bytes: u64::from_le(raw.bytes),
             created_ms: u64::from_le(raw.created_ms),
         };
+        if raw.reserved != 0 {
+            return Err(ManifestError::Field("reserved bytes"));
+        }
         match manifest.impossible() {
             Some(field) => Err(ManifestError::Field(field)),
             None => Ok(manifest),

@@ -1,16 +1,5 @@
 //! Pipelined commands, parsed ahead of their execution so that their cache misses overlap.
 
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::indexing_slicing,
-        clippy::unwrap_used,
-        clippy::expect_used,
-        clippy::panic,
-        clippy::unreachable
-    )
-)]
-
 use ephesus_wire::resp::request::{self, Args, Parsed, RequestError, RequestLimits};
 
 use crate::command::parse::Located;

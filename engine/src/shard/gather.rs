@@ -1,16 +1,5 @@
 //! One reply from the parts that several shards answer.
 
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::indexing_slicing,
-        clippy::unwrap_used,
-        clippy::expect_used,
-        clippy::panic,
-        clippy::unreachable
-    )
-)]
-
 use ephesus_wire::Lsn;
 use ephesus_wire::resp::reply::{self, Protocol};
 use ephesus_wire::resp::request;

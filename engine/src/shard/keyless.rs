@@ -1,16 +1,5 @@
 //! Commands without keys: about the connection, the server, or the whole keyspace.
 
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::indexing_slicing,
-        clippy::unwrap_used,
-        clippy::expect_used,
-        clippy::panic,
-        clippy::unreachable
-    )
-)]
-
 use std::sync::Arc;
 
 use ephesus_wire::resp::reply::{self, Protocol};

@@ -1,16 +1,5 @@
 //! Walks of commands over many keys (KEYS, keys of a slot), in slices between turns.
 
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::indexing_slicing,
-        clippy::unwrap_used,
-        clippy::expect_used,
-        clippy::panic,
-        clippy::unreachable
-    )
-)]
-
 use std::collections::{BTreeMap, VecDeque};
 
 use ephesus_wire::Lsn;

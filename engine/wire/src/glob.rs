@@ -1,16 +1,5 @@
 //! Glob patterns as KEYS and SCAN take them.
 
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::indexing_slicing,
-        clippy::unwrap_used,
-        clippy::expect_used,
-        clippy::panic,
-        clippy::unreachable
-    )
-)]
-
 use crate::limits::PATTERN_BYTES_MAX;
 
 /// A pattern, compiled: `*` any bytes, `?` one byte, `[abc]`, `[a-z]`, `[^abc]` one byte (not) in the class, `\`

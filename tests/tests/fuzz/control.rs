@@ -2,9 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use ephesus_coordinator::protocol::{self, Answer, Heartbeat, Refusals, Request};
-use ephesus_wire::{Epoch, NodeId, PartitionId};
+use ephesus_coordinator::command::{ClusterId, RaftId};
+use ephesus_coordinator::migration::{Progress, Step};
+use ephesus_coordinator::protocol::{self, Answer, Heartbeat, HeartbeatAnswer, Refusals, Request};
+use ephesus_coordinator::report::{Figures, Query};
+use ephesus_coordinator::view::TableUpdate;
+use ephesus_wire::{Epoch, MigrationId, NodeId, PartitionId};
 
+use super::decisions::{registration, tables};
 use super::mutations::fuzz;
 
 fn requests() -> Vec<Vec<u8>> {
@@ -18,15 +23,33 @@ fn requests() -> Vec<Vec<u8>> {
             node,
             copies: vec![(PartitionId(3), Epoch(2)); 5],
         },
+        Request::Register(registration(7)),
+        Request::Heartbeat(Heartbeat {
+            node,
+            incarnation: 1,
+            sent_ms: 5_000,
+            table_version: 9,
+            figures: Figures::default(),
+        }),
+        Request::Operator {
+            id: 4,
+            query: Query::RemoveNode {
+                node: "athens".to_owned(),
+                lose_data: true,
+            },
+        },
         Request::Steps {
             node,
             incarnation: 1,
-            steps: Vec::new(),
+            steps: vec![
+                (MigrationId(1), Step::Begin),
+                (MigrationId(2), Step::Abort("no room".to_owned())),
+            ],
         },
         Request::Progress {
             node,
             incarnation: 1,
-            progress: Vec::new(),
+            progress: vec![(MigrationId(1), Progress::default())],
         },
     ];
     let encode = |request: &Request| request.encode().expect("a short request");
@@ -42,10 +65,51 @@ fn requests_to_a_coordinator() {
 
 #[test]
 fn answers_of_a_coordinator() {
-    let seeds = [Answer::NotLeader(None)];
+    let mut seeds = vec![
+        Answer::NotLeader(Some((RaftId(2), "10.0.1.2:27379".to_owned()))),
+        Answer::Registered {
+            cluster: ClusterId([7; 16]),
+            incarnation: 3,
+        },
+        Answer::Heartbeat(HeartbeatAnswer {
+            incarnation: 1,
+            sent_ms: 5_000,
+            lease_ms: 1_000,
+            table_version: 9,
+            status: None,
+        }),
+    ];
+    let tables = tables();
+    for (view, delta) in &tables {
+        let updates = [
+            Some(TableUpdate::Full(view.clone())),
+            delta.clone().map(TableUpdate::Delta),
+        ];
+        seeds.extend(
+            updates
+                .into_iter()
+                .flatten()
+                .map(|update| Answer::Table(Box::new(update))),
+        );
+    }
     let encode = |answer: &Answer| answer.encode().expect("a short answer");
     fuzz("answers", seeds.iter().map(encode).collect(), |bytes| {
-        let _ = Answer::decode(bytes);
+        if let Ok(Answer::Table(update)) = Answer::decode(bytes) {
+            match *update {
+                // Nobody takes one that is not right.
+                TableUpdate::Full(view) => drop(view.check()),
+                TableUpdate::Delta(delta) => {
+                    let held = tables.iter().find(|(view, _)| view.version() == delta.from);
+                    if let Some((held, _)) = held {
+                        let mut view = held.clone();
+                        match view.update(delta) {
+                            Ok(()) => view.check().expect("it was right before"),
+                            Err(_) => assert!(view == *held, "nothing has changed"),
+                        }
+                    }
+                }
+            }
+        }
         // Every kind of answer.
         for tag in 0..8 {
             let mut other = bytes.to_vec();

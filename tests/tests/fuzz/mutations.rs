@@ -4,6 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 
 use ephesus_tests::Rng;
+use ephesus_tests::coverage::Reached;
 
 /// Numbers at which lengths and counts go wrong.
 const EDGES: [u64; 12] = [
@@ -41,6 +42,9 @@ const WORDS: [&[u8]; 14] = [
 
 /// Longest input, bytes.
 const BYTES_MAX: usize = 64 << 10;
+
+/// Inputs that are kept because they have reached something new.
+const KEPT_MAX: usize = 20_000;
 
 /// A changed copy of one of the seeds, or something random.
 pub(crate) fn input(rng: &mut Rng, seeds: &[Vec<u8>]) -> Vec<u8> {
@@ -111,7 +115,8 @@ fn stored(what: &str) -> Vec<Vec<u8>> {
     paths.into_iter().map(read).collect()
 }
 
-/// Gives `target` the seeds, what is stored, and changed copies of both.
+/// Gives `target` the seeds, what is stored, and changed copies of both; where the build counts what they reach, also
+/// changed copies of those that have reached something new.
 ///
 /// # Panics
 /// When one of them makes it panic, with the input.
@@ -122,9 +127,21 @@ pub(crate) fn fuzz(what: &str, mut seeds: Vec<Vec<u8>>, mut target: impl FnMut(&
         let outcome = catch_unwind(AssertUnwindSafe(|| target(bytes)));
         assert!(outcome.is_ok(), "{what}: {}", bytes.escape_ascii());
     };
+    let mut reached = Reached::default();
     seeds.iter().for_each(|seed| run(seed));
+    let first = seeds.len();
     for _ in 0..super::cases() {
         let bytes = input(&mut rng, &seeds);
+        reached.begin();
         run(&bytes);
+        if reached.is_more() && seeds.len() < KEPT_MAX {
+            seeds.push(bytes);
+        }
+    }
+    if seeds.len() > first {
+        eprintln!(
+            "{what}: {} inputs have reached something new",
+            seeds.len() - first
+        );
     }
 }

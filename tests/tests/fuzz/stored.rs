@@ -1,11 +1,23 @@
 //! What a data directory holds: groups of logs, layouts, manifests, stamps.
 
-use ephesus_engine::image::manifest::Manifest;
-use ephesus_engine::node::stamp::{DataDir, Layout};
+use ephesus_coordinator::command::ClusterId;
+use ephesus_engine::image::{Generation, ImageId, manifest::Manifest};
+use ephesus_engine::node::stamp::{DataDir, Joined, Layout, StagingPlace, Stamp};
 use ephesus_wal::group::{Place, decode_group, decode_header, encode_header};
 use ephesus_wal::{FaultDisk, LogId, LogOptions};
+use ephesus_wire::record::Source;
+use ephesus_wire::{Epoch, Lsn, MigrationId, NodeId, PartitionId, ShardId};
 
 use super::mutations::fuzz;
+
+/// With the right checksum, which layouts and manifests have at the same place.
+fn sealed(bytes: &[u8]) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    if let Some((head, covered)) = bytes.split_first_chunk_mut::<8>() {
+        head[4..].copy_from_slice(&crc32fast::hash(covered).to_le_bytes());
+    }
+    bytes
+}
 
 const LOG: LogId = LogId([9; 16]);
 
@@ -19,9 +31,8 @@ fn groups() -> Vec<Vec<u8>> {
     let disk = FaultDisk::new(1);
     let opened = futures_lite::future::block_on(async {
         let recovered =
-            ephesus_wal::recover(&disk, &options, ephesus_wire::Lsn::ZERO, &mut |_, _| Ok(()))
-                .await?;
-        ephesus_wal::open_writer(&disk, &options, &recovered, ephesus_wire::Lsn::ZERO, 5).await
+            ephesus_wal::recover(&disk, &options, Lsn::ZERO, &mut |_, _| Ok(())).await?;
+        ephesus_wal::open_writer(&disk, &options, &recovered, Lsn::ZERO, 5).await
     });
     let mut writer = opened.expect("a disk without faults").writer;
     let mut groups = Vec::new();
@@ -64,21 +75,45 @@ fn groups_of_a_log() {
 
 #[test]
 fn layouts() {
+    let source = Source {
+        migration: MigrationId(7),
+        node: NodeId([7; 16]),
+        shard: ShardId(1),
+    };
     let logs = (0..3).map(|n| LogId([n; 16]));
     let mut layout = Layout::empty(16, logs);
     let empty = layout.encode();
     for (index, place) in layout.partitions.iter_mut().enumerate() {
-        *place = (
-            ephesus_wire::ShardId(index as u16 % 3),
-            ephesus_wire::Epoch(2),
-        );
+        *place = (ShardId(index as u16 % 3), Epoch(2));
     }
-    fuzz("layouts", vec![empty, layout.encode()], |bytes| {
-        if let Ok(layout) = Layout::decode(bytes) {
+    let served = layout.encode();
+    for partition in [3, 5].map(PartitionId) {
+        let shard = ShardId((partition.0 + 1) % 3);
+        let epoch = Epoch(3);
+        let staging = StagingPlace {
+            partition,
+            shard,
+            epoch,
+            source,
+        };
+        layout.add_staging(staging).expect("another shard");
+    }
+    let seeds = vec![empty, served, layout.encode()];
+    fuzz("layouts", seeds, |bytes| {
+        for bytes in [bytes.to_vec(), sealed(bytes)] {
+            let Ok(layout) = Layout::decode(&bytes) else {
+                continue;
+            };
             let again = Layout::decode(&layout.encode()).expect("what was read can be written");
             assert!(again == layout);
-            for copy in layout.copies().take(20_000) {
-                let _ = copy;
+            for (partition, shard, epoch) in layout.copies().take(20_000) {
+                assert!(layout.names(partition, epoch));
+                let _ = layout.log(shard);
+            }
+            let mut settled = layout.clone();
+            for staging in layout.staging() {
+                let _ = layout.log(staging.shard);
+                assert!(settled.promote(staging.partition, staging.epoch));
             }
         }
     });
@@ -86,10 +121,29 @@ fn layouts() {
 
 #[test]
 fn manifests() {
-    let seeds = vec![vec![0; 160], b"EPHM".repeat(40)];
-    fuzz("manifests", seeds, |bytes| {
-        if let Ok(manifest) = Manifest::decode(bytes) {
-            assert_eq!(manifest.encode(), bytes);
+    let manifest = |n: u64| Manifest {
+        image: ImageId {
+            partition: PartitionId(n as u16),
+            epoch: Epoch(n + 1),
+            generation: Generation(n + 2),
+        },
+        log: [n as u8; 16],
+        lsn_start: Lsn(n << 20),
+        lsn_end: Lsn((n << 20) + 9),
+        seq_start: n,
+        count: n * 3,
+        digest: [n, n << 40],
+        blocks: n,
+        bytes: n << 12,
+        created_ms: 1_700_000_000_000,
+    };
+    let seeds = (0..4).map(|n| manifest(n).encode().to_vec());
+    fuzz("manifests", seeds.collect(), |bytes| {
+        for bytes in [bytes.to_vec(), sealed(bytes)] {
+            if let Ok(manifest) = Manifest::decode(&bytes) {
+                assert_eq!(manifest.encode()[..], bytes);
+                let _ = manifest.image.generation.next();
+            }
         }
     });
 }
@@ -99,10 +153,22 @@ fn stamps() {
     let home = tempfile::tempdir().expect("a directory");
     let path = home.path().join("data");
     let dir = DataDir::lock(&path).expect("a new data directory");
-    let joined = "cluster=00112233445566778899aabbccddeeff\npartitions=64\n";
-    let alone = "format=3\nnode=00112233445566778899aabbccddeeff\nstores=2\n";
-    let seeds = [alone.to_owned(), format!("{alone}{joined}"), String::new()];
-    let seeds = seeds.map(String::into_bytes).to_vec();
+    let joined = Joined {
+        cluster: ClusterId([7; 16]),
+        partitions: 64,
+    };
+    let stamps = [None, Some(joined)].map(|joined| Stamp {
+        node: NodeId([9; 16]),
+        stores: 2,
+        joined,
+    });
+    let body = |stamp: &Stamp| {
+        dir.write_stamp(stamp).expect("a file");
+        let text = std::fs::read(path.join("stamp")).expect("a stamp");
+        let sum = text.windows(6).position(|word| word == b"crc32=");
+        text[..sum.expect("a checksum")].to_vec()
+    };
+    let seeds: Vec<_> = stamps.iter().map(body).collect();
     let mut count = 0;
     fuzz("stamps", seeds, |bytes| {
         // Files are slow.
@@ -111,8 +177,9 @@ fn stamps() {
             let sum = format!("crc32={:08x}\n", crc32fast::hash(bytes));
             let text = [bytes, sum.as_bytes()].concat();
             std::fs::write(path.join("stamp"), text).expect("a file");
-            if let Err(error) = dir.stamp() {
-                assert!(!error.to_string().is_empty());
+            match dir.stamp() {
+                Ok(stamp) => assert!(stamp.is_some_and(|stamp| stamp.stores > 0)),
+                Err(error) => assert!(!error.to_string().is_empty()),
             }
         }
     });
