@@ -206,17 +206,41 @@ impl Rebuild {
         self.is_vouched || !self.part.is_named_staging()
     }
 
+    /// Whether a copy of this epoch begins with the record: what the log has of the epoch before it does not count.
+    ///
+    /// One that begins empty logs nothing that says so, and may do it behind what a migration has left that was to
+    /// bring the partition under the same epoch. Sequences of one copy only grow.
+    fn begins(&self, lsn: Lsn, meta: RecordMeta, record: &Record<'_>) -> bool {
+        if meta.seq != 1 || meta.epoch != self.partition.epoch {
+            return false;
+        }
+        if matches!(record, Record::Created { .. }) {
+            return true;
+        }
+        let is_behind_other = match self.generation() {
+            Generation(0) => self.gap.is_some() || self.part.is_of_migration(),
+            // The image is of the copy that the layout names.
+            _ => lsn <= self.covered,
+        };
+        is_behind_other && !self.part.is_named_staging()
+    }
+
+    /// Answers whether the copy has begun with this record.
     fn apply(
         &mut self,
         lsn: Lsn,
         meta: RecordMeta,
         record: &Record<'_>,
         hasher: &KeyHasher,
-    ) -> Result<(), ReplayError> {
-        let partition = &mut self.partition;
-        if meta.epoch < partition.epoch {
-            return Ok(());
+    ) -> Result<bool, ReplayError> {
+        if meta.epoch < self.partition.epoch {
+            return Ok(false);
         }
+        let begins = self.begins(lsn, meta, record);
+        if begins && !matches!(record, Record::Created { .. }) {
+            self.part.begins_empty();
+        }
+        let partition = &mut self.partition;
         let id = partition.id;
         if meta.epoch == partition.epoch {
             self.is_vouched = match record {
@@ -228,7 +252,7 @@ impl Rebuild {
             if meta.epoch == partition.epoch {
                 self.part.recall(lsn, record);
             }
-            return Ok(());
+            return Ok(begins);
         }
         if meta.epoch > partition.epoch {
             let (found, expected) = (meta.epoch, partition.epoch);
@@ -239,7 +263,6 @@ impl Rebuild {
                 expected,
             });
         }
-        let begins = matches!(record, Record::Created { .. }) && meta.seq == 1;
         if meta.seq != partition.seq() + 1 && !begins {
             let (found, last) = (meta.seq, partition.seq());
             return Err(ReplayError::Gap {
@@ -292,7 +315,7 @@ impl Rebuild {
             }
             _ => {}
         }
-        Ok(())
+        Ok(begins)
     }
 
     fn into_partition(self) -> Partition {
@@ -460,9 +483,8 @@ impl Replay {
             });
         };
         match rebuild.apply(lsn, meta, record, &self.hasher) {
-            Ok(()) => {
-                let is_current = lsn > rebuild.covered && meta.epoch == rebuild.partition.epoch;
-                if is_current && matches!(record, Record::Created { .. }) {
+            Ok(has_begun) => {
+                if has_begun {
                     let of = (meta.partition, meta.epoch);
                     self.images
                         .retain(|entry| (entry.partition, entry.epoch) != of);
@@ -477,10 +499,11 @@ impl Replay {
                 // All of the log is held until an image covers what lies behind the gap.
                 rebuild.partition.written(rebuild.covered.next());
                 rebuild.partition.set_seq(meta.seq - 1);
-                rebuild.apply(lsn, meta, record, &self.hasher)
+                let applied = rebuild.apply(lsn, meta, record, &self.hasher);
+                applied.map(|_| ())
             }
             Err(ReplayError::Epoch { .. }) if self.skips_others => Ok(()),
-            other => other,
+            Err(error) => Err(error),
         }
     }
 

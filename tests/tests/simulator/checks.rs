@@ -201,17 +201,18 @@ impl Checks {
         truth.writes += 1;
     }
 
-    /// A node begins with an empty copy: what was there before has been given up.
+    /// A node begins with an empty copy: what was there before has been given up. Answers whether that is the newest
+    /// copy: one that is begun by an old table holds nothing that clients know.
     pub(crate) fn emptied(
         &mut self,
         node: usize,
         partition: PartitionId,
         epoch: Epoch,
-    ) -> Result<(), String> {
+    ) -> Result<bool, String> {
         let truth = self.truth.entry(partition).or_default();
         if truth.epoch > epoch {
-            // By an old table: a write to this copy would be noticed.
-            return Ok(());
+            // A write to this copy would be noticed.
+            return Ok(false);
         }
         if truth.writes > 0 && truth.epoch == epoch {
             return Err(format!(
@@ -220,7 +221,7 @@ impl Checks {
             ));
         }
         *truth = Truth { epoch, writes: 0 };
-        Ok(())
+        Ok(true)
     }
 
     /// A node was told that it is registered.

@@ -51,15 +51,10 @@ fn seeds(range: std::ops::Range<u64>) -> std::ops::Range<u64> {
     }
 }
 
-/// Seeds that show faults which are known and not mended: `EPHESUS_SEED=n` runs one. 82 and 108: a delete is
-/// resurrected; 1015: a log cannot be replayed. About three in a hundred seeds show one of the two.
-const OPEN: [u64; 3] = [82, 108, 1015];
-
 fn run_all(test: &str, coordinators: u64, range: std::ops::Range<u64>) {
     let (mut failures, mut arrivals) = (0, 0);
     let mut unleased = Vec::new();
-    let asked = std::env::var_os("EPHESUS_SEED").is_some();
-    for seed in seeds(range).filter(|seed| asked || !OPEN.contains(seed)) {
+    for seed in seeds(range) {
         match run(coordinators, seed, None) {
             Ok(world) => {
                 failures += world.checks.failures;

@@ -13,7 +13,7 @@
 //! ```
 //!
 //! A start removes copies that it finds void without a record. A later copy of the same epoch then begins
-//! behind whatever they have left in the log.
+//! behind whatever they have left in the log, with `Created`, or without it when it begins empty: it is served then.
 //!
 //! An image does not say what its copy was; the records that it covers do, as far as the log has them. Without
 //! any, until the first record behind the image that tells it, a copy may therefore turn out to be receiving
@@ -74,6 +74,21 @@ impl Part {
     /// The copy begins with an image.
     pub(super) fn begins_midway(&mut self) {
         self.is_midway = true;
+    }
+
+    /// Whether the records so far are of a copy that a migration was to bring, and that was not activated.
+    pub(super) fn is_of_migration(&self) -> bool {
+        matches!(
+            self.role,
+            Replayed::Receiving(_) | Replayed::Prepared(..) | Replayed::Wiped(_)
+        )
+    }
+
+    /// The next record is the first one of a copy that has begun empty.
+    pub(super) fn begins_empty(&mut self) {
+        self.role = Replayed::Serving;
+        self.told = None;
+        self.assembler = Assembler::new();
     }
 
     /// Takes note of a record that the image covers, but for what it says of the copy.

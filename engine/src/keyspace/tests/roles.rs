@@ -151,6 +151,74 @@ fn a_copy_that_begins_anew_has_nothing_from_before() {
     assert_eq!((copy.seq(), copy.changes_since_image()), (2, 2));
 }
 
+/// A served copy that begins empty logs nothing to say so.
+#[test]
+fn a_copy_that_begins_empty_has_nothing_of_an_aborted_migration_of_its_epoch() {
+    let left = [
+        (1, CREATED),
+        (2, PUT),
+        (3, Record::Prepared(PREPARED)),
+        (4, Record::StagingWiped),
+    ];
+    let key = |key: &'static [u8]| Record::Put {
+        key,
+        value: b"v",
+        expire_at_ms: 0,
+    };
+    let own = [(1, key(b"a")), (2, key(b"b"))];
+    for from in 0..left.len() {
+        // Nothing has wiped what a start finds void.
+        for to in from..=left.len() {
+            let records: Vec<_> = left[from..to].iter().chain(&own).copied().collect();
+            let copy = replay(Rebuild::new(ID, EPOCH), &records).expect("legal");
+            assert!(copy.is_serving() && copy.seq() == 2, "{from}..{to}");
+            assert_eq!(copy.table.len(), 2, "{from}..{to}");
+            assert_eq!(copy.pin(), Some(Lsn(101 + (to - from) as u64)));
+        }
+    }
+    let mut cut = Replay::new(hasher(), 4, vec![Rebuild::new(ID, EPOCH)]);
+    cut = cut.going_on_behind_gaps();
+    for (lsn, (seq, record)) in (101..).zip([left[1]].iter().chain(&own)) {
+        let record = record.to_vec(meta(*seq));
+        cut.record(Lsn(lsn), &record).expect("legal");
+    }
+    let copy = cut.finish().expect("nothing is missing").remove(0);
+    assert_eq!(copy.table.len(), 2);
+    for (seq, record) in [(1, PUT), (1, Record::Prepared(PREPARED))] {
+        let refused = replay(
+            Rebuild::new(ID, EPOCH),
+            &[(1, PUT), (2, PUT), (seq, record)],
+        );
+        assert!(refused.is_err(), "served since the first record");
+    }
+}
+
+#[test]
+fn an_image_of_a_copy_that_begins_empty_says_what_it_is() {
+    let mut replay = Replay::new(hasher(), 4, vec![imaged(Rebuild::new(ID, EPOCH))]);
+    let mut body = Vec::new();
+    let entry = ImageEntry {
+        partition: ID,
+        epoch: EPOCH,
+        generation: 3,
+    };
+    ImagesIter::encode([entry], &mut body);
+    let images = Record::Images(ImagesIter::new(&body).expect("just encoded"));
+    let images = images.to_vec(RecordMeta::default());
+    let covered = [CREATED.to_vec(meta(1)), images]
+        .into_iter()
+        .chain([Record::StagingWiped.to_vec(meta(2)), PUT.to_vec(meta(1))]);
+    for (lsn, record) in (90..).zip(covered) {
+        replay.record(Lsn(lsn), &record).expect("covered");
+    }
+    replay
+        .record(Lsn(101), &PUT.to_vec(meta(11)))
+        .expect("legal");
+    assert!(replay.lost_image().is_none(), "that was the other copy's");
+    let copy = replay.finish().expect("complete").remove(0);
+    assert!(copy.is_serving() && copy.seq() == 11);
+}
+
 #[test]
 fn behind_an_image_a_copy_may_be_in_the_midst_of_a_move() {
     let block = block();

@@ -8,6 +8,7 @@
 //! staging  less          any: its stream is over             void
 //! served   any           arrived since at a higher epoch     void
 //! served   activated     this node's                         stays
+//! served   less          begun empty at this epoch           empty: the records are of an aborted migration
 //! served   any           another node's, at no higher epoch  refused: the table is older
 //! nothing  (void)        this node's, by a migration         refused: what the migration has brought is lost
 //! ```
@@ -84,7 +85,10 @@ impl Plan {
                 });
             }
             if !copy.is_serving() {
-                return Err(RecoveryError::NotActivated { partition, epoch });
+                if !self.begins_empty(partition, epoch) {
+                    return Err(RecoveryError::NotActivated { partition, epoch });
+                }
+                *copy = Partition::new(partition, epoch);
             }
         }
         if !planted.has(Bug::EmptyArrival) {
@@ -94,6 +98,12 @@ impl Plan {
             copies.retain(|copy| is_named(&layout, shard, copy));
         }
         Ok(layout)
+    }
+
+    /// Whether the table says that the copy of this epoch has begun empty, whatever a migration has left under it.
+    fn begins_empty(&self, partition: PartitionId, epoch: Epoch) -> bool {
+        let arrival = self.migrations.arrivals.get(&partition);
+        arrival.is_some_and(|a| (a.migration, a.epoch) == (MigrationId(0), epoch))
     }
 
     /// Checks that every copy is in `layout`, without void ones, that a migration has brought to this node: it

@@ -131,7 +131,9 @@ impl World {
                     "node {node} begins partition {partition} empty, which {arrival:?} has brought"
                 ));
             }
-            self.checks.emptied(node, partition, epoch)?;
+            if !self.checks.emptied(node, partition, epoch)? {
+                continue;
+            }
             self.clients.emptied(partition);
             self.checks.unfilled.insert(partition);
             self.nodes[node].to_fill.push((partition, epoch));

@@ -195,6 +195,21 @@ fn a_served_copy_without_its_activation_is_refused() {
 }
 
 #[test]
+fn a_copy_that_begins_empty_is_served_whatever_an_aborted_migration_has_left() {
+    let created = Record::Created { source: source(7) };
+    for records in [&[created][..], &[created, Record::StagingWiped]] {
+        let mut copies = vec![copy(4, 0, records)];
+        let settled = plan((0, 4), (0, 4)).settle(
+            &layout(4, 0),
+            &mut [&mut copies, &mut Vec::new()],
+            Planted::default(),
+        );
+        assert_eq!(settled.expect("settled"), layout(4, 0));
+        assert!(copies[0].is_serving() && copies[0].seq() == 0);
+    }
+}
+
+#[test]
 fn with_another_number_of_shards_a_committed_copy_goes_on() {
     let mut plan = plan((2, 6), (7, 5));
     plan.shards = 3;
