@@ -16,6 +16,7 @@ mod met;
 mod peers;
 mod refusals;
 mod sessions;
+mod stop;
 
 use std::collections::BTreeMap;
 use std::net::TcpListener;
@@ -51,6 +52,7 @@ pub use peers::LETTERS_MAX;
 use peers::{Doorbells, Peers};
 use refusals::RefusalReport;
 use sessions::Sessions;
+use stop::Stop;
 
 /// Open links: of a thousand nodes, also while those of before a cut of the network are not noticed to be gone.
 const LINKS_MAX: usize = 8192;
@@ -260,20 +262,28 @@ impl Server {
 
     async fn turns(
         &mut self,
-        mut stop: Pin<&mut impl Future<Output = ()>>,
+        stop: Pin<&mut impl Future<Output = ()>>,
     ) -> Result<Ended, ServerError> {
+        let mut stop = Stop::new(stop);
         loop {
             let stopped = async {
-                stop.as_mut().await;
+                stop.told().await;
                 None
             };
             let happened = async { Some(self.next_events().await) };
-            // Never in the middle of a turn.
-            let Some(events) = futures_lite::future::or(stopped, happened).await else {
-                self.hand_over().await?;
+            // Never in the middle of a turn, unless that waits.
+            let turned = match futures_lite::future::or(stopped, happened).await {
+                Some(events) => stop.bound(self.turn(events)).await,
+                None => {
+                    let handed_over = stop.bound(self.hand_over()).await;
+                    return handed_over.unwrap_or(Ok(())).map(|()| Ended::Stopped);
+                }
+            };
+            let Some(turned) = turned else {
+                tracing::warn!("stopped while the log waited for its disk");
                 return Ok(Ended::Stopped);
             };
-            self.turn(events).await?;
+            turned?;
             if self.coordinator.is_removed() {
                 return Ok(Ended::Removed);
             }

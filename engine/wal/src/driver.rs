@@ -183,3 +183,48 @@ impl<D: Disk> Log<D> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use futures_lite::future::block_on;
+
+    use super::*;
+    use crate::disk::small::SmallDisk;
+    use crate::options::LogId;
+
+    #[test]
+    fn a_log_without_room_for_a_segment_waits_and_goes_on_when_there_is_some() {
+        let opts = LogOptions {
+            segment_bytes: 32 << 10,
+            group_bytes_max: 8 << 10,
+            ..LogOptions::new(LogId([2; 16]))
+        };
+        let disk = SmallDisk::new(u64::MAX);
+        let open = |visit: Visit<'_>| {
+            let opening = Log::open(disk.clone(), &opts, Lsn::ZERO, 1, visit);
+            block_on(opening).map(|(log, _)| log)
+        };
+        let mut log = open(&mut |_, _| Ok(())).expect("room");
+        disk.resize(0);
+        disk.grows_after(3);
+        for number in 0..40u8 {
+            log.append(&[number; 3000]).expect("it fits a segment");
+            let committed = block_on(log.commit(1)).expect("it waits");
+            assert_eq!(committed, log.writer().appended());
+        }
+        assert_eq!(disk.waits(), None, "it has waited three times");
+        // Truncation gives back what it can, whatever room there is.
+        disk.resize(0);
+        block_on(log.truncate_before(log.writer().durable())).expect("files go");
+        drop(log);
+        disk.faults().crash();
+        disk.resize(u64::MAX);
+        let mut last = None;
+        let visit = &mut |_, record: &[u8]| {
+            last = record.first().copied();
+            Ok(())
+        };
+        open(visit).expect("a good log");
+        assert_eq!(last, Some(39));
+    }
+}

@@ -14,6 +14,8 @@ pub(crate) struct SmallDisk {
     disk: FaultDisk,
     files: Rc<RefCell<BTreeMap<String, u64>>>,
     bytes: Rc<Cell<u64>>,
+    /// After so many pauses it is as large as can be.
+    waits: Rc<Cell<Option<u32>>>,
 }
 
 impl SmallDisk {
@@ -22,7 +24,18 @@ impl SmallDisk {
             disk: FaultDisk::new(1),
             files: Rc::default(),
             bytes: Rc::new(Cell::new(bytes)),
+            waits: Rc::default(),
         }
+    }
+
+    /// Has somebody make room once whoever uses the disk has waited so many times.
+    pub(crate) fn grows_after(&self, pauses: u32) {
+        self.waits.set(Some(pauses));
+    }
+
+    /// Pauses before somebody makes room, if that is to come.
+    pub(crate) fn waits(&self) -> Option<u32> {
+        self.waits.get()
     }
 
     /// Where faults are planned.
@@ -68,5 +81,16 @@ impl Disk for SmallDisk {
 
     async fn sync_dir(&self) -> io::Result<()> {
         self.disk.sync_dir().await
+    }
+
+    async fn pause(&self) {
+        match self.waits.get() {
+            Some(0) => {
+                self.waits.set(None);
+                self.resize(u64::MAX);
+            }
+            Some(left) => self.waits.set(Some(left - 1)),
+            None => panic!("nobody makes room"),
+        }
     }
 }
