@@ -5,11 +5,16 @@
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
 
-use ephesus_coordinator::state::MemberStatus;
 use ephesus_coordinator::view::View;
-use ephesus_wire::table::shard_id_hex;
 use ephesus_wire::{Epoch, NodeId, PartitionId, Partitioning, ShardId, Slot};
+
+mod directory;
+
+pub use directory::Primary;
+
+use directory::Directory;
 
 /// Who owns a partition, in four bytes, so that a look per command stays in the first cache: below
 /// [`ELSEWHERE`] a shard of this node; with that bit set, an index into the primaries. As this node's
@@ -43,21 +48,11 @@ impl Owner {
     }
 }
 
-/// One shard of the cluster.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Primary {
-    pub node: NodeId,
-    pub shard: ShardId,
-    /// 40 hex digits, stable over restarts.
-    pub id: [u8; 40],
-    /// `None`: this node, which knows by itself how it was reached.
-    pub host: Option<String>,
-    /// Its direct port.
-    pub port: u16,
+/// What one shard of the cluster owns.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Holding {
     /// Inclusive, ascending, neighbours merged.
     pub slots: Vec<(u16, u16)>,
-    /// The coordinator counts its node as failed.
-    pub failed: bool,
     /// The highest of its partitions.
     pub epoch: Epoch,
 }
@@ -76,12 +71,16 @@ pub struct Routes {
     local: Vec<PartitionId>,
     /// Where this node has staging copies, which serve nobody yet.
     staged: BTreeMap<PartitionId, ShardId>,
+    /// By partition, the index of the primary that the table gives it; [`NOBODY`]'s: none.
+    indices: Box<[u32]>,
     /// Every shard of every member, this node's included.
-    primaries: Vec<Primary>,
+    directory: Arc<Directory>,
+    /// By primary, for clients that ask for all of it.
+    holdings: OnceLock<Box<[Holding]>>,
 }
 
 /// This node, as it is told apart from the others.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Me {
     pub node: NodeId,
     pub shards: u16,
@@ -93,6 +92,9 @@ impl Routes {
     /// The routes of a table. Partitions of this node count as nobody's until it has the copy:
     /// `has` says so, or `staged`, where its staging copies are. What the table has given to such a copy
     /// leads to its shard, which knows whether the copy is served by now.
+    ///
+    /// What is made for every table is small: the shards of the cluster are taken from the routes `before` these
+    /// while the members are the same, and what each of them owns is gathered when a client asks.
     #[must_use]
     #[expect(
         clippy::indexing_slicing,
@@ -104,46 +106,34 @@ impl Routes {
         me: Me,
         has: impl Fn(PartitionId, ShardId, Epoch) -> bool,
         staged: impl IntoIterator<Item = (PartitionId, ShardId)>,
+        before: Option<&Routes>,
     ) -> Routes {
         let staged: BTreeMap<PartitionId, ShardId> = staged.into_iter().collect();
-        let mut primaries: Vec<Primary> = (0..me.shards)
-            .map(|shard| Primary::new(me.node, ShardId(shard), None, me.port, false))
-            .collect();
-        let others = view.iter().flat_map(|view| &view.members);
-        for (node, member) in others.filter(|(node, _)| **node != me.node) {
-            let Some((host, port)) = split_address(&member.addresses.entry) else {
-                continue;
-            };
-            let failed = member.status == MemberStatus::Failed;
-            let shards = (0..member.shards).map(ShardId);
-            primaries.extend(
-                shards.map(|shard| Primary::new(*node, shard, Some(host.clone()), port, failed)),
-            );
-        }
-        let places: BTreeMap<(NodeId, ShardId), usize> = (0..)
-            .zip(&primaries)
-            .map(|(index, primary)| ((primary.node, primary.shard), index))
-            .collect();
-        let mut owners = vec![NOBODY; usize::from(partitioning.count())];
-        let mut epochs = vec![Epoch(0); usize::from(partitioning.count())];
+        let known = before.map(|before| &before.directory);
+        let known = known.filter(|directory| directory.is_of(view, me));
+        let directory = known.map_or_else(|| Arc::new(Directory::new(view, me)), Arc::clone);
+        let count = usize::from(partitioning.count());
+        let mut owners = vec![NOBODY; count];
+        let mut epochs = vec![Epoch(0); count];
+        let mut indices = vec![NOBODY.0; count];
         let mut local = Vec::new();
         let entries = view.iter().flat_map(|view| &view.table.entries);
         for (partition, entry) in partitioning.partitions().zip(entries) {
-            epochs[usize::from(partition.0)] = entry.epoch;
+            let place = usize::from(partition.0);
+            epochs[place] = entry.epoch;
             let Some(replica) = entry.primary() else {
                 continue;
             };
-            let Some(&index) = places.get(&(replica.node, replica.shard)) else {
+            let Some(index) = directory.index(replica.node, replica.shard) else {
                 continue;
             };
-            let is_here = replica.node == me.node;
-            primaries[index].add(partitioning, partition, entry.epoch);
-            if !is_here {
-                owners[usize::from(partition.0)] = Owner(ELSEWHERE + index as u32);
+            indices[place] = index;
+            if replica.node != me.node {
+                owners[place] = Owner(ELSEWHERE + index);
             } else if has(partition, replica.shard, entry.epoch)
                 || staged.get(&partition) == Some(&replica.shard)
             {
-                owners[usize::from(partition.0)] = Owner(u32::from(replica.shard.0));
+                owners[place] = Owner(u32::from(replica.shard.0));
                 local.push(partition);
             }
         }
@@ -154,7 +144,9 @@ impl Routes {
             epochs: epochs.into(),
             local,
             staged,
-            primaries,
+            indices: indices.into(),
+            directory,
+            holdings: OnceLock::new(),
         }
     }
 
@@ -235,7 +227,7 @@ impl Routes {
         if owner.is_nobody() {
             return None;
         }
-        self.primaries.get((owner.0 & !ELSEWHERE) as usize)
+        self.primaries().get((owner.0 & !ELSEWHERE) as usize)
     }
 
     /// The first partition from `from` on that this node serves.
@@ -248,30 +240,26 @@ impl Routes {
     /// Every shard of every member; this node's come first, in order.
     #[must_use]
     pub fn primaries(&self) -> &[Primary] {
-        &self.primaries
+        &self.directory.primaries
+    }
+
+    /// What each of the [primaries](Routes::primaries) owns.
+    #[must_use]
+    pub fn holdings(&self) -> &[Holding] {
+        self.holdings.get_or_init(|| {
+            let mut holdings = vec![Holding::default(); self.primaries().len()];
+            let owned = self.indices.iter().zip(&self.epochs);
+            for (partition, (index, epoch)) in self.partitioning.partitions().zip(owned) {
+                if let Some(holding) = holdings.get_mut(*index as usize) {
+                    holding.add(self.partitioning, partition, *epoch);
+                }
+            }
+            holdings.into()
+        })
     }
 }
 
-impl Primary {
-    fn new(
-        node: NodeId,
-        shard: ShardId,
-        host: Option<String>,
-        entry: u16,
-        failed: bool,
-    ) -> Primary {
-        Primary {
-            node,
-            shard,
-            id: shard_id_hex(&node, shard),
-            host,
-            port: entry.saturating_add(1).saturating_add(shard.0),
-            slots: Vec::new(),
-            failed,
-            epoch: Epoch(0),
-        }
-    }
-
+impl Holding {
     fn add(&mut self, partitioning: Partitioning, partition: PartitionId, epoch: Epoch) {
         self.epoch = self.epoch.max(epoch);
         let (first, last) = partitioning.slots_of(partition).into_inner();
@@ -280,13 +268,6 @@ impl Primary {
             _ => self.slots.push((first, last)),
         }
     }
-}
-
-/// Host and port of `host:port`; an IPv6 host loses its brackets.
-fn split_address(address: &str) -> Option<(String, u16)> {
-    let (host, port) = address.rsplit_once(':')?;
-    let host = host.trim_start_matches('[').trim_end_matches(']');
-    Some((host.to_owned(), port.parse().ok()?))
 }
 
 #[cfg(test)]

@@ -167,10 +167,11 @@ impl Node {
         stats.map(|s| s.ops_per_second.get()).sum::<u64>() >= CLIENTS_OPS_PER_S
     }
 
-    fn send_routes(&self) {
+    fn send_routes(&mut self) {
         let is_begun = |partition| self.moves.is_begun(partition);
-        let routes = routes(&self.shared, &self.layout, &self.view, is_begun);
-        send_routes(&self.shared, routes);
+        let before = Some(&*self.routes);
+        let routes = routes(&self.shared, &self.layout, &self.view, is_begun, before);
+        self.routes = send_routes(&self.shared, routes);
     }
 
     pub(super) fn monitor(&mut self) {
@@ -291,12 +292,13 @@ pub(super) fn tell_shards(
     }
 }
 
-/// Gives all shards new routes.
-pub(super) fn send_routes(shared: &NodeShared, routes: Routes) {
+/// Gives all shards new routes, and answers them.
+pub(super) fn send_routes(shared: &NodeShared, routes: Routes) -> Arc<Routes> {
     let routes = Arc::new(routes);
     for peer in &shared.peers {
         peer.send(Message::Routes(Arc::clone(&routes)));
     }
+    routes
 }
 
 /// Where keys lead by the newest table, as far as the copies are here and with their shards.
@@ -305,6 +307,7 @@ pub(super) fn routes(
     layout: &Layout,
     view: &View,
     is_begun: impl Fn(PartitionId) -> bool,
+    before: Option<&Routes>,
 ) -> Routes {
     let me = Me {
         node: shared.id,
@@ -316,5 +319,5 @@ pub(super) fn routes(
     };
     let staged = layout.staging().iter();
     let staged = staged.map(|copy| (copy.partition, copy.shard));
-    Routes::new(shared.partitioning, Some(view), me, has, staged)
+    Routes::new(shared.partitioning, Some(view), me, has, staged, before)
 }

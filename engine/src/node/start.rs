@@ -212,6 +212,8 @@ pub struct Node {
     pub(super) reports: (flume::Sender<Vec<Report>>, flume::Receiver<Vec<Report>>),
     pub(super) layout: Layout,
     pub(super) view: Arc<View>,
+    /// What shards were given last.
+    pub(super) routes: Arc<Routes>,
     pub(super) moves: Moves,
     pub(super) layout_writer: LayoutWriter,
     pub(super) figures: Figures,
@@ -336,7 +338,7 @@ impl Node {
         .map_err(thread_error("the cluster's commands"))?;
         shared.slot_moves = Some(slot_moves.queue());
         let shared = Arc::new(shared);
-        let routes = Arc::new(routes(&shared, &layout, &view, |_| true));
+        let routes = Arc::new(routes(&shared, &layout, &view, |_| true, None));
         let data_dir = Arc::new(data_dir);
         let layout_writer = LayoutWriter::start(Arc::clone(&data_dir));
         let layout_writer = layout_writer.map_err(thread_error("the layout's thread"))?;
@@ -364,6 +366,7 @@ impl Node {
             moves: Moves::new(stamp.node, Arc::clone(&view)),
             layout_writer,
             view,
+            routes: Arc::clone(&routes),
             figures: Figures::default(),
             ahead_notice: AheadNotice::default(),
         };

@@ -610,5 +610,12 @@ fn routes(
     let partitioning = Partitioning::new(PARTITIONS).expect("a valid number");
     let has = |_, _, _| true;
     let staged = staged.iter().copied();
-    Arc::new(Routes::new(partitioning, Some(&view), me, has, staged))
+    Arc::new(Routes::new(
+        partitioning,
+        Some(&view),
+        me,
+        has,
+        staged,
+        None,
+    ))
 }

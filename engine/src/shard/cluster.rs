@@ -101,14 +101,15 @@ impl Core {
 
     fn cluster_view(&self, local: SocketAddr, myself: ShardId) -> ClusterView {
         let primaries = self.routes.primaries().iter();
-        let nodes = primaries.map(|primary| ViewNode {
+        let owned = primaries.zip(self.routes.holdings());
+        let nodes = owned.map(|(primary, holding)| ViewNode {
             id: primary.id,
             host: self.host_of(primary, local),
             port: primary.port,
             bus_port: primary.port.saturating_add(BUS_PORT_OFFSET),
-            slots: primary.slots.clone(),
+            slots: holding.slots.clone(),
             failed: primary.failed,
-            epoch: primary.epoch.0,
+            epoch: holding.epoch.0,
         });
         ClusterView {
             myself: usize::from(myself.0),

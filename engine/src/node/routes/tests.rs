@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use ephesus_coordinator::command::{Addresses, ClusterId, ClusterOptions, RaftId};
 use ephesus_coordinator::migration::MigrationTable;
 use ephesus_coordinator::placement::Policy;
-use ephesus_coordinator::state::Member;
+use ephesus_coordinator::state::{Member, MemberStatus};
 use ephesus_wire::table::{PartitionEntry, PartitionStatus, PartitionTable, Replica, Role};
 
 use super::*;
@@ -80,7 +80,7 @@ fn view(byzantium: MemberStatus) -> View {
 
 fn routes(view: Option<&View>, has: impl Fn(PartitionId, ShardId, Epoch) -> bool) -> Routes {
     let partitioning = Partitioning::new(6).expect("a valid number");
-    Routes::new(partitioning, view, ME, has, [])
+    Routes::new(partitioning, view, ME, has, [], None)
 }
 
 #[test]
@@ -114,9 +114,9 @@ fn a_copy_that_is_not_there_yet_is_listed_and_not_served() {
     let routes = routes(Some(&view(MemberStatus::Live)), had);
     assert_eq!(routes.owner_of(PartitionId(0)).local(), None);
     assert_eq!(routes.owner_of(PartitionId(1)).local(), Some(ShardId(1)));
-    assert_eq!(routes.primaries()[0].slots, [(0, 2730)]);
-    assert_eq!(routes.primaries()[1].slots, [(2731, 5461), (13654, 16383)]);
-    assert_eq!(routes.primaries()[1].epoch, Epoch(6));
+    assert_eq!(routes.holdings()[0].slots, [(0, 2730)]);
+    assert_eq!(routes.holdings()[1].slots, [(2731, 5461), (13654, 16383)]);
+    assert_eq!(routes.holdings()[1].epoch, Epoch(6));
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn a_staging_copy_leads_to_its_shard_once_the_table_gives_it_the_partition() {
         (PartitionId(2), ShardId(1)),
     ];
     let view = view(MemberStatus::Live);
-    let routes = Routes::new(partitioning, Some(&view), ME, |_, _, _| false, staged);
+    let routes = Routes::new(partitioning, Some(&view), ME, |_, _, _| false, staged, None);
     let owner = |partition| routes.owner_of(PartitionId(partition));
     assert!(owner(0).is(ShardId(0)), "the table says so");
     assert!(owner(1).is_nobody(), "the copy on another shard is not it");
@@ -162,7 +162,7 @@ fn a_failed_node_keeps_its_slots_and_is_marked() {
     let routes = routes(Some(&view(MemberStatus::Failed)), |_, _, _| true);
     let byzantium = &routes.primaries()[2];
     assert!(byzantium.failed);
-    assert_eq!(byzantium.slots, [(5462, 10922)]);
+    assert_eq!(routes.holdings()[2].slots, [(5462, 10922)]);
     assert!(!routes.primaries()[0].failed);
 }
 
@@ -194,4 +194,61 @@ fn a_copy_is_served_at_the_epoch_of_the_table_or_a_newer_one_that_was_activated(
         [false, false, true]
     );
     assert!(!lets(4, 5, 0));
+}
+
+#[test]
+fn routes_of_the_next_table_share_the_shards_of_the_cluster_while_the_members_are_the_same() {
+    let has = |_, _, _| true;
+    let next = |view: &View, before: &Routes| {
+        let partitioning = Partitioning::new(6).expect("a valid number");
+        Routes::new(partitioning, Some(view), ME, has, [], Some(before))
+    };
+    let mut moved = view(MemberStatus::Live);
+    let before = routes(Some(&moved), has);
+    moved.table.entries[0] = entry(Some((BYZANTIUM, 0)), 9);
+    let after = next(&moved, &before);
+    assert!(Arc::ptr_eq(&before.directory, &after.directory));
+    let fresh = routes(Some(&moved), has);
+    assert_eq!(after.primaries(), fresh.primaries());
+    assert_eq!(after.holdings(), fresh.holdings());
+    assert_eq!(after.holdings()[2].slots, [(0, 2730), (5462, 10922)]);
+    assert_eq!(before.holdings()[2].slots, [(5462, 10922)]);
+    // Whatever clients are told of a member counts.
+    let change = |change: fn(&mut Member)| {
+        let mut view = moved.clone();
+        change(view.members.get_mut(&BYZANTIUM).expect("a member"));
+        let changed = next(&view, &after);
+        assert!(!Arc::ptr_eq(&changed.directory, &after.directory));
+        assert_eq!(changed.primaries(), routes(Some(&view), has).primaries());
+    };
+    change(|member| member.status = MemberStatus::Failed);
+    change(|member| member.shards = 2);
+    change(|member| member.addresses.entry = "[::1]:9000".into());
+    change(|member| member.addresses.entry = "nowhere".into());
+    moved.members.remove(&BYZANTIUM);
+    assert_eq!(next(&moved, &after).primaries().len(), 2);
+}
+
+#[test]
+fn a_table_of_many_shards_leads_to_each_of_them() {
+    // More shards than sixteen bits with a mark would tell apart.
+    let mut view = view(MemberStatus::Live);
+    let nodes = 1..=40_u8;
+    let id = |n: u8| NodeId([n + 100; 16]);
+    for n in nodes.clone() {
+        let address = format!("10.0.0.{n}:7000");
+        let member = member("many", &address, 1024, MemberStatus::Live);
+        view.members.insert(id(n), member);
+    }
+    let partitioning = Partitioning::new(40).expect("a valid number");
+    view.table.entries = nodes
+        .clone()
+        .map(|n| entry(Some((id(n), 1000)), 1))
+        .collect();
+    let routes = Routes::new(partitioning, Some(&view), ME, |_, _, _| true, [], None);
+    for (partition, n) in (0..).zip(nodes) {
+        let primary = routes.primary(routes.owner_of(PartitionId(partition)));
+        let primary = primary.expect("somebody");
+        assert_eq!((primary.node, primary.shard), (id(n), ShardId(1000)));
+    }
 }

@@ -25,6 +25,7 @@ use ephesus_wire::{Epoch, MigrationId, NodeId, PartitionId, Partitioning, ShardI
 use super::moves::{Event, Moves};
 use super::peers::{Offer, Opens};
 use super::recovery::{Plan, Recovery, RecoveryError};
+use super::routes::Routes;
 use super::running::{hosted, routes, send_routes, tell_shards};
 use super::shared::{NodeShared, Settings};
 use super::stamp::Layout;
@@ -114,6 +115,7 @@ pub struct Process {
     disk: Disk,
     layout: Layout,
     view: Arc<View>,
+    routes: Arc<Routes>,
     moves: Moves,
     shards: Vec<Shard>,
     reports: flume::Receiver<Vec<Report>>,
@@ -181,7 +183,7 @@ impl Process {
         let mut shared = NodeShared::new(node, settings, partitioning, start.lease, peers, time);
         shared.started = start.base;
         let shared = Arc::new(shared);
-        let first = Arc::new(routes(&shared, &layout, &view, |_| true));
+        let first = Arc::new(routes(&shared, &layout, &view, |_| true, None));
         let (told, reports) = flume::unbounded();
         let shards = (0..).map(ShardId).zip(recovered).zip(inboxes);
         let shards = shards.map(|((id, recovered), inbox)| {
@@ -206,6 +208,7 @@ impl Process {
             shared,
             layout,
             view,
+            routes: first,
             reports,
             wires: BTreeMap::new(),
             arrived: BTreeMap::new(),
@@ -283,8 +286,9 @@ impl Process {
         tell_shards(&self.shared, effects.begun, effects.orders);
         if effects.routes {
             let is_begun = |partition| self.moves.is_begun(partition);
-            let routes = routes(&self.shared, &self.layout, &self.view, is_begun);
-            send_routes(&self.shared, routes);
+            let before = Some(&*self.routes);
+            let routes = routes(&self.shared, &self.layout, &self.view, is_begun, before);
+            self.routes = send_routes(&self.shared, routes);
         }
         let layout = effects.layout;
         outcome.layout = layout.map(|number| (number, self.layout.clone()));

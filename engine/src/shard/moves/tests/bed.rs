@@ -119,7 +119,14 @@ pub(super) fn empty_routes(partitions: u16) -> Arc<Routes> {
         port: 7000,
     };
     let partitioning = Partitioning::new(partitions).expect("a valid number");
-    Arc::new(Routes::new(partitioning, None, me, |_, _, _| false, []))
+    Arc::new(Routes::new(
+        partitioning,
+        None,
+        me,
+        |_, _, _| false,
+        [],
+        None,
+    ))
 }
 
 /// What a migration moves here.
