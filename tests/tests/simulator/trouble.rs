@@ -277,15 +277,16 @@ impl World {
 
     /// A coordinator's machine is lost for ever, and another takes its place.
     fn replace(&mut self, id: u64) {
-        // One that was added and has no log yet does not vote: it counts as lost, too.
+        // One that was added and does not vote yet counts as lost, too: a second one would be a lost majority.
         let is_whole = self.coordinators.len() as u64 == self.shape.coordinators;
-        let has_log = |process: &CoordinatorProcess| {
-            process
-                .running
-                .as_ref()
-                .is_some_and(|c| c.member().applied() > 0)
+        let votes = |(id, process): (&u64, &CoordinatorProcess)| {
+            let state = process.running.as_ref().map(|running| running.state());
+            state.is_some_and(|state| {
+                let id = RaftId(*id);
+                state.coordinators().contains_key(&id) && !state.learners().contains(&id)
+            })
         };
-        let is_whole = is_whole && self.coordinators.values().all(has_log);
+        let is_whole = is_whole && self.coordinators.iter().all(votes);
         // Nodes that are cut off meanwhile have to find one of those they know.
         let is_last = self.replacements + 1 == self.shape.coordinators;
         if self.replacement.is_some() || !is_whole || is_last {
