@@ -57,6 +57,10 @@ use stop::Stop;
 /// Open links: of a thousand nodes, also while those of before a cut of the network are not noticed to be gone.
 const LINKS_MAX: usize = 8192;
 
+/// Connections whose handshake is under way: a thousand nodes dial at the same moment when another one leads, and
+/// whoever comes too late may lose its lease.
+const HANDSHAKES_MAX: usize = 2048;
+
 /// How long a leader that is to stop waits for its successor, and how often it names one, ms.
 const HAND_OVER_MAX_MS: u64 = 1_000;
 const HAND_OVER_AGAIN_MS: u64 = (ELECTION_TICKS as u64 + 1) * TICK_MS;
@@ -80,6 +84,15 @@ pub fn executor() -> LocalExecutorBuilder {
         .name("coordinator")
         .io_memory(EXECUTOR_IO_BYTES)
         .ring_depth(EXECUTOR_RING_DEPTH)
+}
+
+/// The bounds of a coordinator's port.
+pub(crate) fn listen_options() -> ListenOptions {
+    ListenOptions {
+        links_max: LINKS_MAX,
+        handshakes_max: HANDSHAKES_MAX,
+        ..ListenOptions::default()
+    }
 }
 
 /// What a coordinator is started with.
@@ -200,10 +213,7 @@ impl Server {
             options.port,
             identity,
             options.secret.clone(),
-            ListenOptions {
-                links_max: LINKS_MAX,
-                ..ListenOptions::default()
-            },
+            listen_options(),
             Arc::clone(&counters),
         );
         let listener = Rc::new(listener.map_err(DirError::of("listen for", &options.data_dir))?);

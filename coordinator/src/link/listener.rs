@@ -26,6 +26,10 @@ use super::{LinkOptions, opening};
 /// Wait after a connection could not be accepted, mostly because too many files are open.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 
+/// Connections that the system keeps until they are accepted, as far as its own limit allows: one for which there is
+/// no room is tried again by its system after a second, which is as long as a lease.
+const BACKLOG: i32 = 4096;
+
 /// The log gets one line about refusals for the same reason in this time.
 const LOG_EVERY: Duration = Duration::from_secs(60);
 
@@ -80,7 +84,7 @@ impl Listener {
     /// glommio's does not share the port with another process.
     ///
     /// # Errors
-    /// When the operating system gives no second handle to the port.
+    /// When the operating system gives no second handle to the port, or refuses to listen.
     pub fn new(
         port: std::net::TcpListener,
         identity: Identity,
@@ -90,6 +94,7 @@ impl Listener {
     ) -> io::Result<Listener> {
         let address = port.local_addr()?;
         let second = RawSocket::from(port.try_clone()?);
+        second.listen(BACKLOG)?;
         // SAFETY: the descriptor is a listening socket, and nobody else owns it any more.
         let port = unsafe { TcpListener::from_raw_fd(port.into_raw_fd()) };
         let shared = Rc::new(Shared {

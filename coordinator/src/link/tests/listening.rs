@@ -220,6 +220,42 @@ fn a_thousand_links_are_open_at_once() {
 }
 
 #[test]
+fn a_thousand_nodes_that_dial_at_the_same_moment_are_all_let_in() {
+    const NODES: usize = 1000;
+    run(async {
+        let ends = Rc::new(Ends::new(
+            crate::server::listen_options(),
+            secret(b"sixteen bytes and more"),
+        ));
+        let dial = |_| {
+            let ends = Rc::clone(&ends);
+            glommio::spawn_local(async move { ends.dialer.dial(&ends.address()).await })
+        };
+        let dials: Vec<_> = (0..NODES).map(dial).collect();
+        let mut links = Vec::new();
+        for dial in dials {
+            links.push(dial.await.unwrap());
+        }
+        eventually("all are let in", || ends.listener.links() == NODES).await;
+        assert_eq!(ends.accepted.count(Reason::Evicted), 0);
+    });
+}
+
+#[test]
+fn a_thousand_connections_wait_for_a_thread_that_is_busy() {
+    run(async {
+        let ends = Ends::new(crate::server::listen_options(), None);
+        let address = ends.listener.address();
+        // Nobody accepts meanwhile.
+        let connect = |_| TcpStream::connect_timeout(&address, Duration::from_millis(500));
+        let connected: Result<Vec<_>, _> = (0..1000).map(connect).collect();
+        let crowd = connected.expect("room for all of them");
+        works(&ends).await;
+        assert_eq!(crowd.len(), 1000);
+    });
+}
+
+#[test]
 fn a_dropped_listener_gives_its_port_back_and_keeps_its_links() {
     run(async {
         let ends = Ends::with_link(LinkOptions::default());
