@@ -338,7 +338,7 @@ fn live_on(
 #[test]
 fn a_flipped_bit_is_refused_or_costs_nothing_a_group_vouches_for() {
     let mut outcomes = Outcomes::default();
-    for seed in 1..=600 {
+    for seed in 1..=700 {
         if let Err(violation) = run_flips(seed, None, &mut outcomes) {
             panic!("seed {seed}: {violation}");
         }

@@ -110,6 +110,34 @@ fn a_flipped_bit_in_the_last_group_is_a_torn_tail() {
 }
 
 #[test]
+fn a_log_whose_only_group_is_bad_is_no_empty_one() {
+    let disk = FaultDisk::new(1);
+    let (mut log, _) = open(&disk, &options()).unwrap();
+    while log.segments().count() < 2 {
+        log.append(&[1; 3000]).unwrap();
+        block_on(log.commit(1)).unwrap();
+    }
+    block_on(log.truncate_before(log.writer().durable())).unwrap();
+    assert_eq!(
+        log.segments().map(|s| s.id).collect::<Vec<_>>(),
+        [SegmentId(2)]
+    );
+    drop(log);
+    assert_eq!(visited(&disk, &options()).unwrap().0.len(), 1);
+    disk.flip_bit(&name(2), 1500, 3);
+    match visited(&disk, &options()) {
+        Err(WalError::Damage { file, offset, .. }) => assert_eq!((file, offset), (name(2), 0)),
+        other => panic!("{other:?}"),
+    }
+    let accepting = LogOptions {
+        on_damage: OnDamage::Cut,
+        ..options()
+    };
+    let (lsns, recovered) = visited(&disk, &accepting).unwrap();
+    assert!(lsns.is_empty() && recovered.damage.len() == 1);
+}
+
+#[test]
 fn a_mark_turns_a_bad_last_group_into_damage() {
     let disk = FaultDisk::new(1);
     let (mut log, _) = open(&disk, &options()).unwrap();

@@ -50,6 +50,11 @@ struct Behind {
     last_lsn: u64,
 }
 
+/// Whether this is how a file looks where its segment has written nothing.
+fn is_unwritten(fault: &GroupFault) -> bool {
+    matches!(fault, GroupFault::Magic | GroupFault::Segment(_))
+}
+
 impl<'a, F: DiskFile> Walk<'a, F> {
     pub(super) fn new(
         opts: &'a LogOptions,
@@ -127,6 +132,23 @@ impl<'a, F: DiskFile> Walk<'a, F> {
                 break;
             }
             first += count;
+        }
+        if self.expected.is_none() {
+            self.check_heads().await?;
+        }
+        Ok(())
+    }
+
+    /// No group is good. A log that never had one has no bad one either: its first one fills no more than a sector. And
+    /// the oldest live segment begins with a durable group, so that nothing here is torn.
+    async fn check_heads(&mut self) -> Result<(), WalError> {
+        for segment in 0..self.segments.len() {
+            if let Err(fault) = self.reader(segment).group_at(0).await?
+                && !is_unwritten(&fault)
+            {
+                self.damaged(Position { segment, offset: 0 }, fault)?;
+            }
+            self.reader(segment).forget();
         }
         Ok(())
     }
@@ -467,7 +489,7 @@ impl<'a, F: DiskFile> Walk<'a, F> {
             let reader = self.reader(segment);
             if offset < reader.bytes
                 && let Err(fault) = reader.group_at(offset).await?
-                && !matches!(fault, GroupFault::Magic | GroupFault::Segment(_))
+                && !is_unwritten(&fault)
             {
                 self.torn(Position { segment, offset }, Behind::default());
                 return Ok(());
