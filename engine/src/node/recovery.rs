@@ -13,6 +13,9 @@
 //! how far the log reached.
 
 mod dry_run;
+#[cfg(any(test, feature = "planted"))]
+#[cfg_attr(not(test), expect(clippy::expect_used, reason = "a test's equipment"))]
+pub mod fault_logs;
 mod home;
 mod layout;
 mod one_log;

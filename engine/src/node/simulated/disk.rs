@@ -1,16 +1,14 @@
 //! A data directory on simulated disks: logs, images, and the layout that is durable.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ephesus_wal::files::begin;
 use ephesus_wal::{Durability, FaultDisk, LogId};
 use ephesus_wire::{Epoch, PartitionId};
-use futures_lite::future::block_on;
 
 use crate::image::fault::FaultStore;
 use crate::image::{DbId, drop_copy};
 use crate::node::recovery::Home;
+use crate::node::recovery::fault_logs::FaultLogs;
 use crate::node::stamp::{DataDirError, Layout};
 
 /// Image stores of a node.
@@ -22,11 +20,9 @@ pub struct Disk(Arc<Mutex<State>>);
 
 #[derive(Debug)]
 struct State {
-    seed: u64,
-    logs: BTreeMap<LogId, FaultDisk>,
+    logs: FaultLogs,
     layout: Layout,
     stores: Vec<FaultStore>,
-    created: u64,
 }
 
 impl Disk {
@@ -34,11 +30,9 @@ impl Disk {
     #[must_use]
     pub fn new(seed: u64, partitions: u16, shards: u16) -> Disk {
         let disk = Disk(Arc::new(Mutex::new(State {
-            seed,
-            logs: BTreeMap::new(),
+            logs: FaultLogs::new(seed),
             layout: Layout::empty(partitions, std::iter::empty()),
             stores: (0..STORES).map(|db| FaultStore::new(DbId(db))).collect(),
-            created: 0,
         })));
         let logs = (0..shards).map(|_| disk.new_log().expect("a disk without faults"));
         let logs: Vec<LogId> = logs.collect();
@@ -94,7 +88,7 @@ impl Disk {
     /// The process has died, and with `power` the machine.
     pub fn crash(&self, power: bool) {
         let mut state = self.lock();
-        for log in state.logs.values() {
+        for log in state.logs.all() {
             if power {
                 log.crash();
             } else {
@@ -102,7 +96,7 @@ impl Disk {
                 log.land();
             }
         }
-        let seed = state.seed;
+        let seed = state.logs.seed;
         state.stores = state.stores.iter().map(|store| store.crash(seed)).collect();
     }
 
@@ -110,13 +104,10 @@ impl Disk {
     #[must_use]
     pub fn snapshot(&self) -> Disk {
         let state = self.lock();
-        let logs = state.logs.iter();
         Disk(Arc::new(Mutex::new(State {
-            seed: state.seed,
-            logs: logs.map(|(id, log)| (*id, log.snapshot())).collect(),
+            logs: state.logs.snapshot(),
             layout: state.layout.clone(),
             stores: state.stores.iter().map(|store| store.crash(0)).collect(),
-            created: state.created,
         })))
     }
 }
@@ -125,20 +116,11 @@ impl Home for Disk {
     type Disk = FaultDisk;
 
     fn disk(&self, log: LogId, durability: Durability) -> Result<FaultDisk, DataDirError> {
-        let disk = self.lock().logs.get(&log).cloned();
-        let lost = || DataDirError::LostLog(log.to_string().into());
-        Ok(disk
-            .ok_or_else(lost)?
-            .dsync(durability == Durability::Strict))
+        self.lock().logs.disk(log, durability)
     }
 
     fn create_log(&self, log: LogId) -> Result<(), DataDirError> {
-        let mut state = self.lock();
-        let number = u64::from_le_bytes(*log.0.first_chunk().expect("16 bytes"));
-        let disk = FaultDisk::new(state.seed ^ number);
-        let begun = block_on(begin(&disk, Durability::Strict));
-        begun.expect("a disk without faults");
-        state.logs.entry(log).or_insert(disk);
+        self.lock().logs.create(log);
         Ok(())
     }
 
@@ -148,17 +130,13 @@ impl Home for Disk {
     }
 
     fn remove_other_logs(&self, layout: &Layout) -> Result<(), DataDirError> {
-        let mut state = self.lock();
-        state.logs.retain(|log, _| layout.logs.contains(&log.0));
+        self.lock().logs.keep(layout);
         Ok(())
     }
 
     fn new_id(&self) -> LogId {
         let mut state = self.lock();
-        state.created += 1;
-        let mut id = [0; 16];
-        id[..8].copy_from_slice(&state.created.to_le_bytes());
-        id[8..].copy_from_slice(&state.seed.to_le_bytes());
-        LogId(id)
+        let seed = state.logs.seed;
+        state.logs.new_id(seed)
     }
 }

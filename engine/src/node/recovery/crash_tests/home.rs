@@ -1,15 +1,13 @@
 //! Logs on simulated disks and a layout that a crash leaves old or new.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard};
 
 use ephesus_wal::dir::DirError;
-use ephesus_wal::files::begin;
 use ephesus_wal::{Durability, FaultDisk, LogId};
-use futures_lite::future::block_on;
 
 use crate::node::recovery::Home;
+use crate::node::recovery::fault_logs::FaultLogs;
 use crate::node::stamp::{DataDirError, Layout};
 
 pub(super) struct SimHome {
@@ -17,10 +15,8 @@ pub(super) struct SimHome {
 }
 
 struct State {
-    seed: u64,
-    logs: BTreeMap<LogId, FaultDisk>,
+    logs: FaultLogs,
     layout: Layout,
-    created: u64,
     /// Changes until one fails; it may have happened nevertheless.
     fails_in: Option<u64>,
 }
@@ -48,10 +44,8 @@ impl SimHome {
         let logs = layout.logs.clone();
         let home = SimHome {
             state: Mutex::new(State {
-                seed,
-                logs: BTreeMap::new(),
+                logs: FaultLogs::new(seed),
                 layout,
-                created: 0,
                 fails_in: None,
             }),
         };
@@ -70,11 +64,12 @@ impl SimHome {
     }
 
     pub(super) fn log(&self, log: LogId) -> FaultDisk {
-        self.lock().logs[&log].clone()
+        let disk = self.lock().logs.get(log).cloned();
+        disk.expect("a log of the layout")
     }
 
     pub(super) fn logs(&self) -> Vec<FaultDisk> {
-        self.lock().logs.values().cloned().collect()
+        self.lock().logs.all().cloned().collect()
     }
 
     pub(super) fn fail_after(&self, changes: Option<u64>) {
@@ -86,27 +81,18 @@ impl Home for SimHome {
     type Disk = FaultDisk;
 
     fn disk(&self, log: LogId, durability: Durability) -> Result<FaultDisk, DataDirError> {
-        let strict = durability == Durability::Strict;
-        let state = self.lock();
-        let disk = state.logs.get(&log).cloned();
-        let lost = || DataDirError::LostLog(log.to_string().into());
-        Ok(disk.ok_or_else(lost)?.dsync(strict))
+        self.lock().logs.disk(log, durability)
     }
 
     fn create_log(&self, log: LogId) -> Result<(), DataDirError> {
-        let mut state = self.lock();
-        let number = u64::from_le_bytes(*log.0.first_chunk().expect("16 bytes"));
-        let disk = FaultDisk::new(state.seed ^ number);
-        let begun = block_on(begin(&disk, Durability::Strict));
-        begun.expect("a disk without faults");
-        state.logs.entry(log).or_insert(disk);
+        self.lock().logs.create(log);
         Ok(())
     }
 
     fn write_layout(&self, layout: &Layout) -> Result<(), DataDirError> {
         let mut state = self.lock();
         let result = state.change();
-        let happened = result.is_ok() || (state.seed ^ state.created).is_multiple_of(2);
+        let happened = result.is_ok() || (state.logs.seed ^ state.logs.created).is_multiple_of(2);
         if happened {
             state.layout = layout.clone();
         }
@@ -115,16 +101,11 @@ impl Home for SimHome {
 
     fn remove_other_logs(&self, layout: &Layout) -> Result<(), DataDirError> {
         let mut state = self.lock();
-        state.logs.retain(|log, _| layout.logs.contains(&log.0));
+        state.logs.keep(layout);
         state.change()
     }
 
     fn new_id(&self) -> LogId {
-        let mut state = self.lock();
-        state.created += 1;
-        let mut id = [0; 16];
-        id[..8].copy_from_slice(&state.created.to_le_bytes());
-        id[15] = 1;
-        LogId(id)
+        self.lock().logs.new_id(1 << 56)
     }
 }
