@@ -20,7 +20,10 @@ use crate::planted::Planted;
 use crate::state::{Effects, Refusal, SnapshotError, State};
 use crate::storage::{Persist, RaftLog, StorageError};
 
+mod possible;
 mod ready;
+
+use possible::is_possible;
 
 pub(crate) use ready::carry_out;
 
@@ -363,6 +366,13 @@ impl<D: Disk> Member<D> {
                 && self.is_older_than(message)
             {
                 return Err(MemberError::Older(self.last_entry()));
+            }
+            if let Input::Message(message) = &input
+                && !is_possible(message)
+            {
+                let (kind, from) = (message.get_msg_type(), message.from);
+                tracing::debug!(?kind, from, "dropping what no coordinator sends");
+                continue;
             }
             self.forget_if_deposed(&mut output);
             self.take(input, &mut output);

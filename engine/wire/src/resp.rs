@@ -2,17 +2,6 @@
 //!
 //! Source: <https://redis.io/docs/latest/develop/reference/protocol-spec/>.
 
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::indexing_slicing,
-        clippy::unwrap_used,
-        clippy::expect_used,
-        clippy::panic,
-        clippy::unreachable
-    )
-)]
-
 pub mod reply;
 pub mod request;
 pub mod value;

@@ -52,7 +52,7 @@ pub(crate) fn tables() -> Vec<(View, Option<Delta>)> {
 }
 
 /// The life of a small cluster: each command has an effect on what those before have led to.
-fn history() -> Vec<Command> {
+pub(crate) fn history() -> Vec<Command> {
     let id = MigrationId;
     let to = |partition, n, shard| Move {
         partition: PartitionId(partition),

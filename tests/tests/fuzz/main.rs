@@ -9,6 +9,7 @@ mod decisions;
 mod handshakes;
 mod mutations;
 mod nodes;
+mod raft;
 mod stored;
 
 /// What CI has time for.
