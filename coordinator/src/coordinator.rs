@@ -91,10 +91,12 @@ pub enum Event {
 }
 
 impl Event {
-    /// How much may have to be decided because of it.
+    /// How much of a turn's [room](Coordinator::room) it takes: as many as have to be decided because of it; the
+    /// answer to an operator may name every partition.
     #[must_use]
     pub fn wants(&self) -> usize {
         match self {
+            Event::Request(_, Request::Operator { .. }) => UNDECIDED_MAX / 4,
             Event::Request(_, Request::Steps { steps, .. }) => steps.len().clamp(1, UNDECIDED_MAX),
             _ => 1,
         }

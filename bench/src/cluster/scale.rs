@@ -49,8 +49,8 @@ pub(super) struct Life {
     heap_peak_bytes: u64,
 }
 
-/// All nodes register, those of the first half get everything, ten fail, what is left is balanced, and the ten
-/// are removed.
+/// All nodes register, those of the first half get everything, ten fail, what is left is balanced, the ten are
+/// removed, and operators ask for all that there is.
 pub(super) fn live(size: Size, dir: &Path) -> Result<Life> {
     let mut turns = Vec::new();
     let mut world = World::found(size, dir)?;
@@ -70,6 +70,8 @@ pub(super) fn live(size: Size, dir: &Path) -> Result<Life> {
         world.failed() == 0 && world.is_online()
     })?;
     turns.push(("ten nodes are removed", world.take_turns()));
+    world.ask_everything()?;
+    turns.push(("operators ask", world.take_turns()));
     let leader = world.leader();
     Ok(Life {
         turns,
@@ -91,7 +93,7 @@ pub(super) fn run(settings: &Settings) -> Result<CaseReport> {
         format!(
             "3 coordinators as they ship, {nodes} simulated nodes of {} shards, {partitions} partitions, virtual \
              clock: all nodes register at once, half of them get everything, {FAILED} fail, a rebalance, the \
-             {FAILED} are removed. A turn of the leader is its decisions, its log's writes and the encoding of what \
+             {FAILED} are removed, operators ask. A turn of the leader is its decisions, its log's writes and the encoding of what \
              it sends; its memory is what it has allocated",
             nodes::SHARDS
         ),

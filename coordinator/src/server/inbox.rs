@@ -73,9 +73,10 @@ mod tests {
 
     use super::*;
     use crate::command::RaftId;
-    use crate::coordinator::SessionId;
+    use crate::coordinator::{SessionId, UNDECIDED_MAX};
     use crate::migration::Step;
     use crate::protocol::Request;
+    use crate::report::Query;
 
     #[test]
     fn what_coordinators_say_comes_first_however_many_requests_wait() {
@@ -115,6 +116,14 @@ mod tests {
         assert_eq!(inbox.take(90).len(), 3);
         assert_eq!(inbox.take(91).len(), 4, "a request is taken as a whole");
         assert!(inbox.take(0).is_empty());
+        drop(inbox.take(usize::MAX));
+        for id in 0..100 {
+            let query = Query::Partitions;
+            let event = Event::Request(SessionId(1), Request::Operator { id, query });
+            requests.try_send(event).expect("there is room");
+        }
+        let taken = inbox.take(UNDECIDED_MAX);
+        assert_eq!(taken.len(), 4, "answers may be large");
         let lost = Event::Lost(RaftId(2));
         coordinators.try_send(lost).expect("there is room");
         let first = futures_lite::future::block_on(inbox.first(0));

@@ -105,6 +105,21 @@ impl World {
         }
     }
 
+    /// Asks every question of operators once.
+    pub(super) fn ask_everything(&mut self) -> Result<()> {
+        let queries = [
+            Query::Status,
+            Query::Nodes,
+            Query::Partitions,
+            Query::Coordinators,
+            Query::Migrations,
+            Query::Rebalance { dry_run: true },
+        ];
+        queries
+            .into_iter()
+            .try_for_each(|query| self.ask(query).map(drop))
+    }
+
     /// Gives a failed node up, with its data.
     pub(super) fn remove(&mut self, name: &str) -> Result<()> {
         let query = Query::RemoveNode {
