@@ -209,8 +209,7 @@ pub fn boottime_ms() -> u64 {
 struct Links {
     dialer: Dialer,
     events: flume::Sender<AgentEvent>,
-    /// With the version that was agreed on each.
-    senders: RefCell<BTreeMap<ConnectionId, (Sender, u16)>>,
+    senders: RefCell<BTreeMap<ConnectionId, Sender>>,
     /// Closed before they were open.
     unwanted: RefCell<Vec<ConnectionId>>,
     told: flume::Sender<MembershipEvent>,
@@ -335,8 +334,7 @@ impl Links {
         };
         match link {
             Ok(link) if is_wanted => {
-                let sender = (link.sender(), link.opened().version);
-                self.senders.borrow_mut().insert(connection, sender);
+                self.senders.borrow_mut().insert(connection, link.sender());
                 self.tell(AgentEvent::Connected(connection));
                 self.read(connection, link).await;
                 self.senders.borrow_mut().remove(&connection);
@@ -381,10 +379,10 @@ impl Links {
 
     fn send(&self, connection: ConnectionId, request: &Request) {
         let senders = self.senders.borrow();
-        let Some((sender, version)) = senders.get(&connection) else {
+        let Some(sender) = senders.get(&connection) else {
             return;
         };
-        match request.encode_for(*version) {
+        match request.encode() {
             // Whoever reads the link learns of its end.
             Ok(payload) => drop(sender.send(kind::REQUEST, &payload)),
             Err(error) => tracing::error!(%error, "a message cannot be sent"),
@@ -393,7 +391,7 @@ impl Links {
 
     fn close(&self, connection: ConnectionId) {
         match self.senders.borrow().get(&connection) {
-            Some((sender, _)) => sender.close(),
+            Some(sender) => sender.close(),
             None => self.unwanted.borrow_mut().push(connection),
         }
     }

@@ -25,16 +25,12 @@ use crate::report::{Figures, Query, Report};
 use crate::state::{MemberStatus, Refusal};
 use crate::view::TableUpdate;
 
-/// Version of these messages, and the oldest that is still spoken.
+/// Version of these messages.
 pub const PROTOCOL_VERSION: u16 = 3;
-pub const PROTOCOL_VERSION_OLDEST: u16 = 2;
 
-/// The version that came with proved starts.
-const STARTS: u16 = 3;
-
-/// What this release speaks.
+/// What this release speaks: no other version, so that nothing is said that the other end does not know.
 pub const VERSIONS: Versions = Versions {
-    min: PROTOCOL_VERSION_OLDEST,
+    min: PROTOCOL_VERSION,
     max: PROTOCOL_VERSION,
 };
 
@@ -111,7 +107,7 @@ pub enum Request {
         /// How far.
         progress: Vec<(MigrationId, Progress)>,
     },
-    /// As [`Request::Register`], of a node whose directory proves which it is. Since version 3.
+    /// As [`Request::Register`], of a node whose directory proves which it is.
     RegisterStart {
         /// What the node says about itself.
         registration: Registration,
@@ -176,7 +172,7 @@ pub enum Answer {
         /// The answer.
         report: Box<Report>,
     },
-    /// The start of the node is the last that was accepted: it notes that in its data directory. Since version 3.
+    /// The start of the node is the last that was accepted: it notes that in its data directory.
     StartNoted(Nonce),
 }
 
@@ -246,19 +242,6 @@ impl Request {
         encode(self)
     }
 
-    /// The payload for a link on which this version was agreed.
-    ///
-    /// # Errors
-    /// [`ProtocolError::Length`].
-    pub fn encode_for(&self, version: u16) -> Result<Vec<u8>, ProtocolError> {
-        match self {
-            Request::RegisterStart { registration, .. } if version < STARTS => {
-                encode(&Request::Register(registration.clone()))
-            }
-            request => encode(request),
-        }
-    }
-
     /// The request that `payload` is.
     ///
     /// # Errors
@@ -305,17 +288,6 @@ impl Answer {
     /// [`ProtocolError::Length`].
     pub fn encode(&self) -> Result<Vec<u8>, ProtocolError> {
         encode(self)
-    }
-
-    /// The payload for a link on which this version was agreed; none: the other end has no use for it.
-    ///
-    /// # Errors
-    /// [`ProtocolError::Length`].
-    pub fn encode_for(&self, version: u16) -> Result<Option<Vec<u8>>, ProtocolError> {
-        match self {
-            Answer::StartNoted(_) if version < STARTS => Ok(None),
-            answer => encode(answer).map(Some),
-        }
     }
 
     /// The answer that `payload` is.

@@ -359,27 +359,3 @@ fn refusals_come_back_and_have_bounds() {
         assert!(matches!(error, ProtocolError::Refusals), "{error}");
     }
 }
-
-#[test]
-fn what_came_with_a_version_is_not_said_on_links_that_agreed_on_an_older_one() {
-    let start = StartProof {
-        previous: Some(Nonce([1; 16])),
-        nonce: Nonce([2; 16]),
-        accepts_old: false,
-    };
-    let proved = Request::RegisterStart {
-        registration: registration(1),
-        start,
-    };
-    let plain = Request::Register(registration(1));
-    assert_eq!(proved.node(), plain.node());
-    let older = proved.encode_for(2).expect("fits");
-    assert_eq!(older, plain.encode().expect("fits"));
-    let newer = proved.encode_for(3).expect("fits");
-    assert_eq!(Request::decode(&newer).expect("our own"), proved);
-    let noted = Answer::StartNoted(Nonce([2; 16]));
-    assert_eq!(noted.encode_for(2).expect("fits"), None);
-    let payload = noted.encode_for(3).expect("fits").expect("it is said");
-    assert_eq!(Answer::decode(&payload).expect("our own"), noted);
-    assert_eq!((VERSIONS.min, VERSIONS.max), (2, 3));
-}

@@ -38,8 +38,7 @@ enum Fault {
 /// Links that others have opened.
 pub(super) struct Sessions {
     events: Senders,
-    /// With the version that was agreed on each.
-    senders: RefCell<BTreeMap<SessionId, (Sender, u16)>>,
+    senders: RefCell<BTreeMap<SessionId, Sender>>,
     last: Cell<u64>,
     doorbells: Rc<Doorbells>,
     met: Rc<Met>,
@@ -69,13 +68,12 @@ impl Sessions {
     /// Sends an answer; to a session that is gone it is lost.
     pub(super) fn answer(&self, session: SessionId, answer: &Answer) {
         let senders = self.senders.borrow();
-        let Some((sender, version)) = senders.get(&session) else {
+        let Some(sender) = senders.get(&session) else {
             return;
         };
-        match answer.encode_for(*version) {
+        match answer.encode() {
             // Whoever reads the link learns of its end.
-            Ok(Some(payload)) => drop(sender.send(kind::ANSWER, &payload)),
-            Ok(None) => {}
+            Ok(payload) => drop(sender.send(kind::ANSWER, &payload)),
             Err(error) => {
                 tracing::error!(%error, "an answer cannot be sent");
                 sender.close();
@@ -83,21 +81,18 @@ impl Sessions {
         }
     }
 
-    /// Sends the same answer to several: it is encoded once for each version, and all links share the bytes.
+    /// Sends the same answer to several: it is encoded once, and all links share the bytes.
     pub(super) fn answer_all(&self, sessions: &[SessionId], answer: &Answer) {
         let senders = self.senders.borrow();
-        let mut frames = BTreeMap::new();
-        for (sender, version) in sessions.iter().filter_map(|id| senders.get(id)) {
-            let frame = frames.entry(*version).or_insert_with(|| {
-                let payload = answer.encode_for(*version);
-                let frame =
-                    payload.map(|payload| payload.map(|p| SharedFrame::new(kind::ANSWER, &p)));
-                frame.inspect_err(|error| tracing::error!(%error, "an answer cannot be sent"))
-            });
-            match frame {
+        let payload = answer.encode();
+        let frame = payload.map(|payload| SharedFrame::new(kind::ANSWER, &payload));
+        if let Err(error) = &frame {
+            tracing::error!(%error, "an answer cannot be sent");
+        }
+        for sender in sessions.iter().filter_map(|id| senders.get(id)) {
+            match &frame {
                 // Whoever reads the link learns of its end.
-                Ok(Some(frame)) => drop(sender.send_shared(frame)),
-                Ok(None) => {}
+                Ok(frame) => drop(sender.send_shared(frame)),
                 Err(_) => sender.close(),
             }
         }
@@ -105,7 +100,7 @@ impl Sessions {
 
     /// Closes a session.
     pub(super) fn close(&self, session: SessionId) {
-        if let Some((sender, _)) = self.senders.borrow().get(&session) {
+        if let Some(sender) = self.senders.borrow().get(&session) {
             sender.close();
         }
     }
@@ -123,8 +118,7 @@ impl Sessions {
         } else {
             let session = SessionId(self.last.get() + 1);
             self.last.set(session.0);
-            let sender = (link.sender(), link.opened().version);
-            self.senders.borrow_mut().insert(session, sender);
+            self.senders.borrow_mut().insert(session, link.sender());
             let fault = self.hear(&mut link, session, &peer).await;
             self.senders.borrow_mut().remove(&session);
             // The coordinator may have stopped.

@@ -10,9 +10,7 @@ use ephesus_coordinator::coordinator::{
 };
 use ephesus_coordinator::member::founding;
 use ephesus_coordinator::placement::Policy;
-use ephesus_coordinator::protocol::{
-    Answer, PROTOCOL_VERSION, Request, VERSIONS, decode_raft, encode_raft,
-};
+use ephesus_coordinator::protocol::{Answer, Request, VERSIONS, decode_raft, encode_raft};
 use ephesus_coordinator::server::inbox::{Inbox, Senders, inbox};
 use ephesus_coordinator::server::{LETTERS_MAX, SEGMENT_BYTES};
 use ephesus_coordinator::view::TableUpdate;
@@ -199,10 +197,7 @@ impl Leader {
     }
 
     fn answer(&mut self, to: Vec<SessionId>, answer: &Answer) -> Result<()> {
-        let bytes = answer.encode_for(PROTOCOL_VERSION);
-        let Some(bytes) = bytes.map_err(|e| wrong("an answer", e))? else {
-            return Ok(());
-        };
+        let bytes = answer.encode().map_err(|e| wrong("an answer", e))?;
         let bytes: Arc<[u8]> = bytes.into();
         if let Answer::Table(update) = answer {
             let step = match &**update {
