@@ -176,6 +176,8 @@ fn what_clients_write_is_looked_at_once_in_a_while() {
     bed.source.moves.is_touched = true;
     assert!(looks(&mut bed) && !looks(&mut bed), "something has come");
     bed.target.commits = true;
+    // What those looks have taken note of is looked at again after a while.
+    bed.pass(20);
     bed.until("the move", |bed| bed.source.is_confirmed());
     bed.commit();
     bed.compare();
