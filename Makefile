@@ -69,7 +69,7 @@ fuzz: deps build ## everything that takes bytes from outside, with CASES=2000000
 		--target $(HOST) --target-dir $(TARGET_DIR)/fuzz -- --nocapture --test-threads 1
 
 abuse: deps build ## every known attack of clients, SECONDS=30 each, alone and together, with figures
-	EPHESUS_ATTACK_SECONDS=$(SECONDS) $(CARGO) test --locked -p ephesus-tests --test system -- --nocapture --test-threads 1 --ignored attacks::
+	EPHESUS_ATTACK_SECONDS=$(SECONDS) $(CARGO) test --locked -p ephesus-tests --test system -- --nocapture --test-threads 1 attacks::
 
 soak: deps build ## the crash and abuse tests, long (ROUNDS=1000)
 	EPHESUS_CRASH_ROUNDS=$(ROUNDS) $(CARGO) test --locked -p ephesus-tests --test system -- --nocapture --test-threads 1 crash:: abuse:: shutdown::

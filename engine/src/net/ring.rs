@@ -63,6 +63,10 @@ pub enum Completion {
         conn: ConnToken,
         result: io::Result<usize>,
     },
+    /// The connection is reset, or closed both ways: nothing can be sent or received any more.
+    HungUp {
+        conn: ConnToken,
+    },
     LogWritten {
         write: u64,
         result: io::Result<usize>,
@@ -97,6 +101,7 @@ mod tag {
     pub(super) const STREAM_RECEIVE: u64 = 8;
     pub(super) const STREAM_SEND: u64 = 9;
     pub(super) const STREAM_WRITABLE: u64 = 10;
+    pub(super) const HANGUP: u64 = 11;
 }
 
 /// Bits of `user_data` below the tag.
@@ -206,6 +211,13 @@ impl Ring {
     pub fn receive(&mut self, conn: ConnToken, fd: RawFd) {
         let entry = opcode::RecvMulti::new(Fd(fd), buffers::GROUP).build();
         self.push(entry.user_data(user_data(tag::RECEIVE, conn.payload())));
+    }
+
+    /// Asks for one `HungUp`. A multishot receive does not always tell: the kernel forgets a reset that comes while
+    /// it still hands out what came before.
+    pub fn await_hangup(&mut self, conn: ConnToken, fd: RawFd) {
+        let entry = opcode::PollAdd::new(Fd(fd), (libc::POLLERR | libc::POLLHUP) as u32).build();
+        self.push(entry.user_data(user_data(tag::HANGUP, conn.payload())));
     }
 
     /// Ends the outstanding receive of a connection; its last completion has no `more`.
@@ -352,6 +364,9 @@ impl Ring {
                 tag::SEND => Completion::Sent {
                     conn: ConnToken::from_payload(payload),
                     result,
+                },
+                tag::HANGUP => Completion::HungUp {
+                    conn: ConnToken::from_payload(payload),
                 },
                 tag::LOG_WRITE => Completion::LogWritten {
                     write: payload,

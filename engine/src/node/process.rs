@@ -1,5 +1,6 @@
 //! What the operating system says about this process and machine.
 
+use std::ffi::{c_int, c_long};
 use std::fs;
 use std::path::Path;
 use std::sync::OnceLock;
@@ -56,9 +57,23 @@ use mimalloc as _;
 
 unsafe extern "C" {
     fn mi_collect(force: bool);
+    fn mi_option_set_default(option: c_int, value: c_long);
 }
 
-/// Lets the system have the memory that was freed a second ago or longer. The allocator looks at it when it is
+/// `mi_option_purge_delay` of mimalloc's `mimalloc.h`.
+const PURGE_DELAY: c_int = 15;
+
+/// How long the allocator keeps freed memory that may be wanted again. Its own second is long enough for clients to
+/// have several times what they may hold.
+const PURGE_DELAY_MS: c_long = 100;
+
+/// Has the allocator give freed memory back soon. `MIMALLOC_PURGE_DELAY` in the environment has the last word.
+pub fn give_memory_back_soon() {
+    // SAFETY: may be called at any time; the option is read when memory is freed.
+    unsafe { mi_option_set_default(PURGE_DELAY, PURGE_DELAY_MS) }
+}
+
+/// Lets the system have the memory that was freed a while ago. The allocator looks at it when it is
 /// asked for more, which a node without clients is not; large buffers would stay for as long.
 pub fn give_memory_back() {
     // SAFETY: may be called by any thread; it looks at the caller's own heap, which is small here, and at what

@@ -53,6 +53,7 @@ impl Node {
         prefer_short_slices();
         // What the first table says is done like what the next ones say.
         self.act(vec![Event::Table(Arc::clone(&self.view))]);
+        process::give_memory_back_soon();
         let mut monitored_ms = boottime_ms();
         let mut gave_back_ms = monitored_ms;
         while !is_over() && self.running.load(Ordering::Acquire) > 0 {

@@ -74,6 +74,7 @@ impl Shard {
         let (id, now_ms) = (self.core.next_connection_id(), self.core.keyspace.now_ms());
         let make = |token| Connection::new(token, id, fd, kind, addresses, now_ms);
         let token = self.core.connections.insert(make);
+        self.ring.await_hangup(token, fd);
         self.core.list(token);
     }
 
@@ -133,6 +134,13 @@ impl Shard {
         self.core.list(token);
     }
 
+    pub(super) fn hung_up(&mut self, token: ConnToken) {
+        if let Some(connection) = self.core.connections.get_mut(token) {
+            connection.kill();
+            self.core.list(token);
+        }
+    }
+
     /// Looks after every connection that something happened to.
     pub(super) fn service_listed(&mut self) {
         // Who came away empty is the first to receive again, or those with much to send would take all buffers each
@@ -186,10 +194,7 @@ impl Shard {
                 connection.receiving = true;
                 self.ring.receive(token, connection.fd);
             }
-        } else if connection.receiving
-            && !connection.receive_stopping
-            && connection.life == Life::Open
-        {
+        } else if connection.receiving && !connection.receive_stopping {
             connection.receive_stopping = true;
             self.ring.stop_receiving(token);
         }

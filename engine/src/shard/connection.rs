@@ -283,9 +283,10 @@ impl Connection {
             self.outbox.clear();
             if !self.sending_now {
                 self.sending = Vec::new();
+                self.sent = 0;
             }
-            // SAFETY: the descriptor is ours and open until `is_finished`; this makes outstanding
-            // receives and sends complete.
+            // SAFETY: the descriptor is ours and open until `is_finished`; this makes an outstanding
+            // send complete.
             unsafe {
                 libc::shutdown(self.fd, libc::SHUT_RDWR);
             }
@@ -403,3 +404,6 @@ impl Connection {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;
