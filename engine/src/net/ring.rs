@@ -63,9 +63,10 @@ pub enum Completion {
         conn: ConnToken,
         result: io::Result<usize>,
     },
-    /// The connection is reset, or closed both ways: nothing can be sent or received any more.
+    /// The other end has closed the connection, or reset it: then nothing can be sent or received any more.
     HungUp {
         conn: ConnToken,
+        is_reset: bool,
     },
     LogWritten {
         write: u64,
@@ -213,10 +214,10 @@ impl Ring {
         self.push(entry.user_data(user_data(tag::RECEIVE, conn.payload())));
     }
 
-    /// Asks for one `HungUp`. A multishot receive does not always tell: the kernel forgets a reset that comes while
+    /// Asks for one `HungUp`, which the kernel also gives for the end of the stream. A multishot receive does not always tell: the kernel forgets a reset that comes while
     /// it still hands out what came before.
     pub fn await_hangup(&mut self, conn: ConnToken, fd: RawFd) {
-        let entry = opcode::PollAdd::new(Fd(fd), (libc::POLLERR | libc::POLLHUP) as u32).build();
+        let entry = opcode::PollAdd::new(Fd(fd), RESET).build();
         self.push(entry.user_data(user_data(tag::HANGUP, conn.payload())));
     }
 
@@ -367,6 +368,7 @@ impl Ring {
                 },
                 tag::HANGUP => Completion::HungUp {
                     conn: ConnToken::from_payload(payload),
+                    is_reset: result.is_ok_and(|events| events & RESET as usize != 0),
                 },
                 tag::LOG_WRITE => Completion::LogWritten {
                     write: payload,
@@ -404,5 +406,8 @@ impl Ring {
         self.buffers.give_back(received.buffer);
     }
 }
+
+/// What a socket shows that was reset, or closed both ways.
+const RESET: u32 = (libc::POLLERR | libc::POLLHUP) as u32;
 
 const ENTER_GETEVENTS: u32 = 1;

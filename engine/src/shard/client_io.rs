@@ -134,10 +134,17 @@ impl Shard {
         self.core.list(token);
     }
 
-    pub(super) fn hung_up(&mut self, token: ConnToken) {
-        if let Some(connection) = self.core.connections.get_mut(token) {
+    pub(super) fn hung_up(&mut self, token: ConnToken, is_reset: bool) {
+        let Some(connection) = self.core.connections.get_mut(token) else {
+            return;
+        };
+        if is_reset {
             connection.kill();
             self.core.list(token);
+        } else if connection.receiving && !connection.receive_stopping {
+            // The next receive begins with a look at what there is, to the end.
+            connection.receive_stopping = true;
+            self.ring.stop_receiving(token);
         }
     }
 

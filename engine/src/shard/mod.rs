@@ -441,7 +441,7 @@ impl Shard {
         match completion {
             Completion::Received { conn, result, more } => self.received(conn, result, more),
             Completion::Sent { conn, result } => self.sent(conn, result),
-            Completion::HungUp { conn } => self.hung_up(conn),
+            Completion::HungUp { conn, is_reset } => self.hung_up(conn, is_reset),
             Completion::LogWritten { write, result } => self.log_written(write, result),
             Completion::LogSynced { result } => self.log_synced(result),
             Completion::Accepted {
