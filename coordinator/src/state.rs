@@ -67,7 +67,7 @@ pub const HEARTBEAT_TIMEOUT_MS_MAX: u32 = 600_000;
 pub const COORDINATORS_MAX: usize = 6;
 
 /// How far the table's version and the ids of migrations move on when a coordinator is [forced](State::force).
-const FORCED_BY: u64 = 1 << 32;
+pub(crate) const FORCED_BY: u64 = 1 << 32;
 
 /// Version of the snapshot's layout: 4 has the [`Added`] fields behind those of 3. A state whose added fields are
 /// empty is written as 3, which members of the release before read, too: only what needs a newer protocol

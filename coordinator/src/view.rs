@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::command::{ClusterId, ClusterOptions, RaftId};
 use crate::migration::{Arrival, Migration, MigrationTable};
-use crate::state::{Effects, Member, State};
+use crate::state::{Effects, FORCED_BY, Member, State};
 
 /// Changes that [`History`] remembers.
 pub const HISTORY_CHANGES_MAX: usize = 1024;
@@ -120,6 +120,12 @@ impl View {
     #[must_use]
     pub fn version(&self) -> u64 {
         self.table.version
+    }
+
+    /// Whether a coordinator was [forced](State::force) to lead alone between the two.
+    #[must_use]
+    pub fn is_forced_since(&self, earlier: &View) -> bool {
+        self.version() / FORCED_BY > earlier.version() / FORCED_BY
     }
 
     /// Checks a view that came from elsewhere.

@@ -101,7 +101,8 @@ impl State {
     ///   know of has ended: no source waits for its end, and its id is not given out again.
     /// - What somebody has confirmed to host begins empty nowhere: where the table says it is, it may have been
     ///   given up since, for a copy that goes on elsewhere.
-    /// - The next start of each node is taken for what it says.
+    /// - The next start of each node is taken for what it says. One that runs ends by itself: what it serves may be
+    ///   newer than the table ([`View::is_forced_since`](crate::view::View::is_forced_since)).
     ///
     /// # Errors
     /// [`Refusal::NotBootstrapped`], or [`Refusal::UnknownCoordinator`] for one that was removed.

@@ -187,6 +187,13 @@ pub enum Refusal {
         /// Whether no other one votes.
         is_last: bool,
     },
+    /// Start the node again. What it serves may be what nobody knows any more, so it compares its copies with the
+    /// table as every start does. Nodes say this to themselves.
+    #[error(
+        "a coordinator was forced to lead alone with a table that may be older than what this node has seen: \
+         start the node again"
+    )]
+    Forced,
 }
 
 /// Why bytes are no snapshot.

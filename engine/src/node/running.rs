@@ -123,6 +123,9 @@ impl Node {
             }
         }
         if let Some(view) = newest {
+            if view.is_forced_since(&self.view) {
+                return Err(Refusal::Forced);
+            }
             self.slot_moves.follow(Arc::clone(&view));
             self.joining.note_coordinators(&self.data_dir, &view);
             self.view = Arc::clone(&view);

@@ -436,6 +436,16 @@ fn what_only_nodes_know_of_a_migration_has_ended_once_a_coordinator_is_forced() 
 }
 
 #[test]
+fn a_table_says_whether_a_coordinator_was_forced_since_another() {
+    let state = online();
+    let view = |state: &State| crate::view::View::of(state).expect("a cluster");
+    let (before, after) = (view(&state), view(&forced(state)));
+    assert!(after.is_forced_since(&before));
+    assert!(!after.is_forced_since(&after) && !before.is_forced_since(&after));
+    assert!(!before.is_forced_since(&before));
+}
+
+#[test]
 fn what_was_hosted_begins_empty_nowhere_once_a_coordinator_is_forced() {
     let before = online();
     let state = forced(before.clone());

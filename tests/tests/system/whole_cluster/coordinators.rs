@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use ephesus_tests::coordinator::ephesus;
 use ephesus_tests::crowd::{Crowd, Temper, verify};
 use ephesus_tests::ledger::Unit;
 use ephesus_tests::stock::StockClient;
@@ -11,6 +12,9 @@ use super::{LEASE_LOST_WITHIN, NAMES, NINE, SERVES_WITHIN, check, fill, is_down,
 
 /// Load goes on for so long after something was done: several leases.
 const AFTERWARDS: Duration = Duration::from_millis(2500);
+
+/// How long a node may take to end by itself.
+const EXIT_LIMIT: Duration = Duration::from_secs(30);
 
 /// Waits until another than `lost` leads.
 fn wait_for_another(whole: &Whole, lost: u64) {
@@ -130,4 +134,34 @@ fn without_coordinators_no_key_is_served_until_they_go_on() {
     check(&mut client, 0..100);
     whole.until_healthy();
     assert!(whole.table().iter().all(|row| row.epoch == 1));
+}
+
+#[test]
+fn nodes_start_again_after_a_coordinator_was_forced_and_keep_everything() {
+    let mut whole = Whole::started(&NINE, &NAMES, 1);
+    let mut client = whole.client();
+    fill(&mut client, 0..200);
+    let left = whole.core.leader() % 3 + 1;
+    for id in 1..=3 {
+        whole.core.coordinator(id).kill();
+    }
+    let directory = whole.core.home().join(format!("coordinator-{left}"));
+    let directory = directory.to_str().expect("plain");
+    let force = ["coordinator", "force", "--data-dir", directory, "--yes"];
+    ephesus(&force).assert(0, &["never start these again"]);
+    whole.core.coordinators.retain(|one| one.id == left);
+    whole.core.coordinator(left).start();
+    for node in &mut whole.nodes {
+        assert!(!node.wait_exit(EXIT_LIMIT).success());
+        let said = node.process().output();
+        assert!(said.contains("start the node again"), "{said}");
+    }
+    for node in &mut whole.nodes {
+        node.spawn();
+    }
+    whole.until_healthy();
+    for node in &mut whole.nodes {
+        node.wait_ready().expect("a node that is live");
+    }
+    check(&mut whole.client(), 0..200);
 }
