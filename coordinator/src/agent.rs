@@ -15,7 +15,6 @@ use std::sync::Arc;
 use ephesus_wire::{Epoch, MigrationId, PartitionId};
 
 use crate::command::{ClusterId, Nonce, Registration, StartProof};
-use crate::liveness::HEARTBEAT_MS;
 use crate::migration::{Progress, Step};
 use crate::planted::{Bug, Planted};
 use crate::protocol::{Answer, HeartbeatAnswer, Request};
@@ -96,17 +95,6 @@ pub struct AgentOptions {
     pub coordinators: Vec<String>,
     /// Of the jitter of its retries.
     pub seed: u64,
-    /// No earlier start of the node runs any more.
-    pub is_sole: bool,
-}
-
-/// What all shards of a node have done.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Pulse {
-    /// They act on this version of the table, or a newer one.
-    pub table_version: u64,
-    /// Each has begun a turn then or later, ms of the clock of [`Agent::turn`]; none: none serves yet.
-    pub turn_ms: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -158,11 +146,6 @@ pub struct Agent {
     progress: BTreeMap<MigrationId, Progress>,
     progress_at_ms: u64,
     figures: Figures,
-    pulse: Pulse,
-    /// When the last heartbeat was sent, and what it said that shards act on.
-    beat: (u64, u64),
-    /// The last answer, if there was one, has given no lease.
-    is_refused: bool,
     views: Views,
     lease_until_ms: u64,
     planted: Planted,
@@ -197,9 +180,6 @@ impl Agent {
             progress: BTreeMap::new(),
             progress_at_ms: 0,
             figures: Figures::default(),
-            pulse: Pulse::default(),
-            beat: (0, 0),
-            is_refused: false,
             views: Views::default(),
             lease_until_ms: 0,
             planted: Planted::default(),
@@ -272,17 +252,6 @@ impl Agent {
     /// What the next heartbeats say.
     pub fn set_figures(&mut self, figures: Figures) {
         self.figures = figures;
-    }
-
-    /// What the shards have done, for the next turn.
-    pub fn set_pulse(&mut self, pulse: Pulse) {
-        self.pulse = pulse;
-    }
-
-    /// Whether all shards have made progress since the last heartbeat, if that was not sent early.
-    fn is_alive(&self, now_ms: u64) -> bool {
-        let since_ms = self.beat.0.min(now_ms.saturating_sub(HEARTBEAT_MS));
-        self.pulse.turn_ms.is_none_or(|turn_ms| turn_ms >= since_ms)
     }
 
     /// When the next turn is due at the latest.
@@ -449,10 +418,7 @@ impl Agent {
         self.status = answer.status;
         let until_ms = answer.sent_ms + u64::from(answer.lease_ms);
         self.lease_until_ms = self.lease_until_ms.max(until_ms);
-        self.is_refused = answer.lease_ms == 0;
-        // One that stands still would be counted as failed again.
-        let is_out = matches!(answer.status, None | Some(MemberStatus::Failed));
-        if is_out && self.is_alive(now_ms) {
+        if matches!(answer.status, None | Some(MemberStatus::Failed)) {
             self.register(connection, now_ms, actions);
         }
     }

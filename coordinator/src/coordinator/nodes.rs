@@ -65,9 +65,7 @@ impl<D: Disk> Coordinator<D> {
             return;
         };
         let incarnation = registration.incarnation;
-        let state = self.member.state();
-        self.liveness
-            .registered(registration.node, incarnation, state);
+        self.liveness.registered(registration.node);
         let older = self.sessions.registered(session, registration.node);
         actions.extend(older.into_iter().map(Action::Close));
         let answer = Answer::Registered {
@@ -99,12 +97,12 @@ impl<D: Disk> Coordinator<D> {
         }
         self.sessions
             .heard(session, heartbeat.node, heartbeat.table_version);
-        self.liveness.heard(session, heartbeat, self.member.state());
         if self.liveness.planted.has(Bug::NoReadRound) {
             let lease_ms = self.liveness.lease_ms(&heartbeat, self.state());
             let answer = self.heartbeat_answer(&heartbeat, lease_ms);
             actions.push(Action::Answer(session, answer));
         }
+        self.liveness.heard(session, heartbeat);
     }
 
     pub(super) fn heartbeat_answer(&self, heartbeat: &Heartbeat, lease_ms: u32) -> Answer {

@@ -170,7 +170,6 @@ impl Core {
             told_torn: Seldom::default(),
         };
         core.review_unserved();
-        core.node.lease.acts_on(id, core.routes.version());
         core
     }
 
@@ -191,7 +190,7 @@ impl Core {
         self.turn += 1;
         self.now = now;
         self.review_clients_elsewhere();
-        self.serving = self.node.lease.look(self.id);
+        self.serving = self.node.lease.holds();
         self.keyspace.set_now(now_ms);
     }
 

@@ -139,9 +139,6 @@ impl Node {
                 incarnation,
                 sent_ms: now_ms,
                 table_version: self.held,
-                acted_version: self.held,
-                is_alive: true,
-                is_sole: true,
                 figures: Figures::default(),
             }));
         }
