@@ -1,12 +1,18 @@
 //! A small file system of the test's own, to be filled.
 
 use std::fs::File;
-use std::path::Path;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
 use crate::paths;
+use crate::rng::Rng;
 
 /// An ext4 image mounted over a loop device; unmounted when dropped.
 #[derive(Debug)]
@@ -36,7 +42,7 @@ impl SmallDisk {
         Self { home }
     }
 
-    pub fn path(&self) -> std::path::PathBuf {
+    pub fn path(&self) -> PathBuf {
         self.home.path().join("mount")
     }
 
@@ -55,24 +61,37 @@ impl SmallDisk {
         self.fill_as("more", leave)
     }
 
-    fn fill_as(&self, name: &str, leave: u64) -> Ballast {
-        let path = self.path().join(name);
-        let file = File::create(&path).expect("create the ballast");
-        let ballast = Ballast { path };
-        let mut len = 0;
-        let mut step = self.free_bytes().saturating_sub(leave);
-        while step >= 4096 {
-            // SAFETY: fallocate on a descriptor that `file` keeps open.
-            let status = unsafe {
-                libc::fallocate(std::os::fd::AsRawFd::as_raw_fd(&file), 0, len, step as i64)
-            };
-            if status == 0 {
-                len += step as i64;
-                step = self.free_bytes().saturating_sub(leave);
-            } else {
-                step /= 2;
-            }
+    /// Others who fill the disk, take at once whatever somebody sets free, and give all of it back, again and again and
+    /// for up to `most` each; until it is dropped.
+    pub fn come_and_go(&self, seed: u64, most: Duration) -> Others {
+        let mut random = Rng::new(seed);
+        let mut time = move || Duration::from_micros(random.below(most.as_micros() as u64));
+        let is_over = Arc::new(AtomicBool::new(false));
+        let path = self.path().join("others");
+        let thread = {
+            let is_over = Arc::clone(&is_over);
+            std::thread::spawn(move || {
+                while !is_over.load(Ordering::Relaxed) {
+                    let mut ballast = Ballast::new(path.clone());
+                    let until = Instant::now() + time();
+                    while Instant::now() < until {
+                        ballast.grow(0);
+                        std::thread::sleep(Duration::from_micros(50));
+                    }
+                    drop(ballast);
+                    std::thread::sleep(time());
+                }
+            })
+        };
+        Others {
+            is_over,
+            thread: Some(thread),
         }
+    }
+
+    fn fill_as(&self, name: &str, leave: u64) -> Ballast {
+        let mut ballast = Ballast::new(self.path().join(name));
+        ballast.grow(leave);
         ballast
     }
 }
@@ -89,13 +108,55 @@ impl Drop for SmallDisk {
 /// A file that fills a disk; removed when dropped.
 #[derive(Debug)]
 pub struct Ballast {
-    path: std::path::PathBuf,
+    path: PathBuf,
+    file: File,
+    len: u64,
+}
+
+impl Ballast {
+    fn new(path: PathBuf) -> Self {
+        let file = File::create(&path).expect("create the ballast");
+        Self { path, file, len: 0 }
+    }
+
+    fn grow(&mut self, leave: u64) {
+        let free = || free_bytes(&self.path).saturating_sub(leave);
+        let mut step = free();
+        while step >= 4096 {
+            let (from, bytes) = (self.len as i64, step as i64);
+            // SAFETY: fallocate on a descriptor that `file` keeps open.
+            let status = unsafe { libc::fallocate(self.file.as_raw_fd(), 0, from, bytes) };
+            if status == 0 {
+                self.len += step;
+                step = free();
+            } else {
+                step /= 2;
+            }
+        }
+    }
 }
 
 impl Drop for Ballast {
     fn drop(&mut self) {
         if let Err(error) = std::fs::remove_file(&self.path) {
             eprintln!("could not remove {}: {error}", self.path.display());
+        }
+    }
+}
+
+/// Others who write to a disk, until this is dropped.
+#[derive(Debug)]
+pub struct Others {
+    is_over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Others {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        let ended = self.thread.take().map(JoinHandle::join);
+        if ended.is_some_and(|ended| ended.is_err()) {
+            eprintln!("what has filled the disk has panicked");
         }
     }
 }

@@ -102,7 +102,7 @@ impl FaultStore {
         self.operations += 1;
         if self.cost > 0 {
             let room = self.room.load(Ordering::Relaxed);
-            assert!(room >= self.cost, "written without room: sled ends");
+            assert!(room >= self.cost, "written without room");
             self.room.store(room - self.cost, Ordering::Relaxed);
         }
         self.failed |= self.fail_at.is_some_and(|at| self.operations >= at);

@@ -29,6 +29,7 @@ mod reclaim;
 mod removal;
 mod room;
 mod scheduling;
+mod waiting;
 mod worker;
 
 #[cfg(any(test, feature = "planted"))]
@@ -51,6 +52,7 @@ pub use store::{
     BLOCK_BYTES_MAX, DbId, IMAGE_ROOM, ImageStore, STORES_MAX, StoreError, Visit, check_room,
 };
 pub use thread::{REQUESTS_MAX, StoreClient, StoreThread, Wake};
+pub use waiting::{wait_for_room, waits_for_room};
 pub use writer::{ImageWriter, WriterError, WriterState};
 
 #[cfg(test)]

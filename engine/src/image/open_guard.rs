@@ -50,6 +50,12 @@ impl Drop for Inside {
     }
 }
 
+/// Whether the calling thread is in the code of a store or of sled.
+pub(super) fn is_inside() -> bool {
+    let is_of_sled = |name: &str| name.starts_with(THREADS_OF_SLED);
+    INSIDE.get().is_some() || thread::current().name().is_some_and(is_of_sled)
+}
+
 /// Why a store could not be opened.
 #[derive(Debug)]
 pub(super) enum Failure {
@@ -82,14 +88,10 @@ pub(super) fn guarded<T>(db: DbId, open: impl FnOnce() -> ::sled::Result<T>) -> 
 fn install_hook() {
     let previous = panic::take_hook();
     panic::set_hook(Box::new(move |info| {
-        let store = INSIDE.get();
-        let thread = thread::current();
-        let is_of_sled = thread
-            .name()
-            .is_some_and(|name| name.starts_with(THREADS_OF_SLED));
-        if store.is_none() && !is_of_sled {
+        if !is_inside() {
             return previous(info);
         }
+        let store = INSIDE.get();
         if ENDS_PROCESS.load(Ordering::Relaxed) {
             eprintln!("{}", last_line(store, info));
             // SAFETY: ends the process, as the panic would have, without what runs at exit.

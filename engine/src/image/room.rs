@@ -1,8 +1,11 @@
-//! Room for a store's file that nothing else on the disk can take.
+//! Room for a store's file that others on the disk do not take.
 //!
-//! sled does not survive `ENOSPC` or `EDQUOT`: the first one ends the Db. So blocks behind the end of its file are
+//! A store whose writes [wait](super::waiting) for room sets none free. So blocks behind the end of its file are
 //! reserved for it, which leaves the file's length as it is, and whoever writes asks before each batch how much of
 //! that is left. What is reserved stays so when the process dies: sled's next open writes up to a segment too.
+//!
+//! It is no promise: sled cuts its file in the background, which takes the reserve along. Two such cuts may come in the
+//! wrong order, so that the second one makes the file longer again; sled then goes on within the hole.
 
 use std::fs::File;
 use std::io;
@@ -50,7 +53,7 @@ impl Room {
         self.known = None;
     }
 
-    /// Bytes behind the end of the file that nobody else can take; fewer when the disk is full.
+    /// Bytes behind the end of the file that are reserved; fewer when the disk is full.
     pub(super) fn left(&mut self) -> u64 {
         if let Some(known) = self.known {
             return known;
@@ -75,8 +78,14 @@ impl Room {
         if is_whole && left >= RENEW_BELOW {
             return Ok(left);
         }
+        // With a hole in it, what is to come may lie anywhere.
+        let from = if held < len {
+            first_hole(&self.file).min(len)
+        } else {
+            len
+        };
         for bytes in RESERVES {
-            match reserve(&self.file, len, bytes) {
+            match reserve(&self.file, from, len - from + bytes) {
                 Ok(()) => {
                     self.until = len + bytes;
                     return Ok(bytes);
@@ -98,6 +107,13 @@ fn reserve(file: &File, from: u64, bytes: u64) -> io::Result<()> {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
+}
+
+/// Where it cannot be told, far away.
+fn first_hole(file: &File) -> u64 {
+    // SAFETY: a plain system call on an open descriptor, whose offset nobody uses.
+    let found = unsafe { libc::lseek(file.as_raw_fd(), 0, libc::SEEK_HOLE) };
+    u64::try_from(found).unwrap_or(u64::MAX)
 }
 
 /// Where nothing can be reserved: what is free now.
@@ -131,5 +147,12 @@ mod tests {
         assert_eq!(room.reserved(), RESERVES[0]);
         let found = std::fs::metadata(&path).expect("metadata");
         assert!(found.blocks() * 512 >= (1 << 20) + RESERVES[0]);
+        // Cut off and made longer.
+        file.set_len(0).expect("shrink");
+        file.set_len(16 << 20).expect("grow");
+        room.written();
+        assert_eq!(room.left(), RESERVES[0]);
+        let found = std::fs::metadata(&path).expect("metadata");
+        assert!(found.blocks() * 512 >= (16 << 20) + RESERVES[0]);
     }
 }

@@ -24,6 +24,7 @@ use super::store::{
     DbId, ImageStore, REMEDY_OPEN, REMEDY_SYSTEM, ROOM, STORES_MAX, StoreError, VALUE_BYTES_MAX,
     Visit, check_size,
 };
+use super::waiting::waits_for_room;
 use crate::sled_sync;
 
 /// Page cache of each Db: images are written once and only read at start. sled divides it over 256
@@ -277,10 +278,10 @@ impl SledStore {
         }
     }
 
-    /// Waits for the disk every [`BYTES_PER_FLUSH`].
+    /// Waits for the disk every [`BYTES_PER_FLUSH`], and as soon as it is full.
     fn pace(&mut self, bytes: usize) -> Result<(), StoreError> {
         self.unflushed += bytes;
-        if self.unflushed < BYTES_PER_FLUSH {
+        if self.unflushed < BYTES_PER_FLUSH && !waits_for_room() {
             Ok(())
         } else {
             self.sync()

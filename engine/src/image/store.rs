@@ -15,7 +15,7 @@ pub const BLOCK_BYTES_MAX: usize = 4096;
 /// Largest value a store takes, in bytes: above it sled's pages could become unsynced blob files.
 pub const VALUE_BYTES_MAX: usize = 12 * 1024 + 8;
 
-/// Room without which nothing is written to a store: what it writes between two looks at its room is below.
+/// Room without which nothing is written to a store: about what it writes between two looks at its room.
 pub const ROOM: u64 = 2 << 20;
 
 /// Room that the blocks of an image are taken with; what is below is left to the rest, which sets room free in the end.
@@ -130,8 +130,8 @@ pub trait ImageStore: Send {
     /// tried again.
     fn sync(&mut self) -> Result<(), StoreError>;
 
-    /// Bytes that the store can surely write to its files, whatever else fills the disk. What a sync makes
-    /// durable between two looks has to stay below.
+    /// Bytes that the store has for its files, whatever else fills the disk. What a sync makes durable between two
+    /// looks should stay below: a store may have to wait for more.
     fn room(&mut self) -> u64 {
         u64::MAX
     }

@@ -15,6 +15,7 @@ use std::thread::JoinHandle;
 use super::request::{StoreReply, StoreRequest, TrySendError};
 use super::scheduling::{Class, Relay, become_idle};
 use super::store::{DbId, ImageStore};
+use super::waiting;
 use super::worker::{Command, Port, Worker};
 
 /// Requests a store thread's channel holds: at most this many blocks (256 KiB) are in flight.
@@ -48,10 +49,11 @@ impl StoreClient {
         self.db
     }
 
-    /// Grows with each step of the store thread's work, whoever it is for: it does not while the thread hangs.
+    /// Grows with each step of the store thread's work, whoever it is for, and while it waits for room on the disk: it
+    /// does not while the thread hangs.
     #[must_use]
     pub fn steps(&self) -> u64 {
-        self.steps.load(Ordering::Relaxed)
+        self.steps.load(Ordering::Relaxed) + waiting::tries()
     }
 
     /// Hands a request over, or returns it.

@@ -22,6 +22,7 @@ use super::shared::NodeShared;
 use super::stamp::Layout;
 use super::start::Node;
 use crate::by_shard::ByShard;
+use crate::image::{wait_for_room, waits_for_room};
 use crate::migration::{Order, Report};
 use crate::shard::mesh::Message;
 
@@ -201,6 +202,7 @@ impl Node {
             .reserve
             .renew(free)
             .is_err_and(|error| is_no_room(&error))
+            || waits_for_room()
             || shared.stats.iter().any(|s| s.lacks_room.get() != 0);
         let is_full = free < floor || is_refused;
         if shared.disk.set(is_full, free, floor) {
@@ -248,6 +250,8 @@ impl Node {
         }
         drop(self.segment_jobs);
         self.segment_threads.join();
+        // What is not in the images yet is in the logs.
+        wait_for_room(false);
         for store in self.stores {
             store.stop();
         }

@@ -42,7 +42,9 @@ use super::shared::{NodeShared, Settings};
 use super::slot_moves::SlotMoves;
 use super::stamp::{DataDir, DataDirError, Joined, Layout, Stamp};
 use super::time::{AheadNotice, NodeTime, WallClock};
-use crate::image::{STORES_MAX, StoreError, StoreThread, least_live_bytes, open_stores};
+use crate::image::{
+    STORES_MAX, StoreError, StoreThread, least_live_bytes, open_stores, wait_for_room,
+};
 use crate::keyspace::Keyspace;
 use crate::migration::Report;
 use crate::net::Waker;
@@ -274,6 +276,7 @@ impl Node {
         let partitioning = Partitioning::new(joined.partitions)?;
         // All memory is touched once here, and nobody waits for how fast it is read later.
         let small_pages = SmallPages::begin();
+        wait_for_room(true);
         let mut stores = open_stores(&data_dir.image_dir(), stamp.stores)?;
         let segment_bytes = (options.wal_budget / (SEGMENTS_PER_SHARD * u64::from(shards)))
             .clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX)

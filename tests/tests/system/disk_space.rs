@@ -1,10 +1,18 @@
 //! Disks that others fill while a node runs, and nodes that start on them.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use ephesus_engine::image::{
+    BLOCK_BYTES_MAX, DbId, Generation, ImageId, ImageStore, ImageWriter, Manifest, SledStore,
+    StoreClient, StoreReply, StoreRequest, StoreThread, TrySendError, manifests, read, verify,
+    wait_for_room, waits_for_room,
+};
 use ephesus_tests::mount::SmallDisk;
+use ephesus_tests::rng::Rng;
 use ephesus_tests::{Client, Node, Options, Reply, paths};
+use ephesus_wire::{Epoch, Lsn, PartitionId};
 
 const VALUE_BYTES: usize = 64 << 10;
 
@@ -115,6 +123,129 @@ fn full_disk_while_images_are_written_ends_no_node() {
     for (n, reply) in (0..).zip(client.pipeline(&all)) {
         assert!(reply == Reply::Bulk(value(n + 9)), "key {n}");
     }
+}
+
+/// Hands requests to a store's thread.
+fn send(client: &StoreClient, requests: impl IntoIterator<Item = StoreRequest>) {
+    for mut request in requests {
+        while let Err(error) = client.try_send(request) {
+            let TrySendError::Full(returned) = error else {
+                panic!("{error}");
+            };
+            request = returned;
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    }
+}
+
+fn block(image: ImageId, n: u64) -> Vec<u8> {
+    let mut block = format!("{image} block {n}").into_bytes();
+    block.resize(BLOCK_BYTES_MAX, b'.');
+    block
+}
+
+fn manifest(image: ImageId, (blocks, bytes): (u64, u64)) -> Manifest {
+    Manifest {
+        image,
+        log: [0; 16],
+        lsn_start: Lsn(1),
+        lsn_end: Lsn(2),
+        seq_start: 1,
+        count: blocks,
+        digest: [0; 2],
+        blocks,
+        bytes,
+        created_ms: 1,
+    }
+}
+
+/// Writes an image as shards do; answers whether the disk had room for it.
+fn write_image(client: &StoreClient, image: ImageId, blocks: u64) -> bool {
+    let of_image = |n| StoreRequest::Block(image, block(image, n).into_boxed_slice());
+    send(client, [StoreRequest::Begin { image, bytes: 0 }]);
+    send(client, (0..blocks).map(of_image));
+    send(client, [StoreRequest::Seal(image)]);
+    loop {
+        match client.replies().recv_timeout(Duration::from_secs(60)) {
+            Ok(StoreReply::Sealed { bytes, .. }) => {
+                let manifest = Box::new(manifest(image, (blocks, bytes)));
+                send(client, [StoreRequest::Switch(manifest)]);
+            }
+            Ok(StoreReply::Switched(_)) => return true,
+            Ok(StoreReply::Aborted(_)) => return false,
+            Ok(StoreReply::Fatal(fault)) => panic!("{fault}"),
+            Ok(_) => {}
+            Err(_) => panic!("{image}: no reply"),
+        }
+    }
+}
+
+#[test]
+fn full_disk_in_the_middle_of_what_a_store_writes_is_waited_for() {
+    const BLOCKS: u64 = 8000;
+    let disk = SmallDisk::mount(128 << 20);
+    wait_for_room(true);
+    let mut store = SledStore::open(&disk.path(), DbId(0), 1).expect("open");
+    let ballast = disk.fill(0);
+    let image = ImageId {
+        partition: PartitionId(0),
+        epoch: Epoch(1),
+        generation: Generation(1),
+    };
+    let writer = std::thread::spawn(move || {
+        // Nobody asks whether there is room.
+        let mut writer = ImageWriter::begin(&mut store, image).expect("begin");
+        for n in 0..BLOCKS {
+            writer.put(&mut store, &block(image, n)).expect("put");
+        }
+        writer.seal(&mut store).expect("seal");
+        let manifest = manifest(image, writer.written());
+        writer.switch(&mut store, &manifest).expect("switch");
+    });
+    within(20, "a store that waits", || {
+        assert!(!writer.is_finished());
+        waits_for_room()
+    });
+    drop(ballast);
+    writer.join().expect("the image is written");
+    let store = SledStore::open(&disk.path(), DbId(0), 1).expect("open");
+    let found = manifests(&store, PartitionId(0)).expect("readable");
+    assert_eq!(found.len(), 1);
+    read(&store, &found[0], |n, found| {
+        assert!(found == block(image, n), "block {n}");
+        Ok(())
+    })
+    .expect("whole");
+}
+
+#[test]
+fn full_disk_whose_space_others_take_at_once_ends_no_store() {
+    let disk = SmallDisk::mount(128 << 20);
+    wait_for_room(true);
+    let store = SledStore::open(&disk.path(), DbId(0), 1).expect("open");
+    let thread = StoreThread::start(Box::new(store)).expect("start");
+    let client = thread.client(Arc::new(|| {}));
+    let seed = Rng::seed_of_run("full disk");
+    let others = disk.come_and_go(seed, Duration::from_millis(40));
+    let deadline = Instant::now() + Duration::from_secs(5);
+    let of = |partition, generation| ImageId {
+        partition: PartitionId(partition),
+        epoch: Epoch(1),
+        generation: Generation(generation),
+    };
+    for n in (0u16..).take_while(|_| Instant::now() < deadline) {
+        let blocks = [10, 300, 2000][usize::from(n / 3 % 3)];
+        write_image(&client, of(n % 3, 1 + u64::from(n)), blocks);
+    }
+    drop(others);
+    for partition in 0..3 {
+        let image = of(partition, 1 << 20);
+        assert!(write_image(&client, image, 300), "there is room again");
+    }
+    thread.stop();
+    let store = SledStore::open(&disk.path(), DbId(0), 1).expect("open");
+    assert_eq!(store.partitions(), [0, 1, 2].map(PartitionId));
+    assert!(verify(&store, |_| Ok(())).expect("readable").is_empty());
 }
 
 #[test]
