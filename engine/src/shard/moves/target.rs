@@ -21,6 +21,7 @@ use super::source::Fate;
 use super::{Cx, SILENCE_MAX};
 use crate::keyspace::AfterBreak;
 use crate::migration::Report;
+use crate::planted::Bug;
 
 /// DATA that is imported at once, not in a slice: captured writes that commands may be held for.
 const SMALL_BYTES: usize = 4 << 10;
@@ -207,9 +208,20 @@ impl Target {
         let mut has_taken = false;
         if self.state != State::Filling {
             // Nothing changes any more, and other streams may wait behind the end of this one.
-            while let Ok(Some(_)) = self.link.front(cx.sockets) {
-                self.link.consume(cx.sockets);
-                has_taken = true;
+            let is_over = loop {
+                match self.link.front(cx.sockets) {
+                    Ok(Some(_)) => {
+                        self.link.consume(cx.sockets);
+                        has_taken = true;
+                    }
+                    Ok(None) => break false,
+                    // The table decides what becomes of a prepared copy, whatever becomes of its stream.
+                    Err(_) => break true,
+                }
+            };
+            if is_over && cx.core.keyspace.planted.has(Bug::PreparedWiped) {
+                let reason = Broken::here("the stream is over");
+                return (self.broke(cx, &reason), has_taken);
             }
         }
         while self.is_urgent(cx) {

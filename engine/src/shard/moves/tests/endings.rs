@@ -10,6 +10,7 @@ use super::bed::{BOTH, Bed, EPOCH, MOVING, Wire, open, sockets};
 use crate::keyspace::Partition;
 use crate::migration::tests::workload::words;
 use crate::migration::{Line, Order, Report, Way};
+use crate::planted::{Bug, Planted};
 use crate::shard::moves::source::{HOLD_MAX, OVERDUE_AFTER};
 
 /// What ends a move.
@@ -99,6 +100,36 @@ fn a_move_may_end_at_any_point() {
             }
         }
     }
+}
+
+/// A move whose stream breaks once the target has prepared, and that is committed after that.
+fn broken_behind_prepared(bug: Option<Bug>) -> Bed {
+    let mut bed = Bed::new(3);
+    bed.target.core.keyspace.planted = Planted::new(bug);
+    bed.load(500);
+    let both = sockets();
+    let cut = both[0].try_clone().expect("a descriptor");
+    bed.begin_over(both.map(Line::new).map(Way::Node));
+    bed.until("the move", |bed| bed.source.is_confirmed());
+    cut.shutdown(Shutdown::Both).expect("a socket");
+    bed.settle();
+    bed
+}
+
+#[test]
+fn a_prepared_copy_outlives_its_stream() {
+    let mut bed = broken_behind_prepared(None);
+    let wiped = |report: &Report| matches!(report, Report::Wiped { .. });
+    assert!(!bed.target.has_told(wiped), "without the table's word");
+    bed.commit();
+    bed.compare();
+}
+
+#[test]
+fn a_prepared_copy_that_goes_with_its_stream_is_caught() {
+    let bed = broken_behind_prepared(Some(Bug::PreparedWiped));
+    let wiped = |report: &Report| matches!(report, Report::Wiped { .. });
+    assert!(bed.target.has_told(wiped));
 }
 
 #[test]
