@@ -107,6 +107,12 @@ impl<D: Disk> Coordinator<D> {
             }
             Query::RemoveCoordinator { id } => {
                 let change = CoordinatorChange::Remove { id };
+                if let Some(silent) = self.missed_without(id) {
+                    let refusal = Refusal::NoMajorityLeft { id, silent };
+                    actions
+                        .push(operation(Wanted::Change(change)).answer(Report::Refused(refusal)));
+                    return;
+                }
                 if id == self.member.id() && self.state().voters().nth(1).is_some() {
                     inputs.push(self.step_aside());
                     actions.push(operation(Wanted::Change(change)).answer(Report::Busy));
@@ -358,6 +364,18 @@ impl<D: Disk> Coordinator<D> {
         }
         let heard_ms = self.heard_ms.get(&id)?;
         Some(self.now_ms - heard_ms)
+    }
+
+    /// One that votes and is silent, if without `id` those that answer are no majority of those that vote.
+    fn missed_without(&self, id: RaftId) -> Option<RaftId> {
+        let left: Vec<RaftId> = self.state().voters().filter(|voter| *voter != id).collect();
+        let is_heard = |voter: &RaftId| {
+            let heard_ms = self.last_heard_ms(*voter);
+            *voter == self.member.id() || heard_ms.is_some_and(|ms| ms < COORDINATOR_SILENT_MS)
+        };
+        let (heard, silent): (Vec<RaftId>, Vec<RaftId>) = left.iter().partition(|id| is_heard(id));
+        let has_majority = heard.len() > silent.len();
+        silent.first().copied().filter(|_| !has_majority)
     }
 
     fn is_silent(&self, id: RaftId) -> bool {

@@ -7,7 +7,7 @@ use crate::command::{Addresses, Nonce};
 use crate::member::founding;
 use crate::placement::Policy;
 use crate::protocol::Heartbeat;
-use crate::report::{Figures, Problem, Query, Report};
+use crate::report::{COORDINATOR_SILENT_MS, Figures, Problem, Query, Report};
 use crate::view::TableUpdate;
 
 /// Coordinators whose messages arrive at once, unless they are cut off.
@@ -665,6 +665,25 @@ fn a_node_is_not_removed_while_a_coordinator_would_end_with_it() {
         assert!(text.contains(word), "{text}");
     }
     assert_eq!(world.coordinators[0].state().members().len(), 1);
+}
+
+#[test]
+fn a_coordinator_is_not_removed_when_too_few_that_answer_would_be_left() {
+    let mut world = World::new(3);
+    world.pass(2_000);
+    let leader = world.leader();
+    let [silent, other] = [leader % 3 + 1, (leader + 1) % 3 + 1].map(RaftId);
+    world.cut_off = vec![silent.0];
+    world.pass(COORDINATOR_SILENT_MS);
+    for id in [other, RaftId(leader)] {
+        let refusal = crate::state::Refusal::NoMajorityLeft { id, silent };
+        let answer = asked(&mut world, Query::RemoveCoordinator { id });
+        assert_eq!(answer, Report::Refused(refusal));
+    }
+    for id in [silent, other] {
+        let removed = asked(&mut world, Query::RemoveCoordinator { id });
+        assert_eq!(removed, Report::CoordinatorRemoved { id });
+    }
 }
 
 #[test]

@@ -64,7 +64,7 @@ impl Home {
     pub(super) fn open(path: &Path, id: RaftId, empty: Empty) -> Result<Home, ServerError> {
         // glommio finds directories only under absolute paths.
         let path = &std::path::absolute(path).map_err(DirError::of("find", path))?;
-        fs::create_dir_all(path).map_err(DirError::of("create", path))?;
+        dir::create(path)?;
         let stamp = path.join("stamp");
         let is_stamped = stamp
             .try_exists()
@@ -207,7 +207,7 @@ impl Home {
 /// Begins the log, before a stamp says that there is one.
 fn begin_log(path: &Path) -> Result<(), ServerError> {
     let dir = path.join(LOG);
-    fs::create_dir_all(&dir).map_err(DirError::of("create", &dir))?;
+    dir::create(&dir)?;
     let disk = StdDisk::new(&dir, Durability::Strict).map_err(DirError::of("open", &dir))?;
     let begun = block_on(files::begin(&disk, Durability::Strict));
     begun.map_err(|error| DirError::of("begin a log in", &dir)(io::Error::other(error)))?;

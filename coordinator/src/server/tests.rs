@@ -9,7 +9,10 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::ask::ask;
+use crate::command::{Addresses, Registration};
+use crate::link::blocking::{CallError, Client};
 use crate::placement::Policy;
+use crate::protocol::{self, Request, VERSIONS};
 use crate::report::{CoordinatorRow, Problem, Query, Report, StatusReport};
 
 /// Longest time any step of a test may take.
@@ -303,4 +306,41 @@ fn what_each_coordinator_refuses_is_shown_by_the_leader() {
     until("all have told", || {
         refused(cluster.rows()) == [Some(1), Some(2), Some(3)]
     });
+}
+
+#[test]
+fn a_node_that_speaks_for_another_is_not_heard_and_cut_off() {
+    let mut cluster = Cluster::new(1);
+    cluster.start(1, Empty::Founds);
+    cluster.founded();
+    let address = &cluster.addresses()[0];
+    let [own, other] = [1, 2].map(|n| NodeId([n; 16]));
+    let registration = |node| Registration {
+        node,
+        cluster: None,
+        name: "athens".into(),
+        incarnation: 1,
+        addresses: Addresses {
+            entry: "127.0.0.1:1".into(),
+            peer: "127.0.0.1:2".into(),
+        },
+        shards: 1,
+        capacity: crate::state::CAPACITY_DEFAULT,
+        speaks: VERSIONS,
+    };
+    let register = |node| {
+        let identity = protocol::identity(LinkRole::Node, own);
+        let mut link = Client::dial(address, identity, None, LIMIT).expect("a link");
+        let request = Request::Register(registration(node));
+        let payload = request.encode().expect("a request");
+        link.request(protocol::kind::REQUEST, &payload, LIMIT)
+    };
+    for _ in 0..2 {
+        let cut_off = register(other).expect_err("no answer");
+        assert!(matches!(cut_off, CallError::Link(_)), "{cut_off}");
+    }
+    until("it is counted", || cluster.rows()[0].refused == Some(2));
+    assert_eq!(cluster.status().nodes.values().sum::<u64>(), 0);
+    register(own).expect("an answer");
+    assert_eq!(cluster.status().nodes.values().sum::<u64>(), 1);
 }

@@ -194,6 +194,17 @@ pub enum Refusal {
          start the node again"
     )]
     Forced,
+    /// Start the silent one, or remove it first.
+    #[error(
+        "without coordinator {id} too few would be left that answer: coordinator {silent} is silent, so start it, or \
+         remove it first"
+    )]
+    NoMajorityLeft {
+        /// What was to be removed.
+        id: RaftId,
+        /// One that would be left, and is not there.
+        silent: RaftId,
+    },
 }
 
 /// Why bytes are no snapshot.

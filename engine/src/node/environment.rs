@@ -13,8 +13,9 @@ const MEMLOCK_BYTES_PER_SHARD: u64 = 512 << 10;
 const FILES_PER_NODE: u64 = 40;
 const FILES_PER_SHARD: u64 = 14;
 
-/// What is left to other nodes, coordinators and segments to come; with few files half of what is there.
-const FILES_RESERVED: u64 = 64;
+/// What is left to other nodes, coordinators and segments to come is an eighth of what is there, at least this, and
+/// with few files half.
+const FILES_RESERVED_MIN: u64 = 64;
 
 /// Syncs that the latency is measured with.
 const SYNCS: usize = 32;
@@ -77,7 +78,7 @@ impl Environment {
     pub fn clients_per_shard(&self, shards: u16, asked: usize) -> Result<usize, EnvironmentError> {
         let own = FILES_PER_NODE + FILES_PER_SHARD * u64::from(shards);
         let left = self.files.saturating_sub(own);
-        let clients = left - FILES_RESERVED.min(left / 2);
+        let clients = left - FILES_RESERVED_MIN.max(left / 8).min(left / 2);
         let clients = clients / u64::from(shards.max(1));
         if clients == 0 {
             let (files, needed) = (self.files, own + 2 * u64::from(shards));
@@ -106,10 +107,10 @@ impl Environment {
             ));
         }
         if clients < asked {
-            let own = FILES_PER_NODE + FILES_PER_SHARD * u64::from(shards) + FILES_RESERVED;
-            let wanted = (asked as u64)
-                .saturating_mul(u64::from(shards))
-                .saturating_add(own);
+            let own = FILES_PER_NODE + FILES_PER_SHARD * u64::from(shards);
+            let asked_files = (asked as u64).saturating_mul(u64::from(shards));
+            let reserved = FILES_RESERVED_MIN.max(asked_files.div_ceil(7));
+            let wanted = asked_files.saturating_add(reserved).saturating_add(own);
             warnings.push(format!(
                 "--max-clients {asked} is lowered to {clients} for each shard: {} open files are allowed, \
                  ulimit -n {wanted}",

@@ -428,13 +428,13 @@ impl DataDir {
         fs::create_dir_all(&dir).map_err(DirError::of("create", &dir))?;
         let mut found = fs::read_dir(&dir).map_err(DirError::of("list", &dir))?;
         let unfinished = format!("{}.new", files::FILE_NAME);
-        if found.any(|file| file.map_or(true, |file| file.file_name() != *unfinished)) {
-            return Ok(());
+        if !found.any(|file| file.map_or(true, |file| file.file_name() != *unfinished)) {
+            let disk = StdDisk::new(&dir, Durability::Strict);
+            let disk = disk.map_err(DirError::of("open", &dir))?;
+            let begun = block_on(files::begin(&disk, Durability::Strict));
+            begun.map_err(|error| DirError::of("begin a log in", &dir)(io::Error::other(error)))?;
         }
-        let disk = StdDisk::new(&dir, Durability::Strict);
-        let disk = disk.map_err(DirError::of("open", &dir))?;
-        let begun = block_on(files::begin(&disk, Durability::Strict));
-        begun.map_err(|error| DirError::of("begin a log in", &dir)(io::Error::other(error)))?;
+        // Also when it is there: the start that has begun it may have ended before this.
         dir::sync(&logs)?;
         Ok(dir::sync(&self.path)?)
     }

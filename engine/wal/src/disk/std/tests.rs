@@ -68,3 +68,15 @@ fn creating_an_existing_file_is_refused() {
         io::ErrorKind::AlreadyExists
     );
 }
+
+#[test]
+fn a_file_with_a_hole_is_not_stored_to() {
+    let home = tempfile::tempdir().expect("a directory");
+    let path = home.path().join("file");
+    let file = File::create(&path).expect("created");
+    file.set_len(64 << 10).expect("grown");
+    assert!(!has_own_blocks(&file).expect("looked at"), "a hole");
+    std::fs::write(&path, vec![1; 64 << 10]).expect("written");
+    file.sync_all().expect("synced");
+    assert!(has_own_blocks(&file).expect("looked at"), "whole");
+}
