@@ -1,11 +1,12 @@
 //! The shard's log: its writes, syncs and segments.
 
+use std::fmt::Display;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::{Duration, Instant};
 
-use ephesus_wal::Durability;
 use ephesus_wal::disk::std::StdFile;
+use ephesus_wal::{Durability, is_no_room, passes};
 
 use super::{MARK_AFTER, SYNC_EVERY, Shard, commit_delay, fatal};
 
@@ -13,12 +14,26 @@ use super::{MARK_AFTER, SYNC_EVERY, Shard, commit_delay, fatal};
 const SLOW_WRITE: Duration = Duration::from_millis(200);
 
 impl Shard {
-    #[expect(clippy::expect_used, reason = "a write completes once")]
+    #[expect(
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        reason = "a write completes once"
+    )]
     pub(super) fn log_written(&mut self, write: u64, result: io::Result<usize>) {
         let place = self.writes.iter().position(|(op, _)| op.id == write);
-        let (op, issued) = self
-            .writes
-            .swap_remove(place.expect("a write completes once"));
+        let place = place.expect("a write completes once");
+        let bytes = self.writes[place].0.buf.len();
+        // A part of it is written where there was no room for the rest.
+        let is_short = result.as_ref().is_ok_and(|&written| written < bytes);
+        if is_short || result.as_ref().is_err_and(passes) {
+            self.refused_writes.refused(write, self.now);
+            if let Err(error) = result {
+                self.note_lack(&error, is_no_room(&error));
+            }
+            return;
+        }
+        self.refused_writes.written(write);
+        let (op, issued) = self.writes.swap_remove(place);
         let took = self.now.saturating_duration_since(issued);
         self.write_usec
             .saturating_record((took.as_micros() as u64).max(1));
@@ -30,6 +45,15 @@ impl Shard {
             Ok(_) => self.core.committed(),
             Err(error) => fatal("log", &error),
         }
+    }
+
+    /// The log waits for what the system lacks.
+    fn note_lack(&mut self, error: &impl Display, is_out_of_space: bool) {
+        if !self.log_waits {
+            tracing::error!(%error, "the log's files wait for what the system lacks");
+        }
+        self.log_waits = true;
+        self.log_lacks_space = is_out_of_space;
     }
 
     pub(super) fn log_synced(&mut self, result: io::Result<()>) {
@@ -78,14 +102,11 @@ impl Shard {
             if !error.passes() {
                 fatal("log", &error);
             }
-            if !self.log_waits {
-                tracing::error!(%error, "the log's files wait for what the system lacks");
-            }
-            self.log_waits = true;
-            self.log_lacks_space = error.is_out_of_space();
+            self.note_lack(&error, error.is_out_of_space());
         }
-        self.log_waits &= self.segments.waits();
+        self.log_waits &= self.segments.waits() || self.refused_writes.are_there();
         self.log_lacks_space &= self.log_waits;
+        let log = &self.core.keyspace.log;
         self.checkpointer.spare_bytes = self.segments.spare_bytes(log);
         let is_over_budget = self.checkpointer.is_over_budget(&self.core.keyspace);
         // On a full disk no image makes room: writes are refused, and must not wait before.
@@ -148,8 +169,23 @@ impl Shard {
         self.commit_delay.delays(may, last, self.now)
     }
 
+    /// Issues again what is due of the writes that were refused.
+    #[expect(clippy::expect_used, reason = "what was refused is not written")]
+    fn write_refused(&mut self) {
+        while let Some(write) = self.refused_writes.take_due(self.now) {
+            let mut writes = self.writes.iter().map(|(op, _)| op);
+            let op = writes.find(|op| op.id == write).expect("not written");
+            let fd = self.segments.descriptor(op.segment);
+            // SAFETY: as in `write_log`.
+            unsafe {
+                self.ring.write_log(op.id, fd, &op.buf, op.offset);
+            }
+        }
+    }
+
     /// Issues what the log wants written and does not wait for more.
     pub(super) fn write_log(&mut self) {
+        self.write_refused();
         let may_wait = self.core.keyspace.log.may_wait() && !self.log_is_awaited;
         if self.write_delay.delays(may_wait, self.now) || self.waits_for_company() {
             return;

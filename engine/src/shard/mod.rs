@@ -30,6 +30,7 @@ mod onward;
 mod outbox;
 mod parked;
 mod publish;
+mod refused_writes;
 pub mod segments;
 mod seldom;
 #[cfg(feature = "planted")]
@@ -71,6 +72,7 @@ use crate::net::{Completion, ConnToken, ListenerKind, Ring, Waker};
 use crate::table::NEVER_MS;
 use commit_delay::CommitDelay;
 use mesh::Message;
+use refused_writes::RefusedWrites;
 use seldom::Seldom;
 use write_delay::WriteDelay;
 
@@ -144,6 +146,7 @@ pub struct Shard {
     /// Commands were executed in the last turn.
     had_requests: bool,
     writes: Vec<(WriteOp, Instant)>,
+    refused_writes: RefusedWrites,
     write_delay: WriteDelay,
     commit_delay: CommitDelay,
     /// Something waits for the log to be durable.
@@ -239,6 +242,7 @@ impl Shard {
             events: 0,
             had_requests: false,
             writes: Vec::new(),
+            refused_writes: RefusedWrites::default(),
             write_delay: WriteDelay::default(),
             commit_delay: CommitDelay::new(now),
             log_is_awaited: false,
@@ -346,6 +350,9 @@ impl Shard {
             consider(until(deadline));
         }
         if let Some(deadline) = self.commit_delay.deadline() {
+            consider(until(deadline));
+        }
+        if let Some(deadline) = self.refused_writes.deadline() {
             consider(until(deadline));
         }
         let keyspace = &self.core.keyspace;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use ephesus_wire::Lsn;
 
 use crate::disk::{Disk, DiskFile};
-use crate::error::WalError;
+use crate::error::{WalError, passes};
 use crate::files::LogFiles;
 use crate::open::open_writer;
 use crate::options::{Durability, LogOptions};
@@ -150,10 +150,19 @@ impl<D: Disk> Log<D> {
         loop {
             while let Some(op) = self.writer.next_write(wall_clock_ms) {
                 let file = &self.open[&op.segment];
-                let result = file
-                    .write_at(&op.buf, op.offset)
-                    .await
-                    .map(|()| op.buf.len());
+                let result = loop {
+                    match file.write_at(&op.buf, op.offset).await {
+                        // Nobody was told of what it holds: the same bytes to the same place, once more.
+                        Err(error) if passes(&error) => {
+                            if !std::mem::replace(&mut self.waits, true) {
+                                tracing::error!(%error, "the log cannot be written now: it waits");
+                            }
+                            self.disk.pause().await;
+                        }
+                        result => break result.map(|()| op.buf.len()),
+                    }
+                };
+                self.waits &= result.is_err();
                 self.writer.complete(op, result)?;
             }
             if self.writer.is_poisoned() {
@@ -191,6 +200,36 @@ mod tests {
     use super::*;
     use crate::disk::small::SmallDisk;
     use crate::options::LogId;
+
+    #[test]
+    fn a_write_for_which_the_system_lacks_something_is_tried_again() {
+        let opts = LogOptions::new(LogId([2; 16]));
+        for code in [libc::ENOSPC, libc::EDQUOT, libc::ENOMEM, libc::EAGAIN] {
+            let disk = SmallDisk::new(u64::MAX);
+            let open = |visit: Visit<'_>| {
+                let opening = Log::open(disk.clone(), &opts, Lsn::ZERO, 1, visit);
+                block_on(opening).map(|(log, _)| log)
+            };
+            let mut log = open(&mut |_, _| Ok(())).expect("room");
+            for number in 0..3u8 {
+                disk.grows_after(9);
+                disk.faults().fail_once(0, code);
+                log.append(&[number; 3000]).expect("it fits a segment");
+                let committed = block_on(log.commit(1)).expect("it waits");
+                assert_eq!(committed, log.writer().appended());
+                assert_eq!(disk.waits(), Some(8), "it has waited once");
+            }
+            drop(log);
+            disk.faults().crash();
+            let mut found: Vec<u8> = Vec::new();
+            let visit = &mut |_, record: &[u8]| {
+                found.extend(record.first());
+                Ok(())
+            };
+            open(visit).expect("a good log");
+            assert_eq!(found, [0, 1, 2]);
+        }
+    }
 
     #[test]
     fn a_log_without_room_for_a_segment_waits_and_goes_on_when_there_is_some() {
