@@ -151,7 +151,7 @@ fn remedy(error: &WalError) -> &'static str {
         | WalError::MissingSegment { .. }
         | WalError::LostSegment { .. }
         | WalError::LostLog
-        | WalError::DamagedList => {
+        | WalError::DamagedFile { .. } => {
             "; restore the data directory from a backup, or accept the loss with --on-damage cut"
         }
         _ => "",

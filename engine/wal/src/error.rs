@@ -71,10 +71,13 @@ pub enum WalError {
     /// `Damage`.
     #[error("all files of the log are gone")]
     LostLog,
-    /// The list of the log's files is bad, so that nobody knows which have to be there. Restore it, or accept
-    /// what may be missing as with `Damage`.
-    #[error("log file {} is damaged", crate::files::FILE_NAME)]
-    DamagedList,
+    /// A file beside the segments is bad: the list of those that have to be there, or the one that groups lie in until
+    /// they are written. Restore it, or accept what may be missing as with `Damage`.
+    #[error("log file {file} is damaged")]
+    DamagedFile {
+        /// File name in the log's directory.
+        file: &'static str,
+    },
     /// A file is not as large as segments are now: remove it instead of using it again.
     #[error("log file {file} has {bytes} bytes, but segments have {wanted}")]
     SegmentSize {

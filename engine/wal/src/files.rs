@@ -7,7 +7,8 @@
 //! file `segments`, a twin (see `twin`):
 //!   SEGS 4 B | version u32 | repeated: number u64 | former u64         little-endian
 //!   former: the file may still have this number, because it is being given the other; 0: no; with the highest bit
-//!   it is one that was put aside under this number
+//!   it is one that was put aside under this number; number 0: the file that groups lie in until they are written
+//!   (see `mapped`)
 //! ```
 //!
 //! # Invariants
@@ -22,6 +23,7 @@ use std::collections::BTreeMap;
 
 use crate::disk::Disk;
 use crate::error::WalError;
+use crate::mapped;
 use crate::options::{Durability, LogOptions};
 use crate::segment::{self, SegmentHandle, SegmentId, SegmentInfo, Zeroes};
 use crate::twin::{self, Found, Twin};
@@ -42,6 +44,9 @@ const ENTRY_BYTES: usize = 16;
 
 /// Marks a former name as that of a file that was put aside.
 const SHELVED: u64 = 1 << 63;
+
+/// Stands for the mapped file, which is none of the segments: they count from 1.
+const MAPPED: SegmentId = SegmentId(0);
 
 /// What a file may be called instead of by its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -225,6 +230,17 @@ impl<D: Disk> LogFiles<D> {
         enlisted
     }
 
+    /// Lists the mapped file, which is durably there: what is published in it is missed when it is gone.
+    ///
+    /// # Errors
+    /// [`WalError::Io`].
+    pub(crate) async fn list_mapped(&mut self) -> Result<(), WalError> {
+        self.change(|entries| {
+            entries.insert(MAPPED, None);
+        })
+        .await
+    }
+
     /// Removes the file of segment `old`, which holds nothing the log needs, durably.
     ///
     /// # Errors
@@ -298,10 +314,11 @@ pub(crate) fn check_size(opts: &LogOptions, old: SegmentInfo) -> Result<(), WalE
 
 /// Checks that every file is there that has to be, by the names in the directory.
 ///
-/// A log of a release without lists has none, but it has segments, or one that it was about to make.
+/// A log of a release without lists has none, but it has segments, or one that it was about to make. The mapped file
+/// has to be one of ours, too.
 ///
 /// # Errors
-/// [`WalError::LostSegment`], [`WalError::LostLog`] and [`WalError::DamagedList`].
+/// [`WalError::LostSegment`], [`WalError::LostLog`] and [`WalError::DamagedFile`].
 pub(crate) async fn check<D: Disk>(
     disk: &D,
     opts: &LogOptions,
@@ -322,13 +339,20 @@ pub(crate) async fn check<D: Disk>(
         Found::Whole(list) | Found::Half(list) => decode(&list),
         Found::Other(_) | Found::Damaged => None,
     };
-    let is_there = |id: &SegmentId| names.contains(&id.file_name());
-    for (id, former) in entries.ok_or(WalError::DamagedList)? {
+    let entries = entries.ok_or(WalError::DamagedFile { file: FILE_NAME })?;
+    for (id, former) in &entries {
+        let file = match *id {
+            MAPPED => mapped::FILE_NAME.to_owned(),
+            id => id.file_name(),
+        };
         let is_former = |former: Former| names.contains(&former.file_name());
-        if !is_there(&id) && !former.is_some_and(is_former) {
-            let file = id.file_name();
+        if !names.contains(&file) && !former.is_some_and(is_former) {
             return Err(WalError::LostSegment { file });
         }
+    }
+    if entries.contains_key(&MAPPED) && !mapped::is_whole(disk).await? {
+        let file = mapped::FILE_NAME;
+        return Err(WalError::DamagedFile { file });
     }
     Ok(())
 }

@@ -356,6 +356,15 @@ struct Run<'a> {
     wall_clock_ms: u64,
 }
 
+/// Whether the file is one of ours, whatever its slots hold.
+///
+/// # Errors
+/// [`WalError::Io`].
+pub(crate) async fn is_whole<D: Disk>(disk: &D) -> Result<bool, WalError> {
+    let file = read(disk, false).await?;
+    Ok(file.is_some_and(|file| FileHeader::decode(&file).is_some()))
+}
+
 /// The records from LSN `next` on that `owner` has published and that continue one another.
 ///
 /// With `to_keep` the file is made durable first.

@@ -129,10 +129,13 @@ pub async fn open_writer<D: Disk>(
     if !freed.is_empty() || !free.is_empty() {
         segment::sync_names(disk, &name).await?;
     }
-    let files = match files {
+    let mut files = match files {
         Some(files) => files,
         None => list().await?,
     };
+    if mapped_file.is_some() {
+        files.list_mapped().await?;
+    }
     Ok(Opened {
         writer,
         segment,

@@ -100,7 +100,7 @@ pub async fn verify_with<D: Disk>(
             e @ (WalError::MissingSegment { .. }
             | WalError::LostSegment { .. }
             | WalError::LostLog
-            | WalError::DamagedList),
+            | WalError::DamagedFile { .. }),
         ) => Some(e.to_string()),
         Err(e @ WalError::Damage { .. }) if recovered.damage.is_empty() => Some(e.to_string()),
         Ok(_) | Err(WalError::Damage { .. }) => None,

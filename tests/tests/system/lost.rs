@@ -123,3 +123,30 @@ fn damaged_files_beside_the_logs_are_named_by_check_and_start_alike_or_made_anew
     fs::write(data.join("incarnation"), "1800000000\n").expect("written");
     node.restart();
 }
+
+#[test]
+fn what_relaxed_writes_have_published_is_missed() {
+    let mut node = Node::start(Options {
+        shards: 1,
+        durability: Some("relaxed"),
+        ..Options::default()
+    });
+    assert_eq!(node.client().say("SET a 1"), Reply::ok());
+    node.kill();
+    let logs = fs::read_dir(node.data_dir().join("logs")).expect("the logs");
+    let mapped = logs.map(|log| log.expect("an entry").path().join("mapped"));
+    let mapped = mapped.into_iter().next().expect("a log");
+    assert_missed(
+        &mut node,
+        mapped.clone(),
+        &["mapped is gone", "restore", "--on-damage cut"],
+    );
+    let whole = fs::read(&mapped).expect("read");
+    fs::write(&mapped, vec![0xff; whole.len()]).expect("written");
+    assert_eq!(node.check().0, Some(1));
+    node.start_refused()
+        .assert_says(&["mapped is damaged", "restore", "--on-damage cut"]);
+    fs::write(&mapped, whole).expect("written");
+    node.restart();
+    assert_eq!(node.client().say("GET a"), Reply::bulk("1"));
+}

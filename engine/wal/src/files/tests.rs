@@ -92,7 +92,7 @@ fn a_damaged_list_is_refused_and_one_good_place_is_enough() {
     disk.flip_bit(FILE_NAME, 4096 + 30, 1);
     let damaged = open(&disk, &options());
     assert!(
-        matches!(damaged, Err(WalError::DamagedList)),
+        matches!(damaged, Err(WalError::DamagedFile { file: FILE_NAME })),
         "{:?}",
         damaged.map(drop)
     );

@@ -3,7 +3,7 @@ use futures_lite::future::block_on;
 use super::*;
 use crate::disk::fault::FaultDisk;
 use crate::open::{Opened, open_writer};
-use crate::options::Durability;
+use crate::options::{Durability, OnDamage};
 use crate::recover::{Recovered, recover};
 use crate::writer::{LogWriter, WriteOp};
 
@@ -24,15 +24,21 @@ fn reopen(
     disk: &FaultDisk,
     durability: Durability,
 ) -> (Opened<FaultDisk>, Recovered, Vec<Vec<u8>>) {
-    let opts = options(durability);
+    reopen_with(disk, &options(durability))
+}
+
+fn reopen_with(
+    disk: &FaultDisk,
+    opts: &LogOptions,
+) -> (Opened<FaultDisk>, Recovered, Vec<Vec<u8>>) {
     let mut found = Vec::new();
     let mut keep = |_, record: &[u8]| {
         found.push(record.to_vec());
         Ok(())
     };
     let (opened, recovered) = block_on(async {
-        let recovered = recover(disk, &opts, Lsn::ZERO, &mut keep).await.unwrap();
-        let opened = open_writer(disk, &opts, &recovered, Lsn::ZERO, 0).await;
+        let recovered = recover(disk, opts, Lsn::ZERO, &mut keep).await.unwrap();
+        let opened = open_writer(disk, opts, &recovered, Lsn::ZERO, 0).await;
         (opened.unwrap(), recovered)
     });
     (opened, recovered, found)
@@ -208,11 +214,16 @@ fn a_bad_record_ends_what_is_found() {
 }
 
 #[test]
-fn a_file_that_is_none_or_of_another_shape_is_made_anew() {
+fn a_file_that_is_none_or_of_another_shape_is_damage_and_made_anew_if_that_is_accepted() {
     for byte in [0, 8, 12, 16, 20] {
         let (disk, _) = two_publications();
         disk.flip_bit(FILE_NAME, byte, 1);
-        let (mut opened, _, found) = reopen(&disk, Durability::Relaxed);
+        let mut opts = options(Durability::Relaxed);
+        let refused = block_on(recover(&disk, &opts, Lsn::ZERO, &mut |_, _| Ok(())));
+        let is_damage = matches!(refused, Err(WalError::DamagedFile { file: FILE_NAME }));
+        assert!(is_damage, "byte {byte}: {refused:?}");
+        opts.on_damage = OnDamage::Cut;
+        let (mut opened, _, found) = reopen_with(&disk, &opts);
         assert!(found.is_empty(), "byte {byte}");
         append(&mut opened.writer, &["c"]);
         assert_eq!(opened.writer.publish(0), opened.writer.appended());
