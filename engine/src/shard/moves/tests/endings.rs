@@ -133,6 +133,81 @@ fn a_prepared_copy_that_goes_with_its_stream_is_caught() {
 }
 
 #[test]
+fn a_copy_without_its_end_goes_with_its_stream() {
+    let mut bed = Bed::new(3);
+    bed.load(2_000);
+    let both = sockets();
+    let cut = both[0].try_clone().expect("a descriptor");
+    bed.begin_over(both.map(Line::new).map(Way::Node));
+    bed.until("the first records", |bed| bed.received() > 1);
+    let copy = bed.target.core.keyspace.partition(MOVING);
+    assert!(!copy.expect("a copy").is_prepared(), "more has to come");
+    cut.shutdown(Shutdown::Both).expect("a socket");
+    bed.forget_staging();
+    bed.compare();
+}
+
+#[test]
+fn a_copy_whose_end_is_not_durable_yet_outlives_its_stream() {
+    let mut bed = Bed::new(3);
+    bed.load(500);
+    let both = sockets();
+    let cut = both[0].try_clone().expect("a descriptor");
+    bed.begin_over(both.map(Line::new).map(Way::Node));
+    bed.until("the hold", |bed| bed.source.core.is_held(MOVING));
+    bed.target.commits = false;
+    let has_end = |bed: &Bed| {
+        let copy = bed.target.core.keyspace.partition(MOVING);
+        copy.is_some_and(Partition::is_prepared)
+    };
+    bed.until("the end of the stream", has_end);
+    cut.shutdown(Shutdown::Both).expect("a socket");
+    bed.settle();
+    bed.target.commits = true;
+    bed.settle();
+    let is_wiped = |report: &Report| matches!(report, Report::Wiped { .. });
+    assert!(has_end(&bed) && !bed.target.has_told(is_wiped));
+    // Its source cannot know, and nobody has committed.
+    bed.abort();
+    bed.compare();
+}
+
+#[test]
+fn a_copy_that_is_served_outlives_its_stream() {
+    // The stream breaks before, with or after the table's word.
+    for turns in [0, 1, 20] {
+        for is_cut_first in [true, false] {
+            let mut bed = Bed::new(3);
+            bed.load(500);
+            let both = sockets();
+            let cut = both[0].try_clone().expect("a descriptor");
+            bed.begin_over(both.map(Line::new).map(Way::Node));
+            bed.until("the move", |bed| bed.source.is_confirmed());
+            let cut = || cut.shutdown(Shutdown::Both);
+            if is_cut_first {
+                cut().expect("a socket");
+            } else {
+                bed.order_target(bed.committed());
+            }
+            for _ in 0..turns {
+                bed.turn();
+            }
+            if is_cut_first {
+                bed.order_target(bed.committed());
+            } else {
+                // Whoever was told to has closed it before.
+                let _ = cut();
+            }
+            bed.settle();
+            let is_wiped = |report: &Report| matches!(report, Report::Wiped { .. });
+            assert!(bed.target.core.keyspace.owns(MOVING) && !bed.target.has_told(is_wiped));
+            bed.commit();
+            bed.compare();
+        }
+    }
+}
+
+#[test]
 fn a_target_that_is_occupied_refuses_with_its_reason() {
     for wire in BOTH {
         let mut bed = Bed::new(1);
