@@ -3,13 +3,20 @@
 use ephesus_coordinator::planted::Bug;
 use ephesus_engine::planted::Bug as Mistake;
 
-use crate::world::{Shape, World};
+use crate::world::{Kill, Shape, World};
 use crate::{caught, grid, run};
 
 /// Seeds that may be needed.
 const SEEDS_MAX: u64 = 120;
 
-/// Some seed fails in the way that the bug should make it fail.
+/// What a run shows without the bug is not the bug's.
+fn assert_clean(what: &str, run: impl FnOnce() -> Result<(), String>) {
+    if let Err(violation) = caught(run) {
+        panic!("{what} fails without the bug as well: {violation}");
+    }
+}
+
+/// Some seed fails in the way that the bug should make it fail, and not without it.
 fn assert_caught(bug: Bug, how: &[&str]) {
     let caught = (0..SEEDS_MAX).find_map(|seed| {
         let violation = run(3, seed, Some(bug)).err()?;
@@ -18,6 +25,7 @@ fn assert_caught(bug: Bug, how: &[&str]) {
     });
     let (seed, violation) = caught.unwrap_or_else(|| panic!("{bug:?} is not caught"));
     println!("{bug:?}: seed {seed}: {violation}");
+    assert_clean(&format!("seed {seed}"), || run(3, seed, None).map(drop));
 }
 
 macro_rules! planted_bugs_are_caught {
@@ -40,29 +48,38 @@ planted_bugs_are_caught! {
     catches_a_leader_that_takes_the_past_for_silence: HastyLeader, ["with it a node was failed"];
 }
 
-/// Of the whole grid and of some runs of any kind, one fails in the way that the mistake should make it
-/// fail.
-fn assert_noticed(mistake: Mistake, how: &[&str]) {
-    let is_expected = |violation: &String| how.iter().any(|part| violation.contains(part));
-    let in_grid = grid::kills().find_map(|kill| {
-        let run = caught(|| grid::run(0, kill, Some(mistake)));
-        let violation = run.err().filter(is_expected)?;
-        Some(format!("{kill:?}: {violation}"))
-    });
-    let any = || {
-        (0..SEEDS_MAX).find_map(|seed| {
-            let run = caught(|| {
+/// A run in which a mistake can be noticed.
+#[derive(Clone, Copy, Debug)]
+enum Run {
+    Grid(Kill),
+    Any { seed: u64 },
+}
+
+impl Run {
+    fn go(self, mistake: Option<Mistake>) -> Result<(), String> {
+        caught(|| match self {
+            Run::Grid(kill) => grid::run(0, kill, mistake).map(drop),
+            Run::Any { seed } => {
                 let mut world = World::new(seed, Shape::any(3, seed), None)?;
-                world.mistake = Some(mistake);
-                world.run()
-            });
-            let violation = run.err().filter(is_expected)?;
-            Some(format!("seed {seed}: {violation}"))
+                world.mistake = mistake;
+                world.run().map(drop)
+            }
         })
-    };
-    let noticed = in_grid.or_else(any);
-    let noticed = noticed.unwrap_or_else(|| panic!("{mistake:?} is not noticed"));
-    println!("{mistake:?}: {noticed}");
+    }
+}
+
+/// Of the whole grid and of some runs of any kind, one fails in the way that the mistake should make it
+/// fail, and not without it.
+fn assert_noticed(mistake: Mistake, how: &[&str]) {
+    let any = (0..SEEDS_MAX).map(|seed| Run::Any { seed });
+    let noticed = grid::kills().map(Run::Grid).chain(any).find_map(|run| {
+        let violation = run.go(Some(mistake)).err()?;
+        let is_expected = how.iter().any(|part| violation.contains(part));
+        is_expected.then_some((run, violation))
+    });
+    let (run, violation) = noticed.unwrap_or_else(|| panic!("{mistake:?} is not noticed"));
+    println!("{mistake:?}: {run:?}: {violation}");
+    assert_clean(&format!("{run:?}"), || run.go(None));
 }
 
 macro_rules! mistakes_are_noticed {
