@@ -28,7 +28,7 @@ use super::recovery::{Plan, Recovery, RecoveryError};
 use super::routes::Routes;
 use super::running::{hosted, routes, send_routes, tell_shards};
 use super::shared::{NodeShared, Settings};
-use super::stamp::Layout;
+use super::stamp::{Layout, StagingPlace};
 use super::time::{NodeTime, WallClock};
 use crate::migration::Report;
 use crate::net::Waker;
@@ -160,12 +160,17 @@ impl Process {
             RecoveryError::Undecided { .. } => Refused::Undecided,
             other => Refused::Other(other.to_string()),
         })?;
-        // What was void is gone, and the copy that is there instead has begun empty.
+        // What was void is gone, and the copy that is there instead has begun empty; also instead of a staging copy of
+        // this epoch, unless its migration has brought the partition.
         let was_here = |partition| {
-            let served = found.served(partition).map(|(_, epoch)| epoch);
-            let staging = found.staging_of(partition).map(|staging| staging.epoch);
-            let mut epochs = served.into_iter().chain(staging);
-            epochs.any(|epoch| !view.migrations.is_void(partition, epoch))
+            let served = found.served(partition);
+            let staging = found.staging_of(partition);
+            let arrival = view.migrations.arrivals.get(&partition);
+            let has_arrived = |staging: &StagingPlace| {
+                arrival.is_some_and(|arrival| arrival.migration == staging.source.migration)
+            };
+            served.is_some_and(|(_, epoch)| !view.migrations.is_void(partition, epoch))
+                || staging.is_some_and(has_arrived)
         };
         let begun = layout
             .copies()
