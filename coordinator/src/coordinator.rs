@@ -24,9 +24,9 @@ use crate::liveness::{Liveness, STEP_MS_MAX, Waiting};
 use crate::member::{Input, Member, MemberError, Outcome, Output, SNAPSHOT_AFTER, Ticket};
 #[cfg(any(test, feature = "planted"))]
 use crate::planted::{Bug, Planted};
-use crate::protocol::{Answer, Refusals, Request, VERSIONS};
+use crate::protocol::{Answer, Coordinators, Refusals, Request, VERSIONS};
 use crate::report::Report;
-use crate::state::{MemberStatus, State};
+use crate::state::{COORDINATORS_MAX, MemberStatus, State};
 use crate::storage::RaftLog;
 use crate::view::History;
 
@@ -84,6 +84,8 @@ pub enum Event {
     Introduced(RaftId, Versions),
     /// A coordinator, this one or another, has refused so much at its port.
     Refused(RaftId, Refusals),
+    /// Another coordinator says where all of them are.
+    Coordinators(RaftId, Coordinators),
     /// A link to another coordinator is gone.
     Lost(RaftId),
     /// This coordinator is about to stop: somebody else is to lead.
@@ -120,6 +122,15 @@ pub enum Action {
         address: Option<String>,
         /// What to send.
         message: Box<Message>,
+    },
+    /// Tell the coordinator `to`, which is reached at `address`, where all of them are.
+    Coordinators {
+        /// Its number.
+        to: RaftId,
+        /// `host:port`.
+        address: String,
+        /// What to tell.
+        coordinators: Coordinators,
     },
 }
 
@@ -383,6 +394,37 @@ impl<D: Disk> Coordinator<D> {
         Ok(actions)
     }
 
+    /// What to tell who campaigns while others hear a leader. That one may have been added since the campaigner was
+    /// there, which hears nobody whom it does not know, and learns of it by the log from the leader alone.
+    fn tell_who_leads(&self, message: &Message) -> Option<Action> {
+        let campaigns = matches!(
+            message.get_msg_type(),
+            MessageType::MsgRequestPreVote | MessageType::MsgRequestVote
+        );
+        let to = RaftId(message.from);
+        let leader = self.member.leader().filter(|leader| *leader != to);
+        if !campaigns || leader.is_none() {
+            return None;
+        }
+        Some(Action::Coordinators {
+            to,
+            address: self.address(to)?.to_owned(),
+            coordinators: Coordinators(self.state().coordinators().clone()),
+        })
+    }
+
+    /// Takes in what another coordinator has said of those that were added since, as if it had been told at its start.
+    fn learn_of(&mut self, told: BTreeMap<RaftId, String>) {
+        let state = self.member.state();
+        for (id, address) in told {
+            self.peers.entry(id).or_insert(address);
+        }
+        self.peers.retain(|id, _| is_undecided(state, *id));
+        while self.peers.len() > COORDINATORS_MAX {
+            self.peers.pop_first();
+        }
+    }
+
     fn ticket(&mut self, pending: Option<Pending>) -> Ticket {
         self.tickets += 1;
         let ticket = Ticket(self.tickets);
@@ -411,10 +453,14 @@ impl<D: Disk> Coordinator<D> {
         match event {
             // Of nobody but the coordinators: a higher term alone would depose the leader.
             Event::Raft(message) if !self.knows(RaftId(message.from)) => {}
-            Event::Introduced(id, _) | Event::Refused(id, _) | Event::Lost(id)
+            Event::Introduced(id, _)
+            | Event::Refused(id, _)
+            | Event::Coordinators(id, _)
+            | Event::Lost(id)
                 if !self.knows(id) => {}
             Event::Raft(message) => {
                 self.heard_ms.insert(RaftId(message.from), self.now_ms);
+                actions.extend(self.tell_who_leads(&message));
                 let is_forwarded = matches!(
                     message.get_msg_type(),
                     MessageType::MsgPropose
@@ -427,6 +473,7 @@ impl<D: Disk> Coordinator<D> {
             }
             Event::Introduced(id, speaks) => drop(self.speak.insert(id, speaks)),
             Event::Refused(id, refusals) => drop(self.refused.insert(id, refusals)),
+            Event::Coordinators(_, Coordinators(told)) => self.learn_of(told),
             Event::Lost(id) => inputs.push(Input::Lost(id)),
             Event::StepAside => inputs.push(self.step_aside()),
             Event::Closed(session) => self.sessions.closed(session),

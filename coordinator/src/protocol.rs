@@ -3,7 +3,7 @@
 //! ```text
 //! node, operator -> coordinator   Request in postcard's encoding
 //! coordinator -> node, operator   Answer in postcard's encoding
-//! coordinator <-> coordinator     raft-rs's Message in protobuf's, Refusals in postcard's
+//! coordinator <-> coordinator     raft-rs's Message in protobuf's, Refusals and Coordinators in postcard's
 //! ```
 //!
 //! Variants are numbered in order: new ones go to the end, and neither order nor fields of the old
@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use crate::command::{ClusterId, Nonce, RaftId, Registration, StartProof};
 use crate::migration::{Progress, Step};
 use crate::report::{Figures, Query, Report};
-use crate::state::{MemberStatus, Refusal};
+use crate::state::{ADDRESS_BYTES_MAX, COORDINATORS_MAX, MemberStatus, Refusal};
 use crate::view::TableUpdate;
 
 /// Version of these messages.
@@ -59,6 +59,8 @@ pub mod kind {
     pub const ALIVE: u16 = 4;
     /// What a coordinator has [refused](super::Refusals) at its port, for the one that leads.
     pub const REFUSALS: u16 = 5;
+    /// Where the [coordinators](super::Coordinators) are, for one that does not hear the leader.
+    pub const COORDINATORS: u16 = 6;
 }
 
 /// What a coordinator is told or asked.
@@ -120,6 +122,10 @@ pub enum Request {
 /// since it was started, by the name of the reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusals(pub BTreeMap<String, u64>);
+
+/// Where coordinators are reached, as decided.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Coordinators(pub BTreeMap<RaftId, String>);
 
 /// Most reasons of one coordinator, and the longest name of one, bytes.
 const REASONS_MAX: usize = 64;
@@ -203,6 +209,9 @@ pub enum ProtocolError {
     /// More reasons than there can be, or longer ones.
     #[error("no refusals of a coordinator")]
     Refusals,
+    /// More coordinators than there can be, or with longer addresses.
+    #[error("no coordinators of a cluster")]
+    Coordinators,
     /// Longer than a frame.
     #[error("a message of {0} bytes: a frame holds {FRAME_PAYLOAD_BYTES_MAX}")]
     Length(usize),
@@ -271,6 +280,30 @@ impl Refusals {
             return Err(ProtocolError::Refusals);
         }
         Ok(refusals)
+    }
+}
+
+impl Coordinators {
+    /// The payload of its frame.
+    ///
+    /// # Errors
+    /// [`ProtocolError::Length`].
+    pub fn encode(&self) -> Result<Vec<u8>, ProtocolError> {
+        encode(self)
+    }
+
+    /// The coordinators that `payload` names.
+    ///
+    /// # Errors
+    /// [`ProtocolError`].
+    pub fn decode(payload: &[u8]) -> Result<Coordinators, ProtocolError> {
+        let coordinators: Coordinators = decode(payload)?;
+        let mut addresses = coordinators.0.values();
+        let is_long = |address: &String| address.len() > ADDRESS_BYTES_MAX;
+        if coordinators.0.len() > COORDINATORS_MAX || addresses.any(is_long) {
+            return Err(ProtocolError::Coordinators);
+        }
+        Ok(coordinators)
     }
 }
 

@@ -420,6 +420,14 @@ fn carry_out(action: Action, sessions: &Sessions, peers: &mut Peers) {
             Ok(payload) => peers.send(to, address, kind::RAFT, payload),
             Err(error) => tracing::error!(%error, coordinator = %to, "a message is lost"),
         },
+        Action::Coordinators {
+            to,
+            address,
+            coordinators,
+        } => match coordinators.encode() {
+            Ok(payload) => peers.send(to, address, kind::COORDINATORS, payload),
+            Err(error) => tracing::error!(%error, "where coordinators are cannot be said"),
+        },
         Action::Raft { to, .. } => {
             tracing::debug!(coordinator = %to, "no address is known");
         }

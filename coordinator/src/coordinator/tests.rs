@@ -83,6 +83,12 @@ impl World {
                         self.answers.extend(each);
                     }
                     Action::Close(session) => self.closed.push(session),
+                    Action::Coordinators {
+                        to, coordinators, ..
+                    } => {
+                        let event = Event::Coordinators(RaftId(id), coordinators);
+                        todo.push((to.0, Some(event)));
+                    }
                     Action::Raft {
                         to,
                         message,
@@ -584,6 +590,7 @@ fn messages_of_who_is_no_coordinator_are_not_heard() {
         for event in [
             Event::Introduced(id, VERSIONS),
             Event::Refused(id, Refusals::default()),
+            Event::Coordinators(id, Coordinators([(id, "x:1".to_owned())].into())),
             Event::Lost(id),
         ] {
             world.turn(leader, Some(event));
@@ -593,6 +600,73 @@ fn messages_of_who_is_no_coordinator_are_not_heard() {
     let member = world.coordinators[leader as usize - 1].member();
     assert_eq!(member.term(), term, "nobody was deposed");
     assert_eq!(coordinator(&world), kept, "nothing is kept of them");
+}
+
+#[test]
+fn who_has_missed_that_a_coordinator_was_added_hears_of_it_from_others_and_hears_it() {
+    let mut world = World::new(3);
+    world.pass(2_000);
+    let leader = world.leader();
+    let away = leader % 3 + 1;
+    let other = away % 3 + 1;
+    world.cut_off = vec![away, 4];
+    let address = "c4:1".to_owned();
+    let query = Query::AddCoordinator { address };
+    world.say(leader, 900, Request::Operator { id: 1, query });
+    world.pass(500);
+    let fourth = RaftId(4);
+    let hears = |world: &World| {
+        world.coordinators[away as usize - 1]
+            .address(fourth)
+            .is_some()
+    };
+    assert!(
+        world.coordinators[other as usize - 1]
+            .address(fourth)
+            .is_some()
+    );
+    let campaign = |term| {
+        let mut message = Message {
+            from: away,
+            to: other,
+            term,
+            ..Message::default()
+        };
+        message.set_msg_type(MessageType::MsgRequestPreVote);
+        Some(Event::Raft(Box::new(message)))
+    };
+    let term = world.coordinators[away as usize - 1].member().term();
+    assert!(!hears(&world));
+    world.turn(other, campaign(term + 1));
+    assert!(hears(&world));
+    let lead = || {
+        let mut message = Message {
+            from: fourth.0,
+            to: away,
+            term: term + 5,
+            ..Message::default()
+        };
+        message.set_msg_type(MessageType::MsgHeartbeat);
+        Some(Event::Raft(Box::new(message)))
+    };
+    world.cut_off = (1..=4).collect();
+    world.turn(away, lead());
+    let member = world.coordinators[away as usize - 1].member();
+    assert_eq!(
+        member.leader(),
+        Some(fourth),
+        "it is caught up by its leader"
+    );
+    // Whatever others say, it is no more than there can be.
+    for n in 0..100 {
+        let told = [(RaftId(10 + n), "x:1".to_owned())].into();
+        world.turn(
+            away,
+            Some(Event::Coordinators(RaftId(other), Coordinators(told))),
+        );
+    }
+    let peers = world.coordinators[away as usize - 1].peers.len();
+    assert!(peers <= COORDINATORS_MAX, "{peers}");
 }
 
 #[test]

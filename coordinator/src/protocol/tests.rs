@@ -344,6 +344,25 @@ proptest! {
 }
 
 #[test]
+fn coordinators_come_back_and_have_bounds() {
+    let named = |count: usize, bytes: usize| {
+        let ids = (1..=count as u64).map(RaftId);
+        Coordinators(ids.map(|id| (id, "x".repeat(bytes))).collect())
+    };
+    let most = named(COORDINATORS_MAX, ADDRESS_BYTES_MAX);
+    let payload = most.encode().expect("fits");
+    assert_eq!(Coordinators::decode(&payload).expect("our own"), most);
+    for unlikely in [
+        named(COORDINATORS_MAX + 1, 1),
+        named(1, ADDRESS_BYTES_MAX + 1),
+    ] {
+        let payload = unlikely.encode().expect("fits");
+        let error = Coordinators::decode(&payload).expect_err("out of bounds");
+        assert!(matches!(error, ProtocolError::Coordinators), "{error}");
+    }
+}
+
+#[test]
 fn refusals_come_back_and_have_bounds() {
     let counts = [("not_a_peer", 7), ("secret", u64::MAX)];
     let counts = counts.map(|(name, count)| (name.to_owned(), count));

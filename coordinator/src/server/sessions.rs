@@ -13,7 +13,7 @@ use super::peers::{Doorbells, Voice};
 use crate::command::RaftId;
 use crate::coordinator::{Event, SessionId};
 use crate::link::{Faults, Link, LinkError, Listener, Message, Sender, SharedFrame, reach};
-use crate::protocol::{Answer, ProtocolError, Refusals, Request, decode_raft, kind};
+use crate::protocol::{Answer, Coordinators, ProtocolError, Refusals, Request, decode_raft, kind};
 use crate::report::{Query, Report};
 
 /// Why a link of somebody else was closed.
@@ -198,6 +198,12 @@ impl Sessions {
             kind::REFUSALS => {
                 let refusals = Refusals::decode(&message.payload)?;
                 return self.tell(Event::Refused(RaftId(id), refusals)).await;
+            }
+            kind::COORDINATORS => {
+                let coordinators = Coordinators::decode(&message.payload)?;
+                return self
+                    .tell(Event::Coordinators(RaftId(id), coordinators))
+                    .await;
             }
             kind => {
                 let role = LinkRole::Coordinator;

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use ephesus_coordinator::command::{ClusterId, RaftId};
 use ephesus_coordinator::migration::{Progress, Step};
-use ephesus_coordinator::protocol::{self, Answer, Heartbeat, HeartbeatAnswer, Refusals, Request};
+use ephesus_coordinator::protocol::{
+    self, Answer, Coordinators, Heartbeat, HeartbeatAnswer, Refusals, Request,
+};
 use ephesus_coordinator::report::{Figures, Query};
 use ephesus_coordinator::view::TableUpdate;
 use ephesus_wire::{Epoch, MigrationId, NodeId, PartitionId};
@@ -127,9 +129,16 @@ fn refusals_and_messages_of_raft() {
     let raft = protocol::encode_raft(&Default::default()).expect("a short message");
     let mut long = raft.clone();
     long.extend_from_slice(&[0x3a, 0x05, 1, 2, 3, 4, 5, 0x52, 0x02, 8, 1]);
-    let seeds = vec![refusals.encode().expect("short"), raft, long];
+    let coordinators = Coordinators(BTreeMap::from([(RaftId(4), "d:1".to_owned())]));
+    let seeds = vec![
+        refusals.encode().expect("short"),
+        coordinators.encode().expect("short"),
+        raft,
+        long,
+    ];
     fuzz("raft", seeds, |bytes| {
         let _ = Refusals::decode(bytes);
+        let _ = Coordinators::decode(bytes);
         let _ = protocol::decode_raft(bytes);
     });
 }

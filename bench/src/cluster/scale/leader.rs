@@ -181,7 +181,7 @@ impl Leader {
                 match action {
                     Action::Answer(session, answer) => self.answer(vec![session], &answer)?,
                     Action::AnswerAll(sessions, answer) => self.answer(sessions, &answer)?,
-                    Action::Close(_) | Action::Raft { .. } => {}
+                    Action::Close(_) | Action::Raft { .. } | Action::Coordinators { .. } => {}
                 }
             }
             self.turns_ms.push(cpu_ms() - began);

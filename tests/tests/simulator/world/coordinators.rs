@@ -6,7 +6,7 @@ use ephesus_coordinator::agent::AgentEvent;
 use ephesus_coordinator::command::{ClusterId, RaftId};
 use ephesus_coordinator::coordinator::{Action, Coordinator, CoordinatorOptions, Event, Founding};
 use ephesus_coordinator::member::{ELECTION_TICKS, MemberError, founding};
-use ephesus_coordinator::protocol::{self, Answer, PROTOCOL_VERSION};
+use ephesus_coordinator::protocol::{self, Answer, Coordinators, PROTOCOL_VERSION};
 use ephesus_coordinator::storage::{RaftLog, StorageError};
 use ephesus_wal::{FaultDisk, LogId, LogOptions};
 use futures_lite::future::{block_on, poll_once};
@@ -261,6 +261,16 @@ impl World {
                 for delay in self.network.copies(&mut self.rng) {
                     let message = protocol::decode_raft(&payload).map_err(text)?;
                     let event = Event::Raft(Box::new(message));
+                    self.after(delay, What::ToCoordinator(from, to.0, event));
+                }
+            }
+            Action::Coordinators {
+                to, coordinators, ..
+            } => {
+                let payload = coordinators.encode().map_err(text)?;
+                for delay in self.network.copies(&mut self.rng) {
+                    let told = Coordinators::decode(&payload).map_err(text)?;
+                    let event = Event::Coordinators(RaftId(id), told);
                     self.after(delay, What::ToCoordinator(from, to.0, event));
                 }
             }
