@@ -20,7 +20,7 @@ use crate::planted::{Bug, Planted};
 use crate::protocol::{Answer, HeartbeatAnswer, Request};
 use crate::report::Figures;
 use crate::rng::Rng;
-use crate::state::{MemberStatus, Refusal};
+use crate::state::{HEARTBEAT_TIMEOUT_MS_MIN, MemberStatus, Refusal};
 use crate::view::{TableUpdate, View};
 
 mod telling;
@@ -33,6 +33,10 @@ pub const ANSWER_MS_MAX: u64 = 300;
 
 /// The same while a connection is opened and no lease would run out meanwhile, ms.
 const OPENING_MS_MAX: u64 = 1_500;
+
+/// A node of which a shard has stood still for longer does not register again, ms: with the shortest timeout it gets
+/// no lease.
+const IDLE_MS_MAX: u64 = HEARTBEAT_TIMEOUT_MS_MIN as u64 / 2;
 
 /// The first and the longest wait before what the table does not show yet is said again, ms; drawn
 /// between half of it and all of it, and doubled each time.
@@ -95,6 +99,17 @@ pub struct AgentOptions {
     pub coordinators: Vec<String>,
     /// Of the jitter of its retries.
     pub seed: u64,
+    /// No earlier start of the node runs any more.
+    pub is_sole: bool,
+}
+
+/// What all shards of a node have done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pulse {
+    /// They act on this version of the table, or a newer one.
+    pub table_version: u64,
+    /// Each has begun a turn then or later, ms of the clock of [`Agent::turn`]; none: none serves yet.
+    pub turn_ms: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -146,6 +161,11 @@ pub struct Agent {
     progress: BTreeMap<MigrationId, Progress>,
     progress_at_ms: u64,
     figures: Figures,
+    pulse: Pulse,
+    /// What the last heartbeat said that shards act on.
+    told_acted: u64,
+    /// The last answer, if there was one, has given no lease.
+    is_refused: bool,
     views: Views,
     lease_until_ms: u64,
     planted: Planted,
@@ -180,6 +200,9 @@ impl Agent {
             progress: BTreeMap::new(),
             progress_at_ms: 0,
             figures: Figures::default(),
+            pulse: Pulse::default(),
+            told_acted: 0,
+            is_refused: false,
             views: Views::default(),
             lease_until_ms: 0,
             planted: Planted::default(),
@@ -252,6 +275,17 @@ impl Agent {
     /// What the next heartbeats say.
     pub fn set_figures(&mut self, figures: Figures) {
         self.figures = figures;
+    }
+
+    /// What the shards have done, for the next turn.
+    pub fn set_pulse(&mut self, pulse: Pulse) {
+        self.pulse = pulse;
+    }
+
+    /// For how long the shard that is furthest behind has not begun a turn, ms.
+    fn idle_ms(&self, now_ms: u64) -> u64 {
+        let turn_ms = self.pulse.turn_ms;
+        turn_ms.map_or(0, |turn_ms| now_ms.saturating_sub(turn_ms))
     }
 
     /// When the next turn is due at the latest.
@@ -418,7 +452,10 @@ impl Agent {
         self.status = answer.status;
         let until_ms = answer.sent_ms + u64::from(answer.lease_ms);
         self.lease_until_ms = self.lease_until_ms.max(until_ms);
-        if matches!(answer.status, None | Some(MemberStatus::Failed)) {
+        self.is_refused = answer.lease_ms == 0;
+        // One that stands still would be counted as failed again.
+        let is_out = matches!(answer.status, None | Some(MemberStatus::Failed));
+        if is_out && self.idle_ms(now_ms) < IDLE_MS_MAX {
             self.register(connection, now_ms, actions);
         }
     }

@@ -1,10 +1,10 @@
-//! Whether the coordinator in this process is the only one there is, for the node around it.
+//! Whether the coordinator in this process is the only one there is, and the node around it the only one, too.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// While it is so, nobody else can count the node as failed and give its partitions away: it needs no
-/// lease. The coordinator itself says so, and takes it back before it proposes another coordinator.
+/// While it is so, there is nobody whom the node's partitions could be given to: it needs no lease. The coordinator
+/// itself says so. Among several nodes it counts its own one as failed like any other that stands still.
 #[derive(Clone, Debug, Default)]
 pub struct Alone(Arc<AtomicBool>);
 

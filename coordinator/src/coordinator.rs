@@ -311,6 +311,13 @@ impl<D: Disk> Coordinator<D> {
         UNDECIDED_MAX.saturating_sub(self.member.undecided())
     }
 
+    /// Whether there is no node but the one around this coordinator.
+    #[must_use]
+    pub fn has_only_its_host(&self) -> bool {
+        let mut nodes = self.state().members().keys();
+        nodes.all(|node| Some(*node) == self.host)
+    }
+
     /// When the next turn is due at the latest.
     #[must_use]
     pub fn next_turn_ms(&self) -> u64 {

@@ -27,6 +27,7 @@ pub mod alone;
 pub mod ask;
 pub mod command;
 pub mod coordinator;
+pub mod lease;
 pub mod link;
 pub mod liveness;
 pub mod member;

@@ -5,6 +5,12 @@
 //!    granted only after a read-index round that began after the heartbeat had arrived: whoever
 //!    leads next was then elected after the heartbeat, and grants a full timeout of its own.
 //! 3. From the proposal that fails a node until its outcome is known the node gets no lease.
+//! 4. A heartbeat counts, and its lease begins, when the shard that is furthest behind had begun its last turn: a
+//!    node one of whose shards stands still has no lease after half the timeout, and is silent.
+//! 5. A node loses what it owns without its own doing only while it counts as failed, and then it has to register
+//!    again. It gets no lease before its shards act on the table of that moment; of a new leader, on the table that
+//!    the lead began with.
+//! 6. A new start of a node gets no lease before any of an earlier start has run out, unless that is known to be gone.
 //!
 //! So a node's last lease has run out before anybody may decide that it has failed, as long as no
 //! clock runs twice as fast as another. The clock stands still while the leader itself does: what it
@@ -49,6 +55,12 @@ pub(crate) struct Heard {
     is_heard: bool,
     pub(crate) figures: Figures,
     pub(crate) table_version: u64,
+    /// The start that has registered last; 0: none since this member leads.
+    incarnation: u64,
+    /// By then no earlier start has a lease.
+    fence_ms: u64,
+    /// What its shards have to act on at least.
+    required_version: u64,
 }
 
 /// What one leader knows in one term; `S` names sessions.
@@ -93,29 +105,45 @@ impl<S> Liveness<S> {
         self.round = None;
     }
 
-    fn node(&mut self, node: NodeId) -> &mut Heard {
+    /// When any lease that may have been granted up to now has run out, with as much as any clock may be wrong.
+    fn fence_ms(&self, state: &State) -> u64 {
+        self.clock_ms + timeout_ms(state)
+    }
+
+    /// Of a node that is not known yet the lead has just begun, or it registers.
+    fn node(&mut self, node: NodeId, state: &State) -> &mut Heard {
         let at_ms = if self.planted.has(Bug::HastyLeader) {
             0
         } else {
             self.clock_ms
         };
+        let fence_ms = self.fence_ms(state);
         self.nodes.entry(node).or_insert(Heard {
             at_ms,
+            fence_ms,
+            required_version: state.table().version,
             ..Heard::default()
         })
     }
 
-    /// A node has registered.
-    pub(crate) fn registered(&mut self, node: NodeId) {
-        let clock_ms = self.clock_ms;
-        self.node(node).at_ms = clock_ms;
+    /// A start of a node has registered.
+    pub(crate) fn registered(&mut self, node: NodeId, incarnation: u64, state: &State) {
+        let (clock_ms, fence_ms) = (self.clock_ms, self.fence_ms(state));
+        let heard = self.node(node, state);
+        heard.at_ms = clock_ms;
+        heard.required_version = state.table().version;
+        if heard.incarnation != incarnation {
+            (heard.incarnation, heard.fence_ms) = (incarnation, fence_ms);
+        }
     }
 
     /// A heartbeat of a member's current start has arrived; it is answered after the next round.
-    pub(crate) fn heard(&mut self, session: S, heartbeat: Heartbeat) {
+    pub(crate) fn heard(&mut self, session: S, heartbeat: Heartbeat, state: &State) {
         let clock_ms = self.clock_ms;
-        let heard = self.node(heartbeat.node);
-        (heard.at_ms, heard.is_heard) = (clock_ms, true);
+        let heard = self.node(heartbeat.node, state);
+        heard.is_heard = true;
+        let alive_ms = clock_ms.saturating_sub(heartbeat.idle_ms.into());
+        heard.at_ms = heard.at_ms.max(alive_ms);
         heard.figures = heartbeat.figures;
         heard.table_version = heartbeat.table_version;
         self.waiting.push(Waiting { session, heartbeat });
@@ -127,7 +155,7 @@ impl<S> Liveness<S> {
         let timeout_ms = timeout_ms(state);
         for (node, member) in state.members() {
             let clock_ms = self.clock_ms;
-            let heard = self.node(*node);
+            let heard = self.node(*node, state);
             let is_late = clock_ms - heard.at_ms >= timeout_ms;
             if is_late && heard.failing.is_none() && member.status != MemberStatus::Failed {
                 overdue.push((*node, member.incarnation));
@@ -144,8 +172,10 @@ impl<S> Liveness<S> {
 
     /// A proposal that fails a node is under way.
     pub(crate) fn failing(&mut self, node: NodeId, ticket: Ticket) {
-        self.node(node).failing = Some(ticket);
-        self.failing.insert(ticket, node);
+        if let Some(heard) = self.nodes.get_mut(&node) {
+            heard.failing = Some(ticket);
+            self.failing.insert(ticket, node);
+        }
     }
 
     /// The outcome of such a proposal is known.
@@ -186,16 +216,18 @@ impl<S> Liveness<S> {
         }
     }
 
-    /// The lease that answers a heartbeat after its round, ms; 0 for a node that is none or fails.
+    /// The lease that answers a heartbeat after its round, ms; 0 for one that gets none.
     pub(crate) fn lease_ms(&self, heartbeat: &Heartbeat, state: &State) -> u32 {
-        let is_failing = self
-            .nodes
-            .get(&heartbeat.node)
-            .is_some_and(|heard| heard.failing.is_some());
         let is_up = state.members().get(&heartbeat.node).is_some_and(|member| {
             member.incarnation == heartbeat.incarnation && member.status != MemberStatus::Failed
         });
-        if is_failing || !is_up {
+        let heard = self.nodes.get(&heartbeat.node);
+        let is_entitled = heard.is_some_and(|heard| {
+            let knows_table = heartbeat.acted_version >= heard.required_version;
+            let is_only_start = heartbeat.is_sole || self.clock_ms >= heard.fence_ms;
+            heard.failing.is_none() && knows_table && is_only_start
+        });
+        if !is_up || !is_entitled {
             return 0;
         }
         let lease_ms = if self.planted.has(Bug::LongLease) {
@@ -203,6 +235,7 @@ impl<S> Liveness<S> {
         } else {
             timeout_ms(state) / 2
         };
+        let lease_ms = lease_ms.saturating_sub(heartbeat.idle_ms.into());
         u32::try_from(lease_ms).unwrap_or(u32::MAX)
     }
 

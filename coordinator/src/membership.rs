@@ -7,19 +7,19 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use ephesus_wire::handshake::{HandshakeError, Identity, LinkRole, Secret};
 use ephesus_wire::{Epoch, MigrationId, PartitionId};
-use futures_lite::future::or;
+use futures_lite::future::{or, pending};
 use glommio::{LocalExecutorBuilder, Placement};
 
 use crate::agent::{Agent, AgentAction, AgentEvent, AgentOptions, ConnectionId};
 use crate::alone::Alone;
 use crate::command::{ClusterId, Nonce};
+use crate::lease::Lease;
 use crate::link::{Dialer, Link, LinkError, LinkOptions, Sender};
 use crate::migration::{Progress, Step};
 use crate::protocol::{self, Answer, Request, kind};
@@ -63,53 +63,6 @@ enum Order {
     Progress(BTreeMap<MigrationId, Progress>),
 }
 
-/// Whether the node may serve what the table says is its own, for whoever serves it.
-#[derive(Clone, Debug, Default)]
-pub struct Lease {
-    /// Of CLOCK_BOOTTIME, ms.
-    until_ms: Arc<AtomicU64>,
-    /// None is needed while the coordinator inside is the only one.
-    alone: Option<Alone>,
-    /// The clock in place of CLOCK_BOOTTIME, ms.
-    #[cfg(feature = "planted")]
-    clock_ms: Option<Arc<AtomicU64>>,
-}
-
-impl Lease {
-    /// It holds until then, ms of CLOCK_BOOTTIME.
-    pub fn set_until_ms(&self, until_ms: u64) {
-        self.until_ms.store(until_ms, Ordering::Release);
-    }
-
-    /// Whether it holds at this moment.
-    #[inline]
-    #[must_use]
-    pub fn holds(&self) -> bool {
-        self.alone.as_ref().is_some_and(Alone::is_so)
-            || self.now_ms() < self.until_ms.load(Ordering::Acquire)
-    }
-
-    #[inline]
-    fn now_ms(&self) -> u64 {
-        #[cfg(feature = "planted")]
-        if let Some(clock_ms) = &self.clock_ms {
-            return clock_ms.load(Ordering::Acquire);
-        }
-        boottime_ms()
-    }
-
-    /// One that a simulation extends, by its own clock.
-    #[cfg(feature = "planted")]
-    #[must_use]
-    pub fn simulated(until_ms: Arc<AtomicU64>, clock_ms: Arc<AtomicU64>) -> Lease {
-        Lease {
-            until_ms,
-            alone: None,
-            clock_ms: Some(clock_ms),
-        }
-    }
-}
-
 #[derive(Debug)]
 struct Shared {
     lease: Lease,
@@ -136,11 +89,9 @@ impl Membership {
         secret: Option<Secret>,
         alone: Option<Alone>,
     ) -> io::Result<Membership> {
+        let (lease, rings) = Lease::new(options.registration.shards, alone);
         let shared = Arc::new(Shared {
-            lease: Lease {
-                alone,
-                ..Lease::default()
-            },
+            lease,
             view: Mutex::new(None),
         });
         let (orders, ordered) = flume::unbounded();
@@ -155,7 +106,7 @@ impl Membership {
                 // Leases have to be renewed in time on a machine that is saturated, too, and clients whose commands are
                 // held wait for tables.
                 prefer_short_slices();
-                executor.run(serve(options, secret, told, ordered, events));
+                executor.run(serve(options, secret, told, (ordered, rings), events));
             }
             Err(error) => {
                 tracing::error!(%error, "no executor for heartbeats; stopping");
@@ -268,7 +219,7 @@ async fn serve(
     options: AgentOptions,
     secret: Option<Secret>,
     shared: Arc<Shared>,
-    orders: flume::Receiver<Order>,
+    (orders, rings): (flume::Receiver<Order>, flume::Receiver<()>),
     told: flume::Sender<MembershipEvent>,
 ) {
     keep_awake(HEARTBEAT).detach();
@@ -287,7 +238,7 @@ async fn serve(
     });
     let mut agent = Agent::new(options);
     loop {
-        let Some((ordered, events)) = next(&agent, &orders, &inbox).await else {
+        let Some((ordered, events)) = next(&agent, &orders, &rings, &inbox).await else {
             return;
         };
         for order in ordered {
@@ -299,6 +250,7 @@ async fn serve(
                 Order::Progress(progress) => agent.set_migration_progress(progress),
             }
         }
+        agent.set_pulse(shared.lease.pulse());
         for action in agent.turn(events, boottime_ms()) {
             match action {
                 AgentAction::Connect {
@@ -337,25 +289,34 @@ async fn serve(
 async fn next(
     agent: &Agent,
     orders: &flume::Receiver<Order>,
+    rings: &flume::Receiver<()>,
     inbox: &flume::Receiver<AgentEvent>,
 ) -> Option<(Vec<Order>, Vec<AgentEvent>)> {
     enum Next {
         Order(Option<Order>),
         Event(Option<AgentEvent>),
+        Rung,
         Late,
     }
     let wait_ms = agent.next_turn_ms().saturating_sub(boottime_ms());
     let ordered = async { Next::Order(orders.recv_async().await.ok()) };
+    let rung = async {
+        match rings.recv_async().await {
+            Ok(()) => Next::Rung,
+            // The node lets go, as the orders say.
+            Err(_) => pending().await,
+        }
+    };
     let happened = async { Next::Event(inbox.recv_async().await.ok()) };
     let late = async {
         glommio::timer::sleep(Duration::from_millis(wait_ms)).await;
         Next::Late
     };
-    let (mut ordered, mut events) = match or(ordered, or(happened, late)).await {
+    let (mut ordered, mut events) = match or(ordered, or(happened, or(rung, late))).await {
         Next::Order(None) => return None,
         Next::Order(Some(order)) => (vec![order], vec![]),
         Next::Event(event) => (vec![], event.into_iter().collect()),
-        Next::Late => (vec![], vec![]),
+        Next::Rung | Next::Late => (vec![], vec![]),
     };
     ordered.extend(orders.try_iter());
     events.extend(inbox.try_iter());

@@ -142,6 +142,13 @@ pub struct Heartbeat {
     pub sent_ms: u64,
     /// The version of the table the node has; 0: none, or one that needs a full copy.
     pub table_version: u64,
+    /// The version that all of its shards act on, or a newer one.
+    pub acted_version: u64,
+    /// How long before it was sent the shard that is furthest behind had begun its last turn, ms; 0: none serves yet.
+    pub idle_ms: u32,
+    /// No earlier start of the node can hold a lease: this one had one before, or the earlier ones are known to
+    /// be gone.
+    pub is_sole: bool,
     /// What it holds.
     pub figures: Figures,
 }

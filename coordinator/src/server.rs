@@ -316,8 +316,10 @@ impl Server {
             carry_out(action, &self.sessions, &mut self.peers);
         }
         self.introduce();
-        // In time where another one votes from now on: it leads only with this one's vote, in a later turn.
-        self.alone.set(self.coordinator.is_alone());
+        // In time where another one votes from now on: it leads only with this one's vote, in a later turn. And where
+        // another node has joined: only later turns give it what the first one has.
+        let has_one_node = self.coordinator.has_only_its_host();
+        self.alone.set(self.coordinator.is_alone() && has_one_node);
         Ok(())
     }
 

@@ -21,23 +21,34 @@ impl Agent {
         let Registration {
             node, incarnation, ..
         } = self.options.registration;
+        let table_version = self.views.version();
+        let acted_version = table_version.min(self.pulse.table_version);
+        let idle_ms = u32::try_from(self.idle_ms(now_ms)).unwrap_or(u32::MAX);
+        let is_sole = self.options.is_sole || self.lease_until_ms > 0;
+        // The lease may have been refused for the table that shards act on by now.
+        let is_news = self.is_refused && acted_version > self.told_acted;
         if let Link::Joined {
             heartbeat_at_ms,
             unanswered_ms,
             ..
         } = &mut self.link
-            && now_ms >= *heartbeat_at_ms
+            && (now_ms >= *heartbeat_at_ms || is_news)
         {
             // Heartbeats that were slept through are not made up for.
-            *heartbeat_at_ms = (*heartbeat_at_ms + HEARTBEAT_MS).max(now_ms + HEARTBEAT_MS / 2);
+            let due_ms = now_ms.min(*heartbeat_at_ms);
+            *heartbeat_at_ms = (due_ms + HEARTBEAT_MS).max(now_ms + HEARTBEAT_MS / 2);
             unanswered_ms.get_or_insert(now_ms);
             let heartbeat = Heartbeat {
                 node,
                 incarnation,
                 sent_ms: now_ms,
-                table_version: self.views.version(),
+                table_version,
+                acted_version,
+                idle_ms,
+                is_sole,
                 figures: self.figures,
             };
+            self.told_acted = acted_version;
             actions.push(AgentAction::Send(connection, Request::Heartbeat(heartbeat)));
         }
         if !self.progress.is_empty() && now_ms >= self.progress_at_ms {

@@ -30,6 +30,7 @@ fn agent() -> Agent {
         },
         coordinators: ["x:1", "y:1", "z:1"].map(str::to_owned).to_vec(),
         seed: 1,
+        is_sole: false,
     })
 }
 
@@ -499,4 +500,84 @@ fn progress_is_reported_every_second() {
         last.iter()
             .all(|request| !matches!(request, Request::Progress { .. }))
     );
+}
+
+/// What all shards have done, for the next turn.
+fn pulse(table_version: u64, turn_ms: u64) -> Pulse {
+    Pulse {
+        table_version,
+        turn_ms: Some(turn_ms),
+    }
+}
+
+#[test]
+fn heartbeats_say_on_which_table_shards_act_and_since_when_one_has_no_turn() {
+    let (mut agent, connection) = joined(10_000);
+    agent.turn([full(connection, view(5, PartitionStatus::Online))], 10_001);
+    let live = Some(MemberStatus::Live);
+    let mut beat = |now_ms, pulse| {
+        agent.set_pulse(pulse);
+        let heartbeat = heartbeats(&agent.turn([], now_ms)).remove(0);
+        agent.turn([heard(connection, now_ms, live)], now_ms);
+        let Heartbeat {
+            acted_version,
+            idle_ms,
+            is_sole,
+            ..
+        } = heartbeat;
+        (acted_version, idle_ms, is_sole)
+    };
+    assert_eq!(beat(10_200, Pulse::default()), (0, 0, false), "it recovers");
+    assert_eq!(beat(10_400, pulse(4, 10_390)), (4, 10, true), "it had one");
+    assert_eq!(beat(10_600, pulse(6, 10_400)), (5, 200, true));
+    assert_eq!(beat(10_800, pulse(6, 10_400)), (5, 400, true));
+    assert_eq!(beat(11_900, pulse(6, 11_000)), (5, 900, true));
+}
+
+#[test]
+fn a_lease_that_was_refused_for_an_old_table_is_asked_for_as_soon_as_shards_act_on_the_new_one() {
+    let (mut agent, connection) = joined(10_000);
+    let answer = |sent_ms, lease_ms| {
+        AgentEvent::Answer(
+            connection,
+            Answer::Heartbeat(HeartbeatAnswer {
+                incarnation: 3,
+                sent_ms,
+                lease_ms,
+                table_version: 5,
+                status: Some(MemberStatus::Starting),
+            }),
+        )
+    };
+    let table = full(connection, view(5, PartitionStatus::Online));
+    assert!(heartbeats(&agent.turn([answer(10_000, 0), table], 10_001)).is_empty());
+    agent.set_pulse(pulse(4, 10_001));
+    let sent = heartbeats(&agent.turn([], 10_002));
+    assert_eq!((sent.len(), sent[0].acted_version), (1, 4));
+    assert!(
+        heartbeats(&agent.turn([], 10_003)).is_empty(),
+        "said already"
+    );
+    // The answer comes when it is out of date.
+    agent.set_pulse(pulse(5, 10_003));
+    let sent = heartbeats(&agent.turn([answer(10_002, 0)], 10_004));
+    assert_eq!((sent.len(), sent[0].acted_version), (1, 5));
+    let next = view(6, PartitionStatus::Online);
+    agent.turn([answer(10_004, 1_000), full(connection, next)], 10_005);
+    agent.set_pulse(pulse(6, 10_005));
+    assert!(heartbeats(&agent.turn([], 10_006)).is_empty(), "no hurry");
+    assert_eq!(agent.next_turn_ms(), 10_204);
+}
+
+#[test]
+fn a_failed_node_that_stands_still_registers_once_it_goes_on() {
+    let (mut agent, connection) = joined(10_000);
+    let mut registers = |now_ms, turn_ms| {
+        agent.set_pulse(pulse(0, turn_ms));
+        let answer = heard(connection, now_ms, Some(MemberStatus::Failed));
+        let sent = sent(&agent.turn([answer], now_ms));
+        sent.iter().any(|r| matches!(r, Request::Register(_)))
+    };
+    assert!(!registers(10_199, 7_000));
+    assert!(registers(10_200, 10_150));
 }

@@ -65,7 +65,9 @@ impl<D: Disk> Coordinator<D> {
             return;
         };
         let incarnation = registration.incarnation;
-        self.liveness.registered(registration.node);
+        let state = self.member.state();
+        self.liveness
+            .registered(registration.node, incarnation, state);
         let older = self.sessions.registered(session, registration.node);
         actions.extend(older.into_iter().map(Action::Close));
         let answer = Answer::Registered {
@@ -97,12 +99,12 @@ impl<D: Disk> Coordinator<D> {
         }
         self.sessions
             .heard(session, heartbeat.node, heartbeat.table_version);
+        self.liveness.heard(session, heartbeat, self.member.state());
         if self.liveness.planted.has(Bug::NoReadRound) {
             let lease_ms = self.liveness.lease_ms(&heartbeat, self.state());
             let answer = self.heartbeat_answer(&heartbeat, lease_ms);
             actions.push(Action::Answer(session, answer));
         }
-        self.liveness.heard(session, heartbeat);
     }
 
     pub(super) fn heartbeat_answer(&self, heartbeat: &Heartbeat, lease_ms: u32) -> Answer {

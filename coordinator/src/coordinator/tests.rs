@@ -181,6 +181,9 @@ pub(super) fn heartbeat(n: u8, sent_ms: u64, table_version: u64) -> Request {
         incarnation: 1,
         sent_ms,
         table_version,
+        acted_version: table_version,
+        idle_ms: 0,
+        is_sole: true,
         figures: Figures::default(),
     })
 }
@@ -221,7 +224,23 @@ fn one_coordinator_founds_its_cluster_at_once() {
     );
     world.say(1, 6, heartbeat(1, 77, 0));
     world.pass(100);
+    assert_eq!(lease(&world.told(), 6), Some(0), "it knows no table");
+    let version = world.coordinators[0].state().table().version;
+    world.say(1, 6, heartbeat(1, 78, version));
+    world.pass(100);
     assert_eq!(lease(&world.told(), 6), Some(1_000));
+}
+
+#[test]
+fn a_second_node_ends_that_the_one_around_the_coordinator_needs_no_lease() {
+    let mut world = World::new(1);
+    world.coordinators[0].host = Some(id(1));
+    world.pass(60);
+    world.say(1, 5, register(1));
+    assert!(world.coordinators[0].has_only_its_host());
+    world.say(1, 6, register(2));
+    assert!(world.coordinators[0].is_alone(), "nobody else votes");
+    assert!(!world.coordinators[0].has_only_its_host());
 }
 
 /// How many turns a coordinator takes in 900 ms in which nothing happens.
@@ -344,7 +363,10 @@ fn a_leader_that_is_cut_off_grants_no_lease_and_leaves_nobody_waiting() {
     world.pass(2_000);
     let leader = world.leader();
     world.say(leader, 1, register(1));
-    world.say(leader, 1, heartbeat(1, 1, 0));
+    world.pass(100);
+    let coordinator = &world.coordinators[leader as usize - 1];
+    let version = coordinator.state().table().version;
+    world.say(leader, 1, heartbeat(1, 1, version));
     world.pass(100);
     assert_eq!(lease(&world.told(), 1), Some(1_000));
     world.cut_off = vec![leader];

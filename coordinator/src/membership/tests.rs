@@ -1,9 +1,9 @@
 //! Nodes and coordinators with real sockets, threads and clocks.
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use ephesus_wire::NodeId;
 use ephesus_wire::table::PartitionStatus;
+use ephesus_wire::{NodeId, ShardId};
 
 use super::*;
 use crate::command::{Addresses, Registration};
@@ -41,6 +41,7 @@ impl Hosting {
             registration: registration(n, name),
             coordinators: cluster.addresses(),
             seed: n.into(),
+            is_sole: true,
         };
         let membership = Membership::start(options, None, None).expect("a thread");
         membership.started();
@@ -50,9 +51,13 @@ impl Hosting {
         }
     }
 
+    /// Has its only shard take a turn, which acts on the newest table.
     fn host(&self) {
+        let lease = self.membership.lease();
+        let _ = lease.look(ShardId(0));
         for event in self.membership.events().try_iter() {
             if let MembershipEvent::Table(view) = event {
+                lease.acts_on(ShardId(0), view.version());
                 let entries = (0..).map(PartitionId).zip(&view.table.entries);
                 let own = entries.filter(|(_, entry)| {
                     entry
@@ -84,7 +89,10 @@ fn three_nodes_get_their_partitions_and_keep_them_when_the_leader_is_lost() {
         nodes.iter().for_each(Hosting::host);
         nodes.iter().all(Hosting::sees_all_online)
     });
-    assert!(nodes.iter().all(|node| node.membership.holds_lease()));
+    until("leases of nodes that act on the table", || {
+        nodes.iter().for_each(Hosting::host);
+        nodes.iter().all(|node| node.membership.holds_lease())
+    });
     let before = cluster.status();
     assert!(before.healthy, "{:?}", before.problems);
     assert_eq!(before.partitions["online"], 9);
@@ -93,20 +101,26 @@ fn three_nodes_get_their_partitions_and_keep_them_when_the_leader_is_lost() {
     let after = cluster.status();
     assert_ne!(after.leader, before.leader);
     until("leases of the next leader", || {
+        nodes.iter().for_each(Hosting::host);
         nodes.iter().all(|node| node.membership.holds_lease())
     });
     let [athens, byzantium, cyrene] = nodes;
     drop(cyrene);
     until("the lost node is failed", || {
+        athens.host();
+        byzantium.host();
         cluster.status().nodes.get("failed") == Some(&1)
     });
     let version = |node: &Hosting| node.membership.view().expect("a table").version();
     until("both have the same table", || {
+        athens.host();
+        byzantium.host();
         version(&athens) == version(&byzantium)
     });
     let rest: Vec<_> = cluster.running_ids();
     rest.into_iter().for_each(|id| cluster.stop(id));
     until("no lease without coordinators", || {
+        athens.host();
         !athens.membership.holds_lease()
     });
 }
@@ -125,7 +139,10 @@ fn a_saturated_machine_does_not_make_heartbeats_late() {
     cluster.start(1, Empty::Founds);
     cluster.founded();
     let node = Hosting::start(&cluster, 1, "athens");
-    until("a lease", || node.membership.holds_lease());
+    until("a lease", || {
+        node.host();
+        node.membership.holds_lease()
+    });
     let is_over = Arc::new(AtomicBool::new(false));
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let spin = |_| {
@@ -143,6 +160,7 @@ fn a_saturated_machine_does_not_make_heartbeats_late() {
     let mut lapses = 0;
     let mut longest_gap_ms = 0;
     for _ in 0..300 {
+        node.host();
         lapses += u32::from(!node.membership.holds_lease());
         longest_gap_ms = longest_gap_ms.max(silent_ms(&cluster));
         std::thread::sleep(Duration::from_millis(10));
@@ -156,4 +174,29 @@ fn a_saturated_machine_does_not_make_heartbeats_late() {
     let bound_ms = u64::from(HEARTBEAT_TIMEOUT_MS) / 2;
     assert!(longest_gap_ms < bound_ms, "{longest_gap_ms} ms");
     assert_eq!(cluster.status().nodes.get("failed"), None);
+}
+
+#[test]
+fn a_shard_that_stands_still_costs_the_node_its_lease_and_another_table_does_not() {
+    let mut cluster = Cluster::new(1);
+    cluster.start(1, Empty::Founds);
+    cluster.founded();
+    let node = Hosting::start(&cluster, 1, "athens");
+    let holds_lease = || node.membership.holds_lease();
+    until("a lease", || {
+        node.host();
+        holds_lease()
+    });
+    let since_ms = boottime_ms();
+    until("it has run out, while the node heartbeats", || {
+        !holds_lease()
+    });
+    assert!(boottime_ms() - since_ms > 700);
+    until("it is failed", || {
+        cluster.status().nodes.get("failed") == Some(&1)
+    });
+    until("it is back", || {
+        node.host();
+        holds_lease()
+    });
 }

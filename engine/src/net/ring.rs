@@ -287,19 +287,11 @@ impl Ring {
     ///
     /// # Errors
     /// Only what no retry can mend.
-    pub fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+    pub fn wait(&mut self, timeout: Duration) -> io::Result<()> {
         if !self.ring.completion().is_empty() {
             return self.poll();
         }
-        let result = match timeout {
-            None => self.ring.submit_and_wait(1),
-            Some(timeout) => {
-                let timespec = Timespec::from(timeout);
-                let args = SubmitArgs::new().timespec(&timespec);
-                self.ring.submitter().submit_with_args(1, &args)
-            }
-        };
-        Self::tolerate(result)
+        self.wait_for_several(1, timeout).map(drop)
     }
 
     /// Submits everything and waits until `wanted` completions are there, but not longer than

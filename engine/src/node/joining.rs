@@ -10,7 +10,8 @@ use ephesus_coordinator::agent::AgentOptions;
 use ephesus_coordinator::command::{
     Addresses, ClusterOptions, EMBEDDED_PORT_OFFSET, Nonce, RaftId, Registration,
 };
-use ephesus_coordinator::membership::{Lease, Membership, MembershipEvent};
+use ephesus_coordinator::lease::Lease;
+use ephesus_coordinator::membership::{Membership, MembershipEvent};
 use ephesus_coordinator::migration::{Progress, Step};
 use ephesus_coordinator::placement::Policy;
 use ephesus_coordinator::protocol::VERSIONS;
@@ -92,7 +93,7 @@ impl Joining {
         port: Option<TcpListener>,
     ) -> Result<Joining, StartError> {
         let accepts_old = options.accept_old_data;
-        let incarnation = dir.next_incarnation(accepts_old)?;
+        let (incarnation, is_sole) = dir.begin_start(accepts_old)?;
         let start = starts::propose(dir.path(), accepts_old)?;
         let noted = dir.coordinators()?;
         let secret = options.secret.clone();
@@ -139,6 +140,7 @@ impl Joining {
             start: Some(start),
             coordinators: coordinators.clone(),
             seed: (u128::from_le_bytes(stamp.node.0) as u64).wrapping_add(incarnation),
+            is_sole,
         };
         let alone = embedded.as_ref().map(|embedded| embedded.alone.clone());
         let membership = Membership::start(agent, secret, alone);

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use ephesus_coordinator::lease::Lease;
 use ephesus_coordinator::link::Counters;
-use ephesus_coordinator::membership::Lease;
 use ephesus_wal::Durability;
 use ephesus_wire::limits::ONE_REPLY_BYTES_MAX;
 use ephesus_wire::{NodeId, Partitioning, ShardId};

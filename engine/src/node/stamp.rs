@@ -5,7 +5,7 @@
 //! DIR/lock             flock held by the node that serves the directory
 //! DIR/stamp            text: format, node, stores; once it has joined: cluster, partitions;
 //!                      a checksum
-//! DIR/incarnation      text: starts of the node
+//! DIR/incarnation      text: starts of the node; on which boot of a machine and with which lock the last one runs
 //! DIR/starts           text: by what the last starts are known to the cluster, see `stamp/starts.rs`
 //! DIR/coordinators     text: where coordinators were last reached, one per line
 //! DIR/layout           which copies are here, and which log each shard writes: see `stamp/layout.rs`;
@@ -19,6 +19,7 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -131,7 +132,7 @@ pub struct DataDir {
     path: PathBuf,
     /// Once this process has written it.
     layout: Mutex<Option<Twin<StdDisk>>>,
-    _lock: File,
+    lock: File,
 }
 
 impl DataDir {
@@ -148,7 +149,7 @@ impl DataDir {
         Ok(DataDir {
             path: path.to_owned(),
             layout: Mutex::default(),
-            _lock: lock,
+            lock,
         })
     }
 
@@ -243,37 +244,57 @@ impl DataDir {
     }
 
     /// Counts this start, durably; the first is 1. One that takes an old directory for the newest passes all
-    /// starts that the cluster can have seen.
+    /// starts that the cluster can have seen. Answers also whether no earlier start runs any more: that is known of the
+    /// first one, and where the one before had the lock that this one has, on a machine that was not booted since.
     ///
     /// # Errors
     /// What the operating system says, or a file that is no number.
-    pub fn next_incarnation(&self, accepts_old: bool) -> Result<u64, DataDirError> {
+    pub fn begin_start(&self, accepts_old: bool) -> Result<(u64, bool), DataDirError> {
         let step = if accepts_old { OLD_STARTS_MAX } else { 1 };
-        let next = self.last_incarnation()?.saturating_add(step);
-        dir::replace(&self.path, "incarnation", format!("{next}\n").as_bytes())?;
-        Ok(next)
+        let (last, last_place) = self.last_start()?;
+        let next = last.saturating_add(step);
+        let place = self.place();
+        let is_sole = next == 1 || (place.is_some() && place == last_place);
+        let mut text = format!("{next}\n");
+        if let Some(place) = place {
+            text += &format!("{place}\n");
+        }
+        dir::replace(&self.path, "incarnation", text.as_bytes())?;
+        Ok((next, is_sole))
+    }
+
+    /// By what the lock is told apart from that of a copy of the directory: the boot of the machine, device and inode.
+    fn place(&self) -> Option<String> {
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+        let lock = self.lock.metadata().ok()?;
+        Some(format!("{} {} {}", boot.trim(), lock.dev(), lock.ino()))
     }
 
     /// How often the node was started.
     ///
     /// # Errors
-    /// As [`DataDir::next_incarnation`].
+    /// As [`DataDir::begin_start`].
     pub fn last_incarnation(&self) -> Result<u64, DataDirError> {
+        Ok(self.last_start()?.0)
+    }
+
+    fn last_start(&self) -> Result<(u64, Option<String>), DataDirError> {
         let file = self.path.join("incarnation");
         let Some(bytes) = read_if_there(&file)? else {
-            return Ok(0);
+            return Ok((0, None));
         };
-        let number = str::from_utf8(&bytes)
-            .ok()
-            .and_then(|text| text.trim().parse().ok());
+        let text = str::from_utf8(&bytes).unwrap_or_default();
+        let (number, place) = text.trim().split_once('\n').unwrap_or((text, ""));
+        let number = number.trim().parse().ok();
         let number = number.filter(|number| *number < u64::MAX);
-        number.ok_or_else(|| DataDirError::Damaged {
+        let number = number.ok_or_else(|| DataDirError::Damaged {
             file,
             reason:
                 "it is no number: restore it, or write one that is above the number of all starts \
                      so far, such as the seconds since 1970"
                     .to_owned(),
-        })
+        })?;
+        Ok((number, Some(place.to_owned())))
     }
 
     /// Where coordinators were reached when the table was last seen; empty if it never was. Lines that are no

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ephesus_coordinator::command::{Addresses, ClusterId, ClusterOptions};
-use ephesus_coordinator::membership::Lease;
+use ephesus_coordinator::lease::Lease;
 use ephesus_coordinator::migration::MigrationTable;
 use ephesus_coordinator::placement::Policy;
 use ephesus_coordinator::state::{Member, MemberStatus};

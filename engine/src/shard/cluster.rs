@@ -38,6 +38,8 @@ impl Core {
         self.routes = routes;
         self.cluster_replies.0.clear();
         self.review_holds(was_between);
+        // Orders that follow from the table come before its routes.
+        self.node.lease.acts_on(self.id, self.routes.version());
     }
 
     /// Lets no connection execute a command until the ones before have been answered: those may be on their

@@ -170,6 +170,7 @@ impl Core {
             told_torn: Seldom::default(),
         };
         core.review_unserved();
+        core.node.lease.acts_on(id, core.routes.version());
         core
     }
 
@@ -190,7 +191,7 @@ impl Core {
         self.turn += 1;
         self.now = now;
         self.review_clients_elsewhere();
-        self.serving = self.node.lease.holds();
+        self.serving = self.node.lease.look(self.id);
         self.keyspace.set_now(now_ms);
     }
 

@@ -85,8 +85,8 @@ const SYNC_EVERY: Duration = Duration::from_millis(900);
 /// After this time the next round may remove expired keys: it looks at all of a segment in which one is due.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
-/// The shard wakes up so often at least when keys have an expiry.
-const LONG: Duration = Duration::from_secs(3600);
+/// How often a shard takes a turn at least: the node's lease counts from the last one.
+const LIFE_EVERY: Duration = Duration::from_millis(100);
 
 /// How often counters that cost something are published, at most.
 const PUBLISH_EVERY: Duration = Duration::from_millis(20);
@@ -305,14 +305,11 @@ impl Shard {
     fn wait(&mut self) -> io::Result<()> {
         let timeout = self.next_timer();
         if self.sleeps_until_commit() {
-            let longest = timeout.unwrap_or_default();
-            return self
-                .ring
-                .wait_for_several(COALESCE_UP_TO, longest)
-                .map(drop);
+            let several = self.ring.wait_for_several(COALESCE_UP_TO, timeout);
+            return several.map(drop);
         }
         let wanted = self.events / 2;
-        let is_busy = wanted >= COALESCE_FROM && timeout.is_none_or(|timeout| timeout > COALESCE);
+        let is_busy = wanted >= COALESCE_FROM && timeout > COALESCE;
         if is_busy {
             let wanted = wanted.min(COALESCE_UP_TO);
             if self.ring.wait_for_several(wanted, COALESCE)? {
@@ -335,11 +332,11 @@ impl Shard {
         !self.inbox.is_empty() || self.checkpointer.has_replies() || self.segments.has_answer()
     }
 
-    fn next_timer(&self) -> Option<Duration> {
+    fn next_timer(&self) -> Duration {
         let timers = &self.timers;
         let until = |at: Instant| at.saturating_duration_since(self.now);
-        let mut next: Option<Duration> = None;
-        let mut consider = |after: Duration| next = Some(next.map_or(after, |n| n.min(after)));
+        let mut next = LIFE_EVERY;
+        let mut consider = |after: Duration| next = next.min(after);
         if !timers.marked {
             consider(until(timers.last_append + MARK_AFTER));
         }
@@ -360,7 +357,7 @@ impl Shard {
             consider(until(timers.sweep));
         } else if keyspace.expires_from_ms() != NEVER_MS {
             let after_ms = keyspace.expires_from_ms() - keyspace.now_ms();
-            let after = Duration::from_millis(after_ms).min(LONG);
+            let after = Duration::from_millis(after_ms);
             consider(after.max(until(timers.sweep)));
         }
         if let Some(deadline) = self.checkpointer.deadline() {

@@ -31,6 +31,9 @@ fn requests() -> Vec<Vec<u8>> {
             incarnation: 1,
             sent_ms: 5_000,
             table_version: 9,
+            acted_version: 3,
+            idle_ms: 0,
+            is_sole: false,
             figures: Figures::default(),
         }),
         Request::Operator {

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicU64;
 use ephesus_coordinator::agent::{Agent, AgentEvent, AgentOptions, ConnectionId};
 use ephesus_coordinator::command::{Addresses, ClusterId, Registration};
 use ephesus_coordinator::coordinator::{Coordinator, Event, SessionId};
-use ephesus_coordinator::membership::Lease;
+use ephesus_coordinator::lease::Lease;
 use ephesus_coordinator::view::View;
 use ephesus_engine::node::simulated::{Disk, Happened, Process};
 use ephesus_wal::FaultDisk;
@@ -171,6 +171,8 @@ impl NodeProcess {
             },
             coordinators,
             seed,
+            // A machine has one directory, which one process has.
+            is_sole: true,
         }));
     }
 }
@@ -179,7 +181,7 @@ impl NodeProcess {
     /// What the process serves by.
     pub(crate) fn lease(&self) -> Lease {
         let (until, clock) = (&self.lease_until, &self.lease_clock);
-        Lease::simulated(Arc::clone(until), Arc::clone(clock))
+        Lease::simulated(self.disk.shards, Arc::clone(until), Arc::clone(clock))
     }
 }
 

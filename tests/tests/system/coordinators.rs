@@ -452,6 +452,7 @@ impl Host {
             },
             coordinators: core.addresses().split(',').map(str::to_owned).collect(),
             seed: n.into(),
+            is_sole: true,
         };
         let membership = Membership::start(options, None, None).expect("a thread");
         membership.started();

@@ -139,6 +139,9 @@ impl Node {
                 incarnation,
                 sent_ms: now_ms,
                 table_version: self.held,
+                acted_version: self.held,
+                idle_ms: 0,
+                is_sole: true,
                 figures: Figures::default(),
             }));
         }

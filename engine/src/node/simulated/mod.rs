@@ -15,7 +15,8 @@ use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ephesus_coordinator::membership::Lease;
+use ephesus_coordinator::agent::Pulse;
+use ephesus_coordinator::lease::Lease;
 use ephesus_coordinator::migration::{Progress, Step};
 use ephesus_coordinator::view::View;
 use ephesus_wal::{Durability, LogId, LogOptions};
@@ -227,6 +228,12 @@ impl Process {
     #[must_use]
     pub fn hosted(&self) -> BTreeMap<PartitionId, Epoch> {
         hosted(&self.layout, &self.moves)
+    }
+
+    /// What heartbeats tell of the shards.
+    #[must_use]
+    pub fn pulse(&self) -> Pulse {
+        self.shared.lease.pulse()
     }
 
     /// Whether a turn has something to do now.

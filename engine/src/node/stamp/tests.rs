@@ -156,7 +156,7 @@ fn a_layout_of_an_earlier_release_or_of_a_crash_is_written_anew() {
         let later = DataDir {
             path,
             layout: Mutex::default(),
-            _lock: File::open(&file).expect("a file"),
+            lock: File::open(&file).expect("a file"),
         };
         assert_eq!(later.settle_layout().expect("settled"), layout());
         assert!(!later.find_layout().expect("it is whole").is_half);
@@ -269,10 +269,31 @@ fn only_the_layouts_logs_stay() {
 }
 
 #[test]
+fn a_start_after_one_with_the_same_lock_is_the_only_one_and_that_of_a_copy_is_not() {
+    let (temp, dir) = initialized();
+    let begin = |dir: &DataDir| dir.begin_start(false).expect("counted");
+    assert_eq!(begin(&dir), (1, true), "the first one");
+    assert_eq!(begin(&dir), (2, true), "this process had the lock before");
+    let file = dir.path().join("incarnation");
+    let copied = tempfile::tempdir().expect("a directory");
+    let copy = DataDir::lock(copied.path()).expect("locked");
+    fs::copy(&file, copied.path().join("incarnation")).expect("copied");
+    assert_eq!(begin(&copy), (3, false), "the first one may go on");
+    assert_eq!(begin(&copy), (4, true));
+    // As an earlier release wrote it, and on another boot.
+    for text in ["7\n", "7\n00000000-0000-0000-0000-000000000000 1 2\n"] {
+        fs::write(&file, text).expect("written");
+        assert_eq!(begin(&dir), (8, false), "{text}");
+        assert_eq!(dir.last_incarnation().expect("read"), 8);
+    }
+    drop(temp);
+}
+
+#[test]
 fn starts_are_counted_and_addresses_kept() {
     let (_temp, dir) = initialized();
     let starts: Vec<u64> = (0..3)
-        .map(|_| dir.next_incarnation(false).expect("counted"))
+        .map(|_| dir.begin_start(false).expect("counted").0)
         .collect();
     assert_eq!(starts, [1, 2, 3]);
     for damaged in [
@@ -284,7 +305,7 @@ fn starts_are_counted_and_addresses_kept() {
     ] {
         fs::write(dir.path().join("incarnation"), damaged).expect("write");
         assert!(matches!(
-            dir.next_incarnation(false),
+            dir.begin_start(false),
             Err(DataDirError::Damaged { .. })
         ));
     }

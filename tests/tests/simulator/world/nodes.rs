@@ -120,6 +120,8 @@ impl World {
             }
         }
         agent.set_figures(figures);
+        let pulse = process.process.as_ref().map(|process| process.pulse());
+        agent.set_pulse(pulse.unwrap_or_default());
         let actions = agent.turn(events, local);
         let version = agent.view().map_or(0, |view| view.version());
         let lease = agent.lease_until_ms();

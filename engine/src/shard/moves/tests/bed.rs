@@ -312,7 +312,7 @@ impl Bed {
             })
             .unzip();
         let partitioning = Partitioning::new(partitions).expect("a valid number");
-        let lease = ephesus_coordinator::membership::Lease::default();
+        let lease = ephesus_coordinator::lease::Lease::default();
         let node = NodeShared::new(
             NODE,
             settings(),
