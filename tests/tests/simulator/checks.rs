@@ -201,6 +201,12 @@ impl Checks {
         truth.writes += 1;
     }
 
+    /// Whether no copy of a partition was seen that is as new as this.
+    pub(crate) fn is_unseen(&self, partition: PartitionId, epoch: Epoch) -> bool {
+        let truth = self.truth.get(&partition);
+        truth.is_none_or(|truth| truth.epoch < epoch)
+    }
+
     /// A node begins with an empty copy: what was there before has been given up. Answers whether that is the newest
     /// copy: one that is begun by an old table holds nothing that clients know.
     pub(crate) fn emptied(

@@ -78,7 +78,7 @@ impl World {
             wall_ms: WALL_MS + self.now,
             bug: self.mistake,
         };
-        let (started, begun) = match Process::start(&process.disk.dir, start) {
+        let (started, mut begun) = match Process::start(&process.disk.dir, start) {
             Ok(started) => started,
             Err(Refused::Undecided) => {
                 // As the operator is told to.
@@ -97,6 +97,16 @@ impl World {
                 return Err(format!("node {node} does not start: {reason}"));
             }
         };
+        // A process that died when its layout was durable has begun them, and told nobody.
+        for (partition, copy) in started.copies() {
+            let arrival = view.migrations.arrivals.get(&partition);
+            let is_unseen = arrival.is_some_and(|arrival| {
+                arrival.migration.0 == 0 && self.checks.is_unseen(partition, arrival.epoch)
+            });
+            if is_unseen && begun.iter().all(|(of, _)| *of != partition) {
+                begun.push((partition, copy.epoch));
+            }
+        }
         let process = &mut self.nodes[node];
         process.shard_at = vec![None; started.shards()];
         process.phases = vec![Phase::Begin; started.shards()];
