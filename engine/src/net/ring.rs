@@ -161,6 +161,8 @@ pub struct Ring {
     ring: IoUring,
     buffers: Buffers,
     wake_value: Box<u64>,
+    /// Why entries could not be submitted, until somebody waits.
+    failed: Option<io::Error>,
 }
 
 impl StreamIo for Ring {
@@ -197,6 +199,7 @@ impl Ring {
             ring,
             buffers,
             wake_value: Box::new(0),
+            failed: None,
         })
     }
 
@@ -269,25 +272,24 @@ impl Ring {
         // SAFETY: every buffer an entry points to is kept by the caller until its completion
         // (`send`, `write_log`, those of streams) or lives in `self`.
         while unsafe { self.ring.submission().push(&entry) }.is_err() {
-            self.submit_ignoring_busy();
+            if let Err(error) = tolerate(self.ring.submit()) {
+                // Whoever waits next is told; what was to be done until then is not begun.
+                self.failed = Some(error);
+                return;
+            }
         }
     }
 
-    fn submit_ignoring_busy(&mut self) {
-        if let Err(error) = self.ring.submit() {
-            let transient = [Some(libc::EBUSY), Some(libc::EAGAIN), Some(libc::EINTR)];
-            assert!(
-                transient.contains(&error.raw_os_error()),
-                "io_uring_enter: {error}"
-            );
-        }
+    fn check(&mut self) -> io::Result<()> {
+        self.failed.take().map_or(Ok(()), Err)
     }
 
-    /// Submits everything and waits up to `timeout` (`None`: for ever) for a completion.
+    /// Submits everything and waits up to `timeout` for a completion.
     ///
     /// # Errors
     /// Only what no retry can mend.
     pub fn wait(&mut self, timeout: Duration) -> io::Result<()> {
+        self.check()?;
         if !self.ring.completion().is_empty() {
             return self.poll();
         }
@@ -300,9 +302,10 @@ impl Ring {
     /// # Errors
     /// Only what no retry can mend.
     pub fn wait_for_several(&mut self, wanted: usize, timeout: Duration) -> io::Result<bool> {
+        self.check()?;
         let timespec = Timespec::from(timeout);
         let args = SubmitArgs::new().timespec(&timespec);
-        Self::tolerate(self.ring.submitter().submit_with_args(wanted, &args))?;
+        tolerate(self.ring.submitter().submit_with_args(wanted, &args))?;
         Ok(!self.ring.completion().is_empty())
     }
 
@@ -311,23 +314,14 @@ impl Ring {
     /// # Errors
     /// Only what no retry can mend.
     pub fn poll(&mut self) -> io::Result<()> {
+        self.check()?;
         let submitter = self.ring.submitter();
         // SAFETY: no argument but flags; GETEVENTS runs the deferred completions.
         let result = unsafe {
             let to_submit = self.ring.submission_shared().len() as u32;
             submitter.enter::<libc::sigset_t>(to_submit, 0, ENTER_GETEVENTS, None)
         };
-        Self::tolerate(result)
-    }
-
-    fn tolerate(result: io::Result<usize>) -> io::Result<()> {
-        match result {
-            Ok(_) => Ok(()),
-            Err(error) => match error.raw_os_error() {
-                Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN) => Ok(()),
-                _ => Err(error),
-            },
-        }
+        tolerate(result)
     }
 
     /// Moves all completions into `into`.
@@ -407,7 +401,48 @@ impl Ring {
     }
 }
 
+/// What the kernel answers while it has no memory, has completions to hand out first, or was interrupted is no error: the
+/// entries stay, and are submitted with the next ones.
+fn tolerate(result: io::Result<usize>) -> io::Result<()> {
+    use libc::{EAGAIN, EBUSY, EINTR, ENOMEM, ETIME};
+    match result {
+        Err(error) => match error.raw_os_error() {
+            Some(ETIME | EINTR | EBUSY | EAGAIN | ENOMEM) => Ok(()),
+            _ => Err(error),
+        },
+        Ok(_) => Ok(()),
+    }
+}
+
 /// What a socket shows that was reset, or closed both ways.
 const RESET: u32 = (libc::POLLERR | libc::POLLHUP) as u32;
 
 const ENTER_GETEVENTS: u32 = 1;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_kernel_lacks_for_a_while_is_no_error_of_the_ring() {
+        let answer = |code| tolerate(Err(io::Error::from_raw_os_error(code)));
+        for code in [
+            libc::ENOMEM,
+            libc::EAGAIN,
+            libc::EBUSY,
+            libc::EINTR,
+            libc::ETIME,
+        ] {
+            answer(code).expect("it may be asked again");
+        }
+        assert!(answer(libc::EINVAL).is_err());
+    }
+
+    #[test]
+    fn a_ring_that_takes_no_entries_says_so_to_whoever_waits() {
+        let mut ring = Ring::new().expect("io_uring");
+        ring.failed = Some(io::Error::from_raw_os_error(libc::EBADR));
+        assert!(ring.wait(Duration::ZERO).is_err());
+        assert!(ring.poll().is_ok(), "once");
+    }
+}

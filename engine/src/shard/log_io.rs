@@ -27,9 +27,8 @@ impl Shard {
         let is_short = result.as_ref().is_ok_and(|&written| written < bytes);
         if is_short || result.as_ref().is_err_and(passes) {
             self.refused_writes.refused(write, self.now);
-            if let Err(error) = result {
-                self.note_lack(&error, is_no_room(&error));
-            }
+            let error = result.err().unwrap_or(io::ErrorKind::WriteZero.into());
+            self.note_lack(&error, is_no_room(&error));
             return;
         }
         self.refused_writes.written(write);

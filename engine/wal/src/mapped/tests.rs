@@ -296,3 +296,36 @@ fn an_opening_that_no_segment_takes_is_an_error() {
     let expected = "a record of 24576 bytes is above the log's limit of 16384";
     assert_eq!(error.as_deref(), Some(expected));
 }
+
+#[test]
+fn an_opening_that_ends_anywhere_has_not_lost_the_file() {
+    let [relaxed_again, strict] = [Durability::Relaxed, Durability::Strict];
+    for (to, is_killed) in [relaxed_again, strict]
+        .into_iter()
+        .flat_map(|to| [true, false].map(|is_killed| (to, is_killed)))
+    {
+        for operations in 0..120 {
+            let (disk, mut opened) = relaxed();
+            append(&mut opened.writer, &["a"]);
+            opened.writer.publish(0);
+            drop(opened);
+            disk.kill();
+            disk.fail_after(operations);
+            let opts = options(to);
+            let opening = block_on(async {
+                let recovered = recover(&disk, &opts, Lsn::ZERO, &mut |_, _| Ok(())).await?;
+                open_writer(&disk, &opts, &recovered, Lsn::ZERO, 0).await
+            });
+            drop(opening);
+            if is_killed {
+                disk.kill();
+            } else {
+                disk.crash();
+            }
+            let (_, _, found) = reopen(&disk, Durability::Relaxed);
+            if is_killed {
+                assert_eq!(texts(&found), ["a"], "{to:?}, {operations}");
+            }
+        }
+    }
+}
