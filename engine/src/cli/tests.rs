@@ -1,3 +1,5 @@
+mod reference;
+
 use super::*;
 
 fn serve(args: &[&str]) -> Result<ServeOptions, String> {
