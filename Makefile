@@ -18,7 +18,7 @@ HOST        = $(shell rustc -vV | sed -n 's/^host: //p')
 export EPHESUS_BIN ?= $(EPHESUS)
 
 .DEFAULT_GOAL := help
-.PHONY: help toolchain deps build run cluster test lint fmt compare bench-cluster bench-migrate reference demo abuse soak soak-cluster soak-migration settings crash fuzz clean
+.PHONY: help toolchain deps build run cluster test lint fmt compare bench-cluster bench-migrate benchmarks reference demo abuse soak soak-cluster soak-migration settings crash fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -60,6 +60,9 @@ bench-cluster: deps build ## how fast a cluster changes, what it costs at rest, 
 bench-migrate: deps build ## how fast data moves between two nodes, beside Valkey's atomic slot migration
 	$(CARGO) build --release --locked -p ephesus-bench
 	$(TARGET_DIR)/release/ephesus-bench migrate --vs valkey --full-load --json $(TARGET_DIR)/migrate.json
+
+benchmarks: toolchain ## write docs/benchmarks.md from bench/results/*.json
+	$(CARGO) run --quiet --locked -p ephesus-bench -- report
 
 reference: toolchain ## write docs/reference.md from the flags and the command table
 	EPHESUS_BLESS=1 $(CARGO) test --locked -p ephesus-engine --lib -- cli::tests::reference

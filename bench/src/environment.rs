@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
@@ -19,6 +20,8 @@ mod tests;
 pub struct Environment {
     /// When the run began, UTC.
     pub date: String,
+    /// Commit of the directory that the run was started in, with `-dirty` behind it if files were changed.
+    pub commit: Option<String>,
     /// CPU model.
     pub cpu: String,
     /// CPUs this process may use.
@@ -66,6 +69,7 @@ pub fn read(dir: &Path) -> Result<Environment> {
         .map_or(0, |time| time.as_secs());
     Ok(Environment {
         date: utc(seconds),
+        commit: commit(),
         cpu,
         cpus: affinity::allowed()?,
         kernel: text("/proc/version")?.trim().to_owned(),
@@ -80,6 +84,14 @@ pub fn read(dir: &Path) -> Result<Environment> {
         governor: trimmed("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
         huge_pages: trimmed("/sys/kernel/mm/transparent_hugepage/enabled"),
     })
+}
+
+fn commit() -> Option<String> {
+    let mut git = Command::new("git");
+    let output = git.args(["describe", "--always", "--dirty", "--exclude", "*"]);
+    let output = output.output().ok().filter(|out| out.status.success())?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    Some(text.trim().to_owned())
 }
 
 /// The line of `/proc/mounts` with the longest mount point above `dir`.

@@ -34,6 +34,7 @@ pub mod loopback;
 pub mod operator;
 pub mod procfs;
 mod report;
+pub mod results;
 pub mod stats;
 
 pub use error::{BenchError, Result};

@@ -10,6 +10,7 @@ use ephesus_bench::heap::Counting;
 use ephesus_bench::interrupt;
 use ephesus_bench::load::LoadArgs;
 use ephesus_bench::migrate::{self, MigrateArgs};
+use ephesus_bench::results::ReportArgs;
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -35,6 +36,8 @@ enum Command {
     Cluster(ClusterArgs),
     /// How fast half of a node's data moves to another one, beside Valkey's slot migration
     Migrate(MigrateArgs),
+    /// Write docs/benchmarks.md from the results in bench/results
+    Report(ReportArgs),
 }
 
 fn main() -> ExitCode {
@@ -44,6 +47,7 @@ fn main() -> ExitCode {
         Command::Compare(arguments) => compare::execute(&arguments),
         Command::Cluster(arguments) => cluster::execute(&arguments),
         Command::Migrate(arguments) => migrate::execute(&arguments),
+        Command::Report(arguments) => arguments.execute(),
     };
     match done.map_err(anyhow::Error::from) {
         Ok(()) => ExitCode::SUCCESS,
