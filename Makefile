@@ -42,7 +42,8 @@ cluster: build ## three coordinators, nodes athens, byzantium and cyrene, until 
 test: deps build ## the whole suite; the system tests run the release binary
 	$(CARGO) test --locked --workspace
 
-lint: toolchain ## format check, and clippy with warnings denied
+lint: toolchain ## format check, clippy with warnings denied, and the sizes of documents
+	@./scripts/docs-check.sh
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 
