@@ -72,7 +72,7 @@ pub enum Command {
 #[derive(Debug, Args)]
 pub struct Check {
     /// Directory of the node's data.
-    #[arg(long, default_value = "./ephesus-data")]
+    #[arg(long, value_name = "DIR", default_value = "./ephesus-data")]
     pub data_dir: PathBuf,
     /// Reads store N of M for the check that has started this process.
     #[arg(long, hide = true, value_name = "N/M")]
@@ -82,19 +82,20 @@ pub struct Check {
 #[derive(Debug, Args)]
 pub struct Serve {
     /// Directory of the node's data; created if it is not there.
-    #[arg(long, default_value = "./ephesus-data")]
+    #[arg(long, value_name = "DIR", default_value = "./ephesus-data")]
     data_dir: PathBuf,
     /// Entry port of the node; shard i also listens on PORT+1+i.
     #[arg(long, default_value = "127.0.0.1:7379", value_name = "ADDR:PORT")]
     listen: SocketAddr,
-    /// Shards, each with its own executor and log [default: CPUs].
-    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    /// Shards, each with its own executor and log, 1 to 1024; may differ at every start [default: CPUs of the affinity
+    /// mask, bounded by quotas of cgroups].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     shards: Option<u16>,
-    /// Do not pin shards to CPUs.
+    /// Do not pin shards to CPUs; they are pinned only if there is a CPU for each and no cgroup's quota is below that.
     #[arg(long)]
     no_pin: bool,
-    /// Partitions of the whole cluster; fixed at the first start [default: 1024].
-    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=16384))]
+    /// Partitions of the whole cluster, 1 to 16384; fixed at the first start [default: 1024].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=16384))]
     partitions: Option<u16>,
     /// When a write is acknowledged: on the device, or written and synced within a second.
     #[arg(long, value_enum, default_value_t = DurabilityFlag::Strict)]
@@ -102,14 +103,15 @@ pub struct Serve {
     /// Memory for keys and values, such as 4g; writes beyond get -OOM [default: no limit].
     #[arg(
         long,
+        value_name = "BYTES",
         value_parser = bytes,
         default_value = "0",
         hide_default_value = true,
         allow_hyphen_values = true
     )]
     max_memory: u64,
-    /// Memory for what clients have sent and have not read yet, such as 1g; beyond it the largest
-    /// connection is closed first [default: an eighth of the memory].
+    /// Memory for what clients have sent and have not read yet, such as 1g, at least 64m; beyond it the largest
+    /// connection is closed first. A single reply may take half of it [default: an eighth of the memory].
     #[arg(long, value_name = "BYTES", value_parser = client_memory, allow_hyphen_values = true)]
     max_client_memory: Option<u64>,
     /// Seconds after which a client is closed that takes none of the replies that wait for it.
@@ -120,14 +122,14 @@ pub struct Serve {
         value_parser = clap::value_parser!(u64).range(1..=86_400)
     )]
     client_timeout_output: u64,
-    /// Disk space that the logs of all shards may take, such as 1g.
-    #[arg(long, value_parser = budget, default_value = "1g", allow_hyphen_values = true)]
+    /// Disk space that the logs of all shards may take, at least 64m; raised to two segments of 16 MiB per shard.
+    #[arg(long, value_name = "BYTES", value_parser = budget, default_value = "1g", allow_hyphen_values = true)]
     wal_budget: u64,
     /// Name of the node, for people [default: the host's name].
     #[arg(long)]
     name: Option<String>,
-    /// What a shard of this node can take, in per cent of a usual one: a rebalance gives it so much
-    /// more or less.
+    /// What a shard of this node can take, in per cent of a usual one, 1 to 10000: a rebalance gives it partitions in
+    /// proportion.
     #[arg(
         long,
         value_name = "W",
@@ -135,8 +137,8 @@ pub struct Serve {
         value_parser = clap::value_parser!(u32).range(1..=i64::from(CAPACITY_MAX))
     )]
     capacity: u32,
-    /// Client connections per shard.
-    #[arg(long, default_value_t = NonZeroUsize::new(CLIENTS_PER_SHARD).unwrap_or(NonZeroUsize::MIN))]
+    /// Client connections per shard; lowered at the start to what the limit of open files leaves.
+    #[arg(long, value_name = "N", default_value_t = NonZeroUsize::new(CLIENTS_PER_SHARD).unwrap_or(NonZeroUsize::MIN))]
     max_clients: NonZeroUsize,
     /// Coordinators of the cluster to join [default: the node brings its own, at PORT+20000].
     #[arg(long, value_name = "ADDR:PORT,...", value_delimiter = ',', value_parser = address::address)]
@@ -177,8 +179,8 @@ pub struct Serve {
     /// Let clients beyond loopback move slots: CLUSTER MIGRATESLOTS and CANCELSLOTMIGRATIONS.
     #[arg(long)]
     allow_slot_commands: bool,
-    /// error, warn, info, debug or trace.
-    #[arg(long, default_value = "info")]
+    /// error, warn, info, debug or trace; the log goes to standard error.
+    #[arg(long, value_name = "LEVEL", default_value = "info")]
     pub log_level: tracing::Level,
 }
 

@@ -85,7 +85,7 @@ pub struct CoordinatorFlags {
         value_parser = clap::value_parser!(u16).range(1..)
     )]
     min_nodes: u16,
-    /// A node of a new cluster that is silent for so long has failed; leases are half of it.
+    /// A node of a new cluster that is silent for this time has failed; leases are half of it.
     #[arg(
         long,
         value_name = "MS",
@@ -105,8 +105,8 @@ pub struct CoordinatorFlags {
     /// listen beyond loopback.
     #[arg(long, value_name = "FILE")]
     cluster_secret_file: Option<PathBuf>,
-    /// error, warn, info, debug or trace.
-    #[arg(long, default_value = "info")]
+    /// error, warn, info, debug or trace; the log goes to standard error.
+    #[arg(long, value_name = "LEVEL", default_value = "info")]
     pub log_level: tracing::Level,
 }
 

@@ -12,8 +12,8 @@ pub struct Rebalance {
     /// Show how far it is until it is done; to interrupt that changes nothing.
     #[arg(long)]
     pub wait: bool,
-    /// No node copies more than so many MB (1,000,000 bytes) per second, until all moves are done; writes
-    /// that are made meanwhile are sent on top. 0 ends an earlier limit.
+    /// Most that each node copies per second, in MB (1,000,000 bytes), until all moves are done; writes that are made
+    /// meanwhile are sent on top. 0 ends an earlier limit.
     #[arg(long, value_name = "MB")]
     pub limit: Option<u32>,
     #[command(flatten)]
