@@ -74,6 +74,7 @@ pub struct Abort {
 
 /// Why a migration was given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum AbortReason {
     /// The source says so.
     Source,

@@ -14,7 +14,7 @@ use crate::state::{MemberStatus, Refusal};
 
 mod moves;
 
-pub use moves::{DrainingRow, MigrationRow, MigrationsReport, MoveRow};
+pub use moves::{DrainingRow, MigrationRow, MigrationState, MigrationsReport, MoveRow};
 
 /// A coordinator that the leader has not heard of for so long, ms, is reported; they talk to each
 /// other every 60 ms.

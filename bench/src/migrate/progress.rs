@@ -1,18 +1,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
-use ephesus_coordinator::report::MigrationRow;
+use ephesus_coordinator::report::{MigrationRow, MigrationState};
 
 use super::pair::{Said, Stage};
 
 #[cfg(test)]
 mod tests;
 
-const COMMITTED: &str = "committed";
-const ABORTED: &str = "aborted";
-const PLANNED: &str = "planned";
-
 fn has_ended(row: &MigrationRow) -> bool {
-    row.state == COMMITTED || row.state == ABORTED
+    !row.state.is_active()
 }
 
 /// How far the moves of some partitions are, by what the coordinators say of them time and again.
@@ -50,8 +46,8 @@ impl Progress {
             if self.older.contains(&row.id) || !self.wanted.contains(&row.partition) {
                 continue;
             }
-            self.has_begun |= row.state != PLANNED;
-            if row.state == COMMITTED {
+            self.has_begun |= row.state != MigrationState::Planned;
+            if row.state == MigrationState::Committed {
                 self.arrived.insert(row.partition);
             }
             let known = self.newest.get(&row.partition);
@@ -80,7 +76,9 @@ impl Progress {
             return Stage::Done;
         }
         let given_up = self.newest.values().find(|row| {
-            row.state == ABORTED && !row.will_retry && !self.arrived.contains(&row.partition)
+            row.state == MigrationState::Aborted
+                && !row.will_retry
+                && !self.arrived.contains(&row.partition)
         });
         if let Some(row) = given_up {
             let (partition, error) = (row.partition, &row.last_error);
@@ -94,13 +92,20 @@ impl Progress {
 
     /// Whether it was told of all that were committed how long commands were held.
     pub(super) fn knows_holds(&self) -> bool {
-        let mut committed = self.newest.values().filter(|row| row.state == COMMITTED);
+        let mut committed = self
+            .newest
+            .values()
+            .filter(|row| row.state == MigrationState::Committed);
         committed.all(|row| row.hold_us > 0)
     }
 
     /// What is told of those that were committed.
     pub(super) fn said(&self) -> Said {
-        let committed = || self.newest.values().filter(|row| row.state == COMMITTED);
+        let committed = || {
+            self.newest
+                .values()
+                .filter(|row| row.state == MigrationState::Committed)
+        };
         Said {
             holds_ms: committed().map(|row| row.hold_us as f64 / 1e3).collect(),
             retries: committed()

@@ -11,7 +11,9 @@ use crate::command::Command;
 use crate::member::Input;
 use crate::migration::{Abort, AbortReason, Migration, Phase, Purpose};
 use crate::placement::{Move, Place};
-use crate::report::{DrainingRow, MigrationRow, MigrationsReport, MoveRow, Report, find_node};
+use crate::report::{
+    DrainingRow, MigrationRow, MigrationState, MigrationsReport, MoveRow, Report, find_node,
+};
 use crate::state::{Effects, Refusal};
 
 fn cancel(id: MigrationId) -> Command {
@@ -273,29 +275,32 @@ impl<D: Disk> Coordinator<D> {
         let noted = self.migrating.noted(id).cloned().unwrap_or_default();
         let mut keys = noted.progress.keys;
         let mut last_error = noted.progress.last_error;
+        let mut abort_reason = None;
         let state = match &migration.phase {
             Phase::Planned | Phase::Copying => {
                 if last_error.is_empty() {
                     last_error = why(id, migration);
                 }
                 match migration.phase {
-                    Phase::Copying => "copying",
-                    _ => "planned",
+                    Phase::Copying => MigrationState::Copying,
+                    _ => MigrationState::Planned,
                 }
             }
             Phase::Committed(confirmation) => {
                 keys = confirmation.count;
-                "committed"
+                MigrationState::Committed
             }
             Phase::Aborted(abort) => {
                 last_error = abort.to_string();
-                "aborted"
+                abort_reason = Some(abort.reason);
+                MigrationState::Aborted
             }
         };
         MigrationRow {
             id: id.0,
             partition: migration.partition.0,
-            state: state.to_owned(),
+            state,
+            abort_reason,
             from_node: self.name(migration.source.node),
             from_shard: migration.source.shard.0,
             to_node: self.name(migration.target.node),

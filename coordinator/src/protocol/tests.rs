@@ -10,7 +10,7 @@ use super::*;
 use crate::command::{Addresses, ClusterOptions};
 use crate::migration::{Arrival, Confirmation, Migration, MigrationTable, Phase, Purpose};
 use crate::placement::{Place, Policy};
-use crate::report::{MigrationRow, MigrationsReport, PartitionRow};
+use crate::report::{MigrationRow, MigrationState, MigrationsReport, PartitionRow};
 use crate::state::{ADDRESS_BYTES_MAX, Member, NAME_BYTES_MAX};
 use crate::view::{Delta, View};
 
@@ -144,7 +144,8 @@ fn the_largest_messages_fit_a_frame() {
     let migration_row = MigrationRow {
         id: u64::MAX,
         partition: u16::MAX,
-        state: "committed".to_owned(),
+        state: MigrationState::Committed,
+        abort_reason: None,
         from_node: long(NAME_BYTES_MAX),
         from_shard: u16::MAX,
         to_node: long(NAME_BYTES_MAX),

@@ -1,6 +1,10 @@
 //! What operators are told about moves and migrations.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
+
+use crate::migration::AbortReason;
 
 /// A move that was planned, or would be.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,6 +45,39 @@ pub struct DrainingRow {
     pub partitions: u64,
 }
 
+/// How far a migration is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MigrationState {
+    /// Not begun by its source.
+    Planned,
+    /// The source copies the partition, or holds its commands.
+    Copying,
+    /// The target owns the partition.
+    Committed,
+    /// It was given up; the source owns the partition.
+    Aborted,
+}
+
+impl MigrationState {
+    /// Whether it is not over.
+    #[must_use]
+    pub fn is_active(self) -> bool {
+        matches!(self, MigrationState::Planned | MigrationState::Copying)
+    }
+}
+
+impl fmt::Display for MigrationState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            MigrationState::Planned => "planned",
+            MigrationState::Copying => "copying",
+            MigrationState::Committed => "committed",
+            MigrationState::Aborted => "aborted",
+        })
+    }
+}
+
 /// One migration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MigrationRow {
@@ -48,8 +85,8 @@ pub struct MigrationRow {
     pub id: u64,
     /// What moves.
     pub partition: u16,
-    /// `planned`, `copying`, `committed` or `aborted`.
-    pub state: String,
+    /// How far it is.
+    pub state: MigrationState,
     /// Name of the node it moves from; its UUID, hex, if it is no member any more.
     pub from_node: String,
     /// The shard it moves from.
@@ -74,4 +111,6 @@ pub struct MigrationRow {
     pub hold_us: u64,
     /// Why it was aborted, or what the source said went wrong last; may be empty.
     pub last_error: String,
+    /// The kind of reason for which it was aborted.
+    pub abort_reason: Option<AbortReason>,
 }

@@ -14,7 +14,7 @@ use std::str;
 
 use ephesus_coordinator::migration::AbortReason;
 use ephesus_coordinator::placement::{Move, Place};
-use ephesus_coordinator::report::{MigrationRow, MigrationsReport};
+use ephesus_coordinator::report::{MigrationRow, MigrationState, MigrationsReport};
 use ephesus_coordinator::view::View;
 use ephesus_wire::resp::reply::{self, Protocol};
 use ephesus_wire::table::shard_id_hex;
@@ -256,7 +256,7 @@ fn jobs<'a>(report: &'a MigrationsReport, view: &View, here: Here) -> Vec<Job<'a
 pub fn leaving(report: &MigrationsReport, view: &View, here: Here) -> Vec<u64> {
     let jobs = jobs(report, view, here).into_iter();
     let leaving = jobs.filter(|job| {
-        let is_active = matches!(job.row.state.as_str(), "planned" | "copying");
+        let is_active = job.row.state.is_active();
         job.is_export && (is_active || job.row.will_retry)
     });
     leaving.map(|job| job.row.id).collect()
@@ -316,17 +316,16 @@ impl Job<'_> {
     /// What Valkey calls such a state.
     fn state(&self) -> &'static str {
         let row = self.row;
-        let is_cancelled = row
-            .last_error
-            .starts_with(&AbortReason::Cancelled.to_string());
-        match (row.state.as_str(), self.is_export) {
-            ("planned", true) => "waiting-to-snapshot",
-            ("planned", false) => "waiting-for-ack",
-            ("copying", true) => "snapshotting",
-            ("copying", false) => "receiving-snapshot",
-            ("committed", _) => "success",
-            _ if is_cancelled => "cancelled",
-            _ => "failed",
+        match (row.state, self.is_export) {
+            (MigrationState::Planned, true) => "waiting-to-snapshot",
+            (MigrationState::Planned, false) => "waiting-for-ack",
+            (MigrationState::Copying, true) => "snapshotting",
+            (MigrationState::Copying, false) => "receiving-snapshot",
+            (MigrationState::Committed, _) => "success",
+            (MigrationState::Aborted, _) => match row.abort_reason {
+                Some(AbortReason::Cancelled) => "cancelled",
+                _ => "failed",
+            },
         }
     }
 }

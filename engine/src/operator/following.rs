@@ -11,7 +11,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use ephesus_coordinator::report::{MigrationRow, MigrationsReport};
+use ephesus_coordinator::report::{MigrationRow, MigrationState, MigrationsReport};
 
 use super::text::place;
 use super::units;
@@ -239,9 +239,9 @@ impl Followed {
         self.bytes = self.bytes.max(row.bytes);
         self.hold_us = self.hold_us.max(row.hold_us);
         self.last_error.clone_from(&row.last_error);
-        self.end = match row.state.as_str() {
-            "committed" => Some(Ok(())),
-            "aborted" if !row.will_retry => Some(Err(match row.attempt {
+        self.end = match row.state {
+            MigrationState::Committed => Some(Ok(())),
+            MigrationState::Aborted if !row.will_retry => Some(Err(match row.attempt {
                 1 => row.last_error.clone(),
                 attempts => format!("{}, after {attempts} attempts", row.last_error),
             })),

@@ -17,7 +17,8 @@
 //!                "limit_mb_s": 1,000,000 bytes per second and node, 0 without a limit}
 //! MIGRATION     {"id", "partition", "state", "from_node": name, "from_shard", "to_node": name,
 //!                "to_shard", "attempt": from 1, "will_retry": bool, "keys", "bytes", "keys_per_s",
-//!                "bytes_per_s", "hold_us": 0 if not known, "last_error": sentence or ""}
+//!                "bytes_per_s", "hold_us": 0 if not known, "last_error": sentence or "",
+//!                "abort_reason": snake_case word, or null if it was not aborted}
 //! ```
 //!
 //! Fields and words may be added. Statuses of nodes are `starting`, `live`, `failed`; those of

@@ -184,7 +184,7 @@ impl Coordinators {
 fn is_moving(coordinators: &Coordinators) -> Result<bool, OperatorError> {
     let report = coordinators.migrations()?;
     let mut rows = report.migrations.iter();
-    Ok(rows.any(|row| row.will_retry || matches!(row.state.as_str(), "planned" | "copying")))
+    Ok(rows.any(|row| row.will_retry || row.state.is_active()))
 }
 
 /// Prints a plan.

@@ -36,7 +36,7 @@ pub(super) fn wait(
         }
     }
     for row in &report.migrations {
-        let is_active = row.will_retry || matches!(row.state.as_str(), "planned" | "copying");
+        let is_active = row.will_retry || row.state.is_active();
         if is_active && is_also(row) {
             let to = (row.to_node.as_str(), row.to_shard);
             let from = Some(row.from_node.as_str());

@@ -3,7 +3,7 @@
 use ephesus_coordinator::command::{ClusterOptions, RaftId};
 use ephesus_coordinator::placement::Policy;
 use ephesus_coordinator::protocol::PROTOCOL_VERSION;
-use ephesus_coordinator::report::{Problem, Query, Report};
+use ephesus_coordinator::report::{MigrationState, Problem, Query, Report};
 use ephesus_coordinator::state::{Behind, Refusal, Speaker};
 
 use crate::network::End;
@@ -198,7 +198,12 @@ fn a_fourth_node_gets_its_share_and_a_drained_one_ends_with_nothing() {
         panic!("no migrations");
     };
     assert_eq!(report.migrations.len() as u64, 2 + count);
-    assert!(report.migrations.iter().all(|row| row.state == "committed"));
+    assert!(
+        report
+            .migrations
+            .iter()
+            .all(|row| row.state == MigrationState::Committed)
+    );
     assert_eq!(report.draining[0].partitions, 0);
 }
 

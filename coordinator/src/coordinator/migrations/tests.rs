@@ -11,7 +11,7 @@ use crate::coordinator::tests::{World, id, register};
 use crate::coordinator::{Event, SessionId, TICK_MS};
 use crate::migration::{ATTEMPTS_MAX, Arrival, Phase};
 use crate::protocol::{Answer, Request};
-use crate::report::{MoveRow, Query, Report};
+use crate::report::{MigrationState, MoveRow, Query, Report};
 use crate::state::Refusal;
 use crate::view::TableUpdate;
 
@@ -253,8 +253,15 @@ fn what_an_operator_cancels_is_not_tried_again() {
     beat(&mut world, 2, RETRY_MS * 2);
     let rows = migrations(&mut world);
     assert_eq!(rows.len(), 8, "no more were planned: {rows:?}");
-    let words: Vec<_> = rows[..3].iter().map(|row| row.state.as_str()).collect();
-    assert_eq!(words, ["aborted", "aborted", "planned"]);
+    let words: Vec<_> = rows[..3].iter().map(|row| row.state).collect();
+    assert_eq!(
+        words,
+        [
+            MigrationState::Aborted,
+            MigrationState::Aborted,
+            MigrationState::Planned
+        ]
+    );
     assert_eq!(rows[0].last_error, "cancelled");
     assert!(rows.iter().all(|row| !row.will_retry));
 }
@@ -285,14 +292,17 @@ fn progress_of_sources_is_reported_with_rates() {
     let rows = migrations(&mut world);
     let row = &rows[0];
     assert_eq!(
-        (row.state.as_str(), row.keys, row.bytes),
-        ("copying", 3_000, 300_000)
+        (row.state, row.keys, row.bytes),
+        (MigrationState::Copying, 3_000, 300_000)
     );
     assert_eq!((row.keys_per_s, row.bytes_per_s), (2_000, 200_000));
     assert_eq!((row.last_error.as_str(), row.attempt), ("slow", 1));
     step(&mut world, 1, 1, Step::Commit(CONFIRMATION));
     let rows = migrations(&mut world);
-    assert_eq!((rows[0].state.as_str(), rows[0].keys), ("committed", 40));
+    assert_eq!(
+        (rows[0].state, rows[0].keys),
+        (MigrationState::Committed, 40)
+    );
 }
 
 #[test]
@@ -400,7 +410,7 @@ fn attempts_are_bounded_wait_longer_each_time_and_keep_the_last_error() {
         let rows = migrations(&mut world);
         let row = rows.iter().find(|row| row.id == migration);
         let row = row.expect("planned");
-        assert_eq!((row.state.as_str(), row.attempt), ("planned", attempt));
+        assert_eq!((row.state, row.attempt), (MigrationState::Planned, attempt));
         if attempt > 1 {
             let text = format!("the source gave up: attempt {}", attempt - 1);
             assert_eq!(row.last_error, text, "while it is planned again");

@@ -206,11 +206,12 @@ fn what_is_wrong_is_said_as_valkey_says_it() {
     );
 }
 
-fn row(id: u64, partition: u16, state: &str, error: &str) -> MigrationRow {
+fn row(id: u64, partition: u16, state: MigrationState, error: &str) -> MigrationRow {
     MigrationRow {
         id,
         partition,
-        state: state.to_owned(),
+        state,
+        abort_reason: None,
         from_node: "athens".to_owned(),
         from_shard: 0,
         to_node: "byzantium".to_owned(),
@@ -230,13 +231,21 @@ fn report() -> MigrationsReport {
     let cancelled = AbortReason::Cancelled.to_string();
     MigrationsReport {
         migrations: vec![
-            row(1, 0, "committed", ""),
-            row(2, 1, "aborted", "the source gave up: the disk is full"),
-            row(3, 1, "aborted", &cancelled),
-            row(4, 1, "copying", ""),
+            row(1, 0, MigrationState::Committed, ""),
+            row(
+                2,
+                1,
+                MigrationState::Aborted,
+                "the source gave up: the disk is full",
+            ),
+            MigrationRow {
+                abort_reason: Some(AbortReason::Cancelled),
+                ..row(3, 1, MigrationState::Aborted, &cancelled)
+            },
+            row(4, 1, MigrationState::Copying, ""),
             MigrationRow {
                 from_shard: 1,
-                ..row(5, 2, "planned", "")
+                ..row(5, 2, MigrationState::Planned, "")
             },
         ],
         ..MigrationsReport::default()

@@ -10,7 +10,7 @@ fn report(migrations: Vec<MigrationRow>) -> MigrationsReport {
     }
 }
 
-fn row(id: u64, partition: u16, state: &str, bytes: u64) -> MigrationRow {
+fn row(id: u64, partition: u16, state: MigrationState, bytes: u64) -> MigrationRow {
     MigrationRow {
         keys: bytes / 100,
         bytes,
@@ -23,7 +23,7 @@ fn aborted(id: u64, partition: u16, attempt: u32, will_retry: bool) -> Migration
         attempt,
         will_retry,
         last_error: "the target has failed".to_owned(),
-        ..row(id, partition, "aborted", 0)
+        ..row(id, partition, MigrationState::Aborted, 0)
     }
 }
 
@@ -42,15 +42,24 @@ fn s(seconds: u64) -> Duration {
 #[test]
 fn progress_says_what_is_done_how_fast_and_how_long() {
     let mut following = following(&[(3, 7), (4, 8)]);
-    let planned = [row(7, 3, "copying", 0), row(8, 4, "planned", 0)];
+    let planned = [
+        row(7, 3, MigrationState::Copying, 0),
+        row(8, 4, MigrationState::Planned, 0),
+    ];
     assert!(following.note(&report(planned.to_vec()), s(0)).is_empty());
     assert_eq!(following.left(), None);
-    let now = [row(7, 3, "copying", 4 * MB), row(8, 4, "planned", 0)];
+    let now = [
+        row(7, 3, MigrationState::Copying, 4 * MB),
+        row(8, 4, MigrationState::Planned, 0),
+    ];
     following.note(&report(now.to_vec()), s(2));
     let expected = "0 of 2 moves done, 2 left, 2.0 MB/s, 20000 keys/s, 8.0 s to go";
     assert_eq!(following.progress(), expected);
     assert_eq!(following.position(), (4 * MB, 20 * MB));
-    let now = [row(7, 3, "committed", 8 * MB), row(8, 4, "copying", MB)];
+    let now = [
+        row(7, 3, MigrationState::Committed, 8 * MB),
+        row(8, 4, MigrationState::Copying, MB),
+    ];
     following.note(&report(now.to_vec()), s(4));
     assert_eq!(
         following.position(),
@@ -59,10 +68,10 @@ fn progress_says_what_is_done_how_fast_and_how_long() {
     );
     assert!(!following.is_over());
     let now = [
-        row(7, 3, "committed", 8 * MB),
+        row(7, 3, MigrationState::Committed, 8 * MB),
         MigrationRow {
             hold_us: 900,
-            ..row(8, 4, "committed", 12 * MB)
+            ..row(8, 4, MigrationState::Committed, 12 * MB)
         },
     ];
     following.note(&report(now.to_vec()), s(6));
@@ -79,7 +88,10 @@ fn the_rate_is_that_of_late() {
     let mut following = following(&[(3, 7)]);
     for second in 0..10 {
         let bytes = if second < 5 { 0 } else { (second - 5) * MB };
-        following.note(&report(vec![row(7, 3, "copying", bytes)]), s(second));
+        following.note(
+            &report(vec![row(7, 3, MigrationState::Copying, bytes)]),
+            s(second),
+        );
     }
     assert_eq!(following.rates(), (10_000, MB));
 }
@@ -92,7 +104,7 @@ fn a_move_that_is_tried_again_is_under_way() {
     assert!(following.progress().ends_with("(the target has failed)"));
     let again = MigrationRow {
         attempt: 2,
-        ..row(9, 3, "copying", MB)
+        ..row(9, 3, MigrationState::Copying, MB)
     };
     following.note(&report(vec![aborted(7, 3, 1, false), again]), s(1));
     assert!(!following.is_over() && following.bytes() == MB);
@@ -112,9 +124,9 @@ fn a_later_move_elsewhere_is_another() {
     let mut following = following(&[(3, 7)]);
     let elsewhere = MigrationRow {
         to_node: "athens".to_owned(),
-        ..row(9, 3, "copying", 0)
+        ..row(9, 3, MigrationState::Copying, 0)
     };
-    let now = [row(7, 3, "committed", MB), elsewhere];
+    let now = [row(7, 3, MigrationState::Committed, MB), elsewhere];
     following.note(&report(now.to_vec()), s(0));
     assert!(following.is_over() && following.failures().is_empty());
 }
@@ -133,12 +145,15 @@ fn an_end_that_the_leader_has_forgotten_is_looked_up() {
 #[test]
 fn a_move_that_is_done_lacks_figures_until_its_source_has_told_them() {
     let mut following = following(&[(3, 7), (4, 8)]);
-    let rows = [row(7, 3, "committed", MB), aborted(8, 4, 1, false)];
+    let rows = [
+        row(7, 3, MigrationState::Committed, MB),
+        aborted(8, 4, 1, false),
+    ];
     following.note(&report(rows.to_vec()), s(1));
     assert!(following.is_over() && following.lacks_figures());
     let told = MigrationRow {
         hold_us: 2_500,
-        ..row(7, 3, "committed", 2 * MB)
+        ..row(7, 3, MigrationState::Committed, 2 * MB)
     };
     following.note(&report(vec![told]), s(1));
     assert!(!following.lacks_figures());

@@ -131,7 +131,8 @@ fn the_json_of_migrations_stays_as_it_is() {
       "keys_per_s": 500,
       "bytes_per_s": 51200000,
       "hold_us": 1250,
-      "last_error": ""
+      "last_error": "",
+      "abort_reason": null
     },
 "#;
     assert!(text.starts_with(expected), "{text}");

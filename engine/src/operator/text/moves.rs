@@ -1,6 +1,6 @@
 //! Plans and migrations as tables.
 
-use ephesus_coordinator::report::{MigrationRow, MigrationsReport, MoveRow};
+use ephesus_coordinator::report::{MigrationRow, MigrationState, MigrationsReport, MoveRow};
 
 use super::super::table::{Align, Table};
 use super::super::units;
@@ -73,7 +73,7 @@ pub(super) fn migrations(report: &MigrationsReport) -> String {
             0 => NOTHING.to_owned(),
             us => units::short(us),
         };
-        let is_copying = row.state == "copying";
+        let is_copying = row.state == MigrationState::Copying;
         let now = |text: String| if is_copying { text } else { NOTHING.to_owned() };
         table.row([
             row.id.to_string(),
@@ -106,7 +106,7 @@ fn state(row: &MigrationRow) -> String {
     if row.will_retry {
         format!("{}, will be tried again", row.state)
     } else {
-        row.state.clone()
+        row.state.to_string()
     }
 }
 

@@ -1,7 +1,7 @@
 //! Moves whose nodes fail, which come back or do not.
 
 use super::*;
-use crate::report::MigrationRow;
+use crate::report::{MigrationRow, MigrationState};
 use crate::state::MemberStatus;
 
 /// Node 2 is not heard of any more, and node 1 is.
@@ -54,8 +54,8 @@ fn a_planned_move_waits_for_its_failed_target_and_ends_after_a_while() {
     beat(&mut world, 1, 2_600);
     let rows = migrations(&mut world);
     assert_eq!(
-        (rows[0].state.as_str(), rows[0].will_retry),
-        ("aborted", false)
+        (rows[0].state, rows[0].will_retry),
+        (MigrationState::Aborted, false)
     );
     assert_eq!(rows[0].last_error, "the target has failed");
 }

@@ -14,11 +14,16 @@ pub(in crate::operator) fn move_row(partition: u16, migration: Option<u64>) -> M
     }
 }
 
-pub(in crate::operator) fn migration_row(id: u64, partition: u16, state: &str) -> MigrationRow {
+pub(in crate::operator) fn migration_row(
+    id: u64,
+    partition: u16,
+    state: MigrationState,
+) -> MigrationRow {
     MigrationRow {
         id,
         partition,
-        state: state.to_owned(),
+        state,
+        abort_reason: None,
         from_node: "athens".to_owned(),
         from_shard: 0,
         to_node: "ephesus".to_owned(),
@@ -39,13 +44,13 @@ pub(in crate::operator) fn migrations_report() -> MigrationsReport {
         migrations: vec![
             MigrationRow {
                 hold_us: 1_250,
-                ..migration_row(7, 2, "committed")
+                ..migration_row(7, 2, MigrationState::Committed)
             },
-            migration_row(8, 5, "copying"),
+            migration_row(8, 5, MigrationState::Copying),
             MigrationRow {
                 will_retry: true,
                 last_error: "the target has failed".to_owned(),
-                ..migration_row(9, 6, "aborted")
+                ..migration_row(9, 6, MigrationState::Aborted)
             },
         ],
         draining: vec![DrainingRow {
