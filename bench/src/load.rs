@@ -15,7 +15,7 @@ use crate::error::{BenchError, Result};
 use crate::interrupt;
 use crate::prefill::{self, Values};
 use crate::resp;
-use crate::stats::SplitMix64;
+use ephesus_wire::rng::Rng;
 
 pub use arguments::LoadArgs;
 pub use schedule::Schedule;
@@ -163,7 +163,7 @@ struct Generator<'a> {
     epoll: Epoll,
     connections: Vec<Connection>,
     schedule: Schedule,
-    random: SplitMix64,
+    random: Rng,
     values: Values,
     started: Instant,
     warm_ns: u64,
@@ -194,7 +194,7 @@ impl<'a> Generator<'a> {
             epoll,
             connections,
             schedule: Schedule::new(config.rate, config.pipeline),
-            random: SplitMix64::new(SEED),
+            random: Rng::new(SEED),
             values: Values::new(config.value_bytes),
             started: Instant::now(),
             warm_ns,

@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use crate::error::{BenchError, Result};
 use crate::interrupt;
 use crate::resp::{self, ReplyScanner};
-use crate::stats::SplitMix64;
+use ephesus_wire::rng::Rng;
 
 #[cfg(test)]
 mod tests;
@@ -42,7 +42,7 @@ pub struct Values {
 impl Values {
     /// Values of `value_bytes` each.
     pub fn new(value_bytes: usize) -> Self {
-        let mut random = SplitMix64::new(0x5641_4c55_4553);
+        let mut random = Rng::new(0x5641_4c55_4553);
         let printable = |_| b'0' + random.below(75) as u8;
         Values {
             pool: (0..POOL_BYTES + value_bytes).map(printable).collect(),
@@ -52,7 +52,7 @@ impl Values {
 
     /// The value of a key in a generation.
     pub fn get(&self, index: u64, generation: u64) -> &[u8] {
-        let mixed = SplitMix64::new(index ^ generation.rotate_left(32)).next_u64();
+        let mixed = Rng::new(index ^ generation.rotate_left(32)).draw();
         let start = mixed as usize % POOL_BYTES;
         &self.pool[start..start + self.value_bytes]
     }

@@ -1,5 +1,6 @@
 //! Medians, quantiles and a seeded bootstrap interval.
 
+use ephesus_wire::rng::Rng;
 use serde::Serialize;
 
 #[cfg(test)]
@@ -24,7 +25,7 @@ pub struct Estimate {
 /// The median with a bootstrapped 95% percentile interval; `None` without samples.
 pub fn estimate(samples: &[f64]) -> Option<Estimate> {
     let median = median(samples)?;
-    let mut random = SplitMix64::new(BOOTSTRAP_SEED);
+    let mut random = Rng::new(BOOTSTRAP_SEED);
     let mut resample = vec![0.0; samples.len()];
     let mut medians: Vec<f64> = (0..RESAMPLES)
         .map(|_| {
@@ -72,30 +73,5 @@ pub fn number(value: f64) -> String {
         size if size >= 100.0 => format!("{value:.1}"),
         size if size >= 1.0 => format!("{value:.2}"),
         _ => format!("{value:.3}"),
-    }
-}
-
-/// A small seeded generator (Steele, Lea, Flood 2014): the same seed gives the same sequence.
-#[derive(Clone, Debug)]
-pub struct SplitMix64(u64);
-
-impl SplitMix64 {
-    /// A generator at `seed`.
-    pub fn new(seed: u64) -> Self {
-        SplitMix64(seed)
-    }
-
-    /// The next 64 bits.
-    pub fn next_u64(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// A number in `0..bound`, by multiplication (bias below 2^-32 for bounds below 2^32).
-    pub fn below(&mut self, bound: u64) -> u64 {
-        ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
     }
 }

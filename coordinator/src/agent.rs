@@ -12,6 +12,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use ephesus_wire::rng::Rng;
 use ephesus_wire::{Epoch, MigrationId, PartitionId};
 
 use crate::command::{ClusterId, Nonce, Registration, StartProof};
@@ -19,7 +20,6 @@ use crate::migration::{Progress, Step};
 use crate::planted::{Bug, Planted};
 use crate::protocol::{Answer, HeartbeatAnswer, Request};
 use crate::report::Figures;
-use crate::rng::Rng;
 use crate::state::{HEARTBEAT_TIMEOUT_MS_MIN, MemberStatus, Refusal};
 use crate::view::{TableUpdate, View};
 
@@ -179,7 +179,7 @@ impl Agent {
     #[must_use]
     pub fn new(options: AgentOptions) -> Agent {
         assert!(!options.coordinators.is_empty(), "a coordinator to ask");
-        let mut rng = Rng(options.seed);
+        let mut rng = Rng::new(options.seed);
         let turn_of = rng.below(options.coordinators.len() as u64) as usize;
         Agent {
             options,

@@ -37,7 +37,6 @@ pub mod placement;
 pub mod planted;
 pub mod protocol;
 pub mod report;
-pub mod rng;
 pub mod scheduling;
 pub mod server;
 pub mod state;

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use crate::Rng;
 use crate::ledger::Unit;
 use crate::resp::Reply;
-use crate::rng::Rng;
 use crate::roaming::Roaming;
 
 /// How long a patient writer waits for a node.

@@ -4,7 +4,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
-use crate::rng::Rng;
+use crate::Rng;
 
 /// How long a port may take to close a connection: longer than a handshake may.
 const CLOSED_WITHIN: Duration = Duration::from_secs(20);

@@ -7,8 +7,8 @@
 use std::collections::VecDeque;
 use std::fmt;
 
+use crate::Rng;
 use crate::resp::{Client, Reply};
-use crate::rng::Rng;
 use crate::slots::slot;
 
 /// What is done to a unit.

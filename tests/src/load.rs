@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
+use crate::Rng;
 use crate::ledger::{Expected, Unit};
 use crate::resp::{Client, Reply, encode};
-use crate::rng::Rng;
 use crate::slots::SLOTS;
 
 /// Most requests one writer has in flight.

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+use crate::Rng;
 use crate::paths;
-use crate::rng::Rng;
 
 /// An ext4 image mounted over a loop device; unmounted when dropped.
 #[derive(Debug)]

@@ -11,7 +11,7 @@ use ephesus_wire::handshake::LinkRole;
 use crate::compare::Goal;
 use crate::error::{BenchError, Result};
 use crate::interrupt;
-use crate::stats::SplitMix64;
+use ephesus_wire::rng::Rng;
 
 use super::Case;
 use super::bed::{Bed, Layout};
@@ -24,8 +24,8 @@ const CALL_LIMIT: Duration = Duration::from_millis(500);
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A node that nobody has heard of; its registration is a change that has to be decided.
-fn stranger(name: String, random: &mut SplitMix64) -> Registration {
-    let (low, high) = (random.next_u64(), random.next_u64());
+fn stranger(name: String, random: &mut Rng) -> Registration {
+    let (low, high) = (random.draw(), random.draw());
     let id = u128::from(low) << 64 | u128::from(high);
     let nowhere = || "127.0.0.1:1".to_owned();
     Registration {
@@ -76,7 +76,7 @@ pub(super) fn run(settings: &Settings) -> Result<CaseReport> {
         settings.root(),
         Layout::of_nodes(3, "relaxed"),
     )?;
-    let mut random = SplitMix64::new(u64::from(std::process::id()));
+    let mut random = Rng::new(u64::from(std::process::id()));
     let mut writable = Vec::new();
     for round in 0..rounds {
         let node = stranger(format!("stranger-{round}"), &mut random);

@@ -8,7 +8,7 @@ use crate::interrupt;
 use crate::prefill::{self, Values};
 use crate::procfs::{self, Pid};
 use crate::resp::{Connection, Reply};
-use crate::stats::SplitMix64;
+use ephesus_wire::rng::Rng;
 
 use super::case::{Case, Writes};
 use super::load::{Found, Load, LoadConfig, Phase};
@@ -354,7 +354,7 @@ fn read_back(pair: &dyn Pair, case: Case, moved: &[u32]) -> Result<()> {
         return Ok(());
     }
     let mut connection = Connection::open(pair.target())?;
-    let mut random = SplitMix64::new(case.keys);
+    let mut random = Rng::new(case.keys);
     let values = Values::new(case.value_bytes);
     for _ in 0..READ_BACK {
         let index = u64::from(moved[random.below(moved.len() as u64) as usize]);

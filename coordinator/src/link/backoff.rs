@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::rng::Rng;
+use ephesus_wire::rng::Rng;
 
 /// The first wait, at most.
 pub const BACKOFF_MIN: Duration = Duration::from_millis(50);
@@ -24,7 +24,7 @@ impl Backoff {
     pub fn new(seed: u64) -> Backoff {
         Backoff {
             ceiling: BACKOFF_MIN,
-            rng: Rng(seed),
+            rng: Rng::new(seed),
         }
     }
 

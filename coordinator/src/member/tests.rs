@@ -10,7 +10,7 @@ use super::*;
 use crate::command::{Addresses, ClusterId, ClusterOptions, Registration};
 use crate::placement::Policy;
 use crate::planted::Bug;
-use crate::rng::Rng;
+use ephesus_wire::rng::Rng;
 
 mod conversations;
 
@@ -58,7 +58,7 @@ fn options(id: u64) -> LogOptions {
 impl World {
     fn new(count: u64, seed: u64, bug: Option<Bug>) -> Result<World, String> {
         let mut world = World {
-            rng: Rng(seed),
+            rng: Rng::new(seed),
             members: Vec::new(),
             disks: (1..=count).map(|id| FaultDisk::new(seed ^ id)).collect(),
             network: Vec::new(),

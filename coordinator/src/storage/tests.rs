@@ -3,7 +3,7 @@ use futures_lite::future::block_on;
 use raft::prelude::ConfState;
 
 use super::*;
-use crate::rng::Rng;
+use ephesus_wire::rng::Rng;
 
 fn options() -> LogOptions {
     LogOptions {
@@ -224,20 +224,20 @@ fn check(acked: &Kept, found: &Kept) -> Result<(), String> {
 fn nothing_promised_is_lost_whenever_the_power_goes() {
     let mut crashes = 0;
     for seed in 0..300 {
-        let mut rng = Rng(seed);
+        let mut rng = Rng::new(seed);
         let disk = FaultDisk::new(seed);
         let mut acked = Kept::default();
         for _ in 0..6 {
             let mut log = open(&disk).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
             check(&acked, &log.kept).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
-            let steps = rng.next() % 12;
+            let steps = rng.draw() % 12;
             for _ in 0..steps {
-                step(&mut log, rng.next()).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+                step(&mut log, rng.draw()).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
             }
             acked = log.kept.clone();
             // One more whose outcome nobody learns: the power goes somewhere in the middle of it.
-            let dice_of_last = rng.next();
-            let polls = rng.next() % 6;
+            let dice_of_last = rng.draw();
+            let polls = rng.draw() % 6;
             let last = log.kept.last_index();
             let persist = Persist {
                 entries: vec![entry(last + 1, acked.hard_state.term.max(1), 2_000)],

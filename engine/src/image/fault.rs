@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ephesus_wire::PartitionId;
+use ephesus_wire::rng::Rng;
 
 use super::manifest::EXTENT_TAG;
 use super::store::{DbId, ImageStore, StoreError, VALUE_BYTES_MAX, Visit, check_size};
@@ -66,7 +67,7 @@ impl FaultStore {
     /// The store as the next process finds it after power loss; `seed` decides each key's fate.
     #[must_use]
     pub fn crash(&self, seed: u64) -> FaultStore {
-        let mut dice = seed;
+        let mut dice = Rng::new(seed);
         let mut found = self.durable.clone();
         let touched: BTreeSet<&Cell> = self.pending.iter().map(|(cell, _)| cell).collect();
         for cell in touched {
@@ -76,9 +77,9 @@ impl FaultStore {
                 .filter(|(c, _)| c == cell)
                 .map(|(_, v)| v)
                 .collect();
-            let pick = splitmix(&mut dice) as usize % (values.len() + 1);
+            let pick = dice.below(values.len() as u64 + 1) as usize;
             let picked = pick.checked_sub(1).map(|at| values[at].clone());
-            let is_torn = cell.1.starts_with(EXTENT_TAG) && splitmix(&mut dice).is_multiple_of(4);
+            let is_torn = cell.1.starts_with(EXTENT_TAG) && dice.one_in(4);
             if is_torn {
                 apply(&mut found, cell, torn(picked.flatten(), &mut dice));
             } else if let Some(value) = picked {
@@ -130,10 +131,10 @@ impl FaultStore {
 }
 
 /// What a flush that was cut off leaves of a value.
-fn torn(value: Option<Vec<u8>>, dice: &mut u64) -> Option<Vec<u8>> {
+fn torn(value: Option<Vec<u8>>, dice: &mut Rng) -> Option<Vec<u8>> {
     let mut value = value.filter(|value| !value.is_empty())?;
-    value.truncate(splitmix(dice) as usize % value.len());
-    splitmix(dice).is_multiple_of(2).then_some(value)
+    value.truncate(dice.below(value.len() as u64) as usize);
+    dice.one_in(2).then_some(value)
 }
 
 fn apply(trees: &mut BTreeMap<PartitionId, Tree>, (partition, key): &Cell, value: Option<Vec<u8>>) {
@@ -142,15 +143,6 @@ fn apply(trees: &mut BTreeMap<PartitionId, Tree>, (partition, key): &Cell, value
         Some(value) => drop(tree.insert(key.clone(), value)),
         None => drop(tree.remove(key)),
     }
-}
-
-/// Steele, Lea and Flood's SplitMix64: one step of a seeded sequence.
-pub(super) fn splitmix(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut z = *state;
-    z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ z >> 31
 }
 
 impl ImageStore for FaultStore {

@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use ephesus_wire::resp::reply;
 use ephesus_wire::resp::request::Args;
+use ephesus_wire::rng::Rng;
 use ephesus_wire::{Lsn, ShardId};
 
 use super::backlog::Backlog;
@@ -105,7 +106,7 @@ pub struct Core {
     /// When the turn began.
     pub(super) now: Instant,
     next_connection_id: u64,
-    pub(super) random: u64,
+    pub(super) random: Rng,
     /// The log is over its budget ([`Core::log_is_full`]) or has too much that is not committed: writes wait.
     pub(super) log_behind: bool,
     /// Who goes on first when the log has room again, see [`Core::unblock`].
@@ -129,7 +130,7 @@ impl Core {
     ) -> Core {
         keyspace.reply_bytes_max = node.reply_bytes_max();
         let peers = node.peers.iter().cloned().map(PeerQueue::new).collect();
-        let random = keyspace.key(&id.0.to_le_bytes()).hash | 1;
+        let random = keyspace.key(&id.0.to_le_bytes()).hash;
         let now = node.started;
         let mut core = Core {
             id,
@@ -159,7 +160,7 @@ impl Core {
             turn: 0,
             now,
             next_connection_id: 1 + u64::from(id.0),
-            random,
+            random: Rng::new(random),
             log_behind: false,
             own_come_first: false,
             log_is_full: false,

@@ -205,7 +205,7 @@ impl Core {
                 })?;
             }
             Cmd::Randomkey => {
-                let random = self.next_random();
+                let random = self.random.draw();
                 self.respond(asker, |keyspace, reply| {
                     keyspace.random_key(random, reply);
                     Ok(())
@@ -432,7 +432,7 @@ impl Core {
         if total == 0 {
             return self.id;
         }
-        let mut nth = self.next_random() % total;
+        let mut nth = self.random.draw() % total;
         for (shard, &keys) in keys.iter().enumerate() {
             if nth < keys {
                 return ShardId(shard as u16);
@@ -440,14 +440,6 @@ impl Core {
             nth -= keys;
         }
         self.id
-    }
-
-    /// xorshift64*: for choices that no one depends on.
-    fn next_random(&mut self) -> u64 {
-        self.random ^= self.random >> 12;
-        self.random ^= self.random << 25;
-        self.random ^= self.random >> 27;
-        self.random.wrapping_mul(0x2545_F491_4F6C_DD1D)
     }
 }
 

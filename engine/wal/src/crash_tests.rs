@@ -20,9 +20,9 @@ use crate::open::open_writer;
 use crate::options::{Durability, LogId, LogOptions};
 use crate::planted::Bug;
 use crate::recover::recover;
-use crate::rng::Rng;
 use crate::segment::{SegmentId, SegmentInfo};
 use crate::writer::{LogWriter, WriteOp};
+use ephesus_wire::rng::Rng;
 
 mod bit_flips;
 

@@ -65,8 +65,6 @@ mod streaming;
 
 #[cfg(test)]
 mod crash_tests;
-#[cfg(test)]
-mod rng;
 
 pub use aligned::{AlignedBuf, BLOCK_BYTES};
 pub use disk::fault::FaultDisk;

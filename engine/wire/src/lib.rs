@@ -30,6 +30,7 @@ pub mod ids;
 pub mod limits;
 pub mod record;
 pub mod resp;
+pub mod rng;
 pub mod slot;
 pub mod stream;
 pub mod table;

@@ -17,7 +17,7 @@ const UNITS_PER_CONNECTION: u64 = 200;
 const ROUNDS: usize = 3;
 
 fn main() -> ExitCode {
-    let mut rng = Rng::new(Rng::seed_of_run("demo"));
+    let mut rng = Rng::new(ephesus_tests::seed_of_run("demo"));
     let mut node = Node::start(Options::default());
     println!(
         "ephesus serves on 127.0.0.1:{}, data in {}",

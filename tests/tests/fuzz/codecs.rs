@@ -81,7 +81,7 @@ fn patterns() {
         "**[[-]]?",
         "[z-a",
     ]);
-    let mut rng = Rng::new(Rng::seed_of_run("texts"));
+    let mut rng = Rng::new(ephesus_tests::seed_of_run("texts"));
     fuzz("patterns", seeds, |bytes| {
         let bytes = &bytes[..bytes.len().min(200)];
         if let Some(pattern) = Pattern::new(bytes) {
@@ -272,7 +272,7 @@ fn messages_of_streams() {
         message.encode(MigrationId(3), 1, &mut bytes);
         seeds.push(bytes.split_off(32));
     }
-    let mut rng = Rng::new(Rng::seed_of_run("kinds"));
+    let mut rng = Rng::new(ephesus_tests::seed_of_run("kinds"));
     fuzz("messages", seeds, |payload| {
         for _ in 0..4 {
             let frame = Frame {

@@ -42,7 +42,7 @@ fn either_end_takes_anything() {
     let secret = || Secret::new(b"a secret that is long enough".to_vec());
     let secrets = [None, secret().ok()];
     let (_, first) = Handshake::connect(hello(LinkRole::Node, 1), None);
-    let mut rng = Rng::new(Rng::seed_of_run("handshakes"));
+    let mut rng = Rng::new(ephesus_tests::seed_of_run("handshakes"));
     fuzz("handshakes", vec![first[32..].to_vec()], |payload| {
         let secret = rng.pick(&secrets).clone();
         let mut accepting = Handshake::accept(hello(LinkRole::Coordinator, 2), secret.clone());

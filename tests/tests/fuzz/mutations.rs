@@ -122,7 +122,7 @@ fn stored(what: &str) -> Vec<Vec<u8>> {
 /// When one of them makes it panic, with the input.
 pub(crate) fn fuzz(what: &str, mut seeds: Vec<Vec<u8>>, mut target: impl FnMut(&[u8])) {
     seeds.extend(stored(what));
-    let mut rng = Rng::new(Rng::seed_of_run(what));
+    let mut rng = Rng::new(ephesus_tests::seed_of_run(what));
     let mut run = |bytes: &[u8]| {
         let outcome = catch_unwind(AssertUnwindSafe(|| target(bytes)));
         assert!(outcome.is_ok(), "{what}: {}", bytes.escape_ascii());

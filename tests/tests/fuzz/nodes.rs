@@ -105,7 +105,7 @@ fn a_node_lives_whatever_comes_through_its_ports() {
     let mut bystander = node.client();
     let set = bystander.call(&["SET", "bystander", "here"]);
     assert_eq!(set, Reply::ok());
-    let mut rng = Rng::new(Rng::seed_of_run("nodes"));
+    let mut rng = Rng::new(ephesus_tests::seed_of_run("nodes"));
     let connections = CONNECTIONS.max(super::cases() / 100);
     let hello: Vec<u8> = {
         let mut bytes = b"EphF".to_vec();

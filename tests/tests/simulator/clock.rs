@@ -1,6 +1,6 @@
 //! The clock of one simulated machine: it goes a few per cent too fast or too slow.
 
-use ephesus_coordinator::rng::Rng;
+use ephesus_wire::rng::Rng;
 
 /// Slowest and fastest clocks, thousandths of true time.
 const RATE: (u64, u64) = (960, 1_040);

@@ -1,6 +1,6 @@
 //! The network: messages are delayed, lost, repeated and overtaken, and directions are cut.
 
-use ephesus_coordinator::rng::Rng;
+use ephesus_wire::rng::Rng;
 
 /// Somebody who sends and receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

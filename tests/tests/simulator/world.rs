@@ -11,12 +11,12 @@ use ephesus_coordinator::placement::Policy;
 use ephesus_coordinator::planted::Bug;
 use ephesus_coordinator::protocol::PROTOCOL_VERSION;
 use ephesus_coordinator::report::{Query, Report};
-use ephesus_coordinator::rng::Rng;
 use ephesus_coordinator::state::{CAPACITY_DEFAULT, MemberStatus};
 use ephesus_engine::node::simulated::Happened;
 use ephesus_engine::node::stamp::Layout;
 use ephesus_engine::planted::Bug as EngineBug;
 use ephesus_engine::shard::simulated::Sent;
+use ephesus_wire::rng::Rng;
 use ephesus_wire::table::PartitionStatus;
 use ephesus_wire::{MigrationId, NodeId, PartitionId};
 
@@ -56,7 +56,7 @@ pub(crate) struct Shape {
 
 impl Shape {
     pub(crate) fn any(coordinators: u64, seed: u64) -> Shape {
-        let mut rng = Rng(seed ^ 0x5ca1_ab1e);
+        let mut rng = Rng::new(seed ^ 0x5ca1_ab1e);
         let nodes = 3 + rng.below(3) as usize;
         Shape {
             coordinators,
@@ -162,7 +162,7 @@ impl World {
     pub(crate) fn new(seed: u64, shape: Shape, bug: Option<Bug>) -> Result<World, String> {
         let mut world = World {
             seed,
-            rng: Rng(seed),
+            rng: Rng::new(seed),
             now: 1,
             shape,
             bug,

@@ -135,7 +135,7 @@ fn a_request_above_the_query_buffer_ends_its_connection() {
 fn half_requests_disturb_nobody() {
     let node = Node::start(Options::default());
     let bystander = Bystander::watch(node.port());
-    let mut rng = Rng::new(Rng::seed_of_run("half requests"));
+    let mut rng = Rng::new(ephesus_tests::seed_of_run("half requests"));
     let mut whole = Vec::new();
     encode(&["SET", "half", "must never be set"], &mut whole);
     let mut waiting = Vec::new();
@@ -331,7 +331,7 @@ fn clients_above_the_limit_are_told_so() {
 fn random_bytes_disturb_nobody() {
     let node = Node::start(Options::default());
     let bystander = Bystander::watch(node.port());
-    let mut rng = Rng::new(Rng::seed_of_run("random bytes"));
+    let mut rng = Rng::new(ephesus_tests::seed_of_run("random bytes"));
     let starts: [&[u8]; 8] = [
         b"",
         b"*",
@@ -368,7 +368,7 @@ fn garbage_at_the_port_for_other_nodes_is_closed_and_counted() {
     const ATTACKS: u64 = 60;
     let node = Node::start(Options::default());
     let bystander = Bystander::watch(node.port());
-    let mut rng = Rng::new(Rng::seed_of_run("garbage for a node"));
+    let mut rng = Rng::new(ephesus_tests::seed_of_run("garbage for a node"));
     let address = format!("127.0.0.1:{}", node.port() + 10_000);
     for _ in 0..ATTACKS {
         attack(&address, &mut rng);

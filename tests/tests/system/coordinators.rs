@@ -298,7 +298,7 @@ fn garbage_is_closed_counted_and_disturbs_nothing() {
     let mut core = Core::founded(3, &THREE);
     core.until("all are heard of", Core::is_complete);
     let before = core.json("status");
-    let mut rng = Rng::new(Rng::seed_of_run("garbage"));
+    let mut rng = Rng::new(ephesus_tests::seed_of_run("garbage"));
     let addresses: Vec<String> = (1..=3).map(|id| core.address(id)).collect();
     for _ in 0..50 {
         addresses

@@ -64,7 +64,7 @@ struct World {
 
 impl World {
     fn new(name: &str, options: Options) -> Self {
-        let rng = Rng::new(Rng::seed_of_run(name));
+        let rng = Rng::new(ephesus_tests::seed_of_run(name));
         let node = Node::start(options);
         write_still_keys(&mut node.client());
         let units = (0..WRITERS)

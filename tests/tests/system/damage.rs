@@ -75,7 +75,7 @@ fn assert_prefix(node: &Node, at_least: u64) {
 fn an_unfinished_group_at_the_tail_is_cut() {
     let mut node = killed_node();
     let segment = newest(&node);
-    let torn = Rng::new(Rng::seed_of_run("torn tail")).bytes(3 * PAGE);
+    let torn = Rng::new(ephesus_tests::seed_of_run("torn tail")).bytes(3 * PAGE);
     segment.write_at(segment.used(), &torn);
     node.restart();
     assert_prefix(&node, KEYS);

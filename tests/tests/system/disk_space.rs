@@ -9,8 +9,8 @@ use ephesus_engine::image::{
     StoreClient, StoreReply, StoreRequest, StoreThread, TrySendError, manifests, read, verify,
     wait_for_room, waits_for_room,
 };
+use ephesus_tests::Rng;
 use ephesus_tests::mount::SmallDisk;
-use ephesus_tests::rng::Rng;
 use ephesus_tests::{Client, Node, Options, Reply, paths};
 use ephesus_wire::{Epoch, Lsn, PartitionId};
 
@@ -225,7 +225,7 @@ fn full_disk_whose_space_others_take_at_once_ends_no_store() {
     let store = SledStore::open(&disk.path(), DbId(0), 1).expect("open");
     let thread = StoreThread::start(Box::new(store)).expect("start");
     let client = thread.client(Arc::new(|| {}));
-    let seed = Rng::seed_of_run("full disk");
+    let seed = ephesus_tests::seed_of_run("full disk");
     let others = disk.come_and_go(seed, Duration::from_millis(40));
     let deadline = Instant::now() + Duration::from_secs(5);
     let of = |partition, generation| ImageId {

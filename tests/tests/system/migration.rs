@@ -19,7 +19,7 @@ mod undecided;
 
 use std::collections::BTreeMap;
 
-use ephesus_tests::rng::Rng;
+use ephesus_tests::Rng;
 use ephesus_tests::whole::Row;
 use ephesus_tests::{Reply, Whole};
 
@@ -114,7 +114,7 @@ fn all_committed(whole: &Whole) -> usize {
 
 #[test]
 fn partitions_move_between_nodes_while_they_are_written() {
-    let mut rng = Rng::new(Rng::seed_of_run("migration"));
+    let mut rng = Rng::new(ephesus_tests::seed_of_run("migration"));
     let mut whole = Whole::started(&NINE, &NAMES, 2);
     let load = Load::start(&whole.entries(), &mut rng);
     load.goes_on(5 * BETWEEN);
@@ -144,7 +144,7 @@ fn partitions_move_between_nodes_while_they_are_written() {
 
 #[test]
 fn a_partition_moves_between_the_shards_of_a_node_while_it_is_written() {
-    let mut rng = Rng::new(Rng::seed_of_run("migration within a node"));
+    let mut rng = Rng::new(ephesus_tests::seed_of_run("migration within a node"));
     let mut whole = Whole::started(&["--partitions", "4"], &["athens"], 2);
     let load = Load::start(&whole.entries(), &mut rng);
     load.goes_on(5 * BETWEEN);
@@ -167,7 +167,7 @@ fn a_partition_moves_between_the_shards_of_a_node_while_it_is_written() {
 
 #[test]
 fn a_fourth_node_gets_its_share_and_an_old_one_is_emptied() {
-    let mut rng = Rng::new(Rng::seed_of_run("rebalance"));
+    let mut rng = Rng::new(ephesus_tests::seed_of_run("rebalance"));
     let flags = ["--partitions", "32"];
     let mut whole = Whole::started(&flags, &NAMES, 2);
     let load = Load::start(&whole.entries(), &mut rng);
@@ -226,7 +226,7 @@ fn in_state(whole: &Whole, state: &str) -> usize {
 
 #[test]
 fn a_node_that_dies_in_the_middle_of_moves_costs_nothing_but_time() {
-    let seed = Rng::seed_of_run("death during moves");
+    let seed = ephesus_tests::seed_of_run("death during moves");
     for (round, victim) in ["athens", "byzantium"].into_iter().enumerate() {
         let mut whole = Whole::started(&["--partitions", "4"], &["athens"], 2);
         let pairs = fill(&whole, seed + round as u64);

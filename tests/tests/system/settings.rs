@@ -296,7 +296,7 @@ fn few_lives_have_all_pairs() {
 
 #[test]
 fn any_two_settings_may_change_at_any_state_of_the_log() {
-    let mut rng = Rng::new(Rng::seed_of_run("settings"));
+    let mut rng = Rng::new(ephesus_tests::seed_of_run("settings"));
     run(&pairwise(&mut rng));
 }
 

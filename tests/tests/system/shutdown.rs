@@ -15,7 +15,7 @@ fn units() -> Vec<Vec<Unit>> {
 
 #[test]
 fn a_signal_under_load_ends_with_code_0_and_all_data() {
-    let mut rng = Rng::new(Rng::seed_of_run("shutdown"));
+    let mut rng = Rng::new(ephesus_tests::seed_of_run("shutdown"));
     let mut node = Node::start(Options::default());
     let mut all = units();
     for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGTERM] {
@@ -95,7 +95,7 @@ fn a_client_that_reads_nothing_holds_a_shutdown_up_for_seconds_only() {
 
 #[test]
 fn a_second_signal_exits_at_once_and_loses_nothing() {
-    let mut rng = Rng::new(Rng::seed_of_run("second signal"));
+    let mut rng = Rng::new(ephesus_tests::seed_of_run("second signal"));
     let mut node = Node::start(Options::default());
     let mut all = units();
     for (first, second) in [

@@ -13,7 +13,7 @@ use crate::load::socket::Socket;
 use crate::load::{self, DRAIN, Schedule};
 use crate::prefill::{self, Values};
 use crate::resp;
-use crate::stats::SplitMix64;
+use ephesus_wire::rng::Rng;
 
 use super::super::slots::{SLOTS, slot_of_key};
 use super::replies::{Replies, Written};
@@ -73,7 +73,7 @@ pub(super) struct Client {
     /// Number of the server that has a slot.
     owner: Vec<u8>,
     schedule: Schedule,
-    random: SplitMix64,
+    random: Rng,
     values: Values,
     began: Instant,
     next_lane: usize,
@@ -100,7 +100,7 @@ impl Client {
             lanes: Vec::new(),
             owner: vec![0; SLOTS],
             schedule: Schedule::new(config.rate, config.pipeline),
-            random: SplitMix64::new(SEED),
+            random: Rng::new(SEED),
             values: Values::new(config.value_bytes),
             began: Instant::now(),
             next_lane: 0,

@@ -7,7 +7,7 @@ use super::*;
 use crate::command::{ClusterId, ClusterOptions};
 use crate::migration::MigrationTable;
 use crate::placement::Policy;
-use crate::rng::Rng;
+use ephesus_wire::rng::Rng;
 
 const PARTITIONS: u16 = 8;
 
@@ -51,7 +51,7 @@ fn next_delta(view: &View, rng: &mut Rng) -> Delta {
 
 #[test]
 fn views_move_on_whoever_holds_on_to_which() {
-    let mut rng = Rng(5);
+    let mut rng = Rng::new(5);
     let mut views = Views::default();
     let mut right = first_view();
     views.replace(right.clone());
@@ -84,7 +84,7 @@ fn views_move_on_whoever_holds_on_to_which() {
 
 #[test]
 fn views_that_are_let_go_of_are_used_again() {
-    let mut rng = Rng(6);
+    let mut rng = Rng::new(6);
     let mut views = Views::default();
     let mut right = first_view();
     views.replace(right.clone());

@@ -1,10 +1,11 @@
 //! Power is lost at every operation of an image's life, with the unsynced writes kept or lost at
 //! random: exactly one whole image must remain, and the order of writes must be what ensures it.
 
+use ephesus_wire::rng::Rng;
 use ephesus_wire::{Epoch, PartitionId};
 use proptest::prelude::*;
 
-use super::super::fault::{FaultStore, splitmix};
+use super::super::fault::FaultStore;
 use super::*;
 
 const PARTITION: PartitionId = PartitionId(5);
@@ -84,10 +85,10 @@ fn operations_of(history: History, old: u64, new: u64) -> u64 {
 fn every_crash_point_leaves_one_whole_image() {
     let mut points = 0;
     for seed in 0..14 {
-        let mut dice = seed;
+        let mut dice = Rng::new(seed);
         // The last ones are large enough for places ahead of their blocks.
         let most = if seed < 12 { 12 } else { 70 };
-        let mut blocks = || most - splitmix(&mut dice) % 12;
+        let mut blocks = || most - dice.below(12);
         let (old, new) = (blocks(), blocks());
         for at in 1..=operations_of(correct, old, new) + 1 {
             for fate in 0..4 {

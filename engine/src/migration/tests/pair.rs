@@ -4,10 +4,11 @@ use std::collections::VecDeque;
 
 use ephesus_wire::record::Source;
 use ephesus_wire::resp::reply::Protocol;
+use ephesus_wire::rng::Rng;
 use ephesus_wire::stream::{DATA_ALIGN_BYTES, Message};
 use ephesus_wire::{Epoch, Lsn, MigrationId, NodeId, PartitionId, ShardId, frame};
 
-use super::workload::{Rng, command};
+use super::workload::command;
 use crate::keyspace::tests::model::Model;
 use crate::keyspace::tests::tape::{Taped, contents, execute};
 use crate::keyspace::{AfterBreak, Partition, Reply};
@@ -67,7 +68,7 @@ impl Pair {
             source,
             target,
             model,
-            rng: Rng(seed),
+            rng: Rng::new(seed),
             migration: 0,
             wire: VecDeque::new(),
             taken: 0,

@@ -1,26 +1,6 @@
 //! Seeded commands for one partition.
 
-/// SplitMix64.
-#[derive(Clone)]
-pub(crate) struct Rng(pub(crate) u64);
-
-impl Rng {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
-
-    pub(crate) fn one_in(&mut self, n: u64) -> bool {
-        self.below(n) == 0
-    }
-}
+use ephesus_wire::rng::Rng;
 
 pub(crate) type Args = Vec<Vec<u8>>;
 
@@ -40,7 +20,7 @@ fn value(rng: &mut Rng) -> Vec<u8> {
         198 => rng.below(30_000),
         _ => 60_000 + rng.below(40_000),
     };
-    let start = rng.next();
+    let start = rng.draw();
     (0..len).map(|at| (start + at) as u8).collect()
 }
 

@@ -5,7 +5,6 @@
 
 mod history;
 mod home;
-mod rng;
 mod shard;
 mod store;
 mod workload;

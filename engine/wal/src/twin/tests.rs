@@ -4,7 +4,7 @@ use super::*;
 use crate::disk::fault::FaultDisk;
 use crate::disk::std::StdDisk;
 use crate::options::Durability;
-use crate::rng::Rng;
+use ephesus_wire::rng::Rng;
 
 const NAME: &str = "value";
 

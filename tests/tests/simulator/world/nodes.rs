@@ -32,7 +32,7 @@ impl World {
         let addresses = coordinators
             .map(|process| process.address.clone())
             .collect();
-        let seed = self.rng.next();
+        let seed = self.rng.draw();
         self.nodes[node].speaks = self.speaks_now(self.nodes[node].life);
         self.nodes[node].start(addresses, seed);
         if let (Some(bug), Some(agent)) = (self.bug, &mut self.nodes[node].running) {

@@ -9,7 +9,7 @@ const TTL_TOLERANCE_MS: i64 = 3000;
 
 #[test]
 fn random_programs_are_answered_as_redis_answers() {
-    let mut rng = Rng::new(Rng::seed_of_run("random programs"));
+    let mut rng = Rng::new(ephesus_tests::seed_of_run("random programs"));
     for port in PORTS {
         for protocol in PROTOCOLS {
             let mut pair = Pair::new(port, protocol);

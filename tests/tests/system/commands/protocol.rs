@@ -90,7 +90,7 @@ fn raw_bytes_are_answered_as_redis_answers_them() {
 #[test]
 fn a_pipeline_may_be_cut_at_any_byte() {
     let node = Node::start(Options::default());
-    let mut rng = Rng::new(Rng::seed_of_run("cut pipelines"));
+    let mut rng = Rng::new(ephesus_tests::seed_of_run("cut pipelines"));
     for round in 0..40 {
         let mut client = node.client();
         let mut bytes = Vec::new();

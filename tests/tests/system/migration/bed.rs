@@ -94,7 +94,7 @@ impl Bed {
 
     /// The same in a cluster of the test's own, which has so many partitions, all of them at its first node.
     pub fn over(what: &str, load: Load, whole: Whole, temper: Temper) -> Self {
-        let mut rng = Rng::new(Rng::seed_of_run(what));
+        let mut rng = Rng::new(ephesus_tests::seed_of_run(what));
         let mut client = whole.nodes[0].client();
         let numbers: Vec<u64> = (0..STILL_KEYS).collect();
         for batch in numbers.chunks(BATCH) {

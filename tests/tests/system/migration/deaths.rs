@@ -120,7 +120,7 @@ fn still_value(n: u64) -> Vec<u8> {
 
 impl World {
     fn new() -> Self {
-        let rng = Rng::new(Rng::seed_of_run("deaths during moves"));
+        let rng = Rng::new(ephesus_tests::seed_of_run("deaths during moves"));
         let flags = ["--partitions", PARTITIONS];
         let whole = Whole::started_with(&flags, &NAMES, |whole, name| Options {
             wal_budget: Some(WAL_BUDGET),

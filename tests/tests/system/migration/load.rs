@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use ephesus_tests::Rng;
 use ephesus_tests::Whole;
 use ephesus_tests::ledger::Unit;
-use ephesus_tests::rng::Rng;
 use ephesus_tests::roaming::Roaming;
 
 /// Clients at a time.

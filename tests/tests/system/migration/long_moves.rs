@@ -45,7 +45,7 @@ fn fill(whole: &Whole, row: &Row, values: u64, rng: &mut Rng) {
 
 #[test]
 fn clients_of_a_target_do_not_wait_for_the_images_of_what_moves() {
-    let mut rng = Rng::new(Rng::seed_of_run("long moves"));
+    let mut rng = Rng::new(ephesus_tests::seed_of_run("long moves"));
     let whole = Whole::started_with(&FLAGS, &NAMES, |whole, name| Options {
         wal_budget: Some(WAL_BUDGET),
         ..whole.options(name, 1)

@@ -69,7 +69,7 @@ fn other_numbers_of_shards_in_the_middle_of_moves_lose_nothing() {
         whole.until_healthy();
     }
     let what = "other numbers of shards during moves";
-    let mut rng = Rng::new(Rng::seed_of_run(what));
+    let mut rng = Rng::new(ephesus_tests::seed_of_run(what));
     let mut bed = Bed::over(what, MANY, whole, Temper::Patient);
     // Each order once in CI.
     for round in 0..rounds(ORDERS.len() as u64) as usize {

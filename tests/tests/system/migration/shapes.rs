@@ -243,7 +243,7 @@ fn verify_names(whole: &Whole, model: &Model) {
 
 #[test]
 fn a_partition_of_every_kind_of_key_is_the_same_wherever_it_goes() {
-    let mut rng = Rng::new(Rng::seed_of_run("shapes"));
+    let mut rng = Rng::new(ephesus_tests::seed_of_run("shapes"));
     let mut whole = Whole::started(&FLAGS, &NAMES, 2);
     let at = row(&whole, PARTITION);
     let mut client = whole.client();

@@ -103,7 +103,7 @@ fn move_one(whole: &Whole, is_first: bool, rng: &mut Rng) {
 #[test]
 fn redis_benchmark_runs_through_moves_without_an_error() {
     paths::require("redis-benchmark");
-    let mut rng = Rng::new(Rng::seed_of_run("redis-benchmark"));
+    let mut rng = Rng::new(ephesus_tests::seed_of_run("redis-benchmark"));
     let whole = Whole::started(&PARTITIONS, &NAMES, 2);
     for (command, requests) in COMMANDS {
         let output = whole.core.home().join(format!("benchmark-{command}"));

@@ -57,7 +57,7 @@ fn travel(whole: &Whole, tag: &str, rng: &mut Rng, trips: u64) {
 
 #[test]
 fn a_partition_that_comes_and_goes_leaves_neither_memory_nor_files_behind() {
-    let mut rng = Rng::new(Rng::seed_of_run("traces"));
+    let mut rng = Rng::new(ephesus_tests::seed_of_run("traces"));
     let whole = small_logs::started(&["--partitions", "4"]);
     let tag = super::shapes::tags(&row(&whole, PARTITION)).next();
     let tag = tag.expect("a tag");

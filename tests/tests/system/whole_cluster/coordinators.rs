@@ -26,7 +26,9 @@ fn wait_for_another(whole: &Whole, lost: u64) {
 
 #[test]
 fn no_client_notices_the_loss_of_one_coordinator() {
-    let mut rng = Rng::new(Rng::seed_of_run("whole cluster, one coordinator lost"));
+    let mut rng = Rng::new(ephesus_tests::seed_of_run(
+        "whole cluster, one coordinator lost",
+    ));
     let mut whole = Whole::started(&NINE, &NAMES, 1);
     let units = |writer: u64| (0..50).map(|n| Unit::new(writer * 50 + n)).collect();
     let units = (0..3).map(units).collect();
@@ -67,7 +69,9 @@ fn no_client_notices_the_loss_of_one_coordinator() {
 
 #[test]
 fn a_stopped_leader_is_replaced_and_follows_when_it_goes_on() {
-    let mut rng = Rng::new(Rng::seed_of_run("whole cluster, the leader stopped"));
+    let mut rng = Rng::new(ephesus_tests::seed_of_run(
+        "whole cluster, the leader stopped",
+    ));
     let mut whole = Whole::started(&NINE, &NAMES, 1);
     let units = (0..2).map(|writer| (0..50).map(|n| Unit::new(writer * 50 + n)).collect());
     // A stopped process is noticed by its silence: a lease may run out meanwhile.

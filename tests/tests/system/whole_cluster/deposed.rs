@@ -31,7 +31,9 @@ fn a_leader_that_is_cut_off_from_its_followers_is_replaced_and_grants_no_lease()
     with_archipelago(MINORITY, |sea| {
         let mut whole = settled(sea);
         let table = whole.table();
-        let mut rng = Rng::new(Rng::seed_of_run("whole cluster, a leader cut off"));
+        let mut rng = Rng::new(ephesus_tests::seed_of_run(
+            "whole cluster, a leader cut off",
+        ));
         let lost = slots_of(&table, "cyrene");
         let all = (0..).map(Unit::new);
         let (stay, _): (Vec<Unit>, Vec<Unit>) =

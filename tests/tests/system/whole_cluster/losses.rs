@@ -160,7 +160,7 @@ fn ask_ahead(client: &mut Client, key: &str, value: &str) {
 
 #[test]
 fn a_stopped_node_serves_again_only_once_it_has_a_lease() {
-    let mut rng = Rng::new(Rng::seed_of_run("whole cluster, a node stopped"));
+    let mut rng = Rng::new(ephesus_tests::seed_of_run("whole cluster, a node stopped"));
     let mut whole = Whole::started(&NINE, &NAMES, 1);
     let table = whole.table();
     let units = (0..3).map(|writer| (0..40).map(|n| Unit::new(writer * 40 + n)).collect());

@@ -17,7 +17,7 @@ const WITHIN: Duration = Duration::from_secs(30);
 
 #[test]
 fn a_rolling_restart_of_everything_loses_no_acknowledged_write() {
-    let mut rng = Rng::new(Rng::seed_of_run("whole cluster, rolling restart"));
+    let mut rng = Rng::new(ephesus_tests::seed_of_run("whole cluster, rolling restart"));
     let mut whole = Whole::started(&NINE, &NAMES, 2);
     let before = whole.table();
     let units = |writer: u64| {

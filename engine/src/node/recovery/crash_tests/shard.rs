@@ -18,12 +18,12 @@ use ephesus_wire::slot::slot_of;
 use futures_lite::future::block_on;
 
 use super::history::{Effect, History};
-use super::rng::Rng;
 use super::store::{SimLink, SimStore};
 use super::workload::Command;
 use crate::command::spec::lookup;
 use crate::keyspace::{Keyspace, Reply};
 use crate::shard::{Checkpointer, Outbox};
+use ephesus_wire::rng::Rng;
 
 type Writing = Pin<Box<dyn Future<Output = (WriteOp, io::Result<usize>)>>>;
 

@@ -3,7 +3,7 @@
 use ephesus_wire::resp::reply::{self, Protocol};
 
 use super::history::{Effect, Keys, Value, is_live};
-use super::rng::Rng;
+use ephesus_wire::rng::Rng;
 
 /// A command on keys of one shard.
 pub(super) struct Command {

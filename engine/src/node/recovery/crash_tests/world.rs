@@ -13,7 +13,6 @@ use super::super::by_shards::first_layout;
 use super::super::{Progress, RecoveredShard, Recovery, RecoveryError};
 use super::history::{History, Keys};
 use super::home::SimHome;
-use super::rng::Rng;
 use super::shard::{Client, End, SimShard};
 use super::store::{self, SimStore};
 use super::workload;
@@ -27,6 +26,7 @@ use crate::planted::{Bug, Planted};
 use crate::shard::Checkpointer;
 use crate::table::KeyHasher;
 use ephesus_wal::WalError;
+use ephesus_wire::rng::Rng;
 
 mod bit_flips;
 mod moves;

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ephesus_wal::Durability;
+use ephesus_wire::rng::Rng;
 use ephesus_wire::stream::Open;
 use ephesus_wire::{Epoch, MigrationId, NodeId, PartitionId, Partitioning, ShardId};
 
 use crate::keyspace::Partition;
 use crate::keyspace::tests::model::Model;
 use crate::keyspace::tests::tape::{Taped, complete, contents, execute};
-use crate::migration::tests::workload::{Args, Rng, command, words};
+use crate::migration::tests::workload::{Args, command, words};
 use crate::migration::{Line, Order, Report, Way};
 use crate::net::{Completion, Ring, Waker};
 use crate::node::Routes;
@@ -334,7 +335,7 @@ impl Bed {
             source: half(FROM, copies.collect()),
             target: half(TO, Vec::new()),
             model,
-            rng: Rng(seed),
+            rng: Rng::new(seed),
             now,
             now_ms: START_MS,
             held: Vec::new(),

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use ephesus_wire::rng::Rng;
 use ephesus_wire::{PartitionId, ShardId};
 
 use crate::net::ListenerKind::{self, Direct, Entry};
@@ -11,19 +12,8 @@ use crate::shard::bed::{ATHENS, Bed, Client, PARTITIONS, key};
 const SHARDS: u16 = 3;
 const STEPS: usize = 3_000;
 
-struct Rng(u64);
-
-impl Rng {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) as usize % n
-    }
-
-    fn partition(&mut self) -> u16 {
-        self.below(usize::from(PARTITIONS)) as u16
-    }
+fn any_partition(rng: &mut Rng) -> u16 {
+    rng.below(u64::from(PARTITIONS)) as u16
 }
 
 /// What a client has sent and what must come of it; nobody else writes its keys.
@@ -51,7 +41,7 @@ struct Checker {
 impl Checker {
     fn next(&mut self, rng: &mut Rng, sure: usize) -> String {
         let number = self.number;
-        let mut own = || key(rng.partition(), number);
+        let mut own = || key(any_partition(rng), number);
         let (one, two) = (own(), own());
         let (sent, command) = match rng.below(if self.is_entry { 8 } else { 4 }) {
             0..3 => (Sent::Append(one.clone()), format!("APPEND {one} x")),
@@ -165,7 +155,7 @@ fn abort(bed: &mut Bed, partition: u16) {
 }
 
 fn run(seed: u64) -> (usize, usize) {
-    let mut rng = Rng(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+    let mut rng = Rng::new(seed);
     let mut bed = Bed::new(SHARDS, &[]);
     let clients = CLIENTS.iter().enumerate();
     let mut clients: Vec<Checker> = clients
@@ -186,7 +176,7 @@ fn run(seed: u64) -> (usize, usize) {
     for _ in 0..STEPS {
         match rng.below(16) {
             0..7 => {
-                let at = rng.below(clients.len());
+                let at = rng.below(clients.len() as u64) as usize;
                 let sure = clients.iter().map(|c| c.values.len()).sum();
                 let count = 1 + rng.below(4);
                 let checker = &mut clients[at];
@@ -197,13 +187,13 @@ fn run(seed: u64) -> (usize, usize) {
                 checker.check(&mut bed);
             }
             7..14 => {
-                let shard = rng.below(usize::from(SHARDS)) as u16;
+                let shard = rng.below(u64::from(SHARDS)) as u16;
                 let mine = told.iter().position(|(to, ..)| *to == shard);
                 if let Some((_, partition, what)) = mine.and_then(|at| told.remove(at)) {
                     act(&mut bed, shard, partition, what);
                 }
                 if !told.iter().any(|(to, ..)| *to == shard) {
-                    let messages = 1 + rng.below(3);
+                    let messages = 1 + rng.below(3) as usize;
                     bed.turn(shard, messages);
                 }
                 for checker in &mut clients {
@@ -211,9 +201,9 @@ fn run(seed: u64) -> (usize, usize) {
                 }
             }
             14 => {
-                let partition = rng.partition();
+                let partition = any_partition(&mut rng);
                 let (_, from) = bed.homes[usize::from(partition)];
-                let to = rng.below(usize::from(SHARDS)) as u16;
+                let to = rng.below(u64::from(SHARDS)) as u16;
                 let is_told = told.iter().any(|(_, p, _)| *p == partition);
                 // A partition does not move again before all shards know where it is.
                 let is_known = !is_told && bed.is_followed();

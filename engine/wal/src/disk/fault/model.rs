@@ -11,6 +11,8 @@ use std::io;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use ephesus_wire::rng::Rng;
+
 use super::Names;
 use crate::aligned::{AlignedBuf, BLOCK_BYTES};
 use crate::disk::Mapping;
@@ -20,7 +22,7 @@ const SECTOR_BYTES: u64 = 512;
 
 #[derive(Clone, Debug)]
 pub(super) struct State {
-    rng: u64,
+    rng: Rng,
     pub(super) dsync: bool,
     pub(super) operations: u64,
     pub(super) dead_at: Option<u64>,
@@ -130,7 +132,7 @@ impl Write {
 impl State {
     pub(super) fn new(seed: u64) -> State {
         State {
-            rng: seed,
+            rng: Rng::new(seed),
             dsync: true,
             operations: 0,
             dead_at: None,
@@ -149,13 +151,8 @@ impl State {
         }
     }
 
-    /// SplitMix64.
     fn random(&mut self, below: u64) -> u64 {
-        self.rng = self.rng.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.rng;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % below
+        self.rng.below(below)
     }
 
     fn fate(&mut self) -> Fate {
@@ -485,7 +482,7 @@ impl State {
         }
         for (number, file) in self.files.values_mut().enumerate() {
             let grown = file.seen.len() > file.durable.len();
-            if grown && (self.rng.rotate_left(number as u32) & 1) == 0 {
+            if grown && self.rng.clone().draw().rotate_left(number as u32) & 1 == 0 {
                 file.durable.resize(file.seen.len(), 0);
             }
             file.seen = file.durable.clone();
