@@ -33,6 +33,8 @@ impl Terminal {
         unsafe {
             command.pre_exec(|| {
                 libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                // As a login does: tests that run in a shell's background inherit that it is ignored.
+                libc::signal(libc::SIGINT, libc::SIG_DFL);
                 if libc::setsid() < 0 || libc::ioctl(0, libc::TIOCSCTTY, 0) < 0 {
                     return Err(std::io::Error::last_os_error());
                 }

@@ -45,6 +45,9 @@ fn a_node_is_given_up_at_a_terminal_only_with_a_yes() {
         hosts.iter().for_each(Host::host);
         core.ask(&["status"]).code == Some(0)
     });
+    core.until("all figures are there", |core| {
+        core.json("status")["keys"] == 6_000
+    });
     drop(hosts.pop());
     core.until("cyrene has failed", |core| {
         hosts.iter().for_each(Host::host);

@@ -9,7 +9,6 @@ use ephesus_engine::image::{
     StoreClient, StoreReply, StoreRequest, StoreThread, TrySendError, manifests, read, verify,
     wait_for_room, waits_for_room,
 };
-use ephesus_tests::Rng;
 use ephesus_tests::mount::SmallDisk;
 use ephesus_tests::{Client, Node, Options, Reply, paths};
 use ephesus_wire::{Epoch, Lsn, PartitionId};
