@@ -16,9 +16,6 @@ type Outcome = Result<(), ClientError>;
 /// From this size on a reply of several values is measured before it grows further.
 const LARGE_REPLY_BYTES: usize = 1 << 20;
 
-/// Most bytes around a value in a reply: its length, and line ends.
-const BULK_FRAME_BYTES: usize = 16;
-
 /// Refuses a key or value over its limit.
 pub(super) fn check_sizes(key: &[u8], value: &[u8]) -> Outcome {
     if key.len() > KEY_BYTES_MAX {
@@ -328,7 +325,7 @@ impl Keyspace {
             let key = self.key(args.arg(index));
             let home = self.served(key.partition);
             let entry = home.and_then(|home| home.table.get(key.hash, key.bytes));
-            entry.map_or(0, |entry| entry.value.len()) + BULK_FRAME_BYTES
+            entry.map_or(0, |entry| entry.value.len()) + reply::BULK_FRAME_BYTES_MAX
         });
         values.sum()
     }

@@ -23,6 +23,9 @@ pub(super) struct ClientBudget {
     elsewhere: u64,
     reviewed: Instant,
     told: Seldom,
+    /// The most that was held when it was looked at.
+    #[cfg(test)]
+    pub(super) most: u64,
 }
 
 impl ClientBudget {
@@ -32,6 +35,8 @@ impl ClientBudget {
             elsewhere: 0,
             reviewed: now,
             told: Seldom::default(),
+            #[cfg(test)]
+            most: 0,
         }
     }
 }
@@ -79,6 +84,10 @@ impl Core {
     /// Closes the largest connections while clients hold more than they may.
     #[inline]
     pub(super) fn keep_to_client_budget(&mut self) {
+        #[cfg(test)]
+        {
+            self.client_budget.most = self.client_budget.most.max(self.client_bytes());
+        }
         if self.are_clients_over_budget() {
             self.close_largest();
         }

@@ -228,6 +228,13 @@ impl Core {
                 self.execute_input(&mut connection);
             }
         }
+        self.put_back(connection);
+    }
+
+    /// Takes back a connection whose commands were executed, and looks at what clients hold before others execute theirs:
+    /// one command's reply may be half of what they may.
+    pub(super) fn put_back(&mut self, connection: Box<Connection>) {
+        let token = connection.token;
         self.connections.put_back(connection);
         self.list(token);
         self.keep_to_client_budget();

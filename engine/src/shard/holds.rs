@@ -320,8 +320,7 @@ impl Core {
             }
             connection.drain_if_ended();
         }
-        self.connections.put_back(connection);
-        self.list(waiting.token);
+        self.put_back(connection);
     }
 
     /// The connection's next command is still the one that it waited for.

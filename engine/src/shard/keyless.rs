@@ -401,7 +401,7 @@ impl Core {
                 connection.outbox.fill(origin.ticket, bytes, gate);
             }
         }
-        self.connections.put_back(connection);
+        self.put_back(connection);
     }
 
     /// How often copies of this node began or ceased to be served. Another shard's change is known once

@@ -181,8 +181,7 @@ impl Core {
                 connection.needed = 1;
                 self.execute_input(&mut connection);
                 connection.drain_if_ended();
-                self.connections.put_back(connection);
-                self.list(token);
+                self.put_back(connection);
             }
         }
         // Who has just gone on and waits again comes behind all others.

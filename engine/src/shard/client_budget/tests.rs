@@ -47,3 +47,29 @@ fn replies_that_belong_to_no_connection_yet_close_nobody() {
     bed.settle();
     assert!(clients.into_iter().all(|client| bed.is_open(client)));
 }
+
+#[test]
+fn commands_that_have_waited_for_one_turn_do_not_pass_the_budget_together() {
+    let mut bed = Bed::new(1, &[]);
+    let writer = bed.connect(0, Direct);
+    let value = "v".repeat(60 << 10);
+    let set = format!(
+        "*3\r\n$3\r\nSET\r\n$1\r\nk\r\n${}\r\n{value}\r\n",
+        value.len()
+    );
+    bed.send_bytes(writer, set.as_bytes());
+    bed.settle();
+    bed.core(0).client_budget.most = 0;
+    let mut requests = "PING\r\n".repeat(64);
+    requests += &format!("MGET{}\r\n", " k".repeat(360));
+    for _ in 0..8 {
+        let client = bed.connect(0, Direct);
+        bed.stop_reading(client);
+        bed.send_bytes(client, requests.as_bytes());
+    }
+    bed.settle();
+    let most = bed.core(0).client_budget.most as usize;
+    let (budget, one) = (CLIENT_MEMORY as usize, 22 * MIB);
+    assert!(most > budget / 2, "{most} bytes: nothing was asked for");
+    assert!(most <= budget + one, "{most} bytes at a time");
+}

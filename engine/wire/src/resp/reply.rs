@@ -44,7 +44,7 @@ pub fn integer(out: &mut Vec<u8>, value: i64) {
 /// A string of bytes.
 #[inline]
 pub fn bulk(out: &mut Vec<u8>, data: &[u8]) {
-    out.reserve(data.len() + HEADER_BYTES_MAX + 2);
+    out.reserve(data.len() + BULK_FRAME_BYTES_MAX);
     header(out, b'$', data.len());
     copy::append(out, data);
     out.extend_from_slice(b"\r\n");
@@ -168,6 +168,9 @@ pub fn command<A: AsRef<[u8]>>(out: &mut Vec<u8>, args: &[A]) {
 pub const INTEGER_BYTES_MAX: usize = 20;
 
 const HEADER_BYTES_MAX: usize = 1 + INTEGER_BYTES_MAX + 2;
+
+/// What [`bulk`] takes room for beside the bytes of the string.
+pub const BULK_FRAME_BYTES_MAX: usize = HEADER_BYTES_MAX + 2;
 
 /// `00`, `01`, ... `99`.
 #[expect(clippy::indexing_slicing, reason = "the loop ends at the length")]
