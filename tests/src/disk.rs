@@ -11,6 +11,14 @@ use std::path::Path;
 /// # Panics
 /// When a directory cannot be read.
 pub fn allocated_bytes(dir: &Path) -> u64 {
+    allocated_bytes_of(dir, &|_| true)
+}
+
+/// The same of those files alone whose path `counts`.
+///
+/// # Panics
+/// As there.
+pub fn allocated_bytes_of(dir: &Path, counts: &dyn Fn(&Path) -> bool) -> u64 {
     let entries = match fs::read_dir(dir) {
         Ok(entries) => entries,
         Err(error) if error.kind() == ErrorKind::NotFound => return 0,
@@ -18,7 +26,8 @@ pub fn allocated_bytes(dir: &Path) -> u64 {
     };
     let entries = entries.map(|entry| entry.expect("an entry"));
     let of = |entry: fs::DirEntry| match entry.metadata() {
-        Ok(metadata) if metadata.is_dir() => allocated_bytes(&entry.path()),
+        Ok(metadata) if metadata.is_dir() => allocated_bytes_of(&entry.path(), counts),
+        Ok(_) if !counts(&entry.path()) => 0,
         // In units of 512 bytes, whatever the file system's own are.
         Ok(metadata) => metadata.blocks() * 512,
         Err(error) if error.kind() == ErrorKind::NotFound => 0,
@@ -43,5 +52,7 @@ mod tests {
         let bytes = allocated_bytes(dir.path());
         assert!((1 << 20..2 << 20).contains(&bytes), "{bytes}");
         assert_eq!(allocated_bytes(&below.join("nothing")), 0);
+        let is_hole = |file: &Path| file.ends_with("hole");
+        assert!(allocated_bytes_of(dir.path(), &is_hole) < 1 << 20);
     }
 }

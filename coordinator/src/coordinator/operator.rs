@@ -371,7 +371,7 @@ impl<D: Disk> Coordinator<D> {
         let left: Vec<RaftId> = self.state().voters().filter(|voter| *voter != id).collect();
         let is_heard = |voter: &RaftId| {
             let heard_ms = self.last_heard_ms(*voter);
-            *voter == self.member.id() || heard_ms.is_some_and(|ms| ms < COORDINATOR_SILENT_MS)
+            heard_ms.is_some_and(|ms| ms < COORDINATOR_SILENT_MS)
         };
         let (heard, silent): (Vec<RaftId>, Vec<RaftId>) = left.iter().partition(|id| is_heard(id));
         let has_majority = heard.len() > silent.len();

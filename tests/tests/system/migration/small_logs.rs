@@ -1,15 +1,14 @@
 //! Two nodes with logs as small as they may be: what else is on their disks is seen beside them.
 
-use ephesus_tests::disk::allocated_bytes;
+use std::path::Path;
+
+use ephesus_tests::disk::{allocated_bytes, allocated_bytes_of};
 use ephesus_tests::{Node, Options, Whole};
 
 use super::bed::NAMES;
 
 /// The smallest one.
 const WAL_BUDGET: u64 = 64 << 20;
-
-/// What a list of a log's files takes at most here: much less than a segment.
-const LIST_BYTES: u64 = 64 << 10;
 
 /// Nodes of one shard each, once every partition is online; `flags` are for the coordinators.
 pub fn started(flags: &[&str]) -> Whole {
@@ -21,8 +20,11 @@ pub fn started(flags: &[&str]) -> Whole {
 
 /// Bytes on disk beside the logs, which are within their budget.
 pub fn stored(node: &Node) -> u64 {
-    let logs = allocated_bytes(&node.data_dir().join("logs"));
+    let dir = node.data_dir().join("logs");
     // The list of a log's files lies beside its segments.
-    assert!(logs <= WAL_BUDGET + LIST_BYTES, "logs of {logs} bytes");
+    let is_segment = |file: &Path| file.extension().is_some_and(|end| end == "log");
+    let segments = allocated_bytes_of(&dir, &is_segment);
+    assert!(segments <= WAL_BUDGET, "logs of {segments} bytes");
+    let logs = allocated_bytes(&dir);
     allocated_bytes(node.data_dir()) - logs
 }

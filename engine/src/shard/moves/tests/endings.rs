@@ -1,7 +1,7 @@
 //! Moves that end before their end, at every point: the source serves, nothing is lost or held.
 
 use std::io::Write;
-use std::net::Shutdown;
+use std::net::{Shutdown, TcpStream};
 
 use ephesus_wire::MigrationId;
 use ephesus_wire::stream::Message;
@@ -102,14 +102,26 @@ fn a_move_may_end_at_any_point() {
     }
 }
 
-/// A move whose stream breaks once the target has prepared, and that is committed after that.
-fn broken_behind_prepared(bug: Option<Bug>) -> Bed {
+/// A move of so many keys that has begun over sockets, and one of these, to cut the stream with.
+fn begun_over_sockets(keys: u64, bug: Option<Bug>) -> (Bed, TcpStream) {
     let mut bed = Bed::new(3);
     bed.target.core.keyspace.planted = Planted::new(bug);
-    bed.load(500);
+    bed.load(keys);
     let both = sockets();
     let cut = both[0].try_clone().expect("a descriptor");
     bed.begin_over(both.map(Line::new).map(Way::Node));
+    (bed, cut)
+}
+
+/// Whether the target has wiped a copy.
+fn has_wiped(bed: &Bed) -> bool {
+    let is_wiped = |report: &Report| matches!(report, Report::Wiped { .. });
+    bed.target.has_told(is_wiped)
+}
+
+/// A move whose stream breaks once the target has prepared, and that is committed after that.
+fn broken_behind_prepared(bug: Option<Bug>) -> Bed {
+    let (mut bed, cut) = begun_over_sockets(500, bug);
     bed.until("the move", |bed| bed.source.is_confirmed());
     cut.shutdown(Shutdown::Both).expect("a socket");
     bed.settle();
@@ -119,8 +131,7 @@ fn broken_behind_prepared(bug: Option<Bug>) -> Bed {
 #[test]
 fn a_prepared_copy_outlives_its_stream() {
     let mut bed = broken_behind_prepared(None);
-    let wiped = |report: &Report| matches!(report, Report::Wiped { .. });
-    assert!(!bed.target.has_told(wiped), "without the table's word");
+    assert!(!has_wiped(&bed), "without the table's word");
     bed.commit();
     bed.compare();
 }
@@ -128,17 +139,12 @@ fn a_prepared_copy_outlives_its_stream() {
 #[test]
 fn a_prepared_copy_that_goes_with_its_stream_is_caught() {
     let bed = broken_behind_prepared(Some(Bug::PreparedWiped));
-    let wiped = |report: &Report| matches!(report, Report::Wiped { .. });
-    assert!(bed.target.has_told(wiped));
+    assert!(has_wiped(&bed));
 }
 
 #[test]
 fn a_copy_without_its_end_goes_with_its_stream() {
-    let mut bed = Bed::new(3);
-    bed.load(2_000);
-    let both = sockets();
-    let cut = both[0].try_clone().expect("a descriptor");
-    bed.begin_over(both.map(Line::new).map(Way::Node));
+    let (mut bed, cut) = begun_over_sockets(2_000, None);
     bed.until("the first records", |bed| bed.received() > 1);
     let copy = bed.target.core.keyspace.partition(MOVING);
     assert!(!copy.expect("a copy").is_prepared(), "more has to come");
@@ -149,11 +155,7 @@ fn a_copy_without_its_end_goes_with_its_stream() {
 
 #[test]
 fn a_copy_whose_end_is_not_durable_yet_outlives_its_stream() {
-    let mut bed = Bed::new(3);
-    bed.load(500);
-    let both = sockets();
-    let cut = both[0].try_clone().expect("a descriptor");
-    bed.begin_over(both.map(Line::new).map(Way::Node));
+    let (mut bed, cut) = begun_over_sockets(500, None);
     bed.until("the hold", |bed| bed.source.core.is_held(MOVING));
     bed.target.commits = false;
     let has_end = |bed: &Bed| {
@@ -165,8 +167,7 @@ fn a_copy_whose_end_is_not_durable_yet_outlives_its_stream() {
     bed.settle();
     bed.target.commits = true;
     bed.settle();
-    let is_wiped = |report: &Report| matches!(report, Report::Wiped { .. });
-    assert!(has_end(&bed) && !bed.target.has_told(is_wiped));
+    assert!(has_end(&bed) && !has_wiped(&bed));
     // Its source cannot know, and nobody has committed.
     bed.abort();
     bed.compare();
@@ -177,11 +178,7 @@ fn a_copy_that_is_served_outlives_its_stream() {
     // The stream breaks before, with or after the table's word.
     for turns in [0, 1, 20] {
         for is_cut_first in [true, false] {
-            let mut bed = Bed::new(3);
-            bed.load(500);
-            let both = sockets();
-            let cut = both[0].try_clone().expect("a descriptor");
-            bed.begin_over(both.map(Line::new).map(Way::Node));
+            let (mut bed, cut) = begun_over_sockets(500, None);
             bed.until("the move", |bed| bed.source.is_confirmed());
             let cut = || cut.shutdown(Shutdown::Both);
             if is_cut_first {
@@ -199,8 +196,7 @@ fn a_copy_that_is_served_outlives_its_stream() {
                 let _ = cut();
             }
             bed.settle();
-            let is_wiped = |report: &Report| matches!(report, Report::Wiped { .. });
-            assert!(bed.target.core.keyspace.owns(MOVING) && !bed.target.has_told(is_wiped));
+            assert!(bed.target.core.keyspace.owns(MOVING) && !has_wiped(&bed));
             bed.commit();
             bed.compare();
         }

@@ -151,12 +151,8 @@ impl State {
         }
     }
 
-    fn random(&mut self, below: u64) -> u64 {
-        self.rng.below(below)
-    }
-
     fn fate(&mut self) -> Fate {
-        [Fate::Lost, Fate::Kept, Fate::Torn][self.random(3) as usize]
+        [Fate::Lost, Fate::Kept, Fate::Torn][self.rng.below(3) as usize]
     }
 
     fn next_id(&mut self) -> u64 {
@@ -196,7 +192,7 @@ impl State {
             return;
         };
         let seen = mapped.contents();
-        let page = self.random(4 * (seen.len() / BLOCK_BYTES) as u64) as usize * BLOCK_BYTES;
+        let page = self.rng.below(4 * (seen.len() / BLOCK_BYTES) as u64) as usize * BLOCK_BYTES;
         let file = self.files.get_mut(&inode).expect("files stay");
         if let Some(bytes) = seen.get(page..page + BLOCK_BYTES) {
             let (offset, bytes) = (page as u64, bytes.to_vec());
@@ -420,7 +416,7 @@ impl State {
         self.revive();
         self.unmap();
         for id in self.in_flight.keys().copied().collect::<Vec<_>>() {
-            if self.random(2) == 0 {
+            if self.rng.one_in(2) {
                 self.land_one(id);
             }
         }
@@ -455,10 +451,7 @@ impl State {
                         bytes: bytes.to_vec(),
                     })
                     .collect();
-                sectors
-                    .into_iter()
-                    .filter(|_| self.random(2) == 0)
-                    .collect()
+                sectors.into_iter().filter(|_| self.rng.one_in(2)).collect()
             }
         }
     }
@@ -471,7 +464,7 @@ impl State {
             lost.append(&mut file.pending);
         }
         while !lost.is_empty() {
-            let at = self.random(lost.len() as u64) as usize;
+            let at = self.rng.below(lost.len() as u64) as usize;
             let write = lost.swap_remove(at);
             for part in self.survivors(write) {
                 overlay(
@@ -491,8 +484,8 @@ impl State {
     }
 
     fn crash_names(&mut self) {
-        let in_order = self.random(2) == 0;
-        let cut = self.random(self.name_changes.len() as u64 + 1) as usize;
+        let in_order = self.rng.one_in(2);
+        let cut = self.rng.below(self.name_changes.len() as u64 + 1) as usize;
         for (number, change) in std::mem::take(&mut self.name_changes)
             .into_iter()
             .enumerate()
@@ -500,7 +493,7 @@ impl State {
             let kept = if in_order {
                 number < cut
             } else {
-                self.random(2) == 0
+                self.rng.one_in(2)
             };
             let names = &mut self.durable_names;
             match change {
