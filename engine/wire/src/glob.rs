@@ -31,7 +31,8 @@ impl Pattern {
         if pattern.len() > PATTERN_BYTES_MAX {
             return None;
         }
-        let (mut elements, mut stars) = (Vec::new(), vec![0u64; WORDS_MAX]);
+        let mut elements = Vec::with_capacity(pattern.len());
+        let mut stars = vec![0u64; WORDS_MAX];
         let mut rest = pattern;
         while let Some(&byte) = rest.first() {
             let len = if byte == b'*' {
@@ -48,8 +49,15 @@ impl Pattern {
         stars.truncate(words);
         let mut rows = vec![0; 256 * words];
         for (index, class) in elements.iter().enumerate() {
-            let places = class.bytes().map(|byte| byte * words * 64 + index);
+            let places = class.edges().map(|byte| byte * words * 64 + index);
             places.for_each(|place| set_bit(&mut rows, place));
+        }
+        // Where an element begins, or ceases, to take bytes becomes which bytes it takes.
+        for at in words..rows.len() {
+            let before = rows.get(at - words).copied().unwrap_or(0);
+            if let Some(word) = rows.get_mut(at) {
+                *word ^= before;
+            }
         }
         Some(Pattern {
             rows,
@@ -131,12 +139,46 @@ impl Class {
         class
     }
 
+    /// All bytes below `end`.
+    fn below(end: usize) -> Class {
+        let mut class = Class::ANYTHING;
+        for (index, word) in class.0.iter_mut().enumerate() {
+            let bits = end.saturating_sub(index * 64).min(64) as u32;
+            *word = word.checked_shr(64 - bits).unwrap_or(0);
+        }
+        class
+    }
+
     fn add(&mut self, byte: u8) {
         set_bit(&mut self.0, byte.into());
     }
 
-    fn bytes(&self) -> impl Iterator<Item = usize> {
-        self.0.iter().enumerate().flat_map(|(index, &word)| {
+    /// Adds what lies between the two, which Redis compares as chars that have a sign.
+    fn add_range(&mut self, first: u8, last: u8) {
+        let place = |byte: u8| usize::from(byte ^ 0x80);
+        let (first, last) = (place(first), place(last));
+        let (below, mut range) = (
+            Class::below(first.min(last)),
+            Class::below(first.max(last) + 1),
+        );
+        let words = range.0.iter_mut().zip(below.0);
+        words.for_each(|(word, below)| *word &= !below);
+        // From the order of chars to that of bytes.
+        range.0.rotate_left(2);
+        let words = self.0.iter_mut().zip(range.0);
+        words.for_each(|(word, range)| *word |= range);
+    }
+
+    /// The bytes that are in the class and whose predecessors are not, or the other way round: no more than the
+    /// pattern that it was read from has bytes, twice.
+    fn edges(&self) -> impl Iterator<Item = usize> {
+        let before = std::iter::once(0).chain(self.0);
+        let edges = self
+            .0
+            .iter()
+            .zip(before)
+            .map(|(&word, before)| word ^ (word << 1 | before >> 63));
+        edges.enumerate().flat_map(|(index, word)| {
             let rest = |left: &u64| Some(left & (left - 1)).filter(|&left| left != 0);
             let lowest = std::iter::successors(Some(word).filter(|&w| w != 0), rest);
             lowest.map(move |left| index * 64 + left.trailing_zeros() as usize)
@@ -175,10 +217,7 @@ fn class_of(text: &[u8]) -> (Class, usize) {
             }
             [] => break,
             [first, b'-', last, rest @ ..] => {
-                // Redis compares chars, which have a sign.
-                let (first, last) = (first.cast_signed(), last.cast_signed());
-                let range = first.min(last)..=first.max(last);
-                range.for_each(|char| class.add(char.cast_unsigned()));
+                class.add_range(*first, *last);
                 rest
             }
             [literal, rest @ ..] => {

@@ -98,6 +98,26 @@ fn a_pattern_is_at_most_a_kibibyte_long() {
     assert!(Pattern::new(&b"?".repeat(1025)).is_none());
 }
 
+/// Hundreds of microseconds for a compiler that looks at each byte that an element takes.
+#[test]
+fn compiling_costs_about_the_length_of_the_pattern() {
+    let patterns: [&[u8]; 7] = [
+        b"?",
+        b"[^]",
+        b"[^a]",
+        b"a",
+        b"[\x80-\x7f]",
+        b"[\xf0-\x05]",
+        b"[acegikmoqsuwy]",
+    ];
+    for pattern in patterns {
+        let (class, len) = element(pattern);
+        assert_eq!(len, pattern.len());
+        let edges = class.edges().count();
+        assert!(edges <= 2 * len, "{} {edges}", pattern.escape_ascii());
+    }
+}
+
 /// As with Redis on x86.
 #[test]
 fn ranges_are_of_signed_bytes() {
@@ -139,6 +159,20 @@ proptest! {
             naive(pattern.as_bytes(), text.as_bytes()),
             "{} {}", pattern, text
         );
+    }
+
+    #[test]
+    fn a_range_is_every_byte_between_its_ends(first: u8, last: u8) {
+        prop_assume!(first != b'^' && ![first, last].contains(&b'\\') && first != b']');
+        let between = |byte: u8| {
+            let (first, last, byte) = (first.cast_signed(), last.cast_signed(), byte.cast_signed());
+            (first.min(last)..=first.max(last)).contains(&byte)
+        };
+        let (within, without) = ([b'[', first, b'-', last, b']'], [b'[', b'^', first, b'-', last, b']']);
+        for byte in 0..=255 {
+            prop_assert_eq!(matches(&within, &[byte]), between(byte));
+            prop_assert_eq!(matches(&without, &[byte]), !between(byte));
+        }
     }
 
     #[test]
