@@ -82,9 +82,6 @@ impl From<CallError> for Failure {
 ///
 /// # Errors
 /// [`AskError`].
-///
-/// # Panics
-/// Without any coordinator.
 #[expect(clippy::indexing_slicing, reason = "there is at least one coordinator")]
 pub fn ask(
     coordinators: &[String],
@@ -92,11 +89,13 @@ pub fn ask(
     query: &Query,
     limit: Duration,
 ) -> Result<Report, AskError> {
-    assert!(!coordinators.is_empty(), "a coordinator to ask");
+    let mut attempts: Vec<(String, Failure)> = Vec::new();
+    if coordinators.is_empty() {
+        return Err(AskError::NoAnswer { limit, attempts });
+    }
     let deadline = now() + limit;
     let share = limit / coordinators.len() as u32;
     let patience = share.clamp(CALL_LIMIT_MIN, CALL_LIMIT);
-    let mut attempts: Vec<(String, Failure)> = Vec::new();
     let mut hint: Option<String> = None;
     let mut turn = 0;
     loop {

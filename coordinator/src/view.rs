@@ -77,6 +77,9 @@ pub enum UpdateError {
         /// What is there.
         held: u64,
     },
+    /// Nobody could be asked for the next one.
+    #[error("it names no coordinators")]
+    NoCoordinators,
     /// It names a partition that there is not.
     #[error("there is no partition {0}")]
     Partition(PartitionId),
@@ -131,8 +134,11 @@ impl View {
     /// Checks a view that came from elsewhere.
     ///
     /// # Errors
-    /// [`UpdateError::Partitions`] and [`UpdateError::Partition`].
+    /// [`UpdateError::Partitions`], [`UpdateError::NoCoordinators`] and [`UpdateError::Partition`].
     pub fn check(&self) -> Result<(), UpdateError> {
+        if self.coordinators.is_empty() {
+            return Err(UpdateError::NoCoordinators);
+        }
         let (found, expected) = (self.table.entries.len(), self.options.partitions);
         if found != usize::from(expected) {
             return Err(UpdateError::Partitions { found, expected });
@@ -168,6 +174,9 @@ impl View {
     }
 
     pub(crate) fn update_unchecked(&mut self, delta: Delta) -> Result<(), UpdateError> {
+        if delta.coordinators.as_ref().is_some_and(BTreeMap::is_empty) {
+            return Err(UpdateError::NoCoordinators);
+        }
         let changed = delta.partitions.iter().map(|(partition, _)| *partition);
         let arrived = delta.arrivals.iter().map(|(partition, _)| *partition);
         let migrations = delta.migrations.iter();

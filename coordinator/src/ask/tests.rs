@@ -30,3 +30,10 @@ fn each_coordinator_that_does_not_answer_is_named_with_its_reason() {
     assert_eq!(reason(&closed), Some(refused));
     assert_eq!(reason(&silent), Some(Failure::Silent));
 }
+
+/// A table may name none.
+#[test]
+fn nobody_to_ask_is_no_answer() {
+    let error = ask(&[], None, &Query::Status, Duration::from_secs(3)).expect_err("nobody");
+    assert!(matches!(error, AskError::NoAnswer { attempts, .. } if attempts.is_empty()));
+}

@@ -207,6 +207,34 @@ fn a_history_is_bounded() {
     assert!(matches!(update, Some(TableUpdate::Full(_))));
 }
 
+fn without_changes(from: u64) -> Delta {
+    Delta {
+        from,
+        to: from + 1,
+        coordinators: None,
+        members: Vec::new(),
+        partitions: Vec::new(),
+        last_migration: MigrationId(1),
+        migrations: Vec::new(),
+        arrivals: Vec::new(),
+        limit_mb_s: 0,
+    }
+}
+
+#[test]
+fn a_table_without_coordinators_is_refused() {
+    let world = World::new();
+    let view = world.views.last().expect("a view");
+    let mut full = view.clone();
+    full.coordinators.clear();
+    assert_eq!(full.check(), Err(UpdateError::NoCoordinators));
+    let mut held = view.clone();
+    let mut delta = without_changes(held.version());
+    delta.coordinators = Some(BTreeMap::new());
+    assert_eq!(held.update(delta), Err(UpdateError::NoCoordinators));
+    assert_eq!(held, *view, "nothing was changed");
+}
+
 #[test]
 fn a_table_with_migrations_of_partitions_that_are_not_there_is_refused() {
     let mut world = World::new();
@@ -238,22 +266,11 @@ fn a_table_with_migrations_of_partitions_that_are_not_there_is_refused() {
     let active = &mut full.migrations.active;
     active.insert(MigrationId(1), migration.clone());
     assert_eq!(full.check(), missing);
-    let empty = |from: u64| Delta {
-        from,
-        to: from + 1,
-        coordinators: None,
-        members: Vec::new(),
-        partitions: Vec::new(),
-        last_migration: MigrationId(1),
-        migrations: Vec::new(),
-        arrivals: Vec::new(),
-        limit_mb_s: 0,
-    };
     let mut held = view.clone();
-    let mut delta = empty(held.version());
+    let mut delta = without_changes(held.version());
     delta.arrivals.push((PartitionId(32), arrival));
     assert_eq!(held.update(delta), missing);
-    let mut delta = empty(held.version());
+    let mut delta = without_changes(held.version());
     delta.migrations.push((MigrationId(1), Some(migration)));
     assert_eq!(held.update(delta), missing);
     assert_eq!(held, view, "nothing was changed");
