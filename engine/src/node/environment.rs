@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use super::quota::quota_cpus;
+use super::cgroup;
 
 /// Locked memory that each shard's rings and buffers need where the kernel counts it.
 const MEMLOCK_BYTES_PER_SHARD: u64 = 512 << 10;
@@ -63,7 +63,7 @@ impl Environment {
         );
         let cpus = allowed_cpus()
             .len()
-            .min(quota_cpus().unwrap_or(usize::MAX))
+            .min(cgroup::cpus().unwrap_or(usize::MAX))
             .max(1);
         Ok(Environment {
             cpus,

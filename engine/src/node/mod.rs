@@ -1,5 +1,6 @@
 //! A node: one process with one data directory, from its start to its stop.
 
+mod cgroup;
 pub mod check;
 mod embedded;
 mod environment;
@@ -10,7 +11,6 @@ mod moves;
 mod peers;
 mod ports;
 pub mod process;
-mod quota;
 mod rates;
 pub mod recovery;
 pub mod reserve;

@@ -2,7 +2,6 @@
 
 use std::ffi::{c_int, c_long};
 use std::fs;
-use std::path::Path;
 use std::sync::OnceLock;
 
 use ephesus_wire::limits::CLIENT_MEMORY_BYTES_MIN;
@@ -85,20 +84,8 @@ pub fn give_memory_back() {
 #[must_use]
 pub fn client_memory_default() -> u64 {
     let machine = system_memory_bytes();
-    let memory = cgroup_memory_bytes().map_or(machine, |limit| limit.min(machine));
+    let memory = super::cgroup::memory_bytes().map_or(machine, |limit| limit.min(machine));
     (memory / 8).max(CLIENT_MEMORY_BYTES_MIN)
-}
-
-/// The least memory limit of the process's cgroup (v2) and of those around it.
-fn cgroup_memory_bytes() -> Option<u64> {
-    let text = fs::read_to_string("/proc/self/cgroup").ok()?;
-    let path = text.lines().find_map(|line| line.strip_prefix("0::"))?;
-    let groups = Path::new(path.trim_start_matches('/')).ancestors();
-    let limits = groups.filter_map(|group| {
-        let file = Path::new("/sys/fs/cgroup").join(group).join("memory.max");
-        fs::read_to_string(file).ok()?.trim().parse().ok()
-    });
-    limits.min()
 }
 
 fn proc_kib(path: &str, field: &str) -> u64 {

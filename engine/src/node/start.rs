@@ -25,13 +25,13 @@ use ephesus_wire::slot::PartitionCountError;
 use ephesus_wire::{NodeId, Partitioning, ShardId};
 use glommio::{LocalExecutorBuilder, Placement};
 
+use super::cgroup;
 use super::environment::{self, Environment, EnvironmentError};
 use super::joining::Joining;
 use super::layout_writer::LayoutWriter;
 use super::moves::Moves;
 use super::peers::PeerPort;
 use super::ports;
-use super::quota::quota_cpus;
 use super::rates::Rates;
 use super::recovery::{BESIDE_SEGMENTS_BYTES, Home, Plan, RecoveredShard, Recovery, RecoveryError};
 use super::reserve::Reserve;
@@ -518,7 +518,7 @@ impl Node {
 /// The CPUs that shards are pinned to, and says so.
 fn pinned(options: &ServeOptions, shards: u16) -> Option<Vec<usize>> {
     let cpus = match options.pin {
-        true => environment::pinned_cpus(shards, environment::allowed_cpus(), quota_cpus()),
+        true => environment::pinned_cpus(shards, environment::allowed_cpus(), cgroup::cpus()),
         false => Err("--no-pin".to_owned()),
     };
     match cpus {
