@@ -6,6 +6,7 @@ use std::io::Write;
 use ephesus_wire::Slot;
 
 use super::parse::ArgList;
+use super::slot_moves::SlotMoveError;
 
 /// Longest part of a client's own bytes that is repeated in an error.
 const QUOTED_BYTES_MAX: usize = 128;
@@ -98,6 +99,9 @@ pub enum ClientError {
     /// An argument, of that description, of more bytes than it may have.
     #[error("ERR {0} cannot be longer than {1} bytes")]
     ArgumentTooLong(&'static str, usize),
+    /// A `CLUSTER MIGRATESLOTS` that cannot be read.
+    #[error("ERR {0}")]
+    SlotMove(#[from] SlotMoveError),
     /// More patterns in a CONFIG GET than so many.
     #[error("ERR at most {0} patterns can be asked for at once")]
     TooManyPatterns(usize),

@@ -20,8 +20,15 @@ use ephesus_wire::resp::reply::{self, Protocol};
 use ephesus_wire::table::shard_id_hex;
 use ephesus_wire::{NodeId, PartitionId, ShardId, Slot, limits};
 
+use super::error::ClientError;
+use super::parse::ArgList;
+use super::spec::Cmd;
+
 /// Length of a node's id for clients.
 const ID_BYTES: usize = 40;
+
+/// Most bytes that name slots and shards in one command: it waits for others' answers.
+const ARGUMENT_BYTES_MAX: usize = 64 << 10;
 
 /// Why slots are not moved; worded as Valkey words it where it has the same reason.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -101,18 +108,48 @@ impl Here {
     }
 }
 
+/// One of the commands, read: what waits to be carried out is no larger than a few times what it may say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SlotCommand {
+    /// CLUSTER MIGRATESLOTS.
+    Migrate(Vec<Wanted>),
+    /// CLUSTER GETSLOTMIGRATIONS.
+    List,
+    /// CLUSTER CANCELSLOTMIGRATIONS.
+    Cancel,
+}
+
+impl SlotCommand {
+    /// Reads a request for one of the commands.
+    ///
+    /// # Errors
+    /// [`ClientError::ArgumentTooLong`] or [`ClientError::SlotMove`].
+    pub fn parse<A: ArgList + ?Sized>(cmd: Cmd, args: &A) -> Result<SlotCommand, ClientError> {
+        Ok(match cmd {
+            Cmd::ClusterMigrateslots => {
+                let bytes: usize = (2..args.len()).map(|index| args.arg(index).len() + 1).sum();
+                if bytes > ARGUMENT_BYTES_MAX {
+                    let what = "a list of slots";
+                    return Err(ClientError::ArgumentTooLong(what, ARGUMENT_BYTES_MAX));
+                }
+                let args: Vec<&[u8]> = (2..args.len()).map(|index| args.arg(index)).collect();
+                SlotCommand::Migrate(parse(&args)?)
+            }
+            Cmd::ClusterCancelslotmigrations => SlotCommand::Cancel,
+            _ => SlotCommand::List,
+        })
+    }
+}
+
 /// Reads what follows `CLUSTER MIGRATESLOTS`.
-///
-/// # Errors
-/// [`SlotMoveError`].
-pub fn parse(args: &[Vec<u8>]) -> Result<Vec<Wanted>, SlotMoveError> {
+fn parse(args: &[&[u8]]) -> Result<Vec<Wanted>, SlotMoveError> {
     let mut all = Vec::new();
     let mut rest = args;
     while let Some((word, behind)) = rest.split_first() {
         if !word.eq_ignore_ascii_case(b"slotsrange") {
             return Err(SlotMoveError::Syntax);
         }
-        let is_slot = |arg: &Vec<u8>| arg.iter().all(u8::is_ascii_digit) && !arg.is_empty();
+        let is_slot = |arg: &[u8]| arg.iter().all(u8::is_ascii_digit) && !arg.is_empty();
         let count = behind.iter().take_while(|arg| is_slot(arg)).count();
         let (numbers, behind) = behind.split_at(count);
         if numbers.is_empty() {
@@ -129,7 +166,7 @@ pub fn parse(args: &[Vec<u8>]) -> Result<Vec<Wanted>, SlotMoveError> {
         if !word.eq_ignore_ascii_case(b"node") {
             return Err(SlotMoveError::Syntax);
         }
-        let to = <[u8; ID_BYTES]>::try_from(id.as_slice());
+        let to = <[u8; ID_BYTES]>::try_from(*id);
         let to = to.map_err(|_| SlotMoveError::Name(shown(id)))?;
         all.push(Wanted { ranges, to });
         rest = behind;
@@ -280,13 +317,12 @@ pub fn write(
 impl Job<'_> {
     fn write(&self, out: &mut Vec<u8>, protocol: Protocol, view: &View) {
         let row = self.row;
-        let slots = view.table.partitioning().map_or_else(
-            |_| String::new(),
-            |partitioning| {
-                let slots = partitioning.slots_of(PartitionId(row.partition));
-                format!("{}-{}", slots.start(), slots.end())
-            },
-        );
+        let partitioning = view.table.partitioning().ok();
+        let partitioning = partitioning.filter(|known| row.partition < known.count());
+        let slots = partitioning.map_or_else(String::new, |partitioning| {
+            let slots = partitioning.slots_of(PartitionId(row.partition));
+            format!("{}-{}", slots.start(), slots.end())
+        });
         let id = |place: Place| shard_id_hex(&place.node, place.shard);
         let operation = if self.is_export { "EXPORT" } else { "IMPORT" };
         reply::map(out, protocol, 12);

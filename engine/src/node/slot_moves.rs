@@ -13,8 +13,7 @@ use ephesus_wire::resp::reply::{self, Protocol};
 use ephesus_wire::{NodeId, ShardId};
 
 use crate::by_shard::ByShard;
-use crate::command::slot_moves::{self, Here};
-use crate::command::spec::Cmd;
+use crate::command::slot_moves::{self, Here, SlotCommand, Wanted};
 use crate::shard::mesh::{Message, Origin, Peer};
 
 /// Commands that wait; those beyond are refused.
@@ -30,12 +29,10 @@ pub struct Asked {
     pub origin: Origin,
     /// How it is written.
     pub protocol: Protocol,
-    /// Which command.
-    pub cmd: Cmd,
+    /// What it says.
+    pub command: SlotCommand,
     /// The shard at whose port it came in; none: the entry port.
     pub shard: Option<ShardId>,
-    /// What follows the command's name.
-    pub args: Vec<Vec<u8>>,
 }
 
 /// The thread, as the node has it.
@@ -122,7 +119,7 @@ impl Desk {
     fn reply_all(&self, waiting: Vec<Asked>, reply: impl Fn(Origin, Vec<u8>)) {
         let (looks, changes): (Vec<Asked>, Vec<Asked>) = waiting
             .into_iter()
-            .partition(|asked| asked.cmd == Cmd::ClusterGetslotmigrations);
+            .partition(|asked| asked.command == SlotCommand::List);
         if !looks.is_empty() {
             let view = self.view();
             let found = self.migrations(&view);
@@ -166,9 +163,10 @@ impl Desk {
     fn changed(&self, asked: &Asked) -> Vec<u8> {
         let (view, here) = (self.view(), self.here(asked));
         let mut out = Vec::new();
-        let done = match asked.cmd {
-            Cmd::ClusterMigrateslots => self.migrate(&asked.args, &view, here),
-            _ => self.cancel(&view, here),
+        let done = match &asked.command {
+            SlotCommand::Migrate(wanted) => self.migrate(wanted, &view, here),
+            SlotCommand::Cancel => self.cancel(&view, here),
+            SlotCommand::List => Ok(()),
         };
         match done {
             Ok(()) => out.extend_from_slice(reply::OK),
@@ -177,9 +175,8 @@ impl Desk {
         out
     }
 
-    fn migrate(&self, args: &[Vec<u8>], view: &View, here: Here) -> Result<(), String> {
-        let wanted = slot_moves::parse(args).map_err(|error| error.to_string())?;
-        let moves = slot_moves::moves(&wanted, view, here).map_err(|error| error.to_string())?;
+    fn migrate(&self, wanted: &[Wanted], view: &View, here: Here) -> Result<(), String> {
+        let moves = slot_moves::moves(wanted, view, here).map_err(|error| error.to_string())?;
         let moves = moves
             .iter()
             .map(|wanted| {

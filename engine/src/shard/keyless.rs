@@ -146,8 +146,7 @@ impl Core {
             Cmd::ClusterMigrateslots
             | Cmd::ClusterGetslotmigrations
             | Cmd::ClusterCancelslotmigrations => {
-                self.ask_about_slots(connection, scope, spec.cmd, request);
-                return Ok(());
+                return self.ask_about_slots(connection, scope, spec.cmd, request);
             }
             _ => {
                 introspect::reply(&mut out, protocol, spec.cmd, request)?;

@@ -5,7 +5,9 @@ use ephesus_wire::Lsn;
 use super::connection::Connection;
 use super::core::Core;
 use super::mesh::{Origin, Scope};
-use crate::command::parse::{ArgList, Request};
+use crate::command::error::ClientError;
+use crate::command::parse::Request;
+use crate::command::slot_moves::SlotCommand;
 use crate::command::spec::Cmd;
 use crate::node::slot_moves::Asked;
 
@@ -24,7 +26,7 @@ impl Core {
         scope: Scope,
         cmd: Cmd,
         request: &Request<'_>,
-    ) {
+    ) -> Result<(), ClientError> {
         let changes = cmd != Cmd::ClusterGetslotmigrations;
         let settings = &self.node.settings;
         if changes
@@ -35,8 +37,9 @@ impl Core {
                 bytes.extend_from_slice(FORBIDDEN);
                 Lsn::ZERO
             });
-            return;
+            return Ok(());
         }
+        let command = SlotCommand::parse(cmd, request)?;
         // One at a time: no connection keeps others' from the queue.
         connection.settling = true;
         let ticket = connection.outbox.await_reply(None);
@@ -48,16 +51,14 @@ impl Core {
                 part: 0,
             },
             protocol: connection.protocol,
-            cmd,
+            command,
             shard: (scope != Scope::Node).then_some(self.id),
-            args: (2..request.len())
-                .map(|index| request.arg(index).to_vec())
-                .collect(),
         };
         let queue = self.node.slot_moves.as_ref();
         if queue.is_none_or(|queue| queue.try_send(asked).is_err()) {
             connection.outbox.fill(ticket, BUSY.to_vec(), Lsn::ZERO);
         }
+        Ok(())
     }
 }
 
@@ -67,7 +68,8 @@ mod tests {
     use crate::net::ListenerKind;
 
     const LOOK: &str = "CLUSTER GETSLOTMIGRATIONS";
-    const MIGRATE: &str = "CLUSTER MIGRATESLOTS SLOTSRANGE 0 1 NODE x";
+    const MIGRATE: &str =
+        "CLUSTER MIGRATESLOTS SLOTSRANGE 0 1 NODE 0123456789012345678901234567890123456789";
     const CANCEL: &str = "CLUSTER CANCELSLOTMIGRATIONS";
 
     #[test]
@@ -98,6 +100,20 @@ mod tests {
                 assert!(reply.contains(word), "{remote} {command}: {reply}");
             }
         }
+    }
+
+    #[test]
+    fn what_cannot_be_read_does_not_wait_for_the_coordinators() {
+        let (queue, asked) = flume::unbounded();
+        let mut bed = Bed::of_node(1, &[], |node| node.slot_moves = Some(queue));
+        let client = bed.connect(0, ListenerKind::Direct);
+        let reply = bed.ask(client, &["CLUSTER MIGRATESLOTS SLOTSRANGE 0 1 NODE x"]);
+        assert_eq!(reply, "-ERR Invalid node name: x\r\n");
+        assert!(asked.is_empty());
+        assert_eq!(bed.ask(client, &["PING"]), "+PONG\r\n");
+        bed.send(client, &[MIGRATE]);
+        bed.settle();
+        assert_eq!(asked.len(), 1);
     }
 
     #[test]

@@ -76,10 +76,7 @@ fn ask(line: &str, shard: Option<u16>, view: &View) -> Result<Vec<(u16, Place)>,
         .replace("@athens/0", &id(ATHENS, 0))
         .replace("@athens/1", &id(ATHENS, 1))
         .replace("@byzantium", &id(BYZANTIUM, 0));
-    let args: Vec<Vec<u8>> = line
-        .split(' ')
-        .map(|word| word.as_bytes().to_vec())
-        .collect();
+    let args: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
     let here = Here {
         node: ATHENS,
         shard: shard.map(ShardId),
@@ -252,10 +249,14 @@ fn report() -> MigrationsReport {
     }
 }
 
-fn written(protocol: Protocol, here: Here) -> String {
+fn written_of(report: &MigrationsReport, protocol: Protocol, here: Here) -> String {
     let mut out = Vec::new();
-    write(&mut out, protocol, &report(), &view(), here);
+    write(&mut out, protocol, report, &view(), here);
     String::from_utf8(out).expect("text")
+}
+
+fn written(protocol: Protocol, here: Here) -> String {
+    written_of(&report(), protocol, here)
 }
 
 #[test]
@@ -345,4 +346,38 @@ fn an_entry_has_the_fields_of_valkey() {
         "",
     ];
     assert_eq!(lines.collect::<Vec<_>>(), expected);
+}
+
+/// A coordinator of another cluster, or one that is wrong.
+#[test]
+fn a_move_of_a_partition_that_is_not_there_is_told_without_slots() {
+    let report = MigrationsReport {
+        migrations: vec![row(6, 4, MigrationState::Copying, "")],
+        ..MigrationsReport::default()
+    };
+    let here = Here {
+        node: ATHENS,
+        shard: None,
+    };
+    let text = written_of(&report, Protocol::Resp2, here);
+    assert!(text.contains("slot_ranges\r\n$0\r\n\r\n"), "{text}");
+}
+
+#[test]
+fn what_waits_for_the_coordinators_is_short() {
+    let request = |ranges: usize| {
+        let head = ["CLUSTER", "MIGRATESLOTS", "SLOTSRANGE"];
+        let ranges = ["100", "200"].repeat(ranges);
+        let to = id(ATHENS, 0);
+        let all = [&head, &ranges[..], &["NODE", &to]].concat();
+        SlotCommand::parse(Cmd::ClusterMigrateslots, &all[..])
+    };
+    let named = (ARGUMENT_BYTES_MAX - "SLOTSRANGE NODE ".len() - ID_BYTES - 1) / "100 200 ".len();
+    let Ok(SlotCommand::Migrate(wanted)) = request(named) else {
+        panic!("refused");
+    };
+    assert_eq!(wanted[0].ranges.len(), named);
+    let refused = request(named + 1).map_err(|error| error.to_string());
+    let text = "ERR a list of slots cannot be longer than 65536 bytes";
+    assert_eq!(refused, Err(text.to_owned()));
 }
