@@ -44,7 +44,7 @@ impl Keyspace {
             Cmd::Incrby => return self.increment(&key, parse::increment(args)?, reply),
             Cmd::Decrby => return self.increment(&key, parse::decrement(args)?, reply),
             Cmd::Del | Cmd::Unlink => return self.del(args, reply),
-            Cmd::Exists => self.exists(args, reply),
+            Cmd::Exists => return self.exists(args, reply),
             Cmd::Type => self.type_of(&key, reply),
             Cmd::Rename => {
                 let to = self.key(args.arg(2));

@@ -10,8 +10,12 @@ use super::{Key, Keyspace, Reply};
 use crate::command::error::ClientError;
 use crate::command::parse::{self, ArgList, Expire, SetCondition, SetExpiry, SetOptions};
 use crate::command::spec::Cmd;
+use crate::table::Prefetch;
 
 type Outcome = Result<(), ClientError>;
+
+/// Keys of one command whose entries are loaded at the same time.
+const LOADED_KEYS: usize = 32;
 
 /// From this size on a reply of several values is measured before it grows further.
 const LARGE_REPLY_BYTES: usize = 1 << 20;
@@ -34,6 +38,34 @@ fn pairs<A: ArgList + ?Sized>(args: &A) -> impl Iterator<Item = (&[u8], &[u8])> 
 }
 
 impl Keyspace {
+    /// Calls `each` with the keys of a command and their indices: every `step`th argument from `first` on. A command
+    /// is one turn, however many keys it has, and so the cache misses of several overlap.
+    fn each_key<'a, A: ArgList + ?Sized>(
+        &mut self,
+        args: &'a A,
+        (first, step): (usize, usize),
+        mut each: impl FnMut(&mut Keyspace, usize, &Key<'a>) -> Outcome,
+    ) -> Outcome {
+        let mut indices = (first..args.len()).step_by(step).peekable();
+        while let Some(&first) = indices.peek() {
+            let mut located = [const { None }; LOADED_KEYS];
+            for (place, index) in located.iter_mut().zip(&mut indices) {
+                *place = Some(self.locate(args.arg(index)));
+            }
+            let located = located.iter().map_while(|located| *located);
+            if located.clone().nth(1).is_some() {
+                for step in Prefetch::STEPS {
+                    located.clone().for_each(|key| self.prefetch(key, step));
+                }
+            }
+            for (index, located) in (first..).step_by(step).zip(located) {
+                let key = self.key_at(args.arg(index), located);
+                each(self, index, &key)?;
+            }
+        }
+        Ok(())
+    }
+
     pub(super) fn get(&mut self, key: &Key<'_>, reply: &mut Reply<'_>) {
         match self.read(key, reply) {
             Some(entry) => reply::bulk(reply.out, entry.value),
@@ -285,15 +317,14 @@ impl Keyspace {
         let start = reply.out.len();
         let mut is_large = false;
         reply::array(reply.out, args.len() - 1);
-        for index in 1..args.len() {
-            let key = self.key(args.arg(index));
+        self.each_key(args, (1, 1), |keyspace, index, key| {
             let written = reply.out.len() - start;
             let bytes_max = if is_large {
                 usize::MAX
             } else {
                 LARGE_REPLY_BYTES
             };
-            let fits = match self.read(&key, reply) {
+            let fits = match keyspace.read(key, reply) {
                 Some(entry) if written + entry.value.len() < bytes_max => {
                     reply::bulk(reply.out, entry.value);
                     true
@@ -305,42 +336,47 @@ impl Keyspace {
                 }
             };
             if fits {
-                continue;
+                return Ok(());
             }
             is_large = true;
-            let rest = self.values_bytes(args, index);
-            if written + rest > self.reply_bytes_max {
+            let rest = keyspace.values_bytes(args, index)?;
+            if written + rest > keyspace.reply_bytes_max {
                 reply.out.truncate(start);
-                return Err(ClientError::ReplyTooLarge(self.reply_bytes_max));
+                return Err(ClientError::ReplyTooLarge(keyspace.reply_bytes_max));
             }
             reply.out.reserve_exact(rest);
-            self.get(&key, reply);
-        }
-        Ok(())
+            keyspace.get(key, reply);
+            Ok(())
+        })
     }
 
     /// Bytes of a reply with the values of the arguments from `first` on.
-    fn values_bytes<A: ArgList + ?Sized>(&self, args: &A, first: usize) -> usize {
-        let values = (first..args.len()).map(|index| {
-            let key = self.key(args.arg(index));
-            let home = self.served(key.partition);
-            let entry = home.and_then(|home| home.table.get(key.hash, key.bytes));
-            entry.map_or(0, |entry| entry.value.len()) + reply::BULK_FRAME_BYTES_MAX
-        });
-        values.sum()
+    fn values_bytes<A: ArgList + ?Sized>(
+        &mut self,
+        args: &A,
+        first: usize,
+    ) -> Result<usize, ClientError> {
+        let mut bytes = 0;
+        self.each_key(args, (first, 1), |keyspace, _, key| {
+            let entry = keyspace.home(key).table.get(key.hash, key.bytes);
+            bytes += entry.map_or(0, |entry| entry.value.len()) + reply::BULK_FRAME_BYTES_MAX;
+            Ok(())
+        })?;
+        Ok(bytes)
     }
 
     pub(super) fn mset<A: ArgList + ?Sized>(&mut self, args: &A, reply: &mut Reply<'_>) -> Outcome {
         self.check_mset(args)?;
         let mut touched = Vec::with_capacity(args.len() / 2);
-        for (bytes, value) in pairs(args) {
-            let key = self.key(bytes);
-            let meta = self.home(&key).next_meta();
-            self.ops.put(meta, key.bytes, value, 0);
-            self.insert(&key, value, 0);
-            self.counters.user_bytes += value.len() as u64;
-            touched.push(key);
-        }
+        self.each_key(args, (1, 2), |keyspace, index, key| {
+            let value = args.arg(index + 1);
+            let meta = keyspace.home(key).next_meta();
+            keyspace.ops.put(meta, key.bytes, value, 0);
+            keyspace.insert(key, value, 0);
+            keyspace.counters.user_bytes += value.len() as u64;
+            touched.push(*key);
+            Ok(())
+        })?;
         self.log_ops(&touched, reply);
         reply.out.extend_from_slice(reply::OK);
         Ok(())
@@ -395,13 +431,13 @@ impl Keyspace {
     pub(super) fn del<A: ArgList + ?Sized>(&mut self, args: &A, reply: &mut Reply<'_>) -> Outcome {
         self.check_del(args)?;
         let mut touched = Vec::new();
-        for index in 1..args.len() {
-            let key = self.key(args.arg(index));
-            if self.look_up(&key, reply).is_some() {
-                self.remove(&key);
-                touched.push(key);
+        self.each_key(args, (1, 1), |keyspace, _, key| {
+            if keyspace.look_up(key, reply).is_some() {
+                keyspace.remove(key);
+                touched.push(*key);
             }
-        }
+            Ok(())
+        })?;
         // Only now: looking up an expired key has logged a record, with a sequence of its own.
         for key in &touched {
             let meta = self.home(key).next_meta();
@@ -414,12 +450,17 @@ impl Keyspace {
         Ok(())
     }
 
-    pub(super) fn exists<A: ArgList + ?Sized>(&mut self, args: &A, reply: &mut Reply<'_>) {
+    pub(super) fn exists<A: ArgList + ?Sized>(
+        &mut self,
+        args: &A,
+        reply: &mut Reply<'_>,
+    ) -> Outcome {
         let mut found = 0;
-        for index in 1..args.len() {
-            let key = self.key(args.arg(index));
-            found += i64::from(self.read(&key, reply).is_some());
-        }
+        self.each_key(args, (1, 1), |keyspace, _, key| {
+            found += i64::from(keyspace.read(key, reply).is_some());
+            Ok(())
+        })?;
         reply::integer(reply.out, found);
+        Ok(())
     }
 }

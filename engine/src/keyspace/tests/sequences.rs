@@ -283,6 +283,30 @@ fn a_delete_that_meets_an_expired_key_keeps_the_sequence_dense() {
 }
 
 #[test]
+fn many_keys_of_one_command_are_taken_one_after_the_other() {
+    let mut pair = Pair::new(3);
+    for count in [1, 2, 31, 32, 33, 64, 65, 200] {
+        // Some are named twice.
+        let keys = || (0..count).map(|n| format!("k{}", n * 2 / 3).into_bytes());
+        let named = |name: &str| {
+            std::iter::once(name.into())
+                .chain(keys())
+                .collect::<Vec<_>>()
+        };
+        let pairs = keys()
+            .enumerate()
+            .flat_map(|(n, key)| [key, n.to_string().into_bytes()]);
+        let mset: Vec<Vec<u8>> = std::iter::once(b"MSET".to_vec()).chain(pairs).collect();
+        pair.command(&mset);
+        for name in ["MGET", "EXISTS", "DEL", "MGET", "EXISTS", "DEL"] {
+            pair.command(&named(name));
+        }
+        pair.command(&mset);
+    }
+    pair.finish();
+}
+
+#[test]
 fn an_absent_key_waits_for_its_delete() {
     let mut pair = Pair::new(1);
     pair.command(&[b"SET".to_vec(), b"k1".to_vec(), b"v".to_vec()]);
