@@ -135,6 +135,7 @@ pub fn all() -> Vec<Attack> {
     };
     let gets = |key: &str, count: usize| request(&["GET", key]).repeat(count);
     let class = format!("*[{}]z", "b".repeat(1 << 20));
+    let questions = "?".repeat(1 << 10);
     let stars = format!("*{}b", "a".repeat(1000));
     let name = "n".repeat(LARGE_REQUEST);
     let million = with(&["EXISTS"], many("k", 1_000_000));
@@ -224,12 +225,24 @@ pub fn all() -> Vec<Attack> {
                 ),
             ],
         },
-        one(
-            "CLIENT LIST of a million ids",
-            Door::Entry,
-            Manner::Converse(1),
-            with(&["CLIENT", "LIST", "ID"], many("9", 1_000_000)),
-        ),
+        Attack {
+            name: "lists of a million arguments",
+            parts: vec![
+                part(
+                    Door::Entry,
+                    Manner::Converse(1),
+                    with(&["CLIENT", "LIST", "ID"], many("9", 1_000_000)),
+                ),
+                part(
+                    Door::Direct,
+                    Manner::Converse(8),
+                    with(
+                        &["CLUSTER", "MIGRATESLOTS", "SLOTSRANGE"],
+                        many("0", 1_000_000),
+                    ),
+                ),
+            ],
+        },
         Attack {
             name: "patterns",
             parts: vec![
@@ -243,6 +256,11 @@ pub fn all() -> Vec<Attack> {
                     Door::Entry,
                     Manner::Converse(1),
                     request(&["CONFIG", "GET", &class]),
+                ),
+                part(
+                    Door::Direct,
+                    Manner::Converse(2),
+                    with(&["CONFIG", "GET"], many(&questions, 64)),
                 ),
             ],
         },
