@@ -16,8 +16,8 @@ use ephesus_wal::{
 };
 use ephesus_wire::{Lsn, NodeId, ShardId};
 
+use super::data_dir::{DataDir, DataDirError, FoundLayout, Layout};
 use super::recovery::DryRun;
-use super::stamp::{DataDir, DataDirError, FoundLayout, Layout};
 use super::time::{AHEAD_WARN_MS, WallClock};
 use crate::image::DbId;
 use images::Images;

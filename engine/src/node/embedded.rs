@@ -5,8 +5,8 @@ use std::thread::JoinHandle;
 use ephesus_coordinator::alone::Alone;
 use ephesus_coordinator::server::{self, Ended, Server, ServerError, ServerOptions};
 
+use super::error::StartError;
 use super::executor::{self, Report};
-use super::start::StartError;
 
 /// A coordinator that runs.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ impl Embedded {
             }
         };
         let names = ("coordinator", "the coordinator");
-        let (thread, alone) = executor::start(names, server::executor(), run)?;
+        let (thread, alone) = executor::spawn(names, server::executor(), run)?.ready()?;
         Ok(Embedded {
             stop,
             thread,

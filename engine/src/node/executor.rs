@@ -6,25 +6,44 @@ use std::thread::JoinHandle;
 
 use glommio::LocalExecutorBuilder;
 
-use super::start::StartError;
+use super::error::StartError;
 
 /// Tells the starter what has become of the start, once.
 pub(super) type Report<T> = mpsc::Sender<Result<T, StartError>>;
 
-/// Runs `serve` in a thread of this name, and waits for its report; `what` is for messages.
+/// A thread that has begun, and not yet reported.
+pub(super) struct Starting<T> {
+    what: &'static str,
+    thread: JoinHandle<()>,
+    started: mpsc::Receiver<Result<T, StartError>>,
+}
+
+impl<T> Starting<T> {
+    /// Waits for the thread's report.
+    ///
+    /// # Errors
+    /// [`StartError`]: what it has reported, or that there is no executor.
+    pub fn ready(self) -> Result<(JoinHandle<()>, T), StartError> {
+        let ended = |_| StartError::thread(self.what)(io::Error::other("its thread has ended"));
+        let ready = self.started.recv().map_err(ended)??;
+        Ok((self.thread, ready))
+    }
+}
+
+/// Runs `serve` in a thread of this name; `what` is for messages.
 ///
 /// # Errors
-/// [`StartError`]: what `serve` has reported, or that there is no thread or executor.
-pub(super) fn start<T, F>(
-    (name, what): (&'static str, &'static str),
+/// [`StartError`]: there is no thread.
+pub(super) fn spawn<T, F>(
+    (name, what): (impl Into<String>, &'static str),
     builder: LocalExecutorBuilder,
     serve: impl FnOnce(Report<T>) -> F + Send + 'static,
-) -> Result<(JoinHandle<()>, T), StartError>
+) -> Result<Starting<T>, StartError>
 where
     T: Send + 'static,
     F: Future<Output = ()> + 'static,
 {
-    let failed = move |source| StartError::Thread { what, source };
+    let failed = StartError::thread(what);
     let (report, started) = mpsc::channel();
     let run = move || match builder.make() {
         Ok(executor) => executor.run(serve(report)),
@@ -35,7 +54,9 @@ where
     };
     let thread = std::thread::Builder::new().name(name.into());
     let thread = thread.spawn(run).map_err(failed)?;
-    let ended = |_| failed(io::Error::other("its thread has ended"));
-    let ready = started.recv().map_err(ended)??;
-    Ok((thread, ready))
+    Ok(Starting {
+        what,
+        thread,
+        started,
+    })
 }

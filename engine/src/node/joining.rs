@@ -1,15 +1,13 @@
 //! How a node finds its cluster: its own coordinator or others', and the table that it acts on.
 
 use std::collections::BTreeMap;
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ephesus_coordinator::agent::AgentOptions;
-use ephesus_coordinator::command::{
-    Addresses, ClusterOptions, EMBEDDED_PORT_OFFSET, Nonce, RaftId, Registration,
-};
+use ephesus_coordinator::command::{Addresses, ClusterOptions, Nonce, RaftId, Registration};
 use ephesus_coordinator::lease::Lease;
 use ephesus_coordinator::membership::{Membership, MembershipEvent};
 use ephesus_coordinator::migration::{Progress, Step};
@@ -22,12 +20,11 @@ use ephesus_coordinator::view::View;
 use ephesus_wire::handshake::{self, HandshakeError, Secret};
 use ephesus_wire::{Epoch, MigrationId, NodeId, PartitionId};
 
+use super::data_dir::{DataDir, DataDirError, Stamp, starts};
 use super::embedded::Embedded;
-use super::stamp::{DataDir, DataDirError, Stamp, starts};
-use super::start::{PARTITIONS_DEFAULT, ServeOptions, StartError};
-
-/// Distance from the entry port to the port for other nodes.
-pub const PEER_PORT_OFFSET: u16 = 10_000;
+use super::error::StartError;
+use super::options::{PARTITIONS_DEFAULT, ServeOptions};
+use super::ports::Announced;
 
 /// The number of the coordinator that a node embeds.
 const EMBEDDED_ID: RaftId = RaftId(1);
@@ -62,23 +59,6 @@ pub fn embeds(options: &ServeOptions, dir: &DataDir, stamp: &Stamp) -> bool {
     options.coordinators.is_empty() && (is_first || dir.coordinator_dir().exists())
 }
 
-/// Host that others are told of.
-fn announced_host(options: &ServeOptions) -> String {
-    match &options.announce_host {
-        Some(host) => host.clone(),
-        None if options.listen.ip().is_unspecified() => "127.0.0.1".to_owned(),
-        None => options.listen.ip().to_string(),
-    }
-}
-
-fn join_address(host: &str, port: u16) -> String {
-    if host.contains(':') {
-        format!("[{host}]:{port}")
-    } else {
-        format!("{host}:{port}")
-    }
-}
-
 impl Joining {
     /// Starts to register and to heartbeat; before that the embedded coordinator, at `port`, if the
     /// node is to have one.
@@ -97,19 +77,16 @@ impl Joining {
         let start = starts::propose(dir.path(), accepts_old)?;
         let noted = dir.coordinators()?;
         let secret = options.secret.clone();
-        let host = announced_host(options);
-        let at = |offset: u16| join_address(&host, options.listen.port() + offset);
+        let announced = Announced::new(options);
+        let own = announced.coordinator;
         let mut coordinators = options.coordinators.clone();
         let mut embedded = None;
         if let Some(port) = port {
-            let address = at(EMBEDDED_PORT_OFFSET);
-            embedded = Some(embed(options, dir, stamp, port, &address, secret.clone())?);
-            coordinators.push(address);
+            embedded = Some(embed(options, dir, stamp, port, &own, secret.clone())?);
+            coordinators.push(own.clone());
         }
-        let own = options.listen.port().checked_add(EMBEDDED_PORT_OFFSET);
-        let own = own.map(|port| join_address(&host, port));
         for address in &noted {
-            let is_own = own.as_ref() == Some(address);
+            let is_own = *address == own;
             if embedded.is_none() && options.coordinators.is_empty() && is_own {
                 // Its own, which is gone: it would wait for itself.
                 continue;
@@ -127,8 +104,8 @@ impl Joining {
             name: options.name.clone(),
             incarnation,
             addresses: Addresses {
-                entry: at(0),
-                peer: at(PEER_PORT_OFFSET),
+                entry: announced.entry,
+                peer: announced.peers,
             },
             shards,
             capacity: options.capacity,
@@ -144,10 +121,7 @@ impl Joining {
         };
         let alone = embedded.as_ref().map(|embedded| embedded.alone.clone());
         let membership = Membership::start(agent, secret, alone);
-        let membership = membership.map_err(|source| StartError::Thread {
-            what: "heartbeats",
-            source,
-        })?;
+        let membership = membership.map_err(StartError::thread("heartbeats"))?;
         Ok(Joining {
             membership,
             embedded,
@@ -330,10 +304,4 @@ pub fn is_final(refusal: &Refusal) -> bool {
         // The start before this one may not be counted as failed yet.
         Refusal::NotBootstrapped | Refusal::NameTaken { .. }
     )
-}
-
-/// The port of an embedded coordinator.
-#[must_use]
-pub fn coordinator_address(listen: SocketAddr) -> SocketAddr {
-    SocketAddr::new(listen.ip(), listen.port() + EMBEDDED_PORT_OFFSET)
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use super::stamp::{DataDir, Layout};
+use super::data_dir::{DataDir, Layout};
 
 /// How long a layout waits for later ones while there are clients: each is a synced write beside theirs, and
 /// nobody waits for one. Commands are held for none, and streams are opened ahead.

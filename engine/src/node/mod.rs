@@ -2,12 +2,15 @@
 
 mod cgroup;
 pub mod check;
+pub mod data_dir;
 mod embedded;
 mod environment;
+mod error;
 mod executor;
 mod joining;
 mod layout_writer;
 mod moves;
+mod options;
 mod peers;
 mod ports;
 pub mod process;
@@ -17,6 +20,7 @@ pub mod reserve;
 pub mod routes;
 mod running;
 pub(crate) mod segment_threads;
+mod shard_thread;
 pub mod shared;
 #[cfg(feature = "planted")]
 #[expect(
@@ -26,14 +30,15 @@ pub mod shared;
 )]
 pub mod simulated;
 pub mod slot_moves;
-pub mod stamp;
 mod start;
 pub mod time;
 
 pub use environment::Environment;
+pub use error::StartError;
+pub use options::ServeOptions;
 pub use routes::Routes;
+pub use running::Node;
 pub use shared::{NodeShared, Settings};
-pub use start::{Node, ServeOptions, StartError};
 
 #[expect(
     clippy::disallowed_methods,

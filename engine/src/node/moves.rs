@@ -34,8 +34,8 @@ use ephesus_wire::{Epoch, MigrationId, NodeId, PartitionId, ShardId};
 
 use self::arriving::Waiting;
 use self::leaving::Leaving;
+use super::data_dir::{Layout, NO_COPY};
 use super::peers::{Dial, Offer, PeerEvent};
-use super::stamp::{Layout, NO_COPY};
 use crate::migration::{Order, Report};
 use crate::planted::{Bug, Planted};
 

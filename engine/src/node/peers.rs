@@ -24,8 +24,8 @@ use ephesus_wire::stream::{Message, Open};
 use ephesus_wire::{MigrationId, NodeId};
 use glommio::{LocalExecutorBuilder, Placement};
 
+use super::error::StartError;
 use super::executor;
-use super::start::StartError;
 
 /// What it is, for messages.
 const WHAT: &str = "the port for other nodes";
@@ -132,10 +132,10 @@ impl PeerPort {
                     let _ = report.send(Ok(()));
                     serve(listener, dialer, dialled, told).await;
                 }
-                Err(source) => drop(report.send(Err(StartError::Thread { what: WHAT, source }))),
+                Err(source) => drop(report.send(Err(StartError::thread(WHAT)(source)))),
             }
         };
-        let (thread, ()) = executor::start(("peers", WHAT), builder, run)?;
+        let (thread, ()) = executor::spawn(("peers", WHAT), builder, run)?.ready()?;
         Ok(PeerPort {
             dials,
             events,

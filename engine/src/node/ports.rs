@@ -5,51 +5,101 @@ use std::net::{SocketAddr, TcpListener};
 
 use ephesus_coordinator::command::EMBEDDED_PORT_OFFSET;
 
-use super::joining::{PEER_PORT_OFFSET, coordinator_address, embeds};
-use super::stamp::{DataDir, Stamp};
-use super::start::{ServeOptions, StartError};
+use super::error::StartError;
+use super::options::ServeOptions;
 use crate::net;
 
-/// Refuses ports beyond the last one.
-pub(super) fn check(listen: SocketAddr, shards: u16) -> Result<(), StartError> {
-    let first = u32::from(listen.port());
-    let needed = [
-        ("the last shard", u32::from(shards)),
-        ("other nodes' traffic", u32::from(PEER_PORT_OFFSET)),
-    ];
-    for (what, offset) in needed {
-        let last = first + offset;
-        if last > u32::from(u16::MAX) {
-            return Err(StartError::Ports { what, first, last });
-        }
+/// Distance from the entry port to the port for other nodes.
+const PEER_PORT_OFFSET: u16 = 10_000;
+
+const SHARDS: &str = "the last shard";
+const PEERS: &str = "other nodes' traffic";
+
+/// The ports of a node that serves.
+#[derive(Debug)]
+pub(super) struct Ports {
+    pub shards: Vec<ShardPorts>,
+    /// For other nodes.
+    pub peers: TcpListener,
+    /// Of the coordinator that the node brings.
+    pub coordinator: Option<TcpListener>,
+}
+
+/// Those of one shard.
+#[derive(Debug)]
+pub(super) struct ShardPorts {
+    /// All shards listen on this one.
+    pub entry: TcpListener,
+    pub direct: TcpListener,
+}
+
+impl Ports {
+    /// Binds all of them.
+    ///
+    /// # Errors
+    /// [`StartError`]: which one cannot be had, and what to do.
+    pub fn bind(
+        listen: SocketAddr,
+        shards: u16,
+        has_coordinator: bool,
+    ) -> Result<Ports, StartError> {
+        let coordinator = "the coordinator that it brings";
+        Ok(Ports {
+            shards: bind_shards(listen, shards)?,
+            peers: bind_alone(offset(listen, PEER_PORT_OFFSET, PEERS)?)?,
+            coordinator: has_coordinator
+                .then(|| bind_alone(offset(listen, EMBEDDED_PORT_OFFSET, coordinator)?))
+                .transpose()?,
+        })
     }
+}
+
+/// Refuses ports beyond the last one, before anything is begun.
+pub(super) fn check(listen: SocketAddr, shards: u16) -> Result<(), StartError> {
+    offset(listen, shards, SHARDS)?;
+    offset(listen, PEER_PORT_OFFSET, PEERS)?;
     Ok(())
 }
 
-/// Binds the port of the embedded coordinator, if the node is to have one.
-pub(super) fn bind_coordinator(
-    options: &ServeOptions,
-    dir: &DataDir,
-    stamp: &Stamp,
-) -> Result<Option<TcpListener>, StartError> {
-    if !embeds(options, dir, stamp) {
-        return Ok(None);
-    }
-    let first = u32::from(options.listen.port());
-    let last = first + u32::from(EMBEDDED_PORT_OFFSET);
-    if last > u32::from(u16::MAX) {
-        let what = "the coordinator that it brings";
-        return Err(StartError::Ports { what, first, last });
-    }
-    bind_alone(coordinator_address(options.listen)).map(Some)
+/// The port so far behind the entry port.
+fn offset(listen: SocketAddr, offset: u16, what: &'static str) -> Result<SocketAddr, StartError> {
+    let port = listen.port().checked_add(offset).ok_or({
+        let first = u32::from(listen.port());
+        let last = first + u32::from(offset);
+        StartError::Ports { what, first, last }
+    })?;
+    Ok(SocketAddr::new(listen.ip(), port))
 }
 
-/// Binds the port for other nodes.
-pub(super) fn bind_peers(listen: SocketAddr) -> Result<TcpListener, StartError> {
-    bind_alone(SocketAddr::new(
-        listen.ip(),
-        listen.port() + PEER_PORT_OFFSET,
-    ))
+/// What others are told of a node's ports.
+pub(super) struct Announced {
+    pub entry: String,
+    pub peers: String,
+    /// Where a coordinator that the node brings is, or would be.
+    pub coordinator: String,
+}
+
+impl Announced {
+    pub fn new(options: &ServeOptions) -> Announced {
+        let host = match &options.announce_host {
+            Some(host) => host.clone(),
+            None if options.listen.ip().is_unspecified() => "127.0.0.1".to_owned(),
+            None => options.listen.ip().to_string(),
+        };
+        let address = |offset: u16| {
+            let port = u32::from(options.listen.port()) + u32::from(offset);
+            if host.contains(':') {
+                format!("[{host}]:{port}")
+            } else {
+                format!("{host}:{port}")
+            }
+        };
+        Announced {
+            entry: address(0),
+            peers: address(PEER_PORT_OFFSET),
+            coordinator: address(EMBEDDED_PORT_OFFSET),
+        }
+    }
 }
 
 /// Binds a port that one executor serves.
@@ -84,21 +134,20 @@ fn remedy(port: u16, range: &str) -> String {
 }
 
 /// Binds every shard's two ports; the entry port once per shard.
-pub(super) fn bind_all(
-    listen: SocketAddr,
-    shards: u16,
-) -> Result<Vec<(TcpListener, TcpListener)>, StartError> {
-    for port in 0..=shards {
-        let address = SocketAddr::new(listen.ip(), listen.port() + port);
-        net::probe(address).map_err(refuse(address))?;
+fn bind_shards(listen: SocketAddr, shards: u16) -> Result<Vec<ShardPorts>, StartError> {
+    let ports = (0..=shards).map(|port| offset(listen, port, SHARDS));
+    let ports: Vec<SocketAddr> = ports.collect::<Result<_, _>>()?;
+    for address in &ports {
+        net::probe(*address).map_err(refuse(*address))?;
     }
-    (1..=shards)
-        .map(|port| {
-            let direct = SocketAddr::new(listen.ip(), listen.port() + port);
-            Ok((
-                net::bind(listen).map_err(refuse(listen))?,
-                net::bind(direct).map_err(refuse(direct))?,
-            ))
+    ports
+        .into_iter()
+        .skip(1)
+        .map(|direct| {
+            Ok(ShardPorts {
+                entry: net::bind(listen).map_err(refuse(listen))?,
+                direct: net::bind(direct).map_err(refuse(direct))?,
+            })
         })
         .collect()
 }

@@ -34,7 +34,7 @@ use ephesus_wal::{
 };
 use ephesus_wire::{Epoch, Lsn, MigrationId, PartitionId, Partitioning, ShardId};
 
-use super::stamp::{DataDir, DataDirError, Layout};
+use super::data_dir::{DataDir, DataDirError, Layout};
 use crate::image::{DbId, Generation, ImageId, ImageStore, ReadError, StoreError, WriterError};
 use crate::keyspace::Partition;
 use crate::keyspace::replay::ReplayError;

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use ephesus_coordinator::membership::{MembershipEvent, boottime_ms};
@@ -13,18 +14,25 @@ use ephesus_coordinator::view::View;
 use ephesus_wal::is_no_room;
 use ephesus_wire::{Epoch, PartitionId, ShardId};
 
-use super::environment;
-use super::joining::is_final;
+use super::data_dir::{DataDir, Layout};
+use super::environment::{self, Environment};
+use super::joining::{Joining, is_final};
+use super::layout_writer::LayoutWriter;
 use super::moves::{Event, Moves};
+use super::peers::PeerPort;
 use super::process;
+use super::rates::Rates;
+use super::reserve::Reserve;
 use super::routes::{Me, Routes};
+use super::segment_threads::SegmentThreads;
 use super::shared::NodeShared;
-use super::stamp::Layout;
-use super::start::Node;
+use super::slot_moves::SlotMoves;
+use super::time::AheadNotice;
 use crate::by_shard::ByShard;
-use crate::image::{wait_for_room, waits_for_room};
+use crate::image::{StoreThread, wait_for_room, waits_for_room};
 use crate::migration::{Order, Report};
 use crate::shard::mesh::Message;
+use crate::shard::segments::Jobs;
 
 /// How often the node looks at its disk and at the length of its logs.
 const MONITOR_EVERY: Duration = Duration::from_millis(100);
@@ -37,6 +45,38 @@ const CLIENTS_OPS_PER_S: u64 = 100;
 
 /// Free space that must remain for sled's own files.
 const FREE_FLOOR_BYTES: u64 = 64 << 20;
+
+/// A node that serves.
+pub struct Node {
+    pub shared: Arc<NodeShared>,
+    pub environment: Environment,
+    pub recovery_ms: u64,
+    pub sync_latency: Option<Duration>,
+    pub is_new: bool,
+    pub(super) data_dir: Arc<DataDir>,
+    pub(super) reserve: Reserve,
+    pub(super) segment_bytes: u64,
+    pub(super) executors: Vec<JoinHandle<()>>,
+    pub(super) stores: Vec<StoreThread>,
+    pub(super) running: Arc<AtomicUsize>,
+    pub(super) segment_jobs: Jobs,
+    pub(super) segment_threads: SegmentThreads,
+    pub(super) raised: bool,
+    pub(super) rates: Rates,
+    pub(super) joining: Joining,
+    pub(super) peer_port: PeerPort,
+    pub(super) slot_moves: SlotMoves,
+    /// What shards say about migrations; the sender is for their starts.
+    pub(super) reports: (flume::Sender<Vec<Report>>, flume::Receiver<Vec<Report>>),
+    pub(super) layout: Layout,
+    pub(super) view: Arc<View>,
+    /// What shards were given last.
+    pub(super) routes: Arc<Routes>,
+    pub(super) moves: Moves,
+    pub(super) layout_writer: LayoutWriter,
+    pub(super) figures: Figures,
+    pub(super) ahead_notice: AheadNotice,
+}
 
 impl Node {
     /// The copies that are served here.

@@ -2,7 +2,7 @@
 
 use ephesus_coordinator::command::ClusterId;
 use ephesus_engine::image::{Generation, ImageId, manifest::Manifest};
-use ephesus_engine::node::stamp::{DataDir, Joined, Layout, StagingPlace, Stamp};
+use ephesus_engine::node::data_dir::{DataDir, Joined, Layout, StagingPlace, Stamp};
 use ephesus_wal::group::{Place, decode_group, decode_header, encode_header};
 use ephesus_wal::{FaultDisk, LogId, LogOptions};
 use ephesus_wire::record::Source;

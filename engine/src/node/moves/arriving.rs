@@ -17,8 +17,8 @@ use ephesus_wire::record::Source;
 use ephesus_wire::stream::Open;
 use ephesus_wire::{MigrationId, NodeId};
 
+use super::super::data_dir::{Layout, StagingPlace};
 use super::super::peers::Offer;
-use super::super::stamp::{Layout, StagingPlace};
 use super::{Effects, Moves};
 use crate::migration::{Line, Order, Way};
 

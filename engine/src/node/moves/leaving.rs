@@ -24,8 +24,8 @@ use ephesus_coordinator::state::MemberStatus;
 use ephesus_wire::stream::{Held, Open};
 use ephesus_wire::{Epoch, MigrationId, NodeId, PartitionId, ShardId};
 
+use super::super::data_dir::Layout;
 use super::super::peers::Dial;
-use super::super::stamp::Layout;
 use super::{AGAIN_MS, Effects, MB, Moves, PATIENCE_MS};
 use crate::migration::{Line, Order, Way};
 use crate::planted::Bug;

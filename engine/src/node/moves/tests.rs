@@ -12,7 +12,7 @@ use ephesus_wire::table::PartitionStatus;
 use self::bed::*;
 use super::*;
 use crate::migration::Way;
-use crate::node::stamp::StagingPlace;
+use crate::node::data_dir::StagingPlace;
 
 /// Whether shard 0 is to give up its first copy, and nothing else.
 fn is_given_up(effects: &Effects) -> bool {

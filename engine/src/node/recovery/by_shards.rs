@@ -5,7 +5,7 @@ use ephesus_coordinator::placement::{self, Policy};
 use ephesus_wire::NodeId;
 
 use super::*;
-use crate::node::stamp::Place;
+use crate::node::data_dir::Place;
 
 /// The plan of so many shards: what is there, if their number has not changed, otherwise a new
 /// epoch of everything.

@@ -8,7 +8,7 @@ use super::vouching::Vouching;
 use super::{RecoveryError, copies_of};
 use crate::image::Manifest;
 use crate::keyspace::replay::{Rebuild, Replay, ReplayError};
-use crate::node::stamp::Layout;
+use crate::node::data_dir::Layout;
 use crate::table::KeyHasher;
 
 /// What is known of a copy's image.

@@ -6,7 +6,7 @@ use ephesus_wal::files::begin;
 use ephesus_wal::{Durability, FaultDisk, LogId};
 use futures_lite::future::block_on;
 
-use crate::node::stamp::{DataDirError, Layout};
+use crate::node::data_dir::{DataDirError, Layout};
 
 /// What of a [`Home`](super::Home) is about logs; all choices follow from a seed.
 #[derive(Debug)]

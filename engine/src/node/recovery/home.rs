@@ -5,8 +5,8 @@ use std::io;
 use ephesus_wal::dir::DirError;
 use ephesus_wal::{Disk, Durability, LogId, StdDisk};
 
+use crate::node::data_dir::{DataDir, DataDirError, Layout};
 use crate::node::environment;
-use crate::node::stamp::{DataDir, DataDirError, Layout};
 
 /// The logs and the layout of one node.
 pub trait Home: Sync {

@@ -14,7 +14,7 @@ use crate::image::{
     check_room,
 };
 use crate::keyspace::Partition;
-use crate::node::stamp::{Layout, NO_COPY, Place, StagingPlace};
+use crate::node::data_dir::{Layout, NO_COPY, Place, StagingPlace};
 
 /// The copies that a node is to have.
 #[derive(Clone, Debug, PartialEq, Eq)]

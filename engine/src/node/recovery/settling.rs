@@ -24,7 +24,7 @@ use ephesus_wire::{Epoch, MigrationId, PartitionId, ShardId};
 use super::RecoveryError;
 use super::layout::Plan;
 use crate::keyspace::Partition;
-use crate::node::stamp::{Layout, NO_COPY, StagingPlace};
+use crate::node::data_dir::{Layout, NO_COPY, StagingPlace};
 use crate::planted::{Bug, Planted};
 
 impl Plan {

@@ -15,7 +15,7 @@ use super::*;
 use crate::image::{SledStore, StoreThread, open_stores};
 use crate::keyspace::Keyspace;
 use crate::keyspace::tests::tape::execute_valid;
-use crate::node::stamp::{Joined, Stamp};
+use crate::node::data_dir::{Joined, Stamp};
 use crate::shard::Checkpointer;
 
 const STORES: u16 = 2;

@@ -7,9 +7,9 @@ use ephesus_wire::{Epoch, PartitionId};
 
 use crate::image::fault::FaultStore;
 use crate::image::{DbId, drop_copy};
+use crate::node::data_dir::{DataDirError, Layout};
 use crate::node::recovery::Home;
 use crate::node::recovery::fault_logs::FaultLogs;
-use crate::node::stamp::{DataDirError, Layout};
 
 /// Image stores of a node.
 const STORES: u16 = 2;

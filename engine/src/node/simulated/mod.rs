@@ -23,13 +23,13 @@ use ephesus_wal::{Durability, LogId, LogOptions};
 use ephesus_wire::stream::Message;
 use ephesus_wire::{Epoch, MigrationId, NodeId, PartitionId, Partitioning, ShardId};
 
+use super::data_dir::{Layout, StagingPlace};
 use super::moves::{Event, Moves};
 use super::peers::{Offer, Opens};
 use super::recovery::{Plan, Recovery, RecoveryError};
 use super::routes::Routes;
 use super::running::{hosted, routes, send_routes, tell_shards};
 use super::shared::{NodeShared, Settings};
-use super::stamp::{Layout, StagingPlace};
 use super::time::{NodeTime, WallClock};
 use crate::migration::Report;
 use crate::net::Waker;

@@ -279,7 +279,7 @@ impl World {
         node: usize,
         life: u64,
         number: u64,
-        layout: &ephesus_engine::node::stamp::Layout,
+        layout: &ephesus_engine::node::data_dir::Layout,
     ) {
         let state = &self.nodes[node];
         if state.life == life && state.process.is_some() {

@@ -6,9 +6,9 @@ use std::sync::{Mutex, MutexGuard};
 use ephesus_wal::dir::DirError;
 use ephesus_wal::{Durability, FaultDisk, LogId};
 
+use crate::node::data_dir::{DataDirError, Layout};
 use crate::node::recovery::Home;
 use crate::node::recovery::fault_logs::FaultLogs;
-use crate::node::stamp::{DataDirError, Layout};
 
 pub(super) struct SimHome {
     state: Mutex<State>,

@@ -21,7 +21,7 @@ use crate::image::fault::FaultStore;
 use crate::image::{ImageStore, ROOM, StoreError, WriterError};
 use crate::keyspace::tests::tape::contents;
 use crate::keyspace::{Keyspace, Partition};
-use crate::node::stamp::{DataDirError, Layout};
+use crate::node::data_dir::{DataDirError, Layout};
 use crate::planted::{Bug, Planted};
 use crate::shard::Checkpointer;
 use crate::table::KeyHasher;

@@ -14,8 +14,8 @@ use ephesus_wire::{Epoch, Lsn, MigrationId, NodeId, PartitionId};
 
 use super::super::super::layout::Plan;
 use super::*;
+use crate::node::data_dir::{Place, StagingPlace};
 use crate::node::recovery::Home;
-use crate::node::stamp::{Place, StagingPlace};
 
 const NODE: NodeId = NodeId([7; 16]);
 

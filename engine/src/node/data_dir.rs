@@ -6,12 +6,12 @@
 //! DIR/stamp            text: format, node, stores; once it has joined: cluster, partitions;
 //!                      a checksum
 //! DIR/incarnation      text: starts of the node; on which boot of a machine and with which lock the last one runs
-//! DIR/starts           text: by what the last starts are known to the cluster, see `stamp/starts.rs`
+//! DIR/starts           text: by what the last starts are known to the cluster, see `data_dir/starts.rs`
 //! DIR/coordinators     text: where coordinators were last reached, one per line
-//! DIR/layout           which copies are here, and which log each shard writes: see `stamp/layout.rs`;
+//! DIR/layout           which copies are here, and which log each shard writes: see `data_dir/layout.rs`;
 //!                      twice, as `ephesus_wal::twin` has it
 //! DIR/reserve          nothing: see `reserve.rs`
-//! DIR/order            text: seeds of the hash that orders keys, see `stamp/order.rs`
+//! DIR/order            text: seeds of the hash that orders keys, see `data_dir/hash_seeds.rs`
 //! DIR/logs/UUID/       one shard's log, and the list of its files; made before the layout names it
 //! DIR/images/db-N/     sled
 //! DIR/coordinator/     of the embedded coordinator, if the node has one
@@ -35,8 +35,8 @@ use futures_lite::future::block_on;
 
 use crate::image::STORES_MAX;
 
+mod hash_seeds;
 mod layout;
-mod order;
 pub mod starts;
 
 pub use layout::{Layout, LayoutError, NO_COPY, Occupied, Place, StagingPlace};
