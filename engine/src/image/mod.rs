@@ -16,7 +16,6 @@ pub mod extent;
 pub mod manifest;
 pub mod reader;
 pub mod request;
-#[path = "sled.rs"]
 pub mod sled_store;
 pub mod store;
 pub mod thread;

@@ -60,7 +60,7 @@ pub(super) fn is_inside() -> bool {
 #[derive(Debug)]
 pub(super) enum Failure {
     /// sled says so.
-    Sled(::sled::Error),
+    Sled(sled::Error),
     /// It panicked.
     Panic(String),
 }
@@ -69,7 +69,7 @@ pub(super) enum Failure {
 ///
 /// # Errors
 /// Those of `open`, and its panic where panics unwind.
-pub(super) fn guarded<T>(db: DbId, open: impl FnOnce() -> ::sled::Result<T>) -> Result<T, Failure> {
+pub(super) fn guarded<T>(db: DbId, open: impl FnOnce() -> sled::Result<T>) -> Result<T, Failure> {
     HOOK.call_once(install_hook);
     let inside = Inside::of(db);
     let result = panic::catch_unwind(AssertUnwindSafe(open));

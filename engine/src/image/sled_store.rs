@@ -70,11 +70,11 @@ pub struct SledStore {
     db: DbId,
     stores: u16,
     dir: PathBuf,
-    sled: ::sled::Db,
+    sled: sled::Db,
     /// Bytes given to sled since the last flush.
     unflushed: usize,
     room: Room,
-    trees: BTreeMap<PartitionId, ::sled::Tree>,
+    trees: BTreeMap<PartitionId, sled::Tree>,
 }
 
 /// Opens every store of a data directory, in order, rebuilding those that have grown too large.
@@ -180,9 +180,9 @@ impl SledStore {
             // sled writes to the file before anybody can ask for room.
             drop(Room::open(&file));
         }
-        let config = ::sled::Config::new()
+        let config = sled::Config::new()
             .path(dir)
-            .mode(::sled::Mode::LowSpace)
+            .mode(sled::Mode::LowSpace)
             .cache_capacity(CACHE_BYTES)
             .segment_size(SEGMENT_BYTES)
             .flush_every_ms(None);
@@ -193,7 +193,7 @@ impl SledStore {
                 .iter()
                 .filter_map(|name| Some((partition_of(name)?, name)))
                 .map(|(partition, name)| Ok((partition, sled.open_tree(name)?)))
-                .collect::<::sled::Result<BTreeMap<_, _>>>()?;
+                .collect::<sled::Result<BTreeMap<_, _>>>()?;
             Ok((sled, trees))
         });
         let (sled, trees) = sled.map_err(|failure| match failure {
@@ -268,7 +268,7 @@ impl SledStore {
         &self,
         operation: &'static str,
         partition: PartitionId,
-    ) -> impl Fn(::sled::Error) -> StoreError {
+    ) -> impl Fn(sled::Error) -> StoreError {
         let db = self.db;
         move |e| StoreError::Operation {
             db,
@@ -288,7 +288,7 @@ impl SledStore {
         }
     }
 
-    fn tree(&self, partition: PartitionId) -> Option<&::sled::Tree> {
+    fn tree(&self, partition: PartitionId) -> Option<&sled::Tree> {
         self.trees.get(&self.owned(partition))
     }
 }
@@ -430,10 +430,10 @@ impl ImageStore for SledStore {
 }
 
 /// Whether an error is the machine's and not of what the files hold.
-fn is_of_system(error: &::sled::Error) -> bool {
+fn is_of_system(error: &sled::Error) -> bool {
     use std::io::ErrorKind;
     match error {
-        ::sled::Error::Io(error) => match error.kind() {
+        sled::Error::Io(error) => match error.kind() {
             ErrorKind::UnexpectedEof | ErrorKind::InvalidData | ErrorKind::InvalidInput => false,
             ErrorKind::Other => error.to_string().contains(LOCKED),
             _ => true,
@@ -481,7 +481,7 @@ const LOCK_TRIES: u32 = 100;
 const LOCKED: &str = "acquire lock";
 const LOCK_RETRY: Duration = Duration::from_millis(50);
 
-fn open_unlocked(config: &::sled::Config) -> ::sled::Result<::sled::Db> {
+fn open_unlocked(config: &sled::Config) -> sled::Result<sled::Db> {
     let mut tries = 0;
     loop {
         match config.open() {
