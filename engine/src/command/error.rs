@@ -111,6 +111,10 @@ pub enum ClientError {
     /// A reply that would be longer than so many bytes: ask for less at a time.
     #[error("ERR the reply would be longer than {0} bytes")]
     ReplyTooLarge(usize),
+    /// Too much is taken by large replies that are being made; nothing was executed. Whoever executes commands waits
+    /// instead of telling this.
+    #[error("ERR other large replies are being made, try again")]
+    LargeReplies,
     /// A command over all keys whose client has sent its last byte: it would keep those waiting that read.
     #[error("ERR given up: the client has sent its last byte, and others wait")]
     ClientHasLeft,

@@ -11,7 +11,8 @@ use crate::command::spec::{Cmd, Spec};
 impl Keyspace {
     /// Executes a command on keys, all of which this shard owns; `slot` is the first key's.
     ///
-    /// A refusal is written as the reply: the command then had no effect.
+    /// # Errors
+    /// A refusal, which is the reply but for [`ClientError::LargeReplies`]; the command had no effect.
     #[inline]
     #[expect(
         clippy::unreachable,
@@ -29,12 +30,14 @@ impl Keyspace {
             None => self.key_in(args.arg(1), slot),
         };
         match spec.cmd {
-            Cmd::Get => self.get(&key, reply),
+            Cmd::Get => {
+                self.get(&key, reply)?;
+            }
             Cmd::Set => return self.set(&key, args, reply),
             Cmd::Setnx => return self.setnx(&key, args.arg(2), reply),
             Cmd::Setex => return self.setex(&key, args, reply),
             Cmd::Getset => return self.getset(&key, args.arg(2), reply),
-            Cmd::Getdel => self.getdel(&key, reply),
+            Cmd::Getdel => return self.getdel(&key, reply),
             Cmd::Mget => return self.mget(args, reply),
             Cmd::Mset => return self.mset(args, reply),
             Cmd::Strlen => self.strlen(&key, reply),

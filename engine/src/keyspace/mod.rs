@@ -29,6 +29,7 @@ use ephesus_wire::{Epoch, Lsn, PartitionId, Slot};
 
 use crate::command::parse::Located;
 use crate::planted::{Bug, Planted};
+use crate::shard::large_replies::ReplyRoom;
 use crate::table::{EntryRef, KeyHasher, Prefetch, Put, Table};
 use last_writes::LastWrites;
 
@@ -88,6 +89,8 @@ pub struct Keyspace {
     pub counters: KeyspaceCounters,
     /// Longest reply of one command.
     pub reply_bytes_max: usize,
+    /// Room for large ones.
+    pub room: ReplyRoom,
     /// Tables that a flush took away and that still have to be freed, in slices.
     discarded: Vec<Table>,
     /// Expired keys that a read came across; removed at the end of the turn.
@@ -141,6 +144,7 @@ impl Keyspace {
             now_ms,
             counters: KeyspaceCounters::default(),
             reply_bytes_max: ONE_REPLY_BYTES_MAX,
+            room: ReplyRoom::default(),
             discarded: Vec::new(),
             lapsed: Vec::new(),
             expires_from_ms: 0,

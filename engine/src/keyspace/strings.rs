@@ -10,15 +10,13 @@ use super::{Key, Keyspace, Reply};
 use crate::command::error::ClientError;
 use crate::command::parse::{self, ArgList, Expire, SetCondition, SetExpiry, SetOptions};
 use crate::command::spec::Cmd;
-use crate::table::Prefetch;
+use crate::shard::large_replies::LARGE_REPLY_BYTES;
+use crate::table::{EntryRef, Prefetch};
 
 type Outcome = Result<(), ClientError>;
 
 /// Keys of one command whose entries are loaded at the same time.
 const LOADED_KEYS: usize = 32;
-
-/// From this size on a reply of several values is measured before it grows further.
-const LARGE_REPLY_BYTES: usize = 1 << 20;
 
 /// Refuses a key or value over its limit.
 pub(super) fn check_sizes(key: &[u8], value: &[u8]) -> Outcome {
@@ -66,11 +64,38 @@ impl Keyspace {
         Ok(())
     }
 
-    pub(super) fn get(&mut self, key: &Key<'_>, reply: &mut Reply<'_>) {
-        match self.read(key, reply) {
-            Some(entry) => reply::bulk(reply.out, entry.value),
-            None => reply::null(reply.out, reply.protocol),
+    /// Answers whether there is a value.
+    pub(super) fn get(
+        &mut self,
+        key: &Key<'_>,
+        reply: &mut Reply<'_>,
+    ) -> Result<bool, ClientError> {
+        let bytes = match self.read(key, reply) {
+            Some(entry) if entry.value.len() < LARGE_REPLY_BYTES => {
+                reply::bulk(reply.out, entry.value);
+                return Ok(true);
+            }
+            Some(entry) => entry.value.len(),
+            None => {
+                reply::null(reply.out, reply.protocol);
+                return Ok(false);
+            }
+        };
+        self.room.take(bytes)?;
+        self.write_value(key, reply);
+        Ok(true)
+    }
+
+    /// Writes a value that is here.
+    fn write_value(&self, key: &Key<'_>, reply: &mut Reply<'_>) {
+        if let Some(entry) = self.entry(key) {
+            reply::bulk(reply.out, entry.value);
         }
+    }
+
+    /// What the table has of a key, expired or not.
+    fn entry(&self, key: &Key<'_>) -> Option<EntryRef<'_>> {
+        self.served(key.partition)?.table.get(key.hash, key.bytes)
     }
 
     pub(super) fn set<A: ArgList + ?Sized>(
@@ -89,6 +114,11 @@ impl Keyspace {
             return Ok(());
         }
         let (protocol, now_ms) = (reply.protocol, self.now_ms);
+        if options.get {
+            let old = self.entry(key);
+            self.room
+                .take(old.map_or(0, |entry| 2 * entry.value.len()))?;
+        }
         let mut old_reply = Vec::new();
         let old = self.look_up(key, reply);
         let condition_holds = match (options.condition, &old) {
@@ -165,25 +195,16 @@ impl Keyspace {
 
     pub(super) fn getset(&mut self, key: &Key<'_>, value: &[u8], reply: &mut Reply<'_>) -> Outcome {
         check_sizes(key.bytes, value)?;
-        self.get(key, reply);
+        self.get(key, reply)?;
         self.put(key, value, 0, reply);
         Ok(())
     }
 
-    pub(super) fn getdel(&mut self, key: &Key<'_>, reply: &mut Reply<'_>) {
-        let found = match self.read(key, reply) {
-            Some(entry) => {
-                reply::bulk(reply.out, entry.value);
-                true
-            }
-            None => {
-                reply::null(reply.out, reply.protocol);
-                false
-            }
-        };
-        if found {
+    pub(super) fn getdel(&mut self, key: &Key<'_>, reply: &mut Reply<'_>) -> Outcome {
+        if self.get(key, reply)? {
             self.delete(key, reply);
         }
+        Ok(())
     }
 
     pub(super) fn strlen(&mut self, key: &Key<'_>, reply: &mut Reply<'_>) {
@@ -344,8 +365,12 @@ impl Keyspace {
                 reply.out.truncate(start);
                 return Err(ClientError::ReplyTooLarge(keyspace.reply_bytes_max));
             }
+            if let Err(error) = keyspace.room.take(written + rest) {
+                reply.out.truncate(start);
+                return Err(error);
+            }
             reply.out.reserve_exact(rest);
-            keyspace.get(key, reply);
+            keyspace.write_value(key, reply);
             Ok(())
         })
     }
@@ -403,9 +428,7 @@ impl Keyspace {
 
     /// Whether this shard has an entry of the key, expired or not.
     fn has_entry(&self, bytes: &[u8]) -> bool {
-        let key = self.key(bytes);
-        let home = self.served(key.partition);
-        home.is_some_and(|home| home.table.get(key.hash, key.bytes).is_some())
+        self.entry(&self.key(bytes)).is_some()
     }
 
     /// Refuses one shard's part of a command over its limits, before any shard has done its own. How many of the

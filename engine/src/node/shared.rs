@@ -15,6 +15,7 @@ use super::slot_moves::Asked;
 use super::time::NodeTime;
 use crate::by_shard::ByShard;
 use crate::shard::ShardStats;
+use crate::shard::large_replies::LargeReplies;
 use crate::shard::mesh::Peer;
 
 /// Settings that shards and replies need.
@@ -50,6 +51,7 @@ pub struct NodeShared {
     pub lease: Lease,
     pub peers: ByShard<Peer>,
     pub stats: ByShard<ShardStats>,
+    pub large_replies: Arc<LargeReplies>,
     /// Of the port for other nodes.
     pub peer_links: Arc<Counters>,
     /// Who asks the coordinators for clients; none before the node serves.
@@ -122,6 +124,7 @@ impl NodeShared {
             lease,
             peers: peers.into(),
             stats,
+            large_replies: Arc::default(),
             peer_links: Arc::default(),
             slot_moves: None,
             started,

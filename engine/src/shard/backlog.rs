@@ -81,7 +81,7 @@ impl Core {
             self.backlog.executed_bytes = 0;
             for (client, presence) in &batch.leaving {
                 if *presence == Presence::Gone {
-                    self.drop_stopped(*client);
+                    self.drop_parked(*client);
                 }
             }
             self.stop_walks(&batch.leaving);
@@ -120,6 +120,7 @@ impl Core {
                 match self.forwarded(forwarded, source, &mut args, &mut answers) {
                     Answer::Held => self.park(forwarded, source, Awaits::Decision),
                     Answer::Behind => self.park(forwarded, source, Awaits::Log),
+                    Answer::NoRoom => self.park(forwarded, source, Awaits::Room),
                     Answer::Written | Answer::Later => {}
                 }
             }

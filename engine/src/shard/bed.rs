@@ -311,6 +311,10 @@ impl Bed {
                 }
                 core.tend_output(token);
             }
+            let connection = core.connections.get(token);
+            if connection.is_some_and(|connection| connection.is_finished()) {
+                core.remove_connection(token);
+            }
         }
         core.end_turn();
     }

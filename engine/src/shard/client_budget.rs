@@ -9,16 +9,25 @@ use std::time::{Duration, Instant};
 use ephesus_wire::ShardId;
 
 use super::core::Core;
+use super::large_replies::Room;
 use super::seldom::Seldom;
+use crate::net::ConnToken;
 
 /// What other shards hold is looked up so often.
 const REVIEW_EVERY: Duration = Duration::from_millis(1);
+
+/// Bytes of commands of clients that have gone which other shards may have; then connections wait that forward more.
+const ASKED_BY_GONE_MAX: usize = 1 << 20;
 
 /// One shard's part in the node's budget.
 #[derive(Debug)]
 pub(super) struct ClientBudget {
     /// Bytes that this shard holds for clients beside what their connections do: walks.
     pub(super) held_beside: usize,
+    /// The room of replies that have reached their connections, and are not counted yet or pass the budget.
+    pub(super) arrived: Room,
+    /// Bytes of commands that other shards owe answers to, and whose clients have gone.
+    pub(super) asked_by_gone: usize,
     /// What the other shards have published.
     elsewhere: u64,
     reviewed: Instant,
@@ -32,6 +41,8 @@ impl ClientBudget {
     pub(super) fn new(now: Instant) -> ClientBudget {
         ClientBudget {
             held_beside: 0,
+            arrived: Room::default(),
+            asked_by_gone: 0,
             elsewhere: 0,
             reviewed: now,
             told: Seldom::default(),
@@ -47,6 +58,32 @@ impl Core {
     pub(super) fn client_bytes(&self) -> u64 {
         let beside = self.client_budget.held_beside + self.relays.held_bytes();
         (self.connections.held_bytes() + beside) as u64
+    }
+
+    /// Forgets a connection; what other shards were asked for it is theirs until they have answered.
+    pub(super) fn remove_connection(&mut self, token: ConnToken) {
+        if let Some(connection) = self.connections.get(token) {
+            self.client_budget.asked_by_gone += connection.asked_bytes;
+        }
+        self.connections.remove(token);
+    }
+
+    /// Closes the connection of a client that breaks a limit. What the kernel still sends from takes room until it is
+    /// given back: no connection holds it any more.
+    pub(super) fn cut_off(&mut self, token: ConnToken) {
+        if let Some(connection) = self.connections.get_mut(token) {
+            connection.cut_off();
+            let room = self.keyspace.room.occupy(connection.sending.capacity());
+            connection.last_sent.join(room);
+            self.connections.count(token);
+            self.list(token);
+        }
+    }
+
+    /// Whether other shards have much of clients that have gone: nobody is left to close for it, so nothing more is
+    /// forwarded.
+    pub(super) fn is_much_asked_by_gone(&self) -> bool {
+        self.client_budget.asked_by_gone >= ASKED_BY_GONE_MAX
     }
 
     pub(super) fn publish_clients(&self) {
@@ -79,6 +116,20 @@ impl Core {
         let published = self.node.client_bytes();
         self.client_budget.elsewhere = published.saturating_sub(self.stats().client_bytes.get());
         self.client_budget.reviewed = self.now;
+    }
+
+    /// Large replies are held by connections now: looks at what clients hold, and gives back their room once that is
+    /// within the budget. Another shard may have to close its largest connection first.
+    pub(super) fn count_large(&mut self, room: Room) {
+        if room.is_empty() {
+            return self.keep_to_client_budget();
+        }
+        self.look_up_clients_elsewhere();
+        self.keep_to_client_budget();
+        self.publish_clients();
+        if self.are_clients_over_budget() {
+            self.client_budget.arrived.join(room);
+        }
     }
 
     /// Closes the largest connections while clients hold more than they may.
@@ -123,15 +174,13 @@ impl Core {
             }
             if bytes == walk {
                 self.give_up_largest_walk();
-            } else if let Some((token, _)) = connection
-                && let Some(connection) = self.connections.get_mut(token)
-            {
-                if let Some(closed) = self.client_budget.told.tell(self.now) {
+            } else if let Some((token, _)) = connection {
+                if let Some(closed) = self.client_budget.told.tell(self.now)
+                    && let Some(connection) = self.connections.get(token)
+                {
                     tracing::warn!(client = %connection.remote, bytes, closed, "closed: the clients of this node hold more than --max-client-memory, and this one most");
                 }
-                connection.cut_off();
-                self.connections.count(token);
-                self.list(token);
+                self.cut_off(token);
             }
         }
         self.publish_clients();

@@ -173,7 +173,7 @@ impl Shard {
         };
         connection.listed = false;
         connection.outbox.note_committed(committed);
-        let asks_for_walks = connection.walks;
+        let must_tell_presence = connection.must_tell_presence();
         let mut gate = None;
         if connection.life != Life::Dead && !connection.sending_now {
             if connection.sending.is_empty() {
@@ -205,7 +205,7 @@ impl Shard {
             connection.receive_stopping = true;
             self.ring.stop_receiving(token);
         }
-        if asks_for_walks {
+        if must_tell_presence {
             self.core.note_presence(token);
         }
         self.core.tend_output(token);
@@ -216,7 +216,7 @@ impl Shard {
             // SAFETY: the connection owned the descriptor, and the ring has nothing outstanding
             // for it.
             drop(unsafe { OwnedFd::from_raw_fd(connection.fd) });
-            self.core.connections.remove(token);
+            self.core.remove_connection(token);
         } else if let Some(lsn) = gate {
             self.core.wait_for(token, lsn);
         }

@@ -9,6 +9,7 @@ use ephesus_wire::resp::reply::Protocol;
 use ephesus_wire::resp::request::Args;
 
 use super::input::{Input, KEPT_BYTES};
+use super::large_replies::Room;
 use super::outbox::{Outbox, Ticket};
 use super::unread::Unread;
 use super::walks::Presence;
@@ -50,6 +51,8 @@ pub enum Blocked {
     Output,
     /// It has had its share of this turn.
     NextTurn,
+    /// There is no room for the next command's large reply.
+    Room,
     /// The log of this shard has too much that is not committed, or is over its budget.
     Log(ShardId),
 }
@@ -91,6 +94,8 @@ pub struct Connection {
     pub stopped: Vec<(ShardId, Ticket)>,
     /// Bytes that leave next; must not change while the kernel is `sending_now`.
     pub sending: Vec<u8>,
+    /// Room of them once the connection is cut off.
+    pub last_sent: Room,
     /// How many of them the kernel has taken.
     pub sent: usize,
     /// A send is outstanding in the ring.
@@ -170,6 +175,7 @@ impl Connection {
             asked_bytes: 0,
             stopped: Vec::new(),
             sending: Vec::new(),
+            last_sent: Room::default(),
             sent: 0,
             sending_now: false,
             unread: Unread::default(),

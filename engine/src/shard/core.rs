@@ -16,12 +16,13 @@ use super::batch::{Batch, Behind};
 use super::client_budget::ClientBudget;
 use super::cluster::ClusterReplies;
 use super::commit_delay::Writers;
-use super::connection::{Connection, KEYLESS_BYTES, Life};
+use super::connection::{Blocked, Connection, KEYLESS_BYTES, Life};
 use super::connections::Connections;
 use super::forwarding::Uncommitted;
 use super::holds::Holds;
 use super::keyed::Step;
-use super::mesh::{Client, Forwarded, PeerQueue, Scope};
+use super::large_replies::ReplyRoom;
+use super::mesh::{Client, Forwarded, Origin, PeerQueue, Scope};
 use super::onward::Relays;
 use super::seldom::Seldom;
 use super::stats::ShardStats;
@@ -64,6 +65,8 @@ pub(super) enum Answer {
     Held,
     /// It was not executed, as too much waits for the log.
     Behind,
+    /// It was not executed, as there is no room for its reply.
+    NoRoom,
 }
 
 /// One shard without its I/O.
@@ -90,6 +93,8 @@ pub struct Core {
     /// Commands that wait for the decision about a move.
     pub(super) holds: Holds,
     pub(super) relays: Relays,
+    /// Gathered replies that are complete, and wait for room to be put together.
+    pub(super) complete: Vec<Origin>,
     pub(super) walks: Walks,
     /// Clients that have left this turn, and for which shards may be walking.
     pub(super) leaving: Vec<(Client, Presence)>,
@@ -129,6 +134,7 @@ impl Core {
         mut keyspace: Keyspace,
     ) -> Core {
         keyspace.reply_bytes_max = node.reply_bytes_max();
+        keyspace.room = ReplyRoom::new(Arc::clone(&node.large_replies));
         let peers = node.peers.iter().cloned().map(PeerQueue::new).collect();
         let random = keyspace.key(&id.0.to_le_bytes()).hash;
         let now = node.started;
@@ -149,6 +155,7 @@ impl Core {
             uncommitted: BTreeMap::new(),
             holds: Holds::default(),
             relays: Relays::default(),
+            complete: Vec::new(),
             walks: Walks::default(),
             leaving: Vec::new(),
             listed: Vec::new(),
@@ -237,7 +244,8 @@ impl Core {
         let token = connection.token;
         self.connections.put_back(connection);
         self.list(token);
-        self.keep_to_client_budget();
+        let room = self.keyspace.room.hand_over();
+        self.count_large(room);
     }
 
     /// The client has sent its last byte: what it has sent before is still executed.
@@ -364,6 +372,11 @@ impl Core {
             Ok(Step::Done) => {}
             Ok(Step::Held) => {
                 self.wait_for_decision(connection);
+                return false;
+            }
+            Err(ClientError::LargeReplies) => {
+                connection.blocked = Some(Blocked::Room);
+                self.blocked.push(connection.token);
                 return false;
             }
             Err(error) => self.refuse(connection, &error),
@@ -496,7 +509,8 @@ impl Core {
         for peer in &mut self.peers {
             peer.send();
         }
-        self.keep_to_client_budget();
+        let arrived = std::mem::take(&mut self.client_budget.arrived);
+        self.count_large(arrived);
         self.publish_clients();
         self.stats().keys.set(self.keyspace.len());
         let commands = std::mem::take(&mut self.commands);

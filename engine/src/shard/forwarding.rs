@@ -8,7 +8,9 @@ use ephesus_wire::{Lsn, ShardId};
 
 use super::connection::{Connection, KEYLESS_BYTES, Life, OUTPUT_BYTES_MAX};
 use super::core::{Answer, Asker, Core, Gated};
+use super::large_replies::Room;
 use super::mesh::{Forwarded, Origin, REQUEST_OVERHEAD_BYTES, Replies, Stopped};
+use super::onward::RELAY;
 use super::outbox::Delivered;
 use super::walks::Presence;
 use crate::command::error::ClientError;
@@ -38,9 +40,15 @@ impl Answers {
         let replies = Replies {
             bytes,
             answers,
-            stopped: Vec::new(),
+            ..Replies::default()
         };
         Answers { replies, gate }
+    }
+
+    /// With the room of a large one.
+    pub(super) fn in_room(mut self, room: Room) -> Answers {
+        self.replies.room.join(room);
+        self
     }
 
     /// Bytes of the answers.
@@ -92,10 +100,15 @@ impl Core {
                 self.keyless_of_peer(&mut asker, forwarded, spec, &request, source)
             }
         });
-        let answer = outcome.unwrap_or_else(|error| {
-            error.write(&mut answers.replies.bytes);
-            Answer::Written
-        });
+        let answer = match outcome {
+            Ok(answer) => answer,
+            Err(ClientError::LargeReplies) => Answer::NoRoom,
+            Err(error) => {
+                error.write(&mut answers.replies.bytes);
+                Answer::Written
+            }
+        };
+        answers.replies.room.join(self.keyspace.room.hand_over());
         if answer == Answer::Written {
             let len = answers.replies.bytes.len() - before;
             answers.replies.answers.push(forwarded.answered(len));
@@ -145,8 +158,15 @@ impl Core {
             peer.answered(answer.request_len);
             self.full_peers -= usize::from(was_full && !peer.is_full());
             let asked = answer.request_len + REQUEST_OVERHEAD_BYTES;
-            if let Some(connection) = self.connections.get_mut(answer.origin.conn) {
-                connection.asked_bytes = connection.asked_bytes.saturating_sub(asked);
+            match self.connections.get_mut(answer.origin.conn) {
+                Some(connection) => {
+                    connection.asked_bytes = connection.asked_bytes.saturating_sub(asked);
+                }
+                None if answer.origin.conn != RELAY => {
+                    let gone = &mut self.client_budget.asked_by_gone;
+                    *gone = gone.saturating_sub(asked);
+                }
+                None => {}
             }
             if answer.is_late {
                 self.deliver_late(answer.origin);
@@ -157,6 +177,7 @@ impl Core {
         for stopped in &replies.stopped {
             self.note_stopped(stopped);
         }
+        self.client_budget.arrived.join(replies.room);
     }
 
     /// Another shard executes no more of a connection's commands until its client has read.

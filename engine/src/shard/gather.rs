@@ -105,6 +105,12 @@ impl Gather {
         Some(repeat.request.clone())
     }
 
+    /// Memory of the parts that are here.
+    #[must_use]
+    pub fn parts_bytes(&self) -> usize {
+        self.parts_bytes
+    }
+
     /// Memory of the parts, and of what is needed to put them together.
     #[must_use]
     pub fn held_bytes(&self) -> usize {

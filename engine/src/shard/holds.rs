@@ -250,7 +250,7 @@ impl Core {
     }
 
     /// Lets what waits go on as far as it may, and refuses what has waited too long.
-    pub(super) fn go_on_with_held(&mut self) {
+    pub(super) fn go_on_with_held(&mut self, has_room: bool) {
         if self.holds.role_changes != self.keyspace.counters.role_changes {
             self.review_unserved();
             self.holds.changed = true;
@@ -263,7 +263,7 @@ impl Core {
         self.note_waiting_input();
         let is_due = self.holds.due.is_some_and(|due| due <= self.now);
         let is_log_behind = self.is_log_behind(self.id);
-        let is_ready = self.holds.parked.take_ready(is_log_behind);
+        let is_ready = self.holds.parked.take_ready(is_log_behind) || has_room;
         if !std::mem::take(&mut self.holds.changed) && !is_due && !is_ready {
             return;
         }

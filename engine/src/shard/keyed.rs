@@ -160,12 +160,14 @@ impl Core {
         let protocol = connection.protocol;
         let gather = Gather::new(combine, protocol, parts.len(), self.reply_bytes_max());
         let gather = gather.writing(spec.is_write());
+        let mut own = self.execute_own_part(spec, &parts, protocol)?;
         let ticket = connection.outbox.await_reply(Some(Box::new(gather)));
         for (part, (shard, args)) in (0..).zip(&parts) {
             if *shard == self.id {
-                let (out, gate) = self.execute_part(spec, args, protocol);
-                let delivered = connection.outbox.deliver(ticket, part, out, gate);
-                debug_assert_eq!(delivered, Delivered::Kept, "others have a part");
+                if let Some((out, gate)) = own.take() {
+                    let delivered = connection.outbox.deliver(ticket, part, out, gate);
+                    debug_assert_eq!(delivered, Delivered::Kept, "others have a part");
+                }
             } else {
                 let mut encoded = Vec::new();
                 reply::command(&mut encoded, args);
@@ -218,25 +220,34 @@ impl Core {
         Ok(Parts { parts, combine })
     }
 
-    /// Executes this shard's part of a divided command; answers its reply and what that waits for.
+    /// Executes this shard's part of a divided command, if it has one, before others hear of theirs; answers its
+    /// reply and what that waits for.
+    ///
+    /// # Errors
+    /// [`ClientError::LargeReplies`]: nothing was executed.
     #[expect(clippy::indexing_slicing, reason = "a part has a key at least")]
-    pub(super) fn execute_part(
+    pub(super) fn execute_own_part(
         &mut self,
         spec: &'static Spec,
-        args: &[&[u8]],
+        parts: &[(ShardId, Vec<&[u8]>)],
         protocol: Protocol,
-    ) -> (Vec<u8>, Lsn) {
+    ) -> Result<Option<(Vec<u8>, Lsn)>, ClientError> {
+        let Some((_, args)) = parts.iter().find(|(shard, _)| *shard == self.id) else {
+            return Ok(None);
+        };
         let (mut out, slot) = (Vec::new(), slot_of(args[usize::from(spec.first_key)]));
         let mut reply = Reply {
             out: &mut out,
             protocol,
             gate: Lsn::ZERO,
         };
-        if let Err(error) = self.keyspace.execute(spec, args, slot, &mut reply) {
-            error.write(reply.out);
+        match self.keyspace.execute(spec, &args[..], slot, &mut reply) {
+            Ok(()) => {}
+            Err(ClientError::LargeReplies) => return Err(ClientError::LargeReplies),
+            Err(error) => error.write(reply.out),
         }
         let gate = reply.gate;
-        (out, gate)
+        Ok(Some((out, gate)))
     }
 }
 

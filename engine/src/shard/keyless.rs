@@ -9,6 +9,7 @@ use super::connection::Connection;
 use super::core::{Answer, Asker, Core};
 use super::gather::{Combine, Gather};
 use super::keyed::Step;
+use super::large_replies::LARGE_REPLY_BYTES;
 use super::mesh::{Origin, Scope};
 use super::snapshot;
 use crate::command::client::{self, ClientFilter, Hello, SetInfo};
@@ -277,7 +278,11 @@ impl Core {
         })
     }
 
-    fn client_list(&self, asker: &Asker<'_>, filter: &ClientFilter) -> Result<String, ClientError> {
+    fn client_list(
+        &mut self,
+        asker: &Asker<'_>,
+        filter: &ClientFilter,
+    ) -> Result<String, ClientError> {
         let now_ms = self.keyspace.now_ms();
         // The asking connection is taken out while its command is executed.
         let asking = match asker {
@@ -285,10 +290,15 @@ impl Core {
             Asker::Peer { .. } => None,
         };
         let mut text = String::new();
+        let mut is_large = false;
         for connection in self.connections.iter().chain(asking) {
             if filter.admits(connection.id) {
                 connection.with_info(now_ms, |info| text.push_str(&client_line(&info)));
                 self.check_reply(text.len())?;
+                if !is_large && text.len() >= LARGE_REPLY_BYTES {
+                    is_large = true;
+                    self.keyspace.room.take(self.reply_bytes_max())?;
+                }
             }
         }
         Ok(text)
@@ -396,8 +406,13 @@ impl Core {
                 connection.outbox.cut(origin.ticket);
                 connection.drain();
             } else {
-                let (bytes, gate) = gather.finish();
-                connection.outbox.fill(origin.ticket, bytes, gate);
+                // The parts are held until they are put together.
+                if self.keyspace.room.take(gather.parts_bytes()).is_err() {
+                    self.complete.push(origin);
+                } else {
+                    let (bytes, gate) = gather.finish();
+                    connection.outbox.fill(origin.ticket, bytes, gate);
+                }
             }
         }
         self.put_back(connection);

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use ephesus_wire::resp::reply::Protocol;
 use ephesus_wire::{Epoch, MigrationId, PartitionId, ShardId};
 
+use super::large_replies::Room;
 use super::moves::{End, Mail};
 use super::outbox::Ticket;
 use super::walks::Presence;
@@ -111,6 +112,8 @@ pub struct Replies {
     pub bytes: Vec<u8>,
     pub answers: Vec<Answered>,
     pub stopped: Vec<Stopped>,
+    /// What large ones among them have taken.
+    pub room: Room,
 }
 
 /// A shard executes no more commands of a client before it is told that the client has read what it was owed.
@@ -287,6 +290,7 @@ impl PeerQueue {
             self.replies.bytes.extend_from_slice(&replies.bytes);
         }
         self.replies.answers.append(&mut replies.answers);
+        self.replies.room.join(replies.room);
     }
 
     /// Tells the peer that no more is executed for a client.

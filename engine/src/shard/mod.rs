@@ -22,6 +22,7 @@ mod holds;
 mod input;
 mod keyed;
 mod keyless;
+pub mod large_replies;
 mod late;
 mod log_io;
 pub mod mesh;
@@ -377,6 +378,9 @@ impl Shard {
         }
         for (_, at) in &self.refused_accepts {
             consider(until(*at));
+        }
+        if self.core.looks_for_room() {
+            consider(large_replies::LOOK_EVERY);
         }
         if self.stopping.is_some() || self.core.has_blocked() || self.log_waits {
             consider(PUBLISH_EVERY);

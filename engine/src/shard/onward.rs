@@ -30,7 +30,7 @@ use crate::planted::Bug;
 const HOPS_MAX: u8 = 8;
 
 /// Where replies to parts of a relayed command go; no connection has this place.
-const RELAY: ConnToken = ConnToken {
+pub(super) const RELAY: ConnToken = ConnToken {
     index: u32::MAX,
     generation: 0,
 };
@@ -240,6 +240,7 @@ impl Core {
         let protocol = forwarded.protocol;
         let gather = Gather::new(combine, protocol, parts.len(), self.reply_bytes_max());
         let gather = gather.writing(spec.is_write());
+        let mut own = self.execute_own_part(spec, &parts, protocol)?;
         let number = self.relays.next;
         self.relays.next += 1;
         let relay = Relay {
@@ -255,8 +256,9 @@ impl Core {
                 part,
             };
             if *shard == self.id {
-                let (out, gate) = self.execute_part(spec, args, protocol);
-                self.relay_answered(origin, out, gate);
+                if let Some((out, gate)) = own.take() {
+                    self.relay_answered(origin, out, gate);
+                }
             } else {
                 let mut encoded = Vec::new();
                 reply::command(&mut encoded, args);

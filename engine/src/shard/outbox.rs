@@ -160,7 +160,17 @@ impl Outbox {
             *last = turn;
             self.bytes += bytes.len() - len;
             self.held_bytes += bytes.capacity() - capacity;
+            if bytes.is_empty() {
+                self.drop_last();
+            }
         }
+    }
+
+    /// The command was not executed: there is no piece of it.
+    #[cold]
+    fn drop_last(&mut self) {
+        let last = self.pieces.pop_back();
+        self.held_bytes -= last.map_or(0, |piece| piece.held_bytes());
     }
 
     /// Whether replies of this turn are appended to the piece.

@@ -26,6 +26,8 @@ pub(super) const STOPPED_BYTES: usize = 64 << 10;
 pub(super) enum Awaits {
     Decision,
     Log,
+    /// Room for its large reply.
+    Room,
     /// The client has to read.
     Read,
 }
@@ -104,6 +106,13 @@ impl Parked {
         let queues = self.by_client.values();
         let held = queues.filter(|queue| queue.awaits == Awaits::Decision);
         held.map(|queue| queue.commands.len()).sum()
+    }
+
+    /// Bytes of the commands.
+    #[cfg(test)]
+    pub(super) fn bytes(&self) -> usize {
+        let waiting = self.by_client.values().flat_map(|queue| &queue.commands);
+        waiting.map(|waiting| waiting.request.len()).sum()
     }
 
     /// Whether something waits of which no message tells that it is over.
@@ -211,18 +220,10 @@ impl Core {
         }
     }
 
-    /// A client has gone that may have been stopped: what waits for it to read is not executed.
-    pub(super) fn drop_stopped(&mut self, client: Client) {
-        let by_client = &mut self.holds.parked.by_client;
-        let is_stopped = |queue: &Queue| queue.awaits == Awaits::Read;
-        if !by_client.get(&client).is_some_and(is_stopped) {
-            return;
-        }
-        for waiting in by_client
-            .remove(&client)
-            .into_iter()
-            .flat_map(|q| q.commands)
-        {
+    /// A client has gone: what waits of it is not executed, as nobody is left to hold it for.
+    pub(super) fn drop_parked(&mut self, client: Client) {
+        let queue = self.holds.parked.by_client.remove(&client);
+        for waiting in queue.into_iter().flat_map(|queue| queue.commands) {
             let mut answers = Answers::default();
             answers.refuse(&waiting.forwarded, &ClientError::ClientHasLeft);
             self.answer_once_committed(waiting.forwarded.origin.shard, answers);
@@ -259,6 +260,13 @@ impl Core {
 
     fn go_on_with_queue(&mut self, queue: &mut Queue, args: &mut Args) {
         let mut bytes = 0;
+        if queue.awaits == Awaits::Room {
+            if !self.keyspace.room.is_there() {
+                self.keyspace.room.wait();
+                return;
+            }
+            queue.since = Some(self.now);
+        }
         queue.awaits = Awaits::Decision;
         while let (Some(since), Some(first)) = (queue.since(), queue.commands.front()) {
             let (forwarded, request) = (&first.forwarded, &first.request);
@@ -266,6 +274,10 @@ impl Core {
             match self.forwarded(forwarded, request, args, &mut answers) {
                 Answer::Behind => {
                     queue.awaits = Awaits::Log;
+                    return;
+                }
+                Answer::NoRoom => {
+                    queue.awaits = Awaits::Room;
                     return;
                 }
                 Answer::Held if self.now.saturating_duration_since(since) < HELD_MAX => return,

@@ -419,7 +419,7 @@ impl Shard {
                 });
             }
             if is_closed {
-                core.connections.remove(token);
+                core.remove_connection(token);
                 continue;
             }
             core.tend_output(token);

@@ -108,8 +108,7 @@ impl Core {
                 if let Some(closed) = self.unread.told.tell(self.now) {
                     tracing::warn!(client = %connection.remote, closed, "closed: it does not read its replies");
                 }
-                connection.cut_off();
-                self.connections.count(token);
+                self.cut_off(token);
             }
             self.list(token);
             true

@@ -31,15 +31,21 @@ impl Core {
         if connection.settling && connection.outbox.awaited() > 0 {
             return Some(Blocked::Settling);
         }
-        let passes = connection.asked_bytes < SHARE_BYTES_MIN;
-        if self.full_peers == 0 || passes || connection.kind == ListenerKind::Direct {
+        let is_any_full = self.full_peers > 0 || self.is_much_asked_by_gone();
+        if !is_any_full || connection.kind == ListenerKind::Direct {
             return None;
         }
         let goes_there = |shard: ShardId| shard != self.id || spec.first_key == 0;
         let full = self.first_wanted(spec, request, |shard| {
-            goes_there(shard) && self.peers[shard].is_full()
+            goes_there(shard) && !self.may_forward(connection, shard)
         });
         full.map(Blocked::Peer)
+    }
+
+    /// Whether a connection may have that shard owe it more.
+    fn may_forward(&self, connection: &Connection, to: ShardId) -> bool {
+        let has_share = connection.asked_bytes < SHARE_BYTES_MIN;
+        !self.is_much_asked_by_gone() && (has_share || !self.peers[to].is_full())
     }
 
     /// The first shard that a write goes to and whose log is behind.
@@ -141,11 +147,17 @@ impl Core {
     /// Lets go on what waited and whose reason is over. Each time that the log has room again, this shard's
     /// connections come first, or what other shards have forwarded, in turn: either could take all of it.
     pub fn unblock(&mut self) {
+        let has_room = self.keyspace.room.take_ready();
+        if has_room {
+            for origin in std::mem::take(&mut self.complete) {
+                self.gathered(origin);
+            }
+        }
         if self.own_come_first {
             self.unblock_connections();
         }
         self.go_on_with_backlog();
-        self.go_on_with_held();
+        self.go_on_with_held(has_room);
         if !self.own_come_first {
             self.unblock_connections();
         }
@@ -167,12 +179,14 @@ impl Core {
                 // What is awaited may come only when the client reads: it is seen to that it does.
                 Some(Blocked::Settling | Blocked::Peer(_)) if connection.is_owed_much() => true,
                 Some(Blocked::Settling) => connection.outbox.awaited() == 0,
-                Some(Blocked::Peer(shard)) => {
-                    connection.asked_bytes < SHARE_BYTES_MIN || !self.peers[shard].is_full()
-                }
+                Some(Blocked::Peer(shard)) => self.may_forward(connection, shard),
                 Some(Blocked::Log(shard)) => !self.is_log_behind(shard),
+                Some(Blocked::Room) => self.keyspace.room.is_there(),
             };
             if !over {
+                if connection.blocked == Some(Blocked::Room) {
+                    self.keyspace.room.wait();
+                }
                 self.has_next_turns |= connection.blocked == Some(Blocked::NextTurn);
                 waiting.push(token);
             } else if let Some(mut connection) = self.connections.take(token) {
@@ -189,10 +203,18 @@ impl Core {
         self.blocked = waiting;
     }
 
+    /// Whether something waits for room for a large reply, or room could be given back soon.
+    #[must_use]
+    pub fn looks_for_room(&self) -> bool {
+        self.keyspace.room.is_awaited() || !self.client_budget.arrived.is_empty()
+    }
+
     /// Whether the next turn executes something that this one has left.
     #[must_use]
     pub fn goes_on(&self) -> bool {
-        self.has_next_turns || self.backlog.is_runnable()
+        let room = &self.keyspace.room;
+        let has_room = room.is_awaited() && room.is_there();
+        has_room || self.has_next_turns || self.backlog.is_runnable()
     }
 
     /// Whether any command waits for something that no completion tells of.

@@ -148,6 +148,10 @@ impl Core {
             drop(walk);
             self.end_walk(&asked, Err(ClientError::ClientHasLeft), Lsn::ZERO);
         } else if let Some(gate) = self.keyspace.walk_slice(&mut walk) {
+            if self.keyspace.room.take(walk.bytes()).is_err() {
+                self.walks.running.push_back((asked, walk));
+                return false;
+            }
             let outcome = match self.node.lease.holds() {
                 true => walk.finish(),
                 false => Err(ClientError::ClusterDown),
@@ -181,21 +185,26 @@ impl Core {
             error.write(&mut text);
             text
         });
+        let room = self.keyspace.room.hand_over();
         match &asked.forwarded {
-            None => self.deliver(asked.origin, bytes, gate),
+            None => {
+                self.client_budget.arrived.join(room);
+                self.deliver(asked.origin, bytes, gate);
+            }
             Some(forwarded) => {
-                let answers = Answers::of(forwarded, bytes, gate);
+                let answers = Answers::of(forwarded, bytes, gate).in_room(room);
                 self.answer_once_committed(forwarded.origin.shard, answers);
             }
         }
     }
 
-    /// Looks whether a client for which shards may be walking has left; they are told at the end of the turn.
+    /// Looks whether a client has left for which shards may be walking, or keep commands; they are told at the end of
+    /// the turn.
     pub fn note_presence(&mut self, token: ConnToken) {
         let client = (self.id, token);
         if let Some(connection) = self.connections.get_mut(token)
-            && connection.walks
             && connection.presence() > connection.presence_told
+            && connection.must_tell_presence()
         {
             connection.presence_told = connection.presence();
             self.leaving.push((client, connection.presence_told));
@@ -237,6 +246,11 @@ impl Core {
 }
 
 impl Connection {
+    /// Whether others do something for its client that ends when it leaves.
+    pub(super) fn must_tell_presence(&self) -> bool {
+        self.walks || (self.presence() == Presence::Gone && self.asked_bytes > 0)
+    }
+
     fn presence(&self) -> Presence {
         match () {
             () if self.life == Life::Dead => Presence::Gone,

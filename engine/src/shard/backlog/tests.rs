@@ -168,3 +168,54 @@ fn writes_of_other_shards_wait_for_the_log_as_those_of_its_own_do() {
     let last = format!(":{}\r\n", value_bytes + 200);
     assert!(replies.ends_with(&last), "all were executed: {replies:?}");
 }
+
+#[test]
+fn what_waits_for_a_decision_is_bounded_for_each_client_and_dies_with_it() {
+    let (mut bed, _) = bed(10);
+    bed.prepare_within(1, 0);
+    let held = key(1, 0);
+    let many = command(&[vec!["MGET"], vec![held.as_str(); 200_000]].concat());
+    let gets = command(&["GET", &held]).repeat(40_000);
+    for requests in [&gets, &many] {
+        for _ in 0..4 {
+            let client = bed.connect(0, Entry);
+            for piece in requests.chunks(60 << 10) {
+                bed.send_bytes(client, piece);
+            }
+            bed.settle();
+            let bytes = bed.core(1).holds.parked.bytes();
+            let most = ASKED_BYTES_MAX.max(many.len());
+            assert!((1..=most).contains(&bytes), "{bytes} bytes of one client");
+            bed.kill(client);
+            bed.settle();
+            assert_eq!(bed.core(1).holds.parked.bytes(), 0);
+            assert_eq!(bed.core(0).client_budget.asked_by_gone, 0);
+            assert_eq!(bed.core(0).peers[ShardId(1)].unanswered_bytes(), 0);
+        }
+    }
+}
+
+#[test]
+fn clients_that_ask_and_go_leave_little_behind() {
+    let (mut bed, _) = bed(10);
+    let many = command(&[vec!["MGET"], vec![key(1, 0).as_str(); 50_000]].concat());
+    let mut most = 0;
+    for _ in 0..40 {
+        let client = bed.connect(0, Entry);
+        for piece in many.chunks(60 << 10) {
+            bed.send_bytes(client, piece);
+        }
+        bed.kill(client);
+        // The shard that was asked does not come to it.
+        bed.turn(0, usize::MAX);
+        most = most.max(bed.core(0).client_budget.asked_by_gone);
+    }
+    assert!(most >= 1 << 20, "nothing was asked for");
+    assert!(most < (1 << 20) + 2 * many.len(), "{most} bytes");
+    let client = bed.connect(0, Entry);
+    bed.send(client, &[&format!("GET {}", key(1, 0))]);
+    assert_eq!(bed.take(client), "");
+    bed.settle();
+    assert_eq!(bed.take(client), "$10\r\nbbbbbbbbbb\r\n");
+    assert_eq!(bed.core(0).client_budget.asked_by_gone, 0);
+}
