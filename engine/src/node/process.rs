@@ -64,7 +64,7 @@ const PURGE_DELAY: c_int = 15;
 
 /// How long the allocator keeps freed memory that may be wanted again. Its own second is long enough for clients to
 /// have several times what they may hold.
-const PURGE_DELAY_MS: c_long = 100;
+const PURGE_DELAY_MS: c_long = 20;
 
 /// Has the allocator give freed memory back soon. `MIMALLOC_PURGE_DELAY` in the environment has the last word.
 pub fn give_memory_back_soon() {
