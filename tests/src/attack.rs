@@ -26,6 +26,10 @@ const SOCKET_TIMEOUT: Duration = Duration::from_millis(50);
 /// A value as large as values may be.
 const LARGEST_VALUE: usize = 8 << 20;
 
+/// Shards over which the keys of one command are spread, and what each has of them.
+pub const SPREAD: u16 = 4;
+const SPREAD_VALUE: usize = 2 << 20;
+
 /// Nearly as much as one request may have.
 const LARGE_REQUEST: usize = 31 << 20;
 
@@ -71,11 +75,11 @@ pub struct Attack {
     pub parts: Vec<Part>,
 }
 
-/// A key of the given shard of two.
-fn key_of(shard: u16, name: &str) -> String {
-    let half = SLOTS / 2;
+/// A key of the given shard of so many.
+fn key_of((shard, shards): (u16, u16), name: &str) -> String {
+    let share = SLOTS / shards;
     let keys = (0..).map(|n| format!("{name}:{n}"));
-    let mut here = keys.filter(|key| slot(key.as_bytes()) / half == shard);
+    let mut here = keys.filter(|key| slot(key.as_bytes()) / share == shard);
     here.next().expect("some key lies in the shard")
 }
 
@@ -94,8 +98,12 @@ pub fn prepare(node: &Node) {
     let mut client = node.client();
     let value = vec![b'v'; LARGEST_VALUE - 4096];
     for shard in 0..2 {
-        let key = key_of(shard, "large");
+        let key = key_of((shard, 2), "large");
         let reply = client.call(&[b"SET".as_slice(), key.as_bytes(), &value]);
+        assert!(reply.error().is_none(), "{reply:?}");
+    }
+    for key in spread_keys() {
+        let reply = client.call(&[b"SET".as_slice(), key.as_bytes(), &value[..SPREAD_VALUE]]);
         assert!(reply.error().is_none(), "{reply:?}");
     }
     let long_key = vec![b'a'; 64_000];
@@ -114,9 +122,32 @@ pub fn prepare(node: &Node) {
     }
 }
 
+/// A key of each of four shards.
+fn spread_keys() -> Vec<String> {
+    let keys = (0..SPREAD).map(|shard| key_of((shard, SPREAD), "spread"));
+    keys.collect()
+}
+
+/// Large replies that all shards make at once, behind many small ones.
+fn replies_of_all_shards() -> Attack {
+    let keys = spread_keys();
+    let words: Vec<&str> = std::iter::once("MGET")
+        .chain(keys.iter().map(String::as_str))
+        .collect();
+    let one = [request(&["PING"]).repeat(64), request(&words)].concat();
+    Attack {
+        name: "MGETs of all shards, unread",
+        parts: vec![Part {
+            door: Door::Entry,
+            manner: Manner::Stuff(64),
+            bytes: one.repeat(4),
+        }],
+    }
+}
+
 /// Every attack, each a fault of its own kind.
 pub fn all() -> Vec<Attack> {
-    let (near, far) = (key_of(0, "large"), key_of(1, "large"));
+    let (near, far) = (key_of((0, 2), "large"), key_of((1, 2), "large"));
     let part = |door, manner, bytes: Vec<u8>| Part {
         door,
         manner,
@@ -160,6 +191,7 @@ pub fn all() -> Vec<Attack> {
             Manner::Stuff(8),
             b"a\n".repeat(32 << 10),
         ),
+        replies_of_all_shards(),
         one(
             "wrong arity",
             Door::Direct,

@@ -96,19 +96,31 @@ fn line(name: &str, outcome: &Outcome) -> String {
     format!("{name:<38} +{growth:>4} MiB   {same}   {other}   {entry}")
 }
 
-#[test]
-fn a_node_survives_every_attack_alone_and_all_of_them_together() {
-    let lasts =
-        Duration::from_millis(scale::attack_seconds(0) * 1000).max(Duration::from_millis(2500));
-    let mut node = Node::start(Options {
+fn start(shards: u16) -> Node {
+    let node = Node::start(Options {
+        shards,
         flags: vec!["--max-client-memory".to_owned(), CLIENT_MEMORY.to_string()],
         ..Options::default()
     });
     attack::prepare(&node);
+    node
+}
+
+#[test]
+fn a_node_survives_every_attack_alone_and_all_of_them_together() {
+    let lasts =
+        Duration::from_millis(scale::attack_seconds(0) * 1000).max(Duration::from_millis(2500));
+    let mut node = start(Options::default().shards);
     let attacks = attack::all();
     for one in &attacks {
         endure(&mut node, one.name, std::slice::from_ref(one), lasts);
     }
     endure(&mut node, "all together", &attacks, lasts);
     node.stop();
+    let mut wide = start(attack::SPREAD);
+    // The first one touches buffers that are kept.
+    for one in attacks.iter().take(2) {
+        endure(&mut wide, one.name, std::slice::from_ref(one), lasts);
+    }
+    wide.stop();
 }
