@@ -20,7 +20,7 @@ use raft::prelude::Message;
 use crate::command::{
     ClusterId, ClusterOptions, Command, CoordinatorChange, RaftId, Registration, StartProof,
 };
-use crate::liveness::{Liveness, STEP_MS_MAX, Waiting};
+use crate::liveness::{Liveness, PendingHeartbeat, STEP_MS_MAX};
 use crate::member::{Input, Member, MemberError, Outcome, Output, SNAPSHOT_AFTER, Ticket};
 #[cfg(any(test, feature = "planted"))]
 use crate::planted::{Bug, Planted};
@@ -662,7 +662,7 @@ impl<D: Disk> Coordinator<D> {
             if let Some((_, Pending::Operation(operation))) = self.pending.remove(&ticket) {
                 self.reported(operation, is_current, actions);
             }
-            for Waiting { session, heartbeat } in waiting {
+            for PendingHeartbeat { session, heartbeat } in waiting {
                 let answer = if is_current {
                     let lease_ms = self.liveness.lease_ms(&heartbeat, self.state());
                     self.heartbeat_answer(&heartbeat, lease_ms)

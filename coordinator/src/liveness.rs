@@ -37,7 +37,7 @@ pub(crate) const STEP_MS_MAX: u64 = 100;
 
 /// A heartbeat that waits for a round.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Waiting<S> {
+pub(crate) struct PendingHeartbeat<S> {
     /// Where the answer goes.
     pub(crate) session: S,
     /// What was heard.
@@ -72,8 +72,8 @@ pub(crate) struct Liveness<S> {
     nodes: BTreeMap<NodeId, Heard>,
     /// Whom the proposals under way fail.
     failing: BTreeMap<Ticket, NodeId>,
-    waiting: Vec<Waiting<S>>,
-    round: Option<(Ticket, u64, Vec<Waiting<S>>)>,
+    waiting: Vec<PendingHeartbeat<S>>,
+    round: Option<(Ticket, u64, Vec<PendingHeartbeat<S>>)>,
     pub(crate) planted: Planted,
 }
 
@@ -146,7 +146,7 @@ impl<S> Liveness<S> {
         heard.at_ms = heard.at_ms.max(alive_ms);
         heard.figures = heartbeat.figures;
         heard.table_version = heartbeat.table_version;
-        self.waiting.push(Waiting { session, heartbeat });
+        self.waiting.push(PendingHeartbeat { session, heartbeat });
     }
 
     /// Nodes that have been silent for the timeout, with the start that was.
@@ -209,7 +209,7 @@ impl<S> Liveness<S> {
     }
 
     /// The heartbeats of a round that has ended; none if it is not the current one.
-    pub(crate) fn end_round(&mut self, ticket: Ticket) -> Vec<Waiting<S>> {
+    pub(crate) fn end_round(&mut self, ticket: Ticket) -> Vec<PendingHeartbeat<S>> {
         match self.round.take_if(|(current, _, _)| *current == ticket) {
             Some((_, _, waiting)) => waiting,
             None => Vec::new(),

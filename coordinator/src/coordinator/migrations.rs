@@ -37,14 +37,14 @@ pub(super) struct Migrating {
     /// Since when migrations wait for a node that has failed.
     stranded_ms: BTreeMap<MigrationId, u64>,
     /// By the migration that was aborted.
-    waiting: BTreeMap<MigrationId, Waiting>,
+    waiting: BTreeMap<MigrationId, Retry>,
     pub(super) calm: Calm,
     looked_at_ms: Option<u64>,
 }
 
 /// An aborted move that is to be planned again.
 #[derive(Clone, Copy, Debug)]
-struct Waiting {
+struct Retry {
     retry_at_ms: u64,
     /// When its nodes were last there.
     there_ms: u64,
@@ -206,7 +206,7 @@ impl Migrating {
         let mut due = Vec::new();
         for (id, retry) in retries {
             let doublings = retry.attempt.saturating_sub(2).min(16);
-            let waiting = self.waiting.entry(*id).or_insert(Waiting {
+            let waiting = self.waiting.entry(*id).or_insert(Retry {
                 retry_at_ms: now_ms + (RETRY_MS << doublings),
                 there_ms: now_ms,
             });

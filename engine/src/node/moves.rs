@@ -32,7 +32,7 @@ use ephesus_coordinator::migration::{Progress, Step};
 use ephesus_coordinator::view::View;
 use ephesus_wire::{Epoch, MigrationId, NodeId, PartitionId, ShardId};
 
-use self::arriving::Waiting;
+use self::arriving::PendingStream;
 use self::leaving::Leaving;
 use super::data_dir::{Layout, NO_COPY};
 use super::peers::{Dial, Offer, PeerEvent};
@@ -122,7 +122,7 @@ pub struct Moves {
     /// How far those were that have ended, and until when that is said, ms.
     sent: BTreeMap<MigrationId, (Progress, u64)>,
     /// Streams that are not accepted yet.
-    offers: Vec<Waiting>,
+    offers: Vec<PendingStream>,
     /// Copies that could not be received, and why, while the table does not show it.
     failed: BTreeMap<MigrationId, String>,
     /// Migrations to this node whose end the target shard was told.
@@ -193,7 +193,7 @@ impl Moves {
                 Event::Dialled { migrations, result } => {
                     self.dialled(&migrations, result, &mut effects);
                 }
-                Event::Offered(offer) => self.offers.push(Waiting {
+                Event::Offered(offer) => self.offers.push(PendingStream {
                     offer,
                     until_ms: now_ms + PATIENCE_MS,
                 }),

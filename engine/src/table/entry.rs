@@ -120,7 +120,7 @@ fn low_bits(word: u64, bits: u32) -> usize {
 
 /// Shape and lengths of an entry, decoded.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Header {
+struct EntryHeader {
     class: SizeClass,
     shape: Shape,
     stored_hash: u64,
@@ -128,7 +128,7 @@ struct Header {
     value_bytes: usize,
 }
 
-impl Header {
+impl EntryHeader {
     fn used_bytes(&self) -> usize {
         self.shape.key_at() + self.key_bytes + self.value_bytes
     }
@@ -209,7 +209,7 @@ impl Slot {
         let shape = Shape::choose(key.len(), value.len(), expire_at_ms, 0);
         let needed = shape.key_at() + key.len() + value.len();
         if old.class.suits(SizeClass::holding(needed)) {
-            let new = Header {
+            let new = EntryHeader {
                 shape,
                 key_bytes: key.len(),
                 value_bytes: value.len(),
@@ -245,7 +245,7 @@ impl Slot {
         let fits = old.used_bytes() + suffix.len() <= old.class.bytes();
         if fits && u64::from(old.shape.value_bits()) >= 8 << width_code(value_bytes) {
             self.put_bytes(old.used_bytes(), suffix);
-            self.set_header(&Header { value_bytes, ..old });
+            self.set_header(&EntryHeader { value_bytes, ..old });
         } else {
             let EntryRef {
                 key,
@@ -308,7 +308,7 @@ impl Slot {
         );
         let mut slot = Slot(address);
         slot.clear_words();
-        let header = Header {
+        let header = EntryHeader {
             class,
             shape,
             stored_hash,
@@ -320,7 +320,7 @@ impl Slot {
     }
 
     /// Writes a whole entry; the allocation must be of `header.class`.
-    fn write(&mut self, header: &Header, key: &[u8], value: [&[u8]; 2], expire_at_ms: u64) {
+    fn write(&mut self, header: &EntryHeader, key: &[u8], value: [&[u8]; 2], expire_at_ms: u64) {
         self.set_header(header);
         if header.shape.has_expiry() {
             self.write_expiry(header.shape, expire_at_ms);
@@ -334,7 +334,7 @@ impl Slot {
 
     /// Replaces value and expiry by others of the same shape and length; leaves the rest alone, which is
     /// about to be read again: a load of bytes that several stores have just written waits for them.
-    fn write_value(&mut self, header: &Header, value: &[u8], expire_at_ms: u64) {
+    fn write_value(&mut self, header: &EntryHeader, value: &[u8], expire_at_ms: u64) {
         if header.shape.has_expiry() {
             self.write_expiry(header.shape, expire_at_ms);
         }
@@ -345,7 +345,7 @@ impl Slot {
         self.put_bytes(shape.expiry_at(), &expire_at_ms.to_ne_bytes());
     }
 
-    fn expire_at_ms(&self, header: &Header) -> u64 {
+    fn expire_at_ms(&self, header: &EntryHeader) -> u64 {
         if !header.shape.has_expiry() {
             return 0;
         }
@@ -353,11 +353,11 @@ impl Slot {
         bytes.try_into().map_or(0, u64::from_ne_bytes)
     }
 
-    fn header(&self) -> Header {
+    fn header(&self) -> EntryHeader {
         let [first, lengths] = self.words();
         let lengths = u64::from_le(lengths);
         let shape = Shape((first >> 8) & 0xff);
-        Header {
+        EntryHeader {
             class: SizeClass::from_code(first as u8),
             shape,
             stored_hash: first >> 16,
@@ -383,7 +383,7 @@ impl Slot {
     }
 
     /// Rewrites class, flags, hash and lengths, and nothing behind them.
-    fn set_header(&mut self, header: &Header) {
+    fn set_header(&mut self, header: &EntryHeader) {
         // SAFETY: the address is of a live allocation of at least 16 bytes, and `&mut self` makes
         // the access exclusive.
         unsafe {

@@ -40,7 +40,7 @@ mod tests;
 /// Begins a slot.
 const MAGIC: [u8; 4] = *b"TWIN";
 
-const HEADER_BYTES: usize = size_of::<Header>();
+const HEADER_BYTES: usize = size_of::<TwinHeader>();
 
 /// Where the bytes begin that the checksum covers.
 const COVERED_FROM: usize = 8;
@@ -52,7 +52,7 @@ const FILE_BYTES_MAX: u64 = 256 << 20;
 
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
-struct Header {
+struct TwinHeader {
     magic: [u8; 4],
     crc32: u32,
     slot_bytes: u32,
@@ -249,7 +249,7 @@ fn decode(file: &[u8]) -> Found {
 /// Number and value of a slot that is as it was written.
 fn whole(slot: &[u8]) -> Option<(u64, &[u8])> {
     let (header, values) = slot.split_at_checked(HEADER_BYTES)?;
-    let header: Header = bytemuck::pod_read_unaligned(header);
+    let header: TwinHeader = bytemuck::pod_read_unaligned(header);
     let value = values.get(..header.len as usize)?;
     let covered = slot.get(COVERED_FROM..HEADER_BYTES + value.len())?;
     let is_whole = header.magic == MAGIC
@@ -263,7 +263,7 @@ fn whole(slot: &[u8]) -> Option<(u64, &[u8])> {
 fn slot(slot_bytes: usize, number: u64, value: &[u8]) -> AlignedBuf {
     let end = HEADER_BYTES + value.len();
     let mut slot = AlignedBuf::zeroed(slot_bytes);
-    let mut header = Header {
+    let mut header = TwinHeader {
         magic: MAGIC,
         crc32: 0,
         slot_bytes: slot_bytes as u32,

@@ -51,7 +51,7 @@ pub const ENTRY_HEADER_BYTES: usize = 17;
 const MAGIC: u32 = u32::from_le_bytes(*b"EphB");
 
 /// Where a header has the kind.
-const KIND_AT: usize = std::mem::offset_of!(Header, kind);
+const KIND_AT: usize = std::mem::offset_of!(BlockHeader, kind);
 
 const KIND_WHOLE: u8 = 0;
 const KIND_FRAGMENT: u8 = 1;
@@ -61,7 +61,7 @@ const VALUE_STRING: u8 = 0;
 
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
-struct Header {
+struct BlockHeader {
     magic: u32,
     crc: u32,
     kind: u8,
@@ -73,12 +73,12 @@ struct Header {
     reserved: [u32; 2],
 }
 
-const _: () = assert!(size_of::<Header>() == BLOCK_HEADER_BYTES);
+const _: () = assert!(size_of::<BlockHeader>() == BLOCK_HEADER_BYTES);
 
-impl Header {
+impl BlockHeader {
     fn checksum(&self, body: &[u8]) -> u32 {
         let mut hasher = crc32fast::Hasher::new();
-        hasher.update(bytemuck::bytes_of(&Header { crc: 0, ..*self }));
+        hasher.update(bytemuck::bytes_of(&BlockHeader { crc: 0, ..*self }));
         hasher.update(body);
         hasher.finalize()
     }
@@ -91,10 +91,10 @@ pub fn entry_len(key: &[u8], value: &[u8]) -> usize {
 }
 
 /// Checks one block and takes it apart.
-fn open(block: &[u8]) -> Result<(Header, &[u8]), WireError> {
+fn open(block: &[u8]) -> Result<(BlockHeader, &[u8]), WireError> {
     check("block", block.len(), BLOCK_HEADER_BYTES, BLOCK_BYTES)?;
     let (header, body) = block.split_at(BLOCK_HEADER_BYTES);
-    let header: Header = bytemuck::pod_read_unaligned(header);
+    let header: BlockHeader = bytemuck::pod_read_unaligned(header);
     if header.magic != MAGIC {
         return Err(WireError::Magic {
             found: header.magic,

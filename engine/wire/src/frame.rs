@@ -39,7 +39,7 @@ const MAGIC: u32 = u32::from_le_bytes(*b"EphF");
 
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
-struct Header {
+struct FrameHeader {
     magic: u32,
     kind: u16,
     version: u16,
@@ -49,7 +49,8 @@ struct Header {
     sequence: u64,
 }
 
-const _: () = assert!(size_of::<Header>() == FRAME_HEADER_BYTES && align_of::<Header>() == 8);
+const _: () =
+    assert!(size_of::<FrameHeader>() == FRAME_HEADER_BYTES && align_of::<FrameHeader>() == 8);
 
 impl Frame<'_> {
     /// The length of the frame with its header.
@@ -79,7 +80,7 @@ impl Frame<'_> {
             length <= FRAME_PAYLOAD_BYTES_MAX,
             "frame payload of {length} bytes"
         );
-        let mut header = Header {
+        let mut header = FrameHeader {
             magic: MAGIC,
             kind: self.kind,
             version: FRAME_VERSION,
@@ -122,7 +123,7 @@ pub fn decode_limited(
         }
         return Ok(None);
     };
-    let header: Header = bytemuck::pod_read_unaligned(header);
+    let header: FrameHeader = bytemuck::pod_read_unaligned(header);
     if header.magic != MAGIC {
         return Err(WireError::Magic {
             found: header.magic,
@@ -153,7 +154,7 @@ pub fn decode_limited(
             computed,
         });
     }
-    let Header {
+    let FrameHeader {
         kind,
         stream,
         sequence,
@@ -170,9 +171,9 @@ pub fn decode_limited(
     )))
 }
 
-fn checksum(header: &Header, payload: &[u8]) -> u32 {
+fn checksum(header: &FrameHeader, payload: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
-    hasher.update(bytemuck::bytes_of(&Header { crc: 0, ..*header }));
+    hasher.update(bytemuck::bytes_of(&FrameHeader { crc: 0, ..*header }));
     hasher.update(payload);
     hasher.finalize()
 }

@@ -129,7 +129,7 @@ const VALUE_STRING: u8 = 0;
 
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
-struct Header {
+struct RecordHeader {
     length: u32,
     kind: u8,
     value_type: u8,
@@ -141,7 +141,8 @@ struct Header {
     expire_at_ms: u64,
 }
 
-const _: () = assert!(size_of::<Header>() == RECORD_HEADER_BYTES && align_of::<Header>() == 8);
+const _: () =
+    assert!(size_of::<RecordHeader>() == RECORD_HEADER_BYTES && align_of::<RecordHeader>() == 8);
 
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
@@ -194,7 +195,7 @@ pub fn decode(buf: &[u8]) -> Result<Option<(RecordMeta, Record<'_>, usize)>, Wir
     let Some(header) = buf.get(..RECORD_HEADER_BYTES) else {
         return Ok(None);
     };
-    let header: Header = bytemuck::pod_read_unaligned(header);
+    let header: RecordHeader = bytemuck::pod_read_unaligned(header);
     let length = header.length as usize;
     check("record", length, RECORD_HEADER_BYTES, RECORD_BYTES_MAX)?;
     if header.value_type != VALUE_STRING {
@@ -227,7 +228,7 @@ pub fn decode(buf: &[u8]) -> Result<Option<(RecordMeta, Record<'_>, usize)>, Wir
 }
 
 /// Checks what the header alone tells, so that damage shows before the rest has arrived.
-fn check_kind(header: &Header) -> Result<(), WireError> {
+fn check_kind(header: &RecordHeader) -> Result<(), WireError> {
     let value = header.length as usize - RECORD_HEADER_BYTES - header.key_length as usize;
     let (keyed, expires, min, max) = match header.kind {
         kind::PUT => (true, true, 0, VALUE_BYTES_MAX),
@@ -261,7 +262,11 @@ fn check_kind(header: &Header) -> Result<(), WireError> {
     check("record body", value, min, max)
 }
 
-fn body<'a>(header: &Header, key: &'a [u8], value: &'a [u8]) -> Result<Record<'a>, WireError> {
+fn body<'a>(
+    header: &RecordHeader,
+    key: &'a [u8],
+    value: &'a [u8],
+) -> Result<Record<'a>, WireError> {
     let expire_at_ms = header.expire_at_ms;
     Ok(match header.kind {
         kind::PUT => Record::Put {

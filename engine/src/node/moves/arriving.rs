@@ -24,7 +24,7 @@ use crate::migration::{Line, Order, Way};
 
 /// A stream that is not accepted yet.
 #[derive(Debug)]
-pub(super) struct Waiting {
+pub(super) struct PendingStream {
     pub(super) offer: Offer,
     /// When it is refused.
     pub(super) until_ms: u64,
@@ -41,13 +41,13 @@ enum No {
 impl Moves {
     /// Accepts and refuses streams, those of one connection together.
     pub(super) fn receive(&mut self, layout: &mut Layout, effects: &mut Effects) {
-        for Waiting { offer, until_ms } in std::mem::take(&mut self.offers) {
+        for PendingStream { offer, until_ms } in std::mem::take(&mut self.offers) {
             let opens = offer.opens.iter();
             let checks = opens.map(|(id, open)| self.check(*id, open, offer.from, layout));
             let checks: Vec<Result<(), No>> = checks.collect();
             let waits = checks.iter().any(|check| matches!(check, Err(No::Yet(_))));
             if waits && self.now_ms < until_ms {
-                self.offers.push(Waiting { offer, until_ms });
+                self.offers.push(PendingStream { offer, until_ms });
                 continue;
             }
             let reasons = checks.into_iter().map(|check| match check {

@@ -37,7 +37,7 @@ const STARTS: [u64; ORDERS] = [
 ];
 
 const _: () = assert!(1 << (ORDERS - 1) <= BLOCK_UNITS);
-const _: () = assert!(size_of::<Header>() <= UNIT_BYTES);
+const _: () = assert!(size_of::<RegionHeader>() <= UNIT_BYTES);
 
 /// A run of an arena: the number of its region and its first unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,7 +76,7 @@ pub(super) struct Run {
 }
 
 /// What is at the start of a mapping.
-struct Header {
+struct RegionHeader {
     arena: &'static Arena,
     number: usize,
 }
@@ -106,10 +106,10 @@ impl Region {
         if whole {
             mapping.populate(0, BLOCK_UNITS * UNIT_BYTES);
         }
-        let header = Header { arena, number };
+        let header = RegionHeader { arena, number };
         // SAFETY: the start of a new mapping, which is aligned and long enough; unit 0 is never
         // part of a run, so nobody writes there again.
-        unsafe { mapping.start().cast::<Header>().write(header) };
+        unsafe { mapping.start().cast::<RegionHeader>().write(header) };
         let run = Run {
             used: 0,
             class: 0,
@@ -139,7 +139,7 @@ impl Region {
         let start = Mapping::start_of(object);
         // SAFETY: a region has a header at the start of its mapping, written before the first object
         // was given away and never again.
-        let Header { arena, number } = unsafe { start.cast::<Header>().read() };
+        let RegionHeader { arena, number } = unsafe { start.cast::<RegionHeader>().read() };
         (arena, number, object.addr().get() - start.addr())
     }
 

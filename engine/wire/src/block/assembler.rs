@@ -1,7 +1,7 @@
 //! Reads blocks in the order they were built and puts fragmented entries together again.
 
 use super::{
-    BLOCK_BODY_BYTES_MAX, ENTRY_HEADER_BYTES, Entry, Header, KIND_FRAGMENT, KIND_WHOLE, check,
+    BLOCK_BODY_BYTES_MAX, BlockHeader, ENTRY_HEADER_BYTES, Entry, KIND_FRAGMENT, KIND_WHOLE, check,
     entries, entry, open,
 };
 use crate::copy;
@@ -71,7 +71,7 @@ impl Assembler {
     )]
     fn whole(
         &self,
-        header: &Header,
+        header: &BlockHeader,
         body: &[u8],
         each: impl FnMut(Entry<'_>),
     ) -> Result<(), WireError> {
@@ -99,7 +99,7 @@ impl Assembler {
         Ok(())
     }
 
-    fn fragment(&mut self, header: &Header, body: &[u8]) -> Result<(), WireError> {
+    fn fragment(&mut self, header: &BlockHeader, body: &[u8]) -> Result<(), WireError> {
         const MAX: usize = ENTRY_HEADER_BYTES + KEY_BYTES_MAX + VALUE_BYTES_MAX;
         let total = header.total as usize;
         check("fragmented entry", total, BLOCK_BODY_BYTES_MAX + 1, MAX)?;

@@ -1,7 +1,7 @@
 //! Packs entries into blocks.
 
 use super::{
-    BLOCK_BODY_BYTES_MAX, BLOCK_HEADER_BYTES, ENTRY_HEADER_BYTES, Header, KIND_FRAGMENT,
+    BLOCK_BODY_BYTES_MAX, BLOCK_HEADER_BYTES, BlockHeader, ENTRY_HEADER_BYTES, KIND_FRAGMENT,
     KIND_WHOLE, MAGIC, VALUE_STRING, entry_len,
 };
 use crate::copy;
@@ -104,7 +104,7 @@ impl BlockBuilder {
         full: &mut impl FnMut(&[u8]),
     ) {
         let (head, body) = self.block.split_at_mut(BLOCK_HEADER_BYTES);
-        let mut header = Header {
+        let mut header = BlockHeader {
             magic: MAGIC,
             crc: 0,
             kind,

@@ -27,9 +27,9 @@ fn entries_of(blocks: &[Vec<u8>]) -> Result<(Vec<Owned>, bool), WireError> {
 }
 
 /// Re-computes the checksum after a change, as damage that passes it would look.
-fn resealed(mut block: Vec<u8>, change: impl FnOnce(&mut Header)) -> Vec<u8> {
+fn resealed(mut block: Vec<u8>, change: impl FnOnce(&mut BlockHeader)) -> Vec<u8> {
     let (head, body) = block.split_at_mut(BLOCK_HEADER_BYTES);
-    let mut header: Header = bytemuck::pod_read_unaligned(head);
+    let mut header: BlockHeader = bytemuck::pod_read_unaligned(head);
     change(&mut header);
     header.crc = header.checksum(body);
     head.copy_from_slice(bytemuck::bytes_of(&header));
@@ -189,7 +189,7 @@ fn lost_repeated_and_swapped_fragments_are_noticed() {
 fn wrong_fields_under_a_right_checksum_are_refused() {
     let whole = &blocks_of(&[(b"a".to_vec(), b"b".to_vec(), 0)])[0];
     let fragment = &blocks_of(&[(b"a".to_vec(), vec![1; 5_000], 0)])[0];
-    type Change = fn(&mut Header);
+    type Change = fn(&mut BlockHeader);
     let changes: [(&Vec<u8>, Change); 10] = [
         (whole, |header| header.kind = 2),
         (whole, |header| header.zero = 1),
@@ -265,7 +265,7 @@ proptest! {
             }
             let length = (block.len() - BLOCK_HEADER_BYTES) as u32;
             let block = resealed(block.clone(), |header| {
-                *header = Header {
+                *header = BlockHeader {
                     magic: MAGIC, crc: 0, kind, zero: 0, count, length,
                     index: index as u32, total, reserved: [0; 2],
                 };

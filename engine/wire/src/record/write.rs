@@ -1,7 +1,8 @@
 //! Writing records into a slice of the log's open group, without a buffer in between.
 
 use super::{
-    Header, PreparedBody, RECORD_HEADER_BYTES, Record, RecordMeta, SourceBody, VALUE_STRING, kind,
+    PreparedBody, RECORD_HEADER_BYTES, Record, RecordHeader, RecordMeta, SourceBody, VALUE_STRING,
+    kind,
 };
 use crate::copy;
 use crate::limits::RECORD_BYTES_MAX;
@@ -202,8 +203,8 @@ pub(super) fn header(
     meta: RecordMeta,
     key_length: usize,
     expire_at_ms: u64,
-) -> Header {
-    Header {
+) -> RecordHeader {
+    RecordHeader {
         length: length as u32,
         kind,
         value_type: VALUE_STRING,
