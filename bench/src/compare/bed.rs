@@ -127,7 +127,7 @@ impl<'a> Bed<'a> {
     fn settle(&self, result: &mut CaseResult) -> Result<()> {
         for server in &self.servers {
             let info = server.info("persistence")?;
-            if server.product() == Product::Ephesus {
+            if server.product().is_ephesus() {
                 // It images what was written once clients pause: not while another is driven.
                 let written = resp::info_number(&info, "wal_user_bytes").unwrap_or(0);
                 if self.settled_bytes.replace(written) != written {

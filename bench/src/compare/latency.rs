@@ -234,7 +234,7 @@ fn peak_rate(base: &LoadConfig) -> Result<f64> {
 
 /// Fills Ephesus's log until it writes images; the peers begin theirs on command.
 fn until_imaging(server: &Server, base: &LoadConfig) -> Result<()> {
-    if server.product() != Product::Ephesus {
+    if !server.product().is_ephesus() {
         return Ok(());
     }
     let fill = LoadConfig {
@@ -267,7 +267,7 @@ struct ImagingRun {
 fn drive_imaging(server: &Server, config: &LoadConfig) -> Result<ImagingRun> {
     let mark = server.cpu_mark()?;
     let io_before = procfs::io_counters(server.pid())?;
-    let (report, rewrites) = if server.product() == Product::Ephesus {
+    let (report, rewrites) = if server.product().is_ephesus() {
         (load::run(config)?, 0)
     } else {
         drive_rewriting(server, config)?
@@ -315,7 +315,7 @@ fn note_images(
     before: &str,
     run: &ImagingRun,
 ) -> Result<()> {
-    if server.product() != Product::Ephesus {
+    if !server.product().is_ephesus() {
         if run.rewrites == 0 {
             result.note(format!("{}: no AOF rewrite ran", server.product()));
         }
@@ -330,7 +330,7 @@ fn note_images(
 /// Says so if images were written since `before`, and answers what INFO says now.
 fn note_no_images(result: &mut CaseResult, server: &Server, before: &str) -> Result<String> {
     let after = server.info("persistence")?;
-    if server.product() == Product::Ephesus && images_advanced(before, &after) {
+    if server.product().is_ephesus() && images_advanced(before, &after) {
         result.note("ephesus: images were written in some run without".to_owned());
     }
     Ok(after)

@@ -103,7 +103,9 @@ impl LogCounters {
         let info = server.info("persistence")?;
         let number = |name| resp::info_number(&info, name).map_or(f64::NAN, |number| number as f64);
         let (log, appended) = match server.product() {
-            Product::Ephesus => (number("wal_bytes_written"), number("wal_user_bytes")),
+            Product::Ephesus | Product::Older => {
+                (number("wal_bytes_written"), number("wal_user_bytes"))
+            }
             Product::Redis | Product::Valkey => (number("aof_current_size"), f64::NAN),
         };
         let device = procfs::io_counters(server.pid())?.write_bytes as f64;

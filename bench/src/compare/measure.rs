@@ -137,11 +137,6 @@ impl<P: Ord + Copy> Measure<P> {
         stats::median(&present)
     }
 
-    /// Subject / best peer, round by round.
-    pub fn ratios(&self, subject: P) -> Vec<f64> {
-        self.ratios_to(subject, |_| true)
-    }
-
     /// Subject / best of the peers that `counts` holds of, round by round.
     pub fn ratios_to(&self, subject: P, counts: impl Fn(P) -> bool) -> Vec<f64> {
         let Some(own) = self.samples.get(&subject) else {
@@ -168,6 +163,17 @@ impl<P: Ord + Copy> Measure<P> {
     }
 }
 
+impl Measure {
+    /// Subject / best peer, round by round; an older build is none.
+    pub fn ratios(&self, subject: Product) -> Vec<f64> {
+        self.ratios_to(subject, |product| !is_older(product))
+    }
+}
+
+fn is_older(product: Product) -> bool {
+    product == Product::Older
+}
+
 /// A measure reduced to what the table shows.
 #[derive(Clone, Debug, Serialize)]
 pub struct Summary {
@@ -179,6 +185,8 @@ pub struct Summary {
     pub medians: BTreeMap<Product, Option<f64>>,
     /// Subject / best peer with its interval.
     pub ratio: Option<Estimate>,
+    /// Subject / older build with its interval, if there is one.
+    pub ratio_to_older: Option<Estimate>,
     /// Goal, if any.
     pub goal: Option<Goal>,
     /// Whether it is reached.
@@ -273,6 +281,7 @@ impl CaseResult {
                     .map(|&product| (product, measure.median(product)))
                     .collect(),
                 ratio: stats::estimate(&measure.ratios(subject)),
+                ratio_to_older: stats::estimate(&measure.ratios_to(subject, is_older)),
                 goal: measure.goal,
                 verdict: self.judge(measure, subject),
             })

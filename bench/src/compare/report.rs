@@ -132,15 +132,22 @@ impl Report {
     }
 
     fn write_table(&self, out: &mut String) -> std::fmt::Result {
+        let has_older = self.products.contains(&Product::Older);
         write!(out, "| case | measure | unit |")?;
         for product in &self.products {
             write!(out, " {product} |")?;
         }
         writeln!(
             out,
-            " ratio | 95% interval | goal | verdict | client-bound |"
+            " ratio | 95% interval |{} goal | verdict | client-bound |",
+            if has_older {
+                " to older | 95% interval |"
+            } else {
+                ""
+            }
         )?;
-        writeln!(out, "|{}", " --- |".repeat(self.products.len() + 8))?;
+        let columns = self.products.len() + 8 + 2 * usize::from(has_older);
+        writeln!(out, "|{}", " --- |".repeat(columns))?;
         for entry in &self.cases {
             for row in &entry.summary {
                 write!(
@@ -152,17 +159,24 @@ impl Report {
                     let median = row.medians.get(product).copied().flatten();
                     write!(out, " {} |", median.map_or("-".to_owned(), number))?;
                 }
-                let ratio = row.ratio.map(|ratio| number(ratio.median));
-                let interval = row
-                    .ratio
-                    .map(|ratio| format!("{} to {}", number(ratio.low), number(ratio.high)));
+                let ratios = [Some(row.ratio), has_older.then_some(row.ratio_to_older)];
+                for ratio in ratios.into_iter().flatten() {
+                    match ratio {
+                        Some(ratio) => write!(
+                            out,
+                            " {} | {} to {} |",
+                            number(ratio.median),
+                            number(ratio.low),
+                            number(ratio.high)
+                        )?,
+                        None => write!(out, " - | - |")?,
+                    }
+                }
                 let bound: Vec<String> =
                     entry.client_bound.iter().map(Product::to_string).collect();
                 writeln!(
                     out,
-                    " {} | {} | {} | {} | {} |",
-                    ratio.unwrap_or("-".to_owned()),
-                    interval.unwrap_or("-".to_owned()),
+                    " {} | {} | {} |",
                     row.goal.map_or("-".to_owned(), |goal| goal.to_string()),
                     row.verdict,
                     bound.join(", ")

@@ -35,6 +35,7 @@ pub(super) struct Settings {
     pub(super) max_memory_bytes: u64,
     pub(super) benchmark: RedisBenchmark,
     ephesus: PathBuf,
+    older: PathBuf,
     valkey: PathBuf,
     redis: PathBuf,
     extra: Vec<String>,
@@ -81,6 +82,16 @@ impl Settings {
                 products.push(product);
             }
         }
+        if arguments.against.is_some() {
+            if !products.contains(&Product::Ephesus) {
+                let problem = "ephesus has to be among --servers".to_owned();
+                return Err(BenchError::Flag {
+                    flag: "--against",
+                    problem,
+                });
+            }
+            products.push(Product::Older);
+        }
         let root = locate::data_root(arguments.dir.as_deref(), "compare-")?;
         let memory_bytes = environment::read(root.path())?.memory_bytes;
         let group = |name: &str, cpus: &[usize]| match arguments.confine {
@@ -111,6 +122,7 @@ impl Settings {
             max_memory_bytes: memory_bytes / 2,
             benchmark: RedisBenchmark::new(&arguments.redis_benchmark),
             ephesus: PathBuf::new(),
+            older: arguments.against.clone().unwrap_or_default(),
             valkey: PathBuf::new(),
             redis: arguments.redis.clone(),
             extra: arguments.ephesus_arg.clone(),
@@ -170,6 +182,7 @@ impl Settings {
             Product::Redis => &self.redis,
             Product::Valkey => &self.valkey,
             Product::Ephesus => &self.ephesus,
+            Product::Older => &self.older,
         };
         let spec = ServerSpec {
             product,
@@ -180,9 +193,10 @@ impl Settings {
             cpus,
             wal_budget_bytes: setup.wal_budget_bytes,
             max_memory_bytes: self.max_memory_bytes,
-            extra: match product {
-                Product::Ephesus => self.extra.clone(),
-                Product::Redis | Product::Valkey => Vec::new(),
+            extra: if product.is_ephesus() {
+                self.extra.clone()
+            } else {
+                Vec::new()
             },
         };
         Server::start(spec, group.clone())

@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use crate::server::Product::{self, Ephesus, Redis, Valkey};
+use crate::server::Product::{self, Ephesus, Older, Redis, Valkey};
 
 use super::measure::CPU_PER_OP;
 use super::*;
@@ -52,6 +52,26 @@ fn the_best_peer_of_each_round_is_the_divisor() {
     };
     assert_eq!(times.ratios(Ephesus), [4.0, 5.0]);
     assert_eq!(times.ratios(Valkey), [2.0, 0.5]);
+}
+
+#[test]
+fn an_older_build_is_compared_and_is_no_peer() {
+    let rates = measure(
+        Better::Higher,
+        Goal::RatioAtLeast(2.0),
+        &[
+            (Redis, &[1.0, 2.0]),
+            (Ephesus, &[4.0, 5.0]),
+            (Older, &[8.0, 4.0]),
+        ],
+    );
+    assert_eq!(rates.ratios(Ephesus), [4.0, 2.5]);
+    let mut result = CaseResult::new(Case::GetP1, String::new());
+    result.measures.push(rates);
+    let summary = &result.summarize(Ephesus)[0];
+    assert_eq!(summary.verdict, Verdict::Met);
+    let older = summary.ratio_to_older.expect("an older build");
+    assert_eq!(older.median, 0.875);
 }
 
 #[test]

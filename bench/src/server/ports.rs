@@ -38,7 +38,7 @@ fn none() -> BenchError {
 
 fn is_free(product: Product, shards: u16, base: u16) -> bool {
     match product {
-        Product::Ephesus => is_free_block(base, shards + 1),
+        Product::Ephesus | Product::Older => is_free_block(base, shards + 1),
         // A member of a cluster has its bus 10000 above.
         Product::Redis | Product::Valkey => is_free_block(base, 1),
     }

@@ -14,6 +14,16 @@ pub enum Product {
     Valkey,
     /// Ephesus.
     Ephesus,
+    /// An older build of Ephesus: see `compare --against`.
+    #[value(skip)]
+    Older,
+}
+
+impl Product {
+    /// Whether it is a build of Ephesus.
+    pub fn is_ephesus(self) -> bool {
+        matches!(self, Product::Ephesus | Product::Older)
+    }
 }
 
 impl fmt::Display for Product {
@@ -22,6 +32,7 @@ impl fmt::Display for Product {
             Product::Redis => "redis",
             Product::Valkey => "valkey",
             Product::Ephesus => "ephesus",
+            Product::Older => "older",
         })
     }
 }
@@ -91,7 +102,7 @@ impl ServerSpec {
     pub fn arguments(&self, address: SocketAddr) -> Vec<String> {
         match self.product {
             Product::Redis | Product::Valkey => self.peer_arguments(address),
-            Product::Ephesus => self.ephesus_arguments(address),
+            Product::Ephesus | Product::Older => self.ephesus_arguments(address),
         }
     }
 
