@@ -54,10 +54,10 @@ impl Lsn {
 }
 
 impl Epoch {
-    /// The epoch that follows this one.
+    /// The epoch that follows this one; the last one, which only a wrong table has, is its own.
     #[must_use]
     pub fn next(self) -> Epoch {
-        Epoch(self.0 + 1)
+        Epoch(self.0.saturating_add(1))
     }
 }
 

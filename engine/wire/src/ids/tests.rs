@@ -25,3 +25,10 @@ fn node_id_refuses_other_text() {
         assert_eq!(text.parse::<NodeId>(), Err(NodeIdError), "{text}");
     }
 }
+
+/// Zero, which would come next, is no copy's.
+#[test]
+fn behind_the_last_epoch_there_is_no_other() {
+    assert_eq!(Epoch(7).next(), Epoch(8));
+    assert_eq!(Epoch(u64::MAX).next(), Epoch(u64::MAX));
+}
