@@ -3,16 +3,25 @@
 use std::io;
 use std::time::Duration;
 
-/// How long a thread may hold its CPU once others wait for it: the least the kernel takes, and the most.
-const SHORT_NS: u64 = 100_000;
-const LONG_NS: u64 = 100_000_000;
+/// How long a thread may hold its CPU once others wait for it: the least that the kernel takes.
+const SLICE_NS: u64 = 100_000;
 
 /// Asks for short slices for this thread: the scheduler (EEVDF, Linux 6.12 on) lets a thread that wakes
 /// up take the CPU from one with longer slices, such as sled's, at once.
 ///
 /// Without effect on older kernels: they take no notice of it.
 pub fn prefer_short_slices() {
-    prefer_slices(SHORT_NS);
+    // SAFETY: both calls read and write only the structure, of the size that they are told, and
+    // concern only this thread.
+    unsafe {
+        let mut attributes: libc::sched_attr = std::mem::zeroed();
+        let size = size_of::<libc::sched_attr>() as libc::c_uint;
+        let got = libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attributes, size, 0);
+        if got == 0 && attributes.sched_policy == libc::SCHED_OTHER as u32 {
+            attributes.sched_runtime = SLICE_NS;
+            libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0);
+        }
+    }
 }
 
 /// Gives a thread of this process, 0 for the calling one, this policy at the lowest of its priorities; threads that
@@ -35,28 +44,6 @@ pub fn set_policy(thread: libc::pid_t, policy: libc::c_int) -> io::Result<()> {
         Ok(())
     } else {
         Err(io::Error::last_os_error())
-    }
-}
-
-/// Asks for long slices for this thread, whose work may wait: threads with usual ones that wake up take the
-/// CPU from it at once, and it gets its share when they sleep.
-///
-/// Without effect on older kernels, like [`prefer_short_slices`].
-pub fn prefer_long_slices() {
-    prefer_slices(LONG_NS);
-}
-
-fn prefer_slices(ns: u64) {
-    // SAFETY: both calls read and write only the structure, of the size that they are told, and
-    // concern only this thread.
-    unsafe {
-        let mut attributes: libc::sched_attr = std::mem::zeroed();
-        let size = size_of::<libc::sched_attr>() as libc::c_uint;
-        let got = libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attributes, size, 0);
-        if got == 0 && attributes.sched_policy == libc::SCHED_OTHER as u32 {
-            attributes.sched_runtime = ns;
-            libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0);
-        }
     }
 }
 

@@ -17,7 +17,7 @@ use ephesus_coordinator::link::{
     Counters, Dialer, Faults, Link, LinkError, LinkOptions, ListenOptions, Listener,
 };
 use ephesus_coordinator::protocol::{self, kind};
-use ephesus_coordinator::scheduling::{keep_awake, prefer_long_slices};
+use ephesus_coordinator::scheduling::keep_awake;
 use ephesus_wire::frame::Frame;
 use ephesus_wire::handshake::{Identity, LinkRole, Secret};
 use ephesus_wire::stream::{Message, Open};
@@ -118,8 +118,6 @@ impl PeerPort {
             .io_memory(IO_BYTES)
             .ring_depth(RING_DEPTH);
         let run = move |report: executor::Report<()>| async move {
-            // A group of moves opens its links in one go, and nobody waits for that.
-            prefer_long_slices();
             let dialer = Dialer::new(
                 identity,
                 secret.clone(),
