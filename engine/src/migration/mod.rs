@@ -9,14 +9,12 @@
 //! need the log besides. When to hold commands, what to do on a break and who decides is the shard's and
 //! the coordinator's business.
 
-pub mod buffer;
 pub mod line;
 pub mod orders;
 pub mod outbox;
 pub mod source;
 pub mod target;
 
-pub use buffer::{Buffer, Spare};
 pub use line::{Connection, Line};
 pub use orders::{Order, Report, Way};
 pub use outbox::{Credit, Records};

@@ -6,8 +6,6 @@ use ephesus_wire::limits::STREAM_DATA_BYTES;
 use ephesus_wire::record::{Record, RecordMeta};
 use ephesus_wire::stream::DATA_ALIGN_BYTES;
 
-use super::buffer::{Buffer, Spare};
-
 /// How much of a stream may be on its way.
 #[derive(Clone, Copy, Debug)]
 pub struct Credit {
@@ -30,7 +28,7 @@ impl Default for Credit {
 #[derive(Debug, PartialEq, Eq)]
 pub struct Records {
     /// The payload of a DATA message.
-    pub bytes: Buffer,
+    pub bytes: Vec<u8>,
     /// Sequence of the last record.
     pub last_seq: u64,
 }
@@ -49,9 +47,7 @@ pub(super) struct Outbox {
     credit: Credit,
     full: VecDeque<Records>,
     /// The message that the next record joins.
-    open: Buffer,
-    /// Buffers for further ones, if they are lent.
-    spare: Spare,
+    open: Vec<u8>,
     /// Of the last record.
     meta: RecordMeta,
     is_closed: bool,
@@ -71,8 +67,7 @@ impl Outbox {
         Outbox {
             credit,
             full: VecDeque::new(),
-            open: Buffer::default(),
-            spare: Spare::default(),
+            open: Vec::new(),
             meta,
             is_closed: false,
             bytes: 0,
@@ -96,20 +91,12 @@ impl Outbox {
         }
         self.meta.seq += 1;
         if self.open.is_empty() {
-            self.open = self.spare.take(len.next_multiple_of(DATA_ALIGN_BYTES));
+            let capacity = len.next_multiple_of(DATA_ALIGN_BYTES);
+            self.open = Vec::with_capacity(capacity.max(STREAM_DATA_BYTES));
         }
-        self.open.append(record, self.meta);
+        record.append_to(self.meta, &mut self.open);
         self.queued_bytes += len;
         self.bytes += len as u64;
-    }
-
-    /// Lends buffers for messages, which [`Outbox::take_spare`] gives back.
-    pub(super) fn lend(&mut self, spare: Spare) {
-        self.spare = spare;
-    }
-
-    pub(super) fn take_spare(&mut self) -> Spare {
-        std::mem::take(&mut self.spare)
     }
 
     /// There are no more records.
@@ -132,7 +119,7 @@ impl Outbox {
         if !self.open.is_empty() {
             let len = self.open.len();
             let padded = len.next_multiple_of(DATA_ALIGN_BYTES);
-            self.open.pad(padded);
+            self.open.resize(padded, 0);
             self.queued_bytes += padded - len;
             self.full.push_back(Records {
                 bytes: std::mem::take(&mut self.open),
@@ -176,7 +163,7 @@ impl Outbox {
 
     /// Whether the walk should wait.
     pub(super) fn is_full(&self) -> bool {
-        self.queued_bytes >= self.credit.queued_bytes || self.spare.is_exhausted()
+        self.queued_bytes >= self.credit.queued_bytes
     }
 
     /// Whether nothing waits to be sent.

@@ -27,7 +27,6 @@ use ephesus_wire::record::{self, Record, RecordMeta};
 use ephesus_wire::stream::{FIRST_SEQ, Final, Held};
 use ephesus_wire::{Epoch, MigrationId, PartitionId};
 
-use super::buffer::Spare;
 use super::outbox::{Credit, OpenGoes, Outbox, Records};
 use crate::planted::{Bug, Planted};
 use crate::table::{EntryRef, Table, behind};
@@ -214,16 +213,6 @@ impl Outgoing {
         self.builder.push(key, value, expire_at_ms, |block| {
             outbox.append(&Record::Block(block));
         });
-    }
-
-    /// Lends buffers for messages, which [`Outgoing::take_spare`] gives back.
-    pub(crate) fn lend(&mut self, spare: Spare) {
-        self.outbox.lend(spare);
-    }
-
-    /// What is left of the buffers that were lent.
-    pub(crate) fn take_spare(&mut self) -> Spare {
-        self.outbox.take_spare()
     }
 
     /// The next message that may be sent now; with `gathers`, captured writes behind the walk wait for a

@@ -1,16 +1,12 @@
 //! The shard's I/O ring: sockets and log writes of one executor, without a syscall each.
 
 pub mod buffers;
-pub mod lent;
 pub mod listen;
 pub mod ring;
 mod sent;
-pub mod splice;
 pub mod waker;
 
-pub use lent::{Lent, Pool as LentPool};
 pub use listen::{bind, probe};
 pub use ring::{Completion, ConnToken, ListenerKind, Received, Ring, StreamId, StreamIo};
 pub use sent::acknowledged_bytes;
-pub use splice::Pipe;
 pub use waker::Waker;

@@ -84,10 +84,6 @@ pub enum Completion {
         stream: StreamId,
         result: io::Result<usize>,
     },
-    /// There is room for what is to be sent, or it will never be sent.
-    StreamWritable {
-        stream: StreamId,
-    },
     Woken,
 }
 
@@ -101,8 +97,7 @@ mod tag {
     pub(super) const CANCEL: u64 = 7;
     pub(super) const STREAM_RECEIVE: u64 = 8;
     pub(super) const STREAM_SEND: u64 = 9;
-    pub(super) const STREAM_WRITABLE: u64 = 10;
-    pub(super) const HANGUP: u64 = 11;
+    pub(super) const HANGUP: u64 = 10;
 }
 
 /// Bits of `user_data` below the tag.
@@ -151,9 +146,6 @@ pub trait StreamIo {
     /// # Safety
     /// The message and what it points to must neither move nor change until the `StreamSent` completion.
     unsafe fn send_stream(&mut self, stream: StreamId, fd: RawFd, message: *const libc::msghdr);
-
-    /// Asks for one `StreamWritable` when the socket has room.
-    fn await_room(&mut self, stream: StreamId, fd: RawFd);
 }
 
 /// The ring of the executor that created it.
@@ -177,11 +169,6 @@ impl StreamIo for Ring {
             .flags((libc::MSG_WAITALL | libc::MSG_NOSIGNAL) as u32)
             .build();
         self.push(entry.user_data(user_data(tag::STREAM_SEND, stream.0)));
-    }
-
-    fn await_room(&mut self, stream: StreamId, fd: RawFd) {
-        let entry = opcode::PollAdd::new(Fd(fd), libc::POLLOUT as u32).build();
-        self.push(entry.user_data(user_data(tag::STREAM_WRITABLE, stream.0)));
     }
 }
 
@@ -378,9 +365,6 @@ impl Ring {
                 tag::STREAM_SEND => Completion::StreamSent {
                     stream: StreamId(payload),
                     result,
-                },
-                tag::STREAM_WRITABLE => Completion::StreamWritable {
-                    stream: StreamId(payload),
                 },
                 tag::WAKE => Completion::Woken,
                 _ => continue,

@@ -466,7 +466,6 @@ impl Shard {
                 self.moves.received(stream, result, self.now);
             }
             Completion::StreamSent { stream, result } => self.moves.sent(stream, result),
-            Completion::StreamWritable { stream } => self.moves.writable(stream),
             Completion::Woken => self.ring.await_wake(self.waker.as_raw_fd()),
         }
     }

@@ -93,7 +93,6 @@ struct Log {
 struct Io {
     receiving: BTreeMap<StreamId, (RawFd, *mut u8, usize)>,
     sent: Vec<(StreamId, RawFd, Vec<u8>)>,
-    writable: Vec<StreamId>,
     /// By stream, the descriptor.
     sockets: BTreeMap<StreamId, RawFd>,
 }
@@ -118,11 +117,6 @@ impl StreamIo for Io {
             }
         }
         self.sent.push((stream, fd, bytes));
-    }
-
-    fn await_room(&mut self, stream: StreamId, fd: RawFd) {
-        self.sockets.insert(stream, fd);
-        self.writable.push(stream);
     }
 }
 
@@ -186,11 +180,9 @@ impl Shard {
             keyspace.plant(bug);
         }
         let now = node.started;
-        let mut moves = Moves::new(reports, now);
-        moves.copy_sent();
         Shard {
             core: Core::new(id, node, routes, keyspace),
-            moves,
+            moves: Moves::new(reports, now),
             io: Io::default(),
             log: Log {
                 log_files: files,
@@ -228,7 +220,6 @@ impl Shard {
             || !self.input.is_empty()
             || !self.core.listed.is_empty()
             || self.core.has_released()
-            || !self.io.writable.is_empty()
             || self.has_sent
     }
 
@@ -317,9 +308,6 @@ impl Shard {
     }
 
     fn complete_streams(&mut self, arrived: &mut BTreeMap<RawFd, Arrived>) {
-        for stream in std::mem::take(&mut self.io.writable) {
-            self.moves.writable(stream);
-        }
         // Those that are shut end at once.
         let ended: Vec<_> = self.moves.ended_streams().collect();
         for (stream, _) in ended.into_iter().filter(|(_, is_shut)| *is_shut) {

@@ -8,7 +8,6 @@
 //!   KEYS      ------------------------------->           makes room
 //!   DATA ...  ------------------------------->           applies, logs
 //!   LOAD ...  ------------------------------->           spares who waits for it
-//!             <-------------------------------  TAKEN .. what it has taken from the connection
 //!             <-------------------------------  ACK ...  what its log has
 //!             <-------------------------------  ROOM ...  walks on or waits
 //!   ENDING    ------------------------------->           makes way: imports wait
@@ -30,9 +29,8 @@
 //! 10 KEYS       count u64
 //! 11 OPENS      count u64
 //! 12 ROOM       1 while the target has room for what is walked, 0 while it has none: u8
-//! 13 TAKEN      sequence u64
-//! 14 ENDING     -
-//! 15 HOLD       -
+//! 13 ENDING     -
+//! 14 HOLD       -
 //! ```
 //!
 //! A connection carries the streams of all migrations that it was opened for, between one shard and another.
@@ -84,12 +82,6 @@ pub enum Message<'a> {
     /// The target's log has everything up to this sequence.
     Ack {
         /// Of a record of the stream.
-        seq: u64,
-    },
-    /// The target has taken everything up to this sequence from the connection, and what was sent before it: the
-    /// memory that it was sent from may be used again.
-    Taken {
-        /// Of the last record of a DATA message.
         seq: u64,
     },
     /// Whether the walk may go on; the target takes writes behind it whatever this says. Until it says so
@@ -155,9 +147,8 @@ mod kind {
     pub(super) const KEYS: u16 = 10;
     pub(super) const OPENS: u16 = 11;
     pub(super) const ROOM: u16 = 12;
-    pub(super) const TAKEN: u16 = 13;
-    pub(super) const ENDING: u16 = 14;
-    pub(super) const HOLD: u16 = 15;
+    pub(super) const ENDING: u16 = 13;
+    pub(super) const HOLD: u16 = 14;
 }
 
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -233,7 +224,6 @@ impl<'a> Message<'a> {
                 frame(kind::FINAL, bytemuck::bytes_of(&body));
             }
             Self::Ack { seq } => frame(kind::ACK, bytemuck::bytes_of(&seq)),
-            Self::Taken { seq } => frame(kind::TAKEN, bytemuck::bytes_of(&seq)),
             Self::Room(is_there) => frame(kind::ROOM, &[u8::from(is_there)]),
             Self::Ending => frame(kind::ENDING, &[]),
             Self::Hold => frame(kind::HOLD, &[]),
@@ -265,9 +255,6 @@ impl<'a> Message<'a> {
             kind::FINAL => Self::Final(last(payload)?),
             kind::ACK => Self::Ack {
                 seq: sequence("ACK", payload)?,
-            },
-            kind::TAKEN => Self::Taken {
-                seq: sequence("TAKEN", payload)?,
             },
             kind::ROOM => Self::Room(flag("ROOM", payload)?),
             kind::ENDING => empty("ENDING", payload, Self::Ending)?,

@@ -9,9 +9,6 @@
 use ephesus_wire::WireError;
 use ephesus_wire::frame::{FRAME_HEADER_BYTES, Frame, decode_limited};
 
-/// Records that are taken before their source is told: an eighth of what it may lend.
-const TAKEN_BYTES: usize = 1 << 20;
-
 /// A receive buffer; grows only when a single frame is longer.
 #[derive(Debug)]
 pub(super) struct Input {
@@ -21,8 +18,6 @@ pub(super) struct Input {
     payload_bytes_max: usize,
     /// The frame at `start`, once all of it is there and was checked.
     cut: Option<Cut>,
-    /// Of records that were consumed, since the other end was told.
-    taken_bytes: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -42,7 +37,6 @@ impl Input {
             end: 0,
             payload_bytes_max,
             cut: None,
-            taken_bytes: 0,
         }
     }
 
@@ -82,16 +76,6 @@ impl Input {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
         }
-    }
-
-    /// Counts records that were consumed, and whether enough have come together to tell the other end.
-    pub(super) fn tells_taken(&mut self, bytes: usize) -> bool {
-        self.taken_bytes += bytes;
-        let tells = self.taken_bytes >= TAKEN_BYTES;
-        if tells {
-            self.taken_bytes = 0;
-        }
-        tells
     }
 
     /// The buffer, to be used again.

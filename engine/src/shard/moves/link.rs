@@ -101,26 +101,6 @@ impl Link {
         }
     }
 
-    /// The other end has taken the records up to `seq`.
-    pub(super) fn taken(&self, seq: u64, sockets: &mut Sockets) {
-        if let Wire::Socket { id, .. } = &self.wire {
-            sockets.taken(*id, self.migration, seq);
-        }
-    }
-
-    /// Counts the bytes of records that were consumed, and whether the source waits to be told.
-    pub(super) fn tells_taken(&self, bytes: usize, sockets: &mut Sockets) -> bool {
-        match &self.wire {
-            Wire::Socket { id, .. } => sockets.tells_taken(*id, bytes),
-            Wire::Shard { .. } | Wire::Closed => false,
-        }
-    }
-
-    /// Whether what is sent goes through a socket.
-    pub(super) fn is_socket(&self) -> bool {
-        matches!(self.wire, Wire::Socket { .. })
-    }
-
     /// Hands what was queued to the other shard of this node.
     pub(super) fn flush(&mut self, node: &NodeShared) {
         if let Wire::Shard { peer, out, .. } = &mut self.wire

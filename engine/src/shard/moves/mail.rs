@@ -4,7 +4,7 @@ use ephesus_wire::MigrationId;
 use ephesus_wire::frame::FRAME_HEADER_BYTES;
 use ephesus_wire::stream::{Final, Held, Message, data_header};
 
-use crate::migration::{Buffer, Records};
+use crate::migration::Records;
 
 /// One end of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +35,6 @@ pub enum Mail {
     Ending,
     Final(Final),
     Ack { seq: u64 },
-    Taken { seq: u64 },
     Room(bool),
     Hold,
     Prepared(Held),
@@ -55,7 +54,6 @@ impl Mail {
             Mail::Ending => Message::Ending,
             Mail::Final(last) => Message::Final(*last),
             Mail::Ack { seq } => Message::Ack { seq: *seq },
-            Mail::Taken { seq } => Message::Taken { seq: *seq },
             Mail::Room(is_there) => Message::Room(*is_there),
             Mail::Hold => Message::Hold,
             Mail::Prepared(held) => Message::Prepared(*held),
@@ -67,21 +65,11 @@ impl Mail {
     #[must_use]
     pub fn into_frame(self, migration: MigrationId, sequence: u64) -> FrameParts {
         match self {
-            Mail::Data(Records {
-                mut bytes,
-                last_seq,
-            }) => {
-                let header = data_header(migration, sequence, &bytes);
-                if let Buffer::Lent(lent) = &mut bytes {
-                    lent.set_header(&header);
-                }
-                FrameParts {
-                    migration,
-                    header,
-                    rest: bytes,
-                    last_seq,
-                }
-            }
+            Mail::Data(Records { bytes, .. }) => FrameParts {
+                migration,
+                header: data_header(migration, sequence, &bytes),
+                rest: bytes,
+            },
             other => {
                 let mut bytes = Vec::new();
                 other.as_message().encode(migration, sequence, &mut bytes);
@@ -89,8 +77,7 @@ impl Mail {
                 FrameParts {
                     migration,
                     header: *header,
-                    rest: Buffer::Heap(rest.to_vec()),
-                    last_seq: 0,
+                    rest: rest.to_vec(),
                 }
             }
         }
@@ -108,9 +95,7 @@ fn header_of(frame: &[u8]) -> (&[u8; FRAME_HEADER_BYTES], &[u8]) {
 pub struct FrameParts {
     pub migration: MigrationId,
     pub header: [u8; FRAME_HEADER_BYTES],
-    pub rest: Buffer,
-    /// Of records, sequence of the last one.
-    pub last_seq: u64,
+    pub rest: Vec<u8>,
 }
 
 impl FrameParts {
@@ -118,11 +103,5 @@ impl FrameParts {
     #[must_use]
     pub fn bytes(&self) -> usize {
         FRAME_HEADER_BYTES + self.rest.len()
-    }
-
-    /// Whether it lies in memory that may be sent without copying it.
-    #[must_use]
-    pub fn is_lent(&self) -> bool {
-        matches!(self.rest, Buffer::Lent(_))
     }
 }

@@ -15,7 +15,6 @@ mod calm;
 mod group;
 mod imported;
 mod input;
-mod lending;
 mod link;
 mod mail;
 mod orders;
@@ -229,11 +228,6 @@ impl Moves {
         self.sockets.sent(stream, result);
     }
 
-    pub fn writable(&mut self, stream: StreamId) {
-        self.is_touched = true;
-        self.sockets.writable(stream);
-    }
-
     /// A write of the shard's log has taken so long.
     pub fn log_written(&mut self, took: Duration, now: Instant) {
         self.calm.wrote(took, now);
@@ -292,8 +286,7 @@ impl Moves {
             self.next_look = sources.chain(targets).chain(others).min();
         }
         self.reports.send(&core.keyspace.log);
-        let spliced = self.sockets.pump(ring, now);
-        self.sockets.count_moved(spliced);
+        self.sockets.pump(ring, now);
     }
 
     /// Whether there may be anything to do for a move. Clients' writes alone are nothing: they leave together,
@@ -482,12 +475,6 @@ impl Moves {
         self.sources.clear();
         self.targets.clear();
         self.sockets.shut_all(now);
-    }
-
-    /// Copies what is sent, for streams that are not the kernel's.
-    #[cfg(feature = "planted")]
-    pub fn copy_sent(&mut self) {
-        self.sockets.copy();
     }
 
     /// The streams in which nothing is sent any more, and whether nothing is received either.

@@ -6,10 +6,6 @@
 //! connection and one buffer, and both stay in the caches: with sixteen of each a receive took 240 to 260 instead of
 //! 80 to 100 us per MB, into which 1 MB each was sent over loopback (two AMD EPYC vCPUs).
 //!
-//! DATA goes out of memory that is lent to the kernel, as long as there is some: it is used again once the target has
-//! taken it from the connection, or what was sent behind it. Its log needs several ms more, in which the source would
-//! wait.
-//!
 //! ```text
 //! open -> (broken) -> closing: the farewell leaves, what comes is thrown away -> shut -> gone
 //!   ^ a receive only when no whole frame is left      ^ nothing outstanding any more
@@ -25,9 +21,8 @@ use ephesus_wire::frame::Frame;
 use ephesus_wire::{MigrationId, WireError};
 
 use super::input::Input;
-use super::lending::Lending;
 use super::mail::{FrameParts, Mail};
-use crate::migration::{Line, Spare};
+use crate::migration::Line;
 use crate::net::{StreamId, StreamIo};
 
 /// Frames of one send: of the word of all targets of a group, and what else goes there, nothing is to wait for another
@@ -36,7 +31,7 @@ const FRAMES_PER_SEND: usize = 64;
 
 /// Bytes after which a send takes no further frame, and a turn issues no further send: the kernel copies
 /// them while the shard waits.
-pub(super) const SEND_BYTES: usize = 256 << 10;
+const SEND_BYTES: usize = 256 << 10;
 
 /// Receive buffer of a target: what one receive takes from the kernel.
 const BUFFER_BYTES: usize = 256 << 10;
@@ -51,21 +46,17 @@ const FAREWELL: Duration = Duration::from_secs(1);
 const FIRST_FRAME: u64 = 0;
 
 /// All streams of a shard over sockets.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Sockets {
     sockets: Vec<Socket>,
     /// The first one to send in the next turn.
     first: usize,
     next: u64,
-    /// Bytes sent and received since the last look, other than spliced ones.
+    /// Bytes sent and received since the last look.
     moved_bytes: usize,
     /// Of streams that are closed. Their memory is touched already, which costs a short move more than
     /// what it moves.
     buffers: Vec<Vec<u8>>,
-    /// Of messages that were sent, for the same reason.
-    spare: Spare,
-    /// What is sent is copied, none of it out of lent memory.
-    copies: bool,
 }
 
 #[derive(Debug)]
@@ -80,10 +71,6 @@ struct Socket {
     is_receiving: bool,
     queue: VecDeque<FrameParts>,
     sending: Option<Box<Sending>>,
-    /// What goes out of lent memory, in front of `queue`.
-    lending: Lending,
-    /// A completion comes when there is room.
-    is_awaiting_room: bool,
     /// When something came last.
     heard: Instant,
     broken: Option<String>,
@@ -93,15 +80,6 @@ struct Socket {
     is_shut: bool,
     /// The sending direction is ended.
     has_said_all: bool,
-}
-
-/// Bytes that a look at a socket has sent.
-#[derive(Clone, Copy, Debug, Default)]
-struct Sends {
-    /// They are sent.
-    spliced: usize,
-    /// They are once the ring is entered.
-    begun: usize,
 }
 
 /// What a send is made of; at a fixed place until it has completed.
@@ -150,20 +128,6 @@ impl Sending {
     }
 }
 
-impl Default for Sockets {
-    fn default() -> Sockets {
-        Sockets {
-            sockets: Vec::new(),
-            first: 0,
-            next: 0,
-            moved_bytes: 0,
-            buffers: Vec::new(),
-            spare: Spare::lending(),
-            copies: false,
-        }
-    }
-}
-
 impl Sockets {
     /// A migration's share of a connection, which is taken over with the first one; it receives into an `input`.
     ///
@@ -204,8 +168,6 @@ impl Sockets {
             is_receiving: false,
             queue: refusals.collect(),
             sending: None,
-            lending: Lending::default(),
-            is_awaiting_room: false,
             heard: now,
             broken: None,
             closing: None,
@@ -228,25 +190,7 @@ impl Sockets {
         }
         if self.sockets.is_empty() {
             self.buffers.clear();
-            self.spare = match self.copies {
-                true => Spare::default(),
-                false => Spare::lending(),
-            };
         }
-    }
-
-    /// Whether all memory that is lent has been sent and not acknowledged: who walks waits.
-    pub(super) fn are_exhausted(&self) -> bool {
-        self.spare.is_exhausted()
-    }
-
-    /// Buffers for messages; bring back what is left of them.
-    pub(super) fn take_spare(&mut self) -> Spare {
-        std::mem::take(&mut self.spare)
-    }
-
-    pub(super) fn keep_spare(&mut self, spare: Spare) {
-        self.spare = spare;
     }
 
     fn find(&mut self, id: StreamId) -> Option<&mut Socket> {
@@ -337,13 +281,6 @@ impl Sockets {
         }
     }
 
-    /// Copies all that is sent from now on.
-    #[cfg(feature = "planted")]
-    pub(super) fn copy(&mut self) {
-        self.copies = true;
-        self.spare = Spare::default();
-    }
-
     /// The sockets in which nothing is sent any more, and whether nothing is received either.
     #[cfg(feature = "planted")]
     pub(super) fn ended(&self) -> impl Iterator<Item = (StreamId, bool)> + '_ {
@@ -356,22 +293,19 @@ impl Sockets {
         self.sockets.is_empty()
     }
 
-    /// Issues what can be sent and received, and forgets what is closed; the bytes that were spliced, which takes its
-    /// time now and not when the ring is entered.
+    /// Issues what can be sent and received, and forgets what is closed.
     #[expect(
         clippy::indexing_slicing,
         reason = "the loop ends with the last socket"
     )]
-    pub(super) fn pump(&mut self, ring: &mut impl StreamIo, now: Instant) -> usize {
+    pub(super) fn pump(&mut self, ring: &mut impl StreamIo, now: Instant) {
         // Those that had no room in one turn are the first ones in the next.
         let first = std::mem::take(&mut self.first).min(self.sockets.len());
         self.sockets.rotate_left(first);
-        let (mut at, mut room, mut spliced) = (0, SEND_BYTES, 0);
+        let (mut at, mut room) = (0, SEND_BYTES);
         while at < self.sockets.len() {
             let socket = &mut self.sockets[at];
-            let sends = socket.pump(ring, now, room > 0);
-            let sent = sends.spliced + sends.begun;
-            spliced += sends.spliced;
+            let sent = socket.pump(ring, now, room > 0);
             room = room.saturating_sub(sent);
             if sent > 0 && room == 0 {
                 self.first = at + 1;
@@ -383,7 +317,6 @@ impl Sockets {
                 at += 1;
             }
         }
-        spliced
     }
 
     /// When a farewell has taken too long.
@@ -418,36 +351,6 @@ impl Sockets {
             Ok(_) => socket.end("the other node has closed the stream"),
             Err(error) => socket.end(&error.to_string()),
         }
-        for frame in sending.into_iter().flat_map(|sending| sending.frames) {
-            self.spare.keep(frame.rest);
-        }
-    }
-
-    /// A socket that had no room may have some.
-    pub(super) fn writable(&mut self, id: StreamId) {
-        if let Some(socket) = self.find(id) {
-            socket.is_awaiting_room = false;
-        }
-    }
-
-    /// The other end has taken the migration's records up to `seq`, and so all that was sent before them.
-    pub(super) fn taken(&mut self, id: StreamId, migration: MigrationId, seq: u64) {
-        let mut sockets = self.sockets.iter_mut();
-        let Some(socket) = sockets.find(|socket| socket.id == id) else {
-            return;
-        };
-        socket.lending.taken(migration, seq, &mut self.spare);
-    }
-
-    /// Counts records that were consumed, and whether enough have come together to tell the other end.
-    pub(super) fn tells_taken(&mut self, id: StreamId, bytes: usize) -> bool {
-        self.find(id)
-            .is_some_and(|socket| socket.input.tells_taken(bytes))
-    }
-
-    /// Counts bytes as moved whose time nobody has measured.
-    pub(super) fn count_moved(&mut self, bytes: usize) {
-        self.moved_bytes += bytes;
     }
 
     /// Bytes sent and received since the last call.
@@ -507,34 +410,27 @@ impl Socket {
         }
     }
 
-    /// Sends, if it `may`, and receives.
-    fn pump(&mut self, ring: &mut impl StreamIo, now: Instant, may: bool) -> Sends {
+    /// Sends, if it `may`, and receives; the bytes of a send that has begun.
+    fn pump(&mut self, ring: &mut impl StreamIo, now: Instant, may: bool) -> usize {
         self.close_unused(now);
         if let Some(by) = self.closing
             && (self.broken.is_some() || now >= by)
         {
             self.shut();
         }
-        let mut sends = Sends::default();
         if self.is_shut {
-            return sends;
+            return 0;
         }
+        let mut begun = 0;
         let fd = self.stream.as_raw_fd();
-        if self.sending.is_none() && !self.is_awaiting_room && self.broken.is_none() {
-            if may {
-                sends.spliced = self.splice(ring);
-            } else if !self.has_sent_all() {
-                // What others have spliced brings no completion, and so no further turn.
-                self.await_room(ring);
-            }
-            if self.is_awaiting_room || self.broken.is_some() {
-                // What is behind it waits.
-            } else if may && let Some(sending) = self.next_send() {
-                sends.begun = sending.bytes;
+        if self.sending.is_none() && self.broken.is_none() {
+            // Who may not has its turn after the completion of a send that others have begun.
+            if may && let Some(sending) = self.next_send() {
+                begun = sending.bytes;
                 let sending = self.sending.insert(sending);
                 // SAFETY: `sending` is boxed and kept until the `StreamSent` completion.
                 unsafe { ring.send_stream(self.id, fd, &raw const sending.message) };
-            } else if self.has_sent_all() && self.closing.is_some() && !self.has_said_all {
+            } else if self.queue.is_empty() && self.closing.is_some() && !self.has_said_all {
                 self.has_said_all = true;
                 let _ = self.stream.shutdown(Shutdown::Write);
             }
@@ -547,38 +443,12 @@ impl Socket {
             // touched while `is_receiving`: no whole frame is in it.
             unsafe { ring.receive_stream(self.id, fd, self.input.room()) };
         }
-        sends
+        begun
     }
 
     /// Whether a completion is to come.
     fn has_outstanding(&self) -> bool {
-        self.is_receiving || self.sending.is_some() || self.is_awaiting_room
-    }
-
-    fn has_sent_all(&self) -> bool {
-        self.queue.is_empty() && !self.lending.is_busy()
-    }
-
-    /// Sends lent frames from the front of the queue, and asks to be told of room when some are left; the bytes.
-    fn splice(&mut self, ring: &mut impl StreamIo) -> usize {
-        let fd = self.stream.as_raw_fd();
-        match self.lending.send(&mut self.queue, fd) {
-            Ok(sent) => {
-                if self.lending.is_busy() || self.lending.may_send(&self.queue) {
-                    self.await_room(ring);
-                }
-                sent
-            }
-            Err(error) => {
-                self.end(&error.to_string());
-                0
-            }
-        }
-    }
-
-    fn await_room(&mut self, ring: &mut impl StreamIo) {
-        self.is_awaiting_room = true;
-        ring.await_room(self.id, self.stream.as_raw_fd());
+        self.is_receiving || self.sending.is_some()
     }
 
     fn next_send(&mut self) -> Option<Box<Sending>> {
@@ -586,7 +456,6 @@ impl Socket {
         let mut bytes = 0;
         while frames.len() < FRAMES_PER_SEND
             && bytes < SEND_BYTES
-            && !self.lending.may_send(&self.queue)
             && let Some(frame) = self.queue.pop_front()
         {
             bytes += frame.bytes();

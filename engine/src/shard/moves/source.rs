@@ -131,9 +131,7 @@ impl Source {
 
     /// Whether the walk would get on, and neither its target, its group nor a limit keeps it from that.
     pub(super) fn may_walk(&self, cx: &mut Cx<'_>) -> bool {
-        let must_wait = !self.target_has_room
-            || self.lets_others_hold
-            || self.link.is_socket() && cx.sockets.are_exhausted();
+        let must_wait = !self.target_has_room || self.lets_others_hold;
         !must_wait
             && cx.limit.permits(cx.now)
             && self
@@ -181,15 +179,8 @@ impl Source {
         let bytes = |cx: &mut Cx<'_>| self.outgoing(cx).map_or(0, |outgoing| outgoing.bytes());
         let before = bytes(cx);
         let more = || !is_limited && more();
-        let lends = self.link.is_socket();
-        let spare = lends.then(|| cx.sockets.take_spare());
-        if let Some(outgoing) = self.outgoing(cx) {
-            outgoing.lend(spare.unwrap_or_default());
+        if self.outgoing(cx).is_some() {
             cx.core.keyspace.outgoing_slice(partition, more);
-        }
-        let spare = self.outgoing(cx).map(Outgoing::take_spare);
-        if lends {
-            cx.sockets.keep_spare(spare.unwrap_or_default());
         }
         let walked = bytes(cx) - before;
         cx.limit.spend(walked as usize);
@@ -230,7 +221,6 @@ impl Source {
             let mail = match message {
                 Message::Accepted => Mail::Accepted,
                 Message::Ack { seq } => Mail::Ack { seq },
-                Message::Taken { seq } => Mail::Taken { seq },
                 Message::Room(is_there) => Mail::Room(is_there),
                 Message::Hold => Mail::Hold,
                 Message::Prepared(held) => Mail::Prepared(held),
@@ -267,11 +257,6 @@ impl Source {
                 let outgoing = self.outgoing(cx);
                 let outgoing = outgoing.ok_or("the target has acknowledged what was not sent")?;
                 outgoing.acknowledged(seq).map_err(|e| e.to_string())?;
-                self.link.taken(seq, cx.sockets);
-                Ok(())
-            }
-            (Mail::Taken { seq }, _) => {
-                self.link.taken(seq, cx.sockets);
                 Ok(())
             }
             (Mail::Room(is_there), _) => {

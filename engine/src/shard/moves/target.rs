@@ -137,7 +137,6 @@ impl Target {
                 return Err(Broken::here("the target's memory is full"));
             }
             let message = self.link.front(cx.sockets).map_err(Broken::here)?;
-            let mut imported_bytes = 0;
             let keyspace = &mut cx.core.keyspace;
             match message {
                 None => return Ok(()),
@@ -155,7 +154,6 @@ impl Target {
                         return Ok(());
                     }
                     self.taken = 0;
-                    imported_bytes = records.len();
                 }
                 Some(Message::Load(is_there)) => {
                     self.source_has_clients = Some(is_there);
@@ -175,18 +173,8 @@ impl Target {
                 }
             }
             self.link.consume(cx.sockets);
-            self.tell_taken(imported_bytes, cx);
         }
         Ok(())
-    }
-
-    /// Tells the source now and then that what is imported is consumed, whose memory it lay in.
-    fn tell_taken(&mut self, imported_bytes: usize, cx: &mut Cx<'_>) {
-        if self.link.tells_taken(imported_bytes, cx.sockets) {
-            let copy = cx.core.keyspace.partition(self.partition());
-            let seq = copy.map_or(0, |copy| copy.seq());
-            self.say(cx, Mail::Taken { seq });
-        }
     }
 
     /// Whether commands may be held for what has arrived, and it takes little time.

@@ -47,7 +47,7 @@ fn kinds_and_layouts_are_fixed() {
         last_seq: 10,
     };
     #[rustfmt::skip]
-    let expected: [(Message<'_>, &[u8]); 15] = [
+    let expected: [(Message<'_>, &[u8]); 14] = [
         (Message::Open(OPEN), b"\x02\x01\0\0\x04\0\x05\0\x03\0\0\0\0\0\0\0\
             \x09\x09\x09\x09\x09\x09\x09\x09\x09\x09\x09\x09\x09\x09\x09\x09"),
         (Message::Accepted, b""),
@@ -62,7 +62,6 @@ fn kinds_and_layouts_are_fixed() {
         (Message::Keys(0x0506), b"\x06\x05\0\0\0\0\0\0"),
         (Message::Opens(16), b"\x10\0\0\0\0\0\0\0"),
         (Message::Room(false), b"\x00"),
-        (Message::Taken { seq: 0x0708 }, b"\x08\x07\0\0\0\0\0\0"),
         (Message::Ending, b""),
         (Message::Hold, b""),
     ];
@@ -95,7 +94,7 @@ fn numbers_without_a_meaning_are_refused() {
     let words = |words: &[u64]| bytemuck::cast_slice(words).to_vec();
     for (kind, body) in [
         (0, vec![]),
-        (16, vec![]),
+        (15, vec![]),
         (kind::OPENS, words(&[0])),
         (kind::OPENS, words(&[STREAM_OPENS_MAX + 1])),
         (kind::KEYS, vec![]),
@@ -110,8 +109,6 @@ fn numbers_without_a_meaning_are_refused() {
         (kind::DATA, vec![]),
         (kind::ACK, words(&[0])),
         (kind::ACK, words(&[1, 2])),
-        (kind::TAKEN, words(&[0])),
-        (kind::TAKEN, words(&[1, 2])),
         (kind::PREPARED, words(&[0, 1, 0])),
         (kind::PREPARED, words(&[1, 1])),
         (kind::FINAL, words(&[0, 0, 0, 0, 0])),
@@ -167,7 +164,7 @@ fn a_stream_carries_changes_and_blocks_only() {
 
 fn message() -> impl Strategy<Value = (u8, [u64; 5], Vec<u8>, String)> {
     (
-        0..15u8,
+        0..14u8,
         any::<[u64; 5]>(),
         any::<Vec<u8>>(),
         any::<String>(),
@@ -200,9 +197,8 @@ proptest! {
             8 => Message::Keys(words[0]),
             9 => Message::Opens(words[0] % STREAM_OPENS_MAX + 1),
             10 => Message::Room(words[0] % 2 == 1),
-            11 => Message::Taken { seq: words[0].max(1) },
-            12 => Message::Ending,
-            13 => Message::Hold,
+            11 => Message::Ending,
+            12 => Message::Hold,
             _ => Message::End(cut(&reason)),
         };
         let buf = encoded(message);

@@ -228,7 +228,6 @@ impl Half {
                     self.moves.received(stream, result, now);
                 }
                 Completion::StreamSent { stream, result } => self.moves.sent(stream, result),
-                Completion::StreamWritable { stream } => self.moves.writable(stream),
                 other => panic!("unexpected {other:?}"),
             }
         }

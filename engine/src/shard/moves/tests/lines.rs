@@ -154,27 +154,6 @@ fn nothing_large_is_under_way_when_a_small_one_holds() {
     bed.until("the large one", |bed| is_confirmed(bed, SECOND));
 }
 
-#[test]
-fn a_source_has_its_memory_back_before_the_targets_log_has_what_it_sent() {
-    let mut bed = filled_with(2, 400, 100_000);
-    bed.target.commits = false;
-    begin(&mut bed);
-    let copies = [MOVING, OTHER];
-    bed.until("all that may be under way", |bed| {
-        let target = &bed.target.core.keyspace;
-        let taken = copies.map(|id| target.partition(id).map_or(0, Partition::seq));
-        let is_full = copies.map(|id| {
-            let copy = bed.source.core.keyspace.partition(id).expect("here");
-            copy.outgoing().is_some_and(|outgoing| !outgoing.may_walk())
-        });
-        is_full == [true; 2] && taken.iter().all(|seq| *seq > 30)
-    });
-    bed.settle();
-    assert!(!bed.source.moves.sockets.are_exhausted());
-    bed.target.commits = true;
-    bed.until("both", both_are_confirmed);
-}
-
 /// Eight partitions of 5 MB that move over one connection, to a log that writes nothing yet.
 fn begin_eight(bed: &mut Bed) {
     bed.target.commits = false;
