@@ -18,7 +18,6 @@ mod input;
 mod link;
 mod mail;
 mod orders;
-mod pages;
 mod reports;
 mod share;
 mod socket;
@@ -41,12 +40,11 @@ use beat::Beat;
 use calm::Calm;
 use group::Groups;
 use imported::Imported;
-use pages::Pages;
 use reports::Reports;
 use share::{Limit, Share};
 use socket::Sockets;
 use source::{Fate, Source};
-use target::{Target, are_loads_unknown};
+use target::Target;
 
 /// A stream of which nothing comes for so long, although the other end owes something, is broken.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
@@ -92,7 +90,6 @@ pub struct Moves {
     calm: Calm,
     gathered: Beat,
     progress: Beat,
-    pages: Pages,
     imported: Imported,
     /// Copies that the checkpointer has to remove.
     leaving: Vec<(PartitionId, Epoch)>,
@@ -123,7 +120,6 @@ struct Cx<'a> {
     reports: &'a mut Reports,
     limit: &'a mut Limit,
     calm: &'a mut Calm,
-    pages: &'a mut Pages,
     /// Clients use this shard.
     has_clients: bool,
     /// Captured writes wait for others in this turn.
@@ -148,7 +144,6 @@ impl Moves {
             calm: Calm::new(now),
             gathered: Beat::new(GATHERED_EVERY, now),
             progress: Beat::new(PROGRESS_EVERY, now),
-            pages: Pages::default(),
             imported: Imported::default(),
             leaving: Vec::new(),
             turn: 0,
@@ -172,7 +167,6 @@ impl Moves {
             reports: &mut self.reports,
             limit: &mut self.limit,
             calm: &mut self.calm,
-            pages: &mut self.pages,
             has_clients,
             gathers: has_clients && !self.gathered.is_due(),
             tells_progress: self.progress.is_due(),
@@ -252,9 +246,7 @@ impl Moves {
         }
         if self.sources.is_empty() && self.targets.is_empty() {
             self.next_look = None;
-            self.pages = Pages::default();
         } else {
-            self.choose_pages(now);
             self.with(core, now, take_in_order);
             let pauses = self.pauses(now);
             let is_log_clear = self.imported.unwritten(core.keyspace.log.written()) == 0;
@@ -269,7 +261,6 @@ impl Moves {
                 targets.retain_mut(|target| target.tend(cx, pauses) == Fate::GoesOn);
             });
             self.groups = groups;
-            self.pages.look(now);
             let sources = self.sources.iter();
             let sources = sources.filter_map(|source| source.next_look(now));
             let targets = self.targets.iter().filter_map(Target::next_look);
@@ -278,7 +269,6 @@ impl Moves {
                 self.pauses_until(now),
                 self.limit.next(),
                 self.calm.next(now),
-                self.pages.next(),
                 (is_source && self.has_clients(now)).then(|| self.gathered.next()),
                 is_source.then(|| self.progress.next()),
             ];
@@ -304,15 +294,6 @@ impl Moves {
         let is_touched = std::mem::take(&mut self.is_touched);
         let has_changed = std::mem::replace(&mut self.seen, seen) != seen;
         is_touched || has_changed || is_due || !seen.has_clients
-    }
-
-    /// Asks for small pages while clients use either end of a move, or may do so for all that is known.
-    fn choose_pages(&mut self, now: Instant) {
-        if self.clients(now) != Clients::None {
-            self.pages.keep_small(now);
-        } else if self.sources.is_empty() && are_loads_unknown(&self.targets) {
-            self.pages.begin_small(now);
-        }
     }
 
     /// Walks or imports for one stream after the other, if requests permit it, until the time for that is

@@ -9,7 +9,7 @@ use ephesus_wire::{Epoch, MigrationId, PartitionId};
 use super::link::Link;
 use super::mail::{End, Mail};
 use super::source::Source;
-use super::target::{Target, are_loads_unknown};
+use super::target::Target;
 use super::{Cx, Moves};
 use crate::migration::{Order, Report, StagingState, Way};
 use crate::shard::core::Core;
@@ -84,9 +84,6 @@ impl Moves {
         self.with(core, now, |_, targets, cx| {
             if targets.iter().any(|target| target.migration == migration) {
                 return;
-            }
-            if are_loads_unknown(targets) {
-                cx.pages.begin_small(now);
             }
             let refused = |reason: String| Report::Wiped {
                 migration,

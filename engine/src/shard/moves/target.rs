@@ -57,8 +57,8 @@ pub(super) struct Target {
     spoke: Instant,
     /// What the source was told about room, and when.
     told_room: (bool, Instant),
-    /// Whether clients use the source's shard, once it has said so.
-    source_has_clients: Option<bool>,
+    /// Whether clients use the source's shard, for all that it has said.
+    source_has_clients: bool,
     ending: Ending,
 }
 
@@ -92,7 +92,7 @@ impl Target {
             acknowledged_at: cx.now,
             spoke: cx.now,
             told_room: (true, cx.now),
-            source_has_clients: None,
+            source_has_clients: false,
             ending: Ending::No,
         }
     }
@@ -156,11 +156,7 @@ impl Target {
                     self.taken = 0;
                 }
                 Some(Message::Load(is_there)) => {
-                    self.source_has_clients = Some(is_there);
-                    if is_there {
-                        // At once: what comes behind it may be imported in this very slice.
-                        cx.pages.keep_small(cx.now);
-                    }
+                    self.source_has_clients = is_there;
                 }
                 Some(Message::Ending) => self.ending = Ending::Asked(cx.now),
                 Some(Message::Final(last)) => {
@@ -249,7 +245,7 @@ impl Target {
     /// Whether clients use the source's shard, for all that it has said: they wait for this one when their
     /// commands are held.
     pub(super) fn source_has_clients(&self) -> bool {
-        self.source_has_clients == Some(true)
+        self.source_has_clients
     }
 
     /// Where the copy comes from.
@@ -378,11 +374,6 @@ impl Target {
     pub(super) fn next_look(&self) -> Option<Instant> {
         (self.state == State::Filling).then_some(self.spoke + ALIVE_EVERY)
     }
-}
-
-/// Whether no source of these has said yet if it has clients.
-pub(super) fn are_loads_unknown(targets: &[Target]) -> bool {
-    targets.iter().all(|t| t.source_has_clients.is_none())
 }
 
 /// Why a stream is over.

@@ -125,37 +125,6 @@ fn an_empty_partition_moves() {
 }
 
 #[test]
-fn a_target_gets_small_pages_while_clients_use_the_source() {
-    for wire in BOTH {
-        let mut bed = Bed::new(1);
-        bed.load(100);
-        bed.target.commits = false;
-        bed.begin(wire);
-        let has_small = |bed: &Bed| bed.target.moves.pages.next().is_some();
-        let pass = |bed: &mut Bed, ms| {
-            bed.pass(ms);
-            bed.settle();
-        };
-        bed.until("a target", has_small);
-        pass(&mut bed, 1);
-        pass(&mut bed, 1);
-        assert!(!has_small(&bed), "{wire:?}: nobody is there");
-        bed.source.has_clients = true;
-        pass(&mut bed, 1);
-        assert!(has_small(&bed), "{wire:?}: clients have come");
-        bed.source.has_clients = false;
-        pass(&mut bed, 500);
-        assert!(has_small(&bed), "{wire:?}: they were just there");
-        pass(&mut bed, 5_000);
-        assert!(!has_small(&bed), "{wire:?}: they have gone");
-        bed.target.commits = true;
-        bed.until("the move", |bed| bed.source.is_confirmed());
-        bed.commit();
-        bed.compare();
-    }
-}
-
-#[test]
 fn what_clients_write_is_looked_at_once_in_a_while() {
     let mut bed = Bed::new(1);
     bed.load(100);
