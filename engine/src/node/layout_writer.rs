@@ -7,10 +7,6 @@ use std::time::Duration;
 
 use super::data_dir::{DataDir, Layout};
 
-/// How long a layout waits for later ones while there are clients: each is a synced write beside theirs, and
-/// nobody waits for one. Commands are held for none, and streams are opened ahead.
-const GATHER: Duration = Duration::from_millis(50);
-
 /// How often a layout is tried again for which the system lacks space or descriptors.
 const SPACE_RETRY: Duration = Duration::from_millis(200);
 
@@ -19,7 +15,6 @@ const SPACE_RETRY: Duration = Duration::from_millis(200);
 struct Queued {
     number: u64,
     layout: Layout,
-    has_clients: bool,
 }
 
 /// The thread, as the node has it.
@@ -40,11 +35,8 @@ impl LayoutWriter {
         let (told, written) = flume::unbounded();
         let run = move || {
             while let Ok(first) = queued.recv() {
-                if first.has_clients && !queued.is_disconnected() {
-                    thread::sleep(GATHER);
-                }
                 // The last one has everything that those before have.
-                let Queued { number, layout, .. } = queued.try_iter().last().unwrap_or(first);
+                let Queued { number, layout } = queued.try_iter().last().unwrap_or(first);
                 let mut is_told = false;
                 while let Err(error) = dir.write_layout(&layout) {
                     if !error.passes() {
@@ -71,14 +63,12 @@ impl LayoutWriter {
         })
     }
 
-    /// Has a layout written; numbers grow. If the node `has_clients` it is written together with those that come
-    /// soon.
-    pub fn write(&self, number: u64, layout: &Layout, has_clients: bool) {
+    /// Has a layout written; numbers grow.
+    pub fn write(&self, number: u64, layout: &Layout) {
         // The thread lives as long as this.
         let _ = self.queue.send(Queued {
             number,
             layout: layout.clone(),
-            has_clients,
         });
     }
 
@@ -116,24 +106,11 @@ mod tests {
     }
 
     #[test]
-    fn with_clients_those_that_come_soon_are_written_together() {
-        let (_temp, dir, writer) = started();
-        writer.write(1, &layout(1), true);
-        // The thread has taken the first one, or is about to.
-        thread::sleep(GATHER / 10);
-        writer.write(2, &layout(2), true);
-        writer.write(3, &layout(3), false);
-        assert_eq!(writer.written().recv(), Ok(3), "the others are in it");
-        assert_eq!(dir.layout().expect("a layout"), layout(3));
-        writer.stop();
-    }
-
-    #[test]
-    fn without_clients_nothing_waits_and_the_last_one_stays() {
+    fn those_that_wait_are_written_together_and_the_last_one_stays() {
         let (_temp, dir, writer) = started();
         let numbers = writer.written().clone();
         for number in 1..=20 {
-            writer.write(number.into(), &layout(number), false);
+            writer.write(number.into(), &layout(number));
         }
         writer.stop();
         assert_eq!(numbers.iter().last(), Some(20));

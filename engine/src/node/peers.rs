@@ -38,13 +38,6 @@ const RING_DEPTH: usize = 128;
 /// Longest time that ready tasks may be overlooked.
 const HEARTBEAT: Duration = Duration::from_millis(200);
 
-/// How long a connection is put off while its node has clients, and the next one behind it: a group begins just
-/// when another one is decided, for whose end commands are held.
-const APART: Duration = Duration::from_millis(10);
-
-/// All that are put off leave in about this time: those of many shards in shorter intervals.
-const ALL_WITHIN: Duration = Duration::from_millis(300);
-
 /// How long whoever opens a link may take to say what it is for.
 const OPEN_LIMIT: Duration = Duration::from_secs(3);
 
@@ -90,7 +83,7 @@ pub enum PeerEvent {
 /// The open port; closed when stopped.
 #[derive(Debug)]
 pub struct PeerPort {
-    dials: flume::Sender<(Dial, bool)>,
+    dials: flume::Sender<Dial>,
     events: flume::Receiver<PeerEvent>,
     thread: JoinHandle<()>,
 }
@@ -141,11 +134,10 @@ impl PeerPort {
         })
     }
 
-    /// Opens a connection, within a few seconds; what becomes of it is an event. If the node `has_clients` it is
-    /// not opened at once, nor together with others.
-    pub fn dial(&self, dial: Dial, has_clients: bool) {
+    /// Opens a connection, within a few seconds; what becomes of it is an event.
+    pub fn dial(&self, dial: Dial) {
         // The thread lives as long as this.
-        let _ = self.dials.send((dial, has_clients));
+        let _ = self.dials.send(dial);
     }
 
     /// What happens; wait on it.
@@ -180,7 +172,7 @@ impl Offer {
 async fn serve(
     listener: Listener,
     dialer: Dialer,
-    dials: flume::Receiver<(Dial, bool)>,
+    dials: flume::Receiver<Dial>,
     events: flume::Sender<PeerEvent>,
 ) {
     let awake = keep_awake(HEARTBEAT);
@@ -192,11 +184,7 @@ async fn serve(
         }
     });
     let dialer = Rc::new(dialer);
-    while let Ok((dial, has_clients)) = dials.recv_async().await {
-        if has_clients && !dials.is_disconnected() {
-            let waiting = dials.len() as u32 + 1;
-            glommio::timer::sleep(APART.min(ALL_WITHIN / waiting)).await;
-        }
+    while let Ok(dial) = dials.recv_async().await {
         let (dialer, events) = (Rc::clone(&dialer), events.clone());
         glommio::spawn_local(async move {
             let migrations = dial.opens.iter().map(|(migration, _)| *migration);

@@ -40,9 +40,6 @@ const MONITOR_EVERY: Duration = Duration::from_millis(100);
 /// How often the allocator gives memory back that nobody has used for a while.
 const GIVE_BACK_EVERY: Duration = Duration::from_secs(1);
 
-/// With so many commands per second a node counts as one with clients: more than monitors send.
-const CLIENTS_OPS_PER_S: u64 = 100;
-
 /// Free space that must remain for sled's own files.
 const FREE_FLOOR_BYTES: u64 = 64 << 20;
 
@@ -186,14 +183,13 @@ impl Node {
             self.send_routes();
         }
         if let Some(number) = effects.layout {
-            let has_clients = self.has_clients();
-            self.layout_writer.write(number, &self.layout, has_clients);
+            self.layout_writer.write(number, &self.layout);
         }
         if effects.hosted {
             self.joining.set_hosted(self.hosted());
         }
         for dial in effects.dials {
-            self.peer_port.dial(dial, self.has_clients());
+            self.peer_port.dial(dial);
         }
         for (offer, reasons) in effects.refusals {
             for (migration, reason) in &reasons {
@@ -204,12 +200,6 @@ impl Node {
         if let Some(progress) = effects.progress {
             self.joining.set_migration_progress(progress);
         }
-    }
-
-    /// Whether clients are served for whom it matters what else the node does.
-    fn has_clients(&self) -> bool {
-        let stats = self.shared.stats.iter();
-        stats.map(|s| s.ops_per_second.get()).sum::<u64>() >= CLIENTS_OPS_PER_S
     }
 
     fn send_routes(&mut self) {
