@@ -38,7 +38,6 @@ impl Drop for SmallPages {
     }
 }
 
-
 #[cfg(not(miri))]
 fn are_disabled() -> bool {
     // SAFETY: reads a flag of this process.

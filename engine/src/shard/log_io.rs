@@ -36,7 +36,6 @@ impl Shard {
         let took = self.now.saturating_duration_since(issued);
         self.write_usec
             .saturating_record((took.as_micros() as u64).max(1));
-        self.moves.log_written(took, self.now);
         if self.core.keyspace.log.options().durability == Durability::Strict {
             self.commit_delay.wrote(took, self.now);
         }

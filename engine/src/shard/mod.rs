@@ -421,9 +421,7 @@ impl Shard {
         self.accept_again();
         self.core.look_after_unread();
         self.core.unblock();
-        let writing = self.writes.iter().map(|(_, issued)| *issued).min();
-        self.moves
-            .tend(&mut self.core, &mut self.ring, writing, self.now);
+        self.moves.tend(&mut self.core, &mut self.ring, self.now);
         self.core.publish();
         self.core.hold_back_late();
         self.service_listed();

@@ -267,8 +267,7 @@ impl Shard {
         self.tend_segments();
         self.core.note_log(false);
         self.core.unblock();
-        self.moves
-            .tend(&mut self.core, &mut self.io, None, self.now);
+        self.moves.tend(&mut self.core, &mut self.io, self.now);
         self.core.publish();
     }
 

@@ -49,11 +49,6 @@ impl Stalls {
         self.usual * SLOW_TIMES + SLOW_BESIDE
     }
 
-    /// Whether a write is slow that is under way for so long.
-    pub(super) fn is_slow(&self, since: Duration) -> bool {
-        since > self.slow()
-    }
-
     /// A write of the log has taken so long; true when it was slow, and the end of another stall.
     pub(super) fn wrote(&mut self, took: Duration, now: Instant) -> bool {
         let slow = self.slow();

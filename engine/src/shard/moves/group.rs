@@ -20,12 +20,9 @@ const OPENING_MAX: Duration = Duration::from_millis(250);
 /// for 100 to 190 ms, because a large one happened to go with them.
 const AHEAD_BYTES_MAX: usize = 128 << 10;
 
-/// How long it waits until it is calm: another group may come first, and rests are counted in seconds.
-const CALM_WITHIN: Duration = Duration::from_secs(10);
-
 /// After how long the rest of the group is walked on all the same: writes to it may be more than lets what is
 /// under way become little.
-const PAUSED_WITHIN: Duration = Duration::from_secs(12);
+const PAUSED_WITHIN: Duration = Duration::from_secs(3);
 
 /// How far one migration is that has not held commands yet.
 #[derive(Clone, Copy, Debug)]
@@ -93,16 +90,15 @@ impl Group {
     }
 
     /// Whether one that has been walked for so long and has this backlog is to hold commands now, if one of
-    /// so many bytes is small and it `is_calm`. After a while it does not look at the others, as writes to
-    /// all of them may be more than their targets keep up with, and in the end not at whether it is calm.
+    /// so many bytes is small. After a while it does not look at the others, as writes to all of them may be more than
+    /// their targets keep up with.
     pub(super) fn is_ready(
         &self,
         waited: Duration,
         backlog_bytes: usize,
         backlog_bytes_max: usize,
-        is_calm: bool,
     ) -> bool {
-        if !is_calm && waited < CALM_WITHIN || self.pauses_walks(is_calm) {
+        if self.pauses_walks() {
             return false;
         }
         if waited >= WALKING_MAX {
@@ -119,15 +115,14 @@ impl Group {
 
     /// Whether those that are still walked are not to be walked on now: others do not wait for them any more,
     /// and would have to hold commands until all that is under way has arrived.
-    pub(super) fn pauses_walks(&self, is_calm: bool) -> bool {
-        let holds_come = if is_calm { WALKING_MAX } else { CALM_WITHIN };
-        (holds_come..PAUSED_WITHIN).contains(&self.waited) && self.walking_bytes > AHEAD_BYTES_MAX
+    pub(super) fn pauses_walks(&self) -> bool {
+        (WALKING_MAX..PAUSED_WITHIN).contains(&self.waited) && self.walking_bytes > AHEAD_BYTES_MAX
     }
 
     /// After how long of waiting [`Group::is_ready`] may be so although nothing has happened, if there is
     /// still such a time for one that has waited so long.
     pub(super) fn next(waited: Duration) -> Option<Duration> {
-        [OPENING_MAX, WALKING_MAX, CALM_WITHIN, PAUSED_WITHIN]
+        [OPENING_MAX, WALKING_MAX, PAUSED_WITHIN]
             .into_iter()
             .find(|at| *at > waited)
     }
@@ -224,13 +219,10 @@ mod tests {
     fn who_is_walked_waits_for_its_own_group() {
         let walked = walked(Duration::ZERO);
         let groups = groups(&[(1, walked), (2, WALKING), (1, walked)]);
-        assert!(groups.get(1).is_ready(Duration::ZERO, 10, 20, true));
+        assert!(groups.get(1).is_ready(Duration::ZERO, 10, 20));
+        assert!(!groups.get(1).is_ready(Duration::ZERO, 10, 19), "of both");
         assert!(
-            !groups.get(1).is_ready(Duration::ZERO, 10, 19, true),
-            "of both"
-        );
-        assert!(
-            groups.get(7).is_ready(Duration::ZERO, 0, 0, true),
+            groups.get(7).is_ready(Duration::ZERO, 0, 0),
             "nothing is left of it"
         );
     }
@@ -274,19 +266,14 @@ mod tests {
 
     #[test]
     fn nobody_waits_for_long() {
-        let walked = walked(CALM_WITHIN);
+        let walked = walked(WALKING_MAX);
         let walking = groups(&[(1, walked), (1, WALKING)]).get(1);
-        assert!(!walking.is_ready(WALKING_MAX - MS, 10, 20, true));
-        assert!(walking.is_ready(WALKING_MAX, 10, 10, true));
-        assert!(!walking.is_ready(WALKING_MAX, 10, 9, true));
-        for standings in [&[(1, walked)][..], &[(1, walked), (1, WALKING)]] {
-            let restless = groups(standings).get(1);
-            assert!(!restless.is_ready(CALM_WITHIN - MS, 10, 20, false));
-            assert!(restless.is_ready(CALM_WITHIN, 10, 20, false));
-        }
+        assert!(!walking.is_ready(WALKING_MAX - MS, 10, 20));
+        assert!(walking.is_ready(WALKING_MAX, 10, 10));
+        assert!(!walking.is_ready(WALKING_MAX, 10, 9));
         let opening = groups(&[(1, Standing::Opening), (1, walked)]).get(1);
-        assert!(!opening.is_ready(OPENING_MAX - MS, 10, 20, true));
-        assert!(opening.is_ready(OPENING_MAX, 10, 20, true));
+        assert!(!opening.is_ready(OPENING_MAX - MS, 10, 20));
+        assert!(opening.is_ready(OPENING_MAX, 10, 20));
     }
 
     #[test]
@@ -300,14 +287,12 @@ mod tests {
             groups(&all).get(1)
         };
         let early = group(WALKING_MAX - MS, &[much, much]);
-        assert!(!early.pauses_walks(true) && !early.is_ready(WALKING_MAX - MS, 10, 20, true));
+        assert!(!early.pauses_walks() && !early.is_ready(WALKING_MAX - MS, 10, 20));
         let late = group(WALKING_MAX, &[much, much]);
-        assert!(late.pauses_walks(true) && !late.is_ready(WALKING_MAX, 10, 20, true));
-        assert!(!late.pauses_walks(false), "nobody is to hold yet");
-        assert!(group(CALM_WITHIN, &[much, much]).pauses_walks(false));
+        assert!(late.pauses_walks() && !late.is_ready(WALKING_MAX, 10, 20));
         let in_vain = group(PAUSED_WITHIN, &[much, much]);
-        assert!(!in_vain.pauses_walks(true) && in_vain.is_ready(PAUSED_WITHIN, 10, 20, true));
+        assert!(!in_vain.pauses_walks() && in_vain.is_ready(PAUSED_WITHIN, 10, 20));
         let little = group(WALKING_MAX, &[much]);
-        assert!(!little.pauses_walks(true) && little.is_ready(WALKING_MAX, 10, 20, true));
+        assert!(!little.pauses_walks() && little.is_ready(WALKING_MAX, 10, 20));
     }
 }

@@ -11,7 +11,6 @@
 //! it is decided; what is left to be done is found by the state of the copy, which a restart keeps.
 
 mod beat;
-mod calm;
 mod group;
 mod imported;
 mod input;
@@ -37,7 +36,6 @@ use super::segments::Clients;
 use crate::migration::Report;
 use crate::net::{StreamId, StreamIo};
 use beat::Beat;
-use calm::Calm;
 use group::Groups;
 use imported::Imported;
 use reports::Reports;
@@ -67,6 +65,10 @@ const UNWRITTEN_BYTES_MAX: usize = 8 << 20;
 /// behind it.
 const PAUSED_MAX: Duration = Duration::from_millis(50);
 
+/// Least time between the beginnings of two handoffs of a shard, if commands have waited for the first: what waits in
+/// one is over, with what queues behind it, long before the next.
+const HANDOFF_INTERVAL_MS: u64 = 100;
+
 /// How often captured writes leave while there are clients, those of all copies together, if their messages are
 /// not full before. Nobody waits for them before commands are held, and sent one by one each costs both ends a
 /// system call, a wake-up and an acknowledgement, and the target a synced write of its log: as much as its
@@ -87,7 +89,8 @@ pub struct Moves {
     reports: Reports,
     limit: Limit,
     share: Share,
-    calm: Calm,
+    /// No hold begins before.
+    next_handoff: Instant,
     gathered: Beat,
     progress: Beat,
     imported: Imported,
@@ -119,7 +122,7 @@ struct Cx<'a> {
     sockets: &'a mut Sockets,
     reports: &'a mut Reports,
     limit: &'a mut Limit,
-    calm: &'a mut Calm,
+    next_handoff: &'a mut Instant,
     /// Clients use this shard.
     has_clients: bool,
     /// Captured writes wait for others in this turn.
@@ -141,7 +144,7 @@ impl Moves {
             reports: Reports::new(reports),
             limit: Limit::none(now),
             share: Share::new(now),
-            calm: Calm::new(now),
+            next_handoff: now,
             gathered: Beat::new(GATHERED_EVERY, now),
             progress: Beat::new(PROGRESS_EVERY, now),
             imported: Imported::default(),
@@ -166,7 +169,7 @@ impl Moves {
             sockets: &mut self.sockets,
             reports: &mut self.reports,
             limit: &mut self.limit,
-            calm: &mut self.calm,
+            next_handoff: &mut self.next_handoff,
             has_clients,
             gathers: has_clients && !self.gathered.is_due(),
             tells_progress: self.progress.is_due(),
@@ -222,23 +225,8 @@ impl Moves {
         self.sockets.sent(stream, result);
     }
 
-    /// A write of the shard's log has taken so long.
-    pub fn log_written(&mut self, took: Duration, now: Instant) {
-        self.calm.wrote(took, now);
-    }
-
-    /// Takes what has come, answers what is due, and issues I/O. Once a turn, after the log's
-    /// completions; its oldest write is under way since `writing`.
-    pub fn tend(
-        &mut self,
-        core: &mut Core,
-        ring: &mut impl StreamIo,
-        writing: Option<Instant>,
-        now: Instant,
-    ) {
-        if let Some(since) = writing {
-            self.calm.waits(now.saturating_duration_since(since), now);
-        }
+    /// Takes what has come, answers what is due, and issues I/O. Once a turn, after the log's completions.
+    pub fn tend(&mut self, core: &mut Core, ring: &mut impl StreamIo, now: Instant) {
         self.gathered.look(now);
         self.progress.look(now);
         if !self.has_news(core, now) {
@@ -268,7 +256,7 @@ impl Moves {
             let others = [
                 self.pauses_until(now),
                 self.limit.next(),
-                self.calm.next(now),
+                Some(self.next_handoff).filter(|next| *next > now),
                 (is_source && self.has_clients(now)).then(|| self.gathered.next()),
                 is_source.then(|| self.progress.next()),
             ];

@@ -18,7 +18,7 @@ use ephesus_wire::{MigrationId, PartitionId};
 use super::group::{Group, Groups, Standing};
 use super::link::Link;
 use super::mail::Mail;
-use super::{Cx, SILENCE_MAX};
+use super::{Cx, HANDOFF_INTERVAL_MS, SILENCE_MAX};
 use crate::migration::{Credit, Outbound, Outgoing, Report, Stage};
 use crate::planted::Bug;
 
@@ -300,8 +300,8 @@ impl Source {
                     ));
                 }
                 self.watch(cx, backlog > 0)?;
-                let (group, is_calm) = (groups.get(self.group), cx.calm.is_calm(now));
-                self.lets_others_hold = group.pauses_walks(is_calm);
+                let group = groups.get(self.group);
+                self.lets_others_hold = group.pauses_walks();
                 if stage == Stage::Walking {
                     return Ok(());
                 }
@@ -321,7 +321,8 @@ impl Source {
                     return Ok(());
                 }
                 let backlog_max = hold_backlog_bytes(waited);
-                if !group.is_ready(waited, backlog, backlog_max, is_calm)
+                if now < *cx.next_handoff
+                    || !group.is_ready(waited, backlog, backlog_max)
                     || cx.has_clients && groups.another_holds(self.group, now)
                 {
                     return Ok(());
@@ -489,9 +490,8 @@ impl Source {
         if let Some(since) = self.held_since()
             && cx.core.held_commands() > 0
         {
-            let took = cx.now.saturating_duration_since(since);
-            let held = (cx.core.held_partitions(), cx.core.keyspace.owned().len());
-            cx.calm.held(took, held, cx.now);
+            let next = since + Duration::from_millis(HANDOFF_INTERVAL_MS);
+            *cx.next_handoff = next.max(*cx.next_handoff);
         }
     }
 

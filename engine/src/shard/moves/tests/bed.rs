@@ -237,7 +237,7 @@ impl Half {
         for (partition, epoch) in self.moves.take_leaving() {
             self.remove_copy(partition, epoch);
         }
-        self.moves.tend(&mut self.core, &mut self.ring, None, now);
+        self.moves.tend(&mut self.core, &mut self.ring, now);
         self.core.end_turn();
         let (core, ring) = (&mut self.core, &mut self.ring);
         self.moves

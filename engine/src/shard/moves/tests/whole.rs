@@ -214,22 +214,17 @@ fn a_limit_slows_a_move_down_and_lets_it_end() {
 }
 
 #[test]
-fn no_hold_begins_while_the_disk_stands_still() {
+fn the_next_handoff_keeps_its_distance() {
     let mut bed = Bed::new(1);
     bed.load(100);
+    bed.source.moves.next_handoff = bed.now + 100 * MS;
     bed.begin(Wire::Inboxes);
-    for n in 0..100 {
-        let took = if n % 25 == 0 { 25 * MS } else { MS };
-        bed.source.moves.log_written(took, bed.now);
-        bed.turn();
-        bed.pass(1);
-        assert!(!bed.source.core.is_held(MOVING));
-    }
     for _ in 0..100 {
         bed.turn();
+        assert!(!bed.source.core.is_held(MOVING));
         bed.pass(1);
     }
-    assert!(bed.source.is_confirmed());
+    bed.until("the target's word", |bed| bed.source.is_confirmed());
     bed.commit();
     bed.compare();
 }
