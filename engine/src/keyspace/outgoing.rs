@@ -5,7 +5,7 @@ use ephesus_wire::{Epoch, Lsn, MigrationId, PartitionId};
 
 use super::partition::Role;
 use super::{Keyspace, Partition, insert_sorted, remove_sorted};
-use crate::migration::{Credit, Outgoing, SourceError};
+use crate::migration::{Outgoing, SourceError};
 
 /// Why a copy cannot begin to move: refuse the migration with this text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -39,7 +39,6 @@ impl Keyspace {
         partition: PartitionId,
         migration: MigrationId,
         epoch: Epoch,
-        credit: Credit,
     ) -> Result<(), OutgoingError> {
         let planted = self.planted;
         let copy = self.partition_mut(partition).filter(|p| p.is_serving());
@@ -59,7 +58,7 @@ impl Keyspace {
                 epoch,
             });
         }
-        let outgoing = Outgoing::new(migration, partition, epoch, credit, planted);
+        let outgoing = Outgoing::new(migration, partition, epoch, planted);
         copy.outgoing = Some(Box::new(outgoing));
         Ok(())
     }

@@ -17,7 +17,7 @@ pub mod target;
 
 pub use line::{Connection, Line};
 pub use orders::{Order, Report, Way};
-pub use outbox::{Credit, Records};
+pub use outbox::Records;
 pub use source::{Outbound, Outgoing, SourceError, Stage};
 pub use target::{Incoming, StagingState, TargetError};
 

@@ -8,7 +8,7 @@
 //! node                          source shard                    target shard
 //!  (Copying in the table)
 //!  layout names staging copy ->                                  Receive: created, ACCEPTED
-//!  Send ---------------------->  walks, captures, DATA ------->  imports, ACK
+//!  Send ---------------------->  walks, captures, DATA ------->  imports, WINDOW
 //!                               holds, FINAL ---------------->   prepares durably, PREPARED
 //!  proposes Commit <----------  Confirmed
 //!  (Committed in the table)
@@ -21,7 +21,7 @@
 //! ```
 
 use ephesus_wire::stream::{Held, Open};
-use ephesus_wire::{Epoch, MigrationId, PartitionId, ShardId};
+use ephesus_wire::{Epoch, MigrationId, NodeId, PartitionId, ShardId};
 
 use super::line::Line;
 
@@ -46,6 +46,8 @@ pub enum Order {
         group: u64,
         /// What OPEN says; the epoch is the new copy's.
         open: Open,
+        /// The node that it goes to.
+        to: NodeId,
         /// Where the stream goes.
         way: Way,
     },

@@ -6,23 +6,8 @@ use ephesus_wire::limits::STREAM_DATA_BYTES;
 use ephesus_wire::record::{Record, RecordMeta};
 use ephesus_wire::stream::DATA_ALIGN_BYTES;
 
-/// How much of a stream may be on its way.
-#[derive(Clone, Copy, Debug)]
-pub struct Credit {
-    /// Bytes that are sent and not acknowledged; a message of any length may go when there are none.
-    pub in_flight_bytes: usize,
-    /// Bytes that wait to be sent, above which the walk stops.
-    pub queued_bytes: usize,
-}
-
-impl Default for Credit {
-    fn default() -> Credit {
-        Credit {
-            in_flight_bytes: 4 << 20,
-            queued_bytes: 1 << 20,
-        }
-    }
-}
+/// Bytes that wait to be sent, at which the walk stops: one step of it and some messages. Captured writes come on top.
+const QUEUED_BYTES_MAX: usize = 256 << 10;
 
 /// The records of one message.
 #[derive(Debug, PartialEq, Eq)]
@@ -44,12 +29,13 @@ pub(super) enum OpenGoes {
 
 /// An ordered queue of records, cut into messages.
 pub(super) struct Outbox {
-    credit: Credit,
     full: VecDeque<Records>,
     /// The message that the next record joins.
     open: Vec<u8>,
     /// Of the last record.
     meta: RecordMeta,
+    /// Sequence of the last record that was walked: an entry may end there, and in several messages.
+    walked_seq: u64,
     is_closed: bool,
     /// Bytes of all records so far.
     bytes: u64,
@@ -63,12 +49,12 @@ pub(super) struct Outbox {
 
 impl Outbox {
     /// A queue of the records that follow the one with `meta`.
-    pub(super) fn new(meta: RecordMeta, credit: Credit) -> Outbox {
+    pub(super) fn new(meta: RecordMeta) -> Outbox {
         Outbox {
-            credit,
             full: VecDeque::new(),
             open: Vec::new(),
             meta,
+            walked_seq: meta.seq,
             is_closed: false,
             bytes: 0,
             queued_bytes: 0,
@@ -115,7 +101,7 @@ impl Outbox {
     }
 
     /// Ends the open message, if there is one.
-    fn seal(&mut self) {
+    pub(super) fn seal(&mut self) {
         if !self.open.is_empty() {
             let len = self.open.len();
             let padded = len.next_multiple_of(DATA_ALIGN_BYTES);
@@ -128,21 +114,31 @@ impl Outbox {
         }
     }
 
-    /// The records of the next message that may be sent, the open one if it is its time.
-    pub(super) fn take(&mut self, open: OpenGoes) -> Option<Records> {
+    /// A slice of the walk is over, and no entry is incomplete: all of its messages belong together.
+    pub(super) fn walked(&mut self) {
+        self.walked_seq = self.meta.seq;
+        if !self.full.is_empty() {
+            self.seal();
+        }
+    }
+
+    /// The records of the next message, the open one if it is its time. Without room only what was walked goes: a target
+    /// that has a part of an entry cannot image the copy, which may be what makes room.
+    pub(super) fn take(&mut self, open: OpenGoes, has_room: bool) -> Option<Records> {
         let goes = match open {
             OpenGoes::WhenFull => false,
             OpenGoes::WhenIdle => self.in_flight.is_empty(),
             OpenGoes::Now => true,
         };
-        if self.full.is_empty() && goes {
+        if self.full.is_empty() && goes && has_room {
             self.seal();
         }
-        let len = self.full.front()?.bytes.len();
-        if !self.in_flight.is_empty() && self.in_flight_bytes + len > self.credit.in_flight_bytes {
+        let is_walked = self.full.front()?.last_seq <= self.walked_seq;
+        if !has_room && !is_walked {
             return None;
         }
         let records = self.full.pop_front()?;
+        let len = records.bytes.len();
         self.queued_bytes -= len;
         self.in_flight_bytes += len;
         self.in_flight.push_back((records.last_seq, len));
@@ -163,12 +159,17 @@ impl Outbox {
 
     /// Whether the walk should wait.
     pub(super) fn is_full(&self) -> bool {
-        self.queued_bytes >= self.credit.queued_bytes
+        self.queued_bytes >= QUEUED_BYTES_MAX
     }
 
     /// Whether nothing waits to be sent.
     pub(super) fn is_empty(&self) -> bool {
         self.queued_bytes == 0
+    }
+
+    /// Bytes that are sent and not acknowledged.
+    pub(super) fn in_flight_bytes(&self) -> usize {
+        self.in_flight_bytes
     }
 
     /// Bytes that are not acknowledged, sent or not.
@@ -190,21 +191,43 @@ mod tests {
             epoch: Epoch(1),
             seq: 1,
         };
-        let mut outbox = Outbox::new(meta, Credit::default());
+        let mut outbox = Outbox::new(meta);
         let key = vec![b'k'; STREAM_DATA_BYTES / 3];
         for _ in 0..3 {
             outbox.append(&Record::Delete { key: &key });
         }
-        let first = outbox.take(OpenGoes::WhenIdle).expect("two records");
+        let take = |outbox: &mut Outbox| outbox.take(OpenGoes::WhenIdle, true);
+        let first = take(&mut outbox).expect("two records");
         assert_eq!(first.last_seq, 3);
-        assert_eq!(outbox.take(OpenGoes::WhenIdle), None);
+        assert_eq!(outbox.in_flight_bytes(), first.bytes.len());
+        assert_eq!(take(&mut outbox), None);
         assert!(outbox.acknowledged(2));
-        assert_eq!(outbox.take(OpenGoes::WhenIdle), None);
+        assert_eq!(take(&mut outbox), None);
         assert!(outbox.acknowledged(3));
-        let second = outbox
-            .take(OpenGoes::WhenIdle)
-            .expect("nothing is under way");
+        let second = take(&mut outbox).expect("nothing is under way");
         assert_eq!(second.last_seq, 4);
         assert!(!outbox.acknowledged(5), "it was not sent");
+    }
+
+    #[test]
+    fn without_room_what_was_walked_goes_to_its_end_and_what_was_captured_waits() {
+        let meta = RecordMeta {
+            partition: PartitionId(0),
+            epoch: Epoch(1),
+            seq: 1,
+        };
+        let mut outbox = Outbox::new(meta);
+        let key = vec![b'k'; STREAM_DATA_BYTES / 2];
+        for _ in 0..3 {
+            outbox.append(&Record::Delete { key: &key });
+        }
+        outbox.walked();
+        outbox.append(&Record::Delete { key: &key });
+        let mut take = |has_room| outbox.take(OpenGoes::Now, has_room).map(|r| r.last_seq);
+        assert_eq!(
+            [take(false), take(false), take(false)],
+            [Some(2), Some(3), Some(4)]
+        );
+        assert_eq!([take(false), take(true)], [None, Some(5)]);
     }
 }

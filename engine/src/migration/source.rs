@@ -27,7 +27,7 @@ use ephesus_wire::record::{self, Record, RecordMeta};
 use ephesus_wire::stream::{FIRST_SEQ, Final, Held};
 use ephesus_wire::{Epoch, MigrationId, PartitionId};
 
-use super::outbox::{Credit, OpenGoes, Outbox, Records};
+use super::outbox::{OpenGoes, Outbox, Records};
 use crate::planted::{Bug, Planted};
 use crate::table::{EntryRef, Table, behind};
 
@@ -96,7 +96,6 @@ impl Outgoing {
         migration: MigrationId,
         partition: PartitionId,
         epoch: Epoch,
-        credit: Credit,
         planted: Planted,
     ) -> Outgoing {
         let meta = RecordMeta {
@@ -111,7 +110,7 @@ impl Outgoing {
             builder: BlockBuilder::new(),
             count: 0,
             digest: Digest::EMPTY,
-            outbox: Outbox::new(meta, credit),
+            outbox: Outbox::new(meta),
             last: None,
             last_is_taken: false,
             slices: 0,
@@ -152,6 +151,12 @@ impl Outgoing {
         self.outbox.backlog_bytes()
     }
 
+    /// Of those, bytes that are sent.
+    #[must_use]
+    pub fn in_flight_bytes(&self) -> usize {
+        self.outbox.in_flight_bytes()
+    }
+
     /// Whether a slice of the walk would get on.
     #[must_use]
     pub fn may_walk(&self) -> bool {
@@ -162,6 +167,7 @@ impl Outgoing {
     /// to be sent.
     pub(crate) fn slice(&mut self, table: &Table, mut more: impl FnMut() -> bool) {
         self.slices += 1;
+        let walks = self.stage == Stage::Walking;
         while self.stage == Stage::Walking && !self.outbox.is_full() {
             self.step(table);
             if !more() {
@@ -172,6 +178,11 @@ impl Outgoing {
         let outbox = &mut self.outbox;
         self.builder
             .finish(|block| outbox.append(&Record::Block(block)));
+        self.outbox.walked();
+        if walks && self.stage != Stage::Walking {
+            // The last of the walk does not wait for writes to come.
+            self.outbox.seal();
+        }
     }
 
     fn step(&mut self, table: &Table) {
@@ -215,15 +226,17 @@ impl Outgoing {
         });
     }
 
-    /// The next message that may be sent now; with `gathers`, captured writes behind the walk wait for a
-    /// message of them to be full.
-    pub fn next_message(&mut self, gathers: bool) -> Option<Outbound> {
+    /// The next message that may be sent now: without room no captured writes, but all that was walked. With `gathers`,
+    /// captured writes behind the walk wait for a message of them to be full.
+    pub fn next_message(&mut self, gathers: bool, has_room: bool) -> Option<Outbound> {
         let open = match self.stage {
             Stage::Walking => OpenGoes::WhenIdle,
             Stage::CatchingUp if gathers => OpenGoes::WhenFull,
             Stage::CatchingUp | Stage::Final => OpenGoes::Now,
         };
-        if let Some(records) = self.outbox.take(open) {
+        // The end of a stream is short, and commands wait for it.
+        let has_room = has_room || self.stage == Stage::Final;
+        if let Some(records) = self.outbox.take(open, has_room) {
             return Some(Outbound::Data(records));
         }
         if self.last_is_taken || !self.outbox.is_empty() {

@@ -22,7 +22,7 @@ use super::mesh::{Message, Peer, PeerQueue};
 use super::outbox::Front;
 use crate::keyspace::tests::tape::{Taped, execute_valid, take_down};
 use crate::keyspace::{Keyspace, Partition};
-use crate::migration::{Credit, Outbound, Records};
+use crate::migration::{Outbound, Records};
 use crate::net::{ConnToken, ListenerKind, Waker};
 use crate::node::Routes;
 use crate::node::routes::Me;
@@ -507,7 +507,7 @@ fn serve(connection: &mut Connection, committed: Lsn, mut into: Option<&mut Vec<
 }
 
 fn begin_stream(source: &mut Keyspace, id: PartitionId, migration: MigrationId, epoch: Epoch) {
-    let began = source.begin_outgoing(id, migration, epoch, Credit::default());
+    let began = source.begin_outgoing(id, migration, epoch);
     began.expect("served and not moving");
     source.outgoing_slice(id, || true);
 }
@@ -516,7 +516,7 @@ fn end_stream(source: &mut Keyspace, id: PartitionId) -> Vec<Outbound> {
     let ended = source.try_finish(id, usize::MAX);
     assert!(ended.expect("a good stream"), "all was walked");
     let outgoing = source.outgoing_mut(id).expect("moving");
-    std::iter::from_fn(|| outgoing.next_message(false)).collect()
+    std::iter::from_fn(|| outgoing.next_message(false, true)).collect()
 }
 
 impl Core {

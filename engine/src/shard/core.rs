@@ -497,7 +497,7 @@ impl Core {
 
     /// Whether hardly anything comes but writes, and nothing is held that should go on soon.
     pub(super) fn only_writes_come(&self) -> bool {
-        self.held_partitions() == 0 && self.writers.are_all()
+        !self.holds_any() && self.writers.are_all()
     }
 
     /// Sends what this turn has for the peers and publishes the counters.

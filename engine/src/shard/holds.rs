@@ -130,12 +130,6 @@ impl Core {
         self.holds.held.contains_key(&partition)
     }
 
-    /// How many partitions have [`Core::hold`] in force.
-    #[must_use]
-    pub(super) fn held_partitions(&self) -> usize {
-        self.holds.held.len()
-    }
-
     /// Commands that wait now; of a connection's only the first is counted.
     #[must_use]
     pub(super) fn held_commands(&self) -> u64 {

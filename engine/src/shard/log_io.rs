@@ -94,7 +94,8 @@ impl Shard {
     pub(super) fn tend_log(&mut self) {
         let now = self.now;
         let clients = self.moves.clients(now);
-        self.segments.keep_quiet(self.moves.pauses(now));
+        self.segments
+            .keep_quiet(self.core.holds_any() || self.moves.are_preparing());
         let log = &mut self.core.keyspace.log;
         if let Err(error) = self.segments.tend(log, clients, now) {
             if !error.passes() {

@@ -475,9 +475,7 @@ impl Shard {
         let turn = (self.now, self.had_requests);
         let (core, ring) = (&mut self.core, &mut self.ring);
         let is_moving = self.moves.slice(core, ring, turn, clock, is_urgent);
-        if is_moving
-            && (!self.writes.is_empty() || self.moves.clients(self.now) != segments::Clients::None)
-        {
+        if is_moving && !self.writes.is_empty() {
             // Or the kernel's worker that completes synced writes would wait for the next tick, and so would whoever
             // else shares the CPU, with what clients of a move wait for.
             std::thread::yield_now();

@@ -33,6 +33,7 @@ const AWRY: Duration = Duration::from_millis(5);
 const FORGOTTEN: Duration = Duration::from_millis(500);
 
 /// A stall is near in so many hundredths of a period before its end.
+#[cfg(test)]
 const NEAR_PERCENT: u32 = 45;
 
 /// When the last stalls ended.
@@ -83,6 +84,7 @@ impl Stalls {
     }
 
     /// If the next stall is near: when the period begins that follows it.
+    #[cfg(test)]
     pub(super) fn near_until(&self, now: Instant) -> Option<Instant> {
         let (period, last) = (self.period?, *self.ends.back()?);
         if now.saturating_duration_since(last) > FORGOTTEN {

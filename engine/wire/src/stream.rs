@@ -6,12 +6,8 @@
 //!   OPEN ...  ------------------------------->           opens a staging copy
 //!             <-------------------------------  ACCEPTED or REFUSED
 //!   KEYS      ------------------------------->           makes room
+//!             <-------------------------------  WINDOW .. what its log has, and what it takes behind that
 //!   DATA ...  ------------------------------->           applies, logs
-//!   LOAD ...  ------------------------------->           spares who waits for it
-//!             <-------------------------------  ACK ...  what its log has
-//!             <-------------------------------  ROOM ...  walks on or waits
-//!   ENDING    ------------------------------->           makes way: imports wait
-//!             <-------------------------------  HOLD      holds commands
 //!   FINAL     ------------------------------->           compares count and digest
 //!             <-------------------------------  PREPARED durably
 //!   END       <------------------------------>  END      by either side at any time
@@ -22,15 +18,11 @@
 //! 3 REFUSED     reason, UTF-8
 //! 4 DATA        records of the copy, one after another, each complete | 0 to 15 zero bytes
 //! 5 FINAL       count u64 | digest 2 u64 | clock u64 | last sequence u64
-//! 6 ACK         sequence u64
+//! 6 WINDOW      sequence u64 | credit u64
 //! 7 PREPARED    count u64 | digest 2 u64
 //! 8 END         reason, UTF-8
-//! 9 LOAD        1 while clients use the source's shard, 0 while none do: u8
-//! 10 KEYS       count u64
-//! 11 OPENS      count u64
-//! 12 ROOM       1 while the target has room for what is walked, 0 while it has none: u8
-//! 13 ENDING     -
-//! 14 HOLD       -
+//! 9 KEYS        count u64
+//! 10 OPENS      count u64
 //! ```
 //!
 //! A connection carries the streams of all migrations that it was opened for, between one shard and another.
@@ -40,6 +32,10 @@
 //!
 //! The frame's stream is the migration, never 0, of OPENS the first one; its sequence counts the migration's
 //! frames of one direction, OPENS not among them.
+//! The credit of a WINDOW is for all streams from the source's shard to the target's together: a source walks, or sends
+//! captured writes, while less than that is under way, sent and not in the target's log. It always sends all of an entry. The last one that has come is valid, on
+//! whichever stream; it is 0 until the first has come.
+//!
 //! The records of DATA carry the epoch of the new copy and the sequence they have in its history:
 //! dense from [`FIRST_SEQ`] on, since the target's own record of the copy's creation has 1.
 
@@ -75,23 +71,15 @@ pub enum Message<'a> {
     Keys(u64),
     /// The next records, to be read with [`Records`].
     Data(&'a [u8]),
-    /// Whether clients use the source's shard, which may come to wait for the target.
-    Load(bool),
     /// There is no record behind this one.
     Final(Final),
-    /// The target's log has everything up to this sequence.
-    Ack {
-        /// Of a record of the stream.
+    /// How far the target is, and how much more it takes.
+    Window {
+        /// Of the last record of the stream that its log has.
         seq: u64,
+        /// Bytes of DATA that may be under way from the source's shard beyond what the log has.
+        credit: u64,
     },
-    /// Whether the walk may go on; the target takes writes behind it whatever this says. Until it says so
-    /// for the first time, it may.
-    Room(bool),
-    /// The source would hold commands now, and end the stream: everything but what its clients write was sent.
-    Ending,
-    /// Nothing at the target is in the way of the stream's end: the source may hold commands. It does so a while after
-    /// ENDING without this, too.
-    Hold,
     /// The target holds all of it durably and keeps it until the coordinator decides.
     Prepared(Held),
     /// The stream is over before its end; the text says why.
@@ -140,15 +128,11 @@ mod kind {
     pub(super) const REFUSED: u16 = 3;
     pub(super) const DATA: u16 = 4;
     pub(super) const FINAL: u16 = 5;
-    pub(super) const ACK: u16 = 6;
+    pub(super) const WINDOW: u16 = 6;
     pub(super) const PREPARED: u16 = 7;
     pub(super) const END: u16 = 8;
-    pub(super) const LOAD: u16 = 9;
-    pub(super) const KEYS: u16 = 10;
-    pub(super) const OPENS: u16 = 11;
-    pub(super) const ROOM: u16 = 12;
-    pub(super) const ENDING: u16 = 13;
-    pub(super) const HOLD: u16 = 14;
+    pub(super) const KEYS: u16 = 9;
+    pub(super) const OPENS: u16 = 10;
 }
 
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -214,7 +198,6 @@ impl<'a> Message<'a> {
             Self::Refused(reason) => frame(kind::REFUSED, cut(reason).as_bytes()),
             Self::Keys(count) => frame(kind::KEYS, bytemuck::bytes_of(&count)),
             Self::Data(records) => frame(kind::DATA, records),
-            Self::Load(is_there) => frame(kind::LOAD, &[u8::from(is_there)]),
             Self::Final(last) => {
                 let body = FinalBody {
                     held: last.held.body(),
@@ -223,10 +206,9 @@ impl<'a> Message<'a> {
                 };
                 frame(kind::FINAL, bytemuck::bytes_of(&body));
             }
-            Self::Ack { seq } => frame(kind::ACK, bytemuck::bytes_of(&seq)),
-            Self::Room(is_there) => frame(kind::ROOM, &[u8::from(is_there)]),
-            Self::Ending => frame(kind::ENDING, &[]),
-            Self::Hold => frame(kind::HOLD, &[]),
+            Self::Window { seq, credit } => {
+                frame(kind::WINDOW, bytemuck::bytes_of(&[seq, credit]));
+            }
             Self::Prepared(held) => frame(kind::PREPARED, bytemuck::bytes_of(&held.body())),
             Self::End(reason) => frame(kind::END, cut(reason).as_bytes()),
         }
@@ -251,14 +233,8 @@ impl<'a> Message<'a> {
                 length("DATA", payload, 1, usize::MAX)?;
                 Self::Data(payload)
             }
-            kind::LOAD => Self::Load(flag("LOAD", payload)?),
             kind::FINAL => Self::Final(last(payload)?),
-            kind::ACK => Self::Ack {
-                seq: sequence("ACK", payload)?,
-            },
-            kind::ROOM => Self::Room(flag("ROOM", payload)?),
-            kind::ENDING => empty("ENDING", payload, Self::Ending)?,
-            kind::HOLD => empty("HOLD", payload, Self::Hold)?,
+            kind::WINDOW => window(payload)?,
             kind::PREPARED => Self::Prepared(held(body("PREPARED", payload)?)?),
             kind::END => Self::End(text("END", payload)?),
             other => {
@@ -336,17 +312,6 @@ fn empty<'a>(
     Ok(message)
 }
 
-fn flag(what: &'static str, payload: &[u8]) -> Result<bool, WireError> {
-    match body::<u8>(what, payload)? {
-        0 => Ok(false),
-        1 => Ok(true),
-        found => Err(WireError::Unknown {
-            what,
-            found: found.into(),
-        }),
-    }
-}
-
 fn last(payload: &[u8]) -> Result<Final, WireError> {
     let body: FinalBody = body("FINAL", payload)?;
     check_seq(body.last_seq)?;
@@ -370,10 +335,10 @@ fn held(body: HeldBody) -> Result<Held, WireError> {
     })
 }
 
-fn sequence(what: &'static str, payload: &[u8]) -> Result<u64, WireError> {
-    let seq = body(what, payload)?;
+fn window<'a>(payload: &[u8]) -> Result<Message<'a>, WireError> {
+    let [seq, credit] = body("WINDOW", payload)?;
     check_seq(seq)?;
-    Ok(seq)
+    Ok(Message::Window { seq, credit })
 }
 
 fn check_seq(seq: u64) -> Result<(), WireError> {

@@ -263,7 +263,7 @@ fn messages_of_streams() {
         Message::Refused("no"),
         Message::Keys(4),
         Message::Data(b"data"),
-        Message::Ack { seq: 4 },
+        Message::Window { seq: 4, credit: 5 },
         Message::Final(last),
         Message::Prepared(held),
         Message::End("over"),

@@ -256,7 +256,7 @@ fn captured_writes_are_gathered_until_their_message_is_full_or_commands_are_held
     let messages = |pair: &mut Pair, gathers| {
         let outgoing = pair.source.keyspace.outgoing_mut(MOVING).expect("moving");
         assert_eq!(outgoing.stage(), Stage::CatchingUp);
-        std::iter::from_fn(|| outgoing.next_message(gathers)).count()
+        std::iter::from_fn(|| outgoing.next_message(gathers, true)).count()
     };
     for n in 0..10 {
         pair.add(n);
@@ -272,6 +272,6 @@ fn captured_writes_are_gathered_until_their_message_is_full_or_commands_are_held
     let finished = pair.source.keyspace.try_finish(MOVING, usize::MAX);
     assert!(finished.expect("a good stream"));
     let outgoing = pair.source.keyspace.outgoing_mut(MOVING).expect("moving");
-    let last = std::iter::from_fn(|| outgoing.next_message(true)).count();
+    let last = std::iter::from_fn(|| outgoing.next_message(true, true)).count();
     assert_eq!(last, 2, "the rest, and FINAL");
 }

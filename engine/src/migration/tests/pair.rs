@@ -12,7 +12,7 @@ use super::workload::command;
 use crate::keyspace::tests::model::Model;
 use crate::keyspace::tests::tape::{Taped, contents, execute};
 use crate::keyspace::{AfterBreak, Partition, Reply};
-use crate::migration::{Credit, Outbound, Records};
+use crate::migration::{Outbound, Outgoing, Records};
 use crate::planted::{Bug, Planted};
 
 pub(super) const START_MS: u64 = 1_700_000_000_000;
@@ -20,10 +20,7 @@ pub(super) const MOVING: PartitionId = PartitionId(0);
 pub(super) const EPOCH: Epoch = Epoch(7);
 
 /// Small enough that streams wait for acknowledgements.
-const CREDIT: Credit = Credit {
-    in_flight_bytes: 200_000,
-    queued_bytes: 150_000,
-};
+const CREDIT: usize = 140_000;
 
 pub(super) fn source(migration: u64) -> Source {
     Source {
@@ -116,7 +113,7 @@ impl Pair {
         let began = target.begin_incoming(MOVING, EPOCH, self::source(self.migration));
         began.expect("nothing is here");
         let migration = MigrationId(self.migration);
-        let began = source.begin_outgoing(MOVING, migration, EPOCH, CREDIT);
+        let began = source.begin_outgoing(MOVING, migration, EPOCH);
         began.expect("served and not moving");
         let copy = source.partition(MOVING).expect("it is served");
         let keys = match self.rng.below(3) {
@@ -140,7 +137,11 @@ impl Pair {
     fn send(&mut self) {
         let gathers = self.rng.one_in(2);
         let outgoing = self.source.keyspace.outgoing_mut(MOVING).expect("moving");
-        while let Some(outbound) = outgoing.next_message(gathers) {
+        let next = |outgoing: &mut Outgoing| {
+            let has_room = outgoing.in_flight_bytes() < CREDIT;
+            outgoing.next_message(gathers, has_room)
+        };
+        while let Some(outbound) = next(outgoing) {
             let message = match &outbound {
                 Outbound::Data(Records { bytes: records, .. }) => {
                     assert!(records.len().is_multiple_of(DATA_ALIGN_BYTES));

@@ -8,7 +8,7 @@ use ephesus_wire::{Epoch, MigrationId, frame};
 use super::pair::{EPOCH, MOVING, START_MS, source};
 use crate::keyspace::Partition;
 use crate::keyspace::tests::tape::Taped;
-use crate::migration::{Credit, Outbound, Stage};
+use crate::migration::{Outbound, Stage};
 
 #[expect(clippy::disallowed_methods, reason = "it measures")]
 fn now() -> Instant {
@@ -29,10 +29,8 @@ fn measure(keys: u64, value_bytes: usize) -> [Duration; 2] {
     }
     let began = to.keyspace.begin_incoming(MOVING, EPOCH, source(1));
     began.expect("nothing is here");
-    let (migration, credit) = (MigrationId(1), Credit::default());
-    let began = from
-        .keyspace
-        .begin_outgoing(MOVING, migration, EPOCH, credit);
+    let migration = MigrationId(1);
+    let began = from.keyspace.begin_outgoing(MOVING, migration, EPOCH);
     began.expect("served");
     let mut times = [Duration::ZERO; 2];
     let mut messages = Vec::new();
@@ -44,7 +42,7 @@ fn measure(keys: u64, value_bytes: usize) -> [Duration; 2] {
             steps < 16
         });
         let outgoing = from.keyspace.outgoing_mut(MOVING).expect("moving");
-        while let Some(outbound) = outgoing.next_message(false) {
+        while let Some(outbound) = outgoing.next_message(false, true) {
             if let Outbound::Data(records) = outbound {
                 let header = data_header(migration, 1, &records.bytes);
                 messages.push((header, records.bytes));

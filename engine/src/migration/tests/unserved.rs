@@ -17,7 +17,7 @@ use crate::keyspace::{
     AfterBreak, OutgoingError, Partition, Reply, ScanCursor, StagingError, WalkFilter,
 };
 use crate::migration::target::{CLOCK_AHEAD_MS_MAX, CLOCK_BEHIND_MS_MAX};
-use crate::migration::{Credit, StagingState, TargetError};
+use crate::migration::{StagingState, TargetError};
 use crate::shard::Checkpointer;
 use crate::table::NEVER_MS;
 
@@ -215,7 +215,7 @@ fn a_copy_is_moved_once_at_a_time_and_to_a_later_epoch() {
     let keyspace = &mut taped.keyspace;
     let mut begin = |partition, migration, epoch| {
         let migration = MigrationId(migration);
-        keyspace.begin_outgoing(partition, migration, Epoch(epoch), Credit::default())
+        keyspace.begin_outgoing(partition, migration, Epoch(epoch))
     };
     let served = PartitionId(1);
     assert_eq!(begin(MOVING, 5, 9), Err(OutgoingError::NotServed(MOVING)));

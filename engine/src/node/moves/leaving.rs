@@ -201,6 +201,7 @@ impl Moves {
                         migration,
                         group: leaving.group,
                         open,
+                        to: leaving.target.node,
                         way,
                     };
                     effects.orders.push((leaving.shard, send));
@@ -363,6 +364,7 @@ impl Moves {
                         migration: id,
                         group,
                         open,
+                        to: target.node,
                         way: Way::Shard(target.shard),
                     };
                     self.next.orders.insert(at, (shard, send));

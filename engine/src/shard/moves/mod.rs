@@ -12,7 +12,6 @@
 
 mod beat;
 mod group;
-mod imported;
 mod input;
 mod link;
 mod mail;
@@ -22,13 +21,14 @@ mod share;
 mod socket;
 mod source;
 mod target;
+mod window;
 
 pub use mail::{End, Mail};
 
+use std::collections::BTreeSet;
 use std::io;
 use std::time::{Duration, Instant};
 
-use ephesus_wal::LogWriter;
 use ephesus_wire::{Epoch, Lsn, MigrationId, PartitionId};
 
 use super::core::Core;
@@ -36,44 +36,24 @@ use super::segments::Clients;
 use crate::migration::Report;
 use crate::net::{StreamId, StreamIo};
 use beat::Beat;
-use group::Groups;
-use imported::Imported;
+use group::{Groups, Handoff};
 use reports::Reports;
 use share::{Limit, Share};
 use socket::Sockets;
 use source::{Fate, Source};
 use target::Target;
+use window::{Imported, Peer, Windows, credit};
 
 /// A stream of which nothing comes for so long, although the other end owes something, is broken.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 
-/// Copies that are walked at a time: each may have some MB under way, and streams of small copies are not
-/// to wait for a large one.
+/// Copies that are walked at a time: streams of small copies are not to wait for a large one.
 const WALKING_MAX: usize = 4;
 
-/// What imports have added to the log and is not written, above which nothing is imported while clients wait for the
-/// log, here or at the source: their writes, and the end of a stream, come behind it on the device. What they write
-/// themselves does not count, or they could keep moves from going on.
-const IMPORTED_BYTES_MAX: usize = 512 << 10;
-
-/// The same for all that is not written, while no client waits: as much as keeps the log's writes going. More would
-/// only be in front of the end of streams.
-const UNWRITTEN_BYTES_MAX: usize = 8 << 20;
-
-/// How long nothing is walked and imported at either end once commands of clients are held, unless it is decided
-/// before: what leads to the decision, at the target, at the coordinators and here, would wait for CPUs and disks
-/// behind it.
-const PAUSED_MAX: Duration = Duration::from_millis(50);
-
-/// Least time between the beginnings of two handoffs of a shard, if commands have waited for the first: what waits in
-/// one is over, with what queues behind it, long before the next.
-const HANDOFF_INTERVAL_MS: u64 = 100;
-
-/// How often captured writes leave while there are clients, those of all copies together, if their messages are
-/// not full before. Nobody waits for them before commands are held, and sent one by one each costs both ends a
-/// system call, a wake-up and an acknowledgement, and the target a synced write of its log: as much as its
-/// client's own.
-const GATHERED_EVERY: Duration = Duration::from_millis(20);
+/// How often captured writes leave, those of all copies together, if their messages are not full before. Nobody waits for
+/// them before commands are held, and sent one by one each costs both ends a system call, a wake-up and an
+/// acknowledgement, and the target a synced write of its log: as much as its client's own.
+const GATHER_INTERVAL: Duration = Duration::from_millis(20);
 
 /// How often the node is told how far the moves are: all together, for its thread and the coordinator's have to
 /// wake up each time.
@@ -89,10 +69,10 @@ pub struct Moves {
     reports: Reports,
     limit: Limit,
     share: Share,
-    /// No hold begins before.
-    next_handoff: Instant,
+    handoff: Handoff,
     gathered: Beat,
     progress: Beat,
+    windows: Windows,
     imported: Imported,
     /// Copies that the checkpointer has to remove.
     leaving: Vec<(PartitionId, Epoch)>,
@@ -113,7 +93,6 @@ struct Seen {
     durable: Lsn,
     log_behind: bool,
     log_has_room: bool,
-    has_clients: bool,
 }
 
 /// What a driver works with.
@@ -122,9 +101,8 @@ struct Cx<'a> {
     sockets: &'a mut Sockets,
     reports: &'a mut Reports,
     limit: &'a mut Limit,
-    next_handoff: &'a mut Instant,
-    /// Clients use this shard.
-    has_clients: bool,
+    handoff: &'a mut Handoff,
+    windows: &'a mut Windows,
     /// Captured writes wait for others in this turn.
     gathers: bool,
     /// Each move tells in this turn how far it is.
@@ -144,9 +122,10 @@ impl Moves {
             reports: Reports::new(reports),
             limit: Limit::none(now),
             share: Share::new(now),
-            next_handoff: now,
-            gathered: Beat::new(GATHERED_EVERY, now),
+            handoff: Handoff::none(now),
+            gathered: Beat::new(GATHER_INTERVAL, now),
             progress: Beat::new(PROGRESS_EVERY, now),
+            windows: Windows::default(),
             imported: Imported::default(),
             leaving: Vec::new(),
             turn: 0,
@@ -163,15 +142,14 @@ impl Moves {
         now: Instant,
         f: impl FnOnce(&mut Vec<Source>, &mut Vec<Target>, &mut Cx<'_>) -> T,
     ) -> T {
-        let has_clients = self.has_clients(now);
         let mut cx = Cx {
             core,
             sockets: &mut self.sockets,
             reports: &mut self.reports,
             limit: &mut self.limit,
-            next_handoff: &mut self.next_handoff,
-            has_clients,
-            gathers: has_clients && !self.gathered.is_due(),
+            handoff: &mut self.handoff,
+            windows: &mut self.windows,
+            gathers: !self.gathered.is_due(),
             tells_progress: self.progress.is_due(),
             now,
         };
@@ -187,12 +165,9 @@ impl Moves {
     /// Which clients wait for the shard's log.
     #[must_use]
     pub fn clients(&self, now: Instant) -> Clients {
-        if self.has_clients(now) {
-            Clients::Own
-        } else if self.targets.iter().any(Target::source_has_clients) {
-            Clients::OfSources
-        } else {
-            Clients::None
+        match self.has_clients(now) {
+            true => Clients::Own,
+            false => Clients::None,
         }
     }
 
@@ -236,35 +211,39 @@ impl Moves {
             self.next_look = None;
         } else {
             self.with(core, now, take_in_order);
-            let pauses = self.pauses(now);
-            let is_log_clear = self.imported.unwritten(core.keyspace.log.written()) == 0;
+            let credit = self.credit(core);
             let mut groups = std::mem::take(&mut self.groups);
             self.with(core, now, |sources, targets, cx| {
-                let holds = sources.iter();
-                let holds = holds.filter_map(|source| Some((source.held_since()?, source.group)));
-                let standings = sources.iter().filter_map(|source| source.standing(cx));
-                groups.count(standings, holds);
+                let in_flight: Vec<_> = sources.iter().map(|s| s.in_flight(cx)).collect();
+                cx.windows.count(in_flight.into_iter());
+                groups.count(sources.iter().filter_map(|source| source.standing(cx)));
                 sources.retain_mut(|source| source.tend(cx, &groups) == Fate::GoesOn);
-                let_hold(targets, is_log_clear, cx);
-                targets.retain_mut(|target| target.tend(cx, pauses) == Fate::GoesOn);
+                targets.retain_mut(|target| target.tend(cx, credit) == Fate::GoesOn);
             });
             self.groups = groups;
             let sources = self.sources.iter();
             let sources = sources.filter_map(|source| source.next_look(now));
             let targets = self.targets.iter().filter_map(Target::next_look);
             let is_source = !self.sources.is_empty();
+            let gathers = self.sources.iter().any(Source::gathers);
             let others = [
-                self.pauses_until(now),
                 self.limit.next(),
-                Some(self.next_handoff).filter(|next| *next > now),
-                (is_source && self.has_clients(now)).then(|| self.gathered.next()),
+                gathers.then(|| self.gathered.next()),
                 is_source.then(|| self.progress.next()),
+                self.handoff.next(now).filter(|_| is_source),
             ];
             let others = others.into_iter().flatten();
             self.next_look = sources.chain(targets).chain(others).min();
         }
         self.reports.send(&core.keyspace.log);
         self.sockets.pump(ring, now);
+    }
+
+    /// What each source's shard is given.
+    fn credit(&self, core: &Core) -> usize {
+        let filling = self.targets.iter().filter(|target| target.is_filling());
+        let sources: BTreeSet<Peer> = filling.map(Target::from).collect();
+        credit(core.log_has_room, sources.len())
     }
 
     /// Whether there may be anything to do for a move. Clients' writes alone are nothing: they leave together,
@@ -276,12 +255,11 @@ impl Moves {
             durable: log.durable(),
             log_behind: core.log_behind,
             log_has_room: core.log_has_room,
-            has_clients: self.has_clients(now),
         };
         let is_due = self.next_look().is_none_or(|at| now >= at);
         let is_touched = std::mem::take(&mut self.is_touched);
         let has_changed = std::mem::replace(&mut self.seen, seen) != seen;
-        is_touched || has_changed || is_due || !seen.has_clients
+        is_touched || has_changed || is_due
     }
 
     /// Walks or imports for one stream after the other, if requests permit it, until the time for that is
@@ -351,15 +329,7 @@ impl Moves {
     /// The next stream in turn that would get on with a slice: sources first, targets behind them.
     fn next_stream(&mut self, core: &mut Core, now: Instant) -> Option<usize> {
         let first = self.turn;
-        // In a pause only what is in front of ends that come.
-        let ending = self.pauses(now).then(|| {
-            let ending = self.targets.iter().filter(|target| target.is_ending());
-            ending.map(Target::from).collect::<Vec<_>>()
-        });
-        if ending.as_ref().is_some_and(Vec::is_empty) {
-            return None;
-        }
-        let log_takes_imports = self.log_takes_imports(&core.keyspace.log, now);
+        let may_import = self.imported.has_room(core.keyspace.log.written());
         self.with(core, now, |sources, targets, cx| {
             // What is captured early is sent on top of a limit.
             let at_a_time = if cx.limit.is_set() { 1 } else { WALKING_MAX };
@@ -372,42 +342,15 @@ impl Moves {
             let count = sources.len() + targets.len();
             let mut in_turn = (0..count).map(|step| (first + step) % count);
             in_turn.find(|&at| match sources.get(at) {
-                Some(source) => ending.is_none() && at < walked_now && source.may_walk(cx),
+                Some(source) => at < walked_now && source.may_walk(cx),
                 None => {
                     let Some(target) = targets.get_mut(at - sources.len()) else {
                         return false;
                     };
-                    let is_in_turn = ending.as_ref().is_none_or(|e| e.contains(&target.from()));
-                    log_takes_imports && is_in_turn && target.may_import(cx)
+                    may_import && target.may_import(cx)
                 }
             })
         })
-    }
-
-    /// Whether clients wait for what is being decided, so that whatever may wait does.
-    #[must_use]
-    pub fn pauses(&self, now: Instant) -> bool {
-        self.pauses_until(now).is_some()
-    }
-
-    /// Until when nothing is walked or imported at the latest, if it is not now: clients wait for what is decided.
-    fn pauses_until(&self, now: Instant) -> Option<Instant> {
-        if self.clients(now) == Clients::None {
-            return None;
-        }
-        let at_sources = self.sources.iter().filter_map(Source::held_since);
-        let at_targets = self.targets.iter().filter_map(Target::held_since);
-        let last = at_sources.chain(at_targets).max()?;
-        Some(last + PAUSED_MAX).filter(|until| *until > now)
-    }
-
-    /// Whether imports may add to the log.
-    fn log_takes_imports(&mut self, log: &LogWriter, now: Instant) -> bool {
-        if self.clients(now) != Clients::None {
-            self.imported.unwritten(log.written()) <= IMPORTED_BYTES_MAX
-        } else {
-            log.unwritten_bytes() <= UNWRITTEN_BYTES_MAX
-        }
     }
 
     /// When to call [`Moves::tend`] and [`Moves::slice`] although nothing happens.
@@ -470,7 +413,7 @@ impl Moves {
     }
 }
 
-/// Takes what sources wait for and what is urgent for targets, of all in the order in which it has come: streams
+/// Takes what sources wait for and what targets are told beside records, of all in the order in which it has come: streams
 /// that share a socket are behind one another. Groups are counted behind it.
 fn take_in_order(sources: &mut Vec<Source>, targets: &mut Vec<Target>, cx: &mut Cx<'_>) {
     let first_of = |sources: &[Source], cx: &mut Cx<'_>| {
@@ -491,33 +434,10 @@ fn take_in_order(sources: &mut Vec<Source>, targets: &mut Vec<Target>, cx: &mut 
     while goes_on {
         goes_on = false;
         targets.retain_mut(|target| {
-            let (fate, has_taken) = target.take_urgent(cx);
+            let (fate, has_taken) = target.take_words(cx);
             goes_on |= has_taken;
             fate == Fate::GoesOn
         });
-    }
-}
-
-/// Tells the sources that are about to hold commands that they may, those of one shard at a time, once nothing that was
-/// imported is in front of their ends on the way to the disk.
-fn let_hold(targets: &mut [Target], is_log_clear: bool, cx: &mut Cx<'_>) {
-    let asked = targets.iter();
-    let asked = asked.filter_map(|target| Some((target.asked_since()?, target.from())));
-    let Some((since, from)) = asked.min() else {
-        return;
-    };
-    let is_recent = |since: Instant| cx.now.saturating_duration_since(since) < PAUSED_MAX;
-    let comes_first = |target: &Target| {
-        let holds = target.from() != from && target.asked_since().is_none();
-        holds && target.source_has_clients() && target.held_since().is_some_and(is_recent)
-    };
-    if !is_log_clear && is_recent(since) || targets.iter().any(comes_first) {
-        return;
-    }
-    for target in targets {
-        if target.asked_since().is_some() && target.from() == from {
-            target.let_hold(cx);
-        }
     }
 }
 

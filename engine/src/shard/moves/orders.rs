@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use ephesus_wire::record;
 use ephesus_wire::stream::Open;
-use ephesus_wire::{Epoch, MigrationId, PartitionId};
+use ephesus_wire::{Epoch, MigrationId, NodeId, PartitionId};
 
 use super::link::Link;
 use super::mail::{End, Mail};
@@ -23,8 +23,9 @@ impl Moves {
                 migration,
                 group,
                 open,
+                to,
                 way,
-            } => self.send(core, (migration, group, open, way), now),
+            } => self.send(core, (migration, group, open), (to, way), now),
             Order::Receive {
                 migration,
                 open,
@@ -52,8 +53,13 @@ impl Moves {
         }
     }
 
-    fn send(&mut self, core: &mut Core, order: (MigrationId, u64, Open, Way), now: Instant) {
-        let (migration, group, open, way) = order;
+    fn send(
+        &mut self,
+        core: &mut Core,
+        (migration, group, open): (MigrationId, u64, Open),
+        (to, way): (NodeId, Way),
+        now: Instant,
+    ) {
         self.with(core, now, |sources, _, cx| {
             if sources.iter().any(|source| source.migration == migration) {
                 return;
@@ -62,7 +68,7 @@ impl Moves {
             let is_served = served.is_some_and(|copy| copy.epoch.next() == open.epoch);
             match Link::new(migration, End::Source, way, cx.sockets, now) {
                 Ok(link) => {
-                    let mut source = Source::new((migration, group), open, link);
+                    let mut source = Source::new((migration, group), open, to, link);
                     if is_served {
                         sources.push(source);
                     } else {

@@ -3,7 +3,6 @@
 //! ```text
 //! Opening -> Copying -> Finishing -> Confirmed -> (over: committed or aborted)
 //!         ^ ACCEPTED  ^ held, FINAL ^ PREPARED
-//!               ENDING, HOLD before, while there are clients
 //! Opening | Copying | Finishing -> (over: gave up, serves as before)
 //! ```
 //!
@@ -13,33 +12,22 @@
 use std::time::{Duration, Instant};
 
 use ephesus_wire::stream::{Message, Open};
-use ephesus_wire::{MigrationId, PartitionId};
+use ephesus_wire::{MigrationId, NodeId, PartitionId};
 
 use super::group::{Group, Groups, Standing};
 use super::link::Link;
 use super::mail::Mail;
-use super::{Cx, HANDOFF_INTERVAL_MS, SILENCE_MAX};
-use crate::migration::{Credit, Outbound, Outgoing, Report, Stage};
+use super::window::Peer;
+use super::{Cx, SILENCE_MAX};
+use crate::migration::{Outbound, Outgoing, Report, Stage};
 use crate::planted::Bug;
 
 /// How long writes may keep the backlog from becoming small once the walk is over.
 const CATCH_UP_MAX: Duration = Duration::from_secs(30);
 
-/// Backlog of a group at which commands are held, right after the walk and at most. Little at first: what
-/// the walk has added last waits for its turn at a target that has clients of its own.
-const HOLD_BACKLOG_BYTES: usize = 8 << 10;
-const HOLD_BACKLOG_BYTES_MAX: usize = 1 << 20;
-
-/// The bound is doubled every so often: rather a longer hold than none.
-const HOLD_BACKLOG_DOUBLES: Duration = Duration::from_millis(125);
-
 /// How long commands are held before the target has confirmed: giving up sooner would only mean to hold
 /// them again at the next attempt.
 pub(super) const HOLD_MAX: Duration = Duration::from_millis(300);
-
-/// How long a source with clients waits for the target's word before it holds commands: other sources, of which
-/// there may be many, come one after the other, and a new node's log may have to wait for its next segment.
-pub(super) const ENDING_MAX: Duration = Duration::from_secs(1);
 
 /// How long commands are held before the source asks to abort what it has confirmed.
 pub(super) const OVERDUE_AFTER: Duration = Duration::from_millis(500);
@@ -65,30 +53,15 @@ pub(super) struct Source {
     /// Of those that hold commands together.
     pub(super) group: u64,
     open: Open,
+    /// The shard that it goes to.
+    to: Peer,
     link: Link,
     state: State,
-    /// What the target was told about clients here.
-    told_load: Option<bool>,
-    /// Whether the target has room for what is walked.
-    target_has_room: bool,
-    /// Others of its group are about to hold commands.
-    lets_others_hold: bool,
-    ending: Ending,
     /// Where the removal of expired keys is, which is over before the stream ends; `None`: there are none.
     clearing: Option<usize>,
     /// What was reported last.
     keys: u64,
     bytes: u64,
-}
-
-/// What the target knows of the hold that comes.
-#[derive(Clone, Copy, Debug)]
-enum Ending {
-    Unknown,
-    /// That commands are about to be held; since then.
-    Announced(Instant),
-    /// It has said that they may be.
-    Permitted,
 }
 
 /// What a look at a migration has led to.
@@ -99,17 +72,19 @@ pub(super) enum Fate {
 }
 
 impl Source {
-    pub(super) fn new((migration, group): (MigrationId, u64), open: Open, link: Link) -> Source {
+    pub(super) fn new(
+        (migration, group): (MigrationId, u64),
+        open: Open,
+        to: NodeId,
+        link: Link,
+    ) -> Source {
         Source {
+            to: (to, open.target_shard),
             migration,
             group,
             open,
             link,
             state: State::Opening,
-            told_load: None,
-            target_has_room: true,
-            lets_others_hold: false,
-            ending: Ending::Unknown,
             clearing: None,
             keys: 0,
             bytes: 0,
@@ -129,10 +104,9 @@ impl Source {
         (outgoing.migration == self.migration).then_some(outgoing)
     }
 
-    /// Whether the walk would get on, and neither its target, its group nor a limit keeps it from that.
+    /// Whether the walk would get on, and neither its target nor a limit keeps it from that.
     pub(super) fn may_walk(&self, cx: &mut Cx<'_>) -> bool {
-        let must_wait = !self.target_has_room || self.lets_others_hold;
-        !must_wait
+        cx.windows.has_room(self.to)
             && cx.limit.permits(cx.now)
             && self
                 .outgoing(cx)
@@ -141,32 +115,35 @@ impl Source {
 
     /// Whether part of the copy is still to be walked, and its target takes it.
     pub(super) fn is_walking(&self, cx: &mut Cx<'_>) -> bool {
-        self.target_has_room
+        cx.windows.is_open(self.to)
             && self
                 .outgoing(cx)
                 .is_some_and(|outgoing| outgoing.stage() == Stage::Walking)
     }
 
+    /// The shard that it goes to, and what is under way there.
+    pub(super) fn in_flight(&self, cx: &mut Cx<'_>) -> (Peer, usize) {
+        let outgoing = self.outgoing(cx);
+        (
+            self.to,
+            outgoing.map_or(0, |outgoing| outgoing.in_flight_bytes()),
+        )
+    }
+
+    /// Whether captured writes may wait for each other: the walk is over.
+    pub(super) fn gathers(&self) -> bool {
+        matches!(self.state, State::Copying(Some(_)))
+    }
+
     /// Its group, and how far it is; none when it holds commands.
     pub(super) fn standing(&self, cx: &mut Cx<'_>) -> Option<(u64, Standing)> {
-        let standing = match self.state {
-            State::Opening => Standing::Opening,
-            State::Copying(since) => {
-                let now = cx.now;
-                let outgoing = self.outgoing(cx)?;
-                let backlog_bytes = outgoing.backlog_bytes();
-                if outgoing.stage() == Stage::Walking {
-                    Standing::Walking { backlog_bytes }
-                } else {
-                    let waited = since.map(|since| now.saturating_duration_since(since));
-                    Standing::Walked {
-                        backlog_bytes,
-                        waited: waited.unwrap_or_default(),
-                        waits_for_target: self.waits_for_target(cx),
-                    }
-                }
-            }
-            State::Finishing { .. } | State::Confirmed { .. } => return None,
+        if self.held_since().is_some() {
+            return None;
+        }
+        let outgoing = self.outgoing(cx);
+        let standing = Standing {
+            backlog_bytes: outgoing.as_ref().map_or(0, |o| o.backlog_bytes()),
+            is_walked: outgoing.is_some_and(|o| o.stage() != Stage::Walking),
         };
         Some((self.group, standing))
     }
@@ -207,7 +184,6 @@ impl Source {
     pub(super) fn tend(&mut self, cx: &mut Cx<'_>, groups: &Groups) -> Fate {
         match self.advance(cx, groups) {
             Ok(()) => {
-                self.tell_load(cx);
                 self.send(cx);
                 self.report(cx, false);
                 Fate::GoesOn
@@ -220,9 +196,7 @@ impl Source {
         while let Some(message) = self.link.front(cx.sockets)? {
             let mail = match message {
                 Message::Accepted => Mail::Accepted,
-                Message::Ack { seq } => Mail::Ack { seq },
-                Message::Room(is_there) => Mail::Room(is_there),
-                Message::Hold => Mail::Hold,
+                Message::Window { seq, credit } => Mail::Window { seq, credit },
                 Message::Prepared(held) => Mail::Prepared(held),
                 Message::Refused(reason) | Message::End(reason) => {
                     return Err(format!("the target: {reason}"));
@@ -240,12 +214,7 @@ impl Source {
         match (mail, self.state) {
             (Mail::Accepted, State::Opening) => {
                 let keyspace = &mut cx.core.keyspace;
-                let began = keyspace.begin_outgoing(
-                    partition,
-                    migration,
-                    self.open.epoch,
-                    Credit::default(),
-                );
+                let began = keyspace.begin_outgoing(partition, migration, self.open.epoch);
                 began.map_err(|error| error.to_string())?;
                 let copy = keyspace.partition(partition);
                 let keys = copy.map_or(0, |copy| copy.table.len());
@@ -253,19 +222,11 @@ impl Source {
                 self.state = State::Copying(None);
                 Ok(())
             }
-            (Mail::Ack { seq }, _) => {
+            (Mail::Window { seq, credit }, _) => {
                 let outgoing = self.outgoing(cx);
                 let outgoing = outgoing.ok_or("the target has acknowledged what was not sent")?;
                 outgoing.acknowledged(seq).map_err(|e| e.to_string())?;
-                Ok(())
-            }
-            (Mail::Room(is_there), _) => {
-                self.target_has_room = is_there;
-                Ok(())
-            }
-            // It may come too late to matter.
-            (Mail::Hold, _) if !matches!(self.ending, Ending::Unknown) => {
-                self.ending = Ending::Permitted;
+                cx.windows.granted(self.to, credit);
                 Ok(())
             }
             (Mail::Prepared(held), State::Finishing { held_since }) => {
@@ -290,7 +251,7 @@ impl Source {
     fn advance(&mut self, cx: &mut Cx<'_>, groups: &Groups) -> Result<(), String> {
         let (now, partition) = (cx.now, self.partition());
         match self.state {
-            State::Opening => self.watch(cx, true),
+            State::Opening => self.watch(cx),
             State::Copying(since) => {
                 let outgoing = self.outgoing(cx).ok_or("the copy does not move any more")?;
                 let (stage, backlog) = (outgoing.stage(), outgoing.backlog_bytes());
@@ -299,9 +260,7 @@ impl Source {
                         "writes come faster than they can be sent: {backlog} bytes wait"
                     ));
                 }
-                self.watch(cx, backlog > 0)?;
-                let group = groups.get(self.group);
-                self.lets_others_hold = group.pauses_walks();
+                self.watch(cx)?;
                 if stage == Stage::Walking {
                     return Ok(());
                 }
@@ -320,18 +279,9 @@ impl Source {
                 if !is_clear {
                     return Ok(());
                 }
-                let backlog_max = hold_backlog_bytes(waited);
-                if now < *cx.next_handoff
-                    || !group.is_ready(waited, backlog, backlog_max)
-                    || cx.has_clients && groups.another_holds(self.group, now)
+                if cx.handoff.may_begin(self.group, now)
+                    && groups.get(self.group).is_ready(waited, backlog)
                 {
-                    return Ok(());
-                }
-                if cx.has_clients && matches!(self.ending, Ending::Unknown) {
-                    self.ending = Ending::Announced(now);
-                    self.link.send(Mail::Ending, cx.sockets);
-                }
-                if !self.waits_for_target(cx) && group.may_hold(waited) {
                     self.finish(cx, partition)?;
                 }
                 Ok(())
@@ -363,19 +313,10 @@ impl Source {
         }
     }
 
-    /// Whether the target is to say first that nothing there is in the way of the stream's end: clients would wait.
-    fn waits_for_target(&self, cx: &Cx<'_>) -> bool {
-        let waits = match self.ending {
-            Ending::Unknown => true,
-            Ending::Announced(since) => cx.now.saturating_duration_since(since) < ENDING_MAX,
-            Ending::Permitted => false,
-        };
-        cx.has_clients && waits
-    }
-
     /// Holds commands and ends the stream.
     fn finish(&mut self, cx: &mut Cx<'_>, partition: PartitionId) -> Result<(), String> {
         cx.core.hold(partition);
+        cx.handoff.begin(self.group, cx.now);
         self.state = State::Finishing { held_since: cx.now };
         let finished = cx.core.keyspace.try_finish(partition, usize::MAX);
         match finished {
@@ -385,10 +326,10 @@ impl Source {
         }
     }
 
-    /// Notices a target that says nothing although it owes an answer.
-    fn watch(&self, cx: &mut Cx<'_>, is_owed: bool) -> Result<(), String> {
+    /// Notices a target that says nothing although it should, every other second.
+    fn watch(&self, cx: &mut Cx<'_>) -> Result<(), String> {
         match self.link.heard(cx.sockets) {
-            Some(heard) if is_owed && cx.now.saturating_duration_since(heard) >= SILENCE_MAX => {
+            Some(heard) if cx.now.saturating_duration_since(heard) >= SILENCE_MAX => {
                 let seconds = SILENCE_MAX.as_secs();
                 Err(format!("the target has been silent for {seconds} s"))
             }
@@ -396,23 +337,19 @@ impl Source {
         }
     }
 
-    /// Tells the target whether clients may come to wait for it, if that has changed.
-    fn tell_load(&mut self, cx: &mut Cx<'_>) {
-        let load = cx.has_clients;
-        if matches!(self.state, State::Copying(_)) && self.told_load != Some(load) {
-            self.told_load = Some(load);
-            self.link.send(Mail::Load(load), cx.sockets);
-        }
-    }
-
     /// Queues what may be sent now.
     fn send(&mut self, cx: &mut Cx<'_>) {
         let gathers = cx.gathers;
-        let next = |outgoing: &mut Outgoing| outgoing.next_message(gathers);
-        while let Some(outbound) = self.outgoing(cx).and_then(next) {
-            let mail = match outbound {
-                Outbound::Data(records) => Mail::Data(records),
-                Outbound::Final(last) => Mail::Final(last),
+        loop {
+            let has_room = cx.windows.has_room(self.to);
+            let next = |outgoing: &mut Outgoing| outgoing.next_message(gathers, has_room);
+            let mail = match self.outgoing(cx).and_then(next) {
+                Some(Outbound::Data(records)) => {
+                    cx.windows.sent(self.to, records.bytes.len());
+                    Mail::Data(records)
+                }
+                Some(Outbound::Final(last)) => Mail::Final(last),
+                None => break,
             };
             self.link.send(mail, cx.sockets);
         }
@@ -485,13 +422,10 @@ impl Source {
         self.close(cx, "");
     }
 
-    /// Keeps the next hold away from this one, which is over, if commands have waited.
+    /// The hold is over, if there was one; the next one keeps its distance if commands have waited.
     fn note_waiting(&self, cx: &mut Cx<'_>) {
-        if let Some(since) = self.held_since()
-            && cx.core.held_commands() > 0
-        {
-            let next = since + Duration::from_millis(HANDOFF_INTERVAL_MS);
-            *cx.next_handoff = next.max(*cx.next_handoff);
+        if self.held_since().is_some() && cx.core.held_commands() == 0 {
+            cx.handoff.unnoticed(self.group, cx.now);
         }
     }
 
@@ -510,21 +444,8 @@ impl Source {
                 is_overdue: false,
             } => Some(held_since + OVERDUE_AFTER),
             State::Copying(_) if self.clearing.is_some() => Some(now),
-            State::Copying(Some(since)) => {
-                let next = Group::next(now.saturating_duration_since(since));
-                let late = match self.ending {
-                    Ending::Announced(since) => Some(since + ENDING_MAX).filter(|late| *late > now),
-                    Ending::Unknown | Ending::Permitted => None,
-                };
-                next.map(|next| since + next).into_iter().chain(late).min()
-            }
+            State::Copying(Some(since)) => Some(Group::next(since)).filter(|next| *next > now),
             _ => None,
         }
     }
-}
-
-/// The backlog at which commands are held, so long after the walk.
-fn hold_backlog_bytes(waited: Duration) -> usize {
-    let doubled = waited.as_millis() / HOLD_BACKLOG_DOUBLES.as_millis();
-    (HOLD_BACKLOG_BYTES << doubled.min(10)).min(HOLD_BACKLOG_BYTES_MAX)
 }

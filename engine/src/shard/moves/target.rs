@@ -3,7 +3,6 @@
 //! ```text
 //! Filling -> Preparing -> Prepared -> (over: activated or wiped by the table's word)
 //!         ^ FINAL       ^ durable
-//!   ENDING, HOLD before, while the source has clients
 //! Filling -> (over: wiped, since the stream broke)
 //! ```
 //!
@@ -13,18 +12,16 @@
 use std::time::{Duration, Instant};
 
 use ephesus_wire::stream::{Message, Open};
-use ephesus_wire::{MigrationId, NodeId, PartitionId, ShardId};
+use ephesus_wire::{MigrationId, PartitionId};
 
 use super::link::Link;
 use super::mail::Mail;
 use super::source::Fate;
+use super::window::Peer;
 use super::{Cx, SILENCE_MAX};
 use crate::keyspace::AfterBreak;
 use crate::migration::Report;
 use crate::planted::Bug;
-
-/// DATA that is imported at once, not in a slice: captured writes that commands may be held for.
-const SMALL_BYTES: usize = 4 << 10;
 
 /// How often a target that has something to do says that it is still there.
 const ALIVE_EVERY: Duration = Duration::from_secs(2);
@@ -32,13 +29,9 @@ const ALIVE_EVERY: Duration = Duration::from_secs(2);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Filling,
-    /// The source holds commands since about then: its last message was taken.
-    Preparing {
-        held_since: Instant,
-    },
-    Prepared {
-        held_since: Instant,
-    },
+    /// The source's last message was taken.
+    Preparing,
+    Prepared,
 }
 
 /// One migration to this shard.
@@ -55,21 +48,8 @@ pub(super) struct Target {
     /// When that was.
     acknowledged_at: Instant,
     spoke: Instant,
-    /// What the source was told about room, and when.
-    told_room: (bool, Instant),
-    /// Whether clients use the source's shard, for all that it has said.
-    source_has_clients: bool,
-    ending: Ending,
-}
-
-/// Whether the source is about to hold commands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ending {
-    No,
-    /// Once it is told to; since then.
-    Asked(Instant),
-    /// It was told to then.
-    Told(Instant),
+    /// The credit that the source has been given, and when.
+    told_credit: (usize, Instant),
 }
 
 impl Target {
@@ -91,9 +71,7 @@ impl Target {
             acknowledged: 1,
             acknowledged_at: cx.now,
             spoke: cx.now,
-            told_room: (true, cx.now),
-            source_has_clients: false,
-            ending: Ending::No,
+            told_credit: (0, cx.now),
         }
     }
 
@@ -116,79 +94,59 @@ impl Target {
 
     /// Takes what has arrived, while `more`.
     pub(super) fn import(&mut self, cx: &mut Cx<'_>, mut more: impl FnMut() -> bool) -> Fate {
-        match self.take_messages(cx, &mut more) {
-            Ok(()) => Fate::GoesOn,
-            Err(reason) => self.broke(cx, &reason),
+        loop {
+            match self.take_message(cx, &mut more) {
+                Ok(true) if more() => {}
+                Ok(_) => return Fate::GoesOn,
+                Err(reason) => return self.broke(cx, &reason),
+            }
         }
     }
 
-    fn take_messages(
+    /// Takes the first message, of DATA what there is time for; whether there may be another one to be taken.
+    fn take_message(
         &mut self,
         cx: &mut Cx<'_>,
         more: &mut impl FnMut() -> bool,
-    ) -> Result<(), Broken> {
+    ) -> Result<bool, Broken> {
         let partition = self.partition();
-        let mut goes_on = true;
-        while goes_on && self.state == State::Filling {
-            if cx.core.node.disk.is_full() {
-                return Err(Broken::here("the target's disk is full"));
-            }
-            if cx.core.node.is_memory_full() {
-                return Err(Broken::here("the target's memory is full"));
-            }
-            let message = self.link.front(cx.sockets).map_err(Broken::here)?;
-            let keyspace = &mut cx.core.keyspace;
-            match message {
-                None => return Ok(()),
-                Some(Message::Keys(count)) => keyspace.expect_keys(partition, count),
-                Some(Message::Data(records)) => {
-                    let mut ask = || {
-                        goes_on = more();
-                        goes_on
-                    };
-                    let taken = keyspace
-                        .import(partition, records, self.taken, &mut ask)
-                        .map_err(Broken::here)?;
-                    if taken < records.len() {
-                        self.taken = taken;
-                        return Ok(());
-                    }
-                    self.taken = 0;
-                }
-                Some(Message::Load(is_there)) => {
-                    self.source_has_clients = is_there;
-                }
-                Some(Message::Ending) => self.ending = Ending::Asked(cx.now),
-                Some(Message::Final(last)) => {
-                    keyspace.prepare(partition, &last).map_err(Broken::here)?;
-                    self.state = State::Preparing { held_since: cx.now };
-                }
-                Some(Message::End(reason)) => return Err(Broken::said(reason)),
-                Some(_) => {
-                    return Err(Broken::here("the source has sent what only a target sends"));
-                }
-            }
-            self.link.consume(cx.sockets);
+        if self.state != State::Filling {
+            return Ok(false);
         }
-        Ok(())
-    }
-
-    /// Whether commands may be held for what has arrived, and it takes little time.
-    fn is_urgent(&mut self, cx: &mut Cx<'_>) -> bool {
-        self.takes_records(cx)
-            && match self.link.front(cx.sockets) {
-                Ok(Some(Message::Data(records))) => records.len() <= SMALL_BYTES,
-                front => matches!(
-                    front,
-                    Ok(Some(
-                        Message::Keys(_) | Message::Load(_) | Message::Ending | Message::Final(_)
-                    ))
-                ),
+        if cx.core.node.disk.is_full() {
+            return Err(Broken::here("the target's disk is full"));
+        }
+        if cx.core.node.is_memory_full() {
+            return Err(Broken::here("the target's memory is full"));
+        }
+        let message = self.link.front(cx.sockets).map_err(Broken::here)?;
+        let keyspace = &mut cx.core.keyspace;
+        match message {
+            None => return Ok(false),
+            Some(Message::Keys(count)) => keyspace.expect_keys(partition, count),
+            Some(Message::Data(records)) => {
+                let taken = keyspace
+                    .import(partition, records, self.taken, more)
+                    .map_err(Broken::here)?;
+                if taken < records.len() {
+                    self.taken = taken;
+                    return Ok(false);
+                }
+                self.taken = 0;
             }
+            Some(Message::Final(last)) => {
+                keyspace.prepare(partition, &last).map_err(Broken::here)?;
+                self.state = State::Preparing;
+            }
+            Some(Message::End(reason)) => return Err(Broken::said(reason)),
+            Some(_) => return Err(Broken::here("the source has sent what only a target sends")),
+        }
+        self.link.consume(cx.sockets);
+        Ok(true)
     }
 
-    /// Takes what commands may be held for, and whether there was anything.
-    pub(super) fn take_urgent(&mut self, cx: &mut Cx<'_>) -> (Fate, bool) {
+    /// Takes what is no record, which costs nothing, and whether there was anything.
+    pub(super) fn take_words(&mut self, cx: &mut Cx<'_>) -> (Fate, bool) {
         let mut has_taken = false;
         if self.state != State::Filling {
             // Nothing changes any more, and other streams may wait behind the end of this one.
@@ -208,18 +166,21 @@ impl Target {
                 return (self.broke(cx, &reason), has_taken);
             }
         }
-        while self.is_urgent(cx) {
+        let is_word = |message: &Message<'_>| !matches!(message, Message::Data(_));
+        while self.takes_records(cx)
+            && matches!(self.link.front(cx.sockets), Ok(Some(message)) if is_word(&message))
+        {
             has_taken = true;
-            if let Err(reason) = self.take_messages(cx, &mut || false) {
+            if let Err(reason) = self.take_message(cx, &mut || false) {
                 return (self.broke(cx, &reason), has_taken);
             }
         }
         (Fate::GoesOn, has_taken)
     }
 
-    /// Acknowledges what the log has, and looks at the clock; `pauses` says that the source is not to walk.
-    pub(super) fn tend(&mut self, cx: &mut Cx<'_>, pauses: bool) -> Fate {
-        let outcome = self.advance(cx, pauses);
+    /// Acknowledges what the log has, gives the source its `credit`, and looks at the clock.
+    pub(super) fn tend(&mut self, cx: &mut Cx<'_>, credit: usize) -> Fate {
+        let outcome = self.advance(cx, credit);
         self.link.flush(&cx.core.node);
         match outcome {
             Ok(()) => Fate::GoesOn,
@@ -232,58 +193,12 @@ impl Target {
         self.state == State::Filling
     }
 
-    /// Tells the source whether there is room for what it walks, if that has changed: in the log, and beside others
-    /// whose commands are held. What it walked meanwhile would take CPUs and links from what they wait for.
-    fn tell_room(&mut self, cx: &mut Cx<'_>, pauses: bool) {
-        let has_room = cx.core.log_has_room && !pauses;
-        if self.told_room.0 != has_room {
-            self.told_room = (has_room, cx.now);
-            self.say(cx, Mail::Room(has_room));
-        }
-    }
-
-    /// Whether clients use the source's shard, for all that it has said: they wait for this one when their
-    /// commands are held.
-    pub(super) fn source_has_clients(&self) -> bool {
-        self.source_has_clients
-    }
-
     /// Where the copy comes from.
-    pub(super) fn from(&self) -> (NodeId, ShardId) {
+    pub(super) fn from(&self) -> Peer {
         (self.open.source, self.open.source_shard)
     }
 
-    /// Since when commands are held at the source, or about to be, as far as is known here.
-    pub(super) fn held_since(&self) -> Option<Instant> {
-        match (self.state, self.ending) {
-            (State::Preparing { held_since } | State::Prepared { held_since }, _) => {
-                Some(held_since)
-            }
-            (State::Filling, Ending::Asked(since) | Ending::Told(since)) => Some(since),
-            (State::Filling, Ending::No) => None,
-        }
-    }
-
-    /// Whether commands are about to be held at the source.
-    pub(super) fn is_ending(&self) -> bool {
-        self.state == State::Filling && self.ending != Ending::No
-    }
-
-    /// Since when the source waits for [`Target::let_hold`].
-    pub(super) fn asked_since(&self) -> Option<Instant> {
-        match (self.state, self.ending) {
-            (State::Filling, Ending::Asked(since)) => Some(since),
-            _ => None,
-        }
-    }
-
-    /// Tells the source that it may hold commands.
-    pub(super) fn let_hold(&mut self, cx: &mut Cx<'_>) {
-        self.ending = Ending::Told(cx.now);
-        self.say(cx, Mail::Hold);
-    }
-
-    fn advance(&mut self, cx: &mut Cx<'_>, pauses: bool) -> Result<(), Broken> {
+    fn advance(&mut self, cx: &mut Cx<'_>, credit: usize) -> Result<(), Broken> {
         let (keyspace, partition) = (&mut cx.core.keyspace, self.partition());
         let (committed, durable) = (keyspace.log.committed(), keyspace.log.durable());
         let taken = keyspace.partition(partition).map_or(0, |copy| copy.seq());
@@ -292,42 +207,43 @@ impl Target {
         let (acknowledged, confirmed) =
             (incoming.acknowledge(committed), incoming.confirmed(durable));
         if let Some(seq) = acknowledged {
-            self.acknowledged = seq;
-            self.acknowledged_at = cx.now;
-            self.say(cx, Mail::Ack { seq });
+            (self.acknowledged, self.acknowledged_at) = (seq, cx.now);
         }
-        match self.state {
-            State::Preparing { held_since } => {
-                if let Some(held) = confirmed {
-                    self.state = State::Prepared { held_since };
-                    self.say(cx, Mail::Prepared(held));
-                }
-                Ok(())
+        let since = |at: Instant| cx.now.saturating_duration_since(at);
+        let has_changed = (credit == 0) != (self.told_credit.0 == 0);
+        let is_filling = self.state == State::Filling;
+        let is_due = has_changed || since(self.spoke) >= ALIVE_EVERY;
+        if acknowledged.is_some() || is_filling && is_due {
+            if has_changed {
+                self.told_credit.1 = cx.now;
             }
-            State::Prepared { .. } => Ok(()),
-            State::Filling => {
-                self.tell_room(cx, pauses);
-                let (has_room, told_room) = self.told_room;
-                let heard = self.link.heard(cx.sockets);
-                let since = |at: Instant| cx.now.saturating_duration_since(at);
-                // A source whose credit is used up has nothing to say, nor one that must not walk.
-                if let Some(heard) = heard
-                    && has_room
-                    && self.acknowledged >= taken
-                    && since(heard.max(self.acknowledged_at).max(told_room)) >= SILENCE_MAX
-                {
-                    let seconds = SILENCE_MAX.as_secs();
-                    return Err(Broken::here(format!(
-                        "the source has been silent for {seconds} s"
-                    )));
-                }
-                if since(self.spoke) >= ALIVE_EVERY {
-                    let seq = self.acknowledged;
-                    self.say(cx, Mail::Ack { seq });
-                }
-                Ok(())
-            }
+            self.told_credit.0 = credit;
+            let (seq, credit) = (self.acknowledged, credit as u64);
+            self.say(cx, Mail::Window { seq, credit });
         }
+        if self.state == State::Preparing
+            && let Some(held) = confirmed
+        {
+            self.state = State::Prepared;
+            self.say(cx, Mail::Prepared(held));
+        }
+        let (told_credit, told_at) = self.told_credit;
+        // A source whose credit is used up has nothing to say.
+        if is_filling
+            && told_credit > 0
+            && self.acknowledged >= taken
+            && let Some(heard) = self.link.heard(cx.sockets)
+            && cx
+                .now
+                .saturating_duration_since(heard.max(self.acknowledged_at).max(told_at))
+                >= SILENCE_MAX
+        {
+            let seconds = SILENCE_MAX.as_secs();
+            return Err(Broken::here(format!(
+                "the source has been silent for {seconds} s"
+            )));
+        }
+        Ok(())
     }
 
     fn say(&mut self, cx: &mut Cx<'_>, mail: Mail) {
@@ -367,7 +283,7 @@ impl Target {
 
     /// Whether the source waits for the log to be durable.
     pub(super) fn is_preparing(&self) -> bool {
-        matches!(self.state, State::Preparing { .. })
+        self.state == State::Preparing
     }
 
     /// When to look at the migration again although nothing happens.

@@ -47,7 +47,7 @@ fn kinds_and_layouts_are_fixed() {
         last_seq: 10,
     };
     #[rustfmt::skip]
-    let expected: [(Message<'_>, &[u8]); 14] = [
+    let expected: [(Message<'_>, &[u8]); 10] = [
         (Message::Open(OPEN), b"\x02\x01\0\0\x04\0\x05\0\x03\0\0\0\0\0\0\0\
             \x09\x09\x09\x09\x09\x09\x09\x09\x09\x09\x09\x09\x09\x09\x09\x09"),
         (Message::Accepted, b""),
@@ -55,15 +55,11 @@ fn kinds_and_layouts_are_fixed() {
         (Message::Data(b"records"), b"records"),
         (Message::Final(last), b"\x06\0\0\0\0\0\0\0\x07\0\0\0\0\0\0\0\x08\0\0\0\0\0\0\0\
             \x09\0\0\0\0\0\0\0\x0a\0\0\0\0\0\0\0"),
-        (Message::Ack { seq: 0x0304 }, b"\x04\x03\0\0\0\0\0\0"),
+        (Message::Window { seq: 0x0304, credit: 0x0708 }, b"\x04\x03\0\0\0\0\0\0\x08\x07\0\0\0\0\0\0"),
         (Message::Prepared(held), b"\x06\0\0\0\0\0\0\0\x07\0\0\0\0\0\0\0\x08\0\0\0\0\0\0\0"),
         (Message::End("over"), b"over"),
-        (Message::Load(true), b"\x01"),
         (Message::Keys(0x0506), b"\x06\x05\0\0\0\0\0\0"),
         (Message::Opens(16), b"\x10\0\0\0\0\0\0\0"),
-        (Message::Room(false), b"\x00"),
-        (Message::Ending, b""),
-        (Message::Hold, b""),
     ];
     for (number, (message, payload)) in (1..).zip(expected) {
         let buf = encoded(message);
@@ -94,21 +90,16 @@ fn numbers_without_a_meaning_are_refused() {
     let words = |words: &[u64]| bytemuck::cast_slice(words).to_vec();
     for (kind, body) in [
         (0, vec![]),
-        (15, vec![]),
+        (11, vec![]),
         (kind::OPENS, words(&[0])),
         (kind::OPENS, words(&[STREAM_OPENS_MAX + 1])),
         (kind::KEYS, vec![]),
         (kind::KEYS, words(&[1, 2])),
-        (kind::LOAD, vec![]),
-        (kind::LOAD, vec![2]),
-        (kind::ROOM, vec![]),
-        (kind::ROOM, vec![2]),
         (kind::ACCEPTED, vec![0]),
-        (kind::ENDING, vec![0]),
-        (kind::HOLD, vec![0]),
         (kind::DATA, vec![]),
-        (kind::ACK, words(&[0])),
-        (kind::ACK, words(&[1, 2])),
+        (kind::WINDOW, words(&[0, 1])),
+        (kind::WINDOW, words(&[1])),
+        (kind::WINDOW, words(&[1, 2, 3])),
         (kind::PREPARED, words(&[0, 1, 0])),
         (kind::PREPARED, words(&[1, 1])),
         (kind::FINAL, words(&[0, 0, 0, 0, 0])),
@@ -164,7 +155,7 @@ fn a_stream_carries_changes_and_blocks_only() {
 
 fn message() -> impl Strategy<Value = (u8, [u64; 5], Vec<u8>, String)> {
     (
-        0..14u8,
+        0..10u8,
         any::<[u64; 5]>(),
         any::<Vec<u8>>(),
         any::<String>(),
@@ -191,14 +182,10 @@ proptest! {
             3 if bytes.is_empty() => Message::Data(b"x"),
             3 => Message::Data(&bytes),
             4 => Message::Final(Final { held, clock_ms: words[3], last_seq: words[4].max(2) }),
-            5 => Message::Ack { seq: words[0].max(1) },
+            5 => Message::Window { seq: words[0].max(1), credit: words[1] },
             6 => Message::Prepared(held),
-            7 => Message::Load(words[0] % 2 == 1),
-            8 => Message::Keys(words[0]),
-            9 => Message::Opens(words[0] % STREAM_OPENS_MAX + 1),
-            10 => Message::Room(words[0] % 2 == 1),
-            11 => Message::Ending,
-            12 => Message::Hold,
+            7 => Message::Keys(words[0]),
+            8 => Message::Opens(words[0] % STREAM_OPENS_MAX + 1),
             _ => Message::End(cut(&reason)),
         };
         let buf = encoded(message);
@@ -209,14 +196,14 @@ proptest! {
     }
 
     #[test]
-    fn any_payload_never_panics(kind in 0..17u16, stream: u64, payload: Vec<u8>) {
+    fn any_payload_never_panics(kind in 0..13u16, stream: u64, payload: Vec<u8>) {
         let frame = Frame { kind, stream, sequence: 0, payload: &payload };
         let _ = Message::decode(&frame);
         let _ = Records::new(&payload).count();
     }
 
     #[test]
-    fn bodies_of_the_right_length_never_panic(kind in 1..14u16, words: [u64; 5], len in 0..6usize) {
+    fn bodies_of_the_right_length_never_panic(kind in 1..11u16, words: [u64; 5], len in 0..6usize) {
         let _ = decode_payload(kind, bytemuck::cast_slice(&words[..len.min(5)]));
     }
 

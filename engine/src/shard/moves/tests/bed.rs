@@ -165,6 +165,7 @@ pub(super) fn orders(
         migration,
         group,
         open,
+        to: NODE,
         way: from,
     };
     [receive, send]

@@ -7,9 +7,7 @@ use crate::keyspace::Partition;
 use crate::keyspace::tests::tape::execute;
 use crate::migration::tests::workload::words;
 use crate::migration::{Order, Report};
-use crate::shard::moves::PAUSED_MAX;
-
-const MS: Duration = Duration::from_millis(1);
+use crate::shard::moves::group::HANDOFF_INTERVAL_MS;
 
 #[test]
 fn a_partition_moves_under_writes_and_nothing_is_lost() {
@@ -79,36 +77,8 @@ fn a_group_is_held_in_one_turn() {
         // The other one, which is empty, was ready long before.
         assert_eq!(is_held(&bed, MOVING), is_group, "{wire:?}");
         let confirmed = |report: &Report| matches!(report, Report::Confirmed { .. });
+        bed.pass(HANDOFF_INTERVAL_MS);
         bed.until("both", |bed| bed.source.count(confirmed) == 2);
-    }
-}
-
-#[test]
-fn nothing_is_walked_or_imported_for_a_while_once_commands_of_clients_are_held() {
-    // At the source, at the target, and nowhere.
-    let clients = [(true, false), (false, true), (false, false)];
-    for (wire, at) in BOTH.into_iter().flat_map(|w| clients.map(|at| (w, at))) {
-        let mut bed = Bed::of(2, 1);
-        (bed.source.has_clients, bed.target.has_clients) = at;
-        bed.fill(MOVING, 30_000);
-        bed.begin(wire);
-        bed.begin_other(wire, 2);
-        bed.until("a hold", |bed| bed.source.core.is_held(OTHER));
-        if at.1 {
-            bed.until("the target's word", |bed| {
-                bed.target.moves.pauses_until(bed.now).is_some()
-            });
-            bed.settle();
-        }
-        let far = |bed: &Bed| (bed.walked(), bed.received());
-        let before = far(&bed);
-        assert!(before.0.is_some(), "{wire:?}: the walk is not over");
-        if at != (false, false) {
-            bed.settle();
-            assert_eq!(far(&bed), before, "{wire:?} {at:?}: it goes on too early");
-            bed.pass(PAUSED_MAX.as_millis() as u64);
-        }
-        bed.until("the walk", |bed| far(bed) != before);
     }
 }
 
@@ -127,9 +97,10 @@ fn an_empty_partition_moves() {
 #[test]
 fn what_clients_write_is_looked_at_once_in_a_while() {
     let mut bed = Bed::new(1);
-    bed.load(100);
+    bed.execute(words("SET small v"));
     bed.target.commits = false;
-    bed.source.has_clients = true;
+    // It holds no commands yet.
+    bed.source.moves.handoff.begin(99, bed.now);
     bed.begin(Wire::Sockets);
     bed.until("the walk", |bed| bed.received() > 0);
     bed.settle();
@@ -145,8 +116,7 @@ fn what_clients_write_is_looked_at_once_in_a_while() {
     bed.source.moves.is_touched = true;
     assert!(looks(&mut bed) && !looks(&mut bed), "something has come");
     bed.target.commits = true;
-    // What those looks have taken note of is looked at again after a while.
-    bed.pass(20);
+    bed.pass(HANDOFF_INTERVAL_MS);
     bed.until("the move", |bed| bed.source.is_confirmed());
     bed.commit();
     bed.compare();
@@ -217,9 +187,10 @@ fn a_limit_slows_a_move_down_and_lets_it_end() {
 fn the_next_handoff_keeps_its_distance() {
     let mut bed = Bed::new(1);
     bed.load(100);
-    bed.source.moves.next_handoff = bed.now + 100 * MS;
+    let now = bed.now;
+    bed.source.moves.handoff.begin(99, now);
     bed.begin(Wire::Inboxes);
-    for _ in 0..100 {
+    for _ in 0..HANDOFF_INTERVAL_MS {
         bed.turn();
         assert!(!bed.source.core.is_held(MOVING));
         bed.pass(1);
