@@ -275,13 +275,13 @@ impl Moves {
     ) -> bool {
         if self.sources.is_empty() && self.targets.is_empty() {
             if had_requests {
-                self.share.requested(now, now);
+                self.share.requested(now);
             }
             return false;
         }
         let started = clock();
         if had_requests {
-            self.share.requested(now, started);
+            self.share.requested(started);
         }
         let Some(mut at) = self.next_stream(core, now) else {
             return false;
@@ -320,8 +320,7 @@ impl Moves {
         self.is_touched = true;
         self.sockets.pump(ring, now);
         let took = clock().saturating_duration_since(started);
-        let socket_bytes = self.sockets.take_moved_bytes();
-        self.share.took(started, took, socket_bytes, is_urgent);
+        self.share.took(started, took, is_urgent);
         // Also what was just logged or queued needs another turn.
         true
     }

@@ -8,33 +8,18 @@ const LOAD_LASTS: Duration = Duration::from_millis(1);
 /// Clients that have sent nothing for so long do not count as present any more.
 const PRESENCE_LASTS: Duration = Duration::from_millis(100);
 
-/// Longest time that one slice holds the shard.
-const SLICE: Duration = Duration::from_micros(200);
+/// Time that one slice holds the shard: a request that comes meanwhile waits for it.
+const SLICE: Duration = Duration::from_micros(100);
 
-/// The same while requests come that are executed in no time: each of them may have to wait for it.
-const SLICE_LOADED: Duration = Duration::from_micros(50);
-
-/// Moves get one part of the time for this many parts of requests, if there are any. Requests lose more than
-/// that, as the target, the kernel and the coordinators take time for moves, too: on two CPUs, with a load
-/// generator beside, 0.38 to 0.55 of them stayed with 5 parts, 0.44 to 0.66 with 8, and 0.50 to 0.71 with 12.
-const PARTS: u32 = 12;
-
-/// And for this many parts of images that are urgent.
-const IMAGE_PARTS: u32 = 5;
-
-/// Behind a turn that took longer the requests get twice their parts: they wait already.
-const LONG_TURN: Duration = Duration::from_millis(1);
-
-/// What a byte on a socket costs the shard within its system calls, about: it is not seen by the clock
-/// around a slice.
-const SOCKET_PS_PER_BYTE: u64 = 400;
+/// Moves get one part of the time for this many parts of requests, if there are any, and of images that are urgent.
+/// Requests lose more than that, as the target, the kernel and the coordinators take time for moves, too.
+const PARTS: u32 = 8;
 
 /// The share of time.
 #[derive(Debug)]
 pub(super) struct Share {
-    /// When requests were executed last, and how long their turn took.
+    /// When requests were executed last.
     last_request: Option<Instant>,
-    turn_took: Duration,
     after: Instant,
 }
 
@@ -42,24 +27,18 @@ impl Share {
     pub(super) fn new(now: Instant) -> Share {
         Share {
             last_request: None,
-            turn_took: Duration::ZERO,
             after: now,
         }
     }
 
     /// A turn has executed requests.
-    pub(super) fn requested(&mut self, began: Instant, ended: Instant) {
-        self.turn_took = ended.saturating_duration_since(began);
-        self.last_request = Some(ended);
+    pub(super) fn requested(&mut self, now: Instant) {
+        self.last_request = Some(now);
     }
 
     fn requested_within(&self, time: Duration, now: Instant) -> bool {
         self.last_request
             .is_some_and(|at| now.saturating_duration_since(at) < time)
-    }
-
-    fn is_loaded(&self, now: Instant) -> bool {
-        self.requested_within(LOAD_LASTS, now)
     }
 
     /// Whether clients use the shard, also if not at this moment.
@@ -69,13 +48,7 @@ impl Share {
 
     /// How long a slice may take that begins now; `None` when others come first, until [`Share::next`].
     pub(super) fn slice(&self, now: Instant) -> Option<Duration> {
-        if now < self.after {
-            return None;
-        }
-        if !self.is_loaded(now) {
-            return Some(SLICE);
-        }
-        Some((self.turn_took / PARTS).clamp(SLICE_LOADED, SLICE))
+        (now >= self.after).then_some(SLICE)
     }
 
     /// When the next slice may begin at the latest.
@@ -83,28 +56,11 @@ impl Share {
         self.after
     }
 
-    /// A slice that began at `started` took so long, and so many bytes went over sockets since the one
-    /// before.
-    pub(super) fn took(
-        &mut self,
-        started: Instant,
-        took: Duration,
-        socket_bytes: usize,
-        is_urgent: bool,
-    ) {
+    /// A slice that began at `started` took so long.
+    pub(super) fn took(&mut self, started: Instant, took: Duration, is_urgent: bool) {
         let ended = started + took;
-        let mut parts = 0;
-        if self.is_loaded(ended) {
-            parts += PARTS;
-            if self.turn_took >= LONG_TURN {
-                parts += PARTS;
-            }
-        }
-        if is_urgent {
-            parts += IMAGE_PARTS;
-        }
-        let sockets = Duration::from_nanos(socket_bytes as u64 * SOCKET_PS_PER_BYTE / 1000);
-        self.after = ended + (took + sockets) * parts;
+        let others = self.requested_within(LOAD_LASTS, ended) || is_urgent;
+        self.after = ended + if others { took * PARTS } else { Duration::ZERO };
     }
 }
 
@@ -183,23 +139,24 @@ mod tests {
         let now = start();
         let mut share = Share::new(now);
         assert_eq!(share.slice(now), Some(SLICE));
-        share.took(now, SLICE, 1 << 20, false);
+        share.took(now, SLICE, false);
         assert_eq!(share.slice(now + SLICE), Some(SLICE));
     }
 
     #[test]
-    fn requests_get_their_parts() {
+    fn requests_and_urgent_images_get_their_parts() {
         let now = start();
         let mut share = Share::new(now);
-        let started = now + 30 * US;
-        share.requested(now, started);
-        assert_eq!(share.slice(started), Some(SLICE_LOADED));
-        share.took(started, 50 * US, 0, false);
-        assert_eq!(share.next(), started + 650 * US);
-        assert_eq!(share.slice(started + 649 * US), None);
-        assert_eq!(share.slice(started + 650 * US), Some(SLICE_LOADED));
-        let later = started + LOAD_LASTS;
-        assert_eq!(share.slice(later), Some(SLICE), "nobody is there any more");
+        for is_urgent in [false, true] {
+            if !is_urgent {
+                share.requested(now);
+            }
+            let started = now + if is_urgent { 9_000 * US } else { US };
+            share.took(started, 50 * US, is_urgent);
+            assert_eq!(share.next(), started + 450 * US);
+            assert_eq!(share.slice(started + 449 * US), None);
+            assert_eq!(share.slice(started + 450 * US), Some(SLICE));
+        }
     }
 
     #[test]
@@ -207,35 +164,9 @@ mod tests {
         let now = start();
         let mut share = Share::new(now);
         assert!(!share.has_clients(now));
-        share.requested(now, now + US);
+        share.requested(now + US);
         assert!(share.has_clients(now + 50 * LOAD_LASTS));
         assert!(!share.has_clients(now + US + PRESENCE_LASTS));
-    }
-
-    #[test]
-    fn a_slice_is_as_long_as_requests_make_it() {
-        let now = start();
-        let mut share = Share::new(now);
-        for (turn_us, slice_us) in [(10, 50), (360, 50), (840, 70), (2_160, 180), (3_000, 200)] {
-            share.requested(now, now + turn_us * US);
-            assert_eq!(share.slice(now + turn_us * US), Some(slice_us * US));
-        }
-    }
-
-    #[test]
-    fn sockets_urgent_images_and_long_turns_count() {
-        let now = start();
-        let mut share = Share::new(now);
-        share.took(now, 50 * US, 0, true);
-        assert_eq!(share.next(), now + 300 * US);
-        share.requested(now, now + US);
-        share.took(now, 50 * US, 100_000, false);
-        assert_eq!(share.next(), now + 1_130 * US);
-        share.took(now, 50 * US, 0, true);
-        assert_eq!(share.next(), now + 900 * US);
-        share.requested(now, now + LONG_TURN);
-        share.took(now, 50 * US, 0, true);
-        assert_eq!(share.next(), now + 1_500 * US);
     }
 
     #[test]

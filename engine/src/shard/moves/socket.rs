@@ -52,8 +52,6 @@ pub(super) struct Sockets {
     /// The first one to send in the next turn.
     first: usize,
     next: u64,
-    /// Bytes sent and received since the last look.
-    moved_bytes: usize,
     /// Of streams that are closed. Their memory is touched already, which costs a short move more than
     /// what it moves.
     buffers: Vec<Vec<u8>>,
@@ -335,7 +333,6 @@ impl Sockets {
                 if socket.closing.is_none() {
                     socket.input.filled(bytes);
                 }
-                self.moved_bytes += bytes;
             }
             Err(error) if is_transient(&error) => {}
             Err(error) => socket.end(&error.to_string()),
@@ -347,15 +344,10 @@ impl Sockets {
         let sending = socket.sending.take();
         let expected = sending.as_ref().map_or(0, |sending| sending.bytes);
         match result {
-            Ok(bytes) if bytes == expected => self.moved_bytes += bytes,
+            Ok(bytes) if bytes == expected => {}
             Ok(_) => socket.end("the other node has closed the stream"),
             Err(error) => socket.end(&error.to_string()),
         }
-    }
-
-    /// Bytes sent and received since the last call.
-    pub(super) fn take_moved_bytes(&mut self) -> usize {
-        std::mem::take(&mut self.moved_bytes)
     }
 }
 
