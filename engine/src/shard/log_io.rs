@@ -133,9 +133,7 @@ impl Shard {
 
     /// Whether the log may take what moves bring.
     pub(super) fn has_room_for_moves(&self) -> bool {
-        let has_clients = self.moves.has_clients(self.now);
-        self.checkpointer
-            .has_room_for_moves(&self.core.keyspace, has_clients)
+        self.checkpointer.has_room_for_moves(&self.core.keyspace)
     }
 
     pub(super) fn begin_sync(&mut self) {

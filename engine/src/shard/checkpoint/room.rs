@@ -23,19 +23,18 @@ impl<L: StoreLink> Checkpointer<L> {
 
     /// Whether the log may take what moves bring besides what clients write. A move makes it grow as fast as
     /// a disk writes, and images, which alone make it shorter, are slower: without this clients would wait for
-    /// the images of what others move. While the shard `has_clients` images get ahead early; otherwise moves may
-    /// use up what there is but for a little, which the first clients to come have.
+    /// the images of what others move. So images get ahead early, and a little of the log is always left to clients.
     ///
     /// Never false unless images are due or under way, which end that.
     #[must_use]
-    pub fn has_room_for_moves(&self, keyspace: &Keyspace, has_clients: bool) -> bool {
+    pub fn has_room_for_moves(&self, keyspace: &Keyspace) -> bool {
         let log = &keyspace.log;
         let live_bytes = log.log_bytes();
         let kept_bytes = KEPT_FROM_MOVES * log.options().segment_bytes;
-        let is_pressed = has_clients && self.pace.is_urgent();
-        let is_short = is_pressed || live_bytes + kept_bytes >= self.full_bytes(keyspace);
+        let is_short =
+            self.pace.is_urgent() || live_bytes + kept_bytes >= self.full_bytes(keyspace);
         let is_freed = log.segments().count() > 2 && self.pace.is_due(self.budget, live_bytes);
-        !(has_clients && self.pace.moves_wait() || is_short && is_freed)
+        !(self.pace.moves_wait() || is_short && is_freed)
     }
 
     /// Bytes of live segments from which on writes wait, about: see [`Checkpointer::is_over_budget`].

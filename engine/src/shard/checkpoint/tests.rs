@@ -186,18 +186,8 @@ impl<'a> Fixture<'a> {
 fn a_log_with_many_segments_has_no_room_for_moves_until_images_have_made_some() {
     let store = Silent::default();
     let mut fixture = Fixture::new(&store);
-    let has_room = |fixture: &Fixture<'_>| {
-        let ask = |clients| {
-            fixture
-                .checkpointer
-                .has_room_for_moves(&fixture.keyspace, clients)
-        };
-        assert!(
-            ask(false) || !ask(true),
-            "with clients there is no more of it"
-        );
-        ask(true)
-    };
+    let has_room =
+        |fixture: &Fixture<'_>| fixture.checkpointer.has_room_for_moves(&fixture.keyspace);
     let count = fixture.keyspace.log.segments().count() as u64;
     assert!(count > 2);
     // Two prepared ones, and one that is left to clients.
@@ -221,13 +211,13 @@ fn a_log_with_many_segments_has_no_room_for_moves_until_images_have_made_some() 
 }
 
 #[test]
-fn images_are_ahead_of_moves_early_only_for_clients() {
+fn images_get_ahead_of_moves_early() {
     let store = Silent::default();
     let mut fixture = Fixture::new(&store);
     let count = fixture.keyspace.log.segments().count() as u64;
     let (checkpointer, keyspace) = (&mut fixture.checkpointer, &fixture.keyspace);
     checkpointer.budget = (count + 4) * SEGMENT_BYTES;
-    assert!(checkpointer.has_room_for_moves(keyspace, true));
+    assert!(checkpointer.has_room_for_moves(keyspace));
     let load = checkpointer.load(keyspace);
     let live = load.budget;
     // The log is long, and nothing is written any more.
@@ -236,8 +226,7 @@ fn images_are_ahead_of_moves_early_only_for_clients() {
         checkpointer.pace.look(now, || Load { live, ..load });
     }
     assert!(checkpointer.pace.is_urgent());
-    assert!(!checkpointer.has_room_for_moves(keyspace, true));
-    assert!(checkpointer.has_room_for_moves(keyspace, false));
+    assert!(!checkpointer.has_room_for_moves(keyspace));
 }
 
 #[test]

@@ -156,16 +156,10 @@ impl Moves {
         f(&mut self.sources, &mut self.targets, &mut cx)
     }
 
-    /// Whether clients use the shard, also if not at this moment.
-    #[must_use]
-    pub fn has_clients(&self, now: Instant) -> bool {
-        self.share.has_clients(now)
-    }
-
     /// Which clients wait for the shard's log.
     #[must_use]
     pub fn clients(&self, now: Instant) -> Clients {
-        match self.has_clients(now) {
+        match self.share.has_clients(now) {
             true => Clients::Own,
             false => Clients::None,
         }
