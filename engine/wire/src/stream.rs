@@ -33,8 +33,8 @@
 //! The frame's stream is the migration, never 0, of OPENS the first one; its sequence counts the migration's
 //! frames of one direction, OPENS not among them.
 //! The credit of a WINDOW is for all streams from the source's shard to the target's together: a source walks, or sends
-//! captured writes, while less than that is under way, sent and not in the target's log. It always sends all of an entry. The last one that has come is valid, on
-//! whichever stream; it is 0 until the first has come.
+//! captured writes, while less than that is under way, sent and not in the target's log. It always sends all of an
+//! entry. The last one that has come is valid, on whichever stream; it is 0 until the first has come.
 //!
 //! The records of DATA carry the epoch of the new copy and the sequence they have in its history:
 //! dense from [`FIRST_SEQ`] on, since the target's own record of the copy's creation has 1.
