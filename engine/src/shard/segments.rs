@@ -105,15 +105,6 @@ pub enum Done {
     Removed,
 }
 
-/// Which clients wait for the log's writes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Clients {
-    None,
-    /// Only those of shards whose partitions move here: their commands are held until copies are durable.
-    OfSources,
-    Own,
-}
-
 type Answer = (LogFiles<StdDisk>, Result<Done, WalError>);
 type Answers = (flume::Sender<Answer>, flume::Receiver<Answer>);
 
@@ -235,7 +226,7 @@ impl Segments {
     pub fn tend(
         &mut self,
         log: &mut LogWriter,
-        clients: Clients,
+        has_clients: bool,
         now: Instant,
     ) -> Result<(), WalError> {
         if let Ok((files, answer)) = self.answers.1.try_recv() {
@@ -268,7 +259,7 @@ impl Segments {
             return Ok(());
         }
         if let Some(work) = self.next_work(log) {
-            self.ask(work, log, clients, now);
+            self.ask(work, log, has_clients, now);
         }
         Ok(())
     }
@@ -318,7 +309,7 @@ impl Segments {
         })
     }
 
-    fn ask(&mut self, work: Work, log: &LogWriter, clients: Clients, now: Instant) {
+    fn ask(&mut self, work: Work, log: &LogWriter, has_clients: bool, now: Instant) {
         let Some(files) = self.files.take() else {
             return;
         };
@@ -329,7 +320,7 @@ impl Segments {
                 Some(last) => Some(now - last),
                 None => self.first_lasts(log, now),
             };
-            pause = set_filling(&mut options, since, clients, log.is_starved());
+            pause = set_filling(&mut options, since, has_clients, log.is_starved());
         }
         let quiet = self.jobs.quiet.clone();
         self.is_late = Arc::default();
@@ -380,16 +371,16 @@ impl Segments {
 fn set_filling(
     options: &mut LogOptions,
     since: Option<Duration>,
-    clients: Clients,
+    has_clients: bool,
     is_starved: bool,
 ) -> Duration {
     let pieces = options.segment_bytes.div_ceil(GENTLE_BYTES);
     let part = |since: Duration| since / GENTLE_PART / pieces as u32;
     let pause = since.map_or(GENTLE_PAUSE_MAX, part);
     let fills_fast = pause < GENTLE_PAUSE_MIN;
-    if is_starved || (fills_fast && clients != Clients::Own) {
+    if is_starved || (fills_fast && !has_clients) {
         options.fills_segments = false;
-    } else if clients != Clients::None {
+    } else if has_clients {
         options.zeroes_bytes = GENTLE_BYTES;
         if !fills_fast {
             return pause.min(GENTLE_PAUSE_MAX);
@@ -453,7 +444,7 @@ mod tests {
         /// What is asked for next, and then answered so.
         fn answer(&mut self, answer: impl FnOnce(Work) -> Result<Done, WalError>) -> Option<Work> {
             let now = self.started;
-            let tended = self.segments.tend(&mut self.log, Clients::None, now);
+            let tended = self.segments.tend(&mut self.log, false, now);
             tended.expect("no error");
             let job = self.jobs.try_recv().ok()?;
             let answer = (job.files, answer(job.work));
@@ -467,7 +458,7 @@ mod tests {
             self.log.append(&vec![7; kib << 10]);
             tape::complete(&mut self.log, |_| {});
             let now = self.started + Duration::from_millis(at_ms);
-            let tended = self.segments.tend(&mut self.log, Clients::None, now);
+            let tended = self.segments.tend(&mut self.log, false, now);
             tended.expect("no error");
             let job = self.jobs.try_recv().ok()?;
             assert!(matches!(job.work, Work::Prepare(_)));
@@ -492,45 +483,44 @@ mod tests {
         assert_eq!(Bed::new().write(200, 1_000), Some(true), "seen only once");
     }
 
-    fn filled(since_ms: Option<u64>, clients: Clients, is_starved: bool) -> (LogOptions, Duration) {
+    fn filled(
+        since_ms: Option<u64>,
+        has_clients: bool,
+        is_starved: bool,
+    ) -> (LogOptions, Duration) {
         let mut options = LogOptions::new(LogId::default());
         options.segment_bytes = 64 << 20;
         let since = since_ms.map(Duration::from_millis);
-        let pause = set_filling(&mut options, since, clients, is_starved);
+        let pause = set_filling(&mut options, since, has_clients, is_starved);
         (options, pause)
     }
 
     #[test]
     fn zeroes_take_the_time_that_there_is() {
-        let gentle = |since_ms, clients| {
-            let (options, pause) = filled(since_ms, clients, false);
+        let gentle = |since_ms, has_clients| {
+            let (options, pause) = filled(since_ms, has_clients, false);
             assert!(options.fills_segments);
             (options.zeroes_bytes, pause.as_micros())
         };
-        for clients in [Clients::Own, Clients::OfSources] {
-            let gentle = |since_ms| gentle(since_ms, clients);
-            assert_eq!(gentle(None), (GENTLE_BYTES, 2_000), "the first one");
-            assert_eq!(gentle(Some(60_000)), (GENTLE_BYTES, 2_000));
-            assert_eq!(gentle(Some(1_024)), (GENTLE_BYTES, 1_000));
-            assert_eq!(gentle(Some(512)), (GENTLE_BYTES, 500));
-        }
-        let fast = gentle(Some(500), Clients::Own);
-        assert_eq!(fast, (GENTLE_BYTES, 0), "it fills fast");
-        assert_eq!(gentle(None, Clients::None), (2 << 20, 0), "nobody waits");
+        assert_eq!(gentle(None, true), (GENTLE_BYTES, 2_000), "the first one");
+        assert_eq!(gentle(Some(60_000), true), (GENTLE_BYTES, 2_000));
+        assert_eq!(gentle(Some(1_024), true), (GENTLE_BYTES, 1_000));
+        assert_eq!(gentle(Some(512), true), (GENTLE_BYTES, 500));
+        assert_eq!(gentle(Some(500), true), (GENTLE_BYTES, 0), "it fills fast");
+        assert_eq!(gentle(None, false), (2 << 20, 0), "nobody waits");
     }
 
     #[test]
     fn no_zeroes_for_moves_and_where_the_log_waits() {
-        let fills =
-            |since_ms, clients, is_starved| filled(since_ms, clients, is_starved).0.fills_segments;
-        for clients in [Clients::None, Clients::OfSources] {
-            assert!(fills(None, clients, false), "the first one");
-            assert!(fills(Some(512), clients, false), "slowly");
-            assert!(!fills(Some(500), clients, false), "moves alone, fast");
-            assert!(!fills(None, clients, true));
-        }
-        assert!(fills(Some(500), Clients::Own, false), "clients, fast");
-        assert!(!fills(Some(500), Clients::Own, true), "the log waits");
+        let fills = |since_ms, has_clients, is_starved| {
+            filled(since_ms, has_clients, is_starved).0.fills_segments
+        };
+        assert!(fills(None, false, false), "the first one");
+        assert!(fills(Some(512), false, false), "slowly");
+        assert!(!fills(Some(500), false, false), "moves alone, fast");
+        assert!(!fills(None, false, true));
+        assert!(fills(Some(500), true, false), "clients, fast");
+        assert!(!fills(Some(500), true, true), "the log waits");
     }
 
     #[test]
@@ -543,7 +533,7 @@ mod tests {
                 bed.log.complete(op, Ok(len)).expect("it succeeded");
             }
             let now = bed.started;
-            let tended = bed.segments.tend(&mut bed.log, Clients::Own, now);
+            let tended = bed.segments.tend(&mut bed.log, true, now);
             tended.expect("no error");
             bed.jobs.try_recv().ok()
         };
@@ -560,8 +550,8 @@ mod tests {
         bed.segments.keep_quiet(true);
         bed.log.append(&vec![7; 200 << 10]);
         tape::complete(&mut bed.log, |_| {});
-        let (now, clients) = (bed.started, Clients::Own);
-        let tended = bed.segments.tend(&mut bed.log, clients, now);
+        let now = bed.started;
+        let tended = bed.segments.tend(&mut bed.log, true, now);
         tended.expect("no error");
         let job = bed.jobs.try_recv().expect("an eighth is used");
         let pace = job.pace;
@@ -631,7 +621,7 @@ mod tests {
             let mut now = bed.started;
             let error = bed
                 .segments
-                .tend(&mut bed.log, Clients::None, now)
+                .tend(&mut bed.log, false, now)
                 .expect_err("it failed");
             assert!(error.passes() && bed.segments.waits(), "{error}");
             assert!(bed.answer(failed).is_none(), "not at once");

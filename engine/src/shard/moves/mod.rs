@@ -32,7 +32,6 @@ use std::time::{Duration, Instant};
 use ephesus_wire::{Epoch, Lsn, MigrationId, PartitionId};
 
 use super::core::Core;
-use super::segments::Clients;
 use crate::migration::Report;
 use crate::net::{StreamId, StreamIo};
 use beat::Beat;
@@ -156,13 +155,10 @@ impl Moves {
         f(&mut self.sources, &mut self.targets, &mut cx)
     }
 
-    /// Which clients wait for the shard's log.
+    /// Whether clients use the shard, also if not at this moment.
     #[must_use]
-    pub fn clients(&self, now: Instant) -> Clients {
-        match self.share.has_clients(now) {
-            true => Clients::Own,
-            false => Clients::None,
-        }
+    pub fn has_clients(&self, now: Instant) -> bool {
+        self.share.has_clients(now)
     }
 
     /// Takes messages of another shard of this node; those of a migration that is over are dropped.
