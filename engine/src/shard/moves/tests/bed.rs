@@ -357,7 +357,8 @@ impl Bed {
         let copy = self.source.core.keyspace.partition_mut(partition);
         let table = &mut copy.expect("here").table;
         for n in 0..keys {
-            table.put(n << 40, &n.to_le_bytes(), &[7; 1_000], 0);
+            let hash = n.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+            table.put(hash, &n.to_le_bytes(), &[7; 1_000], 0);
         }
     }
 
