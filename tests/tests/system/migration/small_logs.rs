@@ -12,8 +12,14 @@ const WAL_BUDGET: u64 = 64 << 20;
 
 /// Nodes of one shard each, once every partition is online; `flags` are for the coordinators.
 pub fn started(flags: &[&str]) -> Whole {
+    started_under(&[], flags)
+}
+
+/// The same with nodes that run under another program.
+pub fn started_under(wrapper: &[&str], flags: &[&str]) -> Whole {
     Whole::started_with(flags, &NAMES, |whole, name| Options {
         wal_budget: Some(WAL_BUDGET),
+        wrapper: wrapper.iter().map(|word| (*word).to_owned()).collect(),
         ..whole.options(name, 1)
     })
 }
