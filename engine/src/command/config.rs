@@ -10,7 +10,7 @@ use super::parse::{self, ArgList};
 /// Index of the first pattern of `CONFIG GET pattern [pattern ...]`.
 const PATTERNS: usize = 2;
 
-/// Patterns of one command: each is compiled.
+/// Patterns of one command, which together are as long as one may be: each is compiled and compared with every name.
 const PATTERNS_MAX: usize = 64;
 
 /// Appends the parameters that match, each once, in the order given; their names are lower case.
@@ -27,8 +27,14 @@ pub fn write_matching<A: ArgList + ?Sized>(
         return Err(ClientError::TooManyPatterns(PATTERNS_MAX));
     }
     let mut matching = vec![false; parameters.len()];
+    let mut bytes = 0;
     for index in PATTERNS..args.len() {
         let pattern = pattern_ignoring_case(args.arg(index))?;
+        bytes += args.arg(index).len();
+        if bytes > PATTERN_BYTES_MAX {
+            let what = "all patterns together";
+            return Err(ClientError::ArgumentTooLong(what, PATTERN_BYTES_MAX));
+        }
         for ((name, _), matching) in parameters.iter().zip(&mut matching) {
             *matching = *matching || pattern.matches(name.as_bytes());
         }

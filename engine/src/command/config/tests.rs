@@ -50,3 +50,12 @@ fn more_patterns_than_are_compiled_at_once_are_refused() {
     let error = get(&["save"; 65], Protocol::Resp2);
     assert_eq!(error, "ERR at most 64 patterns can be asked for at once");
 }
+
+#[test]
+fn patterns_that_are_long_together_are_refused() {
+    let half = "?".repeat(512);
+    assert_eq!(get(&[&half, &half], Protocol::Resp2), "*0\r\n");
+    let error = get(&[&half, &half, "*"], Protocol::Resp2);
+    let text = "ERR all patterns together cannot be longer than 1024 bytes";
+    assert_eq!(error, text);
+}
