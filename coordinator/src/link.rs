@@ -66,6 +66,9 @@ pub struct LinkOptions {
     pub idle_timeout: Duration,
     /// Most bytes that wait to be written; a link whose peer reads too slowly for that is closed.
     pub queue_bytes_max: usize,
+    /// Most bytes that all links of the thread hold, of what has come and what waits; beyond it the one that holds
+    /// most is closed.
+    pub all_bytes_max: usize,
 }
 
 impl Default for LinkOptions {
@@ -75,6 +78,7 @@ impl Default for LinkOptions {
             handshake_timeout: Duration::from_secs(3),
             idle_timeout: Duration::from_secs(10),
             queue_bytes_max: 64 << 20,
+            all_bytes_max: 256 << 20,
         }
     }
 }

@@ -5,6 +5,8 @@
 //! open ------------> over     closed by the peer, because of an error, or handed over
 //! ```
 
+pub(super) mod held;
+
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::io;
@@ -63,6 +65,8 @@ struct Shared {
     inbound: RefCell<Inbound>,
     outbound: RefCell<Outbound>,
     life: RefCell<Life>,
+    /// Bytes that were counted last.
+    held: Cell<usize>,
     /// Whether anything came in since the last tick.
     heard: Cell<bool>,
     reader: RefCell<Option<Waker>>,
@@ -96,10 +100,12 @@ impl Link {
             inbound: RefCell::new(inbound),
             outbound: RefCell::default(),
             life: RefCell::new(Life::Open),
+            held: Cell::new(0),
             heard: Cell::new(false),
             reader: RefCell::default(),
             driver: RefCell::default(),
         });
+        held::enter(&shared);
         let mut driver = Driver::new(Rc::clone(&shared));
         glommio::spawn_local(async move { poll_fn(|cx| driver.poll(cx)).await }).detach();
         Ok(Link { shared, taken: 0 })
@@ -237,7 +243,11 @@ impl Shared {
         let queued = self.make_room(frame.encoded_len())?;
         self.outbound.borrow_mut().push(&frame);
         self.wake_for(queued);
-        Ok(())
+        self.count();
+        match &*self.life.borrow() {
+            Life::Over(error) => Err(error.clone()),
+            Life::Open | Life::Leaving => Ok(()),
+        }
     }
 
     /// How many bytes are queued, if so many more may be.
@@ -298,6 +308,8 @@ impl Shared {
         }
         let payload = frame.payload.to_vec();
         inbound.consume(len);
+        drop(inbound);
+        self.count();
         Ok(Some(Message {
             kind,
             stream,
@@ -318,7 +330,10 @@ impl Shared {
             Poll::Pending => return Poll::Pending,
             Poll::Ready(Ok(0)) if self.inbound.borrow().is_empty() => self.end(LinkError::Ended),
             Poll::Ready(Ok(0)) => self.end(LinkError::Io(io::ErrorKind::UnexpectedEof)),
-            Poll::Ready(Ok(_)) => self.heard.set(true),
+            Poll::Ready(Ok(_)) => {
+                self.heard.set(true);
+                self.count();
+            }
             Poll::Ready(Err(error)) => self.end(error.into()),
         }
         Poll::Ready(())
@@ -360,6 +375,8 @@ impl Shared {
         *life = Life::Over(error);
         drop(self.socket.take());
         self.outbound.take();
+        self.inbound.take();
+        self.count();
         wake(&self.driver);
         wake(&self.reader);
     }
@@ -425,6 +442,12 @@ impl Driver {
 
     /// Ready when nothing waits to be written.
     fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let written = self.poll_write_queued(cx);
+        self.shared.count();
+        written
+    }
+
+    fn poll_write_queued(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let mut budget = WRITE_BYTES_PER_TURN;
         loop {
             let mut outbound = self.shared.outbound.borrow_mut();

@@ -72,6 +72,12 @@ pub enum LinkError {
         /// The bound.
         max: usize,
     },
+    /// All links hold more than they may, and this one held most.
+    #[error("all links together hold more than {max} bytes, and this one most")]
+    Crowded {
+        /// The bound.
+        max: usize,
+    },
     /// This side has closed the link.
     #[error("closed by this side")]
     Local,
@@ -111,7 +117,7 @@ impl LinkError {
             | LinkError::Unread
             | LinkError::TooLong { .. } => Reason::Framing,
             LinkError::Idle => Reason::Idle,
-            LinkError::Overflow { .. } => Reason::Overflow,
+            LinkError::Overflow { .. } | LinkError::Crowded { .. } => Reason::Overflow,
             LinkError::Local => Reason::Local,
         }
     }

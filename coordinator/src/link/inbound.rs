@@ -4,7 +4,7 @@ use ephesus_wire::WireError;
 use ephesus_wire::frame::{self, Frame};
 
 /// An empty buffer larger than this gives its memory back.
-const KEEP_BYTES: usize = 256 << 10;
+const KEEP_BYTES: usize = 16 << 10;
 
 /// Bytes that have come in and are not taken yet; grows with what has come, not with what was
 /// announced.
@@ -42,6 +42,11 @@ impl Inbound {
                 self.bytes.clear();
             }
         }
+    }
+
+    /// Memory of it.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.bytes.capacity()
     }
 
     pub(super) fn is_empty(&self) -> bool {

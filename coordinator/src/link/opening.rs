@@ -63,7 +63,8 @@ pub(super) async fn open(
                 return Ok(opened);
             }
             Ok(None) => {
-                if socket.fill(inbound).await? == 0 {
+                // Who has not passed the handshake makes this side hold little.
+                if socket.fill(inbound, HANDSHAKE_PAYLOAD_BYTES_MAX).await? == 0 {
                     return Err(LinkError::EndedEarly);
                 }
             }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ephesus_wire::frame::Frame;
 
 /// An empty buffer larger than this gives its memory back.
-const KEEP_BYTES: usize = 256 << 10;
+const KEEP_BYTES: usize = 16 << 10;
 
 /// A frame of stream 0 that many links write: encoded once, and kept once however many queues it is in.
 #[derive(Clone, Debug)]
@@ -50,6 +50,8 @@ pub(super) struct Outbound {
     /// Of the first piece.
     written: usize,
     bytes: usize,
+    /// Those that no other queue has.
+    own_bytes: usize,
     /// An empty buffer.
     spare: Vec<u8>,
 }
@@ -60,9 +62,15 @@ impl Outbound {
         self.bytes - self.written
     }
 
+    /// Bytes that no other queue has, of pieces that wait.
+    pub(super) fn own_bytes(&self) -> usize {
+        self.own_bytes
+    }
+
     pub(super) fn push(&mut self, frame: &Frame<'_>) {
         let is_untouched = self.pieces.len() > 1 || self.written == 0;
         self.bytes += frame.encoded_len();
+        self.own_bytes += frame.encoded_len();
         match self.pieces.back_mut() {
             Some(Piece::Own(bytes)) if is_untouched => frame.encode(bytes),
             _ => {
@@ -86,11 +94,12 @@ impl Outbound {
         {
             self.bytes -= self.written;
             self.written = 0;
-            if let Piece::Own(mut bytes) = piece
-                && bytes.capacity() <= KEEP_BYTES
-            {
-                bytes.clear();
-                self.spare = bytes;
+            if let Piece::Own(mut bytes) = piece {
+                self.own_bytes -= bytes.len();
+                if bytes.capacity() <= KEEP_BYTES {
+                    bytes.clear();
+                    self.spare = bytes;
+                }
             }
         }
         let first = self.pieces.front();

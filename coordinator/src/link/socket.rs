@@ -108,7 +108,17 @@ impl Socket {
         cx: &mut Context<'_>,
         inbound: &mut Inbound,
     ) -> Poll<io::Result<usize>> {
+        self.poll_fill_up_to(cx, inbound, READ_BYTES)
+    }
+
+    fn poll_fill_up_to(
+        &mut self,
+        cx: &mut Context<'_>,
+        inbound: &mut Inbound,
+        bytes_max: usize,
+    ) -> Poll<io::Result<usize>> {
         SCRATCH.with_borrow_mut(|scratch| {
+            let scratch = scratch.get_mut(..bytes_max).unwrap_or_default();
             let read = Pin::new(&mut self.stream).poll_read(cx, scratch);
             if let Poll::Ready(Ok(len)) = read {
                 inbound.push(scratch.get(..len).unwrap_or_default());
@@ -125,8 +135,13 @@ impl Socket {
         Pin::new(&mut self.stream).poll_write(cx, bytes)
     }
 
-    pub(super) async fn fill(&mut self, inbound: &mut Inbound) -> io::Result<usize> {
-        poll_fn(|cx| self.poll_fill(cx, inbound)).await
+    /// As [`Socket::poll_fill`], at most so many bytes.
+    pub(super) async fn fill(
+        &mut self,
+        inbound: &mut Inbound,
+        bytes_max: usize,
+    ) -> io::Result<usize> {
+        poll_fn(|cx| self.poll_fill_up_to(cx, inbound, bytes_max)).await
     }
 
     pub(super) async fn write_all(&mut self, mut bytes: &[u8]) -> io::Result<()> {

@@ -1,6 +1,7 @@
 //! What an open link does.
 
 use super::*;
+use crate::link::connection::held;
 
 #[test]
 fn messages_pass_both_ways_in_order_and_whole() {
@@ -252,6 +253,56 @@ fn a_reader_that_is_too_slow_loses_the_link() {
         assert_eq!(dialled.recv().await, Err(error));
         assert_eq!(ends.dialled.count(Reason::Overflow), 1);
         drop(accepted);
+    });
+}
+
+#[test]
+fn links_that_send_half_frames_hold_little_together_and_others_live() {
+    use ephesus_wire::frame::Frame;
+    use ephesus_wire::handshake::Handshake;
+    const MAX: usize = 8 << 20;
+    const LINKS: u64 = 32;
+    run(async {
+        let ends = Ends::with_link(LinkOptions {
+            all_bytes_max: MAX,
+            ..LinkOptions::default()
+        });
+        let (mut dialled, mut accepted) = ends.link().await;
+        let mut half = Vec::new();
+        let frame = Frame {
+            kind: 1,
+            stream: 0,
+            sequence: 0,
+            payload: &vec![7; 1 << 20],
+        };
+        frame.encode(&mut half);
+        half.pop();
+        let mut sockets = Vec::new();
+        let mut most = 0;
+        for _ in 0..LINKS {
+            let mut socket = socket::Socket::connect(ends.listener.address())
+                .await
+                .unwrap();
+            let (_, hello) = Handshake::connect(opening::hello(identity(2)), None);
+            socket.write_all(&hello).await.unwrap();
+            let mut link = ends.listener.accept().await;
+            glommio::spawn_local(async move { link.recv().await.unwrap_err() }).detach();
+            // Whose link is closed cannot write all of it.
+            let _ = socket.write_all(&half).await;
+            sockets.push(socket);
+            most = most.max(held::bytes());
+        }
+        assert!(most > MAX / 2, "{most} bytes");
+        assert!(most <= MAX, "{most} bytes");
+        assert!(ends.accepted.count(Reason::Overflow) >= LINKS - 8);
+        dialled.send(1, b"lives").unwrap();
+        assert_eq!(accepted.recv().await.unwrap().payload, b"lives");
+        accepted.send(2, b"too").unwrap();
+        assert_eq!(dialled.recv().await.unwrap().payload, b"too");
+        drop(sockets);
+        drop((dialled, accepted, ends));
+        glommio::timer::sleep(Duration::from_millis(100)).await;
+        assert_eq!(held::bytes(), 0);
     });
 }
 
