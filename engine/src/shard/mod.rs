@@ -95,13 +95,8 @@ const PUBLISH_EVERY: Duration = Duration::from_millis(20);
 /// Background work gets one part of the core for this many parts of requests.
 const REQUESTS_PER_BACKGROUND: u32 = 4;
 
-/// Longest time the shard waits for company once something may have happened already.
-const COALESCE: Duration = Duration::from_micros(15);
-
-/// It waits for half as many completions as the last turn had, from this many on.
-const COALESCE_FROM: usize = 3;
-
-const COALESCE_UP_TO: usize = 24;
+/// A shard that waits to write wakes up earlier once so many completions are there.
+const COMPLETIONS_MAX: usize = 24;
 
 /// How long clients get to read their last replies when the node stops.
 const DRAIN: Duration = Duration::from_secs(3);
@@ -142,8 +137,6 @@ pub struct Shard {
     /// Connections whose receive has ended because all buffers were in use.
     without_buffer: Vec<ConnToken>,
     completions: Vec<Completion>,
-    /// Completions of the last turn.
-    events: usize,
     /// Commands were executed in the last turn.
     had_requests: bool,
     writes: Vec<(WriteOp, Instant)>,
@@ -240,7 +233,6 @@ impl Shard {
             accept_failures: Seldom::default(),
             without_buffer: Vec::new(),
             completions: Vec::new(),
-            events: 0,
             had_requests: false,
             writes: Vec::new(),
             refused_writes: RefusedWrites::default(),
@@ -301,21 +293,12 @@ impl Shard {
         result
     }
 
-    /// Waits in the ring. While many connections are active it waits a moment longer, for several
-    /// completions: waking up costs about as much as a request.
+    /// Waits in the ring.
     fn wait(&mut self) -> io::Result<()> {
         let timeout = self.next_timer();
         if self.sleeps_until_commit() {
-            let several = self.ring.wait_for_several(COALESCE_UP_TO, timeout);
+            let several = self.ring.wait_for_several(COMPLETIONS_MAX, timeout);
             return several.map(drop);
-        }
-        let wanted = self.events / 2;
-        let is_busy = wanted >= COALESCE_FROM && timeout > COALESCE;
-        if is_busy {
-            let wanted = wanted.min(COALESCE_UP_TO);
-            if self.ring.wait_for_several(wanted, COALESCE)? {
-                return Ok(());
-            }
         }
         self.ring.wait(timeout)
     }
@@ -399,7 +382,6 @@ impl Shard {
         let mut completions = std::mem::take(&mut self.completions);
         self.ring.collect(&mut completions);
         had_events |= !completions.is_empty();
-        self.events = completions.len();
         for completion in completions.drain(..) {
             self.completed(completion);
         }
