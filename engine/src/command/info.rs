@@ -97,8 +97,6 @@ pub struct PersistenceInfo {
     pub wal_full: u64,
     pub wal_sync_p50_usec: u64,
     pub wal_sync_p99_usec: u64,
-    /// How far apart log writes are kept as CPU time runs out: on the shard where it is most.
-    pub wal_commit_delay_usec: u64,
     pub images_written: u64,
     pub image_in_progress: bool,
     /// Unix time in seconds of the last complete image, or of the start.
@@ -386,8 +384,6 @@ impl InfoSnapshot {
         text.line("wal_full", persistence.wal_full);
         text.line("wal_sync_p50_usec", persistence.wal_sync_p50_usec);
         text.line("wal_sync_p99_usec", persistence.wal_sync_p99_usec);
-        let delay_usec = persistence.wal_commit_delay_usec;
-        text.line("wal_commit_delay_usec", delay_usec);
         text.line("images_written", persistence.images_written);
         text.line("image_in_progress", imaging);
         text.line("disk_full", u8::from(persistence.disk_full));

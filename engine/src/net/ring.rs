@@ -280,20 +280,9 @@ impl Ring {
         if !self.ring.completion().is_empty() {
             return self.poll();
         }
-        self.wait_for_several(1, timeout).map(drop)
-    }
-
-    /// Submits everything and waits until `wanted` completions are there, but not longer than
-    /// `timeout`; true when there is at least one.
-    ///
-    /// # Errors
-    /// Only what no retry can mend.
-    pub fn wait_for_several(&mut self, wanted: usize, timeout: Duration) -> io::Result<bool> {
-        self.check()?;
         let timespec = Timespec::from(timeout);
         let args = SubmitArgs::new().timespec(&timespec);
-        tolerate(self.ring.submitter().submit_with_args(wanted, &args))?;
-        Ok(!self.ring.completion().is_empty())
+        tolerate(self.ring.submitter().submit_with_args(1, &args))
     }
 
     /// Submits everything and collects what is complete, without waiting.

@@ -59,9 +59,6 @@ impl Backlog {
 impl Core {
     /// Executes what another shard has forwarded, behind what came before.
     pub fn requested(&mut self, requests: Requests) {
-        if !requests.commands.is_empty() {
-            self.writers.input(self.now);
-        }
         self.resume_clients(&requests.resumed);
         self.backlog.batches.push_back(requests);
         if self.backlog.batches.len() == 1 {

@@ -122,8 +122,6 @@ pub struct Connection {
     pub listed: bool,
     /// The connection waits among the gates.
     pub gated: bool,
-    /// When it last waited there, as the shard counts spans of time.
-    pub waited_in_span: u64,
     pub protocol: Protocol,
     pub readonly: bool,
     pub last_command: Option<Cmd>,
@@ -190,7 +188,6 @@ impl Connection {
             receive_stopping: false,
             listed: false,
             gated: false,
-            waited_in_span: 0,
             protocol: Protocol::Resp2,
             readonly: false,
             last_command: None,

@@ -15,7 +15,6 @@ use super::backlog::Backlog;
 use super::batch::{Batch, Behind};
 use super::client_budget::ClientBudget;
 use super::cluster::ClusterReplies;
-use super::commit_delay::Writers;
 use super::connection::{Blocked, Connection, KEYLESS_BYTES, Life};
 use super::connections::Connections;
 use super::forwarding::Uncommitted;
@@ -85,9 +84,6 @@ pub struct Core {
     pub(super) full_peers: usize,
     pub(super) backlog: Backlog,
     pub(super) gates: BinaryHeap<Reverse<(Lsn, Gated)>>,
-    /// Those of connections among them.
-    gated_connections: usize,
-    pub(super) writers: Writers,
     /// By the order in which they were made.
     pub(super) uncommitted: BTreeMap<u64, Uncommitted>,
     /// Commands that wait for the decision about a move.
@@ -150,8 +146,6 @@ impl Core {
             full_peers: 0,
             backlog: Backlog::default(),
             gates: BinaryHeap::new(),
-            gated_connections: 0,
-            writers: Writers::new(now),
             uncommitted: BTreeMap::new(),
             holds: Holds::default(),
             relays: Relays::default(),
@@ -219,9 +213,6 @@ impl Core {
         };
         self.stats().net_input_bytes.add(bytes.len() as u64);
         connection.active_ms = self.keyspace.now_ms();
-        if !connection.gated {
-            self.writers.input(self.now);
-        }
         if connection.life == Life::Open {
             if connection.input.is_empty() && connection.blocked.is_none() {
                 let executed = self.execute_all(&mut connection, bytes);
@@ -459,7 +450,6 @@ impl Core {
             };
             match gated {
                 Gated::Connection(token) => {
-                    self.gated_connections -= 1;
                     if let Some(connection) = self.connections.get_mut(token) {
                         connection.gated = false;
                     }
@@ -482,22 +472,8 @@ impl Core {
             && !connection.gated
         {
             connection.gated = true;
-            self.writers.waits(&mut connection.waited_in_span, self.now);
-            self.gated_connections += 1;
             self.gates.push(Reverse((lsn, Gated::Connection(token))));
         }
-    }
-
-    /// Whether only connections wait for the log, and fewer than have done so lately. Other shards do not tell
-    /// for how many connections they wait, so that nobody is known to be missing.
-    pub(super) fn expects_writers(&self) -> bool {
-        let waiting = self.gated_connections;
-        waiting > 0 && waiting == self.gates.len() && waiting < self.writers.lately()
-    }
-
-    /// Whether hardly anything comes but writes, and nothing is held that should go on soon.
-    pub(super) fn only_writes_come(&self) -> bool {
-        !self.holds_any() && self.writers.are_all()
     }
 
     /// Sends what this turn has for the peers and publishes the counters.

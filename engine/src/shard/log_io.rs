@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use ephesus_wal::disk::std::StdFile;
 use ephesus_wal::{Durability, is_no_room, passes};
 
-use super::{MARK_AFTER, SYNC_EVERY, Shard, commit_delay, fatal};
+use super::{MARK_AFTER, SYNC_EVERY, Shard, fatal};
 
 /// A write that takes longer is not waited for with a sync that is due.
 const SLOW_WRITE: Duration = Duration::from_millis(200);
@@ -36,9 +36,6 @@ impl Shard {
         let took = self.now.saturating_duration_since(issued);
         self.write_usec
             .saturating_record((took.as_micros() as u64).max(1));
-        if self.core.keyspace.log.options().durability == Durability::Strict {
-            self.commit_delay.wrote(took, self.now);
-        }
         match self.core.keyspace.log.complete(op, result) {
             Ok(_) => self.core.committed(),
             Err(error) => fatal("log", &error),
@@ -155,17 +152,6 @@ impl Shard {
         self.syncing = Some((point, missing));
     }
 
-    /// Whether what clients wait for waits for others that are about to write.
-    fn waits_for_company(&mut self) -> bool {
-        if self.commit_delay.apart().is_zero() {
-            return false;
-        }
-        let is_small = self.core.keyspace.log.unwritten_bytes() < commit_delay::BYTES_MAX;
-        let may = is_small && !self.log_is_awaited && self.core.expects_writers();
-        let last = self.timers.last_append;
-        self.commit_delay.delays(may, last, self.now)
-    }
-
     /// Issues again what is due of the writes that were refused.
     #[expect(clippy::expect_used, reason = "what was refused is not written")]
     fn write_refused(&mut self) {
@@ -184,7 +170,7 @@ impl Shard {
     pub(super) fn write_log(&mut self) {
         self.write_refused();
         let may_wait = self.core.keyspace.log.may_wait() && !self.log_is_awaited;
-        if self.write_delay.delays(may_wait, self.now) || self.waits_for_company() {
+        if self.write_delay.delays(may_wait, self.now) {
             return;
         }
         let now_ms = self.core.keyspace.now_ms();

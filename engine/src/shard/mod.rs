@@ -12,7 +12,6 @@ mod checkpoint;
 mod client_budget;
 mod client_io;
 mod cluster;
-mod commit_delay;
 pub mod connection;
 mod connections;
 pub mod core;
@@ -43,7 +42,6 @@ mod seldom;
 pub mod simulated;
 mod slot_moves;
 mod snapshot;
-mod stalls;
 mod stats;
 mod unread;
 mod waiting;
@@ -71,7 +69,6 @@ use hdrhistogram::Histogram;
 use crate::migration::Report;
 use crate::net::{Completion, ConnToken, ListenerKind, Ring, Waker};
 use crate::table::NEVER_MS;
-use commit_delay::CommitDelay;
 use mesh::Message;
 use refused_writes::RefusedWrites;
 use seldom::Seldom;
@@ -94,9 +91,6 @@ const PUBLISH_EVERY: Duration = Duration::from_millis(20);
 
 /// Background work gets one part of the core for this many parts of requests.
 const REQUESTS_PER_BACKGROUND: u32 = 4;
-
-/// A shard that waits to write wakes up earlier once so many completions are there.
-const COMPLETIONS_MAX: usize = 24;
 
 /// How long clients get to read their last replies when the node stops.
 const DRAIN: Duration = Duration::from_secs(3);
@@ -142,7 +136,6 @@ pub struct Shard {
     writes: Vec<(WriteOp, Instant)>,
     refused_writes: RefusedWrites,
     write_delay: WriteDelay,
-    commit_delay: CommitDelay,
     /// Something waits for the log to be durable.
     log_is_awaited: bool,
     write_usec: Histogram<u64>,
@@ -237,7 +230,6 @@ impl Shard {
             writes: Vec::new(),
             refused_writes: RefusedWrites::default(),
             write_delay: WriteDelay::default(),
-            commit_delay: CommitDelay::new(now),
             log_is_awaited: false,
             write_usec: Histogram::new_with_bounds(1, 60_000_000, 2).map_err(io::Error::other)?,
             syncing: None,
@@ -285,30 +277,12 @@ impl Shard {
     fn sleep(&mut self) -> io::Result<()> {
         self.waker.fall_asleep();
         let result = if !self.has_mail() {
-            self.wait()
+            self.ring.wait(self.next_timer())
         } else {
             self.ring.poll()
         };
         self.waker.awake();
         result
-    }
-
-    /// Waits in the ring.
-    fn wait(&mut self) -> io::Result<()> {
-        let timeout = self.next_timer();
-        if self.sleeps_until_commit() {
-            let several = self.ring.wait_for_several(COMPLETIONS_MAX, timeout);
-            return several.map(drop);
-        }
-        self.ring.wait(timeout)
-    }
-
-    /// Whether nothing that may come is in a hurry before the log is written the next time.
-    fn sleeps_until_commit(&self) -> bool {
-        self.commit_delay.deadline().is_some()
-            && self.writes.is_empty()
-            && self.core.only_writes_come()
-            && !self.moves.are_preparing()
     }
 
     /// Whether another thread has left something that was not looked at yet.
@@ -328,9 +302,6 @@ impl Shard {
             consider(until(timers.sync + SYNC_EVERY));
         }
         if let Some(deadline) = self.write_delay.deadline() {
-            consider(until(deadline));
-        }
-        if let Some(deadline) = self.commit_delay.deadline() {
             consider(until(deadline));
         }
         if let Some(deadline) = self.refused_writes.deadline() {

@@ -67,8 +67,6 @@ impl Shard {
         stats
             .wal_sync_p99_usec
             .set(self.write_usec.value_at_quantile(0.99));
-        let apart = self.commit_delay.apart();
-        stats.wal_commit_delay_usec.set(apart.as_micros() as u64);
         stats.images_written.set(self.checkpointer.written);
         stats
             .image_in_progress

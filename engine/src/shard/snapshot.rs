@@ -85,7 +85,6 @@ pub fn take(node: &NodeShared, shard: Option<ShardId>, now_ms: u64) -> InfoSnaps
             wal_full: sum(|s| &s.wal_full),
             wal_sync_p50_usec: most(|s| &s.wal_sync_p50_usec),
             wal_sync_p99_usec: most(|s| &s.wal_sync_p99_usec),
-            wal_commit_delay_usec: most(|s| &s.wal_commit_delay_usec),
             images_written: sum(|s| &s.images_written),
             image_in_progress: sum(|s| &s.image_in_progress) > 0u64,
             image_last_time: most(|s| &s.image_last_time_s),

@@ -52,7 +52,6 @@ counters! {
     /// Time from issue to completion of log writes, microseconds.
     wal_sync_p50_usec, wal_sync_p99_usec,
     /// How far apart they are kept, microseconds.
-    wal_commit_delay_usec,
     /// Grows when copies begin or cease to be served, and when the routes follow.
     role_changes,
     /// Partitions that leave and come, and commands that wait for a decision.

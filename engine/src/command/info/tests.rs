@@ -121,7 +121,7 @@ const READ_BY_CLIENTS: &str = "redis_version redis_mode os arch_bits process_id 
 /// Fields of our own.
 const OWN: &str = "ephesus_version clock_ahead_ms durability wal_bytes wal_bytes_written wal_user_bytes wal_budget \
     wal_segments wal_appended_lsn wal_committed_lsn wal_groups wal_full wal_sync_p50_usec wal_sync_p99_usec \
-    wal_commit_delay_usec images_written image_in_progress disk_full disk_free_bytes disk_floor_bytes migrations_incoming migrations_wait_for_images";
+    images_written image_in_progress disk_full disk_free_bytes disk_floor_bytes migrations_incoming migrations_wait_for_images";
 
 #[test]
 fn every_expected_field_is_there_once() {
