@@ -91,8 +91,6 @@ impl Shard {
     pub(super) fn tend_log(&mut self) {
         let now = self.now;
         let has_clients = self.moves.has_clients(now);
-        self.segments
-            .keep_quiet(self.core.holds_any() || self.moves.are_preparing());
         let log = &mut self.core.keyspace.log;
         if let Err(error) = self.segments.tend(log, has_clients, now) {
             if !error.passes() {

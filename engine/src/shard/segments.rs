@@ -1,7 +1,5 @@
 //! The files of a shard's log: prepared ahead, recycled and removed by the segment threads.
 
-mod quiet;
-
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
@@ -15,7 +13,6 @@ use ephesus_wal::{
 };
 
 use crate::net::Waker;
-pub use quiet::{Asked, Quiet};
 
 /// Spare segments are prepared once this part (an eighth) of the first segment is used.
 const SPARE_AFTER_PART: u64 = 8;
@@ -51,8 +48,6 @@ pub struct Job {
 pub struct Pace {
     /// So long at least.
     pub pause: Duration,
-    /// And while shards ask for it.
-    pub quiet: Quiet,
     /// The log waits for the segment: no more of it is filled.
     pub is_late: Arc<AtomicBool>,
 }
@@ -63,7 +58,6 @@ impl Pace {
         let is_late = || self.is_late.load(Ordering::Relaxed);
         if !is_late() {
             std::thread::sleep(self.pause);
-            self.quiet.wait(is_late);
         }
         if is_late() {
             Zeroes::LeaveRest
@@ -77,14 +71,12 @@ impl Pace {
 #[derive(Clone, Debug)]
 pub struct Jobs {
     sender: flume::Sender<Job>,
-    quiet: Quiet,
 }
 
 impl Jobs {
     #[must_use]
     pub fn new(sender: flume::Sender<Job>) -> Jobs {
-        let quiet = Quiet::default();
-        Jobs { sender, quiet }
+        Jobs { sender }
     }
 }
 
@@ -111,8 +103,6 @@ type Answers = (flume::Sender<Answer>, flume::Receiver<Answer>);
 /// Keeps prepared segments ahead of the log's writer.
 pub struct Segments {
     jobs: Jobs,
-    /// While no zeroes are to be written.
-    asked: Option<Asked>,
     /// `None`: a thread has them, and works.
     files: Option<LogFiles<StdDisk>>,
     options: LogOptions,
@@ -151,7 +141,6 @@ impl Segments {
     ) -> Segments {
         Segments {
             jobs,
-            asked: None,
             files: Some(files),
             options,
             waker,
@@ -207,15 +196,6 @@ impl Segments {
     /// Takes segments the log has given back.
     pub fn give_back(&mut self, segments: Vec<SegmentInfo>) {
         self.truncated.extend(segments);
-    }
-
-    /// Whether the disk is to be left to what clients wait for now, and not to zeroes for any shard of the node.
-    pub fn keep_quiet(&mut self, is_quiet: bool) {
-        if !is_quiet {
-            self.asked = None;
-        } else if self.asked.is_none() {
-            self.asked = Some(self.jobs.quiet.ask());
-        }
     }
 
     /// Hands finished segments to the log and asks for the next piece of work, which is done gently if
@@ -322,18 +302,13 @@ impl Segments {
             };
             pause = set_filling(&mut options, since, has_clients, log.is_starved());
         }
-        let quiet = self.jobs.quiet.clone();
         self.is_late = Arc::default();
         let is_late = Arc::clone(&self.is_late);
         let job = Job {
             files,
             options,
             work,
-            pace: Pace {
-                pause,
-                quiet,
-                is_late,
-            },
+            pace: Pace { pause, is_late },
             done: self.answers.0.clone(),
             waker: Arc::clone(&self.waker),
         };
@@ -542,26 +517,6 @@ mod tests {
         assert_eq!(pace.rest(), Zeroes::GoOn);
         assert!(tend(600).is_none());
         assert_eq!(pace.rest(), Zeroes::LeaveRest, "it does not fit any more");
-    }
-
-    #[test]
-    fn zeroes_wait_while_a_shard_asks_for_it() {
-        let mut bed = Bed::new();
-        bed.segments.keep_quiet(true);
-        bed.log.append(&vec![7; 200 << 10]);
-        tape::complete(&mut bed.log, |_| {});
-        let now = bed.started;
-        let tended = bed.segments.tend(&mut bed.log, true, now);
-        tended.expect("no error");
-        let job = bed.jobs.try_recv().expect("an eighth is used");
-        let pace = job.pace;
-        assert!(pace.quiet.is_asked());
-        bed.segments.keep_quiet(true);
-        bed.segments.keep_quiet(false);
-        assert!(!pace.quiet.is_asked(), "asked for once only");
-        bed.segments.keep_quiet(true);
-        drop(bed.segments);
-        assert!(!pace.quiet.is_asked(), "a shard that has ended");
     }
 
     fn old(id: u64, bytes: u64) -> SegmentInfo {

@@ -358,8 +358,7 @@ impl Moves {
     }
 
     /// Whether a source waits until its copy here is complete and durable.
-    #[must_use]
-    pub fn are_preparing(&self) -> bool {
+    fn are_preparing(&self) -> bool {
         self.targets.iter().any(Target::is_preparing)
     }
 
