@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::io;
 use std::net::{Shutdown, SocketAddr};
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd};
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
@@ -12,14 +12,9 @@ use std::time::Duration;
 
 use futures_lite::io::{AsyncRead, AsyncWrite};
 use glommio::net::TcpStream;
-use socket2::{Domain, Protocol, Socket as RawSocket, Type};
 
 use super::inbound::Inbound;
 use super::keep_alive::KeepAlive;
-
-/// Which congestion control connections within one machine have: the one that every Linux has, and lets everybody
-/// choose. One that paces what is sent, as BBR, sets a timer for every few segments.
-const UNPACED: &[u8] = b"reno";
 
 /// Bytes of one read.
 const READ_BYTES: usize = 64 << 10;
@@ -86,11 +81,7 @@ impl Socket {
 
     /// Connects.
     pub(super) async fn connect(address: SocketAddr) -> io::Result<Socket> {
-        let here = address.ip().is_loopback().then(|| connect_here(address));
-        match here {
-            Some(Ok(stream)) => Socket::new(stream),
-            _ => Socket::new(TcpStream::connect(address).await?),
-        }
+        Socket::new(TcpStream::connect(address).await?)
     }
 
     pub(super) fn set_permit(&mut self, permit: Permit) {
@@ -160,24 +151,6 @@ impl Socket {
             .as_mut()
             .poll(&mut Context::from_waker(Waker::noop()));
     }
-}
-
-/// An unpaced connection within this machine; an error if there is none at once. One that has been paced stays so.
-fn connect_here(address: SocketAddr) -> io::Result<TcpStream> {
-    let domain = Domain::for_address(address);
-    let socket = RawSocket::new(domain, Type::STREAM, Some(Protocol::TCP))?;
-    socket.set_tcp_congestion(UNPACED)?;
-    socket.set_nonblocking(true)?;
-    // The other end's answer is there by the time that this call has told us that it is on its way.
-    if let Err(error) = socket.connect(&address.into()) {
-        if error.raw_os_error() != Some(libc::EINPROGRESS) {
-            return Err(error);
-        }
-        socket.connect(&address.into())?;
-    }
-    socket.set_nonblocking(false)?;
-    // SAFETY: the descriptor is a connected socket, and nobody else owns it any more.
-    Ok(unsafe { TcpStream::from_raw_fd(socket.into_raw_fd()) })
 }
 
 impl Drop for Socket {

@@ -52,17 +52,6 @@ fn both_ends_go_on_outside_and_nothing_else_reads() {
 }
 
 #[test]
-fn connections_within_the_machine_are_not_paced() {
-    run(async {
-        let ends = Ends::with_link(quick());
-        let (dialled, _accepted) = ends.link().await;
-        let stream = dialled.into_stream().unwrap();
-        let chosen = socket2::SockRef::from(&stream).tcp_congestion().unwrap();
-        assert!(chosen.starts_with(b"reno"), "{chosen:?}");
-    });
-}
-
-#[test]
 fn a_handed_over_connection_outlives_the_silence_that_ends_links() {
     run(async {
         let ends = Ends::with_link(LinkOptions {
