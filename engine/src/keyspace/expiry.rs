@@ -5,7 +5,7 @@
 
 use ephesus_wire::PartitionId;
 
-use super::{Keyspace, Partition};
+use super::{Key, Keyspace, Partition};
 use crate::migration::Stage;
 use crate::table::{NEVER_MS, Table};
 
@@ -78,7 +78,8 @@ impl Keyspace {
                 return true;
             };
             let is_due = self.table(id).expires_from_ms() <= now_ms && self.may_expire(id);
-            if is_due && self.remove_expired(id, &mut sweep.segment, &mut sweep.expired) {
+            let (at, expired) = (&mut sweep.segment, &mut sweep.expired);
+            if is_due && self.remove_expired(id, at, expired, Keyspace::expire) {
                 break;
             }
             let from_ms = self.table(id).expires_from_ms();
@@ -89,23 +90,23 @@ impl Keyspace {
         false
     }
 
-    /// Removes the next keys of a partition that have expired, about 100, from the segment `at` on, which begins with
-    /// 0 and is 0 after the last ones; true when none is left.
+    /// Removes the next keys of a partition that moves and that have expired, about 100, from the segment `at` on, which
+    /// begins with 0 and is 0 after the last ones; true when none is left. The log, which may have no room, is not told.
     pub fn remove_expired_slice(&mut self, id: PartitionId, at: &mut usize) -> bool {
         let is_due = self.may_expire(id) && self.table(id).expires_from_ms() <= self.now_ms;
-        if is_due && self.remove_expired(id, at, &mut Vec::new()) {
+        let expire = Keyspace::expire_unlogged;
+        if is_due && self.remove_expired(id, at, &mut Vec::new(), expire) {
             return false;
         }
         *at = 0;
         true
     }
 
-    /// Removes all keys of a partition that have expired, so that no other clock has to tell who they were.
+    /// Removes all keys of a partition that have expired, so that no other clock has to tell who they were. The log is
+    /// not told either.
     pub(super) fn remove_all_expired(&mut self, id: PartitionId) {
-        let (mut segment, mut expired) = (0, Vec::new());
-        if self.may_expire(id) && self.table(id).expires_from_ms() <= self.now_ms {
-            while self.remove_expired(id, &mut segment, &mut expired) {}
-        }
+        let mut at = 0;
+        while !self.remove_expired_slice(id, &mut at) {}
     }
 
     /// Whether keys of the partition may be removed now: not by anyone but its owner, and not behind the
@@ -121,16 +122,17 @@ impl Keyspace {
         partition: PartitionId,
         at: &mut usize,
         expired: &mut Vec<Vec<u8>>,
+        expire: fn(&mut Keyspace, &Key<'_>),
     ) -> bool {
         let now_ms = self.now_ms;
         let found = self.table_mut(partition).expired(at, now_ms, expired);
         for bytes in expired.drain(..) {
-            let key = super::Key {
+            let key = Key {
                 bytes: &bytes,
                 hash: self.hasher.hash(&bytes),
                 partition,
             };
-            self.expire(&key);
+            expire(self, &key);
         }
         found
     }

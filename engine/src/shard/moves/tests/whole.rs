@@ -37,7 +37,7 @@ fn a_partition_moves_under_writes_and_nothing_is_lost() {
 }
 
 #[test]
-fn what_has_expired_is_removed_in_slices_before_a_stream_ends() {
+fn what_has_expired_is_removed_in_slices_before_a_stream_ends_and_takes_no_room_in_the_log() {
     const KEYS: u64 = 3_000;
     let mut bed = Bed::new(1);
     for n in 0..KEYS {
@@ -51,6 +51,8 @@ fn what_has_expired_is_removed_in_slices_before_a_stream_ends() {
         outgoing.is_some_and(|outgoing| outgoing.cursor().is_none())
     });
     bed.now_ms += 2_000;
+    bed.source.core.log_behind = true;
+    let appended = bed.source.core.keyspace.log.appended();
     let expired = |bed: &Bed| bed.source.core.keyspace.counters.expired;
     let (mut before, mut most) = (expired(&bed), 0);
     bed.until("the end", |bed| {
@@ -60,6 +62,7 @@ fn what_has_expired_is_removed_in_slices_before_a_stream_ends() {
     });
     assert_eq!(before, KEYS, "all before the end of the stream");
     assert!(most <= 256, "{most} keys in one turn");
+    assert_eq!(bed.source.core.keyspace.log.appended(), appended);
     bed.commit();
     assert_eq!(bed.target.core.keyspace.len(), 0);
 }
