@@ -18,7 +18,7 @@ use ephesus_wire::{Epoch, Lsn, MigrationId, NodeId, PartitionId, Partitioning, S
 
 use super::connection::Connection;
 use super::core::Core;
-use super::mesh::{Message, Peer, PeerQueue};
+use super::mesh::{Message, Peer};
 use super::outbox::Front;
 use crate::keyspace::tests::tape::{Taped, execute_valid, take_down};
 use crate::keyspace::{Keyspace, Partition};
@@ -522,7 +522,7 @@ fn end_stream(source: &mut Keyspace, id: PartitionId) -> Vec<Outbound> {
 impl Core {
     /// Bytes of commands that shards of the node owe answers to.
     pub(super) fn unanswered(&self) -> usize {
-        self.peers.iter().map(PeerQueue::unanswered_bytes).sum()
+        self.peers.unanswered_bytes()
     }
 }
 

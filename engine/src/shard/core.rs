@@ -1,8 +1,6 @@
 //! What a shard decides: commands in, effects on the keyspace and replies out. No I/O happens here;
 //! [`super::Shard`] moves the bytes.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -13,21 +11,22 @@ use ephesus_wire::{Lsn, ShardId};
 
 use super::backlog::Backlog;
 use super::batch::{Batch, Behind};
+use super::blocked::BlockedConnections;
 use super::client_budget::ClientBudget;
 use super::cluster::ClusterReplies;
 use super::connection::{Blocked, Connection, KEYLESS_BYTES, Life};
 use super::connections::Connections;
-use super::forwarding::Uncommitted;
 use super::holds::Holds;
 use super::keyed::Step;
 use super::large_replies::ReplyRoom;
-use super::mesh::{Client, Forwarded, Origin, PeerQueue, Scope};
+use super::log_gates::{Committed, LogGates};
+use super::log_room::LogRoom;
+use super::mesh::{Client, Forwarded, Origin, Peers, Scope};
 use super::onward::Relays;
 use super::seldom::Seldom;
 use super::stats::ShardStats;
 use super::unread::UnreadClients;
 use super::walks::{Presence, Walks};
-use crate::by_shard::ByShard;
 use crate::command::error::ClientError;
 use crate::command::parse::Request;
 use crate::command::spec::{self, Spec};
@@ -35,14 +34,6 @@ use crate::keyspace::{Keyspace, Reply};
 use crate::net::{ConnToken, ListenerKind};
 use crate::node::{NodeShared, Routes};
 use crate::table::Prefetch;
-
-/// Something that waits for the log.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Gated {
-    Connection(ConnToken),
-    /// Key of `uncommitted`.
-    Replies(u64),
-}
 
 /// Who asked for a command.
 pub(super) enum Asker<'a> {
@@ -79,13 +70,9 @@ pub struct Core {
     pub(super) serving: bool,
     pub keyspace: Keyspace,
     pub connections: Connections,
-    pub(super) peers: ByShard<PeerQueue>,
-    /// How many of them are full.
-    pub(super) full_peers: usize,
+    pub(super) peers: Peers,
     pub(super) backlog: Backlog,
-    pub(super) gates: BinaryHeap<Reverse<(Lsn, Gated)>>,
-    /// By the order in which they were made.
-    pub(super) uncommitted: BTreeMap<u64, Uncommitted>,
+    pub(super) gates: LogGates,
     /// Commands that wait for the decision about a move.
     pub(super) holds: Holds,
     pub(super) relays: Relays,
@@ -96,10 +83,7 @@ pub struct Core {
     pub(super) leaving: Vec<(Client, Presence)>,
     /// Connections with something to send or to do at the end of the turn.
     pub listed: Vec<ConnToken>,
-    /// Connections that execute nothing until something is over.
-    pub(super) blocked: Vec<ConnToken>,
-    /// Some of them go on in the next turn, whatever else happens.
-    pub(super) has_next_turns: bool,
+    pub(super) blocked: BlockedConnections,
     pub(super) unread: UnreadClients,
     pub(super) args: Args,
     batch: Batch,
@@ -108,13 +92,7 @@ pub struct Core {
     pub(super) now: Instant,
     next_connection_id: u64,
     pub(super) random: Rng,
-    /// The log is over its budget ([`Core::log_is_full`]) or has too much that is not committed: writes wait.
-    pub(super) log_behind: bool,
-    /// Who goes on first when the log has room again, see [`Core::unblock`].
-    pub(super) own_come_first: bool,
-    pub(super) log_is_full: bool,
-    /// What moves here may be sent: the log has room for more than clients write.
-    pub(super) log_has_room: bool,
+    pub(super) log_room: LogRoom,
     commands: u64,
     pub(super) client_budget: ClientBudget,
     told_http: Seldom,
@@ -131,7 +109,7 @@ impl Core {
     ) -> Core {
         keyspace.reply_bytes_max = node.reply_bytes_max();
         keyspace.room = ReplyRoom::new(Arc::clone(&node.large_replies));
-        let peers = node.peers.iter().cloned().map(PeerQueue::new).collect();
+        let peers = Peers::new(&node.peers);
         let random = keyspace.key(&id.0.to_le_bytes()).hash;
         let now = node.started;
         let mut core = Core {
@@ -143,18 +121,15 @@ impl Core {
             keyspace,
             connections: Connections::default(),
             peers,
-            full_peers: 0,
             backlog: Backlog::default(),
-            gates: BinaryHeap::new(),
-            uncommitted: BTreeMap::new(),
+            gates: LogGates::default(),
             holds: Holds::default(),
             relays: Relays::default(),
             complete: Vec::new(),
             walks: Walks::default(),
             leaving: Vec::new(),
             listed: Vec::new(),
-            blocked: Vec::new(),
-            has_next_turns: false,
+            blocked: BlockedConnections::default(),
             unread: UnreadClients::new(now),
             args: Args::new(),
             batch: Batch::default(),
@@ -162,10 +137,7 @@ impl Core {
             now,
             next_connection_id: 1 + u64::from(id.0),
             random: Rng::new(random),
-            log_behind: false,
-            own_come_first: false,
-            log_is_full: false,
-            log_has_room: true,
+            log_room: LogRoom::default(),
             commands: 0,
             client_budget: ClientBudget::new(now),
             told_http: Seldom::default(),
@@ -344,8 +316,7 @@ impl Core {
             }
         };
         if let Some(why) = self.must_wait(connection, spec, request) {
-            connection.blocked = Some(why);
-            self.blocked.push(connection.token);
+            self.blocked.block(connection, why);
             return false;
         }
         connection.last_command = Some(spec.cmd);
@@ -366,8 +337,7 @@ impl Core {
                 return false;
             }
             Err(ClientError::LargeReplies) => {
-                connection.blocked = Some(Blocked::Room);
-                self.blocked.push(connection.token);
+                self.blocked.block(connection, Blocked::Room);
                 return false;
             }
             Err(error) => self.refuse(connection, &error),
@@ -410,7 +380,7 @@ impl Core {
 
     /// Whether removals of expired keys may be logged: nobody waits for them, so they respect what writes wait for.
     pub(super) fn has_room_for_expiry(&self) -> bool {
-        !self.log_behind && !self.node.disk.is_full()
+        !self.log_room.is_behind() && !self.node.disk.is_full()
     }
 
     /// Most bytes that the reply of one command may have.
@@ -442,26 +412,15 @@ impl Core {
     /// The log has committed more: what waited for it may leave.
     pub fn committed(&mut self) {
         let committed = self.keyspace.log.committed();
-        while let Some(Reverse((gate, _))) = self.gates.peek()
-            && *gate <= committed
-        {
-            let Some(Reverse((_, gated))) = self.gates.pop() else {
-                break;
-            };
-            match gated {
-                Gated::Connection(token) => {
+        while let Some(committed) = self.gates.pop(committed) {
+            match committed {
+                Committed::Connection(token) => {
                     if let Some(connection) = self.connections.get_mut(token) {
                         connection.gated = false;
                     }
                     self.list(token);
                 }
-                Gated::Replies(number) => {
-                    // They leave once.
-                    let Some(left) = self.uncommitted.remove(&number) else {
-                        continue;
-                    };
-                    self.peers[left.to].answer(left.replies);
-                }
+                Committed::Replies { to, replies } => self.peers[to].answer(replies),
             }
         }
     }
@@ -472,7 +431,7 @@ impl Core {
             && !connection.gated
         {
             connection.gated = true;
-            self.gates.push(Reverse((lsn, Gated::Connection(token))));
+            self.gates.add_connection(token, lsn);
         }
     }
 
@@ -482,7 +441,7 @@ impl Core {
         // Before the answers that were made of these copies.
         self.stats().role_changes.set(self.own_role_changes());
         self.tell_who_leaves();
-        for peer in &mut self.peers {
+        for peer in self.peers.iter_mut() {
             peer.send();
         }
         let arrived = std::mem::take(&mut self.client_budget.arrived);

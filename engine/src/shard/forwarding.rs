@@ -1,13 +1,11 @@
 //! Commands that shards of one node execute for each other's connections, and the way of their replies.
 
-use std::cmp::Reverse;
-
 use ephesus_wire::resp::reply::Protocol;
 use ephesus_wire::resp::request::{self, Args, Parsed, RequestLimits};
 use ephesus_wire::{Lsn, ShardId};
 
 use super::connection::{Connection, KEYLESS_BYTES, Life, OUTPUT_BYTES_MAX};
-use super::core::{Answer, Asker, Core, Gated};
+use super::core::{Answer, Asker, Core};
 use super::large_replies::Room;
 use super::mesh::{Forwarded, Origin, REQUEST_OVERHEAD_BYTES, Replies, Stopped};
 use super::onward::RELAY;
@@ -17,14 +15,6 @@ use crate::command::error::ClientError;
 use crate::command::parse::Request;
 use crate::command::spec;
 use crate::net::ConnToken;
-
-/// Replies for a peer that wait for the log.
-pub(super) struct Uncommitted {
-    pub(super) to: ShardId,
-    pub(super) replies: Replies,
-    /// When they were made.
-    pub(super) turn: u64,
-}
 
 /// Answers to forwarded commands, and what they have to wait for together.
 #[derive(Default)]
@@ -127,12 +117,7 @@ impl Core {
         if gate <= self.keyspace.log.committed() {
             return peer.answer(replies);
         }
-        let last = self.uncommitted.last_key_value();
-        let number = last.map_or(0, |(number, _)| number + 1);
-        let turn = self.turn;
-        self.uncommitted
-            .insert(number, Uncommitted { to, replies, turn });
-        self.gates.push(Reverse((gate, Gated::Replies(number))));
+        self.gates.add_replies(to, replies, gate, self.turn);
     }
 
     /// Another shard has answered.
@@ -153,10 +138,7 @@ impl Core {
                 false => replies.bytes[at..at + answer.len].to_vec(),
             };
             at += answer.len;
-            let peer = &mut self.peers[answer.asked];
-            let was_full = peer.is_full();
-            peer.answered(answer.request_len);
-            self.full_peers -= usize::from(was_full && !peer.is_full());
+            self.peers.answered(answer.asked, answer.request_len);
             let asked = answer.request_len + REQUEST_OVERHEAD_BYTES;
             match self.connections.get_mut(answer.origin.conn) {
                 Some(connection) => {
@@ -267,14 +249,6 @@ impl Core {
             hops: 0,
         };
         connection.asked_bytes += request.len() + REQUEST_OVERHEAD_BYTES;
-        self.forward_to(to, forwarded, request);
-    }
-
-    /// Has another shard execute a command.
-    pub(super) fn forward_to(&mut self, to: ShardId, forwarded: Forwarded, request: &[u8]) {
-        let peer = &mut self.peers[to];
-        let was_full = peer.is_full();
-        peer.forward(forwarded, request);
-        self.full_peers += usize::from(!was_full && peer.is_full());
+        self.peers.forward(to, forwarded, request);
     }
 }

@@ -191,7 +191,7 @@ impl Core {
         request: &'a Request<'_>,
         shard_of: impl Fn(Slot) -> Option<ShardId>,
     ) -> Result<Parts<'a>, ClientError> {
-        let mut places: Vec<Vec<u32>> = vec![Vec::new(); self.peers.len()];
+        let mut places: Vec<Vec<u32>> = vec![Vec::new(); self.peers.count()];
         for (place, index) in (0..).zip(spec.key_indices(request.len())) {
             let shard = shard_of(slot_of(request.arg(index))).ok_or(ClientError::CrossSlot)?;
             places[usize::from(shard.0)].push(place);

@@ -48,7 +48,7 @@ impl Core {
                     parse::flush(request)?;
                     return self.step_of_held();
                 }
-                if scope == Scope::Node && self.peers.len() > 1 {
+                if scope == Scope::Node && self.peers.count() > 1 {
                     self.gather(connection, spec, request)?;
                 } else {
                     let mut asker = Asker::Connection(connection);

@@ -7,7 +7,7 @@
 //! what a client sees of a node that dies.
 
 use super::core::Core;
-use super::mesh::Origin;
+use super::mesh::{Origin, Replies};
 use crate::planted::Bug;
 
 impl Core {
@@ -33,13 +33,10 @@ impl Core {
         for token in closed {
             self.list(token);
         }
-        for peer in &mut self.peers {
+        for peer in self.peers.iter_mut() {
             peer.make_late();
         }
-        let uncommitted = self.uncommitted.values_mut();
-        for of_turn in uncommitted.filter(|replies| replies.turn == turn) {
-            of_turn.replies.make_late();
-        }
+        self.gates.replies_of(turn).for_each(Replies::make_late);
         self.give_up_relays();
     }
 

@@ -107,7 +107,7 @@ impl Shard {
         self.core
             .note_log(is_over_budget && !self.core.node.disk.is_full());
         let moves_wait = self.moves.are_filling() && !self.has_room_for_moves();
-        self.core.log_has_room = !moves_wait;
+        self.core.log_room.has_room_for_moves = !moves_wait;
         self.checkpointer.moves_wait = moves_wait;
         let log = &mut self.core.keyspace.log;
         let idle = now.saturating_duration_since(self.timers.last_append) >= MARK_AFTER;

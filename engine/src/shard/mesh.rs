@@ -1,6 +1,7 @@
 //! What shards of one node send each other: batches of requests and of replies, one per peer and
 //! turn.
 
+use std::ops::{Index, IndexMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -11,6 +12,7 @@ use super::large_replies::Room;
 use super::moves::{End, Mail};
 use super::outbox::Ticket;
 use super::walks::Presence;
+use crate::by_shard::ByShard;
 use crate::migration::Order;
 use crate::net::{ConnToken, Waker};
 use crate::node::Routes;
@@ -256,12 +258,6 @@ impl PeerQueue {
         self.peer.add_replies(bytes);
     }
 
-    /// Forwards a command to the peer, which owes the answer from now on.
-    pub fn forward(&mut self, forwarded: Forwarded, request: &[u8]) {
-        self.unanswered_bytes += counted_bytes(request.len());
-        self.lead_on(forwarded, request);
-    }
-
     /// Forwards a command of which another shard owes the answer.
     pub fn lead_on(&mut self, forwarded: Forwarded, request: &[u8]) {
         self.requests.bytes.extend_from_slice(request);
@@ -298,11 +294,6 @@ impl PeerQueue {
         self.replies.stopped.push(stopped);
     }
 
-    /// The peer has answered a request of that many bytes.
-    pub fn answered(&mut self, request_len: usize) {
-        self.unanswered_bytes -= counted_bytes(request_len);
-    }
-
     /// Sends what this turn has collected.
     pub fn send(&mut self) {
         let requests = &self.requests;
@@ -315,6 +306,75 @@ impl PeerQueue {
             let replies = std::mem::take(&mut self.replies);
             self.peer.send(Message::Replies(replies));
         }
+    }
+}
+
+/// The ways to all shards of the node, by shard; this one's leads nowhere.
+pub struct Peers {
+    queues: ByShard<PeerQueue>,
+    /// How many of them are full.
+    full: usize,
+}
+
+impl Peers {
+    #[must_use]
+    pub fn new(peers: &ByShard<Peer>) -> Peers {
+        Peers {
+            queues: peers.iter().cloned().map(PeerQueue::new).collect(),
+            full: 0,
+        }
+    }
+
+    /// How many shards the node has.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.queues.len()
+    }
+
+    /// Whether a connection that wants to forward more to some shard has to wait.
+    #[must_use]
+    pub fn is_any_full(&self) -> bool {
+        self.full > 0
+    }
+
+    /// Forwards a command to a shard, which owes the answer from now on.
+    pub fn forward(&mut self, to: ShardId, forwarded: Forwarded, request: &[u8]) {
+        let queue = &mut self.queues[to];
+        let was_full = queue.is_full();
+        queue.unanswered_bytes += counted_bytes(request.len());
+        queue.lead_on(forwarded, request);
+        self.full += usize::from(!was_full && queue.is_full());
+    }
+
+    /// A shard has answered a request of that many bytes.
+    pub fn answered(&mut self, by: ShardId, request_len: usize) {
+        let queue = &mut self.queues[by];
+        let was_full = queue.is_full();
+        queue.unanswered_bytes -= counted_bytes(request_len);
+        self.full -= usize::from(was_full && !queue.is_full());
+    }
+
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut PeerQueue> {
+        (&mut self.queues).into_iter()
+    }
+
+    #[cfg(test)]
+    pub(super) fn unanswered_bytes(&self) -> usize {
+        self.queues.iter().map(|queue| queue.unanswered_bytes).sum()
+    }
+}
+
+impl Index<ShardId> for Peers {
+    type Output = PeerQueue;
+
+    fn index(&self, shard: ShardId) -> &PeerQueue {
+        &self.queues[shard]
+    }
+}
+
+impl IndexMut<ShardId> for Peers {
+    fn index_mut(&mut self, shard: ShardId) -> &mut PeerQueue {
+        &mut self.queues[shard]
     }
 }
 

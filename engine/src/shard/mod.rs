@@ -8,6 +8,7 @@ mod backlog;
 mod batch;
 #[cfg(test)]
 mod bed;
+mod blocked;
 mod checkpoint;
 mod client_budget;
 mod client_io;
@@ -23,7 +24,9 @@ mod keyed;
 mod keyless;
 pub mod large_replies;
 mod late;
+mod log_gates;
 mod log_io;
+mod log_room;
 pub mod mesh;
 pub mod moves;
 mod onward;

@@ -270,7 +270,7 @@ impl Core {
                     asked: *shard,
                     hops: forwarded.hops + 1,
                 };
-                self.forward_to(*shard, part, &encoded);
+                self.peers.forward(*shard, part, &encoded);
             }
         }
         Ok(Answer::Later)

@@ -8,9 +8,6 @@ use crate::command::parse::{ArgList, Request};
 use crate::command::spec::{Cmd, Spec};
 use crate::net::{ConnToken, ListenerKind};
 
-/// Bytes of records that may wait for the log; beyond it connections that write have to wait.
-const UNCOMMITTED_BYTES_MAX: usize = 16 << 20;
-
 /// Bytes of commands that every connection may have other shards owe it answers to, whatever others have taken:
 /// clients that do not read keep a queue full for long.
 const SHARE_BYTES_MIN: usize = 16 << 10;
@@ -31,7 +28,7 @@ impl Core {
         if connection.settling && connection.outbox.awaited() > 0 {
             return Some(Blocked::Settling);
         }
-        let is_any_full = self.full_peers > 0 || self.is_much_asked_by_gone();
+        let is_any_full = self.peers.is_any_full() || self.is_much_asked_by_gone();
         if !is_any_full || connection.kind == ListenerKind::Direct {
             return None;
         }
@@ -55,7 +52,7 @@ impl Core {
         spec: &Spec,
         request: &Request<'_>,
     ) -> Option<ShardId> {
-        if connection.kind == ListenerKind::Direct || self.peers.len() == 1 {
+        if connection.kind == ListenerKind::Direct || self.peers.count() == 1 {
             return self.is_log_behind(self.id).then_some(self.id);
         }
         self.first_wanted(spec, request, |shard| self.is_log_behind(shard))
@@ -68,7 +65,7 @@ impl Core {
         request: &Request<'_>,
         is_it: impl Fn(ShardId) -> bool,
     ) -> Option<ShardId> {
-        let mut all = (0..self.peers.len() as u16).map(ShardId);
+        let mut all = (0..self.peers.count() as u16).map(ShardId);
         let any = all.find(|shard| is_it(*shard))?;
         if spec.first_key == 0 {
             return covers_shards(spec.cmd).then_some(any);
@@ -85,7 +82,7 @@ impl Core {
     /// Whether a shard's log has too much that is not written, or is over its budget.
     pub(super) fn is_log_behind(&self, shard: ShardId) -> bool {
         if shard == self.id {
-            self.log_behind || self.keyspace.log.unwritten_bytes() > UNCOMMITTED_BYTES_MAX
+            self.log_room.makes_wait(&self.keyspace.log)
         } else {
             self.node.stats[shard].log_behind.get() != 0
         }
@@ -93,19 +90,9 @@ impl Core {
 
     /// Looks at the log once a turn, and lets the other shards know.
     pub fn note_log(&mut self, is_over_budget: bool) {
-        let bytes_max = if self.log_behind {
-            UNCOMMITTED_BYTES_MAX / 2
-        } else {
-            UNCOMMITTED_BYTES_MAX
-        };
-        if is_over_budget && !self.log_is_full {
-            self.stats().wal_full.add(1);
-        }
-        self.log_is_full = is_over_budget;
-        let is_behind = is_over_budget || self.keyspace.log.unwritten_bytes() > bytes_max;
-        if is_behind != self.log_behind {
-            self.log_behind = is_behind;
-            self.own_come_first ^= !is_behind;
+        let news = self.log_room.look(&self.keyspace.log, is_over_budget);
+        self.stats().wal_full.add(news.is_full_now.into());
+        if let Some(is_behind) = news.is_behind {
             self.stats().log_behind.set(is_behind.into());
         }
     }
@@ -118,9 +105,7 @@ impl Core {
 
     /// The connection goes on in the next turn, after others had theirs and its replies have left.
     pub(super) fn block_for_turn(&mut self, connection: &mut Connection) {
-        connection.blocked = Some(Blocked::NextTurn);
-        self.blocked.push(connection.token);
-        self.has_next_turns = true;
+        self.blocked.block(connection, Blocked::NextTurn);
     }
 
     /// Replies of the connection have left, or have come: counts what it holds, and lets it go on if its client
@@ -135,9 +120,7 @@ impl Core {
             self.unread.watch(connection, self.now);
         }
         if connection.blocked == Some(Blocked::Output) && !connection.is_owed_much() {
-            connection.blocked = Some(Blocked::NextTurn);
-            self.blocked.push(token);
-            self.has_next_turns = true;
+            self.blocked.block(connection, Blocked::NextTurn);
         }
         if is_stopped {
             self.resume_stopped(token);
@@ -153,12 +136,12 @@ impl Core {
                 self.gathered(origin);
             }
         }
-        if self.own_come_first {
+        if self.log_room.own_come_first {
             self.unblock_connections();
         }
         self.go_on_with_backlog();
         self.go_on_with_held(has_room);
-        if !self.own_come_first {
+        if !self.log_room.own_come_first {
             self.unblock_connections();
         }
     }
@@ -167,9 +150,8 @@ impl Core {
         if self.blocked.is_empty() {
             return;
         }
-        self.has_next_turns = false;
-        let mut waiting = Vec::new();
-        for token in std::mem::take(&mut self.blocked) {
+        let (mut waiting, mut has_next_turns) = (Vec::new(), false);
+        for token in self.blocked.take() {
             let Some(connection) = self.connections.get(token) else {
                 continue;
             };
@@ -187,7 +169,7 @@ impl Core {
                 if connection.blocked == Some(Blocked::Room) {
                     self.keyspace.room.wait();
                 }
-                self.has_next_turns |= connection.blocked == Some(Blocked::NextTurn);
+                has_next_turns |= connection.blocked == Some(Blocked::NextTurn);
                 waiting.push(token);
             } else if let Some(mut connection) = self.connections.take(token) {
                 connection.blocked = None;
@@ -198,9 +180,7 @@ impl Core {
                 self.put_back(connection);
             }
         }
-        // Who has just gone on and waits again comes behind all others.
-        waiting.append(&mut self.blocked);
-        self.blocked = waiting;
+        self.blocked.put_back(waiting, has_next_turns);
     }
 
     /// Whether something waits for room for a large reply, or room could be given back soon.
@@ -214,7 +194,7 @@ impl Core {
     pub fn goes_on(&self) -> bool {
         let room = &self.keyspace.room;
         let has_room = room.is_awaited() && room.is_there();
-        has_room || self.has_next_turns || self.backlog.is_runnable()
+        has_room || self.blocked.has_next_turns() || self.backlog.is_runnable()
     }
 
     /// Whether any command waits for something that no completion tells of.

@@ -217,7 +217,7 @@ impl Core {
             return;
         }
         let leaving = std::mem::take(&mut self.leaving);
-        for peer in &mut self.peers {
+        for peer in self.peers.iter_mut() {
             peer.tell_who_leaves(&leaving);
         }
     }

@@ -51,7 +51,7 @@ fn what_has_expired_is_removed_in_slices_before_a_stream_ends_and_takes_no_room_
         outgoing.is_some_and(|outgoing| outgoing.cursor().is_none())
     });
     bed.now_ms += 2_000;
-    bed.source.core.log_behind = true;
+    bed.source.core.note_log(true);
     let appended = bed.source.core.keyspace.log.appended();
     let expired = |bed: &Bed| bed.source.core.keyspace.counters.expired;
     let (mut before, mut most) = (expired(&bed), 0);
