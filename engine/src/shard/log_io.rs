@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use ephesus_wal::disk::std::StdFile;
 use ephesus_wal::{Durability, is_no_room, passes};
 
-use super::{MARK_AFTER, SYNC_EVERY, Shard, fatal};
+use super::timers::{MARK_AFTER, SYNC_EVERY};
+use super::{Shard, fatal};
 
 /// A write that takes longer is not waited for with a sync that is due.
 const SLOW_WRITE: Duration = Duration::from_millis(200);

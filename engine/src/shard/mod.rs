@@ -46,6 +46,7 @@ pub mod simulated;
 mod slot_moves;
 mod snapshot;
 mod stats;
+mod timers;
 mod unread;
 mod waiting;
 mod walks;
@@ -71,26 +72,11 @@ use hdrhistogram::Histogram;
 
 use crate::migration::Report;
 use crate::net::{Completion, ConnToken, ListenerKind, Ring, Waker};
-use crate::table::NEVER_MS;
 use mesh::Message;
 use refused_writes::RefusedWrites;
 use seldom::Seldom;
+use timers::{SWEEP_EVERY, Timers};
 use write_delay::WriteDelay;
-
-/// After this long without a write, a mark makes everything before it durable for recovery.
-const MARK_AFTER: Duration = Duration::from_millis(50);
-
-/// With relaxed durability the device is synced this often.
-const SYNC_EVERY: Duration = Duration::from_millis(900);
-
-/// After this time the next round may remove expired keys: it looks at all of a segment in which one is due.
-const SWEEP_EVERY: Duration = Duration::from_secs(1);
-
-/// How often a shard takes a turn at least: the node's lease counts from the last one.
-const LIFE_EVERY: Duration = Duration::from_millis(100);
-
-/// How often counters that cost something are published, at most.
-const PUBLISH_EVERY: Duration = Duration::from_millis(20);
 
 /// Background work gets one part of the core for this many parts of requests.
 const REQUESTS_PER_BACKGROUND: u32 = 4;
@@ -152,17 +138,6 @@ pub struct Shard {
     log_waits: bool,
     /// And that is space.
     log_lacks_space: bool,
-}
-
-/// When periodic work is due.
-struct Timers {
-    last_append: Instant,
-    marked: bool,
-    sync: Instant,
-    /// The next round of the sweep begins no earlier.
-    sweep: Instant,
-    publish: Instant,
-    unpublished: bool,
 }
 
 #[expect(
@@ -236,14 +211,7 @@ impl Shard {
             log_is_awaited: false,
             write_usec: Histogram::new_with_bounds(1, 60_000_000, 2).map_err(io::Error::other)?,
             syncing: None,
-            timers: Timers {
-                last_append: now,
-                marked: true,
-                sync: now,
-                sweep: now,
-                publish: now,
-                unpublished: true,
-            },
+            timers: Timers::new(now),
             now,
             background_after: now,
             stopping: None,
@@ -280,7 +248,7 @@ impl Shard {
     fn sleep(&mut self) -> io::Result<()> {
         self.waker.fall_asleep();
         let result = if !self.has_mail() {
-            self.ring.wait(self.next_timer())
+            self.ring.wait(self.until_next_timer())
         } else {
             self.ring.poll()
         };
@@ -291,58 +259,6 @@ impl Shard {
     /// Whether another thread has left something that was not looked at yet.
     fn has_mail(&self) -> bool {
         !self.inbox.is_empty() || self.checkpointer.has_replies() || self.segments.has_answer()
-    }
-
-    fn next_timer(&self) -> Duration {
-        let timers = &self.timers;
-        let until = |at: Instant| at.saturating_duration_since(self.now);
-        let mut next = LIFE_EVERY;
-        let mut consider = |after: Duration| next = next.min(after);
-        if !timers.marked {
-            consider(until(timers.last_append + MARK_AFTER));
-        }
-        if self.is_unsynced() || self.is_unwritten() {
-            consider(until(timers.sync + SYNC_EVERY));
-        }
-        if let Some(deadline) = self.write_delay.deadline() {
-            consider(until(deadline));
-        }
-        if let Some(deadline) = self.refused_writes.deadline() {
-            consider(until(deadline));
-        }
-        let keyspace = &self.core.keyspace;
-        if keyspace.may_have_expired() {
-            consider(until(timers.sweep));
-        } else if keyspace.expires_from_ms() != NEVER_MS {
-            let after_ms = keyspace.expires_from_ms() - keyspace.now_ms();
-            let after = Duration::from_millis(after_ms);
-            consider(after.max(until(timers.sweep)));
-        }
-        if let Some(deadline) = self.checkpointer.deadline() {
-            consider(until(deadline));
-        }
-        if let Some(at) = self.checkpointer.next_look() {
-            consider(until(at));
-        }
-        if let Some(at) = self.moves.next_look() {
-            consider(until(at));
-        }
-        if timers.unpublished {
-            consider(until(timers.publish + PUBLISH_EVERY));
-        }
-        if let Some(at) = self.core.unread.next_look() {
-            consider(until(at));
-        }
-        for (_, at) in &self.refused_accepts {
-            consider(until(*at));
-        }
-        if self.core.looks_for_room() {
-            consider(large_replies::LOOK_EVERY);
-        }
-        if self.stopping.is_some() || self.core.has_blocked() || self.log_waits {
-            consider(PUBLISH_EVERY);
-        }
-        next
     }
 
     /// One turn; true when anything had happened.

@@ -1,6 +1,7 @@
 //! What the shard publishes for everyone to read.
 
-use super::{PUBLISH_EVERY, Shard};
+use super::Shard;
+use super::timers::PUBLISH_EVERY;
 use crate::image::STORES_MAX;
 
 impl Shard {
