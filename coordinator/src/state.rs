@@ -238,7 +238,10 @@ impl State {
             return Err(SnapshotError::Damaged);
         }
         let consistent = match state.cluster {
-            Some((_, options)) => state.table.entries.len() == usize::from(options.partitions),
+            Some((_, options)) => {
+                let has_voter = state.voters().next().is_some();
+                has_voter && state.table.entries.len() == usize::from(options.partitions)
+            }
             None => state.table.entries.is_empty() && state.members.is_empty(),
         };
         let has_migrations = state.migrations.is_consistent(state.table.entries.len());
@@ -401,6 +404,9 @@ impl State {
             } else {
                 Err(Refusal::OtherCluster(current))
             };
+        }
+        if coordinators.is_empty() {
+            return Err(Refusal::NoCoordinators);
         }
         let partitioning = Partitioning::new(options.partitions)
             .map_err(|_| Refusal::Partitions(options.partitions))?;

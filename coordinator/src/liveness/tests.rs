@@ -1,5 +1,5 @@
 use super::*;
-use crate::command::{Addresses, ClusterId, ClusterOptions, Command, Registration};
+use crate::command::{Addresses, ClusterId, ClusterOptions, Command, RaftId, Registration};
 use crate::placement::Policy;
 
 const NODE: NodeId = NodeId([1; 16]);
@@ -15,7 +15,7 @@ fn state() -> State {
                 policy: Policy::Contiguous,
                 heartbeat_timeout_ms: 2_000,
             },
-            coordinators: BTreeMap::new(),
+            coordinators: BTreeMap::from([(RaftId(1), "10.0.1.1:27379".to_owned())]),
         },
         Command::Register(Registration {
             node: NODE,

@@ -205,6 +205,9 @@ pub enum Refusal {
         /// One that would be left, and is not there.
         silent: RaftId,
     },
+    /// Name the coordinators that the cluster begins with.
+    #[error("a cluster has at least one coordinator")]
+    NoCoordinators,
 }
 
 /// Why bytes are no snapshot.

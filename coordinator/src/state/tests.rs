@@ -260,6 +260,11 @@ fn what_does_not_belong_is_refused() {
     assert_eq!(apply(&mut state, &athens), Err(Refusal::NotBootstrapped));
     let none = state.apply(&bootstrap(0, 1, Policy::Contiguous));
     assert_eq!(none, Err(Refusal::Partitions(0)));
+    let mut alone = bootstrap(9, 1, Policy::Contiguous);
+    if let Command::Bootstrap { coordinators, .. } = &mut alone {
+        coordinators.clear();
+    }
+    assert_eq!(state.apply(&alone), Err(Refusal::NoCoordinators));
     let mut hasty = bootstrap(9, 1, Policy::Contiguous);
     if let Command::Bootstrap { options, .. } = &mut hasty {
         options.heartbeat_timeout_ms = 999;
