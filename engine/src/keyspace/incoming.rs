@@ -6,7 +6,7 @@ use ephesus_wire::{Epoch, Lsn, MigrationId, PartitionId};
 
 use super::partition::Role;
 use super::{Keyspace, Partition, insert_sorted, remove_sorted};
-use crate::migration::target::Staging;
+use crate::migration::ends::target::Staging;
 use crate::migration::{Incoming, StagingState, TargetError};
 use crate::planted::Bug;
 

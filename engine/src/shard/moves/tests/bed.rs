@@ -12,7 +12,7 @@ use ephesus_wire::{Epoch, MigrationId, NodeId, PartitionId, Partitioning, ShardI
 use crate::keyspace::Partition;
 use crate::keyspace::tests::model::Model;
 use crate::keyspace::tests::tape::{Taped, complete, contents, execute};
-use crate::migration::tests::workload::{Args, command, words};
+use crate::migration::ends::tests::workload::{Args, command, words};
 use crate::migration::{Line, Order, Report, Way};
 use crate::net::{Completion, Ring, Waker};
 use crate::node::Routes;

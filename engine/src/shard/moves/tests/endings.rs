@@ -8,7 +8,7 @@ use ephesus_wire::stream::Message;
 
 use super::bed::{BOTH, Bed, EPOCH, MOVING, Wire, open, sockets};
 use crate::keyspace::Partition;
-use crate::migration::tests::workload::words;
+use crate::migration::ends::tests::workload::words;
 use crate::migration::{Line, Order, Report, Way};
 use crate::planted::{Bug, Planted};
 use crate::shard::moves::source::{HOLD_MAX, OVERDUE_AFTER};

@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::bed::{Bed, MOVING, Wire};
-use crate::migration::tests::workload::words;
+use crate::migration::ends::tests::workload::words;
 use crate::planted::{Bug, Planted};
 use crate::shard::moves::source::OVERDUE_AFTER;
 

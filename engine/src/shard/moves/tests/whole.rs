@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::bed::{BOTH, Bed, EPOCH, GIVE_UP, MOVING, OTHER, Wire, clock};
 use crate::keyspace::Partition;
 use crate::keyspace::tests::tape::execute;
-use crate::migration::tests::workload::words;
+use crate::migration::ends::tests::workload::words;
 use crate::migration::{Order, Report};
 use crate::shard::moves::group::HANDOFF_INTERVAL_MS;
 

@@ -16,7 +16,7 @@ use crate::keyspace::tests::tape::{Taped, execute};
 use crate::keyspace::{
     AfterBreak, OutgoingError, Partition, Reply, ScanCursor, StagingError, WalkFilter,
 };
-use crate::migration::target::{CLOCK_AHEAD_MS_MAX, CLOCK_BEHIND_MS_MAX};
+use crate::migration::ends::target::{CLOCK_AHEAD_MS_MAX, CLOCK_BEHIND_MS_MAX};
 use crate::migration::{StagingState, TargetError};
 use crate::shard::Checkpointer;
 use crate::table::NEVER_MS;
