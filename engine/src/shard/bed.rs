@@ -43,7 +43,7 @@ const START_MS: u64 = 1_700_000_000_000;
 
 /// An instant to count from.
 #[expect(clippy::disallowed_methods, reason = "any instant does")]
-pub(super) fn start() -> Instant {
+pub(crate) fn start() -> Instant {
     Instant::now()
 }
 

@@ -92,7 +92,7 @@ pub struct Core {
     pub(super) now: Instant,
     next_connection_id: u64,
     pub(super) random: Rng,
-    pub(super) log_room: LogRoom,
+    pub(crate) log_room: LogRoom,
     commands: u64,
     pub(super) client_budget: ClientBudget,
     told_http: Seldom,

@@ -103,13 +103,13 @@ impl Holds {
 
 impl Core {
     /// From now on no command on a key of the partition is executed, and no FLUSHALL.
-    pub(super) fn hold(&mut self, partition: PartitionId) {
+    pub(crate) fn hold(&mut self, partition: PartitionId) {
         self.holds.held.insert(partition, Awaits::Decision);
         self.holds.note_idle();
     }
 
     /// The partition stays: what waits for it is executed at the end of the turn.
-    pub(super) fn resume(&mut self, partition: PartitionId) {
+    pub(crate) fn resume(&mut self, partition: PartitionId) {
         self.holds.held.remove(&partition);
         self.holds.changed = true;
         self.holds.note_idle();
@@ -117,7 +117,7 @@ impl Core {
 
     /// The partition has moved: what waits for it goes where the routes lead as soon as they do not lead
     /// here any more.
-    pub(super) fn reroute(&mut self, partition: PartitionId) {
+    pub(crate) fn reroute(&mut self, partition: PartitionId) {
         if let Some(awaits) = self.holds.held.get_mut(&partition) {
             *awaits = Awaits::Routes;
             self.release_rerouted();
@@ -126,13 +126,13 @@ impl Core {
 
     /// Whether [`Core::hold`] is in force.
     #[must_use]
-    pub(super) fn is_held(&self, partition: PartitionId) -> bool {
+    pub(crate) fn is_held(&self, partition: PartitionId) -> bool {
         self.holds.held.contains_key(&partition)
     }
 
     /// Commands that wait now; of a connection's only the first is counted.
     #[must_use]
-    pub(super) fn held_commands(&self) -> u64 {
+    pub(crate) fn held_commands(&self) -> u64 {
         (self.holds.waiting.len() + self.holds.parked.held()) as u64
     }
 

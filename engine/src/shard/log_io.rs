@@ -91,7 +91,7 @@ impl Shard {
     /// Prepared segments, marks, syncs, truncation.
     pub(super) fn tend_log(&mut self) {
         let now = self.now;
-        let has_clients = self.moves.has_clients(now);
+        let has_clients = self.migrations.has_clients(now);
         let log = &mut self.core.keyspace.log;
         if let Err(error) = self.segments.tend(log, has_clients, now) {
             if !error.passes() {
@@ -107,7 +107,7 @@ impl Shard {
         // On a full disk no image makes room: writes are refused, and must not wait before.
         self.core
             .note_log(is_over_budget && !self.core.node.disk.is_full());
-        let moves_wait = self.moves.are_filling() && !self.has_room_for_moves();
+        let moves_wait = self.migrations.are_filling() && !self.has_room_for_moves();
         self.core.log_room.has_room_for_moves = !moves_wait;
         self.checkpointer.moves_wait = moves_wait;
         let log = &mut self.core.keyspace.log;
@@ -118,7 +118,7 @@ impl Shard {
         }
         self.log_is_awaited = self.stopping.is_some()
             || self.checkpointer.waits_for_log(&self.core.keyspace)
-            || self.moves.wait_for_sync(&self.core);
+            || self.migrations.wait_for_sync(&self.core);
         let due = now.saturating_duration_since(self.timers.sync) >= SYNC_EVERY;
         let due = due || self.log_is_awaited;
         let is_behind = self.is_unsynced() || self.unwritten_file().is_some();

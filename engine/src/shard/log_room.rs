@@ -7,7 +7,7 @@ const UNCOMMITTED_BYTES_MAX: usize = 16 << 20;
 
 /// Whether there is room in a shard's log, as it was found once in this turn.
 #[derive(Debug)]
-pub(super) struct LogRoom {
+pub(crate) struct LogRoom {
     /// The log is over its budget.
     is_full: bool,
     /// It is, or has too much that is not committed: writes wait.
@@ -21,7 +21,7 @@ pub(super) struct LogRoom {
 
 /// What has changed.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct LogNews {
+pub(crate) struct LogNews {
     pub is_full_now: bool,
     /// Whether writes wait, if they have not before, or do not any more.
     pub is_behind: Option<bool>,

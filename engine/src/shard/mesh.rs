@@ -9,11 +9,11 @@ use ephesus_wire::resp::reply::Protocol;
 use ephesus_wire::{Epoch, MigrationId, PartitionId, ShardId};
 
 use super::large_replies::Room;
-use super::moves::{End, Mail};
 use super::outbox::Ticket;
 use super::walks::Presence;
 use crate::by_shard::ByShard;
 use crate::migration::Order;
+use crate::migration::shard::{End, Mail};
 use crate::net::{ConnToken, Waker};
 use crate::node::Routes;
 

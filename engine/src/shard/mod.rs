@@ -7,7 +7,7 @@
 mod backlog;
 mod batch;
 #[cfg(test)]
-mod bed;
+pub(crate) mod bed;
 mod blocked;
 mod checkpoint;
 mod client_budget;
@@ -28,7 +28,6 @@ mod log_gates;
 mod log_io;
 mod log_room;
 pub mod mesh;
-pub mod moves;
 mod onward;
 mod outbox;
 mod parked;
@@ -54,7 +53,7 @@ mod write_delay;
 
 pub use checkpoint::{Checkpointer, StoreLink};
 pub use core::Core;
-pub use moves::Moves;
+
 pub use outbox::Outbox;
 pub use segments::Segments;
 pub use stats::ShardStats;
@@ -71,6 +70,7 @@ use ephesus_wire::Lsn;
 use hdrhistogram::Histogram;
 
 use crate::migration::Report;
+use crate::migration::shard::ShardMigrations;
 use crate::net::{Completion, ConnToken, ListenerKind, Ring, Waker};
 use mesh::Message;
 use refused_writes::RefusedWrites;
@@ -109,7 +109,7 @@ pub struct Shard {
     segments: Segments,
     mapped: Option<StdFile>,
     checkpointer: Checkpointer,
-    moves: Moves,
+    migrations: ShardMigrations,
     inbox: flume::Receiver<Message>,
     waker: Arc<Waker>,
     listeners: [(ListenerKind, TcpListener); 2],
@@ -149,7 +149,7 @@ fn clock() -> Instant {
 }
 
 /// Takes a message of another thread, but for [`Message::Stop`].
-fn take_message(core: &mut Core, moves: &mut Moves, message: Message, now: Instant) {
+fn take_message(core: &mut Core, migrations: &mut ShardMigrations, message: Message, now: Instant) {
     match message {
         Message::Requests(requests) => core.requested(requests),
         Message::Replies(replies) => core.answered(replies),
@@ -162,14 +162,14 @@ fn take_message(core: &mut Core, moves: &mut Moves, message: Message, now: Insta
         Message::Reply { origin, bytes } => core.deliver(origin, bytes, Lsn::ZERO),
         Message::Migrate(orders) => {
             for order in orders {
-                moves.order(core, order, now);
+                migrations.order(core, order, now);
             }
         }
         Message::Stream {
             migration,
             to,
             messages,
-        } => moves.deliver(migration, to, messages, now),
+        } => migrations.deliver(migration, to, messages, now),
         Message::Stop => {}
     }
 }
@@ -193,7 +193,7 @@ impl Shard {
             segments: start.segments,
             mapped: start.mapped,
             checkpointer: start.checkpointer,
-            moves: Moves::new(start.reports, now),
+            migrations: ShardMigrations::new(start.reports, now),
             inbox: start.inbox,
             waker: start.waker,
             listeners: [
@@ -276,7 +276,7 @@ impl Shard {
             self.completed(completion);
         }
         self.completions = completions;
-        for (partition, epoch) in self.moves.take_leaving() {
+        for (partition, epoch) in self.migrations.take_leaving() {
             self.checkpointer.remove_copy(partition, epoch);
         }
         let taken = self
@@ -287,13 +287,14 @@ impl Shard {
             Err(error) => fatal("image store", &error),
         }
         for (partition, epoch) in self.checkpointer.take_removed() {
-            self.moves.removed(partition, epoch);
+            self.migrations.removed(partition, epoch);
         }
         self.tend_log();
         self.accept_again();
         self.core.look_after_unread();
         self.core.unblock();
-        self.moves.tend(&mut self.core, &mut self.ring, self.now);
+        self.migrations
+            .tend(&mut self.core, &mut self.ring, self.now);
         self.core.publish();
         self.core.hold_back_late();
         self.service_listed();
@@ -312,7 +313,7 @@ impl Shard {
             if matches!(message, Message::Stop) {
                 self.begin_stop();
             } else {
-                take_message(&mut self.core, &mut self.moves, message, self.now);
+                take_message(&mut self.core, &mut self.migrations, message, self.now);
             }
         }
         any
@@ -333,9 +334,9 @@ impl Shard {
                 self.accepted(listener, result, more);
             }
             Completion::StreamReceived { stream, result } => {
-                self.moves.received(stream, result, self.now);
+                self.migrations.received(stream, result, self.now);
             }
-            Completion::StreamSent { stream, result } => self.moves.sent(stream, result),
+            Completion::StreamSent { stream, result } => self.migrations.sent(stream, result),
             Completion::Woken => self.ring.await_wake(self.waker.as_raw_fd()),
         }
     }
@@ -346,7 +347,7 @@ impl Shard {
         let is_urgent = self.checkpointer.is_urgent() && !self.checkpointer.moves_wait;
         let turn = (self.now, self.had_requests);
         let (core, ring) = (&mut self.core, &mut self.ring);
-        let is_moving = self.moves.slice(core, ring, turn, clock, is_urgent);
+        let is_moving = self.migrations.slice(core, ring, turn, clock, is_urgent);
         if is_moving && !self.writes.is_empty() {
             // Or the kernel's worker that completes synced writes would wait for the next tick, and so would whoever
             // else shares the CPU, with what clients of a move wait for.
@@ -408,7 +409,7 @@ impl Shard {
 
     fn begin_stop(&mut self) {
         self.stopping = Some(self.now);
-        self.moves.stop(self.now);
+        self.migrations.stop(self.now);
         for (_, listener) in &self.listeners {
             // SAFETY: our own descriptor; outstanding accepts end.
             unsafe {
@@ -429,7 +430,7 @@ impl Shard {
             return false;
         };
         let overdue = self.now.saturating_duration_since(since) > DRAIN;
-        let is_empty = self.core.connections.is_empty() && self.moves.is_quiet();
+        let is_empty = self.core.connections.is_empty() && self.migrations.is_quiet();
         let drained = is_empty || overdue;
         if self.now.saturating_duration_since(since) > STOP_MAX {
             tracing::error!("the log cannot be completed; what was acknowledged is durable");

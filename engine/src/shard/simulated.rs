@@ -1,4 +1,4 @@
-//! A shard under a simulated clock, for the simulator: [`Core`] and [`Moves`] as they are, in the order of
+//! A shard under a simulated clock, for the simulator: [`Core`] and [`ShardMigrations`] as they are, in the order of
 //! [`Shard::turn`](super::Shard), with what the ring would do left to whoever drives it.
 //!
 //! A turn has three parts, between which its process may be stopped: [`Shard::begin`], [`Shard::execute`] and
@@ -23,12 +23,12 @@ use futures_lite::future::block_on;
 use super::connection::{Connection, Life};
 use super::core::Core;
 use super::mesh::Message;
-use super::moves::Moves;
 use super::onward::Place;
 use super::outbox::Front;
 use super::take_message;
 use crate::command::spec::lookup;
 use crate::keyspace::{Keyspace, Partition, Reply};
+use crate::migration::shard::ShardMigrations;
 use crate::migration::{Incoming, Report, Stage, StagingState};
 use crate::net::{ConnToken, ListenerKind, StreamId, StreamIo};
 use crate::node::recovery::RecoveredShard;
@@ -130,7 +130,7 @@ pub struct Arrived {
 /// One shard.
 pub struct Shard {
     core: Core,
-    moves: Moves,
+    migrations: ShardMigrations,
     io: Io,
     log: Log,
     inbox: flume::Receiver<Message>,
@@ -182,7 +182,7 @@ impl Shard {
         let now = node.started;
         Shard {
             core: Core::new(id, node, routes, keyspace),
-            moves: Moves::new(reports, now),
+            migrations: ShardMigrations::new(reports, now),
             io: Io::default(),
             log: Log {
                 log_files: files,
@@ -226,7 +226,7 @@ impl Shard {
     /// When something is due although nothing happens.
     #[must_use]
     pub fn next_look(&self, base: Instant) -> Option<u64> {
-        let at = self.moves.next_look()?;
+        let at = self.migrations.next_look()?;
         Some(at.saturating_duration_since(base).as_millis() as u64 + 1)
     }
 
@@ -252,7 +252,7 @@ impl Shard {
     ) {
         while let Ok(message) = self.inbox.try_recv() {
             self.had_requests |= matches!(message, Message::Requests(_));
-            take_message(&mut self.core, &mut self.moves, message, self.now);
+            take_message(&mut self.core, &mut self.migrations, message, self.now);
         }
         self.complete_writes();
         for (token, bytes) in std::mem::take(&mut self.input) {
@@ -260,14 +260,14 @@ impl Shard {
             self.core.received(token, &bytes);
         }
         self.complete_streams(arrived);
-        for (partition, epoch) in self.moves.take_leaving() {
+        for (partition, epoch) in self.migrations.take_leaving() {
             remove(partition, epoch);
             self.remove_copy(partition, epoch);
         }
         self.tend_segments();
         self.core.note_log(false);
         self.core.unblock();
-        self.moves.tend(&mut self.core, &mut self.io, self.now);
+        self.migrations.tend(&mut self.core, &mut self.io, self.now);
         self.core.publish();
     }
 
@@ -282,7 +282,7 @@ impl Shard {
         SLICE_CLOCK.with(|clock| clock.set(Some(self.now)));
         let turn = (self.now, self.had_requests);
         let (core, io) = (&mut self.core, &mut self.io);
-        self.moves.slice(core, io, turn, slice_clock, false);
+        self.migrations.slice(core, io, turn, slice_clock, false);
         self.core.keyspace.free_slice(256);
         self.core.walk_slice();
         self.note_sent();
@@ -308,10 +308,10 @@ impl Shard {
 
     fn complete_streams(&mut self, arrived: &mut BTreeMap<RawFd, Arrived>) {
         // Those that are shut end at once.
-        let ended: Vec<_> = self.moves.ended_streams().collect();
+        let ended: Vec<_> = self.migrations.ended_streams().collect();
         for (stream, _) in ended.into_iter().filter(|(_, is_shut)| *is_shut) {
             if self.io.receiving.remove(&stream).is_some() {
-                self.moves.received(stream, Ok(0), self.now);
+                self.migrations.received(stream, Ok(0), self.now);
             }
         }
         let receiving: Vec<_> = self.io.receiving.keys().copied().collect();
@@ -328,7 +328,7 @@ impl Shard {
             // SAFETY: the socket keeps this memory until the completion that follows, and does not touch it.
             unsafe { std::ptr::copy_nonoverlapping(arrived.bytes.as_ptr(), into, len) };
             arrived.bytes.drain(..len);
-            self.moves.received(stream, Ok(len), self.now);
+            self.migrations.received(stream, Ok(len), self.now);
         }
     }
 
@@ -338,7 +338,7 @@ impl Shard {
         let copy = keyspace.partition(partition).filter(|p| p.epoch == epoch);
         if copy.is_none_or(Partition::is_empty_remnant) {
             let _ = copy.is_some() && keyspace.forget(partition);
-            self.moves.removed(partition, epoch);
+            self.migrations.removed(partition, epoch);
         }
     }
 
@@ -422,10 +422,10 @@ impl Shard {
         for (stream, fd, bytes) in std::mem::take(&mut self.io.sent) {
             let len = bytes.len();
             self.outgoing.push((fd, Sent::Bytes(bytes)));
-            self.moves.sent(stream, Ok(len));
+            self.migrations.sent(stream, Ok(len));
             self.has_sent = true;
         }
-        let ended: Vec<_> = self.moves.ended_streams().collect();
+        let ended: Vec<_> = self.migrations.ended_streams().collect();
         for (stream, _) in ended {
             if !self.ended.contains(&stream) {
                 self.ended.push(stream);

@@ -127,7 +127,7 @@ impl Shard {
             }
             Timer::StoreSilence => self.checkpointer.deadline(),
             Timer::Images => self.checkpointer.next_look(),
-            Timer::Migrations => self.moves.next_look(),
+            Timer::Migrations => self.migrations.next_look(),
             Timer::Publish => timers.unpublished.then(|| timers.publish + PUBLISH_EVERY),
             Timer::Unread => core.unread.next_look(),
             Timer::Accept => self.refused_accepts.iter().map(|(_, at)| *at).min(),

@@ -4,7 +4,7 @@
 //! ```text
 //! Process::start   Recovery, Plan::settle       the table of that moment
 //! Process::turn    Moves, Layout, routes        the node's main thread
-//! shard            Core, shard::Moves           each a thread of its own: see [`Shard`]
+//! shard            Core, shard::ShardMigrations           each a thread of its own: see [`Shard`]
 //! ```
 
 mod disk;

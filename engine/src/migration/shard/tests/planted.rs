@@ -4,8 +4,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::bed::{Bed, MOVING, Wire};
 use crate::migration::ends::tests::workload::words;
+use crate::migration::shard::source::OVERDUE_AFTER;
 use crate::planted::{Bug, Planted};
-use crate::shard::moves::source::OVERDUE_AFTER;
 
 /// A move that is confirmed, waits for longer than it should for the decision, and is aborted.
 fn aborted_late(bug: Option<Bug>) -> Result<(), String> {

@@ -2,7 +2,7 @@
 
 use super::bed::{BOTH, Bed, GIVE_UP, MOVING, OTHER, Wire};
 use crate::migration::Report;
-use crate::shard::moves::group::HANDOFF_INTERVAL_MS;
+use crate::migration::shard::group::HANDOFF_INTERVAL_MS;
 
 /// Two partitions that fit into one message.
 fn bed() -> Bed {

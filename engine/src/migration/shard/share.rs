@@ -11,7 +11,7 @@ const PRESENCE_LASTS: Duration = Duration::from_millis(100);
 /// Time that one slice holds the shard: a request that comes meanwhile waits for it.
 const SLICE: Duration = Duration::from_micros(100);
 
-/// Moves get one part of the time for this many parts of requests, if there are any, and of images that are urgent.
+/// ShardMigrations get one part of the time for this many parts of requests, if there are any, and of images that are urgent.
 /// Requests lose more than that, as the target, the kernel and the coordinators take time for moves, too.
 const PARTS: u32 = 8;
 

@@ -13,6 +13,7 @@ use crate::keyspace::Partition;
 use crate::keyspace::tests::model::Model;
 use crate::keyspace::tests::tape::{Taped, complete, contents, execute};
 use crate::migration::ends::tests::workload::{Args, command, words};
+use crate::migration::shard::ShardMigrations;
 use crate::migration::{Line, Order, Report, Way};
 use crate::net::{Completion, Ring, Waker};
 use crate::node::Routes;
@@ -21,7 +22,6 @@ use crate::node::shared::{NodeShared, Settings};
 use crate::node::time::{NodeTime, WallClock};
 use crate::shard::core::Core;
 use crate::shard::mesh::{Message, Peer};
-use crate::shard::moves::Moves;
 
 pub(super) const MOVING: PartitionId = PartitionId(0);
 /// Also of the source, in a bed of two.
@@ -66,7 +66,7 @@ pub(super) fn clock() -> Instant {
 /// One shard.
 pub(super) struct Half {
     pub(super) core: Core,
-    pub(super) moves: Moves,
+    pub(super) migrations: ShardMigrations,
     ring: Ring,
     completions: Vec<Completion>,
     inbox: flume::Receiver<Message>,
@@ -189,7 +189,7 @@ impl Half {
                 empty_routes(partitions),
                 taped.keyspace,
             ),
-            moves: Moves::new(sender, now),
+            migrations: ShardMigrations::new(sender, now),
             ring: Ring::new().expect("io_uring"),
             completions: Vec::new(),
             inbox,
@@ -211,14 +211,14 @@ impl Half {
             match message {
                 Message::Migrate(orders) => {
                     for order in orders {
-                        self.moves.order(&mut self.core, order, now);
+                        self.migrations.order(&mut self.core, order, now);
                     }
                 }
                 Message::Stream {
                     migration,
                     to,
                     messages,
-                } => self.moves.deliver(migration, to, messages, now),
+                } => self.migrations.deliver(migration, to, messages, now),
                 other => panic!("unexpected {other:?}"),
             }
         }
@@ -226,22 +226,22 @@ impl Half {
         for completion in self.completions.drain(..) {
             match completion {
                 Completion::StreamReceived { stream, result } => {
-                    self.moves.received(stream, result, now);
+                    self.migrations.received(stream, result, now);
                 }
-                Completion::StreamSent { stream, result } => self.moves.sent(stream, result),
+                Completion::StreamSent { stream, result } => self.migrations.sent(stream, result),
                 other => panic!("unexpected {other:?}"),
             }
         }
         if self.commits {
             self.commit();
         }
-        for (partition, epoch) in self.moves.take_leaving() {
+        for (partition, epoch) in self.migrations.take_leaving() {
             self.remove_copy(partition, epoch);
         }
-        self.moves.tend(&mut self.core, &mut self.ring, now);
+        self.migrations.tend(&mut self.core, &mut self.ring, now);
         self.core.end_turn();
         let (core, ring) = (&mut self.core, &mut self.ring);
-        self.moves
+        self.migrations
             .slice(core, ring, (now, self.has_clients), clock, false);
         self.ring.poll().expect("a ring");
         for reports in self.reports.try_iter() {
@@ -256,7 +256,7 @@ impl Half {
         let copy = keyspace.partition(partition).filter(|p| p.epoch == epoch);
         if copy.is_none_or(Partition::is_empty_remnant) {
             let _ = copy.is_some() && keyspace.forget(partition);
-            self.moves.removed(partition, epoch);
+            self.migrations.removed(partition, epoch);
         }
     }
 
@@ -287,12 +287,12 @@ impl Half {
 
     /// Ends the shard as a stopping process does, and goes on with its data.
     pub(super) fn restart(&mut self, now: Instant) {
-        self.moves.stop(now);
-        while !self.moves.is_quiet() {
+        self.migrations.stop(now);
+        while !self.migrations.is_quiet() {
             self.turn(now, 0);
         }
         let (sender, reports) = flume::unbounded();
-        self.moves = Moves::new(sender, now);
+        self.migrations = ShardMigrations::new(sender, now);
         self.reports = reports;
     }
 }
@@ -566,7 +566,8 @@ impl Bed {
 
     /// Whether no shard has anything to do with a migration any more.
     pub(super) fn is_quiet(&self) -> bool {
-        let is_quiet = |half: &Half| half.moves.is_quiet() && half.moves.next_look().is_none();
+        let is_quiet =
+            |half: &Half| half.migrations.is_quiet() && half.migrations.next_look().is_none();
         is_quiet(&self.source) && is_quiet(&self.target)
     }
 

@@ -1,4 +1,4 @@
-//! Moves that end before their end, at every point: the source serves, nothing is lost or held.
+//! ShardMigrations that end before their end, at every point: the source serves, nothing is lost or held.
 
 use std::io::Write;
 use std::net::{Shutdown, TcpStream};
@@ -9,9 +9,9 @@ use ephesus_wire::stream::Message;
 use super::bed::{BOTH, Bed, EPOCH, MOVING, Wire, open, sockets};
 use crate::keyspace::Partition;
 use crate::migration::ends::tests::workload::words;
+use crate::migration::shard::source::{HOLD_MAX, OVERDUE_AFTER};
 use crate::migration::{Line, Order, Report, Way};
 use crate::planted::{Bug, Planted};
-use crate::shard::moves::source::{HOLD_MAX, OVERDUE_AFTER};
 
 /// What ends a move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! Moves to their end.
+//! ShardMigrations to their end.
 
 use std::time::Duration;
 
@@ -6,8 +6,8 @@ use super::bed::{BOTH, Bed, EPOCH, GIVE_UP, MOVING, OTHER, Wire, clock};
 use crate::keyspace::Partition;
 use crate::keyspace::tests::tape::execute;
 use crate::migration::ends::tests::workload::words;
+use crate::migration::shard::group::HANDOFF_INTERVAL_MS;
 use crate::migration::{Order, Report};
-use crate::shard::moves::group::HANDOFF_INTERVAL_MS;
 
 #[test]
 fn a_partition_moves_under_writes_and_nothing_is_lost() {
@@ -103,11 +103,11 @@ fn what_clients_write_is_looked_at_once_in_a_while() {
     bed.execute(words("SET small v"));
     bed.target.commits = false;
     // It holds no commands yet.
-    bed.source.moves.handoff.begin(99, bed.now);
+    bed.source.migrations.handoff.begin(99, bed.now);
     bed.begin(Wire::Sockets);
     bed.until("the walk", |bed| bed.received() > 0);
     bed.settle();
-    let looks = |bed: &mut Bed| bed.source.moves.has_news(&bed.source.core, bed.now);
+    let looks = |bed: &mut Bed| bed.source.migrations.has_news(&bed.source.core, bed.now);
     assert!(!looks(&mut bed), "nothing has happened");
     bed.source.commits = false;
     bed.execute(words("SET a 1"));
@@ -116,7 +116,7 @@ fn what_clients_write_is_looked_at_once_in_a_while() {
     assert!(looks(&mut bed), "captured writes leave");
     bed.source.commits = true;
     bed.settle();
-    bed.source.moves.is_touched = true;
+    bed.source.migrations.is_touched = true;
     assert!(looks(&mut bed) && !looks(&mut bed), "something has come");
     bed.target.commits = true;
     bed.pass(HANDOFF_INTERVAL_MS);
@@ -191,7 +191,7 @@ fn the_next_handoff_keeps_its_distance() {
     let mut bed = Bed::new(1);
     bed.load(100);
     let now = bed.now;
-    bed.source.moves.handoff.begin(99, now);
+    bed.source.migrations.handoff.begin(99, now);
     bed.begin(Wire::Inboxes);
     for _ in 0..HANDOFF_INTERVAL_MS {
         bed.turn();

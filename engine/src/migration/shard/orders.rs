@@ -10,11 +10,11 @@ use super::link::Link;
 use super::mail::{End, Mail};
 use super::source::Source;
 use super::target::Target;
-use super::{Cx, Moves};
+use super::{Cx, ShardMigrations};
 use crate::migration::{Order, Report, StagingState, Way};
 use crate::shard::core::Core;
 
-impl Moves {
+impl ShardMigrations {
     /// Carries an order out, or begins to.
     pub fn order(&mut self, core: &mut Core, order: Order, now: Instant) {
         self.is_touched = true;

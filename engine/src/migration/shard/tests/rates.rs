@@ -126,7 +126,7 @@ impl Bench {
     }
 }
 
-/// Moves keys of 16 bytes; the time until the target has confirmed, and that of the hold.
+/// ShardMigrations keys of 16 bytes; the time until the target has confirmed, and that of the hold.
 fn measure(wire: Wire, keys: u64, value_bytes: usize) -> [Duration; 2] {
     let bench = Bench::new();
     let (sent, source) = bench.start(FROM, move |hasher| {
@@ -169,7 +169,7 @@ fn measure(wire: Wire, keys: u64, value_bytes: usize) -> [Duration; 2] {
 }
 
 #[test]
-#[ignore = "measures: cargo test --release -p ephesus-engine --lib moves::tests::rates -- --ignored --nocapture"]
+#[ignore = "measures: cargo test --release -p ephesus-engine --lib migration::shard::tests::rates -- --ignored --nocapture"]
 fn rates_of_two_shards() {
     for wire in [Wire::Sockets, Wire::Inboxes] {
         for (keys, value_bytes) in [(2_000_000, 100), (1_000_000, 1_024), (100_000, 16_384)] {

@@ -9,8 +9,8 @@ use ephesus_wire::{Epoch, MigrationId, PartitionId};
 use super::bed::{Bed, EPOCH, Half, MOVING, OTHER, open, open_other, orders, sockets};
 use crate::keyspace::Partition;
 use crate::keyspace::tests::tape::{Taped, execute};
+use crate::migration::shard::window::WINDOW_BYTES;
 use crate::migration::{Line, Order, Report, Way};
-use crate::shard::moves::window::WINDOW_BYTES;
 
 const FIRST: MigrationId = MigrationId(1);
 const SECOND: MigrationId = MigrationId(2);

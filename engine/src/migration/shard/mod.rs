@@ -10,9 +10,9 @@
 //! slices between turns, as [`share`] permits. A source's and a target's drivers forget a migration once
 //! it is decided; what is left to be done is found by the state of the copy, which a restart keeps.
 
-mod beat;
 mod group;
 mod input;
+mod interval;
 mod link;
 mod mail;
 mod orders;
@@ -31,11 +31,11 @@ use std::time::{Duration, Instant};
 
 use ephesus_wire::{Epoch, Lsn, MigrationId, PartitionId};
 
-use super::core::Core;
 use crate::migration::Report;
 use crate::net::{StreamId, StreamIo};
-use beat::Beat;
+use crate::shard::core::Core;
 use group::{Groups, Handoff};
+use interval::Interval;
 use reports::Reports;
 use share::{Limit, Share};
 use socket::Sockets;
@@ -60,7 +60,7 @@ const PROGRESS_EVERY: Duration = Duration::from_millis(250);
 
 /// All migrations of one shard.
 #[derive(Debug)]
-pub struct Moves {
+pub struct ShardMigrations {
     sources: Vec<Source>,
     targets: Vec<Target>,
     groups: Groups,
@@ -69,8 +69,8 @@ pub struct Moves {
     limit: Limit,
     share: Share,
     handoff: Handoff,
-    gathered: Beat,
-    progress: Beat,
+    gathered: Interval,
+    progress: Interval,
     windows: Windows,
     imported: Imported,
     /// Copies that the checkpointer has to remove.
@@ -109,11 +109,11 @@ struct Cx<'a> {
     now: Instant,
 }
 
-impl Moves {
+impl ShardMigrations {
     /// A shard without migrations, which reports to its node through `reports`.
     #[must_use]
-    pub fn new(reports: flume::Sender<Vec<Report>>, now: Instant) -> Moves {
-        Moves {
+    pub fn new(reports: flume::Sender<Vec<Report>>, now: Instant) -> ShardMigrations {
+        ShardMigrations {
             sources: Vec::new(),
             targets: Vec::new(),
             groups: Groups::default(),
@@ -122,8 +122,8 @@ impl Moves {
             limit: Limit::none(now),
             share: Share::new(now),
             handoff: Handoff::none(now),
-            gathered: Beat::new(GATHER_INTERVAL, now),
-            progress: Beat::new(PROGRESS_EVERY, now),
+            gathered: Interval::new(GATHER_INTERVAL, now),
+            progress: Interval::new(PROGRESS_EVERY, now),
             windows: Windows::default(),
             imported: Imported::default(),
             leaving: Vec::new(),
@@ -342,7 +342,7 @@ impl Moves {
         })
     }
 
-    /// When to call [`Moves::tend`] and [`Moves::slice`] although nothing happens.
+    /// When to call [`ShardMigrations::tend`] and [`ShardMigrations::slice`] although nothing happens.
     #[must_use]
     pub fn next_look(&self) -> Option<Instant> {
         self.next_look

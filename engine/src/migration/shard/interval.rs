@@ -4,16 +4,16 @@ use std::time::{Duration, Instant};
 
 /// Comes every so often.
 #[derive(Debug)]
-pub(super) struct Beat {
+pub(super) struct Interval {
     every: Duration,
     next: Instant,
     is_due: bool,
 }
 
-impl Beat {
+impl Interval {
     /// The first one is there at once.
-    pub(super) fn new(every: Duration, now: Instant) -> Beat {
-        Beat {
+    pub(super) fn new(every: Duration, now: Instant) -> Interval {
+        Interval {
             every,
             next: now,
             is_due: false,
@@ -47,15 +47,15 @@ mod tests {
     #[expect(clippy::disallowed_methods, reason = "any instant does")]
     fn it_comes_every_so_often() {
         let (start, ms) = (Instant::now(), Duration::from_millis(1));
-        let mut beat = Beat::new(20 * ms, start);
+        let mut interval = Interval::new(20 * ms, start);
         let mut is_due = |at: u32| {
-            beat.look(start + at * ms);
-            beat.is_due()
+            interval.look(start + at * ms);
+            interval.is_due()
         };
         let due: Vec<u32> = (0..60).filter(|&at| is_due(at)).collect();
         assert_eq!(due, [0, 20, 40]);
         assert!(is_due(500));
         assert!(!is_due(501), "it begins anew");
-        assert_eq!(beat.next(), start + 520 * ms);
+        assert_eq!(interval.next(), start + 520 * ms);
     }
 }
