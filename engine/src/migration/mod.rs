@@ -4,8 +4,10 @@
 //! | --- | --- |
 //! | [`ends`] | both ends of the stream without I/O: what to send, what to do with what arrives |
 //! | [`shard`] | both ends as a shard drives them: streams, windows, groups, holds, the share of time |
+//! | [`node`] | what the main thread of a node does for them: orders for its shards, steps for the coordinator |
 
 pub mod ends;
+pub mod node;
 pub mod shard;
 
 pub use ends::{

@@ -18,7 +18,6 @@ use super::data_dir::{DataDir, Layout};
 use super::environment::{self, Environment};
 use super::joining::{Joining, is_final};
 use super::layout_writer::LayoutWriter;
-use super::moves::{Event, Moves};
 use super::peers::PeerPort;
 use super::process;
 use super::rates::Rates;
@@ -30,6 +29,7 @@ use super::slot_moves::SlotMoves;
 use super::time::AheadNotice;
 use crate::by_shard::ByShard;
 use crate::image::{StoreThread, wait_for_room, waits_for_room};
+use crate::migration::node::{Event, NodeMigrations};
 use crate::migration::{Order, Report};
 use crate::shard::mesh::Message;
 use crate::shard::segments::Jobs;
@@ -69,7 +69,7 @@ pub struct Node {
     pub(super) view: Arc<View>,
     /// What shards were given last.
     pub(super) routes: Arc<Routes>,
-    pub(super) moves: Moves,
+    pub(super) migrations: NodeMigrations,
     pub(super) layout_writer: LayoutWriter,
     pub(super) figures: Figures,
     pub(super) ahead_notice: AheadNotice,
@@ -78,7 +78,7 @@ pub struct Node {
 impl Node {
     /// The copies that are served here.
     pub(super) fn hosted(&self) -> BTreeMap<PartitionId, Epoch> {
-        hosted(&self.layout, &self.moves)
+        hosted(&self.layout, &self.migrations)
     }
 
     /// Follows the cluster, its moves, free space and log lengths until `is_over` says so, or all shards
@@ -96,7 +96,7 @@ impl Node {
         let mut gave_back_ms = monitored_ms;
         while !is_over() && self.running.load(Ordering::Acquire) > 0 {
             let events = self.happened()?;
-            if !events.is_empty() || self.moves.is_waiting() {
+            if !events.is_empty() || self.migrations.is_waiting() {
                 self.act(events);
             }
             let now_ms = boottime_ms();
@@ -116,7 +116,7 @@ impl Node {
     fn happened(&mut self) -> Result<Vec<Event>, Refusal> {
         enum Happened {
             Member(MembershipEvent),
-            Moves(Event),
+            Migrations(Event),
             Shard(Vec<Report>),
         }
         let first = flume::Selector::new()
@@ -125,16 +125,16 @@ impl Node {
             })
             .recv(&self.reports.1, |reports| reports.ok().map(Happened::Shard))
             .recv(self.layout_writer.written(), |number| {
-                number.ok().map(Event::Written).map(Happened::Moves)
+                number.ok().map(Event::Written).map(Happened::Migrations)
             })
             .recv(self.peer_port.events(), |event| {
-                event.ok().map(Event::from).map(Happened::Moves)
+                event.ok().map(Event::from).map(Happened::Migrations)
             })
             .wait_timeout(MONITOR_EVERY);
         let (mut members, mut events) = (Vec::new(), Vec::new());
         match first {
             Ok(Some(Happened::Member(event))) => members.push(event),
-            Ok(Some(Happened::Moves(event))) => events.push(event),
+            Ok(Some(Happened::Migrations(event))) => events.push(event),
             Ok(Some(Happened::Shard(reports))) => {
                 events.extend(reports.into_iter().map(Event::Report));
             }
@@ -174,7 +174,9 @@ impl Node {
 
     /// Lets what has happened take effect.
     fn act(&mut self, events: Vec<Event>) {
-        let effects = self.moves.turn(events, &mut self.layout, boottime_ms());
+        let effects = self
+            .migrations
+            .turn(events, &mut self.layout, boottime_ms());
         if let Some(steps) = effects.steps {
             self.joining.set_migration_steps(steps);
         }
@@ -203,7 +205,7 @@ impl Node {
     }
 
     fn send_routes(&mut self) {
-        let is_begun = |partition| self.moves.is_begun(partition);
+        let is_begun = |partition| self.migrations.is_begun(partition);
         let before = Some(&*self.routes);
         let routes = routes(&self.shared, &self.layout, &self.view, is_begun, before);
         self.routes = send_routes(&self.shared, routes);
@@ -293,9 +295,9 @@ impl Node {
 }
 
 /// The copies of a layout that are served.
-pub(super) fn hosted(layout: &Layout, moves: &Moves) -> BTreeMap<PartitionId, Epoch> {
+pub(super) fn hosted(layout: &Layout, migrations: &NodeMigrations) -> BTreeMap<PartitionId, Epoch> {
     let copies = layout.copies();
-    let begun = copies.filter(|(partition, ..)| moves.is_begun(*partition));
+    let begun = copies.filter(|(partition, ..)| migrations.is_begun(*partition));
     begun
         .map(|(partition, _, epoch)| (partition, epoch))
         .collect()

@@ -23,7 +23,6 @@ use super::environment::{self, Environment};
 use super::error::StartError;
 use super::joining::{Joining, embeds};
 use super::layout_writer::LayoutWriter;
-use super::moves::Moves;
 use super::options::{SEGMENT_BYTES_MIN, ServeOptions};
 use super::peers::PeerPort;
 use super::ports::{self, Ports, ShardPorts};
@@ -39,6 +38,7 @@ use super::time::{AheadNotice, NodeTime};
 use crate::image::{
     STORES_MAX, SledStore, StoreClient, StoreThread, least_live_bytes, open_stores, wait_for_room,
 };
+use crate::migration::node::NodeMigrations;
 use crate::net::Waker;
 use crate::shard::Checkpointer;
 use crate::shard::mesh::Peer;
@@ -272,7 +272,7 @@ fn spawn(
         slot_moves,
         reports: flume::unbounded(),
         layout: recovered.layout,
-        moves: Moves::new(stamp.node, Arc::clone(&view)),
+        migrations: NodeMigrations::new(stamp.node, Arc::clone(&view)),
         layout_writer,
         view,
         routes: Arc::clone(&routes),

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! Process::start   Recovery, Plan::settle       the table of that moment
-//! Process::turn    Moves, Layout, routes        the node's main thread
+//! Process::turn    NodeMigrations, Layout, routes        the node's main thread
 //! shard            Core, shard::ShardMigrations           each a thread of its own: see [`Shard`]
 //! ```
 
@@ -24,7 +24,6 @@ use ephesus_wire::stream::Message;
 use ephesus_wire::{Epoch, MigrationId, NodeId, PartitionId, Partitioning, ShardId};
 
 use super::data_dir::{Layout, StagingPlace};
-use super::moves::{Event, Moves};
 use super::peers::{Offer, Opens};
 use super::recovery::{Plan, Recovery, RecoveryError};
 use super::routes::Routes;
@@ -32,6 +31,7 @@ use super::running::{hosted, routes, send_routes, tell_shards};
 use super::shared::{NodeShared, Settings};
 use super::time::{NodeTime, WallClock};
 use crate::migration::Report;
+use crate::migration::node::{Event, NodeMigrations};
 use crate::net::Waker;
 use crate::planted::{Bug, Planted};
 use crate::shard::mesh::Peer;
@@ -117,7 +117,7 @@ pub struct Process {
     layout: Layout,
     view: Arc<View>,
     routes: Arc<Routes>,
-    moves: Moves,
+    migrations: NodeMigrations,
     shards: Vec<Shard>,
     reports: flume::Receiver<Vec<Report>>,
     wires: BTreeMap<RawFd, Wire>,
@@ -202,14 +202,14 @@ impl Process {
                 start.bug,
             )
         });
-        let mut moves = Moves::new(node, Arc::clone(&view));
+        let mut migrations = NodeMigrations::new(node, Arc::clone(&view));
         if let Some(bug) = start.bug {
-            moves.plant(bug);
+            migrations.plant(bug);
         }
         let process = Process {
             base: start.base,
             disk: disk.clone(),
-            moves,
+            migrations,
             shards: shards.collect(),
             shared,
             layout,
@@ -227,7 +227,7 @@ impl Process {
     /// The copies that are served, as the coordinators are told.
     #[must_use]
     pub fn hosted(&self) -> BTreeMap<PartitionId, Epoch> {
-        hosted(&self.layout, &self.moves)
+        hosted(&self.layout, &self.migrations)
     }
 
     /// What heartbeats tell of the shards.
@@ -245,7 +245,7 @@ impl Process {
     /// Whether something is to be done when time has passed.
     #[must_use]
     pub fn is_waiting(&self) -> bool {
-        self.moves.is_waiting()
+        self.migrations.is_waiting()
     }
 
     /// A turn of the main thread, with the newest of the tables that have come since the last one.
@@ -291,13 +291,13 @@ impl Process {
             self.view = Arc::clone(&view);
             events.push(Event::Table(view));
         }
-        let effects = self.moves.turn(events, &mut self.layout, now_ms);
+        let effects = self.migrations.turn(events, &mut self.layout, now_ms);
         let begun = effects.begun.iter();
         outcome.begun = begun.map(|(id, _, epoch)| (*id, *epoch)).collect();
         (outcome.steps, outcome.progress) = (effects.steps, effects.progress);
         tell_shards(&self.shared, effects.begun, effects.orders);
         if effects.routes {
-            let is_begun = |partition| self.moves.is_begun(partition);
+            let is_begun = |partition| self.migrations.is_begun(partition);
             let before = Some(&*self.routes);
             let routes = routes(&self.shared, &self.layout, &self.view, is_begun, before);
             self.routes = send_routes(&self.shared, routes);

@@ -24,10 +24,10 @@ use ephesus_coordinator::state::MemberStatus;
 use ephesus_wire::stream::{Held, Open};
 use ephesus_wire::{Epoch, MigrationId, NodeId, PartitionId, ShardId};
 
-use super::super::data_dir::Layout;
-use super::super::peers::Dial;
-use super::{AGAIN_MS, Effects, MB, Moves, PATIENCE_MS};
+use super::{AGAIN_MS, Effects, MB, NodeMigrations, PATIENCE_MS};
 use crate::migration::{Line, Order, Way};
+use crate::node::data_dir::Layout;
+use crate::node::peers::Dial;
 use crate::planted::Bug;
 
 /// Migrations of one shard to one node that are begun, and decided if possible, together: what a step
@@ -52,7 +52,7 @@ const OVERDUE: &str = "it was not decided in time";
 
 /// A copy that this node sends.
 #[derive(Debug)]
-pub(super) struct Leaving {
+pub(super) struct NodeSource {
     partition: PartitionId,
     /// Of the copy that goes.
     epoch: Epoch,
@@ -117,7 +117,7 @@ impl Groups {
     }
 }
 
-impl Leaving {
+impl NodeSource {
     /// What the coordinator is to decide.
     pub(super) fn step(&self) -> Option<Step> {
         match &self.state {
@@ -143,12 +143,12 @@ impl Leaving {
     }
 }
 
-impl Moves {
+impl NodeMigrations {
     pub(super) fn confirmed(&mut self, migration: MigrationId, held: Held) {
-        if let Some(leaving) = self.sending.get_mut(&migration)
-            && leaving.state == State::Sending
+        if let Some(source) = self.sending.get_mut(&migration)
+            && source.state == State::Sending
         {
-            leaving.state = State::Confirmed(Confirmation {
+            source.state = State::Confirmed(Confirmation {
                 count: held.count,
                 digest: held.digest,
             });
@@ -156,20 +156,20 @@ impl Moves {
     }
 
     pub(super) fn gave_up(&mut self, migration: MigrationId, reason: String) {
-        if let Some(leaving) = self.sending.get_mut(&migration)
-            && leaving.state == State::Sending
+        if let Some(source) = self.sending.get_mut(&migration)
+            && source.state == State::Sending
         {
-            leaving.progress.last_error.clone_from(&reason);
-            leaving.state = State::Failed(reason);
+            source.progress.last_error.clone_from(&reason);
+            source.state = State::Failed(reason);
             self.is_progress_new = true;
         }
     }
 
     pub(super) fn overdue(&mut self, migration: MigrationId) {
-        if let Some(leaving) = self.sending.get_mut(&migration)
-            && matches!(leaving.state, State::Confirmed(_))
+        if let Some(source) = self.sending.get_mut(&migration)
+            && matches!(source.state, State::Confirmed(_))
         {
-            leaving.state = State::Overdue;
+            source.state = State::Overdue;
         }
     }
 
@@ -182,29 +182,29 @@ impl Moves {
     ) {
         let line = result.map(Line::new);
         for &migration in migrations {
-            let Some(leaving) = self.sending.get_mut(&migration) else {
+            let Some(source) = self.sending.get_mut(&migration) else {
                 // The target learns of it from the coordinator, or from the end of the connection.
                 continue;
             };
             let State::Opening {
                 next_ms, reason, ..
-            } = &mut leaving.state
+            } = &mut source.state
             else {
                 continue;
             };
             match &line {
                 Ok(line) => {
-                    leaving.state = State::Sending;
-                    let open = open(self.me, leaving);
+                    source.state = State::Sending;
+                    let open = open(self.me, source);
                     let way = Way::Node(line.clone());
                     let send = Order::Send {
                         migration,
-                        group: leaving.group,
+                        group: source.group,
                         open,
-                        to: leaving.target.node,
+                        to: source.target.node,
                         way,
                     };
-                    effects.orders.push((leaving.shard, send));
+                    effects.orders.push((source.shard, send));
                 }
                 Err(text) => {
                     reason.clone_from(text);
@@ -214,38 +214,38 @@ impl Moves {
         }
     }
 
-    /// Ends what the table has decided. Copies that are void now are [given up](Moves::give_up_void) with all
+    /// Ends what the table has decided. Copies that are void now are [given up](NodeMigrations::give_up_void) with all
     /// others, those of aborted migrations are served as before.
     pub(super) fn end_sent(&mut self, effects: &mut Effects) {
         let migrations = &self.view.migrations;
         let decision =
-            |id: MigrationId, leaving: &Leaving| match self.planted.has(Bug::HeldIsStronger) {
-                true => migrations.decision_for_target(id, leaving.partition),
-                false => migrations.decision_for_source(id, leaving.partition, leaving.epoch),
+            |id: MigrationId, source: &NodeSource| match self.planted.has(Bug::HeldIsStronger) {
+                true => migrations.decision_for_target(id, source.partition),
+                false => migrations.decision_for_source(id, source.partition, source.epoch),
             };
         let sending = self.sending.iter();
-        let over = sending.filter_map(|(id, leaving)| match decision(*id, leaving) {
+        let over = sending.filter_map(|(id, source)| match decision(*id, source) {
             Decision::Open => None,
             decided => (!self.unsaid.contains(id)).then_some((*id, decided)),
         });
         let over: Vec<(MigrationId, Decision)> = over.collect();
         for (migration, decided) in over {
-            let Some(leaving) = self.sending.remove(&migration) else {
+            let Some(source) = self.sending.remove(&migration) else {
                 continue;
             };
-            if decided == Decision::Aborted && leaving.is_known() {
+            if decided == Decision::Aborted && source.is_known() {
                 let aborted = Order::Aborted {
                     migration,
-                    partition: leaving.partition,
-                    epoch: leaving.epoch.next(),
+                    partition: source.partition,
+                    epoch: source.epoch.next(),
                 };
-                effects.orders.push((leaving.shard, aborted));
+                effects.orders.push((source.shard, aborted));
             }
             if decided == Decision::Committed && self.planted.has(Bug::HeldIsStronger) {
-                self.give_up(leaving.shard, leaving.partition, leaving.epoch, effects);
+                self.give_up(source.shard, source.partition, source.epoch, effects);
             }
             let until_ms = self.now_ms + SENT_MS;
-            self.sent.insert(migration, (leaving.progress, until_ms));
+            self.sent.insert(migration, (source.progress, until_ms));
             self.is_progress_new = true;
         }
     }
@@ -256,7 +256,7 @@ impl Moves {
         let active = view.migrations.active.iter();
         let mut groups = Groups::default();
         for (id, migration) in active.filter(|(_, m)| m.source.node == me) {
-            match self.sending.get(id).map(|leaving| &leaving.state) {
+            match self.sending.get(id).map(|source| &source.state) {
                 None => self.begin(*id, migration, layout, &mut groups),
                 Some(State::Beginning)
                     if migration.phase == Phase::Copying
@@ -312,7 +312,7 @@ impl Moves {
             }
             _ => (State::Failed(RESTARTED.to_owned()), id.0),
         };
-        let leaving = Leaving {
+        let source = NodeSource {
             partition: migration.partition,
             epoch: migration.epoch,
             shard,
@@ -321,25 +321,25 @@ impl Moves {
             state,
             progress: Progress::default(),
         };
-        self.sending.insert(id, leaving);
+        self.sending.insert(id, source);
     }
 
     fn set_state(&mut self, id: MigrationId, state: State) {
-        if let Some(leaving) = self.sending.get_mut(&id) {
-            leaving.state = state;
+        if let Some(source) = self.sending.get_mut(&id) {
+            source.state = state;
         }
     }
 
     /// Opens a stream if it is time to.
     fn open(&mut self, id: MigrationId, layout: &mut Layout, effects: &mut Effects) {
-        let Some(leaving) = self.sending.get(&id) else {
+        let Some(source) = self.sending.get(&id) else {
             return;
         };
         let State::Opening {
             next_ms: Some(next_ms),
             until_ms,
             reason,
-        } = &leaving.state
+        } = &source.state
         else {
             return;
         };
@@ -352,8 +352,8 @@ impl Moves {
         if self.now_ms < *next_ms {
             return;
         }
-        let (open, target, shard) = (open(self.me, leaving), leaving.target, leaving.shard);
-        let group = leaving.group;
+        let (open, target, shard) = (open(self.me, source), source.target, source.shard);
+        let group = source.group;
         if target.node == self.me {
             // The source waits for the target's first message, so it has to know of the move before.
             let at = self.next.orders.len();
@@ -397,8 +397,8 @@ impl Moves {
                 address: member.addresses.peer.clone(),
             }),
         }
-        if let Some(leaving) = self.sending.get_mut(&id)
-            && let State::Opening { next_ms, .. } = &mut leaving.state
+        if let Some(source) = self.sending.get_mut(&id)
+            && let State::Opening { next_ms, .. } = &mut source.state
         {
             *next_ms = None;
         }
@@ -407,8 +407,8 @@ impl Moves {
     /// Divides what the node may send among the shards that send.
     pub(super) fn limit(&mut self, effects: &mut Effects) {
         let sending = self.sending.values();
-        let sending = sending.filter(|leaving| leaving.state == State::Sending);
-        let shards: BTreeSet<ShardId> = sending.map(|leaving| leaving.shard).collect();
+        let sending = sending.filter(|source| source.state == State::Sending);
+        let shards: BTreeSet<ShardId> = sending.map(|source| source.shard).collect();
         let limit = u64::from(self.view.migrations.limit_mb_s) * MB;
         for shard in &shards {
             // 0 is none.
@@ -423,12 +423,12 @@ impl Moves {
 }
 
 /// What OPEN says.
-fn open(me: NodeId, leaving: &Leaving) -> Open {
+fn open(me: NodeId, source: &NodeSource) -> Open {
     Open {
-        partition: leaving.partition,
-        epoch: leaving.epoch.next(),
+        partition: source.partition,
+        epoch: source.epoch.next(),
         source: me,
-        source_shard: leaving.shard,
-        target_shard: leaving.target.shard,
+        source_shard: source.shard,
+        target_shard: source.target.shard,
     }
 }

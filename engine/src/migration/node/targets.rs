@@ -17,10 +17,10 @@ use ephesus_wire::record::Source;
 use ephesus_wire::stream::Open;
 use ephesus_wire::{MigrationId, NodeId};
 
-use super::super::data_dir::{Layout, StagingPlace};
-use super::super::peers::Offer;
-use super::{Effects, Moves};
+use super::{Effects, NodeMigrations};
 use crate::migration::{Line, Order, Way};
+use crate::node::data_dir::{Layout, StagingPlace};
+use crate::node::peers::Offer;
 
 /// A stream that is not accepted yet.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ enum No {
     Yet(String),
 }
 
-impl Moves {
+impl NodeMigrations {
     /// Accepts and refuses streams, those of one connection together.
     pub(super) fn receive(&mut self, layout: &mut Layout, effects: &mut Effects) {
         for PendingStream { offer, until_ms } in std::mem::take(&mut self.offers) {

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! table --------\                  /---> orders, layout, routes
-//! reports -------> Moves::turn ---<----> dials, refusals
+//! reports -------> NodeMigrations::turn ---<----> dials, refusals
 //! streams ------/                  \---> steps, progress
 //! ```
 //!
@@ -21,8 +21,8 @@
 //! - A copy is written to before the layout names it, or goes while it does: what rests on a layout waits
 //!   until that is durable, and nothing else does.
 
-mod arriving;
-mod leaving;
+mod sources;
+mod targets;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::TcpStream;
@@ -32,11 +32,11 @@ use ephesus_coordinator::migration::{Progress, Step};
 use ephesus_coordinator::view::View;
 use ephesus_wire::{Epoch, MigrationId, NodeId, PartitionId, ShardId};
 
-use self::arriving::PendingStream;
-use self::leaving::Leaving;
-use super::data_dir::{Layout, NO_COPY};
-use super::peers::{Dial, Offer, PeerEvent};
+use self::sources::NodeSource;
+use self::targets::PendingStream;
 use crate::migration::{Order, Report};
+use crate::node::data_dir::{Layout, NO_COPY};
+use crate::node::peers::{Dial, Offer, PeerEvent};
 use crate::planted::{Bug, Planted};
 
 /// How long a migration waits for what the other end will know soon, or has to forget first, ms: a newer
@@ -113,12 +113,12 @@ struct Resting {
 
 /// A node's part in all migrations.
 #[derive(Debug)]
-pub struct Moves {
+pub struct NodeMigrations {
     me: NodeId,
     view: Arc<View>,
     now_ms: u64,
     /// Copies that this node sends.
-    sending: BTreeMap<MigrationId, Leaving>,
+    sending: BTreeMap<MigrationId, NodeSource>,
     /// How far those were that have ended, and until when that is said, ms.
     sent: BTreeMap<MigrationId, (Progress, u64)>,
     /// Streams that are not accepted yet.
@@ -144,11 +144,11 @@ pub struct Moves {
     planted: Planted,
 }
 
-impl Moves {
+impl NodeMigrations {
     /// Of a node that starts with this table.
     #[must_use]
-    pub fn new(me: NodeId, view: Arc<View>) -> Moves {
-        Moves {
+    pub fn new(me: NodeId, view: Arc<View>) -> NodeMigrations {
+        NodeMigrations {
             me,
             view,
             now_ms: 0,
@@ -225,7 +225,7 @@ impl Moves {
     pub fn is_waiting(&self) -> bool {
         !self.offers.is_empty()
             || !self.sent.is_empty()
-            || self.sending.values().any(Leaving::is_opening)
+            || self.sending.values().any(NodeSource::is_opening)
     }
 
     fn reported(&mut self, report: Report, layout: &mut Layout, effects: &mut Effects) {
@@ -236,9 +236,9 @@ impl Moves {
                 bytes,
                 hold_us,
             } => {
-                if let Some(leaving) = self.sending.get_mut(&migration) {
-                    (leaving.progress.keys, leaving.progress.bytes) = (keys, bytes);
-                    leaving.progress.hold_us = hold_us;
+                if let Some(source) = self.sending.get_mut(&migration) {
+                    (source.progress.keys, source.progress.bytes) = (keys, bytes);
+                    source.progress.hold_us = hold_us;
                 } else if let Some((progress, _)) = self.sent.get_mut(&migration) {
                     // How long commands were held is known only at the end.
                     (progress.keys, progress.bytes) = (keys, bytes);
@@ -419,7 +419,7 @@ impl Moves {
         let failed = failed.map(|(id, reason)| (*id, Step::Abort(reason.clone())));
         let mut steps: BTreeMap<MigrationId, Step> = failed.collect();
         let sending = self.sending.iter();
-        steps.extend(sending.filter_map(|(id, leaving)| Some((*id, leaving.step()?))));
+        steps.extend(sending.filter_map(|(id, source)| Some((*id, source.step()?))));
         if steps != self.steps {
             self.steps.clone_from(&steps);
             effects.steps = Some(steps);
@@ -429,7 +429,7 @@ impl Moves {
         if self.is_progress_new || self.sent.len() != sent {
             self.is_progress_new = false;
             let sending = self.sending.iter();
-            let sending = sending.map(|(id, leaving)| (*id, leaving.progress.clone()));
+            let sending = sending.map(|(id, source)| (*id, source.progress.clone()));
             let sent = self.sent.iter();
             let sent = sent.map(|(id, (progress, _))| (*id, progress.clone()));
             effects.progress = Some(sending.chain(sent).collect());

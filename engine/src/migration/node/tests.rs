@@ -1,4 +1,4 @@
-//! Moves of two nodes over one replicated state, which decides as coordinators do.
+//! Migrations of two nodes over one replicated state, which decides as coordinators do.
 
 mod bed;
 mod groups;
@@ -148,11 +148,11 @@ fn a_partition_moves_to_another_node() {
     ));
     assert_eq!(bed.a.layout.served(P), None);
     bed.report(A, Report::Forgotten { partition, epoch });
-    assert!(bed.a.moves.remnants.is_empty());
+    assert!(bed.a.migrations.remnants.is_empty());
     bed.now_ms += 60_000;
     let effects = bed.turn(A, []);
     assert_eq!(effects.progress, Some(BTreeMap::new()));
-    assert!(!bed.a.moves.is_waiting());
+    assert!(!bed.a.migrations.is_waiting());
 }
 
 #[test]
@@ -227,7 +227,7 @@ fn a_source_that_has_started_again_gives_up_what_it_has_begun() {
     let mut bed = Bed::new();
     let id = bed.copying();
     let view = Arc::new(View::of(&bed.state).expect("founded"));
-    bed.a.moves = Moves::new(A, view);
+    bed.a.migrations = NodeMigrations::new(A, view);
     bed.a.incarnation = 2;
     bed.state.apply(&registration(A, 2)).expect("a member");
     bed.turn(A, []);
@@ -284,7 +284,7 @@ fn what_a_source_gives_up_is_aborted_and_what_the_target_has_of_it_is_removed() 
         )]
     ));
     assert!(bed.b.layout.staging().is_empty());
-    assert!(bed.b.moves.has_remnant(P) && !bed.b.moves.has_remnant(PartitionId(1)));
+    assert!(bed.b.migrations.has_remnant(P) && !bed.b.migrations.has_remnant(PartitionId(1)));
 }
 
 #[test]
@@ -366,7 +366,7 @@ fn a_stream_waits_for_a_table_that_knows_it_and_is_refused_otherwise() {
     let offer = |id, open, from| offered(vec![(MigrationId(id), open)], from).1;
     let effects = bed.turn(B, [offer(1, open_of(0, 2), A)]);
     assert!(effects.refusals.is_empty() && effects.orders.is_empty());
-    assert!(bed.b.moves.is_waiting());
+    assert!(bed.b.migrations.is_waiting());
     bed.now_ms += PATIENCE_MS;
     let effects = bed.turn(B, []);
     assert_eq!(effects.refusals.len(), 1);
@@ -391,7 +391,7 @@ fn a_stream_waits_for_a_table_that_knows_it_and_is_refused_otherwise() {
         drop(effects);
         let node = &mut bed.b;
         let effects = node
-            .moves
+            .migrations
             .turn([offer(id.0, open, from)], &mut node.layout, bed.now_ms);
         assert_eq!(effects.refusals.len(), 1, "{open:?} from {from}");
     }
@@ -414,7 +414,7 @@ fn a_start_with_a_prepared_copy_does_what_was_decided() {
         let migration = bed.copying();
         // The target starts again, and knows only its layout.
         let view = Arc::new(View::of(&bed.state).expect("founded"));
-        bed.b.moves = Moves::new(B, view);
+        bed.b.migrations = NodeMigrations::new(B, view);
         assert!(bed.turn(B, []).orders.is_empty(), "it is open");
         if is_committed {
             let held = HELD;
@@ -469,7 +469,7 @@ fn what_rests_on_a_layout_waits_for_it_and_the_table_s_word_behind_that() {
     let view = |bed: &Bed| Event::Table(Arc::new(View::of(&bed.state).expect("founded")));
     let (table, now_ms) = (view(&bed), bed.now_ms);
     let node = &mut bed.a;
-    let effects = node.moves.turn([table], &mut node.layout, now_ms);
+    let effects = node.migrations.turn([table], &mut node.layout, now_ms);
     let number = effects.layout.expect("it names the staging copy");
     assert!(effects.orders.is_empty() && effects.routes);
     let (reason, text) = (AbortReason::Cancelled, String::new());
@@ -478,10 +478,10 @@ fn what_rests_on_a_layout_waits_for_it_and_the_table_s_word_behind_that() {
     bed.state.apply(&abort).expect("cancelled");
     let table = view(&bed);
     let node = &mut bed.a;
-    let effects = node.moves.turn([table], &mut node.layout, now_ms);
+    let effects = node.migrations.turn([table], &mut node.layout, now_ms);
     assert!(effects.orders.is_empty(), "{effects:?}");
     let written = [Event::Written(number)];
-    let effects = node.moves.turn(written, &mut node.layout, now_ms);
+    let effects = node.migrations.turn(written, &mut node.layout, now_ms);
     let orders = effects.orders.iter();
     let kinds: Vec<(u16, &str)> = orders
         .map(|(shard, order)| match order {
@@ -512,14 +512,14 @@ fn copies_that_begin_are_with_nobody_before_the_layout_names_them() {
     bed.state.apply(&remove).expect("given up");
     let table = Event::Table(Arc::new(View::of(&bed.state).expect("founded")));
     let (node, now_ms) = (&mut bed.b, bed.now_ms);
-    let effects = node.moves.turn([table], &mut node.layout, now_ms);
+    let effects = node.migrations.turn([table], &mut node.layout, now_ms);
     let number = effects.layout.expect("all begin at B");
     assert!(effects.begun.is_empty() && !effects.hosted);
-    assert!(!node.moves.is_begun(P));
+    assert!(!node.migrations.is_begun(P));
     let written = [Event::Written(number)];
-    let effects = node.moves.turn(written, &mut node.layout, now_ms);
+    let effects = node.migrations.turn(written, &mut node.layout, now_ms);
     assert_eq!(effects.begun.len(), usize::from(PARTITIONS));
-    assert!(effects.hosted && effects.routes && node.moves.is_begun(P));
+    assert!(effects.hosted && effects.routes && node.migrations.is_begun(P));
 }
 
 /// Partition 0 arrives at B, which goes on with it, while A sees no table.
@@ -570,10 +570,10 @@ fn a_source_that_misses_its_commit_gives_up_when_the_target_was_removed_with_the
     bed.report(A, Report::GivenUp { partition, epoch });
     let (node, now_ms) = (&mut bed.a, bed.now_ms);
     let forgotten = Event::Report(Report::Forgotten { partition, epoch });
-    let effects = node.moves.turn([forgotten], &mut node.layout, now_ms);
+    let effects = node.migrations.turn([forgotten], &mut node.layout, now_ms);
     let number = effects.layout.expect("it names the new copy");
     let written = [Event::Written(number)];
-    let effects = node.moves.turn(written, &mut node.layout, now_ms);
+    let effects = node.migrations.turn(written, &mut node.layout, now_ms);
     let place = bed.owner(0).0;
     assert_eq!(effects.begun, [(P, place.shard, Epoch(3))]);
 }
@@ -583,7 +583,7 @@ fn a_copy_that_nothing_moves_is_given_up_too_when_its_partition_has_arrived_else
     let mut bed = Bed::new();
     moved_behind_the_back_of_a(&mut bed);
     // Whatever A has known of the migration.
-    bed.a.moves.sending.clear();
+    bed.a.migrations.sending.clear();
     assert!(is_given_up(&bed.turn(A, [])));
 }
 
@@ -603,7 +603,7 @@ fn a_copy_that_becomes_void_before_its_shard_has_it_is_given_up_once_it_does() {
     let view = |bed: &Bed| Event::Table(Arc::new(View::of(&bed.state).expect("founded")));
     let (table, now_ms) = (view(&bed), bed.now_ms);
     let node = &mut bed.b;
-    let effects = node.moves.turn([table], &mut node.layout, now_ms);
+    let effects = node.migrations.turn([table], &mut node.layout, now_ms);
     let number = effects.layout.expect("all begin at B");
     // They arrive elsewhere before the layout is durable.
     let mut newer = View::of(&bed.state).expect("founded");
@@ -616,10 +616,10 @@ fn a_copy_that_becomes_void_before_its_shard_has_it_is_given_up_once_it_does() {
     newer.table.entries[0].epoch = Epoch(9);
     newer.table.entries[0].replicas[0].node = A;
     let table = Event::Table(Arc::new(newer));
-    let effects = node.moves.turn([table], &mut node.layout, now_ms);
+    let effects = node.migrations.turn([table], &mut node.layout, now_ms);
     assert!(effects.orders.is_empty(), "{effects:?}");
     let written = [Event::Written(number)];
-    let effects = node.moves.turn(written, &mut node.layout, now_ms);
+    let effects = node.migrations.turn(written, &mut node.layout, now_ms);
     assert!(effects.begun.iter().any(|(partition, ..)| *partition == P));
     assert!(
         matches!(

@@ -25,7 +25,7 @@ pub(super) const HELD: Held = Held {
 
 /// What one node has: its moves, and what its disk says.
 pub(super) struct Node {
-    pub(super) moves: Moves,
+    pub(super) migrations: NodeMigrations,
     pub(super) layout: Layout,
     pub(super) incarnation: u64,
 }
@@ -91,7 +91,7 @@ impl Bed {
         }
         let view = Arc::new(View::of(&state).expect("founded"));
         let node = |id| Node {
-            moves: Moves::new(id, Arc::clone(&view)),
+            migrations: NodeMigrations::new(id, Arc::clone(&view)),
             layout: Layout::empty(PARTITIONS, [LogId([0; 16]), LogId([1; 16])].into_iter()),
             incarnation: 1,
         };
@@ -120,19 +120,19 @@ impl Bed {
         let events: Vec<Event> = events.into_iter().chain([Event::Table(view)]).collect();
         let now_ms = self.now_ms;
         let node = self.node(id);
-        let mut effects = node.moves.turn(events, &mut node.layout, now_ms);
+        let mut effects = node.migrations.turn(events, &mut node.layout, now_ms);
         if let Some(number) = effects.layout {
             // What waits for the layout is in none of these.
             assert!(effects.begun.is_empty() && !effects.hosted);
             let written = [Event::Written(number)];
-            let then = node.moves.turn(written, &mut node.layout, now_ms);
+            let then = node.migrations.turn(written, &mut node.layout, now_ms);
             assert!(then.layout.is_none() && then.steps.is_none());
             effects.begun = then.begun;
             effects.orders.extend(then.orders);
             effects.hosted = then.hosted;
         }
         let incarnation = node.incarnation;
-        for (migration, step) in &node.moves.steps.clone() {
+        for (migration, step) in &node.migrations.steps.clone() {
             let command = self.state.command_for(id, incarnation, *migration, step);
             if let Some(command) = command {
                 self.state.apply(&command).expect("its turn");
