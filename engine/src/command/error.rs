@@ -6,7 +6,7 @@ use std::io::Write;
 use ephesus_wire::Slot;
 
 use super::parse::ArgList;
-use super::slot_moves::SlotMoveError;
+use crate::migration::slots::command::SlotMigrationError;
 
 /// Longest part of a client's own bytes that is repeated in an error.
 const QUOTED_BYTES_MAX: usize = 128;
@@ -101,7 +101,7 @@ pub enum ClientError {
     ArgumentTooLong(&'static str, usize),
     /// A `CLUSTER MIGRATESLOTS` that cannot be read.
     #[error("ERR {0}")]
-    SlotMove(#[from] SlotMoveError),
+    SlotMigration(#[from] SlotMigrationError),
     /// More patterns in a CONFIG GET than so many.
     #[error("ERR at most {0} patterns can be asked for at once")]
     TooManyPatterns(usize),

@@ -18,8 +18,6 @@ pub mod client;
 
 pub mod cluster;
 
-pub mod slot_moves;
-
 pub mod config;
 
 pub mod info;

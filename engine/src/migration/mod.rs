@@ -5,10 +5,12 @@
 //! | [`ends`] | both ends of the stream without I/O: what to send, what to do with what arrives |
 //! | [`shard`] | both ends as a shard drives them: streams, windows, groups, holds, the share of time |
 //! | [`node`] | what the main thread of a node does for them: orders for its shards, steps for the coordinator |
+//! | [`slots`] | the commands by which clients migrate slots |
 
 pub mod ends;
 pub mod node;
 pub mod shard;
+pub mod slots;
 
 pub use ends::{
     Connection, Incoming, Line, Order, Outbound, Outgoing, Records, Report, SourceError, Stage,

@@ -28,7 +28,6 @@ pub mod shared;
     reason = "a test's equipment"
 )]
 pub mod simulated;
-pub mod slot_moves;
 mod start;
 pub mod time;
 

@@ -25,11 +25,11 @@ use super::reserve::Reserve;
 use super::routes::{Me, Routes};
 use super::segment_threads::SegmentThreads;
 use super::shared::NodeShared;
-use super::slot_moves::SlotMoves;
 use super::time::AheadNotice;
 use crate::by_shard::ByShard;
 use crate::image::{StoreThread, wait_for_room, waits_for_room};
 use crate::migration::node::{Event, NodeMigrations};
+use crate::migration::slots::thread::SlotMigrations;
 use crate::migration::{Order, Report};
 use crate::shard::mesh::Message;
 use crate::shard::segments::Jobs;
@@ -62,7 +62,7 @@ pub struct Node {
     pub(super) rates: Rates,
     pub(super) joining: Joining,
     pub(super) peer_port: PeerPort,
-    pub(super) slot_moves: SlotMoves,
+    pub(super) slot_migrations: SlotMigrations,
     /// What shards say about migrations; the sender is for their starts.
     pub(super) reports: (flume::Sender<Vec<Report>>, flume::Receiver<Vec<Report>>),
     pub(super) layout: Layout,
@@ -164,7 +164,7 @@ impl Node {
             if view.is_forced_since(&self.view) {
                 return Err(Refusal::Forced);
             }
-            self.slot_moves.follow(Arc::clone(&view));
+            self.slot_migrations.follow(Arc::clone(&view));
             self.joining.note_coordinators(&self.data_dir, &view);
             self.view = Arc::clone(&view);
             events.push(Event::Table(view));
@@ -288,7 +288,7 @@ impl Node {
             store.stop();
         }
         self.layout_writer.stop();
-        self.slot_moves.stop();
+        self.slot_migrations.stop();
         self.peer_port.stop();
         self.joining.stop();
     }

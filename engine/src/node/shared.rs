@@ -11,9 +11,9 @@ use ephesus_wal::Durability;
 use ephesus_wire::limits::ONE_REPLY_BYTES_MAX;
 use ephesus_wire::{NodeId, Partitioning, ShardId};
 
-use super::slot_moves::Asked;
 use super::time::NodeTime;
 use crate::by_shard::ByShard;
+use crate::migration::slots::thread::Asked;
 use crate::shard::ShardStats;
 use crate::shard::large_replies::LargeReplies;
 use crate::shard::mesh::Peer;
@@ -55,7 +55,7 @@ pub struct NodeShared {
     /// Of the port for other nodes.
     pub peer_links: Arc<Counters>,
     /// Who asks the coordinators for clients; none before the node serves.
-    pub slot_moves: Option<flume::Sender<Asked>>,
+    pub slot_migrations: Option<flume::Sender<Asked>>,
     pub started: Instant,
     pub time: NodeTime,
     /// 40 hex digits, new for every start.
@@ -126,7 +126,7 @@ impl NodeShared {
             stats,
             large_replies: Arc::default(),
             peer_links: Arc::default(),
-            slot_moves: None,
+            slot_migrations: None,
             started,
             time,
             run_id,

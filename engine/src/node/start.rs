@@ -33,12 +33,12 @@ use super::running::{Node, routes};
 use super::segment_threads::SegmentThreads;
 use super::shard_thread::ShardThread;
 use super::shared::NodeShared;
-use super::slot_moves::SlotMoves;
 use super::time::{AheadNotice, NodeTime};
 use crate::image::{
     STORES_MAX, SledStore, StoreClient, StoreThread, least_live_bytes, open_stores, wait_for_room,
 };
 use crate::migration::node::NodeMigrations;
+use crate::migration::slots::thread::SlotMigrations;
 use crate::net::Waker;
 use crate::shard::Checkpointer;
 use crate::shard::mesh::Peer;
@@ -237,14 +237,14 @@ fn spawn(
     let lease = joining.lease();
     let mut shared = NodeShared::new(stamp.node, settings, partitioning, lease, peers, time);
     shared.peer_links = peer_links;
-    let slot_moves = SlotMoves::start(
+    let slot_migrations = SlotMigrations::start(
         stamp.node,
         options.secret.clone(),
         Arc::clone(&view),
         shared.peers.clone(),
     )
     .map_err(StartError::thread("the cluster's commands"))?;
-    shared.slot_moves = Some(slot_moves.queue());
+    shared.slot_migrations = Some(slot_migrations.queue());
     let shared = Arc::new(shared);
     let routes = Arc::new(routes(&shared, &recovered.layout, &view, |_| true, None));
     let data_dir = Arc::new(data_dir);
@@ -269,7 +269,7 @@ fn spawn(
         rates: Rates::default(),
         joining,
         peer_port,
-        slot_moves,
+        slot_migrations,
         reports: flume::unbounded(),
         layout: recovered.layout,
         migrations: NodeMigrations::new(stamp.node, Arc::clone(&view)),

@@ -29,14 +29,14 @@ use crate::node::routes::Me;
 use crate::node::shared::{NodeShared, Settings};
 use crate::node::time::{NodeTime, WallClock};
 
-pub(super) const PARTITIONS: u16 = 8;
+pub(crate) const PARTITIONS: u16 = 8;
 
 /// The node whose shards these are, and another one, which is nothing but an address.
-pub(super) const ATHENS: NodeId = NodeId([1; 16]);
-pub(super) const BYZANTIUM: NodeId = NodeId([2; 16]);
+pub(crate) const ATHENS: NodeId = NodeId([1; 16]);
+pub(crate) const BYZANTIUM: NodeId = NodeId([2; 16]);
 
-pub(super) const CLIENT_MEMORY: u64 = 64 << 20;
-pub(super) const OUTPUT_TIMEOUT: Duration = Duration::from_secs(60);
+pub(crate) const CLIENT_MEMORY: u64 = 64 << 20;
+pub(crate) const OUTPUT_TIMEOUT: Duration = Duration::from_secs(60);
 
 const PORT: u16 = 7000;
 const START_MS: u64 = 1_700_000_000_000;
@@ -48,11 +48,11 @@ pub(crate) fn start() -> Instant {
 }
 
 /// Where a partition is.
-pub(super) type Home = (NodeId, ShardId);
+pub(crate) type Home = (NodeId, ShardId);
 
 /// One shard.
-pub(super) struct BedShard {
-    pub(super) core: Core,
+pub(crate) struct BedShard {
+    pub(crate) core: Core,
     inbox: flume::Receiver<Message>,
     /// Connections, and what they were sent.
     sent: BTreeMap<ConnToken, Vec<u8>>,
@@ -61,14 +61,14 @@ pub(super) struct BedShard {
 }
 
 /// A node of some shards.
-pub(super) struct Bed {
-    pub(super) shards: Vec<BedShard>,
-    pub(super) homes: Vec<Home>,
+pub(crate) struct Bed {
+    pub(crate) shards: Vec<BedShard>,
+    pub(crate) homes: Vec<Home>,
     epochs: Vec<Epoch>,
     /// Where the node has staging copies.
-    pub(super) staged: Vec<(PartitionId, ShardId)>,
+    pub(crate) staged: Vec<(PartitionId, ShardId)>,
     /// Slices of walks in one turn.
-    pub(super) slices_max: usize,
+    pub(crate) slices_max: usize,
     now: Instant,
     now_ms: u64,
     /// The lease runs out in the next turn, between execution and replies.
@@ -81,12 +81,12 @@ pub(super) struct Bed {
 
 impl Bed {
     /// A node of `shards` shards that has partition p on shard p mod `shards`, as far as `elsewhere` does not name it.
-    pub(super) fn new(shards: u16, elsewhere: &[u16]) -> Bed {
+    pub(crate) fn new(shards: u16, elsewhere: &[u16]) -> Bed {
         Bed::of_node(shards, elsewhere, |_| {})
     }
 
     /// The same with a node that is changed before it serves.
-    pub(super) fn of_node(
+    pub(crate) fn of_node(
         shards: u16,
         elsewhere: &[u16],
         change: impl FnOnce(&mut NodeShared),
@@ -143,7 +143,7 @@ impl Bed {
     }
 
     /// A client of one shard.
-    pub(super) fn connect(&mut self, shard: u16, kind: ListenerKind) -> Client {
+    pub(crate) fn connect(&mut self, shard: u16, kind: ListenerKind) -> Client {
         let address = SocketAddr::from(([127, 0, 0, 1], 1));
         let shard = usize::from(shard);
         let core = &mut self.shards[shard].core;
@@ -153,18 +153,18 @@ impl Bed {
         Client { shard, token }
     }
 
-    pub(super) fn core(&mut self, shard: u16) -> &mut Core {
+    pub(crate) fn core(&mut self, shard: u16) -> &mut Core {
         &mut self.shards[usize::from(shard)].core
     }
 
     /// A client sends commands, each of words with a space between.
-    pub(super) fn send(&mut self, client: Client, commands: &[&str]) {
+    pub(crate) fn send(&mut self, client: Client, commands: &[&str]) {
         let bytes = commands.join("\r\n") + "\r\n";
         self.send_bytes(client, bytes.as_bytes());
     }
 
     /// A client sends bytes.
-    pub(super) fn send_bytes(&mut self, client: Client, bytes: &[u8]) {
+    pub(crate) fn send_bytes(&mut self, client: Client, bytes: &[u8]) {
         self.begin_turn(client.shard);
         let core = &mut self.shards[client.shard].core;
         core.received(client.token, bytes);
@@ -172,33 +172,33 @@ impl Bed {
     }
 
     /// Sends commands, lets everything settle, and answers what came.
-    pub(super) fn ask(&mut self, client: Client, commands: &[&str]) -> String {
+    pub(crate) fn ask(&mut self, client: Client, commands: &[&str]) -> String {
         self.send(client, commands);
         self.settle();
         self.take(client)
     }
 
     /// What the client was sent since it was last asked.
-    pub(super) fn take(&mut self, client: Client) -> String {
+    pub(crate) fn take(&mut self, client: Client) -> String {
         let sent = self.shards[client.shard].sent.remove(&client.token);
         String::from_utf8(sent.unwrap_or_default()).expect("only text in tests")
     }
 
     /// The client takes nothing any more.
-    pub(super) fn stop_reading(&mut self, client: Client) {
+    pub(crate) fn stop_reading(&mut self, client: Client) {
         let shard = &mut self.shards[client.shard];
         shard.not_reading.insert(client.token);
     }
 
     /// The client takes everything from now on.
-    pub(super) fn go_on_reading(&mut self, client: Client) {
+    pub(crate) fn go_on_reading(&mut self, client: Client) {
         let shard = &mut self.shards[client.shard];
         shard.not_reading.remove(&client.token);
         self.read_once(client);
     }
 
     /// The client takes what the kernel is sending.
-    pub(super) fn read_once(&mut self, client: Client) {
+    pub(crate) fn read_once(&mut self, client: Client) {
         let shard = &mut self.shards[client.shard];
         let sent = shard.sent.entry(client.token).or_default();
         if let Some(connection) = shard.core.connections.get_mut(client.token) {
@@ -213,18 +213,18 @@ impl Bed {
     }
 
     /// What the client makes its shard hold.
-    pub(super) fn held_bytes(&mut self, client: Client) -> usize {
+    pub(crate) fn held_bytes(&mut self, client: Client) -> usize {
         let connection = self.connection(client);
         connection.map_or(0, |connection| connection.held_bytes())
     }
 
     /// What the client has sent and was not executed.
-    pub(super) fn input_bytes(&mut self, client: Client) -> usize {
+    pub(crate) fn input_bytes(&mut self, client: Client) -> usize {
         let connection = self.connection(client);
         connection.map_or(0, |connection| connection.input.len())
     }
 
-    pub(super) fn wants_input(&mut self, client: Client) -> bool {
+    pub(crate) fn wants_input(&mut self, client: Client) -> bool {
         let connection = self.connection(client);
         connection.is_some_and(|connection| connection.wants_input())
     }
@@ -234,21 +234,21 @@ impl Bed {
         connections.get_mut(client.token)
     }
 
-    pub(super) fn is_open(&mut self, client: Client) -> bool {
+    pub(crate) fn is_open(&mut self, client: Client) -> bool {
         let core = &mut self.shards[client.shard].core;
         let connection = core.connections.get_mut(client.token);
         connection.is_some_and(|c| c.life == super::connection::Life::Open)
     }
 
     /// A client has sent its last byte.
-    pub(super) fn end_input(&mut self, client: Client) {
+    pub(crate) fn end_input(&mut self, client: Client) {
         let core = &mut self.shards[client.shard].core;
         core.input_ended(client.token);
         core.list(client.token);
     }
 
     /// A client's connection breaks.
-    pub(super) fn kill(&mut self, client: Client) {
+    pub(crate) fn kill(&mut self, client: Client) {
         let core = &mut self.shards[client.shard].core;
         let connection = core.connections.get_mut(client.token);
         connection.expect("connected").kill();
@@ -262,24 +262,24 @@ impl Bed {
     }
 
     /// The process stands still in the next turn, until the lease is over.
-    pub(super) fn stand_still_in_turn(&mut self) {
+    pub(crate) fn stand_still_in_turn(&mut self) {
         self.stands_still = true;
     }
 
-    pub(super) fn end_lease(&mut self) {
+    pub(crate) fn end_lease(&mut self) {
         self.core(0).node.lease.set_until_ms(0);
     }
 
-    pub(super) fn renew_lease(&mut self) {
+    pub(crate) fn renew_lease(&mut self) {
         self.core(0).node.lease.set_until_ms(u64::MAX);
     }
 
     /// Logs are not written until [`Bed::release_log`].
-    pub(super) fn hold_log(&mut self) {
+    pub(crate) fn hold_log(&mut self) {
         self.commits = false;
     }
 
-    pub(super) fn release_log(&mut self) {
+    pub(crate) fn release_log(&mut self) {
         self.commits = true;
         self.settle();
     }
@@ -320,7 +320,7 @@ impl Bed {
     }
 
     /// One turn of a shard: takes at most `messages` messages.
-    pub(super) fn turn(&mut self, shard: u16, messages: usize) -> bool {
+    pub(crate) fn turn(&mut self, shard: u16, messages: usize) -> bool {
         let shard = usize::from(shard);
         self.begin_turn(shard);
         let mut any = false;
@@ -342,7 +342,7 @@ impl Bed {
     }
 
     /// Turns until nothing happens any more.
-    pub(super) fn settle(&mut self) {
+    pub(crate) fn settle(&mut self) {
         let count = self.shards.len() as u16;
         let mut idle_rounds = 0;
         while idle_rounds < 3 {
@@ -356,14 +356,14 @@ impl Bed {
     }
 
     /// Time passes; shards turn.
-    pub(super) fn advance(&mut self, ms: u64) {
+    pub(crate) fn advance(&mut self, ms: u64) {
         self.now += Duration::from_millis(ms);
         self.now_ms += ms;
         self.settle();
     }
 
     /// Puts the table's present state into the inboxes of these shards.
-    pub(super) fn send_routes(&mut self, shards: &[u16]) {
+    pub(crate) fn send_routes(&mut self, shards: &[u16]) {
         let table = (&self.homes[..], &self.epochs[..]);
         let routes = routes(self.shards.len() as u16, table, &self.staged);
         self.last_routes = Some(Arc::clone(&routes));
@@ -374,21 +374,21 @@ impl Bed {
     }
 
     /// Whether every shard has taken the last routes that were sent.
-    pub(super) fn is_followed(&self) -> bool {
+    pub(crate) fn is_followed(&self) -> bool {
         let routes = self.shards.iter().map(|shard| &shard.core.routes);
         let last = self.last_routes.as_ref();
         last.is_none_or(|last| routes.into_iter().all(|routes| Arc::ptr_eq(routes, last)))
     }
 
     /// All shards follow the table.
-    pub(super) fn follow(&mut self) {
+    pub(crate) fn follow(&mut self) {
         let all: Vec<u16> = (0..self.shards.len() as u16).collect();
         self.send_routes(&all);
         self.settle();
     }
 
     /// The table gives a partition to someone else, at the epoch of the copy that is there, or the next one.
-    pub(super) fn give(&mut self, partition: u16, home: Home) {
+    pub(crate) fn give(&mut self, partition: u16, home: Home) {
         self.homes[usize::from(partition)] = home;
         let next = self.epochs[usize::from(partition)].next();
         let (_, shard) = home;
@@ -404,7 +404,7 @@ impl Bed {
 
     /// Begins to move a partition to another shard of the node, up to a prepared copy; its commands are
     /// held at the source.
-    pub(super) fn prepare_within(&mut self, partition: u16, to: u16) {
+    pub(crate) fn prepare_within(&mut self, partition: u16, to: u16) {
         let (_, from) = self.homes[usize::from(partition)];
         let id = PartitionId(partition);
         let epoch = self.begin_staging(partition, to);
@@ -416,7 +416,7 @@ impl Bed {
     }
 
     /// A staging copy on a shard here, of a partition that is here or elsewhere; answers its epoch.
-    pub(super) fn begin_staging(&mut self, partition: u16, to: u16) -> Epoch {
+    pub(crate) fn begin_staging(&mut self, partition: u16, to: u16) -> Epoch {
         let (node, shard) = self.homes[usize::from(partition)];
         self.migrations += 1;
         let id = PartitionId(partition);
@@ -435,7 +435,7 @@ impl Bed {
     }
 
     /// Prepares a staging copy of the other node's partition, which holds one key.
-    pub(super) fn fill_staging(&mut self, partition: u16, to: u16, key: &str, value: &str) {
+    pub(crate) fn fill_staging(&mut self, partition: u16, to: u16, key: &str, value: &str) {
         let id = PartitionId(partition);
         let copy = Partition::new(id, Epoch(1));
         let mut source = Taped::of(PARTITIONS, vec![copy], [5, 6, 7, 8], START_MS);
@@ -464,7 +464,7 @@ impl Bed {
     }
 
     /// The move of [`Bed::prepare_within`] is committed: both shards act, the table changes, routes are not sent yet.
-    pub(super) fn commit_within(&mut self, partition: u16) {
+    pub(crate) fn commit_within(&mut self, partition: u16) {
         let (_, from) = self.homes[usize::from(partition)];
         let id = PartitionId(partition);
         let to = self.end_staging(partition);
@@ -475,7 +475,7 @@ impl Bed {
     }
 
     /// The node has no staging copy any more; answers which shard had it.
-    pub(super) fn end_staging(&mut self, partition: u16) -> ShardId {
+    pub(crate) fn end_staging(&mut self, partition: u16) -> ShardId {
         let is_it = |(staged, _): &(PartitionId, ShardId)| staged.0 == partition;
         let place = self.staged.iter().position(is_it).expect("a staging copy");
         self.staged.remove(place).1
@@ -521,20 +521,20 @@ fn end_stream(source: &mut Keyspace, id: PartitionId) -> Vec<Outbound> {
 
 impl Core {
     /// Bytes of commands that shards of the node owe answers to.
-    pub(super) fn unanswered(&self) -> usize {
+    pub(crate) fn unanswered(&self) -> usize {
         self.peers.unanswered_bytes()
     }
 }
 
 /// A client's connection.
 #[derive(Clone, Copy)]
-pub(super) struct Client {
+pub(crate) struct Client {
     shard: usize,
-    pub(super) token: ConnToken,
+    pub(crate) token: ConnToken,
 }
 
 /// The `n`th key of a partition.
-pub(super) fn key(partition: u16, n: usize) -> String {
+pub(crate) fn key(partition: u16, n: usize) -> String {
     let partitioning = Partitioning::new(PARTITIONS).expect("a valid number");
     let is_in = |key: &String| partitioning.partition_of(slot_of(key.as_bytes())).0 == partition;
     let mut keys = (0..).map(|n| format!("k{n}")).filter(is_in);

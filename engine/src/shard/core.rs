@@ -87,7 +87,7 @@ pub struct Core {
     pub(super) unread: UnreadClients,
     pub(super) args: Args,
     batch: Batch,
-    pub(super) turn: u64,
+    pub(crate) turn: u64,
     /// When the turn began.
     pub(super) now: Instant,
     next_connection_id: u64,

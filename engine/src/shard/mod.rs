@@ -42,7 +42,6 @@ mod seldom;
     reason = "a test's equipment"
 )]
 pub mod simulated;
-mod slot_moves;
 mod snapshot;
 mod stats;
 mod timers;

@@ -12,8 +12,8 @@ use ephesus_wire::handshake::Secret;
 use ephesus_wire::resp::reply::{self, Protocol};
 use ephesus_wire::{NodeId, ShardId};
 
+use super::command::{self, Here, SlotCommand, Wanted};
 use crate::by_shard::ByShard;
-use crate::command::slot_moves::{self, Here, SlotCommand, Wanted};
 use crate::shard::mesh::{Message, Origin, Peer};
 
 /// Commands that wait; those beyond are refused.
@@ -37,7 +37,7 @@ pub struct Asked {
 
 /// The thread, as the node has it.
 #[derive(Debug)]
-pub struct SlotMoves {
+pub struct SlotMigrations {
     queue: flume::Sender<Asked>,
     /// Nothing is ever sent: the thread ends with it.
     running: flume::Sender<()>,
@@ -45,7 +45,7 @@ pub struct SlotMoves {
     thread: JoinHandle<()>,
 }
 
-impl SlotMoves {
+impl SlotMigrations {
     /// Starts the thread.
     ///
     /// # Errors
@@ -55,11 +55,11 @@ impl SlotMoves {
         secret: Option<Secret>,
         view: Arc<View>,
         peers: ByShard<Peer>,
-    ) -> io::Result<SlotMoves> {
+    ) -> io::Result<SlotMigrations> {
         let (queue, asked) = flume::bounded::<Asked>(QUEUED_MAX);
         let (running, is_over) = flume::bounded::<()>(0);
         let view = Arc::new(Mutex::new(view));
-        let desk = Desk {
+        let handler = SlotMigrationHandler {
             node,
             secret,
             view: Arc::clone(&view),
@@ -76,10 +76,10 @@ impl SlotMoves {
                     peers[origin.shard].send(Message::Reply { origin, bytes });
                 };
                 while let Some(waiting) = next() {
-                    desk.reply_all(waiting, reply);
+                    handler.reply_all(waiting, reply);
                 }
             })?;
-        Ok(SlotMoves {
+        Ok(SlotMigrations {
             queue,
             running,
             view,
@@ -108,13 +108,13 @@ impl SlotMoves {
 }
 
 /// Where clients' commands are carried out.
-struct Desk {
+struct SlotMigrationHandler {
     node: NodeId,
     secret: Option<Secret>,
     view: Arc<Mutex<Arc<View>>>,
 }
 
-impl Desk {
+impl SlotMigrationHandler {
     /// Answers all that wait: those who only look with what one question has found.
     fn reply_all(&self, waiting: Vec<Asked>, reply: impl Fn(Origin, Vec<u8>)) {
         let (looks, changes): (Vec<Asked>, Vec<Asked>) = waiting
@@ -152,9 +152,7 @@ impl Desk {
     ) -> Vec<u8> {
         let mut out = Vec::new();
         match found {
-            Ok(report) => {
-                slot_moves::write(&mut out, asked.protocol, report, view, self.here(asked))
-            }
+            Ok(report) => command::write(&mut out, asked.protocol, report, view, self.here(asked)),
             Err(text) => reply::error(&mut out, &format!("ERR {text}")),
         }
         out
@@ -176,7 +174,7 @@ impl Desk {
     }
 
     fn migrate(&self, wanted: &[Wanted], view: &View, here: Here) -> Result<(), String> {
-        let moves = slot_moves::moves(wanted, view, here).map_err(|error| error.to_string())?;
+        let moves = command::moves(wanted, view, here).map_err(|error| error.to_string())?;
         let moves = moves
             .iter()
             .map(|wanted| {
@@ -199,7 +197,7 @@ impl Desk {
     }
 
     fn cancel(&self, view: &View, here: Here) -> Result<(), String> {
-        let leaving = slot_moves::leaving(&self.migrations(view)?, view, here);
+        let leaving = command::leaving(&self.migrations(view)?, view, here);
         if leaving.is_empty() {
             return Err("No migrations ongoing".to_owned());
         }

@@ -2,14 +2,14 @@
 
 use ephesus_wire::Lsn;
 
-use super::connection::Connection;
-use super::core::Core;
-use super::mesh::{Origin, Scope};
+use super::command::SlotCommand;
+use super::thread::Asked;
 use crate::command::error::ClientError;
 use crate::command::parse::Request;
-use crate::command::slot_moves::SlotCommand;
 use crate::command::spec::Cmd;
-use crate::node::slot_moves::Asked;
+use crate::shard::connection::Connection;
+use crate::shard::core::Core;
+use crate::shard::mesh::{Origin, Scope};
 
 /// More of them are under way than the node takes.
 const BUSY: &[u8] = b"-ERR too many commands about slots are under way, try again\r\n";
@@ -20,7 +20,7 @@ const FORBIDDEN: &[u8] = b"-ERR this command is for clients of this machine; sta
 
 impl Core {
     /// Hands CLUSTER MIGRATESLOTS, GETSLOTMIGRATIONS or CANCELSLOTMIGRATIONS to the node.
-    pub(super) fn ask_about_slots(
+    pub(crate) fn ask_about_slots(
         &mut self,
         connection: &mut Connection,
         scope: Scope,
@@ -54,7 +54,7 @@ impl Core {
             command,
             shard: (scope != Scope::Node).then_some(self.id),
         };
-        let queue = self.node.slot_moves.as_ref();
+        let queue = self.node.slot_migrations.as_ref();
         if queue.is_none_or(|queue| queue.try_send(asked).is_err()) {
             connection.outbox.fill(ticket, BUSY.to_vec(), Lsn::ZERO);
         }
@@ -64,8 +64,8 @@ impl Core {
 
 #[cfg(test)]
 mod tests {
-    use super::super::bed::Bed;
     use crate::net::ListenerKind;
+    use crate::shard::bed::Bed;
 
     const LOOK: &str = "CLUSTER GETSLOTMIGRATIONS";
     const MIGRATE: &str =
@@ -105,7 +105,7 @@ mod tests {
     #[test]
     fn what_cannot_be_read_does_not_wait_for_the_coordinators() {
         let (queue, asked) = flume::unbounded();
-        let mut bed = Bed::of_node(1, &[], |node| node.slot_moves = Some(queue));
+        let mut bed = Bed::of_node(1, &[], |node| node.slot_migrations = Some(queue));
         let client = bed.connect(0, ListenerKind::Direct);
         let reply = bed.ask(client, &["CLUSTER MIGRATESLOTS SLOTSRANGE 0 1 NODE x"]);
         assert_eq!(reply, "-ERR Invalid node name: x\r\n");
@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn one_connection_has_one_question_about_slots_under_way() {
         let (queue, asked) = flume::unbounded();
-        let mut bed = Bed::of_node(1, &[], |node| node.slot_moves = Some(queue));
+        let mut bed = Bed::of_node(1, &[], |node| node.slot_migrations = Some(queue));
         let client = bed.connect(0, ListenerKind::Direct);
         bed.send(client, &[LOOK, LOOK, "PING", LOOK]);
         bed.settle();

@@ -20,9 +20,9 @@ use ephesus_wire::resp::reply::{self, Protocol};
 use ephesus_wire::table::shard_id_hex;
 use ephesus_wire::{NodeId, PartitionId, ShardId, Slot, limits};
 
-use super::error::ClientError;
-use super::parse::ArgList;
-use super::spec::Cmd;
+use crate::command::error::ClientError;
+use crate::command::parse::ArgList;
+use crate::command::spec::Cmd;
 
 /// Length of a node's id for clients.
 const ID_BYTES: usize = 40;
@@ -33,14 +33,14 @@ const ARGUMENT_BYTES_MAX: usize = 64 << 10;
 /// Why slots are not moved; worded as Valkey words it where it has the same reason.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum SlotMoveError {
+pub enum SlotMigrationError {
     /// Follow the grammar.
     #[error("syntax error")]
     Syntax,
-    /// As [`SlotMoveError::Syntax`].
+    /// As [`SlotMigrationError::Syntax`].
     #[error("No slot ranges specified")]
     NoRanges,
-    /// As [`SlotMoveError::Syntax`].
+    /// As [`SlotMigrationError::Syntax`].
     #[error("No end slot for final slot range")]
     NoEnd,
     /// Slots are 0 to 16383.
@@ -55,7 +55,7 @@ pub enum SlotMoveError {
     /// Name a shard by the 40 hex digits that CLUSTER NODES has.
     #[error("Invalid node name: {0}")]
     Name(String),
-    /// As [`SlotMoveError::Name`].
+    /// As [`SlotMigrationError::Name`].
     #[error("Unknown node name: {0}")]
     Unknown(String),
     /// Name another.
@@ -123,7 +123,7 @@ impl SlotCommand {
     /// Reads a request for one of the commands.
     ///
     /// # Errors
-    /// [`ClientError::ArgumentTooLong`] or [`ClientError::SlotMove`].
+    /// [`ClientError::ArgumentTooLong`] or [`ClientError::SlotMigration`].
     pub fn parse<A: ArgList + ?Sized>(cmd: Cmd, args: &A) -> Result<SlotCommand, ClientError> {
         Ok(match cmd {
             Cmd::ClusterMigrateslots => {
@@ -142,47 +142,47 @@ impl SlotCommand {
 }
 
 /// Reads what follows `CLUSTER MIGRATESLOTS`.
-fn parse(args: &[&[u8]]) -> Result<Vec<Wanted>, SlotMoveError> {
+fn parse(args: &[&[u8]]) -> Result<Vec<Wanted>, SlotMigrationError> {
     let mut all = Vec::new();
     let mut rest = args;
     while let Some((word, behind)) = rest.split_first() {
         if !word.eq_ignore_ascii_case(b"slotsrange") {
-            return Err(SlotMoveError::Syntax);
+            return Err(SlotMigrationError::Syntax);
         }
         let is_slot = |arg: &[u8]| arg.iter().all(u8::is_ascii_digit) && !arg.is_empty();
         let count = behind.iter().take_while(|arg| is_slot(arg)).count();
         let (numbers, behind) = behind.split_at(count);
         if numbers.is_empty() {
-            return Err(SlotMoveError::NoRanges);
+            return Err(SlotMigrationError::NoRanges);
         }
         let ranges = numbers.chunks(2).map(|pair| match pair {
             [first, last] => range(first, last),
-            _ => Err(SlotMoveError::NoEnd),
+            _ => Err(SlotMigrationError::NoEnd),
         });
         let ranges = ranges.collect::<Result<Vec<_>, _>>()?;
         let [word, id, behind @ ..] = behind else {
-            return Err(SlotMoveError::Syntax);
+            return Err(SlotMigrationError::Syntax);
         };
         if !word.eq_ignore_ascii_case(b"node") {
-            return Err(SlotMoveError::Syntax);
+            return Err(SlotMigrationError::Syntax);
         }
         let to = <[u8; ID_BYTES]>::try_from(*id);
-        let to = to.map_err(|_| SlotMoveError::Name(shown(id)))?;
+        let to = to.map_err(|_| SlotMigrationError::Name(shown(id)))?;
         all.push(Wanted { ranges, to });
         rest = behind;
     }
     Ok(all)
 }
 
-fn range(first: &[u8], last: &[u8]) -> Result<(u16, u16), SlotMoveError> {
+fn range(first: &[u8], last: &[u8]) -> Result<(u16, u16), SlotMigrationError> {
     let slot = |digits: &[u8]| {
         let number = str::from_utf8(digits).ok()?.parse::<u16>().ok()?;
         (number < limits::SLOTS).then_some(number)
     };
     match (slot(first), slot(last)) {
-        (Some(first), Some(last)) if first > last => Err(SlotMoveError::Order(first, last)),
+        (Some(first), Some(last)) if first > last => Err(SlotMigrationError::Order(first, last)),
         (Some(first), Some(last)) => Ok((first, last)),
-        _ => Err(SlotMoveError::Slot),
+        _ => Err(SlotMigrationError::Slot),
     }
 }
 
@@ -195,10 +195,10 @@ fn shown(bytes: &[u8]) -> String {
 /// The moves of partitions that are asked for.
 ///
 /// # Errors
-/// [`SlotMoveError`].
-pub fn moves(wanted: &[Wanted], view: &View, here: Here) -> Result<Vec<Move>, SlotMoveError> {
+/// [`SlotMigrationError`].
+pub fn moves(wanted: &[Wanted], view: &View, here: Here) -> Result<Vec<Move>, SlotMigrationError> {
     let partitioning = view.table.partitioning();
-    let partitioning = partitioning.map_err(|_| SlotMoveError::NotServed)?;
+    let partitioning = partitioning.map_err(|_| SlotMigrationError::NotServed)?;
     let shards = shards(view);
     let mut taken = BTreeSet::new();
     let mut moves = Vec::new();
@@ -206,12 +206,12 @@ pub fn moves(wanted: &[Wanted], view: &View, here: Here) -> Result<Vec<Move>, Sl
         let mut slots = BTreeSet::new();
         for slot in ranges.iter().flat_map(|(first, last)| *first..=*last) {
             if !taken.insert(slot) {
-                return Err(SlotMoveError::Overlap);
+                return Err(SlotMigrationError::Overlap);
             }
             slots.insert(slot);
         }
         let place = shards.get(to);
-        let to = *place.ok_or_else(|| SlotMoveError::Unknown(shown(to)))?;
+        let to = *place.ok_or_else(|| SlotMigrationError::Unknown(shown(to)))?;
         while let Some(slot) = slots.first().copied() {
             let partition = partitioning.partition_of(Slot(slot));
             let owner = view.table.entry(partition).and_then(|e| e.primary());
@@ -220,18 +220,18 @@ pub fn moves(wanted: &[Wanted], view: &View, here: Here) -> Result<Vec<Move>, Sl
                 shard: owner.shard,
             });
             if !owner.is_some_and(|owner| here.has(owner)) {
-                return Err(SlotMoveError::NotServed);
+                return Err(SlotMigrationError::NotServed);
             }
             if owner == Some(to) {
-                return Err(SlotMoveError::Here);
+                return Err(SlotMigrationError::Here);
             }
             let mut active = view.migrations.active.values();
             if active.any(|migration| migration.partition == partition) {
-                return Err(SlotMoveError::Moving(slot));
+                return Err(SlotMigrationError::Moving(slot));
             }
             let (first, last) = partitioning.slots_of(partition).into_inner();
             if (first..=last).any(|slot| !slots.remove(&slot)) {
-                return Err(SlotMoveError::Part {
+                return Err(SlotMigrationError::Part {
                     partition,
                     first,
                     last,
