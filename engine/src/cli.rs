@@ -20,7 +20,7 @@ use crate::node::ServeOptions;
 use crate::node::check::store::OneStore;
 use crate::node::time::WallClock;
 use coordinator::CoordinatorCommand;
-use operator::moves::{Drain, MigrationCommand, Migrations, MoveOne, Rebalance};
+use operator::migrations::{Drain, MigrationCommand, Migrations, MoveOne, Rebalance};
 use operator::{Look, MemberCommand, NodeCommand};
 
 /// Exit code of a bad flag.

@@ -16,7 +16,7 @@ mod confirm;
 mod following;
 pub mod force;
 mod member;
-mod moves;
+mod migrations;
 mod node;
 mod waiting;
 
@@ -32,7 +32,7 @@ use ephesus_coordinator::report::{
 use ephesus_coordinator::state::Refusal;
 use ephesus_wire::handshake::Secret;
 
-use crate::cli::operator::moves::MigrationCommand;
+use crate::cli::operator::migrations::MigrationCommand;
 use crate::cli::operator::{Asking, Look, MemberCommand, NodeCommand};
 use crate::cli::{Command, EXIT_USAGE};
 
@@ -132,11 +132,13 @@ pub fn main(command: Command) -> ExitCode {
         Command::Nodes(look) => look_at(&look, &Query::Nodes),
         Command::Partitions(look) => look_at(&look, &Query::Partitions),
         Command::Coordinators(look) => look_at(&look, &Query::Coordinators),
-        Command::Rebalance(command) => moves::rebalance(&command),
-        Command::Move(command) => moves::move_one(&command),
-        Command::Drain(command) => moves::drain(&command),
-        Command::Migrations(command) => moves::migrations(&command),
-        Command::Migration(MigrationCommand::Cancel { id, asking }) => moves::cancel(id, &asking),
+        Command::Rebalance(command) => migrations::rebalance(&command),
+        Command::Move(command) => migrations::move_one(&command),
+        Command::Drain(command) => migrations::drain(&command),
+        Command::Migrations(command) => migrations::migrations(&command),
+        Command::Migration(MigrationCommand::Cancel { id, asking }) => {
+            migrations::cancel(id, &asking)
+        }
         Command::Node(NodeCommand::Remove(remove)) => node::remove(&remove),
         Command::CoordinatorMember(MemberCommand::Add { address, asking }) => {
             member::add(&address, &asking)

@@ -1,6 +1,6 @@
 //! Commands that ask the coordinators: their flags.
 
-pub mod moves;
+pub mod migrations;
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -6,6 +6,9 @@
 //! | [`shard`] | both ends as a shard drives them: streams, windows, groups, holds, the share of time |
 //! | [`node`] | what the main thread of a node does for them: orders for its shards, steps for the coordinator |
 //! | [`slots`] | the commands by which clients migrate slots |
+//!
+//! Elsewhere, for it is on the path of every command: `shard::holds`, `parked` and `onward` hold commands while their
+//! partition moves, and lead them on. `ephesus_wire::stream` has the messages, `ephesus_coordinator::migration` decides.
 
 pub mod ends;
 pub mod node;

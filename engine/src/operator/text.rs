@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use ephesus_coordinator::report::{CoordinatorRow, NodeRow, PartitionRow, Report, StatusReport};
 
-pub mod moves;
+pub mod migrations;
 
-pub use moves::{place, plan};
+pub use migrations::{place, plan};
 
 use super::table::{Align, Table};
 use super::units;
@@ -22,7 +22,7 @@ pub fn render(report: &Report) -> Option<String> {
         Report::Nodes(rows) => Some(nodes(rows)),
         Report::Partitions(rows) => Some(partitions(rows)),
         Report::Coordinators(rows) => Some(coordinators(rows)),
-        Report::Migrations(report) => Some(moves::migrations(report)),
+        Report::Migrations(report) => Some(migrations::migrations(report)),
         _ => None,
     }
 }

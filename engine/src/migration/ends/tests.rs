@@ -2,8 +2,8 @@
 
 mod crashes;
 mod images;
-mod moves;
 mod pair;
 mod rates;
 mod unserved;
+mod whole;
 pub(crate) mod workload;

@@ -1,4 +1,4 @@
-use super::super::text::moves::tests::migration_row;
+use super::super::text::migrations::tests::migration_row;
 use super::*;
 
 const MB: u64 = 1_000_000;

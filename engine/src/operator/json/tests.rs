@@ -1,6 +1,6 @@
 //! Scripts depend on these names.
 
-use super::super::text::moves::tests::migrations_report;
+use super::super::text::migrations::tests::migrations_report;
 use super::super::text::tests::{coordinator_rows, node_rows, partition_rows, status_report};
 use super::*;
 

@@ -29,10 +29,10 @@ use ephesus_wal::WalError;
 use ephesus_wire::rng::Rng;
 
 mod bit_flips;
-mod moves;
+mod migrations;
 
 pub(super) use bit_flips::Flips;
-use moves::{Coordinator, Moving};
+use migrations::{Coordinator, Moving};
 
 const KEYS: u64 = 130;
 const SEGMENT_BYTES: u64 = 24 << 10;

@@ -11,7 +11,7 @@ use super::node::find;
 use super::waiting::wait;
 use super::{Coordinators, OperatorError, json, say, text, units};
 use crate::cli::operator::Asking;
-use crate::cli::operator::moves::{Drain, Migrations, MoveOne, Rebalance};
+use crate::cli::operator::migrations::{Drain, Migrations, MoveOne, Rebalance};
 
 /// Between two looks of `--watch`.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
