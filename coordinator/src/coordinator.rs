@@ -32,7 +32,6 @@ use crate::view::History;
 
 mod balance;
 mod migrations;
-mod moves;
 mod nodes;
 mod operator;
 mod sessions;

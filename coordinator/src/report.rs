@@ -12,9 +12,9 @@ use serde::{Deserialize, Serialize};
 use crate::command::RaftId;
 use crate::state::{MemberStatus, Refusal};
 
-mod moves;
-
-pub use moves::{DrainingRow, MigrationRow, MigrationState, MigrationsReport, MoveRow};
+pub use crate::migration::report::{
+    DrainingRow, MigrationRow, MigrationState, MigrationsReport, MoveRow,
+};
 
 /// A coordinator that the leader has not heard of for so long, ms, is reported; they talk to each
 /// other every 60 ms.

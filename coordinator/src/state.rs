@@ -28,11 +28,9 @@ use crate::placement::Move;
 mod assignment;
 mod coordinators;
 mod migrations;
-mod moves;
 mod planning;
 mod refusal;
 mod registration;
-mod steps;
 mod upgrade;
 
 use assignment::places;

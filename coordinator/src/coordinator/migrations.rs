@@ -1,5 +1,7 @@
 //! What a leader does about migrations of its own accord, and what it keeps of what sources say.
 
+mod operator;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use ephesus_wal::Disk;

@@ -33,6 +33,9 @@
 //! - A source removed with its data (`lose_data`) while a target has prepared: the operator has
 //!   given the partition's data up, so the prepared copy goes as well.
 
+mod plans;
+mod steps;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use ephesus_wire::table::{PartitionStatus, Replica, Role};

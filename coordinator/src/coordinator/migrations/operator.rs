@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use ephesus_wal::Disk;
 use ephesus_wire::{MigrationId, NodeId, PartitionId, ShardId};
 
-use super::operator::{Operation, Wanted};
-use super::{Action, Coordinator, Pending};
 use crate::command::Command;
+use crate::coordinator::operator::{Operation, Wanted};
+use crate::coordinator::{Action, Coordinator, Pending};
 use crate::member::Input;
 use crate::migration::{Abort, AbortReason, Migration, Phase, Purpose};
 use crate::placement::{Move, Place};
@@ -27,7 +27,7 @@ fn cancel(id: MigrationId) -> Command {
 impl<D: Disk> Coordinator<D> {
     /// Plans what balances the cluster, or only what empties a node for that; answers at once if
     /// that is nothing.
-    pub(super) fn rebalance(
+    pub(in crate::coordinator) fn rebalance(
         &mut self,
         operation: Operation,
         of: Option<NodeId>,
@@ -49,7 +49,7 @@ impl<D: Disk> Coordinator<D> {
     }
 
     /// Plans one move; without a shard to the one that has the least.
-    pub(super) fn move_one(
+    pub(in crate::coordinator) fn move_one(
         &mut self,
         operation: Operation,
         partition: PartitionId,
@@ -75,7 +75,7 @@ impl<D: Disk> Coordinator<D> {
     }
 
     /// Plans several moves, unless one of them is refused.
-    pub(super) fn move_all(
+    pub(in crate::coordinator) fn move_all(
         &mut self,
         operation: Operation,
         wanted: Vec<(u16, String, u16)>,
@@ -109,7 +109,7 @@ impl<D: Disk> Coordinator<D> {
     }
 
     /// Marks a node as to be emptied, or not any more.
-    pub(super) fn drain(
+    pub(in crate::coordinator) fn drain(
         &mut self,
         operation: impl FnOnce(Wanted) -> Operation,
         name: String,
@@ -127,7 +127,7 @@ impl<D: Disk> Coordinator<D> {
         self.propose_for(operation, command, inputs, actions);
     }
 
-    pub(super) fn cancel(
+    pub(in crate::coordinator) fn cancel(
         &mut self,
         operation: Operation,
         id: MigrationId,
@@ -138,7 +138,7 @@ impl<D: Disk> Coordinator<D> {
     }
 
     /// Proposes the end of each; what becomes of the last one, decided behind the others, answers.
-    pub(super) fn cancel_all(
+    pub(in crate::coordinator) fn cancel_all(
         &mut self,
         operation: Operation,
         ids: &[u64],
@@ -160,7 +160,7 @@ impl<D: Disk> Coordinator<D> {
     }
 
     /// Proposes what an operator wants, unless some member does not know it yet.
-    pub(super) fn propose_for(
+    pub(in crate::coordinator) fn propose_for(
         &mut self,
         operation: Operation,
         command: Command,
@@ -176,7 +176,7 @@ impl<D: Disk> Coordinator<D> {
     }
 
     /// Moves were planned: what became of each.
-    pub(super) fn planned(&self, effects: Effects, is_single: bool) -> Report {
+    pub(in crate::coordinator) fn planned(&self, effects: Effects, is_single: bool) -> Report {
         let mut planned = effects.planned;
         if is_single
             && let Some((_, Err(refusal))) = planned.pop_if(|(_, outcome)| outcome.is_err())
@@ -191,7 +191,7 @@ impl<D: Disk> Coordinator<D> {
     }
 
     /// What a rebalance would do now.
-    pub(super) fn would_move(&self) -> Report {
+    pub(in crate::coordinator) fn would_move(&self) -> Report {
         let moves = self.state().plan_rebalance().into_iter();
         Report::Planned(moves.map(|m| self.move_row(m, None)).collect())
     }
@@ -225,7 +225,7 @@ impl<D: Disk> Coordinator<D> {
         member.map_or_else(|| node.to_string(), |member| member.name.clone())
     }
 
-    pub(super) fn migrations(&self) -> MigrationsReport {
+    pub(in crate::coordinator) fn migrations(&self) -> MigrationsReport {
         let state = self.state();
         let active = state.migrations().active.iter().map(|(id, m)| (*id, m));
         let all = active.chain(state.ended_migrations());

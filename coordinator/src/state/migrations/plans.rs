@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ephesus_wire::{MigrationId, NodeId, PartitionId};
 
-use super::{Effects, Refusal, Retry, State, is_up};
 use crate::migration::{AbortReason, Migration, Phase, Purpose};
 use crate::placement::{Move, Place};
+use crate::state::{Effects, Refusal, Retry, State, is_up};
 
 impl State {
     /// Whether a partition can go to a place; the migration that brings it there already, if any.
@@ -57,7 +57,7 @@ impl State {
     }
 
     /// By partition, what moves and where to.
-    pub(super) fn moving(&self) -> BTreeMap<PartitionId, (MigrationId, Place)> {
+    pub(in crate::state) fn moving(&self) -> BTreeMap<PartitionId, (MigrationId, Place)> {
         let active = self.migrations.table.active.iter();
         active
             .map(|(id, migration)| (migration.partition, (*id, migration.target)))
@@ -75,7 +75,7 @@ impl State {
         refusals.next()
     }
 
-    pub(super) fn plan_moves(&mut self, moves: &[Move], purpose: Purpose) -> Effects {
+    pub(in crate::state) fn plan_moves(&mut self, moves: &[Move], purpose: Purpose) -> Effects {
         let mut moving = self.moving();
         let mut planned = BTreeSet::new();
         let mut effects = Effects::default();
@@ -132,7 +132,10 @@ impl State {
         table.last
     }
 
-    pub(super) fn retry_migration(&mut self, id: MigrationId) -> Result<Effects, Refusal> {
+    pub(in crate::state) fn retry_migration(
+        &mut self,
+        id: MigrationId,
+    ) -> Result<Effects, Refusal> {
         let mut effects = Effects::default();
         let Some(&retry) = self.migrations.retries.get(&id) else {
             return self.check_given(id).map(|()| effects);
@@ -161,7 +164,7 @@ impl State {
         Ok(effects)
     }
 
-    pub(super) fn limit_moves(&mut self, mb_s: u32) -> Effects {
+    pub(in crate::state) fn limit_moves(&mut self, mb_s: u32) -> Effects {
         let limit = &mut self.migrations.table.limit_mb_s;
         let was = std::mem::replace(limit, mb_s);
         Effects {
@@ -170,7 +173,7 @@ impl State {
         }
     }
 
-    pub(super) fn drain(&mut self, node: NodeId, on: bool) -> Result<Effects, Refusal> {
+    pub(in crate::state) fn drain(&mut self, node: NodeId, on: bool) -> Result<Effects, Refusal> {
         let member = self.members.get(&node).ok_or(Refusal::Unknown(node))?;
         let mut effects = Effects::default();
         if !on {

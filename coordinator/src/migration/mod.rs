@@ -6,7 +6,10 @@
 //!    +----------+-----> aborted -> (a rebalance plans it again, under another id)
 //! ```
 //!
-//! What may follow what, and who says so, is in `state/migrations.rs`.
+//! What may follow what, and who says so, is in `state/migrations.rs`, with plans and steps beside it: they alone change
+//! the replicated state. `coordinator/migrations.rs` is what a leader does of its own accord and answers operators.
+
+pub(crate) mod report;
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use ephesus_wire::table::PartitionStatus;
 use ephesus_wire::{MigrationId, NodeId};
 
-use super::{Member, MemberStatus, Retry, State, is_live, is_up};
 use crate::command::Command;
 use crate::migration::{Abort, AbortReason, Migration, Phase, Step, bounded};
+use crate::state::{Member, MemberStatus, Retry, State, is_live, is_up};
 
 impl State {
     /// The command for what a node says about a migration; none where it is not its turn to say so,

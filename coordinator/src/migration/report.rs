@@ -25,7 +25,7 @@ pub struct MoveRow {
     pub refusal: Option<String>,
 }
 
-/// To [`Query::Migrations`](super::Query::Migrations).
+/// To [`Query::Migrations`](crate::report::Query::Migrations).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MigrationsReport {
     /// Those under way and the last that have ended, by id.
