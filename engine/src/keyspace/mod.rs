@@ -7,6 +7,7 @@
 mod execute;
 mod expiry;
 mod incoming;
+pub mod large_replies;
 mod last_writes;
 mod outgoing;
 pub mod partition;
@@ -29,8 +30,8 @@ use ephesus_wire::{Epoch, Lsn, PartitionId, Slot};
 
 use crate::command::parse::Located;
 use crate::planted::{Bug, Planted};
-use crate::shard::large_replies::ReplyRoom;
 use crate::table::{EntryRef, KeyHasher, Prefetch, Put, Table};
+use large_replies::ReplyRoom;
 use last_writes::LastWrites;
 
 /// A key with everything that is derived from it.

@@ -6,11 +6,11 @@ use ephesus_wire::limits::{KEY_BYTES_MAX, RECORD_BYTES_MAX, VALUE_BYTES_MAX};
 use ephesus_wire::record::{self, RECORD_HEADER_BYTES};
 use ephesus_wire::resp::{reply, request};
 
+use super::large_replies::LARGE_REPLY_BYTES;
 use super::{Key, Keyspace, Reply};
 use crate::command::error::ClientError;
 use crate::command::parse::{self, ArgList, Expire, SetCondition, SetExpiry, SetOptions};
 use crate::command::spec::Cmd;
-use crate::shard::large_replies::LARGE_REPLY_BYTES;
 use crate::table::{EntryRef, Prefetch};
 
 type Outcome = Result<(), ClientError>;

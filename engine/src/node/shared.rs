@@ -13,9 +13,9 @@ use ephesus_wire::{NodeId, Partitioning, ShardId};
 
 use super::time::NodeTime;
 use crate::by_shard::ByShard;
+use crate::keyspace::large_replies::LargeReplies;
 use crate::migration::slots::thread::Asked;
 use crate::shard::ShardStats;
-use crate::shard::large_replies::LargeReplies;
 use crate::shard::mesh::Peer;
 
 /// Settings that shards and replies need.

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use ephesus_wire::ShardId;
 
 use super::core::Core;
-use super::large_replies::Room;
 use super::seldom::Seldom;
+use crate::keyspace::large_replies::Room;
 use crate::net::ConnToken;
 
 /// What other shards hold is looked up so often.

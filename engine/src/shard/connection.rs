@@ -9,12 +9,12 @@ use ephesus_wire::resp::reply::Protocol;
 use ephesus_wire::resp::request::Args;
 
 use super::input::{Input, KEPT_BYTES};
-use super::large_replies::Room;
 use super::outbox::{Outbox, Ticket};
 use super::unread::Unread;
 use super::walks::Presence;
 use crate::command::client::ClientInfo;
 use crate::command::spec::Cmd;
+use crate::keyspace::large_replies::Room;
 use crate::net::{ConnToken, ListenerKind};
 
 /// Bytes of unexecuted input from which on a blocked connection's socket is not read.

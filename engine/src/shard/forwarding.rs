@@ -6,7 +6,6 @@ use ephesus_wire::{Lsn, ShardId};
 
 use super::connection::{Connection, KEYLESS_BYTES, Life, OUTPUT_BYTES_MAX};
 use super::core::{Answer, Asker, Core};
-use super::large_replies::Room;
 use super::mesh::{Forwarded, Origin, REQUEST_OVERHEAD_BYTES, Replies, Stopped};
 use super::onward::RELAY;
 use super::outbox::Delivered;
@@ -14,6 +13,7 @@ use super::walks::Presence;
 use crate::command::error::ClientError;
 use crate::command::parse::Request;
 use crate::command::spec;
+use crate::keyspace::large_replies::Room;
 use crate::net::ConnToken;
 
 /// Answers to forwarded commands, and what they have to wait for together.

@@ -9,7 +9,6 @@ use super::connection::Connection;
 use super::core::{Answer, Asker, Core};
 use super::gather::{Combine, Gather};
 use super::keyed::Step;
-use super::large_replies::LARGE_REPLY_BYTES;
 use super::mesh::{Origin, Scope};
 use super::snapshot;
 use crate::command::client::{self, ClientFilter, Hello, SetInfo};
@@ -18,6 +17,7 @@ use crate::command::info::SectionSet;
 use crate::command::parse::{self, ArgList, Request, Scan};
 use crate::command::spec::{Cmd, Spec};
 use crate::command::{config, introspect};
+use crate::keyspace::large_replies::LARGE_REPLY_BYTES;
 use crate::keyspace::{ScanCursor, WalkFilter};
 
 /// How often a command over all shards is asked again because partitions have moved between them.

@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use ephesus_wire::resp::reply::Protocol;
 use ephesus_wire::{Epoch, MigrationId, PartitionId, ShardId};
 
-use super::large_replies::Room;
 use super::outbox::Ticket;
 use super::walks::Presence;
 use crate::by_shard::ByShard;
+use crate::keyspace::large_replies::Room;
 use crate::migration::Order;
 use crate::migration::shard::{End, Mail};
 use crate::net::{ConnToken, Waker};

@@ -22,7 +22,8 @@ mod holds;
 mod input;
 mod keyed;
 mod keyless;
-pub mod large_replies;
+#[cfg(test)]
+mod large_replies_tests;
 mod late;
 mod log_gates;
 mod log_io;

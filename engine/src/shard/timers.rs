@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Shard, large_replies};
+use super::Shard;
+use crate::keyspace::large_replies;
 use crate::table::NEVER_MS;
 
 /// After this long without a write, a mark makes everything before it durable for recovery.

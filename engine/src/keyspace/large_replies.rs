@@ -15,7 +15,7 @@ pub const LARGE_REPLY_BYTES: usize = 1 << 20;
 
 /// While less is taken, one more large reply is made, whatever its size: so the first always is, and one of the
 /// largest does not wait longer than others.
-const TAKEN_BYTES_MAX: usize = 8 << 20;
+pub(crate) const TAKEN_BYTES_MAX: usize = 8 << 20;
 
 /// How often a shard looks whether there is room again.
 pub const LOOK_EVERY: Duration = Duration::from_millis(1);
@@ -143,6 +143,3 @@ impl ReplyRoom {
         self.is_awaited
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,9 +1,11 @@
+//! Large replies of several shards to several clients are in one budget.
+
 use std::sync::Arc;
 
 use ephesus_wire::ShardId;
 use ephesus_wire::resp::reply;
 
-use super::*;
+use crate::keyspace::large_replies::{ReplyRoom, Room, TAKEN_BYTES_MAX};
 use crate::net::ListenerKind::{Direct, Entry};
 use crate::shard::bed::{Bed, Client, key};
 
