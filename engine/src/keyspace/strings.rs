@@ -383,7 +383,7 @@ impl Keyspace {
     ) -> Result<usize, ClientError> {
         let mut bytes = 0;
         self.each_key(args, (first, 1), |keyspace, _, key| {
-            let entry = keyspace.home(key).table.get(key.hash, key.bytes);
+            let entry = keyspace.entry(key);
             bytes += entry.map_or(0, |entry| entry.value.len()) + reply::BULK_FRAME_BYTES_MAX;
             Ok(())
         })?;
