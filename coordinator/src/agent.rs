@@ -10,6 +10,7 @@
 //! be CLOCK_BOOTTIME, which goes on while the machine is suspended.
 
 use std::collections::BTreeMap;
+use std::mem;
 use std::sync::Arc;
 
 use ephesus_wire::rng::Rng;
@@ -82,6 +83,9 @@ pub enum AgentAction {
     Registered(ClusterId),
     /// This start was accepted: note that durably.
     StartNoted(Nonce),
+    /// A heartbeat was answered for the first time: what the coordinator says of the registration itself has come
+    /// before, [`AgentAction::StartNoted`] among it.
+    Confirmed,
     /// The node is not taken, and tries again. Stop where the refusal says that this is for ever.
     Refused(Refusal),
     /// [`Agent::view`] is a newer one.
@@ -168,6 +172,8 @@ pub struct Agent {
     is_refused: bool,
     views: Views,
     lease_until_ms: u64,
+    /// A heartbeat of this start was answered.
+    is_confirmed: bool,
     planted: Planted,
 }
 
@@ -205,6 +211,7 @@ impl Agent {
             is_refused: false,
             views: Views::default(),
             lease_until_ms: 0,
+            is_confirmed: false,
             planted: Planted::default(),
         }
     }
@@ -450,6 +457,9 @@ impl Agent {
         }
         *unanswered_ms = None;
         self.status = answer.status;
+        if answer.status.is_some() && !mem::replace(&mut self.is_confirmed, true) {
+            actions.push(AgentAction::Confirmed);
+        }
         let until_ms = answer.sent_ms + u64::from(answer.lease_ms);
         self.lease_until_ms = self.lease_until_ms.max(until_ms);
         self.is_refused = answer.lease_ms == 0;

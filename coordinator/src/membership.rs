@@ -41,6 +41,8 @@ pub enum MembershipEvent {
     Registered(ClusterId),
     /// This start of the node was accepted: note that durably.
     StartNoted(Nonce),
+    /// All that the coordinators say of this start has been told; once.
+    Confirmed,
     /// The node is not taken, and tries again; stop where the refusal says that this is for ever.
     Refused(Refusal),
     /// What is at this address and the node do not belong together, as the error tells; it is tried
@@ -268,6 +270,9 @@ async fn serve(
                 }
                 AgentAction::StartNoted(nonce) => {
                     let _ = told.send(MembershipEvent::StartNoted(nonce));
+                }
+                AgentAction::Confirmed => {
+                    let _ = told.send(MembershipEvent::Confirmed);
                 }
                 AgentAction::Refused(refusal) => {
                     let _ = told.send(MembershipEvent::Refused(refusal));

@@ -158,6 +158,22 @@ fn a_lease_counts_from_when_the_heartbeat_was_sent() {
 }
 
 #[test]
+fn a_start_is_confirmed_once_by_an_answer_behind_those_to_its_registration() {
+    let (mut agent, connection) = joined(1_000);
+    let confirmed = |actions: &[AgentAction]| {
+        let is_confirmed = |action: &&AgentAction| matches!(action, AgentAction::Confirmed);
+        actions.iter().filter(is_confirmed).count()
+    };
+    // A table that names this start may come before what is said of the start itself.
+    let events = vec![full(connection, view(5, PartitionStatus::Online))];
+    assert_eq!(confirmed(&agent.turn(events, 1_001)), 0);
+    let known = vec![heard(connection, 1_000, Some(MemberStatus::Starting))];
+    assert_eq!(confirmed(&agent.turn(known, 1_003)), 1);
+    let again = vec![heard(connection, 1_000, Some(MemberStatus::Live))];
+    assert_eq!(confirmed(&agent.turn(again, 1_004)), 0);
+}
+
+#[test]
 fn heartbeats_leave_every_200_ms() {
     let (mut agent, connection) = joined(1_000);
     let mut times = Vec::new();

@@ -1,5 +1,6 @@
 //! How a node finds its cluster: its own coordinator or others', and the table that it acts on.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::path::PathBuf;
@@ -50,6 +51,8 @@ pub struct Joining {
     coordinators: Vec<String>,
     /// Where they are reached, as the directory says.
     noted: Vec<String>,
+    /// [`MembershipEvent::Confirmed`] came.
+    is_confirmed: Cell<bool>,
 }
 
 /// Whether the node runs a coordinator of its own.
@@ -132,6 +135,7 @@ impl Joining {
             given: options.coordinators.clone(),
             coordinators,
             noted,
+            is_confirmed: Cell::new(false),
         })
     }
 
@@ -146,7 +150,8 @@ impl Joining {
         self.membership.events()
     }
 
-    /// Waits for a table that knows of this start.
+    /// Waits for a table that knows of this start, and for its being noted in the directory: a node that served
+    /// before could be killed, and an older copy of its directory be taken for the newest.
     ///
     /// # Errors
     /// [`StartError::Interrupted`] when `is_over`, [`StartError::OtherCluster`], or what the
@@ -160,7 +165,8 @@ impl Joining {
         let (started, mut said) = (clock(), Duration::ZERO);
         let mut reason = None;
         loop {
-            if let Some(view) = self.membership.view().filter(|view| self.is_known(view)) {
+            let view = self.membership.view().filter(|view| self.is_known(view));
+            if let Some(view) = view.filter(|_| self.is_confirmed.get()) {
                 return Ok(view);
             }
             if is_over() {
@@ -183,6 +189,7 @@ impl Joining {
                     reason = Some(format!("{address}: {error}"));
                 }
                 Ok(MembershipEvent::StartNoted(nonce)) => self.note_start(nonce)?,
+                Ok(MembershipEvent::Confirmed) => self.is_confirmed.set(true),
                 Ok(_) | Err(_) => {}
             }
             if started.elapsed() >= said + SAY_EVERY {

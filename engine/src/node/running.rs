@@ -152,12 +152,14 @@ impl Node {
                 MembershipEvent::Refused(refusal) if is_final(&refusal) => return Err(refusal),
                 MembershipEvent::Refused(refusal) => tracing::warn!("not let in: {refusal}"),
                 MembershipEvent::StartNoted(nonce) => {
-                    // The next start proposes the same again, which is as good.
+                    // It was noted before the node served, unless its coordinators were of an earlier release then.
                     if let Err(error) = self.joining.note_start(nonce) {
                         tracing::warn!(%error, "that this start was accepted is not noted");
                     }
                 }
-                MembershipEvent::Registered(_) | MembershipEvent::Mismatch { .. } => {}
+                MembershipEvent::Registered(_)
+                | MembershipEvent::Confirmed
+                | MembershipEvent::Mismatch { .. } => {}
             }
         }
         if let Some(view) = newest {

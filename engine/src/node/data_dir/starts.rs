@@ -7,7 +7,7 @@
 //!
 //! 1. A start draws a nonce and notes it as proposed, durably, before it registers; the coordinators note it with
 //!    the registration, and accept it if they have last noted what the directory says to be accepted or proposed.
-//! 2. Once the node hears that it is noted, it is accepted, and nothing is proposed any more.
+//! 2. Once the node hears that it is noted, it is accepted, and nothing is proposed any more; it serves only then.
 //! 3. A start that finds a proposed nonce does not know what became of it, and proposes the same again: whether the
 //!    coordinators have noted that one or the accepted one, they take it. So no crash locks the node out.
 //!

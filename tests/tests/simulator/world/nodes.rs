@@ -176,7 +176,7 @@ impl World {
                 }
             }
             AgentAction::Registered(cluster) => self.nodes[node].disk.cluster = Some(cluster),
-            AgentAction::StartNoted(_) => {}
+            AgentAction::StartNoted(_) | AgentAction::Confirmed => {}
             AgentAction::Refused(refusal) => {
                 let is_final = matches!(refusal, Refusal::Removed(_) | Refusal::OtherCluster(_));
                 if is_final {

@@ -284,7 +284,10 @@ fn a_restored_directory_that_is_older_than_the_cluster_has_seen_is_refused() {
     guest.kill();
     copy(guest.data_dir(), &older);
     guest.restart();
+    // Killed as soon as it serves.
     guest.kill();
+    let starts = std::fs::read_to_string(guest.data_dir().join("starts")).expect("noted");
+    assert!(!starts.contains("proposed"), "it served before: {starts}");
     copy(guest.data_dir(), &newer);
     copy(&older, guest.data_dir());
     // However often it is tried.
