@@ -3,11 +3,10 @@
 use ephesus_wire::glob::Pattern;
 use ephesus_wire::resp::reply::{self, Protocol};
 
-use super::commands::COMMANDS;
 use super::config::pattern_ignoring_case;
 use super::error::ClientError;
 use super::parse::ArgList;
-use super::spec::{self, Cmd, KeySpec, Spec};
+use super::spec::{self, Cmd, KeySpec, Spec, commands};
 
 /// Where the inner command of `COMMAND GETKEYS` starts.
 const INNER: usize = 2;
@@ -48,7 +47,7 @@ pub fn reply<A: ArgList + ?Sized>(
 ) -> Result<(), ClientError> {
     match cmd {
         Cmd::Command => all(out, protocol),
-        Cmd::CommandCount => reply::integer(out, COMMANDS.len() as i64),
+        Cmd::CommandCount => reply::integer(out, commands().len() as i64),
         Cmd::CommandInfo => return info(out, protocol, args),
         Cmd::CommandDocs => return docs(out, protocol, args),
         Cmd::CommandList => return list(out, args),
@@ -61,8 +60,8 @@ pub fn reply<A: ArgList + ?Sized>(
 }
 
 fn all(out: &mut Vec<u8>, protocol: Protocol) {
-    reply::array(out, COMMANDS.len());
-    for spec in &COMMANDS {
+    reply::array(out, commands().len());
+    for spec in commands() {
         entry(out, protocol, spec);
     }
 }
@@ -101,31 +100,27 @@ fn entry(out: &mut Vec<u8>, protocol: Protocol, spec: &Spec) {
     reply::array(out, 10);
     reply::bulk(out, spec.name.as_bytes());
     reply::integer(out, i64::from(spec.arity));
-    statuses(out, protocol, spec.flags.names());
-    reply::integer(out, i64::from(spec.first_key));
-    reply::integer(out, i64::from(spec.last_key));
-    reply::integer(out, i64::from(spec.step));
-    statuses(out, protocol, spec.acl.names());
+    statuses(out, protocol, &spec.flags);
+    reply::integer(out, i64::from(spec.first_key()));
+    reply::integer(out, i64::from(spec.last_key()));
+    reply::integer(out, i64::from(spec.step()));
+    statuses(out, protocol, &spec.categories);
     reply::set(out, protocol, spec.tips.len());
-    for tip in spec.tips {
+    for tip in &spec.tips {
         reply::bulk(out, tip.as_bytes());
     }
     reply::set(out, protocol, spec.keys.len());
-    for keys in spec.keys {
+    for keys in &spec.keys {
         key_specification(out, protocol, keys);
     }
     reply::set(out, protocol, spec.subcommands.len());
-    for sub in spec.subcommands {
+    for sub in &spec.subcommands {
         entry(out, protocol, sub);
     }
 }
 
-fn statuses(
-    out: &mut Vec<u8>,
-    protocol: Protocol,
-    names: impl Iterator<Item = &'static str> + Clone,
-) {
-    reply::set(out, protocol, names.clone().count());
+fn statuses(out: &mut Vec<u8>, protocol: Protocol, names: &[&str]) {
+    reply::set(out, protocol, names.len());
     for name in names {
         reply::simple(out, name);
     }
@@ -137,7 +132,7 @@ fn key_specification(out: &mut Vec<u8>, protocol: Protocol, keys: &KeySpec) {
         field(out, "notes", notes);
     }
     reply::bulk(out, b"flags");
-    statuses(out, protocol, keys.flags.iter().copied());
+    statuses(out, protocol, &keys.flags);
     reply::bulk(out, b"begin_search");
     reply::map(out, protocol, 2);
     field(out, "type", "index");
@@ -161,8 +156,8 @@ fn docs<A: ArgList + ?Sized>(
 ) -> Result<(), ClientError> {
     check_names(args.len() - INNER)?;
     if args.len() == INNER {
-        reply::map(out, protocol, COMMANDS.len());
-        for spec in &COMMANDS {
+        reply::map(out, protocol, commands().len());
+        for spec in commands() {
             documentation(out, protocol, spec);
         }
         return Ok(());
@@ -186,7 +181,7 @@ fn documentation(out: &mut Vec<u8>, protocol: Protocol, spec: &Spec) {
     if has_subcommands {
         reply::bulk(out, b"subcommands");
         reply::map(out, protocol, spec.subcommands.len());
-        for sub in spec.subcommands {
+        for sub in &spec.subcommands {
             documentation(out, protocol, sub);
         }
     }
@@ -204,7 +199,7 @@ impl Filter<'_> {
         match self {
             Filter::None => true,
             Filter::Module => false,
-            Filter::Category(category) => spec.acl.contains(category),
+            Filter::Category(category) => spec.is_in(category),
             Filter::Pattern(pattern) => pattern.matches(spec.name.as_bytes()),
         }
     }
@@ -226,9 +221,9 @@ fn list<A: ArgList + ?Sized>(out: &mut Vec<u8>, args: &A) -> Result<(), ClientEr
         }
         _ => return Err(ClientError::Syntax),
     };
-    let names: Vec<&str> = COMMANDS
+    let names: Vec<&str> = commands()
         .iter()
-        .flat_map(|spec| std::iter::once(spec).chain(spec.subcommands))
+        .flat_map(Spec::all)
         .filter(|spec| filter.admits(spec))
         .map(|spec| spec.name)
         .collect();
@@ -289,17 +284,17 @@ fn get_keys_and_flags<A: ArgList + ?Sized>(
     for index in spec.key_indices(inner.len()) {
         reply::array(out, 2);
         reply::bulk(out, inner.arg(index));
-        statuses(
-            out,
-            protocol,
-            key_flags(spec, &inner, index).iter().copied(),
-        );
+        statuses(out, protocol, key_flags(spec, &inner, index));
     }
     Ok(())
 }
 
 /// What happens to the key at `index`; SET reads the old value only with its GET option.
-fn key_flags<A: ArgList + ?Sized>(spec: &Spec, inner: &A, index: usize) -> &'static [&'static str] {
+fn key_flags<A: ArgList + ?Sized>(
+    spec: &'static Spec,
+    inner: &A,
+    index: usize,
+) -> &'static [&'static str] {
     if spec.cmd == Cmd::Set {
         let gets = (3..inner.len()).any(|option| inner.arg(option).eq_ignore_ascii_case(b"get"));
         return if gets {
@@ -313,7 +308,7 @@ fn key_flags<A: ArgList + ?Sized>(spec: &Spec, inner: &A, index: usize) -> &'sta
         .iter()
         .rev()
         .find(|keys| usize::from(keys.begin) <= index);
-    described.map_or(&[], |keys| keys.flags)
+    described.map_or(&[], |keys| &keys.flags)
 }
 
 fn help(out: &mut Vec<u8>) {

@@ -6,8 +6,6 @@
 
 pub mod spec;
 
-pub mod commands;
-
 pub mod parse;
 
 pub mod error;

@@ -324,7 +324,7 @@ impl Core {
             ListenerKind::Entry => Scope::Node,
             ListenerKind::Direct => Scope::Shard,
         };
-        let answer = if spec.first_key > 0 {
+        let answer = if spec.first_key() > 0 {
             self.keyed(connection, scope, spec, request, source)
         } else {
             connection.note_executed(KEYLESS_BYTES);

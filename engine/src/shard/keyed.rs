@@ -84,8 +84,9 @@ impl Core {
         spec: &Spec,
         request: &Request<'_>,
     ) -> Result<Route, ClientError> {
-        let first_key = usize::from(spec.first_key);
-        if spec.step > 1 && !(request.len() - first_key).is_multiple_of(usize::from(spec.step)) {
+        let first_key = usize::from(spec.first_key());
+        if spec.step() > 1 && !(request.len() - first_key).is_multiple_of(usize::from(spec.step()))
+        {
             return Err(ClientError::WrongArity(spec.name));
         }
         let slot = match request.located() {
@@ -97,7 +98,7 @@ impl Core {
             return Err(ClientError::SlotNotServed);
         }
         let mut is_split = false;
-        if spec.last_key != spec.first_key as i8 {
+        if spec.last_key() != spec.first_key() as i8 {
             for index in spec.key_indices(request.len()).skip(1) {
                 let other = slot_of(request.arg(index));
                 if other != slot {
@@ -196,7 +197,7 @@ impl Core {
             let shard = shard_of(slot_of(request.arg(index))).ok_or(ClientError::CrossSlot)?;
             places[usize::from(shard.0)].push(place);
         }
-        let (first_key, step) = (usize::from(spec.first_key), usize::from(spec.step));
+        let (first_key, step) = (usize::from(spec.first_key()), usize::from(spec.step()));
         let mut parts = Vec::new();
         for (shard, places) in (0..).map(ShardId).zip(&places) {
             if places.is_empty() {
@@ -235,7 +236,7 @@ impl Core {
         let Some((_, args)) = parts.iter().find(|(shard, _)| *shard == self.id) else {
             return Ok(None);
         };
-        let (mut out, slot) = (Vec::new(), slot_of(args[usize::from(spec.first_key)]));
+        let (mut out, slot) = (Vec::new(), slot_of(args[usize::from(spec.first_key())]));
         let mut reply = Reply {
             out: &mut out,
             protocol,

@@ -115,7 +115,7 @@ impl Core {
         source: &[u8],
     ) -> Result<Answer, ClientError> {
         self.check_serving()?;
-        let slot = slot_of(request.arg(usize::from(spec.first_key)));
+        let slot = slot_of(request.arg(usize::from(spec.first_key())));
         let is_here = |index| self.routes.owner(slot_of(request.arg(index))).is(self.id);
         let is_settled = self.holds.is_idle() && spec.key_indices(request.len()).all(is_here);
         let lead = if is_settled {

@@ -4,9 +4,9 @@ use ephesus_wal::Durability;
 use ephesus_wire::ShardId;
 
 use super::stats::{Counter, ShardStats};
-use crate::command::commands::COMMANDS;
 use crate::command::info::{self, InfoSnapshot};
 use crate::command::spec::Spec;
+use crate::command::spec::commands;
 use crate::node::{NodeShared, process};
 
 /// The state of the node, or of one of its shards.
@@ -127,5 +127,5 @@ pub fn take(node: &NodeShared, shard: Option<ShardId>, now_ms: u64) -> InfoSnaps
 }
 
 fn all_specs() -> impl Iterator<Item = &'static Spec> {
-    COMMANDS.iter()
+    commands().iter()
 }

@@ -32,7 +32,7 @@ impl Core {
         if !is_any_full || connection.kind == ListenerKind::Direct {
             return None;
         }
-        let goes_there = |shard: ShardId| shard != self.id || spec.first_key == 0;
+        let goes_there = |shard: ShardId| shard != self.id || spec.first_key() == 0;
         let full = self.first_wanted(spec, request, |shard| {
             goes_there(shard) && !self.may_forward(connection, shard)
         });
@@ -67,7 +67,7 @@ impl Core {
     ) -> Option<ShardId> {
         let mut all = (0..self.peers.count() as u16).map(ShardId);
         let any = all.find(|shard| is_it(*shard))?;
-        if spec.first_key == 0 {
+        if spec.first_key() == 0 {
             return covers_shards(spec.cmd).then_some(any);
         }
         let slot = |index| match request.located() {

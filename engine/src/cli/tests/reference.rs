@@ -6,8 +6,8 @@ use std::path::Path;
 use clap::{Arg, Command as Clap, CommandFactory};
 
 use crate::cli::Cli;
-use crate::command::commands::COMMANDS;
 use crate::command::spec::Spec;
+use crate::command::spec::commands;
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/reference.md");
 
@@ -58,10 +58,12 @@ fn render() -> String {
         section(&mut out, "ephesus", command, &asking);
     }
     write!(out, "\n{COMMANDS_HEAD}\n").expect("a string");
-    let specs = COMMANDS.iter().flat_map(|spec| match spec.subcommands {
-        [] => std::slice::from_ref(spec),
-        subcommands => subcommands,
-    });
+    let specs = commands()
+        .iter()
+        .flat_map(|spec| match &spec.subcommands[..] {
+            [] => std::slice::from_ref(spec),
+            subcommands => subcommands,
+        });
     let mut specs: Vec<&Spec> = specs.collect();
     specs.sort_by_key(|spec| (spec.group, spec.name));
     let rows = specs.into_iter().map(|spec| {

@@ -2,7 +2,6 @@ use std::collections::HashSet;
 
 use proptest::prelude::*;
 
-use super::super::commands::COMMANDS;
 use super::*;
 
 fn resolved(request: &str) -> Result<Cmd, String> {
@@ -15,7 +14,7 @@ fn resolved(request: &str) -> Result<Cmd, String> {
 #[test]
 fn every_command_is_found_in_any_case_and_knows_itself() {
     let mut seen = HashSet::new();
-    for spec in &COMMANDS {
+    for spec in commands() {
         for name in [
             spec.name.to_owned(),
             spec.name.to_uppercase(),
@@ -29,7 +28,7 @@ fn every_command_is_found_in_any_case_and_knows_itself() {
         }
         assert_eq!(spec.cmd.spec().name, spec.name);
         assert!(seen.insert(spec.cmd));
-        for sub in spec.subcommands {
+        for sub in &spec.subcommands {
             assert_eq!(sub.cmd.name(), sub.name);
             assert_eq!(
                 lookup_full(sub.name.as_bytes()).map(|found| found.cmd),
@@ -135,7 +134,7 @@ fn key_indices_follow_the_table() {
 
 #[test]
 fn writes_and_memory_hungry_commands_are_marked() {
-    let denied: Vec<&str> = COMMANDS
+    let denied: Vec<&str> = commands()
         .iter()
         .filter(|spec| spec.is_denied_on_oom())
         .map(|spec| spec.name)
@@ -147,7 +146,7 @@ fn writes_and_memory_hungry_commands_are_marked() {
         ]
     );
     assert!(
-        COMMANDS
+        commands()
             .iter()
             .all(|spec| !spec.is_denied_on_oom() || spec.is_write())
     );
@@ -161,9 +160,9 @@ proptest! {
 
     #[test]
     fn lookup_of_nearly_right_names_agrees_with_a_linear_search(
-        index in 0..COMMANDS.len(), at in 0usize..9, bit in 0u8..8,
+        index in 0..commands().len(), at in 0usize..9, bit in 0u8..8,
     ) {
-        let mut name = COMMANDS[index].name.as_bytes().to_vec();
+        let mut name = commands()[index].name.as_bytes().to_vec();
         let at = at % name.len();
         name[at] ^= 1 << bit;
         prop_assert_eq!(lookup(&name).map(|spec| spec.cmd), linear(&name));
@@ -178,7 +177,7 @@ proptest! {
 }
 
 fn linear(name: &[u8]) -> Option<Cmd> {
-    COMMANDS
+    commands()
         .iter()
         .find(|spec| spec.name.as_bytes().eq_ignore_ascii_case(name))
         .map(|spec| spec.cmd)
