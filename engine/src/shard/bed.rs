@@ -17,9 +17,7 @@ use ephesus_wire::table::{PartitionEntry, PartitionStatus, PartitionTable, Repli
 use ephesus_wire::{Epoch, Lsn, MigrationId, NodeId, PartitionId, Partitioning, ShardId, slot_of};
 
 use super::connection::Connection;
-use super::core::Core;
 use super::mesh::{Message, Peer};
-use super::outbox::Front;
 use crate::keyspace::tests::tape::{Taped, execute_valid, take_down};
 use crate::keyspace::{Keyspace, Partition};
 use crate::migration::{Outbound, Records};
@@ -28,6 +26,8 @@ use crate::node::Routes;
 use crate::node::routes::Me;
 use crate::node::shared::{NodeShared, Settings};
 use crate::node::time::{NodeTime, WallClock};
+use crate::shard::core::Core;
+use crate::shard::core::replies::outbox::Front;
 
 pub(crate) const PARTITIONS: u16 = 8;
 
@@ -349,7 +349,8 @@ impl Bed {
             let mut any = false;
             for shard in 0..count {
                 any |= self.turn(shard, usize::MAX);
-                any |= self.core(shard).has_released() || self.core(shard).goes_on();
+                any |=
+                    self.core(shard).admission.holds.has_released() || self.core(shard).goes_on();
             }
             idle_rounds = if any { 0 } else { idle_rounds + 1 };
         }
@@ -375,7 +376,7 @@ impl Bed {
 
     /// Whether every shard has taken the last routes that were sent.
     pub(crate) fn is_followed(&self) -> bool {
-        let routes = self.shards.iter().map(|shard| &shard.core.routes);
+        let routes = self.shards.iter().map(|shard| &shard.core.router.routes);
         let last = self.last_routes.as_ref();
         last.is_none_or(|last| routes.into_iter().all(|routes| Arc::ptr_eq(routes, last)))
     }
@@ -522,7 +523,7 @@ fn end_stream(source: &mut Keyspace, id: PartitionId) -> Vec<Outbound> {
 impl Core {
     /// Bytes of commands that shards of the node owe answers to.
     pub(crate) fn unanswered(&self) -> usize {
-        self.peers.unanswered_bytes()
+        self.router.peers.unanswered_bytes()
     }
 }
 

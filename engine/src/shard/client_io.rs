@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use super::Shard;
 use super::connection::{Connection, Life};
-use super::outbox::Front;
 use crate::net::{ConnToken, ListenerKind, Received};
+use crate::shard::core::replies::outbox::Front;
 
 /// Wait after a connection could not be accepted, mostly because too many files are open.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);

@@ -9,13 +9,13 @@ use ephesus_wire::resp::reply::Protocol;
 use ephesus_wire::resp::request::Args;
 
 use super::input::{Input, KEPT_BYTES};
-use super::outbox::{Outbox, Ticket};
-use super::unread::Unread;
-use super::walks::Presence;
 use crate::command::client::ClientInfo;
 use crate::command::spec::Cmd;
 use crate::keyspace::large_replies::Room;
 use crate::net::{ConnToken, ListenerKind};
+use crate::shard::core::admission::unread::Unread;
+use crate::shard::core::execution::walks::Presence;
+use crate::shard::core::replies::outbox::{Outbox, Ticket};
 
 /// Bytes of unexecuted input from which on a blocked connection's socket is not read.
 pub const BLOCKED_INPUT_BYTES: usize = 64 * 1024;

@@ -108,7 +108,7 @@ impl Shard {
         self.core
             .note_log(is_over_budget && !self.core.node.disk.is_full());
         let moves_wait = self.migrations.are_filling() && !self.has_room_for_moves();
-        self.core.log_room.has_room_for_moves = !moves_wait;
+        self.core.admission.log_room.has_room_for_moves = !moves_wait;
         self.checkpointer.moves_wait = moves_wait;
         let log = &mut self.core.keyspace.log;
         let idle = now.saturating_duration_since(self.timers.last_append) >= MARK_AFTER;

@@ -8,14 +8,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use ephesus_wire::resp::reply::Protocol;
 use ephesus_wire::{Epoch, MigrationId, PartitionId, ShardId};
 
-use super::outbox::Ticket;
-use super::walks::Presence;
 use crate::by_shard::ByShard;
 use crate::keyspace::large_replies::Room;
 use crate::migration::Order;
 use crate::migration::shard::{End, Mail};
 use crate::net::{ConnToken, Waker};
 use crate::node::Routes;
+use crate::shard::core::execution::walks::Presence;
+use crate::shard::core::replies::outbox::Ticket;
 
 /// Forwarded bytes that may be unanswered per peer; then the connection that wants more waits.
 pub const UNANSWERED_BYTES_MAX: usize = 1 << 20;

@@ -4,34 +4,18 @@
 //! the log's next write and the replies that may leave, and then waits for the next completion; all
 //! of a turn's I/O is one system call.
 
-mod backlog;
-mod batch;
 #[cfg(test)]
 pub(crate) mod bed;
-mod blocked;
 mod checkpoint;
-mod client_budget;
 mod client_io;
-mod cluster;
 pub mod connection;
 mod connections;
 pub mod core;
-mod forwarding;
-mod gather;
-mod holds;
 mod input;
-mod keyed;
-mod keyless;
 #[cfg(test)]
 mod large_replies_tests;
-mod late;
-mod log_gates;
 mod log_io;
-mod log_room;
 pub mod mesh;
-mod onward;
-mod outbox;
-mod parked;
 mod publish;
 mod refused_writes;
 pub mod segments;
@@ -46,15 +30,12 @@ pub mod simulated;
 mod snapshot;
 mod stats;
 mod timers;
-mod unread;
-mod waiting;
-mod walks;
 mod write_delay;
 
 pub use checkpoint::{Checkpointer, StoreLink};
 pub use core::Core;
 
-pub use outbox::Outbox;
+pub use core::replies::outbox::Outbox;
 pub use segments::Segments;
 pub use stats::ShardStats;
 
@@ -384,12 +365,14 @@ impl Shard {
 
     /// Whether the next turn has something to do without waiting.
     fn has_leftovers(&self) -> bool {
-        !self.core.listed.is_empty() || self.core.goes_on() || self.core.has_released()
+        !self.core.listed.is_empty()
+            || self.core.goes_on()
+            || self.core.admission.holds.has_released()
     }
 
     /// Whether a postponed slice has something to do.
     fn has_background(&self) -> bool {
-        self.checkpointer.is_active() || !self.core.walks.is_empty() || self.may_sweep()
+        self.checkpointer.is_active() || !self.core.execution.walks.is_empty() || self.may_sweep()
     }
 
     fn may_sweep(&self) -> bool {

@@ -37,7 +37,9 @@ impl Shard {
         stats
             .migrations_wait
             .set(u64::from(self.checkpointer.moves_wait));
-        stats.held_commands.set(self.core.held_commands());
+        stats
+            .held_commands
+            .set(self.core.admission.holds.held_commands());
         stats.hits.set(keyspace.counters.hits);
         stats.misses.set(keyspace.counters.misses);
         stats.expired.set(keyspace.counters.expired);

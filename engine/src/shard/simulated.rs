@@ -21,10 +21,7 @@ use ephesus_wire::{Epoch, MigrationId, PartitionId, ShardId, Slot, slot_of};
 use futures_lite::future::block_on;
 
 use super::connection::{Connection, Life};
-use super::core::Core;
 use super::mesh::Message;
-use super::onward::Place;
-use super::outbox::Front;
 use super::take_message;
 use crate::command::spec::lookup;
 use crate::keyspace::{Keyspace, Partition, Reply};
@@ -34,6 +31,9 @@ use crate::net::{ConnToken, ListenerKind, StreamId, StreamIo};
 use crate::node::recovery::RecoveredShard;
 use crate::node::{NodeShared, Routes};
 use crate::planted::Bug;
+use crate::shard::core::Core;
+use crate::shard::core::replies::outbox::Front;
+use crate::shard::core::routing::onward::Place;
 use crate::table::KeyHasher;
 
 /// What one look at the clock takes within a slice.
@@ -219,7 +219,7 @@ impl Shard {
         !self.inbox.is_empty()
             || !self.input.is_empty()
             || !self.core.listed.is_empty()
-            || self.core.has_released()
+            || self.core.admission.holds.has_released()
             || self.has_sent
     }
 
@@ -476,7 +476,7 @@ impl Shard {
         });
         let is_wiped = copy.incoming().map(Incoming::state) == Some(StagingState::Wiped);
         let core = &self.core;
-        let leads_here = core.routes.owner_of(copy.id).is(core.id);
+        let leads_here = core.router.routes.owner_of(copy.id).is(core.id);
         let slots = core.node.partitioning.slots_of(copy.id);
         let is_placed = core.place(Slot(*slots.start())) == Place::Here;
         let waits = core.is_waited_for(copy.id);

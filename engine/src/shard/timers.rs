@@ -130,7 +130,7 @@ impl Shard {
             Timer::Images => self.checkpointer.next_look(),
             Timer::Migrations => self.migrations.next_look(),
             Timer::Publish => timers.unpublished.then(|| timers.publish + PUBLISH_EVERY),
-            Timer::Unread => core.unread.next_look(),
+            Timer::Unread => core.admission.unread.next_look(),
             Timer::Accept => self.refused_accepts.iter().map(|(_, at)| *at).min(),
             Timer::ReplyRoom => core
                 .looks_for_room()

@@ -233,7 +233,7 @@ impl ShardMigrations {
     fn credit(&self, core: &Core) -> usize {
         let filling = self.targets.iter().filter(|target| target.is_filling());
         let sources: BTreeSet<Peer> = filling.map(Target::from).collect();
-        credit(core.log_room.has_room_for_moves, sources.len())
+        credit(core.admission.log_room.has_room_for_moves, sources.len())
     }
 
     /// Whether there may be anything to do for a move. Clients' writes alone are nothing: they leave together,
@@ -243,8 +243,8 @@ impl ShardMigrations {
         let seen = Seen {
             committed: log.committed(),
             durable: log.durable(),
-            log_behind: core.log_room.is_behind(),
-            log_has_room: core.log_room.has_room_for_moves,
+            log_behind: core.admission.log_room.is_behind(),
+            log_has_room: core.admission.log_room.has_room_for_moves,
         };
         let is_due = self.next_look().is_none_or(|at| now >= at);
         let is_touched = std::mem::take(&mut self.is_touched);

@@ -89,7 +89,7 @@ impl Target {
     }
 
     fn takes_records(&self, cx: &Cx<'_>) -> bool {
-        self.state == State::Filling && !cx.core.log_room.is_behind()
+        self.state == State::Filling && !cx.core.admission.log_room.is_behind()
     }
 
     /// Takes what has arrived, while `more`.

@@ -393,7 +393,7 @@ fn a_target_without_room_takes_nothing_and_nobody_gives_up() {
         }
         bed.begin(wire);
         bed.until("the first records", |bed| bed.received() > 100);
-        bed.target.core.log_room.has_room_for_moves = false;
+        bed.target.core.admission.log_room.has_room_for_moves = false;
         let mut before = None;
         let mut far = (bed.walked(), bed.received());
         while before.replace(far) != Some(far) {
@@ -410,7 +410,7 @@ fn a_target_without_room_takes_nothing_and_nobody_gives_up() {
         }
         assert_eq!((bed.walked(), bed.received()), far);
         assert_eq!((bed.source.reason(), bed.target.reason()), (None, None));
-        bed.target.core.log_room.has_room_for_moves = true;
+        bed.target.core.admission.log_room.has_room_for_moves = true;
         bed.until("the move", |bed| bed.source.is_confirmed());
         bed.commit();
         bed.compare();

@@ -1,0 +1,45 @@
+//! When commands may be executed: what they wait for, and what of them may wait.
+
+pub(crate) mod backlog;
+pub(crate) mod blocked;
+pub(crate) mod client_budget;
+pub(crate) mod holds;
+pub(crate) mod log_room;
+pub(crate) mod parked;
+pub(crate) mod unread;
+pub(crate) mod waiting;
+
+use std::time::Instant;
+
+use self::backlog::Backlog;
+use self::blocked::BlockedConnections;
+use self::client_budget::ClientBudget;
+use self::holds::Holds;
+use self::log_room::LogRoom;
+use self::unread::UnreadClients;
+
+/// What keeps commands back.
+pub(crate) struct Admission {
+    /// The decision about a migration.
+    pub holds: Holds,
+    /// Commands of other shards before them.
+    pub backlog: Backlog,
+    pub blocked: BlockedConnections,
+    /// Clients that have to read first.
+    pub unread: UnreadClients,
+    pub log_room: LogRoom,
+    pub client_budget: ClientBudget,
+}
+
+impl Admission {
+    pub fn new(now: Instant) -> Admission {
+        Admission {
+            holds: Holds::default(),
+            backlog: Backlog::default(),
+            blocked: BlockedConnections::default(),
+            unread: UnreadClients::new(now),
+            log_room: LogRoom::default(),
+            client_budget: ClientBudget::new(now),
+        }
+    }
+}

@@ -1,0 +1,475 @@
+//! Commands without keys: about the connection, the server, or the whole keyspace.
+
+use std::sync::Arc;
+
+use ephesus_wire::resp::reply::{self, Protocol};
+use ephesus_wire::{Lsn, PartitionId, ShardId, slot_of};
+
+use crate::command::client::{self, ClientFilter, Hello, SetInfo};
+use crate::command::error::ClientError;
+use crate::command::info::SectionSet;
+use crate::command::parse::{self, ArgList, Request, Scan};
+use crate::command::spec::{Cmd, Spec};
+use crate::command::{config, introspect};
+use crate::keyspace::large_replies::LARGE_REPLY_BYTES;
+use crate::keyspace::{ScanCursor, WalkFilter};
+use crate::shard::connection::Connection;
+use crate::shard::core::execution::keyed::Step;
+use crate::shard::core::replies::gather::{Combine, Gather};
+use crate::shard::core::{Answer, Asker, Core};
+use crate::shard::mesh::{Origin, Scope};
+use crate::shard::snapshot;
+
+/// How often a command over all shards is asked again because partitions have moved between them.
+const ROUNDS_MAX: u32 = 16;
+
+impl Core {
+    pub(crate) fn keyless(
+        &mut self,
+        connection: &mut Connection,
+        scope: Scope,
+        spec: &'static Spec,
+        request: &Request<'_>,
+    ) -> Result<Step, ClientError> {
+        match spec.cmd {
+            Cmd::Dbsize
+            | Cmd::Keys
+            | Cmd::Scan
+            | Cmd::Randomkey
+            | Cmd::Flushall
+            | Cmd::Flushdb
+            | Cmd::ClientList
+            | Cmd::ClusterCountkeysinslot
+            | Cmd::ClusterGetkeysinslot => {
+                if spec.cmd != Cmd::ClientList {
+                    self.router.check_serving()?;
+                }
+                if matches!(spec.cmd, Cmd::Flushall | Cmd::Flushdb)
+                    && self.admission.holds.holds_any()
+                {
+                    parse::flush(request)?;
+                    return self.admission.holds.step_of_held();
+                }
+                if scope == Scope::Node && self.router.peers.count() > 1 {
+                    self.gather(connection, spec, request)?;
+                } else {
+                    let mut asker = Asker::Connection(connection);
+                    self.whole_keyspace(&mut asker, scope, spec, request)?;
+                }
+            }
+            _ => self.about_server(connection, scope, spec, request)?,
+        }
+        Ok(Step::Done)
+    }
+
+    fn about_server(
+        &mut self,
+        connection: &mut Connection,
+        scope: Scope,
+        spec: &'static Spec,
+        request: &Request<'_>,
+    ) -> Result<(), ClientError> {
+        let mut out = Vec::new();
+        let protocol = connection.protocol;
+        let now_ms = self.keyspace.now_ms();
+        match spec.cmd {
+            Cmd::Ping => match request.len() {
+                1 => out.extend_from_slice(reply::PONG),
+                3.. => return Err(ClientError::WrongArity(spec.name)),
+                _ => reply::bulk(&mut out, request.arg(1)),
+            },
+            Cmd::Echo => reply::bulk(&mut out, request.arg(1)),
+            Cmd::Hello => self.hello(connection, request, &mut out)?,
+            Cmd::Select => {
+                parse::select(request)?;
+                out.extend_from_slice(reply::OK);
+            }
+            Cmd::Quit => {
+                out.extend_from_slice(reply::OK);
+                connection.drain();
+            }
+            Cmd::Reset => {
+                connection.protocol = Protocol::Resp2;
+                connection.readonly = false;
+                connection.attributes_mut().name.clear();
+                reply::simple(&mut out, "RESET");
+            }
+            Cmd::Readonly | Cmd::Readwrite => {
+                connection.readonly = spec.cmd == Cmd::Readonly;
+                out.extend_from_slice(reply::OK);
+            }
+            Cmd::Asking => out.extend_from_slice(reply::OK),
+            Cmd::ClientId => reply::integer(&mut out, connection.id as i64),
+            Cmd::ClientInfo => connection.with_info(now_ms, |info| {
+                let text = client_line(&info);
+                reply::verbatim(&mut out, protocol, "txt", text.as_bytes());
+            }),
+            Cmd::ClientGetname => match connection.name() {
+                "" => reply::null(&mut out, protocol),
+                name => reply::bulk(&mut out, name.as_bytes()),
+            },
+            Cmd::ClientSetname => {
+                connection.attributes_mut().name = client::set_name(request)?.to_owned();
+                out.extend_from_slice(reply::OK);
+            }
+            Cmd::ClientSetinfo => {
+                match SetInfo::parse(request)? {
+                    SetInfo::LibraryName(name) => {
+                        connection.attributes_mut().library_name = name.to_owned();
+                    }
+                    SetInfo::LibraryVersion(version) => {
+                        connection.attributes_mut().library_version = version.to_owned();
+                    }
+                }
+                out.extend_from_slice(reply::OK);
+            }
+            Cmd::Info => {
+                let covered = if scope == Scope::Node {
+                    None
+                } else {
+                    Some(self.id)
+                };
+                let snapshot = snapshot::take(&self.node, covered, now_ms);
+                snapshot.write(&mut out, protocol, SectionSet::parse(request));
+            }
+            Cmd::ConfigGet => {
+                let parameters = &self.node.settings.parameters;
+                config::write_matching(&mut out, protocol, parameters, request)?;
+            }
+            Cmd::ClusterKeyslot => {
+                reply::integer(&mut out, i64::from(slot_of(request.arg(2)).0));
+            }
+            Cmd::ClusterSlots
+            | Cmd::ClusterShards
+            | Cmd::ClusterNodes
+            | Cmd::ClusterInfo
+            | Cmd::ClusterMyid => {
+                self.write_cluster(spec.cmd, scope, protocol, connection.local, &mut out);
+            }
+            Cmd::ClusterMigrateslots
+            | Cmd::ClusterGetslotmigrations
+            | Cmd::ClusterCancelslotmigrations => {
+                return self.ask_about_slots(connection, scope, spec.cmd, request);
+            }
+            _ => {
+                introspect::reply(&mut out, protocol, spec.cmd, request)?;
+            }
+        }
+        connection.outbox.write(self.turn, |bytes| {
+            bytes.append(&mut out);
+            Lsn::ZERO
+        });
+        Ok(())
+    }
+
+    fn hello(
+        &mut self,
+        connection: &mut Connection,
+        request: &Request<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), ClientError> {
+        let hello = Hello::parse(request)?;
+        if let Some((user, _)) = hello.auth
+            && user != b"default"
+        {
+            return Err(ClientError::WrongPassword);
+        }
+        if let Some(name) = hello.name {
+            connection.attributes_mut().name = name.to_owned();
+        }
+        if let Some(protocol) = hello.protocol {
+            connection.protocol = protocol;
+        }
+        client::write_hello(out, connection.protocol, connection.id);
+        Ok(())
+    }
+
+    /// A command over all keys or connections of this shard.
+    pub(crate) fn whole_keyspace(
+        &mut self,
+        asker: &mut Asker<'_>,
+        scope: Scope,
+        spec: &'static Spec,
+        request: &Request<'_>,
+    ) -> Result<Answer, ClientError> {
+        match spec.cmd {
+            Cmd::Dbsize => self.respond(asker, |keyspace, reply| {
+                keyspace.dbsize(reply);
+                Ok(())
+            })?,
+            Cmd::Flushall | Cmd::Flushdb => {
+                parse::flush(request)?;
+                self.check_room(spec)?;
+                self.respond(asker, |keyspace, reply| {
+                    keyspace.flush(reply);
+                    reply.out.extend_from_slice(reply::OK);
+                    Ok(())
+                })?;
+            }
+            Cmd::Randomkey => {
+                let random = self.execution.random.draw();
+                self.respond(asker, |keyspace, reply| {
+                    keyspace.random_key(random, reply);
+                    Ok(())
+                })?;
+            }
+            Cmd::Scan => self.scan(asker, scope, request)?,
+            Cmd::ClientList => {
+                let filter = ClientFilter::parse(request)?;
+                let text = self.client_list(asker, &filter)?;
+                self.respond(asker, |_, reply| {
+                    reply::verbatim(reply.out, reply.protocol, "txt", text.as_bytes());
+                    Ok(())
+                })?;
+            }
+            Cmd::Keys => {
+                let pattern = parse::short_pattern(request.arg(1))?;
+                return Ok(self.begin_walk(asker, WalkFilter::Matching(pattern.to_vec())));
+            }
+            Cmd::ClusterCountkeysinslot => {
+                let slot = parse::count_keys_in_slot(request)?;
+                return Ok(self.begin_walk(asker, WalkFilter::CountInSlot(slot)));
+            }
+            Cmd::ClusterGetkeysinslot => {
+                let (slot, count) = parse::get_keys_in_slot(request)?;
+                return Ok(self.begin_walk(asker, WalkFilter::InSlot(slot, count)));
+            }
+            other => return Err(ClientError::WrongArity(other.name())),
+        }
+        Ok(Answer::Written)
+    }
+
+    fn scan(
+        &mut self,
+        asker: &mut Asker<'_>,
+        scope: Scope,
+        request: &Request<'_>,
+    ) -> Result<(), ClientError> {
+        let scan = Scan::parse(request)?;
+        let owned = self.keyspace.owned().to_vec();
+        let here = |from: PartitionId| {
+            let at = owned.partition_point(|&id| id < from);
+            owned.get(at).copied()
+        };
+        let routes = Arc::clone(&self.router.routes);
+        let of_node = |from: PartitionId| routes.next_local(from);
+        let from: &dyn Fn(_) -> _ = match scope {
+            Scope::Shard => &here,
+            Scope::Node | Scope::Part => &of_node,
+        };
+        let partitions = routes.partitioning().count();
+        let begun = ScanCursor::decode(scan.cursor, partitions).and_then(|at| {
+            let partition = from(at.partition)?;
+            let table = if partition == at.partition {
+                at.table
+            } else {
+                0
+            };
+            Some(ScanCursor { partition, table })
+        });
+        let Some(at) = begun else {
+            return self.respond(asker, |_, reply| {
+                empty_scan(reply);
+                Ok(())
+            });
+        };
+        let next = |after: PartitionId| from(PartitionId(after.0 + 1));
+        self.respond(asker, |keyspace, reply| {
+            keyspace.scan(at, &scan, &next, reply);
+            Ok(())
+        })
+    }
+
+    fn client_list(
+        &mut self,
+        asker: &Asker<'_>,
+        filter: &ClientFilter,
+    ) -> Result<String, ClientError> {
+        let now_ms = self.keyspace.now_ms();
+        // The asking connection is taken out while its command is executed.
+        let asking = match asker {
+            Asker::Connection(connection) => Some(&**connection),
+            Asker::Peer { .. } => None,
+        };
+        let mut text = String::new();
+        let mut is_large = false;
+        for connection in self.connections.iter().chain(asking) {
+            if filter.admits(connection.id) {
+                connection.with_info(now_ms, |info| text.push_str(&client_line(&info)));
+                self.check_reply(text.len())?;
+                if !is_large && text.len() >= LARGE_REPLY_BYTES {
+                    is_large = true;
+                    self.keyspace.room.take(self.reply_bytes_max())?;
+                }
+            }
+        }
+        Ok(text)
+    }
+
+    /// Asks all shards that a command of the entry port concerns.
+    fn gather(
+        &mut self,
+        connection: &mut Connection,
+        spec: &'static Spec,
+        request: &Request<'_>,
+    ) -> Result<(), ClientError> {
+        let everyone: Vec<ShardId> = (0..self.node.shards()).map(ShardId).collect();
+        let (shards, combine) = match spec.cmd {
+            Cmd::Dbsize => (everyone, Some(Combine::Sum)),
+            Cmd::Keys => {
+                parse::short_pattern(request.arg(1))?;
+                (everyone, Some(Combine::Concat))
+            }
+            Cmd::ClientList => {
+                ClientFilter::parse(request)?;
+                (everyone, Some(Combine::Text))
+            }
+            Cmd::Flushall | Cmd::Flushdb => {
+                parse::flush(request)?;
+                self.check_room(spec)?;
+                (everyone, Some(Combine::AllOk))
+            }
+            Cmd::Randomkey => {
+                let first = usize::from(self.random_shard().0);
+                (everyone, Some(Combine::FirstFound(first)))
+            }
+            Cmd::Scan => (
+                vec![self.shard_of_cursor(Scan::parse(request)?.cursor)],
+                None,
+            ),
+            _ => {
+                let slot = match spec.cmd {
+                    Cmd::ClusterCountkeysinslot => parse::count_keys_in_slot(request)?,
+                    _ => parse::get_keys_in_slot(request)?.0,
+                };
+                let shard = self.router.routes.owner(slot).local();
+                (vec![shard.unwrap_or(self.id)], None)
+            }
+        };
+        if shards == [self.id] {
+            self.whole_keyspace(
+                &mut Asker::Connection(connection),
+                Scope::Node,
+                spec,
+                request,
+            )?;
+            return Ok(());
+        }
+        let protocol = connection.protocol;
+        let args: Vec<&[u8]> = (0..request.len()).map(|index| request.arg(index)).collect();
+        let mut encoded = Vec::new();
+        reply::command(&mut encoded, &args);
+        let gather = combine.map(|combine| {
+            let gather = Gather::new(combine, protocol, shards.len(), self.reply_bytes_max());
+            Box::new(match spec.cmd {
+                Cmd::ClientList => gather,
+                // A move ends once, so this ends; a flush must not miss a partition.
+                Cmd::Flushall | Cmd::Flushdb => {
+                    gather.repeating(encoded.clone(), self.role_changes(), u32::MAX)
+                }
+                _ => gather.repeating(encoded.clone(), self.role_changes(), ROUNDS_MAX),
+            })
+        });
+        let is_repeated = gather.is_some() && spec.cmd != Cmd::ClientList;
+        let walks = matches!(
+            spec.cmd,
+            Cmd::Keys | Cmd::ClusterCountkeysinslot | Cmd::ClusterGetkeysinslot
+        );
+        let ticket = connection.outbox.await_reply(gather);
+        connection.walks |= walks;
+        // What is repeated must not see, or remove, what commands behind it have written; and no connection has
+        // more than one walk.
+        connection.settling |= is_repeated || walks;
+        // Its own part as well: behind what the node has told this shard before.
+        for (part, shard) in (0..).zip(shards) {
+            self.forward(shard, connection, (ticket, part), protocol, &encoded);
+        }
+        Ok(())
+    }
+
+    /// All parts of a gathered reply are here.
+    pub(crate) fn gathered(&mut self, origin: Origin) {
+        let role_changes = self.role_changes();
+        let Some(mut connection) = self.connections.take(origin.conn) else {
+            return;
+        };
+        let again = connection.outbox.gather_again(origin.ticket, role_changes);
+        if let Some(gather) = connection.outbox.gather(origin.ticket) {
+            let (protocol, parts) = gather.asked();
+            if let Some(request) = again {
+                for (part, shard) in (0..parts as u16).map(|part| (part, ShardId(part))) {
+                    let place = (origin.ticket, part);
+                    self.forward(shard, &mut connection, place, protocol, &request);
+                }
+            } else if gather.is_torn() {
+                if let Some(closed) = self.told_torn.tell(self.now) {
+                    tracing::warn!(client = %connection.remote, closed, "closed: a part of its command was executed, and the keys of another have left this node");
+                }
+                connection.outbox.cut(origin.ticket);
+                connection.drain();
+            } else {
+                // The parts are held until they are put together.
+                if self.keyspace.room.take(gather.parts_bytes()).is_err() {
+                    self.replies.complete.push(origin);
+                } else {
+                    let (bytes, gate) = gather.finish();
+                    connection.outbox.fill(origin.ticket, bytes, gate);
+                }
+            }
+        }
+        self.put_back(connection);
+    }
+
+    /// How often copies of this node began or ceased to be served. Another shard's change is known once
+    /// something has come from it that it sent afterwards.
+    fn role_changes(&self) -> u64 {
+        let stats = self.node.stats.iter();
+        let published: u64 = stats.map(|stats| stats.role_changes.get()).sum();
+        let unpublished = self.own_role_changes() - self.stats().role_changes.get();
+        published + unpublished
+    }
+
+    fn shard_of_cursor(&self, cursor: u64) -> ShardId {
+        let routes = &self.router.routes;
+        ScanCursor::decode(cursor, routes.partitioning().count())
+            .and_then(|at| routes.owner_of(routes.next_local(at.partition)?).local())
+            .unwrap_or(self.id)
+    }
+
+    /// A shard, by its share of the keys as last published.
+    fn random_shard(&mut self) -> ShardId {
+        let keys: Vec<u64> = self
+            .node
+            .stats
+            .iter()
+            .map(|stats| stats.keys.get())
+            .collect();
+        let total: u64 = keys.iter().sum();
+        if total == 0 {
+            return self.id;
+        }
+        let mut nth = self.execution.random.draw() % total;
+        for (shard, &keys) in keys.iter().enumerate() {
+            if nth < keys {
+                return ShardId(shard as u16);
+            }
+            nth -= keys;
+        }
+        self.id
+    }
+}
+
+/// The reply of a SCAN that is over and has found nothing.
+fn empty_scan(reply: &mut crate::keyspace::Reply<'_>) {
+    reply::array(reply.out, 2);
+    reply::bulk(reply.out, b"0");
+    reply::array(reply.out, 0);
+}
+
+/// One client's line of CLIENT LIST.
+fn client_line(info: &client::ClientInfo<'_>) -> String {
+    format!("{info}\n")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,35 @@
+//! Commands at work on the keyspace, at once or in slices.
+
+pub(crate) mod batch;
+pub(crate) mod keyed;
+pub(crate) mod keyless;
+pub(crate) mod walks;
+
+use ephesus_wire::resp::request::Args;
+use ephesus_wire::rng::Rng;
+
+use self::batch::Batch;
+use self::walks::Walks;
+
+/// What commands are executed with, besides the keyspace.
+pub(crate) struct Execution {
+    pub walks: Walks,
+    /// Memory for the arguments of one forwarded command, and for the commands that a client has pipelined.
+    pub args: Args,
+    pub batch: Batch,
+    pub random: Rng,
+    /// Executed in this turn.
+    pub commands: u64,
+}
+
+impl Execution {
+    pub fn new(seed: u64) -> Execution {
+        Execution {
+            walks: Walks::default(),
+            args: Args::new(),
+            batch: Batch::default(),
+            random: Rng::new(seed),
+            commands: 0,
+        }
+    }
+}

@@ -1,0 +1,467 @@
+//! What a shard decides: commands in, effects on the keyspace and replies out. No I/O happens here;
+//! [`super::Shard`] moves the bytes.
+//!
+//! [`Core::received`] takes what a client has sent, and [`Core::command`] leads each command through four parts:
+//!
+//! 1. [`admission`]: whether it may be executed now, or its connection waits ([`Core::must_wait`]).
+//! 2. [`routing`]: whether its keys are here, at another shard of the node, or to be redirected.
+//! 3. [`execution`]: what it does to the keyspace, which appends writes to the log ([`Core::keyed`], [`Core::keyless`]).
+//! 4. [`replies`]: its reply lies in the connection's outbox until the log has committed what it tells of
+//!    ([`Core::wait_for`], [`Core::committed`]).
+
+pub(crate) mod admission;
+pub(crate) mod execution;
+pub(crate) mod replies;
+pub(crate) mod routing;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use ephesus_wire::resp::reply;
+use ephesus_wire::{Lsn, ShardId};
+
+use self::admission::Admission;
+use self::execution::Execution;
+use self::replies::PendingReplies;
+use self::routing::Router;
+use crate::command::error::ClientError;
+use crate::command::parse::Request;
+use crate::command::spec::{self, Spec};
+use crate::keyspace::large_replies::ReplyRoom;
+use crate::keyspace::{Keyspace, Reply};
+use crate::net::{ConnToken, ListenerKind};
+use crate::node::{NodeShared, Routes};
+use crate::shard::connection::{Blocked, Connection, KEYLESS_BYTES, Life};
+use crate::shard::connections::Connections;
+use crate::shard::core::execution::batch::{Batch, Behind};
+use crate::shard::core::execution::keyed::Step;
+use crate::shard::core::execution::walks::Presence;
+use crate::shard::core::replies::log_gates::Committed;
+use crate::shard::mesh::{Client, Forwarded, Scope};
+use crate::shard::seldom::Seldom;
+use crate::shard::stats::ShardStats;
+use crate::table::Prefetch;
+
+/// Who asked for a command.
+pub(crate) enum Asker<'a> {
+    Connection(&'a mut Connection),
+    Peer {
+        forwarded: &'a Forwarded,
+        out: &'a mut Vec<u8>,
+        gate: &'a mut Lsn,
+    },
+}
+
+/// Whether the reply is there already.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    Written,
+    /// It will be delivered by ticket.
+    Later,
+    /// The command was not executed: it has to wait until it is decided where.
+    Held,
+    /// It was not executed, as too much waits for the log.
+    Behind,
+    /// It was not executed, as there is no room for its reply.
+    NoRoom,
+}
+
+/// One shard without its I/O.
+pub struct Core {
+    pub id: ShardId,
+    pub node: Arc<NodeShared>,
+    pub keyspace: Keyspace,
+    pub connections: Connections,
+    /// Connections with something to send or to do at the end of the turn.
+    pub listed: Vec<ConnToken>,
+    /// Clients that have left this turn, and for which shards may be walking.
+    leaving: Vec<(Client, Presence)>,
+    next_connection_id: u64,
+    pub(crate) turn: u64,
+    /// When the turn began.
+    now: Instant,
+    pub(crate) router: Router,
+    pub(crate) admission: Admission,
+    pub(crate) execution: Execution,
+    pub(crate) replies: PendingReplies,
+    told_http: Seldom,
+    told_torn: Seldom,
+}
+
+impl Core {
+    #[must_use]
+    pub fn new(
+        id: ShardId,
+        node: Arc<NodeShared>,
+        routes: Arc<Routes>,
+        mut keyspace: Keyspace,
+    ) -> Core {
+        keyspace.reply_bytes_max = node.reply_bytes_max();
+        keyspace.room = ReplyRoom::new(Arc::clone(&node.large_replies));
+        let seed = keyspace.key(&id.0.to_le_bytes()).hash;
+        let now = node.started;
+        let mut core = Core {
+            id,
+            router: Router::new(&node, routes),
+            node,
+            keyspace,
+            connections: Connections::default(),
+            listed: Vec::new(),
+            leaving: Vec::new(),
+            next_connection_id: 1 + u64::from(id.0),
+            turn: 0,
+            now,
+            admission: Admission::new(now),
+            execution: Execution::new(seed),
+            replies: PendingReplies::default(),
+            told_http: Seldom::default(),
+            told_torn: Seldom::default(),
+        };
+        core.review_unserved();
+        core.node.lease.acts_on(id, core.router.routes.version());
+        core
+    }
+
+    #[must_use]
+    pub fn stats(&self) -> &ShardStats {
+        &self.node.stats[self.id]
+    }
+
+    /// Ids of connections are unique within the node.
+    pub fn next_connection_id(&mut self) -> u64 {
+        let id = self.next_connection_id;
+        self.next_connection_id += u64::from(self.node.shards());
+        id
+    }
+
+    /// Begins a turn at `now`, when the node's time is `now_ms`.
+    pub fn begin_turn(&mut self, now: Instant, now_ms: u64) {
+        self.turn += 1;
+        self.now = now;
+        self.review_clients_elsewhere();
+        self.router.serving = self.node.lease.look(self.id);
+        self.keyspace.set_now(now_ms);
+    }
+
+    pub fn list(&mut self, token: ConnToken) {
+        if let Some(connection) = self.connections.get_mut(token)
+            && !connection.listed
+        {
+            connection.listed = true;
+            self.listed.push(token);
+        }
+    }
+
+    /// Executes what a connection has sent.
+    pub fn received(&mut self, token: ConnToken, bytes: &[u8]) {
+        let Some(mut connection) = self.connections.take(token) else {
+            return;
+        };
+        self.stats().net_input_bytes.add(bytes.len() as u64);
+        connection.active_ms = self.keyspace.now_ms();
+        if connection.life == Life::Open {
+            if connection.input.is_empty() && connection.blocked.is_none() {
+                let executed = self.execute_all(&mut connection, bytes);
+                if connection.life == Life::Open && executed < bytes.len() {
+                    connection
+                        .input
+                        .push(bytes.get(executed..).unwrap_or_default());
+                }
+            } else {
+                connection.input.push(bytes);
+                self.execute_input(&mut connection);
+            }
+        }
+        self.put_back(connection);
+    }
+
+    /// Takes back a connection whose commands were executed, and looks at what clients hold before others execute theirs:
+    /// one command's reply may be half of what they may.
+    pub(crate) fn put_back(&mut self, connection: Box<Connection>) {
+        let token = connection.token;
+        self.connections.put_back(connection);
+        self.list(token);
+        let room = self.keyspace.room.hand_over();
+        self.count_large(room);
+    }
+
+    /// The client has sent its last byte: what it has sent before is still executed.
+    pub fn input_ended(&mut self, token: ConnToken) {
+        if let Some(connection) = self.connections.get_mut(token) {
+            connection.ended = true;
+            connection.drain_if_ended();
+        }
+    }
+
+    /// Executes what a connection has kept, if it may and enough of it is there.
+    pub(crate) fn execute_input(&mut self, connection: &mut Connection) {
+        if connection.executes() && connection.input.len() >= connection.needed {
+            let input = std::mem::take(&mut connection.input);
+            let executed = self.execute_all(connection, input.rest());
+            connection.keep_rest(input, executed);
+        }
+    }
+
+    /// Executes the complete commands at the start of `bytes` and answers their length.
+    pub(crate) fn execute_all(&mut self, connection: &mut Connection, bytes: &[u8]) -> usize {
+        let mut batch = std::mem::take(&mut self.execution.batch);
+        let mut begun = connection.begun.take();
+        let mut at = 0;
+        connection.needed = 1;
+        while at < bytes.len() && self.has_bytes_left(connection, at) && connection.executes() {
+            let (rest, from) = (bytes.get(at..).unwrap_or_default(), at);
+            let behind = batch.parse(rest, begun.take());
+            self.prefetch(&mut batch, rest);
+            let mut all = true;
+            for (index, (args, source)) in batch.commands(rest).enumerate() {
+                let located = batch.located().get(index).copied().flatten();
+                let request = Request::new(args, source).with_located(located);
+                all = self.has_bytes_left(connection, at)
+                    && connection.executes()
+                    && (args.is_empty() || self.command(connection, &request, source));
+                if !all {
+                    break;
+                }
+                at += source.len();
+            }
+            let is_first_left = at == from && connection.life == Life::Open;
+            if !all || !connection.executes() {
+                connection.begun = is_first_left.then(|| batch.begun()).flatten();
+                break;
+            }
+            match behind {
+                Behind::Unread => {}
+                Behind::Incomplete { needed } => {
+                    connection.needed = needed;
+                    connection.begun = is_first_left.then(|| batch.begun()).flatten();
+                    break;
+                }
+                Behind::Broken(error) => {
+                    let text = format!("ERR {error}");
+                    connection.outbox.write(self.turn, |out| {
+                        reply::error(out, &text);
+                        Lsn::ZERO
+                    });
+                    self.stats().error_replies.add(1);
+                    connection.drain();
+                }
+            }
+        }
+        self.execution.batch = batch;
+        connection.note_executed(at);
+        if at < bytes.len() && !self.has_bytes_left(connection, 0) && connection.executes() {
+            self.block_for_turn(connection);
+        }
+        at
+    }
+
+    /// Starts loading the keys of pipelined commands, so that their cache misses overlap.
+    fn prefetch(&self, batch: &mut Batch, bytes: &[u8]) {
+        if batch.len() > 1 {
+            batch.locate(bytes, |key| self.keyspace.locate(key));
+            for step in Prefetch::STEPS {
+                for located in batch.located().iter().flatten() {
+                    self.keyspace.prefetch(*located, step);
+                }
+            }
+        }
+    }
+
+    /// Executes one command of a connection; false when it has to wait and be tried again.
+    fn command(
+        &mut self,
+        connection: &mut Connection,
+        request: &Request<'_>,
+        source: &[u8],
+    ) -> bool {
+        if connection.is_owed_much() {
+            self.block_for_output(connection);
+            return false;
+        }
+        let spec = match spec::resolve(request) {
+            Ok(spec) => spec,
+            Err(_) if spec::is_http(request) => {
+                self.close_http(connection);
+                return true;
+            }
+            Err(error) => {
+                self.refuse(connection, &error);
+                return true;
+            }
+        };
+        if let Some(why) = self.must_wait(connection, spec, request) {
+            self.admission.blocked.block(connection, why);
+            return false;
+        }
+        connection.last_command = Some(spec.cmd);
+        let scope = match connection.kind {
+            ListenerKind::Entry => Scope::Node,
+            ListenerKind::Direct => Scope::Shard,
+        };
+        let answer = if spec.first_key() > 0 {
+            self.keyed(connection, scope, spec, request, source)
+        } else {
+            connection.note_executed(KEYLESS_BYTES);
+            self.keyless(connection, scope, spec, request)
+        };
+        match answer {
+            Ok(Step::Done) => {}
+            Ok(Step::Held) => {
+                self.wait_for_decision(connection);
+                return false;
+            }
+            Err(ClientError::LargeReplies) => {
+                self.admission.blocked.block(connection, Blocked::Room);
+                return false;
+            }
+            Err(error) => self.refuse(connection, &error),
+        }
+        self.execution.commands += 1;
+        self.stats().calls_of(spec.cmd).add(1);
+        true
+    }
+
+    /// Ends the connection of a client that speaks HTTP: what a web page has it send would be executed.
+    #[cold]
+    fn close_http(&mut self, connection: &mut Connection) {
+        self.stats().http_closed.add(1);
+        if let Some(closed) = self.told_http.tell(self.now) {
+            tracing::warn!(client = %connection.remote, closed, "closed: it speaks HTTP; possibly a web page attacks this node through a browser");
+        }
+        connection.cut_off();
+    }
+
+    fn refuse(&mut self, connection: &mut Connection, error: &ClientError) {
+        self.stats().error_replies.add(1);
+        connection.outbox.write(self.turn, |out| {
+            error.write(out);
+            Lsn::ZERO
+        });
+    }
+
+    /// Refuses a write that memory or disk have no room for.
+    pub(crate) fn check_room(&self, spec: &Spec) -> Result<(), ClientError> {
+        if spec.is_write() {
+            if self.node.disk.is_full() {
+                return Err(ClientError::DiskFull);
+            }
+            if spec.is_denied_on_oom() && self.node.is_memory_full() {
+                return Err(ClientError::OutOfMemory);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether removals of expired keys may be logged: nobody waits for them, so they respect what writes wait for.
+    pub(crate) fn has_room_for_expiry(&self) -> bool {
+        !self.admission.log_room.is_behind() && !self.node.disk.is_full()
+    }
+
+    /// Most bytes that the reply of one command may have.
+    #[must_use]
+    pub(crate) fn reply_bytes_max(&self) -> usize {
+        self.node.reply_bytes_max()
+    }
+
+    /// Refuses a reply that is, or would be, longer than one may be.
+    pub(crate) fn check_reply(&self, bytes: usize) -> Result<(), ClientError> {
+        let bytes_max = self.reply_bytes_max();
+        if bytes > bytes_max {
+            Err(ClientError::ReplyTooLarge(bytes_max))
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Commits what lies in memory that the kernel keeps when the process dies: with relaxed durability no reply
+    /// waits for the disk.
+    pub fn publish(&mut self) {
+        let now_ms = self.keyspace.now_ms();
+        let log = &mut self.keyspace.log;
+        if log.committed() < log.publish(now_ms) {
+            self.committed();
+        }
+    }
+
+    /// The log has committed more: what waited for it may leave.
+    pub fn committed(&mut self) {
+        let committed = self.keyspace.log.committed();
+        while let Some(committed) = self.replies.gates.pop(committed) {
+            match committed {
+                Committed::Connection(token) => {
+                    if let Some(connection) = self.connections.get_mut(token) {
+                        connection.gated = false;
+                    }
+                    self.list(token);
+                }
+                Committed::Replies { to, replies } => self.router.peers[to].answer(replies),
+            }
+        }
+    }
+
+    /// Lists the connection again once the log has committed `lsn`.
+    pub fn wait_for(&mut self, token: ConnToken, lsn: Lsn) {
+        if let Some(connection) = self.connections.get_mut(token)
+            && !connection.gated
+        {
+            connection.gated = true;
+            self.replies.gates.add_connection(token, lsn);
+        }
+    }
+
+    /// Sends what this turn has for the peers and publishes the counters.
+    pub fn end_turn(&mut self) {
+        self.keyspace.remove_lapsed(self.has_room_for_expiry());
+        // Before the answers that were made of these copies.
+        self.stats().role_changes.set(self.own_role_changes());
+        self.tell_who_leaves();
+        for peer in self.router.peers.iter_mut() {
+            peer.send();
+        }
+        let arrived = std::mem::take(&mut self.admission.client_budget.arrived);
+        self.count_large(arrived);
+        self.publish_clients();
+        self.stats().keys.set(self.keyspace.len());
+        let commands = std::mem::take(&mut self.execution.commands);
+        self.stats().commands.add(commands);
+    }
+
+    /// Writes a reply of a command that was executed here.
+    #[inline]
+    pub(crate) fn respond(
+        &mut self,
+        asker: &mut Asker<'_>,
+        write: impl FnOnce(&mut Keyspace, &mut Reply<'_>) -> Result<(), ClientError>,
+    ) -> Result<(), ClientError> {
+        match asker {
+            Asker::Connection(connection) => {
+                let protocol = connection.protocol;
+                let mut outcome = Ok(());
+                connection.outbox.write(self.turn, |out| {
+                    let mut reply = Reply {
+                        out,
+                        protocol,
+                        gate: Lsn::ZERO,
+                    };
+                    outcome = write(&mut self.keyspace, &mut reply);
+                    reply.gate
+                });
+                outcome
+            }
+            Asker::Peer {
+                forwarded,
+                out,
+                gate,
+            } => {
+                let mut reply = Reply {
+                    out,
+                    protocol: forwarded.protocol,
+                    gate: Lsn::ZERO,
+                };
+                let outcome = write(&mut self.keyspace, &mut reply);
+                **gate = reply.gate.max(**gate);
+                outcome
+            }
+        }
+    }
+}

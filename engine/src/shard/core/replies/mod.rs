@@ -1,0 +1,19 @@
+//! Where replies wait: for their place in a connection's order, for the log, or for their other parts.
+
+pub(crate) mod gather;
+pub(crate) mod late;
+pub(crate) mod log_gates;
+pub(crate) mod outbox;
+
+use self::log_gates::LogGates;
+use super::routing::onward::Relays;
+use crate::shard::mesh::Origin;
+
+/// Replies that are not complete, or may not leave yet; those in order lie in their connections' outboxes.
+#[derive(Default)]
+pub(crate) struct PendingReplies {
+    pub gates: LogGates,
+    pub relays: Relays,
+    /// Gathered replies that are complete, and wait for room to be put together.
+    pub complete: Vec<Origin>,
+}
