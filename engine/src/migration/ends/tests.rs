@@ -3,7 +3,6 @@
 mod crashes;
 mod images;
 mod pair;
-mod rates;
 mod unserved;
 mod whole;
 pub(crate) mod workload;

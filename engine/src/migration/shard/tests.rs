@@ -5,5 +5,4 @@ mod endings;
 mod holding;
 mod lines;
 mod planted;
-mod rates;
 mod whole;
