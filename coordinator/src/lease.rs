@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use ephesus_wire::ShardId;
 
 use crate::agent::Pulse;
-use crate::alone::Alone;
 use crate::membership::boottime_ms;
+use crate::sole_node::SoleNode;
 
 /// Whether the node may serve what the table says is its own, for whoever serves it.
 ///
@@ -18,7 +18,7 @@ pub struct Lease {
     /// Of CLOCK_BOOTTIME, ms.
     until_ms: Arc<AtomicU64>,
     /// None is needed while the coordinator inside is the only one, and this node too.
-    alone: Option<Alone>,
+    alone: Option<SoleNode>,
     shards: Arc<[Shard]>,
     /// Rings when all shards have acted on a newer table.
     acted: Option<flume::Sender<()>>,
@@ -38,7 +38,7 @@ struct Shard {
 
 impl Lease {
     /// Of a node with so many shards; the answer rings when all have acted on a newer table.
-    pub(crate) fn new(shards: u16, alone: Option<Alone>) -> (Lease, flume::Receiver<()>) {
+    pub(crate) fn new(shards: u16, alone: Option<SoleNode>) -> (Lease, flume::Receiver<()>) {
         let (acted, rings) = flume::bounded(1);
         let lease = Lease {
             alone,
@@ -108,7 +108,7 @@ impl Lease {
 
     #[inline]
     fn is_alone(&self) -> bool {
-        self.alone.as_ref().is_some_and(Alone::is_so)
+        self.alone.as_ref().is_some_and(SoleNode::is_so)
     }
 
     #[inline]

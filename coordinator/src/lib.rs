@@ -23,7 +23,6 @@
 )]
 
 pub mod agent;
-pub mod alone;
 pub mod ask;
 pub mod command;
 pub mod coordinator;
@@ -39,6 +38,7 @@ pub mod protocol;
 pub mod report;
 pub mod scheduling;
 pub mod server;
+pub mod sole_node;
 pub mod state;
 pub mod storage;
 pub mod view;

@@ -17,7 +17,6 @@ use futures_lite::future::{or, pending};
 use glommio::{LocalExecutorBuilder, Placement};
 
 use crate::agent::{Agent, AgentAction, AgentEvent, AgentOptions, ConnectionId};
-use crate::alone::Alone;
 use crate::command::{ClusterId, Nonce};
 use crate::lease::Lease;
 use crate::link::{Dialer, Link, LinkError, LinkOptions, Sender};
@@ -26,6 +25,7 @@ use crate::protocol::{self, Answer, Request, kind};
 use crate::report::Figures;
 use crate::scheduling::{keep_awake, prefer_short_slices};
 use crate::server::HEARTBEAT;
+use crate::sole_node::SoleNode;
 use crate::state::Refusal;
 use crate::view::View;
 
@@ -89,7 +89,7 @@ impl Membership {
     pub fn start(
         options: AgentOptions,
         secret: Option<Secret>,
-        alone: Option<Alone>,
+        alone: Option<SoleNode>,
     ) -> io::Result<Membership> {
         let (lease, rings) = Lease::new(options.registration.shards, alone);
         let shared = Arc::new(Shared {

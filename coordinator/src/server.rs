@@ -35,13 +35,13 @@ use glommio::{LocalExecutorBuilder, Placement};
 pub use error::ServerError;
 pub use home::{Empty, is_stamp};
 
-use crate::alone::Alone;
 use crate::command::{ClusterId, ClusterOptions, RaftId};
 use crate::coordinator::{Action, Coordinator, CoordinatorOptions, Event, Founding, TICK_MS};
 use crate::link::{Counters, Dialer, LinkOptions, ListenOptions, Listener};
 use crate::member::{ELECTION_TICKS, founding};
 use crate::protocol::{self, encode_raft, kind};
 use crate::scheduling::{keep_awake, prefer_short_slices};
+use crate::sole_node::SoleNode;
 use crate::storage::RaftLog;
 use crate::storage::StorageError;
 use clock::Clock;
@@ -137,7 +137,7 @@ pub struct Server {
     dialer: Rc<Dialer>,
     identity: Identity,
     clock: Clock,
-    alone: Alone,
+    alone: SoleNode,
     met: Rc<Met>,
     refusals: RefusalReport,
     _home: Home,
@@ -237,7 +237,7 @@ impl Server {
             dialer,
             identity,
             clock,
-            alone: Alone::default(),
+            alone: SoleNode::default(),
             _home: home,
         })
     }
@@ -250,7 +250,7 @@ impl Server {
 
     /// Says whether this is the only coordinator.
     #[must_use]
-    pub fn alone(&self) -> Alone {
+    pub fn alone(&self) -> SoleNode {
         self.alone.clone()
     }
 

@@ -9,7 +9,7 @@
 //! DIR/starts           text: by what the last starts are known to the cluster, see `data_dir/starts.rs`
 //! DIR/coordinators     text: where coordinators were last reached, one per line
 //! DIR/layout           which copies are here, and which log each shard writes: see `data_dir/layout.rs`;
-//!                      twice, as `ephesus_wal::twin` has it
+//!                      twice, as `ephesus_wal::double_buffered` has it
 //! DIR/reserve          nothing: see `reserve.rs`
 //! DIR/order            text: seeds of the hash that orders keys, see `data_dir/hash_seeds.rs`
 //! DIR/logs/UUID/       one shard's log, and the list of its files; made before the layout names it
@@ -28,8 +28,8 @@ use super::reserve::Reserve;
 use ephesus_coordinator::command::ClusterId;
 use ephesus_coordinator::server::is_stamp;
 use ephesus_wal::dir::{self, DirError};
-use ephesus_wal::twin::{self, Found};
-use ephesus_wal::{Durability, LogId, StdDisk, Twin, WalError, files, passes};
+use ephesus_wal::double_buffered::{self, Found};
+use ephesus_wal::{DoubleBuffered, Durability, LogId, StdDisk, WalError, files, passes};
 use ephesus_wire::NodeId;
 use futures_lite::future::block_on;
 
@@ -131,7 +131,7 @@ pub struct FoundLayout {
 pub struct DataDir {
     path: PathBuf,
     /// Once this process has written it.
-    layout: Mutex<Option<Twin<StdDisk>>>,
+    layout: Mutex<Option<DoubleBuffered<StdDisk>>>,
     lock: File,
 }
 
@@ -354,7 +354,7 @@ impl DataDir {
         };
         let found = self
             .disk()
-            .and_then(|disk| block_on(twin::read(&disk, LAYOUT)));
+            .and_then(|disk| block_on(double_buffered::read(&disk, LAYOUT)));
         let (bytes, is_half) = match found.map_err(|source| self.of_layout(source))? {
             Found::Whole(bytes) | Found::Other(bytes) => (bytes, false),
             Found::Half(bytes) => (bytes, true),
@@ -405,11 +405,11 @@ impl DataDir {
     /// What the operating system says.
     pub fn write_layout(&self, layout: &Layout) -> Result<(), DataDirError> {
         let bytes = layout.encode();
-        let mut twin = self.layout.lock().unwrap_or_else(PoisonError::into_inner);
-        let written = match &mut *twin {
-            Some(twin) => block_on(twin.write(&bytes)),
+        let mut file = self.layout.lock().unwrap_or_else(PoisonError::into_inner);
+        let written = match &mut *file {
+            Some(file) => block_on(file.write(&bytes)),
             None => self.disk().and_then(|disk| {
-                *twin = Some(block_on(Twin::create(disk, LAYOUT, &bytes))?);
+                *file = Some(block_on(DoubleBuffered::create(disk, LAYOUT, &bytes))?);
                 Ok(())
             }),
         };

@@ -2,8 +2,8 @@
 
 use std::thread::JoinHandle;
 
-use ephesus_coordinator::alone::Alone;
 use ephesus_coordinator::server::{self, Ended, Server, ServerError, ServerOptions};
+use ephesus_coordinator::sole_node::SoleNode;
 
 use super::error::StartError;
 use super::executor::{self, Report};
@@ -14,7 +14,7 @@ pub struct Embedded {
     stop: flume::Sender<()>,
     thread: JoinHandle<()>,
     /// Whether it is the only coordinator.
-    pub alone: Alone,
+    pub alone: SoleNode,
 }
 
 impl Embedded {
@@ -24,7 +24,7 @@ impl Embedded {
     /// [`StartError`].
     pub fn start(options: ServerOptions) -> Result<Embedded, StartError> {
         let (stop, stopped) = flume::bounded(1);
-        let run = move |report: Report<Alone>| async move {
+        let run = move |report: Report<SoleNode>| async move {
             match Server::start(options).await {
                 Ok(server) => {
                     let _ = report.send(Ok(server.alone()));

@@ -145,10 +145,10 @@ fn what_waits_for_room_dies_with_its_client() {
     let gets = command(&["GET", &key(1, 0)]).repeat(1000);
     bed.send_bytes(client, &gets);
     bed.settle();
-    assert!(!bed.core(1).admission.holds.parked.is_empty());
+    assert!(!bed.core(1).admission.holds.deferred.is_empty());
     bed.kill(client);
     bed.settle();
-    assert!(bed.core(1).admission.holds.parked.is_empty());
+    assert!(bed.core(1).admission.holds.deferred.is_empty());
     assert_eq!(bed.core(0).router.peers[ShardId(1)].unanswered_bytes(), 0);
     drop(room);
 }

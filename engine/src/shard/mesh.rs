@@ -65,7 +65,7 @@ pub struct Forwarded {
     pub len: usize,
     /// The shard that was asked first: it owes the answer, also when others led the command on.
     pub asked: ShardId,
-    /// How often it was led on.
+    /// How often it was passed on.
     pub hops: u8,
 }
 
@@ -259,7 +259,7 @@ impl PeerQueue {
     }
 
     /// Forwards a command of which another shard owes the answer.
-    pub fn lead_on(&mut self, forwarded: Forwarded, request: &[u8]) {
+    pub fn relay_on(&mut self, forwarded: Forwarded, request: &[u8]) {
         self.requests.bytes.extend_from_slice(request);
         self.requests.commands.push(forwarded);
     }
@@ -342,7 +342,7 @@ impl Peers {
         let queue = &mut self.queues[to];
         let was_full = queue.is_full();
         queue.unanswered_bytes += counted_bytes(request.len());
-        queue.lead_on(forwarded, request);
+        queue.relay_on(forwarded, request);
         self.full += usize::from(!was_full && queue.is_full());
     }
 

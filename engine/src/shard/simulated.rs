@@ -33,7 +33,7 @@ use crate::node::{NodeShared, Routes};
 use crate::planted::Bug;
 use crate::shard::core::Core;
 use crate::shard::core::replies::outbox::Front;
-use crate::shard::core::routing::onward::Place;
+use crate::shard::core::routing::relay::Place;
 use crate::table::KeyHasher;
 
 /// What one look at the clock takes within a slice.

@@ -4,7 +4,7 @@
 //! are written down beside the segments.
 //!
 //! ```text
-//! file `segments`, a twin (see `twin`):
+//! file `segments`, two copies of it (see `double_buffered`):
 //!   SEGS 4 B | version u32 | repeated: number u64 | former u64         little-endian
 //!   former: the file may still have this number, because it is being given the other; 0: no; with the highest bit
 //!   it is one that was put aside under this number; number 0: the file that groups lie in until they are written
@@ -22,11 +22,11 @@
 use std::collections::BTreeMap;
 
 use crate::disk::Disk;
+use crate::double_buffered::{self, DoubleBuffered, Found};
 use crate::error::WalError;
 use crate::mapped;
 use crate::options::{Durability, LogOptions};
 use crate::segment::{self, SegmentHandle, SegmentId, SegmentInfo, Zeroes};
-use crate::twin::{self, Found, Twin};
 
 #[cfg(test)]
 mod tests;
@@ -92,7 +92,7 @@ type Entries = BTreeMap<SegmentId, Option<Former>>;
 #[derive(Debug)]
 pub struct LogFiles<D: Disk> {
     disk: D,
-    list: Twin<D>,
+    list: DoubleBuffered<D>,
     entries: Entries,
     /// Made, but not listed as far as is known: to be removed once a list without them is durable.
     unlisted: Vec<SegmentId>,
@@ -109,7 +109,9 @@ impl<D: Disk> LogFiles<D> {
         segments: impl Iterator<Item = SegmentId>,
     ) -> Result<LogFiles<D>, WalError> {
         let entries: Entries = segments.map(|id| (id, None)).collect();
-        let list = Twin::create_on(disk.clone(), FILE_NAME, &encode(&entries), durability).await?;
+        let list =
+            DoubleBuffered::create_on(disk.clone(), FILE_NAME, &encode(&entries), durability)
+                .await?;
         let disk = disk.clone();
         Ok(LogFiles {
             disk,
@@ -335,7 +337,7 @@ pub(crate) async fn check<D: Disk>(
             false => Ok(()),
         };
     }
-    let entries = match twin::read(disk, FILE_NAME).await? {
+    let entries = match double_buffered::read(disk, FILE_NAME).await? {
         Found::Whole(list) | Found::Half(list) => decode(&list),
         Found::Other(_) | Found::Damaged => None,
     };

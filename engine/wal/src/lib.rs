@@ -4,7 +4,7 @@
 //! (without any I/O), [`recover`](recover()) reads it back, [`open_writer`] starts a new incarnation,
 //! [`mapped`] is where relaxed groups lie until then, [`segment`] names and makes the files, [`files`] lists and
 //! recycles them, [`disk`] performs the I/O, [`driver`] couples all of
-//! them for users with a low rate. [`twin`] is apart: a small value beside the logs that is replaced often.
+//! them for users with a low rate. [`double_buffered`] is apart: a small value beside the logs that is replaced often.
 //!
 //! # Invariants
 //!
@@ -45,6 +45,7 @@
 pub mod aligned;
 pub mod dir;
 pub mod disk;
+pub mod double_buffered;
 pub mod driver;
 pub mod error;
 pub mod files;
@@ -55,7 +56,6 @@ pub mod options;
 pub mod recover;
 pub mod segment;
 pub mod tape;
-pub mod twin;
 pub mod verify;
 pub mod writer;
 
@@ -71,6 +71,7 @@ pub use disk::fault::FaultDisk;
 pub use disk::glommio::GlommioDisk;
 pub use disk::std::StdDisk;
 pub use disk::{Disk, DiskFile};
+pub use double_buffered::DoubleBuffered;
 pub use driver::Log;
 pub use error::{GroupFault, WalError, is_no_room, passes};
 pub use files::LogFiles;
@@ -80,6 +81,5 @@ pub use recover::{
     Damage, Recovered, Torn, VisitError, Visitor, peek_log_id, recover, recover_with,
 };
 pub use segment::{SegmentHandle, SegmentId, SegmentInfo, SegmentSummary, Zeroes};
-pub use twin::Twin;
 pub use verify::{SegmentReport, VerifyReport, verify, verify_with};
 pub use writer::{LogWriter, SyncPoint, WriteOp};

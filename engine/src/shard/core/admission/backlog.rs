@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::shard::core::admission::parked::{Awaits, STOPPED_BYTES};
+use crate::shard::core::admission::deferred::{Awaits, STOPPED_BYTES};
 use crate::shard::core::execution::walks::Presence;
 use crate::shard::core::routing::forwarding::Answers;
 use crate::shard::core::{Answer, Core};
@@ -78,7 +78,7 @@ impl Core {
             self.admission.backlog.executed_bytes = 0;
             for (client, presence) in &batch.leaving {
                 if *presence == Presence::Gone {
-                    self.drop_parked(*client);
+                    self.drop_deferred(*client);
                 }
             }
             self.stop_walks(&batch.leaving);
@@ -103,7 +103,7 @@ impl Core {
             if self.admission.backlog.is_runnable || self.router.peers[asking].is_behind() {
                 break;
             }
-            // What was led on comes in one batch with what the peer itself has forwarded.
+            // What was passed on comes in one batch with what the peer itself has forwarded.
             if let Some(other) = from.filter(|from| *from != asking) {
                 self.answer_once_committed(other, std::mem::take(&mut answers));
             }
@@ -111,13 +111,13 @@ impl Core {
             let at = self.admission.backlog.executed_bytes;
             let source = &batch.bytes[at..at + forwarded.len];
             let before = answers.bytes();
-            if self.admission.holds.parked.has(&client) {
-                self.park(forwarded, source, Awaits::Read);
+            if self.admission.holds.deferred.has(&client) {
+                self.defer(forwarded, source, Awaits::Read);
             } else {
                 match self.forwarded(forwarded, source, &mut args, &mut answers) {
-                    Answer::Held => self.park(forwarded, source, Awaits::Decision),
-                    Answer::Behind => self.park(forwarded, source, Awaits::Log),
-                    Answer::NoRoom => self.park(forwarded, source, Awaits::Room),
+                    Answer::Held => self.defer(forwarded, source, Awaits::Decision),
+                    Answer::Behind => self.defer(forwarded, source, Awaits::Log),
+                    Answer::NoRoom => self.defer(forwarded, source, Awaits::Room),
                     Answer::Written | Answer::Later => {}
                 }
             }

@@ -5,7 +5,7 @@
 //! -          Deciding   [hold]                   the source is about to end a stream
 //! Deciding   -          [resume]                 the move is off: executed here
 //! Deciding   Rerouting  [reroute]                the move is done, the routes do not say so yet
-//! Rerouting  -          [set_routes]             executed, led on or answered MOVED, as the routes say
+//! Rerouting  -          [set_routes]             executed, passed on or answered MOVED, as the routes say
 //! -          unserved   [review_unserved]        routes lead here and no copy is served (yet, or any more)
 //! unserved   -          [review_unserved]        it is, or the routes lead elsewhere
 //! ```
@@ -13,7 +13,7 @@
 //! Commands for a prepared staging copy wait in the same way, whatever the routes say.
 //!
 //! What waits: of a connection of this shard its next command, and with it all behind; of what other shards
-//! have forwarded all of a client's from the first command on that has to wait ([`Parked`]). So
+//! have forwarded all of a client's from the first command on that has to wait ([`Deferred`]). So
 //! commands of a connection never overtake each other. None of them has been executed, and after
 //! [`HELD_MAX`] each is refused; the hold itself goes on.
 //!
@@ -34,7 +34,7 @@ use crate::net::ConnToken;
 use crate::planted::Bug;
 use crate::shard::connection::{Blocked, Connection};
 use crate::shard::core::Core;
-use crate::shard::core::admission::parked::Parked;
+use crate::shard::core::admission::deferred::Deferred;
 use crate::shard::core::execution::keyed::Step;
 
 /// How long a command waits for the decision before it is refused.
@@ -63,7 +63,7 @@ pub(crate) struct Holds {
     /// Partitions that the routes lead here and that are not served here.
     unserved: Vec<PartitionId>,
     waiting: Vec<Waiting>,
-    pub(crate) parked: Parked,
+    pub(crate) deferred: Deferred,
     /// Nothing is held by [`Core::hold`] or unserved: what a command looks at.
     is_idle: bool,
     /// Some of what waits may be able to go on.
@@ -103,7 +103,7 @@ impl Holds {
     /// Commands that wait now; of a connection's only the first is counted.
     #[must_use]
     pub(crate) fn held_commands(&self) -> u64 {
-        (self.waiting.len() + self.parked.held()) as u64
+        (self.waiting.len() + self.deferred.held()) as u64
     }
 
     /// Whether a command that writes to every partition has to wait: a stream that has ended takes no
@@ -121,8 +121,8 @@ impl Holds {
         }
     }
 
-    /// Notes that something was parked in this turn.
-    pub(crate) fn note_parked(&mut self, now: Instant) {
+    /// Notes that something was deferred in this turn.
+    pub(crate) fn note_deferred(&mut self, now: Instant) {
         self.note_due(now);
         self.note_idle();
     }
@@ -130,13 +130,13 @@ impl Holds {
     /// Whether something may go on that waited: the turn should not be the last before a sleep.
     #[must_use]
     pub fn has_released(&self) -> bool {
-        self.changed && !(self.waiting.is_empty() && self.parked.is_empty())
+        self.changed && !(self.waiting.is_empty() && self.deferred.is_empty())
     }
 
     /// Whether anything waits for a decision.
     #[must_use]
     pub(crate) fn has_held(&self) -> bool {
-        !self.waiting.is_empty() || self.parked.needs_looks()
+        !self.waiting.is_empty() || self.deferred.needs_looks()
     }
 }
 
@@ -264,7 +264,7 @@ impl Core {
             self.review_unserved();
             self.admission.holds.changed = true;
         }
-        if self.admission.holds.waiting.is_empty() && self.admission.holds.parked.is_empty() {
+        if self.admission.holds.waiting.is_empty() && self.admission.holds.deferred.is_empty() {
             self.admission.holds.changed = false;
             self.admission.holds.due = None;
             return;
@@ -272,18 +272,18 @@ impl Core {
         self.note_waiting_input();
         let is_due = self.admission.holds.due.is_some_and(|due| due <= self.now);
         let is_log_behind = self.is_log_behind(self.id);
-        let is_ready = self.admission.holds.parked.take_ready(is_log_behind) || has_room;
+        let is_ready = self.admission.holds.deferred.take_ready(is_log_behind) || has_room;
         if !std::mem::take(&mut self.admission.holds.changed) && !is_due && !is_ready {
             return;
         }
         self.admission.holds.due = None;
-        self.go_on_with_parked();
+        self.go_on_with_deferred();
         for waiting in std::mem::take(&mut self.admission.holds.waiting) {
             self.go_on_with_connection(&waiting);
         }
         self.note_waiting_input();
         self.admission.holds.note_idle();
-        for since in self.admission.holds.parked.fronts().collect::<Vec<_>>() {
+        for since in self.admission.holds.deferred.fronts().collect::<Vec<_>>() {
             self.admission.holds.note_due(since);
         }
     }

@@ -3,9 +3,9 @@
 pub(crate) mod backlog;
 pub(crate) mod blocked;
 pub(crate) mod client_budget;
+pub(crate) mod deferred;
 pub(crate) mod holds;
 pub(crate) mod log_room;
-pub(crate) mod parked;
 pub(crate) mod unread;
 pub(crate) mod waiting;
 

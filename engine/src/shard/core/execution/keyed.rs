@@ -11,7 +11,7 @@ use crate::node::routes::Owner;
 use crate::shard::connection::Connection;
 use crate::shard::core::replies::gather::{Combine, Gather};
 use crate::shard::core::replies::outbox::Delivered;
-use crate::shard::core::routing::onward::Place;
+use crate::shard::core::routing::relay::Place;
 use crate::shard::core::{Asker, Core};
 use crate::shard::mesh::Scope;
 

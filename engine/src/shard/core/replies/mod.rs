@@ -6,7 +6,7 @@ pub(crate) mod log_gates;
 pub(crate) mod outbox;
 
 use self::log_gates::LogGates;
-use super::routing::onward::Relays;
+use super::routing::relay::Relays;
 use crate::shard::mesh::Origin;
 
 /// Replies that are not complete, or may not leave yet; those in order lie in their connections' outboxes.

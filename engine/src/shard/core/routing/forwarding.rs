@@ -12,7 +12,7 @@ use crate::net::ConnToken;
 use crate::shard::connection::{Connection, KEYLESS_BYTES, Life, OUTPUT_BYTES_MAX};
 use crate::shard::core::execution::walks::Presence;
 use crate::shard::core::replies::outbox::Delivered;
-use crate::shard::core::routing::onward::RELAY;
+use crate::shard::core::routing::relay::RELAY;
 use crate::shard::core::{Answer, Asker, Core};
 use crate::shard::mesh::{Forwarded, Origin, REQUEST_OVERHEAD_BYTES, Replies, Stopped};
 

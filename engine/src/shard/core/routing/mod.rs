@@ -2,7 +2,7 @@
 
 pub(crate) mod cluster;
 pub(crate) mod forwarding;
-pub(crate) mod onward;
+pub(crate) mod relay;
 
 use std::sync::Arc;
 

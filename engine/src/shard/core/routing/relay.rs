@@ -2,7 +2,7 @@
 //! commands were under way, or are about to.
 //!
 //! A command of another shard's entry connection is executed where its keys are served, not where the
-//! asking shard has thought: it is led on, or divided again, or answered MOVED. Whoever executes it answers the asking shard
+//! asking shard has thought: it is passed on, or divided again, or answered MOVED. Whoever executes it answers the asking shard
 //! directly. A command that is divided here is answered from here, once the parts are ([`Relays`]).
 //!
 //! What a client sends keeps its order as long as a partition does not move within the node a second time
@@ -25,7 +25,7 @@ use crate::shard::core::routing::forwarding::Answers;
 use crate::shard::core::{Answer, Asker, Core};
 use crate::shard::mesh::{Forwarded, Origin, Replies, Scope};
 
-/// Shards that one command is led on by, at most. Routes come to all shards within a moment, so that one is
+/// Shards that one command is passed on by, at most. Routes come to all shards within a moment, so that one is
 /// the rule; more than a few are a bug, which shall not go round for ever.
 const HOPS_MAX: u8 = 8;
 
@@ -139,7 +139,7 @@ impl Core {
                 Ok(Answer::Written)
             }
             Lead::All(Place::Held) => Ok(Answer::Held),
-            Lead::All(Place::Shard(shard)) => self.lead_on(shard, forwarded, source),
+            Lead::All(Place::Shard(shard)) => self.relay_on(shard, forwarded, source),
             Lead::All(Place::Away(owner)) => {
                 // Of this node's primaries only one that is not served yet.
                 let primary = self.router.routes.primary(owner).and_then(|primary| {
@@ -184,7 +184,7 @@ impl Core {
     }
 
     /// Forwards a command of another shard's connection to a third one.
-    fn lead_on(
+    fn relay_on(
         &mut self,
         to: ShardId,
         forwarded: &Forwarded,
@@ -194,11 +194,11 @@ impl Core {
             tracing::error!(shard = %to, "a command goes round between shards");
             return Err(ClientError::SlotNotServed);
         }
-        let led_on = Forwarded {
+        let relayed = Forwarded {
             hops: forwarded.hops + 1,
             ..*forwarded
         };
-        self.router.peers[to].lead_on(led_on, source);
+        self.router.peers[to].relay_on(relayed, source);
         Ok(Answer::Later)
     }
 
@@ -226,7 +226,7 @@ impl Core {
             _ => None,
         };
         if let Some(Place::Shard(shard)) = slot.map(|slot| self.place(slot)) {
-            return self.lead_on(shard, forwarded, source);
+            return self.relay_on(shard, forwarded, source);
         }
         self.whole_keyspace(asker, Scope::Part, spec, request)
     }

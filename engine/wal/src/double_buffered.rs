@@ -21,7 +21,7 @@
 //! 2. A reader believes a slot that is whole, the higher number of two. A slot that is not may have been torn by
 //!    a crash or damaged since; the two cannot be told apart and need not be: by 1 the other slot has what
 //!    counted either way. So damage of one slot never brings back an older value, and damage of both is refused.
-//! 3. A file has one writer in its life, which has made it ([`Twin::create`]): what a process that was
+//! 3. A file has one writer in its life, which has made it ([`DoubleBuffered::create`]): what a process that was
 //!    killed had under way cannot come to lie over what a later one has written. Whoever goes on from what was
 //!    found therefore makes the file anew *before* anything rests on it: what was found may not have counted yet.
 
@@ -75,7 +75,7 @@ pub enum Found {
 
 /// A file with two copies of a value, as its writer has it.
 #[derive(Debug)]
-pub struct Twin<D: Disk> {
+pub struct DoubleBuffered<D: Disk> {
     disk: D,
     name: String,
     file: D::File,
@@ -90,7 +90,7 @@ pub struct Twin<D: Disk> {
     bug: Option<Bug>,
 }
 
-impl<D: Disk> Twin<D> {
+impl<D: Disk> DoubleBuffered<D> {
     /// Makes the file `name`, in place of the one that may be there: durable and complete or unchanged. What
     /// is written through `disk` has to be durable when it completes.
     ///
@@ -98,11 +98,11 @@ impl<D: Disk> Twin<D> {
     ///
     /// # Errors
     /// [`WalError`]; what was there is untouched if it [`WalError::passes`], otherwise end the process.
-    pub async fn create(disk: D, name: &str, value: &[u8]) -> Result<Twin<D>, WalError> {
-        Twin::create_on(disk, name, value, Durability::Strict).await
+    pub async fn create(disk: D, name: &str, value: &[u8]) -> Result<DoubleBuffered<D>, WalError> {
+        DoubleBuffered::create_on(disk, name, value, Durability::Strict).await
     }
 
-    /// [`Twin::create`] on a disk that makes writes durable when they complete only with strict `durability`.
+    /// [`DoubleBuffered::create`] on a disk that makes writes durable when they complete only with strict `durability`.
     ///
     /// # Errors
     /// As there.
@@ -111,7 +111,7 @@ impl<D: Disk> Twin<D> {
         name: &str,
         value: &[u8],
         durability: Durability,
-    ) -> Result<Twin<D>, WalError> {
+    ) -> Result<DoubleBuffered<D>, WalError> {
         // Room to grow, so that this is rare.
         let slot_bytes = align_up(HEADER_BYTES + 2 * value.len());
         let new = format!("{name}.new");
@@ -137,7 +137,7 @@ impl<D: Disk> Twin<D> {
         let file = disk.open(&new, true).await;
         let file = file.map_err(WalError::io("open", &new))?;
         segment::rename(&disk, &new, name).await?;
-        Ok(Twin {
+        Ok(DoubleBuffered {
             file,
             disk,
             name: name.to_owned(),
@@ -162,7 +162,7 @@ impl<D: Disk> Twin<D> {
         self.is_poisoned = true;
         if HEADER_BYTES + value.len() > self.slot_bytes {
             let disk = self.disk.clone();
-            let made = Twin::create_on(disk, &self.name, value, self.durability).await;
+            let made = DoubleBuffered::create_on(disk, &self.name, value, self.durability).await;
             // The file in use is untouched, then.
             self.is_poisoned = made.as_ref().is_err_and(|error| !error.passes());
             *self = made?;

@@ -51,7 +51,7 @@ struct Queue {
 
 /// Commands that wait.
 #[derive(Default)]
-pub(crate) struct Parked {
+pub(crate) struct Deferred {
     by_client: BTreeMap<Client, Queue>,
     awaits_log: bool,
     /// Whose commands were executed last; the next to go on are those of the clients behind it.
@@ -76,7 +76,7 @@ impl Queue {
         Some(self.since.map_or(first, |since| since.max(first)))
     }
 
-    /// The client's first reply that waits, wherever in the queue: what another shard has led on comes behind later
+    /// The client's first reply that waits, wherever in the queue: what another shard has passed on comes behind later
     /// commands. 0 if there is none, or not all are the connection's own.
     fn ticket(&self, client: Client) -> Ticket {
         let tickets = self.commands.iter();
@@ -94,7 +94,7 @@ fn own_ticket(forwarded: &Forwarded, client: Client) -> Ticket {
     }
 }
 
-impl Parked {
+impl Deferred {
     #[must_use]
     pub(crate) fn is_empty(&self) -> bool {
         self.by_client.is_empty()
@@ -177,14 +177,14 @@ impl Parked {
 
 impl Core {
     /// Keeps a forwarded command until it can be executed.
-    pub(crate) fn park(&mut self, forwarded: &Forwarded, request: &[u8], awaits: Awaits) {
-        let parked = &mut self.admission.holds.parked;
-        let has_to_be_told = parked.push(*forwarded, request, self.now, awaits);
+    pub(crate) fn defer(&mut self, forwarded: &Forwarded, request: &[u8], awaits: Awaits) {
+        let deferred = &mut self.admission.holds.deferred;
+        let has_to_be_told = deferred.push(*forwarded, request, self.now, awaits);
         if has_to_be_told {
             self.tell_stopped(forwarded.client);
         }
         if awaits == Awaits::Decision {
-            self.admission.holds.note_parked(self.now);
+            self.admission.holds.note_deferred(self.now);
         }
     }
 
@@ -193,7 +193,7 @@ impl Core {
         let stopped = Queue::new(Awaits::Read);
         self.admission
             .holds
-            .parked
+            .deferred
             .by_client
             .insert(client, stopped);
         self.tell_stopped(client);
@@ -201,7 +201,7 @@ impl Core {
 
     /// Tells the shard of a client's connection what it is stopped at.
     fn tell_stopped(&mut self, client: Client) {
-        let Some(queue) = self.admission.holds.parked.by_client.get_mut(&client) else {
+        let Some(queue) = self.admission.holds.deferred.by_client.get_mut(&client) else {
             return;
         };
         queue.told = queue.ticket(client);
@@ -216,7 +216,7 @@ impl Core {
     /// Clients that were stopped have read.
     pub(crate) fn resume_clients(&mut self, clients: &[Client]) {
         for client in clients {
-            if let Some(queue) = self.admission.holds.parked.by_client.get_mut(client) {
+            if let Some(queue) = self.admission.holds.deferred.by_client.get_mut(client) {
                 queue.awaits = Awaits::Decision;
                 queue.since = Some(self.now);
                 self.admission.holds.note_changed();
@@ -225,8 +225,8 @@ impl Core {
     }
 
     /// A client has gone: what waits of it is not executed, as nobody is left to hold it for.
-    pub(crate) fn drop_parked(&mut self, client: Client) {
-        let queue = self.admission.holds.parked.by_client.remove(&client);
+    pub(crate) fn drop_deferred(&mut self, client: Client) {
+        let queue = self.admission.holds.deferred.by_client.remove(&client);
         for waiting in queue.into_iter().flat_map(|queue| queue.commands) {
             let mut answers = Answers::default();
             answers.refuse(&waiting.forwarded, &ClientError::ClientHasLeft);
@@ -235,26 +235,30 @@ impl Core {
     }
 
     /// Executes what waits, of each client up to the first command that still has to.
-    pub(crate) fn go_on_with_parked(&mut self) {
+    pub(crate) fn go_on_with_deferred(&mut self) {
         let mut args = Args::new();
-        self.admission.holds.parked.awaits_log = false;
-        for client in self.admission.holds.parked.in_turn() {
-            let Some(mut queue) = self.admission.holds.parked.by_client.remove(&client) else {
+        self.admission.holds.deferred.awaits_log = false;
+        for client in self.admission.holds.deferred.in_turn() {
+            let Some(mut queue) = self.admission.holds.deferred.by_client.remove(&client) else {
                 continue;
             };
             if self.router.peers[client.0].is_behind() {
-                self.admission.holds.parked.is_delayed = true;
+                self.admission.holds.deferred.is_delayed = true;
             } else {
                 let waiting = queue.commands.len();
                 self.go_on_with_queue(&mut queue, &mut args);
                 if queue.commands.len() < waiting {
-                    self.admission.holds.parked.last = Some(client);
+                    self.admission.holds.deferred.last = Some(client);
                 }
             }
             let is_stopped = queue.awaits == Awaits::Read;
-            self.admission.holds.parked.awaits_log |= queue.awaits == Awaits::Log;
+            self.admission.holds.deferred.awaits_log |= queue.awaits == Awaits::Log;
             if is_stopped || !queue.commands.is_empty() {
-                self.admission.holds.parked.by_client.insert(client, queue);
+                self.admission
+                    .holds
+                    .deferred
+                    .by_client
+                    .insert(client, queue);
             }
             if is_stopped {
                 self.tell_stopped(client);
@@ -318,13 +322,13 @@ mod tests {
             (Some(2), [3, 0, 1, 2]),
             (Some(9), [0, 1, 2, 3]),
         ] {
-            let mut parked = Parked::default();
+            let mut deferred = Deferred::default();
             for index in 0..4 {
                 let queue = Queue::new(Awaits::Log);
-                parked.by_client.insert(client(index), queue);
+                deferred.by_client.insert(client(index), queue);
             }
-            parked.last = last.map(client);
-            assert_eq!(parked.in_turn(), expected.map(client), "{last:?}");
+            deferred.last = last.map(client);
+            assert_eq!(deferred.in_turn(), expected.map(client), "{last:?}");
         }
     }
 }

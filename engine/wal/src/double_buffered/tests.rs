@@ -13,11 +13,11 @@ fn found(disk: &FaultDisk) -> Found {
 }
 
 /// A file whose value is the second one.
-fn written(value: &[u8]) -> (FaultDisk, Twin<FaultDisk>) {
+fn written(value: &[u8]) -> (FaultDisk, DoubleBuffered<FaultDisk>) {
     let disk = FaultDisk::new(1);
-    let mut twin = block_on(Twin::create(disk.clone(), NAME, b"before")).expect("made");
-    block_on(twin.write(value)).expect("written");
-    (disk, twin)
+    let mut file = block_on(DoubleBuffered::create(disk.clone(), NAME, b"before")).expect("made");
+    block_on(file.write(value)).expect("written");
+    (disk, file)
 }
 
 #[test]
@@ -38,11 +38,11 @@ fn the_format_stays_as_it_is() {
 
 #[test]
 fn a_value_that_outgrows_its_slot_gets_a_larger_one() {
-    let (disk, mut twin) = written(b"small");
+    let (disk, mut file) = written(b"small");
     let small = disk.contents(NAME).expect("it is there").len();
     for len in [4072, 4073, 1, 70_000, 100_000, 0] {
         let value = vec![7; len];
-        block_on(twin.write(&value)).expect("written");
+        block_on(file.write(&value)).expect("written");
         assert_eq!(found(&disk), Found::Whole(value));
     }
     let large = disk.contents(NAME).expect("it is there").len();
@@ -100,11 +100,11 @@ fn the_later_of_two_writes_counts() {
 
 #[test]
 fn nothing_is_written_after_a_failure() {
-    let (disk, mut twin) = written(b"a");
+    let (disk, mut file) = written(b"a");
     disk.fail_write(1);
-    let failed = block_on(twin.write(b"b"));
+    let failed = block_on(file.write(b"b"));
     assert!(matches!(failed, Err(WalError::Io { .. })), "{failed:?}");
-    let again = block_on(twin.write(b"c"));
+    let again = block_on(file.write(b"c"));
     assert!(matches!(again, Err(WalError::Poisoned)), "{again:?}");
     assert_eq!(found(&disk), Found::Half(b"b".to_vec()));
 }
@@ -117,15 +117,15 @@ fn it_works_on_a_real_file_system() {
     std::fs::write(dir.path().join("value.new"), "of a crash").expect("written");
     let now = || block_on(read(&disk, NAME)).expect("it can be read");
     assert_eq!(now(), Found::Other(b"of another form".to_vec()));
-    let mut twin = block_on(Twin::create(disk.clone(), NAME, b"1")).expect("made");
+    let mut file = block_on(DoubleBuffered::create(disk.clone(), NAME, b"1")).expect("made");
     assert_eq!(now(), Found::Whole(b"1".to_vec()));
     for len in [10, 4_090, 30_000, 2] {
-        block_on(twin.write(&vec![9; len])).expect("written");
+        block_on(file.write(&vec![9; len])).expect("written");
         assert_eq!(now(), Found::Whole(vec![9; len]));
     }
 }
 
-/// What whoever uses a twin could do wrong.
+/// What whoever uses a file could do wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mistake {
     Planted(Bug),
@@ -201,17 +201,17 @@ impl World {
         let faults = 4 + self.rng.below(40);
         self.disk.fail_after(self.rng.below(faults));
         self.under_way.push(first.clone());
-        let Ok(mut twin) = block_on(Twin::create(self.disk.clone(), NAME, &first)) else {
+        let Ok(mut file) = block_on(DoubleBuffered::create(self.disk.clone(), NAME, &first)) else {
             return Ok(());
         };
         if let Some(Mistake::Planted(bug)) = self.mistake {
-            twin.bug = Some(bug);
+            file.bug = Some(bug);
         }
         self.count(Some(first));
         for _ in 0..self.rng.below(12) {
             let next = self.next_value();
             self.under_way.push(next.clone());
-            if block_on(twin.write(&next)).is_err() {
+            if block_on(file.write(&next)).is_err() {
                 return Ok(());
             }
             self.count(Some(next));
@@ -284,18 +284,18 @@ fn mistakes_are_caught() {
 #[test]
 fn a_value_for_which_there_is_no_room_can_be_written_later() {
     let disk = crate::disk::small::SmallDisk::new(1 << 20);
-    let made = block_on(Twin::create(disk.clone(), "value", b"small"));
-    let mut twin = made.expect("room");
+    let made = block_on(DoubleBuffered::create(disk.clone(), "value", b"small"));
+    let mut file = made.expect("room");
     disk.resize(0);
     let large = vec![7; 9_000];
-    let refused = block_on(twin.write(&large)).expect_err("no room");
+    let refused = block_on(file.write(&large)).expect_err("no room");
     assert!(refused.is_out_of_space(), "{refused}");
     let read_back = || block_on(read(&disk, "value")).expect("read");
     assert_eq!(read_back(), Found::Whole(b"small".to_vec()));
-    block_on(twin.write(b"other")).expect("it has its place");
+    block_on(file.write(b"other")).expect("it has its place");
     assert_eq!(read_back(), Found::Whole(b"other".to_vec()));
     disk.resize(1 << 20);
-    block_on(twin.write(&large)).expect("room again");
+    block_on(file.write(&large)).expect("room again");
     assert_eq!(read_back(), Found::Whole(large));
 }
 
@@ -304,7 +304,7 @@ fn a_write_that_has_failed_once_is_tried_again_and_a_crash_meanwhile_costs_no_va
     for durability in [Durability::Strict, Durability::Relaxed] {
         let made = || {
             let disk = FaultDisk::new(3).dsync(durability == Durability::Strict);
-            let making = Twin::create_on(disk.clone(), NAME, b"before", durability);
+            let making = DoubleBuffered::create_on(disk.clone(), NAME, b"before", durability);
             (disk, block_on(making).expect("made"))
         };
         // In its place, and with larger slots.
@@ -315,10 +315,10 @@ fn a_write_that_has_failed_once_is_tried_again_and_a_crash_meanwhile_costs_no_va
                 .flat_map(|code| (0..12).map(move |n| (code, n)))
             {
                 let context = format!("{durability:?}, {} B, {code} at {failing}", value.len());
-                let (disk, mut twin) = made();
+                let (disk, mut file) = made();
                 disk.fail_once(failing, code);
-                let written = match block_on(twin.write(&value)) {
-                    Err(error) if error.passes() => block_on(twin.write(&value)),
+                let written = match block_on(file.write(&value)) {
+                    Err(error) if error.passes() => block_on(file.write(&value)),
                     other => other,
                 };
                 match written {
@@ -334,11 +334,11 @@ fn a_write_that_has_failed_once_is_tried_again_and_a_crash_meanwhile_costs_no_va
                     }
                 }
                 for crash in 0..12 {
-                    let (disk, mut twin) = made();
+                    let (disk, mut file) = made();
                     disk.fail_once(failing, code);
                     disk.fail_after(crash);
                     for _ in 0..2 {
-                        let _ = block_on(twin.write(&value));
+                        let _ = block_on(file.write(&value));
                     }
                     disk.crash();
                     let found = found(&disk);

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// While it is so, there is nobody whom the node's partitions could be given to: it needs no lease. The coordinator
 /// itself says so. Among several nodes it counts its own one as failed like any other that stands still.
 #[derive(Clone, Debug, Default)]
-pub struct Alone(Arc<AtomicBool>);
+pub struct SoleNode(Arc<AtomicBool>);
 
-impl Alone {
+impl SoleNode {
     /// Whether it is so at this moment.
     #[inline]
     #[must_use]
