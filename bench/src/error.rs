@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 /// The result of everything in this crate.
-pub type Result<T> = std::result::Result<T, BenchError>;
+pub type Result<T, E = BenchError> = std::result::Result<T, E>;
 
 /// Why a measurement could not be made; every variant invalidates the run it occurred in.
 #[derive(Debug, thiserror::Error)]
@@ -131,6 +131,14 @@ impl BenchError {
         BenchError::Cluster {
             what: what.into(),
             problem: problem.to_string(),
+        }
+    }
+
+    /// A flag that does not fit.
+    pub fn flag(flag: &'static str, problem: impl Into<String>) -> BenchError {
+        BenchError::Flag {
+            flag,
+            problem: problem.into(),
         }
     }
 

@@ -1,12 +1,12 @@
 //! Loads every key that `redis-benchmark -r N` can draw: `key:000000000000` and on.
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
+use std::time::Duration;
 
-use crate::error::{BenchError, Result};
-use crate::interrupt;
-use crate::resp::{self, ReplyScanner};
 use ephesus_wire::rng::Rng;
+
+use crate::error::Result;
+use crate::load::{Command, Generator, Kind, Timetable, Traffic};
 
 #[cfg(test)]
 mod tests;
@@ -15,10 +15,7 @@ mod tests;
 pub const KEY_BYTES: usize = 16;
 
 const CONNECTIONS: usize = 4;
-const BATCH_KEYS: u64 = 256;
-/// Batches written to a connection before its oldest is waited for.
-const BATCHES_IN_FLIGHT: u64 = 2;
-const READ_BYTES: usize = 64 * 1024;
+const BATCH_KEYS: u32 = 256;
 const POOL_BYTES: usize = 64 * 1024;
 
 /// The `index`-th key, in redis-benchmark's format.
@@ -30,6 +27,11 @@ pub fn key(index: u64) -> [u8; KEY_BYTES] {
         rest /= 10;
     }
     key
+}
+
+/// The slot of the `index`-th key.
+pub fn slot_of_key(index: u64) -> usize {
+    usize::from(ephesus_wire::slot_of(&key(index)).0)
 }
 
 /// Printable, incompressible values that differ from key to key and from generation to generation.
@@ -58,12 +60,6 @@ impl Values {
     }
 }
 
-struct Lane {
-    stream: TcpStream,
-    scanner: ReplyScanner,
-    expected: usize,
-}
-
 /// Sets keys `0..keys` once each, pipelined, and returns once every reply has arrived.
 ///
 /// # Errors
@@ -82,11 +78,7 @@ pub fn fill_some(
     value_bytes: usize,
     generation: u64,
 ) -> Result<()> {
-    let values = Values::new(value_bytes);
-    for_each_key(address, "SET", indexes, |request, index| {
-        let value = values.get(index, generation);
-        resp::encode(request, &[b"SET", &key(index), value]);
-    })
+    for_each_key(address, indexes, value_bytes, Kind::Set, generation)
 }
 
 /// Deletes the keys of these indexes.
@@ -94,85 +86,36 @@ pub fn fill_some(
 /// # Errors
 /// When a deletion is refused or the connection breaks.
 pub fn remove_some(address: SocketAddr, indexes: impl Iterator<Item = u64>) -> Result<()> {
-    for_each_key(address, "DEL", indexes, |request, index| {
-        resp::encode(request, &[b"DEL", &key(index)]);
-    })
+    for_each_key(address, indexes, 0, Kind::Del, 0)
 }
 
 /// Sends one command for each index, pipelined, and returns once every reply has arrived.
 fn for_each_key(
     address: SocketAddr,
-    command: &str,
     mut indexes: impl Iterator<Item = u64>,
-    mut encode: impl FnMut(&mut Vec<u8>, u64),
+    value_bytes: usize,
+    kind: Kind,
+    generation: u64,
 ) -> Result<()> {
-    let what = || BenchError::io(format!("{command} on {address}"));
-    let mut lanes = Vec::with_capacity(CONNECTIONS);
-    for _ in 0..CONNECTIONS {
-        let stream = TcpStream::connect(address).map_err(what())?;
-        stream.set_nodelay(true).map_err(what())?;
-        lanes.push(Lane {
-            stream,
-            scanner: ReplyScanner::default(),
-            expected: 0,
-        });
-    }
-    let mut request = Vec::new();
-    let mut chunk = vec![0; READ_BYTES];
-    for turn in 0.. {
-        interrupt::check()?;
-        let lane = &mut lanes[turn % CONNECTIONS];
-        let allowed = ((BATCHES_IN_FLIGHT - 1) * BATCH_KEYS) as usize;
-        lane.wait_until(allowed, &mut chunk)
-            .map_err(at(command, address))?;
-        let before = lane.expected;
-        request.clear();
-        for index in indexes.by_ref().take(BATCH_KEYS as usize) {
-            encode(&mut request, index);
-            lane.expected += 1;
-        }
-        if lane.expected == before {
-            break;
-        }
-        lane.stream.write_all(&request).map_err(what())?;
-    }
-    for lane in &mut lanes {
-        lane.wait_until(0, &mut chunk)
-            .map_err(at(command, address))?;
-    }
-    Ok(())
-}
-
-fn at(command: &str, address: SocketAddr) -> impl FnOnce(BenchError) -> BenchError {
-    move |error| match error {
-        BenchError::Reply { got, .. } => BenchError::Reply {
-            what: format!("{command} on {address}"),
-            got,
-        },
-        other => other,
-    }
-}
-
-impl Lane {
-    fn wait_until(&mut self, outstanding: usize, chunk: &mut [u8]) -> Result<()> {
-        while self.expected > outstanding {
-            let length = match self.stream.read(chunk) {
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {
-                    interrupt::check()?;
-                    continue;
-                }
-                other => other.map_err(BenchError::io("reading replies"))?,
-            };
-            if length == 0 {
-                let closed = std::io::ErrorKind::UnexpectedEof;
-                return Err(BenchError::io("reading replies")(closed.into()));
-            }
-            let found = self.scanner.scan(&chunk[..length])?;
-            self.expected = self
-                .expected
-                .checked_sub(found.complete)
-                .ok_or_else(|| BenchError::reply("more replies than SETs", &chunk[..length]))?;
-        }
-        Ok(())
-    }
+    let traffic = Traffic {
+        address,
+        rate: 0,
+        connections: CONNECTIONS,
+        pipeline: BATCH_KEYS,
+        value_bytes,
+        apart: None,
+        spins: false,
+        is_patient: false,
+        drain: Duration::MAX,
+    };
+    let next = |_: &mut Rng, _| {
+        indexes.next().map(|key| Command {
+            kind,
+            key,
+            generation,
+        })
+    };
+    Generator::open(traffic, next)?
+        .run(&Timetable::new())
+        .map(drop)
 }

@@ -16,7 +16,7 @@ use crate::interrupt;
 use crate::prefill;
 use crate::process::Process;
 use crate::procfs::{self, Pid};
-use crate::resp::{self, Connection, Reply};
+use crate::resp::{self, Connection, Value};
 
 pub use settings::{Durability, Product, ServerSpec};
 
@@ -299,8 +299,8 @@ impl Server {
                 .as_mut()
                 .map(|connection| connection.call(&["GET", &probe]))
             {
-                Some(Ok(Reply::Bulk(_))) => return Ok(()),
-                Some(Ok(Reply::Error(text))) if self.is_without_slots(&text) => return Ok(()),
+                Some(Ok(Value::Bulk(_) | Value::Null)) => return Ok(()),
+                Some(Ok(Value::Error(text))) if self.is_without_slots(&text) => return Ok(()),
                 Some(Ok(_)) | None => {}
                 Some(Err(_)) => connection = None,
             }

@@ -1,14 +1,14 @@
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::os::fd::AsRawFd;
+use std::os::fd::OwnedFd;
+
+use rustix::event::epoll::{self, EventData, EventFlags};
 
 use crate::error::{BenchError, Result};
 
-use super::epoll::Epoll;
-
 /// A non-blocking connection to a server with what is not sent yet.
 #[derive(Debug)]
-pub(crate) struct Socket {
+pub(super) struct Socket {
     stream: TcpStream,
     out: Vec<u8>,
     written: usize,
@@ -17,13 +17,18 @@ pub(crate) struct Socket {
 
 impl Socket {
     /// Connects, and is watched under `token`.
-    pub(crate) fn open(address: SocketAddr, epoll: &Epoll, token: usize) -> Result<Self> {
+    pub(super) fn open(address: SocketAddr, epoll: &OwnedFd, token: usize) -> Result<Self> {
         let what = || BenchError::io(format!("connecting to {address}"));
         let stream = TcpStream::connect(address).map_err(what())?;
         stream.set_nodelay(true).map_err(what())?;
         stream.set_nonblocking(true).map_err(what())?;
-        let added = epoll.control(libc::EPOLL_CTL_ADD, stream.as_raw_fd(), token, false);
-        added.map_err(BenchError::io("epoll_ctl"))?;
+        let added = epoll::add(
+            epoll,
+            &stream,
+            EventData::new_u64(token as u64),
+            EventFlags::IN,
+        );
+        added.map_err(|error| what()(error.into()))?;
         Ok(Socket {
             stream,
             out: Vec::new(),
@@ -33,12 +38,12 @@ impl Socket {
     }
 
     /// Where commands are appended before [`Socket::flush`].
-    pub(crate) fn out(&mut self) -> &mut Vec<u8> {
+    pub(super) fn out(&mut self) -> &mut Vec<u8> {
         &mut self.out
     }
 
     /// Writes what the socket takes and watches for room when it does not take all.
-    pub(crate) fn flush(&mut self, epoll: &Epoll, token: usize) -> io::Result<()> {
+    pub(super) fn flush(&mut self, epoll: &OwnedFd, token: usize) -> io::Result<()> {
         while self.written < self.out.len() {
             match self.stream.write(&self.out[self.written..]) {
                 Ok(length) => self.written += length,
@@ -54,8 +59,17 @@ impl Socket {
         }
         if self.watches_out == is_done {
             self.watches_out = !is_done;
-            let fd = self.stream.as_raw_fd();
-            epoll.control(libc::EPOLL_CTL_MOD, fd, token, self.watches_out)?;
+            let out = if is_done {
+                EventFlags::empty()
+            } else {
+                EventFlags::OUT
+            };
+            epoll::modify(
+                epoll,
+                &self.stream,
+                EventData::new_u64(token as u64),
+                EventFlags::IN | out,
+            )?;
         }
         Ok(())
     }
@@ -64,7 +78,7 @@ impl Socket {
     ///
     /// # Errors
     /// Also when the other end has closed.
-    pub(crate) fn receive(&mut self, chunk: &mut [u8]) -> io::Result<usize> {
+    pub(super) fn receive(&mut self, chunk: &mut [u8]) -> io::Result<usize> {
         match self.stream.read(chunk) {
             Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
             Err(error)

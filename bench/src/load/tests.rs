@@ -1,7 +1,12 @@
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::thread;
+use std::time::Instant;
 
+use ephesus_wire::resp::value::measure;
+
+use super::generator::answers_of;
+use super::schedule::Schedule;
 use super::*;
 
 #[test]
@@ -25,29 +30,6 @@ fn schedule_does_not_drift() {
     assert_eq!(sent, 42_858);
 }
 
-#[test]
-fn batches_count_off_kinds_in_order() {
-    let mut batch = Batch {
-        intended_ns: 0,
-        left: 64,
-        gets: 0b1011 | 1 << 63,
-    };
-    assert_eq!(batch.take(2, 64), 2);
-    assert_eq!(batch.take(1, 64), 0);
-    assert_eq!(batch.take(60, 64), 1);
-    assert_eq!(batch.take(1, 64), 1);
-    assert_eq!(batch.left, 0);
-    assert_eq!(
-        Batch {
-            intended_ns: 0,
-            left: 64,
-            gets: u64::MAX
-        }
-        .take(64, 64),
-        64
-    );
-}
-
 /// Answers every `GET`/`SET` of one connection with `+OK`, pausing once when told to.
 fn serve_one(listener: TcpListener, pause_after_ms: u64, pause_ms: u64) {
     let (mut stream, _) = listener.accept().expect("client");
@@ -62,7 +44,7 @@ fn serve_one(listener: TcpListener, pause_after_ms: u64, pause_ms: u64) {
             thread::sleep(Duration::from_millis(pause_ms));
         }
         let mut replies = Vec::new();
-        while let Some((_, used)) = resp::decode(&unread).expect("command") {
+        while let Some(used) = measure(&unread).expect("command") {
             unread.drain(..used);
             replies.extend_from_slice(b"+OK\r\n");
         }
@@ -154,17 +136,51 @@ fn gets_and_sets_apart_share_no_connection() {
         get_percent: 80,
         ..config(listener.local_addr().expect("address"), 1000)
     };
-    let mut generator = Generator::new(&config).expect("connections");
+    let mut generator = generator(&config).expect("connections");
     let mut sent = [0; 10];
     for _ in 0..1000 {
-        let index = generator.next_connection();
-        sent[index] += 1;
-        generator.send(index, 0, 0).expect("sent");
-        let gets = generator.connections[index].front().expect("batch").gets;
-        assert_eq!(gets, u64::from(index >= 2), "connection {index}");
-        generator.connections[index].finish_front();
+        let lane = generator.next_lane();
+        sent[lane] += 1;
+        generator
+            .send_batch(Turn { due_ns: 0, lane })
+            .expect("sent");
+        let batch = generator.lanes[lane].unanswered.pop_front();
+        let kind = batch.expect("a batch").command.kind;
+        assert_eq!(kind == Kind::Get, lane >= 2, "connection {lane}");
     }
     let sets: u64 = sent[..2].iter().sum();
     assert!((140..260).contains(&sets), "{sets}");
     assert!(sent.iter().all(|sent| *sent > 60), "{sent:?}");
+}
+
+#[test]
+fn replies_are_read_wherever_they_are_cut() {
+    let stream =
+        b"+OK\r\n$5\r\na\r\nbc\r\n$-1\r\n:1\r\n-MOVED 12 127.0.0.1:7000\r\n$0\r\n\r\n_\r\n+OK\r\n";
+    let expected = "done done missed done MOVED 12 127.0.0.1:7000 done missed done";
+    for size in 1..=stream.len() {
+        assert_eq!(
+            answers_of(stream.chunks(size)).expect("replies"),
+            expected,
+            "pieces of {size}"
+        );
+    }
+    for wrong in [&b"*1\r\n:1\r\n"[..], b"?\r\n", b"+OK\rx"] {
+        assert!(answers_of([wrong]).is_err());
+    }
+}
+
+#[test]
+fn phases_are_told_apart_by_when_a_command_was_due() {
+    let times = Timetable::of(Duration::from_secs(1), Duration::from_secs(2));
+    let at = |ms: u64| times.phase(ms * 1_000_000);
+    assert_eq!(
+        [at(0), at(999), at(1000), at(2999)],
+        [Phase::WarmUp, Phase::WarmUp, Phase::Before, Phase::Before]
+    );
+    assert_eq!(times.end_ns(), 3_000_000_000);
+    times.enter(Phase::During);
+    assert_eq!(times.phase(u64::MAX - 1), Phase::During);
+    times.end();
+    assert!(times.seconds(Phase::During) < 10.0);
 }

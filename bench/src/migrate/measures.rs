@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::compare::{Better, Goal, Measure, Verdict};
+use crate::load::Phase;
 use crate::stats::{self, Estimate};
 
 use super::case::{Case, Writes};
 use super::contestant::Contestant;
-use super::load::Phase;
 use super::round::Outcome;
 
 #[cfg(test)]
@@ -161,54 +161,26 @@ impl Samples {
             return;
         };
         use Better::{Higher, Lower};
-        let phase = |phase: Phase| {
-            found
-                .phases
-                .get(phase as usize)
-                .cloned()
-                .unwrap_or_default()
-        };
-        let (before, during, after) = (
-            phase(Phase::Before),
-            phase(Phase::During),
-            phase(Phase::After),
-        );
+        let [before, during, after] =
+            [Phase::Before, Phase::During, Phase::After].map(|phase| found.phase(phase));
         // A closed loop has no latency of its own.
         let is_open = matches!(self.case.writes, Writes::PerSecond(_));
         let calm = is_open.then_some(Goal::ValueAtMost(P99_RATIO_MAX));
         let ms = |us: f64| us / 1e3;
         let mut record = |spec, value| self.record(spec, contestant, value);
-        record(
-            Spec("p50 before", "ms", Lower, None),
-            ms(before.latency.p50_us),
-        );
-        record(
-            Spec("p50 during", "ms", Lower, None),
-            ms(during.latency.p50_us),
-        );
-        record(
-            Spec("p50 after", "ms", Lower, None),
-            ms(after.latency.p50_us),
-        );
-        record(
-            Spec("p99 before", "ms", Lower, None),
-            ms(before.latency.p99_us),
-        );
-        record(
-            Spec("p99 during", "ms", Lower, None),
-            ms(during.latency.p99_us),
-        );
-        record(
-            Spec("p99 after", "ms", Lower, None),
-            ms(after.latency.p99_us),
-        );
+        record(Spec("p50 before", "ms", Lower, None), ms(before.all.p50_us));
+        record(Spec("p50 during", "ms", Lower, None), ms(during.all.p50_us));
+        record(Spec("p50 after", "ms", Lower, None), ms(after.all.p50_us));
+        record(Spec("p99 before", "ms", Lower, None), ms(before.all.p99_us));
+        record(Spec("p99 during", "ms", Lower, None), ms(during.all.p99_us));
+        record(Spec("p99 after", "ms", Lower, None), ms(after.all.p99_us));
         record(
             Spec("maximum during", "ms", Lower, None),
-            ms(during.latency.max_us),
+            ms(during.all.max_us),
         );
         record(
             Spec("p99 during / before", "", Lower, calm),
-            during.latency.p99_us / before.latency.p99_us,
+            during.all.p99_us / before.all.p99_us,
         );
         record(Spec("writes before", "/s", Higher, None), before.per_s);
         record(Spec("writes during", "/s", Higher, None), during.per_s);

@@ -5,13 +5,14 @@ use crate::disk;
 use crate::error::{BenchError, Result};
 use crate::fresh_memory::Provided;
 use crate::interrupt;
+use crate::load::{DRAIN, Found, Phase, Traffic};
 use crate::prefill::{self, Values};
 use crate::procfs::{self, Pid};
-use crate::resp::{Connection, Reply};
+use crate::resp::{Connection, Value, unexpected};
 use ephesus_wire::rng::Rng;
 
 use super::case::{Case, Writes};
-use super::load::{Found, Load, LoadConfig, Phase};
+use super::load::Load;
 use super::pair::{Pair, Said, Stage};
 use super::settings::Settings;
 
@@ -179,14 +180,19 @@ fn start_load(
     keys: Vec<u32>,
     rate: u64,
 ) -> Result<Load> {
-    Load::start(LoadConfig {
+    let traffic = Traffic {
         address: pair.source(),
         rate,
         connections: settings.load_connections,
         pipeline: settings.load_pipeline,
-        keys,
         value_bytes: case.value_bytes,
-    })
+        apart: None,
+        // The servers' CPUs are this thread's, too.
+        spins: false,
+        is_patient: true,
+        drain: DRAIN,
+    };
+    Load::start(traffic, keys)
 }
 
 /// Lets writes go on for so long.
@@ -360,10 +366,10 @@ fn read_back(pair: &dyn Pair, case: Case, moved: &[u32]) -> Result<()> {
         let index = u64::from(moved[random.below(moved.len() as u64) as usize]);
         let key = prefill::key(index);
         let key = String::from_utf8_lossy(&key);
-        let reply = connection.call(&["GET", &key])?;
-        if reply != Reply::Bulk(Some(values.get(index, 0).to_vec())) {
-            let got = format!("{reply:?}");
-            return Err(BenchError::reply(format!("GET {key}"), got.as_bytes()));
+        let get = ["GET", &key];
+        let reply = connection.call(&get)?;
+        if reply != Value::Bulk(values.get(index, 0).to_vec()) {
+            return Err(unexpected(&get, &reply));
         }
     }
     Ok(())

@@ -1,7 +1,7 @@
 //! What a Valkey says of slots that it gives or gets.
 
-use crate::error::{BenchError, Result};
-use crate::resp::Reply;
+use crate::error::Result;
+use crate::resp::{Value, unexpected};
 
 use super::pair::Stage;
 
@@ -56,9 +56,9 @@ impl SlotMigration {
 ///
 /// # Errors
 /// When the reply has another form.
-pub(super) fn newest(reply: &Reply, side: Side) -> Result<Option<SlotMigration>> {
-    let wrong = || BenchError::reply("CLUSTER GETSLOTMIGRATIONS", format!("{reply:?}").as_bytes());
-    let Reply::Array(items) = reply else {
+pub(super) fn newest(reply: &Value, side: Side) -> Result<Option<SlotMigration>> {
+    let wrong = || unexpected(&["CLUSTER", "GETSLOTMIGRATIONS"], reply);
+    let Value::Array(items) = reply else {
         return Err(wrong());
     };
     let entries = items.iter().map(|item| entry(item, side));
@@ -69,8 +69,8 @@ pub(super) fn newest(reply: &Reply, side: Side) -> Result<Option<SlotMigration>>
 }
 
 /// Of one entry; `Some(None)`: it is of the other side.
-fn entry(item: &Reply, side: Side) -> Option<Option<SlotMigration>> {
-    let Reply::Array(words) = item else {
+fn entry(item: &Value, side: Side) -> Option<Option<SlotMigration>> {
+    let Value::Array(words) = item else {
         return None;
     };
     let text = |name: &str| {
@@ -88,12 +88,10 @@ fn entry(item: &Reply, side: Side) -> Option<Option<SlotMigration>> {
     }))
 }
 
-fn word(reply: &Reply) -> String {
+fn word(reply: &Value) -> String {
     match reply {
-        Reply::Bulk(Some(bytes)) => String::from_utf8_lossy(bytes).into_owned(),
-        Reply::Simple(text) | Reply::Error(text) => text.clone(),
-        Reply::Integer(number) => number.to_string(),
-        Reply::Bulk(None) | Reply::Array(_) => String::new(),
+        Value::Integer(number) => number.to_string(),
+        other => String::from_utf8_lossy(other.as_bytes().unwrap_or_default()).into_owned(),
     }
 }
 

@@ -1,7 +1,7 @@
 use crate::prefill;
 
 /// Slots of a cluster.
-pub(super) const SLOTS: usize = 16_384;
+const SLOTS: usize = 16_384;
 
 /// Slots, as a set.
 #[derive(Clone, Debug)]
@@ -19,11 +19,6 @@ impl SlotSet {
 
     /// Whether a key's slot is one of them.
     pub(super) fn has_key(&self, index: u64) -> bool {
-        self.0[slot_of_key(index)]
+        self.0[prefill::slot_of_key(index)]
     }
-}
-
-/// The slot of the `index`-th key.
-pub(super) fn slot_of_key(index: u64) -> usize {
-    usize::from(ephesus_wire::slot_of(&prefill::key(index)).0)
 }

@@ -1,63 +1,54 @@
+use std::net::TcpListener;
+use std::thread;
+
 use super::*;
 
-#[test]
-fn commands_are_arrays_of_bulks() {
-    let mut out = Vec::new();
-    encode(&mut out, &[b"SET", b"k", b""]);
-    assert_eq!(out, b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$0\r\n\r\n");
-}
-
-#[test]
-fn replies_decode_whole_and_wait_when_cut_anywhere() {
-    let bytes = b"*3\r\n$2\r\nab\r\n:7\r\n*1\r\n$-1\r\n";
-    let (reply, used) = decode(bytes).expect("valid").expect("complete");
-    assert_eq!(used, bytes.len());
-    assert_eq!(
-        reply,
-        Reply::Array(vec![
-            Reply::Bulk(Some(b"ab".to_vec())),
-            Reply::Integer(7),
-            Reply::Array(vec![Reply::Bulk(None)]),
-        ])
-    );
-    for cut in 0..bytes.len() {
-        assert_eq!(
-            decode(&bytes[..cut]).expect("no error"),
-            None,
-            "cut at {cut}"
-        );
-    }
-    assert!(decode(b"?\r\n").is_err());
-    assert!(decode(&b"*1\r\n".repeat(20)).is_err());
-}
-
-#[test]
-fn scanner_counts_the_same_in_any_pieces() {
-    let stream = b"+OK\r\n$5\r\na\r\nbc\r\n$-1\r\n:1\r\n$0\r\n\r\n_\r\n+OK\r\n";
-    for size in 1..=stream.len() {
-        let mut scanner = ReplyScanner::default();
-        let mut total = Scanned::default();
-        for piece in stream.chunks(size) {
-            let found = scanner.scan(piece).expect("valid");
-            total.complete += found.complete;
-            total.nulls += found.nulls;
+/// A server that answers whatever it is sent with these bytes, in pieces, and then nothing.
+fn answering(reply: &'static [u8], piece: usize) -> Connection {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("port");
+    let address = listener.local_addr().expect("address");
+    thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("client");
+        stream.set_nodelay(true).expect("no delay");
+        let _ = stream.read(&mut [0; 1024]).expect("a command");
+        for piece in reply.chunks(piece) {
+            stream.write_all(piece).expect("sent");
         }
-        assert_eq!(
-            total,
-            Scanned {
-                complete: 7,
-                nulls: 2
-            },
-            "pieces of {size}"
-        );
-    }
+        while matches!(stream.read(&mut [0; 1024]), Ok(1..)) {}
+    });
+    Connection::open(address).expect("connection")
 }
 
 #[test]
-fn scanner_refuses_errors_and_arrays() {
-    assert!(ReplyScanner::default().scan(b"-OOM no\r\n").is_err());
-    assert!(ReplyScanner::default().scan(b"*1\r\n").is_err());
-    assert!(ReplyScanner::default().scan(&[b'+'; 2000]).is_err());
+fn replies_are_read_whole_however_they_are_cut() {
+    let bytes = b"*2\r\n$2\r\nab\r\n+c\r\n:7\r\n$-1\r\n";
+    for piece in [1, 3, bytes.len()] {
+        let mut connection = answering(bytes, piece);
+        assert_eq!(
+            connection.strings(&["LRANGE", "k"]).expect("strings"),
+            ["ab", "c"]
+        );
+        assert_eq!(connection.integer(&["LLEN", "k"]).expect("integer"), 7);
+        assert_eq!(connection.call(&["GET", "k"]).expect("null"), Value::Null);
+    }
+    let mut connection = answering(bytes, bytes.len());
+    assert_eq!(
+        connection.pass(b"*1\r\n$4\r\nPING\r\n", 3).expect("three"),
+        bytes.len()
+    );
+}
+
+#[test]
+fn replies_of_another_kind_are_refused() {
+    answering(b"-ERR no\r\n", 9)
+        .text(&["GET", "k"])
+        .expect_err("an error");
+    answering(b":-1\r\n", 9)
+        .integer(&["DBSIZE"])
+        .expect_err("negative");
+    answering(b"?\r\n", 9)
+        .call(&["GET", "k"])
+        .expect_err("no RESP");
 }
 
 #[test]

@@ -2,39 +2,22 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener};
 use std::time::{Duration, Instant};
 
-use super::replies::{Replies, Written};
+use crate::load::DRAIN;
+
 use super::*;
 
-fn all(pieces: &[&[u8]]) -> Vec<Written> {
-    let mut replies = Replies::default();
-    let mut found = Vec::new();
-    for piece in pieces {
-        let taken = replies.take(piece, |one| found.push(one));
-        taken.expect("replies");
+fn traffic(listener: &TcpListener, pipeline: u32) -> Traffic {
+    Traffic {
+        address: listener.local_addr().expect("address"),
+        rate: 1000,
+        connections: 1,
+        pipeline,
+        value_bytes: 3,
+        apart: None,
+        spins: false,
+        is_patient: true,
+        drain: DRAIN,
     }
-    found
-}
-
-#[test]
-fn replies_are_read_wherever_they_are_cut() {
-    let stream = b"+OK\r\n-MOVED 12 127.0.0.1:7000\r\n-CLUSTERDOWN no lease\r\n+OK\r\n";
-    let expected = vec![
-        Written::Done,
-        Written::Moved("127.0.0.1:7000".parse().expect("address")),
-        Written::Refused("CLUSTERDOWN".to_owned()),
-        Written::Done,
-    ];
-    for cut in 0..stream.len() {
-        assert_eq!(all(&[&stream[..cut], &stream[cut..]]), expected, "{cut}");
-    }
-}
-
-#[test]
-fn other_replies_are_refused() {
-    for wrong in [&b":1\r\n"[..], b"+OK\n", b"-MOVED 1 nowhere\r\n"] {
-        assert!(Replies::default().take(wrong, |_| {}).is_err());
-    }
-    assert!(Replies::default().take(&[b'x'; 5000], |_| {}).is_err());
 }
 
 /// Answers every command on one connection with `reply`.
@@ -55,18 +38,11 @@ fn serve(listener: TcpListener, reply: Vec<u8>) {
 fn writes_follow_what_has_moved_and_are_told_apart_by_phase() {
     let listen = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("port");
     let (source, target) = (listen(), listen());
-    let config = LoadConfig {
-        address: source.local_addr().expect("address"),
-        rate: 1000,
-        connections: 1,
-        pipeline: 2,
-        keys: vec![7],
-        value_bytes: 3,
-    };
+    let traffic = traffic(&source, 2);
     let moved = target.local_addr().expect("address");
     serve(source, format!("-MOVED 1 {moved}\r\n").into_bytes());
     serve(target, b"+OK\r\n".to_vec());
-    let mut load = Load::start(config).expect("load");
+    let mut load = Load::start(traffic, vec![7]).expect("load");
     load.enter(Phase::During);
     let deadline = Instant::now() + Duration::from_secs(1);
     while Instant::now() < deadline {
@@ -74,9 +50,9 @@ fn writes_follow_what_has_moved_and_are_told_apart_by_phase() {
         thread::sleep(Duration::from_millis(10));
     }
     let found = load.finish().expect("found");
-    let done: u64 = found.phases.iter().map(|phase| phase.latency.count).sum();
-    assert!(found.phases[Phase::During as usize].latency.count > 0);
-    assert_eq!(found.phases[Phase::Before as usize].latency.count, 0);
+    let done = found.phase(Phase::During).all.count + found.phase(Phase::WarmUp).all.count;
+    assert!(found.phase(Phase::During).all.count > 0);
+    assert_eq!(found.phase(Phase::Before).all.count, 0);
     // Had it not learned, every write would have been sent twice.
     assert!((1..done / 2).contains(&found.redirects), "{found:?}");
     assert!(found.errors.is_empty() && !found.overloaded, "{found:?}");
@@ -85,14 +61,7 @@ fn writes_follow_what_has_moved_and_are_told_apart_by_phase() {
 #[test]
 fn errors_and_broken_connections_are_counted() {
     let source = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("port");
-    let config = LoadConfig {
-        address: source.local_addr().expect("address"),
-        rate: 1000,
-        connections: 1,
-        pipeline: 1,
-        keys: vec![1],
-        value_bytes: 3,
-    };
+    let traffic = traffic(&source, 1);
     let serving = thread::spawn(move || {
         let (mut first, _) = source.accept().expect("a connection");
         let mut chunk = [0; 16];
@@ -100,7 +69,7 @@ fn errors_and_broken_connections_are_counted() {
         drop(first);
         serve(source, b"-TRYAGAIN later\r\n".to_vec());
     });
-    let load = Load::start(config).expect("load");
+    let load = Load::start(traffic, vec![7]).expect("load");
     thread::sleep(Duration::from_millis(200));
     let found = load.finish().expect("found");
     serving.join().expect("served");
@@ -110,13 +79,6 @@ fn errors_and_broken_connections_are_counted() {
 
 #[test]
 fn nothing_to_write_is_refused() {
-    let config = LoadConfig {
-        address: "127.0.0.1:1".parse().expect("address"),
-        rate: 1,
-        connections: 1,
-        pipeline: 1,
-        keys: Vec::new(),
-        value_bytes: 1,
-    };
-    assert!(Load::start(config).is_err());
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("port");
+    assert!(Load::start(traffic(&listener, 1), Vec::new()).is_err());
 }

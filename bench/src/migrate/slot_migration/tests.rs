@@ -1,4 +1,4 @@
-use crate::resp;
+use ephesus_wire::resp::value::decode;
 
 use super::*;
 
@@ -21,10 +21,10 @@ fn entry(operation: &str, state: &str, created_s: u64, cow_bytes: u64) -> Vec<u8
     out
 }
 
-fn reply(entries: &[Vec<u8>]) -> Reply {
+fn reply(entries: &[Vec<u8>]) -> Value {
     let mut bytes = format!("*{}\r\n", entries.len()).into_bytes();
     bytes.extend(entries.concat());
-    let (reply, used) = resp::decode(&bytes).expect("RESP").expect("complete");
+    let (reply, used) = decode(&bytes).expect("RESP").expect("complete");
     assert_eq!(used, bytes.len());
     reply
 }
@@ -45,8 +45,8 @@ fn the_newest_of_one_side_counts() {
     assert_eq!(stage(Side::Import), Stage::Done);
     let imports = reply(&entries[..1]);
     assert_eq!(newest(&imports, Side::Export).expect("a list"), None);
-    assert!(newest(&Reply::Integer(1), Side::Export).is_err());
-    assert!(newest(&Reply::Array(vec![Reply::Integer(1)]), Side::Export).is_err());
+    assert!(newest(&Value::Integer(1), Side::Export).is_err());
+    assert!(newest(&Value::Array(vec![Value::Integer(1)]), Side::Export).is_err());
 }
 
 #[test]
