@@ -4,6 +4,7 @@ use std::fs;
 use std::io;
 use std::path::PathBuf;
 
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde::Serialize;
 
 use crate::error::{BenchError, Result};
@@ -27,46 +28,28 @@ pub enum Confinement {
 /// # Errors
 /// When the kernel refuses the question.
 pub fn allowed() -> Result<Vec<usize>> {
-    // SAFETY: a zeroed set is a valid empty set; the size is that of the set.
-    let (status, set) = unsafe {
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        (
-            libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &mut set),
-            set,
-        )
-    };
-    if status != 0 {
-        return Err(BenchError::io("sched_getaffinity")(
-            io::Error::last_os_error(),
-        ));
-    }
-    // SAFETY: every index is below CPU_SETSIZE.
-    let is_set = |cpu: &usize| unsafe { libc::CPU_ISSET(*cpu, &set) };
-    Ok((0..libc::CPU_SETSIZE as usize).filter(is_set).collect())
+    let set = sched_getaffinity(None)
+        .map_err(|error| BenchError::io("sched_getaffinity")(error.into()))?;
+    Ok((0..CpuSet::MAX_CPU)
+        .filter(|cpu| set.is_set(*cpu))
+        .collect())
 }
 
 /// A mask holding `cpus`, made before a fork so that nothing is allocated after it.
-pub fn mask(cpus: &[usize]) -> libc::cpu_set_t {
-    // SAFETY: a zeroed set is a valid empty set; indexes are bounded by the filter.
-    unsafe {
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        for &cpu in cpus.iter().filter(|&&cpu| cpu < libc::CPU_SETSIZE as usize) {
-            libc::CPU_SET(cpu, &mut set);
-        }
-        set
+pub fn mask(cpus: &[usize]) -> CpuSet {
+    let mut set = CpuSet::new();
+    for &cpu in cpus.iter().filter(|&&cpu| cpu < CpuSet::MAX_CPU) {
+        set.set(cpu);
     }
+    set
 }
 
 /// Confines the calling thread and everything it starts; async-signal-safe.
 ///
 /// # Errors
 /// When none of the CPUs may be used.
-pub fn confine_current(mask: &libc::cpu_set_t) -> io::Result<()> {
-    // SAFETY: `mask` is a valid set of the given size.
-    match unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), mask) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
+pub fn confine_current(mask: &CpuSet) -> io::Result<()> {
+    Ok(sched_setaffinity(None, mask)?)
 }
 
 /// A cpuset control group that is removed when dropped; it must be empty by then.

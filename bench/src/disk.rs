@@ -176,17 +176,10 @@ const RAMFS_MAGIC: u64 = 0x8584_58f6;
 /// # Errors
 /// When it is not there.
 pub fn file_system(dir: &Path) -> Result<FileSystem> {
-    use std::os::fd::AsRawFd;
-    let what = || BenchError::io(dir.display().to_string());
-    let folder = File::open(dir).map_err(what())?;
-    // SAFETY: a zeroed statfs is a valid place for the answer; the descriptor is open.
-    let (status, answer) = unsafe {
-        let mut answer: libc::statfs = std::mem::zeroed();
-        (libc::fstatfs(folder.as_raw_fd(), &mut answer), answer)
-    };
-    if status != 0 {
-        return Err(what()(io::Error::last_os_error()));
-    }
+    let what = BenchError::io(dir.display().to_string());
+    let answer = File::open(dir)
+        .and_then(|folder| Ok(rustix::fs::fstatfs(folder)?))
+        .map_err(what)?;
     let magic = answer.f_type as u64;
     if magic == libc::TMPFS_MAGIC as u64 || magic == RAMFS_MAGIC {
         return Ok(FileSystem::Memory);
@@ -203,14 +196,8 @@ pub fn file_system(dir: &Path) -> Result<FileSystem> {
 /// # Errors
 /// When writing back fails.
 pub fn settle(dir: &Path) -> Result<()> {
-    use std::os::fd::AsRawFd;
-    let what = || BenchError::io(format!("syncing {}", dir.display()));
-    let folder = File::open(dir).map_err(what())?;
-    // SAFETY: the descriptor is open.
-    match unsafe { libc::syncfs(folder.as_raw_fd()) } {
-        0 => Ok(()),
-        _ => Err(what()(io::Error::last_os_error())),
-    }
+    let synced = File::open(dir).and_then(|folder| Ok(rustix::fs::syncfs(folder)?));
+    synced.map_err(BenchError::io(format!("syncing {}", dir.display())))
 }
 
 /// Bytes of disk blocks used below a directory; files that vanish meanwhile are not counted.

@@ -1,16 +1,16 @@
 //! The machine a comparison ran on.
 
 use std::fs;
+use std::io;
 use std::path::Path;
 use std::process::Command;
-use std::time::{SystemTime, UNIX_EPOCH};
 
+use ::procfs::{CpuInfo, Current, Meminfo};
 use serde::Serialize;
 
 use crate::affinity;
 use crate::disk::{self, FileSystem};
 use crate::error::{BenchError, Result};
-use crate::procfs;
 
 #[cfg(test)]
 mod tests;
@@ -57,24 +57,18 @@ pub fn read(dir: &Path) -> Result<Environment> {
             .ok()
             .map(|text| text.trim().to_owned())
     };
-    let cpuinfo = text("/proc/cpuinfo")?;
-    let model = cpuinfo.lines().find(|line| line.starts_with("model name"));
-    let cpu = model
-        .and_then(|line| line.split(": ").nth(1))
-        .unwrap_or("unknown")
-        .to_owned();
-    let meminfo = text("/proc/meminfo")?;
-    let seconds = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |time| time.as_secs());
+    let wrong = |error| BenchError::io("reading /proc")(io::Error::other(error));
+    let cpus = CpuInfo::current().map_err(wrong)?;
+    let memory = Meminfo::current().map_err(wrong)?;
+    let date = output_of(Command::new("date").args(["-u", "+%F %T UTC"]));
     Ok(Environment {
-        date: utc(seconds),
+        date: date.unwrap_or_default(),
         commit: commit(),
-        cpu,
+        cpu: cpus.model_name(0).unwrap_or("unknown").to_owned(),
         cpus: affinity::allowed()?,
         kernel: text("/proc/version")?.trim().to_owned(),
-        memory_bytes: procfs::parse_status_kib(&meminfo, "MemTotal")? * 1024,
-        memory_available_bytes: procfs::parse_status_kib(&meminfo, "MemAvailable")? * 1024,
+        memory_bytes: memory.mem_total,
+        memory_available_bytes: memory.mem_available.unwrap_or_default(),
         load_average: text("/proc/loadavg")?.trim().to_owned(),
         data_dir: dir.display().to_string(),
         mount: mount_of(&text("/proc/self/mounts")?, dir)
@@ -87,10 +81,13 @@ pub fn read(dir: &Path) -> Result<Environment> {
 }
 
 fn commit() -> Option<String> {
-    let mut git = Command::new("git");
-    let output = git.args(["describe", "--always", "--dirty", "--exclude", "*"]);
-    let output = output.output().ok().filter(|out| out.status.success())?;
-    let text = String::from_utf8(output.stdout).ok()?;
+    output_of(Command::new("git").args(["describe", "--always", "--dirty", "--exclude", "*"]))
+}
+
+/// What a program says on its standard output, if it succeeds.
+pub fn output_of(program: &mut Command) -> Option<String> {
+    let output = program.output().ok().filter(|out| out.status.success())?;
+    let text = String::from_utf8_lossy(&output.stdout);
     Some(text.trim().to_owned())
 }
 
@@ -101,24 +98,4 @@ fn mount_of<'a>(mounts: &'a str, dir: &Path) -> Option<&'a str> {
         .lines()
         .filter(|line| dir.starts_with(point(line)))
         .max_by_key(|line| point(line).len())
-}
-
-/// Seconds since 1970 as `YYYY-MM-DD HH:MM:SS UTC` (civil-from-days, Howard Hinnant).
-fn utc(seconds: u64) -> String {
-    let days = (seconds / 86_400) as i64 + 719_468;
-    let era = days.div_euclid(146_097);
-    let day_of_era = days.rem_euclid(146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted_month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 {
-        shifted_month + 3
-    } else {
-        shifted_month - 9
-    };
-    let year = year_of_era + era * 400 + i64::from(month <= 2);
-    let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
-    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
 }

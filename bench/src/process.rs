@@ -8,6 +8,8 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::process::{self, Signal};
+
 use crate::affinity;
 use crate::error::{BenchError, Result};
 use crate::procfs::Pid;
@@ -49,21 +51,17 @@ impl Process {
         command.args(arguments).current_dir(dir);
         command.stdin(Stdio::null()).stdout(output).stderr(errors);
         let mask = affinity::mask(cpus);
-        let parent = std::process::id();
+        let parent = process::getpid();
         // SAFETY: the closure only makes async-signal-safe system calls.
         unsafe {
             command.pre_exec(move || {
-                if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 {
-                    return Err(io::Error::last_os_error());
-                }
-                if libc::getppid() as u32 != parent {
+                process::set_parent_process_death_signal(Some(Signal::KILL))?;
+                if process::getppid() != Some(parent) {
                     return Err(io::Error::from_raw_os_error(libc::ESRCH));
                 }
                 // A session of its own, as a service has: Ctrl-C is not for it, and where the scheduler shares CPUs
                 // among sessions first (autogroup), each server counts like the load's generators together.
-                if libc::setsid() < 0 {
-                    return Err(io::Error::last_os_error());
-                }
+                process::setsid()?;
                 affinity::confine_current(&mask)
             });
         }
@@ -103,8 +101,8 @@ impl Process {
     /// # Errors
     /// When it had to be killed.
     pub fn stop(mut self) -> Result<()> {
-        // SAFETY: kill has no memory effects; the child is not reaped yet, so the id is its own.
-        unsafe { libc::kill(self.child.id() as libc::pid_t, libc::SIGTERM) };
+        // It fails only when the process has ended.
+        let _ = process::kill_process(process::Pid::from_child(&self.child), Signal::TERM);
         let deadline = Instant::now() + STOP_TIMEOUT;
         while self
             .child

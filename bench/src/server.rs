@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use crate::affinity::{self, CpusetGroup};
+use crate::environment;
 use crate::error::{BenchError, Result};
 use crate::interrupt;
 use crate::prefill;
@@ -168,13 +169,12 @@ impl Server {
     /// [`BenchError::Escaped`].
     pub fn verify_confined(&self) -> Result<()> {
         for thread in procfs::thread_placements(self.pid())? {
-            let cpus = procfs::parse_cpu_list(&thread.cpus_allowed)?;
-            if cpus.iter().any(|cpu| !self.spec.cpus.contains(cpu)) {
+            if thread.cpus.iter().any(|cpu| !self.spec.cpus.contains(cpu)) {
                 return Err(BenchError::Escaped {
                     server: self.spec.product.to_string(),
                     tid: thread.tid,
                     thread: thread.name,
-                    cpus: thread.cpus_allowed,
+                    cpus: affinity::list(&thread.cpus),
                     wanted: affinity::list(&self.spec.cpus),
                 });
             }
@@ -403,9 +403,6 @@ pub fn describe(server: &Server) -> Described {
 
 /// First line of `--version`.
 pub fn version(binary: &Path) -> String {
-    let output = Command::new(binary).arg("--version").output();
-    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
-    text.ok()
-        .and_then(|text| text.lines().next().map(str::to_owned))
-        .unwrap_or_default()
+    let text = environment::output_of(Command::new(binary).arg("--version")).unwrap_or_default();
+    text.lines().next().unwrap_or_default().to_owned()
 }

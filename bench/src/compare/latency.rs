@@ -266,18 +266,17 @@ struct ImagingRun {
 /// Drives a server while its AOF is rewritten over and over; Ephesus images by itself.
 fn drive_imaging(server: &Server, config: &LoadConfig) -> Result<ImagingRun> {
     let mark = server.cpu_mark()?;
-    let io_before = procfs::io_counters(server.pid())?;
+    let written_before = procfs::written_bytes(server.pid())?;
     let (report, rewrites) = if server.product().is_ephesus() {
         (load::run(config)?, 0)
     } else {
         drive_rewriting(server, config)?
     };
-    let written = procfs::io_counters(server.pid())?.write_bytes - io_before.write_bytes;
     Ok(ImagingRun {
         report,
         rewrites,
         cpu: mark.elapsed()?,
-        written_bytes: written,
+        written_bytes: procfs::written_bytes(server.pid())? - written_before,
     })
 }
 

@@ -108,7 +108,7 @@ impl LogCounters {
             }
             Product::Redis | Product::Valkey => (number("aof_current_size"), f64::NAN),
         };
-        let device = procfs::io_counters(server.pid())?.write_bytes as f64;
+        let device = procfs::written_bytes(server.pid())? as f64;
         Ok(LogCounters([log, appended, device]))
     }
 

@@ -17,6 +17,7 @@ use ephesus_coordinator::view::TableUpdate;
 use ephesus_coordinator::{RaftLog, State};
 use ephesus_wal::{Durability, LogId, LogOptions, StdDisk};
 use futures_lite::future::block_on;
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::error::{BenchError, Result};
 use crate::heap;
@@ -244,11 +245,6 @@ impl Leader {
 
 /// CPU time of this thread, ms.
 fn cpu_ms() -> f64 {
-    // SAFETY: `timespec` is plain data that the call fills.
-    let time = unsafe {
-        let mut time: libc::timespec = std::mem::zeroed();
-        libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time);
-        time
-    };
+    let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as f64 * 1e3 + time.tv_nsec as f64 / 1e6
 }
