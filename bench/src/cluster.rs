@@ -4,10 +4,10 @@
 //! Every process is real, but for [`Case::Scale`]. Times are upper bounds: they begin at the last moment at which the old
 //! state was still seen, and the clients that look use the same CPUs.
 
-use std::fs;
-
 use crate::environment;
-use crate::error::{BenchError, Result};
+use crate::error::Result;
+use crate::named::Named;
+use crate::report::save;
 
 pub use arguments::ClusterArgs;
 pub use case::Case;
@@ -34,9 +34,7 @@ use settings::Settings;
 /// When a process misbehaves, the machine lacks what is needed, or a bound of [`Case::Scale`] is missed.
 pub fn execute(arguments: &ClusterArgs) -> Result<()> {
     if arguments.list {
-        for case in Case::ALL {
-            println!("{:<14} {}", case.name(), case.title());
-        }
+        Case::list();
         return Ok(());
     }
     let settings = Settings::resolve(arguments)?;
@@ -44,9 +42,7 @@ pub fn execute(arguments: &ClusterArgs) -> Result<()> {
     for &case in &settings.cases {
         eprintln!("== {}: {}", case.name(), case.title());
         report.add(run_case(&settings, case)?);
-        if let Some(path) = &arguments.json {
-            fs::write(path, report.json()?).map_err(BenchError::io(path.display().to_string()))?;
-        }
+        save(&report, arguments.json.as_deref())?;
     }
     print!("{}", report.markdown());
     report.check_bounds()

@@ -4,16 +4,16 @@
 //! ratios are formed within the round, so that drift of the machine hits both sides of a pair.
 //! Servers that are not driven are waited for until idle, and what they still use is counted.
 
-use std::fs;
-
 use crate::affinity;
 use crate::disk;
 use crate::environment;
 use crate::error::{BenchError, Result};
+use crate::named::Named;
+use crate::report::save;
 
 pub use arguments::CompareArgs;
 pub use case::Case;
-pub use measure::{Better, CaseResult, Goal, Measure, Verdict};
+pub use measure::CaseResult;
 pub use report::Report;
 
 mod arguments;
@@ -41,9 +41,7 @@ const DISK_WRITES_QUICK: usize = 200;
 /// When a server misbehaves, escapes its core or loses keys, or the machine lacks what is needed.
 pub fn execute(arguments: &CompareArgs) -> Result<()> {
     if arguments.list {
-        for case in Case::ALL {
-            println!("{:<22} {}", case.name(), case.title());
-        }
+        Case::list();
         return Ok(());
     }
     let settings = Settings::resolve(arguments)?;
@@ -61,23 +59,18 @@ pub fn execute(arguments: &CompareArgs) -> Result<()> {
         eprintln!("== {}: {}", case.name(), case.title());
         let (result, described) = run_case(&settings, case)?;
         report.add(result, described);
-        if let Some(path) = &arguments.json {
-            fs::write(path, report.json()?).map_err(BenchError::io(path.display().to_string()))?;
-        }
+        save(&report, arguments.json.as_deref())?;
     }
     report.finish(disk::measure(settings.root(), writes)?);
     print!("{}", report.markdown());
-    if let Some(path) = &arguments.json {
-        fs::write(path, report.json()?).map_err(BenchError::io(path.display().to_string()))?;
-    }
-    Ok(())
+    save(&report, arguments.json.as_deref())
 }
 
 type CaseOutput = (CaseResult, Vec<crate::server::Described>);
 
 fn run_case(settings: &Settings, case: Case) -> Result<CaseOutput> {
     match case {
-        Case::SetP16EverySecond
+        Case::SetP16Everysec
         | Case::SetP16Always
         | Case::GetP16
         | Case::GetP1

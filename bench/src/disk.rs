@@ -1,5 +1,6 @@
 //! What the raw disk can do: the floor under every durable write.
 
+use std::fmt;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -41,6 +42,23 @@ pub struct DiskReport {
     pub sequential_256k_mb_per_s: f64,
     /// Sequential O_DSYNC writes of 1 MiB.
     pub sequential_1m_mb_per_s: f64,
+}
+
+impl fmt::Display for DiskReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "({}): 4 KiB O_DSYNC p50 {:.0} us, p99 {:.0} us; 4 KiB write + fdatasync p50 {:.0} us, \
+             p99 {:.0} us; sequential O_DSYNC {:.0} MB/s at 256 KiB, {:.0} MB/s at 1 MiB",
+            if self.direct { "O_DIRECT" } else { "buffered" },
+            self.dsync_4k_p50_us,
+            self.dsync_4k_p99_us,
+            self.write_fdatasync_4k_p50_us,
+            self.write_fdatasync_4k_p99_us,
+            self.sequential_256k_mb_per_s,
+            self.sequential_1m_mb_per_s
+        )
+    }
 }
 
 #[repr(C, align(4096))]

@@ -31,6 +31,8 @@ pub mod heap;
 pub mod interrupt;
 pub mod locate;
 pub mod loopback;
+pub mod measure;
+pub mod named;
 pub mod operator;
 pub mod procfs;
 mod report;

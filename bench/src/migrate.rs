@@ -4,14 +4,14 @@
 //! every round: a target's memory is fresh, as that of a node that has just been added. In a round
 //! each contestant moves once, in an order that rotates; ratios are formed within the round.
 
-use std::fs;
 use std::time::Duration;
 
 use crate::disk;
 use crate::environment;
-use crate::error::{BenchError, Result};
+use crate::error::Result;
 use crate::fresh_memory;
 use crate::loopback;
+use crate::report::save;
 
 pub use arguments::MigrateArgs;
 pub use contestant::Contestant;
@@ -61,10 +61,7 @@ pub fn execute(arguments: &MigrateArgs) -> Result<()> {
             }
             samples.add(raw, &outcomes);
             report.put(&name, &how, &samples, &notes);
-            if let Some(path) = &arguments.json {
-                let what = path.display().to_string();
-                fs::write(path, report.json()?).map_err(BenchError::io(what))?;
-            }
+            save(&report, arguments.json.as_deref())?;
         }
     }
     print!("{}", report.markdown());

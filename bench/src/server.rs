@@ -220,9 +220,7 @@ impl Server {
         if self.spec.product.is_ephesus() {
             return Ok(false);
         }
-        let info = self.info("persistence")?;
-        let on = |name| resp::info_number(&info, name) == Some(1);
-        Ok(on("aof_rewrite_in_progress") || on("aof_rewrite_scheduled"))
+        is_rewriting(&mut self.connect()?)
     }
 
     /// Rewrites the AOF of Redis or Valkey into an RDB base and waits for its end.
@@ -348,6 +346,16 @@ pub fn wait_imaged(address: SocketAddr) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Whether a Redis or Valkey is rewriting its AOF, or about to.
+///
+/// # Errors
+/// When the server does not answer.
+pub fn is_rewriting(connection: &mut Connection) -> Result<bool> {
+    let info = connection.text(&["INFO", "persistence"])?;
+    let on = |name| resp::info_number(&info, name) == Some(1);
+    Ok(on("aof_rewrite_in_progress") || on("aof_rewrite_scheduled"))
 }
 
 /// Everything `CONFIG GET *` answers, sorted by name.

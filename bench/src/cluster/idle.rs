@@ -2,9 +2,9 @@ use std::collections::BTreeMap;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::compare::Goal;
 use crate::error::Result;
 use crate::interrupt;
+use crate::measure::Goal;
 use crate::procfs::{self, Pid};
 
 use super::Case;

@@ -8,9 +8,9 @@ use ephesus_coordinator::report::{Query, Report};
 use ephesus_wire::NodeId;
 use ephesus_wire::handshake::LinkRole;
 
-use crate::compare::Goal;
 use crate::error::{BenchError, Result};
 use crate::interrupt;
+use crate::measure::Goal;
 use ephesus_wire::rng::Rng;
 
 use super::Case;

@@ -1,12 +1,11 @@
-use std::fmt::Write;
-
 use serde::Serialize;
 
-use crate::compare::{Goal, Verdict};
 use crate::environment::Environment;
 use crate::error::{BenchError, Result};
-use crate::report;
-use crate::stats::{self, number};
+use crate::measure::{Goal, Verdict};
+use crate::named::Named;
+use crate::report::{Page, or_dash, shown, texts};
+use crate::stats;
 
 use super::Case;
 
@@ -22,7 +21,7 @@ pub struct Report {
 #[derive(Debug, Serialize)]
 pub(super) struct CaseReport {
     case: Case,
-    title: &'static str,
+    title: String,
     how: String,
     rows: Vec<Row>,
 }
@@ -70,8 +69,7 @@ impl CaseReport {
             verdict,
             client_bound: false,
         };
-        let shown = row.median.map_or("-".to_owned(), number);
-        eprintln!("   {}: {shown} {unit}", row.name);
+        eprintln!("   {}: {} {unit}", row.name, shown(row.median));
         self.rows.push(row);
     }
 
@@ -118,65 +116,45 @@ impl Report {
         }
     }
 
-    /// Everything, every sample included.
-    ///
-    /// # Errors
-    /// When it cannot be written as JSON.
-    pub fn json(&self) -> Result<String> {
-        report::json(self)
-    }
-
     /// Tables and settings as Markdown.
     pub fn markdown(&self) -> String {
-        let mut text = String::new();
-        // Writing into a String cannot fail.
-        let _ = self.write_markdown(&mut text);
-        text
-    }
-
-    fn write_markdown(&self, out: &mut String) -> std::fmt::Result {
-        writeln!(out, "# Cluster\n")?;
-        if self.is_quick {
-            writeln!(out, "{}\n", report::QUICK)?;
-        }
-        writeln!(
-            out,
-            "| case | measure | unit | median | max | samples | goal | verdict | client-bound |"
-        )?;
-        writeln!(out, "|{}", " --- |".repeat(9))?;
+        let mut page = Page::new("Cluster", self.is_quick);
+        page.head(&texts([
+            &"case",
+            &"measure",
+            &"unit",
+            &"median",
+            &"max",
+            &"samples",
+            &"goal",
+            &"verdict",
+            &"client-bound",
+        ]));
         for case in &self.cases {
             for row in &case.rows {
-                let shown = |value: Option<f64>| value.map_or("-".to_owned(), number);
-                writeln!(
-                    out,
-                    "| {} | {} | {} | {} | {} | {} | {} | {} | {} |",
-                    case.case.name(),
-                    row.name,
-                    row.unit,
-                    shown(row.median),
-                    shown(row.max),
-                    row.samples.len(),
-                    row.goal.map_or("-".to_owned(), |goal| goal.to_string()),
-                    row.verdict,
-                    if row.client_bound { "yes" } else { "-" }
-                )?;
+                page.row(&texts([
+                    &case.case.name(),
+                    &row.name,
+                    &row.unit,
+                    &shown(row.median),
+                    &shown(row.max),
+                    &row.samples.len(),
+                    &or_dash(row.goal),
+                    &row.verdict,
+                    &if row.client_bound { "yes" } else { "-" },
+                ]));
             }
         }
-        writeln!(out, "\n## Cases\n")?;
+        page.section("Cases");
         for case in &self.cases {
-            writeln!(
-                out,
+            page.line(format_args!(
                 "- **{}**: {}. {}",
                 case.case.name(),
                 case.title,
                 case.how
-            )?;
+            ));
         }
-        let here = &self.environment;
-        writeln!(out, "\n## Machine\n")?;
-        writeln!(out, "- {}, load before: {}", here.date, here.load_average)?;
-        writeln!(out, "- {}; CPUs {:?}", here.cpu, here.cpus)?;
-        writeln!(out, "- {}", here.kernel)?;
-        writeln!(out, "- data in {} ({})", here.data_dir, here.mount)
+        page.machine(&self.environment, "");
+        page.0
     }
 }

@@ -3,8 +3,8 @@
 
 use std::path::Path;
 
-use crate::compare::Goal;
 use crate::error::{BenchError, Result};
+use crate::measure::Goal;
 use crate::stats;
 
 use super::Case;

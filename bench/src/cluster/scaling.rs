@@ -1,8 +1,9 @@
 use std::time::Instant;
 
 use crate::affinity;
-use crate::compare::Goal;
 use crate::error::{BenchError, Result};
+use crate::measure::Goal;
+use crate::named::Named;
 use crate::procfs;
 use crate::redis_benchmark::{Outcome, Shape, Test};
 use crate::stats;
@@ -110,10 +111,8 @@ pub(super) fn run(settings: &Settings, case: Case) -> Result<CaseReport> {
         ),
     );
     let [first, second, ..] = settings.cpus[..] else {
-        return Err(BenchError::Flag {
-            flag: "--cases",
-            problem: format!("{} needs two CPUs", case.name()),
-        });
+        let problem = format!("{} needs two CPUs", case.name());
+        return Err(BenchError::flag("--cases", problem));
     };
     let start = |cpus: Vec<usize>| {
         let layout = Layout {

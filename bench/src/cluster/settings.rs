@@ -5,6 +5,7 @@ use tempfile::TempDir;
 use crate::affinity;
 use crate::error::Result;
 use crate::locate;
+use crate::named::Named;
 use crate::redis_benchmark::RedisBenchmark;
 
 use super::scale::Size;
@@ -29,7 +30,7 @@ impl Settings {
         let has_size = arguments.nodes.is_some() || arguments.partitions.is_some();
         let cases = match &*arguments.cases {
             [] if has_size => vec![Case::Scale],
-            [] => Case::ALL.to_vec(),
+            [] => Case::all(),
             cases => cases.to_vec(),
         };
         let has_processes = cases.iter().any(|case| *case != Case::Scale);

@@ -2,9 +2,9 @@ use std::net::SocketAddr;
 
 use ephesus_wire::resp::reply;
 
-use crate::compare::Goal;
 use crate::error::{BenchError, Result};
 use crate::interrupt;
+use crate::measure::Goal;
 use crate::procfs::{self, Pid};
 use crate::resp::{Connection, Value, unexpected};
 

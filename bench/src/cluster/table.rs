@@ -3,9 +3,9 @@ use std::time::{Duration, Instant};
 
 use ephesus_coordinator::report::{Query, Report, StatusReport};
 
-use crate::compare::Goal;
 use crate::error::{BenchError, Result};
 use crate::interrupt;
+use crate::measure::Goal;
 use crate::operator::Operator;
 use crate::resp::Connection;
 

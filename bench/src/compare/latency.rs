@@ -4,14 +4,15 @@ use std::time::Duration;
 
 use crate::error::{BenchError, Result};
 use crate::load::{self, LoadConfig, LoadReport, Operation};
+use crate::measure::{Goal, less};
 use crate::procfs;
 use crate::resp::{self, Connection};
-use crate::server::{Product, Server};
+use crate::server::{Product, Server, is_rewriting};
 use crate::stats;
 
 use super::bed::Bed;
-use super::measure::{Better, CPU_PER_OP, CaseResult, Goal};
-use super::settings::{Settings, Setup};
+use super::measure::{CPU_PER_OP, CaseResult};
+use super::settings::Settings;
 use super::{Case, CaseOutput};
 
 const CONNECTIONS: usize = 50;
@@ -33,18 +34,6 @@ const SEND_DELAY_P99_US_MAX: f64 = 500.0;
 /// Less answered than this share of what was due: the rate was not held.
 const ACHIEVED_MIN: f64 = 0.98;
 
-const P50: &str = "p50";
-const P99: &str = "p99";
-const P999: &str = "p99.9";
-const MAX: &str = "max";
-const DEVICE: &str = "device writes";
-const ALONE_P99: &str = "GETs alone, p99";
-const ALONE_P999: &str = "GETs alone, p99.9";
-const WITHOUT_P99: &str = "GET p99 without images";
-const WITH_P99: &str = "GET p99 with images";
-const WITHOUT_P999: &str = "GET p99.9 without images";
-const WITH_P999: &str = "GET p99.9 with images";
-const P999_GROWTH: &str = "GET p99.9 with / without";
 const P999_GROWTH_MAX: f64 = 2.0;
 
 /// Latency at 60% of Redis's peak while every server writes images.
@@ -71,12 +60,7 @@ pub(super) fn while_imaging(settings: &Settings, case: Case) -> Result<CaseOutpu
             settings.latency_duration.as_secs()
         ),
     );
-    result.declare(P50, "us", Better::Lower, None);
-    result.declare(P99, "us", Better::Lower, Some(Goal::RatioAtMost(1.0)));
-    result.declare(P999, "us", Better::Lower, Some(Goal::RatioAtMost(1.0)));
-    result.declare(MAX, "us", Better::Lower, None);
-    result.declare(CPU_PER_OP, "us", Better::Lower, None);
-    result.declare(DEVICE, "MB/s", Better::Lower, None);
+    let no_longer = less("us").to(Goal::RatioAtMost(1.0));
     for round in 0..settings.rounds {
         for server in bed.round(round) {
             let product = server.product();
@@ -99,13 +83,14 @@ pub(super) fn while_imaging(settings: &Settings, case: Case) -> Result<CaseOutpu
             } = turn.value;
             note_load(&mut result, product, &report);
             let seconds = (config.duration + config.warmup).as_secs_f64();
-            result.record(P50, product, report.all.p50_us);
-            result.record(P99, product, report.all.p99_us);
-            result.record(P999, product, report.all.p999_us);
-            result.record(MAX, product, report.all.max_us);
-            let cpu_us = cpu.as_secs_f64() * 1e6;
-            result.record(CPU_PER_OP, product, cpu_us / report.sent.max(1) as f64);
-            result.record(DEVICE, product, written_bytes as f64 / 1e6 / seconds);
+            result.record("p50", less("us"), product, report.all.p50_us);
+            result.record("p99", no_longer, product, report.all.p99_us);
+            result.record("p99.9", no_longer, product, report.all.p999_us);
+            result.record("max", less("us"), product, report.all.max_us);
+            let cpu_us = cpu.as_secs_f64() * 1e6 / report.sent.max(1) as f64;
+            result.record(CPU_PER_OP, less("us"), product, cpu_us);
+            let written_mb = written_bytes as f64 / 1e6;
+            result.record("device writes", less("MB/s"), product, written_mb / seconds);
         }
     }
     let described = bed.describe();
@@ -125,18 +110,6 @@ pub(super) fn with_and_without_images(settings: &Settings, case: Case) -> Result
              and while they are",
             settings.large_keys
         ),
-    );
-    result.declare(ALONE_P99, "us", Better::Lower, None);
-    result.declare(ALONE_P999, "us", Better::Lower, None);
-    result.declare(WITHOUT_P99, "us", Better::Lower, None);
-    result.declare(WITH_P99, "us", Better::Lower, None);
-    result.declare(WITHOUT_P999, "us", Better::Lower, None);
-    result.declare(WITH_P999, "us", Better::Lower, None);
-    result.declare(
-        P999_GROWTH,
-        "x",
-        Better::Lower,
-        Some(Goal::ValueAtMost(P999_GROWTH_MAX)),
     );
     let mut rates = Vec::new();
     for server in bed.round(0) {
@@ -182,13 +155,20 @@ pub(super) fn with_and_without_images(settings: &Settings, case: Case) -> Result
                     });
                 }
             }
-            result.record(ALONE_P99, product, alone.get.p99_us);
-            result.record(ALONE_P999, product, alone.get.p999_us);
-            result.record(WITHOUT_P99, product, quiet.get.p99_us);
-            result.record(WITH_P99, product, busy.get.p99_us);
-            result.record(WITHOUT_P999, product, quiet.get.p999_us);
-            result.record(WITH_P999, product, busy.get.p999_us);
-            result.record(P999_GROWTH, product, busy.get.p999_us / quiet.get.p999_us);
+            let (alone, quiet, busy) = (alone.get, quiet.get, busy.get);
+            let growth = less("x").to(Goal::ValueAtMost(P999_GROWTH_MAX));
+            for (name, us) in [
+                ("GETs alone, p99", alone.p99_us),
+                ("GETs alone, p99.9", alone.p999_us),
+                ("GET p99 without images", quiet.p99_us),
+                ("GET p99 with images", busy.p99_us),
+                ("GET p99.9 without images", quiet.p999_us),
+                ("GET p99.9 with images", busy.p999_us),
+            ] {
+                result.record(name, less("us"), product, us);
+            }
+            let grown = busy.p999_us / quiet.p999_us;
+            result.record("GET p99.9 with / without", growth, product, grown);
         }
     }
     let described = bed.describe();
@@ -196,12 +176,7 @@ pub(super) fn with_and_without_images(settings: &Settings, case: Case) -> Result
 }
 
 fn imaging_bed(settings: &Settings, case: Case, keys: u64) -> Result<Bed<'_>> {
-    let setup = Setup {
-        durability: case.durability(),
-        wal_budget_bytes: settings.wal_budget_bytes,
-        two_cores: false,
-    };
-    Bed::start(settings, setup, keys)
+    Bed::start(settings, settings.setup(case), keys)
 }
 
 fn base_config(settings: &Settings, server: &Server, keys: u64, pipeline: u32) -> LoadConfig {
@@ -297,9 +272,7 @@ fn drive_rewriting(server: &Server, config: &LoadConfig) -> Result<(LoadReport, 
 fn keep_rewriting(connection: &mut Connection, stop: &AtomicBool) -> Result<u64> {
     let mut rewrites = 0;
     while !stop.load(Ordering::Relaxed) {
-        let info = connection.text(&["INFO", "persistence"])?;
-        let is_on = |name| resp::info_number(&info, name) == Some(1);
-        if !is_on("aof_rewrite_in_progress") && !is_on("aof_rewrite_scheduled") {
+        if !is_rewriting(connection)? {
             connection.text(&["BGREWRITEAOF"])?;
             rewrites += 1;
         }

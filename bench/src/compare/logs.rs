@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::disk;
 use crate::error::{BenchError, Result};
+use crate::measure::{Goal, less};
 use crate::prefill::KEY_BYTES;
 use crate::procfs;
 use crate::redis_benchmark::{Shape, Test};
@@ -12,7 +13,7 @@ use crate::resp;
 use crate::server::{self, Product, Server};
 
 use super::bed::Bed;
-use super::measure::{Better, CaseResult, Goal};
+use super::measure::CaseResult;
 use super::settings::{Settings, Setup};
 use super::{Case, CaseOutput};
 
@@ -25,28 +26,6 @@ const IN_FLIGHT: [(u32, u32, u32, u64); 3] = [
     (800, 50, 16, 1_000_000),
 ];
 
-/// Names of one in-flight level's measures: log bytes, amplification, the log's own, device.
-const AMPLIFICATION_NAMES: [[&str; 4]; 3] = [
-    [
-        "log bytes per SET, 1 in flight",
-        "log / user bytes, 1 in flight",
-        "written / appended log bytes, 1 in flight",
-        "device bytes per SET, 1 in flight",
-    ],
-    [
-        "log bytes per SET, 50 in flight",
-        "log / user bytes, 50 in flight",
-        "written / appended log bytes, 50 in flight",
-        "device bytes per SET, 50 in flight",
-    ],
-    [
-        "log bytes per SET, 800 in flight",
-        "log / user bytes, 800 in flight",
-        "written / appended log bytes, 800 in flight",
-        "device bytes per SET, 800 in flight",
-    ],
-];
-
 /// Log and device bytes per SET at several depths; reported, without goals.
 pub(super) fn amplification(settings: &Settings, case: Case) -> Result<CaseOutput> {
     let mut result = CaseResult::new(
@@ -55,22 +34,11 @@ pub(super) fn amplification(settings: &Settings, case: Case) -> Result<CaseOutpu
          key and value; appended: wal_user_bytes; device: write_bytes of /proc/PID/io until idle"
             .to_owned(),
     );
-    for names in AMPLIFICATION_NAMES {
-        for (name, unit) in names.into_iter().zip(["B", "x", "x", "B"]) {
-            result.declare(name, unit, Better::Lower, None);
-        }
-    }
-    let setup = Setup {
-        durability: case.durability(),
-        wal_budget_bytes: settings.wal_budget_bytes,
-        two_cores: false,
-    };
+    let setup = settings.setup(case);
     let bed = Bed::start(settings, setup, settings.keys)?;
     for round in 0..settings.long_rounds {
         for server in bed.round(round) {
-            for ((_, clients, pipeline, requests), names) in
-                IN_FLIGHT.into_iter().zip(AMPLIFICATION_NAMES)
-            {
+            for (in_flight, clients, pipeline, requests) in IN_FLIGHT {
                 let requests = requests / settings.shrink;
                 let shape = set_shape(settings, clients, pipeline, requests);
                 let before = LogCounters::read(server)?;
@@ -83,9 +51,14 @@ pub(super) fn amplification(settings: &Settings, case: Case) -> Result<CaseOutpu
                 let per_op = after.since(before).map(|bytes| bytes / requests as f64);
                 let [log, appended, device] = per_op;
                 let user = (KEY_BYTES + settings.value_bytes) as f64;
-                let values = [log, log / user, log / appended, device];
-                for (name, value) in names.into_iter().zip(values) {
-                    result.record(name, server.product(), value);
+                for (what, unit, value) in [
+                    ("log bytes per SET", "B", log),
+                    ("log / user bytes", "x", log / user),
+                    ("written / appended log bytes", "x", log / appended),
+                    ("device bytes per SET", "B", device),
+                ] {
+                    let name = format!("{what}, {in_flight} in flight");
+                    result.record(name, less(unit), server.product(), value);
                 }
             }
         }
@@ -122,8 +95,6 @@ const BUDGET_BYTES_QUICK: u64 = 128 << 20;
 /// The budget is written over this many times.
 const BUDGET_TURNOVERS: u64 = 8;
 const POLL: Duration = Duration::from_millis(20);
-const OVERSHOOT: &str = "segments above the budget, per shard";
-const LOG_PEAK: &str = "largest logs";
 const SEGMENT_BYTES_MIN: u64 = 16 << 20;
 const SEGMENT_BYTES_MAX: u64 = 64 << 20;
 
@@ -154,21 +125,13 @@ pub(super) fn budget(settings: &Settings, case: Case) -> Result<CaseOutput> {
             shape.flags().join(" ")
         ),
     );
-    result.declare(
-        OVERSHOOT,
-        "segments",
-        Better::Lower,
-        Some(Goal::ValueAtMost(1.0)),
-    );
-    result.declare(LOG_PEAK, "MiB", Better::Lower, None);
     let mut described = Vec::new();
     if !ephesus_is_compared(settings, &mut result) {
         return Ok((result, described));
     }
     let setup = Setup {
-        durability: case.durability(),
         wal_budget_bytes: budget_bytes,
-        two_cores: false,
+        ..settings.setup(case)
     };
     for _ in 0..settings.long_rounds {
         let dir = settings.case_dir()?;
@@ -187,11 +150,13 @@ pub(super) fn budget(settings: &Settings, case: Case) -> Result<CaseOutput> {
         eprintln!("   logs reached {} MiB", peak >> 20);
         let shards = f64::from(server.spec().shards);
         result.record(
-            OVERSHOOT,
+            "segments above the budget, per shard",
+            less("segments").to(Goal::ValueAtMost(1.0)),
             Product::Ephesus,
             above.max(0.0) / segment / shards,
         );
-        result.record(LOG_PEAK, Product::Ephesus, peak as f64 / f64::from(1 << 20));
+        let mib = peak as f64 / f64::from(1 << 20);
+        result.record("largest logs", less("MiB"), Product::Ephesus, mib);
         if described.is_empty() {
             described.push(server::describe(&server));
         }
@@ -200,8 +165,6 @@ pub(super) fn budget(settings: &Settings, case: Case) -> Result<CaseOutput> {
 }
 
 const OVERWRITES: u64 = 10;
-const DISK_PEAK: &str = "largest disk use / data";
-const DISK_END: &str = "disk use / data at the end";
 const DISK_USE_MAX: f64 = 5.0;
 
 /// Ephesus's disk use over ten full overwrites of the large data.
@@ -213,27 +176,11 @@ pub(super) fn disk_use(settings: &Settings, case: Case) -> Result<CaseOutput> {
         settings.wal_budget_bytes
     );
     let mut result = CaseResult::new(case, how);
-    result.declare(
-        DISK_PEAK,
-        "x",
-        Better::Lower,
-        Some(Goal::ValueAtMost(DISK_USE_MAX)),
-    );
-    result.declare(
-        DISK_END,
-        "x",
-        Better::Lower,
-        Some(Goal::ValueAtMost(DISK_USE_MAX)),
-    );
     let mut described = Vec::new();
     if !ephesus_is_compared(settings, &mut result) {
         return Ok((result, described));
     }
-    let setup = Setup {
-        durability: case.durability(),
-        wal_budget_bytes: settings.wal_budget_bytes,
-        two_cores: false,
-    };
+    let setup = settings.setup(case);
     let dir = settings.case_dir()?;
     let server = settings.start(Product::Ephesus, dir.path(), setup)?;
     let data_dir = server.spec().data_dir();
@@ -251,9 +198,14 @@ pub(super) fn disk_use(settings: &Settings, case: Case) -> Result<CaseOutput> {
             QUIET_TIMEOUT.as_secs()
         ));
     }
-    result.record(DISK_PEAK, Product::Ephesus, peak as f64 / data_bytes);
-    let end = disk::used_bytes(&data_dir)? as f64;
-    result.record(DISK_END, Product::Ephesus, end / data_bytes);
+    let end = disk::used_bytes(&data_dir)?;
+    let scale = less("x").to(Goal::ValueAtMost(DISK_USE_MAX));
+    for (name, bytes) in [
+        ("largest disk use / data", peak),
+        ("disk use / data at the end", end),
+    ] {
+        result.record(name, scale, Product::Ephesus, bytes as f64 / data_bytes);
+    }
     described.push(server::describe(&server));
     Ok((result, described))
 }

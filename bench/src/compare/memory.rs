@@ -3,18 +3,15 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use crate::error::Result;
+use crate::measure::{Goal, less};
 use crate::procfs;
 use crate::server::{self, Product};
 
-use super::measure::{Better, CaseResult, Goal};
+use super::measure::CaseResult;
 use super::settings::{Settings, Setup};
 use super::{Case, CaseOutput};
 
 const QUIET_TIMEOUT: Duration = Duration::from_secs(300);
-const RESIDENT: &str = "resident memory per key";
-const GROWTH: &str = "growth per key";
-const LOAD_TIME: &str = "load time";
-const START: &str = "exec to first GET";
 
 /// Resident memory after loading the large data, once idle.
 pub(super) fn per_key(settings: &Settings, case: Case) -> Result<CaseOutput> {
@@ -24,13 +21,12 @@ pub(super) fn per_key(settings: &Settings, case: Case) -> Result<CaseOutput> {
         settings.value_bytes
     );
     let mut result = CaseResult::new(case, how);
-    result.declare(RESIDENT, "B", Better::Lower, Some(Goal::RatioAtMost(1.0)));
-    result.declare(GROWTH, "B", Better::Lower, None);
+    let resident = less("B").to(Goal::RatioAtMost(1.0));
     let mut described = Vec::new();
     for round in 0..settings.long_rounds {
         for product in rotated(settings, round) {
             let dir = settings.case_dir()?;
-            let server = settings.start(product, dir.path(), setup(settings, case))?;
+            let server = settings.start(product, dir.path(), settings.setup(case))?;
             let empty = procfs::resident_bytes(server.pid())?;
             server.fill(keys, settings.value_bytes, 0)?;
             note_quiet(&mut result, product, server.wait_quiet(QUIET_TIMEOUT)?);
@@ -38,8 +34,9 @@ pub(super) fn per_key(settings: &Settings, case: Case) -> Result<CaseOutput> {
             server.verify_confined()?;
             let per_key = |bytes: u64| bytes as f64 / keys as f64;
             eprintln!("   round {round} {product}: {:.1} B per key", per_key(full));
-            result.record(RESIDENT, product, per_key(full));
-            result.record(GROWTH, product, per_key(full.saturating_sub(empty)));
+            result.record("resident memory per key", resident, product, per_key(full));
+            let grown = per_key(full.saturating_sub(empty));
+            result.record("growth per key", less("B"), product, grown);
             if round == 0 {
                 described.push(server::describe(&server));
             }
@@ -65,11 +62,10 @@ pub(super) fn restart(settings: &Settings, case: Case) -> Result<CaseOutput> {
          images were done"
     );
     let mut result = CaseResult::new(case, how);
-    result.declare(START, "s", Better::Lower, Some(Goal::RatioAtMost(most)));
-    result.declare(LOAD_TIME, "us/key", Better::Lower, None);
+    let start = less("s").to(Goal::RatioAtMost(most));
     let setup = Setup {
         two_cores: is_two,
-        ..setup(settings, case)
+        ..settings.setup(case)
     };
     let mut described = Vec::new();
     let mut dirs: Vec<(Product, TempDir)> = Vec::new();
@@ -94,19 +90,12 @@ pub(super) fn restart(settings: &Settings, case: Case) -> Result<CaseOutput> {
             server.verify_confined()?;
             server.stop()?;
             eprintln!("   round {round} {product}: {seconds:.2} s");
-            result.record(START, product, seconds);
-            result.record(LOAD_TIME, product, seconds * 1e6 / keys as f64);
+            result.record("exec to first GET", start, product, seconds);
+            let per_key = seconds * 1e6 / keys as f64;
+            result.record("load time", less("us/key"), product, per_key);
         }
     }
     Ok((result, described))
-}
-
-fn setup(settings: &Settings, case: Case) -> Setup {
-    Setup {
-        durability: case.durability(),
-        wal_budget_bytes: settings.wal_budget_bytes,
-        two_cores: false,
-    }
 }
 
 fn rotated(settings: &Settings, round: u32) -> impl Iterator<Item = Product> {

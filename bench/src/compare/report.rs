@@ -1,14 +1,10 @@
-use std::fmt::Write;
-
 use serde::Serialize;
 
 use crate::affinity::Confinement;
 use crate::disk::DiskReport;
 use crate::environment::Environment;
-use crate::error::Result;
-use crate::report;
+use crate::report::{Page, cells, interval, or_dash, shown, texts};
 use crate::server::{Described, Product};
-use crate::stats::number;
 
 use super::measure::{CaseResult, Summary};
 use super::settings::Settings;
@@ -92,29 +88,10 @@ impl Report {
         self.disk_after = Some(disk);
     }
 
-    /// Everything, every sample included.
-    ///
-    /// # Errors
-    /// When it cannot be written as JSON.
-    pub fn json(&self) -> Result<String> {
-        report::json(self)
-    }
-
     /// Tables and settings as Markdown.
     pub fn markdown(&self) -> String {
-        let mut text = String::new();
-        // Writing into a String cannot fail.
-        let _ = self.write_markdown(&mut text);
-        text
-    }
-
-    fn write_markdown(&self, out: &mut String) -> std::fmt::Result {
-        writeln!(out, "# Comparison\n")?;
-        if self.is_quick {
-            writeln!(out, "{}\n", report::QUICK)?;
-        }
-        writeln!(
-            out,
+        let mut page = Page::new("Comparison", self.is_quick);
+        page.line(format_args!(
             "{} keys ({} where large), 16 B keys, {} B values; {} interleaved rounds ({} where \
              long). Medians; ratio = {} / best of the others, paired by round, with its 95% \
              bootstrap interval.\n",
@@ -124,176 +101,107 @@ impl Report {
             self.rounds,
             self.long_rounds,
             self.subject
-        )?;
-        self.write_table(out)?;
-        self.write_cases(out)?;
-        self.write_environment(out)?;
-        self.write_servers(out)
-    }
-
-    fn write_table(&self, out: &mut String) -> std::fmt::Result {
-        let has_older = self.products.contains(&Product::Older);
-        write!(out, "| case | measure | unit |")?;
-        for product in &self.products {
-            write!(out, " {product} |")?;
-        }
-        writeln!(
-            out,
-            " ratio | 95% interval |{} goal | verdict | client-bound |",
-            if has_older {
-                " to older | 95% interval |"
-            } else {
-                ""
-            }
-        )?;
-        let columns = self.products.len() + 8 + 2 * usize::from(has_older);
-        writeln!(out, "|{}", " --- |".repeat(columns))?;
+        ));
+        self.add_table(&mut page);
+        page.section("Cases");
         for entry in &self.cases {
-            for row in &entry.summary {
-                write!(
-                    out,
-                    "| {} | {} | {} |",
-                    entry.result.case, row.name, row.unit
-                )?;
-                for product in &self.products {
-                    let median = row.medians.get(product).copied().flatten();
-                    write!(out, " {} |", median.map_or("-".to_owned(), number))?;
-                }
-                let ratios = [Some(row.ratio), has_older.then_some(row.ratio_to_older)];
-                for ratio in ratios.into_iter().flatten() {
-                    match ratio {
-                        Some(ratio) => write!(
-                            out,
-                            " {} | {} to {} |",
-                            number(ratio.median),
-                            number(ratio.low),
-                            number(ratio.high)
-                        )?,
-                        None => write!(out, " - | - |")?,
-                    }
-                }
-                let bound: Vec<String> =
-                    entry.client_bound.iter().map(Product::to_string).collect();
-                writeln!(
-                    out,
-                    " {} | {} | {} |",
-                    row.goal.map_or("-".to_owned(), |goal| goal.to_string()),
-                    row.verdict,
-                    bound.join(", ")
-                )?;
+            let CaseResult {
+                case,
+                title,
+                how,
+                notes,
+                ..
+            } = &entry.result;
+            page.line(format_args!("- **{case}**: {title}. {how}"));
+            for note in notes {
+                page.line(format_args!("  - note: {note}"));
             }
         }
-        writeln!(out)
-    }
-
-    fn write_cases(&self, out: &mut String) -> std::fmt::Result {
-        writeln!(out, "## Cases\n")?;
-        for entry in &self.cases {
-            let result = &entry.result;
-            writeln!(
-                out,
-                "- **{}**: {}. {}",
-                result.case, result.title, result.how
-            )?;
-            for note in &result.notes {
-                writeln!(out, "  - note: {note}")?;
-            }
-        }
-        writeln!(out)
-    }
-
-    fn write_environment(&self, out: &mut String) -> std::fmt::Result {
-        let here = &self.environment;
-        writeln!(out, "## Machine\n")?;
-        writeln!(out, "- {}, load before: {}", here.date, here.load_average)?;
-        writeln!(
-            out,
-            "- {}; CPUs {:?}; servers on CPU {}, clients on CPU {}, confined by {:?}, checked over \
-             all threads after loading and after every run",
-            here.cpu, here.cpus, self.server_cpu, self.client_cpu, self.confinement
-        )?;
-        writeln!(out, "- {}", here.kernel)?;
-        let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
-        writeln!(
-            out,
-            "- memory {:.1} GiB, {:.1} GiB available; transparent huge pages {}; governor {}",
-            gib(here.memory_bytes),
-            gib(here.memory_available_bytes),
-            here.huge_pages.as_deref().unwrap_or("unknown"),
-            here.governor.as_deref().unwrap_or("none")
-        )?;
-        writeln!(out, "- data in {} ({})", here.data_dir, here.mount)?;
+        let use_of = format!(
+            "; servers on CPU {}, clients on CPU {}, confined by {:?}, checked over all threads after \
+             loading and after every run",
+            self.server_cpu, self.client_cpu, self.confinement
+        );
+        page.machine(&self.environment, &use_of);
         let disks = [
             ("before", Some(&self.disk_before)),
             ("after", self.disk_after.as_ref()),
         ];
         for (when, disk) in disks {
             let Some(disk) = disk else { continue };
-            writeln!(
-                out,
-                "- raw disk {when} ({}): 4 KiB O_DSYNC p50 {:.0} us, p99 {:.0} us; 4 KiB write + \
-                 fdatasync p50 {:.0} us, p99 {:.0} us; sequential O_DSYNC {:.0} MB/s at 256 KiB, \
-                 {:.0} MB/s at 1 MiB",
-                if disk.direct { "O_DIRECT" } else { "buffered" },
-                disk.dsync_4k_p50_us,
-                disk.dsync_4k_p99_us,
-                disk.write_fdatasync_4k_p50_us,
-                disk.write_fdatasync_4k_p99_us,
-                disk.sequential_256k_mb_per_s,
-                disk.sequential_1m_mb_per_s
-            )?;
+            page.line(format_args!("- raw disk {when} {disk}"));
         }
-        writeln!(out)
+        self.add_servers(&mut page);
+        page.0
     }
 
-    fn write_servers(&self, out: &mut String) -> std::fmt::Result {
-        writeln!(out, "## Servers\n")?;
-        for &product in &self.products {
-            let servers = || {
-                self.cases.iter().flat_map(|entry| {
-                    let servers = entry
-                        .servers
-                        .iter()
-                        .filter(|server| server.product == product);
-                    servers.map(move |server| (entry.result.case, server))
-                })
-            };
-            let Some((_, first)) = servers().next() else {
-                continue;
-            };
-            writeln!(out, "- **{product}**: {}", first.version)?;
-            let mut lines: Vec<(String, Vec<&'static str>)> = Vec::new();
-            for (case, server) in servers() {
-                let line = settings_line(server);
-                match lines.iter_mut().find(|(known, _)| *known == line) {
-                    Some((_, cases)) => cases.push(case.name()),
-                    None => lines.push((line, vec![case.name()])),
-                }
-            }
-            for (line, cases) in lines {
-                writeln!(out, "  - {}: {line}", cases.join(", "))?;
+    fn add_table(&self, page: &mut Page) {
+        let products = || self.products.iter().map(Product::to_string).collect();
+        let has_older = self.products.contains(&Product::Older);
+        let ratios: &[&str] = if has_older {
+            &["ratio", "95% interval", "to older", "95% interval"]
+        } else {
+            &["ratio", "95% interval"]
+        };
+        page.head(&cells([
+            texts([&"case", &"measure", &"unit"]),
+            products(),
+            ratios.iter().map(|&name| name.to_owned()).collect(),
+            texts([&"goal", &"verdict", &"client-bound"]),
+        ]));
+        for entry in &self.cases {
+            let bound: Vec<String> = entry.client_bound.iter().map(Product::to_string).collect();
+            for row in &entry.summary {
+                let medians = self.products.iter().map(|product| row.medians.get(product));
+                let ratios = [Some(row.ratio), has_older.then_some(row.ratio_to_older)];
+                page.row(&cells([
+                    texts([&entry.result.case, &row.name, &row.unit]),
+                    medians
+                        .map(|median| shown(median.copied().flatten()))
+                        .collect(),
+                    ratios.into_iter().flatten().flat_map(interval).collect(),
+                    texts([&or_dash(row.goal), &row.verdict, &bound.join(", ")]),
+                ]));
             }
         }
-        Ok(())
+    }
+
+    fn add_servers(&self, page: &mut Page) {
+        page.section("Servers");
+        for &product in &self.products {
+            let mut version = None;
+            let mut lines: Vec<(String, Vec<String>)> = Vec::new();
+            for entry in &self.cases {
+                let servers = entry.servers.iter();
+                for server in servers.filter(|server| server.product == product) {
+                    version.get_or_insert(&server.version);
+                    let (line, case) = (settings_line(server), entry.result.case.to_string());
+                    match lines.iter_mut().find(|(known, _)| *known == line) {
+                        Some((_, cases)) => cases.push(case),
+                        None => lines.push((line, vec![case])),
+                    }
+                }
+            }
+            let Some(version) = version else { continue };
+            page.line(format_args!("- **{product}**: {version}"));
+            for (line, cases) in lines {
+                page.line(format_args!("  - {}: {line}", cases.join(", ")));
+            }
+        }
     }
 }
 
 /// Command line without its port, and the settings that decide durability and speed.
 fn settings_line(server: &Described) -> String {
-    let mut line = String::from("`");
-    let mut is_port = false;
-    for word in server.command_line.split(' ') {
-        let address = word.strip_prefix("127.0.0.1:").map(|_| "127.0.0.1:PORT");
-        line += if is_port {
-            "PORT"
-        } else {
-            address.unwrap_or(word)
-        };
-        line.push(' ');
-        is_port = word == "--port";
+    let mut words: Vec<&str> = server.command_line.split(' ').collect();
+    for at in 0..words.len() {
+        if words[at].starts_with("127.0.0.1:") {
+            words[at] = "127.0.0.1:PORT";
+        } else if at > 0 && words[at - 1] == "--port" {
+            words[at] = "PORT";
+        }
     }
-    line.truncate(line.trim_end().len());
-    line.push('`');
+    let mut line = format!("`{}`", words.join(" "));
     let is_shown = |name: &String| SHOWN_SETTINGS.contains(&name.as_str());
     let shown = server
         .configuration

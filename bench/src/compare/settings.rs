@@ -8,6 +8,7 @@ use crate::affinity::{self, Confinement, CpusetGroup};
 use crate::environment;
 use crate::error::{BenchError, Result};
 use crate::locate;
+use crate::named::Named;
 use crate::redis_benchmark::RedisBenchmark;
 use crate::server::{Durability, Product, Server, ServerSpec};
 
@@ -53,6 +54,15 @@ pub(super) struct Setup {
 }
 
 impl Settings {
+    /// Servers of a case on one core.
+    pub(super) fn setup(&self, case: Case) -> Setup {
+        Setup {
+            durability: case.durability(),
+            wal_budget_bytes: self.wal_budget_bytes,
+            two_cores: false,
+        }
+    }
+
     pub(super) fn resolve(arguments: &CompareArgs) -> Result<Self> {
         let quick = arguments.quick;
         let or =
@@ -103,7 +113,7 @@ impl Settings {
         };
         let mut settings = Settings {
             cases: if arguments.cases.is_empty() {
-                Case::ALL.to_vec()
+                Case::all()
             } else {
                 arguments.cases.clone()
             },

@@ -2,6 +2,8 @@ use std::collections::BTreeMap;
 
 use crate::server::Product::{self, Ephesus, Older, Redis, Valkey};
 
+use crate::measure::{Better, Goal, Measure, Measures, Verdict};
+
 use super::measure::CPU_PER_OP;
 use super::*;
 
@@ -11,7 +13,7 @@ fn measure(better: Better, goal: Goal, samples: &[(Product, &[f64])]) -> Measure
         .map(|(product, values)| (*product, values.to_vec()))
         .collect();
     Measure {
-        name: "x",
+        name: "x".to_owned(),
         unit: "op/s",
         better,
         goal: Some(goal),
@@ -21,17 +23,21 @@ fn measure(better: Better, goal: Goal, samples: &[(Product, &[f64])]) -> Measure
 
 fn verdict_of(measures: Vec<Measure>, client_busy: f64) -> Verdict {
     let mut result = CaseResult::new(Case::SetP16Always, String::new());
-    result.measures = measures;
+    result.measures = Measures(measures);
     result.record_client(Ephesus, client_busy);
     result.summarize(Ephesus)[0].verdict
 }
 
 #[test]
-fn names_are_unique_and_read_back() {
-    for case in Case::ALL {
-        assert_eq!(case.name().parse::<Case>(), Ok(case));
+fn names_are_those_of_reports() {
+    let names = "set-p16-everysec set-p16-always get-p16 get-p1 set-p1-always set-c1-always latency-images-p1 \
+                 latency-images-p16 get-images memory restart-1-core restart-2-cores log-bytes wal-budget disk-use";
+    let all: Vec<String> = Case::all().iter().map(Case::name).collect();
+    assert_eq!(all.join(" "), names);
+    for case in Case::all() {
+        assert_eq!(serde_json::to_value(case).expect("JSON"), case.name());
+        assert!(!case.title().is_empty());
     }
-    assert!("set".parse::<Case>().is_err());
 }
 
 #[test]
@@ -67,7 +73,7 @@ fn an_older_build_is_compared_and_is_no_peer() {
     );
     assert_eq!(rates.ratios(Ephesus), [4.0, 2.5]);
     let mut result = CaseResult::new(Case::GetP1, String::new());
-    result.measures.push(rates);
+    result.measures.0.push(rates);
     let summary = &result.summarize(Ephesus)[0];
     assert_eq!(summary.verdict, Verdict::Met);
     let older = summary.ratio_to_older.expect("an older build");
@@ -113,7 +119,7 @@ fn a_client_bound_rate_is_judged_by_cpu_per_operation() {
     let cpu = |own: f64| {
         let samples: &[(Product, &[f64])] = &[(Redis, &[2.0]), (Ephesus, &[own])];
         Measure {
-            name: CPU_PER_OP,
+            name: CPU_PER_OP.to_owned(),
             ..measure(Better::Lower, Goal::RatioAtMost(1.0), samples)
         }
     };

@@ -1,35 +1,22 @@
 use crate::error::{BenchError, Result};
+use crate::measure::{Goal, less, more};
 use crate::redis_benchmark::Test;
 use crate::resp;
 use crate::server::{Product, Server};
 
 use super::bed::Bed;
-use super::measure::{Better, CPU_PER_OP, CaseResult, Goal};
-use super::settings::{Settings, Setup};
+use super::measure::{CPU_PER_OP, CaseResult};
+use super::settings::Settings;
 use super::{Case, CaseOutput};
-
-const RATE: &str = "rate";
-const P50: &str = "p50";
-const P99: &str = "p99";
-const DEFERRED: &str = "CPU per op after the run";
 
 /// Rate, latency and CPU per operation under `redis-benchmark`.
 pub(super) fn run(settings: &Settings, case: Case) -> Result<CaseOutput> {
     let Some(shape) = case.shape(settings.keys, settings.value_bytes, settings.shrink) else {
-        return Err(BenchError::parse("redis-benchmark case", case.name()));
+        return Err(BenchError::parse("redis-benchmark case", &case.to_string()));
     };
-    let setup = Setup {
-        durability: case.durability(),
-        wal_budget_bytes: settings.wal_budget_bytes,
-        two_cores: false,
-    };
+    let setup = settings.setup(case);
     let mut result = CaseResult::new(case, format!("redis-benchmark {}", shape.flags().join(" ")));
     let (rate_goal, cpu_goal) = goals(case);
-    result.declare(RATE, "op/s", Better::Higher, rate_goal);
-    result.declare(CPU_PER_OP, "us", Better::Lower, cpu_goal);
-    result.declare(P50, "ms", Better::Lower, None);
-    result.declare(P99, "ms", Better::Lower, None);
-    result.declare(DEFERRED, "us", Better::Lower, None);
     let bed = Bed::start(settings, setup, settings.keys)?;
     for round in 0..settings.rounds {
         for server in bed.round(round) {
@@ -55,11 +42,19 @@ pub(super) fn run(settings: &Settings, case: Case) -> Result<CaseOutput> {
                 outcome.row.requests_per_s,
                 outcome.client_busy() * 100.0
             );
-            result.record(RATE, product, outcome.row.requests_per_s);
-            result.record(CPU_PER_OP, product, turn.server_cpu.as_secs_f64() * per_op);
-            result.record(P50, product, outcome.row.p50_ms);
-            result.record(P99, product, outcome.row.p99_ms);
-            result.record(DEFERRED, product, turn.deferred_cpu.as_secs_f64() * per_op);
+            let cpu_us = turn.server_cpu.as_secs_f64() * per_op;
+            let deferred_us = turn.deferred_cpu.as_secs_f64() * per_op;
+            let row = &outcome.row;
+            result.record(
+                "rate",
+                more("op/s").to(rate_goal),
+                product,
+                row.requests_per_s,
+            );
+            result.record(CPU_PER_OP, less("us").to(cpu_goal), product, cpu_us);
+            result.record("p50", less("ms"), product, row.p50_ms);
+            result.record("p99", less("ms"), product, row.p99_ms);
+            result.record("CPU per op after the run", less("us"), product, deferred_us);
             result.record_client(product, outcome.client_busy());
         }
     }
@@ -71,7 +66,7 @@ fn goals(case: Case) -> (Option<Goal>, Option<Goal>) {
     let faster = |factor| Some(Goal::RatioAtLeast(factor));
     let no_more = Some(Goal::RatioAtMost(1.0));
     match case {
-        Case::SetP16EverySecond => (faster(2.5), None),
+        Case::SetP16Everysec => (faster(2.5), None),
         Case::SetP16Always => (faster(2.0), None),
         Case::GetP16 => (faster(1.5), None),
         Case::GetP1 => (None, no_more),

@@ -2,6 +2,7 @@ use std::fmt;
 
 use serde::Serialize;
 
+use crate::named::Named;
 use crate::server::Durability;
 
 /// Who moves data, and how durable it is meanwhile.
@@ -38,11 +39,6 @@ impl Contestant {
 
 impl fmt::Display for Contestant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Contestant::Ephesus => "ephesus",
-            Contestant::Valkey => "valkey",
-            Contestant::ValkeyEverysec => "valkey-everysec",
-            Contestant::ValkeyAlways => "valkey-always",
-        })
+        f.write_str(&self.name())
     }
 }

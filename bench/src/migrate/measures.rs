@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::compare::{Better, Goal, Measure, Verdict};
 use crate::load::Phase;
+use crate::measure::{Goal, Measure, Measures, Scale, Verdict, less, more};
 use crate::stats::{self, Estimate};
 
 use super::case::{Case, Writes};
@@ -41,7 +41,7 @@ pub(super) struct Raw {
 /// All samples of one case.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Samples {
-    measures: Vec<Measure<Contestant>>,
+    measures: Measures<Contestant>,
     /// Of every move in every round.
     holds_ms: BTreeMap<Contestant, Vec<f64>>,
     raw: Vec<Raw>,
@@ -52,7 +52,7 @@ pub(super) struct Samples {
 /// One line of the table.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Row {
-    pub(super) name: &'static str,
+    pub(super) name: String,
     pub(super) unit: &'static str,
     pub(super) medians: BTreeMap<Contestant, Option<f64>>,
     /// Ephesus / each of the others, paired by round, with its interval.
@@ -64,7 +64,7 @@ pub(super) struct Row {
 impl Samples {
     pub(super) fn new(case: Case) -> Self {
         Samples {
-            measures: Vec::new(),
+            measures: Measures::default(),
             holds_ms: BTreeMap::new(),
             raw: Vec::new(),
             case,
@@ -87,16 +87,9 @@ impl Samples {
         let of_valkey = rate(Contestant::Ephesus) / (FASTER * rate(Contestant::Valkey));
         let of_disk = rate(Contestant::Ephesus) / (OF_DISK * raw.disk_mb_per_s);
         if self.case.writes == Writes::None && !of_valkey.is_nan() {
-            self.record(
-                Spec(
-                    SHARE_OF_GOAL,
-                    "",
-                    Better::Higher,
-                    Some(Goal::RatioAtLeast(1.0)),
-                ),
-                Contestant::Ephesus,
-                of_valkey.max(of_disk),
-            );
+            let share = more("").to(Goal::RatioAtLeast(1.0));
+            let best = of_valkey.max(of_disk);
+            self.record(SHARE_OF_GOAL, share, Contestant::Ephesus, best);
         }
     }
 
@@ -108,48 +101,38 @@ impl Samples {
         };
         let whole = known(outcome.bytes as f64 / MB / outcome.whole.as_secs_f64());
         let faster = (self.case.writes == Writes::None).then_some(Goal::RatioAtLeast(FASTER));
-        let growth = Some(Goal::ValueAtMost(GROWTH_MB_MAX));
-        use Better::{Higher, Lower};
-        let mut record = |spec, value| self.record(spec, contestant, value);
-        record(Spec("rate", "MB/s", Higher, faster), mb_per_s);
-        record(Spec("keys", "keys/s", Higher, None), keys_per_s);
-        record(Spec("rate from the order on", "MB/s", Higher, None), whole);
-        let of_disk = mb_per_s / raw.disk_mb_per_s * 100.0;
-        record(Spec("rate, of raw disk", "%", Higher, None), of_disk);
-        let of_one = mb_per_s / raw.disk_one_by_one_mb_per_s * 100.0;
+        let mut record = |name: &str, scale, value| self.record(name, scale, contestant, value);
+        record("rate", more("MB/s").to(faster), mb_per_s);
+        record("keys", more("keys/s"), keys_per_s);
+        record("rate from the order on", more("MB/s"), whole);
+        for (what, raw) in [
+            ("disk", raw.disk_mb_per_s),
+            ("disk, write by write", raw.disk_one_by_one_mb_per_s),
+            ("loopback TCP", raw.loopback_mb_per_s),
+        ] {
+            record(
+                &format!("rate, of raw {what}"),
+                more("%"),
+                mb_per_s / raw * 100.0,
+            );
+        }
         record(
-            Spec("rate, of raw disk, write by write", "%", Higher, None),
-            of_one,
-        );
-        let of_loopback = mb_per_s / raw.loopback_mb_per_s * 100.0;
-        record(
-            Spec("rate, of raw loopback TCP", "%", Higher, None),
-            of_loopback,
-        );
-        record(
-            Spec("attempts beyond the first", "", Lower, None),
+            "attempts beyond the first",
+            less(""),
             outcome.said.retries as f64,
         );
         if let Some([source, target]) = outcome.ends {
             let forked = outcome.said.forked_bytes as f64;
             let source_mb = (source.growth_bytes as f64 + forked) / MB;
             let target_mb = target.growth_bytes as f64 / MB;
-            let beyond = known(target_mb - outcome.bytes as f64 / MB);
-            record(
-                Spec("source memory growth", "MB", Lower, growth),
-                known(source_mb),
-            );
-            record(
-                Spec("target memory growth", "MB", Lower, None),
-                known(target_mb),
-            );
-            record(
-                Spec("target growth beyond data", "MB", Lower, growth),
-                beyond,
-            );
+            let bounded = less("MB").to(Goal::ValueAtMost(GROWTH_MB_MAX));
+            record("source memory growth", bounded, known(source_mb));
+            record("target memory growth", less("MB"), known(target_mb));
+            let beyond = target_mb - outcome.bytes as f64 / MB;
+            record("target growth beyond data", bounded, known(beyond));
             for (name, end) in [("source CPU", source), ("target CPU", target)] {
                 let us = end.cpu.as_secs_f64() * 1e6 / outcome.keys as f64;
-                record(Spec(name, "us per key", Lower, None), known(us));
+                record(name, less("us per key"), known(us));
             }
         }
         let holds = self.holds_ms.entry(contestant).or_default();
@@ -160,92 +143,69 @@ impl Samples {
         let Some(found) = &outcome.writers else {
             return;
         };
-        use Better::{Higher, Lower};
-        let [before, during, after] =
-            [Phase::Before, Phase::During, Phase::After].map(|phase| found.phase(phase));
+        let phases = [
+            ("before", Phase::Before),
+            ("during", Phase::During),
+            ("after", Phase::After),
+        ];
+        let phases = phases.map(|(when, phase)| (when, found.phase(phase)));
+        let [(_, before), (_, during), _] = &phases;
         // A closed loop has no latency of its own.
         let is_open = matches!(self.case.writes, Writes::PerSecond(_));
         let calm = is_open.then_some(Goal::ValueAtMost(P99_RATIO_MAX));
-        let ms = |us: f64| us / 1e3;
-        let mut record = |spec, value| self.record(spec, contestant, value);
-        record(Spec("p50 before", "ms", Lower, None), ms(before.all.p50_us));
-        record(Spec("p50 during", "ms", Lower, None), ms(during.all.p50_us));
-        record(Spec("p50 after", "ms", Lower, None), ms(after.all.p50_us));
-        record(Spec("p99 before", "ms", Lower, None), ms(before.all.p99_us));
-        record(Spec("p99 during", "ms", Lower, None), ms(during.all.p99_us));
-        record(Spec("p99 after", "ms", Lower, None), ms(after.all.p99_us));
-        record(
-            Spec("maximum during", "ms", Lower, None),
-            ms(during.all.max_us),
-        );
-        record(
-            Spec("p99 during / before", "", Lower, calm),
-            during.all.p99_us / before.all.p99_us,
-        );
-        record(Spec("writes before", "/s", Higher, None), before.per_s);
-        record(Spec("writes during", "/s", Higher, None), during.per_s);
-        record(Spec("writes after", "/s", Higher, None), after.per_s);
-        if self.case.writes == Writes::Unlimited {
+        let is_full = self.case.writes == Writes::Unlimited;
+        let mut record = |name: &str, scale, value| self.record(name, scale, contestant, value);
+        for (when, phase) in &phases {
+            record(&format!("p50 {when}"), less("ms"), phase.all.p50_us / 1e3);
+        }
+        for (when, phase) in &phases {
+            record(&format!("p99 {when}"), less("ms"), phase.all.p99_us / 1e3);
+        }
+        record("maximum during", less("ms"), during.all.max_us / 1e3);
+        let ratio = during.all.p99_us / before.all.p99_us;
+        record("p99 during / before", less("").to(calm), ratio);
+        for (when, phase) in &phases {
+            record(&format!("writes {when}"), more("/s"), phase.per_s);
+        }
+        if is_full {
             // What is not done is the lost share.
-            let lost = Some(Goal::ValueAtMost(1.0 - THROUGHPUT_MIN));
-            let share = 1.0 - during.per_s / before.per_s;
-            self.record(
-                Spec("writes lost during", "share", Lower, lost),
-                contestant,
-                share,
+            let lost = less("share").to(Goal::ValueAtMost(1.0 - THROUGHPUT_MIN));
+            record(
+                "writes lost during",
+                lost,
+                1.0 - during.per_s / before.per_s,
             );
         }
         let errors: u64 = found.errors.values().sum();
-        let none = Some(Goal::ValueAtMost(0.0));
-        self.record(
-            Spec("client errors", "", Better::Lower, none),
-            contestant,
+        record(
+            "client errors",
+            less("").to(Goal::ValueAtMost(0.0)),
             errors as f64,
         );
-        let redirects = found.redirects as f64;
-        self.record(
-            Spec("redirects", "", Better::Lower, None),
-            contestant,
-            redirects,
-        );
+        record("redirects", less(""), found.redirects as f64);
     }
 
-    /// Adds one round's value; the first one says how the measure is shown, and in which place.
-    fn record(&mut self, spec: Spec, contestant: Contestant, value: f64) {
-        let Spec(name, unit, better, goal) = spec;
-        let known = self
-            .measures
-            .iter()
-            .position(|measure| measure.name == name);
-        let at = known.unwrap_or_else(|| {
-            self.measures.push(Measure::new(name, unit, better, goal));
-            self.measures.len() - 1
-        });
-        let samples = &mut self.measures[at].samples;
-        samples.entry(contestant).or_default().push(value);
+    fn record(&mut self, name: &str, scale: Scale, contestant: Contestant, value: f64) {
+        self.measures.record(name, scale, contestant, value);
     }
 
     /// The table's lines.
     pub(super) fn rows(&self) -> Vec<Row> {
+        let bounded = less("ms").to(Goal::ValueAtMost(HOLD_P99_MS_MAX));
         let holds = [
-            ("hold p50, all moves", 0.5, None),
-            (
-                "hold p99, all moves",
-                0.99,
-                Some(Goal::ValueAtMost(HOLD_P99_MS_MAX)),
-            ),
-            ("hold maximum, all moves", 1.0, None),
+            ("p50", 0.5, less("ms")),
+            ("p99", 0.99, bounded),
+            ("maximum", 1.0, less("ms")),
         ];
-        let of_holds = holds.into_iter().map(|(name, quantile, goal)| {
-            let mut measure = Measure::new(name, "ms", Better::Lower, goal);
+        let of_holds = holds.map(|(name, quantile, scale)| {
+            let mut measure = Measure::new(format!("hold {name}, all moves"), scale);
             for (contestant, holds) in &self.holds_ms {
                 let value = stats::quantile(holds, quantile).into_iter().collect();
                 measure.samples.insert(*contestant, value);
             }
             measure
         });
-        let measures = self.measures.iter().cloned().chain(of_holds);
-        measures.map(|measure| row(&measure)).collect()
+        self.measures.0.iter().chain(&of_holds).map(row).collect()
     }
 
     /// Moves whose hold time is known.
@@ -266,9 +226,6 @@ impl Samples {
         ]
     }
 }
-
-/// Name, unit, direction and goal of a measure.
-struct Spec(&'static str, &'static str, Better, Option<Goal>);
 
 /// MB/s and keys/s from the first copying on.
 fn rates(outcome: &Outcome) -> (f64, f64) {
@@ -293,13 +250,9 @@ fn row(measure: &Measure<Contestant>) -> Row {
         _ => measure.median(own),
     };
     Row {
-        name: measure.name,
+        name: measure.name.clone(),
         unit: measure.unit,
-        medians: measure
-            .samples
-            .keys()
-            .map(|&contestant| (contestant, measure.median(contestant)))
-            .collect(),
+        medians: measure.medians(),
         ratios: ratios.collect(),
         goal: measure.goal,
         verdict: Verdict::on(measure.goal, value),

@@ -1,12 +1,8 @@
-use std::fmt::Write;
-
 use serde::Serialize;
 
 use crate::environment::Environment;
-use crate::error::Result;
-use crate::report;
-use crate::server::{Described, Product};
-use crate::stats::number;
+use crate::report::{Page, cells, interval, or_dash, shown, texts};
+use crate::server::Described;
 
 use super::contestant::Contestant;
 use super::measures::{Row, Samples};
@@ -68,134 +64,93 @@ impl Report {
         }
     }
 
-    /// Everything, every sample included.
-    ///
-    /// # Errors
-    /// When it cannot be written as JSON.
-    pub fn json(&self) -> Result<String> {
-        report::json(self)
-    }
-
     /// Tables and settings as Markdown.
     pub fn markdown(&self) -> String {
-        let mut text = String::new();
-        // Writing into a String cannot fail.
-        let _ = self.write_markdown(&mut text);
-        text
-    }
-
-    fn write_markdown(&self, out: &mut String) -> std::fmt::Result {
-        writeln!(out, "# Migration\n")?;
-        if self.is_quick {
-            writeln!(out, "{}\n", report::QUICK)?;
-        }
-        writeln!(
-            out,
+        let mut page = Page::new("Migration", self.is_quick);
+        page.line(format_args!(
             "Half of the source's slots move; 16 B keys; {} interleaved rounds with new servers. \
              Rates are of keys and values, from the first copying to the last commit. Medians; \
              ratio = ephesus / the other, paired by round, with its 95% bootstrap interval.\n",
             self.rounds
-        )?;
-        self.write_table(out)?;
-        self.write_cases(out)?;
-        self.write_environment(out)
-    }
-
-    fn write_table(&self, out: &mut String) -> std::fmt::Result {
-        let is_compared = self.contestants.contains(&Contestant::Ephesus);
-        let others: Vec<Contestant> = self
-            .contestants
-            .iter()
-            .copied()
-            .filter(|one| is_compared && *one != Contestant::Ephesus)
-            .collect();
-        write!(out, "| values | measure | unit |")?;
-        for contestant in &self.contestants {
-            write!(out, " {contestant} |")?;
-        }
-        for other in &others {
-            write!(out, " / {other} |")?;
-        }
-        writeln!(out, " goal | verdict |")?;
-        let columns = self.contestants.len() + others.len() + 5;
-        writeln!(out, "|{}", " --- |".repeat(columns))?;
-        for entry in &self.cases {
-            for row in &entry.rows {
-                write!(out, "| {} | {} | {} |", entry.name, row.name, row.unit)?;
-                for contestant in &self.contestants {
-                    let median = row.medians.get(contestant).copied().flatten();
-                    write!(out, " {} |", median.map_or("-".to_owned(), number))?;
-                }
-                for other in &others {
-                    match row.ratios.get(other) {
-                        None => write!(out, " - |")?,
-                        Some(ratio) => write!(
-                            out,
-                            " {} ({} to {}) |",
-                            number(ratio.median),
-                            number(ratio.low),
-                            number(ratio.high)
-                        )?,
-                    }
-                }
-                let goal = row.goal.map_or("-".to_owned(), |goal| goal.to_string());
-                writeln!(out, " {goal} | {} |", row.verdict)?;
-            }
-        }
-        writeln!(out)
-    }
-
-    fn write_cases(&self, out: &mut String) -> std::fmt::Result {
-        writeln!(out, "## Cases\n")?;
-        for entry in &self.cases {
-            writeln!(out, "- **{}**: {}", entry.name, entry.how)?;
-            let shown = |value: Option<f64>| value.map_or("-".to_owned(), number);
-            let [disk, one_by_one, loopback] = entry.samples.raw();
-            writeln!(
-                out,
-                "  - raw disk {} MB/s, write by write {} MB/s, raw loopback TCP {} MB/s",
-                shown(disk),
-                shown(one_by_one),
-                shown(loopback)
-            )?;
+        ));
+        self.add_table(&mut page);
+        page.section("Cases");
+        for Entry {
+            name,
+            how,
+            samples,
+            notes,
+            ..
+        } in &self.cases
+        {
+            page.line(format_args!("- **{name}**: {how}"));
+            let [disk, one_by_one, loopback] = samples.raw().map(shown);
+            page.line(format_args!(
+                "  - raw disk {disk} MB/s, write by write {one_by_one} MB/s, raw loopback TCP {loopback} MB/s"
+            ));
             for contestant in &self.contestants {
-                let holds = entry.samples.holds(*contestant);
-                writeln!(out, "  - hold times of {holds} moves of {contestant}")?;
+                let holds = samples.holds(*contestant);
+                page.line(format_args!(
+                    "  - hold times of {holds} moves of {contestant}"
+                ));
             }
-            for note in &entry.notes {
-                writeln!(out, "  - note: {note}")?;
+            for note in notes {
+                page.line(format_args!("  - note: {note}"));
             }
         }
-        writeln!(out)
-    }
-
-    fn write_environment(&self, out: &mut String) -> std::fmt::Result {
-        let here = &self.environment;
-        writeln!(out, "## Machine\n")?;
-        writeln!(out, "- {}, load before: {}", here.date, here.load_average)?;
         let [source, target] = self.cpus;
-        writeln!(
-            out,
-            "- {}; CPUs {:?}; sources on CPU {source}, targets on CPU {target}, the coordinator and \
-             clients anywhere",
-            here.cpu, here.cpus
-        )?;
-        writeln!(out, "- {}", here.kernel)?;
-        writeln!(out, "- data in {} ({})", here.data_dir, here.mount)?;
-        writeln!(out, "\n## Servers\n")?;
+        let use_of = format!(
+            "; sources on CPU {source}, targets on CPU {target}, the coordinator and clients anywhere"
+        );
+        page.machine(&self.environment, &use_of);
+        page.section("Servers");
         for (contestant, servers) in &self.servers {
             let version = servers.first().map_or("", |server| server.version.as_str());
-            writeln!(out, "- **{contestant}**: {version}")?;
-            if servers
-                .iter()
-                .any(|server| server.product == Product::Ephesus)
-            {
-                writeln!(out, "  - {} partitions", self.partitions)?;
+            page.line(format_args!("- **{contestant}**: {version}"));
+            if *contestant == Contestant::Ephesus {
+                page.line(format_args!("  - {} partitions", self.partitions));
             }
             for server in servers {
-                writeln!(out, "  - `{}`", server.command_line)?;
+                page.line(format_args!("  - `{}`", server.command_line));
             }
         }
-        Ok(())
+        page.0
+    }
+
+    fn add_table(&self, page: &mut Page) {
+        let is_compared = self.contestants.contains(&Contestant::Ephesus);
+        let is_other = |one: &&Contestant| is_compared && **one != Contestant::Ephesus;
+        let all = || self.contestants.iter();
+        page.head(&cells([
+            texts([&"values", &"measure", &"unit"]),
+            all().map(Contestant::to_string).collect(),
+            all()
+                .filter(is_other)
+                .map(|other| format!("/ {other}"))
+                .collect(),
+            texts([&"goal", &"verdict"]),
+        ]));
+        let median = |row: &Row, one| shown(row.medians.get(one).copied().flatten());
+        let ratio = |row: &Row, other| {
+            let [median, range] = interval(row.ratios.get(other).copied());
+            if range == "-" {
+                range
+            } else {
+                format!("{median} ({range})")
+            }
+        };
+        for entry in &self.cases {
+            for row in &entry.rows {
+                page.row(&cells([
+                    texts([&entry.name, &row.name, &row.unit]),
+                    all().map(|one| median(row, one)).collect(),
+                    all()
+                        .filter(is_other)
+                        .map(|other| ratio(row, other))
+                        .collect(),
+                    texts([&or_dash(row.goal), &row.verdict]),
+                ]));
+            }
+        }
     }
 }
