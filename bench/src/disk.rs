@@ -69,12 +69,23 @@ struct Aligned([u8; LARGEST_WRITE_BYTES]);
 /// # Errors
 /// When the directory cannot be written.
 pub fn measure(dir: &Path, writes: usize) -> Result<DiskReport> {
-    let path = dir.join("disk-latency.tmp");
+    in_scratch(dir, "disk-latency.tmp", |path| {
+        measure_file(path, writes.max(1))
+    })
+}
+
+/// What a measurement in a file finds, which is removed again.
+fn in_scratch<T>(
+    dir: &Path,
+    name: &str,
+    measure: impl FnOnce(&Path) -> io::Result<T>,
+) -> Result<T> {
+    let path = dir.join(name);
     let what = || BenchError::io(path.display().to_string());
-    let measured = measure_file(&path, writes.max(1)).map_err(what())?;
+    let measured = measure(&path).map_err(what());
     fs::remove_file(&path).map_err(what())?;
     interrupt::check()?;
-    Ok(measured)
+    measured
 }
 
 fn measure_file(path: &Path, writes: usize) -> io::Result<DiskReport> {
@@ -163,12 +174,16 @@ fn sequential(file: &File, block: &[u8]) -> io::Result<f64> {
 /// Fails when a directory is on a file system that lives in memory.
 ///
 /// # Errors
-/// [`BenchError::InMemoryDirectory`]; also when the directory cannot be examined.
+/// When it is; also when the directory cannot be examined.
 pub fn refuse_memory(dir: &Path) -> Result<()> {
     match file_system(dir)? {
-        FileSystem::Memory => Err(BenchError::InMemoryDirectory {
-            path: dir.to_owned(),
-        }),
+        FileSystem::Memory => {
+            let problem = format!(
+                "{} is in memory, where sync costs nothing; name a real disk",
+                dir.display()
+            );
+            Err(BenchError::flag("--dir", problem))
+        }
         FileSystem::Disk { .. } => Ok(()),
     }
 }

@@ -1,7 +1,8 @@
 //! Why a measurement could not be made.
 
+use std::fmt::Display;
 use std::io;
-use std::path::PathBuf;
+use std::time::Duration;
 
 /// The result of everything in this crate.
 pub type Result<T, E = BenchError> = std::result::Result<T, E>;
@@ -36,34 +37,6 @@ pub enum BenchError {
         /// Last lines of its output.
         log_tail: String,
     },
-    /// A server did not become ready or idle in time: the machine is too slow or the server hangs.
-    #[error("{server} was not {state} after {waited_s} s")]
-    TimedOut {
-        /// Which server.
-        server: String,
-        /// What was waited for.
-        state: &'static str,
-        /// Seconds waited.
-        waited_s: u64,
-    },
-    /// A thread may run outside its core, so no number of this run is fair: use `--confine cpuset`
-    /// when the kernel's own io_uring workers ignore the affinity mask.
-    #[error(
-        "{server}: thread {tid} ({thread}) may run on CPUs {cpus}, not only on {wanted}; \
-         if it is an io_uring worker of the kernel, use --confine cpuset"
-    )]
-    Escaped {
-        /// Which server.
-        server: String,
-        /// Thread id.
-        tid: u32,
-        /// Thread name.
-        thread: String,
-        /// What the kernel allows it.
-        cpus: String,
-        /// What it should be confined to.
-        wanted: String,
-    },
     /// Text of a program or of the kernel was not in the known form: a version this tool does not know.
     #[error("cannot read {what} from {text:?}")]
     Parse {
@@ -71,30 +44,6 @@ pub enum BenchError {
         what: &'static str,
         /// The text, shortened.
         text: String,
-    },
-    /// A program or directory that the run needs is not there.
-    #[error("{what} not found; {remedy}")]
-    Missing {
-        /// What is missing.
-        what: String,
-        /// What to do.
-        remedy: &'static str,
-    },
-    /// Keys were missing, so the hit rate would not be 100%.
-    #[error("{server} holds {found} keys, expected {expected}")]
-    KeyCount {
-        /// Which server.
-        server: String,
-        /// Keys found (or hits).
-        found: u64,
-        /// Keys expected (or lookups).
-        expected: u64,
-    },
-    /// The data directory is in memory, where sync costs nothing: pass `--dir` on a real disk.
-    #[error("{path} is on tmpfs or ramfs; pass --dir on a real disk")]
-    InMemoryDirectory {
-        /// The refused directory.
-        path: PathBuf,
     },
     /// A flag does not fit this machine or the other flags.
     #[error("{flag}: {problem}")]
@@ -104,10 +53,10 @@ pub enum BenchError {
         /// What is wrong with it.
         problem: String,
     },
-    /// The coordinators or a node of a cluster did not do what was asked: look at their logs.
+    /// A server, or what else the run needs, did not do what was asked: look at its log, or do what the problem says.
     #[error("{what}: {problem}")]
-    Cluster {
-        /// What was asked.
+    Failed {
+        /// What was asked, and of whom.
         what: String,
         /// What came of it.
         problem: String,
@@ -126,12 +75,24 @@ impl BenchError {
         move |source| BenchError::Io { what, source }
     }
 
-    /// What a cluster did not do.
-    pub fn cluster(what: impl Into<String>, problem: impl ToString) -> BenchError {
-        BenchError::Cluster {
+    /// What was asked and not done.
+    pub fn failed(what: impl Into<String>, problem: impl ToString) -> BenchError {
+        BenchError::Failed {
             what: what.into(),
             problem: problem.to_string(),
         }
+    }
+
+    /// The machine is too slow, or the server hangs.
+    pub fn timed_out(server: impl Display, state: &str, waited: Duration) -> BenchError {
+        let problem = format!("not {state} after {} s", waited.as_secs());
+        BenchError::failed(server.to_string(), problem)
+    }
+
+    /// Keys are missing (or lookups were no hits), so the hit rate would not be 100%.
+    pub fn keys(server: impl Display, found: u64, expected: u64) -> BenchError {
+        let problem = format!("holds {found} keys, expected {expected}");
+        BenchError::failed(server.to_string(), problem)
     }
 
     /// A flag that does not fit.

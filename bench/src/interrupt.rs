@@ -1,6 +1,9 @@
 //! SIGINT and SIGTERM as a flag, so that servers and directories are cleaned up on the way out.
 
+use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::error::{BenchError, Result};
 
@@ -36,5 +39,43 @@ pub fn check() -> Result<()> {
         Err(BenchError::Interrupted)
     } else {
         Ok(())
+    }
+}
+
+/// Looks every `pause` whether something is so, for at most `timeout`; whether it has come to that.
+///
+/// # Errors
+/// [`BenchError::Interrupted`], and those of the look.
+pub fn wait_until(
+    timeout: Duration,
+    pause: Duration,
+    mut is_so: impl FnMut() -> Result<bool>,
+) -> Result<bool> {
+    let began = Instant::now();
+    loop {
+        check()?;
+        if is_so()? {
+            return Ok(true);
+        }
+        if began.elapsed() > timeout {
+            return Ok(false);
+        }
+        thread::sleep(pause);
+    }
+}
+
+/// Waits until a server is in a state.
+///
+/// # Errors
+/// As [`wait_until`], and when it is not in time.
+pub fn wait_for(
+    (server, state): (impl Display, &str),
+    timeout: Duration,
+    pause: Duration,
+    is_so: impl FnMut() -> Result<bool>,
+) -> Result<()> {
+    match wait_until(timeout, pause, is_so)? {
+        true => Ok(()),
+        false => Err(BenchError::timed_out(server, state, timeout)),
     }
 }

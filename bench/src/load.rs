@@ -51,27 +51,37 @@ pub enum Operation {
 }
 
 /// One run of the generator.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, clap::Args)]
 pub struct LoadConfig {
-    /// Where the server listens.
+    /// Where the server listens
+    #[arg(long, default_value = "127.0.0.1:7379")]
     pub address: SocketAddr,
-    /// Commands per second; 0 closes the loop.
+    /// Commands per second; 0 sends as fast as replies arrive
+    #[arg(long, default_value_t = 10_000)]
     pub rate: u64,
-    /// Connections.
+    /// Connections
+    #[arg(long, default_value_t = 50)]
     pub connections: usize,
-    /// Commands per batch.
+    /// Commands per batch
+    #[arg(long, default_value_t = 1)]
     pub pipeline: u32,
-    /// What to send.
+    /// What to send
+    #[arg(long = "op", value_enum, default_value = "get")]
     pub operation: Operation,
-    /// Share of GETs when mixed, in percent.
+    /// Share of GETs with --op mixed, in percent
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(0..=100))]
     pub get_percent: u32,
-    /// Keys are drawn uniformly from `0..keys`.
+    /// Keys drawn from
+    #[arg(long, default_value_t = 1_000_000)]
     pub keys: u64,
-    /// Bytes of a value.
+    /// Bytes of a value
+    #[arg(long, default_value_t = 100)]
     pub value_bytes: usize,
-    /// Measured time.
+    /// Measured seconds
+    #[arg(long = "seconds", default_value = "10", value_parser = arguments::seconds)]
     pub duration: Duration,
-    /// Time before it that is driven but not counted.
+    /// Seconds before them that are not counted
+    #[arg(long, default_value = "1", value_parser = arguments::seconds)]
     pub warmup: Duration,
 }
 

@@ -72,10 +72,7 @@ pub fn valkey(given: Option<&Path>) -> Result<PathBuf> {
 
 fn first_file(candidates: Vec<PathBuf>, what: &str, remedy: &'static str) -> Result<PathBuf> {
     let found = candidates.into_iter().find(|path| path.is_file());
-    let found = found.ok_or_else(|| BenchError::Missing {
-        what: what.to_owned(),
-        remedy,
-    })?;
+    let found = found.ok_or_else(|| BenchError::failed(what, format!("not found; {remedy}")))?;
     found.canonicalize().map_err(BenchError::io(what))
 }
 

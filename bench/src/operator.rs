@@ -31,7 +31,7 @@ impl Operator {
     pub fn open(address: &str, secret: Option<&Secret>) -> Result<Self> {
         let identity = protocol::identity(LinkRole::Operator, NodeId([0; 16]));
         let client = Client::dial(address, identity, secret.cloned(), ANSWER_TIMEOUT);
-        let wrong = |error| BenchError::cluster(format!("connecting to {address}"), error);
+        let wrong = |error| BenchError::failed(format!("connecting to {address}"), error);
         Ok(Operator {
             client: client.map_err(wrong)?,
             address: address.to_owned(),
@@ -53,7 +53,7 @@ impl Operator {
     /// # Errors
     /// When none does.
     pub fn of_leader(coordinators: &[String], secret: Option<&Secret>) -> Result<Self> {
-        let wrong = |problem: String| BenchError::cluster("asking who leads", problem);
+        let wrong = |problem: String| BenchError::failed("asking who leads", problem);
         let report = ask(coordinators, secret, &Query::Coordinators, LEADER_TIMEOUT);
         match report.map_err(|error| wrong(error.to_string()))? {
             Report::Coordinators(rows) => match rows.iter().find(|row| row.leader) {
@@ -69,7 +69,7 @@ impl Operator {
     /// # Errors
     /// When there is no answer of the known form.
     pub fn ask(&mut self, query: &Query) -> Result<Report> {
-        let wrong = |problem: String| BenchError::cluster(format!("{query:?}"), problem);
+        let wrong = |problem: String| BenchError::failed(format!("{query:?}"), problem);
         let request = Request::Operator {
             id: 1,
             query: query.clone(),

@@ -5,13 +5,13 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::{self, Signal};
 
 use crate::affinity;
 use crate::error::{BenchError, Result};
+use crate::interrupt::wait_for;
 use crate::procfs::Pid;
 
 /// How long a stop may take after SIGTERM before SIGKILL.
@@ -103,23 +103,18 @@ impl Process {
     pub fn stop(mut self) -> Result<()> {
         // It fails only when the process has ended.
         let _ = process::kill_process(process::Pid::from_child(&self.child), Signal::TERM);
-        let deadline = Instant::now() + STOP_TIMEOUT;
-        while self
-            .child
-            .try_wait()
-            .map_err(BenchError::io("waiting for a server"))?
-            .is_none()
-        {
-            if Instant::now() > deadline {
-                return Err(BenchError::TimedOut {
-                    server: self.name.clone(),
-                    state: "stopped after SIGTERM",
-                    waited_s: STOP_TIMEOUT.as_secs(),
-                });
-            }
-            thread::sleep(STOP_POLL);
-        }
-        Ok(())
+        let child = &mut self.child;
+        wait_for(
+            (&self.name, "stopped after SIGTERM"),
+            STOP_TIMEOUT,
+            STOP_POLL,
+            || {
+                let ended = child.try_wait();
+                Ok(ended
+                    .map_err(BenchError::io("waiting for a server"))?
+                    .is_some())
+            },
+        )
     }
 
     fn log_tail(&self) -> String {

@@ -9,6 +9,7 @@ use clap::Args;
 use serde_json::Value;
 
 use crate::error::{BenchError, Result};
+use crate::report::{Page, cells, texts};
 use crate::stats::{number, quantile};
 
 #[cfg(test)]
@@ -48,17 +49,8 @@ impl ReportArgs {
     }
 }
 
-/// One line of the page.
-struct Row {
-    ephesus: String,
-    spread: String,
-    peers: String,
-    ratios: String,
-    run: String,
-}
-
-/// Rows by tool, case and quantity.
-type Rows = BTreeMap<(&'static str, String, String), Row>;
+/// Cells of the page by tool, case and quantity.
+type Rows = BTreeMap<(&'static str, String, String), [String; 5]>;
 
 /// The page for the results in `dir`.
 fn page(dir: &Path) -> Result<String> {
@@ -71,10 +63,9 @@ fn page(dir: &Path) -> Result<String> {
             .extension()
             .is_some_and(|extension| extension == "json")
         {
-            let name = path.display().to_string();
-            let text = fs::read_to_string(&path).map_err(BenchError::io(name.clone()))?;
-            let report =
-                serde_json::from_str(&text).map_err(|error| BenchError::io(name)(error.into()))?;
+            let what = || BenchError::io(path.display().to_string());
+            let text = fs::read_to_string(&path).map_err(what())?;
+            let report = serde_json::from_str(&text).map_err(|error| what()(error.into()))?;
             reports.push(report);
         }
     }
@@ -89,32 +80,27 @@ fn render(mut reports: Vec<Value>) -> String {
     for report in &reports {
         add(&mut rows, report);
     }
-    let mut out = HEAD.to_owned();
+    let mut page = Page(HEAD.to_owned());
     if rows.is_empty() {
-        out.push_str("\nThere is no result yet.\n");
+        page.line("\nThere is no result yet.");
     }
     let mut section = None;
     for ((tool, case, name), row) in &rows {
         if section != Some((tool, case)) {
             section = Some((tool, case));
-            out.push_str(&format!(
-                "\n## {tool}: {case}\n\n\
-                 | quantity | Ephesus | spread | peers | ratio | run |\n\
-                 | --- | --- | --- | --- | --- | --- |\n"
-            ));
+            page.section(&format!("{tool}: {case}"));
+            page.head(&texts([
+                &"quantity",
+                &"Ephesus",
+                &"spread",
+                &"peers",
+                &"ratio",
+                &"run",
+            ]));
         }
-        let Row {
-            ephesus,
-            spread,
-            peers,
-            ratios,
-            run,
-        } = row;
-        out.push_str(&format!(
-            "| {name} | {ephesus} | {spread} | {peers} | {ratios} | {run} |\n"
-        ));
+        page.row(&cells([vec![name.clone()], row.to_vec()]));
     }
-    out
+    page.0
 }
 
 fn add(rows: &mut Rows, report: &Value) {
@@ -151,17 +137,15 @@ fn add(rows: &mut Rows, report: &Value) {
                 medians => &medians[EPHESUS],
             };
             let key = (tool, text(title), name);
-            let row = Row {
-                ephesus: shown(median),
-                spread: spread(samples),
-                peers: by_server(&row["medians"], shown),
-                ratios: match &row["ratios"] {
-                    Value::Null => ratio(&row["ratio"]),
-                    ratios => by_server(ratios, ratio),
-                },
-                run: run.clone(),
+            let ratios = match &row["ratios"] {
+                Value::Null => ratio(&row["ratio"]),
+                ratios => by_server(ratios, ratio),
             };
-            rows.insert(key, row);
+            let peers = by_server(&row["medians"], shown);
+            rows.insert(
+                key,
+                [shown(median), spread(samples), peers, ratios, run.clone()],
+            );
         }
     }
 }

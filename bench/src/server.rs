@@ -67,13 +67,25 @@ impl CpuMark {
         })
     }
 
+    /// Since then, without forks, and of forks that ended meanwhile.
+    ///
+    /// # Errors
+    /// When the process is gone.
+    pub fn apart(&self) -> Result<[Duration; 2]> {
+        let now = CpuMark::of(self.pid)?;
+        let used = |now: Duration, before| now.saturating_sub(before);
+        Ok([
+            used(now.server, self.server),
+            used(now.children, self.children),
+        ])
+    }
+
     /// Since then, forks that ended meanwhile included.
     ///
     /// # Errors
     /// When the process is gone.
     pub fn elapsed(&self) -> Result<Duration> {
-        let now = CpuMark::of(self.pid)?;
-        Ok(now.server.saturating_sub(self.server) + now.children.saturating_sub(self.children))
+        Ok(self.apart()?.iter().sum())
     }
 }
 
@@ -166,17 +178,21 @@ impl Server {
     /// Fails when any thread of the process may run outside its CPUs.
     ///
     /// # Errors
-    /// [`BenchError::Escaped`].
+    /// When one may: then no figure of this run is fair.
     pub fn verify_confined(&self) -> Result<()> {
         for thread in procfs::thread_placements(self.pid())? {
             if thread.cpus.iter().any(|cpu| !self.spec.cpus.contains(cpu)) {
-                return Err(BenchError::Escaped {
-                    server: self.spec.product.to_string(),
-                    tid: thread.tid,
-                    thread: thread.name,
-                    cpus: affinity::list(&thread.cpus),
-                    wanted: affinity::list(&self.spec.cpus),
-                });
+                let what = format!(
+                    "{}, thread {} ({})",
+                    self.spec.product, thread.tid, thread.name
+                );
+                let problem = format!(
+                    "may run on CPUs {}, not only on {}; if it is an io_uring worker of the kernel, use \
+                     --confine cpuset",
+                    affinity::list(&thread.cpus),
+                    affinity::list(&self.spec.cpus)
+                );
+                return Err(BenchError::failed(what, problem));
             }
         }
         Ok(())
@@ -196,20 +212,13 @@ impl Server {
     /// # Errors
     /// When the server is gone.
     pub fn wait_quiet(&self, timeout: Duration) -> Result<bool> {
-        let deadline = Instant::now() + timeout;
-        loop {
-            interrupt::check()?;
+        interrupt::wait_until(timeout, Duration::ZERO, || {
             let mark = self.cpu_mark()?;
             let started = Instant::now();
             thread::sleep(QUIET_WINDOW);
             let busy = mark.elapsed()?.as_secs_f64() / started.elapsed().as_secs_f64();
-            if busy < QUIET_BUSY_MAX && !self.is_rewriting()? {
-                return Ok(true);
-            }
-            if Instant::now() > deadline {
-                return Ok(false);
-            }
-        }
+            Ok(busy < QUIET_BUSY_MAX && !self.is_rewriting()?)
+        })
     }
 
     /// Whether Redis or Valkey is rewriting its AOF.
@@ -228,14 +237,10 @@ impl Server {
     /// # Errors
     /// When it is refused or takes too long.
     pub fn rewrite_aof(&self) -> Result<()> {
-        if self.spec.product.is_ephesus() {
-            return Ok(());
-        }
         self.connect()?.text(&["BGREWRITEAOF"])?;
-        if self.wait_quiet(READY_TIMEOUT)? {
-            Ok(())
-        } else {
-            Err(self.timed_out("done rewriting its AOF", READY_TIMEOUT))
+        match self.wait_quiet(READY_TIMEOUT)? {
+            true => Ok(()),
+            false => Err(self.timed_out("done rewriting its AOF", READY_TIMEOUT)),
         }
     }
 
@@ -245,10 +250,10 @@ impl Server {
     /// # Errors
     /// When that does not end, or the server does not answer.
     pub fn settle(&self) -> Result<()> {
-        if self.spec.product != Product::Ephesus {
-            return self.rewrite_aof();
+        match self.spec.product.is_ephesus() {
+            true => wait_imaged(self.address),
+            false => self.rewrite_aof(),
         }
-        wait_imaged(self.address)
     }
 
     /// Sets every key once and checks that all are there.
@@ -264,15 +269,11 @@ impl Server {
     /// Fails unless the server holds exactly `keys` keys.
     ///
     /// # Errors
-    /// [`BenchError::KeyCount`].
+    /// When it does not.
     pub fn verify_keys(&self, keys: u64) -> Result<()> {
         match self.connect()?.integer(&["DBSIZE"])? {
             found if found == keys => Ok(()),
-            found => Err(BenchError::KeyCount {
-                server: self.spec.product.to_string(),
-                found,
-                expected: keys,
-            }),
+            found => Err(BenchError::keys(self.spec.product, found, keys)),
         }
     }
 
@@ -287,38 +288,34 @@ impl Server {
     fn wait_ready(&mut self, started: Instant) -> Result<()> {
         let probe = String::from_utf8_lossy(&prefill::key(0)).into_owned();
         let mut connection = None;
-        while started.elapsed() < READY_TIMEOUT {
-            interrupt::check()?;
+        let left = READY_TIMEOUT.saturating_sub(started.elapsed());
+        let (product, address) = (self.spec.product, self.address);
+        interrupt::wait_for((product, "ready"), left, READY_POLL, || {
             self.process.check_running()?;
             if connection.is_none() {
-                connection = Connection::open(self.address).ok();
+                connection = Connection::open(address).ok();
             }
-            match connection
+            let reply = connection
                 .as_mut()
-                .map(|connection| connection.call(&["GET", &probe]))
-            {
-                Some(Ok(Value::Bulk(_) | Value::Null)) => return Ok(()),
-                Some(Ok(Value::Error(text))) if self.is_without_slots(&text) => return Ok(()),
-                Some(Ok(_)) | None => {}
-                Some(Err(_)) => connection = None,
-            }
-            thread::sleep(READY_POLL);
-        }
-        Err(self.timed_out("ready", READY_TIMEOUT))
+                .map(|connection| connection.call(&["GET", &probe]));
+            Ok(match reply {
+                Some(Ok(Value::Bulk(_) | Value::Null)) => true,
+                // How Valkey answers in a cluster before it is given slots.
+                Some(Ok(Value::Error(text))) => {
+                    !product.is_ephesus() && text.starts_with("CLUSTERDOWN")
+                }
+                Some(Ok(_)) | None => false,
+                Some(Err(_)) => {
+                    connection = None;
+                    false
+                }
+            })
+        })
     }
 
-    /// Whether this is how Valkey answers in a cluster before it is given slots.
-    fn is_without_slots(&self, error: &str) -> bool {
-        self.spec.product != Product::Ephesus && error.starts_with("CLUSTERDOWN")
-    }
-
-    fn timed_out(&self, state: &'static str, waited: Duration) -> BenchError {
-        let server = self.spec.product.to_string();
-        BenchError::TimedOut {
-            server,
-            state,
-            waited_s: waited.as_secs(),
-        }
+    /// It was waited for in vain.
+    pub fn timed_out(&self, state: &str, waited: Duration) -> BenchError {
+        BenchError::timed_out(self.spec.product, state, waited)
     }
 }
 
@@ -327,25 +324,16 @@ impl Server {
 /// # Errors
 /// When that does not end, or the node does not answer.
 pub fn wait_imaged(address: SocketAddr) -> Result<()> {
-    let deadline = Instant::now() + READY_TIMEOUT;
     let mut connection = Connection::open(address)?;
     let mut rests_since = Instant::now();
-    while rests_since.elapsed() < REST {
-        interrupt::check()?;
-        if Instant::now() > deadline {
-            return Err(BenchError::TimedOut {
-                server: Product::Ephesus.to_string(),
-                state: "done writing images",
-                waited_s: READY_TIMEOUT.as_secs(),
-            });
-        }
-        thread::sleep(QUIET_WINDOW);
+    let state = (Product::Ephesus, "done writing images");
+    interrupt::wait_for(state, READY_TIMEOUT, QUIET_WINDOW, || {
         let info = connection.text(&["INFO", "persistence"])?;
         if resp::info_number(&info, "image_in_progress") == Some(1) {
             rests_since = Instant::now();
         }
-    }
-    Ok(())
+        Ok(rests_since.elapsed() >= REST)
+    })
 }
 
 /// Whether a Redis or Valkey is rewriting its AOF, or about to.
@@ -356,20 +344,6 @@ pub fn is_rewriting(connection: &mut Connection) -> Result<bool> {
     let info = connection.text(&["INFO", "persistence"])?;
     let on = |name| resp::info_number(&info, name) == Some(1);
     Ok(on("aof_rewrite_in_progress") || on("aof_rewrite_scheduled"))
-}
-
-/// Everything `CONFIG GET *` answers, sorted by name.
-///
-/// # Errors
-/// When the server does not answer it with pairs.
-pub fn configuration(server: &Server) -> Result<Vec<(String, String)>> {
-    let words = server.connect()?.strings(&["CONFIG", "GET", "*"])?;
-    let mut pairs: Vec<(String, String)> = words
-        .chunks_exact(2)
-        .map(|pair| (pair[0].clone(), pair[1].clone()))
-        .collect();
-    pairs.sort();
-    Ok(pairs)
 }
 
 /// The command line as a shell takes it, with the directory's own part shortened to `DIR`.
@@ -395,17 +369,26 @@ pub struct Described {
     pub version: String,
     /// Program and arguments.
     pub command_line: String,
-    /// `CONFIG GET *`, empty when not supported.
+    /// What `CONFIG GET *` answers, by name; empty when not supported.
     pub configuration: Vec<(String, String)>,
 }
 
 /// Describes a running server for the report.
 pub fn describe(server: &Server) -> Described {
+    let words = server
+        .connect()
+        .and_then(|mut connection| connection.strings(&["CONFIG", "GET", "*"]));
+    let words = words.unwrap_or_default();
+    let pairs = words
+        .chunks_exact(2)
+        .map(|pair| (pair[0].clone(), pair[1].clone()));
+    let mut configuration: Vec<_> = pairs.collect();
+    configuration.sort();
     Described {
         product: server.product(),
         version: version(&server.spec().binary),
         command_line: server.command_line().to_owned(),
-        configuration: configuration(server).unwrap_or_default(),
+        configuration,
     }
 }
 

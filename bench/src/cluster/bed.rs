@@ -1,7 +1,6 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ephesus_coordinator::ask::ask;
 use ephesus_coordinator::report::{CoordinatorRow, Query, Report, StatusReport};
@@ -9,7 +8,7 @@ use tempfile::TempDir;
 
 use crate::affinity;
 use crate::error::{BenchError, Result};
-use crate::interrupt;
+use crate::interrupt::{self, wait_for};
 use crate::process::Process;
 use crate::procfs::Pid;
 use crate::resp::Connection;
@@ -236,13 +235,13 @@ impl Bed {
     pub(crate) fn ask(&self, query: &Query) -> Result<Report> {
         interrupt::check()?;
         let answer = ask(&self.coordinators(), None, query, ASK_TIMEOUT);
-        answer.map_err(|error| BenchError::cluster(format!("{query:?}"), error))
+        answer.map_err(|error| BenchError::failed(format!("{query:?}"), error))
     }
 
     pub(crate) fn status(&self) -> Result<StatusReport> {
         match self.ask(&Query::Status)? {
             Report::Status(status) => Ok(status),
-            other => Err(BenchError::cluster("status", format!("{other:?}"))),
+            other => Err(BenchError::failed("status", format!("{other:?}"))),
         }
     }
 
@@ -254,29 +253,24 @@ impl Bed {
     fn coordinator_rows(&self) -> Result<Vec<CoordinatorRow>> {
         match self.ask(&Query::Coordinators)? {
             Report::Coordinators(rows) => Ok(rows),
-            other => Err(BenchError::cluster("coordinators", format!("{other:?}"))),
+            other => Err(BenchError::failed("coordinators", format!("{other:?}"))),
         }
     }
 
     /// Waits until the coordinators have no complaint, all of them are heard of, and every node
     /// serves.
     pub(crate) fn wait_healthy(&mut self) -> Result<()> {
-        let deadline = Instant::now() + READY_TIMEOUT;
-        while !self.is_healthy()? {
+        let state = (
+            format!("a cluster of {} nodes", self.layout.nodes),
+            "healthy",
+        );
+        wait_for(state, READY_TIMEOUT, READY_POLL, || {
             let processes = self.coordinators.iter_mut().chain(&mut self.nodes);
             for process in processes.flatten() {
                 process.check_running()?;
             }
-            if Instant::now() > deadline {
-                return Err(BenchError::TimedOut {
-                    server: format!("a cluster of {} nodes", self.layout.nodes),
-                    state: "healthy",
-                    waited_s: READY_TIMEOUT.as_secs(),
-                });
-            }
-            thread::sleep(READY_POLL);
-        }
-        Ok(())
+            self.is_healthy()
+        })
     }
 
     fn is_healthy(&self) -> Result<bool> {

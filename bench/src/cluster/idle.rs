@@ -1,5 +1,4 @@
 use std::collections::BTreeMap;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::error::Result;
@@ -32,12 +31,7 @@ fn by_thread(pid: Pid) -> Result<ByThread> {
 }
 
 fn wait(duration: Duration) -> Result<()> {
-    let began = Instant::now();
-    while began.elapsed() < duration {
-        interrupt::check()?;
-        thread::sleep(STEP);
-    }
-    Ok(())
+    interrupt::wait_until(duration, STEP, || Ok(false)).map(drop)
 }
 
 pub(super) fn run(settings: &Settings) -> Result<CaseReport> {

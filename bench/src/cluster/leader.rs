@@ -1,4 +1,3 @@
-use std::thread;
 use std::time::{Duration, Instant};
 
 use ephesus_coordinator::command::{Addresses, Registration};
@@ -9,7 +8,7 @@ use ephesus_wire::NodeId;
 use ephesus_wire::handshake::LinkRole;
 
 use crate::error::{BenchError, Result};
-use crate::interrupt;
+use crate::interrupt::wait_for;
 use crate::measure::Goal;
 use ephesus_wire::rng::Rng;
 
@@ -45,7 +44,7 @@ fn stranger(name: String, random: &mut Rng) -> Registration {
 
 /// Whether this coordinator has taken the node in.
 fn register(address: &str, node: &Registration) -> Result<bool> {
-    let wrong = |problem: String| BenchError::cluster(format!("registering at {address}"), problem);
+    let wrong = |problem: String| BenchError::failed(format!("registering at {address}"), problem);
     let identity = protocol::identity(LinkRole::Node, node.node);
     let Ok(mut client) = Client::dial(address, identity, None, CALL_LIMIT) else {
         return Ok(false);
@@ -87,13 +86,9 @@ pub(super) fn run(settings: &Settings) -> Result<CaseReport> {
             .collect();
         bed.kill_coordinator(leader);
         let lost = Instant::now();
-        while !is_taken(&others, &node)? {
-            interrupt::check()?;
-            if lost.elapsed() > TIMEOUT {
-                return Err(BenchError::cluster("registering", "nobody leads"));
-            }
-            thread::sleep(POLL);
-        }
+        wait_for(("registering", "done"), TIMEOUT, POLL, || {
+            is_taken(&others, &node)
+        })?;
         writable.push(lost.elapsed().as_secs_f64());
         bed.restart_coordinator(leader)?;
         remove(&bed, &node.name)?;
@@ -120,6 +115,6 @@ fn remove(bed: &Bed, name: &str) -> Result<()> {
     };
     match bed.ask(&query)? {
         Report::NodeRemoved { .. } => Ok(()),
-        other => Err(BenchError::cluster("node remove", format!("{other:?}"))),
+        other => Err(BenchError::failed("node remove", format!("{other:?}"))),
     }
 }

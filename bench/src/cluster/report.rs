@@ -111,7 +111,7 @@ impl Report {
         let bounded = self.cases.iter().filter(|case| case.case == Case::Scale);
         let mut rows = bounded.flat_map(|case| &case.rows);
         match rows.find(|row| row.verdict == Verdict::Missed) {
-            Some(row) => Err(BenchError::cluster(&row.name, "the bound is missed")),
+            Some(row) => Err(BenchError::failed(&row.name, "the bound is missed")),
             None => Ok(()),
         }
     }

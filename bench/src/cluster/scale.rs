@@ -56,31 +56,31 @@ pub(super) fn live(size: Size, dir: &Path) -> Result<Life> {
     let mut world = World::found(size, dir)?;
     world.start_all();
     world.until("every partition to be online", World::is_online)?;
-    turns.push(("assignment", world.take_turns()));
+    turns.push(("assignment", world.leader.take_turns()));
     let failed = world.fail(FAILED);
     world.until("ten nodes to be failed", |world| world.failed() == FAILED)?;
-    turns.push(("ten nodes fail", world.take_turns()));
+    turns.push(("ten nodes fail", world.leader.take_turns()));
     let moves = world.rebalance()?;
     world.until("all moves to end", World::is_still)?;
-    turns.push(("rebalance", world.take_turns()));
+    turns.push(("rebalance", world.leader.take_turns()));
     for name in failed {
         world.remove(&name)?;
     }
     world.until("what was lost to be online again", |world| {
         world.failed() == 0 && world.is_online()
     })?;
-    turns.push(("ten nodes are removed", world.take_turns()));
+    turns.push(("ten nodes are removed", world.leader.take_turns()));
     world.ask_everything()?;
-    turns.push(("operators ask", world.take_turns()));
-    let leader = world.leader();
+    turns.push(("operators ask", world.leader.take_turns()));
+    let leader = &world.leader;
     Ok(Life {
         turns,
         moves,
         versions: leader.state().table().version,
-        encoded: leader.encoded(),
-        encoded_again: leader.encoded_again(),
-        dropped: world.dropped(),
-        undecided_max: leader.undecided_max(),
+        encoded: leader.encoded,
+        encoded_again: leader.encoded_again,
+        dropped: leader.dropped,
+        undecided_max: leader.undecided_max,
         heap_peak_bytes: crate::heap::peak(),
     })
 }
@@ -128,7 +128,7 @@ pub(super) fn run(settings: &Settings) -> Result<CaseReport> {
 }
 
 fn wrong(what: &str, problem: impl ToString) -> BenchError {
-    BenchError::cluster(what.to_owned(), problem)
+    BenchError::failed(what.to_owned(), problem)
 }
 
 #[cfg(test)]

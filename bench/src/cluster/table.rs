@@ -31,7 +31,7 @@ impl Watch {
     fn status(&mut self) -> Result<StatusReport> {
         match self.0.ask(&Query::Status)? {
             Report::Status(status) => Ok(status),
-            other => Err(BenchError::cluster(
+            other => Err(BenchError::failed(
                 "the leader's status",
                 format!("{other:?}"),
             )),
@@ -53,7 +53,7 @@ impl Watch {
             last_old = asked;
             if began.elapsed() > CHANGE_TIMEOUT {
                 let problem = format!("{failed} nodes have failed, not {count}");
-                return Err(BenchError::cluster("the leader's status", problem));
+                return Err(BenchError::failed("the leader's status", problem));
             }
             thread::sleep(POLL);
         }
@@ -84,7 +84,7 @@ fn until_shown(
             }
         }
         if from.elapsed() > CHANGE_TIMEOUT {
-            return Err(BenchError::cluster("CLUSTER NODES", "the table is old"));
+            return Err(BenchError::failed("CLUSTER NODES", "the table is old"));
         }
     }
     Ok(seen.into_iter().flatten().collect())

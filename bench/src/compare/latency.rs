@@ -148,11 +148,8 @@ pub(super) fn with_and_without_images(settings: &Settings, case: Case) -> Result
             note_load(&mut result, product, &busy);
             for report in [&alone, &quiet, &busy] {
                 if report.misses > 0 {
-                    return Err(BenchError::KeyCount {
-                        server: product.to_string(),
-                        found: report.get.count - report.misses,
-                        expected: report.get.count,
-                    });
+                    let hits = report.get.count - report.misses;
+                    return Err(BenchError::keys(product, hits, report.get.count));
                 }
             }
             let (alone, quiet, busy) = (alone.get, quiet.get, busy.get);

@@ -225,10 +225,10 @@ fn peak_use_while<T>(dir: &Path, run: impl FnOnce() -> Result<T>) -> Result<u64>
         done
     })?;
     match peak.into_inner() {
-        0 => Err(BenchError::Missing {
-            what: format!("data below {}", dir.display()),
-            remedy: "the data directory's layout has changed",
-        }),
+        0 => Err(BenchError::failed(
+            format!("data below {}", dir.display()),
+            "not found; the data directory's layout has changed",
+        )),
         peak => Ok(peak),
     }
 }

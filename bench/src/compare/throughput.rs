@@ -97,11 +97,7 @@ fn check_hits(
     if after.misses == before.misses && found >= requests {
         return Ok(());
     }
-    Err(BenchError::KeyCount {
-        server: product.to_string(),
-        found,
-        expected: requests,
-    })
+    Err(BenchError::keys(product, found, requests))
 }
 
 fn hits(server: &Server) -> Result<Option<Hits>> {

@@ -7,8 +7,8 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{BLOCK_BYTES, open_durable, zeroed_block};
-use crate::error::{BenchError, Result};
+use super::{BLOCK_BYTES, in_scratch, open_durable, zeroed_block};
+use crate::error::Result;
 use crate::interrupt;
 
 /// A 4 KiB `O_DSYNC` write that takes so long has waited for something else.
@@ -26,12 +26,7 @@ const EVERY: Duration = Duration::from_millis(4);
 /// # Errors
 /// When the directory cannot be written.
 pub fn await_calm(dir: &Path, quiet: Duration, at_most: Duration) -> Result<Option<Duration>> {
-    let path = dir.join("disk-calm.tmp");
-    let what = || BenchError::io(path.display().to_string());
-    let waited = wait(&path, quiet, at_most).map_err(what());
-    fs::remove_file(&path).map_err(what())?;
-    interrupt::check()?;
-    waited
+    in_scratch(dir, "disk-calm.tmp", |path| wait(path, quiet, at_most))
 }
 
 fn wait(path: &Path, quiet: Duration, at_most: Duration) -> io::Result<Option<Duration>> {

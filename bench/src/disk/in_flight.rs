@@ -1,4 +1,4 @@
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::error::{BenchError, Result};
+use crate::error::Result;
 use crate::interrupt;
 
-use super::{FILE_BYTES, open_durable, zero_filled};
+use super::{FILE_BYTES, in_scratch, open_durable, zero_filled};
 
 /// What a shard's log has on its way to the disk at most.
 pub const GROUP_BYTES: usize = 1 << 20;
@@ -26,12 +26,9 @@ pub fn in_flight_mb_per_s<const N: usize>(
     at_a_time: [usize; N],
     duration: Duration,
 ) -> Result<[f64; N]> {
-    let path = dir.join("disk-rate.tmp");
-    let what = || BenchError::io(path.display().to_string());
-    let rates = measure(&path, at_a_time, duration).map_err(what());
-    fs::remove_file(&path).map_err(what())?;
-    interrupt::check()?;
-    rates
+    in_scratch(dir, "disk-rate.tmp", |path| {
+        measure(path, at_a_time, duration)
+    })
 }
 
 fn measure<const N: usize>(

@@ -210,7 +210,7 @@ impl<N: FnMut(&mut Rng, Turn) -> Option<Command>> Generator<N> {
         }
         if self.servers.len() > usize::from(u8::MAX) {
             let problem = "more servers than this client can tell apart";
-            return Err(BenchError::cluster(address.to_string(), problem));
+            return Err(BenchError::failed(address.to_string(), problem));
         }
         for _ in 0..self.traffic.connections {
             let lane = self.lane(address, self.lanes.len())?;

@@ -112,7 +112,7 @@ impl EphesusPair {
         let moving: Vec<&PartitionRow> = owned.iter().copied().filter(moves).collect();
         if moving.is_empty() {
             let problem = format!("node {} has nothing to give", source.name);
-            return Err(BenchError::cluster("a move", problem));
+            return Err(BenchError::failed("a move", problem));
         }
         let older = migrations(&mut operator)?;
         let partitions: BTreeSet<u16> = moving.iter().map(|row| row.partition).collect();
@@ -130,7 +130,7 @@ impl EphesusPair {
 }
 
 fn named(rows: &[NodeRow], name: &str) -> Result<Node> {
-    let wrong = |problem: &str| BenchError::cluster(format!("node {name}"), problem);
+    let wrong = |problem: &str| BenchError::failed(format!("node {name}"), problem);
     let row = rows.iter().find(|row| row.name == name);
     let row = row.ok_or_else(|| wrong("there is none of this name"))?;
     let mut found = row.entry.to_socket_addrs().map_err(|error| {
@@ -176,7 +176,7 @@ fn planned(operator: &mut Operator, order: &Query) -> Result<Vec<MoveRow>> {
 }
 
 fn unexpected(what: &str, report: &Report) -> BenchError {
-    BenchError::cluster(what, format!("{report:?}"))
+    BenchError::failed(what, format!("{report:?}"))
 }
 
 impl Pair for EphesusPair {

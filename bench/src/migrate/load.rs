@@ -50,7 +50,7 @@ impl Load {
             None => Ok(()),
             Some(ended) => match joined(ended) {
                 Err(error) => Err(error),
-                Ok(_) => Err(BenchError::cluster("writes", "they have ended early")),
+                Ok(_) => Err(BenchError::failed("writes", "they have ended early")),
             },
         }
     }
@@ -60,13 +60,13 @@ impl Load {
         self.times.end();
         match self.thread.take() {
             Some(thread) => joined(thread),
-            None => Err(BenchError::cluster("writes", "they have ended early")),
+            None => Err(BenchError::failed("writes", "they have ended early")),
         }
     }
 }
 
 fn joined(thread: JoinHandle<Result<Found>>) -> Result<Found> {
-    let panicked = |_| Err(BenchError::cluster("writes", "their thread has panicked"));
+    let panicked = |_| Err(BenchError::failed("writes", "their thread has panicked"));
     thread.join().unwrap_or_else(panicked)
 }
 

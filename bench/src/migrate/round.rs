@@ -9,6 +9,7 @@ use crate::load::{DRAIN, Found, Phase, Traffic};
 use crate::prefill::{self, Values};
 use crate::procfs::{self, Pid};
 use crate::resp::{Connection, Value, unexpected};
+use crate::server::CpuMark;
 use ephesus_wire::rng::Rng;
 
 use super::case::{Case, Writes};
@@ -78,8 +79,9 @@ pub(super) fn run(pair: &mut dyn Pair, case: Case, settings: &Settings) -> Resul
     prefill::fill_some(pair.source(), to_set, case.value_bytes, 0)?;
     pair.settle()?;
     let loaded = pair.keys()?;
-    if !settings.is_existing() {
-        expect_keys(loaded[0] - before[0], case.keys)?;
+    let set = loaded[0] - before[0];
+    if !settings.is_existing() && set != case.keys {
+        return Err(BenchError::keys("the source", set, case.keys));
     }
     if case.writes != Writes::None {
         calm_down(settings)?;
@@ -153,7 +155,7 @@ fn give_back(pair: &mut dyn Pair, indexes: &[u32]) -> Result<()> {
         return Ok(());
     }
     if let Some(why) = follow(pair, None, &mut || Ok(()))?.failure {
-        return Err(BenchError::cluster("the move back", why));
+        return Err(BenchError::failed("the move back", why));
     }
     prefill::remove_some(home, indexes.iter().map(|&index| u64::from(index)))
 }
@@ -197,13 +199,10 @@ fn start_load(
 
 /// Lets writes go on for so long.
 fn wait(load: &mut Load, duration: Duration) -> Result<()> {
-    let began = Instant::now();
-    while began.elapsed() < duration {
-        interrupt::check()?;
-        load.check()?;
-        thread::sleep(DROP_POLL.min(duration));
-    }
-    Ok(())
+    interrupt::wait_until(duration, DROP_POLL.min(duration), || {
+        load.check().map(|()| false)
+    })
+    .map(drop)
 }
 
 struct Timing {
@@ -268,8 +267,7 @@ struct Marks([Mark; 2]);
 
 struct Mark {
     pid: Pid,
-    cpu: Duration,
-    forks: Duration,
+    cpu: CpuMark,
     resident_bytes: u64,
 }
 
@@ -283,8 +281,7 @@ impl Marks {
             procfs::reset_peak(pid)?;
             Ok::<_, BenchError>(Mark {
                 pid,
-                cpu: procfs::cpu_time(pid)?,
-                forks: procfs::reaped_children_cpu_time(pid)?,
+                cpu: CpuMark::of(pid)?,
                 resident_bytes: procfs::resident_bytes(pid)?,
             })
         };
@@ -305,7 +302,7 @@ impl Marks {
         let end = |mark: &Mark| {
             let peak = procfs::peak_resident_bytes(mark.pid)?;
             Ok::<_, BenchError>(End {
-                cpu: procfs::cpu_time(mark.pid)?.saturating_sub(mark.cpu),
+                cpu: mark.cpu.apart()?[0],
                 growth_bytes: peak.saturating_sub(mark.resident_bytes),
             })
         };
@@ -315,42 +312,24 @@ impl Marks {
 
     fn add_forks(&self, ends: &mut [End; 2]) -> Result<()> {
         for (mark, end) in self.0.iter().zip(ends) {
-            let forks = procfs::reaped_children_cpu_time(mark.pid)?;
-            end.cpu += forks.saturating_sub(mark.forks);
+            end.cpu += mark.cpu.apart()?[1];
         }
         Ok(())
     }
 }
 
-fn expect_keys(found: u64, expected: u64) -> Result<()> {
-    if found == expected {
-        return Ok(());
-    }
-    Err(BenchError::KeyCount {
-        server: "the source".to_owned(),
-        found,
-        expected,
-    })
-}
-
 /// Waits until both have exactly the keys that are theirs.
 fn await_dropped(pair: &dyn Pair, expected: [u64; 2]) -> Result<()> {
-    let began = Instant::now();
-    loop {
-        interrupt::check()?;
-        let found = pair.keys()?;
-        if found == expected {
-            return Ok(());
-        }
-        if began.elapsed() > DROP_TIMEOUT {
-            let wrong = usize::from(found[0] == expected[0]);
-            return Err(BenchError::KeyCount {
-                server: ["the source", "the target"][wrong].to_owned(),
-                found: found[wrong],
-                expected: expected[wrong],
-            });
-        }
-        thread::sleep(DROP_POLL);
+    let mut found = [0; 2];
+    let is_dropped = interrupt::wait_until(DROP_TIMEOUT, DROP_POLL, || {
+        found = pair.keys()?;
+        Ok(found == expected)
+    })?;
+    let wrong = usize::from(found[0] == expected[0]);
+    let server = ["the source", "the target"][wrong];
+    match is_dropped {
+        true => Ok(()),
+        false => Err(BenchError::keys(server, found[wrong], expected[wrong])),
     }
 }
 

@@ -50,10 +50,10 @@ impl Settings {
         contestants.dedup();
         let existing = existing(arguments)?;
         if existing.is_some() && contestants != [Contestant::Ephesus] {
-            return Err(BenchError::Flag {
-                flag: "--coordinator",
-                problem: "names a cluster of Ephesus: nothing else is compared there".to_owned(),
-            });
+            return Err(BenchError::flag(
+                "--coordinator",
+                "names a cluster of Ephesus: nothing else is compared there",
+            ));
         }
         let has = |wanted: fn(&Contestant) -> bool| contestants.iter().any(wanted);
         let mut settings = Settings {
@@ -121,17 +121,16 @@ fn existing(arguments: &MigrateArgs) -> Result<Option<Existing>> {
     let nodes = match arguments.nodes.as_slice() {
         [from, to] if from != to => [from.clone(), to.clone()],
         _ => {
-            return Err(BenchError::Flag {
-                flag: "--nodes",
-                problem: "names two: the one that gives and the one that gets".to_owned(),
-            });
+            return Err(BenchError::flag(
+                "--nodes",
+                "names two: the one that gives and the one that gets",
+            ));
         }
     };
     let secret = arguments.cluster_secret_file.as_deref().map(load_secret);
-    let secret = secret.transpose().map_err(|error| BenchError::Flag {
-        flag: "--cluster-secret-file",
-        problem: error.to_string(),
-    })?;
+    let secret = secret
+        .transpose()
+        .map_err(|error| BenchError::flag("--cluster-secret-file", error.to_string()))?;
     Ok(Some(Existing {
         coordinators: arguments.coordinator.clone(),
         nodes,
@@ -160,10 +159,7 @@ fn cases(arguments: &MigrateArgs) -> Vec<Case> {
 fn cpus(given: &[usize]) -> Result<[usize; 2]> {
     let allowed = affinity::allowed()?;
     let wanted = if given.is_empty() { &allowed } else { given };
-    let wrong = |problem: &str| BenchError::Flag {
-        flag: "--cpus",
-        problem: problem.to_owned(),
-    };
+    let wrong = |problem: &str| BenchError::flag("--cpus", problem);
     match *wanted {
         _ if given.len() > 2 => Err(wrong("names two, of source and target")),
         [source, target, ..] if source != target => Ok([source, target]),

@@ -1,8 +1,7 @@
 use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tempfile::TempDir;
 
@@ -101,19 +100,10 @@ impl ValkeyPair {
         let to = self.target.address();
         let (host, port) = (to.ip().to_string(), to.port().to_string());
         first.text(&["CLUSTER", "MEET", &host, &port])?;
-        let deadline = Instant::now() + MEET_TIMEOUT;
-        while !(knows_both(&mut first)? && knows_both(&mut second)?) {
-            interrupt::check()?;
-            if Instant::now() > deadline {
-                return Err(BenchError::TimedOut {
-                    server: "a cluster of two Valkeys".to_owned(),
-                    state: "ready",
-                    waited_s: MEET_TIMEOUT.as_secs(),
-                });
-            }
-            thread::sleep(MEET_POLL);
-        }
-        Ok(())
+        let state = ("a cluster of two Valkeys", "ready");
+        interrupt::wait_for(state, MEET_TIMEOUT, MEET_POLL, || {
+            Ok(knows_both(&mut first)? && knows_both(&mut second)?)
+        })
     }
 }
 
@@ -154,11 +144,7 @@ impl Pair for ValkeyPair {
     fn settle(&self) -> Result<()> {
         for server in [&self.source, &self.target] {
             if !server.wait_quiet(QUIET_TIMEOUT)? {
-                return Err(BenchError::TimedOut {
-                    server: Product::Valkey.to_string(),
-                    state: "idle",
-                    waited_s: QUIET_TIMEOUT.as_secs(),
-                });
+                return Err(server.timed_out("idle", QUIET_TIMEOUT));
             }
             server.verify_confined()?;
         }

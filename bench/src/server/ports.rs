@@ -30,10 +30,8 @@ fn candidates() -> impl Iterator<Item = u16> {
 }
 
 fn none() -> BenchError {
-    BenchError::Missing {
-        what: format!("free port between {FIRST} and {LAST}"),
-        remedy: "end servers that are left over",
-    }
+    let what = format!("free port between {FIRST} and {LAST}");
+    BenchError::failed(what, "not found; end servers that are left over")
 }
 
 fn is_free(product: Product, shards: u16, base: u16) -> bool {

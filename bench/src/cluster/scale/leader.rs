@@ -89,14 +89,16 @@ pub(super) struct Leader {
     coordinator: Coordinator<StdDisk>,
     senders: Senders,
     inbox: Inbox,
-    sent: Sent,
+    /// By the last turn.
+    pub(super) sent: Sent,
     turns_ms: Vec<f64>,
     /// Updates of the table in one turn by the versions between which they lead; how many there were of each.
     updates: BTreeMap<(u64, u64), usize>,
-    encoded: usize,
-    encoded_again: usize,
-    dropped: usize,
-    undecided_max: usize,
+    pub(super) encoded: usize,
+    pub(super) encoded_again: usize,
+    pub(super) dropped: usize,
+    /// The most proposals that were under way behind a turn.
+    pub(super) undecided_max: usize,
 }
 
 impl Leader {
@@ -215,31 +217,9 @@ impl Leader {
         Ok(())
     }
 
-    /// What the last turn has sent.
-    pub(super) fn sent(&self) -> &Sent {
-        &self.sent
-    }
-
     /// CPU time of the turns since the last call, ms.
     pub(super) fn take_turns(&mut self) -> Vec<f64> {
         heap::counted(|| std::mem::take(&mut self.turns_ms)).clone()
-    }
-
-    pub(super) fn encoded(&self) -> usize {
-        self.encoded
-    }
-
-    pub(super) fn encoded_again(&self) -> usize {
-        self.encoded_again
-    }
-
-    /// The most proposals that were under way behind a turn.
-    pub(super) fn undecided_max(&self) -> usize {
-        self.undecided_max
-    }
-
-    pub(super) fn dropped(&self) -> usize {
-        self.dropped
     }
 }
 

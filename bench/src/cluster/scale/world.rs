@@ -29,7 +29,7 @@ const OPERATOR: SessionId = SessionId(u64::MAX);
 
 pub(super) struct World {
     now_ms: u64,
-    leader: Leader,
+    pub(super) leader: Leader,
     followers: Vec<Coordinator<StdDisk>>,
     nodes: Nodes,
     /// What is on its way to the leader.
@@ -64,18 +64,6 @@ impl World {
         })?;
         world.leader.take_turns();
         Ok(world)
-    }
-
-    pub(super) fn leader(&self) -> &Leader {
-        &self.leader
-    }
-
-    pub(super) fn take_turns(&mut self) -> Vec<f64> {
-        self.leader.take_turns()
-    }
-
-    pub(super) fn dropped(&self) -> usize {
-        self.leader.dropped()
     }
 
     /// Every node registers, all at the same moment.
@@ -213,7 +201,7 @@ impl World {
 
     /// Brings what the leader has sent to where it goes.
     fn deliver(&mut self) -> Result<()> {
-        let sent = self.leader.sent();
+        let sent = &self.leader.sent;
         for frame in &sent.frames {
             if frame.to == [OPERATOR] {
                 if let Ok(Answer::Operator { id, report }) = Answer::decode(&frame.bytes) {
