@@ -35,6 +35,16 @@ pub fn allowed() -> Result<Vec<usize>> {
         .collect())
 }
 
+/// The first two of them, one for servers (or the source) and one for clients (or the target).
+///
+/// # Errors
+/// When there is only one.
+pub fn two() -> Result<[usize; 2]> {
+    let allowed = allowed()?;
+    let two = allowed.first_chunk().copied();
+    two.ok_or_else(|| BenchError::failed("CPUs", "two are needed, and only one may be used"))
+}
+
 /// A mask holding `cpus`, made before a fork so that nothing is allocated after it.
 pub fn mask(cpus: &[usize]) -> CpuSet {
     let mut set = CpuSet::new();

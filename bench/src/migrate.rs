@@ -117,8 +117,8 @@ fn how(case: Case, settings: &Settings) -> String {
     );
     let by = format!(
         "{} connections to each server, pipeline {}, {} s before and after",
-        settings.load_connections,
-        settings.load_pipeline,
+        round::CONNECTIONS,
+        round::PIPELINE,
         settings.load_time.as_secs()
     );
     match case.writes {

@@ -42,8 +42,6 @@ pub(crate) struct Layout {
     pub(crate) durability: &'static str,
     /// One for each node, which then has one shard; empty: anywhere.
     pub(crate) cpus: Vec<usize>,
-    /// Further arguments of nodes.
-    pub(crate) extra: Vec<String>,
 }
 
 impl Layout {
@@ -58,7 +56,6 @@ impl Layout {
             assignment: "contiguous",
             durability,
             cpus: Vec::new(),
-            extra: Vec::new(),
         }
     }
 }
@@ -199,9 +196,7 @@ impl Bed {
             self.layout.durability,
             if pinned.is_some() { "" } else { " --no-pin" },
         );
-        let mut arguments = words(&line);
-        arguments.extend(self.layout.extra.iter().cloned());
-        arguments
+        words(&line)
     }
 
     fn start_node(&self, index: u16) -> Result<Process> {

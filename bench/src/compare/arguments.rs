@@ -61,21 +61,12 @@ pub struct CompareArgs {
     /// The redis-benchmark program
     #[arg(long, default_value = "/usr/bin/redis-benchmark")]
     pub redis_benchmark: PathBuf,
-    /// Further arguments of `ephesus serve`, one per use
-    #[arg(long, allow_hyphen_values = true)]
-    pub ephesus_arg: Vec<String>,
     /// Ephesus's --wal-budget in bytes where the case does not set its own
     #[arg(long, default_value_t = 1 << 30)]
     pub wal_budget: u64,
     /// Directory for data, on a real disk (default: a temporary one below target)
     #[arg(long)]
     pub dir: Option<PathBuf>,
-    /// CPU for the servers (default: the first this process may use)
-    #[arg(long)]
-    pub server_cpu: Option<usize>,
-    /// CPU for the clients (default: the second)
-    #[arg(long)]
-    pub client_cpu: Option<usize>,
     /// How servers are confined
     #[arg(long, value_enum, default_value = "affinity")]
     pub confine: Confinement,

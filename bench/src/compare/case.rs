@@ -6,6 +6,8 @@ use crate::named::Named;
 use crate::redis_benchmark::{Shape, Test};
 use crate::server::Durability;
 
+use super::settings::Settings;
+
 /// One comparison, with what it shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
@@ -67,7 +69,7 @@ impl Case {
     }
 
     /// What redis-benchmark is asked for in the cases that are about rate.
-    pub(super) fn shape(self, keys: u64, value_bytes: usize, shrink: u64) -> Option<Shape> {
+    pub(super) fn shape(self, settings: &Settings) -> Option<Shape> {
         let (test, clients, pipeline, requests) = match self {
             Case::SetP16Everysec => (Test::Set, CONNECTIONS, PIPELINE, 2_000_000),
             Case::SetP16Always => (Test::Set, CONNECTIONS, PIPELINE, 1_500_000),
@@ -77,14 +79,13 @@ impl Case {
             Case::SetC1Always => (Test::Set, 1, 1, 30_000),
             _ => return None,
         };
-        let requests = requests / shrink;
         Some(Shape {
             test,
             clients,
             pipeline,
-            requests,
-            keys,
-            value_bytes,
+            requests: settings.requests(requests),
+            keys: settings.keys,
+            value_bytes: settings.value_bytes,
             cluster: false,
         })
     }

@@ -39,17 +39,17 @@ pub(super) fn amplification(settings: &Settings, case: Case) -> Result<CaseOutpu
     for round in 0..settings.long_rounds {
         for server in bed.round(round) {
             for (in_flight, clients, pipeline, requests) in IN_FLIGHT {
-                let requests = requests / settings.shrink;
+                let requests = settings.requests(requests);
                 let shape = set_shape(settings, clients, pipeline, requests);
-                let before = LogCounters::read(server)?;
+                let before = log_counters(server)?;
                 bed.turn(server, &mut result, || {
                     settings
                         .benchmark
                         .run(server.address(), &shape, &settings.scratch())
                 })?;
-                let after = LogCounters::read(server)?;
-                let per_op = after.since(before).map(|bytes| bytes / requests as f64);
-                let [log, appended, device] = per_op;
+                let after = log_counters(server)?;
+                let per_op = |index: usize| (after[index] - before[index]) / requests as f64;
+                let [log, appended, device] = [0, 1, 2].map(per_op);
                 let user = (KEY_BYTES + settings.value_bytes) as f64;
                 for (what, unit, value) in [
                     ("log bytes per SET", "B", log),
@@ -68,26 +68,14 @@ pub(super) fn amplification(settings: &Settings, case: Case) -> Result<CaseOutpu
 }
 
 /// Bytes so far: log, appended to the log by users, sent to the device; NaN when not counted.
-#[derive(Clone, Copy, Debug)]
-struct LogCounters([f64; 3]);
-
-impl LogCounters {
-    fn read(server: &Server) -> Result<Self> {
-        let info = server.info("persistence")?;
-        let number = |name| resp::info_number(&info, name).map_or(f64::NAN, |number| number as f64);
-        let (log, appended) = match server.product() {
-            Product::Ephesus | Product::Older => {
-                (number("wal_bytes_written"), number("wal_user_bytes"))
-            }
-            Product::Redis | Product::Valkey => (number("aof_current_size"), f64::NAN),
-        };
-        let device = procfs::written_bytes(server.pid())? as f64;
-        Ok(LogCounters([log, appended, device]))
-    }
-
-    fn since(self, before: Self) -> [f64; 3] {
-        std::array::from_fn(|index| self.0[index] - before.0[index])
-    }
+fn log_counters(server: &Server) -> Result<[f64; 3]> {
+    let info = server.info("persistence")?;
+    let number = |name| resp::info_number(&info, name).map_or(f64::NAN, |number| number as f64);
+    let (log, appended) = match server.product().is_ephesus() {
+        true => (number("wal_bytes_written"), number("wal_user_bytes")),
+        false => (number("aof_current_size"), f64::NAN),
+    };
+    Ok([log, appended, procfs::written_bytes(server.pid())? as f64])
 }
 
 const BUDGET_BYTES: u64 = 256 << 20;
@@ -105,10 +93,10 @@ pub(super) fn segment_bytes(budget_bytes: u64, shards: u64) -> u64 {
 
 /// The largest size of Ephesus's logs while keys are overwritten at full speed.
 pub(super) fn budget(settings: &Settings, case: Case) -> Result<CaseOutput> {
-    let budget_bytes = if settings.shrink == 1 {
-        BUDGET_BYTES
-    } else {
+    let budget_bytes = if settings.is_quick {
         BUDGET_BYTES_QUICK
+    } else {
+        BUDGET_BYTES
     };
     let record_bytes = (KEY_BYTES + settings.value_bytes) as u64;
     let requests = BUDGET_TURNOVERS * budget_bytes / record_bytes;

@@ -1,6 +1,5 @@
 use serde::Serialize;
 
-use crate::affinity::Confinement;
 use crate::disk::DiskReport;
 use crate::environment::Environment;
 use crate::report::{Page, cells, interval, or_dash, shown, texts};
@@ -26,19 +25,11 @@ const SHOWN_SETTINGS: &[&str] = &[
 
 /// A whole comparison: machine, settings, samples and what they come to.
 #[derive(Debug, Serialize)]
-pub struct Report {
+pub struct Report<'a> {
     environment: Environment,
-    products: Vec<Product>,
     subject: Product,
-    rounds: u32,
-    long_rounds: u32,
-    keys: u64,
-    large_keys: u64,
-    value_bytes: usize,
-    is_quick: bool,
-    server_cpu: usize,
-    client_cpu: usize,
-    confinement: Confinement,
+    #[serde(flatten)]
+    settings: &'a Settings,
     disk_before: DiskReport,
     disk_after: Option<DiskReport>,
     cases: Vec<Entry>,
@@ -52,21 +43,12 @@ struct Entry {
     servers: Vec<Described>,
 }
 
-impl Report {
-    pub(super) fn new(settings: &Settings, environment: Environment, disk: DiskReport) -> Self {
+impl<'a> Report<'a> {
+    pub(super) fn new(settings: &'a Settings, environment: Environment, disk: DiskReport) -> Self {
         Report {
             environment,
-            products: settings.products.clone(),
             subject: settings.subject(),
-            rounds: settings.rounds,
-            long_rounds: settings.long_rounds,
-            keys: settings.keys,
-            large_keys: settings.large_keys,
-            value_bytes: settings.value_bytes,
-            is_quick: settings.shrink > 1,
-            server_cpu: settings.server_cpu,
-            client_cpu: settings.client_cpu,
-            confinement: settings.confine,
+            settings,
             disk_before: disk,
             disk_after: None,
             cases: Vec::new(),
@@ -90,16 +72,16 @@ impl Report {
 
     /// Tables and settings as Markdown.
     pub fn markdown(&self) -> String {
-        let mut page = Page::new("Comparison", self.is_quick);
+        let mut page = Page::new("Comparison", self.settings.is_quick);
         page.line(format_args!(
             "{} keys ({} where large), 16 B keys, {} B values; {} interleaved rounds ({} where \
              long). Medians; ratio = {} / best of the others, paired by round, with its 95% \
              bootstrap interval.\n",
-            self.keys,
-            self.large_keys,
-            self.value_bytes,
-            self.rounds,
-            self.long_rounds,
+            self.settings.keys,
+            self.settings.large_keys,
+            self.settings.value_bytes,
+            self.settings.rounds,
+            self.settings.long_rounds,
             self.subject
         ));
         self.add_table(&mut page);
@@ -120,7 +102,7 @@ impl Report {
         let use_of = format!(
             "; servers on CPU {}, clients on CPU {}, confined by {:?}, checked over all threads after \
              loading and after every run",
-            self.server_cpu, self.client_cpu, self.confinement
+            self.settings.server_cpu, self.settings.client_cpu, self.settings.confinement
         );
         page.machine(&self.environment, &use_of);
         let disks = [
@@ -136,8 +118,14 @@ impl Report {
     }
 
     fn add_table(&self, page: &mut Page) {
-        let products = || self.products.iter().map(Product::to_string).collect();
-        let has_older = self.products.contains(&Product::Older);
+        let products = || {
+            self.settings
+                .products
+                .iter()
+                .map(Product::to_string)
+                .collect()
+        };
+        let has_older = self.settings.products.contains(&Product::Older);
         let ratios: &[&str] = if has_older {
             &["ratio", "95% interval", "to older", "95% interval"]
         } else {
@@ -152,7 +140,11 @@ impl Report {
         for entry in &self.cases {
             let bound: Vec<String> = entry.client_bound.iter().map(Product::to_string).collect();
             for row in &entry.summary {
-                let medians = self.products.iter().map(|product| row.medians.get(product));
+                let medians = self
+                    .settings
+                    .products
+                    .iter()
+                    .map(|product| row.medians.get(product));
                 let ratios = [Some(row.ratio), has_older.then_some(row.ratio_to_older)];
                 page.row(&cells([
                     texts([&entry.result.case, &row.name, &row.unit]),
@@ -168,7 +160,7 @@ impl Report {
 
     fn add_servers(&self, page: &mut Page) {
         page.section("Servers");
-        for &product in &self.products {
+        for &product in &self.settings.products {
             let mut version = None;
             let mut lines: Vec<(String, Vec<String>)> = Vec::new();
             for entry in &self.cases {

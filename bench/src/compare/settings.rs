@@ -1,7 +1,9 @@
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::Serialize;
 use tempfile::TempDir;
 
 use crate::affinity::{self, Confinement, CpusetGroup};
@@ -18,8 +20,9 @@ use super::{Case, CompareArgs};
 const QUICK_SHRINK: u64 = 10;
 
 /// A comparison's flags with every default filled in.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub(super) struct Settings {
+    #[serde(skip)]
     pub(super) cases: Vec<Case>,
     pub(super) products: Vec<Product>,
     pub(super) rounds: u32,
@@ -27,21 +30,25 @@ pub(super) struct Settings {
     pub(super) keys: u64,
     pub(super) large_keys: u64,
     pub(super) value_bytes: usize,
-    pub(super) latency_duration: Duration,
-    pub(super) shrink: u64,
+    pub(super) is_quick: bool,
     pub(super) server_cpu: usize,
     pub(super) client_cpu: usize,
-    pub(super) confine: Confinement,
+    pub(super) confinement: Confinement,
+    #[serde(skip)]
+    pub(super) latency_duration: Duration,
+    #[serde(skip)]
     pub(super) wal_budget_bytes: u64,
-    pub(super) max_memory_bytes: u64,
+    #[serde(skip)]
+    max_memory_bytes: u64,
+    #[serde(skip)]
     pub(super) benchmark: RedisBenchmark,
-    ephesus: PathBuf,
-    older: PathBuf,
-    valkey: PathBuf,
-    redis: PathBuf,
-    extra: Vec<String>,
+    #[serde(skip)]
+    programs: BTreeMap<Product, PathBuf>,
+    #[serde(skip)]
     root: TempDir,
+    #[serde(skip)]
     one_core: Option<Arc<CpusetGroup>>,
+    #[serde(skip)]
     two_cores: Option<Arc<CpusetGroup>>,
 }
 
@@ -67,41 +74,34 @@ impl Settings {
         let quick = arguments.quick;
         let or =
             |given: Option<u64>, full, short| given.unwrap_or(if quick { short } else { full });
-        let cpus = affinity::allowed()?;
-        let server_cpu = arguments.server_cpu.or(cpus.first().copied());
-        let client_cpu = arguments
-            .client_cpu
-            .or(cpus.iter().copied().find(|&cpu| Some(cpu) != server_cpu));
-        let (Some(server_cpu), Some(client_cpu)) = (server_cpu, client_cpu) else {
-            let problem = "two CPUs are needed, one for servers and one for clients".to_owned();
-            return Err(BenchError::Flag {
-                flag: "--server-cpu, --client-cpu",
-                problem,
-            });
-        };
-        if server_cpu == client_cpu {
-            let problem = "servers and clients must not share a CPU".to_owned();
-            return Err(BenchError::Flag {
-                flag: "--server-cpu, --client-cpu",
-                problem,
-            });
-        }
+        let [server_cpu, client_cpu] = affinity::two()?;
         let mut products: Vec<Product> = Vec::new();
-        for &product in &arguments.servers {
+        for product in arguments
+            .servers
+            .iter()
+            .copied()
+            .chain(arguments.against.is_some().then_some(Product::Older))
+        {
             if !products.contains(&product) {
                 products.push(product);
             }
         }
-        if arguments.against.is_some() {
-            if !products.contains(&Product::Ephesus) {
-                let problem = "ephesus has to be among --servers".to_owned();
-                return Err(BenchError::Flag {
-                    flag: "--against",
-                    problem,
-                });
-            }
-            products.push(Product::Older);
+        if arguments.against.is_some() && !products.contains(&Product::Ephesus) {
+            return Err(BenchError::flag(
+                "--against",
+                "ephesus has to be among --servers",
+            ));
         }
+        let program = |&product| {
+            let program = match product {
+                Product::Redis => arguments.redis.clone(),
+                Product::Valkey => locate::valkey(arguments.valkey.as_deref())?,
+                Product::Ephesus => locate::ephesus(arguments.ephesus.as_deref())?,
+                Product::Older => arguments.against.clone().unwrap_or_default(),
+            };
+            Ok((product, program))
+        };
+        let programs = products.iter().map(program).collect::<Result<_>>()?;
         let root = locate::data_root(arguments.dir.as_deref(), "compare-")?;
         let memory_bytes = environment::read(root.path())?.memory_bytes;
         let group = |name: &str, cpus: &[usize]| match arguments.confine {
@@ -111,11 +111,10 @@ impl Settings {
                 CpusetGroup::create(&name, cpus).map(|group| Some(Arc::new(group)))
             }
         };
-        let mut settings = Settings {
-            cases: if arguments.cases.is_empty() {
-                Case::all()
-            } else {
-                arguments.cases.clone()
+        Ok(Settings {
+            cases: match &*arguments.cases {
+                [] => Case::all(),
+                cases => cases.to_vec(),
             },
             products,
             rounds: or(arguments.rounds.map(u64::from), 10, 2) as u32,
@@ -124,43 +123,31 @@ impl Settings {
             large_keys: or(arguments.large_keys, 10_000_000, 300_000),
             value_bytes: arguments.value_bytes as usize,
             latency_duration: Duration::from_secs(or(arguments.latency_seconds, 10, 2)),
-            shrink: if quick { QUICK_SHRINK } else { 1 },
+            is_quick: quick,
             server_cpu,
             client_cpu,
-            confine: arguments.confine,
+            confinement: arguments.confine,
             wal_budget_bytes: arguments.wal_budget,
             max_memory_bytes: memory_bytes / 2,
             benchmark: RedisBenchmark::new(&arguments.redis_benchmark),
-            ephesus: PathBuf::new(),
-            older: arguments.against.clone().unwrap_or_default(),
-            valkey: PathBuf::new(),
-            redis: arguments.redis.clone(),
-            extra: arguments.ephesus_arg.clone(),
+            programs,
             root,
             one_core: group("one", &[server_cpu])?,
             two_cores: group("two", &[server_cpu, client_cpu])?,
-        };
-        let is_compared = |product| settings.products.contains(&product);
-        let (needs_ephesus, needs_valkey) =
-            (is_compared(Product::Ephesus), is_compared(Product::Valkey));
-        if needs_ephesus {
-            settings.ephesus = locate::ephesus(arguments.ephesus.as_deref())?;
-        }
-        if needs_valkey {
-            settings.valkey = locate::valkey(arguments.valkey.as_deref())?;
-        }
-        Ok(settings)
+        })
+    }
+
+    /// So many requests, or fewer with `--quick`.
+    pub(super) fn requests(&self, full: u64) -> u64 {
+        full / if self.is_quick { QUICK_SHRINK } else { 1 }
     }
 
     /// The product compared with the best of the others.
     pub(super) fn subject(&self) -> Product {
-        let ephesus = self
-            .products
-            .iter()
-            .find(|&&product| product == Product::Ephesus);
-        *ephesus
-            .or(self.products.last())
-            .unwrap_or(&Product::Ephesus)
+        match self.products.contains(&Product::Ephesus) {
+            true => Product::Ephesus,
+            false => *self.products.last().unwrap_or(&Product::Ephesus),
+        }
     }
 
     /// The directory that holds all data.
@@ -188,26 +175,16 @@ impl Settings {
         } else {
             (vec![self.server_cpu], &self.one_core)
         };
-        let binary = match product {
-            Product::Redis => &self.redis,
-            Product::Valkey => &self.valkey,
-            Product::Ephesus => &self.ephesus,
-            Product::Older => &self.older,
-        };
         let spec = ServerSpec {
             product,
-            binary: binary.clone(),
+            binary: self.programs.get(&product).cloned().unwrap_or_default(),
             durability: setup.durability,
             dir: dir.join(product.to_string()),
             shards: cpus.len() as u16,
             cpus,
             wal_budget_bytes: setup.wal_budget_bytes,
             max_memory_bytes: self.max_memory_bytes,
-            extra: if product.is_ephesus() {
-                self.extra.clone()
-            } else {
-                Vec::new()
-            },
+            extra: Vec::new(),
         };
         Server::start(spec, group.clone())
     }

@@ -11,7 +11,7 @@ use super::{Case, CaseOutput};
 
 /// Rate, latency and CPU per operation under `redis-benchmark`.
 pub(super) fn run(settings: &Settings, case: Case) -> Result<CaseOutput> {
-    let Some(shape) = case.shape(settings.keys, settings.value_bytes, settings.shrink) else {
+    let Some(shape) = case.shape(settings) else {
         return Err(BenchError::parse("redis-benchmark case", &case.to_string()));
     };
     let setup = settings.setup(case);

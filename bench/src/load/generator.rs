@@ -146,7 +146,7 @@ pub(super) struct Lane {
 }
 
 /// What became of a command.
-enum Answer {
+pub(super) enum Answer {
     Done,
     Missed,
     Refused(String),
@@ -497,7 +497,7 @@ fn moved(error: &str) -> Option<SocketAddr> {
 }
 
 /// What these bytes and those before, which are no whole reply, answer.
-fn answers(unread: &mut Vec<u8>, bytes: &[u8]) -> Result<Vec<Answer>> {
+pub(super) fn answers(unread: &mut Vec<u8>, bytes: &[u8]) -> Result<Vec<Answer>> {
     unread.extend_from_slice(bytes);
     let (mut answers, mut rest) = (Vec::new(), &unread[..]);
     let wrong = |rest| BenchError::reply("a command", rest);
@@ -518,22 +518,4 @@ fn answers(unread: &mut Vec<u8>, bytes: &[u8]) -> Result<Vec<Answer>> {
     let used = unread.len() - rest.len();
     unread.drain(..used);
     Ok(answers)
-}
-
-/// What a stream of replies in these pieces answers, in words.
-#[cfg(test)]
-pub(super) fn answers_of<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Result<String> {
-    let (mut unread, mut words) = (Vec::new(), Vec::new());
-    for piece in pieces {
-        words.extend(
-            answers(&mut unread, piece)?
-                .into_iter()
-                .map(|answer| match answer {
-                    Answer::Done => "done".to_owned(),
-                    Answer::Missed => "missed".to_owned(),
-                    Answer::Refused(text) => text,
-                }),
-        );
-    }
-    Ok(words.join(" "))
 }

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use ephesus_wire::resp::value::measure;
 
-use super::generator::answers_of;
+use super::generator::{Answer, answers};
 use super::schedule::Schedule;
 use super::*;
 
@@ -151,6 +151,23 @@ fn gets_and_sets_apart_share_no_connection() {
     let sets: u64 = sent[..2].iter().sum();
     assert!((140..260).contains(&sets), "{sets}");
     assert!(sent.iter().all(|sent| *sent > 60), "{sent:?}");
+}
+
+/// What a stream of replies in these pieces answers, in words.
+fn answers_of<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Result<String> {
+    let (mut unread, mut words) = (Vec::new(), Vec::new());
+    for piece in pieces {
+        words.extend(
+            answers(&mut unread, piece)?
+                .into_iter()
+                .map(|answer| match answer {
+                    Answer::Done => "done".to_owned(),
+                    Answer::Missed => "missed".to_owned(),
+                    Answer::Refused(text) => text,
+                }),
+        );
+    }
+    Ok(words.join(" "))
 }
 
 #[test]

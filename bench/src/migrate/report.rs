@@ -10,13 +10,10 @@ use super::settings::Settings;
 
 /// A whole run: machine, servers, samples and what they come to.
 #[derive(Debug, Serialize)]
-pub struct Report {
+pub struct Report<'a> {
     environment: Environment,
-    contestants: Vec<Contestant>,
-    rounds: u32,
-    partitions: u16,
-    cpus: [usize; 2],
-    is_quick: bool,
+    #[serde(flatten)]
+    settings: &'a Settings,
     cases: Vec<Entry>,
     servers: Vec<(Contestant, Vec<Described>)>,
 }
@@ -30,15 +27,11 @@ struct Entry {
     notes: Vec<String>,
 }
 
-impl Report {
-    pub(super) fn new(settings: &Settings, environment: Environment) -> Self {
+impl<'a> Report<'a> {
+    pub(super) fn new(settings: &'a Settings, environment: Environment) -> Self {
         Report {
             environment,
-            contestants: settings.contestants.clone(),
-            rounds: settings.rounds,
-            partitions: settings.partitions,
-            cpus: settings.cpus,
-            is_quick: settings.is_quick,
+            settings,
             cases: Vec::new(),
             servers: Vec::new(),
         }
@@ -66,12 +59,12 @@ impl Report {
 
     /// Tables and settings as Markdown.
     pub fn markdown(&self) -> String {
-        let mut page = Page::new("Migration", self.is_quick);
+        let mut page = Page::new("Migration", self.settings.is_quick);
         page.line(format_args!(
             "Half of the source's slots move; 16 B keys; {} interleaved rounds with new servers. \
              Rates are of keys and values, from the first copying to the last commit. Medians; \
              ratio = ephesus / the other, paired by round, with its 95% bootstrap interval.\n",
-            self.rounds
+            self.settings.rounds
         ));
         self.add_table(&mut page);
         page.section("Cases");
@@ -88,7 +81,7 @@ impl Report {
             page.line(format_args!(
                 "  - raw disk {disk} MB/s, write by write {one_by_one} MB/s, raw loopback TCP {loopback} MB/s"
             ));
-            for contestant in &self.contestants {
+            for contestant in &self.settings.contestants {
                 let holds = samples.holds(*contestant);
                 page.line(format_args!(
                     "  - hold times of {holds} moves of {contestant}"
@@ -98,7 +91,7 @@ impl Report {
                 page.line(format_args!("  - note: {note}"));
             }
         }
-        let [source, target] = self.cpus;
+        let [source, target] = self.settings.cpus;
         let use_of = format!(
             "; sources on CPU {source}, targets on CPU {target}, the coordinator and clients anywhere"
         );
@@ -108,7 +101,7 @@ impl Report {
             let version = servers.first().map_or("", |server| server.version.as_str());
             page.line(format_args!("- **{contestant}**: {version}"));
             if *contestant == Contestant::Ephesus {
-                page.line(format_args!("  - {} partitions", self.partitions));
+                page.line(format_args!("  - {} partitions", self.settings.partitions));
             }
             for server in servers {
                 page.line(format_args!("  - `{}`", server.command_line));
@@ -118,9 +111,9 @@ impl Report {
     }
 
     fn add_table(&self, page: &mut Page) {
-        let is_compared = self.contestants.contains(&Contestant::Ephesus);
+        let is_compared = self.settings.contestants.contains(&Contestant::Ephesus);
         let is_other = |one: &&Contestant| is_compared && **one != Contestant::Ephesus;
-        let all = || self.contestants.iter();
+        let all = || self.settings.contestants.iter();
         page.head(&cells([
             texts([&"values", &"measure", &"unit"]),
             all().map(Contestant::to_string).collect(),

@@ -17,6 +17,10 @@ use super::load::Load;
 use super::pair::{Pair, Said, Stage};
 use super::settings::Settings;
 
+/// Of writers to each server.
+pub(super) const CONNECTIONS: usize = 50;
+/// Writes that are sent together.
+pub(super) const PIPELINE: u32 = 16;
 /// Between two looks at a move, at least.
 const LOOK: Duration = Duration::from_millis(2);
 /// Who looks sleeps for so many times as long as its look took: answering costs servers as much, on the
@@ -69,14 +73,14 @@ pub(super) struct End {
 
 /// Loads the source, moves half of it, and checks that all is where it belongs.
 pub(super) fn run(pair: &mut dyn Pair, case: Case, settings: &Settings) -> Result<Outcome> {
-    let owned = (0..).filter(|&index| pair.owned().has_key(index));
+    let owned = (0..).filter(|&index| pair.ends().owned.has_key(index));
     let indexes: Vec<u32> = owned.take(case.keys as usize).map(|i| i as u32).collect();
     let (moving, staying): (Vec<u32>, Vec<u32>) = indexes
         .iter()
-        .partition(|&&index| pair.moving().has_key(u64::from(index)));
+        .partition(|&&index| pair.ends().moving.has_key(u64::from(index)));
     let before = pair.keys()?;
     let to_set = indexes.iter().map(|&index| u64::from(index));
-    prefill::fill_some(pair.source(), to_set, case.value_bytes, 0)?;
+    prefill::fill_some(pair.ends().source, to_set, case.value_bytes, 0)?;
     pair.settle()?;
     let loaded = pair.keys()?;
     let set = loaded[0] - before[0];
@@ -88,8 +92,8 @@ pub(super) fn run(pair: &mut dyn Pair, case: Case, settings: &Settings) -> Resul
     }
     let mut load = match case.writes {
         Writes::None => None,
-        Writes::PerSecond(rate) => Some(start_load(pair, case, settings, moving.clone(), rate)?),
-        Writes::Unlimited => Some(start_load(pair, case, settings, staying, 0)?),
+        Writes::PerSecond(rate) => Some(start_load(pair, case, moving.clone(), rate)?),
+        Writes::Unlimited => Some(start_load(pair, case, staying, 0)?),
     };
     if let Some(load) = &mut load {
         wait(load, WARM_UP)?;
@@ -150,7 +154,7 @@ pub(super) fn run(pair: &mut dyn Pair, case: Case, settings: &Settings) -> Resul
 
 /// Leaves a cluster that runs as it was: the partitions where they were, and none of the keys.
 fn give_back(pair: &mut dyn Pair, indexes: &[u32]) -> Result<()> {
-    let home = pair.source();
+    let home = pair.ends().source;
     if !pair.turn_back()? {
         return Ok(());
     }
@@ -175,18 +179,12 @@ fn calm_down(settings: &Settings) -> Result<()> {
     Ok(())
 }
 
-fn start_load(
-    pair: &dyn Pair,
-    case: Case,
-    settings: &Settings,
-    keys: Vec<u32>,
-    rate: u64,
-) -> Result<Load> {
+fn start_load(pair: &dyn Pair, case: Case, keys: Vec<u32>, rate: u64) -> Result<Load> {
     let traffic = Traffic {
-        address: pair.source(),
+        address: pair.ends().source,
         rate,
-        connections: settings.load_connections,
-        pipeline: settings.load_pipeline,
+        connections: CONNECTIONS,
+        pipeline: PIPELINE,
         value_bytes: case.value_bytes,
         apart: None,
         // The servers' CPUs are this thread's, too.
@@ -274,7 +272,7 @@ struct Mark {
 impl Marks {
     /// None for servers that run elsewhere.
     fn take(pair: &dyn Pair) -> Result<Option<Self>> {
-        let Some([source, target]) = pair.pids() else {
+        let Some([source, target]) = pair.ends().pids else {
             return Ok(None);
         };
         let mark = |pid| {
@@ -338,7 +336,7 @@ fn read_back(pair: &dyn Pair, case: Case, moved: &[u32]) -> Result<()> {
     if moved.is_empty() {
         return Ok(());
     }
-    let mut connection = Connection::open(pair.target())?;
+    let mut connection = Connection::open(pair.ends().target)?;
     let mut random = Rng::new(case.keys);
     let values = Values::new(case.value_bytes);
     for _ in 0..READ_BACK {

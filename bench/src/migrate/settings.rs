@@ -2,6 +2,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ephesus_coordinator::link::load_secret;
+use serde::Serialize;
 use tempfile::TempDir;
 
 use crate::affinity;
@@ -17,25 +18,32 @@ use super::valkey::ValkeyPair;
 
 const ROUNDS: u32 = 10;
 const QUICK_DATA_BYTES: u64 = 20_000_000;
-const QUICK_LOAD_SECONDS: u64 = 1;
+/// Writes before and after a move.
+const LOAD_TIME: Duration = Duration::from_secs(5);
+const QUICK_LOAD_TIME: Duration = Duration::from_secs(1);
+/// Bytes of a value of the cases with writes.
+const LOAD_VALUE_BYTES: u32 = 100;
 
 /// The flags with every default filled in.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub(super) struct Settings {
     pub(super) contestants: Vec<Contestant>,
+    #[serde(skip)]
     pub(super) cases: Vec<Case>,
     pub(super) rounds: u32,
     pub(super) is_quick: bool,
     pub(super) partitions: u16,
     /// Of source and target.
     pub(super) cpus: [usize; 2],
-    pub(super) load_connections: usize,
-    pub(super) load_pipeline: u32,
+    #[serde(skip)]
     pub(super) load_time: Duration,
+    #[serde(skip)]
     existing: Option<Existing>,
+    #[serde(skip)]
     ephesus: PathBuf,
+    #[serde(skip)]
     valkey: PathBuf,
-    extra: Vec<String>,
+    #[serde(skip)]
     root: TempDir,
 }
 
@@ -61,17 +69,10 @@ impl Settings {
             rounds: arguments.rounds.unwrap_or(if quick { 1 } else { ROUNDS }),
             is_quick: quick,
             partitions: arguments.partitions,
-            cpus: cpus(&arguments.cpus)?,
-            load_connections: usize::from(arguments.load_connections),
-            load_pipeline: arguments.load_pipeline,
-            load_time: Duration::from_secs(if quick {
-                QUICK_LOAD_SECONDS
-            } else {
-                arguments.load_seconds
-            }),
+            cpus: affinity::two()?,
+            load_time: if quick { QUICK_LOAD_TIME } else { LOAD_TIME },
             ephesus: PathBuf::new(),
             valkey: PathBuf::new(),
-            extra: arguments.ephesus_arg.clone(),
             root: locate::data_root(arguments.dir.as_deref(), "migrate-")?,
             contestants: contestants.clone(),
             existing,
@@ -103,13 +104,7 @@ impl Settings {
         }
         Ok(Box::new(match &self.existing {
             Some(cluster) => EphesusPair::existing(cluster)?,
-            None => EphesusPair::start(
-                &self.ephesus,
-                self.root(),
-                self.partitions,
-                self.cpus,
-                &self.extra,
-            )?,
+            None => EphesusPair::start(&self.ephesus, self.root(), self.partitions, self.cpus)?,
         }))
     }
 }
@@ -148,23 +143,12 @@ fn cases(arguments: &MigrateArgs) -> Vec<Case> {
     let mut cases: Vec<Case> = unloaded.map(|&bytes| case(bytes, Writes::None)).collect();
     if arguments.load > 0 {
         let writes = Writes::PerSecond(arguments.load);
-        cases.push(case(arguments.load_value_bytes, writes));
+        cases.push(case(LOAD_VALUE_BYTES, writes));
     }
     if arguments.full_load {
-        cases.push(case(arguments.load_value_bytes, Writes::Unlimited));
+        cases.push(case(LOAD_VALUE_BYTES, Writes::Unlimited));
     }
     cases
-}
-
-fn cpus(given: &[usize]) -> Result<[usize; 2]> {
-    let allowed = affinity::allowed()?;
-    let wanted = if given.is_empty() { &allowed } else { given };
-    let wrong = |problem: &str| BenchError::flag("--cpus", problem);
-    match *wanted {
-        _ if given.len() > 2 => Err(wrong("names two, of source and target")),
-        [source, target, ..] if source != target => Ok([source, target]),
-        _ => Err(wrong("two are needed, one for each end of a move")),
-    }
 }
 
 #[cfg(test)]

@@ -19,15 +19,6 @@ pub(super) enum Side {
     Import,
 }
 
-impl Side {
-    fn word(self) -> &'static str {
-        match self {
-            Side::Export => "EXPORT",
-            Side::Import => "IMPORT",
-        }
-    }
-}
-
 /// A slot migration, as one end of it sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SlotMigration {
@@ -77,7 +68,7 @@ fn entry(item: &Value, side: Side) -> Option<Option<SlotMigration>> {
         let pair = words.chunks_exact(2).find(|pair| word(&pair[0]) == name);
         pair.map(|pair| word(&pair[1]))
     };
-    if text("operation")? != side.word() {
+    if text("operation")? != format!("{side:?}").to_uppercase() {
         return Some(None);
     }
     Some(Some(SlotMigration {

@@ -1,5 +1,4 @@
 use std::fs;
-use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -7,12 +6,11 @@ use tempfile::TempDir;
 
 use crate::error::{BenchError, Result};
 use crate::interrupt;
-use crate::procfs::Pid;
 use crate::resp::{self, Connection};
 use crate::server::{self, Described, Durability, Product, Server, ServerSpec};
 
 use super::contestant::Contestant;
-use super::pair::{Pair, Said, Stage};
+use super::pair::{Ends, Pair, Said, Stage};
 use super::slot_migration::{self, Side, SlotMigration};
 use super::slots::SlotSet;
 
@@ -43,8 +41,7 @@ const CLUSTER_SETTINGS: &[&str] = &[
 pub(super) struct ValkeyPair {
     source: Server,
     target: Server,
-    owned: SlotSet,
-    moving: SlotSet,
+    ends: Ends,
     is_copying: bool,
     _dir: TempDir,
 }
@@ -78,11 +75,18 @@ impl ValkeyPair {
             };
             Server::start(spec, None)
         };
-        let pair = ValkeyPair {
-            source: start("source", cpus[0])?,
-            target: start("target", cpus[1])?,
+        let (source, target) = (start("source", cpus[0])?, start("target", cpus[1])?);
+        let ends = Ends {
+            source: source.address(),
+            target: target.address(),
+            pids: Some([source.pid(), target.pid()]),
             owned: SlotSet::of_ranges([(0, LAST_SLOT)]),
             moving: SlotSet::of_ranges([(0, LAST_MOVING)]),
+        };
+        let pair = ValkeyPair {
+            source,
+            target,
+            ends,
             is_copying: false,
             _dir: dir,
         };
@@ -121,24 +125,8 @@ fn knows_both(connection: &mut Connection) -> Result<bool> {
 }
 
 impl Pair for ValkeyPair {
-    fn source(&self) -> SocketAddr {
-        self.source.address()
-    }
-
-    fn target(&self) -> SocketAddr {
-        self.target.address()
-    }
-
-    fn pids(&self) -> Option<[Pid; 2]> {
-        Some([self.source.pid(), self.target.pid()])
-    }
-
-    fn owned(&self) -> &SlotSet {
-        &self.owned
-    }
-
-    fn moving(&self) -> &SlotSet {
-        &self.moving
+    fn ends(&self) -> &Ends {
+        &self.ends
     }
 
     fn settle(&self) -> Result<()> {
