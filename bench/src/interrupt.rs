@@ -79,3 +79,31 @@ pub fn wait_for(
         false => Err(BenchError::timed_out(server, state, timeout)),
     }
 }
+
+/// Runs something and, on a thread beside it, does something else every `pause`, at least once.
+///
+/// # Errors
+/// Those of the two.
+pub fn beside<T>(
+    pause: Duration,
+    mut tick: impl FnMut() -> Result<()> + Send,
+    run: impl FnOnce() -> Result<T>,
+) -> Result<T> {
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let ticking = scope.spawn(|| {
+            loop {
+                tick()?;
+                thread::sleep(pause);
+                if is_over.load(Ordering::Relaxed) {
+                    return Ok(());
+                }
+            }
+        });
+        let done = run();
+        is_over.store(true, Ordering::Relaxed);
+        let ticked = ticking.join();
+        ticked.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        done
+    })
+}

@@ -15,7 +15,8 @@ use serde::Serialize;
 use crate::error::{BenchError, Result};
 
 pub use arguments::LoadArgs;
-pub(crate) use generator::{Command, Found, Generator, Kind, Traffic};
+pub(crate) use generator::{Command, Generator, Kind, Traffic};
+pub use generator::{Found, PhaseReport};
 pub(crate) use phases::{Phase, Timetable};
 
 use ephesus_wire::rng::Rng;
@@ -109,24 +110,12 @@ pub struct LoadReport {
     pub offered_per_s: f64,
     /// Commands answered per second of measured time.
     pub achieved_per_s: f64,
-    /// Commands sent, warm-up included.
-    pub sent: u64,
-    /// Commands never answered.
-    pub unanswered: u64,
-    /// GETs that missed.
-    pub misses: u64,
-    /// The server fell so far behind that sending was stopped.
-    pub overloaded: bool,
-    /// Share of the time the generator had work in hand.
-    pub client_busy: f64,
-    /// 99th percentile of how late batches left the generator.
-    pub send_delay_p99_us: f64,
-    /// All commands.
-    pub all: Latency,
-    /// GETs.
-    pub get: Latency,
-    /// SETs.
-    pub set: Latency,
+    /// What went on, warm-up included.
+    #[serde(flatten)]
+    pub found: Found,
+    /// The measured time.
+    #[serde(flatten)]
+    pub measured: PhaseReport,
 }
 
 /// Drives a server and reports; the calling thread does all the work.
@@ -140,15 +129,8 @@ pub fn run(config: &LoadConfig) -> Result<LoadReport> {
     Ok(LoadReport {
         offered_per_s: config.rate as f64,
         achieved_per_s: measured.all.count as f64 / config.duration.as_secs_f64(),
-        sent: found.sent,
-        unanswered: found.unanswered,
-        misses: found.misses,
-        overloaded: found.overloaded,
-        client_busy: found.client_busy,
-        send_delay_p99_us: found.send_delay_p99_us,
-        all: measured.all,
-        get: measured.get,
-        set: measured.set,
+        found,
+        measured,
     })
 }
 

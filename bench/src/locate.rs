@@ -21,10 +21,19 @@ pub fn data_root(dir: Option<&Path>, prefix: &str) -> Result<TempDir> {
     let parent =
         std::path::absolute(parent).map_err(BenchError::io(parent.display().to_string()))?;
     disk::refuse_memory(&parent)?;
-    tempfile::Builder::new()
-        .prefix(prefix)
-        .tempdir_in(&parent)
-        .map_err(BenchError::io(parent.display().to_string()))
+    dir_in(&parent, prefix)
+}
+
+/// A new directory below another one, removed when dropped.
+///
+/// # Errors
+/// When it cannot be made.
+pub fn dir_in(parent: &Path, prefix: &str) -> Result<TempDir> {
+    let made = tempfile::Builder::new().prefix(prefix).tempdir_in(parent);
+    made.map_err(BenchError::io(format!(
+        "a directory in {}",
+        parent.display()
+    )))
 }
 
 /// The ephesus program: `given`, else next to this one or in target/release.

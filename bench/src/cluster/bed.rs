@@ -9,6 +9,7 @@ use tempfile::TempDir;
 use crate::affinity;
 use crate::error::{BenchError, Result};
 use crate::interrupt::{self, wait_for};
+use crate::locate;
 use crate::process::Process;
 use crate::procfs::Pid;
 use crate::resp::Connection;
@@ -75,10 +76,7 @@ pub(crate) struct Bed {
 impl Bed {
     /// Starts it, with data below `root`, and waits until every partition is online.
     pub(crate) fn start(program: &Path, root: &Path, layout: Layout) -> Result<Self> {
-        let dir = tempfile::Builder::new()
-            .prefix("case-")
-            .tempdir_in(root)
-            .map_err(BenchError::io("creating a data directory"))?;
+        let dir = locate::dir_in(root, "case-")?;
         let ports = layout.coordinators + layout.nodes * (1 + layout.shards);
         let mut bed = Bed {
             program: program.to_owned(),

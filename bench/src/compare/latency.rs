@@ -1,12 +1,11 @@
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 use std::time::Duration;
 
 use crate::error::{BenchError, Result};
+use crate::interrupt;
 use crate::load::{self, LoadConfig, LoadReport, Operation};
 use crate::measure::{Goal, less};
 use crate::procfs;
-use crate::resp::{self, Connection};
+use crate::resp;
 use crate::server::{Product, Server, is_rewriting};
 use crate::stats;
 
@@ -69,27 +68,16 @@ pub(super) fn while_imaging(settings: &Settings, case: Case) -> Result<CaseOutpu
                 rate,
                 ..base.clone()
             };
-            let before = server.info("persistence")?;
-            let turn = bed.turn(server, &mut result, || {
-                until_imaging(server, &config)?;
-                drive_imaging(server, &config)
-            })?;
-            note_images(&mut result, server, &before, &turn.value)?;
-            let ImagingRun {
-                report,
-                cpu,
-                written_bytes,
-                ..
-            } = turn.value;
-            note_load(&mut result, product, &report);
+            let run = imaging_turn(&bed, server, &mut result, &config)?;
+            let (report, cpu) = (&run.report, run.cpu);
             let seconds = (config.duration + config.warmup).as_secs_f64();
-            result.record("p50", less("us"), product, report.all.p50_us);
-            result.record("p99", no_longer, product, report.all.p99_us);
-            result.record("p99.9", no_longer, product, report.all.p999_us);
-            result.record("max", less("us"), product, report.all.max_us);
-            let cpu_us = cpu.as_secs_f64() * 1e6 / report.sent.max(1) as f64;
+            result.record("p50", less("us"), product, report.measured.all.p50_us);
+            result.record("p99", no_longer, product, report.measured.all.p99_us);
+            result.record("p99.9", no_longer, product, report.measured.all.p999_us);
+            result.record("max", less("us"), product, report.measured.all.max_us);
+            let cpu_us = cpu.as_secs_f64() * 1e6 / report.found.sent.max(1) as f64;
             result.record(CPU_PER_OP, less("us"), product, cpu_us);
-            let written_mb = written_bytes as f64 / 1e6;
+            let written_mb = run.written_bytes as f64 / 1e6;
             result.record("device writes", less("MB/s"), product, written_mb / seconds);
         }
     }
@@ -138,21 +126,17 @@ pub(super) fn with_and_without_images(settings: &Settings, case: Case) -> Result
             let before = server.info("persistence")?;
             let quiet = bed.turn(server, &mut result, || load::run(base))?.value;
             note_load(&mut result, product, &quiet);
-            let before = note_no_images(&mut result, server, &before)?;
-            let turn = bed.turn(server, &mut result, || {
-                until_imaging(server, base)?;
-                drive_imaging(server, base)
-            })?;
-            note_images(&mut result, server, &before, &turn.value)?;
-            let busy = turn.value.report;
-            note_load(&mut result, product, &busy);
+            if product.is_ephesus() && images_advanced(&before, &server.info("persistence")?) {
+                result.note("ephesus: images were written in some run without".to_owned());
+            }
+            let busy = imaging_turn(&bed, server, &mut result, base)?.report;
             for report in [&alone, &quiet, &busy] {
-                if report.misses > 0 {
-                    let hits = report.get.count - report.misses;
-                    return Err(BenchError::keys(product, hits, report.get.count));
+                if report.found.misses > 0 {
+                    let hits = report.measured.get.count - report.found.misses;
+                    return Err(BenchError::keys(product, hits, report.measured.get.count));
                 }
             }
-            let (alone, quiet, busy) = (alone.get, quiet.get, busy.get);
+            let (alone, quiet, busy) = (alone.measured.get, quiet.measured.get, busy.measured.get);
             let growth = less("x").to(Goal::ValueAtMost(P999_GROWTH_MAX));
             for (name, us) in [
                 ("GETs alone, p99", alone.p99_us),
@@ -229,109 +213,80 @@ fn until_imaging(server: &Server, base: &LoadConfig) -> Result<()> {
 
 struct ImagingRun {
     report: LoadReport,
-    rewrites: u64,
     /// Of the server, while it was driven.
     cpu: Duration,
     written_bytes: u64,
 }
 
-/// Drives a server while its AOF is rewritten over and over; Ephesus images by itself.
-fn drive_imaging(server: &Server, config: &LoadConfig) -> Result<ImagingRun> {
-    let mark = server.cpu_mark()?;
-    let written_before = procfs::written_bytes(server.pid())?;
-    let (report, rewrites) = if server.product().is_ephesus() {
-        (load::run(config)?, 0)
-    } else {
-        drive_rewriting(server, config)?
-    };
-    Ok(ImagingRun {
-        report,
-        rewrites,
-        cpu: mark.elapsed()?,
-        written_bytes: procfs::written_bytes(server.pid())? - written_before,
-    })
-}
-
-fn drive_rewriting(server: &Server, config: &LoadConfig) -> Result<(LoadReport, u64)> {
-    let stop = AtomicBool::new(false);
-    let mut connection = server.connect()?;
-    thread::scope(|scope| {
-        let rewriter = scope.spawn(|| keep_rewriting(&mut connection, &stop));
-        let report = load::run(config);
-        stop.store(true, Ordering::Relaxed);
-        let rewrites = rewriter
-            .join()
-            .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        Ok((report?, rewrites?))
-    })
-}
-
-fn keep_rewriting(connection: &mut Connection, stop: &AtomicBool) -> Result<u64> {
-    let mut rewrites = 0;
-    while !stop.load(Ordering::Relaxed) {
-        if !is_rewriting(connection)? {
-            connection.text(&["BGREWRITEAOF"])?;
-            rewrites += 1;
-        }
-        thread::sleep(REWRITE_POLL);
-    }
-    Ok(rewrites)
-}
-
-fn note_images(
-    result: &mut CaseResult,
+/// Has a server write images and drives it meanwhile: the AOF of a peer is rewritten over and over, Ephesus images by
+/// itself.
+fn imaging_turn(
+    bed: &Bed,
     server: &Server,
-    before: &str,
-    run: &ImagingRun,
-) -> Result<()> {
-    if !server.product().is_ephesus() {
-        if run.rewrites == 0 {
-            result.note(format!("{}: no AOF rewrite ran", server.product()));
-        }
-        return Ok(());
-    }
-    if !images_advanced(before, &server.info("persistence")?) {
+    result: &mut CaseResult,
+    config: &LoadConfig,
+) -> Result<ImagingRun> {
+    let product = server.product();
+    let before = server.info("persistence")?;
+    let mut rewrites = 0;
+    let turn = bed.turn(server, result, || {
+        until_imaging(server, config)?;
+        let mark = server.cpu_mark()?;
+        let written_before = procfs::written_bytes(server.pid())?;
+        let report = if product.is_ephesus() {
+            load::run(config)?
+        } else {
+            let mut connection = server.connect()?;
+            let rewrite = || {
+                if !is_rewriting(&mut connection)? {
+                    connection.text(&["BGREWRITEAOF"])?;
+                    rewrites += 1;
+                }
+                Ok(())
+            };
+            interrupt::beside(REWRITE_POLL, rewrite, || load::run(config))?
+        };
+        Ok(ImagingRun {
+            report,
+            cpu: mark.elapsed()?,
+            written_bytes: procfs::written_bytes(server.pid())? - written_before,
+        })
+    })?;
+    if product.is_ephesus() && !images_advanced(&before, &server.info("persistence")?) {
         result.note("ephesus: no image counter of INFO persistence moved in some run".to_owned());
+    } else if !product.is_ephesus() && rewrites == 0 {
+        result.note(format!("{product}: no AOF rewrite ran"));
     }
-    Ok(())
-}
-
-/// Says so if images were written since `before`, and answers what INFO says now.
-fn note_no_images(result: &mut CaseResult, server: &Server, before: &str) -> Result<String> {
-    let after = server.info("persistence")?;
-    if server.product().is_ephesus() && images_advanced(before, &after) {
-        result.note("ephesus: images were written in some run without".to_owned());
-    }
-    Ok(after)
+    note_load(result, product, &turn.value.report);
+    Ok(turn.value)
 }
 
 /// Whether any number whose name speaks of images grew.
 pub(super) fn images_advanced(before: &str, after: &str) -> bool {
     let numbers = after.lines().filter_map(|line| line.trim().split_once(':'));
-    let images = numbers.filter(|(name, _)| name.contains("image"));
-    images.into_iter().any(|(name, value)| {
-        let grown = value
-            .parse::<u64>()
-            .ok()
-            .zip(resp::info_number(before, name));
-        grown.is_some_and(|(after, before)| after > before)
+    let mut images = numbers.filter(|(name, _)| name.contains("image"));
+    images.any(|(name, value)| {
+        let after = value.parse::<u64>().ok();
+        after
+            .zip(resp::info_number(before, name))
+            .is_some_and(|(after, before)| after > before)
     })
 }
 
 fn note_load(result: &mut CaseResult, product: Product, report: &LoadReport) {
     eprintln!(
         "   {product}: p50 {:.0} p99 {:.0} p99.9 {:.0} us, client {:.0}% busy",
-        report.all.p50_us,
-        report.all.p99_us,
-        report.all.p999_us,
-        report.client_busy * 100.0
+        report.measured.all.p50_us,
+        report.measured.all.p99_us,
+        report.measured.all.p999_us,
+        report.found.client_busy * 100.0
     );
-    result.record_client(product, report.client_busy);
+    result.record_client(product, report.found.client_busy);
     let is_short = report.achieved_per_s < report.offered_per_s * ACHIEVED_MIN;
-    if report.overloaded || report.unanswered > 0 || is_short {
+    if report.found.overloaded || report.found.unanswered > 0 || is_short {
         result.note(format!("{product} could not hold the rate in some run"));
     }
-    if report.send_delay_p99_us > SEND_DELAY_P99_US_MAX {
+    if report.found.send_delay_p99_us > SEND_DELAY_P99_US_MAX {
         result.note(format!(
             "the generator itself was late in some run of {product}"
         ));

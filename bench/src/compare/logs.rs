@@ -1,10 +1,9 @@
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread;
 use std::time::Duration;
 
 use crate::disk;
 use crate::error::{BenchError, Result};
+use crate::interrupt;
 use crate::measure::{Goal, less};
 use crate::prefill::KEY_BYTES;
 use crate::procfs;
@@ -199,20 +198,13 @@ pub(super) fn disk_use(settings: &Settings, case: Case) -> Result<CaseOutput> {
 }
 
 fn peak_use_while<T>(dir: &Path, run: impl FnOnce() -> Result<T>) -> Result<u64> {
-    let stop = AtomicBool::new(false);
-    let peak = AtomicU64::new(0);
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            while !stop.load(Ordering::Relaxed) {
-                peak.fetch_max(disk::used_bytes(dir).unwrap_or(0), Ordering::Relaxed);
-                thread::sleep(POLL);
-            }
-        });
-        let done = run();
-        stop.store(true, Ordering::Relaxed);
-        done
-    })?;
-    match peak.into_inner() {
+    let mut peak = 0;
+    let look = || {
+        peak = peak.max(disk::used_bytes(dir).unwrap_or(0));
+        Ok(())
+    };
+    interrupt::beside(POLL, look, run)?;
+    match peak {
         0 => Err(BenchError::failed(
             format!("data below {}", dir.display()),
             "not found; the data directory's layout has changed",

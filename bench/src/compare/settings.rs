@@ -162,10 +162,7 @@ impl Settings {
 
     /// A new directory below the root, removed when dropped.
     pub(super) fn case_dir(&self) -> Result<TempDir> {
-        tempfile::Builder::new()
-            .prefix("case-")
-            .tempdir_in(self.root.path())
-            .map_err(BenchError::io("creating a data directory"))
+        locate::dir_in(self.root.path(), "case-")
     }
 
     /// Starts one product with its data below `dir`.

@@ -69,15 +69,15 @@ fn table(report: &LoadReport) -> String {
          {:<5} {:>10} {:>10} {:>10} {:>10} {:>10}\n",
         report.offered_per_s,
         report.achieved_per_s,
-        report.unanswered,
-        report.misses,
-        if report.overloaded {
+        report.found.unanswered,
+        report.found.misses,
+        if report.found.overloaded {
             ", OVERLOADED"
         } else {
             ""
         },
-        report.client_busy * 100.0,
-        report.send_delay_p99_us,
+        report.found.client_busy * 100.0,
+        report.found.send_delay_p99_us,
         "us",
         "count",
         "p50",
@@ -86,9 +86,9 @@ fn table(report: &LoadReport) -> String {
         "max",
     );
     for (name, latency) in [
-        ("all", &report.all),
-        ("get", &report.get),
-        ("set", &report.set),
+        ("all", &report.measured.all),
+        ("get", &report.measured.get),
+        ("set", &report.measured.set),
     ] {
         text += &format!(
             "{name:<5} {:>10} {:>10.1} {:>10.1} {:>10.1} {:>10.1}\n",

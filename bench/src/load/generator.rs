@@ -8,6 +8,7 @@ use ephesus_wire::rng::Rng;
 use hdrhistogram::Histogram;
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
+use serde::Serialize;
 
 use crate::error::{BenchError, Result};
 use crate::interrupt;
@@ -88,35 +89,39 @@ pub(crate) struct Apart {
 }
 
 /// What one phase was like for clients.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct PhaseReport {
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct PhaseReport {
     /// Of commands that were due in it and are done.
-    pub(crate) all: Latency,
-    pub(crate) get: Latency,
-    pub(crate) set: Latency,
+    pub all: Latency,
+    /// GETs.
+    pub get: Latency,
+    /// SETs.
+    pub set: Latency,
     /// Done per second.
-    pub(crate) per_s: f64,
+    pub per_s: f64,
 }
 
 /// What clients have seen.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Found {
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Found {
+    #[serde(skip)]
     phases: Vec<PhaseReport>,
-    /// Warm-up included.
-    pub(crate) sent: u64,
-    pub(crate) unanswered: u64,
+    /// Commands sent, warm-up included.
+    pub sent: u64,
+    /// Commands never answered.
+    pub unanswered: u64,
     /// GETs that missed.
-    pub(crate) misses: u64,
+    pub misses: u64,
     /// Commands that were sent elsewhere.
-    pub(crate) redirects: u64,
+    pub redirects: u64,
     /// Commands that were refused or never answered, by why.
-    pub(crate) errors: BTreeMap<String, u64>,
+    pub errors: BTreeMap<String, u64>,
     /// The servers fell so far behind that sending was stopped.
-    pub(crate) overloaded: bool,
+    pub overloaded: bool,
     /// Share of the time the generator had work in hand.
-    pub(crate) client_busy: f64,
+    pub client_busy: f64,
     /// 99th percentile of how late batches left the generator.
-    pub(crate) send_delay_p99_us: f64,
+    pub send_delay_p99_us: f64,
 }
 
 impl Found {

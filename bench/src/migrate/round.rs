@@ -106,15 +106,12 @@ pub(super) fn run(pair: &mut dyn Pair, case: Case, settings: &Settings) -> Resul
         Writes::PerSecond(_) | Writes::Unlimited => None,
     };
     let marks = Marks::take(pair)?;
-    let mut provide = || match (&mut memory, &marks) {
-        (Some(memory), Some(marks)) => {
-            memory.give_back_for(marks.grown_bytes()?);
-            Ok(())
+    let mut provide = || {
+        match (&mut memory, &marks) {
+            (Some(memory), Some(marks)) => memory.give_back_for(marks.grown_bytes()?),
+            _ => memory = None,
         }
-        _ => {
-            memory = None;
-            Ok(())
-        }
+        Ok(())
     };
     provide()?;
     if let Some(load) = &load {
@@ -226,31 +223,23 @@ fn follow(
         }
         meanwhile()?;
         let looked = Instant::now();
-        let failure = match pair.look()? {
-            Stage::Waiting => {
-                if !is_copying {
-                    idle_until = looked;
-                }
-                None
-            }
-            Stage::Copying => {
-                is_copying = true;
-                None
-            }
-            Stage::Done => {
-                return Ok(Timing {
-                    failure: None,
-                    copying: idle_until.elapsed(),
-                    whole: began.elapsed(),
-                });
-            }
-            Stage::Failed(why) => Some(why),
-        };
+        let stage = pair.look()?;
+        let is_done = stage == Stage::Done;
+        is_copying |= stage == Stage::Copying;
+        if !is_copying && stage == Stage::Waiting {
+            idle_until = looked;
+        }
         let is_late = began.elapsed() > MOVE_TIMEOUT;
-        let late = || format!("not done after {} s", MOVE_TIMEOUT.as_secs());
-        if let Some(why) = failure.or_else(|| is_late.then(late)) {
+        let failure = match stage {
+            Stage::Failed(why) => Some(why),
+            Stage::Waiting | Stage::Copying if is_late => {
+                Some(format!("not done after {} s", MOVE_TIMEOUT.as_secs()))
+            }
+            _ => None,
+        };
+        if failure.is_some() || is_done {
             return Ok(Timing {
-                failure: Some(why),
+                failure,
                 copying: idle_until.elapsed(),
                 whole: began.elapsed(),
             });

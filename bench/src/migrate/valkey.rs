@@ -6,6 +6,7 @@ use tempfile::TempDir;
 
 use crate::error::{BenchError, Result};
 use crate::interrupt;
+use crate::locate;
 use crate::resp::{self, Connection};
 use crate::server::{self, Described, Durability, Product, Server, ServerSpec};
 
@@ -53,10 +54,7 @@ impl ValkeyPair {
         contestant: Contestant,
         cpus: [usize; 2],
     ) -> Result<Self> {
-        let dir = tempfile::Builder::new()
-            .prefix("valkey-")
-            .tempdir_in(root)
-            .map_err(BenchError::io("creating a data directory"))?;
+        let dir = locate::dir_in(root, "valkey-")?;
         let mut extra: Vec<String> = CLUSTER_SETTINGS.iter().map(|&word| word.into()).collect();
         if contestant.aof().is_none() {
             extra.extend(["--appendonly".to_owned(), "no".to_owned()]);
