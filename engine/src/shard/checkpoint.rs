@@ -146,8 +146,6 @@ pub struct Checkpointer<L = StoreClient> {
     removals: Removals,
     truncation: Truncation,
     pace: Pace,
-    /// Bytes of blocks handed to the stores.
-    imaged_bytes: u64,
     /// By store: whether it works on while it is waited for.
     watched: Vec<Option<Watched>>,
     /// By store: until when it begins no image, as there was no room for the last.
@@ -161,10 +159,6 @@ pub struct Checkpointer<L = StoreClient> {
     pub(crate) no_room_pause: Duration,
     /// Bytes of segment files that are in no use; they count against the budget too.
     pub spare_bytes: u64,
-    /// Copies are on their way here that wait for images to make room in the log.
-    pub moves_wait: bool,
-    /// Bytes written to the log since the start.
-    pub log_written_bytes: u64,
     /// Images switched since the start.
     pub written: u64,
     pub last_ms: u64,
@@ -186,13 +180,10 @@ impl<L: StoreLink> Checkpointer<L> {
             removals: Removals::default(),
             truncation: Truncation::default(),
             pace: Pace::default(),
-            imaged_bytes: 0,
-            log_written_bytes: 0,
             planted: Planted::default(),
             slice: SLICE,
             no_room_pause: NO_ROOM_PAUSE,
             spare_bytes: 0,
-            moves_wait: false,
             written: 0,
             last_ms: 0,
         }
@@ -214,11 +205,10 @@ impl<L: StoreLink> Checkpointer<L> {
         self.walking.iter().flatten().count()
     }
 
-    /// Whether images come before comfort: they would not be done before the log is full, or moves wait for
-    /// them.
+    /// Whether images come before comfort: they are behind what the log has grown by.
     #[must_use]
     pub fn is_urgent(&self) -> bool {
-        self.pace.is_urgent() || self.moves_wait
+        self.pace.is_behind()
     }
 
     /// Whether a store thread has answered something that was not taken yet.
@@ -237,24 +227,6 @@ impl<L: StoreLink> Checkpointer<L> {
         };
         self.walked.iter().any(is_waiting)
             || self.truncation.waits_for().is_some_and(|lsn| lsn > durable)
-    }
-
-    /// When the store that an image waits for counts as hanging, unless it does something before.
-    #[must_use]
-    pub fn deadline(&self) -> Option<Instant> {
-        let watched = self.watched.iter().flatten();
-        let worked = watched.map(|watched| watched.worked).min()?;
-        Some(worked + STORE_SILENCE_MAX)
-    }
-
-    /// When to call [`Checkpointer::slice`] although nothing happens.
-    #[must_use]
-    pub fn next_look(&self) -> Option<Instant> {
-        let paused = self.no_room_until.iter().flatten().copied();
-        let watched = self.watched.iter().flatten();
-        let waits = watched.filter(|watched| !watched.is_late);
-        let late = waits.map(|watched| watched.since + STORE_WAIT_MAX);
-        paused.chain(late).chain(self.pace.next_look()).min()
     }
 
     /// Whether the disk had no room for an image a moment ago.
@@ -438,8 +410,9 @@ impl<L: StoreLink> Checkpointer<L> {
     /// # Errors
     /// A store thread has ended, or has been silent for too long.
     pub fn slice(&mut self, keyspace: &mut Keyspace, now: Instant) -> Result<Progress, String> {
+        let load = self.load(keyspace);
         let mut pace = std::mem::take(&mut self.pace);
-        pace.look(now, || self.load(keyspace));
+        pace.look(now, &load, || self.pinned_bytes(keyspace));
         self.pace = pace;
         for until in &mut self.no_room_until {
             *until = until.filter(|until| *until > now);
@@ -510,7 +483,7 @@ impl<L: StoreLink> Checkpointer<L> {
 
     /// Begins the image that lets go of the oldest log segment, if it is time.
     fn begin(&mut self, keyspace: &mut Keyspace) -> Progress {
-        if !self.pace.is_due(self.budget, keyspace.log.log_bytes()) {
+        if !self.pace.is_due() {
             return Progress::Waiting;
         }
         let oldest = keyspace.log.segments().next();
@@ -581,12 +554,8 @@ impl<L: StoreLink> Checkpointer<L> {
                 .push_back(StoreRequest::Seal(walking.manifest.image));
         }
         while let Some(request) = walking.queue.pop_front() {
-            let bytes = match &request {
-                StoreRequest::Block(_, block) => block.len() as u64,
-                _ => 0,
-            };
             match link.try_send(request) {
-                Ok(()) => self.imaged_bytes += bytes,
+                Ok(()) => {}
                 Err(TrySendError::Full(request)) => {
                     walking.queue.push_front(request);
                     walking.waits_for_store = true;

@@ -107,9 +107,8 @@ impl Shard {
         // On a full disk no image makes room: writes are refused, and must not wait before.
         self.core
             .note_log(is_over_budget && !self.core.node.disk.is_full());
-        let moves_wait = self.migrations.are_filling() && !self.has_room_for_moves();
-        self.core.admission.log_room.has_room_for_moves = !moves_wait;
-        self.checkpointer.moves_wait = moves_wait;
+        self.core.admission.log_room.has_room_for_moves =
+            !self.migrations.are_filling() || self.checkpointer.has_room_for_moves();
         let log = &mut self.core.keyspace.log;
         let idle = now.saturating_duration_since(self.timers.last_append) >= MARK_AFTER;
         if !self.timers.marked && idle {
@@ -125,11 +124,6 @@ impl Shard {
         if self.syncing.is_none() && due && is_behind {
             self.begin_sync();
         }
-    }
-
-    /// Whether the log may take what moves bring.
-    pub(super) fn has_room_for_moves(&self) -> bool {
-        self.checkpointer.has_room_for_moves(&self.core.keyspace)
     }
 
     pub(super) fn begin_sync(&mut self) {
@@ -179,7 +173,6 @@ impl Shard {
             stats.wal_groups.add(1);
             self.write_delay.written();
             stats.wal_bytes_written.add(op.buf.len() as u64);
-            self.checkpointer.log_written_bytes += op.buf.len() as u64;
             // SAFETY: the buffer belongs to `op`, which is kept in `writes` until the write has
             // completed; moving `op` does not move the buffer.
             unsafe {

@@ -325,7 +325,8 @@ impl Shard {
     /// Gives background work its share; true when there is more of it to do at once.
     fn background(&mut self, had_events: bool) -> bool {
         // When walks wait for room, the rest of what they have sent is not to wait for images as well.
-        let is_urgent = self.checkpointer.is_urgent() && !self.checkpointer.moves_wait;
+        let is_urgent =
+            self.checkpointer.is_urgent() && self.core.admission.log_room.has_room_for_moves;
         let turn = (self.now, self.had_requests);
         let (core, ring) = (&mut self.core, &mut self.ring);
         let is_moving = self.migrations.slice(core, ring, turn, clock, is_urgent);
@@ -352,7 +353,8 @@ impl Shard {
             Err(error) => fatal("image store", &error),
         }
         // The next turn tells those that wait for room.
-        runnable |= self.checkpointer.moves_wait && self.has_room_for_moves();
+        runnable |= !self.core.admission.log_room.has_room_for_moves
+            && self.checkpointer.has_room_for_moves();
         let took = started.elapsed();
         let parts = if self.checkpointer.is_urgent() {
             1

@@ -36,7 +36,7 @@ impl Shard {
         stats.migrations_incoming.set(incoming);
         stats
             .migrations_wait
-            .set(u64::from(self.checkpointer.moves_wait));
+            .set(u64::from(!self.core.admission.log_room.has_room_for_moves));
         stats
             .held_commands
             .set(self.core.admission.holds.held_commands());

@@ -48,7 +48,7 @@ impl Timers {
 /// A reason to take a turn.
 #[derive(Clone, Copy)]
 enum Timer {
-    /// The lease asks for a turn.
+    /// The lease asks for a turn; images may begin, or their store hang.
     Life,
     /// The last writes get their mark.
     Mark,
@@ -60,10 +60,6 @@ enum Timer {
     RefusedWrite,
     /// Keys expire.
     Sweep,
-    /// An image store may hang.
-    StoreSilence,
-    /// Images may begin, or their stores be given time.
-    Images,
     Migrations,
     Publish,
     /// Clients that do not read may have to be closed.
@@ -77,15 +73,13 @@ enum Timer {
 }
 
 impl Timer {
-    const ALL: [Timer; 14] = [
+    const ALL: [Timer; 12] = [
         Timer::Life,
         Timer::Mark,
         Timer::Sync,
         Timer::WriteDelay,
         Timer::RefusedWrite,
         Timer::Sweep,
-        Timer::StoreSilence,
-        Timer::Images,
         Timer::Migrations,
         Timer::Publish,
         Timer::Unread,
@@ -126,8 +120,6 @@ impl Shard {
                 // What is due beyond the next turn of life needs no exact time, and may be beyond all time.
                 at.map(|after| (now + after.min(LIFE_EVERY)).max(timers.sweep))
             }
-            Timer::StoreSilence => self.checkpointer.deadline(),
-            Timer::Images => self.checkpointer.next_look(),
             Timer::Migrations => self.migrations.next_look(),
             Timer::Publish => timers.unpublished.then(|| timers.publish + PUBLISH_EVERY),
             Timer::Unread => core.admission.unread.next_look(),

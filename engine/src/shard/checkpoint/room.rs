@@ -1,4 +1,4 @@
-//! How full the log is: what writes and moves wait for, and what images are paced by.
+//! How full the log is: what writes wait for, and what images are paced by.
 
 use super::pace::Load;
 use super::{Checkpointer, StoreLink};
@@ -8,12 +8,6 @@ use crate::keyspace::Keyspace;
 /// of the disk as the log itself.
 const KEEP_PERCENT: u64 = 90;
 
-/// Prepared segments, which count against the budget, too.
-const PREPARED: u64 = 2;
-
-/// Segments that moves leave to the writes of clients.
-const KEPT_FROM_MOVES: u64 = 1;
-
 impl<L: StoreLink> Checkpointer<L> {
     /// Bytes of log files up to which truncated ones are worth keeping for later.
     #[must_use]
@@ -21,29 +15,12 @@ impl<L: StoreLink> Checkpointer<L> {
         self.budget / 100 * KEEP_PERCENT
     }
 
-    /// Whether the log may take what moves bring besides what clients write. A move makes it grow as fast as
-    /// a disk writes, and images, which alone make it shorter, are slower: without this clients would wait for
-    /// the images of what others move. So images get ahead early, and a little of the log is always left to clients.
-    ///
-    /// Never false unless images are due or under way, which end that.
+    /// Whether the log may take what moves bring besides what clients write: not while images are behind. A move makes
+    /// it grow as fast as a disk writes, and images, which alone make it shorter, are slower: without this clients
+    /// would wait for the images of what others move.
     #[must_use]
-    pub fn has_room_for_moves(&self, keyspace: &Keyspace) -> bool {
-        let log = &keyspace.log;
-        let live_bytes = log.log_bytes();
-        let kept_bytes = KEPT_FROM_MOVES * log.options().segment_bytes;
-        let is_short =
-            self.pace.is_urgent() || live_bytes + kept_bytes >= self.full_bytes(keyspace);
-        let is_freed = log.segments().count() > 2 && self.pace.is_due(self.budget, live_bytes);
-        !(self.pace.moves_wait() || is_short && is_freed)
-    }
-
-    /// Bytes of live segments from which on writes wait, about: see [`Checkpointer::is_over_budget`].
-    fn full_bytes(&self, keyspace: &Keyspace) -> u64 {
-        let segment_bytes = keyspace.log.options().segment_bytes;
-        let prepared_bytes = PREPARED * segment_bytes;
-        self.budget
-            .saturating_sub(prepared_bytes)
-            .max(3 * segment_bytes)
+    pub fn has_room_for_moves(&self) -> bool {
+        !self.pace.is_behind()
     }
 
     /// Whether the log has used up its budget, so that writes have to wait.
@@ -60,20 +37,21 @@ impl<L: StoreLink> Checkpointer<L> {
         }
     }
 
-    /// What the log and the images look like now.
+    /// What the log looks like now.
     pub(super) fn load(&self, keyspace: &Keyspace) -> Load {
+        let log = &keyspace.log;
+        let (live, segment_bytes) = (log.log_bytes(), log.options().segment_bytes);
+        // What is prepared counts as well, and the next segment is over the budget when it begins.
+        let ahead = log.options().spare_segments as u64 + 1;
+        let most = (self.budget / segment_bytes).saturating_sub(ahead);
         Load {
             budget: self.budget,
-            full: self.full_bytes(keyspace),
-            live: keyspace.log.log_bytes(),
-            segments: keyspace.log.segments().count(),
-            pinned: self.pinned_bytes(keyspace),
-            written: self.log_written_bytes,
-            imported: keyspace.counters.imported_bytes,
-            moves_wait: self.moves_wait,
-            imaged: self.imaged_bytes,
-            user: keyspace.counters.user_bytes,
-            is_imaging: self.is_active(),
+            live,
+            segments: log.segments().count(),
+            oldest: log.segments().next().map(|oldest| oldest.id),
+            used: live - log.unused_bytes(),
+            full: most.max(1) * segment_bytes,
+            changes: keyspace.counters.user_bytes + keyspace.counters.imported_bytes,
         }
     }
 

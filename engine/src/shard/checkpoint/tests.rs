@@ -6,7 +6,6 @@ use ephesus_wire::stream::{FIRST_SEQ, Final, Held};
 use ephesus_wire::{Epoch, Lsn, MigrationId, Partitioning};
 use futures_lite::future::block_on;
 
-use super::pace::Load;
 use super::*;
 use crate::keyspace::Partition;
 use crate::keyspace::tests::tape::{complete, execute_valid};
@@ -183,50 +182,31 @@ impl<'a> Fixture<'a> {
 }
 
 #[test]
-fn a_log_with_many_segments_has_no_room_for_moves_until_images_have_made_some() {
+fn moves_wait_for_images_that_are_behind_until_these_have_made_room() {
     let store = Silent::default();
     let mut fixture = Fixture::new(&store);
-    let has_room =
-        |fixture: &Fixture<'_>| fixture.checkpointer.has_room_for_moves(&fixture.keyspace);
     let count = fixture.keyspace.log.segments().count() as u64;
     assert!(count > 2);
-    // Two prepared ones, and one that is left to clients.
-    fixture.checkpointer.budget = (count + 4) * SEGMENT_BYTES;
-    assert!(has_room(&fixture));
-    fixture.checkpointer.budget = (count + 3) * SEGMENT_BYTES;
-    let is_due = fixture.checkpointer.pace.is_due(
-        fixture.checkpointer.budget,
-        fixture.keyspace.log.log_bytes(),
-    );
-    assert_eq!(has_room(&fixture), !is_due, "nothing would end the wait");
-    fixture.checkpointer.budget = (count + 1) * SEGMENT_BYTES;
-    assert!(!has_room(&fixture));
+    // More than half of it, and room for some more.
+    fixture.checkpointer.budget = (2 * count - 1) * SEGMENT_BYTES;
+    let has_room = |fixture: &Fixture<'_>| fixture.checkpointer.has_room_for_moves();
+    fixture.slice_at(0).expect("begins");
+    assert!(fixture.checkpointer.is_active() && has_room(&fixture));
+    let room = fixture.checkpointer.load(&fixture.keyspace).full;
+    while fixture.checkpointer.load(&fixture.keyspace).used < room {
+        fixture.keyspace.log.append(&[0; 1_000]);
+        fixture.commit();
+    }
+    fixture.slice_at(1).expect("in time");
+    assert!(!has_room(&fixture) && fixture.checkpointer.is_urgent());
     let image = fixture.until_switching();
-    assert!(!has_room(&fixture));
+    assert!(!has_room(&fixture), "the log is as long as before");
     fixture.answer(StoreReply::Switched(image));
     fixture.take_at(2).expect("in time");
     fixture.commit();
-    fixture.take_at(2).expect("in time");
+    fixture.take_at(2).expect("gives segments back");
+    fixture.slice_at(3).expect("in time");
     assert!(has_room(&fixture));
-}
-
-#[test]
-fn images_get_ahead_of_moves_early() {
-    let store = Silent::default();
-    let mut fixture = Fixture::new(&store);
-    let count = fixture.keyspace.log.segments().count() as u64;
-    let (checkpointer, keyspace) = (&mut fixture.checkpointer, &fixture.keyspace);
-    checkpointer.budget = (count + 4) * SEGMENT_BYTES;
-    assert!(checkpointer.has_room_for_moves(keyspace));
-    let load = checkpointer.load(keyspace);
-    let live = load.budget;
-    // The log is long, and nothing is written any more.
-    for at in [0, 5] {
-        let now = fixture.start + Duration::from_secs(at);
-        checkpointer.pace.look(now, || Load { live, ..load });
-    }
-    assert!(checkpointer.pace.is_urgent());
-    assert!(!checkpointer.has_room_for_moves(keyspace));
 }
 
 #[test]
@@ -251,8 +231,6 @@ fn a_store_that_never_seals_is_fatal_after_a_minute() {
     let store = Silent::default();
     let mut fixture = Fixture::new(&store);
     fixture.until_sealing();
-    let deadline = fixture.start + STORE_SILENCE_MAX;
-    assert_eq!(fixture.checkpointer.deadline(), Some(deadline));
     assert!(fixture.take_at(59).is_ok());
     let error = fixture.take_at(60).expect_err("silent for too long");
     for part in ["db-0", "partition 0", "60 s", "start the node again"] {
@@ -293,8 +271,6 @@ fn a_store_that_works_without_an_answer_hangs_once_it_does_nothing() {
         *store.steps.borrow_mut() += 1;
         assert!(fixture.take_at(seconds).is_ok(), "busy at {seconds} s");
     }
-    let deadline = fixture.start + Duration::from_secs(600) + STORE_SILENCE_MAX;
-    assert_eq!(fixture.checkpointer.deadline(), Some(deadline));
     assert!(fixture.take_at(659).is_ok());
     assert!(fixture.take_at(660).is_err());
 }
@@ -304,8 +280,6 @@ fn a_store_that_an_image_waits_for_is_hurried() {
     let store = Silent::default();
     let mut fixture = Fixture::new(&store);
     fixture.until_sealing();
-    let at = fixture.start + STORE_WAIT_MAX;
-    assert_eq!(fixture.checkpointer.next_look(), Some(at));
     fixture.take_at(1).expect("in time");
     assert!(!fixture.checkpointer.is_kept_waiting());
     *store.steps.borrow_mut() += 1;
@@ -331,7 +305,6 @@ fn an_image_without_room_is_tried_again_later_and_the_log_keeps_what_it_was_to_h
         fixture.take_at(1).expect("in time");
         let checkpointer = &fixture.checkpointer;
         assert!(checkpointer.lacks_room() && !checkpointer.is_active());
-        assert_eq!(checkpointer.deadline(), None);
         assert!(!fixture.begins_at(9), "its blocks are still there");
         fixture.answer(StoreReply::Aborted(image));
         fixture.take_at(9).expect("in time");
@@ -367,7 +340,6 @@ fn an_idle_checkpointer_waits_for_nobody() {
     let image = fixture.until_switching();
     fixture.answer(StoreReply::Switched(image));
     fixture.take_at(2).expect("in time");
-    assert_eq!(fixture.checkpointer.deadline(), None);
     assert!(fixture.take_at(10_000).is_ok());
     assert!(!fixture.checkpointer.is_active());
 }
@@ -493,7 +465,6 @@ fn a_copy_that_leaves_is_forgotten_once_its_images_are_gone() {
     assert_eq!(fixture.checkpointer.take_removed(), [COPY]);
     assert_eq!(fixture.checkpointer.take_removed(), []);
     assert!(fixture.keyspace.partition(COPY.0).is_none());
-    assert_eq!(fixture.checkpointer.deadline(), None);
 }
 
 #[test]

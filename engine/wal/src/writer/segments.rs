@@ -134,6 +134,12 @@ impl LogWriter {
         self.live.iter().map(|segment| segment.summary.bytes).sum()
     }
 
+    /// Bytes of the segment that is written to which have not been issued.
+    #[must_use]
+    pub fn unused_bytes(&self) -> u64 {
+        self.current.map_or(0, |c| c.info.bytes - c.end)
+    }
+
     /// Bytes of this incarnation that have been issued in its first segment; `None` once it has gone
     /// on to another.
     #[must_use]
