@@ -91,9 +91,8 @@ impl Shard {
     /// Prepared segments, marks, syncs, truncation.
     pub(super) fn tend_log(&mut self) {
         let now = self.now;
-        let has_clients = self.migrations.has_clients(now);
         let log = &mut self.core.keyspace.log;
-        if let Err(error) = self.segments.tend(log, has_clients, now) {
+        if let Err(error) = self.segments.tend(log, now) {
             if !error.passes() {
                 fatal("log", &error);
             }

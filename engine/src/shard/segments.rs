@@ -9,27 +9,16 @@ use std::time::{Duration, Instant};
 use ephesus_wal::disk::std::StdFile;
 use ephesus_wal::{
     LogFiles, LogOptions, LogWriter, SegmentHandle, SegmentId, SegmentInfo, StdDisk, WalError,
-    Zeroes,
 };
 
 use crate::net::Waker;
 
-/// Spare segments are prepared once this part (an eighth) of the first segment is used.
+/// The next segment is prepared once this part (an eighth) of the one before is used: a node that is started for a few
+/// keys does not fill the disk with zeroes.
 const SPARE_AFTER_PART: u64 = 8;
 
 /// What has failed because the system lacks space, descriptors or memory is tried again after this.
 const AGAIN_AFTER: Duration = Duration::from_millis(100);
-
-/// While clients wait for the log's writes, zeroes are written in pieces of so many bytes, and behind each the
-/// disk is left alone for a while, if there is time for it: one after the other they would keep it busy, with a sync
-/// for each piece.
-const GENTLE_BYTES: u64 = 256 << 10;
-
-/// All pauses together take this part (a quarter) of the time until the log asks for the next segment, if
-/// that is as long as the last time; with less than the least one there is none.
-const GENTLE_PART: u32 = 4;
-const GENTLE_PAUSE_MIN: Duration = Duration::from_micros(500);
-const GENTLE_PAUSE_MAX: Duration = Duration::from_millis(2);
 
 /// What a shard asks of the segment threads; the shard has one at a time under way.
 pub struct Job {
@@ -37,48 +26,15 @@ pub struct Job {
     pub files: LogFiles<StdDisk>,
     pub options: LogOptions,
     pub work: Work,
-    pub pace: Pace,
+    /// The log waits for the segment: no more of it is filled.
+    pub is_late: Arc<AtomicBool>,
     pub done: flume::Sender<Answer>,
     /// Rung once the answer is there.
     pub waker: Arc<Waker>,
 }
 
-/// How long the disk is left to others behind each piece of zeroes.
-#[derive(Debug)]
-pub struct Pace {
-    /// So long at least.
-    pub pause: Duration,
-    /// The log waits for the segment: no more of it is filled.
-    pub is_late: Arc<AtomicBool>,
-}
-
-impl Pace {
-    /// Blocks until the next piece may be written, and whether there is one.
-    pub fn rest(&self) -> Zeroes {
-        let is_late = || self.is_late.load(Ordering::Relaxed);
-        if !is_late() {
-            std::thread::sleep(self.pause);
-        }
-        if is_late() {
-            Zeroes::LeaveRest
-        } else {
-            Zeroes::GoOn
-        }
-    }
-}
-
 /// Where all shards of a node ask for it.
-#[derive(Clone, Debug)]
-pub struct Jobs {
-    sender: flume::Sender<Job>,
-}
-
-impl Jobs {
-    #[must_use]
-    pub fn new(sender: flume::Sender<Job>) -> Jobs {
-        Jobs { sender }
-    }
-}
+pub type Jobs = flume::Sender<Job>;
 
 /// One change of a log's directory.
 #[derive(Clone, Copy, Debug)]
@@ -121,10 +77,6 @@ pub struct Segments {
     again: Option<Instant>,
     /// Whether the log waits for what a thread is busy with.
     is_late: Arc<AtomicBool>,
-    /// When a segment was asked for that had to be filled.
-    prepared: Option<Instant>,
-    /// When the first segment was seen half as full as it is when the first spare one is asked for, and its bytes.
-    halfway: Option<(Instant, u64)>,
 }
 
 impl Segments {
@@ -152,8 +104,6 @@ impl Segments {
             under_way: None,
             again: None,
             is_late: Arc::default(),
-            prepared: None,
-            halfway: None,
         }
     }
 
@@ -198,17 +148,11 @@ impl Segments {
         self.truncated.extend(segments);
     }
 
-    /// Hands finished segments to the log and asks for the next piece of work, which is done gently if
-    /// clients wait.
+    /// Hands finished segments to the log and asks for the next piece of work.
     ///
     /// # Errors
     /// A segment cannot be prepared; what [`WalError::passes`] is tried again, other errors are final.
-    pub fn tend(
-        &mut self,
-        log: &mut LogWriter,
-        has_clients: bool,
-        now: Instant,
-    ) -> Result<(), WalError> {
+    pub fn tend(&mut self, log: &mut LogWriter, now: Instant) -> Result<(), WalError> {
         if let Ok((files, answer)) = self.answers.1.try_recv() {
             self.files = Some(files);
             self.again = None;
@@ -228,7 +172,6 @@ impl Segments {
             self.under_way = None;
         }
         self.open.retain(|segment| log.is_in_use(segment.info.id));
-        self.note_halfway(log, now);
         if self.again.is_some_and(|at| now < at) {
             return Ok(());
         }
@@ -239,7 +182,7 @@ impl Segments {
             return Ok(());
         }
         if let Some(work) = self.next_work(log) {
-            self.ask(work, log, has_clients, now);
+            self.ask(work, log);
         }
         Ok(())
     }
@@ -289,79 +232,29 @@ impl Segments {
         })
     }
 
-    fn ask(&mut self, work: Work, log: &LogWriter, has_clients: bool, now: Instant) {
+    fn ask(&mut self, work: Work, log: &LogWriter) {
         let Some(files) = self.files.take() else {
             return;
         };
-        let mut options = self.options.clone();
-        let mut pause = Duration::ZERO;
-        if matches!(work, Work::Prepare(_)) {
-            let since = match self.prepared.replace(now) {
-                Some(last) => Some(now - last),
-                None => self.first_lasts(log, now),
-            };
-            pause = set_filling(&mut options, since, has_clients, log.is_starved());
-        }
-        self.is_late = Arc::default();
-        let is_late = Arc::clone(&self.is_late);
+        self.is_late = Arc::new(AtomicBool::new(log.is_starved()));
         let job = Job {
             files,
-            options,
+            options: self.options.clone(),
             work,
-            pace: Pace { pause, is_late },
+            is_late: Arc::clone(&self.is_late),
             done: self.answers.0.clone(),
             waker: Arc::clone(&self.waker),
         };
         self.under_way = Some(work);
         // The thread ends only after the shards.
-        let _ = self.jobs.sender.send(job);
+        let _ = self.jobs.send(job);
     }
 
-    fn note_halfway(&mut self, log: &LogWriter, now: Instant) {
-        let used = log.first_segment_used().unwrap_or(0);
-        if self.halfway.is_none() && 2 * used * SPARE_AFTER_PART >= self.options.segment_bytes {
-            self.halfway = Some((now, used));
-        }
-    }
-
-    /// How long the first segment would last if all of it filled as fast as what was used since halfway.
-    fn first_lasts(&self, log: &LogWriter, now: Instant) -> Option<Duration> {
-        let (noted, noted_bytes) = self.halfway?;
-        let filled = log.first_segment_used()?.checked_sub(noted_bytes)?;
-        let times = self.options.segment_bytes.checked_div(filled)?;
-        Some((now - noted) * u32::try_from(times).ok()?)
-    }
-
-    /// Whether the log is used so much that it will need another segment: a node that is started for
-    /// a few keys does not fill the disk with zeroes.
+    /// Whether the log is used so much that it will need another segment.
     fn is_needed(&self, log: &LogWriter) -> bool {
-        log.first_segment_used()
-            .is_none_or(|used| used * SPARE_AFTER_PART >= self.options.segment_bytes)
+        let least = self.options.segment_bytes / SPARE_AFTER_PART;
+        log.unused_bytes() + least <= self.options.segment_bytes
     }
-}
-
-/// How a thread fills a segment that the log asks for, so long `since` the one before, or as long as its first one
-/// lasts: in small pieces while clients wait for the log's writes, and not at all if the log waits itself, or moves
-/// alone fill it fast. Answers how long the disk is left alone behind each piece anyway.
-fn set_filling(
-    options: &mut LogOptions,
-    since: Option<Duration>,
-    has_clients: bool,
-    is_starved: bool,
-) -> Duration {
-    let pieces = options.segment_bytes.div_ceil(GENTLE_BYTES);
-    let part = |since: Duration| since / GENTLE_PART / pieces as u32;
-    let pause = since.map_or(GENTLE_PAUSE_MAX, part);
-    let fills_fast = pause < GENTLE_PAUSE_MIN;
-    if is_starved || (fills_fast && !has_clients) {
-        options.fills_segments = false;
-    } else if has_clients {
-        options.zeroes_bytes = GENTLE_BYTES;
-        if !fills_fast {
-            return pause.min(GENTLE_PAUSE_MAX);
-        }
-    }
-    Duration::ZERO
 }
 
 #[cfg(test)]
@@ -373,7 +266,6 @@ mod tests {
     use futures_lite::future::block_on;
 
     use super::*;
-    use crate::keyspace::tests::tape;
 
     /// A log whose segments nobody prepares, and what is asked of who would.
     struct Bed {
@@ -406,10 +298,9 @@ mod tests {
             let (sender, jobs) = flume::unbounded();
             let waker = Arc::new(Waker::new().expect("an eventfd"));
             let (files, first) = (opened.files, opened.segment);
-            let jobs_of_node = Jobs::new(sender);
             Bed {
                 _temp: temp,
-                segments: Segments::new(jobs_of_node, files, options, waker, first, keep_bytes),
+                segments: Segments::new(sender, files, options, waker, first, keep_bytes),
                 log: opened.writer,
                 jobs,
                 started: Instant::now(),
@@ -419,87 +310,18 @@ mod tests {
         /// What is asked for next, and then answered so.
         fn answer(&mut self, answer: impl FnOnce(Work) -> Result<Done, WalError>) -> Option<Work> {
             let now = self.started;
-            let tended = self.segments.tend(&mut self.log, false, now);
+            let tended = self.segments.tend(&mut self.log, now);
             tended.expect("no error");
             let job = self.jobs.try_recv().ok()?;
             let answer = (job.files, answer(job.work));
             job.done.send(answer).expect("it waits");
             Some(job.work)
         }
-
-        /// Writes so many KiB, and tends what is prepared so long after the start; whether a segment that is asked
-        /// for then is to be filled.
-        fn write(&mut self, kib: usize, at_ms: u64) -> Option<bool> {
-            self.log.append(&vec![7; kib << 10]);
-            tape::complete(&mut self.log, |_| {});
-            let now = self.started + Duration::from_millis(at_ms);
-            let tended = self.segments.tend(&mut self.log, false, now);
-            tended.expect("no error");
-            let job = self.jobs.try_recv().ok()?;
-            assert!(matches!(job.work, Work::Prepare(_)));
-            Some(job.options.fills_segments)
-        }
     }
 
     #[test]
-    fn the_first_spare_segment_gets_no_zeroes_if_moves_fill_the_first_one_fast() {
-        let filled_within = |ms: u64| {
-            let mut bed = Bed::new();
-            assert_eq!(bed.write(40, 1_000), None);
-            assert_eq!(bed.write(40, 1_000), None, "halfway to an eighth");
-            bed.write(50, 1_000 + ms).expect("an eighth is used")
-        };
-        assert!(!filled_within(0));
-        assert!(
-            filled_within(1),
-            "1 MiB in 20 ms is slower than zeroes are written"
-        );
-        assert!(filled_within(5_000));
-        assert_eq!(Bed::new().write(200, 1_000), Some(true), "seen only once");
-    }
-
-    fn filled(
-        since_ms: Option<u64>,
-        has_clients: bool,
-        is_starved: bool,
-    ) -> (LogOptions, Duration) {
-        let mut options = LogOptions::new(LogId::default());
-        options.segment_bytes = 64 << 20;
-        let since = since_ms.map(Duration::from_millis);
-        let pause = set_filling(&mut options, since, has_clients, is_starved);
-        (options, pause)
-    }
-
-    #[test]
-    fn zeroes_take_the_time_that_there_is() {
-        let gentle = |since_ms, has_clients| {
-            let (options, pause) = filled(since_ms, has_clients, false);
-            assert!(options.fills_segments);
-            (options.zeroes_bytes, pause.as_micros())
-        };
-        assert_eq!(gentle(None, true), (GENTLE_BYTES, 2_000), "the first one");
-        assert_eq!(gentle(Some(60_000), true), (GENTLE_BYTES, 2_000));
-        assert_eq!(gentle(Some(1_024), true), (GENTLE_BYTES, 1_000));
-        assert_eq!(gentle(Some(512), true), (GENTLE_BYTES, 500));
-        assert_eq!(gentle(Some(500), true), (GENTLE_BYTES, 0), "it fills fast");
-        assert_eq!(gentle(None, false), (2 << 20, 0), "nobody waits");
-    }
-
-    #[test]
-    fn no_zeroes_for_moves_and_where_the_log_waits() {
-        let fills = |since_ms, has_clients, is_starved| {
-            filled(since_ms, has_clients, is_starved).0.fills_segments
-        };
-        assert!(fills(None, false, false), "the first one");
-        assert!(fills(Some(512), false, false), "slowly");
-        assert!(!fills(Some(500), false, false), "moves alone, fast");
-        assert!(!fills(None, false, true));
-        assert!(fills(Some(500), true, false), "clients, fast");
-        assert!(!fills(Some(500), true, true), "the log waits");
-    }
-
-    #[test]
-    fn no_more_zeroes_for_a_segment_that_the_log_waits_for() {
+    fn the_next_segment_is_prepared_once_an_eighth_of_one_is_used_and_not_filled_once_the_log_waits()
+     {
         let mut bed = Bed::new();
         let mut tend = |kib: usize| {
             bed.log.append(&vec![7; kib << 10]);
@@ -507,16 +329,31 @@ mod tests {
                 let len = op.buf.len();
                 bed.log.complete(op, Ok(len)).expect("it succeeded");
             }
-            let now = bed.started;
-            let tended = bed.segments.tend(&mut bed.log, true, now);
+            let tended = bed.segments.tend(&mut bed.log, bed.started);
             tended.expect("no error");
             bed.jobs.try_recv().ok()
         };
-        let pace = tend(200).expect("an eighth is used").pace;
+        assert!(tend(100).is_none());
+        let is_late = tend(50).expect("an eighth is used").is_late;
         assert!(tend(600).is_none(), "one at a time");
-        assert_eq!(pace.rest(), Zeroes::GoOn);
+        assert!(!is_late.load(Ordering::Relaxed));
         assert!(tend(600).is_none());
-        assert_eq!(pace.rest(), Zeroes::LeaveRest, "it does not fit any more");
+        assert!(is_late.load(Ordering::Relaxed), "it does not fit any more");
+    }
+
+    #[test]
+    fn a_segment_that_the_log_waits_for_gets_no_zeroes() {
+        let mut bed = Bed::new();
+        bed.log.append(&vec![7; 600 << 10]);
+        let op = bed.log.next_write(0).expect("it fits");
+        let len = op.buf.len();
+        bed.log.complete(op, Ok(len)).expect("it succeeded");
+        bed.log.append(&vec![7; 600 << 10]);
+        assert!(bed.log.next_write(0).is_none());
+        let tended = bed.segments.tend(&mut bed.log, bed.started);
+        tended.expect("no error");
+        let job = bed.jobs.try_recv().expect("a segment");
+        assert!(job.is_late.load(Ordering::Relaxed));
     }
 
     fn old(id: u64, bytes: u64) -> SegmentInfo {
@@ -574,10 +411,7 @@ mod tests {
                 }))
             ));
             let mut now = bed.started;
-            let error = bed
-                .segments
-                .tend(&mut bed.log, false, now)
-                .expect_err("it failed");
+            let error = bed.segments.tend(&mut bed.log, now).expect_err("it failed");
             assert!(error.passes() && bed.segments.waits(), "{error}");
             assert!(bed.answer(failed).is_none(), "not at once");
             now += AGAIN_AFTER;

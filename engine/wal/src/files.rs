@@ -26,7 +26,7 @@ use crate::double_buffered::{self, DoubleBuffered, Found};
 use crate::error::WalError;
 use crate::mapped;
 use crate::options::{Durability, LogOptions};
-use crate::segment::{self, SegmentHandle, SegmentId, SegmentInfo, Zeroes};
+use crate::segment::{self, SegmentHandle, SegmentId, SegmentInfo};
 
 #[cfg(test)]
 mod tests;
@@ -121,8 +121,9 @@ impl<D: Disk> LogFiles<D> {
         })
     }
 
-    /// Creates segment `id`: all zeroes, synced, and its name durable. `rest` is called behind each piece of
-    /// zeroes: it may block for as long as the disk has other work to do, and answers whether to go on.
+    /// Creates segment `id`: all zeroes, synced, and its name durable. `goes_on` is called before each piece of
+    /// zeroes, of this many bytes: it may block for as long as the disk has other work to do, and answers whether to
+    /// write it.
     ///
     /// A crash leaves `free-*.log` behind, which the next opening removes.
     ///
@@ -132,13 +133,14 @@ impl<D: Disk> LogFiles<D> {
         &mut self,
         opts: &LogOptions,
         id: SegmentId,
-        rest: impl FnMut() -> Zeroes,
+        piece_bytes: usize,
+        goes_on: impl FnMut() -> bool,
     ) -> Result<SegmentHandle<D::File>, WalError> {
         if !self.unlisted.is_empty() {
             // Or each attempt would leave another one.
             self.change(|_| ()).await?;
         }
-        let made = segment::make(&self.disk, opts, id, rest).await?;
+        let made = segment::make(&self.disk, opts, id, piece_bytes, goes_on).await?;
         let listed = self.change(|entries| {
             entries.insert(id, None);
         });
@@ -158,7 +160,8 @@ impl<D: Disk> LogFiles<D> {
         opts: &LogOptions,
         id: SegmentId,
     ) -> Result<SegmentHandle<D::File>, WalError> {
-        self.prepare_with(opts, id, || Zeroes::GoOn).await
+        self.prepare_with(opts, id, segment::PIECE_BYTES, || true)
+            .await
     }
 
     /// Gives the file of segment `from`, which holds nothing the log needs, to segment `to`.

@@ -80,6 +80,6 @@ pub use options::{Durability, LogId, LogOptions, OnDamage, RELAXED_LSN_GAP};
 pub use recover::{
     Damage, Recovered, Torn, VisitError, Visitor, peek_log_id, recover, recover_with,
 };
-pub use segment::{SegmentHandle, SegmentId, SegmentInfo, SegmentSummary, Zeroes};
+pub use segment::{SegmentHandle, SegmentId, SegmentInfo, SegmentSummary};
 pub use verify::{SegmentReport, VerifyReport, verify, verify_with};
 pub use writer::{LogWriter, SyncPoint, WriteOp};

@@ -9,7 +9,7 @@ use crate::mapped::{self, MappedGroups};
 use crate::options::{Durability, LogOptions};
 use crate::planted::Bug;
 use crate::recover::Recovered;
-use crate::segment::{self, SegmentHandle, SegmentId, Zeroes};
+use crate::segment::{self, SegmentHandle, SegmentId};
 use crate::writer::{LogWriter, Origin};
 
 /// A log that is ready to be written to.
@@ -222,7 +222,7 @@ async fn make<D: Disk>(
     opts: &LogOptions,
     id: SegmentId,
 ) -> Result<SegmentHandle<D::File>, WalError> {
-    segment::make(disk, opts, id, || Zeroes::GoOn).await
+    segment::make(disk, opts, id, segment::PIECE_BYTES, || true).await
 }
 
 fn is_out_of_space<T>(result: &Result<T, WalError>) -> bool {

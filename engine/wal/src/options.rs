@@ -15,9 +15,6 @@ pub const GROUP_BYTES_MAX: usize = 1 << 20;
 /// Default for [`LogOptions::segment_bytes`].
 pub const SEGMENT_BYTES: u64 = 16 << 20;
 
-/// Default for [`LogOptions::zeroes_bytes`].
-pub const ZEROES_BYTES: u64 = 2 << 20;
-
 /// Default for [`LogOptions::in_flight_max`]. Devices that flush complete the writes under way together: with half
 /// as many, groups of the largest size wait for those before them while a partition comes in.
 pub const IN_FLIGHT_MAX: usize = 8;
@@ -101,13 +98,6 @@ pub struct LogOptions {
     pub mapped_group_bytes: usize,
     /// Prepared segments to keep ahead of the current one.
     pub spare_segments: usize,
-    /// Whether new segments are filled with zeroes, so that a small synced write need not wait until the file system
-    /// has noted that this part of the file is written. Without, a log that large writes fill writes each byte
-    /// once; segments are filled all the same where the file system cannot keep room for them.
-    pub fills_segments: bool,
-    /// New segments are filled, and synced, in pieces of this many bytes, a multiple of
-    /// 4 KiB: large ones cost little beside their bytes, behind small ones a log's write waits less.
-    pub zeroes_bytes: u64,
     /// What to do with damage.
     pub on_damage: OnDamage,
     /// The log was begun in its directory ([`crate::files::begin`]): an empty one has lost it.
@@ -132,8 +122,6 @@ impl LogOptions {
             mapped_groups: MAPPED_GROUPS,
             mapped_group_bytes: MAPPED_GROUP_BYTES,
             spare_segments: 2,
-            fills_segments: true,
-            zeroes_bytes: ZEROES_BYTES,
             on_damage: OnDamage::Refuse,
             is_begun: false,
             #[cfg(test)]
@@ -156,10 +144,6 @@ impl LogOptions {
             "groups are whole blocks"
         );
         assert!(self.group_bytes_max > 0 && self.in_flight_max > 0);
-        assert!(
-            self.zeroes_bytes > 0 && self.zeroes_bytes.is_multiple_of(block),
-            "zeroes are whole blocks"
-        );
         assert!(
             self.mapped_group_bytes.is_multiple_of(BLOCK_BYTES),
             "groups are whole blocks"

@@ -103,25 +103,21 @@ impl<F: AsRawFd> AsRawFd for SegmentHandle<F> {
     }
 }
 
-/// Whether the rest of a new segment is filled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Zeroes {
-    /// It is.
-    GoOn,
-    /// It is left as the file system reserves it, if it does: the segment is ready at once.
-    LeaveRest,
-}
+/// Bytes of a piece of zeroes where nobody waits behind it: a sync for each costs little beside them.
+pub(crate) const PIECE_BYTES: usize = 2 << 20;
 
-/// Makes segment `id`: all zeroes, synced, and its name durable. `rest` is called behind each piece of zeroes.
+/// Makes segment `id`: all zeroes, synced, and its name durable. `goes_on` is called before each piece of zeroes and
+/// answers whether to write it: what is left out stays as the file system reserves it, if it does.
 pub(crate) async fn make<D: Disk>(
     disk: &D,
     opts: &LogOptions,
     id: SegmentId,
-    rest: impl FnMut() -> Zeroes,
+    piece_bytes: usize,
+    goes_on: impl FnMut() -> bool,
 ) -> Result<SegmentHandle<D::File>, WalError> {
     let free = id.free_name();
     let bytes = opts.segment_bytes;
-    let made = match fill(disk, &free, opts, rest).await {
+    let made = match fill(disk, &free, opts, piece_bytes, goes_on).await {
         Ok(()) => enlist(disk, opts, &free, SegmentInfo { id, bytes }).await,
         Err(error) => Err(error),
     };
@@ -137,16 +133,14 @@ async fn fill<D: Disk>(
     disk: &D,
     free: &str,
     opts: &LogOptions,
-    rest: impl FnMut() -> Zeroes,
+    piece_bytes: usize,
+    goes_on: impl FnMut() -> bool,
 ) -> Result<(), WalError> {
     let file = disk
         .create(free, opts.segment_bytes)
         .await
         .map_err(WalError::io("create", free))?;
-    if !opts.fills_segments && file.is_reserved(opts.segment_bytes) {
-        return file.sync().await.map_err(WalError::io("sync", free));
-    }
-    zero(&file, free, opts, rest).await
+    zero(&file, free, opts.segment_bytes, piece_bytes, goes_on).await
 }
 
 /// Makes a whole segment of a file zeroes, durably.
@@ -156,25 +150,24 @@ async fn fill<D: Disk>(
 async fn zero<F: DiskFile>(
     file: &F,
     name: &str,
-    opts: &LogOptions,
-    mut rest: impl FnMut() -> Zeroes,
+    bytes: u64,
+    piece_bytes: usize,
+    mut goes_on: impl FnMut() -> bool,
 ) -> Result<(), WalError> {
-    let bytes = opts.segment_bytes;
-    let piece_bytes = opts.zeroes_bytes.min(bytes);
-    if file.device_zeroes(bytes) {
-        return file.sync().await.map_err(WalError::io("sync", name));
-    }
-    let zeroes = AlignedBuf::zeroed(piece_bytes as usize);
-    for offset in (0..bytes).step_by(piece_bytes as usize) {
+    let zeroes = AlignedBuf::zeroed(piece_bytes.min(bytes as usize));
+    for offset in (0..bytes).step_by(piece_bytes) {
+        if !goes_on() && file.is_reserved(bytes) {
+            return file.sync().await.map_err(WalError::io("sync", name));
+        }
+        if offset == 0 && file.device_zeroes(bytes) {
+            return file.sync().await.map_err(WalError::io("sync", name));
+        }
         let left = usize::try_from(bytes - offset).unwrap_or(usize::MAX);
         let (zeroes, _) = zeroes.split_at(zeroes.len().min(left));
         file.write_at(zeroes, offset)
             .await
             .map_err(WalError::io("zero-fill", name))?;
         file.sync().await.map_err(WalError::io("sync", name))?;
-        if rest() == Zeroes::LeaveRest && file.is_reserved(bytes) {
-            break;
-        }
     }
     Ok(())
 }

@@ -155,12 +155,6 @@ impl ShardMigrations {
         f(&mut self.sources, &mut self.targets, &mut cx)
     }
 
-    /// Whether clients use the shard, also if not at this moment.
-    #[must_use]
-    pub fn has_clients(&self, now: Instant) -> bool {
-        self.share.has_clients(now)
-    }
-
     /// Takes messages of another shard of this node; those of a migration that is over are dropped.
     pub fn deliver(&mut self, migration: MigrationId, to: End, messages: Vec<Mail>, now: Instant) {
         self.is_touched = true;

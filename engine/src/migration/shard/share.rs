@@ -5,9 +5,6 @@ use std::time::{Duration, Instant};
 /// Requests that came within this time count as a load.
 const LOAD_LASTS: Duration = Duration::from_millis(1);
 
-/// Clients that have sent nothing for so long do not count as present any more.
-const PRESENCE_LASTS: Duration = Duration::from_millis(100);
-
 /// Time that one slice holds the shard: a request that comes meanwhile waits for it.
 const SLICE: Duration = Duration::from_micros(100);
 
@@ -36,16 +33,6 @@ impl Share {
         self.last_request = Some(now);
     }
 
-    fn requested_within(&self, time: Duration, now: Instant) -> bool {
-        self.last_request
-            .is_some_and(|at| now.saturating_duration_since(at) < time)
-    }
-
-    /// Whether clients use the shard, also if not at this moment.
-    pub(super) fn has_clients(&self, now: Instant) -> bool {
-        self.requested_within(PRESENCE_LASTS, now)
-    }
-
     /// How long a slice may take that begins now; `None` when others come first, until [`Share::next`].
     pub(super) fn slice(&self, now: Instant) -> Option<Duration> {
         (now >= self.after).then_some(SLICE)
@@ -59,7 +46,8 @@ impl Share {
     /// A slice that began at `started` took so long.
     pub(super) fn took(&mut self, started: Instant, took: Duration, is_urgent: bool) {
         let ended = started + took;
-        let others = self.requested_within(LOAD_LASTS, ended) || is_urgent;
+        let is_recent = |at| ended.saturating_duration_since(at) < LOAD_LASTS;
+        let others = self.last_request.is_some_and(is_recent) || is_urgent;
         self.after = ended + if others { took * PARTS } else { Duration::ZERO };
     }
 }
@@ -157,16 +145,6 @@ mod tests {
             assert_eq!(share.slice(started + 449 * US), None);
             assert_eq!(share.slice(started + 450 * US), Some(SLICE));
         }
-    }
-
-    #[test]
-    fn clients_are_there_for_longer_than_a_load_lasts() {
-        let now = start();
-        let mut share = Share::new(now);
-        assert!(!share.has_clients(now));
-        share.requested(now + US);
-        assert!(share.has_clients(now + 50 * LOAD_LASTS));
-        assert!(!share.has_clients(now + US + PRESENCE_LASTS));
     }
 
     #[test]

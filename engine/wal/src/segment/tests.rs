@@ -5,15 +5,14 @@ use crate::disk::fault::FaultDisk;
 use crate::disk::std::StdDisk;
 use crate::options::{Durability, LogId};
 
-const PIECE_BYTES: u64 = 256 << 10;
+const PIECE_BYTES: usize = 256 << 10;
 
 /// Two pieces, and a part of a third.
-const BYTES: u64 = 2 * PIECE_BYTES + 3 * BLOCK_BYTES as u64;
+const BYTES: u64 = 2 * PIECE_BYTES as u64 + 3 * BLOCK_BYTES as u64;
 
 fn options() -> LogOptions {
     LogOptions {
         segment_bytes: BYTES,
-        zeroes_bytes: PIECE_BYTES,
         ..LogOptions::new(LogId::default())
     }
 }
@@ -54,7 +53,7 @@ fn zeroes_cover_what_was_asked_for_and_no_more() {
     let dir = tempfile::tempdir().unwrap();
     let disk = StdDisk::new(dir.path(), Durability::Strict).unwrap();
     let file = sevens(&disk);
-    block_on(zero(&file, "file", &options(), || Zeroes::GoOn)).unwrap();
+    block_on(zero(&file, "file", BYTES, PIECE_BYTES, || true)).unwrap();
     let bytes = std::fs::read(dir.path().join("file")).unwrap();
     let (zeroes, found) = bytes.split_at(BYTES as usize);
     assert!(zeroes.iter().all(|b| *b == 0), "all are zeroes");
@@ -66,26 +65,22 @@ fn zeroes_are_durable_piece_by_piece() {
     let disk = FaultDisk::new(1);
     let file = sevens(&disk);
     disk.fail_sync(1);
-    let failed = block_on(zero(&file, "file", &options(), || Zeroes::GoOn));
+    let failed = block_on(zero(&file, "file", BYTES, PIECE_BYTES, || true));
     assert!(matches!(failed, Err(WalError::Io { .. })), "{failed:?}");
     let bytes = disk.contents("file").unwrap();
-    let (written, rest) = bytes.split_at(2 * PIECE_BYTES as usize);
+    let (written, rest) = bytes.split_at(2 * PIECE_BYTES);
     assert!(written.iter().all(|b| *b == 0), "two pieces are written");
     assert!(rest.iter().all(|b| *b == 7), "and the third is not");
     let before = disk.operations();
     disk.kill();
     let file = block_on(disk.open("file", true)).unwrap();
-    block_on(zero(&file, "file", &options(), || Zeroes::GoOn)).unwrap();
+    block_on(zero(&file, "file", BYTES, PIECE_BYTES, || true)).unwrap();
     let operations = disk.operations() - before;
     assert_eq!(operations, 1 + 3 * 2, "a write and a sync of each");
 }
 
 #[test]
 fn what_the_file_system_keeps_room_for_need_not_be_filled() {
-    let options = LogOptions {
-        fills_segments: false,
-        ..options()
-    };
     let id = SegmentId(1);
     let dir = tempfile::tempdir().unwrap();
     let disk = StdDisk::new(dir.path(), Durability::Strict).unwrap();
@@ -96,7 +91,7 @@ fn what_the_file_system_keeps_room_for_need_not_be_filled() {
         !sparse.is_reserved(BYTES),
         "a disk may be full when it is written"
     );
-    let segment = block_on(make(&disk, &options, id, || Zeroes::GoOn)).unwrap();
+    let segment = block_on(make(&disk, &options(), id, PIECE_BYTES, || false)).unwrap();
     assert!(segment.file.is_reserved(BYTES));
     assert!(!segment.file.is_reserved(BYTES + 1));
     let bytes = std::fs::read(dir.path().join(id.file_name())).unwrap();
@@ -104,15 +99,9 @@ fn what_the_file_system_keeps_room_for_need_not_be_filled() {
     // A disk that promises nothing is written to.
     let disk = FaultDisk::new(1);
     let before = disk.operations();
-    let mut rests = 0;
-    let leave = || {
-        rests += 1;
-        Zeroes::LeaveRest
-    };
-    block_on(make(&disk, &options, id, leave)).unwrap();
-    assert_eq!(rests, BYTES.div_ceil(options.zeroes_bytes));
+    block_on(make(&disk, &options(), id, PIECE_BYTES, || false)).unwrap();
     assert!(
-        disk.operations() - before > 2 * rests,
+        disk.operations() - before > 2 * 3,
         "a write and a sync of each piece"
     );
 }
@@ -123,12 +112,12 @@ fn the_rest_of_a_segment_is_left_where_the_file_system_keeps_room_for_it() {
     let disk = StdDisk::new(dir.path(), Durability::Strict).unwrap();
     let id = SegmentId(1);
     let mut pieces = 0;
-    let leave_rest = || {
+    let one = || {
         pieces += 1;
-        Zeroes::LeaveRest
+        pieces == 1
     };
-    let segment = block_on(make(&disk, &options(), id, leave_rest)).unwrap();
-    assert!(pieces <= 1, "none if the device makes zeroes itself");
+    let segment = block_on(make(&disk, &options(), id, PIECE_BYTES, one)).unwrap();
+    assert!(pieces <= 2, "one if the device makes zeroes itself");
     assert!(segment.file.is_reserved(BYTES));
     let bytes = std::fs::read(dir.path().join(id.file_name())).unwrap();
     assert!(bytes.len() as u64 == BYTES && bytes.iter().all(|b| *b == 0));

@@ -140,14 +140,6 @@ impl LogWriter {
         self.current.map_or(0, |c| c.info.bytes - c.end)
     }
 
-    /// Bytes of this incarnation that have been issued in its first segment; `None` once it has gone
-    /// on to another.
-    #[must_use]
-    pub fn first_segment_used(&self) -> Option<u64> {
-        let is_first = |c: &Current| c.info.id.0 == self.origin.incarnation;
-        self.current.filter(is_first).map(|c| c.end)
-    }
-
     /// Finds room for `bytes`, in the next segment if need be.
     pub(super) fn reserve(&mut self, bytes: u64) -> Option<u64> {
         if let Some(current) = &mut self.current

@@ -79,8 +79,6 @@ pub(super) struct Half {
     pub(super) commits: bool,
     /// Whether the shard gets to run.
     pub(super) runs: bool,
-    /// Each turn has executed requests.
-    pub(super) has_clients: bool,
 }
 
 pub(super) struct Bed {
@@ -198,7 +196,6 @@ impl Half {
             messages: Vec::new(),
             commits: true,
             runs: true,
-            has_clients: false,
         }
     }
 
@@ -242,7 +239,7 @@ impl Half {
         self.core.end_turn();
         let (core, ring) = (&mut self.core, &mut self.ring);
         self.migrations
-            .slice(core, ring, (now, self.has_clients), clock, false);
+            .slice(core, ring, (now, false), clock, false);
         self.ring.poll().expect("a ring");
         for reports in self.reports.try_iter() {
             self.messages.push(reports.len());
