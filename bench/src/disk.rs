@@ -61,6 +61,7 @@ impl fmt::Display for DiskReport {
     }
 }
 
+#[derive(Clone, Copy, bytemuck::Zeroable)]
 #[repr(C, align(4096))]
 struct Aligned([u8; LARGEST_WRITE_BYTES]);
 
@@ -115,7 +116,7 @@ fn measure_file(path: &Path, writes: usize) -> io::Result<DiskReport> {
 
 /// Makes a file of zeroes on the disk; the block of zeroes that it was written with.
 fn zero_filled(path: &Path) -> io::Result<Box<Aligned>> {
-    let block = zeroed_block();
+    let block: Box<Aligned> = bytemuck::zeroed_box();
     let file = File::create(path)?;
     for offset in (0..FILE_BYTES).step_by(LARGEST_WRITE_BYTES) {
         file.write_all_at(&block.0, offset)?;
@@ -138,18 +139,6 @@ fn open_durable(path: &Path) -> io::Result<(File, bool)> {
 fn open(path: &Path, flags: i32) -> io::Result<File> {
     let mut options = fs::OpenOptions::new();
     options.write(true).custom_flags(flags).open(path)
-}
-
-fn zeroed_block() -> Box<Aligned> {
-    let layout = std::alloc::Layout::new::<Aligned>();
-    // SAFETY: the layout is that of the type and not empty; zeroes are a valid array of bytes.
-    unsafe {
-        let block = std::alloc::alloc_zeroed(layout).cast::<Aligned>();
-        if block.is_null() {
-            std::alloc::handle_alloc_error(layout);
-        }
-        Box::from_raw(block)
-    }
 }
 
 fn timed(writes: usize, mut write: impl FnMut(u64) -> io::Result<()>) -> io::Result<Vec<f64>> {

@@ -10,27 +10,19 @@ use serde::Serialize;
 
 use crate::error::{BenchError, Result};
 use crate::interrupt;
+use crate::named::Named;
 
 #[cfg(test)]
 mod tests;
 
 /// Which of its tests to run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Test {
     /// `-t set`.
     Set,
     /// `-t get`.
     Get,
-}
-
-impl Test {
-    fn flag(self) -> &'static str {
-        match self {
-            Test::Set => "set",
-            Test::Get => "get",
-        }
-    }
 }
 
 /// One run's shape.
@@ -55,20 +47,16 @@ pub struct Shape {
 impl Shape {
     /// The flags this shape is.
     pub fn flags(&self) -> Vec<String> {
-        let Shape {
-            test,
-            clients,
-            pipeline,
-            requests,
-            keys,
-            value_bytes,
-            cluster,
-        } = self;
         let line = format!(
-            "-t {} -c {clients} -P {pipeline} -n {requests} -r {keys} -d {value_bytes} --csv",
-            test.flag()
+            "-t {} -c {} -P {} -n {} -r {} -d {} --csv",
+            self.test.name(),
+            self.clients,
+            self.pipeline,
+            self.requests,
+            self.keys,
+            self.value_bytes
         );
-        let words = line.split(' ').chain(cluster.then_some("--cluster"));
+        let words = line.split(' ').chain(self.cluster.then_some("--cluster"));
         words.map(str::to_owned).collect()
     }
 }
@@ -108,28 +96,19 @@ impl Outcome {
 
 /// A `redis-benchmark` program.
 #[derive(Clone, Debug)]
-pub struct RedisBenchmark {
-    program: PathBuf,
-}
+pub struct RedisBenchmark(pub PathBuf);
 
 impl RedisBenchmark {
-    /// Uses the given program.
-    pub fn new(program: &Path) -> Self {
-        RedisBenchmark {
-            program: program.to_owned(),
-        }
-    }
-
     /// Runs once; the client inherits the calling thread's CPUs. `output` is a scratch file.
     ///
     /// # Errors
     /// When it cannot be started, fails, or prints something unknown.
     pub fn run(&self, address: SocketAddr, shape: &Shape, output: &Path) -> Result<Outcome> {
-        let what = self.program.display().to_string();
+        let what = self.0.display().to_string();
         let file = File::create(output).map_err(BenchError::io(output.display().to_string()))?;
         let errors = file.try_clone().map_err(BenchError::io(&what))?;
         let started = Instant::now();
-        let mut child = Command::new(&self.program)
+        let mut child = Command::new(&self.0)
             .args([
                 "-h",
                 &address.ip().to_string(),

@@ -1,4 +1,3 @@
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use crate::error::Result;
@@ -19,15 +18,14 @@ const SETTLE: Duration = Duration::from_secs(5);
 const STEP: Duration = Duration::from_millis(100);
 const UNIT: &str = "% of a core";
 
-/// CPU time of a process by the names of its threads.
-type ByThread = BTreeMap<String, Duration>;
-
-fn by_thread(pid: Pid) -> Result<ByThread> {
-    let mut sums = ByThread::new();
-    for thread in procfs::thread_cpu_times(pid)? {
-        *sums.entry(thread.name).or_default() += thread.cpu;
-    }
-    Ok(sums)
+/// CPU time of a process: of its membership, and of all its threads.
+fn cpu(pid: Pid) -> Result<[Duration; 2]> {
+    let threads = procfs::thread_cpu_times(pid)?;
+    let own = threads
+        .iter()
+        .filter(|thread| thread.name == MEMBERSHIP_THREAD);
+    let sum_of_own = own.map(|thread| thread.cpu).sum();
+    Ok([sum_of_own, threads.iter().map(|thread| thread.cpu).sum()])
 }
 
 fn wait(duration: Duration) -> Result<()> {
@@ -53,47 +51,36 @@ pub(super) fn run(settings: &Settings) -> Result<CaseReport> {
     wait(SETTLE)?;
     let nodes = bed.node_pids();
     let coordinators = bed.coordinator_pids();
-    let pids = nodes
-        .iter()
-        .copied()
-        .chain(coordinators.iter().map(|(_, pid)| *pid));
-    let pids: Vec<Pid> = pids.collect();
+    let pids = coordinators.iter().map(|(_, pid)| pid);
+    let pids: Vec<&Pid> = nodes.iter().chain(pids).collect();
     let read = || {
         pids.iter()
-            .map(|pid| by_thread(*pid))
+            .map(|pid| cpu(**pid))
             .collect::<Result<Vec<_>>>()
     };
     let (before, began) = (read()?, Instant::now());
     wait(window)?;
     let (after, wall) = (read()?, began.elapsed());
     let percent = |cpu: Duration| cpu.as_secs_f64() / wall.as_secs_f64() * 100.0;
-    let used: Vec<ByThread> = before
-        .into_iter()
-        .zip(after)
-        .map(|(before, after)| {
-            let since = |(name, cpu): (String, Duration)| {
-                let before = before.get(&name).copied().unwrap_or_default();
-                (name, cpu.saturating_sub(before))
-            };
-            after.into_iter().map(since).collect()
-        })
-        .collect();
-    let (node_use, coordinator_use) = used.split_at(nodes.len());
-    let whole = |used: &ByThread| percent(used.values().sum());
-    let membership = node_use.iter().map(|used| {
-        let own = used.get(MEMBERSHIP_THREAD).copied();
-        percent(own.unwrap_or_default())
-    });
+    let since = |(before, after): (&[Duration; 2], &[Duration; 2])| {
+        [0, 1].map(|at: usize| percent(after[at].saturating_sub(before[at])))
+    };
+    let used: Vec<[f64; 2]> = before.iter().zip(&after).map(since).collect();
+    let (of_nodes, of_coordinators) = used.split_at(nodes.len());
     let goal = Some(Goal::ValueAtMost(GOAL_PERCENT));
     let name = format!("node, thread {MEMBERSHIP_THREAD}");
-    report.add(name, UNIT, membership.collect(), goal);
-    let all = node_use.iter().map(whole).collect();
-    report.add("node, whole process", UNIT, all, None);
+    report.add(
+        name,
+        UNIT,
+        of_nodes.iter().map(|used| used[0]).collect(),
+        goal,
+    );
+    let whole = of_nodes.iter().map(|used| used[1]).collect();
+    report.add("node, whole process", UNIT, whole, None);
     let of = |is_leader: bool| {
-        let rows = coordinators.iter().zip(coordinator_use);
-        rows.filter(|((index, _), _)| (*index == leader) == is_leader)
-            .map(|(_, used)| whole(used))
-            .collect()
+        let rows = coordinators.iter().zip(of_coordinators);
+        let rows = rows.filter(|((index, _), _)| (*index == leader) == is_leader);
+        rows.map(|(_, used)| used[1]).collect()
     };
     report.add("coordinator that leads", UNIT, of(true), None);
     report.add("coordinator that follows", UNIT, of(false), None);

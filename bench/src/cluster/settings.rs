@@ -49,7 +49,7 @@ impl Settings {
                 PathBuf::new()
             },
             cases,
-            benchmark: RedisBenchmark::new(&arguments.redis_benchmark),
+            benchmark: RedisBenchmark(arguments.redis_benchmark.clone()),
             root: locate::data_root(arguments.dir.as_deref(), "cluster-")?,
         })
     }

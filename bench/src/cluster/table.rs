@@ -19,47 +19,36 @@ const POLL: Duration = Duration::from_micros(500);
 /// A heartbeat timeout, or a start, and a lot of patience.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What the leader says, asked often.
-struct Watch(Operator);
-
-impl Watch {
-    fn open(bed: &Bed) -> Result<Self> {
-        let leader = bed.coordinator(bed.leader()?);
-        Operator::open(&leader.to_string(), None).map(Watch)
-    }
-
-    fn status(&mut self) -> Result<StatusReport> {
-        match self.0.ask(&Query::Status)? {
-            Report::Status(status) => Ok(status),
-            other => Err(BenchError::failed(
-                "the leader's status",
-                format!("{other:?}"),
-            )),
-        }
-    }
-
-    /// Waits until the leader counts so many failed nodes; the moment at which the last question
-    /// was sent whose answer did not say so yet.
-    fn until_failed(&mut self, count: u64) -> Result<Instant> {
-        let began = Instant::now();
-        let mut last_old = began;
-        loop {
-            interrupt::check()?;
-            let asked = Instant::now();
-            let failed = self.status()?.nodes.get("failed").copied().unwrap_or(0);
-            if failed == count {
-                return Ok(last_old);
-            }
-            last_old = asked;
-            if began.elapsed() > CHANGE_TIMEOUT {
-                let problem = format!("{failed} nodes have failed, not {count}");
-                return Err(BenchError::failed("the leader's status", problem));
-            }
-            thread::sleep(POLL);
-        }
+fn status(leader: &mut Operator) -> Result<StatusReport> {
+    match leader.ask(&Query::Status)? {
+        Report::Status(status) => Ok(status),
+        other => Err(BenchError::failed(
+            "the leader's status",
+            format!("{other:?}"),
+        )),
     }
 }
 
+/// Waits until the leader counts so many failed nodes; the moment at which the last question
+/// was sent whose answer did not say so yet.
+fn until_failed(leader: &mut Operator, count: u64) -> Result<Instant> {
+    let began = Instant::now();
+    let mut last_old = began;
+    loop {
+        interrupt::check()?;
+        let asked = Instant::now();
+        let failed = status(leader)?.nodes.get("failed").copied().unwrap_or(0);
+        if failed == count {
+            return Ok(last_old);
+        }
+        last_old = asked;
+        if began.elapsed() > CHANGE_TIMEOUT {
+            let problem = format!("{failed} nodes have failed, not {count}");
+            return Err(BenchError::failed("the leader's status", problem));
+        }
+        thread::sleep(POLL);
+    }
+}
 /// Waits until every node shows the shard at `port` as failed, or as not; ms since `from`, by node.
 fn until_shown(
     connections: &mut [Connection],
@@ -112,19 +101,19 @@ pub(super) fn run(settings: &Settings) -> Result<CaseReport> {
         let mut others = others
             .map(|index| Connection::open(bed.entry(index)))
             .collect::<Result<Vec<_>>>()?;
-        let mut watch = Watch::open(&bed)?;
+        let mut leader = Operator::open(&bed.coordinator(bed.leader()?).to_string(), None)?;
         let direct = bed.shard(lost, 0).port();
         bed.kill_node(lost);
-        let mut follow = |watch: &mut Watch, failed: bool| {
-            let from = watch.until_failed(failed.into())?;
+        let mut follow = |failed: bool| {
+            let from = until_failed(&mut leader, failed.into())?;
             let shown = until_shown(&mut others, direct, failed, from)?;
             last.push(shown.iter().copied().fold(0.0, f64::max));
             each.extend(shown);
             Ok(())
         };
-        follow(&mut watch, true)?;
+        follow(true)?;
         bed.restart_node(lost)?;
-        follow(&mut watch, false)?;
+        follow(false)?;
         bed.wait_healthy()?;
     }
     let goal = Some(Goal::ValueAtMost(GOAL_MS));

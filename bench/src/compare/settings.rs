@@ -129,7 +129,7 @@ impl Settings {
             confinement: arguments.confine,
             wal_budget_bytes: arguments.wal_budget,
             max_memory_bytes: memory_bytes / 2,
-            benchmark: RedisBenchmark::new(&arguments.redis_benchmark),
+            benchmark: RedisBenchmark(arguments.redis_benchmark.clone()),
             programs,
             root,
             one_core: group("one", &[server_cpu])?,

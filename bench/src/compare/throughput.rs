@@ -76,16 +76,10 @@ fn goals(case: Case) -> (Option<Goal>, Option<Goal>) {
     }
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Hits {
-    hits: u64,
-    misses: u64,
-}
-
 /// Fails when GETs missed, so that no server is fast at finding nothing.
 fn check_hits(
     product: Product,
-    counted: Option<(Hits, Hits)>,
+    counted: Option<([u64; 2], [u64; 2])>,
     requests: u64,
     result: &mut CaseResult,
 ) -> Result<()> {
@@ -93,17 +87,17 @@ fn check_hits(
         result.note(format!("{product} does not count keyspace hits"));
         return Ok(());
     };
-    let found = after.hits - before.hits;
-    if after.misses == before.misses && found >= requests {
+    let found = after[0] - before[0];
+    if after[1] == before[1] && found >= requests {
         return Ok(());
     }
     Err(BenchError::keys(product, found, requests))
 }
 
-fn hits(server: &Server) -> Result<Option<Hits>> {
+/// Hits and misses so far, of a server that counts them.
+fn hits(server: &Server) -> Result<Option<[u64; 2]>> {
     let info = server.info("stats")?;
-    let number = |name| resp::info_number(&info, name);
-    Ok(number("keyspace_hits")
-        .zip(number("keyspace_misses"))
-        .map(|(hits, misses)| Hits { hits, misses }))
+    let [hits, misses] =
+        ["keyspace_hits", "keyspace_misses"].map(|name| resp::info_number(&info, name));
+    Ok(hits.zip(misses).map(<[u64; 2]>::from))
 }

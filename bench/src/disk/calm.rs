@@ -7,7 +7,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{BLOCK_BYTES, in_scratch, open_durable, zeroed_block};
+use super::{Aligned, BLOCK_BYTES, in_scratch, open_durable};
 use crate::error::Result;
 use crate::interrupt;
 
@@ -30,7 +30,7 @@ pub fn await_calm(dir: &Path, quiet: Duration, at_most: Duration) -> Result<Opti
 }
 
 fn wait(path: &Path, quiet: Duration, at_most: Duration) -> io::Result<Option<Duration>> {
-    let block = zeroed_block();
+    let block: Box<Aligned> = bytemuck::zeroed_box();
     let block = &block.0[..BLOCK_BYTES];
     fs::write(path, block)?;
     let (file, _) = open_durable(path)?;

@@ -105,10 +105,12 @@ pub(super) fn run(pair: &mut dyn Pair, case: Case, settings: &Settings) -> Resul
         Writes::None => Some(Provided::new(case.memory_bytes() / 2)),
         Writes::PerSecond(_) | Writes::Unlimited => None,
     };
-    let marks = Marks::take(pair)?;
+    // None for servers that run elsewhere.
+    let pids = pair.ends().pids.iter().flatten();
+    let marks = pids.map(|pid| Mark::of(*pid)).collect::<Result<Vec<_>>>()?;
     let mut provide = || {
-        match (&mut memory, &marks) {
-            (Some(memory), Some(marks)) => memory.give_back_for(marks.grown_bytes()?),
+        match &mut memory {
+            Some(memory) if !marks.is_empty() => memory.give_back_for(grown_bytes(&marks)?),
             _ => memory = None,
         }
         Ok(())
@@ -119,7 +121,7 @@ pub(super) fn run(pair: &mut dyn Pair, case: Case, settings: &Settings) -> Resul
     }
     let timing = follow(pair, load.as_mut(), &mut provide)?;
     drop(memory);
-    let mut ends = marks.as_ref().map(Marks::ends).transpose()?;
+    let mut ends = marks.iter().map(Mark::end).collect::<Result<Vec<_>>>()?;
     if let Some(load) = &mut load {
         load.enter(Phase::After);
         wait(load, settings.load_time)?;
@@ -132,8 +134,8 @@ pub(super) fn run(pair: &mut dyn Pair, case: Case, settings: &Settings) -> Resul
             read_back(pair, case, &moving)?;
         }
     }
-    if let (Some(marks), Some(ends)) = (&marks, &mut ends) {
-        marks.add_forks(ends)?;
+    for (mark, end) in marks.iter().zip(&mut ends) {
+        end.cpu += mark.cpu.apart()?[1];
     }
     let said = pair.said()?;
     give_back(pair, &indexes)?;
@@ -144,7 +146,7 @@ pub(super) fn run(pair: &mut dyn Pair, case: Case, settings: &Settings) -> Resul
         copying: timing.copying,
         whole: timing.whole,
         said,
-        ends,
+        ends: ends.try_into().ok(),
         writers,
     })
 }
@@ -249,60 +251,40 @@ fn follow(
     }
 }
 
-/// Counters of both ends before a move.
-struct Marks([Mark; 2]);
-
+/// Counters of one end before a move.
 struct Mark {
     pid: Pid,
     cpu: CpuMark,
     resident_bytes: u64,
 }
 
-impl Marks {
-    /// None for servers that run elsewhere.
-    fn take(pair: &dyn Pair) -> Result<Option<Self>> {
-        let Some([source, target]) = pair.ends().pids else {
-            return Ok(None);
-        };
-        let mark = |pid| {
-            procfs::reset_peak(pid)?;
-            Ok::<_, BenchError>(Mark {
-                pid,
-                cpu: CpuMark::of(pid)?,
-                resident_bytes: procfs::resident_bytes(pid)?,
-            })
-        };
-        Ok(Some(Marks([mark(source)?, mark(target)?])))
+impl Mark {
+    fn of(pid: Pid) -> Result<Self> {
+        procfs::reset_peak(pid)?;
+        Ok(Mark {
+            pid,
+            cpu: CpuMark::of(pid)?,
+            resident_bytes: procfs::resident_bytes(pid)?,
+        })
     }
 
-    /// Memory that both have taken since.
-    fn grown_bytes(&self) -> Result<usize> {
-        let mut grown = 0;
-        for mark in &self.0 {
-            let resident = procfs::resident_bytes(mark.pid)?;
-            grown += resident.saturating_sub(mark.resident_bytes);
-        }
-        Ok(grown as usize)
+    /// What it has cost so far, without forks.
+    fn end(&self) -> Result<End> {
+        let peak = procfs::peak_resident_bytes(self.pid)?;
+        Ok(End {
+            cpu: self.cpu.apart()?[0],
+            growth_bytes: peak.saturating_sub(self.resident_bytes),
+        })
     }
+}
 
-    fn ends(&self) -> Result<[End; 2]> {
-        let end = |mark: &Mark| {
-            let peak = procfs::peak_resident_bytes(mark.pid)?;
-            Ok::<_, BenchError>(End {
-                cpu: mark.cpu.apart()?[0],
-                growth_bytes: peak.saturating_sub(mark.resident_bytes),
-            })
-        };
-        let [source, target] = &self.0;
-        Ok([end(source)?, end(target)?])
-    }
-
-    fn add_forks(&self, ends: &mut [End; 2]) -> Result<()> {
-        for (mark, end) in self.0.iter().zip(ends) {
-            end.cpu += mark.cpu.apart()?[1];
-        }
-        Ok(())
-    }
+/// Memory that both have taken since.
+fn grown_bytes(marks: &[Mark]) -> Result<usize> {
+    let grown = marks.iter().map(|mark| {
+        let resident = procfs::resident_bytes(mark.pid)?;
+        Ok(resident.saturating_sub(mark.resident_bytes) as usize)
+    });
+    grown.sum()
 }
 
 /// Waits until both have exactly the keys that are theirs.
