@@ -1,4 +1,5 @@
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
@@ -27,8 +28,8 @@ pub(super) struct Bed<'a> {
     settings: &'a Settings,
     servers: Vec<Server>,
     quiet_timeout: Cell<Duration>,
-    /// What clients had written to Ephesus when it was last left alone.
-    settled_bytes: Cell<u64>,
+    /// What clients had written to each build of Ephesus when it was last left alone.
+    settled_bytes: RefCell<BTreeMap<Product, u64>>,
     _dir: TempDir,
 }
 
@@ -58,7 +59,7 @@ impl<'a> Bed<'a> {
             settings,
             servers,
             quiet_timeout: Cell::new(QUIET_TIMEOUT),
-            settled_bytes: Cell::new(0),
+            settled_bytes: RefCell::default(),
             _dir: dir,
         })
     }
@@ -130,7 +131,9 @@ impl<'a> Bed<'a> {
             if server.product().is_ephesus() {
                 // It images what was written once clients pause: not while another is driven.
                 let written = resp::info_number(&info, "wal_user_bytes").unwrap_or(0);
-                if self.settled_bytes.replace(written) != written {
+                let product = server.product();
+                let settled = self.settled_bytes.borrow_mut().insert(product, written);
+                if settled != Some(written) {
                     server.settle()?;
                 }
             } else if resp::info_number(&info, "aof_current_size").unwrap_or(0) > AOF_BYTES_MAX {
