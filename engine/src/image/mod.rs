@@ -52,7 +52,7 @@ pub use store::{
 };
 pub use thread::{REQUESTS_MAX, StoreClient, StoreThread, Wake};
 pub use waiting::{wait_for_room, waits_for_room};
-pub use writer::{ImageWriter, WriterError, WriterState};
+pub use writer::ImageWriter;
 
 #[cfg(test)]
 mod tests;

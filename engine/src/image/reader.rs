@@ -104,24 +104,16 @@ pub fn manifests(
 ) -> Result<Vec<Manifest>, ReadError> {
     let mut found = Vec::new();
     let mut damage = None;
-    store.scan_prefix(partition, MANIFEST_TAG, &mut |key, stored| {
-        let decoded = Manifest::decode(stored).and_then(|m| {
-            let at_home = m.image.partition == partition && *key == manifest_key(m.image.epoch);
-            if at_home {
-                Ok(m)
-            } else {
-                Err(ManifestError::Misplaced(m.image))
-            }
-        });
-        match decoded {
-            Ok(manifest) => {
-                found.push(manifest);
-                ControlFlow::Continue(())
-            }
-            Err(error) => {
-                damage = Some(error);
-                ControlFlow::Break(())
-            }
+    store.scan_prefix(partition, MANIFEST_TAG, &mut |key, stored| match decode(
+        partition, key, stored,
+    ) {
+        Ok(manifest) => {
+            found.push(manifest);
+            ControlFlow::Continue(())
+        }
+        Err(error) => {
+            damage = Some(error);
+            ControlFlow::Break(())
         }
     })?;
     match damage {
@@ -137,15 +129,30 @@ pub fn manifests(
 /// The manifest of one copy of a partition.
 ///
 /// # Errors
-/// As [`manifests`].
+/// [`ReadError::Manifest`] when it is damaged or another copy's.
 pub fn load(
     store: &dyn ImageStore,
     partition: PartitionId,
     epoch: Epoch,
 ) -> Result<Option<Manifest>, ReadError> {
-    Ok(manifests(store, partition)?
-        .into_iter()
-        .find(|m| m.image.epoch == epoch))
+    let key = manifest_key(epoch);
+    let stored = store.get(partition, &key)?;
+    let decoded = stored.map(|stored| decode(partition, &key, &stored));
+    decoded.transpose().map_err(|source| ReadError::Manifest {
+        db: store.db(),
+        partition,
+        source,
+    })
+}
+
+/// The manifest of one of a partition's copies, which is stored under `key`.
+fn decode(partition: PartitionId, key: &[u8], stored: &[u8]) -> Result<Manifest, ManifestError> {
+    let manifest = Manifest::decode(stored)?;
+    let image = manifest.image;
+    if image.partition != partition || *key != manifest_key(image.epoch) {
+        return Err(ManifestError::Misplaced(image));
+    }
+    Ok(manifest)
 }
 
 /// Hands the blocks of an image to `visit` in order, with their sequence numbers.

@@ -6,8 +6,8 @@ use super::extent;
 use super::manifest::{
     self, Generation, ImageId, epoch_prefix, extent_key, manifest_key, parse_extent_key,
 };
+use super::reader::{ReadError, load};
 use super::store::{ImageStore, ROOM, StoreError, check_room};
-use super::writer::{WriterError, current_manifest};
 
 /// Keys of a slice: to sled they are about what it is given between two flushes, so that nobody waits for a slice for
 /// longer than for one flush.
@@ -38,7 +38,7 @@ pub(super) struct Removal {
     /// No key before this one is left.
     from: Vec<u8>,
     /// Extents removed so far, but for those of a tree that went as a whole.
-    pub(super) removed: u64,
+    removed: u64,
 }
 
 impl Removal {
@@ -123,18 +123,18 @@ impl Removal {
 /// Returns how many extents were removed; they are gone for good with the next sync.
 ///
 /// # Errors
-/// [`WriterError::Manifest`] when a manifest is damaged: nothing of its copy is removed.
+/// [`ReadError::Manifest`] when a manifest is damaged: nothing of its copy is removed.
 pub fn collect_garbage(
     store: &mut dyn ImageStore,
     partition: PartitionId,
-) -> Result<u64, WriterError> {
+) -> Result<u64, ReadError> {
     let mut removed = 0;
     let mut from = manifest::EXTENT_TAG.to_vec();
     while let Some((epoch, generation, _)) = store
         .next_key(partition, &from)?
         .and_then(|key| parse_extent_key(&key))
     {
-        let current = current_manifest(store, partition, epoch)?;
+        let current = load(store, partition, epoch)?;
         if current.is_none_or(|m| m.image.generation != generation) {
             let mut removal = Removal::new(partition, epoch, What::Only(generation));
             let is_all = removal.run(store)?;

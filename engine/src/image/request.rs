@@ -7,20 +7,19 @@ use ephesus_wire::{Epoch, PartitionId};
 use super::manifest::{ImageId, Manifest};
 use super::store::{DbId, StoreError};
 use super::thread::REQUESTS_MAX;
-use super::writer::WriterError;
 
 /// What a shard asks of a store thread.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum StoreRequest {
-    /// Starts an image of about so many bytes; answered only when refused.
+    /// Starts an image of about so many bytes; answered only when there is no room.
     Begin {
         /// The image.
         image: ImageId,
         /// What the disk has to have free for it.
         bytes: u64,
     },
-    /// Adds a block to an image; answered only when refused.
+    /// Adds a block to an image; answered only when there is no room.
     Block(ImageId, Box<[u8]>),
     /// Makes all blocks durable; answered by [`StoreReply::Sealed`].
     Seal(ImageId),
@@ -70,13 +69,6 @@ pub enum StoreReply {
     },
     /// A request was returned for lack of room: try again now.
     Capacity(DbId),
-    /// The image was not started or was given up; the previous one is valid.
-    Refused {
-        /// The image.
-        image: ImageId,
-        /// Why.
-        error: Arc<WriterError>,
-    },
     /// The store failed; the process must say why and stop.
     Fatal(StoreFault),
     /// The store is closed.

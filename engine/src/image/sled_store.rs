@@ -16,13 +16,14 @@ use super::layout::{DbPaths, directory_bytes, free_bytes, remove_interrupted_sna
 use super::manifest::Manifest;
 use super::open_guard;
 use super::open_guard::{Failure, Inside};
+use super::reader::ReadError;
 use super::rebuild;
 use super::reclaim;
 use super::removal::collect_garbage;
 use super::room::Room;
 use super::store::{
     DbId, ImageStore, REMEDY_OPEN, REMEDY_SYSTEM, ROOM, STORES_MAX, StoreError, VALUE_BYTES_MAX,
-    Visit, check_size,
+    Visit,
 };
 use super::waiting::waits_for_room;
 use crate::sled_sync;
@@ -130,9 +131,9 @@ impl SledStore {
             }
             match collect_garbage(&mut store, partition) {
                 Ok(blocks) => removed += blocks,
+                Err(ReadError::Store(error)) => return Err(error),
                 // A damaged manifest is reported by whoever loads that partition; its blocks stay.
-                Err(error) if !error.is_store() => tracing::error!(%error, "image not cleaned"),
-                Err(error) => return Err(error.into_store(db, partition)),
+                Err(error) => tracing::error!(%error, "image not cleaned"),
             }
         }
         if removed > 0 {
@@ -304,7 +305,7 @@ impl ImageStore for SledStore {
         key: &[u8],
         value: &[u8],
     ) -> Result<(), StoreError> {
-        check_size(self.db, partition, value, VALUE_BYTES_MAX)?;
+        assert!(value.len() <= VALUE_BYTES_MAX, "{} bytes", value.len());
         let _inside = Inside::of(self.db);
         let tree = match self.tree(partition) {
             Some(tree) => tree,

@@ -62,7 +62,10 @@ pub trait ImageStore: Send {
     /// Sets `key` of `partition`, creating the partition's tree when it is the first.
     ///
     /// # Errors
-    /// [`StoreError::ValueTooLarge`] above [`VALUE_BYTES_MAX`]; else the store is unusable.
+    /// Any error: the store is unusable.
+    ///
+    /// # Panics
+    /// When the value has more than [`VALUE_BYTES_MAX`] bytes.
     fn insert(
         &mut self,
         partition: PartitionId,
@@ -148,27 +151,6 @@ pub trait ImageStore: Send {
     fn size_on_disk(&self) -> Result<u64, StoreError>;
 }
 
-/// Refuses a value or block of more than `most` bytes.
-///
-/// # Errors
-/// [`StoreError::ValueTooLarge`].
-pub(super) fn check_size(
-    db: DbId,
-    partition: PartitionId,
-    value: &[u8],
-    most: usize,
-) -> Result<(), StoreError> {
-    let bytes = value.len();
-    if bytes > most {
-        return Err(StoreError::ValueTooLarge {
-            db,
-            partition,
-            bytes,
-        });
-    }
-    Ok(())
-}
-
 /// Refuses to write to a store that has no room.
 ///
 /// # Errors
@@ -195,12 +177,12 @@ impl StoreError {
             | StoreError::Sync { .. }
             | StoreError::Durability { .. }
             | StoreError::NoRoom { .. } => false,
-            StoreError::Operation { .. } | StoreError::ValueTooLarge { .. } => true,
+            StoreError::Operation { .. } => true,
         }
     }
 }
 
-/// Why a store failed. Except for [`StoreError::ValueTooLarge`], stop the process and say so.
+/// Why a store failed: stop the process and say so.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
@@ -223,19 +205,6 @@ pub enum StoreError {
         db: DbId,
         /// The store's own error.
         source: Box<dyn std::error::Error + Send + Sync>,
-    },
-    /// A value or block is too large: a bug in the caller, the store is untouched.
-    #[error(
-        "{db}: {bytes} bytes for partition {partition}; blocks have at most {BLOCK_BYTES_MAX}, values \
-         {VALUE_BYTES_MAX}"
-    )]
-    ValueTooLarge {
-        /// The store.
-        db: DbId,
-        /// The partition it was for.
-        partition: PartitionId,
-        /// Size of the value.
-        bytes: usize,
     },
     /// A store could not be opened; the remedy says what to do.
     #[error("{db}: cannot open {path}: {reason}; {remedy}")]

@@ -44,7 +44,7 @@ pub(super) fn write_image(
     image: ImageId,
     blocks: u64,
     block_bytes: usize,
-) -> Result<(), WriterError> {
+) -> Result<(), ReadError> {
     let mut writer = ImageWriter::begin(store, image)?;
     for sequence in 0..blocks {
         writer.put(store, &block(image, sequence, block_bytes))?;

@@ -13,11 +13,12 @@ use std::time::Duration;
 use ephesus_wire::{Epoch, PartitionId};
 
 use super::manifest::{Generation, ImageId};
+use super::reader::{ReadError, load};
 use super::removal::{self, Removal, What};
 use super::request::{StoreFault, StoreReply, StoreRequest};
 use super::store::{DbId, IMAGE_ROOM, ImageStore, ROOM, StoreError};
 use super::thread::{REQUESTS_MAX, Wake};
-use super::writer::{ImageWriter, WriterError, current_manifest};
+use super::writer::ImageWriter;
 
 /// Refused clients are told to go on once the channel has drained to this many requests.
 const RESUME_AT: usize = REQUESTS_MAX / 2;
@@ -219,7 +220,6 @@ impl Worker {
         port.send(StoreReply::Stopped(db));
     }
 
-    #[expect(clippy::unreachable, reason = "only images are refused")]
     fn answer(&mut self, request: StoreRequest, port: &Arc<Port>) {
         if let Some(fault) = &self.fault {
             return port.send(StoreReply::Fatal(fault.clone()));
@@ -239,46 +239,41 @@ impl Worker {
                 return self.put_off(image, left, port);
             }
         }
-        match (self.handle(request, port), image) {
-            (Ok(None), _) => {}
-            (Ok(Some(reply)), _) => port.send(reply),
-            (Err(error @ WriterError::Store(StoreError::ValueTooLarge { .. })), Some(image)) => {
-                self.refuse(image, error, port);
-            }
-            (Err(WriterError::Store(error)), _) => self.fail(error),
-            (Err(error), Some(image)) => self.refuse(image, error, port),
-            (Err(error), None) => unreachable!("only images are refused: {error}"),
+        match self.handle(request, port) {
+            Ok(None) => {}
+            Ok(Some(reply)) => port.send(reply),
+            Err(error) => self.fail(error),
         }
     }
 
     /// Carries a request out; `None`: nothing to say.
-    #[expect(clippy::unreachable, reason = "a worker ends with its last request")]
+    #[expect(
+        clippy::unreachable,
+        clippy::expect_used,
+        reason = "a worker ends with its last request, and images are begun first"
+    )]
     fn handle(
         &mut self,
         request: StoreRequest,
         port: &Arc<Port>,
-    ) -> Result<Option<StoreReply>, WriterError> {
+    ) -> Result<Option<StoreReply>, StoreError> {
         let store = &mut *self.store;
         let reply = match request {
             StoreRequest::Begin { image, .. } => {
-                if let Some(other) = self.writers.get(&key(image)) {
-                    return Err(illegal(image, "begin", other));
-                }
                 self.given_up.remove(&key(image));
-                self.writers
-                    .insert(key(image), ImageWriter::begin(store, image)?);
+                let writer = ImageWriter::begin(store, image)
+                    .map_err(|error| of_store(error, image, self.db))?;
+                let before = self.writers.insert(key(image), writer);
+                assert!(before.is_none(), "{image}: one image of a copy at a time");
                 return Ok(None);
             }
             StoreRequest::Block(image, block) => {
-                // Blocks already on their way when an image was refused are dropped.
-                if let Some(writer) = writer_of(&mut self.writers, image) {
-                    writer.put(store, &block)?;
-                }
+                let writer = writer_of(&mut self.writers, image).expect("it was begun");
+                writer.put(store, &block)?;
                 return Ok(None);
             }
             StoreRequest::Seal(image) => {
-                let writer =
-                    writer_of(&mut self.writers, image).ok_or(WriterError::Unknown(image))?;
+                let writer = writer_of(&mut self.writers, image).expect("it was begun");
                 writer.close(store)?;
                 self.unsynced
                     .push((Unsynced::Sealed(image), Arc::clone(port)));
@@ -286,8 +281,7 @@ impl Worker {
             }
             StoreRequest::Switch(manifest) => {
                 let image = manifest.image;
-                let writer =
-                    writer_of(&mut self.writers, image).ok_or(WriterError::Unknown(image))?;
+                let writer = writer_of(&mut self.writers, image).expect("it was begun");
                 writer.name(store, &manifest)?;
                 self.unsynced
                     .push((Unsynced::Switched(image), Arc::clone(port)));
@@ -335,7 +329,7 @@ impl Worker {
         let ImageId {
             partition, epoch, ..
         } = image;
-        let current = current_manifest(&*self.store, partition, epoch).ok()?;
+        let current = load(&*self.store, partition, epoch).ok()?;
         let is_next = current.is_none_or(|current| current.image.generation < image.generation);
         let is_new = is_next && !self.writers.contains_key(&key(image));
         let left = is_new.then(|| Removal::of_attempt(&*self.store, image));
@@ -368,7 +362,7 @@ impl Worker {
             }
             let store = &mut *self.store;
             // What a damaged manifest counts is not known, and goes as well.
-            let manifest = current_manifest(store, partition, epoch).unwrap_or(None);
+            let manifest = load(store, partition, epoch).unwrap_or(None);
             let blocks = manifest.map_or(0, |manifest| manifest.blocks);
             self.writers.remove(&(partition, epoch));
             self.removals.retain(|Queued { removal, told }| {
@@ -397,24 +391,18 @@ impl Worker {
                     let Some(writer) = writer_of(&mut self.writers, image) else {
                         continue;
                     };
-                    if writer.sealed().is_ok() {
-                        let (blocks, bytes) = writer.written();
-                        port.send(StoreReply::Sealed {
-                            image,
-                            blocks,
-                            bytes,
-                        });
-                    }
+                    writer.sealed();
+                    let (blocks, bytes) = writer.written();
+                    port.send(StoreReply::Sealed {
+                        image,
+                        blocks,
+                        bytes,
+                    });
                 }
                 Unsynced::Switched(image) => {
-                    let Some(writer) = writer_of(&mut self.writers, image) else {
-                        continue;
-                    };
-                    if writer.switched().is_ok() {
-                        self.writers.remove(&key(image));
-                        port.send(StoreReply::Switched(image));
-                        self.replaced(image);
-                    }
+                    self.writers.remove(&key(image));
+                    port.send(StoreReply::Switched(image));
+                    self.replaced(image);
                 }
                 Unsynced::Unnamed(partition, epoch, blocks) => {
                     let removal = Removal::new(partition, epoch, What::All(blocks));
@@ -470,20 +458,6 @@ impl Worker {
         }
     }
 
-    /// Gives one image up because of a mistake in its making.
-    fn refuse(&mut self, image: ImageId, error: WriterError, port: &Port) {
-        tracing::error!(db = %self.db, %image, %error, "image refused");
-        if let Some(mut writer) = take_writer(&mut self.writers, image)
-            && let Err(WriterError::Store(error)) = writer.abort(&mut *self.store)
-        {
-            return self.fail(error);
-        }
-        port.send(StoreReply::Refused {
-            image,
-            error: Arc::new(error),
-        });
-    }
-
     /// Ends the store for everyone: nothing more is promised.
     fn fail(&mut self, error: StoreError) {
         tracing::error!(db = %self.db, %error, "image store failed");
@@ -524,11 +498,16 @@ fn take_writer(writers: &mut BTreeMap<Copy, ImageWriter>, image: ImageId) -> Opt
     writers.remove(&key(image))
 }
 
-fn illegal(image: ImageId, call: &'static str, writer: &ImageWriter) -> WriterError {
-    WriterError::Illegal {
-        image,
-        call,
-        state: writer.state(),
+/// A manifest that is damaged is no better than a store that fails: imaging over it would hide that.
+fn of_store(error: ReadError, image: ImageId, db: DbId) -> StoreError {
+    match error {
+        ReadError::Store(error) => error,
+        damage => StoreError::Operation {
+            db,
+            operation: "begin an image",
+            partition: image.partition,
+            source: Box::new(damage),
+        },
     }
 }
 

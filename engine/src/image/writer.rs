@@ -10,10 +10,10 @@
 //! Sealed    Switching [name]      manifest replaced
 //! Switching Switched  [switched]  the store was synced since: this image is the valid one
 //! Switched  Done      [sweep]     older generations removed, durable with the next sync
-//! Writing   Aborted   [abort]     blocks removed, durable with the next sync
-//! Sealed    Aborted   [abort]
-//! any       Poisoned              the store failed: nothing more is promised
+//! Writing to Sealed -> Aborted [abort]  blocks removed, durable with the next sync
 //! ```
+//!
+//! Calls out of this order are mistakes of the caller. Once the store has failed nothing more is promised.
 //!
 //! 1. Before `Switched` the manifest is the old one, and nothing it counts is touched.
 //! 2. The manifest is one key: it is old or new, never a mix.
@@ -22,14 +22,11 @@
 //!    an image without blocks. Garbage is found again by
 //!    [`collect_garbage`](super::collect_garbage).
 
-use ephesus_wire::{Epoch, PartitionId};
-
 use super::extent::ExtentBuilder;
-use super::manifest::{
-    EXTENT_KEY_BYTES, Generation, ImageId, Manifest, ManifestError, extent_key, manifest_key,
-};
+use super::manifest::{EXTENT_KEY_BYTES, ImageId, Manifest, extent_key, manifest_key};
+use super::reader::{ReadError, load};
 use super::removal::{Removal, What};
-use super::store::{BLOCK_BYTES_MAX, DbId, ImageStore, ROOM, StoreError, check_room, check_size};
+use super::store::{ImageStore, ROOM, StoreError, check_room};
 
 /// Places of extents are inserted empty ahead of the extents themselves, from this extent on.
 ///
@@ -49,8 +46,8 @@ const PLACES_AHEAD: u64 = 17;
 const PLACES_AT_ONCE: u64 = 16;
 
 /// Where an image writer stands; the module's diagram shows the legal transitions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WriterState {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum State {
     /// Blocks are being added.
     Writing,
     /// No more blocks come; they are not all durable yet.
@@ -61,90 +58,13 @@ pub enum WriterState {
     Switching,
     /// The manifest names this image.
     Switched,
-    /// Older generations are gone.
-    Done,
-    /// Given up before the switch.
-    Aborted,
-    /// The store failed.
-    Poisoned,
-}
-
-/// Why an image cannot be written.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum WriterError {
-    /// The store failed: stop the process.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// The current manifest is damaged; imaging over it would hide that: verify the store.
-    #[error("{db}: partition {partition}: {source}")]
-    Manifest {
-        /// The store.
-        db: DbId,
-        /// The partition.
-        partition: PartitionId,
-        /// What is wrong with it.
-        source: ManifestError,
-    },
-    /// A bug in the caller: generations must grow.
-    #[error("{image} is not newer than the current generation {current}")]
-    Stale {
-        /// The image to be written.
-        image: ImageId,
-        /// The generation of the manifest.
-        current: Generation,
-    },
-    /// A bug in the caller: the call is not legal in this state.
-    #[error("{image}: {call} is not legal while {state:?}")]
-    Illegal {
-        /// The image.
-        image: ImageId,
-        /// The call.
-        call: &'static str,
-        /// The state it came in.
-        state: WriterState,
-    },
-    /// A bug in the caller: no such image was begun, or it was refused before.
-    #[error("{0} is not being written")]
-    Unknown(ImageId),
-    /// A bug in the caller: the manifest does not describe what was written.
-    #[error("{image}: manifest counts {stated} blocks, {written} were written")]
-    Miscounted {
-        /// The image.
-        image: ImageId,
-        /// Blocks by the manifest.
-        stated: u64,
-        /// Blocks put.
-        written: u64,
-    },
-}
-
-impl WriterError {
-    /// Whether the store itself failed.
-    #[must_use]
-    pub fn is_store(&self) -> bool {
-        matches!(self, WriterError::Store(_))
-    }
-
-    /// The store's error, for callers that have none of their own for the other causes.
-    pub(super) fn into_store(self, db: DbId, partition: PartitionId) -> StoreError {
-        match self {
-            WriterError::Store(error) => error,
-            other => StoreError::Operation {
-                db,
-                operation: "clean the image",
-                partition,
-                source: Box::new(other),
-            },
-        }
-    }
 }
 
 /// Writes one image of one copy.
 #[derive(Debug)]
 pub struct ImageWriter {
     image: ImageId,
-    state: WriterState,
+    state: State,
     blocks: u64,
     bytes: u64,
     /// Blocks that have no extent yet.
@@ -161,17 +81,18 @@ impl ImageWriter {
     /// Starts an image, removing blocks an aborted attempt at the same generation may have left.
     ///
     /// # Errors
-    /// [`WriterError::Stale`] unless the generation is newer than the manifest's; [`StoreError::NoRoom`] to remove them.
-    pub fn begin(store: &mut dyn ImageStore, image: ImageId) -> Result<ImageWriter, WriterError> {
-        let current = current_manifest(store, image.partition, image.epoch)?;
-        if let Some(current) = current
-            && current.image.generation >= image.generation
-        {
-            return Err(WriterError::Stale {
-                image,
-                current: current.image.generation,
-            });
-        }
+    /// [`ReadError::Manifest`] when the current one is damaged: imaging over it would hide that.
+    /// [`StoreError::NoRoom`] to remove what is left.
+    ///
+    /// # Panics
+    /// Unless the generation is newer than the manifest's.
+    pub fn begin(store: &mut dyn ImageStore, image: ImageId) -> Result<ImageWriter, ReadError> {
+        let current = load(store, image.partition, image.epoch)?;
+        let is_newer = |current: &Manifest| current.image.generation < image.generation;
+        assert!(
+            current.as_ref().is_none_or(is_newer),
+            "{image} is not newer than the current one"
+        );
         if let Some(mut left) = Removal::of_attempt(store, image)? {
             while !left.slice(store)? {
                 check_room(store, ROOM, "remove what an unfinished image has left")?;
@@ -180,7 +101,7 @@ impl ImageWriter {
         let is_large = current.is_some_and(|current| current.blocks >= LARGE_BLOCKS);
         Ok(ImageWriter {
             image,
-            state: WriterState::Writing,
+            state: State::Writing,
             blocks: 0,
             bytes: 0,
             open: ExtentBuilder::default(),
@@ -196,55 +117,48 @@ impl ImageWriter {
         self.image
     }
 
-    /// Where the writer stands.
-    #[must_use]
-    pub fn state(&self) -> WriterState {
-        self.state
-    }
-
     /// Blocks put so far, and their bytes.
     #[must_use]
     pub fn written(&self) -> (u64, u64) {
         (self.blocks, self.bytes)
     }
 
-    /// Adds the next block and returns its sequence number.
+    /// Adds the next block.
     ///
     /// # Errors
-    /// [`StoreError::ValueTooLarge`] leaves the writer as it was; other store errors poison it.
-    pub fn put(&mut self, store: &mut dyn ImageStore, block: &[u8]) -> Result<u64, WriterError> {
-        self.expect("put", &[WriterState::Writing])?;
-        check_size(store.db(), self.image.partition, block, BLOCK_BYTES_MAX)?;
+    /// The store's.
+    ///
+    /// # Panics
+    /// When the block is too large, or comes out of order.
+    pub fn put(&mut self, store: &mut dyn ImageStore, block: &[u8]) -> Result<(), StoreError> {
+        self.pass(State::Writing, State::Writing);
         if !self.open.takes(block.len()) {
             self.insert_open(store)?;
         }
         self.open.push(block);
-        let sequence = self.blocks;
         self.blocks += 1;
         self.bytes += block.len() as u64;
-        Ok(sequence)
+        Ok(())
     }
 
     /// Inserts the blocks that have no extent yet as the next one.
-    fn insert_open(&mut self, store: &mut dyn ImageStore) -> Result<(), WriterError> {
+    fn insert_open(&mut self, store: &mut dyn ImageStore) -> Result<(), StoreError> {
         let sequence = self.extents;
         if sequence >= self.places_from && sequence + PLACES_AHEAD > self.placed {
             self.place(store, sequence + PLACES_AHEAD + PLACES_AT_ONCE)?;
         }
         let key = self.key(sequence);
-        let inserted = store.insert(self.image.partition, &key, self.open.bytes());
-        self.poison(inserted)?;
+        store.insert(self.image.partition, &key, self.open.bytes())?;
         self.open.clear();
         self.extents += 1;
         Ok(())
     }
 
     /// Inserts the places of extents that are still to come, up to `until`.
-    fn place(&mut self, store: &mut dyn ImageStore, until: u64) -> Result<(), WriterError> {
+    fn place(&mut self, store: &mut dyn ImageStore, until: u64) -> Result<(), StoreError> {
         for sequence in self.placed.max(self.extents)..until {
             let key = self.key(sequence);
-            let placed = store.insert(self.image.partition, &key, &[]);
-            self.poison(placed)?;
+            store.insert(self.image.partition, &key, &[])?;
             self.placed = sequence + 1;
         }
         Ok(())
@@ -257,96 +171,80 @@ impl ImageWriter {
     /// Makes every block durable.
     ///
     /// # Errors
-    /// A failed sync poisons the writer and is final.
-    pub fn seal(&mut self, store: &mut dyn ImageStore) -> Result<(), WriterError> {
-        self.expect("seal", &[WriterState::Writing])?;
+    /// The store's; that of a sync is final.
+    pub fn seal(&mut self, store: &mut dyn ImageStore) -> Result<(), StoreError> {
         self.close(store)?;
-        self.poison(store.sync())?;
-        self.sealed()
+        store.sync()?;
+        self.sealed();
+        Ok(())
     }
 
     /// Adds no more blocks and removes the places that were left; several images can then share
     /// one sync of their store.
     ///
     /// # Errors
-    /// A call out of order; a store error poisons.
-    pub fn close(&mut self, store: &mut dyn ImageStore) -> Result<(), WriterError> {
-        self.expect("close", &[WriterState::Writing])?;
+    /// The store's.
+    pub fn close(&mut self, store: &mut dyn ImageStore) -> Result<(), StoreError> {
+        self.pass(State::Writing, State::Sealing);
         if !self.open.bytes().is_empty() {
             self.insert_open(store)?;
         }
         for sequence in self.extents..self.placed {
-            let removed = store.remove(self.image.partition, &self.key(sequence));
-            self.poison(removed)?;
+            store.remove(self.image.partition, &self.key(sequence))?;
         }
-        self.state = WriterState::Sealing;
         Ok(())
     }
 
     /// The store was synced after [`ImageWriter::close`].
-    ///
-    /// # Errors
-    /// A call out of order.
-    pub fn sealed(&mut self) -> Result<(), WriterError> {
-        self.expect("seal", &[WriterState::Sealing])?;
-        self.state = WriterState::Sealed;
-        Ok(())
+    pub fn sealed(&mut self) {
+        self.pass(State::Sealing, State::Sealed);
     }
 
     /// Makes this image the valid one; the caller has seen `manifest.lsn_end` committed in the log.
     ///
     /// # Errors
-    /// [`WriterError::Miscounted`] when the manifest is not of this image; a store error poisons.
+    /// The store's.
     pub fn switch(
         &mut self,
         store: &mut dyn ImageStore,
         manifest: &Manifest,
-    ) -> Result<(), WriterError> {
+    ) -> Result<(), StoreError> {
         self.name(store, manifest)?;
-        self.poison(store.sync())?;
-        self.switched()
+        store.sync()?;
+        self.switched();
+        Ok(())
     }
 
     /// Replaces the manifest; several images can then share one sync of their store.
     ///
     /// # Errors
-    /// As [`ImageWriter::switch`].
+    /// The store's.
+    ///
+    /// # Panics
+    /// When the manifest is not of this image, or the image is not sealed.
     pub fn name(
         &mut self,
         store: &mut dyn ImageStore,
         manifest: &Manifest,
-    ) -> Result<(), WriterError> {
-        self.expect("switch", &[WriterState::Sealed])?;
+    ) -> Result<(), StoreError> {
+        self.pass(State::Sealed, State::Switching);
         self.write_manifest(store, manifest)
     }
 
     /// The store was synced after [`ImageWriter::name`].
-    ///
-    /// # Errors
-    /// A call out of order.
-    pub fn switched(&mut self) -> Result<(), WriterError> {
-        self.expect("switch", &[WriterState::Switching])?;
-        self.state = WriterState::Switched;
-        Ok(())
+    pub fn switched(&mut self) {
+        self.pass(State::Switching, State::Switched);
     }
 
     fn write_manifest(
-        &mut self,
+        &self,
         store: &mut dyn ImageStore,
         manifest: &Manifest,
-    ) -> Result<(), WriterError> {
-        if manifest.blocks != self.blocks || manifest.image != self.image {
-            return Err(WriterError::Miscounted {
-                image: self.image,
-                stated: manifest.blocks,
-                written: self.blocks,
-            });
-        }
+    ) -> Result<(), StoreError> {
+        let (stated, written) = ((manifest.image, manifest.blocks), (self.image, self.blocks));
+        assert_eq!(stated, written, "a manifest describes what was written");
         let key = manifest_key(self.image.epoch);
-        let written = store.insert(self.image.partition, &key, &manifest.encode());
-        self.poison(written)?;
-        self.state = WriterState::Switching;
-        Ok(())
+        store.insert(self.image.partition, &key, &manifest.encode())
     }
 
     /// What a build with the order wrong would do: the property test must notice it.
@@ -355,94 +253,38 @@ impl ImageWriter {
         &mut self,
         store: &mut dyn ImageStore,
         manifest: &Manifest,
-    ) -> Result<(), WriterError> {
-        self.expect("switch", &[WriterState::Writing])?;
+    ) -> Result<(), StoreError> {
+        self.pass(State::Writing, State::Switched);
         self.write_manifest(store, manifest)?;
-        self.poison(store.sync())?;
-        self.switched()
+        store.sync()
     }
 
-    /// Removes the copy's other generations; returns how many extents went.
+    /// Removes the copy's other generations, once this image is the valid one.
     ///
     /// # Errors
-    /// A store error poisons the writer.
-    pub fn sweep(&mut self, store: &mut dyn ImageStore) -> Result<u64, WriterError> {
-        self.expect("sweep", &[WriterState::Switched])?;
-        let ImageId {
-            partition,
-            epoch,
-            generation,
-        } = self.image;
-        let mut older = Removal::new(partition, epoch, What::Below(generation));
-        while !self.poison(older.slice(store))? {}
-        self.state = WriterState::Done;
-        Ok(older.removed)
+    /// The store's.
+    pub fn sweep(self, store: &mut dyn ImageStore) -> Result<(), StoreError> {
+        assert_eq!(self.state, State::Switched, "{}", self.image);
+        self.remove(store, What::Below(self.image.generation))
     }
 
     /// Gives the image up and removes its blocks; the previous image stays valid.
     ///
     /// # Errors
-    /// A store error poisons the writer.
-    pub fn abort(&mut self, store: &mut dyn ImageStore) -> Result<(), WriterError> {
-        self.expect(
-            "abort",
-            &[
-                WriterState::Writing,
-                WriterState::Sealing,
-                WriterState::Sealed,
-            ],
-        )?;
-        let ImageId {
-            partition,
-            epoch,
-            generation,
-        } = self.image;
-        let mut blocks = Removal::new(partition, epoch, What::Only(generation));
-        while !self.poison(blocks.slice(store))? {}
-        self.state = WriterState::Aborted;
+    /// The store's.
+    pub fn abort(self, store: &mut dyn ImageStore) -> Result<(), StoreError> {
+        assert!(self.state <= State::Sealed, "{} is named", self.image);
+        self.remove(store, What::Only(self.image.generation))
+    }
+
+    fn remove(&self, store: &mut dyn ImageStore, what: What) -> Result<(), StoreError> {
+        let mut removal = Removal::new(self.image.partition, self.image.epoch, what);
+        while !removal.slice(store)? {}
         Ok(())
     }
 
-    fn expect(&self, call: &'static str, legal: &[WriterState]) -> Result<(), WriterError> {
-        if legal.contains(&self.state) {
-            Ok(())
-        } else {
-            Err(WriterError::Illegal {
-                image: self.image,
-                call,
-                state: self.state,
-            })
-        }
+    fn pass(&mut self, from: State, to: State) {
+        assert_eq!(self.state, from, "{}: calls come in order", self.image);
+        self.state = to;
     }
-
-    fn poison<T>(&mut self, result: Result<T, StoreError>) -> Result<T, WriterError> {
-        if result.is_err() {
-            self.state = WriterState::Poisoned;
-        }
-        Ok(result?)
-    }
-}
-
-/// Reads the manifest of one copy.
-///
-/// # Errors
-/// [`WriterError::Manifest`] when it is damaged or another copy's.
-pub(super) fn current_manifest(
-    store: &dyn ImageStore,
-    partition: PartitionId,
-    epoch: Epoch,
-) -> Result<Option<Manifest>, WriterError> {
-    let damaged = |source| WriterError::Manifest {
-        db: store.db(),
-        partition,
-        source,
-    };
-    let Some(stored) = store.get(partition, &manifest_key(epoch))? else {
-        return Ok(None);
-    };
-    let found = Manifest::decode(&stored).map_err(damaged)?;
-    if (found.image.partition, found.image.epoch) != (partition, epoch) {
-        return Err(damaged(ManifestError::Misplaced(found.image)));
-    }
-    Ok(Some(found))
 }

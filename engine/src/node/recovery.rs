@@ -35,7 +35,7 @@ use ephesus_wal::{
 use ephesus_wire::{Epoch, Lsn, MigrationId, PartitionId, Partitioning, ShardId};
 
 use super::data_dir::{DataDir, DataDirError, Layout};
-use crate::image::{DbId, Generation, ImageId, ImageStore, ReadError, StoreError, WriterError};
+use crate::image::{DbId, Generation, ImageId, ImageStore, ReadError, StoreError};
 use crate::keyspace::Partition;
 use crate::keyspace::replay::ReplayError;
 use crate::planted::{Bug, Planted};
@@ -56,8 +56,6 @@ pub enum RecoveryError {
     Image(#[from] ReadError),
     #[error(transparent)]
     Store(#[from] StoreError),
-    #[error("writing an image: {0}")]
-    Writer(#[from] WriterError),
     /// An image was made with a log that the layout does not name.
     #[error("image {image} needs log {log}, which the layout does not name")]
     ForeignImage { image: ImageId, log: LogId },

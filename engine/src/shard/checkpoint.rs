@@ -324,9 +324,6 @@ impl<L: StoreLink> Checkpointer<L> {
                 self.removals.removed(partition, epoch, keyspace);
             }
             StoreReply::Fatal(fault) => return Err(fault.to_string()),
-            StoreReply::Refused { image, error } => {
-                return Err(format!("image {image} was refused: {error}"));
-            }
             _ => {}
         }
         Ok(())

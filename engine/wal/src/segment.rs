@@ -117,30 +117,18 @@ pub(crate) async fn make<D: Disk>(
 ) -> Result<SegmentHandle<D::File>, WalError> {
     let free = id.free_name();
     let bytes = opts.segment_bytes;
-    let made = match fill(disk, &free, opts, piece_bytes, goes_on).await {
-        Ok(()) => enlist(disk, opts, &free, SegmentInfo { id, bytes }).await,
-        Err(error) => Err(error),
+    let made = async {
+        let created = disk.create(&free, bytes).await;
+        let file = created.map_err(WalError::io("create", &free))?;
+        zero(&file, &free, bytes, piece_bytes, goes_on).await?;
+        enlist(disk, opts, &free, SegmentInfo { id, bytes }).await
     };
+    let made = made.await;
     if made.is_err() {
         // Half a file must not take the space that another attempt needs.
         let _ = disk.remove(&free).await;
     }
     made
-}
-
-/// Creates a file of zeroes, durably but for its name.
-async fn fill<D: Disk>(
-    disk: &D,
-    free: &str,
-    opts: &LogOptions,
-    piece_bytes: usize,
-    goes_on: impl FnMut() -> bool,
-) -> Result<(), WalError> {
-    let file = disk
-        .create(free, opts.segment_bytes)
-        .await
-        .map_err(WalError::io("create", free))?;
-    zero(&file, free, opts.segment_bytes, piece_bytes, goes_on).await
 }
 
 /// Makes a whole segment of a file zeroes, durably.

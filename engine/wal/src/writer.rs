@@ -301,12 +301,6 @@ impl LogWriter {
                 .is_some_and(|group| group.buf.is_mapped())
     }
 
-    /// Bytes of the open group, header included; 0 if it has no record.
-    #[must_use]
-    pub fn open_bytes(&self) -> usize {
-        self.open.as_ref().map_or(0, |group| group.len)
-    }
-
     /// Writes issued and not completed.
     #[must_use]
     pub fn in_flight(&self) -> usize {

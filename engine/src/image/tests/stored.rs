@@ -114,22 +114,6 @@ fn a_dropped_copy_leaves_every_other_copy_of_its_partition() {
 }
 
 #[test]
-fn a_value_above_a_block_is_refused() {
-    let dir = tempfile::tempdir().expect("temp dir");
-    let mut store = open(dir.path());
-    let mut writer = ImageWriter::begin(&mut store, image(0, 1, 1)).expect("begin");
-    let refused = writer.put(&mut store, &[0; BLOCK_BYTES_MAX + 1]);
-    assert!(matches!(
-        refused,
-        Err(WriterError::Store(StoreError::ValueTooLarge { .. }))
-    ));
-    writer
-        .put(&mut store, &[0; BLOCK_BYTES_MAX])
-        .expect("the writer goes on");
-    assert_eq!(writer.written(), (1, BLOCK_BYTES_MAX as u64));
-}
-
-#[test]
 fn what_a_kill_during_open_leaves_is_removed() {
     let dir = tempfile::tempdir().expect("temp dir");
     let mut store = open(dir.path());

@@ -148,7 +148,9 @@ fn a_client_that_is_refused_again_at_once_does_not_keep_the_thread_from_its_work
         }
     };
     let push: Wake = Arc::new(push);
-    assert!(own.set(thread.client(Arc::clone(&push))).is_ok());
+    let client = thread.client(Arc::clone(&push));
+    send(&client, begin(image(0, 1, 1)));
+    assert!(own.set(client).is_ok());
     push();
     let deadline = now() + PATIENCE;
     while sent.load(Ordering::Relaxed) < BLOCKS && wakes.load(Ordering::Relaxed) <= BLOCKS {
@@ -190,42 +192,6 @@ fn a_failing_store_is_fatal_for_every_client() {
         after,
         Err(TrySendError::Stopped(StoreRequest::SizeOnDisk))
     ));
-}
-
-#[test]
-fn mistakes_cost_one_image_and_not_the_store() {
-    let thread = StoreThread::start(Box::new(FaultStore::new(DbId(0)))).expect("start");
-    let client = thread.client(no_wake());
-    image_through(&client, image(0, 1, 5), 3);
-    let refused = |client: &StoreClient, text: &str| match next_but_capacity(client) {
-        StoreReply::Refused { error, .. } => {
-            assert!(error.to_string().contains(text), "{error}");
-        }
-        other => panic!("expected Refused, got {other:?}"),
-    };
-    send(&client, begin(image(0, 1, 5)));
-    refused(&client, "not newer");
-    send(&client, StoreRequest::Seal(image(0, 1, 6)));
-    refused(&client, "not being written");
-    send(&client, begin(image(0, 1, 6)));
-    send(
-        &client,
-        StoreRequest::Switch(Box::new(manifest(image(0, 1, 6), 0, 0))),
-    );
-    refused(&client, "not legal while Writing");
-    send(&client, begin(image(0, 1, 6)));
-    send(
-        &client,
-        StoreRequest::Block(image(0, 1, 6), vec![0; 5000].into_boxed_slice()),
-    );
-    refused(&client, "5000 bytes");
-    image_through(&client, image(0, 1, 6), 2);
-    send(&client, StoreRequest::DropCopy(PartitionId(0), Epoch(1)));
-    assert!(matches!(
-        next_but_capacity(&client),
-        StoreReply::Dropped { .. }
-    ));
-    thread.stop();
 }
 
 /// How many blocks of full size the store has.

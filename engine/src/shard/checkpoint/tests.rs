@@ -345,14 +345,15 @@ fn an_idle_checkpointer_waits_for_nobody() {
 }
 
 #[test]
-fn a_failed_or_refused_image_stops_the_process() {
+fn a_store_that_fails_stops_the_process() {
     let store = Silent::default();
     let mut fixture = Fixture::new(&store);
-    let image = fixture.until_sealing();
-    let error = std::sync::Arc::new(crate::image::WriterError::Unknown(image));
-    fixture.answer(StoreReply::Refused { image, error });
-    let text = fixture.take_at(1).expect_err("refused");
-    assert!(text.contains("was refused"), "{text}");
+    fixture.until_sealing();
+    let (db, operation) = (DbId(0), "write");
+    let error = std::sync::Arc::new(crate::image::StoreError::NoRoom { db, operation });
+    fixture.answer(StoreReply::Fatal(crate::image::StoreFault { db, error }));
+    let text = fixture.take_at(1).expect_err("failed");
+    assert!(text.contains("db-0 failed"), "{text}");
 }
 
 #[test]

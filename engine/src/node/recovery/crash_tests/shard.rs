@@ -21,6 +21,7 @@ use super::history::{Effect, History};
 use super::store::{SimLink, SimStore};
 use super::workload::Command;
 use crate::command::spec::lookup;
+use crate::image::ReadError;
 use crate::keyspace::{Keyspace, Reply};
 use crate::shard::{Checkpointer, Outbox};
 use ephesus_wire::rng::Rng;
@@ -99,7 +100,7 @@ impl SimShard {
                 let store = &stores[rng.below(stores.len() as u64) as usize];
                 let worked = store.borrow_mut().work();
                 worked.map_err(|error| match error {
-                    error if error.is_store() => End::Failed,
+                    ReadError::Store(_) => End::Failed,
                     error => End::Violation(error.to_string()),
                 })?;
             }

@@ -9,7 +9,7 @@ use ephesus_wire::{Epoch, PartitionId};
 
 use crate::image::fault::FaultStore;
 use crate::image::{
-    DbId, ImageId, ImageStore, ImageWriter, StoreReply, StoreRequest, TrySendError, WriterError,
+    DbId, ImageId, ImageStore, ImageWriter, ReadError, StoreReply, StoreRequest, TrySendError,
     drop_copy,
 };
 use crate::shard::StoreLink;
@@ -55,7 +55,7 @@ impl SimStore {
     }
 
     /// Carries out the next request, if there is one.
-    pub(super) fn work(&mut self) -> Result<(), WriterError> {
+    pub(super) fn work(&mut self) -> Result<(), ReadError> {
         let Some((shard, request)) = self.requests.pop_front() else {
             return Ok(());
         };
@@ -72,8 +72,8 @@ impl SimStore {
                 writer.put(&mut self.store, &block)?;
                 self.blocks += 1;
                 if self.blocks.is_multiple_of(BLOCKS_BEFORE_FULL) {
+                    let writer = self.writers.remove(&copy(image)).expect("begun");
                     writer.abort(&mut self.store)?;
-                    self.writers.remove(&copy(image));
                     let replies = &mut self.replies[shard];
                     replies.push_back(StoreReply::NoRoom(image));
                     replies.push_back(StoreReply::Aborted(image));

@@ -18,7 +18,7 @@ use super::store::{self, SimStore};
 use super::workload;
 use crate::image::collect_garbage;
 use crate::image::fault::FaultStore;
-use crate::image::{ImageStore, ROOM, StoreError, WriterError};
+use crate::image::{ImageStore, ROOM, ReadError, StoreError};
 use crate::keyspace::tests::tape::contents;
 use crate::keyspace::{Keyspace, Partition};
 use crate::node::data_dir::{DataDirError, Layout};
@@ -149,7 +149,7 @@ impl World {
         let mut recovered = self.recover_from(shards, &mut stores);
         if let Err(
             RecoveryError::Store(StoreError::NoRoom { .. })
-            | RecoveryError::Writer(WriterError::Store(StoreError::NoRoom { .. })),
+            | RecoveryError::Image(ReadError::Store(StoreError::NoRoom { .. })),
         ) = recovered
         {
             // Somebody makes room, and starts it again.
@@ -515,10 +515,9 @@ fn is_power_loss(error: &RecoveryError) -> bool {
         RecoveryError::Log { source, .. } => {
             matches!(source, WalError::Io { .. } | WalError::Unsynced { .. })
         }
-        RecoveryError::Store(error) | RecoveryError::Writer(WriterError::Store(error)) => {
+        RecoveryError::Store(error) | RecoveryError::Image(ReadError::Store(error)) => {
             is_store(error)
         }
-        RecoveryError::Image(crate::image::ReadError::Store(error)) => is_store(error),
         _ => false,
     }
 }

@@ -238,8 +238,7 @@ impl World {
             ) => {
                 (image.partition, (image.epoch, image.generation, *extent)) == (partition, flipped)
             }
-            (RecoveryError::Image(ReadError::Manifest { partition: p, .. }), None)
-            | (RecoveryError::Writer(WriterError::Manifest { partition: p, .. }), None) => {
+            (RecoveryError::Image(ReadError::Manifest { partition: p, .. }), None) => {
                 *p == partition
             }
             _ => false,
