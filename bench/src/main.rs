@@ -49,10 +49,10 @@ fn main() -> ExitCode {
         Command::Migrate(arguments) => migrate::execute(&arguments),
         Command::Report(arguments) => arguments.execute(),
     };
-    match done.map_err(anyhow::Error::from) {
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("ephesus-bench: {error:#}");
+            eprintln!("ephesus-bench: {error}");
             ExitCode::FAILURE
         }
     }

@@ -3,6 +3,7 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
+use ephesus_wire::limits::SLOTS;
 use ephesus_wire::resp::{reply, value};
 use ephesus_wire::rng::Rng;
 use hdrhistogram::Histogram;
@@ -21,7 +22,6 @@ use super::{Latency, histogram, latency};
 
 const READ_BYTES: usize = 64 * 1024;
 const SEED: u64 = 0x4c4f_4144;
-const SLOTS: usize = 16_384;
 const EVENTS_PER_TURN: usize = 128;
 /// Batches begun before replies are looked at again.
 const SENDS_PER_TURN: usize = 16;
@@ -191,7 +191,7 @@ impl<N: FnMut(&mut Rng, Turn) -> Option<Command>> Generator<N> {
             epoll: epoll.map_err(|error| BenchError::io("epoll_create1")(error.into()))?,
             servers: Vec::new(),
             lanes: Vec::new(),
-            owner: vec![0; SLOTS],
+            owner: vec![0; usize::from(SLOTS)],
             schedule: Schedule::new(traffic.rate, traffic.pipeline),
             random: Rng::new(SEED),
             values: Values::new(traffic.value_bytes),

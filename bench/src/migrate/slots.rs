@@ -1,7 +1,6 @@
-use crate::prefill;
+use ephesus_wire::limits::SLOTS;
 
-/// Slots of a cluster.
-const SLOTS: usize = 16_384;
+use crate::prefill;
 
 /// Slots, as a set.
 #[derive(Clone, Debug)]
@@ -10,7 +9,7 @@ pub(super) struct SlotSet(Vec<bool>);
 impl SlotSet {
     /// Those of ranges, whose ends belong to them.
     pub(super) fn of_ranges(ranges: impl IntoIterator<Item = (u16, u16)>) -> Self {
-        let mut set = SlotSet(vec![false; SLOTS]);
+        let mut set = SlotSet(vec![false; usize::from(SLOTS)]);
         for (first, last) in ranges {
             set.0[usize::from(first)..=usize::from(last)].fill(true);
         }
