@@ -35,7 +35,7 @@ pub const PIPELINE_MAX: u32 = 64;
 /// Longest latency told apart.
 const LATENCY_NS_MAX: u64 = 600_000_000_000;
 /// How long after the end unanswered commands are waited for.
-pub(crate) const DRAIN: Duration = Duration::from_secs(10);
+const DRAIN: Duration = Duration::from_secs(10);
 
 /// What to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
@@ -163,7 +163,6 @@ fn generator(
         apart,
         spins: true,
         is_patient: false,
-        drain: DRAIN,
     };
     let (keys, operation, get_percent) =
         (config.keys, config.operation, u64::from(config.get_percent));

@@ -1,9 +1,7 @@
 //! Loads every key that `redis-benchmark -r N` can draw: `key:000000000000` and on.
 
-use std::net::SocketAddr;
-use std::time::Duration;
-
 use ephesus_wire::rng::Rng;
+use std::net::SocketAddr;
 
 use crate::error::Result;
 use crate::load::{Command, Generator, Kind, Timetable, Traffic};
@@ -106,7 +104,6 @@ fn for_each_key(
         apart: None,
         spins: false,
         is_patient: false,
-        drain: Duration::MAX,
     };
     let next = |_: &mut Rng, _| {
         indexes.next().map(|key| Command {

@@ -3,8 +3,8 @@
 use std::io;
 use std::time::Duration;
 
-use ::procfs::ProcResult;
 use ::procfs::process::{ClearRefs, Process, Status, Task};
+use ::procfs::{ProcError, ProcResult};
 use serde::Serialize;
 
 use crate::error::{BenchError, Result};
@@ -113,7 +113,7 @@ pub fn written_bytes(pid: Pid) -> Result<u64> {
 pub fn thread_placements(pid: Pid) -> Result<Vec<ThreadPlacement>> {
     of_threads(pid, |task| {
         let status = task.status()?;
-        let ranges = status.cpus_allowed_list.unwrap_or_default();
+        let ranges = status.cpus_allowed_list.ok_or("no Cpus_allowed_list")?;
         Ok(ThreadPlacement {
             tid: task.tid as u32,
             name: status.name,
@@ -140,8 +140,16 @@ pub fn thread_cpu_times(pid: Pid) -> Result<Vec<ThreadCpu>> {
 
 /// What `find` finds of every thread; those that end meanwhile are left out.
 fn of_threads<T>(pid: Pid, find: impl Fn(&Task) -> ProcResult<T>) -> Result<Vec<T>> {
-    let tasks = read(pid, Process::tasks)?;
-    Ok(tasks.flatten().flat_map(|task| find(&task)).collect())
+    let mut threads = Vec::new();
+    for task in read(pid, Process::tasks)? {
+        match task.and_then(|task| find(&task)) {
+            Ok(found) => threads.push(found),
+            Err(ProcError::NotFound(_)) => {}
+            Err(ProcError::Io(error, _)) if error.raw_os_error() == Some(libc::ESRCH) => {}
+            Err(error) => return Err(failed(pid)(error)),
+        }
+    }
+    Ok(threads)
 }
 
 /// One of the sizes of `/proc/PID/status`, which are in KiB.
@@ -153,5 +161,9 @@ fn status_bytes(pid: Pid, size: fn(&Status) -> Option<u64>) -> Result<u64> {
 
 fn read<T>(pid: Pid, find: impl FnOnce(&Process) -> ProcResult<T>) -> Result<T> {
     let found = Process::new(pid.0 as i32).and_then(|process| find(&process));
-    found.map_err(|error| BenchError::io(format!("process {}", pid.0))(io::Error::other(error)))
+    found.map_err(failed(pid))
+}
+
+fn failed(pid: Pid) -> impl FnOnce(ProcError) -> BenchError {
+    move |error| BenchError::io(format!("process {}", pid.0))(io::Error::other(error))
 }

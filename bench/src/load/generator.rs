@@ -18,7 +18,7 @@ use crate::prefill::{self, Values, slot_of_key};
 use super::phases::{Phase, Timetable};
 use super::schedule::Schedule;
 use super::socket::Socket;
-use super::{Latency, histogram, latency};
+use super::{DRAIN, Latency, histogram, latency};
 
 const READ_BYTES: usize = 64 * 1024;
 const SEED: u64 = 0x4c4f_4144;
@@ -77,8 +77,6 @@ pub(crate) struct Traffic {
     pub(crate) spins: bool,
     /// Follows `-MOVED` and counts errors and broken connections, any of which ends it otherwise.
     pub(crate) is_patient: bool,
-    /// How long what is not answered is waited for at the end.
-    pub(crate) drain: Duration,
 }
 
 /// So many connections for all but a share of the batches.
@@ -178,7 +176,7 @@ pub(crate) struct Generator<N> {
     latencies: Vec<[Histogram<u64>; 2]>,
     send_delay: Histogram<u64>,
     busy: Duration,
-    found: Found,
+    pub(super) found: Found,
 }
 
 impl<N: FnMut(&mut Rng, Turn) -> Option<Command>> Generator<N> {
@@ -242,16 +240,14 @@ impl<N: FnMut(&mut Rng, Turn) -> Option<Command>> Generator<N> {
                 self.send_batch(Turn { due_ns: 0, lane })?;
             }
         }
-        let mut ended = None;
+        let drain_ns = DRAIN.as_nanos() as u64;
         loop {
             interrupt::check()?;
             let began = Duration::from_nanos(times.now_ns());
             let sends = self.sends(times);
             let has_sent = sends && self.send_due(times)?;
-            if !sends
-                && (self.unanswered == 0
-                    || began - *ended.get_or_insert(began) > self.traffic.drain)
-            {
+            let is_late = times.now_ns() > times.end_ns().saturating_add(drain_ns);
+            if is_late || self.is_over(times) && self.unanswered == 0 {
                 break;
             }
             let mut now_ns = times.now_ns();
@@ -276,7 +272,14 @@ impl<N: FnMut(&mut Rng, Turn) -> Option<Command>> Generator<N> {
     }
 
     fn sends(&self, times: &Timetable) -> bool {
-        times.now_ns() < times.end_ns() && !self.found.overloaded && !self.is_exhausted
+        !self.is_over(times) && !self.found.overloaded
+    }
+
+    /// Whether nothing is ever sent again; who is patient with servers that fall behind waits for the end.
+    fn is_over(&self, times: &Timetable) -> bool {
+        times.now_ns() >= times.end_ns()
+            || self.is_exhausted
+            || self.found.overloaded && !self.traffic.is_patient
     }
 
     fn idle(&self, now_ns: u64) -> Duration {

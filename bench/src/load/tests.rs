@@ -204,3 +204,28 @@ fn phases_are_told_apart_by_when_a_command_was_due() {
     times.end();
     assert!(times.seconds(Phase::During) < 10.0);
 }
+
+#[test]
+fn a_patient_generator_waits_for_the_end_also_when_it_has_stopped_sending() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("port");
+    let address = listener.local_addr().expect("address");
+    let ms = Duration::from_millis;
+    for (is_patient, least) in [(true, ms(300)), (false, ms(0))] {
+        let traffic = Traffic {
+            address,
+            rate: 1000,
+            connections: 1,
+            pipeline: 1,
+            value_bytes: 1,
+            apart: None,
+            spins: false,
+            is_patient,
+        };
+        let mut generator = Generator::open(traffic, |_: &mut Rng, _| None).expect("connected");
+        generator.found.overloaded = true;
+        let began = Instant::now();
+        let found = generator.run(&Timetable::of(ms(0), ms(300))).expect("run");
+        assert!(found.overloaded && found.sent == 0);
+        assert!(began.elapsed() >= least, "{is_patient}");
+    }
+}

@@ -5,7 +5,7 @@ use crate::disk;
 use crate::error::{BenchError, Result};
 use crate::fresh_memory::Provided;
 use crate::interrupt;
-use crate::load::{DRAIN, Found, Phase, Traffic};
+use crate::load::{Found, Phase, Traffic};
 use crate::prefill::{self, Values};
 use crate::procfs::{self, Pid};
 use crate::resp::{Connection, Value, unexpected};
@@ -189,7 +189,6 @@ fn start_load(pair: &dyn Pair, case: Case, keys: Vec<u32>, rate: u64) -> Result<
         // The servers' CPUs are this thread's, too.
         spins: false,
         is_patient: true,
-        drain: DRAIN,
     };
     Load::start(traffic, keys)
 }

@@ -2,8 +2,6 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener};
 use std::time::{Duration, Instant};
 
-use crate::load::DRAIN;
-
 use super::*;
 
 fn traffic(listener: &TcpListener, pipeline: u32) -> Traffic {
@@ -16,7 +14,6 @@ fn traffic(listener: &TcpListener, pipeline: u32) -> Traffic {
         apart: None,
         spins: false,
         is_patient: true,
-        drain: DRAIN,
     }
 }
 
