@@ -44,7 +44,8 @@ fn imaged_node() -> Node {
     let mut node = Node::start(Options {
         shards: 1,
         partitions: Some(PARTITIONS as u32),
-        wal_budget: Some(64 << 20),
+        // Two segments of eight: no image begins before all is written.
+        wal_budget: Some(128 << 20),
         ..Options::default()
     });
     let mut client = node.client();
