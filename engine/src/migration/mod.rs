@@ -7,8 +7,8 @@
 //! | [`node`] | what the main thread of a node does for them: orders for its shards, steps for the coordinator |
 //! | [`slots`] | the commands by which clients migrate slots |
 //!
-//! Elsewhere, for it is on the path of every command: `shard::holds`, `deferred` and `relay` hold commands while their
-//! partition moves, and lead them on. `ephesus_wire::stream` has the messages, `ephesus_coordinator::migration` decides.
+//! Elsewhere, for it is on the path of every command: `shard::core::admission::{holds, deferred}` hold commands while
+//! their partition moves, and `shard::core::routing::relay` passes them on. `ephesus_wire::stream` has the messages, `ephesus_coordinator::migration` decides.
 
 pub mod ends;
 pub mod node;

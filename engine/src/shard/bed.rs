@@ -307,7 +307,7 @@ impl Bed {
                 let sent = shard.sent.entry(token).or_default();
                 let is_read = !shard.not_reading.contains(&token);
                 if let Front::Gated(lsn) = serve(connection, committed, is_read.then_some(sent)) {
-                    core.wait_for(token, lsn);
+                    core.list_once_committed(token, lsn);
                 }
                 core.tend_output(token);
             }
@@ -349,8 +349,7 @@ impl Bed {
             let mut any = false;
             for shard in 0..count {
                 any |= self.turn(shard, usize::MAX);
-                any |=
-                    self.core(shard).admission.holds.has_released() || self.core(shard).goes_on();
+                any |= self.core(shard).admission.has_released() || self.core(shard).goes_on();
             }
             idle_rounds = if any { 0 } else { idle_rounds + 1 };
         }

@@ -218,7 +218,7 @@ impl Shard {
             drop(unsafe { OwnedFd::from_raw_fd(connection.fd) });
             self.core.remove_connection(token);
         } else if let Some(lsn) = gate {
-            self.core.wait_for(token, lsn);
+            self.core.list_once_committed(token, lsn);
         }
     }
 }

@@ -52,8 +52,8 @@ pub enum Blocked {
     /// It has had its share of this turn.
     NextTurn,
     /// There is no room for the next command's large reply.
-    Room,
-    /// The log of this shard has too much that is not committed, or is over its budget.
+    ReplyRoom,
+    /// That shard's log has too much that is not committed, or is over its budget.
     Log(ShardId),
 }
 

@@ -68,7 +68,7 @@ fn replies_of_eight_shards_to_all_of_them_are_in_one_budget() {
         idle += usize::from(taken == 1);
         for shard in 0..8 {
             let any = bed.turn(shard, taken);
-            if any || bed.core(shard).goes_on() || bed.core(shard).admission.holds.has_released() {
+            if any || bed.core(shard).goes_on() || bed.core(shard).admission.has_released() {
                 idle = 0;
             }
             most = most.max(under_way(&mut bed));
@@ -145,10 +145,10 @@ fn what_waits_for_room_dies_with_its_client() {
     let gets = command(&["GET", &key(1, 0)]).repeat(1000);
     bed.send_bytes(client, &gets);
     bed.settle();
-    assert!(!bed.core(1).admission.holds.deferred.is_empty());
+    assert!(!bed.core(1).admission.deferred.is_empty());
     bed.kill(client);
     bed.settle();
-    assert!(bed.core(1).admission.holds.deferred.is_empty());
+    assert!(bed.core(1).admission.deferred.is_empty());
     assert_eq!(bed.core(0).router.peers[ShardId(1)].unanswered_bytes(), 0);
     drop(room);
 }

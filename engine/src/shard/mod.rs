@@ -367,9 +367,7 @@ impl Shard {
 
     /// Whether the next turn has something to do without waiting.
     fn has_leftovers(&self) -> bool {
-        !self.core.listed.is_empty()
-            || self.core.goes_on()
-            || self.core.admission.holds.has_released()
+        !self.core.listed.is_empty() || self.core.goes_on() || self.core.admission.has_released()
     }
 
     /// Whether a postponed slice has something to do.

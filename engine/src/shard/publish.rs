@@ -37,9 +37,7 @@ impl Shard {
         stats
             .migrations_wait
             .set(u64::from(!self.core.admission.log_room.has_room_for_moves));
-        stats
-            .held_commands
-            .set(self.core.admission.holds.held_commands());
+        stats.held_commands.set(self.core.admission.held_commands());
         stats.hits.set(keyspace.counters.hits);
         stats.misses.set(keyspace.counters.misses);
         stats.expired.set(keyspace.counters.expired);

@@ -219,7 +219,7 @@ impl Shard {
         !self.inbox.is_empty()
             || !self.input.is_empty()
             || !self.core.listed.is_empty()
-            || self.core.admission.holds.has_released()
+            || self.core.admission.has_released()
             || self.has_sent
     }
 
@@ -411,7 +411,7 @@ impl Shard {
             }
             core.tend_output(token);
             if let Front::Gated(lsn) = front {
-                core.wait_for(token, lsn);
+                core.list_once_committed(token, lsn);
             }
         }
         answers

@@ -424,7 +424,7 @@ impl Source {
 
     /// The hold is over, if there was one; the next one keeps its distance if commands have waited.
     fn note_waiting(&self, cx: &mut Cx<'_>) {
-        if self.held_since().is_some() && cx.core.admission.holds.held_commands() == 0 {
+        if self.held_since().is_some() && cx.core.admission.held_commands() == 0 {
             cx.handoff.unnoticed(self.group, cx.now);
         }
     }

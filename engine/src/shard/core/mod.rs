@@ -1,13 +1,17 @@
 //! What a shard decides: commands in, effects on the keyspace and replies out. No I/O happens here;
 //! [`super::Shard`] moves the bytes.
 //!
-//! [`Core::received`] takes what a client has sent, and [`Core::command`] leads each command through four parts:
+//! [`Core::received`] takes what a client has sent, and [`Core::command`] leads each command through four parts;
+//! [`Core::forwarded`] leads those of other shards through the last three, and keeps what has to wait in
+//! [`admission::deferred`]:
 //!
 //! 1. [`admission`]: whether it may be executed now, or its connection waits ([`Core::must_wait`]).
-//! 2. [`routing`]: whether its keys are here, at another shard of the node, or to be redirected.
-//! 3. [`execution`]: what it does to the keyspace, which appends writes to the log ([`Core::keyed`], [`Core::keyless`]).
+//! 2. [`routing`]: whether its keys are here, at another shard of the node, or to be redirected ([`Core::keyed`]); or
+//!    that is being decided, and it waits after all ([`admission::holds`]).
+//! 3. [`execution`]: what it does to the keyspace, which appends writes to the log ([`Core::execute_here`],
+//!    [`Core::keyless`]). Writes are refused here for which disk or memory have no room, and replies wait for room.
 //! 4. [`replies`]: its reply lies in the connection's outbox until the log has committed what it tells of
-//!    ([`Core::wait_for`], [`Core::committed`]).
+//!    ([`Core::list_once_committed`], [`Core::committed`]).
 
 pub(crate) mod admission;
 pub(crate) mod execution;
@@ -33,8 +37,7 @@ use crate::net::{ConnToken, ListenerKind};
 use crate::node::{NodeShared, Routes};
 use crate::shard::connection::{Blocked, Connection, KEYLESS_BYTES, Life};
 use crate::shard::connections::Connections;
-use crate::shard::core::execution::batch::{Batch, Behind};
-use crate::shard::core::execution::keyed::Step;
+use crate::shard::core::execution::batch::{Batch, Tail};
 use crate::shard::core::execution::walks::Presence;
 use crate::shard::core::replies::log_gates::Committed;
 use crate::shard::mesh::{Client, Forwarded, Scope};
@@ -61,9 +64,18 @@ pub(crate) enum Answer {
     /// The command was not executed: it has to wait until it is decided where.
     Held,
     /// It was not executed, as too much waits for the log.
-    Behind,
+    LogBehind,
     /// It was not executed, as there is no room for its reply.
     NoRoom,
+}
+
+/// How far a connection's command has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// It is answered, or its reply has a place.
+    Done,
+    /// Nothing has happened: it has to wait until it is decided who executes it.
+    Held,
 }
 
 /// One shard without its I/O.
@@ -230,13 +242,13 @@ impl Core {
                 break;
             }
             match behind {
-                Behind::Unread => {}
-                Behind::Incomplete { needed } => {
+                Tail::Unread => {}
+                Tail::Incomplete { needed } => {
                     connection.needed = needed;
                     connection.begun = is_first_left.then(|| batch.begun()).flatten();
                     break;
                 }
-                Behind::Broken(error) => {
+                Tail::Broken(error) => {
                     let text = format!("ERR {error}");
                     connection.outbox.write(self.turn, |out| {
                         reply::error(out, &text);
@@ -311,7 +323,7 @@ impl Core {
                 return false;
             }
             Err(ClientError::LargeReplies) => {
-                self.admission.blocked.block(connection, Blocked::Room);
+                self.admission.blocked.block(connection, Blocked::ReplyRoom);
                 return false;
             }
             Err(error) => self.refuse(connection, &error),
@@ -340,7 +352,7 @@ impl Core {
     }
 
     /// Refuses a write that memory or disk have no room for.
-    pub(crate) fn check_room(&self, spec: &Spec) -> Result<(), ClientError> {
+    pub(crate) fn refuse_if_full(&self, spec: &Spec) -> Result<(), ClientError> {
         if spec.is_write() {
             if self.node.disk.is_full() {
                 return Err(ClientError::DiskFull);
@@ -400,7 +412,7 @@ impl Core {
     }
 
     /// Lists the connection again once the log has committed `lsn`.
-    pub fn wait_for(&mut self, token: ConnToken, lsn: Lsn) {
+    pub fn list_once_committed(&mut self, token: ConnToken, lsn: Lsn) {
         if let Some(connection) = self.connections.get_mut(token)
             && !connection.gated
         {

@@ -111,12 +111,12 @@ impl Core {
             let at = self.admission.backlog.executed_bytes;
             let source = &batch.bytes[at..at + forwarded.len];
             let before = answers.bytes();
-            if self.admission.holds.deferred.has(&client) {
+            if self.admission.deferred.has(&client) {
                 self.defer(forwarded, source, Awaits::Read);
             } else {
                 match self.forwarded(forwarded, source, &mut args, &mut answers) {
                     Answer::Held => self.defer(forwarded, source, Awaits::Decision),
-                    Answer::Behind => self.defer(forwarded, source, Awaits::Log),
+                    Answer::LogBehind => self.defer(forwarded, source, Awaits::Log),
                     Answer::NoRoom => self.defer(forwarded, source, Awaits::Room),
                     Answer::Written | Answer::Later => {}
                 }

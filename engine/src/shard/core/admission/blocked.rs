@@ -1,4 +1,5 @@
-//! The connections that execute nothing until something is over.
+//! The connections that execute nothing until something is over, but for those whose next command is held
+//! ([`holds`](super::holds)) and those whose clients have to read ([`unread`](super::unread)).
 
 use crate::net::ConnToken;
 use crate::shard::connection::{Blocked, Connection};

@@ -24,6 +24,8 @@ pub(crate) const STOPPED_BYTES: usize = 64 << 10;
 /// What the first of a client's commands waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Awaits {
+    /// It may be tried again.
+    Nothing,
     Decision,
     Log,
     /// Room for its large reply.
@@ -178,7 +180,7 @@ impl Deferred {
 impl Core {
     /// Keeps a forwarded command until it can be executed.
     pub(crate) fn defer(&mut self, forwarded: &Forwarded, request: &[u8], awaits: Awaits) {
-        let deferred = &mut self.admission.holds.deferred;
+        let deferred = &mut self.admission.deferred;
         let has_to_be_told = deferred.push(*forwarded, request, self.now, awaits);
         if has_to_be_told {
             self.tell_stopped(forwarded.client);
@@ -191,17 +193,13 @@ impl Core {
     /// Executes nothing more for the client of another shard until it has read.
     pub(crate) fn stop_client(&mut self, client: Client) {
         let stopped = Queue::new(Awaits::Read);
-        self.admission
-            .holds
-            .deferred
-            .by_client
-            .insert(client, stopped);
+        self.admission.deferred.by_client.insert(client, stopped);
         self.tell_stopped(client);
     }
 
     /// Tells the shard of a client's connection what it is stopped at.
     fn tell_stopped(&mut self, client: Client) {
-        let Some(queue) = self.admission.holds.deferred.by_client.get_mut(&client) else {
+        let Some(queue) = self.admission.deferred.by_client.get_mut(&client) else {
             return;
         };
         queue.told = queue.ticket(client);
@@ -216,8 +214,8 @@ impl Core {
     /// Clients that were stopped have read.
     pub(crate) fn resume_clients(&mut self, clients: &[Client]) {
         for client in clients {
-            if let Some(queue) = self.admission.holds.deferred.by_client.get_mut(client) {
-                queue.awaits = Awaits::Decision;
+            if let Some(queue) = self.admission.deferred.by_client.get_mut(client) {
+                queue.awaits = Awaits::Nothing;
                 queue.since = Some(self.now);
                 self.admission.holds.note_changed();
             }
@@ -226,7 +224,7 @@ impl Core {
 
     /// A client has gone: what waits of it is not executed, as nobody is left to hold it for.
     pub(crate) fn drop_deferred(&mut self, client: Client) {
-        let queue = self.admission.holds.deferred.by_client.remove(&client);
+        let queue = self.admission.deferred.by_client.remove(&client);
         for waiting in queue.into_iter().flat_map(|queue| queue.commands) {
             let mut answers = Answers::default();
             answers.refuse(&waiting.forwarded, &ClientError::ClientHasLeft);
@@ -237,28 +235,24 @@ impl Core {
     /// Executes what waits, of each client up to the first command that still has to.
     pub(crate) fn go_on_with_deferred(&mut self) {
         let mut args = Args::new();
-        self.admission.holds.deferred.awaits_log = false;
-        for client in self.admission.holds.deferred.in_turn() {
-            let Some(mut queue) = self.admission.holds.deferred.by_client.remove(&client) else {
+        self.admission.deferred.awaits_log = false;
+        for client in self.admission.deferred.in_turn() {
+            let Some(mut queue) = self.admission.deferred.by_client.remove(&client) else {
                 continue;
             };
             if self.router.peers[client.0].is_behind() {
-                self.admission.holds.deferred.is_delayed = true;
+                self.admission.deferred.is_delayed = true;
             } else {
                 let waiting = queue.commands.len();
                 self.go_on_with_queue(&mut queue, &mut args);
                 if queue.commands.len() < waiting {
-                    self.admission.holds.deferred.last = Some(client);
+                    self.admission.deferred.last = Some(client);
                 }
             }
             let is_stopped = queue.awaits == Awaits::Read;
-            self.admission.holds.deferred.awaits_log |= queue.awaits == Awaits::Log;
+            self.admission.deferred.awaits_log |= queue.awaits == Awaits::Log;
             if is_stopped || !queue.commands.is_empty() {
-                self.admission
-                    .holds
-                    .deferred
-                    .by_client
-                    .insert(client, queue);
+                self.admission.deferred.by_client.insert(client, queue);
             }
             if is_stopped {
                 self.tell_stopped(client);
@@ -280,7 +274,7 @@ impl Core {
             let (forwarded, request) = (&first.forwarded, &first.request);
             let mut answers = Answers::default();
             match self.forwarded(forwarded, request, args, &mut answers) {
-                Answer::Behind => {
+                Answer::LogBehind => {
                     queue.awaits = Awaits::Log;
                     return;
                 }

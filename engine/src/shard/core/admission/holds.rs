@@ -13,7 +13,8 @@
 //! Commands for a prepared staging copy wait in the same way, whatever the routes say.
 //!
 //! What waits: of a connection of this shard its next command, and with it all behind; of what other shards
-//! have forwarded all of a client's from the first command on that has to wait ([`Deferred`]). So
+//! have forwarded all of a client's from the first command on that has to wait
+//! ([`Deferred`](super::deferred::Deferred)). So
 //! commands of a connection never overtake each other. None of them has been executed, and after
 //! [`HELD_MAX`] each is refused; the hold itself goes on.
 //!
@@ -34,21 +35,20 @@ use crate::net::ConnToken;
 use crate::planted::Bug;
 use crate::shard::connection::{Blocked, Connection};
 use crate::shard::core::Core;
-use crate::shard::core::admission::deferred::Deferred;
-use crate::shard::core::execution::keyed::Step;
+use crate::shard::core::Step;
 
 /// How long a command waits for the decision before it is refused.
 pub(crate) const HELD_MAX: Duration = Duration::from_secs(1);
 
 /// What the commands of a held partition wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Awaits {
+enum HeldUntil {
     Decision,
     Routes,
 }
 
 /// A connection whose next command is held.
-struct Waiting {
+pub(super) struct HeldConnection {
     token: ConnToken,
     /// When that command was first tried.
     since: Instant,
@@ -59,15 +59,14 @@ struct Waiting {
 /// What this shard holds and who waits for it.
 #[derive(Default)]
 pub(crate) struct Holds {
-    held: BTreeMap<PartitionId, Awaits>,
+    held: BTreeMap<PartitionId, HeldUntil>,
     /// Partitions that the routes lead here and that are not served here.
     unserved: Vec<PartitionId>,
-    waiting: Vec<Waiting>,
-    pub(crate) deferred: Deferred,
+    pub(super) waiting: Vec<HeldConnection>,
     /// Nothing is held by [`Core::hold`] or unserved: what a command looks at.
     is_idle: bool,
     /// Some of what waits may be able to go on.
-    changed: bool,
+    pub(super) changed: bool,
     /// How often the routes have followed a decision that this shard had acted on.
     caught_up: u64,
     /// The copies' changes of role that `unserved` was made of.
@@ -100,12 +99,6 @@ impl Holds {
         self.due = Some(self.due.map_or(due, |first| first.min(due)));
     }
 
-    /// Commands that wait now; of a connection's only the first is counted.
-    #[must_use]
-    pub(crate) fn held_commands(&self) -> u64 {
-        (self.waiting.len() + self.deferred.held()) as u64
-    }
-
     /// Whether a command that writes to every partition has to wait: a stream that has ended takes no
     /// more writes.
     pub(crate) fn holds_any(&self) -> bool {
@@ -126,18 +119,6 @@ impl Holds {
         self.note_due(now);
         self.note_idle();
     }
-
-    /// Whether something may go on that waited: the turn should not be the last before a sleep.
-    #[must_use]
-    pub fn has_released(&self) -> bool {
-        self.changed && !(self.waiting.is_empty() && self.deferred.is_empty())
-    }
-
-    /// Whether anything waits for a decision.
-    #[must_use]
-    pub(crate) fn has_held(&self) -> bool {
-        !self.waiting.is_empty() || self.deferred.needs_looks()
-    }
 }
 
 impl Core {
@@ -146,7 +127,7 @@ impl Core {
         self.admission
             .holds
             .held
-            .insert(partition, Awaits::Decision);
+            .insert(partition, HeldUntil::Decision);
         self.admission.holds.note_idle();
     }
 
@@ -161,7 +142,7 @@ impl Core {
     /// here any more.
     pub(crate) fn reroute(&mut self, partition: PartitionId) {
         if let Some(awaits) = self.admission.holds.held.get_mut(&partition) {
-            *awaits = Awaits::Routes;
+            *awaits = HeldUntil::Routes;
             self.release_rerouted();
         }
     }
@@ -206,7 +187,7 @@ impl Core {
             owner.is_some_and(|shard| shard != self.id) && self.serves(*partition)
         };
         let mut awaited = self.admission.holds.held.values();
-        awaited.any(|awaits| *awaits == Awaits::Routes)
+        awaited.any(|awaits| *awaits == HeldUntil::Routes)
             || !self.admission.holds.unserved.is_empty()
             || self.keyspace.owned().iter().any(elsewhere)
     }
@@ -219,7 +200,7 @@ impl Core {
     /// The connection executes nothing until its next command can be.
     pub(crate) fn wait_for_decision(&mut self, connection: &mut Connection) {
         connection.blocked = Some(Blocked::Hold);
-        self.admission.holds.waiting.push(Waiting {
+        self.admission.holds.waiting.push(HeldConnection {
             token: connection.token,
             since: self.now,
             input_bytes: None,
@@ -241,7 +222,7 @@ impl Core {
         let is_over = |partition: PartitionId| {
             !self.router.routes.owner_of(partition).is(self.id) || self.serves(partition)
         };
-        held.retain(|&partition, awaits| *awaits == Awaits::Decision || !is_over(partition));
+        held.retain(|&partition, awaits| *awaits == HeldUntil::Decision || !is_over(partition));
         let holds = &mut self.admission.holds;
         holds.held = held;
         holds.changed = true;
@@ -259,12 +240,12 @@ impl Core {
     }
 
     /// Lets what waits go on as far as it may, and refuses what has waited too long.
-    pub(crate) fn go_on_with_held(&mut self, has_room: bool) {
+    pub(crate) fn go_on_with_waiting(&mut self, has_room: bool) {
         if self.admission.holds.role_changes != self.keyspace.counters.role_changes {
             self.review_unserved();
             self.admission.holds.changed = true;
         }
-        if self.admission.holds.waiting.is_empty() && self.admission.holds.deferred.is_empty() {
+        if self.admission.holds.waiting.is_empty() && self.admission.deferred.is_empty() {
             self.admission.holds.changed = false;
             self.admission.holds.due = None;
             return;
@@ -272,7 +253,7 @@ impl Core {
         self.note_waiting_input();
         let is_due = self.admission.holds.due.is_some_and(|due| due <= self.now);
         let is_log_behind = self.is_log_behind(self.id);
-        let is_ready = self.admission.holds.deferred.take_ready(is_log_behind) || has_room;
+        let is_ready = self.admission.deferred.take_ready(is_log_behind) || has_room;
         if !std::mem::take(&mut self.admission.holds.changed) && !is_due && !is_ready {
             return;
         }
@@ -283,7 +264,7 @@ impl Core {
         }
         self.note_waiting_input();
         self.admission.holds.note_idle();
-        for since in self.admission.holds.deferred.fronts().collect::<Vec<_>>() {
+        for since in self.admission.deferred.fronts().collect::<Vec<_>>() {
             self.admission.holds.note_due(since);
         }
     }
@@ -299,7 +280,7 @@ impl Core {
         }
     }
 
-    fn go_on_with_connection(&mut self, waiting: &Waiting) {
+    fn go_on_with_connection(&mut self, waiting: &HeldConnection) {
         let Some(mut connection) = self.connections.take(waiting.token) else {
             return;
         };
@@ -321,7 +302,7 @@ impl Core {
 
     /// The connection's next command is still the one that it waited for.
     #[expect(clippy::expect_used, reason = "the caller has looked at who waits")]
-    fn waits_as_before(&mut self, waiting: &Waiting) {
+    fn waits_as_before(&mut self, waiting: &HeldConnection) {
         let again = self
             .admission
             .holds

@@ -3,7 +3,7 @@
 use ephesus_wal::LogWriter;
 
 /// Bytes of records that may wait for the log; beyond it connections that write have to wait.
-const UNCOMMITTED_BYTES_MAX: usize = 16 << 20;
+const UNWRITTEN_BYTES_MAX: usize = 16 << 20;
 
 /// Whether there is room in a shard's log, as it was found once in this turn.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ impl Default for LogRoom {
 impl LogRoom {
     /// Looks at the log, once a turn. Writes that have waited go on when half of what may wait is written.
     pub fn look(&mut self, log: &LogWriter, is_over_budget: bool) -> LogNews {
-        let bytes_max = UNCOMMITTED_BYTES_MAX >> u32::from(self.is_behind);
+        let bytes_max = UNWRITTEN_BYTES_MAX >> u32::from(self.is_behind);
         let is_behind = is_over_budget || log.unwritten_bytes() > bytes_max;
         let news = LogNews {
             is_full_now: is_over_budget && !self.is_full,
@@ -57,7 +57,7 @@ impl LogRoom {
 
     /// Whether writes have to wait: also when this turn alone has written too much.
     pub fn makes_wait(&self, log: &LogWriter) -> bool {
-        self.is_behind || log.unwritten_bytes() > UNCOMMITTED_BYTES_MAX
+        self.is_behind || log.unwritten_bytes() > UNWRITTEN_BYTES_MAX
     }
 
     /// Whether writes had to wait when the turn began.

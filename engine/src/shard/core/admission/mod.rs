@@ -14,6 +14,7 @@ use std::time::Instant;
 use self::backlog::Backlog;
 use self::blocked::BlockedConnections;
 use self::client_budget::ClientBudget;
+use self::deferred::Deferred;
 use self::holds::Holds;
 use self::log_room::LogRoom;
 use self::unread::UnreadClients;
@@ -22,6 +23,8 @@ use self::unread::UnreadClients;
 pub(crate) struct Admission {
     /// The decision about a migration.
     pub holds: Holds,
+    /// Commands of other shards that have to wait, by client.
+    pub deferred: Deferred,
     /// Commands of other shards before them.
     pub backlog: Backlog,
     pub blocked: BlockedConnections,
@@ -35,11 +38,30 @@ impl Admission {
     pub fn new(now: Instant) -> Admission {
         Admission {
             holds: Holds::default(),
+            deferred: Deferred::default(),
             backlog: Backlog::default(),
             blocked: BlockedConnections::default(),
             unread: UnreadClients::new(now),
             log_room: LogRoom::default(),
             client_budget: ClientBudget::new(now),
         }
+    }
+
+    /// Commands that wait now; of a connection's only the first is counted.
+    #[must_use]
+    pub(crate) fn held_commands(&self) -> u64 {
+        (self.holds.waiting.len() + self.deferred.held()) as u64
+    }
+
+    /// Whether something may go on that waited: the turn should not be the last before a sleep.
+    #[must_use]
+    pub fn has_released(&self) -> bool {
+        self.holds.changed && !(self.holds.waiting.is_empty() && self.deferred.is_empty())
+    }
+
+    /// Whether anything waits for a decision.
+    #[must_use]
+    pub(crate) fn has_held(&self) -> bool {
+        !self.holds.waiting.is_empty() || self.deferred.needs_looks()
     }
 }

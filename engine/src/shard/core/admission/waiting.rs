@@ -145,7 +145,7 @@ impl Core {
             self.unblock_connections();
         }
         self.go_on_with_backlog();
-        self.go_on_with_held(has_room);
+        self.go_on_with_waiting(has_room);
         if !self.admission.log_room.own_come_first {
             self.unblock_connections();
         }
@@ -168,10 +168,10 @@ impl Core {
                 Some(Blocked::Settling) => connection.outbox.awaited() == 0,
                 Some(Blocked::Peer(shard)) => self.may_forward(connection, shard),
                 Some(Blocked::Log(shard)) => !self.is_log_behind(shard),
-                Some(Blocked::Room) => self.keyspace.room.is_there(),
+                Some(Blocked::ReplyRoom) => self.keyspace.room.is_there(),
             };
             if !over {
-                if connection.blocked == Some(Blocked::Room) {
+                if connection.blocked == Some(Blocked::ReplyRoom) {
                     self.keyspace.room.wait();
                 }
                 has_next_turns |= connection.blocked == Some(Blocked::NextTurn);
@@ -207,7 +207,7 @@ impl Core {
     pub fn has_blocked(&self) -> bool {
         !self.admission.blocked.is_empty()
             || !self.admission.backlog.is_empty()
-            || self.admission.holds.has_held()
+            || self.admission.has_held()
     }
 }
 

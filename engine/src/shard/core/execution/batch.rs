@@ -13,7 +13,7 @@ const KEPT_ARGS_MIN: usize = 256;
 
 /// What stands behind the parsed commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Behind {
+pub(crate) enum Tail {
     /// Nothing, or commands that were not looked at yet.
     Unread,
     /// A command that needs a buffer of so many bytes, counted from its start.
@@ -34,7 +34,7 @@ pub(crate) struct Batch {
 
 impl Batch {
     /// Parses what is at the start of `bytes`; `begun` is what [`Batch::begun`] has kept of the first request.
-    pub(crate) fn parse(&mut self, bytes: &[u8], begun: Option<Box<Args>>) -> Behind {
+    pub(crate) fn parse(&mut self, bytes: &[u8], begun: Option<Box<Args>>) -> Tail {
         self.ends.clear();
         self.located.clear();
         let (mut at, mut begun) = (0, begun);
@@ -63,11 +63,11 @@ impl Batch {
                     at += consumed;
                     self.ends.push(at);
                 }
-                Ok(Parsed::Incomplete { needed }) => return Behind::Incomplete { needed },
-                Err(error) => return Behind::Broken(error),
+                Ok(Parsed::Incomplete { needed }) => return Tail::Incomplete { needed },
+                Err(error) => return Tail::Broken(error),
             }
         }
-        Behind::Unread
+        Tail::Unread
     }
 
     /// What was parsed of the first request, which was not executed: to be handed in with the same bytes.
@@ -136,10 +136,7 @@ mod tests {
         let bytes =
             b"*2\r\n$3\r\nGET\r\n$1\r\na\r\nSET b \"x y\"\r\n*0\r\n*1\r\n$4\r\nPING\r\n*2\r\n$3";
         let mut batch = Batch::default();
-        assert!(matches!(
-            batch.parse(bytes, None),
-            Behind::Incomplete { .. }
-        ));
+        assert!(matches!(batch.parse(bytes, None), Tail::Incomplete { .. }));
         assert_eq!(names(&batch, bytes), ["GET a", "SET b x y", "", "PING"]);
         let mut keys = Vec::new();
         batch.locate(bytes, |key| {
@@ -162,7 +159,7 @@ mod tests {
         let mut batch = Batch::default();
         assert_eq!(
             batch.parse(bytes, None),
-            Behind::Broken(RequestError::BulkLength)
+            Tail::Broken(RequestError::BulkLength)
         );
         assert_eq!(names(&batch, bytes), ["PING"]);
     }
@@ -171,9 +168,9 @@ mod tests {
     fn long_pipelines_are_parsed_in_parts_and_leave_nothing_behind() {
         let bytes = b"PING\r\n".repeat(COMMANDS_MAX + 2);
         let mut batch = Batch::default();
-        assert_eq!(batch.parse(&bytes, None), Behind::Unread);
+        assert_eq!(batch.parse(&bytes, None), Tail::Unread);
         assert_eq!(names(&batch, &bytes).len(), COMMANDS_MAX);
-        assert_eq!(batch.parse(b"GET c\r\n", None), Behind::Unread);
+        assert_eq!(batch.parse(b"GET c\r\n", None), Tail::Unread);
         assert_eq!(names(&batch, b"GET c\r\n"), ["GET c"]);
     }
 
@@ -191,16 +188,16 @@ mod tests {
         let part = bytes.len() - 7;
         assert!(matches!(
             batch.parse(&bytes[..part], None),
-            Behind::Incomplete { .. }
+            Tail::Incomplete { .. }
         ));
         let begun = batch.begun().expect("most of it");
         assert_eq!(begun.len(), 2_000);
         let mut others = bytes.clone();
         others[..part - 20].fill(b'?');
-        assert_eq!(batch.parse(&others, Some(begun)), Behind::Unread);
+        assert_eq!(batch.parse(&others, Some(begun)), Tail::Unread);
         assert_eq!(batch.len(), 1);
         let whole = batch.begun().expect("all of it");
-        assert_eq!(batch.parse(&others, Some(whole)), Behind::Unread);
+        assert_eq!(batch.parse(&others, Some(whole)), Tail::Unread);
         assert_eq!(names(&batch, &bytes)[0].split(' ').count(), 2_001);
     }
 
@@ -210,7 +207,7 @@ mod tests {
         let bytes = large(200);
         assert!(matches!(
             batch.parse(&bytes[..bytes.len() - 1], None),
-            Behind::Incomplete { .. }
+            Tail::Incomplete { .. }
         ));
         assert!(batch.begun().is_none());
     }
@@ -219,9 +216,9 @@ mod tests {
     fn a_large_request_is_the_first_of_its_batch() {
         let mut batch = Batch::default();
         let bytes = [b"PING\r\n".to_vec(), large(999), large(2)].concat();
-        assert_eq!(batch.parse(&bytes, None), Behind::Unread);
+        assert_eq!(batch.parse(&bytes, None), Tail::Unread);
         assert_eq!(names(&batch, &bytes), ["PING"]);
-        assert_eq!(batch.parse(&bytes[6..], None), Behind::Unread);
+        assert_eq!(batch.parse(&bytes[6..], None), Tail::Unread);
         assert_eq!(batch.len(), 2);
     }
 }

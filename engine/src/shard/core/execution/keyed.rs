@@ -1,139 +1,15 @@
-//! Commands that name keys: executed here, forwarded, split over shards, or redirected.
+//! Commands that name keys, executed on this shard.
 
-use ephesus_wire::resp::reply::{self, Protocol};
+use ephesus_wire::resp::reply::Protocol;
 use ephesus_wire::{Lsn, ShardId, Slot, slot_of};
 
-use crate::command::error::{self, ClientError};
-use crate::command::parse::{ArgList, Request};
-use crate::command::spec::{Cmd, Spec};
+use crate::command::error::ClientError;
+use crate::command::parse::Request;
+use crate::command::spec::Spec;
 use crate::keyspace::Reply;
-use crate::node::routes::Owner;
-use crate::shard::connection::Connection;
-use crate::shard::core::replies::gather::{Combine, Gather};
-use crate::shard::core::replies::outbox::Delivered;
-use crate::shard::core::routing::relay::Place;
 use crate::shard::core::{Asker, Core};
-use crate::shard::mesh::Scope;
-
-/// How far a connection's command has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
-    /// It is answered, or its reply has a place.
-    Done,
-    /// Nothing has happened: it has to wait until it is decided who executes it.
-    Held,
-}
-
-/// Where the keys of a command lead.
-enum Route {
-    Here(Slot),
-    /// Some of them are here, and it is being decided whether they stay.
-    Held,
-    /// Another shard of this node.
-    Shard(ShardId),
-    /// Several shards of this node.
-    Split,
-    /// Another primary, of this node or another.
-    Moved(Slot, Owner),
-}
 
 impl Core {
-    pub(crate) fn keyed(
-        &mut self,
-        connection: &mut Connection,
-        scope: Scope,
-        spec: &'static Spec,
-        request: &Request<'_>,
-        source: &[u8],
-    ) -> Result<Step, ClientError> {
-        self.router.check_serving()?;
-        match self.route(scope, spec, request)? {
-            Route::Here(slot) => {
-                self.execute_here(&mut Asker::Connection(connection), spec, request, slot)?;
-            }
-            Route::Held => return self.admission.holds.step_of_held(),
-            Route::Moved(slot, owner) => {
-                let primary = self.router.routes.primary(owner);
-                let primary = primary.ok_or(ClientError::SlotNotServed)?;
-                let (host, port) = (self.host_of(primary, connection.local), primary.port);
-                connection.outbox.write(self.turn, |out| {
-                    error::write_moved(out, slot, &host, port);
-                    Lsn::ZERO
-                });
-            }
-            Route::Shard(shard) => {
-                let ticket = connection.outbox.await_reply(None);
-                let protocol = connection.protocol;
-                if source.first() == Some(&b'*') {
-                    self.forward(shard, connection, (ticket, 0), protocol, source);
-                } else {
-                    let mut encoded = Vec::new();
-                    let args: Vec<&[u8]> = (0..request.len()).map(|i| request.arg(i)).collect();
-                    reply::command(&mut encoded, &args);
-                    self.forward(shard, connection, (ticket, 0), protocol, &encoded);
-                }
-            }
-            Route::Split => self.split(connection, spec, request)?,
-        }
-        Ok(Step::Done)
-    }
-
-    fn route(
-        &self,
-        scope: Scope,
-        spec: &Spec,
-        request: &Request<'_>,
-    ) -> Result<Route, ClientError> {
-        let first_key = usize::from(spec.first_key());
-        if spec.step() > 1 && !(request.len() - first_key).is_multiple_of(usize::from(spec.step()))
-        {
-            return Err(ClientError::WrongArity(spec.name));
-        }
-        let slot = match request.located() {
-            Some(located) if first_key == 1 => located.slot,
-            _ => slot_of(request.arg(first_key)),
-        };
-        let owner = self.router.routes.owner(slot);
-        if owner.is_nobody() {
-            return Err(ClientError::SlotNotServed);
-        }
-        let mut is_split = false;
-        if spec.last_key() != spec.first_key() as i8 {
-            for index in spec.key_indices(request.len()).skip(1) {
-                let other = slot_of(request.arg(index));
-                if other != slot {
-                    let other = self.router.routes.owner(other);
-                    let is_here = owner.local().is_some() && other.local().is_some();
-                    if scope == Scope::Shard || !may_span_slots(spec.cmd) || !is_here {
-                        return Err(ClientError::CrossSlot);
-                    }
-                    is_split |= other != owner;
-                }
-            }
-        }
-        let is_here = is_split || owner.is(self.id);
-        if is_here && !self.admission.holds.is_idle() && self.has_held_key(spec, request) {
-            return Ok(Route::Held);
-        }
-        Ok(match (scope, owner.local()) {
-            _ if is_split => Route::Split,
-            _ if owner.is(self.id) => Route::Here(slot),
-            (Scope::Node | Scope::Part, Some(shard)) => Route::Shard(shard),
-            _ => self.route_away(scope, slot, owner),
-        })
-    }
-
-    /// The way of a command whose slot is another primary's: the copy that is about to replace that one may
-    /// be here already.
-    fn route_away(&self, scope: Scope, slot: Slot, owner: Owner) -> Route {
-        match self.place(slot) {
-            Place::Here => Route::Here(slot),
-            Place::Held => Route::Held,
-            Place::Shard(shard) if scope == Scope::Node => Route::Shard(shard),
-            Place::Shard(_) | Place::Away(_) => Route::Moved(slot, owner),
-        }
-    }
-
     #[inline]
     pub(crate) fn execute_here(
         &mut self,
@@ -142,83 +18,10 @@ impl Core {
         request: &Request<'_>,
         slot: Slot,
     ) -> Result<(), ClientError> {
-        self.check_room(spec)?;
+        self.refuse_if_full(spec)?;
         self.respond(asker, |keyspace, reply| {
             keyspace.execute(spec, request, slot, reply)
         })
-    }
-
-    /// Sends every shard the part of the command that concerns its keys.
-    fn split(
-        &mut self,
-        connection: &mut Connection,
-        spec: &'static Spec,
-        request: &Request<'_>,
-    ) -> Result<(), ClientError> {
-        self.check_room(spec)?;
-        let shard_of = |slot| self.router.routes.owner(slot).local();
-        let Parts { parts, combine } = self.parts(spec, request, shard_of)?;
-        let protocol = connection.protocol;
-        let gather = Gather::new(combine, protocol, parts.len(), self.reply_bytes_max());
-        let gather = gather.writing(spec.is_write());
-        let mut own = self.execute_own_part(spec, &parts, protocol)?;
-        let ticket = connection.outbox.await_reply(Some(Box::new(gather)));
-        for (part, (shard, args)) in (0..).zip(&parts) {
-            if *shard == self.id {
-                if let Some((out, gate)) = own.take() {
-                    let delivered = connection.outbox.deliver(ticket, part, out, gate);
-                    debug_assert_eq!(delivered, Delivered::Kept, "others have a part");
-                }
-            } else {
-                let mut encoded = Vec::new();
-                reply::command(&mut encoded, args);
-                self.forward(*shard, connection, (ticket, part), protocol, &encoded);
-            }
-        }
-        Ok(())
-    }
-
-    /// Divides a command by the shards that its keys lead to.
-    ///
-    /// # Errors
-    /// [`ClientError::CrossSlot`] where a key leads to none; what keeps a part from being executed.
-    #[expect(
-        clippy::indexing_slicing,
-        reason = "keys lead to shards of this node here"
-    )]
-    pub(crate) fn parts<'a>(
-        &self,
-        spec: &Spec,
-        request: &'a Request<'_>,
-        shard_of: impl Fn(Slot) -> Option<ShardId>,
-    ) -> Result<Parts<'a>, ClientError> {
-        let mut places: Vec<Vec<u32>> = vec![Vec::new(); self.router.peers.count()];
-        for (place, index) in (0..).zip(spec.key_indices(request.len())) {
-            let shard = shard_of(slot_of(request.arg(index))).ok_or(ClientError::CrossSlot)?;
-            places[usize::from(shard.0)].push(place);
-        }
-        let (first_key, step) = (usize::from(spec.first_key()), usize::from(spec.step()));
-        let mut parts = Vec::new();
-        for (shard, places) in (0..).map(ShardId).zip(&places) {
-            if places.is_empty() {
-                continue;
-            }
-            let mut args = vec![request.arg(0)];
-            for &place in places {
-                let first = first_key + place as usize * step;
-                args.extend((first..first + step).map(|index| request.arg(index)));
-            }
-            self.keyspace.check_part(spec.cmd, &args[..])?;
-            parts.push((shard, args));
-        }
-        let combine = match spec.cmd {
-            Cmd::Mget => {
-                Combine::Interleave(places.into_iter().filter(|p| !p.is_empty()).collect())
-            }
-            Cmd::Mset => Combine::AllOk,
-            _ => Combine::Sum,
-        };
-        Ok(Parts { parts, combine })
     }
 
     /// Executes this shard's part of a divided command, if it has one, before others hear of theirs; answers its
@@ -250,19 +53,4 @@ impl Core {
         let gate = reply.gate;
         Ok(Some((out, gate)))
     }
-}
-
-/// A command divided by shards, and how the parts become one reply.
-pub(crate) struct Parts<'a> {
-    /// The arguments of each part, its name included.
-    pub(crate) parts: Vec<(ShardId, Vec<&'a [u8]>)>,
-    pub(crate) combine: Combine,
-}
-
-/// Commands whose keys may be in different slots of the node, through the entry port.
-fn may_span_slots(cmd: Cmd) -> bool {
-    matches!(
-        cmd,
-        Cmd::Mget | Cmd::Mset | Cmd::Del | Cmd::Unlink | Cmd::Exists
-    )
 }

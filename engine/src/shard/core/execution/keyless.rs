@@ -14,7 +14,7 @@ use crate::command::{config, introspect};
 use crate::keyspace::large_replies::LARGE_REPLY_BYTES;
 use crate::keyspace::{ScanCursor, WalkFilter};
 use crate::shard::connection::Connection;
-use crate::shard::core::execution::keyed::Step;
+use crate::shard::core::Step;
 use crate::shard::core::replies::gather::{Combine, Gather};
 use crate::shard::core::{Answer, Asker, Core};
 use crate::shard::mesh::{Origin, Scope};
@@ -199,7 +199,7 @@ impl Core {
             })?,
             Cmd::Flushall | Cmd::Flushdb => {
                 parse::flush(request)?;
-                self.check_room(spec)?;
+                self.refuse_if_full(spec)?;
                 self.respond(asker, |keyspace, reply| {
                     keyspace.flush(reply);
                     reply.out.extend_from_slice(reply::OK);
@@ -326,7 +326,7 @@ impl Core {
             }
             Cmd::Flushall | Cmd::Flushdb => {
                 parse::flush(request)?;
-                self.check_room(spec)?;
+                self.refuse_if_full(spec)?;
                 (everyone, Some(Combine::AllOk))
             }
             Cmd::Randomkey => {

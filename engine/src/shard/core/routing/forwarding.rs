@@ -82,7 +82,7 @@ impl Core {
         };
         let outcome = spec::resolve(&request).and_then(|spec| {
             if spec.is_write() && self.is_log_behind(self.id) {
-                Ok(Answer::Behind)
+                Ok(Answer::LogBehind)
             } else if spec.first_key() > 0 {
                 self.keyed_of_peer(&mut asker, forwarded, spec, &request, source)
             } else {

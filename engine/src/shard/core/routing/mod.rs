@@ -3,6 +3,7 @@
 pub(crate) mod cluster;
 pub(crate) mod forwarding;
 pub(crate) mod relay;
+pub(crate) mod route;
 
 use std::sync::Arc;
 

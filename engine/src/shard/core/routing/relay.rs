@@ -19,9 +19,9 @@ use crate::command::spec::{Cmd, Spec};
 use crate::net::ConnToken;
 use crate::node::routes::Owner;
 use crate::planted::Bug;
-use crate::shard::core::execution::keyed::Parts;
 use crate::shard::core::replies::gather::Gather;
 use crate::shard::core::routing::forwarding::Answers;
+use crate::shard::core::routing::route::Parts;
 use crate::shard::core::{Answer, Asker, Core};
 use crate::shard::mesh::{Forwarded, Origin, Replies, Scope};
 
@@ -242,7 +242,7 @@ impl Core {
             tracing::error!("a command is divided again and again");
             return Err(ClientError::SlotNotServed);
         }
-        self.check_room(spec)?;
+        self.refuse_if_full(spec)?;
         let shard_of = |slot| match self.place(slot) {
             Place::Here => Some(self.id),
             Place::Shard(shard) => Some(shard),

@@ -98,7 +98,7 @@ fn what_waits_for_a_client_that_has_gone_is_dropped() {
     bed.settle();
     bed.settle();
     assert_eq!(bed.core(0).unanswered(), 0);
-    assert!(bed.core(1).admission.holds.deferred.is_empty());
+    assert!(bed.core(1).admission.deferred.is_empty());
 }
 
 #[test]
@@ -189,12 +189,12 @@ fn what_waits_for_a_decision_is_bounded_for_each_client_and_dies_with_it() {
                 bed.send_bytes(client, piece);
             }
             bed.settle();
-            let bytes = bed.core(1).admission.holds.deferred.bytes();
+            let bytes = bed.core(1).admission.deferred.bytes();
             let most = ASKED_BYTES_MAX.max(many.len());
             assert!((1..=most).contains(&bytes), "{bytes} bytes of one client");
             bed.kill(client);
             bed.settle();
-            assert_eq!(bed.core(1).admission.holds.deferred.bytes(), 0);
+            assert_eq!(bed.core(1).admission.deferred.bytes(), 0);
             assert_eq!(bed.core(0).admission.client_budget.asked_by_gone, 0);
             assert_eq!(bed.core(0).router.peers[ShardId(1)].unanswered_bytes(), 0);
         }

@@ -30,7 +30,7 @@ fn a_connection_stops_at_a_held_command_and_others_go_on() {
     ];
     let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
     assert_eq!(bed.ask(one, &commands), OK, "up to the held one");
-    assert_eq!(bed.core(0).admission.holds.held_commands(), 1);
+    assert_eq!(bed.core(0).admission.held_commands(), 1);
     assert_eq!(bed.ask(one, &["PING"]), "", "it is behind them");
     assert_eq!(bed.ask(other, &[&format!("INCR {free}")]), ":2\r\n");
     bed.advance(500);
@@ -38,7 +38,7 @@ fn a_connection_stops_at_a_held_command_and_others_go_on() {
     bed.core(0).resume(HELD);
     bed.settle();
     assert_eq!(bed.take(one), "+OK\r\n:3\r\n:2\r\n+PONG\r\n");
-    assert_eq!(bed.core(0).admission.holds.held_commands(), 0);
+    assert_eq!(bed.core(0).admission.held_commands(), 0);
     assert!(!bed.core(0).is_held(HELD));
 }
 
@@ -56,14 +56,14 @@ fn forwarded_commands_wait_in_order_and_do_not_keep_other_clients_back() {
     ];
     let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
     assert_eq!(bed.ask(one, &commands), "");
-    assert_eq!(bed.core(0).admission.holds.held_commands(), 4);
+    assert_eq!(bed.core(0).admission.held_commands(), 4);
     let get = format!("GET {same_shard}");
     assert_eq!(bed.ask(other, &[&get]), "$-1\r\n", "not executed yet");
     assert_eq!(bed.ask(other, &[&format!("SET {same_shard} 5")]), OK);
     bed.core(0).resume(HELD);
     bed.settle();
     assert_eq!(bed.take(one), "+OK\r\n+OK\r\n:2\r\n:2\r\n");
-    assert_eq!(bed.core(0).admission.holds.held_commands(), 0);
+    assert_eq!(bed.core(0).admission.held_commands(), 0);
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn held_commands_are_led_to_another_node_once_the_routes_say_so() {
     assert_eq!(bed.take(direct), expected);
     assert_eq!(bed.take(forwarded), expected);
     assert!(!bed.core(0).is_held(HELD));
-    assert_eq!(bed.core(0).admission.holds.held_commands(), 0);
+    assert_eq!(bed.core(0).admission.held_commands(), 0);
 }
 
 #[test]
@@ -129,11 +129,7 @@ fn after_a_second_held_commands_are_refused_unexecuted_and_the_hold_goes_on() {
     assert_eq!(bed.take(direct), format!("{REFUSED}{REFUSED}:2\r\n"));
     assert_eq!(bed.take(forwarded), format!("{REFUSED}{REFUSED}:1\r\n"));
     assert!(bed.core(0).is_held(HELD));
-    assert_eq!(
-        bed.core(0).admission.holds.held_commands(),
-        2,
-        "the later ones"
-    );
+    assert_eq!(bed.core(0).admission.held_commands(), 2, "the later ones");
     bed.advance(1000);
     assert_eq!(bed.take(direct), REFUSED);
     assert_eq!(bed.take(forwarded), REFUSED);

@@ -257,7 +257,7 @@ fn run(seed: u64) -> (usize, usize) {
     assert_eq!(bed.ask(entry, &["DBSIZE"]), format!(":{keys}\r\n"));
     for shard in everyone {
         assert_eq!(bed.core(shard).unanswered(), 0);
-        assert_eq!(bed.core(shard).admission.holds.held_commands(), 0);
+        assert_eq!(bed.core(shard).admission.held_commands(), 0);
     }
     (moves, moved)
 }
