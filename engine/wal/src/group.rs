@@ -260,21 +260,11 @@ impl Summed {
         self.len
     }
 
-    pub(crate) fn is_nothing(&self) -> bool {
-        self.len == HEADER_BYTES
-    }
-
     /// Goes on to the end of `group`, so far as that is filled.
     #[expect(clippy::indexing_slicing, reason = "groups only grow")]
     pub(crate) fn catch_up(&mut self, group: &[u8]) {
         self.records.update(&group[self.len..]);
         self.len = group.len();
-    }
-
-    /// Adds what lies behind that in the group, read from elsewhere.
-    pub(crate) fn add(&mut self, bytes: &[u8]) {
-        self.records.update(bytes);
-        self.len += bytes.len();
     }
 
     /// As CRC-32.

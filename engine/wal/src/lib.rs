@@ -61,7 +61,6 @@ pub mod writer;
 
 mod planted;
 mod scan;
-mod streaming;
 
 #[cfg(test)]
 mod crash_tests;

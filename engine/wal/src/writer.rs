@@ -16,8 +16,7 @@ use ephesus_wire::Lsn;
 use crate::aligned::{AlignedBuf, align_up};
 use crate::error::WalError;
 use crate::group::{
-    FLAG_OPENING, FLAG_RELAXED, GroupHeader, HEADER_BYTES, MAGIC, RECORD_PREFIX_BYTES, Summed,
-    VERSION,
+    FLAG_OPENING, FLAG_RELAXED, GroupHeader, HEADER_BYTES, MAGIC, RECORD_PREFIX_BYTES, VERSION,
 };
 use crate::mapped::{MappedGroups, Published};
 use crate::options::{Durability, LogOptions};
@@ -539,7 +538,6 @@ impl LogWriter {
             first_lsn: self.next_lsn,
             record_count: 0,
             published: Published::nothing(),
-            summed: Summed::nothing(),
         }
     }
 

@@ -3,9 +3,8 @@
 use ephesus_wire::{Lsn, copy};
 
 use crate::aligned::AlignedBuf;
-use crate::group::{GroupHeader, RECORD_PREFIX_BYTES, Summed, encode_header, encode_header_over};
+use crate::group::{GroupHeader, RECORD_PREFIX_BYTES, encode_header, encode_header_over};
 use crate::mapped::{MappedGroups, Published};
-use crate::streaming;
 
 /// Records that will be written together; the open group, or one that is full.
 #[derive(Debug)]
@@ -16,8 +15,6 @@ pub(super) struct PendingGroup {
     pub(super) record_count: u32,
     /// How far it is published, if its memory is a mapped slot's.
     pub(super) published: Published,
-    /// The checksum, if some records went around the caches: reading those again would mean to wait for memory.
-    pub(super) summed: Summed,
 }
 
 impl PendingGroup {
@@ -42,19 +39,7 @@ impl PendingGroup {
     /// Adds a copy of `record`; there has to be room for it.
     #[inline]
     pub(super) fn push_copy(&mut self, record: &[u8]) {
-        if record.len() < streaming::STREAMED_BYTES_MIN || self.buf.is_mapped() {
-            return self.push(record.len(), |payload| copy::copy(payload, record));
-        }
-        self.push_around(record);
-    }
-
-    /// As [`PendingGroup::push_copy`], around the caches.
-    #[expect(clippy::indexing_slicing, reason = "our own group")]
-    fn push_around(&mut self, record: &[u8]) {
-        let payload_at = self.len + RECORD_PREFIX_BYTES;
-        self.push(record.len(), |payload| streaming::copy(payload, record));
-        self.summed.catch_up(&self.buf[..payload_at]);
-        self.summed.add(record);
+        self.push(record.len(), |payload| copy::copy(payload, record));
     }
 
     /// Writes the header, with the checksum of all of it.
@@ -64,11 +49,8 @@ impl PendingGroup {
         let group = &mut self.buf[..self.len];
         if is_mapped {
             encode_header_over(header, self.published.summed(), group);
-        } else if self.summed.is_nothing() {
-            encode_header(header, group);
         } else {
-            self.summed.catch_up(group);
-            encode_header_over(header, &self.summed, group);
+            encode_header(header, group);
         }
     }
 
