@@ -119,7 +119,7 @@ impl Keyspace {
     ///
     /// Once the record is durable and the layout does not name the copy any more, remove its images and
     /// [`Keyspace::forget`] it.
-    pub fn give_up(&mut self, partition: PartitionId) -> Option<Lsn> {
+    pub fn drop_copy(&mut self, partition: PartitionId) -> Option<Lsn> {
         let place = self.partitions.get_mut(usize::from(partition.0));
         let copy = place.and_then(Option::as_deref_mut);
         let copy = copy.filter(|p| p.is_serving())?;

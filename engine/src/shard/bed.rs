@@ -468,7 +468,7 @@ impl Bed {
         let (_, from) = self.homes[usize::from(partition)];
         let id = PartitionId(partition);
         let to = self.end_staging(partition);
-        self.core(from.0).keyspace.give_up(id).expect("served");
+        self.core(from.0).keyspace.drop_copy(id).expect("served");
         self.core(from.0).reroute(id);
         self.core(to.0).keyspace.activate(id).expect("prepared");
         self.give(partition, (ATHENS, to));

@@ -12,10 +12,10 @@
 //!                               holds, FINAL ---------------->   prepares durably, PREPARED
 //!  proposes Commit <----------  Confirmed
 //!  (Committed in the table)
-//!  GiveUp -------------------->  gives up
+//!  Drop ---------------------->  drops it
 //!  Committed, at its node ----------------------------------->  activates
 //!  new routes ---------------->  held commands lead elsewhere
-//!  layout <-------------------  GivenUp, durably                 Activated, durably
+//!  layout <-------------------  Dropped, durably                 Activated, durably
 //!  Forget, Settle ------------>  removes its images              the log may forget
 //!           <-----------------  Forgotten
 //! ```
@@ -62,7 +62,7 @@ pub enum Order {
     },
     /// The table says that the partition has moved on since this copy was made: it is not served any more, and
     /// given up. What was sent of it is over.
-    GiveUp {
+    Drop {
         /// Its partition.
         partition: PartitionId,
         /// Its epoch.
@@ -127,7 +127,7 @@ pub enum Report {
         held: Held,
     },
     /// Of a source: it serves as before. Never after [`Report::Confirmed`].
-    GaveUp {
+    RolledBack {
         /// The migration.
         migration: MigrationId,
         /// For people.
@@ -158,7 +158,7 @@ pub enum Report {
         epoch: Epoch,
     },
     /// Of a source: its copy is given up, durably; the layout need not name it.
-    GivenUp {
+    Dropped {
         /// Its partition.
         partition: PartitionId,
         /// Its epoch.

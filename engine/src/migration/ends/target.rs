@@ -14,8 +14,8 @@
 //! ```
 //!
 //! After a crash replay finds the same states; `Receiving` is then `Broken`, since its stream is gone.
-//! *Invariant:* a copy that may have been confirmed is not wiped by a break or a restart, only by the
-//! coordinator's word, and one that was not confirmed does not survive either.
+//! *Invariant:* a prepared copy is wiped only when the table says aborted, never by a break or a restart; one that is not
+//! prepared is wiped by either.
 //!
 //! Nothing here expires: the source logs and sends the removal of what has expired.
 

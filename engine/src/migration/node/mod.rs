@@ -205,7 +205,7 @@ impl NodeMigrations {
         }
         self.end_sent(&mut effects);
         if is_newer || is_freed || self.next.is_changed {
-            self.give_up_void(layout, &mut effects);
+            self.drop_void(layout, &mut effects);
         }
         self.end_received(layout, &mut effects);
         self.send(layout, &mut effects);
@@ -249,7 +249,7 @@ impl NodeMigrations {
                 self.is_progress_new = true;
             }
             Report::Confirmed { migration, held } => self.confirmed(migration, held),
-            Report::GaveUp { migration, reason } => self.gave_up(migration, reason),
+            Report::RolledBack { migration, reason } => self.gave_up(migration, reason),
             Report::Overdue { migration } => self.overdue(migration),
             Report::Wiped {
                 migration,
@@ -278,7 +278,7 @@ impl NodeMigrations {
                     self.told.remove(&staging.source.migration);
                 }
             }
-            Report::GivenUp { partition, epoch } => {
+            Report::Dropped { partition, epoch } => {
                 // On a node to which it moved itself, the new copy may have taken its place already.
                 if layout.remove_copy(partition, epoch) {
                     (self.next.is_changed, self.next.is_hosted_changed) = (true, true);
@@ -300,19 +300,19 @@ impl NodeMigrations {
     /// without one, as a table would that is older than this directory, is kept, and [`Routes`] do not lead to it.
     ///
     /// [`Routes`]: crate::node::Routes
-    fn give_up_void(&mut self, layout: &Layout, effects: &mut Effects) {
+    fn drop_void(&mut self, layout: &Layout, effects: &mut Effects) {
         for (partition, shard, epoch) in layout.copies() {
             let is_due = self.view.migrations.is_void(partition, epoch)
                 && !self.unnamed.contains(&partition)
                 && !self.remnants.contains_key(&(partition, epoch))
                 && !self.planted.has(Bug::HeldIsStronger);
             if is_due {
-                self.give_up(shard, partition, epoch, effects);
+                self.drop_copy(shard, partition, epoch, effects);
             }
         }
     }
 
-    fn give_up(
+    fn drop_copy(
         &mut self,
         shard: ShardId,
         partition: PartitionId,
@@ -320,7 +320,7 @@ impl NodeMigrations {
         effects: &mut Effects,
     ) {
         self.remnants.insert((partition, epoch), shard);
-        let give_up = Order::GiveUp { partition, epoch };
+        let give_up = Order::Drop { partition, epoch };
         effects.orders.push((shard, give_up));
     }
 

@@ -9,9 +9,9 @@
 //! Opening               Sending     the stream is open: Order::Send
 //! Opening               Failed      for too long
 //! Sending               Confirmed   Report::Confirmed; says Commit
-//! Sending               Failed      Report::GaveUp; says Abort
+//! Sending               Failed      Report::RolledBack; says Abort
 //! Confirmed             Overdue     Report::Overdue; says Abort, and whichever is first in the log wins
-//! any                   (over)      the table decides: Order::GiveUp or Order::Aborted
+//! any                   (over)      the table decides: Order::Drop or Order::Aborted
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -214,7 +214,7 @@ impl NodeMigrations {
         }
     }
 
-    /// Ends what the table has decided. Copies that are void now are [given up](NodeMigrations::give_up_void) with all
+    /// Ends what the table has decided. Copies that are void now are [given up](NodeMigrations::drop_void) with all
     /// others, those of aborted migrations are served as before.
     pub(super) fn end_sent(&mut self, effects: &mut Effects) {
         let migrations = &self.view.migrations;
@@ -242,7 +242,7 @@ impl NodeMigrations {
                 effects.orders.push((source.shard, aborted));
             }
             if decided == Decision::Committed && self.planted.has(Bug::HeldIsStronger) {
-                self.give_up(source.shard, source.partition, source.epoch, effects);
+                self.drop_copy(source.shard, source.partition, source.epoch, effects);
             }
             let until_ms = self.now_ms + SENT_MS;
             self.sent.insert(migration, (source.progress, until_ms));

@@ -19,7 +19,7 @@ fn is_given_up(effects: &Effects) -> bool {
     let partition = P;
     matches!(
         effects.orders[..],
-        [(ShardId(0), Order::GiveUp { partition: of, epoch: Epoch(1) })] if of == partition
+        [(ShardId(0), Order::Drop { partition: of, epoch: Epoch(1) })] if of == partition
     )
 }
 
@@ -134,7 +134,7 @@ fn a_partition_moves_to_another_node() {
     ));
     assert_eq!(bed.b.layout.served(P), Some((ShardId(1), Epoch(2))));
     let epoch = Epoch(1);
-    effects = bed.report(A, Report::GivenUp { partition, epoch });
+    effects = bed.report(A, Report::Dropped { partition, epoch });
     assert!(effects.layout.is_some() && effects.hosted);
     assert!(matches!(
         effects.orders[..],
@@ -194,7 +194,7 @@ fn a_partition_moves_to_another_shard_of_its_node() {
             partition,
             epoch: Epoch(2),
         };
-        let given_up = Report::GivenUp {
+        let given_up = Report::Dropped {
             partition,
             epoch: Epoch(1),
         };
@@ -257,7 +257,7 @@ fn what_a_source_gives_up_is_aborted_and_what_the_target_has_of_it_is_removed() 
     let mut bed = Bed::new();
     let id = bed.copying();
     let (migration, reason) = (id, "it does not converge".to_owned());
-    bed.report(A, Report::GaveUp { migration, reason });
+    bed.report(A, Report::RolledBack { migration, reason });
     assert_eq!(bed.abort_of(id).text, "it does not converge");
     assert_eq!(
         bed.owner(0),
@@ -421,7 +421,7 @@ fn a_start_with_a_prepared_copy_does_what_was_decided() {
             bed.report(A, Report::Confirmed { migration, held });
         } else {
             let reason = "no".to_owned();
-            bed.report(A, Report::GaveUp { migration, reason });
+            bed.report(A, Report::RolledBack { migration, reason });
         }
         let effects = bed.turn(B, []);
         let [(ShardId(1), order)] = &effects.orders[..] else {
@@ -453,7 +453,7 @@ fn a_partition_that_comes_back_waits_until_its_old_copy_is_forgotten() {
     let (_, offer) = offered(dial.opens, B);
     assert!(bed.turn(A, [offer]).orders.is_empty());
     let epoch = Epoch(1);
-    bed.report(A, Report::GivenUp { partition, epoch });
+    bed.report(A, Report::Dropped { partition, epoch });
     let effects = bed.report(A, Report::Forgotten { partition, epoch });
     assert!(
         matches!(effects.orders[..], [(ShardId(1), Order::Receive { .. })]),
@@ -567,7 +567,7 @@ fn a_source_that_misses_its_commit_gives_up_when_the_target_was_removed_with_the
     assert!(is_given_up(&effects), "{effects:?}");
     // Its own again, and empty, as soon as nothing is left of the old copy: no other table has to come for that.
     let (partition, epoch) = (P, Epoch(1));
-    bed.report(A, Report::GivenUp { partition, epoch });
+    bed.report(A, Report::Dropped { partition, epoch });
     let (node, now_ms) = (&mut bed.a, bed.now_ms);
     let forgotten = Event::Report(Report::Forgotten { partition, epoch });
     let effects = node.migrations.turn([forgotten], &mut node.layout, now_ms);
@@ -622,10 +622,7 @@ fn a_copy_that_becomes_void_before_its_shard_has_it_is_given_up_once_it_does() {
     let effects = node.migrations.turn(written, &mut node.layout, now_ms);
     assert!(effects.begun.iter().any(|(partition, ..)| *partition == P));
     assert!(
-        matches!(
-            effects.orders[..],
-            [(_, Order::GiveUp { partition: P, .. })]
-        ),
+        matches!(effects.orders[..], [(_, Order::Drop { partition: P, .. })]),
         "{effects:?}"
     );
 }

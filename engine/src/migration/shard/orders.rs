@@ -31,7 +31,7 @@ impl ShardMigrations {
                 open,
                 way,
             } => self.receive(core, (migration, open, way), now),
-            Order::GiveUp { partition, epoch } => self.give_up(core, (partition, epoch), now),
+            Order::Drop { partition, epoch } => self.drop_copy(core, (partition, epoch), now),
             Order::Committed {
                 migration,
                 partition,
@@ -73,10 +73,10 @@ impl ShardMigrations {
                         sources.push(source);
                     } else {
                         let partition = open.partition;
-                        source.give_up(cx, &format!("partition {partition} is not served here"));
+                        source.fail(cx, &format!("partition {partition} is not served here"));
                     }
                 }
-                Err(error) => cx.reports.tell(Report::GaveUp {
+                Err(error) => cx.reports.tell(Report::RolledBack {
                     migration,
                     reason: format!("the stream's socket: {error}"),
                 }),
@@ -124,7 +124,7 @@ impl ShardMigrations {
     }
 
     /// The copy of this epoch is void; commands that are held for it follow once the new routes are here.
-    fn give_up(&mut self, core: &mut Core, copy: (PartitionId, Epoch), now: Instant) {
+    fn drop_copy(&mut self, core: &mut Core, copy: (PartitionId, Epoch), now: Instant) {
         let (partition, epoch) = copy;
         self.with(core, now, |sources, _, cx| {
             let copy = cx.core.keyspace.partition(partition);
@@ -135,10 +135,10 @@ impl ShardMigrations {
                 source.committed(cx);
             }
             let keyspace = &mut cx.core.keyspace;
-            let given_up = keyspace.give_up(partition);
+            let given_up = keyspace.drop_copy(partition);
             let lsn = given_up.unwrap_or(keyspace.log.appended());
             cx.core.reroute(partition);
-            let report = Report::GivenUp { partition, epoch };
+            let report = Report::Dropped { partition, epoch };
             cx.reports.once_durable(lsn, report);
         });
     }

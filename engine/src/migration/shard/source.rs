@@ -175,7 +175,7 @@ impl Source {
                     !(is_stale && cx.core.keyspace.planted.has(Bug::StaleConfirmed)),
                     "what was confirmed is not taken back"
                 );
-                self.give_up(cx, &reason)
+                self.fail(cx, &reason)
             }
         }
     }
@@ -188,7 +188,7 @@ impl Source {
                 self.report(cx, false);
                 Fate::GoesOn
             }
-            Err(reason) => self.give_up(cx, &reason),
+            Err(reason) => self.fail(cx, &reason),
         }
     }
 
@@ -237,7 +237,7 @@ impl Source {
                     is_overdue: false,
                 };
                 if cx.core.keyspace.planted.has(Bug::EarlyDelete) {
-                    cx.core.keyspace.give_up(self.partition());
+                    cx.core.keyspace.drop_copy(self.partition());
                 }
                 self.report(cx, true);
                 cx.reports.tell(Report::Confirmed { migration, held });
@@ -390,13 +390,13 @@ impl Source {
 
     /// Nothing more comes of the stream. The copy is served as before, unless the move was confirmed: from then on
     /// the table decides, whatever the target says or does, which keeps what it has prepared without a stream.
-    pub(super) fn give_up(&mut self, cx: &mut Cx<'_>, reason: &str) -> Fate {
+    pub(super) fn fail(&mut self, cx: &mut Cx<'_>, reason: &str) -> Fate {
         if self.is_confirmed() {
             self.close(cx, "");
             return Fate::GoesOn;
         }
         self.roll_back(cx, reason);
-        cx.reports.tell(Report::GaveUp {
+        cx.reports.tell(Report::RolledBack {
             migration: self.migration,
             reason: reason.to_owned(),
         });

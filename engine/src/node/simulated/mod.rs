@@ -276,11 +276,11 @@ impl Process {
         }
         for report in self.reports.try_iter().flatten() {
             match &report {
-                Report::GivenUp { partition, epoch } => outcome.given_up.push((*partition, *epoch)),
+                Report::Dropped { partition, epoch } => outcome.given_up.push((*partition, *epoch)),
                 Report::Activated { partition, epoch } => {
                     outcome.activated.push((*partition, *epoch));
                 }
-                Report::GaveUp { reason, .. } | Report::Wiped { reason, .. } => {
+                Report::RolledBack { reason, .. } | Report::Wiped { reason, .. } => {
                     outcome.reasons.push(reason.clone());
                 }
                 _ => {}

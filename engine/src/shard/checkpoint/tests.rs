@@ -130,7 +130,9 @@ impl<'a> Fixture<'a> {
 
     /// The copy is given up, durably.
     fn give_up(&mut self) {
-        self.keyspace.give_up(PartitionId(0)).expect("it is served");
+        self.keyspace
+            .drop_copy(PartitionId(0))
+            .expect("it is served");
         self.commit();
     }
 

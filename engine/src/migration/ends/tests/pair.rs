@@ -235,7 +235,7 @@ impl Pair {
     /// The coordinator has committed: the target serves, the source gives up.
     pub(super) fn commit(&mut self) {
         self.target.keyspace.activate(MOVING).expect("prepared");
-        self.source.keyspace.give_up(MOVING).expect("served");
+        self.source.keyspace.drop_copy(MOVING).expect("served");
         self.target.commit();
         self.source.commit();
         self.target.keyspace.settle(MOVING);

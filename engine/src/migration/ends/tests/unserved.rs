@@ -192,8 +192,8 @@ fn wiped_and_given_up_copies_stay_until_they_are_forgotten() {
 
     let given_up = PartitionId(2);
     let keys = keyspace.partition(given_up).expect("served").table.len() as u64;
-    let lsn = keyspace.give_up(given_up).expect("served");
-    assert_eq!(keyspace.give_up(given_up), None);
+    let lsn = keyspace.drop_copy(given_up).expect("served");
+    assert_eq!(keyspace.drop_copy(given_up), None);
     assert_eq!(keyspace.len(), served - keys);
     assert!(!keyspace.owns(given_up));
     assert!(keyspace.memory_bytes() > 0);

@@ -34,7 +34,7 @@ fn a_shard_begins_whole_groups_and_opens_a_few_streams_at_a_time() {
     assert_ne!(groups[0], groups[16]);
     for (over, id) in ids[..16].iter().enumerate() {
         let (migration, reason) = (*id, "no".to_owned());
-        let effects = bed.report(A, Report::GaveUp { migration, reason });
+        let effects = bed.report(A, Report::RolledBack { migration, reason });
         assert_eq!(dials(&effects), [ids[32 + over]], "one stream for another");
         let begun = begins(&bed.turn(A, []));
         let is_new = begun.contains(&ids[48]);
@@ -97,7 +97,7 @@ fn one_of_a_connection_may_be_refused() {
     let (_near, offer) = offered(dials.remove(0).opens, A);
     bed.turn(A, [dialled(ids[0], Ok(pair().0))]);
     let (migration, reason) = (ids[0], "no".to_owned());
-    bed.report(A, Report::GaveUp { migration, reason });
+    bed.report(A, Report::RolledBack { migration, reason });
     let orders = bed.turn(B, [offer]).orders;
     let [
         (
@@ -167,6 +167,6 @@ fn what_a_node_may_send_is_divided_among_the_shards_that_send() {
     assert_eq!(limits(&effects), [(0, 4_500_000), (1, 4_500_000)]);
     let reason = "no".to_owned();
     let migration = ids[1];
-    let effects = bed.report(A, Report::GaveUp { migration, reason });
+    let effects = bed.report(A, Report::RolledBack { migration, reason });
     assert_eq!(limits(&effects), [(0, 9_000_000)]);
 }

@@ -29,7 +29,7 @@ pub(super) const OTHER: PartitionId = PartitionId(1);
 pub(super) const EPOCH: Epoch = Epoch(2);
 
 /// The copy that moves is void.
-pub(super) const GIVE_UP: Order = Order::GiveUp {
+pub(super) const GIVE_UP: Order = Order::Drop {
     partition: MOVING,
     epoch: Epoch(1),
 };
@@ -277,7 +277,7 @@ impl Half {
     /// Why the source has given up, or the target has wiped.
     pub(super) fn reason(&self) -> Option<&str> {
         self.told.iter().find_map(|report| match report {
-            Report::GaveUp { reason, .. } | Report::Wiped { reason, .. } => Some(&reason[..]),
+            Report::RolledBack { reason, .. } | Report::Wiped { reason, .. } => Some(&reason[..]),
             _ => None,
         })
     }
@@ -501,7 +501,7 @@ impl Bed {
             let is_given_up = |r: &Report| {
                 matches!(
                     r,
-                    Report::GivenUp {
+                    Report::Dropped {
                         epoch: Epoch(1),
                         ..
                     }

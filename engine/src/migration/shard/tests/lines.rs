@@ -60,7 +60,7 @@ fn both_are_confirmed(bed: &Bed) -> bool {
 }
 
 fn has_given_up(bed: &Bed, id: MigrationId) -> bool {
-    let is_it = |r: &Report| matches!(r, Report::GaveUp { migration, .. } if *migration == id);
+    let is_it = |r: &Report| matches!(r, Report::RolledBack { migration, .. } if *migration == id);
     bed.source.has_told(is_it)
 }
 
@@ -85,7 +85,7 @@ fn end(bed: &mut Bed, id: MigrationId, commits: bool) {
     let partition = if id == FIRST { MOVING } else { OTHER };
     let epoch = Epoch(1);
     bed.order_source(match commits {
-        true => Order::GiveUp { partition, epoch },
+        true => Order::Drop { partition, epoch },
         false => end_of(id, false),
     });
     bed.order_target(end_of(id, commits));

@@ -404,7 +404,7 @@ impl World {
         };
         let source = &mut shards[from];
         *given_up = match *given_up {
-            Step::ToDo => match source.keyspace.give_up(partition) {
+            Step::ToDo => match source.keyspace.drop_copy(partition) {
                 Some(lsn) => Step::Logged(lsn),
                 None => Step::Over,
             },

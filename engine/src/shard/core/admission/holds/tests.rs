@@ -74,7 +74,7 @@ fn held_commands_are_led_to_another_node_once_the_routes_say_so() {
     bed.core(0).hold(HELD);
     assert_eq!(bed.ask(direct, &[&incr, "PING"]), "");
     assert_eq!(bed.ask(forwarded, &[&incr, "PING"]), "");
-    let given_up = bed.core(0).keyspace.give_up(HELD);
+    let given_up = bed.core(0).keyspace.drop_copy(HELD);
     given_up.expect("it is served");
     bed.core(0).reroute(HELD);
     bed.settle();
@@ -203,7 +203,7 @@ fn routes_that_change_for_another_reason_release_nothing() {
     bed.give(2, (BYZANTIUM, ShardId(0)));
     bed.follow();
     assert_eq!(bed.take(client), "");
-    bed.core(0).keyspace.give_up(HELD).expect("it is served");
+    bed.core(0).keyspace.drop_copy(HELD).expect("it is served");
     bed.core(0).reroute(HELD);
     bed.follow();
     assert_eq!(bed.take(client), "", "they still lead here");
@@ -225,7 +225,7 @@ fn routes_that_come_before_the_order_to_follow_them_change_nothing() {
         "",
         "held, whatever the routes say"
     );
-    bed.core(0).keyspace.give_up(HELD).expect("it is served");
+    bed.core(0).keyspace.drop_copy(HELD).expect("it is served");
     bed.core(0).reroute(HELD);
     bed.settle();
     assert_eq!(bed.take(client), moved(0, "byzantium:8001"));

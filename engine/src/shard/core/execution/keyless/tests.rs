@@ -193,7 +193,7 @@ fn a_slot_that_leaves_while_its_keys_are_counted_has_none() {
     assert_eq!(bed.ask(client, &[&count]), ":1\r\n", "reading goes on");
     bed.core(0)
         .keyspace
-        .give_up(PartitionId(0))
+        .drop_copy(PartitionId(0))
         .expect("served");
     bed.core(0).reroute(PartitionId(0));
     bed.give(0, (BYZANTIUM, ShardId(0)));

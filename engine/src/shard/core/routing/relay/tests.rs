@@ -164,7 +164,7 @@ fn a_command_on_keys_of_this_node_and_another_is_refused_as_a_whole() {
     assert_eq!(bed.ask(client, &[&mset, "PING"]), "");
     bed.core(0)
         .keyspace
-        .give_up(PartitionId(0))
+        .drop_copy(PartitionId(0))
         .expect("served");
     bed.core(0).reroute(PartitionId(0));
     bed.give(0, (BYZANTIUM, ShardId(0)));
@@ -185,7 +185,7 @@ fn a_write_that_was_done_in_part_is_not_answered_at_all() {
     assert_eq!(bed.ask(reader, &[&mget, "PING"]), "");
     bed.core(0)
         .keyspace
-        .give_up(PartitionId(0))
+        .drop_copy(PartitionId(0))
         .expect("served");
     bed.core(0).reroute(PartitionId(0));
     bed.give(0, (BYZANTIUM, ShardId(0)));
@@ -206,7 +206,7 @@ fn a_write_that_was_divided_on_its_way_and_done_in_part_is_not_answered_either()
     assert_eq!(bed.ask(client, &["PING", &mset, "PING"]), "+PONG\r\n");
     bed.core(1)
         .keyspace
-        .give_up(PartitionId(0))
+        .drop_copy(PartitionId(0))
         .expect("served");
     bed.core(1).reroute(PartitionId(0));
     bed.give(0, (BYZANTIUM, ShardId(0)));
@@ -269,7 +269,7 @@ fn shards_whose_routes_contradict_each_other_do_not_send_a_command_round_for_eve
     let client = bed.connect(2, Entry);
     bed.core(0)
         .keyspace
-        .give_up(PartitionId(0))
+        .drop_copy(PartitionId(0))
         .expect("served");
     bed.give(0, (crate::shard::bed::ATHENS, ShardId(1)));
     bed.send_routes(&[0]);

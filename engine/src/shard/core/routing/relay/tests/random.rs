@@ -134,7 +134,7 @@ fn act(bed: &mut Bed, shard: u16, partition: u16, what: Told) {
     let core = bed.core(shard);
     match what {
         Told::GiveUp => {
-            core.keyspace.give_up(id).expect("served");
+            core.keyspace.drop_copy(id).expect("served");
             core.reroute(id);
         }
         Told::Activate => {
