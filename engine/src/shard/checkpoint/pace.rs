@@ -51,14 +51,16 @@ pub(super) struct Load {
 
 impl Load {
     fn is_above(&self, percent: u64) -> bool {
-        self.live > self.budget / 100 * percent
+        u128::from(self.live) * 100 > u128::from(self.budget) * u128::from(percent)
     }
 
     /// Whether a round begins that has to image `pinned` bytes.
     fn is_due(&self, pinned: u64, is_at_rest: bool) -> bool {
-        let is_worthwhile = self.segments > 1 && self.is_above(WORTHWHILE_PERCENT);
+        let is_worthwhile = self.is_above(WORTHWHILE_PERCENT);
         let is_much = self.used.saturating_add(pinned) > self.budget;
-        self.is_above(BEGIN_PERCENT) || is_worthwhile && (is_at_rest || is_much)
+        let is_long = self.is_above(BEGIN_PERCENT) || is_worthwhile && (is_at_rest || is_much);
+        // No image frees the segment that is being written: streams that waited for that would wait for ever.
+        self.segments > 1 && is_long
     }
 }
 
@@ -242,6 +244,21 @@ mod tests {
         pace.look(start(), &after(620), || 100 * MB);
         assert_eq!(pace.state, State::Due, "it has just begun");
         assert_eq!(look(&mut pace, 100, 50), State::Ahead);
+    }
+
+    #[test]
+    fn nothing_waits_for_images_of_the_segment_that_is_being_written() {
+        let mut pace = Pace::default();
+        for used in [600, 899, 950] {
+            let only = Load {
+                segments: 1,
+                ..load(used)
+            };
+            pace.looked = None;
+            pace.look(start(), &only, || 50 * MB);
+            assert_eq!(pace.state, State::Ahead, "{used}");
+        }
+        assert_eq!(look(&mut pace, 950, 50), State::Behind, "another one began");
     }
 
     #[test]
