@@ -116,6 +116,7 @@ pub(super) struct Pace {
     rests_since: Option<(Instant, u64)>,
     round: Option<Round>,
     state: State,
+    segments: usize,
 }
 
 impl Pace {
@@ -124,9 +125,15 @@ impl Pace {
         self.state != State::Ahead
     }
 
-    /// Whether images come before comfort, and streams wait for them.
+    /// Whether images come before comfort.
     pub(super) fn is_behind(&self) -> bool {
         self.state == State::Behind
+    }
+
+    /// Whether streams wait for images. Not in a log of two segments, where images are behind whenever the second one
+    /// is written to: clients would leave streams nothing.
+    pub(super) fn holds_streams(&self) -> bool {
+        self.is_behind() && self.segments > 2
     }
 
     /// Looks at the log, and at how many bytes have to be imaged before the oldest segment can go.
@@ -139,6 +146,7 @@ impl Pace {
             return;
         }
         self.looked = Some((now, load.used));
+        self.segments = load.segments;
         let (since, changes) = *self.rests_since.get_or_insert((now, load.changes));
         if changes != load.changes {
             self.rests_since = Some((now, load.changes));

@@ -20,7 +20,7 @@ impl<L: StoreLink> Checkpointer<L> {
     /// would wait for the images of what others move.
     #[must_use]
     pub fn has_room_for_moves(&self) -> bool {
-        !self.pace.is_behind()
+        !self.pace.holds_streams()
     }
 
     /// Whether the log has used up its budget, so that writes have to wait.
