@@ -400,6 +400,7 @@ impl Table {
         let commands: Result<Vec<Spec>, _> = serde_json::from_str(include_str!("commands.json"));
         let mut commands = commands.expect("commands.json");
         commands.iter_mut().for_each(Spec::note_facts);
+        assert!(commands.len() * 4 <= BUCKETS, "probes stay short");
         let commands: &'static [Spec] = commands.leak();
         let mut buckets = [None; BUCKETS];
         for spec in commands {

@@ -41,6 +41,22 @@ fn every_command_is_found_in_any_case_and_knows_itself() {
     assert_eq!(seen.len(), Cmd::COUNT);
 }
 
+#[test]
+fn what_the_table_says_twice_agrees() {
+    for spec in commands().iter().flat_map(Spec::all) {
+        let cmd = format!("{:?}", spec.cmd).to_lowercase();
+        assert_eq!(cmd, spec.name.replace('|', ""));
+        let has = |flag| spec.flags.contains(&flag);
+        // As Redis derives categories from flags.
+        assert_eq!(spec.is_in(b"write"), has("write"));
+        assert_eq!(spec.is_in(b"read"), has("readonly"));
+        assert_eq!(spec.is_in(b"admin"), has("admin"));
+        assert!(spec.is_in(b"dangerous") || !has("admin"));
+        assert_eq!(spec.is_in(b"fast"), has("fast"));
+        assert_eq!(spec.is_in(b"slow"), !has("fast"));
+    }
+}
+
 fn capitalized(name: &str) -> String {
     name[..1].to_uppercase() + &name[1..]
 }
