@@ -84,7 +84,7 @@ impl Round {
     }
 
     fn state(&self, left: u64, load: &Load, is_at_rest: bool) -> State {
-        // No image frees the segment that is being written: streams that waited for that would wait for ever.
+        // No image frees the segment that is being written, so none of it is late.
         if load.segments > 1 && self.compare(left, load, LATE_PERCENT) == Ordering::Greater {
             return State::Behind;
         }
@@ -266,6 +266,23 @@ mod tests {
             assert!(!pace.is_behind(), "{used}");
         }
         assert_eq!(look(&mut pace, 950, 50), State::Behind, "another one began");
+    }
+
+    #[test]
+    fn streams_wait_for_images_that_are_behind_but_not_in_a_log_of_two_segments() {
+        let mut pace = Pace::default();
+        for (segments, waits) in [(2, false), (3, true)] {
+            let load = Load {
+                segments,
+                ..load(950)
+            };
+            pace.looked = None;
+            pace.look(start(), &load, || 50 * MB);
+            assert!(pace.is_behind());
+            assert_eq!(pace.holds_streams(), waits, "{segments}");
+        }
+        look(&mut pace, 100, 50);
+        assert!(!pace.holds_streams());
     }
 
     #[test]

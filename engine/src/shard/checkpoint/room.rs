@@ -15,7 +15,8 @@ impl<L: StoreLink> Checkpointer<L> {
         self.budget / 100 * KEEP_PERCENT
     }
 
-    /// Whether the log may take what moves bring besides what clients write: not while images are behind. A move makes
+    /// Whether the log may take what moves bring besides what clients write: not while images are behind, but in a
+    /// log of two segments. A move makes
     /// it grow as fast as a disk writes, and images, which alone make it shorter, are slower: without this clients
     /// would wait for the images of what others move.
     #[must_use]
