@@ -13,6 +13,7 @@ use ephesus_coordinator::state::{Member, MemberStatus};
 use ephesus_coordinator::view::View;
 use ephesus_wal::Durability;
 use ephesus_wire::record::Source;
+use ephesus_wire::resp::reply;
 use ephesus_wire::table::{PartitionEntry, PartitionStatus, PartitionTable, Replica, Role};
 use ephesus_wire::{Epoch, Lsn, MigrationId, NodeId, PartitionId, Partitioning, ShardId, slot_of};
 
@@ -474,6 +475,16 @@ impl Bed {
         self.give(partition, (ATHENS, to));
     }
 
+    /// A partition has moved to a shard of another node: its copy is dropped, and the routes lead there.
+    pub(crate) fn move_away(&mut self, partition: u16) {
+        let (_, from) = self.homes[usize::from(partition)];
+        let id = PartitionId(partition);
+        self.core(from.0).keyspace.drop_copy(id).expect("served");
+        self.core(from.0).reroute(id);
+        self.give(partition, (BYZANTIUM, ShardId(0)));
+        self.follow();
+    }
+
     /// The node has no staging copy any more; answers which shard had it.
     pub(crate) fn end_staging(&mut self, partition: u16) -> ShardId {
         let is_it = |(staged, _): &(PartitionId, ShardId)| staged.0 == partition;
@@ -531,6 +542,13 @@ impl Core {
 pub(crate) struct Client {
     shard: usize,
     pub(crate) token: ConnToken,
+}
+
+/// A request of these words.
+pub(crate) fn command(words: &[&str]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    reply::command(&mut bytes, words);
+    bytes
 }
 
 /// The `n`th key of a partition.

@@ -3,20 +3,12 @@
 use std::sync::Arc;
 
 use ephesus_wire::ShardId;
-use ephesus_wire::resp::reply;
 
 use crate::keyspace::large_replies::{ReplyRoom, Room, TAKEN_BYTES_MAX};
 use crate::net::ListenerKind::{Direct, Entry};
-use crate::shard::bed::{Bed, Client, key};
+use crate::shard::bed::{Bed, Client, command, key};
 
 const MIB: usize = 1 << 20;
-
-fn command(words: &[&str]) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
-    reply::command(&mut bytes, &words);
-    bytes
-}
 
 /// Shards with a value of so many bytes each.
 fn bed(shards: u16, value_bytes: usize, client_memory: usize) -> Bed {

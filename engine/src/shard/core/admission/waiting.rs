@@ -212,7 +212,7 @@ impl Core {
 }
 
 /// Commands without keys that go to several shards, or to one of them.
-fn covers_shards(cmd: Cmd) -> bool {
+pub(crate) fn covers_shards(cmd: Cmd) -> bool {
     matches!(
         cmd,
         Cmd::Dbsize

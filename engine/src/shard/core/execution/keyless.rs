@@ -15,6 +15,7 @@ use crate::keyspace::large_replies::LARGE_REPLY_BYTES;
 use crate::keyspace::{ScanCursor, WalkFilter};
 use crate::shard::connection::Connection;
 use crate::shard::core::Step;
+use crate::shard::core::admission::waiting::covers_shards;
 use crate::shard::core::replies::gather::{Combine, Gather};
 use crate::shard::core::{Answer, Asker, Core};
 use crate::shard::mesh::{Origin, Scope};
@@ -32,15 +33,7 @@ impl Core {
         request: &Request<'_>,
     ) -> Result<Step, ClientError> {
         match spec.cmd {
-            Cmd::Dbsize
-            | Cmd::Keys
-            | Cmd::Scan
-            | Cmd::Randomkey
-            | Cmd::Flushall
-            | Cmd::Flushdb
-            | Cmd::ClientList
-            | Cmd::ClusterCountkeysinslot
-            | Cmd::ClusterGetkeysinslot => {
+            cmd if covers_shards(cmd) => {
                 if spec.cmd != Cmd::ClientList {
                     self.router.check_serving()?;
                 }

@@ -1,18 +1,10 @@
 use ephesus_wire::ShardId;
-use ephesus_wire::resp::reply;
 
 use crate::net::ListenerKind::{Direct, Entry};
-use crate::shard::bed::{Bed, CLIENT_MEMORY, Client, key};
+use crate::shard::bed::{Bed, CLIENT_MEMORY, Client, command, key};
 use crate::shard::connection::{ASKED_BYTES_MAX, OUTPUT_BYTES_MAX};
 
 const MIB: usize = 1 << 20;
-
-fn command(words: &[&str]) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
-    reply::command(&mut bytes, &words);
-    bytes
-}
 
 /// Two shards, a value of so many bytes on each, and a client of the first one's entry port.
 fn bed(value_bytes: usize) -> (Bed, Client) {

@@ -1,9 +1,9 @@
 use std::collections::BTreeSet;
 
-use ephesus_wire::{PartitionId, ShardId};
+use ephesus_wire::PartitionId;
 
 use crate::net::ListenerKind::{Direct, Entry};
-use crate::shard::bed::{BYZANTIUM, Bed, Client, key};
+use crate::shard::bed::{Bed, Client, key};
 
 const OK: &str = "+OK\r\n";
 
@@ -191,13 +191,7 @@ fn a_slot_that_leaves_while_its_keys_are_counted_has_none() {
     assert_eq!(bed.ask(client, &[&count]), ":1\r\n");
     bed.core(0).hold(PartitionId(0));
     assert_eq!(bed.ask(client, &[&count]), ":1\r\n", "reading goes on");
-    bed.core(0)
-        .keyspace
-        .drop_copy(PartitionId(0))
-        .expect("served");
-    bed.core(0).reroute(PartitionId(0));
-    bed.give(0, (BYZANTIUM, ShardId(0)));
-    bed.follow();
+    bed.move_away(0);
     assert_eq!(bed.ask(client, &[&count]), ":0\r\n");
 }
 

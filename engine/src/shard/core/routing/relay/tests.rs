@@ -162,13 +162,7 @@ fn a_command_on_keys_of_this_node_and_another_is_refused_as_a_whole() {
     // All of it is on shard 0, so that it is one part.
     let mset = format!("MSET {a} 1 {b} 2");
     assert_eq!(bed.ask(client, &[&mset, "PING"]), "");
-    bed.core(0)
-        .keyspace
-        .drop_copy(PartitionId(0))
-        .expect("served");
-    bed.core(0).reroute(PartitionId(0));
-    bed.give(0, (BYZANTIUM, ShardId(0)));
-    bed.follow();
+    bed.move_away(0);
     assert_eq!(bed.take(client), CROSSSLOT.to_owned() + "+PONG\r\n");
     assert_eq!(bed.ask(client, &[&format!("EXISTS {b}")]), ":0\r\n");
 }
@@ -183,13 +177,7 @@ fn a_write_that_was_done_in_part_is_not_answered_at_all() {
     let mget = format!("MGET {away} {here}");
     assert_eq!(bed.ask(client, &["PING", &mset, "PING"]), "+PONG\r\n");
     assert_eq!(bed.ask(reader, &[&mget, "PING"]), "");
-    bed.core(0)
-        .keyspace
-        .drop_copy(PartitionId(0))
-        .expect("served");
-    bed.core(0).reroute(PartitionId(0));
-    bed.give(0, (BYZANTIUM, ShardId(0)));
-    bed.follow();
+    bed.move_away(0);
     assert_eq!(bed.take(client), "");
     assert!(!bed.is_open(client));
     assert_eq!(bed.take(reader), CROSSSLOT.to_owned() + "+PONG\r\n");
@@ -204,13 +192,7 @@ fn a_write_that_was_divided_on_its_way_and_done_in_part_is_not_answered_either()
     bed.core(1).hold(PartitionId(0));
     let mset = format!("MSET {away} 1 {here} 2");
     assert_eq!(bed.ask(client, &["PING", &mset, "PING"]), "+PONG\r\n");
-    bed.core(1)
-        .keyspace
-        .drop_copy(PartitionId(0))
-        .expect("served");
-    bed.core(1).reroute(PartitionId(0));
-    bed.give(0, (BYZANTIUM, ShardId(0)));
-    bed.follow();
+    bed.move_away(0);
     assert_eq!(bed.take(client), "");
     assert!(!bed.is_open(client));
     assert_eq!(bed.core(2).unanswered(), 0);
