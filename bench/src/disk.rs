@@ -7,7 +7,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::Instant;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::error::{BenchError, Result};
 use crate::interrupt;
@@ -178,7 +178,7 @@ pub fn refuse_memory(dir: &Path) -> Result<()> {
 }
 
 /// What kind of file system a directory is on.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FileSystem {
     /// tmpfs or ramfs.
     Memory,

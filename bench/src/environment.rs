@@ -2,11 +2,12 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
 
 use ::procfs::{CpuInfo, Current, Meminfo};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::affinity;
 use crate::disk::{self, FileSystem};
@@ -16,12 +17,16 @@ use crate::error::{BenchError, Result};
 mod tests;
 
 /// What must be known to repeat a run.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Environment {
     /// When the run began, UTC.
     pub date: String,
     /// Commit of the directory that the run was started in, with `-dirty` behind it if files were changed.
     pub commit: Option<String>,
+    /// Version of this program.
+    pub version: String,
+    /// Its arguments.
+    pub flags: Vec<String>,
     /// CPU model.
     pub cpu: String,
     /// CPUs this process may use.
@@ -38,6 +43,8 @@ pub struct Environment {
     pub data_dir: String,
     /// Device, type and options of its mount.
     pub mount: String,
+    /// The block device below it: model, size, kind and cache; none when it has none of its own.
+    pub disk: Option<String>,
     /// Its kind and free space.
     pub file_system: FileSystem,
     /// Frequency governor of the first CPU, when there is one.
@@ -64,6 +71,8 @@ pub fn read(dir: &Path) -> Result<Environment> {
     Ok(Environment {
         date: date.unwrap_or_default(),
         commit: commit(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        flags: std::env::args().skip(1).collect(),
         cpu: cpus.model_name(0).unwrap_or("unknown").to_owned(),
         cpus: affinity::allowed()?,
         kernel: text("/proc/version")?.trim().to_owned(),
@@ -74,6 +83,7 @@ pub fn read(dir: &Path) -> Result<Environment> {
         mount: mount_of(&text("/proc/self/mounts")?, dir)
             .unwrap_or("unknown")
             .to_owned(),
+        disk: disk_of(dir),
         file_system: disk::file_system(dir)?,
         governor: trimmed("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
         huge_pages: trimmed("/sys/kernel/mm/transparent_hugepage/enabled"),
@@ -89,6 +99,31 @@ pub fn output_of(program: &mut Command) -> Option<String> {
     let output = program.output().ok().filter(|out| out.status.success())?;
     let text = String::from_utf8_lossy(&output.stdout);
     Some(text.trim().to_owned())
+}
+
+/// What sysfs says of the block device that holds a directory.
+fn disk_of(dir: &Path) -> Option<String> {
+    const SECTOR_BYTES: f64 = 512.0;
+    let device = fs::metadata(dir).ok()?.dev();
+    let (major, minor) = (libc::major(device), libc::minor(device));
+    let node = fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()?;
+    // A partition is a folder of its disk, which alone has a queue.
+    let disk = node
+        .ancestors()
+        .find(|folder| folder.join("queue").is_dir())?;
+    let text = |name: &str| fs::read_to_string(disk.join(name)).map(|text| text.trim().to_owned());
+    let sectors: f64 = text("size").ok()?.parse().ok()?;
+    let kind = match text("queue/rotational").as_deref() {
+        Ok("1") => "rotating",
+        _ => "not rotating",
+    };
+    let name = disk.file_name()?.to_string_lossy();
+    let model = text("device/model").map_or(String::new(), |model| format!(", {model}"));
+    let cache = text("queue/write_cache").unwrap_or_default();
+    let gib = sectors * SECTOR_BYTES / f64::from(1 << 30);
+    Some(format!(
+        "{name}{model}, {gib:.0} GiB, {kind}, cache: {cache}"
+    ))
 }
 
 /// The line of `/proc/mounts` with the longest mount point above `dir`.

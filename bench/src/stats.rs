@@ -1,7 +1,7 @@
 //! Medians, quantiles and a seeded bootstrap interval.
 
 use ephesus_wire::rng::Rng;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 #[cfg(test)]
 mod tests;
@@ -12,7 +12,7 @@ const RESAMPLES: usize = 10_000;
 const BOOTSTRAP_SEED: u64 = 0x4550_4845_5355_5331;
 
 /// A median with the bounds of its 95% interval.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Estimate {
     /// Median of the samples.
     pub median: f64,

@@ -1,0 +1,155 @@
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use hdrhistogram::Histogram;
+use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer};
+use serde::de::Error as _;
+use serde::ser::Error as _;
+use serde::{Deserialize, Serialize};
+
+/// Longest latency told apart.
+const NS_MAX: u64 = 600_000_000_000;
+
+/// Latencies in nanoseconds, 3 digits, up to ten minutes; longer ones count as so long.
+///
+/// In JSON: `count` and percentiles, for people, and `hdr`, of which it is read again: the histogram in HdrHistogram's V2
+/// format, deflated, in base64. Other implementations and plotters of HdrHistogram read that as it is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Latencies(Histogram<u64>);
+
+impl Default for Latencies {
+    fn default() -> Self {
+        Latencies(Histogram::new_with_max(NS_MAX, 3).expect("bounds of a histogram"))
+    }
+}
+
+impl Latencies {
+    /// Counts one.
+    pub fn record_ns(&mut self, ns: u64) {
+        self.0.saturating_record(ns);
+    }
+
+    /// Counts those of another one.
+    pub fn add(&mut self, other: &Latencies) {
+        self.0.add(&other.0).expect("bounds are the same");
+    }
+
+    /// Forgets all.
+    pub fn clear(&mut self) {
+        self.0.reset();
+    }
+
+    /// How many.
+    pub fn count(&self) -> u64 {
+        self.0.len()
+    }
+
+    /// The quantile `q` of 0..=1.
+    pub fn us(&self, q: f64) -> f64 {
+        self.0.value_at_quantile(q) as f64 / 1e3
+    }
+
+    /// Mean.
+    pub fn mean_us(&self) -> f64 {
+        self.0.mean() / 1e3
+    }
+
+    /// Longest.
+    pub fn max_us(&self) -> f64 {
+        self.0.max() as f64 / 1e3
+    }
+
+    /// Quantiles below 1 and their latencies, evenly spread where `1 / (1 - q)` is on a log scale.
+    pub fn curve_us(&self) -> impl Iterator<Item = (f64, f64)> + '_ {
+        let steps = self.0.iter_quantiles(4);
+        let point = |ns: u64, quantile| (quantile, ns as f64 / 1e3);
+        steps
+            .filter(|step| step.quantile() < 1.0)
+            .map(move |step| point(step.value_iterated_to(), step.quantile()))
+    }
+
+    /// Percentiles in milliseconds, in the text that HdrHistogram's `outputPercentileDistribution` writes.
+    pub fn hgrm(&self) -> String {
+        let mut text = format!(
+            "{:>12} {:>14} {:>10} {:>14}\n\n",
+            "Value", "Percentile", "TotalCount", "1/(1-Percentile)"
+        );
+        let mut total = 0;
+        let ms = |ns: f64| ns / 1e6;
+        for step in self.0.iter_quantiles(5) {
+            total += step.count_since_last_iteration();
+            let quantile = step.quantile_iterated_to();
+            let value = ms(step.value_iterated_to() as f64);
+            text += &format!("{value:12.6} {quantile:2.12} {total:10}");
+            text += &match quantile < 1.0 {
+                true => format!(" {:14.2}\n", 1.0 / (1.0 - quantile)),
+                false => "\n".to_owned(),
+            };
+        }
+        let lines = [
+            (
+                "Mean",
+                ms(self.0.mean()),
+                "StdDeviation",
+                ms(self.0.stdev()),
+            ),
+            (
+                "Max",
+                ms(self.0.max() as f64),
+                "Total count",
+                self.0.len() as f64,
+            ),
+        ];
+        for (first, value, second, other) in lines {
+            text += &format!("#[{first:<7} = {value:12.6}, {second:<14} = {other:12.6}]\n");
+        }
+        let (buckets, values) = (self.0.buckets(), self.0.distinct_values());
+        text + &format!("#[Buckets = {buckets:12}, SubBuckets     = {values:12}]\n")
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct Written {
+    count: u64,
+    mean_us: f64,
+    p50_us: f64,
+    p90_us: f64,
+    p99_us: f64,
+    p999_us: f64,
+    p9999_us: f64,
+    max_us: f64,
+    hdr: String,
+}
+
+impl Serialize for Latencies {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut hdr = Vec::new();
+        V2DeflateSerializer::new()
+            .serialize(&self.0, &mut hdr)
+            .map_err(S::Error::custom)?;
+        let written = Written {
+            count: self.count(),
+            mean_us: self.mean_us(),
+            p50_us: self.us(0.5),
+            p90_us: self.us(0.9),
+            p99_us: self.us(0.99),
+            p999_us: self.us(0.999),
+            p9999_us: self.us(0.9999),
+            max_us: self.max_us(),
+            hdr: STANDARD.encode(hdr),
+        };
+        written.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Latencies {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let written = Written::deserialize(deserializer)?;
+        let hdr = STANDARD.decode(written.hdr).map_err(D::Error::custom)?;
+        let histogram = Deserializer::new()
+            .deserialize(&mut hdr.as_slice())
+            .map_err(D::Error::custom)?;
+        let mut latencies = Latencies::default();
+        latencies.0.add(histogram).map_err(D::Error::custom)?;
+        Ok(latencies)
+    }
+}
