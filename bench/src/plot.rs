@@ -57,6 +57,20 @@ pub struct Series {
     pub intervals: Vec<[f64; 2]>,
 }
 
+impl Plot {
+    /// Without events; the axes are x and y.
+    pub fn new(title: &str, kind: Kind, [x, y]: [Axis; 2], series: Vec<Series>) -> Self {
+        Plot {
+            title: title.to_owned(),
+            kind,
+            x,
+            y,
+            series,
+            marks: Vec::new(),
+        }
+    }
+}
+
 impl Axis {
     /// From zero.
     pub fn linear(label: &str, unit: &str) -> Self {

@@ -1,12 +1,15 @@
 use crate::plot::{Axis, Kind, Plot};
 use crate::stats::number;
 
-/// Height of a plot 720 wide, and the part that its axes enclose: left, right, top, bottom.
-const HEIGHT: f64 = 300.0;
-const INNER: [f64; 4] = [64.0, 704.0, 14.0, 254.0];
+/// Where a plot 600 wide has its axes: left, right and top; and heights below the top, less where two share a column.
+const SIDES: [f64; 3] = [58.0, 590.0, 10.0];
+const HEIGHT: f64 = 362.0;
+const HEIGHT_OVER_TIME: f64 = 112.0;
+/// Room for numbers and a label under the axis.
+const FOOT: f64 = 40.0;
 /// Height of a bar with the room around it, and where bars begin and end at most.
 const BAR_HEIGHT: f64 = 30.0;
-const BARS: [f64; 2] = [176.0, 600.0];
+const BARS: [f64; 2] = [136.0, 500.0];
 /// Points of a line that tell their values under the pointer.
 const DOTS_MAX: usize = 400;
 /// Distinct colours of the page.
@@ -18,6 +21,7 @@ pub(super) struct Drawn {
     pub(super) title: String,
     pub(super) kind: &'static str,
     pub(super) height: f64,
+    /// Left, right, top and bottom of what the axes enclose.
     pub(super) inner: [f64; 4],
     pub(super) x_label: String,
     pub(super) y_label: String,
@@ -95,7 +99,14 @@ fn lines(plot: &Plot) -> Drawn {
         .series
         .iter()
         .flat_map(|series| series.intervals.iter().flatten().copied());
-    let [left, right, top, bottom] = INNER;
+    let is_over_time = plot.kind == Kind::Time;
+    let [left, right, top] = SIDES;
+    let bottom = top
+        + if is_over_time {
+            HEIGHT_OVER_TIME
+        } else {
+            HEIGHT
+        };
     let xs = points().filter(is_shown).map(|[x, _]| x);
     let ends = plot
         .marks
@@ -114,13 +125,13 @@ fn lines(plot: &Plot) -> Drawn {
     };
     let mut drawn = Drawn {
         title: plot.title.clone(),
-        kind: if plot.kind == Kind::Curve {
-            "xy"
-        } else {
-            "line"
+        kind: match plot.kind {
+            Kind::Time => "time",
+            Kind::Curve => "xy",
+            _ => "percentiles",
         },
-        height: HEIGHT,
-        inner: INNER,
+        height: bottom + FOOT,
+        inner: [left, right, top, bottom],
         x_label: label(&plot.x),
         y_label: label(&plot.y),
         x_ticks: x.ticks.iter().map(|&at| (x.at(at), shown_x(at))).collect(),
@@ -271,10 +282,10 @@ impl Scale {
         let [low, high] = range.unwrap_or([0.0, 1.0]);
         let ticks = match is_log {
             true => log_ticks(low.max(1e-3), high.max(2e-3)),
-            false => linear_ticks(high),
+            false => linear_ticks(high * 1.04),
         };
         let (low, high) = (ticks[0], ticks[ticks.len() - 1]);
-        let is_wide = is_log && high / low > 200.0;
+        let is_wide = is_log && high / low > 60.0;
         let is_kept = |tick: &f64| !is_wide || (tick.log10() - tick.log10().round()).abs() < 1e-9;
         Scale {
             from,
@@ -299,14 +310,14 @@ impl Scale {
     }
 }
 
-/// From zero to at least `high` in four to eight steps of 1, 2 or 5.
+/// From zero to at least `high` in three to eight steps of 1, 2 or 5.
 fn linear_ticks(high: f64) -> Vec<f64> {
     let high = if high > 0.0 { high } else { 1.0 };
-    let unit = 10f64.powf((high / 4.0).log10().floor());
+    let unit = 10f64.powf((high / 3.0).log10().floor());
     let step = [5.0, 2.0, 1.0].map(|times| times * unit);
     let step = step
         .into_iter()
-        .find(|step| high / step >= 3.99)
+        .find(|step| high / step >= 3.0)
         .unwrap_or(unit);
     let steps = (high / step - 1e-9).ceil() as usize;
     (0..=steps).map(|at| at as f64 * step).collect()

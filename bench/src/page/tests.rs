@@ -1,4 +1,5 @@
 use super::*;
+use crate::plot::{Axis, Kind, Plot, Series};
 
 const GOLDEN: &str = include_str!("../record/golden.json");
 
@@ -58,14 +59,7 @@ fn plots_of_nothing_are_drawn() {
                 ],
             ),
         ];
-        Plot {
-            title: String::new(),
-            kind,
-            x: axis("x"),
-            y: axis("y"),
-            series,
-            marks: Vec::new(),
-        }
+        Plot::new("", kind, [axis("x"), axis("y")], series)
     };
     for kind in [Kind::Time, Kind::Percentiles, Kind::Curve, Kind::Bars] {
         for is_log in [false, true] {

@@ -59,9 +59,9 @@ impl Latencies {
     }
 
     /// Quantiles below 1 and their latencies, evenly spread where `1 / (1 - q)` is on a log scale.
-    pub fn curve_us(&self) -> impl Iterator<Item = (f64, f64)> + '_ {
+    pub fn curve_us(&self) -> impl Iterator<Item = [f64; 2]> + '_ {
         let steps = self.0.iter_quantiles(4);
-        let point = |ns: u64, quantile| (quantile, ns as f64 / 1e3);
+        let point = |ns: u64, quantile| [quantile, ns as f64 / 1e3];
         steps
             .filter(|step| step.quantile() < 1.0)
             .map(move |step| point(step.value_iterated_to(), step.quantile()))

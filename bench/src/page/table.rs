@@ -1,0 +1,155 @@
+use crate::record::{Case, Record};
+use crate::stats::number;
+
+/// A table; cells are plain text.
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    pub(super) head: Vec<String>,
+    pub(super) rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    fn new(head: &[&str]) -> Self {
+        let head = head.iter().map(|&name| name.to_owned()).collect();
+        Table {
+            head,
+            rows: Vec::new(),
+        }
+    }
+
+    /// Whether a column has figures, which are aligned to the right.
+    pub(super) fn is_figures(&self, column: &usize) -> bool {
+        let is_figure = |cell: &str| cell.starts_with(|first: char| first.is_ascii_digit());
+        let mut cells = self.rows.iter().map(|row| &*row[*column]);
+        cells.all(|cell| cell == "-" || is_figure(cell))
+    }
+
+    pub(super) fn markdown(&self) -> String {
+        let lines = || std::iter::once(&self.head).chain(&self.rows);
+        let width = |column: usize| lines().map(|line| line[column].chars().count()).max();
+        let widths: Vec<usize> = (0..self.head.len())
+            .map(|column| width(column).unwrap_or(0).max(3))
+            .collect();
+        let mut text = String::new();
+        for (at, line) in lines().enumerate() {
+            for (column, (cell, width)) in line.iter().zip(&widths).enumerate() {
+                text += &match self.is_figures(&column) {
+                    true => format!("| {cell:>width$} "),
+                    false => format!("| {cell:<width$} "),
+                };
+            }
+            text += "|\n";
+            if at == 0 {
+                for (column, width) in widths.iter().enumerate() {
+                    let end = if self.is_figures(&column) { ':' } else { '-' };
+                    text += &format!("| {}{end} ", "-".repeat(width - 1));
+                }
+                text += "|\n";
+            }
+        }
+        text
+    }
+}
+
+/// All quantities of all cases, with a column per server, and others where a case has something for them.
+pub(super) fn results(record: &Record) -> Table {
+    let rows = || {
+        let cases = record.cases.iter();
+        cases.flat_map(|case| case.rows.iter().map(move |row| (case, row)))
+    };
+    let mut servers: Vec<&String> = record.servers.iter().map(|server| &server.name).collect();
+    servers.extend(rows().flat_map(|(_, row)| row.medians.keys()));
+    let mut ratios: Vec<&String> = rows().flat_map(|(_, row)| row.ratios.keys()).collect();
+    keep_first(&mut servers);
+    keep_first(&mut ratios);
+    let has_goals = rows().any(|(_, row)| row.goal.is_some());
+    let has_bound = rows().any(|(_, row)| !row.client_bound.is_empty());
+    let mut table = Table::new(&["case", "measure", "unit"]);
+    table.head.extend(servers.iter().map(|&name| name.clone()));
+    let heads = ratios.iter().map(|to| format!("/ {to} (95% interval)"));
+    table.head.extend(heads);
+    if has_goals {
+        table.head.extend(["goal", "verdict"].map(str::to_owned));
+    }
+    table
+        .head
+        .extend(has_bound.then(|| "client-bound".to_owned()));
+    for (case, row) in rows() {
+        let mut cells = [&case.name, &row.name, &row.unit]
+            .map(String::clone)
+            .to_vec();
+        let median = |server| row.medians.get(server).copied().flatten();
+        cells.extend(
+            servers
+                .iter()
+                .map(|&server| or_dash(median(server).map(number))),
+        );
+        cells.extend(ratios.iter().map(|&to| {
+            or_dash(row.ratios.get(to).map(|one| {
+                let [median, low, high] = [one.median, one.low, one.high].map(number);
+                format!("{median} ({low} to {high})")
+            }))
+        }));
+        if has_goals {
+            let goal = or_dash(row.goal.map(|goal| goal.to_string()));
+            cells.extend([goal, row.verdict.to_string()]);
+        }
+        cells.extend(has_bound.then(|| row.client_bound.join(", ")));
+        table.rows.push(cells);
+    }
+    table
+}
+
+fn or_dash(text: Option<String>) -> String {
+    text.unwrap_or_else(|| "-".to_owned())
+}
+
+/// Drops what has been there before.
+pub(super) fn keep_first(names: &mut Vec<&String>) {
+    let all = std::mem::take(names);
+    for name in all {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+}
+
+/// What runs of the load generator came to, and what went wrong in them.
+pub(super) fn of_runs(case: &Case) -> Vec<Table> {
+    let mut latency = Table::new(&[
+        "run",
+        "operation",
+        "count",
+        "per s",
+        "mean us",
+        "p50 us",
+        "p90 us",
+        "p99 us",
+        "p99.9 us",
+        "p99.99 us",
+        "max us",
+    ]);
+    let mut troubles = Table::new(&["run", "trouble", "count"]);
+    for run in &case.runs {
+        let mut operations = run.operations.clone();
+        if operations.len() > 1 {
+            operations.insert("all".to_owned(), run.all());
+        }
+        for (name, one) in operations {
+            let per_s = one.count() as f64 / run.elapsed_s.max(f64::MIN_POSITIVE);
+            let us = [0.5, 0.9, 0.99, 0.999, 0.9999, 1.0].map(|q| number(one.us(q)));
+            let cells = [run.name(), name, one.count().to_string(), number(per_s)];
+            let mean = std::iter::once(number(one.mean_us()));
+            let cells = cells.into_iter().chain(mean).chain(us);
+            latency.rows.push(cells.collect());
+        }
+        let counts = [("misses", run.misses), ("unanswered", run.unanswered)];
+        let errors = run.errors.iter().map(|(why, count)| (why.as_str(), *count));
+        for (what, count) in errors.chain(counts).filter(|(_, count)| *count > 0) {
+            let cells = [run.name(), what.to_owned(), count.to_string()];
+            troubles.rows.push(cells.to_vec());
+        }
+    }
+    let tables = [latency, troubles].into_iter();
+    tables.filter(|table| !table.rows.is_empty()).collect()
+}
