@@ -4,28 +4,26 @@
 //! Every process is real, but for [`Case::Scale`]. Times are upper bounds: they begin at the last moment at which the old
 //! state was still seen, and the clients that look use the same CPUs.
 
-use crate::environment;
-use crate::error::Result;
+use crate::error::{BenchError, Result};
+use crate::measure::Verdict;
 use crate::named::Named;
-use crate::report::save;
+use crate::record::{Case as CaseReport, EPHESUS, Record, ServerRecord};
+use crate::server;
 
 pub use arguments::ClusterArgs;
 pub use case::Case;
-pub use report::Report;
 
 mod arguments;
 pub(crate) mod bed;
 mod case;
 mod idle;
 mod leader;
-mod report;
 mod scale;
 mod scaling;
 mod settings;
 mod slots;
 mod table;
 
-use report::CaseReport;
 use settings::Settings;
 
 /// Runs the cases asked for, prints the table and writes the JSON.
@@ -37,15 +35,39 @@ pub fn execute(arguments: &ClusterArgs) -> Result<()> {
         Case::list();
         return Ok(());
     }
+    let outputs = &arguments.outputs;
+    outputs.prepare()?;
     let settings = Settings::resolve(arguments)?;
-    let mut report = Report::new(environment::read(settings.root())?, settings.is_quick);
-    for &case in &settings.cases {
+    let size =
+        serde_json::json!({ "nodes": settings.size.nodes, "partitions": settings.size.partitions });
+    let mut record = Record::new("cluster", settings.root(), &size)?;
+    record.is_quick = settings.is_quick;
+    record.add_server(ServerRecord {
+        name: EPHESUS.to_owned(),
+        version: server::version(&settings.ephesus),
+        command_line: settings.ephesus.display().to_string(),
+        configuration: Vec::new(),
+    });
+    let mut run = |case: Case| {
         eprintln!("== {}: {}", case.name(), case.title());
-        report.add(run_case(&settings, case)?);
-        save(&report, arguments.json.as_deref())?;
+        record.put(run_case(&settings, case)?);
+        outputs.save(&record)
+    };
+    let done = settings.cases.iter().try_for_each(|&case| run(case));
+    let bounds = check_bounds(&record);
+    outputs.publish(record, done)?;
+    bounds
+}
+
+/// Whether all bounds are kept: those of [`Case::Scale`] do not depend on what else the machine does.
+fn check_bounds(record: &Record) -> Result<()> {
+    let name = Case::Scale.name();
+    let bounded = record.cases.iter().filter(|case| case.name == name);
+    let mut rows = bounded.flat_map(|case| &case.rows);
+    match rows.find(|row| row.verdict == Verdict::Missed) {
+        Some(row) => Err(BenchError::failed(&row.name, "the bound is missed")),
+        None => Ok(()),
     }
-    print!("{}", report.markdown());
-    report.check_bounds()
 }
 
 fn run_case(settings: &Settings, case: Case) -> Result<CaseReport> {

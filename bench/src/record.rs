@@ -12,10 +12,11 @@ use serde_json::Value;
 
 use crate::environment::{self, Environment};
 use crate::error::{BenchError, Result};
-use crate::measure::{Goal, Measure, Verdict};
+use crate::measure::{Goal, Measure, Verdict, more};
+use crate::named::Named;
 use crate::plot::Plot;
 use crate::server::Described;
-use crate::stats::Estimate;
+use crate::stats::{self, Estimate};
 
 pub use latencies::Latencies;
 pub use outputs::Outputs;
@@ -24,6 +25,9 @@ mod latencies;
 mod outputs;
 #[cfg(test)]
 pub(crate) mod tests;
+
+/// Name of Ephesus in cases.
+pub const EPHESUS: &str = "ephesus";
 
 /// Version of the layout.
 pub const SCHEMA: u32 = 1;
@@ -220,7 +224,48 @@ impl From<Described> for ServerRecord {
     }
 }
 
+impl Case {
+    /// Without results.
+    pub fn new(case: impl Named, how: impl Into<String>) -> Self {
+        Case {
+            name: case.name(),
+            title: case.title(),
+            how: how.into(),
+            ..Case::default()
+        }
+    }
+
+    /// Adds a quantity of Ephesus alone, whose median a goal is about.
+    pub fn add(
+        &mut self,
+        name: impl Into<String>,
+        unit: &'static str,
+        samples: Vec<f64>,
+        goal: Option<Goal>,
+    ) -> &mut Row {
+        let mut measure = Measure::new(name, more(unit).to(goal));
+        let verdict = Verdict::on(goal, stats::median(&samples));
+        measure.samples.insert(EPHESUS, samples);
+        let row = Row::new(&measure, verdict, []);
+        let median = row.medians[EPHESUS].map_or("none".to_owned(), stats::number);
+        eprintln!("   {}: {median} {unit}", row.name);
+        self.rows.push(row);
+        self.rows.last_mut().expect("a row")
+    }
+}
+
 impl Row {
+    /// Notes that the servers had time left: a goal is reached or not by what is said of CPU per operation.
+    pub fn mark_client_bound(&mut self, is_reached_by_cpu: Option<bool>) {
+        self.client_bound = self.medians.keys().cloned().collect();
+        self.verdict = match (self.goal, is_reached_by_cpu) {
+            (None, _) => Verdict::NoGoal,
+            (Some(_), None) => Verdict::NotMeasured,
+            (Some(_), Some(true)) => Verdict::MetByCpu,
+            (Some(_), Some(false)) => Verdict::MissedByCpu,
+        };
+    }
+
     /// A measure with what was made of it.
     pub fn new<P: Ord + Copy + ToString>(
         measure: &Measure<P>,

@@ -1,5 +1,7 @@
 use std::path::PathBuf;
 
+use crate::record::Outputs;
+
 use super::Case;
 
 /// `ephesus-bench cluster`: coordinators and nodes on loopback.
@@ -14,9 +16,9 @@ pub struct ClusterArgs {
     /// Fewer and shorter runs: checks the tool, measures nothing
     #[arg(long)]
     pub quick: bool,
-    /// Also write everything, every sample included, to this file
-    #[arg(long)]
-    pub json: Option<PathBuf>,
+    /// Where results go.
+    #[command(flatten)]
+    pub outputs: Outputs,
     /// The ephesus program (default: next to this one, or target/release/ephesus)
     #[arg(long)]
     pub ephesus: Option<PathBuf>,

@@ -5,10 +5,9 @@ use crate::interrupt;
 use crate::measure::Goal;
 use crate::procfs::{self, Pid};
 
-use super::Case;
 use super::bed::{Bed, Layout, NODES};
-use super::report::CaseReport;
 use super::settings::Settings;
+use super::{Case, CaseReport};
 
 const GOAL_PERCENT: f64 = 0.5;
 /// What a node's side of coordination runs on.

@@ -12,10 +12,9 @@ use crate::interrupt::wait_for;
 use crate::measure::Goal;
 use ephesus_wire::rng::Rng;
 
-use super::Case;
 use super::bed::{Bed, Layout};
-use super::report::CaseReport;
 use super::settings::Settings;
+use super::{Case, CaseReport};
 
 const GOAL_S: f64 = 3.0;
 const POLL: Duration = Duration::from_millis(5);

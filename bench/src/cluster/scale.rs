@@ -7,9 +7,8 @@ use crate::error::{BenchError, Result};
 use crate::measure::Goal;
 use crate::stats;
 
-use super::Case;
-use super::report::CaseReport;
 use super::settings::Settings;
+use super::{Case, CaseReport};
 
 mod leader;
 mod node;

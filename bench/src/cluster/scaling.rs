@@ -8,10 +8,9 @@ use crate::procfs;
 use crate::redis_benchmark::{Outcome, Shape, Test};
 use crate::stats;
 
-use super::Case;
 use super::bed::{Bed, Layout};
-use super::report::CaseReport;
 use super::settings::Settings;
+use super::{Case, CaseReport};
 
 /// Of the sum of the two alone.
 const GOAL: f64 = 0.95;
@@ -187,18 +186,30 @@ fn add(report: &mut CaseReport, name: &str, alone: &[Samples], pair: Samples) {
     let is_bound = pair.is_client_bound();
     let goal = Some(Goal::RatioAtLeast(GOAL));
     let row = |what: &str| format!("{name}: {what}");
-    report.add(row("rate, sum of each alone"), "op/s", sum, None);
-    if alone.iter().any(Samples::is_client_bound) {
-        report.mark_client_bound(None);
-    }
-    report.add(row("rate, one cluster"), "op/s", pair.rate, None);
-    if is_bound {
-        report.mark_client_bound(None);
-    }
-    report.add(row("rate, cluster / sum"), "ratio", rate_ratio, goal);
-    if is_bound {
-        report.mark_client_bound(by_cpu);
-    }
+    let mut rate = |what: &str, unit, samples, goal, is_bound: bool, by_cpu| {
+        let added = report.add(row(what), unit, samples, goal);
+        if is_bound {
+            added.mark_client_bound(by_cpu);
+        }
+    };
+    let alone_is_bound = alone.iter().any(Samples::is_client_bound);
+    rate(
+        "rate, sum of each alone",
+        "op/s",
+        sum,
+        None,
+        alone_is_bound,
+        None,
+    );
+    rate("rate, one cluster", "op/s", pair.rate, None, is_bound, None);
+    rate(
+        "rate, cluster / sum",
+        "ratio",
+        rate_ratio,
+        goal,
+        is_bound,
+        by_cpu,
+    );
     report.add(row("server CPU, alone"), "us per op", alone_cpu, None);
     report.add(
         row("server CPU, one cluster"),

@@ -8,10 +8,9 @@ use crate::measure::Goal;
 use crate::procfs::{self, Pid};
 use crate::resp::{Connection, Value, unexpected};
 
-use super::Case;
 use super::bed::{Bed, Layout, PARTITIONS};
-use super::report::CaseReport;
 use super::settings::Settings;
+use super::{Case, CaseReport};
 
 const SHARDS: u16 = 64;
 const PIPELINE: usize = 16;

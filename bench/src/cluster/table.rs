@@ -9,10 +9,9 @@ use crate::measure::Goal;
 use crate::operator::Operator;
 use crate::resp::Connection;
 
-use super::Case;
 use super::bed::{Bed, Layout, NODES};
-use super::report::CaseReport;
 use super::settings::Settings;
+use super::{Case, CaseReport};
 
 const GOAL_MS: f64 = 100.0;
 const POLL: Duration = Duration::from_micros(500);
