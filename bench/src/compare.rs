@@ -6,15 +6,13 @@
 
 use crate::affinity;
 use crate::disk;
-use crate::environment;
 use crate::error::{BenchError, Result};
 use crate::named::Named;
-use crate::report::save;
+use crate::record::{self, Record};
 
 pub use arguments::CompareArgs;
 pub use case::Case;
 pub use measure::CaseResult;
-pub use report::Report;
 
 mod arguments;
 mod bed;
@@ -23,7 +21,6 @@ mod latency;
 mod logs;
 mod measure;
 mod memory;
-mod report;
 mod settings;
 #[cfg(test)]
 mod tests;
@@ -44,8 +41,11 @@ pub fn execute(arguments: &CompareArgs) -> Result<()> {
         Case::list();
         return Ok(());
     }
+    let outputs = &arguments.outputs;
+    outputs.prepare()?;
     let settings = Settings::resolve(arguments)?;
-    let environment = environment::read(settings.root())?;
+    let mut record = Record::new("compare", settings.root(), &settings)?;
+    record.is_quick = settings.is_quick;
     affinity::confine_current(&affinity::mask(&[settings.client_cpu]))
         .map_err(BenchError::io("confining the client"))?;
     let writes = if arguments.quick {
@@ -53,17 +53,29 @@ pub fn execute(arguments: &CompareArgs) -> Result<()> {
     } else {
         DISK_WRITES
     };
-    let disk_before = disk::measure(settings.root(), writes)?;
-    let mut report = Report::new(&settings, environment, disk_before);
-    for &case in &settings.cases {
+    let mut notes = vec![format!(
+        "before: {}",
+        disk::measure(settings.root(), writes)?
+    )];
+    let mut run = |case: Case| {
         eprintln!("== {}: {}", case.name(), case.title());
         let (result, described) = run_case(&settings, case)?;
-        report.add(result, described);
-        save(&report, arguments.json.as_deref())?;
-    }
-    report.finish(disk::measure(settings.root(), writes)?);
-    print!("{}", report.markdown());
-    save(&report, arguments.json.as_deref())
+        record.put(result.recorded(settings.subject()));
+        described
+            .into_iter()
+            .for_each(|server| record.add_server(server));
+        outputs.save(&record)
+    };
+    let done = settings.cases.iter().try_for_each(|&case| run(case));
+    let after = disk::measure(settings.root(), writes);
+    notes.extend(after.map(|after| format!("after: {after}")));
+    record.put(record::Case {
+        name: "disk".to_owned(),
+        title: "the raw disk".to_owned(),
+        notes,
+        ..record::Case::default()
+    });
+    outputs.publish(record, done)
 }
 
 type CaseOutput = (CaseResult, Vec<crate::server::Described>);

@@ -84,8 +84,9 @@ pub fn markdown(record: &Record) -> String {
 
 impl Record {
     fn title(&self) -> String {
-        let mut names: Vec<&str> = self.servers.iter().map(|server| &*server.name).collect();
-        names.dedup();
+        let mut names: Vec<&String> = self.servers.iter().map(|server| &server.name).collect();
+        table::keep_first(&mut names);
+        let names: Vec<&str> = names.into_iter().map(String::as_str).collect();
         match names.is_empty() {
             true => format!("ephesus-bench {}", self.tool),
             false => format!("ephesus-bench {}: {}", self.tool, names.join(", ")),
@@ -142,7 +143,14 @@ fn machine(here: &Environment) -> Vec<(&'static str, String)> {
         ("flags", here.flags.join(" ")),
         ("date", format!("{date}; load before: {load}")),
         ("CPU", format!("{cpu}; CPUs {cpus:?}; governor {governor}")),
-        ("kernel", here.kernel.clone()),
+        (
+            "kernel",
+            here.kernel
+                .split(" (")
+                .next()
+                .unwrap_or_default()
+                .to_owned(),
+        ),
         (
             "memory",
             format!("{memory:.1} GiB, {free:.1} GiB available; transparent huge pages {pages}"),

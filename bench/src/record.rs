@@ -198,10 +198,13 @@ impl Record {
         serde_json::from_value(value).map_err(bad)
     }
 
-    /// Notes a server, once.
+    /// Notes a server, once for each way in which it is started.
     pub fn add_server(&mut self, server: impl Into<ServerRecord>) {
         let server = server.into();
-        if !self.servers.contains(&server) {
+        let is_same = |known: &ServerRecord| {
+            (&known.name, &known.command_line) == (&server.name, &server.command_line)
+        };
+        if !self.servers.iter().any(is_same) {
             self.servers.push(server);
         }
     }

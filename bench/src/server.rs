@@ -111,7 +111,8 @@ impl Server {
             spec.log_path(),
             &spec.cpus,
         )?;
-        let command_line = shown(&spec, &arguments);
+        let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let command_line = shown(&spec, &spec.arguments(any_port));
         let mut server = Server {
             spec,
             process,

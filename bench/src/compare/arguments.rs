@@ -1,6 +1,7 @@
 use std::path::PathBuf;
 
 use crate::affinity::Confinement;
+use crate::record::Outputs;
 use crate::server::Product;
 
 use super::Case;
@@ -35,9 +36,9 @@ pub struct CompareArgs {
     /// Fewer rounds, keys and requests: checks the tool, measures nothing
     #[arg(long)]
     pub quick: bool,
-    /// Also write everything, every sample included, to this file
-    #[arg(long)]
-    pub json: Option<PathBuf>,
+    /// Where results go.
+    #[command(flatten)]
+    pub outputs: Outputs,
     /// Servers; the last one is compared with the best of the others, Ephesus if it is there
     #[arg(
         long,

@@ -1,11 +1,9 @@
 use std::collections::BTreeMap;
 
-use serde::Serialize;
-
 use crate::measure::{Goal, Measure, Measures, Scale, Verdict};
-use crate::named::Named;
+use crate::record::{self, Row};
 use crate::server::Product;
-use crate::stats::{self, Estimate};
+use crate::stats;
 
 use super::Case;
 
@@ -25,32 +23,11 @@ fn is_older(product: Product) -> bool {
     product == Product::Older
 }
 
-/// A measure reduced to what the table shows.
-#[derive(Clone, Debug, Serialize)]
-pub struct Summary {
-    /// What it is.
-    pub name: String,
-    /// In what unit.
-    pub unit: &'static str,
-    /// Median of every product.
-    pub medians: BTreeMap<Product, Option<f64>>,
-    /// Subject / best peer with its interval.
-    pub ratio: Option<Estimate>,
-    /// Subject / older build with its interval, if there is one.
-    pub ratio_to_older: Option<Estimate>,
-    /// Goal, if any.
-    pub goal: Option<Goal>,
-    /// Whether it is reached.
-    pub verdict: Verdict,
-}
-
 /// Everything one case found.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub struct CaseResult {
     /// Which case.
     pub case: Case,
-    /// What it shows.
-    pub title: String,
     /// How it was driven.
     pub how: String,
     /// Its measures.
@@ -65,7 +42,6 @@ impl CaseResult {
     pub(super) fn new(case: Case, how: String) -> Self {
         CaseResult {
             case,
-            title: case.title(),
             how,
             measures: Measures::default(),
             client_busy: BTreeMap::new(),
@@ -106,20 +82,27 @@ impl CaseResult {
             .collect()
     }
 
-    /// The table's rows.
-    pub fn summarize(&self, subject: Product) -> Vec<Summary> {
-        let measures = self.measures.0.iter();
-        measures
-            .map(|measure| Summary {
-                name: measure.name.clone(),
-                unit: measure.unit,
-                medians: measure.medians(),
-                ratio: stats::estimate(&measure.ratios(subject)),
-                ratio_to_older: stats::estimate(&measure.ratios_to(subject, is_older)),
-                goal: measure.goal,
-                verdict: self.judge(measure, subject),
-            })
-            .collect()
+    /// What it comes to, as it is kept.
+    pub fn recorded(self, subject: Product) -> record::Case {
+        let bound = self.client_bound();
+        let row = |measure: &Measure| {
+            let to = |name: &str, ratios: Vec<f64>| (name.to_owned(), stats::estimate(&ratios));
+            let ratios = [
+                to("best peer", measure.ratios(subject)),
+                to("older", measure.ratios_to(subject, is_older)),
+            ];
+            let row = Row::new(measure, self.judge(measure, subject), ratios);
+            let client_bound = bound.iter().map(Product::to_string).collect();
+            Row {
+                client_bound,
+                ..row
+            }
+        };
+        record::Case {
+            rows: self.measures.0.iter().map(row).collect(),
+            notes: self.notes.clone(),
+            ..record::Case::new(self.case, self.how)
+        }
     }
 
     fn judge(&self, measure: &Measure, subject: Product) -> Verdict {

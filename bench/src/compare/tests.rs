@@ -25,7 +25,7 @@ fn verdict_of(measures: Vec<Measure>, client_busy: f64) -> Verdict {
     let mut result = CaseResult::new(Case::SetP16Always, String::new());
     result.measures = Measures(measures);
     result.record_client(Ephesus, client_busy);
-    result.summarize(Ephesus)[0].verdict
+    result.recorded(Ephesus).rows[0].verdict
 }
 
 #[test]
@@ -74,10 +74,9 @@ fn an_older_build_is_compared_and_is_no_peer() {
     assert_eq!(rates.ratios(Ephesus), [4.0, 2.5]);
     let mut result = CaseResult::new(Case::GetP1, String::new());
     result.measures.0.push(rates);
-    let summary = &result.summarize(Ephesus)[0];
-    assert_eq!(summary.verdict, Verdict::Met);
-    let older = summary.ratio_to_older.expect("an older build");
-    assert_eq!(older.median, 0.875);
+    let row = &result.recorded(Ephesus).rows[0];
+    assert_eq!(row.verdict, Verdict::Met);
+    assert_eq!(row.ratios["older"].median, 0.875);
 }
 
 #[test]

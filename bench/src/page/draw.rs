@@ -7,9 +7,9 @@ const HEIGHT: f64 = 362.0;
 const HEIGHT_OVER_TIME: f64 = 112.0;
 /// Room for numbers and a label under the axis.
 const FOOT: f64 = 40.0;
-/// Height of a bar with the room around it, and where bars begin and end at most.
+/// Height of a bar with the room around it; and where bars begin and end at most, 380 being the whole.
 const BAR_HEIGHT: f64 = 30.0;
-const BARS: [f64; 2] = [136.0, 500.0];
+const BARS: [f64; 2] = [120.0, 300.0];
 /// Points of a line that tell their values under the pointer.
 const DOTS_MAX: usize = 400;
 /// Distinct colours of the page.
