@@ -1,6 +1,6 @@
 //! Load generation and side-by-side comparison of servers that speak the Redis protocol.
 //!
-//! Four entry points: [`load::run`] drives one server at a fixed rate and reports latency from the
+//! Four entry points: [`run::execute`] drives a server or a cluster that runs and reports latency from the
 //! intended send time; [`compare::execute`] starts Redis, Valkey and Ephesus on one core each in turn
 //! and prints how they compare, with goals, intervals and everything needed to repeat the run;
 //! [`cluster::execute`] starts coordinators and nodes and prints how fast a cluster changes and what
@@ -15,6 +15,8 @@ pub mod cluster;
 pub mod compare;
 pub mod load;
 pub mod migrate;
+
+pub mod run;
 
 pub mod prefill;
 pub mod process;
@@ -41,5 +43,6 @@ pub mod record;
 mod report;
 pub mod results;
 pub mod stats;
+pub mod target;
 
 pub use error::{BenchError, Result};

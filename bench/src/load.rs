@@ -1,202 +1,159 @@
-//! The one load generator: a thread, epoll, latency counted from when a command was due.
+//! The one load generator: an executor per client CPU, latency counted from when an operation was due.
 //!
-//! At a fixed rate a batch of `pipeline` commands is due every `pipeline / rate` seconds whether or
+//! At a fixed rate a batch of `pipeline` operations is due every `pipeline / rate` seconds whether or
 //! not earlier ones were answered, so a stalled server is charged for everything that should have
 //! been sent meanwhile (no coordinated omission). Rate 0 closes the loop: every connection has one
-//! batch in flight, which finds the peak. A patient generator is a client of a cluster: it learns from
-//! `-MOVED` where each slot is, and latency counts until a command is done, however often it was sent elsewhere.
+//! batch in flight, which finds the peak. It is a client of a cluster, too: it learns from
+//! `-MOVED` where each slot is, and latency counts until an operation is done, however often it was sent elsewhere.
 
-use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
-use hdrhistogram::Histogram;
-use serde::Serialize;
-
 use crate::error::{BenchError, Result};
+use crate::target::Target;
 
-pub use arguments::LoadArgs;
-pub(crate) use generator::{Command, Generator, Kind, Traffic};
-pub use generator::{Found, PhaseReport};
-pub(crate) use phases::{Phase, Timetable};
+pub use keys::{Distribution, Indexes};
+pub(crate) use ledger::{Ledger, STAMP_BYTES};
+pub use mix::{Mix, Op};
+pub(crate) use phases::Phase;
+pub use running::Outcome;
+pub(crate) use running::Running;
+pub use values::{Sizes, Values};
 
-use ephesus_wire::rng::Rng;
-use generator::{Apart, Turn};
-
-mod arguments;
-mod generator;
+mod client;
+mod keys;
+mod ledger;
+mod link;
+mod mix;
 mod phases;
+mod replies;
+mod routes;
+mod running;
 mod schedule;
-mod socket;
+mod source;
+mod tally;
 #[cfg(test)]
 mod tests;
+mod values;
+mod zipf;
 
 /// Most commands in one batch.
-pub const PIPELINE_MAX: u32 = 64;
-/// Longest latency told apart.
-const LATENCY_NS_MAX: u64 = 600_000_000_000;
+pub const PIPELINE_MAX: u32 = 1024;
 /// How long after the end unanswered commands are waited for.
 const DRAIN: Duration = Duration::from_secs(10);
+const CONNECTIONS: usize = 50;
 
-/// What to send.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum Operation {
-    /// GET only.
-    Get,
-    /// SET only.
-    Set,
-    /// GET and SET, mixed at random.
-    Mixed,
-    /// The same, each on connections of its own: no GET waits for its turn behind a SET.
-    Apart,
-}
-
-/// One run of the generator.
-#[derive(Clone, Debug, Serialize, clap::Args)]
-pub struct LoadConfig {
-    /// Where the server listens
-    #[arg(long, default_value = "127.0.0.1:7379")]
-    pub address: SocketAddr,
-    /// Commands per second; 0 sends as fast as replies arrive
-    #[arg(long, default_value_t = 10_000)]
+/// What to send, to whom and how.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The server, or one of a cluster.
+    pub target: Target,
+    /// It is a cluster: who has which slot is asked at first and after every redirect.
+    pub is_cluster: bool,
+    /// Operations per second; 0 closes the loop.
     pub rate: u64,
-    /// Connections
-    #[arg(long, default_value_t = 50)]
+    /// To each server, over all executors.
     pub connections: usize,
-    /// Commands per batch
-    #[arg(long, default_value_t = 1)]
+    /// Operations that are due together.
     pub pipeline: u32,
-    /// What to send
-    #[arg(long = "op", value_enum, default_value = "get")]
-    pub operation: Operation,
-    /// Share of GETs with --op mixed, in percent
-    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(0..=100))]
-    pub get_percent: u32,
-    /// Keys drawn from
-    #[arg(long, default_value_t = 1_000_000)]
-    pub keys: u64,
-    /// Bytes of a value
-    #[arg(long, default_value_t = 100)]
-    pub value_bytes: usize,
-    /// Measured seconds
-    #[arg(long = "seconds", default_value = "10", value_parser = arguments::seconds)]
-    pub duration: Duration,
-    /// Seconds before them that are not counted
-    #[arg(long, default_value = "1", value_parser = arguments::seconds)]
+    /// Executors, if they have no CPUs.
+    pub threads: usize,
+    /// CPUs for an executor each, for nothing else: executors spin where sleep would be late.
+    pub cpus: Vec<usize>,
+    /// Operations to send; none: until the time is over.
+    pub count: Option<u64>,
+    /// What they do.
+    pub workload: Workload,
+}
+
+/// What operations do.
+#[derive(Clone, Debug)]
+pub struct Workload {
+    /// Shares of the kinds.
+    pub mix: Mix,
+    /// Reads and writes have connections of their own: no read waits for its turn behind a write.
+    pub is_apart: bool,
+    /// The keys.
+    pub keys: Indexes,
+    /// Which of them are taken how often.
+    pub distribution: Distribution,
+    /// How long values are.
+    pub sizes: Sizes,
+    /// Which of a key's values is written; none: a new one every time.
+    pub generation: Option<u64>,
+    /// Time to live of what has one, seconds.
+    pub ttl_s: u64,
+    /// Values carry their key and version, and reads are judged.
+    pub(crate) ledger: Option<Arc<Ledger>>,
+}
+
+/// When a load is counted, and when it ends.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Span {
+    /// Is not counted.
     pub warmup: Duration,
+    /// What is counted; none: until it is ended, or all is sent.
+    pub duration: Option<Duration>,
 }
 
-/// Latency of one kind of command.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Latency {
-    /// Commands counted.
-    pub count: u64,
-    /// Mean.
-    pub mean_us: f64,
-    /// Median.
-    pub p50_us: f64,
-    /// 99th percentile.
-    pub p99_us: f64,
-    /// 99.9th percentile.
-    pub p999_us: f64,
-    /// Longest.
-    pub max_us: f64,
+impl Span {
+    /// Phases are entered when somebody says so, and it ends then.
+    pub(crate) const OPEN: Span = Span {
+        warmup: Duration::from_nanos(u64::MAX),
+        duration: None,
+    };
 }
 
-/// What a run found.
-#[derive(Clone, Debug, Serialize)]
-pub struct LoadReport {
-    /// Commands per second asked for; 0 for a closed loop.
-    pub offered_per_s: f64,
-    /// Commands answered per second of measured time.
-    pub achieved_per_s: f64,
-    /// What went on, warm-up included.
-    #[serde(flatten)]
-    pub found: Found,
-    /// The measured time.
-    #[serde(flatten)]
-    pub measured: PhaseReport,
+impl Plan {
+    /// Reads of one key in a closed loop on one thread.
+    pub fn new(target: impl Into<Target>) -> Self {
+        Plan {
+            target: target.into(),
+            is_cluster: false,
+            rate: 0,
+            connections: CONNECTIONS,
+            pipeline: 1,
+            threads: 1,
+            cpus: Vec::new(),
+            count: None,
+            workload: Workload {
+                mix: Mix::of(&[(Op::Read, 1)]),
+                is_apart: false,
+                keys: Indexes::Below(1),
+                distribution: Distribution::Uniform,
+                sizes: Sizes::Fixed(1),
+                generation: None,
+                ttl_s: 1,
+                ledger: None,
+            },
+        }
+    }
+
+    /// An executor needs a connection at least.
+    fn executors(&self) -> usize {
+        let wanted = match self.cpus.len() {
+            0 => self.threads,
+            cpus => cpus,
+        };
+        wanted.clamp(1, self.connections)
+    }
+
+    fn check(&self) -> Result<()> {
+        let bad = |flag, problem: &str| Err(BenchError::flag(flag, problem));
+        if !(1..=PIPELINE_MAX).contains(&self.pipeline) {
+            return bad("--pipeline", &format!("must be 1 to {PIPELINE_MAX}"));
+        }
+        if self.connections == 0 || self.workload.keys.count() == 0 {
+            return bad("--connections, --keys", "must be at least 1");
+        }
+        Ok(())
+    }
 }
 
-/// Drives a server and reports; the calling thread does all the work.
+/// Drives a server to the end.
 ///
 /// # Errors
-/// When a connection breaks, a reply is an error, or a signal interrupts.
-pub fn run(config: &LoadConfig) -> Result<LoadReport> {
-    let generator = generator(config)?;
-    let found = generator.run(&Timetable::of(config.warmup, config.duration))?;
-    let measured = found.phase(Phase::Before);
-    Ok(LoadReport {
-        offered_per_s: config.rate as f64,
-        achieved_per_s: measured.all.count as f64 / config.duration.as_secs_f64(),
-        found,
-        measured,
-    })
-}
-
-fn generator(
-    config: &LoadConfig,
-) -> Result<Generator<impl FnMut(&mut Rng, Turn) -> Option<Command>>> {
-    let bad = |flag, problem: &str| Err(BenchError::flag(flag, problem));
-    if !(1..=PIPELINE_MAX).contains(&config.pipeline) {
-        return bad("--pipeline", &format!("must be 1 to {PIPELINE_MAX}"));
-    }
-    if config.connections == 0 || config.keys == 0 {
-        return bad("--connections, --keys", "must be at least 1");
-    }
-    let is_apart = config.operation == Operation::Apart;
-    if is_apart && config.connections < 2 {
-        return bad("--connections", "must be at least 2 for both kinds");
-    }
-    // Connections for SETs alone: their share of all, at least one of each kind.
-    let setters = config.connections * (100 - config.get_percent as usize) / 100;
-    let apart = is_apart.then(|| Apart {
-        connections: setters.clamp(1, config.connections - 1),
-        others_percent: config.get_percent,
-    });
-    let traffic = Traffic {
-        address: config.address,
-        rate: config.rate,
-        connections: config.connections,
-        pipeline: config.pipeline,
-        value_bytes: config.value_bytes,
-        apart,
-        spins: true,
-        is_patient: false,
-    };
-    let (keys, operation, get_percent) =
-        (config.keys, config.operation, u64::from(config.get_percent));
-    Generator::open(traffic, move |random, turn| {
-        let key = random.below(keys);
-        let is_get = match operation {
-            Operation::Get => true,
-            Operation::Set => false,
-            Operation::Mixed => random.below(100) < get_percent,
-            Operation::Apart => apart.is_some_and(|apart| turn.lane >= apart.connections),
-        };
-        Some(Command {
-            kind: if is_get { Kind::Get } else { Kind::Set },
-            key,
-            generation: turn.due_ns,
-        })
-    })
-}
-
-/// For latencies in nanoseconds.
-pub(crate) fn histogram() -> Result<Histogram<u64>> {
-    Histogram::new_with_max(LATENCY_NS_MAX, 3)
-        .map_err(|error| BenchError::parse("histogram bounds", &error.to_string()))
-}
-
-/// What a histogram of nanoseconds says.
-pub(crate) fn latency(histogram: &Histogram<u64>) -> Latency {
-    let us = |quantile| histogram.value_at_quantile(quantile) as f64 / 1e3;
-    Latency {
-        count: histogram.len(),
-        mean_us: histogram.mean() / 1e3,
-        p50_us: us(0.5),
-        p99_us: us(0.99),
-        p999_us: us(0.999),
-        max_us: histogram.max() as f64 / 1e3,
-    }
+/// When it cannot begin; what goes wrong then is in the outcome.
+pub fn run(plan: &Plan, span: Span) -> Result<Outcome> {
+    Ok(Running::start(plan.clone(), span)?.finish(|_| {}))
 }

@@ -8,9 +8,9 @@ use ephesus_bench::cluster::{self, ClusterArgs};
 use ephesus_bench::compare::{self, CompareArgs};
 use ephesus_bench::heap::Counting;
 use ephesus_bench::interrupt;
-use ephesus_bench::load::LoadArgs;
 use ephesus_bench::migrate::{self, MigrateArgs};
 use ephesus_bench::results::ReportArgs;
+use ephesus_bench::run::{self, RunArgs};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -28,8 +28,8 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Drive one server at a fixed rate; latency counts from the intended send time
-    Load(LoadArgs),
+    /// Measure a server or a cluster that runs: throughput, and latency from when a request should have been sent
+    Run(RunArgs),
     /// Compare Redis, Valkey and Ephesus on one core each, side by side
     Compare(CompareArgs),
     /// How fast a cluster of Ephesus changes, what it costs at rest, and what routing costs
@@ -43,7 +43,7 @@ enum Command {
 fn main() -> ExitCode {
     interrupt::install();
     let done = match Cli::parse().command {
-        Command::Load(arguments) => arguments.execute(),
+        Command::Run(arguments) => run::execute(&arguments),
         Command::Compare(arguments) => compare::execute(&arguments),
         Command::Cluster(arguments) => cluster::execute(&arguments),
         Command::Migrate(arguments) => migrate::execute(&arguments),

@@ -21,7 +21,6 @@ mod arguments;
 mod case;
 mod contestant;
 mod ephesus;
-mod load;
 mod measures;
 mod pair;
 mod progress;
@@ -138,11 +137,8 @@ fn notes_on(round: u32, contestant: Contestant, outcome: &Outcome) -> Vec<String
         note(format!("the move has failed: {why}"));
     }
     if let Some(found) = &outcome.writers {
-        for (why, count) in &found.errors {
+        for (why, count) in found.errors() {
             note(format!("{count} writes: {why}"));
-        }
-        if found.overloaded {
-            note("writes were stopped: too many were not answered".to_owned());
         }
     }
     notes

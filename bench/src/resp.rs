@@ -1,7 +1,7 @@
 //! A blocking connection to a server, and what INFO says.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use ephesus_wire::WireError;
@@ -9,6 +9,7 @@ use ephesus_wire::resp::reply;
 use ephesus_wire::resp::value::{decode, measure};
 
 use crate::error::{BenchError, Result};
+use crate::target::{Stream, Target};
 
 pub use ephesus_wire::resp::Value;
 
@@ -21,7 +22,7 @@ const READ_BYTES: usize = 64 * 1024;
 /// A blocking connection for control commands.
 #[derive(Debug)]
 pub struct Connection {
-    stream: TcpStream,
+    stream: Stream,
     unread: Vec<u8>,
 }
 
@@ -31,16 +32,19 @@ impl Connection {
     /// # Errors
     /// When nothing listens there.
     pub fn open(address: SocketAddr) -> Result<Self> {
-        let what = || BenchError::io(format!("connecting to {address}"));
-        let stream = TcpStream::connect_timeout(&address, CONTROL_TIMEOUT).map_err(what())?;
-        stream.set_nodelay(true).map_err(what())?;
-        stream
-            .set_read_timeout(Some(CONTROL_TIMEOUT))
-            .map_err(what())?;
-        Ok(Connection {
-            stream,
-            unread: Vec::new(),
-        })
+        Target::from(address).connect(address)
+    }
+
+    pub(crate) fn on(stream: Stream) -> Result<Self> {
+        let timeout = stream.socket().set_read_timeout(Some(CONTROL_TIMEOUT));
+        timeout.map_err(BenchError::io("a connection's timeout"))?;
+        let unread = Vec::new();
+        Ok(Connection { stream, unread })
+    }
+
+    /// For a client of its own; everything was answered.
+    pub(crate) fn into_stream(self) -> Stream {
+        self.stream
     }
 
     /// Sends one command and waits for its reply, which may be an error reply.

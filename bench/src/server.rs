@@ -14,6 +14,7 @@ use crate::affinity::{self, CpusetGroup};
 use crate::environment;
 use crate::error::{BenchError, Result};
 use crate::interrupt;
+use crate::load::Indexes;
 use crate::prefill;
 use crate::process::Process;
 use crate::procfs::{self, Pid};
@@ -262,7 +263,7 @@ impl Server {
     /// # Errors
     /// When a write is refused or keys are missing afterwards.
     pub fn fill(&self, keys: u64, value_bytes: usize, generation: u64) -> Result<()> {
-        prefill::fill(self.address, keys, value_bytes, generation)?;
+        prefill::fill(self.address, Indexes::Below(keys), value_bytes, generation)?;
         self.verify_keys(keys)?;
         self.verify_confined()
     }

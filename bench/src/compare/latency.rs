@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use crate::error::{BenchError, Result};
 use crate::interrupt;
-use crate::load::{self, LoadConfig, LoadReport, Operation};
+use crate::load::{self, Indexes, Mix, Op, Outcome, Phase, Plan, Sizes, Span};
 use crate::measure::{Goal, less};
 use crate::procfs;
 use crate::resp;
@@ -20,8 +20,8 @@ const PIPELINE: u32 = 16;
 const FILL_STEP: Duration = Duration::from_millis(500);
 const FILL_STEPS_MAX: u32 = 240;
 /// Share of GETs in the mixed load, and in the load that brings images about.
-const MIXED_GET_PERCENT: u32 = 50;
-const IMAGING_GET_PERCENT: u32 = 80;
+const MIXED_GET_PERCENT: u64 = 50;
+const IMAGING_GET_PERCENT: u64 = 80;
 const PEAK_SHARE: f64 = 0.6;
 const HALF_LOAD: f64 = 0.5;
 /// Closed-loop runs whose median is the peak.
@@ -47,8 +47,9 @@ pub(super) fn while_imaging(settings: &Settings, case: Case) -> Result<CaseOutpu
     let Some(reference) = reference else {
         return Err(BenchError::parse("servers", "none"));
     };
-    let base = base_config(settings, reference, settings.keys, pipeline);
-    let peak = peak_rate(&base)?;
+    let base = base_plan(settings, reference, settings.keys, pipeline);
+    let span = measured(settings);
+    let peak = peak_rate(&base, span)?;
     let rate = (peak * PEAK_SHARE) as u64;
     let mut result = CaseResult::new(
         case,
@@ -63,19 +64,19 @@ pub(super) fn while_imaging(settings: &Settings, case: Case) -> Result<CaseOutpu
     for round in 0..settings.rounds {
         for server in bed.round(round) {
             let product = server.product();
-            let config = LoadConfig {
-                address: server.address(),
+            let plan = Plan {
+                target: server.address().into(),
                 rate,
                 ..base.clone()
             };
-            let run = imaging_turn(&bed, server, &mut result, &config)?;
-            let (report, cpu) = (&run.report, run.cpu);
-            let seconds = (config.duration + config.warmup).as_secs_f64();
-            result.record("p50", less("us"), product, report.measured.all.p50_us);
-            result.record("p99", no_longer, product, report.measured.all.p99_us);
-            result.record("p99.9", no_longer, product, report.measured.all.p999_us);
-            result.record("max", less("us"), product, report.measured.all.max_us);
-            let cpu_us = cpu.as_secs_f64() * 1e6 / report.found.sent.max(1) as f64;
+            let run = imaging_turn(&bed, server, &mut result, (&plan, span))?;
+            let all = run.outcome.all(Phase::Before);
+            let seconds = (settings.latency_duration + WARMUP).as_secs_f64();
+            result.record("p50", less("us"), product, all.us(0.5));
+            result.record("p99", no_longer, product, all.us(0.99));
+            result.record("p99.9", no_longer, product, all.us(0.999));
+            result.record("max", less("us"), product, all.max_us());
+            let cpu_us = run.cpu.as_secs_f64() * 1e6 / run.outcome.sent().max(1) as f64;
             result.record(CPU_PER_OP, less("us"), product, cpu_us);
             let written_mb = run.written_bytes as f64 / 1e6;
             result.record("device writes", less("MB/s"), product, written_mb / seconds);
@@ -99,17 +100,15 @@ pub(super) fn with_and_without_images(settings: &Settings, case: Case) -> Result
             settings.large_keys
         ),
     );
-    let mut rates = Vec::new();
+    let (mut rates, span) = (Vec::new(), measured(settings));
     for server in bed.round(0) {
-        let base = LoadConfig {
-            operation: Operation::Apart,
-            get_percent: IMAGING_GET_PERCENT,
-            ..base_config(settings, server, settings.large_keys, 1)
-        };
-        let turn = bed.turn(server, &mut result, || peak_rate(&base))?;
+        let mut base = base_plan(settings, server, settings.large_keys, 1);
+        base.workload.mix = mixed(IMAGING_GET_PERCENT);
+        base.workload.is_apart = true;
+        let turn = bed.turn(server, &mut result, || peak_rate(&base, span))?;
         let rate = (turn.value * HALF_LOAD) as u64;
         result.note(format!("{}: half load is {rate} op/s", server.product()));
-        rates.push((server.product(), LoadConfig { rate, ..base }));
+        rates.push((server.product(), Plan { rate, ..base }));
     }
     for round in 0..settings.rounds {
         for server in bed.round(round) {
@@ -117,38 +116,42 @@ pub(super) fn with_and_without_images(settings: &Settings, case: Case) -> Result
             let Some((_, base)) = rates.iter().find(|(of, _)| *of == product) else {
                 continue;
             };
-            let gets = LoadConfig {
-                operation: Operation::Get,
-                ..base.clone()
+            let mut gets = base.clone();
+            gets.workload.mix = mixed(100);
+            gets.workload.is_apart = false;
+            let mut drive = |plan: &Plan| {
+                let outcome = bed
+                    .turn(server, &mut result, || flawless(plan, span))?
+                    .value;
+                note_load(&mut result, product, plan, &outcome);
+                Ok::<_, BenchError>(outcome)
             };
-            let alone = bed.turn(server, &mut result, || load::run(&gets))?.value;
-            note_load(&mut result, product, &alone);
+            let alone = drive(&gets)?;
             let before = server.info("persistence")?;
-            let quiet = bed.turn(server, &mut result, || load::run(base))?.value;
-            note_load(&mut result, product, &quiet);
+            let quiet = drive(base)?;
             if product.is_ephesus() && images_advanced(&before, &server.info("persistence")?) {
                 result.note("ephesus: images were written in some run without".to_owned());
             }
-            let busy = imaging_turn(&bed, server, &mut result, base)?.report;
-            for report in [&alone, &quiet, &busy] {
-                if report.found.misses > 0 {
-                    let hits = report.measured.get.count - report.found.misses;
-                    return Err(BenchError::keys(product, hits, report.measured.get.count));
+            let busy = imaging_turn(&bed, server, &mut result, (base, span))?.outcome;
+            for outcome in [&alone, &quiet, &busy] {
+                if outcome.misses() > 0 {
+                    let gets = outcome.sent();
+                    return Err(BenchError::keys(product, gets - outcome.misses(), gets));
                 }
             }
-            let (alone, quiet, busy) = (alone.measured.get, quiet.measured.get, busy.measured.get);
+            let [alone, quiet, busy] = [alone, quiet, busy].map(|outcome| outcome.of(Op::Read));
             let growth = less("x").to(Goal::ValueAtMost(P999_GROWTH_MAX));
             for (name, us) in [
-                ("GETs alone, p99", alone.p99_us),
-                ("GETs alone, p99.9", alone.p999_us),
-                ("GET p99 without images", quiet.p99_us),
-                ("GET p99 with images", busy.p99_us),
-                ("GET p99.9 without images", quiet.p999_us),
-                ("GET p99.9 with images", busy.p999_us),
+                ("GETs alone, p99", alone.us(0.99)),
+                ("GETs alone, p99.9", alone.us(0.999)),
+                ("GET p99 without images", quiet.us(0.99)),
+                ("GET p99 with images", busy.us(0.99)),
+                ("GET p99.9 without images", quiet.us(0.999)),
+                ("GET p99.9 with images", busy.us(0.999)),
             ] {
                 result.record(name, less("us"), product, us);
             }
-            let grown = busy.p999_us / quiet.p999_us;
+            let grown = busy.us(0.999) / quiet.us(0.999);
             result.record("GET p99.9 with / without", growth, product, grown);
         }
     }
@@ -160,59 +163,71 @@ fn imaging_bed(settings: &Settings, case: Case, keys: u64) -> Result<Bed<'_>> {
     Bed::start(settings, settings.setup(case), keys)
 }
 
-fn base_config(settings: &Settings, server: &Server, keys: u64, pipeline: u32) -> LoadConfig {
-    LoadConfig {
-        address: server.address(),
-        rate: 0,
-        connections: CONNECTIONS,
-        pipeline,
-        operation: Operation::Mixed,
-        get_percent: MIXED_GET_PERCENT,
-        keys,
-        value_bytes: settings.value_bytes,
-        duration: settings.latency_duration,
+fn measured(settings: &Settings) -> Span {
+    Span {
         warmup: WARMUP,
+        duration: Some(settings.latency_duration),
     }
 }
 
-fn peak_rate(base: &LoadConfig) -> Result<f64> {
-    let duration = Duration::from_secs(2).min(base.duration);
-    let closed = LoadConfig {
+fn mixed(get_percent: u64) -> Mix {
+    Mix::of(&[(Op::Read, get_percent), (Op::Write, 100 - get_percent)])
+}
+
+fn base_plan(settings: &Settings, server: &Server, keys: u64, pipeline: u32) -> Plan {
+    let mut plan = Plan::new(server.address());
+    plan.connections = CONNECTIONS;
+    plan.pipeline = pipeline;
+    plan.cpus = vec![settings.client_cpu];
+    plan.workload.mix = mixed(MIXED_GET_PERCENT);
+    plan.workload.keys = Indexes::Below(keys);
+    plan.workload.sizes = Sizes::Fixed(settings.value_bytes);
+    plan
+}
+
+fn flawless(plan: &Plan, span: Span) -> Result<Outcome> {
+    load::run(plan, span)?.flawless()
+}
+
+fn peak_rate(base: &Plan, span: Span) -> Result<f64> {
+    let duration = span.duration.map(|all| all.min(Duration::from_secs(2)));
+    let closed = Plan {
         rate: 0,
-        duration,
         ..base.clone()
     };
-    let rates = (0..PEAK_RUNS)
-        .map(|_| load::run(&closed).map(|report| report.achieved_per_s))
-        .collect::<Result<Vec<_>>>()?;
-    Ok(stats::median(&rates).unwrap_or(0.0))
+    let run = |_| flawless(&closed, Span { duration, ..span });
+    let rates = (0..PEAK_RUNS).map(|n| run(n).map(|outcome| outcome.per_s(Phase::Before)));
+    Ok(stats::median(&rates.collect::<Result<Vec<_>>>()?).unwrap_or(0.0))
 }
 
 /// Fills Ephesus's log until it writes images; the peers begin theirs on command.
-fn until_imaging(server: &Server, base: &LoadConfig) -> Result<()> {
+fn until_imaging(server: &Server, base: &Plan) -> Result<()> {
     if !server.product().is_ephesus() {
         return Ok(());
     }
-    let fill = LoadConfig {
+    let mut fill = Plan {
         rate: 0,
         pipeline: PIPELINE,
-        operation: Operation::Set,
-        duration: FILL_STEP,
-        warmup: Duration::ZERO,
         ..base.clone()
+    };
+    fill.workload.mix = mixed(0);
+    fill.workload.is_apart = false;
+    let span = Span {
+        warmup: Duration::ZERO,
+        duration: Some(FILL_STEP),
     };
     for _ in 0..FILL_STEPS_MAX {
         let info = server.info("persistence")?;
         if resp::info_number(&info, "image_in_progress") == Some(1) {
             break;
         }
-        load::run(&fill)?;
+        flawless(&fill, span)?;
     }
     Ok(())
 }
 
 struct ImagingRun {
-    report: LoadReport,
+    outcome: Outcome,
     /// Of the server, while it was driven.
     cpu: Duration,
     written_bytes: u64,
@@ -224,17 +239,17 @@ fn imaging_turn(
     bed: &Bed,
     server: &Server,
     result: &mut CaseResult,
-    config: &LoadConfig,
+    (plan, span): (&Plan, Span),
 ) -> Result<ImagingRun> {
     let product = server.product();
     let before = server.info("persistence")?;
     let mut rewrites = 0;
     let turn = bed.turn(server, result, || {
-        until_imaging(server, config)?;
+        until_imaging(server, plan)?;
         let mark = server.cpu_mark()?;
         let written_before = procfs::written_bytes(server.pid())?;
-        let report = if product.is_ephesus() {
-            load::run(config)?
+        let outcome = if product.is_ephesus() {
+            flawless(plan, span)?
         } else {
             let mut connection = server.connect()?;
             let rewrite = || {
@@ -244,10 +259,10 @@ fn imaging_turn(
                 }
                 Ok(())
             };
-            interrupt::beside(REWRITE_POLL, rewrite, || load::run(config))?
+            interrupt::beside(REWRITE_POLL, rewrite, || flawless(plan, span))?
         };
         Ok(ImagingRun {
-            report,
+            outcome,
             cpu: mark.elapsed()?,
             written_bytes: procfs::written_bytes(server.pid())? - written_before,
         })
@@ -257,7 +272,7 @@ fn imaging_turn(
     } else if !product.is_ephesus() && rewrites == 0 {
         result.note(format!("{product}: no AOF rewrite ran"));
     }
-    note_load(result, product, &turn.value.report);
+    note_load(result, product, plan, &turn.value.outcome);
     Ok(turn.value)
 }
 
@@ -273,20 +288,20 @@ pub(super) fn images_advanced(before: &str, after: &str) -> bool {
     })
 }
 
-fn note_load(result: &mut CaseResult, product: Product, report: &LoadReport) {
+fn note_load(result: &mut CaseResult, product: Product, plan: &Plan, outcome: &Outcome) {
+    let all = outcome.all(Phase::Before);
     eprintln!(
         "   {product}: p50 {:.0} p99 {:.0} p99.9 {:.0} us, client {:.0}% busy",
-        report.measured.all.p50_us,
-        report.measured.all.p99_us,
-        report.measured.all.p999_us,
-        report.found.client_busy * 100.0
+        all.us(0.5),
+        all.us(0.99),
+        all.us(0.999),
+        outcome.client_busy * 100.0
     );
-    result.record_client(product, report.found.client_busy);
-    let is_short = report.achieved_per_s < report.offered_per_s * ACHIEVED_MIN;
-    if report.found.overloaded || report.found.unanswered > 0 || is_short {
+    result.record_client(product, outcome.client_busy);
+    if outcome.per_s(Phase::Before) < plan.rate as f64 * ACHIEVED_MIN {
         result.note(format!("{product} could not hold the rate in some run"));
     }
-    if report.found.send_delay_p99_us > SEND_DELAY_P99_US_MAX {
+    if outcome.send_delay_p99_us() > SEND_DELAY_P99_US_MAX {
         result.note(format!(
             "the generator itself was late in some run of {product}"
         ));

@@ -12,14 +12,17 @@ pub(crate) enum Phase {
 }
 
 impl Phase {
-    pub(super) const ALL: [Phase; 4] = [Phase::WarmUp, Phase::Before, Phase::During, Phase::After];
+    pub(super) const COUNT: usize = 4;
+
+    pub(super) const ALL: [Phase; Phase::COUNT] =
+        [Phase::WarmUp, Phase::Before, Phase::During, Phase::After];
 }
 
 /// When phases begin and sending ends, in ns; `u64::MAX` until it is known.
 #[derive(Debug)]
 pub(crate) struct Timetable {
     zero: Instant,
-    begins_ns: [AtomicU64; Phase::ALL.len()],
+    begins_ns: [AtomicU64; Phase::COUNT],
     end_ns: AtomicU64,
 }
 
@@ -35,12 +38,13 @@ impl Timetable {
         }
     }
 
-    /// One phase, [`Phase::Before`], of so long, behind a warm-up.
-    pub(super) fn of(warmup: Duration, duration: Duration) -> Self {
+    /// One phase, [`Phase::Before`], behind a warm-up; it ends after so long, if it says so.
+    pub(super) fn of(warmup: Duration, duration: Option<Duration>) -> Self {
         let table = Timetable::new();
         let ns = |time: Duration| time.as_nanos() as u64;
         table.begins_ns[Phase::Before as usize].store(ns(warmup), Ordering::Relaxed);
-        table.end_ns.store(ns(warmup + duration), Ordering::Relaxed);
+        let end_ns = duration.map_or(u64::MAX, |duration| ns(warmup + duration));
+        table.end_ns.store(end_ns, Ordering::Relaxed);
         table
     }
 
@@ -55,14 +59,14 @@ impl Timetable {
 
     /// Nothing is due from now on.
     pub(crate) fn end(&self) {
-        self.end_ns.store(self.now_ns(), Ordering::Relaxed);
+        self.end_ns.fetch_min(self.now_ns(), Ordering::Relaxed);
     }
 
     pub(super) fn end_ns(&self) -> u64 {
         self.end_ns.load(Ordering::Relaxed)
     }
 
-    fn begin_ns(&self, phase: Phase) -> u64 {
+    pub(super) fn begin_ns(&self, phase: Phase) -> u64 {
         self.begins_ns[phase as usize].load(Ordering::Relaxed)
     }
 

@@ -1,32 +1,34 @@
 /// When batches are due: a fixed interval from time zero, independent of replies.
 #[derive(Clone, Debug)]
 pub(super) struct Schedule {
-    /// Batches per second; `None` closes the loop.
-    batches_per_s: Option<f64>,
+    /// Between two batches of one executor; none: the loop is closed.
+    interval_ns: Option<f64>,
+    /// Of all intervals, so that the executors' batches are evenly spread.
+    offset: f64,
     issued: u64,
 }
 
 impl Schedule {
-    /// `rate` commands per second in batches of `pipeline`; rate 0 is never due.
-    pub(super) fn new(rate: u64, pipeline: u32) -> Self {
-        let batches_per_s = (rate > 0).then(|| rate as f64 / f64::from(pipeline.max(1)));
+    /// `rate` commands per second in batches of `pipeline`, of which one of so many executors sends its share; rate
+    /// 0 is never due.
+    pub(super) fn new(rate: u64, pipeline: u32, (executor, executors): (usize, usize)) -> Self {
+        let interval = |rate: u64| 1e9 * f64::from(pipeline.max(1)) / rate as f64;
         Schedule {
-            batches_per_s,
+            interval_ns: (rate > 0).then(|| interval(rate) * executors as f64),
+            offset: executor as f64 / executors as f64,
             issued: 0,
         }
     }
 
     /// Whether the loop is closed: nothing is ever due by time.
     pub(super) fn is_closed(&self) -> bool {
-        self.batches_per_s.is_none()
+        self.interval_ns.is_none()
     }
 
     /// When the next batch is due, in nanoseconds from the start.
     pub(super) fn next_due_ns(&self) -> u64 {
-        match self.batches_per_s {
-            Some(rate) => (self.issued as f64 * 1e9 / rate) as u64,
-            None => u64::MAX,
-        }
+        let due = |interval_ns| ((self.issued as f64 + self.offset) * interval_ns) as u64;
+        self.interval_ns.map_or(u64::MAX, due)
     }
 
     /// Takes the next batch when its time has come, and says when that was.

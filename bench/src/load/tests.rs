@@ -1,198 +1,52 @@
 use std::io::{Read, Write};
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ephesus_wire::resp::value::measure;
 
-use super::generator::{Answer, answers};
+use super::phases::Timetable;
 use super::schedule::Schedule;
 use super::*;
 
+mod draws;
+mod replies;
+mod verified;
+
+const MS: Duration = Duration::from_millis(1);
+
 #[test]
 fn schedule_is_due_by_time_alone() {
-    let mut schedule = Schedule::new(1000, 10);
+    let mut schedule = Schedule::new(1000, 10, (0, 1));
     assert_eq!(schedule.take_due(0), Some(0));
     assert_eq!(schedule.take_due(9_999_999), None);
     assert_eq!(schedule.take_due(35_000_000), Some(10_000_000));
     assert_eq!(schedule.take_due(35_000_000), Some(20_000_000));
     assert_eq!(schedule.take_due(35_000_000), Some(30_000_000));
     assert_eq!(schedule.take_due(35_000_000), None);
-    assert!(Schedule::new(0, 1).is_closed());
+    assert!(Schedule::new(0, 1, (0, 1)).is_closed());
 }
 
 #[test]
-fn schedule_does_not_drift() {
-    let mut schedule = Schedule::new(30_000, 7);
-    let sent = (0..)
-        .take_while(|_| schedule.take_due(10_000_000_000 - 1).is_some())
-        .count();
-    assert_eq!(sent, 42_858);
-}
-
-/// Answers every `GET`/`SET` of one connection with `+OK`, pausing once when told to.
-fn serve_one(listener: TcpListener, pause_after_ms: u64, pause_ms: u64) {
-    let (mut stream, _) = listener.accept().expect("client");
-    let started = Instant::now();
-    let mut paused = false;
-    let mut chunk = [0; 65536];
-    let mut unread = Vec::new();
-    while let Ok(length @ 1..) = stream.read(&mut chunk) {
-        unread.extend_from_slice(&chunk[..length]);
-        if !paused && started.elapsed() > Duration::from_millis(pause_after_ms) {
-            paused = true;
-            thread::sleep(Duration::from_millis(pause_ms));
-        }
-        let mut replies = Vec::new();
-        while let Some(used) = measure(&unread).expect("command") {
-            unread.drain(..used);
-            replies.extend_from_slice(b"+OK\r\n");
-        }
-        if stream.write_all(&replies).is_err() {
-            return;
-        }
+fn schedule_does_not_drift_and_executors_take_turns() {
+    let mut due: Vec<(u64, usize)> = Vec::new();
+    for executor in 0..3 {
+        let mut schedule = Schedule::new(30_000, 7, (executor, 3));
+        let batches = std::iter::from_fn(|| schedule.take_due(10_000_000_000 - 1));
+        due.extend(batches.map(|due_ns| (due_ns, executor)));
     }
-}
-
-fn config(address: SocketAddr, rate: u64) -> LoadConfig {
-    LoadConfig {
-        address,
-        rate,
-        connections: 1,
-        pipeline: 2,
-        operation: Operation::Mixed,
-        get_percent: 50,
-        keys: 100,
-        value_bytes: 10,
-        duration: Duration::from_millis(600),
-        warmup: Duration::ZERO,
-    }
-}
-
-#[test]
-fn a_stall_is_charged_to_everything_that_was_due_during_it() {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("port");
-    let address = listener.local_addr().expect("address");
-    let server = thread::spawn(move || serve_one(listener, 200, 200));
-    let report = run(&config(address, 1000)).expect("run");
-    server.join().expect("server");
-    assert_eq!(report.measured.all.count, 600);
-    assert_eq!(report.measured.get.count + report.measured.set.count, 600);
-    assert!(report.measured.get.count > 200 && report.measured.set.count > 200);
-    assert_eq!(report.found.unanswered, 0);
-    // A third of all commands fell into the 200 ms stall; waiting spreads evenly from 200 ms to 0,
-    // so about a sixth of all waited longer than 100 ms. A closed loop would have seen one.
-    assert!(report.measured.all.p99_us > 150_000.0, "{report:?}");
-    assert!(report.measured.all.mean_us > 20_000.0, "{report:?}");
-    assert!(report.measured.all.p50_us < 60_000.0, "{report:?}");
-}
-
-#[test]
-fn a_closed_loop_keeps_one_batch_in_flight() {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("port");
-    let address = listener.local_addr().expect("address");
-    let server = thread::spawn(move || serve_one(listener, u64::MAX, 0));
-    let gets = LoadConfig {
-        operation: Operation::Get,
-        ..config(address, 0)
-    };
-    let report = run(&gets).expect("run");
-    server.join().expect("server");
-    assert!(report.measured.all.count > 600, "{report:?}");
-    assert_eq!(
-        (report.measured.set.count, report.measured.set.max_us),
-        (0, 0.0)
+    assert_eq!(due.len(), 42_858);
+    due.sort_unstable();
+    assert!(
+        due.iter()
+            .enumerate()
+            .all(|(place, (_, executor))| place % 3 == *executor)
     );
-    assert!(report.found.sent - report.measured.all.count <= 2);
-    assert!(!report.found.overloaded);
 }
 
 #[test]
-fn error_replies_and_bad_shapes_are_refused() {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("port");
-    let address = listener.local_addr().expect("address");
-    let server = thread::spawn(move || {
-        let (mut stream, _) = listener.accept().expect("client");
-        let mut chunk = [0; 1024];
-        let _ = stream.read(&mut chunk);
-        stream.write_all(b"-OOM full\r\n").expect("write");
-    });
-    assert!(matches!(
-        run(&config(address, 1000)),
-        Err(BenchError::Reply { .. })
-    ));
-    server.join().expect("server");
-    let wide = LoadConfig {
-        pipeline: 65,
-        ..config(address, 1)
-    };
-    assert!(matches!(run(&wide), Err(BenchError::Flag { .. })));
-}
-
-#[test]
-fn gets_and_sets_apart_share_no_connection() {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("port");
-    let config = LoadConfig {
-        connections: 10,
-        pipeline: 1,
-        operation: Operation::Apart,
-        get_percent: 80,
-        ..config(listener.local_addr().expect("address"), 1000)
-    };
-    let mut generator = generator(&config).expect("connections");
-    let mut sent = [0; 10];
-    for _ in 0..1000 {
-        let lane = generator.next_lane();
-        sent[lane] += 1;
-        generator
-            .send_batch(Turn { due_ns: 0, lane })
-            .expect("sent");
-        let batch = generator.lanes[lane].unanswered.pop_front();
-        let kind = batch.expect("a batch").command.kind;
-        assert_eq!(kind == Kind::Get, lane >= 2, "connection {lane}");
-    }
-    let sets: u64 = sent[..2].iter().sum();
-    assert!((140..260).contains(&sets), "{sets}");
-    assert!(sent.iter().all(|sent| *sent > 60), "{sent:?}");
-}
-
-/// What a stream of replies in these pieces answers, in words.
-fn answers_of<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Result<String> {
-    let (mut unread, mut words) = (Vec::new(), Vec::new());
-    for piece in pieces {
-        words.extend(
-            answers(&mut unread, piece)?
-                .into_iter()
-                .map(|answer| match answer {
-                    Answer::Done => "done".to_owned(),
-                    Answer::Missed => "missed".to_owned(),
-                    Answer::Refused(text) => text,
-                }),
-        );
-    }
-    Ok(words.join(" "))
-}
-
-#[test]
-fn replies_are_read_wherever_they_are_cut() {
-    let stream =
-        b"+OK\r\n$5\r\na\r\nbc\r\n$-1\r\n:1\r\n-MOVED 12 127.0.0.1:7000\r\n$0\r\n\r\n_\r\n+OK\r\n";
-    let expected = "done done missed done MOVED 12 127.0.0.1:7000 done missed done";
-    for size in 1..=stream.len() {
-        assert_eq!(
-            answers_of(stream.chunks(size)).expect("replies"),
-            expected,
-            "pieces of {size}"
-        );
-    }
-    for wrong in [&b"*1\r\n:1\r\n"[..], b"?\r\n", b"+OK\rx"] {
-        assert!(answers_of([wrong]).is_err());
-    }
-}
-
-#[test]
-fn phases_are_told_apart_by_when_a_command_was_due() {
-    let times = Timetable::of(Duration::from_secs(1), Duration::from_secs(2));
+fn phases_are_told_apart_by_when_an_operation_was_due() {
+    let times = Timetable::of(1000 * MS, Some(2000 * MS));
     let at = |ms: u64| times.phase(ms * 1_000_000);
     assert_eq!(
         [at(0), at(999), at(1000), at(2999)],
@@ -205,27 +59,269 @@ fn phases_are_told_apart_by_when_a_command_was_due() {
     assert!(times.seconds(Phase::During) < 10.0);
 }
 
-#[test]
-fn a_patient_generator_waits_for_the_end_also_when_it_has_stopped_sending() {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("port");
+fn listen() -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("port");
     let address = listener.local_addr().expect("address");
-    let ms = Duration::from_millis;
-    for (is_patient, least) in [(true, ms(300)), (false, ms(0))] {
-        let traffic = Traffic {
-            address,
-            rate: 1000,
-            connections: 1,
-            pipeline: 1,
-            value_bytes: 1,
-            apart: None,
-            spins: false,
-            is_patient,
-        };
-        let mut generator = Generator::open(traffic, |_: &mut Rng, _| None).expect("connected");
-        generator.found.overloaded = true;
-        let began = Instant::now();
-        let found = generator.run(&Timetable::of(ms(0), ms(300))).expect("run");
-        assert!(found.overloaded && found.sent == 0);
-        assert!(began.elapsed() >= least, "{is_patient}");
+    (listener, address)
+}
+
+/// Serves connections, each on a thread: `reply` says what a command is answered with, none: the connection ends.
+fn serve(listener: TcpListener, reply: impl Fn(&str) -> Option<String> + Clone + Send + 'static) {
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let reply = reply.clone();
+            thread::spawn(move || answer(stream.expect("a connection"), reply));
+        }
+    });
+}
+
+fn answer(mut stream: TcpStream, reply: impl Fn(&str) -> Option<String>) {
+    let (mut chunk, mut unread) = ([0; 65536], Vec::new());
+    while let Ok(length @ 1..) = stream.read(&mut chunk) {
+        unread.extend_from_slice(&chunk[..length]);
+        let mut replies = String::new();
+        while let Some(used) = measure(&unread).expect("command") {
+            let command: Vec<u8> = unread.drain(..used).collect();
+            match reply(&String::from_utf8_lossy(&command)) {
+                Some(text) => replies += &text,
+                None => return,
+            }
+        }
+        if stream.write_all(replies.as_bytes()).is_err() {
+            return;
+        }
     }
+}
+
+fn ok(_: &str) -> Option<String> {
+    Some("+OK\r\n".to_owned())
+}
+
+fn half_and_half(address: SocketAddr, rate: u64) -> Plan {
+    let mut plan = Plan::new(address);
+    plan.rate = rate;
+    plan.connections = 1;
+    plan.pipeline = 2;
+    plan.workload.mix = "read=50,write=50".parse().expect("a mix");
+    plan.workload.keys = Indexes::Below(100);
+    plan.workload.sizes = Sizes::Fixed(10);
+    plan
+}
+
+fn measured(duration: Duration) -> Span {
+    Span {
+        warmup: Duration::ZERO,
+        duration: Some(duration),
+    }
+}
+
+/// Answers at once, but once in its life, after `at`, only when `pause` is over.
+fn stalling(at: Duration, pause: Duration) -> impl Fn(&str) -> Option<String> + Clone + Send {
+    let began = Instant::now();
+    let is_over = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    move |command| {
+        if began.elapsed() > at && !is_over.swap(true, std::sync::atomic::Ordering::Relaxed) {
+            thread::sleep(pause);
+        }
+        ok(command)
+    }
+}
+
+#[test]
+fn a_stall_of_a_second_shows_in_an_open_loop_and_not_in_a_closed_one() {
+    let p99_us = |rate| {
+        let (listener, address) = listen();
+        serve(listener, stalling(200 * MS, 1000 * MS));
+        let outcome = run(&half_and_half(address, rate), measured(2000 * MS)).expect("run");
+        let outcome = outcome.flawless().expect("no errors");
+        assert_eq!(outcome.all(Phase::Before).count() % 2, 0);
+        (outcome.all(Phase::Before), outcome.of(Op::Read).count())
+    };
+    let (open, reads) = p99_us(1000);
+    // Half of all operations were due in the stall: they waited from a second down to none.
+    assert_eq!(open.count(), 2000);
+    assert!((800..1200).contains(&reads), "{reads} reads");
+    assert!(open.us(0.99) > 800_000.0, "{}", open.us(0.99));
+    assert!(open.mean_us() > 150_000.0, "{}", open.mean_us());
+    let (closed, _) = p99_us(0);
+    assert!(closed.us(0.99) < 100_000.0, "{}", closed.us(0.99));
+    assert!(closed.max_us() > 900_000.0, "{}", closed.max_us());
+}
+
+#[test]
+fn a_closed_loop_keeps_one_batch_in_flight_and_counts_exactly() {
+    let (listener, address) = listen();
+    serve(listener, ok);
+    let mut plan = half_and_half(address, 0);
+    plan.count = Some(1001);
+    plan.connections = 3;
+    plan.threads = 2;
+    plan.workload.mix = Mix::of(&[(Op::Read, 1)]);
+    let outcome = run(&plan, Span::default()).expect("run");
+    let outcome = outcome.flawless().expect("no errors");
+    assert_eq!((outcome.sent(), outcome.of(Op::Read).count()), (1001, 1001));
+    assert_eq!(outcome.of(Op::Write).count(), 0);
+    let run = outcome.run("server", "", 0);
+    assert!(run.elapsed_s > 0.0 && run.offered_per_s.is_none());
+}
+
+#[test]
+fn every_second_has_its_row() {
+    let (listener, address) = listen();
+    serve(listener, ok);
+    let plan = half_and_half(address, 1000);
+    let mut told = Vec::new();
+    let running = Running::start(plan, measured(2000 * MS)).expect("run");
+    let outcome = running.finish(|second| told.push(*second));
+    let run = outcome
+        .flawless()
+        .expect("no errors")
+        .run("server", "", 1000);
+    assert_eq!(run.seconds, told);
+    assert_eq!(told.len(), 2);
+    assert_eq!([told[0].at_s, told[1].at_s], [0.0, 1.0]);
+    let done: u64 = told.iter().map(|second| second.done).sum();
+    assert!((1900..=2000).contains(&done), "{told:?}");
+}
+
+#[test]
+fn errors_are_counted_by_their_code_and_told_by_example() {
+    let (listener, address) = listen();
+    serve(listener, |_| Some("-OOM full of data\r\n".to_owned()));
+    let outcome = run(&half_and_half(address, 1000), measured(100 * MS)).expect("run");
+    assert_eq!(outcome.errors().keys().collect::<Vec<_>>(), ["OOM"]);
+    assert_eq!(outcome.errors()["OOM"], outcome.sent());
+    let text = outcome.flawless().expect_err("errors").to_string();
+    assert!(
+        text.contains("OOM full of data") && !text.contains('\n'),
+        "{text}"
+    );
+    let wide = Plan {
+        pipeline: PIPELINE_MAX + 1,
+        ..Plan::new(address)
+    };
+    assert!(matches!(
+        run(&wide, Span::default()),
+        Err(BenchError::Flag { .. })
+    ));
+}
+
+#[test]
+fn nobody_there_and_what_is_no_reply_is_one_clear_line() {
+    let (listener, address) = listen();
+    drop(listener);
+    let refused = run(&Plan::new(address), Span::default()).expect_err("nobody is there");
+    assert!(
+        refused.to_string().contains(&address.to_string()),
+        "{refused}"
+    );
+    let (listener, address) = listen();
+    serve(listener, |_| {
+        Some("HTTP/1.1 400 Bad Request\r\n".to_owned())
+    });
+    let outcome = run(&Plan::new(address), Span::default()).expect("it begins");
+    let wrong = outcome.complete().expect_err("no reply");
+    assert!(wrong.to_string().contains("not a reply"), "{wrong}");
+}
+
+#[test]
+fn operations_on_a_connection_that_breaks_are_lost_and_others_go_on() {
+    let (listener, address) = listen();
+    let left = Arc::new(std::sync::atomic::AtomicU64::new(20));
+    serve(listener, move |command| {
+        let left = left.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+        (left != 10).then(|| ok(command)).flatten()
+    });
+    let mut plan = half_and_half(address, 0);
+    plan.count = Some(1000);
+    let outcome = run(&plan, Span::default()).expect("run");
+    let outcome = outcome.complete().expect("it goes on");
+    let lost = outcome.errors()["CONNECTION-LOST"];
+    assert!((1..=2).contains(&lost), "{lost}");
+    assert_eq!(outcome.all(Phase::Before).count() + lost, 1000);
+}
+
+#[test]
+fn redirects_are_followed_and_learnt() {
+    let ((source, first), (target, second)) = (listen(), listen());
+    serve(source, move |_| Some(format!("-MOVED 1 {second}\r\n")));
+    serve(target, ok);
+    let mut plan = half_and_half(first, 0);
+    plan.count = Some(1000);
+    plan.workload.keys = Indexes::These([7].into());
+    let outcome = run(&plan, Span::default()).expect("run");
+    let outcome = outcome.flawless().expect("no errors");
+    assert_eq!(outcome.all(Phase::Before).count(), 1000);
+    assert_eq!(outcome.redirects(), 2, "those of the first batch");
+}
+
+#[test]
+fn a_cluster_is_asked_who_has_what_at_first_and_after_a_redirect() {
+    let ((source, first), (target, second)) = (listen(), listen());
+    let slots = |last: u16, owner: SocketAddr, then: SocketAddr| {
+        let range = |first: u16, last: u16, at: SocketAddr| {
+            let host = at.ip();
+            format!(
+                "*3\r\n:{first}\r\n:{last}\r\n*2\r\n$9\r\n{host}\r\n:{}\r\n",
+                at.port()
+            )
+        };
+        let ranges = range(0, last, owner) + &range(last + 1, 16_383, then);
+        format!("*2\r\n{ranges}")
+    };
+    let asked = Arc::new(std::sync::atomic::AtomicU64::new(0));
+    let counted = Arc::clone(&asked);
+    let before = slots(16_000, first, first);
+    let after = slots(16_000, second, second);
+    serve(source, move |command| {
+        if !command.contains("CLUSTER") {
+            return Some(format!("-MOVED 1 {second}\r\n"));
+        }
+        let is_first = counted.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 0;
+        Some(if is_first {
+            before.clone()
+        } else {
+            after.clone()
+        })
+    });
+    serve(target, ok);
+    let mut plan = half_and_half(first, 0);
+    plan.is_cluster = true;
+    plan.count = Some(1000);
+    let outcome = run(&plan, Span::default()).expect("run");
+    let outcome = outcome.flawless().expect("no errors");
+    assert_eq!(outcome.all(Phase::Before).count(), 1000);
+    assert_eq!(asked.load(std::sync::atomic::Ordering::Relaxed), 2);
+    assert_eq!(outcome.redirects(), 2, "those of the first batch");
+}
+
+#[test]
+fn reads_and_writes_apart_share_no_connection() {
+    let (listener, address) = listen();
+    let mixed = Arc::new(std::sync::atomic::AtomicU64::new(0));
+    let counted = Arc::clone(&mixed);
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (counted, first) = (Arc::clone(&counted), std::cell::OnceCell::new());
+            let judge = move |command: &str| {
+                let is_read = command.contains("GET");
+                let differs = *first.get_or_init(|| is_read) != is_read;
+                counted.fetch_add(differs.into(), std::sync::atomic::Ordering::Relaxed);
+                ok(command)
+            };
+            thread::spawn(move || answer(stream.expect("a connection"), judge));
+        }
+    });
+    let mut plan = half_and_half(address, 0);
+    plan.connections = 10;
+    plan.pipeline = 1;
+    plan.count = Some(2000);
+    plan.workload.is_apart = true;
+    for rate in [0, 10_000] {
+        plan.rate = rate;
+        let outcome = run(&plan, Span::default()).expect("run");
+        let outcome = outcome.flawless().expect("no errors");
+        assert!(outcome.of(Op::Read).count() > 500 && outcome.of(Op::Write).count() > 500);
+    }
+    assert_eq!(mixed.load(std::sync::atomic::Ordering::Relaxed), 0);
 }

@@ -148,24 +148,24 @@ impl Samples {
             ("during", Phase::During),
             ("after", Phase::After),
         ];
-        let phases = phases.map(|(when, phase)| (when, found.phase(phase)));
-        let [(_, before), (_, during), _] = &phases;
+        let phases = phases.map(|(when, phase)| (when, found.all(phase), found.per_s(phase)));
+        let [(_, before, before_per_s), (_, during, during_per_s), _] = &phases;
         // A closed loop has no latency of its own.
         let is_open = matches!(self.case.writes, Writes::PerSecond(_));
         let calm = is_open.then_some(Goal::ValueAtMost(P99_RATIO_MAX));
         let is_full = self.case.writes == Writes::Unlimited;
         let mut record = |name: &str, scale, value| self.record(name, scale, contestant, value);
-        for (when, phase) in &phases {
-            record(&format!("p50 {when}"), less("ms"), phase.all.p50_us / 1e3);
+        for (when, all, _) in &phases {
+            record(&format!("p50 {when}"), less("ms"), all.us(0.5) / 1e3);
         }
-        for (when, phase) in &phases {
-            record(&format!("p99 {when}"), less("ms"), phase.all.p99_us / 1e3);
+        for (when, all, _) in &phases {
+            record(&format!("p99 {when}"), less("ms"), all.us(0.99) / 1e3);
         }
-        record("maximum during", less("ms"), during.all.max_us / 1e3);
-        let ratio = during.all.p99_us / before.all.p99_us;
+        record("maximum during", less("ms"), during.max_us() / 1e3);
+        let ratio = during.us(0.99) / before.us(0.99);
         record("p99 during / before", less("").to(calm), ratio);
-        for (when, phase) in &phases {
-            record(&format!("writes {when}"), more("/s"), phase.per_s);
+        for (when, _, per_s) in &phases {
+            record(&format!("writes {when}"), more("/s"), *per_s);
         }
         if is_full {
             // What is not done is the lost share.
@@ -173,16 +173,16 @@ impl Samples {
             record(
                 "writes lost during",
                 lost,
-                1.0 - during.per_s / before.per_s,
+                1.0 - during_per_s / before_per_s,
             );
         }
-        let errors: u64 = found.errors.values().sum();
+        let errors: u64 = found.errors().values().sum();
         record(
             "client errors",
             less("").to(Goal::ValueAtMost(0.0)),
             errors as f64,
         );
-        record("redirects", less(""), found.redirects as f64);
+        record("redirects", less(""), found.redirects() as f64);
     }
 
     fn record(&mut self, name: &str, scale: Scale, contestant: Contestant, value: f64) {

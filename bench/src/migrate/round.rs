@@ -1,3 +1,4 @@
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -5,15 +6,14 @@ use crate::disk;
 use crate::error::{BenchError, Result};
 use crate::fresh_memory::Provided;
 use crate::interrupt;
-use crate::load::{Found, Phase, Traffic};
-use crate::prefill::{self, Values};
+use crate::load::{Indexes, Mix, Op, Outcome as Found, Phase, Plan, Running, Sizes, Span, Values};
+use crate::prefill;
 use crate::procfs::{self, Pid};
 use crate::resp::{Connection, Value, unexpected};
 use crate::server::CpuMark;
 use ephesus_wire::rng::Rng;
 
 use super::case::{Case, Writes};
-use super::load::Load;
 use super::pair::{Pair, Said, Stage};
 use super::settings::Settings;
 
@@ -43,7 +43,7 @@ const DROP_POLL: Duration = Duration::from_millis(20);
 const READ_BACK: u64 = 1000;
 
 /// What a move was like.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Outcome {
     /// Why it has failed; then nothing but what clients saw is known.
     pub(super) failure: Option<String>,
@@ -79,8 +79,9 @@ pub(super) fn run(pair: &mut dyn Pair, case: Case, settings: &Settings) -> Resul
         .iter()
         .partition(|&&index| pair.ends().moving.has_key(u64::from(index)));
     let before = pair.keys()?;
-    let to_set = indexes.iter().map(|&index| u64::from(index));
-    prefill::fill_some(pair.ends().source, to_set, case.value_bytes, 0)?;
+    let all: Arc<[u32]> = indexes.as_slice().into();
+    let to_set = Indexes::These(Arc::clone(&all));
+    prefill::fill(pair.ends().source, to_set, case.value_bytes, 0)?;
     pair.settle()?;
     let loaded = pair.keys()?;
     let set = loaded[0] - before[0];
@@ -116,7 +117,7 @@ pub(super) fn run(pair: &mut dyn Pair, case: Case, settings: &Settings) -> Resul
         Ok(())
     };
     provide()?;
-    if let Some(load) = &load {
+    if let Some(load) = &mut load {
         load.enter(Phase::During);
     }
     let timing = follow(pair, load.as_mut(), &mut provide)?;
@@ -126,7 +127,11 @@ pub(super) fn run(pair: &mut dyn Pair, case: Case, settings: &Settings) -> Resul
         load.enter(Phase::After);
         wait(load, settings.load_time)?;
     }
-    let writers = load.map(Load::finish).transpose()?;
+    let writers = load.map(|load| {
+        load.end();
+        load.finish(|_| {}).complete()
+    });
+    let writers = writers.transpose()?;
     let keys = moving.len() as u64;
     if timing.failure.is_none() && !settings.is_existing() {
         await_dropped(pair, [case.keys - keys, keys])?;
@@ -138,7 +143,7 @@ pub(super) fn run(pair: &mut dyn Pair, case: Case, settings: &Settings) -> Resul
         end.cpu += mark.cpu.apart()?[1];
     }
     let said = pair.said()?;
-    give_back(pair, &indexes)?;
+    give_back(pair, all)?;
     Ok(Outcome {
         failure: timing.failure,
         keys,
@@ -152,7 +157,7 @@ pub(super) fn run(pair: &mut dyn Pair, case: Case, settings: &Settings) -> Resul
 }
 
 /// Leaves a cluster that runs as it was: the partitions where they were, and none of the keys.
-fn give_back(pair: &mut dyn Pair, indexes: &[u32]) -> Result<()> {
+fn give_back(pair: &mut dyn Pair, indexes: Arc<[u32]>) -> Result<()> {
     let home = pair.ends().source;
     if !pair.turn_back()? {
         return Ok(());
@@ -160,7 +165,7 @@ fn give_back(pair: &mut dyn Pair, indexes: &[u32]) -> Result<()> {
     if let Some(why) = follow(pair, None, &mut || Ok(()))?.failure {
         return Err(BenchError::failed("the move back", why));
     }
-    prefill::remove_some(home, indexes.iter().map(|&index| u64::from(index)))
+    prefill::remove(home, Indexes::These(indexes))
 }
 
 /// Waits until the machine does not keep the disk from answering, or says that it does.
@@ -178,25 +183,33 @@ fn calm_down(settings: &Settings) -> Result<()> {
     Ok(())
 }
 
-fn start_load(pair: &dyn Pair, case: Case, keys: Vec<u32>, rate: u64) -> Result<Load> {
-    let traffic = Traffic {
-        address: pair.ends().source,
-        rate,
-        connections: CONNECTIONS,
-        pipeline: PIPELINE,
-        value_bytes: case.value_bytes,
-        apart: None,
-        // The servers' CPUs are this thread's, too.
-        spins: false,
-        is_patient: true,
-    };
-    Load::start(traffic, keys)
+/// On the CPUs of the servers, as there are no others.
+fn start_load(pair: &dyn Pair, case: Case, keys: Vec<u32>, rate: u64) -> Result<Running> {
+    if keys.is_empty() {
+        return Err(BenchError::flag("--keys", "leaves nothing to write"));
+    }
+    let mut plan = Plan::new(pair.ends().source);
+    plan.rate = rate;
+    plan.connections = CONNECTIONS;
+    plan.pipeline = PIPELINE;
+    plan.workload.mix = Mix::of(&[(Op::Write, 1)]);
+    plan.workload.keys = Indexes::These(keys.into());
+    plan.workload.sizes = Sizes::Fixed(case.value_bytes);
+    Running::start(plan, Span::OPEN)
+}
+
+/// Fails when writes have ended by themselves.
+fn check(load: &mut Running) -> Result<()> {
+    match load.look() {
+        false => Ok(()),
+        true => Err(BenchError::failed("writes", "they have ended early")),
+    }
 }
 
 /// Lets writes go on for so long.
-fn wait(load: &mut Load, duration: Duration) -> Result<()> {
+fn wait(load: &mut Running, duration: Duration) -> Result<()> {
     interrupt::wait_until(duration, DROP_POLL.min(duration), || {
-        load.check().map(|()| false)
+        check(load).map(|()| false)
     })
     .map(drop)
 }
@@ -210,7 +223,7 @@ struct Timing {
 /// Orders the move and looks until it has ended; calls `meanwhile` at each look.
 fn follow(
     pair: &mut dyn Pair,
-    mut load: Option<&mut Load>,
+    mut load: Option<&mut Running>,
     meanwhile: &mut dyn FnMut() -> Result<()>,
 ) -> Result<Timing> {
     let began = Instant::now();
@@ -220,7 +233,7 @@ fn follow(
     loop {
         interrupt::check()?;
         if let Some(load) = &mut load {
-            load.check()?;
+            check(load)?;
         }
         meanwhile()?;
         let looked = Instant::now();
@@ -308,7 +321,7 @@ fn read_back(pair: &dyn Pair, case: Case, moved: &[u32]) -> Result<()> {
     }
     let mut connection = Connection::open(pair.ends().target)?;
     let mut random = Rng::new(case.keys);
-    let values = Values::new(case.value_bytes);
+    let values = Values::new(Sizes::Fixed(case.value_bytes));
     for _ in 0..READ_BACK {
         let index = u64::from(moved[random.below(moved.len() as u64) as usize]);
         let key = prefill::key(index);

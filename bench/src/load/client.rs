@@ -1,0 +1,537 @@
+use std::io;
+use std::mem;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use ephesus_engine::net::{Completion, ConnToken, Received, Ring};
+use ephesus_wire::resp::value::decode;
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::error::{BenchError, Result};
+
+use super::keys::Counters;
+use super::link::Link;
+use super::mix::Op;
+use super::phases::{Phase, Timetable};
+use super::replies::Reply;
+use super::routes::{self, Routes};
+use super::schedule::Schedule;
+use super::source::{Sent, Source};
+use super::tally::Tally;
+use super::{DRAIN, Plan};
+
+/// Batches begun before replies are looked at again.
+const SENDS_PER_TURN: usize = 16;
+/// Closer than this to the next send an executor with a CPU of its own spins instead of sleeping: waking up takes
+/// about as long.
+const SPIN: Duration = Duration::from_micros(50);
+const SLEEP_MAX: Duration = Duration::from_millis(10);
+/// Unanswered operations at which the servers count as overloaded, and nothing more is sent.
+const UNANSWERED_MAX: usize = 1_000_000;
+/// Times that one operation is sent elsewhere before it counts as failed.
+const MOVES_MAX: u8 = 8;
+/// Between two questions who has which slot.
+const TABLE_INTERVAL_NS: u64 = 100_000_000;
+
+/// What is sent over one connection to each server, whichever of them a key belongs to.
+#[derive(Clone, Copy, Debug, Default)]
+struct Lane {
+    unanswered: usize,
+}
+
+/// The clients of one executor: one loop over one ring, in which every turn is one system call.
+pub(super) struct Client {
+    // Dropped before the links, whose buffers it may use.
+    ring: Ring,
+    /// `lanes` of each server, in the order of `routes`.
+    links: Vec<Link>,
+    /// Broken ones that still send.
+    retired: Vec<Link>,
+    lanes: Vec<Lane>,
+    routes: Routes,
+    plan: Arc<Plan>,
+    source: Source,
+    schedule: Schedule,
+    tally: Arc<Mutex<Tally>>,
+    /// Whose turn is next: among all lanes, or among those of writes and those of reads.
+    turns: [usize; 2],
+    /// What is to be sent anew, to the owner of its key.
+    again: Vec<Sent>,
+    /// When what was sent in this turn was due.
+    due_ns: Vec<u64>,
+    unanswered: usize,
+    is_exhausted: bool,
+    is_overloaded: bool,
+    table_asked_ns: Option<u64>,
+}
+
+/// How an executor has used its CPU.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Usage {
+    /// On the CPU, without what it has spun.
+    pub(super) cpu: Duration,
+    /// Operations that were never answered.
+    pub(super) unanswered: u64,
+}
+
+impl Client {
+    /// Connects; must be called on the executor's thread.
+    pub(super) fn open(
+        plan: Arc<Plan>,
+        of: (usize, usize),
+        counters: Arc<Counters>,
+        tally: Arc<Mutex<Tally>>,
+    ) -> Result<Self> {
+        let (executor, executors) = of;
+        let all = plan.connections;
+        let lanes = all / executors + usize::from(executor < all % executors);
+        let mut client = Client {
+            ring: Ring::new().map_err(BenchError::io("io_uring"))?,
+            links: Vec::new(),
+            retired: Vec::new(),
+            lanes: vec![Lane::default(); lanes],
+            routes: Routes::to(plan.target.address),
+            source: Source::new(&plan, of, counters),
+            schedule: Schedule::new(plan.rate, plan.pipeline, of),
+            tally,
+            turns: [0; 2],
+            again: Vec::new(),
+            due_ns: Vec::new(),
+            unanswered: 0,
+            is_exhausted: false,
+            is_overloaded: false,
+            table_asked_ns: None,
+            plan,
+        };
+        if client.plan.is_cluster {
+            client.learn_table()?;
+        }
+        client.connect_new()?;
+        Ok(client)
+    }
+
+    fn learn_table(&mut self) -> Result<()> {
+        let address = self.plan.target.address;
+        let mut connection = self.plan.target.connect(address)?;
+        let reply = connection.call(&["CLUSTER", "SLOTS"])?;
+        match self.routes.learn(&reply, address)? {
+            0 => Ok(()),
+            missing => {
+                let problem = format!("nobody has {missing} of its slots");
+                Err(BenchError::failed(
+                    format!("the cluster of {address}"),
+                    problem,
+                ))
+            }
+        }
+    }
+
+    /// Connects every lane to the servers that are known by now.
+    fn connect_new(&mut self) -> Result<()> {
+        while self.links.len() < self.routes.servers.len() * self.lanes.len() {
+            let generation = 0;
+            let index = self.links.len() as u32;
+            let link = self.connect(ConnToken { index, generation })?;
+            self.links.push(link);
+        }
+        Ok(())
+    }
+
+    fn connect(&mut self, token: ConnToken) -> Result<Link> {
+        let stream = self
+            .plan
+            .target
+            .connect(self.address(token.index as usize))?;
+        Link::new(stream.into_stream(), token, &mut self.ring)
+    }
+
+    fn address(&self, link: usize) -> SocketAddr {
+        self.routes.servers[link / self.lanes.len()]
+    }
+
+    /// Sends as the timetable says and waits for what is not answered then.
+    ///
+    /// # Errors
+    /// When a server speaks another protocol or can no longer be connected to.
+    pub(super) fn run(mut self, times: &Timetable) -> Result<Usage> {
+        let mut completions = Vec::new();
+        let (cpu, mut spun_ns) = (thread_cpu(), 0);
+        if self.schedule.is_closed() {
+            for lane in 0..self.lanes.len() {
+                self.send_batch(times.now_ns(), lane)?;
+            }
+        }
+        loop {
+            let began_ns = times.now_ns();
+            let sends = self.sends(began_ns, times);
+            if sends {
+                self.send_due(times)?;
+            }
+            let is_late = began_ns > times.end_ns().saturating_add(DRAIN.as_nanos() as u64);
+            if is_late || self.unanswered == 0 && self.is_over(began_ns, times) {
+                break;
+            }
+            let has_sent = !self.due_ns.is_empty();
+            let sleep = match (has_sent, sends) {
+                (true, _) => Duration::ZERO,
+                (false, true) => self.idle(began_ns),
+                (false, false) => SLEEP_MAX,
+            };
+            match sleep.is_zero() {
+                true => self.ring.poll(),
+                false => self.ring.wait(sleep),
+            }
+            .map_err(BenchError::io("io_uring_enter"))?;
+            if has_sent {
+                self.note_delays(times);
+            }
+            self.ring.collect(&mut completions);
+            if completions.is_empty() && !has_sent && sleep.is_zero() {
+                spun_ns += times.now_ns() - began_ns;
+            }
+            for completion in completions.drain(..) {
+                self.complete(completion, times)?;
+            }
+        }
+        let unanswered = self.unanswered as u64;
+        let mut tally = lock(&self.tally);
+        tally.failed("UNANSWERED", unanswered, "operations were not answered");
+        let used = thread_cpu().saturating_sub(cpu);
+        Ok(Usage {
+            cpu: used.saturating_sub(Duration::from_nanos(spun_ns)),
+            unanswered,
+        })
+    }
+
+    fn sends(&self, now_ns: u64, times: &Timetable) -> bool {
+        !self.is_over(now_ns, times) && !self.is_overloaded
+    }
+
+    /// Whether nothing is ever sent again.
+    fn is_over(&self, now_ns: u64, times: &Timetable) -> bool {
+        now_ns >= times.end_ns() || self.is_exhausted
+    }
+
+    /// How long nothing has to be sent.
+    fn idle(&self, now_ns: u64) -> Duration {
+        let until = Duration::from_nanos(self.schedule.next_due_ns().saturating_sub(now_ns));
+        match self.plan.cpus.is_empty() {
+            true => until.min(SLEEP_MAX),
+            false => until.saturating_sub(SPIN).min(SLEEP_MAX),
+        }
+    }
+
+    fn send_due(&mut self, times: &Timetable) -> Result<()> {
+        for _ in 0..SENDS_PER_TURN {
+            let Some(due_ns) = self.schedule.take_due(times.now_ns()) else {
+                break;
+            };
+            self.due_ns.push(due_ns);
+            let lane = self.next_lane();
+            self.send_batch(due_ns, lane)?;
+        }
+        Ok(())
+    }
+
+    /// What was due has been handed to the kernel.
+    fn note_delays(&mut self, times: &Timetable) {
+        let now_ns = times.now_ns();
+        let mut tally = lock(&self.tally);
+        for due_ns in self.due_ns.drain(..) {
+            if times.phase(due_ns) != Phase::WarmUp {
+                let delay = tally.send_delay.get_or_insert_default();
+                delay.record_ns(now_ns.saturating_sub(due_ns));
+            }
+        }
+    }
+
+    /// Lanes for writes alone, if reads and writes are apart: their share of all, at least one of each kind.
+    fn writing_lanes(&self) -> Option<usize> {
+        let workload = &self.plan.workload;
+        let share = |all: usize| all * (100 - workload.mix.percent(Op::Read) as usize) / 100;
+        let all = self.lanes.len();
+        (workload.is_apart && all > 1).then(|| share(all).clamp(1, all - 1))
+    }
+
+    /// The lane that the next batch goes over.
+    fn next_lane(&mut self) -> usize {
+        let all = self.lanes.len();
+        let (kind, first, count) = match self.writing_lanes() {
+            None => (0, 0, all),
+            Some(writing) => match self.source.op() == Op::Read {
+                false => (0, 0, writing),
+                true => (1, writing, all - writing),
+            },
+        };
+        let turn = &mut self.turns[kind];
+        let lane = first + *turn;
+        *turn = (*turn + 1) % count;
+        lane
+    }
+
+    /// Operations that are due together, on the same lane of each server that has some of them.
+    fn send_batch(&mut self, due_ns: u64, lane: usize) -> Result<()> {
+        let writing = self.writing_lanes();
+        let mut count = 0;
+        for _ in 0..self.plan.pipeline {
+            let op = match writing {
+                None => self.source.op(),
+                Some(writing) if lane < writing => Op::Write,
+                Some(_) => Op::Read,
+            };
+            let Some(sent) = self.source.next(op, due_ns) else {
+                self.is_exhausted = true;
+                break;
+            };
+            count += 1;
+            self.append(sent, lane);
+        }
+        self.lanes[lane].unanswered += count;
+        self.unanswered += count;
+        let is_overloaded = self.unanswered > UNANSWERED_MAX;
+        let mut tally = lock(&self.tally);
+        tally.sent += count as u64;
+        if is_overloaded && !self.is_overloaded {
+            self.is_overloaded = true;
+            tally.is_overloaded = true;
+            tally.failed(
+                "OVERLOADED",
+                1,
+                "too many operations are not answered: nothing more is sent",
+            );
+        }
+        drop(tally);
+        self.flush_lane(lane)
+    }
+
+    /// Appends a command to what goes to the owner of its key.
+    fn append(&mut self, sent: Sent, lane: usize) {
+        let server = self.routes.server_of(&sent);
+        self.append_to(sent, server * self.lanes.len() + lane);
+    }
+
+    fn append_to(&mut self, sent: Sent, link: usize) {
+        let link = &mut self.links[link];
+        self.source.encode(&sent, &mut link.out);
+        link.in_flight.push_back(sent);
+    }
+
+    fn flush_lane(&mut self, lane: usize) -> Result<()> {
+        for link in (lane..self.links.len()).step_by(self.lanes.len()) {
+            let flushed = self.links[link].flush(&mut self.ring);
+            flushed.map_err(BenchError::io("encrypting"))?;
+        }
+        Ok(())
+    }
+
+    fn complete(&mut self, completion: Completion, times: &Timetable) -> Result<()> {
+        match completion {
+            Completion::Received { conn, result, more } => match self.current(conn) {
+                Some(link) => self.received(link, (result, more), times),
+                None => {
+                    if let Ok(Some(received)) = result {
+                        self.ring.release(received);
+                    }
+                    Ok(())
+                }
+            },
+            Completion::Sent { conn, result } => {
+                self.retired.retain(|link| link.token != conn);
+                let Some(link) = self.current(conn) else {
+                    return Ok(());
+                };
+                self.links[link].is_sending = false;
+                match result {
+                    Ok(_) => self.flush_lane(link % self.lanes.len()),
+                    Err(error) => self.broken(link, error, times),
+                }
+            }
+            Completion::HungUp { conn, .. } => match self.current(conn) {
+                Some(link) => self.broken(link, io::ErrorKind::ConnectionReset.into(), times),
+                None => Ok(()),
+            },
+            _ => Ok(()),
+        }
+    }
+
+    /// The place of a connection that is not given up.
+    fn current(&self, token: ConnToken) -> Option<usize> {
+        let place = token.index as usize;
+        let link = self.links.get(place)?;
+        (link.token == token).then_some(place)
+    }
+
+    fn received(
+        &mut self,
+        link: usize,
+        (result, more): (io::Result<Option<Received>>, bool),
+        times: &Timetable,
+    ) -> Result<()> {
+        let received = match result {
+            Ok(Some(received)) => received,
+            Ok(None) => return self.broken(link, io::ErrorKind::UnexpectedEof.into(), times),
+            Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => {
+                let link = &self.links[link];
+                self.ring.receive(link.token, link.fd());
+                return Ok(());
+            }
+            Err(error) => return self.broken(link, error, times),
+        };
+        let (lane, address) = (link % self.lanes.len(), self.address(link));
+        let mut tally = lock(&self.tally);
+        let mut answers = Answers {
+            source: &self.source,
+            routes: &mut self.routes,
+            again: &mut self.again,
+            tally: &mut tally,
+            times,
+            now_ns: times.now_ns(),
+            address,
+            done: 0,
+            asks_table: false,
+            failure: None,
+        };
+        let bytes = self.ring.received(received);
+        let read = self.links[link].receive(bytes, |sent, reply| answers.take(sent, reply));
+        let (done, asks_table, failure) = (answers.done, answers.asks_table, answers.failure);
+        drop(tally);
+        self.ring.release(received);
+        read.map_err(|problem| BenchError::failed(address.to_string(), problem))?;
+        failure.map_or(Ok(()), Err)?;
+        if !more {
+            let link = &self.links[link];
+            self.ring.receive(link.token, link.fd());
+        }
+        self.unanswered -= done;
+        self.lanes[lane].unanswered -= done;
+        self.connect_new()?;
+        if asks_table {
+            self.ask_table(link, times.now_ns());
+        }
+        if asks_table || !self.again.is_empty() {
+            for sent in mem::take(&mut self.again) {
+                self.append(sent, lane);
+            }
+            self.flush_lane(lane)?;
+        }
+        self.go_on(lane, times)
+    }
+
+    /// Asks the server at `link`, which knows better than the table does, unless one was asked just now.
+    fn ask_table(&mut self, link: usize, now_ns: u64) {
+        let is_new = |asked_ns: u64| now_ns - asked_ns < TABLE_INTERVAL_NS;
+        if self.plan.is_cluster && !self.table_asked_ns.is_some_and(is_new) {
+            self.table_asked_ns = Some(now_ns);
+            self.append_to(Sent::TABLE, link);
+        }
+    }
+
+    /// In a closed loop the next batch follows when all of the last one is answered.
+    fn go_on(&mut self, lane: usize, times: &Timetable) -> Result<()> {
+        let is_idle = self.lanes[lane].unanswered == 0 && self.schedule.is_closed();
+        let now_ns = times.now_ns();
+        match is_idle && self.sends(now_ns, times) {
+            true => self.send_batch(now_ns, lane),
+            false => Ok(()),
+        }
+    }
+
+    /// After a connection has broken: nobody knows what became of what was under way on it.
+    fn broken(&mut self, link: usize, error: io::Error, times: &Timetable) -> Result<()> {
+        let lane = link % self.lanes.len();
+        let under_way = mem::take(&mut self.links[link].in_flight);
+        let lost = under_way.iter().filter(|sent| sent.op.is_some()).count();
+        let address = self.address(link);
+        let why = format!("connection to {address}: {error}");
+        lock(&self.tally).failed("CONNECTION-LOST", lost as u64, &why);
+        self.unanswered -= lost;
+        self.lanes[lane].unanswered -= lost;
+        let token = self.links[link].token.next_generation();
+        self.links[link].shut();
+        let new = self.connect(token)?;
+        let old = mem::replace(&mut self.links[link], new);
+        if old.is_sending {
+            self.retired.push(old);
+        }
+        self.go_on(lane, times)
+    }
+}
+
+/// Takes replies.
+struct Answers<'a> {
+    source: &'a Source,
+    routes: &'a mut Routes,
+    again: &'a mut Vec<Sent>,
+    tally: &'a mut Tally,
+    times: &'a Timetable,
+    now_ns: u64,
+    address: SocketAddr,
+    done: usize,
+    asks_table: bool,
+    failure: Option<BenchError>,
+}
+
+impl Answers<'_> {
+    fn take(&mut self, sent: Sent, reply: Reply<'_>) {
+        let Some(op) = sent.op else {
+            return self.take_table(reply);
+        };
+        let flaw = match reply {
+            Reply::Error(text) => return self.refused(sent, &String::from_utf8_lossy(text)),
+            reply => {
+                let is_read = matches!(op, Op::Read | Op::Rmw) && !sent.is_second;
+                self.tally.misses += u64::from(reply == Reply::Null && is_read);
+                match self.source.carried_out(&sent, &reply) {
+                    Ok(Some(second)) => return self.again.push(second),
+                    Ok(None) => None,
+                    Err(flaw) => Some(flaw),
+                }
+            }
+        };
+        self.done += 1;
+        if let Some(flaw) = flaw {
+            let example = format!("{flaw} of {}", String::from_utf8_lossy(&sent.key_name()));
+            return self.tally.failed(flaw, 1, &example);
+        }
+        let latency_ns = self.now_ns.saturating_sub(sent.due_ns);
+        let phase = self.times.phase(sent.due_ns);
+        self.tally.done(phase, op, latency_ns);
+    }
+
+    fn refused(&mut self, sent: Sent, text: &str) {
+        if let Some(address) = routes::moved(text, self.address) {
+            self.tally.redirects += 1;
+            self.asks_table = true;
+            if let Err(error) = self.routes.moved(&sent, address) {
+                self.failure = Some(error);
+            }
+            if sent.moves < MOVES_MAX {
+                return self.again.push(sent.elsewhere());
+            }
+        }
+        self.done += 1;
+        let code = text.split(' ').next().unwrap_or_default();
+        self.tally.failed(code, 1, text);
+    }
+
+    /// A table that is not whole, or none, is no error: moves go on, and each error names its slot's owner.
+    fn take_table(&mut self, reply: Reply<'_>) {
+        if let Reply::List(bytes) = reply
+            && let Ok(Some((table, _))) = decode(bytes)
+            && let Err(error) = self.routes.learn(&table, self.address)
+        {
+            self.failure = Some(error);
+        }
+    }
+}
+
+pub(super) fn lock(tally: &Mutex<Tally>) -> MutexGuard<'_, Tally> {
+    tally.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// CPU time of the calling thread.
+fn thread_cpu() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}

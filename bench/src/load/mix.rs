@@ -1,0 +1,120 @@
+use std::fmt;
+use std::str::FromStr;
+
+use ephesus_wire::rng::Rng;
+use serde::Serialize;
+
+use crate::named::Named;
+
+/// What clients do with a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Op {
+    /// GET
+    Read,
+    /// SET
+    Write,
+    /// SET with a time to live
+    Ttl,
+    /// DEL
+    Delete,
+    /// GET, then SET: done when both are
+    Rmw,
+    /// SET of a key that was not there
+    Insert,
+    /// INCR of a counter, and EXPIRE of a new one: done when both are
+    Count,
+}
+
+impl Op {
+    /// Kinds.
+    pub(super) const COUNT: usize = 7;
+
+    pub(super) const ALL: [Op; Op::COUNT] = [
+        Op::Read,
+        Op::Write,
+        Op::Ttl,
+        Op::Delete,
+        Op::Rmw,
+        Op::Insert,
+        Op::Count,
+    ];
+}
+
+impl fmt::Display for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name())
+    }
+}
+
+/// Shares of operations, such as `read=95,write=5`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mix {
+    shares: Vec<(Op, u64)>,
+    sum: u64,
+}
+
+/// Largest share of one operation.
+const SHARE_MAX: u64 = 1_000_000;
+
+impl Mix {
+    /// Of these shares, one of which is not 0.
+    pub fn of(shares: &[(Op, u64)]) -> Self {
+        let shares: Vec<_> = shares.iter().copied().filter(|(_, of)| *of > 0).collect();
+        let sum = shares.iter().map(|(_, share)| share).sum();
+        Mix { shares, sum }
+    }
+
+    /// Whether it has some of it.
+    pub fn has(&self, op: Op) -> bool {
+        self.shares.iter().any(|(one, _)| *one == op)
+    }
+
+    pub(super) fn percent(&self, op: Op) -> u64 {
+        let share = self.shares.iter().find(|(one, _)| *one == op);
+        share.map_or(0, |(_, share)| share * 100 / self.sum)
+    }
+
+    pub(super) fn draw(&self, random: &mut Rng) -> Op {
+        let mut shares = self.shares.iter();
+        if let [(only, _)] = self.shares[..] {
+            return only;
+        }
+        let mut drawn = random.below(self.sum);
+        let of = shares.find(|(_, share)| {
+            let is_it = drawn < *share;
+            drawn = drawn.saturating_sub(*share);
+            is_it
+        });
+        of.map_or(Op::Read, |(op, _)| *op)
+    }
+}
+
+impl FromStr for Mix {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let part = |part: &str| {
+            let (name, share) = part.split_once('=')?;
+            let op = Op::all().into_iter().find(|op| op.name() == name)?;
+            Some((op, share.parse().ok().filter(|share| *share <= SHARE_MAX)?))
+        };
+        let shares: Option<Vec<_>> = text.split(',').map(part).collect();
+        let mix = shares.map(|shares| Mix::of(&shares));
+        mix.filter(|mix| mix.sum > 0).ok_or_else(|| {
+            let names: Vec<String> = Op::all().iter().map(Named::name).collect();
+            format!(
+                "wants shares such as read=95,write=5, of {}",
+                names.join(", ")
+            )
+        })
+    }
+}
+
+impl fmt::Display for Mix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shares = self.shares.iter();
+        let words: Vec<String> = shares.map(|(op, share)| format!("{op}={share}")).collect();
+        f.write_str(&words.join(","))
+    }
+}

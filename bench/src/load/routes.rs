@@ -1,0 +1,106 @@
+use std::net::SocketAddr;
+
+use ephesus_wire::limits::SLOTS;
+use ephesus_wire::slot_of;
+
+use crate::error::{BenchError, Result};
+use crate::resp::Value;
+
+use super::source::Sent;
+
+/// Most servers of a cluster.
+const SERVERS_MAX: usize = 4096;
+
+/// Which server has which slot.
+#[derive(Debug)]
+pub(super) struct Routes {
+    /// The first one was given by the user.
+    pub(super) servers: Vec<SocketAddr>,
+    owners: Vec<u16>,
+}
+
+impl Routes {
+    /// Everything is at one server.
+    pub(super) fn to(address: SocketAddr) -> Self {
+        Routes {
+            servers: vec![address],
+            owners: vec![0; usize::from(SLOTS)],
+        }
+    }
+
+    /// The number of the server of an operation's key.
+    pub(super) fn server_of(&self, sent: &Sent) -> usize {
+        match self.servers.len() {
+            1 => 0,
+            _ => usize::from(self.owners[slot(sent)]),
+        }
+    }
+
+    fn number(&mut self, address: SocketAddr) -> Result<u16> {
+        let known = self.servers.iter().position(|server| *server == address);
+        if let Some(known) = known {
+            return Ok(known as u16);
+        }
+        if self.servers.len() == SERVERS_MAX {
+            let problem = format!("more than {SERVERS_MAX} servers");
+            return Err(BenchError::failed("the cluster", problem));
+        }
+        self.servers.push(address);
+        Ok((self.servers.len() - 1) as u16)
+    }
+
+    /// The slot of an operation's key is at this server now.
+    pub(super) fn moved(&mut self, sent: &Sent, to: SocketAddr) -> Result<()> {
+        self.owners[slot(sent)] = self.number(to)?;
+        Ok(())
+    }
+
+    /// Takes a reply to CLUSTER SLOTS by the server at `from`; how many slots nobody has.
+    pub(super) fn learn(&mut self, reply: &Value, from: SocketAddr) -> Result<usize> {
+        let wrong = || BenchError::reply("CLUSTER SLOTS", format!("{reply:?}").as_bytes());
+        let Value::Array(ranges) = reply else {
+            return Err(wrong());
+        };
+        let mut owned = vec![false; usize::from(SLOTS)];
+        for range in ranges {
+            let (first, last, owner) = read_range(range, from).ok_or_else(wrong)?;
+            let number = self.number(owner)?;
+            self.owners[first..=last].fill(number);
+            owned[first..=last].fill(true);
+        }
+        Ok(owned.iter().filter(|is_owned| !**is_owned).count())
+    }
+}
+
+fn slot(sent: &Sent) -> usize {
+    usize::from(slot_of(&sent.key_name()).0)
+}
+
+fn read_range(range: &Value, from: SocketAddr) -> Option<(usize, usize, SocketAddr)> {
+    let Value::Array(parts) = range else {
+        return None;
+    };
+    let number = |value: &Value| usize::try_from(value.as_integer()?).ok();
+    let (first, last) = (number(parts.first()?)?, number(parts.get(1)?)?);
+    let Value::Array(owner) = parts.get(2)? else {
+        return None;
+    };
+    let port = u16::try_from(number(owner.get(1)?)?).ok()?;
+    let host = std::str::from_utf8(owner.first()?.as_bytes().unwrap_or_default()).ok()?;
+    let ip = match host {
+        "" | "?" => from.ip(),
+        host => host.parse().ok()?,
+    };
+    (first <= last && last < usize::from(SLOTS)).then_some((first, last, SocketAddr::new(ip, port)))
+}
+
+/// Where a slot is served, of the text of an error of the server at `from`.
+pub(super) fn moved(error: &str, from: SocketAddr) -> Option<SocketAddr> {
+    let mut words = error.split(' ');
+    let is_moved = words.next() == Some("MOVED");
+    let to = words.nth(1).filter(|_| is_moved)?;
+    match to.strip_prefix(':') {
+        Some(port) => Some(SocketAddr::new(from.ip(), port.parse().ok()?)),
+        None => to.parse().ok(),
+    }
+}

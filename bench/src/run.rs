@@ -1,0 +1,204 @@
+//! Throughput and latency of a server or a cluster that runs already.
+
+use std::io::{self, IsTerminal, Write};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::error::{BenchError, Result};
+use crate::load::{Indexes, Ledger, Op, Outcome, Plan, Running, STAMP_BYTES, Workload};
+use crate::named::Named;
+use crate::prefill;
+use crate::record::{Case, Record, Second, ServerRecord};
+use crate::resp;
+use crate::stats::number;
+use crate::target::Target;
+
+pub use arguments::RunArgs;
+pub use preset::Preset;
+
+mod arguments;
+mod preset;
+
+/// Most keys whose versions are remembered.
+const VERIFIED_KEYS_MAX: u64 = 100_000_000;
+const NAME: &str = "run";
+
+/// Drives the server, prints the tables and writes the files that were asked for.
+///
+/// # Errors
+/// When the server is not there, an operation fails, a signal interrupts, or a file cannot be written.
+pub fn execute(arguments: &RunArgs) -> Result<()> {
+    arguments.outputs.prepare()?;
+    let target = arguments.target.resolve()?;
+    let server = describe(&target)?;
+    let plan = plan(arguments, target)?;
+    let mut record = Record::new(NAME, &std::env::temp_dir(), arguments)?;
+    let name = server.name.clone();
+    record.add_server(server);
+    if arguments.fill {
+        eprintln!("loading {} keys", plan.workload.keys.count());
+        let op = match plan.workload.mix.has(Op::Ttl) {
+            true => Op::Ttl,
+            false => Op::Write,
+        };
+        prefill::each(plan.clone(), op, plan.workload.keys.clone())?;
+    }
+    let running = Running::start(plan.clone(), arguments.span())?;
+    let is_live = io::stderr().is_terminal();
+    let mut outcome = running.finish(|second| {
+        if is_live {
+            tell(second);
+        }
+    });
+    if is_live {
+        eprintln!();
+    }
+    let run = outcome.run(&name, "", arguments.rate);
+    let done = judge(&mut outcome);
+    record.put(Case {
+        name: arguments
+            .preset
+            .map_or_else(|| NAME.to_owned(), |preset| preset.name()),
+        title: arguments
+            .preset
+            .map_or_else(|| "a load".to_owned(), |preset| preset.title()),
+        how: how(&plan),
+        notes: notes(&outcome, &plan),
+        runs: vec![run],
+        ..Case::default()
+    });
+    arguments.outputs.publish(record, done)
+}
+
+fn judge(outcome: &mut Outcome) -> Result<()> {
+    if let Some(failure) = outcome.take_failure() {
+        return Err(failure);
+    }
+    match outcome.complaint() {
+        None => Ok(()),
+        Some(text) => Err(BenchError::failed("load", text)),
+    }
+}
+
+fn tell(second: &Second) {
+    let line = format!(
+        "{:>5.0} s  {:>9}/s  p50 {:>8} us  p99 {:>8} us  p99.9 {:>8} us  errors {}",
+        second.at_s + 1.0,
+        second.done,
+        number(second.p50_us),
+        number(second.p99_us),
+        number(second.p999_us),
+        second.errors
+    );
+    // A terminal that is gone does not end the run.
+    let _ = write!(io::stderr(), "\r\x1b[2K{line}");
+}
+
+fn describe(target: &Target) -> Result<ServerRecord> {
+    let mut connection = target.connect(target.address)?;
+    let info = connection.text(&["INFO", "server"])?;
+    let products = ["ephesus", "valkey", "redis"];
+    let version = |product: &&str| resp::info_field(&info, &format!("{product}_version"));
+    let found = products
+        .iter()
+        .find_map(|product| Some((*product, version(product)?)));
+    let (product, version) = found.unwrap_or(("server", "unknown"));
+    Ok(ServerRecord {
+        name: product.to_owned(),
+        version: version.to_owned(),
+        command_line: format!("at {}", target.address),
+        configuration: Vec::new(),
+    })
+}
+
+fn plan(arguments: &RunArgs, target: Target) -> Result<Plan> {
+    let shape = arguments.shape();
+    let keys = arguments.keys;
+    let ledger = arguments.verify.then(|| {
+        let refused = |problem: &str| Err(BenchError::flag("--verify", problem));
+        if shape.mix.has(Op::Count) {
+            return refused("counters have no versions");
+        }
+        if shape.sizes.bounds()[0] < STAMP_BYTES {
+            return refused(&format!("values need at least {STAMP_BYTES} bytes"));
+        }
+        if keys > VERIFIED_KEYS_MAX {
+            return refused(&format!("at most {VERIFIED_KEYS_MAX} keys"));
+        }
+        let room = if shape.mix.has(Op::Insert) {
+            2 * keys
+        } else {
+            keys
+        };
+        Ok(Arc::new(Ledger::new(run_number(), room)))
+    });
+    Ok(Plan {
+        is_cluster: arguments.cluster,
+        rate: arguments.rate,
+        connections: arguments.connections,
+        pipeline: arguments.pipeline,
+        threads: arguments.threads,
+        cpus: arguments.cpus.clone(),
+        count: arguments.count,
+        workload: Workload {
+            mix: shape.mix,
+            keys: Indexes::Below(keys),
+            distribution: shape.distribution,
+            sizes: shape.sizes,
+            ttl_s: shape.ttl_s,
+            ledger: ledger.transpose()?,
+            ..Plan::new(target.address).workload
+        },
+        target,
+    })
+}
+
+/// Differs from one run to another.
+fn run_number() -> u32 {
+    use std::time::{SystemTime, UNIX_EPOCH};
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now = now.unwrap_or(Duration::ZERO);
+    (now.as_millis() as u32).wrapping_mul(1 << 10) ^ std::process::id()
+}
+
+fn how(plan: &Plan) -> String {
+    let Plan {
+        workload, pipeline, ..
+    } = plan;
+    let pace = match plan.rate {
+        0 => "closed loop".to_owned(),
+        rate => format!("open loop, {rate} operations/s, latency from when each was due"),
+    };
+    format!(
+        "{pace}, {} connections, pipeline {pipeline}; {}, {} keys {}, values of {} bytes",
+        plan.connections,
+        workload.mix,
+        workload.keys.count(),
+        workload.distribution.name(),
+        workload.sizes
+    )
+}
+
+fn notes(outcome: &Outcome, plan: &Plan) -> Vec<String> {
+    let mut notes = Vec::new();
+    if outcome.misses() > 0 {
+        notes.push(format!(
+            "{} reads found nothing; --fill loads the keys first",
+            outcome.misses()
+        ));
+    }
+    if outcome.redirects() > 0 {
+        notes.push(format!(
+            "{} operations were redirected",
+            outcome.redirects()
+        ));
+    }
+    let cpu_us = outcome.client_cpu.as_secs_f64() * 1e6 / outcome.sent().max(1) as f64;
+    notes.push(format!(
+        "the generator used {cpu_us:.2} us of CPU per operation"
+    ));
+    if plan.workload.ledger.is_some() && outcome.complaint().is_none() {
+        notes.push("every value read was of its key, and none older than it had to be".to_owned());
+    }
+    notes
+}
