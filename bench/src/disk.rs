@@ -15,9 +15,11 @@ use crate::stats;
 
 pub use calm::await_calm;
 pub use in_flight::{GROUPS, in_flight_mb_per_s};
+pub use survey::DiskArgs;
 
 mod calm;
 mod in_flight;
+mod survey;
 #[cfg(test)]
 mod tests;
 
@@ -164,14 +166,14 @@ fn sequential(file: &File, block: &[u8]) -> io::Result<f64> {
 ///
 /// # Errors
 /// When it is; also when the directory cannot be examined.
-pub fn refuse_memory(dir: &Path) -> Result<()> {
+pub fn refuse_memory(flag: &'static str, dir: &Path) -> Result<()> {
     match file_system(dir)? {
         FileSystem::Memory => {
             let problem = format!(
                 "{} is in memory, where sync costs nothing; name a real disk",
                 dir.display()
             );
-            Err(BenchError::flag("--dir", problem))
+            Err(BenchError::flag(flag, problem))
         }
         FileSystem::Disk { .. } => Ok(()),
     }

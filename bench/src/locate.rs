@@ -20,7 +20,7 @@ pub fn data_root(dir: Option<&Path>, prefix: &str) -> Result<TempDir> {
     });
     let parent =
         std::path::absolute(parent).map_err(BenchError::io(parent.display().to_string()))?;
-    disk::refuse_memory(&parent)?;
+    disk::refuse_memory("--dir", &parent)?;
     dir_in(&parent, prefix)
 }
 

@@ -6,6 +6,7 @@ use clap::{Parser, Subcommand};
 
 use ephesus_bench::cluster::{self, ClusterArgs};
 use ephesus_bench::compare::{self, CompareArgs};
+use ephesus_bench::disk::DiskArgs;
 use ephesus_bench::heap::Counting;
 use ephesus_bench::interrupt;
 use ephesus_bench::migrate::{self, MigrateArgs};
@@ -36,6 +37,8 @@ enum Command {
     Cluster(ClusterArgs),
     /// How fast half of a node's data moves to another one, beside Valkey's slot migration
     Migrate(MigrateArgs),
+    /// What a disk can do for a log, and what that means for --durability strict
+    Disk(DiskArgs),
     /// Write docs/benchmarks.md from the results in bench/results
     Report(ReportArgs),
 }
@@ -47,6 +50,7 @@ fn main() -> ExitCode {
         Command::Compare(arguments) => compare::execute(&arguments),
         Command::Cluster(arguments) => cluster::execute(&arguments),
         Command::Migrate(arguments) => migrate::execute(&arguments),
+        Command::Disk(arguments) => arguments.execute(),
         Command::Report(arguments) => arguments.execute(),
     };
     match done {

@@ -19,7 +19,7 @@ mod tests;
 #[template(path = "page.html")]
 struct Html<'a> {
     record: &'a Record,
-    results: Table,
+    results: Vec<Table>,
     sections: Vec<Section<'a>>,
     machine: Vec<(&'static str, String)>,
 }
@@ -61,7 +61,9 @@ pub fn markdown(record: &Record) -> String {
     for warning in record.warnings() {
         page += &format!("\n**{warning}**\n");
     }
-    page += &format!("\n{}", table::results(record).markdown());
+    for table in table::results(record) {
+        page += &format!("\n{}", table.markdown());
+    }
     for case in &record.cases {
         page += &format!("\n## {}\n\n{}\n", case.heading(), case.how);
         for table in table::of_runs(case) {
@@ -98,7 +100,7 @@ impl Record {
         let quick = self.is_quick.then(|| quick.to_owned());
         let why = self.truncated.iter();
         let truncated =
-            why.map(|why| format!("Ended early: {why}. Figures are of what was done until then."));
+            why.map(|why| format!("Ended with: {why}. Figures are of what was done until then."));
         quick.into_iter().chain(truncated)
     }
 }

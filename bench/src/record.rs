@@ -249,9 +249,17 @@ impl Case {
         let mut measure = Measure::new(name, more(unit).to(goal));
         let verdict = Verdict::on(goal, stats::median(&samples));
         measure.samples.insert(EPHESUS, samples);
-        let row = Row::new(&measure, verdict, []);
-        let median = row.medians[EPHESUS].map_or("none".to_owned(), stats::number);
-        eprintln!("   {}: {median} {unit}", row.name);
+        self.push(Row::new(&measure, verdict, []))
+    }
+
+    /// Adds a quantity, and says on standard error what it has come to.
+    pub fn push(&mut self, row: Row) -> &mut Row {
+        let shown = |(server, median): (&String, &Option<f64>)| {
+            let median = median.map_or("none".to_owned(), stats::number);
+            format!("{server} {median}")
+        };
+        let medians: Vec<String> = row.medians.iter().map(shown).collect();
+        eprintln!("   {}: {} {}", row.name, medians.join(", "), row.unit);
         self.rows.push(row);
         self.rows.last_mut().expect("a row")
     }

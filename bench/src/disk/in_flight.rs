@@ -1,4 +1,3 @@
-use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -8,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::Result;
 use crate::interrupt;
+use crate::record::Latencies;
 
 use super::{FILE_BYTES, in_scratch, open_durable, zero_filled};
 
@@ -41,29 +41,51 @@ fn measure<const N: usize>(
     let (file, _) = open_durable(path)?;
     let mut rates = [0.0; N];
     for (rate, at_a_time) in rates.iter_mut().zip(at_a_time) {
-        *rate = drive(&file, &block.0[..GROUP_BYTES], at_a_time, duration)?;
+        let write = |offset| file.write_all_at(&block.0[..GROUP_BYTES], offset);
+        *rate = drive(GROUP_BYTES, at_a_time, duration, write)?.mb_per_s;
     }
     Ok(rates)
 }
 
-fn drive(file: &File, bytes: &[u8], at_a_time: usize, duration: Duration) -> io::Result<f64> {
+/// What writes of one kind have come to.
+pub(super) struct Driven {
+    pub(super) mb_per_s: f64,
+    /// Of each write, until it was durable.
+    pub(super) latencies: Latencies,
+}
+
+/// Writes one after the other through the file, so many at a time.
+pub(super) fn drive(
+    bytes: usize,
+    at_a_time: usize,
+    duration: Duration,
+    write: impl Fn(u64) -> io::Result<()> + Sync,
+) -> io::Result<Driven> {
     let next = AtomicU64::new(0);
     let began = Instant::now();
-    let write = || {
+    let run = || {
+        let mut latencies = Latencies::default();
         while began.elapsed() < duration && !interrupt::requested() {
             let turn = next.fetch_add(1, Ordering::Relaxed);
-            file.write_all_at(bytes, turn * GROUP_BYTES as u64 % FILE_BYTES)?;
+            let sent = Instant::now();
+            write(turn * bytes as u64 % FILE_BYTES)?;
+            latencies.record_ns(sent.elapsed().as_nanos() as u64);
         }
-        Ok(())
+        Ok::<_, io::Error>(latencies)
     };
+    let mut latencies = Latencies::default();
     thread::scope(|scope| {
-        let writers: Vec<_> = (0..at_a_time).map(|_| scope.spawn(write)).collect();
-        let mut done = writers.into_iter().map(|writer| {
+        let writers: Vec<_> = (0..at_a_time).map(|_| scope.spawn(run)).collect();
+        writers.into_iter().try_for_each(|writer| {
             let ended = writer.join();
-            ended.unwrap_or_else(|_| Err(io::Error::other("a writer has panicked")))
-        });
-        done.try_for_each(|ended: io::Result<()>| ended)
+            let panicked = || io::Error::other("a writer has panicked");
+            latencies.add(&ended.map_err(|_| panicked())??);
+            Ok::<_, io::Error>(())
+        })
     })?;
-    let written = next.load(Ordering::Relaxed) * GROUP_BYTES as u64;
-    Ok(written as f64 / 1e6 / began.elapsed().as_secs_f64())
+    let written = latencies.count() * bytes as u64;
+    Ok(Driven {
+        mb_per_s: written as f64 / 1e6 / began.elapsed().as_secs_f64(),
+        latencies,
+    })
 }

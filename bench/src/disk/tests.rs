@@ -26,11 +26,14 @@ fn latency_is_measured_and_leaves_nothing_behind() {
 fn memory_file_systems_are_refused() {
     let shm = Path::new("/dev/shm");
     if file_system(shm).is_ok_and(|kind| kind == FileSystem::Memory) {
-        assert!(matches!(refuse_memory(shm), Err(BenchError::Flag { .. })));
+        assert!(matches!(
+            refuse_memory("--dir", shm),
+            Err(BenchError::Flag { .. })
+        ));
     }
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     assert_eq!(
-        refuse_memory(here).is_ok(),
+        refuse_memory("--dir", here).is_ok(),
         file_system(here).expect("fs") != FileSystem::Memory
     );
 }

@@ -4,7 +4,7 @@ use crate::stats;
 
 use super::table::keep_first;
 
-/// The plots of a case: those of its runs, its own, and a bar per server for each of its quantities.
+/// The plots of a case: its own, those of its runs, and if it has none of its own a bar per server for each quantity.
 pub(super) fn groups(case: &Case) -> Vec<Vec<Plot>> {
     let of_kinds = |kinds: &[Kind]| {
         let own = case.plots.iter().filter(|plot| kinds.contains(&plot.kind));
@@ -17,8 +17,10 @@ pub(super) fn groups(case: &Case) -> Vec<Vec<Plot>> {
         _ => vec![[curves, percentiles].concat(), over_time],
     };
     groups.push(of_kinds(&[Kind::Time]));
-    let bars = case.rows.iter().filter_map(bars).collect();
-    groups.push([of_kinds(&[Kind::Bars]), bars].concat());
+    groups.push(of_kinds(&[Kind::Bars]));
+    if case.plots.is_empty() {
+        groups.push(case.rows.iter().filter_map(bars).collect());
+    }
     groups.retain(|group| !group.is_empty());
     groups
 }

@@ -1,5 +1,5 @@
 use crate::record::{Case, Record};
-use crate::stats::number;
+use crate::stats::{number, quantile};
 
 /// A table; cells are plain text.
 #[derive(Debug, Default)]
@@ -19,7 +19,11 @@ impl Table {
 
     /// Whether a column has figures, which are aligned to the right.
     pub(super) fn is_figures(&self, column: &usize) -> bool {
-        let is_figure = |cell: &str| cell.starts_with(|first: char| first.is_ascii_digit());
+        // An amount with its unit is a name.
+        let is_figure = |cell: &str| {
+            let begins = cell.starts_with(|first: char| first.is_ascii_digit());
+            begins && !cell.ends_with(char::is_alphabetic)
+        };
         let mut cells = self.rows.iter().map(|row| &*row[*column]);
         cells.all(|cell| cell == "-" || is_figure(cell))
     }
@@ -51,21 +55,34 @@ impl Table {
     }
 }
 
-/// All quantities of all cases, with a column per server, and others where a case has something for them.
-pub(super) fn results(record: &Record) -> Table {
-    let rows = || {
-        let cases = record.cases.iter();
-        cases.flat_map(|case| case.rows.iter().map(move |row| (case, row)))
+/// All quantities: a table for each sequence of cases with the same servers, which are its columns.
+pub(super) fn results(record: &Record) -> Vec<Table> {
+    let servers = |case: &Case| {
+        let mut names: Vec<&String> = record.servers.iter().map(|server| &server.name).collect();
+        names.extend(case.rows.iter().flat_map(|row| row.medians.keys()));
+        let is_there = |name: &&String| case.rows.iter().any(|row| row.medians.contains_key(*name));
+        names.retain(is_there);
+        keep_first(&mut names);
+        names.into_iter().cloned().collect::<Vec<String>>()
     };
-    let mut servers: Vec<&String> = record.servers.iter().map(|server| &server.name).collect();
-    servers.extend(rows().flat_map(|(_, row)| row.medians.keys()));
+    let cases = record.cases.iter().filter(|case| !case.rows.is_empty());
+    let cases: Vec<(&Case, Vec<String>)> = cases.map(|case| (case, servers(case))).collect();
+    let same = cases.chunk_by(|(_, one), (_, next)| one == next);
+    same.map(results_of).collect()
+}
+
+fn results_of(cases: &[(&Case, Vec<String>)]) -> Table {
+    let servers = &cases[0].1;
+    let rows = || (cases.iter()).flat_map(|(case, _)| case.rows.iter().map(move |row| (case, row)));
     let mut ratios: Vec<&String> = rows().flat_map(|(_, row)| row.ratios.keys()).collect();
-    keep_first(&mut servers);
     keep_first(&mut ratios);
     let has_goals = rows().any(|(_, row)| row.goal.is_some());
     let has_bound = rows().any(|(_, row)| !row.client_bound.is_empty());
     let mut table = Table::new(&["case", "measure", "unit"]);
-    table.head.extend(servers.iter().map(|&name| name.clone()));
+    table.head.extend(servers.iter().cloned());
+    let has_spread =
+        servers.len() == 1 && rows().any(|(_, row)| row.samples[&servers[0]].len() > 1);
+    table.head.extend(has_spread.then(|| "spread".to_owned()));
     let heads = ratios.iter().map(|to| format!("/ {to} (95% interval)"));
     table.head.extend(heads);
     if has_goals {
@@ -78,12 +95,13 @@ pub(super) fn results(record: &Record) -> Table {
         let mut cells = [&case.name, &row.name, &row.unit]
             .map(String::clone)
             .to_vec();
-        let median = |server| row.medians.get(server).copied().flatten();
+        let median = |server: &String| row.medians.get(server).copied().flatten();
         cells.extend(
             servers
                 .iter()
-                .map(|&server| or_dash(median(server).map(number))),
+                .map(|server| or_dash(median(server).map(number))),
         );
+        cells.extend(has_spread.then(|| spread(&row.samples[&servers[0]])));
         cells.extend(ratios.iter().map(|&to| {
             or_dash(row.ratios.get(to).map(|one| {
                 let [median, low, high] = [one.median, one.low, one.high].map(number);
@@ -98,6 +116,16 @@ pub(super) fn results(record: &Record) -> Table {
         table.rows.push(cells);
     }
     table
+}
+
+/// The smallest and the largest sample, and how many there are.
+fn spread(samples: &[Option<f64>]) -> String {
+    let present: Vec<f64> = samples.iter().copied().flatten().collect();
+    let ends = [0.0, 1.0].map(|q| quantile(&present, q).map(number));
+    match ends {
+        [Some(low), Some(high)] => format!("{low} to {high}, of {}", present.len()),
+        _ => "-".to_owned(),
+    }
 }
 
 fn or_dash(text: Option<String>) -> String {

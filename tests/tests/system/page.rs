@@ -92,7 +92,7 @@ fn a_report_shows_all_its_plots_and_figures_and_asks_for_nothing() {
         return;
     };
     for heading in [
-        "Ended early: interrupted.",
+        "Ended with: interrupted.",
         "Latency by percentile",
         "Throughput over time",
         "Latency over time",

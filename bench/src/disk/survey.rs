@@ -1,0 +1,212 @@
+use std::collections::BTreeMap;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::error::{BenchError, Result};
+use crate::interrupt;
+use crate::locate;
+use crate::measure::{Measure, Verdict, more};
+use crate::plot::{Axis, Kind, Plot, Series};
+use crate::record::{Case, Latencies, Outputs, Record, Row, Run};
+use crate::stats::number;
+
+use super::in_flight::{Driven, drive};
+use super::{BLOCK_BYTES, LARGEST_WRITE_BYTES, in_scratch, open, open_durable, refuse_memory};
+
+/// `ephesus-bench disk`: what a disk can do for a log.
+#[derive(Clone, Debug, clap::Args)]
+pub struct DiskArgs {
+    /// Directory on the disk, which gets a file of 64 MiB meanwhile
+    #[arg(default_value = ".")]
+    dir: PathBuf,
+    /// Seconds of all measurements together
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    seconds: u64,
+    /// Where results go.
+    #[command(flatten)]
+    outputs: Outputs,
+}
+
+const KIB: [usize; 5] = [4, 16, 64, 256, 1024];
+const IN_FLIGHT: [usize; 6] = [1, 2, 4, 8, 16, 32];
+/// Shares of the time: for each way to make 4 KiB durable, and for each size and number in flight.
+const LATENCY_SHARE: f64 = 0.125;
+const CELL_SHARE: f64 = (1.0 - 2.0 * LATENCY_SHARE) / (KIB.len() * IN_FLIGHT.len()) as f64;
+/// Clients of the example, whose records fill a group of 16 KiB at most.
+const CLIENTS: f64 = 50.0;
+
+const DSYNC: &str = "O_DSYNC write";
+const FDATASYNC: &str = "write + fdatasync";
+
+/// What was found until the end, or until it was stopped.
+#[derive(Default)]
+struct Found {
+    direct: bool,
+    latencies: BTreeMap<String, Latencies>,
+    /// By size and number in flight.
+    cells: Vec<(usize, usize, Driven)>,
+}
+
+impl DiskArgs {
+    /// Measures and prints.
+    ///
+    /// # Errors
+    /// When the directory cannot be written or is in memory, and when a signal interrupts.
+    pub fn execute(&self) -> Result<()> {
+        self.outputs.prepare()?;
+        let dir = std::path::absolute(&self.dir).map_err(BenchError::io("DIR"))?;
+        refuse_memory("DIR", &dir)?;
+        let settings = serde_json::json!({ "seconds": self.seconds });
+        let mut record = Record::new("disk", &dir, &settings)?;
+        let mut found = Found::default();
+        let all = Duration::from_secs(self.seconds);
+        let done = locate::dir_in(&dir, "ephesus-disk-")
+            .and_then(|dir| in_scratch(dir.path(), "log", |path| found.fill(path, all)));
+        record.put(found.for_strict());
+        record.put(found.sequential());
+        self.outputs.publish(record, done)
+    }
+}
+
+impl Found {
+    fn fill(&mut self, path: &Path, all: Duration) -> io::Result<()> {
+        let mut block = super::zero_filled(path)?;
+        block.0.fill(1);
+        let (dsync, direct) = open_durable(path)?;
+        let plain = open(path, if direct { libc::O_DIRECT } else { 0 })?;
+        self.direct = direct;
+        let small = &block.0[..BLOCK_BYTES];
+        let share = all.mul_f64(LATENCY_SHARE);
+        let by_dsync = drive(BLOCK_BYTES, 1, share, |at| dsync.write_all_at(small, at))?;
+        let by_sync = drive(BLOCK_BYTES, 1, share, |at| {
+            plain.write_all_at(small, at)?;
+            plain.sync_data()
+        })?;
+        for (name, driven) in [(DSYNC, by_dsync), (FDATASYNC, by_sync)] {
+            self.latencies.insert(name.to_owned(), driven.latencies);
+        }
+        for kib in KIB {
+            let bytes = &block.0[..kib << 10];
+            for in_flight in IN_FLIGHT {
+                if interrupt::requested() {
+                    return Ok(());
+                }
+                let write = |at| dsync.write_all_at(bytes, at);
+                let driven = drive(bytes.len(), in_flight, all.mul_f64(CELL_SHARE), write)?;
+                self.cells.push((kib, in_flight, driven));
+            }
+        }
+        Ok(())
+    }
+
+    fn cell(&self, kib: usize, in_flight: usize) -> Option<&Driven> {
+        let mut cells = self.cells.iter();
+        let found = cells.find(|(size, many, _)| (*size, *many) == (kib, in_flight));
+        found.map(|(_, _, driven)| driven)
+    }
+
+    /// Latency of the smallest group, and what follows from it.
+    fn for_strict(&self) -> Case {
+        let path = if self.direct {
+            "O_DIRECT"
+        } else {
+            "through the page cache"
+        };
+        let run = |(way, latencies): (&String, &Latencies)| Run {
+            server: way.clone(),
+            elapsed_s: latencies.mean_us() * latencies.count() as f64 / 1e6,
+            operations: BTreeMap::from([("4 KiB".to_owned(), latencies.clone())]),
+            ..Run::default()
+        };
+        let mut case = Case {
+            name: "strict".to_owned(),
+            title: "what the disk allows --durability strict".to_owned(),
+            how: format!("4 KiB, {path}, one at a time, into a file that is filled with zeroes."),
+            runs: self.latencies.iter().map(run).collect(),
+            ..Case::default()
+        };
+        let group = self.cell(16, 1).map(|cell| cell.latencies.us(0.5));
+        let most = (self.cells.iter())
+            .map(|(_, _, driven)| driven.mb_per_s)
+            .reduce(f64::max);
+        if let (Some(sync), Some(group), Some(most)) = (self.latencies.get(DSYNC), group, most) {
+            let (one, grouped) = (1e6 / sync.us(0.5), CLIENTS * 1e6 / group);
+            for (name, unit, value) in [
+                ("commits, one connection", "per s", one),
+                ("commits, 50 connections in groups", "per s", grouped),
+                ("log", "MB/s", most),
+            ] {
+                let mut measure = Measure::new(name, more(unit));
+                measure.samples.insert("at most", vec![value]);
+                case.push(Row::new(&measure, Verdict::NoGoal, []));
+            }
+            case.how += &format!(
+                " A reply under strict waits for one durable write. One connection that waits for each reply commits at \
+                 most {} times per s, and one in a hundred commits takes over {} us. What arrives while a group is \
+                 written is the next group: {CLIENTS} such connections, whose records fit into 16 KiB, share a write of {} us, \
+                 so they commit up to {} times per s together. Many connections, or large values, are bounded by \
+                 bytes: the logs of all shards write {} MB/s at most.",
+                number(one),
+                number(sync.us(0.99)),
+                number(group),
+                number(grouped),
+                number(most)
+            );
+        }
+        case
+    }
+
+    /// Rates by size and number in flight.
+    fn sequential(&self) -> Case {
+        let row = |kib: usize| {
+            let mut measure = Measure::new(format!("{kib} KiB"), more("MB/s"));
+            for (_, in_flight, driven) in self.cells.iter().filter(|cell| cell.0 == kib) {
+                let samples = vec![driven.mb_per_s];
+                measure.samples.insert(InFlight(*in_flight), samples);
+            }
+            Row::new(&measure, Verdict::NoGoal, [])
+        };
+        let curves = |value: fn(&Driven) -> f64| {
+            let of = |kib: usize| {
+                let cells = self.cells.iter().filter(move |cell| cell.0 == kib);
+                let points = cells.map(|(_, many, driven)| [*many as f64, value(driven)]);
+                Series::new(format!("{kib} KiB"), points)
+            };
+            KIB.map(of).to_vec()
+        };
+        let plot = |title, y, series| {
+            let x = Axis::log("writes in flight", "");
+            Plot::new(title, Kind::Curve, [x, y], series)
+        };
+        let rate = plot(
+            "Rate",
+            Axis::log("MB/s", ""),
+            curves(|driven| driven.mb_per_s),
+        );
+        let p99 = curves(|driven| driven.latencies.us(0.99));
+        let p99 = plot("99th percentile until durable", Axis::log("", "us"), p99);
+        Case {
+            name: "sequential".to_owned(),
+            title: "durable sequential writes by size and number in flight".to_owned(),
+            how: "O_DSYNC, one writer per write in flight.".to_owned(),
+            rows: KIB.map(row).to_vec(),
+            plots: vec![rate, p99],
+            ..Case::default()
+        }
+    }
+}
+
+/// A number of writes in flight, which names a column.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct InFlight(usize);
+
+impl std::fmt::Display for InFlight {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Columns are in the order of their names.
+        write!(f, "{:>2} in flight", self.0)
+    }
+}
+
+const _: () = assert!(KIB[KIB.len() - 1] << 10 == LARGEST_WRITE_BYTES);

@@ -1,0 +1,125 @@
+//! The program from outside: what it prints, writes and leaves behind, and with which exit code it ends.
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use ephesus_bench::record::Record;
+
+fn bench(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ephesus-bench"));
+    command
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+fn texts(output: &Output) -> [String; 2] {
+    [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned())
+}
+
+fn scratch() -> tempfile::TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk")
+}
+
+fn record(path: &Path) -> Record {
+    Record::parse(&std::fs::read_to_string(path).expect("a file")).expect("a record")
+}
+
+fn entries(dir: &Path) -> usize {
+    std::fs::read_dir(dir).expect("dir").count()
+}
+
+#[test]
+fn a_disk_is_measured_in_the_time_given_and_left_as_it_was() {
+    let (dir, results) = (scratch(), scratch());
+    let json = results.path().join("disk.json");
+    let [disk, file, report] =
+        [dir.path(), &json, results.path()].map(|path| path.display().to_string());
+    let output = bench(&[
+        "disk",
+        &disk,
+        "--seconds",
+        "1",
+        "--json",
+        &file,
+        "--report",
+        &report,
+    ])
+    .output()
+    .expect("bench");
+    let [shown, errors] = texts(&output);
+    assert!(output.status.success(), "{errors}");
+    assert!(
+        shown.contains("A reply under strict waits for one durable write."),
+        "{shown}"
+    );
+    let record = record(&json);
+    let [strict, sequential] = &*record.cases else {
+        panic!("{shown}")
+    };
+    assert_eq!((strict.rows.len(), strict.runs.len()), (3, 2));
+    let cells = sequential.rows.iter().flat_map(|row| row.medians.values());
+    let rates: Vec<f64> = cells.copied().flatten().collect();
+    assert!(
+        rates.len() == 30 && rates.iter().all(|rate| *rate > 0.0),
+        "{rates:?}"
+    );
+    assert_eq!(entries(dir.path()), 0);
+    assert_eq!(entries(results.path()), 2);
+}
+
+#[test]
+fn an_interrupted_run_keeps_what_it_found_and_cleans_up() {
+    let (dir, results) = (scratch(), scratch());
+    let json = results.path().join("disk.json");
+    let [disk, file] = [dir.path(), &json].map(|path| path.display().to_string());
+    let running = bench(&["disk", &disk, "--seconds", "60", "--json", &file])
+        .spawn()
+        .expect("bench");
+    for _ in 0..2000 {
+        if entries(dir.path()) > 0 {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    // SAFETY: the child is not waited for yet, so its id is its own.
+    unsafe { libc::kill(running.id() as i32, libc::SIGINT) };
+    let output = running.wait_with_output().expect("an end");
+    let [shown, errors] = texts(&output);
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    assert!(errors.ends_with("ephesus-bench: interrupted\n"), "{errors}");
+    assert!(shown.contains("Ended with: interrupted."), "{shown}");
+    assert_eq!(record(&json).truncated.as_deref(), Some("interrupted"));
+    assert_eq!(entries(dir.path()), 0);
+}
+
+#[test]
+fn what_cannot_be_written_is_one_line_before_anything_is_measured() {
+    let dir = scratch();
+    let disk = dir.path().display().to_string();
+    for outputs in [
+        ["--report", "/proc/nowhere"],
+        ["--json", "/proc/nowhere/a.json"],
+        ["--csv", &disk],
+    ] {
+        let output = bench(&["disk", &disk, "--seconds", "60", outputs[0], outputs[1]])
+            .output()
+            .expect("bench");
+        let [shown, errors] = texts(&output);
+        assert_eq!(output.status.code(), Some(1), "{errors}");
+        assert!(
+            shown.is_empty() && errors.lines().count() == 1,
+            "{shown}{errors}"
+        );
+        assert!(errors.contains(outputs[1]), "{errors}");
+    }
+    let output = bench(&["disk", "/dev/shm"]).output().expect("bench");
+    let [_, errors] = texts(&output);
+    assert!(
+        errors.starts_with("ephesus-bench: DIR: /dev/shm is in memory"),
+        "{errors}"
+    );
+}
