@@ -27,10 +27,10 @@ pub struct Archipelago {
 }
 
 /// Runs `test` on a thread whose network has so many islands: processes and sockets that it makes are
-/// on the shore. Says so and does nothing where the kernel refuses to make one.
+/// on the shore.
 ///
 /// # Panics
-/// When the test does.
+/// As [`with_own_network`](crate::network::with_own_network).
 pub fn with_archipelago(islands: u8, test: impl FnOnce(&Archipelago) + Send) {
     on_own_network(|| test(&Archipelago::rise(islands)));
 }

@@ -19,6 +19,7 @@ pub mod images;
 pub mod ledger;
 pub mod load;
 pub mod mount;
+pub mod needs;
 pub mod network;
 pub mod node;
 pub mod oracle;

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 use crate::Rng;
+use crate::needs::lacks;
 use crate::paths;
 
 /// An ext4 image mounted over a loop device; unmounted when dropped.
@@ -21,10 +22,12 @@ pub struct SmallDisk {
 }
 
 impl SmallDisk {
+    /// None where the machine does not permit it and tests may be left out.
+    ///
     /// # Panics
-    /// When mounting is not permitted: a test that cannot run says so and fails. Run it as root, or
-    /// leave it out by name.
-    pub fn mount(bytes: u64) -> Self {
+    /// Where it does not permit it, unless `EPHESUS_ALLOW_SKIP=1`.
+    #[must_use]
+    pub fn mount(bytes: u64) -> Option<Self> {
         let home = paths::scratch();
         let image = home.path().join("image");
         let at = home.path().join("mount");
@@ -32,14 +35,17 @@ impl SmallDisk {
             .and_then(|file| file.set_len(bytes))
             .and_then(|()| std::fs::create_dir(&at))
             .expect("create the image of a small disk");
-        run(Command::new("mkfs.ext4")
-            .args(["-q", "-F", "-m", "0"])
-            .arg(&image));
-        run(Command::new("mount")
-            .args(["-o", "loop"])
-            .arg(&image)
-            .arg(&at));
-        Self { home }
+        let mut make = Command::new("mkfs.ext4");
+        make.args(["-q", "-F", "-m", "0"]).arg(&image);
+        let mut mount = Command::new("mount");
+        mount.args(["-o", "loop"]).arg(&image).arg(&at);
+        match run(&mut make).and_then(|()| run(&mut mount)) {
+            Ok(()) => Some(Self { home }),
+            Err(reason) => {
+                lacks(&format!("no small disk can be mounted: {reason}"));
+                None
+            }
+        }
     }
 
     pub fn path(&self) -> PathBuf {
@@ -171,14 +177,15 @@ fn free_bytes(path: &Path) -> u64 {
     stats.f_bavail * stats.f_frsize
 }
 
-fn run(command: &mut Command) {
+fn run(command: &mut Command) -> Result<(), String> {
+    let program = command.get_program().display().to_string();
     let output = command
         .output()
-        .unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    assert!(
-        output.status.success(),
-        "{command:?}: {}\nThis test mounts a small disk, so it has to run as root; without root leave \
-         it out with: cargo test --workspace -- --skip full_disk",
-        String::from_utf8_lossy(&output.stderr).trim()
-    );
+        .map_err(|error| format!("{program}: {error}"))?;
+    let text = String::from_utf8_lossy(&output.stderr);
+    let line = text.lines().next().unwrap_or_default();
+    let is_done = output.status.success();
+    is_done
+        .then_some(())
+        .ok_or_else(|| format!("{program}: {}: {line}", output.status))
 }

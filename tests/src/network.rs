@@ -14,6 +14,7 @@ use std::net::Ipv4Addr;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use crate::needs::lacks;
 use crate::paths;
 use crate::process::Process;
 
@@ -57,7 +58,7 @@ pub(crate) fn on_own_network(test: impl FnOnce() + Send) {
         // SAFETY: no memory is involved; only this thread moves to the new namespace.
         if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
             let error = io::Error::last_os_error();
-            return skip(&format!("the kernel refuses a network namespace: {error}"));
+            return lacks(&format!("the kernel refuses a network namespace: {error}"));
         }
         test();
     };
@@ -66,16 +67,6 @@ pub(crate) fn on_own_network(test: impl FnOnce() + Send) {
             std::panic::resume_unwind(panic);
         }
     });
-}
-
-/// A test lacks what it needs.
-///
-/// # Panics
-/// Unless `EPHESUS_ALLOW_SKIP=1`: a test that does nothing is not to look like one that has passed.
-pub fn skip(reason: &str) {
-    let may = std::env::var_os("EPHESUS_ALLOW_SKIP").is_some_and(|value| value == "1");
-    assert!(may, "{reason}; EPHESUS_ALLOW_SKIP=1 leaves such tests out");
-    eprintln!("skipped: {reason}");
 }
 
 impl Island {

@@ -27,6 +27,7 @@ mod lost;
 mod memory;
 mod migration;
 mod moves;
+mod needs;
 mod page;
 mod refusals;
 mod resharding;

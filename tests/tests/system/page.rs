@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use ephesus_bench::page;
 use ephesus_bench::record::Record;
-use ephesus_tests::network::skip;
+use ephesus_tests::needs::lacks;
 use ephesus_tests::paths;
 
 const GOLDEN: &str = include_str!("../../../bench/src/record/golden.json");
@@ -46,7 +46,7 @@ fn browse(dir: &Path, order: &str) -> Option<String> {
     let mut browser = match started {
         Ok(browser) => browser,
         Err(error) => {
-            skip(&format!("chromium cannot be started: {error}"));
+            lacks(&format!("chromium cannot be started: {error}"));
             return None;
         }
     };
