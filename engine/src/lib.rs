@@ -18,6 +18,7 @@ pub mod by_shard;
 pub mod cli;
 pub mod command;
 pub mod coordinator_process;
+pub mod failpoint;
 pub mod image;
 pub mod keyspace;
 pub mod logging;

@@ -14,6 +14,7 @@ pub mod coordinator;
 pub mod coverage;
 pub mod crowd;
 pub mod disk;
+pub mod failpoint;
 pub mod garbage;
 pub mod images;
 pub mod ledger;
@@ -38,6 +39,7 @@ pub mod whole;
 
 pub use coordinator::{Coordinator, Core};
 pub use ephesus_wire::rng::Rng;
+pub use failpoint::Failpoints;
 pub use node::{Node, Options};
 pub use resp::{Client, Reply};
 pub use seed::seed_of_run;

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+use crate::failpoint::{self, Failpoints};
 use crate::paths;
 use crate::ports::{BLOCK, PortBlock};
 use crate::process::{Process, describe};
@@ -25,7 +26,6 @@ pub struct Options {
     pub wal_budget: Option<u64>,
     pub max_clients: Option<u32>,
     pub on_damage: Option<&'static str>,
-    pub log_level: &'static str,
     /// Where the node listens.
     pub host: IpAddr,
     /// Where coordinators are, each as `host:port`; none: the node brings its own.
@@ -33,6 +33,7 @@ pub struct Options {
     pub name: Option<String>,
     /// More flags, as they stand on the command line.
     pub flags: Vec<String>,
+    pub failpoints: Option<Failpoints>,
     /// Runs the node under this command, e.g. `["strace", "-f"]`.
     pub wrapper: Vec<String>,
 }
@@ -48,11 +49,11 @@ impl Default for Options {
             wal_budget: None,
             max_clients: None,
             on_damage: None,
-            log_level: "info",
             host: Ipv4Addr::LOCALHOST.into(),
             coordinators: Vec::new(),
             name: None,
             flags: Vec::new(),
+            failpoints: None,
             wrapper: Vec::new(),
         }
     }
@@ -210,7 +211,9 @@ impl Node {
             Some(coordinators).filter(|all| !all.is_empty()),
         );
         flag("--name", options.name.clone());
-        flag("--log-level", Some(options.log_level.to_owned()));
+        if let Some(failpoints) = &options.failpoints {
+            command.env(failpoint::VARIABLE, failpoints.directory());
+        }
         command.args(&options.flags);
         command
     }
@@ -278,14 +281,13 @@ impl Node {
 
     /// SIGKILL.
     pub fn kill(&mut self) {
-        self.kill_and_read();
-    }
-
-    /// SIGKILL; answers the output that there was by then.
-    pub fn kill_and_read(&mut self) -> String {
         let mut process = self.process.take().expect("the node is not running");
         process.kill();
-        process.output()
+    }
+
+    /// Whether it runs and has stopped, as at a failpoint.
+    pub fn is_stopped(&self) -> bool {
+        self.process.as_ref().is_some_and(Process::is_stopped)
     }
 
     pub fn signal(&self, signal: i32) {

@@ -93,12 +93,22 @@ impl Process {
         lines[lines.len().saturating_sub(60)..].join("\n")
     }
 
-    /// Time on a CPU so far, all threads together; exact to ten milliseconds.
-    pub fn cpu_time(&self) -> Duration {
+    /// Whether a signal has stopped it.
+    pub fn is_stopped(&self) -> bool {
+        self.stat()[0] == "T"
+    }
+
+    /// The fields of /proc stat from the state on, the third of proc(5).
+    fn stat(&self) -> Vec<String> {
         let path = format!("/proc/{}/stat", self.pid());
         let stat = std::fs::read_to_string(path).expect("read the child's /proc stat");
         let (_, fields) = stat.rsplit_once(')').expect("a name in brackets");
-        let fields: Vec<&str> = fields.split_whitespace().collect();
+        fields.split_whitespace().map(str::to_owned).collect()
+    }
+
+    /// Time on a CPU so far, all threads together; exact to ten milliseconds.
+    pub fn cpu_time(&self) -> Duration {
+        let fields = self.stat();
         let ticks = |index: usize| fields[index].parse::<u64>().expect("a number of ticks");
         // User and system time, fields 14 and 15 of proc(5), in hundredths of a second.
         Duration::from_millis(10 * (ticks(11) + ticks(12)))

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::coordinator::Core;
 use crate::node::{Node, Options};
@@ -87,6 +87,29 @@ impl Whole {
             coordinators: addresses.split(',').map(str::to_owned).collect(),
             name: Some(name.to_owned()),
             ..Options::default()
+        }
+    }
+
+    /// The node that has stopped at a failpoint, if one has.
+    pub fn stopped(&self) -> Option<usize> {
+        self.nodes.iter().position(Node::is_stopped)
+    }
+
+    /// Waits until one has.
+    ///
+    /// # Panics
+    /// When none does.
+    pub fn until_stopped(&self, at_most: Duration) -> usize {
+        let began = Instant::now();
+        loop {
+            if let Some(at) = self.stopped() {
+                return at;
+            }
+            assert!(
+                began.elapsed() < at_most,
+                "no node has stopped at a failpoint"
+            );
+            std::thread::sleep(Duration::from_millis(1));
         }
     }
 

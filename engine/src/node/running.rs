@@ -27,6 +27,7 @@ use super::segment_threads::SegmentThreads;
 use super::shared::NodeShared;
 use super::time::AheadNotice;
 use crate::by_shard::ByShard;
+use crate::failpoint;
 use crate::image::{StoreThread, wait_for_room, waits_for_room};
 use crate::migration::node::{Event, NodeMigrations};
 use crate::migration::slots::thread::SlotMigrations;
@@ -324,6 +325,7 @@ pub(super) fn tell_shards(
     let mut batches: Vec<(ShardId, Vec<Order>)> = Vec::new();
     for (shard, order) in orders {
         tracing::debug!(%shard, ?order, "a move goes on");
+        failpoint::pass(order.name(), shard);
         match batches.last_mut() {
             Some((last, batch)) if *last == shard => batch.push(order),
             _ => batches.push((shard, vec![order])),

@@ -32,6 +32,7 @@ use ephesus_wire::block::BlockBuilder;
 use ephesus_wire::digest::Digest;
 use ephesus_wire::{Epoch, PartitionId};
 
+use crate::failpoint;
 use crate::image::{DbId, ImageId, Manifest, StoreClient, StoreReply, StoreRequest, TrySendError};
 use crate::keyspace::Keyspace;
 use crate::planted::{Bug, Planted};
@@ -295,6 +296,7 @@ impl<L: StoreLink> Checkpointer<L> {
             } => {
                 let walked = self.find(image, Stage::Sealing)?;
                 tracing::debug!(%image, "image sealed");
+                failpoint::pass("image-sealed", image);
                 let Walked { stage, manifest } = &mut self.walked[walked];
                 *stage = Stage::Committing;
                 (manifest.blocks, manifest.bytes) = (blocks, bytes);
@@ -312,6 +314,7 @@ impl<L: StoreLink> Checkpointer<L> {
                     partition.image_switched(image.generation);
                 }
                 tracing::debug!(%image, "image switched");
+                failpoint::pass("image-switched", image);
                 self.truncation.plan(keyspace, self.planted);
             }
             StoreReply::NoRoom(image) => self.give_up(image, now),

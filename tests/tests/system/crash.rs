@@ -2,14 +2,13 @@
 //!
 //! `EPHESUS_CRASH_ROUNDS=n` makes it longer, `EPHESUS_SEED=n` repeats a run.
 
-use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use ephesus_tests::ledger::{self, Unit, value_of};
 use ephesus_tests::load::Load;
 use ephesus_tests::scale::rounds;
 use ephesus_tests::segments::Segment;
-use ephesus_tests::{Client, Node, Options, Reply, Rng};
+use ephesus_tests::{Client, Failpoints, Node, Options, Reply, Rng};
 
 const ROUNDS_IN_CI: u64 = 30;
 const WRITERS: u64 = 6;
@@ -20,11 +19,10 @@ const STILL_FIRST: u64 = 1 << 20;
 /// The smallest segments, so that images and truncation go on all the time.
 const WAL_BUDGET: u64 = 64 << 20;
 
-/// What the node's log says, at level debug, about an image whose blocks are durable, and once its
-/// manifest is.
-const SEALED: &str = "image sealed image=";
-const SWITCHED: &str = "image switched image=";
-/// And at a start that finds blocks of an image that was not completed, or was replaced.
+/// Where a node stops with an image whose blocks are durable, and once its manifest is.
+const SEALED: &str = "image-sealed";
+const SWITCHED: &str = "image-switched";
+/// What a start says that finds blocks of an image that was not completed, or was replaced.
 const LEFTOVERS: &str = "removed blocks of unfinished or replaced images";
 
 /// How long a round waits for its moment.
@@ -86,13 +84,42 @@ impl World {
     fn load_and_kill(&mut self, moment: Moment) {
         let units = std::mem::take(&mut self.units);
         let load = Load::start(self.node.port(), units, &mut self.rng);
-        let has_come = wait_for(&self.node, moment);
+        let has_come = self.wait_for(moment);
         load.expect_break();
-        let output = self.node.kill_and_read();
-        self.kills.between_seal_and_switch += u64::from(!unswitched(&output).is_empty());
+        self.node.kill();
+        self.kills.between_seal_and_switch += u64::from(has_come && moment == Moment::Sealed);
         self.kills.during_truncation += u64::from(has_come && moment == Moment::Truncated);
         self.acknowledged += load.acknowledged();
         self.units = load.finish();
+    }
+
+    /// Waits until `moment`; false when it has not come in time.
+    fn wait_for(&mut self, moment: Moment) -> bool {
+        let place = match moment {
+            Moment::After(span) => {
+                std::thread::sleep(span);
+                return true;
+            }
+            Moment::Truncated => {
+                let count = || Segment::count(self.node.data_dir());
+                let mut before = count();
+                return within_moment(|| {
+                    let now = count();
+                    now < std::mem::replace(&mut before, now)
+                });
+            }
+            Moment::Sealed => SEALED,
+            Moment::Switched => SWITCHED,
+        };
+        let failpoints = self.node.options.failpoints.as_ref().expect("failpoints");
+        failpoints.arm(place);
+        let has_come = within_moment(|| self.node.is_stopped()) || failpoints.disarm(place);
+        if has_come && moment == Moment::Switched && self.rng.one_in(2) {
+            // Into the removal of the blocks.
+            self.node.signal(libc::SIGCONT);
+            std::thread::sleep(Duration::from_micros(self.rng.below(5_000)));
+        }
+        has_come
     }
 
     /// Starts the node and kills it at once, up to three times.
@@ -124,45 +151,16 @@ impl World {
     }
 }
 
-/// Waits until `moment`; false when it has not come in time.
-fn wait_for(node: &Node, moment: Moment) -> bool {
-    let words = match moment {
-        Moment::After(span) => {
-            std::thread::sleep(span);
-            return true;
-        }
-        Moment::Sealed => SEALED,
-        Moment::Switched => SWITCHED,
-        Moment::Truncated => "",
-    };
-    let lines = || node.process().output().matches(words).count();
-    let segments = || Segment::count(node.data_dir());
-    let (lines_before, mut segments_before) = (lines(), segments());
+/// Waits until `is_so`; false when that has not come in time.
+fn within_moment(mut is_so: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + MOMENT_WITHIN;
     while Instant::now() < deadline {
-        if moment == Moment::Truncated {
-            let now = segments();
-            if now < segments_before {
-                return true;
-            }
-            segments_before = now;
-        } else if lines() > lines_before {
+        if is_so() {
             return true;
         }
         std::thread::sleep(Duration::from_micros(200));
     }
     false
-}
-
-/// The images that a node's log has called sealed and not switched.
-fn unswitched(output: &str) -> BTreeSet<&str> {
-    let of = |words: &str| {
-        let images = output.lines().filter_map(|line| line.split_once(words));
-        images
-            .map(|(_, image)| image.trim())
-            .collect::<BTreeSet<_>>()
-    };
-    &of(SEALED) - &of(SWITCHED)
 }
 
 fn still_key(i: u64) -> Vec<u8> {
@@ -199,7 +197,7 @@ fn no_kill_takes_back_what_was_acknowledged_or_read() {
         "crash",
         Options {
             wal_budget: Some(WAL_BUDGET),
-            log_level: "debug",
+            failpoints: Some(Failpoints::default()),
             ..Options::default()
         },
     );

@@ -6,15 +6,16 @@ use std::time::{Duration, Instant};
 
 use ephesus_tests::images::stores;
 use ephesus_tests::ledger::value_of;
-use ephesus_tests::{Client, Node, Options, Reply, paths};
+use ephesus_tests::{Client, Failpoints, Node, Options, Reply, paths};
 
-/// The node logs a line with these words, at level debug, once a manifest has switched to a new image.
-const SWITCHED: &str = "image switched";
+/// A node passes this failpoint once a manifest has switched to a new image: the trace has the attempt to rename a
+/// file of this name.
+const SWITCHED: &str = "image-switched";
 
-/// And these once all of its blocks are durable.
-const SEALED: &str = "image sealed";
+/// And this one once all of its blocks are durable.
+const SEALED: &str = "image-sealed";
 
-const SWITCHES: usize = 12;
+const SWITCHES: u64 = 12;
 
 /// A finished system call of the trace.
 #[derive(Debug)]
@@ -94,7 +95,7 @@ fn images_are_really_synced_before_their_manifest_switches() {
         "-s",
         "512",
         "-e",
-        "trace=fsync,fdatasync,sync_file_range,write,writev,pwrite64,pwritev,pwritev2",
+        "trace=fsync,fdatasync,sync_file_range,write,writev,pwrite64,pwritev,pwritev2,/rename",
         "-o",
     ];
     let mut wrapper: Vec<String> = wrapper.iter().map(|word| (*word).to_owned()).collect();
@@ -106,7 +107,7 @@ fn images_are_really_synced_before_their_manifest_switches() {
         shards: 1,
         partitions: Some(partitions as u32),
         wal_budget: Some(64 << 20),
-        log_level: "debug",
+        failpoints: Some(Failpoints::default()),
         wrapper,
         ..Options::default()
     };
@@ -114,7 +115,7 @@ fn images_are_really_synced_before_their_manifest_switches() {
     let mut client = node.client();
     let deadline = Instant::now() + Duration::from_secs(120);
     let mut written = 0;
-    while node.process().output().matches(SWITCHED).count() < SWITCHES {
+    while info(&mut client, "images_written") < SWITCHES {
         let sets: Vec<_> = (0..200)
             .map(|i| {
                 let key = format!("key:{}", (written + i) % 4_000).into_bytes();
@@ -130,8 +131,8 @@ fn images_are_really_synced_before_their_manifest_switches() {
         written += 200;
         assert!(
             Instant::now() < deadline,
-            "{} lines say {SWITCHED:?} after {written} writes; {SWITCHES} are wanted",
-            node.process().output().matches(SWITCHED).count()
+            "{} images after {written} writes; {SWITCHES} are wanted",
+            info(&mut client, "images_written")
         );
     }
     let images = node.data_dir().join("images");
@@ -143,7 +144,10 @@ fn images_are_really_synced_before_their_manifest_switches() {
     let stores = stores(node.data_dir());
     assert!(partitions <= stores, "{partitions} in {stores} stores");
     let switches = assert_images_synced(&calls, &images, stores);
-    assert!(switches >= SWITCHES, "{switches} switches in the trace");
+    assert!(
+        switches as u64 >= SWITCHES,
+        "{switches} switches in the trace"
+    );
 }
 
 #[test]
@@ -194,9 +198,9 @@ impl Store<'_> {
     }
 }
 
-/// Of every image, by the file of its own store: when its line says that it is sealed, something was
-/// written since the last image switched, and nothing is unsynced; when its line says that it
-/// switched, something was written since it was sealed, its manifest first, and that is synced.
+/// Of every image, by the file of its own store: when the node takes it for sealed, something was written since the
+/// last image switched, and nothing is unsynced; when the node takes it for switched, something was written since
+/// it was sealed, its manifest first, and that is synced.
 /// Nothing relies on `sync_file_range`, which promises nothing about a power loss.
 ///
 /// Answers how many images have switched.
@@ -253,12 +257,11 @@ fn assert_images_synced(calls: &[Call], images: &Path, store_count: usize) -> us
     switches
 }
 
-/// The image that a line of the log with these words names.
-fn image_of<'a>(call: &'a Call, words: &str) -> Option<&'a str> {
-    let (_, rest) = call.line.split_once(words)?;
-    let (_, image) = rest.split_once("image=")?;
-    let end = image.find("\\n").unwrap_or(image.len());
-    call.name.starts_with("write").then(|| &image[..end])
+/// The image with which the node passes this failpoint.
+fn image_of<'a>(call: &'a Call, place: &str) -> Option<&'a str> {
+    let (_, rest) = call.line.rsplit_once(place)?;
+    let end = rest.find('"').unwrap_or(rest.len());
+    call.name.starts_with("rename").then(|| rest[..end].trim())
 }
 
 /// The file of the store that has an image.
@@ -303,6 +306,15 @@ fn a_relative_data_directory_takes_many_log_segments() {
     assert_eq!(node.client().say("DBSIZE").integer(), KEYS as i64);
 }
 
+/// A number of INFO.
+fn info(client: &mut Client, name: &str) -> u64 {
+    let info = client.say("INFO persistence").text();
+    let line = info.lines().find_map(|line| line.strip_prefix(name));
+    let value = line.and_then(|rest| rest.strip_prefix(':'));
+    let value = value.and_then(|value| value.trim().parse().ok());
+    value.unwrap_or_else(|| panic!("INFO lacks {name}: {info}"))
+}
+
 #[test]
 fn a_pause_is_used_to_write_images() {
     let mut node = Node::start(Options {
@@ -311,13 +323,6 @@ fn a_pause_is_used_to_write_images() {
         ..Options::default()
     });
     let mut client = node.client();
-    let number = |client: &mut Client, name: &str| {
-        let info = client.say("INFO persistence").text();
-        let line = info.lines().find_map(|line| line.strip_prefix(name));
-        let value = line.and_then(|rest| rest.strip_prefix(':'));
-        let value = value.and_then(|value| value.trim().parse::<u64>().ok());
-        value.unwrap_or_else(|| panic!("INFO lacks {name}: {info}"))
-    };
     // More than a segment of 16 MiB, less than the 60% at which images begin anyway.
     let value = vec![b'v'; 1 << 20];
     for n in 0..24u8 {
@@ -328,11 +333,11 @@ fn a_pause_is_used_to_write_images() {
     // A disk may be faster than INFO, which is brought up to date every 20 ms.
     let mut until = |what: &str, is_so: fn(u64) -> bool| {
         let deadline = Instant::now() + Duration::from_secs(60);
-        while !is_so(number(&mut client, "wal_segments")) {
+        while !is_so(info(&mut client, "wal_segments")) {
             assert!(Instant::now() < deadline, "{what}");
             std::thread::sleep(Duration::from_millis(5));
         }
-        number(&mut client, "images_written")
+        info(&mut client, "images_written")
     };
     let written = until("24 MB are in one segment", |segments| segments > 1);
     assert_eq!(written, 0, "nothing presses");
@@ -351,17 +356,17 @@ const TRACE: &str = "\
 8 write(1<pipe:[5]>, \"x\", 1) = 1
 8 pwrite64(8</d/images/db-2/db>, \"abc\"..., 3, 0) = 3
 7 <... fsync resumed>) = 0
-7 write(2</tmp/output>, \"DEBUG image sealed image=partition 5 epoch 1 generation 1\\n\", 20) = 20
+7 rename(\"/f/image-sealed\", \"/f/image-sealed partition 5 epoch 1 generation 1\") = -1 ENOENT (No such file or directory)
 7 pwrite64(9</d/images/db-1/db>, \"man\"..., 3, 0) = 3
 7 fdatasync(9</d/images/db-1/db>) = 0
 7 pwrite64(9</d/images/db-1/db>, \"swept\"..., 3, 0) = 3
-7 write(2</tmp/output>, \"DEBUG image switched image=partition 5 epoch 1 generation 1\\n\", 20) = 20
+7 rename(\"/f/image-switched\", \"/f/image-switched partition 5 epoch 1 generation 1\") = -1 ENOENT (No such file or directory)
 7 pwrite64(9</d/images/db-1/db>, \"abc\"..., 3, 0) = 3
 7 fsync(9</d/images/db-1/db>) = 0
-7 write(2</tmp/output>, \"DEBUG image sealed image=partition 5 epoch 1 generation 2\\n\", 20) = 20
+7 rename(\"/f/image-sealed\", \"/f/image-sealed partition 5 epoch 1 generation 2\") = -1 ENOENT (No such file or directory)
 7 pwrite64(9</d/images/db-1/db>, \"man\"..., 3, 0) = 3
 7 fsync(9</d/images/db-1/db>) = 0
-7 write(2</tmp/output>, \"DEBUG image switched image=partition 5 epoch 1 generation 2\\n\", 20) = 20
+7 rename(\"/f/image-switched\", \"/f/image-switched partition 5 epoch 1 generation 2\") = -1 ENOENT (No such file or directory)
 ";
 
 #[test]

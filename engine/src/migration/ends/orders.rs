@@ -105,6 +105,23 @@ pub enum Order {
     Limit(u64),
 }
 
+impl Order {
+    /// The failpoint before it is given.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Order::Send { .. } => "order-send",
+            Order::Receive { .. } => "order-receive",
+            Order::Drop { .. } => "order-drop",
+            Order::Committed { .. } => "order-committed",
+            Order::Aborted { .. } => "order-aborted",
+            Order::Settle { .. } => "order-settle",
+            Order::Forget { .. } => "order-forget",
+            Order::Limit(_) => "order-limit",
+        }
+    }
+}
+
 /// What a shard has to tell its node.
 #[derive(Debug)]
 pub enum Report {

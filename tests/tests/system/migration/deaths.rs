@@ -11,7 +11,7 @@ use ephesus_tests::crowd::{self, Crowd, Temper};
 use ephesus_tests::disk::allocated_bytes;
 use ephesus_tests::ledger::Unit;
 use ephesus_tests::scale::rounds;
-use ephesus_tests::{Node, Options, Reply, Rng, Whole};
+use ephesus_tests::{Failpoints, Node, Options, Reply, Rng, Whole};
 
 use super::{in_state, owned};
 
@@ -48,6 +48,9 @@ const LIMITS: [Option<&str>; 3] = [None, Some("4"), Some("10")];
 const MOMENT_WITHIN: Duration = Duration::from_secs(3);
 const PART_MS: u64 = 100;
 
+/// How long a node goes on at most behind the order at which it dies.
+const BEYOND_US: u64 = 5_000;
+
 /// What all nodes together may have on disk beside their logs: files of stores do not shrink, so each
 /// keeps what its largest share ever took, several times.
 const STORED_MAX: u64 = 6 * STILL_KEYS * STILL_BYTES_MAX / 2 + (64 << 20);
@@ -59,16 +62,22 @@ const GROWTH_MAX: u64 = NAMES.len() as u64 * (128 << 20);
 /// How much more of each they may have than after half of the rounds, when stores have what they keep.
 const LATE_GROWTH_MAX: u64 = NAMES.len() as u64 * (48 << 20);
 
-/// Orders to a shard, each behind one durable step and before the next: a node that dies as it says, at
-/// level debug, that it gives one, leaves its part of a move half done.
-pub(super) const ORDERS: [&str; 5] = ["Receive", "Send", "Committed", "Settle", "Forget"];
+/// Orders to a shard, each behind one durable step and before the next: a node that dies where it is about to give
+/// one leaves its part of a move half done.
+pub(super) const ORDERS: [&str; 5] = [
+    "order-receive",
+    "order-send",
+    "order-committed",
+    "order-settle",
+    "order-forget",
+];
 
 /// When somebody dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Moment {
     /// So long after something is copied.
     Copying(Duration),
-    /// When a node gives this order, and it is this node.
+    /// When a node is about to give this order, or has just given it, and it is this node.
     Order(&'static str),
 }
 
@@ -100,6 +109,7 @@ struct Weight {
 /// A cluster, and everything it has promised.
 struct World {
     whole: Whole,
+    failpoints: Failpoints,
     units: Vec<Vec<Unit>>,
     drained: Option<&'static str>,
     rng: Rng,
@@ -122,9 +132,10 @@ impl World {
     fn new() -> Self {
         let rng = Rng::new(ephesus_tests::seed_of_run("deaths during moves"));
         let flags = ["--partitions", PARTITIONS];
+        let failpoints = Failpoints::default();
         let whole = Whole::started_with(&flags, &NAMES, |whole, name| Options {
             wal_budget: Some(WAL_BUDGET),
-            log_level: "debug",
+            failpoints: Some(failpoints.clone()),
             ..whole.options(name, 2)
         });
         let mut client = whole.client();
@@ -140,6 +151,7 @@ impl World {
         };
         Self {
             whole,
+            failpoints,
             units: (0..WRITERS).map(units).collect(),
             drained: None,
             rng,
@@ -186,21 +198,8 @@ impl World {
         }
     }
 
-    /// How often each node has given an order since it was started.
-    fn given(&self, order: &str) -> [usize; NAMES.len()] {
-        let words = format!("order={order} ");
-        let count = |at: usize| {
-            self.whole.nodes[at]
-                .process()
-                .output()
-                .matches(&words)
-                .count()
-        };
-        std::array::from_fn(count)
-    }
-
     /// Waits for the moment, and answers whom it names; it may not come.
-    fn wait_for(&mut self, moment: Moment, before: [usize; NAMES.len()]) -> Option<Victim> {
+    fn wait_for(&mut self, moment: Moment) -> Option<Victim> {
         let deadline = Instant::now() + MOMENT_WITHIN;
         while Instant::now() < deadline {
             match moment {
@@ -208,18 +207,32 @@ impl World {
                     std::thread::sleep(part);
                     return None;
                 }
-                Moment::Order(order) => {
-                    let now = self.given(order);
-                    let mut nodes = NAMES.iter().zip(now.iter().zip(before));
-                    if let Some((name, _)) = nodes.find(|(_, (now, before))| **now > *before) {
-                        return Some(Victim::Node(name));
+                Moment::Order(_) => {
+                    if let Some(at) = self.whole.stopped() {
+                        return Some(self.struck_at(at));
                     }
                 }
                 Moment::Copying(_) => {}
             }
             std::thread::sleep(Duration::from_millis(1));
         }
-        None
+        let Moment::Order(order) = moment else {
+            return None;
+        };
+        // One may have passed since the last look.
+        self.failpoints.disarm(order).then(|| {
+            let at = self.whole.until_stopped(MOMENT_WITHIN);
+            self.struck_at(at)
+        })
+    }
+
+    /// The node that has stopped before an order; half of them give it and go on for a little.
+    fn struck_at(&mut self, at: usize) -> Victim {
+        if self.rng.one_in(2) {
+            self.whole.nodes[at].signal(libc::SIGCONT);
+            std::thread::sleep(Duration::from_micros(self.rng.below(BEYOND_US)));
+        }
+        Victim::Node(NAMES[at])
     }
 
     /// Whether all partitions are where the task wants them.
@@ -309,17 +322,16 @@ impl World {
         let began = Instant::now();
         let crowd = Crowd::start(&entries, units, Temper::Patient, &mut self.rng);
         let (task, moment) = (self.next_task(), self.moment());
-        let before = match moment {
-            Moment::Order(order) => self.given(order),
-            Moment::Copying(_) => [0; NAMES.len()],
-        };
+        if let Moment::Order(order) = moment {
+            self.failpoints.arm(order);
+        }
         self.plan(task);
         let limit = LIMITS[self.rng.below(LIMITS.len() as u64) as usize];
         if let Some(limit) = limit {
             self.limit(limit);
         }
         let (victims, absence) = (self.victims(), self.absence());
-        let named = self.wait_for(moment, before);
+        let named = self.wait_for(moment);
         let is_named = named.is_some();
         let victims = named.map_or(victims, |victim| vec![victim]);
         victims.iter().for_each(|victim| self.kill(victim));

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use ephesus_tests::crowd::Temper;
 use ephesus_tests::scale::rounds;
-use ephesus_tests::{Options, Rng, Whole};
+use ephesus_tests::{Failpoints, Options, Rng, Whole};
 
 use super::bed::{Bed, MANY, NAMES, is_still};
 use super::deaths::ORDERS;
@@ -22,25 +22,6 @@ const MOMENT_WITHIN: Duration = Duration::from_secs(10);
 
 /// How long everything may take to move, with attempts that are repeated.
 const DONE_WITHIN: Duration = Duration::from_secs(40);
-
-/// How often each node has said that it gives this order, since it was started.
-fn given(whole: &Whole, order: &str) -> [usize; 2] {
-    let words = format!("order={order} ");
-    [0, 1].map(|at: usize| whole.nodes[at].process().output().matches(&words).count())
-}
-
-/// Waits until a node gives an order, and answers which one it was.
-fn wait_for(whole: &Whole, order: &str, before: [usize; 2]) -> usize {
-    let began = Instant::now();
-    loop {
-        let now = given(whole, order);
-        if let Some(at) = (0..2).find(|&at| now[at] > before[at]) {
-            return at;
-        }
-        assert!(began.elapsed() < MOMENT_WITHIN, "nobody says {order}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
-}
 
 /// Has everything go from one node to the other, and goes on asking for it until it is done.
 fn complete(whole: &Whole, from: &str) {
@@ -59,9 +40,10 @@ fn complete(whole: &Whole, from: &str) {
 fn other_numbers_of_shards_in_the_middle_of_moves_lose_nothing() {
     let partitions = MANY.partitions.to_string();
     let mut whole = Whole::founded(&["--partitions", &partitions]);
+    let failpoints = Failpoints::default();
     for name in NAMES {
         let options = Options {
-            log_level: "debug",
+            failpoints: Some(failpoints.clone()),
             ..whole.options(name, 2)
         };
         whole.add_with(options).restart();
@@ -75,12 +57,12 @@ fn other_numbers_of_shards_in_the_middle_of_moves_lose_nothing() {
     for round in 0..rounds(ORDERS.len() as u64) as usize {
         let (from, to) = (NAMES[round % 2], NAMES[1 - round % 2]);
         let order = ORDERS[round % ORDERS.len()];
-        let before = given(&bed.whole, order);
+        failpoints.arm(order);
         let core = &bed.whole.core;
         core.ask(&["drain", to, "--end"]).assert(0, &[]);
         core.ask(&["drain", from]).assert(0, &[]);
         core.ask(&["rebalance", "--limit", LIMIT]).assert(0, &[]);
-        let victim = wait_for(&bed.whole, order, before);
+        let victim = bed.whole.until_stopped(MOMENT_WITHIN);
         let node = &mut bed.whole.nodes[victim];
         node.kill();
         let others = (1..=SHARDS_MAX as u16).filter(|shards| *shards != node.options.shards);
