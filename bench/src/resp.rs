@@ -79,7 +79,6 @@ impl Connection {
         &mut self,
         read: impl Fn(&[u8]) -> Result<Option<(T, usize)>, WireError>,
     ) -> Result<T> {
-        let wrong = || BenchError::io("reading a reply");
         loop {
             let found = read(&self.unread)
                 .map_err(|error| BenchError::parse("a reply", &error.to_string()))?;
@@ -88,11 +87,18 @@ impl Connection {
                 return Ok(found);
             }
             let mut chunk = [0; READ_BYTES];
-            match self.stream.read(&mut chunk).map_err(wrong())? {
-                0 => return Err(wrong()(std::io::ErrorKind::UnexpectedEof.into())),
-                length => self.unread.extend_from_slice(&chunk[..length]),
+            match self.stream.read(&mut chunk) {
+                Ok(0) => return Err(self.lost(std::io::ErrorKind::UnexpectedEof.into())),
+                Ok(length) => self.unread.extend_from_slice(&chunk[..length]),
+                Err(error) => return Err(self.lost(error)),
             }
         }
+    }
+
+    fn lost(&self, error: std::io::Error) -> BenchError {
+        let peer = self.stream.socket().peer_addr();
+        let peer = peer.map_or_else(|_| "a server".to_owned(), |peer| peer.to_string());
+        BenchError::io(format!("a reply of {peer}"))(error)
     }
 
     /// The text of a bulk or simple reply.

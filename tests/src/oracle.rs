@@ -11,6 +11,9 @@ use crate::ports::PortBlock;
 use crate::process::Process;
 use crate::resp::Client;
 
+/// Stands for a port that is not known yet.
+const TLS_PORT: &str = "TLS-PORT";
+
 /// A redis-server without persistence; killed when dropped.
 #[derive(Debug)]
 pub struct Oracle {
@@ -48,6 +51,20 @@ impl Oracle {
         oracle
     }
 
+    /// One that also listens for TLS, as the files say: those who sign clients' certificates, its own and its key.
+    pub fn behind_tls([authority, own, key]: [&str; 3], extra: &[&str]) -> Self {
+        let files = [
+            "--tls-ca-cert-file",
+            authority,
+            "--tls-cert-file",
+            own,
+            "--tls-key-file",
+            key,
+        ];
+        let tls = ["--tls-port", TLS_PORT];
+        Self::start(&[&tls[..], &files, extra].concat())
+    }
+
     /// One standalone Valkey 9.1, for what Redis 7.0 does not have.
     pub fn valkey() -> Self {
         Self::run(&paths::valkey_server(), &[])
@@ -69,7 +86,18 @@ impl Oracle {
         if extra.contains(&"--cluster-enabled") {
             command.args(["--cluster-port", &bus]);
         }
-        command.arg("--dir").arg(dir.path()).args(extra);
+        let tls = (ports.base() + 2).to_string();
+        let port = |word: &&str| {
+            if *word == TLS_PORT {
+                tls.clone()
+            } else {
+                (*word).to_owned()
+            }
+        };
+        command
+            .arg("--dir")
+            .arg(dir.path())
+            .args(extra.iter().map(port));
         let mut process = Process::spawn(command, &dir.path().join("redis.log"));
         let deadline = Instant::now() + Duration::from_secs(20);
         while Client::connect(ports.base())
@@ -102,5 +130,10 @@ impl Oracle {
 
     pub fn port(&self) -> u16 {
         self.ports.base()
+    }
+
+    /// Of one behind TLS.
+    pub fn tls_port(&self) -> u16 {
+        self.ports.base() + 2
     }
 }

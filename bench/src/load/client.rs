@@ -197,6 +197,15 @@ impl Client {
         let unanswered = self.unanswered as u64;
         let mut tally = lock(&self.tally);
         tally.failed("UNANSWERED", unanswered, "operations were not answered");
+        let unsent = match self.sends(times.now_ns(), times) {
+            true => self.schedule.due_before(times.end_ns()) * u64::from(self.plan.pipeline),
+            false => 0,
+        };
+        tally.failed(
+            "UNSENT",
+            unsent,
+            "the generator could not keep up with the rate",
+        );
         let used = thread_cpu().saturating_sub(cpu);
         Ok(Usage {
             cpu: used.saturating_sub(Duration::from_nanos(spun_ns)),
@@ -208,9 +217,13 @@ impl Client {
         !self.is_over(now_ns, times) && !self.is_overloaded
     }
 
-    /// Whether nothing is ever sent again.
+    /// Whether nothing is ever sent again: an open loop also sends what was due before the end and is late.
     fn is_over(&self, now_ns: u64, times: &Timetable) -> bool {
-        now_ns >= times.end_ns() || self.is_exhausted
+        let next_ns = match self.schedule.is_closed() {
+            true => now_ns,
+            false => self.schedule.next_due_ns(),
+        };
+        next_ns >= times.end_ns() || self.is_exhausted
     }
 
     /// How long nothing has to be sent.

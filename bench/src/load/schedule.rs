@@ -31,6 +31,13 @@ impl Schedule {
         self.interval_ns.map_or(u64::MAX, due)
     }
 
+    /// Batches that are still to be taken before then.
+    pub(super) fn due_before(&self, end_ns: u64) -> u64 {
+        let left_ns = end_ns.saturating_sub(self.next_due_ns()) as f64;
+        self.interval_ns
+            .map_or(0, |interval_ns| (left_ns / interval_ns).ceil() as u64)
+    }
+
     /// Takes the next batch when its time has come, and says when that was.
     pub(super) fn take_due(&mut self, now_ns: u64) -> Option<u64> {
         let due_ns = self.next_due_ns();

@@ -24,6 +24,13 @@ fn schedule_is_due_by_time_alone() {
     assert_eq!(schedule.take_due(35_000_000), Some(20_000_000));
     assert_eq!(schedule.take_due(35_000_000), Some(30_000_000));
     assert_eq!(schedule.take_due(35_000_000), None);
+    assert_eq!(
+        (
+            schedule.due_before(40_000_000),
+            schedule.due_before(40_000_001)
+        ),
+        (0, 1)
+    );
     assert!(Schedule::new(0, 1, (0, 1)).is_closed());
 }
 

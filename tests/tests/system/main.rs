@@ -11,6 +11,7 @@ mod asking;
 mod attacks;
 mod backpressure;
 mod banner;
+mod benchmark;
 mod check;
 mod clients;
 mod cluster;

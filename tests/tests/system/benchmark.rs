@@ -1,0 +1,224 @@
+//! `ephesus-bench run` against real servers: what it says is what they have done.
+
+use std::fs;
+use std::path::Path;
+
+use clap::Parser;
+use ephesus_bench::run::{self, RunArgs};
+use ephesus_tests::node::{Node, Options};
+use ephesus_tests::oracle::Oracle;
+use ephesus_tests::paths;
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+use serde_json::Value;
+
+/// The flags of `ephesus-bench run`.
+#[derive(Parser)]
+struct Run {
+    #[command(flatten)]
+    run: RunArgs,
+}
+
+/// Runs it with these flags; the record, or the one line that says what is wrong.
+fn bench(flags: &str) -> Result<Value, String> {
+    let dir = paths::scratch();
+    let record = dir.path().join("record.json");
+    let json = format!("--json={}", record.display());
+    let words = ["run"].into_iter().chain(flags.split(' ')).chain([&*json]);
+    let arguments = Run::parse_from(words);
+    run::execute(&arguments.run).map_err(|error| error.to_string())?;
+    let text = fs::read_to_string(record).expect("a record");
+    Ok(serde_json::from_str(&text).expect("JSON"))
+}
+
+/// How often each operation was done.
+fn counts(record: &Value) -> impl Fn(&str) -> u64 + use<> {
+    let run = record["cases"][0]["runs"][0].clone();
+    move |operation| {
+        let count = run["operations"][operation]["count"].as_u64();
+        count.unwrap_or(0)
+    }
+}
+
+#[test]
+fn every_preset_runs_on_redis_and_on_ephesus_and_finds_what_was_written() {
+    let redis = Oracle::standalone();
+    let node = Node::start(Options::default());
+    for port in [redis.port(), node.port()] {
+        for (preset, operations) in [
+            ("a", &["read", "write"][..]),
+            ("b", &["read", "write"]),
+            ("c", &["read"]),
+            ("d", &["read", "insert"]),
+            ("f", &["read", "rmw"]),
+            ("session", &["read", "ttl"]),
+            ("cache", &["read", "ttl", "delete"]),
+            ("rate-limit", &["count"]),
+        ] {
+            let verify = if preset == "rate-limit" {
+                ""
+            } else {
+                " --verify --fill"
+            };
+            let flags = format!(
+                "127.0.0.1:{port} --preset {preset} --keys 1000 --count 3000 --pipeline 4{verify}"
+            );
+            let record = bench(&flags).unwrap_or_else(|error| panic!("{flags}: {error}"));
+            let count = counts(&record);
+            let sum: u64 = operations.iter().map(|operation| count(operation)).sum();
+            assert_eq!(sum, 3000, "{preset}");
+            assert!(
+                operations.iter().all(|operation| count(operation) > 0),
+                "{preset}"
+            );
+        }
+    }
+    let mut client = redis.client();
+    assert_eq!(
+        client
+            .say("EXISTS key:000000000000 key:000000000999")
+            .integer(),
+        2
+    );
+    let longest = client.say("TTL cnt:000000000000").integer();
+    assert!(longest <= 60, "{longest}");
+}
+
+#[test]
+fn a_cluster_is_driven_shard_by_shard_and_an_open_loop_keeps_its_rate() {
+    let node = Node::start(Options::default());
+    let flags = format!(
+        "127.0.0.1:{} --cluster --fill --verify --keys 2000 --duration 1 --rate 2000 \
+         --warmup 0.2 --connections 10",
+        node.port()
+    );
+    let record = bench(&flags).expect("a run");
+    let count = counts(&record);
+    assert_eq!(count("read") + count("write"), 2000);
+    let run = &record["cases"][0]["runs"][0];
+    assert_eq!(
+        (&run["misses"], &run["offered_per_s"]),
+        (&0.into(), &2000.0.into())
+    );
+    let notes = record["cases"][0]["notes"].to_string();
+    assert!(
+        !notes.contains("redirected"),
+        "straight to each shard: {notes}"
+    );
+}
+
+/// A certificate for this machine, its key and the certificate that has signed both ends'.
+fn certificates(dir: &Path) {
+    let authority = KeyPair::generate().expect("a key");
+    let mut parameters = CertificateParams::new([]).expect("parameters");
+    parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let root = parameters.self_signed(&authority).expect("a certificate");
+    let issuer = Issuer::new(parameters, authority);
+    let key = KeyPair::generate().expect("a key");
+    let mut parameters = CertificateParams::new(["127.0.0.1".to_owned()]).expect("parameters");
+    // Of another name than the authority: a certificate by the same name counts as signed by itself.
+    parameters
+        .distinguished_name
+        .push(DnType::CommonName, "own");
+    let own = parameters.signed_by(&key, &issuer).expect("a certificate");
+    for (name, text) in [
+        ("ca.pem", root.pem()),
+        ("own.pem", own.pem()),
+        ("own.key", key.serialize_pem()),
+        ("password", "open sesame\n".to_owned()),
+        ("wrong", "wrong\n".to_owned()),
+    ] {
+        fs::write(dir.join(name), text).expect("written");
+    }
+}
+
+#[test]
+fn tls_and_passwords_are_those_of_redis() {
+    let home = paths::scratch();
+    certificates(home.path());
+    let file = |name: &str| home.path().join(name).display().to_string();
+    let redis = Oracle::behind_tls(
+        [&file("ca.pem"), &file("own.pem"), &file("own.key")],
+        &[
+            "--requirepass",
+            "open sesame",
+            "--user",
+            "bench",
+            "on",
+            ">wrong",
+            "~*",
+            "+@all",
+        ],
+    );
+    let (plain, tls) = (redis.port(), redis.tls_port());
+    let load = "--keys 100 --fill --count 5000 --verify --value-bytes 32-20000 --pipeline 16";
+    let secure = format!(
+        "127.0.0.1:{tls} {load} --tls --ca-file {} --cert-file {} --key-file {}",
+        file("ca.pem"),
+        file("own.pem"),
+        file("own.key")
+    );
+    let password = format!("--password-file {}", file("password"));
+    for flags in [
+        format!("127.0.0.1:{plain} {load} {password}"),
+        format!("{secure} {password}"),
+        format!("{secure} --user bench --password-file {}", file("wrong")),
+    ] {
+        let count = counts(&bench(&flags).unwrap_or_else(|error| panic!("{flags}: {error}")));
+        assert_eq!(count("read") + count("write"), 5000);
+    }
+    let anonymous = format!("127.0.0.1:{tls} {load} --tls --ca-file {}", file("ca.pem"));
+    let stranger = secure.replacen("ca.pem", "own.pem", 1);
+    for (flags, told) in [
+        (format!("127.0.0.1:{plain} {load}"), "NOAUTH"),
+        (
+            format!("{secure} --password-file {}", file("wrong")),
+            "WRONGPASS",
+        ),
+        (format!("{anonymous} {password}"), "CertificateRequired"),
+        (format!("{stranger} {password}"), "UnknownIssuer"),
+    ] {
+        let told_by = bench(&flags).expect_err("refused");
+        assert!(
+            told_by.contains(told) && !told_by.contains('\n'),
+            "{told_by}"
+        );
+    }
+}
+
+#[test]
+fn what_cannot_be_run_is_one_clear_line() {
+    let cluster = Oracle::cluster();
+    let mut client = cluster.client();
+    client.say("CONFIG SET cluster-require-full-coverage no");
+    client.say("CLUSTER DELSLOTS 5 6 7");
+    let missing = bench(&format!("127.0.0.1:{} --cluster --count 1", cluster.port()));
+    let missing = missing.expect_err("holes");
+    assert!(missing.contains("nobody has 3 of its slots"), "{missing}");
+    let redis = Oracle::standalone();
+    let here = format!("127.0.0.1:{}", redis.port());
+    for (flags, told) in [
+        (format!("{here} --cluster"), "cluster support disabled"),
+        (format!("{here} --verify --preset rate-limit"), "--verify"),
+        (format!("{here} --verify --value-bytes 31"), "--verify"),
+        (
+            format!("{here} --count 1 --csv /nowhere/rows"),
+            "/nowhere/rows",
+        ),
+        (format!("{here} --pipeline 100000"), "--pipeline"),
+        ("127.0.0.1:1 --count 1".to_owned(), "127.0.0.1:1"),
+        ("nowhere --count 1".to_owned(), "nowhere"),
+    ] {
+        let text = bench(&flags).expect_err(&flags);
+        assert!(
+            text.contains(told) && !text.contains('\n'),
+            "{flags}: {text}"
+        );
+    }
+    redis.client().say("SET key:000000000000 text");
+    redis.client().say("RPUSH key:000000000001 a list");
+    let text = bench(&format!("{here} --keys 2 --mix read=1 --count 100")).expect_err("errors");
+    assert!(
+        text.contains("WRONGTYPE") && text.contains("have failed"),
+        "{text}"
+    );
+}
