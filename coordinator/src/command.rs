@@ -174,7 +174,7 @@ pub enum Command {
         /// The source's start that says so: a later one knows nothing of what it has done.
         incarnation: u64,
     },
-    /// The target has prepared: the partition becomes its own.
+    /// As [`Command::CommitMigrations`] of one: only in logs of releases that knew no batches.
     CommitMigration {
         /// The migration.
         id: MigrationId,
@@ -220,6 +220,13 @@ pub enum Command {
         registration: Registration,
         /// What its directory says.
         start: StartProof,
+    },
+    /// The target has prepared a batch: its partitions become its own, all of them or none.
+    CommitMigrations {
+        /// As for [`Command::BeginMigration`].
+        incarnation: u64,
+        /// What the target has confirmed of each migration.
+        confirmations: Vec<(MigrationId, Confirmation)>,
     },
 }
 

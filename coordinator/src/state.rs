@@ -370,7 +370,11 @@ impl State {
                 id,
                 incarnation,
                 confirmation,
-            } => self.commit_migration(*id, *incarnation, *confirmation)?,
+            } => self.commit_migrations(*incarnation, &[(*id, *confirmation)])?,
+            Command::CommitMigrations {
+                incarnation,
+                confirmations,
+            } => self.commit_migrations(*incarnation, confirmations)?,
             Command::AbortMigration { id, abort } => self.abort_migration(*id, abort)?,
             Command::RetryMigration { id } => self.retry_migration(*id)?,
             Command::Drain { node, on } => self.drain(*node, *on)?,

@@ -476,7 +476,8 @@ fn steps_are_repeated_until_the_table_shows_them() {
     agent.turn([full(connection, copying)], 1_900);
     assert_eq!(said(&mut agent, 2_000, 10), [], "it has begun");
 
-    let commit = (MigrationId(7), Step::Commit(Confirmation::default()));
+    let confirmed = vec![(MigrationId(7), Confirmation::default())];
+    let commit = (MigrationId(7), Step::Commit(confirmed));
     agent.set_migration_steps(BTreeMap::from([commit.clone()]));
     let commits = said(&mut agent, 3_000, 11);
     assert!((2..=3).contains(&commits.len()), "{commits:?}");

@@ -113,8 +113,9 @@ pub enum Purpose {
 pub enum Step {
     /// From the source: it is about to copy.
     Begin,
-    /// From the source: the target has prepared. Until this was sent the source may give up alone.
-    Commit(Confirmation),
+    /// From the source, said of the first migration of a batch: the target has prepared all of these. Until this was sent
+    /// the source may give up alone.
+    Commit(Vec<(MigrationId, Confirmation)>),
     /// From either: it goes no further, and why.
     Abort(String),
 }

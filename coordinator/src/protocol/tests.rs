@@ -219,7 +219,7 @@ fn messages_look_like_this() {
     };
     let steps = [
         Step::Begin,
-        Step::Commit(confirmation),
+        Step::Commit(vec![(MigrationId(9), confirmation)]),
         Step::Abort("no".to_owned()),
     ];
     let request = Request::Steps {
@@ -227,7 +227,7 @@ fn messages_look_like_this() {
         incarnation: 7,
         steps: (8..).map(MigrationId).zip(steps).collect(),
     };
-    let steps: &[u8] = &[3, 8, 0, 9, 1, 0xac, 0x02, 1, 2, 10, 2, 2, b'n', b'o'];
+    let steps: &[u8] = &[3, 8, 0, 9, 1, 1, 9, 0xac, 0x02, 1, 2, 10, 2, 2, b'n', b'o'];
     let golden = [&[5][..], &[1; 16], &[7], steps].concat();
     assert_eq!(request.encode().expect("fits"), golden);
     let answer = Answer::Heartbeat(HeartbeatAnswer {

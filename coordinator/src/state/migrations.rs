@@ -3,7 +3,7 @@
 //! ```text
 //! (none)  -> planned     [plan_moves, retry_migration]  entry as it was
 //! planned -> copying     [begin_migration]    the source's current start   online -> migrating
-//! copying -> committed   [commit_migration]   the source's current start   migrating -> online,
+//! copying -> committed   [commit_migrations]  the source's current start   migrating -> online,
 //!                                             the target under the next epoch
 //! planned, copying -> aborted                                              migrating -> online
 //!     [abort_migration]  source, target, operator, leader (one of them has failed)
@@ -187,16 +187,31 @@ impl State {
         Ok(effects)
     }
 
-    pub(super) fn commit_migration(
+    pub(super) fn commit_migrations(
         &mut self,
+        incarnation: u64,
+        confirmations: &[(MigrationId, Confirmation)],
+    ) -> Result<Effects, Refusal> {
+        for (id, confirmation) in confirmations {
+            self.check_commit(*id, incarnation, *confirmation)?;
+        }
+        let mut effects = Effects::default();
+        for (id, confirmation) in confirmations {
+            self.end(*id, Phase::Committed(*confirmation), &mut effects);
+        }
+        Ok(effects)
+    }
+
+    /// Whether a migration can be committed, or is.
+    fn check_commit(
+        &self,
         id: MigrationId,
         incarnation: u64,
         confirmation: Confirmation,
-    ) -> Result<Effects, Refusal> {
+    ) -> Result<(), Refusal> {
         let is_committed = |phase: &Phase| *phase == Phase::Committed(confirmation);
-        let mut effects = Effects::default();
         let Some(migration) = self.active(id, is_committed)? else {
-            return Ok(effects);
+            return Ok(());
         };
         self.check_start(migration.source.node, incarnation)?;
         if migration.phase != Phase::Copying {
@@ -211,8 +226,7 @@ impl State {
         if !is_current {
             return Err(Refusal::MigrationOver(id));
         }
-        self.end(id, Phase::Committed(confirmation), &mut effects);
-        Ok(effects)
+        Ok(())
     }
 
     pub(super) fn abort_migration(

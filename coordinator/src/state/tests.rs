@@ -360,7 +360,11 @@ fn any_migration_command() -> impl Strategy<Value = Command> {
             .prop_map(|(id, incarnation)| Command::BeginMigration { id, incarnation }),
         2 => (migration.clone(), 1u64..4, 0u64..2).prop_map(|(id, incarnation, count)| {
             let confirmation = Confirmation { count, digest: [count; 2] };
-            Command::CommitMigration { id, incarnation, confirmation }
+            let confirmations = vec![(id, confirmation), (MigrationId(1), confirmation)];
+            match count {
+                0 => Command::CommitMigration { id, incarnation, confirmation },
+                _ => Command::CommitMigrations { incarnation, confirmations },
+            }
         }),
         2 => (migration.clone(), reasons).prop_map(|(id, reason)| {
             let abort = Abort { reason, text: "because".to_owned() };

@@ -20,12 +20,13 @@ use ephesus_coordinator::protocol::{self, kind};
 use ephesus_coordinator::scheduling::keep_awake;
 use ephesus_wire::frame::Frame;
 use ephesus_wire::handshake::{Identity, LinkRole, Secret};
-use ephesus_wire::stream::{Message, Open};
+use ephesus_wire::stream::Message;
 use ephesus_wire::{MigrationId, NodeId};
 use glommio::{LocalExecutorBuilder, Placement};
 
 use super::error::StartError;
 use super::executor;
+use crate::migration::Batch;
 
 /// What it is, for messages.
 const WHAT: &str = "the port for other nodes";
@@ -41,25 +42,22 @@ const HEARTBEAT: Duration = Duration::from_millis(200);
 /// How long whoever opens a link may take to say what it is for.
 const OPEN_LIMIT: Duration = Duration::from_secs(3);
 
-/// Migrations from one shard to one of another node: their streams share a connection.
-pub type Opens = Vec<(MigrationId, Open)>;
-
-/// A connection for migrations, to be opened to another node.
+/// A connection for a batch, to be opened to another node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dial {
-    /// The migrations, and what their OPEN is to say.
-    pub opens: Opens,
+    /// What OPEN is to say.
+    pub batch: Batch,
     /// The node that has to answer.
     pub target: NodeId,
     /// Where it takes links, as `host:port`.
     pub address: String,
 }
 
-/// A connection for migrations that another node has opened.
+/// A connection for a batch that another node has opened.
 #[derive(Debug)]
 pub struct Offer {
-    /// The migrations, and what their OPEN says.
-    pub opens: Opens,
+    /// What OPEN says.
+    pub batch: Batch,
     /// The node at the other end.
     pub from: NodeId,
     /// The connection, non-blocking. OPEN was frame 0; nothing was said in the other direction.
@@ -72,7 +70,7 @@ pub enum PeerEvent {
     /// A connection is there, OPEN was said as frame 0, and nothing was read; or why there is none.
     Dialled {
         /// What it was dialled for.
-        migrations: Vec<MigrationId>,
+        batch: MigrationId,
         /// The connection, non-blocking.
         result: Result<TcpStream, String>,
     },
@@ -157,11 +155,9 @@ impl PeerPort {
 
 impl Offer {
     /// Says that there will be no copies, and closes.
-    pub fn refuse(mut self, reasons: &[(MigrationId, String)]) {
+    pub fn refuse(mut self, reason: &str) {
         let mut bytes = Vec::new();
-        for (migration, reason) in reasons {
-            Message::Refused(reason).encode(*migration, 0, &mut bytes);
-        }
+        Message::Refused(reason).encode(self.batch.id(), 0, &mut bytes);
         // It is the first thing that is written: there is room for it. Nothing is unread, so that it
         // arrives; and whoever has gone meanwhile does not miss it.
         let _ = self.stream.write_all(&bytes);
@@ -187,11 +183,10 @@ async fn serve(
     while let Ok(dial) = dials.recv_async().await {
         let (dialer, events) = (Rc::clone(&dialer), events.clone());
         glommio::spawn_local(async move {
-            let migrations = dial.opens.iter().map(|(migration, _)| *migration);
-            let migrations = migrations.collect();
+            let batch = dial.batch.id();
             let result = open(&dialer, dial).await;
             // The node may have let go.
-            let _ = events.send(PeerEvent::Dialled { migrations, result });
+            let _ = events.send(PeerEvent::Dialled { batch, result });
         })
         .detach();
     }
@@ -209,11 +204,12 @@ async fn open(dialer: &Dialer, dial: Dial) -> Result<TcpStream, String> {
     }
     let mut stream = link.into_stream().map_err(|error| error.to_string())?;
     let mut bytes = Vec::new();
-    if let [(first, _), _, ..] = dial.opens[..] {
-        Message::Opens(dial.opens.len() as u64).encode(first, 0, &mut bytes);
+    let moves = dial.batch.moves();
+    if moves.len() > 1 {
+        Message::Opens(moves.len() as u64).encode(dial.batch.id(), 0, &mut bytes);
     }
-    for (migration, open) in dial.opens {
-        Message::Open(open).encode(migration, 0, &mut bytes);
+    for (migration, open) in moves {
+        Message::Open(*open).encode(*migration, 0, &mut bytes);
     }
     // All that the handshake has written is gone: there is room for it.
     let written = stream.write_all(&bytes);
@@ -246,7 +242,7 @@ async fn attend(link: Link, faults: Faults, events: flume::Sender<PeerEvent>) {
 /// What a link is for; none when it ends before it says so, or is noted as a fault and then closed.
 async fn offered(mut link: Link, faults: &Faults) -> Option<Offer> {
     let (address, from) = (link.address(), link.opened().peer.node);
-    let (mut opens, mut count) = (Opens::new(), None);
+    let (mut opens, mut count) = (Vec::new(), None);
     while opens.len() as u64 != count.unwrap_or(1) {
         let said = match link.recv().await {
             Ok(message) if message.kind == kind::ALIVE => continue,
@@ -274,9 +270,13 @@ async fn offered(mut link: Link, faults: &Faults) -> Option<Offer> {
         faults.note(address, &fault);
         return None;
     }
+    let Some(batch) = Batch::new(opens) else {
+        faults.note(address, &"its migrations are no batch");
+        return None;
+    };
     match link.into_stream() {
         Ok(stream) => Some(Offer {
-            opens,
+            batch,
             from,
             stream,
         }),

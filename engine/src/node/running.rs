@@ -196,11 +196,9 @@ impl Node {
         for dial in effects.dials {
             self.peer_port.dial(dial);
         }
-        for (offer, reasons) in effects.refusals {
-            for (migration, reason) in &reasons {
-                tracing::info!(%migration, "a stream was refused: {reason}");
-            }
-            offer.refuse(&reasons);
+        for (offer, reason) in effects.refusals {
+            tracing::info!(batch = %offer.batch.id(), "a stream was refused: {reason}");
+            offer.refuse(&reason);
         }
         if let Some(progress) = effects.progress {
             self.joining.set_migration_progress(progress);

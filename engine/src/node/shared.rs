@@ -17,6 +17,7 @@ use crate::keyspace::large_replies::LargeReplies;
 use crate::migration::slots::thread::Asked;
 use crate::shard::ShardStats;
 use crate::shard::mesh::Peer;
+use crate::shard::stats::Counter;
 
 /// Settings that shards and replies need.
 #[derive(Clone, Debug)]
@@ -51,6 +52,8 @@ pub struct NodeShared {
     pub lease: Lease,
     pub peers: ByShard<Peer>,
     pub stats: ByShard<ShardStats>,
+    /// Key and value bytes of each partition, as its shard has published them last.
+    pub partition_bytes: Arc<[Counter]>,
     pub large_replies: Arc<LargeReplies>,
     /// Of the port for other nodes.
     pub peer_links: Arc<Counters>,
@@ -124,6 +127,10 @@ impl NodeShared {
             lease,
             peers: peers.into(),
             stats,
+            partition_bytes: partitioning
+                .partitions()
+                .map(|_| Counter::default())
+                .collect(),
             large_replies: Arc::default(),
             peer_links: Arc::default(),
             slot_migrations: None,

@@ -246,6 +246,7 @@ fn spawn(
     .map_err(StartError::thread("the cluster's commands"))?;
     shared.slot_migrations = Some(slot_migrations.queue());
     let shared = Arc::new(shared);
+    let partition_bytes = Arc::clone(&shared.partition_bytes);
     let routes = Arc::new(routes(&shared, &recovered.layout, &view, |_| true, None));
     let data_dir = Arc::new(data_dir);
     let layout_writer = LayoutWriter::start(Arc::clone(&data_dir))
@@ -272,7 +273,7 @@ fn spawn(
         slot_migrations,
         reports: flume::unbounded(),
         layout: recovered.layout,
-        migrations: NodeMigrations::new(stamp.node, Arc::clone(&view)),
+        migrations: NodeMigrations::new(stamp.node, Arc::clone(&view), partition_bytes),
         layout_writer,
         view,
         routes: Arc::clone(&routes),

@@ -152,11 +152,11 @@ pub enum Message {
     },
     /// What the node has this shard do about migrations, in this order.
     Migrate(Vec<Order>),
-    /// Messages of a migration's stream between two shards of this node, for this end of it.
+    /// Messages of a batch's stream between two shards of this node, for this end of it.
     Stream {
-        migration: MigrationId,
+        batch: MigrationId,
         to: End,
-        messages: Vec<Mail>,
+        messages: Vec<(MigrationId, Mail)>,
     },
     /// Accept no more connections, answer what was executed, sync and end.
     Stop,

@@ -28,7 +28,7 @@ mod seldom;
 )]
 pub mod simulated;
 mod snapshot;
-mod stats;
+pub mod stats;
 mod timers;
 mod write_delay;
 
@@ -147,10 +147,10 @@ fn take_message(core: &mut Core, migrations: &mut ShardMigrations, message: Mess
             }
         }
         Message::Stream {
-            migration,
+            batch,
             to,
             messages,
-        } => migrations.deliver(migration, to, messages, now),
+        } => migrations.deliver(batch, to, messages, now),
         Message::Stop => {}
     }
 }

@@ -22,6 +22,14 @@ impl Shard {
             incoming += u64::from(partition.incoming().is_some());
             expiring += partition.table.expiring();
             data_bytes += partition.table.data_bytes();
+            if let Some(bytes) = self
+                .core
+                .node
+                .partition_bytes
+                .get(usize::from(partition.id.0))
+            {
+                bytes.set(partition.table.data_bytes());
+            }
             let store = usize::from(partition.id.0) % self.checkpointer.stores();
             if let Some(most) = image_bytes.get_mut(store) {
                 *most = partition.table.data_bytes().max(*most);

@@ -1,10 +1,10 @@
-//! Messages of one migration's stream, each of which is a [frame](crate::frame).
+//! Messages of the stream of a batch of migrations, each of which is a [frame](crate::frame).
 //!
 //! ```text
 //! source                                        target
 //!   OPENS     ------------------------------->           that many OPEN follow; none before a single one
-//!   OPEN ...  ------------------------------->           opens a staging copy
-//!             <-------------------------------  ACCEPTED or REFUSED
+//!   OPEN ...  ------------------------------->           opens a staging copy each
+//!             <-------------------------------  ACCEPTED or REFUSED, all of them
 //!   KEYS      ------------------------------->           makes room
 //!             <-------------------------------  WINDOW .. what its log has, and what it takes behind that
 //!   DATA ...  ------------------------------->           applies, logs
@@ -25,13 +25,13 @@
 //! 10 OPENS      count u64
 //! ```
 //!
-//! A connection carries the streams of all migrations that it was opened for, between one shard and another.
-//!
 //! DATA is a multiple of [`DATA_ALIGN_BYTES`] long, so that what the kernel copies of a stream lies alike at
 //! both ends of each copy: see [`copy`](crate::copy). A reader takes any length.
 //!
-//! The frame's stream is the migration, never 0, of OPENS the first one; its sequence counts the migration's
-//! frames of one direction, OPENS not among them.
+//! The frame's stream is the migration, never 0; of OPENS, ACCEPTED, REFUSED and END it is the first one, which names the
+//! batch. Its sequence counts the frames of one direction: from 1 at the source, whose OPENS and OPEN have 0, and from 0 at
+//! the target.
+//!
 //! The credit of a WINDOW is for all streams from the source's shard to the target's together: a source walks, or sends
 //! captured writes, while less than that is under way, sent and not in the target's log. It always sends all of an
 //! entry. The last one that has come is valid, on whichever stream; it is 0 until the first has come.
@@ -63,9 +63,9 @@ pub enum Message<'a> {
     Opens(u64),
     /// The source asks the target for a staging copy.
     Open(Open),
-    /// The staging copy is there: DATA may follow.
+    /// The staging copies are there: DATA may follow.
     Accepted,
-    /// There will be no staging copy; the text says why.
+    /// There will be no staging copies; the text says why.
     Refused(&'a str),
     /// So many keys are to come, about.
     Keys(u64),

@@ -119,6 +119,10 @@ pub(crate) fn history() -> Vec<Command> {
             confirmation,
         },
         Command::AbortMigration { id: id(2), abort },
+        Command::CommitMigrations {
+            incarnation,
+            confirmations: vec![(id(1), confirmation), (id(3), confirmation)],
+        },
         Command::RetryMigration { id: id(2) },
         Command::Drain { node, on: true },
         Command::Fail { node, incarnation },

@@ -1,4 +1,4 @@
-//! Every party of a migration dies at every step of it, for a moment or for so long that it is failed, with what it
+//! Every party of a batch of migrations dies at every step of it, for a moment or for so long that it is failed, with what it
 //! has just said lost or not; or nothing that it says arrives, or nothing that is said to it.
 //!
 //! `EPHESUS_SEEDS=n` runs the whole grid under n seeds.
@@ -7,6 +7,7 @@ use ephesus_coordinator::command::ClusterOptions;
 use ephesus_coordinator::placement::Policy;
 use ephesus_coordinator::protocol::PROTOCOL_VERSION;
 use ephesus_coordinator::report::Query;
+use ephesus_wire::table::PartitionEntry;
 
 use ephesus_engine::planted::Bug;
 
@@ -24,8 +25,9 @@ const HARMS: [Harm; 5] = [
     Harm::Stands,
 ];
 
-/// Which partition moves.
+/// Which partition moves, with two others of its shard.
 const PARTITION: u16 = 4;
+const MOVES: usize = 3;
 
 pub(crate) fn shape() -> Shape {
     Shape {
@@ -60,36 +62,49 @@ pub(crate) fn kills() -> impl Iterator<Item = Kill> {
     })
 }
 
-/// One move in which one party dies; whether it came to that.
+/// One batch in which one party dies; whether it came to that.
 pub(crate) fn run(seed: u64, kill: Kill, mistake: Option<Bug>) -> Result<bool, String> {
     let mut world = World::new(seed, shape(), None)?;
     world.mistake = mistake;
     world.heal()?;
     world.run_until(world.now + 1_000)?;
     let latest = world.checks.latest().cloned().ok_or("no table")?;
-    let owner = latest.table.entries[usize::from(PARTITION)].primary();
-    let owner = owner.ok_or("no owner")?.node;
+    let entries = &latest.table.entries;
+    let place = |entry: &PartitionEntry| entry.primary().map(|owner| (owner.node, owner.shard));
+    let owner = entries.get(usize::from(PARTITION)).and_then(place);
+    let (node, _) = owner.ok_or("no owner")?;
     let mut nodes = world.nodes.iter();
-    let other = nodes
-        .find(|process| process.disk.id != owner)
-        .ok_or("no other")?;
-    let node = other.name.clone();
+    let other = nodes.find(|process| process.disk.id != node);
+    let other = other.ok_or("no other")?.name.clone();
+    let of_owner = (0..)
+        .zip(entries)
+        .filter(|(_, entry)| place(entry) == owner);
+    let of_owner = of_owner.map(|(partition, _)| (partition, other.clone(), 0));
+    let moves: Vec<_> = of_owner.take(MOVES).collect();
+    assert_eq!(moves.len(), MOVES, "enough of them");
+    let moved = moves.clone();
     world.kill = Some(kill);
     let leader = world.leader().ok_or("nobody leads")?;
-    let query = Query::Move {
-        partition: PARTITION,
-        node,
-        shard: None,
-    };
-    world.ask(leader, query);
+    world.ask(leader, Query::MoveAll { moves });
     world.run_until(world.now + 2_000 + kill.away_ms)?;
     world.heal()?;
     world.run_until(world.now + 1_000)?;
     let is_struck = world.is_struck;
     let latest = world.checks.latest().cloned().ok_or("no table")?;
     let last = latest.migrations.last.0;
-    if is_struck && last != 1 {
+    if is_struck && last != MOVES as u64 {
         return Err(format!("{last} migrations were planned"));
+    }
+    let entries = &latest.table.entries;
+    let has_stayed = |partition: u16| entries.get(usize::from(partition)).and_then(place) == owner;
+    let stayed = moved
+        .iter()
+        .filter(|(partition, ..)| has_stayed(*partition));
+    let stayed = stayed.count();
+    if stayed != 0 && stayed != MOVES {
+        return Err(format!(
+            "{stayed} of {MOVES} partitions of a batch have stayed"
+        ));
     }
     world.read_everything()?;
     world.checks.promises()?;

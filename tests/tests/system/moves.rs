@@ -12,6 +12,7 @@ use ephesus_coordinator::migration::{Confirmation, Migration, Phase, Progress, S
 use ephesus_tests::coordinator::Told;
 use ephesus_tests::process::Process;
 use ephesus_tests::{Core, paths};
+use ephesus_wire::MigrationId;
 use serde_json::Value;
 
 use crate::coordinators::Host;
@@ -133,13 +134,13 @@ fn carry_out(host: &Host, course: Course) {
     };
     let active = view.migrations.active.iter();
     let own = active.filter(|(_, migration)| migration.source.node == host.id);
-    let step = |migration: &Migration| match (course, &migration.phase) {
+    let step = |id: MigrationId, migration: &Migration| match (course, &migration.phase) {
         (Course::Stalls, _) => None,
         (_, Phase::Planned) => Some(Step::Begin),
-        (Course::Succeeds, _) => Some(Step::Commit(Confirmation {
-            count: KEYS,
-            digest: [1, 2],
-        })),
+        (Course::Succeeds, _) => {
+            let (count, digest) = (KEYS, [1, 2]);
+            Some(Step::Commit(vec![(id, Confirmation { count, digest })]))
+        }
         (Course::Fails, _) => Some(Step::Abort("the disk is full".to_owned())),
     };
     let progress = own.clone().map(|(id, _)| {
@@ -152,7 +153,7 @@ fn carry_out(host: &Host, course: Course) {
         (*id, progress)
     });
     host.membership.set_migration_progress(progress.collect());
-    let steps = own.filter_map(|(id, migration)| Some((*id, step(migration)?)));
+    let steps = own.filter_map(|(id, migration)| Some((*id, step(*id, migration)?)));
     host.membership.set_migration_steps(steps.collect());
 }
 

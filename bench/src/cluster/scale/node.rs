@@ -161,7 +161,8 @@ impl Node {
             match leaving {
                 Leaving::Planned => steps.push((*id, Step::Begin)),
                 Leaving::Copying { since_ms } if now_ms >= since_ms + COPY_MS => {
-                    steps.push((*id, Step::Commit(Confirmation::default())));
+                    let confirmed = vec![(*id, Confirmation::default())];
+                    steps.push((*id, Step::Commit(confirmed)));
                 }
                 Leaving::Copying { since_ms } => {
                     self.tell_at_ms = self.tell_at_ms.min(since_ms + COPY_MS);

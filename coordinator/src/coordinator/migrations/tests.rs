@@ -50,7 +50,7 @@ fn a_partition_moves_as_its_source_says_and_everybody_sees_it() {
     );
     step(&mut world, 1, 1, Step::Begin);
     assert_eq!(phase(&world, 1), Some(Phase::Copying));
-    step(&mut world, 1, 1, Step::Commit(CONFIRMATION));
+    step(&mut world, 1, 1, commit(1));
     assert_eq!(phase(&world, 1), Some(Phase::Committed(CONFIRMATION)));
     assert_eq!(owner(&world, 3), id(2));
     let deltas = world
@@ -77,7 +77,7 @@ fn a_partition_moves_as_its_source_says_and_everybody_sees_it() {
     ];
     assert_eq!(deltas.collect::<Vec<_>>(), expected);
     let committed = world.coordinators[0].member().committed();
-    step(&mut world, 1, 1, Step::Commit(CONFIRMATION));
+    step(&mut world, 1, 1, commit(1));
     step(&mut world, 2, 1, Step::Abort("late".to_owned()));
     assert_eq!(world.coordinators[0].member().committed(), committed);
 }
@@ -248,7 +248,7 @@ fn what_an_operator_cancels_is_not_tried_again() {
         let cancelled = ask(&mut world, Query::CancelMigration { id });
         assert_eq!(cancelled, Report::MigrationCancelled { id });
     }
-    step(&mut world, 1, 1, Step::Commit(CONFIRMATION));
+    step(&mut world, 1, 1, commit(1));
     assert_eq!(owner(&world, 8), id(1));
     beat(&mut world, 2, RETRY_MS * 2);
     let rows = migrations(&mut world);
@@ -297,7 +297,7 @@ fn progress_of_sources_is_reported_with_rates() {
     );
     assert_eq!((row.keys_per_s, row.bytes_per_s), (2_000, 200_000));
     assert_eq!((row.last_error.as_str(), row.attempt), ("slow", 1));
-    step(&mut world, 1, 1, Step::Commit(CONFIRMATION));
+    step(&mut world, 1, 1, commit(1));
     let rows = migrations(&mut world);
     assert_eq!(
         (rows[0].state, rows[0].keys),
@@ -316,16 +316,7 @@ fn another_leader_takes_migrations_up() {
         world.cut_off = vec![lost];
         // What the old leader proposes now is never decided.
         let abort = Step::Abort("too late".to_owned());
-        step(
-            &mut world,
-            1,
-            1,
-            if commits {
-                abort
-            } else {
-                Step::Commit(CONFIRMATION)
-            },
-        );
+        step(&mut world, 1, 1, if commits { abort } else { commit(1) });
         for other in world.others(lost) {
             world.turn(other, Some(Event::Lost(crate::command::RaftId(lost))));
         }
@@ -334,16 +325,7 @@ fn another_leader_takes_migrations_up() {
         assert_eq!(phase(&world, 1), Some(Phase::Copying));
         join(&mut world, 2);
         let abort = Step::Abort("enough".to_owned());
-        step(
-            &mut world,
-            1,
-            1,
-            if commits {
-                Step::Commit(CONFIRMATION)
-            } else {
-                abort
-            },
-        );
+        step(&mut world, 1, 1, if commits { commit(1) } else { abort });
         assert_eq!(owner(&world, 3), if commits { id(2) } else { id(1) });
         world.cut_off.clear();
         world.pass(1_000);
@@ -385,7 +367,7 @@ fn an_earlier_start_is_not_listened_to() {
     };
     registration.incarnation = 2;
     world.say(1, 5, Request::Register(registration));
-    step(&mut world, 1, 1, Step::Commit(CONFIRMATION));
+    step(&mut world, 1, 1, commit(1));
     assert_eq!(phase(&world, 1), Some(Phase::Copying));
     let request = Request::Steps {
         node: id(1),
@@ -402,7 +384,7 @@ fn attempts_are_bounded_wait_longer_each_time_and_keep_the_last_error() {
     planned(ask(&mut world, Query::Rebalance { dry_run: false }));
     for migration in 2..=8 {
         step(&mut world, 1, migration, Step::Begin);
-        step(&mut world, 1, migration, Step::Commit(CONFIRMATION));
+        step(&mut world, 1, migration, commit(migration));
     }
     let mut waits = Vec::new();
     let mut migration = 1;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use ephesus_wire::limits::STREAM_OPENS_MAX;
 use ephesus_wire::table::PartitionStatus;
 use ephesus_wire::{MigrationId, NodeId};
 
@@ -31,11 +32,18 @@ impl State {
                 let is_online = entry.status == PartitionStatus::Online;
                 is_online.then_some(Command::BeginMigration { id, incarnation })
             }
-            Step::Commit(confirmation) if is_source && migration.phase == Phase::Copying => {
-                Some(Command::CommitMigration {
-                    id,
+            Step::Commit(confirmations) => {
+                let active = &self.migrations.table.active;
+                let is_copying = |migration: &Migration| {
+                    migration.source.node == node && migration.phase == Phase::Copying
+                };
+                let mut all = confirmations.iter();
+                let is_due = confirmations.first().is_some_and(|(first, _)| *first == id)
+                    && confirmations.len() as u64 <= STREAM_OPENS_MAX
+                    && all.all(|(id, _)| active.get(id).is_some_and(is_copying));
+                is_due.then(|| Command::CommitMigrations {
                     incarnation,
-                    confirmation: *confirmation,
+                    confirmations: confirmations.clone(),
                 })
             }
             Step::Abort(text) if is_source || migration.target.node == node => {

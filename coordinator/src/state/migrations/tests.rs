@@ -34,10 +34,14 @@ fn begin(migration: u64) -> Command {
 }
 
 fn commit(migration: u64) -> Command {
-    Command::CommitMigration {
-        id: MigrationId(migration),
+    commit_all(&[migration])
+}
+
+fn commit_all(migrations: &[u64]) -> Command {
+    let confirmations = migrations.iter().map(|id| (MigrationId(*id), CONFIRMATION));
+    Command::CommitMigrations {
         incarnation: 1,
-        confirmation: CONFIRMATION,
+        confirmations: confirmations.collect(),
     }
 }
 
@@ -189,12 +193,47 @@ fn a_later_start_of_the_source_is_not_bound_by_the_one_before() {
 }
 
 #[test]
+fn a_batch_is_committed_as_a_whole_or_not_at_all() {
+    let two = || {
+        let mut state = copying(Purpose::Move);
+        apply(&mut state, &plan(1, place(2, 0), Purpose::Move));
+        apply(&mut state, &begin(2));
+        state
+    };
+    let mut state = two();
+    let version = state.table().version;
+    apply(&mut state, &commit_all(&[1, 2]));
+    assert_eq!(
+        state.table().version,
+        version + 1,
+        "everybody sees both at once"
+    );
+    assert_eq!(
+        [1, 2].map(|n| phase_of(&state, n)),
+        [1, 2].map(|_| Phase::Committed(CONFIRMATION))
+    );
+    let again = apply(&mut state, &commit_all(&[1, 2]));
+    assert_eq!(again, Effects::default());
+
+    let mut state = two();
+    apply(&mut state, &abort(2, AbortReason::Cancelled));
+    let over = Err(Refusal::MigrationOver(MigrationId(2)));
+    assert_eq!(state.apply(&commit_all(&[1, 2])), over);
+    assert_eq!(phase_of(&state, 1), Phase::Copying);
+    let confirmed = [1, 2].map(|n| (MigrationId(n), CONFIRMATION)).to_vec();
+    let said = state.command_for(id(1), 1, MigrationId(1), &Step::Commit(confirmed));
+    assert_eq!(said, None);
+}
+
+#[test]
 fn only_those_who_take_part_are_listened_to() {
     let state = copying(Purpose::Move);
     let says = |n, step: Step| state.command_for(id(n), 1, MigrationId(1), &step);
     assert_eq!(says(1, Step::Begin), None, "it has begun");
-    assert_eq!(says(1, Step::Commit(CONFIRMATION)), Some(commit(1)));
-    assert_eq!(says(2, Step::Commit(CONFIRMATION)), None);
+    let confirmed = |migration| vec![(MigrationId(migration), CONFIRMATION)];
+    assert_eq!(says(1, Step::Commit(confirmed(1))), Some(commit(1)));
+    assert_eq!(says(2, Step::Commit(confirmed(1))), None);
+    assert_eq!(says(1, Step::Commit(confirmed(2))), None, "there is none");
     let long = "x".repeat(TEXT_BYTES_MAX * 2);
     for (n, reason) in [(1, AbortReason::Source), (2, AbortReason::Target)] {
         let text = bounded(&long);

@@ -9,13 +9,11 @@
 //! need the log besides. When to hold commands, what to do on a break and who decides is the shard's and
 //! the coordinator's business.
 
-pub mod line;
 pub mod orders;
 pub mod outbox;
 pub mod source;
 pub mod target;
 
-pub use line::{Connection, Line};
 pub use orders::{Order, Report, Way};
 pub use outbox::Records;
 pub use source::{Outbound, Outgoing, SourceError, Stage};

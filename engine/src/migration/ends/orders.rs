@@ -20,16 +20,19 @@
 //!           <-----------------  Forgotten
 //! ```
 
-use ephesus_wire::stream::{Held, Open};
+use std::net::TcpStream;
+
+use ephesus_wire::stream::Held;
 use ephesus_wire::{Epoch, MigrationId, NodeId, PartitionId, ShardId};
 
-use super::line::Line;
+use crate::migration::Batch;
 
 /// Where a stream goes.
 #[derive(Debug)]
 pub enum Way {
-    /// A link to a node.
-    Node(Line),
+    /// A link to a node: the handshake is done and OPEN said, frame 0 of that direction; non-blocking, and nothing
+    /// else was read from it.
+    Node(TcpStream),
     /// A shard of this node: messages go through its inbox, nothing is encoded but records.
     Shard(ShardId),
 }
@@ -37,26 +40,19 @@ pub enum Way {
 /// What the node has a shard do.
 #[derive(Debug)]
 pub enum Order {
-    /// As the source: begin to move a copy that is served here.
+    /// As the source: begin to move copies that are served here.
     Send {
-        /// The migration.
-        migration: MigrationId,
-        /// Migrations of one group go to one node: their commands are held, and they are decided, together
-        /// if they are ready at about the same time.
-        group: u64,
-        /// What OPEN says; the epoch is the new copy's.
-        open: Open,
-        /// The node that it goes to.
+        /// What moves; epochs are the new copies'.
+        batch: Batch,
+        /// The node that they go to.
         to: NodeId,
         /// Where the stream goes.
         way: Way,
     },
-    /// As the target: begin a staging copy, which the layout names durably, and fill it.
+    /// As the target: begin staging copies, which the layout names durably, and fill them.
     Receive {
-        /// The migration.
-        migration: MigrationId,
-        /// What OPEN says.
-        open: Open,
+        /// What comes.
+        batch: Batch,
         /// Where the stream comes from.
         way: Way,
     },
@@ -77,7 +73,8 @@ pub enum Order {
         /// Of the new copy.
         epoch: Epoch,
     },
-    /// The table says that the move is off. The source serves as before, the target wipes its copy.
+    /// The table says that the move is off. The source serves as before, the target wipes its copy. A batch that is not
+    /// confirmed ends with it.
     Aborted {
         /// The migration.
         migration: MigrationId,
@@ -136,25 +133,25 @@ pub enum Report {
         /// How long commands have been held, us; 0: not yet.
         hold_us: u64,
     },
-    /// Of a source: the target has prepared what was sent. From now on only the table decides.
+    /// Of a source: the target has prepared all of a batch. From now on only the table decides.
     Confirmed {
-        /// The migration.
-        migration: MigrationId,
-        /// What the target holds.
-        held: Held,
+        /// The batch.
+        batch: MigrationId,
+        /// What the target holds of each.
+        held: Vec<(MigrationId, Held)>,
     },
-    /// Of a source: it serves as before. Never after [`Report::Confirmed`].
+    /// Of a source: it serves all of a batch as before. Never after [`Report::Confirmed`].
     RolledBack {
-        /// The migration.
-        migration: MigrationId,
+        /// The batch.
+        batch: MigrationId,
         /// For people.
         reason: String,
     },
     /// Of a source: it has confirmed, and holds commands for longer than they should wait: propose to
     /// abort. It goes on waiting for the decision.
     Overdue {
-        /// The migration.
-        migration: MigrationId,
+        /// The batch.
+        batch: MigrationId,
     },
     /// Of a target: its stream has ended before the copy was prepared, and the copy is wiped, durably.
     Wiped {

@@ -32,12 +32,13 @@ use ephesus_coordinator::migration::{Progress, Step};
 use ephesus_coordinator::view::View;
 use ephesus_wire::{Epoch, MigrationId, NodeId, PartitionId, ShardId};
 
-use self::sources::NodeSource;
+use self::sources::{NodeBatch, NodeSource};
 use self::targets::PendingStream;
 use crate::migration::{Order, Report};
 use crate::node::data_dir::{Layout, NO_COPY};
 use crate::node::peers::{Dial, Offer, PeerEvent};
 use crate::planted::{Bug, Planted};
+use crate::shard::stats::Counter;
 
 /// How long a migration waits for what the other end will know soon, or has to forget first, ms: a newer
 /// table, a copy that goes, a node that just starts.
@@ -59,7 +60,7 @@ pub enum Event {
     /// A connection to a target is there, or why it is not.
     Dialled {
         /// What it was dialled for.
-        migrations: Vec<MigrationId>,
+        batch: MigrationId,
         /// The connection; OPEN was said.
         result: Result<TcpStream, String>,
     },
@@ -72,7 +73,7 @@ pub enum Event {
 impl From<PeerEvent> for Event {
     fn from(event: PeerEvent) -> Event {
         match event {
-            PeerEvent::Dialled { migrations, result } => Event::Dialled { migrations, result },
+            PeerEvent::Dialled { batch, result } => Event::Dialled { batch, result },
             PeerEvent::Offered(offer) => Event::Offered(offer),
         }
     }
@@ -95,8 +96,8 @@ pub struct Effects {
     pub hosted: bool,
     /// Connections to open.
     pub dials: Vec<Dial>,
-    /// Connections that are refused, and why for each migration.
-    pub refusals: Vec<(Offer, Vec<(MigrationId, String)>)>,
+    /// Connections that are refused, and why.
+    pub refusals: Vec<(Offer, String)>,
     /// How far the migrations are that this node is the source of, all of them, if that is news.
     pub progress: Option<BTreeMap<MigrationId, Progress>>,
 }
@@ -117,7 +118,8 @@ pub struct NodeMigrations {
     me: NodeId,
     view: Arc<View>,
     now_ms: u64,
-    /// Copies that this node sends.
+    /// What this node sends, and the copies of that.
+    batches: BTreeMap<MigrationId, NodeBatch>,
     sending: BTreeMap<MigrationId, NodeSource>,
     /// How far those were that have ended, and until when that is said, ms.
     sent: BTreeMap<MigrationId, (Progress, u64)>,
@@ -138,6 +140,8 @@ pub struct NodeMigrations {
     remnants: BTreeMap<(PartitionId, Epoch), ShardId>,
     /// What shards were told to send at most, bytes per second.
     limits: BTreeMap<ShardId, u64>,
+    /// Of each partition of this node, as its shard has published them.
+    partition_bytes: Arc<[Counter]>,
     /// What was said last.
     steps: BTreeMap<MigrationId, Step>,
     is_progress_new: bool,
@@ -147,11 +151,12 @@ pub struct NodeMigrations {
 impl NodeMigrations {
     /// Of a node that starts with this table.
     #[must_use]
-    pub fn new(me: NodeId, view: Arc<View>) -> NodeMigrations {
+    pub fn new(me: NodeId, view: Arc<View>, partition_bytes: Arc<[Counter]>) -> NodeMigrations {
         NodeMigrations {
             me,
             view,
             now_ms: 0,
+            batches: BTreeMap::new(),
             sending: BTreeMap::new(),
             sent: BTreeMap::new(),
             offers: Vec::new(),
@@ -164,6 +169,7 @@ impl NodeMigrations {
             unsaid: BTreeSet::new(),
             remnants: BTreeMap::new(),
             limits: BTreeMap::new(),
+            partition_bytes,
             steps: BTreeMap::new(),
             is_progress_new: false,
             planted: Planted::default(),
@@ -190,9 +196,7 @@ impl NodeMigrations {
                     is_freed |= matches!(report, Report::Forgotten { .. });
                     self.reported(report, layout, &mut effects);
                 }
-                Event::Dialled { migrations, result } => {
-                    self.dialled(&migrations, result, &mut effects);
-                }
+                Event::Dialled { batch, result } => self.dialled(batch, result, &mut effects),
                 Event::Offered(offer) => self.offers.push(PendingStream {
                     offer,
                     until_ms: now_ms + PATIENCE_MS,
@@ -225,7 +229,7 @@ impl NodeMigrations {
     pub fn is_waiting(&self) -> bool {
         !self.offers.is_empty()
             || !self.sent.is_empty()
-            || self.sending.values().any(NodeSource::is_opening)
+            || self.batches.values().any(NodeBatch::is_opening)
     }
 
     fn reported(&mut self, report: Report, layout: &mut Layout, effects: &mut Effects) {
@@ -248,9 +252,9 @@ impl NodeMigrations {
                 }
                 self.is_progress_new = true;
             }
-            Report::Confirmed { migration, held } => self.confirmed(migration, held),
-            Report::RolledBack { migration, reason } => self.gave_up(migration, reason),
-            Report::Overdue { migration } => self.overdue(migration),
+            Report::Confirmed { batch, held } => self.confirmed(batch, held),
+            Report::RolledBack { batch, reason } => self.rolled_back(batch, reason),
+            Report::Overdue { batch } => self.overdue(batch),
             Report::Wiped {
                 migration,
                 partition,
@@ -379,8 +383,10 @@ impl NodeMigrations {
                 effects.routes = true;
             }
             for (_, order) in &resting.orders {
-                if let Order::Receive { migration, .. } = order {
-                    self.unsaid.remove(migration);
+                if let Order::Receive { batch, .. } = order {
+                    for (migration, _) in batch.moves() {
+                        self.unsaid.remove(migration);
+                    }
                 }
             }
             effects.begun.extend(resting.begun);
@@ -419,7 +425,10 @@ impl NodeMigrations {
         let failed = failed.map(|(id, reason)| (*id, Step::Abort(reason.clone())));
         let mut steps: BTreeMap<MigrationId, Step> = failed.collect();
         let sending = self.sending.iter();
-        steps.extend(sending.filter_map(|(id, source)| Some((*id, source.step()?))));
+        steps.extend(sending.filter_map(|(id, source)| {
+            let batch = self.batches.get(&source.batch)?;
+            Some((*id, batch.step(*id)?))
+        }));
         if steps != self.steps {
             self.steps.clone_from(&steps);
             effects.steps = Some(steps);

@@ -1,16 +1,18 @@
-//! Copies that this node sends.
+//! Batches that this node sends.
 //!
 //! ```text
 //! FROM                  TO          [by]
-//! -                     Beginning   the plan, if the copy is here and not too many others go; says Begin
+//! -                     Beginning   the plan, if the copies are here and not too many others go; says Begin
 //! -                     Failed      it is copying, by an earlier start of this node
-//! Beginning             Opening     the table shows that it is copying, and few streams are there
+//! Beginning             Opening     the table shows that all are copying, and few streams are there
 //! Opening               Opening     the target was not there, or is not ready
 //! Opening               Sending     the stream is open: Order::Send
 //! Opening               Failed      for too long
 //! Sending               Confirmed   Report::Confirmed; says Commit
 //! Sending               Failed      Report::RolledBack; says Abort
-//! Confirmed             Overdue     Report::Overdue; says Abort, and whichever is first in the log wins
+//! Confirmed             Revoked     Report::Overdue; says Abort, and whichever is first in the log wins
+//! Beginning, Opening    Failed      the table has aborted one; says Abort for the others
+//! Sending, Confirmed    Revoked     the same
 //! any                   (over)      the table decides: Order::Drop or Order::Aborted
 //! ```
 
@@ -22,24 +24,27 @@ use ephesus_coordinator::migration::{Confirmation, Decision, Migration, Phase, P
 use ephesus_coordinator::placement::Place;
 use ephesus_coordinator::state::MemberStatus;
 use ephesus_wire::stream::{Held, Open};
-use ephesus_wire::{Epoch, MigrationId, NodeId, PartitionId, ShardId};
+use ephesus_wire::table::PartitionStatus;
+use ephesus_wire::{Epoch, MigrationId, PartitionId, ShardId};
 
 use super::{AGAIN_MS, Effects, MB, NodeMigrations, PATIENCE_MS};
-use crate::migration::{Line, Order, Way};
+use crate::migration::batch::{BATCH_BYTES_MAX, BATCH_MIGRATIONS_MAX};
+use crate::migration::{Batch, Order, Way};
 use crate::node::data_dir::Layout;
 use crate::node::peers::Dial;
 use crate::planted::Bug;
+use crate::shard::stats::Counter;
 
-/// Migrations of one shard to one node that are begun, and decided if possible, together: what a step
-/// costs the coordinator, layouts and routes is the same for all of them.
-const GROUP: usize = 16;
+/// Migrations of one shard that have streams: while one batch copies the next one's stream is opened.
+const STREAMING_MAX: usize = 2 * BATCH_MIGRATIONS_MAX;
 
-/// Streams of one shard at a time: while one group copies the next one's streams are opened.
-const STREAMS_MAX: usize = 2 * GROUP;
-
-/// Migrations of one shard that are begun and not decided: while two groups have streams the coordinator
+/// Migrations of one shard that are begun and not decided: while two batches have streams the coordinator
 /// decides about a third one.
-const BEGUN_MAX: usize = 3 * GROUP;
+const BEGUN_MAX: usize = 3 * BATCH_MIGRATIONS_MAX;
+
+/// Attempts of a migration with others; those that follow are batches of their own, so that what ends one partition's
+/// migration each time does not end others' for good.
+const TOGETHER_MAX: u32 = 2;
 
 /// How long it is said how far a migration was that has ended, ms.
 const SENT_MS: u64 = 3 * ephesus_coordinator::agent::PROGRESS_MS;
@@ -50,16 +55,21 @@ const RESTARTED: &str = "the source has restarted";
 /// What a coordinator is told when a decision does not come.
 const OVERDUE: &str = "it was not decided in time";
 
+/// A batch that this node sends.
+#[derive(Debug)]
+pub(super) struct NodeBatch {
+    shard: ShardId,
+    target: Place,
+    state: State,
+}
+
 /// A copy that this node sends.
 #[derive(Debug)]
 pub(super) struct NodeSource {
+    pub(super) batch: MigrationId,
     partition: PartitionId,
     /// Of the copy that goes.
     epoch: Epoch,
-    shard: ShardId,
-    target: Place,
-    group: u64,
-    state: State,
     pub(super) progress: Progress,
 }
 
@@ -74,58 +84,59 @@ enum State {
         reason: String,
     },
     Sending,
-    Confirmed(Confirmation),
-    Overdue,
+    Confirmed(Vec<(MigrationId, Confirmation)>),
+    /// It is to be aborted, and the shard may hold it.
+    Revoked(String),
+    /// It is to be aborted, and the shard does not know of it.
     Failed(String),
 }
 
-/// The groups that begin in one turn.
+/// What begins in one turn.
 #[derive(Default)]
-struct Groups {
+struct Beginning {
     /// How many more may begin at a shard.
     rooms: BTreeMap<ShardId, usize>,
-    /// Of a shard, to a node: the last one's number, which is that of its first migration, and size.
-    last: BTreeMap<(ShardId, NodeId), (u64, usize)>,
+    /// From a shard to another one: the last batch that may take others, how many it has and how many bytes.
+    last: BTreeMap<(ShardId, Place), (MigrationId, usize, u64)>,
 }
 
-impl Groups {
-    /// How many more may begin at a shard, of which so many are `begun`.
-    fn room(&mut self, shard: ShardId, begun: impl Fn() -> usize) -> &mut usize {
-        self.rooms.entry(shard).or_insert_with(|| {
-            let room = BEGUN_MAX.saturating_sub(begun());
-            room / GROUP * GROUP
-        })
-    }
-
-    /// The group that a migration begins in; none as long as there is no room for a whole one beside the
-    /// `begun` ones: what is begun one by one is decided one by one.
+impl Beginning {
+    /// The batch that a migration of so many `bytes` begins in; none as long as there is no room for a whole one beside
+    /// the `begun` ones: what is begun one by one is decided one by one.
     fn join(
         &mut self,
-        shard: ShardId,
-        target: NodeId,
-        id: MigrationId,
+        (shard, target): (ShardId, Place),
+        (id, bytes): (MigrationId, u64),
         begun: impl Fn() -> usize,
-    ) -> Option<u64> {
-        let room = self.room(shard, begun);
-        *room = room.checked_sub(1)?;
-        let (number, size) = self.last.entry((shard, target)).or_insert((id.0, 0));
-        if *size == GROUP {
-            (*number, *size) = (id.0, 0);
+    ) -> Option<MigrationId> {
+        if let Some((batch, size, sum)) = self.last.get_mut(&(shard, target))
+            && *size < BATCH_MIGRATIONS_MAX
+            && sum.saturating_add(bytes) <= BATCH_BYTES_MAX
+        {
+            (*size, *sum) = (*size + 1, *sum + bytes);
+            return Some(*batch);
         }
-        *size += 1;
-        Some(*number)
+        let room = self.rooms.entry(shard);
+        let room = room.or_insert_with(|| BEGUN_MAX.saturating_sub(begun()));
+        *room = room.checked_sub(BATCH_MIGRATIONS_MAX)?;
+        if bytes <= BATCH_BYTES_MAX {
+            self.last.insert((shard, target), (id, 1, bytes));
+        }
+        Some(id)
     }
 }
 
-impl NodeSource {
-    /// What the coordinator is to decide.
-    pub(super) fn step(&self) -> Option<Step> {
+impl NodeBatch {
+    /// What the coordinator is to decide about a migration of it; about all, when it is the first one.
+    pub(super) fn step(&self, id: MigrationId) -> Option<Step> {
         match &self.state {
             State::Beginning => Some(Step::Begin),
             State::Opening { .. } | State::Sending => None,
-            State::Confirmed(confirmation) => Some(Step::Commit(*confirmation)),
-            State::Overdue => Some(Step::Abort(OVERDUE.to_owned())),
-            State::Failed(reason) => Some(Step::Abort(reason.clone())),
+            State::Confirmed(all) => {
+                let is_first = all.first().is_some_and(|(first, _)| *first == id);
+                is_first.then(|| Step::Commit(all.clone()))
+            }
+            State::Revoked(reason) | State::Failed(reason) => Some(Step::Abort(reason.clone())),
         }
     }
 
@@ -138,84 +149,80 @@ impl NodeSource {
     fn is_known(&self) -> bool {
         matches!(
             self.state,
-            State::Sending | State::Confirmed(_) | State::Overdue
+            State::Sending | State::Confirmed(_) | State::Revoked(_)
         )
     }
 }
 
 impl NodeMigrations {
-    pub(super) fn confirmed(&mut self, migration: MigrationId, held: Held) {
-        if let Some(source) = self.sending.get_mut(&migration)
-            && source.state == State::Sending
+    pub(super) fn confirmed(&mut self, batch: MigrationId, held: Vec<(MigrationId, Held)>) {
+        if let Some(found) = self.batches.get_mut(&batch)
+            && found.state == State::Sending
         {
-            source.state = State::Confirmed(Confirmation {
+            let confirmation = |held: Held| Confirmation {
                 count: held.count,
                 digest: held.digest,
-            });
+            };
+            let all = held.into_iter().map(|(id, held)| (id, confirmation(held)));
+            found.state = State::Confirmed(all.collect());
         }
     }
 
-    pub(super) fn gave_up(&mut self, migration: MigrationId, reason: String) {
-        if let Some(source) = self.sending.get_mut(&migration)
-            && source.state == State::Sending
+    pub(super) fn rolled_back(&mut self, batch: MigrationId, reason: String) {
+        if let Some(found) = self.batches.get_mut(&batch)
+            && found.state == State::Sending
         {
-            source.progress.last_error.clone_from(&reason);
-            source.state = State::Failed(reason);
+            for source in self.sending.values_mut().filter(|s| s.batch == batch) {
+                source.progress.last_error.clone_from(&reason);
+            }
+            found.state = State::Failed(reason);
             self.is_progress_new = true;
         }
     }
 
-    pub(super) fn overdue(&mut self, migration: MigrationId) {
-        if let Some(source) = self.sending.get_mut(&migration)
-            && matches!(source.state, State::Confirmed(_))
+    pub(super) fn overdue(&mut self, batch: MigrationId) {
+        if let Some(found) = self.batches.get_mut(&batch)
+            && matches!(found.state, State::Confirmed(_))
         {
-            source.state = State::Overdue;
+            found.state = State::Revoked(OVERDUE.to_owned());
         }
     }
 
     /// What became of a dial.
     pub(super) fn dialled(
         &mut self,
-        migrations: &[MigrationId],
+        id: MigrationId,
         result: Result<TcpStream, String>,
         effects: &mut Effects,
     ) {
-        let line = result.map(Line::new);
-        for &migration in migrations {
-            let Some(source) = self.sending.get_mut(&migration) else {
-                // The target learns of it from the coordinator, or from the end of the connection.
-                continue;
-            };
-            let State::Opening {
-                next_ms, reason, ..
-            } = &mut source.state
-            else {
-                continue;
-            };
-            match &line {
-                Ok(line) => {
-                    source.state = State::Sending;
-                    let open = open(self.me, source);
-                    let way = Way::Node(line.clone());
-                    let send = Order::Send {
-                        migration,
-                        group: source.group,
-                        open,
-                        to: source.target.node,
-                        way,
-                    };
-                    effects.orders.push((source.shard, send));
-                }
-                Err(text) => {
-                    reason.clone_from(text);
-                    *next_ms = Some(self.now_ms + AGAIN_MS);
-                }
+        let moves = self.batch(id);
+        let Some(found) = self.batches.get_mut(&id) else {
+            // The target learns of it from the coordinator, or from the end of the connection.
+            return;
+        };
+        let State::Opening {
+            next_ms, reason, ..
+        } = &mut found.state
+        else {
+            return;
+        };
+        match (result, moves) {
+            (Ok(stream), Some(batch)) => {
+                found.state = State::Sending;
+                let (to, way) = (found.target.node, Way::Node(stream));
+                let send = Order::Send { batch, to, way };
+                effects.orders.push((found.shard, send));
+            }
+            (Ok(_), None) => {}
+            (Err(text), _) => {
+                *reason = text;
+                *next_ms = Some(self.now_ms + AGAIN_MS);
             }
         }
     }
 
     /// Ends what the table has decided. Copies that are void now are [given up](NodeMigrations::drop_void) with all
-    /// others, those of aborted migrations are served as before.
+    /// others, those of aborted migrations are served as before, and the rest of their batches is to be aborted.
     pub(super) fn end_sent(&mut self, effects: &mut Effects) {
         let migrations = &self.view.migrations;
         let decision =
@@ -229,24 +236,40 @@ impl NodeMigrations {
             decided => (!self.unsaid.contains(id)).then_some((*id, decided)),
         });
         let over: Vec<(MigrationId, Decision)> = over.collect();
-        for (migration, decided) in over {
+        for &(migration, decided) in &over {
             let Some(source) = self.sending.remove(&migration) else {
                 continue;
             };
-            if decided == Decision::Aborted && source.is_known() {
-                let aborted = Order::Aborted {
-                    migration,
-                    partition: source.partition,
-                    epoch: source.epoch.next(),
-                };
-                effects.orders.push((source.shard, aborted));
-            }
-            if decided == Decision::Committed && self.planted.has(Bug::HeldIsStronger) {
-                self.drop_copy(source.shard, source.partition, source.epoch, effects);
-            }
             let until_ms = self.now_ms + SENT_MS;
             self.sent.insert(migration, (source.progress, until_ms));
             self.is_progress_new = true;
+            let Some(batch) = self.batches.get_mut(&source.batch) else {
+                continue;
+            };
+            let shard = batch.shard;
+            let reason = format!("migration {migration} of its batch is over");
+            let is_known = batch.is_known();
+            match batch.state {
+                State::Revoked(_) | State::Failed(_) => {}
+                _ if is_known => batch.state = State::Revoked(reason),
+                _ => batch.state = State::Failed(reason),
+            }
+            if decided == Decision::Aborted {
+                if is_known {
+                    let aborted = Order::Aborted {
+                        migration,
+                        partition: source.partition,
+                        epoch: source.epoch.next(),
+                    };
+                    effects.orders.push((shard, aborted));
+                }
+            } else if self.planted.has(Bug::HeldIsStronger) {
+                self.drop_copy(shard, source.partition, source.epoch, effects);
+            }
+        }
+        if !over.is_empty() {
+            let left: BTreeSet<MigrationId> = self.sending.values().map(|s| s.batch).collect();
+            self.batches.retain(|id, _| left.contains(id));
         }
     }
 
@@ -254,33 +277,45 @@ impl NodeMigrations {
     pub(super) fn send(&mut self, layout: &mut Layout, effects: &mut Effects) {
         let (view, me) = (Arc::clone(&self.view), self.me);
         let active = view.migrations.active.iter();
-        let mut groups = Groups::default();
+        let mut beginning = Beginning::default();
         for (id, migration) in active.filter(|(_, m)| m.source.node == me) {
-            match self.sending.get(id).map(|source| &source.state) {
-                None => self.begin(*id, migration, layout, &mut groups),
-                Some(State::Beginning)
-                    if migration.phase == Phase::Copying
-                        && self.streams(migration.source.shard) < STREAMS_MAX =>
-                {
-                    let opening = State::Opening {
-                        next_ms: Some(self.now_ms),
-                        until_ms: self.now_ms + PATIENCE_MS,
-                        reason: String::new(),
-                    };
-                    self.set_state(*id, opening);
-                }
-                Some(_) => {}
+            if !self.sending.contains_key(id) {
+                self.begin(*id, migration, layout, &mut beginning);
             }
-            self.open(*id, layout, effects);
+        }
+        let batches: Vec<MigrationId> = self.batches.keys().copied().collect();
+        for id in batches {
+            self.open(id, layout, effects);
         }
     }
 
-    /// How many streams a shard has, or is about to have.
-    fn streams(&self, shard: ShardId) -> usize {
-        let of_shard = self.sending.values().filter(|l| l.shard == shard);
-        of_shard
-            .filter(|l| matches!(l.state, State::Opening { .. } | State::Sending))
-            .count()
+    /// How many migrations of a shard are begun, or only those that have streams or are about to.
+    fn count(&self, shard: ShardId, only_streaming: bool) -> usize {
+        let is_counted = |source: &&NodeSource| {
+            let batch = self.batches.get(&source.batch);
+            batch.is_some_and(|batch| {
+                let is_streaming = matches!(batch.state, State::Opening { .. } | State::Sending);
+                batch.shard == shard && (is_streaming || !only_streaming)
+            })
+        };
+        self.sending.values().filter(is_counted).count()
+    }
+
+    /// What OPEN says of each migration of a batch.
+    fn batch(&self, id: MigrationId) -> Option<Batch> {
+        let batch = self.batches.get(&id)?;
+        let moves = self.sending.iter().filter(|(_, s)| s.batch == id);
+        let moves = moves.map(|(migration, source)| {
+            let open = Open {
+                partition: source.partition,
+                epoch: source.epoch.next(),
+                source: self.me,
+                source_shard: batch.shard,
+                target_shard: batch.target.shard,
+            };
+            (*migration, open)
+        });
+        Batch::new(moves.collect())
     }
 
     fn begin(
@@ -288,127 +323,140 @@ impl NodeMigrations {
         id: MigrationId,
         migration: &Migration,
         layout: &Layout,
-        groups: &mut Groups,
+        beginning: &mut Beginning,
     ) {
-        let shard = migration.source.shard;
-        let target = self.view.members.get(&migration.target.node);
-        // One that recovers lets nobody in, and the attempt would be used up.
-        let is_target_live = target.is_some_and(|member| member.status == MemberStatus::Live);
-        let (state, group) = match migration.phase {
-            Phase::Planned if !is_target_live => return,
+        let (shard, partition) = (migration.source.shard, migration.partition);
+        let (state, batch) = match migration.phase {
             Phase::Planned => {
-                let sending = &self.sending;
-                let begun = || sending.values().filter(|l| l.shard == shard).count();
-                // Asked first: there may be hundreds that wait for room.
-                if *groups.room(shard, begun) == 0
-                    || layout.served(migration.partition) != Some((shard, migration.epoch))
+                let view = &self.view;
+                let target = view.members.get(&migration.target.node);
+                // One that recovers lets nobody in, and the attempt would be used up.
+                let is_target_live = target.is_some_and(|m| m.status == MemberStatus::Live);
+                let entry = view.table.entry(partition);
+                if !is_target_live
+                    || entry.is_none_or(|entry| entry.status != PartitionStatus::Online)
+                    || layout.served(partition) != Some((shard, migration.epoch))
                 {
                     return;
                 }
-                let Some(group) = groups.join(shard, migration.target.node, id, begun) else {
+                let bytes = self.partition_bytes.get(usize::from(partition.0));
+                let bytes = match migration.attempt <= TOGETHER_MAX {
+                    true => bytes.map_or(0, Counter::get),
+                    false => u64::MAX,
+                };
+                let places = (shard, migration.target);
+                let begun = || self.count(shard, false);
+                let Some(batch) = beginning.join(places, (id, bytes), begun) else {
                     return;
                 };
-                (State::Beginning, group)
+                (State::Beginning, batch)
             }
-            _ => (State::Failed(RESTARTED.to_owned()), id.0),
+            _ => (State::Failed(RESTARTED.to_owned()), id),
         };
         let source = NodeSource {
-            partition: migration.partition,
+            batch,
+            partition,
             epoch: migration.epoch,
-            shard,
-            target: migration.target,
-            group,
-            state,
             progress: Progress::default(),
         };
         self.sending.insert(id, source);
-    }
-
-    fn set_state(&mut self, id: MigrationId, state: State) {
-        if let Some(source) = self.sending.get_mut(&id) {
-            source.state = state;
-        }
+        self.batches.entry(batch).or_insert(NodeBatch {
+            shard,
+            target: migration.target,
+            state,
+        });
     }
 
     /// Opens a stream if it is time to.
     fn open(&mut self, id: MigrationId, layout: &mut Layout, effects: &mut Effects) {
-        let Some(source) = self.sending.get(&id) else {
-            return;
-        };
-        let State::Opening {
-            next_ms: Some(next_ms),
-            until_ms,
-            reason,
-        } = &source.state
+        let Some(NodeBatch {
+            shard,
+            target,
+            state,
+        }) = self.batches.get(&id)
         else {
             return;
         };
-        let until_ms = *until_ms;
-        if self.now_ms >= until_ms && !reason.is_empty() {
-            let failed = State::Failed(reason.clone());
-            self.set_state(id, failed);
-            return;
-        }
-        if self.now_ms < *next_ms {
-            return;
-        }
-        let (open, target, shard) = (open(self.me, source), source.target, source.shard);
-        let group = source.group;
-        if target.node == self.me {
-            // The source waits for the target's first message, so it has to know of the move before.
-            let at = self.next.orders.len();
-            let way = Way::Shard(shard);
-            let state = match self.stage(id, open, way, layout, effects) {
-                Ok(()) => {
-                    let send = Order::Send {
-                        migration: id,
-                        group,
-                        open,
-                        to: target.node,
-                        way: Way::Shard(target.shard),
-                    };
-                    self.next.orders.insert(at, (shard, send));
-                    State::Sending
+        let (shard, target, now_ms) = (*shard, *target, self.now_ms);
+        let until_ms = match state {
+            State::Beginning => now_ms + PATIENCE_MS,
+            State::Opening {
+                next_ms: Some(next_ms),
+                until_ms,
+                reason,
+            } => {
+                if now_ms >= *until_ms && !reason.is_empty() {
+                    let failed = State::Failed(reason.clone());
+                    self.set_state(id, failed);
+                    return;
                 }
-                Err(reason) => State::Opening {
-                    next_ms: Some(self.now_ms + AGAIN_MS),
-                    until_ms,
-                    reason,
-                },
-            };
-            self.set_state(id, state);
+                if now_ms < *next_ms {
+                    return;
+                }
+                *until_ms
+            }
+            _ => return,
+        };
+        let is_beginning = *state == State::Beginning;
+        let Some(batch) = self.batch(id) else { return };
+        if is_beginning && !self.may_open(shard, &batch) {
             return;
         }
-        let Some(member) = self.view.members.get(&target.node) else {
-            return;
+        let opening = |next_ms, reason| State::Opening {
+            next_ms,
+            until_ms,
+            reason,
         };
-        let goes_along = |dial: &&mut Dial| {
-            let is_with = |first: &Open| (first.source_shard, first.target_shard);
-            let first = dial.opens.first();
-            dial.target == target.node
-                && first.is_some_and(|(_, first)| is_with(first) == (shard, target.shard))
-                && dial.opens.len() < GROUP
+        let next = match self.view.members.get(&target.node) {
+            _ if target.node == self.me => {
+                // The source waits for the target's first message, so it has to know of the batch before.
+                let at = self.next.orders.len();
+                match self.stage(&batch, Way::Shard(shard), layout, effects) {
+                    Ok(()) => {
+                        let (to, way) = (target.node, Way::Shard(target.shard));
+                        let send = Order::Send { batch, to, way };
+                        self.next.orders.insert(at, (shard, send));
+                        State::Sending
+                    }
+                    Err(reason) => opening(Some(now_ms + AGAIN_MS), reason),
+                }
+            }
+            Some(member) => {
+                effects.dials.push(Dial {
+                    batch,
+                    target: target.node,
+                    address: member.addresses.peer.clone(),
+                });
+                opening(None, String::new())
+            }
+            None => opening(Some(now_ms + AGAIN_MS), String::new()),
         };
-        match effects.dials.iter_mut().find(goes_along) {
-            Some(dial) => dial.opens.push((id, open)),
-            None => effects.dials.push(Dial {
-                opens: vec![(id, open)],
-                target: target.node,
-                address: member.addresses.peer.clone(),
-            }),
-        }
-        if let Some(source) = self.sending.get_mut(&id)
-            && let State::Opening { next_ms, .. } = &mut source.state
-        {
-            *next_ms = None;
+        self.set_state(id, next);
+    }
+
+    /// Whether all of a batch have begun, and there are not too many streams.
+    fn may_open(&self, shard: ShardId, batch: &Batch) -> bool {
+        let active = &self.view.migrations.active;
+        let is_copying = |id| {
+            let migration = active.get(id);
+            migration.is_some_and(|migration| migration.phase == Phase::Copying)
+        };
+        let moves = batch.moves();
+        self.count(shard, true) + moves.len() <= STREAMING_MAX
+            && moves.iter().all(|(id, _)| is_copying(id))
+    }
+
+    fn set_state(&mut self, id: MigrationId, state: State) {
+        if let Some(batch) = self.batches.get_mut(&id) {
+            batch.state = state;
         }
     }
 
     /// Divides what the node may send among the shards that send.
     pub(super) fn limit(&mut self, effects: &mut Effects) {
-        let sending = self.sending.values();
-        let sending = sending.filter(|source| source.state == State::Sending);
-        let shards: BTreeSet<ShardId> = sending.map(|source| source.shard).collect();
+        let sending = self.batches.values();
+        let sending = sending.filter(|batch| batch.state == State::Sending);
+        let shards: BTreeSet<ShardId> = sending.map(|batch| batch.shard).collect();
         let limit = u64::from(self.view.migrations.limit_mb_s) * MB;
         for shard in &shards {
             // 0 is none.
@@ -419,16 +467,5 @@ impl NodeMigrations {
                 effects.orders.insert(0, (*shard, Order::Limit(share)));
             }
         }
-    }
-}
-
-/// What OPEN says.
-fn open(me: NodeId, source: &NodeSource) -> Open {
-    Open {
-        partition: source.partition,
-        epoch: source.epoch.next(),
-        source: me,
-        source_shard: source.shard,
-        target_shard: source.target.shard,
     }
 }

@@ -18,7 +18,7 @@ use ephesus_wire::stream::Open;
 use ephesus_wire::{MigrationId, NodeId};
 
 use super::{Effects, NodeMigrations};
-use crate::migration::{Line, Order, Way};
+use crate::migration::{Batch, Order, Way};
 use crate::node::data_dir::{Layout, StagingPlace};
 use crate::node::peers::Offer;
 
@@ -39,39 +39,25 @@ enum No {
 }
 
 impl NodeMigrations {
-    /// Accepts and refuses streams, those of one connection together.
+    /// Accepts and refuses streams.
     pub(super) fn receive(&mut self, layout: &mut Layout, effects: &mut Effects) {
         for PendingStream { offer, until_ms } in std::mem::take(&mut self.offers) {
-            let opens = offer.opens.iter();
-            let checks = opens.map(|(id, open)| self.check(*id, open, offer.from, layout));
-            let checks: Vec<Result<(), No>> = checks.collect();
-            let waits = checks.iter().any(|check| matches!(check, Err(No::Yet(_))));
-            if waits && self.now_ms < until_ms {
-                self.offers.push(PendingStream { offer, until_ms });
-                continue;
-            }
-            let reasons = checks.into_iter().map(|check| match check {
-                Ok(()) => None,
-                Err(No::Ever(reason) | No::Yet(reason)) => Some(reason),
-            });
-            let reasons: Vec<Option<String>> = reasons.collect();
-            if reasons.iter().all(Option::is_some) {
-                let ids = offer.opens.iter().map(|(id, _)| *id);
-                let refusals = ids.zip(reasons.into_iter().flatten()).collect();
-                effects.refusals.push((offer, refusals));
-                continue;
-            }
-            let line = Line::new(offer.stream);
-            for ((id, open), reason) in offer.opens.into_iter().zip(reasons) {
-                let way = Way::Node(line.clone());
-                let staged = match reason {
-                    Some(reason) => Err(reason),
-                    None => self.stage(id, open, way, layout, effects),
-                };
-                if let Err(reason) = staged {
-                    line.refuse(id, reason);
+            let mut moves = offer.batch.moves().iter();
+            let check = moves.try_for_each(|(id, open)| self.check(*id, open, offer.from, layout));
+            let reason = match check {
+                Ok(()) => {
+                    let Offer { batch, stream, .. } = offer;
+                    // Nothing is in their way.
+                    let _ = self.stage(&batch, Way::Node(stream), layout, effects);
+                    continue;
                 }
-            }
+                Err(No::Yet(_)) if self.now_ms < until_ms => {
+                    self.offers.push(PendingStream { offer, until_ms });
+                    continue;
+                }
+                Err(No::Ever(reason) | No::Yet(reason)) => reason,
+            };
+            effects.refusals.push((offer, reason));
         }
     }
 
@@ -116,40 +102,39 @@ impl NodeMigrations {
         occupied.map(|occupied| occupied.to_string())
     }
 
-    /// Begins a staging copy, unless something else of the partition is in its way.
+    /// Begins the staging copies of a batch, unless something else of their partitions is in their way.
     pub(super) fn stage(
         &mut self,
-        migration: MigrationId,
-        open: Open,
+        batch: &Batch,
         way: Way,
         layout: &mut Layout,
         effects: &mut Effects,
     ) -> Result<(), String> {
-        if let Some(reason) = self.hindrance(&open, layout) {
+        let mut moves = batch.moves().iter();
+        if let Some(reason) = moves.find_map(|(_, open)| self.hindrance(open, layout)) {
             return Err(reason);
         }
-        let (partition, shard) = (open.partition, open.target_shard);
-        let place = StagingPlace {
-            partition,
-            shard,
-            epoch: open.epoch,
-            source: Source {
-                migration,
-                node: open.source,
-                shard: open.source_shard,
-            },
-        };
-        if let Err(occupied) = layout.add_staging(place) {
-            return Err(occupied.to_string());
+        for (migration, open) in batch.moves() {
+            let place = StagingPlace {
+                partition: open.partition,
+                shard: open.target_shard,
+                epoch: open.epoch,
+                source: Source {
+                    migration: *migration,
+                    node: open.source,
+                    shard: open.source_shard,
+                },
+            };
+            let added = layout.add_staging(place);
+            debug_assert!(added.is_ok(), "nothing was in its way: {added:?}");
+            self.unsaid.insert(*migration);
         }
         (self.next.is_changed, effects.routes) = (true, true);
-        self.unsaid.insert(migration);
-        let receive = Order::Receive {
-            migration,
-            open,
-            way,
-        };
-        self.next.orders.push((shard, receive));
+        let shard = batch.first().target_shard;
+        let batch = batch.clone();
+        self.next
+            .orders
+            .push((shard, Order::Receive { batch, way }));
         Ok(())
     }
 

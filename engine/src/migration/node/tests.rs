@@ -1,7 +1,7 @@
 //! Migrations of two nodes over one replicated state, which decides as coordinators do.
 
+mod batches;
 mod bed;
-mod groups;
 
 use ephesus_coordinator::command::Command;
 use ephesus_coordinator::migration::{Abort, AbortReason, Confirmation};
@@ -36,32 +36,21 @@ fn a_partition_moves_to_another_node() {
     let mut effects = bed.turn(A, []);
     assert_eq!(effects.steps, Some(BTreeMap::new()));
     let dial = Dial {
-        opens: vec![(id, open_of(0, 2))],
+        batch: single(id, open_of(0, 2)),
         target: B,
         address: "node-2:17379".to_owned(),
     };
     assert_eq!(effects.dials, std::slice::from_ref(&dial));
     assert!(bed.turn(A, []).dials.is_empty(), "once");
 
-    let (near, offer) = offered(dial.opens.clone(), A);
+    let (near, offer) = offered(dial.batch.clone(), A);
     effects = bed.turn(B, [offer]);
     assert!(effects.layout.is_some() && effects.routes && !effects.hosted);
     assert!(effects.begun.is_empty());
-    let [
-        (
-            ShardId(1),
-            Order::Receive {
-                migration,
-                open,
-                way: Way::Node(_),
-            },
-        ),
-    ] = effects.orders[..]
-    else {
-        panic!("{effects:?}");
-    };
-    assert_eq!(dial.opens, [(migration, open)]);
-    assert_eq!(migration, id);
+    assert!(matches!(
+        &effects.orders[..],
+        [(ShardId(1), Order::Receive { batch, way: Way::Node(_) })] if *batch == dial.batch
+    ));
     let staging = StagingPlace {
         partition: P,
         shard: ShardId(1),
@@ -76,9 +65,8 @@ fn a_partition_moves_to_another_node() {
 
     effects = bed.turn(A, [dialled(id, Ok(near))]);
     assert!(matches!(
-        effects.orders[..],
-        [(ShardId(0), Order::Send { migration, open, way: Way::Node(_), .. })]
-            if dial.opens == [(migration, open)]
+        &effects.orders[..],
+        [(ShardId(0), Order::Send { batch, way: Way::Node(_), .. })] if *batch == dial.batch
     ));
     let (keys, bytes, hold_us) = (3, 4, 5);
     let migration = id;
@@ -92,13 +80,12 @@ fn a_partition_moves_to_another_node() {
         },
     );
     assert_eq!(effects.progress.expect("news")[&id].bytes, 4);
-    let held = HELD;
-    effects = bed.report(A, Report::Confirmed { migration, held });
+    effects = bed.report(A, confirmed(id));
     let confirmation = Confirmation {
         count: 3,
         digest: [4, 5],
     };
-    let commit = BTreeMap::from([(id, Step::Commit(confirmation))]);
+    let commit = BTreeMap::from([(id, Step::Commit(vec![(id, confirmation)]))]);
     assert_eq!(effects.steps, Some(commit));
     assert_eq!(bed.owner(0).0, place(B, 1), "decided");
 
@@ -168,7 +155,7 @@ fn a_partition_moves_to_another_shard_of_its_node() {
                 ShardId(0),
                 Order::Send {
                     way: Way::Shard(ShardId(1)),
-                    migration,
+                    ref batch,
                     ..
                 },
             ),
@@ -183,9 +170,8 @@ fn a_partition_moves_to_another_shard_of_its_node() {
         else {
             panic!("{effects:?}");
         };
-        assert_eq!(migration, id);
-        let held = HELD;
-        bed.report(A, Report::Confirmed { migration, held });
+        assert_eq!(batch.id(), id);
+        bed.report(A, confirmed(id));
         let effects = bed.turn(A, []);
         let shards: Vec<ShardId> = effects.orders.iter().map(|(shard, _)| *shard).collect();
         assert_eq!(shards, [ShardId(0), ShardId(1)], "{effects:?}");
@@ -227,7 +213,7 @@ fn a_source_that_has_started_again_gives_up_what_it_has_begun() {
     let mut bed = Bed::new();
     let id = bed.copying();
     let view = Arc::new(View::of(&bed.state).expect("founded"));
-    bed.a.migrations = NodeMigrations::new(A, view);
+    bed.a.migrations = NodeMigrations::new(A, view, Arc::default());
     bed.a.incarnation = 2;
     bed.state.apply(&registration(A, 2)).expect("a member");
     bed.turn(A, []);
@@ -257,7 +243,13 @@ fn what_a_source_gives_up_is_aborted_and_what_the_target_has_of_it_is_removed() 
     let mut bed = Bed::new();
     let id = bed.copying();
     let (migration, reason) = (id, "it does not converge".to_owned());
-    bed.report(A, Report::RolledBack { migration, reason });
+    bed.report(
+        A,
+        Report::RolledBack {
+            batch: migration,
+            reason,
+        },
+    );
     assert_eq!(bed.abort_of(id).text, "it does not converge");
     assert_eq!(
         bed.owner(0),
@@ -317,13 +309,12 @@ fn a_source_that_is_not_answered_says_abort_behind_its_commit() {
     let migration = bed.copying();
     // Nothing that it says arrives.
     bed.a.incarnation = 0;
-    let held = HELD;
-    let effects = bed.report(A, Report::Confirmed { migration, held });
+    let effects = bed.report(A, confirmed(migration));
     assert!(matches!(
         effects.steps.expect("news")[&migration],
         Step::Commit(_)
     ));
-    let effects = bed.report(A, Report::Overdue { migration });
+    let effects = bed.report(A, Report::Overdue { batch: migration });
     assert_eq!(
         effects.steps.expect("news")[&migration],
         Step::Abort("it was not decided in time".to_owned())
@@ -363,14 +354,14 @@ fn a_target_that_is_not_there_is_dialled_again_and_then_given_up() {
 #[test]
 fn a_stream_waits_for_a_table_that_knows_it_and_is_refused_otherwise() {
     let mut bed = Bed::new();
-    let offer = |id, open, from| offered(vec![(MigrationId(id), open)], from).1;
+    let offer = |id, open, from| offered(single(MigrationId(id), open), from).1;
     let effects = bed.turn(B, [offer(1, open_of(0, 2), A)]);
     assert!(effects.refusals.is_empty() && effects.orders.is_empty());
     assert!(bed.b.migrations.is_waiting());
     bed.now_ms += PATIENCE_MS;
     let effects = bed.turn(B, []);
     assert_eq!(effects.refusals.len(), 1);
-    assert!(effects.refusals[0].1[0].1.contains("does not know"));
+    assert!(effects.refusals[0].1.contains("does not know"));
 
     let effects = bed.turn(B, [offer(1, open_of(0, 2), A)]);
     assert!(effects.refusals.is_empty());
@@ -404,7 +395,7 @@ fn a_stream_waits_for_a_table_that_knows_it_and_is_refused_otherwise() {
         .apply(&Command::AbortMigration { id, abort })
         .expect("cancelled");
     let effects = bed.turn(B, [offer(1, open_of(0, 2), A)]);
-    assert!(effects.refusals[0].1[0].1.contains("over"));
+    assert!(effects.refusals[0].1.contains("over"));
 }
 
 #[test]
@@ -414,14 +405,19 @@ fn a_start_with_a_prepared_copy_does_what_was_decided() {
         let migration = bed.copying();
         // The target starts again, and knows only its layout.
         let view = Arc::new(View::of(&bed.state).expect("founded"));
-        bed.b.migrations = NodeMigrations::new(B, view);
+        bed.b.migrations = NodeMigrations::new(B, view, Arc::default());
         assert!(bed.turn(B, []).orders.is_empty(), "it is open");
         if is_committed {
-            let held = HELD;
-            bed.report(A, Report::Confirmed { migration, held });
+            bed.report(A, confirmed(migration));
         } else {
             let reason = "no".to_owned();
-            bed.report(A, Report::RolledBack { migration, reason });
+            bed.report(
+                A,
+                Report::RolledBack {
+                    batch: migration,
+                    reason,
+                },
+            );
         }
         let effects = bed.turn(B, []);
         let [(ShardId(1), order)] = &effects.orders[..] else {
@@ -436,8 +432,8 @@ fn a_start_with_a_prepared_copy_does_what_was_decided() {
 fn a_partition_that_comes_back_waits_until_its_old_copy_is_forgotten() {
     let mut bed = Bed::new();
     let migration = bed.copying();
-    let (partition, held) = (P, HELD);
-    bed.report(A, Report::Confirmed { migration, held });
+    let partition = P;
+    bed.report(A, confirmed(migration));
     bed.turn(A, []);
     bed.turn(B, []);
     bed.report(
@@ -450,7 +446,7 @@ fn a_partition_that_comes_back_waits_until_its_old_copy_is_forgotten() {
     bed.plan(0, place(A, 1));
     bed.turn(B, []);
     let dial = bed.turn(B, []).dials.remove(0);
-    let (_, offer) = offered(dial.opens, B);
+    let (_, offer) = offered(dial.batch, B);
     assert!(bed.turn(A, [offer]).orders.is_empty());
     let epoch = Epoch(1);
     bed.report(A, Report::Dropped { partition, epoch });
@@ -525,8 +521,7 @@ fn copies_that_begin_are_with_nobody_before_the_layout_names_them() {
 /// Partition 0 arrives at B, which goes on with it, while A sees no table.
 fn moved_behind_the_back_of_a(bed: &mut Bed) -> MigrationId {
     let migration = bed.copying();
-    let held = HELD;
-    bed.report(A, Report::Confirmed { migration, held });
+    bed.report(A, confirmed(migration));
     assert_eq!(bed.owner(0).0, place(B, 1), "decided");
     bed.turn(B, []);
     let (partition, epoch) = (P, Epoch(2));
@@ -542,11 +537,10 @@ fn a_source_that_misses_the_table_of_its_commit_gives_up_when_the_partition_has_
     bed.plan(0, place(B, 0));
     bed.turn(B, []);
     let effects = bed.turn(B, []);
-    let [(_, Order::Send { migration, .. }), _] = effects.orders[..] else {
+    let [(_, Order::Send { batch, .. }), _] = &effects.orders[..] else {
         panic!("{effects:?}");
     };
-    let held = HELD;
-    bed.report(B, Report::Confirmed { migration, held });
+    bed.report(B, confirmed(batch.id()));
     assert_eq!(bed.owner(0).1, Epoch(3));
     let effects = bed.turn(A, []);
     assert!(is_given_up(&effects) && effects.routes, "{effects:?}");
@@ -584,6 +578,7 @@ fn a_copy_that_nothing_moves_is_given_up_too_when_its_partition_has_arrived_else
     moved_behind_the_back_of_a(&mut bed);
     // Whatever A has known of the migration.
     bed.a.migrations.sending.clear();
+    bed.a.migrations.batches.clear();
     assert!(is_given_up(&bed.turn(A, [])));
 }
 

@@ -21,7 +21,7 @@ const SOURCE_INPUT_BYTES: usize = 16 << 10;
 /// The way to the other end.
 #[derive(Debug)]
 pub(super) struct Link {
-    migration: MigrationId,
+    batch: MigrationId,
     end: End,
     wire: Wire,
 }
@@ -36,41 +36,40 @@ enum Wire {
     },
     Shard {
         peer: ShardId,
-        inbox: VecDeque<Mail>,
-        out: Vec<Mail>,
+        inbox: VecDeque<(MigrationId, Mail)>,
+        out: Vec<(MigrationId, Mail)>,
         heard: Instant,
     },
     Closed,
 }
 
 impl Link {
-    /// This end of a migration's stream.
+    /// This end of a batch's stream.
     ///
     /// # Errors
     /// What the operating system says about the socket.
     pub(super) fn new(
-        migration: MigrationId,
+        batch: MigrationId,
         end: End,
         way: Way,
         sockets: &mut Sockets,
         now: Instant,
     ) -> std::io::Result<Link> {
         let wire = match way {
-            Way::Node(line) => {
-                let input = |sockets: &mut Sockets| match end {
+            Way::Node(stream) => {
+                // OPEN was frame 0 of the source.
+                let (input, next_out, next_in) = match end {
                     End::Source => {
                         let buf = vec![0; SOURCE_INPUT_BYTES];
-                        Input::new(buf, STREAM_REASON_BYTES_MAX)
+                        (Input::new(buf, STREAM_REASON_BYTES_MAX), 1, 0)
                     }
-                    End::Target => Input::new(sockets.buffer(), FRAME_PAYLOAD_BYTES_MAX),
-                };
-                // OPEN was the source's first frame.
-                let (next_out, next_in) = match end {
-                    End::Source => (1, 0),
-                    End::Target => (0, 1),
+                    End::Target => {
+                        let buf = sockets.buffer();
+                        (Input::new(buf, FRAME_PAYLOAD_BYTES_MAX), 0, 1)
+                    }
                 };
                 Wire::Socket {
-                    id: sockets.open(migration, line, input, now)?,
+                    id: sockets.open(stream, input, now)?,
                     next_out,
                     next_in,
                 }
@@ -82,21 +81,17 @@ impl Link {
                 heard: now,
             },
         };
-        Ok(Link {
-            migration,
-            end,
-            wire,
-        })
+        Ok(Link { batch, end, wire })
     }
 
-    /// Queues a message.
-    pub(super) fn send(&mut self, mail: Mail, sockets: &mut Sockets) {
+    /// Queues a message about a migration.
+    pub(super) fn send(&mut self, migration: MigrationId, mail: Mail, sockets: &mut Sockets) {
         match &mut self.wire {
             Wire::Socket { id, next_out, .. } => {
-                sockets.send(*id, mail.into_frame(self.migration, *next_out));
+                sockets.send(*id, mail.into_frame(migration, *next_out));
                 *next_out += 1;
             }
-            Wire::Shard { out, .. } => out.push(mail),
+            Wire::Shard { out, .. } => out.push((migration, mail)),
             Wire::Closed => {}
         }
     }
@@ -107,7 +102,7 @@ impl Link {
             && !out.is_empty()
         {
             node.peers[*peer].send(mesh::Message::Stream {
-                migration: self.migration,
+                batch: self.batch,
                 to: self.end.other(),
                 messages: std::mem::take(out),
             });
@@ -115,36 +110,39 @@ impl Link {
     }
 
     /// Takes messages of the other shard.
-    pub(super) fn deliver(&mut self, messages: Vec<Mail>, now: Instant) {
+    pub(super) fn deliver(&mut self, messages: Vec<(MigrationId, Mail)>, now: Instant) {
         if let Wire::Shard { inbox, heard, .. } = &mut self.wire {
             inbox.extend(messages);
             *heard = now;
         }
     }
 
-    /// The first message that has arrived; it stays until [`Link::consume`].
+    /// The first message that has arrived, and its migration; it stays until [`Link::consume`].
     ///
     /// # Errors
     /// Why there will be no more, for people.
     pub(super) fn front<'a>(
         &'a mut self,
         sockets: &'a mut Sockets,
-    ) -> Result<Option<Message<'a>>, String> {
+    ) -> Result<Option<(MigrationId, Message<'a>)>, String> {
         match &mut self.wire {
             Wire::Socket { id, next_in, .. } => {
-                let Some(frame) = sockets.front(*id, self.migration)? else {
+                let Some(frame) = sockets.front(*id)? else {
                     return Ok(None);
                 };
-                let (_, message) = Message::decode(&frame).map_err(|error| error.to_string())?;
+                let said = Message::decode(&frame).map_err(|error| error.to_string())?;
                 // A farewell takes the place of frames that were not sent any more.
-                let is_last = matches!(message, Message::End(_) | Message::Refused(_));
+                let is_last = matches!(said.1, Message::End(_) | Message::Refused(_));
                 if frame.sequence != *next_in && !is_last {
                     let found = frame.sequence;
                     return Err(format!("frame {found} came where {next_in} was due"));
                 }
-                Ok(Some(message))
+                Ok(Some(said))
             }
-            Wire::Shard { inbox, .. } => Ok(inbox.front().map(Mail::as_message)),
+            Wire::Shard { inbox, .. } => {
+                let first = inbox.front();
+                Ok(first.map(|(migration, mail)| (*migration, mail.as_message())))
+            }
             Wire::Closed => Err("the stream is closed".into()),
         }
     }
@@ -170,22 +168,21 @@ impl Link {
         }
     }
 
-    /// Ends this direction, with a last message if there is one; what comes is thrown away.
+    /// Ends this direction with a last message; what comes is thrown away.
     pub(super) fn close(
         &mut self,
-        farewell: Option<Mail>,
+        farewell: Mail,
         sockets: &mut Sockets,
         node: &NodeShared,
         now: Instant,
     ) {
         match &mut self.wire {
             Wire::Socket { id, next_out, .. } => {
-                let farewell = farewell.map(|mail| mail.into_frame(self.migration, *next_out));
-                sockets.close(*id, self.migration, farewell, now);
+                sockets.close(*id, farewell.into_frame(self.batch, *next_out), now);
             }
             Wire::Shard { out, .. } => {
                 out.clear();
-                out.extend(farewell);
+                out.push((self.batch, farewell));
                 self.flush(node);
             }
             Wire::Closed => {}

@@ -61,7 +61,6 @@ impl Mail {
     pub fn into_frame(self, migration: MigrationId, sequence: u64) -> FrameParts {
         match self {
             Mail::Data(Records { bytes, .. }) => FrameParts {
-                migration,
                 header: data_header(migration, sequence, &bytes),
                 rest: bytes,
             },
@@ -70,7 +69,6 @@ impl Mail {
                 other.as_message().encode(migration, sequence, &mut bytes);
                 let (header, rest) = header_of(&bytes);
                 FrameParts {
-                    migration,
                     header: *header,
                     rest: rest.to_vec(),
                 }
@@ -88,7 +86,6 @@ fn header_of(frame: &[u8]) -> (&[u8; FRAME_HEADER_BYTES], &[u8]) {
 /// A frame to be sent from two places.
 #[derive(Debug)]
 pub struct FrameParts {
-    pub migration: MigrationId,
     pub header: [u8; FRAME_HEADER_BYTES],
     pub rest: Vec<u8>,
 }

@@ -10,7 +10,6 @@
 //! slices between turns, as [`share`] permits. A source's and a target's drivers forget a migration once
 //! it is decided; what is left to be done is found by the state of the copy, which a restart keeps.
 
-mod group;
 mod input;
 mod interval;
 mod link;
@@ -34,12 +33,11 @@ use ephesus_wire::{Epoch, Lsn, MigrationId, PartitionId};
 use crate::migration::Report;
 use crate::net::{StreamId, StreamIo};
 use crate::shard::core::Core;
-use group::{Groups, Handoff};
 use interval::Interval;
 use reports::Reports;
 use share::{Limit, Share};
 use socket::Sockets;
-use source::{Fate, Source};
+use source::{Fate, Source, gives_up_from};
 use target::Target;
 use window::{Imported, Peer, Windows, credit};
 
@@ -63,12 +61,12 @@ const PROGRESS_EVERY: Duration = Duration::from_millis(250);
 pub struct ShardMigrations {
     sources: Vec<Source>,
     targets: Vec<Target>,
-    groups: Groups,
     sockets: Sockets,
     reports: Reports,
     limit: Limit,
     share: Share,
-    handoff: Handoff,
+    /// No handoff begins before.
+    handoff: Instant,
     gathered: Interval,
     progress: Interval,
     windows: Windows,
@@ -100,7 +98,7 @@ struct Cx<'a> {
     sockets: &'a mut Sockets,
     reports: &'a mut Reports,
     limit: &'a mut Limit,
-    handoff: &'a mut Handoff,
+    handoff: &'a mut Instant,
     windows: &'a mut Windows,
     /// Captured writes wait for others in this turn.
     gathers: bool,
@@ -116,12 +114,11 @@ impl ShardMigrations {
         ShardMigrations {
             sources: Vec::new(),
             targets: Vec::new(),
-            groups: Groups::default(),
             sockets: Sockets::default(),
             reports: Reports::new(reports),
             limit: Limit::none(now),
             share: Share::new(now),
-            handoff: Handoff::none(now),
+            handoff: now,
             gathered: Interval::new(GATHER_INTERVAL, now),
             progress: Interval::new(PROGRESS_EVERY, now),
             windows: Windows::default(),
@@ -155,19 +152,25 @@ impl ShardMigrations {
         f(&mut self.sources, &mut self.targets, &mut cx)
     }
 
-    /// Takes messages of another shard of this node; those of a migration that is over are dropped.
-    pub fn deliver(&mut self, migration: MigrationId, to: End, messages: Vec<Mail>, now: Instant) {
+    /// Takes messages of another shard of this node; those of a batch that is over are dropped.
+    pub fn deliver(
+        &mut self,
+        batch: MigrationId,
+        to: End,
+        messages: Vec<(MigrationId, Mail)>,
+        now: Instant,
+    ) {
         self.is_touched = true;
         match to {
             End::Source => {
                 let mut sources = self.sources.iter_mut();
-                if let Some(source) = sources.find(|source| source.migration == migration) {
+                if let Some(source) = sources.find(|source| source.batch == batch) {
                     source.deliver(messages, now);
                 }
             }
             End::Target => {
                 let mut targets = self.targets.iter_mut();
-                if let Some(target) = targets.find(|target| target.migration == migration) {
+                if let Some(target) = targets.find(|target| target.batch == batch) {
                     target.deliver(messages, now);
                 }
             }
@@ -194,17 +197,18 @@ impl ShardMigrations {
         if self.sources.is_empty() && self.targets.is_empty() {
             self.next_look = None;
         } else {
-            self.with(core, now, take_in_order);
+            self.with(core, now, |sources, targets, cx| {
+                sources.retain_mut(|source| source.take(cx) == Fate::GoesOn);
+                targets.retain_mut(|target| target.take(cx) == Fate::GoesOn);
+            });
             let credit = self.credit(core);
-            let mut groups = std::mem::take(&mut self.groups);
             self.with(core, now, |sources, targets, cx| {
                 let in_flight: Vec<_> = sources.iter().map(|s| s.in_flight(cx)).collect();
                 cx.windows.count(in_flight.into_iter());
-                groups.count(sources.iter().filter_map(|source| source.standing(cx)));
-                sources.retain_mut(|source| source.tend(cx, &groups) == Fate::GoesOn);
+                let backlogs = gives_up_from(sources.iter().map(|source| source.backlog(cx)));
+                sources.retain_mut(|source| source.tend(cx, backlogs) == Fate::GoesOn);
                 targets.retain_mut(|target| target.tend(cx, credit) == Fate::GoesOn);
             });
-            self.groups = groups;
             let sources = self.sources.iter();
             let sources = sources.filter_map(|source| source.next_look(now));
             let targets = self.targets.iter().filter_map(Target::next_look);
@@ -214,7 +218,7 @@ impl ShardMigrations {
                 self.limit.next(),
                 gathers.then(|| self.gathered.next()),
                 is_source.then(|| self.progress.next()),
-                self.handoff.next(now).filter(|_| is_source),
+                (is_source && self.handoff > now).then_some(self.handoff),
             ];
             let others = others.into_iter().flatten();
             self.next_look = sources.chain(targets).chain(others).min();
@@ -226,7 +230,7 @@ impl ShardMigrations {
     /// What each source's shard is given.
     fn credit(&self, core: &Core) -> usize {
         let filling = self.targets.iter().filter(|target| target.is_filling());
-        let sources: BTreeSet<Peer> = filling.map(Target::from).collect();
+        let sources: BTreeSet<Peer> = filling.map(|target| target.from).collect();
         credit(core.admission.log_room.has_room_for_moves, sources.len())
     }
 
@@ -392,34 +396,6 @@ impl ShardMigrations {
     pub fn removed(&mut self, partition: PartitionId, epoch: Epoch) {
         self.is_touched = true;
         self.reports.tell(Report::Forgotten { partition, epoch });
-    }
-}
-
-/// Takes what sources wait for and what targets are told beside records, of all in the order in which it has come: streams
-/// that share a socket are behind one another. Groups are counted behind it.
-fn take_in_order(sources: &mut Vec<Source>, targets: &mut Vec<Target>, cx: &mut Cx<'_>) {
-    let first_of = |sources: &[Source], cx: &mut Cx<'_>| {
-        let of_source = |id| sources.iter().any(|source| source.migration == id);
-        let id = cx.sockets.first_of(of_source)?;
-        sources.iter().position(|source| source.migration == id)
-    };
-    while let Some(at) = first_of(sources, cx)
-        && let Some(source) = sources.get_mut(at)
-    {
-        if source.take(cx) == Fate::Over {
-            sources.remove(at);
-        }
-    }
-    // And what has come from shards of this node.
-    sources.retain_mut(|source| source.take(cx) == Fate::GoesOn);
-    let mut goes_on = true;
-    while goes_on {
-        goes_on = false;
-        targets.retain_mut(|target| {
-            let (fate, has_taken) = target.take_words(cx);
-            goes_on |= has_taken;
-            fate == Fate::GoesOn
-        });
     }
 }
 

@@ -8,10 +8,10 @@ use ephesus_wire::{Epoch, MigrationId, NodeId, PartitionId};
 
 use super::link::Link;
 use super::mail::{End, Mail};
-use super::source::Source;
+use super::source::{Fate, Source};
 use super::target::Target;
 use super::{Cx, ShardMigrations};
-use crate::migration::{Order, Report, StagingState, Way};
+use crate::migration::{Batch, Order, Report, StagingState, Way};
 use crate::shard::core::Core;
 
 impl ShardMigrations {
@@ -19,18 +19,8 @@ impl ShardMigrations {
     pub fn order(&mut self, core: &mut Core, order: Order, now: Instant) {
         self.is_touched = true;
         match order {
-            Order::Send {
-                migration,
-                group,
-                open,
-                to,
-                way,
-            } => self.send(core, (migration, group, open), (to, way), now),
-            Order::Receive {
-                migration,
-                open,
-                way,
-            } => self.receive(core, (migration, open, way), now),
+            Order::Send { batch, to, way } => self.send(core, &batch, (to, way), now),
+            Order::Receive { batch, way } => self.receive(core, &batch, way, now),
             Order::Drop { partition, epoch } => self.drop_copy(core, (partition, epoch), now),
             Order::Committed {
                 migration,
@@ -53,72 +43,77 @@ impl ShardMigrations {
         }
     }
 
-    fn send(
-        &mut self,
-        core: &mut Core,
-        (migration, group, open): (MigrationId, u64, Open),
-        (to, way): (NodeId, Way),
-        now: Instant,
-    ) {
+    fn send(&mut self, core: &mut Core, batch: &Batch, (to, way): (NodeId, Way), now: Instant) {
         self.with(core, now, |sources, _, cx| {
-            if sources.iter().any(|source| source.migration == migration) {
+            if sources.iter().any(|source| source.batch == batch.id()) {
                 return;
             }
-            let served = cx.core.keyspace.served(open.partition);
-            let is_served = served.is_some_and(|copy| copy.epoch.next() == open.epoch);
-            match Link::new(migration, End::Source, way, cx.sockets, now) {
-                Ok(link) => {
-                    let mut source = Source::new((migration, group), open, to, link);
-                    if is_served {
-                        sources.push(source);
-                    } else {
-                        let partition = open.partition;
-                        source.fail(cx, &format!("partition {partition} is not served here"));
-                    }
+            let is_served = |open: &Open| {
+                let served = cx.core.keyspace.served(open.partition);
+                served.is_some_and(|copy| copy.epoch.next() == open.epoch)
+            };
+            let mut moves = batch.moves().iter();
+            let unserved = moves.find(|(_, open)| !is_served(open));
+            match (
+                Link::new(batch.id(), End::Source, way, cx.sockets, now),
+                unserved,
+            ) {
+                (Ok(link), None) => sources.push(Source::new(batch, to, link)),
+                (Ok(link), Some((_, open))) => {
+                    let reason = format!("partition {} is not served here", open.partition);
+                    Source::new(batch, to, link).fail(cx, &reason);
                 }
-                Err(error) => cx.reports.tell(Report::RolledBack {
-                    migration,
+                (Err(error), _) => cx.reports.tell(Report::RolledBack {
+                    batch: batch.id(),
                     reason: format!("the stream's socket: {error}"),
                 }),
             }
         });
     }
 
-    fn receive(&mut self, core: &mut Core, order: (MigrationId, Open, Way), now: Instant) {
-        let (migration, open, way) = order;
-        let partition = open.partition;
+    fn receive(&mut self, core: &mut Core, batch: &Batch, way: Way, now: Instant) {
         self.with(core, now, |_, targets, cx| {
-            if targets.iter().any(|target| target.migration == migration) {
+            if targets.iter().any(|target| target.batch == batch.id()) {
                 return;
             }
-            let refused = |reason: String| Report::Wiped {
-                migration,
-                partition,
-                epoch: open.epoch,
-                reason,
-            };
-            let mut link = match Link::new(migration, End::Target, way, cx.sockets, now) {
-                Ok(link) => link,
-                Err(error) => {
-                    cx.reports
-                        .tell(refused(format!("the stream's socket: {error}")));
-                    return;
+            let link = Link::new(batch.id(), End::Target, way, cx.sockets, now);
+            let mut refusal = link
+                .as_ref()
+                .err()
+                .map(|e| format!("the stream's socket: {e}"));
+            let mut target = link.map(|link| Target::new(batch, link, now)).ok();
+            for (migration, open) in batch.moves() {
+                let (migration, partition, epoch) = (*migration, open.partition, open.epoch);
+                let source = record::Source {
+                    migration,
+                    node: open.source,
+                    shard: open.source_shard,
+                };
+                if let (None, Some(target)) = (&refusal, &mut target) {
+                    match cx.core.keyspace.begin_incoming(partition, epoch, source) {
+                        Ok(_) => {
+                            target.add(migration, partition, epoch);
+                            continue;
+                        }
+                        Err(error) => refusal = Some(error.to_string()),
+                    }
                 }
-            };
-            let source = record::Source {
-                migration,
-                node: open.source,
-                shard: open.source_shard,
-            };
-            let keyspace = &mut cx.core.keyspace;
-            match keyspace.begin_incoming(partition, open.epoch, source) {
-                Ok(_) => targets.push(Target::new(migration, open, link, cx)),
-                Err(error) => {
-                    let reason = error.to_string();
-                    let farewell = Mail::Refused(reason.clone());
-                    link.close(Some(farewell), cx.sockets, &cx.core.node, now);
-                    cx.reports.tell(refused(reason));
+                cx.reports.tell(Report::Wiped {
+                    migration,
+                    partition,
+                    epoch,
+                    reason: refusal.clone().unwrap_or_default(),
+                });
+            }
+            match (target, refusal) {
+                (Some(mut target), None) => {
+                    target.accept(cx);
+                    targets.push(target);
                 }
+                (Some(mut target), Some(reason)) => {
+                    target.end(cx, Mail::Refused(reason.clone()), &reason);
+                }
+                (None, _) => {}
             }
         });
     }
@@ -131,9 +126,7 @@ impl ShardMigrations {
             if copy.is_none_or(|copy| copy.epoch != epoch || copy.incoming().is_some()) {
                 return;
             }
-            for mut source in sources.extract_if(.., |s| s.partition() == partition) {
-                source.committed(cx);
-            }
+            sources.retain_mut(|source| source.committed(cx, partition) == Fate::GoesOn);
             let keyspace = &mut cx.core.keyspace;
             let given_up = keyspace.drop_copy(partition);
             let lsn = given_up.unwrap_or(keyspace.log.appended());
@@ -152,8 +145,8 @@ impl ShardMigrations {
     ) {
         let (migration, partition, epoch) = order;
         self.with(core, now, |_, targets, cx| {
-            for mut target in targets.extract_if(.., |target| target.migration == migration) {
-                target.close(cx, "");
+            for mut target in targets.extract_if(.., |target| target.has(migration)) {
+                target.end(cx, Mail::End(String::new()), "");
             }
             let copy = cx.core.keyspace.partition(partition);
             let Some(copy) = copy.filter(|copy| copy.epoch == epoch) else {
@@ -173,12 +166,10 @@ impl ShardMigrations {
     fn aborted(&mut self, core: &mut Core, order: (MigrationId, PartitionId, Epoch), now: Instant) {
         let (migration, partition, epoch) = order;
         self.with(core, now, |sources, targets, cx| {
-            let reason = "the move was aborted";
-            for mut source in sources.extract_if(.., |source| source.migration == migration) {
-                source.roll_back(cx, reason);
-            }
-            for mut target in targets.extract_if(.., |target| target.migration == migration) {
-                target.close(cx, reason);
+            sources.retain_mut(|source| source.aborted(cx, migration) == Fate::GoesOn);
+            for mut target in targets.extract_if(.., |target| target.has(migration)) {
+                let reason = "the move was aborted";
+                target.end(cx, Mail::End(reason.to_owned()), reason);
             }
             let keyspace = &mut cx.core.keyspace;
             let copy = keyspace.partition(partition);

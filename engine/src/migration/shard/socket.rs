@@ -1,10 +1,7 @@
 //! Sockets that carry streams, on the shard's own ring: one receive and one send of each are under way
 //! at most, and both buffers outlive them.
 //!
-//! A socket is shared by the streams of the migrations that it was opened for. Frames are taken in the order in
-//! which they come: while the first is of another stream, a stream has none. What is in flight lies in one
-//! connection and one buffer, and both stay in the caches: with sixteen of each a receive took 240 to 260 instead of
-//! 80 to 100 us per MB, into which 1 MB each was sent over loopback (two AMD EPYC vCPUs).
+//! A batch has one: what is in flight lies in one connection and one buffer, and both stay in the caches.
 //!
 //! ```text
 //! open -> (broken) -> closing: the farewell leaves, what comes is thrown away -> shut -> gone
@@ -17,16 +14,14 @@ use std::net::{Shutdown, TcpStream};
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
+use ephesus_wire::WireError;
 use ephesus_wire::frame::Frame;
-use ephesus_wire::{MigrationId, WireError};
 
 use super::input::Input;
-use super::mail::{FrameParts, Mail};
-use crate::migration::Line;
+use super::mail::FrameParts;
 use crate::net::{StreamId, StreamIo};
 
-/// Frames of one send: of the word of all targets of a group, and what else goes there, nothing is to wait for another
-/// turn.
+/// Frames of one send: of what is said of all partitions of a batch, nothing is to wait for another turn.
 const FRAMES_PER_SEND: usize = 64;
 
 /// Bytes after which a send takes no further frame, and a turn issues no further send: the kernel copies
@@ -36,14 +31,11 @@ const SEND_BYTES: usize = 256 << 10;
 /// Receive buffer of a target: what one receive takes from the kernel.
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// Buffers that are kept for the next streams: as many as two groups of moves have.
-const BUFFERS_KEPT: usize = 32;
+/// Buffers that are kept for the next streams.
+const BUFFERS_KEPT: usize = 8;
 
 /// How long a farewell may take.
 const FAREWELL: Duration = Duration::from_secs(1);
-
-/// The sequence of a stream's first frame, which refuses it.
-const FIRST_FRAME: u64 = 0;
 
 /// All streams of a shard over sockets.
 #[derive(Debug, Default)]
@@ -60,10 +52,6 @@ pub(super) struct Sockets {
 #[derive(Debug)]
 struct Socket {
     id: StreamId,
-    line: Line,
-    /// Whose streams it carries, and whose it has carried.
-    migrations: Vec<MigrationId>,
-    ended: Vec<MigrationId>,
     stream: TcpStream,
     input: Input,
     is_receiving: bool,
@@ -127,44 +115,27 @@ impl Sending {
 }
 
 impl Sockets {
-    /// A migration's share of a connection, which is taken over with the first one; it receives into an `input`.
+    /// Takes a connection over, which receives into `input`.
     ///
     /// # Errors
-    /// What the operating system says, or that the connection is closed already.
+    /// What the operating system says.
     pub(super) fn open(
         &mut self,
-        migration: MigrationId,
-        line: Line,
-        input: impl FnOnce(&mut Sockets) -> Input,
+        stream: TcpStream,
+        input: Input,
         now: Instant,
     ) -> io::Result<StreamId> {
-        let mut sockets = self.sockets.iter_mut();
-        if let Some(socket) = sockets.find(|socket| socket.line.is_same(&line)) {
-            socket.migrations.push(migration);
-            return Ok(socket.id);
-        }
-        let connection = line.take().ok_or(io::ErrorKind::NotConnected)?;
-        let stream = connection.stream;
         // The ring waits for blocking sockets only.
         stream.set_nonblocking(false)?;
         stream.set_nodelay(true)?;
-        let ended = connection.refused.iter().map(|(migration, _)| *migration);
-        let ended = ended.collect();
-        let refusals = connection.refused.into_iter();
-        let refusals = refusals
-            .map(|(migration, reason)| Mail::Refused(reason).into_frame(migration, FIRST_FRAME));
-        let input = input(self);
         self.next += 1;
         let id = StreamId(self.next);
         self.sockets.push(Socket {
             id,
-            line,
-            migrations: vec![migration],
-            ended,
             stream,
             input,
             is_receiving: false,
-            queue: refusals.collect(),
+            queue: VecDeque::new(),
             sending: None,
             heard: now,
             broken: None,
@@ -204,38 +175,22 @@ impl Sockets {
         }
     }
 
-    /// The first frame that has arrived and was not consumed, if it is of this migration.
+    /// The first frame that has arrived and was not consumed.
     ///
     /// # Errors
     /// Why there will be no more, for people; frames that came before are shown first.
-    pub(super) fn front(
-        &mut self,
-        id: StreamId,
-        migration: MigrationId,
-    ) -> Result<Option<Frame<'_>>, String> {
+    pub(super) fn front(&mut self, id: StreamId) -> Result<Option<Frame<'_>>, String> {
         let Some(socket) = self.find(id) else {
             return Err("the stream is closed".into());
         };
-        match socket.front() {
-            Ok(Some(_)) => match socket.input.front() {
-                Ok(frame) => Ok(frame.filter(|frame| frame.stream == migration.0)),
-                Err(error) => Err(broken_framing(&error)),
-            },
+        match socket.input.front() {
             Ok(None) => match &socket.broken {
                 Some(reason) => Err(reason.clone()),
                 None => Ok(None),
             },
+            Ok(frame) => Ok(frame),
             Err(error) => Err(broken_framing(&error)),
         }
-    }
-
-    /// Whose frame is the first one of a socket, of those that `is_it` says of.
-    pub(super) fn first_of(&mut self, is_it: impl Fn(MigrationId) -> bool) -> Option<MigrationId> {
-        let mut firsts = self
-            .sockets
-            .iter_mut()
-            .filter_map(|socket| socket.front().ok()?);
-        firsts.find(|migration| is_it(*migration))
     }
 
     /// Lets go of the frame that [`Sockets::front`] has shown.
@@ -251,22 +206,15 @@ impl Sockets {
         socket.is_receiving.then_some(socket.heard)
     }
 
-    /// Sends `farewell` instead of what of the migration is not under way yet, and closes with the last one.
-    pub(super) fn close(
-        &mut self,
-        id: StreamId,
-        migration: MigrationId,
-        farewell: Option<FrameParts>,
-        now: Instant,
-    ) {
+    /// Sends `farewell` instead of what is not under way yet, and closes.
+    pub(super) fn close(&mut self, id: StreamId, farewell: FrameParts, now: Instant) {
         if let Some(socket) = self.find(id)
             && socket.closing.is_none()
         {
-            socket.migrations.retain(|other| *other != migration);
-            socket.ended.push(migration);
-            socket.queue.retain(|frame| frame.migration != migration);
-            socket.queue.extend(farewell);
-            socket.close_unused(now);
+            socket.queue.clear();
+            socket.queue.push_back(farewell);
+            socket.input.clear();
+            socket.closing = Some(now + FAREWELL);
         }
     }
 
@@ -360,39 +308,6 @@ impl Socket {
         }
     }
 
-    /// Closes when nobody uses it, or is about to.
-    fn close_unused(&mut self, now: Instant) {
-        if self.migrations.is_empty() && self.closing.is_none() && !self.line.has_others() {
-            self.input.clear();
-            self.closing = Some(now + FAREWELL);
-        }
-    }
-
-    /// Whose frame is the first one. Those that come for a migration which has ended here are thrown away; while
-    /// orders are on their way, others wait for their migration to begin.
-    ///
-    /// # Errors
-    /// When the bytes are no frame, or one that the connection is not for: end it.
-    fn front(&mut self) -> Result<Option<MigrationId>, WireError> {
-        loop {
-            let Some(frame) = self.input.front()? else {
-                return Ok(None);
-            };
-            let migration = MigrationId(frame.stream);
-            if self.migrations.contains(&migration) {
-                return Ok(Some(migration));
-            }
-            if !self.ended.contains(&migration) && self.closing.is_none() {
-                if self.line.has_others() {
-                    return Ok(Some(migration));
-                }
-                let what = "a frame of a migration that the connection is not for";
-                return Err(WireError::Malformed(what));
-            }
-            self.input.consume();
-        }
-    }
-
     fn shut(&mut self) {
         if !self.is_shut {
             self.is_shut = true;
@@ -404,7 +319,6 @@ impl Socket {
 
     /// Sends, if it `may`, and receives; the bytes of a send that has begun.
     fn pump(&mut self, ring: &mut impl StreamIo, now: Instant, may: bool) -> usize {
-        self.close_unused(now);
         if let Some(by) = self.closing
             && (self.broken.is_some() || now >= by)
         {
@@ -428,7 +342,7 @@ impl Socket {
             }
         }
         // Frames that wait keep the rest in the kernel, which slows the other end down.
-        let wants_more = matches!(self.front(), Ok(None));
+        let wants_more = matches!(self.input.front(), Ok(None));
         if !self.is_receiving && wants_more && self.broken.is_none() {
             self.is_receiving = true;
             // SAFETY: the buffer is part of `self`, which stays until the completion, and it is not

@@ -1,4 +1,4 @@
-//! The target's side of one migration: fills a staging copy and says when it is prepared.
+//! The target's side of a batch: fills its staging copies and says of each when it is prepared.
 //!
 //! ```text
 //! Filling -> Preparing -> Prepared -> (over: activated or wiped by the table's word)
@@ -11,8 +11,8 @@
 
 use std::time::{Duration, Instant};
 
-use ephesus_wire::stream::{Message, Open};
-use ephesus_wire::{MigrationId, PartitionId};
+use ephesus_wire::stream::Message;
+use ephesus_wire::{Epoch, MigrationId, PartitionId};
 
 use super::link::Link;
 use super::mail::Mail;
@@ -20,7 +20,7 @@ use super::source::Fate;
 use super::window::Peer;
 use super::{Cx, SILENCE_MAX};
 use crate::keyspace::AfterBreak;
-use crate::migration::Report;
+use crate::migration::{Batch, Report};
 use crate::planted::Bug;
 
 /// How often a target that has something to do says that it is still there.
@@ -34,52 +34,72 @@ enum State {
     Prepared,
 }
 
-/// One migration to this shard.
+/// A batch that comes to this shard.
 #[derive(Debug)]
 pub(super) struct Target {
-    pub(super) migration: MigrationId,
-    open: Open,
+    pub(super) batch: MigrationId,
+    /// Where it comes from.
+    pub(super) from: Peer,
+    copies: Vec<Copy>,
     link: Link,
-    state: State,
     /// How much of the first DATA message is imported.
     taken: usize,
-    /// The last record that was acknowledged; the copy's creation is 1.
-    acknowledged: u64,
-    /// When that was.
+    /// When something was acknowledged last.
     acknowledged_at: Instant,
     spoke: Instant,
     /// The credit that the source has been given, and when.
     told_credit: (usize, Instant),
 }
 
+/// A staging copy of a batch.
+#[derive(Debug)]
+struct Copy {
+    migration: MigrationId,
+    partition: PartitionId,
+    epoch: Epoch,
+    state: State,
+    /// The last record that was acknowledged; the copy's creation is 1.
+    acknowledged: u64,
+}
+
 impl Target {
-    /// The staging copy has begun: the source may send.
-    pub(super) fn new(
-        migration: MigrationId,
-        open: Open,
-        mut link: Link,
-        cx: &mut Cx<'_>,
-    ) -> Target {
-        link.send(Mail::Accepted, cx.sockets);
-        link.flush(&cx.core.node);
+    /// A batch of which no copy is there yet.
+    pub(super) fn new(batch: &Batch, link: Link, now: Instant) -> Target {
+        let first = batch.first();
         Target {
-            migration,
-            open,
+            batch: batch.id(),
+            from: (first.source, first.source_shard),
+            copies: Vec::new(),
             link,
-            state: State::Filling,
             taken: 0,
-            acknowledged: 1,
-            acknowledged_at: cx.now,
-            spoke: cx.now,
-            told_credit: (0, cx.now),
+            acknowledged_at: now,
+            spoke: now,
+            told_credit: (0, now),
         }
     }
 
-    pub(super) fn partition(&self) -> PartitionId {
-        self.open.partition
+    /// A staging copy has begun.
+    pub(super) fn add(&mut self, migration: MigrationId, partition: PartitionId, epoch: Epoch) {
+        self.copies.push(Copy {
+            migration,
+            partition,
+            epoch,
+            state: State::Filling,
+            acknowledged: 1,
+        });
     }
 
-    pub(super) fn deliver(&mut self, messages: Vec<Mail>, now: Instant) {
+    /// All copies have begun: the source may send.
+    pub(super) fn accept(&mut self, cx: &mut Cx<'_>) {
+        self.link.send(self.batch, Mail::Accepted, cx.sockets);
+        self.link.flush(&cx.core.node);
+    }
+
+    pub(super) fn has(&self, migration: MigrationId) -> bool {
+        self.copies.iter().any(|copy| copy.migration == migration)
+    }
+
+    pub(super) fn deliver(&mut self, messages: Vec<(MigrationId, Mail)>, now: Instant) {
         self.link.deliver(messages, now);
     }
 
@@ -89,7 +109,7 @@ impl Target {
     }
 
     fn takes_records(&self, cx: &Cx<'_>) -> bool {
-        self.state == State::Filling && !cx.core.admission.log_room.is_behind()
+        self.is_filling() && !cx.core.admission.log_room.is_behind()
     }
 
     /// Takes what has arrived, while `more`.
@@ -109,8 +129,7 @@ impl Target {
         cx: &mut Cx<'_>,
         more: &mut impl FnMut() -> bool,
     ) -> Result<bool, Broken> {
-        let partition = self.partition();
-        if self.state != State::Filling {
+        if !self.is_filling() {
             return Ok(false);
         }
         if cx.core.node.disk.is_full() {
@@ -119,12 +138,19 @@ impl Target {
         if cx.core.node.is_memory_full() {
             return Err(Broken::here("the target's memory is full"));
         }
-        let message = self.link.front(cx.sockets).map_err(Broken::here)?;
-        let keyspace = &mut cx.core.keyspace;
-        match message {
+        let (migration, message) = match self.link.front(cx.sockets).map_err(Broken::here)? {
             None => return Ok(false),
-            Some(Message::Keys(count)) => keyspace.expect_keys(partition, count),
-            Some(Message::Data(records)) => {
+            Some((_, Message::End(reason))) => return Err(Broken::said(reason)),
+            Some(message) => message,
+        };
+        let is_it = |copy: &&mut Copy| copy.migration == migration && copy.state == State::Filling;
+        let Some(copy) = self.copies.iter_mut().find(is_it) else {
+            return Err(Broken::here("the source has sent what no copy waits for"));
+        };
+        let (keyspace, partition) = (&mut cx.core.keyspace, copy.partition);
+        match message {
+            Message::Keys(count) => keyspace.expect_keys(partition, count),
+            Message::Data(records) => {
                 let taken = keyspace
                     .import(partition, records, self.taken, more)
                     .map_err(Broken::here)?;
@@ -134,48 +160,37 @@ impl Target {
                 }
                 self.taken = 0;
             }
-            Some(Message::Final(last)) => {
+            Message::Final(last) => {
                 keyspace.prepare(partition, &last).map_err(Broken::here)?;
-                self.state = State::Preparing;
+                copy.state = State::Preparing;
             }
-            Some(Message::End(reason)) => return Err(Broken::said(reason)),
-            Some(_) => return Err(Broken::here("the source has sent what only a target sends")),
+            _ => return Err(Broken::here("the source has sent what only a target sends")),
         }
         self.link.consume(cx.sockets);
         Ok(true)
     }
 
-    /// Takes what is no record, which costs nothing, and whether there was anything.
-    pub(super) fn take_words(&mut self, cx: &mut Cx<'_>) -> (Fate, bool) {
-        let mut has_taken = false;
-        if self.state != State::Filling {
-            // Nothing changes any more, and other streams may wait behind the end of this one.
-            let is_over = loop {
-                match self.link.front(cx.sockets) {
-                    Ok(Some(_)) => {
-                        self.link.consume(cx.sockets);
-                        has_taken = true;
-                    }
-                    Ok(None) => break false,
-                    // The table decides what becomes of a prepared copy, whatever becomes of its stream.
-                    Err(_) => break true,
-                }
-            };
-            if is_over && cx.core.keyspace.planted.has(Bug::PreparedWiped) {
-                let reason = Broken::here("the stream is over");
-                return (self.broke(cx, &reason), has_taken);
-            }
-        }
+    /// Takes what is no record, which costs nothing.
+    pub(super) fn take(&mut self, cx: &mut Cx<'_>) -> Fate {
         let is_word = |message: &Message<'_>| !matches!(message, Message::Data(_));
         while self.takes_records(cx)
-            && matches!(self.link.front(cx.sockets), Ok(Some(message)) if is_word(&message))
+            && matches!(self.link.front(cx.sockets), Ok(Some((_, message))) if is_word(&message))
         {
-            has_taken = true;
             if let Err(reason) = self.take_message(cx, &mut || false) {
-                return (self.broke(cx, &reason), has_taken);
+                return self.broke(cx, &reason);
             }
         }
-        (Fate::GoesOn, has_taken)
+        // The table decides what becomes of prepared copies, whatever becomes of their stream.
+        while !self.is_filling() && !matches!(self.link.front(cx.sockets), Ok(None)) {
+            if self.link.front(cx.sockets).is_ok() {
+                self.link.consume(cx.sockets);
+            } else if cx.core.keyspace.planted.has(Bug::PreparedWiped) {
+                return self.broke(cx, &Broken::here("the stream is over"));
+            } else {
+                break;
+            }
+        }
+        Fate::GoesOn
     }
 
     /// Acknowledges what the log has, gives the source its `credit`, and looks at the clock.
@@ -188,50 +203,58 @@ impl Target {
         }
     }
 
-    /// Whether part of the copy may still have to come.
+    /// Whether part of a copy may still have to come.
     pub(super) fn is_filling(&self) -> bool {
-        self.state == State::Filling
-    }
-
-    /// Where the copy comes from.
-    pub(super) fn from(&self) -> Peer {
-        (self.open.source, self.open.source_shard)
+        self.copies.iter().any(|copy| copy.state == State::Filling)
     }
 
     fn advance(&mut self, cx: &mut Cx<'_>, credit: usize) -> Result<(), Broken> {
-        let (keyspace, partition) = (&mut cx.core.keyspace, self.partition());
-        let (committed, durable) = (keyspace.log.committed(), keyspace.log.durable());
-        let taken = keyspace.partition(partition).map_or(0, |copy| copy.seq());
-        let incoming = keyspace.incoming_mut(partition);
-        let incoming = incoming.ok_or_else(|| Broken::here("the copy is gone"))?;
-        let (acknowledged, confirmed) =
-            (incoming.acknowledge(committed), incoming.confirmed(durable));
-        if let Some(seq) = acknowledged {
-            (self.acknowledged, self.acknowledged_at) = (seq, cx.now);
-        }
-        let since = |at: Instant| cx.now.saturating_duration_since(at);
+        let log = &cx.core.keyspace.log;
+        let (committed, durable) = (log.committed(), log.durable());
         let has_changed = (credit == 0) != (self.told_credit.0 == 0);
-        let is_filling = self.state == State::Filling;
-        let is_due = has_changed || since(self.spoke) >= ALIVE_EVERY;
-        if acknowledged.is_some() || is_filling && is_due {
+        let mut is_due = has_changed || cx.now.saturating_duration_since(self.spoke) >= ALIVE_EVERY;
+        let (mut is_behind, mut said) = (false, Vec::new());
+        for copy in &mut self.copies {
+            let keyspace = &mut cx.core.keyspace;
+            let taken = keyspace.partition(copy.partition);
+            let taken = taken.map_or(0, |copy| copy.seq());
+            let incoming = keyspace.incoming_mut(copy.partition);
+            let incoming = incoming.ok_or_else(|| Broken::here("the copy is gone"))?;
+            let acknowledged = incoming.acknowledge(committed);
+            if let Some(seq) = acknowledged {
+                copy.acknowledged = seq;
+                self.acknowledged_at = cx.now;
+            }
+            let is_filling = copy.state == State::Filling;
+            is_behind |= is_filling && copy.acknowledged < taken;
+            if acknowledged.is_some() || is_filling && is_due {
+                // What has changed for all of them is said once.
+                is_due = false;
+                let (seq, credit) = (copy.acknowledged, credit as u64);
+                said.push((copy.migration, Mail::Window { seq, credit }));
+            }
+            if copy.state == State::Preparing
+                && let Some(held) = incoming.confirmed(durable)
+            {
+                copy.state = State::Prepared;
+                said.push((copy.migration, Mail::Prepared(held)));
+            }
+        }
+        if !said.is_empty() {
+            self.spoke = cx.now;
             if has_changed {
                 self.told_credit.1 = cx.now;
             }
             self.told_credit.0 = credit;
-            let (seq, credit) = (self.acknowledged, credit as u64);
-            self.say(cx, Mail::Window { seq, credit });
         }
-        if self.state == State::Preparing
-            && let Some(held) = confirmed
-        {
-            self.state = State::Prepared;
-            self.say(cx, Mail::Prepared(held));
+        for (migration, mail) in said {
+            self.link.send(migration, mail, cx.sockets);
         }
         let (told_credit, told_at) = self.told_credit;
         // A source whose credit is used up has nothing to say.
-        if is_filling
+        if self.is_filling()
             && told_credit > 0
-            && self.acknowledged >= taken
+            && !is_behind
             && let Some(heard) = self.link.heard(cx.sockets)
             && cx
                 .now
@@ -246,49 +269,42 @@ impl Target {
         Ok(())
     }
 
-    fn say(&mut self, cx: &mut Cx<'_>, mail: Mail) {
-        self.spoke = cx.now;
-        self.link.send(mail, cx.sockets);
-    }
-
-    /// The stream is over before its end: the copy goes, unless it is prepared.
+    /// The stream is over before its end.
     fn broke(&mut self, cx: &mut Cx<'_>, why: &Broken) -> Fate {
-        let (migration, partition, epoch) = (self.migration, self.partition(), self.open.epoch);
         let reason = if why.is_ours { &why.reason[..] } else { "" };
-        self.close(cx, reason);
-        match cx.core.keyspace.stream_broken(partition) {
-            AfterBreak::Wiped(lsn) => {
-                let reason = reason.to_owned();
-                cx.reports.once_durable(
-                    lsn,
-                    Report::Wiped {
-                        migration,
-                        partition,
-                        epoch,
-                        reason,
-                    },
-                );
-            }
-            AfterBreak::Kept(_) | AfterBreak::Nothing => {}
-        }
+        self.end(cx, Mail::End(reason.to_owned()), reason);
         Fate::Over
     }
 
-    /// Ends the stream: the table has decided.
-    pub(super) fn close(&mut self, cx: &mut Cx<'_>, reason: &str) {
-        let farewell = Mail::End(reason.to_owned());
+    /// Ends the stream: its copies go, unless they are prepared.
+    pub(super) fn end(&mut self, cx: &mut Cx<'_>, farewell: Mail, reason: &str) {
         let node = &cx.core.node;
-        self.link.close(Some(farewell), cx.sockets, node, cx.now);
+        self.link.close(farewell, cx.sockets, node, cx.now);
+        for copy in &self.copies {
+            match cx.core.keyspace.stream_broken(copy.partition) {
+                AfterBreak::Wiped(lsn) => {
+                    let report = Report::Wiped {
+                        migration: copy.migration,
+                        partition: copy.partition,
+                        epoch: copy.epoch,
+                        reason: reason.to_owned(),
+                    };
+                    cx.reports.once_durable(lsn, report);
+                }
+                AfterBreak::Kept(_) | AfterBreak::Nothing => {}
+            }
+        }
     }
 
     /// Whether the source waits for the log to be durable.
     pub(super) fn is_preparing(&self) -> bool {
-        self.state == State::Preparing
+        let mut copies = self.copies.iter();
+        copies.any(|copy| copy.state == State::Preparing)
     }
 
-    /// When to look at the migration again although nothing happens.
+    /// When to look at the batch again although nothing happens.
     pub(super) fn next_look(&self) -> Option<Instant> {
-        (self.state == State::Filling).then_some(self.spoke + ALIVE_EVERY)
+        self.is_filling().then_some(self.spoke + ALIVE_EVERY)
     }
 }
 

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use ephesus_coordinator::link::Reason;
 use ephesus_wire::frame;
-use ephesus_wire::{Epoch, PartitionId, ShardId};
+use ephesus_wire::stream::Open;
+use ephesus_wire::{Epoch, MigrationId, PartitionId, ShardId};
 
 use super::*;
 
@@ -42,9 +43,21 @@ fn open() -> Open {
     }
 }
 
+fn batch(migrations: impl IntoIterator<Item = u64>) -> Batch {
+    let moves = migrations.into_iter().map(|id| {
+        let partition = PartitionId(id as u16);
+        let open = Open {
+            partition,
+            ..open()
+        };
+        (MigrationId(id), open)
+    });
+    Batch::new(moves.collect()).unwrap()
+}
+
 fn dial(migration: u64, address: SocketAddr, target: NodeId) -> Dial {
     Dial {
-        opens: vec![(MigrationId(migration), open())],
+        batch: batch([migration]),
         target,
         address: address.to_string(),
     }
@@ -54,8 +67,8 @@ impl End {
     fn dial(&self, address: SocketAddr, target: NodeId) -> Result<TcpStream, String> {
         self.port.dial(dial(9, address, target));
         match self.port.events().recv_timeout(LIMIT).unwrap() {
-            PeerEvent::Dialled { migrations, result } => {
-                assert_eq!(migrations, [MigrationId(9)]);
+            PeerEvent::Dialled { batch, result } => {
+                assert_eq!(batch, MigrationId(9));
                 result
             }
             PeerEvent::Offered(offer) => panic!("{offer:?}"),
@@ -79,10 +92,7 @@ fn a_dialled_stream_arrives_with_what_it_is_for() {
     let (source, target) = pair();
     let mut near = source.dial(target.address, target.node).unwrap();
     let mut offer = target.offer();
-    assert_eq!(
-        (&offer.opens[..], offer.from),
-        (&[(MigrationId(9), open())][..], source.node)
-    );
+    assert_eq!((&offer.batch, offer.from), (&batch([9]), source.node));
     near.set_nonblocking(false).unwrap();
     offer.stream.set_nonblocking(false).unwrap();
     let mut bytes = [0; 5];
@@ -102,20 +112,16 @@ fn a_dialled_stream_arrives_with_what_it_is_for() {
 #[test]
 fn a_link_may_be_for_several_migrations() {
     let (source, target) = pair();
-    let migrations: Vec<MigrationId> = (1..=16).map(MigrationId).collect();
-    let group = Dial {
-        opens: migrations.iter().map(|id| (*id, open())).collect(),
+    let all = Dial {
+        batch: batch(1..=16),
         ..dial(1, target.address, target.node)
     };
-    source.port.dial(group.clone());
-    assert_eq!(target.offer().opens, group.opens);
+    source.port.dial(all.clone());
+    assert_eq!(target.offer().batch, all.batch);
     match source.port.events().recv_timeout(LIMIT) {
-        Ok(PeerEvent::Dialled {
-            migrations: of,
-            result,
-        }) => {
+        Ok(PeerEvent::Dialled { batch, result }) => {
             result.unwrap();
-            assert_eq!(of, migrations);
+            assert_eq!(batch, MigrationId(1));
         }
         other => panic!("{other:?}"),
     }
@@ -131,14 +137,14 @@ fn streams_that_are_dialled_together_all_arrive() {
     }
     let mut streams = Vec::new();
     let dialled = all().map(|_| match source.port.events().recv_timeout(LIMIT) {
-        Ok(PeerEvent::Dialled { migrations, result }) => {
+        Ok(PeerEvent::Dialled { batch, result }) => {
             streams.push(result.unwrap());
-            migrations[0]
+            batch
         }
         other => panic!("{other:?}"),
     });
     let dialled: BTreeSet<MigrationId> = dialled.collect();
-    let offered: BTreeSet<MigrationId> = all().map(|_| target.offer().opens[0].0).collect();
+    let offered: BTreeSet<MigrationId> = all().map(|_| target.offer().batch.id()).collect();
     assert_eq!(dialled, all().collect());
     assert_eq!(offered, dialled);
 }
@@ -147,8 +153,7 @@ fn streams_that_are_dialled_together_all_arrive() {
 fn a_refusal_arrives_whole_and_ends_the_stream() {
     let (source, target) = pair();
     let mut near = source.dial(target.address, target.node).unwrap();
-    let reasons = [(MigrationId(9), "not now".to_owned())];
-    target.offer().refuse(&reasons);
+    target.offer().refuse("not now");
     near.set_nonblocking(false).unwrap();
     let mut bytes = Vec::new();
     near.read_to_end(&mut bytes).unwrap();

@@ -24,12 +24,13 @@ use ephesus_wire::stream::Message;
 use ephesus_wire::{Epoch, MigrationId, NodeId, PartitionId, Partitioning, ShardId};
 
 use super::data_dir::{Layout, StagingPlace};
-use super::peers::{Offer, Opens};
+use super::peers::Offer;
 use super::recovery::{Plan, Recovery, RecoveryError};
 use super::routes::Routes;
 use super::running::{hosted, routes, send_routes, tell_shards};
 use super::shared::{NodeShared, Settings};
 use super::time::{NodeTime, WallClock};
+use crate::migration::Batch;
 use crate::migration::Report;
 use crate::migration::node::{Event, NodeMigrations};
 use crate::net::Waker;
@@ -51,9 +52,9 @@ pub type End = (u64, bool);
 #[derive(Debug)]
 pub enum Happened {
     /// What became of a dial.
-    Dialled(Vec<MigrationId>, Result<u64, String>),
+    Dialled(MigrationId, Result<u64, String>),
     /// A source has opened this connection.
-    Offered(Opens, NodeId, u64),
+    Offered(Batch, NodeId, u64),
     /// The layout of this number is durable.
     Written(u64),
 }
@@ -202,7 +203,8 @@ impl Process {
                 start.bug,
             )
         });
-        let mut migrations = NodeMigrations::new(node, Arc::clone(&view));
+        let mut migrations =
+            NodeMigrations::new(node, Arc::clone(&view), Arc::clone(&shared.partition_bytes));
         if let Some(bug) = start.bug {
             migrations.plant(bug);
         }
@@ -259,14 +261,14 @@ impl Process {
         let mut events = Vec::new();
         for happened in happened {
             events.push(match happened {
-                Happened::Dialled(migrations, result) => {
+                Happened::Dialled(batch, result) => {
                     let result = result.map(|connection| self.open((connection, true)));
-                    Event::Dialled { migrations, result }
+                    Event::Dialled { batch, result }
                 }
-                Happened::Offered(opens, from, connection) => {
+                Happened::Offered(batch, from, connection) => {
                     let stream = self.open((connection, false));
                     Event::Offered(Offer {
-                        opens,
+                        batch,
                         from,
                         stream,
                     })
@@ -306,8 +308,8 @@ impl Process {
         outcome.layout = layout.map(|number| (number, self.layout.clone()));
         outcome.hosted = effects.hosted.then(|| self.hosted());
         outcome.dials = effects.dials;
-        for (offer, reasons) in effects.refusals {
-            self.refuse(&offer, &reasons);
+        for (offer, reason) in effects.refusals {
+            self.refuse(&offer, &reason);
         }
         self.note_closed();
         outcome
@@ -331,11 +333,9 @@ impl Process {
         stream
     }
 
-    fn refuse(&mut self, offer: &Offer, reasons: &[(MigrationId, String)]) {
+    fn refuse(&mut self, offer: &Offer, reason: &str) {
         let mut bytes = Vec::new();
-        for (migration, reason) in reasons {
-            Message::Refused(reason).encode(*migration, 0, &mut bytes);
-        }
+        Message::Refused(reason).encode(offer.batch.id(), 0, &mut bytes);
         if let Some(wire) = self.wires.get(&offer.stream.as_raw_fd()) {
             self.outgoing.push((wire.end, Sent::Bytes(bytes)));
         }

@@ -457,7 +457,7 @@ impl World {
             }
         }
         for dial in &outcome.dials {
-            for (id, _) in &dial.opens {
+            for (id, _) in dial.batch.moves() {
                 self.reach(*id, Moment::Dialled);
             }
         }

@@ -2,7 +2,7 @@
 
 use ephesus_engine::node::simulated::{End as WireEnd, Happened};
 use ephesus_engine::shard::simulated::Sent;
-use ephesus_wire::{MigrationId, NodeId};
+use ephesus_wire::NodeId;
 
 use super::{What, World};
 use crate::network::End;
@@ -21,7 +21,7 @@ impl World {
     /// A node opens a connection to another one.
     pub(super) fn dial_node(&mut self, node: usize, id: NodeId, dial: Dial) {
         let life = self.nodes[node].life;
-        let migrations: Vec<MigrationId> = dial.opens.iter().map(|(id, _)| *id).collect();
+        let batch = dial.batch.id();
         let mut nodes = self.nodes.iter();
         let found = nodes.position(|process| process.disk.id == dial.target);
         let delay = self.network.delay_ms(&mut self.rng);
@@ -30,13 +30,13 @@ impl World {
             !is_cut(node, *target) && !is_cut(*target, node)
         });
         let Some(target) = target else {
-            let happened = Happened::Dialled(migrations, Err("nothing answers".to_owned()));
+            let happened = Happened::Dialled(batch, Err("nothing answers".to_owned()));
             self.after(UNANSWERED_MS, What::Happened(node, life, happened));
             return;
         };
         let process = &self.nodes[target];
         if process.process.is_none() || process.paused_until > self.now {
-            let happened = Happened::Dialled(migrations, Err("refused".to_owned()));
+            let happened = Happened::Dialled(batch, Err("refused".to_owned()));
             self.after(2 * delay, What::Happened(node, life, happened));
             return;
         }
@@ -48,8 +48,8 @@ impl World {
             is_broken: false,
         };
         self.wires.insert(number, wire);
-        let dialled = Happened::Dialled(migrations, Ok(number));
-        let offered = Happened::Offered(dial.opens, id, number);
+        let dialled = Happened::Dialled(batch, Ok(number));
+        let offered = Happened::Offered(dial.batch, id, number);
         self.after(2 * delay, What::Happened(node, life, dialled));
         let later = 3 * delay;
         self.after(later, What::Happened(target, target_life, offered));

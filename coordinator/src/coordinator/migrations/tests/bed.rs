@@ -101,6 +101,11 @@ pub(in crate::coordinator) fn step(world: &mut World, n: u8, migration: u64, ste
     world.say(leader, n.into(), request);
 }
 
+/// What a source says of a batch of one that its target has prepared.
+pub(super) fn commit(migration: u64) -> Step {
+    Step::Commit(vec![(MigrationId(migration), CONFIRMATION)])
+}
+
 pub(super) fn move_to(world: &mut World, partition: u16, node: &str) -> Vec<MoveRow> {
     let query = Query::Move {
         partition,
@@ -134,7 +139,7 @@ pub(in crate::coordinator) fn carry_out(world: &mut World, nodes: u8) {
         .collect();
     for (migration, n) in active {
         step(world, n, migration, Step::Begin);
-        step(world, n, migration, Step::Commit(CONFIRMATION));
+        step(world, n, migration, commit(migration));
     }
     beat(world, nodes, 0);
 }

@@ -67,7 +67,7 @@ fn a_move_waits_for_its_failed_source_and_goes_on_with_it_or_ends() {
         // Everything is with node 1: let one partition go, and then back.
         move_to(&mut world, 3, "node-2");
         step(&mut world, 1, 1, Step::Begin);
-        step(&mut world, 1, 1, Step::Commit(CONFIRMATION));
+        step(&mut world, 1, 1, commit(1));
         move_to(&mut world, 3, "node-1");
         step(&mut world, 2, 2, Step::Begin);
         lose_node_2(&mut world);
@@ -79,7 +79,7 @@ fn a_move_waits_for_its_failed_source_and_goes_on_with_it_or_ends() {
             join(&mut world, 2);
             beat(&mut world, 2, 4_000);
             assert_eq!(phase(&world, 2), Some(Phase::Copying));
-            step(&mut world, 2, 2, Step::Commit(CONFIRMATION));
+            step(&mut world, 2, 2, commit(2));
             assert_eq!(owner(&world, 3), id(1));
         } else {
             beat(&mut world, 1, 2_600);

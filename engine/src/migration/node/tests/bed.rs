@@ -13,7 +13,7 @@ use ephesus_wire::stream::{Held, Open};
 use ephesus_wire::table::PartitionStatus;
 
 use super::super::*;
-use crate::node::peers::Opens;
+use crate::migration::Batch;
 
 pub(super) const A: NodeId = NodeId([1; 16]);
 pub(super) const B: NodeId = NodeId([2; 16]);
@@ -91,7 +91,7 @@ impl Bed {
         }
         let view = Arc::new(View::of(&state).expect("founded"));
         let node = |id| Node {
-            migrations: NodeMigrations::new(id, Arc::clone(&view)),
+            migrations: NodeMigrations::new(id, Arc::clone(&view), Arc::default()),
             layout: Layout::empty(PARTITIONS, [LogId([0; 16]), LogId([1; 16])].into_iter()),
             incarnation: 1,
         };
@@ -187,7 +187,7 @@ impl Bed {
         self.turn(A, []);
         let mut effects = self.turn(A, []);
         let dial = effects.dials.remove(0);
-        let (near, offer) = offered(dial.opens, A);
+        let (near, offer) = offered(dial.batch, A);
         let effects = self.turn(B, [offer]);
         assert!(matches!(
             effects.orders[..],
@@ -209,20 +209,30 @@ pub(super) fn pair() -> (TcpStream, TcpStream) {
 }
 
 /// A stream that `from` opens: its own end, and what the other node is told.
-pub(super) fn offered(opens: Opens, from: NodeId) -> (TcpStream, Event) {
+pub(super) fn offered(batch: Batch, from: NodeId) -> (TcpStream, Event) {
     let (near, stream) = pair();
     let offer = Offer {
-        opens,
+        batch,
         from,
         stream,
     };
     (near, Event::Offered(offer))
 }
 
-pub(super) fn dialled(migration: MigrationId, result: Result<TcpStream, &str>) -> Event {
+pub(super) fn dialled(batch: MigrationId, result: Result<TcpStream, &str>) -> Event {
     let result = result.map_err(str::to_owned);
-    let migrations = vec![migration];
-    Event::Dialled { migrations, result }
+    Event::Dialled { batch, result }
+}
+
+/// What a source reports that has confirmed a batch of one.
+pub(super) fn confirmed(batch: MigrationId) -> Report {
+    let held = vec![(batch, HELD)];
+    Report::Confirmed { batch, held }
+}
+
+/// A batch of one.
+pub(super) fn single(id: MigrationId, open: Open) -> Batch {
+    Batch::new(vec![(id, open)]).expect("one")
 }
 
 pub(super) fn open_of(partition: u16, epoch: u64) -> Open {

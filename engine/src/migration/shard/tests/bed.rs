@@ -14,7 +14,7 @@ use crate::keyspace::tests::model::Model;
 use crate::keyspace::tests::tape::{Taped, complete, contents, execute};
 use crate::migration::ends::tests::workload::{Args, command, words};
 use crate::migration::shard::ShardMigrations;
-use crate::migration::{Line, Order, Report, Way};
+use crate::migration::{Batch, Order, Report, Way};
 use crate::net::{Completion, Ring, Waker};
 use crate::node::Routes;
 use crate::node::routes::Me;
@@ -51,7 +51,7 @@ impl Wire {
     pub(super) fn ways(self) -> [Way; 2] {
         match self {
             Wire::Inboxes => [Way::Shard(TO), Way::Shard(FROM)],
-            Wire::Sockets => sockets().map(Line::new).map(Way::Node),
+            Wire::Sockets => sockets().map(Way::Node),
         }
     }
 }
@@ -147,22 +147,15 @@ pub(super) fn open_other() -> Open {
     }
 }
 
-/// The orders of a migration, the target's first; `ways` as [`Wire::ways`] answers them.
-pub(super) fn orders(
-    migration: MigrationId,
-    group: u64,
-    open: Open,
-    [from, to]: [Way; 2],
-) -> [Order; 2] {
+/// The orders of a batch, the target's first; `ways` as [`Wire::ways`] answers them.
+pub(super) fn orders(moves: &[(MigrationId, Open)], [from, to]: [Way; 2]) -> [Order; 2] {
+    let batch = Batch::new(moves.to_vec()).expect("a batch");
     let receive = Order::Receive {
-        migration,
-        open,
+        batch: batch.clone(),
         way: to,
     };
     let send = Order::Send {
-        migration,
-        group,
-        open,
+        batch,
         to: NODE,
         way: from,
     };
@@ -212,10 +205,10 @@ impl Half {
                     }
                 }
                 Message::Stream {
-                    migration,
+                    batch,
                     to,
                     messages,
-                } => self.migrations.deliver(migration, to, messages, now),
+                } => self.migrations.deliver(batch, to, messages, now),
                 other => panic!("unexpected {other:?}"),
             }
         }
@@ -462,14 +455,22 @@ impl Bed {
         self.migration = MigrationId(self.migration.0 + 1);
         self.source.told.clear();
         self.target.told.clear();
-        let orders = orders(self.migration, self.migration.0, open(), ways);
+        let orders = orders(&[(self.migration, open())], ways);
         self.order_both(orders);
     }
 
-    /// The orders of a migration of [`OTHER`], behind those of [`MOVING`]'s.
-    pub(super) fn begin_other(&mut self, wire: Wire, group: u64) {
+    /// The orders of a batch of [`OTHER`], behind those of [`MOVING`]'s.
+    pub(super) fn begin_other(&mut self, wire: Wire) {
         let migration = MigrationId(self.migration.0 + 1);
-        self.order_both(orders(migration, group, open_other(), wire.ways()));
+        self.order_both(orders(&[(migration, open_other())], wire.ways()));
+    }
+
+    /// The orders of a batch of both.
+    pub(super) fn begin_both(&mut self, wire: Wire) {
+        self.migration = MigrationId(self.migration.0 + 1);
+        let other = MigrationId(self.migration.0 + 1);
+        let moves = [(self.migration, open()), (other, open_other())];
+        self.order_both(orders(&moves, wire.ways()));
     }
 
     pub(super) fn order_both(&mut self, [receive, send]: [Order; 2]) {

@@ -6,11 +6,11 @@ use std::net::{Shutdown, TcpStream};
 use ephesus_wire::MigrationId;
 use ephesus_wire::stream::Message;
 
-use super::bed::{BOTH, Bed, EPOCH, MOVING, Wire, open, sockets};
+use super::bed::{BOTH, Bed, EPOCH, MOVING, TO, Wire, open, orders, sockets};
 use crate::keyspace::Partition;
 use crate::migration::ends::tests::workload::words;
 use crate::migration::shard::source::{HOLD_MAX, OVERDUE_AFTER};
-use crate::migration::{Line, Order, Report, Way};
+use crate::migration::{Report, Way};
 use crate::planted::{Bug, Planted};
 
 /// What ends a move.
@@ -41,7 +41,7 @@ fn end(wire: Wire, ending: Ending, turns: u64, seed: u64) {
         Wire::Sockets => {
             let both = sockets();
             cut = Some(both[0].try_clone().expect("a descriptor"));
-            bed.begin_over(both.map(Line::new).map(Way::Node));
+            bed.begin_over(both.map(Way::Node));
         }
     }
     for _ in 0..turns {
@@ -109,7 +109,7 @@ fn begun_over_sockets(keys: u64, bug: Option<Bug>) -> (Bed, TcpStream) {
     bed.load(keys);
     let both = sockets();
     let cut = both[0].try_clone().expect("a descriptor");
-    bed.begin_over(both.map(Line::new).map(Way::Node));
+    bed.begin_over(both.map(Way::Node));
     (bed, cut)
 }
 
@@ -462,13 +462,9 @@ fn whatever_comes_over_a_socket_does_no_harm() {
         let mut bed = Bed::new(1);
         let [mut from, to] = sockets();
         bed.migration = MigrationId(1);
-        let (migration, open) = (bed.migration, open());
-        let way = Way::Node(Line::new(to));
-        bed.order_target(Order::Receive {
-            migration,
-            open,
-            way,
-        });
+        let ways = [Way::Shard(TO), Way::Node(to)];
+        let [receive, _] = orders(&[(bed.migration, open())], ways);
+        bed.order_target(receive);
         bed.settle();
         from.write_all(bytes).expect("a socket");
         if at == 2 {

@@ -6,7 +6,7 @@ use super::bed::{BOTH, Bed, EPOCH, GIVE_UP, MOVING, OTHER, Wire, clock};
 use crate::keyspace::Partition;
 use crate::keyspace::tests::tape::execute;
 use crate::migration::ends::tests::workload::words;
-use crate::migration::shard::group::HANDOFF_INTERVAL_MS;
+use crate::migration::shard::source::HANDOFF_INTERVAL_MS;
 use crate::migration::{Order, Report};
 
 #[test]
@@ -68,20 +68,25 @@ fn what_has_expired_is_removed_in_slices_before_a_stream_ends_and_takes_no_room_
 }
 
 #[test]
-fn a_group_is_held_in_one_turn() {
-    for (is_group, wire) in BOTH.into_iter().flat_map(|w| [(true, w), (false, w)]) {
+fn a_batch_is_held_in_one_turn_and_others_do_not_wait_for_it() {
+    for (is_batch, wire) in BOTH.into_iter().flat_map(|w| [(true, w), (false, w)]) {
         let mut bed = Bed::of(2, 1);
         bed.fill(MOVING, 10_000);
-        let group = if is_group { 1 } else { 2 };
-        bed.begin(wire);
-        bed.begin_other(wire, group);
+        match is_batch {
+            true => bed.begin_both(wire),
+            false => {
+                bed.begin(wire);
+                bed.begin_other(wire);
+            }
+        }
         let is_held = |bed: &Bed, partition| bed.source.core.is_held(partition);
         bed.until("a hold", |bed| is_held(bed, OTHER));
         // The other one, which is empty, was ready long before.
-        assert_eq!(is_held(&bed, MOVING), is_group, "{wire:?}");
+        assert_eq!(is_held(&bed, MOVING), is_batch, "{wire:?}");
         let confirmed = |report: &Report| matches!(report, Report::Confirmed { .. });
         bed.pass(HANDOFF_INTERVAL_MS);
-        bed.until("both", |bed| bed.source.count(confirmed) == 2);
+        let expected = if is_batch { 1 } else { 2 };
+        bed.until("both", |bed| bed.source.count(confirmed) == expected);
     }
 }
 
@@ -103,7 +108,7 @@ fn what_clients_write_is_looked_at_once_in_a_while() {
     bed.execute(words("SET small v"));
     bed.target.commits = false;
     // It holds no commands yet.
-    bed.source.migrations.handoff.begin(99, bed.now);
+    bed.source.migrations.handoff = bed.now + Duration::from_millis(HANDOFF_INTERVAL_MS);
     bed.begin(Wire::Sockets);
     bed.until("the walk", |bed| bed.received() > 0);
     bed.settle();
@@ -191,7 +196,7 @@ fn the_next_handoff_keeps_its_distance() {
     let mut bed = Bed::new(1);
     bed.load(100);
     let now = bed.now;
-    bed.source.migrations.handoff.begin(99, now);
+    bed.source.migrations.handoff = now + Duration::from_millis(HANDOFF_INTERVAL_MS);
     bed.begin(Wire::Inboxes);
     for _ in 0..HANDOFF_INTERVAL_MS {
         bed.turn();

@@ -1,4 +1,4 @@
-//! Two migrations over one connection.
+//! Batches of several migrations.
 
 use std::net::{Shutdown, TcpStream};
 
@@ -6,11 +6,11 @@ use ephesus_wire::limits::STREAM_DATA_BYTES;
 use ephesus_wire::stream::Open;
 use ephesus_wire::{Epoch, MigrationId, PartitionId};
 
-use super::bed::{Bed, EPOCH, Half, MOVING, OTHER, open, open_other, orders, sockets};
+use super::bed::{BOTH, Bed, EPOCH, Half, MOVING, OTHER, Wire, open, open_other, orders, sockets};
 use crate::keyspace::Partition;
 use crate::keyspace::tests::tape::{Taped, execute};
 use crate::migration::shard::window::WINDOW_BYTES;
-use crate::migration::{Line, Order, Report, Way};
+use crate::migration::{Order, Report, Way};
 
 const FIRST: MigrationId = MigrationId(1);
 const SECOND: MigrationId = MigrationId(2);
@@ -32,36 +32,26 @@ fn filled_with(partitions: u16, keys: u64, value_bytes: usize) -> Bed {
     bed
 }
 
-/// The orders of both, the target's first, and the source's end of the connection.
-fn both() -> ([[Order; 2]; 2], TcpStream) {
-    let ends = sockets();
-    let cut = ends[0].try_clone().expect("a descriptor");
-    let lines = ends.map(Line::new);
-    let ways = || lines.clone().map(Way::Node);
-    let first = orders(FIRST, 1, open(), ways());
-    let second = orders(SECOND, 1, open_other(), ways());
-    ([first, second], cut)
+/// The orders of a batch of both, the target's first.
+fn both(ways: [Way; 2]) -> [Order; 2] {
+    orders(&[(FIRST, open()), (SECOND, open_other())], ways)
 }
 
+/// Begins it, and answers the source's end of the connection.
 fn begin(bed: &mut Bed) -> TcpStream {
-    let ([first, second], cut) = both();
-    bed.order_both(first);
-    bed.order_both(second);
+    let ends = sockets();
+    let cut = ends[0].try_clone().expect("a descriptor");
+    bed.order_both(both(ends.map(Way::Node)));
     cut
 }
 
-fn is_confirmed(bed: &Bed, id: MigrationId) -> bool {
-    let is_it = |r: &Report| matches!(r, Report::Confirmed { migration, .. } if *migration == id);
-    bed.source.has_told(is_it)
+fn has_rolled_back(bed: &Bed) -> bool {
+    bed.source.has_told(|r| matches!(r, Report::RolledBack { .. }))
 }
 
-fn both_are_confirmed(bed: &Bed) -> bool {
-    [FIRST, SECOND].map(|id| is_confirmed(bed, id)) == [true; 2]
-}
-
-fn has_given_up(bed: &Bed, id: MigrationId) -> bool {
-    let is_it = |r: &Report| matches!(r, Report::RolledBack { migration, .. } if *migration == id);
-    bed.source.has_told(is_it)
+fn has_wiped(bed: &Bed, id: MigrationId) -> bool {
+    let is_it = |r: &Report| matches!(r, Report::Wiped { migration, .. } if *migration == id);
+    bed.target.has_told(is_it)
 }
 
 fn end_of(id: MigrationId, commits: bool) -> Order {
@@ -103,17 +93,36 @@ fn keys(half: &Half) -> [Option<usize>; 2] {
 
 #[test]
 fn both_move() {
+    for wire in BOTH {
+        let mut bed = filled();
+        let all = keys(&bed.source);
+        bed.order_both(both(wire.ways()));
+        bed.until("both", |bed| bed.source.is_confirmed());
+        end(&mut bed, FIRST, true);
+        bed.settle();
+        end(&mut bed, SECOND, true);
+        bed.until("the end of streams", Bed::is_quiet);
+        bed.settle();
+        assert_eq!(moved(&bed), all);
+        assert_eq!(bed.source.reason(), None);
+    }
+}
+
+#[test]
+fn what_is_decided_of_a_confirmed_one_leaves_the_other_to_the_table() {
     let mut bed = filled();
     let all = keys(&bed.source);
     begin(&mut bed);
-    bed.until("both", both_are_confirmed);
-    end(&mut bed, FIRST, true);
+    bed.until("both", |bed| bed.source.is_confirmed());
+    end(&mut bed, FIRST, false);
     bed.settle();
+    assert!(!bed.source.core.is_held(MOVING));
+    assert!(bed.source.core.is_held(OTHER) && !has_rolled_back(&bed));
+    assert!(has_wiped(&bed, FIRST) && !has_wiped(&bed, SECOND));
     end(&mut bed, SECOND, true);
     bed.until("the end of streams", Bed::is_quiet);
     bed.settle();
-    assert_eq!(moved(&bed), all);
-    assert_eq!(bed.source.reason(), None);
+    assert_eq!(moved(&bed), [None, all[1]]);
 }
 
 #[test]
@@ -142,29 +151,27 @@ fn no_more_than_the_window_is_under_way_when_a_small_one_holds() {
         let (under_way, walked) = sent(&bed);
         most = most.max(under_way);
         slice_most = slice_most.max(walked - before);
-        assert!(!bed.source.core.is_held(MOVING), "it waits for its group");
+        assert!(!bed.source.core.is_held(MOVING), "it waits for its batch");
     }
     // No slice begins that finds the window full.
     let range = WINDOW_BYTES..WINDOW_BYTES + slice_most + STREAM_DATA_BYTES;
     assert!(range.contains(&most), "{most} of {range:?}");
-    bed.pass(1_000);
-    bed.until("the small one", |bed| is_confirmed(bed, FIRST));
-    assert!(!is_confirmed(&bed, SECOND));
-    bed.until("the large one", |bed| is_confirmed(bed, SECOND));
+    bed.until("both", |bed| bed.source.is_confirmed());
 }
 
 /// Eight partitions of 5 MB that move over one connection, to a log that writes nothing yet.
 fn begin_eight(bed: &mut Bed) {
     bed.target.commits = false;
-    let lines = sockets().map(Line::new);
-    for n in 0..8 {
+    let moves = (0..8).map(|n| {
+        let partition = PartitionId(n);
         let open = Open {
-            partition: PartitionId(n),
+            partition,
             ..open()
         };
-        let id = MigrationId(u64::from(n) + 1);
-        bed.order_both(orders(id, 1, open, lines.clone().map(Way::Node)));
-    }
+        (MigrationId(u64::from(n) + 1), open)
+    });
+    let moves: Vec<_> = moves.collect();
+    bed.order_both(orders(&moves, Wire::Sockets.ways()));
 }
 
 fn unwritten(bed: &Bed) -> usize {
@@ -188,95 +195,82 @@ fn the_window_bounds_what_waits_for_the_log_and_what_clients_write_keeps_no_move
         let taken = bed.received();
         bed.target.commits = true;
         bed.until("more", |bed| bed.received() > taken);
-        bed.until("all", |bed| {
-            (1..=8).all(|id| is_confirmed(bed, MigrationId(id)))
-        });
+        bed.until("all", |bed| bed.source.is_confirmed());
     }
 }
 
 #[test]
-fn orders_may_come_one_by_one() {
-    for seed in 0..24 {
-        let mut bed = filled();
-        let all = keys(&bed.source);
-        let ([[receive_1, send_1], [receive_2, send_2]], _) = both();
-        let (mut target, mut source) = (vec![receive_2, receive_1], vec![send_2, send_1]);
-        // Each side has its first order before the other one's second, or long before.
-        for step in 0..4 {
-            let is_source = (seed >> step) & 1 == 1 && !source.is_empty() || target.is_empty();
-            match is_source {
-                true => bed.order_source(source.pop().expect("two of them")),
-                false => bed.order_target(target.pop().expect("two of them")),
-            }
-            for _ in 0..seed % 3 * 10 {
-                bed.turn();
+fn either_end_may_have_its_order_first() {
+    for wire in BOTH {
+        for turns in [0, 1, 10, 30] {
+            for is_source_first in [true, false] {
+                if is_source_first && wire == Wire::Inboxes {
+                    // The node has the source know of it before the target speaks.
+                    continue;
+                }
+                let mut bed = filled();
+                let all = keys(&bed.source);
+                let [receive, send] = both(wire.ways());
+                if is_source_first {
+                    bed.order_source(send);
+                    (0..turns).for_each(|_| bed.turn());
+                    bed.order_target(receive);
+                } else {
+                    bed.order_both([receive, send]);
+                }
+                bed.until("both", |bed| bed.source.is_confirmed());
+                end(&mut bed, SECOND, true);
+                end(&mut bed, FIRST, true);
+                bed.until("the end of streams", Bed::is_quiet);
+                bed.settle();
+                assert_eq!(moved(&bed), all, "{wire:?} {turns}");
             }
         }
-        bed.until("both", both_are_confirmed);
-        end(&mut bed, SECOND, true);
-        end(&mut bed, FIRST, true);
-        bed.until("the end of streams", Bed::is_quiet);
-        bed.settle();
-        assert_eq!(moved(&bed), all, "{seed}");
     }
 }
 
 #[test]
-fn one_ends_and_the_other_goes_on() {
+fn the_end_of_one_is_the_end_of_all_that_are_not_confirmed() {
     for turns in [0, 1, 2, 3, 5, 8, 12, 20] {
         for ending in [FIRST, SECOND] {
-            let staying = MigrationId(3 - ending.0);
+            let other = MigrationId(3 - ending.0);
             let mut bed = filled();
-            let all = keys(&bed.source);
             begin(&mut bed);
             for _ in 0..turns {
                 bed.turn();
             }
+            assert!(!bed.source.is_confirmed(), "{turns}");
             end(&mut bed, ending, false);
-            bed.until("the other", |bed| is_confirmed(bed, staying));
-            assert!(!has_given_up(&bed, staying), "{:?}", bed.source.told);
-            end(&mut bed, staying, true);
+            bed.until("the end", has_rolled_back);
+            bed.until("the other", |bed| has_wiped(bed, other));
+            assert!(
+                ![MOVING, OTHER]
+                    .map(|p| bed.source.core.is_held(p))
+                    .contains(&true)
+            );
+            end(&mut bed, other, false);
             bed.until("the end of streams", Bed::is_quiet);
             bed.settle();
-            let mut expected = [None; 2];
-            let at = staying.0 as usize - 1;
-            expected[at] = all[at];
-            assert_eq!(moved(&bed), expected, "{turns} {ending}");
+            assert_eq!(moved(&bed), [None; 2], "{turns} {ending}");
         }
     }
 }
 
 #[test]
-fn one_is_refused_by_the_shard_and_the_other_goes_on() {
-    let mut bed = filled();
-    let occupied = Taped::of(2, vec![Partition::new(MOVING, EPOCH)], [1, 2, 3, 4], 0);
-    bed.target.core.keyspace = occupied.keyspace;
-    begin(&mut bed);
-    bed.until("the other", |bed| is_confirmed(bed, SECOND));
-    assert!(has_given_up(&bed, FIRST) && !has_given_up(&bed, SECOND));
+fn all_are_refused_if_the_shard_refuses_one() {
+    for occupied in [MOVING, OTHER] {
+        let mut bed = filled();
+        let occupied = Taped::of(2, vec![Partition::new(occupied, EPOCH)], [1, 2, 3, 4], 0);
+        bed.target.core.keyspace = occupied.keyspace;
+        begin(&mut bed);
+        bed.until("a refusal", has_rolled_back);
+        bed.until("the end of streams", Bed::is_quiet);
+        assert!(has_wiped(&bed, FIRST) && has_wiped(&bed, SECOND));
+    }
 }
 
 #[test]
-fn one_is_refused_by_the_node_and_the_other_goes_on() {
-    let mut bed = filled();
-    let all = keys(&bed.source);
-    let [from, to] = sockets().map(Line::new);
-    to.refuse(FIRST, "not here".into());
-    let way = Way::Node(from.clone());
-    bed.order_both(orders(SECOND, 1, open_other(), [way, Way::Node(to)]));
-    let [_, send] = orders(FIRST, 1, open(), [Way::Node(from.clone()), Way::Node(from)]);
-    bed.order_source(send);
-    bed.until("a refusal", |bed| has_given_up(bed, FIRST));
-    assert_eq!(bed.source.reason(), Some("the target: not here"));
-    bed.until("the other", |bed| is_confirmed(bed, SECOND));
-    end(&mut bed, SECOND, true);
-    bed.until("the end of streams", Bed::is_quiet);
-    bed.settle();
-    assert_eq!(moved(&bed), [None, all[1]]);
-}
-
-#[test]
-fn a_cut_ends_both_unless_they_are_confirmed() {
+fn a_cut_ends_all_unless_they_are_confirmed() {
     for turns in [0, 1, 2, 4, 8, 16, 300] {
         let mut bed = filled();
         let cut = begin(&mut bed);
@@ -284,38 +278,16 @@ fn a_cut_ends_both_unless_they_are_confirmed() {
             bed.turn();
         }
         if turns == 300 {
-            bed.until("both", both_are_confirmed);
+            bed.until("both", |bed| bed.source.is_confirmed());
         }
         cut.shutdown(Shutdown::Both).expect("a socket");
         bed.settle();
+        assert!(has_rolled_back(&bed) != bed.source.is_confirmed(), "{turns}");
         for id in [FIRST, SECOND] {
-            assert!(
-                has_given_up(&bed, id) != is_confirmed(&bed, id),
-                "{turns} {id}"
-            );
             end(&mut bed, id, false);
         }
         bed.until("the end of streams", Bed::is_quiet);
         bed.settle();
         assert_eq!(moved(&bed), [None; 2]);
     }
-}
-
-#[test]
-fn who_is_given_up_before_its_order_comes_leaves_the_other_alone() {
-    let mut bed = filled();
-    let all = keys(&bed.source);
-    let ([first, second], _) = both();
-    let [receive, send] = first;
-    bed.order_target(receive);
-    bed.order_source(send);
-    bed.until("the first", |bed| is_confirmed(bed, FIRST));
-    end(&mut bed, FIRST, true);
-    bed.settle();
-    bed.order_both(second);
-    bed.until("the second", |bed| is_confirmed(bed, SECOND));
-    end(&mut bed, SECOND, true);
-    bed.until("the end of streams", Bed::is_quiet);
-    bed.settle();
-    assert_eq!(moved(&bed), all);
 }
