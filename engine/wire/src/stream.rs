@@ -25,8 +25,7 @@
 //! 10 OPENS      count u64
 //! ```
 //!
-//! DATA is a multiple of [`DATA_ALIGN_BYTES`] long, so that what the kernel copies of a stream lies alike at
-//! both ends of each copy: see [`copy`](crate::copy). A reader takes any length.
+//! DATA may end with zero bytes, fewer than [`DATA_ALIGN_BYTES`], behind its last record.
 //!
 //! The frame's stream is the migration, never 0; of OPENS, ACCEPTED, REFUSED and END it is the first one, which names the
 //! batch. Its sequence counts the frames of one direction: from 1 at the source, whose OPENS and OPEN have 0, and from 0 at
@@ -53,7 +52,8 @@ pub use records::Records;
 /// Sequence of the first record that a source sends.
 pub const FIRST_SEQ: u64 = 2;
 
-/// What the length of DATA is a multiple of.
+/// What a source makes the length of DATA a multiple of, so that what the kernel copies of a stream lies alike at both ends of
+/// each copy: see [`copy`](crate::copy). A target takes any length.
 pub const DATA_ALIGN_BYTES: usize = 16;
 
 /// One message of a migration's stream.

@@ -221,7 +221,7 @@ impl NodeMigrations {
         }
     }
 
-    /// Ends what the table has decided. Copies that are void now are [given up](NodeMigrations::drop_void) with all
+    /// Ends what the table has decided. Copies that are void now are [dropped](NodeMigrations::drop_void) with all
     /// others, those of aborted migrations are served as before, and the rest of their batches is to be aborted.
     pub(super) fn end_sent(&mut self, effects: &mut Effects) {
         let migrations = &self.view.migrations;

@@ -524,7 +524,7 @@ impl Source {
         }
     }
 
-    /// The partition has moved on: its copy is given up by the caller.
+    /// The partition has moved on: its copy is dropped by the caller.
     pub(super) fn committed(&mut self, cx: &mut Cx<'_>, partition: PartitionId) -> Fate {
         let mut moves = self.moves.iter();
         let Some(at) = moves.position(|one| one.open.partition == partition) else {

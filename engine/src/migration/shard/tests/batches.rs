@@ -46,7 +46,8 @@ fn begin(bed: &mut Bed) -> TcpStream {
 }
 
 fn has_rolled_back(bed: &Bed) -> bool {
-    bed.source.has_told(|r| matches!(r, Report::RolledBack { .. }))
+    bed.source
+        .has_told(|r| matches!(r, Report::RolledBack { .. }))
 }
 
 fn has_wiped(bed: &Bed, id: MigrationId) -> bool {
@@ -282,7 +283,10 @@ fn a_cut_ends_all_unless_they_are_confirmed() {
         }
         cut.shutdown(Shutdown::Both).expect("a socket");
         bed.settle();
-        assert!(has_rolled_back(&bed) != bed.source.is_confirmed(), "{turns}");
+        assert!(
+            has_rolled_back(&bed) != bed.source.is_confirmed(),
+            "{turns}"
+        );
         for id in [FIRST, SECOND] {
             end(&mut bed, id, false);
         }
