@@ -237,7 +237,8 @@ impl Client {
 
     fn send_due(&mut self, times: &Timetable) -> Result<()> {
         for _ in 0..SENDS_PER_TURN {
-            let Some(due_ns) = self.schedule.take_due(times.now_ns()) else {
+            let until_ns = times.now_ns().min(times.end_ns().saturating_sub(1));
+            let Some(due_ns) = self.schedule.take_due(until_ns) else {
                 break;
             };
             self.due_ns.push(due_ns);

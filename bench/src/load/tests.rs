@@ -294,12 +294,14 @@ fn a_cluster_is_asked_who_has_what_at_first_and_after_a_redirect() {
     serve(target, ok);
     let mut plan = half_and_half(first, 0);
     plan.is_cluster = true;
-    plan.count = Some(1000);
+    plan.count = Some(5000);
+    plan.workload.keys = Indexes::Below(1_000_000);
     let outcome = run(&plan, Span::default()).expect("run");
     let outcome = outcome.flawless().expect("no errors");
-    assert_eq!(outcome.all(Phase::Before).count(), 1000);
-    assert_eq!(asked.load(std::sync::atomic::Ordering::Relaxed), 2);
-    assert_eq!(outcome.redirects(), 2, "those of the first batch");
+    assert_eq!(outcome.all(Phase::Before).count(), 5000);
+    assert!(asked.load(std::sync::atomic::Ordering::Relaxed) >= 2);
+    // Of redirects alone it would learn a key's slot at a time.
+    assert!(outcome.redirects() < 2000, "{}", outcome.redirects());
 }
 
 #[test]
@@ -328,7 +330,10 @@ fn reads_and_writes_apart_share_no_connection() {
         plan.rate = rate;
         let outcome = run(&plan, Span::default()).expect("run");
         let outcome = outcome.flawless().expect("no errors");
-        assert!(outcome.of(Op::Read).count() > 500 && outcome.of(Op::Write).count() > 500);
+        // In a closed loop lanes are as fast as they are answered.
+        let least = if rate == 0 { 1 } else { 500 };
+        let counts = [Op::Read, Op::Write].map(|op| outcome.of(op).count());
+        assert!(counts.iter().all(|count| *count >= least), "{counts:?}");
     }
     assert_eq!(mixed.load(std::sync::atomic::Ordering::Relaxed), 0);
 }
