@@ -40,7 +40,6 @@ pub mod page;
 pub mod plot;
 pub mod procfs;
 pub mod record;
-mod report;
 pub mod results;
 pub mod stats;
 pub mod target;

@@ -7,15 +7,14 @@
 use std::time::Duration;
 
 use crate::disk;
-use crate::environment;
 use crate::error::Result;
 use crate::fresh_memory;
+use crate::load::Phase;
 use crate::loopback;
-use crate::report::save;
+use crate::record::{self, Event, Outputs, Record, Run, ServerRecord};
 
 pub use arguments::MigrateArgs;
 pub use contestant::Contestant;
-pub use report::Report;
 
 mod arguments;
 mod case;
@@ -24,7 +23,6 @@ mod ephesus;
 mod measures;
 mod pair;
 mod progress;
-mod report;
 mod round;
 mod settings;
 mod slot_migration;
@@ -45,31 +43,72 @@ const RAW_TIME: Duration = Duration::from_millis(500);
 /// When a server misbehaves or loses keys, or the machine lacks what is needed. A move that fails is
 /// a note.
 pub fn execute(arguments: &MigrateArgs) -> Result<()> {
+    arguments.outputs.prepare()?;
     let settings = Settings::resolve(arguments)?;
-    let mut report = Report::new(&settings, environment::read(settings.root())?);
-    for &case in &settings.cases {
-        let name = case.to_string();
-        let how = how(case, &settings);
-        eprintln!("== {name}: {how}");
-        let mut samples = Samples::new(case);
-        let mut notes = Vec::new();
-        for round in 0..settings.rounds {
-            let (raw, outcomes) = run_round(&settings, case, round, &mut report)?;
-            for (contestant, outcome) in &outcomes {
-                notes.extend(notes_on(round, *contestant, outcome));
-            }
-            samples.add(raw, &outcomes);
-            report.put(&name, &how, &samples, &notes);
-            save(&report, arguments.json.as_deref())?;
+    let mut record = Record::new("migrate", settings.root(), &settings)?;
+    record.is_quick = settings.is_quick;
+    let mut cases = settings.cases.iter();
+    let done =
+        cases.try_for_each(|&case| run_case(&settings, case, &mut record, &arguments.outputs));
+    arguments.outputs.publish(record, done)
+}
+
+/// All rounds of a case; what is there after each is written.
+fn run_case(settings: &Settings, case: Case, record: &mut Record, outputs: &Outputs) -> Result<()> {
+    let (name, how) = (case.to_string(), how(case, settings));
+    eprintln!("== {name}: {how}");
+    let mut samples = Samples::new(case);
+    let mut notes = Vec::new();
+    for round in 0..settings.rounds {
+        let (raw, outcomes) = run_round(settings, case, round, record)?;
+        for (contestant, outcome) in &outcomes {
+            notes.extend(notes_on(round, *contestant, outcome));
         }
+        samples.add(raw, &outcomes);
+        record.put(record::Case {
+            name: name.clone(),
+            how: format!("{how}. Last round in plots over time."),
+            notes: notes.iter().cloned().chain([samples.raw()]).collect(),
+            rows: samples.rows(),
+            runs: outcomes
+                .iter()
+                .filter_map(|(who, outcome)| writers(*who, case, outcome))
+                .collect(),
+            plots: vec![samples.holds()],
+            ..record::Case::default()
+        });
+        outputs.save(record)?;
     }
-    print!("{}", report.markdown());
     Ok(())
+}
+
+/// What writers saw before, during and after a move.
+fn writers(contestant: Contestant, case: Case, outcome: &Outcome) -> Option<Run> {
+    let found = outcome.writers.as_ref()?;
+    let rate = match case.writes {
+        Writes::PerSecond(rate) => rate,
+        Writes::None | Writes::Unlimited => 0,
+    };
+    let mut run = found.run(&contestant.to_string(), "", rate);
+    let phases = [
+        (Phase::Before, "before"),
+        (Phase::During, "during"),
+        (Phase::After, "after"),
+    ];
+    let of = |(phase, when): (Phase, &str)| (format!("writes {when}"), found.all(phase));
+    run.operations = phases.map(of).into();
+    let begin = found.seconds_of(Phase::Before);
+    run.events.push(Event {
+        at_s: begin,
+        until_s: Some(begin + found.seconds_of(Phase::During)),
+        kind: "move".to_owned(),
+    });
+    Some(run)
 }
 
 type Round = (Raw, Vec<(Contestant, Outcome)>);
 
-fn run_round(settings: &Settings, case: Case, round: u32, report: &mut Report) -> Result<Round> {
+fn run_round(settings: &Settings, case: Case, round: u32, record: &mut Record) -> Result<Round> {
     let [source, target] = settings.cpus;
     let [disk_mb_per_s, disk_one_by_one_mb_per_s] =
         disk::in_flight_mb_per_s(settings.root(), [disk::GROUPS, 1], RAW_TIME)?;
@@ -86,7 +125,13 @@ fn run_round(settings: &Settings, case: Case, round: u32, report: &mut Report) -
         fresh_memory::touch(case.memory_bytes());
         let mut pair = settings.start(contestant)?;
         let outcome = round::run(pair.as_mut(), case, settings)?;
-        report.describe(contestant, pair.described());
+        for described in pair.described() {
+            let name = contestant.to_string();
+            record.add_server(ServerRecord {
+                name,
+                ..described.into()
+            });
+        }
         tell(round, contestant, &outcome);
         outcomes.push((contestant, outcome));
     }

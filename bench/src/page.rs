@@ -7,7 +7,7 @@ use crate::error::{BenchError, Result};
 use crate::record::{Case, Record};
 
 use draw::{Drawn, shown};
-use table::Table;
+pub(crate) use table::Table;
 
 mod draw;
 mod plots;

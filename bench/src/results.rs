@@ -1,16 +1,15 @@
-//! `docs/benchmarks.md`: the last result of each row in `bench/results/*.json`, which are reports as `compare`, `cluster`
-//! and `migrate` write them.
+//! `docs/benchmarks.md`: the last result of each row in `bench/results/*.json`, which are records.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use serde_json::Value;
 
 use crate::error::{BenchError, Result};
-use crate::report::{Page, cells, texts};
-use crate::stats::{number, quantile};
+use crate::page::Table;
+use crate::record::{Case, EPHESUS, Record, Row};
+use crate::stats::{Estimate, number, quantile};
 
 #[cfg(test)]
 mod tests;
@@ -24,8 +23,6 @@ is Ephesus to the peer in the same round, with its 95% bootstrap interval. How t
 `make bench-cluster`, `make bench-migrate`, then copy the JSON from `target/` to `bench/results/` and run
 `make benchmarks`.
 ";
-
-const EPHESUS: &str = "ephesus";
 
 /// Which files are read and which one is written.
 #[derive(Debug, Args)]
@@ -42,160 +39,105 @@ impl ReportArgs {
     /// Writes the page.
     ///
     /// # Errors
-    /// When a file cannot be read or written, or is no report.
+    /// When a file cannot be read or written, or is no record.
     pub fn execute(&self) -> Result<()> {
         let page = page(&self.results)?;
         fs::write(&self.out, page).map_err(BenchError::io(self.out.display().to_string()))
     }
 }
 
-/// Cells of the page by tool, case and quantity.
-type Rows = BTreeMap<(&'static str, String, String), [String; 5]>;
+/// Rows by tool, case and quantity.
+type Rows = BTreeMap<(String, String, String), Vec<String>>;
 
 /// The page for the results in `dir`.
 fn page(dir: &Path) -> Result<String> {
-    let mut reports = Vec::new();
-    for entry in fs::read_dir(dir).map_err(BenchError::io(dir.display().to_string()))? {
-        let path = entry
-            .map_err(BenchError::io(dir.display().to_string()))?
-            .path();
+    let shown = |path: &Path| path.display().to_string();
+    let mut records = Vec::new();
+    for entry in fs::read_dir(dir).map_err(BenchError::io(shown(dir)))? {
+        let path = entry.map_err(BenchError::io(shown(dir)))?.path();
         if path
             .extension()
             .is_some_and(|extension| extension == "json")
         {
-            let what = || BenchError::io(path.display().to_string());
-            let text = fs::read_to_string(&path).map_err(what())?;
-            let report = serde_json::from_str(&text).map_err(|error| what()(error.into()))?;
-            reports.push(report);
+            let text = fs::read_to_string(&path).map_err(BenchError::io(shown(&path)))?;
+            let wrong = |error| BenchError::failed(shown(&path), error);
+            records.push(Record::parse(&text).map_err(wrong)?);
         }
     }
-    Ok(render(reports))
+    Ok(render(records))
 }
 
-/// The page for these reports; those of runs with `--quick` do not count.
-fn render(mut reports: Vec<Value>) -> String {
-    reports.retain(|report| report["is_quick"] == false);
-    reports.sort_by_key(|report| text(&report["environment"]["date"]));
+/// The page for these records; those of runs with `--quick` or that ended early do not count.
+fn render(mut records: Vec<Record>) -> String {
+    records.retain(|record| !record.is_quick && record.truncated.is_none());
+    records.sort_by_key(|record| record.environment.date.clone());
     let mut rows = Rows::new();
-    for report in &reports {
-        add(&mut rows, report);
+    for record in &records {
+        for case in &record.cases {
+            rows.extend(case.rows.iter().map(|row| cells(record, case, row)));
+        }
     }
-    let mut page = Page(HEAD.to_owned());
+    let mut page = HEAD.to_owned();
     if rows.is_empty() {
-        page.line("\nThere is no result yet.");
+        page += "\nThere is no result yet.\n";
     }
-    let mut section = None;
-    for ((tool, case, name), row) in &rows {
-        if section != Some((tool, case)) {
-            section = Some((tool, case));
-            page.section(&format!("{tool}: {case}"));
-            page.head(&texts([
-                &"quantity",
-                &"Ephesus",
-                &"spread",
-                &"peers",
-                &"ratio",
-                &"run",
-            ]));
-        }
-        page.row(&cells([vec![name.clone()], row.to_vec()]));
+    let rows: Vec<_> = rows.into_iter().collect();
+    for section in rows.chunk_by(|(one, _), (next, _)| (&one.0, &one.1) == (&next.0, &next.1)) {
+        let (tool, case, _) = &section[0].0;
+        page += &format!("\n## {tool}: {case}\n\n");
+        let head = ["quantity", "Ephesus", "spread", "peers", "ratio", "run"];
+        let mut table = Table::new(&head);
+        table.rows = section.iter().map(|(_, row)| row.clone()).collect();
+        page += &table.markdown();
     }
-    page.0
+    page
 }
 
-fn add(rows: &mut Rows, report: &Value) {
-    let run = run(&report["environment"]);
-    let tool = match report {
-        _ if !report["subject"].is_null() => "compare",
-        _ if !report["contestants"].is_null() => "migrate",
-        _ => "cluster",
+fn cells(record: &Record, case: &Case, row: &Row) -> ((String, String, String), Vec<String>) {
+    let title = if case.title.is_empty() {
+        &case.name
+    } else {
+        &case.title
     };
-    for case in items(&report["cases"]) {
-        let (title, found, measures) = match tool {
-            "compare" => {
-                let result = &case["result"];
-                (&result["title"], &case["summary"], &result["measures"])
-            }
-            "migrate" => (&case["name"], &case["rows"], &case["samples"]["measures"]),
-            _ => (&case["title"], &case["rows"], &case["rows"]),
-        };
-        for row in items(found) {
-            let of_same = items(measures).find(|measure| measure["name"] == row["name"]);
-            let samples = of_same.map(|measure| match &measure["samples"] {
-                samples @ Value::Array(_) => samples,
-                by_server => &by_server[EPHESUS],
-            });
-            let mut name = format!("{}, {}", text(&row["name"]), text(&row["unit"]));
-            name.truncate(name.trim_end_matches(", ").len());
-            let is_client_bound =
-                row["client_bound"] == true || items(&case["client_bound"]).next().is_some();
-            if is_client_bound {
-                name.push_str(" (client-bound)");
-            }
-            let median = match &row["medians"] {
-                Value::Null => &row["median"],
-                medians => &medians[EPHESUS],
-            };
-            let key = (tool, text(title), name);
-            let ratios = match &row["ratios"] {
-                Value::Null => ratio(&row["ratio"]),
-                ratios => by_server(ratios, ratio),
-            };
-            let peers = by_server(&row["medians"], shown);
-            rows.insert(
-                key,
-                [shown(median), spread(samples), peers, ratios, run.clone()],
-            );
-        }
+    let mut name = row.name.clone();
+    if !row.unit.is_empty() {
+        name += &format!(", {}", row.unit);
     }
-}
-
-/// When, with which commit and on what.
-fn run(environment: &Value) -> String {
-    let date = text(&environment["date"]);
-    let day = date.split(' ').next().unwrap_or_default();
-    let commit = match text(&environment["commit"]) {
-        commit if commit.is_empty() => "unknown commit".to_owned(),
-        commit => commit,
-    };
-    let cpus = items(&environment["cpus"]).count();
-    let cpu = text(&environment["cpu"]);
-    format!("{day}, {commit}, {cpus} CPUs {cpu}")
-}
-
-/// What there is of each other server.
-fn by_server(values: &Value, show: impl Fn(&Value) -> String) -> String {
-    let others = values.as_object().into_iter().flatten();
-    let others = others.filter(|(server, _)| server.as_str() != EPHESUS);
-    let shown = others.map(|(server, value)| format!("{server} {}", show(value)));
-    shown.collect::<Vec<_>>().join("; ")
-}
-
-fn spread(samples: Option<&Value>) -> String {
-    let samples = samples.map(items).into_iter().flatten();
-    let samples: Vec<f64> = samples.filter_map(Value::as_f64).collect();
-    match (quantile(&samples, 0.0), quantile(&samples, 1.0)) {
-        (Some(low), Some(high)) => format!("{} to {}", number(low), number(high)),
+    if !row.client_bound.is_empty() {
+        name += " (client-bound)";
+    }
+    let shown = |value: Option<f64>| value.map(number).unwrap_or_default();
+    let samples = row.samples.get(EPHESUS).into_iter().flatten();
+    let samples: Vec<f64> = samples.copied().flatten().collect();
+    let spread = match [0.0, 1.0].map(|q| quantile(&samples, q)) {
+        [Some(low), Some(high)] => format!("{} to {}", number(low), number(high)),
         _ => String::new(),
-    }
-}
-
-fn ratio(estimate: &Value) -> String {
-    if estimate.is_null() {
-        return String::new();
-    }
-    let [median, low, high] = ["median", "low", "high"].map(|key| shown(&estimate[key]));
-    format!("{median} ({low} to {high})")
-}
-
-fn shown(value: &Value) -> String {
-    value.as_f64().map(number).unwrap_or_default()
-}
-
-fn text(value: &Value) -> String {
-    value.as_str().unwrap_or_default().to_owned()
-}
-
-fn items(value: &Value) -> impl Iterator<Item = &Value> {
-    value.as_array().into_iter().flatten()
+    };
+    let peers = row.medians.iter().filter(|(server, _)| *server != EPHESUS);
+    let peers: Vec<String> = peers
+        .map(|(server, median)| format!("{} {}", server.trim(), shown(*median)))
+        .collect();
+    let ratio = |(to, one): (&String, &Estimate)| {
+        let [median, low, high] = [one.median, one.low, one.high].map(number);
+        format!("{to} {median} ({low} to {high})")
+    };
+    let ratios: Vec<String> = row.ratios.iter().map(ratio).collect();
+    let here = &record.environment;
+    let run = format!(
+        "{}, {}, {} CPUs {}",
+        here.date.split(' ').next().unwrap_or_default(),
+        here.commit.as_deref().unwrap_or("unknown commit"),
+        here.cpus.len(),
+        here.cpu
+    );
+    let median = shown(row.medians.get(EPHESUS).copied().flatten());
+    let cells = [
+        name.clone(),
+        median,
+        spread,
+        peers.join("; "),
+        ratios.join("; "),
+        run,
+    ];
+    ((record.tool.clone(), title.clone(), name), cells.to_vec())
 }

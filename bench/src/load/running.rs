@@ -321,6 +321,11 @@ impl Outcome {
         self.all(phase).count() as f64 / self.phase_s[phase as usize].max(1e-9)
     }
 
+    /// How long a phase was.
+    pub(crate) fn seconds_of(&self, phase: Phase) -> f64 {
+        self.phase_s[phase as usize]
+    }
+
     /// Operations sent, warm-up included.
     pub fn sent(&self) -> u64 {
         self.sum.sent

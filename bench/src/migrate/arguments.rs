@@ -1,5 +1,7 @@
 use std::path::PathBuf;
 
+use crate::record::Outputs;
+
 use super::contestant::Contestant;
 
 /// `ephesus-bench migrate`: half of a node's data moves to another one.
@@ -35,9 +37,9 @@ pub struct MigrateArgs {
     /// Little data and one round: checks the tool, measures nothing
     #[arg(long)]
     pub quick: bool,
-    /// Also write everything, every sample included, to this file
-    #[arg(long)]
-    pub json: Option<PathBuf>,
+    /// Where results go.
+    #[command(flatten)]
+    pub outputs: Outputs,
     /// Coordinators of a cluster that runs, instead of a new one in every round
     ///
     /// Sets keys of redis-benchmark's names (`key:000000000000` and on), also those that are there already; when

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
-
 use crate::load::Phase;
 use crate::measure::{Goal, Measure, Measures, Scale, Verdict, less, more};
-use crate::stats::{self, Estimate};
+use crate::plot::{Axis, Kind, Plot, Series};
+use crate::record::Row;
+use crate::stats;
 
 use super::case::{Case, Writes};
 use super::contestant::Contestant;
@@ -28,7 +28,7 @@ const THROUGHPUT_MIN: f64 = 0.5;
 const MB: f64 = 1e6;
 
 /// What the machine can do, measured in every round.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Raw {
     /// Sequential O_DSYNC writes as a log makes them, several at a time.
     pub(super) disk_mb_per_s: f64,
@@ -39,26 +39,13 @@ pub(super) struct Raw {
 }
 
 /// All samples of one case.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub(super) struct Samples {
     measures: Measures<Contestant>,
     /// Of every move in every round.
     holds_ms: BTreeMap<Contestant, Vec<f64>>,
     raw: Vec<Raw>,
-    #[serde(skip)]
     case: Case,
-}
-
-/// One line of the table.
-#[derive(Clone, Debug, Serialize)]
-pub(super) struct Row {
-    pub(super) name: String,
-    pub(super) unit: &'static str,
-    pub(super) medians: BTreeMap<Contestant, Option<f64>>,
-    /// Ephesus / each of the others, paired by round, with its interval.
-    pub(super) ratios: BTreeMap<Contestant, Estimate>,
-    pub(super) goal: Option<Goal>,
-    pub(super) verdict: Verdict,
 }
 
 impl Samples {
@@ -208,22 +195,41 @@ impl Samples {
         self.measures.0.iter().chain(&of_holds).map(row).collect()
     }
 
-    /// Moves whose hold time is known.
-    pub(super) fn holds(&self, contestant: Contestant) -> usize {
-        self.holds_ms.get(&contestant).map_or(0, Vec::len)
+    /// How long moves were held, by quantile.
+    pub(super) fn holds(&self) -> Plot {
+        let of = |(contestant, holds): (&Contestant, &Vec<f64>)| {
+            let mut us: Vec<f64> = holds.iter().map(|ms| ms * 1e3).collect();
+            us.sort_by(f64::total_cmp);
+            let share = 1.0 / us.len() as f64;
+            let name = format!("{contestant}, {} moves", us.len());
+            Series::new(
+                name,
+                us.into_iter()
+                    .enumerate()
+                    .map(|(at, us)| [at as f64 * share, us]),
+            )
+        };
+        let axes = [Axis::log("percentile", ""), Axis::log("", "us")];
+        Plot::new(
+            "Holds by percentile",
+            Kind::Percentiles,
+            axes,
+            self.holds_ms.iter().map(of).collect(),
+        )
     }
 
-    /// Medians of what the machine can do: disk, disk write by write, and loopback, MB/s.
-    pub(super) fn raw(&self) -> [Option<f64>; 3] {
+    /// What the machine could do meanwhile.
+    pub(super) fn raw(&self) -> String {
         let of = |read: fn(&Raw) -> f64| {
             let values: Vec<f64> = self.raw.iter().map(read).collect();
-            stats::median(&values)
+            stats::median(&values).map_or("-".to_owned(), stats::number)
         };
-        [
+        format!(
+            "raw disk {} MB/s, write by write {} MB/s, raw loopback TCP {} MB/s",
             of(|raw| raw.disk_mb_per_s),
             of(|raw| raw.disk_one_by_one_mb_per_s),
-            of(|raw| raw.loopback_mb_per_s),
-        ]
+            of(|raw| raw.loopback_mb_per_s)
+        )
     }
 }
 
@@ -241,7 +247,7 @@ fn row(measure: &Measure<Contestant>) -> Row {
     let own = Contestant::Ephesus;
     let others = measure.samples.keys().filter(|one| **one != own);
     let ratio = |other: Contestant| stats::estimate(&measure.ratios_to(own, |one| one == other));
-    let ratios = others.filter_map(|&other| Some((other, ratio(other)?)));
+    let ratios = others.map(|&other| (other.to_string(), ratio(other)));
     let value = match measure.goal {
         // What is a ratio already has no peer.
         Some(Goal::RatioAtLeast(_) | Goal::RatioAtMost(_)) if measure.name != SHARE_OF_GOAL => {
@@ -249,12 +255,5 @@ fn row(measure: &Measure<Contestant>) -> Row {
         }
         _ => measure.median(own),
     };
-    Row {
-        name: measure.name.clone(),
-        unit: measure.unit,
-        medians: measure.medians(),
-        ratios: ratios.collect(),
-        goal: measure.goal,
-        verdict: Verdict::on(measure.goal, value),
-    }
+    Row::new(measure, Verdict::on(measure.goal, value), ratios)
 }

@@ -4,7 +4,7 @@ use crate::stats;
 
 use super::table::keep_first;
 
-/// The plots of a case: its own, those of its runs, and if it has none of its own a bar per server for each quantity.
+/// The plots of a case: its own, those of its runs, and where no curve has them a bar per server for each quantity.
 pub(super) fn groups(case: &Case) -> Vec<Vec<Plot>> {
     let of_kinds = |kinds: &[Kind]| {
         let own = case.plots.iter().filter(|plot| kinds.contains(&plot.kind));
@@ -18,7 +18,7 @@ pub(super) fn groups(case: &Case) -> Vec<Vec<Plot>> {
     };
     groups.push(of_kinds(&[Kind::Time]));
     groups.push(of_kinds(&[Kind::Bars]));
-    if case.plots.is_empty() {
+    if !case.plots.iter().any(|plot| plot.kind == Kind::Curve) {
         groups.push(case.rows.iter().filter_map(bars).collect());
     }
     groups.retain(|group| !group.is_empty());

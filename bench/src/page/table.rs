@@ -3,13 +3,13 @@ use crate::stats::{number, quantile};
 
 /// A table; cells are plain text.
 #[derive(Debug, Default)]
-pub(super) struct Table {
+pub(crate) struct Table {
     pub(super) head: Vec<String>,
-    pub(super) rows: Vec<Vec<String>>,
+    pub(crate) rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    fn new(head: &[&str]) -> Self {
+    pub(crate) fn new(head: &[&str]) -> Self {
         let head = head.iter().map(|&name| name.to_owned()).collect();
         Table {
             head,
@@ -28,7 +28,7 @@ impl Table {
         cells.all(|cell| cell == "-" || is_figure(cell))
     }
 
-    pub(super) fn markdown(&self) -> String {
+    pub(crate) fn markdown(&self) -> String {
         let lines = || std::iter::once(&self.head).chain(&self.rows);
         let width = |column: usize| lines().map(|line| line[column].chars().count()).max();
         let widths: Vec<usize> = (0..self.head.len())
