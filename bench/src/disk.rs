@@ -14,6 +14,7 @@ use crate::interrupt;
 use crate::stats;
 
 pub use calm::await_calm;
+pub(crate) use in_flight::durable;
 pub use in_flight::{GROUPS, in_flight_mb_per_s};
 pub use survey::DiskArgs;
 

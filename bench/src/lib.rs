@@ -14,6 +14,7 @@
 pub mod cluster;
 pub mod compare;
 pub mod load;
+pub mod micro;
 pub mod migrate;
 
 pub mod run;

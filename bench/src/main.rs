@@ -9,6 +9,7 @@ use ephesus_bench::compare::{self, CompareArgs};
 use ephesus_bench::disk::DiskArgs;
 use ephesus_bench::heap::Counting;
 use ephesus_bench::interrupt;
+use ephesus_bench::micro::MicroArgs;
 use ephesus_bench::migrate::{self, MigrateArgs};
 use ephesus_bench::results::ReportArgs;
 use ephesus_bench::run::{self, RunArgs};
@@ -39,6 +40,8 @@ enum Command {
     Migrate(MigrateArgs),
     /// What a disk can do for a log, and what that means for --durability strict
     Disk(DiskArgs),
+    /// What parts of a node can do, each beside what memory, disk or loopback allow
+    Micro(MicroArgs),
     /// Write docs/benchmarks.md from the results in bench/results
     Report(ReportArgs),
 }
@@ -51,6 +54,7 @@ fn main() -> ExitCode {
         Command::Cluster(arguments) => cluster::execute(&arguments),
         Command::Migrate(arguments) => migrate::execute(&arguments),
         Command::Disk(arguments) => arguments.execute(),
+        Command::Micro(arguments) => arguments.execute(),
         Command::Report(arguments) => arguments.execute(),
     };
     match done {

@@ -26,32 +26,35 @@ pub fn in_flight_mb_per_s<const N: usize>(
     at_a_time: [usize; N],
     duration: Duration,
 ) -> Result<[f64; N]> {
+    let sizes = at_a_time.map(|at_a_time| (GROUP_BYTES, at_a_time));
+    Ok(durable(dir, sizes, duration)?.map(|driven| driven.mb_per_s))
+}
+
+/// The same for writes of so many bytes, so many at a time.
+pub(crate) fn durable<const N: usize>(
+    dir: &Path,
+    writes: [(usize, usize); N],
+    duration: Duration,
+) -> Result<[Driven; N]> {
     in_scratch(dir, "disk-rate.tmp", |path| {
-        measure(path, at_a_time, duration)
+        let mut block = zero_filled(path)?;
+        block.0.fill(1);
+        let (file, _) = open_durable(path)?;
+        let mut all = writes.map(|_| Driven::default());
+        for (driven, (bytes, at_a_time)) in all.iter_mut().zip(writes) {
+            let write = |offset| file.write_all_at(&block.0[..bytes], offset);
+            *driven = drive(bytes, at_a_time, duration, write)?;
+        }
+        Ok(all)
     })
 }
 
-fn measure<const N: usize>(
-    path: &Path,
-    at_a_time: [usize; N],
-    duration: Duration,
-) -> io::Result<[f64; N]> {
-    let mut block = zero_filled(path)?;
-    block.0.fill(1);
-    let (file, _) = open_durable(path)?;
-    let mut rates = [0.0; N];
-    for (rate, at_a_time) in rates.iter_mut().zip(at_a_time) {
-        let write = |offset| file.write_all_at(&block.0[..GROUP_BYTES], offset);
-        *rate = drive(GROUP_BYTES, at_a_time, duration, write)?.mb_per_s;
-    }
-    Ok(rates)
-}
-
 /// What writes of one kind have come to.
-pub(super) struct Driven {
-    pub(super) mb_per_s: f64,
+#[derive(Default)]
+pub(crate) struct Driven {
+    pub(crate) mb_per_s: f64,
     /// Of each write, until it was durable.
-    pub(super) latencies: Latencies,
+    pub(crate) latencies: Latencies,
 }
 
 /// Writes one after the other through the file, so many at a time.

@@ -35,6 +35,8 @@ mod write_delay;
 pub use checkpoint::{Checkpointer, StoreLink};
 pub use core::Core;
 
+#[doc(hidden)]
+pub use core::replies::log_gates::{Committed, LogGates};
 pub use core::replies::outbox::Outbox;
 pub use segments::Segments;
 pub use stats::ShardStats;

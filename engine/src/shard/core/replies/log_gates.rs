@@ -10,7 +10,7 @@ use crate::shard::mesh::Replies;
 
 /// Connections and replies by the position that they wait for.
 #[derive(Default)]
-pub(crate) struct LogGates {
+pub struct LogGates {
     gates: BinaryHeap<Reverse<(Lsn, Gated)>>,
     /// By the order in which they were made.
     replies: BTreeMap<u64, Uncommitted>,
@@ -32,7 +32,7 @@ struct Uncommitted {
 }
 
 /// What may leave.
-pub(crate) enum Committed {
+pub enum Committed {
     Connection(ConnToken),
     Replies { to: ShardId, replies: Replies },
 }
