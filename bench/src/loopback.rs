@@ -42,10 +42,12 @@ fn send(mut stream: TcpStream, cpu: usize, duration: Duration) -> io::Result<Ins
     affinity::confine_current(&affinity::mask(&[cpu]))?;
     let chunk = vec![1; CHUNK_BYTES];
     let began = Instant::now();
-    while began.elapsed() < duration && !interrupt::requested() {
+    loop {
         stream.write_all(&chunk)?;
+        if began.elapsed() >= duration || interrupt::requested() {
+            return Ok(began);
+        }
     }
-    Ok(began)
 }
 
 /// Receives until the end: how much, and when that was.

@@ -68,7 +68,8 @@ pub(super) fn drive(
     let began = Instant::now();
     let run = || {
         let mut latencies = Latencies::default();
-        while began.elapsed() < duration && !interrupt::requested() {
+        // One at least, whenever the thread came to run.
+        while latencies.count() == 0 || began.elapsed() < duration && !interrupt::requested() {
             let turn = next.fetch_add(1, Ordering::Relaxed);
             let sent = Instant::now();
             write(turn * bytes as u64 % FILE_BYTES)?;
