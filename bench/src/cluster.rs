@@ -1,11 +1,10 @@
 //! Coordinators and nodes of Ephesus on loopback: how fast a cluster changes, what it costs at rest,
 //! and what routing costs.
 //!
-//! Every process is real, but for [`Case::Scale`]. Times are upper bounds: they begin at the last moment at which the old
+//! Every process is real. Times are upper bounds: they begin at the last moment at which the old
 //! state was still seen, and the clients that look use the same CPUs.
 
-use crate::error::{BenchError, Result};
-use crate::measure::Verdict;
+use crate::error::Result;
 use crate::named::Named;
 use crate::record::{Case as CaseReport, EPHESUS, Record, ServerRecord};
 use crate::server;
@@ -18,7 +17,6 @@ pub(crate) mod bed;
 mod case;
 mod idle;
 mod leader;
-mod scale;
 mod scaling;
 mod settings;
 mod slots;
@@ -29,7 +27,7 @@ use settings::Settings;
 /// Runs the cases asked for, prints the table and writes the JSON.
 ///
 /// # Errors
-/// When a process misbehaves, the machine lacks what is needed, or a bound of [`Case::Scale`] is missed.
+/// When a process misbehaves, or the machine lacks what is needed.
 pub fn execute(arguments: &ClusterArgs) -> Result<()> {
     if arguments.list {
         Case::list();
@@ -38,9 +36,7 @@ pub fn execute(arguments: &ClusterArgs) -> Result<()> {
     let outputs = &arguments.outputs;
     outputs.prepare()?;
     let settings = Settings::resolve(arguments)?;
-    let size =
-        serde_json::json!({ "nodes": settings.size.nodes, "partitions": settings.size.partitions });
-    let mut record = Record::new("cluster", settings.root(), &size)?;
+    let mut record = Record::new("cluster", settings.root(), &serde_json::json!({}))?;
     record.is_quick = settings.is_quick;
     record.add_server(ServerRecord {
         name: EPHESUS.to_owned(),
@@ -54,20 +50,7 @@ pub fn execute(arguments: &ClusterArgs) -> Result<()> {
         outputs.save(&record)
     };
     let done = settings.cases.iter().try_for_each(|&case| run(case));
-    let bounds = check_bounds(&record);
-    outputs.publish(record, done)?;
-    bounds
-}
-
-/// Whether all bounds are kept: those of [`Case::Scale`] do not depend on what else the machine does.
-fn check_bounds(record: &Record) -> Result<()> {
-    let name = Case::Scale.name();
-    let bounded = record.cases.iter().filter(|case| case.name == name);
-    let mut rows = bounded.flat_map(|case| &case.rows);
-    match rows.find(|row| row.verdict == Verdict::Missed) {
-        Some(row) => Err(BenchError::failed(&row.name, "the bound is missed")),
-        None => Ok(()),
-    }
+    outputs.publish(record, done)
 }
 
 fn run_case(settings: &Settings, case: Case) -> Result<CaseReport> {
@@ -76,7 +59,6 @@ fn run_case(settings: &Settings, case: Case) -> Result<CaseReport> {
         Case::LeaderLost => leader::run(settings),
         Case::Idle => idle::run(settings),
         Case::ClusterSlots => slots::run(settings),
-        Case::Scale => scale::run(settings),
         Case::ScalingP16 | Case::ScalingP1 => scaling::run(settings, case),
     }
 }

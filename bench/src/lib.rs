@@ -30,7 +30,6 @@ pub mod disk;
 pub mod environment;
 pub mod error;
 pub mod fresh_memory;
-pub mod heap;
 pub mod interrupt;
 pub mod locate;
 pub mod loopback;

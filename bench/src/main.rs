@@ -7,15 +7,11 @@ use clap::{Parser, Subcommand};
 use ephesus_bench::cluster::{self, ClusterArgs};
 use ephesus_bench::compare::{self, CompareArgs};
 use ephesus_bench::disk::DiskArgs;
-use ephesus_bench::heap::Counting;
 use ephesus_bench::interrupt;
 use ephesus_bench::micro::MicroArgs;
 use ephesus_bench::migrate::{self, MigrateArgs};
 use ephesus_bench::results::ReportArgs;
 use ephesus_bench::run::{self, RunArgs};
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 #[derive(Debug, Parser)]
 #[command(

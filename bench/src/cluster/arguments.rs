@@ -25,12 +25,6 @@ pub struct ClusterArgs {
     /// The redis-benchmark program
     #[arg(long, default_value = "/usr/bin/redis-benchmark")]
     pub redis_benchmark: PathBuf,
-    /// Nodes of the case `scale`; with this or --partitions, and without --cases, only that one runs
-    #[arg(long, value_parser = clap::value_parser!(u16).range(20..=10_000))]
-    pub nodes: Option<u16>,
-    /// Partitions of the case `scale`
-    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=16384))]
-    pub partitions: Option<u16>,
     /// Directory for data, on a real disk (default: a temporary one below target)
     #[arg(long)]
     pub dir: Option<PathBuf>,

@@ -16,6 +16,4 @@ pub enum Case {
     ScalingP16,
     /// two nodes in one cluster against each alone, no pipeline
     ScalingP1,
-    /// the leader's turns and memory in a large simulated cluster
-    Scale,
 }

@@ -8,7 +8,6 @@ use crate::locate;
 use crate::named::Named;
 use crate::redis_benchmark::RedisBenchmark;
 
-use super::scale::Size;
 use super::{Case, ClusterArgs};
 
 /// The flags with every default filled in.
@@ -18,8 +17,6 @@ pub(super) struct Settings {
     pub(super) is_quick: bool,
     /// CPUs of this machine that may be used.
     pub(super) cpus: Vec<usize>,
-    /// Of [`Case::Scale`].
-    pub(super) size: Size,
     pub(super) ephesus: PathBuf,
     pub(super) benchmark: RedisBenchmark,
     root: TempDir,
@@ -27,27 +24,14 @@ pub(super) struct Settings {
 
 impl Settings {
     pub(super) fn resolve(arguments: &ClusterArgs) -> Result<Self> {
-        let has_size = arguments.nodes.is_some() || arguments.partitions.is_some();
         let cases = match &*arguments.cases {
-            [] if has_size => vec![Case::Scale],
             [] => Case::all(),
             cases => cases.to_vec(),
         };
-        let has_processes = cases.iter().any(|case| *case != Case::Scale);
         Ok(Settings {
-            size: Size {
-                nodes: arguments
-                    .nodes
-                    .unwrap_or(if arguments.quick { 100 } else { 1000 }),
-                partitions: arguments.partitions.unwrap_or(16384),
-            },
             is_quick: arguments.quick,
             cpus: affinity::allowed()?,
-            ephesus: if has_processes {
-                locate::ephesus(arguments.ephesus.as_deref())?
-            } else {
-                PathBuf::new()
-            },
+            ephesus: locate::ephesus(arguments.ephesus.as_deref())?,
             cases,
             benchmark: RedisBenchmark(arguments.redis_benchmark.clone()),
             root: locate::data_root(arguments.dir.as_deref(), "cluster-")?,

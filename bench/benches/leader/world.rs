@@ -12,8 +12,8 @@ use ephesus_wal::StdDisk;
 use ephesus_wire::table::PartitionStatus;
 use futures_lite::future::block_on;
 
-use crate::error::Result;
-use crate::interrupt;
+use ephesus_bench::error::Result;
+use ephesus_bench::interrupt;
 
 use super::leader::{self, COORDINATORS, Leader, Letter};
 use super::nodes::Nodes;

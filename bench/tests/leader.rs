@@ -1,6 +1,12 @@
+//! The leader of a large cluster, as `cargo bench --bench leader` lets it live, smaller.
+
 use ephesus_coordinator::coordinator::UNDECIDED_MAX;
 
-use super::*;
+use life::{Size, live};
+
+#[path = "../benches/leader/life.rs"]
+#[expect(dead_code, reason = "a bench shows more of it")]
+mod life;
 
 #[test]
 fn a_leader_of_many_nodes_assigns_and_moves_everything_drops_nothing_and_encodes_once() {

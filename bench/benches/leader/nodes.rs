@@ -9,13 +9,13 @@ use ephesus_coordinator::view::TableUpdate;
 use ephesus_wire::table::{PartitionEntry, PartitionStatus};
 use ephesus_wire::{Epoch, MigrationId, NodeId, PartitionId};
 
-use crate::error::Result;
+use ephesus_bench::error::Result;
 
 use super::node::Node;
 use super::{Size, wrong};
 
 /// Shards of each node.
-pub(super) const SHARDS: u16 = 4;
+pub const SHARDS: u16 = 4;
 
 pub(super) struct Nodes {
     nodes: Vec<Node>,
