@@ -27,14 +27,14 @@ pub(super) enum Class {
     Normal,
 }
 
-enum Seat<W> {
+enum WorkerSlot<W> {
     Free(W),
     Taken,
     Closed,
 }
 
 struct Shared<W> {
-    seat: Seat<W>,
+    slot: WorkerSlot<W>,
     wanted: Class,
     /// The idle-class thread, while it has the worker.
     idle: Option<libc::pid_t>,
@@ -67,7 +67,7 @@ impl<W> Shared<W> {
     }
 
     /// The calling thread, of this class, has the worker now.
-    fn sit_down(&mut self, class: Class) {
+    fn enter(&mut self, class: Class) {
         if class == Class::Idle {
             // SAFETY: no arguments, cannot fail.
             let thread = unsafe { libc::gettid() };
@@ -77,8 +77,8 @@ impl<W> Shared<W> {
     }
 
     /// It has not any more.
-    fn stand_up(&mut self, seat: Seat<W>) {
-        self.seat = seat;
+    fn leave(&mut self, slot: WorkerSlot<W>) {
+        self.slot = slot;
         self.idle = None;
     }
 }
@@ -93,7 +93,7 @@ impl<W> Relay<W> {
     pub(super) fn new(worker: W, wanted: Class) -> Relay<W> {
         Relay {
             shared: Mutex::new(Shared {
-                seat: Seat::Free(worker),
+                slot: WorkerSlot::Free(worker),
                 wanted,
                 idle: None,
                 is_hurried: false,
@@ -116,16 +116,16 @@ impl<W> Relay<W> {
     fn take(&self, class: Class) -> Option<W> {
         let mut shared = self.lock();
         loop {
-            if matches!(shared.seat, Seat::Closed) {
+            if matches!(shared.slot, WorkerSlot::Closed) {
                 return None;
             }
             if shared.wanted == class {
-                match std::mem::replace(&mut shared.seat, Seat::Taken) {
-                    Seat::Free(worker) => {
-                        shared.sit_down(class);
+                match std::mem::replace(&mut shared.slot, WorkerSlot::Taken) {
+                    WorkerSlot::Free(worker) => {
+                        shared.enter(class);
                         return Some(worker);
                     }
-                    other => shared.seat = other,
+                    other => shared.slot = other,
                 }
             }
             shared = self
@@ -140,7 +140,7 @@ impl<W> Relay<W> {
         let _closer = Closer(self);
         while let Some(worker) = self.take(class) {
             let Some(worker) = work(worker) else { return };
-            self.lock().stand_up(Seat::Free(worker));
+            self.lock().leave(WorkerSlot::Free(worker));
             self.changed.notify_all();
         }
     }
@@ -155,7 +155,7 @@ struct Closer<'a, W>(&'a Relay<W>);
 
 impl<W> Drop for Closer<'_, W> {
     fn drop(&mut self) {
-        self.0.lock().stand_up(Seat::Closed);
+        self.0.lock().leave(WorkerSlot::Closed);
         self.0.changed.notify_all();
     }
 }

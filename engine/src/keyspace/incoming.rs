@@ -1,7 +1,7 @@
 //! Staging copies: filled by a stream, wiped when it breaks, served once the coordinator says so.
 
 use ephesus_wire::record::{Record, Source};
-use ephesus_wire::stream::{Final, Held};
+use ephesus_wire::stream::{Contents, Final};
 use ephesus_wire::{Epoch, Lsn, MigrationId, PartitionId};
 
 use super::partition::Role;
@@ -36,7 +36,7 @@ pub enum AfterBreak {
     /// The copy was not prepared: it is empty now, by the record at this LSN.
     Wiped(Lsn),
     /// The copy is prepared: it waits for the coordinator's word.
-    Kept(Held),
+    Kept(Contents),
 }
 
 impl Keyspace {
@@ -138,7 +138,7 @@ impl Keyspace {
                 let wiped = self.wipe(partition);
                 wiped.map_or(AfterBreak::Nothing, AfterBreak::Wiped)
             }
-            StagingState::Prepared(held, _) => AfterBreak::Kept(held),
+            StagingState::Prepared(contents, _) => AfterBreak::Kept(contents),
             StagingState::Receiving | StagingState::Broken => {
                 if self.planted.has(Bug::StagingSurvives) {
                     let incoming = self.incoming_mut(partition).expect("just looked at");
@@ -204,11 +204,11 @@ impl Keyspace {
     /// Logs once more that a copy is prepared, so that the log can let go of what is before; for copies
     /// that wait long for the coordinator's word. `None` when it is not prepared.
     pub fn restate(&mut self, partition: PartitionId) -> Option<Lsn> {
-        let StagingState::Prepared(held, _) = self.incoming_mut(partition)?.state() else {
+        let StagingState::Prepared(contents, _) = self.incoming_mut(partition)?.state() else {
             return None;
         };
         let log =
-            |incoming: &mut Incoming, to: &mut Staging<'_>| Ok(incoming.log_prepared(to, held));
+            |incoming: &mut Incoming, to: &mut Staging<'_>| Ok(incoming.log_prepared(to, contents));
         self.with_incoming(partition, log).ok()
     }
 

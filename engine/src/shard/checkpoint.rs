@@ -206,7 +206,7 @@ impl<L: StoreLink> Checkpointer<L> {
         self.walking.iter().flatten().count()
     }
 
-    /// Whether images come before comfort: they are behind what the log has grown by.
+    /// Whether images come before latency: they are behind what the log has grown by.
     #[must_use]
     pub fn is_urgent(&self) -> bool {
         self.pace.is_behind()

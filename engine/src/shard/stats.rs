@@ -58,7 +58,7 @@ counters! {
     migrations_outgoing, migrations_incoming, migrations_wait, held_commands,
     /// 1 while writes to this shard wait for its log.
     log_behind,
-    /// 1 while images come before comfort.
+    /// 1 while images come before latency.
     images_urgent,
     /// What all images would take that may be written at once: of each store's the largest.
     image_bytes,

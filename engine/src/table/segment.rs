@@ -45,7 +45,7 @@ impl Segment {
 
     /// A segment with room for `keys` keys, and for some more.
     pub(super) fn with_capacity(keys: usize, depth: u8) -> Segment {
-        Segment::build(std::iter::empty(), comfortable_homes(keys), depth)
+        Segment::build(std::iter::empty(), roomy_homes(keys), depth)
     }
 
     /// A segment of `slots`, given with the hashes of their keys and in the order of those; it has
@@ -55,9 +55,9 @@ impl Segment {
         keys: usize,
         depth: u8,
     ) -> Segment {
-        let mut homes = comfortable_homes(keys);
+        let mut homes = roomy_homes(keys);
         if slots.len() > max_used(homes) as usize {
-            homes = comfortable_homes(slots.len());
+            homes = roomy_homes(slots.len());
         }
         let tagged = slots.map(|(hash, mut slot)| {
             slot.set_tag(tag(hash, depth));
@@ -238,7 +238,7 @@ impl Segment {
             let slots = std::mem::take(&mut self.slots)
                 .into_iter()
                 .filter(|slot| !slot.is_empty());
-            self.rebuild(slots, comfortable_homes(self.used()));
+            self.rebuild(slots, roomy_homes(self.used()));
         }
     }
 
@@ -277,7 +277,7 @@ impl Segment {
                 return Segment::empty(depth + 1);
             }
             half.sort_by_key(Slot::tag);
-            let homes = comfortable_homes(half.len());
+            let homes = roomy_homes(half.len());
             let mut half = Segment::build(half.into_iter(), homes, depth + 1);
             half.expires_from_s = from_s;
             half
@@ -367,7 +367,7 @@ fn homes_within(slots: usize) -> u32 {
 }
 
 /// Homes that `used` slots fill to at most four fifths.
-fn comfortable_homes(used: usize) -> u32 {
+fn roomy_homes(used: usize) -> u32 {
     homes_within(slots_holding((used + used / 4 + 2).max(MIN_SLOTS)))
 }
 

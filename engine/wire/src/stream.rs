@@ -81,7 +81,7 @@ pub enum Message<'a> {
         credit: u64,
     },
     /// The target holds all of it durably and keeps it until the coordinator decides.
-    Prepared(Held),
+    Prepared(Contents),
     /// The stream is over before its end; the text says why.
     End(&'a str),
 }
@@ -103,7 +103,7 @@ pub struct Open {
 
 /// What a copy holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Held {
+pub struct Contents {
     /// Keys, expired ones included.
     pub count: u64,
     /// Of all entries, as [`crate::digest`] computes it.
@@ -114,7 +114,7 @@ pub struct Held {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Final {
     /// Of the whole partition.
-    pub held: Held,
+    pub contents: Contents,
     /// The source's time, Unix milliseconds: the target refuses what is too far from its own.
     pub clock_ms: u64,
     /// Sequence of the last record; 1 when there was none.
@@ -149,17 +149,17 @@ const _: () = assert!(size_of::<OpenBody>() == 32);
 
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
-struct HeldBody {
+struct ContentsBody {
     count: u64,
     digest: [u64; 2],
 }
 
-const _: () = assert!(size_of::<HeldBody>() == 24);
+const _: () = assert!(size_of::<ContentsBody>() == 24);
 
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 struct FinalBody {
-    held: HeldBody,
+    contents: ContentsBody,
     clock_ms: u64,
     last_seq: u64,
 }
@@ -200,7 +200,7 @@ impl<'a> Message<'a> {
             Self::Data(records) => frame(kind::DATA, records),
             Self::Final(last) => {
                 let body = FinalBody {
-                    held: last.held.body(),
+                    contents: last.contents.body(),
                     clock_ms: last.clock_ms,
                     last_seq: last.last_seq,
                 };
@@ -209,7 +209,7 @@ impl<'a> Message<'a> {
             Self::Window { seq, credit } => {
                 frame(kind::WINDOW, bytemuck::bytes_of(&[seq, credit]));
             }
-            Self::Prepared(held) => frame(kind::PREPARED, bytemuck::bytes_of(&held.body())),
+            Self::Prepared(contents) => frame(kind::PREPARED, bytemuck::bytes_of(&contents.body())),
             Self::End(reason) => frame(kind::END, cut(reason).as_bytes()),
         }
     }
@@ -235,7 +235,7 @@ impl<'a> Message<'a> {
             }
             kind::FINAL => Self::Final(last(payload)?),
             kind::WINDOW => window(payload)?,
-            kind::PREPARED => Self::Prepared(held(body("PREPARED", payload)?)?),
+            kind::PREPARED => Self::Prepared(contents(body("PREPARED", payload)?)?),
             kind::END => Self::End(text("END", payload)?),
             other => {
                 return Err(WireError::Unknown {
@@ -248,9 +248,9 @@ impl<'a> Message<'a> {
     }
 }
 
-impl Held {
-    fn body(self) -> HeldBody {
-        HeldBody {
+impl Contents {
+    fn body(self) -> ContentsBody {
+        ContentsBody {
             count: self.count,
             digest: self.digest,
         }
@@ -315,21 +315,21 @@ fn empty<'a>(
 fn last(payload: &[u8]) -> Result<Final, WireError> {
     let body: FinalBody = body("FINAL", payload)?;
     check_seq(body.last_seq)?;
-    if body.held.count > 0 && body.last_seq < FIRST_SEQ {
+    if body.contents.count > 0 && body.last_seq < FIRST_SEQ {
         return Err(WireError::Malformed("keys without a record"));
     }
     Ok(Final {
-        held: held(body.held)?,
+        contents: contents(body.contents)?,
         clock_ms: body.clock_ms,
         last_seq: body.last_seq,
     })
 }
 
-fn held(body: HeldBody) -> Result<Held, WireError> {
+fn contents(body: ContentsBody) -> Result<Contents, WireError> {
     if body.count == 0 && body.digest != [0; 2] {
         return Err(WireError::Malformed("a digest of no keys"));
     }
-    Ok(Held {
+    Ok(Contents {
         count: body.count,
         digest: body.digest,
     })

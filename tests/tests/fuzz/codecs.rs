@@ -7,7 +7,7 @@ use ephesus_wire::glob::Pattern;
 use ephesus_wire::record::{self, OpsBuilder, Prepared, Record, RecordMeta, Source};
 use ephesus_wire::resp::request::{Args, Parsed, RequestLimits, parse};
 use ephesus_wire::resp::value;
-use ephesus_wire::stream::{Final, Held, Message, Records};
+use ephesus_wire::stream::{Contents, Final, Message, Records};
 use ephesus_wire::{Epoch, MigrationId, NodeId, PartitionId, ShardId};
 
 use super::mutations::fuzz;
@@ -248,12 +248,12 @@ fn blocks_of_entries() {
 
 #[test]
 fn messages_of_streams() {
-    let held = Held {
+    let contents = Contents {
         count: 5,
         digest: [1, 2],
     };
     let last = Final {
-        held,
+        contents,
         clock_ms: 5,
         last_seq: 9,
     };
@@ -265,7 +265,7 @@ fn messages_of_streams() {
         Message::Data(b"data"),
         Message::Window { seq: 4, credit: 5 },
         Message::Final(last),
-        Message::Prepared(held),
+        Message::Prepared(contents),
         Message::End("over"),
     ] {
         let mut bytes = Vec::new();

@@ -22,7 +22,7 @@
 use ephesus_wire::Lsn;
 use ephesus_wire::block::Assembler;
 use ephesus_wire::record::{Prepared, Record, RecordMeta, Source};
-use ephesus_wire::stream::Held;
+use ephesus_wire::stream::Contents;
 
 use crate::keyspace::Partition;
 use crate::keyspace::partition::Role;
@@ -217,7 +217,7 @@ impl Part {
             Replayed::Receiving(source) => staging(source, StagingState::Broken),
             Replayed::Wiped(source) => staging(source, StagingState::Wiped),
             Replayed::Prepared(source, prepared, lsn) => {
-                let held = Held {
+                let contents = Contents {
                     count: prepared.count,
                     digest: prepared.digest,
                 };
@@ -225,7 +225,7 @@ impl Part {
                     migration: prepared.migration,
                     ..source
                 };
-                staging(source, StagingState::Prepared(held, lsn))
+                staging(source, StagingState::Prepared(contents, lsn))
             }
             Replayed::Dropped => Role::Leaving,
         };

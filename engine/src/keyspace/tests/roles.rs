@@ -109,7 +109,7 @@ fn the_last_record_that_tells_it_decides_what_a_copy_is() {
         assert!(is(&copy, StagingState::Wiped) && copy.table.is_empty());
         assert_eq!(copy.pin(), None);
         let copy = run(&[CREATED, block, prepared]);
-        let held = copy.incoming().expect("staging").held();
+        let held = copy.incoming().expect("staging").contents();
         assert!(is(&copy, StagingState::Prepared(held, Lsn(103))));
         assert_eq!((held.count, held.digest), (1, [2, 3]));
         assert_eq!(copy.kept_from(), Some(Lsn(103)));

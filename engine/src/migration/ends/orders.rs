@@ -22,7 +22,7 @@
 
 use std::net::TcpStream;
 
-use ephesus_wire::stream::Held;
+use ephesus_wire::stream::Contents;
 use ephesus_wire::{Epoch, MigrationId, NodeId, PartitionId, ShardId};
 
 use crate::migration::Batch;
@@ -138,7 +138,7 @@ pub enum Report {
         /// The batch.
         batch: MigrationId,
         /// What the target holds of each.
-        held: Vec<(MigrationId, Held)>,
+        contents: Vec<(MigrationId, Contents)>,
     },
     /// Of a source: it serves all of a batch as before. Never after [`Report::Confirmed`].
     RolledBack {

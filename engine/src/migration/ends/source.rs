@@ -24,7 +24,7 @@ use ephesus_wire::block::{BLOCK_BODY_BYTES_MAX, BlockBuilder, entry_len};
 use ephesus_wire::digest::Digest;
 use ephesus_wire::limits::STREAM_DATA_BYTES;
 use ephesus_wire::record::{self, Record, RecordMeta};
-use ephesus_wire::stream::{FIRST_SEQ, Final, Held};
+use ephesus_wire::stream::{Contents, FIRST_SEQ, Final};
 use ephesus_wire::{Epoch, MigrationId, PartitionId};
 
 use super::outbox::{OpenGoes, Outbox, Records};
@@ -47,7 +47,7 @@ pub enum SourceError {
     Unsent { seq: u64 },
     /// The target has something else: abort the migration and report this.
     #[error("the target holds {found:?}, the source sent {sent:?}")]
-    Differs { found: Held, sent: Held },
+    Differs { found: Contents, sent: Contents },
     /// A bug of the source: abort the migration and report this.
     #[error("{sent} keys were sent of {found}")]
     Miscounted { sent: u64, found: u64 },
@@ -131,8 +131,8 @@ impl Outgoing {
 
     /// What the target holds once it has everything so far.
     #[must_use]
-    pub fn held(&self) -> Held {
-        Held {
+    pub fn contents(&self) -> Contents {
+        Contents {
             count: self.count,
             digest: self.digest.to_words(),
         }
@@ -289,7 +289,7 @@ impl Outgoing {
         self.stage = Stage::Final;
         self.outbox.close();
         self.last = Some(Final {
-            held: self.held(),
+            contents: self.contents(),
             clock_ms,
             last_seq: self.outbox.last_seq(),
         });
@@ -300,9 +300,9 @@ impl Outgoing {
     ///
     /// # Errors
     /// [`SourceError::Differs`], also when FINAL was not sent.
-    pub fn prepared(&self, found: Held) -> Result<(), SourceError> {
+    pub fn prepared(&self, found: Contents) -> Result<(), SourceError> {
         let is_sent = self.last_is_taken && self.stage == Stage::Final;
-        let sent = self.held();
+        let sent = self.contents();
         if is_sent && found == sent {
             Ok(())
         } else {

@@ -25,7 +25,7 @@ use ephesus_wal::LogWriter;
 use ephesus_wire::block::{self, Assembler};
 use ephesus_wire::digest::Digest;
 use ephesus_wire::record::{Prepared, Record, RecordMeta, Source};
-use ephesus_wire::stream::{Final, Held, Records};
+use ephesus_wire::stream::{Contents, Final, Records};
 use ephesus_wire::{Lsn, WireError};
 
 use crate::keyspace::Partition;
@@ -69,9 +69,9 @@ pub enum TargetError {
     /// Something was lost or changed on the way, or is a bug: report this.
     #[error("{found:?} up to record {seq} is here, {expected:?} up to record {last_seq} was sent")]
     Differs {
-        found: Held,
+        found: Contents,
         seq: u64,
-        expected: Held,
+        expected: Contents,
         last_seq: u64,
     },
     /// One of the two nodes has a wrong clock, and keys would expire too late: set it right, `--reset-clock`.
@@ -92,7 +92,7 @@ pub enum StagingState {
     /// It is empty and waits for another stream, or to be forgotten.
     Wiped,
     /// It holds everything, once the log is durable up to this LSN.
-    Prepared(Held, Lsn),
+    Prepared(Contents, Lsn),
 }
 
 /// The target's state of one migration.
@@ -138,10 +138,10 @@ impl Incoming {
 
     /// What has arrived so far, or was prepared.
     #[must_use]
-    pub fn held(&self) -> Held {
+    pub fn contents(&self) -> Contents {
         match self.state {
-            StagingState::Prepared(held, _) => held,
-            _ => Held {
+            StagingState::Prepared(contents, _) => contents,
+            _ => Contents {
                 count: self.count,
                 digest: self.digest.to_words(),
             },
@@ -170,9 +170,9 @@ impl Incoming {
 
     /// What may be confirmed to the source when the log is durable up to `durable`.
     #[must_use]
-    pub fn confirmed(&self, durable: Lsn) -> Option<Held> {
+    pub fn confirmed(&self, durable: Lsn) -> Option<Contents> {
         match self.state {
-            StagingState::Prepared(held, lsn) if lsn <= durable => Some(held),
+            StagingState::Prepared(contents, lsn) if lsn <= durable => Some(contents),
             _ => None,
         }
     }
@@ -365,12 +365,12 @@ impl Incoming {
             return Err(TargetError::NotReceiving);
         }
         self.state = StagingState::Broken;
-        let (found, seq) = (self.held(), to.copy.seq());
-        if found != last.held || seq != last.last_seq || self.is_mid_entry() {
+        let (found, seq) = (self.contents(), to.copy.seq());
+        if found != last.contents || seq != last.last_seq || self.is_mid_entry() {
             return Err(TargetError::Differs {
                 found,
                 seq,
-                expected: last.held,
+                expected: last.contents,
                 last_seq: last.last_seq,
             });
         }
@@ -392,11 +392,11 @@ impl Incoming {
     }
 
     /// Logs that the copy is complete.
-    pub(crate) fn log_prepared(&self, to: &mut Staging<'_>, held: Held) -> Lsn {
+    pub(crate) fn log_prepared(&self, to: &mut Staging<'_>, contents: Contents) -> Lsn {
         let lsn = to.append(&Record::Prepared(Prepared {
             migration: self.source.migration,
-            count: held.count,
-            digest: held.digest,
+            count: contents.count,
+            digest: contents.digest,
         }));
         to.copy.keep_from(lsn);
         lsn

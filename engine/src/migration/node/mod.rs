@@ -252,7 +252,7 @@ impl NodeMigrations {
                 }
                 self.is_progress_new = true;
             }
-            Report::Confirmed { batch, held } => self.confirmed(batch, held),
+            Report::Confirmed { batch, contents } => self.confirmed(batch, contents),
             Report::RolledBack { batch, reason } => self.rolled_back(batch, reason),
             Report::Overdue { batch } => self.overdue(batch),
             Report::Wiped {

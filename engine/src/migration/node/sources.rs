@@ -23,7 +23,7 @@ use std::sync::Arc;
 use ephesus_coordinator::migration::{Confirmation, Decision, Migration, Phase, Progress, Step};
 use ephesus_coordinator::placement::Place;
 use ephesus_coordinator::state::MemberStatus;
-use ephesus_wire::stream::{Held, Open};
+use ephesus_wire::stream::{Contents, Open};
 use ephesus_wire::table::PartitionStatus;
 use ephesus_wire::{Epoch, MigrationId, PartitionId, ShardId};
 
@@ -155,15 +155,17 @@ impl NodeBatch {
 }
 
 impl NodeMigrations {
-    pub(super) fn confirmed(&mut self, batch: MigrationId, held: Vec<(MigrationId, Held)>) {
+    pub(super) fn confirmed(&mut self, batch: MigrationId, contents: Vec<(MigrationId, Contents)>) {
         if let Some(found) = self.batches.get_mut(&batch)
             && found.state == State::Sending
         {
-            let confirmation = |held: Held| Confirmation {
-                count: held.count,
-                digest: held.digest,
+            let confirmation = |contents: Contents| Confirmation {
+                count: contents.count,
+                digest: contents.digest,
             };
-            let all = held.into_iter().map(|(id, held)| (id, confirmation(held)));
+            let all = contents
+                .into_iter()
+                .map(|(id, contents)| (id, confirmation(contents)));
             found.state = State::Confirmed(all.collect());
         }
     }

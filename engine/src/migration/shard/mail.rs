@@ -2,7 +2,7 @@
 
 use ephesus_wire::MigrationId;
 use ephesus_wire::frame::FRAME_HEADER_BYTES;
-use ephesus_wire::stream::{Final, Held, Message, data_header};
+use ephesus_wire::stream::{Contents, Final, Message, data_header};
 
 use crate::migration::Records;
 
@@ -33,7 +33,7 @@ pub enum Mail {
     Data(Records),
     Final(Final),
     Window { seq: u64, credit: u64 },
-    Prepared(Held),
+    Prepared(Contents),
     End(String),
 }
 
@@ -51,7 +51,7 @@ impl Mail {
                 seq: *seq,
                 credit: *credit,
             },
-            Mail::Prepared(held) => Message::Prepared(*held),
+            Mail::Prepared(contents) => Message::Prepared(*contents),
             Mail::End(reason) => Message::End(reason),
         }
     }

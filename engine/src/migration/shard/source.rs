@@ -13,7 +13,7 @@
 
 use std::time::{Duration, Instant};
 
-use ephesus_wire::stream::{Held, Message, Open};
+use ephesus_wire::stream::{Contents, Message, Open};
 use ephesus_wire::{MigrationId, NodeId, PartitionId};
 
 use super::link::Link;
@@ -81,7 +81,7 @@ struct Move {
     migration: MigrationId,
     open: Open,
     /// What the target has prepared.
-    held: Option<Held>,
+    contents: Option<Contents>,
     /// What was reported last.
     keys: u64,
     bytes: u64,
@@ -130,7 +130,7 @@ impl Source {
         let moves = batch.moves().iter().map(|(migration, open)| Move {
             migration: *migration,
             open: *open,
-            held: None,
+            contents: None,
             keys: 0,
             bytes: 0,
         });
@@ -245,7 +245,7 @@ impl Source {
             let mail = match message {
                 Message::Accepted => Mail::Accepted,
                 Message::Window { seq, credit } => Mail::Window { seq, credit },
-                Message::Prepared(held) => Mail::Prepared(held),
+                Message::Prepared(contents) => Mail::Prepared(contents),
                 Message::Refused(reason) | Message::End(reason) => {
                     return Err(format!("the target: {reason}"));
                 }
@@ -280,11 +280,11 @@ impl Source {
                 cx.windows.granted(self.to, credit);
                 Ok(())
             }
-            (Mail::Prepared(held), State::Finishing { held_since }) => {
+            (Mail::Prepared(contents), State::Finishing { held_since }) => {
                 let outgoing = outgoing.ok_or("nothing moves any more")?;
-                outgoing.prepared(held).map_err(|e| e.to_string())?;
+                outgoing.prepared(contents).map_err(|e| e.to_string())?;
                 if let Some(one) = one {
-                    one.held = Some(held);
+                    one.contents = Some(contents);
                 }
                 self.prepared(cx, held_since);
                 Ok(())
@@ -313,11 +313,11 @@ impl Source {
 
     /// The target has prepared one: reports all when that was the last.
     fn prepared(&mut self, cx: &mut Cx<'_>, held_since: Instant) {
-        let held = self
+        let contents = self
             .moves
             .iter()
-            .map(|one| Some((one.migration, one.held?)));
-        let Some(held) = held.collect::<Option<Vec<_>>>() else {
+            .map(|one| Some((one.migration, one.contents?)));
+        let Some(contents) = contents.collect::<Option<Vec<_>>>() else {
             return;
         };
         self.state = State::Confirmed {
@@ -331,7 +331,7 @@ impl Source {
         }
         self.report(cx, true);
         let batch = self.batch;
-        cx.reports.tell(Report::Confirmed { batch, held });
+        cx.reports.tell(Report::Confirmed { batch, contents });
     }
 
     /// Goes on to what can be done now.
@@ -466,7 +466,7 @@ impl Source {
         let held = held.map(|since| cx.now.saturating_duration_since(since));
         for one in &mut self.moves {
             if let Some(outgoing) = one.outgoing(cx) {
-                (one.keys, one.bytes) = (outgoing.held().count, outgoing.bytes());
+                (one.keys, one.bytes) = (outgoing.contents().count, outgoing.bytes());
             }
             cx.reports.tell(Report::Progress {
                 migration: one.migration,

@@ -1,4 +1,4 @@
-//! When images begin, and when they come before comfort: a completion target, as PostgreSQL has it.
+//! When images begin, and when they come before latency: a completion target, as PostgreSQL has it.
 //!
 //! The oldest segment goes once every partition with records in it was imaged. That is a round: it begins when
 //! the log is long, or when there is so much to image that it has to begin early, and its images are spread over
@@ -125,7 +125,7 @@ impl Pace {
         self.state != State::Ahead
     }
 
-    /// Whether images come before comfort.
+    /// Whether images come before latency.
     pub(super) fn is_behind(&self) -> bool {
         self.state == State::Behind
     }

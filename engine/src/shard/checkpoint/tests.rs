@@ -2,7 +2,7 @@ use std::cell::RefCell;
 
 use ephesus_wal::{FaultDisk, LogOptions, open_writer, recover};
 use ephesus_wire::record::{Record, Source, decode};
-use ephesus_wire::stream::{FIRST_SEQ, Final, Held};
+use ephesus_wire::stream::{Contents, FIRST_SEQ, Final};
 use ephesus_wire::{Epoch, Lsn, MigrationId, Partitioning};
 use futures_lite::future::block_on;
 
@@ -528,7 +528,7 @@ fn a_prepared_copy_that_waits_for_long_lets_the_log_go() {
     let began = fixture.keyspace.begin_incoming(COPY.0, Epoch(2), source);
     began.expect("nothing is here");
     let last = Final {
-        held: Held::default(),
+        contents: Contents::default(),
         clock_ms: 1,
         last_seq: FIRST_SEQ - 1,
     };

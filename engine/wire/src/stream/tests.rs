@@ -37,12 +37,12 @@ fn decode_payload(kind: u16, payload: &[u8]) -> Result<(MigrationId, Message<'_>
 
 #[test]
 fn kinds_and_layouts_are_fixed() {
-    let held = Held {
+    let contents = Contents {
         count: 6,
         digest: [7, 8],
     };
     let last = Final {
-        held,
+        contents,
         clock_ms: 9,
         last_seq: 10,
     };
@@ -56,7 +56,7 @@ fn kinds_and_layouts_are_fixed() {
         (Message::Final(last), b"\x06\0\0\0\0\0\0\0\x07\0\0\0\0\0\0\0\x08\0\0\0\0\0\0\0\
             \x09\0\0\0\0\0\0\0\x0a\0\0\0\0\0\0\0"),
         (Message::Window { seq: 0x0304, credit: 0x0708 }, b"\x04\x03\0\0\0\0\0\0\x08\x07\0\0\0\0\0\0"),
-        (Message::Prepared(held), b"\x06\0\0\0\0\0\0\0\x07\0\0\0\0\0\0\0\x08\0\0\0\0\0\0\0"),
+        (Message::Prepared(contents), b"\x06\0\0\0\0\0\0\0\x07\0\0\0\0\0\0\0\x08\0\0\0\0\0\0\0"),
         (Message::End("over"), b"over"),
         (Message::Keys(0x0506), b"\x06\x05\0\0\0\0\0\0"),
         (Message::Opens(16), b"\x10\0\0\0\0\0\0\0"),
@@ -165,9 +165,9 @@ fn message() -> impl Strategy<Value = (u8, [u64; 5], Vec<u8>, String)> {
 proptest! {
     #[test]
     fn messages_come_back((which, words, bytes, reason) in message()) {
-        let held = match words[0] % 7 {
-            0 => Held::default(),
-            count => Held { count, digest: [words[1], words[2]] },
+        let contents = match words[0] % 7 {
+            0 => Contents::default(),
+            count => Contents { count, digest: [words[1], words[2]] },
         };
         let message = match which {
             0 => Message::Open(Open {
@@ -181,9 +181,9 @@ proptest! {
             2 => Message::Refused(cut(&reason)),
             3 if bytes.is_empty() => Message::Data(b"x"),
             3 => Message::Data(&bytes),
-            4 => Message::Final(Final { held, clock_ms: words[3], last_seq: words[4].max(2) }),
+            4 => Message::Final(Final { contents, clock_ms: words[3], last_seq: words[4].max(2) }),
             5 => Message::Window { seq: words[0].max(1), credit: words[1] },
-            6 => Message::Prepared(held),
+            6 => Message::Prepared(contents),
             7 => Message::Keys(words[0]),
             8 => Message::Opens(words[0] % STREAM_OPENS_MAX + 1),
             _ => Message::End(cut(&reason)),

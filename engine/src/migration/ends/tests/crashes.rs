@@ -2,7 +2,7 @@
 
 use ephesus_wire::digest::Digest;
 use ephesus_wire::record::{Record, decode};
-use ephesus_wire::stream::Held;
+use ephesus_wire::stream::Contents;
 
 use super::pair::{EPOCH, MOVING, Pair, START_MS, source};
 use super::workload::words;
@@ -10,12 +10,12 @@ use crate::keyspace::replay::{Rebuild, Replay};
 use crate::keyspace::tests::tape::{Taped, contents};
 use crate::keyspace::{AfterBreak, Partition};
 
-fn held(copy: &Partition) -> Held {
+fn contents_of(copy: &Partition) -> Contents {
     let mut digest = Digest::EMPTY;
     for (key, (value, expire_at_ms)) in contents([copy].into_iter()) {
         digest.add(&key, &value, expire_at_ms);
     }
-    Held {
+    Contents {
         count: copy.table.len() as u64,
         digest: digest.to_words(),
     }
@@ -65,7 +65,7 @@ fn a_crash_leaves_what_was_confirmed_and_nothing_else() {
             }
             let copies = replay.finish().expect("dense sequences");
             let mut after = Taped::of(1, copies, [5, 6, 7, 8], START_MS);
-            let found = held(after.keyspace.partition(MOVING).expect("a copy"));
+            let found = contents_of(after.keyspace.partition(MOVING).expect("a copy"));
             let last = records[..end].last();
             let last = last.map(|(_, record)| decode(record).unwrap().unwrap().1);
             let broken = after.keyspace.stream_broken(MOVING);
@@ -79,14 +79,14 @@ fn a_crash_leaves_what_was_confirmed_and_nothing_else() {
                 Some(Record::Prepared(prepared)) => {
                     outcomes[1] += 1;
                     let (count, digest) = (prepared.count, prepared.digest);
-                    assert_eq!(found, Held { count, digest });
+                    assert_eq!(found, Contents { count, digest });
                     assert_eq!(broken, AfterBreak::Kept(found));
                     assert_eq!(after.keyspace.len(), 0, "not served yet");
                 }
                 Some(Record::StagingWiped) => {
                     outcomes[2] += 1;
                     assert_eq!(broken, AfterBreak::Nothing);
-                    assert_eq!(found, Held::default());
+                    assert_eq!(found, Contents::default());
                 }
                 _ => {
                     outcomes[3] += 1;

@@ -5,7 +5,7 @@ use std::time::Instant;
 use ephesus_wal::LogId;
 use ephesus_wire::record::{Record, RecordMeta};
 use ephesus_wire::resp::reply::Protocol;
-use ephesus_wire::stream::{FIRST_SEQ, Final, Held};
+use ephesus_wire::stream::{Contents, FIRST_SEQ, Final};
 use ephesus_wire::{Epoch, Lsn, MigrationId, PartitionId};
 
 use super::pair::{EPOCH, MOVING, START_MS, flush, source};
@@ -289,24 +289,24 @@ fn what_no_source_sends_breaks_the_copy_and_is_not_logged() {
 fn a_final_that_differs_in_anything_is_refused_with_both_numbers() {
     let (mut taped, _, staged) = target();
     let copy = taped.keyspace.incoming_mut(MOVING).expect("staging");
-    let held = copy.held();
-    assert_eq!(held.count, staged);
+    let contents = copy.contents();
+    assert_eq!(contents.count, staged);
     let right = Final {
-        held,
+        contents,
         clock_ms: START_MS + 5,
         last_seq: FIRST_SEQ + staged - 1,
     };
-    let [low, high] = held.digest;
-    let count = held.count + 1;
+    let [low, high] = contents.digest;
+    let count = contents.count + 1;
     let wrong = [
         Final {
-            held: Held { count, ..held },
+            contents: Contents { count, ..contents },
             ..right
         },
         Final {
-            held: Held {
+            contents: Contents {
                 digest: [low, high ^ 1],
-                ..held
+                ..contents
             },
             ..right
         },
@@ -328,7 +328,7 @@ fn a_final_that_differs_in_anything_is_refused_with_both_numbers() {
         let refused = taped.keyspace.prepare(MOVING, &last);
         let text = refused.expect_err("it differs").to_string();
         let is_clock = last.clock_ms != right.clock_ms;
-        let numbers = [held.count, last.held.count].map(|n| text.contains(&n.to_string()));
+        let numbers = [contents.count, last.contents.count].map(|n| text.contains(&n.to_string()));
         assert!(is_clock || numbers == [true; 2], "{text}");
         let copy = taped.keyspace.incoming_mut(MOVING).expect("staging");
         assert_eq!(copy.state(), StagingState::Broken);
@@ -340,8 +340,11 @@ fn a_final_that_differs_in_anything_is_refused_with_both_numbers() {
     assert_eq!(now_ms, START_MS, "a move sets no clock");
     let copy = taped.keyspace.incoming_mut(MOVING).expect("staging");
     assert_eq!(copy.confirmed(Lsn(lsn.0 - 1)), None, "not durable yet");
-    assert_eq!(copy.confirmed(lsn), Some(held));
-    assert_eq!(taped.keyspace.stream_broken(MOVING), AfterBreak::Kept(held));
+    assert_eq!(copy.confirmed(lsn), Some(contents));
+    assert_eq!(
+        taped.keyspace.stream_broken(MOVING),
+        AfterBreak::Kept(contents)
+    );
 }
 
 #[test]

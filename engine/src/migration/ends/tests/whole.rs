@@ -151,7 +151,7 @@ fn a_flush_ends_the_walk_and_takes_everything_along() {
     pair.flush();
     let outgoing = pair.source.keyspace.outgoing_mut(MOVING).expect("moving");
     assert_eq!(outgoing.stage(), Stage::CatchingUp);
-    assert_eq!(outgoing.held().count, 0);
+    assert_eq!(outgoing.contents().count, 0);
     pair.run(&words("SET k1 again"));
     while !pair.finish(0).expect("no fault") {
         pair.slice(1);

@@ -128,9 +128,9 @@ fn the_end_of_one_is_the_end_of_its_batch() {
         if is_confirmed {
             // Nothing that it says arrives before.
             bed.a.incarnation = 0;
-            let held = ids.map(|id| (id, HELD)).to_vec();
+            let contents = ids.map(|id| (id, CONTENTS)).to_vec();
             let batch = ids[0];
-            bed.report(A, Report::Confirmed { batch, held });
+            bed.report(A, Report::Confirmed { batch, contents });
             bed.a.incarnation = 1;
         }
         bed.state.apply(&cancel).expect("cancelled");

@@ -9,7 +9,7 @@ use ephesus_coordinator::migration::{Abort, Phase, Purpose};
 use ephesus_coordinator::placement::{Move, Place, Policy};
 use ephesus_coordinator::state::State;
 use ephesus_wal::LogId;
-use ephesus_wire::stream::{Held, Open};
+use ephesus_wire::stream::{Contents, Open};
 use ephesus_wire::table::PartitionStatus;
 
 use super::super::*;
@@ -18,7 +18,7 @@ use crate::migration::Batch;
 pub(super) const A: NodeId = NodeId([1; 16]);
 pub(super) const B: NodeId = NodeId([2; 16]);
 pub(super) const PARTITIONS: u16 = 130;
-pub(super) const HELD: Held = Held {
+pub(super) const CONTENTS: Contents = Contents {
     count: 3,
     digest: [4, 5],
 };
@@ -226,8 +226,8 @@ pub(super) fn dialled(batch: MigrationId, result: Result<TcpStream, &str>) -> Ev
 
 /// What a source reports that has confirmed a batch of one.
 pub(super) fn confirmed(batch: MigrationId) -> Report {
-    let held = vec![(batch, HELD)];
-    Report::Confirmed { batch, held }
+    let contents = vec![(batch, CONTENTS)];
+    Report::Confirmed { batch, contents }
 }
 
 /// A batch of one.

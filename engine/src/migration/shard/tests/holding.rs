@@ -48,8 +48,7 @@ fn what_shards_tell_in_a_turn_the_node_hears_at_once() {
     bed.until("holds", |bed| are_held(bed) == [true; 2]);
     bed.settle();
     bed.target.commits = true;
-    let confirmed =
-        |report: &Report| matches!(report, Report::Confirmed { held, .. } if held.len() == 2);
+    let confirmed = |report: &Report| matches!(report, Report::Confirmed { contents, .. } if contents.len() == 2);
     bed.until("a word", |bed| bed.source.count(confirmed) > 0);
     // With how far each of them is.
     assert_eq!(bed.source.messages.last(), Some(&3));

@@ -342,7 +342,7 @@ impl World {
                 if from_durable >= *held {
                     let incoming = target.keyspace.incoming_mut(partition).expect("staging");
                     let last = Final {
-                        held: incoming.held(),
+                        contents: incoming.contents(),
                         clock_ms: self.clock,
                         last_seq: FIRST_SEQ + moving.content.len() as u64 - 1,
                     };
