@@ -266,6 +266,18 @@ impl Client {
         self.call(&line.split_whitespace().collect::<Vec<_>>())
     }
 
+    /// A number of INFO.
+    ///
+    /// # Panics
+    /// When there is none of that name.
+    pub fn info(&mut self, name: &str) -> u64 {
+        let text = self.say("INFO").text();
+        let mut lines = text.lines();
+        let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        let value = value.and_then(|value| value.trim().parse().ok());
+        value.unwrap_or_else(|| panic!("INFO has no number {name}: {text}"))
+    }
+
     /// All requests at once, then all replies.
     ///
     /// # Panics

@@ -57,14 +57,7 @@ fn endure(node: &mut Node, name: &str, attacks: &[Attack], lasts: Duration) -> O
 fn wait_for_calm(node: &Node, name: &str) {
     let deadline = Instant::now() + CALM_WITHIN;
     loop {
-        let text = node.client().say("INFO clients").text();
-        let clients = text
-            .lines()
-            .find_map(|line| line.strip_prefix("connected_clients:"));
-        let clients: u64 = clients
-            .expect("connected_clients")
-            .parse()
-            .expect("a number");
+        let clients = node.client().info("connected_clients");
         if clients <= 1 {
             return;
         }

@@ -16,13 +16,6 @@ fn keys_of_the_second_shard() -> impl Iterator<Item = String> {
     keys.filter(|key| slot(key.as_bytes()) >= SLOTS / 2)
 }
 
-fn persistence(client: &mut Client, name: &str) -> u64 {
-    let text = client.say("INFO persistence").text();
-    let line = text.lines().find_map(|line| line.strip_prefix(name));
-    let value = line.and_then(|rest| rest.strip_prefix(':'));
-    value.and_then(|n| n.trim().parse().ok()).expect("a number")
-}
-
 #[test]
 fn writes_that_come_by_way_of_another_shard_keep_to_the_log_budget() {
     const BUDGET: u64 = 64 * MIB;
@@ -57,7 +50,7 @@ fn writes_that_come_by_way_of_another_shard_keep_to_the_log_budget() {
             let mut client = node.direct_client(1);
             let mut longest = 0;
             while !done.load(Ordering::Acquire) {
-                longest = longest.max(persistence(&mut client, "wal_bytes"));
+                longest = longest.max(client.info("wal_bytes"));
                 std::thread::sleep(Duration::from_millis(5));
             }
             longest

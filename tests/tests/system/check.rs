@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use ephesus_tests::images::{spoil, store_dir, stores};
 use ephesus_tests::segments::Segment;
 use ephesus_tests::slots::{SLOTS, slot};
-use ephesus_tests::{Client, Node, Options, Reply};
+use ephesus_tests::{Node, Options, Reply};
 
 const PARTITIONS: usize = 16;
 const KEYS: usize = 3 * PARTITIONS;
@@ -31,14 +31,6 @@ fn value(i: usize) -> Vec<u8> {
     value
 }
 
-fn persistence(client: &mut Client, name: &str) -> u64 {
-    let info = client.say("INFO persistence").text();
-    let line = info.lines().find_map(|line| line.strip_prefix(name));
-    let value = line.and_then(|rest| rest.strip_prefix(':'));
-    let value = value.and_then(|value| value.trim().parse().ok());
-    value.unwrap_or_else(|| panic!("INFO lacks {name}: {info}"))
-}
-
 /// A stopped node with one shard, whose images hold all keys and whose log was shortened for them.
 fn imaged_node() -> Node {
     let mut node = Node::start(Options {
@@ -55,9 +47,7 @@ fn imaged_node() -> Node {
     }
     let deadline = Instant::now() + Duration::from_secs(60);
     // What is published may be older than the last writes, which begin the second segment.
-    while persistence(&mut client, "images_written") < PARTITIONS as u64
-        || persistence(&mut client, "wal_segments") > 1
-    {
+    while client.info("images_written") < PARTITIONS as u64 || client.info("wal_segments") > 1 {
         assert!(Instant::now() < deadline, "60 s of rest and no images");
         std::thread::sleep(Duration::from_millis(50));
     }

@@ -36,14 +36,6 @@ fn set(client: &mut Client, keys: std::ops::Range<u64>, round: u64) -> u64 {
         .count() as u64
 }
 
-fn info(client: &mut Client, name: &str) -> u64 {
-    let info = client.say("INFO persistence").text();
-    let line = info.lines().find_map(|line| line.strip_prefix(name));
-    let value = line.and_then(|rest| rest.strip_prefix(':'));
-    let value = value.and_then(|value| value.trim().parse().ok());
-    value.unwrap_or_else(|| panic!("INFO lacks {name}: {info}"))
-}
-
 fn within(seconds: u64, what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(seconds);
     while !is_so() {
@@ -64,13 +56,13 @@ fn options() -> Options {
 fn the_floor_of_free_space_knows_the_largest_partition() {
     let node = Node::start(options());
     let mut client = node.client();
-    let before = info(&mut client, "disk_floor_bytes");
-    assert!(info(&mut client, "disk_free_bytes") > before);
-    assert_eq!(info(&mut client, "disk_full"), 0);
+    let before = client.info("disk_floor_bytes");
+    assert!(client.info("disk_free_bytes") > before);
+    assert_eq!(client.info("disk_full"), 0);
     assert_eq!(set(&mut client, 0..320, 0), 320);
     let bytes = 2 * 320 * VALUE_BYTES as u64;
     within(10, "a higher floor", || {
-        info(&mut client, "disk_floor_bytes") >= before + bytes
+        client.info("disk_floor_bytes") >= before + bytes
     });
 }
 
@@ -99,18 +91,17 @@ fn full_disk_while_images_are_written_ends_no_node() {
         });
         for _ in 0..2 {
             let mut client = node.client();
-            let images = info(&mut client, "images_written");
+            let images = client.info("images_written");
             within(60, "an image", || {
-                info(&mut client, "images_written") > images
-                    && info(&mut client, "image_in_progress") == 1
+                client.info("images_written") > images && client.info("image_in_progress") == 1
             });
             let ballast = disk.fill(0);
-            within(20, "a full disk", || info(&mut client, "disk_full") == 1);
+            within(20, "a full disk", || client.info("disk_full") == 1);
             std::thread::sleep(Duration::from_secs(1));
             let reply = client.call(&["GET", "{a}:7"]);
             assert!(matches!(&reply, Reply::Bulk(v) if v.len() == VALUE_BYTES));
             drop(ballast);
-            within(30, "space again", || info(&mut client, "disk_full") == 0);
+            within(30, "space again", || client.info("disk_full") == 0);
         }
         is_over.store(true, Ordering::Relaxed);
     });
@@ -269,9 +260,9 @@ fn a_node_killed_on_a_full_disk_starts_there_and_serves_reads() {
     for round in 0..5 {
         assert_eq!(set(&mut client, 0..KEYS, round), KEYS);
     }
-    within(60, "images", || info(&mut client, "images_written") > 0);
+    within(60, "images", || client.info("images_written") > 0);
     let ballast = disk.fill(0);
-    within(20, "a full disk", || info(&mut client, "disk_full") == 1);
+    within(20, "a full disk", || client.info("disk_full") == 1);
     for is_refilled in [true, false] {
         node.kill();
         // What the kill has set free is taken, too.
@@ -287,7 +278,7 @@ fn a_node_killed_on_a_full_disk_starts_there_and_serves_reads() {
         let refused = client.say("SET x y");
         let text = refused.error().expect("an error: the disk is full");
         assert!(text.starts_with("MISCONF"), "{text}");
-        assert_eq!(info(&mut client, "disk_full"), 1);
+        assert_eq!(client.info("disk_full"), 1);
     }
     drop(ballast);
     let mut client = node.client();

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use ephesus_tests::images::stores;
 use ephesus_tests::ledger::value_of;
-use ephesus_tests::{Client, Failpoints, Node, Options, Reply, paths};
+use ephesus_tests::{Failpoints, Node, Options, Reply, paths};
 
 /// A node passes this failpoint once a manifest has switched to a new image: the trace has the attempt to rename a
 /// file of this name.
@@ -77,6 +77,23 @@ fn calls(trace: &str) -> Vec<Call> {
     calls
 }
 
+/// Stops a node under `strace -D`, which ends after it; answers the whole trace.
+fn stop_traced(node: &mut Node, trace: &Path) -> String {
+    let end = format!("{} +++ exited with 0 +++", node.process().pid());
+    node.stop();
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
+        let text = std::fs::read_to_string(trace).expect("read the trace");
+        // Numbers of processes are padded.
+        let ends = |line: &str| line.split_whitespace().eq(end.split(' '));
+        if text.lines().any(ends) {
+            return text;
+        }
+        assert!(Instant::now() < deadline, "the trace has no end: {text}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 fn of_images(call: &Call, images: &Path) -> bool {
     Path::new(&call.file).starts_with(images)
 }
@@ -115,7 +132,7 @@ fn images_are_really_synced_before_their_manifest_switches() {
     let mut client = node.client();
     let deadline = Instant::now() + Duration::from_secs(120);
     let mut written = 0;
-    while info(&mut client, "images_written") < SWITCHES {
+    while client.info("images_written") < SWITCHES {
         let sets: Vec<_> = (0..200)
             .map(|i| {
                 let key = format!("key:{}", (written + i) % 4_000).into_bytes();
@@ -132,14 +149,11 @@ fn images_are_really_synced_before_their_manifest_switches() {
         assert!(
             Instant::now() < deadline,
             "{} images after {written} writes; {SWITCHES} are wanted",
-            info(&mut client, "images_written")
+            client.info("images_written")
         );
     }
     let images = node.data_dir().join("images");
-    node.stop();
-    std::thread::sleep(Duration::from_millis(300));
-
-    let trace = std::fs::read_to_string(&trace).expect("read the trace");
+    let trace = stop_traced(&mut node, &trace);
     let calls = calls(&trace);
     let stores = stores(node.data_dir());
     assert!(partitions <= stores, "{partitions} in {stores} stores");
@@ -163,9 +177,7 @@ fn a_start_reads_image_stores_from_the_device() {
         ..Options::default()
     });
     let images = node.data_dir().join("images");
-    node.stop();
-    std::thread::sleep(Duration::from_millis(300));
-    let trace = std::fs::read_to_string(&trace).expect("read the trace");
+    let trace = stop_traced(&mut node, &trace);
     let calls = calls(&trace);
     for store in 0..stores(node.data_dir()) {
         for name in ["db", "conf"] {
@@ -306,15 +318,6 @@ fn a_relative_data_directory_takes_many_log_segments() {
     assert_eq!(node.client().say("DBSIZE").integer(), KEYS as i64);
 }
 
-/// A number of INFO.
-fn info(client: &mut Client, name: &str) -> u64 {
-    let info = client.say("INFO persistence").text();
-    let line = info.lines().find_map(|line| line.strip_prefix(name));
-    let value = line.and_then(|rest| rest.strip_prefix(':'));
-    let value = value.and_then(|value| value.trim().parse().ok());
-    value.unwrap_or_else(|| panic!("INFO lacks {name}: {info}"))
-}
-
 #[test]
 fn a_pause_is_used_to_write_images() {
     let mut node = Node::start(Options {
@@ -333,11 +336,11 @@ fn a_pause_is_used_to_write_images() {
     // A disk may be faster than INFO, which is brought up to date every 20 ms.
     let mut until = |what: &str, is_so: fn(u64) -> bool| {
         let deadline = Instant::now() + Duration::from_secs(60);
-        while !is_so(info(&mut client, "wal_segments")) {
+        while !is_so(client.info("wal_segments")) {
             assert!(Instant::now() < deadline, "{what}");
             std::thread::sleep(Duration::from_millis(5));
         }
-        info(&mut client, "images_written")
+        client.info("images_written")
     };
     let written = until("24 MB are in one segment", |segments| segments > 1);
     assert_eq!(written, 0, "nothing presses");

@@ -4,15 +4,13 @@ use std::time::{Duration, Instant};
 
 use ephesus_tests::{Node, Options, Reply, Whole};
 
-use super::migration::bed::info;
-
 const DAY_MS: i64 = 86_400_000;
 
 /// Far less than a day, and enough for a loaded machine.
 const SOON: Duration = Duration::from_secs(20);
 
 fn ahead_ms(node: &Node) -> i64 {
-    info(node, "clock_ahead_ms") as i64
+    node.client().info("clock_ahead_ms") as i64
 }
 
 /// Starts a node again, with a clock that is wrong by so much.

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use ephesus_tests::crowd::{self, Crowd, Temper};
 use ephesus_tests::ledger::Unit;
-use ephesus_tests::{Node, Reply, Rng, Whole};
+use ephesus_tests::{Reply, Rng, Whole};
 use serde_json::Value;
 
 use super::{in_state, owned};
@@ -194,13 +194,4 @@ pub fn is_still(whole: &Whole) -> bool {
         let is_over = row["state"] == "committed" || row["state"] == "aborted";
         is_over && row["will_retry"] == false
     })
-}
-
-/// A number of INFO.
-pub fn info(node: &Node, name: &str) -> u64 {
-    let text = node.client().say("INFO").text();
-    let mut lines = text.lines();
-    let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-    let value = value.unwrap_or_else(|| panic!("no {name} in {text}"));
-    value.parse().expect("a number")
 }

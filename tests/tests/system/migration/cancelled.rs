@@ -6,7 +6,7 @@ use ephesus_tests::crowd::Temper;
 use ephesus_tests::{Node, Reply, Rng, Whole};
 use serde_json::Value;
 
-use super::bed::{Bed, MANY, NAMES, info, is_still, migrations};
+use super::bed::{Bed, MANY, NAMES, is_still, migrations};
 use super::row;
 use super::shapes::tags;
 use super::small_logs::{self, stored};
@@ -104,7 +104,7 @@ fn what_a_cancelled_move_has_copied_goes_from_memory_and_disk() {
         let reply = client.call(&[b"SET", key(n).as_bytes(), &value(n)]);
         assert_eq!(reply, Reply::ok());
     }
-    let memory = |whole: &Whole| info(&whole.nodes[to], "used_memory");
+    let memory = |whole: &Whole| whole.nodes[to].client().info("used_memory");
     let before = (memory(&whole), stored(&whole.nodes[to]));
     for time in 0..TIMES {
         let number = PARTITION.to_string();
@@ -125,8 +125,10 @@ fn what_a_cancelled_move_has_copied_goes_from_memory_and_disk() {
         assert_eq!(reply, Reply::ok());
         whole.within(OVER_WITHIN, "it goes", |whole| {
             let ends = whole.nodes.iter();
-            let moves =
-                |node: &Node| info(node, "migrations_incoming") + info(node, "migrations_outgoing");
+            let moves = |node: &Node| {
+                node.client().info("migrations_incoming")
+                    + node.client().info("migrations_outgoing")
+            };
             ends.map(moves).sum::<u64>() == 0 && memory(whole) <= before.0 + MEMORY_GROWTH_MAX
         });
         assert_eq!(row(&whole, PARTITION), at);
@@ -143,10 +145,8 @@ fn what_a_cancelled_move_has_copied_goes_from_memory_and_disk() {
     let assert_there = |whole: &Whole| {
         let mut client = whole.client();
         for n in 0..KEYS {
-            assert!(
-                client.call(&["GET", &key(n)]) == Reply::Bulk(value(n)),
-                "{n}"
-            );
+            let reply = client.call(&["GET", &key(n)]);
+            assert!(reply == Reply::Bulk(value(n)), "{n}: {:?}", reply.error());
         }
         let nodes = whole.nodes.iter();
         let counted = nodes.map(|node| node.client().say("DBSIZE").integer());

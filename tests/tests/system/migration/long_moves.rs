@@ -8,7 +8,6 @@ use std::time::Duration;
 use ephesus_tests::whole::Row;
 use ephesus_tests::{Options, Reply, Rng, Whole};
 
-use super::bed::info;
 use super::shapes::tags;
 use super::{move_to, row};
 
@@ -58,7 +57,7 @@ fn clients_of_a_target_do_not_wait_for_the_images_of_what_moves() {
     fill(&whole, &own, OWN, &mut rng);
     fill(&whole, &moved, MOVED, &mut rng);
     let target = &whole.nodes[1];
-    let before = info(target, "wal_full");
+    let before = target.client().info("wal_full");
     let (is_over, has_waited) = (AtomicBool::new(false), AtomicBool::new(false));
     let tag = tags(&own).next().expect("a tag");
     scope(|scope| {
@@ -68,7 +67,7 @@ fn clients_of_a_target_do_not_wait_for_the_images_of_what_moves() {
                 if is_over.load(Ordering::Relaxed) {
                     break;
                 }
-                let waits = info(target, "migrations_wait_for_images");
+                let waits = target.client().info("migrations_wait_for_images");
                 has_waited.fetch_or(waits == 1, Ordering::Relaxed);
                 let key = format!("{{{tag}}}:client");
                 assert_eq!(client.call(&["SET", &key, "a value"]), Reply::ok());
@@ -79,7 +78,7 @@ fn clients_of_a_target_do_not_wait_for_the_images_of_what_moves() {
         is_over.store(true, Ordering::Relaxed);
     });
     assert_eq!(
-        info(target, "wal_full"),
+        target.client().info("wal_full"),
         before,
         "the target's log was full"
     );

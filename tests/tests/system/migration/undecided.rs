@@ -10,7 +10,7 @@ use ephesus_tests::roaming::Roaming;
 use ephesus_tests::{Reply, Whole};
 use serde_json::Value;
 
-use super::bed::{Bed, MANY, info};
+use super::bed::{Bed, MANY};
 use super::in_state;
 use crate::migration::shapes::tags;
 
@@ -44,7 +44,7 @@ fn no_writer_notices_a_leader_that_dies_while_commands_wait_for_its_decision() {
         bed.whole.core.coordinator(lost).signal(libc::SIGSTOP);
     }
     bed.whole.within(HELD_WITHIN, "commands are held", |whole| {
-        info(&whole.nodes[0], "held_commands") > 0
+        whole.nodes[0].client().info("held_commands") > 0
     });
     bed.whole.core.coordinator(leader).kill();
     bed.whole.core.coordinator(follower).signal(libc::SIGCONT);
@@ -190,6 +190,6 @@ fn without_a_majority_of_coordinators_what_is_held_is_refused_undone_until_they_
         eprintln!("{}: {} done, {refused} refused", probe.key, probe.done);
         assert_eq!(client.call(&["DEL", &probe.key]), Reply::Integer(1));
     }
-    assert_eq!(info(&bed.whole.nodes[0], "held_commands"), 0);
+    assert_eq!(bed.whole.nodes[0].client().info("held_commands"), 0);
     bed.finish();
 }
