@@ -52,7 +52,7 @@ fmt: ## format the code
 
 compare: deps build ## Redis and Valkey against Ephesus, side by side on this machine
 	$(CARGO) build --release --locked -p ephesus-bench
-	$(TARGET_DIR)/release/ephesus-bench compare --json $(TARGET_DIR)/compare.json
+	$(TARGET_DIR)/release/ephesus-bench compare --driver redis-benchmark --json $(TARGET_DIR)/compare.json
 
 bench-cluster: deps build ## how fast a cluster changes, what it costs at rest, and what routing costs
 	$(CARGO) build --release --locked -p ephesus-bench

@@ -57,16 +57,22 @@ pub fn execute(arguments: &CompareArgs) -> Result<()> {
         "before: {}",
         disk::measure(settings.root(), writes)?
     )];
-    let mut run = |case: Case| {
-        eprintln!("== {}: {}", case.name(), case.title());
-        let (result, described) = run_case(&settings, case)?;
+    let mut take = |(result, described): CaseOutput| {
         record.put(result.recorded(settings.subject()));
         described
             .into_iter()
             .for_each(|server| record.add_server(server));
         outputs.save(&record)
     };
-    let done = settings.cases.iter().try_for_each(|&case| run(case));
+    let preset = settings.preset.into_iter().map(|preset| {
+        eprintln!("== {}: {}", preset.name(), preset.title());
+        throughput::preset(&settings, preset)
+    });
+    let cases = settings.cases.iter().map(|case| {
+        eprintln!("== {}: {}", case.name(), case.title());
+        run_case(&settings, *case)
+    });
+    let done = preset.chain(cases).try_for_each(|output| take(output?));
     let after = disk::measure(settings.root(), writes);
     notes.extend(after.map(|after| format!("after: {after}")));
     record.put(record::Case {

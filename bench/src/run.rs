@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::{BenchError, Result};
-use crate::load::{Indexes, Ledger, Op, Outcome, Plan, Running, STAMP_BYTES, Workload};
+use crate::load::{Ledger, Op, Outcome, Plan, Running, STAMP_BYTES, Workload};
 use crate::named::Named;
 use crate::prefill;
 use crate::record::{Case, Record, Second, ServerRecord};
@@ -15,6 +15,7 @@ use crate::target::Target;
 
 pub use arguments::RunArgs;
 pub use preset::Preset;
+pub(crate) use preset::Workloads;
 
 mod arguments;
 mod preset;
@@ -141,13 +142,8 @@ fn plan(arguments: &RunArgs, target: Target) -> Result<Plan> {
         cpus: arguments.cpus.clone(),
         count: arguments.count,
         workload: Workload {
-            mix: shape.mix,
-            keys: Indexes::Below(keys),
-            distribution: shape.distribution,
-            sizes: shape.sizes,
-            ttl_s: shape.ttl_s,
             ledger: ledger.transpose()?,
-            ..Plan::new(target.address).workload
+            ..shape.workload(keys)
         },
         target,
     })

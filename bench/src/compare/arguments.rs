@@ -2,9 +2,17 @@ use std::path::PathBuf;
 
 use crate::affinity::Confinement;
 use crate::record::Outputs;
+use crate::run::Preset;
 use crate::server::Product;
 
 use super::Case;
+
+/// A load generator besides our own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Driver {
+    /// Redis's own
+    RedisBenchmark,
+}
 
 /// `ephesus-bench compare`: servers side by side on one core each in turn.
 #[derive(Clone, Debug, clap::Args)]
@@ -12,6 +20,12 @@ pub struct CompareArgs {
     /// Cases to run, comma-separated (default: all; see --list)
     #[arg(long, value_delimiter = ',')]
     pub cases: Vec<Case>,
+    /// A known workload instead, the same for every server, in a closed loop
+    #[arg(long, value_enum, conflicts_with = "cases")]
+    pub preset: Option<Preset>,
+    /// Another load generator that measures the cases about rate, too, beside this one
+    #[arg(long, value_enum)]
+    pub driver: Option<Driver>,
     /// List the cases and end
     #[arg(long)]
     pub list: bool,
@@ -30,7 +44,7 @@ pub struct CompareArgs {
     /// Bytes of a value
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
     pub value_bytes: u32,
-    /// Measured seconds of each latency run (default 10; 2 with --quick)
+    /// Measured seconds of each latency run and of --preset (default 10; 2 with --quick)
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub latency_seconds: Option<u64>,
     /// Fewer rounds, keys and requests: checks the tool, measures nothing

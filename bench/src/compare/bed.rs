@@ -47,11 +47,22 @@ pub(super) struct Turn<T> {
 impl<'a> Bed<'a> {
     /// Starts every product in turn and loads `keys` into each.
     pub(super) fn start(settings: &'a Settings, setup: Setup, keys: u64) -> Result<Self> {
+        Self::start_with(settings, setup, |server| {
+            server.fill(keys, settings.value_bytes, 0)
+        })
+    }
+
+    /// The same, loaded by `fill`.
+    pub(super) fn start_with(
+        settings: &'a Settings,
+        setup: Setup,
+        fill: impl Fn(&Server) -> Result<()>,
+    ) -> Result<Self> {
         let dir = settings.case_dir()?;
         let mut servers = Vec::new();
         for &product in &settings.products {
             let server = settings.start(product, dir.path(), setup)?;
-            server.fill(keys, settings.value_bytes, 0)?;
+            fill(&server)?;
             server.wait_quiet(QUIET_TIMEOUT)?;
             servers.push(server);
         }

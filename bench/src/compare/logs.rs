@@ -4,6 +4,7 @@ use std::time::Duration;
 use crate::disk;
 use crate::error::{BenchError, Result};
 use crate::interrupt;
+use crate::load::{self, Outcome, Span};
 use crate::measure::{Goal, less};
 use crate::prefill::KEY_BYTES;
 use crate::procfs;
@@ -14,7 +15,7 @@ use crate::server::{self, Product, Server};
 use super::bed::Bed;
 use super::measure::CaseResult;
 use super::settings::{Settings, Setup};
-use super::{Case, CaseOutput};
+use super::{Case, CaseOutput, throughput};
 
 const QUIET_TIMEOUT: Duration = Duration::from_secs(120);
 
@@ -25,11 +26,15 @@ const IN_FLIGHT: [(u32, u32, u32, u64); 3] = [
     (800, 50, 16, 1_000_000),
 ];
 
+fn write(settings: &Settings, server: &Server, shape: &Shape) -> Result<Outcome> {
+    load::run(&throughput::plan(settings, server, shape), Span::default())?.flawless()
+}
+
 /// Log and device bytes per SET at several depths; reported, without goals.
 pub(super) fn amplification(settings: &Settings, case: Case) -> Result<CaseOutput> {
     let mut result = CaseResult::new(
         case,
-        "redis-benchmark SET; log: wal_bytes_written of INFO (peers: growth of the AOF); user: \
+        "SETs in a closed loop; log: wal_bytes_written of INFO (peers: growth of the AOF); user: \
          key and value; appended: wal_user_bytes; device: write_bytes of /proc/PID/io until idle"
             .to_owned(),
     );
@@ -41,11 +46,7 @@ pub(super) fn amplification(settings: &Settings, case: Case) -> Result<CaseOutpu
                 let requests = settings.requests(requests);
                 let shape = set_shape(settings, clients, pipeline, requests);
                 let before = log_counters(server)?;
-                bed.turn(server, &mut result, || {
-                    settings
-                        .benchmark
-                        .run(server.address(), &shape, &settings.scratch())
-                })?;
+                bed.turn(server, &mut result, || write(settings, server, &shape))?;
                 let after = log_counters(server)?;
                 let per_op = |index: usize| (after[index] - before[index]) / requests as f64;
                 let [log, appended, device] = [0, 1, 2].map(per_op);
@@ -107,7 +108,7 @@ pub(super) fn budget(settings: &Settings, case: Case) -> Result<CaseOutput> {
         case,
         format!(
             "--wal-budget {budget_bytes}, blocks used below data/logs every {} ms during \
-             redis-benchmark {}",
+             as redis-benchmark {}",
             POLL.as_millis(),
             shape.flags().join(" ")
         ),
@@ -126,11 +127,7 @@ pub(super) fn budget(settings: &Settings, case: Case) -> Result<CaseOutput> {
         server.fill(settings.large_keys, settings.value_bytes, 0)?;
         let logs = server.spec().data_dir().join("logs");
         disk::used_bytes(&logs)?;
-        let peak = peak_use_while(&logs, || {
-            settings
-                .benchmark
-                .run(server.address(), &shape, &settings.scratch())
-        })?;
+        let peak = peak_use_while(&logs, || write(settings, &server, &shape))?;
         server.verify_confined()?;
         let segment = segment_bytes(budget_bytes, u64::from(server.spec().shards)) as f64;
         let above = peak as f64 - budget_bytes as f64;

@@ -1,11 +1,10 @@
 use std::collections::BTreeMap;
 
 use crate::measure::{Goal, Measure, Measures, Scale, Verdict};
-use crate::record::{self, Row};
+use crate::named::Named;
+use crate::record::{self, Row, Run};
 use crate::server::Product;
 use crate::stats;
-
-use super::Case;
 
 /// A client using more of its core than this hides the server's limit.
 pub(super) const CLIENT_BUSY_MAX: f64 = 0.9;
@@ -26,10 +25,14 @@ fn is_older(product: Product) -> bool {
 /// Everything one case found.
 #[derive(Clone, Debug)]
 pub struct CaseResult {
-    /// Which case.
-    pub case: Case,
+    /// Short name.
+    pub name: String,
+    /// What it shows.
+    pub title: String,
     /// How it was driven.
     pub how: String,
+    /// Runs of the first round.
+    pub runs: Vec<Run>,
     /// Its measures.
     pub measures: Measures,
     /// Share of its core the client used, by round.
@@ -39,10 +42,12 @@ pub struct CaseResult {
 }
 
 impl CaseResult {
-    pub(super) fn new(case: Case, how: String) -> Self {
+    pub(super) fn new(case: impl Named, how: String) -> Self {
         CaseResult {
-            case,
+            name: case.name(),
+            title: case.title(),
             how,
+            runs: Vec::new(),
             measures: Measures::default(),
             client_busy: BTreeMap::new(),
             notes: Vec::new(),
@@ -98,10 +103,15 @@ impl CaseResult {
                 ..row
             }
         };
+        let rows = self.measures.0.iter().map(row).collect();
         record::Case {
-            rows: self.measures.0.iter().map(row).collect(),
-            notes: self.notes.clone(),
-            ..record::Case::new(self.case, self.how)
+            rows,
+            notes: self.notes,
+            name: self.name,
+            title: self.title,
+            how: self.how,
+            runs: self.runs,
+            plots: Vec::new(),
         }
     }
 

@@ -12,8 +12,10 @@ use crate::error::{BenchError, Result};
 use crate::locate;
 use crate::named::Named;
 use crate::redis_benchmark::RedisBenchmark;
+use crate::run::Preset;
 use crate::server::{Durability, Product, Server, ServerSpec};
 
+use super::arguments::Driver;
 use super::{Case, CompareArgs};
 
 /// Requests are divided by this with `--quick`.
@@ -24,6 +26,7 @@ const QUICK_SHRINK: u64 = 10;
 pub(super) struct Settings {
     #[serde(skip)]
     pub(super) cases: Vec<Case>,
+    pub(super) preset: Option<Preset>,
     pub(super) products: Vec<Product>,
     pub(super) rounds: u32,
     pub(super) long_rounds: u32,
@@ -40,8 +43,9 @@ pub(super) struct Settings {
     pub(super) wal_budget_bytes: u64,
     #[serde(skip)]
     max_memory_bytes: u64,
+    /// Beside our own load generator.
     #[serde(skip)]
-    pub(super) benchmark: RedisBenchmark,
+    pub(super) benchmark: Option<RedisBenchmark>,
     #[serde(skip)]
     programs: BTreeMap<Product, PathBuf>,
     #[serde(skip)]
@@ -113,9 +117,11 @@ impl Settings {
         };
         Ok(Settings {
             cases: match &*arguments.cases {
+                _ if arguments.preset.is_some() => Vec::new(),
                 [] => Case::all(),
                 cases => cases.to_vec(),
             },
+            preset: arguments.preset,
             products,
             rounds: or(arguments.rounds.map(u64::from), 10, 2) as u32,
             long_rounds: or(arguments.long_rounds.map(u64::from), 3, 1) as u32,
@@ -129,7 +135,8 @@ impl Settings {
             confinement: arguments.confine,
             wal_budget_bytes: arguments.wal_budget,
             max_memory_bytes: memory_bytes / 2,
-            benchmark: RedisBenchmark(arguments.redis_benchmark.clone()),
+            benchmark: (arguments.driver)
+                .map(|Driver::RedisBenchmark| RedisBenchmark(arguments.redis_benchmark.clone())),
             programs,
             root,
             one_core: group("one", &[server_cpu])?,

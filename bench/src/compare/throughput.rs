@@ -1,68 +1,182 @@
-use crate::error::{BenchError, Result};
-use crate::measure::{Goal, less, more};
-use crate::redis_benchmark::Test;
-use crate::resp;
-use crate::server::{Product, Server};
+use std::time::Duration;
 
-use super::bed::Bed;
+use crate::error::{BenchError, Result};
+use crate::load::{self, Indexes, Mix, Op, Phase, Plan, Sizes, Span};
+use crate::measure::{Goal, less, more};
+use crate::prefill;
+use crate::redis_benchmark::{Shape, Test};
+use crate::resp;
+use crate::run::{Preset, Workloads};
+use crate::server::{Durability, Product, Server};
+
+use super::bed::{Bed, Turn};
 use super::measure::{CPU_PER_OP, CaseResult};
-use super::settings::Settings;
+use super::settings::{Settings, Setup};
 use super::{Case, CaseOutput};
 
-/// Rate, latency and CPU per operation under `redis-benchmark`.
+const CONNECTIONS: usize = 50;
+const WARMUP: Duration = Duration::from_secs(1);
+
+/// Rate, latency and CPU per operation of GETs or SETs in a closed loop.
 pub(super) fn run(settings: &Settings, case: Case) -> Result<CaseOutput> {
     let Some(shape) = case.shape(settings) else {
-        return Err(BenchError::parse("redis-benchmark case", &case.to_string()));
+        return Err(BenchError::parse("case about rate", &case.to_string()));
     };
-    let setup = settings.setup(case);
-    let mut result = CaseResult::new(case, format!("redis-benchmark {}", shape.flags().join(" ")));
-    let (rate_goal, cpu_goal) = goals(case);
-    let bed = Bed::start(settings, setup, settings.keys)?;
+    let mut result = CaseResult::new(
+        case,
+        format!("as redis-benchmark {}", shape.flags().join(" ")),
+    );
+    let bed = Bed::start(settings, settings.setup(case), settings.keys)?;
     for round in 0..settings.rounds {
         for server in bed.round(round) {
-            let product = server.product();
             let before = hits(server)?;
-            let turn = bed.turn(server, &mut result, || {
-                settings
-                    .benchmark
-                    .run(server.address(), &shape, &settings.scratch())
-            })?;
+            let plan = plan(settings, server, &shape);
+            drive(
+                &bed,
+                server,
+                &mut result,
+                (&plan, Span::default(), goals(case)),
+            )?;
+            let mut gets = shape.requests;
+            if let Some(benchmark) = &settings.benchmark {
+                let (address, scratch) = (server.address(), settings.scratch());
+                let run = || benchmark.run(address, &shape, &scratch);
+                let turn = bed.turn(server, &mut result, run)?;
+                let row = &turn.value.row;
+                let cpu_us = turn.server_cpu.as_secs_f64() * 1e6 / shape.requests as f64;
+                for (what, scale, value) in [
+                    ("rate", more("op/s"), row.requests_per_s),
+                    ("server CPU per op", less("us"), cpu_us),
+                    ("p50", less("ms"), row.p50_ms),
+                    ("p99", less("ms"), row.p99_ms),
+                    ("client busy", less("share"), turn.value.client_busy()),
+                ] {
+                    let name = format!("{what}, redis-benchmark");
+                    result.record(name, scale, server.product(), value);
+                }
+                gets += shape.requests;
+            }
             if shape.test == Test::Get {
                 check_hits(
-                    product,
+                    server.product(),
                     before.zip(hits(server)?),
-                    shape.requests,
+                    gets,
                     &mut result,
                 )?;
             }
-            let outcome = turn.value;
-            let per_op = 1e6 / shape.requests as f64;
-            eprintln!(
-                "   round {round} {product}: {:.0} op/s, client {:.0}% busy",
-                outcome.row.requests_per_s,
-                outcome.client_busy() * 100.0
-            );
-            let cpu_us = turn.server_cpu.as_secs_f64() * per_op;
-            let deferred_us = turn.deferred_cpu.as_secs_f64() * per_op;
-            let row = &outcome.row;
-            result.record(
-                "rate",
-                more("op/s").to(rate_goal),
-                product,
-                row.requests_per_s,
-            );
-            result.record(CPU_PER_OP, less("us").to(cpu_goal), product, cpu_us);
-            result.record("p50", less("ms"), product, row.p50_ms);
-            result.record("p99", less("ms"), product, row.p99_ms);
-            result.record("CPU per op after the run", less("us"), product, deferred_us);
-            result.record_client(product, outcome.client_busy());
         }
     }
     let described = bed.describe();
     Ok((result, described))
 }
 
-fn goals(case: Case) -> (Option<Goal>, Option<Goal>) {
+/// A known workload in a closed loop, on servers that sync once a second.
+pub(super) fn preset(settings: &Settings, preset: Preset) -> Result<CaseOutput> {
+    let setup = Setup {
+        durability: Durability::EverySecond,
+        wal_budget_bytes: settings.wal_budget_bytes,
+        two_cores: false,
+    };
+    let workload = |server: &Server| {
+        let mut plan = closed(settings, server);
+        plan.workload = Workloads::of(Some(preset)).workload(settings.keys);
+        plan
+    };
+    let fill =
+        |server: &Server| prefill::each(workload(server), Op::Write, Indexes::Below(settings.keys));
+    let bed = Bed::start_with(settings, setup, fill)?;
+    let span = Span {
+        warmup: WARMUP,
+        duration: Some(settings.latency_duration),
+    };
+    let how = format!(
+        "closed loop, {CONNECTIONS} connections, {} keys, synced once a second, {} s",
+        settings.keys,
+        settings.latency_duration.as_secs()
+    );
+    let mut result = CaseResult::new(preset, how);
+    for round in 0..settings.rounds {
+        for server in bed.round(round) {
+            drive(
+                &bed,
+                server,
+                &mut result,
+                (&workload(server), span, (None, None)),
+            )?;
+        }
+    }
+    let described = bed.describe();
+    Ok((result, described))
+}
+
+fn closed(settings: &Settings, server: &Server) -> Plan {
+    let mut plan = Plan::new(server.address());
+    plan.connections = CONNECTIONS;
+    plan.cpus = vec![settings.client_cpu];
+    plan
+}
+
+/// What redis-benchmark does with this shape.
+pub(super) fn plan(settings: &Settings, server: &Server, shape: &Shape) -> Plan {
+    let op = match shape.test {
+        Test::Get => Op::Read,
+        Test::Set => Op::Write,
+    };
+    let mut plan = closed(settings, server);
+    plan.connections = shape.clients as usize;
+    plan.pipeline = shape.pipeline;
+    plan.count = Some(shape.requests);
+    plan.workload.mix = Mix::of(&[(op, 1)]);
+    plan.workload.keys = Indexes::Below(shape.keys);
+    plan.workload.sizes = Sizes::Fixed(shape.value_bytes);
+    plan
+}
+
+type Goals = (Option<Goal>, Option<Goal>);
+
+/// One turn of a server, which is recorded; `goals` are of rate and of CPU per operation.
+fn drive(
+    bed: &Bed,
+    server: &Server,
+    result: &mut CaseResult,
+    (plan, span, goals): (&Plan, Span, Goals),
+) -> Result<()> {
+    let product = server.product();
+    let run = || load::run(plan, span)?.flawless();
+    let Turn {
+        value: outcome,
+        server_cpu,
+        deferred_cpu,
+    } = bed.turn(server, result, run)?;
+    let (all, rate) = (outcome.all(Phase::Before), outcome.per_s(Phase::Before));
+    let busy = outcome.client_busy;
+    eprintln!(
+        "   {product}: {rate:.0} op/s, client {:.0}% busy",
+        busy * 100.0
+    );
+    let per_op = |cpu: Duration| cpu.as_secs_f64() * 1e6 / outcome.sent().max(1) as f64;
+    for (name, scale, value) in [
+        ("rate", more("op/s").to(goals.0), rate),
+        (CPU_PER_OP, less("us").to(goals.1), per_op(server_cpu)),
+        ("p50", less("ms"), all.us(0.5) / 1e3),
+        ("p99", less("ms"), all.us(0.99) / 1e3),
+        ("p99.9", less("ms"), all.us(0.999) / 1e3),
+        ("CPU per op after the run", less("us"), per_op(deferred_cpu)),
+        ("client CPU per op", less("us"), per_op(outcome.client_cpu)),
+    ] {
+        result.record(name, scale, product, value);
+    }
+    result.record_client(product, busy);
+    let is_new = |run: &crate::record::Run| run.server != product.to_string();
+    if result.runs.iter().all(is_new) {
+        result
+            .runs
+            .push(outcome.run(&product.to_string(), "", plan.rate));
+    }
+    Ok(())
+}
+
+fn goals(case: Case) -> Goals {
     let faster = |factor| Some(Goal::RatioAtLeast(factor));
     let no_more = Some(Goal::RatioAtMost(1.0));
     match case {

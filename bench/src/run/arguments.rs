@@ -7,7 +7,7 @@ use crate::record::Outputs;
 use crate::target::TargetArgs;
 
 use super::Preset;
-use super::preset::Shape;
+use super::preset::Workloads;
 
 /// `ephesus-bench run`: a load on a server or a cluster that runs.
 #[derive(Clone, Debug, Serialize, clap::Args)]
@@ -96,9 +96,9 @@ fn shown<S: Serializer>(value: &Option<impl ToString>, serializer: S) -> Result<
 }
 
 impl RunArgs {
-    pub(super) fn shape(&self) -> Shape {
-        let preset = Shape::of(self.preset);
-        Shape {
+    pub(super) fn shape(&self) -> Workloads {
+        let preset = Workloads::of(self.preset);
+        Workloads {
             mix: self.mix.clone().unwrap_or(preset.mix),
             distribution: self.distribution.unwrap_or(preset.distribution),
             sizes: self.value_bytes.clone().unwrap_or(preset.sizes),

@@ -1,6 +1,6 @@
 use serde::Serialize;
 
-use crate::load::{Distribution, Mix, Op, Sizes};
+use crate::load::{Distribution, Indexes, Mix, Op, Sizes, Workload};
 
 /// A known workload. The letters are YCSB's (Cooper and others, SoCC 2010), with one value in place of ten fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
@@ -31,7 +31,7 @@ pub enum Preset {
 
 /// What operations look like.
 #[derive(Clone, Debug)]
-pub(super) struct Shape {
+pub(crate) struct Workloads {
     pub(super) mix: Mix,
     pub(super) distribution: Distribution,
     pub(super) sizes: Sizes,
@@ -41,10 +41,10 @@ pub(super) struct Shape {
 /// Ten fields of 100 bytes.
 const YCSB_BYTES: Sizes = Sizes::Fixed(1000);
 
-impl Shape {
+impl Workloads {
     /// Of a preset, or of none.
-    pub(super) fn of(preset: Option<Preset>) -> Self {
-        let shape = |shares: &[(Op, u64)], distribution, sizes, ttl_s| Shape {
+    pub(crate) fn of(preset: Option<Preset>) -> Self {
+        let shape = |shares: &[(Op, u64)], distribution, sizes, ttl_s| Workloads {
             mix: Mix::of(shares),
             distribution,
             sizes,
@@ -78,6 +78,20 @@ impl Shape {
                 shape(&shares, zipfian, Sizes::Uniform(64, 4096), 300)
             }
             Some(Preset::RateLimit) => shape(&[(Op::Count, 1)], zipfian, Sizes::Fixed(1), 60),
+        }
+    }
+
+    /// On so many keys.
+    pub(crate) fn workload(self, keys: u64) -> Workload {
+        Workload {
+            mix: self.mix,
+            is_apart: false,
+            keys: Indexes::Below(keys),
+            distribution: self.distribution,
+            sizes: self.sizes,
+            generation: None,
+            ttl_s: self.ttl_s,
+            ledger: None,
         }
     }
 }
