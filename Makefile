@@ -54,7 +54,7 @@ compare: deps build ## Redis and Valkey against Ephesus, side by side on this ma
 	$(CARGO) build --release --locked -p ephesus-bench
 	$(TARGET_DIR)/release/ephesus-bench compare --driver redis-benchmark --json $(TARGET_DIR)/compare.json
 
-bench-cluster: deps build ## how fast a cluster changes, what it costs at rest, and what routing costs
+bench-cluster: deps build ## how fast a cluster changes, and what it costs at rest
 	$(CARGO) build --release --locked -p ephesus-bench
 	$(TARGET_DIR)/release/ephesus-bench cluster --json $(TARGET_DIR)/cluster.json
 

@@ -1,30 +1,77 @@
-//! Coordinators and nodes of Ephesus on loopback: how fast a cluster changes, what it costs at rest,
-//! and what routing costs.
+//! Coordinators and nodes of Ephesus on loopback: how fast a cluster changes, and what it costs at rest.
 //!
 //! Every process is real. Times are upper bounds: they begin at the last moment at which the old
 //! state was still seen, and the clients that look use the same CPUs.
 
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+
 use crate::error::Result;
+use crate::locate;
 use crate::named::Named;
-use crate::record::{Case as CaseReport, EPHESUS, Record, ServerRecord};
+use crate::record::{Case as CaseReport, EPHESUS, Outputs, Record, ServerRecord};
 use crate::server;
 
-pub use arguments::ClusterArgs;
-pub use case::Case;
-
-mod arguments;
 pub(crate) mod bed;
-mod case;
 mod idle;
 mod leader;
-mod scaling;
-mod settings;
-mod slots;
 mod table;
 
-use settings::Settings;
+/// One question about a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Case {
+    /// a change of the table until every one of 10 nodes answers by it
+    TableChange,
+    /// SIGKILL of the leading coordinator until a change is accepted
+    LeaderLost,
+    /// CPU of 10 nodes and 3 coordinators without clients
+    Idle,
+}
 
-/// Runs the cases asked for, prints the table and writes the JSON.
+/// `ephesus-bench cluster`: coordinators and nodes on loopback.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ClusterArgs {
+    /// Cases to run, comma-separated (default: all; see --list)
+    #[arg(long, value_enum, value_delimiter = ',')]
+    cases: Vec<Case>,
+    /// List the cases and end
+    #[arg(long)]
+    list: bool,
+    /// Fewer and shorter runs: checks the tool, measures nothing
+    #[arg(long)]
+    quick: bool,
+    /// Where results go.
+    #[command(flatten)]
+    outputs: Outputs,
+    /// The ephesus program (default: next to this one, or target/release/ephesus)
+    #[arg(long)]
+    ephesus: Option<PathBuf>,
+    /// Directory for data, on a real disk (default: a temporary one below target)
+    #[arg(long)]
+    dir: Option<PathBuf>,
+}
+
+/// What all cases need.
+struct Settings {
+    is_quick: bool,
+    ephesus: PathBuf,
+    root: TempDir,
+}
+
+impl Settings {
+    /// `full`, or `short` with `--quick`.
+    fn or_quick<T>(&self, full: T, short: T) -> T {
+        if self.is_quick { short } else { full }
+    }
+
+    /// The directory that holds all data.
+    fn root(&self) -> &Path {
+        self.root.path()
+    }
+}
+
+/// Runs the cases asked for, prints the tables and writes the files that were asked for.
 ///
 /// # Errors
 /// When a process misbehaves, or the machine lacks what is needed.
@@ -35,7 +82,15 @@ pub fn execute(arguments: &ClusterArgs) -> Result<()> {
     }
     let outputs = &arguments.outputs;
     outputs.prepare()?;
-    let settings = Settings::resolve(arguments)?;
+    let settings = Settings {
+        is_quick: arguments.quick,
+        ephesus: locate::ephesus(arguments.ephesus.as_deref())?,
+        root: locate::data_root(arguments.dir.as_deref(), "cluster-")?,
+    };
+    let cases = match &*arguments.cases {
+        [] => Case::all(),
+        cases => cases.to_vec(),
+    };
     let mut record = Record::new("cluster", settings.root(), &serde_json::json!({}))?;
     record.is_quick = settings.is_quick;
     record.add_server(ServerRecord {
@@ -46,19 +101,13 @@ pub fn execute(arguments: &ClusterArgs) -> Result<()> {
     });
     let mut run = |case: Case| {
         eprintln!("== {}: {}", case.name(), case.title());
-        record.put(run_case(&settings, case)?);
+        record.put(match case {
+            Case::TableChange => table::run(&settings)?,
+            Case::LeaderLost => leader::run(&settings)?,
+            Case::Idle => idle::run(&settings)?,
+        });
         outputs.save(&record)
     };
-    let done = settings.cases.iter().try_for_each(|&case| run(case));
+    let done = cases.into_iter().try_for_each(&mut run);
     outputs.publish(record, done)
-}
-
-fn run_case(settings: &Settings, case: Case) -> Result<CaseReport> {
-    match case {
-        Case::TableChange => table::run(settings),
-        Case::LeaderLost => leader::run(settings),
-        Case::Idle => idle::run(settings),
-        Case::ClusterSlots => slots::run(settings),
-        Case::ScalingP16 | Case::ScalingP1 => scaling::run(settings, case),
-    }
 }

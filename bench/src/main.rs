@@ -30,7 +30,7 @@ enum Command {
     Run(RunArgs),
     /// Compare Redis, Valkey and Ephesus on one core each, side by side
     Compare(CompareArgs),
-    /// How fast a cluster of Ephesus changes, what it costs at rest, and what routing costs
+    /// How fast a cluster of Ephesus changes, and what it costs at rest
     Cluster(ClusterArgs),
     /// How fast half of a node's data moves to another one, beside Valkey's slot migration
     Migrate(MigrateArgs),

@@ -266,17 +266,6 @@ impl Case {
 }
 
 impl Row {
-    /// Notes that the servers had time left: a goal is reached or not by what is said of CPU per operation.
-    pub fn mark_client_bound(&mut self, is_reached_by_cpu: Option<bool>) {
-        self.client_bound = self.medians.keys().cloned().collect();
-        self.verdict = match (self.goal, is_reached_by_cpu) {
-            (None, _) => Verdict::NoGoal,
-            (Some(_), None) => Verdict::NotMeasured,
-            (Some(_), Some(true)) => Verdict::MetByCpu,
-            (Some(_), Some(false)) => Verdict::MissedByCpu,
-        };
-    }
-
     /// A measure with what was made of it.
     pub fn new<P: Ord + Copy + ToString>(
         measure: &Measure<P>,

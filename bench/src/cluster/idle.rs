@@ -6,8 +6,7 @@ use crate::measure::Goal;
 use crate::procfs::{self, Pid};
 
 use super::bed::{Bed, Layout, NODES};
-use super::settings::Settings;
-use super::{Case, CaseReport};
+use super::{Case, CaseReport, Settings};
 
 const GOAL_PERCENT: f64 = 0.5;
 /// What a node's side of coordination runs on.

@@ -13,8 +13,7 @@ use crate::measure::Goal;
 use ephesus_wire::rng::Rng;
 
 use super::bed::{Bed, Layout};
-use super::settings::Settings;
-use super::{Case, CaseReport};
+use super::{Case, CaseReport, Settings};
 
 const GOAL_S: f64 = 3.0;
 const POLL: Duration = Duration::from_millis(5);

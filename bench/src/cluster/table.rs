@@ -10,8 +10,7 @@ use crate::operator::Operator;
 use crate::resp::Connection;
 
 use super::bed::{Bed, Layout, NODES};
-use super::settings::Settings;
-use super::{Case, CaseReport};
+use super::{Case, CaseReport, Settings};
 
 const GOAL_MS: f64 = 100.0;
 const POLL: Duration = Duration::from_micros(500);
