@@ -22,6 +22,7 @@ use std::collections::BTreeMap;
 use ephesus_tests::Rng;
 use ephesus_tests::whole::Row;
 use ephesus_tests::{Reply, Whole};
+use serde_json::Value;
 
 use self::load::Load;
 
@@ -224,6 +225,14 @@ fn in_state(whole: &Whole, state: &str) -> usize {
     rows.filter(|row| row["state"] == state).count()
 }
 
+/// Migrations of which a part is sent and the rest is not decided.
+fn half_done(whole: &Whole) -> usize {
+    let report = whole.core.json("migrations");
+    let rows = report["migrations"].as_array().expect("rows").iter();
+    let is_half = |row: &&Value| row["state"] == "copying" && row["bytes"].as_u64() > Some(0);
+    rows.filter(is_half).count()
+}
+
 #[test]
 fn a_node_that_dies_in_the_middle_of_moves_costs_nothing_but_time() {
     let seed = ephesus_tests::seed_of_run("death during moves");
@@ -238,7 +247,9 @@ fn a_node_that_dies_in_the_middle_of_moves_costs_nothing_but_time() {
         whole
             .core
             .until("two partitions move", |_| in_state(&whole, "copying") == 2);
-        std::thread::sleep(std::time::Duration::from_millis(500));
+        whole
+            .core
+            .until("one is half done", |_| half_done(&whole) > 0);
         whole.node(victim).kill();
         whole.node(victim).restart();
         whole

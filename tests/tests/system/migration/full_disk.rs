@@ -6,8 +6,9 @@ use std::time::Duration;
 use ephesus_tests::crowd::Temper;
 use ephesus_tests::mount::SmallDisk;
 use ephesus_tests::{Node, Options, Reply, Whole, paths};
+use serde_json::Value;
 
-use super::bed::{Bed, LARGE, NAMES};
+use super::bed::{Bed, LARGE, NAMES, migrations};
 use super::owned;
 
 /// Moves are under way for so long before.
@@ -16,8 +17,8 @@ const PART: Duration = Duration::from_millis(700);
 /// How soon a move that cannot go on is given up.
 const GIVEN_UP_WITHIN: Duration = Duration::from_secs(5);
 
-/// The disk stays full for so long: the move is tried again meanwhile.
-const FULL: Duration = Duration::from_secs(3);
+/// How soon it is tried again while the disk is full.
+const AGAIN_WITHIN: Duration = Duration::from_secs(20);
 
 const REASON: &str = "the target's disk is full";
 
@@ -39,14 +40,23 @@ fn a_target_on_a_full_disk_says_so_and_is_tried_again_when_there_is_space() {
     bed.begin();
     sleep(PART);
     let ballast = disk.fill(0);
-    bed.whole.within(GIVEN_UP_WITHIN, "it is given up", |_| {
-        bed.migrations().iter().any(|row| {
+    let given_up = |whole: &Whole| {
+        let rows = migrations(whole);
+        let is_given_up = |row: &&Value| {
             let reason = row["last_error"].as_str().unwrap_or_default();
             row["state"] == "aborted" && reason.contains(REASON)
-        })
-    });
+        };
+        rows.iter().filter(is_given_up).count()
+    };
+    bed.whole
+        .within(GIVEN_UP_WITHIN, "it is given up", |whole| {
+            given_up(whole) > 0
+        });
     bed.goes_on(500, GIVEN_UP_WITHIN);
-    sleep(FULL);
+    bed.whole
+        .within(AGAIN_WITHIN, "it is tried again", |whole| {
+            given_up(whole) > 1
+        });
     assert_eq!(owned(&bed.whole).get(NAMES[1]), None, "on a full disk");
     let target = bed.whole.node(NAMES[1]);
     assert!(!target.has_exited(), "the target lives on");

@@ -8,7 +8,7 @@ use ephesus_tests::slots::slot;
 use ephesus_tests::{Reply, Whole};
 
 use super::shapes::names;
-use super::{all_committed, in_state, place};
+use super::{all_committed, half_done, in_state, place};
 
 /// Four partitions of about 2 MB each, of which one takes two seconds.
 const FLAGS: [&str; 2] = ["--partitions", "4"];
@@ -80,9 +80,9 @@ fn scans_and_commands_of_many_keys_see_each_key_once_while_it_moves() {
 #[test]
 fn what_was_flushed_while_it_moved_does_not_come_back() {
     let (whole, partition) = moving();
-    // Part of it is there already.
-    std::thread::sleep(Duration::from_millis(500));
-    assert_eq!(in_state(&whole, "copying"), 1);
+    whole
+        .core
+        .until("part of it is there", |_| half_done(&whole) == 1);
     for node in &whole.nodes {
         assert_eq!(node.client().say("FLUSHALL"), Reply::ok());
     }
