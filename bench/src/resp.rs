@@ -9,6 +9,7 @@ use ephesus_wire::resp::reply;
 use ephesus_wire::resp::value::{decode, measure};
 
 use crate::error::{BenchError, Result};
+use crate::interrupt;
 use crate::target::{Stream, Target};
 
 pub use ephesus_wire::resp::Value;
@@ -90,6 +91,10 @@ impl Connection {
             match self.stream.read(&mut chunk) {
                 Ok(0) => return Err(self.lost(std::io::ErrorKind::UnexpectedEof.into())),
                 Ok(length) => self.unread.extend_from_slice(&chunk[..length]),
+                // An executor's ring interrupts what blocks its thread.
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {
+                    interrupt::check()?
+                }
                 Err(error) => return Err(self.lost(error)),
             }
         }

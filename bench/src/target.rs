@@ -14,6 +14,7 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use serde::Serialize;
 
 use crate::error::{BenchError, Result};
+use crate::interrupt;
 use crate::resp::{Connection, Value};
 
 /// How long a connection may take to be made.
@@ -230,9 +231,10 @@ impl Target {
         let session = ClientConnection::new(Arc::clone(config), name);
         let mut session = session.map_err(|error| BenchError::failed(what(), error))?;
         while session.is_handshaking() {
-            session
-                .complete_io(&mut socket)
-                .map_err(BenchError::io(what()))?;
+            match session.complete_io(&mut socket) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => interrupt::check()?,
+                done => drop(done.map_err(BenchError::io(what()))?),
+            }
         }
         Ok(StreamOwned::new(session, socket))
     }

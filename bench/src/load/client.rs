@@ -58,6 +58,11 @@ pub(super) struct Client {
     turns: [usize; 2],
     /// What is to be sent anew, to the owner of its key.
     again: Vec<Sent>,
+    /// What waits until its owner can be reached, or somebody else owns its key, with its lane.
+    held: Vec<(Sent, usize)>,
+    retry_ns: u64,
+    /// Servers of a cluster may be gone for a while, once it runs.
+    is_patient: bool,
     /// When what was sent in this turn was due.
     due_ns: Vec<u64>,
     unanswered: usize,
@@ -97,6 +102,9 @@ impl Client {
             tally,
             turns: [0; 2],
             again: Vec::new(),
+            held: Vec::new(),
+            retry_ns: 0,
+            is_patient: false,
             due_ns: Vec::new(),
             unanswered: 0,
             is_exhausted: false,
@@ -108,6 +116,7 @@ impl Client {
             client.learn_table()?;
         }
         client.connect_new()?;
+        client.is_patient = client.plan.is_cluster;
         Ok(client)
     }
 
@@ -132,10 +141,17 @@ impl Client {
         while self.links.len() < self.routes.servers.len() * self.lanes.len() {
             let generation = 0;
             let index = self.links.len() as u32;
-            let link = self.connect(ConnToken { index, generation })?;
+            let link = self.link(ConnToken { index, generation })?;
             self.links.push(link);
         }
         Ok(())
+    }
+
+    fn link(&mut self, token: ConnToken) -> Result<Link> {
+        match self.connect(token) {
+            Err(_) if self.is_patient => Ok(Link::down(token)),
+            connected => connected,
+        }
     }
 
     fn connect(&mut self, token: ConnToken) -> Result<Link> {
@@ -164,6 +180,9 @@ impl Client {
         }
         loop {
             let began_ns = times.now_ns();
+            if !self.held.is_empty() && began_ns >= self.retry_ns {
+                self.retry(began_ns)?;
+            }
             let sends = self.sends(began_ns, times);
             if sends {
                 self.send_due(times)?;
@@ -321,8 +340,33 @@ impl Client {
 
     /// Appends a command to what goes to the owner of its key.
     fn append(&mut self, sent: Sent, lane: usize) {
-        let server = self.routes.server_of(&sent);
-        self.append_to(sent, server * self.lanes.len() + lane);
+        let link = self.routes.server_of(&sent) * self.lanes.len() + lane;
+        match self.links[link].is_down() {
+            true => self.held.push((sent, lane)),
+            false => self.append_to(sent, link),
+        }
+    }
+
+    /// Looks for servers that can be reached again, and who owns the keys of what is held.
+    fn retry(&mut self, now_ns: u64) -> Result<()> {
+        self.retry_ns = now_ns + TABLE_INTERVAL_NS;
+        for first in (0..self.links.len()).step_by(self.lanes.len()) {
+            for link in first..first + self.lanes.len() {
+                if self.links[link].is_down() {
+                    let token = self.links[link].token.next_generation();
+                    // One that is not there is not there for its other lanes either.
+                    let Ok(new) = self.connect(token) else { break };
+                    self.links[link] = new;
+                }
+            }
+        }
+        if let Some(link) = self.links.iter().position(|link| !link.is_down()) {
+            self.ask_table(link, now_ns);
+        }
+        for (sent, lane) in mem::take(&mut self.held) {
+            self.append(sent, lane);
+        }
+        (0..self.lanes.len()).try_for_each(|lane| self.flush_lane(lane))
     }
 
     fn append_to(&mut self, sent: Sent, link: usize) {
@@ -463,7 +507,7 @@ impl Client {
         self.lanes[lane].unanswered -= lost;
         let token = self.links[link].token.next_generation();
         self.links[link].shut();
-        let new = self.connect(token)?;
+        let new = self.link(token)?;
         let old = mem::replace(&mut self.links[link], new);
         if old.is_sending {
             self.retired.push(old);

@@ -17,7 +17,8 @@ use super::source::Sent;
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) token: ConnToken,
-    socket: TcpStream,
+    /// None while its server cannot be reached.
+    socket: Option<TcpStream>,
     tls: Option<Box<ClientConnection>>,
     /// Commands that are not handed to the kernel yet.
     pub(super) out: Vec<u8>,
@@ -45,19 +46,32 @@ impl Link {
         ring.receive(token, socket.as_raw_fd());
         ring.await_hangup(token, socket.as_raw_fd());
         Ok(Link {
-            token,
-            socket,
+            socket: Some(socket),
             tls,
+            ..Link::down(token)
+        })
+    }
+
+    /// One to a server that cannot be reached.
+    pub(super) fn down(token: ConnToken) -> Self {
+        Link {
+            token,
+            socket: None,
+            tls: None,
             out: Vec::new(),
             sending: Vec::new(),
             is_sending: false,
             unread: Vec::new(),
             in_flight: VecDeque::new(),
-        })
+        }
+    }
+
+    pub(super) fn is_down(&self) -> bool {
+        self.socket.is_none()
     }
 
     pub(super) fn fd(&self) -> RawFd {
-        self.socket.as_raw_fd()
+        self.socket.as_ref().map_or(-1, AsRawFd::as_raw_fd)
     }
 
     /// Hands over what is to be sent, unless something still is: then what comes next goes with it.
@@ -135,6 +149,9 @@ impl Link {
     /// Ends it: what the ring still does on it ends soon.
     pub(super) fn shut(&self) {
         // It fails only when the other end has done so.
-        let _ = self.socket.shutdown(Shutdown::Both);
+        let _ = self
+            .socket
+            .as_ref()
+            .map(|socket| socket.shutdown(Shutdown::Both));
     }
 }

@@ -305,6 +305,55 @@ fn a_cluster_is_asked_who_has_what_at_first_and_after_a_redirect() {
 }
 
 #[test]
+fn operations_on_a_server_of_a_cluster_that_is_gone_wait_for_whoever_gets_its_slots() {
+    let ((source, first), (target, second)) = (listen(), listen());
+    let range = |from: u16, to: u16, at: SocketAddr| {
+        let port = at.port();
+        format!("*3\r\n:{from}\r\n:{to}\r\n*2\r\n$9\r\n127.0.0.1\r\n:{port}\r\n")
+    };
+    let before = format!(
+        "*2\r\n{}{}",
+        range(0, 8000, first),
+        range(8001, 16_383, second)
+    );
+    let after = format!("*1\r\n{}", range(0, 16_383, second));
+    thread::spawn(move || {
+        // The one that asks for the table, and the only connection of the run; then nobody listens any more.
+        let accept = || source.accept().expect("a client").0;
+        answer(accept(), move |_| Some(before.clone()));
+        let load = accept();
+        drop(source);
+        let left = std::cell::Cell::new(100);
+        answer(load, move |command| {
+            left.set(left.get() - 1);
+            (left.get() > 0).then(|| ok(command)).flatten()
+        });
+    });
+    let began = Instant::now();
+    serve(target, move |command| match command.contains("CLUSTER") {
+        // A failover takes its time.
+        true if began.elapsed() > 700 * MS => Some(after.clone()),
+        true => Some("-CLUSTERDOWN wait\r\n".to_owned()),
+        false => ok(command),
+    });
+    let mut plan = half_and_half(first, 500);
+    plan.is_cluster = true;
+    plan.workload.keys = Indexes::Below(1_000_000);
+    let outcome = run(&plan, measured(2000 * MS)).expect("run");
+    let outcome = outcome.complete().expect("it goes on");
+    let lost = outcome.errors()["CONNECTION-LOST"];
+    assert!((1..=10).contains(&lost), "{:?}", outcome.errors());
+    assert_eq!(outcome.errors().len(), 1, "{:?}", outcome.errors());
+    let all = outcome.all(Phase::Before);
+    assert_eq!(all.count() + lost, 1000);
+    assert!(
+        all.max_us() > 300_000.0,
+        "who waited is charged: {}",
+        all.max_us()
+    );
+}
+
+#[test]
 fn reads_and_writes_apart_share_no_connection() {
     let (listener, address) = listen();
     let mixed = Arc::new(std::sync::atomic::AtomicU64::new(0));

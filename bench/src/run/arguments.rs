@@ -34,7 +34,7 @@ pub struct RunArgs {
     /// Connections (to each server of a cluster)
     #[arg(long, default_value_t = 50, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=100_000))]
     pub connections: usize,
-    /// Operations that are sent together
+    /// Operations that are sent together, to whichever servers of a cluster own their keys
     #[arg(long, default_value_t = 1)]
     pub pipeline: u32,
     /// Threads that share the connections
