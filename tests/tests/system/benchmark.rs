@@ -2,6 +2,8 @@
 
 use std::fs;
 use std::path::Path;
+use std::thread;
+use std::time::Duration;
 
 use clap::Parser;
 use ephesus_bench::run::{self, RunArgs};
@@ -20,14 +22,20 @@ struct Run {
 
 /// Runs it with these flags; the record, or the one line that says what is wrong.
 fn bench(flags: &str) -> Result<Value, String> {
+    let (done, record) = bench_anyway(flags);
+    done.map(|()| record)
+}
+
+/// The same, with the record of a run in which something went wrong.
+fn bench_anyway(flags: &str) -> (Result<(), String>, Value) {
     let dir = paths::scratch();
     let record = dir.path().join("record.json");
     let json = format!("--json={}", record.display());
     let words = ["run"].into_iter().chain(flags.split(' ')).chain([&*json]);
     let arguments = Run::parse_from(words);
-    run::execute(&arguments.run).map_err(|error| error.to_string())?;
-    let text = fs::read_to_string(record).expect("a record");
-    Ok(serde_json::from_str(&text).expect("JSON"))
+    let done = run::execute(&arguments.run).map_err(|error| error.to_string());
+    let text = fs::read_to_string(record).unwrap_or_default();
+    (done, serde_json::from_str(&text).unwrap_or_default())
 }
 
 /// How often each operation was done.
@@ -103,6 +111,41 @@ fn a_cluster_is_driven_shard_by_shard_and_an_open_loop_keeps_its_rate() {
     assert!(
         !notes.contains("redirected"),
         "straight to each shard: {notes}"
+    );
+}
+
+#[test]
+fn a_run_outlives_a_crash_of_the_node_which_loses_nothing_that_was_confirmed() {
+    let mut node = Node::start(Options {
+        durability: Some("strict"),
+        ..Options::default()
+    });
+    let flags = format!(
+        "127.0.0.1:{} --cluster --fill --verify --keys 500 --duration 5 --rate 2000 \
+         --connections 10 --mix read=50,write=45,delete=5",
+        node.port()
+    );
+    let load = thread::spawn(move || bench_anyway(&flags));
+    thread::sleep(Duration::from_millis(2500));
+    node.kill();
+    node.restart();
+    let (done, record) = load.join().expect("a run");
+    let told = done.expect_err("operations were lost");
+    assert!(told.contains("connection to 127.0.0.1:"), "{told}");
+    let run = &record["cases"][0]["runs"][0];
+    let errors = run["errors"].as_object().expect("errors");
+    // It may be asked before it serves: that is told, and not waited for by clients.
+    let known = ["CONNECTION-LOST", "CLUSTERDOWN", "LOADING", "TRYAGAIN"];
+    assert!(
+        errors.keys().all(|why| known.contains(&&**why)),
+        "{errors:?}"
+    );
+    assert!(errors.contains_key("CONNECTION-LOST"), "{errors:?}");
+    let count = counts(&record);
+    let failed: u64 = errors.values().filter_map(Value::as_u64).sum();
+    assert_eq!(
+        count("read") + count("write") + count("delete") + failed,
+        10_000
     );
 }
 
