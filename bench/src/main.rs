@@ -11,7 +11,7 @@ use ephesus_bench::interrupt;
 use ephesus_bench::micro::MicroArgs;
 use ephesus_bench::migrate::{self, MigrateArgs};
 use ephesus_bench::results::ReportArgs;
-use ephesus_bench::run::{self, RunArgs};
+use ephesus_bench::run::{self, RunArgs, SweepArgs};
 
 #[derive(Debug, Parser)]
 #[command(
@@ -28,6 +28,8 @@ struct Cli {
 enum Command {
     /// Measure a server or a cluster that runs: throughput, and latency from when a request should have been sent
     Run(RunArgs),
+    /// Run over and over: throughput against latency as offered load rises, or over another quantity
+    Sweep(SweepArgs),
     /// Compare Redis, Valkey and Ephesus on one core each, side by side
     Compare(CompareArgs),
     /// How fast a cluster of Ephesus changes, and what it costs at rest
@@ -46,6 +48,7 @@ fn main() -> ExitCode {
     interrupt::install();
     let done = match Cli::parse().command {
         Command::Run(arguments) => run::execute(&arguments),
+        Command::Sweep(arguments) => arguments.execute(),
         Command::Compare(arguments) => compare::execute(&arguments),
         Command::Cluster(arguments) => cluster::execute(&arguments),
         Command::Migrate(arguments) => migrate::execute(&arguments),

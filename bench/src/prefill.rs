@@ -60,6 +60,7 @@ pub fn remove(address: SocketAddr, indexes: Indexes) -> Result<()> {
 /// When something is refused or the connection breaks.
 pub fn each(mut plan: Plan, op: Op, indexes: Indexes) -> Result<()> {
     plan.rate = 0;
+    plan.count = None;
     plan.connections = CONNECTIONS;
     plan.pipeline = BATCH_KEYS;
     plan.workload.mix = Mix::of(&[(op, 1)]);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::{BenchError, Result};
-use crate::load::{Ledger, Op, Outcome, Plan, Running, STAMP_BYTES, Workload};
+use crate::load::{Ledger, Op, Outcome, Plan, Running, STAMP_BYTES, Span, Workload};
 use crate::named::Named;
 use crate::prefill;
 use crate::record::{Case, Record, Second, ServerRecord};
@@ -16,9 +16,11 @@ use crate::target::Target;
 pub use arguments::RunArgs;
 pub use preset::Preset;
 pub(crate) use preset::Workloads;
+pub use sweep::SweepArgs;
 
 mod arguments;
 mod preset;
+mod sweep;
 
 /// Most keys whose versions are remembered.
 const VERIFIED_KEYS_MAX: u64 = 100_000_000;
@@ -29,12 +31,23 @@ const NAME: &str = "run";
 /// # Errors
 /// When the server is not there, an operation fails, a signal interrupts, or a file cannot be written.
 pub fn execute(arguments: &RunArgs) -> Result<()> {
+    let (mut record, plan) = begin(NAME, arguments)?;
+    let (outcome, done) = drive(&plan, arguments.span())?;
+    record.put(Case {
+        notes: notes(&outcome, &plan),
+        runs: vec![outcome.run(&record.servers[0].name, "", plan.rate)],
+        ..case(arguments, &plan)
+    });
+    arguments.outputs.publish(record, done)
+}
+
+/// Finds the server and loads its keys, if that was asked for.
+fn begin(tool: &str, arguments: &RunArgs) -> Result<(Record, Plan)> {
     arguments.outputs.prepare()?;
     let target = arguments.target.resolve()?;
     let server = describe(&target)?;
     let plan = plan(arguments, target)?;
-    let mut record = Record::new(NAME, &std::env::temp_dir(), arguments)?;
-    let name = server.name.clone();
+    let mut record = Record::new(tool, &std::env::temp_dir(), arguments)?;
     record.add_server(server);
     if arguments.fill {
         eprintln!("loading {} keys", plan.workload.keys.count());
@@ -44,7 +57,12 @@ pub fn execute(arguments: &RunArgs) -> Result<()> {
         };
         prefill::each(plan.clone(), op, plan.workload.keys.clone())?;
     }
-    let running = Running::start(plan.clone(), arguments.span())?;
+    Ok((record, plan))
+}
+
+/// One load with its live line; what was seen, and what has gone wrong.
+fn drive(plan: &Plan, span: Span) -> Result<(Outcome, Result<()>)> {
+    let running = Running::start(plan.clone(), span)?;
     let is_live = io::stderr().is_terminal();
     let mut outcome = running.finish(|second| {
         if is_live {
@@ -54,21 +72,21 @@ pub fn execute(arguments: &RunArgs) -> Result<()> {
     if is_live {
         eprintln!();
     }
-    let run = outcome.run(&name, "", arguments.rate);
     let done = judge(&mut outcome);
-    record.put(Case {
-        name: arguments
-            .preset
-            .map_or_else(|| NAME.to_owned(), |preset| preset.name()),
-        title: arguments
-            .preset
-            .map_or_else(|| "a load".to_owned(), |preset| preset.title()),
-        how: how(&plan),
-        notes: notes(&outcome, &plan),
-        runs: vec![run],
+    Ok((outcome, done))
+}
+
+fn case(arguments: &RunArgs, plan: &Plan) -> Case {
+    let (name, title) = match arguments.preset {
+        Some(preset) => (preset.name(), preset.title()),
+        None => (NAME.to_owned(), "a load".to_owned()),
+    };
+    Case {
+        name,
+        title,
+        how: how(plan),
         ..Case::default()
-    });
-    arguments.outputs.publish(record, done)
+    }
 }
 
 fn judge(outcome: &mut Outcome) -> Result<()> {

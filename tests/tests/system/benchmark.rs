@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use clap::Parser;
-use ephesus_bench::run::{self, RunArgs};
+use ephesus_bench::run::{self, RunArgs, SweepArgs};
 use ephesus_tests::node::{Node, Options};
 use ephesus_tests::oracle::Oracle;
 use ephesus_tests::paths;
@@ -147,6 +147,40 @@ fn a_run_outlives_a_crash_of_the_node_which_loses_nothing_that_was_confirmed() {
         count("read") + count("write") + count("delete") + failed,
         10_000
     );
+}
+
+#[test]
+fn a_sweep_has_a_run_for_each_value_and_a_curve() {
+    #[derive(Parser)]
+    struct Sweep {
+        #[command(flatten)]
+        sweep: SweepArgs,
+    }
+    let redis = Oracle::standalone();
+    let dir = paths::scratch();
+    for (over, values, labels) in [
+        ("rate", "10,20", ["rate 10", "rate 20"]),
+        ("pipeline", "1,8", ["pipeline 1", "pipeline 8"]),
+    ] {
+        let json = dir.path().join(over);
+        let flags = format!(
+            "sweep 127.0.0.1:{} --over {over} --values {values} --duration 0.3 --warmup 0 --keys 10",
+            redis.port()
+        );
+        let words = flags.split(' ').map(str::to_owned);
+        let words = words.chain(["--json".to_owned(), json.display().to_string()]);
+        Sweep::parse_from(words).sweep.execute().expect("a sweep");
+        let text = fs::read_to_string(json).expect("a record");
+        let record: Value = serde_json::from_str(&text).expect("JSON");
+        let case = &record["cases"][0];
+        let runs = case["runs"].as_array().expect("runs");
+        let found: Vec<&str> = runs
+            .iter()
+            .filter_map(|run| run["label"].as_str())
+            .collect();
+        assert_eq!(found, labels);
+        assert_eq!(case["plots"][0]["series"].as_array().map(Vec::len), Some(3));
+    }
 }
 
 /// A certificate for this machine, its key and the certificate that has signed both ends'.
