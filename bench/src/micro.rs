@@ -15,14 +15,13 @@ use crate::measure::{Measures, Verdict, more};
 use crate::record::{Case, EPHESUS, Outputs, Record, Row};
 use crate::stats;
 
-use durable::{Images, StrictLog};
-use memory::{Bytes, Chase, Gates, Keys};
-
 mod durable;
 mod memory;
 
 const ROUNDS: u32 = 5;
 const LIMIT: &str = "limit";
+const KEY_BYTES: usize = 16;
+const VALUE_BYTES: usize = 100;
 
 /// `ephesus-bench micro`: parts of a node beside the physical limits of this machine.
 #[derive(Clone, Debug, clap::Args)]
@@ -41,16 +40,27 @@ pub struct MicroArgs {
     outputs: Outputs,
 }
 
-/// What limits there are.
-struct Limits {
-    copied_bytes_per_s: f64,
-    random_reads_per_s: f64,
-    loopback_bytes_per_s: f64,
-    syncs_per_s: f64,
-    /// Of writes that are as large as a group of the log, and of those of 1 MiB.
-    groups_bytes_per_s: f64,
-    sequential_bytes_per_s: f64,
+/// Does some of it, and answers how much.
+type Work = Box<dyn FnMut() -> Result<usize>>;
+
+/// What a part runs into.
+#[derive(Clone, Copy)]
+enum Limit {
+    /// Bytes that are copied.
+    Memory,
+    /// Reads of which each says where the next one is.
+    Reads,
+    /// Bytes of one connection over loopback.
+    Tcp,
+    /// 4 KiB O_DSYNC writes.
+    Syncs,
+    /// Bytes of such writes with the size of a group of the log, and of 1 MiB.
+    Groups,
+    Sequential,
 }
+
+/// A part, in what unit it is told, and so many of which its limit has for each of its own.
+struct Part(&'static str, &'static str, f64, Limit, Work);
 
 impl MicroArgs {
     /// Measures and prints.
@@ -64,160 +74,119 @@ impl MicroArgs {
         let mut record = Record::new("micro", root.path(), &settings)?;
         record.is_quick = self.quick;
         let mut measures = Measures::default();
-        let done = self.fill(root.path(), &mut measures);
-        let ratio = |of: &[f64]| ("limit".to_owned(), stats::estimate(of));
+        let done = self.measure(root.path(), &mut measures);
         let rows = measures.0.iter().map(|measure| {
-            let ratios = measure.ratios_to(EPHESUS, |one| one == LIMIT);
-            Row::new(measure, Verdict::NoGoal, [ratio(&ratios)])
+            let ratio = stats::estimate(&measure.ratios_to(EPHESUS, |one| one == LIMIT));
+            Row::new(measure, Verdict::NoGoal, [(LIMIT.to_owned(), ratio)])
         });
+        let how = format!(
+            "One CPU; keys of {KEY_BYTES} B and values of {VALUE_BYTES} B; medians of {ROUNDS} rounds. Limits: \
+             memory that is copied, reads of memory that depend on each other, one loopback TCP connection, 4 KiB \
+             O_DSYNC writes, and such writes one by one of 256 KiB (log) and 1 MiB (image)."
+        );
         record.put(Case {
             name: "parts".to_owned(),
             title: "parts of a node beside physical limits".to_owned(),
-            how: format!(
-                "One CPU; keys of {} B and values of {} B; medians of {ROUNDS} rounds. Limits: memory that is copied, \
-                 reads of memory that depend on each other, one loopback TCP connection, 4 KiB O_DSYNC writes, and \
-                 O_DSYNC writes one by one of 256 KiB (log) and 1 MiB (image).",
-                memory::KEY_BYTES,
-                memory::VALUE_BYTES
-            ),
+            how,
             rows: rows.collect(),
             ..Case::default()
         });
         self.outputs.publish(record, done)
     }
 
-    fn fill(&self, dir: &Path, measures: &mut Measures<&'static str>) -> Result<()> {
+    fn measure(&self, dir: &Path, measures: &mut Measures<&'static str>) -> Result<()> {
         let cpus = affinity::allowed()?;
-        let pin = |cpus: &[usize]| {
-            affinity::confine_current(&affinity::mask(cpus))
-                .map_err(BenchError::io("sched_setaffinity"))
-        };
-        pin(&cpus[..1])?;
-        let keys = Keys::new(if self.quick { 10_000 } else { 1_000_000 });
-        let chase = Chase::new(if self.quick { 1 << 18 } else { 1 << 25 });
-        let (mut table, mut bytes) = (keys.table(), Bytes::new());
-        let mut gates = Gates::default();
-        let mut log = StrictLog::open(&dir.join("log"))?;
-        let mut images = Images::open(&dir.join("images"), self.quick)?;
-        // 16 measurements in each round.
-        let time = Duration::from_secs(self.seconds) / ROUNDS / 16;
+        let wrong = |cpus: &[usize]| BenchError::io(format!("running on CPUs {cpus:?}"));
+        affinity::confine_current(&affinity::mask(&cpus[..1])).map_err(wrong(&cpus[..1]))?;
+        let mut parts = parts(dir, self.quick)?;
+        let mut copy = memory::copy();
+        let mut chase = memory::chase(if self.quick { 1 << 18 } else { 1 << 25 });
+        let sizes = [(4 << 10, 1), (256 << 10, 1), (1 << 20, 1)];
+        // So many measurements in each round.
+        let count = (parts.len() + sizes.len() + 3) as u32;
+        let time = Duration::from_secs(self.seconds) / ROUNDS / count;
         for _ in 0..ROUNDS {
-            let limits = Limits {
-                copied_bytes_per_s: rate(time, || Ok(bytes.copy()))?,
-                random_reads_per_s: rate(time, || Ok(chase.run()))?,
-                loopback_bytes_per_s: loopback::mb_per_s(cpus[0], cpus[cpus.len() - 1], time)?
-                    * 1e6,
-                ..Limits::of_disk(dir, time)?
-            };
-            let mut both = |name: &str, unit, scale: f64, ours: f64, limit: f64| {
-                measures.record(name, more(unit), EPHESUS, ours / scale);
-                measures.record(name, more(unit), LIMIT, limit / scale);
-            };
-            let (mb, million) = (1e6, 1e6);
-            let tcp = limits.loopback_bytes_per_s;
-            both(
-                "requests decoded, of TCP",
-                "MB/s",
-                mb,
-                rate(time, || bytes.decode_requests())?,
-                tcp,
-            );
-            both(
-                "replies encoded, of TCP",
-                "MB/s",
-                mb,
-                rate(time, || Ok(bytes.encode_replies()))?,
-                tcp,
-            );
-            let copied = limits.copied_bytes_per_s;
-            let key_bytes = memory::KEY_BYTES as f64;
-            both(
-                "keys routed, of memory",
-                "million/s",
-                million,
-                rate(time, || Ok(keys.route()))?,
-                copied / key_bytes,
-            );
-            let reads = limits.random_reads_per_s;
-            both(
-                "table, get, of random reads",
-                "million/s",
-                million,
-                rate(time, || keys.get(&table))?,
-                reads,
-            );
-            both(
-                "table, put, of random reads",
-                "million/s",
-                million,
-                rate(time, || Ok(keys.put(&mut table)))?,
-                reads,
-            );
-            both(
-                "gates, of random reads",
-                "million/s",
-                million,
-                rate(time, || Ok(gates.pass()))?,
-                reads,
-            );
-            both(
-                "blocks encoded, of memory",
-                "MB/s",
-                mb,
-                rate(time, || Ok(bytes.encode_blocks()))?,
-                copied,
-            );
-            both(
-                "blocks decoded, of memory",
-                "MB/s",
-                mb,
-                rate(time, || bytes.decode_blocks())?,
-                copied,
-            );
-            both(
-                "commits of one record, of syncs",
-                "per s",
-                1.0,
-                rate(time, || log.commit_one())?,
-                limits.syncs_per_s,
-            );
-            both(
-                "log, of disk",
-                "MB/s",
-                mb,
-                rate(time, || log.commit_many())?,
-                limits.groups_bytes_per_s,
-            );
-            both(
-                "image, of disk",
-                "MB/s",
-                mb,
-                rate(time, || images.write())?,
-                limits.sequential_bytes_per_s,
-            );
+            let [syncs, groups, sequential] = disk::durable(dir, sizes, time)?;
+            let copied = rate(time, &mut copy)?;
+            let read = rate(time, &mut chase)?;
+            let sent = loopback::mb_per_s(cpus[0], cpus[cpus.len() - 1], time)? * 1e6;
+            for Part(name, unit, each, limit, work) in &mut parts {
+                let limit = match limit {
+                    Limit::Memory => copied,
+                    Limit::Reads => read,
+                    Limit::Tcp => sent,
+                    Limit::Syncs => syncs.mb_per_s * 1e6 / (4 << 10) as f64,
+                    Limit::Groups => groups.mb_per_s * 1e6,
+                    Limit::Sequential => sequential.mb_per_s * 1e6,
+                };
+                let scale = if *unit == "per s" { 1.0 } else { 1e6 };
+                let ours = rate(time, work)?;
+                measures.record(*name, more(unit), EPHESUS, ours / scale);
+                measures.record(*name, more(unit), LIMIT, limit / *each / scale);
+            }
         }
-        pin(&cpus)
+        affinity::confine_current(&affinity::mask(&cpus)).map_err(wrong(&cpus))
     }
 }
 
-impl Limits {
-    /// Those of the disk, and zeroes.
-    fn of_disk(dir: &Path, time: Duration) -> Result<Self> {
-        let sizes = [(4 << 10, 1), (256 << 10, 1), (1 << 20, 1)];
-        let [syncs, groups, sequential] = disk::durable(dir, sizes, time)?;
-        Ok(Limits {
-            copied_bytes_per_s: 0.0,
-            random_reads_per_s: 0.0,
-            loopback_bytes_per_s: 0.0,
-            syncs_per_s: syncs.mb_per_s * 1e6 / 4096.0,
-            groups_bytes_per_s: groups.mb_per_s * 1e6,
-            sequential_bytes_per_s: sequential.mb_per_s * 1e6,
-        })
-    }
+fn parts(dir: &Path, is_quick: bool) -> Result<Vec<Part>> {
+    use Limit::*;
+    let (keys, blocks) = match is_quick {
+        true => (10_000, 256),
+        false => (1_000_000, 16_384),
+    };
+    let (route, get, put) = memory::table(keys);
+    let (one, many) = durable::log(&dir.join("log"))?;
+    let image = durable::image(&dir.join("images"), blocks)?;
+    let each_key = KEY_BYTES as f64;
+    let (mb, million) = ("MB/s", "million/s");
+    Ok(vec![
+        Part(
+            "requests decoded, of TCP",
+            mb,
+            1.0,
+            Tcp,
+            memory::decode_requests(),
+        ),
+        Part(
+            "replies encoded, of TCP",
+            mb,
+            1.0,
+            Tcp,
+            memory::encode_replies(),
+        ),
+        Part("keys routed, of memory", million, each_key, Memory, route),
+        Part("table, get, of random reads", million, 1.0, Reads, get),
+        Part("table, put, of random reads", million, 1.0, Reads, put),
+        Part(
+            "gates, of random reads",
+            million,
+            1.0,
+            Reads,
+            memory::gates(),
+        ),
+        Part(
+            "blocks encoded, of memory",
+            mb,
+            1.0,
+            Memory,
+            memory::encode_blocks(),
+        ),
+        Part(
+            "blocks decoded, of memory",
+            mb,
+            1.0,
+            Memory,
+            memory::decode_blocks(),
+        ),
+        Part("commits of one record, of syncs", "per s", 1.0, Syncs, one),
+        Part("log, of disk", mb, 1.0, Groups, many),
+        Part("image, of disk", mb, 1.0, Sequential, image),
+    ])
 }
 
 /// How much of something is done per second, over at least so long.
-fn rate(time: Duration, mut work: impl FnMut() -> Result<usize>) -> Result<f64> {
+fn rate(time: Duration, work: &mut Work) -> Result<f64> {
     let (began, mut done) = (Instant::now(), 0);
     loop {
         interrupt::check()?;
