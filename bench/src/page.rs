@@ -4,6 +4,7 @@ use askama::Template;
 
 use crate::environment::Environment;
 use crate::error::{BenchError, Result};
+use crate::plot::Plot;
 use crate::record::{Case, Record};
 
 use draw::{Drawn, shown};
@@ -29,7 +30,13 @@ struct Section<'a> {
     case: &'a Case,
     tiles: Vec<(&'static str, String)>,
     tables: Vec<Table>,
-    groups: Vec<Vec<Drawn>>,
+    groups: Vec<Vec<Plot>>,
+}
+
+impl Html<'_> {
+    fn drawn<'a>(&self, plots: &'a [Plot]) -> Vec<Drawn<'a>> {
+        plots.iter().map(Drawn::new).collect()
+    }
 }
 
 /// The page: one file that asks for nothing else.
@@ -41,9 +48,7 @@ pub fn html(record: &Record) -> Result<String> {
         case,
         tiles: tiles(case),
         tables: table::of_runs(case),
-        groups: (plots::groups(case).iter())
-            .map(|group| group.iter().map(Drawn::new).collect())
-            .collect(),
+        groups: plots::groups(case),
     };
     let html = Html {
         record,

@@ -1,4 +1,4 @@
-use crate::plot::{Axis, Kind, Plot};
+use crate::plot::{Axis, Kind, Plot, Series};
 use crate::stats::number;
 
 /// Where a plot 600 wide has its axes: left, right and top; and heights below the top, less where two share a column.
@@ -12,235 +12,122 @@ const BAR_HEIGHT: f64 = 30.0;
 const BARS: [f64; 2] = [120.0, 300.0];
 /// Points of a line that tell their values under the pointer.
 const DOTS_MAX: usize = 400;
-/// Distinct colours of the page.
-const COLOURS: usize = 8;
 
-/// A plot with everything placed, for `templates/plot.svg`.
-#[derive(Debug, Default)]
-pub(super) struct Drawn {
-    pub(super) title: String,
+/// A plot with its scales, for `templates/plot.svg`, which places everything.
+#[derive(Debug)]
+pub(super) struct Drawn<'a> {
+    pub(super) plot: &'a Plot,
     pub(super) kind: &'static str,
     pub(super) height: f64,
-    /// Left, right, top and bottom of what the axes enclose.
-    pub(super) inner: [f64; 4],
-    pub(super) x_label: String,
-    pub(super) y_label: String,
-    pub(super) x_ticks: Vec<(String, String)>,
-    pub(super) y_ticks: Vec<(String, String)>,
-    pub(super) lines: Vec<Line>,
-    pub(super) bars: Vec<Bar>,
-    pub(super) marks: Vec<Mark>,
-    pub(super) mark_kinds: Vec<String>,
-}
-
-#[derive(Debug)]
-pub(super) struct Line {
-    pub(super) name: String,
-    pub(super) colour: usize,
-    /// Of a polyline.
-    pub(super) points: String,
-    pub(super) dots: Vec<(String, String, String)>,
-    /// x, upper and lower end.
-    pub(super) whiskers: Vec<[String; 3]>,
-}
-
-#[derive(Debug)]
-pub(super) struct Bar {
-    pub(super) name: String,
-    pub(super) colour: usize,
-    pub(super) y: f64,
-    pub(super) width: String,
-    pub(super) value: String,
-    /// Left and right end.
-    pub(super) whisker: Option<[String; 2]>,
-    pub(super) text_x: String,
-}
-
-#[derive(Debug)]
-pub(super) struct Mark {
-    pub(super) kind: usize,
-    pub(super) x: String,
-    pub(super) width: String,
-    pub(super) text: String,
+    pub(super) bottom: f64,
+    pub(super) x: Scale,
+    pub(super) y: Scale,
+    /// What kinds of events are marked.
+    pub(super) mark_kinds: Vec<&'a str>,
 }
 
 /// From values to places.
-struct Scale {
+#[derive(Debug)]
+pub(super) struct Scale {
+    pub(super) label: String,
+    unit: String,
+    is_percentile: bool,
     from: f64,
     to: f64,
     low: f64,
     high: f64,
     is_log: bool,
-    ticks: Vec<f64>,
+    pub(super) ticks: Vec<f64>,
 }
 
-impl Drawn {
-    pub(super) fn new(plot: &Plot) -> Self {
-        match plot.kind {
-            Kind::Bars => bars(plot),
-            Kind::Time | Kind::Percentiles | Kind::Curve => lines(plot),
-        }
-    }
-}
-
-fn lines(plot: &Plot) -> Drawn {
-    let by_percentile = plot.kind == Kind::Percentiles;
-    let place = |[x, y]: [f64; 2]| [if by_percentile { 1.0 / (1.0 - x) } else { x }, y];
-    let is_shown = |[x, y]: &[f64; 2]| {
-        let fits = |is_log: bool, value: f64| value.is_finite() && (value > 0.0 || !is_log);
-        fits(plot.x.is_log || by_percentile, *x) && fits(plot.y.is_log, *y)
-    };
-    let points = || {
-        plot.series
-            .iter()
-            .flat_map(|series| series.points.iter().copied().map(place))
-    };
-    let bounds = plot
-        .series
-        .iter()
-        .flat_map(|series| series.intervals.iter().flatten().copied());
-    let is_over_time = plot.kind == Kind::Time;
-    let [left, right, top] = SIDES;
-    let bottom = top
-        + if is_over_time {
-            HEIGHT_OVER_TIME
-        } else {
-            HEIGHT
+impl<'a> Drawn<'a> {
+    pub(super) fn new(plot: &'a Plot) -> Self {
+        let [left, right, top] = SIDES;
+        let (kind, below) = match plot.kind {
+            Kind::Time => ("time", HEIGHT_OVER_TIME),
+            Kind::Curve => ("xy", HEIGHT),
+            Kind::Percentiles => ("percentiles", HEIGHT),
+            Kind::Bars => ("bars", plot.series.len() as f64 * BAR_HEIGHT - top - FOOT),
         };
-    let xs = points().filter(is_shown).map(|[x, _]| x);
-    let ends = plot
-        .marks
-        .iter()
-        .map(|mark| mark.until_s.unwrap_or(mark.at_s));
-    let is_log = plot.x.is_log || by_percentile;
-    let x = Scale::new([left, right], is_log, xs.chain(ends));
-    let y = Scale::new(
-        [bottom, top],
-        plot.y.is_log,
-        points().filter(is_shown).map(|[_, y]| y).chain(bounds),
-    );
-    let shown_x = |value: f64| match by_percentile {
-        true => percentile(value),
-        false => shown(value, &plot.x.unit),
-    };
-    let mut drawn = Drawn {
-        title: plot.title.clone(),
-        kind: match plot.kind {
-            Kind::Time => "time",
-            Kind::Curve => "xy",
-            _ => "percentiles",
-        },
-        height: bottom + FOOT,
-        inner: [left, right, top, bottom],
-        x_label: label(&plot.x),
-        y_label: label(&plot.y),
-        x_ticks: x.ticks.iter().map(|&at| (x.at(at), shown_x(at))).collect(),
-        y_ticks: y
-            .ticks
+        let bottom = top + below;
+        let is_bars = plot.kind == Kind::Bars;
+        let mut x = Scale::new(&plot.x, [left, right]);
+        let mut y = Scale::new(&plot.y, if is_bars { BARS } else { [bottom, top] });
+        x.is_percentile = plot.kind == Kind::Percentiles;
+        x.is_log |= x.is_percentile;
+        let points = || plot.series.iter().flat_map(|series| &series.points);
+        let shown = || points().filter(|[px, py]| x.takes(*px) && y.takes(*py));
+        let bounds = plot
+            .series
             .iter()
-            .map(|&at| (y.at(at), shown(at, &plot.y.unit)))
-            .collect(),
-        ..Drawn::default()
-    };
-    for (at, series) in plot.series.iter().enumerate() {
-        let places: Vec<[f64; 2]> = series
-            .points
+            .flat_map(|series| series.intervals.iter().flatten());
+        let ends = plot
+            .marks
             .iter()
-            .copied()
-            .map(place)
-            .filter(is_shown)
+            .map(|mark| mark.until_s.unwrap_or(mark.at_s));
+        let xs: Vec<f64> = shown().map(|point| x.whole(point[0])).chain(ends).collect();
+        let ys: Vec<f64> = shown()
+            .map(|point| point[1])
+            .chain(bounds.copied())
             .collect();
-        let corners = places
-            .iter()
-            .map(|&[px, py]| format!("{},{}", x.at(px), y.at(py)));
-        let value = |&[px, py]: &[f64; 2]| {
-            let text = format!(
-                "{}: {}, {}",
-                series.name,
-                shown_x(px),
-                shown(py, &plot.y.unit)
-            );
-            (x.at(px), y.at(py), text)
-        };
-        let ranges = places.iter().zip(&series.intervals);
-        drawn.lines.push(Line {
-            name: series.name.clone(),
-            colour: at % COLOURS,
-            points: corners.collect::<Vec<_>>().join(" "),
-            dots: places
-                .iter()
-                .filter(|_| places.len() <= DOTS_MAX)
-                .map(value)
-                .collect(),
-            whiskers: ranges
-                .map(|(point, [low, high])| [x.at(point[0]), y.at(*high), y.at(*low)])
-                .collect(),
-        });
-    }
-    for mark in &plot.marks {
-        let known = drawn.mark_kinds.iter().position(|kind| *kind == mark.kind);
-        let kind = known.unwrap_or_else(|| {
-            drawn.mark_kinds.push(mark.kind.clone());
-            drawn.mark_kinds.len() - 1
-        });
-        let until = mark.until_s.unwrap_or(mark.at_s);
-        drawn.marks.push(Mark {
-            kind: kind % COLOURS,
-            x: x.at(mark.at_s),
-            width: format!("{:.1}", (x.place(until) - x.place(mark.at_s)).max(0.0)),
-            text: match mark.until_s {
-                Some(until) => format!("{}: {:.2} to {until:.2} s", mark.kind, mark.at_s),
-                None => format!("{}: {:.2} s", mark.kind, mark.at_s),
-            },
-        });
-    }
-    drawn
-}
-
-fn bars(plot: &Plot) -> Drawn {
-    let value = |points: &[[f64; 2]]| points.first().map_or(0.0, |point| point[1]);
-    let upper = plot
-        .series
-        .iter()
-        .flat_map(|series| series.intervals.iter().flatten().copied());
-    let values = plot.series.iter().map(|series| value(&series.points));
-    let x = Scale::new(
-        BARS,
-        plot.y.is_log,
-        values.chain(upper).filter(|value| value.is_finite()),
-    );
-    let bar = |(at, series): (usize, &crate::plot::Series)| {
-        let value = value(&series.points);
-        let whisker = series
-            .intervals
-            .first()
-            .filter(|range| range.iter().all(|end| end.is_finite()));
-        let end = whisker.map_or(value, |[_, high]| high.max(value));
-        Bar {
-            name: series.name.clone(),
-            colour: at % COLOURS,
-            y: at as f64 * BAR_HEIGHT,
-            width: format!("{:.1}", (x.place(value) - BARS[0]).max(1.0)),
-            value: shown(value, &plot.y.unit),
-            whisker: whisker.map(|range| range.map(|end| x.at(end))),
-            text_x: format!("{:.1}", x.place(end) + 8.0),
+        x.fit(&xs);
+        y.fit(&ys);
+        let mut mark_kinds: Vec<&str> = Vec::new();
+        for mark in &plot.marks {
+            if !mark_kinds.contains(&&*mark.kind) {
+                mark_kinds.push(&mark.kind);
+            }
         }
-    };
-    Drawn {
-        title: plot.title.clone(),
-        kind: "bars",
-        height: plot.series.len() as f64 * BAR_HEIGHT + 4.0,
-        inner: [BARS[0], BARS[1], 0.0, 0.0],
-        y_label: label(&plot.y),
-        bars: plot.series.iter().enumerate().map(bar).collect(),
-        ..Drawn::default()
+        let height = bottom + FOOT;
+        Drawn {
+            plot,
+            kind,
+            height,
+            bottom,
+            x,
+            y,
+            mark_kinds,
+        }
     }
-}
 
-fn label(axis: &Axis) -> String {
-    match axis.unit.as_str() {
-        "" | "us" => axis.label.clone(),
-        unit => format!("{}, {unit}", axis.label),
+    /// Points that have a place.
+    pub(super) fn points<'b>(&self, series: &'b Series) -> Vec<&'b [f64; 2]> {
+        let points = series.points.iter();
+        points
+            .filter(|[x, y]| self.x.takes(*x) && self.y.takes(*y))
+            .collect()
+    }
+
+    /// Those of them that tell their values.
+    pub(super) fn dots<'b>(&self, series: &'b Series) -> Vec<&'b [f64; 2]> {
+        let mut points = self.points(series);
+        points.truncate(if points.len() > DOTS_MAX { 0 } else { DOTS_MAX });
+        points
+    }
+
+    /// Points with their intervals.
+    pub(super) fn whiskers<'b>(&self, series: &'b Series) -> Vec<(f64, &'b [f64; 2])> {
+        let pairs = series.points.iter().zip(&series.intervals);
+        let finite = pairs.filter(|(_, ends)| ends.iter().all(|end| end.is_finite()));
+        finite.map(|(point, ends)| (point[0], ends)).collect()
+    }
+
+    pub(super) fn mark_kind(&self, kind: &str) -> usize {
+        self.mark_kinds
+            .iter()
+            .position(|known| *known == kind)
+            .unwrap_or(0)
+    }
+
+    pub(super) fn bar(&self, series: &Series) -> f64 {
+        series.points.first().map_or(0.0, |point| point[1])
+    }
+
+    /// Where a bar and its interval end.
+    pub(super) fn bar_end(&self, series: &Series) -> f64 {
+        let ends = series.intervals.iter().flatten().copied();
+        let ends = ends.filter(|end| end.is_finite());
+        self.y.at(ends.fold(self.bar(series), f64::max))
     }
 }
 
@@ -272,41 +159,100 @@ fn percentile(one_in: f64) -> String {
     format!("{:.decimals$}%", 100.0 - 100.0 / one_in)
 }
 
+/// A number, behind however many references a template puts it.
+pub(super) trait Number {
+    fn get(&self) -> f64;
+}
+
+impl Number for f64 {
+    fn get(&self) -> f64 {
+        *self
+    }
+}
+
+impl<T: Number> Number for &T {
+    fn get(&self) -> f64 {
+        (*self).get()
+    }
+}
+
 impl Scale {
-    /// With room for all values; from zero where it is not logarithmic.
-    fn new([from, to]: [f64; 2], is_log: bool, values: impl Iterator<Item = f64>) -> Self {
+    fn new(axis: &Axis, [from, to]: [f64; 2]) -> Self {
+        Scale {
+            label: match axis.unit.as_str() {
+                "" | "us" => axis.label.clone(),
+                unit => format!("{}, {unit}", axis.label),
+            },
+            unit: axis.unit.clone(),
+            is_percentile: false,
+            from,
+            to,
+            low: 0.0,
+            high: 1.0,
+            is_log: axis.is_log,
+            ticks: Vec::new(),
+        }
+    }
+
+    /// Makes room for all values; from zero where it is not logarithmic.
+    fn fit(&mut self, values: &[f64]) {
+        let values = values.iter().copied().filter(|value| value.is_finite());
         let range = values.fold(None, |range: Option<[f64; 2]>, value| {
             let [low, high] = range.unwrap_or([value, value]);
             Some([low.min(value), high.max(value)])
         });
         let [low, high] = range.unwrap_or([0.0, 1.0]);
-        let ticks = match is_log {
+        self.ticks = match self.is_log {
             true => log_ticks(low.max(1e-3), high.max(2e-3)),
             false => linear_ticks(high * 1.04),
         };
-        let (low, high) = (ticks[0], ticks[ticks.len() - 1]);
-        let is_wide = is_log && high / low > 60.0;
-        let is_kept = |tick: &f64| !is_wide || (tick.log10() - tick.log10().round()).abs() < 1e-9;
-        Scale {
-            from,
-            to,
-            low,
-            high,
-            is_log,
-            ticks: ticks.into_iter().filter(is_kept).collect(),
+        (self.low, self.high) = (self.ticks[0], self.ticks[self.ticks.len() - 1]);
+        let is_decade = |tick: f64| (tick.log10() - tick.log10().round()).abs() < 1e-9;
+        if self.is_log && self.high / self.low > 60.0 {
+            self.ticks.retain(|tick| is_decade(*tick));
         }
     }
 
-    fn place(&self, value: f64) -> f64 {
+    /// The value that is on the scale: one in how many is above a quantile, or as it is.
+    fn whole(&self, value: f64) -> f64 {
+        match self.is_percentile {
+            true => 1.0 / (1.0 - value),
+            false => value,
+        }
+    }
+
+    fn takes(&self, value: f64) -> bool {
+        let value = self.whole(value);
+        value.is_finite() && (value > 0.0 || !self.is_log)
+    }
+
+    /// The place of a value on the scale, to a tenth.
+    pub(super) fn at(&self, value: impl Number) -> f64 {
+        let value = value.get();
         let along = match self.is_log {
             true => (value.max(self.low) / self.low).ln() / (self.high / self.low).ln(),
             false => (value - self.low) / (self.high - self.low),
         };
-        self.from + (self.to - self.from) * along.clamp(0.0, 1.0)
+        let place = self.from + (self.to - self.from) * along.clamp(0.0, 1.0);
+        (place * 10.0).round() / 10.0
     }
 
-    fn at(&self, value: f64) -> String {
-        format!("{:.1}", self.place(value))
+    /// The place of a point's value.
+    pub(super) fn place(&self, value: impl Number) -> f64 {
+        self.at(self.whole(value.get()))
+    }
+
+    /// A value on the scale as text.
+    pub(super) fn shown(&self, value: impl Number) -> String {
+        match self.is_percentile {
+            true => percentile(value.get()),
+            false => shown(value.get(), &self.unit),
+        }
+    }
+
+    /// A point's value as text.
+    pub(super) fn told(&self, value: impl Number) -> String {
+        self.shown(self.whole(value.get()))
     }
 }
 

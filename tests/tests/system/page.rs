@@ -105,8 +105,8 @@ fn a_report_shows_all_its_plots_and_figures_and_asks_for_nothing() {
         assert!(dom.contains(heading), "no {heading:?} in {dom}");
     }
     let count = |what: &str| dom.matches(what).count();
-    // Three of the one run; two by percentile, two over time, one of load, and two with bars of the others.
-    assert_eq!([count("<figure"), count("<svg"), count("</svg>")], [10; 3]);
+    // Three of the one run; two by percentile, two over time, one of load, and one with a bar of the others.
+    assert_eq!([count("<figure"), count("<svg"), count("</svg>")], [9; 3]);
     assert_eq!(count("class=\"mark "), 2 * 2 + 2 * 4);
     assert_eq!(count("class=\"tile\""), 6);
     for text in [
