@@ -23,9 +23,6 @@ use super::{DRAIN, Plan};
 
 /// Batches begun before replies are looked at again.
 const SENDS_PER_TURN: usize = 16;
-/// Closer than this to the next send an executor with a CPU of its own spins instead of sleeping: waking up takes
-/// about as long.
-const SPIN: Duration = Duration::from_micros(50);
 const SLEEP_MAX: Duration = Duration::from_millis(10);
 /// Unanswered operations at which the servers count as overloaded, and nothing more is sent.
 const UNANSWERED_MAX: usize = 1_000_000;
@@ -68,6 +65,7 @@ pub(super) struct Client {
     unanswered: usize,
     is_exhausted: bool,
     is_overloaded: bool,
+    answered_ns: u64,
     table_asked_ns: Option<u64>,
 }
 
@@ -78,6 +76,8 @@ pub(super) struct Usage {
     pub(super) cpu: Duration,
     /// Operations that were never answered.
     pub(super) unanswered: u64,
+    /// When the last answer came.
+    pub(super) answered_ns: u64,
 }
 
 impl Client {
@@ -109,6 +109,7 @@ impl Client {
             unanswered: 0,
             is_exhausted: false,
             is_overloaded: false,
+            answered_ns: 0,
             table_asked_ns: None,
             plan,
         };
@@ -229,6 +230,7 @@ impl Client {
         Ok(Usage {
             cpu: used.saturating_sub(Duration::from_nanos(spun_ns)),
             unanswered,
+            answered_ns: self.answered_ns,
         })
     }
 
@@ -245,12 +247,13 @@ impl Client {
         next_ns >= times.end_ns() || self.is_exhausted
     }
 
-    /// How long nothing has to be sent.
+    /// How long nothing has to be sent; an executor with a CPU of its own does not sleep meanwhile, as waking up takes
+    /// longer than a schedule may be late.
     fn idle(&self, now_ns: u64) -> Duration {
         let until = Duration::from_nanos(self.schedule.next_due_ns().saturating_sub(now_ns));
-        match self.plan.cpus.is_empty() {
+        match self.plan.cpus.is_empty() || self.schedule.is_closed() {
             true => until.min(SLEEP_MAX),
-            false => until.saturating_sub(SPIN).min(SLEEP_MAX),
+            false => Duration::ZERO,
         }
     }
 
@@ -438,13 +441,14 @@ impl Client {
         };
         let (lane, address) = (link % self.lanes.len(), self.address(link));
         let mut tally = lock(&self.tally);
+        self.answered_ns = times.now_ns();
         let mut answers = Answers {
             source: &self.source,
             routes: &mut self.routes,
             again: &mut self.again,
             tally: &mut tally,
             times,
-            now_ns: times.now_ns(),
+            now_ns: self.answered_ns,
             address,
             done: 0,
             asks_table: false,

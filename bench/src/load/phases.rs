@@ -76,12 +76,10 @@ impl Timetable {
         Phase::ALL.into_iter().rfind(begun).unwrap_or(Phase::WarmUp)
     }
 
-    /// How long a phase was, if it has begun.
-    pub(super) fn seconds(&self, phase: Phase) -> f64 {
+    /// How long a phase was, if it has begun; the last one was over then.
+    pub(super) fn seconds(&self, phase: Phase, over_ns: u64) -> f64 {
         let later = Phase::ALL.into_iter().skip(phase as usize + 1);
-        let until = later
-            .map(|phase| self.begin_ns(phase))
-            .chain([self.end_ns(), self.now_ns()]);
+        let until = later.map(|phase| self.begin_ns(phase)).chain([over_ns]);
         let until = until.min().unwrap_or_default();
         until.saturating_sub(self.begin_ns(phase)) as f64 / 1e9
     }

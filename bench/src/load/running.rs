@@ -142,11 +142,12 @@ impl Running {
             let until = Duration::from_nanos(next_ns.saturating_sub(self.times.now_ns()));
             thread::sleep(until.min(LOOK));
         }
-        self.end();
         for second in &self.seconds[told..] {
             each_second(second);
         }
-        let phase_s = Phase::ALL.map(|phase| self.times.seconds(phase));
+        // What was sent in time may be answered later: then that is when it was over.
+        let end_ns = self.times.end_ns();
+        let mut over_ns = if end_ns == u64::MAX { 0 } else { end_ns };
         let wall_s = self.times.now_ns() as f64 / 1e9 * self.executors.len() as f64;
         let (mut client_cpu, mut unanswered, mut failure) = (Duration::ZERO, 0, None);
         for executor in &mut self.executors {
@@ -154,6 +155,7 @@ impl Running {
                 Ok(usage) => {
                     client_cpu += usage.cpu;
                     unanswered += usage.unanswered;
+                    over_ns = over_ns.max(usage.answered_ns);
                 }
                 Err(error) => failure = Some(error),
             }
@@ -165,6 +167,7 @@ impl Running {
         if interrupt::requested() {
             failure = Some(BenchError::Interrupted);
         }
+        let phase_s = Phase::ALL.map(|phase| self.times.seconds(phase, over_ns));
         Outcome {
             sum: mem::take(&mut self.sum),
             seconds: mem::take(&mut self.seconds),

@@ -63,7 +63,7 @@ fn phases_are_told_apart_by_when_an_operation_was_due() {
     times.enter(Phase::During);
     assert_eq!(times.phase(u64::MAX - 1), Phase::During);
     times.end();
-    assert!(times.seconds(Phase::During) < 10.0);
+    assert!(times.seconds(Phase::During, times.now_ns()) < 10.0);
 }
 
 fn listen() -> (TcpListener, SocketAddr) {
@@ -170,6 +170,20 @@ fn a_closed_loop_keeps_one_batch_in_flight_and_counts_exactly() {
     assert_eq!(outcome.of(Op::Write).count(), 0);
     let run = outcome.run("server", "", 0);
     assert!(run.elapsed_s > 0.0 && run.offered_per_s.is_none());
+}
+
+#[test]
+fn the_rate_of_a_server_that_falls_behind_is_its_own_and_not_what_was_offered() {
+    let (listener, address) = listen();
+    serve(listener, |command| {
+        thread::sleep(4 * MS);
+        ok(command)
+    });
+    let outcome = run(&half_and_half(address, 500), measured(500 * MS)).expect("run");
+    let outcome = outcome.flawless().expect("no errors");
+    assert_eq!(outcome.all(Phase::Before).count(), 250);
+    let per_s = outcome.per_s(Phase::Before);
+    assert!((20.0..=250.0).contains(&per_s), "{per_s}");
 }
 
 #[test]
