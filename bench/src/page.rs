@@ -8,7 +8,7 @@ use crate::plot::Plot;
 use crate::record::{Case, Record};
 
 use draw::{Drawn, shown};
-pub(crate) use table::Table;
+pub(crate) use table::{Table, spread};
 
 mod draw;
 mod plots;

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use crate::error::{BenchError, Result};
-use crate::page::Table;
+use crate::page::{Table, spread};
 use crate::record::{Case, EPHESUS, Record, Row};
-use crate::stats::{Estimate, number, quantile};
+use crate::stats::number;
 
 #[cfg(test)]
 mod tests;
@@ -107,21 +107,13 @@ fn cells(record: &Record, case: &Case, row: &Row) -> ((String, String, String), 
         name += " (client-bound)";
     }
     let shown = |value: Option<f64>| value.map(number).unwrap_or_default();
-    let samples = row.samples.get(EPHESUS).into_iter().flatten();
-    let samples: Vec<f64> = samples.copied().flatten().collect();
-    let spread = match [0.0, 1.0].map(|q| quantile(&samples, q)) {
-        [Some(low), Some(high)] => format!("{} to {}", number(low), number(high)),
-        _ => String::new(),
-    };
+    let spread = row.samples.get(EPHESUS).map(|of| spread(of));
     let peers = row.medians.iter().filter(|(server, _)| *server != EPHESUS);
     let peers: Vec<String> = peers
         .map(|(server, median)| format!("{} {}", server.trim(), shown(*median)))
         .collect();
-    let ratio = |(to, one): (&String, &Estimate)| {
-        let [median, low, high] = [one.median, one.low, one.high].map(number);
-        format!("{to} {median} ({low} to {high})")
-    };
-    let ratios: Vec<String> = row.ratios.iter().map(ratio).collect();
+    let ratios = row.ratios.iter();
+    let ratios: Vec<String> = ratios.map(|(to, one)| format!("{to} {one}")).collect();
     let here = &record.environment;
     let run = format!(
         "{}, {}, {} CPUs {}",
@@ -134,7 +126,7 @@ fn cells(record: &Record, case: &Case, row: &Row) -> ((String, String, String), 
     let cells = [
         name.clone(),
         median,
-        spread,
+        spread.unwrap_or_default(),
         peers.join("; "),
         ratios.join("; "),
         run,

@@ -1,5 +1,7 @@
 //! Medians, quantiles and a seeded bootstrap interval.
 
+use std::fmt;
+
 use ephesus_wire::rng::Rng;
 use serde::{Deserialize, Serialize};
 
@@ -20,6 +22,13 @@ pub struct Estimate {
     pub low: f64,
     /// 97.5th percentile of the bootstrapped medians.
     pub high: f64,
+}
+
+impl fmt::Display for Estimate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [median, low, high] = [self.median, self.low, self.high].map(number);
+        write!(f, "{median} ({low} to {high})")
+    }
 }
 
 /// The median with a bootstrapped 95% percentile interval; `None` without samples.

@@ -102,12 +102,8 @@ fn results_of(cases: &[(&Case, Vec<String>)]) -> Table {
                 .map(|server| or_dash(median(server).map(number))),
         );
         cells.extend(has_spread.then(|| spread(&row.samples[&servers[0]])));
-        cells.extend(ratios.iter().map(|&to| {
-            or_dash(row.ratios.get(to).map(|one| {
-                let [median, low, high] = [one.median, one.low, one.high].map(number);
-                format!("{median} ({low} to {high})")
-            }))
-        }));
+        let ratio = |to| or_dash(row.ratios.get(to).map(ToString::to_string));
+        cells.extend(ratios.iter().map(|&to: &&String| ratio(to)));
         if has_goals {
             let goal = or_dash(row.goal.map(|goal| goal.to_string()));
             cells.extend([goal, row.verdict.to_string()]);
@@ -119,7 +115,7 @@ fn results_of(cases: &[(&Case, Vec<String>)]) -> Table {
 }
 
 /// The smallest and the largest sample, and how many there are.
-fn spread(samples: &[Option<f64>]) -> String {
+pub(crate) fn spread(samples: &[Option<f64>]) -> String {
     let present: Vec<f64> = samples.iter().copied().flatten().collect();
     let ends = [0.0, 1.0].map(|q| quantile(&present, q).map(number));
     match ends {

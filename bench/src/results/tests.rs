@@ -32,7 +32,7 @@ fn the_last_result_of_a_row_counts() {
     ]);
     let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
     let lines: Vec<String> = page.lines().map(words).collect();
-    let row = "| rate, ops/s (client-bound) | 20.00 | 290000 to 310000 | valkey 149500 | \
+    let row = "| rate, ops/s (client-bound) | 20.00 | 290000 to 310000, of 3 | valkey 149500 | \
                valkey 2.04 (2.00 to 2.08) | 2026-02-01, abc1234, 2 CPUs A CPU |";
     assert!(lines.iter().any(|line| line == row), "{page}");
     assert!(page.contains("## run: side by side\n"), "{page}");
