@@ -99,7 +99,6 @@ fn run_case(settings: &Settings, case: Case) -> Result<CaseOutput> {
         Case::Memory => memory::per_key(settings, case),
         Case::RestartOneCore | Case::RestartTwoCores => memory::restart(settings, case),
         Case::LogBytes => logs::amplification(settings, case),
-        Case::WalBudget => logs::budget(settings, case),
         Case::DiskUse => logs::disk_use(settings, case),
     }
 }

@@ -40,8 +40,6 @@ pub struct Shape {
     pub keys: u64,
     /// `-d`.
     pub value_bytes: usize,
-    /// `--cluster`: keys of all slots, each sent to its node; `keys` are then for each slot.
-    pub cluster: bool,
 }
 
 impl Shape {
@@ -56,8 +54,7 @@ impl Shape {
             self.keys,
             self.value_bytes
         );
-        let words = line.split(' ').chain(self.cluster.then_some("--cluster"));
-        words.map(str::to_owned).collect()
+        line.split(' ').map(str::to_owned).collect()
     }
 }
 

@@ -32,7 +32,7 @@ pub struct CompareArgs {
     /// Interleaved rounds (default 10; 2 with --quick)
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: Option<u32>,
-    /// Rounds of `memory`, `wal-budget` and `log-bytes`, which vary little (default 3; 1 with --quick)
+    /// Rounds of `memory` and `log-bytes`, which vary little (default 3; 1 with --quick)
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub long_rounds: Option<u32>,
     /// Keys loaded and drawn from (default 1000000; 100000 with --quick)
@@ -76,7 +76,7 @@ pub struct CompareArgs {
     /// The redis-benchmark program
     #[arg(long, default_value = "/usr/bin/redis-benchmark")]
     pub redis_benchmark: PathBuf,
-    /// Ephesus's --wal-budget in bytes where the case does not set its own
+    /// Ephesus's --wal-budget in bytes
     #[arg(long, default_value_t = 1 << 30)]
     pub wal_budget: u64,
     /// Directory for data, on a real disk (default: a temporary one below target)

@@ -42,8 +42,6 @@ pub enum Case {
     RestartTwoCores,
     /// log bytes per SET and write amplification, 1 / 50 / 800 in flight
     LogBytes,
-    /// size of the logs against --wal-budget while overwriting
-    WalBudget,
     /// disk use over ten full overwrites
     DiskUse,
 }
@@ -86,7 +84,6 @@ impl Case {
             requests: settings.requests(requests),
             keys: settings.keys,
             value_bytes: settings.value_bytes,
-            cluster: false,
         })
     }
 }

@@ -14,7 +14,7 @@ use crate::server::{self, Product, Server};
 
 use super::bed::Bed;
 use super::measure::CaseResult;
-use super::settings::{Settings, Setup};
+use super::settings::Settings;
 use super::{Case, CaseOutput, throughput};
 
 const QUIET_TIMEOUT: Duration = Duration::from_secs(120);
@@ -78,76 +78,7 @@ fn log_counters(server: &Server) -> Result<[f64; 3]> {
     Ok([log, appended, procfs::written_bytes(server.pid())? as f64])
 }
 
-const BUDGET_BYTES: u64 = 256 << 20;
-const BUDGET_BYTES_QUICK: u64 = 128 << 20;
-/// The budget is written over this many times.
-const BUDGET_TURNOVERS: u64 = 8;
 const POLL: Duration = Duration::from_millis(20);
-const SEGMENT_BYTES_MIN: u64 = 16 << 20;
-const SEGMENT_BYTES_MAX: u64 = 64 << 20;
-
-/// Bytes of one log segment at a budget, as Ephesus fixes them.
-pub(super) fn segment_bytes(budget_bytes: u64, shards: u64) -> u64 {
-    (budget_bytes / (8 * shards)).clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX)
-}
-
-/// The largest size of Ephesus's logs while keys are overwritten at full speed.
-pub(super) fn budget(settings: &Settings, case: Case) -> Result<CaseOutput> {
-    let budget_bytes = if settings.is_quick {
-        BUDGET_BYTES_QUICK
-    } else {
-        BUDGET_BYTES
-    };
-    let record_bytes = (KEY_BYTES + settings.value_bytes) as u64;
-    let requests = BUDGET_TURNOVERS * budget_bytes / record_bytes;
-    let shape = Shape {
-        keys: settings.large_keys,
-        ..set_shape(settings, 50, 16, requests)
-    };
-    let mut result = CaseResult::new(
-        case,
-        format!(
-            "--wal-budget {budget_bytes}, blocks used below data/logs every {} ms during \
-             as redis-benchmark {}",
-            POLL.as_millis(),
-            shape.flags().join(" ")
-        ),
-    );
-    let mut described = Vec::new();
-    if !ephesus_is_compared(settings, &mut result) {
-        return Ok((result, described));
-    }
-    let setup = Setup {
-        wal_budget_bytes: budget_bytes,
-        ..settings.setup(case)
-    };
-    for _ in 0..settings.long_rounds {
-        let dir = settings.case_dir()?;
-        let server = settings.start(Product::Ephesus, dir.path(), setup)?;
-        server.fill(settings.large_keys, settings.value_bytes, 0)?;
-        let logs = server.spec().data_dir().join("logs");
-        disk::used_bytes(&logs)?;
-        let peak = peak_use_while(&logs, || write(settings, &server, &shape))?;
-        server.verify_confined()?;
-        let segment = segment_bytes(budget_bytes, u64::from(server.spec().shards)) as f64;
-        let above = peak as f64 - budget_bytes as f64;
-        eprintln!("   logs reached {} MiB", peak >> 20);
-        let shards = f64::from(server.spec().shards);
-        result.record(
-            "segments above the budget, per shard",
-            less("segments").to(Goal::ValueAtMost(1.0)),
-            Product::Ephesus,
-            above.max(0.0) / segment / shards,
-        );
-        let mib = peak as f64 / f64::from(1 << 20);
-        result.record("largest logs", less("MiB"), Product::Ephesus, mib);
-        if described.is_empty() {
-            described.push(server::describe(&server));
-        }
-    }
-    Ok((result, described))
-}
-
 const OVERWRITES: u64 = 10;
 const DISK_USE_MAX: f64 = 5.0;
 
@@ -226,6 +157,5 @@ fn set_shape(settings: &Settings, clients: u32, pipeline: u32, requests: u64) ->
         requests,
         keys: settings.keys,
         value_bytes: settings.value_bytes,
-        cluster: false,
     }
 }

@@ -31,7 +31,7 @@ fn verdict_of(measures: Vec<Measure>, client_busy: f64) -> Verdict {
 #[test]
 fn names_are_those_of_reports() {
     let names = "set-p16-everysec set-p16-always get-p16 get-p1 set-p1-always set-c1-always latency-images-p1 \
-                 latency-images-p16 get-images memory restart-1-core restart-2-cores log-bytes wal-budget disk-use";
+                 latency-images-p16 get-images memory restart-1-core restart-2-cores log-bytes disk-use";
     let all: Vec<String> = Case::all().iter().map(Case::name).collect();
     assert_eq!(all.join(" "), names);
     for case in Case::all() {
@@ -131,13 +131,6 @@ fn a_client_bound_rate_is_judged_by_cpu_per_operation() {
         Verdict::MissedByCpu
     );
     assert_eq!(verdict_of(vec![rate, cpu(0.9)], 0.85), Verdict::Missed);
-}
-
-#[test]
-fn segments_follow_the_budget_within_bounds() {
-    assert_eq!(logs::segment_bytes(256 << 20, 1), 32 << 20);
-    assert_eq!(logs::segment_bytes(64 << 20, 1), 16 << 20);
-    assert_eq!(logs::segment_bytes(4 << 30, 2), 64 << 20);
 }
 
 #[test]

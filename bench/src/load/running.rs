@@ -7,6 +7,7 @@ use std::time::Duration;
 use std::{io, mem, thread};
 
 use glommio::{LocalExecutorBuilder, Placement};
+use rustix::process::{Resource, getrlimit, setrlimit};
 use rustix::thread::set_current_timer_slack;
 
 use crate::error::{BenchError, Result};
@@ -62,6 +63,7 @@ impl Running {
     /// Starts executors, each with its share of the connections; returns when all are connected and begin.
     pub(crate) fn start(plan: Plan, span: Span) -> Result<Self> {
         plan.check()?;
+        allow_descriptors();
         let plan = Arc::new(plan);
         let counters = Arc::new(Counters::default());
         let count = plan.executors();
@@ -178,6 +180,14 @@ impl Running {
             failure,
         }
     }
+}
+
+/// As many as this process may have: for connections, and glommio keeps one of every executor that has ended.
+fn allow_descriptors() {
+    let mut limits = getrlimit(Resource::Nofile);
+    limits.current = limits.maximum;
+    // With less than that whoever opens too many is told.
+    let _ = setrlimit(Resource::Nofile, limits);
 }
 
 impl Drop for Running {

@@ -44,7 +44,6 @@ fn flags_name_the_whole_shape() {
         requests: 1000,
         keys: 10,
         value_bytes: 100,
-        cluster: false,
     };
     assert_eq!(
         shape.flags().join(" "),
