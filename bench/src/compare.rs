@@ -4,6 +4,8 @@
 //! ratios are formed within the round, so that drift of the machine hits both sides of a pair.
 //! Servers that are not driven are waited for until idle, and what they still use is counted.
 
+use std::time::Duration;
+
 use crate::affinity;
 use crate::disk;
 use crate::error::{BenchError, Result};
@@ -28,9 +30,8 @@ mod throughput;
 
 use settings::Settings;
 
-/// Small writes timed for the disk's sync latency.
-const DISK_WRITES: usize = 2000;
-const DISK_WRITES_QUICK: usize = 200;
+/// How long each kind of write is measured.
+const DISK_TIME: Duration = Duration::from_millis(500);
 
 /// Runs the cases asked for, prints the table and writes the JSON.
 ///
@@ -48,15 +49,8 @@ pub fn execute(arguments: &CompareArgs) -> Result<()> {
     record.is_quick = settings.is_quick;
     affinity::confine_current(&affinity::mask(&[settings.client_cpu]))
         .map_err(BenchError::io("confining the client"))?;
-    let writes = if arguments.quick {
-        DISK_WRITES_QUICK
-    } else {
-        DISK_WRITES
-    };
-    let mut notes = vec![format!(
-        "before: {}",
-        disk::measure(settings.root(), writes)?
-    )];
+    let disk = || disk::summary(settings.root(), DISK_TIME);
+    let mut notes = vec![format!("before: {}", disk()?)];
     let mut take = |(result, described): CaseOutput| {
         record.put(result.recorded(settings.subject()));
         described
@@ -73,8 +67,7 @@ pub fn execute(arguments: &CompareArgs) -> Result<()> {
         run_case(&settings, *case)
     });
     let done = preset.chain(cases).try_for_each(|output| take(output?));
-    let after = disk::measure(settings.root(), writes);
-    notes.extend(after.map(|after| format!("after: {after}")));
+    notes.extend(disk().map(|after| format!("after: {after}")));
     record.put(record::Case {
         name: "disk".to_owned(),
         title: "the raw disk".to_owned(),

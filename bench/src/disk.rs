@@ -1,17 +1,15 @@
 //! What the raw disk can do: the floor under every durable write.
 
-use std::fmt;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
-use std::time::Instant;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::{BenchError, Result};
 use crate::interrupt;
-use crate::stats;
 
 pub use calm::await_calm;
 pub(crate) use in_flight::durable;
@@ -28,54 +26,24 @@ const BLOCK_BYTES: usize = 4096;
 const LARGEST_WRITE_BYTES: usize = 1 << 20;
 const FILE_BYTES: u64 = 64 << 20;
 
-/// Sync latency and durable sequential rate of one directory's disk.
-#[derive(Clone, Debug, Serialize)]
-pub struct DiskReport {
-    /// Whether O_DIRECT worked; otherwise the page cache was in the path.
-    pub direct: bool,
-    /// Median of a 4 KiB O_DSYNC write into a zero-filled file.
-    pub dsync_4k_p50_us: f64,
-    /// 99th percentile of the same.
-    pub dsync_4k_p99_us: f64,
-    /// Median of a 4 KiB write and fdatasync into a zero-filled file.
-    pub write_fdatasync_4k_p50_us: f64,
-    /// 99th percentile of the same.
-    pub write_fdatasync_4k_p99_us: f64,
-    /// Sequential O_DSYNC writes of 256 KiB.
-    pub sequential_256k_mb_per_s: f64,
-    /// Sequential O_DSYNC writes of 1 MiB.
-    pub sequential_1m_mb_per_s: f64,
-}
-
-impl fmt::Display for DiskReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "({}): 4 KiB O_DSYNC p50 {:.0} us, p99 {:.0} us; 4 KiB write + fdatasync p50 {:.0} us, \
-             p99 {:.0} us; sequential O_DSYNC {:.0} MB/s at 256 KiB, {:.0} MB/s at 1 MiB",
-            if self.direct { "O_DIRECT" } else { "buffered" },
-            self.dsync_4k_p50_us,
-            self.dsync_4k_p99_us,
-            self.write_fdatasync_4k_p50_us,
-            self.write_fdatasync_4k_p99_us,
-            self.sequential_256k_mb_per_s,
-            self.sequential_1m_mb_per_s
-        )
-    }
-}
-
 #[derive(Clone, Copy, bytemuck::Zeroable)]
 #[repr(C, align(4096))]
 struct Aligned([u8; LARGEST_WRITE_BYTES]);
 
-/// Measures with `writes` small writes in a scratch file that is removed again.
+/// What the disk does with a log's writes, in a line; each kind of write is measured for so long.
 ///
 /// # Errors
 /// When the directory cannot be written.
-pub fn measure(dir: &Path, writes: usize) -> Result<DiskReport> {
-    in_scratch(dir, "disk-latency.tmp", |path| {
-        measure_file(path, writes.max(1))
-    })
+pub fn summary(dir: &Path, duration: Duration) -> Result<String> {
+    let sizes = [(BLOCK_BYTES, 1), (256 << 10, 1), (LARGEST_WRITE_BYTES, 1)];
+    let [small, middle, large] = durable(dir, sizes, duration)?;
+    Ok(format!(
+        "4 KiB O_DSYNC p50 {:.0} us, p99 {:.0} us; sequential O_DSYNC {:.0} MB/s at 256 KiB, {:.0} MB/s at 1 MiB",
+        small.latencies.us(0.5),
+        small.latencies.us(0.99),
+        middle.mb_per_s,
+        large.mb_per_s
+    ))
 }
 
 /// What a measurement in a file finds, which is removed again.
@@ -87,34 +55,10 @@ fn in_scratch<T>(
     let path = dir.join(name);
     let what = || BenchError::io(path.display().to_string());
     let measured = measure(&path).map_err(what());
-    fs::remove_file(&path).map_err(what())?;
+    let removed = fs::remove_file(&path).map_err(what());
     interrupt::check()?;
-    measured
-}
-
-fn measure_file(path: &Path, writes: usize) -> io::Result<DiskReport> {
-    let mut block = zero_filled(path)?;
-    for (index, byte) in block.0.iter_mut().enumerate() {
-        *byte = (index % 251) as u8 + 1;
-    }
-    let (dsync, direct) = open_durable(path)?;
-    let plain = open(path, if direct { libc::O_DIRECT } else { 0 })?;
-    let small = &block.0[..BLOCK_BYTES];
-    let by_dsync = timed(writes, |offset| dsync.write_all_at(small, offset))?;
-    let by_sync = timed(writes, |offset| {
-        plain.write_all_at(small, offset)?;
-        plain.sync_data()
-    })?;
-    let us = |samples: &[f64], q| stats::quantile(samples, q).unwrap_or_default();
-    Ok(DiskReport {
-        direct,
-        dsync_4k_p50_us: us(&by_dsync, 0.5),
-        dsync_4k_p99_us: us(&by_dsync, 0.99),
-        write_fdatasync_4k_p50_us: us(&by_sync, 0.5),
-        write_fdatasync_4k_p99_us: us(&by_sync, 0.99),
-        sequential_256k_mb_per_s: sequential(&dsync, &block.0[..256 << 10])?,
-        sequential_1m_mb_per_s: sequential(&dsync, &block.0)?,
-    })
+    let found = measured?;
+    removed.map(|()| found)
 }
 
 /// Makes a file of zeroes on the disk; the block of zeroes that it was written with.
@@ -142,25 +86,6 @@ fn open_durable(path: &Path) -> io::Result<(File, bool)> {
 fn open(path: &Path, flags: i32) -> io::Result<File> {
     let mut options = fs::OpenOptions::new();
     options.write(true).custom_flags(flags).open(path)
-}
-
-fn timed(writes: usize, mut write: impl FnMut(u64) -> io::Result<()>) -> io::Result<Vec<f64>> {
-    let mut samples = Vec::with_capacity(writes);
-    for index in 0..writes {
-        let offset = (index * BLOCK_BYTES) as u64 % FILE_BYTES;
-        let started = Instant::now();
-        write(offset)?;
-        samples.push(started.elapsed().as_secs_f64() * 1e6);
-    }
-    Ok(samples)
-}
-
-fn sequential(file: &File, block: &[u8]) -> io::Result<f64> {
-    let started = Instant::now();
-    for offset in (0..FILE_BYTES).step_by(block.len()) {
-        file.write_all_at(block, offset)?;
-    }
-    Ok(FILE_BYTES as f64 / 1e6 / started.elapsed().as_secs_f64())
 }
 
 /// Fails when a directory is on a file system that lives in memory.
