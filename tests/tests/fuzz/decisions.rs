@@ -102,26 +102,29 @@ pub(crate) fn history() -> Vec<Command> {
         reason: AbortReason::Target,
         text: "no room".to_owned(),
     };
+    let begin = |number| Command::BeginMigration {
+        id: id(number),
+        incarnation,
+    };
     let node = node(3);
     commands.extend([
         Command::PlanMoves {
-            moves: vec![to(0, 3, 0), to(1, 3, 1), to(2, 3, 0)],
+            moves: vec![to(0, 3, 0), to(1, 3, 1), to(2, 3, 0), to(3, 3, 0)],
             purpose: Purpose::Rebalance,
         },
         Command::LimitMoves { mb_s: 40 },
-        Command::BeginMigration {
-            id: id(1),
-            incarnation,
-        },
+        begin(1),
         Command::CommitMigration {
             id: id(1),
             incarnation,
             confirmation,
         },
         Command::AbortMigration { id: id(2), abort },
+        begin(3),
+        begin(4),
         Command::CommitMigrations {
             incarnation,
-            confirmations: vec![(id(1), confirmation), (id(3), confirmation)],
+            confirmations: vec![(id(3), confirmation), (id(4), confirmation)],
         },
         Command::RetryMigration { id: id(2) },
         Command::Drain { node, on: true },
