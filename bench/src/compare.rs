@@ -10,7 +10,7 @@ use crate::affinity;
 use crate::disk;
 use crate::error::{BenchError, Result};
 use crate::named::Named;
-use crate::record::{self, Record};
+use crate::record::{self, Record, ServerRecord};
 
 pub use arguments::CompareArgs;
 pub use case::Case;
@@ -77,7 +77,7 @@ pub fn execute(arguments: &CompareArgs) -> Result<()> {
     outputs.publish(record, done)
 }
 
-type CaseOutput = (CaseResult, Vec<crate::server::Described>);
+type CaseOutput = (CaseResult, Vec<ServerRecord>);
 
 fn run_case(settings: &Settings, case: Case) -> Result<CaseOutput> {
     match case {

@@ -127,10 +127,7 @@ fn run_round(settings: &Settings, case: Case, round: u32, record: &mut Record) -
         let outcome = round::run(pair.as_mut(), case, settings)?;
         for described in pair.described() {
             let name = contestant.to_string();
-            record.add_server(ServerRecord {
-                name,
-                ..described.into()
-            });
+            record.add_server(ServerRecord { name, ..described });
         }
         tell(round, contestant, &outcome);
         outcomes.push((contestant, outcome));

@@ -15,7 +15,6 @@ use crate::error::{BenchError, Result};
 use crate::measure::{Goal, Measure, Verdict, more};
 use crate::named::Named;
 use crate::plot::Plot;
-use crate::server::Described;
 use crate::stats::{self, Estimate};
 
 pub use latencies::Latencies;
@@ -199,8 +198,7 @@ impl Record {
     }
 
     /// Notes a server, once for each way in which it is started.
-    pub fn add_server(&mut self, server: impl Into<ServerRecord>) {
-        let server = server.into();
+    pub fn add_server(&mut self, server: ServerRecord) {
         let is_same = |known: &ServerRecord| {
             (&known.name, &known.command_line) == (&server.name, &server.command_line)
         };
@@ -213,17 +211,6 @@ impl Record {
     pub fn put(&mut self, case: Case) {
         self.cases.retain(|known| known.name != case.name);
         self.cases.push(case);
-    }
-}
-
-impl From<Described> for ServerRecord {
-    fn from(server: Described) -> Self {
-        ServerRecord {
-            name: server.product.to_string(),
-            version: server.version,
-            command_line: server.command_line,
-            configuration: server.configuration,
-        }
     }
 }
 

@@ -8,8 +8,6 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
-
 use crate::affinity::{self, CpusetGroup};
 use crate::environment;
 use crate::error::{BenchError, Result};
@@ -18,6 +16,7 @@ use crate::load::Indexes;
 use crate::prefill;
 use crate::process::Process;
 use crate::procfs::{self, Pid};
+use crate::record::ServerRecord;
 use crate::resp::{self, Connection, Value};
 
 pub use settings::{Durability, Product, ServerSpec};
@@ -362,21 +361,8 @@ fn shown(spec: &ServerSpec, arguments: &[String]) -> String {
         .join(" ")
 }
 
-/// What a server is and how it was started and configured.
-#[derive(Clone, Debug, Serialize)]
-pub struct Described {
-    /// Product.
-    pub product: Product,
-    /// First line of `--version`.
-    pub version: String,
-    /// Program and arguments.
-    pub command_line: String,
-    /// What `CONFIG GET *` answers, by name; empty when not supported.
-    pub configuration: Vec<(String, String)>,
-}
-
 /// Describes a running server for the report.
-pub fn describe(server: &Server) -> Described {
+pub fn describe(server: &Server) -> ServerRecord {
     let words = server
         .connect()
         .and_then(|mut connection| connection.strings(&["CONFIG", "GET", "*"]));
@@ -386,8 +372,8 @@ pub fn describe(server: &Server) -> Described {
         .map(|pair| (pair[0].clone(), pair[1].clone()));
     let mut configuration: Vec<_> = pairs.collect();
     configuration.sort();
-    Described {
-        product: server.product(),
+    ServerRecord {
+        name: server.product().to_string(),
         version: version(&server.spec().binary),
         command_line: server.command_line().to_owned(),
         configuration,

@@ -7,8 +7,9 @@ use tempfile::TempDir;
 use crate::disk;
 use crate::error::Result;
 use crate::interrupt;
+use crate::record::ServerRecord;
 use crate::resp;
-use crate::server::{self, Described, Product, Server};
+use crate::server::{self, Product, Server};
 
 use super::CaseResult;
 use super::settings::{Settings, Setup};
@@ -89,7 +90,7 @@ impl<'a> Bed<'a> {
     }
 
     /// How every server was started and configured.
-    pub(super) fn describe(&self) -> Vec<Described> {
+    pub(super) fn describe(&self) -> Vec<ServerRecord> {
         self.servers.iter().map(server::describe).collect()
     }
 

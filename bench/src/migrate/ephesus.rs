@@ -12,7 +12,8 @@ use ephesus_wire::handshake::Secret;
 use crate::cluster::bed::{Bed, Layout};
 use crate::error::{BenchError, Result};
 use crate::operator::Operator;
-use crate::server::{self, Described, Product};
+use crate::record::ServerRecord;
+use crate::server::{self, Product};
 
 use super::pair::{Ends, Pair, Said, Stage};
 use super::progress::Progress;
@@ -253,12 +254,12 @@ impl Pair for EphesusPair {
         Ok(true)
     }
 
-    fn described(&self) -> Vec<Described> {
+    fn described(&self) -> Vec<ServerRecord> {
         let Some(bed) = &self.bed else {
             return Vec::new();
         };
-        let of = |index| Described {
-            product: Product::Ephesus,
+        let of = |index| ServerRecord {
+            name: Product::Ephesus.to_string(),
             version: server::version(bed.program()),
             command_line: bed.node_line(index),
             configuration: Vec::new(),

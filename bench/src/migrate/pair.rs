@@ -2,8 +2,8 @@ use std::net::SocketAddr;
 
 use crate::error::Result;
 use crate::procfs::Pid;
+use crate::record::ServerRecord;
 use crate::resp::Connection;
-use crate::server::Described;
 
 use super::slots::SlotSet;
 
@@ -64,7 +64,7 @@ pub(super) trait Pair {
         Ok(false)
     }
     /// How they were started.
-    fn described(&self) -> Vec<Described>;
+    fn described(&self) -> Vec<ServerRecord>;
 
     /// Keys of source and target.
     fn keys(&self) -> Result<[u64; 2]> {

@@ -7,8 +7,9 @@ use tempfile::TempDir;
 use crate::error::{BenchError, Result};
 use crate::interrupt;
 use crate::locate;
+use crate::record::ServerRecord;
 use crate::resp::{self, Connection};
-use crate::server::{self, Described, Durability, Product, Server, ServerSpec};
+use crate::server::{self, Durability, Product, Server, ServerSpec};
 
 use super::contestant::Contestant;
 use super::pair::{Ends, Pair, Said, Stage};
@@ -181,7 +182,7 @@ impl Pair for ValkeyPair {
         })
     }
 
-    fn described(&self) -> Vec<Described> {
+    fn described(&self) -> Vec<ServerRecord> {
         vec![
             server::describe(&self.source),
             server::describe(&self.target),
