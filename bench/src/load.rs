@@ -42,6 +42,7 @@ pub const PIPELINE_MAX: u32 = 1024;
 /// How long after the end unanswered commands are waited for.
 const DRAIN: Duration = Duration::from_secs(10);
 const CONNECTIONS: usize = 50;
+const UNANSWERED_MAX: usize = 1_000_000;
 
 /// What to send, to whom and how.
 #[derive(Clone, Debug)]
@@ -62,6 +63,8 @@ pub struct Plan {
     pub cpus: Vec<usize>,
     /// Operations to send; none: until the time is over.
     pub count: Option<u64>,
+    /// Unanswered operations of an executor at which the servers count as overloaded, and nothing more is sent.
+    pub unanswered_max: usize,
     /// What they do.
     pub workload: Workload,
 }
@@ -116,6 +119,7 @@ impl Plan {
             threads: 1,
             cpus: Vec::new(),
             count: None,
+            unanswered_max: UNANSWERED_MAX,
             workload: Workload {
                 mix: Mix::of(&[(Op::Read, 1)]),
                 is_apart: false,

@@ -163,7 +163,7 @@ fn plan(arguments: &RunArgs, target: Target) -> Result<Plan> {
             ledger: ledger.transpose()?,
             ..shape.workload(keys)
         },
-        target,
+        ..Plan::new(target)
     })
 }
 

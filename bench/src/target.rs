@@ -18,7 +18,7 @@ use crate::interrupt;
 use crate::resp::{Connection, Value};
 
 /// How long a connection may take to be made.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A server, or a cluster by one of its servers.
 #[derive(Clone, Debug)]
@@ -189,12 +189,24 @@ impl Target {
     /// # Errors
     /// When nobody listens there, or does not let this client in.
     pub fn connect(&self, address: SocketAddr) -> Result<Connection> {
+        self.connect_within(address, CONNECT_TIMEOUT)
+    }
+
+    pub(crate) fn connect_within(
+        &self,
+        address: SocketAddr,
+        timeout: Duration,
+    ) -> Result<Connection> {
         let failed = || BenchError::io(format!("connecting to {address}"));
-        let socket = TcpStream::connect_timeout(&address, CONNECT_TIMEOUT).map_err(failed())?;
+        let socket = TcpStream::connect_timeout(&address, timeout).map_err(failed())?;
         socket.set_nodelay(true).map_err(failed())?;
         let stream = match &self.tls {
             None => Stream::Plain(socket),
-            Some(config) => Stream::Tls(Box::new(self.shake_hands(config, socket, address)?)),
+            Some(config) => Stream::Tls(Box::new(self.shake_hands(
+                config,
+                socket,
+                (address, timeout),
+            )?)),
         };
         let mut connection = Connection::on(stream)?;
         if let Some(login) = &self.login {
@@ -218,7 +230,7 @@ impl Target {
         &self,
         config: &Arc<ClientConfig>,
         mut socket: TcpStream,
-        address: SocketAddr,
+        (address, timeout): (SocketAddr, Duration),
     ) -> Result<StreamOwned<ClientConnection, TcpStream>> {
         let what = || format!("TLS with {address}");
         let name = match address == self.address {
@@ -226,8 +238,8 @@ impl Target {
             false => Ok(ServerName::from(address.ip())),
         };
         let name = name.map_err(|error| BenchError::failed(what(), error))?;
-        let timeout = socket.set_read_timeout(Some(CONNECT_TIMEOUT));
-        timeout.map_err(BenchError::io(what()))?;
+        let set = socket.set_read_timeout(Some(timeout));
+        set.map_err(BenchError::io(what()))?;
         let session = ClientConnection::new(Arc::clone(config), name);
         let mut session = session.map_err(|error| BenchError::failed(what(), error))?;
         while session.is_handshaking() {

@@ -9,6 +9,7 @@ use ephesus_wire::resp::value::decode;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::error::{BenchError, Result};
+use crate::target::CONNECT_TIMEOUT;
 
 use super::keys::Counters;
 use super::link::Link;
@@ -24,10 +25,10 @@ use super::{DRAIN, Plan};
 /// Batches begun before replies are looked at again.
 const SENDS_PER_TURN: usize = 16;
 const SLEEP_MAX: Duration = Duration::from_millis(10);
-/// Unanswered operations at which the servers count as overloaded, and nothing more is sent.
-const UNANSWERED_MAX: usize = 1_000_000;
 /// Times that one operation is sent elsewhere before it counts as failed.
 const MOVES_MAX: u8 = 8;
+/// How long a server of a cluster that was gone may take to let a client in.
+const RETRY_TIMEOUT: Duration = Duration::from_millis(100);
 /// Between two questions who has which slot.
 const TABLE_INTERVAL_NS: u64 = 100_000_000;
 
@@ -156,10 +157,13 @@ impl Client {
     }
 
     fn connect(&mut self, token: ConnToken) -> Result<Link> {
-        let stream = self
-            .plan
-            .target
-            .connect(self.address(token.index as usize))?;
+        // Others wait meanwhile, once it runs.
+        let timeout = match self.is_patient {
+            true => RETRY_TIMEOUT,
+            false => CONNECT_TIMEOUT,
+        };
+        let address = self.address(token.index as usize);
+        let stream = self.plan.target.connect_within(address, timeout)?;
         Link::new(stream.into_stream(), token, &mut self.ring)
     }
 
@@ -240,7 +244,7 @@ impl Client {
 
     /// Whether nothing is ever sent again: an open loop also sends what was due before the end and is late.
     fn is_over(&self, now_ns: u64, times: &Timetable) -> bool {
-        let next_ns = match self.schedule.is_closed() {
+        let next_ns = match self.schedule.is_closed() || self.is_overloaded {
             true => now_ns,
             false => self.schedule.next_due_ns(),
         };
@@ -325,12 +329,11 @@ impl Client {
         }
         self.lanes[lane].unanswered += count;
         self.unanswered += count;
-        let is_overloaded = self.unanswered > UNANSWERED_MAX;
+        let is_overloaded = self.unanswered > self.plan.unanswered_max;
         let mut tally = lock(&self.tally);
         tally.sent += count as u64;
         if is_overloaded && !self.is_overloaded {
             self.is_overloaded = true;
-            tally.is_overloaded = true;
             tally.failed(
                 "OVERLOADED",
                 1,

@@ -359,11 +359,6 @@ impl Outcome {
         &self.sum.errors
     }
 
-    /// Whether sending was stopped because too much was not answered.
-    pub fn is_overloaded(&self) -> bool {
-        self.sum.is_overloaded
-    }
-
     /// 99th percentile of how late batches left.
     pub fn send_delay_p99_us(&self) -> f64 {
         let delay = self.sum.send_delay.as_ref();

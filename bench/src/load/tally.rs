@@ -17,7 +17,6 @@ pub(super) struct Tally {
     pub(super) errors: BTreeMap<String, u64>,
     /// One of the errors, as it was told.
     pub(super) example: Option<String>,
-    pub(super) is_overloaded: bool,
 }
 
 impl Tally {
@@ -46,7 +45,6 @@ impl Tally {
             *self.errors.entry(why).or_default() += count;
         }
         self.example = self.example.take().or(other.example);
-        self.is_overloaded |= other.is_overloaded;
     }
 
     /// Latencies of a phase by operation.

@@ -187,6 +187,23 @@ fn the_rate_of_a_server_that_falls_behind_is_its_own_and_not_what_was_offered() 
 }
 
 #[test]
+fn who_is_stopped_by_too_much_that_is_not_answered_does_not_wait_longer_than_for_the_answers() {
+    let (listener, address) = listen();
+    serve(listener, stalling(Duration::ZERO, 700 * MS));
+    let mut plan = half_and_half(address, 1000);
+    plan.unanswered_max = 100;
+    let began = Instant::now();
+    let outcome = run(&plan, measured(500 * MS)).expect("run");
+    assert_eq!(outcome.errors()["OVERLOADED"], 1, "{:?}", outcome.errors());
+    assert!(
+        !outcome.errors().contains_key("UNANSWERED"),
+        "{:?}",
+        outcome.errors()
+    );
+    assert!(began.elapsed() < 9000 * MS, "{:?}", began.elapsed());
+}
+
+#[test]
 fn every_second_has_its_row() {
     let (listener, address) = listen();
     serve(listener, ok);
