@@ -116,12 +116,17 @@ fn what_cannot_be_written_is_one_line_before_anything_is_measured() {
         );
         assert!(errors.contains(outputs[1]), "{errors}");
     }
-    let output = bench(&["disk", "/dev/shm"]).output().expect("bench");
+    assert_eq!(entries(dir.path()), 0);
+    let file = dir.path().join("a.json").display().to_string();
+    let output = bench(&["disk", "/dev/shm", "--json", &file])
+        .output()
+        .expect("bench");
     let [_, errors] = texts(&output);
     assert!(
         errors.starts_with("ephesus-bench: DIR: /dev/shm is in memory"),
         "{errors}"
     );
+    assert_eq!(entries(dir.path()), 0);
 }
 
 #[test]

@@ -31,15 +31,19 @@ impl Outputs {
     /// # Errors
     /// When a directory cannot be made, or a file not be opened.
     pub fn prepare(&self) -> Result<()> {
+        let fails = |path: &Path| BenchError::io(path.display().to_string());
         for dir in self.report.iter().chain(&self.hgrm) {
-            fs::create_dir_all(dir).map_err(BenchError::io(dir.display().to_string()))?;
-            let probe = tempfile::tempfile_in(dir);
-            probe.map_err(BenchError::io(format!("a file in {}", dir.display())))?;
+            fs::create_dir_all(dir).map_err(fails(dir))?;
+            tempfile::tempfile_in(dir).map_err(fails(dir))?;
         }
+        // A run that fails before it has results leaves no empty files.
         for path in self.files() {
-            let mut options = fs::OpenOptions::new();
-            let opened = options.create(true).append(true).open(path);
-            opened.map_err(BenchError::io(path.display().to_string()))?;
+            let parent = path.parent().filter(|dir| !dir.as_os_str().is_empty());
+            match path.exists() {
+                true => fs::OpenOptions::new().append(true).open(path),
+                false => tempfile::tempfile_in(parent.unwrap_or(Path::new("."))),
+            }
+            .map_err(fails(path))?;
         }
         Ok(())
     }
