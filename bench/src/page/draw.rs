@@ -10,6 +10,8 @@ const FOOT: f64 = 40.0;
 /// Height of a bar with the room around it; and where bars begin and end at most, 380 being the whole.
 const BAR_HEIGHT: f64 = 30.0;
 const BARS: [f64; 2] = [120.0, 300.0];
+/// Distinct colours of the page.
+const COLOURS: usize = 8;
 /// Points of a line that tell their values under the pointer.
 const DOTS_MAX: usize = 400;
 
@@ -112,11 +114,16 @@ impl<'a> Drawn<'a> {
         finite.map(|(point, ends)| (point[0], ends)).collect()
     }
 
-    pub(super) fn mark_kind(&self, kind: &str) -> usize {
-        self.mark_kinds
-            .iter()
-            .position(|known| *known == kind)
-            .unwrap_or(0)
+    /// The class of an event: it has the colour of the line that it is about, if it is about one.
+    pub(super) fn mark_class(&self, kind: &str) -> String {
+        let lines = || self.plot.series.iter();
+        match lines().position(|line| kind.starts_with(&format!("{} ", line.name))) {
+            Some(line) => format!("of c{}", line % COLOURS),
+            None => {
+                let known = self.mark_kinds.iter().position(|known| *known == kind);
+                format!("m{}", known.unwrap_or(0) % COLOURS)
+            }
+        }
     }
 
     pub(super) fn bar(&self, series: &Series) -> f64 {

@@ -19,7 +19,12 @@ pub(super) fn groups(case: &Case) -> Vec<Vec<Plot>> {
     groups.push(of_kinds(&[Kind::Time]));
     groups.push(of_kinds(&[Kind::Bars]));
     if !case.plots.iter().any(|plot| plot.kind == Kind::Curve) {
-        groups.push(case.rows.iter().filter_map(bars).collect());
+        groups.push(
+            case.rows
+                .iter()
+                .filter_map(|row| bars(row, &case.runs))
+                .collect(),
+        );
     }
     groups.retain(|group| !group.is_empty());
     groups
@@ -105,15 +110,17 @@ fn over_time(runs: &[Run]) -> Vec<Plot> {
     ]
 }
 
-/// Medians with their 95% intervals, where there are servers to compare.
-fn bars(row: &Row) -> Option<Plot> {
+/// Medians with their 95% intervals, where there are servers to compare, which have the order of the runs: each has
+/// one colour.
+fn bars(row: &Row, runs: &[Run]) -> Option<Plot> {
     let bar = |(server, samples): (&String, &Vec<Option<f64>>)| {
         let samples: Vec<f64> = samples.iter().copied().flatten().collect();
         let found = stats::estimate(&samples)?;
         let interval = (samples.len() > 1).then_some([found.low, found.high]);
         Some(Series::bar(server.as_str(), found.median, interval))
     };
-    let series: Vec<Series> = row.samples.iter().filter_map(bar).collect();
+    let mut series: Vec<Series> = row.samples.iter().filter_map(bar).collect();
+    series.sort_by_key(|series| runs.iter().position(|run| run.server == series.name));
     let axes = [Axis::linear("", ""), Axis::linear(&row.unit, "")];
     (series.len() > 1).then(|| Plot::new(&row.name, Kind::Bars, axes, series))
 }
