@@ -82,7 +82,8 @@ impl MicroArgs {
         let how = format!(
             "One CPU; keys of {KEY_BYTES} B and values of {VALUE_BYTES} B; medians of {ROUNDS} rounds. Limits: \
              memory that is copied, reads of memory that depend on each other, one loopback TCP connection, 4 KiB \
-             O_DSYNC writes, and such writes one by one of 256 KiB (log) and 1 MiB (image)."
+             O_DSYNC writes, and such writes one by one of 256 KiB (log) and 1 MiB (image). A part is above its \
+             limit where its data stays in the CPU's caches, or where its reads overlap."
         );
         record.put(Case {
             name: "parts".to_owned(),
