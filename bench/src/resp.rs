@@ -43,6 +43,13 @@ impl Connection {
         Ok(Connection { stream, unread })
     }
 
+    /// The same, with replies that are waited for so long.
+    pub(crate) fn within(self, timeout: Duration) -> Result<Self> {
+        let set = self.stream.socket().set_read_timeout(Some(timeout));
+        set.map_err(BenchError::io("a connection's timeout"))?;
+        Ok(self)
+    }
+
     /// For a client of its own; everything was answered.
     pub(crate) fn into_stream(self) -> Stream {
         self.stream

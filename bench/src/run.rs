@@ -2,13 +2,14 @@
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::error::{BenchError, Result};
+use crate::interrupt;
 use crate::load::{Ledger, Op, Outcome, Plan, Running, STAMP_BYTES, Span, Workload};
 use crate::named::Named;
 use crate::prefill;
-use crate::record::{Case, Record, Second, ServerRecord};
+use crate::record::{Case, Event, Record, Run, Second, ServerRecord};
 use crate::resp;
 use crate::stats::number;
 use crate::target::Target;
@@ -17,10 +18,12 @@ pub use arguments::RunArgs;
 pub use preset::Preset;
 pub(crate) use preset::Workloads;
 pub use sweep::SweepArgs;
+use watch::Watch;
 
 mod arguments;
 mod preset;
 mod sweep;
+mod watch;
 
 /// Most keys whose versions are remembered.
 const VERIFIED_KEYS_MAX: u64 = 100_000_000;
@@ -32,10 +35,14 @@ const NAME: &str = "run";
 /// When the server is not there, an operation fails, a signal interrupts, or a file cannot be written.
 pub fn execute(arguments: &RunArgs) -> Result<()> {
     let (mut record, plan) = begin(NAME, arguments)?;
-    let (outcome, done) = drive(&plan, arguments.span())?;
+    let (outcome, events, done) = watched(&plan, arguments.span())?;
+    let run = Run {
+        events,
+        ..outcome.run(&record.servers[0].name, "", plan.rate)
+    };
     record.put(Case {
         notes: notes(&outcome, &plan),
-        runs: vec![outcome.run(&record.servers[0].name, "", plan.rate)],
+        runs: vec![run],
         ..case(arguments, &plan)
     });
     arguments.outputs.publish(record, done)
@@ -58,6 +65,23 @@ fn begin(tool: &str, arguments: &RunArgs) -> Result<(Record, Plan)> {
         prefill::each(plan.clone(), op, plan.workload.keys.clone())?;
     }
     Ok((record, plan))
+}
+
+/// One load, and what the server did besides.
+fn watched(plan: &Plan, span: Span) -> Result<(Outcome, Vec<Event>, Result<()>)> {
+    let (mut watch, began) = (Watch::default(), Instant::now());
+    let look = || {
+        let at_s = began.elapsed().as_secs_f64() - span.warmup.as_secs_f64();
+        watch.look(&plan.target, at_s);
+        Ok(())
+    };
+    let (outcome, done) = interrupt::beside(watch::LOOK, look, || drive(plan, span))?;
+    let mut events = watch.events();
+    events.retain_mut(|event| {
+        event.at_s = event.at_s.max(0.0);
+        event.until_s.is_none_or(|until_s| until_s > 0.0)
+    });
+    Ok((outcome, events, done))
 }
 
 /// One load with its live line; what was seen, and what has gone wrong.

@@ -147,9 +147,11 @@ impl Running {
         for second in &self.seconds[told..] {
             each_second(second);
         }
-        // What was sent in time may be answered later: then that is when it was over.
-        let end_ns = self.times.end_ns();
-        let mut over_ns = if end_ns == u64::MAX { 0 } else { end_ns };
+        // What was sent in time may be answered later: then that is when it was over. And it may have failed before.
+        let mut over_ns = match self.times.end_ns() {
+            u64::MAX => 0,
+            end_ns => end_ns.min(self.times.now_ns()),
+        };
         let wall_s = self.times.now_ns() as f64 / 1e9 * self.executors.len() as f64;
         let (mut client_cpu, mut unanswered, mut failure) = (Duration::ZERO, 0, None);
         for executor in &mut self.executors {

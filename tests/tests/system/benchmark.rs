@@ -141,6 +141,11 @@ fn a_run_outlives_a_crash_of_the_node_which_loses_nothing_that_was_confirmed() {
         "{errors:?}"
     );
     assert!(errors.contains_key("CONNECTION-LOST"), "{errors:?}");
+    let events = run["events"].as_array().expect("events");
+    assert!(
+        events.iter().any(|event| event["kind"] == "outage"),
+        "{events:?}"
+    );
     let count = counts(&record);
     let failed: u64 = errors.values().filter_map(Value::as_u64).sum();
     assert_eq!(

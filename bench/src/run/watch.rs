@@ -1,0 +1,90 @@
+use std::mem;
+use std::time::Duration;
+
+use crate::record::Event;
+use crate::resp::{self, Connection};
+use crate::target::Target;
+
+/// Between two looks.
+pub(super) const LOOK: Duration = Duration::from_millis(100);
+/// A server that does not answer in time is out.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Kinds of events, and the numbers of INFO that are not 0 while one goes on.
+const KINDS: [(&str, &[&str]); 2] = [
+    (
+        "image",
+        &[
+            "image_in_progress",
+            "aof_rewrite_in_progress",
+            "rdb_bgsave_in_progress",
+        ],
+    ),
+    ("move", &["migrations_outgoing", "migrations_incoming"]),
+];
+const OUTAGE: &str = "outage";
+
+/// What a server does besides serving, as it says itself.
+#[derive(Debug, Default)]
+pub(super) struct Watch {
+    connection: Option<Connection>,
+    going_on: Vec<Event>,
+    over: Vec<Event>,
+}
+
+impl Watch {
+    /// Asks the server.
+    pub(super) fn look(&mut self, target: &Target, at_s: f64) {
+        if self.connection.is_none() {
+            let connected = target.connect_within(target.address, PATIENCE);
+            self.connection = connected.and_then(|new| new.within(PATIENCE)).ok();
+        }
+        let info = self.connection.as_mut().map(|connection| {
+            let texts = ["persistence", "stats"].map(|part| connection.text(&["INFO", part]));
+            texts.into_iter().collect::<crate::error::Result<String>>()
+        });
+        let info = info.and_then(Result::ok);
+        if info.is_none() {
+            self.connection = None;
+        }
+        self.note(info.as_deref(), at_s);
+    }
+
+    /// Notes what INFO says; none: it was not answered.
+    fn note(&mut self, info: Option<&str>, at_s: f64) {
+        self.note_one(OUTAGE, info.is_none(), at_s);
+        let Some(info) = info else { return };
+        for (kind, names) in KINDS {
+            let goes_on = |name: &&str| resp::info_number(info, name).is_some_and(|n| n > 0);
+            self.note_one(kind, names.iter().any(goes_on), at_s);
+        }
+    }
+
+    fn note_one(&mut self, kind: &str, goes_on: bool, at_s: f64) {
+        let known = self.going_on.iter().position(|event| event.kind == kind);
+        match (known, goes_on) {
+            (None, true) => self.going_on.push(Event {
+                at_s,
+                until_s: None,
+                kind: kind.to_owned(),
+            }),
+            (Some(known), false) => {
+                let until_s = Some(at_s);
+                let event = self.going_on.remove(known);
+                self.over.push(Event { until_s, ..event });
+            }
+            _ => {}
+        }
+    }
+
+    /// All events, in the order of their beginnings.
+    pub(super) fn events(&mut self) -> Vec<Event> {
+        let mut events = mem::take(&mut self.over);
+        events.append(&mut self.going_on);
+        events.sort_by(|a, b| a.at_s.total_cmp(&b.at_s));
+        events
+    }
+}
+
+#[cfg(test)]
+mod tests;
