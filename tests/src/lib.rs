@@ -7,12 +7,10 @@
     reason = "the harness measures real processes: it needs the real clock and real threads"
 )]
 
-pub mod archipelago;
 pub mod attack;
 pub mod bystander;
 pub mod coordinator;
 pub mod coverage;
-pub mod crowd;
 pub mod disk;
 pub mod failpoint;
 pub mod garbage;
@@ -20,6 +18,7 @@ pub mod images;
 pub mod ledger;
 pub mod load;
 pub mod mount;
+pub mod namespaces;
 pub mod needs;
 pub mod network;
 pub mod node;
@@ -36,6 +35,7 @@ pub mod slots;
 pub mod stock;
 pub mod terminal;
 pub mod whole;
+pub mod writer_pool;
 
 pub use coordinator::{Coordinator, Core};
 pub use ephesus_wire::rng::Rng;
@@ -43,4 +43,4 @@ pub use failpoint::Failpoints;
 pub use node::{Node, Options};
 pub use resp::{Client, Reply};
 pub use seed::seed_of_run;
-pub use whole::Whole;
+pub use whole::TestCluster;

@@ -1,9 +1,9 @@
 //! A network of the test's own, in which links can be cut one way.
 //!
 //! ```text
-//! shore   10.77.0.1 clients and nodes, 10.77.0.9 coordinators; the thread's own namespace
+//! host   10.77.0.1 clients and nodes, 10.77.0.9 coordinators; the thread's own namespace
 //!   |     veth
-//! island  10.77.0.2 one node; the namespace of a process that sleeps
+//! netns  10.77.0.2 one node; the namespace of a process that sleeps
 //! ```
 //!
 //! Everything is gone when the thread and the process have ended.
@@ -18,14 +18,14 @@ use crate::needs::lacks;
 use crate::paths;
 use crate::process::Process;
 
-pub const SHORE: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
+pub const HOST: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
 pub const COORDINATORS: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 9);
-pub const ISLAND: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
+pub const NETNS: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
 
 /// How long the kernel may take to make a namespace.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// A direction between the island and the coordinators.
+/// A direction between the namespace and the coordinators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     ToCoordinators,
@@ -34,7 +34,7 @@ pub enum Direction {
 
 /// The far side of the link.
 #[derive(Debug)]
-pub struct Island(Holder);
+pub struct Netns(Holder);
 
 /// A process that sleeps in a namespace of its own, and keeps it.
 #[derive(Debug)]
@@ -48,8 +48,8 @@ pub(crate) struct Holder {
 ///
 /// # Panics
 /// When the test does, and where the kernel refuses to make one, unless `EPHESUS_ALLOW_SKIP=1`.
-pub fn with_own_network(test: impl FnOnce(&Island) + Send) {
-    on_own_network(|| test(&Island::rise()));
+pub fn with_own_network(test: impl FnOnce(&Netns) + Send) {
+    on_own_network(|| test(&Netns::make()));
 }
 
 /// Runs `test` on a thread with an empty network.
@@ -69,24 +69,24 @@ pub(crate) fn on_own_network(test: impl FnOnce() + Send) {
     });
 }
 
-impl Island {
-    fn rise() -> Self {
-        let island = Self(Holder::new());
-        let pid = island.0.pid();
+impl Netns {
+    fn make() -> Self {
+        let netns = Self(Holder::new());
+        let pid = netns.0.pid();
         ip("link set lo up");
         ip(&format!(
-            "link add shore type veth peer name island netns {pid}"
+            "link add outer type veth peer name inner netns {pid}"
         ));
-        ip(&format!("addr add {SHORE}/24 dev shore"));
-        ip(&format!("addr add {COORDINATORS}/32 dev shore"));
-        ip("link set shore up");
-        island.0.ip("link set lo up");
-        island.0.ip(&format!("addr add {ISLAND}/24 dev island"));
-        island.0.ip("link set island up");
-        island
+        ip(&format!("addr add {HOST}/24 dev outer"));
+        ip(&format!("addr add {COORDINATORS}/32 dev outer"));
+        ip("link set outer up");
+        netns.0.ip("link set lo up");
+        netns.0.ip(&format!("addr add {NETNS}/24 dev inner"));
+        netns.0.ip("link set inner up");
+        netns
     }
 
-    /// What runs a program on the island, under its own pid.
+    /// What runs a program in the namespace, under its own pid.
     pub fn wrapper(&self) -> Vec<String> {
         self.0.wrapper()
     }
@@ -107,7 +107,7 @@ impl Island {
                 self.0.ip(&format!("route {verb} blackhole {COORDINATORS}"))
             }
             Direction::FromCoordinators => ip(&format!(
-                "rule {verb} blackhole from {COORDINATORS} to {ISLAND}"
+                "rule {verb} blackhole from {COORDINATORS} to {NETNS}"
             )),
         }
     }

@@ -4,7 +4,7 @@ use std::io::Read;
 use std::process::{Child, Command, Stdio};
 
 use crate::paths;
-use crate::whole::Whole;
+use crate::whole::TestCluster;
 
 /// What a script says once it is at work.
 const READY: &[u8] = b"ready\n";
@@ -18,7 +18,7 @@ impl StockClient {
     ///
     /// # Panics
     /// When it ends before it says that it is ready.
-    pub fn start(script: &str, whole: &Whole) -> Self {
+    pub fn start(script: &str, whole: &TestCluster) -> Self {
         let mut client = Command::new(paths::python())
             .arg(paths::workspace().join("tests/python").join(script))
             .args(whole.nodes.iter().map(|node| node.port().to_string()))

@@ -40,12 +40,12 @@ pub struct Listed {
 
 /// Coordinators and nodes; all of them end when it is dropped.
 #[derive(Debug)]
-pub struct Whole {
+pub struct TestCluster {
     pub nodes: Vec<Node>,
     pub core: Core,
 }
 
-impl Whole {
+impl TestCluster {
     /// Three coordinators with a cluster, and no node yet; `flags` are for the coordinators.
     pub fn founded(flags: &[&str]) -> Self {
         Self {

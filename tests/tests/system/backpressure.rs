@@ -130,14 +130,14 @@ fn clients_leave_descriptors_for_the_logs_segments() {
         early.say("CONFIG GET maxclients").items()[1],
         Reply::bulk("168")
     );
-    let crowd: Vec<Client> = (0..400).map(|_| node.client()).collect();
+    let writers: Vec<Client> = (0..400).map(|_| node.client()).collect();
     let value = vec![b'v'; MIB as usize];
     for n in 0..40 {
         let key = format!("{{one log}}:{n}").into_bytes();
         let reply = early.call(&[b"SET".to_vec(), key, value.clone()]);
         assert_eq!(reply, Reply::ok(), "write {n}");
     }
-    drop(crowd);
+    drop(writers);
 }
 
 /// Changes how many files a running process may have open.
@@ -168,7 +168,7 @@ fn a_node_out_of_file_descriptors_waits_and_then_accepts_again() {
     // Connected is not accepted yet: a shard with many to accept may come to it when no file is left.
     let mut early = node.client();
     assert_eq!(early.say("PING"), Reply::Simple("PONG".into()));
-    let crowd: Vec<Client> = (0..2 * FILES).map(|_| node.client()).collect();
+    let writers: Vec<Client> = (0..2 * FILES).map(|_| node.client()).collect();
     node.wait_says(&[TOLD], Duration::from_secs(10));
     let value = vec![b'v'; MIB as usize];
     let mut sets = Vec::new();
@@ -189,7 +189,7 @@ fn a_node_out_of_file_descriptors_waits_and_then_accepts_again() {
     std::thread::sleep(Duration::from_secs(2));
     let used = node.process().cpu_time() - before;
     assert!(used < Duration::from_secs(1), "{used:?} of CPU in 2 s");
-    drop(crowd);
+    drop(writers);
     for n in 0..60 {
         assert_eq!(
             early.receive().expect("an answer"),
@@ -215,16 +215,16 @@ fn clients_that_wait_for_a_node_to_start_do_not_keep_its_shards_from_starting() 
     });
     node.spawn();
     let deadline = Instant::now() + Duration::from_secs(30);
-    let mut crowd = Vec::new();
-    while crowd.len() < 2 * FILES {
+    let mut writers = Vec::new();
+    while writers.len() < 2 * FILES {
         assert!(Instant::now() < deadline, "nobody listens");
         match Client::connect_to(node.entry()) {
-            Ok(client) => crowd.push(client),
+            Ok(client) => writers.push(client),
             Err(_) => std::thread::sleep(Duration::from_millis(1)),
         }
     }
     assert!(!node.has_exited(), "{}", node.process().output());
-    drop(crowd);
+    drop(writers);
     node.wait_ready().expect("every shard has started");
 }
 

@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 
 use ephesus_tests::Rng;
 use ephesus_tests::whole::Row;
-use ephesus_tests::{Reply, Whole};
+use ephesus_tests::{Reply, TestCluster};
 use serde_json::Value;
 
 use self::load::Load;
@@ -35,12 +35,12 @@ const NAMES: [&str; 3] = ["athens", "byzantium", "cyrene"];
 const BETWEEN: u64 = 500;
 
 /// Where a partition is.
-fn place(whole: &Whole, partition: u16) -> (String, u16) {
+fn place(whole: &TestCluster, partition: u16) -> (String, u16) {
     let row = row(whole, partition);
     (row.node, row.shard)
 }
 
-fn row(whole: &Whole, partition: u16) -> Row {
+fn row(whole: &TestCluster, partition: u16) -> Row {
     let table = whole.table();
     let row = table.into_iter().find(|row| row.partition == partition);
     row.expect("a partition")
@@ -54,7 +54,7 @@ const ORDERS_MAX: usize = 3;
 const LATE: &str = "has not confirmed within";
 
 /// Has a partition moved, and waits for it.
-fn move_to(whole: &Whole, partition: u16, node: &str, shard: u16) {
+fn move_to(whole: &TestCluster, partition: u16, node: &str, shard: u16) {
     let before = row(whole, partition).epoch;
     let (number, to) = (partition.to_string(), format!("{node}/{shard}"));
     let order = || {
@@ -75,7 +75,7 @@ fn move_to(whole: &Whole, partition: u16, node: &str, shard: u16) {
 }
 
 /// Partitions by owner.
-fn owned(whole: &Whole) -> BTreeMap<String, usize> {
+fn owned(whole: &TestCluster) -> BTreeMap<String, usize> {
     let mut owned = BTreeMap::new();
     for row in whole.table() {
         *owned.entry(row.node).or_default() += 1;
@@ -85,7 +85,7 @@ fn owned(whole: &Whole) -> BTreeMap<String, usize> {
 
 /// Asserts that every migration there was has succeeded, and answers how many. On a machine whose disk
 /// stands still for too long one may have been tried, or ordered, again.
-fn all_committed(whole: &Whole) -> usize {
+fn all_committed(whole: &TestCluster) -> usize {
     let report = whole.core.json("migrations");
     let mut rows = report["migrations"].as_array().expect("rows").clone();
     let is_next = |row: &serde_json::Value, of: &serde_json::Value| {
@@ -116,7 +116,7 @@ fn all_committed(whole: &Whole) -> usize {
 #[test]
 fn partitions_move_between_nodes_while_they_are_written() {
     let mut rng = Rng::new(ephesus_tests::seed_of_run("migration"));
-    let mut whole = Whole::started(&NINE, &NAMES, 2);
+    let mut whole = TestCluster::started(&NINE, &NAMES, 2);
     let load = Load::start(&whole.entries(), &mut rng);
     load.goes_on(5 * BETWEEN);
     let mut moves = 0;
@@ -146,7 +146,7 @@ fn partitions_move_between_nodes_while_they_are_written() {
 #[test]
 fn a_partition_moves_between_the_shards_of_a_node_while_it_is_written() {
     let mut rng = Rng::new(ephesus_tests::seed_of_run("migration within a node"));
-    let mut whole = Whole::started(&["--partitions", "4"], &["athens"], 2);
+    let mut whole = TestCluster::started(&["--partitions", "4"], &["athens"], 2);
     let load = Load::start(&whole.entries(), &mut rng);
     load.goes_on(5 * BETWEEN);
     for _ in 0..6 {
@@ -170,7 +170,7 @@ fn a_partition_moves_between_the_shards_of_a_node_while_it_is_written() {
 fn a_fourth_node_gets_its_share_and_an_old_one_is_emptied() {
     let mut rng = Rng::new(ephesus_tests::seed_of_run("rebalance"));
     let flags = ["--partitions", "32"];
-    let mut whole = Whole::started(&flags, &NAMES, 2);
+    let mut whole = TestCluster::started(&flags, &NAMES, 2);
     let load = Load::start(&whole.entries(), &mut rng);
     load.goes_on(5 * BETWEEN);
     whole.add("delphi", 2).restart();
@@ -197,7 +197,7 @@ fn a_fourth_node_gets_its_share_and_an_old_one_is_emptied() {
 const LARGE: (u64, usize) = (3_000, 4_096);
 
 /// Writes large values into every partition of the cluster, and answers how they are read.
-fn fill(whole: &Whole, seed: u64) -> Vec<(String, Vec<u8>)> {
+fn fill(whole: &TestCluster, seed: u64) -> Vec<(String, Vec<u8>)> {
     let mut rng = Rng::new(seed);
     let mut client = whole.client();
     let pairs: Vec<(String, Vec<u8>)> = (0..LARGE.0)
@@ -210,7 +210,7 @@ fn fill(whole: &Whole, seed: u64) -> Vec<(String, Vec<u8>)> {
     pairs
 }
 
-fn assert_filled(whole: &Whole, pairs: &[(String, Vec<u8>)]) {
+fn assert_filled(whole: &TestCluster, pairs: &[(String, Vec<u8>)]) {
     let mut client = whole.client();
     for (key, value) in pairs {
         let reply = client.call(&["GET", key]);
@@ -219,14 +219,14 @@ fn assert_filled(whole: &Whole, pairs: &[(String, Vec<u8>)]) {
 }
 
 /// How many migrations are in this state.
-fn in_state(whole: &Whole, state: &str) -> usize {
+fn in_state(whole: &TestCluster, state: &str) -> usize {
     let report = whole.core.json("migrations");
     let rows = report["migrations"].as_array().expect("rows").iter();
     rows.filter(|row| row["state"] == state).count()
 }
 
 /// Migrations of which a part is sent and the rest is not decided.
-fn half_done(whole: &Whole) -> usize {
+fn half_done(whole: &TestCluster) -> usize {
     let report = whole.core.json("migrations");
     let rows = report["migrations"].as_array().expect("rows").iter();
     let is_half = |row: &&Value| row["state"] == "copying" && row["bytes"].as_u64() > Some(0);
@@ -237,7 +237,7 @@ fn half_done(whole: &Whole) -> usize {
 fn a_node_that_dies_in_the_middle_of_moves_costs_nothing_but_time() {
     let seed = ephesus_tests::seed_of_run("death during moves");
     for (round, victim) in ["athens", "byzantium"].into_iter().enumerate() {
-        let mut whole = Whole::started(&["--partitions", "4"], &["athens"], 2);
+        let mut whole = TestCluster::started(&["--partitions", "4"], &["athens"], 2);
         let pairs = fill(&whole, seed + round as u64);
         whole.add("byzantium", 2).restart();
         whole

@@ -3,7 +3,7 @@
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// One for each need: a mount, a network namespace, islands in one, a browser.
+/// One for each need: a mount, a network namespace, several of them, a browser.
 const TESTS: [&str; 4] = [
     "damage::a_start_on_a_full_disk_says_so",
     "whole_cluster::cut::a_node_that_is_cut_off_one_way_stops_serving_and_no_other_does",

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use ephesus_tests::{Node, Options, Reply, Whole};
+use ephesus_tests::{Node, Options, Reply, TestCluster};
 
 const DAY_MS: i64 = 86_400_000;
 
@@ -117,7 +117,7 @@ fn a_typed_date_far_away_has_a_way_back() {
 #[test]
 fn a_move_from_a_node_with_a_wrong_clock_takes_no_key_of_its_target() {
     let flags = ["--partitions", "8", "--assignment", "round-robin"];
-    let whole = Whole::started_with(&flags, &["athens", "byzantium"], |whole, name| {
+    let whole = TestCluster::started_with(&flags, &["athens", "byzantium"], |whole, name| {
         let mut options = whole.options(name, 1);
         if name == "athens" {
             options.flags = vec!["--clock-shift-ms=3000000".to_owned()];

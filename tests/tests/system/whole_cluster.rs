@@ -7,7 +7,7 @@ use std::time::Duration;
 use ephesus_tests::roaming::Roaming;
 use ephesus_tests::slots::{SLOTS, slot};
 use ephesus_tests::whole::Row;
-use ephesus_tests::{Reply, Whole};
+use ephesus_tests::{Reply, TestCluster};
 
 mod alone;
 mod coordinators;
@@ -90,7 +90,7 @@ fn is_down(reply: &Reply) -> bool {
 }
 
 /// A key of each node, asked at the node itself.
-fn own_keys(whole: &Whole) -> Vec<(usize, String)> {
+fn own_keys(whole: &TestCluster) -> Vec<(usize, String)> {
     let table = whole.table();
     let nodes = whole.nodes.iter().enumerate();
     let name = |index: usize| whole.nodes[index].options.name.clone().expect("a name");

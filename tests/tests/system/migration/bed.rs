@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use ephesus_tests::crowd::{self, Crowd, Temper};
 use ephesus_tests::ledger::Unit;
-use ephesus_tests::{Reply, Rng, Whole};
+use ephesus_tests::writer_pool::{self, Tolerance, WriterPool};
+use ephesus_tests::{Reply, Rng, TestCluster};
 use serde_json::Value;
 
 use super::{in_state, owned};
@@ -67,9 +67,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// A cluster under load, of which half moves.
 pub struct Bed {
-    pub whole: Whole,
+    pub whole: TestCluster,
     load: Load,
-    crowd: Crowd,
+    writers: WriterPool,
 }
 
 fn still_key(n: u64) -> String {
@@ -84,16 +84,22 @@ fn still_value(n: u64, load: Load) -> Vec<u8> {
 
 impl Bed {
     /// Nodes of so many shards on loopback; `flags` are for the coordinators.
-    pub fn start(what: &str, load: Load, flags: &[&str], shards: u16, temper: Temper) -> Self {
+    pub fn start(
+        what: &str,
+        load: Load,
+        flags: &[&str],
+        shards: u16,
+        tolerance: Tolerance,
+    ) -> Self {
         let partitions = load.partitions.to_string();
         let flags = [&["--partitions", &partitions], flags].concat();
-        let mut whole = Whole::started(&flags, &NAMES[..1], shards);
+        let mut whole = TestCluster::started(&flags, &NAMES[..1], shards);
         whole.add(NAMES[1], shards).restart();
-        Self::over(what, load, whole, temper)
+        Self::over(what, load, whole, tolerance)
     }
 
     /// The same in a cluster of the test's own, which has so many partitions, all of them at its first node.
-    pub fn over(what: &str, load: Load, whole: Whole, temper: Temper) -> Self {
+    pub fn over(what: &str, load: Load, whole: TestCluster, tolerance: Tolerance) -> Self {
         let mut rng = Rng::new(ephesus_tests::seed_of_run(what));
         let mut client = whole.nodes[0].client();
         let numbers: Vec<u64> = (0..STILL_KEYS).collect();
@@ -110,9 +116,13 @@ impl Bed {
             (first..first + UNITS_PER_WRITER).map(Unit::new).collect()
         };
         let units = (0..load.writers).map(units).collect();
-        let manner = (temper, load.rest);
-        let crowd = Crowd::start_resting(&whole.entries(), units, manner, &mut rng);
-        Self { whole, load, crowd }
+        let manner = (tolerance, load.rest);
+        let writers = WriterPool::start_resting(&whole.entries(), units, manner, &mut rng);
+        Self {
+            whole,
+            load,
+            writers,
+        }
     }
 
     /// Has the second node get its half, slowly, and waits until some of it is copied.
@@ -140,7 +150,7 @@ impl Bed {
     /// cluster.
     pub fn until_shared(&self) {
         let share = self.load.partitions / 2;
-        let is_shared = |whole: &Whole| {
+        let is_shared = |whole: &TestCluster| {
             let owned = owned(whole);
             NAMES.iter().all(|name| owned.get(*name) == Some(&share)) && is_still(whole)
         };
@@ -155,23 +165,23 @@ impl Bed {
 
     /// Waits until so many more writes were acknowledged.
     pub fn goes_on(&self, more: u64, at_most: Duration) {
-        self.crowd.goes_on(more, at_most);
+        self.writers.goes_on(more, at_most);
     }
 
     /// Errors and broken connections that patient writers have met.
     pub fn errors(&self) -> u64 {
-        self.crowd.errors()
+        self.writers.errors()
     }
 
     /// Ends the load, and reads everything back: every unit is in a state it may be in, and no node has a
     /// key that should not be there.
-    pub fn finish(self) -> Whole {
-        let (acknowledged, errors) = (self.crowd.acknowledged(), self.crowd.errors());
-        let mut units = self.crowd.finish();
+    pub fn finish(self) -> TestCluster {
+        let (acknowledged, errors) = (self.writers.acknowledged(), self.writers.errors());
+        let mut units = self.writers.finish();
         eprintln!("{acknowledged} writes acknowledged, {errors} errors");
         assert!(acknowledged > 0, "nothing was written");
         let mut client = self.whole.client();
-        let present = crowd::verify(&mut client, units.iter_mut().flatten()) as u64;
+        let present = writer_pool::verify(&mut client, units.iter_mut().flatten()) as u64;
         for n in 0..STILL_KEYS {
             let (key, value) = (still_key(n), still_value(n, self.load));
             assert!(client.call(&["GET", &key]) == Reply::Bulk(value), "{key}");
@@ -183,13 +193,13 @@ impl Bed {
 }
 
 /// All migrations, as the coordinators have them.
-pub fn migrations(whole: &Whole) -> Vec<Value> {
+pub fn migrations(whole: &TestCluster) -> Vec<Value> {
     let report = whole.core.json("migrations");
     report["migrations"].as_array().expect("rows").clone()
 }
 
 /// Whether no migration is on its way, or is going to be.
-pub fn is_still(whole: &Whole) -> bool {
+pub fn is_still(whole: &TestCluster) -> bool {
     migrations(whole).iter().all(|row| {
         let is_over = row["state"] == "committed" || row["state"] == "aborted";
         is_over && row["will_retry"] == false

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use ephesus_tests::crowd::Temper;
-use ephesus_tests::{Node, Reply, Rng, Whole};
+use ephesus_tests::writer_pool::Tolerance;
+use ephesus_tests::{Node, Reply, Rng, TestCluster};
 use serde_json::Value;
 
 use super::bed::{Bed, MANY, NAMES, is_still, migrations};
@@ -41,21 +41,21 @@ const MEMORY_GROWTH_MAX: u64 = 1 << 20;
 const STORED_GROWTH_MAX: u64 = 8 << 20;
 
 /// Gives a migration up.
-fn cancel(whole: &Whole, migration: &Value) {
+fn cancel(whole: &TestCluster, migration: &Value) {
     let id = migration["id"].to_string();
     let told = whole.core.ask(&["migration", "cancel", &id]);
     told.assert(0, &[]);
     assert!(told.out.contains(&format!("migration {id} is cancelled")));
 }
 
-fn with_id(whole: &Whole, id: &Value) -> Value {
+fn with_id(whole: &TestCluster, id: &Value) -> Value {
     let mut rows = migrations(whole).into_iter();
     rows.find(|row| row["id"] == *id).expect("a migration")
 }
 
 #[test]
 fn partitions_of_cancelled_moves_stay_and_all_others_go() {
-    let mut bed = Bed::start("cancelled moves", MANY, &LONG_LEASES, 1, Temper::Strict);
+    let mut bed = Bed::start("cancelled moves", MANY, &LONG_LEASES, 1, Tolerance::Strict);
     let before = bed.whole.table();
     // A source that stands still does not begin.
     bed.whole.node(NAMES[0]).signal(libc::SIGSTOP);
@@ -104,7 +104,7 @@ fn what_a_cancelled_move_has_copied_goes_from_memory_and_disk() {
         let reply = client.call(&[b"SET", key(n).as_bytes(), &value(n)]);
         assert_eq!(reply, Reply::ok());
     }
-    let memory = |whole: &Whole| whole.nodes[to].client().info("used_memory");
+    let memory = |whole: &TestCluster| whole.nodes[to].client().info("used_memory");
     let before = (memory(&whole), stored(&whole.nodes[to]));
     for time in 0..TIMES {
         let number = PARTITION.to_string();
@@ -142,7 +142,7 @@ fn what_a_cancelled_move_has_copied_goes_from_memory_and_disk() {
     assert!(!report.contains("staging"), "{report}");
     whole.node(NAMES[to]).restart();
     whole.until_healthy();
-    let assert_there = |whole: &Whole| {
+    let assert_there = |whole: &TestCluster| {
         let mut client = whole.client();
         for n in 0..KEYS {
             let reply = client.call(&["GET", &key(n)]);

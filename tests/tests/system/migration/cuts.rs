@@ -5,11 +5,11 @@ use std::net::Ipv4Addr;
 use std::thread::sleep;
 use std::time::Duration;
 
-use ephesus_tests::Whole;
-use ephesus_tests::archipelago::{Archipelago, SHORE, with_archipelago};
+use ephesus_tests::TestCluster;
 use ephesus_tests::coordinator::Core;
-use ephesus_tests::crowd::Temper;
+use ephesus_tests::namespaces::{HOST, Namespaces, with_namespaces};
 use ephesus_tests::scale::has_own_rounds;
+use ephesus_tests::writer_pool::Tolerance;
 
 use super::bed::{Bed, Load, MANY, NAMES, QUIETER};
 
@@ -36,44 +36,44 @@ enum Cut {
 const CUTS: [Cut; 3] = [Cut::ToTarget, Cut::ToSource, Cut::Both];
 
 impl Cut {
-    fn apply(self, sea: &Archipelago) {
-        let [source, target]: [Ipv4Addr; 2] = [1, 2].map(|n| sea.place(n).0);
+    fn apply(self, networks: &Namespaces) {
+        let [source, target]: [Ipv4Addr; 2] = [1, 2].map(|n| networks.place(n).0);
         if self != Cut::ToSource {
-            sea.cut(source, target);
+            networks.cut(source, target);
         }
         if self != Cut::ToTarget {
-            sea.cut(target, source);
+            networks.cut(target, source);
         }
     }
 }
 
-/// A node on each of two islands, coordinators and clients on the shore.
-fn bed(what: &str, load: Load, sea: &Archipelago) -> Bed {
+/// A node in each of two namespaces, coordinators and clients on the host.
+fn bed(what: &str, load: Load, networks: &Namespaces) -> Bed {
     let partitions = load.partitions.to_string();
     let flags = ["--partitions", &partitions];
-    let mut core = Core::stopped_at(SHORE, 3, &flags);
+    let mut core = Core::stopped_at(HOST, 3, &flags);
     core.found();
     let nodes = Vec::new();
-    let mut whole = Whole { nodes, core };
+    let mut whole = TestCluster { nodes, core };
     for (n, name) in (1..).zip(NAMES) {
-        whole.add_at(name, 1, sea.place(n)).restart();
+        whole.add_at(name, 1, networks.place(n)).restart();
         // The first one gets everything.
         whole.until_healthy();
     }
-    Bed::over(what, load, whole, Temper::Strict)
+    Bed::over(what, load, whole, Tolerance::Strict)
 }
 
 #[test]
 fn no_client_notices_that_nodes_do_not_reach_each_other_during_moves() {
-    with_archipelago(2, |sea| {
-        let bed = bed("cuts during moves", MANY, sea);
+    with_namespaces(2, |networks| {
+        let bed = bed("cuts during moves", MANY, networks);
         bed.begin();
         for cut in CUTS {
             sleep(PART);
-            cut.apply(sea);
+            cut.apply(networks);
             bed.goes_on(500, DURING);
             sleep(SHORT);
-            sea.heal();
+            networks.heal();
             bed.until_copying();
         }
         bed.until_shared();
@@ -91,15 +91,15 @@ fn long_cuts() -> &'static [Cut] {
 
 #[test]
 fn a_cut_for_long_ends_a_move_which_is_tried_again() {
-    with_archipelago(2, |sea| {
+    with_namespaces(2, |networks| {
         for cut in long_cuts() {
-            let bed = bed(&format!("a long cut, {cut:?}"), QUIETER, sea);
+            let bed = bed(&format!("a long cut, {cut:?}"), QUIETER, networks);
             bed.begin();
             sleep(PART);
-            cut.apply(sea);
+            cut.apply(networks);
             bed.goes_on(500, DURING);
             sleep(LONG);
-            sea.heal();
+            networks.heal();
             bed.until_shared();
             let rows = bed.migrations();
             let reasons = rows.iter().filter_map(|row| row["last_error"].as_str());

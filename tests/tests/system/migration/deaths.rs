@@ -7,11 +7,11 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
-use ephesus_tests::crowd::{self, Crowd, Temper};
 use ephesus_tests::disk::allocated_bytes;
 use ephesus_tests::ledger::Unit;
 use ephesus_tests::scale::rounds;
-use ephesus_tests::{Failpoints, Node, Options, Reply, Rng, Whole};
+use ephesus_tests::writer_pool::{self, Tolerance, WriterPool};
+use ephesus_tests::{Failpoints, Node, Options, Reply, Rng, TestCluster};
 
 use super::{in_state, owned};
 
@@ -108,7 +108,7 @@ struct Weight {
 
 /// A cluster, and everything it has promised.
 struct World {
-    whole: Whole,
+    whole: TestCluster,
     failpoints: Failpoints,
     units: Vec<Vec<Unit>>,
     drained: Option<&'static str>,
@@ -136,7 +136,7 @@ impl World {
         let rng = Rng::new(ephesus_tests::seed_of_run("deaths during moves"));
         let flags = ["--partitions", PARTITIONS];
         let failpoints = Failpoints::default();
-        let whole = Whole::started_with(&flags, &NAMES, |whole, name| Options {
+        let whole = TestCluster::started_with(&flags, &NAMES, |whole, name| Options {
             wal_budget: Some(WAL_BUDGET),
             failpoints: Some(failpoints.clone()),
             ..whole.options(name, 2)
@@ -325,7 +325,7 @@ impl World {
         let units = std::mem::take(&mut self.units);
         let entries = self.whole.entries();
         let began = Instant::now();
-        let crowd = Crowd::start(&entries, units, Temper::Patient, &mut self.rng);
+        let writers = WriterPool::start(&entries, units, Tolerance::Patient, &mut self.rng);
         let (task, moment) = (self.next_task(), self.moment());
         if let Moment::Order(order) = moment {
             self.failpoints.arm(order);
@@ -355,9 +355,9 @@ impl World {
         }
         self.complete(task);
         self.whole.until_healthy();
-        self.acknowledged += crowd.acknowledged();
-        let errors = crowd.errors();
-        self.units = crowd.finish();
+        self.acknowledged += writers.acknowledged();
+        let errors = writers.errors();
+        self.units = writers.finish();
         eprintln!(
             "done in {:?}; {} acknowledged in all, {errors} errors, {:?}",
             began.elapsed(),
@@ -371,7 +371,7 @@ impl World {
     fn verify(&mut self) {
         let mut client = self.whole.client();
         let units = self.units.iter_mut().flatten();
-        let present = crowd::verify(&mut client, units) as u64 + STILL_KEYS;
+        let present = writer_pool::verify(&mut client, units) as u64 + STILL_KEYS;
         let counted = self.whole.count_keys();
         assert_eq!(counted, present, "keys came back or vanished");
         let from = self.rng.below(STILL_KEYS);

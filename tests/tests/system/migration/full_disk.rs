@@ -3,9 +3,9 @@
 use std::thread::sleep;
 use std::time::Duration;
 
-use ephesus_tests::crowd::Temper;
 use ephesus_tests::mount::SmallDisk;
-use ephesus_tests::{Node, Options, Reply, Whole, paths};
+use ephesus_tests::writer_pool::Tolerance;
+use ephesus_tests::{Node, Options, Reply, TestCluster, paths};
 use serde_json::Value;
 
 use super::bed::{Bed, LARGE, NAMES, migrations};
@@ -28,7 +28,7 @@ fn a_target_on_a_full_disk_says_so_and_is_tried_again_when_there_is_space() {
         return;
     };
     let partitions = LARGE.partitions.to_string();
-    let mut whole = Whole::started(&["--partitions", &partitions], &NAMES[..1], 1);
+    let mut whole = TestCluster::started(&["--partitions", &partitions], &NAMES[..1], 1);
     let options = Options {
         wal_budget: Some(64 << 20),
         ..whole.options(NAMES[1], 1)
@@ -36,11 +36,11 @@ fn a_target_on_a_full_disk_says_so_and_is_tried_again_when_there_is_space() {
     let mut target = Node::stopped_at(options, paths::scratch(), disk.path().join("data"));
     target.restart();
     whole.nodes.push(target);
-    let mut bed = Bed::over("a full disk", LARGE, whole, Temper::Strict);
+    let mut bed = Bed::over("a full disk", LARGE, whole, Tolerance::Strict);
     bed.begin();
     sleep(PART);
     let ballast = disk.fill(0);
-    let given_up = |whole: &Whole| {
+    let given_up = |whole: &TestCluster| {
         let rows = migrations(whole);
         let is_given_up = |row: &&Value| {
             let reason = row["last_error"].as_str().unwrap_or_default();

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use ephesus_tests::Whole;
-use ephesus_tests::crowd::Temper;
+use ephesus_tests::TestCluster;
+use ephesus_tests::writer_pool::Tolerance;
 
 use super::bed::{Bed, MANY, NAMES, migrations};
 use super::owned;
@@ -18,8 +18,8 @@ const LATE_MAX: Duration = Duration::from_secs(8);
 fn a_node_that_joins_gets_its_share_although_nobody_asks_for_it() {
     let partitions = MANY.partitions.to_string();
     let flags = ["--partitions", &partitions, "--auto-rebalance"];
-    let whole = Whole::started(&flags, &NAMES[..1], 2);
-    let mut bed = Bed::over("a node joins", MANY, whole, Temper::Strict);
+    let whole = TestCluster::started(&flags, &NAMES[..1], 2);
+    let mut bed = Bed::over("a node joins", MANY, whole, Tolerance::Strict);
     bed.whole.add(NAMES[1], 2).restart();
     bed.goes_on(100, LATE_MAX);
     assert_eq!(owned(&bed.whole).get(NAMES[1]), None, "so soon");

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use ephesus_tests::slots::slot;
-use ephesus_tests::{Reply, Whole};
+use ephesus_tests::{Reply, TestCluster};
 
 use super::shapes::names;
 use super::{all_committed, half_done, in_state, place};
@@ -23,8 +23,8 @@ fn key(n: u64) -> String {
 }
 
 /// Two nodes with all keys, and a partition that is copied to a third one.
-fn moving() -> (Whole, u16) {
-    let mut whole = Whole::started(&FLAGS, &["athens", "byzantium"], 1);
+fn moving() -> (TestCluster, u16) {
+    let mut whole = TestCluster::started(&FLAGS, &["athens", "byzantium"], 1);
     let mut client = whole.client();
     let value = "v".repeat(VALUE_BYTES);
     for n in 0..KEYS {
@@ -42,7 +42,7 @@ fn moving() -> (Whole, u16) {
     (whole, partition)
 }
 
-fn until_moved(whole: &Whole, partition: u16) {
+fn until_moved(whole: &TestCluster, partition: u16) {
     let unlimited = whole.core.ask(&["rebalance", "--limit", "0"]);
     unlimited.assert(0, &[]);
     whole.within(MOVED_WITHIN, "the move", |whole| {

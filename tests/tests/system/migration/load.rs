@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use ephesus_tests::Rng;
-use ephesus_tests::Whole;
+use ephesus_tests::TestCluster;
 use ephesus_tests::ledger::Unit;
 use ephesus_tests::roaming::Roaming;
 
@@ -103,7 +103,7 @@ impl Load {
 
 impl Outcome {
     /// Reads everything back, and holds it against what the nodes count.
-    pub fn verify(&mut self, whole: &Whole) {
+    pub fn verify(&mut self, whole: &TestCluster) {
         let mut client = whole.client();
         let mut present = 0;
         for unit in &mut self.units {

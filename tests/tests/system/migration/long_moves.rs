@@ -6,7 +6,7 @@ use std::thread::{scope, sleep};
 use std::time::Duration;
 
 use ephesus_tests::whole::Row;
-use ephesus_tests::{Options, Reply, Rng, Whole};
+use ephesus_tests::{Options, Reply, Rng, TestCluster};
 
 use super::shapes::tags;
 use super::{move_to, row};
@@ -29,7 +29,7 @@ const EVERY: Duration = Duration::from_millis(2);
 const WRITES_MAX: usize = 30_000;
 
 /// Fills a partition.
-fn fill(whole: &Whole, row: &Row, values: u64, rng: &mut Rng) {
+fn fill(whole: &TestCluster, row: &Row, values: u64, rng: &mut Rng) {
     let mut client = whole.client();
     for (n, tag) in (0..values).zip(tags(row)) {
         let value = rng.bytes(VALUE_BYTES);
@@ -45,7 +45,7 @@ fn fill(whole: &Whole, row: &Row, values: u64, rng: &mut Rng) {
 #[test]
 fn clients_of_a_target_do_not_wait_for_the_images_of_what_moves() {
     let mut rng = Rng::new(ephesus_tests::seed_of_run("long moves"));
-    let whole = Whole::started_with(&FLAGS, &NAMES, |whole, name| Options {
+    let whole = TestCluster::started_with(&FLAGS, &NAMES, |whole, name| Options {
         wal_budget: Some(WAL_BUDGET),
         ..whole.options(name, 1)
     });

@@ -4,7 +4,7 @@
 use std::thread::sleep;
 use std::time::Duration;
 
-use ephesus_tests::crowd::Temper;
+use ephesus_tests::writer_pool::Tolerance;
 
 use super::bed::{Bed, MANY, NAMES, QUIETER};
 
@@ -32,7 +32,7 @@ fn pause(bed: &mut Bed, name: &str, for_long: Duration) {
 
 #[test]
 fn source_and_target_that_count_as_failed_meanwhile_go_on_with_their_moves() {
-    let mut bed = Bed::start("pauses during moves", MANY, &[], 2, Temper::Patient);
+    let mut bed = Bed::start("pauses during moves", MANY, &[], 2, Tolerance::Patient);
     bed.begin();
     sleep(PART);
     pause(&mut bed, NAMES[1], FAILED);
@@ -46,8 +46,14 @@ fn source_and_target_that_count_as_failed_meanwhile_go_on_with_their_moves() {
 }
 
 /// One of the nodes stands still for longer than the other listens to nothing; which says `words`.
-fn is_given_up(name: &str, words: &str, temper: Temper) {
-    let mut bed = Bed::start(&format!("silence of {name}"), QUIETER, &PATIENT, 1, temper);
+fn is_given_up(name: &str, words: &str, tolerance: Tolerance) {
+    let mut bed = Bed::start(
+        &format!("silence of {name}"),
+        QUIETER,
+        &PATIENT,
+        1,
+        tolerance,
+    );
     bed.begin();
     sleep(PART);
     pause(&mut bed, name, SILENT);
@@ -78,7 +84,7 @@ fn a_source_gives_up_a_target_that_is_silent_for_long_and_tries_again() {
     is_given_up(
         NAMES[1],
         "the target has been silent for 10 s",
-        Temper::Strict,
+        Tolerance::Strict,
     );
 }
 
@@ -88,6 +94,6 @@ fn a_target_gives_up_a_source_that_is_silent_for_long_and_is_asked_again() {
     is_given_up(
         NAMES[0],
         "the source has been silent for 10 s",
-        Temper::Patient,
+        Tolerance::Patient,
     );
 }

@@ -3,9 +3,9 @@
 
 use std::time::{Duration, Instant};
 
-use ephesus_tests::crowd::Temper;
 use ephesus_tests::scale::rounds;
-use ephesus_tests::{Failpoints, Options, Rng, Whole};
+use ephesus_tests::writer_pool::Tolerance;
+use ephesus_tests::{Failpoints, Options, Rng, TestCluster};
 
 use super::bed::{Bed, MANY, NAMES, is_still};
 use super::deaths::ORDERS;
@@ -24,7 +24,7 @@ const MOMENT_WITHIN: Duration = Duration::from_secs(10);
 const DONE_WITHIN: Duration = Duration::from_secs(40);
 
 /// Has everything go from one node to the other, and goes on asking for it until it is done.
-fn complete(whole: &Whole, from: &str) {
+fn complete(whole: &TestCluster, from: &str) {
     let began = Instant::now();
     while !is_still(whole) || owned(whole).contains_key(from) {
         if is_still(whole) {
@@ -39,7 +39,7 @@ fn complete(whole: &Whole, from: &str) {
 #[test]
 fn other_numbers_of_shards_in_the_middle_of_moves_lose_nothing() {
     let partitions = MANY.partitions.to_string();
-    let mut whole = Whole::founded(&["--partitions", &partitions]);
+    let mut whole = TestCluster::founded(&["--partitions", &partitions]);
     let failpoints = Failpoints::default();
     for name in NAMES {
         let options = Options {
@@ -52,7 +52,7 @@ fn other_numbers_of_shards_in_the_middle_of_moves_lose_nothing() {
     }
     let what = "other numbers of shards during moves";
     let mut rng = Rng::new(ephesus_tests::seed_of_run(what));
-    let mut bed = Bed::over(what, MANY, whole, Temper::Patient);
+    let mut bed = Bed::over(what, MANY, whole, Tolerance::Patient);
     // Each order once in CI.
     for round in 0..rounds(ORDERS.len() as u64) as usize {
         let (from, to) = (NAMES[round % 2], NAMES[1 - round % 2]);

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use ephesus_tests::roaming::Roaming;
 use ephesus_tests::slots::slot;
 use ephesus_tests::whole::Row;
-use ephesus_tests::{Reply, Rng, Whole, scale};
+use ephesus_tests::{Reply, Rng, TestCluster, scale};
 
 use super::{move_to, row};
 
@@ -83,7 +83,7 @@ impl Held {
 }
 
 /// To another node, between its shards, back, and between the shards again.
-fn way(whole: &Whole) -> [(&'static str, u16); 4] {
+fn way(whole: &TestCluster) -> [(&'static str, u16); 4] {
     let at = row(whole, PARTITION);
     let is_at_first = at.node == NAMES[0];
     let (here, there) = (
@@ -199,7 +199,7 @@ fn verify(client: &mut Roaming, model: &Model) {
 }
 
 /// All names that the nodes have; none of them twice.
-pub(super) fn names(whole: &Whole) -> BTreeSet<Vec<u8>> {
+pub(super) fn names(whole: &TestCluster) -> BTreeSet<Vec<u8>> {
     let mut names = BTreeSet::new();
     for node in &whole.nodes {
         let mut client = node.client();
@@ -224,7 +224,7 @@ pub(super) fn names(whole: &Whole) -> BTreeSet<Vec<u8>> {
 }
 
 /// What the nodes list is what was written and has not expired.
-fn verify_names(whole: &Whole, model: &Model) {
+fn verify_names(whole: &TestCluster, model: &Model) {
     let began = now_ms();
     let names = names(whole);
     let ended = now_ms();
@@ -244,7 +244,7 @@ fn verify_names(whole: &Whole, model: &Model) {
 #[test]
 fn a_partition_of_every_kind_of_key_is_the_same_wherever_it_goes() {
     let mut rng = Rng::new(ephesus_tests::seed_of_run("shapes"));
-    let mut whole = Whole::started(&FLAGS, &NAMES, 2);
+    let mut whole = TestCluster::started(&FLAGS, &NAMES, 2);
     let at = row(&whole, PARTITION);
     let mut client = whole.client();
     let mut model = shapes(&at, &mut rng);
@@ -287,7 +287,7 @@ fn a_partition_of_every_kind_of_key_is_the_same_wherever_it_goes() {
 }
 
 /// Waits for the move of the partition that is under way.
-fn move_to_the_end(whole: &Whole, node: &str, shard: u16) {
+fn move_to_the_end(whole: &TestCluster, node: &str, shard: u16) {
     whole.core.until("it has moved", |_| {
         let now = row(whole, PARTITION);
         (&*now.node, now.shard, &*now.status) == (node, shard, "online")
@@ -296,7 +296,7 @@ fn move_to_the_end(whole: &Whole, node: &str, shard: u16) {
 
 #[test]
 fn an_empty_partition_moves_and_takes_keys_where_it_is() {
-    let whole = Whole::started(&FLAGS, &NAMES, 2);
+    let whole = TestCluster::started(&FLAGS, &NAMES, 2);
     let at = row(&whole, PARTITION);
     let mut client = whole.client();
     for (round, (node, shard)) in way(&whole).into_iter().enumerate() {
@@ -334,13 +334,13 @@ fn one_of_many(tag: &str, n: u64, deadline_ms: u64) -> (Vec<u8>, Held) {
 #[test]
 fn a_partition_of_very_many_keys_moves() {
     let keys = scale::keys(MANY_KEYS);
-    let whole = Whole::started(&FLAGS, &NAMES, 2);
+    let whole = TestCluster::started(&FLAGS, &NAMES, 2);
     let at = row(&whole, PARTITION);
     let tag = tags(&at).next().expect("a tag");
     // Long after any of this is over.
     let deadline_ms = now_ms() + 24 * 3_600_000;
     let numbers: Vec<u64> = (0..keys).collect();
-    let place = |whole: &Whole| {
+    let place = |whole: &TestCluster| {
         let now = row(whole, PARTITION);
         let mut nodes = whole.nodes.iter();
         let node = nodes.find(|node| node.options.name.as_deref() == Some(&now.node));

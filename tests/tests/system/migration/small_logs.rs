@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use ephesus_tests::disk::{allocated_bytes, allocated_bytes_of};
-use ephesus_tests::{Node, Options, Whole};
+use ephesus_tests::{Node, Options, TestCluster};
 
 use super::bed::NAMES;
 
@@ -11,13 +11,13 @@ use super::bed::NAMES;
 const WAL_BUDGET: u64 = 64 << 20;
 
 /// Nodes of one shard each, once every partition is online; `flags` are for the coordinators.
-pub fn started(flags: &[&str]) -> Whole {
+pub fn started(flags: &[&str]) -> TestCluster {
     started_under(&[], flags)
 }
 
 /// The same with nodes that run under another program.
-pub fn started_under(wrapper: &[&str], flags: &[&str]) -> Whole {
-    Whole::started_with(flags, &NAMES, |whole, name| Options {
+pub fn started_under(wrapper: &[&str], flags: &[&str]) -> TestCluster {
+    TestCluster::started_with(flags, &NAMES, |whole, name| Options {
         wal_budget: Some(WAL_BUDGET),
         wrapper: wrapper.iter().map(|word| (*word).to_owned()).collect(),
         ..whole.options(name, 1)

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use ephesus_tests::process::Process;
 use ephesus_tests::scale::keys;
 use ephesus_tests::stock::StockClient;
-use ephesus_tests::{Rng, Whole, paths};
+use ephesus_tests::{Rng, TestCluster, paths};
 
 use super::{NAMES, all_committed, move_to, owned};
 
@@ -37,7 +37,7 @@ const BENCHMARK_WITHIN: Duration = Duration::from_secs(60);
 
 #[test]
 fn redis_py_sees_no_error_while_nodes_come_and_go() {
-    let mut whole = Whole::started(&PARTITIONS, &NAMES, 2);
+    let mut whole = TestCluster::started(&PARTITIONS, &NAMES, 2);
     let client = StockClient::start("moving.py", &whole);
     std::thread::sleep(BETWEEN);
     whole.add("delphi", 2).restart();
@@ -58,7 +58,13 @@ fn redis_py_sees_no_error_while_nodes_come_and_go() {
 }
 
 /// redis-benchmark over a cluster, with one command for so long that it must be ended.
-fn benchmark(whole: &Whole, command: &str, requests: u64, keys: u64, output: &Path) -> Process {
+fn benchmark(
+    whole: &TestCluster,
+    command: &str,
+    requests: u64,
+    keys: u64,
+    output: &Path,
+) -> Process {
     let port = whole.nodes[0].port().to_string();
     let (requests, keys) = (requests.to_string(), keys.to_string());
     let mut benchmark = Command::new("redis-benchmark");
@@ -81,7 +87,7 @@ fn assert_follows(text: &str) {
 /// Moves a partition from one node to another. Every shard keeps one: redis-benchmark asks nobody who had
 /// nothing when it began. If asked, and else perhaps, it is the first one of its shard, which has what
 /// redis-benchmark asks for.
-fn move_one(whole: &Whole, is_first: bool, rng: &mut Rng) {
+fn move_one(whole: &TestCluster, is_first: bool, rng: &mut Rng) {
     let mut owned: BTreeMap<(String, u16), Vec<u16>> = BTreeMap::new();
     for row in whole.table() {
         let of = owned.entry((row.node, row.shard)).or_default();
@@ -104,7 +110,7 @@ fn move_one(whole: &Whole, is_first: bool, rng: &mut Rng) {
 fn redis_benchmark_runs_through_moves_without_an_error() {
     paths::require("redis-benchmark");
     let mut rng = Rng::new(ephesus_tests::seed_of_run("redis-benchmark"));
-    let whole = Whole::started(&PARTITIONS, &NAMES, 2);
+    let whole = TestCluster::started(&PARTITIONS, &NAMES, 2);
     for (command, requests) in COMMANDS {
         let output = whole.core.home().join(format!("benchmark-{command}"));
         let mut client = benchmark(&whole, command, requests, KEYS, &output);
@@ -138,7 +144,7 @@ fn redis_benchmark_runs_through_moves_without_an_error() {
 #[test]
 fn stock_clients_see_no_error_while_a_node_joins_and_another_is_drained() {
     paths::require("redis-benchmark");
-    let mut whole = Whole::started(&["--partitions", "256"], &NAMES, 1);
+    let mut whole = TestCluster::started(&["--partitions", "256"], &NAMES, 1);
     let (loaded, output) = (keys(LOADED), whole.core.home().join("load"));
     let mut load = benchmark(&whole, "set", loaded, loaded, &output);
     let status = load.wait_exit(BENCHMARK_WITHIN).expect("it ends");

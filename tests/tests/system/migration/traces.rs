@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ephesus_tests::scale::rounds;
-use ephesus_tests::{Node, Reply, Rng, Whole};
+use ephesus_tests::{Node, Reply, Rng, TestCluster};
 
 use super::bed::NAMES;
 use super::small_logs::{self, stored};
@@ -35,7 +35,7 @@ fn resident(node: &Node) -> u64 {
 }
 
 /// Writes a key, all of which are in one partition.
-fn write(whole: &Whole, tag: &str, rng: &mut Rng, numbers: impl Iterator<Item = u64>) {
+fn write(whole: &TestCluster, tag: &str, rng: &mut Rng, numbers: impl Iterator<Item = u64>) {
     let mut client = whole.client();
     for n in numbers {
         let key = format!("{{{tag}}}:{n}");
@@ -45,7 +45,7 @@ fn write(whole: &Whole, tag: &str, rng: &mut Rng, numbers: impl Iterator<Item = 
 }
 
 /// There and back again, changed a little on the way.
-fn travel(whole: &Whole, tag: &str, rng: &mut Rng, trips: u64) {
+fn travel(whole: &TestCluster, tag: &str, rng: &mut Rng, trips: u64) {
     for _ in 0..2 * trips {
         let at = row(whole, PARTITION);
         let to = NAMES[usize::from(at.node == NAMES[0])];
@@ -64,7 +64,7 @@ fn a_partition_that_comes_and_goes_leaves_neither_memory_nor_files_behind() {
     let tag = tag.expect("a tag");
     write(&whole, &tag, &mut rng, 0..KEYS);
     travel(&whole, &tag, &mut rng, TRIPS_BEFORE);
-    let weigh = |whole: &Whole| -> Vec<(u64, u64)> {
+    let weigh = |whole: &TestCluster| -> Vec<(u64, u64)> {
         let nodes = whole.nodes.iter();
         nodes.map(|node| (resident(node), stored(node))).collect()
     };

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use ephesus_tests::crowd::Temper;
 use ephesus_tests::roaming::Roaming;
-use ephesus_tests::{Reply, Whole};
+use ephesus_tests::writer_pool::Tolerance;
+use ephesus_tests::{Reply, TestCluster};
 use serde_json::Value;
 
 use super::bed::{Bed, MANY};
@@ -34,7 +34,7 @@ const LONG_LEASES: [&str; 2] = ["--heartbeat-timeout", "60000"];
 #[test]
 fn no_writer_notices_a_leader_that_dies_while_commands_wait_for_its_decision() {
     let what = "leader lost during a hold";
-    let mut bed = Bed::start(what, MANY, &LONG_LEASES, 1, Temper::Patient);
+    let mut bed = Bed::start(what, MANY, &LONG_LEASES, 1, Tolerance::Patient);
     bed.whole.until_settled();
     bed.begin();
     let leader = bed.whole.core.leader();
@@ -67,7 +67,7 @@ fn no_writer_notices_a_leader_that_dies_while_commands_wait_for_its_decision() {
 }
 
 /// A tag for each of these partitions.
-fn tags_of(whole: &Whole, partitions: &[u16]) -> Vec<String> {
+fn tags_of(whole: &TestCluster, partitions: &[u16]) -> Vec<String> {
     let table = whole.table();
     let rows = partitions.iter().map(|at| &table[usize::from(*at)]);
     rows.map(|row| tags(row).next().expect("a tag")).collect()
@@ -123,7 +123,7 @@ fn without_a_majority_of_coordinators_what_is_held_is_refused_undone_until_they_
         MANY,
         &LONG_LEASES,
         1,
-        Temper::Patient,
+        Tolerance::Patient,
     );
     bed.whole.until_settled();
     bed.begin();

@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use ephesus_tests::coordinator::ephesus;
-use ephesus_tests::crowd::{Crowd, Temper, verify};
 use ephesus_tests::ledger::Unit;
 use ephesus_tests::stock::StockClient;
-use ephesus_tests::{Reply, Rng, Whole};
+use ephesus_tests::writer_pool::{Tolerance, WriterPool, verify};
+use ephesus_tests::{Reply, Rng, TestCluster};
 
 use super::{LEASE_LOST_WITHIN, NAMES, NINE, SERVES_WITHIN, check, fill, is_down, own_keys};
 
@@ -17,7 +17,7 @@ const AFTERWARDS: Duration = Duration::from_millis(2500);
 const EXIT_LIMIT: Duration = Duration::from_secs(30);
 
 /// Waits until another than `lost` leads.
-fn wait_for_another(whole: &Whole, lost: u64) {
+fn wait_for_another(whole: &TestCluster, lost: u64) {
     whole.core.until("another leads", |core| {
         core.try_status()
             .is_some_and(|status| status["leader"] != lost)
@@ -29,38 +29,38 @@ fn no_client_notices_the_loss_of_one_coordinator() {
     let mut rng = Rng::new(ephesus_tests::seed_of_run(
         "whole cluster, one coordinator lost",
     ));
-    let mut whole = Whole::started(&NINE, &NAMES, 1);
+    let mut whole = TestCluster::started(&NINE, &NAMES, 1);
     let units = |writer: u64| (0..50).map(|n| Unit::new(writer * 50 + n)).collect();
     let units = (0..3).map(units).collect();
-    let crowd = Crowd::start(&whole.entries(), units, Temper::Strict, &mut rng);
+    let writers = WriterPool::start(&whole.entries(), units, Tolerance::Strict, &mut rng);
     let stock = StockClient::start("steady.py", &whole);
-    let go_on = |crowd: &Crowd| {
+    let go_on = |writers: &WriterPool| {
         std::thread::sleep(AFTERWARDS);
-        crowd.goes_on(100, SERVES_WITHIN);
+        writers.goes_on(100, SERVES_WITHIN);
     };
 
     let leader = whole.core.leader();
     whole.core.coordinator(leader).kill();
     wait_for_another(&whole, leader);
-    go_on(&crowd);
+    go_on(&writers);
     whole.core.coordinator(leader).start();
     whole.until_settled();
 
     let follower = whole.core.leader() % 3 + 1;
     whole.core.coordinator(follower).kill();
-    go_on(&crowd);
+    go_on(&writers);
     whole.core.coordinator(follower).start();
     whole.until_settled();
 
     let follower = whole.core.leader() % 3 + 1;
     whole.core.coordinator(follower).signal(libc::SIGSTOP);
-    go_on(&crowd);
+    go_on(&writers);
     whole.core.coordinator(follower).signal(libc::SIGCONT);
     whole.until_settled();
-    go_on(&crowd);
+    go_on(&writers);
 
     stock.finish();
-    let mut units = crowd.finish();
+    let mut units = writers.finish();
     verify(&mut whole.client(), units.iter_mut().flatten());
     for row in whole.table() {
         assert_eq!((row.status.as_str(), row.epoch), ("online", 1), "{row:?}");
@@ -72,10 +72,15 @@ fn a_stopped_leader_is_replaced_and_follows_when_it_goes_on() {
     let mut rng = Rng::new(ephesus_tests::seed_of_run(
         "whole cluster, the leader stopped",
     ));
-    let mut whole = Whole::started(&NINE, &NAMES, 1);
+    let mut whole = TestCluster::started(&NINE, &NAMES, 1);
     let units = (0..2).map(|writer| (0..50).map(|n| Unit::new(writer * 50 + n)).collect());
     // A stopped process is noticed by its silence: a lease may run out meanwhile.
-    let crowd = Crowd::start(&whole.entries(), units.collect(), Temper::Patient, &mut rng);
+    let writers = WriterPool::start(
+        &whole.entries(),
+        units.collect(),
+        Tolerance::Patient,
+        &mut rng,
+    );
     let keys = own_keys(&whole);
     let leader = whole.core.leader();
     whole.core.coordinator(leader).signal(libc::SIGSTOP);
@@ -87,16 +92,16 @@ fn a_stopped_leader_is_replaced_and_follows_when_it_goes_on() {
         });
     }
     std::thread::sleep(AFTERWARDS);
-    let errors = crowd.errors();
+    let errors = writers.errors();
     std::thread::sleep(AFTERWARDS / 2);
     whole.core.coordinator(leader).signal(libc::SIGCONT);
     whole.core.until("it follows", |core| {
         core.is_complete() && core.leader() != leader
     });
     std::thread::sleep(AFTERWARDS / 2);
-    crowd.goes_on(100, SERVES_WITHIN);
-    assert_eq!(crowd.errors(), errors, "nobody notices the old leader");
-    let mut units = crowd.finish();
+    writers.goes_on(100, SERVES_WITHIN);
+    assert_eq!(writers.errors(), errors, "nobody notices the old leader");
+    let mut units = writers.finish();
     verify(&mut whole.client(), units.iter_mut().flatten());
     let table = whole.table();
     assert!(
@@ -109,7 +114,7 @@ fn a_stopped_leader_is_replaced_and_follows_when_it_goes_on() {
 
 #[test]
 fn without_coordinators_no_key_is_served_until_they_go_on() {
-    let whole = Whole::started(&NINE, &NAMES, 1);
+    let whole = TestCluster::started(&NINE, &NAMES, 1);
     let mut client = whole.client();
     fill(&mut client, 0..100);
     let keys = own_keys(&whole);
@@ -142,7 +147,7 @@ fn without_coordinators_no_key_is_served_until_they_go_on() {
 
 #[test]
 fn nodes_start_again_after_a_coordinator_was_forced_and_keep_everything() {
-    let mut whole = Whole::started(&NINE, &NAMES, 1);
+    let mut whole = TestCluster::started(&NINE, &NAMES, 1);
     let mut client = whole.client();
     fill(&mut client, 0..200);
     let left = whole.core.leader() % 3 + 1;

@@ -1,54 +1,52 @@
 //! A node that is cut off from the coordinators, in a network of the test's own.
 
 use ephesus_tests::coordinator::Core;
-use ephesus_tests::network::{self, Direction, Island, with_own_network};
+use ephesus_tests::network::{self, Direction, Netns, with_own_network};
 use ephesus_tests::whole::info;
-use ephesus_tests::{Reply, Whole};
+use ephesus_tests::{Reply, TestCluster};
 
 use super::{FAILED_WITHIN, LEASE_LOST_WITHIN, NINE, SERVES_WITHIN, is_down, key_of, ownership};
 
 #[test]
 fn a_node_that_is_cut_off_one_way_stops_serving_and_no_other_does() {
-    with_own_network(|island| {
-        let whole = archipelago(island);
+    with_own_network(|netns| {
+        let whole = cluster_of(netns);
         for direction in [Direction::ToCoordinators, Direction::FromCoordinators] {
-            cut_and_heal(&whole, island, direction);
+            cut_and_heal(&whole, netns, direction);
         }
     });
 }
 
-/// Coordinators, two nodes on their side, and one on the island.
-fn archipelago(island: &Island) -> Whole {
+/// Coordinators, two nodes on their side, and one in the namespace.
+fn cluster_of(netns: &Netns) -> TestCluster {
     let flags = [&NINE[..], &["--min-nodes", "3"]].concat();
     let mut core = Core::stopped_at(network::COORDINATORS, 3, &flags);
     core.found();
     let nodes = Vec::new();
-    let mut whole = Whole { nodes, core };
+    let mut whole = TestCluster { nodes, core };
     for name in ["athens", "byzantium"] {
-        whole
-            .add_at(name, 1, (network::SHORE, Vec::new()))
-            .restart();
+        whole.add_at(name, 1, (network::HOST, Vec::new())).restart();
     }
-    let place = (network::ISLAND, island.wrapper());
+    let place = (network::NETNS, netns.wrapper());
     whole.add_at("cyrene", 1, place).restart();
     whole.until_healthy();
     whole
 }
 
-fn cut_and_heal(whole: &Whole, island: &Island, direction: Direction) {
+fn cut_and_heal(whole: &TestCluster, netns: &Netns, direction: Direction) {
     let table = whole.table();
     let mut clients = whole.nodes.iter().map(|node| {
         let name = node.options.name.as_deref().expect("a name");
         (node.client(), key_of(&table, name, 1))
     });
     let others: [_; 2] = [clients.next(), clients.next()].map(|one| one.expect("a node"));
-    let (mut cut_off, key) = clients.next().expect("the island's");
+    let (mut cut_off, key) = clients.next().expect("the namespace's");
     let mut others = others;
     whole.within(SERVES_WITHIN, "it serves", |_| {
         cut_off.call(&["SET", &key, "kept"]) == Reply::ok()
     });
 
-    island.cut(direction);
+    netns.cut(direction);
     whole.within(LEASE_LOST_WITHIN, "it stops", |_| {
         is_down(&cut_off.call(&["GET", &key]))
     });
@@ -75,7 +73,7 @@ fn cut_and_heal(whole: &Whole, island: &Island, direction: Direction) {
     assert_eq!(whole.statuses()["cyrene"], "failed");
     assert!(is_down(&cut_off.call(&["GET", &key])), "{direction:?}");
 
-    island.heal(direction);
+    netns.heal(direction);
     whole.within(SERVES_WITHIN, "it serves again", |_| {
         cut_off.call(&["GET", &key]) == Reply::bulk("kept")
     });

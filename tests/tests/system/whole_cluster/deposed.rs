@@ -4,15 +4,15 @@
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
-use ephesus_tests::archipelago::{Archipelago, SHORE, with_archipelago};
 use ephesus_tests::coordinator::{Core, ephesus};
-use ephesus_tests::crowd::{Crowd, Temper, verify};
 use ephesus_tests::ledger::Unit;
-use ephesus_tests::{Client, Reply, Rng, Whole, paths};
+use ephesus_tests::namespaces::{HOST, Namespaces, with_namespaces};
+use ephesus_tests::writer_pool::{Tolerance, WriterPool, verify};
+use ephesus_tests::{Client, Reply, Rng, TestCluster, paths};
 
 use super::{LEASE_LOST_WITHIN, NAMES, NINE, SERVES_WITHIN, is_down, key_of, ownership, slots_of};
 
-/// Island of the node that stays with the deposed leader; the coordinators have those before it.
+/// Namespace of the node that stays with the deposed leader; the coordinators have those before it.
 const MINORITY: u8 = 4;
 
 /// Clients are served without an error for so long while the cut lasts: more than a lease.
@@ -28,8 +28,8 @@ enum Cut {
 
 #[test]
 fn a_leader_that_is_cut_off_from_its_followers_is_replaced_and_grants_no_lease() {
-    with_archipelago(MINORITY, |sea| {
-        let mut whole = settled(sea);
+    with_namespaces(MINORITY, |networks| {
+        let mut whole = settled(networks);
         let table = whole.table();
         let mut rng = Rng::new(ephesus_tests::seed_of_run(
             "whole cluster, a leader cut off",
@@ -39,14 +39,14 @@ fn a_leader_that_is_cut_off_from_its_followers_is_replaced_and_grants_no_lease()
         let (stay, _): (Vec<Unit>, Vec<Unit>) =
             all.take(200).partition(|unit| !lost.contains(&unit.slot()));
         let units = stay.chunks(50).map(<[Unit]>::to_vec).collect();
-        let crowd = Crowd::start(&whole.entries()[..2], units, Temper::Patient, &mut rng);
+        let writers = WriterPool::start(&whole.entries()[..2], units, Tolerance::Patient, &mut rng);
         for (round, cut) in [Cut::FromLeader, Cut::ToLeader, Cut::Both]
             .into_iter()
             .enumerate()
         {
-            depose(&mut whole, sea, cut, round, &crowd);
+            depose(&mut whole, networks, cut, round, &writers);
         }
-        let mut units = crowd.finish();
+        let mut units = writers.finish();
         verify(&mut whole.client(), units.iter_mut().flatten());
         let owned = ownership(&table);
         assert_eq!(ownership(&whole.table()), owned);
@@ -59,18 +59,18 @@ fn secret_flag() -> (&'static str, String) {
     ("--cluster-secret-file", file)
 }
 
-/// A coordinator on each of three islands, two nodes on the shore and one on an island.
-fn settled(sea: &Archipelago) -> Whole {
+/// A coordinator in each of three namespaces, two nodes on the host and one in a namespace.
+fn settled(networks: &Namespaces) -> TestCluster {
     let flags = [&NINE[..], &["--min-nodes", "3"]].concat();
-    let places = [1, 2, 3].map(|n| sea.place(n));
+    let places = [1, 2, 3].map(|n| networks.place(n));
     let mut core = Core::stopped_on(&places, &flags);
     core.found();
     let nodes = Vec::new();
-    let mut whole = Whole { nodes, core };
+    let mut whole = TestCluster { nodes, core };
     for name in NAMES {
         let place = match name {
-            "cyrene" => sea.place(MINORITY),
-            _ => (SHORE, Vec::new()),
+            "cyrene" => networks.place(MINORITY),
+            _ => (HOST, Vec::new()),
         };
         whole.add_at(name, 1, place).restart();
     }
@@ -78,11 +78,17 @@ fn settled(sea: &Archipelago) -> Whole {
     whole
 }
 
-fn depose(whole: &mut Whole, sea: &Archipelago, cut: Cut, round: usize, crowd: &Crowd) {
+fn depose(
+    whole: &mut TestCluster,
+    networks: &Namespaces,
+    cut: Cut,
+    round: usize,
+    writers: &WriterPool,
+) {
     whole.until_settled();
     let leader = whole.core.leader();
     let followers: Vec<u64> = (1..=3).filter(|id| *id != leader).collect();
-    let host = |id: u64| sea.place(id as u8).0;
+    let host = |id: u64| networks.place(id as u8).0;
     let table = whole.table();
     let mut clients: Vec<(Client, String)> = whole
         .nodes
@@ -95,7 +101,7 @@ fn depose(whole: &mut Whole, sea: &Archipelago, cut: Cut, round: usize, crowd: &
     assert_eq!(minority.call(&["SET", &kept, &value]), Reply::ok());
 
     let began = Instant::now();
-    sever(sea, host(leader), &followers, cut);
+    sever(networks, host(leader), &followers, cut);
     whole.within(LEASE_LOST_WITHIN, "the deposed one grants nothing", |_| {
         is_down(&minority.call(&["GET", &kept]))
     });
@@ -112,7 +118,7 @@ fn depose(whole: &mut Whole, sea: &Archipelago, cut: Cut, round: usize, crowd: &
         "{cut:?}: served by the new leader after {:?}",
         began.elapsed()
     );
-    let errors = crowd.errors();
+    let errors = writers.errors();
     let until = Instant::now() + SERVED_FOR;
     while Instant::now() < until {
         for (client, key) in &mut clients {
@@ -121,9 +127,9 @@ fn depose(whole: &mut Whole, sea: &Archipelago, cut: Cut, round: usize, crowd: &
         let reply = minority.call(&["SET", &kept, "lost"]);
         assert!(is_down(&reply), "{cut:?}: {reply:?}");
     }
-    crowd.goes_on(50, SERVES_WITHIN);
+    writers.goes_on(50, SERVES_WITHIN);
     assert_eq!(
-        crowd.errors(),
+        writers.errors(),
         errors,
         "{cut:?}: once served, always served"
     );
@@ -131,7 +137,7 @@ fn depose(whole: &mut Whole, sea: &Archipelago, cut: Cut, round: usize, crowd: &
     // The table goes on, and the deposed one has nothing to say about it.
     whole.until_node_is("cyrene", "failed");
     let guest = format!("guest-{round}");
-    whole.add_at(&guest, 1, (SHORE, Vec::new())).restart();
+    whole.add_at(&guest, 1, (HOST, Vec::new())).restart();
     whole.until_node_is(&guest, "live");
     let deposed = whole.core.address(leader);
     let secret = secret_flag();
@@ -141,7 +147,7 @@ fn depose(whole: &mut Whole, sea: &Archipelago, cut: Cut, round: usize, crowd: &
     told.assert(1, &[&deposed]);
     assert!(told.out.is_empty(), "{cut:?}: {told:?}");
 
-    sea.heal();
+    networks.heal();
     whole.core.until("all follow one leader", |core| {
         let leads = |id: u64| {
             let address = core.address(id);
@@ -165,17 +171,17 @@ fn depose(whole: &mut Whole, sea: &Archipelago, cut: Cut, round: usize, crowd: &
 }
 
 /// Cuts the leader off its followers, and the minority's node off them both ways.
-fn sever(sea: &Archipelago, leader: Ipv4Addr, followers: &[u64], cut: Cut) {
-    let (node, _) = sea.place(MINORITY);
+fn sever(networks: &Namespaces, leader: Ipv4Addr, followers: &[u64], cut: Cut) {
+    let (node, _) = networks.place(MINORITY);
     for id in followers {
-        let (follower, _) = sea.place(*id as u8);
-        sea.cut(node, follower);
-        sea.cut(follower, node);
+        let (follower, _) = networks.place(*id as u8);
+        networks.cut(node, follower);
+        networks.cut(follower, node);
         if cut != Cut::ToLeader {
-            sea.cut(leader, follower);
+            networks.cut(leader, follower);
         }
         if cut != Cut::FromLeader {
-            sea.cut(follower, leader);
+            networks.cut(follower, leader);
         }
     }
 }

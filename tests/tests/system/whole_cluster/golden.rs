@@ -6,7 +6,7 @@ use std::process::Command;
 use ephesus_tests::roaming::moved;
 use ephesus_tests::slots::slot;
 use ephesus_tests::whole::{count, covers, info, listed};
-use ephesus_tests::{Client, Reply, Whole, paths};
+use ephesus_tests::{Client, Reply, TestCluster, paths};
 use redis::Commands;
 
 use super::{NAMES, NINE, assert_complete, check, fill, is_down, key_of, row_of};
@@ -16,7 +16,7 @@ const KEYS: usize = 10_000;
 
 #[test]
 fn nine_partitions_wait_for_three_nodes_and_alternate_between_them() {
-    let mut whole = Whole::founded(&[&NINE[..], &["--min-nodes", "3"]].concat());
+    let mut whole = TestCluster::founded(&[&NINE[..], &["--min-nodes", "3"]].concat());
     for name in &NAMES[..2] {
         whole.add(name, 2).restart();
     }
@@ -54,7 +54,7 @@ fn nine_partitions_wait_for_three_nodes_and_alternate_between_them() {
 }
 
 /// Every port of every node lists the same shards, which have all slots of the table.
-fn assert_views_agree(whole: &Whole) {
+fn assert_views_agree(whole: &TestCluster) {
     let table = whole.table();
     // A table reaches every node within 100 ms; the coordinators may be ahead for that long.
     whole.within(super::SERVES_WITHIN, "every node has the table", |whole| {
@@ -119,7 +119,7 @@ fn sorted_slots(client: &mut Client) -> Vec<(i64, i64, String, i64, String)> {
 }
 
 /// Keys of the node over all of its shards, but no other's.
-fn assert_entry_port_serves_its_node(whole: &Whole) {
+fn assert_entry_port_serves_its_node(whole: &TestCluster) {
     let table = whole.table();
     for node in &whole.nodes {
         let name = node.options.name.as_deref().expect("a name");
@@ -176,7 +176,7 @@ fn assert_entry_port_serves_its_node(whole: &Whole) {
 
 #[test]
 fn stock_cluster_clients_reach_every_key() {
-    let whole = Whole::started(&NINE, &NAMES, 2);
+    let whole = TestCluster::started(&NINE, &NAMES, 2);
     let output = Command::new(paths::python())
         .arg(paths::workspace().join("tests/python/whole_cluster.py"))
         .arg(KEYS.to_string())

@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use ephesus_tests::crowd::{Crowd, Temper, verify};
 use ephesus_tests::ledger::Unit;
 use ephesus_tests::resp::encode;
 use ephesus_tests::roaming::{Roaming, moved};
 use ephesus_tests::whole::{count, info, listed};
-use ephesus_tests::{Client, Reply, Rng, Whole};
+use ephesus_tests::writer_pool::{Tolerance, WriterPool, verify};
+use ephesus_tests::{Client, Reply, Rng, TestCluster};
 
 use super::{
     FAILED_WITHIN, NAMES, NINE, SERVES_WITHIN, check, fill, is_down, key, key_of, ownership,
@@ -32,7 +32,7 @@ fn width(range: &Reply) -> u64 {
 
 #[test]
 fn a_killed_node_makes_its_own_partitions_unavailable_and_no_others() {
-    let mut whole = Whole::started(&NINE, &NAMES, 2);
+    let mut whole = TestCluster::started(&NINE, &NAMES, 2);
     let mut client = whole.client();
     fill(&mut client, 0..KEYS);
     let before = whole.table();
@@ -122,7 +122,7 @@ fn a_killed_node_makes_its_own_partitions_unavailable_and_no_others() {
 
 #[test]
 fn a_restart_within_the_timeout_changes_nothing() {
-    let mut whole = Whole::started(&NINE, &NAMES, 2);
+    let mut whole = TestCluster::started(&NINE, &NAMES, 2);
     fill(&mut whole.client(), 0..KEYS);
     let before = whole.table();
     let cyrene = whole.node("cyrene").entry();
@@ -161,10 +161,15 @@ fn ask_ahead(client: &mut Client, key: &str, value: &str) {
 #[test]
 fn a_stopped_node_serves_again_only_once_it_has_a_lease() {
     let mut rng = Rng::new(ephesus_tests::seed_of_run("whole cluster, a node stopped"));
-    let mut whole = Whole::started(&NINE, &NAMES, 1);
+    let mut whole = TestCluster::started(&NINE, &NAMES, 1);
     let table = whole.table();
     let units = (0..3).map(|writer| (0..40).map(|n| Unit::new(writer * 40 + n)).collect());
-    let crowd = Crowd::start(&whole.entries(), units.collect(), Temper::Patient, &mut rng);
+    let writers = WriterPool::start(
+        &whole.entries(),
+        units.collect(),
+        Tolerance::Patient,
+        &mut rng,
+    );
     let key = key_of(&table, "cyrene", 7);
     let mut client = whole.node("cyrene").client();
     // Below the timeout but above the lease; and above the timeout.
@@ -208,14 +213,14 @@ fn a_stopped_node_serves_again_only_once_it_has_a_lease() {
         });
         whole.until_healthy();
     }
-    let mut units = crowd.finish();
+    let mut units = writers.finish();
     verify(&mut whole.client(), units.iter_mut().flatten());
     assert_eq!(ownership(&whole.table()), ownership(&table));
 }
 
 #[test]
 fn a_node_that_was_given_up_while_it_was_stopped_answers_nothing_stale() {
-    let mut whole = Whole::started(&NINE, &NAMES, 1);
+    let mut whole = TestCluster::started(&NINE, &NAMES, 1);
     let table = whole.table();
     let key = key_of(&table, "cyrene", 3);
     let mut old = whole.node("cyrene").client();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use ephesus_tests::{Node, Options, Whole, paths};
+use ephesus_tests::{Node, Options, TestCluster, paths};
 
 use super::{NAMES, NINE, SERVES_WITHIN, check, fill, key, ownership, row_of};
 
@@ -10,7 +10,7 @@ const KEYS: u64 = 300;
 
 #[test]
 fn partitions_spread_over_another_number_of_shards() {
-    let mut whole = Whole::started(&["--partitions", "24"], &NAMES, 2);
+    let mut whole = TestCluster::started(&["--partitions", "24"], &NAMES, 2);
     let mut client = whole.client();
     fill(&mut client, 0..KEYS);
     let mut before = whole.table();
@@ -51,7 +51,7 @@ fn data_of_another_cluster_is_refused() {
     let mut other = Node::start(Options::default());
     other.client().say("SET a 1");
     other.stop();
-    let mut whole = Whole::started(&NINE, &NAMES[..1], 1);
+    let mut whole = TestCluster::started(&NINE, &NAMES[..1], 1);
     let before = whole.table();
     let data = other.data_dir().to_path_buf();
     let options = Options {
@@ -72,7 +72,7 @@ fn data_of_another_cluster_is_refused() {
 
 #[test]
 fn an_empty_disk_under_an_old_name_is_a_new_node() {
-    let mut whole = Whole::started(&NINE, &NAMES, 1);
+    let mut whole = TestCluster::started(&NINE, &NAMES, 1);
     fill(&mut whole.client(), 0..KEYS);
     let before = whole.table();
     whole.node("cyrene").kill();

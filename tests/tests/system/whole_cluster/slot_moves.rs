@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ephesus_tests::slots::slot;
 use ephesus_tests::whole::{covers, listed};
-use ephesus_tests::{Client, Reply, Whole};
+use ephesus_tests::{Client, Reply, TestCluster};
 
 use super::SERVES_WITHIN;
 
@@ -40,7 +40,7 @@ fn assert_error(reply: &Reply, expected: &str) {
 
 #[test]
 fn slots_are_moved_by_valkeys_commands_and_by_whole_partitions_only() {
-    let mut whole = Whole::started(&FLAGS, &["athens", "byzantium"], 1);
+    let mut whole = TestCluster::started(&FLAGS, &["athens", "byzantium"], 1);
     let athens = whole.node("athens");
     let (mut direct, mut entry) = (athens.direct_client(0), athens.client());
     let own = direct.say("CLUSTER MYID").text();
@@ -149,7 +149,7 @@ fn slots_are_moved_by_valkeys_commands_and_by_whole_partitions_only() {
 #[test]
 fn slots_that_valkeys_command_has_moved_are_there_with_all_their_keys() {
     let flags = ["--partitions", "16"];
-    let mut whole = Whole::started(&flags, &["athens", "byzantium"], 1);
+    let mut whole = TestCluster::started(&flags, &["athens", "byzantium"], 1);
     let mut clients = whole.client();
     for key in 0..KEYS {
         let key = key.to_string();

@@ -14,7 +14,7 @@ use crate::roaming::Roaming;
 /// How long a patient writer waits for a node.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How often [`Crowd::goes_on`] looks.
+/// How often [`WriterPool::goes_on`] looks.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// Once in so many writes the unit is read back.
@@ -22,7 +22,7 @@ const READ_ONE_IN: u64 = 4;
 
 /// What a writer makes of an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Temper {
+pub enum Tolerance {
     /// There must not be any.
     Strict,
     /// Connections may break and nodes may be without a lease: then it waits until the unit can be
@@ -39,27 +39,27 @@ struct Shared {
 
 /// Writers at work, each with units of its own.
 #[derive(Debug)]
-pub struct Crowd {
+pub struct WriterPool {
     writers: Vec<JoinHandle<Vec<Unit>>>,
     shared: Arc<Shared>,
 }
 
-impl Crowd {
+impl WriterPool {
     /// One writer per element of `units`, which write as fast as they are answered.
     pub fn start(
         seeds: &[SocketAddr],
         units: Vec<Vec<Unit>>,
-        temper: Temper,
+        tolerance: Tolerance,
         rng: &mut Rng,
     ) -> Self {
-        Self::start_resting(seeds, units, (temper, Duration::ZERO), rng)
+        Self::start_resting(seeds, units, (tolerance, Duration::ZERO), rng)
     }
 
     /// The same; each writer rests for so long after each write.
     pub fn start_resting(
         seeds: &[SocketAddr],
         units: Vec<Vec<Unit>>,
-        (temper, rest): (Temper, Duration),
+        (tolerance, rest): (Tolerance, Duration),
         rng: &mut Rng,
     ) -> Self {
         let shared = Arc::new(Shared::default());
@@ -69,7 +69,7 @@ impl Crowd {
                 Arc::clone(&shared),
                 rng.fork(),
             );
-            std::thread::spawn(move || write(client, units, (temper, rest), &shared, rng))
+            std::thread::spawn(move || write(client, units, (tolerance, rest), &shared, rng))
         };
         Self {
             writers: units.into_iter().map(writer).collect(),
@@ -126,7 +126,7 @@ impl Crowd {
 fn write(
     mut client: Roaming,
     mut units: Vec<Unit>,
-    (temper, rest): (Temper, Duration),
+    (tolerance, rest): (Tolerance, Duration),
     shared: &Shared,
     mut rng: Rng,
 ) -> Vec<Unit> {
@@ -135,7 +135,7 @@ fn write(
         let unit = &mut units[index];
         let (request, expected) = unit.next_request(&mut rng);
         let trouble = match client.try_call(&request) {
-            Ok(reply) if temper == Temper::Strict || !is_down(&reply) => {
+            Ok(reply) if tolerance == Tolerance::Strict || !is_down(&reply) => {
                 expected.check(&reply, unit);
                 unit.acknowledge();
                 shared.acknowledged.fetch_add(1, Ordering::Relaxed);
@@ -145,11 +145,14 @@ fn write(
             Err(error) => Some(error.to_string()),
         };
         if let Some(trouble) = &trouble {
-            assert!(temper == Temper::Patient, "a write to {unit}: {trouble}");
+            assert!(
+                tolerance == Tolerance::Patient,
+                "a write to {unit}: {trouble}"
+            );
             shared.errors.fetch_add(1, Ordering::Relaxed);
         }
         if trouble.is_some() || rng.one_in(READ_ONE_IN) {
-            settle(&mut client, unit, temper);
+            settle(&mut client, unit, tolerance);
         }
         if !rest.is_zero() {
             std::thread::sleep(rest);
@@ -168,11 +171,11 @@ fn is_down(reply: &Reply) -> bool {
 ///
 /// # Panics
 /// When it is none of the states the unit may be in; on an error unless patient.
-fn settle(client: &mut Roaming, unit: &mut Unit, temper: Temper) {
+fn settle(client: &mut Roaming, unit: &mut Unit, tolerance: Tolerance) {
     let request = unit.read_request();
-    unit.settle_reply(match temper {
-        Temper::Strict => client.call(&request),
-        Temper::Patient => client.insist(&request, PATIENCE),
+    unit.settle_reply(match tolerance {
+        Tolerance::Strict => client.call(&request),
+        Tolerance::Patient => client.insist(&request, PATIENCE),
     });
 }
 
@@ -183,7 +186,7 @@ fn settle(client: &mut Roaming, unit: &mut Unit, temper: Temper) {
 pub fn verify<'a>(client: &mut Roaming, units: impl Iterator<Item = &'a mut Unit>) -> usize {
     units
         .map(|unit| {
-            settle(client, unit, Temper::Strict);
+            settle(client, unit, Tolerance::Strict);
             unit.present()
         })
         .sum()
