@@ -120,9 +120,7 @@ pub(super) fn with_and_without_images(settings: &Settings, case: Case) -> Result
             gets.workload.mix = mixed(100);
             gets.workload.is_apart = false;
             let mut drive = |plan: &Plan| {
-                let outcome = bed
-                    .turn(server, &mut result, || flawless(plan, span))?
-                    .value;
+                let outcome = bed.turn(server, &mut result, || driven(plan, span))?.value;
                 note_load(&mut result, product, plan, &outcome);
                 Ok::<_, BenchError>(outcome)
             };
@@ -185,8 +183,8 @@ fn base_plan(settings: &Settings, server: &Server, keys: u64, pipeline: u32) -> 
     plan
 }
 
-fn flawless(plan: &Plan, span: Span) -> Result<Outcome> {
-    load::run(plan, span)?.flawless()
+fn driven(plan: &Plan, span: Span) -> Result<Outcome> {
+    load::run(plan, span)?.answered()
 }
 
 fn peak_rate(base: &Plan, span: Span) -> Result<f64> {
@@ -195,7 +193,7 @@ fn peak_rate(base: &Plan, span: Span) -> Result<f64> {
         rate: 0,
         ..base.clone()
     };
-    let run = |_| flawless(&closed, Span { duration, ..span });
+    let run = |_| driven(&closed, Span { duration, ..span });
     let rates = (0..PEAK_RUNS).map(|n| run(n).map(|outcome| outcome.per_s(Phase::Before)));
     Ok(stats::median(&rates.collect::<Result<Vec<_>>>()?).unwrap_or(0.0))
 }
@@ -221,7 +219,7 @@ fn until_imaging(server: &Server, base: &Plan) -> Result<()> {
         if resp::info_number(&info, "image_in_progress") == Some(1) {
             break;
         }
-        flawless(&fill, span)?;
+        driven(&fill, span)?;
     }
     Ok(())
 }
@@ -249,7 +247,7 @@ fn imaging_turn(
         let mark = server.cpu_mark()?;
         let written_before = procfs::written_bytes(server.pid())?;
         let outcome = if product.is_ephesus() {
-            flawless(plan, span)?
+            driven(plan, span)?
         } else {
             let mut connection = server.connect()?;
             let rewrite = || {
@@ -259,7 +257,7 @@ fn imaging_turn(
                 }
                 Ok(())
             };
-            interrupt::beside(REWRITE_POLL, rewrite, || flawless(plan, span))?
+            interrupt::beside(REWRITE_POLL, rewrite, || driven(plan, span))?
         };
         Ok(ImagingRun {
             outcome,
@@ -298,7 +296,8 @@ fn note_load(result: &mut CaseResult, product: Product, plan: &Plan, outcome: &O
         outcome.client_busy * 100.0
     );
     result.record_client(product, outcome.client_busy);
-    if outcome.per_s(Phase::Before) < plan.rate as f64 * ACHIEVED_MIN {
+    let is_short = outcome.per_s(Phase::Before) < plan.rate as f64 * ACHIEVED_MIN;
+    if is_short || !outcome.errors().is_empty() {
         result.note(format!("{product} could not hold the rate in some run"));
     }
     if outcome.send_delay_p99_us() > SEND_DELAY_P99_US_MAX {

@@ -299,6 +299,19 @@ impl Outcome {
         }
     }
 
+    /// The outcome of a run in which the server may fall behind what was offered, and nothing else may go wrong.
+    ///
+    /// # Errors
+    /// As [`Outcome::flawless`].
+    pub fn answered(self) -> Result<Self> {
+        const BEHIND: [&str; 3] = ["OVERLOADED", "UNANSWERED", "UNSENT"];
+        let outcome = self.complete()?;
+        match outcome.errors().keys().all(|why| BEHIND.contains(&&**why)) {
+            true => Ok(outcome),
+            false => outcome.flawless(),
+        }
+    }
+
     /// Takes out why it was cut short.
     pub fn take_failure(&mut self) -> Option<BenchError> {
         self.failure.take()

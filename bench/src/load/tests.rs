@@ -201,6 +201,13 @@ fn who_is_stopped_by_too_much_that_is_not_answered_does_not_wait_longer_than_for
         outcome.errors()
     );
     assert!(began.elapsed() < 9000 * MS, "{:?}", began.elapsed());
+    assert!(
+        outcome
+            .answered()
+            .expect("it is behind")
+            .flawless()
+            .is_err()
+    );
 }
 
 #[test]
