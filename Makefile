@@ -13,12 +13,15 @@ SECONDS    ?= 30
 # Each place in the code counts how often it is passed: tests/src/coverage.rs.
 COVERAGE   := -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=3 \
               -Cllvm-args=-sanitizer-coverage-inline-8bit-counters
+BENCH       = $(TARGET_DIR)/release/ephesus-bench
+BENCH_CASES = set-p16-everysec,set-p1-always,get-p16,get-p1
+RESULTS     = --json $(TARGET_DIR)/bench/$(1).json --report $(TARGET_DIR)/bench
 HOST        = $(shell rustc -vV | sed -n 's/^host: //p')
 
 export EPHESUS_BIN ?= $(EPHESUS)
 
 .DEFAULT_GOAL := help
-.PHONY: help toolchain deps build run cluster test lint fmt compare bench-cluster bench-migrate benchmarks reference demo abuse soak soak-cluster soak-migration settings crash fuzz clean
+.PHONY: help toolchain deps build run cluster test lint fmt bench-tool bench compare bench-cluster bench-migrate benchmarks reference demo abuse soak soak-cluster soak-migration settings crash fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,17 +53,22 @@ lint: toolchain ## format check, clippy with warnings denied, and the sizes of d
 fmt: ## format the code
 	$(CARGO) fmt --all
 
-compare: deps build ## Redis and Valkey against Ephesus, side by side on this machine
+bench-tool: deps build
 	$(CARGO) build --release --locked -p ephesus-bench
-	$(TARGET_DIR)/release/ephesus-bench compare --driver redis-benchmark --json $(TARGET_DIR)/compare.json
 
-bench-cluster: deps build ## how fast a cluster changes, and what it costs at rest
-	$(CARGO) build --release --locked -p ephesus-bench
-	$(TARGET_DIR)/release/ephesus-bench cluster --json $(TARGET_DIR)/cluster.json
+bench: bench-tool ## Ephesus, Redis and Valkey side by side in five minutes, and a report to open
+	$(BENCH) disk $(TARGET_DIR) --seconds 10 $(call RESULTS,disk)
+	$(BENCH) compare --rounds 3 --cases $(BENCH_CASES) $(call RESULTS,compare)
+	@echo "The reports: $(TARGET_DIR)/bench/compare.html and disk.html"
 
-bench-migrate: deps build ## how fast data moves between two nodes, beside Valkey's atomic slot migration
-	$(CARGO) build --release --locked -p ephesus-bench
-	$(TARGET_DIR)/release/ephesus-bench migrate --vs valkey --full-load --json $(TARGET_DIR)/migrate.json
+compare: bench-tool ## Redis and Valkey against Ephesus, side by side: every case, ten rounds
+	$(BENCH) compare --driver redis-benchmark $(call RESULTS,compare)
+
+bench-cluster: bench-tool ## how fast a cluster changes, and what it costs at rest
+	$(BENCH) cluster $(call RESULTS,cluster)
+
+bench-migrate: bench-tool ## how fast data moves between two nodes, beside Valkey's atomic slot migration
+	$(BENCH) migrate --vs valkey --full-load $(call RESULTS,migrate)
 
 benchmarks: toolchain ## write docs/benchmarks.md from bench/results/*.json
 	$(CARGO) run --quiet --locked -p ephesus-bench -- report
