@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use ::procfs::process::{ClearRefs, Process, Status, Task};
 use ::procfs::{ProcError, ProcResult};
+use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
 use crate::error::{BenchError, Result};
@@ -123,6 +124,12 @@ pub fn thread_placements(pid: Pid) -> Result<Vec<ThreadPlacement>> {
                 .collect(),
         })
     })
+}
+
+/// CPU time of the calling thread.
+pub fn own_cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 /// CPU time of every living thread, from `schedstat`.

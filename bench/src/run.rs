@@ -96,7 +96,7 @@ fn drive(plan: &Plan, span: Span) -> Result<(Outcome, Result<()>)> {
     if is_live {
         eprintln!();
     }
-    let done = judge(&mut outcome);
+    let done = outcome.judge();
     Ok((outcome, done))
 }
 
@@ -110,16 +110,6 @@ fn case(arguments: &RunArgs, plan: &Plan) -> Case {
         title,
         how: how(plan),
         ..Case::default()
-    }
-}
-
-fn judge(outcome: &mut Outcome) -> Result<()> {
-    if let Some(failure) = outcome.take_failure() {
-        return Err(failure);
-    }
-    match outcome.complaint() {
-        None => Ok(()),
-        Some(text) => Err(BenchError::failed("load", text)),
     }
 }
 
@@ -231,7 +221,7 @@ fn notes(outcome: &Outcome, plan: &Plan) -> Vec<String> {
             outcome.redirects()
         ));
     }
-    let cpu_us = outcome.client_cpu.as_secs_f64() * 1e6 / outcome.sent().max(1) as f64;
+    let cpu_us = outcome.us_per_op(outcome.client_cpu);
     notes.push(format!(
         "the generator used {cpu_us:.2} us of CPU per operation"
     ));

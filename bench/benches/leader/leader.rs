@@ -17,9 +17,9 @@ use ephesus_coordinator::view::TableUpdate;
 use ephesus_coordinator::{RaftLog, State};
 use ephesus_wal::{Durability, LogId, LogOptions, StdDisk};
 use futures_lite::future::block_on;
-use rustix::time::{ClockId, clock_gettime};
 
 use ephesus_bench::error::{BenchError, Result};
+use ephesus_bench::procfs::own_cpu_time;
 
 use super::{Size, wrong};
 
@@ -165,7 +165,7 @@ impl Leader {
         super::heap::counted(|| {
             self.sent = Sent::default();
             self.updates.clear();
-            let began = cpu_ms();
+            let began = own_cpu_time();
             let events = self.inbox.take(self.coordinator.room());
             let letters = &mut self.sent.letters;
             let mut failed = None;
@@ -186,7 +186,8 @@ impl Leader {
                     Action::Close(_) | Action::Raft { .. } | Action::Coordinators { .. } => {}
                 }
             }
-            self.turns_ms.push(cpu_ms() - began);
+            let used = own_cpu_time().saturating_sub(began);
+            self.turns_ms.push(used.as_secs_f64() * 1e3);
             let undecided = self.coordinator.member().undecided();
             self.undecided_max = self.undecided_max.max(undecided);
             let to = |id| self.sent.letters.iter().filter(|(to, _)| *to == id).count();
@@ -220,10 +221,4 @@ impl Leader {
     pub(super) fn take_turns(&mut self) -> Vec<f64> {
         super::heap::counted(|| std::mem::take(&mut self.turns_ms)).clone()
     }
-}
-
-/// CPU time of this thread, ms.
-fn cpu_ms() -> f64 {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    time.tv_sec as f64 * 1e3 + time.tv_nsec as f64 / 1e6
 }

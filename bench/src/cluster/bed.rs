@@ -21,6 +21,9 @@ pub(crate) const PARTITIONS: u16 = 1024;
 /// Nodes of the cluster whose changes and idle costs are measured.
 pub(crate) const NODES: u16 = 10;
 
+/// Of a node: the entry port, and the direct port of its one shard.
+const PORTS: u16 = 2;
+
 /// How long a cluster may take to be what is waited for.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
 const READY_POLL: Duration = Duration::from_millis(20);
@@ -32,16 +35,12 @@ const ASK_TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) struct Layout {
     pub(crate) coordinators: u16,
     pub(crate) nodes: u16,
-    /// Of each node.
-    pub(crate) shards: u16,
     pub(crate) partitions: u16,
     /// The first node is given every partition, the others join without any.
     pub(crate) first_owns_all: bool,
-    /// `--assignment`.
-    pub(crate) assignment: &'static str,
     /// `--durability`.
     pub(crate) durability: &'static str,
-    /// One for each node, which then has one shard; empty: anywhere.
+    /// One for each node; empty: anywhere.
     pub(crate) cpus: Vec<usize>,
 }
 
@@ -51,10 +50,8 @@ impl Layout {
         Layout {
             coordinators: 3,
             nodes,
-            shards: 1,
             partitions: PARTITIONS,
             first_owns_all: false,
-            assignment: "contiguous",
             durability,
             cpus: Vec::new(),
         }
@@ -77,7 +74,7 @@ impl Bed {
     /// Starts it, with data below `root`, and waits until every partition is online.
     pub(crate) fn start(program: &Path, root: &Path, layout: Layout) -> Result<Self> {
         let dir = locate::dir_in(root, "case-")?;
-        let ports = layout.coordinators + layout.nodes * (1 + layout.shards);
+        let ports = layout.coordinators + layout.nodes * PORTS;
         let mut bed = Bed {
             program: program.to_owned(),
             all_cpus: affinity::allowed()?,
@@ -114,12 +111,12 @@ impl Bed {
     /// The entry port of a node; the first is 0.
     pub(crate) fn entry(&self, index: u16) -> SocketAddr {
         let first = self.base + self.layout.coordinators;
-        Self::loopback(first + index * (1 + self.layout.shards))
+        Self::loopback(first + index * PORTS)
     }
 
-    /// The direct port of a shard of a node.
-    pub(crate) fn shard(&self, node: u16, shard: u16) -> SocketAddr {
-        Self::loopback(self.entry(node).port() + 1 + shard)
+    /// The direct port of a node's shard.
+    pub(crate) fn direct(&self, node: u16) -> SocketAddr {
+        Self::loopback(self.entry(node).port() + 1)
     }
 
     /// Where all coordinators are reached.
@@ -174,8 +171,8 @@ impl Bed {
             false => self.layout.nodes,
         };
         let founding = format!(
-            " --bootstrap --partitions {} --min-nodes {min_nodes} --assignment {}",
-            self.layout.partitions, self.layout.assignment
+            " --bootstrap --partitions {} --min-nodes {min_nodes}",
+            self.layout.partitions
         );
         let line = if founds { line + &founding } else { line };
         let name = format!("coordinator-{}", index + 1);
@@ -186,10 +183,9 @@ impl Bed {
     fn node_arguments(&self, index: u16) -> Vec<String> {
         let pinned = self.layout.cpus.get(usize::from(index));
         let line = format!(
-            "serve --name node-{index} --listen {} --shards {} --coordinator {} \
+            "serve --name node-{index} --listen {} --shards 1 --coordinator {} \
              --durability {} --data-dir node-{index}{}",
             self.entry(index),
-            self.layout.shards,
             self.coordinators().join(","),
             self.layout.durability,
             if pinned.is_some() { "" } else { " --no-pin" },

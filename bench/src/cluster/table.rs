@@ -100,7 +100,7 @@ pub(super) fn run(settings: &Settings) -> Result<CaseReport> {
             .map(|index| Connection::open(bed.entry(index)))
             .collect::<Result<Vec<_>>>()?;
         let mut leader = Operator::open(&bed.coordinator(bed.leader()?).to_string(), None)?;
-        let direct = bed.shard(lost, 0).port();
+        let direct = bed.direct(lost).port();
         bed.kill_node(lost);
         let mut follow = |failed: bool| {
             let from = until_failed(&mut leader, failed.into())?;

@@ -76,7 +76,7 @@ pub(super) fn while_imaging(settings: &Settings, case: Case) -> Result<CaseOutpu
             result.record("p99", no_longer, product, all.us(0.99));
             result.record("p99.9", no_longer, product, all.us(0.999));
             result.record("max", less("us"), product, all.max_us());
-            let cpu_us = run.cpu.as_secs_f64() * 1e6 / run.outcome.sent().max(1) as f64;
+            let cpu_us = run.outcome.us_per_op(run.cpu);
             result.record(CPU_PER_OP, less("us"), product, cpu_us);
             let written_mb = run.written_bytes as f64 / 1e6;
             result.record("device writes", less("MB/s"), product, written_mb / seconds);
@@ -158,7 +158,7 @@ pub(super) fn with_and_without_images(settings: &Settings, case: Case) -> Result
 }
 
 fn imaging_bed(settings: &Settings, case: Case, keys: u64) -> Result<Bed<'_>> {
-    Bed::start(settings, settings.setup(case), keys)
+    Bed::start(settings, settings.setup(case.durability()), keys)
 }
 
 fn measured(settings: &Settings) -> Span {

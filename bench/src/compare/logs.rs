@@ -38,7 +38,7 @@ pub(super) fn amplification(settings: &Settings, case: Case) -> Result<CaseOutpu
          key and value; appended: wal_user_bytes; device: write_bytes of /proc/PID/io until idle"
             .to_owned(),
     );
-    let setup = settings.setup(case);
+    let setup = settings.setup(case.durability());
     let bed = Bed::start(settings, setup, settings.keys)?;
     for round in 0..settings.long_rounds {
         for server in bed.round(round) {
@@ -95,7 +95,7 @@ pub(super) fn disk_use(settings: &Settings, case: Case) -> Result<CaseOutput> {
     if !ephesus_is_compared(settings, &mut result) {
         return Ok((result, described));
     }
-    let setup = settings.setup(case);
+    let setup = settings.setup(case.durability());
     let dir = settings.case_dir()?;
     let server = settings.start(Product::Ephesus, dir.path(), setup)?;
     let data_dir = server.spec().data_dir();

@@ -26,7 +26,7 @@ pub(super) fn per_key(settings: &Settings, case: Case) -> Result<CaseOutput> {
     for round in 0..settings.long_rounds {
         for product in rotated(settings, round) {
             let dir = settings.case_dir()?;
-            let server = settings.start(product, dir.path(), settings.setup(case))?;
+            let server = settings.start(product, dir.path(), settings.setup(case.durability()))?;
             let empty = procfs::resident_bytes(server.pid())?;
             server.fill(keys, settings.value_bytes, 0)?;
             note_quiet(&mut result, product, server.wait_quiet(QUIET_TIMEOUT)?);
@@ -65,7 +65,7 @@ pub(super) fn restart(settings: &Settings, case: Case) -> Result<CaseOutput> {
     let start = less("s").to(Goal::RatioAtMost(most));
     let setup = Setup {
         two_cores: is_two,
-        ..settings.setup(case)
+        ..settings.setup(case.durability())
     };
     let mut described = Vec::new();
     let mut dirs: Vec<(Product, TempDir)> = Vec::new();

@@ -65,10 +65,10 @@ pub(super) struct Setup {
 }
 
 impl Settings {
-    /// Servers of a case on one core.
-    pub(super) fn setup(&self, case: Case) -> Setup {
+    /// Servers on one core.
+    pub(super) fn setup(&self, durability: Durability) -> Setup {
         Setup {
-            durability: case.durability(),
+            durability,
             wal_budget_bytes: self.wal_budget_bytes,
             two_cores: false,
         }

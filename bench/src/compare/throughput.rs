@@ -11,7 +11,7 @@ use crate::server::{Durability, Product, Server};
 
 use super::bed::{Bed, Turn};
 use super::measure::{CPU_PER_OP, CaseResult};
-use super::settings::{Settings, Setup};
+use super::settings::Settings;
 use super::{Case, CaseOutput};
 
 const CONNECTIONS: usize = 50;
@@ -26,7 +26,7 @@ pub(super) fn run(settings: &Settings, case: Case) -> Result<CaseOutput> {
         case,
         format!("as redis-benchmark {}", shape.flags().join(" ")),
     );
-    let bed = Bed::start(settings, settings.setup(case), settings.keys)?;
+    let bed = Bed::start(settings, settings.setup(case.durability()), settings.keys)?;
     for round in 0..settings.rounds {
         for server in bed.round(round) {
             let before = hits(server)?;
@@ -72,11 +72,7 @@ pub(super) fn run(settings: &Settings, case: Case) -> Result<CaseOutput> {
 
 /// A known workload in a closed loop, on servers that sync once a second.
 pub(super) fn preset(settings: &Settings, preset: Preset) -> Result<CaseOutput> {
-    let setup = Setup {
-        durability: Durability::EverySecond,
-        wal_budget_bytes: settings.wal_budget_bytes,
-        two_cores: false,
-    };
+    let setup = settings.setup(Durability::EverySecond);
     let workload = |server: &Server| {
         let mut plan = closed(settings, server);
         plan.workload = Workloads::of(Some(preset)).workload(settings.keys);
@@ -154,7 +150,7 @@ fn drive(
         "   {product}: {rate:.0} op/s, client {:.0}% busy",
         busy * 100.0
     );
-    let per_op = |cpu: Duration| cpu.as_secs_f64() * 1e6 / outcome.sent().max(1) as f64;
+    let per_op = |cpu| outcome.us_per_op(cpu);
     for (name, scale, value) in [
         ("rate", more("op/s").to(goals.0), rate),
         (CPU_PER_OP, less("us").to(goals.1), per_op(server_cpu)),

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use ephesus_engine::net::{Completion, ConnToken, Received, Ring};
 use ephesus_wire::resp::value::decode;
-use rustix::time::{ClockId, clock_gettime};
 
 use crate::error::{BenchError, Result};
+use crate::procfs::own_cpu_time;
 use crate::target::CONNECT_TIMEOUT;
 
 use super::keys::Counters;
@@ -177,7 +177,7 @@ impl Client {
     /// When a server speaks another protocol or can no longer be connected to.
     pub(super) fn run(mut self, times: &Timetable) -> Result<Usage> {
         let mut completions = Vec::new();
-        let (cpu, mut spun_ns) = (thread_cpu(), 0);
+        let (cpu, mut spun_ns) = (own_cpu_time(), 0);
         if self.schedule.is_closed() {
             for lane in 0..self.lanes.len() {
                 self.send_batch(times.now_ns(), lane)?;
@@ -230,7 +230,7 @@ impl Client {
             unsent,
             "the generator could not keep up with the rate",
         );
-        let used = thread_cpu().saturating_sub(cpu);
+        let used = own_cpu_time().saturating_sub(cpu);
         Ok(Usage {
             cpu: used.saturating_sub(Duration::from_nanos(spun_ns)),
             unanswered,
@@ -593,10 +593,4 @@ impl Answers<'_> {
 
 pub(super) fn lock(tally: &Mutex<Tally>) -> MutexGuard<'_, Tally> {
     tally.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// CPU time of the calling thread.
-fn thread_cpu() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }

@@ -280,12 +280,9 @@ impl Outcome {
     ///
     /// # Errors
     /// When something did: the run was cut short, an operation has failed or was not answered.
-    pub fn flawless(self) -> Result<Self> {
-        let outcome = self.complete()?;
-        match outcome.complaint() {
-            None => Ok(outcome),
-            Some(text) => Err(BenchError::failed("load", text)),
-        }
+    pub fn flawless(mut self) -> Result<Self> {
+        self.judge()?;
+        Ok(self)
     }
 
     /// The outcome of a run that has come to its end.
@@ -312,9 +309,23 @@ impl Outcome {
         }
     }
 
-    /// Takes out why it was cut short.
-    pub fn take_failure(&mut self) -> Option<BenchError> {
-        self.failure.take()
+    /// Whether nothing went wrong; takes out why it was cut short, and leaves all that was seen.
+    ///
+    /// # Errors
+    /// As [`Outcome::flawless`].
+    pub fn judge(&mut self) -> Result<()> {
+        if let Some(failure) = self.failure.take() {
+            return Err(failure);
+        }
+        match self.complaint() {
+            None => Ok(()),
+            Some(text) => Err(BenchError::failed("load", text)),
+        }
+    }
+
+    /// CPU time, of the servers or of the client, for each operation that was sent, us.
+    pub fn us_per_op(&self, cpu: Duration) -> f64 {
+        cpu.as_secs_f64() * 1e6 / self.sum.sent.max(1) as f64
     }
 
     /// What has gone wrong, in one line.
