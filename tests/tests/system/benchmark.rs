@@ -168,8 +168,9 @@ fn a_sweep_has_a_run_for_each_value_and_a_curve() {
         ("pipeline", "1,8", ["pipeline 1", "pipeline 8"]),
     ] {
         let json = dir.path().join(over);
+        // Long enough that a pause of this machine at the end is no knee.
         let flags = format!(
-            "sweep 127.0.0.1:{} --over {over} --values {values} --duration 0.3 --warmup 0 --keys 10",
+            "sweep 127.0.0.1:{} --over {over} --values {values} --duration 3 --warmup 0 --keys 10",
             redis.port()
         );
         let words = flags.split(' ').map(str::to_owned);
