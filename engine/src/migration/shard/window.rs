@@ -9,9 +9,9 @@ use std::collections::VecDeque;
 
 use ephesus_wire::{Lsn, NodeId, ShardId};
 
-/// What a shard takes from all sources together before its log has it: as much as keeps a disk of some hundred MB/s
-/// busy for the few ms that an acknowledgement takes, and no more than it writes in the time that a hold may take.
-pub(super) const WINDOW_BYTES: usize = 1 << 20;
+/// What a shard takes from all sources together before its log has it: as much as a disk of a GB/s writes in the few ms
+/// that an acknowledgement takes, and no more than one of 200 MB/s writes in the 20 ms that a hold may take.
+pub(super) const WINDOW_BYTES: usize = 4 << 20;
 
 /// The shard at the other end.
 pub(super) type Peer = (NodeId, ShardId);
