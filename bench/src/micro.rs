@@ -98,7 +98,7 @@ impl MicroArgs {
     fn measure(&self, dir: &Path, measures: &mut Measures<&'static str>) -> Result<()> {
         let cpus = affinity::allowed()?;
         let wrong = |cpus: &[usize]| BenchError::io(format!("running on CPUs {cpus:?}"));
-        affinity::confine_current(&affinity::mask(&cpus[..1])).map_err(wrong(&cpus[..1]))?;
+        affinity::confine_current(&cpus[..1]).map_err(wrong(&cpus[..1]))?;
         let mut parts = parts(dir, self.quick)?;
         let mut copy = memory::copy();
         let mut chase = memory::chase(if self.quick { 1 << 18 } else { 1 << 25 });
@@ -126,7 +126,7 @@ impl MicroArgs {
                 measures.record(*name, more(unit), LIMIT, limit / *each / scale);
             }
         }
-        affinity::confine_current(&affinity::mask(&cpus)).map_err(wrong(&cpus))
+        affinity::confine_current(&cpus).map_err(wrong(&cpus))
     }
 }
 

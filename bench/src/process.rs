@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use rustix::process::{self, Signal};
@@ -30,9 +30,6 @@ pub struct Process {
 impl Process {
     /// Starts `program` in `dir` on `cpus` with its output appended to `log`; must be called on a
     /// thread that lives as long as the process should, because the kernel kills it with that thread.
-    ///
-    /// # Errors
-    /// When it cannot be started.
     pub fn start(
         name: &str,
         program: &Path,
@@ -50,7 +47,7 @@ impl Process {
         let mut command = Command::new(program);
         command.args(arguments).current_dir(dir);
         command.stdin(Stdio::null()).stdout(output).stderr(errors);
-        let mask = affinity::mask(cpus);
+        let cpus = cpus.to_vec();
         let parent = process::getpid();
         // SAFETY: the closure only makes async-signal-safe system calls.
         unsafe {
@@ -62,7 +59,7 @@ impl Process {
                 // A session of its own, as a service has: Ctrl-C is not for it, and where the scheduler shares CPUs
                 // among sessions first (autogroup), each server counts like the load's generators together.
                 process::setsid()?;
-                affinity::confine_current(&mask)
+                affinity::confine_current(&cpus)
             });
         }
         let child = command
@@ -81,12 +78,8 @@ impl Process {
     }
 
     /// Fails when it has ended by itself.
-    ///
-    /// # Errors
-    /// [`BenchError::ServerExited`].
     pub fn check_running(&mut self) -> Result<()> {
-        let ended = self.child.try_wait();
-        match ended.map_err(BenchError::io("waiting for a server"))? {
+        match exit_status(&mut self.child)? {
             None => Ok(()),
             Some(status) => Err(BenchError::ServerExited {
                 server: self.name.clone(),
@@ -96,25 +89,14 @@ impl Process {
         }
     }
 
-    /// Stops with SIGTERM, waiting for its own clean end; SIGKILL after a long time.
-    ///
-    /// # Errors
-    /// When it had to be killed.
+    /// Stops it with SIGTERM; when it has not ended after a long time, that is an error, and SIGKILL follows.
     pub fn stop(mut self) -> Result<()> {
         // It fails only when the process has ended.
         let _ = process::kill_process(process::Pid::from_child(&self.child), Signal::TERM);
-        let child = &mut self.child;
-        wait_for(
-            (&self.name, "stopped after SIGTERM"),
-            STOP_TIMEOUT,
-            STOP_POLL,
-            || {
-                let ended = child.try_wait();
-                Ok(ended
-                    .map_err(BenchError::io("waiting for a server"))?
-                    .is_some())
-            },
-        )
+        let (child, state) = (&mut self.child, (&self.name, "stopped after SIGTERM"));
+        wait_for(state, STOP_TIMEOUT, STOP_POLL, || {
+            Ok(exit_status(child)?.is_some())
+        })
     }
 
     fn log_tail(&self) -> String {
@@ -122,6 +104,11 @@ impl Process {
         let start = text.len().saturating_sub(LOG_TAIL_BYTES);
         String::from_utf8_lossy(&text[start..]).into_owned()
     }
+}
+
+fn exit_status(child: &mut Child) -> Result<Option<ExitStatus>> {
+    let ended = child.try_wait();
+    ended.map_err(BenchError::io("waiting for a server"))
 }
 
 impl Drop for Process {

@@ -1,12 +1,11 @@
-//! What the kernel says about a process: CPU time, memory, block I/O, where its threads may run.
+//! What the kernel says about a process: CPU time, memory, block I/O, its threads.
 
 use std::io;
 use std::time::Duration;
 
 use ::procfs::process::{ClearRefs, Process, Status, Task};
-use ::procfs::{ProcError, ProcResult};
+use ::procfs::{ProcError, ProcResult, ticks_per_second};
 use rustix::time::{ClockId, clock_gettime};
-use serde::Serialize;
 
 use crate::error::{BenchError, Result};
 
@@ -14,36 +13,53 @@ use crate::error::{BenchError, Result};
 mod tests;
 
 /// A process id.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pid(pub u32);
 
-/// One thread and the CPUs it may run on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ThreadPlacement {
-    /// Thread id.
-    pub tid: u32,
-    /// Thread name.
+/// A thread that lives.
+#[derive(Clone, Debug)]
+pub struct Thread {
+    pub tid: i32,
     pub name: String,
-    /// CPUs it may run on.
+    /// Where it may run.
     pub cpus: Vec<usize>,
-}
-
-/// CPU time of one thread.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ThreadCpu {
-    /// Thread name.
-    pub name: String,
     /// On a CPU so far.
     pub cpu: Duration,
 }
 
-/// CPU time of all threads of a process, living and ended, in nanoseconds of the scheduler's clock.
-///
-/// The same sum as utime + stime of `/proc/PID/stat`, without its 10 ms rounding; forked children
-/// are not in it.
-///
-/// # Errors
-/// When the process is gone.
+/// CPU time of a process by then: of its threads, and of its forks (Redis's rewriters) that had ended.
+#[derive(Clone, Copy, Debug)]
+pub struct CpuMark {
+    pid: Pid,
+    used: [Duration; 2],
+}
+
+impl CpuMark {
+    /// By now.
+    pub fn of(pid: Pid) -> Result<Self> {
+        let stat = read(pid, Process::stat)?;
+        let ticks = (stat.cutime + stat.cstime) as f64;
+        let forks = Duration::from_secs_f64(ticks / ticks_per_second() as f64);
+        Ok(CpuMark {
+            pid,
+            used: [cpu_time(pid)?, forks],
+        })
+    }
+
+    /// Since then, the threads' and the forks' own.
+    pub fn apart(&self) -> Result<[Duration; 2]> {
+        let now = CpuMark::of(self.pid)?.used;
+        Ok([0, 1].map(|of| now[of].saturating_sub(self.used[of])))
+    }
+
+    /// Since then, together.
+    pub fn elapsed(&self) -> Result<Duration> {
+        Ok(self.apart()?.iter().sum())
+    }
+}
+
+/// CPU time of all threads of a process, living and ended: utime + stime of `/proc/PID/stat` without its rounding
+/// to 10 ms.
 pub fn cpu_time(pid: Pid) -> Result<Duration> {
     let what = || BenchError::io(format!("CPU time of process {}", pid.0));
     let mut clock: libc::clockid_t = 0;
@@ -63,93 +79,37 @@ pub fn cpu_time(pid: Pid) -> Result<Duration> {
     Ok(Duration::new(time.tv_sec as u64, time.tv_nsec as u32))
 }
 
-/// CPU time of children that have ended (Redis's forked rewriters).
-///
-/// # Errors
-/// When the process is gone.
-pub fn reaped_children_cpu_time(pid: Pid) -> Result<Duration> {
-    let stat = read(pid, Process::stat)?;
-    let ticks = (stat.cutime + stat.cstime) as f64;
-    Ok(Duration::from_secs_f64(
-        ticks / ::procfs::ticks_per_second() as f64,
-    ))
-}
-
-/// Resident memory in bytes.
-///
-/// # Errors
-/// When the process is gone.
-pub fn resident_bytes(pid: Pid) -> Result<u64> {
-    status_bytes(pid, |status| status.vmrss)
-}
-
-/// The most memory that was resident since the start or [`reset_peak`], in bytes.
-///
-/// # Errors
-/// When the process is gone.
-pub fn peak_resident_bytes(pid: Pid) -> Result<u64> {
-    status_bytes(pid, |status| status.vmhwm)
-}
-
-/// Lets the peak begin anew at what is resident now.
-///
-/// # Errors
-/// When the process is gone or belongs to another user.
-pub fn reset_peak(pid: Pid) -> Result<()> {
-    read(pid, |process| process.clear_refs(ClearRefs::PeakRSS))
-}
-
-/// Bytes sent to the device so far (for buffered writes: dirtied in the page cache).
-///
-/// # Errors
-/// When the process is gone or belongs to another user.
-pub fn written_bytes(pid: Pid) -> Result<u64> {
-    read(pid, |process| Ok(process.io()?.write_bytes))
-}
-
-/// Every thread of the process and where it may run.
-///
-/// # Errors
-/// When the process is gone.
-pub fn thread_placements(pid: Pid) -> Result<Vec<ThreadPlacement>> {
-    of_threads(pid, |task| {
-        let status = task.status()?;
-        let ranges = status.cpus_allowed_list.ok_or("no Cpus_allowed_list")?;
-        Ok(ThreadPlacement {
-            tid: task.tid as u32,
-            name: status.name,
-            cpus: ranges
-                .into_iter()
-                .flat_map(|(first, last)| first as usize..=last as usize)
-                .collect(),
-        })
-    })
-}
-
 /// CPU time of the calling thread.
 pub fn own_cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// CPU time of every living thread, from `schedstat`.
-///
-/// # Errors
-/// When the process is gone.
-pub fn thread_cpu_times(pid: Pid) -> Result<Vec<ThreadCpu>> {
-    of_threads(pid, |task| {
-        Ok(ThreadCpu {
-            name: task.stat()?.comm,
-            cpu: Duration::from_nanos(task.schedstat()?.sum_exec_runtime),
-        })
-    })
+/// Resident memory in bytes.
+pub fn resident_bytes(pid: Pid) -> Result<u64> {
+    status_bytes(pid, |status| status.vmrss)
 }
 
-/// What `find` finds of every thread; those that end meanwhile are left out.
-fn of_threads<T>(pid: Pid, find: impl Fn(&Task) -> ProcResult<T>) -> Result<Vec<T>> {
+/// The most memory that was resident since the start or [`reset_peak`], in bytes.
+pub fn peak_resident_bytes(pid: Pid) -> Result<u64> {
+    status_bytes(pid, |status| status.vmhwm)
+}
+
+/// Lets the peak begin anew at what is resident now.
+pub fn reset_peak(pid: Pid) -> Result<()> {
+    read(pid, |process| process.clear_refs(ClearRefs::PeakRSS))
+}
+
+/// Bytes sent to the device so far (for buffered writes: dirtied in the page cache).
+pub fn written_bytes(pid: Pid) -> Result<u64> {
+    read(pid, |process| Ok(process.io()?.write_bytes))
+}
+
+/// Every thread of a process; those that end meanwhile are left out.
+pub fn threads(pid: Pid) -> Result<Vec<Thread>> {
     let mut threads = Vec::new();
     for task in read(pid, Process::tasks)? {
-        match task.and_then(|task| find(&task)) {
+        match task.and_then(|task| thread(&task)) {
             Ok(found) => threads.push(found),
             Err(ProcError::NotFound(_)) => {}
             Err(ProcError::Io(error, _)) if error.raw_os_error() == Some(libc::ESRCH) => {}
@@ -157,6 +117,20 @@ fn of_threads<T>(pid: Pid, find: impl Fn(&Task) -> ProcResult<T>) -> Result<Vec<
         }
     }
     Ok(threads)
+}
+
+fn thread(task: &Task) -> ProcResult<Thread> {
+    let status = task.status()?;
+    let cpus = status.cpus_allowed_list.ok_or("no Cpus_allowed_list")?;
+    let ranges = cpus.into_iter();
+    Ok(Thread {
+        tid: task.tid,
+        name: status.name,
+        cpus: ranges
+            .flat_map(|(first, last)| first as usize..=last as usize)
+            .collect(),
+        cpu: Duration::from_nanos(task.schedstat()?.sum_exec_runtime),
+    })
 }
 
 /// One of the sizes of `/proc/PID/status`, which are in KiB.

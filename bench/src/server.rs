@@ -15,10 +15,11 @@ use crate::interrupt;
 use crate::load::Indexes;
 use crate::prefill;
 use crate::process::Process;
-use crate::procfs::{self, Pid};
+use crate::procfs::{self, Pid, Thread};
 use crate::record::ServerRecord;
 use crate::resp::{self, Connection, Value};
 
+pub use crate::procfs::CpuMark;
 pub use settings::{Durability, Product, ServerSpec};
 
 pub(crate) mod ports;
@@ -42,88 +43,31 @@ pub struct Server {
     process: Process,
     address: SocketAddr,
     start_to_ready: Duration,
-    command_line: String,
-    cpuset: Option<Arc<CpusetGroup>>,
-}
-
-/// CPU time of a server, read before and after a run; its ended forks are kept apart.
-#[derive(Clone, Copy, Debug)]
-pub struct CpuMark {
-    pid: Pid,
-    server: Duration,
-    children: Duration,
-}
-
-impl CpuMark {
-    /// So far.
-    ///
-    /// # Errors
-    /// When the process is gone.
-    pub fn of(pid: Pid) -> Result<Self> {
-        Ok(CpuMark {
-            pid,
-            server: procfs::cpu_time(pid)?,
-            children: procfs::reaped_children_cpu_time(pid)?,
-        })
-    }
-
-    /// Since then, without forks, and of forks that ended meanwhile.
-    ///
-    /// # Errors
-    /// When the process is gone.
-    pub fn apart(&self) -> Result<[Duration; 2]> {
-        let now = CpuMark::of(self.pid)?;
-        let used = |now: Duration, before| now.saturating_sub(before);
-        Ok([
-            used(now.server, self.server),
-            used(now.children, self.children),
-        ])
-    }
-
-    /// Since then, forks that ended meanwhile included.
-    ///
-    /// # Errors
-    /// When the process is gone.
-    pub fn elapsed(&self) -> Result<Duration> {
-        Ok(self.apart()?.iter().sum())
-    }
+    _cpuset: Option<Arc<CpusetGroup>>,
 }
 
 impl Server {
     /// Starts a server and waits until it answers a GET; must be called on a thread that lives as
     /// long as the server should, because the kernel kills the server with that thread.
-    ///
-    /// # Errors
-    /// When it cannot be started, exits, or does not become ready.
     pub fn start(spec: ServerSpec, cpuset: Option<Arc<CpusetGroup>>) -> Result<Self> {
         interrupt::check()?;
         fs::create_dir_all(&spec.dir).map_err(BenchError::io(spec.dir.display().to_string()))?;
-        let port = ports::free_base(spec.product, spec.shards)?;
+        let port = ports::free_block(1 + spec.shards)?;
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        let arguments = spec.arguments(address);
-        let name = spec.product.to_string();
+        let (name, arguments) = (spec.product.to_string(), spec.arguments(address));
+        let log = spec.log_path();
         let started = Instant::now();
-        let process = Process::start(
-            &name,
-            &spec.binary,
-            &arguments,
-            &spec.dir,
-            spec.log_path(),
-            &spec.cpus,
-        )?;
-        let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let command_line = shown(&spec, &spec.arguments(any_port));
+        let process = Process::start(&name, &spec.binary, &arguments, &spec.dir, log, &spec.cpus)?;
+        if let Some(group) = &cpuset {
+            group.join(process.pid())?;
+        }
         let mut server = Server {
             spec,
             process,
             address,
             start_to_ready: Duration::ZERO,
-            command_line,
-            cpuset,
+            _cpuset: cpuset,
         };
-        if let Some(group) = &server.cpuset {
-            group.join(server.pid())?;
-        }
         server.wait_ready(started)?;
         server.start_to_ready = started.elapsed();
         server.verify_confined()?;
@@ -155,88 +99,53 @@ impl Server {
         self.start_to_ready
     }
 
-    /// Program and arguments.
-    pub fn command_line(&self) -> &str {
-        &self.command_line
-    }
-
     /// A new control connection.
-    ///
-    /// # Errors
-    /// When the server does not accept it.
     pub fn connect(&self) -> Result<Connection> {
         Connection::open(self.address)
     }
 
     /// One section of INFO.
-    ///
-    /// # Errors
-    /// When the server does not answer it.
     pub fn info(&self, section: &str) -> Result<String> {
         self.connect()?.text(&["INFO", section])
     }
 
     /// Fails when any thread of the process may run outside its CPUs.
-    ///
-    /// # Errors
-    /// When one may: then no figure of this run is fair.
     pub fn verify_confined(&self) -> Result<()> {
-        for thread in procfs::thread_placements(self.pid())? {
-            if thread.cpus.iter().any(|cpu| !self.spec.cpus.contains(cpu)) {
-                let what = format!(
-                    "{}, thread {} ({})",
-                    self.spec.product, thread.tid, thread.name
-                );
-                let problem = format!(
-                    "may run on CPUs {}, not only on {}; if it is an io_uring worker of the kernel, use \
-                     --confine cpuset",
-                    affinity::list(&thread.cpus),
-                    affinity::list(&self.spec.cpus)
-                );
-                return Err(BenchError::failed(what, problem));
-            }
-        }
-        Ok(())
+        let (product, cpus) = (self.spec.product, &self.spec.cpus);
+        let threads = procfs::threads(self.pid())?;
+        let is_free = |thread: &&Thread| thread.cpus.iter().any(|cpu| !cpus.contains(cpu));
+        let Some(thread) = threads.iter().find(is_free) else {
+            return Ok(());
+        };
+        let what = format!("{product}, thread {} ({})", thread.tid, thread.name);
+        let problem = format!(
+            "may run on CPUs {}, not only on {}; if it is an io_uring worker of the kernel, use \
+             --confine cpuset",
+            affinity::list(&thread.cpus),
+            affinity::list(cpus)
+        );
+        Err(BenchError::failed(what, problem))
     }
 
     /// CPU time so far.
-    ///
-    /// # Errors
-    /// When the server is gone.
     pub fn cpu_mark(&self) -> Result<CpuMark> {
         CpuMark::of(self.pid())
     }
 
     /// Waits until the process uses next to no CPU and no rewrite is under way; says whether it got
     /// there within `timeout`.
-    ///
-    /// # Errors
-    /// When the server is gone.
     pub fn wait_quiet(&self, timeout: Duration) -> Result<bool> {
         interrupt::wait_until(timeout, Duration::ZERO, || {
             let mark = self.cpu_mark()?;
             let started = Instant::now();
             thread::sleep(QUIET_WINDOW);
             let busy = mark.elapsed()?.as_secs_f64() / started.elapsed().as_secs_f64();
-            Ok(busy < QUIET_BUSY_MAX && !self.is_rewriting()?)
+            let can_rewrite = !self.spec.product.is_ephesus();
+            Ok(busy < QUIET_BUSY_MAX && !(can_rewrite && is_rewriting(&mut self.connect()?)?))
         })
     }
 
-    /// Whether Redis or Valkey is rewriting its AOF.
-    ///
-    /// # Errors
-    /// When the server does not answer.
-    pub fn is_rewriting(&self) -> Result<bool> {
-        if self.spec.product.is_ephesus() {
-            return Ok(false);
-        }
-        is_rewriting(&mut self.connect()?)
-    }
-
     /// Rewrites the AOF of Redis or Valkey into an RDB base and waits for its end.
-    ///
-    /// # Errors
-    /// When it is refused or takes too long.
     pub fn rewrite_aof(&self) -> Result<()> {
         self.connect()?.text(&["BGREWRITEAOF"])?;
         match self.wait_quiet(READY_TIMEOUT)? {
@@ -247,9 +156,6 @@ impl Server {
 
     /// Lets the server do what it does to start fast next time: Redis and Valkey are told to rewrite
     /// their AOF, Ephesus writes images by itself once clients pause.
-    ///
-    /// # Errors
-    /// When that does not end, or the server does not answer.
     pub fn settle(&self) -> Result<()> {
         match self.spec.product.is_ephesus() {
             true => wait_imaged(self.address),
@@ -258,9 +164,6 @@ impl Server {
     }
 
     /// Sets every key once and checks that all are there.
-    ///
-    /// # Errors
-    /// When a write is refused or keys are missing afterwards.
     pub fn fill(&self, keys: u64, value_bytes: usize, generation: u64) -> Result<()> {
         prefill::fill(self.address, Indexes::Below(keys), value_bytes, generation)?;
         self.verify_keys(keys)?;
@@ -268,9 +171,6 @@ impl Server {
     }
 
     /// Fails unless the server holds exactly `keys` keys.
-    ///
-    /// # Errors
-    /// When it does not.
     pub fn verify_keys(&self, keys: u64) -> Result<()> {
         match self.connect()?.integer(&["DBSIZE"])? {
             found if found == keys => Ok(()),
@@ -279,9 +179,6 @@ impl Server {
     }
 
     /// Stops with SIGTERM, waiting for its own clean end; SIGKILL after a long time.
-    ///
-    /// # Errors
-    /// When it had to be killed.
     pub fn stop(self) -> Result<()> {
         self.process.stop()
     }
@@ -321,9 +218,6 @@ impl Server {
 }
 
 /// Waits until an Ephesus node has imaged what was written, which it begins once clients pause.
-///
-/// # Errors
-/// When that does not end, or the node does not answer.
 pub fn wait_imaged(address: SocketAddr) -> Result<()> {
     let mut connection = Connection::open(address)?;
     let mut rests_since = Instant::now();
@@ -338,44 +232,37 @@ pub fn wait_imaged(address: SocketAddr) -> Result<()> {
 }
 
 /// Whether a Redis or Valkey is rewriting its AOF, or about to.
-///
-/// # Errors
-/// When the server does not answer.
 pub fn is_rewriting(connection: &mut Connection) -> Result<bool> {
     let info = connection.text(&["INFO", "persistence"])?;
     let on = |name| resp::info_number(&info, name) == Some(1);
     Ok(on("aof_rewrite_in_progress") || on("aof_rewrite_scheduled"))
 }
 
-/// The command line as a shell takes it, with the directory's own part shortened to `DIR`.
-fn shown(spec: &ServerSpec, arguments: &[String]) -> String {
+/// The command line as a shell takes it, with any port and the directory's own part shortened to `DIR`.
+fn shown(spec: &ServerSpec) -> String {
     let dir = spec.dir.display().to_string();
-    let words = arguments.iter().map(|word| match word.as_str() {
-        "" => "''".to_owned(),
-        word => word.replace(&dir, "DIR"),
-    });
-    let program = spec.binary.display().to_string();
-    std::iter::once(program)
-        .chain(words)
-        .collect::<Vec<_>>()
-        .join(" ")
+    let mut line = spec.binary.display().to_string();
+    for word in spec.arguments(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))) {
+        let word = if word.is_empty() { "''" } else { &word };
+        line += &format!(" {}", word.replace(&dir, "DIR"));
+    }
+    line
 }
 
 /// Describes a running server for the report.
 pub fn describe(server: &Server) -> ServerRecord {
-    let words = server
-        .connect()
-        .and_then(|mut connection| connection.strings(&["CONFIG", "GET", "*"]));
-    let words = words.unwrap_or_default();
-    let pairs = words
-        .chunks_exact(2)
-        .map(|pair| (pair[0].clone(), pair[1].clone()));
-    let mut configuration: Vec<_> = pairs.collect();
+    let connection = server.connect();
+    let reply = connection.and_then(|mut connection| connection.call(&["CONFIG", "GET", "*"]));
+    let mut configuration = reply
+        .ok()
+        .as_ref()
+        .and_then(resp::pairs)
+        .unwrap_or_default();
     configuration.sort();
     ServerRecord {
         name: server.product().to_string(),
-        version: version(&server.spec().binary),
-        command_line: server.command_line().to_owned(),
+        version: version(&server.spec.binary),
+        command_line: shown(&server.spec),
         configuration,
     }
 }

@@ -18,7 +18,7 @@ const UNIT: &str = "% of a core";
 
 /// CPU time of a process: of its membership, and of all its threads.
 fn cpu(pid: Pid) -> Result<[Duration; 2]> {
-    let threads = procfs::thread_cpu_times(pid)?;
+    let threads = procfs::threads(pid)?;
     let own = threads
         .iter()
         .filter(|thread| thread.name == MEMBERSHIP_THREAD);

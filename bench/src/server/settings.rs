@@ -73,17 +73,9 @@ pub struct ServerSpec {
 /// Settings that make Redis and Valkey fastest on one core at equal durability: no snapshots
 /// besides the AOF, no rewrite by surprise (cases that want one ask for it), no compression of
 /// incompressible values, no latency tracking, one I/O thread.
-const PEER_SETTINGS: &[(&str, &str)] = &[
-    ("appendonly", "yes"),
-    ("save", ""),
-    ("no-appendfsync-on-rewrite", "no"),
-    ("auto-aof-rewrite-percentage", "0"),
-    ("aof-use-rdb-preamble", "yes"),
-    ("rdbcompression", "no"),
-    ("io-threads", "1"),
-    ("latency-tracking", "no"),
-    ("daemonize", "no"),
-];
+const PEER_SETTINGS: &str = "--appendonly yes --appenddirname data --no-appendfsync-on-rewrite no \
+    --auto-aof-rewrite-percentage 0 --aof-use-rdb-preamble yes --rdbcompression no --io-threads 1 --latency-tracking no \
+    --daemonize no";
 
 const PARTITIONS: u32 = 1024;
 
@@ -100,56 +92,36 @@ impl ServerSpec {
 
     /// Its command line without the program.
     pub fn arguments(&self, address: SocketAddr) -> Vec<String> {
-        match self.product {
-            Product::Redis | Product::Valkey => self.peer_arguments(address),
-            Product::Ephesus | Product::Older => self.ephesus_arguments(address),
-        }
+        let data = self.data_dir().display().to_string();
+        let dir = self.dir.display().to_string();
+        // `--save` with nothing behind it: no snapshots.
+        let (paths, flags): (&[&str], _) = match self.product.is_ephesus() {
+            true => (&["serve", "--data-dir", &data], self.flags(address)),
+            false => (&["--dir", &dir, "--save", ""], self.peer_flags(address)),
+        };
+        let words = paths.iter().copied().chain(flags.split(' '));
+        let words = words.map(str::to_owned);
+        words.chain(self.extra.iter().cloned()).collect()
     }
 
-    fn peer_arguments(&self, address: SocketAddr) -> Vec<String> {
+    fn peer_flags(&self, address: SocketAddr) -> String {
         let fsync = match self.durability {
             Durability::EverySecond => "everysec",
             Durability::Always => "always",
         };
-        let own = [
-            ("bind", address.ip().to_string()),
-            ("port", address.port().to_string()),
-            ("dir", self.dir.display().to_string()),
-            ("appenddirname", "data".to_owned()),
-            ("appendfsync", fsync.to_owned()),
-        ];
-        let fixed = PEER_SETTINGS
-            .iter()
-            .map(|&(name, value)| (name, value.to_owned()));
-        fixed
-            .chain(own)
-            .flat_map(|(name, value)| [format!("--{name}"), value])
-            .chain(self.extra.iter().cloned())
-            .collect()
+        let (ip, port) = (address.ip(), address.port());
+        format!("{PEER_SETTINGS} --bind {ip} --port {port} --appendfsync {fsync}")
     }
 
-    fn ephesus_arguments(&self, address: SocketAddr) -> Vec<String> {
+    fn flags(&self, address: SocketAddr) -> String {
         let durability = match self.durability {
             Durability::EverySecond => "relaxed",
             Durability::Always => "strict",
         };
-        let flags = [
-            ("--data-dir", self.data_dir().display().to_string()),
-            ("--listen", address.to_string()),
-            ("--shards", self.shards.to_string()),
-            ("--partitions", PARTITIONS.to_string()),
-            ("--durability", durability.to_owned()),
-            ("--max-memory", self.max_memory_bytes.to_string()),
-            ("--wal-budget", self.wal_budget_bytes.to_string()),
-            ("--name", "compare".to_owned()),
-        ];
-        std::iter::once("serve".to_owned())
-            .chain(
-                flags
-                    .into_iter()
-                    .flat_map(|(flag, value)| [flag.to_owned(), value]),
-            )
-            .chain(self.extra.iter().cloned())
-            .collect()
+        format!(
+            "--listen {address} --shards {} --partitions {PARTITIONS} --durability {durability} \
+             --max-memory {} --wal-budget {} --name compare",
+            self.shards, self.max_memory_bytes, self.wal_budget_bytes
+        )
     }
 }
