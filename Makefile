@@ -68,7 +68,7 @@ bench-cluster: bench-tool ## how fast a cluster changes, and what it costs at re
 	$(BENCH) cluster $(call RESULTS,cluster)
 
 bench-migrate: bench-tool ## how fast data moves between two nodes, beside Valkey's atomic slot migration
-	$(BENCH) migrate --vs valkey --full-load $(call RESULTS,migrate)
+	$(BENCH) migrate --servers ephesus,valkey,valkey-everysec,valkey-always --full-load $(call RESULTS,migrate)
 
 benchmarks: toolchain ## write docs/benchmarks.md from bench/results/*.json
 	$(CARGO) run --quiet --locked -p ephesus-bench -- report

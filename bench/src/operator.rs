@@ -17,69 +17,46 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 const LEADER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// An operator's link to one coordinator, which closes it when nothing is asked for a while.
-pub struct Operator {
-    client: Client,
-    address: String,
-    secret: Option<Secret>,
-}
+pub struct Operator(Client);
 
 impl Operator {
     /// Connects to a coordinator, `host:port`, with the cluster's secret if it has one.
-    ///
-    /// # Errors
-    /// When nothing of this release answers there.
     pub fn open(address: &str, secret: Option<&Secret>) -> Result<Self> {
         let identity = protocol::identity(LinkRole::Operator, NodeId([0; 16]));
         let client = Client::dial(address, identity, secret.cloned(), ANSWER_TIMEOUT);
         let wrong = |error| BenchError::failed(format!("connecting to {address}"), error);
-        Ok(Operator {
-            client: client.map_err(wrong)?,
-            address: address.to_owned(),
-            secret: secret.cloned(),
-        })
-    }
-
-    /// Connects to the same one anew.
-    ///
-    /// # Errors
-    /// As [`Operator::open`].
-    pub fn reopen(&mut self) -> Result<()> {
-        *self = Self::open(&self.address, self.secret.as_ref())?;
-        Ok(())
+        client.map(Operator).map_err(wrong)
     }
 
     /// Connects to the one of `coordinators` that leads.
-    ///
-    /// # Errors
-    /// When none does.
     pub fn of_leader(coordinators: &[String], secret: Option<&Secret>) -> Result<Self> {
-        let wrong = |problem: String| BenchError::failed("asking who leads", problem);
+        let what = "asking who leads";
         let report = ask(coordinators, secret, &Query::Coordinators, LEADER_TIMEOUT);
-        match report.map_err(|error| wrong(error.to_string()))? {
-            Report::Coordinators(rows) => match rows.iter().find(|row| row.leader) {
-                Some(leader) => Self::open(&leader.address, secret),
-                None => Err(wrong("nobody".to_owned())),
-            },
-            other => Err(wrong(format!("{other:?}"))),
-        }
+        let report = report.map_err(|error| BenchError::failed(what, error))?;
+        let Report::Coordinators(rows) = &report else {
+            return Err(unexpected(what, &report));
+        };
+        let leader = rows.iter().find(|row| row.leader);
+        let leader = leader.ok_or_else(|| unexpected(what, &report))?;
+        Self::open(&leader.address, secret)
     }
 
     /// Asks it, and nobody else.
-    ///
-    /// # Errors
-    /// When there is no answer of the known form.
     pub fn ask(&mut self, query: &Query) -> Result<Report> {
         let wrong = |problem: String| BenchError::failed(format!("{query:?}"), problem);
-        let request = Request::Operator {
-            id: 1,
-            query: query.clone(),
-        };
+        let query = query.clone();
+        let request = Request::Operator { id: 1, query };
         let payload = request.encode().map_err(|error| wrong(error.to_string()))?;
-        let answer = self.client.request(kind::REQUEST, &payload, ANSWER_TIMEOUT);
+        let answer = self.0.request(kind::REQUEST, &payload, ANSWER_TIMEOUT);
         let message = answer.map_err(|error| wrong(error.to_string()))?;
         match Answer::decode(&message.payload).map_err(|error| wrong(error.to_string()))? {
             Answer::Operator { report, .. } => Ok(*report),
             other => Err(wrong(format!("{other:?}"))),
         }
     }
+}
+
+/// An answer to something else.
+pub fn unexpected(what: &str, report: &Report) -> BenchError {
+    BenchError::failed(what, format!("{report:?}"))
 }

@@ -7,13 +7,13 @@
 //! 2   a bad flag
 //! ```
 
+pub mod following;
 pub mod json;
 pub mod table;
 pub mod text;
 pub mod units;
 
 mod confirm;
-mod following;
 pub mod force;
 mod member;
 mod migrations;

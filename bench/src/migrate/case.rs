@@ -1,8 +1,13 @@
 use std::fmt;
+use std::time::Duration;
 
 use crate::prefill::KEY_BYTES;
 
-/// Most keys of one case: with small values less data is enough.
+use super::round::{CONNECTIONS, PIPELINE};
+
+/// Bytes of keys and values, and the most keys: with small values less data is enough.
+const DATA_BYTES: u64 = 1_000_000_000;
+const QUICK_DATA_BYTES: u64 = 20_000_000;
 const KEYS_MAX: u64 = 2_000_000;
 
 /// What a server needs for a key besides it and its value, amply.
@@ -10,34 +15,30 @@ const KEY_OVERHEAD_BYTES: u64 = 150;
 /// What servers need without any data, amply.
 const SERVERS_BYTES: usize = 512 << 20;
 
-/// Writes during a move.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Writes {
-    /// None: servers do nothing else.
-    None,
-    /// So many per second, of keys that move.
-    PerSecond(u64),
-    /// As many as are answered, of keys that stay.
-    Unlimited,
-}
-
 /// One kind of move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Case {
     pub(super) value_bytes: usize,
     pub(super) keys: u64,
-    pub(super) writes: Writes,
+    /// Writes per second of keys that move; 0: as many as are answered, of keys that stay; none: no clients.
+    pub(super) writes: Option<u64>,
 }
 
 impl Case {
-    /// With about so much data, if `keys` does not say how many.
-    pub(super) fn new(value_bytes: usize, data: u64, keys: Option<u64>, writes: Writes) -> Self {
-        let fitting = data / (KEY_BYTES + value_bytes) as u64;
-        Case {
-            value_bytes,
-            keys: keys.unwrap_or(fitting.clamp(1, KEYS_MAX)),
+    /// With the usual number of keys.
+    pub(super) fn new(value_bytes: u32, writes: Option<u64>, is_quick: bool) -> Self {
+        let data = if is_quick {
+            QUICK_DATA_BYTES
+        } else {
+            DATA_BYTES
+        };
+        let mut case = Case {
+            value_bytes: value_bytes as usize,
+            keys: 0,
             writes,
-        }
+        };
+        case.keys = (data / case.entry_bytes()).clamp(2, KEYS_MAX);
+        case
     }
 
     /// Bytes of one key and its value.
@@ -50,15 +51,34 @@ impl Case {
         let data = self.keys * (self.entry_bytes() + KEY_OVERHEAD_BYTES);
         2 * data as usize + SERVERS_BYTES
     }
+
+    /// How it is measured, with so much time before and after the move.
+    pub(super) fn how(self, load_time: Duration) -> String {
+        let mb = (self.keys * self.entry_bytes()) as f64 / 1e6;
+        let load = match self.writes {
+            None => "no clients".to_owned(),
+            Some(0) => "SETs of keys that stay, closed loop".to_owned(),
+            Some(rate) => format!("{rate} SETs per second of keys that move, open loop"),
+        };
+        let clients = format!(
+            ", {CONNECTIONS} connections, pipeline {PIPELINE}, {} s before and after",
+            load_time.as_secs()
+        );
+        let clients = if self.writes.is_some() { &*clients } else { "" };
+        let keys = self.keys;
+        format!(
+            "{keys} keys, {mb:.0} MB, half of which moves; {load}{clients}. Last round in plots over time."
+        )
+    }
 }
 
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} B", self.value_bytes)?;
         match self.writes {
-            Writes::None => Ok(()),
-            Writes::PerSecond(rate) => write!(f, ", {rate} writes/s"),
-            Writes::Unlimited => f.write_str(", all writes it takes"),
+            None => Ok(()),
+            Some(0) => f.write_str(", all writes it takes"),
+            Some(rate) => write!(f, ", {rate} writes/s"),
         }
     }
 }

@@ -1,153 +1,154 @@
-use std::collections::BTreeSet;
-use std::mem;
+use std::collections::BTreeMap;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use ephesus_coordinator::agent::PROGRESS_MS;
-use ephesus_coordinator::report::{MigrationRow, MoveRow, NodeRow, PartitionRow, Query, Report};
+use ephesus_coordinator::report::{
+    MigrationRow, MigrationState, NodeRow, PartitionRow, Query, Report,
+};
+use ephesus_engine::operator::following::Following;
 use ephesus_wire::handshake::Secret;
 
 use crate::cluster::bed::{Bed, Layout};
 use crate::error::{BenchError, Result};
-use crate::operator::Operator;
+use crate::operator::{Operator, unexpected};
 use crate::record::ServerRecord;
 use crate::server::{self, Product};
 
 use super::pair::{Ends, Pair, Said, Stage};
-use super::progress::Progress;
-use super::slots::SlotSet;
 
 /// How long nodes may take to tell how long commands were held: they say so once a second.
 const FIGURES_MAX: Duration = Duration::from_millis(2 * PROGRESS_MS);
 const FIGURES_POLL: Duration = Duration::from_millis(50);
 
-/// Two nodes of a cluster, which gives half of the partitions of the one to the other.
-pub(super) struct EphesusPair {
-    /// None: a cluster that was there before.
-    bed: Option<Bed>,
-    operator: Operator,
-    source: Node,
-    target: Node,
-    ends: Ends,
-    partitions: BTreeSet<u16>,
-    progress: Progress,
-}
-
-/// A cluster that runs, and which nodes of it give and get, by name.
-#[derive(Debug)]
-pub(super) struct Existing {
+/// A cluster, and the names of its nodes that give and get.
+#[derive(Clone, Debug)]
+pub(super) struct Cluster {
     pub(super) coordinators: Vec<String>,
     pub(super) nodes: [String; 2],
     pub(super) secret: Option<Secret>,
 }
 
-/// One of the two.
-#[derive(Clone, Debug)]
-struct Node {
-    name: String,
-    entry: SocketAddr,
+/// Two nodes of a cluster, the first of which gives half of its partitions to the other.
+pub(super) struct EphesusPair {
+    cluster: Cluster,
+    /// None: the cluster was there before.
+    bed: Option<Bed>,
+    /// A link that nobody uses for a while is closed, so each order has its own.
+    operator: Operator,
+    ends: Ends,
+    /// What moves, and the shard that had it at first.
+    partitions: BTreeMap<u16, u16>,
+    target_shards: u16,
+    ordered: Instant,
+    following: Following,
+    /// The first of our migrations, and all of them as the leader last told.
+    first_id: u64,
+    rows: Vec<MigrationRow>,
+    /// When partitions were first seen to have arrived, seconds since the order.
+    arrived_s: BTreeMap<u16, f64>,
 }
 
 impl EphesusPair {
     /// Starts a coordinator and two nodes of one shard; the first has every partition.
-    pub(super) fn start(
-        program: &Path,
-        root: &Path,
-        partitions: u16,
-        cpus: [usize; 2],
-    ) -> Result<Self> {
+    pub(super) fn start(program: &Path, root: &Path, cpus: [usize; 2]) -> Result<Self> {
         let layout = Layout {
             coordinators: 1,
-            partitions,
             first_owns_all: true,
             cpus: cpus.to_vec(),
             ..Layout::of_nodes(2, "strict")
         };
         let bed = Bed::start(program, root, layout)?;
-        let operator = Operator::open(&bed.coordinator(0).to_string(), None)?;
-        let node = |index| Node {
-            name: format!("node-{index}"),
-            entry: bed.entry(index),
+        let cluster = Cluster {
+            coordinators: bed.coordinators(),
+            nodes: [0, 1].map(|index| format!("node-{index}")),
+            secret: None,
         };
-        Self::between(operator, node(0), node(1), Some(bed))
+        Self::of(cluster, Some(bed))
     }
 
     /// Two nodes of a cluster that runs.
-    pub(super) fn existing(cluster: &Existing) -> Result<Self> {
+    pub(super) fn of(cluster: Cluster, bed: Option<Bed>) -> Result<Self> {
         let mut operator = Operator::of_leader(&cluster.coordinators, cluster.secret.as_ref())?;
-        let rows = match operator.ask(&Query::Nodes)? {
+        let nodes = match operator.ask(&Query::Nodes)? {
             Report::Nodes(rows) => rows,
             other => return Err(unexpected("nodes", &other)),
         };
         let [source, target] = &cluster.nodes;
-        let (source, target) = (named(&rows, source)?, named(&rows, target)?);
-        Self::between(operator, source, target, None)
-    }
-
-    fn between(
-        mut operator: Operator,
-        source: Node,
-        target: Node,
-        bed: Option<Bed>,
-    ) -> Result<Self> {
-        let rows = partitions(&mut operator)?;
-        let of_source = |row: &&PartitionRow| row.node.as_ref() == Some(&source.name);
-        let owned: Vec<&PartitionRow> = rows.iter().filter(of_source).collect();
-        let planned: BTreeSet<u16> = match bed.is_some() {
-            true => {
-                let moves = rebalance(&mut operator, true)?;
-                moves.iter().map(|row| row.partition).collect()
-            }
-            false => {
-                let first = &owned[..owned.len().div_ceil(2)];
-                first.iter().map(|row| row.partition).collect()
-            }
-        };
-        let moves = |row: &&PartitionRow| planned.contains(&row.partition);
-        let moving: Vec<&PartitionRow> = owned.iter().copied().filter(moves).collect();
-        if moving.is_empty() {
-            let problem = format!("node {} has nothing to give", source.name);
-            return Err(BenchError::failed("a move", problem));
+        let (source, target) = (named(&nodes, source)?, named(&nodes, target)?);
+        let pids = bed.as_ref().and_then(|bed| bed.node_pids().try_into().ok());
+        let mut ends = Ends::new([entry(source)?, entry(target)?], pids);
+        let mut owned = partitions(&mut operator)?;
+        owned.retain(|row| row.node.as_ref() == Some(&source.name));
+        let half = owned.len().div_ceil(2);
+        for (index, row) in owned.iter().enumerate() {
+            ends.add(row.first_slot, row.last_slot, index < half);
         }
-        let older = migrations(&mut operator)?;
-        let partitions: BTreeSet<u16> = moving.iter().map(|row| row.partition).collect();
+        if owned.is_empty() {
+            let what = format!("node {}", source.name);
+            return Err(BenchError::failed(what, "it has nothing to give"));
+        }
+        let moving = owned[..half].iter();
         Ok(EphesusPair {
-            ends: Ends {
-                source: source.entry,
-                target: target.entry,
-                pids: bed.as_ref().and_then(|bed| bed.node_pids().try_into().ok()),
-                owned: slots(&owned),
-                moving: slots(&moving),
-            },
+            partitions: moving
+                .filter_map(|row| Some((row.partition, row.shard?)))
+                .collect(),
+            target_shards: target.shards,
+            cluster,
             bed,
             operator,
-            progress: Progress::new(partitions.clone(), &older),
-            partitions,
-            source,
-            target,
+            ends,
+            ordered: Instant::now(),
+            following: Following::default(),
+            first_id: 0,
+            rows: Vec::new(),
+            arrived_s: BTreeMap::new(),
         })
+    }
+
+    /// Begins these moves: partition, node and shard.
+    fn begin(&mut self, moves: Vec<(u16, String, u16)>) -> Result<()> {
+        self.following = Following::default();
+        self.arrived_s.clear();
+        self.ordered = Instant::now();
+        if moves.is_empty() {
+            return Ok(());
+        }
+        let rows = match self.operator.ask(&Query::MoveAll { moves })? {
+            Report::Planned(rows) if rows.iter().all(|row| row.refusal.is_none()) => rows,
+            other => return Err(unexpected("a move", &other)),
+        };
+        let ids = rows.iter().filter_map(|row| Some((row, row.migration?)));
+        self.first_id = ids.clone().map(|(_, id)| id).min().unwrap_or(0);
+        for (row, id) in ids {
+            let to = (&*row.to_node, row.to_shard);
+            self.following.add(row.partition, id, to, 0);
+        }
+        Ok(())
+    }
+
+    fn connect(&mut self) -> Result<()> {
+        let cluster = &self.cluster;
+        self.operator = Operator::of_leader(&cluster.coordinators, cluster.secret.as_ref())?;
+        Ok(())
     }
 }
 
-fn named(rows: &[NodeRow], name: &str) -> Result<Node> {
-    let wrong = |problem: &str| BenchError::failed(format!("node {name}"), problem);
+fn named<'a>(rows: &'a [NodeRow], name: &str) -> Result<&'a NodeRow> {
     let row = rows.iter().find(|row| row.name == name);
-    let row = row.ok_or_else(|| wrong("there is none of this name"))?;
-    let mut found = row.entry.to_socket_addrs().map_err(|error| {
-        let problem = format!("its entry port {}: {error}", row.entry);
-        wrong(&problem)
-    })?;
-    let entry = found.next().ok_or_else(|| wrong("it has no address"))?;
-    Ok(Node {
-        name: row.name.clone(),
-        entry,
-    })
+    row.ok_or_else(|| BenchError::failed(format!("node {name}"), "there is none of this name"))
 }
 
-fn slots(rows: &[&PartitionRow]) -> SlotSet {
-    SlotSet::of_ranges(rows.iter().map(|row| (row.first_slot, row.last_slot)))
+fn entry(row: &NodeRow) -> Result<SocketAddr> {
+    let what = || format!("the entry port {} of node {}", row.entry, row.name);
+    let mut found = row
+        .entry
+        .to_socket_addrs()
+        .map_err(BenchError::io(what()))?;
+    let unknown = || BenchError::failed(what(), "it has no address");
+    found.next().ok_or_else(unknown)
 }
 
 fn partitions(operator: &mut Operator) -> Result<Vec<PartitionRow>> {
@@ -157,113 +158,102 @@ fn partitions(operator: &mut Operator) -> Result<Vec<PartitionRow>> {
     }
 }
 
-fn migrations(operator: &mut Operator) -> Result<Vec<MigrationRow>> {
-    match operator.ask(&Query::Migrations)? {
-        Report::Migrations(report) => Ok(report.migrations),
-        other => Err(unexpected("migrations", &other)),
-    }
-}
-
-/// What a rebalance moves, or would.
-fn rebalance(operator: &mut Operator, dry_run: bool) -> Result<Vec<MoveRow>> {
-    planned(operator, &Query::Rebalance { dry_run })
-}
-
-/// What was planned, all of it.
-fn planned(operator: &mut Operator, order: &Query) -> Result<Vec<MoveRow>> {
-    match operator.ask(order)? {
-        Report::Planned(rows) if rows.iter().all(|row| row.refusal.is_none()) => Ok(rows),
-        other => Err(unexpected("a move", &other)),
-    }
-}
-
-fn unexpected(what: &str, report: &Report) -> BenchError {
-    BenchError::failed(what, format!("{report:?}"))
-}
-
 impl Pair for EphesusPair {
     fn ends(&self) -> &Ends {
         &self.ends
     }
 
     fn settle(&self) -> Result<()> {
-        server::wait_imaged(self.source.entry)?;
-        server::wait_imaged(self.target.entry)
+        let mut entries = self.ends.entries.into_iter();
+        entries.try_for_each(server::wait_imaged)
     }
 
     fn order(&mut self) -> Result<()> {
-        self.operator.reopen()?;
-        if self.bed.is_some() {
-            return rebalance(&mut self.operator, false).map(|_| ());
-        }
-        for &partition in &self.partitions {
-            let order = Query::Move {
-                partition,
-                node: self.target.name.clone(),
-                shard: None,
-            };
-            planned(&mut self.operator, &order)?;
-        }
-        Ok(())
+        self.connect()?;
+        let [_, target] = &self.cluster.nodes;
+        let moves = self.partitions.keys().zip((0..self.target_shards).cycle());
+        let moves = moves.map(|(partition, shard)| (*partition, target.clone(), shard));
+        self.begin(moves.collect())
     }
 
-    fn look(&mut self) -> Result<Stage> {
-        let rows = migrations(&mut self.operator)?;
-        self.progress.note(&rows);
-        if self.progress.may_be_over() {
-            // What ended between two looks may be forgotten already.
+    fn look(&mut self) -> Result<(Stage, u64)> {
+        let report = match self.operator.ask(&Query::Migrations)? {
+            Report::Migrations(report) => report,
+            other => return Err(unexpected("migrations", &other)),
+        };
+        let at = self.ordered.elapsed();
+        let gone = self.following.note(&report, at);
+        if !gone.is_empty() {
+            // They ended between two looks, and the leader does not know of them any more.
             let rows = partitions(&mut self.operator)?;
-            let arrived = rows
-                .iter()
-                .filter(|row| row.node.as_ref() == Some(&self.target.name));
-            self.progress.arrived(arrived.map(|row| row.partition));
+            for partition in gone {
+                let row = rows.get(usize::from(partition));
+                let owner = row.and_then(|row| Some((row.node.as_deref()?, row.shard?)));
+                self.following.resolve(partition, owner);
+            }
         }
-        Ok(self.progress.stage())
+        for (partition, _) in self.following.arrived() {
+            self.arrived_s.entry(partition).or_insert(at.as_secs_f64());
+        }
+        let is_ours = |row: &MigrationRow| {
+            row.id >= self.first_id && self.partitions.contains_key(&row.partition)
+        };
+        self.rows = report.migrations.into_iter().filter(is_ours).collect();
+        let failures = self.following.failures();
+        let is_planned = |row: &MigrationRow| row.state == MigrationState::Planned;
+        let stage = if !failures.is_empty() {
+            Stage::Failed(failures.join("; "))
+        } else if self.following.is_over() {
+            Stage::Done
+        } else if self.arrived_s.is_empty() && self.rows.iter().all(is_planned) {
+            Stage::Waiting
+        } else {
+            Stage::Copying
+        };
+        Ok((stage, self.arrived_s.len() as u64))
     }
 
     fn said(&mut self) -> Result<Said> {
         let began = Instant::now();
-        while !self.progress.knows_holds() && began.elapsed() < FIGURES_MAX {
+        while self.following.lacks_figures() && began.elapsed() < FIGURES_MAX {
             thread::sleep(FIGURES_POLL);
             self.look()?;
         }
-        Ok(self.progress.said())
+        let hold = |(partition, us)| Some([*self.arrived_s.get(&partition)?, us as f64 / 1e3]);
+        let is_done = |row: &&MigrationRow| row.state == MigrationState::Committed;
+        let attempts = self.rows.iter().filter(is_done).map(|row| row.attempt);
+        Ok(Said {
+            holds: self.following.arrived().filter_map(hold).collect(),
+            retries: attempts.map(|n| u64::from(n.saturating_sub(1))).sum(),
+            forked_bytes: 0,
+        })
     }
 
-    fn turn_back(&mut self) -> Result<bool> {
+    fn order_back(&mut self) -> Result<bool> {
         if self.bed.is_some() {
             return Ok(false);
         }
-        let rows = partitions(&mut self.operator)?;
-        let has_moved = |row: &&PartitionRow| {
-            row.node.as_ref() == Some(&self.target.name) && self.partitions.contains(&row.partition)
+        self.connect()?;
+        let [source, target] = &self.cluster.nodes;
+        let rows = partitions(&mut self.operator)?.into_iter();
+        let arrived = rows.filter(|row| row.node.as_ref() == Some(target));
+        let back = |row: PartitionRow| {
+            let shard = self.partitions.get(&row.partition)?;
+            Some((row.partition, source.clone(), *shard))
         };
-        let moved: Vec<&PartitionRow> = rows.iter().filter(has_moved).collect();
-        let older = migrations(&mut self.operator)?;
-        let slots = slots(&moved);
-        self.ends = Ends {
-            source: self.ends.target,
-            target: self.ends.source,
-            pids: None,
-            owned: slots.clone(),
-            moving: slots,
-        };
-        self.partitions = moved.iter().map(|row| row.partition).collect();
-        self.progress = Progress::new(self.partitions.clone(), &older);
-        mem::swap(&mut self.source, &mut self.target);
+        let moves = arrived.filter_map(back).collect();
+        self.begin(moves)?;
         Ok(true)
     }
 
     fn described(&self) -> Vec<ServerRecord> {
-        let Some(bed) = &self.bed else {
-            return Vec::new();
-        };
-        let of = |index| ServerRecord {
+        let of = |(bed, index): (&Bed, u16)| ServerRecord {
             name: Product::Ephesus.to_string(),
             version: server::version(bed.program()),
             command_line: bed.node_line(index),
             configuration: Vec::new(),
         };
-        vec![of(0), of(1)]
+        let beds = self.bed.iter();
+        beds.flat_map(|bed| [of((bed, 0)), of((bed, 1))]).collect()
     }
 }

@@ -1,15 +1,16 @@
 //! What is measured of moves, and what it should reach.
 
 use std::collections::BTreeMap;
+use std::iter::zip;
 
-use crate::load::Phase;
+use crate::load::{Outcome as Found, Phase};
 use crate::measure::{Goal, Measure, Measures, Scale, Verdict, less, more};
 use crate::plot::{Axis, Kind, Plot, Series};
-use crate::record::Row;
+use crate::record::{self, Event, Row, Run};
 use crate::stats;
 
-use super::case::{Case, Writes};
-use super::contestant::Contestant;
+use super::case::Case;
+use super::pair::Contestant;
 use super::round::Outcome;
 
 #[cfg(test)]
@@ -26,158 +27,103 @@ const P99_RATIO_MAX: f64 = 2.0;
 /// Of what is usual.
 const THROUGHPUT_MIN: f64 = 0.5;
 const MB: f64 = 1e6;
+/// Points of a move's rate over time.
+const RATE_POINTS: f64 = 40.0;
 
-/// What the machine can do, measured in every round.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Raw {
-    /// Sequential O_DSYNC writes as a log makes them, several at a time.
-    pub(super) disk_mb_per_s: f64,
-    /// The same writes one by one, as `dd oflag=direct,dsync bs=1M` makes them; no goal is held against it.
-    pub(super) disk_one_by_one_mb_per_s: f64,
-    /// One TCP connection over loopback.
-    pub(super) loopback_mb_per_s: f64,
-}
+/// What the machine can do, measured in every round, MB/s.
+pub(super) type Raw = [f64; 3];
+
+/// Sequential O_DSYNC writes as a log makes them, several at a time; the same one by one, as `dd oflag=direct,dsync
+/// bs=1M` makes them, which no goal is held against; one TCP connection.
+const RAW: [&str; 3] = ["disk", "disk, write by write", "loopback TCP"];
+
+const PHASES: [(&str, Phase); 3] = [
+    ("before", Phase::Before),
+    ("during", Phase::During),
+    ("after", Phase::After),
+];
 
 /// All samples of one case.
 #[derive(Clone, Debug)]
 pub(super) struct Samples {
+    case: Case,
     measures: Measures<Contestant>,
     /// Of every move in every round.
     holds_ms: BTreeMap<Contestant, Vec<f64>>,
     raw: Vec<Raw>,
-    case: Case,
+    notes: Vec<String>,
 }
+
+/// One quantity, how it is read, and what it has come to.
+type Sample = (String, Scale, f64);
 
 impl Samples {
     pub(super) fn new(case: Case) -> Self {
         Samples {
+            case,
             measures: Measures::default(),
             holds_ms: BTreeMap::new(),
             raw: Vec::new(),
-            case,
+            notes: Vec::new(),
         }
     }
 
     /// Adds what one round has found; contestants whose move failed have no figures of it.
     pub(super) fn add(&mut self, raw: Raw, outcomes: &[(Contestant, Outcome)]) {
+        let round = self.raw.len();
         self.raw.push(raw);
         for (contestant, outcome) in outcomes {
-            self.add_move(*contestant, outcome, raw);
-            self.add_writers(*contestant, outcome);
+            let mut samples = of_move(self.case, outcome, raw);
+            if let Some(found) = &outcome.writers {
+                samples.extend(of_writers(self.case, found));
+            }
+            for (name, scale, value) in samples {
+                self.measures.record(name, scale, *contestant, value);
+            }
+            let holds = outcome.said.holds.iter().map(|[_, ms]| *ms);
+            self.holds_ms.entry(*contestant).or_default().extend(holds);
+            let notes = notes(outcome).into_iter();
+            let notes = notes.map(|note| format!("round {round}, {contestant}: {note}"));
+            self.notes.extend(notes);
         }
         let rate = |wanted| {
-            let found = outcomes
-                .iter()
-                .find(|(contestant, _)| *contestant == wanted);
-            found.map_or(f64::NAN, |(_, outcome)| rates(outcome).0)
+            let found = outcomes.iter().find(|(who, _)| *who == wanted);
+            found.map_or(f64::NAN, |(_, outcome)| mb_per_s(outcome))
         };
-        let of_valkey = rate(Contestant::Ephesus) / (FASTER * rate(Contestant::Valkey));
-        let of_disk = rate(Contestant::Ephesus) / (OF_DISK * raw.disk_mb_per_s);
-        if self.case.writes == Writes::None && !of_valkey.is_nan() {
+        let own = rate(Contestant::Ephesus);
+        let of_valkey = own / (FASTER * rate(Contestant::Valkey));
+        if self.case.writes.is_none() && !of_valkey.is_nan() {
             let share = more("").to(Goal::RatioAtLeast(1.0));
-            let best = of_valkey.max(of_disk);
-            self.record(SHARE_OF_GOAL, share, Contestant::Ephesus, best);
+            let best = of_valkey.max(own / (OF_DISK * raw[0]));
+            self.measures
+                .record(SHARE_OF_GOAL, share, Contestant::Ephesus, best);
         }
     }
 
-    fn add_move(&mut self, contestant: Contestant, outcome: &Outcome, raw: Raw) {
-        let (mb_per_s, keys_per_s) = rates(outcome);
-        let known = |value: f64| match outcome.failure {
-            None => value,
-            Some(_) => f64::NAN,
-        };
-        let whole = known(outcome.bytes as f64 / MB / outcome.whole.as_secs_f64());
-        let faster = (self.case.writes == Writes::None).then_some(Goal::RatioAtLeast(FASTER));
-        let mut record = |name: &str, scale, value| self.record(name, scale, contestant, value);
-        record("rate", more("MB/s").to(faster), mb_per_s);
-        record("keys", more("keys/s"), keys_per_s);
-        record("rate from the order on", more("MB/s"), whole);
-        for (what, raw) in [
-            ("disk", raw.disk_mb_per_s),
-            ("disk, write by write", raw.disk_one_by_one_mb_per_s),
-            ("loopback TCP", raw.loopback_mb_per_s),
-        ] {
-            record(
-                &format!("rate, of raw {what}"),
-                more("%"),
-                mb_per_s / raw * 100.0,
-            );
+    /// What it has come to, with plots over time of the round that was added last.
+    pub(super) fn recorded(&self, last: &[(Contestant, Outcome)]) -> record::Case {
+        let mut plots = vec![self.holds_by_percentile()];
+        plots.extend(over_time(last));
+        let raw = (0..RAW.len()).map(|of| {
+            let values: Vec<f64> = self.raw.iter().map(|raw| raw[of]).collect();
+            let median = stats::median(&values).map_or("-".to_owned(), stats::number);
+            format!("raw {} {median} MB/s", RAW[of])
+        });
+        let raw = raw.collect::<Vec<_>>().join("; ");
+        record::Case {
+            notes: self.notes.iter().cloned().chain([raw]).collect(),
+            rows: self.rows(),
+            runs: last
+                .iter()
+                .filter_map(|of| writers(self.case, of))
+                .collect(),
+            plots,
+            ..record::Case::default()
         }
-        record(
-            "attempts beyond the first",
-            less(""),
-            outcome.said.retries as f64,
-        );
-        if let Some([source, target]) = outcome.ends {
-            let forked = outcome.said.forked_bytes as f64;
-            let source_mb = (source.growth_bytes as f64 + forked) / MB;
-            let target_mb = target.growth_bytes as f64 / MB;
-            let bounded = less("MB").to(Goal::ValueAtMost(GROWTH_MB_MAX));
-            record("source memory growth", bounded, known(source_mb));
-            record("target memory growth", less("MB"), known(target_mb));
-            let beyond = target_mb - outcome.bytes as f64 / MB;
-            record("target growth beyond data", bounded, known(beyond));
-            for (name, end) in [("source CPU", source), ("target CPU", target)] {
-                let us = end.cpu.as_secs_f64() * 1e6 / outcome.keys as f64;
-                record(name, less("us per key"), known(us));
-            }
-        }
-        let holds = self.holds_ms.entry(contestant).or_default();
-        holds.extend(&outcome.said.holds_ms);
-    }
-
-    fn add_writers(&mut self, contestant: Contestant, outcome: &Outcome) {
-        let Some(found) = &outcome.writers else {
-            return;
-        };
-        let phases = [
-            ("before", Phase::Before),
-            ("during", Phase::During),
-            ("after", Phase::After),
-        ];
-        let phases = phases.map(|(when, phase)| (when, found.all(phase), found.per_s(phase)));
-        let [(_, before, before_per_s), (_, during, during_per_s), _] = &phases;
-        // A closed loop has no latency of its own.
-        let is_open = matches!(self.case.writes, Writes::PerSecond(_));
-        let calm = is_open.then_some(Goal::ValueAtMost(P99_RATIO_MAX));
-        let is_full = self.case.writes == Writes::Unlimited;
-        let mut record = |name: &str, scale, value| self.record(name, scale, contestant, value);
-        for (when, all, _) in &phases {
-            record(&format!("p50 {when}"), less("ms"), all.us(0.5) / 1e3);
-        }
-        for (when, all, _) in &phases {
-            record(&format!("p99 {when}"), less("ms"), all.us(0.99) / 1e3);
-        }
-        record("maximum during", less("ms"), during.max_us() / 1e3);
-        let ratio = during.us(0.99) / before.us(0.99);
-        record("p99 during / before", less("").to(calm), ratio);
-        for (when, _, per_s) in &phases {
-            record(&format!("writes {when}"), more("/s"), *per_s);
-        }
-        if is_full {
-            // What is not done is the lost share.
-            let lost = less("share").to(Goal::ValueAtMost(1.0 - THROUGHPUT_MIN));
-            record(
-                "writes lost during",
-                lost,
-                1.0 - during_per_s / before_per_s,
-            );
-        }
-        let errors: u64 = found.errors().values().sum();
-        record(
-            "client errors",
-            less("").to(Goal::ValueAtMost(0.0)),
-            errors as f64,
-        );
-        record("redirects", less(""), found.redirects() as f64);
-    }
-
-    fn record(&mut self, name: &str, scale: Scale, contestant: Contestant, value: f64) {
-        self.measures.record(name, scale, contestant, value);
     }
 
     /// The table's lines.
-    pub(super) fn rows(&self) -> Vec<Row> {
+    fn rows(&self) -> Vec<Row> {
         let bounded = less("ms").to(Goal::ValueAtMost(HOLD_P99_MS_MAX));
         let holds = [
             ("p50", 0.5, less("ms")),
@@ -195,52 +141,211 @@ impl Samples {
         self.measures.0.iter().chain(&of_holds).map(row).collect()
     }
 
-    /// How long moves were held, by quantile.
-    pub(super) fn holds(&self) -> Plot {
+    /// How long moves were held.
+    fn holds_by_percentile(&self) -> Plot {
         let of = |(contestant, holds): (&Contestant, &Vec<f64>)| {
-            let mut us: Vec<f64> = holds.iter().map(|ms| ms * 1e3).collect();
-            us.sort_by(f64::total_cmp);
-            let share = 1.0 / us.len() as f64;
-            let name = format!("{contestant}, {} moves", us.len());
-            Series::new(
-                name,
-                us.into_iter()
-                    .enumerate()
-                    .map(|(at, us)| [at as f64 * share, us]),
-            )
+            let mut holds = holds.clone();
+            holds.sort_by(f64::total_cmp);
+            let all = holds.len();
+            let point = |(at, ms): (usize, f64)| [at as f64 / all as f64, ms * 1e3];
+            let points = holds.into_iter().enumerate().map(point);
+            Series::new(format!("{contestant}, {all} moves"), points)
         };
         let axes = [Axis::log("percentile", ""), Axis::log("", "us")];
-        Plot::new(
-            "Holds by percentile",
-            Kind::Percentiles,
-            axes,
-            self.holds_ms.iter().map(of).collect(),
-        )
-    }
-
-    /// What the machine could do meanwhile.
-    pub(super) fn raw(&self) -> String {
-        let of = |read: fn(&Raw) -> f64| {
-            let values: Vec<f64> = self.raw.iter().map(read).collect();
-            stats::median(&values).map_or("-".to_owned(), stats::number)
-        };
-        format!(
-            "raw disk {} MB/s, write by write {} MB/s, raw loopback TCP {} MB/s",
-            of(|raw| raw.disk_mb_per_s),
-            of(|raw| raw.disk_one_by_one_mb_per_s),
-            of(|raw| raw.loopback_mb_per_s)
-        )
+        let series = self.holds_ms.iter().map(of).collect();
+        Plot::new("Holds by percentile", Kind::Percentiles, axes, series)
     }
 }
 
-/// MB/s and keys/s from the first copying on.
-fn rates(outcome: &Outcome) -> (f64, f64) {
-    let seconds = match outcome.failure {
-        None => outcome.copying.as_secs_f64(),
+impl Outcome {
+    /// For people who wait.
+    pub(super) fn told(&self) -> String {
+        let seconds = self.course.copying.as_secs_f64();
+        let (mb, keys_per_s) = (self.bytes as f64 / MB, self.keys as f64 / seconds);
+        match &self.course.failure {
+            Some(why) => format!("FAILED: {why}"),
+            None => {
+                let rate = mb_per_s(self);
+                format!("{mb:.0} MB in {seconds:.2} s: {rate:.0} MB/s, {keys_per_s:.0} keys/s")
+            }
+        }
+    }
+
+    /// When a plot begins that has writers in it, too, seconds before the order.
+    fn before_s(&self) -> f64 {
+        let found = self.writers.as_ref();
+        found.map_or(0.0, |found| found.seconds_of(Phase::Before))
+    }
+
+    fn event(&self, kind: String) -> Event {
+        let at_s = self.before_s();
+        let until_s = Some(at_s + self.course.whole.as_secs_f64());
+        Event {
+            at_s,
+            until_s,
+            kind,
+        }
+    }
+}
+
+/// From the first copying on; NaN if the move has failed.
+fn mb_per_s(outcome: &Outcome) -> f64 {
+    let seconds = outcome.course.copying.as_secs_f64();
+    match outcome.course.failure {
+        None => outcome.bytes as f64 / MB / seconds,
         Some(_) => f64::NAN,
+    }
+}
+
+fn of_move(case: Case, outcome: &Outcome, raw: Raw) -> Vec<Sample> {
+    let (course, said) = (&outcome.course, &outcome.said);
+    let (mb, keys) = (outcome.bytes as f64 / MB, outcome.keys as f64);
+    let [copying_s, whole_s] = [course.copying, course.whole].map(|time| time.as_secs_f64());
+    let faster = case.writes.is_none().then_some(Goal::RatioAtLeast(FASTER));
+    let rate = mb_per_s(outcome);
+    let mut samples = vec![
+        sample("rate", more("MB/s").to(faster), rate),
+        sample("keys", more("keys/s"), keys / copying_s),
+        sample("rate from the order on", more("MB/s"), mb / whole_s),
+    ];
+    for (what, raw) in zip(RAW, raw) {
+        let name = format!("rate, of raw {what}");
+        samples.push((name, more("%"), rate / raw * 100.0));
+    }
+    let retries = said.retries as f64;
+    samples.push(sample("attempts beyond the first", less(""), retries));
+    if let Some([source, target]) = outcome.ends {
+        let source_mb = (source.growth_bytes + said.forked_bytes) as f64 / MB;
+        let target_mb = target.growth_bytes as f64 / MB;
+        let bounded = less("MB").to(Goal::ValueAtMost(GROWTH_MB_MAX));
+        let [source_us, target_us] = [source, target].map(|end| end.cpu.as_secs_f64() * 1e6 / keys);
+        samples.extend([
+            sample("source memory growth", bounded, source_mb),
+            sample("target memory growth", less("MB"), target_mb),
+            sample("target growth beyond data", bounded, target_mb - mb),
+            sample("source CPU", less("us per key"), source_us),
+            sample("target CPU", less("us per key"), target_us),
+        ]);
+    }
+    if course.failure.is_some() {
+        samples
+            .iter_mut()
+            .for_each(|(_, _, value)| *value = f64::NAN);
+    }
+    samples
+}
+
+fn of_writers(case: Case, found: &Found) -> Vec<Sample> {
+    let phases = PHASES.map(|(when, phase)| (when, found.all(phase), found.per_s(phase)));
+    let [(_, before, before_per_s), (_, during, during_per_s), _] = &phases;
+    let mut samples = Vec::new();
+    for (what, quantile) in [("p50", 0.5), ("p99", 0.99)] {
+        for (when, all, _) in &phases {
+            let name = format!("{what} {when}");
+            samples.push((name, less("ms"), all.us(quantile) / 1e3));
+        }
+    }
+    let is_full = case.writes == Some(0);
+    // A closed loop has no latency of its own.
+    let calm = (!is_full).then_some(Goal::ValueAtMost(P99_RATIO_MAX));
+    let ratio = during.us(0.99) / before.us(0.99);
+    samples.extend([
+        sample("maximum during", less("ms"), during.max_us() / 1e3),
+        sample("p99 during / before", less("").to(calm), ratio),
+    ]);
+    for (when, _, per_s) in &phases {
+        samples.push((format!("writes {when}"), more("/s"), *per_s));
+    }
+    if is_full {
+        // What is not done is the lost share.
+        let goal = Goal::ValueAtMost(1.0 - THROUGHPUT_MIN);
+        let lost = 1.0 - during_per_s / before_per_s;
+        samples.push(sample("writes lost during", less("share").to(goal), lost));
+    }
+    let errors: u64 = found.errors().values().sum();
+    let none = less("").to(Goal::ValueAtMost(0.0));
+    samples.extend([
+        sample("client errors", none, errors as f64),
+        sample("redirects", less(""), found.redirects() as f64),
+    ]);
+    samples
+}
+
+fn sample(name: &str, scale: Scale, value: f64) -> Sample {
+    (name.to_owned(), scale, value)
+}
+
+/// What a reader must know of one move.
+fn notes(outcome: &Outcome) -> Vec<String> {
+    let failure = outcome.course.failure.iter();
+    let failure = failure.map(|why| format!("the move has failed: {why}"));
+    let errors = outcome.writers.iter().flat_map(Found::errors);
+    let errors = errors.map(|(why, count)| format!("{count} writes: {why}"));
+    failure.chain(errors).collect()
+}
+
+/// What writers saw before, during and after a move.
+fn writers(case: Case, (contestant, outcome): &(Contestant, Outcome)) -> Option<Run> {
+    let found = outcome.writers.as_ref()?;
+    let run = found.run(&contestant.to_string(), "", case.writes.unwrap_or(0));
+    let operations = PHASES.map(|(when, phase)| (format!("writes {when}"), found.all(phase)));
+    Some(Run {
+        operations: operations.into(),
+        events: vec![outcome.event("move".to_owned())],
+        ..run
+    })
+}
+
+/// How fast data arrived, and how long each part of it was held.
+fn over_time(outcomes: &[(Contestant, Outcome)]) -> [Plot; 2] {
+    let marks = outcomes.iter();
+    let marks = marks.map(|(who, outcome)| outcome.event(format!("{who} move")));
+    let marks: Vec<Event> = marks.collect();
+    let plot = |title: &str, y, points: fn(&Outcome) -> Vec<[f64; 2]>| {
+        let of = |(who, outcome): &(Contestant, Outcome)| {
+            let before_s = outcome.before_s();
+            let points = points(outcome).into_iter();
+            Series::new(who.to_string(), points.map(|[s, y]| [before_s + s, y]))
+        };
+        let axes = [Axis::linear("time", "s"), y];
+        let plot = Plot::new(title, Kind::Time, axes, outcomes.iter().map(of).collect());
+        let marks = marks.clone();
+        Plot { marks, ..plot }
     };
-    let (bytes, keys) = (outcome.bytes as f64, outcome.keys as f64);
-    (bytes / MB / seconds, keys / seconds)
+    let rate = Axis::linear("MB/s", "");
+    [
+        plot("Data moved over time", rate, rates),
+        plot("Holds over time", Axis::log("", "us"), holds_us),
+    ]
+}
+
+/// When holds were seen to have ended, and how long the longest of them was.
+fn holds_us(outcome: &Outcome) -> Vec<[f64; 2]> {
+    let mut holds = outcome.said.holds.clone();
+    holds.sort_by(|a, b| a[0].total_cmp(&b[0]));
+    let seen = holds.chunk_by(|a, b| a[0] == b[0]);
+    let longest = |seen: &[[f64; 2]]| seen.iter().map(|[_, ms]| ms * 1e3).fold(0.0, f64::max);
+    seen.map(|seen| [seen[0][0], longest(seen)]).collect()
+}
+
+/// Seconds and MB/s of a move that has come to its end: then all has arrived.
+fn rates(outcome: &Outcome) -> Vec<[f64; 2]> {
+    let arrived = &outcome.course.arrived;
+    let end = arrived.last().filter(|[_, all]| *all > 0.0);
+    let (Some([end_s, all]), None) = (end, &outcome.course.failure) else {
+        return Vec::new();
+    };
+    let mb = outcome.bytes as f64 / MB / all;
+    let mut points = Vec::new();
+    let mut from = [0.0, 0.0];
+    for now in arrived {
+        let took_s = now[0] - from[0];
+        if took_s >= end_s / RATE_POINTS {
+            points.push([from[0] + took_s / 2.0, (now[1] - from[1]) * mb / took_s]);
+            from = *now;
+        }
+    }
+    points
 }
 
 fn row(measure: &Measure<Contestant>) -> Row {

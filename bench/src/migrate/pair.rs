@@ -1,11 +1,46 @@
+use std::fmt;
 use std::net::SocketAddr;
 
+use ephesus_wire::limits::SLOTS;
+use serde::Serialize;
+
 use crate::error::Result;
+use crate::named::Named;
 use crate::procfs::Pid;
 use crate::record::ServerRecord;
 use crate::resp::Connection;
+use crate::server::Durability;
 
-use super::slots::SlotSet;
+/// Who moves data, and how durable it is meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Contestant {
+    /// Ephesus: what the target has confirmed is on its disk.
+    Ephesus,
+    /// Valkey in memory alone.
+    Valkey,
+    /// Valkey with an AOF that is synced once a second.
+    ValkeyEverysec,
+    /// Valkey with an AOF that is synced before replies.
+    ValkeyAlways,
+}
+
+impl Contestant {
+    /// Its AOF, if it is a Valkey with one.
+    pub(super) fn aof(self) -> Option<Durability> {
+        match self {
+            Contestant::Ephesus | Contestant::Valkey => None,
+            Contestant::ValkeyEverysec => Some(Durability::EverySecond),
+            Contestant::ValkeyAlways => Some(Durability::Always),
+        }
+    }
+}
+
+impl fmt::Display for Contestant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name())
+    }
+}
 
 /// How far a move is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,8 +58,8 @@ pub(super) enum Stage {
 /// What the servers themselves say of a move that has ended.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Said {
-    /// How long writes were held, of each move.
-    pub(super) holds_ms: Vec<f64>,
+    /// When writes were held, in seconds since the order, and for how long, ms: a pair for each part of the move.
+    pub(super) holds: Vec<[f64; 2]>,
     /// Attempts beyond the first.
     pub(super) retries: u64,
     /// Memory of forks of the source.
@@ -34,16 +69,28 @@ pub(super) struct Said {
 /// What moves from where to where.
 #[derive(Clone, Debug)]
 pub(super) struct Ends {
-    /// Where the source serves its keys.
-    pub(super) source: SocketAddr,
-    /// Where the target serves its keys.
-    pub(super) target: SocketAddr,
-    /// Source and target; none: they run elsewhere.
+    /// Where the source and the target serve.
+    pub(super) entries: [SocketAddr; 2],
+    /// Their processes; none: they run elsewhere.
     pub(super) pids: Option<[Pid; 2]>,
-    /// What the source owns.
-    pub(super) owned: SlotSet,
-    /// What is going to move.
-    pub(super) moving: SlotSet,
+    /// By slot whether it is going to move; none: the source does not have it.
+    pub(super) slots: Vec<Option<bool>>,
+}
+
+impl Ends {
+    pub(super) fn new(entries: [SocketAddr; 2], pids: Option<[Pid; 2]>) -> Self {
+        let slots = vec![None; usize::from(SLOTS)];
+        Ends {
+            entries,
+            pids,
+            slots,
+        }
+    }
+
+    /// The source has these slots, the ends of the range included.
+    pub(super) fn add(&mut self, first: u16, last: u16, moves: bool) {
+        self.slots[usize::from(first)..=usize::from(last)].fill(Some(moves));
+    }
 }
 
 /// Two servers of one cluster, one of which gives data to the other.
@@ -54,13 +101,12 @@ pub(super) trait Pair {
     fn settle(&self) -> Result<()>;
     /// Begins the move.
     fn order(&mut self) -> Result<()>;
-    /// How far it is.
-    fn look(&mut self) -> Result<Stage>;
+    /// How far it is, and a number that grows from 0 in proportion to what has arrived.
+    fn look(&mut self) -> Result<(Stage, u64)>;
     /// What there is to say after it.
     fn said(&mut self) -> Result<Said>;
-    /// Has the next move bring back what this one has moved, from the target to the source, which change
-    /// places; false: nobody needs that, since the servers end with the round.
-    fn turn_back(&mut self) -> Result<bool> {
+    /// Begins to bring back what has arrived; false: nobody needs that, since the servers end with the round.
+    fn order_back(&mut self) -> Result<bool> {
         Ok(false)
     }
     /// How they were started.
@@ -68,7 +114,8 @@ pub(super) trait Pair {
 
     /// Keys of source and target.
     fn keys(&self) -> Result<[u64; 2]> {
+        let [source, target] = self.ends().entries;
         let count = |address| Connection::open(address)?.integer(&["DBSIZE"]);
-        Ok([count(self.ends().source)?, count(self.ends().target)?])
+        Ok([count(source)?, count(target)?])
     }
 }

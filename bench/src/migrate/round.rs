@@ -6,16 +6,13 @@ use crate::disk;
 use crate::error::{BenchError, Result};
 use crate::fresh_memory::Provided;
 use crate::interrupt;
-use crate::load::{Indexes, Mix, Op, Outcome as Found, Phase, Plan, Running, Sizes, Span, Values};
+use crate::load::{Indexes, Ledger, Mix, Op, Outcome as Found, Phase, Plan, Running, Sizes, Span};
 use crate::prefill;
-use crate::procfs::{self, Pid};
-use crate::resp::{Connection, Value, unexpected};
-use crate::server::CpuMark;
-use ephesus_wire::rng::Rng;
+use crate::procfs::{self, CpuMark, Pid};
 
-use super::case::{Case, Writes};
+use super::Bench;
+use super::case::Case;
 use super::pair::{Pair, Said, Stage};
-use super::settings::Settings;
 
 /// Of writers to each server.
 pub(super) const CONNECTIONS: usize = 50;
@@ -38,28 +35,33 @@ const CALM_WITHIN: Duration = Duration::from_secs(90);
 const WARM_UP: Duration = Duration::from_secs(1);
 /// How long a source may take to drop what it gave away.
 const DROP_TIMEOUT: Duration = Duration::from_secs(60);
-const DROP_POLL: Duration = Duration::from_millis(20);
-/// Moved keys that are read back.
-const READ_BACK: u64 = 1000;
+const POLL: Duration = Duration::from_millis(20);
 
 /// What a move was like.
 #[derive(Debug)]
 pub(super) struct Outcome {
-    /// Why it has failed; then nothing but what clients saw is known.
-    pub(super) failure: Option<String>,
-    /// Keys that moved.
+    /// Keys that moved, and bytes of these keys and their values.
     pub(super) keys: u64,
-    /// Bytes of these keys and their values.
     pub(super) bytes: u64,
-    /// From the last look at which nothing was copied to the end.
-    pub(super) copying: Duration,
-    /// From the order to the end.
-    pub(super) whole: Duration,
+    pub(super) course: Course,
     pub(super) said: Said,
     /// Of source and target, if they run here.
     pub(super) ends: Option<[End; 2]>,
     /// What writers saw.
     pub(super) writers: Option<Found>,
+}
+
+/// How a move went.
+#[derive(Debug, Default)]
+pub(super) struct Course {
+    /// Why it has failed; then nothing but what clients saw is known.
+    pub(super) failure: Option<String>,
+    /// From the last look at which nothing was copied to the end.
+    pub(super) copying: Duration,
+    /// From the order to the end.
+    pub(super) whole: Duration,
+    /// Seconds since the order, and what had arrived by then in a unit of the pair's own.
+    pub(super) arrived: Vec<[f64; 2]>,
 }
 
 /// What a move cost one of the two.
@@ -72,47 +74,46 @@ pub(super) struct End {
 }
 
 /// Loads the source, moves half of it, and checks that all is where it belongs.
-pub(super) fn run(pair: &mut dyn Pair, case: Case, settings: &Settings) -> Result<Outcome> {
-    let owned = (0..).filter(|&index| pair.ends().owned.has_key(index));
-    let indexes: Vec<u32> = owned.take(case.keys as usize).map(|i| i as u32).collect();
-    let (moving, staying): (Vec<u32>, Vec<u32>) = indexes
-        .iter()
-        .partition(|&&index| pair.ends().moving.has_key(u64::from(index)));
-    let before = pair.keys()?;
-    let all: Arc<[u32]> = indexes.as_slice().into();
-    let to_set = Indexes::These(Arc::clone(&all));
-    prefill::fill(pair.ends().source, to_set, case.value_bytes, 0)?;
+pub(super) fn run(pair: &mut dyn Pair, case: Case, bench: &Bench) -> Result<Outcome> {
+    let ends = pair.ends().clone();
+    let [source, target] = ends.entries;
+    let moves = |index: &u32| ends.slots[prefill::slot_of_key(u64::from(*index))];
+    let owned = (0..).filter(|index| moves(index).is_some());
+    let all: Vec<u32> = owned.take(case.keys as usize).collect();
+    let (moving, staying): (Vec<u32>, _) = all.iter().partition(|i| moves(i) == Some(true));
+    let mut values = Plan::new(source);
+    values.workload.sizes = Sizes::Fixed(case.value_bytes);
+    let keys_max = all.last().map_or(0, |last| u64::from(*last) + 1);
+    values.workload.ledger = Some(Arc::new(Ledger::new(0, keys_max)));
+    let all = Indexes::These(all.into());
+    prefill::each(values.clone(), Op::Write, all.clone())?;
     pair.settle()?;
-    let loaded = pair.keys()?;
-    let set = loaded[0] - before[0];
-    if !settings.is_existing() && set != case.keys {
-        return Err(BenchError::keys("the source", set, case.keys));
+    let (is_ours, keys) = (ends.pids.is_some(), moving.len() as u64);
+    if is_ours {
+        await_keys(pair, [case.keys, 0])?;
     }
-    if case.writes != Writes::None {
-        calm_down(settings)?;
-    }
-    let mut load = match case.writes {
-        Writes::None => None,
-        Writes::PerSecond(rate) => Some(start_load(pair, case, moving.clone(), rate)?),
-        Writes::Unlimited => Some(start_load(pair, case, staying, 0)?),
+    let written = match case.writes {
+        Some(0) => staying,
+        _ => moving.clone(),
     };
-    if let Some(load) = &mut load {
-        wait(load, WARM_UP)?;
-        load.enter(Phase::Before);
-        wait(load, settings.load_time)?;
+    let mut load = None;
+    if let Some(rate) = case.writes {
+        calm_down(bench)?;
+        let mut new = start_load(pair, case, written, rate)?;
+        wait(&mut new, WARM_UP)?;
+        new.enter(Phase::Before);
+        wait(&mut new, bench.load_time())?;
+        load = Some(new);
     }
     // Loading has taken what was touched before the servers began.
-    let mut memory = match case.writes {
-        Writes::None => Some(Provided::new(case.memory_bytes() / 2)),
-        Writes::PerSecond(_) | Writes::Unlimited => None,
-    };
-    // None for servers that run elsewhere.
-    let pids = pair.ends().pids.iter().flatten();
-    let marks = pids.map(|pid| Mark::of(*pid)).collect::<Result<Vec<_>>>()?;
+    let is_alone = is_ours && case.writes.is_none();
+    let mut memory = is_alone.then(|| Provided::new(case.memory_bytes() / 2));
+    let marks = ends.pids.iter().flatten().map(|pid| Mark::of(*pid));
+    let marks = marks.collect::<Result<Vec<_>>>()?;
     let mut provide = || {
-        match &mut memory {
-            Some(memory) if !marks.is_empty() => memory.give_back_for(grown_bytes(&marks)?),
-            _ => memory = None,
+        if let Some(memory) = &mut memory {
+            let grown = marks.iter().map(Mark::grown_bytes).sum::<Result<u64>>()?;
+            memory.give_back_for(grown as usize);
         }
         Ok(())
     };
@@ -120,64 +121,54 @@ pub(super) fn run(pair: &mut dyn Pair, case: Case, settings: &Settings) -> Resul
     if let Some(load) = &mut load {
         load.enter(Phase::During);
     }
-    let timing = follow(pair, load.as_mut(), &mut provide)?;
+    let began = Instant::now();
+    pair.order()?;
+    let course = follow(pair, began, load.as_mut(), &mut provide)?;
     drop(memory);
-    let mut ends = marks.iter().map(Mark::end).collect::<Result<Vec<_>>>()?;
-    if let Some(load) = &mut load {
+    let mut costs = marks.iter().map(Mark::end).collect::<Result<Vec<_>>>()?;
+    let writers = load.map(|mut load| {
         load.enter(Phase::After);
-        wait(load, settings.load_time)?;
-    }
-    let writers = load.map(|load| {
+        wait(&mut load, bench.load_time())?;
         load.end();
         load.finish(|_| {}).complete()
     });
     let writers = writers.transpose()?;
-    let keys = moving.len() as u64;
-    if timing.failure.is_none() && !settings.is_existing() {
-        await_dropped(pair, [case.keys - keys, keys])?;
-        if case.writes == Writes::None {
-            read_back(pair, case, &moving)?;
+    if is_ours && course.failure.is_none() {
+        await_keys(pair, [case.keys - keys, keys])?;
+        if case.writes.is_none() {
+            values.target = target.into();
+            prefill::each(values, Op::Read, Indexes::These(moving.into()))?;
         }
     }
-    for (mark, end) in marks.iter().zip(&mut ends) {
+    for (mark, end) in marks.iter().zip(&mut costs) {
         end.cpu += mark.cpu.apart()?[1];
     }
     let said = pair.said()?;
-    give_back(pair, all)?;
+    if pair.order_back()? {
+        // A cluster that runs is left as it was: the partitions where they were, and none of the keys.
+        let course = follow(pair, Instant::now(), None, &mut || Ok(()))?;
+        if let Some(why) = course.failure {
+            return Err(BenchError::failed("the move back", why));
+        }
+        prefill::remove(source, all)?;
+    }
     Ok(Outcome {
-        failure: timing.failure,
         keys,
         bytes: keys * case.entry_bytes(),
-        copying: timing.copying,
-        whole: timing.whole,
+        course,
         said,
-        ends: ends.try_into().ok(),
+        ends: costs.try_into().ok(),
         writers,
     })
 }
 
-/// Leaves a cluster that runs as it was: the partitions where they were, and none of the keys.
-fn give_back(pair: &mut dyn Pair, indexes: Arc<[u32]>) -> Result<()> {
-    let home = pair.ends().source;
-    if !pair.turn_back()? {
+/// Waits until the machine does not keep the disk from answering, or says that it does.
+fn calm_down(bench: &Bench) -> Result<()> {
+    if bench.is_quick() {
         return Ok(());
     }
-    if let Some(why) = follow(pair, None, &mut || Ok(()))?.failure {
-        return Err(BenchError::failed("the move back", why));
-    }
-    prefill::remove(home, Indexes::These(indexes))
-}
-
-/// Waits until the machine does not keep the disk from answering, or says that it does.
-fn calm_down(settings: &Settings) -> Result<()> {
-    let at_most = if settings.is_quick {
-        Duration::ZERO
-    } else {
-        CALM_WITHIN
-    };
-    match disk::await_calm(settings.root(), CALM, at_most)? {
+    match disk::await_calm(bench.root(), CALM, CALM_WITHIN)? {
         Some(waited) => eprintln!("   the disk is calm after {:.0} s", waited.as_secs_f64()),
-        None if settings.is_quick => {}
         None => eprintln!("   the disk has not been calm within {CALM_WITHIN:?}"),
     }
     Ok(())
@@ -188,7 +179,7 @@ fn start_load(pair: &dyn Pair, case: Case, keys: Vec<u32>, rate: u64) -> Result<
     if keys.is_empty() {
         return Err(BenchError::flag("--keys", "leaves nothing to write"));
     }
-    let mut plan = Plan::new(pair.ends().source);
+    let mut plan = Plan::new(pair.ends().entries[0]);
     plan.rate = rate;
     plan.connections = CONNECTIONS;
     plan.pipeline = PIPELINE;
@@ -208,28 +199,19 @@ fn check(load: &mut Running) -> Result<()> {
 
 /// Lets writes go on for so long.
 fn wait(load: &mut Running, duration: Duration) -> Result<()> {
-    interrupt::wait_until(duration, DROP_POLL.min(duration), || {
-        check(load).map(|()| false)
-    })
-    .map(drop)
+    let look = || check(load).map(|()| false);
+    interrupt::wait_until(duration, POLL, look).map(drop)
 }
 
-struct Timing {
-    failure: Option<String>,
-    copying: Duration,
-    whole: Duration,
-}
-
-/// Orders the move and looks until it has ended; calls `meanwhile` at each look.
+/// Looks at a move that was just ordered until it has ended; calls `meanwhile` at each look.
 fn follow(
     pair: &mut dyn Pair,
+    began: Instant,
     mut load: Option<&mut Running>,
     meanwhile: &mut dyn FnMut() -> Result<()>,
-) -> Result<Timing> {
-    let began = Instant::now();
+) -> Result<Course> {
     let mut idle_until = began;
-    let mut is_copying = false;
-    pair.order()?;
+    let mut course = Course::default();
     loop {
         interrupt::check()?;
         if let Some(load) = &mut load {
@@ -237,29 +219,28 @@ fn follow(
         }
         meanwhile()?;
         let looked = Instant::now();
-        let stage = pair.look()?;
-        let is_done = stage == Stage::Done;
-        is_copying |= stage == Stage::Copying;
-        if !is_copying && stage == Stage::Waiting {
+        let (stage, arrived) = pair.look()?;
+        if stage == Stage::Waiting {
             idle_until = looked;
         }
-        let is_late = began.elapsed() > MOVE_TIMEOUT;
-        let failure = match stage {
-            Stage::Failed(why) => Some(why),
-            Stage::Waiting | Stage::Copying if is_late => {
-                Some(format!("not done after {} s", MOVE_TIMEOUT.as_secs()))
+        course.copying = idle_until.elapsed();
+        course.whole = began.elapsed();
+        let at_s = course.whole.as_secs_f64();
+        course.arrived.push([at_s, arrived as f64]);
+        match stage {
+            Stage::Done => return Ok(course),
+            Stage::Failed(why) => course.failure = Some(why),
+            Stage::Waiting | Stage::Copying if course.whole > MOVE_TIMEOUT => {
+                let why = format!("not done after {} s", MOVE_TIMEOUT.as_secs());
+                course.failure = Some(why);
             }
-            _ => None,
-        };
-        if failure.is_some() || is_done {
-            return Ok(Timing {
-                failure,
-                copying: idle_until.elapsed(),
-                whole: began.elapsed(),
-            });
+            Stage::Waiting | Stage::Copying => {}
+        }
+        if course.failure.is_some() {
+            return Ok(course);
         }
         let pause = LOOK.max(SLEEP_PER_LOOK * looked.elapsed());
-        thread::sleep(pause.max(began.elapsed() / LOOKS_PER_TIME));
+        thread::sleep(pause.max(course.whole / LOOKS_PER_TIME));
     }
 }
 
@@ -280,6 +261,12 @@ impl Mark {
         })
     }
 
+    /// Memory that it has taken since.
+    fn grown_bytes(&self) -> Result<u64> {
+        let resident = procfs::resident_bytes(self.pid)?;
+        Ok(resident.saturating_sub(self.resident_bytes))
+    }
+
     /// What it has cost so far, without forks.
     fn end(&self) -> Result<End> {
         let peak = procfs::peak_resident_bytes(self.pid)?;
@@ -290,47 +277,17 @@ impl Mark {
     }
 }
 
-/// Memory that both have taken since.
-fn grown_bytes(marks: &[Mark]) -> Result<usize> {
-    let grown = marks.iter().map(|mark| {
-        let resident = procfs::resident_bytes(mark.pid)?;
-        Ok(resident.saturating_sub(mark.resident_bytes) as usize)
-    });
-    grown.sum()
-}
-
-/// Waits until both have exactly the keys that are theirs.
-fn await_dropped(pair: &dyn Pair, expected: [u64; 2]) -> Result<()> {
+/// Waits until source and target have exactly the keys that are theirs.
+fn await_keys(pair: &dyn Pair, expected: [u64; 2]) -> Result<()> {
     let mut found = [0; 2];
-    let is_dropped = interrupt::wait_until(DROP_TIMEOUT, DROP_POLL, || {
+    let is_so = interrupt::wait_until(DROP_TIMEOUT, POLL, || {
         found = pair.keys()?;
         Ok(found == expected)
     })?;
     let wrong = usize::from(found[0] == expected[0]);
-    let server = ["the source", "the target"][wrong];
-    match is_dropped {
+    let end = ["the source", "the target"][wrong];
+    match is_so {
         true => Ok(()),
-        false => Err(BenchError::keys(server, found[wrong], expected[wrong])),
+        false => Err(BenchError::keys(end, found[wrong], expected[wrong])),
     }
-}
-
-/// Reads some of what moved from the target.
-fn read_back(pair: &dyn Pair, case: Case, moved: &[u32]) -> Result<()> {
-    if moved.is_empty() {
-        return Ok(());
-    }
-    let mut connection = Connection::open(pair.ends().target)?;
-    let mut random = Rng::new(case.keys);
-    let values = Values::new(Sizes::Fixed(case.value_bytes));
-    for _ in 0..READ_BACK {
-        let index = u64::from(moved[random.below(moved.len() as u64) as usize]);
-        let key = prefill::key(index);
-        let key = String::from_utf8_lossy(&key);
-        let get = ["GET", &key];
-        let reply = connection.call(&get)?;
-        if reply != Value::Bulk(values.get(index, 0).to_vec()) {
-            return Err(unexpected(&get, &reply));
-        }
-    }
-    Ok(())
 }

@@ -1,6 +1,7 @@
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
@@ -8,13 +9,13 @@ use crate::error::{BenchError, Result};
 use crate::interrupt;
 use crate::locate;
 use crate::record::ServerRecord;
-use crate::resp::{self, Connection};
+use crate::resp::{self, Connection, Value, unexpected};
 use crate::server::{self, Durability, Product, Server, ServerSpec};
 
-use super::contestant::Contestant;
-use super::pair::{Ends, Pair, Said, Stage};
-use super::slot_migration::{self, Side, SlotMigration};
-use super::slots::SlotSet;
+use super::pair::{Contestant, Ends, Pair, Said, Stage};
+
+#[cfg(test)]
+mod tests;
 
 const LAST_SLOT: u16 = 16_383;
 /// The last of the slots that move: half of them.
@@ -24,27 +25,21 @@ const MEET_TIMEOUT: Duration = Duration::from_secs(60);
 const MEET_POLL: Duration = Duration::from_millis(20);
 /// How long a server may go on working after writes.
 const QUIET_TIMEOUT: Duration = Duration::from_secs(120);
+const DAY_MS: f64 = 86_400_000.0;
 
 /// Makes a member of a cluster of it that converges under writes: the last of them may be under way
 /// when it stops to take more, and no limit on what waits to be sent ends the move.
-const CLUSTER_SETTINGS: &[&str] = &[
-    "--cluster-enabled",
-    "yes",
-    "--slot-migration-max-failover-repl-bytes",
-    "4194304",
-    "--client-output-buffer-limit",
-    "replica",
-    "0",
-    "0",
-    "0",
-];
+const CLUSTER_SETTINGS: &str = "--cluster-enabled yes --slot-migration-max-failover-repl-bytes 4194304 \
+    --client-output-buffer-limit replica 0 0 0";
 
 /// Two Valkeys in one cluster, the first of which owns every slot.
 pub(super) struct ValkeyPair {
-    source: Server,
-    target: Server,
+    servers: [Server; 2],
     ends: Ends,
     is_copying: bool,
+    ordered: Instant,
+    /// When the move was over, seconds since the order.
+    ended_s: f64,
     _dir: TempDir,
 }
 
@@ -56,10 +51,11 @@ impl ValkeyPair {
         cpus: [usize; 2],
     ) -> Result<Self> {
         let dir = locate::dir_in(root, "valkey-")?;
-        let mut extra: Vec<String> = CLUSTER_SETTINGS.iter().map(|&word| word.into()).collect();
-        if contestant.aof().is_none() {
-            extra.extend(["--appendonly".to_owned(), "no".to_owned()]);
-        }
+        let in_memory = match contestant.aof() {
+            Some(_) => "",
+            None => " --appendonly no",
+        };
+        let extra = format!("{CLUSTER_SETTINGS}{in_memory}");
         let start = |name: &str, cpu| {
             let spec = ServerSpec {
                 product: Product::Valkey,
@@ -70,23 +66,22 @@ impl ValkeyPair {
                 shards: 1,
                 wal_budget_bytes: 0,
                 max_memory_bytes: 0,
-                extra: extra.clone(),
+                extra: extra.split(' ').map(str::to_owned).collect(),
             };
             Server::start(spec, None)
         };
-        let (source, target) = (start("source", cpus[0])?, start("target", cpus[1])?);
-        let ends = Ends {
-            source: source.address(),
-            target: target.address(),
-            pids: Some([source.pid(), target.pid()]),
-            owned: SlotSet::of_ranges([(0, LAST_SLOT)]),
-            moving: SlotSet::of_ranges([(0, LAST_MOVING)]),
-        };
+        let servers = [start("source", cpus[0])?, start("target", cpus[1])?];
+        let [source, target] = &servers;
+        let pids = Some([source.pid(), target.pid()]);
+        let mut ends = Ends::new([source.address(), target.address()], pids);
+        ends.add(0, LAST_MOVING, true);
+        ends.add(LAST_MOVING + 1, LAST_SLOT, false);
         let pair = ValkeyPair {
-            source,
-            target,
+            servers,
             ends,
             is_copying: false,
+            ordered: Instant::now(),
+            ended_s: 0.0,
             _dir: dir,
         };
         pair.meet()?;
@@ -95,12 +90,11 @@ impl ValkeyPair {
 
     /// Gives every slot to the source and waits until both know that.
     fn meet(&self) -> Result<()> {
-        let mut first = self.source.connect()?;
-        let mut second = self.target.connect()?;
+        let [mut first, mut second] = [self.connect(0)?, self.connect(1)?];
         first.text(&["CLUSTER", "SET-CONFIG-EPOCH", "1"])?;
         second.text(&["CLUSTER", "SET-CONFIG-EPOCH", "2"])?;
         first.text(&["CLUSTER", "ADDSLOTSRANGE", "0", &LAST_SLOT.to_string()])?;
-        let to = self.target.address();
+        let to = self.servers[1].address();
         let (host, port) = (to.ip().to_string(), to.port().to_string());
         first.text(&["CLUSTER", "MEET", &host, &port])?;
         let state = ("a cluster of two Valkeys", "ready");
@@ -108,11 +102,17 @@ impl ValkeyPair {
             Ok(knows_both(&mut first)? && knows_both(&mut second)?)
         })
     }
-}
 
-fn newest(connection: &mut Connection, side: Side) -> Result<Option<SlotMigration>> {
-    let reply = connection.call(&["CLUSTER", "GETSLOTMIGRATIONS"])?;
-    slot_migration::newest(&reply, side)
+    /// To the source, 0, or the target, 1.
+    fn connect(&self, end: usize) -> Result<Connection> {
+        self.servers[end].connect()
+    }
+
+    /// The newest migration as one end sees it, which is called so there.
+    fn newest(&self, end: usize) -> Result<Option<Migration>> {
+        let reply = self.connect(end)?.call(&["CLUSTER", "GETSLOTMIGRATIONS"])?;
+        newest(&reply, ["EXPORT", "IMPORT"][end])
+    }
 }
 
 fn knows_both(connection: &mut Connection) -> Result<bool> {
@@ -129,7 +129,7 @@ impl Pair for ValkeyPair {
     }
 
     fn settle(&self) -> Result<()> {
-        for server in [&self.source, &self.target] {
+        for server in &self.servers {
             if !server.wait_quiet(QUIET_TIMEOUT)? {
                 return Err(server.timed_out("idle", QUIET_TIMEOUT));
             }
@@ -139,53 +139,106 @@ impl Pair for ValkeyPair {
     }
 
     fn order(&mut self) -> Result<()> {
-        let to = self.target.connect()?.text(&["CLUSTER", "MYID"])?;
+        let to = self.connect(1)?.text(&["CLUSTER", "MYID"])?;
         let last = LAST_MOVING.to_string();
-        let order = [
-            "CLUSTER",
-            "MIGRATESLOTS",
-            "SLOTSRANGE",
-            "0",
-            &last,
-            "NODE",
-            &to,
-        ];
-        self.source.connect()?.text(&order).map(|_| ())
+        let what = ["CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", "0", &last, "NODE"];
+        self.ordered = Instant::now();
+        self.connect(0)?.text(&[&what[..], &[&to]].concat())?;
+        Ok(())
     }
 
-    fn look(&mut self) -> Result<Stage> {
+    fn look(&mut self) -> Result<(Stage, u64)> {
         // The source says when it begins. That it has ended the target says, which serves by then: the
         // source answers nobody before it has dropped what it gave.
-        if self.is_copying {
-            let import = newest(&mut self.target.connect()?, Side::Import)?;
-            return Ok(
-                import.map_or(Stage::Copying, |import| match import.stage() {
-                    Stage::Waiting => Stage::Copying,
-                    stage => stage,
-                }),
-            );
+        if !self.is_copying {
+            let stage = self.newest(0)?.as_ref().map_or(Stage::Waiting, stage);
+            self.is_copying = stage == Stage::Copying;
+            return Ok((stage, 0));
         }
-        let export = newest(&mut self.source.connect()?, Side::Export)?;
-        let stage = export.map_or(Stage::Waiting, |export| export.stage());
-        self.is_copying = stage == Stage::Copying;
-        Ok(stage)
+        let stage = match self.newest(1)?.as_ref().map(stage) {
+            None | Some(Stage::Waiting) => Stage::Copying,
+            Some(stage) => stage,
+        };
+        self.ended_s = self.ordered.elapsed().as_secs_f64();
+        let info = self.servers[1].info("stats")?;
+        let received = resp::info_number(&info, "total_net_cluster_slot_import_bytes");
+        Ok((stage, received.unwrap_or(0)))
     }
 
     fn said(&mut self) -> Result<Said> {
-        let log = self.source.spec().log_path();
+        let log = self.servers[0].spec().log_path();
         let text = fs::read_to_string(&log).map_err(BenchError::io(log.display().to_string()))?;
-        let export = newest(&mut self.source.connect()?, Side::Export)?;
+        let forked = self
+            .newest(0)?
+            .and_then(|export| number(&export, "cow_size"));
+        let holds = hold_ms(&text).map(|ms| [self.ended_s, ms]);
         Ok(Said {
-            holds_ms: slot_migration::hold_ms(&text).into_iter().collect(),
+            holds: holds.into_iter().collect(),
             retries: 0,
-            forked_bytes: export.map_or(0, |export| export.cow_bytes),
+            forked_bytes: forked.unwrap_or(0),
         })
     }
 
     fn described(&self) -> Vec<ServerRecord> {
-        vec![
-            server::describe(&self.source),
-            server::describe(&self.target),
-        ]
+        self.servers.iter().map(server::describe).collect()
     }
+}
+
+/// What a Valkey says of slots that it gives or gets, by name.
+type Migration = BTreeMap<String, String>;
+
+/// The one that was begun last of those that this end calls so, of a reply to `CLUSTER GETSLOTMIGRATIONS`.
+fn newest(reply: &Value, operation: &str) -> Result<Option<Migration>> {
+    let all = match reply {
+        Value::Array(items) => {
+            let read = |item| Some(Migration::from_iter(resp::pairs(item)?));
+            items.iter().map(read).collect::<Option<Vec<_>>>()
+        }
+        _ => None,
+    };
+    let all = all.ok_or_else(|| unexpected(&["CLUSTER", "GETSLOTMIGRATIONS"], reply))?;
+    let is_meant = |migration: &Migration| word(migration, "operation") == operation;
+    // Of those of one second the first: Valkey's list begins with the newest.
+    let meant = all.into_iter().rev().filter(is_meant);
+    Ok(meant.max_by_key(|migration| number(migration, "create_time")))
+}
+
+fn word<'a>(migration: &'a Migration, name: &str) -> &'a str {
+    migration.get(name).map_or("", String::as_str)
+}
+
+fn number(migration: &Migration, name: &str) -> Option<u64> {
+    word(migration, name).parse().ok()
+}
+
+fn stage(migration: &Migration) -> Stage {
+    match word(migration, "state") {
+        "success" => Stage::Done,
+        state @ ("failed" | "cancelled") => {
+            Stage::Failed(format!("{state}: {}", word(migration, "message")))
+        }
+        "snapshotting" | "replicating" | "failover-paused" | "failover-granted" => Stage::Copying,
+        _ => Stage::Waiting,
+    }
+}
+
+/// From when the source paused writes until it knew the target as the owner, by its log, the last
+/// time it did both.
+fn hold_ms(log: &str) -> Option<f64> {
+    let last = |what: &str| {
+        let mut lines = log.lines();
+        lines.rfind(|line| line.contains(what)).and_then(at_ms)
+    };
+    let began = last("-> failover-paused")?;
+    let ended = last("failover-granted -> success")?;
+    Some((ended - began).rem_euclid(DAY_MS))
+}
+
+/// Time of day of a line such as `7:M 21 Nov 2026 19:11:14.717 * text`, ms.
+fn at_ms(line: &str) -> Option<f64> {
+    let time = line.split(' ').nth(4)?;
+    let seconds = time.split(':').try_fold(0.0, |sum, part| {
+        Some(sum * 60.0 + part.parse::<f64>().ok()?)
+    });
+    Some(seconds? * 1e3)
 }

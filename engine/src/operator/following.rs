@@ -21,13 +21,13 @@ const WINDOW: Duration = Duration::from_secs(3);
 
 /// The moves that are followed, by partition.
 #[derive(Debug, Default)]
-pub(super) struct Following {
+pub struct Following {
     moves: BTreeMap<u16, Followed>,
     /// When, and how many keys and bytes there were by then; over a little more than [`WINDOW`].
     samples: VecDeque<(Duration, u64, u64)>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Followed {
     /// The newest migration known of it.
     id: u64,
@@ -45,7 +45,7 @@ struct Followed {
 
 impl Following {
     /// Follows the move that a migration belongs to; `expected_bytes` is a guess at its size.
-    pub(super) fn add(
+    pub fn add(
         &mut self,
         partition: u16,
         id: u64,
@@ -57,18 +57,14 @@ impl Following {
             to_node: node.to_owned(),
             to_shard: shard,
             expected_bytes,
-            keys: 0,
-            bytes: 0,
-            hold_us: 0,
-            last_error: String::new(),
-            end: None,
+            ..Followed::default()
         };
         self.moves.entry(partition).or_insert(followed);
     }
 
     /// Notes what the leader says after `at`; answers the partitions of which it does not know the
     /// end any more.
-    pub(super) fn note(&mut self, report: &MigrationsReport, at: Duration) -> Vec<u16> {
+    pub fn note(&mut self, report: &MigrationsReport, at: Duration) -> Vec<u16> {
         let mut newest = BTreeMap::<u16, &MigrationRow>::new();
         for row in &report.migrations {
             let followed = self.moves.get(&row.partition);
@@ -103,7 +99,7 @@ impl Following {
     }
 
     /// Who has a partition of which the leader does not know the end of its move.
-    pub(super) fn resolve(&mut self, partition: u16, owner: Option<(&str, u16)>) {
+    pub fn resolve(&mut self, partition: u16, owner: Option<(&str, u16)>) {
         if let Some(followed) = self.moves.get_mut(&partition) {
             let target = (followed.to_node.as_str(), followed.to_shard);
             followed.end = Some(if owner == Some(target) {
@@ -118,19 +114,26 @@ impl Following {
         self.moves.is_empty()
     }
 
+    /// The partitions that have arrived, and how long commands were held, us; 0: that is not known.
+    pub fn arrived(&self) -> impl Iterator<Item = (u16, u64)> {
+        let moves = self.moves.iter();
+        moves
+            .filter(|(_, followed)| followed.end == Some(Ok(())))
+            .map(|(partition, followed)| (*partition, followed.hold_us))
+    }
+
     /// Whether all have ended.
-    pub(super) fn is_over(&self) -> bool {
+    pub fn is_over(&self) -> bool {
         self.moves.values().all(|followed| followed.end.is_some())
     }
 
     /// Whether the source of some move that is done has not said yet how it went.
-    pub(super) fn lacks_figures(&self) -> bool {
-        let mut moves = self.moves.values();
-        moves.any(|followed| followed.end == Some(Ok(())) && followed.hold_us == 0)
+    pub fn lacks_figures(&self) -> bool {
+        self.arrived().any(|(_, hold_us)| hold_us == 0)
     }
 
     /// A sentence about each that has failed.
-    pub(super) fn failures(&self) -> Vec<String> {
+    pub fn failures(&self) -> Vec<String> {
         let failed = self.moves.iter().filter_map(|(partition, followed)| {
             let reason = followed.end.as_ref()?.as_ref().err()?;
             let to = place(&followed.to_node, followed.to_shard);

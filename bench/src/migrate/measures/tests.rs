@@ -1,14 +1,10 @@
 use std::time::Duration;
 
 use super::super::pair::Said;
-use super::super::round::End;
+use super::super::round::{Course, End};
 use super::*;
 
-const RAW: Raw = Raw {
-    disk_mb_per_s: 1000.0,
-    disk_one_by_one_mb_per_s: 500.0,
-    loopback_mb_per_s: 4000.0,
-};
+const USUAL: Raw = [1000.0, 500.0, 4000.0];
 
 fn moved(seconds: f64) -> Outcome {
     let end = End {
@@ -16,13 +12,16 @@ fn moved(seconds: f64) -> Outcome {
         growth_bytes: 230_000_000,
     };
     Outcome {
-        failure: None,
         keys: 2_000_000,
         bytes: 200_000_000,
-        copying: Duration::from_secs_f64(seconds),
-        whole: Duration::from_secs_f64(seconds * 2.0),
+        course: Course {
+            failure: None,
+            copying: Duration::from_secs_f64(seconds),
+            whole: Duration::from_secs_f64(seconds * 2.0),
+            arrived: vec![[seconds, 0.0], [seconds * 2.0, 7.0]],
+        },
         said: Said {
-            holds_ms: vec![1.0, 2.0, 30.0],
+            holds: vec![[2.0, 1.0], [1.0, 2.0], [2.0, 30.0]],
             retries: 0,
             forked_bytes: 0,
         },
@@ -31,8 +30,8 @@ fn moved(seconds: f64) -> Outcome {
     }
 }
 
-fn case(writes: Writes) -> Case {
-    Case::new(100, 1_000_000, None, writes)
+fn case(writes: Option<u64>) -> Case {
+    Case::new(100, writes, true)
 }
 
 fn row<'a>(rows: &'a [Row], name: &str) -> &'a Row {
@@ -41,14 +40,14 @@ fn row<'a>(rows: &'a [Row], name: &str) -> &'a Row {
 
 #[test]
 fn rates_are_compared_with_valkey_in_memory_round_by_round() {
-    let mut samples = Samples::new(case(Writes::None));
+    let mut samples = Samples::new(case(None));
     for (own, other, durable) in [(0.5, 1.0, 5.0), (0.5, 1.5, 5.0), (0.5, 2.0, 5.0)] {
         let outcomes = [
             (Contestant::ValkeyAlways, moved(durable)),
             (Contestant::Ephesus, moved(own)),
             (Contestant::Valkey, moved(other)),
         ];
-        samples.add(RAW, &outcomes);
+        samples.add(USUAL, &outcomes);
     }
     let rows = samples.rows();
     let rate = row(&rows, "rate");
@@ -63,7 +62,10 @@ fn rates_are_compared_with_valkey_in_memory_round_by_round() {
     let beyond = row(&rows, "target growth beyond data");
     assert_eq!(beyond.medians["ephesus"], Some(30.0));
     assert_eq!(row(&rows, "source memory growth").verdict, Verdict::Missed);
-    assert_eq!(samples.holds().series[0].name, "ephesus, 9 moves");
+    assert_eq!(
+        samples.holds_by_percentile().series[0].name,
+        "ephesus, 9 moves"
+    );
     assert_eq!(row(&rows, "hold p99, all moves").verdict, Verdict::Missed);
     let most = row(&rows, "hold maximum, all moves");
     assert_eq!(most.medians["valkey"], Some(30.0));
@@ -71,12 +73,8 @@ fn rates_are_compared_with_valkey_in_memory_round_by_round() {
 
 #[test]
 fn the_disk_is_the_goal_where_it_is_slower() {
-    let mut samples = Samples::new(case(Writes::None));
-    let slow = Raw {
-        disk_mb_per_s: 100.0,
-        disk_one_by_one_mb_per_s: 50.0,
-        ..RAW
-    };
+    let mut samples = Samples::new(case(None));
+    let slow = [100.0, 50.0, 4000.0];
     let outcomes = [
         (Contestant::Ephesus, moved(2.0)),
         (Contestant::Valkey, moved(1.0)),
@@ -89,18 +87,16 @@ fn the_disk_is_the_goal_where_it_is_slower() {
 
 #[test]
 fn a_move_that_failed_leaves_its_round_out() {
-    let mut samples = Samples::new(case(Writes::PerSecond(1)));
-    let failed = Outcome {
-        failure: Some("it did not converge".to_owned()),
-        ..moved(1.0)
-    };
+    let mut samples = Samples::new(case(Some(1)));
+    let mut failed = moved(1.0);
+    failed.course.failure = Some("it did not converge".to_owned());
     let valkeys = [failed, moved(1.0)];
     for valkey in valkeys {
         let outcomes = [
             (Contestant::Ephesus, moved(0.5)),
             (Contestant::Valkey, valkey),
         ];
-        samples.add(RAW, &outcomes);
+        samples.add(USUAL, &outcomes);
     }
     let rows = samples.rows();
     let rate = row(&rows, "rate");
@@ -111,10 +107,31 @@ fn a_move_that_failed_leaves_its_round_out() {
 
 #[test]
 fn without_ephesus_nothing_is_judged() {
-    let mut samples = Samples::new(case(Writes::None));
-    samples.add(RAW, &[(Contestant::Valkey, moved(1.0))]);
+    let mut samples = Samples::new(case(None));
+    samples.add(USUAL, &[(Contestant::Valkey, moved(1.0))]);
     for row in samples.rows() {
         let is_open = matches!(row.verdict, Verdict::NotMeasured | Verdict::NoGoal);
         assert!(is_open && row.ratios.is_empty(), "{}", row.name);
     }
+}
+
+#[test]
+fn a_page_shows_over_time_how_fast_data_moved_and_how_long_it_was_held() {
+    let mut failed = moved(1.0);
+    failed.course.failure = Some("it did not converge".to_owned());
+    let outcomes = [
+        (Contestant::Ephesus, moved(1.0)),
+        (Contestant::Valkey, failed),
+    ];
+    let [rate, holds] = over_time(&outcomes);
+    // All of it in the second half of two seconds.
+    assert_eq!(rate.series[0].points, [[0.5, 0.0], [1.5, 200.0]]);
+    assert!(rate.series[1].points.is_empty());
+    let us = [[1.0, 2e3], [2.0, 3e4]];
+    assert_eq!(holds.series[0].points, us);
+    let marks = holds.marks.iter();
+    let marks: Vec<_> = marks
+        .map(|mark| (&*mark.kind, mark.at_s, mark.until_s))
+        .collect();
+    assert_eq!(marks[0], ("ephesus move", 0.0, Some(2.0)));
 }

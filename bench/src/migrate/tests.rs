@@ -27,7 +27,7 @@ fn a_cluster_that_runs_is_named_in_full_or_not_at_all() {
     line(&["--nodes", "a,b"]).expect_err("no coordinator");
     line(&["--cluster-secret-file", "s"]).expect_err("no coordinator");
     for wrong in ["a", "a,a", "a,b,c"] {
-        let found = existing(&parsed(&[C[0], C[1], "--nodes", wrong]));
+        let found = parsed(&[C[0], C[1], "--nodes", wrong]).cluster();
         let flag = |error| {
             matches!(
                 error,
@@ -39,12 +39,12 @@ fn a_cluster_that_runs_is_named_in_full_or_not_at_all() {
         };
         assert!(found.is_err_and(flag), "{wrong}");
     }
-    let found = existing(&parsed(&[C[0], C[1], "--nodes", "a,b"]));
+    let found = parsed(&[C[0], C[1], "--nodes", "a,b"]).cluster();
     let found = found.expect("good arguments").expect("a cluster");
     assert_eq!(found.coordinators, ["10.0.0.1:7500", "10.0.0.2:7500"]);
     assert_eq!(found.nodes, ["a", "b"]);
     assert!(found.secret.is_none());
-    assert!(existing(&parsed(&[])).expect("good arguments").is_none());
+    assert!(parsed(&[]).cluster().expect("good arguments").is_none());
 }
 
 #[test]
@@ -64,17 +64,29 @@ fn its_secret_comes_from_a_file_that_others_cannot_read() {
     };
     let text = path.to_str().expect("a path");
     fs::set_permissions(&path, Permissions::from_mode(0o644)).expect("permissions");
-    let open = existing(&parsed(&words(text))).expect_err("everybody may read it");
+    let open = parsed(&words(text))
+        .cluster()
+        .expect_err("everybody may read it");
     assert!(open.to_string().contains("chmod"), "{open}");
     fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("permissions");
-    let found = existing(&parsed(&words(text))).expect("good arguments");
+    let found = parsed(&words(text)).cluster().expect("good arguments");
     assert!(found.expect("a cluster").secret.is_some());
-    existing(&parsed(&words("/nowhere"))).expect_err("there is no such file");
+    parsed(&words("/nowhere"))
+        .cluster()
+        .expect_err("there is no such file");
 }
 
 #[test]
 fn nothing_else_is_compared_in_a_cluster_that_runs() {
-    let words = ["--coordinator", "a:1", "--nodes", "a,b", "--vs", "valkey"];
-    let error = Settings::resolve(&parsed(&words)).expect_err("Valkey is not there");
+    let words = [
+        "--coordinator",
+        "a:1",
+        "--nodes",
+        "a,b",
+        "--servers",
+        "ephesus,valkey",
+    ];
+    let flags = parsed(&words);
+    let error = Bench::new(&flags).err().expect("Valkey is not there");
     assert!(error.to_string().contains("--coordinator"), "{error}");
 }
