@@ -3,15 +3,18 @@
 //! Every process is real. Times are upper bounds: they begin at the last moment at which the old
 //! state was still seen, and the clients that look use the same CPUs.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use tempfile::TempDir;
 
 use crate::error::Result;
 use crate::locate;
 use crate::named::Named;
-use crate::record::{Case as CaseReport, EPHESUS, Outputs, Record, ServerRecord};
+use crate::record::{Case, EPHESUS, Outputs, ServerRecord};
+use crate::runner::session;
 use crate::server;
+
+use bed::{Bed, Layout, NODES};
 
 pub(crate) mod bed;
 mod idle;
@@ -20,7 +23,7 @@ mod table;
 
 /// One question about a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Case {
+pub enum Question {
     /// a change of the table until every one of 10 nodes answers by it
     TableChange,
     /// SIGKILL of the leading coordinator until a change is accepted
@@ -32,42 +35,40 @@ pub enum Case {
 /// `ephesus-bench cluster`: coordinators and nodes on loopback.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ClusterArgs {
-    /// Cases to run, comma-separated (default: all; see --list)
+    /// Cases to run, comma-separated [default: all]
     #[arg(long, value_enum, value_delimiter = ',')]
-    cases: Vec<Case>,
-    /// List the cases and end
-    #[arg(long)]
-    list: bool,
+    cases: Vec<Question>,
     /// Fewer and shorter runs: checks the tool, measures nothing
     #[arg(long)]
     quick: bool,
     /// Where results go.
     #[command(flatten)]
     outputs: Outputs,
-    /// The ephesus program (default: next to this one, or target/release/ephesus)
+    /// The ephesus program [default: next to this one, in target/release or of PATH]
     #[arg(long)]
     ephesus: Option<PathBuf>,
-    /// Directory for data, on a real disk (default: a temporary one below target)
+    /// Directory for data, on a real disk [default: a temporary one below target]
     #[arg(long)]
     dir: Option<PathBuf>,
 }
 
 /// What all cases need.
-struct Settings {
+struct Site {
     is_quick: bool,
     ephesus: PathBuf,
     root: TempDir,
 }
 
-impl Settings {
+impl Site {
     /// `full`, or `short` with `--quick`.
     fn or_quick<T>(&self, full: T, short: T) -> T {
         if self.is_quick { short } else { full }
     }
 
-    /// The directory that holds all data.
-    fn root(&self) -> &Path {
-        self.root.path()
+    /// A cluster of three coordinators.
+    fn start(&self, nodes: u16, durability: &'static str) -> Result<Bed> {
+        let layout = Layout::of_nodes(nodes, durability);
+        Bed::start(&self.ephesus, self.root.path(), layout)
     }
 }
 
@@ -76,38 +77,34 @@ impl Settings {
 /// # Errors
 /// When a process misbehaves, or the machine lacks what is needed.
 pub fn execute(arguments: &ClusterArgs) -> Result<()> {
-    if arguments.list {
-        Case::list();
-        return Ok(());
-    }
-    let outputs = &arguments.outputs;
-    outputs.prepare()?;
-    let settings = Settings {
+    let site = Site {
         is_quick: arguments.quick,
         ephesus: locate::ephesus(arguments.ephesus.as_deref())?,
         root: locate::data_root(arguments.dir.as_deref(), "cluster-")?,
     };
-    let cases = match &*arguments.cases {
-        [] => Case::all(),
+    let questions = match &*arguments.cases {
+        [] => Question::all(),
         cases => cases.to_vec(),
     };
-    let mut record = Record::new("cluster", settings.root(), &serde_json::json!({}))?;
-    record.is_quick = settings.is_quick;
-    record.add_server(ServerRecord {
-        name: EPHESUS.to_owned(),
-        version: server::version(&settings.ephesus),
-        command_line: settings.ephesus.display().to_string(),
-        configuration: Vec::new(),
-    });
-    let mut run = |case: Case| {
-        eprintln!("== {}: {}", case.name(), case.title());
-        record.put(match case {
-            Case::TableChange => table::run(&settings)?,
-            Case::LeaderLost => leader::run(&settings)?,
-            Case::Idle => idle::run(&settings)?,
+    let outputs = (&arguments.outputs, Some(&site.root), arguments.quick);
+    session("cluster", outputs, &serde_json::json!({}), |session| {
+        session.record.add_server(ServerRecord {
+            name: EPHESUS.to_owned(),
+            version: server::version(&site.ephesus),
+            command_line: site.ephesus.display().to_string(),
+            configuration: Vec::new(),
         });
-        outputs.save(&record)
-    };
-    let done = cases.into_iter().try_for_each(&mut run);
-    outputs.publish(record, done)
+        questions.into_iter().try_for_each(|question| {
+            let mut case = Case::new(question, "");
+            eprintln!("== {}: {}", case.name, case.title);
+            let done = match question {
+                Question::TableChange => table::run(&site, &mut case),
+                Question::LeaderLost => leader::run(&site, &mut case),
+                Question::Idle => idle::run(&site, &mut case),
+            };
+            case.judge(EPHESUS, "", str::to_owned);
+            session.put(case)?;
+            done
+        })
+    })
 }

@@ -1,97 +1,273 @@
-//! Redis, Valkey and Ephesus side by side, one core each in turn.
-//!
-//! Every case runs in rounds; in a round every server is driven once, in an order that rotates, and
-//! ratios are formed within the round, so that drift of the machine hits both sides of a pair.
-//! Servers that are not driven are waited for until idle, and what they still use is counted.
+//! Servers side by side, on the same CPUs in turn: Redis, Valkey and Ephesus, which are started, or some that run.
 
 use std::time::Duration;
 
-use crate::affinity;
+use serde::Serialize;
+use tempfile::TempDir;
+
 use crate::disk;
 use crate::error::{BenchError, Result};
+use crate::load::{Indexes, Mix, Op, Plan, Sizes};
 use crate::named::Named;
-use crate::record::{self, Record, ServerRecord};
+use crate::record::{Case, EPHESUS, Outputs};
+use crate::runner::{Bed, Contestant, LoadArgs, ServerArgs, Session, Setup, session};
+use crate::server::Durability;
 
-pub use arguments::CompareArgs;
-pub use case::Case;
-pub use measure::CaseResult;
-
-mod arguments;
-mod bed;
-mod case;
-mod latency;
-mod logs;
-mod measure;
-mod memory;
-mod settings;
+mod images;
+mod loads;
+mod stores;
 #[cfg(test)]
 mod tests;
-mod throughput;
 
-use settings::Settings;
+/// One comparison, with what it shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Question {
+    /// SET, pipeline 16, AOF everysec against relaxed
+    SetP16Everysec,
+    /// SET, pipeline 16, AOF always against strict
+    SetP16Always,
+    /// GET, pipeline 16
+    GetP16,
+    /// GET, no pipeline
+    GetP1,
+    /// SET, no pipeline, AOF always against strict
+    SetP1Always,
+    /// SET, one connection, AOF always against strict
+    SetC1Always,
+    /// SET, pipeline 16, on --shards cores (at least two): a server for each in a cluster of Valkey, a shard in Ephesus
+    SetP16Cores,
+    /// GET, pipeline 16, on as many cores
+    GetP16Cores,
+    /// latency at 60% of Redis's peak while images are written (Redis: AOF rewrite)
+    LatencyImagesP1,
+    /// latency at 60% of Redis's peak, pipeline 16, while images are written
+    LatencyImagesP16,
+    /// resident memory and disk use per key, ten times --keys
+    Memory,
+    /// restart with ten times --keys on one core, exec to first GET
+    #[value(name = "restart-1-core")]
+    #[serde(rename = "restart-1-core")]
+    RestartOneCore,
+    /// restart with ten times --keys on two cores, exec to first GET
+    #[value(name = "restart-2-cores")]
+    #[serde(rename = "restart-2-cores")]
+    RestartTwoCores,
+    /// log bytes per SET and write amplification, 1 / 50 / 800 in flight
+    LogBytes,
+}
+
+/// A load generator besides our own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Driver {
+    /// Redis's own
+    RedisBenchmark,
+}
+
+/// `ephesus-bench compare`: servers side by side on the same CPUs in turn.
+#[derive(Clone, Debug, Serialize, clap::Args)]
+pub struct CompareArgs {
+    /// Servers: redis, valkey, ephesus or valkey-cluster, with =PROGRAM or not, or ADDR:PORT of one that runs; the first
+    /// Ephesus is compared with the best of the others, and with other builds of Ephesus
+    #[arg(value_name = "SERVER", default_values = ["redis", "valkey", "ephesus"])]
+    pub contestants: Vec<Contestant>,
+    /// Cases to run, comma-separated [default: all]
+    #[arg(long, value_enum, value_delimiter = ',')]
+    pub cases: Vec<Question>,
+    /// Another load generator that measures the cases about rate, too, beside this one
+    #[arg(long, value_enum)]
+    pub driver: Option<Driver>,
+    /// Interleaved rounds; a third of them for cases that vary little [default with --quick: 2]
+    #[arg(long, default_value_t = 10, default_value_if("quick", "true", "2"), value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub rounds: u32,
+    /// Few rounds, a tenth of keys, operations and seconds: checks the tool, measures nothing
+    #[arg(long)]
+    pub quick: bool,
+    /// How servers are reached or started.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub servers: ServerArgs,
+    /// With a --preset or a --mix the load that all get, instead of the cases; else its keys, values and seconds count.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub load: LoadArgs,
+    /// Where results go.
+    #[command(flatten)]
+    #[serde(skip)]
+    pub outputs: Outputs,
+}
 
 /// How long each kind of write is measured.
 const DISK_TIME: Duration = Duration::from_millis(500);
+const BEST_PEER: &str = "best peer";
+const SHRINK: u64 = 10;
+
+/// What the cases share.
+struct Compare<'a> {
+    arguments: &'a CompareArgs,
+    root: Option<TempDir>,
+    sizes: Sizes,
+}
 
 /// Runs the cases asked for, prints the table and writes the JSON.
 ///
 /// # Errors
-/// When a server misbehaves, escapes its core or loses keys, or the machine lacks what is needed.
+/// When a server misbehaves, escapes its cores or loses keys, or the machine lacks what is needed.
 pub fn execute(arguments: &CompareArgs) -> Result<()> {
-    if arguments.list {
-        Case::list();
-        return Ok(());
+    let mut shorter = arguments.clone();
+    let load = &mut shorter.load;
+    let full = load.span().duration.unwrap_or(Duration::from_secs(10));
+    if arguments.quick {
+        load.keys = load.keys.div_ceil(SHRINK);
+        load.count = load.count.map(|count| count.div_ceil(SHRINK));
+        load.duration = load.count.is_none().then_some(full / SHRINK as u32);
     }
-    let outputs = &arguments.outputs;
-    outputs.prepare()?;
-    let settings = Settings::resolve(arguments)?;
-    let mut record = Record::new("compare", settings.root(), &settings)?;
-    record.is_quick = settings.is_quick;
-    affinity::confine_current(&[settings.client_cpu])
-        .map_err(BenchError::io("confining the client"))?;
-    let disk = || disk::summary(settings.root(), DISK_TIME);
-    let mut notes = vec![format!("before: {}", disk()?)];
-    let mut take = |(result, described): CaseOutput| {
-        record.put(result.recorded(settings.subject()));
-        described
-            .into_iter()
-            .for_each(|server| record.add_server(server));
-        outputs.save(&record)
+    let compare = Compare {
+        root: (arguments.servers).root(&arguments.contestants, "compare-")?,
+        sizes: load.value_bytes.clone().unwrap_or(Sizes::Fixed(100)),
+        arguments: &shorter,
     };
-    let preset = settings.preset.into_iter().map(|preset| {
-        eprintln!("== {}: {}", preset.name(), preset.title());
-        throughput::preset(&settings, preset)
-    });
-    let cases = settings.cases.iter().map(|case| {
-        eprintln!("== {}: {}", case.name(), case.title());
-        run_case(&settings, *case)
-    });
-    let done = preset.chain(cases).try_for_each(|output| take(output?));
-    notes.extend(disk().map(|after| format!("after: {after}")));
-    record.put(record::Case {
-        name: "disk".to_owned(),
-        title: "the raw disk".to_owned(),
-        notes,
-        ..record::Case::default()
-    });
-    outputs.publish(record, done)
+    let outputs = (&arguments.outputs, compare.root.as_ref(), arguments.quick);
+    session("compare", outputs, &shorter, |session| {
+        let before = compare.disk()?;
+        let done = compare.answer_all(session);
+        let mut case = Case {
+            name: "disk".to_owned(),
+            title: "the raw disk".to_owned(),
+            ..Case::default()
+        };
+        case.notes
+            .extend(before.map(|found| format!("before: {found}")));
+        case.notes
+            .extend(compare.disk()?.map(|found| format!("after: {found}")));
+        session.put(case)?;
+        done
+    })
 }
 
-type CaseOutput = (CaseResult, Vec<ServerRecord>);
+impl Compare<'_> {
+    fn disk(&self) -> Result<Option<String>> {
+        let root = self.root.as_ref();
+        let found = root.map(|root| disk::summary(root.path(), DISK_TIME));
+        found.transpose()
+    }
 
-fn run_case(settings: &Settings, case: Case) -> Result<CaseOutput> {
-    match case {
-        Case::SetP16Everysec
-        | Case::SetP16Always
-        | Case::GetP16
-        | Case::GetP1
-        | Case::SetP1Always
-        | Case::SetC1Always => throughput::run(settings, case),
-        Case::LatencyImagesP1 | Case::LatencyImagesP16 => latency::while_imaging(settings, case),
-        Case::GetImages => latency::with_and_without_images(settings, case),
-        Case::Memory => memory::per_key(settings, case),
-        Case::RestartOneCore | Case::RestartTwoCores => memory::restart(settings, case),
-        Case::LogBytes => logs::amplification(settings, case),
-        Case::DiskUse => logs::disk_use(settings, case),
+    fn answer_all(&self, session: &mut Session<'_>) -> Result<()> {
+        let load = &self.arguments.load;
+        let all = &self.arguments.cases;
+        if load.preset.is_some() || load.mix.is_some() {
+            return self.keep(session, Case::default(), |session, case| {
+                self.custom(session, case)
+            });
+        }
+        let all = if all.is_empty() {
+            Question::all()
+        } else {
+            all.clone()
+        };
+        all.into_iter().try_for_each(|question| {
+            let case = Case::new(question, "");
+            eprintln!("== {}: {}", case.name, case.title);
+            self.keep(session, case, |session, case| {
+                self.answer(question, session, case)
+            })
+        })
+    }
+
+    /// Keeps what a case has found, however it ends.
+    fn keep(
+        &self,
+        session: &mut Session<'_>,
+        mut case: Case,
+        find: impl FnOnce(&mut Session<'_>, &mut Case) -> Result<()>,
+    ) -> Result<()> {
+        let done = find(session, &mut case);
+        let names: Vec<String> = session
+            .record
+            .servers
+            .iter()
+            .map(|one| one.name.clone())
+            .collect();
+        let is_ephesus = |name: &str| name.starts_with(EPHESUS);
+        let subject = names.iter().find(|name| is_ephesus(name)).or(names.last());
+        case.judge(subject.map_or(EPHESUS, String::as_str), BEST_PEER, |peer| {
+            if is_ephesus(peer) { peer } else { BEST_PEER }.to_owned()
+        });
+        session.put(case)?;
+        done
+    }
+
+    fn answer(&self, question: Question, session: &mut Session<'_>, case: &mut Case) -> Result<()> {
+        match question {
+            Question::SetP16Everysec
+            | Question::SetP16Always
+            | Question::GetP16
+            | Question::GetP1
+            | Question::SetP1Always
+            | Question::SetC1Always
+            | Question::SetP16Cores
+            | Question::GetP16Cores => self.rate(question, session, case),
+            Question::LatencyImagesP1 => self.while_imaging(1, session, case),
+            Question::LatencyImagesP16 => self.while_imaging(16, session, case),
+            Question::Memory => self.memory_per_key(session, case),
+            Question::RestartOneCore => self.restart(1, session, case),
+            Question::RestartTwoCores => self.restart(2, session, case),
+            Question::LogBytes => self.amplification(session, case),
+        }
+    }
+
+    /// Those that are started here, which alone can be looked into.
+    fn own(&self, case: &mut Case) -> Vec<Contestant> {
+        let all = self.arguments.contestants.iter();
+        let (own, others): (Vec<_>, Vec<_>) = all.cloned().partition(Contestant::is_started);
+        for other in others {
+            case.note(format!("{other}: unmeasured: it was not started here"));
+        }
+        own
+    }
+
+    fn setup(
+        &self,
+        contestants: &[Contestant],
+        cpus: [u16; 2],
+        durability: Durability,
+    ) -> Result<Setup> {
+        let setup = Setup::of(contestants, cpus, durability)?;
+        setup.map_err(|why| BenchError::failed("CPUs", why))
+    }
+
+    /// Starts contestants and loads them.
+    fn bed(
+        &self,
+        session: &mut Session<'_>,
+        (contestants, setup): (&[Contestant], &Setup),
+    ) -> Result<Bed> {
+        let keys = self.arguments.load.keys;
+        let servers = (&self.arguments.servers, contestants);
+        Bed::start(session, servers, (setup, self.root.as_ref()), |driven| {
+            self.aim(&mut driven.plan, keys);
+            driven.fill()
+        })
+    }
+
+    /// Writes of so many keys.
+    fn aim(&self, plan: &mut Plan, keys: u64) {
+        plan.workload.mix = Mix::of(&[(Op::Write, 1)]);
+        plan.workload.keys = Indexes::Below(keys);
+        plan.workload.sizes = self.sizes.clone();
+    }
+
+    /// So many operations, or fewer with `--quick`.
+    fn operations(&self, full: u64) -> u64 {
+        full / if self.arguments.quick { SHRINK } else { 1 }
+    }
+
+    fn large_keys(&self) -> u64 {
+        self.arguments.load.keys * 10
+    }
+
+    fn long_rounds(&self) -> u32 {
+        self.arguments.rounds.div_ceil(3)
     }
 }

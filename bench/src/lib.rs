@@ -20,10 +20,12 @@ pub mod micro;
 pub mod migrate;
 
 pub mod run;
+mod runner;
+pub mod sweep;
 
-pub mod prefill;
+mod prefill;
 mod process;
-pub mod redis_benchmark;
+mod redis_benchmark;
 mod resp;
 mod server;
 
@@ -31,7 +33,7 @@ mod affinity;
 pub mod disk;
 mod environment;
 pub mod error;
-pub mod fresh_memory;
+mod fresh_memory;
 pub mod interrupt;
 pub mod locate;
 mod loopback;
@@ -44,6 +46,6 @@ pub mod procfs;
 pub mod record;
 pub mod results;
 pub mod stats;
-pub mod target;
+mod target;
 
 pub use error::{BenchError, Result};

@@ -1,6 +1,7 @@
 //! Where programs are and where data goes.
 
 use std::env;
+use std::iter;
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
@@ -57,6 +58,22 @@ pub fn valkey(given: Option<&Path>) -> Result<PathBuf> {
     program("valkey-server", given, usual, remedy)
 }
 
+/// The redis-server program: `given`, else the one on the PATH.
+///
+/// # Errors
+/// When there is none.
+pub fn redis(given: Option<&Path>) -> Result<PathBuf> {
+    program("redis-server", given, iter::empty(), "install it")
+}
+
+/// The redis-benchmark program on the PATH.
+///
+/// # Errors
+/// When there is none.
+pub fn redis_benchmark() -> Result<PathBuf> {
+    program("redis-benchmark", None, iter::empty(), "install it")
+}
+
 fn program(
     name: &str,
     given: Option<&Path>,
@@ -70,7 +87,8 @@ fn program(
         None => usual.chain(on_path).find(|path| path.is_file()),
     };
     let found = found.ok_or_else(|| BenchError::failed(name, format!("not found; {remedy}")))?;
-    found.canonicalize().map_err(BenchError::io(name))
+    // Not where links lead: Debian's redis-server is told what it is by its name.
+    std::path::absolute(found).map_err(BenchError::io(name))
 }
 
 fn folders(dir: &Path) -> impl Iterator<Item = PathBuf> + use<> {

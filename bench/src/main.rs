@@ -11,7 +11,8 @@ use ephesus_bench::interrupt;
 use ephesus_bench::micro::MicroArgs;
 use ephesus_bench::migrate::{self, MigrateArgs};
 use ephesus_bench::results::ReportArgs;
-use ephesus_bench::run::{self, RunArgs, SweepArgs};
+use ephesus_bench::run::{self, RunArgs};
+use ephesus_bench::sweep::SweepArgs;
 
 #[derive(Debug, Parser)]
 #[command(
@@ -30,7 +31,7 @@ enum Command {
     Run(RunArgs),
     /// Run over and over: throughput against latency as offered load rises, or over another quantity
     Sweep(SweepArgs),
-    /// Compare Redis, Valkey and Ephesus on one core each, side by side
+    /// Compare Redis, Valkey and Ephesus, or servers that run, side by side on the same cores
     Compare(CompareArgs),
     /// How fast a cluster of Ephesus changes, and what it costs at rest
     Cluster(ClusterArgs),

@@ -5,14 +5,26 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::record::{Case, Row};
 use crate::server::Product;
 use crate::stats;
 
+#[cfg(test)]
+mod tests;
+
+/// The row about the server's CPU, which counts when clients are the limit.
+pub const CPU_PER_OP: &str = "server CPU per op";
+/// The row about the share of its CPUs that the load generator used.
+pub const CLIENT_BUSY: &str = "client busy";
+/// A client that uses more of its CPUs than this hides the server's limit.
+const CLIENT_BUSY_MAX: f64 = 0.9;
+
 /// Which direction is better.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Better {
     /// More is better.
+    #[default]
     Higher,
     /// Less is better.
     Lower,
@@ -28,6 +40,8 @@ pub enum Goal {
     RatioAtMost(f64),
     /// The subject's own value at most this.
     ValueAtMost(f64),
+    /// The subject's own value at least this.
+    ValueAtLeast(f64),
 }
 
 /// Whether a goal is reached, by the median.
@@ -52,7 +66,7 @@ impl Goal {
     /// Whether a value, or a ratio for goals about ratios, reaches it.
     pub fn is_reached(self, value: f64) -> bool {
         match self {
-            Goal::RatioAtLeast(least) => value >= least,
+            Goal::RatioAtLeast(least) | Goal::ValueAtLeast(least) => value >= least,
             Goal::RatioAtMost(most) | Goal::ValueAtMost(most) => value <= most,
         }
     }
@@ -76,6 +90,7 @@ impl fmt::Display for Goal {
             Goal::RatioAtLeast(least) => write!(f, ">= {least}x"),
             Goal::RatioAtMost(most) => write!(f, "<= {most}x"),
             Goal::ValueAtMost(most) => write!(f, "value <= {most}"),
+            Goal::ValueAtLeast(least) => write!(f, "value >= {least}"),
         }
     }
 }
@@ -87,7 +102,7 @@ impl fmt::Display for Verdict {
             Verdict::Missed => "MISSED",
             Verdict::MetByCpu => "met (CPU per op)",
             Verdict::MissedByCpu => "MISSED (CPU per op)",
-            Verdict::NotMeasured => "not measured",
+            Verdict::NotMeasured => "unmeasured",
             Verdict::NoGoal => "-",
         })
     }
@@ -123,6 +138,130 @@ impl Scale {
     pub fn to(self, goal: impl Into<Option<Goal>>) -> Self {
         let goal = goal.into();
         Scale { goal, ..self }
+    }
+}
+
+impl Case {
+    /// Adds a sample of a server to a row, whose first one says how it is read; NaN: there is none in this round.
+    pub fn sample(
+        &mut self,
+        name: impl Into<String>,
+        scale: Scale,
+        server: impl ToString,
+        value: f64,
+    ) {
+        let samples = self.row(name, scale).samples.entry(server.to_string());
+        samples
+            .or_default()
+            .push((!value.is_nan()).then_some(value));
+    }
+
+    fn row(&mut self, name: impl Into<String>, scale: Scale) -> &mut Row {
+        let name = name.into();
+        let known = self.rows.iter().position(|row| row.name == name);
+        let at = known.unwrap_or_else(|| {
+            self.rows.push(Row {
+                name,
+                unit: scale.unit.to_owned(),
+                samples: BTreeMap::new(),
+                medians: BTreeMap::new(),
+                ratios: BTreeMap::new(),
+                goal: scale.goal,
+                verdict: Verdict::NoGoal,
+                client_bound: Vec::new(),
+                better: scale.better,
+            });
+            self.rows.len() - 1
+        });
+        &mut self.rows[at]
+    }
+
+    /// Adds a row of these servers without samples, and why it has none.
+    pub fn unmeasured(
+        &mut self,
+        (name, scale): (&str, Scale),
+        servers: impl Iterator<Item = String>,
+        why: &str,
+    ) {
+        let none = servers.map(|server| (server, Vec::new())).collect();
+        let row = self.row(name, scale);
+        row.samples = none;
+        row.verdict = Verdict::NotMeasured;
+        self.note(format!("{name}: unmeasured: {why}"));
+    }
+
+    /// Adds a note once.
+    pub fn note(&mut self, note: String) {
+        if !self.notes.contains(&note) {
+            eprintln!("   note: {note}");
+            self.notes.push(note);
+        }
+    }
+
+    /// Finds medians, ratios of one server to the best of each group of others, and by `judges`, one of the groups,
+    /// whether goals are reached.
+    ///
+    /// Where the load generator had no time left rates say nothing of servers: then CPU per operation counts.
+    pub fn judge(&mut self, subject: &str, judges: &str, group: impl Fn(&str) -> String) {
+        let ratios = |row: &Row, to: &str| row.ratios_to(subject, |peer| group(peer) == to);
+        let named = |name: &str| self.rows.iter().find(|row| row.name == name);
+        let is_busy = |row: &Row, server| row.median(server) > Some(CLIENT_BUSY_MAX);
+        let servers = named(CLIENT_BUSY).map(|row| (row, row.samples.keys()));
+        let bound: Vec<String> = servers.map_or(Vec::new(), |(row, servers)| {
+            servers
+                .filter(|server| is_busy(row, server))
+                .cloned()
+                .collect()
+        });
+        let cpu = named(CPU_PER_OP).filter(|_| !bound.is_empty());
+        let cpu = cpu.map(|row| stats::median(&ratios(row, judges)));
+        for row in &mut self.rows {
+            let servers: Vec<String> = row.samples.keys().cloned().collect();
+            let median = |server: String| (server.clone(), row.median(&server));
+            row.medians = servers.iter().cloned().map(median).collect();
+            let others = servers.iter().filter(|server| *server != subject);
+            let ratio = |to: String| Some((to.clone(), stats::estimate(&ratios(row, &to))?));
+            row.ratios = others.filter_map(|one| ratio(group(one))).collect();
+            row.client_bound.clone_from(&bound);
+            let to_others = stats::median(&ratios(row, judges));
+            row.verdict = match (row.goal, cpu) {
+                (None, _) if row.verdict == Verdict::NotMeasured => Verdict::NotMeasured,
+                (Some(Goal::ValueAtMost(_) | Goal::ValueAtLeast(_)), _) => {
+                    Verdict::on(row.goal, row.median(subject))
+                }
+                (Some(Goal::RatioAtLeast(least)), Some(cpu)) => match cpu {
+                    None => Verdict::NotMeasured,
+                    Some(ratio) if ratio <= 1.0 / least => Verdict::MetByCpu,
+                    Some(_) => Verdict::MissedByCpu,
+                },
+                (goal, _) => Verdict::on(goal, to_others),
+            };
+        }
+    }
+}
+
+impl Row {
+    /// The median of one server.
+    pub fn median(&self, server: &str) -> Option<f64> {
+        let samples = self.samples.get(server)?;
+        stats::median(&samples.iter().copied().flatten().collect::<Vec<_>>())
+    }
+
+    /// Subject / best of the peers that `counts` holds of, round by round.
+    fn ratios_to(&self, subject: &str, counts: impl Fn(&str) -> bool) -> Vec<f64> {
+        let is_peer = |server: &str| server != subject && counts(server);
+        let best = |round: usize| {
+            let peers = self.samples.iter().filter(|(server, _)| is_peer(server));
+            let values = peers.filter_map(|(_, samples)| *samples.get(round)?);
+            values.reduce(match self.better {
+                Better::Higher => f64::max,
+                Better::Lower => f64::min,
+            })
+        };
+        let own = self.samples.get(subject).into_iter().flatten().enumerate();
+        own.filter_map(|(round, own)| Some((*own)? / best(round)?))
+            .filter(|ratio| ratio.is_finite())
+            .collect()
     }
 }
 

@@ -31,9 +31,6 @@ pub fn slot_of_key(index: u64) -> usize {
 }
 
 /// Sets these keys once each, pipelined, and returns once every reply has arrived.
-///
-/// # Errors
-/// When a write is refused or the connection breaks.
 pub fn fill(
     address: SocketAddr,
     indexes: Indexes,
@@ -47,17 +44,11 @@ pub fn fill(
 }
 
 /// Deletes these keys.
-///
-/// # Errors
-/// When a deletion is refused or the connection breaks.
 pub fn remove(address: SocketAddr, indexes: Indexes) -> Result<()> {
     each(Plan::new(address), Op::Delete, indexes)
 }
 
 /// Does something with each key once, pipelined, and returns once every reply has arrived.
-///
-/// # Errors
-/// When something is refused or the connection breaks.
 pub fn each(mut plan: Plan, op: Op, indexes: Indexes) -> Result<()> {
     plan.rate = 0;
     plan.count = None;

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::environment::{self, Environment};
 use crate::error::{BenchError, Result};
-use crate::measure::{Goal, Measure, Verdict, more};
+use crate::measure::{Better, Goal, Measure, Verdict, more};
 use crate::named::Named;
 use crate::plot::Plot;
 use crate::stats::{self, Estimate};
@@ -103,6 +103,9 @@ pub struct Row {
     pub verdict: Verdict,
     /// Servers whose client had no time left.
     pub client_bound: Vec<String>,
+    /// Which direction is better.
+    #[serde(skip)]
+    pub(crate) better: Better,
 }
 
 /// One run of the load generator against one server.
@@ -277,6 +280,7 @@ impl Row {
             goal: measure.goal,
             verdict,
             client_bound: Vec::new(),
+            better: measure.better,
         }
     }
 }

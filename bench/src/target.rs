@@ -42,12 +42,9 @@ impl fmt::Debug for Login {
     }
 }
 
-/// Flags about the server.
+/// How clients get in.
 #[derive(Clone, Debug, Default, Serialize, clap::Args)]
-pub struct TargetArgs {
-    /// Where the server listens
-    #[arg(value_name = "ADDR:PORT")]
-    pub address: String,
+pub struct LoginArgs {
     /// Log in as this user, with --password-file
     #[arg(long, requires = "password_file")]
     pub user: Option<String>,
@@ -79,17 +76,14 @@ impl From<SocketAddr> for Target {
     }
 }
 
-impl TargetArgs {
-    /// Reads the files and finds the address.
-    ///
-    /// # Errors
-    /// When the name is not known or a file is not what it should be.
-    pub fn resolve(&self) -> Result<Target> {
-        let unknown = |problem: String| BenchError::failed(self.address.clone(), problem);
-        let found = self.address.to_socket_addrs();
+impl LoginArgs {
+    /// Reads the files and finds an address, `host:port`.
+    pub fn resolve(&self, address: &str) -> Result<Target> {
+        let unknown = |problem: String| BenchError::failed(address, problem);
+        let found = address.to_socket_addrs();
         let found = found.map_err(|error| unknown(error.to_string()))?.next();
+        let (host, _) = address.rsplit_once(':').unwrap_or_default();
         let address = found.ok_or_else(|| unknown("has no address".to_owned()))?;
-        let (host, _) = self.address.rsplit_once(':').unwrap_or_default();
         let password = self.password_file.as_deref().map(|path| {
             let text = fs::read_to_string(path);
             let text = text.map_err(BenchError::io(path.display().to_string()))?;
@@ -185,9 +179,6 @@ impl Write for Stream {
 
 impl Target {
     /// Connects to one of its servers and logs in.
-    ///
-    /// # Errors
-    /// When nobody listens there, or does not let this client in.
     pub fn connect(&self, address: SocketAddr) -> Result<Connection> {
         self.connect_within(address, CONNECT_TIMEOUT)
     }

@@ -2,11 +2,11 @@ use std::time::{Duration, Instant};
 
 use crate::error::Result;
 use crate::interrupt;
-use crate::measure::Goal;
+use crate::measure::{Goal, less};
 use crate::procfs::{self, Pid};
+use crate::record::{Case, EPHESUS};
 
-use super::bed::{Bed, Layout, NODES};
-use super::{Case, CaseReport, Settings};
+use super::{NODES, Site};
 
 const GOAL_PERCENT: f64 = 0.5;
 /// What a node's side of coordination runs on.
@@ -30,57 +30,40 @@ fn wait(duration: Duration) -> Result<()> {
     interrupt::wait_until(duration, STEP, || Ok(false)).map(drop)
 }
 
-pub(super) fn run(settings: &Settings) -> Result<CaseReport> {
-    let window = Duration::from_secs(settings.or_quick(30, 3));
-    let mut report = CaseReport::new(
-        Case::Idle,
-        format!(
-            "{NODES} empty nodes of one shard, 3 coordinators, no clients, {} s; shares of one core, \
-             from schedstat; one sample for each process",
-            window.as_secs()
-        ),
+pub(super) fn run(site: &Site, case: &mut Case) -> Result<()> {
+    let window = Duration::from_secs(site.or_quick(30, 3));
+    case.how = format!(
+        "{NODES} empty nodes of one shard, 3 coordinators, no clients, {} s; shares of one core, from schedstat; one \
+         sample for each process",
+        window.as_secs()
     );
-    let bed = Bed::start(
-        &settings.ephesus,
-        settings.root(),
-        Layout::of_nodes(NODES, "strict"),
-    )?;
+    let bed = site.start(NODES, "strict")?;
     let leader = bed.leader()?;
     wait(SETTLE)?;
-    let nodes = bed.node_pids();
-    let coordinators = bed.coordinator_pids();
-    let pids = coordinators.iter().map(|(_, pid)| pid);
-    let pids: Vec<&Pid> = nodes.iter().chain(pids).collect();
+    let nodes = bed.node_pids().into_iter().map(|pid| (pid, "node"));
+    let coordinators = bed.coordinator_pids().into_iter();
+    let coordinators = coordinators.map(|(index, pid)| match index == leader {
+        true => (pid, "coordinator that leads"),
+        false => (pid, "coordinator that follows"),
+    });
+    let all: Vec<(Pid, &str)> = nodes.chain(coordinators).collect();
     let read = || {
-        pids.iter()
-            .map(|pid| cpu(**pid))
+        all.iter()
+            .map(|(pid, _)| cpu(*pid))
             .collect::<Result<Vec<_>>>()
     };
     let (before, began) = (read()?, Instant::now());
     wait(window)?;
     let (after, wall) = (read()?, began.elapsed());
     let percent = |cpu: Duration| cpu.as_secs_f64() / wall.as_secs_f64() * 100.0;
-    let since = |(before, after): (&[Duration; 2], &[Duration; 2])| {
-        [0, 1].map(|at: usize| percent(after[at].saturating_sub(before[at])))
-    };
-    let used: Vec<[f64; 2]> = before.iter().zip(&after).map(since).collect();
-    let (of_nodes, of_coordinators) = used.split_at(nodes.len());
-    let goal = Some(Goal::ValueAtMost(GOAL_PERCENT));
-    let name = format!("node, thread {MEMBERSHIP_THREAD}");
-    report.add(
-        name,
-        UNIT,
-        of_nodes.iter().map(|used| used[0]).collect(),
-        goal,
-    );
-    let whole = of_nodes.iter().map(|used| used[1]).collect();
-    report.add("node, whole process", UNIT, whole, None);
-    let of = |is_leader: bool| {
-        let rows = coordinators.iter().zip(of_coordinators);
-        let rows = rows.filter(|((index, _), _)| (*index == leader) == is_leader);
-        rows.map(|(_, used)| used[1]).collect()
-    };
-    report.add("coordinator that leads", UNIT, of(true), None);
-    report.add("coordinator that follows", UNIT, of(false), None);
-    Ok(report)
+    for (((_, what), before), after) in all.iter().zip(before).zip(after) {
+        let [own, whole] = [0, 1].map(|at: usize| percent(after[at].saturating_sub(before[at])));
+        if *what == "node" {
+            let little = less(UNIT).to(Goal::ValueAtMost(GOAL_PERCENT));
+            let name = format!("node, thread {MEMBERSHIP_THREAD}");
+            case.sample(name, little, EPHESUS, own);
+        }
+        case.sample(format!("{what}, whole process"), less(UNIT), EPHESUS, whole);
+    }
+    Ok(())
 }

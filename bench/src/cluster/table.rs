@@ -5,12 +5,12 @@ use ephesus_coordinator::report::{Query, Report, StatusReport};
 
 use crate::error::{BenchError, Result};
 use crate::interrupt;
-use crate::measure::Goal;
+use crate::measure::{Goal, less};
 use crate::operator::Operator;
+use crate::record::{Case, EPHESUS};
 use crate::resp::Connection;
 
-use super::bed::{Bed, Layout, NODES};
-use super::{Case, CaseReport, Settings};
+use super::{NODES, Site};
 
 const GOAL_MS: f64 = 100.0;
 const POLL: Duration = Duration::from_micros(500);
@@ -47,6 +47,7 @@ fn until_failed(leader: &mut Operator, count: u64) -> Result<Instant> {
         thread::sleep(POLL);
     }
 }
+
 /// Waits until every node shows the shard at `port` as failed, or as not; ms since `from`, by node.
 fn until_shown(
     connections: &mut [Connection],
@@ -77,45 +78,37 @@ fn until_shown(
     Ok(seen.into_iter().flatten().collect())
 }
 
-pub(super) fn run(settings: &Settings) -> Result<CaseReport> {
-    let rounds = settings.or_quick(10, 1);
-    let mut report = CaseReport::new(
-        Case::TableChange,
-        format!(
-            "{NODES} nodes of one shard, 3 coordinators; {rounds} times SIGKILL of a node and its \
-             restart: two changes each. From the last moment at which the leader's status was still \
-             the old one until CLUSTER NODES of the last of the 9 other nodes shows the change"
-        ),
+pub(super) fn run(site: &Site, case: &mut Case) -> Result<()> {
+    let rounds = site.or_quick(10, 1);
+    case.how = format!(
+        "{NODES} nodes of one shard, 3 coordinators; {rounds} times SIGKILL of a node and its restart: two changes \
+         each. From the last moment at which the leader's status was still the old one until CLUSTER NODES of the last \
+         of the 9 other nodes shows the change"
     );
-    let mut bed = Bed::start(
-        &settings.ephesus,
-        settings.root(),
-        Layout::of_nodes(NODES, "relaxed"),
-    )?;
-    let (mut last, mut each) = (Vec::new(), Vec::new());
+    let mut bed = site.start(NODES, "relaxed")?;
     for round in 0..rounds {
         let lost = round % NODES;
         let others = (0..NODES).filter(|index| *index != lost);
-        let mut others = others
-            .map(|index| Connection::open(bed.entry(index)))
-            .collect::<Result<Vec<_>>>()?;
+        let others = others.map(|index| Connection::open(bed.entry(index)));
+        let mut others = others.collect::<Result<Vec<_>>>()?;
         let mut leader = Operator::open(&bed.coordinator(bed.leader()?).to_string(), None)?;
         let direct = bed.direct(lost).port();
-        bed.kill_node(lost);
         let mut follow = |failed: bool| {
             let from = until_failed(&mut leader, failed.into())?;
             let shown = until_shown(&mut others, direct, failed, from)?;
-            last.push(shown.iter().copied().fold(0.0, f64::max));
-            each.extend(shown);
+            let last = shown.iter().copied().fold(0.0, f64::max);
+            let soon = less("ms").to(Goal::ValueAtMost(GOAL_MS));
+            case.sample("change seen on every node", soon, EPHESUS, last);
+            for one in shown {
+                case.sample("change seen on one node", less("ms"), EPHESUS, one);
+            }
             Ok(())
         };
+        bed.kill_node(lost);
         follow(true)?;
         bed.restart_node(lost)?;
         follow(false)?;
         bed.wait_healthy()?;
     }
-    let goal = Some(Goal::ValueAtMost(GOAL_MS));
-    report.add("change seen on every node", "ms", last, goal);
-    report.add("change seen on one node", "ms", each, None);
-    Ok(report)
+    Ok(())
 }

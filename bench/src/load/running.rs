@@ -16,7 +16,6 @@ use crate::record::{Latencies, Run, Second};
 
 use super::client::{Client, Usage, lock};
 use super::keys::Counters;
-use super::mix::Op;
 use super::phases::{Phase, Timetable};
 use super::tally::Tally;
 use super::{Plan, Span};
@@ -337,12 +336,6 @@ impl Outcome {
         ))
     }
 
-    /// Latencies in a phase by operation.
-    pub(crate) fn phase(&self, phase: Phase) -> BTreeMap<Op, Latencies> {
-        let of = self.sum.phase(phase);
-        of.map(|(op, latencies)| (op, latencies.clone())).collect()
-    }
-
     /// Latencies of all operations in a phase.
     pub(crate) fn all(&self, phase: Phase) -> Latencies {
         let mut all = Latencies::default();
@@ -351,8 +344,11 @@ impl Outcome {
     }
 
     /// Latencies of one operation, behind the warm-up.
-    pub(crate) fn of(&self, op: Op) -> Latencies {
-        self.phase(Phase::Before).remove(&op).unwrap_or_default()
+    #[cfg(test)]
+    pub(crate) fn of(&self, op: super::Op) -> Latencies {
+        let mut all = self.sum.phase(Phase::Before);
+        let found = all.find(|(one, _)| *one == op);
+        found.map(|(_, of)| of.clone()).unwrap_or_default()
     }
 
     /// Operations done per second of a phase.

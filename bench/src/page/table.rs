@@ -1,3 +1,4 @@
+use crate::measure::Verdict;
 use crate::record::{Case, Record};
 use crate::stats::{number, quantile};
 
@@ -76,7 +77,7 @@ fn results_of(cases: &[(&Case, Vec<String>)]) -> Table {
     let rows = || (cases.iter()).flat_map(|(case, _)| case.rows.iter().map(move |row| (case, row)));
     let mut ratios: Vec<&String> = rows().flat_map(|(_, row)| row.ratios.keys()).collect();
     keep_first(&mut ratios);
-    let has_goals = rows().any(|(_, row)| row.goal.is_some());
+    let has_goals = rows().any(|(_, row)| row.verdict != Verdict::NoGoal);
     let has_bound = rows().any(|(_, row)| !row.client_bound.is_empty());
     let mut table = Table::new(&["case", "measure", "unit"]);
     table.head.extend(servers.iter().cloned());

@@ -14,15 +14,12 @@ pub enum Product {
     Valkey,
     /// Ephesus.
     Ephesus,
-    /// An older build of Ephesus: see `compare --against`.
-    #[value(skip)]
-    Older,
 }
 
 impl Product {
-    /// Whether it is a build of Ephesus.
+    /// Whether it is Ephesus.
     pub fn is_ephesus(self) -> bool {
-        matches!(self, Product::Ephesus | Product::Older)
+        self == Product::Ephesus
     }
 }
 
@@ -32,7 +29,6 @@ impl fmt::Display for Product {
             Product::Redis => "redis",
             Product::Valkey => "valkey",
             Product::Ephesus => "ephesus",
-            Product::Older => "older",
         })
     }
 }

@@ -6,7 +6,8 @@ use std::thread;
 use std::time::Duration;
 
 use clap::Parser;
-use ephesus_bench::run::{self, RunArgs, SweepArgs};
+use ephesus_bench::run::{self, RunArgs};
+use ephesus_bench::sweep::SweepArgs;
 use ephesus_tests::node::{Node, Options};
 use ephesus_tests::oracle::Oracle;
 use ephesus_tests::paths;

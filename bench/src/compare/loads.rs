@@ -1,0 +1,207 @@
+use crate::error::Result;
+use crate::load::{Mix, Op, Phase, Plan, Span};
+use crate::locate;
+use crate::measure::{Goal, less, more};
+use crate::record::Case;
+use crate::redis_benchmark;
+use crate::runner::{Bed, Contestant, Driven, Goals, Session, Setup, drive, how, rounds};
+use crate::server::Durability;
+use crate::stats;
+
+use super::images::while_imaging;
+use super::{Compare, Question};
+
+/// A load on every contestant.
+struct Shape {
+    op: Op,
+    durability: Durability,
+    connections: usize,
+    pipeline: u32,
+    count: u64,
+    goals: Goals,
+}
+
+impl Shape {
+    /// Operations of one kind in a closed loop.
+    fn of(question: Question) -> Shape {
+        use Durability::{Always, EverySecond};
+        let (op, durability, connections, pipeline, count, faster) = match question {
+            Question::SetP16Everysec => (Op::Write, EverySecond, 50, 16, 2_000_000, 2.5),
+            Question::SetP16Always => (Op::Write, Always, 50, 16, 1_500_000, 2.0),
+            Question::GetP16 => (Op::Read, EverySecond, 50, 16, 3_000_000, 1.5),
+            Question::GetP1 => (Op::Read, EverySecond, 50, 1, 300_000, 0.0),
+            Question::SetP1Always => (Op::Write, Always, 50, 1, 300_000, 1.0),
+            Question::SetP16Cores => (Op::Write, Always, 50, 16, 3_000_000, 1.0),
+            Question::GetP16Cores => (Op::Read, EverySecond, 50, 16, 6_000_000, 1.0),
+            _ => (Op::Write, Always, 1, 1, 30_000, 1.2),
+        };
+        let no_more_cpu = matches!(question, Question::GetP1 | Question::SetP1Always);
+        let goals = Goals {
+            rate: (faster > 0.0).then_some(Goal::RatioAtLeast(faster)),
+            cpu: no_more_cpu.then_some(Goal::RatioAtMost(1.0)),
+            latency: None,
+        };
+        Shape {
+            op,
+            durability,
+            connections,
+            pipeline,
+            count,
+            goals,
+        }
+    }
+}
+
+/// Of Redis's peak.
+const PEAK_SHARE: f64 = 0.6;
+/// Closed-loop runs whose median is the peak.
+const PEAK_RUNS: usize = 3;
+
+impl Compare<'_> {
+    /// Rate, latency and CPU per operation of GETs or SETs in a closed loop.
+    pub(super) fn rate(
+        &self,
+        question: Question,
+        session: &mut Session<'_>,
+        case: &mut Case,
+    ) -> Result<()> {
+        let shape = Shape::of(question);
+        let (contestants, cores) = match question {
+            // What takes one core each is compared by the other cases.
+            Question::SetP16Cores | Question::GetP16Cores => {
+                (self.on_cores(), self.arguments.servers.shards.max(2))
+            }
+            _ => (self.arguments.contestants.clone(), 1),
+        };
+        let setup = match Setup::of(&contestants, [cores; 2], shape.durability)? {
+            Ok(setup) => setup,
+            Err(why) => {
+                let names = contestants.iter().map(ToString::to_string);
+                case.unmeasured(("rate", more("op/s").to(shape.goals.rate)), names, &why);
+                return Ok(());
+            }
+        };
+        let count = self.operations(shape.count);
+        let bed = self.bed(session, (&contestants, &setup))?;
+        let plan = |driven: &Driven| {
+            let mut plan = driven.plan.clone();
+            plan.workload.mix = Mix::of(&[(shape.op, 1)]);
+            plan.connections = shape.connections;
+            plan.pipeline = shape.pipeline;
+            plan.count = Some(count);
+            plan
+        };
+        case.how = format!("{}, {count} operations", how(&plan(&bed.all[0])));
+        rounds(self.arguments.rounds, &bed.all, |_, driven| {
+            let plan = plan(driven);
+            let loaded = bed.load(driven, case, (&plan, Span::default(), ""))?;
+            loaded.flawless()?.record(case, shape.goals);
+            self.by_redis_benchmark(&bed, driven, case, &plan)
+        })
+    }
+
+    /// What is compared on more than one core.
+    fn on_cores(&self) -> Vec<Contestant> {
+        let mut all = vec![Contestant::from("valkey-cluster")];
+        let given = self.arguments.contestants.iter();
+        for one in given.filter(|one| one.scales()) {
+            if !all.contains(one) {
+                all.push(one.clone());
+            }
+        }
+        all
+    }
+
+    /// The same by redis-benchmark, if that was asked for.
+    fn by_redis_benchmark(
+        &self,
+        bed: &Bed,
+        driven: &Driven,
+        case: &mut Case,
+        plan: &Plan,
+    ) -> Result<()> {
+        if self.arguments.driver.is_none() || plan.is_cluster {
+            return Ok(());
+        }
+        let program = locate::redis_benchmark()?;
+        let turn = bed.turn(driven, case, || redis_benchmark::run(&program, plan))?;
+        let (found, count) = (turn.value, plan.count.unwrap_or(1) as f64);
+        let cpu_us = turn.cpu.map(|[cpu, _]| cpu.as_secs_f64() * 1e6 / count);
+        for (what, scale, value) in [
+            ("rate", more("op/s"), found.row.requests_per_s),
+            ("server CPU per op", less("us"), cpu_us.unwrap_or(f64::NAN)),
+            ("p50", less("ms"), found.row.p50_ms),
+            ("p99", less("ms"), found.row.p99_ms),
+            ("client busy", less("share"), found.client_busy),
+        ] {
+            let name = format!("{what}, redis-benchmark");
+            case.sample(name, scale, &driven.name, value);
+        }
+        Ok(())
+    }
+
+    /// Latency of half GETs, half SETs at 60% of Redis's peak while every server writes images.
+    pub(super) fn while_imaging(
+        &self,
+        pipeline: u32,
+        session: &mut Session<'_>,
+        case: &mut Case,
+    ) -> Result<()> {
+        let own = self.own(case);
+        let setup = self.setup(&own, [1; 2], Durability::EverySecond)?;
+        let bed = self.bed(session, (&own, &setup))?;
+        let plan = |driven: &Driven, rate| {
+            let mut plan = driven.plan.clone();
+            plan.workload.mix = Mix::of(&[(Op::Read, 50), (Op::Write, 50)]);
+            plan.pipeline = pipeline;
+            Plan { rate, ..plan }
+        };
+        let named = bed.all.iter().find(|one| one.name == "redis");
+        let Some(reference) = named.or(bed.all.first()) else {
+            return Ok(());
+        };
+        let span = self.arguments.load.span();
+        let closed = plan(reference, 0);
+        let peak = |_| Ok(drive(&closed, span)?.0.answered()?.per_s(Phase::Before));
+        let peaks = (0..PEAK_RUNS).map(peak).collect::<Result<Vec<f64>>>()?;
+        let peak = stats::median(&peaks).unwrap_or(0.0);
+        let rate = (peak * PEAK_SHARE) as u64;
+        let (load, of) = (how(&plan(reference, rate)), &reference.name);
+        case.how = format!("{load}: 60% of the peak of {of}, {peak:.0} op/s");
+        let goals = Goals {
+            latency: Some(Goal::RatioAtMost(1.0)),
+            ..Goals::default()
+        };
+        rounds(self.arguments.rounds, &bed.all, |_, driven| {
+            let plan = plan(driven, rate);
+            let loaded = while_imaging(&bed, driven, case, (&plan, span))?;
+            loaded.record(case, goals);
+            Ok(())
+        })
+    }
+
+    /// The load that the flags say, on servers that sync once a second.
+    pub(super) fn custom(&self, session: &mut Session<'_>, case: &mut Case) -> Result<()> {
+        let load = &self.arguments.load;
+        let contestants = &*self.arguments.contestants;
+        let cpus = [self.arguments.servers.shards; 2];
+        let setup = self.setup(contestants, cpus, Durability::EverySecond)?;
+        let place = (&setup, self.root.as_ref());
+        let servers = (&self.arguments.servers, contestants);
+        let bed = Bed::start(session, servers, place, |driven| load.prepare(driven))?;
+        let plan = &bed.all[0].plan;
+        *case = load.case(plan);
+        let loses_keys = [Op::Ttl, Op::Delete]
+            .iter()
+            .any(|op| plan.workload.mix.has(*op));
+        rounds(self.arguments.rounds, &bed.all, |round, driven| {
+            if loses_keys && round > 0 {
+                driven.fill()?;
+            }
+            let mut loaded = bed.load(driven, case, (&driven.plan, load.span(), ""))?;
+            loaded.outcome.judge()?;
+            loaded.record(case, Goals::default());
+            Ok(())
+        })
+    }
+}

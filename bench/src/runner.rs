@@ -1,0 +1,301 @@
+//! What `run`, `sweep`, `compare`, `cluster` and `migrate` share: contestants in rounds, fairly, and a record of it.
+//!
+//! In a round every contestant is driven once, in an order that rotates, and ratios are formed within the round, so that
+//! drift of the machine hits both sides of a pair. Contestants that are not driven are waited for until idle, and what
+//! they still use is counted.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use crate::affinity;
+use crate::disk;
+use crate::error::{BenchError, Result};
+use crate::interrupt;
+use crate::load::{Outcome, Phase, Plan, Span};
+use crate::locate;
+use crate::measure::{CLIENT_BUSY, CPU_PER_OP, Goal, less, more};
+use crate::record::{Case, Event, Outputs, Record, Run, ServerRecord};
+use crate::server::CpuMark;
+
+pub use contestant::{Contestant, Driven, ServerArgs, Setup};
+pub use load::{LoadArgs, drive, how};
+
+mod contestant;
+mod load;
+mod preset;
+mod watch;
+
+/// How long background work of an earlier turn is waited for.
+const QUIET_TIMEOUT: Duration = Duration::from_secs(120);
+/// How long once a server has shown that it never becomes idle.
+const RESTLESS_TIMEOUT: Duration = Duration::from_secs(1);
+/// Share of a core that idle servers may use before the turn is marked.
+const IDLE_BUSY_MAX: f64 = 0.03;
+
+/// What a subcommand has found so far, and where it goes.
+#[derive(Debug)]
+pub struct Session<'a> {
+    /// All of it.
+    pub record: Record,
+    outputs: &'a Outputs,
+}
+
+impl Session<'_> {
+    /// Adds a case and writes the files that were asked for.
+    pub fn put(&mut self, case: Case) -> Result<()> {
+        self.record.put(case);
+        self.outputs.save(&self.record)
+    }
+}
+
+/// Does the work of a subcommand, with data in `dir` if there is any, and publishes what was found however it ends.
+pub fn session(
+    tool: &str,
+    (outputs, dir, is_quick): (&Outputs, Option<&TempDir>, bool),
+    settings: &impl serde::Serialize,
+    work: impl FnOnce(&mut Session<'_>) -> Result<()>,
+) -> Result<()> {
+    outputs.prepare()?;
+    let dir = dir.map_or(std::env::temp_dir(), |dir| dir.path().to_owned());
+    let mut record = Record::new(tool, &dir, settings)?;
+    record.is_quick = is_quick;
+    let mut session = Session { record, outputs };
+    let done = work(&mut session);
+    outputs.publish(session.record, done)
+}
+
+/// Does something with every contestant in every round, in an order that rotates.
+pub fn rounds<T>(count: u32, all: &[T], mut each: impl FnMut(u32, &T) -> Result<()>) -> Result<()> {
+    for round in 0..count {
+        let (later, first) = all.split_at(round as usize % all.len().max(1));
+        for one in first.iter().chain(later) {
+            interrupt::check()?;
+            each(round, one)?;
+        }
+    }
+    Ok(())
+}
+
+/// Contestants that run, driven one at a time.
+#[derive(Debug)]
+pub struct Bed {
+    /// All of them.
+    pub all: Vec<Driven>,
+    /// Where those that were started here have their data.
+    dir: Option<TempDir>,
+    /// CPUs of this process; while servers are driven that were started here those of clients alone are used.
+    allowed: Vec<usize>,
+    quiet_timeout: Cell<Duration>,
+    /// What clients had written to each Ephesus when it was last left alone.
+    settled_bytes: RefCell<BTreeMap<String, u64>>,
+}
+
+/// What one run was like.
+#[derive(Debug)]
+pub struct Turn<T> {
+    /// What it returned.
+    pub value: T,
+    /// CPU time of the server during it and afterwards until it was idle, if it was started here.
+    pub cpu: Option<[Duration; 2]>,
+}
+
+impl Bed {
+    /// Starts or reaches each contestant in turn, and loads it by what `prepare` does.
+    pub fn start(
+        session: &mut Session<'_>,
+        (arguments, contestants): (&ServerArgs, &[Contestant]),
+        (setup, root): (&Setup, Option<&TempDir>),
+        prepare: impl Fn(&mut Driven) -> Result<()>,
+    ) -> Result<Self> {
+        let dir = root.map(|root| locate::dir_in(root.path(), "bed-"));
+        let dir = dir.transpose()?;
+        let path = dir.as_ref().map_or(Path::new(""), TempDir::path);
+        let mut all: Vec<Driven> = Vec::new();
+        for one in contestants {
+            let mut driven = arguments.start(one, setup, path)?;
+            let described = driven.describe()?;
+            // One that runs has its product's name, if nobody else has.
+            if all.iter().all(|other| other.name != described.name) {
+                driven.name.clone_from(&described.name);
+            }
+            session.record.add_server(ServerRecord {
+                name: driven.name.clone(),
+                ..described
+            });
+            prepare(&mut driven)?;
+            driven.wait_quiet(QUIET_TIMEOUT)?;
+            all.push(driven);
+        }
+        let allowed = affinity::allowed()?;
+        if !setup.client_cpus.is_empty() {
+            affinity::confine_current(&setup.client_cpus)
+                .map_err(BenchError::io("confining the client"))?;
+        }
+        Ok(Bed {
+            all,
+            dir,
+            allowed,
+            quiet_timeout: Cell::new(QUIET_TIMEOUT),
+            settled_bytes: RefCell::default(),
+        })
+    }
+
+    /// Waits until all are idle, runs something on one, checks that it stayed on its CPUs and that the others stayed idle.
+    pub fn turn<T>(
+        &self,
+        driven: &Driven,
+        case: &mut Case,
+        run: impl FnOnce() -> Result<T>,
+    ) -> Result<Turn<T>> {
+        interrupt::check()?;
+        self.settle(case)?;
+        let others = self.all.iter().filter(|other| other.name != driven.name);
+        let idle = others.map(Driven::cpu_marks).collect::<Result<Vec<_>>>()?;
+        let marks = driven.cpu_marks()?;
+        let started = Instant::now();
+        let value = run()?;
+        let wall = started.elapsed();
+        let used = |marks: &[CpuMark]| -> Result<Duration> {
+            marks.iter().map(|mark| mark.elapsed()).sum()
+        };
+        let during = used(&marks)?;
+        let idle_busy = used(&idle.concat())?.as_secs_f64() / wall.as_secs_f64();
+        driven.verify_confined()?;
+        if idle_busy > IDLE_BUSY_MAX {
+            case.note(format!(
+                "idle servers used {:.0}% of a core while {} was driven",
+                idle_busy * 100.0,
+                driven.name
+            ));
+        }
+        let after = driven.cpu_marks()?;
+        driven.wait_quiet(self.quiet_timeout.get())?;
+        let cpu = match marks.is_empty() {
+            true => None,
+            false => Some([during, used(&after)?]),
+        };
+        Ok(Turn { value, cpu })
+    }
+
+    fn settle(&self, case: &mut Case) -> Result<()> {
+        for driven in &self.all {
+            driven.shorten_logs()?;
+            // Ephesus images what was written once clients pause: not while another is driven.
+            if let Some(written) = driven.written_bytes()? {
+                let name = driven.name.clone();
+                let settled = self.settled_bytes.borrow_mut().insert(name, written);
+                if self.all.len() > 1 && settled != Some(written) {
+                    driven.settle()?;
+                }
+            }
+            if !driven.wait_quiet(self.quiet_timeout.get())? {
+                self.quiet_timeout.set(RESTLESS_TIMEOUT);
+                case.note(format!("{} did not become idle before a run", driven.name));
+            }
+        }
+        let dir = self.dir.as_ref();
+        dir.map_or(Ok(()), |dir| disk::settle(dir.path()))
+    }
+
+    /// One load in a turn of its own; what goes wrong in it is in its outcome.
+    pub fn load(
+        &self,
+        driven: &Driven,
+        case: &mut Case,
+        (plan, span, label): (&Plan, Span, &str),
+    ) -> Result<Loaded> {
+        let turn = self.turn(driven, case, || drive(plan, span))?;
+        Ok(Loaded::of(driven, turn, (plan, label)))
+    }
+}
+
+impl Drop for Bed {
+    fn drop(&mut self) {
+        // They were allowed before.
+        let _ = affinity::confine_current(&self.allowed);
+    }
+}
+
+/// One load.
+#[derive(Debug)]
+pub struct Loaded {
+    /// What clients have seen.
+    pub outcome: Outcome,
+    /// For a record.
+    pub run: Run,
+    /// See [`Turn`].
+    pub cpu: Option<[Duration; 2]>,
+}
+
+/// What figures of a load are to reach.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Goals {
+    /// Of operations per second.
+    pub rate: Option<Goal>,
+    /// Of the server's CPU per operation.
+    pub cpu: Option<Goal>,
+    /// Of 99th and 99.9th percentiles.
+    pub latency: Option<Goal>,
+}
+
+impl Loaded {
+    /// A turn in which there was a load.
+    pub fn of(
+        driven: &Driven,
+        turn: Turn<(Outcome, Vec<Event>)>,
+        (plan, label): (&Plan, &str),
+    ) -> Self {
+        let (outcome, events) = turn.value;
+        let (rate, all) = (outcome.per_s(Phase::Before), outcome.all(Phase::Before));
+        let p99_us = all.us(0.99);
+        let busy = outcome.client_busy * 100.0;
+        let run = Run {
+            events,
+            ..outcome.run(&driven.name, label, plan.rate)
+        };
+        let name = run.name();
+        eprintln!("   {name}: {rate:.0} op/s, p99 {p99_us:.0} us, client {busy:.0}% busy");
+        Loaded {
+            outcome,
+            run,
+            cpu: turn.cpu,
+        }
+    }
+
+    /// The same, if nothing went wrong and every read has found something: no server is fast at finding nothing.
+    pub fn flawless(mut self) -> Result<Self> {
+        self.outcome.judge()?;
+        let (misses, sent) = (self.outcome.misses(), self.outcome.sent());
+        match misses {
+            0 => Ok(self),
+            _ => Err(BenchError::keys(&self.run.server, sent - misses, sent)),
+        }
+    }
+
+    /// Adds its figures to a case, and the run itself if it is the first of its server.
+    pub fn record(self, case: &mut Case, goals: Goals) {
+        let (outcome, server) = (&self.outcome, &*self.run.server);
+        let all = outcome.all(Phase::Before);
+        let mut sample = |name, scale, value| case.sample(name, scale, server, value);
+        let per_op = |cpu| outcome.us_per_op(cpu);
+        let rate = more("op/s").to(goals.rate);
+        sample("rate", rate, outcome.per_s(Phase::Before));
+        if let Some([during, after]) = self.cpu {
+            sample(CPU_PER_OP, less("us").to(goals.cpu), per_op(during));
+            sample("CPU per op after the run", less("us"), per_op(after));
+        }
+        sample("p50", less("ms"), all.us(0.5) / 1e3);
+        for (name, q) in [("p99", 0.99), ("p99.9", 0.999)] {
+            sample(name, less("ms").to(goals.latency), all.us(q) / 1e3);
+        }
+        sample("client CPU per op", less("us"), per_op(outcome.client_cpu));
+        sample(CLIENT_BUSY, less("share"), outcome.client_busy);
+        if case.runs.iter().all(|run| run.server != self.run.server) {
+            case.runs.push(self.run);
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! What a load is made of, and driving it.
+
+use std::io::{self, IsTerminal, Write};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use serde::{Serialize, Serializer};
+
+use crate::error::{BenchError, Result};
+use crate::interrupt;
+use crate::load::{
+    Distribution, Ledger, Mix, Op, Outcome, Plan, Running, STAMP_BYTES, Sizes, Span,
+};
+use crate::named::Named;
+use crate::record::{Case, Event, Second};
+use crate::stats::number;
+
+use super::Driven;
+use super::preset::{self, Preset};
+use super::watch::{self, Watch};
+
+/// The load that every server gets.
+#[derive(Clone, Debug, Serialize, clap::Args)]
+pub struct LoadArgs {
+    /// Measured seconds [default: 10, or until --count is reached]
+    #[arg(long, value_parser = seconds)]
+    pub duration: Option<Duration>,
+    /// Operations, of which --warmup's are not counted
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    pub count: Option<u64>,
+    /// Seconds before the measured ones [default: 1, or 0 with --count]
+    #[arg(long, value_parser = seconds)]
+    pub warmup: Option<Duration>,
+    /// Operations per second, sent whether or not earlier ones are answered; 0: each connection sends when it is answered
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=100_000_000))]
+    pub rate: u64,
+    /// Connections (to each server of a cluster)
+    #[arg(long, default_value_t = 50, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=100_000))]
+    pub connections: usize,
+    /// Operations that are sent together, to whichever servers of a cluster own their keys
+    #[arg(long, default_value_t = 1)]
+    pub pipeline: u32,
+    /// Threads that share the connections
+    #[arg(long, default_value_t = 1, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=1024))]
+    pub threads: usize,
+    /// CPUs for a thread each, and for nothing else: at a --rate they spin, to be on time [default: beside servers that
+    /// are started as many as these have, else none]
+    #[arg(long, value_delimiter = ',')]
+    pub cpus: Vec<usize>,
+    /// A known workload, which other flags change
+    #[arg(long, value_enum)]
+    pub preset: Option<Preset>,
+    /// Shares of read, write, ttl, delete, rmw, insert and count [default: read=50,write=50]
+    #[arg(long)]
+    #[serde(serialize_with = "shown")]
+    pub mix: Option<Mix>,
+    /// Keys, named key:000000000000 and on
+    #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..=999_999_999_999))]
+    pub keys: u64,
+    /// Which keys are taken how often [default: uniform]
+    #[arg(long, value_enum)]
+    pub distribution: Option<Distribution>,
+    /// Bytes of a value: N, FROM-TO, or @FILE with lines of a size and its weight [default: 100]
+    #[arg(long)]
+    #[serde(serialize_with = "shown")]
+    pub value_bytes: Option<Sizes>,
+    /// Seconds that keys with a time to live have [default: 60]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    pub ttl: Option<u64>,
+    /// Load all keys first, as is always done in servers that are started
+    #[arg(long)]
+    pub fill: bool,
+    /// Values carry key and version, and a read that finds a wrong or an old one is an error
+    #[arg(long)]
+    pub verify: bool,
+}
+
+/// Most keys whose versions are remembered.
+const VERIFIED_KEYS_MAX: u64 = 100_000_000;
+const SECONDS_MAX: f64 = 1e6;
+const DURATION: Duration = Duration::from_secs(10);
+const WARMUP: Duration = Duration::from_secs(1);
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.0..=SECONDS_MAX).contains(&seconds) => {
+            Ok(Duration::from_secs_f64(seconds))
+        }
+        _ => Err(format!("must be 0 to {SECONDS_MAX}")),
+    }
+}
+
+fn shown<S: Serializer>(value: &Option<impl ToString>, serializer: S) -> Result<S::Ok, S::Error> {
+    let text = value.as_ref().map(ToString::to_string);
+    text.serialize(serializer)
+}
+
+impl LoadArgs {
+    /// The load on a server that a plan reaches.
+    fn plan(&self, reaching: Plan) -> Result<Plan> {
+        let mut workload = preset::workload(self.preset, self.keys);
+        if let Some(mix) = &self.mix {
+            workload.mix = mix.clone();
+        }
+        if let Some(sizes) = &self.value_bytes {
+            workload.sizes = sizes.clone();
+        }
+        workload.distribution = self.distribution.unwrap_or(workload.distribution);
+        workload.ttl_s = self.ttl.unwrap_or(workload.ttl_s);
+        if self.verify {
+            workload.ledger = Some(self.ledger(&workload.mix, &workload.sizes)?);
+        }
+        let cpus = match &*self.cpus {
+            [] => reaching.cpus.clone(),
+            cpus => cpus.to_vec(),
+        };
+        Ok(Plan {
+            rate: self.rate,
+            connections: self.connections,
+            pipeline: self.pipeline,
+            threads: self.threads,
+            cpus,
+            count: self.count,
+            workload,
+            ..reaching
+        })
+    }
+
+    /// Gives a server this load, and its keys if it is to have them.
+    pub fn prepare(&self, driven: &mut Driven) -> Result<()> {
+        driven.plan = self.plan(driven.plan.clone())?;
+        match self.fill || !driven.servers.is_empty() {
+            true => driven.fill(),
+            false => Ok(()),
+        }
+    }
+
+    fn ledger(&self, mix: &Mix, sizes: &Sizes) -> Result<Arc<Ledger>> {
+        let refused = |problem: &str| Err(BenchError::flag("--verify", problem));
+        if mix.has(Op::Count) {
+            return refused("counters have no versions");
+        }
+        if sizes.bounds()[0] < STAMP_BYTES {
+            return refused(&format!("values need at least {STAMP_BYTES} bytes"));
+        }
+        if self.keys > VERIFIED_KEYS_MAX {
+            return refused(&format!("at most {VERIFIED_KEYS_MAX} keys"));
+        }
+        let room = self.keys * if mix.has(Op::Insert) { 2 } else { 1 };
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let ms = now.unwrap_or(Duration::ZERO).as_millis() as u32;
+        let run_number = ms.wrapping_mul(1 << 10) ^ std::process::id();
+        Ok(Arc::new(Ledger::new(run_number, room)))
+    }
+
+    /// When it is counted.
+    pub fn span(&self) -> Span {
+        let default = |time| self.count.is_none().then_some(time);
+        Span {
+            warmup: self.warmup.or(default(WARMUP)).unwrap_or_default(),
+            duration: self.duration.or(default(DURATION)),
+        }
+    }
+
+    /// A case about this load.
+    pub fn case(&self, plan: &Plan) -> Case {
+        let (name, title) = match self.preset {
+            Some(preset) => (preset.name(), preset.title()),
+            None => ("run".to_owned(), "a load".to_owned()),
+        };
+        Case {
+            name,
+            title,
+            how: how(plan),
+            ..Case::default()
+        }
+    }
+}
+
+/// A load in words.
+pub fn how(plan: &Plan) -> String {
+    let workload = &plan.workload;
+    let pace = match plan.rate {
+        0 => "closed loop".to_owned(),
+        rate => format!("open loop, {rate} operations/s, latency from when each was due"),
+    };
+    format!(
+        "{pace}, {} connections, pipeline {}; {}, {} keys {}, values of {} bytes",
+        plan.connections,
+        plan.pipeline,
+        workload.mix,
+        workload.keys.count(),
+        workload.distribution.name(),
+        workload.sizes
+    )
+}
+
+/// Drives a server with a live line on a terminal; what was seen, and what the server did besides.
+pub fn drive(plan: &Plan, span: Span) -> Result<(Outcome, Vec<Event>)> {
+    let (mut watch, began) = (Watch::default(), Instant::now());
+    let look = || {
+        let at_s = began.elapsed().as_secs_f64() - span.warmup.as_secs_f64();
+        watch.look(&plan.target, at_s);
+        Ok(())
+    };
+    let is_live = io::stderr().is_terminal();
+    let outcome = interrupt::beside(watch::LOOK, look, || {
+        let running = Running::start(plan.clone(), span)?;
+        Ok(running.finish(|second| {
+            if is_live {
+                tell(second);
+            }
+        }))
+    })?;
+    if is_live {
+        eprintln!();
+    }
+    let mut events = watch.events();
+    events.retain_mut(|event| {
+        event.at_s = event.at_s.max(0.0);
+        event.until_s.is_none_or(|until_s| until_s > 0.0)
+    });
+    Ok((outcome, events))
+}
+
+fn tell(second: &Second) {
+    let line = format!(
+        "{:>5.0} s  {:>9}/s  p50 {:>8} us  p99 {:>8} us  p99.9 {:>8} us  errors {}",
+        second.at_s + 1.0,
+        second.done,
+        number(second.p50_us),
+        number(second.p99_us),
+        number(second.p999_us),
+        second.errors
+    );
+    // A terminal that is gone does not end the run.
+    let _ = write!(io::stderr(), "\r\x1b[2K{line}");
+}
