@@ -52,7 +52,8 @@ pub struct NodeShared {
     pub lease: Lease,
     pub peers: ByShard<Peer>,
     pub stats: ByShard<ShardStats>,
-    /// Key and value bytes of each partition, as its shard has published them last.
+    /// Key and value bytes of each partition that is served here, as its shard has published them last; `u64::MAX` before it
+    /// has.
     pub partition_bytes: Arc<[Counter]>,
     pub large_replies: Arc<LargeReplies>,
     /// Of the port for other nodes.
@@ -129,7 +130,7 @@ impl NodeShared {
             stats,
             partition_bytes: partitioning
                 .partitions()
-                .map(|_| Counter::default())
+                .map(|_| Counter::of(u64::MAX))
                 .collect(),
             large_replies: Arc::default(),
             peer_links: Arc::default(),

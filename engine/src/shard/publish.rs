@@ -22,19 +22,18 @@ impl Shard {
             incoming += u64::from(partition.incoming().is_some());
             expiring += partition.table.expiring();
             data_bytes += partition.table.data_bytes();
-            if let Some(bytes) = self
-                .core
-                .node
-                .partition_bytes
-                .get(usize::from(partition.id.0))
-            {
-                bytes.set(partition.table.data_bytes());
-            }
             let store = usize::from(partition.id.0) % self.checkpointer.stores();
             if let Some(most) = image_bytes.get_mut(store) {
                 *most = partition.table.data_bytes().max(*most);
             }
             changes += partition.changes_since_image();
+        }
+        // Another shard of this node may serve what is staged or left here.
+        let sizes = &self.core.node.partition_bytes;
+        for partition in keyspace.all_served() {
+            if let Some(bytes) = sizes.get(usize::from(partition.id.0)) {
+                bytes.set(partition.table.data_bytes());
+            }
         }
         stats.expires.set(expiring as u64);
         stats.data_bytes.set(data_bytes);

@@ -73,6 +73,11 @@ pub struct Counter(AtomicU64);
 
 impl Counter {
     #[must_use]
+    pub fn of(value: u64) -> Counter {
+        Counter(AtomicU64::new(value))
+    }
+
+    #[must_use]
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }

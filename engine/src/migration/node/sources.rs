@@ -343,7 +343,7 @@ impl NodeMigrations {
                 }
                 let bytes = self.partition_bytes.get(usize::from(partition.0));
                 let bytes = match migration.attempt <= TOGETHER_MAX {
-                    true => bytes.map_or(0, Counter::get),
+                    true => bytes.map_or(u64::MAX, Counter::get),
                     false => u64::MAX,
                 };
                 let places = (shard, migration.target);

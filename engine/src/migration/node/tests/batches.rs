@@ -63,22 +63,21 @@ fn a_batch_goes_from_one_shard_to_one_other() {
 }
 
 #[test]
-fn a_large_partition_is_a_batch_of_its_own() {
-    let mut bed = Bed::new();
-    let bytes = [1, BATCH_BYTES_MAX + 1, 1, BATCH_BYTES_MAX - 1, 1];
-    let sizes = bytes.iter().flat_map(|bytes| [*bytes, 0]).map(|bytes| {
-        let counter = Counter::default();
-        counter.set(bytes);
-        counter
-    });
-    bed.a.migrations.partition_bytes = sizes.collect();
-    let ids = [0, 2, 4, 6, 8].map(|p| bed.plan(p, place(B, 0)));
-    assert_eq!(begins(&bed.turn(A, [])), ids);
-    let batches = dials(&bed.turn(A, []));
-    assert_eq!(
-        batches,
-        [vec![ids[0], ids[2]], vec![ids[1]], ids[3..].to_vec()]
-    );
+fn a_partition_that_is_large_or_of_unknown_size_is_a_batch_of_its_own() {
+    let unknown = u64::MAX;
+    for large in [BATCH_BYTES_MAX + 1, unknown] {
+        let mut bed = Bed::new();
+        let bytes = [1, large, 1, BATCH_BYTES_MAX - 1, 1];
+        let sizes = bytes.iter().flat_map(|bytes| [*bytes, 0]);
+        bed.a.migrations.partition_bytes = sizes.map(Counter::of).collect();
+        let ids = [0, 2, 4, 6, 8].map(|p| bed.plan(p, place(B, 0)));
+        assert_eq!(begins(&bed.turn(A, [])), ids);
+        let batches = dials(&bed.turn(A, []));
+        assert_eq!(
+            batches,
+            [vec![ids[0], ids[2]], vec![ids[1]], ids[3..].to_vec()]
+        );
+    }
 }
 
 #[test]

@@ -91,7 +91,11 @@ impl Bed {
         }
         let view = Arc::new(View::of(&state).expect("founded"));
         let node = |id| Node {
-            migrations: NodeMigrations::new(id, Arc::clone(&view), Arc::default()),
+            migrations: NodeMigrations::new(
+                id,
+                Arc::clone(&view),
+                (0..PARTITIONS).map(|_| Counter::default()).collect(),
+            ),
             layout: Layout::empty(PARTITIONS, [LogId([0; 16]), LogId([1; 16])].into_iter()),
             incarnation: 1,
         };
