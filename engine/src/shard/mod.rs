@@ -317,7 +317,7 @@ impl Shard {
                 self.accepted(listener, result, more);
             }
             Completion::StreamReceived { stream, result } => {
-                self.migrations.received(stream, result, self.now);
+                self.migrations.received(stream, result);
             }
             Completion::StreamSent { stream, result } => self.migrations.sent(stream, result),
             Completion::Woken => self.ring.await_wake(self.waker.as_raw_fd()),

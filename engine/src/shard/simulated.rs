@@ -311,7 +311,7 @@ impl Shard {
         let ended: Vec<_> = self.migrations.ended_streams().collect();
         for (stream, _) in ended.into_iter().filter(|(_, is_shut)| *is_shut) {
             if self.io.receiving.remove(&stream).is_some() {
-                self.migrations.received(stream, Ok(0), self.now);
+                self.migrations.received(stream, Ok(0));
             }
         }
         let receiving: Vec<_> = self.io.receiving.keys().copied().collect();
@@ -328,7 +328,7 @@ impl Shard {
             // SAFETY: the socket keeps this memory until the completion that follows, and does not touch it.
             unsafe { std::ptr::copy_nonoverlapping(arrived.bytes.as_ptr(), into, len) };
             arrived.bytes.drain(..len);
-            self.migrations.received(stream, Ok(len), self.now);
+            self.migrations.received(stream, Ok(len));
         }
     }
 

@@ -25,7 +25,8 @@
 //! 10 OPENS      count u64
 //! ```
 //!
-//! DATA may end with zero bytes, fewer than [`DATA_ALIGN_BYTES`], behind its last record.
+//! DATA may end with zero bytes, fewer than [`DATA_ALIGN_BYTES`], behind its last record. DATA without any says that the
+//! source is there: it sends one every other second while it has nothing else to send.
 //!
 //! The frame's stream is the migration, never 0; of OPENS, ACCEPTED, REFUSED and END it is the first one, which names the
 //! batch. Its sequence counts the frames of one direction: from 1 at the source, whose OPENS and OPEN have 0, and from 0 at
@@ -69,7 +70,7 @@ pub enum Message<'a> {
     Refused(&'a str),
     /// So many keys are to come, about.
     Keys(u64),
-    /// The next records, to be read with [`Records`].
+    /// The next records, if any, to be read with [`Records`].
     Data(&'a [u8]),
     /// There is no record behind this one.
     Final(Final),
@@ -229,10 +230,7 @@ impl<'a> Message<'a> {
             kind::ACCEPTED => empty("ACCEPTED", payload, Self::Accepted)?,
             kind::REFUSED => Self::Refused(text("REFUSED", payload)?),
             kind::KEYS => Self::Keys(body("KEYS", payload)?),
-            kind::DATA => {
-                length("DATA", payload, 1, usize::MAX)?;
-                Self::Data(payload)
-            }
+            kind::DATA => Self::Data(payload),
             kind::FINAL => Self::Final(last(payload)?),
             kind::WINDOW => window(payload)?,
             kind::PREPARED => Self::Prepared(contents(body("PREPARED", payload)?)?),

@@ -10,7 +10,7 @@ use ephesus_wire::stream::DATA_ALIGN_BYTES;
 const QUEUED_BYTES_MAX: usize = 256 << 10;
 
 /// The records of one message.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub struct Records {
     /// The payload of a DATA message.
     pub bytes: Vec<u8>,

@@ -96,6 +96,15 @@ impl Link {
         }
     }
 
+    /// Whether something that was sent waits for the other end to read on.
+    pub(super) fn has_unsent(&self, sockets: &mut Sockets) -> bool {
+        match &self.wire {
+            Wire::Socket { id, .. } => sockets.has_unsent(*id),
+            Wire::Shard { out, .. } => !out.is_empty(),
+            Wire::Closed => false,
+        }
+    }
+
     /// Hands what was queued to the other shard of this node.
     pub(super) fn flush(&mut self, node: &NodeShared) {
         if let Wire::Shard { peer, out, .. } = &mut self.wire
@@ -159,7 +168,7 @@ impl Link {
         }
     }
 
-    /// When something came last, while more is waited for: nothing has arrived that was not consumed.
+    /// Since when more is waited for, while nothing has arrived that was not consumed.
     pub(super) fn heard(&self, sockets: &mut Sockets) -> Option<Instant> {
         match &self.wire {
             Wire::Socket { id, .. } => sockets.heard(*id),

@@ -41,10 +41,14 @@ use source::{Fate, Source, gives_up_from};
 use target::Target;
 use window::{Imported, Peer, Windows, credit};
 
-/// A stream of which nothing comes for so long, although the other end owes something, is broken.
+/// A stream of which nothing comes for so long is broken.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 
-/// Copies that are walked at a time: streams of small copies are not to wait for a large one.
+/// How often an end that has nothing else to say says that it is still there.
+const ALIVE_EVERY: Duration = Duration::from_secs(2);
+
+/// Batches that are walked at a time: with fewer a small one waits more often behind large ones, with more there are
+/// more writes to capture, which are sent twice. The others wait for their turn.
 const WALKING_MAX: usize = 4;
 
 /// How often captured writes leave, those of all copies together, if their messages are not full before. Nobody waits for
@@ -177,9 +181,9 @@ impl ShardMigrations {
         }
     }
 
-    pub fn received(&mut self, stream: StreamId, result: io::Result<usize>, now: Instant) {
+    pub fn received(&mut self, stream: StreamId, result: io::Result<usize>) {
         self.is_touched = true;
-        self.sockets.received(stream, result, now);
+        self.sockets.received(stream, result);
     }
 
     pub fn sent(&mut self, stream: StreamId, result: io::Result<usize>) {

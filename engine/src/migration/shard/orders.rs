@@ -58,10 +58,10 @@ impl ShardMigrations {
                 Link::new(batch.id(), End::Source, way, cx.sockets, now),
                 unserved,
             ) {
-                (Ok(link), None) => sources.push(Source::new(batch, to, link)),
+                (Ok(link), None) => sources.push(Source::new(batch, to, link, cx.now)),
                 (Ok(link), Some((_, open))) => {
                     let reason = format!("partition {} is not served here", open.partition);
-                    Source::new(batch, to, link).fail(cx, &reason);
+                    Source::new(batch, to, link, cx.now).fail(cx, &reason);
                 }
                 (Err(error), _) => cx.reports.tell(Report::RolledBack {
                     batch: batch.id(),

@@ -57,7 +57,7 @@ struct Socket {
     is_receiving: bool,
     queue: VecDeque<FrameParts>,
     sending: Option<Box<Sending>>,
-    /// When something came last.
+    /// When something came last, or the receive that is under way was issued.
     heard: Instant,
     broken: Option<String>,
     /// Until when a closed one may still send.
@@ -200,7 +200,13 @@ impl Sockets {
         }
     }
 
-    /// When something came last, if more is waited for.
+    /// Whether a frame waits, or has not left.
+    pub(super) fn has_unsent(&mut self, id: StreamId) -> bool {
+        let socket = self.find(id);
+        socket.is_some_and(|socket| socket.sending.is_some() || !socket.queue.is_empty())
+    }
+
+    /// Since when nothing has come, if more is waited for.
     pub(super) fn heard(&mut self, id: StreamId) -> Option<Instant> {
         let socket = self.find(id)?;
         socket.is_receiving.then_some(socket.heard)
@@ -271,13 +277,12 @@ impl Sockets {
         closing.filter_map(|socket| socket.closing).min()
     }
 
-    pub(super) fn received(&mut self, id: StreamId, result: io::Result<usize>, now: Instant) {
+    pub(super) fn received(&mut self, id: StreamId, result: io::Result<usize>) {
         let Some(socket) = self.find(id) else { return };
         socket.is_receiving = false;
         match result {
             Ok(0) => socket.end("the other node has closed the stream"),
             Ok(bytes) => {
-                socket.heard = now;
                 if socket.closing.is_none() {
                     socket.input.filled(bytes);
                 }
@@ -345,6 +350,7 @@ impl Socket {
         let wants_more = matches!(self.input.front(), Ok(None));
         if !self.is_receiving && wants_more && self.broken.is_none() {
             self.is_receiving = true;
+            self.heard = now;
             // SAFETY: the buffer is part of `self`, which stays until the completion, and it is not
             // touched while `is_receiving`: no whole frame is in it.
             unsafe { ring.receive_stream(self.id, fd, self.input.room()) };

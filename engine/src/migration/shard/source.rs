@@ -19,8 +19,8 @@ use ephesus_wire::{MigrationId, NodeId, PartitionId};
 use super::link::Link;
 use super::mail::Mail;
 use super::window::Peer;
-use super::{Cx, SILENCE_MAX};
-use crate::migration::{Batch, Outbound, Outgoing, Report, Stage};
+use super::{ALIVE_EVERY, Cx, SILENCE_MAX};
+use crate::migration::{Batch, Outbound, Outgoing, Records, Report, Stage};
 use crate::planted::Bug;
 
 /// What of a batch may be unacknowledged when its commands are held: they wait until the target has it, and a disk takes
@@ -70,6 +70,7 @@ pub(super) struct Source {
     /// The shard that it goes to.
     to: Peer,
     link: Link,
+    spoke: Instant,
     state: State,
     /// Which move's expired keys are being removed, and where that is; all are before the stream ends.
     clearing: Option<(usize, usize)>,
@@ -126,7 +127,7 @@ impl Move {
 }
 
 impl Source {
-    pub(super) fn new(batch: &Batch, to: NodeId, link: Link) -> Source {
+    pub(super) fn new(batch: &Batch, to: NodeId, link: Link, now: Instant) -> Source {
         let moves = batch.moves().iter().map(|(migration, open)| Move {
             migration: *migration,
             open: *open,
@@ -139,6 +140,7 @@ impl Source {
             moves: moves.collect(),
             to: (to, batch.first().target_shard),
             link,
+            spoke: now,
             state: State::Opening,
             clearing: None,
         }
@@ -452,9 +454,30 @@ impl Source {
                     None => break,
                 };
                 self.link.send(one.migration, mail, cx.sockets);
+                self.spoke = cx.now;
             }
         }
+        if self.next_word().is_some_and(|at| cx.now >= at) {
+            self.spoke = cx.now;
+            self.say_alive(cx);
+        }
         self.link.flush(&cx.core.node);
+    }
+
+    /// When to say that there is a source although it has nothing to send: it waits for its turn to walk, for credit, for a
+    /// limit or for its handoff.
+    fn next_word(&self) -> Option<Instant> {
+        matches!(self.state, State::Copying(_)).then_some(self.spoke + ALIVE_EVERY)
+    }
+
+    /// A message without records, unless others are still to leave, which say it as well.
+    fn say_alive(&mut self, cx: &mut Cx<'_>) {
+        if let Some(first) = self.moves.first()
+            && !self.link.has_unsent(cx.sockets)
+        {
+            let nothing = Mail::Data(Records::default());
+            self.link.send(first.migration, nothing, cx.sockets);
+        }
     }
 
     /// Tells the node how far the moves are, once in a while or `at_once`.
@@ -570,7 +593,7 @@ impl Source {
                 is_overdue: false,
             } => Some(held_since + OVERDUE_AFTER),
             State::Copying(_) if self.clearing.is_some() => Some(now),
-            _ => None,
+            _ => self.next_word(),
         }
     }
 }

@@ -9,7 +9,7 @@
 //! A prepared copy needs no stream: whatever happens to it, the copy stays, and orders find it by its
 //! partition and epoch.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use ephesus_wire::stream::Message;
 use ephesus_wire::{Epoch, MigrationId, PartitionId};
@@ -18,13 +18,10 @@ use super::link::Link;
 use super::mail::Mail;
 use super::source::Fate;
 use super::window::Peer;
-use super::{Cx, SILENCE_MAX};
+use super::{ALIVE_EVERY, Cx, SILENCE_MAX};
 use crate::keyspace::AfterBreak;
 use crate::migration::{Batch, Report};
 use crate::planted::Bug;
-
-/// How often a target that has something to do says that it is still there.
-const ALIVE_EVERY: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -44,11 +41,9 @@ pub(super) struct Target {
     link: Link,
     /// How much of the first DATA message is imported.
     taken: usize,
-    /// When something was acknowledged last.
-    acknowledged_at: Instant,
     spoke: Instant,
-    /// The credit that the source has been given, and when.
-    told_credit: (usize, Instant),
+    /// The credit that the source has been given.
+    told_credit: usize,
 }
 
 /// A staging copy of a batch.
@@ -72,9 +67,8 @@ impl Target {
             copies: Vec::new(),
             link,
             taken: 0,
-            acknowledged_at: now,
             spoke: now,
-            told_credit: (0, now),
+            told_credit: 0,
         }
     }
 
@@ -211,22 +205,18 @@ impl Target {
     fn advance(&mut self, cx: &mut Cx<'_>, credit: usize) -> Result<(), Broken> {
         let log = &cx.core.keyspace.log;
         let (committed, durable) = (log.committed(), log.durable());
-        let has_changed = (credit == 0) != (self.told_credit.0 == 0);
+        let has_changed = (credit == 0) != (self.told_credit == 0);
         let mut is_due = has_changed || cx.now.saturating_duration_since(self.spoke) >= ALIVE_EVERY;
-        let (mut is_behind, mut said) = (false, Vec::new());
+        let mut said = Vec::new();
         for copy in &mut self.copies {
             let keyspace = &mut cx.core.keyspace;
-            let taken = keyspace.partition(copy.partition);
-            let taken = taken.map_or(0, |copy| copy.seq());
             let incoming = keyspace.incoming_mut(copy.partition);
             let incoming = incoming.ok_or_else(|| Broken::here("the copy is gone"))?;
             let acknowledged = incoming.acknowledge(committed);
             if let Some(seq) = acknowledged {
                 copy.acknowledged = seq;
-                self.acknowledged_at = cx.now;
             }
             let is_filling = copy.state == State::Filling;
-            is_behind |= is_filling && copy.acknowledged < taken;
             if acknowledged.is_some() || is_filling && is_due {
                 // What has changed for all of them is said once.
                 is_due = false;
@@ -242,24 +232,14 @@ impl Target {
         }
         if !said.is_empty() {
             self.spoke = cx.now;
-            if has_changed {
-                self.told_credit.1 = cx.now;
-            }
-            self.told_credit.0 = credit;
+            self.told_credit = credit;
         }
         for (migration, mail) in said {
             self.link.send(migration, mail, cx.sockets);
         }
-        let (told_credit, told_at) = self.told_credit;
-        // A source whose credit is used up has nothing to say.
         if self.is_filling()
-            && told_credit > 0
-            && !is_behind
             && let Some(heard) = self.link.heard(cx.sockets)
-            && cx
-                .now
-                .saturating_duration_since(heard.max(self.acknowledged_at).max(told_at))
-                >= SILENCE_MAX
+            && cx.now.saturating_duration_since(heard) >= SILENCE_MAX
         {
             let seconds = SILENCE_MAX.as_secs();
             return Err(Broken::here(format!(

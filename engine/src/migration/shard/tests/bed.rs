@@ -216,7 +216,7 @@ impl Half {
         for completion in self.completions.drain(..) {
             match completion {
                 Completion::StreamReceived { stream, result } => {
-                    self.migrations.received(stream, result, now);
+                    self.migrations.received(stream, result);
                 }
                 Completion::StreamSent { stream, result } => self.migrations.sent(stream, result),
                 other => panic!("unexpected {other:?}"),

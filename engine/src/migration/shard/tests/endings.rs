@@ -6,11 +6,11 @@ use std::net::{Shutdown, TcpStream};
 use ephesus_wire::MigrationId;
 use ephesus_wire::stream::Message;
 
-use super::bed::{BOTH, Bed, EPOCH, MOVING, TO, Wire, open, orders, sockets};
+use super::bed::{BOTH, Bed, EPOCH, MOVING, OTHER, TO, Wire, open, orders, sockets};
 use crate::keyspace::Partition;
 use crate::migration::ends::tests::workload::words;
-use crate::migration::shard::source::{HOLD_MAX, OVERDUE_AFTER};
-use crate::migration::{Report, Way};
+use crate::migration::shard::source::{HANDOFF_INTERVAL_MS, HOLD_MAX, OVERDUE_AFTER};
+use crate::migration::{Order, Report, Way};
 use crate::planted::{Bug, Planted};
 
 /// What ends a move.
@@ -359,6 +359,31 @@ fn a_silent_source_leaves_no_staging_copy() {
         bed.until("wiping", |bed| bed.target.reason().is_some());
         let reason = "the source has been silent for 10 s";
         assert_eq!(bed.target.reason(), Some(reason));
+    }
+}
+
+#[test]
+fn a_source_that_waits_for_its_turn_or_a_limit_is_not_silent() {
+    for wire in BOTH {
+        let mut bed = Bed::of(2, 1);
+        bed.fill(MOVING, 2_000);
+        bed.fill(OTHER, 2_000);
+        // One batch is walked at a time, and takes half an hour.
+        bed.order_source(Order::Limit(1_000));
+        bed.begin(wire);
+        bed.begin_other(wire);
+        bed.until("the first records", |bed| bed.received() > 1);
+        for _ in 0..13 {
+            bed.settle();
+            bed.pass(2_000);
+        }
+        assert_eq!((bed.source.reason(), bed.target.reason()), (None, None));
+        assert!(!bed.source.is_confirmed(), "both are under way");
+        bed.order_source(Order::Limit(0));
+        let is_confirmed = |report: &Report| matches!(report, Report::Confirmed { .. });
+        bed.until("the first", |bed| bed.source.is_confirmed());
+        bed.pass(HANDOFF_INTERVAL_MS);
+        bed.until("both", |bed| bed.source.count(is_confirmed) == 2);
     }
 }
 
