@@ -183,12 +183,9 @@ impl Compare<'_> {
         find: impl FnOnce(&mut Session<'_>, &mut Case) -> Result<()>,
     ) -> Result<()> {
         let done = find(session, &mut case);
-        let names: Vec<String> = session
-            .record
-            .servers
-            .iter()
-            .map(|one| one.name.clone())
-            .collect();
+        let rows = case.rows.iter();
+        let mut names: Vec<String> = rows.flat_map(|row| row.samples.keys().cloned()).collect();
+        names.sort();
         let is_ephesus = |name: &str| name.starts_with(EPHESUS);
         let subject = names.iter().find(|name| is_ephesus(name)).or(names.last());
         case.judge(subject.map_or(EPHESUS, String::as_str), BEST_PEER, |peer| {

@@ -183,9 +183,11 @@ impl Case {
         servers: impl Iterator<Item = String>,
         why: &str,
     ) {
-        let none = servers.map(|server| (server, Vec::new())).collect();
         let row = self.row(name, scale);
-        row.samples = none;
+        for server in servers {
+            row.samples.insert(server.clone(), Vec::new());
+            row.medians.insert(server, None);
+        }
         row.verdict = Verdict::NotMeasured;
         self.note(format!("{name}: unmeasured: {why}"));
     }

@@ -11,9 +11,8 @@ use crate::error::{BenchError, Result};
 use crate::interrupt;
 use crate::locate;
 use crate::loopback;
-use crate::measure::{Measures, Verdict, more};
-use crate::record::{Case, EPHESUS, Outputs, Record, Row};
-use crate::stats;
+use crate::measure::more;
+use crate::record::{Case, EPHESUS, Outputs, Record};
 
 mod durable;
 mod memory;
@@ -73,29 +72,25 @@ impl MicroArgs {
         let settings = serde_json::json!({ "seconds": self.seconds });
         let mut record = Record::new("micro", root.path(), &settings)?;
         record.is_quick = self.quick;
-        let mut measures = Measures::default();
-        let done = self.measure(root.path(), &mut measures);
-        let rows = measures.0.iter().map(|measure| {
-            let ratio = stats::estimate(&measure.ratios_to(EPHESUS, |one| one == LIMIT));
-            Row::new(measure, Verdict::NoGoal, [(LIMIT.to_owned(), ratio)])
-        });
         let how = format!(
             "One CPU; keys of {KEY_BYTES} B and values of {VALUE_BYTES} B; medians of {ROUNDS} rounds. Limits: \
              memory that is copied, reads of memory that depend on each other, one loopback TCP connection, 4 KiB \
              O_DSYNC writes, and such writes one by one of 256 KiB (log) and 1 MiB (image). A part is above its \
              limit where its data stays in the CPU's caches, or where its reads overlap."
         );
-        record.put(Case {
+        let mut case = Case {
             name: "parts".to_owned(),
             title: "parts of a node beside physical limits".to_owned(),
             how,
-            rows: rows.collect(),
             ..Case::default()
-        });
+        };
+        let done = self.measure(root.path(), &mut case);
+        case.judge(EPHESUS, LIMIT, str::to_owned);
+        record.put(case);
         self.outputs.publish(record, done)
     }
 
-    fn measure(&self, dir: &Path, measures: &mut Measures<&'static str>) -> Result<()> {
+    fn measure(&self, dir: &Path, case: &mut Case) -> Result<()> {
         let cpus = affinity::allowed()?;
         let wrong = |cpus: &[usize]| BenchError::io(format!("running on CPUs {cpus:?}"));
         affinity::confine_current(&cpus[..1]).map_err(wrong(&cpus[..1]))?;
@@ -122,8 +117,8 @@ impl MicroArgs {
                 };
                 let scale = if *unit == "per s" { 1.0 } else { 1e6 };
                 let ours = rate(time, work)?;
-                measures.record(*name, more(unit), EPHESUS, ours / scale);
-                measures.record(*name, more(unit), LIMIT, limit / *each / scale);
+                case.sample(*name, more(unit), EPHESUS, ours / scale);
+                case.sample(*name, more(unit), LIMIT, limit / *each / scale);
             }
         }
         affinity::confine_current(&cpus).map_err(wrong(&cpus))

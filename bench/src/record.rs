@@ -15,7 +15,7 @@ use crate::error::{BenchError, Result};
 use crate::measure::{Better, Goal, Measure, Verdict, more};
 use crate::named::Named;
 use crate::plot::Plot;
-use crate::stats::{self, Estimate};
+use crate::stats::Estimate;
 
 pub use latencies::Latencies;
 pub use outputs::Outputs;
@@ -235,23 +235,12 @@ impl Case {
         unit: &'static str,
         samples: Vec<f64>,
         goal: Option<Goal>,
-    ) -> &mut Row {
-        let mut measure = Measure::new(name, more(unit).to(goal));
-        let verdict = Verdict::on(goal, stats::median(&samples));
-        measure.samples.insert(EPHESUS, samples);
-        self.push(Row::new(&measure, verdict, []))
-    }
-
-    /// Adds a quantity, and says on standard error what it has come to.
-    pub fn push(&mut self, row: Row) -> &mut Row {
-        let shown = |(server, median): (&String, &Option<f64>)| {
-            let median = median.map_or("none".to_owned(), stats::number);
-            format!("{server} {median}")
-        };
-        let medians: Vec<String> = row.medians.iter().map(shown).collect();
-        eprintln!("   {}: {} {}", row.name, medians.join(", "), row.unit);
-        self.rows.push(row);
-        self.rows.last_mut().expect("a row")
+    ) {
+        let name = name.into();
+        for value in samples {
+            self.sample(name.clone(), more(unit).to(goal), EPHESUS, value);
+        }
+        self.judge(EPHESUS, "", str::to_owned);
     }
 }
 

@@ -116,9 +116,9 @@ impl Bed {
         let path = dir.as_ref().map_or(Path::new(""), TempDir::path);
         let mut all: Vec<Driven> = Vec::new();
         for one in contestants {
-            let mut driven = arguments.start(one, setup, path)?;
+            let mut driven = arguments.start((one, contestants), setup, path)?;
             let described = driven.describe()?;
-            // One that runs has its product's name, if nobody else has.
+            // One that runs has the name of its product, if nobody else has it.
             if all.iter().all(|other| other.name != described.name) {
                 driven.name.clone_from(&described.name);
             }
@@ -250,20 +250,23 @@ impl Loaded {
         (plan, label): (&Plan, &str),
     ) -> Self {
         let (outcome, events) = turn.value;
-        let (rate, all) = (outcome.per_s(Phase::Before), outcome.all(Phase::Before));
-        let p99_us = all.us(0.99);
-        let busy = outcome.client_busy * 100.0;
         let run = Run {
             events,
             ..outcome.run(&driven.name, label, plan.rate)
         };
-        let name = run.name();
-        eprintln!("   {name}: {rate:.0} op/s, p99 {p99_us:.0} us, client {busy:.0}% busy");
         Loaded {
             outcome,
             run,
             cpu: turn.cpu,
         }
+    }
+
+    /// Says what it came to, while others are still to come.
+    pub fn tell(&self) {
+        let rate = self.outcome.per_s(Phase::Before);
+        let p99_us = self.outcome.all(Phase::Before).us(0.99);
+        let (name, busy) = (self.run.name(), self.outcome.client_busy * 100.0);
+        eprintln!("   {name}: {rate:.0} op/s, p99 {p99_us:.0} us, client {busy:.0}% busy");
     }
 
     /// The same, if nothing went wrong and every read has found something: no server is fast at finding nothing.
@@ -278,6 +281,7 @@ impl Loaded {
 
     /// Adds its figures to a case, and the run itself if it is the first of its server.
     pub fn record(self, case: &mut Case, goals: Goals) {
+        self.tell();
         let (outcome, server) = (&self.outcome, &*self.run.server);
         let all = outcome.all(Phase::Before);
         let mut sample = |name, scale, value| case.sample(name, scale, server, value);

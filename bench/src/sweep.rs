@@ -131,7 +131,10 @@ impl SweepArgs {
             match Setup::of(&self.contestants, [*value as u16; 2], DURABILITY)? {
                 Ok(setup) => self.on_bed(session, (&setup, root), &[*value], case)?,
                 Err(why) => {
-                    let names = self.contestants.iter().map(ToString::to_string);
+                    let names = self
+                        .contestants
+                        .iter()
+                        .map(|one| one.name(&self.contestants));
                     let row = format!("rate, shards {value}");
                     case.unmeasured((&row, more("op/s")), names, &why);
                 }
@@ -184,6 +187,7 @@ impl SweepArgs {
                 self.over.set(&mut plan, *value, peak_per_s);
                 let mut loaded = bed.load(driven, case, (&plan, span, &label))?;
                 let per_s = loaded.outcome.per_s(Phase::Before);
+                loaded.tell();
                 case.runs.push(loaded.run);
                 if per_s < plan.rate as f64 * ACHIEVED_MIN && !interrupt::requested() {
                     peaks.remove(&driven.name);

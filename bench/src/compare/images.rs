@@ -3,7 +3,7 @@ use std::time::Duration;
 use crate::error::Result;
 use crate::interrupt;
 use crate::load::{self, Mix, Op, Phase, Plan, Span};
-use crate::record::Case;
+use crate::record::{Case, Event};
 use crate::resp;
 use crate::runner::{Bed, Driven, Loaded, drive};
 use crate::server::{Server, is_rewriting};
@@ -26,6 +26,7 @@ pub(super) fn while_imaging(
     case: &mut Case,
     (plan, span): (&Plan, Span),
 ) -> Result<Loaded> {
+    let mut rewrites = 0;
     let turn = bed.turn(driven, case, || {
         if driven.is_own_ephesus() {
             until_imaging(driven, plan)?;
@@ -38,7 +39,10 @@ pub(super) fn while_imaging(
                 .iter_mut()
                 .try_for_each(|one| match is_rewriting(one)? {
                     true => Ok(()),
-                    false => one.text(&["BGREWRITEAOF"]).map(drop),
+                    false => {
+                        rewrites += 1;
+                        one.text(&["BGREWRITEAOF"]).map(drop)
+                    }
                 })
         };
         interrupt::beside(REWRITE_POLL, rewrite, || drive(plan, span))
@@ -48,7 +52,8 @@ pub(super) fn while_imaging(
     // Of which a part went into what came before.
     loaded.cpu = None;
     let (outcome, name) = (&loaded.outcome, &driven.name);
-    if !loaded.run.events.iter().any(|event| event.kind == "image") {
+    let is_image = |event: &Event| event.kind == "image";
+    if rewrites == 0 && !loaded.run.events.iter().any(is_image) {
         case.note(format!("{name}: no image was written in some run"));
     }
     let is_short = outcome.per_s(Phase::Before) < plan.rate as f64 * ACHIEVED_MIN;

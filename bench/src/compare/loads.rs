@@ -76,7 +76,7 @@ impl Compare<'_> {
         let setup = match Setup::of(&contestants, [cores; 2], shape.durability)? {
             Ok(setup) => setup,
             Err(why) => {
-                let names = contestants.iter().map(ToString::to_string);
+                let names = contestants.iter().map(|one| one.name(&contestants));
                 case.unmeasured(("rate", more("op/s").to(shape.goals.rate)), names, &why);
                 return Ok(());
             }

@@ -39,7 +39,7 @@ impl Compare<'_> {
         (setup, dir): (&Setup, &TempDir),
     ) -> Result<Driven> {
         let servers = &self.arguments.servers;
-        let mut driven = servers.start(one, setup, dir.path())?;
+        let mut driven = servers.start((one, &self.arguments.contestants), setup, dir.path())?;
         session.record.add_server(driven.describe()?);
         self.aim(&mut driven.plan, self.large_keys());
         Ok(driven)
@@ -66,12 +66,17 @@ impl Compare<'_> {
             driven.fill()?;
             note_quiet(case, &driven)?;
             let full = resident()?;
-            eprintln!("   {one}: {full:.1} B per key");
+            eprintln!("   {}: {full:.1} B per key", driven.name);
             let no_more = less("B").to(Goal::RatioAtMost(1.0));
-            case.sample("resident memory per key", no_more, one, full);
-            case.sample("growth per key", less("B"), one, full - empty);
+            case.sample("resident memory per key", no_more, &driven.name, full);
+            case.sample("growth per key", less("B"), &driven.name, full - empty);
             let disk = disk::used_bytes(dir.path())? as f64 / keys as f64;
-            case.sample("disk use / data", less("x"), one, disk / self.entry_bytes());
+            case.sample(
+                "disk use / data",
+                less("x"),
+                &driven.name,
+                disk / self.entry_bytes(),
+            );
             Ok(())
         })
     }
@@ -111,11 +116,11 @@ impl Compare<'_> {
             driven.verify_keys(keys)?;
             driven.verify_confined()?;
             driven.servers.into_iter().try_for_each(Server::stop)?;
-            eprintln!("   {one}: {seconds:.2} s");
+            eprintln!("   {}: {seconds:.2} s", driven.name);
             let faster = less("s").to(Goal::RatioAtMost(most));
-            case.sample("exec to first GET", faster, one, seconds);
+            case.sample("exec to first GET", faster, &driven.name, seconds);
             let us_per_key = seconds * 1e6 / keys as f64;
-            case.sample("load time", less("us/key"), one, us_per_key);
+            case.sample("load time", less("us/key"), &driven.name, us_per_key);
             Ok(())
         })
     }

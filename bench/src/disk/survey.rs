@@ -7,9 +7,9 @@ use std::time::Duration;
 use crate::error::{BenchError, Result};
 use crate::interrupt;
 use crate::locate;
-use crate::measure::{Measure, Verdict, more};
+use crate::measure::more;
 use crate::plot::{Axis, Kind, Plot, Series};
-use crate::record::{Case, Latencies, Outputs, Record, Row, Run};
+use crate::record::{Case, Latencies, Outputs, Record, Run};
 use crate::stats::number;
 
 use super::in_flight::{Driven, drive};
@@ -138,10 +138,9 @@ impl Found {
                 ("commits, 50 connections in groups", "per s", grouped),
                 ("log", "MB/s", most),
             ] {
-                let mut measure = Measure::new(name, more(unit));
-                measure.samples.insert("at most", vec![value]);
-                case.push(Row::new(&measure, Verdict::NoGoal, []));
+                case.sample(name, more(unit), "at most", value);
             }
+            case.judge("at most", "", str::to_owned);
             case.how += &format!(
                 " A reply under strict waits for one durable write. One connection that waits for each reply commits at \
                  most {} times per s, and one in a hundred commits takes over {} us. What arrives while a group is \
@@ -160,14 +159,21 @@ impl Found {
 
     /// Rates by size and number in flight.
     fn sequential(&self) -> Case {
-        let row = |kib: usize| {
-            let mut measure = Measure::new(format!("{kib} KiB"), more("MB/s"));
-            for (_, in_flight, driven) in self.cells.iter().filter(|cell| cell.0 == kib) {
-                let samples = vec![driven.mb_per_s];
-                measure.samples.insert(InFlight(*in_flight), samples);
-            }
-            Row::new(&measure, Verdict::NoGoal, [])
+        let mut case = Case {
+            name: "sequential".to_owned(),
+            title: "durable sequential writes by size and number in flight".to_owned(),
+            how: "O_DSYNC, one writer per write in flight.".to_owned(),
+            ..Case::default()
         };
+        for kib in KIB {
+            for (_, in_flight, driven) in self.cells.iter().filter(|cell| cell.0 == kib) {
+                // Columns are in the order of their names.
+                let column = format!("{in_flight:>2} in flight");
+                let name = format!("{kib} KiB");
+                case.sample(name, more("MB/s"), column, driven.mb_per_s);
+            }
+        }
+        case.judge("", "", |_| String::new());
         let curves = |value: fn(&Driven) -> f64| {
             let of = |kib: usize| {
                 let cells = self.cells.iter().filter(move |cell| cell.0 == kib);
@@ -187,25 +193,8 @@ impl Found {
         );
         let p99 = curves(|driven| driven.latencies.us(0.99));
         let p99 = plot("99th percentile until durable", Axis::log("", "us"), p99);
-        Case {
-            name: "sequential".to_owned(),
-            title: "durable sequential writes by size and number in flight".to_owned(),
-            how: "O_DSYNC, one writer per write in flight.".to_owned(),
-            rows: KIB.map(row).to_vec(),
-            plots: vec![rate, p99],
-            ..Case::default()
-        }
-    }
-}
-
-/// A number of writes in flight, which names a column.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct InFlight(usize);
-
-impl std::fmt::Display for InFlight {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Columns are in the order of their names.
-        write!(f, "{:>2} in flight", self.0)
+        case.plots = vec![rate, p99];
+        case
     }
 }
 

@@ -1,9 +1,8 @@
 use ephesus_wire::rng::Rng;
 
 use super::*;
-use crate::measure::{Measures, less, more};
+use crate::measure::{less, more};
 use crate::plot::{Axis, Kind, Series};
-use crate::stats;
 
 const GOLDEN: &str = include_str!("golden.json");
 
@@ -90,28 +89,24 @@ fn sample() -> Record {
             configuration: vec![("appendfsync".to_owned(), "always".to_owned())],
         });
     }
-    let mut measures = Measures::<&str>::default();
+    let mut two = Case {
+        name: "two".to_owned(),
+        title: "side by side".to_owned(),
+        notes: vec!["a <note> & more".to_owned()],
+        ..Case::default()
+    };
     let scale = more("ops/s").to(Goal::RatioAtLeast(1.5));
     for (ephesus, valkey) in [
         (300_000.0, 150_000.0),
         (310_000.0, 149_000.0),
         (290_000.0, f64::NAN),
     ] {
-        measures.record("rate", scale, "ephesus", ephesus);
-        measures.record("rate", scale, "valkey", valkey);
+        two.sample("rate", scale, "ephesus", ephesus);
+        two.sample("rate", scale, "valkey", valkey);
     }
-    measures.record("server CPU per op", less("us"), "ephesus", 7.5);
-    let ratio = |of: &Measure<&str>| stats::estimate(&of.ratios_to("ephesus", |_| true));
-    let mut rows: Vec<Row> = (measures.0.iter())
-        .map(|one| {
-            Row::new(
-                one,
-                Verdict::on(one.goal, Some(2.0)),
-                [("valkey".to_owned(), ratio(one))],
-            )
-        })
-        .collect();
-    rows[0].client_bound.push("ephesus".to_owned());
+    two.sample("server CPU per op", less("us"), "ephesus", 7.5);
+    two.judge("ephesus", "valkey", str::to_owned);
+    two.rows[0].client_bound.push("ephesus".to_owned());
     let curve = |name: &str, peak: f64| {
         let steps = (1..=9).map(|tenth| f64::from(tenth) / 10.0);
         Series::new(
@@ -127,10 +122,6 @@ fn sample() -> Record {
         ..Case::default()
     });
     record.put(Case {
-        name: "two".to_owned(),
-        title: "side by side".to_owned(),
-        notes: vec!["a <note> & more".to_owned()],
-        rows,
         runs: vec![
             run("ephesus", "relaxed", 100.0),
             run("valkey", "everysec", 180.0),
@@ -149,7 +140,7 @@ fn sample() -> Record {
                 vec![Series::bar("ephesus", 300.0, None)],
             ),
         ],
-        ..Case::default()
+        ..two
     });
     record
 }

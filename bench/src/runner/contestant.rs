@@ -43,6 +43,16 @@ pub(crate) struct Kind {
 }
 
 impl Contestant {
+    /// What it is called beside others: without its program, if none before it is called so.
+    pub(crate) fn name(&self, all: &[Contestant]) -> String {
+        let name = |one: &Contestant| one.0.split('=').next().unwrap_or_default().to_owned();
+        let first = all.iter().find(|one| name(one) == name(self));
+        match first.is_none_or(|first| first == self) {
+            true => name(self),
+            false => self.0.clone(),
+        }
+    }
+
     /// What is started for it, and of which program if that is said; none: it runs already.
     pub(crate) fn kind(&self) -> Option<(Kind, Option<&Path>)> {
         let (name, program) = match self.0.split_once('=') {
@@ -160,8 +170,13 @@ impl ServerArgs {
     }
 
     /// Starts a contestant with its data below `dir`, or finds out whether it is there.
-    pub fn start(&self, one: &Contestant, setup: &Setup, dir: &Path) -> Result<Driven> {
-        let name = one.0.clone();
+    pub fn start(
+        &self,
+        (one, all): (&Contestant, &[Contestant]),
+        setup: &Setup,
+        dir: &Path,
+    ) -> Result<Driven> {
+        let name = one.name(all);
         let Some((kind, program)) = one.kind() else {
             let target = self.login.resolve(&one.0)?;
             let plan = Plan {
@@ -271,9 +286,8 @@ impl Driven {
     /// For a report.
     pub fn describe(&self) -> Result<ServerRecord> {
         if let Some(first) = self.servers.first() {
-            let name = self.name.clone();
             return Ok(ServerRecord {
-                name,
+                name: self.name.clone(),
                 ..server::describe(first)
             });
         }
