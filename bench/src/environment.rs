@@ -58,40 +58,34 @@ pub struct Environment {
 /// # Errors
 /// When `/proc` cannot be read.
 pub fn read(dir: &Path) -> Result<Environment> {
-    let text = |path: &str| fs::read_to_string(path).map_err(BenchError::io(path));
-    let trimmed = |path: &str| {
-        fs::read_to_string(path)
-            .ok()
-            .map(|text| text.trim().to_owned())
+    let text = |path: &str| {
+        let text = fs::read_to_string(path).map_err(BenchError::io(path))?;
+        Ok::<_, BenchError>(text.trim().to_owned())
     };
     let wrong = |error| BenchError::io("reading /proc")(io::Error::other(error));
     let cpus = CpuInfo::current().map_err(wrong)?;
     let memory = Meminfo::current().map_err(wrong)?;
     let date = output_of(Command::new("date").args(["-u", "+%F %T UTC"]));
+    let describe = ["describe", "--always", "--dirty", "--exclude", "*"];
+    let mounts = text("/proc/self/mounts")?;
     Ok(Environment {
         date: date.unwrap_or_default(),
-        commit: commit(),
+        commit: output_of(Command::new("git").args(describe)),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         flags: std::env::args().skip(1).collect(),
         cpu: cpus.model_name(0).unwrap_or("unknown").to_owned(),
         cpus: affinity::allowed()?,
-        kernel: text("/proc/version")?.trim().to_owned(),
+        kernel: text("/proc/version")?,
         memory_bytes: memory.mem_total,
         memory_available_bytes: memory.mem_available.unwrap_or_default(),
-        load_average: text("/proc/loadavg")?.trim().to_owned(),
+        load_average: text("/proc/loadavg")?,
         data_dir: dir.display().to_string(),
-        mount: mount_of(&text("/proc/self/mounts")?, dir)
-            .unwrap_or("unknown")
-            .to_owned(),
+        mount: mount_of(&mounts, dir).unwrap_or("unknown").to_owned(),
         disk: disk_of(dir),
         file_system: disk::file_system(dir)?,
-        governor: trimmed("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
-        huge_pages: trimmed("/sys/kernel/mm/transparent_hugepage/enabled"),
+        governor: text("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").ok(),
+        huge_pages: text("/sys/kernel/mm/transparent_hugepage/enabled").ok(),
     })
-}
-
-fn commit() -> Option<String> {
-    output_of(Command::new("git").args(["describe", "--always", "--dirty", "--exclude", "*"]))
 }
 
 /// What a program says on its standard output, if it succeeds.

@@ -22,20 +22,20 @@ use crate::record::{self, Outputs, Record, ServerRecord};
 
 pub use pair::Contestant;
 
-mod case;
 mod ephesus;
 mod measures;
 mod pair;
 mod round;
+mod shape;
 #[cfg(test)]
 mod tests;
 mod valkey;
 
-use case::Case;
 use ephesus::{Cluster, EphesusPair};
 use measures::{Raw, Samples};
 use pair::Pair;
 use round::Outcome;
+use shape::Shape;
 use valkey::ValkeyPair;
 
 const ROUNDS: u32 = 10;
@@ -109,15 +109,15 @@ pub struct MigrateArgs {
 }
 
 impl MigrateArgs {
-    fn cases(&self) -> Vec<Case> {
+    fn cases(&self) -> Vec<Shape> {
         let full = self.full_load.then_some(0);
         let loads = (self.load > 0).then_some(self.load).into_iter().chain(full);
         let loaded = loads.map(|writes| (LOAD_VALUE_BYTES, Some(writes)));
         let unloaded = self.value_bytes.iter().map(|&bytes| (bytes, None));
         let case = |(bytes, writes)| {
-            let usual = Case::new(bytes, writes, self.quick);
+            let usual = Shape::new(bytes, writes, self.quick);
             let keys = self.keys.unwrap_or(usual.keys);
-            Case { keys, ..usual }
+            Shape { keys, ..usual }
         };
         unloaded.chain(loaded).map(case).collect()
     }
@@ -234,7 +234,7 @@ pub fn execute(flags: &MigrateArgs) -> Result<()> {
 }
 
 /// All rounds of a case; what is there after each is written.
-fn run_case(bench: &Bench, case: Case, record: &mut Record) -> Result<()> {
+fn run_case(bench: &Bench, case: Shape, record: &mut Record) -> Result<()> {
     let how = case.how(bench.load_time());
     eprintln!("== {case}: {how}");
     let mut samples = Samples::new(case);
@@ -254,7 +254,7 @@ fn run_case(bench: &Bench, case: Case, record: &mut Record) -> Result<()> {
 
 type Round = (Raw, Vec<(Contestant, Outcome)>);
 
-fn run_round(bench: &Bench, case: Case, round: u32, record: &mut Record) -> Result<Round> {
+fn run_round(bench: &Bench, case: Shape, round: u32, record: &mut Record) -> Result<Round> {
     let [source, target] = bench.cpus;
     let at_a_time = [disk::GROUPS, 1];
     let [disk, one_by_one] = disk::in_flight_mb_per_s(bench.root(), at_a_time, RAW_TIME)?;

@@ -9,9 +9,9 @@ use crate::plot::{Axis, Kind, Plot, Series};
 use crate::record::{self, Event, Row, Run};
 use crate::stats;
 
-use super::case::Case;
 use super::pair::Contestant;
 use super::round::Outcome;
+use super::shape::Shape;
 
 #[cfg(test)]
 mod tests;
@@ -46,7 +46,7 @@ const PHASES: [(&str, Phase); 3] = [
 /// All samples of one case.
 #[derive(Clone, Debug)]
 pub(super) struct Samples {
-    case: Case,
+    case: Shape,
     measures: Measures<Contestant>,
     /// Of every move in every round.
     holds_ms: BTreeMap<Contestant, Vec<f64>>,
@@ -58,7 +58,7 @@ pub(super) struct Samples {
 type Sample = (String, Scale, f64);
 
 impl Samples {
-    pub(super) fn new(case: Case) -> Self {
+    pub(super) fn new(case: Shape) -> Self {
         Samples {
             case,
             measures: Measures::default(),
@@ -197,7 +197,7 @@ fn mb_per_s(outcome: &Outcome) -> f64 {
     }
 }
 
-fn of_move(case: Case, outcome: &Outcome, raw: Raw) -> Vec<Sample> {
+fn of_move(case: Shape, outcome: &Outcome, raw: Raw) -> Vec<Sample> {
     let (course, said) = (&outcome.course, &outcome.said);
     let (mb, keys) = (outcome.bytes as f64 / MB, outcome.keys as f64);
     let [copying_s, whole_s] = [course.copying, course.whole].map(|time| time.as_secs_f64());
@@ -235,7 +235,7 @@ fn of_move(case: Case, outcome: &Outcome, raw: Raw) -> Vec<Sample> {
     samples
 }
 
-fn of_writers(case: Case, found: &Found) -> Vec<Sample> {
+fn of_writers(case: Shape, found: &Found) -> Vec<Sample> {
     let phases = PHASES.map(|(when, phase)| (when, found.all(phase), found.per_s(phase)));
     let [(_, before, before_per_s), (_, during, during_per_s), _] = &phases;
     let mut samples = Vec::new();
@@ -285,7 +285,7 @@ fn notes(outcome: &Outcome) -> Vec<String> {
 }
 
 /// What writers saw before, during and after a move.
-fn writers(case: Case, (contestant, outcome): &(Contestant, Outcome)) -> Option<Run> {
+fn writers(case: Shape, (contestant, outcome): &(Contestant, Outcome)) -> Option<Run> {
     let found = outcome.writers.as_ref()?;
     let run = found.run(&contestant.to_string(), "", case.writes.unwrap_or(0));
     let operations = PHASES.map(|(when, phase)| (format!("writes {when}"), found.all(phase)));

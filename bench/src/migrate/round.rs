@@ -1,3 +1,4 @@
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,8 +12,8 @@ use crate::prefill;
 use crate::procfs::{self, CpuMark, Pid};
 
 use super::Bench;
-use super::case::Case;
-use super::pair::{Pair, Said, Stage};
+use super::pair::{Ends, Pair, Said, Stage};
+use super::shape::Shape;
 
 /// Of writers to each server.
 pub(super) const CONNECTIONS: usize = 50;
@@ -67,94 +68,67 @@ pub(super) struct Course {
 /// What a move cost one of the two.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct End {
-    /// CPU time during the move; of its forks all they used, which is known once they are gone.
+    /// CPU time during the move, forks included.
     pub(super) cpu: Duration,
     /// The most memory above what it had before.
     pub(super) growth_bytes: u64,
 }
 
 /// Loads the source, moves half of it, and checks that all is where it belongs.
-pub(super) fn run(pair: &mut dyn Pair, case: Case, bench: &Bench) -> Result<Outcome> {
+pub(super) fn run(pair: &mut dyn Pair, shape: Shape, bench: &Bench) -> Result<Outcome> {
     let ends = pair.ends().clone();
-    let [source, target] = ends.entries;
+    let ([source, target], is_ours) = (ends.entries, ends.pids.is_some());
     let moves = |index: &u32| ends.slots[prefill::slot_of_key(u64::from(*index))];
     let owned = (0..).filter(|index| moves(index).is_some());
-    let all: Vec<u32> = owned.take(case.keys as usize).collect();
+    let all: Vec<u32> = owned.take(shape.keys as usize).collect();
     let (moving, staying): (Vec<u32>, _) = all.iter().partition(|i| moves(i) == Some(true));
+    let keys = moving.len() as u64;
     let mut values = Plan::new(source);
-    values.workload.sizes = Sizes::Fixed(case.value_bytes);
+    values.workload.sizes = Sizes::Fixed(shape.value_bytes);
     let keys_max = all.last().map_or(0, |last| u64::from(*last) + 1);
     values.workload.ledger = Some(Arc::new(Ledger::new(0, keys_max)));
     let all = Indexes::These(all.into());
     prefill::each(values.clone(), Op::Write, all.clone())?;
     pair.settle()?;
-    let (is_ours, keys) = (ends.pids.is_some(), moving.len() as u64);
     if is_ours {
-        await_keys(pair, [case.keys, 0])?;
+        await_keys(pair, [shape.keys, 0])?;
     }
-    let written = match case.writes {
+    let written = match shape.writes {
         Some(0) => staying,
         _ => moving.clone(),
     };
-    let mut load = None;
-    if let Some(rate) = case.writes {
-        calm_down(bench)?;
-        let mut new = start_load(pair, case, written, rate)?;
-        wait(&mut new, WARM_UP)?;
-        new.enter(Phase::Before);
-        wait(&mut new, bench.load_time())?;
-        load = Some(new);
-    }
-    // Loading has taken what was touched before the servers began.
-    let is_alone = is_ours && case.writes.is_none();
-    let mut memory = is_alone.then(|| Provided::new(case.memory_bytes() / 2));
-    let marks = ends.pids.iter().flatten().map(|pid| Mark::of(*pid));
-    let marks = marks.collect::<Result<Vec<_>>>()?;
-    let mut provide = || {
-        if let Some(memory) = &mut memory {
-            let grown = marks.iter().map(Mark::grown_bytes).sum::<Result<u64>>()?;
-            memory.give_back_for(grown as usize);
-        }
-        Ok(())
-    };
-    provide()?;
-    if let Some(load) = &mut load {
-        load.enter(Phase::During);
-    }
+    let mut writers = Writers::start(source, shape, written, bench)?;
+    writers.enter(Phase::Before, bench.load_time())?;
+    let mut costs = Costs::begin(&ends, shape)?;
+    costs.provide()?;
+    writers.enter(Phase::During, Duration::ZERO)?;
     let began = Instant::now();
     pair.order()?;
-    let course = follow(pair, began, load.as_mut(), &mut provide)?;
-    drop(memory);
-    let mut costs = marks.iter().map(Mark::end).collect::<Result<Vec<_>>>()?;
-    let writers = load.map(|mut load| {
-        load.enter(Phase::After);
-        wait(&mut load, bench.load_time())?;
-        load.end();
-        load.finish(|_| {}).complete()
-    });
-    let writers = writers.transpose()?;
+    let course = follow(pair, began, &mut || {
+        writers.check()?;
+        costs.provide()
+    })?;
+    let costs = costs.end()?;
+    writers.enter(Phase::After, bench.load_time())?;
+    let writers = writers.end()?;
     if is_ours && course.failure.is_none() {
-        await_keys(pair, [case.keys - keys, keys])?;
-        if case.writes.is_none() {
+        await_keys(pair, [shape.keys - keys, keys])?;
+        if writers.is_none() {
             values.target = target.into();
             prefill::each(values, Op::Read, Indexes::These(moving.into()))?;
         }
     }
-    for (mark, end) in marks.iter().zip(&mut costs) {
-        end.cpu += mark.cpu.apart()?[1];
-    }
     let said = pair.said()?;
     if pair.order_back()? {
         // A cluster that runs is left as it was: the partitions where they were, and none of the keys.
-        let course = follow(pair, Instant::now(), None, &mut || Ok(()))?;
-        if let Some(why) = course.failure {
+        if let Some(why) = follow(pair, Instant::now(), &mut || Ok(()))?.failure {
             return Err(BenchError::failed("the move back", why));
         }
         prefill::remove(source, all)?;
     }
     Ok(Outcome {
         keys,
-        bytes: keys * case.entry_bytes(),
+        bytes: keys * shape.entry_bytes(),
         course,
         said,
         ends: costs.try_into().ok(),
@@ -162,61 +136,74 @@ pub(super) fn run(pair: &mut dyn Pair, case: Case, bench: &Bench) -> Result<Outc
     })
 }
 
-/// Waits until the machine does not keep the disk from answering, or says that it does.
-fn calm_down(bench: &Bench) -> Result<()> {
-    if bench.is_quick() {
-        return Ok(());
+/// Clients that write, if there are any, on the CPUs of the servers, as there are no others.
+struct Writers(Option<Running>);
+
+impl Writers {
+    fn start(source: SocketAddr, shape: Shape, keys: Vec<u32>, bench: &Bench) -> Result<Self> {
+        let Some(rate) = shape.writes else {
+            return Ok(Writers(None));
+        };
+        if keys.is_empty() {
+            return Err(BenchError::flag("--keys", "leaves nothing to write"));
+        }
+        let is_quick = bench.flags.quick;
+        if !is_quick && disk::await_calm(bench.root.path(), CALM, CALM_WITHIN)?.is_none() {
+            eprintln!("   the disk has not been calm within {CALM_WITHIN:?}");
+        }
+        let mut plan = Plan::new(source);
+        plan.rate = rate;
+        plan.connections = CONNECTIONS;
+        plan.pipeline = PIPELINE;
+        plan.workload.mix = Mix::of(&[(Op::Write, 1)]);
+        plan.workload.keys = Indexes::These(keys.into());
+        plan.workload.sizes = Sizes::Fixed(shape.value_bytes);
+        let mut writers = Writers(Some(Running::start(plan, Span::OPEN)?));
+        writers.wait(WARM_UP)?;
+        Ok(writers)
     }
-    match disk::await_calm(bench.root(), CALM, CALM_WITHIN)? {
-        Some(waited) => eprintln!("   the disk is calm after {:.0} s", waited.as_secs_f64()),
-        None => eprintln!("   the disk has not been calm within {CALM_WITHIN:?}"),
+
+    /// What is due from now on belongs to this phase, which lasts so long at least.
+    fn enter(&mut self, phase: Phase, duration: Duration) -> Result<()> {
+        if let Some(load) = &mut self.0 {
+            load.enter(phase);
+            self.wait(duration)?;
+        }
+        Ok(())
     }
-    Ok(())
+
+    fn wait(&mut self, duration: Duration) -> Result<()> {
+        interrupt::wait_until(duration, POLL, || self.check().map(|()| false)).map(drop)
+    }
+
+    /// Fails when writes have ended by themselves.
+    fn check(&mut self) -> Result<()> {
+        match self.0.as_mut().is_some_and(Running::look) {
+            false => Ok(()),
+            true => Err(BenchError::failed("writes", "they have ended early")),
+        }
+    }
+
+    /// What they saw.
+    fn end(self) -> Result<Option<Found>> {
+        let ended = self.0.map(|load| {
+            load.end();
+            load.finish(|_| {}).complete()
+        });
+        ended.transpose()
+    }
 }
 
-/// On the CPUs of the servers, as there are no others.
-fn start_load(pair: &dyn Pair, case: Case, keys: Vec<u32>, rate: u64) -> Result<Running> {
-    if keys.is_empty() {
-        return Err(BenchError::flag("--keys", "leaves nothing to write"));
-    }
-    let mut plan = Plan::new(pair.ends().entries[0]);
-    plan.rate = rate;
-    plan.connections = CONNECTIONS;
-    plan.pipeline = PIPELINE;
-    plan.workload.mix = Mix::of(&[(Op::Write, 1)]);
-    plan.workload.keys = Indexes::These(keys.into());
-    plan.workload.sizes = Sizes::Fixed(case.value_bytes);
-    Running::start(plan, Span::OPEN)
-}
-
-/// Fails when writes have ended by themselves.
-fn check(load: &mut Running) -> Result<()> {
-    match load.look() {
-        false => Ok(()),
-        true => Err(BenchError::failed("writes", "they have ended early")),
-    }
-}
-
-/// Lets writes go on for so long.
-fn wait(load: &mut Running, duration: Duration) -> Result<()> {
-    let look = || check(load).map(|()| false);
-    interrupt::wait_until(duration, POLL, look).map(drop)
-}
-
-/// Looks at a move that was just ordered until it has ended; calls `meanwhile` at each look.
+/// Looks at a move that was ordered then until it has ended; calls `meanwhile` at each look.
 fn follow(
     pair: &mut dyn Pair,
     began: Instant,
-    mut load: Option<&mut Running>,
     meanwhile: &mut dyn FnMut() -> Result<()>,
 ) -> Result<Course> {
     let mut idle_until = began;
     let mut course = Course::default();
     loop {
         interrupt::check()?;
-        if let Some(load) = &mut load {
-            check(load)?;
-        }
         meanwhile()?;
         let looked = Instant::now();
         let (stage, arrived) = pair.look()?;
@@ -227,21 +214,25 @@ fn follow(
         course.whole = began.elapsed();
         let at_s = course.whole.as_secs_f64();
         course.arrived.push([at_s, arrived as f64]);
-        match stage {
+        course.failure = match stage {
             Stage::Done => return Ok(course),
-            Stage::Failed(why) => course.failure = Some(why),
-            Stage::Waiting | Stage::Copying if course.whole > MOVE_TIMEOUT => {
-                let why = format!("not done after {} s", MOVE_TIMEOUT.as_secs());
-                course.failure = Some(why);
-            }
-            Stage::Waiting | Stage::Copying => {}
-        }
+            Stage::Failed(why) => Some(why),
+            Stage::Waiting | Stage::Copying => (course.whole > MOVE_TIMEOUT)
+                .then(|| format!("not done after {} s", MOVE_TIMEOUT.as_secs())),
+        };
         if course.failure.is_some() {
             return Ok(course);
         }
         let pause = LOOK.max(SLEEP_PER_LOOK * looked.elapsed());
         thread::sleep(pause.max(course.whole / LOOKS_PER_TIME));
     }
+}
+
+/// What a move costs the two servers, if they run here.
+struct Costs {
+    marks: Vec<Mark>,
+    /// Given to servers that nobody else uses as they need it. Loading has taken what was touched before they began.
+    memory: Option<Provided>,
 }
 
 /// Counters of one end before a move.
@@ -251,29 +242,46 @@ struct Mark {
     resident_bytes: u64,
 }
 
-impl Mark {
-    fn of(pid: Pid) -> Result<Self> {
-        procfs::reset_peak(pid)?;
-        Ok(Mark {
-            pid,
-            cpu: CpuMark::of(pid)?,
-            resident_bytes: procfs::resident_bytes(pid)?,
+impl Costs {
+    fn begin(ends: &Ends, shape: Shape) -> Result<Self> {
+        let is_alone = ends.pids.is_some() && shape.writes.is_none();
+        let memory = is_alone.then(|| Provided::new(shape.memory_bytes() / 2));
+        let mark = |&pid| {
+            procfs::reset_peak(pid)?;
+            Ok(Mark {
+                pid,
+                cpu: CpuMark::of(pid)?,
+                resident_bytes: procfs::resident_bytes(pid)?,
+            })
+        };
+        let marks = ends.pids.iter().flatten().map(mark);
+        Ok(Costs {
+            marks: marks.collect::<Result<_>>()?,
+            memory,
         })
     }
 
-    /// Memory that it has taken since.
-    fn grown_bytes(&self) -> Result<u64> {
-        let resident = procfs::resident_bytes(self.pid)?;
-        Ok(resident.saturating_sub(self.resident_bytes))
+    fn provide(&mut self) -> Result<()> {
+        if let Some(memory) = &mut self.memory {
+            let grown = self.marks.iter().map(|mark| {
+                let resident = procfs::resident_bytes(mark.pid)?;
+                Ok(resident.saturating_sub(mark.resident_bytes))
+            });
+            memory.give_back_for(grown.sum::<Result<u64>>()? as usize);
+        }
+        Ok(())
     }
 
-    /// What it has cost so far, without forks.
-    fn end(&self) -> Result<End> {
-        let peak = procfs::peak_resident_bytes(self.pid)?;
-        Ok(End {
-            cpu: self.cpu.apart()?[0],
-            growth_bytes: peak.saturating_sub(self.resident_bytes),
-        })
+    /// Of the move, which is over; forks that copied data have ended before it.
+    fn end(self) -> Result<Vec<End>> {
+        let end = |mark: &Mark| {
+            let peak = procfs::peak_resident_bytes(mark.pid)?;
+            Ok(End {
+                cpu: mark.cpu.elapsed()?,
+                growth_bytes: peak.saturating_sub(mark.resident_bytes),
+            })
+        };
+        self.marks.iter().map(end).collect()
     }
 }
 

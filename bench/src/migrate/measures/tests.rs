@@ -30,8 +30,8 @@ fn moved(seconds: f64) -> Outcome {
     }
 }
 
-fn case(writes: Option<u64>) -> Case {
-    Case::new(100, writes, true)
+fn case(writes: Option<u64>) -> Shape {
+    Shape::new(100, writes, true)
 }
 
 fn row<'a>(rows: &'a [Row], name: &str) -> &'a Row {

@@ -7,7 +7,7 @@ use super::round::{CONNECTIONS, PIPELINE};
 
 /// Bytes of keys and values, and the most keys: with small values less data is enough.
 const DATA_BYTES: u64 = 1_000_000_000;
-const QUICK_DATA_BYTES: u64 = 20_000_000;
+const QUICK_SHRINK: u64 = 50;
 const KEYS_MAX: u64 = 2_000_000;
 
 /// What a server needs for a key besides it and its value, amply.
@@ -15,30 +15,26 @@ const KEY_OVERHEAD_BYTES: u64 = 150;
 /// What servers need without any data, amply.
 const SERVERS_BYTES: usize = 512 << 20;
 
-/// One kind of move.
+/// One kind of move, which is a case of the record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Case {
+pub(super) struct Shape {
     pub(super) value_bytes: usize,
     pub(super) keys: u64,
     /// Writes per second of keys that move; 0: as many as are answered, of keys that stay; none: no clients.
     pub(super) writes: Option<u64>,
 }
 
-impl Case {
+impl Shape {
     /// With the usual number of keys.
     pub(super) fn new(value_bytes: u32, writes: Option<u64>, is_quick: bool) -> Self {
-        let data = if is_quick {
-            QUICK_DATA_BYTES
-        } else {
-            DATA_BYTES
-        };
-        let mut case = Case {
-            value_bytes: value_bytes as usize,
-            keys: 0,
+        let data = DATA_BYTES / if is_quick { QUICK_SHRINK } else { 1 };
+        let value_bytes = value_bytes as usize;
+        let fitting = data / (KEY_BYTES + value_bytes) as u64;
+        Shape {
+            value_bytes,
+            keys: fitting.clamp(2, KEYS_MAX),
             writes,
-        };
-        case.keys = (data / case.entry_bytes()).clamp(2, KEYS_MAX);
-        case
+        }
     }
 
     /// Bytes of one key and its value.
@@ -72,7 +68,7 @@ impl Case {
     }
 }
 
-impl fmt::Display for Case {
+impl fmt::Display for Shape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} B", self.value_bytes)?;
         match self.writes {
