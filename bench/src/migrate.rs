@@ -4,7 +4,7 @@
 //! every round: a target's memory is fresh, as that of a node that has just been added. In a round
 //! each contestant moves once, in an order that rotates; ratios are formed within the round.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use ephesus_coordinator::link::load_secret;
@@ -18,7 +18,8 @@ use crate::fresh_memory;
 use crate::load::STAMP_BYTES;
 use crate::locate;
 use crate::loopback;
-use crate::record::{self, Outputs, Record, ServerRecord};
+use crate::record::{Case, Outputs, ServerRecord};
+use crate::runner::{Session, rounds, session};
 
 pub use pair::Contestant;
 
@@ -32,13 +33,11 @@ mod tests;
 mod valkey;
 
 use ephesus::{Cluster, EphesusPair};
-use measures::{Raw, Samples};
+use measures::{Holds, Outcomes, Raw};
 use pair::Pair;
-use round::Outcome;
 use shape::Shape;
 use valkey::ValkeyPair;
 
-const ROUNDS: u32 = 10;
 /// How long disk and loopback are driven in every round.
 const RAW_TIME: Duration = Duration::from_millis(500);
 /// Writes before and after a move.
@@ -65,9 +64,9 @@ pub struct MigrateArgs {
     /// Keys loaded [default: 1 GB of keys and values, at most 2000000 keys]
     #[arg(long, value_parser = clap::value_parser!(u64).range(2..=1_000_000_000))]
     pub keys: Option<u64>,
-    /// Interleaved rounds, each with new servers [default: 10; 1 with --quick]
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub rounds: Option<u32>,
+    /// Interleaved rounds, each with new servers [default with --quick: 1]
+    #[arg(long, default_value_t = 10, default_value_if("quick", "true", "1"), value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub rounds: u32,
     /// Little data and one round: checks the tool, measures nothing
     #[arg(long)]
     pub quick: bool,
@@ -109,17 +108,17 @@ pub struct MigrateArgs {
 }
 
 impl MigrateArgs {
-    fn cases(&self) -> Vec<Shape> {
+    fn shapes(&self) -> Vec<Shape> {
         let full = self.full_load.then_some(0);
         let loads = (self.load > 0).then_some(self.load).into_iter().chain(full);
         let loaded = loads.map(|writes| (LOAD_VALUE_BYTES, Some(writes)));
         let unloaded = self.value_bytes.iter().map(|&bytes| (bytes, None));
-        let case = |(bytes, writes)| {
+        let shape = |(bytes, writes)| {
             let usual = Shape::new(bytes, writes, self.quick);
             let keys = self.keys.unwrap_or(usual.keys);
             Shape { keys, ..usual }
         };
-        unloaded.chain(loaded).map(case).collect()
+        unloaded.chain(loaded).map(shape).collect()
     }
 
     /// The cluster that runs, if one is named.
@@ -151,10 +150,26 @@ struct Bench<'a> {
     contestants: Vec<Contestant>,
     /// Of source and target.
     cpus: [usize; 2],
+    /// One that runs.
     cluster: Option<Cluster>,
     ephesus: PathBuf,
     valkey: PathBuf,
+    /// The directory that holds all data.
     root: TempDir,
+}
+
+/// Runs the cases asked for, prints the table and writes the files that were asked for.
+///
+/// # Errors
+/// When a server misbehaves or loses keys, or the machine lacks what is needed. A move that fails is
+/// a note.
+pub fn execute(flags: &MigrateArgs) -> Result<()> {
+    let bench = Bench::new(flags)?;
+    let outputs = (&flags.outputs, Some(&bench.root), flags.quick);
+    session("migrate", outputs, flags, |session| {
+        let mut shapes = flags.shapes().into_iter();
+        shapes.try_for_each(|shape| bench.measure(shape, session))
+    })
 }
 
 impl<'a> Bench<'a> {
@@ -185,98 +200,72 @@ impl<'a> Bench<'a> {
         })
     }
 
-    /// The directory that holds all data.
-    fn root(&self) -> &Path {
-        self.root.path()
+    /// All rounds of one kind of move; what has been found is kept after each move.
+    fn measure(&self, shape: Shape, session: &mut Session<'_>) -> Result<()> {
+        let mut case = Case {
+            name: shape.to_string(),
+            how: shape.how(self.load_time()),
+            ..Case::default()
+        };
+        eprintln!("== {}: {}", case.name, case.how);
+        let (mut holds, mut last) = (Holds::new(), Outcomes::new());
+        rounds(
+            self.flags.rounds,
+            &self.contestants,
+            |round, &contestant| {
+                let raw = self.raw()?;
+                let who = contestant.to_string();
+                disk::settle(self.root.path())?;
+                fresh_memory::touch(shape.memory_bytes());
+                let mut pair = self.start(contestant)?;
+                let outcome = round::run(pair.as_mut(), shape, self)?;
+                for described in pair.described() {
+                    let name = who.clone();
+                    session
+                        .record
+                        .add_server(ServerRecord { name, ..described });
+                }
+                eprintln!("   round {round} {who}: {}", outcome.told());
+                for note in outcome.notes() {
+                    case.note(format!("round {round}, {who}: {note}"));
+                }
+                measures::add(&mut case, &who, (shape, raw), &outcome);
+                let new = outcome.said.holds.iter().map(|[_, ms]| *ms);
+                holds.entry(who.clone()).or_default().extend(new);
+                last.insert(who, outcome);
+                measures::conclude(&mut case, shape, &holds, &last);
+                session.put(case.clone())
+            },
+        )
     }
 
-    fn is_quick(&self) -> bool {
-        self.flags.quick
+    /// What disk and loopback can do right now.
+    fn raw(&self) -> Result<Raw> {
+        let [source, target] = self.cpus;
+        let at_a_time = [disk::GROUPS, 1];
+        let [disk, one_by_one] = disk::in_flight_mb_per_s(self.root.path(), at_a_time, RAW_TIME)?;
+        Ok([
+            disk,
+            one_by_one,
+            loopback::mb_per_s(source, target, RAW_TIME)?,
+        ])
     }
 
     /// How long writes go on before and after a move.
     fn load_time(&self) -> Duration {
-        if self.is_quick() {
-            QUICK_LOAD_TIME
-        } else {
-            LOAD_TIME
+        match self.flags.quick {
+            true => QUICK_LOAD_TIME,
+            false => LOAD_TIME,
         }
     }
 
     /// The two servers of one contestant.
     fn start(&self, contestant: Contestant) -> Result<Box<dyn Pair>> {
+        let (root, cpus) = (self.root.path(), self.cpus);
         Ok(match (&self.cluster, contestant) {
             (Some(cluster), _) => Box::new(EphesusPair::of(cluster.clone(), None)?),
-            (None, Contestant::Ephesus) => {
-                Box::new(EphesusPair::start(&self.ephesus, self.root(), self.cpus)?)
-            }
-            (None, valkey) => {
-                let pair = ValkeyPair::start(&self.valkey, self.root(), valkey, self.cpus)?;
-                Box::new(pair)
-            }
+            (None, Contestant::Ephesus) => Box::new(EphesusPair::start(&self.ephesus, root, cpus)?),
+            (None, valkey) => Box::new(ValkeyPair::start(&self.valkey, root, valkey, cpus)?),
         })
     }
-}
-
-/// Runs the cases asked for, prints the table and writes the files that were asked for.
-///
-/// # Errors
-/// When a server misbehaves or loses keys, or the machine lacks what is needed. A move that fails is
-/// a note.
-pub fn execute(flags: &MigrateArgs) -> Result<()> {
-    flags.outputs.prepare()?;
-    let bench = Bench::new(flags)?;
-    let mut record = Record::new("migrate", bench.root(), flags)?;
-    record.is_quick = flags.quick;
-    let mut cases = flags.cases().into_iter();
-    let done = cases.try_for_each(|case| run_case(&bench, case, &mut record));
-    flags.outputs.publish(record, done)
-}
-
-/// All rounds of a case; what is there after each is written.
-fn run_case(bench: &Bench, case: Shape, record: &mut Record) -> Result<()> {
-    let how = case.how(bench.load_time());
-    eprintln!("== {case}: {how}");
-    let mut samples = Samples::new(case);
-    let usual = if bench.is_quick() { 1 } else { ROUNDS };
-    for round in 0..bench.flags.rounds.unwrap_or(usual) {
-        let (raw, outcomes) = run_round(bench, case, round, record)?;
-        samples.add(raw, &outcomes);
-        record.put(record::Case {
-            name: case.to_string(),
-            how: how.clone(),
-            ..samples.recorded(&outcomes)
-        });
-        bench.flags.outputs.save(record)?;
-    }
-    Ok(())
-}
-
-type Round = (Raw, Vec<(Contestant, Outcome)>);
-
-fn run_round(bench: &Bench, case: Shape, round: u32, record: &mut Record) -> Result<Round> {
-    let [source, target] = bench.cpus;
-    let at_a_time = [disk::GROUPS, 1];
-    let [disk, one_by_one] = disk::in_flight_mb_per_s(bench.root(), at_a_time, RAW_TIME)?;
-    let raw = [
-        disk,
-        one_by_one,
-        loopback::mb_per_s(source, target, RAW_TIME)?,
-    ];
-    let shift = round as usize % bench.contestants.len();
-    let (later, first) = bench.contestants.split_at(shift);
-    let mut outcomes = Vec::new();
-    for &contestant in first.iter().chain(later) {
-        disk::settle(bench.root())?;
-        fresh_memory::touch(case.memory_bytes());
-        let mut pair = bench.start(contestant)?;
-        let outcome = round::run(pair.as_mut(), case, bench)?;
-        for described in pair.described() {
-            let name = contestant.to_string();
-            record.add_server(ServerRecord { name, ..described });
-        }
-        eprintln!("   round {round} {contestant}: {}", outcome.told());
-        outcomes.push((contestant, outcome));
-    }
-    Ok((raw, outcomes))
 }

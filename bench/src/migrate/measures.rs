@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::iter::zip;
 
 use crate::load::{Outcome as Found, Phase};
-use crate::measure::{Goal, Measure, Measures, Scale, Verdict, less, more};
+use crate::measure::{Goal, Scale, less, more};
 use crate::plot::{Axis, Kind, Plot, Series};
-use crate::record::{self, Event, Row, Run};
+use crate::record::{Case, EPHESUS, Event, Run};
 use crate::stats;
 
 use super::pair::Contestant;
@@ -43,119 +43,85 @@ const PHASES: [(&str, Phase); 3] = [
     ("after", Phase::After),
 ];
 
-/// All samples of one case.
-#[derive(Clone, Debug)]
-pub(super) struct Samples {
-    case: Shape,
-    measures: Measures<Contestant>,
-    /// Of every move in every round.
-    holds_ms: BTreeMap<Contestant, Vec<f64>>,
-    raw: Vec<Raw>,
-    notes: Vec<String>,
+/// Adds what one turn has found; a move that failed has no figures of it.
+pub(super) fn add(case: &mut Case, who: &str, (shape, raw): (Shape, Raw), outcome: &Outcome) {
+    let mut samples = of_move(shape, outcome, raw);
+    if let Some(found) = &outcome.writers {
+        samples.extend(of_writers(shape, found));
+    }
+    for (name, scale, value) in samples {
+        case.sample(name, scale, who, value);
+    }
+    for (what, raw) in zip(RAW, raw) {
+        case.sample(format!("raw {what}"), more("MB/s"), who, raw);
+    }
+}
+
+/// What the last moves were like, by who moved.
+pub(super) type Outcomes = BTreeMap<String, Outcome>;
+
+/// Holds of every move in every round, ms.
+pub(super) type Holds = BTreeMap<String, Vec<f64>>;
+
+/// What all rounds have come to by now, with plots over time of the last one.
+pub(super) fn conclude(case: &mut Case, shape: Shape, holds: &Holds, last: &Outcomes) {
+    case.rows
+        .retain(|row| row.name != SHARE_OF_GOAL && !row.name.starts_with("hold "));
+    let of = |name: &str, who: &str| -> Vec<f64> {
+        let row = case.rows.iter().find(|row| row.name == name);
+        let samples = row
+            .and_then(|row| row.samples.get(who))
+            .into_iter()
+            .flatten();
+        samples.map(|value| value.unwrap_or(f64::NAN)).collect()
+    };
+    let (own, disk) = (of("rate", EPHESUS), of("raw disk", EPHESUS));
+    let shares = zip(zip(own, disk), of("rate", &Contestant::Valkey.to_string()));
+    let shares = shares.map(|((own, disk), valkey)| match valkey.is_nan() {
+        true => f64::NAN,
+        false => own / (FASTER * valkey).min(OF_DISK * disk),
+    });
+    for share in shares.collect::<Vec<_>>() {
+        if shape.writes.is_none() {
+            let reached = more("").to(Goal::ValueAtLeast(1.0));
+            case.sample(SHARE_OF_GOAL, reached, EPHESUS, share);
+        }
+    }
+    let bounded = less("ms").to(Goal::ValueAtMost(HOLD_P99_MS_MAX));
+    for (name, quantile, scale) in [
+        ("hold p50, all moves", 0.5, less("ms")),
+        ("hold p99, all moves", 0.99, bounded),
+        ("hold maximum, all moves", 1.0, less("ms")),
+    ] {
+        for (who, holds) in holds {
+            let value = stats::quantile(holds, quantile).unwrap_or(f64::NAN);
+            case.sample(name, scale, who, value);
+        }
+    }
+    let judges = Contestant::Valkey.to_string();
+    case.judge(EPHESUS, &judges, str::to_owned);
+    case.runs = last.iter().filter_map(|of| writers(shape, of)).collect();
+    case.plots = vec![by_percentile(holds)];
+    case.plots.extend(over_time(last));
+}
+
+/// How long moves were held.
+fn by_percentile(holds: &Holds) -> Plot {
+    let of = |(who, holds): (&String, &Vec<f64>)| {
+        let mut holds = holds.clone();
+        holds.sort_by(f64::total_cmp);
+        let all = holds.len();
+        let point = |(at, ms): (usize, f64)| [at as f64 / all as f64, ms * 1e3];
+        let points = holds.into_iter().enumerate().map(point);
+        Series::new(format!("{who}, {all} moves"), points)
+    };
+    let axes = [Axis::log("percentile", ""), Axis::log("", "us")];
+    let series = holds.iter().map(of).collect();
+    Plot::new("Holds by percentile", Kind::Percentiles, axes, series)
 }
 
 /// One quantity, how it is read, and what it has come to.
 type Sample = (String, Scale, f64);
-
-impl Samples {
-    pub(super) fn new(case: Shape) -> Self {
-        Samples {
-            case,
-            measures: Measures::default(),
-            holds_ms: BTreeMap::new(),
-            raw: Vec::new(),
-            notes: Vec::new(),
-        }
-    }
-
-    /// Adds what one round has found; contestants whose move failed have no figures of it.
-    pub(super) fn add(&mut self, raw: Raw, outcomes: &[(Contestant, Outcome)]) {
-        let round = self.raw.len();
-        self.raw.push(raw);
-        for (contestant, outcome) in outcomes {
-            let mut samples = of_move(self.case, outcome, raw);
-            if let Some(found) = &outcome.writers {
-                samples.extend(of_writers(self.case, found));
-            }
-            for (name, scale, value) in samples {
-                self.measures.record(name, scale, *contestant, value);
-            }
-            let holds = outcome.said.holds.iter().map(|[_, ms]| *ms);
-            self.holds_ms.entry(*contestant).or_default().extend(holds);
-            let notes = notes(outcome).into_iter();
-            let notes = notes.map(|note| format!("round {round}, {contestant}: {note}"));
-            self.notes.extend(notes);
-        }
-        let rate = |wanted| {
-            let found = outcomes.iter().find(|(who, _)| *who == wanted);
-            found.map_or(f64::NAN, |(_, outcome)| mb_per_s(outcome))
-        };
-        let own = rate(Contestant::Ephesus);
-        let of_valkey = own / (FASTER * rate(Contestant::Valkey));
-        if self.case.writes.is_none() && !of_valkey.is_nan() {
-            let share = more("").to(Goal::RatioAtLeast(1.0));
-            let best = of_valkey.max(own / (OF_DISK * raw[0]));
-            self.measures
-                .record(SHARE_OF_GOAL, share, Contestant::Ephesus, best);
-        }
-    }
-
-    /// What it has come to, with plots over time of the round that was added last.
-    pub(super) fn recorded(&self, last: &[(Contestant, Outcome)]) -> record::Case {
-        let mut plots = vec![self.holds_by_percentile()];
-        plots.extend(over_time(last));
-        let raw = (0..RAW.len()).map(|of| {
-            let values: Vec<f64> = self.raw.iter().map(|raw| raw[of]).collect();
-            let median = stats::median(&values).map_or("-".to_owned(), stats::number);
-            format!("raw {} {median} MB/s", RAW[of])
-        });
-        let raw = raw.collect::<Vec<_>>().join("; ");
-        record::Case {
-            notes: self.notes.iter().cloned().chain([raw]).collect(),
-            rows: self.rows(),
-            runs: last
-                .iter()
-                .filter_map(|of| writers(self.case, of))
-                .collect(),
-            plots,
-            ..record::Case::default()
-        }
-    }
-
-    /// The table's lines.
-    fn rows(&self) -> Vec<Row> {
-        let bounded = less("ms").to(Goal::ValueAtMost(HOLD_P99_MS_MAX));
-        let holds = [
-            ("p50", 0.5, less("ms")),
-            ("p99", 0.99, bounded),
-            ("maximum", 1.0, less("ms")),
-        ];
-        let of_holds = holds.map(|(name, quantile, scale)| {
-            let mut measure = Measure::new(format!("hold {name}, all moves"), scale);
-            for (contestant, holds) in &self.holds_ms {
-                let value = stats::quantile(holds, quantile).into_iter().collect();
-                measure.samples.insert(*contestant, value);
-            }
-            measure
-        });
-        self.measures.0.iter().chain(&of_holds).map(row).collect()
-    }
-
-    /// How long moves were held.
-    fn holds_by_percentile(&self) -> Plot {
-        let of = |(contestant, holds): (&Contestant, &Vec<f64>)| {
-            let mut holds = holds.clone();
-            holds.sort_by(f64::total_cmp);
-            let all = holds.len();
-            let point = |(at, ms): (usize, f64)| [at as f64 / all as f64, ms * 1e3];
-            let points = holds.into_iter().enumerate().map(point);
-            Series::new(format!("{contestant}, {all} moves"), points)
-        };
-        let axes = [Axis::log("percentile", ""), Axis::log("", "us")];
-        let series = self.holds_ms.iter().map(of).collect();
-        Plot::new("Holds by percentile", Kind::Percentiles, axes, series)
-    }
-}
 
 impl Outcome {
     /// For people who wait.
@@ -169,6 +135,15 @@ impl Outcome {
                 format!("{mb:.0} MB in {seconds:.2} s: {rate:.0} MB/s, {keys_per_s:.0} keys/s")
             }
         }
+    }
+
+    /// What a reader must know.
+    pub(super) fn notes(&self) -> Vec<String> {
+        let failure = self.course.failure.iter();
+        let failure = failure.map(|why| format!("the move has failed: {why}"));
+        let errors = self.writers.iter().flat_map(Found::errors);
+        let errors = errors.map(|(why, count)| format!("{count} writes: {why}"));
+        failure.chain(errors).collect()
     }
 
     /// When a plot begins that has writers in it, too, seconds before the order.
@@ -197,11 +172,11 @@ fn mb_per_s(outcome: &Outcome) -> f64 {
     }
 }
 
-fn of_move(case: Shape, outcome: &Outcome, raw: Raw) -> Vec<Sample> {
+fn of_move(shape: Shape, outcome: &Outcome, raw: Raw) -> Vec<Sample> {
     let (course, said) = (&outcome.course, &outcome.said);
     let (mb, keys) = (outcome.bytes as f64 / MB, outcome.keys as f64);
     let [copying_s, whole_s] = [course.copying, course.whole].map(|time| time.as_secs_f64());
-    let faster = case.writes.is_none().then_some(Goal::RatioAtLeast(FASTER));
+    let faster = shape.writes.is_none().then_some(Goal::RatioAtLeast(FASTER));
     let rate = mb_per_s(outcome);
     let mut samples = vec![
         sample("rate", more("MB/s").to(faster), rate),
@@ -235,7 +210,7 @@ fn of_move(case: Shape, outcome: &Outcome, raw: Raw) -> Vec<Sample> {
     samples
 }
 
-fn of_writers(case: Shape, found: &Found) -> Vec<Sample> {
+fn of_writers(shape: Shape, found: &Found) -> Vec<Sample> {
     let phases = PHASES.map(|(when, phase)| (when, found.all(phase), found.per_s(phase)));
     let [(_, before, before_per_s), (_, during, during_per_s), _] = &phases;
     let mut samples = Vec::new();
@@ -245,7 +220,7 @@ fn of_writers(case: Shape, found: &Found) -> Vec<Sample> {
             samples.push((name, less("ms"), all.us(quantile) / 1e3));
         }
     }
-    let is_full = case.writes == Some(0);
+    let is_full = shape.writes == Some(0);
     // A closed loop has no latency of its own.
     let calm = (!is_full).then_some(Goal::ValueAtMost(P99_RATIO_MAX));
     let ratio = during.us(0.99) / before.us(0.99);
@@ -275,19 +250,10 @@ fn sample(name: &str, scale: Scale, value: f64) -> Sample {
     (name.to_owned(), scale, value)
 }
 
-/// What a reader must know of one move.
-fn notes(outcome: &Outcome) -> Vec<String> {
-    let failure = outcome.course.failure.iter();
-    let failure = failure.map(|why| format!("the move has failed: {why}"));
-    let errors = outcome.writers.iter().flat_map(Found::errors);
-    let errors = errors.map(|(why, count)| format!("{count} writes: {why}"));
-    failure.chain(errors).collect()
-}
-
 /// What writers saw before, during and after a move.
-fn writers(case: Shape, (contestant, outcome): &(Contestant, Outcome)) -> Option<Run> {
+fn writers(shape: Shape, (who, outcome): (&String, &Outcome)) -> Option<Run> {
     let found = outcome.writers.as_ref()?;
-    let run = found.run(&contestant.to_string(), "", case.writes.unwrap_or(0));
+    let run = found.run(who, "", shape.writes.unwrap_or(0));
     let operations = PHASES.map(|(when, phase)| (format!("writes {when}"), found.all(phase)));
     Some(Run {
         operations: operations.into(),
@@ -297,15 +263,15 @@ fn writers(case: Shape, (contestant, outcome): &(Contestant, Outcome)) -> Option
 }
 
 /// How fast data arrived, and how long each part of it was held.
-fn over_time(outcomes: &[(Contestant, Outcome)]) -> [Plot; 2] {
+fn over_time(outcomes: &Outcomes) -> [Plot; 2] {
     let marks = outcomes.iter();
     let marks = marks.map(|(who, outcome)| outcome.event(format!("{who} move")));
     let marks: Vec<Event> = marks.collect();
     let plot = |title: &str, y, points: fn(&Outcome) -> Vec<[f64; 2]>| {
-        let of = |(who, outcome): &(Contestant, Outcome)| {
+        let of = |(who, outcome): (&String, &Outcome)| {
             let before_s = outcome.before_s();
             let points = points(outcome).into_iter();
-            Series::new(who.to_string(), points.map(|[s, y]| [before_s + s, y]))
+            Series::new(who, points.map(|[s, y]| [before_s + s, y]))
         };
         let axes = [Axis::linear("time", "s"), y];
         let plot = Plot::new(title, Kind::Time, axes, outcomes.iter().map(of).collect());
@@ -346,19 +312,4 @@ fn rates(outcome: &Outcome) -> Vec<[f64; 2]> {
         }
     }
     points
-}
-
-fn row(measure: &Measure<Contestant>) -> Row {
-    let own = Contestant::Ephesus;
-    let others = measure.samples.keys().filter(|one| **one != own);
-    let ratio = |other: Contestant| stats::estimate(&measure.ratios_to(own, |one| one == other));
-    let ratios = others.map(|&other| (other.to_string(), ratio(other)));
-    let value = match measure.goal {
-        // What is a ratio already has no peer.
-        Some(Goal::RatioAtLeast(_) | Goal::RatioAtMost(_)) if measure.name != SHARE_OF_GOAL => {
-            stats::median(&measure.ratios_to(own, |one| one == Contestant::Valkey))
-        }
-        _ => measure.median(own),
-    };
-    Row::new(measure, Verdict::on(measure.goal, value), ratios)
 }

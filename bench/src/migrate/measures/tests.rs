@@ -3,6 +3,8 @@ use std::time::Duration;
 use super::super::pair::Said;
 use super::super::round::{Course, End};
 use super::*;
+use crate::measure::Verdict;
+use crate::record::Row;
 
 const USUAL: Raw = [1000.0, 500.0, 4000.0];
 
@@ -30,64 +32,86 @@ fn moved(seconds: f64) -> Outcome {
     }
 }
 
-fn case(writes: Option<u64>) -> Shape {
-    Shape::new(100, writes, true)
+/// Rounds of moves.
+struct Rounds {
+    shape: Shape,
+    case: Case,
+    holds: Holds,
 }
 
-fn row<'a>(rows: &'a [Row], name: &str) -> &'a Row {
-    rows.iter().find(|row| row.name == name).expect(name)
+impl Rounds {
+    fn new(writes: Option<u64>) -> Self {
+        Rounds {
+            shape: Shape::new(100, writes, true),
+            case: Case::default(),
+            holds: Holds::new(),
+        }
+    }
+
+    fn add(&mut self, raw: Raw, outcomes: impl IntoIterator<Item = (Contestant, Outcome)>) {
+        let mut last = Outcomes::new();
+        for (who, outcome) in outcomes {
+            let who = who.to_string();
+            add(&mut self.case, &who, (self.shape, raw), &outcome);
+            let holds = outcome.said.holds.iter().map(|[_, ms]| *ms);
+            self.holds.entry(who.clone()).or_default().extend(holds);
+            last.insert(who, outcome);
+        }
+        conclude(&mut self.case, self.shape, &self.holds, &last);
+    }
+
+    fn row(&self, name: &str) -> &Row {
+        let mut rows = self.case.rows.iter();
+        rows.find(|row| row.name == name).expect(name)
+    }
 }
 
 #[test]
 fn rates_are_compared_with_valkey_in_memory_round_by_round() {
-    let mut samples = Samples::new(case(None));
+    let mut rounds = Rounds::new(None);
     for (own, other, durable) in [(0.5, 1.0, 5.0), (0.5, 1.5, 5.0), (0.5, 2.0, 5.0)] {
         let outcomes = [
             (Contestant::ValkeyAlways, moved(durable)),
             (Contestant::Ephesus, moved(own)),
             (Contestant::Valkey, moved(other)),
         ];
-        samples.add(USUAL, &outcomes);
+        rounds.add(USUAL, outcomes);
     }
-    let rows = samples.rows();
-    let rate = row(&rows, "rate");
+    let rate = rounds.row("rate");
     assert_eq!(rate.medians["ephesus"], Some(400.0));
     assert_eq!(rate.ratios["valkey"].median, 3.0);
     assert_eq!(rate.ratios["valkey-always"].median, 10.0);
     assert_eq!(rate.verdict, Verdict::Met);
-    assert_eq!(row(&rows, "keys").medians["ephesus"], Some(4e6));
-    let share = row(&rows, SHARE_OF_GOAL);
+    assert_eq!(rounds.row("keys").medians["ephesus"], Some(4e6));
+    let share = rounds.row(SHARE_OF_GOAL);
     assert_eq!(share.medians["ephesus"], Some(1.5));
     assert_eq!(share.verdict, Verdict::Met);
-    let beyond = row(&rows, "target growth beyond data");
+    let beyond = rounds.row("target growth beyond data");
     assert_eq!(beyond.medians["ephesus"], Some(30.0));
-    assert_eq!(row(&rows, "source memory growth").verdict, Verdict::Missed);
-    assert_eq!(
-        samples.holds_by_percentile().series[0].name,
-        "ephesus, 9 moves"
-    );
-    assert_eq!(row(&rows, "hold p99, all moves").verdict, Verdict::Missed);
-    let most = row(&rows, "hold maximum, all moves");
+    assert_eq!(rounds.row("source memory growth").verdict, Verdict::Missed);
+    let by_percentile = &rounds.case.plots[0].series[0];
+    assert_eq!(by_percentile.name, "ephesus, 9 moves");
+    assert_eq!(rounds.row("hold p99, all moves").verdict, Verdict::Missed);
+    let most = rounds.row("hold maximum, all moves");
     assert_eq!(most.medians["valkey"], Some(30.0));
 }
 
 #[test]
 fn the_disk_is_the_goal_where_it_is_slower() {
-    let mut samples = Samples::new(case(None));
+    let mut rounds = Rounds::new(None);
     let slow = [100.0, 50.0, 4000.0];
     let outcomes = [
         (Contestant::Ephesus, moved(2.0)),
         (Contestant::Valkey, moved(1.0)),
     ];
-    samples.add(slow, &outcomes);
-    let rows = samples.rows();
-    assert_eq!(row(&rows, "rate").verdict, Verdict::Missed);
-    assert_eq!(row(&rows, SHARE_OF_GOAL).verdict, Verdict::Met);
+    rounds.add(slow, outcomes);
+    assert_eq!(rounds.row("rate").verdict, Verdict::Missed);
+    assert_eq!(rounds.row(SHARE_OF_GOAL).verdict, Verdict::Met);
 }
 
 #[test]
 fn a_move_that_failed_leaves_its_round_out() {
-    let mut samples = Samples::new(case(Some(1)));
+    let mut rounds = Rounds::new(Some(1));
     let mut failed = moved(1.0);
     failed.course.failure = Some("it did not converge".to_owned());
     let valkeys = [failed, moved(1.0)];
@@ -96,10 +120,9 @@ fn a_move_that_failed_leaves_its_round_out() {
             (Contestant::Ephesus, moved(0.5)),
             (Contestant::Valkey, valkey),
         ];
-        samples.add(USUAL, &outcomes);
+        rounds.add(USUAL, outcomes);
     }
-    let rows = samples.rows();
-    let rate = row(&rows, "rate");
+    let rate = rounds.row("rate");
     assert_eq!(rate.medians["valkey"], Some(200.0));
     assert_eq!(rate.ratios["valkey"].median, 2.0);
     assert_eq!(rate.goal, None);
@@ -107,9 +130,9 @@ fn a_move_that_failed_leaves_its_round_out() {
 
 #[test]
 fn without_ephesus_nothing_is_judged() {
-    let mut samples = Samples::new(case(None));
-    samples.add(USUAL, &[(Contestant::Valkey, moved(1.0))]);
-    for row in samples.rows() {
+    let mut rounds = Rounds::new(None);
+    rounds.add(USUAL, [(Contestant::Valkey, moved(1.0))]);
+    for row in &rounds.case.rows {
         let is_open = matches!(row.verdict, Verdict::NotMeasured | Verdict::NoGoal);
         assert!(is_open && row.ratios.is_empty(), "{}", row.name);
     }
@@ -119,11 +142,9 @@ fn without_ephesus_nothing_is_judged() {
 fn a_page_shows_over_time_how_fast_data_moved_and_how_long_it_was_held() {
     let mut failed = moved(1.0);
     failed.course.failure = Some("it did not converge".to_owned());
-    let outcomes = [
-        (Contestant::Ephesus, moved(1.0)),
-        (Contestant::Valkey, failed),
-    ];
-    let [rate, holds] = over_time(&outcomes);
+    let outcomes = [("ephesus", moved(1.0)), ("valkey", failed)];
+    let outcomes = outcomes.map(|(who, outcome)| (who.to_owned(), outcome));
+    let [rate, holds] = over_time(&outcomes.into());
     // All of it in the second half of two seconds.
     assert_eq!(rate.series[0].points, [[0.5, 0.0], [1.5, 200.0]]);
     assert!(rate.series[1].points.is_empty());
