@@ -18,9 +18,10 @@ use crate::interrupt;
 use crate::load::{Outcome, Phase, Plan, Span};
 use crate::locate;
 use crate::measure::{CLIENT_BUSY, CPU_PER_OP, Goal, less, more};
+use crate::procfs::CpuMark;
 use crate::record::{Case, Event, Outputs, Record, Run, ServerRecord};
-use crate::server::CpuMark;
 
+pub(crate) use contestant::join;
 pub use contestant::{Contestant, Driven, ServerArgs, Setup};
 pub use load::{LoadArgs, drive, how};
 

@@ -4,22 +4,20 @@ use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::Command;
-use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::affinity::{self, CpusetGroup};
+use crate::affinity::{self, Confinement, CpusetGroup};
 use crate::environment;
 use crate::error::{BenchError, Result};
 use crate::interrupt;
 use crate::load::Indexes;
 use crate::prefill;
 use crate::process::Process;
-use crate::procfs::{self, Pid, Thread};
+use crate::procfs::{self, CpuMark, Pid, Thread};
 use crate::record::ServerRecord;
 use crate::resp::{self, Connection, Value};
 
-pub use crate::procfs::CpuMark;
 pub use settings::{Durability, Product, ServerSpec};
 
 pub(crate) mod ports;
@@ -39,20 +37,28 @@ const REST: Duration = Duration::from_secs(8);
 /// A running server; dropping it kills it.
 #[derive(Debug)]
 pub struct Server {
-    spec: ServerSpec,
+    /// What it was started as.
+    pub spec: ServerSpec,
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// From just before exec to the first answered GET.
+    pub start_to_ready: Duration,
     process: Process,
-    address: SocketAddr,
-    start_to_ready: Duration,
-    _cpuset: Option<Arc<CpusetGroup>>,
+    _cpuset: Option<CpusetGroup>,
 }
 
 impl Server {
     /// Starts a server and waits until it answers a GET; must be called on a thread that lives as
     /// long as the server should, because the kernel kills the server with that thread.
-    pub fn start(spec: ServerSpec, cpuset: Option<Arc<CpusetGroup>>) -> Result<Self> {
+    pub fn start(spec: ServerSpec) -> Result<Self> {
         interrupt::check()?;
         fs::create_dir_all(&spec.dir).map_err(BenchError::io(spec.dir.display().to_string()))?;
-        let port = ports::free_block(1 + spec.shards)?;
+        let port = ports::free_block(1 + spec.cpus.len() as u16)?;
+        let group = format!("ephesus-bench-{}-{port}", std::process::id());
+        let cpuset = match spec.confinement {
+            Confinement::Affinity => None,
+            Confinement::Cpuset => Some(CpusetGroup::create(&group, &spec.cpus)?),
+        };
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let (name, arguments) = (spec.product.to_string(), spec.arguments(address));
         let log = spec.log_path();
@@ -63,9 +69,9 @@ impl Server {
         }
         let mut server = Server {
             spec,
-            process,
             address,
             start_to_ready: Duration::ZERO,
+            process,
             _cpuset: cpuset,
         };
         server.wait_ready(started)?;
@@ -74,29 +80,9 @@ impl Server {
         Ok(server)
     }
 
-    /// What it was started as.
-    pub fn spec(&self) -> &ServerSpec {
-        &self.spec
-    }
-
-    /// Which product it is.
-    pub fn product(&self) -> Product {
-        self.spec.product
-    }
-
-    /// Where it listens.
-    pub fn address(&self) -> SocketAddr {
-        self.address
-    }
-
     /// Its process.
     pub fn pid(&self) -> Pid {
         self.process.pid()
-    }
-
-    /// From just before exec to the first answered GET.
-    pub fn start_to_ready(&self) -> Duration {
-        self.start_to_ready
     }
 
     /// A new control connection.
@@ -127,16 +113,11 @@ impl Server {
         Err(BenchError::failed(what, problem))
     }
 
-    /// CPU time so far.
-    pub fn cpu_mark(&self) -> Result<CpuMark> {
-        CpuMark::of(self.pid())
-    }
-
     /// Waits until the process uses next to no CPU and no rewrite is under way; says whether it got
     /// there within `timeout`.
     pub fn wait_quiet(&self, timeout: Duration) -> Result<bool> {
         interrupt::wait_until(timeout, Duration::ZERO, || {
-            let mark = self.cpu_mark()?;
+            let mark = CpuMark::of(self.pid())?;
             let started = Instant::now();
             thread::sleep(QUIET_WINDOW);
             let busy = mark.elapsed()?.as_secs_f64() / started.elapsed().as_secs_f64();
@@ -150,7 +131,11 @@ impl Server {
         self.connect()?.text(&["BGREWRITEAOF"])?;
         match self.wait_quiet(READY_TIMEOUT)? {
             true => Ok(()),
-            false => Err(self.timed_out("done rewriting its AOF", READY_TIMEOUT)),
+            false => Err(BenchError::timed_out(
+                self.spec.product,
+                "done rewriting its AOF",
+                READY_TIMEOUT,
+            )),
         }
     }
 
@@ -190,30 +175,21 @@ impl Server {
         let (product, address) = (self.spec.product, self.address);
         interrupt::wait_for((product, "ready"), left, READY_POLL, || {
             self.process.check_running()?;
-            if connection.is_none() {
-                connection = Connection::open(address).ok();
-            }
-            let reply = connection
-                .as_mut()
-                .map(|connection| connection.call(&["GET", &probe]));
+            let connected = connection
+                .take()
+                .map_or_else(|| Connection::open(address), Ok);
+            let Ok(mut connected) = connected else {
+                return Ok(false);
+            };
+            let reply = connected.call(&["GET", &probe]);
+            connection = reply.is_ok().then_some(connected);
             Ok(match reply {
-                Some(Ok(Value::Bulk(_) | Value::Null)) => true,
+                Ok(Value::Bulk(_) | Value::Null) => true,
                 // How Valkey answers in a cluster before it is given slots.
-                Some(Ok(Value::Error(text))) => {
-                    !product.is_ephesus() && text.starts_with("CLUSTERDOWN")
-                }
-                Some(Ok(_)) | None => false,
-                Some(Err(_)) => {
-                    connection = None;
-                    false
-                }
+                Ok(Value::Error(text)) => !product.is_ephesus() && text.starts_with("CLUSTERDOWN"),
+                _ => false,
             })
         })
-    }
-
-    /// It was waited for in vain.
-    pub fn timed_out(&self, state: &str, waited: Duration) -> BenchError {
-        BenchError::timed_out(self.spec.product, state, waited)
     }
 }
 
@@ -260,7 +236,7 @@ pub fn describe(server: &Server) -> ServerRecord {
         .unwrap_or_default();
     configuration.sort();
     ServerRecord {
-        name: server.product().to_string(),
+        name: server.spec.product.to_string(),
         version: version(&server.spec.binary),
         command_line: shown(&server.spec),
         configuration,

@@ -111,7 +111,7 @@ impl Compare<'_> {
         }
         rounds(self.arguments.rounds, &stopped, |_, (one, dir)| {
             let driven = self.alone(session, one, (&setup, dir))?;
-            let ready = driven.servers.iter().map(Server::start_to_ready);
+            let ready = driven.servers.iter().map(|one| one.start_to_ready);
             let seconds = ready.max().unwrap_or_default().as_secs_f64();
             driven.verify_keys(keys)?;
             driven.verify_confined()?;

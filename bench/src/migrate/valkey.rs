@@ -5,11 +5,12 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+use crate::affinity::Confinement;
 use crate::error::{BenchError, Result};
-use crate::interrupt;
 use crate::locate;
 use crate::record::ServerRecord;
 use crate::resp::{self, Connection, Value, unexpected};
+use crate::runner::join;
 use crate::server::{self, Durability, Product, Server, ServerSpec};
 
 use super::pair::{Contestant, Ends, Pair, Said, Stage};
@@ -20,9 +21,6 @@ mod tests;
 const LAST_SLOT: u16 = 16_383;
 /// The last of the slots that move: half of them.
 const LAST_MOVING: u16 = LAST_SLOT / 2;
-/// How long two nodes may take to know each other.
-const MEET_TIMEOUT: Duration = Duration::from_secs(60);
-const MEET_POLL: Duration = Duration::from_millis(20);
 /// How long a server may go on working after writes.
 const QUIET_TIMEOUT: Duration = Duration::from_secs(120);
 const DAY_MS: f64 = 86_400_000.0;
@@ -55,7 +53,6 @@ impl ValkeyPair {
             Some(_) => "",
             None => " --appendonly no",
         };
-        let extra = format!("{CLUSTER_SETTINGS}{in_memory}");
         let start = |name: &str, cpu| {
             let spec = ServerSpec {
                 product: Product::Valkey,
@@ -63,43 +60,25 @@ impl ValkeyPair {
                 durability: contestant.aof().unwrap_or(Durability::EverySecond),
                 dir: dir.path().join(name),
                 cpus: vec![cpu],
-                shards: 1,
-                wal_budget_bytes: 0,
-                max_memory_bytes: 0,
-                extra: extra.split(' ').map(str::to_owned).collect(),
+                confinement: Confinement::Affinity,
+                extra: format!("{CLUSTER_SETTINGS}{in_memory}"),
             };
-            Server::start(spec, None)
+            Server::start(spec)
         };
         let servers = [start("source", cpus[0])?, start("target", cpus[1])?];
         let [source, target] = &servers;
         let pids = Some([source.pid(), target.pid()]);
-        let mut ends = Ends::new([source.address(), target.address()], pids);
+        let mut ends = Ends::new([source.address, target.address], pids);
         ends.add(0, LAST_MOVING, true);
         ends.add(LAST_MOVING + 1, LAST_SLOT, false);
-        let pair = ValkeyPair {
+        join(&servers, 1)?;
+        Ok(ValkeyPair {
             servers,
             ends,
             is_copying: false,
             ordered: Instant::now(),
             ended_s: 0.0,
             _dir: dir,
-        };
-        pair.meet()?;
-        Ok(pair)
-    }
-
-    /// Gives every slot to the source and waits until both know that.
-    fn meet(&self) -> Result<()> {
-        let [mut first, mut second] = [self.connect(0)?, self.connect(1)?];
-        first.text(&["CLUSTER", "SET-CONFIG-EPOCH", "1"])?;
-        second.text(&["CLUSTER", "SET-CONFIG-EPOCH", "2"])?;
-        first.text(&["CLUSTER", "ADDSLOTSRANGE", "0", &LAST_SLOT.to_string()])?;
-        let to = self.servers[1].address();
-        let (host, port) = (to.ip().to_string(), to.port().to_string());
-        first.text(&["CLUSTER", "MEET", &host, &port])?;
-        let state = ("a cluster of two Valkeys", "ready");
-        interrupt::wait_for(state, MEET_TIMEOUT, MEET_POLL, || {
-            Ok(knows_both(&mut first)? && knows_both(&mut second)?)
         })
     }
 
@@ -115,14 +94,6 @@ impl ValkeyPair {
     }
 }
 
-fn knows_both(connection: &mut Connection) -> Result<bool> {
-    let info = connection.text(&["CLUSTER", "INFO"])?;
-    let number = |name| resp::info_number(&info, name);
-    Ok(resp::info_field(&info, "cluster_state") == Some("ok")
-        && number("cluster_known_nodes") == Some(2)
-        && number("cluster_slots_ok") == Some(u64::from(LAST_SLOT) + 1))
-}
-
 impl Pair for ValkeyPair {
     fn ends(&self) -> &Ends {
         &self.ends
@@ -131,7 +102,8 @@ impl Pair for ValkeyPair {
     fn settle(&self) -> Result<()> {
         for server in &self.servers {
             if !server.wait_quiet(QUIET_TIMEOUT)? {
-                return Err(server.timed_out("idle", QUIET_TIMEOUT));
+                let product = server.spec.product;
+                return Err(BenchError::timed_out(product, "idle", QUIET_TIMEOUT));
             }
             server.verify_confined()?;
         }
@@ -166,7 +138,7 @@ impl Pair for ValkeyPair {
     }
 
     fn said(&mut self) -> Result<Said> {
-        let log = self.servers[0].spec().log_path();
+        let log = self.servers[0].spec.log_path();
         let text = fs::read_to_string(&log).map_err(BenchError::io(log.display().to_string()))?;
         let forked = self
             .newest(0)?

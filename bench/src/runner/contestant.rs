@@ -6,15 +6,16 @@ use ::procfs::{Current, Meminfo};
 use serde::Serialize;
 use tempfile::TempDir;
 
-use crate::affinity::{self, Confinement, CpusetGroup};
+use crate::affinity::{self, Confinement};
 use crate::error::{BenchError, Result};
 use crate::interrupt;
 use crate::load::{Op, Plan};
 use crate::locate;
 use crate::prefill;
+use crate::procfs::CpuMark;
 use crate::record::ServerRecord;
 use crate::resp;
-use crate::server::{self, CpuMark, Durability, Product, Server, ServerSpec};
+use crate::server::{self, Durability, Product, Server, ServerSpec};
 use crate::target::{LoginArgs, Target};
 
 /// A server to measure: one that is started for it, or one that runs.
@@ -197,16 +198,14 @@ impl ServerArgs {
         let memory = Meminfo::current().map_err(|error| BenchError::failed("memory", error))?;
         let memory_bytes = memory.mem_total;
         let start = |(number, cpus): (usize, &[usize])| {
-            let group = match self.confine {
-                Confinement::Affinity => None,
-                Confinement::Cpuset => {
-                    let name = format!("ephesus-bench-{}-{name}-{number}", std::process::id());
-                    Some(CpusetGroup::create(&name.replace('/', "-"), cpus)?.into())
-                }
-            };
-            let extra: &[&str] = match kind.is_cluster {
-                true => &["--cluster-enabled", "yes"],
-                false => &[],
+            let extra = match (kind.product, kind.is_cluster) {
+                (Product::Ephesus, _) => format!(
+                    "--wal-budget {} --max-memory {}",
+                    self.wal_budget,
+                    memory_bytes / 2
+                ),
+                (_, true) => "--cluster-enabled yes".to_owned(),
+                (_, false) => String::new(),
             };
             let spec = ServerSpec {
                 product: kind.product,
@@ -217,23 +216,21 @@ impl ServerArgs {
                 },
                 durability: setup.durability,
                 dir: dir.join(number.to_string()),
-                shards: cpus.len() as u16,
                 cpus: cpus.to_vec(),
-                wal_budget_bytes: self.wal_budget,
-                max_memory_bytes: memory_bytes / 2,
-                extra: extra.iter().map(|&word| word.to_owned()).collect(),
+                confinement: self.confine,
+                extra,
             };
-            Server::start(spec, group)
+            Server::start(spec)
         };
         let servers = shares.into_iter().enumerate().map(start);
         let servers = servers.collect::<Result<Vec<_>>>()?;
         if kind.is_cluster {
-            join(&servers)?;
+            join(&servers, servers.len())?;
         }
         let plan = Plan {
             is_cluster: kind.is_cluster || kind.product.is_ephesus() && setup.cpus.len() > 1,
             cpus: setup.client_cpus.clone(),
-            ..Plan::new(servers[0].address())
+            ..Plan::new(servers[0].address)
         };
         Ok(Driven {
             name,
@@ -243,20 +240,21 @@ impl ServerArgs {
     }
 }
 
-/// Makes a cluster of them, each with its share of the slots.
-fn join(servers: &[Server]) -> Result<()> {
+/// Makes a cluster of them, the first so many of which have a share of the slots each.
+pub(crate) fn join(servers: &[Server], owners: usize) -> Result<()> {
     let slots = usize::from(ephesus_wire::limits::SLOTS);
     let connections = servers.iter().map(Server::connect);
     let mut connections = connections.collect::<Result<Vec<_>>>()?;
     for (number, one) in connections.iter_mut().enumerate() {
-        let first = number * slots / servers.len();
-        let last = (number + 1) * slots / servers.len() - 1;
-        let [epoch, first, last] = [number + 1, first, last].map(|number| number.to_string());
+        let [first, next] = [number, number + 1].map(|number| number * slots / owners);
+        let [epoch, first, last] = [number + 1, first, next - 1].map(|it| it.to_string());
         one.text(&["CLUSTER", "SET-CONFIG-EPOCH", &epoch])?;
-        one.text(&["CLUSTER", "ADDSLOTSRANGE", &first, &last])?;
+        if number < owners {
+            one.text(&["CLUSTER", "ADDSLOTSRANGE", &first, &last])?;
+        }
     }
     for other in &servers[1..] {
-        let (ip, port) = (other.address().ip(), other.address().port());
+        let (ip, port) = (other.address.ip(), other.address.port());
         connections[0].text(&["CLUSTER", "MEET", &ip.to_string(), &port.to_string()])?;
     }
     let state = (format!("a cluster of {} Valkeys", servers.len()), "ready");
@@ -280,7 +278,7 @@ impl Driven {
 
     /// Whether it is an Ephesus that was started here.
     pub fn is_own_ephesus(&self) -> bool {
-        self.servers.iter().any(|one| one.product().is_ephesus())
+        self.servers.iter().any(|one| one.spec.product.is_ephesus())
     }
 
     /// For a report.
@@ -308,7 +306,10 @@ impl Driven {
 
     /// CPU time of its processes so far.
     pub fn cpu_marks(&self) -> Result<Vec<CpuMark>> {
-        self.servers.iter().map(Server::cpu_mark).collect()
+        self.servers
+            .iter()
+            .map(|one| CpuMark::of(one.pid()))
+            .collect()
     }
 
     /// Waits until its processes are idle; whether they are, within that time.
@@ -352,7 +353,10 @@ impl Driven {
 
     /// What clients have written so far to an Ephesus that was started here.
     pub(super) fn written_bytes(&self) -> Result<Option<u64>> {
-        let own = self.servers.iter().find(|one| one.product().is_ephesus());
+        let own = self
+            .servers
+            .iter()
+            .find(|one| one.spec.product.is_ephesus());
         let written = |one: &Server| {
             let info = one.info("persistence")?;
             Ok(resp::info_number(&info, "wal_user_bytes").unwrap_or(0))

@@ -4,6 +4,9 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
+use crate::affinity::Confinement;
+use crate::named::Named;
+
 /// A product that can be compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
@@ -25,11 +28,7 @@ impl Product {
 
 impl fmt::Display for Product {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Product::Redis => "redis",
-            Product::Valkey => "valkey",
-            Product::Ephesus => "ephesus",
-        })
+        f.write_str(&self.name())
     }
 }
 
@@ -54,16 +53,12 @@ pub struct ServerSpec {
     pub durability: Durability,
     /// Its own directory: data below `data`, output in `server.log`.
     pub dir: PathBuf,
-    /// The CPUs it may use.
+    /// The CPUs it may use, one for each shard of Ephesus.
     pub cpus: Vec<usize>,
-    /// Ephesus: `--shards`.
-    pub shards: u16,
-    /// Ephesus: `--wal-budget`.
-    pub wal_budget_bytes: u64,
-    /// Ephesus: `--max-memory`.
-    pub max_memory_bytes: u64,
-    /// Further arguments, which override the others.
-    pub extra: Vec<String>,
+    /// How it is confined to them.
+    pub confinement: Confinement,
+    /// Further flags, which override the others.
+    pub extra: String,
 }
 
 /// Settings that make Redis and Valkey fastest on one core at equal durability: no snapshots
@@ -95,9 +90,9 @@ impl ServerSpec {
             true => (&["serve", "--data-dir", &data], self.flags(address)),
             false => (&["--dir", &dir, "--save", ""], self.peer_flags(address)),
         };
-        let words = paths.iter().copied().chain(flags.split(' '));
-        let words = words.map(str::to_owned);
-        words.chain(self.extra.iter().cloned()).collect()
+        let flags = flags.split(' ').chain(self.extra.split_whitespace());
+        let words = paths.iter().copied().chain(flags);
+        words.map(str::to_owned).collect()
     }
 
     fn peer_flags(&self, address: SocketAddr) -> String {
@@ -116,8 +111,8 @@ impl ServerSpec {
         };
         format!(
             "--listen {address} --shards {} --partitions {PARTITIONS} --durability {durability} \
-             --max-memory {} --wal-budget {} --name compare",
-            self.shards, self.max_memory_bytes, self.wal_budget_bytes
+             --name compare",
+            self.cpus.len()
         )
     }
 }

@@ -9,10 +9,8 @@ fn spec(product: Product, durability: Durability) -> ServerSpec {
         durability,
         dir: PathBuf::from("/data/x"),
         cpus: vec![0],
-        shards: 1,
-        wal_budget_bytes: 1 << 30,
-        max_memory_bytes: 8 << 30,
-        extra: vec!["--no-pin".to_owned()],
+        confinement: Confinement::Affinity,
+        extra: "--no-pin".to_owned(),
     }
 }
 
@@ -77,7 +75,7 @@ fn a_server_that_ends_at_once_is_reported_with_its_output() {
     failing.dir = dir.path().to_owned();
     failing.cpus = affinity::allowed().expect("cpus");
     failing.binary = PathBuf::from("/bin/ls");
-    match Server::start(failing, None) {
+    match Server::start(failing) {
         Err(BenchError::ServerExited { log_tail, .. }) => {
             assert!(log_tail.contains("ls: "), "{log_tail}");
         }
@@ -88,7 +86,7 @@ fn a_server_that_ends_at_once_is_reported_with_its_output() {
 #[test]
 fn what_a_case_adds_comes_last_and_so_decides() {
     let mut in_memory = spec(Product::Valkey, Durability::EverySecond);
-    in_memory.extra = vec!["--appendonly".to_owned(), "no".to_owned()];
+    in_memory.extra = "--appendonly no".to_owned();
     let line = in_memory.arguments(address()).join(" ");
     assert!(line.contains("--appendonly yes"), "{line}");
     assert!(line.ends_with("--appendonly no"), "{line}");
