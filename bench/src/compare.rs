@@ -5,13 +5,11 @@ use std::time::Duration;
 use serde::Serialize;
 use tempfile::TempDir;
 
-use crate::disk;
-use crate::error::{BenchError, Result};
-use crate::load::{Indexes, Mix, Op, Plan, Sizes};
+use crate::error::Result;
+use crate::load::{Indexes, Mix, Op, Sizes};
 use crate::named::Named;
 use crate::record::{Case, EPHESUS, Outputs};
 use crate::runner::{Bed, Contestant, LoadArgs, ServerArgs, Session, Setup, session};
-use crate::server::Durability;
 
 mod images;
 mod loads;
@@ -98,8 +96,6 @@ pub struct CompareArgs {
     pub outputs: Outputs,
 }
 
-/// How long each kind of write is measured.
-const DISK_TIME: Duration = Duration::from_millis(500);
 const BEST_PEER: &str = "best peer";
 const SHRINK: u64 = 10;
 
@@ -130,43 +126,23 @@ pub fn execute(arguments: &CompareArgs) -> Result<()> {
     };
     let outputs = (&arguments.outputs, compare.root.as_ref(), arguments.quick);
     session("compare", outputs, &shorter, |session| {
-        let before = compare.disk()?;
-        let done = compare.answer_all(session);
-        let mut case = Case {
-            name: "disk".to_owned(),
-            title: "the raw disk".to_owned(),
-            ..Case::default()
-        };
-        case.notes
-            .extend(before.map(|found| format!("before: {found}")));
-        case.notes
-            .extend(compare.disk()?.map(|found| format!("after: {found}")));
-        session.put(case)?;
-        done
+        compare.answer_all(session)
     })
 }
 
 impl Compare<'_> {
-    fn disk(&self) -> Result<Option<String>> {
-        let root = self.root.as_ref();
-        let found = root.map(|root| disk::summary(root.path(), DISK_TIME));
-        found.transpose()
-    }
-
     fn answer_all(&self, session: &mut Session<'_>) -> Result<()> {
         let load = &self.arguments.load;
-        let all = &self.arguments.cases;
         if load.preset.is_some() || load.mix.is_some() {
             return self.keep(session, Case::default(), |session, case| {
                 self.custom(session, case)
             });
         }
-        let all = if all.is_empty() {
-            Question::all()
-        } else {
-            all.clone()
+        let questions = match &*self.arguments.cases {
+            [] => Question::all(),
+            cases => cases.to_vec(),
         };
-        all.into_iter().try_for_each(|question| {
+        questions.into_iter().try_for_each(|question| {
             let case = Case::new(question, "");
             eprintln!("== {}: {}", case.name, case.title);
             self.keep(session, case, |session, case| {
@@ -219,40 +195,27 @@ impl Compare<'_> {
         let all = self.arguments.contestants.iter();
         let (own, others): (Vec<_>, Vec<_>) = all.cloned().partition(Contestant::is_started);
         for other in others {
-            case.note(format!("{other}: unmeasured: it was not started here"));
+            let name = &other.name;
+            case.note(format!("{name}: unmeasured: it was not started here"));
         }
         own
     }
 
-    fn setup(
-        &self,
-        contestants: &[Contestant],
-        cpus: [u16; 2],
-        durability: Durability,
-    ) -> Result<Setup> {
-        let setup = Setup::of(contestants, cpus, durability)?;
-        setup.map_err(|why| BenchError::failed("CPUs", why))
-    }
-
-    /// Starts contestants and loads them.
+    /// Starts contestants and loads so many keys.
     fn bed(
         &self,
         session: &mut Session<'_>,
         (contestants, setup): (&[Contestant], &Setup),
+        keys: u64,
     ) -> Result<Bed> {
-        let keys = self.arguments.load.keys;
         let servers = (&self.arguments.servers, contestants);
         Bed::start(session, servers, (setup, self.root.as_ref()), |driven| {
-            self.aim(&mut driven.plan, keys);
+            let workload = &mut driven.plan.workload;
+            workload.mix = Mix::of(&[(Op::Write, 1)]);
+            workload.keys = Indexes::Below(keys);
+            workload.sizes = self.sizes.clone();
             driven.fill()
         })
-    }
-
-    /// Writes of so many keys.
-    fn aim(&self, plan: &mut Plan, keys: u64) {
-        plan.workload.mix = Mix::of(&[(Op::Write, 1)]);
-        plan.workload.keys = Indexes::Below(keys);
-        plan.workload.sizes = self.sizes.clone();
     }
 
     /// So many operations, or fewer with `--quick`.

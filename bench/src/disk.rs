@@ -4,7 +4,6 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -29,22 +28,6 @@ const FILE_BYTES: u64 = 64 << 20;
 #[derive(Clone, Copy, bytemuck::Zeroable)]
 #[repr(C, align(4096))]
 struct Aligned([u8; LARGEST_WRITE_BYTES]);
-
-/// What the disk does with a log's writes, in a line; each kind of write is measured for so long.
-///
-/// # Errors
-/// When the directory cannot be written.
-pub fn summary(dir: &Path, duration: Duration) -> Result<String> {
-    let sizes = [(BLOCK_BYTES, 1), (256 << 10, 1), (LARGEST_WRITE_BYTES, 1)];
-    let [small, middle, large] = durable(dir, sizes, duration)?;
-    Ok(format!(
-        "4 KiB O_DSYNC p50 {:.0} us, p99 {:.0} us; sequential O_DSYNC {:.0} MB/s at 256 KiB, {:.0} MB/s at 1 MiB",
-        small.latencies.us(0.5),
-        small.latencies.us(0.99),
-        middle.mb_per_s,
-        large.mb_per_s
-    ))
-}
 
 /// What a measurement in a file finds, which is removed again.
 fn in_scratch<T>(

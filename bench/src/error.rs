@@ -19,14 +19,6 @@ pub enum BenchError {
         /// What the system answered.
         source: io::Error,
     },
-    /// A server answered something else than the protocol or the measurement needs.
-    #[error("{what}: unexpected reply {got:?}")]
-    Reply {
-        /// The request.
-        what: String,
-        /// The reply, shortened.
-        got: String,
-    },
     /// A server ended by itself: read the end of its log, included here.
     #[error("{server} exited early ({status}); its last output:\n{log_tail}")]
     ServerExited {
@@ -37,29 +29,24 @@ pub enum BenchError {
         /// Last lines of its output.
         log_tail: String,
     },
-    /// Text of a program or of the kernel was not in the known form: a version this tool does not know.
-    #[error("cannot read {what} from {text:?}")]
-    Parse {
-        /// What was looked for.
-        what: &'static str,
-        /// The text, shortened.
-        text: String,
-    },
-    /// A flag does not fit this machine or the other flags.
-    #[error("{flag}: {problem}")]
-    Flag {
-        /// The flag.
-        flag: &'static str,
-        /// What is wrong with it.
-        problem: String,
-    },
-    /// A server, or what else the run needs, did not do what was asked: look at its log, or do what the problem says.
+    /// A flag does not fit, or a server, or what else the run needs, did not do what was asked: do what the problem says,
+    /// or look at the server's log.
     #[error("{what}: {problem}")]
     Failed {
-        /// What was asked, and of whom.
+        /// The flag, or what was asked, and of whom.
         what: String,
-        /// What came of it.
+        /// What is wrong with it, or what came of it.
         problem: String,
+    },
+    /// Use fewer, or a larger machine.
+    #[error("servers need {servers} CPUs and clients {clients}, and {there} may be used")]
+    TooFewCpus {
+        /// For servers.
+        servers: usize,
+        /// For the load generator.
+        clients: usize,
+        /// That this process may use.
+        there: usize,
     },
     /// A signal asked to stop; servers are killed on the way out.
     #[error("interrupted")]
@@ -95,28 +82,20 @@ impl BenchError {
         BenchError::failed(server.to_string(), problem)
     }
 
-    /// A flag that does not fit.
-    pub fn flag(flag: &'static str, problem: impl Into<String>) -> BenchError {
-        BenchError::Flag {
-            flag,
-            problem: problem.into(),
-        }
+    /// A flag that does not fit this machine or the other flags.
+    pub fn flag(flag: &str, problem: impl ToString) -> BenchError {
+        BenchError::failed(flag, problem)
     }
 
-    /// A text that could not be understood.
-    pub fn parse(what: &'static str, text: &str) -> BenchError {
-        BenchError::Parse {
-            what,
-            text: text.chars().take(EXCERPT_BYTES).collect(),
-        }
+    /// A text of a program or of the kernel that is not in the known form: a version this tool does not know.
+    pub fn parse(what: &str, text: &str) -> BenchError {
+        let shown: String = text.chars().take(EXCERPT_BYTES).collect();
+        BenchError::failed(what, format!("cannot be read from {shown:?}"))
     }
 
-    /// A reply that does not fit.
+    /// A server answered something else than the protocol or the measurement needs.
     pub fn reply(what: impl Into<String>, got: &[u8]) -> BenchError {
-        let shown = &got[..got.len().min(EXCERPT_BYTES)];
-        BenchError::Reply {
-            what: what.into(),
-            got: String::from_utf8_lossy(shown).into_owned(),
-        }
+        let shown = String::from_utf8_lossy(&got[..got.len().min(EXCERPT_BYTES)]);
+        BenchError::failed(what, format!("unexpected reply {shown:?}"))
     }
 }

@@ -5,7 +5,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::error::BenchError;
 use crate::record::{Case, Row};
+use crate::runner::Contestant;
 use crate::server::Product;
 use crate::stats;
 
@@ -180,13 +182,13 @@ impl Case {
     pub fn unmeasured(
         &mut self,
         (name, scale): (&str, Scale),
-        servers: impl Iterator<Item = String>,
-        why: &str,
+        servers: &[Contestant],
+        why: &BenchError,
     ) {
         let row = self.row(name, scale);
         for server in servers {
-            row.samples.insert(server.clone(), Vec::new());
-            row.medians.insert(server, None);
+            row.samples.insert(server.name.clone(), Vec::new());
+            row.medians.insert(server.name.clone(), None);
         }
         row.verdict = Verdict::NotMeasured;
         self.note(format!("{name}: unmeasured: {why}"));

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::error::{BenchError, Result};
+use crate::error::Result;
 use crate::load::{Outcome, Plan};
 use crate::record::Outputs;
 use crate::runner::{Bed, Contestant, LoadArgs, ServerArgs, Setup, session};
@@ -39,7 +39,6 @@ pub fn execute(arguments: &RunArgs) -> Result<()> {
     let outputs = (&arguments.outputs, root.as_ref(), false);
     session("run", outputs, arguments, |session| {
         let setup = Setup::of(contestants, [servers.shards; 2], Durability::EverySecond)?;
-        let setup = setup.map_err(|why| BenchError::flag("--shards", why))?;
         let place = (&setup, root.as_ref());
         let bed = Bed::start(session, (servers, contestants), place, |one| {
             load.prepare(one)

@@ -20,9 +20,9 @@ use crate::locate;
 use crate::measure::{CLIENT_BUSY, CPU_PER_OP, Goal, less, more};
 use crate::procfs::CpuMark;
 use crate::record::{Case, Event, Outputs, Record, Run, ServerRecord};
+use crate::resp;
 
-pub(crate) use contestant::join;
-pub use contestant::{Contestant, Driven, ServerArgs, Setup};
+pub use contestant::{Contestant, Driven, ServerArgs, Setup, join};
 pub use load::{LoadArgs, drive, how};
 
 mod contestant;
@@ -34,6 +34,8 @@ mod watch;
 const QUIET_TIMEOUT: Duration = Duration::from_secs(120);
 /// How long once a server has shown that it never becomes idle.
 const RESTLESS_TIMEOUT: Duration = Duration::from_secs(1);
+/// A peer's AOF above this is rewritten between turns, outside every measurement.
+const AOF_BYTES_MAX: u64 = 2 << 30;
 /// Share of a core that idle servers may use before the turn is marked.
 const IDLE_BUSY_MAX: f64 = 0.03;
 
@@ -86,13 +88,12 @@ pub fn rounds<T>(count: u32, all: &[T], mut each: impl FnMut(u32, &T) -> Result<
 pub struct Bed {
     /// All of them.
     pub all: Vec<Driven>,
-    /// Where those that were started here have their data.
     dir: Option<TempDir>,
     /// CPUs of this process; while servers are driven that were started here those of clients alone are used.
     allowed: Vec<usize>,
     quiet_timeout: Cell<Duration>,
     /// What clients had written to each Ephesus when it was last left alone.
-    settled_bytes: RefCell<BTreeMap<String, u64>>,
+    settled_bytes: RefCell<BTreeMap<u32, u64>>,
 }
 
 /// What one run was like.
@@ -117,16 +118,17 @@ impl Bed {
         let path = dir.as_ref().map_or(Path::new(""), TempDir::path);
         let mut all: Vec<Driven> = Vec::new();
         for one in contestants {
-            let mut driven = arguments.start((one, contestants), setup, path)?;
+            let mut driven = arguments.start(one, setup, path)?;
             let described = driven.describe()?;
             // One that runs has the name of its product, if nobody else has it.
-            if all.iter().all(|other| other.name != described.name) {
+            let is_free = all.iter().all(|other| other.name != described.name);
+            if is_free {
                 driven.name.clone_from(&described.name);
             }
-            session.record.add_server(ServerRecord {
-                name: driven.name.clone(),
-                ..described
-            });
+            let name = driven.name.clone();
+            session
+                .record
+                .add_server(ServerRecord { name, ..described });
             prepare(&mut driven)?;
             driven.wait_quiet(QUIET_TIMEOUT)?;
             all.push(driven);
@@ -143,6 +145,16 @@ impl Bed {
             quiet_timeout: Cell::new(QUIET_TIMEOUT),
             settled_bytes: RefCell::default(),
         })
+    }
+
+    /// Where those that were started here have their data.
+    pub fn dir(&self) -> &Path {
+        self.dir.as_ref().map_or(Path::new(""), TempDir::path)
+    }
+
+    /// Of their data.
+    pub fn disk_bytes(&self) -> Result<u64> {
+        disk::used_bytes(self.dir())
     }
 
     /// Waits until all are idle, runs something on one, checks that it stayed on its CPUs and that the others stayed idle.
@@ -182,15 +194,21 @@ impl Bed {
         Ok(Turn { value, cpu })
     }
 
+    /// Waits until all are idle, with nothing left to do that they begin by themselves.
     fn settle(&self, case: &mut Case) -> Result<()> {
         for driven in &self.all {
-            driven.shorten_logs()?;
-            // Ephesus images what was written once clients pause: not while another is driven.
-            if let Some(written) = driven.written_bytes()? {
-                let name = driven.name.clone();
-                let settled = self.settled_bytes.borrow_mut().insert(name, written);
-                if self.all.len() > 1 && settled != Some(written) {
-                    driven.settle()?;
+            for server in &driven.servers {
+                let info = server.info("persistence")?;
+                let number = |name| resp::info_number(&info, name).unwrap_or(0);
+                // Ephesus images what was written once clients pause: not while another is driven.
+                let written = number("wal_user_bytes");
+                let before = self
+                    .settled_bytes
+                    .borrow_mut()
+                    .insert(server.pid().0, written);
+                let is_new = self.all.len() > 1 && before.unwrap_or(0) != written;
+                if is_new || number("aof_current_size") > AOF_BYTES_MAX {
+                    server.settle()?;
                 }
             }
             if !driven.wait_quiet(self.quiet_timeout.get())? {

@@ -120,24 +120,20 @@ impl SweepArgs {
         };
         if self.over != Over::Shards {
             let setup = Setup::of(&self.contestants, [self.servers.shards; 2], DURABILITY)?;
-            let setup = setup.map_err(|why| BenchError::flag("--shards", why))?;
             return self.on_bed(session, (&setup, root), values, case);
         }
         if let Some(one) = self.contestants.iter().find(|one| !one.scales()) {
-            let problem = format!("{one} is not started with so many as are wanted");
+            let problem = format!("{} is not started with so many as are wanted", one.name);
             return Err(BenchError::flag("--over shards", problem));
         }
         for value in values {
-            match Setup::of(&self.contestants, [*value as u16; 2], DURABILITY)? {
+            match Setup::of(&self.contestants, [*value as u16; 2], DURABILITY) {
                 Ok(setup) => self.on_bed(session, (&setup, root), &[*value], case)?,
-                Err(why) => {
-                    let names = self
-                        .contestants
-                        .iter()
-                        .map(|one| one.name(&self.contestants));
+                Err(why @ BenchError::TooFewCpus { .. }) => {
                     let row = format!("rate, shards {value}");
-                    case.unmeasured((&row, more("op/s")), names, &why);
+                    case.unmeasured((&row, more("op/s")), &self.contestants, &why);
                 }
+                Err(error) => return Err(error),
             }
         }
         Ok(())

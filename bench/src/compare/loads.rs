@@ -1,4 +1,6 @@
-use crate::error::Result;
+use std::iter;
+
+use crate::error::{BenchError, Result};
 use crate::load::{Mix, Op, Phase, Plan, Span};
 use crate::locate;
 use crate::measure::{Goal, less, more};
@@ -11,44 +13,21 @@ use crate::stats;
 use super::images::while_imaging;
 use super::{Compare, Question};
 
-/// A load on every contestant.
-struct Shape {
-    op: Op,
-    durability: Durability,
-    connections: usize,
-    pipeline: u32,
-    count: u64,
-    goals: Goals,
-}
+/// What, when it counts as done, connections, pipeline, how often, and how much faster than the best peer it is to be.
+type Shape = (Op, Durability, usize, u32, u64, Option<f64>);
 
-impl Shape {
-    /// Operations of one kind in a closed loop.
-    fn of(question: Question) -> Shape {
-        use Durability::{Always, EverySecond};
-        let (op, durability, connections, pipeline, count, faster) = match question {
-            Question::SetP16Everysec => (Op::Write, EverySecond, 50, 16, 2_000_000, 2.5),
-            Question::SetP16Always => (Op::Write, Always, 50, 16, 1_500_000, 2.0),
-            Question::GetP16 => (Op::Read, EverySecond, 50, 16, 3_000_000, 1.5),
-            Question::GetP1 => (Op::Read, EverySecond, 50, 1, 300_000, 0.0),
-            Question::SetP1Always => (Op::Write, Always, 50, 1, 300_000, 1.0),
-            Question::SetP16Cores => (Op::Write, Always, 50, 16, 3_000_000, 1.0),
-            Question::GetP16Cores => (Op::Read, EverySecond, 50, 16, 6_000_000, 1.0),
-            _ => (Op::Write, Always, 1, 1, 30_000, 1.2),
-        };
-        let no_more_cpu = matches!(question, Question::GetP1 | Question::SetP1Always);
-        let goals = Goals {
-            rate: (faster > 0.0).then_some(Goal::RatioAtLeast(faster)),
-            cpu: no_more_cpu.then_some(Goal::RatioAtMost(1.0)),
-            latency: None,
-        };
-        Shape {
-            op,
-            durability,
-            connections,
-            pipeline,
-            count,
-            goals,
-        }
+/// Operations of one kind in a closed loop.
+fn shape(question: Question) -> Shape {
+    use Durability::{Always, EverySecond};
+    match question {
+        Question::SetP16Everysec => (Op::Write, EverySecond, 50, 16, 2_000_000, Some(2.5)),
+        Question::SetP16Always => (Op::Write, Always, 50, 16, 1_500_000, Some(2.0)),
+        Question::GetP16 => (Op::Read, EverySecond, 50, 16, 3_000_000, Some(1.5)),
+        Question::GetP1 => (Op::Read, EverySecond, 50, 1, 300_000, None),
+        Question::SetP1Always => (Op::Write, Always, 50, 1, 300_000, Some(1.0)),
+        Question::SetP16Cores => (Op::Write, Always, 50, 16, 3_000_000, Some(1.0)),
+        Question::GetP16Cores => (Op::Read, EverySecond, 50, 16, 6_000_000, Some(1.0)),
+        _ => (Op::Write, Always, 1, 1, 30_000, Some(1.2)),
     }
 }
 
@@ -65,7 +44,13 @@ impl Compare<'_> {
         session: &mut Session<'_>,
         case: &mut Case,
     ) -> Result<()> {
-        let shape = Shape::of(question);
+        let (op, durability, connections, pipeline, count, faster) = shape(question);
+        let no_more_cpu = matches!(question, Question::GetP1 | Question::SetP1Always);
+        let goals = Goals {
+            rate: faster.map(Goal::RatioAtLeast),
+            cpu: no_more_cpu.then_some(Goal::RatioAtMost(1.0)),
+            latency: None,
+        };
         let (contestants, cores) = match question {
             // What takes one core each is compared by the other cases.
             Question::SetP16Cores | Question::GetP16Cores => {
@@ -73,43 +58,37 @@ impl Compare<'_> {
             }
             _ => (self.arguments.contestants.clone(), 1),
         };
-        let setup = match Setup::of(&contestants, [cores; 2], shape.durability)? {
-            Ok(setup) => setup,
-            Err(why) => {
-                let names = contestants.iter().map(|one| one.name(&contestants));
-                case.unmeasured(("rate", more("op/s").to(shape.goals.rate)), names, &why);
+        let setup = match Setup::of(&contestants, [cores; 2], durability) {
+            Err(why @ BenchError::TooFewCpus { .. }) => {
+                case.unmeasured(("rate", more("op/s").to(goals.rate)), &contestants, &why);
                 return Ok(());
             }
+            setup => setup?,
         };
-        let count = self.operations(shape.count);
-        let bed = self.bed(session, (&contestants, &setup))?;
+        let bed = self.bed(session, (&contestants, &setup), self.arguments.load.keys)?;
         let plan = |driven: &Driven| {
             let mut plan = driven.plan.clone();
-            plan.workload.mix = Mix::of(&[(shape.op, 1)]);
-            plan.connections = shape.connections;
-            plan.pipeline = shape.pipeline;
-            plan.count = Some(count);
+            plan.workload.mix = Mix::of(&[(op, 1)]);
+            plan.connections = connections;
+            plan.pipeline = pipeline;
+            plan.count = Some(self.operations(count));
             plan
         };
-        case.how = format!("{}, {count} operations", how(&plan(&bed.all[0])));
+        case.how = how(&plan(&bed.all[0]));
         rounds(self.arguments.rounds, &bed.all, |_, driven| {
             let plan = plan(driven);
             let loaded = bed.load(driven, case, (&plan, Span::default(), ""))?;
-            loaded.flawless()?.record(case, shape.goals);
+            loaded.flawless()?.record(case, goals);
             self.by_redis_benchmark(&bed, driven, case, &plan)
         })
     }
 
     /// What is compared on more than one core.
     fn on_cores(&self) -> Vec<Contestant> {
-        let mut all = vec![Contestant::from("valkey-cluster")];
+        let cluster = Contestant::from("valkey-cluster");
         let given = self.arguments.contestants.iter();
-        for one in given.filter(|one| one.scales()) {
-            if !all.contains(one) {
-                all.push(one.clone());
-            }
-        }
-        all
+        let others = given.filter(|one| one.scales() && **one != cluster);
+        iter::once(&cluster).chain(others).cloned().collect()
     }
 
     /// The same by redis-benchmark, if that was asked for.
@@ -148,8 +127,8 @@ impl Compare<'_> {
         case: &mut Case,
     ) -> Result<()> {
         let own = self.own(case);
-        let setup = self.setup(&own, [1; 2], Durability::EverySecond)?;
-        let bed = self.bed(session, (&own, &setup))?;
+        let setup = Setup::of(&own, [1; 2], Durability::EverySecond)?;
+        let bed = self.bed(session, (&own, &setup), self.arguments.load.keys)?;
         let plan = |driven: &Driven, rate| {
             let mut plan = driven.plan.clone();
             plan.workload.mix = Mix::of(&[(Op::Read, 50), (Op::Write, 50)]);
@@ -185,7 +164,7 @@ impl Compare<'_> {
         let load = &self.arguments.load;
         let contestants = &*self.arguments.contestants;
         let cpus = [self.arguments.servers.shards; 2];
-        let setup = self.setup(contestants, cpus, Durability::EverySecond)?;
+        let setup = Setup::of(contestants, cpus, Durability::EverySecond)?;
         let place = (&setup, self.root.as_ref());
         let servers = (&self.arguments.servers, contestants);
         let bed = Bed::start(session, servers, place, |driven| load.prepare(driven))?;

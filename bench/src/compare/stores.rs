@@ -1,18 +1,14 @@
-use std::path::Path;
+use std::slice;
 use std::time::Duration;
 
-use tempfile::TempDir;
-
-use crate::disk;
-use crate::error::{BenchError, Result};
+use crate::error::Result;
 use crate::load::Span;
-use crate::locate;
 use crate::measure::{Goal, less};
 use crate::prefill::KEY_BYTES;
 use crate::procfs;
 use crate::record::Case;
 use crate::resp;
-use crate::runner::{Contestant, Driven, Session, Setup, rounds};
+use crate::runner::{Driven, Session, Setup, rounds};
 use crate::server::{Durability, Server};
 
 use super::Compare;
@@ -26,57 +22,31 @@ const IN_FLIGHT: [(u32, usize, u32, u64); 3] = [
 ];
 
 impl Compare<'_> {
-    fn dir(&self) -> Result<TempDir> {
-        let root = self.root.as_ref();
-        locate::dir_in(root.map_or(Path::new("."), TempDir::path), "case-")
-    }
-
-    /// Starts one contestant that has the CPUs for itself.
-    fn alone(
-        &self,
-        session: &mut Session<'_>,
-        one: &Contestant,
-        (setup, dir): (&Setup, &TempDir),
-    ) -> Result<Driven> {
-        let servers = &self.arguments.servers;
-        let mut driven = servers.start((one, &self.arguments.contestants), setup, dir.path())?;
-        session.record.add_server(driven.describe()?);
-        self.aim(&mut driven.plan, self.large_keys());
-        Ok(driven)
-    }
-
     /// Resident memory after loading the large data, once idle.
     pub(super) fn memory_per_key(&self, session: &mut Session<'_>, case: &mut Case) -> Result<()> {
-        let keys = self.large_keys();
+        let (keys, sizes) = (self.large_keys(), &self.sizes);
         case.how = format!(
-            "{keys} keys of {KEY_BYTES} B with values of {} B, VmRSS once idle; each round a new server",
-            self.sizes
+            "{keys} keys of {KEY_BYTES} B with values of {sizes} B, VmRSS once idle; each round a new server"
         );
         let own = self.own(case);
-        let setup = self.setup(&own, [1; 2], Durability::EverySecond)?;
+        let setup = Setup::of(&own, [1; 2], Durability::EverySecond)?;
         rounds(self.long_rounds(), &own, |_, one| {
-            let dir = self.dir()?;
-            let driven = self.alone(session, one, (&setup, &dir))?;
-            let resident = || {
-                let pids = driven.servers.iter().map(Server::pid);
-                let bytes = pids.map(procfs::resident_bytes).sum::<Result<u64>>()?;
-                Ok::<_, BenchError>(bytes as f64 / keys as f64)
-            };
-            let empty = resident()?;
-            driven.fill()?;
-            note_quiet(case, &driven)?;
-            let full = resident()?;
-            eprintln!("   {}: {full:.1} B per key", driven.name);
+            let bed = self.bed(session, (slice::from_ref(one), &setup), keys)?;
+            let driven = &bed.all[0];
+            note_quiet(case, driven)?;
+            let pids = driven.servers.iter().map(Server::pid);
+            let bytes = pids.map(procfs::resident_bytes).sum::<Result<u64>>()?;
+            let per_key = |bytes: u64| bytes as f64 / keys as f64;
+            eprintln!("   {}: {:.1} B per key", one.name, per_key(bytes));
             let no_more = less("B").to(Goal::RatioAtMost(1.0));
-            case.sample("resident memory per key", no_more, &driven.name, full);
-            case.sample("growth per key", less("B"), &driven.name, full - empty);
-            let disk = disk::used_bytes(dir.path())? as f64 / keys as f64;
             case.sample(
-                "disk use / data",
-                less("x"),
-                &driven.name,
-                disk / self.entry_bytes(),
+                "resident memory per key",
+                no_more,
+                &one.name,
+                per_key(bytes),
             );
+            let disk = per_key(bed.disk_bytes()?) / self.entry_bytes();
+            case.sample("disk use / data", less("x"), &one.name, disk);
             Ok(())
         })
     }
@@ -96,31 +66,29 @@ impl Compare<'_> {
              their AOF (with RDB base), and Ephesus was left alone until its images were done"
         );
         let most = if cores == 1 { 1.0 / 2.5 } else { 1.0 / 4.0 };
-        // Nobody drives them.
         let own = self.own(case);
-        let setup = self.setup(&own, [cores, 0], Durability::EverySecond)?;
+        // Nobody drives them.
+        let setup = Setup::of(&own, [cores, 0], Durability::EverySecond)?;
         let mut stopped = Vec::new();
         for one in own {
-            let dir = self.dir()?;
-            let driven = self.alone(session, &one, (&setup, &dir))?;
-            driven.fill()?;
-            driven.settle()?;
-            note_quiet(case, &driven)?;
-            driven.servers.into_iter().try_for_each(Server::stop)?;
-            stopped.push((one, dir));
+            let mut bed = self.bed(session, (slice::from_ref(&one), &setup), keys)?;
+            bed.all[0].settle()?;
+            note_quiet(case, &bed.all[0])?;
+            stop(bed.all.remove(0))?;
+            stopped.push((one, bed));
         }
-        rounds(self.arguments.rounds, &stopped, |_, (one, dir)| {
-            let driven = self.alone(session, one, (&setup, dir))?;
+        rounds(self.arguments.rounds, &stopped, |_, (one, bed)| {
+            let driven = self.arguments.servers.start(one, &setup, bed.dir())?;
             let ready = driven.servers.iter().map(|one| one.start_to_ready);
             let seconds = ready.max().unwrap_or_default().as_secs_f64();
             driven.verify_keys(keys)?;
             driven.verify_confined()?;
-            driven.servers.into_iter().try_for_each(Server::stop)?;
-            eprintln!("   {}: {seconds:.2} s", driven.name);
+            stop(driven)?;
+            eprintln!("   {}: {seconds:.2} s", one.name);
             let faster = less("s").to(Goal::RatioAtMost(most));
-            case.sample("exec to first GET", faster, &driven.name, seconds);
+            case.sample("exec to first GET", faster, &one.name, seconds);
             let us_per_key = seconds * 1e6 / keys as f64;
-            case.sample("load time", less("us/key"), &driven.name, us_per_key);
+            case.sample("load time", less("us/key"), &one.name, us_per_key);
             Ok(())
         })
     }
@@ -131,8 +99,8 @@ impl Compare<'_> {
                     value; appended: wal_user_bytes; device: write_bytes of /proc/PID/io until idle"
             .to_owned();
         let own = self.own(case);
-        let setup = self.setup(&own, [1; 2], Durability::Always)?;
-        let bed = self.bed(session, (&own, &setup))?;
+        let setup = Setup::of(&own, [1; 2], Durability::Always)?;
+        let bed = self.bed(session, (&own, &setup), self.arguments.load.keys)?;
         rounds(self.long_rounds(), &bed.all, |_, driven| {
             for (in_flight, connections, pipeline, count) in IN_FLIGHT {
                 let mut plan = driven.plan.clone();
@@ -168,13 +136,15 @@ impl Compare<'_> {
 
 /// Bytes so far: log, appended to the log by users, sent to the device; NaN when not counted.
 fn log_counters(driven: &Driven) -> Result<[f64; 3]> {
-    let info = driven.servers[0].info("persistence")?;
+    let server = &driven.servers[0];
+    let info = server.info("persistence")?;
     let number = |name| resp::info_number(&info, name).map_or(f64::NAN, |number| number as f64);
-    let (log, appended) = match driven.is_own_ephesus() {
+    let (log, appended) = match server.spec.product.is_ephesus() {
         true => (number("wal_bytes_written"), number("wal_user_bytes")),
         false => (number("aof_current_size"), f64::NAN),
     };
-    Ok([log, appended, driven.device_bytes()? as f64])
+    let device = procfs::written_bytes(server.pid())?;
+    Ok([log, appended, device as f64])
 }
 
 fn note_quiet(case: &mut Case, driven: &Driven) -> Result<()> {
@@ -183,4 +153,9 @@ fn note_quiet(case: &mut Case, driven: &Driven) -> Result<()> {
         case.note(format!("{name} was not idle after {seconds} s"));
     }
     Ok(())
+}
+
+/// As an operator stops it.
+fn stop(driven: Driven) -> Result<()> {
+    driven.servers.into_iter().try_for_each(Server::stop)
 }

@@ -247,7 +247,7 @@ fn errors_are_counted_by_their_code_and_told_by_example() {
     };
     assert!(matches!(
         run(&wide, Span::default()),
-        Err(BenchError::Flag { .. })
+        Err(BenchError::Failed { .. })
     ));
 }
 

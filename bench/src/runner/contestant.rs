@@ -1,9 +1,9 @@
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ::procfs::{Current, Meminfo};
-use serde::Serialize;
+use ephesus_wire::limits::SLOTS;
+use serde::{Serialize, Serializer};
 use tempfile::TempDir;
 
 use crate::affinity::{self, Confinement};
@@ -16,73 +16,64 @@ use crate::procfs::CpuMark;
 use crate::record::ServerRecord;
 use crate::resp;
 use crate::server::{self, Durability, Product, Server, ServerSpec};
-use crate::target::{LoginArgs, Target};
+use crate::target::LoginArgs;
 
-/// A server to measure: one that is started for it, or one that runs.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(transparent)]
-pub struct Contestant(pub String);
+/// A server to measure: one that runs, or one that is started for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Contestant {
+    /// What it is called on the command line and in tables.
+    pub name: String,
+    start: Option<Start>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Start {
+    product: Product,
+    /// A server for each CPU, instead of one.
+    is_cluster: bool,
+    program: Option<PathBuf>,
+}
 
 impl From<&str> for Contestant {
-    fn from(text: &str) -> Self {
-        Contestant(text.to_owned())
+    /// An address, or what is started, with `=PROGRAM` or without.
+    fn from(name: &str) -> Self {
+        let (what, program) = match name.split_once('=') {
+            Some((what, program)) => (what, Some(PathBuf::from(program))),
+            None => (name, None),
+        };
+        let product = match what {
+            "redis" => Some(Product::Redis),
+            "valkey" | "valkey-cluster" => Some(Product::Valkey),
+            "ephesus" => Some(Product::Ephesus),
+            _ => None,
+        };
+        Contestant {
+            name: name.to_owned(),
+            start: product.map(|product| Start {
+                product,
+                is_cluster: what == "valkey-cluster",
+                program,
+            }),
+        }
     }
 }
 
-impl fmt::Display for Contestant {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+impl Serialize for Contestant {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.name.serialize(serializer)
     }
-}
-
-/// What is started for a contestant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Kind {
-    pub(crate) product: Product,
-    /// A server for each CPU, instead of one.
-    pub(crate) is_cluster: bool,
 }
 
 impl Contestant {
-    /// What it is called beside others: without its program, if none before it is called so.
-    pub(crate) fn name(&self, all: &[Contestant]) -> String {
-        let name = |one: &Contestant| one.0.split('=').next().unwrap_or_default().to_owned();
-        let first = all.iter().find(|one| name(one) == name(self));
-        match first.is_none_or(|first| first == self) {
-            true => name(self),
-            false => self.0.clone(),
-        }
-    }
-
-    /// What is started for it, and of which program if that is said; none: it runs already.
-    pub(crate) fn kind(&self) -> Option<(Kind, Option<&Path>)> {
-        let (name, program) = match self.0.split_once('=') {
-            Some((name, program)) => (name, Some(Path::new(program))),
-            None => (&*self.0, None),
-        };
-        let (product, is_cluster) = match name {
-            "redis" => (Product::Redis, false),
-            "valkey" => (Product::Valkey, false),
-            "valkey-cluster" => (Product::Valkey, true),
-            "ephesus" => (Product::Ephesus, false),
-            _ => return None,
-        };
-        let kind = Kind {
-            product,
-            is_cluster,
-        };
-        Some((kind, program))
-    }
-
     /// Whether it is started.
-    pub(crate) fn is_started(&self) -> bool {
-        self.kind().is_some()
+    pub fn is_started(&self) -> bool {
+        self.start.is_some()
     }
 
     /// Whether it uses as many CPUs as it is given.
-    pub(crate) fn scales(&self) -> bool {
-        let scales = |kind: Kind| kind.is_cluster || kind.product.is_ephesus();
-        self.kind().is_some_and(|(kind, _)| scales(kind))
+    pub fn scales(&self) -> bool {
+        let scales = |start: &Start| start.is_cluster || start.product.is_ephesus();
+        self.start.as_ref().is_some_and(scales)
     }
 }
 
@@ -122,25 +113,21 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// So many CPUs for each contestant that is started and for clients, or why there are not.
-    pub fn of(
-        contestants: &[Contestant],
-        cpus: [u16; 2],
-        durability: Durability,
-    ) -> Result<Result<Setup, String>> {
+    /// So many CPUs for each contestant that is started and for clients.
+    pub fn of(contestants: &[Contestant], cpus: [u16; 2], durability: Durability) -> Result<Self> {
         let is_needed = contestants.iter().any(Contestant::is_started);
         let [servers, clients] = cpus.map(|count| if is_needed { usize::from(count) } else { 0 });
         let allowed = affinity::allowed()?;
-        Ok(match allowed.get(..servers + clients) {
-            Some(all) => Ok(Setup {
-                durability,
-                cpus: all[..servers].to_vec(),
-                client_cpus: all[servers..].to_vec(),
-            }),
-            None => Err(format!(
-                "servers need {servers} CPUs and clients {clients}, and {} may be used",
-                allowed.len()
-            )),
+        let too_few = BenchError::TooFewCpus {
+            servers,
+            clients,
+            there: allowed.len(),
+        };
+        let all = allowed.get(..servers + clients).ok_or(too_few)?;
+        Ok(Setup {
+            durability,
+            cpus: all[..servers].to_vec(),
+            client_cpus: all[servers..].to_vec(),
         })
     }
 }
@@ -159,8 +146,6 @@ pub struct Driven {
 /// How long servers of a cluster may take to know each other.
 const MEET_TIMEOUT: Duration = Duration::from_secs(60);
 const MEET_POLL: Duration = Duration::from_millis(20);
-/// A peer's AOF above this is rewritten between turns, outside every measurement.
-const AOF_BYTES_MAX: u64 = 2 << 30;
 
 impl ServerArgs {
     /// A new directory for data, removed when dropped, if there is to be any.
@@ -171,64 +156,37 @@ impl ServerArgs {
     }
 
     /// Starts a contestant with its data below `dir`, or finds out whether it is there.
-    pub fn start(
-        &self,
-        (one, all): (&Contestant, &[Contestant]),
-        setup: &Setup,
-        dir: &Path,
-    ) -> Result<Driven> {
-        let name = one.name(all);
-        let Some((kind, program)) = one.kind() else {
-            let target = self.login.resolve(&one.0)?;
+    pub fn start(&self, one: &Contestant, setup: &Setup, dir: &Path) -> Result<Driven> {
+        let name = one.name.clone();
+        let Some(start) = &one.start else {
             let plan = Plan {
                 is_cluster: self.cluster,
-                ..Plan::new(target)
+                ..Plan::new(self.login.resolve(&name)?)
             };
+            let servers = Vec::new();
             return Ok(Driven {
                 name,
-                servers: Vec::new(),
+                servers,
                 plan,
             });
         };
-        let shares: Vec<&[usize]> = match kind.is_cluster {
+        let plain = |letter: char| letter.is_ascii_alphanumeric();
+        let dir = dir.join(name.replace(|letter| !plain(letter), "-"));
+        let shares: Vec<&[usize]> = match start.is_cluster {
             true => setup.cpus.chunks(1).collect(),
             false => vec![&setup.cpus],
         };
-        let dir = dir.join(name.replace(|letter: char| !letter.is_ascii_alphanumeric(), "-"));
-        let memory = Meminfo::current().map_err(|error| BenchError::failed("memory", error))?;
-        let memory_bytes = memory.mem_total;
-        let start = |(number, cpus): (usize, &[usize])| {
-            let extra = match (kind.product, kind.is_cluster) {
-                (Product::Ephesus, _) => format!(
-                    "--wal-budget {} --max-memory {}",
-                    self.wal_budget,
-                    memory_bytes / 2
-                ),
-                (_, true) => "--cluster-enabled yes".to_owned(),
-                (_, false) => String::new(),
-            };
-            let spec = ServerSpec {
-                product: kind.product,
-                binary: match kind.product {
-                    Product::Redis => locate::redis(program)?,
-                    Product::Valkey => locate::valkey(program)?,
-                    Product::Ephesus => locate::ephesus(program)?,
-                },
-                durability: setup.durability,
-                dir: dir.join(number.to_string()),
-                cpus: cpus.to_vec(),
-                confinement: self.confine,
-                extra,
-            };
-            Server::start(spec)
+        let server = |(number, cpus): (usize, &[usize])| {
+            let dir = dir.join(number.to_string());
+            Server::start(self.spec(start, setup.durability, (dir, cpus))?)
         };
-        let servers = shares.into_iter().enumerate().map(start);
+        let servers = shares.into_iter().enumerate().map(server);
         let servers = servers.collect::<Result<Vec<_>>>()?;
-        if kind.is_cluster {
+        if start.is_cluster {
             join(&servers, servers.len())?;
         }
         let plan = Plan {
-            is_cluster: kind.is_cluster || kind.product.is_ephesus() && setup.cpus.len() > 1,
+            is_cluster: start.is_cluster || start.product.is_ephesus() && setup.cpus.len() > 1,
             cpus: setup.client_cpus.clone(),
             ..Plan::new(servers[0].address)
         };
@@ -238,24 +196,58 @@ impl ServerArgs {
             plan,
         })
     }
+
+    fn spec(
+        &self,
+        start: &Start,
+        durability: Durability,
+        (dir, cpus): (PathBuf, &[usize]),
+    ) -> Result<ServerSpec> {
+        let memory = Meminfo::current().map_err(|error| BenchError::failed("memory", error))?;
+        let (budget, most) = (self.wal_budget, memory.mem_total / 2);
+        let program = start.program.as_deref();
+        let (binary, extra) = match start.product {
+            Product::Redis => (locate::redis(program)?, String::new()),
+            Product::Valkey => {
+                let yes = if start.is_cluster { "yes" } else { "no" };
+                (locate::valkey(program)?, format!("--cluster-enabled {yes}"))
+            }
+            Product::Ephesus => {
+                let extra = format!("--wal-budget {budget} --max-memory {most}");
+                (locate::ephesus(program)?, extra)
+            }
+        };
+        Ok(ServerSpec {
+            product: start.product,
+            binary,
+            durability,
+            dir,
+            cpus: cpus.to_vec(),
+            confinement: self.confine,
+            extra,
+        })
+    }
 }
 
-/// Makes a cluster of them, the first so many of which have a share of the slots each.
-pub(crate) fn join(servers: &[Server], owners: usize) -> Result<()> {
-    let slots = usize::from(ephesus_wire::limits::SLOTS);
+/// Makes a cluster of Valkeys, the first of which have equal shares of the slots.
+pub fn join(servers: &[Server], owners: usize) -> Result<()> {
+    let slots = usize::from(SLOTS);
     let connections = servers.iter().map(Server::connect);
     let mut connections = connections.collect::<Result<Vec<_>>>()?;
     for (number, one) in connections.iter_mut().enumerate() {
-        let [first, next] = [number, number + 1].map(|number| number * slots / owners);
-        let [epoch, first, last] = [number + 1, first, next - 1].map(|it| it.to_string());
-        one.text(&["CLUSTER", "SET-CONFIG-EPOCH", &epoch])?;
+        one.text(&["CLUSTER", "SET-CONFIG-EPOCH", &(number + 1).to_string()])?;
         if number < owners {
+            let ends = [number * slots / owners, (number + 1) * slots / owners - 1];
+            let [first, last] = ends.map(|slot| slot.to_string());
             one.text(&["CLUSTER", "ADDSLOTSRANGE", &first, &last])?;
         }
     }
     for other in &servers[1..] {
-        let (ip, port) = (other.address.ip(), other.address.port());
-        connections[0].text(&["CLUSTER", "MEET", &ip.to_string(), &port.to_string()])?;
+        let (ip, port) = (
+            other.address.ip().to_string(),
+            other.address.port().to_string(),
+        );
+        connections[0].text(&["CLUSTER", "MEET", &ip, &port])?;
     }
     let state = (format!("a cluster of {} Valkeys", servers.len()), "ready");
     interrupt::wait_for(state, MEET_TIMEOUT, MEET_POLL, || {
@@ -271,11 +263,6 @@ pub(crate) fn join(servers: &[Server], owners: usize) -> Result<()> {
 }
 
 impl Driven {
-    /// Where it is, or where one of its servers is.
-    pub fn target(&self) -> &Target {
-        &self.plan.target
-    }
-
     /// Whether it is an Ephesus that was started here.
     pub fn is_own_ephesus(&self) -> bool {
         self.servers.iter().any(|one| one.spec.product.is_ephesus())
@@ -289,7 +276,7 @@ impl Driven {
                 ..server::describe(first)
             });
         }
-        let target = self.target();
+        let target = &self.plan.target;
         let info = target.connect(target.address)?.text(&["INFO", "server"])?;
         let found = ["ephesus", "valkey", "redis"].into_iter().find_map(|one| {
             let version = resp::info_field(&info, &format!("{one}_version"))?;
@@ -306,10 +293,8 @@ impl Driven {
 
     /// CPU time of its processes so far.
     pub fn cpu_marks(&self) -> Result<Vec<CpuMark>> {
-        self.servers
-            .iter()
-            .map(|one| CpuMark::of(one.pid()))
-            .collect()
+        let pids = self.servers.iter().map(Server::pid);
+        pids.map(CpuMark::of).collect()
     }
 
     /// Waits until its processes are idle; whether they are, within that time.
@@ -351,38 +336,8 @@ impl Driven {
         }
     }
 
-    /// What clients have written so far to an Ephesus that was started here.
-    pub(super) fn written_bytes(&self) -> Result<Option<u64>> {
-        let own = self
-            .servers
-            .iter()
-            .find(|one| one.spec.product.is_ephesus());
-        let written = |one: &Server| {
-            let info = one.info("persistence")?;
-            Ok(resp::info_number(&info, "wal_user_bytes").unwrap_or(0))
-        };
-        own.map(written).transpose()
-    }
-
-    /// Rewrites large AOFs.
-    pub(super) fn shorten_logs(&self) -> Result<()> {
-        for one in &self.servers {
-            let info = one.info("persistence")?;
-            if resp::info_number(&info, "aof_current_size").unwrap_or(0) > AOF_BYTES_MAX {
-                one.rewrite_aof()?;
-            }
-        }
-        Ok(())
-    }
-
     /// Lets its processes do what they do to start fast next time.
     pub fn settle(&self) -> Result<()> {
         self.servers.iter().try_for_each(Server::settle)
-    }
-
-    /// Bytes sent to the device so far.
-    pub fn device_bytes(&self) -> Result<u64> {
-        let pids = self.servers.iter().map(Server::pid);
-        pids.map(crate::procfs::written_bytes).sum()
     }
 }

@@ -184,8 +184,10 @@ pub fn how(plan: &Plan) -> String {
         0 => "closed loop".to_owned(),
         rate => format!("open loop, {rate} operations/s, latency from when each was due"),
     };
+    let count = plan.count.map(|count| format!(", {count} operations"));
+    let count = count.unwrap_or_default();
     format!(
-        "{pace}, {} connections, pipeline {}; {}, {} keys {}, values of {} bytes",
+        "{pace}, {} connections, pipeline {}{count}; {}, {} keys {}, values of {} bytes",
         plan.connections,
         plan.pipeline,
         workload.mix,
