@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 use crate::error::BenchError;
 use crate::record::{Case, Row};
 use crate::runner::Contestant;
-use crate::server::Product;
 use crate::stats;
 
 #[cfg(test)]
@@ -266,102 +265,5 @@ impl Row {
         own.filter_map(|(round, own)| Some((*own)? / best(round)?))
             .filter(|ratio| ratio.is_finite())
             .collect()
-    }
-}
-
-/// One quantity with its samples of every server, one per round; NaN where a server has none.
-#[derive(Clone, Debug, Serialize)]
-pub struct Measure<P: Ord = Product> {
-    /// What it is.
-    pub name: String,
-    /// In what unit.
-    pub unit: &'static str,
-    /// Which direction is better.
-    pub better: Better,
-    /// What it should reach.
-    pub goal: Option<Goal>,
-    /// Samples by round.
-    pub samples: BTreeMap<P, Vec<f64>>,
-}
-
-impl<P: Ord + Copy> Measure<P> {
-    /// A measure without samples.
-    pub fn new(name: impl Into<String>, scale: Scale) -> Self {
-        Measure {
-            name: name.into(),
-            unit: scale.unit,
-            better: scale.better,
-            goal: scale.goal,
-            samples: BTreeMap::new(),
-        }
-    }
-
-    /// The median of one server.
-    pub fn median(&self, server: P) -> Option<f64> {
-        let present: Vec<f64> = self
-            .samples
-            .get(&server)?
-            .iter()
-            .copied()
-            .filter(|value| !value.is_nan())
-            .collect();
-        stats::median(&present)
-    }
-
-    /// The medians of all servers.
-    pub fn medians(&self) -> BTreeMap<P, Option<f64>> {
-        let servers = self.samples.keys();
-        servers
-            .map(|&server| (server, self.median(server)))
-            .collect()
-    }
-
-    /// Subject / best of the peers that `counts` holds of, round by round.
-    pub fn ratios_to(&self, subject: P, counts: impl Fn(P) -> bool) -> Vec<f64> {
-        let Some(own) = self.samples.get(&subject) else {
-            return Vec::new();
-        };
-        let peer = |round: usize| {
-            let others = self
-                .samples
-                .iter()
-                .filter(|(server, _)| **server != subject && counts(**server));
-            let values = others.filter_map(|(_, samples)| samples.get(round).copied());
-            values
-                .filter(|value| !value.is_nan())
-                .reduce(match self.better {
-                    Better::Higher => f64::max,
-                    Better::Lower => f64::min,
-                })
-        };
-        let pairs = own
-            .iter()
-            .enumerate()
-            .filter_map(|(round, own)| Some(own / peer(round)?));
-        pairs.filter(|ratio| ratio.is_finite()).collect()
-    }
-}
-
-/// Measures in the order of their first samples, which is the table's.
-#[derive(Clone, Debug, Serialize)]
-#[serde(transparent)]
-pub struct Measures<P: Ord = Product>(pub Vec<Measure<P>>);
-
-impl<P: Ord> Default for Measures<P> {
-    fn default() -> Self {
-        Measures(Vec::new())
-    }
-}
-
-impl<P: Ord + Copy> Measures<P> {
-    /// Adds one round's value; the first one says how the measure is read.
-    pub fn record(&mut self, name: impl Into<String>, scale: Scale, server: P, value: f64) {
-        let name = name.into();
-        let known = self.0.iter().position(|measure| measure.name == name);
-        let at = known.unwrap_or_else(|| {
-            self.0.push(Measure::new(name, scale));
-            self.0.len() - 1
-        });
-        self.0[at].samples.entry(server).or_default().push(value);
     }
 }

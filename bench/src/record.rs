@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::environment::{self, Environment};
 use crate::error::{BenchError, Result};
-use crate::measure::{Better, Goal, Measure, Verdict, more};
+use crate::measure::{Better, Goal, Verdict, more};
 use crate::named::Named;
 use crate::plot::Plot;
 use crate::stats::Estimate;
@@ -241,36 +241,6 @@ impl Case {
             self.sample(name.clone(), more(unit).to(goal), EPHESUS, value);
         }
         self.judge(EPHESUS, "", str::to_owned);
-    }
-}
-
-impl Row {
-    /// A measure with what was made of it.
-    pub fn new<P: Ord + Copy + ToString>(
-        measure: &Measure<P>,
-        verdict: Verdict,
-        ratios: impl IntoIterator<Item = (String, Option<Estimate>)>,
-    ) -> Self {
-        let present = |value: &f64| (!value.is_nan()).then_some(*value);
-        let samples = measure.samples.iter();
-        let ratios = ratios.into_iter();
-        Row {
-            name: measure.name.clone(),
-            unit: measure.unit.to_owned(),
-            samples: samples
-                .map(|(server, of)| (server.to_string(), of.iter().map(present).collect()))
-                .collect(),
-            medians: (measure.medians().into_iter())
-                .map(|(server, median)| (server.to_string(), median))
-                .collect(),
-            ratios: ratios
-                .filter_map(|(to, ratio)| Some((to, ratio?)))
-                .collect(),
-            goal: measure.goal,
-            verdict,
-            client_bound: Vec::new(),
-            better: measure.better,
-        }
     }
 }
 
