@@ -28,13 +28,7 @@ impl Shard {
             }
             changes += partition.changes_since_image();
         }
-        // Another shard of this node may serve what is staged or left here.
-        let sizes = &self.core.node.partition_bytes;
-        for partition in keyspace.all_served() {
-            if let Some(bytes) = sizes.get(usize::from(partition.id.0)) {
-                bytes.set(partition.table.data_bytes());
-            }
-        }
+        self.core.publish_sizes();
         stats.expires.set(expiring as u64);
         stats.data_bytes.set(data_bytes);
         stats.image_bytes.set(image_bytes.iter().sum());

@@ -279,6 +279,7 @@ impl Shard {
         self.core.end_turn();
         self.write_log(&mut delay_ms);
         self.core.publish();
+        self.core.publish_sizes();
         SLICE_CLOCK.with(|clock| clock.set(Some(self.now)));
         let turn = (self.now, self.had_requests);
         let (core, io) = (&mut self.core, &mut self.io);

@@ -395,6 +395,16 @@ impl Core {
         }
     }
 
+    /// Publishes the sizes of what is served here: another shard of this node may serve what is staged or left here.
+    pub fn publish_sizes(&self) {
+        for partition in self.keyspace.all_served() {
+            let size = self.node.partition_bytes.get(usize::from(partition.id.0));
+            if let Some(size) = size {
+                size.set(partition.table.data_bytes());
+            }
+        }
+    }
+
     /// The log has committed more: what waited for it may leave.
     pub fn committed(&mut self) {
         let committed = self.keyspace.log.committed();

@@ -37,6 +37,27 @@ fn a_partition_moves_under_writes_and_nothing_is_lost() {
 }
 
 #[test]
+fn the_size_of_a_partition_is_that_of_the_copy_that_is_served() {
+    let mut bed = Bed::new(1);
+    let size = |bed: &Bed| bed.source.core.node.partition_bytes[usize::from(MOVING.0)].get();
+    assert_eq!(size(&bed), u64::MAX, "not known");
+    bed.load(500);
+    bed.source.core.publish_sizes();
+    let before = size(&bed);
+    assert!((1 << 20..2 << 20).contains(&before), "{before}");
+    bed.begin(Wire::Inboxes);
+    bed.until("the first records", |bed| bed.received() > 1);
+    bed.target.core.publish_sizes();
+    assert_eq!(size(&bed), before, "a staging copy has not the size");
+    bed.until("the move", |bed| bed.source.is_confirmed());
+    bed.commit();
+    bed.execute(words("DEL large"));
+    bed.target.core.publish_sizes();
+    bed.source.core.publish_sizes();
+    assert!(size(&bed) < 1 << 20, "{}", size(&bed));
+}
+
+#[test]
 fn what_has_expired_is_removed_in_slices_before_a_stream_ends_and_takes_no_room_in_the_log() {
     const KEYS: u64 = 3_000;
     let mut bed = Bed::new(1);
