@@ -82,8 +82,6 @@ pub struct Workload {
     pub distribution: Distribution,
     /// How long values are.
     pub sizes: Sizes,
-    /// Which of a key's values is written; none: a new one every time.
-    pub generation: Option<u64>,
     /// Time to live of what has one, seconds.
     pub ttl_s: u64,
     /// Values carry their key and version, and reads are judged.
@@ -126,7 +124,6 @@ impl Plan {
                 keys: Indexes::Below(1),
                 distribution: Distribution::Uniform,
                 sizes: Sizes::Fixed(1),
-                generation: None,
                 ttl_s: 1,
                 ledger: None,
             },

@@ -1,9 +1,7 @@
 //! Loads every key that `redis-benchmark -r N` can draw: `key:000000000000` and on.
 
-use std::net::SocketAddr;
-
 use crate::error::Result;
-use crate::load::{self, Distribution, Indexes, Mix, Op, Plan, Sizes, Span};
+use crate::load::{self, Distribution, Indexes, Mix, Op, Plan, Span};
 
 #[cfg(test)]
 mod tests;
@@ -28,24 +26,6 @@ pub fn key(index: u64) -> [u8; KEY_BYTES] {
 /// The slot of the `index`-th key.
 pub fn slot_of_key(index: u64) -> usize {
     usize::from(ephesus_wire::slot_of(&key(index)).0)
-}
-
-/// Sets these keys once each, pipelined, and returns once every reply has arrived.
-pub fn fill(
-    address: SocketAddr,
-    indexes: Indexes,
-    value_bytes: usize,
-    generation: u64,
-) -> Result<()> {
-    let mut plan = Plan::new(address);
-    plan.workload.sizes = Sizes::Fixed(value_bytes);
-    plan.workload.generation = Some(generation);
-    each(plan, Op::Write, indexes)
-}
-
-/// Deletes these keys.
-pub fn remove(address: SocketAddr, indexes: Indexes) -> Result<()> {
-    each(Plan::new(address), Op::Delete, indexes)
 }
 
 /// Does something with each key once, pipelined, and returns once every reply has arrived.

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use ::procfs::process::{ClearRefs, Process, Status, Task};
+use ::procfs::process::{ClearRefs, Process, Task};
 use ::procfs::{ProcError, ProcResult, ticks_per_second};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -85,14 +85,13 @@ pub fn own_cpu_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Resident memory in bytes.
-pub fn resident_bytes(pid: Pid) -> Result<u64> {
-    status_bytes(pid, |status| status.vmrss)
-}
-
-/// The most memory that was resident since the start or [`reset_peak`], in bytes.
-pub fn peak_resident_bytes(pid: Pid) -> Result<u64> {
-    status_bytes(pid, |status| status.vmhwm)
+/// Resident memory now, and the most of it since the start or [`reset_peak`], in bytes.
+pub fn resident_bytes(pid: Pid) -> Result<[u64; 2]> {
+    read(pid, |process| {
+        let status = process.status()?;
+        let kib = status.vmrss.zip(status.vmhwm).ok_or("no VmRSS")?;
+        Ok([kib.0, kib.1].map(|kib| kib * 1024))
+    })
 }
 
 /// Lets the peak begin anew at what is resident now.
@@ -131,13 +130,6 @@ fn thread(task: &Task) -> ProcResult<Thread> {
             .collect(),
         cpu: Duration::from_nanos(task.schedstat()?.sum_exec_runtime),
     })
-}
-
-/// One of the sizes of `/proc/PID/status`, which are in KiB.
-fn status_bytes(pid: Pid, size: fn(&Status) -> Option<u64>) -> Result<u64> {
-    let kib = read(pid, |process| Ok(size(&process.status()?)))?;
-    kib.map(|kib| kib * 1024)
-        .ok_or_else(|| BenchError::parse("memory of a process", ""))
 }
 
 fn read<T>(pid: Pid, find: impl FnOnce(&Process) -> ProcResult<T>) -> Result<T> {

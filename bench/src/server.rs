@@ -11,7 +11,6 @@ use crate::affinity::{self, Confinement, CpusetGroup};
 use crate::environment;
 use crate::error::{BenchError, Result};
 use crate::interrupt;
-use crate::load::Indexes;
 use crate::prefill;
 use crate::process::Process;
 use crate::procfs::{self, CpuMark, Pid, Thread};
@@ -145,21 +144,6 @@ impl Server {
         match self.spec.product.is_ephesus() {
             true => wait_imaged(self.address),
             false => self.rewrite_aof(),
-        }
-    }
-
-    /// Sets every key once and checks that all are there.
-    pub fn fill(&self, keys: u64, value_bytes: usize, generation: u64) -> Result<()> {
-        prefill::fill(self.address, Indexes::Below(keys), value_bytes, generation)?;
-        self.verify_keys(keys)?;
-        self.verify_confined()
-    }
-
-    /// Fails unless the server holds exactly `keys` keys.
-    pub fn verify_keys(&self, keys: u64) -> Result<()> {
-        match self.connect()?.integer(&["DBSIZE"])? {
-            found if found == keys => Ok(()),
-            found => Err(BenchError::keys(self.spec.product, found, keys)),
         }
     }
 

@@ -35,7 +35,8 @@ impl Compare<'_> {
             let driven = &bed.all[0];
             note_quiet(case, driven)?;
             let pids = driven.servers.iter().map(Server::pid);
-            let bytes = pids.map(procfs::resident_bytes).sum::<Result<u64>>()?;
+            let resident = |pid| procfs::resident_bytes(pid).map(|[resident, _]| resident);
+            let bytes = pids.map(resident).sum::<Result<u64>>()?;
             let per_key = |bytes: u64| bytes as f64 / keys as f64;
             eprintln!("   {}: {:.1} B per key", one.name, per_key(bytes));
             let no_more = less("B").to(Goal::RatioAtMost(1.0));

@@ -151,10 +151,7 @@ impl Source {
             (Some(Op::Count), true) => reply::command(out, &[b"EXPIRE", key, ttl]),
             (Some(op @ (Op::Write | Op::Insert | Op::Rmw | Op::Ttl)), _) => {
                 let value = match &self.workload.ledger {
-                    None => {
-                        let generation = self.workload.generation.unwrap_or(sent.due_ns);
-                        self.values.get(sent.key, generation)
-                    }
+                    None => self.values.get(sent.key, sent.due_ns),
                     Some(ledger) => {
                         let of = (sent.key, sent.version);
                         ledger.stamp(of, &self.values, &mut self.stamped);

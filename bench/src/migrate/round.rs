@@ -124,7 +124,7 @@ pub(super) fn run(pair: &mut dyn Pair, shape: Shape, bench: &Bench) -> Result<Ou
         if let Some(why) = follow(pair, Instant::now(), &mut || Ok(()))?.failure {
             return Err(BenchError::failed("the move back", why));
         }
-        prefill::remove(source, all)?;
+        prefill::each(Plan::new(source), Op::Delete, all)?;
     }
     Ok(Outcome {
         keys,
@@ -251,7 +251,7 @@ impl Costs {
             Ok(Mark {
                 pid,
                 cpu: CpuMark::of(pid)?,
-                resident_bytes: procfs::resident_bytes(pid)?,
+                resident_bytes: procfs::resident_bytes(pid)?[0],
             })
         };
         let marks = ends.pids.iter().flatten().map(mark);
@@ -264,7 +264,7 @@ impl Costs {
     fn provide(&mut self) -> Result<()> {
         if let Some(memory) = &mut self.memory {
             let grown = self.marks.iter().map(|mark| {
-                let resident = procfs::resident_bytes(mark.pid)?;
+                let [resident, _] = procfs::resident_bytes(mark.pid)?;
                 Ok(resident.saturating_sub(mark.resident_bytes))
             });
             memory.give_back_for(grown.sum::<Result<u64>>()? as usize);
@@ -275,7 +275,7 @@ impl Costs {
     /// Of the move, which is over; forks that copied data have ended before it.
     fn end(self) -> Result<Vec<End>> {
         let end = |mark: &Mark| {
-            let peak = procfs::peak_resident_bytes(mark.pid)?;
+            let [_, peak] = procfs::resident_bytes(mark.pid)?;
             Ok(End {
                 cpu: mark.cpu.elapsed()?,
                 growth_bytes: peak.saturating_sub(mark.resident_bytes),

@@ -65,7 +65,6 @@ pub(super) fn workload(preset: Option<Preset>, keys: u64) -> Workload {
         keys: Indexes::Below(keys),
         distribution,
         sizes,
-        generation: None,
         ttl_s,
         ledger: None,
     }
