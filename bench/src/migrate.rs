@@ -184,10 +184,10 @@ impl<'a> Bench<'a> {
         }
         let (mut ephesus, mut valkey) = (PathBuf::new(), PathBuf::new());
         if cluster.is_none() && contestants.contains(&Contestant::Ephesus) {
-            ephesus = locate::ephesus(flags.ephesus.as_deref())?;
+            ephesus = locate::program("ephesus", flags.ephesus.as_deref())?;
         }
         if contestants != [Contestant::Ephesus] {
-            valkey = locate::valkey(flags.valkey.as_deref())?;
+            valkey = locate::program("valkey-server", flags.valkey.as_deref())?;
         }
         Ok(Bench {
             flags,

@@ -102,7 +102,7 @@ impl Compare<'_> {
         if self.arguments.driver.is_none() || plan.is_cluster {
             return Ok(());
         }
-        let program = locate::redis_benchmark()?;
+        let program = locate::program("redis-benchmark", None)?;
         let turn = bed.turn(driven, case, || redis_benchmark::run(&program, plan))?;
         let (found, count) = (turn.value, plan.count.unwrap_or(1) as f64);
         let cpu_us = turn.cpu.map(|[cpu, _]| cpu.as_secs_f64() * 1e6 / count);

@@ -67,25 +67,21 @@ pub(super) type Holds = BTreeMap<String, Vec<f64>>;
 pub(super) fn conclude(case: &mut Case, shape: Shape, holds: &Holds, last: &Outcomes) {
     case.rows
         .retain(|row| row.name != SHARE_OF_GOAL && !row.name.starts_with("hold "));
-    let of = |name: &str, who: &str| -> Vec<f64> {
+    let valkey = Contestant::Valkey.to_string();
+    let of = |name: &str, who: &str| {
         let row = case.rows.iter().find(|row| row.name == name);
-        let samples = row
-            .and_then(|row| row.samples.get(who))
-            .into_iter()
-            .flatten();
-        samples.map(|value| value.unwrap_or(f64::NAN)).collect()
+        let samples = row.and_then(|row| row.samples.get(who));
+        samples.cloned().unwrap_or_default()
     };
-    let (own, disk) = (of("rate", EPHESUS), of("raw disk", EPHESUS));
-    let shares = zip(zip(own, disk), of("rate", &Contestant::Valkey.to_string()));
-    let shares = shares.map(|((own, disk), valkey)| match valkey.is_nan() {
-        true => f64::NAN,
-        false => own / (FASTER * valkey).min(OF_DISK * disk),
+    let rates = zip(of("rate", EPHESUS), of("rate", &valkey));
+    let shares = zip(rates, of("raw disk", EPHESUS)).map(|((own, valkey), disk)| {
+        let goal = (FASTER * valkey?).min(OF_DISK * disk?);
+        Some(own? / goal)
     });
-    for share in shares.collect::<Vec<_>>() {
-        if shape.writes.is_none() {
-            let reached = more("").to(Goal::ValueAtLeast(1.0));
-            case.sample(SHARE_OF_GOAL, reached, EPHESUS, share);
-        }
+    let shares: Vec<Option<f64>> = shares.collect();
+    for share in shares.into_iter().filter(|_| shape.writes.is_none()) {
+        let reached = more("").to(Goal::ValueAtLeast(1.0));
+        case.sample(SHARE_OF_GOAL, reached, EPHESUS, share.unwrap_or(f64::NAN));
     }
     let bounded = less("ms").to(Goal::ValueAtMost(HOLD_P99_MS_MAX));
     for (name, quantile, scale) in [
@@ -98,8 +94,7 @@ pub(super) fn conclude(case: &mut Case, shape: Shape, holds: &Holds, last: &Outc
             case.sample(name, scale, who, value);
         }
     }
-    let judges = Contestant::Valkey.to_string();
-    case.judge(EPHESUS, &judges, str::to_owned);
+    case.judge(EPHESUS, &valkey, str::to_owned);
     case.runs = last.iter().filter_map(|of| writers(shape, of)).collect();
     case.plots = vec![by_percentile(holds)];
     case.plots.extend(over_time(last));
@@ -214,11 +209,13 @@ fn of_writers(shape: Shape, found: &Found) -> Vec<Sample> {
     let phases = PHASES.map(|(when, phase)| (when, found.all(phase), found.per_s(phase)));
     let [(_, before, before_per_s), (_, during, during_per_s), _] = &phases;
     let mut samples = Vec::new();
-    for (what, quantile) in [("p50", 0.5), ("p99", 0.99)] {
-        for (when, all, _) in &phases {
-            let name = format!("{what} {when}");
-            samples.push((name, less("ms"), all.us(quantile) / 1e3));
-        }
+    for (when, all, per_s) in &phases {
+        let [p50_ms, p99_ms] = [0.5, 0.99].map(|quantile| all.us(quantile) / 1e3);
+        samples.extend([
+            (format!("p50 {when}"), less("ms"), p50_ms),
+            (format!("p99 {when}"), less("ms"), p99_ms),
+            (format!("writes {when}"), more("/s"), *per_s),
+        ]);
     }
     let is_full = shape.writes == Some(0);
     // A closed loop has no latency of its own.
@@ -228,9 +225,6 @@ fn of_writers(shape: Shape, found: &Found) -> Vec<Sample> {
         sample("maximum during", less("ms"), during.max_us() / 1e3),
         sample("p99 during / before", less("").to(calm), ratio),
     ]);
-    for (when, _, per_s) in &phases {
-        samples.push((format!("writes {when}"), more("/s"), *per_s));
-    }
     if is_full {
         // What is not done is the lost share.
         let goal = Goal::ValueAtMost(1.0 - THROUGHPUT_MIN);

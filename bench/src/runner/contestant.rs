@@ -205,21 +205,14 @@ impl ServerArgs {
     ) -> Result<ServerSpec> {
         let memory = Meminfo::current().map_err(|error| BenchError::failed("memory", error))?;
         let (budget, most) = (self.wal_budget, memory.mem_total / 2);
-        let program = start.program.as_deref();
-        let (binary, extra) = match start.product {
-            Product::Redis => (locate::redis(program)?, String::new()),
-            Product::Valkey => {
-                let yes = if start.is_cluster { "yes" } else { "no" };
-                (locate::valkey(program)?, format!("--cluster-enabled {yes}"))
-            }
-            Product::Ephesus => {
-                let extra = format!("--wal-budget {budget} --max-memory {most}");
-                (locate::ephesus(program)?, extra)
-            }
+        let extra = match (start.product, start.is_cluster) {
+            (Product::Ephesus, _) => format!("--wal-budget {budget} --max-memory {most}"),
+            (_, true) => "--cluster-enabled yes".to_owned(),
+            (_, false) => String::new(),
         };
         Ok(ServerSpec {
             product: start.product,
-            binary,
+            binary: locate::program(start.product.program(), start.program.as_deref())?,
             durability,
             dir,
             cpus: cpus.to_vec(),

@@ -20,6 +20,15 @@ pub enum Product {
 }
 
 impl Product {
+    /// The name of its program.
+    pub fn program(self) -> &'static str {
+        match self {
+            Product::Redis => "redis-server",
+            Product::Valkey => "valkey-server",
+            Product::Ephesus => "ephesus",
+        }
+    }
+
     /// Whether it is Ephesus.
     pub fn is_ephesus(self) -> bool {
         self == Product::Ephesus
