@@ -14,12 +14,15 @@ use crate::record::{Case, EPHESUS, Outputs, ServerRecord};
 use crate::runner::session;
 use crate::server;
 
-use bed::{Bed, Layout, NODES};
+use bed::{Bed, Layout};
 
 pub(crate) mod bed;
 mod idle;
 mod leader;
 mod table;
+
+/// Nodes of the cluster whose changes and idle costs are measured.
+const NODES: u16 = 10;
 
 /// One question about a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -67,7 +70,13 @@ impl Site {
 
     /// A cluster of three coordinators.
     fn start(&self, nodes: u16, durability: &'static str) -> Result<Bed> {
-        let layout = Layout::of_nodes(nodes, durability);
+        let layout = Layout {
+            coordinators: 3,
+            nodes,
+            first_owns_all: false,
+            durability,
+            cpus: Vec::new(),
+        };
         Bed::start(&self.ephesus, self.root.path(), layout)
     }
 }

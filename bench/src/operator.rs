@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ephesus_coordinator::ask::ask;
+use ephesus_coordinator::ask::{AskError, ask};
 use ephesus_coordinator::link::blocking::Client;
 use ephesus_coordinator::protocol::{self, Answer, Request, kind};
 use ephesus_coordinator::report::{Query, Report};
@@ -10,6 +10,9 @@ use ephesus_wire::NodeId;
 use ephesus_wire::handshake::{LinkRole, Secret};
 
 use crate::error::{BenchError, Result};
+
+#[cfg(test)]
+mod tests;
 
 /// How long an answer may take.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
@@ -31,8 +34,7 @@ impl Operator {
     /// Connects to the one of `coordinators` that leads.
     pub fn of_leader(coordinators: &[String], secret: Option<&Secret>) -> Result<Self> {
         let what = "asking who leads";
-        let report = ask(coordinators, secret, &Query::Coordinators, LEADER_TIMEOUT);
-        let report = report.map_err(|error| BenchError::failed(what, error))?;
+        let report = ask_leader(coordinators, secret, &Query::Coordinators)?;
         let Report::Coordinators(rows) = &report else {
             return Err(unexpected(what, &report));
         };
@@ -54,6 +56,27 @@ impl Operator {
             other => Err(wrong(format!("{other:?}"))),
         }
     }
+}
+
+/// Asks whoever of `coordinators` leads; when none does, each one's own reason is told.
+pub fn ask_leader(
+    coordinators: &[String],
+    secret: Option<&Secret>,
+    query: &Query,
+) -> Result<Report> {
+    let answer = ask(coordinators, secret, query, LEADER_TIMEOUT);
+    answer.map_err(|error| BenchError::failed(format!("{query:?}"), reasons(&error)))
+}
+
+/// In one line why nobody has answered, such as that others speak another version of the protocol.
+fn reasons(error: &AskError) -> String {
+    let mut text = error.to_string();
+    if let AskError::NoAnswer { attempts, .. } = error {
+        for (who, why) in attempts {
+            text += &format!("; {who}: {why}");
+        }
+    }
+    text
 }
 
 /// An answer to something else.

@@ -6,6 +6,7 @@ use crate::measure::{Goal, less};
 use crate::procfs::{self, Pid};
 use crate::record::{Case, EPHESUS};
 
+use super::bed::Member;
 use super::{NODES, Site};
 
 const GOAL_PERCENT: f64 = 0.5;
@@ -40,13 +41,12 @@ pub(super) fn run(site: &Site, case: &mut Case) -> Result<()> {
     let bed = site.start(NODES, "strict")?;
     let leader = bed.leader()?;
     wait(SETTLE)?;
-    let nodes = bed.node_pids().into_iter().map(|pid| (pid, "node"));
-    let coordinators = bed.coordinator_pids().into_iter();
-    let coordinators = coordinators.map(|(index, pid)| match index == leader {
-        true => (pid, "coordinator that leads"),
-        false => (pid, "coordinator that follows"),
+    let all = bed.pids().into_iter().map(|(member, pid)| match member {
+        Member::Node(_) => (pid, "node"),
+        Member::Coordinator(index) if index == leader => (pid, "coordinator that leads"),
+        Member::Coordinator(_) => (pid, "coordinator that follows"),
     });
-    let all: Vec<(Pid, &str)> = nodes.chain(coordinators).collect();
+    let all: Vec<(Pid, &str)> = all.collect();
     let read = || {
         all.iter()
             .map(|(pid, _)| cpu(*pid))

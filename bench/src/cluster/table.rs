@@ -10,6 +10,7 @@ use crate::operator::Operator;
 use crate::record::{Case, EPHESUS};
 use crate::resp::Connection;
 
+use super::bed::Member::{Coordinator, Node};
 use super::{NODES, Site};
 
 const GOAL_MS: f64 = 100.0;
@@ -89,10 +90,11 @@ pub(super) fn run(site: &Site, case: &mut Case) -> Result<()> {
     for round in 0..rounds {
         let lost = round % NODES;
         let others = (0..NODES).filter(|index| *index != lost);
-        let others = others.map(|index| Connection::open(bed.entry(index)));
+        let others = others.map(|index| Connection::open(bed.address(Node(index))));
         let mut others = others.collect::<Result<Vec<_>>>()?;
-        let mut leader = Operator::open(&bed.coordinator(bed.leader()?).to_string(), None)?;
-        let direct = bed.direct(lost).port();
+        let mut leader =
+            Operator::open(&bed.address(Coordinator(bed.leader()?)).to_string(), None)?;
+        let direct = bed.address(Node(lost)).port() + 1;
         let mut follow = |failed: bool| {
             let from = until_failed(&mut leader, failed.into())?;
             let shown = until_shown(&mut others, direct, failed, from)?;
@@ -104,9 +106,9 @@ pub(super) fn run(site: &Site, case: &mut Case) -> Result<()> {
             }
             Ok(())
         };
-        bed.kill_node(lost);
+        bed.kill(Node(lost));
         follow(true)?;
-        bed.restart_node(lost)?;
+        bed.restart(Node(lost))?;
         follow(false)?;
         bed.wait_healthy()?;
     }

@@ -15,7 +15,7 @@ use crate::cluster::bed::{Bed, Layout};
 use crate::error::{BenchError, Result};
 use crate::operator::{Operator, unexpected};
 use crate::record::ServerRecord;
-use crate::server::{self, Product};
+use crate::server;
 
 use super::pair::{Ends, Pair, Said, Stage};
 
@@ -56,9 +56,10 @@ impl EphesusPair {
     pub(super) fn start(program: &Path, root: &Path, cpus: [usize; 2]) -> Result<Self> {
         let layout = Layout {
             coordinators: 1,
+            nodes: 2,
             first_owns_all: true,
+            durability: "strict",
             cpus: cpus.to_vec(),
-            ..Layout::of_nodes(2, "strict")
         };
         let bed = Bed::start(program, root, layout)?;
         let cluster = Cluster {
@@ -247,13 +248,8 @@ impl Pair for EphesusPair {
     }
 
     fn described(&self) -> Vec<ServerRecord> {
-        let of = |(bed, index): (&Bed, u16)| ServerRecord {
-            name: Product::Ephesus.to_string(),
-            version: server::version(bed.program()),
-            command_line: bed.node_line(index),
-            configuration: Vec::new(),
-        };
         let beds = self.bed.iter();
-        beds.flat_map(|bed| [of((bed, 0)), of((bed, 1))]).collect()
+        beds.flat_map(|bed| [0, 1].map(|index| bed.describe(index)))
+            .collect()
     }
 }
