@@ -136,3 +136,24 @@ fn a_server_that_is_gone_is_one_line_and_what_was_done_is_kept() {
         "{run}"
     );
 }
+
+#[test]
+fn what_this_machine_has_too_few_cpus_for_is_a_row_that_says_so() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on a disk");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ephesus-bench"));
+    command.args(["compare", "--cases", "get-p16-cores", "--shards", "1000"]);
+    command.arg("--dir").arg(dir.path());
+    let output = command.output().expect("its end");
+    let out = String::from_utf8(output.stdout).expect("text");
+    assert!(output.status.success(), "{out}");
+    let row = out
+        .lines()
+        .find(|line| line.starts_with("| get-p16-cores | rate "));
+    assert!(
+        row.is_some_and(|row| row.contains("| unmeasured |")),
+        "{out}"
+    );
+    for part in ["valkey-cluster", "servers need 1000 CPUs and clients 1000"] {
+        assert!(out.contains(part), "{part}: {out}");
+    }
+}

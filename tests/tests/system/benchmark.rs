@@ -6,6 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use clap::Parser;
+use ephesus_bench::compare::{self, CompareArgs};
 use ephesus_bench::run::{self, RunArgs};
 use ephesus_bench::sweep::SweepArgs;
 use ephesus_tests::node::{Node, Options};
@@ -187,6 +188,42 @@ fn a_sweep_has_a_run_for_each_value_and_a_curve() {
             .collect();
         assert_eq!(found, labels);
         assert_eq!(case["plots"][0]["series"].as_array().map(Vec::len), Some(3));
+    }
+}
+
+#[test]
+fn servers_that_run_are_compared_by_their_addresses_with_keys_as_the_load_writes_them() {
+    #[derive(Parser)]
+    struct Compare {
+        #[command(flatten)]
+        compare: CompareArgs,
+    }
+    let redis = Oracle::standalone();
+    let node = Node::start(Options::default());
+    let dir = paths::scratch();
+    let json = dir.path().join("record.json");
+    let flags = format!(
+        "compare 127.0.0.1:{} 127.0.0.1:{} --preset session --fill --rounds 2 --count 2000 --keys 500 --json {}",
+        redis.port(),
+        node.port(),
+        json.display()
+    );
+    let arguments = Compare::parse_from(flags.split(' '));
+    compare::execute(&arguments.compare).expect("a comparison");
+    let text = fs::read_to_string(json).expect("a record");
+    let record: Value = serde_json::from_str(&text).expect("JSON");
+    let rate = &record["cases"][0]["rows"][0];
+    assert_eq!(rate["name"], "rate");
+    for server in ["redis", "ephesus"] {
+        let rounds = rate["samples"][server].as_array().expect("samples");
+        assert_eq!(rounds.len(), 2, "{rate}");
+    }
+    assert!(rate["ratios"]["best peer"]["median"].as_f64() > Some(0.0));
+    // Loaded with the time to live that writes have, in the last round too.
+    let mut clients = [redis.client(), node.client()];
+    for client in &mut clients {
+        let left_s = client.say("TTL key:000000000499").integer();
+        assert!((1..=1800).contains(&left_s), "{left_s}");
     }
 }
 
