@@ -18,6 +18,7 @@ use crate::fresh_memory;
 use crate::load::STAMP_BYTES;
 use crate::locate;
 use crate::loopback;
+use crate::named::Named;
 use crate::record::{Case, Outputs, ServerRecord};
 use crate::runner::{Session, rounds, session};
 
@@ -214,7 +215,7 @@ impl<'a> Bench<'a> {
             &self.contestants,
             |round, &contestant| {
                 let raw = self.raw()?;
-                let who = contestant.to_string();
+                let who = contestant.name();
                 disk::settle(self.root.path())?;
                 fresh_memory::touch(shape.memory_bytes());
                 let mut pair = self.start(contestant)?;

@@ -22,13 +22,6 @@ pub trait Named: ValueEnum {
             .and_then(|value| value.get_help().cloned());
         help.map_or_else(String::new, |help| help.to_string())
     }
-
-    /// Prints all of them.
-    fn list() {
-        for value in Self::value_variants() {
-            println!("{:<22} {}", value.name(), value.title());
-        }
-    }
 }
 
 impl<T: ValueEnum> Named for T {}

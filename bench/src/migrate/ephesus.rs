@@ -42,12 +42,12 @@ pub(super) struct EphesusPair {
     /// What moves, and the shard that had it at first.
     partitions: BTreeMap<u16, u16>,
     target_shards: u16,
-    ordered: Instant,
     following: Following,
     /// The first of our migrations, and all of them as the leader last told.
     first_id: u64,
     rows: Vec<MigrationRow>,
-    /// When partitions were first seen to have arrived, seconds since the order.
+    /// When the leader was asked last, and when partitions were first seen to have arrived, seconds since the order.
+    looked_s: f64,
     arrived_s: BTreeMap<u16, f64>,
 }
 
@@ -101,10 +101,10 @@ impl EphesusPair {
             bed,
             operator,
             ends,
-            ordered: Instant::now(),
             following: Following::default(),
             first_id: 0,
             rows: Vec::new(),
+            looked_s: 0.0,
             arrived_s: BTreeMap::new(),
         })
     }
@@ -113,7 +113,6 @@ impl EphesusPair {
     fn begin(&mut self, moves: Vec<(u16, String, u16)>) -> Result<()> {
         self.following = Following::default();
         self.arrived_s.clear();
-        self.ordered = Instant::now();
         if moves.is_empty() {
             return Ok(());
         }
@@ -177,12 +176,13 @@ impl Pair for EphesusPair {
         self.begin(moves.collect())
     }
 
-    fn look(&mut self) -> Result<(Stage, u64)> {
+    fn look(&mut self, at_s: f64) -> Result<(Stage, u64)> {
         let report = match self.operator.ask(&Query::Migrations)? {
             Report::Migrations(report) => report,
             other => return Err(unexpected("migrations", &other)),
         };
-        let at = self.ordered.elapsed();
+        self.looked_s = at_s;
+        let at = Duration::from_secs_f64(at_s);
         let gone = self.following.note(&report, at);
         if !gone.is_empty() {
             // They ended between two looks, and the leader does not know of them any more.
@@ -194,7 +194,7 @@ impl Pair for EphesusPair {
             }
         }
         for (partition, _) in self.following.arrived() {
-            self.arrived_s.entry(partition).or_insert(at.as_secs_f64());
+            self.arrived_s.entry(partition).or_insert(at_s);
         }
         let is_ours = |row: &MigrationRow| {
             row.id >= self.first_id && self.partitions.contains_key(&row.partition)
@@ -215,10 +215,10 @@ impl Pair for EphesusPair {
     }
 
     fn said(&mut self) -> Result<Said> {
-        let began = Instant::now();
+        let (began, ended_s) = (Instant::now(), self.looked_s);
         while self.following.lacks_figures() && began.elapsed() < FIGURES_MAX {
             thread::sleep(FIGURES_POLL);
-            self.look()?;
+            self.look(ended_s + began.elapsed().as_secs_f64())?;
         }
         let hold = |(partition, us)| Some([*self.arrived_s.get(&partition)?, us as f64 / 1e3]);
         let is_done = |row: &&MigrationRow| row.state == MigrationState::Committed;

@@ -5,6 +5,7 @@ use std::iter::zip;
 
 use crate::load::{Outcome as Found, Phase};
 use crate::measure::{Goal, Scale, less, more};
+use crate::named::Named;
 use crate::plot::{Axis, Kind, Plot, Series};
 use crate::record::{Case, EPHESUS, Event, Run};
 use crate::stats;
@@ -67,7 +68,7 @@ pub(super) type Holds = BTreeMap<String, Vec<f64>>;
 pub(super) fn conclude(case: &mut Case, shape: Shape, holds: &Holds, last: &Outcomes) {
     case.rows
         .retain(|row| row.name != SHARE_OF_GOAL && !row.name.starts_with("hold "));
-    let valkey = Contestant::Valkey.to_string();
+    let valkey = Contestant::Valkey.name();
     let of = |name: &str, who: &str| {
         let row = case.rows.iter().find(|row| row.name == name);
         let samples = row.and_then(|row| row.samples.get(who));

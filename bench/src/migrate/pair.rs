@@ -1,11 +1,9 @@
-use std::fmt;
 use std::net::SocketAddr;
 
 use ephesus_wire::limits::SLOTS;
 use serde::Serialize;
 
 use crate::error::Result;
-use crate::named::Named;
 use crate::procfs::Pid;
 use crate::record::ServerRecord;
 use crate::resp::Connection;
@@ -33,12 +31,6 @@ impl Contestant {
             Contestant::ValkeyEverysec => Some(Durability::EverySecond),
             Contestant::ValkeyAlways => Some(Durability::Always),
         }
-    }
-}
-
-impl fmt::Display for Contestant {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.name())
     }
 }
 
@@ -101,8 +93,8 @@ pub(super) trait Pair {
     fn settle(&self) -> Result<()>;
     /// Begins the move.
     fn order(&mut self) -> Result<()>;
-    /// How far it is, and a number that grows from 0 in proportion to what has arrived.
-    fn look(&mut self) -> Result<(Stage, u64)>;
+    /// How far it is so many seconds after the order, and a number that grows from 0 in proportion to what has arrived.
+    fn look(&mut self, at_s: f64) -> Result<(Stage, u64)>;
     /// What there is to say after it.
     fn said(&mut self) -> Result<Said>;
     /// Begins to bring back what has arrived; false: nobody needs that, since the servers end with the round.

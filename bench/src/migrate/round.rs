@@ -206,13 +206,13 @@ fn follow(
         interrupt::check()?;
         meanwhile()?;
         let looked = Instant::now();
-        let (stage, arrived) = pair.look()?;
+        let at_s = (looked - began).as_secs_f64();
+        let (stage, arrived) = pair.look(at_s)?;
         if stage == Stage::Waiting {
             idle_until = looked;
         }
         course.copying = idle_until.elapsed();
         course.whole = began.elapsed();
-        let at_s = course.whole.as_secs_f64();
         course.arrived.push([at_s, arrived as f64]);
         course.failure = match stage {
             Stage::Done => return Ok(course),

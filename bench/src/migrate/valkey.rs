@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tempfile::TempDir;
 
@@ -35,7 +35,6 @@ pub(super) struct ValkeyPair {
     servers: [Server; 2],
     ends: Ends,
     is_copying: bool,
-    ordered: Instant,
     /// When the move was over, seconds since the order.
     ended_s: f64,
     _dir: TempDir,
@@ -76,7 +75,6 @@ impl ValkeyPair {
             servers,
             ends,
             is_copying: false,
-            ordered: Instant::now(),
             ended_s: 0.0,
             _dir: dir,
         })
@@ -114,12 +112,11 @@ impl Pair for ValkeyPair {
         let to = self.connect(1)?.text(&["CLUSTER", "MYID"])?;
         let last = LAST_MOVING.to_string();
         let what = ["CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", "0", &last, "NODE"];
-        self.ordered = Instant::now();
         self.connect(0)?.text(&[&what[..], &[&to]].concat())?;
         Ok(())
     }
 
-    fn look(&mut self) -> Result<(Stage, u64)> {
+    fn look(&mut self, at_s: f64) -> Result<(Stage, u64)> {
         // The source says when it begins. That it has ended the target says, which serves by then: the
         // source answers nobody before it has dropped what it gave.
         if !self.is_copying {
@@ -131,7 +128,7 @@ impl Pair for ValkeyPair {
             None | Some(Stage::Waiting) => Stage::Copying,
             Some(stage) => stage,
         };
-        self.ended_s = self.ordered.elapsed().as_secs_f64();
+        self.ended_s = at_s;
         let info = self.servers[1].info("stats")?;
         let received = resp::info_number(&info, "total_net_cluster_slot_import_bytes");
         Ok((stage, received.unwrap_or(0)))

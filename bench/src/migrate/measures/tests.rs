@@ -51,7 +51,7 @@ impl Rounds {
     fn add(&mut self, raw: Raw, outcomes: impl IntoIterator<Item = (Contestant, Outcome)>) {
         let mut last = Outcomes::new();
         for (who, outcome) in outcomes {
-            let who = who.to_string();
+            let who = who.name();
             add(&mut self.case, &who, (self.shape, raw), &outcome);
             let holds = outcome.said.holds.iter().map(|[_, ms]| *ms);
             self.holds.entry(who.clone()).or_default().extend(holds);
