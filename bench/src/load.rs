@@ -15,8 +15,8 @@ use crate::target::Target;
 pub use keys::{Distribution, Indexes};
 pub(crate) use ledger::{Ledger, STAMP_BYTES};
 pub use mix::{Mix, Op};
+pub use outcome::Outcome;
 pub(crate) use phases::Phase;
-pub use running::Outcome;
 pub(crate) use running::Running;
 pub use values::{Sizes, Values};
 
@@ -25,6 +25,7 @@ mod keys;
 mod ledger;
 mod link;
 mod mix;
+mod outcome;
 mod phases;
 mod replies;
 mod routes;
@@ -74,8 +75,6 @@ pub struct Plan {
 pub struct Workload {
     /// Shares of the kinds.
     pub mix: Mix,
-    /// Reads and writes have connections of their own: no read waits for its turn behind a write.
-    pub is_apart: bool,
     /// The keys.
     pub keys: Indexes,
     /// Which of them are taken how often.
@@ -120,7 +119,6 @@ impl Plan {
             unanswered_max: UNANSWERED_MAX,
             workload: Workload {
                 mix: Mix::of(&[(Op::Read, 1)]),
-                is_apart: false,
                 keys: Indexes::Below(1),
                 distribution: Distribution::Uniform,
                 sizes: Sizes::Fixed(1),

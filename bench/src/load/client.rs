@@ -32,12 +32,6 @@ const RETRY_TIMEOUT: Duration = Duration::from_millis(100);
 /// Between two questions who has which slot.
 const TABLE_INTERVAL_NS: u64 = 100_000_000;
 
-/// What is sent over one connection to each server, whichever of them a key belongs to.
-#[derive(Clone, Copy, Debug, Default)]
-struct Lane {
-    unanswered: usize,
-}
-
 /// The clients of one executor: one loop over one ring, in which every turn is one system call.
 pub(super) struct Client {
     // Dropped before the links, whose buffers it may use.
@@ -46,14 +40,15 @@ pub(super) struct Client {
     links: Vec<Link>,
     /// Broken ones that still send.
     retired: Vec<Link>,
-    lanes: Vec<Lane>,
+    /// Operations that are not answered, of each lane: one connection to each server, whichever of them a key belongs to.
+    lanes: Vec<usize>,
     routes: Routes,
     plan: Arc<Plan>,
     source: Source,
     schedule: Schedule,
     tally: Arc<Mutex<Tally>>,
-    /// Whose turn is next: among all lanes, or among those of writes and those of reads.
-    turns: [usize; 2],
+    /// The lane that the next batch of an open loop goes over.
+    next_lane: usize,
     /// What is to be sent anew, to the owner of its key.
     again: Vec<Sent>,
     /// What waits until its owner can be reached, or somebody else owns its key, with its lane.
@@ -96,12 +91,12 @@ impl Client {
             ring: Ring::new().map_err(BenchError::io("io_uring"))?,
             links: Vec::new(),
             retired: Vec::new(),
-            lanes: vec![Lane::default(); lanes],
+            lanes: vec![0; lanes],
             routes: Routes::to(plan.target.address),
             source: Source::new(&plan, of, counters),
             schedule: Schedule::new(plan.rate, plan.pipeline, of),
             tally,
-            turns: [0; 2],
+            next_lane: 0,
             again: Vec::new(),
             held: Vec::new(),
             retry_ns: 0,
@@ -141,8 +136,7 @@ impl Client {
     /// Connects every lane to the servers that are known by now.
     fn connect_new(&mut self) -> Result<()> {
         while self.links.len() < self.routes.servers.len() * self.lanes.len() {
-            let generation = 0;
-            let index = self.links.len() as u32;
+            let (index, generation) = (self.links.len() as u32, 0);
             let link = self.link(ConnToken { index, generation })?;
             self.links.push(link);
         }
@@ -151,7 +145,7 @@ impl Client {
 
     fn link(&mut self, token: ConnToken) -> Result<Link> {
         match self.connect(token) {
-            Err(_) if self.is_patient => Ok(Link::down(token)),
+            Err(_) if self.is_patient => Ok(Link::down(token, self.address(token))),
             connected => connected,
         }
     }
@@ -162,13 +156,13 @@ impl Client {
             true => RETRY_TIMEOUT,
             false => CONNECT_TIMEOUT,
         };
-        let address = self.address(token.index as usize);
+        let address = self.address(token);
         let stream = self.plan.target.connect_within(address, timeout)?;
-        Link::new(stream.into_stream(), token, &mut self.ring)
+        Link::new(stream.into_stream(), (token, address), &mut self.ring)
     }
 
-    fn address(&self, link: usize) -> SocketAddr {
-        self.routes.servers[link / self.lanes.len()]
+    fn address(&self, token: ConnToken) -> SocketAddr {
+        self.routes.servers[token.index as usize / self.lanes.len()]
     }
 
     /// Sends as the timetable says and waits for what is not answered then.
@@ -225,11 +219,8 @@ impl Client {
             true => self.schedule.due_before(times.end_ns()) * u64::from(self.plan.pipeline),
             false => 0,
         };
-        tally.failed(
-            "UNSENT",
-            unsent,
-            "the generator could not keep up with the rate",
-        );
+        let example = "the generator could not keep up with the rate";
+        tally.failed("UNSENT", unsent, example);
         let used = own_cpu_time().saturating_sub(cpu);
         Ok(Usage {
             cpu: used.saturating_sub(Duration::from_nanos(spun_ns)),
@@ -268,7 +259,8 @@ impl Client {
                 break;
             };
             self.due_ns.push(due_ns);
-            let lane = self.next_lane();
+            let lane = self.next_lane;
+            self.next_lane = (lane + 1) % self.lanes.len();
             self.send_batch(due_ns, lane)?;
         }
         Ok(())
@@ -286,59 +278,26 @@ impl Client {
         }
     }
 
-    /// Lanes for writes alone, if reads and writes are apart: their share of all, at least one of each kind.
-    fn writing_lanes(&self) -> Option<usize> {
-        let workload = &self.plan.workload;
-        let share = |all: usize| all * (100 - workload.mix.percent(Op::Read) as usize) / 100;
-        let all = self.lanes.len();
-        (workload.is_apart && all > 1).then(|| share(all).clamp(1, all - 1))
-    }
-
-    /// The lane that the next batch goes over.
-    fn next_lane(&mut self) -> usize {
-        let all = self.lanes.len();
-        let (kind, first, count) = match self.writing_lanes() {
-            None => (0, 0, all),
-            Some(writing) => match self.source.op() == Op::Read {
-                false => (0, 0, writing),
-                true => (1, writing, all - writing),
-            },
-        };
-        let turn = &mut self.turns[kind];
-        let lane = first + *turn;
-        *turn = (*turn + 1) % count;
-        lane
-    }
-
     /// Operations that are due together, on the same lane of each server that has some of them.
     fn send_batch(&mut self, due_ns: u64, lane: usize) -> Result<()> {
-        let writing = self.writing_lanes();
         let mut count = 0;
         for _ in 0..self.plan.pipeline {
-            let op = match writing {
-                None => self.source.op(),
-                Some(writing) if lane < writing => Op::Write,
-                Some(_) => Op::Read,
-            };
-            let Some(sent) = self.source.next(op, due_ns) else {
+            let Some(sent) = self.source.next(due_ns) else {
                 self.is_exhausted = true;
                 break;
             };
             count += 1;
             self.append(sent, lane);
         }
-        self.lanes[lane].unanswered += count;
+        self.lanes[lane] += count;
         self.unanswered += count;
         let is_overloaded = self.unanswered > self.plan.unanswered_max;
         let mut tally = lock(&self.tally);
         tally.sent += count as u64;
         if is_overloaded && !self.is_overloaded {
             self.is_overloaded = true;
-            tally.failed(
-                "OVERLOADED",
-                1,
-                "too many operations are not answered: nothing more is sent",
-            );
+            let example = "too many operations are not answered: nothing more is sent";
+            tally.failed("OVERLOADED", 1, example);
         }
         drop(tally);
         self.flush_lane(lane)
@@ -391,32 +350,29 @@ impl Client {
 
     fn complete(&mut self, completion: Completion, times: &Timetable) -> Result<()> {
         match completion {
-            Completion::Received { conn, result, more } => match self.current(conn) {
-                Some(link) => self.received(link, (result, more), times),
-                None => {
-                    if let Ok(Some(received)) = result {
-                        self.ring.release(received);
-                    }
-                    Ok(())
-                }
+            Completion::Received { conn, result, more } => match (self.current(conn), result) {
+                (Some(link), result) => self.received(link, (result, more), times)?,
+                (None, Ok(Some(received))) => self.ring.release(received),
+                (None, _) => {}
             },
             Completion::Sent { conn, result } => {
                 self.retired.retain(|link| link.token != conn);
-                let Some(link) = self.current(conn) else {
-                    return Ok(());
-                };
-                self.links[link].is_sending = false;
-                match result {
-                    Ok(_) => self.flush_lane(link % self.lanes.len()),
-                    Err(error) => self.broken(link, error, times),
+                if let Some(link) = self.current(conn) {
+                    self.links[link].is_sending = false;
+                    match result {
+                        Ok(_) => self.flush_lane(link % self.lanes.len())?,
+                        Err(error) => self.broken(link, error, times)?,
+                    }
                 }
             }
-            Completion::HungUp { conn, .. } => match self.current(conn) {
-                Some(link) => self.broken(link, io::ErrorKind::ConnectionReset.into(), times),
-                None => Ok(()),
-            },
-            _ => Ok(()),
+            Completion::HungUp { conn, .. } => {
+                if let Some(link) = self.current(conn) {
+                    self.broken(link, io::ErrorKind::ConnectionReset.into(), times)?;
+                }
+            }
+            _ => {}
         }
+        Ok(())
     }
 
     /// The place of a connection that is not given up.
@@ -442,7 +398,7 @@ impl Client {
             }
             Err(error) => return self.broken(link, error, times),
         };
-        let (lane, address) = (link % self.lanes.len(), self.address(link));
+        let lane = link % self.lanes.len();
         let mut tally = lock(&self.tally);
         self.answered_ns = times.now_ns();
         let mut answers = Answers {
@@ -452,24 +408,21 @@ impl Client {
             tally: &mut tally,
             times,
             now_ns: self.answered_ns,
-            address,
+            address: self.links[link].address,
             done: 0,
             asks_table: false,
-            failure: None,
         };
         let bytes = self.ring.received(received);
-        let read = self.links[link].receive(bytes, |sent, reply| answers.take(sent, reply));
-        let (done, asks_table, failure) = (answers.done, answers.asks_table, answers.failure);
+        self.links[link].receive(bytes, |sent, reply| answers.take(sent, reply))?;
+        let (done, asks_table) = (answers.done, answers.asks_table);
         drop(tally);
         self.ring.release(received);
-        read.map_err(|problem| BenchError::failed(address.to_string(), problem))?;
-        failure.map_or(Ok(()), Err)?;
         if !more {
             let link = &self.links[link];
             self.ring.receive(link.token, link.fd());
         }
         self.unanswered -= done;
-        self.lanes[lane].unanswered -= done;
+        self.lanes[lane] -= done;
         self.connect_new()?;
         if asks_table {
             self.ask_table(link, times.now_ns());
@@ -494,7 +447,7 @@ impl Client {
 
     /// In a closed loop the next batch follows when all of the last one is answered.
     fn go_on(&mut self, lane: usize, times: &Timetable) -> Result<()> {
-        let is_idle = self.lanes[lane].unanswered == 0 && self.schedule.is_closed();
+        let is_idle = self.lanes[lane] == 0 && self.schedule.is_closed();
         let now_ns = times.now_ns();
         match is_idle && self.sends(now_ns, times) {
             true => self.send_batch(now_ns, lane),
@@ -507,11 +460,10 @@ impl Client {
         let lane = link % self.lanes.len();
         let under_way = mem::take(&mut self.links[link].in_flight);
         let lost = under_way.iter().filter(|sent| sent.op.is_some()).count();
-        let address = self.address(link);
-        let why = format!("connection to {address}: {error}");
+        let why = format!("connection to {}: {error}", self.links[link].address);
         lock(&self.tally).failed("CONNECTION-LOST", lost as u64, &why);
         self.unanswered -= lost;
-        self.lanes[lane].unanswered -= lost;
+        self.lanes[lane] -= lost;
         let token = self.links[link].token.next_generation();
         self.links[link].shut();
         let new = self.link(token)?;
@@ -534,60 +486,63 @@ struct Answers<'a> {
     address: SocketAddr,
     done: usize,
     asks_table: bool,
-    failure: Option<BenchError>,
 }
 
 impl Answers<'_> {
-    fn take(&mut self, sent: Sent, reply: Reply<'_>) {
+    /// # Errors
+    /// When a server tells of a cluster that there cannot be.
+    fn take(&mut self, sent: Sent, reply: Reply<'_>) -> Result<()> {
         let Some(op) = sent.op else {
             return self.take_table(reply);
         };
-        let flaw = match reply {
-            Reply::Error(text) => return self.refused(sent, &String::from_utf8_lossy(text)),
-            reply => {
-                let is_read = matches!(op, Op::Read | Op::Rmw) && !sent.is_second;
-                self.tally.misses += u64::from(reply == Reply::Null && is_read);
-                match self.source.carried_out(&sent, &reply) {
-                    Ok(Some(second)) => return self.again.push(second),
-                    Ok(None) => None,
-                    Err(flaw) => Some(flaw),
-                }
-            }
-        };
-        self.done += 1;
-        if let Some(flaw) = flaw {
-            let example = format!("{flaw} of {}", String::from_utf8_lossy(&sent.key_name()));
-            return self.tally.failed(flaw, 1, &example);
+        if let Reply::Error(text) = reply {
+            return self.refused(sent, &String::from_utf8_lossy(text));
         }
-        let latency_ns = self.now_ns.saturating_sub(sent.due_ns);
-        let phase = self.times.phase(sent.due_ns);
-        self.tally.done(phase, op, latency_ns);
+        let is_read = matches!(op, Op::Read | Op::Rmw) && !sent.is_second;
+        self.tally.misses += u64::from(reply == Reply::Null && is_read);
+        match self.source.carried_out(&sent, &reply) {
+            Ok(Some(second)) => {
+                self.again.push(second);
+                return Ok(());
+            }
+            Ok(None) => {
+                let phase = self.times.phase(sent.due_ns);
+                let latency_ns = self.now_ns.saturating_sub(sent.due_ns);
+                self.tally.done(phase, op, latency_ns);
+            }
+            Err(flaw) => {
+                let example = format!("{flaw} of {}", String::from_utf8_lossy(&sent.key_name()));
+                self.tally.failed(flaw, 1, &example);
+            }
+        }
+        self.done += 1;
+        Ok(())
     }
 
-    fn refused(&mut self, sent: Sent, text: &str) {
+    fn refused(&mut self, sent: Sent, text: &str) -> Result<()> {
         if let Some(address) = routes::moved(text, self.address) {
             self.tally.redirects += 1;
             self.asks_table = true;
-            if let Err(error) = self.routes.moved(&sent, address) {
-                self.failure = Some(error);
-            }
+            self.routes.moved(&sent, address)?;
             if sent.moves < MOVES_MAX {
-                return self.again.push(sent.elsewhere());
+                self.again.push(sent.elsewhere());
+                return Ok(());
             }
         }
         self.done += 1;
         let code = text.split(' ').next().unwrap_or_default();
         self.tally.failed(code, 1, text);
+        Ok(())
     }
 
     /// A table that is not whole, or none, is no error: moves go on, and each error names its slot's owner.
-    fn take_table(&mut self, reply: Reply<'_>) {
+    fn take_table(&mut self, reply: Reply<'_>) -> Result<()> {
         if let Reply::List(bytes) = reply
             && let Ok(Some((table, _))) = decode(bytes)
-            && let Err(error) = self.routes.learn(&table, self.address)
         {
-            self.failure = Some(error);
+            self.routes.learn(&table, self.address)?;
         }
+        Ok(())
     }
 }
 

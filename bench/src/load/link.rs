@@ -1,7 +1,8 @@
 use std::collections::VecDeque;
+use std::fmt::Display;
 use std::io::{self, Read, Write};
 use std::mem;
-use std::net::{Shutdown, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::{AsRawFd, RawFd};
 
 use ephesus_engine::net::{ConnToken, Ring};
@@ -17,6 +18,7 @@ use super::source::Sent;
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) token: ConnToken,
+    pub(super) address: SocketAddr,
     /// None while its server cannot be reached.
     socket: Option<TcpStream>,
     tls: Option<Box<ClientConnection>>,
@@ -32,7 +34,11 @@ pub(super) struct Link {
 
 impl Link {
     /// Takes over a connection on which everything was answered.
-    pub(super) fn new(stream: Stream, token: ConnToken, ring: &mut Ring) -> Result<Self> {
+    pub(super) fn new(
+        stream: Stream,
+        (token, address): (ConnToken, SocketAddr),
+        ring: &mut Ring,
+    ) -> Result<Self> {
         let (socket, tls) = match stream {
             Stream::Plain(socket) => (socket, None),
             Stream::Tls(stream) => {
@@ -48,14 +54,15 @@ impl Link {
         Ok(Link {
             socket: Some(socket),
             tls,
-            ..Link::down(token)
+            ..Link::down(token, address)
         })
     }
 
     /// One to a server that cannot be reached.
-    pub(super) fn down(token: ConnToken) -> Self {
+    pub(super) fn down(token: ConnToken, address: SocketAddr) -> Self {
         Link {
             token,
+            address,
             socket: None,
             tls: None,
             out: Vec::new(),
@@ -101,42 +108,34 @@ impl Link {
     /// Takes bytes that have arrived and gives each reply with what it is for to `take`.
     ///
     /// # Errors
-    /// When they are no replies to what was sent.
+    /// When they are no replies to what was sent, and those of `take`.
     pub(super) fn receive(
         &mut self,
-        mut bytes: &[u8],
-        mut take: impl FnMut(Sent, Reply<'_>),
-    ) -> Result<(), String> {
-        let Some(session) = &mut self.tls else {
-            return self.read(bytes, take);
+        bytes: &[u8],
+        mut take: impl FnMut(Sent, Reply<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let address = self.address;
+        let wrong = |problem: &dyn Display| BenchError::failed(address.to_string(), problem);
+        let plain;
+        let bytes = match &mut self.tls {
+            None => bytes,
+            Some(session) => {
+                plain = decrypt(session, bytes).map_err(|error| wrong(&error))?;
+                &plain
+            }
         };
-        let mut plain = Vec::new();
-        while !bytes.is_empty() {
-            let read = session.read_tls(&mut bytes);
-            read.map_err(|error| error.to_string())?;
-            let state = session.process_new_packets();
-            let length = state.map_err(|error| error.to_string())?;
-            let start = plain.len();
-            plain.resize(start + length.plaintext_bytes_to_read(), 0);
-            let read = session.reader().read_exact(&mut plain[start..]);
-            read.map_err(|error| error.to_string())?;
-        }
-        self.read(&plain, &mut take)
-    }
-
-    fn read(&mut self, bytes: &[u8], mut take: impl FnMut(Sent, Reply<'_>)) -> Result<(), String> {
-        let Link {
-            unread, in_flight, ..
-        } = self;
+        let unread = &mut self.unread;
         let has_rest = !unread.is_empty();
         if has_rest {
             unread.extend_from_slice(bytes);
         }
         let all = if has_rest { &unread[..] } else { bytes };
         let mut used = 0;
-        while let Some((reply, length)) = replies::first(&all[used..])? {
-            let sent = in_flight.pop_front().ok_or("more replies than commands")?;
-            take(sent, reply);
+        let first = |bytes| replies::first(bytes).map_err(|problem| wrong(&problem));
+        while let Some((reply, length)) = first(&all[used..])? {
+            let sent = self.in_flight.pop_front();
+            let sent = sent.ok_or_else(|| wrong(&"more replies than commands"))?;
+            take(sent, reply)?;
             used += length;
         }
         match has_rest {
@@ -148,10 +147,21 @@ impl Link {
 
     /// Ends it: what the ring still does on it ends soon.
     pub(super) fn shut(&self) {
-        // It fails only when the other end has done so.
-        let _ = self
-            .socket
-            .as_ref()
-            .map(|socket| socket.shutdown(Shutdown::Both));
+        if let Some(socket) = &self.socket {
+            // It fails only when the other end has done so.
+            let _ = socket.shutdown(Shutdown::Both);
+        }
     }
+}
+
+fn decrypt(session: &mut ClientConnection, mut bytes: &[u8]) -> io::Result<Vec<u8>> {
+    let mut plain = Vec::new();
+    while !bytes.is_empty() {
+        session.read_tls(&mut bytes)?;
+        let state = session.process_new_packets().map_err(io::Error::other)?;
+        let start = plain.len();
+        plain.resize(start + state.plaintext_bytes_to_read(), 0);
+        session.reader().read_exact(&mut plain[start..])?;
+    }
+    Ok(plain)
 }

@@ -70,23 +70,18 @@ impl Mix {
         self.shares.iter().any(|(one, _)| *one == op)
     }
 
-    pub(super) fn percent(&self, op: Op) -> u64 {
-        let share = self.shares.iter().find(|(one, _)| *one == op);
-        share.map_or(0, |(_, share)| share * 100 / self.sum)
-    }
-
     pub(super) fn draw(&self, random: &mut Rng) -> Op {
-        let mut shares = self.shares.iter();
         if let [(only, _)] = self.shares[..] {
             return only;
         }
         let mut drawn = random.below(self.sum);
-        let of = shares.find(|(_, share)| {
-            let is_it = drawn < *share;
-            drawn = drawn.saturating_sub(*share);
-            is_it
-        });
-        of.map_or(Op::Read, |(op, _)| *op)
+        for (op, share) in &self.shares {
+            match drawn.checked_sub(*share) {
+                Some(left) => drawn = left,
+                None => return *op,
+            }
+        }
+        unreachable!("less than the sum was drawn")
     }
 }
 

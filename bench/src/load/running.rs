@@ -1,10 +1,9 @@
-use std::collections::BTreeMap;
 use std::num::NonZeroU64;
-use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Mutex};
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use std::{io, mem, thread};
+use std::{mem, thread};
 
 use glommio::{LocalExecutorBuilder, Placement};
 use rustix::process::{Resource, getrlimit, setrlimit};
@@ -12,10 +11,11 @@ use rustix::thread::set_current_timer_slack;
 
 use crate::error::{BenchError, Result};
 use crate::interrupt;
-use crate::record::{Latencies, Run, Second};
+use crate::record::{Latencies, Second};
 
 use super::client::{Client, Usage, lock};
 use super::keys::Counters;
+use super::outcome::Outcome;
 use super::phases::{Phase, Timetable};
 use super::tally::Tally;
 use super::{Plan, Span};
@@ -38,25 +38,12 @@ pub(crate) struct Running {
 }
 
 struct Executor {
-    thread: Option<JoinHandle<()>>,
+    thread: Option<JoinHandle<Result<Usage>>>,
     tally: Arc<Mutex<Tally>>,
-    ended: Receiver<Result<Usage>>,
 }
 
-/// What clients have seen.
-#[derive(Debug)]
-pub struct Outcome {
-    sum: Tally,
-    seconds: Vec<Second>,
-    /// How long each phase was.
-    phase_s: [f64; Phase::COUNT],
-    unanswered: u64,
-    /// Share of their CPUs that the executors used.
-    pub client_busy: f64,
-    /// CPU time of the executors.
-    pub client_cpu: Duration,
-    failure: Option<BenchError>,
-}
+/// Opens once all executors are ready, or some of them are not and nothing begins.
+type Gate = Arc<OnceLock<Option<Arc<Timetable>>>>;
 
 impl Running {
     /// Starts executors, each with its share of the connections; returns when all are connected and begin.
@@ -64,25 +51,28 @@ impl Running {
         plan.check()?;
         allow_descriptors();
         let plan = Arc::new(plan);
-        let counters = Arc::new(Counters::default());
+        let (counters, gate) = (Arc::default(), Arc::default());
+        let (ready, are_ready) = mpsc::channel();
         let count = plan.executors();
-        let started = (0..count).map(|number| Starting::spawn(&plan, (number, count), &counters));
-        let started = started.collect::<Result<Vec<_>>>()?;
-        let connected = started.iter().map(Starting::connected);
-        connected.collect::<Result<Vec<()>>>()?;
+        let spawn = |number| Executor::spawn(&plan, (number, count), &counters, &ready, &gate);
+        let executors = (0..count).map(spawn).collect::<Result<Vec<_>>>();
+        drop(ready);
+        let begins = are_ready.iter().count() == count;
         let times = Arc::new(Timetable::of(span.warmup, span.duration));
-        let begin = |starting: Starting| {
-            // An executor that has ended says so itself.
-            let _ = starting.gate.send(Arc::clone(&times));
-            starting.executor
-        };
-        Ok(Running {
-            executors: started.into_iter().map(begin).collect(),
+        // It was closed until now.
+        let _ = gate.set(begins.then(|| Arc::clone(&times)));
+        let mut running = Running {
+            executors: executors?,
             sum: Tally::default(),
             seconds: Vec::new(),
             collected_ns: times.begin_ns(Phase::Before),
             times,
-        })
+        };
+        if !begins {
+            let ended = running.executors.iter_mut().map(Executor::join);
+            ended.collect::<Result<Vec<_>>>()?;
+        }
+        Ok(running)
     }
 
     /// What is due from now on belongs to this phase.
@@ -115,11 +105,7 @@ impl Running {
         }
         let begin_ns = self.times.begin_ns(Phase::Before);
         if self.collected_ns < until_ns.min(self.times.end_ns()) {
-            let mut all = Latencies::default();
-            let counted = [Phase::Before, Phase::During, Phase::After];
-            for (_, latencies) in counted.iter().flat_map(|phase| new.phase(*phase)) {
-                all.add(latencies);
-            }
+            let all: Latencies = new.measured().map(|(_, latencies)| latencies).sum();
             let at_s = (self.collected_ns - begin_ns) as f64 / 1e9;
             let errors = new.errors.values().sum();
             self.seconds.push(Second::new(at_s, &all, errors));
@@ -131,55 +117,48 @@ impl Running {
     /// Waits until all is over: at the end that was set, when all was sent, or when a signal asks to stop.
     pub(crate) fn finish(mut self, mut each_second: impl FnMut(&Second)) -> Outcome {
         let mut told = self.seconds.len();
-        while !self.look() {
+        loop {
+            let is_over = self.look();
+            self.seconds[told..].iter().for_each(&mut each_second);
+            told = self.seconds.len();
+            if is_over {
+                break;
+            }
             if interrupt::requested() {
                 self.end();
             }
-            for second in &self.seconds[told..] {
-                each_second(second);
-            }
-            told = self.seconds.len();
             let next_ns = self.collected_ns.saturating_add(SECOND_NS);
             let until = Duration::from_nanos(next_ns.saturating_sub(self.times.now_ns()));
             thread::sleep(until.min(LOOK));
         }
-        for second in &self.seconds[told..] {
-            each_second(second);
-        }
         // What was sent in time may be answered later: then that is when it was over. And it may have failed before.
-        let mut over_ns = match self.times.end_ns() {
-            u64::MAX => 0,
-            end_ns => end_ns.min(self.times.now_ns()),
-        };
-        let wall_s = self.times.now_ns() as f64 / 1e9 * self.executors.len() as f64;
-        let (mut client_cpu, mut unanswered, mut failure) = (Duration::ZERO, 0, None);
+        let now_ns = self.times.now_ns();
+        let mut over_ns = Some(self.times.end_ns()).filter(|end_ns| *end_ns < u64::MAX);
+        over_ns = over_ns.map(|end_ns| end_ns.min(now_ns));
+        let mut outcome = Outcome::default();
         for executor in &mut self.executors {
             match executor.join() {
                 Ok(usage) => {
-                    client_cpu += usage.cpu;
-                    unanswered += usage.unanswered;
-                    over_ns = over_ns.max(usage.answered_ns);
+                    outcome.client_cpu += usage.cpu;
+                    outcome.unanswered += usage.unanswered;
+                    over_ns = over_ns.max(Some(usage.answered_ns));
                 }
-                Err(error) => failure = Some(error),
+                Err(error) => outcome.failure = Some(error),
             }
+        }
+        if interrupt::requested() {
+            outcome.failure = Some(BenchError::Interrupted);
         }
         // The rest of the last second is no second.
         let is_short = self.seconds.is_empty();
-        let until_ns = if is_short { self.times.now_ns() } else { 0 };
-        self.collect(until_ns);
-        if interrupt::requested() {
-            failure = Some(BenchError::Interrupted);
-        }
-        let phase_s = Phase::ALL.map(|phase| self.times.seconds(phase, over_ns));
-        Outcome {
-            sum: mem::take(&mut self.sum),
-            seconds: mem::take(&mut self.seconds),
-            phase_s,
-            unanswered,
-            client_busy: client_cpu.as_secs_f64() / wall_s,
-            client_cpu,
-            failure,
-        }
+        self.collect(if is_short { self.times.now_ns() } else { 0 });
+        let wall_s = now_ns as f64 / 1e9 * self.executors.len() as f64;
+        outcome.client_busy = outcome.client_cpu.as_secs_f64() / wall_s;
+        let over_ns = over_ns.unwrap_or_default();
+        outcome.phase_s = Phase::ALL.map(|phase| self.times.seconds(phase, over_ns));
+        outcome.sum = mem::take(&mut self.sum);
+        outcome.seconds = mem::take(&mut self.seconds);
+        outcome
     }
 }
 
@@ -202,212 +181,48 @@ impl Drop for Running {
 }
 
 impl Executor {
+    /// Connects, says when it is ready, and begins when the gate opens, if it does so to a load.
+    fn spawn(
+        plan: &Arc<Plan>,
+        of: (usize, usize),
+        counters: &Arc<Counters>,
+        ready: &Sender<()>,
+        gate: &Gate,
+    ) -> Result<Self> {
+        let cpu = plan.cpus.get(of.0).copied();
+        let builder = LocalExecutorBuilder::new(cpu.map_or(Placement::Unbound, Placement::Fixed))
+            .io_memory(IO_BYTES)
+            .ring_depth(RING_DEPTH);
+        let tally = Arc::<Mutex<Tally>>::default();
+        let (plan, counters, own) = (Arc::clone(plan), Arc::clone(counters), Arc::clone(&tally));
+        let (ready, gate) = (ready.clone(), Arc::clone(gate));
+        let run = move || {
+            let wrong = |error| BenchError::failed("glommio", format!("{error}"));
+            builder.make().map_err(wrong)?.run(async {
+                // Sleeps are as long as they say.
+                let _ = set_current_timer_slack(NonZeroU64::new(1));
+                let client = Client::open(plan, of, counters, own)?;
+                let _ = ready.send(());
+                drop(ready);
+                let times = gate.wait().as_deref();
+                times.map_or(Ok(Usage::default()), |times| client.run(times))
+            })
+        };
+        let thread = thread::Builder::new().name(format!("load-{}", of.0));
+        let thread = thread.spawn(run);
+        Ok(Executor {
+            thread: Some(thread.map_err(BenchError::io("starting a thread"))?),
+            tally,
+        })
+    }
+
     fn is_over(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
     fn join(&mut self) -> Result<Usage> {
-        let panicked = || BenchError::failed("load", "its executor has panicked");
-        let ended = self.ended.recv().unwrap_or_else(|_| Err(panicked()));
-        if let Some(thread) = self.thread.take() {
-            thread.join().map_err(|_| panicked())?;
-        }
-        ended
-    }
-}
-
-/// An executor that connects.
-struct Starting {
-    executor: Executor,
-    connected: Receiver<Result<()>>,
-    gate: Sender<Arc<Timetable>>,
-}
-
-impl Starting {
-    fn spawn(plan: &Arc<Plan>, of: (usize, usize), counters: &Arc<Counters>) -> Result<Self> {
-        let cpu = plan.cpus.get(of.0).copied();
-        let builder = LocalExecutorBuilder::new(cpu.map_or(Placement::Unbound, Placement::Fixed))
-            .io_memory(IO_BYTES)
-            .ring_depth(RING_DEPTH);
-        let (tell_connected, connected) = mpsc::channel();
-        let (tell_ended, ended) = mpsc::channel();
-        let (gate, begin) = mpsc::channel::<Arc<Timetable>>();
-        let tally = Arc::<Mutex<Tally>>::default();
-        let (plan, counters, own) = (Arc::clone(plan), Arc::clone(counters), Arc::clone(&tally));
-        let run = move || {
-            let wrong = |error| BenchError::failed("glommio", format!("{error}"));
-            let executor = match builder.make().map_err(wrong) {
-                Ok(executor) => executor,
-                Err(error) => return drop(tell_connected.send(Err(error))),
-            };
-            executor.run(async {
-                // Sleeps are as long as they say.
-                let _ = set_current_timer_slack(NonZeroU64::new(1));
-                let client = match Client::open(plan, of, counters, own) {
-                    Ok(client) => client,
-                    Err(error) => return drop(tell_connected.send(Err(error))),
-                };
-                let _ = tell_connected.send(Ok(()));
-                if let Ok(times) = begin.recv() {
-                    let _ = tell_ended.send(client.run(&times));
-                }
-            });
-        };
-        let thread = thread::Builder::new().name(format!("load-{}", of.0));
-        let thread = thread
-            .spawn(run)
-            .map_err(BenchError::io("starting a thread"))?;
-        Ok(Starting {
-            executor: Executor {
-                thread: Some(thread),
-                tally,
-                ended,
-            },
-            connected,
-            gate,
-        })
-    }
-
-    fn connected(&self) -> Result<()> {
-        let ended = |_| Err(BenchError::io("an executor")(io::ErrorKind::Other.into()));
-        self.connected.recv().unwrap_or_else(ended)
-    }
-}
-
-impl Outcome {
-    /// The outcome of a run in which nothing may go wrong.
-    ///
-    /// # Errors
-    /// When something did: the run was cut short, an operation has failed or was not answered.
-    pub fn flawless(mut self) -> Result<Self> {
-        self.judge()?;
-        Ok(self)
-    }
-
-    /// The outcome of a run that has come to its end.
-    ///
-    /// # Errors
-    /// When a server could no longer be reached, or a signal has asked to stop.
-    pub fn complete(mut self) -> Result<Self> {
-        match self.failure.take() {
-            None => Ok(self),
-            Some(error) => Err(error),
-        }
-    }
-
-    /// The outcome of a run in which the server may fall behind what was offered, and nothing else may go wrong.
-    ///
-    /// # Errors
-    /// As [`Outcome::flawless`].
-    pub fn answered(self) -> Result<Self> {
-        const BEHIND: [&str; 3] = ["OVERLOADED", "UNANSWERED", "UNSENT"];
-        let outcome = self.complete()?;
-        match outcome.errors().keys().all(|why| BEHIND.contains(&&**why)) {
-            true => Ok(outcome),
-            false => outcome.flawless(),
-        }
-    }
-
-    /// Whether nothing went wrong; takes out why it was cut short, and leaves all that was seen.
-    ///
-    /// # Errors
-    /// As [`Outcome::flawless`].
-    pub fn judge(&mut self) -> Result<()> {
-        if let Some(failure) = self.failure.take() {
-            return Err(failure);
-        }
-        match self.complaint() {
-            None => Ok(()),
-            Some(text) => Err(BenchError::failed("load", text)),
-        }
-    }
-
-    /// CPU time, of the servers or of the client, for each operation that was sent, us.
-    pub fn us_per_op(&self, cpu: Duration) -> f64 {
-        cpu.as_secs_f64() * 1e6 / self.sum.sent.max(1) as f64
-    }
-
-    /// What has gone wrong, in one line.
-    pub fn complaint(&self) -> Option<String> {
-        let count: u64 = self.sum.errors.values().sum();
-        let example = self.sum.example.as_ref().filter(|_| count > 0)?;
-        Some(format!(
-            "{count} operations have failed, such as: {example}"
-        ))
-    }
-
-    /// Latencies of all operations in a phase.
-    pub(crate) fn all(&self, phase: Phase) -> Latencies {
-        let mut all = Latencies::default();
-        self.sum.phase(phase).for_each(|(_, of)| all.add(of));
-        all
-    }
-
-    /// Latencies of one operation, behind the warm-up.
-    #[cfg(test)]
-    pub(crate) fn of(&self, op: super::Op) -> Latencies {
-        let mut all = self.sum.phase(Phase::Before);
-        let found = all.find(|(one, _)| *one == op);
-        found.map(|(_, of)| of.clone()).unwrap_or_default()
-    }
-
-    /// Operations done per second of a phase.
-    pub(crate) fn per_s(&self, phase: Phase) -> f64 {
-        self.all(phase).count() as f64 / self.phase_s[phase as usize].max(1e-9)
-    }
-
-    /// How long a phase was.
-    pub(crate) fn seconds_of(&self, phase: Phase) -> f64 {
-        self.phase_s[phase as usize]
-    }
-
-    /// Operations sent, warm-up included.
-    pub fn sent(&self) -> u64 {
-        self.sum.sent
-    }
-
-    /// Reads of keys that were not there.
-    pub fn misses(&self) -> u64 {
-        self.sum.misses
-    }
-
-    /// Operations that were sent elsewhere.
-    pub fn redirects(&self) -> u64 {
-        self.sum.redirects
-    }
-
-    /// Operations that failed, by why.
-    pub fn errors(&self) -> &BTreeMap<String, u64> {
-        &self.sum.errors
-    }
-
-    /// 99th percentile of how late batches left.
-    pub fn send_delay_p99_us(&self) -> f64 {
-        let delay = self.sum.send_delay.as_ref();
-        delay.map_or(0.0, |delay| delay.us(0.99))
-    }
-
-    /// For a record: all that was measured; `rate` is what was asked for, 0 for a closed loop.
-    pub fn run(&self, server: &str, label: &str, rate: u64) -> Run {
-        let mut operations = BTreeMap::<String, Latencies>::new();
-        for phase in [Phase::Before, Phase::During, Phase::After] {
-            for (op, latencies) in self.sum.phase(phase) {
-                operations.entry(op.to_string()).or_default().add(latencies);
-            }
-        }
-        Run {
-            server: server.to_owned(),
-            label: label.to_owned(),
-            offered_per_s: (rate > 0).then_some(rate as f64),
-            elapsed_s: self.phase_s[1..].iter().sum(),
-            operations,
-            seconds: self.seconds.clone(),
-            events: Vec::new(),
-            errors: self.sum.errors.clone(),
-            misses: self.sum.misses,
-            unanswered: self.unanswered,
-            client_busy: self.client_busy,
-            send_delay_p99_us: self.send_delay_p99_us(),
-        }
+        let panicked = |_| Err(BenchError::failed("load", "its executor has panicked"));
+        let thread = self.thread.take().map(JoinHandle::join);
+        thread.map_or(Ok(Usage::default()), |ended| ended.unwrap_or_else(panicked))
     }
 }

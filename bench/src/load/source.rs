@@ -96,18 +96,14 @@ impl Source {
         }
     }
 
-    /// What the next operation does.
-    pub(super) fn op(&mut self) -> Op {
-        self.workload.mix.draw(&mut self.random)
-    }
-
     fn ledger(&self) -> Option<&Ledger> {
         self.workload.ledger.as_deref()
     }
 
     /// The next operation, which is due then; none after the last one.
-    pub(super) fn next(&mut self, op: Op, due_ns: u64) -> Option<Sent> {
+    pub(super) fn next(&mut self, due_ns: u64) -> Option<Sent> {
         self.left = self.left.checked_sub(1)?;
+        let op = self.workload.mix.draw(&mut self.random);
         let key = match op {
             Op::Insert => self.keys.claim(),
             _ => self.keys.draw(&mut self.random)?,

@@ -52,6 +52,12 @@ impl Tally {
         let of = Op::ALL.into_iter().zip(&self.latencies[phase as usize]);
         of.filter_map(|(op, latencies)| Some((op, &**latencies.as_ref()?)))
     }
+
+    /// Those of all phases behind the warm-up.
+    pub(super) fn measured(&self) -> impl Iterator<Item = (Op, &Latencies)> {
+        let phases = [Phase::Before, Phase::During, Phase::After];
+        phases.into_iter().flat_map(|phase| self.phase(phase))
+    }
 }
 
 fn merge(mine: &mut Option<Box<Latencies>>, other: Option<Box<Latencies>>) {

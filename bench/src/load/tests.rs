@@ -8,6 +8,7 @@ use ephesus_wire::resp::value::measure;
 use super::phases::Timetable;
 use super::schedule::Schedule;
 use super::*;
+use crate::record::Latencies;
 
 mod draws;
 mod replies;
@@ -115,6 +116,11 @@ fn half_and_half(address: SocketAddr, rate: u64) -> Plan {
     plan
 }
 
+fn of(outcome: &Outcome, op: Op) -> Latencies {
+    let mut run = outcome.run("server", "", 0);
+    run.operations.remove(&op.to_string()).unwrap_or_default()
+}
+
 fn measured(duration: Duration) -> Span {
     Span {
         warmup: Duration::ZERO,
@@ -142,7 +148,7 @@ fn a_stall_of_a_second_shows_in_an_open_loop_and_not_in_a_closed_one() {
         let outcome = run(&half_and_half(address, rate), measured(2000 * MS)).expect("run");
         let outcome = outcome.flawless().expect("no errors");
         assert_eq!(outcome.all(Phase::Before).count() % 2, 0);
-        (outcome.all(Phase::Before), outcome.of(Op::Read).count())
+        (outcome.all(Phase::Before), of(&outcome, Op::Read).count())
     };
     let (open, reads) = p99_us(1000);
     // Half of all operations were due in the stall: they waited from a second down to none.
@@ -166,8 +172,11 @@ fn a_closed_loop_keeps_one_batch_in_flight_and_counts_exactly() {
     plan.workload.mix = Mix::of(&[(Op::Read, 1)]);
     let outcome = run(&plan, Span::default()).expect("run");
     let outcome = outcome.flawless().expect("no errors");
-    assert_eq!((outcome.sent(), outcome.of(Op::Read).count()), (1001, 1001));
-    assert_eq!(outcome.of(Op::Write).count(), 0);
+    assert_eq!(
+        (outcome.sent(), of(&outcome, Op::Read).count()),
+        (1001, 1001)
+    );
+    assert_eq!(of(&outcome, Op::Write).count(), 0);
     let run = outcome.run("server", "", 0);
     assert!(run.elapsed_s > 0.0 && run.offered_per_s.is_none());
 }
@@ -389,38 +398,4 @@ fn operations_on_a_server_of_a_cluster_that_is_gone_wait_for_whoever_gets_its_sl
         "who waited is charged: {}",
         all.max_us()
     );
-}
-
-#[test]
-fn reads_and_writes_apart_share_no_connection() {
-    let (listener, address) = listen();
-    let mixed = Arc::new(std::sync::atomic::AtomicU64::new(0));
-    let counted = Arc::clone(&mixed);
-    thread::spawn(move || {
-        for stream in listener.incoming() {
-            let (counted, first) = (Arc::clone(&counted), std::cell::OnceCell::new());
-            let judge = move |command: &str| {
-                let is_read = command.contains("GET");
-                let differs = *first.get_or_init(|| is_read) != is_read;
-                counted.fetch_add(differs.into(), std::sync::atomic::Ordering::Relaxed);
-                ok(command)
-            };
-            thread::spawn(move || answer(stream.expect("a connection"), judge));
-        }
-    });
-    let mut plan = half_and_half(address, 0);
-    plan.connections = 10;
-    plan.pipeline = 1;
-    plan.count = Some(2000);
-    plan.workload.is_apart = true;
-    for rate in [0, 10_000] {
-        plan.rate = rate;
-        let outcome = run(&plan, Span::default()).expect("run");
-        let outcome = outcome.flawless().expect("no errors");
-        // In a closed loop lanes are as fast as they are answered.
-        let least = if rate == 0 { 1 } else { 500 };
-        let counts = [Op::Read, Op::Write].map(|op| outcome.of(op).count());
-        assert!(counts.iter().all(|count| *count >= least), "{counts:?}");
-    }
-    assert_eq!(mixed.load(std::sync::atomic::Ordering::Relaxed), 0);
 }

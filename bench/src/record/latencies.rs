@@ -1,3 +1,5 @@
+use std::iter::Sum;
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use hdrhistogram::Histogram;
@@ -31,11 +33,6 @@ impl Latencies {
     /// Counts those of another one.
     pub fn add(&mut self, other: &Latencies) {
         self.0.add(&other.0).expect("bounds are the same");
-    }
-
-    /// Forgets all.
-    pub fn clear(&mut self) {
-        self.0.reset();
     }
 
     /// How many.
@@ -104,6 +101,14 @@ impl Latencies {
         }
         let (buckets, values) = (self.0.buckets(), self.0.distinct_values());
         text + &format!("#[Buckets = {buckets:12}, SubBuckets     = {values:12}]\n")
+    }
+}
+
+impl<'a> Sum<&'a Latencies> for Latencies {
+    fn sum<I: Iterator<Item = &'a Latencies>>(parts: I) -> Self {
+        let mut all = Latencies::default();
+        parts.for_each(|part| all.add(part));
+        all
     }
 }
 

@@ -61,7 +61,6 @@ pub(super) fn workload(preset: Option<Preset>, keys: u64) -> Workload {
     };
     Workload {
         mix: Mix::of(shares),
-        is_apart: false,
         keys: Indexes::Below(keys),
         distribution,
         sizes,

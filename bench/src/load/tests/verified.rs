@@ -3,7 +3,7 @@ use std::sync::{Arc, Mutex};
 
 use super::super::ledger::{Found, Ledger};
 use super::super::{Indexes, Op, Plan, Sizes, Span, Values, run};
-use super::{half_and_half, listen, serve};
+use super::{half_and_half, listen, of, serve};
 
 const KEYS: u64 = 100;
 
@@ -114,7 +114,7 @@ fn there_is_no_false_alarm_with_writers_readers_and_removers_of_the_same_few_key
     let mix = "read=50,write=20,rmw=20,delete=10,ttl=5,insert=1";
     let outcome = run(&plan(address, mix), Span::default()).expect("run");
     let outcome = outcome.flawless().expect("no errors");
-    assert!(outcome.of(Op::Rmw).count() > 500 && outcome.of(Op::Delete).count() > 100);
+    assert!(of(&outcome, Op::Rmw).count() > 500 && of(&outcome, Op::Delete).count() > 100);
 }
 
 #[test]
