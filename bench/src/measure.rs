@@ -21,13 +21,10 @@ pub const CLIENT_BUSY: &str = "client busy";
 const CLIENT_BUSY_MAX: f64 = 0.9;
 
 /// Which direction is better.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Better {
-    /// More is better.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) enum Better {
     #[default]
     Higher,
-    /// Less is better.
     Lower,
 }
 
@@ -43,6 +40,32 @@ pub enum Goal {
     ValueAtMost(f64),
     /// The subject's own value at least this.
     ValueAtLeast(f64),
+}
+
+impl Goal {
+    /// On the value, or ratio, that it is about.
+    fn verdict(self, value: Option<f64>) -> Verdict {
+        let is_reached = value.map(|value| match self {
+            Goal::RatioAtLeast(least) | Goal::ValueAtLeast(least) => value >= least,
+            Goal::RatioAtMost(most) | Goal::ValueAtMost(most) => value <= most,
+        });
+        match is_reached {
+            None => Verdict::NotMeasured,
+            Some(true) => Verdict::Met,
+            Some(false) => Verdict::Missed,
+        }
+    }
+}
+
+impl fmt::Display for Goal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Goal::RatioAtLeast(least) => write!(f, ">= {least}x"),
+            Goal::RatioAtMost(most) => write!(f, "<= {most}x"),
+            Goal::ValueAtMost(most) => write!(f, "value <= {most}"),
+            Goal::ValueAtLeast(least) => write!(f, "value >= {least}"),
+        }
+    }
 }
 
 /// Whether a goal is reached, by the median.
@@ -61,39 +84,6 @@ pub enum Verdict {
     NotMeasured,
     /// There is no goal.
     NoGoal,
-}
-
-impl Goal {
-    /// Whether a value, or a ratio for goals about ratios, reaches it.
-    pub fn is_reached(self, value: f64) -> bool {
-        match self {
-            Goal::RatioAtLeast(least) | Goal::ValueAtLeast(least) => value >= least,
-            Goal::RatioAtMost(most) | Goal::ValueAtMost(most) => value <= most,
-        }
-    }
-}
-
-impl Verdict {
-    /// On the value that a goal is about.
-    pub fn on(goal: Option<Goal>, value: Option<f64>) -> Self {
-        match (goal, value) {
-            (None, _) => Verdict::NoGoal,
-            (Some(_), None) => Verdict::NotMeasured,
-            (Some(goal), Some(value)) if goal.is_reached(value) => Verdict::Met,
-            _ => Verdict::Missed,
-        }
-    }
-}
-
-impl fmt::Display for Goal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Goal::RatioAtLeast(least) => write!(f, ">= {least}x"),
-            Goal::RatioAtMost(most) => write!(f, "<= {most}x"),
-            Goal::ValueAtMost(most) => write!(f, "value <= {most}"),
-            Goal::ValueAtLeast(least) => write!(f, "value >= {least}"),
-        }
-    }
 }
 
 impl fmt::Display for Verdict {
@@ -208,36 +198,35 @@ impl Case {
     pub fn judge(&mut self, subject: &str, judges: &str, group: impl Fn(&str) -> String) {
         let ratios = |row: &Row, to: &str| row.ratios_to(subject, |peer| group(peer) == to);
         let named = |name: &str| self.rows.iter().find(|row| row.name == name);
-        let is_busy = |row: &Row, server| row.median(server) > Some(CLIENT_BUSY_MAX);
-        let servers = named(CLIENT_BUSY).map(|row| (row, row.samples.keys()));
-        let bound: Vec<String> = servers.map_or(Vec::new(), |(row, servers)| {
-            servers
-                .filter(|server| is_busy(row, server))
-                .cloned()
-                .collect()
-        });
+        let mut bound = Vec::new();
+        if let Some(busy) = named(CLIENT_BUSY) {
+            let servers = busy.samples.keys().cloned();
+            bound.extend(servers.filter(|server| busy.median(server) > Some(CLIENT_BUSY_MAX)));
+        }
         let cpu = named(CPU_PER_OP).filter(|_| !bound.is_empty());
         let cpu = cpu.map(|row| stats::median(&ratios(row, judges)));
         for row in &mut self.rows {
-            let servers: Vec<String> = row.samples.keys().cloned().collect();
-            let median = |server: String| (server.clone(), row.median(&server));
-            row.medians = servers.iter().cloned().map(median).collect();
-            let others = servers.iter().filter(|server| *server != subject);
+            let servers: Vec<&String> = row.samples.keys().collect();
+            let median = |server: &&String| ((*server).clone(), row.median(server));
+            row.medians = servers.iter().map(median).collect();
+            let others = servers.iter().filter(|server| **server != subject);
             let ratio = |to: String| Some((to.clone(), stats::estimate(&ratios(row, &to))?));
             row.ratios = others.filter_map(|one| ratio(group(one))).collect();
             row.client_bound.clone_from(&bound);
-            let to_others = stats::median(&ratios(row, judges));
             row.verdict = match (row.goal, cpu) {
-                (None, _) if row.verdict == Verdict::NotMeasured => Verdict::NotMeasured,
-                (Some(Goal::ValueAtMost(_) | Goal::ValueAtLeast(_)), _) => {
-                    Verdict::on(row.goal, row.median(subject))
+                // What was unmeasured before stays so.
+                (None, _) => row.verdict,
+                (Some(goal @ (Goal::ValueAtMost(_) | Goal::ValueAtLeast(_))), _) => {
+                    goal.verdict(row.median(subject))
                 }
-                (Some(Goal::RatioAtLeast(least)), Some(cpu)) => match cpu {
-                    None => Verdict::NotMeasured,
-                    Some(ratio) if ratio <= 1.0 / least => Verdict::MetByCpu,
-                    Some(_) => Verdict::MissedByCpu,
-                },
-                (goal, _) => Verdict::on(goal, to_others),
+                (Some(Goal::RatioAtLeast(least)), Some(cpu)) => {
+                    match Goal::RatioAtMost(1.0 / least).verdict(cpu) {
+                        Verdict::Met => Verdict::MetByCpu,
+                        Verdict::Missed => Verdict::MissedByCpu,
+                        other => other,
+                    }
+                }
+                (Some(goal), _) => goal.verdict(stats::median(&ratios(row, judges))),
             };
         }
     }

@@ -16,26 +16,15 @@ mod tests;
 const TIMEOUT: Duration = Duration::from_secs(3600);
 const POLL: Duration = Duration::from_millis(5);
 
-/// What redis-benchmark printed for one test.
+/// What it has found.
 #[derive(Clone, Debug, PartialEq)]
-pub struct CsvRow {
-    /// Name of the test.
-    pub test: String,
+pub struct Found {
     /// Requests per second.
-    pub requests_per_s: f64,
+    pub per_s: f64,
     /// Median latency.
     pub p50_ms: f64,
     /// 99th percentile of latency.
     pub p99_ms: f64,
-    /// Longest latency.
-    pub max_ms: f64,
-}
-
-/// One finished run.
-#[derive(Clone, Debug)]
-pub struct Outcome {
-    /// Its printed numbers.
-    pub row: CsvRow,
     /// Share of a core that the client used.
     pub client_busy: f64,
 }
@@ -59,7 +48,7 @@ fn flags(plan: &Plan) -> Vec<String> {
 }
 
 /// Runs it once; the client inherits the calling thread's CPUs.
-pub fn run(program: &Path, plan: &Plan) -> Result<Outcome> {
+pub fn run(program: &Path, plan: &Plan) -> Result<Found> {
     let what = || program.display().to_string();
     let failed = || BenchError::io(what());
     // Who is read by nobody while it runs must not wait for a reader.
@@ -85,14 +74,17 @@ pub fn run(program: &Path, plan: &Plan) -> Result<Outcome> {
             text.as_bytes(),
         ));
     }
-    Ok(Outcome {
-        row: parse_csv(&text)?,
+    let [per_s, p50_ms, p99_ms] = parse_csv(&text)?;
+    Ok(Found {
+        per_s,
+        p50_ms,
+        p99_ms,
         client_busy: cpu.as_secs_f64() / wall.as_secs_f64(),
     })
 }
 
-/// Reads the one data row of `--csv` output; columns are found by their names.
-pub fn parse_csv(text: &str) -> Result<CsvRow> {
+/// Rate and latencies of the one data row of `--csv` output; columns are found by their names.
+fn parse_csv(text: &str) -> Result<[f64; 3]> {
     let wrong = || BenchError::parse("redis-benchmark CSV", text);
     let mut lines = text.lines().filter(|line| line.starts_with('"'));
     let mut split = || -> Result<Vec<&str>> {
@@ -100,18 +92,16 @@ pub fn parse_csv(text: &str) -> Result<CsvRow> {
         Ok(line.trim_matches('"').split("\",\"").collect())
     };
     let (header, row) = (split()?, split()?);
-    let column = |name: &str| {
+    let number = |name: &str| {
         let at = header.iter().position(|column| *column == name);
-        at.and_then(|at| row.get(at)).copied().ok_or_else(wrong)
+        let cell = at.and_then(|at| row.get(at)).ok_or_else(wrong)?;
+        cell.parse().map_err(|_| wrong())
     };
-    let number = |name: &str| column(name)?.parse::<f64>().map_err(|_| wrong());
-    Ok(CsvRow {
-        test: column("test")?.to_owned(),
-        requests_per_s: number("rps")?,
-        p50_ms: number("p50_latency_ms")?,
-        p99_ms: number("p99_latency_ms")?,
-        max_ms: number("max_latency_ms")?,
-    })
+    Ok([
+        number("rps")?,
+        number("p50_latency_ms")?,
+        number("p99_latency_ms")?,
+    ])
 }
 
 /// Waits for its end; whether it has succeeded.

@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use crate::error::{BenchError, Result};
+use crate::measure::Verdict;
 use crate::page::{Table, spread};
-use crate::record::{Case, EPHESUS, Record, Row};
+use crate::record::{EPHESUS, Record, Row};
 use crate::stats::number;
 
 #[cfg(test)]
@@ -46,21 +47,15 @@ impl ReportArgs {
     }
 }
 
-/// Rows by tool, case and quantity.
-type Rows = BTreeMap<(String, String, String), Vec<String>>;
-
 /// The page for the results in `dir`.
 fn page(dir: &Path) -> Result<String> {
-    let shown = |path: &Path| path.display().to_string();
+    let failed = |path: &Path| BenchError::io(path.display().to_string());
     let mut records = Vec::new();
-    for entry in fs::read_dir(dir).map_err(BenchError::io(shown(dir)))? {
-        let path = entry.map_err(BenchError::io(shown(dir)))?.path();
-        if path
-            .extension()
-            .is_some_and(|extension| extension == "json")
-        {
-            let text = fs::read_to_string(&path).map_err(BenchError::io(shown(&path)))?;
-            let wrong = |error| BenchError::failed(shown(&path), error);
+    for entry in fs::read_dir(dir).map_err(failed(dir))? {
+        let path = entry.map_err(failed(dir))?.path();
+        if path.extension().is_some_and(|kind| kind == "json") {
+            let text = fs::read_to_string(&path).map_err(failed(&path))?;
+            let wrong = |error| BenchError::failed(path.display().to_string(), error);
             records.push(Record::parse(&text).map_err(wrong)?);
         }
     }
@@ -71,34 +66,36 @@ fn page(dir: &Path) -> Result<String> {
 fn render(mut records: Vec<Record>) -> String {
     records.retain(|record| !record.is_quick && record.truncated.is_none());
     records.sort_by_key(|record| record.environment.date.clone());
-    let mut rows = Rows::new();
+    // By heading and quantity, of which the last one counts.
+    let mut sections = BTreeMap::<String, BTreeMap<String, Vec<String>>>::new();
     for record in &records {
         for case in &record.cases {
-            rows.extend(case.rows.iter().map(|row| cells(record, case, row)));
+            let title = if case.title.is_empty() {
+                &case.name
+            } else {
+                &case.title
+            };
+            for row in &case.rows {
+                let section = sections.entry(format!("{}: {title}", record.tool));
+                let cells = cells(record, row);
+                section.or_default().insert(cells[0].clone(), cells);
+            }
         }
     }
     let mut page = HEAD.to_owned();
-    if rows.is_empty() {
+    if sections.is_empty() {
         page += "\nThere is no result yet.\n";
     }
-    let rows: Vec<_> = rows.into_iter().collect();
-    for section in rows.chunk_by(|(one, _), (next, _)| (&one.0, &one.1) == (&next.0, &next.1)) {
-        let (tool, case, _) = &section[0].0;
-        page += &format!("\n## {tool}: {case}\n\n");
+    for (heading, rows) in sections {
         let head = ["quantity", "Ephesus", "spread", "peers", "ratio", "run"];
         let mut table = Table::new(&head);
-        table.rows = section.iter().map(|(_, row)| row.clone()).collect();
-        page += &table.markdown();
+        table.rows = rows.into_values().collect();
+        page += &format!("\n## {heading}\n\n{}", table.markdown());
     }
     page
 }
 
-fn cells(record: &Record, case: &Case, row: &Row) -> ((String, String, String), Vec<String>) {
-    let title = if case.title.is_empty() {
-        &case.name
-    } else {
-        &case.title
-    };
+fn cells(record: &Record, row: &Row) -> Vec<String> {
     let mut name = row.name.clone();
     if !row.unit.is_empty() {
         name += &format!(", {}", row.unit);
@@ -106,30 +103,24 @@ fn cells(record: &Record, case: &Case, row: &Row) -> ((String, String, String), 
     if !row.client_bound.is_empty() {
         name += " (client-bound)";
     }
-    let shown = |value: Option<f64>| value.map(number).unwrap_or_default();
+    let missing = match row.verdict {
+        Verdict::NotMeasured => row.verdict.to_string(),
+        _ => String::new(),
+    };
+    let shown = |value: Option<f64>| value.map_or(missing.clone(), number);
     let spread = row.samples.get(EPHESUS).map(|of| spread(of));
     let peers = row.medians.iter().filter(|(server, _)| *server != EPHESUS);
-    let peers: Vec<String> = peers
-        .map(|(server, median)| format!("{} {}", server.trim(), shown(*median)))
-        .collect();
-    let ratios = row.ratios.iter();
-    let ratios: Vec<String> = ratios.map(|(to, one)| format!("{to} {one}")).collect();
+    let peers = peers.map(|(server, median)| format!("{} {}", server.trim(), shown(*median)));
+    let ratios = row.ratios.iter().map(|(to, one)| format!("{to} {one}"));
     let here = &record.environment;
-    let run = format!(
-        "{}, {}, {} CPUs {}",
-        here.date.split(' ').next().unwrap_or_default(),
-        here.commit.as_deref().unwrap_or("unknown commit"),
-        here.cpus.len(),
-        here.cpu
-    );
-    let median = shown(row.medians.get(EPHESUS).copied().flatten());
-    let cells = [
-        name.clone(),
-        median,
+    let commit = here.commit.as_deref().unwrap_or("unknown commit");
+    let date = here.date.split(' ').next().unwrap_or_default();
+    vec![
+        name,
+        shown(row.medians.get(EPHESUS).copied().flatten()),
         spread.unwrap_or_default(),
-        peers.join("; "),
-        ratios.join("; "),
-        run,
-    ];
-    ((record.tool.clone(), title.clone(), name), cells.to_vec())
+        peers.collect::<Vec<_>>().join("; "),
+        ratios.collect::<Vec<_>>().join("; "),
+        format!("{date}, {commit}, {} CPUs {}", here.cpus.len(), here.cpu),
+    ]
 }

@@ -107,10 +107,10 @@ impl Compare<'_> {
         let (found, count) = (turn.value, plan.count.unwrap_or(1) as f64);
         let cpu_us = turn.cpu.map(|[cpu, _]| cpu.as_secs_f64() * 1e6 / count);
         for (what, scale, value) in [
-            ("rate", more("op/s"), found.row.requests_per_s),
+            ("rate", more("op/s"), found.per_s),
             ("server CPU per op", less("us"), cpu_us.unwrap_or(f64::NAN)),
-            ("p50", less("ms"), found.row.p50_ms),
-            ("p99", less("ms"), found.row.p99_ms),
+            ("p50", less("ms"), found.p50_ms),
+            ("p99", less("ms"), found.p99_ms),
             ("client busy", less("share"), found.client_busy),
         ] {
             let name = format!("{what}, redis-benchmark");

@@ -8,30 +8,20 @@ const REAL: &str = "\"test\",\"rps\",\"avg_latency_ms\",\"min_latency_ms\",\"p50
 
 #[test]
 fn output_of_version_7_is_read() {
-    let row = parse_csv(REAL).expect("csv");
-    assert_eq!(
-        row,
-        CsvRow {
-            test: "SET".to_owned(),
-            requests_per_s: 118_343.20,
-            p50_ms: 5.615,
-            p99_ms: 17.631,
-            max_ms: 18.015,
-        }
-    );
+    assert_eq!(parse_csv(REAL).expect("csv"), [118_343.20, 5.615, 17.631]);
 }
 
 #[test]
 fn warnings_before_the_header_are_skipped() {
     let text = format!("WARNING: Could not fetch server CONFIG\n{REAL}");
-    assert_eq!(parse_csv(&text).expect("csv").test, "SET");
+    assert_eq!(parse_csv(&text).expect("csv")[0], 118_343.20);
 }
 
 #[test]
 fn columns_may_move_but_not_vanish() {
     let moved = "\"rps\",\"test\",\"max_latency_ms\",\"p99_latency_ms\",\"p50_latency_ms\"\n\
                  \"1.5\",\"GET\",\"4\",\"3\",\"2\"\n";
-    assert_eq!(parse_csv(moved).expect("csv").p99_ms, 3.0);
+    assert_eq!(parse_csv(moved).expect("csv"), [1.5, 2.0, 3.0]);
     assert!(parse_csv(&REAL.replace("p99_latency_ms", "p98_latency_ms")).is_err());
     assert!(parse_csv(REAL.lines().next().expect("header")).is_err());
     assert!(parse_csv("-ERR nope").is_err());
