@@ -134,7 +134,7 @@ impl Compare<'_> {
     fn answer_all(&self, session: &mut Session<'_>) -> Result<()> {
         let load = &self.arguments.load;
         if load.preset.is_some() || load.mix.is_some() {
-            return self.keep(session, Case::default(), |session, case| {
+            return self.keep(session, load.case(), |session, case| {
                 self.custom(session, case)
             });
         }
@@ -214,7 +214,7 @@ impl Compare<'_> {
             workload.mix = Mix::of(&[(Op::Write, 1)]);
             workload.keys = Indexes::Below(keys);
             workload.sizes = self.sizes.clone();
-            driven.fill()
+            self.arguments.load.fill(driven)
         })
     }
 

@@ -5,7 +5,7 @@ use serde::Serialize;
 use crate::error::Result;
 use crate::load::{Outcome, Plan};
 use crate::record::Outputs;
-use crate::runner::{Bed, Contestant, LoadArgs, ServerArgs, Setup, session};
+use crate::runner::{Bed, Contestant, LoadArgs, ServerArgs, Setup, how, session};
 use crate::server::Durability;
 
 /// `ephesus-bench run`: a load on one server.
@@ -44,7 +44,8 @@ pub fn execute(arguments: &RunArgs) -> Result<()> {
             load.prepare(one)
         })?;
         let (driven, plan) = (&bed.all[0], &bed.all[0].plan);
-        let mut case = load.case(plan);
+        let mut case = load.case();
+        case.how = how(plan);
         let mut loaded = bed.load(driven, &mut case, (plan, load.span(), ""))?;
         let done = loaded.outcome.judge();
         case.notes.extend(notes(&loaded.outcome, plan));

@@ -30,15 +30,13 @@ pub struct Target {
     tls: Option<Arc<ClientConfig>>,
 }
 
+/// The words after AUTH: a user, if there is one, and a password, which is not shown.
 #[derive(Clone)]
-struct Login {
-    user: Option<String>,
-    password: String,
-}
+struct Login(Vec<String>);
 
 impl fmt::Debug for Login {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Login").field("user", &self.user).finish()
+        f.write_str("Login")
     }
 }
 
@@ -87,10 +85,8 @@ impl LoginArgs {
         let password = self.password_file.as_deref().map(|path| {
             let text = fs::read_to_string(path);
             let text = text.map_err(BenchError::io(path.display().to_string()))?;
-            Ok(Login {
-                user: self.user.clone(),
-                password: text.trim_end_matches(['\r', '\n']).to_owned(),
-            })
+            let password = text.trim_end_matches(['\r', '\n']).to_owned();
+            Ok(Login(self.user.iter().cloned().chain([password]).collect()))
         });
         Ok(Target {
             address,
@@ -201,17 +197,10 @@ impl Target {
         };
         let mut connection = Connection::on(stream)?;
         if let Some(login) = &self.login {
-            let user = login.user.as_deref();
-            let words: Vec<&str> = ["AUTH"]
-                .into_iter()
-                .chain(user)
-                .chain([&*login.password])
-                .collect();
-            match connection.call(&words)? {
-                Value::Error(text) => {
-                    return Err(BenchError::failed(format!("logging in at {address}"), text));
-                }
-                _ => return Ok(connection),
+            let words = login.0.iter().map(String::as_str);
+            let words: Vec<&str> = std::iter::once("AUTH").chain(words).collect();
+            if let Value::Error(text) = connection.call(&words)? {
+                return Err(BenchError::failed(format!("logging in at {address}"), text));
             }
         }
         Ok(connection)

@@ -169,13 +169,12 @@ impl Compare<'_> {
         let servers = (&self.arguments.servers, contestants);
         let bed = Bed::start(session, servers, place, |driven| load.prepare(driven))?;
         let plan = &bed.all[0].plan;
-        *case = load.case(plan);
-        let loses_keys = [Op::Ttl, Op::Delete]
-            .iter()
-            .any(|op| plan.workload.mix.has(*op));
+        case.how = how(plan);
+        let mix = &plan.workload.mix;
+        let loses_keys = mix.has(Op::Ttl) || mix.has(Op::Delete);
         rounds(self.arguments.rounds, &bed.all, |round, driven| {
             if loses_keys && round > 0 {
-                driven.fill()?;
+                load.fill(driven)?;
             }
             let mut loaded = bed.load(driven, case, (&driven.plan, load.span(), ""))?;
             loaded.outcome.judge()?;

@@ -129,6 +129,11 @@ impl LoadArgs {
     /// Gives a server this load, and its keys if it is to have them.
     pub fn prepare(&self, driven: &mut Driven) -> Result<()> {
         driven.plan = self.plan(driven.plan.clone())?;
+        self.fill(driven)
+    }
+
+    /// Loads the keys of a server that is to have them.
+    pub fn fill(&self, driven: &Driven) -> Result<()> {
         match self.fill || !driven.servers.is_empty() {
             true => driven.fill(),
             false => Ok(()),
@@ -163,16 +168,14 @@ impl LoadArgs {
     }
 
     /// A case about this load.
-    pub fn case(&self, plan: &Plan) -> Case {
-        let (name, title) = match self.preset {
-            Some(preset) => (preset.name(), preset.title()),
-            None => ("run".to_owned(), "a load".to_owned()),
-        };
-        Case {
-            name,
-            title,
-            how: how(plan),
-            ..Case::default()
+    pub fn case(&self) -> Case {
+        match self.preset {
+            Some(preset) => Case::new(preset, ""),
+            None => Case {
+                name: "run".to_owned(),
+                title: "a load".to_owned(),
+                ..Case::default()
+            },
         }
     }
 }

@@ -1,4 +1,4 @@
-use std::mem;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::record::Event;
@@ -28,7 +28,8 @@ const OUTAGE: &str = "outage";
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     connection: Option<Connection>,
-    going_on: Vec<Event>,
+    /// Since when.
+    going_on: BTreeMap<&'static str, f64>,
     over: Vec<Event>,
 }
 
@@ -60,29 +61,29 @@ impl Watch {
         }
     }
 
-    fn note_one(&mut self, kind: &str, goes_on: bool, at_s: f64) {
-        let known = self.going_on.iter().position(|event| event.kind == kind);
-        match (known, goes_on) {
-            (None, true) => self.going_on.push(Event {
-                at_s,
-                until_s: None,
-                kind: kind.to_owned(),
-            }),
-            (Some(known), false) => {
-                let until_s = Some(at_s);
-                let event = self.going_on.remove(known);
-                self.over.push(Event { until_s, ..event });
-            }
-            _ => {}
+    fn note_one(&mut self, kind: &'static str, goes_on: bool, at_s: f64) {
+        if goes_on {
+            self.going_on.entry(kind).or_insert(at_s);
+        } else if let Some(since_s) = self.going_on.remove(kind) {
+            self.over.push(event(kind, since_s, Some(at_s)));
         }
     }
 
     /// All events, in the order of their beginnings.
-    pub(super) fn events(&mut self) -> Vec<Event> {
-        let mut events = mem::take(&mut self.over);
-        events.append(&mut self.going_on);
+    pub(super) fn events(self) -> Vec<Event> {
+        let going_on = self.going_on.into_iter();
+        let mut events = self.over;
+        events.extend(going_on.map(|(kind, since_s)| event(kind, since_s, None)));
         events.sort_by(|a, b| a.at_s.total_cmp(&b.at_s));
         events
+    }
+}
+
+fn event(kind: &str, at_s: f64, until_s: Option<f64>) -> Event {
+    Event {
+        at_s,
+        until_s,
+        kind: kind.to_owned(),
     }
 }
 

@@ -20,11 +20,6 @@ fn what_goes_on_is_an_event_from_its_beginning_to_its_end() {
     ] {
         watch.note(info, at_s);
     }
-    let event = |kind: &str, at_s, until_s| Event {
-        at_s,
-        until_s,
-        kind: kind.to_owned(),
-    };
     assert_eq!(
         watch.events(),
         [
