@@ -79,9 +79,10 @@ impl Ends {
         }
     }
 
-    /// The source has these slots, the ends of the range included.
+    /// The source has these slots, the ends of the range included, of those that there are.
     pub(super) fn add(&mut self, first: u16, last: u16, moves: bool) {
-        self.slots[usize::from(first)..=usize::from(last)].fill(Some(moves));
+        let slots = self.slots.get_mut(usize::from(first)..=usize::from(last));
+        slots.unwrap_or_default().fill(Some(moves));
     }
 }
 

@@ -79,7 +79,7 @@ pub(super) fn run(pair: &mut dyn Pair, shape: Shape, bench: &Bench) -> Result<Ou
     let ends = pair.ends().clone();
     let ([source, target], is_ours) = (ends.entries, ends.pids.is_some());
     let moves = |index: &u32| ends.slots[prefill::slot_of_key(u64::from(*index))];
-    let owned = (0..).filter(|index| moves(index).is_some());
+    let owned = (0..u32::MAX).filter(|index| moves(index).is_some());
     let all: Vec<u32> = owned.take(shape.keys as usize).collect();
     let (moving, staying): (Vec<u32>, _) = all.iter().partition(|i| moves(i) == Some(true));
     let keys = moving.len() as u64;
