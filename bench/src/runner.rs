@@ -28,6 +28,8 @@ pub use load::{LoadArgs, drive, how};
 mod contestant;
 mod load;
 mod preset;
+#[cfg(test)]
+mod tests;
 mod watch;
 
 /// How long background work of an earlier turn is waited for.
