@@ -1,15 +1,17 @@
 //! Servers side by side, on the same CPUs in turn: Redis, Valkey and Ephesus, which are started, or some that run.
 
+use std::iter;
 use std::time::Duration;
 
 use serde::Serialize;
-use tempfile::TempDir;
 
-use crate::error::Result;
+use crate::error::{BenchError, Result};
 use crate::load::{Indexes, Mix, Op, Sizes};
+use crate::measure::more;
 use crate::named::Named;
 use crate::record::{Case, EPHESUS, Outputs};
-use crate::runner::{Bed, Contestant, LoadArgs, ServerArgs, Session, Setup, session};
+use crate::runner::{Bed, Contestant, LoadArgs, ServerArgs, Session, session};
+use crate::server::Durability;
 
 mod images;
 mod loads;
@@ -102,7 +104,6 @@ const SHRINK: u64 = 10;
 /// What the cases share.
 struct Compare<'a> {
     arguments: &'a CompareArgs,
-    root: Option<TempDir>,
     sizes: Sizes,
 }
 
@@ -120,11 +121,11 @@ pub fn execute(arguments: &CompareArgs) -> Result<()> {
         load.duration = load.count.is_none().then_some(full / SHRINK as u32);
     }
     let compare = Compare {
-        root: (arguments.servers).root(&arguments.contestants, "compare-")?,
         sizes: load.value_bytes.clone().unwrap_or(Sizes::Fixed(100)),
         arguments: &shorter,
     };
-    let outputs = (&arguments.outputs, compare.root.as_ref(), arguments.quick);
+    let root = (arguments.servers).root(&arguments.contestants, "compare-")?;
+    let outputs = (&arguments.outputs, root.as_ref(), arguments.quick);
     session("compare", outputs, &shorter, |session| {
         compare.answer_all(session)
     })
@@ -133,8 +134,9 @@ pub fn execute(arguments: &CompareArgs) -> Result<()> {
 impl Compare<'_> {
     fn answer_all(&self, session: &mut Session<'_>) -> Result<()> {
         let load = &self.arguments.load;
+        let given = &*self.arguments.contestants;
         if load.preset.is_some() || load.mix.is_some() {
-            return self.keep(session, load.case(), |session, case| {
+            return self.keep(session, load.case(), given, |session, case| {
                 self.custom(session, case)
             });
         }
@@ -145,20 +147,37 @@ impl Compare<'_> {
         questions.into_iter().try_for_each(|question| {
             let case = Case::new(question, "");
             eprintln!("== {}: {}", case.name, case.title);
-            self.keep(session, case, |session, case| {
-                self.answer(question, session, case)
+            let contestants = match question {
+                Question::SetP16Cores | Question::GetP16Cores => self.on_cores(),
+                _ => given.to_vec(),
+            };
+            self.keep(session, case, &contestants, |session, case| {
+                self.answer(question, session, (&contestants, case))
             })
         })
     }
 
-    /// Keeps what a case has found, however it ends.
+    /// What is compared on more than one core; what takes one alone is compared there.
+    fn on_cores(&self) -> Vec<Contestant> {
+        let cluster = Contestant::from("valkey-cluster");
+        let given = self.arguments.contestants.iter();
+        let others = given.filter(|one| one.scales() && **one != cluster);
+        iter::once(&cluster).chain(others).cloned().collect()
+    }
+
+    /// Keeps what a case has found, however it ends; what the machine has too few CPUs for is unmeasured.
     fn keep(
         &self,
         session: &mut Session<'_>,
         mut case: Case,
+        contestants: &[Contestant],
         find: impl FnOnce(&mut Session<'_>, &mut Case) -> Result<()>,
     ) -> Result<()> {
-        let done = find(session, &mut case);
+        let mut done = find(session, &mut case);
+        if let Err(why @ BenchError::TooFewCpus { .. }) = &done {
+            case.unmeasured(("all", more("")), contestants, why);
+            done = Ok(());
+        }
         let rows = case.rows.iter();
         let mut names: Vec<String> = rows.flat_map(|row| row.samples.keys().cloned()).collect();
         names.sort();
@@ -171,7 +190,12 @@ impl Compare<'_> {
         done
     }
 
-    fn answer(&self, question: Question, session: &mut Session<'_>, case: &mut Case) -> Result<()> {
+    fn answer(
+        &self,
+        question: Question,
+        session: &mut Session<'_>,
+        (contestants, case): (&[Contestant], &mut Case),
+    ) -> Result<()> {
         match question {
             Question::SetP16Everysec
             | Question::SetP16Always
@@ -180,7 +204,7 @@ impl Compare<'_> {
             | Question::SetP1Always
             | Question::SetC1Always
             | Question::SetP16Cores
-            | Question::GetP16Cores => self.rate(question, session, case),
+            | Question::GetP16Cores => self.rate(question, session, (contestants, case)),
             Question::LatencyImagesP1 => self.while_imaging(1, session, case),
             Question::LatencyImagesP16 => self.while_imaging(16, session, case),
             Question::Memory => self.memory_per_key(session, case),
@@ -205,11 +229,11 @@ impl Compare<'_> {
     fn bed(
         &self,
         session: &mut Session<'_>,
-        (contestants, setup): (&[Contestant], &Setup),
-        keys: u64,
+        contestants: &[Contestant],
+        (cpus, durability, keys): ([u16; 2], Durability, u64),
     ) -> Result<Bed> {
-        let servers = (&self.arguments.servers, contestants);
-        Bed::start(session, servers, (setup, self.root.as_ref()), |driven| {
+        let contestants = (&self.arguments.servers, contestants);
+        Bed::start(session, contestants, (cpus, durability), |driven| {
             let workload = &mut driven.plan.workload;
             workload.mix = Mix::of(&[(Op::Write, 1)]);
             workload.keys = Indexes::Below(keys);

@@ -5,7 +5,7 @@ use serde::Serialize;
 use crate::error::Result;
 use crate::load::{Outcome, Plan};
 use crate::record::Outputs;
-use crate::runner::{Bed, Contestant, LoadArgs, ServerArgs, Setup, how, session};
+use crate::runner::{Bed, Contestant, LoadArgs, ServerArgs, how, session};
 use crate::server::Durability;
 
 /// `ephesus-bench run`: a load on one server.
@@ -38,11 +38,9 @@ pub fn execute(arguments: &RunArgs) -> Result<()> {
     let root = servers.root(contestants, "run-")?;
     let outputs = (&arguments.outputs, root.as_ref(), false);
     session("run", outputs, arguments, |session| {
-        let setup = Setup::of(contestants, [servers.shards; 2], Durability::EverySecond)?;
-        let place = (&setup, root.as_ref());
-        let bed = Bed::start(session, (servers, contestants), place, |one| {
-            load.prepare(one)
-        })?;
+        let cpus = ([servers.shards; 2], Durability::EverySecond);
+        let contestants = (servers, contestants);
+        let bed = Bed::start(session, contestants, cpus, |one| load.prepare(one))?;
         let (driven, plan) = (&bed.all[0], &bed.all[0].plan);
         let mut case = load.case();
         case.how = how(plan);

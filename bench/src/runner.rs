@@ -21,8 +21,10 @@ use crate::measure::{CLIENT_BUSY, CPU_PER_OP, Goal, less, more};
 use crate::procfs::CpuMark;
 use crate::record::{Case, Event, Outputs, Record, Run, ServerRecord};
 use crate::resp;
+use crate::server::Durability;
 
-pub use contestant::{Contestant, Driven, ServerArgs, Setup, join};
+use contestant::Setup;
+pub use contestant::{Contestant, Driven, ServerArgs, join};
 pub use load::{LoadArgs, drive, how};
 
 mod contestant;
@@ -47,6 +49,7 @@ pub struct Session<'a> {
     /// All of it.
     pub record: Record,
     outputs: &'a Outputs,
+    dir: Option<&'a TempDir>,
 }
 
 impl Session<'_> {
@@ -65,10 +68,14 @@ pub fn session(
     work: impl FnOnce(&mut Session<'_>) -> Result<()>,
 ) -> Result<()> {
     outputs.prepare()?;
-    let dir = dir.map_or(std::env::temp_dir(), |dir| dir.path().to_owned());
-    let mut record = Record::new(tool, &dir, settings)?;
+    let on = dir.map_or(std::env::temp_dir(), |dir| dir.path().to_owned());
+    let mut record = Record::new(tool, &on, settings)?;
     record.is_quick = is_quick;
-    let mut session = Session { record, outputs };
+    let mut session = Session {
+        record,
+        outputs,
+        dir,
+    };
     let done = work(&mut session);
     outputs.publish(session.record, done)
 }
@@ -90,6 +97,8 @@ pub fn rounds<T>(count: u32, all: &[T], mut each: impl FnMut(u32, &T) -> Result<
 pub struct Bed {
     /// All of them.
     pub all: Vec<Driven>,
+    /// How they were started.
+    pub setup: Setup,
     dir: Option<TempDir>,
     /// CPUs of this process; while servers are driven that were started here those of clients alone are used.
     allowed: Vec<usize>,
@@ -108,19 +117,21 @@ pub struct Turn<T> {
 }
 
 impl Bed {
-    /// Starts or reaches each contestant in turn, and loads it by what `prepare` does.
+    /// Starts or reaches each contestant in turn, and loads it by what `prepare` does; what is started has so many CPUs,
+    /// and the load generator has so many.
     pub fn start(
         session: &mut Session<'_>,
         (arguments, contestants): (&ServerArgs, &[Contestant]),
-        (setup, root): (&Setup, Option<&TempDir>),
+        (cpus, durability): ([u16; 2], Durability),
         prepare: impl Fn(&mut Driven) -> Result<()>,
     ) -> Result<Self> {
-        let dir = root.map(|root| locate::dir_in(root.path(), "bed-"));
+        let setup = Setup::of(contestants, cpus, durability)?;
+        let dir = session.dir.map(|dir| locate::dir_in(dir.path(), "bed-"));
         let dir = dir.transpose()?;
         let path = dir.as_ref().map_or(Path::new(""), TempDir::path);
         let mut all: Vec<Driven> = Vec::new();
         for one in contestants {
-            let mut driven = arguments.start(one, setup, path)?;
+            let mut driven = arguments.start(one, &setup, path)?;
             let described = driven.describe()?;
             // One that runs has the name of its product, if nobody else has it.
             let is_free = all.iter().all(|other| other.name != described.name);
@@ -142,6 +153,7 @@ impl Bed {
         }
         Ok(Bed {
             all,
+            setup,
             dir,
             allowed,
             quiet_timeout: Cell::new(QUIET_TIMEOUT),

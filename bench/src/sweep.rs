@@ -1,10 +1,10 @@
 //! Throughput against latency of one or more servers, as offered load or another quantity rises.
 
 use std::collections::BTreeMap;
+use std::slice;
 use std::time::Duration;
 
 use serde::Serialize;
-use tempfile::TempDir;
 
 use crate::error::{BenchError, Result};
 use crate::interrupt;
@@ -13,7 +13,7 @@ use crate::measure::more;
 use crate::named::Named;
 use crate::plot::{Axis, Kind, Plot, Series};
 use crate::record::{Case, Outputs};
-use crate::runner::{Bed, Contestant, LoadArgs, ServerArgs, Session, Setup, how, rounds, session};
+use crate::runner::{Bed, Contestant, LoadArgs, ServerArgs, Session, how, rounds, session};
 use crate::server::Durability;
 
 /// What is varied.
@@ -61,7 +61,6 @@ pub struct SweepArgs {
 /// Less of what is offered than this is answered: the knee is passed.
 const ACHIEVED_MIN: f64 = 0.98;
 const STEP: Duration = Duration::from_secs(5);
-const DURABILITY: Durability = Durability::EverySecond;
 
 impl Over {
     fn values(self) -> &'static [u64] {
@@ -99,7 +98,7 @@ impl SweepArgs {
                 title: format!("throughput and latency over {}", self.over.title()),
                 ..Case::default()
             };
-            let done = self.sweep(session, root.as_ref(), &mut case);
+            let done = self.sweep(session, &mut case);
             case.plots.push(plot(&case));
             session.put(case)?;
             done
@@ -108,47 +107,41 @@ impl SweepArgs {
 }
 
 impl SweepArgs {
-    fn sweep(
-        &self,
-        session: &mut Session<'_>,
-        root: Option<&TempDir>,
-        case: &mut Case,
-    ) -> Result<()> {
+    fn sweep(&self, session: &mut Session<'_>, case: &mut Case) -> Result<()> {
         let values = match &*self.values {
             [] => self.over.values(),
             values => values,
         };
         if self.over != Over::Shards {
-            let setup = Setup::of(&self.contestants, [self.servers.shards; 2], DURABILITY)?;
-            return self.on_bed(session, (&setup, root), values, case);
+            return self.on_bed(session, self.servers.shards, values, case);
         }
         if let Some(one) = self.contestants.iter().find(|one| !one.scales()) {
             let problem = format!("{} is not started with so many as are wanted", one.name);
             return Err(BenchError::flag("--over shards", problem));
         }
-        for value in values {
-            match Setup::of(&self.contestants, [*value as u16; 2], DURABILITY) {
-                Ok(setup) => self.on_bed(session, (&setup, root), &[*value], case)?,
+        values.iter().try_for_each(|value| {
+            match self.on_bed(session, *value as u16, slice::from_ref(value), case) {
                 Err(why @ BenchError::TooFewCpus { .. }) => {
                     let row = format!("rate, shards {value}");
                     case.unmeasured((&row, more("op/s")), &self.contestants, &why);
+                    Ok(())
                 }
-                Err(error) => return Err(error),
+                done => done,
             }
-        }
-        Ok(())
+        })
     }
 
     /// Measures these values with the same servers.
     fn on_bed(
         &self,
         session: &mut Session<'_>,
-        place: (&Setup, Option<&TempDir>),
+        shards: u16,
         values: &[u64],
         case: &mut Case,
     ) -> Result<()> {
-        let servers = (&self.servers, &*self.contestants);
-        let bed = Bed::start(session, servers, place, |driven| self.load.prepare(driven))?;
+        let contestants = (&self.servers, &*self.contestants);
+        let cpus = ([shards; 2], Durability::EverySecond);
+        let bed = Bed::start(session, contestants, cpus, |one| self.load.prepare(one))?;
         case.how = how(&bed.all[0].plan);
         let span = Span {
             duration: self.load.duration.or(Some(STEP)),
@@ -173,30 +166,28 @@ impl SweepArgs {
             }
             peaks.insert(driven.name.clone(), peak_per_s);
         }
-        for value in values {
+        rounds(values.len() as u32, &bed.all, |round, driven| {
+            let value = values[round as usize];
             let label = format!("{} {value}", self.over.name());
-            rounds(1, &bed.all, |_, driven| {
-                let Some(&peak_per_s) = peaks.get(&driven.name) else {
-                    return Ok(());
-                };
-                let mut plan = driven.plan.clone();
-                self.over.set(&mut plan, *value, peak_per_s);
-                let mut loaded = bed.load(driven, case, (&plan, span, &label))?;
-                let per_s = loaded.outcome.per_s(Phase::Before);
-                loaded.tell();
-                case.runs.push(loaded.run);
-                if per_s < plan.rate as f64 * ACHIEVED_MIN && !interrupt::requested() {
-                    peaks.remove(&driven.name);
-                    let name = &driven.name;
-                    case.note(format!(
-                        "at {label} {name} no longer keeps up: the knee is passed"
-                    ));
-                    return Ok(());
-                }
-                loaded.outcome.judge()
-            })?;
-        }
-        Ok(())
+            let Some(&peak_per_s) = peaks.get(&driven.name) else {
+                return Ok(());
+            };
+            let mut plan = driven.plan.clone();
+            self.over.set(&mut plan, value, peak_per_s);
+            let mut loaded = bed.load(driven, case, (&plan, span, &label))?;
+            let per_s = loaded.outcome.per_s(Phase::Before);
+            loaded.tell();
+            case.runs.push(loaded.run);
+            if per_s < plan.rate as f64 * ACHIEVED_MIN && !interrupt::requested() {
+                peaks.remove(&driven.name);
+                let name = &driven.name;
+                case.note(format!(
+                    "at {label} {name} no longer keeps up: the knee is passed"
+                ));
+                return Ok(());
+            }
+            loaded.outcome.judge()
+        })
     }
 }
 

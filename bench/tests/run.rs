@@ -148,7 +148,7 @@ fn what_this_machine_has_too_few_cpus_for_is_a_row_that_says_so() {
     assert!(output.status.success(), "{out}");
     let row = out
         .lines()
-        .find(|line| line.starts_with("| get-p16-cores | rate "));
+        .find(|line| line.starts_with("| get-p16-cores | all "));
     assert!(
         row.is_some_and(|row| row.contains("| unmeasured |")),
         "{out}"

@@ -1,12 +1,10 @@
-use std::iter;
-
-use crate::error::{BenchError, Result};
+use crate::error::Result;
 use crate::load::{Mix, Op, Phase, Plan, Span};
 use crate::locate;
 use crate::measure::{Goal, less, more};
 use crate::record::Case;
 use crate::redis_benchmark;
-use crate::runner::{Bed, Contestant, Driven, Goals, Session, Setup, drive, how, rounds};
+use crate::runner::{Bed, Contestant, Driven, Goals, Session, drive, how, rounds};
 use crate::server::Durability;
 use crate::stats;
 
@@ -42,7 +40,7 @@ impl Compare<'_> {
         &self,
         question: Question,
         session: &mut Session<'_>,
-        case: &mut Case,
+        (contestants, case): (&[Contestant], &mut Case),
     ) -> Result<()> {
         let (op, durability, connections, pipeline, count, faster) = shape(question);
         let no_more_cpu = matches!(question, Question::GetP1 | Question::SetP1Always);
@@ -51,21 +49,12 @@ impl Compare<'_> {
             cpu: no_more_cpu.then_some(Goal::RatioAtMost(1.0)),
             latency: None,
         };
-        let (contestants, cores) = match question {
-            // What takes one core each is compared by the other cases.
-            Question::SetP16Cores | Question::GetP16Cores => {
-                (self.on_cores(), self.arguments.servers.shards.max(2))
-            }
-            _ => (self.arguments.contestants.clone(), 1),
+        let cores = match question {
+            Question::SetP16Cores | Question::GetP16Cores => self.arguments.servers.shards.max(2),
+            _ => 1,
         };
-        let setup = match Setup::of(&contestants, [cores; 2], durability) {
-            Err(why @ BenchError::TooFewCpus { .. }) => {
-                case.unmeasured(("rate", more("op/s").to(goals.rate)), &contestants, &why);
-                return Ok(());
-            }
-            setup => setup?,
-        };
-        let bed = self.bed(session, (&contestants, &setup), self.arguments.load.keys)?;
+        let keys = self.arguments.load.keys;
+        let bed = self.bed(session, contestants, ([cores; 2], durability, keys))?;
         let plan = |driven: &Driven| {
             let mut plan = driven.plan.clone();
             plan.workload.mix = Mix::of(&[(op, 1)]);
@@ -81,14 +70,6 @@ impl Compare<'_> {
             loaded.flawless()?.record(case, goals);
             self.by_redis_benchmark(&bed, driven, case, &plan)
         })
-    }
-
-    /// What is compared on more than one core.
-    fn on_cores(&self) -> Vec<Contestant> {
-        let cluster = Contestant::from("valkey-cluster");
-        let given = self.arguments.contestants.iter();
-        let others = given.filter(|one| one.scales() && **one != cluster);
-        iter::once(&cluster).chain(others).cloned().collect()
     }
 
     /// The same by redis-benchmark, if that was asked for.
@@ -127,8 +108,8 @@ impl Compare<'_> {
         case: &mut Case,
     ) -> Result<()> {
         let own = self.own(case);
-        let setup = Setup::of(&own, [1; 2], Durability::EverySecond)?;
-        let bed = self.bed(session, (&own, &setup), self.arguments.load.keys)?;
+        let keys = self.arguments.load.keys;
+        let bed = self.bed(session, &own, ([1; 2], Durability::EverySecond, keys))?;
         let plan = |driven: &Driven, rate| {
             let mut plan = driven.plan.clone();
             plan.workload.mix = Mix::of(&[(Op::Read, 50), (Op::Write, 50)]);
@@ -162,12 +143,9 @@ impl Compare<'_> {
     /// The load that the flags say, on servers that sync once a second.
     pub(super) fn custom(&self, session: &mut Session<'_>, case: &mut Case) -> Result<()> {
         let load = &self.arguments.load;
-        let contestants = &*self.arguments.contestants;
-        let cpus = [self.arguments.servers.shards; 2];
-        let setup = Setup::of(contestants, cpus, Durability::EverySecond)?;
-        let place = (&setup, self.root.as_ref());
-        let servers = (&self.arguments.servers, contestants);
-        let bed = Bed::start(session, servers, place, |driven| load.prepare(driven))?;
+        let contestants = (&self.arguments.servers, &*self.arguments.contestants);
+        let cpus = ([self.arguments.servers.shards; 2], Durability::EverySecond);
+        let bed = Bed::start(session, contestants, cpus, |one| load.prepare(one))?;
         let plan = &bed.all[0].plan;
         case.how = how(plan);
         let mix = &plan.workload.mix;

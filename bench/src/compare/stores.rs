@@ -8,7 +8,7 @@ use crate::prefill::KEY_BYTES;
 use crate::procfs;
 use crate::record::Case;
 use crate::resp;
-use crate::runner::{Driven, Session, Setup, rounds};
+use crate::runner::{Driven, Session, rounds};
 use crate::server::{Durability, Server};
 
 use super::Compare;
@@ -29,9 +29,9 @@ impl Compare<'_> {
             "{keys} keys of {KEY_BYTES} B with values of {sizes} B, VmRSS once idle; each round a new server"
         );
         let own = self.own(case);
-        let setup = Setup::of(&own, [1; 2], Durability::EverySecond)?;
+        let how = ([1; 2], Durability::EverySecond, keys);
         rounds(self.long_rounds(), &own, |_, one| {
-            let bed = self.bed(session, (slice::from_ref(one), &setup), keys)?;
+            let bed = self.bed(session, slice::from_ref(one), how)?;
             let driven = &bed.all[0];
             note_quiet(case, driven)?;
             let pids = driven.servers.iter().map(Server::pid);
@@ -67,19 +67,18 @@ impl Compare<'_> {
              their AOF (with RDB base), and Ephesus was left alone until its images were done"
         );
         let most = if cores == 1 { 1.0 / 2.5 } else { 1.0 / 4.0 };
-        let own = self.own(case);
         // Nobody drives them.
-        let setup = Setup::of(&own, [cores, 0], Durability::EverySecond)?;
+        let how = ([cores, 0], Durability::EverySecond, keys);
         let mut stopped = Vec::new();
-        for one in own {
-            let mut bed = self.bed(session, (slice::from_ref(&one), &setup), keys)?;
+        for one in self.own(case) {
+            let mut bed = self.bed(session, slice::from_ref(&one), how)?;
             bed.all[0].settle()?;
             note_quiet(case, &bed.all[0])?;
             stop(bed.all.remove(0))?;
             stopped.push((one, bed));
         }
         rounds(self.arguments.rounds, &stopped, |_, (one, bed)| {
-            let driven = self.arguments.servers.start(one, &setup, bed.dir())?;
+            let driven = self.arguments.servers.start(one, &bed.setup, bed.dir())?;
             let ready = driven.servers.iter().map(|one| one.start_to_ready);
             let seconds = ready.max().unwrap_or_default().as_secs_f64();
             driven.verify_keys(keys)?;
@@ -100,8 +99,8 @@ impl Compare<'_> {
                     value; appended: wal_user_bytes; device: write_bytes of /proc/PID/io until idle"
             .to_owned();
         let own = self.own(case);
-        let setup = Setup::of(&own, [1; 2], Durability::Always)?;
-        let bed = self.bed(session, (&own, &setup), self.arguments.load.keys)?;
+        let keys = self.arguments.load.keys;
+        let bed = self.bed(session, &own, ([1; 2], Durability::Always, keys))?;
         rounds(self.long_rounds(), &bed.all, |_, driven| {
             for (in_flight, connections, pipeline, count) in IN_FLIGHT {
                 let mut plan = driven.plan.clone();
