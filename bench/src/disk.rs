@@ -1,75 +1,21 @@
 //! What the raw disk can do: the floor under every durable write.
 
 use std::fs::{self, File};
-use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::{BenchError, Result};
-use crate::interrupt;
 
 pub use calm::await_calm;
-pub(crate) use in_flight::durable;
-pub use in_flight::{GROUPS, in_flight_mb_per_s};
+pub(crate) use scratch::Scratch;
 pub use survey::DiskArgs;
 
 mod calm;
-mod in_flight;
+mod scratch;
 mod survey;
 #[cfg(test)]
 mod tests;
-
-const BLOCK_BYTES: usize = 4096;
-const LARGEST_WRITE_BYTES: usize = 1 << 20;
-const FILE_BYTES: u64 = 64 << 20;
-
-#[derive(Clone, Copy, bytemuck::Zeroable)]
-#[repr(C, align(4096))]
-struct Aligned([u8; LARGEST_WRITE_BYTES]);
-
-/// What a measurement in a file finds, which is removed again.
-fn in_scratch<T>(
-    dir: &Path,
-    name: &str,
-    measure: impl FnOnce(&Path) -> io::Result<T>,
-) -> Result<T> {
-    let path = dir.join(name);
-    let what = || BenchError::io(path.display().to_string());
-    let measured = measure(&path).map_err(what());
-    let removed = fs::remove_file(&path).map_err(what());
-    interrupt::check()?;
-    let found = measured?;
-    removed.map(|()| found)
-}
-
-/// Makes a file of zeroes on the disk; the block of zeroes that it was written with.
-fn zero_filled(path: &Path) -> io::Result<Box<Aligned>> {
-    let block: Box<Aligned> = bytemuck::zeroed_box();
-    let file = File::create(path)?;
-    for offset in (0..FILE_BYTES).step_by(LARGEST_WRITE_BYTES) {
-        file.write_all_at(&block.0, offset)?;
-    }
-    file.sync_all()?;
-    Ok(block)
-}
-
-/// A file whose writes are durable when they return, and whether they go past the page cache.
-fn open_durable(path: &Path) -> io::Result<(File, bool)> {
-    match open(path, libc::O_DIRECT | libc::O_DSYNC) {
-        Ok(file) => Ok((file, true)),
-        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
-            Ok((open(path, libc::O_DSYNC)?, false))
-        }
-        Err(error) => Err(error),
-    }
-}
-
-fn open(path: &Path, flags: i32) -> io::Result<File> {
-    let mut options = fs::OpenOptions::new();
-    options.write(true).custom_flags(flags).open(path)
-}
 
 /// Fails when a directory is on a file system that lives in memory.
 ///

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::affinity;
-use crate::disk;
+use crate::disk::Scratch;
 use crate::error::{BenchError, Result};
 use crate::interrupt;
 use crate::locate;
@@ -42,7 +42,7 @@ pub struct MicroArgs {
 /// Does some of it, and answers how much.
 type Work = Box<dyn FnMut() -> Result<usize>>;
 
-/// What a part runs into.
+/// What a part runs into, in the order in which it is measured.
 #[derive(Clone, Copy)]
 enum Limit {
     /// Bytes that are copied.
@@ -97,28 +97,27 @@ impl MicroArgs {
         let mut parts = parts(dir, self.quick)?;
         let mut copy = memory::copy();
         let mut chase = memory::chase(if self.quick { 1 << 18 } else { 1 << 25 });
-        let sizes = [(4 << 10, 1), (256 << 10, 1), (1 << 20, 1)];
+        let scratch = Scratch::new(dir)?;
+        let writes =
+            |bytes: usize, time| Ok::<_, BenchError>(scratch.write((bytes, 1), time)?.per_s);
         // So many measurements in each round.
-        let count = (parts.len() + sizes.len() + 3) as u32;
-        let time = Duration::from_secs(self.seconds) / ROUNDS / count;
+        let count = parts.len() + 6;
+        let time = Duration::from_secs(self.seconds) / ROUNDS / count as u32;
         for _ in 0..ROUNDS {
-            let [syncs, groups, sequential] = disk::durable(dir, sizes, time)?;
-            let copied = rate(time, &mut copy)?;
-            let read = rate(time, &mut chase)?;
-            let sent = loopback::mb_per_s(cpus[0], cpus[cpus.len() - 1], time)? * 1e6;
+            let limits = [
+                rate(time, &mut copy)?,
+                rate(time, &mut chase)?,
+                loopback::mb_per_s(cpus[0], cpus[cpus.len() - 1], time)? * 1e6,
+                writes(4 << 10, time)?,
+                writes(256 << 10, time)? * f64::from(256 << 10),
+                writes(1 << 20, time)? * f64::from(1 << 20),
+            ];
             for Part(name, unit, each, limit, work) in &mut parts {
-                let limit = match limit {
-                    Limit::Memory => copied,
-                    Limit::Reads => read,
-                    Limit::Tcp => sent,
-                    Limit::Syncs => syncs.mb_per_s * 1e6 / (4 << 10) as f64,
-                    Limit::Groups => groups.mb_per_s * 1e6,
-                    Limit::Sequential => sequential.mb_per_s * 1e6,
-                };
+                let limit = limits[*limit as usize] / *each;
                 let scale = if *unit == "per s" { 1.0 } else { 1e6 };
                 let ours = rate(time, work)?;
                 case.sample(*name, more(unit), EPHESUS, ours / scale);
-                case.sample(*name, more(unit), LIMIT, limit / *each / scale);
+                case.sample(*name, more(unit), LIMIT, limit / scale);
             }
         }
         affinity::confine_current(&cpus).map_err(wrong(&cpus))
@@ -134,47 +133,19 @@ fn parts(dir: &Path, is_quick: bool) -> Result<Vec<Part>> {
     let (route, get, put) = memory::table(keys);
     let (one, many) = durable::log(&dir.join("log"))?;
     let image = durable::image(&dir.join("images"), blocks)?;
-    let each_key = KEY_BYTES as f64;
+    let (decode, encode) = (memory::decode_requests(), memory::encode_replies());
+    let (pack, unpack) = (memory::encode_blocks(), memory::decode_blocks());
+    let (gates, each_key) = (memory::gates(), KEY_BYTES as f64);
     let (mb, million) = ("MB/s", "million/s");
     Ok(vec![
-        Part(
-            "requests decoded, of TCP",
-            mb,
-            1.0,
-            Tcp,
-            memory::decode_requests(),
-        ),
-        Part(
-            "replies encoded, of TCP",
-            mb,
-            1.0,
-            Tcp,
-            memory::encode_replies(),
-        ),
+        Part("requests decoded, of TCP", mb, 1.0, Tcp, decode),
+        Part("replies encoded, of TCP", mb, 1.0, Tcp, encode),
         Part("keys routed, of memory", million, each_key, Memory, route),
         Part("table, get, of random reads", million, 1.0, Reads, get),
         Part("table, put, of random reads", million, 1.0, Reads, put),
-        Part(
-            "gates, of random reads",
-            million,
-            1.0,
-            Reads,
-            memory::gates(),
-        ),
-        Part(
-            "blocks encoded, of memory",
-            mb,
-            1.0,
-            Memory,
-            memory::encode_blocks(),
-        ),
-        Part(
-            "blocks decoded, of memory",
-            mb,
-            1.0,
-            Memory,
-            memory::decode_blocks(),
-        ),
+        Part("gates, of random reads", million, 1.0, Reads, gates),
+        Part("blocks encoded, of memory", mb, 1.0, Memory, pack),
+        Part("blocks decoded, of memory", mb, 1.0, Memory, unpack),
         Part("commits of one record, of syncs", "per s", 1.0, Syncs, one),
         Part("log, of disk", mb, 1.0, Groups, many),
         Part("image, of disk", mb, 1.0, Sequential, image),

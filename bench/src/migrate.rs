@@ -243,8 +243,8 @@ impl<'a> Bench<'a> {
     /// What disk and loopback can do right now.
     fn raw(&self) -> Result<Raw> {
         let [source, target] = self.cpus;
-        let at_a_time = [disk::GROUPS, 1];
-        let [disk, one_by_one] = disk::in_flight_mb_per_s(self.root.path(), at_a_time, RAW_TIME)?;
+        let scratch = disk::Scratch::new(self.root.path())?;
+        let [disk, one_by_one] = scratch.log_mb_per_s(RAW_TIME)?;
         Ok([
             disk,
             one_by_one,

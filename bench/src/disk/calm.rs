@@ -1,14 +1,11 @@
 //! Waiting for a disk that answers: latencies are not measured while it stands still for others.
 
-use std::fs;
-use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{Aligned, BLOCK_BYTES, in_scratch, open_durable};
-use crate::error::Result;
+use super::scratch::{Scratch, WRITE_BYTES_MAX};
+use crate::error::{BenchError, Result};
 use crate::interrupt;
 
 /// A 4 KiB `O_DSYNC` write that takes so long has waited for something else.
@@ -26,19 +23,13 @@ const EVERY: Duration = Duration::from_millis(4);
 /// # Errors
 /// When the directory cannot be written.
 pub fn await_calm(dir: &Path, quiet: Duration, at_most: Duration) -> Result<Option<Duration>> {
-    in_scratch(dir, "disk-calm.tmp", |path| wait(path, quiet, at_most))
-}
-
-fn wait(path: &Path, quiet: Duration, at_most: Duration) -> io::Result<Option<Duration>> {
-    let block: Box<Aligned> = bytemuck::zeroed_box();
-    let block = &block.0[..BLOCK_BYTES];
-    fs::write(path, block)?;
-    let (file, _) = open_durable(path)?;
+    let scratch = Scratch::of(WRITE_BYTES_MAX as u64, dir)?;
     let began = Instant::now();
     let mut calm_since = began;
-    while began.elapsed() < at_most && !interrupt::requested() {
+    while began.elapsed() < at_most {
+        interrupt::check()?;
         let write = Instant::now();
-        file.write_all_at(block, 0)?;
+        scratch.write_block().map_err(BenchError::io("writing"))?;
         if write.elapsed() >= SLOW {
             calm_since = Instant::now();
         }

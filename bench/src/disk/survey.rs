@@ -1,19 +1,15 @@
 use std::collections::BTreeMap;
-use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::error::{BenchError, Result};
-use crate::interrupt;
-use crate::locate;
 use crate::measure::more;
 use crate::plot::{Axis, Kind, Plot, Series};
 use crate::record::{Case, Latencies, Outputs, Record, Run};
 use crate::stats::number;
 
-use super::in_flight::{Driven, drive};
-use super::{BLOCK_BYTES, LARGEST_WRITE_BYTES, in_scratch, open, open_durable, refuse_memory};
+use super::refuse_memory;
+use super::scratch::{BLOCK_BYTES, Driven, Scratch, WRITE_BYTES_MAX};
 
 /// `ephesus-bench disk`: what a disk can do for a log.
 #[derive(Clone, Debug, clap::Args)]
@@ -43,7 +39,7 @@ const FDATASYNC: &str = "write + fdatasync";
 /// What was found until the end, or until it was stopped.
 #[derive(Default)]
 struct Found {
-    direct: bool,
+    is_direct: bool,
     latencies: BTreeMap<String, Latencies>,
     /// By size and number in flight.
     cells: Vec<(usize, usize, Driven)>,
@@ -62,8 +58,7 @@ impl DiskArgs {
         let mut record = Record::new("disk", &dir, &settings)?;
         let mut found = Found::default();
         let all = Duration::from_secs(self.seconds);
-        let done = locate::dir_in(&dir, "ephesus-disk-")
-            .and_then(|dir| in_scratch(dir.path(), "log", |path| found.fill(path, all)));
+        let done = found.fill(&dir, all);
         record.put(found.for_strict());
         record.put(found.sequential());
         self.outputs.publish(record, done)
@@ -71,30 +66,18 @@ impl DiskArgs {
 }
 
 impl Found {
-    fn fill(&mut self, path: &Path, all: Duration) -> io::Result<()> {
-        let mut block = super::zero_filled(path)?;
-        block.0.fill(1);
-        let (dsync, direct) = open_durable(path)?;
-        let plain = open(path, if direct { libc::O_DIRECT } else { 0 })?;
-        self.direct = direct;
-        let small = &block.0[..BLOCK_BYTES];
-        let share = all.mul_f64(LATENCY_SHARE);
-        let by_dsync = drive(BLOCK_BYTES, 1, share, |at| dsync.write_all_at(small, at))?;
-        let by_sync = drive(BLOCK_BYTES, 1, share, |at| {
-            plain.write_all_at(small, at)?;
-            plain.sync_data()
-        })?;
-        for (name, driven) in [(DSYNC, by_dsync), (FDATASYNC, by_sync)] {
-            self.latencies.insert(name.to_owned(), driven.latencies);
-        }
+    fn fill(&mut self, dir: &Path, all: Duration) -> Result<()> {
+        let scratch = Scratch::new(dir)?;
+        self.is_direct = scratch.is_direct;
+        let (small, share) = ((BLOCK_BYTES, 1), all.mul_f64(LATENCY_SHARE));
+        let mut keep = |way: &str, driven: Driven| {
+            self.latencies.insert(way.to_owned(), driven.latencies);
+        };
+        keep(DSYNC, scratch.write(small, share)?);
+        keep(FDATASYNC, scratch.write_and_sync(small, share)?);
         for kib in KIB {
-            let bytes = &block.0[..kib << 10];
             for in_flight in IN_FLIGHT {
-                if interrupt::requested() {
-                    return Ok(());
-                }
-                let write = |at| dsync.write_all_at(bytes, at);
-                let driven = drive(bytes.len(), in_flight, all.mul_f64(CELL_SHARE), write)?;
+                let driven = scratch.write((kib << 10, in_flight), all.mul_f64(CELL_SHARE))?;
                 self.cells.push((kib, in_flight, driven));
             }
         }
@@ -109,10 +92,9 @@ impl Found {
 
     /// Latency of the smallest group, and what follows from it.
     fn for_strict(&self) -> Case {
-        let path = if self.direct {
-            "O_DIRECT"
-        } else {
-            "through the page cache"
+        let path = match self.is_direct {
+            true => "O_DIRECT",
+            false => "through the page cache",
         };
         let run = |(way, latencies): (&String, &Latencies)| Run {
             server: way.clone(),
@@ -174,28 +156,22 @@ impl Found {
             }
         }
         case.judge("", "", |_| String::new());
-        let curves = |value: fn(&Driven) -> f64| {
+        let plot = |title: &str, y, value: fn(&Driven) -> f64| {
             let of = |kib: usize| {
                 let cells = self.cells.iter().filter(move |cell| cell.0 == kib);
                 let points = cells.map(|(_, many, driven)| [*many as f64, value(driven)]);
                 Series::new(format!("{kib} KiB"), points)
             };
-            KIB.map(of).to_vec()
+            let axes = [Axis::log("writes in flight", ""), y];
+            Plot::new(title, Kind::Curve, axes, KIB.map(of).to_vec())
         };
-        let plot = |title, y, series| {
-            let x = Axis::log("writes in flight", "");
-            Plot::new(title, Kind::Curve, [x, y], series)
-        };
-        let rate = plot(
-            "Rate",
-            Axis::log("MB/s", ""),
-            curves(|driven| driven.mb_per_s),
-        );
-        let p99 = curves(|driven| driven.latencies.us(0.99));
-        let p99 = plot("99th percentile until durable", Axis::log("", "us"), p99);
-        case.plots = vec![rate, p99];
+        let p99 = "99th percentile until durable";
+        case.plots = vec![
+            plot("Rate", Axis::log("MB/s", ""), |driven| driven.mb_per_s),
+            plot(p99, Axis::log("", "us"), |driven| driven.latencies.us(0.99)),
+        ];
         case
     }
 }
 
-const _: () = assert!(KIB[KIB.len() - 1] << 10 == LARGEST_WRITE_BYTES);
+const _: () = assert!(KIB[KIB.len() - 1] << 10 == WRITE_BYTES_MAX);

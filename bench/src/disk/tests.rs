@@ -16,8 +16,12 @@ fn used_bytes_counts_blocks_in_all_depths() {
 fn durable_writes_are_measured_and_nothing_is_left_behind() {
     let dir = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).expect("dir");
     let time = std::time::Duration::from_millis(20);
-    let [small] = durable(dir.path(), [(BLOCK_BYTES, 1)], time).expect("writes");
-    assert!(small.latencies.count() > 0 && small.mb_per_s > 0.0);
+    let scratch = Scratch::new(dir.path()).expect("a file");
+    let small = scratch.write((4096, 1), time).expect("writes");
+    let synced = scratch.write_and_sync((4096, 2), time).expect("writes");
+    for driven in [small, synced] {
+        assert!(driven.latencies.count() > 0 && driven.mb_per_s > 0.0);
+    }
     assert_eq!(fs::read_dir(dir.path()).expect("dir").count(), 0);
 }
 
@@ -41,11 +45,12 @@ fn memory_file_systems_are_refused() {
 fn writes_in_flight_have_a_rate_and_leave_nothing_behind() {
     let dir = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).expect("dir");
     let time = std::time::Duration::from_millis(50);
-    for rate in in_flight_mb_per_s(dir.path(), [1, GROUPS], time).expect("rates") {
+    let scratch = Scratch::new(dir.path()).expect("a file");
+    for rate in scratch.log_mb_per_s(time).expect("rates") {
         assert!(rate.is_finite() && rate > 0.0, "{rate}");
     }
     assert_eq!(fs::read_dir(dir.path()).expect("dir").count(), 0);
-    assert!(in_flight_mb_per_s(&dir.path().join("gone"), [GROUPS], time).is_err());
+    assert!(Scratch::new(&dir.path().join("gone")).is_err());
 }
 
 #[test]
