@@ -19,6 +19,17 @@ mod tests;
 #[derive(Template)]
 #[template(path = "page.html")]
 struct Html<'a> {
+    page: Page<'a>,
+}
+
+#[derive(Template)]
+#[template(path = "page.md")]
+struct Markdown<'a> {
+    page: Page<'a>,
+}
+
+/// What both show.
+struct Page<'a> {
     record: &'a Record,
     results: Vec<Table>,
     sections: Vec<Section<'a>>,
@@ -44,49 +55,39 @@ impl Html<'_> {
 /// # Errors
 /// When a template fails, which none does.
 pub fn html(record: &Record) -> Result<String> {
-    let section = |case| Section {
-        case,
-        tiles: tiles(case),
-        tables: table::of_runs(case),
-        groups: plots::groups(case),
-    };
-    let html = Html {
-        record,
-        results: table::results(record),
-        sections: record.cases.iter().map(section).collect(),
-        machine: machine(&record.environment),
-    };
-    let page = html.render();
-    page.map_err(|error| BenchError::failed("the page", error))
+    let page = Page::of(record);
+    rendered(&Html { page })
 }
 
 /// The tables, for a terminal.
-pub fn markdown(record: &Record) -> String {
-    let mut page = format!("# {}\n", record.title());
-    for warning in record.warnings() {
-        page += &format!("\n**{warning}**\n");
-    }
-    for table in table::results(record) {
-        page += &format!("\n{}", table.markdown());
-    }
-    for case in &record.cases {
-        page += &format!("\n## {}\n\n{}\n", case.heading(), case.how);
-        for table in table::of_runs(case) {
-            page += &format!("\n{}", table.markdown());
+///
+/// # Errors
+/// As [`html`].
+pub fn markdown(record: &Record) -> Result<String> {
+    let page = Page::of(record);
+    rendered(&Markdown { page })
+}
+
+fn rendered(template: &impl Template) -> Result<String> {
+    let page = template.render();
+    page.map_err(|error| BenchError::failed("the page", error))
+}
+
+impl<'a> Page<'a> {
+    fn of(record: &'a Record) -> Self {
+        let section = |case| Section {
+            case,
+            tiles: tiles(case),
+            tables: table::of_runs(case),
+            groups: plots::groups(case),
+        };
+        Page {
+            record,
+            results: table::results(record),
+            sections: record.cases.iter().map(section).collect(),
+            machine: machine(&record.environment),
         }
-        for note in &case.notes {
-            page += &format!("\n- note: {note}");
-        }
     }
-    page += "\n\n## Environment\n\n";
-    for (name, value) in machine(&record.environment) {
-        page += &format!("- {name}: {value}\n");
-    }
-    for server in &record.servers {
-        let (name, version, line) = (&server.name, &server.version, &server.command_line);
-        page += &format!("- {name}: {version}; `{line}`\n");
-    }
-    page
 }
 
 impl Record {
@@ -142,7 +143,9 @@ fn machine(here: &Environment) -> Vec<(&'static str, String)> {
     let known = |value: &Option<String>| value.clone().unwrap_or_else(|| "unknown".to_owned());
     let (commit, governor) = (known(&here.commit), known(&here.governor));
     let pages = known(&here.huge_pages);
-    let (memory, free) = (gib(here.memory_bytes), gib(here.memory_available_bytes));
+    let (all, free) = (gib(here.memory_bytes), gib(here.memory_available_bytes));
+    let memory = format!("{all:.1} GiB, {free:.1} GiB available");
+    let kernel = here.kernel.split(" (").next();
     let (date, load) = (&here.date, &here.load_average);
     let (cpu, cpus) = (&here.cpu, &here.cpus);
     vec![
@@ -150,17 +153,10 @@ fn machine(here: &Environment) -> Vec<(&'static str, String)> {
         ("flags", here.flags.join(" ")),
         ("date", format!("{date}; load before: {load}")),
         ("CPU", format!("{cpu}; CPUs {cpus:?}; governor {governor}")),
-        (
-            "kernel",
-            here.kernel
-                .split(" (")
-                .next()
-                .unwrap_or_default()
-                .to_owned(),
-        ),
+        ("kernel", kernel.unwrap_or_default().to_owned()),
         (
             "memory",
-            format!("{memory:.1} GiB, {free:.1} GiB available; transparent huge pages {pages}"),
+            format!("{memory}; transparent huge pages {pages}"),
         ),
         ("disk", known(&here.disk)),
         ("data", format!("{} ({})", here.data_dir, here.mount)),

@@ -9,7 +9,7 @@ fn record() -> Record {
 
 #[test]
 fn tables_have_a_column_per_server_and_a_row_per_operation() {
-    let text = markdown(&record());
+    let text = markdown(&record()).expect("text");
     let words = |start: &str| {
         let line = text.lines().find(|line| line.starts_with(start));
         let line = line.unwrap_or_else(|| panic!("no {start:?} in {text}"));
@@ -72,5 +72,5 @@ fn plots_of_nothing_are_drawn() {
     let mut record = record();
     record.cases = vec![Case::default()];
     html(&record).expect("page");
-    markdown(&record);
+    markdown(&record).expect("text");
 }

@@ -56,7 +56,7 @@ impl Outputs {
         record.truncated = done.as_ref().err().map(ToString::to_string);
         match self.json.as_deref() == Some(Path::new(STANDARD_OUTPUT)) {
             true => println!("{}", json(&record)?),
-            false => print!("{}", page::markdown(&record)),
+            false => print!("{}", page::markdown(&record)?),
         }
         let saved = self.save(&record);
         done.and(saved)
