@@ -1,12 +1,11 @@
-use std::thread;
 use std::time::{Duration, Instant};
 
-use ephesus_coordinator::report::{Query, Report, StatusReport};
+use ephesus_coordinator::report::{Query, Report};
 
 use crate::error::{BenchError, Result};
-use crate::interrupt;
+use crate::interrupt::wait_for;
 use crate::measure::{Goal, less};
-use crate::operator::Operator;
+use crate::operator::{Operator, unexpected};
 use crate::record::{Case, EPHESUS};
 use crate::resp::Connection;
 
@@ -18,53 +17,42 @@ const POLL: Duration = Duration::from_micros(500);
 /// A heartbeat timeout, or a start, and a lot of patience.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(30);
 
-fn status(leader: &mut Operator) -> Result<StatusReport> {
+fn failed_nodes(leader: &mut Operator) -> Result<u64> {
     match leader.ask(&Query::Status)? {
-        Report::Status(status) => Ok(status),
-        other => Err(BenchError::failed(
-            "the leader's status",
-            format!("{other:?}"),
-        )),
+        Report::Status(status) => Ok(status.nodes.get("failed").copied().unwrap_or(0)),
+        other => Err(unexpected("the leader's status", &other)),
     }
 }
 
 /// Waits until the leader counts so many failed nodes; the moment at which the last question
 /// was sent whose answer did not say so yet.
 fn until_failed(leader: &mut Operator, count: u64) -> Result<Instant> {
-    let began = Instant::now();
-    let mut last_old = began;
-    loop {
-        interrupt::check()?;
+    let mut last_old = Instant::now();
+    wait_for(("the leader's status", "new"), CHANGE_TIMEOUT, POLL, || {
         let asked = Instant::now();
-        let failed = status(leader)?.nodes.get("failed").copied().unwrap_or(0);
-        if failed == count {
-            return Ok(last_old);
+        let is_new = failed_nodes(leader)? == count;
+        if !is_new {
+            last_old = asked;
         }
-        last_old = asked;
-        if began.elapsed() > CHANGE_TIMEOUT {
-            let problem = format!("{failed} nodes have failed, not {count}");
-            return Err(BenchError::failed("the leader's status", problem));
-        }
-        thread::sleep(POLL);
-    }
+        Ok(is_new)
+    })?;
+    Ok(last_old)
 }
 
 /// Waits until every node shows the shard at `port` as failed, or as not; ms since `from`, by node.
 fn until_shown(
-    connections: &mut [Connection],
+    nodes: &mut [Connection],
     port: u16,
     failed: bool,
     from: Instant,
 ) -> Result<Vec<f64>> {
-    let mut seen: Vec<Option<f64>> = vec![None; connections.len()];
+    let mut seen: Vec<Option<f64>> = vec![None; nodes.len()];
     let address = format!(":{port}@");
-    while seen.iter().any(Option::is_none) {
-        interrupt::check()?;
-        for (connection, seen) in connections.iter_mut().zip(&mut seen) {
-            if seen.is_some() {
-                continue;
-            }
-            let nodes = connection.text(&["CLUSTER", "NODES"])?;
+    let state = ("CLUSTER NODES", "new");
+    wait_for(state, CHANGE_TIMEOUT, Duration::ZERO, || {
+        let all = nodes.iter_mut().zip(&mut seen);
+        for (node, seen) in all.filter(|(_, seen)| seen.is_none()) {
+            let nodes = node.text(&["CLUSTER", "NODES"])?;
             let line = nodes.lines().find(|line| line.contains(&address));
             let flags = line.and_then(|line| line.split(' ').nth(2));
             let flags = flags.ok_or_else(|| BenchError::parse("CLUSTER NODES", &nodes))?;
@@ -72,10 +60,8 @@ fn until_shown(
                 *seen = Some(from.elapsed().as_secs_f64() * 1e3);
             }
         }
-        if from.elapsed() > CHANGE_TIMEOUT {
-            return Err(BenchError::failed("CLUSTER NODES", "the table is old"));
-        }
-    }
+        Ok(seen.iter().all(Option::is_some))
+    })?;
     Ok(seen.into_iter().flatten().collect())
 }
 

@@ -156,39 +156,69 @@ fn a_run_outlives_a_crash_of_the_node_which_loses_nothing_that_was_confirmed() {
     );
 }
 
+/// The flags of `ephesus-bench sweep`.
+#[derive(Parser)]
+struct Sweep {
+    #[command(flatten)]
+    sweep: SweepArgs,
+}
+
+/// Server and label of each run of a sweep, and the names of its curves.
+fn sweep(flags: &str) -> (Vec<String>, Vec<String>) {
+    let dir = paths::scratch();
+    let json = dir.path().join("record.json");
+    let flags = format!("sweep {flags} --json {}", json.display());
+    let arguments = Sweep::parse_from(flags.split(' '));
+    arguments.sweep.execute().expect("a sweep");
+    let text = fs::read_to_string(json).expect("a record");
+    let record: Value = serde_json::from_str(&text).expect("JSON");
+    let case = &record["cases"][0];
+    let text = |of: &Value| of.as_str().expect("text").to_owned();
+    let all = |of: &Value, name: &dyn Fn(&Value) -> String| {
+        let of = of.as_array().expect("a list").iter();
+        of.map(name).collect()
+    };
+    let run = |run: &Value| text(&run["server"]) + " " + &text(&run["label"]);
+    let curves = &case["plots"][0]["series"];
+    (
+        all(&case["runs"], &run),
+        all(curves, &|of| text(&of["name"])),
+    )
+}
+
 #[test]
 fn a_sweep_has_a_run_for_each_value_and_a_curve() {
-    #[derive(Parser)]
-    struct Sweep {
-        #[command(flatten)]
-        sweep: SweepArgs,
-    }
     let redis = Oracle::standalone();
-    let dir = paths::scratch();
-    for (over, values, labels) in [
-        ("rate", "10,20", ["rate 10", "rate 20"]),
-        ("pipeline", "1,8", ["pipeline 1", "pipeline 8"]),
+    let here = format!("127.0.0.1:{}", redis.port());
+    for (over, values, runs) in [
+        ("rate", "10,20", ["redis rate 10", "redis rate 20"]),
+        ("pipeline", "1,8", ["redis pipeline 1", "redis pipeline 8"]),
     ] {
-        let json = dir.path().join(over);
         // Long enough that a pause of this machine at the end is no knee.
-        let flags = format!(
-            "sweep 127.0.0.1:{} --over {over} --values {values} --duration 3 --warmup 0 --keys 10",
-            redis.port()
-        );
-        let words = flags.split(' ').map(str::to_owned);
-        let words = words.chain(["--json".to_owned(), json.display().to_string()]);
-        Sweep::parse_from(words).sweep.execute().expect("a sweep");
-        let text = fs::read_to_string(json).expect("a record");
-        let record: Value = serde_json::from_str(&text).expect("JSON");
-        let case = &record["cases"][0];
-        let runs = case["runs"].as_array().expect("runs");
-        let found: Vec<&str> = runs
-            .iter()
-            .filter_map(|run| run["label"].as_str())
-            .collect();
-        assert_eq!(found, labels);
-        assert_eq!(case["plots"][0]["series"].as_array().map(Vec::len), Some(3));
+        let flags = format!("--over {over} --values {values} --duration 3 --warmup 0 --keys 10");
+        let (found, curves) = sweep(&format!("{here} {flags}"));
+        assert_eq!(found, runs);
+        assert_eq!(curves, ["p50", "p99", "p99.9"]);
     }
+}
+
+#[test]
+fn servers_of_a_sweep_take_turns_in_beginning_and_have_a_curve_each() {
+    let (redis, node) = (Oracle::standalone(), Node::start(Options::default()));
+    let flags = "--over connections --values 1,2 --duration 0.3 --warmup 0 --keys 10";
+    let (runs, curves) = sweep(&format!(
+        "127.0.0.1:{} 127.0.0.1:{} {flags}",
+        redis.port(),
+        node.port()
+    ));
+    let order = [
+        "redis connections 1",
+        "ephesus connections 1",
+        "ephesus connections 2",
+        "redis connections 2",
+    ];
+    assert_eq!(runs, order);
+    assert_eq!(curves, ["ephesus, p99", "redis, p99"]);
 }
 
 #[test]
