@@ -300,6 +300,7 @@ fn the_benchmark_of_moves_leaves_a_cluster_as_it_was() {
     site.call(&mut clients, &["SET", "of-a-user", "here"]);
     let before = owners();
     let coordinators = site.coordinators();
+    let json = site.home.path().join("moves.json");
     let benchmark = Benchmark::parse_from([
         "ephesus-bench".as_ref(),
         "--quick".as_ref(),
@@ -312,9 +313,21 @@ fn the_benchmark_of_moves_leaves_a_cluster_as_it_was() {
         "--load=0".as_ref(),
         "--dir".as_ref(),
         site.home.path().as_os_str(),
+        "--json".as_ref(),
+        json.as_os_str(),
     ]);
     migrate::execute(&benchmark.migrate).expect("a measurement");
     assert_eq!(owners(), before);
+    let record = std::fs::read_to_string(json).expect("a record");
+    let record: Value = serde_json::from_str(&record).expect("JSON");
+    let plots = record["cases"][0]["plots"].as_array().expect("plots");
+    for title in ["Data moved over time", "Holds over time"] {
+        let plot = plots.iter().find(|plot| plot["title"] == title);
+        let plot = plot.unwrap_or_else(|| panic!("no {title}: {plots:?}"));
+        let points = plot["series"][0]["points"].as_array().expect("points");
+        assert!(!points.is_empty(), "{title}");
+        assert_eq!(plot["marks"][0]["kind"], "ephesus move", "{title}");
+    }
     let keys = (0..3).map(|number| {
         let mut node = Client::connect(site.node_port(number)).expect("connect");
         node.call(&["DBSIZE"])
