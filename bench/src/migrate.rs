@@ -209,35 +209,45 @@ impl<'a> Bench<'a> {
             ..Case::default()
         };
         eprintln!("== {}: {}", case.name, case.how);
+        let available = session.record.environment.memory_available_bytes;
+        self.check_memory(shape, available)?;
         let (mut holds, mut last) = (Holds::new(), Outcomes::new());
-        rounds(
-            self.flags.rounds,
-            &self.contestants,
-            |round, &contestant| {
-                let raw = self.raw()?;
-                let who = contestant.name();
-                disk::settle(self.root.path())?;
+        rounds(self.flags.rounds, &self.contestants, |round, one| {
+            let (who, raw) = (one.name(), self.raw()?);
+            disk::settle(self.root.path())?;
+            if self.cluster.is_none() {
                 fresh_memory::touch(shape.memory_bytes());
-                let mut pair = self.start(contestant)?;
-                let outcome = round::run(pair.as_mut(), shape, self)?;
-                for described in pair.described() {
-                    let name = who.clone();
-                    session
-                        .record
-                        .add_server(ServerRecord { name, ..described });
-                }
-                eprintln!("   round {round} {who}: {}", outcome.told());
-                for note in outcome.notes() {
-                    case.note(format!("round {round}, {who}: {note}"));
-                }
-                measures::add(&mut case, &who, (shape, raw), &outcome);
-                let new = outcome.said.holds.iter().map(|[_, ms]| *ms);
-                holds.entry(who.clone()).or_default().extend(new);
-                last.insert(who, outcome);
-                measures::conclude(&mut case, shape, &holds, &last);
-                session.put(case.clone())
-            },
-        )
+            }
+            let mut pair = self.start(*one)?;
+            let outcome = round::run(pair.as_mut(), shape, self)?;
+            for described in pair.described() {
+                let name = who.clone();
+                session
+                    .record
+                    .add_server(ServerRecord { name, ..described });
+            }
+            eprintln!("   round {round} {who}: {}", outcome.told());
+            for note in outcome.notes() {
+                case.note(format!("round {round}, {who}: {note}"));
+            }
+            measures::add(&mut case, &who, (shape, raw), &outcome);
+            let new = outcome.said.holds.iter().map(|[_, ms]| *ms);
+            holds.entry(who.clone()).or_default().extend(new);
+            last.insert(who, outcome);
+            measures::conclude(&mut case, shape, &holds, &last);
+            session.put(case.clone())
+        })
+    }
+
+    /// Fails when two servers may need more memory than there is.
+    fn check_memory(&self, shape: Shape, available: u64) -> Result<()> {
+        let needed = shape.memory_bytes() as u64;
+        if self.cluster.is_some() || needed <= available {
+            return Ok(());
+        }
+        let [needed, available] = [needed, available].map(|bytes| bytes / 1_000_000);
+        let problem = format!("{needed} MB of memory are needed, and {available} are there");
+        Err(BenchError::flag("--keys, --value-bytes", problem))
     }
 
     /// What disk and loopback can do right now.

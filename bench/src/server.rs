@@ -125,17 +125,19 @@ impl Server {
         })
     }
 
+    /// The same, and fails when it did not.
+    pub fn await_quiet(&self, timeout: Duration) -> Result<()> {
+        let product = self.spec.product;
+        match self.wait_quiet(timeout)? {
+            true => Ok(()),
+            false => Err(BenchError::timed_out(product, "idle", timeout)),
+        }
+    }
+
     /// Rewrites the AOF of Redis or Valkey into an RDB base and waits for its end.
     pub fn rewrite_aof(&self) -> Result<()> {
         self.connect()?.text(&["BGREWRITEAOF"])?;
-        match self.wait_quiet(READY_TIMEOUT)? {
-            true => Ok(()),
-            false => Err(BenchError::timed_out(
-                self.spec.product,
-                "done rewriting its AOF",
-                READY_TIMEOUT,
-            )),
-        }
+        self.await_quiet(READY_TIMEOUT)
     }
 
     /// Lets the server do what it does to start fast next time: Redis and Valkey are told to rewrite

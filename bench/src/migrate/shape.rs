@@ -51,19 +51,18 @@ impl Shape {
     /// How it is measured, with so much time before and after the move.
     pub(super) fn how(self, load_time: Duration) -> String {
         let mb = (self.keys * self.entry_bytes()) as f64 / 1e6;
-        let load = match self.writes {
-            None => "no clients".to_owned(),
-            Some(0) => "SETs of keys that stay, closed loop".to_owned(),
-            Some(rate) => format!("{rate} SETs per second of keys that move, open loop"),
-        };
         let clients = format!(
-            ", {CONNECTIONS} connections, pipeline {PIPELINE}, {} s before and after",
+            "{CONNECTIONS} connections, pipeline {PIPELINE}, {} s before and after",
             load_time.as_secs()
         );
-        let clients = if self.writes.is_some() { &*clients } else { "" };
+        let load = match self.writes {
+            None => "no clients".to_owned(),
+            Some(0) => format!("SETs of keys that stay, closed loop, {clients}"),
+            Some(rate) => format!("{rate} SETs/s of keys that move, open loop, {clients}"),
+        };
         let keys = self.keys;
         format!(
-            "{keys} keys, {mb:.0} MB, half of which moves; {load}{clients}. Last round in plots over time."
+            "{keys} keys, {mb:.0} MB, half of which moves; {load}. Last round in plots over time."
         )
     }
 }

@@ -82,3 +82,17 @@ fn nothing_else_is_compared_in_a_cluster_that_runs() {
     let error = Bench::new(&flags).err().expect("Valkey is not there");
     assert!(error.to_string().contains("--coordinator"), "{error}");
 }
+
+#[test]
+fn more_data_than_there_is_memory_for_is_refused() {
+    let much = "--ephesus /bin/true --load 0 --keys 1000000000 --value-bytes 1048576";
+    let flags = parsed(&much.split(' ').collect::<Vec<_>>());
+    let bench = Bench::new(&flags).expect("two CPUs and a disk");
+    let [much] = flags.shapes()[..] else {
+        panic!("one case")
+    };
+    let error = bench.check_memory(much, 1 << 40).expect_err("a TiB");
+    assert!(error.to_string().starts_with("--keys"), "{error}");
+    let little = Shape::new(100, None, true);
+    bench.check_memory(little, 1 << 30).expect("a GiB");
+}

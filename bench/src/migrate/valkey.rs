@@ -98,14 +98,10 @@ impl Pair for ValkeyPair {
     }
 
     fn settle(&self) -> Result<()> {
-        for server in &self.servers {
-            if !server.wait_quiet(QUIET_TIMEOUT)? {
-                let product = server.spec.product;
-                return Err(BenchError::timed_out(product, "idle", QUIET_TIMEOUT));
-            }
-            server.verify_confined()?;
-        }
-        Ok(())
+        self.servers.iter().try_for_each(|server| {
+            server.await_quiet(QUIET_TIMEOUT)?;
+            server.verify_confined()
+        })
     }
 
     fn order(&mut self) -> Result<()> {
