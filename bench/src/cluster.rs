@@ -39,7 +39,7 @@ pub enum Question {
 #[derive(Clone, Debug, clap::Args)]
 pub struct ClusterArgs {
     /// Cases to run, comma-separated [default: all]
-    #[arg(long, value_enum, value_delimiter = ',')]
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = Question::all(), hide_default_value = true)]
     cases: Vec<Question>,
     /// Fewer and shorter runs: checks the tool, measures nothing
     #[arg(long)]
@@ -91,10 +91,6 @@ pub fn execute(arguments: &ClusterArgs) -> Result<()> {
         ephesus: locate::program("ephesus", arguments.ephesus.as_deref())?,
         root: locate::data_root(arguments.dir.as_deref(), "cluster-")?,
     };
-    let questions = match &*arguments.cases {
-        [] => Question::all(),
-        cases => cases.to_vec(),
-    };
     let outputs = (&arguments.outputs, Some(&site.root), arguments.quick);
     session("cluster", outputs, &serde_json::json!({}), |session| {
         session.record.add_server(ServerRecord {
@@ -103,7 +99,7 @@ pub fn execute(arguments: &ClusterArgs) -> Result<()> {
             command_line: site.ephesus.display().to_string(),
             configuration: Vec::new(),
         });
-        questions.into_iter().try_for_each(|question| {
+        arguments.cases.iter().try_for_each(|&question| {
             let mut case = Case::new(question, "");
             eprintln!("== {}: {}", case.name, case.title);
             let done = match question {

@@ -72,8 +72,9 @@ pub struct CompareArgs {
     /// Ephesus is compared with the best of the others, and with other builds of Ephesus
     #[arg(value_name = "SERVER", default_values = ["redis", "valkey", "ephesus"])]
     pub contestants: Vec<Contestant>,
-    /// Cases to run, comma-separated [default: all]
-    #[arg(long, value_enum, value_delimiter = ',')]
+    /// Cases to run, comma-separated, with --keys, --value-bytes and --duration; a --preset or --mix is a load of one's own
+    /// instead [default: all]
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = Question::all(), hide_default_value = true, conflicts_with_all = ["preset", "mix"])]
     pub cases: Vec<Question>,
     /// Another load generator that measures the cases about rate, too, beside this one
     #[arg(long, value_enum)]
@@ -88,7 +89,7 @@ pub struct CompareArgs {
     #[command(flatten)]
     #[serde(flatten)]
     pub servers: ServerArgs,
-    /// With a --preset or a --mix the load that all get, instead of the cases; else its keys, values and seconds count.
+    /// What they get.
     #[command(flatten)]
     #[serde(flatten)]
     pub load: LoadArgs,
@@ -140,11 +141,7 @@ impl Compare<'_> {
                 self.custom(session, case)
             });
         }
-        let questions = match &*self.arguments.cases {
-            [] => Question::all(),
-            cases => cases.to_vec(),
-        };
-        questions.into_iter().try_for_each(|question| {
+        self.arguments.cases.iter().try_for_each(|&question| {
             let case = Case::new(question, "");
             eprintln!("== {}: {}", case.name, case.title);
             let contestants = match question {

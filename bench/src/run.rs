@@ -54,7 +54,7 @@ pub fn execute(arguments: &RunArgs) -> Result<()> {
 }
 
 /// What a reader must know of a run.
-pub(crate) fn notes(outcome: &Outcome, plan: &Plan) -> Vec<String> {
+fn notes(outcome: &Outcome, plan: &Plan) -> Vec<String> {
     let mut notes = Vec::new();
     if outcome.misses() > 0 {
         let misses = outcome.misses();
