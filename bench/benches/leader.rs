@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use clap::Parser;
 use ephesus_bench::error::{BenchError, Result};
 use ephesus_bench::locate;
-use ephesus_bench::measure::{Goal, Verdict};
-use ephesus_bench::record::{Case, Outputs, Record};
+use ephesus_bench::measure::{Goal, Verdict, less};
+use ephesus_bench::record::{Case, EPHESUS, Outputs, Record};
 use ephesus_bench::stats;
 
 use life::heap::Counting;
@@ -77,30 +77,36 @@ fn case(size: Size, dir: &std::path::Path) -> Result<Case> {
         ..Case::default()
     };
     let life = life::live(size, dir)?;
+    let mut add = |name: &str, unit, value, most: Option<f64>| {
+        let scale = less(unit).to(most.map(Goal::ValueAtMost));
+        report.sample(name, scale, EPHESUS, value);
+    };
     let mut all = Vec::new();
     for (when, turns) in life.turns {
-        let longest = stats::quantile(&turns, 1.0).into_iter().collect();
-        let goal = Some(Goal::ValueAtMost(TURN_GOAL_MS));
-        report.add(format!("longest turn, {when}"), "ms", longest, goal);
-        let p99 = stats::quantile(&turns, 0.99).into_iter().collect();
-        report.add(format!("99% of {} turns", turns.len()), "ms", p99, None);
+        let of = |q| stats::quantile(&turns, q).unwrap_or(f64::NAN);
+        let longest = format!("longest turn, {when}");
+        add(&longest, "ms", of(1.0), Some(TURN_GOAL_MS));
+        add(
+            &format!("99% of {} turns", turns.len()),
+            "ms",
+            of(0.99),
+            None,
+        );
         all.extend(turns);
     }
-    let mut one = |name: &str, unit, value: f64, most: Option<f64>| {
-        report.add(name, unit, vec![value], most.map(Goal::ValueAtMost));
-    };
-    one("turns", "", all.len() as f64, None);
-    one("CPU of all turns", "ms", all.iter().sum(), None);
+    add("turns", "", all.len() as f64, None);
+    add("CPU of all turns", "ms", all.iter().sum(), None);
     let undecided = life.undecided_max as f64;
-    one("proposals under way, most", "", undecided, None);
-    one("partitions moved", "", life.moves as f64, None);
-    one("versions of the table", "", life.versions as f64, None);
-    one("updates encoded", "", life.encoded as f64, None);
+    add("proposals under way, most", "", undecided, None);
+    add("partitions moved", "", life.moves as f64, None);
+    add("versions of the table", "", life.versions as f64, None);
+    add("updates encoded", "", life.encoded as f64, None);
     let again = life.encoded_again as f64;
-    one("encoded more than once", "", again, Some(0.0));
+    add("encoded more than once", "", again, Some(0.0));
     let dropped = life.dropped as f64;
-    one("messages of raft dropped", "", dropped, Some(0.0));
+    add("messages of raft dropped", "", dropped, Some(0.0));
     let mb = life.heap_peak_bytes as f64 / 1e6;
-    one("most memory", "MB", mb, Some(HEAP_GOAL_MB));
+    add("most memory", "MB", mb, Some(HEAP_GOAL_MB));
+    report.judge(EPHESUS, "", str::to_owned);
     Ok(report)
 }

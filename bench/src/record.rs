@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::environment::{self, Environment};
 use crate::error::{BenchError, Result};
-use crate::measure::{Better, Goal, Verdict, more};
+use crate::measure::{Better, Goal, Verdict};
 use crate::named::Named;
 use crate::plot::Plot;
 use crate::stats::Estimate;
@@ -226,21 +226,6 @@ impl Case {
             how: how.into(),
             ..Case::default()
         }
-    }
-
-    /// Adds a quantity of Ephesus alone, whose median a goal is about.
-    pub fn add(
-        &mut self,
-        name: impl Into<String>,
-        unit: &'static str,
-        samples: Vec<f64>,
-        goal: Option<Goal>,
-    ) {
-        let name = name.into();
-        for value in samples {
-            self.sample(name.clone(), more(unit).to(goal), EPHESUS, value);
-        }
-        self.judge(EPHESUS, "", str::to_owned);
     }
 }
 

@@ -104,9 +104,7 @@ impl SweepArgs {
             done
         })
     }
-}
 
-impl SweepArgs {
     fn sweep(&self, session: &mut Session<'_>, case: &mut Case) -> Result<()> {
         let values = match &*self.values {
             [] => self.over.values(),
@@ -120,7 +118,8 @@ impl SweepArgs {
             return Err(BenchError::flag("--over shards", problem));
         }
         values.iter().try_for_each(|value| {
-            match self.on_bed(session, *value as u16, slice::from_ref(value), case) {
+            let shards = u16::try_from(*value).unwrap_or(u16::MAX);
+            match self.on_bed(session, shards, slice::from_ref(value), case) {
                 Err(why @ BenchError::TooFewCpus { .. }) => {
                     let row = format!("rate, shards {value}");
                     case.unmeasured((&row, more("op/s")), &self.contestants, &why);
