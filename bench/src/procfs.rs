@@ -27,11 +27,11 @@ pub struct Thread {
     pub cpu: Duration,
 }
 
-/// CPU time of a process by then: of its threads, and of its forks (Redis's rewriters) that had ended.
+/// CPU time of a process by then, with that of its forks (Redis's rewriters) that had ended.
 #[derive(Clone, Copy, Debug)]
 pub struct CpuMark {
-    pid: Pid,
-    used: [Duration; 2],
+    pub pid: Pid,
+    used: Duration,
 }
 
 impl CpuMark {
@@ -40,21 +40,13 @@ impl CpuMark {
         let stat = read(pid, Process::stat)?;
         let ticks = (stat.cutime + stat.cstime) as f64;
         let forks = Duration::from_secs_f64(ticks / ticks_per_second() as f64);
-        Ok(CpuMark {
-            pid,
-            used: [cpu_time(pid)?, forks],
-        })
+        let used = cpu_time(pid)? + forks;
+        Ok(CpuMark { pid, used })
     }
 
-    /// Since then, the threads' and the forks' own.
-    pub fn apart(&self) -> Result<[Duration; 2]> {
-        let now = CpuMark::of(self.pid)?.used;
-        Ok([0, 1].map(|of| now[of].saturating_sub(self.used[of])))
-    }
-
-    /// Since then, together.
+    /// Since then.
     pub fn elapsed(&self) -> Result<Duration> {
-        Ok(self.apart()?.iter().sum())
+        Ok(CpuMark::of(self.pid)?.used.saturating_sub(self.used))
     }
 }
 

@@ -46,12 +46,15 @@ const PHASES: [(&str, Phase); 3] = [
 
 /// Adds what one turn has found; a move that failed has no figures of it.
 pub(super) fn add(case: &mut Case, who: &str, (shape, raw): (Shape, Raw), outcome: &Outcome) {
-    let mut samples = of_move(shape, outcome, raw);
-    if let Some(found) = &outcome.writers {
-        samples.extend(of_writers(shape, found));
-    }
-    for (name, scale, value) in samples {
+    let has_failed = outcome.course.failure.is_some();
+    of_move(shape, outcome, raw, |name, scale, value| {
+        let value = if has_failed { f64::NAN } else { value };
         case.sample(name, scale, who, value);
+    });
+    if let Some(found) = &outcome.writers {
+        of_writers(shape, found, |name, scale, value| {
+            case.sample(name, scale, who, value);
+        });
     }
     for (what, raw) in zip(RAW, raw) {
         case.sample(format!("raw {what}"), more("MB/s"), who, raw);
@@ -116,20 +119,18 @@ fn by_percentile(holds: &Holds) -> Plot {
     Plot::new("Holds by percentile", Kind::Percentiles, axes, series)
 }
 
-/// One quantity, how it is read, and what it has come to.
-type Sample = (String, Scale, f64);
-
 impl Outcome {
     /// For people who wait.
     pub(super) fn told(&self) -> String {
         let seconds = self.course.copying.as_secs_f64();
-        let (mb, keys_per_s) = (self.bytes as f64 / MB, self.keys as f64 / seconds);
+        let [mb, keys] = [self.bytes as f64 / MB, self.keys as f64];
         match &self.course.failure {
             Some(why) => format!("FAILED: {why}"),
-            None => {
-                let rate = mb_per_s(self);
-                format!("{mb:.0} MB in {seconds:.2} s: {rate:.0} MB/s, {keys_per_s:.0} keys/s")
-            }
+            None => format!(
+                "{mb:.0} MB in {seconds:.2} s: {:.0} MB/s, {:.0} keys/s",
+                mb / seconds,
+                keys / seconds
+            ),
         }
     }
 
@@ -159,90 +160,59 @@ impl Outcome {
     }
 }
 
-/// From the first copying on; NaN if the move has failed.
-fn mb_per_s(outcome: &Outcome) -> f64 {
-    let seconds = outcome.course.copying.as_secs_f64();
-    match outcome.course.failure {
-        None => outcome.bytes as f64 / MB / seconds,
-        Some(_) => f64::NAN,
-    }
-}
-
-fn of_move(shape: Shape, outcome: &Outcome, raw: Raw) -> Vec<Sample> {
+fn of_move(shape: Shape, outcome: &Outcome, raw: Raw, mut sample: impl FnMut(&str, Scale, f64)) {
     let (course, said) = (&outcome.course, &outcome.said);
     let (mb, keys) = (outcome.bytes as f64 / MB, outcome.keys as f64);
     let [copying_s, whole_s] = [course.copying, course.whole].map(|time| time.as_secs_f64());
     let faster = shape.writes.is_none().then_some(Goal::RatioAtLeast(FASTER));
-    let rate = mb_per_s(outcome);
-    let mut samples = vec![
-        sample("rate", more("MB/s").to(faster), rate),
-        sample("keys", more("keys/s"), keys / copying_s),
-        sample("rate from the order on", more("MB/s"), mb / whole_s),
-    ];
+    let rate = mb / copying_s;
+    sample("rate", more("MB/s").to(faster), rate);
+    sample("keys", more("keys/s"), keys / copying_s);
+    sample("rate from the order on", more("MB/s"), mb / whole_s);
     for (what, raw) in zip(RAW, raw) {
-        let name = format!("rate, of raw {what}");
-        samples.push((name, more("%"), rate / raw * 100.0));
+        let share = rate / raw * 100.0;
+        sample(&format!("rate, of raw {what}"), more("%"), share);
     }
-    let retries = said.retries as f64;
-    samples.push(sample("attempts beyond the first", less(""), retries));
-    if let Some([source, target]) = outcome.ends {
-        let source_mb = (source.growth_bytes + said.forked_bytes) as f64 / MB;
-        let target_mb = target.growth_bytes as f64 / MB;
-        let bounded = less("MB").to(Goal::ValueAtMost(GROWTH_MB_MAX));
-        let [source_us, target_us] = [source, target].map(|end| end.cpu.as_secs_f64() * 1e6 / keys);
-        samples.extend([
-            sample("source memory growth", bounded, source_mb),
-            sample("target memory growth", less("MB"), target_mb),
-            sample("target growth beyond data", bounded, target_mb - mb),
-            sample("source CPU", less("us per key"), source_us),
-            sample("target CPU", less("us per key"), target_us),
-        ]);
+    sample("attempts beyond the first", less(""), said.retries as f64);
+    let Some([source, target]) = outcome.ends else {
+        return;
+    };
+    let source_mb = (source.growth_bytes + said.forked_bytes) as f64 / MB;
+    let target_mb = target.growth_bytes as f64 / MB;
+    let bounded = less("MB").to(Goal::ValueAtMost(GROWTH_MB_MAX));
+    sample("source memory growth", bounded, source_mb);
+    sample("target memory growth", less("MB"), target_mb);
+    sample("target growth beyond data", bounded, target_mb - mb);
+    for (name, end) in [("source CPU", source), ("target CPU", target)] {
+        let us = end.cpu.as_secs_f64() * 1e6;
+        sample(name, less("us per key"), us / keys);
     }
-    if course.failure.is_some() {
-        samples
-            .iter_mut()
-            .for_each(|(_, _, value)| *value = f64::NAN);
-    }
-    samples
 }
 
-fn of_writers(shape: Shape, found: &Found) -> Vec<Sample> {
+fn of_writers(shape: Shape, found: &Found, mut sample: impl FnMut(&str, Scale, f64)) {
     let phases = PHASES.map(|(when, phase)| (when, found.all(phase), found.per_s(phase)));
     let [(_, before, before_per_s), (_, during, during_per_s), _] = &phases;
-    let mut samples = Vec::new();
     for (when, all, per_s) in &phases {
-        let [p50_ms, p99_ms] = [0.5, 0.99].map(|quantile| all.us(quantile) / 1e3);
-        samples.extend([
-            (format!("p50 {when}"), less("ms"), p50_ms),
-            (format!("p99 {when}"), less("ms"), p99_ms),
-            (format!("writes {when}"), more("/s"), *per_s),
-        ]);
+        sample(&format!("p50 {when}"), less("ms"), all.us(0.5) / 1e3);
+        sample(&format!("p99 {when}"), less("ms"), all.us(0.99) / 1e3);
+        sample(&format!("writes {when}"), more("/s"), *per_s);
     }
     let is_full = shape.writes == Some(0);
     // A closed loop has no latency of its own.
     let calm = (!is_full).then_some(Goal::ValueAtMost(P99_RATIO_MAX));
     let ratio = during.us(0.99) / before.us(0.99);
-    samples.extend([
-        sample("maximum during", less("ms"), during.max_us() / 1e3),
-        sample("p99 during / before", less("").to(calm), ratio),
-    ]);
+    sample("maximum during", less("ms"), during.max_us() / 1e3);
+    sample("p99 during / before", less("").to(calm), ratio);
     if is_full {
         // What is not done is the lost share.
         let goal = Goal::ValueAtMost(1.0 - THROUGHPUT_MIN);
         let lost = 1.0 - during_per_s / before_per_s;
-        samples.push(sample("writes lost during", less("share").to(goal), lost));
+        sample("writes lost during", less("share").to(goal), lost);
     }
     let errors: u64 = found.errors().values().sum();
     let none = less("").to(Goal::ValueAtMost(0.0));
-    samples.extend([
-        sample("client errors", none, errors as f64),
-        sample("redirects", less(""), found.redirects() as f64),
-    ]);
-    samples
-}
-
-fn sample(name: &str, scale: Scale, value: f64) -> Sample {
-    (name.to_owned(), scale, value)
+    sample("client errors", none, errors as f64);
+    sample("redirects", less(""), found.redirects() as f64);
 }
 
 /// What writers saw before, during and after a move.

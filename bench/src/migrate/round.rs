@@ -9,7 +9,7 @@ use crate::fresh_memory::Provided;
 use crate::interrupt;
 use crate::load::{Indexes, Ledger, Mix, Op, Outcome as Found, Phase, Plan, Running, Sizes, Span};
 use crate::prefill;
-use crate::procfs::{self, CpuMark, Pid};
+use crate::procfs::{self, CpuMark};
 
 use super::Bench;
 use super::pair::{Ends, Pair, Said, Stage};
@@ -230,16 +230,10 @@ fn follow(
 
 /// What a move costs the two servers, if they run here.
 struct Costs {
-    marks: Vec<Mark>,
+    /// Of each, with its resident memory before the move.
+    marks: Vec<(CpuMark, u64)>,
     /// Given to servers that nobody else uses as they need it. Loading has taken what was touched before they began.
     memory: Option<Provided>,
-}
-
-/// Counters of one end before a move.
-struct Mark {
-    pid: Pid,
-    cpu: CpuMark,
-    resident_bytes: u64,
 }
 
 impl Costs {
@@ -248,11 +242,8 @@ impl Costs {
         let memory = is_alone.then(|| Provided::new(shape.memory_bytes() / 2));
         let mark = |&pid| {
             procfs::reset_peak(pid)?;
-            Ok(Mark {
-                pid,
-                cpu: CpuMark::of(pid)?,
-                resident_bytes: procfs::resident_bytes(pid)?[0],
-            })
+            let [resident_bytes, _] = procfs::resident_bytes(pid)?;
+            Ok((CpuMark::of(pid)?, resident_bytes))
         };
         let marks = ends.pids.iter().flatten().map(mark);
         Ok(Costs {
@@ -263,9 +254,9 @@ impl Costs {
 
     fn provide(&mut self) -> Result<()> {
         if let Some(memory) = &mut self.memory {
-            let grown = self.marks.iter().map(|mark| {
+            let grown = self.marks.iter().map(|(mark, before)| {
                 let [resident, _] = procfs::resident_bytes(mark.pid)?;
-                Ok(resident.saturating_sub(mark.resident_bytes))
+                Ok(resident.saturating_sub(*before))
             });
             memory.give_back_for(grown.sum::<Result<u64>>()? as usize);
         }
@@ -274,14 +265,14 @@ impl Costs {
 
     /// Of the move, which is over; forks that copied data have ended before it.
     fn end(self) -> Result<Vec<End>> {
-        let end = |mark: &Mark| {
+        let end = |(mark, before): (CpuMark, u64)| {
             let [_, peak] = procfs::resident_bytes(mark.pid)?;
             Ok(End {
-                cpu: mark.cpu.elapsed()?,
-                growth_bytes: peak.saturating_sub(mark.resident_bytes),
+                cpu: mark.elapsed()?,
+                growth_bytes: peak.saturating_sub(before),
             })
         };
-        self.marks.iter().map(end).collect()
+        self.marks.into_iter().map(end).collect()
     }
 }
 
