@@ -85,13 +85,9 @@ fn case(size: Size, dir: &std::path::Path) -> Result<Case> {
     for (when, turns) in life.turns {
         let of = |q| stats::quantile(&turns, q).unwrap_or(f64::NAN);
         let longest = format!("longest turn, {when}");
+        let p99 = format!("99% of {} turns, {when}", turns.len());
         add(&longest, "ms", of(1.0), Some(TURN_GOAL_MS));
-        add(
-            &format!("99% of {} turns", turns.len()),
-            "ms",
-            of(0.99),
-            None,
-        );
+        add(&p99, "ms", of(0.99), None);
         all.extend(turns);
     }
     add("turns", "", all.len() as f64, None);

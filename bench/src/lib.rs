@@ -1,12 +1,11 @@
 //! Load generation and side-by-side comparison of servers that speak the Redis protocol.
 //!
-//! Entry points: [`run::execute`] drives a server or a cluster that runs and reports latency from the
-//! intended send time; [`compare::execute`] starts Redis, Valkey and Ephesus on one core each in turn
-//! and prints how they compare, with goals, intervals and everything needed to repeat the run;
-//! [`cluster::execute`] starts coordinators and nodes and prints how fast a cluster changes and what
-//! it costs; [`migrate::execute`] moves half of a node's data to another one, as Valkey does beside it;
-//! [`disk::DiskArgs`] and [`micro::MicroArgs`] measure the machine, and parts of a node beside it.
-//! What each finds is a [`record::Record`].
+//! Entry points: [`run::execute`] drives one server or cluster and reports latency from the intended send time;
+//! [`sweep::SweepArgs`] does it over and over with one quantity varied; [`compare::execute`] sets servers side by side,
+//! with goals, intervals and everything needed to repeat the run; [`cluster::execute`] starts coordinators and nodes and
+//! prints how fast a cluster changes and what it costs; [`migrate::execute`] moves half of a node's data to another one,
+//! as Valkey does beside it; [`disk::DiskArgs`] and [`micro::MicroArgs`] measure the machine, and parts of a node beside
+//! it. All of them share one runner, and what each finds is a [`record::Record`].
 
 #![expect(
     clippy::disallowed_methods,
