@@ -172,6 +172,11 @@ impl Outbox {
         self.in_flight_bytes
     }
 
+    /// Bytes that are not sent.
+    pub(super) fn unsent_bytes(&self) -> usize {
+        self.queued_bytes
+    }
+
     /// Bytes that are not acknowledged, sent or not.
     pub(super) fn backlog_bytes(&self) -> usize {
         self.queued_bytes + self.in_flight_bytes

@@ -144,8 +144,14 @@ impl Outgoing {
         self.outbox.bytes()
     }
 
-    /// Bytes of records that the target has not acknowledged, sent or not. Captured writes are taken
-    /// whatever it is: give the migration up when it grows beyond what memory allows.
+    /// Bytes of records that wait to be sent. Captured writes are taken whatever it is: give the migration up when it grows
+    /// beyond what memory allows.
+    #[must_use]
+    pub fn unsent_bytes(&self) -> usize {
+        self.outbox.unsent_bytes()
+    }
+
+    /// Bytes of records that the target has not acknowledged, sent or not.
     #[must_use]
     pub fn backlog_bytes(&self) -> usize {
         self.outbox.backlog_bytes()

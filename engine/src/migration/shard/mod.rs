@@ -47,7 +47,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(10);
 /// How often an end that has nothing else to say says that it is still there.
 const ALIVE_EVERY: Duration = Duration::from_secs(2);
 
-/// Batches that are walked at a time: with fewer a small one waits more often behind large ones, with more there are
+/// Batches that are walked at a time, of those whose targets have room: with fewer a small one waits more often behind large ones, with more there are
 /// more writes to capture, which are sent twice. The others wait for their turn.
 const WALKING_MAX: usize = 4;
 
@@ -198,6 +198,7 @@ impl ShardMigrations {
         if !self.has_news(core, now) {
             return;
         }
+        self.limit.refill(now);
         if self.sources.is_empty() && self.targets.is_empty() {
             self.next_look = None;
         } else {
@@ -209,8 +210,8 @@ impl ShardMigrations {
             self.with(core, now, |sources, targets, cx| {
                 let in_flight: Vec<_> = sources.iter().map(|s| s.in_flight(cx)).collect();
                 cx.windows.count(in_flight.into_iter());
-                let backlogs = gives_up_from(sources.iter().map(|source| source.backlog(cx)));
-                sources.retain_mut(|source| source.tend(cx, backlogs) == Fate::GoesOn);
+                let most = gives_up_from(sources.iter().map(|source| source.unsent(cx)));
+                sources.retain_mut(|source| source.tend(cx, most) == Fate::GoesOn);
                 targets.retain_mut(|target| target.tend(cx, credit) == Fate::GoesOn);
             });
             let sources = self.sources.iter();

@@ -83,10 +83,10 @@ impl Limit {
         self.bytes_per_s != 0
     }
 
-    /// Whether walks may go on now.
-    pub(super) fn permits(&mut self, now: Instant) -> bool {
+    /// Adds what the time since the last call gives.
+    pub(super) fn refill(&mut self, now: Instant) {
         if !self.is_set() {
-            return true;
+            return;
         }
         let since = now.saturating_duration_since(self.at);
         let gained = since.as_micros() * u128::from(self.bytes_per_s) / 1_000_000;
@@ -96,7 +96,12 @@ impl Limit {
             let gained = i64::try_from(gained).unwrap_or(i64::MAX);
             self.credit = self.credit.saturating_add(gained).min(most);
         }
-        self.credit >= 0
+    }
+
+    /// Whether walks may go on now.
+    pub(super) fn permits(&mut self, now: Instant) -> bool {
+        self.refill(now);
+        !self.is_set() || self.credit >= 0
     }
 
     pub(super) fn spend(&mut self, bytes: usize) {
@@ -105,7 +110,7 @@ impl Limit {
         }
     }
 
-    /// When [`Limit::permits`] again, if it does not now.
+    /// When [`Limit::permits`] again, if it did not when it was last filled.
     pub(super) fn next(&self) -> Option<Instant> {
         if !self.is_set() || self.credit >= 0 {
             return None;

@@ -95,9 +95,9 @@ pub(super) enum Fate {
     Over,
 }
 
-/// The backlog with which a source fails, of the ones of all sources of a shard; none while they may wait.
-pub(super) fn gives_up_from(backlogs: impl Iterator<Item = usize>) -> Option<usize> {
-    let (all, most) = backlogs.fold((0, 0), |(all, most), one| (all + one, one.max(most)));
+/// The unsent bytes with which a source fails, of those of all sources of a shard; none while they may wait.
+pub(super) fn gives_up_from(unsent: impl Iterator<Item = usize>) -> Option<usize> {
+    let (all, most) = unsent.fold((0, 0), |(all, most), one| (all + one, one.max(most)));
     (all > BACKLOG_BYTES_MAX).then_some(most)
 }
 
@@ -175,9 +175,9 @@ impl Source {
                 .is_some_and(|outgoing| outgoing.may_walk())
     }
 
-    /// Whether something is still to be walked, and its target takes it.
+    /// Whether something is still to be walked, and its target takes it now.
     pub(super) fn is_walking(&self, cx: &mut Cx<'_>) -> bool {
-        cx.windows.is_open(self.to) && self.walking(cx).is_some()
+        cx.windows.has_room(self.to) && self.walking(cx).is_some()
     }
 
     /// The shard that it goes to, and what is under way there.
@@ -185,11 +185,11 @@ impl Source {
         (self.to, self.sum(cx, Outgoing::in_flight_bytes))
     }
 
-    /// What is not acknowledged while no commands are held.
-    pub(super) fn backlog(&self, cx: &mut Cx<'_>) -> usize {
+    /// What waits to be sent while no commands are held.
+    pub(super) fn unsent(&self, cx: &mut Cx<'_>) -> usize {
         match self.held_since() {
             Some(_) => 0,
-            None => self.sum(cx, Outgoing::backlog_bytes),
+            None => self.sum(cx, Outgoing::unsent_bytes),
         }
     }
 
@@ -229,8 +229,8 @@ impl Source {
         }
     }
 
-    /// Goes on where what has come, which was [taken](Source::take), permits it, and looks at the clock. A backlog of
-    /// `gives_up_from` is too much.
+    /// Goes on where what has come, which was [taken](Source::take), permits it, and looks at the clock. To have
+    /// `gives_up_from` unsent is too much.
     pub(super) fn tend(&mut self, cx: &mut Cx<'_>, gives_up_from: Option<usize>) -> Fate {
         match self.advance(cx, gives_up_from) {
             Ok(()) => {
@@ -346,10 +346,10 @@ impl Source {
                 if self.moves.iter().any(|one| one.outgoing(cx).is_none()) {
                     return Err("the copy does not move any more".into());
                 }
-                let backlog = self.backlog(cx);
-                if gives_up_from.is_some_and(|most| backlog >= most) {
+                let unsent = self.unsent(cx);
+                if gives_up_from.is_some_and(|most| unsent >= most) {
                     return Err(format!(
-                        "writes come faster than they can be sent: {backlog} bytes wait"
+                        "writes come faster than they can be sent: {unsent} bytes wait"
                     ));
                 }
                 self.watch(cx)?;
@@ -365,7 +365,12 @@ impl Source {
                     ));
                 }
                 let most = handoff_backlog_bytes(waited(since), self.moves.len());
-                match self.is_clear(cx) && now >= *cx.handoff && backlog <= most {
+                let backlog = self.sum(cx, Outgoing::backlog_bytes);
+                if now < *cx.handoff || backlog > most {
+                    self.clearing = None;
+                    return Ok(());
+                }
+                match self.is_clear(cx) {
                     true => self.finish(cx),
                     false => Ok(()),
                 }

@@ -126,12 +126,6 @@ impl Target {
         if !self.is_filling() {
             return Ok(false);
         }
-        if cx.core.node.disk.is_full() {
-            return Err(Broken::here("the target's disk is full"));
-        }
-        if cx.core.node.is_memory_full() {
-            return Err(Broken::here("the target's memory is full"));
-        }
         let (migration, message) = match self.link.front(cx.sockets).map_err(Broken::here)? {
             None => return Ok(false),
             Some((_, Message::End(reason))) => return Err(Broken::said(reason)),
@@ -145,6 +139,12 @@ impl Target {
         match message {
             Message::Keys(count) => keyspace.expect_keys(partition, count),
             Message::Data(records) => {
+                if !records.is_empty() && cx.core.node.disk.is_full() {
+                    return Err(Broken::here("the target's disk is full"));
+                }
+                if !records.is_empty() && cx.core.node.is_memory_full() {
+                    return Err(Broken::here("the target's memory is full"));
+                }
                 let taken = keyspace
                     .import(partition, records, self.taken, more)
                     .map_err(Broken::here)?;

@@ -60,11 +60,6 @@ impl Windows {
         self.of(to).in_flight_bytes += bytes;
     }
 
-    /// Whether the target takes anything, at once or once it has what is under way.
-    pub(super) fn is_open(&self, to: Peer) -> bool {
-        self.0.iter().any(|w| w.to == to && w.credit > 0)
-    }
-
     /// Whether a copy may be walked on, or a message of captured writes be sent.
     pub(super) fn has_room(&self, to: Peer) -> bool {
         let window = self.0.iter().find(|window| window.to == to);
@@ -129,11 +124,11 @@ mod tests {
         windows.count([(A, 0), (A, 0), (B, 0)].into_iter());
         assert!(!windows.has_room(A), "nothing was granted");
         windows.granted(A, 100);
-        assert!(windows.has_room(A) && !windows.has_room(B) && !windows.is_open(B));
+        assert!(windows.has_room(A) && !windows.has_room(B));
         windows.sent(A, 99);
         assert!(windows.has_room(A), "a message may end beyond it");
         windows.sent(A, 50);
-        assert!(!windows.has_room(A) && windows.is_open(A));
+        assert!(!windows.has_room(A));
         windows.count([(A, 60), (A, 39)].into_iter());
         assert!(windows.has_room(A));
         windows.granted(A, 99);

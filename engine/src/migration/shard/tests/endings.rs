@@ -375,6 +375,8 @@ fn a_source_that_waits_for_its_turn_or_a_limit_is_not_silent() {
         bed.until("the first records", |bed| bed.received() > 1);
         for _ in 0..13 {
             bed.settle();
+            let next = bed.source.migrations.next_look();
+            assert!(next.is_none_or(|next| next > bed.now), "nothing is due");
             bed.pass(2_000);
         }
         assert_eq!((bed.source.reason(), bed.target.reason()), (None, None));
