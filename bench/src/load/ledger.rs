@@ -94,36 +94,23 @@ impl Ledger {
         let Some(entry) = self.entry(key) else {
             return Found::Right;
         };
-        let Some(value) = value else {
-            let absent = entry.absent.load(Ordering::Acquire);
-            return match floor == 0 || absent >= floor {
-                true => Found::Right,
-                false => Found::Stale,
-            };
+        let newest = || {
+            let confirmed = entry.confirmed.load(Ordering::Acquire);
+            confirmed / VERSION + (confirmed & UNDER_WAY)
         };
         // Nothing is known of what was there before the first write.
-        let before_all = match floor {
-            0 => Found::Right,
-            _ => Found::Wrong,
-        };
-        let Some((of, run, version)) = read_stamp(value) else {
-            return before_all;
-        };
-        if of != key {
-            return Found::Wrong;
-        }
-        if run != self.run {
-            return match floor {
-                0 => Found::Right,
-                _ => Found::Stale,
-            };
-        }
-        let newest = entry.confirmed.load(Ordering::Acquire);
-        let newest = newest / VERSION + (newest & UNDER_WAY);
-        match version {
-            _ if version > newest => Found::Wrong,
-            _ if version < floor => Found::Stale,
-            _ => Found::Right,
+        let is_first = floor == 0;
+        match value.map(read_stamp) {
+            None if is_first || entry.absent.load(Ordering::Acquire) >= floor => Found::Right,
+            None => Found::Stale,
+            Some(None) if is_first => Found::Right,
+            Some(None) => Found::Wrong,
+            Some(Some((of, ..))) if of != key => Found::Wrong,
+            Some(Some((_, run, _))) if run != self.run && is_first => Found::Right,
+            Some(Some((_, run, _))) if run != self.run => Found::Stale,
+            Some(Some((.., version))) if version > newest() => Found::Wrong,
+            Some(Some((.., version))) if version < floor => Found::Stale,
+            Some(Some(_)) => Found::Right,
         }
     }
 }

@@ -4,6 +4,8 @@ use std::str::FromStr;
 use ephesus_wire::rng::Rng;
 use serde::Serialize;
 
+use clap::ValueEnum;
+
 use crate::named::Named;
 
 /// What clients do with a key.
@@ -28,17 +30,7 @@ pub enum Op {
 
 impl Op {
     /// Kinds.
-    pub(super) const COUNT: usize = 7;
-
-    pub(super) const ALL: [Op; Op::COUNT] = [
-        Op::Read,
-        Op::Write,
-        Op::Ttl,
-        Op::Delete,
-        Op::Rmw,
-        Op::Insert,
-        Op::Count,
-    ];
+    pub(super) const COUNT: usize = Op::Count as usize + 1;
 }
 
 impl fmt::Display for Op {
@@ -91,7 +83,7 @@ impl FromStr for Mix {
     fn from_str(text: &str) -> Result<Self, String> {
         let part = |part: &str| {
             let (name, share) = part.split_once('=')?;
-            let op = Op::all().into_iter().find(|op| op.name() == name)?;
+            let op = Op::from_str(name, false).ok()?;
             Some((op, share.parse().ok().filter(|share| *share <= SHARE_MAX)?))
         };
         let shares: Option<Vec<_>> = text.split(',').map(part).collect();

@@ -1,5 +1,7 @@
 use std::collections::BTreeMap;
 
+use clap::ValueEnum;
+
 use crate::record::Latencies;
 
 use super::mix::Op;
@@ -49,8 +51,10 @@ impl Tally {
 
     /// Latencies of a phase by operation.
     pub(super) fn phase(&self, phase: Phase) -> impl Iterator<Item = (Op, &Latencies)> {
-        let of = Op::ALL.into_iter().zip(&self.latencies[phase as usize]);
-        of.filter_map(|(op, latencies)| Some((op, &**latencies.as_ref()?)))
+        let of = Op::value_variants()
+            .iter()
+            .zip(&self.latencies[phase as usize]);
+        of.filter_map(|(op, latencies)| Some((*op, &**latencies.as_ref()?)))
     }
 
     /// Those of all phases behind the warm-up.

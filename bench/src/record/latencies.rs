@@ -82,23 +82,17 @@ impl Latencies {
                 false => "\n".to_owned(),
             };
         }
-        let lines = [
-            (
-                "Mean",
-                ms(self.0.mean()),
-                "StdDeviation",
-                ms(self.0.stdev()),
-            ),
-            (
-                "Max",
-                ms(self.0.max() as f64),
-                "Total count",
-                self.0.len() as f64,
-            ),
-        ];
-        for (first, value, second, other) in lines {
-            text += &format!("#[{first:<7} = {value:12.6}, {second:<14} = {other:12.6}]\n");
-        }
+        let last = |first, value, second, other| {
+            format!("#[{first:<7} = {value:12.6}, {second:<14} = {other:12.6}]\n")
+        };
+        text += &last(
+            "Mean",
+            ms(self.0.mean()),
+            "StdDeviation",
+            ms(self.0.stdev()),
+        );
+        let (longest, count) = (ms(self.0.max() as f64), self.0.len() as f64);
+        text += &last("Max", longest, "Total count", count);
         let (buckets, values) = (self.0.buckets(), self.0.distinct_values());
         text + &format!("#[Buckets = {buckets:12}, SubBuckets     = {values:12}]\n")
     }
