@@ -5,6 +5,8 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use serde::Serialize;
+
 use crate::affinity;
 use crate::disk::Scratch;
 use crate::error::{BenchError, Result};
@@ -12,7 +14,8 @@ use crate::interrupt;
 use crate::locate;
 use crate::loopback;
 use crate::measure::more;
-use crate::record::{Case, EPHESUS, Outputs, Record};
+use crate::record::{Case, EPHESUS, Outputs};
+use crate::runner::session;
 
 mod durable;
 mod memory;
@@ -23,7 +26,7 @@ const KEY_BYTES: usize = 16;
 const VALUE_BYTES: usize = 100;
 
 /// `ephesus-bench micro`: parts of a node beside the physical limits of this machine.
-#[derive(Clone, Debug, clap::Args)]
+#[derive(Clone, Debug, Serialize, clap::Args)]
 pub struct MicroArgs {
     /// Seconds of all measurements together, about
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=3600))]
@@ -36,6 +39,7 @@ pub struct MicroArgs {
     dir: Option<PathBuf>,
     /// Where results go.
     #[command(flatten)]
+    #[serde(skip)]
     outputs: Outputs,
 }
 
@@ -67,11 +71,7 @@ impl MicroArgs {
     /// # Errors
     /// When the directory cannot be written, a part misbehaves, or a signal interrupts.
     pub fn execute(&self) -> Result<()> {
-        self.outputs.prepare()?;
         let root = locate::data_root(self.dir.as_deref(), "micro-")?;
-        let settings = serde_json::json!({ "seconds": self.seconds });
-        let mut record = Record::new("micro", root.path(), &settings)?;
-        record.is_quick = self.quick;
         let how = format!(
             "One CPU; keys of {KEY_BYTES} B and values of {VALUE_BYTES} B; medians of {ROUNDS} rounds. Limits: \
              memory that is copied, reads of memory that depend on each other, one loopback TCP connection, 4 KiB \
@@ -84,10 +84,13 @@ impl MicroArgs {
             how,
             ..Case::default()
         };
-        let done = self.measure(root.path(), &mut case);
-        case.judge(EPHESUS, LIMIT, str::to_owned);
-        record.put(case);
-        self.outputs.publish(record, done)
+        let outputs = (&self.outputs, Some(&root), self.quick);
+        session("micro", outputs, self, |session| {
+            let done = self.measure(root.path(), &mut case);
+            case.judge(EPHESUS, LIMIT, str::to_owned);
+            session.put(case)?;
+            done
+        })
     }
 
     fn measure(&self, dir: &Path, case: &mut Case) -> Result<()> {

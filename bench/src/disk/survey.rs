@@ -2,17 +2,21 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use serde::Serialize;
+
 use crate::error::{BenchError, Result};
+use crate::locate;
 use crate::measure::more;
 use crate::plot::{Axis, Kind, Plot, Series};
-use crate::record::{Case, Latencies, Outputs, Record, Run};
+use crate::record::{Case, Latencies, Outputs, Run};
+use crate::runner::session;
 use crate::stats::number;
 
 use super::refuse_memory;
 use super::scratch::{BLOCK_BYTES, Driven, Scratch, WRITE_BYTES_MAX};
 
 /// `ephesus-bench disk`: what a disk can do for a log.
-#[derive(Clone, Debug, clap::Args)]
+#[derive(Clone, Debug, Serialize, clap::Args)]
 pub struct DiskArgs {
     /// Directory on the disk, which gets a file of 64 MiB meanwhile
     #[arg(default_value = ".")]
@@ -22,6 +26,7 @@ pub struct DiskArgs {
     seconds: u64,
     /// Where results go.
     #[command(flatten)]
+    #[serde(skip)]
     outputs: Outputs,
 }
 
@@ -51,17 +56,21 @@ impl DiskArgs {
     /// # Errors
     /// When the directory cannot be written or is in memory, and when a signal interrupts.
     pub fn execute(&self) -> Result<()> {
-        self.outputs.prepare()?;
         let dir = std::path::absolute(&self.dir).map_err(BenchError::io("DIR"))?;
         refuse_memory("DIR", &dir)?;
-        let settings = serde_json::json!({ "seconds": self.seconds });
-        let mut record = Record::new("disk", &dir, &settings)?;
+        let dir = locate::dir_in(&dir, "ephesus-disk-")?;
         let mut found = Found::default();
-        let all = Duration::from_secs(self.seconds);
-        let done = found.fill(&dir, all);
-        record.put(found.for_strict());
-        record.put(found.sequential());
-        self.outputs.publish(record, done)
+        session(
+            "disk",
+            (&self.outputs, Some(&dir), false),
+            self,
+            |session| {
+                let done = found.fill(dir.path(), Duration::from_secs(self.seconds));
+                session.put(found.for_strict())?;
+                session.put(found.sequential())?;
+                done
+            },
+        )
     }
 }
 
