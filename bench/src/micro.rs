@@ -14,6 +14,7 @@ use crate::interrupt;
 use crate::locate;
 use crate::loopback;
 use crate::measure::more;
+use crate::prefill::KEY_BYTES;
 use crate::record::{Case, EPHESUS, Outputs};
 use crate::runner::session;
 
@@ -22,7 +23,6 @@ mod memory;
 
 const ROUNDS: u32 = 5;
 const LIMIT: &str = "limit";
-const KEY_BYTES: usize = 16;
 const VALUE_BYTES: usize = 100;
 
 /// `ephesus-bench micro`: parts of a node beside the physical limits of this machine.

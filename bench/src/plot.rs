@@ -99,13 +99,4 @@ impl Series {
             intervals: Vec::new(),
         }
     }
-
-    /// A bar, with its interval if there is one.
-    pub fn bar(name: impl Into<String>, value: f64, interval: Option<[f64; 2]>) -> Self {
-        let bar = Series::new(name, [[0.0, value]]);
-        Series {
-            intervals: interval.into_iter().collect(),
-            ..bar
-        }
-    }
 }

@@ -77,21 +77,21 @@ fn slot(sent: &Sent) -> usize {
 }
 
 fn read_range(range: &Value, from: SocketAddr) -> Option<(usize, usize, SocketAddr)> {
-    let Value::Array(parts) = range else {
+    use Value::{Array, Integer};
+    let Array(parts) = range else { return None };
+    let [Integer(first), Integer(last), Array(owner), ..] = &parts[..] else {
         return None;
     };
-    let number = |value: &Value| usize::try_from(value.as_integer()?).ok();
-    let (first, last) = (number(parts.first()?)?, number(parts.get(1)?)?);
-    let Value::Array(owner) = parts.get(2)? else {
+    let [host, Integer(port), ..] = &owner[..] else {
         return None;
     };
-    let port = u16::try_from(number(owner.get(1)?)?).ok()?;
-    let host = std::str::from_utf8(owner.first()?.as_bytes().unwrap_or_default()).ok()?;
-    let ip = match host {
+    let ip = match std::str::from_utf8(host.as_bytes().unwrap_or_default()).ok()? {
         "" | "?" => from.ip(),
         host => host.parse().ok()?,
     };
-    (first <= last && last < usize::from(SLOTS)).then_some((first, last, SocketAddr::new(ip, port)))
+    let owner = SocketAddr::new(ip, u16::try_from(*port).ok()?);
+    let (first, last) = (usize::try_from(*first).ok()?, usize::try_from(*last).ok()?);
+    (first <= last && last < usize::from(SLOTS)).then_some((first, last, owner))
 }
 
 /// Where a slot is served, of the text of an error of the server at `from`.

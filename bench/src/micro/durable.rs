@@ -15,8 +15,9 @@ use ephesus_wire::{Epoch, Lsn, PartitionId};
 use futures_lite::future::block_on;
 
 use crate::error::{BenchError, Result};
+use crate::prefill::KEY_BYTES;
 
-use super::{KEY_BYTES, VALUE_BYTES, Work};
+use super::{VALUE_BYTES, Work};
 
 /// With its header.
 const RECORD_BYTES: usize = 40 + KEY_BYTES + VALUE_BYTES;

@@ -14,17 +14,14 @@ use ephesus_wire::slot::{Partitioning, slot_of};
 use ephesus_wire::{Lsn, PartitionId};
 
 use crate::error::BenchError;
+use crate::prefill::{KEY_BYTES, key};
 
-use super::{KEY_BYTES, VALUE_BYTES, Work};
+use super::{VALUE_BYTES, Work};
 
 /// Between two looks at the clock.
 const BATCH: usize = 4096;
 const COPY_BYTES: usize = 64 << 20;
 const PARTITIONS: u16 = 1024;
-
-fn key(index: usize) -> Vec<u8> {
-    format!("key:{index:012}").into_bytes()
-}
 
 fn wrong(what: &str) -> BenchError {
     BenchError::failed(what, "is not what it was made of")
@@ -55,7 +52,7 @@ pub(super) fn chase(count: u32) -> Work {
 
 pub(super) fn decode_requests() -> Work {
     let mut requests = Vec::new();
-    for index in 0..BATCH {
+    for index in 0..BATCH as u64 {
         let set: [&[u8]; 3] = [b"SET", &key(index), &[b'x'; VALUE_BYTES]];
         reply::command(&mut requests, &set);
     }
@@ -84,7 +81,7 @@ pub(super) fn encode_replies() -> Work {
 }
 
 /// Blocks of a batch of entries.
-fn blocks(keys: &[Vec<u8>], mut each: impl FnMut(&[u8])) {
+fn blocks(keys: &[[u8; KEY_BYTES]], mut each: impl FnMut(&[u8])) {
     let mut builder = BlockBuilder::new();
     for key in keys {
         builder.push(key, &[b'x'; VALUE_BYTES], 0, &mut each);
@@ -93,7 +90,7 @@ fn blocks(keys: &[Vec<u8>], mut each: impl FnMut(&[u8])) {
 }
 
 pub(super) fn encode_blocks() -> Work {
-    let keys: Vec<Vec<u8>> = (0..BATCH).map(key).collect();
+    let keys: Vec<_> = (0..BATCH as u64).map(key).collect();
     Box::new(move || {
         let mut bytes = 0;
         blocks(&keys, |block| bytes += black_box(block).len());
@@ -102,7 +99,7 @@ pub(super) fn encode_blocks() -> Work {
 }
 
 pub(super) fn decode_blocks() -> Work {
-    let keys: Vec<Vec<u8>> = (0..BATCH).map(key).collect();
+    let keys: Vec<_> = (0..BATCH as u64).map(key).collect();
     let mut encoded = Vec::new();
     blocks(&keys, |block| encoded.push(block.to_vec()));
     Box::new(move || {
@@ -122,13 +119,13 @@ pub(super) fn decode_blocks() -> Work {
 }
 
 /// Keys with their hashes.
-type Keys = Rc<[(u64, Vec<u8>)]>;
+type Keys = Rc<[(u64, [u8; KEY_BYTES])]>;
 
 /// Routing of keys, and reads and writes of a table that has all of them.
 pub(super) fn table(count: usize) -> (Work, Work, Work) {
     let hasher = KeyHasher::with_seeds([1, 2, 3, 4]);
     let hashed = |index| (hasher.hash(&key(index)), key(index));
-    let keys: Keys = (0..count).map(hashed).collect();
+    let keys: Keys = (0..count as u64).map(hashed).collect();
     let mut table = Table::new();
     for (hash, key) in keys.iter() {
         table.put(*hash, key, &[1; VALUE_BYTES], 0);

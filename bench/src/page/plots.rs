@@ -117,7 +117,10 @@ fn bars(row: &Row, runs: &[Run]) -> Option<Plot> {
         let samples: Vec<f64> = samples.iter().copied().flatten().collect();
         let found = stats::estimate(&samples)?;
         let interval = (samples.len() > 1).then_some([found.low, found.high]);
-        Some(Series::bar(server.as_str(), found.median, interval))
+        Some(Series {
+            intervals: interval.into_iter().collect(),
+            ..Series::new(server.as_str(), [[0.0, found.median]])
+        })
     };
     let mut series: Vec<Series> = row.samples.iter().filter_map(bar).collect();
     series.sort_by_key(|series| runs.iter().position(|run| run.server == series.name));

@@ -137,7 +137,7 @@ fn sample() -> Record {
                 "A bar",
                 Kind::Bars,
                 [Axis::linear("", ""), Axis::linear("MB/s", "")],
-                vec![Series::bar("ephesus", 300.0, None)],
+                vec![Series::new("ephesus", [[0.0, 300.0]])],
             ),
         ],
         ..two
