@@ -88,9 +88,10 @@ impl Running {
         self.times.end();
     }
 
-    /// Collects what was seen in a second that is over; whether all executors have ended.
+    /// Collects what was seen in seconds that are over; whether all executors have ended.
     pub(crate) fn look(&mut self) -> bool {
-        if self.times.now_ns() >= self.collected_ns.saturating_add(SECOND_NS) {
+        let over_ns = self.times.now_ns().min(self.times.end_ns());
+        while self.collected_ns.saturating_add(SECOND_NS) <= over_ns {
             self.collect(self.collected_ns + SECOND_NS);
         }
         self.executors.iter().all(Executor::is_over)
