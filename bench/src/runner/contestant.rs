@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use ::procfs::{Current, Meminfo};
 use ephesus_wire::limits::SLOTS;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 use tempfile::TempDir;
 
 use crate::affinity::{self, Confinement};
@@ -19,10 +19,12 @@ use crate::server::{self, Durability, Product, Server, ServerSpec};
 use crate::target::LoginArgs;
 
 /// A server to measure: one that runs, or one that is started for it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
 pub struct Contestant {
     /// What it is called on the command line and in tables.
     pub name: String,
+    #[serde(skip)]
     start: Option<Start>,
 }
 
@@ -55,12 +57,6 @@ impl From<&str> for Contestant {
                 program,
             }),
         }
-    }
-}
-
-impl Serialize for Contestant {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.name.serialize(serializer)
     }
 }
 
@@ -158,37 +154,34 @@ impl ServerArgs {
     /// Starts a contestant with its data below `dir`, or finds out whether it is there.
     pub fn start(&self, one: &Contestant, setup: &Setup, dir: &Path) -> Result<Driven> {
         let name = one.name.clone();
-        let Some(start) = &one.start else {
-            let plan = Plan {
+        let mut servers = Vec::new();
+        let plan = match &one.start {
+            None => Plan {
                 is_cluster: self.cluster,
                 ..Plan::new(self.login.resolve(&name)?)
-            };
-            let servers = Vec::new();
-            return Ok(Driven {
-                name,
-                servers,
-                plan,
-            });
-        };
-        let plain = |letter: char| letter.is_ascii_alphanumeric();
-        let dir = dir.join(name.replace(|letter| !plain(letter), "-"));
-        let shares: Vec<&[usize]> = match start.is_cluster {
-            true => setup.cpus.chunks(1).collect(),
-            false => vec![&setup.cpus],
-        };
-        let server = |(number, cpus): (usize, &[usize])| {
-            let dir = dir.join(number.to_string());
-            Server::start(self.spec(start, setup.durability, (dir, cpus))?)
-        };
-        let servers = shares.into_iter().enumerate().map(server);
-        let servers = servers.collect::<Result<Vec<_>>>()?;
-        if start.is_cluster {
-            join(&servers, servers.len())?;
-        }
-        let plan = Plan {
-            is_cluster: start.is_cluster || start.product.is_ephesus() && setup.cpus.len() > 1,
-            cpus: setup.client_cpus.clone(),
-            ..Plan::new(servers[0].address)
+            },
+            Some(start) => {
+                let plain = |letter: char| letter.is_ascii_alphanumeric();
+                let dir = dir.join(name.replace(|letter| !plain(letter), "-"));
+                let each = if start.is_cluster {
+                    1
+                } else {
+                    setup.cpus.len()
+                };
+                for (number, cpus) in setup.cpus.chunks(each).enumerate() {
+                    let dir = dir.join(number.to_string());
+                    let spec = self.spec(start, setup.durability, (dir, cpus))?;
+                    servers.push(Server::start(spec)?);
+                }
+                if start.is_cluster {
+                    join(&servers, servers.len())?;
+                }
+                Plan {
+                    is_cluster: one.scales() && setup.cpus.len() > 1,
+                    cpus: setup.client_cpus.clone(),
+                    ..Plan::new(servers[0].address)
+                }
+            }
         };
         Ok(Driven {
             name,
