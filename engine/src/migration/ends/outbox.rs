@@ -205,6 +205,8 @@ mod tests {
         let first = take(&mut outbox).expect("two records");
         assert_eq!(first.last_seq, 3);
         assert_eq!(outbox.in_flight_bytes(), first.bytes.len());
+        assert_eq!(outbox.unsent_bytes(), outbox.open.len());
+        assert!(outbox.unsent_bytes() < outbox.backlog_bytes());
         assert_eq!(take(&mut outbox), None);
         assert!(outbox.acknowledged(2));
         assert_eq!(take(&mut outbox), None);

@@ -390,6 +390,25 @@ fn a_source_that_waits_for_its_turn_or_a_limit_is_not_silent() {
 }
 
 #[test]
+fn nothing_is_due_at_a_source_with_a_limit_whose_target_takes_nothing() {
+    let mut bed = Bed::new(1);
+    bed.fill(MOVING, 2_000);
+    bed.order_source(Order::Limit(1_000));
+    bed.begin(Wire::Sockets);
+    bed.until("the first records", |bed| bed.received() > 1);
+    bed.target.core.admission.log_room.has_room_for_moves = false;
+    for _ in 0..60 {
+        bed.settle();
+        let next = bed.source.migrations.next_look();
+        assert!(
+            next.is_none_or(|next| next > bed.now),
+            "it is looked at without end"
+        );
+        bed.pass(1_000);
+    }
+}
+
+#[test]
 fn a_target_whose_disk_is_slow_is_not_silent() {
     for wire in BOTH {
         let mut bed = Bed::new(1);
