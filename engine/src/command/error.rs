@@ -72,6 +72,24 @@ pub enum ClientError {
     /// A database other than 0.
     #[error("ERR SELECT is not allowed in cluster mode")]
     SelectInCluster,
+    /// COPY to a database other than 0.
+    #[error("ERR Copying to another database is not allowed in cluster mode")]
+    CopyToOtherDb,
+    /// COPY of a key to itself.
+    #[error("ERR source and destination objects are the same")]
+    SameKey,
+    /// SETRANGE at a negative offset.
+    #[error("ERR offset is out of range")]
+    OffsetOutOfRange,
+    /// A bit's place that is no number, negative, or beyond the largest value.
+    #[error("ERR bit offset is not an integer or out of range")]
+    BitOffset,
+    /// SETBIT to something other than 0 and 1.
+    #[error("ERR bit is not an integer or out of range")]
+    BitValue,
+    /// BITPOS of something other than 0 and 1.
+    #[error("ERR The bit argument must be 1 or 0.")]
+    BitArgument,
     /// A slot outside 0..16384.
     #[error("ERR Invalid slot")]
     InvalidSlot,

@@ -7,10 +7,16 @@ use ephesus_wire::glob::Pattern;
 use ephesus_wire::resp::request::{self, Args};
 use ephesus_wire::{Slot, limits};
 
-use super::error::{ClientError, Quoted};
+use super::error::ClientError;
+pub use expiry::{Expire, ExpireCondition, GetExpiry, TimeUnit, deadline};
+
+mod expiry;
 
 /// Keys one SCAN call looks at when it has no COUNT.
 pub const SCAN_COUNT_DEFAULT: u64 = 10;
+
+/// Databases that Redis has when nobody says how many.
+const DATABASES: i64 = 16;
 
 /// A request as a list of arguments; argument 0 is the command's name.
 pub trait ArgList {
@@ -184,26 +190,6 @@ impl SetOptions {
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum TimeUnit {
-    Ex,
-    Px,
-    Exat,
-    Pxat,
-}
-
-impl TimeUnit {
-    fn named(name: &[u8]) -> Option<TimeUnit> {
-        match name {
-            [b'e' | b'E', b'x' | b'X'] => Some(TimeUnit::Ex),
-            [b'p' | b'P', b'x' | b'X'] => Some(TimeUnit::Px),
-            _ if name.eq_ignore_ascii_case(b"exat") => Some(TimeUnit::Exat),
-            _ if name.eq_ignore_ascii_case(b"pxat") => Some(TimeUnit::Pxat),
-            _ => None,
-        }
-    }
-}
-
 fn parse_set_options<A: ArgList + ?Sized>(
     args: &A,
     now_ms: u64,
@@ -247,132 +233,9 @@ fn parse_set_options<A: ArgList + ?Sized>(
         at += 1;
     }
     if let Some((unit, value)) = time {
-        options.expiry = SetExpiry::At(set_deadline(unit, args.arg(value), now_ms)?);
+        options.expiry = SetExpiry::At(deadline(unit, args.arg(value), now_ms, "set")?);
     }
     Ok(options)
-}
-
-/// The deadline of `SETEX key seconds value`, Unix milliseconds.
-///
-/// # Errors
-/// [`ClientError::NotAnInteger`] or [`ClientError::InvalidExpire`].
-pub fn setex_deadline<A: ArgList + ?Sized>(args: &A, now_ms: u64) -> Result<u64, ClientError> {
-    deadline(TimeUnit::Ex, args.arg(2), now_ms, "setex")
-}
-
-fn set_deadline(unit: TimeUnit, value: &[u8], now_ms: u64) -> Result<u64, ClientError> {
-    deadline(unit, value, now_ms, "set")
-}
-
-fn deadline(
-    unit: TimeUnit,
-    value: &[u8],
-    now_ms: u64,
-    command: &'static str,
-) -> Result<u64, ClientError> {
-    let invalid = ClientError::InvalidExpire(command);
-    let value = integer(value)?;
-    if value <= 0 {
-        return Err(invalid);
-    }
-    let millis = match unit {
-        TimeUnit::Ex | TimeUnit::Exat => value.checked_mul(1000),
-        TimeUnit::Px | TimeUnit::Pxat => Some(value),
-    };
-    let deadline = match unit {
-        TimeUnit::Ex | TimeUnit::Px => millis.and_then(|ms| ms.checked_add_unsigned(now_ms)),
-        TimeUnit::Exat | TimeUnit::Pxat => millis,
-    };
-    deadline
-        .and_then(|ms| u64::try_from(ms).ok())
-        .ok_or(invalid)
-}
-
-/// When EXPIRE may change the expiry; a key without one counts as expiring never.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ExpireCondition {
-    /// Only if the key has no expiry.
-    pub nx: bool,
-    /// Only if the key has an expiry.
-    pub xx: bool,
-    /// Only if the new expiry is later.
-    pub gt: bool,
-    /// Only if the new expiry is earlier.
-    pub lt: bool,
-}
-
-impl ExpireCondition {
-    /// Whether a key that expires at `current` (`None`: never) may get the expiry `new`.
-    #[must_use]
-    pub fn allows(self, current: Option<u64>, new: u64) -> bool {
-        let exists = current.is_some();
-        !(self.nx && exists
-            || self.xx && !exists
-            || self.gt && current.is_none_or(|current| new <= current)
-            || self.lt && current.is_some_and(|current| new >= current))
-    }
-}
-
-/// The arguments of EXPIRE and PEXPIRE after the key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Expire {
-    /// Unix time in milliseconds, at least 1; not after now means delete.
-    pub at_ms: u64,
-    pub condition: ExpireCondition,
-}
-
-impl Expire {
-    /// Reads `EXPIRE key seconds [NX|XX|GT|LT]`.
-    ///
-    /// # Errors
-    /// A bad option first, then [`ClientError::NotAnInteger`] or [`ClientError::InvalidExpire`].
-    pub fn parse_seconds<A: ArgList + ?Sized>(
-        args: &A,
-        now_ms: u64,
-    ) -> Result<Expire, ClientError> {
-        Expire::parse(args, now_ms, 1000, "expire")
-    }
-
-    /// Reads `PEXPIRE key milliseconds [NX|XX|GT|LT]`.
-    ///
-    /// # Errors
-    /// A bad option first, then [`ClientError::NotAnInteger`] or [`ClientError::InvalidExpire`].
-    pub fn parse_millis<A: ArgList + ?Sized>(args: &A, now_ms: u64) -> Result<Expire, ClientError> {
-        Expire::parse(args, now_ms, 1, "pexpire")
-    }
-
-    fn parse<A: ArgList + ?Sized>(
-        args: &A,
-        now_ms: u64,
-        unit_ms: i64,
-        command: &'static str,
-    ) -> Result<Expire, ClientError> {
-        let mut condition = ExpireCondition::default();
-        for index in 3..args.len() {
-            let name = args.arg(index);
-            match () {
-                () if name.eq_ignore_ascii_case(b"nx") => condition.nx = true,
-                () if name.eq_ignore_ascii_case(b"xx") => condition.xx = true,
-                () if name.eq_ignore_ascii_case(b"gt") => condition.gt = true,
-                () if name.eq_ignore_ascii_case(b"lt") => condition.lt = true,
-                () => return Err(ClientError::UnsupportedOption(Quoted::new(name))),
-            }
-        }
-        if condition.nx && (condition.xx || condition.gt || condition.lt) {
-            return Err(ClientError::ExpireNxWithOthers);
-        }
-        if condition.gt && condition.lt {
-            return Err(ClientError::ExpireGtWithLt);
-        }
-        let at_ms = integer(args.arg(2))?
-            .checked_mul(unit_ms)
-            .and_then(|delta| delta.checked_add_unsigned(now_ms))
-            .ok_or(ClientError::InvalidExpire(command))?;
-        Ok(Expire {
-            at_ms: at_ms.max(1).unsigned_abs(),
-            condition,
-        })
-    }
 }
 
 const PATTERN_TOO_LONG: ClientError =
@@ -487,6 +350,32 @@ pub fn select<A: ArgList + ?Sized>(args: &A) -> Result<(), ClientError> {
         Ok(_) => Err(ClientError::SelectInCluster),
         Err(_) => Err(ClientError::NotAnInteger),
     }
+}
+
+/// Checks the options of `COPY from to [DB number] [REPLACE]`; whether it may replace what is there.
+///
+/// # Errors
+/// [`ClientError::Syntax`], [`ClientError::NotAnInteger`], [`ClientError::DbIndex`] or [`ClientError::CopyToOtherDb`].
+pub fn copy_replaces<A: ArgList + ?Sized>(args: &A) -> Result<bool, ClientError> {
+    let (mut at, mut replaces) = (3, false);
+    while at < args.len() {
+        let name = args.arg(at);
+        if name.eq_ignore_ascii_case(b"replace") {
+            replaces = true;
+        } else if name.eq_ignore_ascii_case(b"db") && at + 1 < args.len() {
+            at += 1;
+            match integer(args.arg(at))? {
+                0 => {}
+                1..DATABASES => return Err(ClientError::CopyToOtherDb),
+                number if i32::try_from(number).is_ok() => return Err(ClientError::DbIndex),
+                _ => return Err(ClientError::NotAnInteger),
+            }
+        } else {
+            return Err(ClientError::Syntax);
+        }
+        at += 1;
+    }
+    Ok(replaces)
 }
 
 /// Checks the arguments of FLUSHALL and FLUSHDB: nothing, ASYNC or SYNC.

@@ -5,7 +5,7 @@ use ephesus_wire::resp::reply;
 
 use super::{Keyspace, Reply};
 use crate::command::error::ClientError;
-use crate::command::parse::{self, ArgList, Expire};
+use crate::command::parse::{self, ArgList, Expire, TimeUnit};
 use crate::command::spec::{Cmd, Spec};
 
 impl Keyspace {
@@ -35,34 +35,57 @@ impl Keyspace {
             }
             Cmd::Set => return self.set(&key, args, reply),
             Cmd::Setnx => return self.setnx(&key, args.arg(2), reply),
-            Cmd::Setex => return self.setex(&key, args, reply),
+            Cmd::Setex => return self.setex(&key, args, (TimeUnit::Ex, spec.name), reply),
+            Cmd::Psetex => return self.setex(&key, args, (TimeUnit::Px, spec.name), reply),
             Cmd::Getset => return self.getset(&key, args.arg(2), reply),
             Cmd::Getdel => return self.getdel(&key, reply),
+            Cmd::Getex => return self.getex(&key, args, reply),
             Cmd::Mget => return self.mget(args, reply),
             Cmd::Mset => return self.mset(args, reply),
+            Cmd::Msetnx => return self.msetnx(args, reply),
             Cmd::Strlen => self.strlen(&key, reply),
             Cmd::Append => return self.append(&key, args.arg(2), reply),
+            Cmd::Getrange | Cmd::Substr => return self.getrange(&key, args, reply),
+            Cmd::Setrange => return self.setrange(&key, args, reply),
+            Cmd::Setbit => return self.setbit(&key, args, reply),
+            Cmd::Getbit => return self.getbit(&key, args.arg(2), reply),
+            Cmd::Bitcount => return self.bitcount(&key, args, reply),
+            Cmd::Bitpos => return self.bitpos(&key, args, reply),
             Cmd::Incr => return self.increment(&key, 1, reply),
             Cmd::Decr => return self.increment(&key, -1, reply),
             Cmd::Incrby => return self.increment(&key, parse::increment(args)?, reply),
             Cmd::Decrby => return self.increment(&key, parse::decrement(args)?, reply),
             Cmd::Del | Cmd::Unlink => return self.del(args, reply),
-            Cmd::Exists => return self.exists(args, reply),
+            Cmd::Exists | Cmd::Touch => return self.exists(args, reply),
             Cmd::Type => self.type_of(&key, reply),
             Cmd::Rename => {
                 let to = self.key(args.arg(2));
-                return self.rename(&key, &to, reply);
+                self.rename((&key, &to), true, reply)?;
+                reply.out.extend_from_slice(reply::OK);
             }
-            Cmd::Expire => {
-                let expire = Expire::parse_seconds(args, self.now_ms)?;
-                return self.expire_command(&key, expire, reply);
+            Cmd::Renamenx => {
+                let to = self.key(args.arg(2));
+                let is_renamed = self.rename((&key, &to), false, reply)?;
+                reply::integer(reply.out, i64::from(is_renamed));
             }
-            Cmd::Pexpire => {
-                let expire = Expire::parse_millis(args, self.now_ms)?;
+            Cmd::Copy => {
+                let to = self.key(args.arg(2));
+                return self.copy((&key, &to), args, reply);
+            }
+            Cmd::Expire | Cmd::Pexpire | Cmd::Expireat | Cmd::Pexpireat => {
+                let unit = match spec.cmd {
+                    Cmd::Expire => TimeUnit::Ex,
+                    Cmd::Pexpire => TimeUnit::Px,
+                    Cmd::Expireat => TimeUnit::Exat,
+                    _ => TimeUnit::Pxat,
+                };
+                let expire = Expire::parse(args, unit, self.now_ms, spec.name)?;
                 return self.expire_command(&key, expire, reply);
             }
             Cmd::Ttl => self.ttl(&key, 1000, reply),
             Cmd::Pttl => self.ttl(&key, 1, reply),
+            Cmd::Expiretime => self.expire_time(&key, 1000, reply),
+            Cmd::Pexpiretime => self.expire_time(&key, 1, reply),
             Cmd::Persist => self.persist(&key, reply),
             other => unreachable!("{other:?} has no keys"),
         }

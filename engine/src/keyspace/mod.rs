@@ -11,6 +11,7 @@ pub mod large_replies;
 mod last_writes;
 mod outgoing;
 pub mod partition;
+mod ranges;
 pub mod replay;
 mod strings;
 mod walk;

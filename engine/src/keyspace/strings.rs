@@ -9,11 +9,13 @@ use ephesus_wire::resp::{reply, request};
 use super::large_replies::LARGE_REPLY_BYTES;
 use super::{Key, Keyspace, Reply};
 use crate::command::error::ClientError;
-use crate::command::parse::{self, ArgList, Expire, SetCondition, SetExpiry, SetOptions};
+use crate::command::parse::{
+    self, ArgList, Expire, GetExpiry, SetCondition, SetExpiry, SetOptions, TimeUnit,
+};
 use crate::command::spec::Cmd;
 use crate::table::{EntryRef, Prefetch};
 
-type Outcome = Result<(), ClientError>;
+pub(super) type Outcome = Result<(), ClientError>;
 
 /// Keys of one command whose entries are loaded at the same time.
 const LOADED_KEYS: usize = 32;
@@ -94,7 +96,7 @@ impl Keyspace {
     }
 
     /// What the table has of a key, expired or not.
-    fn entry(&self, key: &Key<'_>) -> Option<EntryRef<'_>> {
+    pub(super) fn entry(&self, key: &Key<'_>) -> Option<EntryRef<'_>> {
         self.served(key.partition)?.table.get(key.hash, key.bytes)
     }
 
@@ -179,15 +181,17 @@ impl Keyspace {
         Ok(())
     }
 
+    /// SETEX or PSETEX, by the name of it.
     pub(super) fn setex<A: ArgList + ?Sized>(
         &mut self,
         key: &Key<'_>,
         args: &A,
+        (unit, name): (TimeUnit, &'static str),
         reply: &mut Reply<'_>,
     ) -> Outcome {
         let value = args.arg(3);
         check_sizes(key.bytes, value)?;
-        let at_ms = parse::setex_deadline(args, self.now_ms)?;
+        let at_ms = parse::deadline(unit, args.arg(2), self.now_ms, name)?;
         self.put(key, value, at_ms, reply);
         reply.out.extend_from_slice(reply::OK);
         Ok(())
@@ -203,6 +207,35 @@ impl Keyspace {
     pub(super) fn getdel(&mut self, key: &Key<'_>, reply: &mut Reply<'_>) -> Outcome {
         if self.get(key, reply)? {
             self.delete(key, reply);
+        }
+        Ok(())
+    }
+
+    pub(super) fn getex<A: ArgList + ?Sized>(
+        &mut self,
+        key: &Key<'_>,
+        args: &A,
+        reply: &mut Reply<'_>,
+    ) -> Outcome {
+        let expiry = GetExpiry::parse(args)?;
+        let now_ms = self.now_ms;
+        // An expired key is none, whatever its new time would be.
+        let Some(entry) = self.look_up(key, reply) else {
+            self.counters.misses += 1;
+            reply::null(reply.out, reply.protocol);
+            return Ok(());
+        };
+        let has_expiry = entry.expire_at_ms != 0;
+        let at_ms = match expiry {
+            GetExpiry::Keep => None,
+            GetExpiry::Remove => has_expiry.then_some(0),
+            GetExpiry::Set(unit, at) => Some(parse::deadline(unit, args.arg(at), now_ms, "getex")?),
+        };
+        self.get(key, reply)?;
+        match at_ms {
+            None => {}
+            Some(at_ms) if at_ms != 0 && at_ms <= now_ms => self.delete(key, reply),
+            Some(at_ms) => self.set_expiry(key, at_ms, reply),
         }
         Ok(())
     }
@@ -290,6 +323,16 @@ impl Keyspace {
         reply::integer(reply.out, ttl);
     }
 
+    /// When a key expires, Unix time in units of `unit_ms`, rounded as Redis does; -2 absent, -1 never.
+    pub(super) fn expire_time(&mut self, key: &Key<'_>, unit_ms: u64, reply: &mut Reply<'_>) {
+        let time = match self.read(key, reply) {
+            None => -2,
+            Some(entry) if entry.expire_at_ms == 0 => -1,
+            Some(entry) => ((entry.expire_at_ms + unit_ms / 2) / unit_ms) as i64,
+        };
+        reply::integer(reply.out, time);
+    }
+
     pub(super) fn persist(&mut self, key: &Key<'_>, reply: &mut Reply<'_>) {
         let has_expiry = self
             .look_up(key, reply)
@@ -309,17 +352,22 @@ impl Keyspace {
         reply::simple(reply.out, name);
     }
 
+    /// Whether a key was renamed; `may_replace` says whether the other one may be there. A key that gets its own name is
+    /// left as it is.
     pub(super) fn rename(
         &mut self,
-        from: &Key<'_>,
-        to: &Key<'_>,
+        (from, to): (&Key<'_>, &Key<'_>),
+        may_replace: bool,
         reply: &mut Reply<'_>,
-    ) -> Outcome {
+    ) -> Result<bool, ClientError> {
         check_sizes(to.bytes, &[])?;
-        reply.wait_for(self.last_write(to));
+        let is_free = self.look_up(to, reply).is_none();
         let Some(entry) = self.look_up(from, reply) else {
             return Err(ClientError::NoSuchKey);
         };
+        if !is_free && !may_replace {
+            return Ok(false);
+        }
         let (value, expire_at_ms) = (entry.value.to_vec(), entry.expire_at_ms);
         if from.bytes != to.bytes {
             let meta = self.home(from).next_meta();
@@ -330,7 +378,27 @@ impl Keyspace {
             self.insert(to, &value, expire_at_ms);
             self.log_ops(&[*from, *to], reply);
         }
-        reply.out.extend_from_slice(reply::OK);
+        Ok(true)
+    }
+
+    pub(super) fn copy<A: ArgList + ?Sized>(
+        &mut self,
+        (from, to): (&Key<'_>, &Key<'_>),
+        args: &A,
+        reply: &mut Reply<'_>,
+    ) -> Outcome {
+        check_sizes(to.bytes, &[])?;
+        let replaces = parse::copy_replaces(args)?;
+        if from.bytes == to.bytes {
+            return Err(ClientError::SameKey);
+        }
+        let may_write = self.look_up(to, reply).is_none() || replaces;
+        let old = self.read(from, reply).filter(|_| may_write);
+        let old = old.map(|entry| (entry.value.to_vec(), entry.expire_at_ms));
+        if let Some((value, expire_at_ms)) = &old {
+            self.put(to, value, *expire_at_ms, reply);
+        }
+        reply::integer(reply.out, i64::from(old.is_some()));
         Ok(())
     }
 
@@ -391,6 +459,31 @@ impl Keyspace {
     }
 
     pub(super) fn mset<A: ArgList + ?Sized>(&mut self, args: &A, reply: &mut Reply<'_>) -> Outcome {
+        self.put_all(args, reply)?;
+        reply.out.extend_from_slice(reply::OK);
+        Ok(())
+    }
+
+    pub(super) fn msetnx<A: ArgList + ?Sized>(
+        &mut self,
+        args: &A,
+        reply: &mut Reply<'_>,
+    ) -> Outcome {
+        self.check_mset(args)?;
+        let mut are_free = true;
+        self.each_key(args, (1, 2), |keyspace, _, key| {
+            are_free &= keyspace.look_up(key, reply).is_none();
+            Ok(())
+        })?;
+        if are_free {
+            self.put_all(args, reply)?;
+        }
+        reply::integer(reply.out, i64::from(are_free));
+        Ok(())
+    }
+
+    /// Sets all keys of MSET with one record.
+    fn put_all<A: ArgList + ?Sized>(&mut self, args: &A, reply: &mut Reply<'_>) -> Outcome {
         self.check_mset(args)?;
         let mut touched = Vec::with_capacity(args.len() / 2);
         self.each_key(args, (1, 2), |keyspace, index, key| {
@@ -403,7 +496,6 @@ impl Keyspace {
             Ok(())
         })?;
         self.log_ops(&touched, reply);
-        reply.out.extend_from_slice(reply::OK);
         Ok(())
     }
 

@@ -201,7 +201,7 @@ fn lists_are_filtered() {
     );
     assert_eq!(
         names("command list FILTERBY PATTERN get*"),
-        "get,getset,getdel"
+        "get,getset,getdel,getex,getrange,getbit"
     );
     assert_eq!(names("command list filterby aclcat foo"), "-");
     assert_eq!(names("command list filterby module x"), "-");

@@ -78,23 +78,25 @@ fn set_errors_are_those_of_redis() {
 
 #[test]
 fn setex_deadlines() {
-    let deadline = |seconds| {
-        setex_deadline(&["setex", "k", seconds, "v"][..], NOW).map_err(|error| error.to_string())
+    let setex = |seconds: &str| {
+        deadline(TimeUnit::Ex, seconds.as_bytes(), NOW, "setex").map_err(|error| error.to_string())
     };
     let invalid = "ERR invalid expire time in 'setex' command";
-    assert_eq!(deadline("10"), Ok(NOW + 10_000));
+    assert_eq!(setex("10"), Ok(NOW + 10_000));
     for seconds in ["0", "-1", "9223372036854775807", "9223372036854775"] {
-        assert_eq!(deadline(seconds), Err(invalid.to_owned()), "{seconds}");
+        assert_eq!(setex(seconds), Err(invalid.to_owned()), "{seconds}");
     }
-    assert_eq!(deadline("x"), Err(NUMBER.to_owned()));
+    assert_eq!(setex("x"), Err(NUMBER.to_owned()));
 }
 
 fn expire(request: &str) -> Result<(u64, ExpireCondition), String> {
     let args = words(request);
-    let parsed = match args[0] {
-        "expire" => Expire::parse_seconds(&args[..], NOW),
-        _ => Expire::parse_millis(&args[..], NOW),
+    let (unit, name) = match args[0] {
+        "expire" => (TimeUnit::Ex, "expire"),
+        "expireat" => (TimeUnit::Exat, "expireat"),
+        _ => (TimeUnit::Px, "pexpire"),
     };
+    let parsed = Expire::parse(&args[..], unit, NOW, name);
     parsed
         .map(|expire| (expire.at_ms, expire.condition))
         .map_err(|error| error.to_string())
@@ -105,6 +107,7 @@ fn expire_times_and_conditions() {
     let always = ExpireCondition::default();
     assert_eq!(expire("expire k 10"), Ok((NOW + 10_000, always)));
     assert_eq!(expire("pexpire k 10"), Ok((NOW + 10, always)));
+    assert_eq!(expire("expireat k 10"), Ok((10_000, always)));
     assert_eq!(expire("expire k -9223372036854775"), Ok((1, always)));
     assert_eq!(expire("pexpire k -9223372036854775808"), Ok((1, always)));
     let xx_gt = ExpireCondition {
@@ -301,13 +304,16 @@ proptest! {
     #[test]
     fn no_arguments_panic(args in request(), now_ms in any::<u64>()) {
         let _ = SetOptions::parse(&args[..], now_ms);
-        let _ = Expire::parse_seconds(&args[..], now_ms);
-        let _ = Expire::parse_millis(&args[..], now_ms);
+        for unit in [TimeUnit::Ex, TimeUnit::Px, TimeUnit::Exat, TimeUnit::Pxat] {
+            let _ = Expire::parse(&args[..], unit, now_ms, "expire");
+            let _ = deadline(unit, &args[2], now_ms, "setex");
+        }
+        let _ = GetExpiry::parse(&args[..]);
+        let _ = copy_replaces(&args[..]);
         let _ = Scan::parse(&args[..]);
         let _ = select(&args[..]);
         let _ = flush(&args[..]);
         let _ = increment(&args[..]);
-        let _ = setex_deadline(&args[..], now_ms);
         let _ = decrement(&args[..]);
         let _ = count_keys_in_slot(&args[..]);
         let _ = get_keys_in_slot(&args[..]);

@@ -69,7 +69,7 @@ fn what_is_not_in_the_table_is_unknown() {
         "ge",
         "gets",
         "gett",
-        "psetex",
+        "psetexx",
         "auth",
         "multi",
         "get|",
@@ -158,7 +158,8 @@ fn writes_and_memory_hungry_commands_are_marked() {
     assert_eq!(
         denied,
         [
-            "set", "setnx", "setex", "getset", "mset", "append", "incr", "decr", "incrby", "decrby"
+            "set", "setnx", "setex", "psetex", "getset", "mset", "msetnx", "append", "setrange",
+            "setbit", "incr", "decr", "incrby", "decrby", "copy"
         ]
     );
     assert!(

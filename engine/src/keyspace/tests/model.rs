@@ -41,6 +41,58 @@ fn within(n: i128) -> bool {
     i128::from(i64::MIN) <= n && n <= i128::from(i64::MAX)
 }
 
+/// The places of a range with both its ends, which count from the end when they are negative.
+fn places((start, end): (i128, i128), len: usize) -> impl Iterator<Item = usize> {
+    let len = len as i128;
+    let from_front = |at: i128| if at < 0 { len + at } else { at };
+    let is_turned = start < 0 && end < 0 && start > end;
+    // An end that is before the front is the front.
+    let (start, end) = (from_front(start).max(0), from_front(end).max(0));
+    let places = start..=end.min(len - 1);
+    places
+        .filter(move |_| !is_turned)
+        .map(|place| place as usize)
+}
+
+fn bits(value: &[u8]) -> Vec<bool> {
+    let bits = value
+        .iter()
+        .flat_map(|byte| (0..8).map(move |n| byte >> (7 - n) & 1 == 1));
+    bits.collect()
+}
+
+fn bytes(bits: &[bool]) -> Bytes {
+    let byte = |bits: &[bool]| bits.iter().fold(0, |byte, bit| byte << 1 | u8::from(*bit));
+    bits.chunks(8).map(byte).collect()
+}
+
+fn bit_offset(text: &[u8]) -> Result<usize, Bytes> {
+    let offset = number(text).ok().and_then(|n| usize::try_from(n).ok());
+    let offset = offset.filter(|offset| offset / 8 < 8 << 20);
+    offset.ok_or_else(|| b"-ERR bit offset is not an integer or out of range\r\n".to_vec())
+}
+
+/// All bits of a value, and the places of those in `[start end [BYTE|BIT]]`.
+fn bits_of(value: &[u8], range: &[Bytes]) -> Result<(Vec<bool>, std::vec::IntoIter<usize>), Bytes> {
+    let bits = bits(value);
+    let found: Vec<usize> = match range {
+        [] => (0..bits.len()).collect(),
+        [start, end, unit @ ..] => {
+            let ends = (number(start)?, number(end)?);
+            match unit {
+                [unit] if unit.eq_ignore_ascii_case(b"bit") => places(ends, bits.len()).collect(),
+                [unit] if !unit.eq_ignore_ascii_case(b"byte") => return Err(SYNTAX.into()),
+                [] | [_] => places(ends, value.len())
+                    .flat_map(|byte| 8 * byte..8 * byte + 8)
+                    .collect(),
+                _ => return Err(SYNTAX.into()),
+            }
+        }
+        _ => return Err(SYNTAX.into()),
+    };
+    Ok((bits, found.into_iter()))
+}
+
 impl Model {
     pub(crate) fn set_now(&mut self, now: i128) {
         self.now = now;
@@ -64,10 +116,76 @@ impl Model {
                 }
                 int(old.is_none().into())
             }
-            b"SETEX" => {
-                let at = self.deadline("setex", number(&args[2])? * 1000, self.now)?;
+            b"SETEX" | b"PSETEX" => {
+                let (name, unit_ms) = match args[0][0] {
+                    b'P' => ("psetex", 1),
+                    _ => ("setex", 1000),
+                };
+                let at = self.deadline(name, number(&args[2])? * unit_ms, self.now)?;
                 self.keys.insert(key, (args[3].clone(), Some(at)));
                 OK.into()
+            }
+            b"GETEX" => return self.get_and_expire(args),
+            b"GETRANGE" | b"SUBSTR" => {
+                let ends = (number(&args[2])?, number(&args[3])?);
+                let value = value.cloned().unwrap_or_default();
+                let part = places(ends, value.len()).map(|place| value[place]);
+                bulk(Some(&part.collect()))
+            }
+            b"SETRANGE" => {
+                let offset = usize::try_from(number(&args[2])?);
+                let offset = offset.map_err(|_| b"-ERR offset is out of range\r\n".to_vec())?;
+                let (mut value, at) = old.unwrap_or_default();
+                if !args[3].is_empty() {
+                    let end = offset.saturating_add(args[3].len());
+                    if end > 8 << 20 {
+                        let text =
+                            "-ERR string exceeds maximum allowed size (proto-max-bulk-len)\r\n";
+                        return Err(text.into());
+                    }
+                    value.resize(value.len().max(end), 0);
+                    value[offset..end].copy_from_slice(&args[3]);
+                    self.keys.insert(key, (value.clone(), at));
+                }
+                int(value.len() as i128)
+            }
+            b"SETBIT" => {
+                let at = bit_offset(&args[2])?;
+                let is_set = match number(&args[3]) {
+                    Ok(bit @ 0..=1) => bit == 1,
+                    _ => return Err(b"-ERR bit is not an integer or out of range\r\n".to_vec()),
+                };
+                let (value, expiry) = old.unwrap_or_default();
+                let mut bits = bits(&value);
+                bits.resize(bits.len().max(at / 8 * 8 + 8), false);
+                let was_set = std::mem::replace(&mut bits[at], is_set);
+                self.keys.insert(key, (bytes(&bits), expiry));
+                int(was_set.into())
+            }
+            b"GETBIT" => {
+                let at = bit_offset(&args[2])?;
+                let bits = bits(&value.cloned().unwrap_or_default());
+                int(bits.get(at).copied().unwrap_or(false).into())
+            }
+            b"BITCOUNT" => {
+                let (bits, places) = bits_of(&value.cloned().unwrap_or_default(), &args[2..])?;
+                int(places.filter(|place| bits[*place]).count() as i128)
+            }
+            b"BITPOS" => {
+                let bit = match number(&args[2])? {
+                    bit @ 0..=1 => bit == 1,
+                    _ => return Err(b"-ERR The bit argument must be 1 or 0.\r\n".to_vec()),
+                };
+                let (mut range, is_open) = (args[3..].to_vec(), args.len() < 5);
+                if args.len() == 4 {
+                    range.push(b"-1".to_vec());
+                }
+                let (bits, places) = bits_of(&value.cloned().unwrap_or_default(), &range)?;
+                let places: Vec<usize> = places.collect();
+                let end = (is_open && !bit && !places.is_empty()).then_some(bits.len());
+                let absent = (value.is_none() && !bit).then_some(0);
+                let found = places.into_iter().find(|place| bits[*place] == bit);
+                int(found.or(end).or(absent).map_or(-1, |place| place as i128))
             }
             b"GETSET" => {
                 self.keys.insert(key, (args[2].clone(), None));
@@ -107,11 +225,20 @@ impl Model {
                 }
                 OK.into()
             }
+            b"MSETNX" => {
+                let are_free = args[1..]
+                    .chunks(2)
+                    .all(|pair| !self.keys.contains_key(&pair[0]));
+                for pair in args[1..].chunks(2).filter(|_| are_free) {
+                    self.keys.insert(pair[0].clone(), (pair[1].clone(), None));
+                }
+                int(are_free.into())
+            }
             b"DEL" | b"UNLINK" => int(args[1..]
                 .iter()
                 .filter(|k| self.keys.remove(*k).is_some())
                 .count() as i128),
-            b"EXISTS" => int(args[1..]
+            b"EXISTS" | b"TOUCH" => int(args[1..]
                 .iter()
                 .filter(|k| self.keys.contains_key(*k))
                 .count() as i128),
@@ -128,8 +255,39 @@ impl Model {
                 self.keys.insert(args[2].clone(), entry);
                 OK.into()
             }
-            b"EXPIRE" => return self.expire(args, 1000, "expire"),
-            b"PEXPIRE" => return self.expire(args, 1, "pexpire"),
+            b"RENAMENX" => {
+                let Some(entry) = old else {
+                    return Err(b"-ERR no such key\r\n".to_vec());
+                };
+                let is_free = !self.keys.contains_key(&args[2]);
+                if is_free {
+                    self.keys.remove(&key);
+                    self.keys.insert(args[2].clone(), entry);
+                }
+                int(is_free.into())
+            }
+            b"COPY" => {
+                if key == args[2] {
+                    return Err(b"-ERR source and destination objects are the same\r\n".to_vec());
+                }
+                let may_write = args.len() > 3 || !self.keys.contains_key(&args[2]);
+                let copied = old.filter(|_| may_write);
+                let is_copied = copied.is_some();
+                if let Some(entry) = copied {
+                    self.keys.insert(args[2].clone(), entry);
+                }
+                int(is_copied.into())
+            }
+            b"EXPIRE" => return self.expire(args, 1000, self.now, "expire"),
+            b"PEXPIRE" => return self.expire(args, 1, self.now, "pexpire"),
+            b"EXPIREAT" => return self.expire(args, 1000, 0, "expireat"),
+            b"PEXPIREAT" => return self.expire(args, 1, 0, "pexpireat"),
+            b"EXPIRETIME" | b"PEXPIRETIME" => match old {
+                None => int(-2),
+                Some((_, None)) => int(-1),
+                Some((_, Some(at))) if args[0][0] == b'P' => int(at),
+                Some((_, Some(at))) => int((at + 500) / 1000),
+            },
             b"TTL" | b"PTTL" => match old {
                 None => int(-2),
                 Some((_, None)) => int(-1),
@@ -221,7 +379,45 @@ impl Model {
         Ok(int(new))
     }
 
-    fn expire(&mut self, args: &[Bytes], unit_ms: i128, name: &str) -> Result<Bytes, Bytes> {
+    fn get_and_expire(&mut self, args: &[Bytes]) -> Result<Bytes, Bytes> {
+        let mut option: Option<(String, Bytes)> = None;
+        let mut rest = args[2..].iter();
+        while let Some(word) = rest.next() {
+            let word = String::from_utf8_lossy(word).to_ascii_uppercase();
+            let time = match &word[..] {
+                "PERSIST" => Vec::new(),
+                "EX" | "PX" | "EXAT" | "PXAT" => rest.next().ok_or(SYNTAX)?.clone(),
+                _ => return Err(SYNTAX.into()),
+            };
+            if option.as_ref().is_some_and(|(other, _)| *other != word) {
+                return Err(SYNTAX.into());
+            }
+            option = Some((word, time));
+        }
+        let Some((value, old_at)) = self.keys.get(&args[1]).cloned() else {
+            return Ok(bulk(None));
+        };
+        let at = match option {
+            None => old_at,
+            Some((word, _)) if word == "PERSIST" => None,
+            Some((unit, time)) => {
+                let unit_ms = if unit.starts_with('P') { 1 } else { 1000 };
+                let from = if unit.ends_with("AT") { 0 } else { self.now };
+                Some(self.deadline("getex", number(&time)? * unit_ms, from)?)
+            }
+        };
+        self.keys.insert(args[1].clone(), (value.clone(), at));
+        self.set_now(self.now);
+        Ok(bulk(Some(&value)))
+    }
+
+    fn expire(
+        &mut self,
+        args: &[Bytes],
+        unit_ms: i128,
+        from: i128,
+        name: &str,
+    ) -> Result<Bytes, Bytes> {
         let has = |word: &[u8]| args[3..].iter().any(|arg| arg.eq_ignore_ascii_case(word));
         let (nx, xx, gt, lt) = (has(b"NX"), has(b"XX"), has(b"GT"), has(b"LT"));
         if nx && (xx || gt || lt) {
@@ -233,7 +429,7 @@ impl Model {
             return Err(text.into());
         }
         let ms = number(&args[2])? * unit_ms;
-        let new = ms + self.now;
+        let new = ms + from;
         if !within(ms) || !within(new) {
             return Err(format!("-ERR invalid expire time in '{name}' command\r\n").into());
         }

@@ -119,13 +119,68 @@ fn command() -> BoxedStrategy<Vec<Vec<u8>>> {
     let expire = (text(&["EXPIRE", "PEXPIRE"]), k(), amount(), conditions)
         .prop_map(|(name, key, n, conditions)| [vec![name, key, n], conditions].concat());
     let simple = [
-        "GET", "GETDEL", "STRLEN", "INCR", "DECR", "TYPE", "TTL", "PTTL", "PERSIST",
+        "GET",
+        "GETDEL",
+        "STRLEN",
+        "INCR",
+        "DECR",
+        "TYPE",
+        "TTL",
+        "PTTL",
+        "PERSIST",
+        "EXPIRETIME",
+        "PEXPIRETIME",
     ];
+    let at = (text(&["EXPIREAT", "PEXPIREAT"]), k(), -2_000..5_000i64);
+    let expire_at = at.prop_map(|(name, key, ms)| {
+        let at = START_MS.saturating_add_signed(ms);
+        let at = if name[0] == b'P' { at } else { at / 1000 };
+        vec![name, key, at.to_string().into_bytes()]
+    });
+    let getex_option = prop_oneof![
+        2 => set_option(),
+        1 => Just(vec![b"persist".to_vec()]),
+        1 => Just(vec![]),
+    ];
+    let getex = (k(), prop::collection::vec(getex_option, 0..2))
+        .prop_map(|(key, options)| [vec![b"GETEX".to_vec(), key], options.concat()].concat());
+    let place = || {
+        let near = (-40..700i64).prop_map(|n| n.to_string().into_bytes());
+        let far = text(&["0", "-1", "x", "9223372036854775807", "4000"]);
+        prop_oneof![6 => near, 1 => far].boxed()
+    };
+    let unit = prop::option::of(text(&["BIT", "byte", "Bits"]));
+    let range = prop::option::of((place(), place(), unit)).prop_map(|range| {
+        let range = range.map(|(start, end, unit)| {
+            let mut range = vec![start, end];
+            range.extend(unit);
+            range
+        });
+        range.unwrap_or_default()
+    });
+    let bitcount = (k(), range.clone())
+        .prop_map(|(key, range)| [vec![b"BITCOUNT".to_vec(), key], range].concat());
+    let bitpos = (k(), text(&["0", "1", "2"]), range)
+        .prop_map(|(key, bit, range)| [vec![b"BITPOS".to_vec(), key, bit], range].concat());
     let simple = (text(&simple), k()).prop_map(|(name, key)| vec![name, key]);
     prop_oneof![
         6 => simple,
         5 => set,
         4 => expire,
+        2 => expire_at,
+        2 => getex,
+        1 => bitcount,
+        1 => bitpos,
+        1 => words("GETRANGE", vec![k(), place(), place()]),
+        1 => words("SUBSTR", vec![k(), place(), place()]),
+        1 => words("SETRANGE", vec![k(), place(), value()]),
+        1 => words("SETBIT", vec![k(), place(), text(&["0", "1", "2"])]),
+        1 => words("GETBIT", vec![k(), place()]),
+        1 => words("BITPOS", vec![k(), text(&["0", "1"]), place()]),
+        1 => words("COPY", vec![k(), k()]),
+        1 => words("COPY", vec![k(), k(), text(&["replace"])]),
+        2 => words("RENAMENX", vec![k(), k()]),
+        1 => words("PSETEX", vec![k(), amount(), value()]),
         1 => words("SETNX", vec![k(), value()]),
         1 => words("SETEX", vec![k(), amount(), value()]),
         1 => words("GETSET", vec![k(), value()]),
@@ -135,6 +190,8 @@ fn command() -> BoxedStrategy<Vec<Vec<u8>>> {
         2 => words("RENAME", vec![k(), k()]),
         1 => many("MGET", one()),
         2 => many("MSET", pair()),
+        1 => many("MSETNX", pair()),
+        1 => many("TOUCH", one()),
         2 => many("DEL", one()),
         1 => many("UNLINK", one()),
         1 => many("EXISTS", one()),

@@ -5,8 +5,9 @@ use ephesus_tests::oracle::Oracle;
 use ephesus_tests::{Node, Options, Reply};
 
 /// Commands whose key positions clients take from `COMMAND`.
-const COMMANDS: &str = "get set setnx setex getset getdel mget mset del unlink exists strlen append \
-    incr decr incrby decrby expire pexpire ttl pttl persist type rename scan keys dbsize randomkey \
+const COMMANDS: &str = "get set setnx setex psetex getset getdel getex mget mset msetnx del unlink exists touch strlen \
+    append getrange substr setrange setbit getbit bitcount bitpos incr decr incrby decrby renamenx copy expire pexpire \
+    expireat pexpireat expiretime pexpiretime ttl pttl persist type rename scan keys dbsize randomkey \
     flushall flushdb ping echo hello select quit reset client command config info readonly readwrite \
     asking cluster";
 

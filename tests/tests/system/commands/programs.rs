@@ -24,7 +24,8 @@ fn random_programs_are_answered_as_redis_answers() {
                 if trail.len() > 12 {
                     trail.remove(0);
                 }
-                if step[0].to_ascii_uppercase().ends_with(b"TTL") {
+                let name = step[0].to_ascii_uppercase();
+                if name.ends_with(b"TTL") || name == b"EXPIRETIME" {
                     pair.close(&step, TTL_TOLERANCE_MS);
                     continue;
                 }
@@ -102,6 +103,15 @@ impl Program {
         }
     }
 
+    /// A place in a value, from either end.
+    fn place(&mut self) -> Vec<u8> {
+        match self.rng.below(12) {
+            0 => b"x".to_vec(),
+            1 => b"-1".to_vec(),
+            _ => (self.rng.below(9000) as i64 - 300).to_string().into_bytes(),
+        }
+    }
+
     /// Far enough away not to come up during the test, or already past.
     fn lifetime(&mut self) -> Vec<u8> {
         match self.rng.below(10) {
@@ -138,6 +148,20 @@ impl Program {
             "DECRBY",
             "EXPIRE",
             "PEXPIRE",
+            "EXPIREAT",
+            "EXPIRETIME",
+            "PSETEX",
+            "GETEX",
+            "GETRANGE",
+            "SETRANGE",
+            "SETBIT",
+            "GETBIT",
+            "BITCOUNT",
+            "BITPOS",
+            "TOUCH",
+            "MSETNX",
+            "RENAMENX",
+            "COPY",
             "TTL",
             "PTTL",
             "PERSIST",
@@ -148,7 +172,8 @@ impl Program {
         ]);
         let mut request = vec![word(name)];
         match name {
-            "GET" | "GETDEL" | "STRLEN" | "INCR" | "DECR" | "TTL" | "PTTL" | "PERSIST" | "TYPE" => {
+            "GET" | "GETDEL" | "STRLEN" | "INCR" | "DECR" | "TTL" | "PTTL" | "PERSIST" | "TYPE"
+            | "EXPIRETIME" => {
                 request.push(self.key());
             }
             "SET" => {
@@ -164,11 +189,47 @@ impl Program {
                 }
             }
             "SETNX" | "GETSET" | "APPEND" => request.extend([self.key(), self.value()]),
-            "SETEX" => request.extend([self.key(), self.lifetime(), self.value()]),
+            "SETEX" | "PSETEX" => request.extend([self.key(), self.lifetime(), self.value()]),
             "INCRBY" | "DECRBY" => request.extend([self.key(), self.amount()]),
             "EXPIRE" => request.extend([self.key(), self.lifetime()]),
             "PEXPIRE" => request.extend([self.key(), b"500000".to_vec()]),
-            "MGET" | "DEL" | "UNLINK" | "EXISTS" => {
+            "EXPIREAT" => {
+                let at = *self.rng.pick(&["1", "4102444800", "4102444801"]);
+                request.extend([self.key(), word(at)]);
+            }
+            "GETEX" => {
+                request.push(self.key());
+                match self.rng.below(4) {
+                    0 => request.push(word("PERSIST")),
+                    1 => request.extend([word("EX"), self.lifetime()]),
+                    2 => request.extend([word("PXAT"), word("4102444800000")]),
+                    _ => {}
+                }
+            }
+            "GETRANGE" => request.extend([self.key(), self.place(), self.place()]),
+            "SETRANGE" => request.extend([self.key(), self.place(), self.value()]),
+            "SETBIT" => {
+                let bit = self.rng.below(2).to_string().into_bytes();
+                request.extend([self.key(), self.place(), bit]);
+            }
+            "GETBIT" => request.extend([self.key(), self.place()]),
+            "BITCOUNT" | "BITPOS" => {
+                request.push(self.key());
+                if name == "BITPOS" {
+                    request.push(self.rng.below(2).to_string().into_bytes());
+                }
+                // Errors about these come before or behind the look at the key, as servers' versions differ.
+                let end = |rng: &mut Rng| (rng.below(9000) as i64 - 300).to_string().into_bytes();
+                match self.rng.below(3) {
+                    0 => {}
+                    1 => request.extend([end(&mut self.rng), end(&mut self.rng)]),
+                    _ => {
+                        let unit = *self.rng.pick(&["BYTE", "bit"]);
+                        request.extend([end(&mut self.rng), end(&mut self.rng), word(unit)]);
+                    }
+                }
+            }
+            "MGET" | "DEL" | "UNLINK" | "EXISTS" | "TOUCH" => {
                 for _ in 0..self.rng.between(1, 6) {
                     request.push(self.key());
                 }
@@ -178,7 +239,18 @@ impl Program {
                     request.extend([self.key(), self.value()]);
                 }
             }
-            "RENAME" => request.extend([self.tagged(), self.tagged()]),
+            "MSETNX" => {
+                for _ in 0..self.rng.between(1, 3) {
+                    request.extend([self.tagged(), self.value()]);
+                }
+            }
+            "RENAME" | "RENAMENX" => request.extend([self.tagged(), self.tagged()]),
+            "COPY" => {
+                request.extend([self.tagged(), self.tagged()]);
+                if self.rng.one_in(2) {
+                    request.push(word("REPLACE"));
+                }
+            }
             "(any arguments)" => {
                 let name = *self.rng.pick(&["get", "NOSUCH", "setnx", "MSET", "Ttl"]);
                 request[0] = word(name);

@@ -209,6 +209,6 @@ pub(crate) struct Parts<'a> {
 fn may_span_slots(cmd: Cmd) -> bool {
     matches!(
         cmd,
-        Cmd::Mget | Cmd::Mset | Cmd::Del | Cmd::Unlink | Cmd::Exists
+        Cmd::Mget | Cmd::Mset | Cmd::Del | Cmd::Unlink | Cmd::Exists | Cmd::Touch
     )
 }

@@ -1,0 +1,287 @@
+//! Commands on parts of values: ranges of bytes, and bits, of which the first one is the highest of the first byte.
+
+use ephesus_wire::limits::VALUE_BYTES_MAX;
+use ephesus_wire::resp::reply;
+
+use super::large_replies::LARGE_REPLY_BYTES;
+use super::strings::{Outcome, check_sizes};
+use super::{Key, Keyspace, Reply};
+use crate::command::error::ClientError;
+use crate::command::parse::{ArgList, integer};
+
+/// A range as commands give it: both ends are part of it, negative ones count from the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Range {
+    start: i64,
+    end: i64,
+}
+
+impl Range {
+    /// The places of it among `len` ones, first and last; `None` if there are none.
+    fn within(self, len: usize) -> Option<(usize, usize)> {
+        // A length is below `i64::MAX`, so that nothing overflows.
+        let len = len as i64;
+        if self.start < 0 && self.end < 0 && self.start > self.end {
+            return None;
+        }
+        let place = |at: i64| if at < 0 { (len + at).max(0) } else { at };
+        let (start, end) = (place(self.start), place(self.end).min(len - 1));
+        (start <= end).then_some((start as usize, end as usize))
+    }
+}
+
+/// What BITCOUNT and BITPOS look at: a range of bytes or of bits.
+#[derive(Clone, Copy, Debug)]
+struct Bits {
+    range: Range,
+    is_in_bits: bool,
+}
+
+impl Bits {
+    const ALL: Bits = Bits {
+        range: Range { start: 0, end: -1 },
+        is_in_bits: false,
+    };
+
+    /// Reads `[start end [BYTE|BIT]]` from the argument at `at` on; the end may be left out if it `may_be_open`.
+    fn parse<A: ArgList + ?Sized>(
+        args: &A,
+        at: usize,
+        may_be_open: bool,
+    ) -> Result<Bits, ClientError> {
+        let (start, end) = match args.len() - at {
+            0 => return Ok(Bits::ALL),
+            1 if may_be_open => (integer(args.arg(at))?, -1),
+            2 | 3 => (integer(args.arg(at))?, integer(args.arg(at + 1))?),
+            _ => return Err(ClientError::Syntax),
+        };
+        let unit = (args.len() - at == 3).then(|| args.arg(at + 2));
+        let is_in_bits = match unit {
+            Some(unit) if unit.eq_ignore_ascii_case(b"bit") => true,
+            Some(unit) if !unit.eq_ignore_ascii_case(b"byte") => return Err(ClientError::Syntax),
+            _ => false,
+        };
+        Ok(Bits {
+            range: Range { start, end },
+            is_in_bits,
+        })
+    }
+
+    /// First and last bit.
+    fn within(self, value: &[u8]) -> Option<(usize, usize)> {
+        match self.is_in_bits {
+            true => self.range.within(8 * value.len()),
+            false => {
+                let (start, end) = self.range.within(value.len())?;
+                Some((8 * start, 8 * end + 7))
+            }
+        }
+    }
+}
+
+/// The bytes with the bits from `first` to `last`, all other bits of which are those of `filler`, and the first one's place.
+fn masked(
+    value: &[u8],
+    (first, last): (usize, usize),
+    filler: u8,
+) -> impl Iterator<Item = (usize, u8)> {
+    let bytes = value.iter().enumerate();
+    let bytes = bytes.take(last / 8 + 1).skip(first / 8);
+    bytes.map(move |(at, &byte)| {
+        let mut mask = 0xFF;
+        if at == first / 8 {
+            mask &= 0xFF >> (first % 8);
+        }
+        if at == last / 8 {
+            mask &= 0xFF << (7 - last % 8);
+        }
+        (at, byte & mask | filler & !mask)
+    })
+}
+
+/// How many of those bits are set.
+fn count_ones(value: &[u8], (first, last): (usize, usize)) -> u64 {
+    let ones = |(_, byte): (usize, u8)| u64::from(byte.count_ones());
+    // What lies between the bytes at both ends is counted without masks.
+    let (from, to) = (first / 8 + 1, last / 8);
+    if to <= from {
+        return masked(value, (first, last), 0).map(ones).sum();
+    }
+    let whole = value.get(from..to).unwrap_or_default();
+    let whole: u64 = whole.iter().map(|byte| u64::from(byte.count_ones())).sum();
+    let ends = [(first, 8 * from - 1), (8 * to, last)];
+    let ends = ends.map(|end| masked(value, end, 0).map(ones).sum::<u64>());
+    whole + ends.iter().sum::<u64>()
+}
+
+/// The first of those bits that is set, or clear.
+fn find_bit(value: &[u8], bits: (usize, usize), is_set: bool) -> Option<usize> {
+    let nothing = if is_set { 0 } else { 0xFF };
+    let mut bytes = masked(value, bits, nothing);
+    let (at, byte) = bytes.find(|(_, byte)| *byte != nothing)?;
+    let before = if is_set {
+        byte.leading_zeros()
+    } else {
+        byte.leading_ones()
+    };
+    Some(8 * at + before as usize)
+}
+
+/// Where a bit is: its byte, and the mask of it there.
+fn bit_place(offset: &[u8]) -> Result<(usize, u8), ClientError> {
+    let offset = integer(offset).ok().and_then(|n| usize::try_from(n).ok());
+    let offset = offset.filter(|offset| offset / 8 < VALUE_BYTES_MAX);
+    let offset = offset.ok_or(ClientError::BitOffset)?;
+    Ok((offset / 8, 0x80 >> (offset % 8)))
+}
+
+impl Keyspace {
+    pub(super) fn getrange<A: ArgList + ?Sized>(
+        &mut self,
+        key: &Key<'_>,
+        args: &A,
+        reply: &mut Reply<'_>,
+    ) -> Outcome {
+        let (start, end) = (integer(args.arg(2))?, integer(args.arg(3))?);
+        let range = Range { start, end };
+        let value = self.read(key, reply).map(|entry| entry.value);
+        let places = value.and_then(|value| range.within(value.len()));
+        let Some((start, end)) = places else {
+            reply::bulk(reply.out, b"");
+            return Ok(());
+        };
+        if end - start >= LARGE_REPLY_BYTES {
+            self.room.take(end - start)?;
+        }
+        let value = self.entry(key).map(|entry| entry.value);
+        let part = value.and_then(|value| value.get(start..=end));
+        reply::bulk(reply.out, part.unwrap_or_default());
+        Ok(())
+    }
+
+    /// Changes the value of a key, the first bytes of which are made, zero, if there are fewer; keeps its expiry.
+    fn change(
+        &mut self,
+        key: &Key<'_>,
+        len_min: usize,
+        reply: &mut Reply<'_>,
+        change: impl FnOnce(&mut Vec<u8>),
+    ) {
+        let (old, expire_at_ms) = match self.look_up(key, reply) {
+            Some(entry) => (entry.value, entry.expire_at_ms),
+            None => (&[][..], 0),
+        };
+        let mut value = Vec::with_capacity(old.len().max(len_min));
+        value.extend_from_slice(old);
+        value.resize(old.len().max(len_min), 0);
+        change(&mut value);
+        self.put(key, &value, expire_at_ms, reply);
+    }
+
+    pub(super) fn setrange<A: ArgList + ?Sized>(
+        &mut self,
+        key: &Key<'_>,
+        args: &A,
+        reply: &mut Reply<'_>,
+    ) -> Outcome {
+        check_sizes(key.bytes, &[])?;
+        let (offset, part) = (integer(args.arg(2))?, args.arg(3));
+        let offset = usize::try_from(offset).map_err(|_| ClientError::OffsetOutOfRange)?;
+        if part.is_empty() {
+            self.strlen(key, reply);
+            return Ok(());
+        }
+        let end = offset.saturating_add(part.len());
+        if end > VALUE_BYTES_MAX {
+            return Err(ClientError::StringTooLong);
+        }
+        let mut len = 0;
+        self.change(key, end, reply, |value| {
+            if let Some(place) = value.get_mut(offset..end) {
+                place.copy_from_slice(part);
+            }
+            len = value.len();
+        });
+        reply::integer(reply.out, len as i64);
+        Ok(())
+    }
+
+    pub(super) fn setbit<A: ArgList + ?Sized>(
+        &mut self,
+        key: &Key<'_>,
+        args: &A,
+        reply: &mut Reply<'_>,
+    ) -> Outcome {
+        check_sizes(key.bytes, &[])?;
+        let (at, mask) = bit_place(args.arg(2))?;
+        let is_set = match integer(args.arg(3)) {
+            Ok(0) => false,
+            Ok(1) => true,
+            _ => return Err(ClientError::BitValue),
+        };
+        let mut was_set = false;
+        self.change(key, at + 1, reply, |value| {
+            if let Some(byte) = value.get_mut(at) {
+                was_set = *byte & mask != 0;
+                *byte = if is_set { *byte | mask } else { *byte & !mask };
+            }
+        });
+        reply::integer(reply.out, i64::from(was_set));
+        Ok(())
+    }
+
+    pub(super) fn getbit(
+        &mut self,
+        key: &Key<'_>,
+        offset: &[u8],
+        reply: &mut Reply<'_>,
+    ) -> Outcome {
+        let (at, mask) = bit_place(offset)?;
+        let entry = self.read(key, reply);
+        let byte = entry.and_then(|entry| entry.value.get(at));
+        let is_set = byte.is_some_and(|byte| byte & mask != 0);
+        reply::integer(reply.out, i64::from(is_set));
+        Ok(())
+    }
+
+    pub(super) fn bitcount<A: ArgList + ?Sized>(
+        &mut self,
+        key: &Key<'_>,
+        args: &A,
+        reply: &mut Reply<'_>,
+    ) -> Outcome {
+        let bits = Bits::parse(args, 2, false)?;
+        let entry = self.read(key, reply);
+        let count = entry.and_then(|entry| {
+            let bits = bits.within(entry.value)?;
+            Some(count_ones(entry.value, bits))
+        });
+        reply::integer(reply.out, count.unwrap_or(0) as i64);
+        Ok(())
+    }
+
+    /// Behind a value whose end was not given there are clear bits without end.
+    pub(super) fn bitpos<A: ArgList + ?Sized>(
+        &mut self,
+        key: &Key<'_>,
+        args: &A,
+        reply: &mut Reply<'_>,
+    ) -> Outcome {
+        let is_set = match integer(args.arg(2))? {
+            0 => false,
+            1 => true,
+            _ => return Err(ClientError::BitArgument),
+        };
+        let bits = Bits::parse(args, 3, true)?;
+        let is_open = args.len() < 5 && !is_set;
+        let place = match self.read(key, reply) {
+            None => (!is_set).then_some(0),
+            Some(entry) => bits.within(entry.value).and_then(|bits| {
+                let end = is_open.then_some(8 * entry.value.len());
+                find_bit(entry.value, bits, is_set).or(end)
+            }),
+        };
+        reply::integer(reply.out, place.map_or(-1, |place| place as i64));
+        Ok(())
+    }
+}
