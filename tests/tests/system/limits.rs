@@ -105,3 +105,39 @@ fn clients_that_ask_for_all_keys_and_leave_hold_little() {
     assert!(grown < 384, "{grown} MiB more for 200 lists of 8 MB");
     bystander.assert_served(PATIENCE);
 }
+
+/// A few bytes make a value grow by what lies before the place that they name.
+#[test]
+fn a_place_in_a_value_is_within_the_largest_value() {
+    let node = Node::start(Options::default());
+    let mut client = node.client();
+    let last = (8 << 20) - 1;
+    assert_eq!(
+        client.say(&format!("SETRANGE range {last} x")),
+        Reply::Integer(8 << 20)
+    );
+    assert_eq!(
+        client.say(&format!("SETBIT bits {} 1", 8 * last + 7)),
+        Reply::Integer(0)
+    );
+    assert_eq!(client.say("STRLEN bits"), Reply::Integer(8 << 20));
+    let bit = 8 * (8 << 20);
+    for request in [
+        format!("SETRANGE absent {} x", last + 1),
+        format!("SETRANGE absent {} x", i64::MAX),
+        format!("SETBIT absent {bit} 1"),
+        format!("GETBIT range {bit}"),
+    ] {
+        let refused = client.say(&request);
+        assert!(refused.error().is_some(), "{request}: {refused:?}");
+    }
+    assert_eq!(client.say("EXISTS absent"), Reply::Integer(0));
+    assert_eq!(client.say("BITPOS range 1"), Reply::Integer(8 * last + 1));
+    assert_eq!(client.say("BITCOUNT bits"), Reply::Integer(1));
+    assert_eq!(
+        client.say(&format!("GETRANGE range {last} -1")),
+        Reply::bulk("x")
+    );
+    let all = client.say("GETRANGE range 0 -1");
+    assert_eq!(all.text().len(), 8 << 20);
+}
