@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -37,7 +38,7 @@ pub(crate) struct Layout {
 }
 
 /// One of its processes, by number from 0.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Member {
     Coordinator(u16),
     Node(u16),
@@ -51,8 +52,7 @@ pub(crate) struct Bed {
     program: PathBuf,
     all_cpus: Vec<usize>,
     base: u16,
-    /// Coordinators, then nodes.
-    processes: Vec<Option<Process>>,
+    processes: BTreeMap<Member, Process>,
     dir: TempDir,
 }
 
@@ -65,17 +65,15 @@ impl Bed {
             program: program.to_owned(),
             all_cpus: affinity::allowed()?,
             base: ports::free_block(ports)?,
-            processes: Vec::new(),
+            processes: BTreeMap::new(),
             dir,
             layout,
         };
         for index in 0..bed.layout.coordinators {
-            let process = bed.run(Coordinator(index), true)?;
-            bed.processes.push(Some(process));
+            bed.run(Coordinator(index), true)?;
         }
         for index in 0..bed.layout.nodes {
-            let process = bed.run(Node(index), true)?;
-            bed.processes.push(Some(process));
+            bed.run(Node(index), true)?;
             if bed.layout.first_owns_all {
                 bed.wait_healthy()?;
             }
@@ -110,24 +108,14 @@ impl Bed {
         }
     }
 
-    fn at(&self, member: Member) -> usize {
-        usize::from(match member {
-            Coordinator(index) => index,
-            Node(index) => self.layout.coordinators + index,
-        })
-    }
-
     /// All that run.
-    pub(crate) fn pids(&self) -> Vec<(Member, Pid)> {
-        let coordinators = (0..self.layout.coordinators).map(Coordinator);
-        let all = coordinators.chain((0..self.layout.nodes).map(Node));
-        let pid = |one| Some((one, self.processes[self.at(one)].as_ref()?.pid()));
-        all.filter_map(pid).collect()
+    pub(crate) fn pids(&self) -> impl Iterator<Item = (Member, Pid)> {
+        let all = self.processes.iter();
+        all.map(|(member, process)| (*member, process.pid()))
     }
 
     pub(crate) fn node_pids(&self) -> Vec<Pid> {
-        let all = self.pids().into_iter();
-        let nodes = all.filter(|(member, _)| matches!(member, Node(_)));
+        let nodes = self.pids().filter(|(member, _)| *member >= Node(0));
         nodes.map(|(_, pid)| pid).collect()
     }
 
@@ -139,20 +127,18 @@ impl Bed {
                 let id = index + 1;
                 let peers = (1..).zip(self.coordinators());
                 let peers: Vec<String> = peers.map(|(id, at)| format!("{id}@{at}")).collect();
-                let min_nodes = if layout.first_owns_all {
+                let nodes = if layout.first_owns_all {
                     1
                 } else {
                     layout.nodes
                 };
                 let found = match is_first {
-                    true => {
-                        format!(" --bootstrap --partitions {PARTITIONS} --min-nodes {min_nodes}")
-                    }
+                    true => format!(" --bootstrap --partitions {PARTITIONS} --min-nodes {nodes}"),
                     false => String::new(),
                 };
-                let peers = peers.join(",");
                 format!(
-                    "coordinator --id {id} --listen {listen} --peers {peers} --data-dir coordinator-{id}{found}"
+                    "coordinator --id {id} --listen {listen} --peers {} --data-dir coordinator-{id}{found}",
+                    peers.join(",")
                 )
             }
             Node(index) => {
@@ -170,32 +156,30 @@ impl Bed {
         }
     }
 
-    fn run(&self, member: Member, is_first: bool) -> Result<Process> {
+    fn run(&mut self, member: Member, is_first: bool) -> Result<()> {
         interrupt::check()?;
+        let cpus = &self.layout.cpus;
         let (name, pinned) = match member {
             Coordinator(index) => (format!("coordinator-{index}"), None),
-            Node(index) => (
-                format!("node-{index}"),
-                self.layout.cpus.get(usize::from(index)),
-            ),
+            Node(index) => (format!("node-{index}"), cpus.get(usize::from(index))),
         };
         let cpus = pinned.map_or(&self.all_cpus[..], std::slice::from_ref);
         let line = self.line(member, is_first);
-        let arguments: Vec<String> = line.split(' ').map(str::to_owned).collect();
-        let log = self.dir.path().join(format!("{name}.log"));
-        Process::start(&name, &self.program, &arguments, self.dir.path(), log, cpus)
+        let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+        let dir = self.dir.path();
+        let log = dir.join(format!("{name}.log"));
+        let process = Process::start(&name, &self.program, &words, dir, log, cpus)?;
+        self.processes.insert(member, process);
+        Ok(())
     }
 
     /// SIGKILL.
     pub(crate) fn kill(&mut self, member: Member) {
-        let at = self.at(member);
-        drop(self.processes[at].take());
+        self.processes.remove(&member);
     }
 
     pub(crate) fn restart(&mut self, member: Member) -> Result<()> {
-        let at = self.at(member);
-        self.processes[at] = Some(self.run(member, false)?);
-        Ok(())
+        self.run(member, false)
     }
 
     fn ask(&self, query: &Query) -> Result<Report> {
@@ -223,7 +207,7 @@ impl Bed {
             "healthy",
         );
         wait_for(state, READY_TIMEOUT, READY_POLL, || {
-            for process in self.processes.iter_mut().flatten() {
+            for process in self.processes.values_mut() {
                 process.check_running()?;
             }
             self.is_healthy()
@@ -231,13 +215,13 @@ impl Bed {
     }
 
     fn is_healthy(&self) -> Result<bool> {
-        let serves = |index| {
-            let connection = Connection::open(self.address(Node(index)));
+        let serves = |node: &Member| {
+            let connection = Connection::open(self.address(*node));
             let info = connection.and_then(|mut connection| connection.text(&["CLUSTER", "INFO"]));
             info.is_ok_and(|info| info.contains("cluster_state:ok"))
         };
-        let started = self.processes.len() as u16 - self.layout.coordinators;
-        if !(0..started).all(serves) || !self.status()?.healthy {
+        let mut nodes = self.processes.range(Node(0)..).map(|(node, _)| node);
+        if !nodes.all(serves) || !self.status()?.healthy {
             return Ok(false);
         }
         match self.ask(&Query::Coordinators)? {

@@ -41,7 +41,7 @@ pub(super) fn run(site: &Site, case: &mut Case) -> Result<()> {
     let bed = site.start(NODES, "strict")?;
     let leader = bed.leader()?;
     wait(SETTLE)?;
-    let all = bed.pids().into_iter().map(|(member, pid)| match member {
+    let all = bed.pids().map(|(member, pid)| match member {
         Member::Node(_) => (pid, "node"),
         Member::Coordinator(index) if index == leader => (pid, "coordinator that leads"),
         Member::Coordinator(_) => (pid, "coordinator that follows"),
