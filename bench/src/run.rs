@@ -56,14 +56,14 @@ pub fn execute(arguments: &RunArgs) -> Result<()> {
 /// What a reader must know of a run.
 fn notes(outcome: &Outcome, plan: &Plan) -> Vec<String> {
     let mut notes = Vec::new();
-    if outcome.misses() > 0 {
-        let misses = outcome.misses();
+    if outcome.run.misses > 0 {
+        let misses = outcome.run.misses;
         notes.push(format!(
             "{misses} reads found nothing; --fill loads the keys first"
         ));
     }
-    if outcome.redirects() > 0 {
-        let redirects = outcome.redirects();
+    if outcome.redirects > 0 {
+        let redirects = outcome.redirects;
         notes.push(format!("{redirects} operations were redirected"));
     }
     let cpu_us = outcome.us_per_op(outcome.client_cpu);

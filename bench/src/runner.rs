@@ -298,14 +298,14 @@ impl Loaded {
     pub fn tell(&self) {
         let rate = self.outcome.per_s(Phase::Before);
         let p99_us = self.outcome.all(Phase::Before).us(0.99);
-        let (name, busy) = (self.run.name(), self.outcome.client_busy * 100.0);
+        let (name, busy) = (self.run.name(), self.outcome.run.client_busy * 100.0);
         eprintln!("   {name}: {rate:.0} op/s, p99 {p99_us:.0} us, client {busy:.0}% busy");
     }
 
     /// The same, if nothing went wrong and every read has found something: no server is fast at finding nothing.
     pub fn flawless(mut self) -> Result<Self> {
         self.outcome.judge()?;
-        let (misses, sent) = (self.outcome.misses(), self.outcome.sent());
+        let (misses, sent) = (self.outcome.run.misses, self.outcome.sent);
         match misses {
             0 => Ok(self),
             _ => Err(BenchError::keys(&self.run.server, sent - misses, sent)),
@@ -330,7 +330,7 @@ impl Loaded {
             sample(name, less("ms").to(goals.latency), all.us(q) / 1e3);
         }
         sample("client CPU per op", less("us"), per_op(outcome.client_cpu));
-        sample(CLIENT_BUSY, less("share"), outcome.client_busy);
+        sample(CLIENT_BUSY, less("share"), outcome.run.client_busy);
         if case.runs.iter().all(|run| run.server != self.run.server) {
             case.runs.push(self.run);
         }

@@ -57,10 +57,10 @@ pub(super) fn while_imaging(
         case.note(format!("{name}: no image was written in some run"));
     }
     let is_short = outcome.per_s(Phase::Before) < plan.rate as f64 * ACHIEVED_MIN;
-    if is_short || !outcome.errors().is_empty() {
+    if is_short || !outcome.run.errors.is_empty() {
         case.note(format!("{name} could not hold the rate in some run"));
     }
-    if outcome.send_delay_p99_us() > SEND_DELAY_P99_US_MAX {
+    if outcome.run.send_delay_p99_us > SEND_DELAY_P99_US_MAX {
         case.note(format!(
             "the generator itself was late in some run of {name}"
         ));

@@ -1,24 +1,26 @@
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::error::{BenchError, Result};
-use crate::record::{Latencies, Run, Second};
+use crate::record::{Latencies, Run};
 
 use super::phases::Phase;
 use super::tally::Tally;
 
 /// What clients have seen.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Outcome {
-    pub(super) sum: Tally,
-    pub(super) seconds: Vec<Second>,
-    /// How long each phase was.
-    pub(super) phase_s: [f64; Phase::COUNT],
-    pub(super) unanswered: u64,
-    /// Share of their CPUs that the executors used.
-    pub client_busy: f64,
+    /// All phases behind the warm-up as a record has them, but for names and what was asked for.
+    pub run: Run,
+    /// Operations sent, warm-up included.
+    pub sent: u64,
+    /// Operations that were sent elsewhere.
+    pub redirects: u64,
     /// CPU time of the executors.
     pub client_cpu: Duration,
+    /// Phase by phase.
+    pub(super) sum: Tally,
+    /// How long each phase was.
+    pub(super) phase_s: [f64; Phase::COUNT],
     /// Why it was cut short.
     pub(super) failure: Option<BenchError>,
 }
@@ -48,7 +50,12 @@ impl Outcome {
     pub fn answered(self) -> Result<Self> {
         const BEHIND: [&str; 3] = ["OVERLOADED", "UNANSWERED", "UNSENT"];
         let outcome = self.complete()?;
-        match outcome.errors().keys().all(|why| BEHIND.contains(&&**why)) {
+        match outcome
+            .run
+            .errors
+            .keys()
+            .all(|why| BEHIND.contains(&&**why))
+        {
             true => Ok(outcome),
             false => outcome.flawless(),
         }
@@ -67,7 +74,7 @@ impl Outcome {
 
     /// What has gone wrong, in one line.
     pub fn complaint(&self) -> Option<String> {
-        let count: u64 = self.sum.errors.values().sum();
+        let count: u64 = self.run.errors.values().sum();
         let example = self.sum.example.as_ref()?;
         Some(format!(
             "{count} operations have failed, such as: {example}"
@@ -76,7 +83,7 @@ impl Outcome {
 
     /// CPU time, of the servers or of the client, for each operation that was sent, us.
     pub fn us_per_op(&self, cpu: Duration) -> f64 {
-        cpu.as_secs_f64() * 1e6 / self.sum.sent.max(1) as f64
+        cpu.as_secs_f64() * 1e6 / self.sent.max(1) as f64
     }
 
     /// Latencies of all operations in a phase.
@@ -94,51 +101,13 @@ impl Outcome {
         self.phase_s[phase as usize]
     }
 
-    /// Operations sent, warm-up included.
-    pub fn sent(&self) -> u64 {
-        self.sum.sent
-    }
-
-    /// Reads of keys that were not there.
-    pub fn misses(&self) -> u64 {
-        self.sum.misses
-    }
-
-    /// Operations that were sent elsewhere.
-    pub fn redirects(&self) -> u64 {
-        self.sum.redirects
-    }
-
-    /// Operations that failed, by why.
-    pub fn errors(&self) -> &BTreeMap<String, u64> {
-        &self.sum.errors
-    }
-
-    /// 99th percentile of how late batches left.
-    pub fn send_delay_p99_us(&self) -> f64 {
-        let delay = self.sum.send_delay.as_ref();
-        delay.map_or(0.0, |delay| delay.us(0.99))
-    }
-
-    /// For a record: all that was measured; `rate` is what was asked for, 0 for a closed loop.
+    /// For a record; `rate` is what was asked for, 0 for a closed loop.
     pub fn run(&self, server: &str, label: &str, rate: u64) -> Run {
-        let mut operations = BTreeMap::<String, Latencies>::new();
-        for (op, latencies) in self.sum.measured() {
-            operations.entry(op.to_string()).or_default().add(latencies);
-        }
         Run {
             server: server.to_owned(),
             label: label.to_owned(),
             offered_per_s: (rate > 0).then_some(rate as f64),
-            elapsed_s: self.phase_s[1..].iter().sum(),
-            operations,
-            seconds: self.seconds.clone(),
-            events: Vec::new(),
-            errors: self.sum.errors.clone(),
-            misses: self.sum.misses,
-            unanswered: self.unanswered,
-            client_busy: self.client_busy,
-            send_delay_p99_us: self.send_delay_p99_us(),
+            ..self.run.clone()
         }
     }
 }

@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -11,7 +12,7 @@ use rustix::thread::set_current_timer_slack;
 
 use crate::error::{BenchError, Result};
 use crate::interrupt;
-use crate::record::{Latencies, Second};
+use crate::record::{Latencies, Run, Second};
 
 use super::client::{Client, Usage, lock};
 use super::keys::Counters;
@@ -132,34 +133,62 @@ impl Running {
             let until = Duration::from_nanos(next_ns.saturating_sub(self.times.now_ns()));
             thread::sleep(until.min(LOOK));
         }
+        self.conclude()
+    }
+
+    /// Adds up what executors that have ended say.
+    fn conclude(mut self) -> Outcome {
         // What was sent in time may be answered later: then that is when it was over. And it may have failed before.
         let now_ns = self.times.now_ns();
-        let mut over_ns = Some(self.times.end_ns()).filter(|end_ns| *end_ns < u64::MAX);
-        over_ns = over_ns.map(|end_ns| end_ns.min(now_ns));
-        let mut outcome = Outcome::default();
+        let mut over_ns = match self.times.end_ns() {
+            u64::MAX => 0,
+            end_ns => end_ns.min(now_ns),
+        };
+        let (mut client_cpu, mut unanswered, mut failure) = (Duration::ZERO, 0, None);
         for executor in &mut self.executors {
             match executor.join() {
                 Ok(usage) => {
-                    outcome.client_cpu += usage.cpu;
-                    outcome.unanswered += usage.unanswered;
-                    over_ns = over_ns.max(Some(usage.answered_ns));
+                    client_cpu += usage.cpu;
+                    unanswered += usage.unanswered;
+                    over_ns = over_ns.max(usage.answered_ns);
                 }
-                Err(error) => outcome.failure = Some(error),
+                Err(error) => failure = Some(error),
             }
         }
         if interrupt::requested() {
-            outcome.failure = Some(BenchError::Interrupted);
+            failure = Some(BenchError::Interrupted);
         }
         // The rest of the last second is no second.
         let is_short = self.seconds.is_empty();
         self.collect(if is_short { self.times.now_ns() } else { 0 });
+        let phase_s = Phase::ALL.map(|phase| self.times.seconds(phase, over_ns));
         let wall_s = now_ns as f64 / 1e9 * self.executors.len() as f64;
-        outcome.client_busy = outcome.client_cpu.as_secs_f64() / wall_s;
-        let over_ns = over_ns.unwrap_or_default();
-        outcome.phase_s = Phase::ALL.map(|phase| self.times.seconds(phase, over_ns));
-        outcome.sum = mem::take(&mut self.sum);
-        outcome.seconds = mem::take(&mut self.seconds);
-        outcome
+        let mut sum = mem::take(&mut self.sum);
+        let mut operations = BTreeMap::<String, Latencies>::new();
+        for (op, latencies) in sum.measured() {
+            operations.entry(op.to_string()).or_default().add(latencies);
+        }
+        let delay = sum.send_delay.as_ref();
+        let run = Run {
+            elapsed_s: phase_s[Phase::Before as usize..].iter().sum(),
+            operations,
+            seconds: mem::take(&mut self.seconds),
+            misses: sum.misses,
+            unanswered,
+            client_busy: client_cpu.as_secs_f64() / wall_s,
+            send_delay_p99_us: delay.map_or(0.0, |delay| delay.us(0.99)),
+            errors: mem::take(&mut sum.errors),
+            ..Run::default()
+        };
+        Outcome {
+            run,
+            sent: sum.sent,
+            redirects: sum.redirects,
+            client_cpu,
+            sum,
+            phase_s,
+            failure,
+        }
     }
 }
 

@@ -172,10 +172,7 @@ fn a_closed_loop_keeps_one_batch_in_flight_and_counts_exactly() {
     plan.workload.mix = Mix::of(&[(Op::Read, 1)]);
     let outcome = run(&plan, Span::default()).expect("run");
     let outcome = outcome.flawless().expect("no errors");
-    assert_eq!(
-        (outcome.sent(), of(&outcome, Op::Read).count()),
-        (1001, 1001)
-    );
+    assert_eq!((outcome.sent, of(&outcome, Op::Read).count()), (1001, 1001));
     assert_eq!(of(&outcome, Op::Write).count(), 0);
     let run = outcome.run("server", "", 0);
     assert!(run.elapsed_s > 0.0 && run.offered_per_s.is_none());
@@ -203,11 +200,15 @@ fn who_is_stopped_by_too_much_that_is_not_answered_does_not_wait_longer_than_for
     plan.unanswered_max = 100;
     let began = Instant::now();
     let outcome = run(&plan, measured(500 * MS)).expect("run");
-    assert_eq!(outcome.errors()["OVERLOADED"], 1, "{:?}", outcome.errors());
-    assert!(
-        !outcome.errors().contains_key("UNANSWERED"),
+    assert_eq!(
+        outcome.run.errors["OVERLOADED"], 1,
         "{:?}",
-        outcome.errors()
+        outcome.run.errors
+    );
+    assert!(
+        !outcome.run.errors.contains_key("UNANSWERED"),
+        "{:?}",
+        outcome.run.errors
     );
     assert!(began.elapsed() < 9000 * MS, "{:?}", began.elapsed());
     assert!(
@@ -243,8 +244,8 @@ fn errors_are_counted_by_their_code_and_told_by_example() {
     let (listener, address) = listen();
     serve(listener, |_| Some("-OOM full of data\r\n".to_owned()));
     let outcome = run(&half_and_half(address, 1000), measured(100 * MS)).expect("run");
-    assert_eq!(outcome.errors().keys().collect::<Vec<_>>(), ["OOM"]);
-    assert_eq!(outcome.errors()["OOM"], outcome.sent());
+    assert_eq!(outcome.run.errors.keys().collect::<Vec<_>>(), ["OOM"]);
+    assert_eq!(outcome.run.errors["OOM"], outcome.sent);
     let text = outcome.flawless().expect_err("errors").to_string();
     assert!(
         text.contains("OOM full of data") && !text.contains('\n'),
@@ -290,7 +291,7 @@ fn operations_on_a_connection_that_breaks_are_lost_and_others_go_on() {
     plan.count = Some(1000);
     let outcome = run(&plan, Span::default()).expect("run");
     let outcome = outcome.complete().expect("it goes on");
-    let lost = outcome.errors()["CONNECTION-LOST"];
+    let lost = outcome.run.errors["CONNECTION-LOST"];
     assert!((1..=2).contains(&lost), "{lost}");
     assert_eq!(outcome.all(Phase::Before).count() + lost, 1000);
 }
@@ -306,7 +307,7 @@ fn redirects_are_followed_and_learnt() {
     let outcome = run(&plan, Span::default()).expect("run");
     let outcome = outcome.flawless().expect("no errors");
     assert_eq!(outcome.all(Phase::Before).count(), 1000);
-    assert_eq!(outcome.redirects(), 2, "those of the first batch");
+    assert_eq!(outcome.redirects, 2, "those of the first batch");
 }
 
 #[test]
@@ -348,7 +349,7 @@ fn a_cluster_is_asked_who_has_what_at_first_and_after_a_redirect() {
     assert_eq!(outcome.all(Phase::Before).count(), 5000);
     assert!(asked.load(std::sync::atomic::Ordering::Relaxed) >= 2);
     // Of redirects alone it would learn a key's slot at a time.
-    assert!(outcome.redirects() < 2000, "{}", outcome.redirects());
+    assert!(outcome.redirects < 2000, "{}", outcome.redirects);
 }
 
 #[test]
@@ -388,9 +389,9 @@ fn operations_on_a_server_of_a_cluster_that_is_gone_wait_for_whoever_gets_its_sl
     plan.workload.keys = Indexes::Below(1_000_000);
     let outcome = run(&plan, measured(2000 * MS)).expect("run");
     let outcome = outcome.complete().expect("it goes on");
-    let lost = outcome.errors()["CONNECTION-LOST"];
-    assert!((1..=10).contains(&lost), "{:?}", outcome.errors());
-    assert_eq!(outcome.errors().len(), 1, "{:?}", outcome.errors());
+    let lost = outcome.run.errors["CONNECTION-LOST"];
+    assert!((1..=10).contains(&lost), "{:?}", outcome.run.errors);
+    assert_eq!(outcome.run.errors.len(), 1, "{:?}", outcome.run.errors);
     let all = outcome.all(Phase::Before);
     assert_eq!(all.count() + lost, 1000);
     assert!(

@@ -138,7 +138,7 @@ impl Outcome {
     pub(super) fn notes(&self) -> Vec<String> {
         let failure = self.course.failure.iter();
         let failure = failure.map(|why| format!("the move has failed: {why}"));
-        let errors = self.writers.iter().flat_map(Found::errors);
+        let errors = self.writers.iter().flat_map(|found| &found.run.errors);
         let errors = errors.map(|(why, count)| format!("{count} writes: {why}"));
         failure.chain(errors).collect()
     }
@@ -209,10 +209,10 @@ fn of_writers(shape: Shape, found: &Found, mut sample: impl FnMut(&str, Scale, f
         let lost = 1.0 - during_per_s / before_per_s;
         sample("writes lost during", less("share").to(goal), lost);
     }
-    let errors: u64 = found.errors().values().sum();
+    let errors: u64 = found.run.errors.values().sum();
     let none = less("").to(Goal::ValueAtMost(0.0));
     sample("client errors", none, errors as f64);
-    sample("redirects", less(""), found.redirects() as f64);
+    sample("redirects", less(""), found.redirects as f64);
 }
 
 /// What writers saw before, during and after a move.

@@ -74,5 +74,5 @@ fn a_cluster_with_a_server_for_each_cpu_has_every_key_once() {
     );
     let (mut outcome, _) = drive(&driven.plan, load.span()).expect("a load");
     outcome.judge().expect("no errors");
-    assert_eq!((outcome.sent(), outcome.misses()), (2000, 0));
+    assert_eq!((outcome.sent, outcome.run.misses), (2000, 0));
 }

@@ -124,9 +124,9 @@ fn a_store_that_forgets_writes_is_found_out() {
     let outcome = run(&plan(address, "read=50,write=50"), Span::default()).expect("run");
     let outcome = outcome.complete().expect("it goes on");
     assert!(
-        outcome.errors()["STALE-VALUE"] > 0,
+        outcome.run.errors["STALE-VALUE"] > 0,
         "{:?}",
-        outcome.errors()
+        outcome.run.errors
     );
     assert!(
         outcome
@@ -145,8 +145,8 @@ fn a_store_that_mixes_keys_up_is_found_out() {
     });
     let outcome = run(&plan(address, "read=50,write=50"), Span::default()).expect("run");
     assert!(
-        outcome.errors()["WRONG-VALUE"] > 0,
+        outcome.run.errors["WRONG-VALUE"] > 0,
         "{:?}",
-        outcome.errors()
+        outcome.run.errors
     );
 }
