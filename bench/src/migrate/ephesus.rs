@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::Path;
 use std::thread;
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use ephesus_coordinator::agent::PROGRESS_MS;
 use ephesus_coordinator::report::{
-    MigrationRow, MigrationState, NodeRow, PartitionRow, Query, Report,
+    MigrationRow, MigrationState, MoveRow, NodeRow, PartitionRow, Query, Report,
 };
 use ephesus_engine::operator::following::Following;
 use ephesus_wire::handshake::Secret;
@@ -83,17 +83,28 @@ impl EphesusPair {
         let mut ends = Ends::new([entry(source)?, entry(target)?], pids);
         let mut owned = partitions(&mut operator)?;
         owned.retain(|row| row.node.as_ref() == Some(&source.name));
-        let half = owned.len().div_ceil(2);
-        for (index, row) in owned.iter().enumerate() {
-            ends.add(row.first_slot, row.last_slot, index < half);
+        // Moves of a rebalance are tried again; it would move the partitions of other nodes, too.
+        let moving: BTreeSet<u16> = match &bed {
+            Some(_) => {
+                let rows = planned(&mut operator, Query::Rebalance { dry_run: true })?;
+                rows.into_iter().map(|row| row.partition).collect()
+            }
+            None => {
+                let half = owned[..owned.len().div_ceil(2)].iter();
+                half.map(|row| row.partition).collect()
+            }
+        };
+        for row in &owned {
+            let moves = moving.contains(&row.partition);
+            ends.add(row.first_slot, row.last_slot, moves);
         }
-        if owned.is_empty() {
+        if moving.is_empty() {
             let what = format!("node {}", source.name);
             return Err(BenchError::failed(what, "it has nothing to give"));
         }
-        let moving = owned[..half].iter();
+        owned.retain(|row| moving.contains(&row.partition));
         Ok(EphesusPair {
-            partitions: moving
+            partitions: (owned.iter())
                 .filter_map(|row| Some((row.partition, row.shard?)))
                 .collect(),
             target_shards: target.shards,
@@ -109,17 +120,11 @@ impl EphesusPair {
         })
     }
 
-    /// Begins these moves: partition, node and shard.
-    fn begin(&mut self, moves: Vec<(u16, String, u16)>) -> Result<()> {
-        self.following = Following::default();
+    /// Begins what is ordered.
+    fn begin(&mut self, order: Query) -> Result<()> {
         self.arrived_s.clear();
-        if moves.is_empty() {
-            return Ok(());
-        }
-        let rows = match self.operator.ask(&Query::MoveAll { moves })? {
-            Report::Planned(rows) if rows.iter().all(|row| row.refusal.is_none()) => rows,
-            other => return Err(unexpected("a move", &other)),
-        };
+        self.following = Following::default();
+        let rows = planned(&mut self.operator, order)?;
         let ids = rows.iter().filter_map(|row| Some((row, row.migration?)));
         self.first_id = ids.clone().map(|(_, id)| id).min().unwrap_or(0);
         for (row, id) in ids {
@@ -151,6 +156,14 @@ fn entry(row: &NodeRow) -> Result<SocketAddr> {
     found.next().ok_or_else(unknown)
 }
 
+/// What was planned, or would be.
+fn planned(operator: &mut Operator, order: Query) -> Result<Vec<MoveRow>> {
+    match operator.ask(&order)? {
+        Report::Planned(rows) if rows.iter().all(|row| row.refusal.is_none()) => Ok(rows),
+        other => Err(unexpected("a move", &other)),
+    }
+}
+
 fn partitions(operator: &mut Operator) -> Result<Vec<PartitionRow>> {
     match operator.ask(&Query::Partitions)? {
         Report::Partitions(rows) => Ok(rows),
@@ -170,10 +183,14 @@ impl Pair for EphesusPair {
 
     fn order(&mut self) -> Result<()> {
         self.connect()?;
+        if self.bed.is_some() {
+            return self.begin(Query::Rebalance { dry_run: false });
+        }
         let [_, target] = &self.cluster.nodes;
         let moves = self.partitions.keys().zip((0..self.target_shards).cycle());
         let moves = moves.map(|(partition, shard)| (*partition, target.clone(), shard));
-        self.begin(moves.collect())
+        let moves = moves.collect();
+        self.begin(Query::MoveAll { moves })
     }
 
     fn look(&mut self, at_s: f64) -> Result<(Stage, u64)> {
@@ -200,16 +217,13 @@ impl Pair for EphesusPair {
             row.id >= self.first_id && self.partitions.contains_key(&row.partition)
         };
         self.rows = report.migrations.into_iter().filter(is_ours).collect();
-        let failures = self.following.failures();
         let is_planned = |row: &MigrationRow| row.state == MigrationState::Planned;
-        let stage = if !failures.is_empty() {
-            Stage::Failed(failures.join("; "))
-        } else if self.following.is_over() {
-            Stage::Done
-        } else if self.arrived_s.is_empty() && self.rows.iter().all(is_planned) {
-            Stage::Waiting
-        } else {
-            Stage::Copying
+        let stage = match self.following.failures().as_slice() {
+            [only] => Stage::Failed(only.clone()),
+            [first, more @ ..] => Stage::Failed(format!("{first}; and {} more", more.len())),
+            [] if self.following.is_over() => Stage::Done,
+            [] if self.arrived_s.is_empty() && self.rows.iter().all(is_planned) => Stage::Waiting,
+            [] => Stage::Copying,
         };
         Ok((stage, self.arrived_s.len() as u64))
     }
@@ -242,8 +256,11 @@ impl Pair for EphesusPair {
             let shard = self.partitions.get(&row.partition)?;
             Some((row.partition, source.clone(), *shard))
         };
-        let moves = arrived.filter_map(back).collect();
-        self.begin(moves)?;
+        let moves: Vec<_> = arrived.filter_map(back).collect();
+        self.following = Following::default();
+        if !moves.is_empty() {
+            self.begin(Query::MoveAll { moves })?;
+        }
         Ok(true)
     }
 
