@@ -1,10 +1,9 @@
 use std::fmt;
 use std::str::FromStr;
 
+use clap::ValueEnum;
 use ephesus_wire::rng::Rng;
 use serde::Serialize;
-
-use clap::ValueEnum;
 
 use crate::named::Named;
 

@@ -162,8 +162,7 @@ impl Source {
         }
     }
 
-    /// A command was carried out, and its reply is an error if `why` says so; the operation's second command, if it
-    /// has one.
+    /// A command was carried out; the operation's second command, if it has one, or what is wrong with the value read.
     pub(super) fn carried_out(&self, sent: &Sent, reply: &Reply<'_>) -> Result<Option<Sent>, Flaw> {
         let again = |mut sent: Sent| {
             sent.is_second = true;
