@@ -122,9 +122,7 @@ impl Draw {
 
     fn latest(&mut self, random: &mut Rng) -> u64 {
         let there = self.indexes.count() + self.counters.inserted.load(Ordering::Relaxed);
-        if there != self.zipfian.ranks() {
-            self.zipfian = Zipfian::new(there);
-        }
+        self.zipfian.grow(there);
         let place = there - 1 - self.zipfian.draw(random);
         match place < self.indexes.count() {
             true => self.indexes.at(place),

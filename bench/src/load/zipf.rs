@@ -20,13 +20,20 @@ impl Zipfian {
     /// Of at least one rank.
     pub(super) fn new(ranks: u64) -> Self {
         let ranks = ranks.max(1);
-        let zeta = zeta(ranks);
+        Zipfian::with(ranks, zeta(ranks))
+    }
+
+    fn with(ranks: u64, zeta: f64) -> Self {
         let eta = (1.0 - (2.0 / ranks as f64).powf(1.0 - THETA)) / (1.0 - zeta_of_two() / zeta);
         Zipfian { ranks, zeta, eta }
     }
 
-    pub(super) fn ranks(&self) -> u64 {
-        self.ranks
+    /// Adds ranks, at the cost of those that are new.
+    pub(super) fn grow(&mut self, ranks: u64) {
+        if ranks > self.ranks {
+            let new: f64 = (self.ranks + 1..=ranks).map(|i| term(i as f64)).sum();
+            *self = Zipfian::with(ranks, self.zeta + new);
+        }
     }
 
     pub(super) fn draw(&self, random: &mut Rng) -> u64 {
@@ -47,9 +54,12 @@ fn zeta_of_two() -> f64 {
     1.0 + 0.5_f64.powf(THETA)
 }
 
+fn term(i: f64) -> f64 {
+    i.powf(-THETA)
+}
+
 /// The sum of `1 / i^0.99` over `1..=n`.
 pub(super) fn zeta(n: u64) -> f64 {
-    let term = |i: f64| i.powf(-THETA);
     let summed: f64 = (1..=n.min(SUMMED)).map(|i| term(i as f64)).sum();
     if n <= SUMMED {
         return summed;

@@ -37,6 +37,12 @@ fn zeta_is_the_sum_it_stands_for() {
             zeta(n)
         );
     }
+    let mut grown = Zipfian::new(10);
+    [11, 400, 1500]
+        .into_iter()
+        .for_each(|ranks| grown.grow(ranks));
+    let (found, whole) = (format!("{grown:.9?}"), Zipfian::new(1500));
+    assert_eq!(found, format!("{whole:.9?}"));
     // YCSB's own constant.
     assert!((zeta(10_000_000_000) - 26.469_028_201_783_02).abs() < 1e-7);
 }
