@@ -36,6 +36,12 @@ pub enum ClientError {
     /// INCR, INCRBY, DECR or DECRBY would leave the 64-bit range.
     #[error("ERR increment or decrement would overflow")]
     Overflow,
+    /// An argument or a stored value should have been a decimal number.
+    #[error("ERR value is not a valid float")]
+    NotAFloat,
+    /// INCRBYFLOAT would leave the range of its numbers.
+    #[error("ERR increment would produce NaN or Infinity")]
+    InfiniteIncrement,
     /// DECRBY by the smallest integer, which has no negative.
     #[error("ERR decrement would overflow")]
     DecrementOverflow,

@@ -38,6 +38,7 @@ pub enum Cmd {
     Decr,
     Incrby,
     Decrby,
+    Incrbyfloat,
     Del,
     Unlink,
     Exists,

@@ -55,6 +55,7 @@ impl Keyspace {
             Cmd::Decr => return self.increment(&key, -1, reply),
             Cmd::Incrby => return self.increment(&key, parse::increment(args)?, reply),
             Cmd::Decrby => return self.increment(&key, parse::decrement(args)?, reply),
+            Cmd::Incrbyfloat => return self.increment_float(&key, args.arg(2), reply),
             Cmd::Del | Cmd::Unlink => return self.del(args, reply),
             Cmd::Exists | Cmd::Touch => return self.exists(args, reply),
             Cmd::Type => self.type_of(&key, reply),

@@ -9,6 +9,7 @@ mod expiry;
 mod incoming;
 pub mod large_replies;
 mod last_writes;
+mod long_double;
 mod outgoing;
 pub mod partition;
 mod ranges;

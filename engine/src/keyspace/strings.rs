@@ -7,6 +7,7 @@ use ephesus_wire::record::{self, RECORD_HEADER_BYTES};
 use ephesus_wire::resp::{reply, request};
 
 use super::large_replies::LARGE_REPLY_BYTES;
+use super::long_double::{LongDouble, NotFinite};
 use super::{Key, Keyspace, Reply};
 use crate::command::error::ClientError;
 use crate::command::parse::{
@@ -284,6 +285,30 @@ impl Keyspace {
         let mut digits = [0; reply::INTEGER_BYTES_MAX];
         self.put(key, reply::decimal(&mut digits, new), expire_at_ms, reply);
         reply::integer(reply.out, new);
+        Ok(())
+    }
+
+    pub(super) fn increment_float(
+        &mut self,
+        key: &Key<'_>,
+        delta: &[u8],
+        reply: &mut Reply<'_>,
+    ) -> Outcome {
+        check_sizes(key.bytes, &[])?;
+        let (old, expire_at_ms) = match self.look_up(key, reply) {
+            Some(entry) => (LongDouble::parse(entry.value), entry.expire_at_ms),
+            None => (Ok(LongDouble::zero()), 0),
+        };
+        let new = match (old, LongDouble::parse(delta)) {
+            (Err(NotFinite::Invalid), _) | (_, Err(NotFinite::Invalid)) => {
+                return Err(ClientError::NotAFloat);
+            }
+            (Ok(old), Ok(delta)) => old.plus(&delta),
+            _ => None,
+        };
+        let new = new.ok_or(ClientError::InfiniteIncrement)?.text();
+        self.put(key, new.as_bytes(), expire_at_ms, reply);
+        reply::bulk(reply.out, new.as_bytes());
         Ok(())
     }
 

@@ -158,8 +158,22 @@ fn writes_and_memory_hungry_commands_are_marked() {
     assert_eq!(
         denied,
         [
-            "set", "setnx", "setex", "psetex", "getset", "mset", "msetnx", "append", "setrange",
-            "setbit", "incr", "decr", "incrby", "decrby", "copy"
+            "set",
+            "setnx",
+            "setex",
+            "psetex",
+            "getset",
+            "mset",
+            "msetnx",
+            "append",
+            "setrange",
+            "setbit",
+            "incr",
+            "decr",
+            "incrby",
+            "decrby",
+            "incrbyfloat",
+            "copy"
         ]
     );
     assert!(

@@ -6,7 +6,7 @@ use ephesus_tests::{Node, Options, Reply};
 
 /// Commands whose key positions clients take from `COMMAND`.
 const COMMANDS: &str = "get set setnx setex psetex getset getdel getex mget mset msetnx del unlink exists touch strlen \
-    append getrange substr setrange setbit getbit bitcount bitpos incr decr incrby decrby renamenx copy expire pexpire \
+    append getrange substr setrange setbit getbit bitcount bitpos incr decr incrby decrby incrbyfloat renamenx copy expire pexpire \
     expireat pexpireat expiretime pexpiretime ttl pttl persist type rename scan keys dbsize randomkey \
     flushall flushdb ping echo hello select quit reset client command config info readonly readwrite \
     asking cluster";

@@ -145,6 +145,8 @@ impl Program {
             "INCR",
             "DECR",
             "INCRBY",
+            "INCRBYFLOAT",
+            "INCRBYFLOAT",
             "DECRBY",
             "EXPIRE",
             "PEXPIRE",
@@ -190,6 +192,15 @@ impl Program {
             }
             "SETNX" | "GETSET" | "APPEND" => request.extend([self.key(), self.value()]),
             "SETEX" | "PSETEX" => request.extend([self.key(), self.lifetime(), self.value()]),
+            "INCRBYFLOAT" => {
+                let number = (self.rng.below(2_000_000) as f64 - 1e6) / 1e3;
+                let text = match self.rng.below(8) {
+                    0 => "x".to_owned(),
+                    1 => format!("{number}e{}", self.rng.below(40) as i64 - 20),
+                    _ => number.to_string(),
+                };
+                request.extend([self.key(), text.into_bytes()]);
+            }
             "INCRBY" | "DECRBY" => request.extend([self.key(), self.amount()]),
             "EXPIRE" => request.extend([self.key(), self.lifetime()]),
             "PEXPIRE" => request.extend([self.key(), b"500000".to_vec()]),
