@@ -58,7 +58,7 @@ bench-tool: deps build
 
 bench: bench-tool ## Ephesus, Redis and Valkey side by side in five minutes, and a report to open
 	$(BENCH) disk $(TARGET_DIR) --seconds 10 $(call RESULTS,disk)
-	$(BENCH) compare --rounds 3 --cases $(BENCH_CASES) $(call RESULTS,compare)
+	$(BENCH) compare --rounds 3 --duration 4 --cases $(BENCH_CASES) $(call RESULTS,compare)
 	@echo "The reports: $(TARGET_DIR)/bench/compare.html and disk.html"
 
 compare: bench-tool ## Redis and Valkey against Ephesus, side by side: every case, ten rounds

@@ -5,6 +5,7 @@
 //! buffers reach the disk, each with a real fsync (see [`crate::sled_sync`]).
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -174,7 +175,7 @@ impl SledStore {
             source,
         })?;
         remove_interrupted_snapshots(dir, db)?;
-        forget_cached(dir, db)?;
+        read_anew(dir, db)?;
         open_guard::inspect(dir).map_err(&refuse)?;
         let file = dir.join("db");
         if file.exists() {
@@ -443,8 +444,9 @@ fn is_of_system(error: &sled::Error) -> bool {
     }
 }
 
-/// Has all that is read of a Db come from its device: see [`forget_cached`](dir::forget_cached).
-fn forget_cached(path: &Path, db: DbId) -> Result<(), StoreError> {
+/// Has all that is read of a Db come from its device ([`forget_cached`](dir::forget_cached)), and begins to read it: an
+/// opening reads most of it, in pieces of some KB.
+fn read_anew(path: &Path, db: DbId) -> Result<(), StoreError> {
     let failed = |path: &Path| {
         let path = path.to_owned();
         move |source| StoreError::Io {
@@ -458,6 +460,7 @@ fn forget_cached(path: &Path, db: DbId) -> Result<(), StoreError> {
         let file = entry.map_err(failed(path))?.path();
         if file.is_file() {
             dir::forget_cached(&file).map_err(failed(&file))?;
+            dir::read_ahead(File::open(&file).map_err(failed(&file))?);
         }
     }
     Ok(())

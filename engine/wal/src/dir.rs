@@ -1,12 +1,15 @@
 //! A directory that one process has for itself, and small files in it that are replaced as a whole.
 
 use std::fs::{self, File, TryLockError};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
 use crate::files::FILE_NAME;
 use crate::segment::SegmentId;
+
+/// What is read ahead at a time: about as much as a device takes in one request.
+const READ_AHEAD_BYTES: usize = 512 << 10;
 
 /// What the operating system refused.
 #[derive(Debug, thiserror::Error)]
@@ -98,6 +101,20 @@ pub(crate) fn forget_cached_of(file: &File) -> io::Result<()> {
         0 => Ok(()),
         error => Err(io::Error::from_raw_os_error(error)),
     }
+}
+
+/// Reads a file into the page cache in order, in a thread of its own: what is about to be read as a whole, but in small pieces
+/// here and there, would otherwise wait for the device with each. Nothing depends on it.
+pub fn read_ahead(file: File) {
+    let read = move || {
+        let mut piece = vec![0; READ_AHEAD_BYTES];
+        let mut file = file;
+        // One after the other, so that a reader that wants another piece waits for few.
+        while file.read(&mut piece).is_ok_and(|bytes| bytes > 0) {}
+    };
+    let thread = std::thread::Builder::new().name("read-ahead".to_owned());
+    // Without it all is read as well, later.
+    let _ = thread.spawn(read);
 }
 
 /// Removes the segment files of the log in `dir` that were never finished or were put aside: no recovery reads them.
