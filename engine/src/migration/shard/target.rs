@@ -131,6 +131,15 @@ impl Target {
             Some((_, Message::End(reason))) => return Err(Broken::said(reason)),
             Some(message) => message,
         };
+        // A source that only says that it is there asks for nothing.
+        if !matches!(message, Message::Data([])) {
+            if cx.core.node.disk.is_full() {
+                return Err(Broken::here("the target's disk is full"));
+            }
+            if cx.core.node.is_memory_full() {
+                return Err(Broken::here("the target's memory is full"));
+            }
+        }
         let is_it = |copy: &&mut Copy| copy.migration == migration && copy.state == State::Filling;
         let Some(copy) = self.copies.iter_mut().find(is_it) else {
             return Err(Broken::here("the source has sent what no copy waits for"));
@@ -139,12 +148,6 @@ impl Target {
         match message {
             Message::Keys(count) => keyspace.expect_keys(partition, count),
             Message::Data(records) => {
-                if !records.is_empty() && cx.core.node.disk.is_full() {
-                    return Err(Broken::here("the target's disk is full"));
-                }
-                if !records.is_empty() && cx.core.node.is_memory_full() {
-                    return Err(Broken::here("the target's memory is full"));
-                }
                 let taken = keyspace
                     .import(partition, records, self.taken, more)
                     .map_err(Broken::here)?;
