@@ -311,15 +311,20 @@ impl<'a> Scan<'a> {
     }
 }
 
+/// Whether a number has a minus in front, and what is behind its sign.
+pub(crate) fn signed(text: &[u8]) -> (bool, &[u8]) {
+    match text {
+        [b'-', rest @ ..] => (true, rest),
+        [b'+', rest @ ..] => (false, rest),
+        rest => (false, rest),
+    }
+}
+
 /// An unsigned 64-bit cursor, written as `strtoul` takes it: a sign and leading zeros are allowed, and it ends at a NUL.
 fn cursor(bytes: &[u8]) -> Result<u64, ClientError> {
     let end = bytes.iter().position(|&byte| byte == 0);
     let bytes = bytes.get(..end.unwrap_or(bytes.len())).unwrap_or_default();
-    let (negative, digits) = match bytes {
-        [b'-', digits @ ..] => (true, digits),
-        [b'+', digits @ ..] => (false, digits),
-        digits => (false, digits),
-    };
+    let (negative, digits) = signed(bytes);
     if digits.is_empty() && !bytes.is_empty() {
         return Err(ClientError::InvalidCursor);
     }

@@ -456,13 +456,16 @@ fn read_anew(path: &Path, db: DbId) -> Result<(), StoreError> {
             source,
         }
     };
+    let mut files = Vec::new();
     for entry in std::fs::read_dir(path).map_err(failed(path))? {
-        let file = entry.map_err(failed(path))?.path();
-        if file.is_file() {
-            dir::forget_cached(&file).map_err(failed(&file))?;
-            dir::read_ahead(File::open(&file).map_err(failed(&file))?);
+        let name = entry.map_err(failed(path))?.path();
+        if name.is_file() {
+            let file = File::open(&name).map_err(failed(&name))?;
+            dir::forget_cached(&file).map_err(failed(&name))?;
+            files.push(file);
         }
     }
+    dir::read_ahead(files);
     Ok(())
 }
 

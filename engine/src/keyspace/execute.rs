@@ -83,10 +83,10 @@ impl Keyspace {
                 let expire = Expire::parse(args, unit, self.now_ms, spec.name)?;
                 return self.expire_command(&key, expire, reply);
             }
-            Cmd::Ttl => self.ttl(&key, 1000, reply),
-            Cmd::Pttl => self.ttl(&key, 1, reply),
-            Cmd::Expiretime => self.expire_time(&key, 1000, reply),
-            Cmd::Pexpiretime => self.expire_time(&key, 1, reply),
+            Cmd::Ttl => self.expires_after(&key, (self.now_ms, 1000), reply),
+            Cmd::Pttl => self.expires_after(&key, (self.now_ms, 1), reply),
+            Cmd::Expiretime => self.expires_after(&key, (0, 1000), reply),
+            Cmd::Pexpiretime => self.expires_after(&key, (0, 1), reply),
             Cmd::Persist => self.persist(&key, reply),
             other => unreachable!("{other:?} has no keys"),
         }

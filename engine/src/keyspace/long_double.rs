@@ -4,6 +4,8 @@ use std::cmp::Ordering;
 
 use num_bigint::{BigInt, BigUint, Sign};
 
+use crate::command::parse::signed;
+
 /// Significant bits.
 const BITS: u64 = 64;
 
@@ -45,11 +47,7 @@ impl LongDouble {
 
     /// Reads decimal text as `strtold` does; hexadecimal one is none.
     pub(super) fn parse(text: &[u8]) -> Result<LongDouble, NotFinite> {
-        let (is_negative, digits) = match text {
-            [b'-', digits @ ..] => (true, digits),
-            [b'+', digits @ ..] => (false, digits),
-            digits => (false, digits),
-        };
+        let (is_negative, digits) = signed(text);
         if digits.eq_ignore_ascii_case(b"inf") || digits.eq_ignore_ascii_case(b"infinity") {
             return Err(NotFinite::Infinite);
         }
@@ -164,11 +162,7 @@ fn divided(value: BigInt, bits: u64) -> BigInt {
 
 /// The exponent behind an `e`; ones beyond all numbers are cut.
 fn decimal_exponent(text: &[u8]) -> Result<i64, NotFinite> {
-    let (is_negative, digits) = match text {
-        [b'-', digits @ ..] => (true, digits),
-        [b'+', digits @ ..] => (false, digits),
-        digits => (false, digits),
-    };
+    let (is_negative, digits) = signed(text);
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return Err(NotFinite::Invalid);
     }

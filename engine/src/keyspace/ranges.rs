@@ -159,23 +159,28 @@ impl Keyspace {
         Ok(())
     }
 
-    /// Changes the value of a key, the first bytes of which are made, zero, if there are fewer; keeps its expiry.
-    fn change(
+    /// Changes the value of a key, which is empty if there is none, to one of `len` bytes by its old number of bytes; keeps
+    /// its expiry. Answers the new number of bytes.
+    pub(super) fn change(
         &mut self,
         key: &Key<'_>,
-        len_min: usize,
+        len: impl FnOnce(usize) -> usize,
         reply: &mut Reply<'_>,
         change: impl FnOnce(&mut Vec<u8>),
-    ) {
+    ) -> Result<usize, ClientError> {
         let (old, expire_at_ms) = match self.look_up(key, reply) {
             Some(entry) => (entry.value, entry.expire_at_ms),
             None => (&[][..], 0),
         };
-        let mut value = Vec::with_capacity(old.len().max(len_min));
+        let len = len(old.len());
+        if len > VALUE_BYTES_MAX {
+            return Err(ClientError::StringTooLong);
+        }
+        let mut value = Vec::with_capacity(len);
         value.extend_from_slice(old);
-        value.resize(old.len().max(len_min), 0);
         change(&mut value);
         self.put(key, &value, expire_at_ms, reply);
+        Ok(value.len())
     }
 
     pub(super) fn setrange<A: ArgList + ?Sized>(
@@ -192,16 +197,13 @@ impl Keyspace {
             return Ok(());
         }
         let end = offset.saturating_add(part.len());
-        if end > VALUE_BYTES_MAX {
-            return Err(ClientError::StringTooLong);
-        }
-        let mut len = 0;
-        self.change(key, end, reply, |value| {
+        let grown = |old: usize| old.max(end);
+        let len = self.change(key, grown, reply, |value| {
+            value.resize(grown(value.len()), 0);
             if let Some(place) = value.get_mut(offset..end) {
                 place.copy_from_slice(part);
             }
-            len = value.len();
-        });
+        })?;
         reply::integer(reply.out, len as i64);
         Ok(())
     }
@@ -219,13 +221,15 @@ impl Keyspace {
             Ok(1) => true,
             _ => return Err(ClientError::BitValue),
         };
+        let grown = |old: usize| old.max(at + 1);
         let mut was_set = false;
-        self.change(key, at + 1, reply, |value| {
+        self.change(key, grown, reply, |value| {
+            value.resize(grown(value.len()), 0);
             if let Some(byte) = value.get_mut(at) {
                 was_set = *byte & mask != 0;
                 *byte = if is_set { *byte | mask } else { *byte & !mask };
             }
-        });
+        })?;
         reply::integer(reply.out, i64::from(was_set));
         Ok(())
     }

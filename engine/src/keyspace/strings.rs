@@ -252,18 +252,10 @@ impl Keyspace {
         suffix: &[u8],
         reply: &mut Reply<'_>,
     ) -> Outcome {
-        let (mut value, expire_at_ms) = match self.look_up(key, reply) {
-            Some(entry) => {
-                let mut value = Vec::with_capacity(entry.value.len() + suffix.len());
-                value.extend_from_slice(entry.value);
-                (value, entry.expire_at_ms)
-            }
-            None => (Vec::new(), 0),
-        };
-        value.extend_from_slice(suffix);
-        check_sizes(key.bytes, &value)?;
-        self.put(key, &value, expire_at_ms, reply);
-        reply::integer(reply.out, value.len() as i64);
+        check_sizes(key.bytes, &[])?;
+        let len = |old: usize| old + suffix.len();
+        let len = self.change(key, len, reply, |value| value.extend_from_slice(suffix))?;
+        reply::integer(reply.out, len as i64);
         Ok(())
     }
 
@@ -337,23 +329,18 @@ impl Keyspace {
         Ok(())
     }
 
-    /// Time to live in units of `unit_ms`, rounded as Redis does; -2 absent, -1 without expiry.
-    pub(super) fn ttl(&mut self, key: &Key<'_>, unit_ms: u64, reply: &mut Reply<'_>) {
-        let now_ms = self.now_ms;
-        let ttl = match self.read(key, reply) {
-            None => -2,
-            Some(entry) if entry.expire_at_ms == 0 => -1,
-            Some(entry) => ((entry.expire_at_ms - now_ms + unit_ms / 2) / unit_ms) as i64,
-        };
-        reply::integer(reply.out, ttl);
-    }
-
-    /// When a key expires, Unix time in units of `unit_ms`, rounded as Redis does; -2 absent, -1 never.
-    pub(super) fn expire_time(&mut self, key: &Key<'_>, unit_ms: u64, reply: &mut Reply<'_>) {
+    /// How long behind `from_ms`, now or 0, a key expires, in units of `unit_ms` and rounded as Redis does; -2 absent, -1
+    /// never.
+    pub(super) fn expires_after(
+        &mut self,
+        key: &Key<'_>,
+        (from_ms, unit_ms): (u64, u64),
+        reply: &mut Reply<'_>,
+    ) {
         let time = match self.read(key, reply) {
             None => -2,
             Some(entry) if entry.expire_at_ms == 0 => -1,
-            Some(entry) => ((entry.expire_at_ms + unit_ms / 2) / unit_ms) as i64,
+            Some(entry) => ((entry.expire_at_ms - from_ms + unit_ms / 2) / unit_ms) as i64,
         };
         reply::integer(reply.out, time);
     }
@@ -484,6 +471,7 @@ impl Keyspace {
     }
 
     pub(super) fn mset<A: ArgList + ?Sized>(&mut self, args: &A, reply: &mut Reply<'_>) -> Outcome {
+        self.check_mset(args)?;
         self.put_all(args, reply)?;
         reply.out.extend_from_slice(reply::OK);
         Ok(())
@@ -507,9 +495,8 @@ impl Keyspace {
         Ok(())
     }
 
-    /// Sets all keys of MSET with one record.
+    /// Sets all keys of MSET with one record, which were checked.
     fn put_all<A: ArgList + ?Sized>(&mut self, args: &A, reply: &mut Reply<'_>) -> Outcome {
-        self.check_mset(args)?;
         let mut touched = Vec::with_capacity(args.len() / 2);
         self.each_key(args, (1, 2), |keyspace, index, key| {
             let value = args.arg(index + 1);

@@ -89,12 +89,7 @@ pub fn replace(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), DirError> {
 ///
 /// # Errors
 /// What the operating system says, a write-back that fails now included.
-pub fn forget_cached(path: &Path) -> io::Result<()> {
-    forget_cached_of(&File::open(path)?)
-}
-
-/// [`forget_cached`] of an open file.
-pub(crate) fn forget_cached_of(file: &File) -> io::Result<()> {
+pub fn forget_cached(file: &File) -> io::Result<()> {
     file.sync_data()?;
     // SAFETY: a plain system call on an open descriptor; it touches no memory of this process.
     match unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) } {
@@ -103,14 +98,15 @@ pub(crate) fn forget_cached_of(file: &File) -> io::Result<()> {
     }
 }
 
-/// Reads a file into the page cache in order, in a thread of its own: what is about to be read as a whole, but in small pieces
+/// Reads files into the page cache in order, in a thread of its own: what is about to be read as a whole, but in small pieces
 /// here and there, would otherwise wait for the device with each. Nothing depends on it.
-pub fn read_ahead(file: File) {
+pub fn read_ahead(files: Vec<File>) {
     let read = move || {
         let mut piece = vec![0; READ_AHEAD_BYTES];
-        let mut file = file;
-        // One after the other, so that a reader that wants another piece waits for few.
-        while file.read(&mut piece).is_ok_and(|bytes| bytes > 0) {}
+        for mut file in files {
+            // One after the other, so that a reader that wants another piece waits for few.
+            while file.read(&mut piece).is_ok_and(|bytes| bytes > 0) {}
+        }
     };
     let thread = std::thread::Builder::new().name("read-ahead".to_owned());
     // Without it all is read as well, later.
@@ -175,7 +171,7 @@ mod tests {
         let path = dir.path().join("file");
         fs::write(&path, [7; 4096]).expect("write");
         assert!(is_cached(&path));
-        forget_cached(&path).expect("dropped");
+        forget_cached(&File::open(&path).expect("open")).expect("dropped");
         assert!(!is_cached(&path));
         assert_eq!(fs::read(&path).expect("read"), [7; 4096]);
     }

@@ -104,7 +104,7 @@ impl StdDisk {
             }
         }
         let file = options.custom_flags(flags).open(&path)?;
-        dir::forget_cached_of(&file)?;
+        dir::forget_cached(&file)?;
         Ok(StdFile {
             file: Arc::new(file),
         })
