@@ -397,7 +397,7 @@ impl Folded {
 }
 
 /// A power of two, several times the number of commands, so that probes stay short.
-const BUCKETS: usize = 256;
+const BUCKETS: usize = 512;
 
 /// What `commands.json` says, and how it is found.
 struct Table {
