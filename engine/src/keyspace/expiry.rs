@@ -63,6 +63,7 @@ impl Keyspace {
 
     /// Removes expired keys in the next part of the keyspace; true when a round is complete.
     pub fn sweep_slice(&mut self) -> bool {
+        debug_assert!(!self.is_atomic(), "a section ends within its turn");
         if !self.may_have_expired() {
             return true;
         }

@@ -4,6 +4,7 @@
 //! notes the last write it depends on. Both leave the LSN to wait for in [`Reply::gate`], so that a
 //! client never sees what a crash could take back. Nothing here performs I/O.
 
+pub mod atomic;
 mod execute;
 mod expiry;
 mod incoming;
@@ -33,6 +34,7 @@ use ephesus_wire::{Epoch, Lsn, PartitionId, Slot};
 use crate::command::parse::Located;
 use crate::planted::{Bug, Planted};
 use crate::table::{EntryRef, KeyHasher, Prefetch, Put, Table};
+use atomic::Atomic;
 use large_replies::ReplyRoom;
 use last_writes::LastWrites;
 
@@ -87,6 +89,7 @@ pub struct Keyspace {
     pub log: LogWriter,
     last_writes: LastWrites,
     ops: OpsBuilder,
+    atomic: Atomic,
     /// The node's time in the current turn, Unix milliseconds; never runs backwards.
     now_ms: u64,
     pub counters: KeyspaceCounters,
@@ -144,6 +147,7 @@ impl Keyspace {
             log,
             last_writes: LastWrites::new(),
             ops: OpsBuilder::new(),
+            atomic: Atomic::default(),
             now_ms,
             counters: KeyspaceCounters::default(),
             reply_bytes_max: ONE_REPLY_BYTES_MAX,
@@ -356,6 +360,7 @@ impl Keyspace {
 
     /// Removes the expired keys that reads have come across, unless the log has no `room`: the sweep finds them later.
     pub fn remove_lapsed(&mut self, room: bool) {
+        debug_assert!(!self.atomic.is_open(), "a section ends within its turn");
         for (partition, bytes) in std::mem::take(&mut self.lapsed) {
             if !room || !self.may_expire(partition) {
                 continue;
@@ -393,6 +398,9 @@ impl Keyspace {
     )]
     fn put(&mut self, key: &Key<'_>, value: &[u8], expire_at_ms: u64, reply: &mut Reply<'_>) {
         self.counters.user_bytes += (key.bytes.len() + value.len()) as u64;
+        if self.atomic.is_open() {
+            return self.put_in_section(key, value, expire_at_ms);
+        }
         let partition = self.partitions[usize::from(key.partition.0)]
             .as_deref_mut()
             .expect("a command executes only on the shard that owns its keys");
@@ -433,6 +441,9 @@ impl Keyspace {
 
     /// Sets a key whose record is logged with others.
     fn insert(&mut self, key: &Key<'_>, value: &[u8], expire_at_ms: u64) {
+        if self.atomic.is_open() {
+            return self.insert_in_section(key, value, expire_at_ms);
+        }
         let Partition {
             table, outgoing, ..
         } = self.home(key);
@@ -446,6 +457,9 @@ impl Keyspace {
 
     /// Removes a key whose removal is logged.
     fn remove(&mut self, key: &Key<'_>) {
+        if self.atomic.is_open() {
+            return self.remove_in_section(key);
+        }
         let Partition {
             table, outgoing, ..
         } = self.home(key);
@@ -456,9 +470,14 @@ impl Keyspace {
         self.keys -= u64::from(removed);
     }
 
+    /// Answers the record's LSN; in a section its end has one.
     fn log_delete(&mut self, key: &Key<'_>) -> Lsn {
         self.counters.user_bytes += key.bytes.len() as u64;
         let meta = self.home(key).next_meta();
+        if self.atomic.is_open() {
+            self.ops.delete(meta, key.bytes);
+            return Lsn::ZERO;
+        }
         let lsn = self.log.append_with(record::delete_len(key.bytes), |buf| {
             record::write_delete(buf, meta, key.bytes);
         });
@@ -469,31 +488,45 @@ impl Keyspace {
 
     fn set_expiry(&mut self, key: &Key<'_>, expire_at_ms: u64, reply: &mut Reply<'_>) {
         self.counters.user_bytes += key.bytes.len() as u64;
+        if self.atomic.is_open() {
+            return self.set_expiry_in_section(key, expire_at_ms);
+        }
         let meta = self.home(key).next_meta();
         let lsn = self
             .log
             .append_with(record::set_expiry_len(key.bytes), |buf| {
                 record::write_set_expiry(buf, meta, key.bytes, expire_at_ms);
             });
-        let home = self.home(key);
-        home.written(lsn);
-        if let Some(outgoing) = &mut home.outgoing {
-            outgoing.set_expiry(&home.table, key.hash, key.bytes, expire_at_ms);
-        }
-        home.table.set_expiry(key.hash, key.bytes, expire_at_ms);
-        self.note_expiry(expire_at_ms);
+        self.home(key).written(lsn);
+        self.change_expiry(key, expire_at_ms);
         self.note_write(key.hash, lsn);
         reply.wait_for(lsn);
     }
 
-    /// Appends the collected operations as one record.
+    /// Changes when a key expires, which is logged already.
+    fn change_expiry(&mut self, key: &Key<'_>, expire_at_ms: u64) {
+        let Partition {
+            table, outgoing, ..
+        } = self.home(key);
+        if let Some(outgoing) = outgoing {
+            outgoing.set_expiry(table, key.hash, key.bytes, expire_at_ms);
+        }
+        table.set_expiry(key.hash, key.bytes, expire_at_ms);
+        self.note_expiry(expire_at_ms);
+    }
+
+    /// Appends the collected operations as one record; in a section they wait for its end.
     fn log_ops(&mut self, touched: &[Key<'_>], reply: &mut Reply<'_>) {
+        let user_bytes = touched.iter().map(|key| key.bytes.len() as u64);
+        self.counters.user_bytes += user_bytes.sum::<u64>();
+        if self.atomic.is_open() {
+            return;
+        }
         let lsn = self.log.append(self.ops.finish());
         self.ops.clear();
         for key in touched {
             self.home(key).written(lsn);
             self.note_write(key.hash, lsn);
-            self.counters.user_bytes += key.bytes.len() as u64;
         }
         reply.wait_for(lsn);
     }
@@ -501,6 +534,11 @@ impl Keyspace {
     /// Removes all keys that are served, atomically; their memory is given back by [`Keyspace::free_slice`].
     pub fn flush(&mut self, reply: &mut Reply<'_>) {
         let owned = std::mem::take(&mut self.owned);
+        if self.atomic.is_open() {
+            owned.iter().for_each(|&id| self.flush_in_section(id));
+            self.owned = owned;
+            return reply.wait_for(self.log.appended());
+        }
         for &id in &owned {
             let place = self.partitions.get_mut(usize::from(id.0));
             if let Some(partition) = place.and_then(Option::as_deref_mut)

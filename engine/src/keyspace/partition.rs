@@ -163,6 +163,12 @@ impl Partition {
         self.seq = seq;
     }
 
+    /// Goes back to `seq`: what was to follow it is in no log.
+    pub(super) fn take_back_seq(&mut self, seq: u64) {
+        assert!(seq <= self.seq && seq >= self.imaged_seq.max(self.imaging_seq));
+        self.seq = seq;
+    }
+
     /// Changes that the current image does not cover.
     #[must_use]
     pub fn changes_since_image(&self) -> u64 {

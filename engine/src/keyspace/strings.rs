@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use ephesus_wire::limits::{KEY_BYTES_MAX, RECORD_BYTES_MAX, VALUE_BYTES_MAX};
-use ephesus_wire::record::{self, RECORD_HEADER_BYTES};
+use ephesus_wire::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use ephesus_wire::record;
 use ephesus_wire::resp::{reply, request};
 
 use super::large_replies::LARGE_REPLY_BYTES;
@@ -547,7 +547,7 @@ impl Keyspace {
 
     /// Refuses a command whose effects, of `bytes` in all, do not fit one record.
     fn check_record(&self, bytes: usize) -> Outcome {
-        let bytes_max = self.log.max_record_bytes().min(RECORD_BYTES_MAX) - RECORD_HEADER_BYTES;
+        let bytes_max = self.effects_bytes_max();
         if bytes > bytes_max {
             Err(ClientError::CommandTooLarge(bytes_max))
         } else {

@@ -47,6 +47,16 @@ pub enum Put {
     Replaced,
 }
 
+/// An entry that was taken out of a table, which does not count it any more.
+pub struct TakenEntry(Slot);
+
+impl TakenEntry {
+    #[must_use]
+    pub fn entry(&self) -> EntryRef<'_> {
+        self.0.entry()
+    }
+}
+
 /// What [`Table::prefetch`] loads; each step reads what the one before it has loaded, so take one step
 /// for many keys before the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,19 +174,41 @@ impl Table {
         }
     }
 
+    /// As [`Table::put`], and answers the entry that was there before.
+    pub fn exchange(
+        &mut self,
+        hash: u64,
+        key: &[u8],
+        value: &[u8],
+        expire_at_ms: u64,
+    ) -> Option<TakenEntry> {
+        let exchange = |slot: &mut Slot| {
+            let mut new = Slot::new(hash, key, value, expire_at_ms);
+            new.set_tag(slot.tag());
+            std::mem::replace(slot, new)
+        };
+        let old = self.change(hash, key, expire_at_ms, exchange);
+        if old.is_none() {
+            let slot = Slot::new(hash, key, value, expire_at_ms);
+            self.insert(hash, slot, expire_at_ms, 0);
+        }
+        old.map(TakenEntry)
+    }
+
     /// Removes a key; false when there is none.
     pub fn remove(&mut self, hash: u64, key: &[u8]) -> bool {
+        self.take(hash, key).is_some()
+    }
+
+    /// Removes a key and answers its entry.
+    pub fn take(&mut self, hash: u64, key: &[u8]) -> Option<TakenEntry> {
         let number = self.directory.locate(hash);
-        let Some(segment) = self.segments.get_mut(number) else {
-            return false;
-        };
-        let Some(at) = segment.find(hash, key) else {
-            return false;
-        };
+        let segment = self.segments.get_mut(number)?;
+        let at = segment.find(hash, key)?;
         let slot = segment.remove(at);
         self.shrink(number);
-        self.forget(slot);
-        true
+        self.forget(&slot);
+        Some(TakenEntry(slot))
     }
 
     /// Sets a key's expiry (Unix time in ms, 0 = none); false when there is no such key.
@@ -282,7 +314,7 @@ impl Table {
                 if let Some(ahead) = taken.as_slice().get(PREFETCH_FREED) {
                     ahead.prefetch();
                 }
-                self.forget(slot);
+                self.forget(&slot);
             }
         }
         self.is_empty()
@@ -367,8 +399,8 @@ impl Table {
         self.memory_bytes = self.memory_bytes - before + segment.memory_bytes();
     }
 
-    /// Drops a slot that was taken out, and the whole structure with the last one.
-    fn forget(&mut self, slot: Slot) {
+    /// Counts a slot no more that was taken out, and drops the whole structure with the last one.
+    fn forget(&mut self, slot: &Slot) {
         self.subtract(slot.weight());
         self.len -= 1;
         if self.len == 0 {

@@ -24,7 +24,7 @@ mod ops;
 mod write;
 
 pub use images::{IMAGE_ENTRY_BYTES, ImageEntry, ImagesIter};
-pub use ops::{OpsBuilder, OpsIter};
+pub use ops::{OpsBuilder, OpsEnd, OpsIter};
 pub use write::{delete_len, put_len, set_expiry_len, write_delete, write_put, write_set_expiry};
 
 /// Which copy a record belongs to and its place in that copy's history.

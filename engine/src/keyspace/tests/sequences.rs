@@ -18,10 +18,21 @@ const START_MS: u64 = 1_700_000_000_000;
 enum Step {
     Command(Line),
     Flush,
+    /// What is one record, or nothing at all.
+    Section(Vec<InSection>, bool),
     Advance(u64),
     Sweep,
     RemoveLapsed,
     Commit,
+}
+
+#[derive(Clone, Debug)]
+enum InSection {
+    Command(Line),
+    Flush,
+    Savepoint,
+    /// To the last savepoint, or the beginning.
+    RollBack,
 }
 
 /// A command's arguments, shown as a line of text.
@@ -199,10 +210,22 @@ fn command() -> BoxedStrategy<Vec<Vec<u8>>> {
     .boxed()
 }
 
+fn section() -> impl Strategy<Value = Step> {
+    let one = prop_oneof![
+        12 => command().prop_map(|args| InSection::Command(Line(args))),
+        1 => Just(InSection::Flush),
+        1 => Just(InSection::Savepoint),
+        1 => Just(InSection::RollBack),
+    ];
+    let steps = prop::collection::vec(one, 0..12);
+    (steps, any::<bool>()).prop_map(|(steps, commits)| Step::Section(steps, commits))
+}
+
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         30 => command().prop_map(|args| Step::Command(Line(args))),
         1 => Just(Step::Flush),
+        6 => section(),
         5 => (0..1_500u64).prop_map(Step::Advance),
         2 => Just(Step::Sweep),
         2 => Just(Step::RemoveLapsed),
@@ -275,10 +298,66 @@ impl Pair {
         self.last_writes.extend(flushed);
     }
 
+    fn section(&mut self, steps: &[InSection], commits: bool) {
+        let before = self.model.clone();
+        let keyspace = &mut self.taped.keyspace;
+        let appended = keyspace.log.appended();
+        keyspace.begin_atomic(usize::MAX);
+        let mut saved = (keyspace.savepoint(), before.clone());
+        for step in steps {
+            let mut out = Vec::new();
+            let mut reply = Reply {
+                out: &mut out,
+                protocol: Protocol::Resp2,
+                gate: Lsn::ZERO,
+            };
+            match step {
+                InSection::Command(Line(args)) => {
+                    let (mut out, _, executed) = attempt(keyspace, args);
+                    if let Err(error) = executed {
+                        error.write(&mut out);
+                    }
+                    assert_eq!(out, self.model.run(args), "reply to {args:?}");
+                }
+                InSection::Flush => {
+                    keyspace.flush(&mut reply);
+                    self.model.keys.clear();
+                }
+                InSection::Savepoint => saved = (keyspace.savepoint(), self.model.clone()),
+                InSection::RollBack => {
+                    keyspace.roll_back_to(saved.0);
+                    self.model = saved.1.clone();
+                }
+            }
+        }
+        assert_eq!(keyspace.log.appended(), appended);
+        if !commits {
+            keyspace.roll_back_atomic();
+            self.model = before;
+            return;
+        }
+        let mut reply = Reply {
+            out: &mut Vec::new(),
+            protocol: Protocol::Resp2,
+            gate: Lsn::ZERO,
+        };
+        let has_written = keyspace.atomic_has_written();
+        keyspace.commit_atomic(&mut reply).expect("it fits");
+        let lsn = keyspace.log.appended();
+        assert_eq!(lsn.0, appended.0 + u64::from(has_written), "one record");
+        let changed = before.keys.keys().chain(self.model.keys.keys());
+        let changed = changed.filter(|key| before.keys.get(*key) != self.model.keys.get(*key));
+        for key in changed {
+            assert_eq!(reply.gate, lsn);
+            self.last_writes.insert(key.clone(), lsn);
+        }
+    }
+
     fn step(&mut self, step: &Step) {
         match step {
             Step::Command(Line(args)) => self.command(args),
             Step::Flush => self.flush(),
+            Step::Section(steps, commits) => self.section(steps, *commits),
             Step::Advance(ms) => {
                 let now_ms = self.taped.keyspace.now_ms() + ms;
                 self.taped.keyspace.set_now(now_ms);
@@ -336,6 +415,38 @@ fn a_delete_that_meets_an_expired_key_keeps_the_sequence_dense() {
     pair.command(&args("SET k2 b PX 5"));
     pair.step(&Step::Advance(10));
     pair.command(&args("DEL k1 k2 k3"));
+    pair.finish();
+}
+
+#[test]
+fn a_section_whose_effects_are_too_many_has_none() {
+    let mut pair = Pair::new(2);
+    let args = |line: &str| -> Vec<Vec<u8>> {
+        line.split(' ')
+            .map(|word| word.as_bytes().to_vec())
+            .collect()
+    };
+    pair.command(&args("SET k1 a PX 5000"));
+    let (before, keyspace) = (pair.model.clone(), &mut pair.taped.keyspace);
+    keyspace.begin_atomic(1000);
+    let mut out = Vec::new();
+    let mut reply = Reply {
+        out: &mut out,
+        protocol: Protocol::Resp2,
+        gate: Lsn::ZERO,
+    };
+    for _ in 0..30 {
+        attempt(keyspace, &args("APPEND k1 bc"))
+            .2
+            .expect("a string");
+        attempt(keyspace, &args("PERSIST k1")).2.expect("a key");
+    }
+    assert!(keyspace.atomic_overflow().is_some());
+    assert!(keyspace.commit_atomic(&mut reply).is_err() && !keyspace.is_atomic());
+    assert_eq!(keyspace.log.appended(), Lsn(1));
+    pair.model = before;
+    pair.command(&args("GET k1"));
+    pair.command(&args("PTTL k1"));
     pair.finish();
 }
 

@@ -6,6 +6,7 @@
 //! Walking     Walking     [slice]       entries join the stream and are behind the cursor
 //! Walking     CatchingUp  [slice]       the cursor has passed the last entry
 //! Walking     CatchingUp  [flushed]     nothing is left to be walked
+//! CatchingUp  Walking     [unflushed]   the keys are back: the walk begins anew
 //! CatchingUp  Final       [try_finish]  the backlog is small and the shard holds commands
 //! any         -           [dropped]     the stream broke, was cancelled, or has done its work
 //! ```
@@ -385,5 +386,12 @@ impl Outgoing {
         self.count = 0;
         self.digest = Digest::EMPTY;
         self.stage = Stage::CatchingUp;
+    }
+
+    /// The table, which was empty, is about to be what it was before [`Outgoing::flushed`]: all of it is to be walked.
+    pub(crate) fn unflushed(&mut self) {
+        debug_assert!(self.count == 0, "keys that were set since are gone");
+        self.cursor = 0;
+        self.stage = Stage::Walking;
     }
 }

@@ -354,6 +354,7 @@ impl Source {
                 }
                 self.watch(cx)?;
                 if self.walking(cx).is_some() {
+                    self.state = State::Copying(None);
                     return Ok(());
                 }
                 let since = since.unwrap_or(now);

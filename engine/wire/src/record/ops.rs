@@ -61,6 +61,13 @@ impl<'a> Iterator for OpsIter<'a> {
     }
 }
 
+/// A place in a list that is being collected.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OpsEnd {
+    bytes: usize,
+    count: usize,
+}
+
 /// Collects the effects of one command into one record; reused from command to command.
 #[derive(Clone, Debug, Default)]
 pub struct OpsBuilder {
@@ -132,6 +139,32 @@ impl OpsBuilder {
     /// Adds the removal of all keys of a partition.
     pub fn flush(&mut self, meta: RecordMeta) {
         Record::Flush.encode_into(meta, self.grow(RECORD_HEADER_BYTES));
+    }
+
+    /// Where the next operation will be.
+    #[must_use]
+    pub fn end(&self) -> OpsEnd {
+        OpsEnd {
+            bytes: self.buf.len(),
+            count: self.count,
+        }
+    }
+
+    /// The operations from one that was, or will be, added at `start`.
+    #[must_use]
+    pub fn since(&self, start: OpsEnd) -> OpsIter<'_> {
+        let start = start.bytes.max(RECORD_HEADER_BYTES);
+        let rest = self.buf.get(start..).unwrap_or_default();
+        OpsIter { rest }
+    }
+
+    /// Forgets the operations from one that was added at `start`.
+    pub fn cut(&mut self, start: OpsEnd) {
+        self.buf.truncate(start.bytes);
+        self.count = self.count.min(start.count);
+        if self.count == 0 {
+            self.clear();
+        }
     }
 
     /// The record: a list, or the operation itself when there is only one.

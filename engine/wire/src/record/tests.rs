@@ -94,6 +94,24 @@ fn a_list_of_one_operation_is_the_operation() {
 }
 
 #[test]
+fn a_list_is_cut_where_it_was_to_go_on() {
+    let mut ops = OpsBuilder::new();
+    let start = ops.end();
+    assert_eq!(ops.since(start).count(), 0);
+    ops.put(META, b"k", b"v", 0);
+    let one = (ops.end(), ops.clone().finish().to_vec());
+    ops.delete(META, b"k");
+    ops.flush(META);
+    let behind: Vec<_> = ops.since(one.0).map(|(_, record)| record).collect();
+    assert_eq!(behind, [Record::Delete { key: b"k" }, Record::Flush]);
+    assert_eq!(ops.since(start).count(), 3);
+    ops.cut(one.0);
+    assert_eq!((ops.count(), ops.finish()), (1, &one.1[..]));
+    ops.cut(start);
+    assert_eq!((ops.end(), ops.encoded_len()), (start, 0));
+}
+
+#[test]
 fn lists_do_not_nest_and_hold_operations_only() {
     let mut inner = OpsBuilder::new();
     inner.delete(META, b"a");

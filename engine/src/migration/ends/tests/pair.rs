@@ -95,6 +95,29 @@ impl Pair {
         self.run(&args);
     }
 
+    /// Some writes, seldom a flush too, that are one record or nothing.
+    pub(super) fn section(&mut self, keys: u64) {
+        let before = self.model.keys.clone();
+        self.source.keyspace.begin_atomic(usize::MAX);
+        for _ in 0..1 + self.rng.below(8) {
+            if self.rng.one_in(200) {
+                self.flush();
+            }
+            self.write(keys);
+        }
+        if self.rng.one_in(2) {
+            self.source.keyspace.roll_back_atomic();
+            self.model.keys = before;
+            return;
+        }
+        let committed = self.source.keyspace.commit_atomic(&mut Reply {
+            out: &mut Vec::new(),
+            protocol: Protocol::Resp2,
+            gate: Lsn::ZERO,
+        });
+        committed.expect("it fits");
+    }
+
     pub(super) fn flush(&mut self) {
         flush(&mut self.source);
         self.model.keys.clear();

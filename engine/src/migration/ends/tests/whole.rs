@@ -48,6 +48,9 @@ fn run(seed: u64, bug: Option<Bug>, plan: Plan) -> Result<Pair, String> {
             for _ in 0..pair.rng.below(2 * plan.writes) {
                 pair.write(keys);
             }
+            if pair.rng.one_in(4) {
+                pair.section(keys);
+            }
             if keys < plan.keys_last {
                 for n in keys..keys + plan.growth {
                     pair.add(n);

@@ -164,7 +164,7 @@ impl History {
     }
 }
 
-fn apply(effect: &Effect, state: &mut Keys) {
+pub(super) fn apply(effect: &Effect, state: &mut Keys) {
     match effect {
         Effect::None => {}
         Effect::Flush => state.clear(),

@@ -17,7 +17,7 @@ use ephesus_wire::resp::reply::Protocol;
 use ephesus_wire::slot::slot_of;
 use futures_lite::future::block_on;
 
-use super::history::{Effect, History};
+use super::history::{Effect, History, apply};
 use super::store::{SimLink, SimStore};
 use super::workload::Command;
 use crate::command::spec::lookup;
@@ -90,7 +90,8 @@ impl SimShard {
     ) -> Result<(), End> {
         self.keyspace.set_now(now_ms);
         match rng.below(32) {
-            0..=8 if !self.keys.is_empty() => self.command(rng, unique)?,
+            0..=7 if !self.keys.is_empty() => self.command(rng, unique)?,
+            8 if !self.keys.is_empty() => self.section(rng, unique)?,
             9 => self.whole(rng),
             10..=15 => self.issue()?,
             16..=20 => self.complete_one(rng)?,
@@ -148,6 +149,55 @@ impl SimShard {
                 text(&answer)
             )));
         }
+        let lsn = self.keyspace.log.appended();
+        let knows = self.history.execute(effect, lsn, &looked_at);
+        self.clients[at].unread.push_back((answer.len(), knows));
+        Ok(())
+    }
+
+    /// Some commands that are one record, or none at all.
+    fn section(&mut self, rng: &mut Rng, unique: &mut u64) -> Result<(), End> {
+        let now_ms = self.keyspace.now_ms();
+        let mut now = self.history.now.clone();
+        let (mut effects, mut looked_at) = (Vec::new(), Vec::new());
+        self.keyspace.begin_atomic(usize::MAX);
+        let mut answer = Vec::new();
+        let mut gate = Lsn::ZERO;
+        for _ in 0..1 + rng.below(6) {
+            let command = Command::random(&self.keys, &now, now_ms, rng, unique);
+            let spec = lookup(&command.args[0]).expect("a command");
+            let mut reply = reply_to(&mut answer);
+            let slot = slot_of(&command.args[1]);
+            let executed = self
+                .keyspace
+                .execute(spec, &command.args[..], slot, &mut reply);
+            gate = gate.max(reply.gate);
+            if let Err(error) = executed {
+                error.write(&mut answer);
+            }
+            apply(&command.effect, &mut now);
+            if let Effect::Keys(keys) = command.effect {
+                effects.extend(keys);
+            }
+            looked_at.extend(command.looked_at);
+        }
+        if rng.one_in(3) {
+            self.keyspace.roll_back_atomic();
+            return Ok(());
+        }
+        let mut reply = reply_to(&mut answer);
+        let committed = self.keyspace.commit_atomic(&mut reply);
+        committed.map_err(|error| End::Violation(error.to_string()))?;
+        let gate = gate.max(reply.gate);
+        let at = rng.below(self.clients.len() as u64) as usize;
+        self.clients[at].outbox.write(self.turn, |out| {
+            out.extend_from_slice(&answer);
+            gate
+        });
+        let effect = match effects.is_empty() {
+            true => Effect::None,
+            false => Effect::Keys(effects),
+        };
         let lsn = self.keyspace.log.appended();
         let knows = self.history.execute(effect, lsn, &looked_at);
         self.clients[at].unread.push_back((answer.len(), knows));
