@@ -69,6 +69,17 @@ impl Reply {
         }
     }
 
+    /// The bytes of a bulk string.
+    ///
+    /// # Panics
+    /// When the reply is something else.
+    pub fn bytes(&self) -> Vec<u8> {
+        match self {
+            Self::Bulk(bytes) => bytes.clone(),
+            other => panic!("expected a bulk string, got {other:?}"),
+        }
+    }
+
     /// The elements of an array, set or push; a map as alternating keys and values.
     ///
     /// # Panics

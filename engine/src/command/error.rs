@@ -96,6 +96,58 @@ pub enum ClientError {
     /// BITPOS of something other than 0 and 1.
     #[error("ERR The bit argument must be 1 or 0.")]
     BitArgument,
+    /// BITOP NOT of several values.
+    #[error("ERR BITOP NOT must be called with a single source key.")]
+    BitopNot,
+    /// More than so many bytes of values that one command would look at.
+    #[error("ERR the values of the command are longer than {0} bytes together")]
+    ValuesTooLarge(usize),
+    /// A type of BITFIELD's that is none, or too wide.
+    #[error(
+        "ERR Invalid bitfield type. Use something like i16 u8. Note that u64 is not supported but i64 is."
+    )]
+    BitfieldType,
+    /// OVERFLOW of BITFIELD with something else than WRAP, SAT and FAIL.
+    #[error("ERR Invalid OVERFLOW type specified")]
+    BitfieldOverflow,
+    /// BITFIELD_RO with something else than GET.
+    #[error("ERR BITFIELD_RO only supports the GET subcommand")]
+    BitfieldReadOnly,
+    /// LCS with LEN and IDX.
+    #[error("ERR If you want both the length and indexes, please just use IDX.")]
+    LcsLenAndIdx,
+    /// LCS of values whose table is larger than a value may be.
+    #[error("ERR Insufficient memory, transient memory for LCS exceeds proto-max-bulk-len")]
+    LcsTooLarge,
+    /// RESTORE of what has another version, or other bytes than DUMP has answered.
+    #[error("ERR DUMP payload version or checksum are wrong")]
+    DumpFooter,
+    /// RESTORE of what is no value.
+    #[error("ERR Bad data format")]
+    DumpFormat,
+    /// RESTORE of another value than a string.
+    #[error("ERR only strings can be restored, and this is a value of another type")]
+    DumpType,
+    /// RESTORE of a key that is there, without REPLACE.
+    #[error("BUSYKEY Target key name already exists.")]
+    BusyKey,
+    /// RESTORE with a negative time to live.
+    #[error("ERR Invalid TTL value, must be >= 0")]
+    RestoreTtl,
+    /// RESTORE with a negative IDLETIME.
+    #[error("ERR Invalid IDLETIME value, must be >= 0")]
+    RestoreIdleTime,
+    /// RESTORE with a FREQ that is no byte.
+    #[error("ERR Invalid FREQ value, must be >= 0 and <= 255")]
+    RestoreFrequency,
+    /// OBJECT FREQ: nothing counts accesses.
+    #[error(
+        "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when switching between policies at runtime LRU and LFU data will take some time to adjust."
+    )]
+    FrequencyNotTracked,
+    /// OBJECT IDLETIME: nothing notes when keys are used.
+    #[error("ERR idle time is not tracked")]
+    IdleTimeNotTracked,
     /// A slot outside 0..16384.
     #[error("ERR Invalid slot")]
     InvalidSlot,
@@ -234,6 +286,7 @@ impl ClientError {
             ClientError::WrongPassword => "WRONGPASS",
             ClientError::NoAuth => "NOAUTH",
             ClientError::CrossSlot => "CROSSSLOT",
+            ClientError::BusyKey => "BUSYKEY",
             ClientError::SlotNotServed | ClientError::ClusterDown | ClientError::MoveUndecided => {
                 "CLUSTERDOWN"
             }

@@ -11,26 +11,6 @@ use super::spec::{self, Cmd, KeySpec, Spec, commands};
 /// Where the inner command of `COMMAND GETKEYS` starts.
 const INNER: usize = 2;
 
-const HELP: [&str; 17] = [
-    "COMMAND <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
-    "(no subcommand)",
-    "    Return details about all commands.",
-    "COUNT",
-    "    Return the number of commands in this server.",
-    "LIST [FILTERBY ACLCAT <category>|PATTERN <pattern>|MODULE <module>]",
-    "    Return the names of the commands in this server.",
-    "INFO [<command-name> ...]",
-    "    Return details about commands, about all if no names are given.",
-    "DOCS [<command-name> ...]",
-    "    Return documentation about commands, about all if no names are given.",
-    "GETKEYS <full-command>",
-    "    Return the keys of a full command.",
-    "GETKEYSANDFLAGS <full-command>",
-    "    Return the keys of a full command with their access flags.",
-    "HELP",
-    "    Print this help.",
-];
-
 /// Names that one COMMAND INFO or DOCS may have: they may be repeated, so that a request could ask for a reply of any
 /// length. There are fewer commands.
 const NAMES_MAX: usize = 1024;
@@ -53,7 +33,6 @@ pub fn reply<A: ArgList + ?Sized>(
         Cmd::CommandList => return list(out, args),
         Cmd::CommandGetkeys => return get_keys(out, args),
         Cmd::CommandGetkeysandflags => return get_keys_and_flags(out, protocol, args),
-        Cmd::CommandHelp => help(out),
         other => return Err(ClientError::WrongArity(other.name())),
     }
     Ok(())
@@ -309,13 +288,6 @@ fn key_flags<A: ArgList + ?Sized>(
         .rev()
         .find(|keys| usize::from(keys.begin) <= index);
     described.map_or(&[], |keys| &keys.flags)
-}
-
-fn help(out: &mut Vec<u8>) {
-    reply::array(out, HELP.len());
-    for line in HELP {
-        reply::simple(out, line);
-    }
 }
 
 fn field(out: &mut Vec<u8>, name: &str, value: &str) {

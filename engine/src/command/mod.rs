@@ -20,6 +20,10 @@ pub mod config;
 
 pub mod info;
 
+pub mod help;
+
+pub mod memory;
+
 pub use error::ClientError;
 pub use parse::ArgList;
 pub use spec::{Cmd, Spec, lookup, resolve};

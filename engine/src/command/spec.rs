@@ -29,11 +29,15 @@ pub enum Cmd {
     Append,
     Getrange,
     Substr,
+    Lcs,
     Setrange,
     Setbit,
     Getbit,
     Bitcount,
     Bitpos,
+    Bitop,
+    Bitfield,
+    BitfieldRo,
     Incr,
     Decr,
     Incrby,
@@ -41,6 +45,7 @@ pub enum Cmd {
     Incrbyfloat,
     Del,
     Unlink,
+    Delifeq,
     Exists,
     Touch,
     Type,
@@ -56,6 +61,14 @@ pub enum Cmd {
     Expiretime,
     Pexpiretime,
     Persist,
+    Dump,
+    Restore,
+    Object,
+    ObjectEncoding,
+    ObjectFreq,
+    ObjectIdletime,
+    ObjectRefcount,
+    ObjectHelp,
     Scan,
     Keys,
     Randomkey,
@@ -72,6 +85,13 @@ pub enum Cmd {
     Readwrite,
     Asking,
     Info,
+    Memory,
+    MemoryUsage,
+    MemoryStats,
+    MemoryDoctor,
+    MemoryMallocstats,
+    MemoryPurge,
+    MemoryHelp,
     Client,
     ClientId,
     ClientInfo,
@@ -93,6 +113,7 @@ pub enum Cmd {
     ClusterMigrateslots,
     ClusterGetslotmigrations,
     ClusterCancelslotmigrations,
+    ClusterHelp,
     Command,
     CommandCount,
     CommandInfo,
@@ -159,6 +180,7 @@ struct Facts {
     step: u8,
     is_write: bool,
     is_denied_on_oom: bool,
+    has_underscore: bool,
 }
 
 impl Spec {
@@ -173,6 +195,7 @@ impl Spec {
             step: first.map_or(0, |keys| keys.step),
             is_write: self.flags.contains(&"write"),
             is_denied_on_oom: self.flags.contains(&"denyoom"),
+            has_underscore: self.name.contains('_'),
         };
         self.subcommands.iter_mut().for_each(Spec::note_facts);
     }
@@ -295,7 +318,10 @@ pub fn lookup(name: &[u8]) -> Option<&'static Spec> {
     let mut at = key.bucket();
     while let Some((found, spec)) = TABLE.buckets[at] {
         if found == key {
-            return Some(spec);
+            // Folded, an underscore is like another byte.
+            let is_same =
+                !spec.facts.has_underscore || spec.name.as_bytes().eq_ignore_ascii_case(name);
+            return Some(spec).filter(|_| is_same);
         }
         at = (at + 1) % BUCKETS;
     }
@@ -351,8 +377,8 @@ pub(super) fn find<A: ArgList + ?Sized>(args: &A) -> Result<&'static Spec, Clien
 
 /// A name of up to 16 bytes with case folded: length, first bytes and last bytes say all of it.
 ///
-/// Setting bit 5 maps only letters onto lower-case letters, and names consist of letters only, so
-/// equal folded bytes mean equal names.
+/// Setting bit 5 maps only letters onto lower-case letters, so equal folded bytes mean equal names if one of them
+/// consists of letters only.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Folded {
     head: u64,

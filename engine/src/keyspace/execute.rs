@@ -51,12 +51,20 @@ impl Keyspace {
             Cmd::Getbit => return self.getbit(&key, args.arg(2), reply),
             Cmd::Bitcount => return self.bitcount(&key, args, reply),
             Cmd::Bitpos => return self.bitpos(&key, args, reply),
+            Cmd::Bitop => return self.bitop(args, reply),
+            Cmd::Bitfield => return self.bitfield(&key, args, true, reply),
+            Cmd::BitfieldRo => return self.bitfield(&key, args, false, reply),
+            Cmd::Lcs => {
+                let other = self.key(args.arg(2));
+                return self.lcs((&key, &other), args, reply);
+            }
             Cmd::Incr => return self.increment(&key, 1, reply),
             Cmd::Decr => return self.increment(&key, -1, reply),
             Cmd::Incrby => return self.increment(&key, parse::increment(args)?, reply),
             Cmd::Decrby => return self.increment(&key, parse::decrement(args)?, reply),
             Cmd::Incrbyfloat => return self.increment_float(&key, args.arg(2), reply),
             Cmd::Del | Cmd::Unlink => return self.del(args, reply),
+            Cmd::Delifeq => self.delete_if_equal(&key, args.arg(2), reply),
             Cmd::Exists | Cmd::Touch => return self.exists(args, reply),
             Cmd::Type => self.type_of(&key, reply),
             Cmd::Rename => {
@@ -88,6 +96,16 @@ impl Keyspace {
             Cmd::Expiretime => self.expires_after(&key, (0, 1000), reply),
             Cmd::Pexpiretime => self.expires_after(&key, (0, 1), reply),
             Cmd::Persist => self.persist(&key, reply),
+            Cmd::Dump => return self.dump(&key, reply),
+            Cmd::Restore => return self.restore(&key, args, reply),
+            Cmd::ObjectEncoding | Cmd::ObjectFreq | Cmd::ObjectIdletime | Cmd::ObjectRefcount => {
+                let key = self.key(args.arg(2));
+                return self.object(spec.cmd, &key, reply);
+            }
+            Cmd::MemoryUsage => {
+                let key = self.key(args.arg(2));
+                return self.memory_usage(&key, args, reply);
+            }
             other => unreachable!("{other:?} has no keys"),
         }
         Ok(())

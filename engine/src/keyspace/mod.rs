@@ -5,12 +5,17 @@
 //! client never sees what a crash could take back. Nothing here performs I/O.
 
 pub mod atomic;
+mod bitfield;
+mod bitop;
+mod dump;
 mod execute;
 mod expiry;
 mod incoming;
 pub mod large_replies;
 mod last_writes;
+mod lcs;
 mod long_double;
+mod object;
 mod outgoing;
 pub mod partition;
 mod ranges;
@@ -37,6 +42,9 @@ use crate::table::{EntryRef, KeyHasher, Prefetch, Put, Table};
 use atomic::Atomic;
 use large_replies::ReplyRoom;
 use last_writes::LastWrites;
+
+/// Bytes of a value that are gone over in the time that a byte of input takes.
+const VALUE_BYTES_PER_INPUT_BYTE: usize = 16;
 
 /// A key with everything that is derived from it.
 #[derive(Clone, Copy)]
@@ -105,6 +113,8 @@ pub struct Keyspace {
     expires_from_ms: u64,
     /// The round of the sweep that is under way.
     sweep: Option<Sweep>,
+    /// What commands have done beside reading their input, in bytes of input that take as long.
+    work: usize,
     pub(crate) planted: Planted,
 }
 
@@ -156,6 +166,7 @@ impl Keyspace {
             lapsed: Vec::new(),
             expires_from_ms: 0,
             sweep: None,
+            work: 0,
             planted: Planted::default(),
         }
     }
@@ -174,6 +185,23 @@ impl Keyspace {
     #[must_use]
     pub fn now_ms(&self) -> u64 {
         self.now_ms
+    }
+
+    /// What was done since this was last asked beside reading input, as bytes of input that take as long.
+    #[inline]
+    #[must_use]
+    pub fn take_work(&mut self) -> usize {
+        std::mem::take(&mut self.work)
+    }
+
+    /// A command has gone over so many bytes of values.
+    fn note_work(&mut self, bytes: usize) {
+        self.work += bytes / VALUE_BYTES_PER_INPUT_BYTE;
+    }
+
+    /// A command has filled so many cells of a table.
+    fn note_cells(&mut self, cells: usize) {
+        self.work += cells;
     }
 
     /// Derives partition and hash of a key.

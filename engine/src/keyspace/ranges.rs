@@ -179,6 +179,7 @@ impl Keyspace {
         let mut value = Vec::with_capacity(len);
         value.extend_from_slice(old);
         change(&mut value);
+        self.note_work(len);
         self.put(key, &value, expire_at_ms, reply);
         Ok(value.len())
     }
@@ -256,10 +257,12 @@ impl Keyspace {
     ) -> Outcome {
         let bits = Bits::parse(args, 2, false)?;
         let entry = self.read(key, reply);
+        let len = entry.map_or(0, |entry| entry.value.len());
         let count = entry.and_then(|entry| {
             let bits = bits.within(entry.value)?;
             Some(count_ones(entry.value, bits))
         });
+        self.note_work(len);
         reply::integer(reply.out, count.unwrap_or(0) as i64);
         Ok(())
     }
@@ -278,13 +281,18 @@ impl Keyspace {
         };
         let bits = Bits::parse(args, 3, true)?;
         let is_open = args.len() < 5 && !is_set;
-        let place = match self.read(key, reply) {
-            None => (!is_set).then_some(0),
-            Some(entry) => bits.within(entry.value).and_then(|bits| {
-                let end = is_open.then_some(8 * entry.value.len());
-                find_bit(entry.value, bits, is_set).or(end)
-            }),
+        let (place, len) = match self.read(key, reply) {
+            None => ((!is_set).then_some(0), 0),
+            Some(entry) => {
+                let len = entry.value.len();
+                let place = bits.within(entry.value).and_then(|bits| {
+                    let end = is_open.then_some(8 * len);
+                    find_bit(entry.value, bits, is_set).or(end)
+                });
+                (place, len)
+            }
         };
+        self.note_work(len);
         reply::integer(reply.out, place.map_or(-1, |place| place as i64));
         Ok(())
     }

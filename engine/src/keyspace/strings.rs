@@ -41,7 +41,7 @@ fn pairs<A: ArgList + ?Sized>(args: &A) -> impl Iterator<Item = (&[u8], &[u8])> 
 impl Keyspace {
     /// Calls `each` with the keys of a command and their indices: every `step`th argument from `first` on. A command
     /// is one turn, however many keys it has, and so the cache misses of several overlap.
-    fn each_key<'a, A: ArgList + ?Sized>(
+    pub(super) fn each_key<'a, A: ArgList + ?Sized>(
         &mut self,
         args: &'a A,
         (first, step): (usize, usize),
@@ -210,6 +210,16 @@ impl Keyspace {
             self.delete(key, reply);
         }
         Ok(())
+    }
+
+    /// DELIFEQ: removes a key that has this value.
+    pub(super) fn delete_if_equal(&mut self, key: &Key<'_>, value: &[u8], reply: &mut Reply<'_>) {
+        let entry = self.look_up(key, reply);
+        let is_equal = entry.is_some_and(|entry| entry.value == value);
+        if is_equal {
+            self.delete(key, reply);
+        }
+        reply::integer(reply.out, i64::from(is_equal));
     }
 
     pub(super) fn getex<A: ArgList + ?Sized>(

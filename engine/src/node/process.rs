@@ -1,6 +1,6 @@
 //! What the operating system says about this process and machine.
 
-use std::ffi::{c_int, c_long};
+use std::ffi::{CStr, c_char, c_int, c_long, c_void};
 use std::fs;
 use std::sync::OnceLock;
 
@@ -57,6 +57,7 @@ use mimalloc as _;
 unsafe extern "C" {
     fn mi_collect(force: bool);
     fn mi_option_set_default(option: c_int, value: c_long);
+    fn mi_stats_print_out(out: extern "C" fn(*const c_char, *mut c_void), arg: *mut c_void);
 }
 
 /// `mi_option_purge_delay` of mimalloc's `mimalloc.h`.
@@ -78,6 +79,26 @@ pub fn give_memory_back() {
     // SAFETY: may be called by any thread; it looks at the caller's own heap, which is small here, and at what
     // all threads have given up.
     unsafe { mi_collect(false) }
+}
+
+/// Gives the system all free memory of the thread that calls.
+pub fn give_own_memory_back() {
+    // SAFETY: may be called by any thread.
+    unsafe { mi_collect(true) }
+}
+
+/// The allocator's statistics, as text.
+#[must_use]
+pub fn allocator_stats() -> String {
+    extern "C" fn collect(text: *const c_char, into: *mut c_void) {
+        // SAFETY: the allocator hands over a text that ends, and what it was given below.
+        let (text, into) = unsafe { (CStr::from_ptr(text), &mut *into.cast::<String>()) };
+        into.push_str(&text.to_string_lossy());
+    }
+    let mut text = String::new();
+    // SAFETY: `collect` is called before this returns, with the text that it fills.
+    unsafe { mi_stats_print_out(collect, std::ptr::from_mut(&mut text).cast()) }
+    text
 }
 
 /// Memory for clients where no flag names it: an eighth of what the machine or the container has.

@@ -149,6 +149,14 @@ impl Table {
     }
 
     /// Sets value and expiry (Unix time in ms, 0 = none) of a key.
+    /// Bytes of the key's allocation and of its place in the table.
+    #[must_use]
+    pub fn entry_bytes(&self, hash: u64, key: &[u8]) -> Option<u64> {
+        let segment = self.segment(hash)?;
+        let slot = &segment.slots()[segment.find(hash, key)?];
+        Some(slot.weight().memory_bytes + size_of::<Slot>() as u64)
+    }
+
     pub fn put(&mut self, hash: u64, key: &[u8], value: &[u8], expire_at_ms: u64) -> Put {
         self.put_expected(hash, key, value, expire_at_ms, 0)
     }

@@ -45,7 +45,7 @@ fn every_command_is_found_in_any_case_and_knows_itself() {
 fn what_the_table_says_twice_agrees() {
     for spec in commands().iter().flat_map(Spec::all) {
         let cmd = format!("{:?}", spec.cmd).to_lowercase();
-        assert_eq!(cmd, spec.name.replace('|', ""));
+        assert_eq!(cmd, spec.name.replace(['|', '-', '_'], ""));
         let has = |flag| spec.flags.contains(&flag);
         // As Redis derives categories from flags.
         assert_eq!(spec.is_in(b"write"), has("write"));
@@ -78,6 +78,7 @@ fn what_is_not_in_the_table_is_unknown() {
         "readwritereadwrite",
         "g\0t",
         "client|id|x",
+        "bitfield\x7fro",
         "a-very-long-command-name",
     ] {
         assert!(lookup_full(name.as_bytes()).is_none(), "{name:?}");
@@ -168,12 +169,15 @@ fn writes_and_memory_hungry_commands_are_marked() {
             "append",
             "setrange",
             "setbit",
+            "bitop",
+            "bitfield",
             "incr",
             "decr",
             "incrby",
             "decrby",
             "incrbyfloat",
-            "copy"
+            "copy",
+            "restore"
         ]
     );
     assert!(

@@ -234,6 +234,37 @@ impl Model {
                 }
                 int(are_free.into())
             }
+            b"BITOP" => return self.combine_bits(args),
+            b"BITFIELD" => return self.bitfield(args),
+            b"LCS" => {
+                let value = |key| self.keys.get(key).map_or(&[][..], |(value, _)| value);
+                let (a, b) = (value(&args[1]), value(&args[2]));
+                if (a.len() + 1) * (b.len() + 1) > 2 << 20 {
+                    let text = "-ERR Insufficient memory, transient memory for LCS exceeds proto-max-bulk-len\r\n";
+                    return Err(text.into());
+                }
+                let mut lens = vec![0; b.len() + 1];
+                for x in a {
+                    let mut diagonal = 0;
+                    for (j, y) in (1..).zip(b) {
+                        let above = lens[j];
+                        lens[j] = if x == y {
+                            diagonal + 1
+                        } else {
+                            above.max(lens[j - 1])
+                        };
+                        diagonal = above;
+                    }
+                }
+                int(lens[b.len()])
+            }
+            b"DELIFEQ" => {
+                let is_equal = value == Some(&args[2]);
+                if is_equal {
+                    self.keys.remove(&key);
+                }
+                int(is_equal.into())
+            }
             b"DEL" | b"UNLINK" => int(args[1..]
                 .iter()
                 .filter(|k| self.keys.remove(*k).is_some())
@@ -303,6 +334,127 @@ impl Model {
             },
             other => unreachable!("{other:?}"),
         })
+    }
+
+    fn combine_bits(&mut self, args: &[Bytes]) -> Result<Bytes, Bytes> {
+        let values = args[3..].iter().map(|key| self.keys.get(key));
+        let values: Vec<Bytes> = values
+            .map(|found| found.cloned().unwrap_or_default().0)
+            .collect();
+        let len = values.iter().map(Vec::len).max().unwrap_or(0);
+        let is_not = args[1] == b"NOT";
+        if is_not && values.len() > 1 {
+            return Err(b"-ERR BITOP NOT must be called with a single source key.\r\n".to_vec());
+        }
+        let byte = |at: usize| {
+            let mut bytes = values
+                .iter()
+                .map(|value| value.get(at).copied().unwrap_or(0));
+            let first = bytes.next().unwrap_or(0);
+            match &args[1][..] {
+                b"AND" => bytes.fold(first, |a, b| a & b),
+                b"OR" => bytes.fold(first, |a, b| a | b),
+                b"XOR" => bytes.fold(first, |a, b| a ^ b),
+                _ => !first,
+            }
+        };
+        let result: Bytes = (0..len).map(byte).collect();
+        self.keys.remove(&args[2]);
+        if len > 0 {
+            self.keys.insert(args[2].clone(), (result, None));
+        }
+        Ok(int(len as i128))
+    }
+
+    /// BITFIELD whose arguments are right, with offsets in bits.
+    fn bitfield(&mut self, args: &[Bytes]) -> Result<Bytes, Bytes> {
+        let word = |at: usize| String::from_utf8_lossy(&args[at]).into_owned();
+        let field = |at: usize| {
+            let (kind, offset) = (word(at), word(at + 1));
+            let width: usize = kind[1..].parse().expect("a width");
+            (
+                kind.starts_with('i'),
+                width,
+                offset.parse::<usize>().expect("an offset"),
+            )
+        };
+        let (old, expiry) = self.keys.get(&args[1]).cloned().unwrap_or_default();
+        let mut all = bits(&old);
+        let (mut at, mut writes) = (2, false);
+        while at < args.len() {
+            let name = word(at);
+            match &name[..] {
+                "OVERFLOW" => at += 2,
+                "GET" => at += 3,
+                _ => {
+                    let (_, width, offset) = field(at + 1);
+                    let len = (offset + width).div_ceil(8) * 8;
+                    all.resize(all.len().max(len), false);
+                    writes = true;
+                    at += 4;
+                }
+            }
+        }
+        let (mut answers, mut overflow, mut at) = (Vec::new(), "WRAP".to_owned(), 2);
+        while at < args.len() {
+            let name = word(at);
+            if name == "OVERFLOW" {
+                overflow = word(at + 1);
+                at += 2;
+                continue;
+            }
+            let (is_signed, width, offset) = field(at + 1);
+            let bit = |place: usize| i128::from(all.get(place).copied().unwrap_or(false));
+            let raw = (offset..offset + width).fold(0, |n, place| n << 1 | bit(place));
+            let modulus = 1_i128 << width;
+            let signed = |n: i128| {
+                if is_signed && n >= modulus / 2 {
+                    n - modulus
+                } else {
+                    n
+                }
+            };
+            let old = signed(raw);
+            if name == "GET" {
+                answers.push(int(old));
+                at += 3;
+                continue;
+            }
+            let operand: i64 = word(at + 3).parse().expect("a number");
+            let wanted = match (&name[..], is_signed) {
+                ("INCRBY", _) => old + i128::from(operand),
+                (_, true) => operand.into(),
+                (_, false) => (operand as u64).into(),
+            };
+            let (min, max) = if is_signed {
+                (-modulus / 2, modulus / 2 - 1)
+            } else {
+                (0, modulus - 1)
+            };
+            let new = match &overflow[..] {
+                _ if min <= wanted && wanted <= max => Some(wanted),
+                "SAT" if name == "SET" && is_signed && max - wanted > i64::MAX.into() => Some(max),
+                "SAT" => Some(if wanted < min { min } else { max }),
+                "WRAP" => Some(signed(wanted.rem_euclid(modulus))),
+                _ => None,
+            };
+            answers.push(match new {
+                Some(new) if name == "INCRBY" => int(new),
+                Some(_) => int(old),
+                None => bulk(None),
+            });
+            for place in 0..width {
+                if let Some(new) = new {
+                    all[offset + place] = new >> (width - 1 - place) & 1 == 1;
+                }
+            }
+            at += 4;
+        }
+        if writes {
+            self.keys.insert(args[1].clone(), (bytes(&all), expiry));
+        }
+        let header = format!("*{}\r\n", answers.len()).into_bytes();
+        Ok([header, answers.concat()].concat())
     }
 
     fn deadline(&self, command: &str, ms: i128, from: i128) -> Result<i128, Bytes> {

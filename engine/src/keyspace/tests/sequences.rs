@@ -173,6 +173,27 @@ fn command() -> BoxedStrategy<Vec<Vec<u8>>> {
         .prop_map(|(key, range)| [vec![b"BITCOUNT".to_vec(), key], range].concat());
     let bitpos = (k(), text(&["0", "1", "2"]), range)
         .prop_map(|(key, bit, range)| [vec![b"BITPOS".to_vec(), key, bit], range].concat());
+    let operation = text(&["AND", "OR", "XOR", "NOT"]);
+    let bitop = (operation, k(), prop::collection::vec(k(), 1..4))
+        .prop_map(|(operation, to, from)| [vec![b"BITOP".to_vec(), operation, to], from].concat());
+    let field = || {
+        let kind = (any::<bool>(), 1..=63u8);
+        let kind = kind.prop_map(|(signed, bits)| {
+            format!("{}{bits}", if signed { 'i' } else { 'u' }).into_bytes()
+        });
+        (kind, 0..600u32).prop_map(|(kind, at)| vec![kind, at.to_string().into_bytes()])
+    };
+    let number = prop_oneof![-300..300i64, any::<i64>()];
+    let number = number.prop_map(|n| n.to_string().into_bytes());
+    let change = (text(&["SET", "INCRBY"]), field(), number)
+        .prop_map(|(name, field, number)| [vec![name], field, vec![number]].concat());
+    let action = prop_oneof![
+        1 => field().prop_map(|field| [vec![b"GET".to_vec()], field].concat()),
+        3 => change,
+        1 => text(&["WRAP", "SAT", "FAIL"]).prop_map(|how| vec![b"OVERFLOW".to_vec(), how]),
+    ];
+    let bitfield = (k(), prop::collection::vec(action, 0..5))
+        .prop_map(|(key, actions)| [vec![b"BITFIELD".to_vec(), key], actions.concat()].concat());
     let simple = (text(&simple), k()).prop_map(|(name, key)| vec![name, key]);
     prop_oneof![
         6 => simple,
@@ -182,6 +203,10 @@ fn command() -> BoxedStrategy<Vec<Vec<u8>>> {
         2 => getex,
         1 => bitcount,
         1 => bitpos,
+        1 => bitop,
+        2 => bitfield,
+        1 => words("LCS", vec![k(), k(), text(&["LEN"])]),
+        1 => words("DELIFEQ", vec![k(), value()]),
         1 => words("GETRANGE", vec![k(), place(), place()]),
         1 => words("SUBSTR", vec![k(), place(), place()]),
         1 => words("SETRANGE", vec![k(), place(), value()]),

@@ -311,7 +311,12 @@ impl Core {
             ListenerKind::Direct => Scope::Shard,
         };
         let answer = if spec.first_key() > 0 {
-            self.keyed(connection, scope, spec, request, source)
+            let answer = self.keyed(connection, scope, spec, request, source);
+            let work = self.keyspace.take_work();
+            if work > 0 {
+                connection.note_executed(work);
+            }
+            answer
         } else {
             connection.note_executed(KEYLESS_BYTES);
             self.keyless(connection, scope, spec, request)

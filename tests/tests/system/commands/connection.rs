@@ -9,7 +9,7 @@ const COMMANDS: &str = "get set setnx setex psetex getset getdel getex mget mset
     append getrange substr setrange setbit getbit bitcount bitpos incr decr incrby decrby incrbyfloat renamenx copy expire pexpire \
     expireat pexpireat expiretime pexpiretime ttl pttl persist type rename scan keys dbsize randomkey \
     flushall flushdb ping echo hello select quit reset client command config info readonly readwrite \
-    asking cluster";
+    asking cluster bitop bitfield bitfield_ro lcs dump restore object memory";
 
 #[test]
 fn command_names_arity_and_keys_as_redis_does() {

@@ -160,6 +160,8 @@ impl Program {
             "GETBIT",
             "BITCOUNT",
             "BITPOS",
+            "BITOP",
+            "BITFIELD",
             "TOUCH",
             "MSETNX",
             "RENAMENX",
@@ -215,6 +217,33 @@ impl Program {
                     1 => request.extend([word("EX"), self.lifetime()]),
                     2 => request.extend([word("PXAT"), word("4102444800000")]),
                     _ => {}
+                }
+            }
+            "BITOP" => {
+                let operation = *self.rng.pick(&["AND", "or", "XOR", "NOT"]);
+                request.extend([word(operation), self.tagged(), self.tagged()]);
+                if operation != "NOT" {
+                    request.push(self.tagged());
+                }
+            }
+            "BITFIELD" => {
+                request.push(self.key());
+                for _ in 0..self.rng.below(4) {
+                    let how = *self.rng.pick(&["WRAP", "SAT", "FAIL"]);
+                    let sign = *self.rng.pick(&["i", "u"]);
+                    let kind = format!("{sign}{}", self.rng.between(1, 64));
+                    let place = *self.rng.pick(&["0", "7", "100", "#3", "#70"]);
+                    request.extend([word("OVERFLOW"), word(how)]);
+                    match self.rng.below(3) {
+                        0 => request.extend([word("GET"), word(&kind), word(place)]),
+                        1 => request.extend([word("SET"), word(&kind), word(place), self.amount()]),
+                        _ => request.extend([
+                            word("INCRBY"),
+                            word(&kind),
+                            word(place),
+                            self.amount(),
+                        ]),
+                    }
                 }
             }
             "GETRANGE" => request.extend([self.key(), self.place(), self.place()]),

@@ -115,6 +115,103 @@ SETBIT absent x 1
 SETBIT absent 1 2
 SETBIT absent 1 x
 SETBIT absent 9223372036854775807 1
+BITOP
+BITOP foo {r}d {r}a
+BITOP NOT {r}d {r}a {r}b
+BITOP and {r}d {r}absent
+BITOP or {r}d {r}absent {r}a
+BITFIELD absent
+BITFIELD absent GET u8 0
+BITFIELD b7 GET
+BITFIELD b7 GET u8
+BITFIELD b7 GET u64 0
+BITFIELD b7 GET i65 0
+BITFIELD b7 GET x 0
+BITFIELD b7 GET u8 x
+BITFIELD b7 GET u8 -1
+BITFIELD b7 GET u8 #1
+BITFIELD b7 SET u8 0
+BITFIELD b7 SET u8 0 x
+BITFIELD b7 OVERFLOW foo
+BITFIELD b7 OVERFLOW
+BITFIELD b7 OVERFLOW fail INCRBY u2 0 100 GET u2 0
+EXISTS b7
+STRLEN b7
+BITFIELD b7 SET u8 #1 -1 OVERFLOW sat SET u8 #1 -1 INCRBY i5 3 100 INCRBY i64 #2 -5 GET i64 #2
+BITFIELD b7 INCRBY i64 0 9223372036854775807 INCRBY i64 0 9223372036854775807
+BITFIELD_RO b7
+BITFIELD_RO b7 GET u8 0
+BITFIELD_RO b7 SET u8 0 1
+BITFIELD_RO b7 OVERFLOW sat GET u8 0
+GET b7
+LCS
+LCS a
+LCS {r}a {r}b FOO
+LCS {r}a {r}b LEN IDX
+LCS {r}a {r}b MINMATCHLEN
+LCS {r}a {r}b MINMATCHLEN x
+LCS {r}a {r}b IDX
+MSET {l}1 ohmytext {l}2 mynewtext
+LCS {l}1 {l}2
+LCS {l}1 {l}2 LEN
+LCS {l}1 {l}2 IDX
+LCS {l}1 {l}2 idx minmatchlen 4 withmatchlen
+LCS {l}1 {l}2 IDX MINMATCHLEN -5 WITHMATCHLEN
+LCS {l}1 {l}2 IDX MINMATCHLEN 9
+LCS {l}1 {l}absent IDX
+DUMP
+DUMP absent
+DUMP {l}1
+SET n 12
+DUMP n
+SET n -300
+DUMP n
+SET n 70000
+DUMP n
+SET n 12345678901
+DUMP n
+SET n 007
+DUMP n
+RESTORE
+RESTORE n 0 abc
+RESTORE r0 -1 abc
+RESTORE r0 x abc
+RESTORE r0 0 abc
+RESTORE r0 0 abcdefghijkl
+RESTORE r0 0 abc FOO
+RESTORE r0 0 abc IDLETIME
+RESTORE r0 0 abc IDLETIME -1
+RESTORE r0 0 abc FREQ 256
+RESTORE r0 0 abc FREQ x
+RESTORE r0 0 abc IDLETIME 1 FREQ 1
+RESTORE n 0 abc REPLACE
+OBJECT
+OBJECT NOSUCH
+OBJECT ENCODING
+OBJECT ENCODING nosuchkey
+OBJECT FREQ nosuchkey
+OBJECT IDLETIME nosuchkey
+OBJECT FREQ n
+OBJECT ENCODING n
+OBJECT REFCOUNT n
+SET n 12
+OBJECT ENCODING n
+OBJECT REFCOUNT n
+SET n 12345
+OBJECT REFCOUNT n
+SET n xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx
+OBJECT ENCODING n
+MEMORY
+MEMORY NOSUCH
+MEMORY USAGE
+MEMORY USAGE nosuchkey
+MEMORY USAGE n SAMPLES
+MEMORY USAGE n SAMPLES x
+MEMORY USAGE n SAMPLES -1
+MEMORY USAGE n FOO BAR
+MEMORY PURGE
+MEMORY PURGE x
+DEL n
 GETBIT absent 7
 GETBIT absent 1000
 GETBIT absent -1
@@ -508,4 +605,128 @@ fn an_mset_over_all_slots_of_the_node_works_on_the_entry_port() {
     mget[0] = "UNLINK".to_owned();
     pair.same(&mget);
     pair.same(&["DBSIZE"]);
+}
+
+/// Redis packs longer strings; its dumps are read here, and ours there.
+#[test]
+fn dumps_are_restored_by_either_server() {
+    let mut pair = Pair::new(Port::Entry, 2);
+    let mut rng = ephesus_tests::Rng::new(ephesus_tests::seed_of_run("dumps"));
+    let mut values = vec![
+        b"a".repeat(50),
+        b"abc".repeat(40_000),
+        b"-2147483649".to_vec(),
+    ];
+    for len in [0, 1, 11, 12, 63, 64, 300, 20_000] {
+        values.push(rng.bytes(len));
+        let text = (0..len).map(|_| *rng.pick(b"aaab")).collect();
+        values.push(text);
+    }
+    for (n, value) in values.iter().enumerate() {
+        let key = format!("dumped:{n}");
+        pair.same(&[b"SET".as_slice(), key.as_bytes(), value]);
+        let (ours, theirs) = pair.ask(&["DUMP", &key]);
+        let (ours, theirs) = (ours.bytes(), theirs.bytes());
+        let target = format!("restored:{n}");
+        let restore = |client: &mut ephesus_tests::Client, dump: &[u8]| {
+            let reply = client.call(&[b"RESTORE".as_slice(), target.as_bytes(), b"0", dump]);
+            assert_eq!(reply, ephesus_tests::Reply::ok(), "{n}");
+            let busy = client.call(&[b"RESTORE".as_slice(), target.as_bytes(), b"0", dump]);
+            assert!(busy.error().is_some_and(|text| text.starts_with("BUSYKEY")));
+        };
+        restore(&mut pair.ours, &theirs);
+        restore(&mut pair.theirs, &ours);
+        assert_eq!(pair.same(&["GET", &target]).bytes(), *value);
+        let expiring = [
+            b"RESTORE".as_slice(),
+            target.as_bytes(),
+            b"100000",
+            &ours,
+            b"REPLACE",
+            b"IDLETIME",
+            b"5",
+        ];
+        pair.same(&expiring);
+        pair.close(&["PTTL", &target], 3000);
+        let at = [
+            b"RESTORE".as_slice(),
+            target.as_bytes(),
+            b"4102444800000",
+            &ours,
+            b"REPLACE",
+            b"ABSTTL",
+            b"FREQ",
+            b"5",
+        ];
+        pair.same(&at);
+        pair.same(&["PEXPIRETIME", &target]);
+        let past = [
+            b"RESTORE".as_slice(),
+            target.as_bytes(),
+            b"1",
+            &ours,
+            b"REPLACE",
+            b"ABSTTL",
+        ];
+        pair.same(&past);
+        pair.same(&["EXISTS", &target]);
+    }
+    let list = pair.theirs.say("RPUSH list a b");
+    assert_eq!(list.integer(), 2);
+    let dump = pair.theirs.say("DUMP list").bytes();
+    let refused = pair
+        .ours
+        .call(&[b"RESTORE".as_slice(), b"list", b"0", &dump]);
+    assert!(
+        refused
+            .error()
+            .is_some_and(|text| text.contains("only strings"))
+    );
+}
+
+#[test]
+fn what_only_valkey_has_is_answered_as_it_answers() {
+    let valkey = ephesus_tests::oracle::Oracle::valkey();
+    let node = ephesus_tests::Node::start(ephesus_tests::Options::default());
+    let (mut ours, mut theirs) = (node.client(), valkey.client());
+    for line in [
+        "DELIFEQ",
+        "DELIFEQ a",
+        "DELIFEQ a 1",
+        "SET a 1",
+        "DELIFEQ a 2",
+        "DELIFEQ a 1",
+        "GET a",
+        "DELIFEQ a 1 2",
+    ] {
+        assert_eq!(ours.say(line), theirs.say(line), "{line}");
+    }
+    theirs.say("SET a hello");
+    let dump = theirs.say("DUMP a").bytes();
+    let restored = ours.call(&[b"RESTORE".as_slice(), b"b", b"0", &dump]);
+    assert_eq!(restored, ephesus_tests::Reply::ok());
+    assert_eq!(ours.say("GET b"), ephesus_tests::Reply::bulk("hello"));
+}
+
+#[test]
+fn memory_commands_tell_of_the_node() {
+    let node = ephesus_tests::Node::start(ephesus_tests::Options::default());
+    for protocol in PROTOCOLS {
+        for mut client in [node.client(), node.direct_client(0)] {
+            client.call(&["HELLO", &protocol.to_string()]);
+            client.say("SET {x}a 1");
+            let usage = client.say("MEMORY USAGE {x}a");
+            assert!(usage.error().is_some() || usage.integer() > 16, "{usage:?}");
+            assert_eq!(client.say("MEMORY DOCTOR").text(), "No issues were found.");
+            assert!(client.say("MEMORY MALLOC-STATS").text().len() > 50);
+            assert!(
+                client
+                    .say("MEMORY STATS")
+                    .field("total.allocated")
+                    .is_some()
+            );
+            assert_eq!(client.say("MEMORY PURGE"), ephesus_tests::Reply::ok());
+            assert!(client.say("MEMORY HELP").items().len() > 10);
+        }
+    }
 }

@@ -222,7 +222,13 @@ pub(crate) fn covers_shards(cmd: Cmd) -> bool {
             | Cmd::Flushall
             | Cmd::Flushdb
             | Cmd::ClientList
+            | Cmd::MemoryPurge
             | Cmd::ClusterCountkeysinslot
             | Cmd::ClusterGetkeysinslot
     )
+}
+
+/// Whether a command that covers shards is about keys, which a node without a lease may not tell of.
+pub(crate) fn needs_lease(cmd: Cmd) -> bool {
+    !matches!(cmd, Cmd::ClientList | Cmd::MemoryPurge)
 }

@@ -10,12 +10,13 @@ use crate::command::error::ClientError;
 use crate::command::info::SectionSet;
 use crate::command::parse::{self, ArgList, Request, Scan};
 use crate::command::spec::{Cmd, Spec};
-use crate::command::{config, introspect};
+use crate::command::{config, help, introspect, memory};
 use crate::keyspace::large_replies::LARGE_REPLY_BYTES;
 use crate::keyspace::{ScanCursor, WalkFilter};
+use crate::node::process;
 use crate::shard::connection::Connection;
 use crate::shard::core::Step;
-use crate::shard::core::admission::waiting::covers_shards;
+use crate::shard::core::admission::waiting::{covers_shards, needs_lease};
 use crate::shard::core::replies::gather::{Combine, Gather};
 use crate::shard::core::{Answer, Asker, Core};
 use crate::shard::mesh::{Origin, Scope};
@@ -34,7 +35,7 @@ impl Core {
     ) -> Result<Step, ClientError> {
         match spec.cmd {
             cmd if covers_shards(cmd) => {
-                if spec.cmd != Cmd::ClientList {
+                if needs_lease(cmd) {
                     self.router.check_serving()?;
                 }
                 if matches!(spec.cmd, Cmd::Flushall | Cmd::Flushdb)
@@ -117,17 +118,25 @@ impl Core {
                 out.extend_from_slice(reply::OK);
             }
             Cmd::Info => {
-                let covered = if scope == Scope::Node {
-                    None
-                } else {
-                    Some(self.id)
-                };
-                let snapshot = snapshot::take(&self.node, covered, now_ms);
+                let snapshot = snapshot::take(&self.node, self.shard_in(scope), now_ms);
                 snapshot.write(&mut out, protocol, SectionSet::parse(request));
             }
             Cmd::ConfigGet => {
                 let parameters = &self.node.settings.parameters;
                 config::write_matching(&mut out, protocol, parameters, request)?;
+            }
+            Cmd::MemoryStats => {
+                let info = snapshot::take(&self.node, self.shard_in(scope), now_ms);
+                memory::write_stats(&mut out, protocol, &info);
+            }
+            Cmd::MemoryDoctor => {
+                let info = snapshot::take(&self.node, self.shard_in(scope), now_ms);
+                let text = memory::diagnosis(&info);
+                reply::verbatim(&mut out, protocol, "txt", text.as_bytes());
+            }
+            Cmd::MemoryMallocstats => {
+                let text = process::allocator_stats();
+                reply::verbatim(&mut out, protocol, "txt", text.as_bytes());
             }
             Cmd::ClusterKeyslot => {
                 reply::integer(&mut out, i64::from(slot_of(request.arg(2)).0));
@@ -144,15 +153,21 @@ impl Core {
             | Cmd::ClusterCancelslotmigrations => {
                 return self.ask_about_slots(connection, scope, spec.cmd, request);
             }
-            _ => {
-                introspect::reply(&mut out, protocol, spec.cmd, request)?;
-            }
+            other => match help::lines(other) {
+                Some(lines) => help::write(&mut out, lines),
+                None => introspect::reply(&mut out, protocol, other, request)?,
+            },
         }
         connection.outbox.write(self.turn, |bytes| {
             bytes.append(&mut out);
             Lsn::ZERO
         });
         Ok(())
+    }
+
+    /// The shard that a command without keys tells of, unless it is about the whole node.
+    fn shard_in(&self, scope: Scope) -> Option<ShardId> {
+        (scope != Scope::Node).then_some(self.id)
     }
 
     fn hello(
@@ -212,6 +227,13 @@ impl Core {
                 let text = self.client_list(asker, &filter)?;
                 self.respond(asker, |_, reply| {
                     reply::verbatim(reply.out, reply.protocol, "txt", text.as_bytes());
+                    Ok(())
+                })?;
+            }
+            Cmd::MemoryPurge => {
+                process::give_own_memory_back();
+                self.respond(asker, |_, reply| {
+                    reply.out.extend_from_slice(reply::OK);
                     Ok(())
                 })?;
             }
@@ -322,6 +344,7 @@ impl Core {
                 self.refuse_if_full(spec)?;
                 (everyone, Some(Combine::AllOk))
             }
+            Cmd::MemoryPurge => (everyone, Some(Combine::AllOk)),
             Cmd::Randomkey => {
                 let first = usize::from(self.random_shard().0);
                 (everyone, Some(Combine::FirstFound(first)))
@@ -355,7 +378,7 @@ impl Core {
         let gather = combine.map(|combine| {
             let gather = Gather::new(combine, protocol, shards.len(), self.reply_bytes_max());
             Box::new(match spec.cmd {
-                Cmd::ClientList => gather,
+                cmd if !needs_lease(cmd) => gather,
                 // A move ends once, so this ends; a flush must not miss a partition.
                 Cmd::Flushall | Cmd::Flushdb => {
                     gather.repeating(encoded.clone(), self.role_changes(), u32::MAX)
@@ -363,7 +386,7 @@ impl Core {
                 _ => gather.repeating(encoded.clone(), self.role_changes(), ROUNDS_MAX),
             })
         });
-        let is_repeated = gather.is_some() && spec.cmd != Cmd::ClientList;
+        let is_repeated = gather.is_some() && needs_lease(spec.cmd);
         let walks = matches!(
             spec.cmd,
             Cmd::Keys | Cmd::ClusterCountkeysinslot | Cmd::ClusterGetkeysinslot

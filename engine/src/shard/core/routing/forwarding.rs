@@ -90,6 +90,8 @@ impl Core {
                 self.keyless_of_peer(&mut asker, forwarded, spec, &request, source)
             }
         });
+        let work = self.keyspace.take_work();
+        self.admission.backlog.charge(work);
         let answer = match outcome {
             Ok(answer) => answer,
             Err(ClientError::LargeReplies) => Answer::NoRoom,

@@ -19,6 +19,7 @@ use crate::command::spec::{Cmd, Spec};
 use crate::net::ConnToken;
 use crate::node::routes::Owner;
 use crate::planted::Bug;
+use crate::shard::core::admission::waiting::needs_lease;
 use crate::shard::core::replies::gather::Gather;
 use crate::shard::core::routing::forwarding::Answers;
 use crate::shard::core::routing::route::Parts;
@@ -211,7 +212,7 @@ impl Core {
         request: &Request<'_>,
         source: &[u8],
     ) -> Result<Answer, ClientError> {
-        if spec.cmd != Cmd::ClientList {
+        if needs_lease(spec.cmd) {
             self.router.check_serving()?;
         }
         let slot = match spec.cmd {

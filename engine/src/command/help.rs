@@ -1,0 +1,151 @@
+//! HELP of the commands that have subcommands, in Redis's words: what is there, and nothing else.
+
+use ephesus_wire::resp::reply;
+
+use super::spec::Cmd;
+
+type Lines = &'static [&'static str];
+
+const CLUSTER: Lines = &[
+    "CLUSTER <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+    "CANCELSLOTMIGRATIONS",
+    "    Cancel all slot migrations of this node.",
+    "COUNTKEYSINSLOT <slot>",
+    "    Return the number of keys in <slot>.",
+    "GETKEYSINSLOT <slot> <count>",
+    "    Return key names stored by current node in a slot.",
+    "GETSLOTMIGRATIONS",
+    "    Return the state of slot migrations.",
+    "INFO",
+    "    Return information about the cluster.",
+    "KEYSLOT <key>",
+    "    Return the hash slot for <key>.",
+    "MIGRATESLOTS SLOTSRANGE <start> <end> [<start> <end> ...] NODE <node-id>",
+    "    Move slots of this node to another one.",
+    "MYID",
+    "    Return the node id.",
+    "NODES",
+    "    Return cluster configuration seen by node. Output format:",
+    "    <id> <ip:port@bus-port[,hostname]> <flags> <master> <pings> <pongs> <epoch> <link> <slot> ...",
+    "SLOTS",
+    "    Return information about slots range mappings. Each range is made of:",
+    "    start, end, master and replicas IP addresses, ports and ids",
+    "SHARDS",
+    "    Return information about slot range mappings and the nodes associated with them.",
+    "HELP",
+    "    Print this help.",
+];
+
+const COMMAND: Lines = &[
+    "COMMAND <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+    "(no subcommand)",
+    "    Return details about all commands.",
+    "COUNT",
+    "    Return the number of commands in this server.",
+    "LIST [FILTERBY ACLCAT <category>|PATTERN <pattern>|MODULE <module>]",
+    "    Return the names of the commands in this server.",
+    "INFO [<command-name> ...]",
+    "    Return details about commands, about all if no names are given.",
+    "DOCS [<command-name> ...]",
+    "    Return documentation about commands, about all if no names are given.",
+    "GETKEYS <full-command>",
+    "    Return the keys of a full command.",
+    "GETKEYSANDFLAGS <full-command>",
+    "    Return the keys of a full command with their access flags.",
+    "HELP",
+    "    Print this help.",
+];
+
+const MEMORY: Lines = &[
+    "MEMORY <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+    "DOCTOR",
+    "    Return memory problems reports.",
+    "MALLOC-STATS",
+    "    Return internal statistics report from the memory allocator.",
+    "PURGE",
+    "    Attempt to purge dirty pages for reclamation by the allocator.",
+    "STATS",
+    "    Return information about the memory usage of the server.",
+    "USAGE <key> [SAMPLES <count>]",
+    "    Return memory in bytes used by <key> and its value. Strings are not sampled.",
+    "HELP",
+    "    Prints this help.",
+];
+
+const OBJECT: Lines = &[
+    "OBJECT <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+    "ENCODING <key>",
+    "    Return the kind of internal representation used in order to store the value",
+    "    associated with a <key>.",
+    "FREQ <key>",
+    "    Return an error: the access frequency is not tracked.",
+    "IDLETIME <key>",
+    "    Return an error: the idle time is not tracked.",
+    "REFCOUNT <key>",
+    "    Return the number of references of the value associated with the specified",
+    "    <key>.",
+    "HELP",
+    "    Prints this help.",
+];
+
+/// The text, if the command is some HELP.
+#[must_use]
+pub fn lines(cmd: Cmd) -> Option<Lines> {
+    Some(match cmd {
+        Cmd::ClusterHelp => CLUSTER,
+        Cmd::CommandHelp => COMMAND,
+        Cmd::MemoryHelp => MEMORY,
+        Cmd::ObjectHelp => OBJECT,
+        _ => return None,
+    })
+}
+
+/// Appends the text.
+pub fn write(out: &mut Vec<u8>, lines: Lines) {
+    reply::array(out, lines.len());
+    for line in lines {
+        reply::simple(out, line);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::spec::{Spec, commands};
+
+    #[test]
+    fn help_is_a_list_of_statuses() {
+        let mut out = Vec::new();
+        write(&mut out, lines(Cmd::ObjectHelp).expect("text"));
+        assert!(out.starts_with(b"*13\r\n+OBJECT <subcommand> "), "{out:?}");
+    }
+
+    #[test]
+    fn every_help_names_the_subcommands_that_are_there() {
+        for container in commands()
+            .iter()
+            .filter(|spec| !spec.subcommands.is_empty())
+        {
+            let prefix = container.name.len() + 1;
+            let name = |spec: &Spec| spec.name[prefix..].to_uppercase();
+            let help = container.subcommands.iter().find(|sub| name(sub) == "HELP");
+            let Some(help) = help else { continue };
+            let lines = lines(help.cmd).expect(help.name);
+            let named: Vec<&str> = lines[1..]
+                .iter()
+                .filter(|line| !line.starts_with(' '))
+                .filter_map(|line| line.split(' ').next())
+                .collect();
+            for sub in &container.subcommands {
+                assert!(named.contains(&&name(sub)[..]), "{}", sub.name);
+            }
+            for named in named {
+                assert!(
+                    named.starts_with('(') || container.subcommand(named.as_bytes()).is_some(),
+                    "{} {named}",
+                    container.name
+                );
+            }
+        }
+    }
+}
