@@ -11,14 +11,23 @@ use std::path::Path;
 /// # Panics
 /// When a directory cannot be read.
 pub fn allocated_bytes(dir: &Path) -> u64 {
-    allocated_bytes_of(dir, &|_| true)
+    // In units of 512 bytes, whatever the file system's own are.
+    sum(dir, &|_, metadata| metadata.blocks() * 512)
 }
 
-/// The same of those files alone whose path `counts`.
+/// Bytes of all segments below a directory of logs: what a budget is about. The list beside them, and
+/// the blocks in which a file system notes where the parts of a segment lie, are not.
 ///
 /// # Panics
-/// As there.
-pub fn allocated_bytes_of(dir: &Path, counts: &dyn Fn(&Path) -> bool) -> u64 {
+/// When a directory cannot be read.
+pub fn segment_bytes(logs: &Path) -> u64 {
+    sum(logs, &|file, metadata| match file.extension() {
+        Some(end) if end == "log" => metadata.len(),
+        _ => 0,
+    })
+}
+
+fn sum(dir: &Path, of_file: &dyn Fn(&Path, &fs::Metadata) -> u64) -> u64 {
     let entries = match fs::read_dir(dir) {
         Ok(entries) => entries,
         Err(error) if error.kind() == ErrorKind::NotFound => return 0,
@@ -26,10 +35,8 @@ pub fn allocated_bytes_of(dir: &Path, counts: &dyn Fn(&Path) -> bool) -> u64 {
     };
     let entries = entries.map(|entry| entry.expect("an entry"));
     let of = |entry: fs::DirEntry| match entry.metadata() {
-        Ok(metadata) if metadata.is_dir() => allocated_bytes_of(&entry.path(), counts),
-        Ok(_) if !counts(&entry.path()) => 0,
-        // In units of 512 bytes, whatever the file system's own are.
-        Ok(metadata) => metadata.blocks() * 512,
+        Ok(metadata) if metadata.is_dir() => sum(&entry.path(), of_file),
+        Ok(metadata) => of_file(&entry.path(), &metadata),
         Err(error) if error.kind() == ErrorKind::NotFound => 0,
         Err(error) => panic!("{}: {error}", entry.path().display()),
     };
@@ -52,7 +59,17 @@ mod tests {
         let bytes = allocated_bytes(dir.path());
         assert!((1 << 20..2 << 20).contains(&bytes), "{bytes}");
         assert_eq!(allocated_bytes(&below.join("nothing")), 0);
-        let is_hole = |file: &Path| file.ends_with("hole");
-        assert!(allocated_bytes_of(dir.path(), &is_hole) < 1 << 20);
+    }
+
+    #[test]
+    fn segments_count_by_their_length_and_nothing_beside_them_does() {
+        let dir = paths::scratch();
+        let below = dir.path().join("0");
+        fs::create_dir_all(&below).expect("a directory");
+        for (name, bytes) in [("1.log", 1 << 20), ("2.log", 5), ("segments", 4096)] {
+            let file = fs::File::create(below.join(name)).expect("a file");
+            file.set_len(bytes).expect("a length");
+        }
+        assert_eq!(segment_bytes(dir.path()), (1 << 20) + 5);
     }
 }

@@ -7,7 +7,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
-use ephesus_tests::disk::allocated_bytes;
+use ephesus_tests::disk::{allocated_bytes, segment_bytes};
 use ephesus_tests::ledger::Unit;
 use ephesus_tests::scale::rounds;
 use ephesus_tests::writer_pool::{self, Tolerance, WriterPool};
@@ -389,8 +389,10 @@ impl World {
             logs: 0,
         };
         for node in &self.whole.nodes {
-            let logs = allocated_bytes(&node.data_dir().join("logs"));
-            assert!(logs <= WAL_BUDGET, "logs of {logs} bytes");
+            let dir = node.data_dir().join("logs");
+            let segments = segment_bytes(&dir);
+            assert!(segments <= WAL_BUDGET, "logs of {segments} bytes");
+            let logs = allocated_bytes(&dir);
             weight.resident += node.process().resident_bytes();
             // Of a fixed size, for starts on a full disk.
             let reserve = fs::metadata(node.data_dir().join("reserve"));

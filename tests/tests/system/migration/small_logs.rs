@@ -1,8 +1,6 @@
 //! Two nodes with logs as small as they may be: what else is on their disks is seen beside them.
 
-use std::path::Path;
-
-use ephesus_tests::disk::{allocated_bytes, allocated_bytes_of};
+use ephesus_tests::disk::{allocated_bytes, segment_bytes};
 use ephesus_tests::{Node, Options, TestCluster};
 
 use super::bed::NAMES;
@@ -27,9 +25,7 @@ pub fn started_under(wrapper: &[&str], flags: &[&str]) -> TestCluster {
 /// Bytes on disk beside the logs, which are within their budget.
 pub fn stored(node: &Node) -> u64 {
     let dir = node.data_dir().join("logs");
-    // The list of a log's files lies beside its segments.
-    let is_segment = |file: &Path| file.extension().is_some_and(|end| end == "log");
-    let segments = allocated_bytes_of(&dir, &is_segment);
+    let segments = segment_bytes(&dir);
     assert!(segments <= WAL_BUDGET, "logs of {segments} bytes");
     let logs = allocated_bytes(&dir);
     allocated_bytes(node.data_dir()) - logs
