@@ -16,6 +16,7 @@ use ephesus_wal::{Durability, OnDamage};
 use ephesus_wire::handshake::Secret;
 use ephesus_wire::limits::CLIENTS_PER_SHARD;
 
+use crate::keyspace::databases;
 use crate::node::ServeOptions;
 use crate::node::check::store::OneStore;
 use crate::node::time::WallClock;
@@ -140,6 +141,14 @@ pub struct Serve {
     /// Client connections per shard; lowered at the start to what the limit of open files leaves.
     #[arg(long, value_name = "N", default_value_t = NonZeroUsize::new(CLIENTS_PER_SHARD).unwrap_or(NonZeroUsize::MIN))]
     max_clients: NonZeroUsize,
+    /// Databases that clients may SELECT, 1 to 256; not fewer than have keys.
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = databases::DEFAULT,
+        value_parser = clap::value_parser!(u16).range(1..=i64::from(databases::MOST))
+    )]
+    databases: u16,
     /// Coordinators of the cluster to join [default: the node brings its own, at PORT+20000].
     #[arg(long, value_name = "ADDR:PORT,...", value_delimiter = ',', value_parser = address::address)]
     coordinator: Vec<String>,
@@ -268,6 +277,7 @@ impl Serve {
             name: self.name.clone().unwrap_or_else(host_name),
             capacity: self.capacity,
             max_clients: self.max_clients.get(),
+            databases: self.databases,
             on_damage: match self.on_damage {
                 DamageFlag::Refuse => OnDamage::Refuse,
                 DamageFlag::Skip => OnDamage::Skip,

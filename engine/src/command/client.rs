@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use ephesus_wire::Database;
 use ephesus_wire::limits::CLIENT_NAME_BYTES_MAX;
 use ephesus_wire::resp::reply::{self, Protocol};
 use ephesus_wire::resp::request;
@@ -36,6 +37,8 @@ pub struct ClientInfo<'a> {
     /// Full name of the last command, such as `client|list`.
     pub command: &'a str,
     pub protocol: Protocol,
+    /// The one that is selected.
+    pub database: Database,
     /// The connection is closed after the pending replies.
     pub closing: bool,
     /// READONLY was sent.
@@ -64,7 +67,7 @@ impl fmt::Display for ClientInfo<'_> {
         };
         write!(
             f,
-            "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={} db=0 sub=0 psub=0 \
+            "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={} db={} sub=0 psub=0 \
              ssub=0 multi=-1 qbuf={} qbuf-free={} argv-mem={} multi-mem=0 rbs={} rbp={} obl={} \
              oll=0 omem=0 tot-mem={} events=r cmd={} user=default redir=-1 resp={} lib-name={} \
              lib-ver={}",
@@ -76,6 +79,7 @@ impl fmt::Display for ClientInfo<'_> {
             self.age_seconds,
             self.idle_seconds,
             self.flags(),
+            self.database,
             self.query_bytes,
             self.query_bytes_free,
             self.argument_bytes,

@@ -75,12 +75,9 @@ pub enum ClientError {
     /// A database number no server has.
     #[error("ERR DB index is out of range")]
     DbIndex,
-    /// A database other than 0.
-    #[error("ERR SELECT is not allowed in cluster mode")]
-    SelectInCluster,
-    /// COPY to a database other than 0.
-    #[error("ERR Copying to another database is not allowed in cluster mode")]
-    CopyToOtherDb,
+    /// A number that must fit 32 bits.
+    #[error("ERR value is out of range, value must between -2147483648 and 2147483647")]
+    OutOfInt32,
     /// COPY of a key to itself.
     #[error("ERR source and destination objects are the same")]
     SameKey,

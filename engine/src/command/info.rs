@@ -22,7 +22,8 @@ pub struct InfoSnapshot {
     pub commands: Vec<CommandStat>,
     /// Error replies by code, such as `ERR`.
     pub errors: Vec<(String, u64)>,
-    pub keyspace: KeyspaceInfo,
+    /// The databases that have keys.
+    pub keyspace: Vec<DatabaseInfo>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -165,8 +166,10 @@ pub struct LatencyStat {
     pub p999_usec: f64,
 }
 
+/// Keys of one database.
 #[derive(Clone, Debug, Default)]
-pub struct KeyspaceInfo {
+pub struct DatabaseInfo {
+    pub number: u8,
     pub keys: u64,
     /// Keys that have an expiry.
     pub expires: u64,
@@ -507,10 +510,14 @@ impl InfoSnapshot {
 
     fn write_keyspace(&self, text: &mut Text) {
         text.title("Keyspace");
-        let KeyspaceInfo { keys, expires } = self.keyspace;
-        if keys > 0 {
+        for database in &self.keyspace {
+            let DatabaseInfo {
+                number,
+                keys,
+                expires,
+            } = database;
             text.line(
-                "db0",
+                format!("db{number}"),
                 format_args!("keys={keys},expires={expires},avg_ttl=0"),
             );
         }

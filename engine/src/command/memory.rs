@@ -23,7 +23,8 @@ fn ratio(part: u64, whole: u64) -> f64 {
 
 /// Appends the reply to MEMORY STATS: those of Redis's fields that mean something here.
 pub fn write_stats(out: &mut Vec<u8>, protocol: Protocol, info: &InfoSnapshot) {
-    let (memory, keys) = (&info.memory, info.keyspace.keys);
+    let memory = &info.memory;
+    let keys: u64 = info.keyspace.iter().map(|database| database.keys).sum();
     let overhead = memory.used.saturating_sub(memory.dataset);
     let peak = memory.used_peak.max(memory.used);
     let numbers = [

@@ -5,7 +5,7 @@
 
 use ephesus_wire::glob::Pattern;
 use ephesus_wire::resp::request::{self, Args};
-use ephesus_wire::{Slot, limits};
+use ephesus_wire::{Database, Slot, limits};
 
 use super::error::ClientError;
 pub use expiry::{Expire, ExpireCondition, GetExpiry, TimeUnit, deadline};
@@ -14,9 +14,6 @@ mod expiry;
 
 /// Keys one SCAN call looks at when it has no COUNT.
 pub const SCAN_COUNT_DEFAULT: u64 = 10;
-
-/// Databases that Redis has when nobody says how many.
-const DATABASES: i64 = 16;
 
 /// A request as a list of arguments; argument 0 is the command's name.
 pub trait ArgList {
@@ -345,42 +342,51 @@ fn cursor(bytes: &[u8]) -> Result<u64, ClientError> {
     })
 }
 
-/// Checks the argument of SELECT: only database 0 exists in cluster mode.
+/// The number of one of `databases` databases.
 ///
 /// # Errors
-/// [`ClientError::NotAnInteger`] or [`ClientError::SelectInCluster`].
-pub fn select<A: ArgList + ?Sized>(args: &A) -> Result<(), ClientError> {
-    match i32::try_from(integer(args.arg(1))?) {
-        Ok(0) => Ok(()),
-        Ok(_) => Err(ClientError::SelectInCluster),
-        Err(_) => Err(ClientError::NotAnInteger),
+/// [`ClientError::NotAnInteger`], [`ClientError::OutOfInt32`] or [`ClientError::DbIndex`].
+pub fn database(number: &[u8], databases: u16) -> Result<Database, ClientError> {
+    let number = i32::try_from(integer(number)?).map_err(|_| ClientError::OutOfInt32)?;
+    match u8::try_from(number) {
+        Ok(number) if u16::from(number) < databases => Ok(Database(number)),
+        _ => Err(ClientError::DbIndex),
     }
 }
 
-/// Checks the options of `COPY from to [DB number] [REPLACE]`; whether it may replace what is there.
-///
-/// # Errors
-/// [`ClientError::Syntax`], [`ClientError::NotAnInteger`], [`ClientError::DbIndex`] or [`ClientError::CopyToOtherDb`].
-pub fn copy_replaces<A: ArgList + ?Sized>(args: &A) -> Result<bool, ClientError> {
-    let (mut at, mut replaces) = (3, false);
-    while at < args.len() {
-        let name = args.arg(at);
-        if name.eq_ignore_ascii_case(b"replace") {
-            replaces = true;
-        } else if name.eq_ignore_ascii_case(b"db") && at + 1 < args.len() {
-            at += 1;
-            match integer(args.arg(at))? {
-                0 => {}
-                1..DATABASES => return Err(ClientError::CopyToOtherDb),
-                number if i32::try_from(number).is_ok() => return Err(ClientError::DbIndex),
-                _ => return Err(ClientError::NotAnInteger),
+/// The options of COPY.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CopyOptions {
+    /// It may replace what is there.
+    pub replaces: bool,
+    /// Where the copy goes, if that is said.
+    pub database: Option<Database>,
+}
+
+impl CopyOptions {
+    /// Reads `COPY from to [DB number] [REPLACE]` of a server with so many databases.
+    ///
+    /// # Errors
+    /// [`ClientError::Syntax`], or those of [`database`].
+    pub fn parse<A: ArgList + ?Sized>(
+        args: &A,
+        databases: u16,
+    ) -> Result<CopyOptions, ClientError> {
+        let (mut at, mut options) = (3, CopyOptions::default());
+        while at < args.len() {
+            let name = args.arg(at);
+            if name.eq_ignore_ascii_case(b"replace") {
+                options.replaces = true;
+            } else if name.eq_ignore_ascii_case(b"db") && at + 1 < args.len() {
+                at += 1;
+                options.database = Some(database(args.arg(at), databases)?);
+            } else {
+                return Err(ClientError::Syntax);
             }
-        } else {
-            return Err(ClientError::Syntax);
+            at += 1;
         }
-        at += 1;
+        Ok(options)
     }
-    Ok(replaces)
 }
 
 /// Checks the arguments of FLUSHALL and FLUSHDB: nothing, ASYNC or SYNC.

@@ -52,6 +52,7 @@ pub enum Cmd {
     Rename,
     Renamenx,
     Copy,
+    Move,
     Expire,
     Pexpire,
     Expireat,

@@ -29,6 +29,7 @@ impl Keyspace {
             Some(located) => self.key_at(args.arg(1), located),
             None => self.key_in(args.arg(1), slot),
         };
+        self.touch_database(key.bytes);
         match spec.cmd {
             Cmd::Get => {
                 self.get(&key, reply)?;
@@ -51,7 +52,10 @@ impl Keyspace {
             Cmd::Getbit => return self.getbit(&key, args.arg(2), reply),
             Cmd::Bitcount => return self.bitcount(&key, args, reply),
             Cmd::Bitpos => return self.bitpos(&key, args, reply),
-            Cmd::Bitop => return self.bitop(args, reply),
+            Cmd::Bitop => {
+                self.touch_database(args.arg(2));
+                return self.bitop(args, reply);
+            }
             Cmd::Bitfield => return self.bitfield(&key, args, true, reply),
             Cmd::BitfieldRo => return self.bitfield(&key, args, false, reply),
             Cmd::Lcs => {
@@ -77,8 +81,10 @@ impl Keyspace {
                 let is_renamed = self.rename((&key, &to), false, reply)?;
                 reply::integer(reply.out, i64::from(is_renamed));
             }
+            Cmd::Move => return self.move_key(&key, args, reply),
             Cmd::Copy => {
                 let to = self.key(args.arg(2));
+                self.touch_database(to.bytes);
                 return self.copy((&key, &to), args, reply);
             }
             Cmd::Expire | Cmd::Pexpire | Cmd::Expireat | Cmd::Pexpireat => {
@@ -109,11 +115,5 @@ impl Keyspace {
             other => unreachable!("{other:?} has no keys"),
         }
         Ok(())
-    }
-
-    /// DBSIZE of this shard.
-    pub fn dbsize(&self, reply: &mut Reply<'_>) {
-        reply.wait_for(self.log.appended());
-        reply::integer(reply.out, self.len() as i64);
     }
 }

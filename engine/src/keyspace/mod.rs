@@ -7,6 +7,7 @@
 pub mod atomic;
 mod bitfield;
 mod bitop;
+pub mod databases;
 mod dump;
 mod execute;
 mod expiry;
@@ -105,6 +106,10 @@ pub struct Keyspace {
     pub reply_bytes_max: usize,
     /// Room for large ones.
     pub room: ReplyRoom,
+    /// How many databases clients may select.
+    pub databases: u16,
+    /// Keys of another database than 0 may have come or gone.
+    others_touched: bool,
     /// Tables that a flush took away and that still have to be freed, in slices.
     discarded: Vec<Table>,
     /// Expired keys that a read came across; removed at the end of the turn.
@@ -162,6 +167,8 @@ impl Keyspace {
             counters: KeyspaceCounters::default(),
             reply_bytes_max: ONE_REPLY_BYTES_MAX,
             room: ReplyRoom::default(),
+            databases: databases::DEFAULT,
+            others_touched: false,
             discarded: Vec::new(),
             lapsed: Vec::new(),
             expires_from_ms: 0,

@@ -11,7 +11,7 @@ use super::long_double::{LongDouble, NotFinite};
 use super::{Key, Keyspace, Reply};
 use crate::command::error::ClientError;
 use crate::command::parse::{
-    self, ArgList, Expire, GetExpiry, SetCondition, SetExpiry, SetOptions, TimeUnit,
+    self, ArgList, CopyOptions, Expire, GetExpiry, SetCondition, SetExpiry, SetOptions, TimeUnit,
 };
 use crate::command::spec::Cmd;
 use crate::table::{EntryRef, Prefetch};
@@ -410,7 +410,7 @@ impl Keyspace {
         reply: &mut Reply<'_>,
     ) -> Outcome {
         check_sizes(to.bytes, &[])?;
-        let replaces = parse::copy_replaces(args)?;
+        let CopyOptions { replaces, .. } = CopyOptions::parse(args, self.databases)?;
         if from.bytes == to.bytes {
             return Err(ClientError::SameKey);
         }

@@ -1,13 +1,14 @@
 //! Commands over many keys: SCAN steps, and walks (KEYS, slot counts) that run in slices.
 
+use ephesus_wire::database;
 use ephesus_wire::glob::Pattern;
 use ephesus_wire::resp::reply;
-use ephesus_wire::{Lsn, PartitionId, Slot, slot::slot_of};
+use ephesus_wire::{Database, Lsn, PartitionId, Slot, slot::slot_of};
 
-use super::{Keyspace, Reply};
+use super::{Key, Keyspace, Partition, Reply};
 use crate::command::error::ClientError;
 use crate::command::parse::Scan;
-use crate::table::CURSOR_BITS;
+use crate::table::{CURSOR_BITS, EntryRef};
 
 /// Most partitions that one SCAN call crosses, so that a sparse keyspace does not hold the shard.
 const PARTITIONS_PER_SCAN: usize = 512;
@@ -72,6 +73,8 @@ pub enum WalkFilter {
     InSlot(Slot, u64),
     /// CLUSTER COUNTKEYSINSLOT.
     CountInSlot(Slot),
+    /// FLUSHDB, while other databases have keys: removes all keys.
+    Remove,
 }
 
 /// A [`WalkFilter`], ready for use.
@@ -79,10 +82,12 @@ enum Selects {
     Matching(Option<Pattern>),
     InSlot(Slot, u64),
     CountInSlot(Slot),
+    Remove,
 }
 
 /// A command that visits every key of some partitions, a slice per turn.
 pub struct Walk {
+    database: Database,
     selects: Selects,
     /// What is left, in reverse.
     partitions: Vec<PartitionId>,
@@ -115,6 +120,7 @@ impl Walk {
                 reply::integer(&mut header, self.found as i64);
                 header
             }
+            Selects::Remove => reply::OK.to_vec(),
             Selects::Matching(_) | Selects::InSlot(..) => {
                 reply::array(&mut header, self.found as usize);
                 let mut bytes = self.bulks;
@@ -134,9 +140,10 @@ fn matches(pattern: Option<&Pattern>, key: &[u8], work: &mut usize) -> bool {
 }
 
 impl Keyspace {
-    /// Begins a walk over what is here of the keys that `filter` asks for; what it finds may take `bytes_max` bytes.
+    /// Begins a walk over what is here of a database's keys that `filter` asks for; what it finds may take `bytes_max`
+    /// bytes.
     #[must_use]
-    pub fn walk(&self, filter: &WalkFilter, bytes_max: usize) -> Walk {
+    pub fn walk(&self, database: Database, filter: &WalkFilter, bytes_max: usize) -> Walk {
         let of_slot = |slot| {
             let partition = self.partitioning.partition_of(slot);
             self.owns(partition).then_some(partition)
@@ -154,9 +161,11 @@ impl Keyspace {
                 let selects = Selects::CountInSlot(slot);
                 (selects, of_slot(slot).into_iter().collect())
             }
+            WalkFilter::Remove => (Selects::Remove, self.owned.clone()),
         };
         partitions.reverse();
         Walk {
+            database,
             selects,
             partitions,
             cursor: 0,
@@ -168,46 +177,68 @@ impl Keyspace {
     }
 
     /// Visits the next keys; answers the LSN to wait for once the walk is complete.
-    pub fn walk_slice(&self, walk: &mut Walk) -> Option<Lsn> {
+    pub fn walk_slice(&mut self, walk: &mut Walk) -> Option<Lsn> {
         let now_ms = self.now_ms;
-        let mut work = 0;
+        let (mut work, mut removed) = (0, Vec::new());
         for _ in 0..UNITS_PER_SLICE {
             let Some(&id) = walk.partitions.last() else {
                 return Some(self.log.appended());
             };
-            if !matches!(walk.selects, Selects::Matching(_)) && !self.owns(id) {
+            let is_of_slot = matches!(walk.selects, Selects::InSlot(..) | Selects::CountInSlot(_));
+            if is_of_slot && !self.owns(id) {
                 // The slot has left: some of its keys are no answer.
                 walk.found = 0;
                 walk.bulks.clear();
             }
+            if matches!(walk.selects, Selects::Remove) && self.owns(id) && !self.may_expire(id) {
+                // It is being decided where the partition goes on.
+                return None;
+            }
             let Walk {
+                database,
                 selects,
                 found,
                 bulks,
                 ..
             } = walk;
             let next = self.served(id).map_or(0, |partition| {
-                partition.table.scan(walk.cursor, &mut |_, entry| {
+                partition.table.scan(walk.cursor, &mut |hash, entry| {
+                    let (here, key) = database::split(entry.key);
+                    if here != *database {
+                        return;
+                    }
                     if entry.expire_at_ms != 0 && entry.expire_at_ms <= now_ms {
                         return;
                     }
                     let selected = match selects {
-                        Selects::Matching(pattern) => {
-                            matches(pattern.as_ref(), entry.key, &mut work)
+                        Selects::Matching(pattern) => matches(pattern.as_ref(), key, &mut work),
+                        Selects::InSlot(slot, most) => *found < *most && slot_of(key) == *slot,
+                        Selects::CountInSlot(slot) => slot_of(key) == *slot,
+                        Selects::Remove => {
+                            work += entry.key.len();
+                            removed.push((hash, entry.key.to_vec()));
+                            false
                         }
-                        Selects::InSlot(slot, most) => {
-                            *found < *most && slot_of(entry.key) == *slot
-                        }
-                        Selects::CountInSlot(slot) => slot_of(entry.key) == *slot,
                     };
                     if selected {
                         *found += 1;
                         if !matches!(selects, Selects::CountInSlot(_)) {
-                            reply::bulk(bulks, entry.key);
+                            reply::bulk(bulks, key);
                         }
                     }
                 })
             });
+            for (hash, bytes) in removed.drain(..) {
+                let (bytes, partition) = (&bytes, id);
+                let key = Key {
+                    bytes,
+                    hash,
+                    partition,
+                };
+                self.log_delete(&key);
+                self.remove(&key);
+                self.touch_database(key.bytes);
+            }
             walk.cursor = next;
             if next == 0 {
                 walk.partitions.pop();
@@ -232,7 +263,7 @@ impl Keyspace {
     /// `next` names the partition to go on with after one that is complete; it ends with `None`.
     pub fn scan(
         &mut self,
-        at: ScanCursor,
+        (database, at): (Database, ScanCursor),
         scan: &Scan<'_>,
         next: &dyn Fn(PartitionId) -> Option<PartitionId>,
         reply: &mut Reply<'_>,
@@ -257,12 +288,14 @@ impl Keyspace {
                     let live = entry.expire_at_ms == 0 || entry.expire_at_ms > now_ms;
                     work += entry.key.len();
                     let pattern = scan.pattern.as_ref();
+                    let (here, key) = database::split(entry.key);
                     if live
+                        && here == database
                         && !wrong_type
-                        && (pattern.is_none() || matches(pattern, entry.key, &mut work))
+                        && (pattern.is_none() || matches(pattern, key, &mut work))
                     {
                         found += 1;
-                        reply::bulk(&mut bulks, entry.key);
+                        reply::bulk(&mut bulks, key);
                     }
                 });
                 if cursor == 0 || seen >= wanted || work > WORK_MAX {
@@ -294,31 +327,54 @@ impl Keyspace {
     }
 
     /// RANDOMKEY of this shard, chosen by `rng` (64 random bits).
-    pub fn random_key(&mut self, mut rng: u64, reply: &mut Reply<'_>) {
+    pub fn random_key(&mut self, database: Database, mut rng: u64, reply: &mut Reply<'_>) {
         reply.wait_for(self.log.appended());
-        let now_ms = self.now_ms;
-        let keys = self.len();
+        let keys = self.of_database(database).keys as u64;
         for _ in 0..RANDOM_TRIES.min(keys) {
             rng = rng
                 .wrapping_mul(6_364_136_223_846_793_005)
                 .wrapping_add(1_442_695_040_888_963_407);
             let mut nth = (rng >> 11) % keys;
             let partition = self.all_served().find(|partition| {
-                let len = partition.table.len() as u64;
+                let len = partition.table.of_database(database).keys as u64;
                 let here = nth < len;
                 if !here {
                     nth -= len;
                 }
                 here
             });
-            let entry = partition.and_then(|partition| partition.table.random(rng.rotate_left(32)));
-            if let Some(entry) = entry
-                && (entry.expire_at_ms == 0 || entry.expire_at_ms > now_ms)
-            {
-                reply::bulk(reply.out, entry.key);
+            let drawn =
+                partition.and_then(|copy| self.random_of(copy, database, rng.rotate_left(32)));
+            if let Some(key) = drawn {
+                reply::bulk(reply.out, &key);
                 return;
             }
         }
         reply::null(reply.out, reply.protocol);
+    }
+
+    /// A key of one database that has not expired, if chance finds one; among keys of other databases it is looked for,
+    /// from a random place on.
+    fn random_of(&self, copy: &Partition, database: Database, rng: u64) -> Option<Vec<u8>> {
+        let now_ms = self.now_ms;
+        let key_of = |entry: EntryRef<'_>| {
+            let is_live = entry.expire_at_ms == 0 || entry.expire_at_ms > now_ms;
+            let (here, key) = database::split(entry.key);
+            (is_live && here == database).then(|| key.to_vec())
+        };
+        let mut found = copy.table.random(rng).and_then(key_of);
+        let is_alone = copy.table.of_database(database).keys == copy.table.len();
+        for from in [rng, 0] {
+            let mut cursor = from;
+            while found.is_none() && !is_alone {
+                cursor = copy.table.scan(cursor, &mut |_, entry| {
+                    found = found.take().or_else(|| key_of(entry));
+                });
+                if cursor == 0 {
+                    break;
+                }
+            }
+        }
+        found
     }
 }

@@ -6,9 +6,9 @@ use std::path::PathBuf;
 
 use ephesus_coordinator::server::ServerError;
 use ephesus_coordinator::state::Refusal;
-use ephesus_wire::ShardId;
 use ephesus_wire::handshake::HandshakeError;
 use ephesus_wire::slot::PartitionCountError;
+use ephesus_wire::{Database, ShardId};
 
 use super::data_dir::DataDirError;
 use super::environment::EnvironmentError;
@@ -29,6 +29,9 @@ pub enum StartError {
     Store(#[from] StoreError),
     #[error(transparent)]
     Recovery(#[from] RecoveryError),
+    /// Start with at least as many.
+    #[error("--databases {databases}: database {highest} has keys; start with at least {}", u16::from(highest.0) + 1)]
+    Databases { databases: u16, highest: Database },
     /// Another process listens there: choose another `--listen` or stop that process.
     #[error("address {address} is in use{remedy}")]
     AddressInUse { address: SocketAddr, remedy: String },

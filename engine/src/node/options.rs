@@ -45,6 +45,8 @@ pub struct ServeOptions {
     /// What a shard can take, in per cent of a usual one.
     pub capacity: u32,
     pub max_clients: usize,
+    /// How many databases clients may select, 1 to 256.
+    pub databases: u16,
     pub on_damage: OnDamage,
     /// Where coordinators are reached, each as `host:port`; none: the node brings its own.
     pub coordinators: Vec<String>,
@@ -112,7 +114,7 @@ impl ServeOptions {
             ("appendonly", "yes".to_owned()),
             ("bind", self.listen.ip().to_string()),
             ("cluster-enabled", "yes".to_owned()),
-            ("databases", "1".to_owned()),
+            ("databases", self.databases.to_string()),
             ("dir", self.data_dir.display().to_string()),
             (
                 "durability",
@@ -150,6 +152,7 @@ impl ServeOptions {
             client_timeout_output: self.client_timeout_output,
             wal_budget: self.wal_budget,
             max_clients: self.max_clients,
+            databases: self.databases,
             allow_slot_commands: self.allow_slot_commands,
             parameters,
         }

@@ -32,7 +32,7 @@ use std::time::{Duration, Instant};
 use ephesus_wal::{
     Disk, LogFiles, LogId, LogOptions, LogWriter, OnDamage, SegmentHandle, StdDisk, WalError,
 };
-use ephesus_wire::{Epoch, Lsn, MigrationId, PartitionId, Partitioning, ShardId};
+use ephesus_wire::{Database, Epoch, Lsn, MigrationId, PartitionId, Partitioning, ShardId};
 
 use super::data_dir::{DataDir, DataDirError, Layout};
 use crate::image::{DbId, Generation, ImageId, ImageStore, ReadError, StoreError};
@@ -181,6 +181,17 @@ pub struct RecoveredShard<D: Disk = StdDisk> {
 
 /// What the logs and images of a directory hold, in memory.
 pub struct ReplayedLogs(Vec<Replayed>);
+
+impl ReplayedLogs {
+    /// The highest database that has keys.
+    #[must_use]
+    pub fn highest_database(&self) -> Database {
+        let partitions = self.0.iter().flat_map(|log| &log.partitions);
+        let databases = partitions.flat_map(|copy| copy.table.other_databases());
+        let databases = databases.map(|(database, _)| database);
+        databases.max().unwrap_or_default()
+    }
+}
 
 /// How far recovery is, for the log and for whoever asks.
 #[derive(Debug, Default)]

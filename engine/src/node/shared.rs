@@ -36,6 +36,8 @@ pub struct Settings {
     /// Bytes of all logs of the node.
     pub wal_budget: u64,
     pub max_clients: usize,
+    /// How many databases clients may select.
+    pub databases: u16,
     /// Whether clients beyond loopback may move slots.
     pub allow_slot_commands: bool,
     /// CONFIG GET's answers.

@@ -181,6 +181,11 @@ fn recover(
     let recovery = Recovery::new(data_dir, partitioning, &hasher, logs, now_ms)
         .resetting_time(options.reset_clock);
     let replayed = recovery.replay(&layout, &mut stores)?;
+    let highest = replayed.highest_database();
+    if u16::from(highest.0) >= options.databases {
+        let databases = options.databases;
+        return Err(StartError::Databases { databases, highest });
+    }
     let view = joining.wait_for_table(is_over)?;
     let plan = Plan::of(&view.table, stamp.node, *shards).with(view.migrations.clone());
     let (layout, recovered) = recovery.open(layout, &plan, replayed, &mut stores)?;

@@ -571,6 +571,7 @@ fn settings() -> Settings {
         client_timeout_output: OUTPUT_TIMEOUT,
         wal_budget: 1 << 30,
         max_clients: 1_000,
+        databases: crate::keyspace::databases::DEFAULT,
         parameters: Vec::new(),
     }
 }

@@ -3,10 +3,10 @@
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
 
-use ephesus_wire::ShardId;
 use ephesus_wire::limits::INPUT_BYTES_MAX;
 use ephesus_wire::resp::reply::Protocol;
 use ephesus_wire::resp::request::Args;
+use ephesus_wire::{Database, ShardId};
 
 use super::input::{Input, KEPT_BYTES};
 use crate::command::client::ClientInfo;
@@ -123,6 +123,7 @@ pub struct Connection {
     /// The connection waits among the gates.
     pub gated: bool,
     pub protocol: Protocol,
+    pub database: Database,
     pub readonly: bool,
     pub last_command: Option<Cmd>,
     pub attributes: Option<Box<Attributes>>,
@@ -189,6 +190,7 @@ impl Connection {
             listed: false,
             gated: false,
             protocol: Protocol::Resp2,
+            database: Database::ZERO,
             readonly: false,
             last_command: None,
             attributes: None,
@@ -400,6 +402,7 @@ impl Connection {
             total_bytes: self.held_bytes(),
             command: self.last_command.map_or("NULL", Cmd::name),
             protocol: self.protocol,
+            database: self.database,
             closing: self.life != Life::Open,
             readonly: self.readonly,
             library_name: attributes.map_or("", |attributes| &attributes.library_name),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ephesus_wire::resp::reply::Protocol;
-use ephesus_wire::{Epoch, MigrationId, PartitionId, ShardId};
+use ephesus_wire::{Database, Epoch, MigrationId, PartitionId, ShardId};
 
 use crate::by_shard::ByShard;
 use crate::keyspace::large_replies::Room;
@@ -61,6 +61,8 @@ pub struct Forwarded {
     /// Whose command it is, or part of one: it must not overtake what that client has sent before.
     pub client: Client,
     pub protocol: Protocol,
+    /// Of which keys it is, if it names none.
+    pub database: Database,
     /// Bytes of the request in the batch.
     pub len: usize,
     /// The shard that was asked first: it owes the answer, also when others led the command on.

@@ -29,6 +29,8 @@ impl Shard {
             changes += partition.changes_since_image();
         }
         self.core.publish_sizes();
+        // Also those of copies that came or left.
+        stats.set_databases(&keyspace.other_databases());
         stats.expires.set(expiring as u64);
         stats.data_bytes.set(data_bytes);
         stats.image_bytes.set(image_bytes.iter().sum());

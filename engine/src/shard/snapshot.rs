@@ -3,7 +3,7 @@
 use ephesus_wal::Durability;
 use ephesus_wire::ShardId;
 
-use super::stats::{Counter, ShardStats};
+use super::stats::{Counter, DatabaseStats, ShardStats};
 use crate::command::info::{self, InfoSnapshot};
 use crate::command::spec::Spec;
 use crate::command::spec::commands;
@@ -119,11 +119,37 @@ pub fn take(node: &NodeShared, shard: Option<ShardId>, now_ms: u64) -> InfoSnaps
         cpu: info::CpuInfo { system, user },
         commands: Vec::new(),
         errors: Vec::new(),
-        keyspace: info::KeyspaceInfo {
-            keys: sum(|s| &s.keys),
-            expires: sum(|s| &s.expires),
-        },
+        keyspace: keyspace(&covered),
     }
+}
+
+/// The databases that have keys, ascending.
+fn keyspace(covered: &[&ShardStats]) -> Vec<info::DatabaseInfo> {
+    let all = |of: fn(&DatabaseStats) -> &Counter, number: usize| -> u64 {
+        let shards = covered
+            .iter()
+            .filter_map(|stats| stats.databases.get(number));
+        shards.map(|database| of(database).get()).sum()
+    };
+    let others = (1..=u8::MAX).map(|number| info::DatabaseInfo {
+        number,
+        keys: all(|database| &database.keys, number.into()),
+        expires: all(|database| &database.expires, number.into()),
+    });
+    let mut databases: Vec<_> = others.filter(|database| database.keys > 0).collect();
+    let sum = |of: fn(&ShardStats) -> &Counter| -> u64 {
+        covered.iter().map(|stats| of(stats).get()).sum()
+    };
+    let elsewhere = |of: fn(&info::DatabaseInfo) -> u64| databases.iter().map(of).sum();
+    let first = info::DatabaseInfo {
+        number: 0,
+        keys: sum(|stats| &stats.keys).saturating_sub(elsewhere(|other| other.keys)),
+        expires: sum(|stats| &stats.expires).saturating_sub(elsewhere(|other| other.expires)),
+    };
+    if first.keys > 0 {
+        databases.insert(0, first);
+    }
+    databases
 }
 
 fn all_specs() -> impl Iterator<Item = &'static Spec> {

@@ -1,8 +1,13 @@
 //! What every shard publishes for INFO and CLUSTER replies: one writer, any reader, no locks.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use ephesus_wire::Database;
+
 use crate::command::spec::Cmd;
+use crate::keyspace::databases;
+use crate::table::Totals;
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
@@ -12,6 +17,8 @@ macro_rules! counters {
             $($(#[$doc])* pub $name: Counter,)*
             /// Calls by command.
             pub calls: Box<[Counter]>,
+            /// Keys by database; those of database 0 are what the others leave of all.
+            pub databases: Box<[DatabaseStats]>,
         }
 
         impl Default for ShardStats {
@@ -19,6 +26,7 @@ macro_rules! counters {
                 ShardStats {
                     $($name: Counter::default(),)*
                     calls: (0..Cmd::COUNT).map(|_| Counter::default()).collect(),
+                    databases: (0..databases::MOST).map(|_| DatabaseStats::default()).collect(),
                 }
             }
         }
@@ -65,6 +73,26 @@ counters! {
     /// 1 while there is no room for a log segment or for an image.
     lacks_room,
     images_written, image_in_progress, image_last_time_s, input_buffer_max, output_buffer_max,
+}
+
+impl ShardStats {
+    /// Publishes the totals of all databases but 0.
+    pub fn set_databases(&self, databases: &BTreeMap<Database, Totals>) {
+        for (number, published) in (0..=u8::MAX).zip(&self.databases) {
+            let totals = databases.get(&Database(number));
+            let totals = totals.copied().unwrap_or_default();
+            published.keys.set(totals.keys as u64);
+            published.expires.set(totals.expiring as u64);
+        }
+    }
+}
+
+/// Keys of one database.
+#[derive(Debug, Default)]
+pub struct DatabaseStats {
+    pub keys: Counter,
+    /// Those that expire.
+    pub expires: Counter,
 }
 
 /// A number that one thread writes and any thread reads.

@@ -1,5 +1,6 @@
 //! Keys that become a table at once: cheaper than one by one, since nothing is looked up or moved.
 
+use super::databases::Databases;
 use super::directory::Directory;
 use super::entry::{Region, Slot, Weight};
 use super::segment::Segment;
@@ -9,6 +10,7 @@ use super::{NEVER_MS, Table};
 pub struct Gathered {
     slots: Vec<(u64, Slot)>,
     weight: Weight,
+    databases: Databases,
     /// No deadline is earlier, Unix ms.
     expires_from_ms: u64,
     /// Where the last entry is that is not in a slab.
@@ -27,6 +29,7 @@ impl Gathered {
         Gathered {
             slots: Vec::with_capacity(keys),
             weight: Weight::default(),
+            databases: Databases::new(),
             expires_from_ms: NEVER_MS,
             region: None,
         }
@@ -35,7 +38,9 @@ impl Gathered {
     /// Adds a key; of several values of one key the last one counts.
     pub fn push(&mut self, hash: u64, key: &[u8], value: &[u8], expire_at_ms: u64) {
         let slot = Slot::new(hash, key, value, expire_at_ms);
-        self.weight += slot.weight();
+        let weight = slot.weight();
+        self.weight += weight;
+        self.databases.add(key, weight.expiring);
         if expire_at_ms != 0 {
             self.expires_from_ms = self.expires_from_ms.min(expire_at_ms);
         }
@@ -53,6 +58,7 @@ impl Gathered {
         let Gathered {
             mut slots,
             weight,
+            databases,
             expires_from_ms,
             ..
         } = self;
@@ -60,11 +66,14 @@ impl Gathered {
         slots.sort_by(|(a, x), (b, y)| a.cmp(b).then_with(|| x.entry().key.cmp(y.entry().key)));
         let mut table = Table::new();
         table.add(weight);
+        table.databases = databases;
         slots.dedup_by(|later, earlier| {
             let is_same = later.0 == earlier.0 && earlier.1.has_key(later.1.entry().key);
             if is_same {
                 std::mem::swap(later, earlier);
-                table.subtract(later.1.weight());
+                let weight = later.1.weight();
+                table.subtract(weight);
+                table.databases.remove(later.1.entry().key, weight.expiring);
             }
             is_same
         });

@@ -12,6 +12,7 @@
 //! segment grows past its limit, correct but no longer fast.
 
 mod cursor;
+mod databases;
 mod directory;
 mod entry;
 mod gathered;
@@ -21,12 +22,16 @@ mod size_class;
 mod slab;
 
 pub use cursor::{CURSOR_BITS, behind};
+pub use databases::Totals;
 pub use entry::{EntryRef, VALUE_TYPE_STRING};
 pub use gathered::Gathered;
 pub use hasher::KeyHasher;
 pub use slab::work_for;
 
+use ephesus_wire::Database;
+
 use crate::prefetch;
+use databases::Databases;
 use directory::Directory;
 use entry::{Slot, Weight};
 use segment::Segment;
@@ -88,6 +93,7 @@ pub struct Table {
     directory: Directory,
     len: usize,
     expiring: usize,
+    databases: Databases,
     /// No key's deadline is earlier, Unix ms.
     expires_from_ms: u64,
     data_bytes: u64,
@@ -108,6 +114,7 @@ impl Table {
             directory: Directory::new(),
             len: 0,
             expiring: 0,
+            databases: Databases::new(),
             expires_from_ms: NEVER_MS,
             data_bytes: 0,
             memory_bytes: 0,
@@ -246,6 +253,27 @@ impl Table {
         self.expiring
     }
 
+    /// Keys of one database.
+    pub fn of_database(&self, database: Database) -> Totals {
+        if database != Database::ZERO {
+            return self.databases.of(database);
+        }
+        let mut totals = Totals {
+            keys: self.len,
+            expiring: self.expiring,
+        };
+        for (_, other) in self.databases.all() {
+            totals.keys -= other.keys;
+            totals.expiring -= other.expiring;
+        }
+        totals
+    }
+
+    /// The databases but 0 that have keys here, and their totals.
+    pub fn other_databases(&self) -> impl Iterator<Item = (Database, Totals)> {
+        self.databases.all()
+    }
+
     /// No key's deadline is earlier, Unix ms; [`NEVER_MS`] if no key has one. [`Table::expired`] corrects what
     /// deletions and later deadlines have made too early.
     pub fn expires_from_ms(&self) -> u64 {
@@ -350,6 +378,9 @@ impl Table {
         let before = slot.weight();
         let result = edit(slot);
         let after = slot.weight();
+        self.databases.change(key, |totals| {
+            totals.expiring = totals.expiring + after.expiring - before.expiring;
+        });
         self.subtract(before);
         self.add(after);
         Some(result)
@@ -357,8 +388,10 @@ impl Table {
 
     /// Inserts a key that is not in the table.
     fn insert(&mut self, hash: u64, mut slot: Slot, expire_at_ms: u64, keys_per_part: usize) {
-        self.add(slot.weight());
+        let weight = slot.weight();
+        self.add(weight);
         self.len += 1;
+        self.databases.add(slot.entry().key, weight.expiring);
         if self.segments.is_empty() {
             self.segments.reserve_exact(1);
             self.segments.push(Segment::empty(0));
@@ -409,8 +442,10 @@ impl Table {
 
     /// Counts a slot no more that was taken out, and drops the whole structure with the last one.
     fn forget(&mut self, slot: &Slot) {
-        self.subtract(slot.weight());
+        let weight = slot.weight();
+        self.subtract(weight);
         self.len -= 1;
+        self.databases.remove(slot.entry().key, weight.expiring);
         if self.len == 0 {
             *self = Table::new();
         }

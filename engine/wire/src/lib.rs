@@ -21,6 +21,7 @@ compile_error!("the on-disk and on-wire headers are little-endian plain structs"
 
 pub mod block;
 pub mod copy;
+pub mod database;
 pub mod digest;
 pub mod error;
 pub mod frame;
@@ -35,6 +36,7 @@ pub mod slot;
 pub mod stream;
 pub mod table;
 
+pub use database::Database;
 pub use error::WireError;
 pub use ids::{Epoch, Lsn, MigrationId, NodeId, PartitionId, ShardId, Slot};
 pub use slot::{Partitioning, slot_of};

@@ -2,15 +2,18 @@
 
 use std::ops::RangeInclusive;
 
+use crate::database;
 use crate::ids::{PartitionId, Slot};
 use crate::limits::SLOTS;
 
-/// The slot of a key: CRC16-XMODEM of the key, or of its hash tag, modulo 16384.
+/// The slot of a stored key: CRC16-XMODEM of the key as clients know it, or of its hash tag, modulo 16384. The
+/// [database](crate::database) has no part in it.
 ///
 /// Source: the Redis Cluster specification, "Key distribution model".
 #[inline]
 #[must_use]
 pub fn slot_of(key: &[u8]) -> Slot {
+    let (_, key) = database::split(key);
     Slot(crc16(hash_tag(key)) & (SLOTS - 1))
 }
 

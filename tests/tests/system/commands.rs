@@ -1,6 +1,7 @@
 //! Every command against a real Redis: the same requests, the same replies.
 
 mod connection;
+mod databases;
 mod expiry;
 mod programs;
 mod protocol;

@@ -33,10 +33,18 @@ fn snapshot() -> InfoSnapshot {
             },
         ],
         errors: vec![("ERR".to_owned(), 53), ("MOVED".to_owned(), 2)],
-        keyspace: KeyspaceInfo {
-            keys: 5,
-            expires: 1,
-        },
+        keyspace: vec![
+            DatabaseInfo {
+                number: 0,
+                keys: 5,
+                expires: 1,
+            },
+            DatabaseInfo {
+                number: 9,
+                keys: 1,
+                expires: 0,
+            },
+        ],
         ..InfoSnapshot::default()
     }
 }
@@ -76,8 +84,7 @@ fn sections_are_chosen_as_in_redis() {
 #[test]
 fn the_text_is_framed_as_redis_frames_it() {
     let sections = SectionSet::parse(&["info", "keyspace", "cluster"][..]);
-    let expected =
-        "# Cluster\r\ncluster_enabled:1\r\n\r\n# Keyspace\r\ndb0:keys=5,expires=1,avg_ttl=0\r\n";
+    let expected = "# Cluster\r\ncluster_enabled:1\r\n\r\n# Keyspace\r\ndb0:keys=5,expires=1,avg_ttl=0\r\ndb9:keys=1,expires=0,avg_ttl=0\r\n";
     let mut out = Vec::new();
     snapshot().write(&mut out, Protocol::Resp2, sections);
     assert_eq!(

@@ -234,15 +234,17 @@ fn small_arguments() {
         increment(&["incrby", "k", "abc"][..]),
         Err(ClientError::NotAnInteger)
     );
-    assert_eq!(select(&["select", "0"][..]), Ok(()));
-    assert_eq!(
-        select(&["select", "99"][..]),
-        Err(ClientError::SelectInCluster)
-    );
-    assert_eq!(
-        select(&["select", "abc"][..]),
-        Err(ClientError::NotAnInteger)
-    );
+    for (number, expected) in [
+        ("0", Ok(Database(0))),
+        ("15", Ok(Database(15))),
+        ("16", Err(ClientError::DbIndex)),
+        ("-1", Err(ClientError::DbIndex)),
+        ("99999999999", Err(ClientError::OutOfInt32)),
+        ("abc", Err(ClientError::NotAnInteger)),
+    ] {
+        assert_eq!(database(number.as_bytes(), 16), expected, "{number}");
+    }
+    assert_eq!(database(b"255", 256), Ok(Database(255)));
     assert_eq!(flush(&["flushall", "SYNC"][..]), Ok(()));
     assert_eq!(flush(&["flushall", "foo"][..]), Err(ClientError::Syntax));
     let slot_of = |text| count_keys_in_slot(&["cluster", "countkeysinslot", text][..]);
@@ -309,9 +311,9 @@ proptest! {
             let _ = deadline(unit, &args[2], now_ms, "setex");
         }
         let _ = GetExpiry::parse(&args[..]);
-        let _ = copy_replaces(&args[..]);
+        let _ = CopyOptions::parse(&args[..], 16);
         let _ = Scan::parse(&args[..]);
-        let _ = select(&args[..]);
+        let _ = database(&args[1], 16);
         let _ = flush(&args[..]);
         let _ = increment(&args[..]);
         let _ = decrement(&args[..]);

@@ -11,7 +11,7 @@ use ephesus_wal::LogId;
 use ephesus_wire::block::Assembler;
 use ephesus_wire::resp::reply::Protocol;
 use ephesus_wire::resp::value::{Value, decode};
-use ephesus_wire::{Epoch, Lsn, PartitionId};
+use ephesus_wire::{Database, Epoch, Lsn, PartitionId};
 
 use super::keep::Keep;
 use super::tape::{Taped, execute_valid};
@@ -223,7 +223,7 @@ impl Growing {
             gate: Lsn::ZERO,
         };
         let keyspace = &mut self.taped.keyspace;
-        keyspace.scan(at, &scan, &next, &mut reply);
+        keyspace.scan((Database::ZERO, at), &scan, &next, &mut reply);
         assert_eq!(reply.gate, keyspace.log.appended());
         let (reply, _) = decode(&out).expect("well-formed").expect("complete");
         let Value::Array(parts) = reply else {

@@ -446,6 +446,7 @@ fn settings(port: u16) -> Settings {
         max_memory: 0,
         wal_budget: 1 << 30,
         max_clients: 1_000,
+        databases: crate::keyspace::databases::DEFAULT,
         max_client_memory: 1 << 30,
         allow_slot_commands: false,
         client_timeout_output: Duration::from_secs(60),

@@ -21,8 +21,10 @@ pub(crate) mod routing;
 use std::sync::Arc;
 use std::time::Instant;
 
+use ephesus_wire::limits::QUERY_BYTES_MAX;
 use ephesus_wire::resp::reply;
-use ephesus_wire::{Lsn, ShardId};
+use ephesus_wire::resp::request::{self, Args, Parsed, RequestLimits};
+use ephesus_wire::{Database, Lsn, ShardId};
 
 use self::admission::Admission;
 use self::execution::Execution;
@@ -40,6 +42,7 @@ use crate::shard::connections::Connections;
 use crate::shard::core::execution::batch::{Batch, Tail};
 use crate::shard::core::execution::walks::Presence;
 use crate::shard::core::replies::log_gates::Committed;
+use crate::shard::core::routing::databases;
 use crate::shard::mesh::{Client, Forwarded, Scope};
 use crate::shard::seldom::Seldom;
 use crate::shard::stats::ShardStats;
@@ -53,6 +56,16 @@ pub(crate) enum Asker<'a> {
         out: &'a mut Vec<u8>,
         gate: &'a mut Lsn,
     },
+}
+
+impl Asker<'_> {
+    /// Of which keys a command is that names none.
+    pub(crate) fn database(&self) -> Database {
+        match self {
+            Asker::Connection(connection) => connection.database,
+            Asker::Peer { forwarded, .. } => forwarded.database,
+        }
+    }
 }
 
 /// Whether the reply is there already.
@@ -109,6 +122,7 @@ impl Core {
         mut keyspace: Keyspace,
     ) -> Core {
         keyspace.reply_bytes_max = node.reply_bytes_max();
+        keyspace.databases = node.settings.databases;
         keyspace.room = ReplyRoom::new(Arc::clone(&node.large_replies));
         let seed = keyspace.key(&id.0.to_le_bytes()).hash;
         let now = node.started;
@@ -301,6 +315,49 @@ impl Core {
                 return true;
             }
         };
+        if spec.first_key() > 0 {
+            let databases = (connection.database, self.node.settings.databases);
+            if let Some(stored) = databases::stored(databases, spec, request) {
+                if stored.len() > QUERY_BYTES_MAX {
+                    let error = ClientError::ArgumentTooLong("a request", QUERY_BYTES_MAX);
+                    self.refuse(connection, &error);
+                    return true;
+                }
+                return self.command_on_stored(connection, spec, &stored);
+            }
+        }
+        self.resolved(connection, spec, request, source)
+    }
+
+    /// Executes a command whose keys are named as they are stored.
+    #[cold]
+    #[expect(
+        clippy::unreachable,
+        reason = "it was encoded here, and is not too long"
+    )]
+    fn command_on_stored(
+        &mut self,
+        connection: &mut Connection,
+        spec: &'static Spec,
+        source: &[u8],
+    ) -> bool {
+        let mut args = Args::new();
+        match request::parse(source, &RequestLimits::DEFAULT, &mut args) {
+            Ok(Parsed::Command { .. }) => {}
+            other => unreachable!("{other:?} of an encoded command"),
+        }
+        let request = Request::new(&args, source);
+        self.resolved(connection, spec, &request, source)
+    }
+
+    /// Executes a command of which it is known what it is.
+    fn resolved(
+        &mut self,
+        connection: &mut Connection,
+        spec: &'static Spec,
+        request: &Request<'_>,
+        source: &[u8],
+    ) -> bool {
         if let Some(why) = self.must_wait(connection, spec, request) {
             self.admission.blocked.block(connection, why);
             return false;
@@ -449,6 +506,9 @@ impl Core {
         self.count_large(arrived);
         self.publish_clients();
         self.stats().keys.set(self.keyspace.len());
+        if let Some(databases) = self.keyspace.take_changed_databases() {
+            self.stats().set_databases(&databases);
+        }
         let commands = std::mem::take(&mut self.execution.commands);
         self.stats().commands.add(commands);
     }

@@ -561,7 +561,6 @@ fn keys_of_several_slots_are_refused_on_a_direct_port_as_redis_refuses_them() {
         "UNLINK a b",
         "EXISTS a b",
         "RENAME a b",
-        "SELECT 1",
         "SELECT 0",
         "MSET {x}a 1 {x}b 2",
         "MGET {x}a {x}b",

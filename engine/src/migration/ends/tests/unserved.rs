@@ -6,7 +6,7 @@ use ephesus_wal::LogId;
 use ephesus_wire::record::{Record, RecordMeta};
 use ephesus_wire::resp::reply::Protocol;
 use ephesus_wire::stream::{Contents, FIRST_SEQ, Final};
-use ephesus_wire::{Epoch, Lsn, MigrationId, PartitionId};
+use ephesus_wire::{Database, Epoch, Lsn, MigrationId, PartitionId};
 
 use super::pair::{EPOCH, MOVING, START_MS, flush, source};
 use super::workload::words;
@@ -74,13 +74,17 @@ fn commands_about_all_keys_do_not_see_a_staging_copy() {
     let keyspace = &mut taped.keyspace;
     assert!(served > 0 && staged > 0);
     assert_eq!(keyspace.len(), served);
-    let dbsize = reply(|reply| keyspace.dbsize(reply));
+    let dbsize = reply(|reply| keyspace.dbsize(Database::ZERO, reply));
     assert_eq!(dbsize, format!(":{served}\r\n").into_bytes());
     assert!(!keyspace.owns(MOVING) && !keyspace.owned().contains(&MOVING));
     while !keyspace.sweep_slice() {}
     assert_eq!(keyspace.expires_from_ms(), NEVER_MS);
 
-    let mut walk = keyspace.walk(&WalkFilter::Matching(b"*".to_vec()), usize::MAX);
+    let mut walk = keyspace.walk(
+        Database::ZERO,
+        &WalkFilter::Matching(b"*".to_vec()),
+        usize::MAX,
+    );
     while keyspace.walk_slice(&mut walk).is_none() {}
     let keys = walk.finish().expect("it may be long");
     assert!(keys.starts_with(format!("*{served}\r\n").as_bytes()));
@@ -90,6 +94,7 @@ fn commands_about_all_keys_do_not_see_a_staging_copy() {
         (keyspace.key(key.as_bytes()).partition == MOVING).then_some(located.slot)
     });
     let mut walk = keyspace.walk(
+        Database::ZERO,
         &WalkFilter::CountInSlot(slot.expect("a staged key")),
         usize::MAX,
     );
@@ -106,12 +111,12 @@ fn commands_about_all_keys_do_not_see_a_staging_copy() {
         partition: MOVING,
         table: 0,
     };
-    let scanned = reply(|reply| keyspace.scan(at, &scan, &|_| None, reply));
+    let scanned = reply(|reply| keyspace.scan((Database::ZERO, at), &scan, &|_| None, reply));
     assert!(scanned.ends_with(b"*0\r\n"), "nothing in the staging copy");
 
     for random in 0..2_000u64 {
         let mixed = random.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let found = reply(|reply| keyspace.random_key(mixed, reply));
+        let found = reply(|reply| keyspace.random_key(Database::ZERO, mixed, reply));
         let key = found.split(|&byte| byte == b'\n').nth(1).expect("a key");
         let key = key.strip_suffix(b"\r").expect("a line");
         assert_ne!(keyspace.key(key).partition, MOVING);

@@ -106,6 +106,7 @@ pub(super) fn settings() -> Settings {
         client_timeout_output: std::time::Duration::from_secs(60),
         wal_budget: 1 << 30,
         max_clients: 10,
+        databases: crate::keyspace::databases::DEFAULT,
         parameters: Vec::new(),
     }
 }

@@ -12,9 +12,9 @@ use ephesus_wal::disk::fault::FaultFile;
 use ephesus_wal::{
     DiskFile, Durability, FaultDisk, LogFiles, SegmentId, SegmentInfo, WalError, WriteOp,
 };
-use ephesus_wire::Lsn;
 use ephesus_wire::resp::reply::Protocol;
 use ephesus_wire::slot::slot_of;
+use ephesus_wire::{Database, Lsn};
 use futures_lite::future::block_on;
 
 use super::history::{Effect, History, apply};
@@ -218,7 +218,7 @@ impl SimShard {
                 keyspace.flush(&mut reply);
                 reply.out.extend_from_slice(b"+OK\r\n");
             } else {
-                keyspace.dbsize(&mut reply);
+                keyspace.dbsize(Database::ZERO, &mut reply);
             }
             len = reply.out.len() - before;
             reply.gate

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ephesus_wire::resp::reply::{self, Protocol};
-use ephesus_wire::{Lsn, PartitionId, ShardId, slot_of};
+use ephesus_wire::{Database, Lsn, PartitionId, ShardId, slot_of};
 
 use crate::command::client::{self, ClientFilter, Hello, SetInfo};
 use crate::command::error::ClientError;
@@ -11,6 +11,7 @@ use crate::command::info::SectionSet;
 use crate::command::parse::{self, ArgList, Request, Scan};
 use crate::command::spec::{Cmd, Spec};
 use crate::command::{config, help, introspect, memory};
+use crate::keyspace::databases::Flush;
 use crate::keyspace::large_replies::LARGE_REPLY_BYTES;
 use crate::keyspace::{ScanCursor, WalkFilter};
 use crate::node::process;
@@ -75,7 +76,8 @@ impl Core {
             Cmd::Echo => reply::bulk(&mut out, request.arg(1)),
             Cmd::Hello => self.hello(connection, request, &mut out)?,
             Cmd::Select => {
-                parse::select(request)?;
+                connection.database =
+                    parse::database(request.arg(1), self.node.settings.databases)?;
                 out.extend_from_slice(reply::OK);
             }
             Cmd::Quit => {
@@ -84,6 +86,7 @@ impl Core {
             }
             Cmd::Reset => {
                 connection.protocol = Protocol::Resp2;
+                connection.database = Database::ZERO;
                 connection.readonly = false;
                 connection.attributes_mut().name.clear();
                 reply::simple(&mut out, "RESET");
@@ -139,7 +142,8 @@ impl Core {
                 reply::verbatim(&mut out, protocol, "txt", text.as_bytes());
             }
             Cmd::ClusterKeyslot => {
-                reply::integer(&mut out, i64::from(slot_of(request.arg(2)).0));
+                let key = connection.database.stored(request.arg(2));
+                reply::integer(&mut out, i64::from(slot_of(&key).0));
             }
             Cmd::ClusterSlots
             | Cmd::ClusterShards
@@ -200,16 +204,24 @@ impl Core {
         spec: &'static Spec,
         request: &Request<'_>,
     ) -> Result<Answer, ClientError> {
+        let database = asker.database();
         match spec.cmd {
             Cmd::Dbsize => self.respond(asker, |keyspace, reply| {
-                keyspace.dbsize(reply);
+                keyspace.dbsize(database, reply);
                 Ok(())
             })?,
             Cmd::Flushall | Cmd::Flushdb => {
                 parse::flush(request)?;
                 self.refuse_if_full(spec)?;
+                let flush = match spec.cmd {
+                    Cmd::Flushdb => self.keyspace.flush_of(database),
+                    _ => Flush::Everything,
+                };
+                if flush == Flush::Walk {
+                    return Ok(self.begin_walk(asker, WalkFilter::Remove));
+                }
                 self.respond(asker, |keyspace, reply| {
-                    keyspace.flush(reply);
+                    keyspace.flush_at_once(flush, reply);
                     reply.out.extend_from_slice(reply::OK);
                     Ok(())
                 })?;
@@ -217,7 +229,7 @@ impl Core {
             Cmd::Randomkey => {
                 let random = self.execution.random.draw();
                 self.respond(asker, |keyspace, reply| {
-                    keyspace.random_key(random, reply);
+                    keyspace.random_key(database, random, reply);
                     Ok(())
                 })?;
             }
@@ -289,6 +301,7 @@ impl Core {
             });
         };
         let next = |after: PartitionId| from(PartitionId(after.0 + 1));
+        let at = (asker.database(), at);
         self.respond(asker, |keyspace, reply| {
             keyspace.scan(at, &scan, &next, reply);
             Ok(())

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use ephesus_wire::Lsn;
+use ephesus_wire::{Database, Lsn};
 
 use crate::command::error::ClientError;
 use crate::keyspace::{Walk, WalkFilter};
@@ -30,6 +30,7 @@ struct Asked {
     origin: Origin,
     /// The command, if another shard has forwarded it.
     forwarded: Option<Forwarded>,
+    database: Database,
     filter: WalkFilter,
     presence: Presence,
 }
@@ -52,7 +53,7 @@ impl Asked {
     fn bytes(&self) -> usize {
         let pattern = match &self.filter {
             WalkFilter::Matching(pattern) => pattern.capacity(),
-            WalkFilter::InSlot(..) | WalkFilter::CountInSlot(_) => 0,
+            WalkFilter::InSlot(..) | WalkFilter::CountInSlot(_) | WalkFilter::Remove => 0,
         };
         size_of::<Asked>() + pattern
     }
@@ -102,6 +103,7 @@ impl Walks {
 impl Core {
     /// Begins a walk, whose reply is delivered when it is complete.
     pub(crate) fn begin_walk(&mut self, asker: &mut Asker<'_>, filter: WalkFilter) -> Answer {
+        let database = asker.database();
         let (origin, forwarded) = match asker {
             Asker::Connection(connection) => {
                 let ticket = connection.outbox.await_reply(None);
@@ -121,6 +123,7 @@ impl Core {
         self.execution.walks.wait(Asked {
             origin,
             forwarded,
+            database,
             filter,
             presence: Presence::Here,
         });
@@ -133,7 +136,8 @@ impl Core {
         while self.execution.walks.running.len() < WALKS_MAX
             && let Some(asked) = self.execution.walks.next_waiting()
         {
-            let walk = self.keyspace.walk(&asked.filter, self.reply_bytes_max());
+            let bytes_max = self.reply_bytes_max();
+            let walk = self.keyspace.walk(asked.database, &asked.filter, bytes_max);
             self.execution.walks.running.push_back((asked, walk));
         }
         let Some((asked, mut walk)) = self.execution.walks.running.pop_front() else {

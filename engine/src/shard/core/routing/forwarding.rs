@@ -246,6 +246,7 @@ impl Core {
             origin,
             client: (self.id, connection.token),
             protocol,
+            database: connection.database,
             len: request.len(),
             asked: to,
             hops: 0,

@@ -1,6 +1,7 @@
 //! Where commands go: executed here, by another shard of the node, or redirected.
 
 pub(crate) mod cluster;
+pub(crate) mod databases;
 pub(crate) mod forwarding;
 pub(crate) mod relay;
 pub(crate) mod route;

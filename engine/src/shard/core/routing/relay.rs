@@ -279,6 +279,7 @@ impl Core {
                     origin,
                     client: forwarded.client,
                     protocol,
+                    database: forwarded.database,
                     len: encoded.len(),
                     asked: *shard,
                     hops: forwarded.hops + 1,

@@ -133,13 +133,13 @@ fn a_client_that_has_ended_is_walked_for_while_nobody_waits() {
 #[test]
 fn a_walk_that_finds_too_much_is_an_error_and_holds_nothing() {
     let mut bed = standing();
-    let keyspace = &bed.core(0).keyspace;
+    let keyspace = &mut bed.core(0).keyspace;
     let filter = WalkFilter::Matching(b"*".to_vec());
-    let mut walk = keyspace.walk(&filter, 16);
+    let mut walk = keyspace.walk(Database::ZERO, &filter, 16);
     while keyspace.walk_slice(&mut walk).is_none() {}
     assert_eq!(walk.bytes(), 0);
     assert_eq!(walk.finish(), Err(ClientError::ReplyTooLarge(16)));
-    let mut walk = keyspace.walk(&filter, 1 << 20);
+    let mut walk = keyspace.walk(Database::ZERO, &filter, 1 << 20);
     while keyspace.walk_slice(&mut walk).is_none() {}
     assert!(
         walk.finish()
@@ -161,11 +161,11 @@ fn long_keys_and_patterns_make_slices_and_scans_of_few_keys() {
         );
         assert_eq!(bed.ask(client, &[&set]), "+OK\r\n");
     }
-    let keyspace = &bed.core(0).keyspace;
+    let keyspace = &mut bed.core(0).keyspace;
     let pattern = format!("*{}b", "a".repeat(1_000));
-    let slices = |pattern: &str| {
+    let mut slices = |pattern: &str| {
         let filter = WalkFilter::Matching(pattern.into());
-        let mut walk = keyspace.walk(&filter, usize::MAX);
+        let mut walk = keyspace.walk(Database::ZERO, &filter, usize::MAX);
         (1..)
             .find(|_| keyspace.walk_slice(&mut walk).is_some())
             .expect("it ends")
