@@ -73,8 +73,8 @@ bench-migrate: bench-tool ## how fast data moves between two nodes, beside Valke
 benchmarks: toolchain ## write docs/benchmarks.md from bench/results/*.json
 	$(CARGO) run --quiet --locked -p ephesus-bench -- report
 
-reference: toolchain ## write docs/reference.md from the flags and the command table
-	EPHESUS_BLESS=1 $(CARGO) test --locked -p ephesus-engine --lib -- cli::tests::reference
+reference: toolchain ## write docs/reference.md and compatibility.md from the flags and the command table
+	EPHESUS_BLESS=1 $(CARGO) test --locked -p ephesus-engine --lib -- cli::tests
 
 demo: build ## write from several connections, kill -9, restart, verify every acknowledgement
 	$(CARGO) run --quiet --locked -p ephesus-tests --bin ephesus-demo
