@@ -40,6 +40,8 @@ struct Change {
     partition: PartitionId,
     hash: u64,
     before: Before,
+    /// A client has asked for it; else the key had expired.
+    is_write: bool,
 }
 
 /// What was there before; lengths are those of keys in [`Atomic::keys`].
@@ -64,7 +66,15 @@ impl Atomic {
             partition: key.partition,
             hash: key.hash,
             before,
+            is_write: true,
         });
+    }
+
+    /// The newest change was the removal of an expired key.
+    pub(super) fn has_expired(&mut self) {
+        if let Some(change) = self.changes.last_mut() {
+            change.is_write = false;
+        }
     }
 }
 
@@ -133,10 +143,10 @@ impl Keyspace {
             Before::Table(table) => {
                 self.discarded.push(table);
                 self.last_writes.set_all(lsn);
+                self.watched.partition_changed(change.partition, false);
             }
-            Before::Absent(_) | Before::Entry(_) | Before::Expiry(..) => {
-                self.note_write(change.hash, lsn);
-            }
+            _ if change.is_write => self.note_write(change.hash, lsn),
+            _ => self.note_lsn(change.hash, lsn),
         }
     }
 
@@ -190,6 +200,7 @@ impl Keyspace {
             partition,
             hash,
             before,
+            ..
         } = change;
         let key = |bytes| Key {
             bytes,
@@ -292,6 +303,7 @@ impl Keyspace {
             partition: id,
             hash: 0,
             before: Before::Table(table),
+            is_write: true,
         });
     }
 }

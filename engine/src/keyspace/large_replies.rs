@@ -70,6 +70,8 @@ pub struct ReplyRoom {
     /// For the reply that is being made.
     taken: Room,
     is_awaited: bool,
+    /// What is made now is part of a reply that was begun: once it has taken room, it takes what it needs.
+    is_joint: bool,
 }
 
 impl ReplyRoom {
@@ -95,6 +97,11 @@ impl ReplyRoom {
         if bytes < LARGE_REPLY_BYTES {
             return Ok(());
         }
+        if self.is_joint && !self.taken.is_empty() {
+            let more = self.occupy(bytes);
+            self.taken.join(more);
+            return Ok(());
+        }
         let add = |taken| (taken < TAKEN_BYTES_MAX).then_some(taken + bytes);
         let taken = &self.node.taken;
         match taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add) {
@@ -107,6 +114,21 @@ impl ReplyRoom {
                 self.wait();
                 Err(ClientError::LargeReplies)
             }
+        }
+    }
+
+    /// Begins a reply that several commands make; answers what was taken before, for [`ReplyRoom::end_joint`].
+    pub fn begin_joint(&mut self) -> Room {
+        self.is_joint = true;
+        self.hand_over()
+    }
+
+    /// The reply is made, or it was given up and needs no room.
+    pub fn end_joint(&mut self, before: Room, is_made: bool) {
+        self.is_joint = false;
+        let taken = std::mem::replace(&mut self.taken, before);
+        if is_made {
+            self.taken.join(taken);
         }
     }
 

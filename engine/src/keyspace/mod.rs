@@ -23,6 +23,7 @@ mod ranges;
 pub mod replay;
 mod strings;
 mod walk;
+mod watched;
 
 pub use expiry::Sweep;
 pub use incoming::{AfterBreak, StagingError};
@@ -43,6 +44,7 @@ use crate::table::{EntryRef, KeyHasher, Prefetch, Put, Table};
 use atomic::Atomic;
 use large_replies::ReplyRoom;
 use last_writes::LastWrites;
+use watched::Watched;
 
 /// Bytes of a value that are gone over in the time that a byte of input takes.
 const VALUE_BYTES_PER_INPUT_BYTE: usize = 16;
@@ -99,6 +101,7 @@ pub struct Keyspace {
     last_writes: LastWrites,
     ops: OpsBuilder,
     atomic: Atomic,
+    watched: Watched,
     /// The node's time in the current turn, Unix milliseconds; never runs backwards.
     now_ms: u64,
     pub counters: KeyspaceCounters,
@@ -163,6 +166,7 @@ impl Keyspace {
             last_writes: LastWrites::new(),
             ops: OpsBuilder::new(),
             atomic: Atomic::default(),
+            watched: Watched::default(),
             now_ms,
             counters: KeyspaceCounters::default(),
             reply_bytes_max: ONE_REPLY_BYTES_MAX,
@@ -422,6 +426,9 @@ impl Keyspace {
     /// Removes an expired key, also from what moves. A replay brings it back, and nobody sees it: time does not go back.
     fn expire_unlogged(&mut self, key: &Key<'_>) {
         self.remove(key);
+        if self.atomic.is_open() {
+            self.atomic.has_expired();
+        }
         self.counters.expired += 1;
     }
 
@@ -458,9 +465,18 @@ impl Keyspace {
         reply.wait_for(lsn);
     }
 
-    /// Notes the last write of a key, for replies that will depend on it.
+    /// Notes the last write of a key, for replies that will depend on it and for those who watch it.
     #[inline]
     fn note_write(&mut self, hash: u64, lsn: Lsn) {
+        if !self.watched.is_empty() {
+            self.watched.key_changed(hash);
+        }
+        self.note_lsn(hash, lsn);
+    }
+
+    /// Notes the last record about a key.
+    #[inline]
+    fn note_lsn(&mut self, hash: u64, lsn: Lsn) {
         if self.log.publishes_all() {
             self.last_writes.set_all(lsn);
         } else {
@@ -471,6 +487,9 @@ impl Keyspace {
     fn delete(&mut self, key: &Key<'_>, reply: &mut Reply<'_>) {
         let lsn = self.log_delete(key);
         self.remove(key);
+        if !self.watched.is_empty() && !self.atomic.is_open() {
+            self.watched.key_changed(key.hash);
+        }
         reply.wait_for(lsn);
     }
 
@@ -517,7 +536,7 @@ impl Keyspace {
             record::write_delete(buf, meta, key.bytes);
         });
         self.home(key).written(lsn);
-        self.note_write(key.hash, lsn);
+        self.note_lsn(key.hash, lsn);
         lsn
     }
 
@@ -581,6 +600,7 @@ impl Keyspace {
             {
                 let meta = partition.next_meta();
                 self.ops.flush(meta);
+                self.watched.partition_changed(id, false);
                 if let Some(outgoing) = &mut partition.outgoing {
                     outgoing.flushed();
                 }

@@ -1,0 +1,146 @@
+//! Keys that clients watch (WATCH): whether any of them has changed since.
+//!
+//! A key is known by its hash: where two keys have the same one, a client learns of a change that was none, which it has to
+//! expect. A key that was there and whose deadline has passed counts as changed; that its entry is removed afterwards, or
+//! that one is removed which had expired before, changes nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ephesus_wire::{PartitionId, ShardId};
+
+use super::{Key, Keyspace};
+use crate::net::ConnToken;
+use crate::shard::mesh::Client;
+use crate::table::NEVER_MS;
+
+/// No client is before it.
+const FIRST_CLIENT: Client = {
+    let (index, generation) = (0, 0);
+    (ShardId(0), ConnToken { index, generation })
+};
+
+/// Who watches what.
+#[derive(Default)]
+pub(super) struct Watched {
+    /// By the keys' hashes, but for what has changed already.
+    by_hash: BTreeSet<(u64, Client)>,
+    watches: BTreeMap<Client, Watch>,
+}
+
+/// What one client watches.
+struct Watch {
+    keys: Vec<WatchedKey>,
+    /// The first deadline of a key, Unix ms.
+    expires_from_ms: u64,
+    has_changed: bool,
+}
+
+struct WatchedKey {
+    hash: u64,
+    partition: PartitionId,
+    was_there: bool,
+}
+
+impl Default for Watch {
+    fn default() -> Self {
+        Watch {
+            keys: Vec::new(),
+            expires_from_ms: NEVER_MS,
+            has_changed: false,
+        }
+    }
+}
+
+impl Watched {
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.watches.is_empty()
+    }
+
+    /// A key of that hash is written.
+    #[cold]
+    pub(super) fn key_changed(&mut self, hash: u64) {
+        let mut next = FIRST_CLIENT;
+        while let Some(&(found, client)) = self.by_hash.range((hash, next)..).next()
+            && found == hash
+        {
+            self.by_hash.remove(&(hash, client));
+            if let Some(watch) = self.watches.get_mut(&client) {
+                watch.has_changed = true;
+            }
+            next = client;
+        }
+    }
+
+    /// All keys of a partition are removed; or, if it `leaves`, whatever others may do to any of them is not seen here.
+    pub(super) fn partition_changed(&mut self, partition: PartitionId, leaves: bool) {
+        for watch in self.watches.values_mut() {
+            let mut keys = watch.keys.iter().filter(|key| key.partition == partition);
+            watch.has_changed |= keys.any(|key| key.was_there || leaves);
+        }
+    }
+
+    fn remove(&mut self, client: Client) {
+        let Some(watch) = self.watches.remove(&client) else {
+            return;
+        };
+        for key in watch.keys {
+            self.by_hash.remove(&(key.hash, client));
+        }
+    }
+}
+
+impl Keyspace {
+    /// From now on the client watches a key, which is served here.
+    pub fn watch(&mut self, client: Client, key: &Key<'_>) {
+        let deadline_ms = match self.entry(key).map(|entry| entry.expire_at_ms) {
+            Some(0) => Some(NEVER_MS),
+            Some(at_ms) => (at_ms > self.now_ms).then_some(at_ms),
+            None => None,
+        };
+        let watch = self.watched.watches.entry(client).or_default();
+        if watch.has_changed || !self.watched.by_hash.insert((key.hash, client)) {
+            return;
+        }
+        watch.expires_from_ms = watch.expires_from_ms.min(deadline_ms.unwrap_or(NEVER_MS));
+        watch.keys.push(WatchedKey {
+            hash: key.hash,
+            partition: key.partition,
+            was_there: deadline_ms.is_some(),
+        });
+    }
+
+    /// The client wanted to watch a key that is not here: it is told that it has changed.
+    pub fn watch_elsewhere(&mut self, client: Client) {
+        let watch = self.watched.watches.entry(client).or_default();
+        watch.has_changed = true;
+    }
+
+    /// Whether the client watches keys here and all of them are as they were.
+    #[must_use]
+    pub fn is_unchanged(&self, client: Client) -> bool {
+        let watch = self.watched.watches.get(&client);
+        watch.is_some_and(|watch| !watch.has_changed && watch.expires_from_ms > self.now_ms)
+    }
+
+    /// The partitions of the keys that the client watches here.
+    pub fn watched_partitions(&self, client: Client) -> impl Iterator<Item = PartitionId> {
+        let watch = self.watched.watches.get(&client);
+        let keys = watch.into_iter().flat_map(|watch| &watch.keys);
+        keys.map(|key| key.partition)
+    }
+
+    /// The client watches nothing here any more.
+    pub fn unwatch(&mut self, client: Client) {
+        self.watched.remove(client);
+    }
+
+    /// Clients that watch something here.
+    #[cfg(test)]
+    pub(crate) fn watchers(&self) -> usize {
+        self.watched.watches.len()
+    }
+}
+
+#[cfg(test)]
+mod tests;
