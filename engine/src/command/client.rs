@@ -28,6 +28,11 @@ pub struct ClientInfo<'a> {
     /// Unparsed bytes in the read buffer, and the free bytes after them.
     pub query_bytes: usize,
     pub query_bytes_free: usize,
+    /// Commands that are queued behind MULTI, and the memory of the queue.
+    pub queued: Option<usize>,
+    pub queue_bytes: usize,
+    /// Keys that are watched.
+    pub watched: usize,
     /// Bytes of the arguments of the command being run.
     pub argument_bytes: usize,
     /// Size of the output buffer and its fill.
@@ -48,12 +53,18 @@ pub struct ClientInfo<'a> {
 }
 
 impl ClientInfo<'_> {
-    fn flags(&self) -> &'static str {
-        match (self.closing, self.readonly) {
-            (false, false) => "N",
-            (false, true) => "r",
-            (true, false) => "c",
-            (true, true) => "cr",
+    fn flags(&self) -> String {
+        let flags = [
+            (self.queued.is_some(), 'x'),
+            (self.closing, 'c'),
+            (self.readonly, 'r'),
+        ];
+        let set = flags.iter().filter(|(is_set, _)| *is_set);
+        let flags: String = set.map(|(_, flag)| *flag).collect();
+        if flags.is_empty() {
+            "N".to_owned()
+        } else {
+            flags
         }
     }
 }
@@ -68,7 +79,7 @@ impl fmt::Display for ClientInfo<'_> {
         write!(
             f,
             "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={} db={} sub=0 psub=0 \
-             ssub=0 multi=-1 qbuf={} qbuf-free={} argv-mem={} multi-mem=0 rbs={} rbp={} obl={} \
+             ssub=0 multi={} watch={} qbuf={} qbuf-free={} argv-mem={} multi-mem={} rbs={} rbp={} obl={} \
              oll=0 omem=0 tot-mem={} events=r cmd={} user=default redir=-1 resp={} lib-name={} \
              lib-ver={}",
             self.id,
@@ -80,9 +91,12 @@ impl fmt::Display for ClientInfo<'_> {
             self.idle_seconds,
             self.flags(),
             self.database,
+            self.queued.map_or(-1, |queued| queued as i64),
+            self.watched,
             self.query_bytes,
             self.query_bytes_free,
             self.argument_bytes,
+            self.queue_bytes,
             self.reply_buffer_bytes,
             self.reply_pending_bytes,
             self.reply_pending_bytes,

@@ -69,6 +69,38 @@ pub enum ClientError {
     /// A command's effects do not fit one log record of so many bytes: send smaller commands.
     #[error("ERR the command's effects exceed {0} bytes, the most that is atomic")]
     CommandTooLarge(usize),
+    /// EXEC without MULTI.
+    #[error("ERR EXEC without MULTI")]
+    ExecWithoutMulti,
+    /// DISCARD without MULTI.
+    #[error("ERR DISCARD without MULTI")]
+    DiscardWithoutMulti,
+    /// MULTI behind MULTI.
+    #[error("ERR MULTI calls can not be nested")]
+    NestedMulti,
+    /// WATCH behind MULTI.
+    #[error("ERR WATCH inside MULTI is not allowed")]
+    WatchInMulti,
+    /// A command that is not queued behind MULTI.
+    #[error("ERR Command not allowed inside a transaction")]
+    NotInTransaction,
+    /// A command over the keys of several shards behind MULTI: use the direct port of a shard.
+    #[error(
+        "ERR a transaction is executed by one shard, and this command is about all of the node"
+    )]
+    TransactionOverNode,
+    /// Queued commands of more than so many bytes.
+    #[error("ERR the commands of a transaction exceed {0} bytes, or they are too many")]
+    TransactionTooLarge(usize),
+    /// More keys to watch than so many.
+    #[error("ERR at most {0} keys can be watched at once")]
+    TooManyWatched(usize),
+    /// EXEC after a command that was refused behind MULTI.
+    #[error("EXECABORT Transaction discarded because of previous errors.")]
+    ExecAborted,
+    /// EXEC that is refused itself.
+    #[error("EXECABORT Transaction discarded because of: {}", without_code(.0))]
+    ExecAbortedBy(Box<ClientError>),
     /// A SCAN cursor that is not an unsigned integer.
     #[error("ERR invalid cursor")]
     InvalidCursor,
@@ -218,6 +250,11 @@ pub enum ClientError {
     /// Keys of one command in different slots.
     #[error("CROSSSLOT Keys in request don't hash to the same slot")]
     CrossSlot,
+    /// Keys of one transaction that are watched or written on different shards of the node.
+    #[error(
+        "CROSSSLOT Keys of a transaction, watched ones included, have to be on one shard of the node"
+    )]
+    TransactionOfShards,
     /// No node is known to own the slot.
     #[error("CLUSTERDOWN Hash slot not served")]
     SlotNotServed,
@@ -282,7 +319,8 @@ impl ClientError {
             ClientError::NoProto => "NOPROTO",
             ClientError::WrongPassword => "WRONGPASS",
             ClientError::NoAuth => "NOAUTH",
-            ClientError::CrossSlot => "CROSSSLOT",
+            ClientError::CrossSlot | ClientError::TransactionOfShards => "CROSSSLOT",
+            ClientError::ExecAborted | ClientError::ExecAbortedBy(_) => "EXECABORT",
             ClientError::BusyKey => "BUSYKEY",
             ClientError::SlotNotServed | ClientError::ClusterDown | ClientError::MoveUndecided => {
                 "CLUSTERDOWN"
@@ -298,6 +336,13 @@ impl ClientError {
     pub fn write(&self, out: &mut Vec<u8>) {
         write_line(out, format_args!("-{self}\r\n"));
     }
+}
+
+/// An error's text inside another one's, where Redis leaves the general code out.
+fn without_code(error: &ClientError) -> String {
+    let text = error.to_string();
+    text.strip_prefix("ERR ")
+        .map_or(text.clone(), str::to_owned)
 }
 
 /// Appends the reply that sends a client to the owner of `slot`; it counts as error `MOVED`.

@@ -82,6 +82,11 @@ pub enum Cmd {
     Select,
     Quit,
     Reset,
+    Multi,
+    Exec,
+    Discard,
+    Watch,
+    Unwatch,
     Readonly,
     Readwrite,
     Asking,
@@ -179,6 +184,7 @@ struct Facts {
     first_key: u8,
     last_key: i8,
     step: u8,
+    acts_on_keys: bool,
     is_write: bool,
     is_denied_on_oom: bool,
     has_underscore: bool,
@@ -194,6 +200,8 @@ impl Spec {
                 behind => keys.begin as i8 + behind,
             }),
             step: first.map_or(0, |keys| keys.step),
+            // WATCH is about its client.
+            acts_on_keys: first.is_some() && self.cmd != Cmd::Watch,
             is_write: self.flags.contains(&"write"),
             is_denied_on_oom: self.flags.contains(&"denyoom"),
             has_underscore: self.name.contains('_'),
@@ -217,6 +225,12 @@ impl Spec {
     #[must_use]
     pub fn step(&self) -> u8 {
         self.facts.step
+    }
+
+    /// Whether the command is executed on the keys that it names.
+    #[must_use]
+    pub fn acts_on_keys(&self) -> bool {
+        self.facts.acts_on_keys
     }
 
     /// Whether the command may change data.

@@ -485,12 +485,18 @@ impl Keyspace {
     }
 
     fn delete(&mut self, key: &Key<'_>, reply: &mut Reply<'_>) {
+        let lsn = self.delete_one(key);
+        reply.wait_for(lsn);
+    }
+
+    /// Removes a key that has not expired.
+    fn delete_one(&mut self, key: &Key<'_>) -> Lsn {
         let lsn = self.log_delete(key);
         self.remove(key);
         if !self.watched.is_empty() && !self.atomic.is_open() {
             self.watched.key_changed(key.hash);
         }
-        reply.wait_for(lsn);
+        lsn
     }
 
     /// Sets a key whose record is logged with others.

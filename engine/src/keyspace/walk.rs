@@ -235,8 +235,7 @@ impl Keyspace {
                     hash,
                     partition,
                 };
-                self.log_delete(&key);
-                self.remove(&key);
+                self.delete_one(&key);
                 self.touch_database(key.bytes);
             }
             walk.cursor = next;

@@ -9,6 +9,7 @@ use ephesus_wire::resp::request::Args;
 use ephesus_wire::{Database, ShardId};
 
 use super::input::{Input, KEPT_BYTES};
+use super::transaction::Transaction;
 use crate::command::client::ClientInfo;
 use crate::command::spec::Cmd;
 use crate::keyspace::large_replies::Room;
@@ -16,6 +17,7 @@ use crate::net::{ConnToken, ListenerKind};
 use crate::shard::core::admission::unread::Unread;
 use crate::shard::core::execution::walks::Presence;
 use crate::shard::core::replies::outbox::{Outbox, Ticket};
+use crate::shard::mesh::Scope;
 
 /// Bytes of unexecuted input from which on a blocked connection's socket is not read.
 pub const BLOCKED_INPUT_BYTES: usize = 64 * 1024;
@@ -110,6 +112,8 @@ pub struct Connection {
     pub settling: bool,
     /// It has asked for a walk: shards are told when its client leaves.
     pub walks: bool,
+    /// It has watched keys: shards are told when its client leaves, too.
+    pub watches: bool,
     /// What they were told.
     pub presence_told: Presence,
     /// The client has sent its last byte.
@@ -127,6 +131,8 @@ pub struct Connection {
     pub readonly: bool,
     pub last_command: Option<Cmd>,
     pub attributes: Option<Box<Attributes>>,
+    /// What is queued behind MULTI, or watched.
+    pub transaction: Option<Box<Transaction>>,
 }
 
 /// What few clients set.
@@ -183,6 +189,7 @@ impl Connection {
             blocked: None,
             settling: false,
             walks: false,
+            watches: false,
             presence_told: Presence::Here,
             ended: false,
             receiving: false,
@@ -194,6 +201,7 @@ impl Connection {
             readonly: false,
             last_command: None,
             attributes: None,
+            transaction: None,
         }
     }
 
@@ -201,6 +209,33 @@ impl Connection {
     #[must_use]
     pub fn executes(&self) -> bool {
         self.life == Life::Open && self.blocked.is_none()
+    }
+
+    /// What its commands cover.
+    #[must_use]
+    pub fn scope(&self) -> Scope {
+        match self.kind {
+            ListenerKind::Entry => Scope::Node,
+            ListenerKind::Direct => Scope::Shard,
+        }
+    }
+
+    /// The database of the next command: behind MULTI the one that was selected there, once that is executed.
+    #[inline]
+    #[must_use]
+    pub fn next_database(&self) -> Database {
+        let transaction = self.transaction.as_ref();
+        transaction
+            .and_then(|transaction| transaction.database)
+            .unwrap_or(self.database)
+    }
+
+    /// Whether commands are queued.
+    #[inline]
+    #[must_use]
+    pub fn is_in_transaction(&self) -> bool {
+        let transaction = self.transaction.as_ref();
+        transaction.is_some_and(|transaction| transaction.is_open)
     }
 
     /// Whether the socket should be read.
@@ -285,6 +320,7 @@ impl Connection {
             self.life = Life::Dead;
             self.input = Input::default();
             self.begun = None;
+            self.transaction = None;
             self.outbox.clear();
             if !self.sending_now {
                 self.sending = Vec::new();
@@ -307,6 +343,7 @@ impl Connection {
             return 0;
         }
         let attributes = self.attributes.as_deref().map_or(0, Attributes::bytes);
+        let transaction = self.transaction.as_deref();
         let begun = self.begun.as_deref().map_or(0, Args::held_bytes);
         size_of::<Connection>()
             + begun
@@ -315,6 +352,7 @@ impl Connection {
             + self.outbox.held_bytes()
             + self.asked_bytes
             + attributes
+            + transaction.map_or(0, Transaction::held_bytes)
     }
 
     /// Bytes of replies that the client has not taken.
@@ -386,6 +424,7 @@ impl Connection {
     pub fn with_info<T>(&self, now_ms: u64, use_info: impl FnOnce(ClientInfo<'_>) -> T) -> T {
         let (remote, local) = (self.remote.to_string(), self.local.to_string());
         let attributes = self.attributes.as_deref();
+        let transaction = self.transaction.as_deref();
         use_info(ClientInfo {
             id: self.id,
             address: &remote,
@@ -396,6 +435,9 @@ impl Connection {
             idle_seconds: now_ms.saturating_sub(self.active_ms) / 1000,
             query_bytes: self.input.len(),
             query_bytes_free: self.input.held_bytes() - self.input.len(),
+            queued: transaction.and_then(Transaction::queued),
+            queue_bytes: transaction.map_or(0, Transaction::queue_bytes),
+            watched: transaction.map_or(0, |transaction| transaction.watched),
             argument_bytes: 0,
             reply_buffer_bytes: self.sending.len() - self.sent,
             reply_pending_bytes: self.outbox.bytes(),

@@ -54,12 +54,31 @@ pub struct Origin {
 /// A client of the node: the shard of its connection, and its place there.
 pub type Client = (ShardId, ConnToken);
 
+/// What a shard does with a request of another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Executes it.
+    Command,
+    /// Executes its arguments from the second on, each of which is a command or `=2` or `=3`, which is the client's
+    /// protocol from then on, and a reply; all or none of them. The first argument is [`WATCHES`] if nothing is to be
+    /// done unless what the client watches is as it was.
+    Transaction,
+    /// Watches its keys for the client.
+    Watch,
+    /// Forgets what the client watches; the first argument is the reply.
+    Unwatch,
+}
+
+/// See [`Kind::Transaction`].
+pub const WATCHES: &[u8] = b"w";
+
 /// One command of a [`Requests`] batch.
 #[derive(Clone, Copy, Debug)]
 pub struct Forwarded {
     pub origin: Origin,
     /// Whose command it is, or part of one: it must not overtake what that client has sent before.
     pub client: Client,
+    pub kind: Kind,
     pub protocol: Protocol,
     /// Of which keys it is, if it names none.
     pub database: Database,

@@ -30,6 +30,7 @@ pub mod simulated;
 mod snapshot;
 pub mod stats;
 mod timers;
+mod transaction;
 mod write_delay;
 
 pub use checkpoint::{Checkpointer, StoreLink};

@@ -204,6 +204,15 @@ fn redis_py_cluster_puts_and_gets() {
 }
 
 #[test]
+fn redis_py_transactions_are_atomic_at_both_kinds_of_port() {
+    let node = Node::start(Options {
+        shards: 3,
+        ..Options::default()
+    });
+    python("transactions.py", &node);
+}
+
+#[test]
 fn redis_rs_puts_and_gets() {
     let node = Node::start(Options::default());
     for url in [

@@ -7,6 +7,7 @@ mod programs;
 mod protocol;
 mod scripted;
 mod set_options;
+mod transactions;
 
 use ephesus_tests::oracle::Oracle;
 use ephesus_tests::{Client, Node, Options, Reply};

@@ -37,4 +37,5 @@ mod settings;
 mod shutdown;
 mod stored;
 mod time;
+mod transactions;
 mod whole_cluster;

@@ -24,7 +24,7 @@ fn the_line_has_the_fields_of_redis() {
     assert_eq!(
         client.to_string(),
         "id=7 addr=127.0.0.1:56010 laddr=127.0.0.1:27391 fd=9 name= age=4 idle=0 flags=N db=0 sub=0 \
-         psub=0 ssub=0 multi=-1 qbuf=26 qbuf-free=20448 argv-mem=10 multi-mem=0 rbs=1024 rbp=0 obl=0 \
+         psub=0 ssub=0 multi=-1 watch=0 qbuf=26 qbuf-free=20448 argv-mem=10 multi-mem=0 rbs=1024 rbp=0 obl=0 \
          oll=0 omem=0 tot-mem=22298 events=r cmd=client|info user=default redir=-1 resp=2 \
          lib-name=redis-py lib-ver=8.1.0"
     );

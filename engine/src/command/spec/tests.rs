@@ -71,7 +71,6 @@ fn what_is_not_in_the_table_is_unknown() {
         "gett",
         "psetexx",
         "auth",
-        "multi",
         "get|",
         "client|",
         "|",

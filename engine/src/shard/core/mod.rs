@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ephesus_wire::limits::QUERY_BYTES_MAX;
-use ephesus_wire::resp::reply;
+use ephesus_wire::resp::reply::{self, Protocol};
 use ephesus_wire::resp::request::{self, Args, Parsed, RequestLimits};
 use ephesus_wire::{Database, Lsn, ShardId};
 
@@ -35,7 +35,7 @@ use crate::command::parse::Request;
 use crate::command::spec::{self, Spec};
 use crate::keyspace::large_replies::ReplyRoom;
 use crate::keyspace::{Keyspace, Reply};
-use crate::net::{ConnToken, ListenerKind};
+use crate::net::ConnToken;
 use crate::node::{NodeShared, Routes};
 use crate::shard::connection::{Blocked, Connection, KEYLESS_BYTES, Life};
 use crate::shard::connections::Connections;
@@ -43,7 +43,7 @@ use crate::shard::core::execution::batch::{Batch, Tail};
 use crate::shard::core::execution::walks::Presence;
 use crate::shard::core::replies::log_gates::Committed;
 use crate::shard::core::routing::databases;
-use crate::shard::mesh::{Client, Forwarded, Scope};
+use crate::shard::mesh::{Client, Forwarded};
 use crate::shard::seldom::Seldom;
 use crate::shard::stats::ShardStats;
 use crate::table::Prefetch;
@@ -56,6 +56,13 @@ pub(crate) enum Asker<'a> {
         out: &'a mut Vec<u8>,
         gate: &'a mut Lsn,
     },
+    /// A client of this shard, or of another one, whose commands are executed together.
+    Transaction {
+        connection: Option<&'a mut Connection>,
+        protocol: Protocol,
+        out: &'a mut Vec<u8>,
+        gate: &'a mut Lsn,
+    },
 }
 
 impl Asker<'_> {
@@ -64,6 +71,10 @@ impl Asker<'_> {
         match self {
             Asker::Connection(connection) => connection.database,
             Asker::Peer { forwarded, .. } => forwarded.database,
+            Asker::Transaction { connection, .. } => {
+                let connection = connection.as_deref();
+                connection.map_or(Database::ZERO, |connection| connection.database)
+            }
         }
     }
 }
@@ -311,16 +322,16 @@ impl Core {
                 return true;
             }
             Err(error) => {
-                self.refuse(connection, &error);
+                self.refuse_unknown(connection, request, error);
                 return true;
             }
         };
         if spec.first_key() > 0 {
-            let databases = (connection.database, self.node.settings.databases);
+            let databases = (connection.next_database(), self.node.settings.databases);
             if let Some(stored) = databases::stored(databases, spec, request) {
                 if stored.len() > QUERY_BYTES_MAX {
                     let error = ClientError::ArgumentTooLong("a request", QUERY_BYTES_MAX);
-                    self.refuse(connection, &error);
+                    self.refuse_queued(connection, &error);
                     return true;
                 }
                 return self.command_on_stored(connection, spec, &stored);
@@ -358,16 +369,18 @@ impl Core {
         request: &Request<'_>,
         source: &[u8],
     ) -> bool {
+        if connection.is_in_transaction()
+            && let Some(is_done) = self.in_transaction(connection, spec, request, source)
+        {
+            return is_done;
+        }
         if let Some(why) = self.must_wait(connection, spec, request) {
             self.admission.blocked.block(connection, why);
             return false;
         }
         connection.last_command = Some(spec.cmd);
-        let scope = match connection.kind {
-            ListenerKind::Entry => Scope::Node,
-            ListenerKind::Direct => Scope::Shard,
-        };
-        let answer = if spec.first_key() > 0 {
+        let scope = connection.scope();
+        let answer = if spec.acts_on_keys() {
             let answer = self.keyed(connection, scope, spec, request, source);
             let work = self.keyspace.take_work();
             if work > 0 {
@@ -405,7 +418,7 @@ impl Core {
         connection.cut_off();
     }
 
-    fn refuse(&mut self, connection: &mut Connection, error: &ClientError) {
+    pub(crate) fn refuse(&mut self, connection: &mut Connection, error: &ClientError) {
         self.stats().error_replies.add(1);
         connection.outbox.write(self.turn, |out| {
             error.write(out);
@@ -539,16 +552,31 @@ impl Core {
                 forwarded,
                 out,
                 gate,
-            } => {
-                let mut reply = Reply {
-                    out,
-                    protocol: forwarded.protocol,
-                    gate: Lsn::ZERO,
-                };
-                let outcome = write(&mut self.keyspace, &mut reply);
-                **gate = reply.gate.max(**gate);
-                outcome
-            }
+            } => write_reply(&mut self.keyspace, forwarded.protocol, out, gate, write),
+            Asker::Transaction {
+                protocol,
+                out,
+                gate,
+                ..
+            } => write_reply(&mut self.keyspace, *protocol, out, gate, write),
         }
     }
+}
+
+/// Has `write` append a reply to `out`, and raises the gate of what is there to what it waits for.
+fn write_reply(
+    keyspace: &mut Keyspace,
+    protocol: Protocol,
+    out: &mut Vec<u8>,
+    gate: &mut Lsn,
+    write: impl FnOnce(&mut Keyspace, &mut Reply<'_>) -> Result<(), ClientError>,
+) -> Result<(), ClientError> {
+    let mut reply = Reply {
+        out,
+        protocol,
+        gate: Lsn::ZERO,
+    };
+    let outcome = write(keyspace, &mut reply);
+    *gate = reply.gate.max(*gate);
+    outcome
 }

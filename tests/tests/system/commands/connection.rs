@@ -8,7 +8,7 @@ use ephesus_tests::{Node, Options, Reply};
 const COMMANDS: &str = "get set setnx setex psetex getset getdel getex mget mset msetnx del unlink exists touch strlen \
     append getrange substr setrange setbit getbit bitcount bitpos incr decr incrby decrby incrbyfloat renamenx copy expire pexpire \
     expireat pexpireat expiretime pexpiretime ttl pttl persist type rename scan keys dbsize randomkey \
-    flushall flushdb ping echo hello select quit reset client command config info readonly readwrite \
+    flushall flushdb ping echo hello select quit reset multi exec discard watch unwatch client command config info readonly readwrite \
     asking cluster bitop bitfield bitfield_ro lcs dump restore object memory";
 
 #[test]

@@ -79,6 +79,7 @@ impl Core {
             for (client, presence) in &batch.leaving {
                 if *presence == Presence::Gone {
                     self.drop_deferred(*client);
+                    self.keyspace.unwatch(*client);
                 }
             }
             self.stop_walks(&batch.leaving);

@@ -47,6 +47,13 @@ impl Core {
             && (has_share || !self.router.peers[to].is_full())
     }
 
+    /// Whether a connection has to wait before it has that shard owe it more.
+    pub(crate) fn must_not_forward(&self, connection: &Connection, to: ShardId) -> bool {
+        let is_any_full =
+            self.router.peers.is_any_full() || self.admission.client_budget.is_much_asked_by_gone();
+        is_any_full && !self.may_forward(connection, to)
+    }
+
     /// The first shard that a write goes to and whose log is behind.
     fn log_to_wait_for(
         &self,

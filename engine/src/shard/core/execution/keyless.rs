@@ -52,29 +52,56 @@ impl Core {
                     self.whole_keyspace(&mut asker, scope, spec, request)?;
                 }
             }
-            _ => self.about_server(connection, scope, spec, request)?,
+            Cmd::Multi | Cmd::Exec | Cmd::Discard | Cmd::Watch | Cmd::Unwatch => {
+                return self.about_transaction(connection, scope, spec, request);
+            }
+            Cmd::Reset => self.reset(connection),
+            Cmd::ClusterMigrateslots
+            | Cmd::ClusterGetslotmigrations
+            | Cmd::ClusterCancelslotmigrations => {
+                self.ask_about_slots(connection, scope, spec.cmd, request)?;
+            }
+            _ => {
+                let mut out = Vec::new();
+                self.about_server(connection, scope, spec, request, &mut out)?;
+                connection.outbox.write(self.turn, |bytes| {
+                    bytes.append(&mut out);
+                    Lsn::ZERO
+                });
+            }
         }
         Ok(Step::Done)
     }
 
-    fn about_server(
+    fn reset(&mut self, connection: &mut Connection) {
+        connection.protocol = Protocol::Resp2;
+        connection.database = Database::ZERO;
+        connection.readonly = false;
+        connection.attributes_mut().name.clear();
+        let mut out = Vec::new();
+        reply::simple(&mut out, "RESET");
+        self.end_transaction(connection, &out);
+    }
+
+    /// A command that is answered at once.
+    pub(crate) fn about_server(
         &mut self,
         connection: &mut Connection,
         scope: Scope,
         spec: &'static Spec,
         request: &Request<'_>,
+        out: &mut Vec<u8>,
     ) -> Result<(), ClientError> {
-        let mut out = Vec::new();
         let protocol = connection.protocol;
         let now_ms = self.keyspace.now_ms();
         match spec.cmd {
             Cmd::Ping => match request.len() {
                 1 => out.extend_from_slice(reply::PONG),
                 3.. => return Err(ClientError::WrongArity(spec.name)),
-                _ => reply::bulk(&mut out, request.arg(1)),
+                _ => reply::bulk(out, request.arg(1)),
             },
-            Cmd::Echo => reply::bulk(&mut out, request.arg(1)),
-            Cmd::Hello => self.hello(connection, request, &mut out)?,
+            Cmd::Echo => reply::bulk(out, request.arg(1)),
+            Cmd::Hello => self.hello(connection, request, out)?,
             Cmd::Select => {
                 connection.database =
                     parse::database(request.arg(1), self.node.settings.databases)?;
@@ -84,26 +111,19 @@ impl Core {
                 out.extend_from_slice(reply::OK);
                 connection.drain();
             }
-            Cmd::Reset => {
-                connection.protocol = Protocol::Resp2;
-                connection.database = Database::ZERO;
-                connection.readonly = false;
-                connection.attributes_mut().name.clear();
-                reply::simple(&mut out, "RESET");
-            }
             Cmd::Readonly | Cmd::Readwrite => {
                 connection.readonly = spec.cmd == Cmd::Readonly;
                 out.extend_from_slice(reply::OK);
             }
             Cmd::Asking => out.extend_from_slice(reply::OK),
-            Cmd::ClientId => reply::integer(&mut out, connection.id as i64),
+            Cmd::ClientId => reply::integer(out, connection.id as i64),
             Cmd::ClientInfo => connection.with_info(now_ms, |info| {
                 let text = client_line(&info);
-                reply::verbatim(&mut out, protocol, "txt", text.as_bytes());
+                reply::verbatim(out, protocol, "txt", text.as_bytes());
             }),
             Cmd::ClientGetname => match connection.name() {
-                "" => reply::null(&mut out, protocol),
-                name => reply::bulk(&mut out, name.as_bytes()),
+                "" => reply::null(out, protocol),
+                name => reply::bulk(out, name.as_bytes()),
             },
             Cmd::ClientSetname => {
                 connection.attributes_mut().name = client::set_name(request)?.to_owned();
@@ -122,50 +142,41 @@ impl Core {
             }
             Cmd::Info => {
                 let snapshot = snapshot::take(&self.node, self.shard_in(scope), now_ms);
-                snapshot.write(&mut out, protocol, SectionSet::parse(request));
+                snapshot.write(out, protocol, SectionSet::parse(request));
             }
             Cmd::ConfigGet => {
                 let parameters = &self.node.settings.parameters;
-                config::write_matching(&mut out, protocol, parameters, request)?;
+                config::write_matching(out, protocol, parameters, request)?;
             }
             Cmd::MemoryStats => {
                 let info = snapshot::take(&self.node, self.shard_in(scope), now_ms);
-                memory::write_stats(&mut out, protocol, &info);
+                memory::write_stats(out, protocol, &info);
             }
             Cmd::MemoryDoctor => {
                 let info = snapshot::take(&self.node, self.shard_in(scope), now_ms);
                 let text = memory::diagnosis(&info);
-                reply::verbatim(&mut out, protocol, "txt", text.as_bytes());
+                reply::verbatim(out, protocol, "txt", text.as_bytes());
             }
             Cmd::MemoryMallocstats => {
                 let text = process::allocator_stats();
-                reply::verbatim(&mut out, protocol, "txt", text.as_bytes());
+                reply::verbatim(out, protocol, "txt", text.as_bytes());
             }
             Cmd::ClusterKeyslot => {
                 let key = connection.database.stored(request.arg(2));
-                reply::integer(&mut out, i64::from(slot_of(&key).0));
+                reply::integer(out, i64::from(slot_of(&key).0));
             }
             Cmd::ClusterSlots
             | Cmd::ClusterShards
             | Cmd::ClusterNodes
             | Cmd::ClusterInfo
             | Cmd::ClusterMyid => {
-                self.write_cluster(spec.cmd, scope, protocol, connection.local, &mut out);
-            }
-            Cmd::ClusterMigrateslots
-            | Cmd::ClusterGetslotmigrations
-            | Cmd::ClusterCancelslotmigrations => {
-                return self.ask_about_slots(connection, scope, spec.cmd, request);
+                self.write_cluster(spec.cmd, scope, protocol, connection.local, out);
             }
             other => match help::lines(other) {
-                Some(lines) => help::write(&mut out, lines),
-                None => introspect::reply(&mut out, protocol, other, request)?,
+                Some(lines) => help::write(out, lines),
+                None => introspect::reply(out, protocol, other, request)?,
             },
         }
-        connection.outbox.write(self.turn, |bytes| {
-            bytes.append(&mut out);
-            Lsn::ZERO
-        });
         Ok(())
     }
 
@@ -218,7 +229,7 @@ impl Core {
                     _ => Flush::Everything,
                 };
                 if flush == Flush::Walk {
-                    return Ok(self.begin_walk(asker, WalkFilter::Remove));
+                    return self.begin_walk(asker, WalkFilter::Remove);
                 }
                 self.respond(asker, |keyspace, reply| {
                     keyspace.flush_at_once(flush, reply);
@@ -251,15 +262,15 @@ impl Core {
             }
             Cmd::Keys => {
                 let pattern = parse::short_pattern(request.arg(1))?;
-                return Ok(self.begin_walk(asker, WalkFilter::Matching(pattern.to_vec())));
+                return self.begin_walk(asker, WalkFilter::Matching(pattern.to_vec()));
             }
             Cmd::ClusterCountkeysinslot => {
                 let slot = parse::count_keys_in_slot(request)?;
-                return Ok(self.begin_walk(asker, WalkFilter::CountInSlot(slot)));
+                return self.begin_walk(asker, WalkFilter::CountInSlot(slot));
             }
             Cmd::ClusterGetkeysinslot => {
                 let (slot, count) = parse::get_keys_in_slot(request)?;
-                return Ok(self.begin_walk(asker, WalkFilter::InSlot(slot, count)));
+                return self.begin_walk(asker, WalkFilter::InSlot(slot, count));
             }
             other => return Err(ClientError::WrongArity(other.name())),
         }
@@ -317,6 +328,7 @@ impl Core {
         // The asking connection is taken out while its command is executed.
         let asking = match asker {
             Asker::Connection(connection) => Some(&**connection),
+            Asker::Transaction { connection, .. } => connection.as_deref(),
             Asker::Peer { .. } => None,
         };
         let mut text = String::new();

@@ -3,6 +3,7 @@
 pub(crate) mod batch;
 pub(crate) mod keyed;
 pub(crate) mod keyless;
+pub(crate) mod transactions;
 pub(crate) mod walks;
 
 use ephesus_wire::resp::request::Args;
@@ -10,6 +11,7 @@ use ephesus_wire::rng::Rng;
 
 use self::batch::Batch;
 use self::walks::Walks;
+use crate::shard::transaction::Transaction;
 
 /// What commands are executed with, besides the keyspace.
 pub(crate) struct Execution {
@@ -18,6 +20,11 @@ pub(crate) struct Execution {
     pub args: Args,
     pub batch: Batch,
     pub random: Rng,
+    /// The next transaction's, with room for its queue.
+    pub transaction: Option<Box<Transaction>>,
+    /// Memory for the reply of one, and for the arguments of one of its commands.
+    pub answer: Vec<u8>,
+    pub together_args: Args,
     /// Executed in this turn.
     pub commands: u64,
 }
@@ -29,6 +36,9 @@ impl Execution {
             args: Args::new(),
             batch: Batch::default(),
             random: Rng::new(seed),
+            transaction: None,
+            answer: Vec::new(),
+            together_args: Args::new(),
             commands: 0,
         }
     }

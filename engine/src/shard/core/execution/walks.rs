@@ -101,10 +101,34 @@ impl Walks {
 }
 
 impl Core {
-    /// Begins a walk, whose reply is delivered when it is complete.
-    pub(crate) fn begin_walk(&mut self, asker: &mut Asker<'_>, filter: WalkFilter) -> Answer {
+    /// Begins a walk, whose reply is delivered when it is complete; within a transaction it is complete at once.
+    ///
+    /// # Errors
+    /// Those of a walk that is complete.
+    pub(crate) fn begin_walk(
+        &mut self,
+        asker: &mut Asker<'_>,
+        filter: WalkFilter,
+    ) -> Result<Answer, ClientError> {
         let database = asker.database();
         let (origin, forwarded) = match asker {
+            Asker::Transaction { out, gate, .. } => {
+                if matches!(filter, WalkFilter::Remove) && self.admission.holds.holds_any() {
+                    // It would not end.
+                    return Err(ClientError::MoveUndecided);
+                }
+                let bytes_max = self.reply_bytes_max();
+                let mut walk = self.keyspace.walk(database, &filter, bytes_max);
+                let walked = loop {
+                    if let Some(walked) = self.keyspace.walk_slice(&mut walk) {
+                        break walked;
+                    }
+                };
+                self.keyspace.room.take(walk.bytes())?;
+                out.extend_from_slice(&walk.finish()?);
+                **gate = walked.max(**gate);
+                return Ok(Answer::Written);
+            }
             Asker::Connection(connection) => {
                 let ticket = connection.outbox.await_reply(None);
                 connection.walks = true;
@@ -128,7 +152,7 @@ impl Core {
             presence: Presence::Here,
         });
         self.count_walks();
-        Answer::Later
+        Ok(Answer::Later)
     }
 
     /// Continues one walk by a slice; false when there is none.
@@ -254,7 +278,8 @@ impl Core {
 impl Connection {
     /// Whether others do something for its client that ends when it leaves.
     pub(crate) fn must_tell_presence(&self) -> bool {
-        self.walks || (self.presence() == Presence::Gone && self.asked_bytes > 0)
+        let is_gone = self.presence() == Presence::Gone;
+        self.walks || (is_gone && (self.asked_bytes > 0 || self.watches))
     }
 
     fn presence(&self) -> Presence {

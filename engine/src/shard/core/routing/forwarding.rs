@@ -14,7 +14,7 @@ use crate::shard::core::execution::walks::Presence;
 use crate::shard::core::replies::outbox::Delivered;
 use crate::shard::core::routing::relay::RELAY;
 use crate::shard::core::{Answer, Asker, Core};
-use crate::shard::mesh::{Forwarded, Origin, REQUEST_OVERHEAD_BYTES, Replies, Stopped};
+use crate::shard::mesh::{Forwarded, Kind, Origin, REQUEST_OVERHEAD_BYTES, Replies, Stopped};
 
 /// Answers to forwarded commands, and what they have to wait for together.
 #[derive(Default)]
@@ -80,16 +80,21 @@ impl Core {
             out,
             gate: &mut answers.gate,
         };
-        let outcome = spec::resolve(&request).and_then(|spec| {
-            if spec.is_write() && self.is_log_behind(self.id) {
-                Ok(Answer::LogBehind)
-            } else if spec.first_key() > 0 {
-                self.keyed_of_peer(&mut asker, forwarded, spec, &request, source)
-            } else {
-                self.admission.backlog.charge(KEYLESS_BYTES);
-                self.keyless_of_peer(&mut asker, forwarded, spec, &request, source)
-            }
-        });
+        let outcome = match forwarded.kind {
+            Kind::Command => spec::resolve(&request).and_then(|spec| {
+                if spec.is_write() && self.is_log_behind(self.id) {
+                    Ok(Answer::LogBehind)
+                } else if spec.acts_on_keys() {
+                    self.keyed_of_peer(&mut asker, forwarded, spec, &request, source)
+                } else {
+                    self.admission.backlog.charge(KEYLESS_BYTES);
+                    self.keyless_of_peer(&mut asker, forwarded, spec, &request, source)
+                }
+            }),
+            Kind::Transaction => self.exec_of_peer(&mut asker, forwarded, &request, source),
+            Kind::Watch => self.watch_of_peer(&mut asker, forwarded, &request),
+            Kind::Unwatch => self.unwatch_of_peer(&mut asker, forwarded, &request),
+        };
         let work = self.keyspace.take_work();
         self.admission.backlog.charge(work);
         let answer = match outcome {
@@ -232,6 +237,19 @@ impl Core {
         &mut self,
         to: ShardId,
         connection: &mut Connection,
+        place: (u64, u16),
+        protocol: Protocol,
+        request: &[u8],
+    ) {
+        self.forward_as(Kind::Command, to, connection, place, protocol, request);
+    }
+
+    /// [`Core::forward`] of what is no command as it is.
+    pub(crate) fn forward_as(
+        &mut self,
+        kind: Kind,
+        to: ShardId,
+        connection: &mut Connection,
         (ticket, part): (u64, u16),
         protocol: Protocol,
         request: &[u8],
@@ -245,6 +263,7 @@ impl Core {
         let forwarded = Forwarded {
             origin,
             client: (self.id, connection.token),
+            kind,
             protocol,
             database: connection.database,
             len: request.len(),

@@ -5,6 +5,7 @@ pub(crate) mod databases;
 pub(crate) mod forwarding;
 pub(crate) mod relay;
 pub(crate) mod route;
+pub(crate) mod transactions;
 
 use std::sync::Arc;
 

@@ -24,7 +24,7 @@ use crate::shard::core::replies::gather::Gather;
 use crate::shard::core::routing::forwarding::Answers;
 use crate::shard::core::routing::route::Parts;
 use crate::shard::core::{Answer, Asker, Core};
-use crate::shard::mesh::{Forwarded, Origin, Replies, Scope};
+use crate::shard::mesh::{Forwarded, Kind, Origin, Replies, Scope};
 
 /// Shards that one command is passed on by, at most. Routes come to all shards within a moment, so that one is
 /// the rule; more than a few are a bug, which shall not go round for ever.
@@ -48,8 +48,8 @@ pub(crate) enum Place {
     Away(Owner),
 }
 
-/// Where all keys of a forwarded command lead.
-enum Lead {
+/// Where all keys of a forwarded command, or of a transaction, lead.
+pub(crate) enum Lead {
     All(Place),
     /// To several shards of this node.
     Divided,
@@ -142,14 +142,8 @@ impl Core {
             Lead::All(Place::Held) => Ok(Answer::Held),
             Lead::All(Place::Shard(shard)) => self.relay_on(shard, forwarded, source),
             Lead::All(Place::Away(owner)) => {
-                // Of this node's primaries only one that is not served yet.
-                let primary = self.router.routes.primary(owner).and_then(|primary| {
-                    let host = primary.host.as_deref()?;
-                    Some((host, primary.port))
-                });
-                let (host, port) = primary.ok_or(ClientError::SlotNotServed)?;
                 if let Asker::Peer { out, .. } = asker {
-                    error::write_moved(out, slot, host, port);
+                    self.write_moved_away(slot, owner, out)?;
                 }
                 Ok(Answer::Written)
             }
@@ -158,11 +152,30 @@ impl Core {
         }
     }
 
-    #[expect(clippy::expect_used, reason = "commands without keys go another way")]
-    fn lead(&self, spec: &Spec, request: &Request<'_>) -> Lead {
-        let mut keys = spec
-            .key_indices(request.len())
-            .map(|index| slot_of(request.arg(index)));
+    /// Sends the client of another shard to the primary of a slot that is not of this node.
+    pub(crate) fn write_moved_away(
+        &self,
+        slot: Slot,
+        owner: Owner,
+        out: &mut Vec<u8>,
+    ) -> Result<(), ClientError> {
+        // Of this node's primaries only one that is not served yet.
+        let primary = self.router.routes.primary(owner).and_then(|primary| {
+            let host = primary.host.as_deref()?;
+            Some((host, primary.port))
+        });
+        let (host, port) = primary.ok_or(ClientError::SlotNotServed)?;
+        error::write_moved(out, slot, host, port);
+        Ok(())
+    }
+
+    pub(crate) fn lead(&self, spec: &Spec, request: &Request<'_>) -> Lead {
+        let keys = spec.key_indices(request.len());
+        self.lead_of_slots(keys.map(|index| slot_of(request.arg(index))))
+    }
+
+    #[expect(clippy::expect_used, reason = "what has no keys goes another way")]
+    pub(crate) fn lead_of_slots(&self, mut keys: impl Iterator<Item = Slot>) -> Lead {
         let first_slot = keys.next().expect("a command with keys");
         let first = self.place(first_slot);
         let mut is_divided = false;
@@ -185,7 +198,7 @@ impl Core {
     }
 
     /// Forwards a command of another shard's connection to a third one.
-    fn relay_on(
+    pub(crate) fn relay_on(
         &mut self,
         to: ShardId,
         forwarded: &Forwarded,
@@ -278,6 +291,7 @@ impl Core {
                 let part = Forwarded {
                     origin,
                     client: forwarded.client,
+                    kind: Kind::Command,
                     protocol,
                     database: forwarded.database,
                     len: encoded.len(),

@@ -15,7 +15,7 @@ use crate::shard::core::{Asker, Core, Step};
 use crate::shard::mesh::Scope;
 
 /// Where the keys of a command lead.
-enum Route {
+pub(crate) enum Route {
     Here(Slot),
     /// Some of them are here, and it is being decided whether they stay.
     Held,
@@ -43,11 +43,9 @@ impl Core {
             }
             Route::Held => return self.admission.holds.step_of_held(),
             Route::Moved(slot, owner) => {
-                let primary = self.router.routes.primary(owner);
-                let primary = primary.ok_or(ClientError::SlotNotServed)?;
-                let (host, port) = (self.host_of(primary, connection.local), primary.port);
+                let moved = self.moved(connection, slot, owner)?;
                 connection.outbox.write(self.turn, |out| {
-                    error::write_moved(out, slot, &host, port);
+                    out.extend_from_slice(&moved);
                     Lsn::ZERO
                 });
             }
@@ -68,17 +66,29 @@ impl Core {
         Ok(Step::Done)
     }
 
-    fn route(
+    /// The reply that sends a client to the primary of a slot.
+    pub(crate) fn moved(
+        &self,
+        connection: &Connection,
+        slot: Slot,
+        owner: Owner,
+    ) -> Result<Vec<u8>, ClientError> {
+        let primary = self.router.routes.primary(owner);
+        let primary = primary.ok_or(ClientError::SlotNotServed)?;
+        let host = self.host_of(primary, connection.local);
+        let mut moved = Vec::new();
+        error::write_moved(&mut moved, slot, &host, primary.port);
+        Ok(moved)
+    }
+
+    pub(crate) fn route(
         &self,
         scope: Scope,
         spec: &Spec,
         request: &Request<'_>,
     ) -> Result<Route, ClientError> {
+        check_pairs(spec, request)?;
         let first_key = usize::from(spec.first_key());
-        if spec.step() > 1 && !(request.len() - first_key).is_multiple_of(usize::from(spec.step()))
-        {
-            return Err(ClientError::WrongArity(spec.name));
-        }
         let slot = match request.located() {
             Some(located) if first_key == 1 => located.slot,
             _ => slot_of(request.arg(first_key)),
@@ -205,10 +215,19 @@ pub(crate) struct Parts<'a> {
     pub(crate) combine: Combine,
 }
 
+/// Refuses keys that lack their values.
+pub(crate) fn check_pairs(spec: &Spec, request: &Request<'_>) -> Result<(), ClientError> {
+    let (first_key, step) = (usize::from(spec.first_key()), usize::from(spec.step()));
+    if step > 1 && !(request.len() - first_key).is_multiple_of(step) {
+        return Err(ClientError::WrongArity(spec.name));
+    }
+    Ok(())
+}
+
 /// Commands whose keys may be in different slots of the node, through the entry port.
 fn may_span_slots(cmd: Cmd) -> bool {
     matches!(
         cmd,
-        Cmd::Mget | Cmd::Mset | Cmd::Del | Cmd::Unlink | Cmd::Exists | Cmd::Touch
+        Cmd::Mget | Cmd::Mset | Cmd::Del | Cmd::Unlink | Cmd::Exists | Cmd::Touch | Cmd::Watch
     )
 }

@@ -1,0 +1,268 @@
+//! MULTI, EXEC, DISCARD, WATCH and UNWATCH: two clients in turn, against a Redis that is told the same.
+
+use ephesus_tests::oracle::Oracle;
+use ephesus_tests::{Client, Node, Options, Reply, Rng};
+
+use super::{PORTS, PROTOCOLS, Pair, Port, shown};
+
+const STEPS: usize = 2500;
+
+/// Answered alike on both kinds of port. A `|` in front: the other client.
+const SCRIPT: &str = "
+EXEC
+DISCARD
+UNWATCH
+MULTI
+MULTI
+SET a 1
+EXEC
+EXEC
+MULTI
+WATCH a
+SET a 1
+EXEC
+MULTI
+FOO x
+SET a 2
+EXEC
+MULTI
+GET
+EXEC
+GET a
+MULTI
+SET a b
+INCR a
+GET a
+UNWATCH
+PING
+ECHO x
+EXEC
+MULTI
+SET a 7
+RESET
+EXEC
+GET a
+MULTI x
+EXEC x
+DISCARD x
+WATCH
+UNWATCH a
+MULTI
+DISCARD x
+SET a 1
+EXEC
+MULTI
+EXEC x
+SET a 1
+EXEC
+WATCH a
+|SET a 2
+MULTI
+GET a
+EXEC
+MULTI
+GET a
+EXEC
+WATCH a
+SET a 3
+MULTI
+EXEC
+WATCH a {a}b
+|DEL {a}b
+MULTI
+EXEC
+WATCH a
+|SET a 4
+UNWATCH
+MULTI
+EXEC
+WATCH a
+|SET a 5
+MULTI
+DISCARD
+MULTI
+EXEC
+WATCH absent
+|FLUSHALL
+MULTI
+EXEC
+SET a 1
+WATCH a
+|FLUSHALL
+MULTI
+EXEC
+WATCH a
+|SET a 1
+MULTI
+GET
+EXEC
+MULTI
+EXEC
+WATCH a
+|EXPIRE a 100
+MULTI
+EXEC
+WATCH a
+|SETNX a 100
+|GETDEL absent
+|COPY a {a}b
+MULTI
+EXEC
+WATCH a
+|RENAME a a
+MULTI
+EXEC
+MULTI
+DISCARD
+DISCARD
+MULTI
+CLIENT SETNAME x
+CLIENT GETNAME
+SELECT 0
+EXEC
+MULTI
+MSET a
+EXEC
+MULTI
+MSET a 1 a
+SET a 1 EX 0
+SETEX a x 1
+EXEC
+MULTI
+HELLO 9
+EXEC
+MULTI
+HELLO 3
+GET absent
+HELLO 2
+GET absent
+EXEC
+MULTI
+QUIT
+";
+
+#[test]
+fn fixed_transactions_are_answered_as_redis_answers() {
+    for port in PORTS {
+        let mut pair = Pair::new(port, 2);
+        let mut others = (other_client(&pair, port), pair._oracle.client());
+        for line in SCRIPT.lines().filter(|line| !line.is_empty()) {
+            let Some(line) = line.strip_prefix('|') else {
+                // The rest of HELLO's reply differs.
+                if line == "EXEC" {
+                    let words = ["EXEC"];
+                    let (ours, theirs) = pair.ask(&words);
+                    assert_eq!(without_hello(ours), without_hello(theirs), "{line}");
+                } else {
+                    pair.same_line(line);
+                }
+                continue;
+            };
+            // Keys of several slots are one shard's here, and one slot's nowhere.
+            let words: Vec<&str> = line.split(' ').collect();
+            assert_eq!(others.0.call(&words), others.1.call(&words), "{line}");
+        }
+    }
+}
+
+/// A reply to EXEC in which replies to HELLO are nothing but that.
+fn without_hello(reply: Reply) -> String {
+    let Reply::Array(items) = &reply else {
+        return format!("{reply:?}");
+    };
+    let is_hello = |item: &Reply| {
+        matches!(item, Reply::Array(_) | Reply::Map(_)) && item.field("proto").is_some()
+    };
+    if items.iter().any(is_hello) {
+        let kept = items.iter().map(|item| match is_hello(item) {
+            true => format!("HELLO {:?}", item.field("proto")),
+            false => format!("{item:?}"),
+        });
+        return kept.collect::<Vec<_>>().join(", ");
+    }
+    format!("{reply:?}")
+}
+
+fn other_client(pair: &Pair, port: Port) -> Client {
+    match port {
+        Port::Entry => pair._node.client(),
+        Port::Direct => pair._node.direct_client(0),
+    }
+}
+
+#[test]
+fn interleaved_clients_are_answered_as_redis_answers() {
+    let mut rng = Rng::new(ephesus_tests::seed_of_run("interleaved transactions"));
+    for port in PORTS {
+        for protocol in PROTOCOLS {
+            let (oracle, shards) = match port {
+                Port::Entry => (Oracle::standalone(), 3),
+                Port::Direct => (Oracle::cluster(), 1),
+            };
+            let node = Node::start(Options {
+                shards,
+                ..Options::default()
+            });
+            let ours = || match port {
+                Port::Entry => node.client(),
+                Port::Direct => node.direct_client(0),
+            };
+            let mut clients: Vec<[Client; 2]> = (0..2).map(|_| [ours(), oracle.client()]).collect();
+            if protocol == 3 {
+                for client in clients.iter_mut().flatten() {
+                    client.say("HELLO 3");
+                }
+            }
+            let mut trail: Vec<String> = Vec::new();
+            let mut executed = [0; 2];
+            for _ in 0..STEPS {
+                let who = rng.below(2) as usize;
+                let step = step(&mut rng);
+                trail.push(format!("{who}: {}", shown(&step)));
+                if trail.len() > 40 {
+                    trail.remove(0);
+                }
+                let [ours, theirs] = &mut clients[who];
+                let (ours, theirs) = (ours.call(&step), theirs.call(&step));
+                assert!(
+                    ours == theirs,
+                    "{port:?} port, RESP{protocol}: we say {ours:?}, Redis says {theirs:?}; steps:\n{}",
+                    trail.join("\n")
+                );
+                if step[0] == b"EXEC" && ours.error().is_none() {
+                    executed[usize::from(ours.is_nil())] += 1;
+                }
+            }
+            assert!(executed[0] > 10 && executed[1] > 5, "{executed:?}");
+        }
+    }
+}
+
+/// The next command: on few keys of one slot, so that both clients meet.
+fn step(rng: &mut Rng) -> Vec<Vec<u8>> {
+    let word = |text: &str| text.as_bytes().to_vec();
+    let key = |rng: &mut Rng| format!("{{tag}}{}", rng.below(4)).into_bytes();
+    let value = |rng: &mut Rng| rng.below(100).to_string().into_bytes();
+    match rng.below(32) {
+        0..4 => vec![word("MULTI")],
+        4..8 => vec![word("EXEC")],
+        8 => vec![word("DISCARD")],
+        9..13 => vec![word("WATCH"), key(rng)],
+        13 => vec![word("WATCH"), key(rng), key(rng)],
+        14 => vec![word("UNWATCH")],
+        15 => vec![word("GET")],
+        16 => vec![word("SET"), key(rng), value(rng), word("NX")],
+        17 => vec![word("DEL"), key(rng), key(rng)],
+        18 => vec![word("INCR"), key(rng)],
+        19 => vec![word("APPEND"), key(rng), word("x")],
+        20 => vec![word("EXPIRE"), key(rng), word("1000")],
+        21 => vec![word("PERSIST"), key(rng)],
+        22 => vec![word("RENAME"), key(rng), key(rng)],
+        23 => vec![word("MSET"), key(rng), value(rng), key(rng), value(rng)],
+        24 => vec![word("PEXPIRE"), key(rng), word("-1")],
+        25 => vec![word("SETRANGE"), key(rng), word("2"), word("y")],
+        26 => vec![word("PING")],
+        27 => vec![word("MGET"), key(rng), key(rng)],
+        _ => vec![word("GET"), key(rng)],
+    }
+}
