@@ -165,6 +165,49 @@ fn fixed_transactions_are_answered_as_redis_answers() {
     }
 }
 
+/// What is selected behind MULTI is selected when it is executed, and keys behind it are of that database.
+const DATABASES: &str = "
+SET k 0
+MULTI
+SELECT 3
+SET k 3
+GET k
+SELECT 99
+GET k
+SELECT 0
+GET k
+SELECT 4
+EXEC
+GET k
+SELECT 3
+GET k
+WATCH k
+SELECT 0
+SET k 1
+SELECT 3
+MULTI
+EXEC
+WATCH k
+SET k 4
+MULTI
+SELECT 0
+DISCARD
+GET k
+FLUSHDB
+SELECT 0
+GET k
+";
+
+#[test]
+fn databases_are_selected_within_transactions() {
+    for protocol in PROTOCOLS {
+        let mut pair = Pair::new(Port::Entry, protocol);
+        for line in DATABASES.lines().filter(|line| !line.is_empty()) {
+            pair.same_line(line);
+        }
+    }
+}
+
 /// A reply to EXEC in which replies to HELLO are nothing but that.
 fn without_hello(reply: Reply) -> String {
     let Reply::Array(items) = &reply else {
