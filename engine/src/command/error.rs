@@ -273,6 +273,18 @@ pub enum ClientError {
     /// The disk is below its free-space floor; reads still work.
     #[error("MISCONF not enough free disk space, writes are refused until there is more.")]
     DiskFull,
+    /// CONFIG SET of what is no parameter.
+    #[error("ERR Unknown option or number of arguments for CONFIG SET - '{0}'")]
+    ConfigUnknown(Quoted),
+    /// CONFIG SET of a parameter, and why it was refused.
+    #[error("ERR CONFIG SET failed (possibly related to argument '{0}') - {1}")]
+    ConfigSet(&'static str, &'static str),
+    /// There is no file.
+    #[error("ERR The server is running without a config file")]
+    NoConfigFile,
+    /// SLOWLOG GET of a number below -1.
+    #[error("ERR count should be greater than or equal to -1")]
+    SlowLogCount,
     /// The server has as many connections as it may.
     #[error("ERR max number of clients reached")]
     TooManyClients,
@@ -330,6 +342,23 @@ impl ClientError {
             ClientError::DiskFull => "MISCONF",
             _ => "ERR",
         }
+    }
+
+    /// Whether the command was refused before it was executed.
+    #[must_use]
+    pub fn is_rejection(&self) -> bool {
+        matches!(
+            self,
+            ClientError::WrongArity(_)
+                | ClientError::NoAuth
+                | ClientError::CrossSlot
+                | ClientError::SlotNotServed
+                | ClientError::ClusterDown
+                | ClientError::MoveUndecided
+                | ClientError::Loading
+                | ClientError::OutOfMemory
+                | ClientError::DiskFull
+        )
     }
 
     /// Appends the error reply.

@@ -22,6 +22,10 @@ pub mod info;
 
 pub mod help;
 
+pub mod latency;
+
+pub mod slowlog;
+
 pub mod memory;
 
 pub use error::ClientError;

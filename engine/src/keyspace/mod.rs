@@ -85,6 +85,13 @@ pub struct KeyspaceCounters {
     pub imported_bytes: u64,
 }
 
+impl KeyspaceCounters {
+    /// Sets to 0 what CONFIG RESETSTAT does.
+    pub fn reset(&mut self) {
+        (self.hits, self.misses, self.expired) = (0, 0, 0);
+    }
+}
+
 /// The partitions of one shard.
 pub struct Keyspace {
     partitioning: Partitioning,

@@ -9,6 +9,7 @@ mod error;
 mod executor;
 mod joining;
 mod layout_writer;
+pub mod live;
 mod options;
 pub(crate) mod peers;
 mod ports;
@@ -28,6 +29,7 @@ pub mod shared;
     reason = "a test's equipment"
 )]
 pub mod simulated;
+pub mod slow;
 mod start;
 pub mod time;
 

@@ -124,7 +124,6 @@ impl ServeOptions {
                 "maxclients",
                 (self.max_clients * usize::from(shards)).to_string(),
             ),
-            ("maxmemory", self.max_memory.to_string()),
             ("maxmemory-clients", max_client_memory.to_string()),
             ("maxmemory-policy", "noeviction".to_owned()),
             ("name", self.name.clone()),

@@ -34,8 +34,9 @@ impl Rates {
                     &stats.net_output_per_second,
                 ];
                 for ((rate, current), oldest) in rates.into_iter().zip(current).zip(oldest) {
-                    // As a float, so that a span of no time is a rate of 0 and no panic.
-                    rate.set(((current - oldest) as f64 / seconds.max(1e-3)).round() as u64);
+                    // Counters may have been set to 0 meanwhile. As a float, so that a span of no time is a rate of 0.
+                    let counted = current.saturating_sub(*oldest) as f64;
+                    rate.set((counted / seconds.max(1e-3)).round() as u64);
                 }
             }
         }

@@ -11,6 +11,8 @@ use ephesus_wal::Durability;
 use ephesus_wire::limits::ONE_REPLY_BYTES_MAX;
 use ephesus_wire::{NodeId, Partitioning, ShardId};
 
+use super::live::LiveSettings;
+use super::slow::Slow;
 use super::time::NodeTime;
 use crate::by_shard::ByShard;
 use crate::keyspace::large_replies::LargeReplies;
@@ -67,6 +69,8 @@ pub struct NodeShared {
     /// 40 hex digits, new for every start.
     pub run_id: String,
     pub disk: Disk,
+    pub live: LiveSettings,
+    pub slow: Slow,
 }
 
 /// What the node's monitor has found about its disk.
@@ -118,6 +122,7 @@ impl NodeShared {
             reason = "uptime is for people, not for decisions"
         )]
         let started = Instant::now();
+        let live = LiveSettings::new(settings.max_memory);
         let run_id = format!(
             "{}{:08x}",
             uuid::Uuid::new_v4().simple(),
@@ -141,12 +146,23 @@ impl NodeShared {
             time,
             run_id,
             disk: Disk::default(),
+            live,
+            slow: Slow::default(),
         }
     }
 
     #[must_use]
     pub fn shards(&self) -> u16 {
         self.peers.len() as u16
+    }
+
+    /// What CONFIG GET answers from: all parameters and their values, by name.
+    #[must_use]
+    pub fn parameters(&self) -> Vec<(&'static str, String)> {
+        let fixed = self.settings.parameters.iter().cloned();
+        let mut all: Vec<_> = fixed.chain(self.live.parameters()).collect();
+        all.sort_unstable();
+        all
     }
 
     /// Memory that counts against `--max-memory`.
@@ -160,7 +176,8 @@ impl NodeShared {
 
     #[must_use]
     pub fn is_memory_full(&self) -> bool {
-        self.settings.max_memory != 0 && self.memory_bytes() >= self.settings.max_memory
+        let max_memory = self.live.max_memory();
+        max_memory != 0 && self.memory_bytes() >= max_memory
     }
 
     /// Memory that clients make the node hold, as far as its shards have published it.

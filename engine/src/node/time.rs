@@ -64,6 +64,13 @@ impl NodeTime {
         (now, self.at(wall_ms, now))
     }
 
+    /// The monotonic clock alone, for how long something took.
+    #[expect(clippy::disallowed_methods, reason = "where time enters")]
+    #[must_use]
+    pub fn instant(&self) -> Instant {
+        Instant::now()
+    }
+
     /// How far the time is ahead of the machine's clock, ms.
     #[must_use]
     pub fn ahead_ms(&self) -> u64 {

@@ -110,6 +110,8 @@ pub struct Connection {
     pub blocked: Option<Blocked>,
     /// Nothing is executed until what is owed now has come.
     pub settling: bool,
+    /// What is executed has come together with other commands.
+    pub is_pipelining: bool,
     /// It has asked for a walk: shards are told when its client leaves.
     pub walks: bool,
     /// It has watched keys: shards are told when its client leaves, too.
@@ -188,6 +190,7 @@ impl Connection {
             life: Life::Open,
             blocked: None,
             settling: false,
+            is_pipelining: false,
             walks: false,
             watches: false,
             presence_told: Presence::Here,

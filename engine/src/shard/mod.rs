@@ -30,6 +30,7 @@ pub mod simulated;
 mod snapshot;
 pub mod stats;
 mod timers;
+pub mod timing;
 mod transaction;
 mod write_delay;
 

@@ -1,21 +1,30 @@
 //! INFO's numbers, from what the shards publish and what the operating system says of the process.
 
+use std::collections::BTreeMap;
+
 use ephesus_wal::Durability;
 use ephesus_wire::ShardId;
 
-use super::stats::{Counter, DatabaseStats, ShardStats};
+use super::stats::{CommandStats, Counter, DatabaseStats, ShardStats};
+use super::timing::Times;
 use crate::command::info::{self, InfoSnapshot};
 use crate::command::spec::Spec;
 use crate::command::spec::commands;
 use crate::node::{NodeShared, process};
 
+/// The counters of the node, or of one of its shards.
+#[must_use]
+pub fn covered(node: &NodeShared, shard: Option<ShardId>) -> Vec<&ShardStats> {
+    match shard {
+        None => node.stats.iter().collect(),
+        Some(shard) => vec![&node.stats[shard]],
+    }
+}
+
 /// The state of the node, or of one of its shards.
 #[must_use]
 pub fn take(node: &NodeShared, shard: Option<ShardId>, now_ms: u64) -> InfoSnapshot {
-    let covered: Vec<&ShardStats> = match shard {
-        None => node.stats.iter().collect(),
-        Some(shard) => vec![&node.stats[shard]],
-    };
+    let covered = covered(node, shard);
     let sum = |of: fn(&ShardStats) -> &Counter| covered.iter().map(|stats| of(stats).get()).sum();
     let most = |of: fn(&ShardStats) -> &Counter| {
         covered
@@ -28,7 +37,7 @@ pub fn take(node: &NodeShared, shard: Option<ShardId>, now_ms: u64) -> InfoSnaps
     let calls = |spec: &Spec| -> u64 {
         covered
             .iter()
-            .map(|stats| stats.calls_of(spec.cmd).get())
+            .map(|stats| stats.of(spec.cmd).calls.get())
             .sum()
     };
     let commands: u64 = sum(|s| &s.commands);
@@ -65,7 +74,7 @@ pub fn take(node: &NodeShared, shard: Option<ShardId>, now_ms: u64) -> InfoSnaps
             used_peak: sum(|s| &s.memory_bytes_max),
             dataset: sum(|s| &s.data_bytes),
             resident: process::resident_bytes(),
-            max: settings.max_memory,
+            max: node.live.max_memory(),
             system_total: process::system_memory_bytes(),
         },
         persistence: info::PersistenceInfo {
@@ -117,8 +126,8 @@ pub fn take(node: &NodeShared, shard: Option<ShardId>, now_ms: u64) -> InfoSnaps
             writes_processed: written,
         },
         cpu: info::CpuInfo { system, user },
-        commands: Vec::new(),
-        errors: Vec::new(),
+        commands: command_stats(&covered, node.live.tracks_latency()),
+        errors: error_stats(&covered),
         keyspace: keyspace(&covered),
     }
 }
@@ -150,6 +159,52 @@ fn keyspace(covered: &[&ShardStats]) -> Vec<info::DatabaseInfo> {
         databases.insert(0, first);
     }
     databases
+}
+
+/// What commands have done that were called, or refused.
+fn command_stats(covered: &[&ShardStats], tracks_latency: bool) -> Vec<info::CommandStat> {
+    let specs = commands().iter().flat_map(Spec::all);
+    let stats = specs.filter_map(|spec| {
+        let sum = |of: fn(&CommandStats) -> &Counter| -> u64 {
+            let shards = covered.iter().map(|stats| of(stats.of(spec.cmd)).get());
+            shards.sum()
+        };
+        let stat = info::CommandStat {
+            name: spec.name,
+            calls: sum(|stats| &stats.calls),
+            usec: sum(|stats| &stats.nanos) / 1000,
+            rejected_calls: sum(|stats| &stats.rejected),
+            failed_calls: sum(|stats| &stats.failed),
+            latency: tracks_latency.then(|| latency(covered, spec)).flatten(),
+        };
+        (stat.calls + stat.rejected_calls + stat.failed_calls > 0).then_some(stat)
+    });
+    stats.collect()
+}
+
+/// Times of a command on these shards.
+pub fn times(covered: &[&ShardStats], spec: &Spec) -> Times {
+    Times::of(covered.iter().map(|stats| &stats.of(spec.cmd).times))
+}
+
+fn latency(covered: &[&ShardStats], spec: &Spec) -> Option<info::LatencyStat> {
+    let times = times(covered, spec);
+    (times.count() > 0).then(|| info::LatencyStat {
+        p50_usec: times.quantile_usec(0.5),
+        p99_usec: times.quantile_usec(0.99),
+        p999_usec: times.quantile_usec(0.999),
+    })
+}
+
+fn error_stats(covered: &[&ShardStats]) -> Vec<(String, u64)> {
+    let mut sums = BTreeMap::<&str, u64>::new();
+    for (code, count) in covered.iter().flat_map(|stats| stats.errors()) {
+        *sums.entry(code).or_default() += count;
+    }
+    let counted = sums.into_iter().filter(|(_, count)| *count > 0);
+    counted
+        .map(|(code, count)| (code.to_owned(), count))
+        .collect()
 }
 
 fn all_specs() -> impl Iterator<Item = &'static Spec> {

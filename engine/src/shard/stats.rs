@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use ephesus_wire::Database;
 
+use super::timing::Histogram;
+use crate::command::error::ClientError;
 use crate::command::spec::Cmd;
 use crate::keyspace::databases;
 use crate::table::Totals;
@@ -15,8 +17,10 @@ macro_rules! counters {
         #[derive(Debug)]
         pub struct ShardStats {
             $($(#[$doc])* pub $name: Counter,)*
-            /// Calls by command.
-            pub calls: Box<[Counter]>,
+            /// By command.
+            commands_by: Box<[CommandStats]>,
+            /// Error replies by the code that they begin with, in the order of [`ERROR_CODES`].
+            errors_by: [Counter; ERROR_CODES.len()],
             /// Keys by database; those of database 0 are what the others leave of all.
             pub databases: Box<[DatabaseStats]>,
         }
@@ -25,18 +29,30 @@ macro_rules! counters {
             fn default() -> ShardStats {
                 ShardStats {
                     $($name: Counter::default(),)*
-                    calls: (0..Cmd::COUNT).map(|_| Counter::default()).collect(),
+                    commands_by: (0..Cmd::COUNT).map(|_| CommandStats::default()).collect(),
+                    errors_by: std::array::from_fn(|_| Counter::default()),
                     databases: (0..databases::MOST).map(|_| DatabaseStats::default()).collect(),
                 }
             }
         }
 
         impl ShardStats {
-            /// Calls of a command.
+            /// What one command has done.
             #[expect(clippy::indexing_slicing, reason = "there are as many as commands")]
             #[must_use]
-            pub fn calls_of(&self, cmd: Cmd) -> &Counter {
-                &self.calls[cmd as usize]
+            pub fn of(&self, cmd: Cmd) -> &CommandStats {
+                &self.commands_by[cmd as usize]
+            }
+
+            /// Sets to 0 what CONFIG RESETSTAT does.
+            pub fn reset(&self) {
+                self.commands_by.iter().for_each(CommandStats::reset);
+                let counted = [
+                    &self.commands, &self.connections_received, &self.connections_rejected, &self.http_closed,
+                    &self.net_input_bytes, &self.net_output_bytes, &self.error_replies,
+                ];
+                let errors = self.errors_by.iter();
+                counted.into_iter().chain(errors).for_each(|counter| counter.set(0));
             }
         }
     };
@@ -75,7 +91,79 @@ counters! {
     images_written, image_in_progress, image_last_time_s, input_buffer_max, output_buffer_max,
 }
 
+/// Codes that errors are counted by.
+pub const ERROR_CODES: [&str; 20] = [
+    "ERR",
+    "MOVED",
+    "CROSSSLOT",
+    "CLUSTERDOWN",
+    "NOAUTH",
+    "WRONGPASS",
+    "NOPERM",
+    "NOPROTO",
+    "BUSYKEY",
+    "LOADING",
+    "OOM",
+    "MISCONF",
+    "EXECABORT",
+    "NOSCRIPT",
+    "NOTBUSY",
+    "READONLY",
+    "WRONGTYPE",
+    "TRYAGAIN",
+    "IOERR",
+    "NOREPLICAS",
+];
+
+/// What one command has done.
+#[derive(Debug, Default)]
+pub struct CommandStats {
+    pub calls: Counter,
+    /// Calls that were refused before they were executed, and those that were answered by an error.
+    pub rejected: Counter,
+    pub failed: Counter,
+    pub nanos: Counter,
+    pub times: Histogram,
+}
+
+impl CommandStats {
+    /// So many calls took that long each.
+    pub fn took(&self, nanos: u64, times: u64) {
+        self.nanos.add(nanos * times);
+        self.times.add(nanos, times);
+    }
+
+    fn reset(&self) {
+        let counted = [&self.calls, &self.rejected, &self.failed, &self.nanos];
+        counted.iter().for_each(|counter| counter.set(0));
+        self.times.reset();
+    }
+}
+
 impl ShardStats {
+    /// Counts a call that was answered by an error.
+    pub fn count_failure(&self, cmd: Cmd, error: &ClientError) {
+        match error.is_rejection() {
+            true => self.of(cmd).rejected.add(1),
+            false => self.of(cmd).failed.add(1),
+        }
+    }
+
+    /// Counts an error reply that begins with that code.
+    pub fn count_error(&self, code: &str) {
+        self.error_replies.add(1);
+        let counters = ERROR_CODES.iter().zip(&self.errors_by);
+        if let Some((_, counter)) = counters.into_iter().find(|(known, _)| **known == code) {
+            counter.add(1);
+        }
+    }
+
+    /// Error replies by code.
+    pub fn errors(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let counters = ERROR_CODES.into_iter().zip(&self.errors_by);
+        counters.map(|(code, counter)| (code, counter.get()))
+    }
+
     /// Publishes the totals of all databases but 0.
     pub fn set_databases(&self, databases: &BTreeMap<Database, Totals>) {
         for (number, published) in (0..=u8::MAX).zip(&self.databases) {

@@ -7,6 +7,7 @@ mod programs;
 mod protocol;
 mod scripted;
 mod set_options;
+mod statistics;
 mod transactions;
 
 use ephesus_tests::oracle::Oracle;

@@ -39,7 +39,7 @@ fn differing() -> BTreeSet<&'static str> {
         {
             let name = word.to_lowercase().replace(' ', "|");
             let below = format!("{container}|{name}");
-            let spec = lookup_full(name.as_bytes()).or_else(|| lookup_full(below.as_bytes()));
+            let spec = lookup_full(below.as_bytes()).or_else(|| lookup_full(name.as_bytes()));
             let spec = spec.unwrap_or_else(|| panic!("docs/differences.md names {word}"));
             container = spec.name.split('|').next().unwrap_or_default().to_owned();
             names.extend(spec.all().map(|spec| spec.name));

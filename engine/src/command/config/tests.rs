@@ -24,7 +24,7 @@ fn one_parameter_as_redis_writes_it() {
     );
     assert_eq!(
         get(&["MaxMemory"], Protocol::Resp3),
-        "%1\r\n$9\r\nmaxmemory\r\n$1\r\n0\r\n"
+        "%1\r\n$9\r\nMaxMemory\r\n$1\r\n0\r\n"
     );
     assert_eq!(get(&["nope"], Protocol::Resp2), "*0\r\n");
     assert_eq!(get(&["nope"], Protocol::Resp3), "%0\r\n");

@@ -208,8 +208,9 @@ fn lists_are_filtered() {
     assert_eq!(names("command list filterby module x"), "-");
     assert_eq!(
         names("command list filterby aclcat DANGEROUS"),
-        "restore,keys,flushall,flushdb,info,client|list,config|get,cluster|migrateslots,\
-         cluster|getslotmigrations,cluster|cancelslotmigrations"
+        "restore,keys,flushall,flushdb,info,client|list,config|get,config|set,config|resetstat,config|rewrite,\
+         slowlog|get,slowlog|len,slowlog|reset,latency|histogram,latency|latest,latency|history,latency|reset,\
+         latency|doctor,cluster|migrateslots,cluster|getslotmigrations,cluster|cancelslotmigrations"
     );
     for request in [
         "command list filterby",

@@ -250,6 +250,7 @@ impl Core {
             let behind = batch.parse(rest, begun.take());
             self.prefetch(&mut batch, rest);
             let mut all = true;
+            connection.is_pipelining = batch.len() > 1;
             for (index, (args, source)) in batch.commands(rest).enumerate() {
                 let located = batch.located().get(index).copied().flatten();
                 let request = Request::new(args, source).with_located(located);
@@ -279,12 +280,14 @@ impl Core {
                         reply::error(out, &text);
                         Lsn::ZERO
                     });
-                    self.stats().error_replies.add(1);
+                    self.stats().count_error("ERR");
                     connection.drain();
                 }
             }
         }
         self.execution.batch = batch;
+        self.end_timing();
+        self.execution.timing.stop();
         connection.note_executed(at);
         if at < bytes.len() && !self.has_bytes_left(connection, 0) && connection.executes() {
             self.block_for_turn(connection);
@@ -322,6 +325,11 @@ impl Core {
                 return true;
             }
             Err(error) => {
+                if let ClientError::WrongArity(name) = error
+                    && let Some(spec) = spec::lookup_full(name.as_bytes())
+                {
+                    self.stats().count_failure(spec.cmd, &error);
+                }
                 self.refuse_unknown(connection, request, error);
                 return true;
             }
@@ -379,6 +387,7 @@ impl Core {
             return false;
         }
         connection.last_command = Some(spec.cmd);
+        let timed = self.begin_timed(spec, source, connection.is_pipelining);
         let scope = connection.scope();
         let answer = if spec.acts_on_keys() {
             let answer = self.keyed(connection, scope, spec, request, source);
@@ -401,10 +410,17 @@ impl Core {
                 self.admission.blocked.block(connection, Blocked::ReplyRoom);
                 return false;
             }
-            Err(error) => self.refuse(connection, &error),
+            Err(error) => {
+                self.stats().count_failure(spec.cmd, &error);
+                self.refuse(connection, &error);
+                if error.is_rejection() {
+                    return true;
+                }
+            }
         }
+        self.end_timed(timed, Some(connection), spec, request);
         self.execution.commands += 1;
-        self.stats().calls_of(spec.cmd).add(1);
+        self.stats().of(spec.cmd).calls.add(1);
         true
     }
 
@@ -419,7 +435,7 @@ impl Core {
     }
 
     pub(crate) fn refuse(&mut self, connection: &mut Connection, error: &ClientError) {
-        self.stats().error_replies.add(1);
+        self.stats().count_error(error.code());
         connection.outbox.write(self.turn, |out| {
             error.write(out);
             Lsn::ZERO

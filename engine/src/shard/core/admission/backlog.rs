@@ -135,6 +135,8 @@ impl Core {
             self.admission.backlog.replies_bytes += bytes;
         }
         self.execution.args = args;
+        self.end_timing();
+        self.execution.timing.stop();
         if let Some(from) = from {
             self.answer_once_committed(from, answers);
         }

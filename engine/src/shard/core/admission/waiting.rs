@@ -229,6 +229,7 @@ pub(crate) fn covers_shards(cmd: Cmd) -> bool {
             | Cmd::Flushall
             | Cmd::Flushdb
             | Cmd::ClientList
+            | Cmd::ConfigResetstat
             | Cmd::MemoryPurge
             | Cmd::ClusterCountkeysinslot
             | Cmd::ClusterGetkeysinslot
@@ -237,5 +238,8 @@ pub(crate) fn covers_shards(cmd: Cmd) -> bool {
 
 /// Whether a command that covers shards is about keys, which a node without a lease may not tell of.
 pub(crate) fn needs_lease(cmd: Cmd) -> bool {
-    !matches!(cmd, Cmd::ClientList | Cmd::MemoryPurge)
+    !matches!(
+        cmd,
+        Cmd::ClientList | Cmd::ConfigResetstat | Cmd::MemoryPurge
+    )
 }

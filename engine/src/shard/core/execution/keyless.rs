@@ -10,7 +10,7 @@ use crate::command::error::ClientError;
 use crate::command::info::SectionSet;
 use crate::command::parse::{self, ArgList, Request, Scan};
 use crate::command::spec::{Cmd, Spec};
-use crate::command::{config, help, introspect, memory};
+use crate::command::{config, help, introspect, latency, memory, slowlog};
 use crate::keyspace::databases::Flush;
 use crate::keyspace::large_replies::LARGE_REPLY_BYTES;
 use crate::keyspace::{ScanCursor, WalkFilter};
@@ -145,8 +145,42 @@ impl Core {
                 snapshot.write(out, protocol, SectionSet::parse(request));
             }
             Cmd::ConfigGet => {
-                let parameters = &self.node.settings.parameters;
-                config::write_matching(out, protocol, parameters, request)?;
+                let parameters = self.node.parameters();
+                config::write_matching(out, protocol, &parameters, request)?;
+            }
+            Cmd::ConfigSet => {
+                let changes = config::changes(request, &self.node.parameters())?;
+                changes
+                    .into_iter()
+                    .for_each(|change| self.node.live.apply(change));
+                out.extend_from_slice(reply::OK);
+            }
+            Cmd::ConfigRewrite => return Err(ClientError::NoConfigFile),
+            Cmd::SlowlogGet => {
+                slowlog::write(out, &self.node.slow.latest(slowlog::count(request)?));
+            }
+            Cmd::SlowlogLen => reply::integer(out, self.node.slow.entries() as i64),
+            Cmd::SlowlogReset => {
+                self.node.slow.clear();
+                out.extend_from_slice(reply::OK);
+            }
+            Cmd::LatencyHistogram => {
+                let covered = snapshot::covered(&self.node, self.shard_in(scope));
+                let times_of = |spec: &Spec| snapshot::times(&covered, spec);
+                latency::write_histograms(out, protocol, request, times_of);
+            }
+            Cmd::LatencyLatest => latency::write_latest(out, &self.node.slow.samples()),
+            Cmd::LatencyHistory => {
+                latency::write_history(out, request.arg(2), &self.node.slow.samples());
+            }
+            Cmd::LatencyReset => {
+                let is_reset = latency::resets(request) && self.node.slow.forget_samples();
+                reply::integer(out, i64::from(is_reset));
+            }
+            Cmd::LatencyDoctor => {
+                let threshold_ms = self.node.live.latency_threshold_ms();
+                let text = latency::diagnosis(threshold_ms, &self.node.slow.samples());
+                reply::verbatim(out, protocol, "txt", text.as_bytes());
             }
             Cmd::MemoryStats => {
                 let info = snapshot::take(&self.node, self.shard_in(scope), now_ms);
@@ -250,6 +284,14 @@ impl Core {
                 let text = self.client_list(asker, &filter)?;
                 self.respond(asker, |_, reply| {
                     reply::verbatim(reply.out, reply.protocol, "txt", text.as_bytes());
+                    Ok(())
+                })?;
+            }
+            Cmd::ConfigResetstat => {
+                self.stats().reset();
+                self.keyspace.counters.reset();
+                self.respond(asker, |_, reply| {
+                    reply.out.extend_from_slice(reply::OK);
                     Ok(())
                 })?;
             }
@@ -369,7 +411,7 @@ impl Core {
                 self.refuse_if_full(spec)?;
                 (everyone, Some(Combine::AllOk))
             }
-            Cmd::MemoryPurge => (everyone, Some(Combine::AllOk)),
+            Cmd::MemoryPurge | Cmd::ConfigResetstat => (everyone, Some(Combine::AllOk)),
             Cmd::Randomkey => {
                 let first = usize::from(self.random_shard().0);
                 (everyone, Some(Combine::FirstFound(first)))

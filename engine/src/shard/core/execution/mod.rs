@@ -3,6 +3,7 @@
 pub(crate) mod batch;
 pub(crate) mod keyed;
 pub(crate) mod keyless;
+pub(crate) mod timed;
 pub(crate) mod transactions;
 pub(crate) mod walks;
 
@@ -11,6 +12,7 @@ use ephesus_wire::rng::Rng;
 
 use self::batch::Batch;
 use self::walks::Walks;
+use crate::shard::timing::Timing;
 use crate::shard::transaction::Transaction;
 
 /// What commands are executed with, besides the keyspace.
@@ -27,6 +29,7 @@ pub(crate) struct Execution {
     pub together_args: Args,
     /// Executed in this turn.
     pub commands: u64,
+    pub timing: Timing,
 }
 
 impl Execution {
@@ -40,6 +43,7 @@ impl Execution {
             answer: Vec::new(),
             together_args: Args::new(),
             commands: 0,
+            timing: Timing::default(),
         }
     }
 }

@@ -146,7 +146,7 @@ impl Core {
 
     /// Refuses EXEC.
     pub(crate) fn refuse_exec(&mut self, connection: &mut Connection, error: &ClientError) {
-        self.stats().error_replies.add(1);
+        self.stats().count_error(error.code());
         let mut answer = Vec::new();
         error.write(&mut answer);
         self.end_transaction(connection, &answer);
@@ -399,7 +399,7 @@ impl Core {
                 Ok(()) => {}
                 Err(ClientError::LargeReplies) => return Err(ClientError::LargeReplies),
                 Err(error) => {
-                    self.stats().error_replies.add(1);
+                    self.stats().count_error(error.code());
                     out.truncate(before);
                     error.write(out);
                 }
@@ -448,7 +448,11 @@ impl Core {
             None => spec::resolve(&request)?,
         };
         self.execution.commands += 1;
-        self.stats().calls_of(spec.cmd).add(1);
+        self.stats().of(spec.cmd).calls.add(1);
+        if !self.execution.timing.has_begun() {
+            self.execution.timing.begin(self.node.time.instant());
+        }
+        self.execution.timing.executed(spec.cmd);
         if spec.acts_on_keys() {
             check_pairs(spec, &request)?;
             let slot = match located {
@@ -510,7 +514,7 @@ impl Core {
             gate: &mut gate,
         };
         if let Err(error) = self.execute_one_part(&mut asker, &part, &mut Args::new()) {
-            self.stats().error_replies.add(1);
+            self.stats().count_error(error.code());
             out.clear();
             error.write(&mut out);
         }

@@ -80,8 +80,17 @@ impl Core {
             out,
             gate: &mut answers.gate,
         };
+        let resolved = match forwarded.kind {
+            Kind::Command => spec::resolve(&request).map(Some),
+            Kind::Transaction | Kind::Watch | Kind::Unwatch => Ok(None),
+        };
+        let named = resolved.as_ref().ok().copied().flatten();
+        let timed = named.map(|spec| (spec, self.begin_timed(spec, source, true)));
         let outcome = match forwarded.kind {
-            Kind::Command => spec::resolve(&request).and_then(|spec| {
+            Kind::Command => resolved.and_then(|spec| {
+                let Some(spec) = spec else {
+                    return Ok(Answer::Written);
+                };
                 if spec.is_write() && self.is_log_behind(self.id) {
                     Ok(Answer::LogBehind)
                 } else if spec.acts_on_keys() {
@@ -101,10 +110,19 @@ impl Core {
             Ok(answer) => answer,
             Err(ClientError::LargeReplies) => Answer::NoRoom,
             Err(error) => {
+                self.stats().count_error(error.code());
+                if let Some(spec) = named {
+                    self.stats().count_failure(spec.cmd, &error);
+                }
                 error.write(&mut answers.replies.bytes);
                 Answer::Written
             }
         };
+        if answer == Answer::Written
+            && let Some((spec, timed)) = timed
+        {
+            self.end_timed(timed, None, spec, &request);
+        }
         answers.replies.room.join(self.keyspace.room.hand_over());
         if answer == Answer::Written {
             let len = answers.replies.bytes.len() - before;
@@ -270,6 +288,7 @@ impl Core {
             asked: to,
             hops: 0,
         };
+        self.execution.timing.is_elsewhere = true;
         connection.asked_bytes += request.len() + REQUEST_OVERHEAD_BYTES;
         self.router.peers.forward(to, forwarded, request);
     }

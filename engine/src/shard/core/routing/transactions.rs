@@ -100,7 +100,7 @@ impl Core {
         let work = self.keyspace.take_work();
         connection.note_executed(work);
         self.execution.commands += 1;
-        self.stats().calls_of(spec::Cmd::Exec).add(1);
+        self.stats().of(spec::Cmd::Exec).calls.add(1);
         true
     }
 

@@ -1,0 +1,105 @@
+//! What commands cost, noted as they are executed.
+
+use ephesus_wire::database;
+
+use crate::command::parse::{ArgList, Request};
+use crate::command::spec::{Cmd, Spec};
+use crate::node::slow::{self, Sample, SlowCommand};
+use crate::shard::connection::Connection;
+use crate::shard::core::Core;
+use crate::shard::timing::Timing;
+
+/// Below this threshold of the slow log every command is timed alone, so that the log tells what each has taken.
+const EXACT_BELOW_USEC: i64 = 1_000;
+
+/// A command that is about to be executed.
+pub(crate) struct Timed {
+    is_alone: bool,
+}
+
+impl Core {
+    /// Begins to time a command. One that is pipelined with others has its share of what they take together, unless it
+    /// may take long.
+    #[inline]
+    pub(crate) fn begin_timed(&mut self, spec: &Spec, source: &[u8], is_pipelined: bool) -> Timed {
+        let threshold = self.node.live.slower_than_usec();
+        let is_exact = (0..EXACT_BELOW_USEC).contains(&threshold);
+        let is_alone = !is_pipelined || is_exact || Timing::is_long(spec, source);
+        if is_alone {
+            self.end_timing();
+        }
+        if is_alone || !self.execution.timing.has_begun() {
+            self.execution.timing.begin(self.node.time.instant());
+        }
+        self.execution.timing.is_elsewhere = false;
+        Timed { is_alone }
+    }
+
+    /// The command was executed. What another shard does for it is that one's to note.
+    #[inline]
+    pub(crate) fn end_timed(
+        &mut self,
+        timed: Timed,
+        connection: Option<&Connection>,
+        spec: &Spec,
+        request: &Request<'_>,
+    ) {
+        if self.execution.timing.is_elsewhere {
+            return;
+        }
+        self.execution.timing.executed(spec.cmd);
+        if timed.is_alone {
+            let nanos = self.end_timing();
+            self.note_if_slow(nanos, connection, spec, request);
+        }
+    }
+
+    /// Counts what was executed since the clock was read last; answers what each has taken, ns.
+    pub(crate) fn end_timing(&mut self) -> u64 {
+        if !self.execution.timing.is_pending() {
+            return 0;
+        }
+        let now = self.node.time.instant();
+        let stats = &self.node.stats[self.id];
+        self.execution.timing.count(now, stats)
+    }
+
+    fn note_if_slow(
+        &self,
+        nanos: u64,
+        connection: Option<&Connection>,
+        spec: &Spec,
+        request: &Request<'_>,
+    ) {
+        let (usec, ms, live) = (nanos / 1000, nanos / 1_000_000, &self.node.live);
+        let at_s = self.keyspace.now_ms() / 1000;
+        let threshold_ms = live.latency_threshold_ms();
+        if threshold_ms > 0 && ms >= threshold_ms {
+            self.node.slow.sample(Sample { at_s, ms });
+        }
+        let threshold_usec = u64::try_from(live.slower_than_usec());
+        if threshold_usec.is_ok_and(|threshold| usec >= threshold) {
+            let command = SlowCommand {
+                id: 0,
+                at_s,
+                usec,
+                args: shown(spec, request),
+                address: connection.map_or(String::new(), |asking| asking.remote.to_string()),
+                name: connection.map_or(String::new(), |asking| asking.name().to_owned()),
+            };
+            self.node.slow.log(command, live.slow_log_len());
+        }
+    }
+}
+
+/// The arguments as an administrator may see them: keys as clients name them, and no secrets.
+fn shown(spec: &Spec, request: &Request<'_>) -> Vec<Vec<u8>> {
+    let may_be_secret = matches!(spec.cmd, Cmd::Hello | Cmd::ConfigSet);
+    let args: Vec<&[u8]> = (0..request.len())
+        .map(|index| match database::split(request.arg(index)) {
+            _ if may_be_secret && index > 1 => b"(redacted)",
+            (_, arg) => arg,
+        })
+        .collect();
+    slow::kept(args.into_iter())
+}
