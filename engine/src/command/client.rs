@@ -1,5 +1,9 @@
 //! What is known about a connection, and the commands by which a client introduces itself.
 
+mod filter;
+
+pub use filter::{ClientFilter, ClientKind, Kill};
+
 use std::fmt;
 
 use ephesus_wire::Database;
@@ -50,21 +54,40 @@ pub struct ClientInfo<'a> {
     pub readonly: bool,
     pub library_name: &'a str,
     pub library_version: &'a str,
+    pub user: &'a str,
+    /// To channels, patterns and sharded channels.
+    pub subscriptions: [usize; 3],
+    /// Others are closed first when clients hold too much.
+    pub no_evict: bool,
+    /// Its commands do not count as use of keys.
+    pub no_touch: bool,
 }
 
 impl ClientInfo<'_> {
+    /// The type of the connection.
+    #[must_use]
+    pub fn kind(&self) -> ClientKind {
+        match self.subscriptions {
+            [0, 0, 0] => ClientKind::Normal,
+            _ => ClientKind::Pubsub,
+        }
+    }
+
     fn flags(&self) -> String {
         let flags = [
+            (self.kind() == ClientKind::Pubsub, 'P'),
             (self.queued.is_some(), 'x'),
             (self.closing, 'c'),
             (self.readonly, 'r'),
+            (self.no_evict, 'e'),
+            (self.no_touch, 'T'),
         ];
         let set = flags.iter().filter(|(is_set, _)| *is_set);
-        let flags: String = set.map(|(_, flag)| *flag).collect();
-        if flags.is_empty() {
+        let text: String = set.map(|(_, flag)| flag).collect();
+        if text.is_empty() {
             "N".to_owned()
         } else {
-            flags
+            text
         }
     }
 }
@@ -76,11 +99,12 @@ impl fmt::Display for ClientInfo<'_> {
         } else {
             self.command
         };
+        let [channels, patterns, sharded] = self.subscriptions;
         write!(
             f,
-            "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={} db={} sub=0 psub=0 \
-             ssub=0 multi={} watch={} qbuf={} qbuf-free={} argv-mem={} multi-mem={} rbs={} rbp={} obl={} \
-             oll=0 omem=0 tot-mem={} events=r cmd={} user=default redir=-1 resp={} lib-name={} \
+            "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={} db={} sub={} psub={} \
+             ssub={} multi={} watch={} qbuf={} qbuf-free={} argv-mem={} multi-mem={} rbs={} rbp={} obl={} \
+             oll=0 omem=0 tot-mem={} events=r cmd={} user={} redir=-1 resp={} lib-name={} \
              lib-ver={}",
             self.id,
             self.address,
@@ -91,6 +115,9 @@ impl fmt::Display for ClientInfo<'_> {
             self.idle_seconds,
             self.flags(),
             self.database,
+            channels,
+            patterns,
+            sharded,
             self.queued.map_or(-1, |queued| queued as i64),
             self.watched,
             self.query_bytes,
@@ -102,6 +129,7 @@ impl fmt::Display for ClientInfo<'_> {
             self.reply_pending_bytes,
             self.total_bytes,
             command,
+            self.user,
             version_number(self.protocol),
             self.library_name,
             self.library_version,
@@ -121,61 +149,6 @@ pub fn write_lines<'a>(
         text.push('\n');
     }
     reply::verbatim(out, protocol, "txt", text.as_bytes());
-}
-
-/// Which connections `CLIENT LIST` shows.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ClientFilter {
-    All,
-    /// None: a type no connection here has (master, replica, pubsub).
-    Nobody,
-    /// Ascending.
-    Ids(Vec<u64>),
-}
-
-impl ClientFilter {
-    /// Reads `CLIENT LIST [TYPE type | ID id [id ...]]`.
-    ///
-    /// # Errors
-    /// [`ClientError::Syntax`], [`ClientError::ClientType`] or [`ClientError::ClientId`].
-    pub fn parse<A: ArgList + ?Sized>(args: &A) -> Result<ClientFilter, ClientError> {
-        match args.len() {
-            0..=2 => Ok(ClientFilter::All),
-            4 if args.arg(2).eq_ignore_ascii_case(b"type") => {
-                let name = args.arg(3);
-                const OTHERS: [&[u8]; 4] = [b"master", b"replica", b"slave", b"pubsub"];
-                if name.eq_ignore_ascii_case(b"normal") {
-                    Ok(ClientFilter::All)
-                } else if OTHERS.iter().any(|other| name.eq_ignore_ascii_case(other)) {
-                    Ok(ClientFilter::Nobody)
-                } else {
-                    Err(ClientError::ClientType(Quoted::new(name)))
-                }
-            }
-            4.. if args.arg(2).eq_ignore_ascii_case(b"id") => {
-                let ids = (3..args.len()).map(|index| request::integer(args.arg(index)));
-                let ids: Option<Vec<i64>> = ids.collect();
-                let ids = ids.ok_or(ClientError::ClientId)?;
-                // Nobody has a negative one.
-                let ids = ids.into_iter().filter_map(|id| u64::try_from(id).ok());
-                let mut ids: Vec<u64> = ids.collect();
-                ids.sort_unstable();
-                ids.dedup();
-                Ok(ClientFilter::Ids(ids))
-            }
-            _ => Err(ClientError::Syntax),
-        }
-    }
-
-    /// Whether the connection of that id is shown.
-    #[must_use]
-    pub fn admits(&self, id: u64) -> bool {
-        match self {
-            ClientFilter::All => true,
-            ClientFilter::Nobody => false,
-            ClientFilter::Ids(ids) => ids.binary_search(&id).is_ok(),
-        }
-    }
 }
 
 /// The name in `CLIENT SETNAME name`; empty takes the name away.
@@ -309,6 +282,102 @@ fn version_number(protocol: Protocol) -> i64 {
 fn field(out: &mut Vec<u8>, name: &str, value: &str) {
     reply::bulk(out, name.as_bytes());
     reply::bulk(out, value.as_bytes());
+}
+
+/// What `CLIENT REPLY` asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReplyMode {
+    On,
+    Off,
+    /// The next command's reply is left out.
+    Skip,
+}
+
+impl ReplyMode {
+    /// Reads `CLIENT REPLY ON|OFF|SKIP`.
+    ///
+    /// # Errors
+    /// [`ClientError::Syntax`].
+    pub fn parse<A: ArgList + ?Sized>(args: &A) -> Result<ReplyMode, ClientError> {
+        let mode = args.arg(2);
+        match () {
+            () if mode.eq_ignore_ascii_case(b"on") => Ok(ReplyMode::On),
+            () if mode.eq_ignore_ascii_case(b"off") => Ok(ReplyMode::Off),
+            () if mode.eq_ignore_ascii_case(b"skip") => Ok(ReplyMode::Skip),
+            () => Err(ClientError::Syntax),
+        }
+    }
+}
+
+/// What `CLIENT PAUSE` asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pause {
+    pub until_ms: u64,
+    /// Not only writes wait.
+    pub is_all: bool,
+}
+
+impl Pause {
+    /// Reads `CLIENT PAUSE timeout [WRITE|ALL]`.
+    ///
+    /// # Errors
+    /// [`ClientError::Timeout`], [`ClientError::NegativeTimeout`] or [`ClientError::PauseMode`].
+    pub fn parse<A: ArgList + ?Sized>(args: &A, now_ms: u64) -> Result<Pause, ClientError> {
+        let is_all = match args.len() {
+            3 => true,
+            4 if args.arg(3).eq_ignore_ascii_case(b"all") => true,
+            4 if args.arg(3).eq_ignore_ascii_case(b"write") => false,
+            _ => return Err(ClientError::PauseMode),
+        };
+        let until_ms = now_ms.saturating_add(timeout_ms(args.arg(2))?);
+        Ok(Pause { until_ms, is_all })
+    }
+
+    /// Together with another one: neither is shortened or lifted.
+    #[must_use]
+    pub fn joined(self, other: Pause) -> Pause {
+        Pause {
+            until_ms: self.until_ms.max(other.until_ms),
+            is_all: self.is_all || other.is_all,
+        }
+    }
+}
+
+/// A timeout in milliseconds.
+///
+/// # Errors
+/// [`ClientError::Timeout`] or [`ClientError::NegativeTimeout`].
+pub fn timeout_ms(bytes: &[u8]) -> Result<u64, ClientError> {
+    let timeout = request::integer(bytes).ok_or(ClientError::Timeout)?;
+    u64::try_from(timeout).map_err(|_| ClientError::NegativeTimeout)
+}
+
+/// Checks `CLIENT UNBLOCK id [TIMEOUT|ERROR]`.
+///
+/// # Errors
+/// [`ClientError::NotAnInteger`] or [`ClientError::UnblockReason`].
+pub fn check_unblock<A: ArgList + ?Sized>(args: &A) -> Result<(), ClientError> {
+    let is_reason =
+        |word: &[u8]| word.eq_ignore_ascii_case(b"timeout") || word.eq_ignore_ascii_case(b"error");
+    match args.len() {
+        3 => {}
+        4 if is_reason(args.arg(3)) => {}
+        4 => return Err(ClientError::UnblockReason),
+        _ => return Err(ClientError::Syntax),
+    }
+    super::parse::integer(args.arg(2)).map(|_| ())
+}
+
+/// Whether it is `ON`, of `ON|OFF`.
+///
+/// # Errors
+/// [`ClientError::Syntax`].
+pub fn on_or_off(word: &[u8]) -> Result<bool, ClientError> {
+    match () {
+        () if word.eq_ignore_ascii_case(b"on") => Ok(true),
+        () if word.eq_ignore_ascii_case(b"off") => Ok(false),
+        () => Err(ClientError::Syntax),
+    }
 }
 
 #[cfg(test)]

@@ -24,6 +24,14 @@ pub enum ClientError {
         container: &'static str,
         name: Quoted,
     },
+    /// Too many arguments for a subcommand.
+    #[error(
+        "ERR unknown subcommand or wrong number of arguments for '{name}'. Try {container} HELP."
+    )]
+    SubcommandArity {
+        container: &'static str,
+        name: Quoted,
+    },
     /// Too few or too many arguments for the command of that full name.
     #[error("ERR wrong number of arguments for '{0}' command")]
     WrongArity(&'static str),
@@ -232,6 +240,59 @@ pub enum ClientError {
     /// `CLIENT LIST ID` with something that is not an id.
     #[error("ERR Invalid client ID")]
     ClientId,
+    /// `CLIENT KILL ID` with something that is no id.
+    #[error("ERR client-id should be greater than 0")]
+    ClientIdRange,
+    /// `CLIENT KILL USER` of somebody unknown.
+    #[error("ERR No such user '{0}'")]
+    NoSuchUser(Quoted),
+    /// `CLIENT KILL address` where no client is.
+    #[error("ERR No such client")]
+    NoSuchClient,
+    /// `CLIENT KILL MAXAGE` with something that is no number.
+    #[error("ERR maxage is not an integer or out of range")]
+    MaxAge,
+    /// `CLIENT KILL MAXAGE` of no time.
+    #[error("ERR maxage should be greater than 0")]
+    MaxAgeRange,
+    /// A timeout that is no number.
+    #[error("ERR timeout is not an integer or out of range")]
+    Timeout,
+    /// A timeout below 0.
+    #[error("ERR timeout is negative")]
+    NegativeTimeout,
+    /// `CLIENT PAUSE` of something else than WRITE and ALL.
+    #[error("ERR CLIENT PAUSE mode must be WRITE or ALL")]
+    PauseMode,
+    /// `CLIENT UNBLOCK` with something else than TIMEOUT and ERROR.
+    #[error("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR")]
+    UnblockReason,
+    /// WAITAOF of more than one log.
+    #[error("ERR value is out of range, value must between 0 and 1")]
+    LocalLogs,
+    /// WAITAOF of a negative number of replicas.
+    #[error("ERR value is out of range, must be positive")]
+    Replicas,
+    /// SAVE or BGSAVE while images are written that were asked for.
+    #[error("ERR Background save already in progress")]
+    SaveInProgress,
+    /// BGREWRITEAOF while images are written that were asked for.
+    #[error("ERR Background append only file rewriting already in progress")]
+    RewriteInProgress,
+    /// SAVE found no room for images; nothing that was acknowledged is lost, the log has it.
+    #[error("ERR the disk has no room for images; the log has everything")]
+    SaveFailed,
+    /// SHUTDOWN ABORT, which always comes too late or too early.
+    #[error("ERR No shutdown in progress.")]
+    NoShutdown,
+    /// A command that a client which has subscribed may not send under RESP2.
+    #[error(
+        "ERR Can't execute '{0}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context"
+    )]
+    SubscribedContext(&'static str),
+    /// More patterns of one shard's clients than so many.
+    #[error("ERR clients may subscribe to {0} patterns")]
+    TooManySubscriptions(usize),
     /// HELLO with something that is not a number.
     #[error("ERR Protocol version is not an integer or out of range")]
     ProtocolVersion,

@@ -80,9 +80,10 @@ fn entry(out: &mut Vec<u8>, protocol: Protocol, spec: &Spec) {
     reply::bulk(out, spec.name.as_bytes());
     reply::integer(out, i64::from(spec.arity));
     statuses(out, protocol, &spec.flags);
-    reply::integer(out, i64::from(spec.first_key()));
-    reply::integer(out, i64::from(spec.last_key()));
-    reply::integer(out, i64::from(spec.step()));
+    let (first, last, step) = spec.range();
+    reply::integer(out, i64::from(first));
+    reply::integer(out, i64::from(last));
+    reply::integer(out, i64::from(step));
     statuses(out, protocol, &spec.categories);
     reply::set(out, protocol, spec.tips.len());
     for tip in &spec.tips {
@@ -238,7 +239,7 @@ fn inner_command<A: ArgList + ?Sized>(
     };
     let spec = spec::find(&inner).map_err(|_| ClientError::GetKeysUnknown)?;
     match () {
-        () if spec.keys.is_empty() => Err(ClientError::GetKeysNone),
+        () if !spec.has_keys() => Err(ClientError::GetKeysNone),
         () if !spec.accepts(inner.len()) => Err(ClientError::GetKeysArity),
         () => Ok((inner, spec)),
     }

@@ -28,6 +28,8 @@ pub mod slowlog;
 
 pub mod memory;
 
+pub mod lolwut;
+
 pub use error::ClientError;
 pub use parse::ArgList;
 pub use spec::{Cmd, Spec, lookup, resolve};

@@ -402,6 +402,18 @@ pub fn flush<A: ArgList + ?Sized>(args: &A) -> Result<(), ClientError> {
     }
 }
 
+/// Checks the argument of BGSAVE: nothing or SCHEDULE.
+///
+/// # Errors
+/// [`ClientError::Syntax`].
+pub fn schedule<A: ArgList + ?Sized>(args: &A) -> Result<(), ClientError> {
+    match args.len() {
+        1 => Ok(()),
+        2 if args.arg(1).eq_ignore_ascii_case(b"schedule") => Ok(()),
+        _ => Err(ClientError::Syntax),
+    }
+}
+
 /// The slot of `CLUSTER COUNTKEYSINSLOT slot`.
 ///
 /// # Errors

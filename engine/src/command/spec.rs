@@ -78,6 +78,16 @@ pub enum Cmd {
     Flushdb,
     Ping,
     Echo,
+    Time,
+    Role,
+    Wait,
+    Waitaof,
+    Lastsave,
+    Save,
+    Bgsave,
+    Bgrewriteaof,
+    Shutdown,
+    Lolwut,
     Hello,
     Select,
     Quit,
@@ -105,6 +115,16 @@ pub enum Cmd {
     ClientGetname,
     ClientSetname,
     ClientSetinfo,
+    ClientKill,
+    ClientReply,
+    ClientPause,
+    ClientUnpause,
+    ClientNoevict,
+    ClientGetredir,
+    ClientTrackinginfo,
+    ClientUnblock,
+    ClientHelp,
+    ClientNotouch,
     Config,
     ConfigGet,
     ConfigSet,
@@ -136,6 +156,21 @@ pub enum Cmd {
     ClusterGetslotmigrations,
     ClusterCancelslotmigrations,
     ClusterHelp,
+    Subscribe,
+    Unsubscribe,
+    Psubscribe,
+    Punsubscribe,
+    Ssubscribe,
+    Sunsubscribe,
+    Publish,
+    Spublish,
+    Pubsub,
+    PubsubChannels,
+    PubsubNumsub,
+    PubsubNumpat,
+    PubsubShardchannels,
+    PubsubShardnumsub,
+    PubsubHelp,
     Command,
     CommandCount,
     CommandInfo,
@@ -203,26 +238,48 @@ struct Facts {
     acts_on_keys: bool,
     is_write: bool,
     is_denied_on_oom: bool,
+    is_paused_with_writes: bool,
     has_underscore: bool,
 }
 
 impl Spec {
     fn note_facts(&mut self) {
-        let (first, last) = (self.keys.first(), self.keys.last());
+        let (first_key, last_key, step) = match self.has_keys() {
+            true => self.range(),
+            false => (0, 0, 0),
+        };
         self.facts = Facts {
-            first_key: first.map_or(0, |keys| keys.begin),
-            last_key: last.map_or(0, |keys| match keys.last {
-                behind if behind < 0 => behind,
-                behind => keys.begin as i8 + behind,
-            }),
-            step: first.map_or(0, |keys| keys.step),
+            first_key,
+            last_key,
+            step,
             // WATCH is about its client.
-            acts_on_keys: first.is_some() && self.cmd != Cmd::Watch,
+            acts_on_keys: first_key > 0 && self.cmd != Cmd::Watch,
             is_write: self.flags.contains(&"write"),
             is_denied_on_oom: self.flags.contains(&"denyoom"),
+            is_paused_with_writes: self.flags.contains(&"write")
+                || matches!(self.cmd, Cmd::Publish | Cmd::Spublish),
             has_underscore: self.name.contains('_'),
         };
         self.subcommands.iter_mut().for_each(Spec::note_facts);
+    }
+
+    /// Whether its arguments are keys where it says so: channels of a slot are not.
+    #[must_use]
+    pub fn has_keys(&self) -> bool {
+        let is_key = |keys: &KeySpec| !keys.flags.contains(&"not_key");
+        self.keys.iter().any(is_key)
+    }
+
+    /// First, last and distance of what has a slot, as `COMMAND INFO` tells them.
+    #[must_use]
+    pub fn range(&self) -> (u8, i8, u8) {
+        let (first, last) = (self.keys.first(), self.keys.last());
+        let last = last.map_or(0, |keys| match keys.last {
+            behind if behind < 0 => behind,
+            behind => keys.begin as i8 + behind,
+        });
+        let first_key = first.map_or(0, |keys| keys.begin);
+        (first_key, last, first.map_or(0, |keys| keys.step))
     }
 
     /// Index of the first key argument, 0 when the command has no keys.
@@ -259,6 +316,12 @@ impl Spec {
     #[must_use]
     pub fn is_denied_on_oom(&self) -> bool {
         self.facts.is_denied_on_oom
+    }
+
+    /// Whether the command waits while `CLIENT PAUSE ... WRITE` holds.
+    #[must_use]
+    pub fn is_paused_with_writes(&self) -> bool {
+        self.facts.is_paused_with_writes
     }
 
     /// Whether the command is in the category of that name (without `@`, in any case).

@@ -212,6 +212,11 @@ impl Keyspace {
         std::mem::take(&mut self.work)
     }
 
+    /// A command has done something else that takes as long as so many bytes of input.
+    pub fn add_work(&mut self, bytes: usize) {
+        self.work += bytes;
+    }
+
     /// A command has gone over so many bytes of values.
     fn note_work(&mut self, bytes: usize) {
         self.work += bytes / VALUE_BYTES_PER_INPUT_BYTE;

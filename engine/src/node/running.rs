@@ -95,6 +95,8 @@ impl Node {
         process::give_memory_back_soon();
         let mut monitored_ms = boottime_ms();
         let mut gave_back_ms = monitored_ms;
+        let shared = Arc::clone(&self.shared);
+        let is_over = || is_over() || shared.is_asked_to_stop();
         while !is_over() && self.running.load(Ordering::Acquire) > 0 {
             let events = self.happened()?;
             if !events.is_empty() || self.migrations.is_waiting() {

@@ -71,6 +71,7 @@ pub struct NodeShared {
     pub disk: Disk,
     pub live: LiveSettings,
     pub slow: Slow,
+    stop: AtomicBool,
 }
 
 /// What the node's monitor has found about its disk.
@@ -148,7 +149,18 @@ impl NodeShared {
             disk: Disk::default(),
             live,
             slow: Slow::default(),
+            stop: AtomicBool::new(false),
         }
+    }
+
+    /// A client has asked the node to stop.
+    pub fn ask_to_stop(&self) {
+        self.stop.store(true, Ordering::Release);
+    }
+
+    #[must_use]
+    pub fn is_asked_to_stop(&self) -> bool {
+        self.stop.load(Ordering::Acquire)
     }
 
     #[must_use]

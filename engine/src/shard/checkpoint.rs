@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 use ephesus_wal::{LogId, SegmentInfo};
 use ephesus_wire::block::BlockBuilder;
 use ephesus_wire::digest::Digest;
-use ephesus_wire::{Epoch, PartitionId};
+use ephesus_wire::{Epoch, Lsn, PartitionId};
 
 use crate::failpoint;
 use crate::image::{DbId, ImageId, Manifest, StoreClient, StoreReply, StoreRequest, TrySendError};
@@ -149,6 +149,8 @@ pub struct Checkpointer<L = StoreClient> {
     pace: Pace,
     /// By store: whether it works on while it is waited for.
     watched: Vec<Option<Watched>>,
+    /// Images are due of all that was written up to this record, however short the log is.
+    asked: Option<Lsn>,
     /// By store: until when it begins no image, as there was no room for the last.
     no_room_until: Vec<Option<Instant>>,
     /// The log says that there is no room for images.
@@ -171,6 +173,7 @@ impl<L: StoreLink> Checkpointer<L> {
         Checkpointer {
             watched: vec![None; links.len()],
             no_room_until: vec![None; links.len()],
+            asked: None,
             is_told_of_room: false,
             walking: links.iter().map(|_| None).collect(),
             links,
@@ -228,6 +231,22 @@ impl<L: StoreLink> Checkpointer<L> {
         };
         self.walked.iter().any(is_waiting)
             || self.truncation.waits_for().is_some_and(|lsn| lsn > durable)
+    }
+
+    /// Has images written of all that the log holds now.
+    pub fn ask(&mut self, keyspace: &Keyspace) {
+        self.asked = Some(keyspace.log.last_record());
+    }
+
+    /// Whether images that were asked for are not all written yet.
+    #[must_use]
+    pub fn is_asked(&self) -> bool {
+        self.asked.is_some()
+    }
+
+    /// Images that were asked for are not waited for any longer.
+    pub fn ask_no_more(&mut self) {
+        self.asked = None;
     }
 
     /// Whether the disk had no room for an image a moment ago.
@@ -418,6 +437,10 @@ impl<L: StoreLink> Checkpointer<L> {
             *until = until.filter(|until| *until > now);
         }
         let progress = self.advance(keyspace)?;
+        self.asked = self.asked.filter(|asked| {
+            let oldest = keyspace.oldest_idle_pin(|_| true);
+            self.is_active() || oldest.is_some_and(|(pin, _)| pin <= *asked)
+        });
         self.watch(now)?;
         Ok(progress)
     }
@@ -483,20 +506,22 @@ impl<L: StoreLink> Checkpointer<L> {
 
     /// Begins the image that lets go of the oldest log segment, if it is time.
     fn begin(&mut self, keyspace: &mut Keyspace) -> Progress {
-        if !self.pace.is_due() {
+        let is_due = self.pace.is_due();
+        if !is_due && self.asked.is_none() {
             return Progress::Waiting;
         }
-        let oldest = keyspace.log.segments().next();
+        let oldest = keyspace.log.segments().next().filter(|_| is_due);
+        let upto = oldest.map(|segment| segment.last_lsn).max(self.asked);
         let may = |id| {
             let store = usize::from(self.db(id).0);
             self.walking[store].is_none() && self.no_room_until[store].is_none()
         };
         let pinned = keyspace
             .oldest_idle_pin(may)
-            .filter(|(pin, _)| oldest.is_some_and(|segment| *pin <= segment.last_lsn));
+            .filter(|(pin, _)| upto.is_some_and(|upto| *pin <= upto));
         let Some((_, id)) = pinned else {
             // No copy needs the oldest segment any more, unless its image is under way.
-            if self.walks() == 0 {
+            if self.walks() == 0 && is_due {
                 restate_prepared(keyspace);
                 self.truncation.plan(keyspace, self.planted);
             }

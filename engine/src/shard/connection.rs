@@ -15,6 +15,7 @@ use crate::command::spec::Cmd;
 use crate::keyspace::large_replies::Room;
 use crate::net::{ConnToken, ListenerKind};
 use crate::shard::core::admission::unread::Unread;
+use crate::shard::core::execution::pubsub::subscriptions::{Kind, Subscriptions};
 use crate::shard::core::execution::walks::Presence;
 use crate::shard::core::replies::outbox::{Outbox, Ticket};
 use crate::shard::mesh::Scope;
@@ -57,6 +58,8 @@ pub enum Blocked {
     ReplyRoom,
     /// That shard's log has too much that is not committed, or is over its budget.
     Log(ShardId),
+    /// Clients are paused.
+    Pause,
 }
 
 /// How far a connection is closed.
@@ -131,7 +134,12 @@ pub struct Connection {
     pub protocol: Protocol,
     pub database: Database,
     pub readonly: bool,
+    /// Others are closed first when clients hold too much.
+    pub no_evict: bool,
+    pub no_touch: bool,
     pub last_command: Option<Cmd>,
+    /// None at all: nothing.
+    pub subscriptions: Option<Box<Subscriptions>>,
     pub attributes: Option<Box<Attributes>>,
     /// What is queued behind MULTI, or watched.
     pub transaction: Option<Box<Transaction>>,
@@ -202,7 +210,10 @@ impl Connection {
             protocol: Protocol::Resp2,
             database: Database::ZERO,
             readonly: false,
+            no_evict: false,
+            no_touch: false,
             last_command: None,
+            subscriptions: None,
             attributes: None,
             transaction: None,
         }
@@ -347,6 +358,8 @@ impl Connection {
         }
         let attributes = self.attributes.as_deref().map_or(0, Attributes::bytes);
         let transaction = self.transaction.as_deref();
+        let subscriptions = self.subscriptions.as_deref();
+        let subscriptions = subscriptions.map_or(0, Subscriptions::held_bytes);
         let begun = self.begun.as_deref().map_or(0, Args::held_bytes);
         size_of::<Connection>()
             + begun
@@ -356,6 +369,7 @@ impl Connection {
             + self.asked_bytes
             + attributes
             + transaction.map_or(0, Transaction::held_bytes)
+            + subscriptions
     }
 
     /// Bytes of replies that the client has not taken.
@@ -412,6 +426,20 @@ impl Connection {
         }
     }
 
+    /// The number in replies about subscriptions of one kind.
+    #[must_use]
+    pub fn told_count(&self, kind: Kind) -> usize {
+        let subscriptions = self.subscriptions.as_deref();
+        subscriptions.map_or(0, |subscriptions| subscriptions.told_count(kind))
+    }
+
+    /// How many subscriptions of one kind it has.
+    #[must_use]
+    pub fn subscription_count(&self, kind: Kind) -> usize {
+        let subscriptions = self.subscriptions.as_deref();
+        subscriptions.map_or(0, |subscriptions| subscriptions.count(kind))
+    }
+
     pub fn attributes_mut(&mut self) -> &mut Attributes {
         self.attributes.get_or_insert_default()
     }
@@ -450,6 +478,10 @@ impl Connection {
             database: self.database,
             closing: self.life != Life::Open,
             readonly: self.readonly,
+            user: "default",
+            subscriptions: Kind::ALL.map(|kind| self.subscription_count(kind)),
+            no_evict: self.no_evict,
+            no_touch: self.no_touch,
             library_name: attributes.map_or("", |attributes| &attributes.library_name),
             library_version: attributes.map_or("", |attributes| &attributes.library_version),
         })

@@ -39,7 +39,13 @@ impl Connections {
     /// The connection that holds most, and how much.
     #[must_use]
     pub fn largest(&self) -> Option<(ConnToken, usize)> {
-        let slot = self.slots.iter().max_by_key(|slot| slot.held_bytes)?;
+        // Those that asked not to be are closed last.
+        let key = |slot: &&Slot| {
+            let connection = slot.connection.as_ref();
+            let is_spared = connection.is_some_and(|connection| connection.no_evict);
+            (slot.held_bytes > 0 && !is_spared, slot.held_bytes)
+        };
+        let slot = self.slots.iter().max_by_key(key)?;
         (slot.held_bytes > 0).then_some((slot.token, slot.held_bytes))
     }
 

@@ -116,7 +116,8 @@ impl Shard {
         }
         self.log_is_awaited = self.stopping.is_some()
             || self.checkpointer.waits_for_log(&self.core.keyspace)
-            || self.migrations.wait_for_sync(&self.core);
+            || self.migrations.wait_for_sync(&self.core)
+            || self.core.awaits_device();
         let due = now.saturating_duration_since(self.timers.sync) >= SYNC_EVERY;
         let due = due || self.log_is_awaited;
         let is_behind = self.is_unsynced() || self.unwritten_file().is_some();

@@ -54,6 +54,7 @@ use ephesus_wal::{SyncPoint, WriteOp};
 use ephesus_wire::Lsn;
 use hdrhistogram::Histogram;
 
+use crate::command::error::ClientError;
 use crate::migration::Report;
 use crate::migration::shard::ShardMigrations;
 use crate::net::{Completion, ConnToken, ListenerKind, Ring, Waker};
@@ -274,6 +275,7 @@ impl Shard {
         for (partition, epoch) in self.checkpointer.take_removed() {
             self.migrations.removed(partition, epoch);
         }
+        self.tend_saves();
         self.tend_log();
         self.accept_again();
         self.core.look_after_unread();
@@ -323,6 +325,29 @@ impl Shard {
             }
             Completion::StreamSent { stream, result } => self.migrations.sent(stream, result),
             Completion::Woken => self.ring.await_wake(self.waker.as_raw_fd()),
+        }
+    }
+
+    /// Has images written that clients have asked for, and tells them when they are.
+    fn tend_saves(&mut self) {
+        self.core.tend_durability_waits();
+        if self.core.execution.saves.take_wanted() {
+            self.checkpointer.ask(&self.core.keyspace);
+        } else if self.core.execution.saves.is_running() {
+            let lacks_room = self.checkpointer.lacks_room();
+            if !lacks_room && self.checkpointer.is_asked() {
+                return;
+            }
+            let outcome = if lacks_room {
+                self.checkpointer.ask_no_more();
+                Err(ClientError::SaveFailed)
+            } else {
+                self.checkpointer.last_ms = self.core.keyspace.now_ms();
+                let seconds = self.checkpointer.last_ms / 1000;
+                self.core.stats().image_last_time_s.set(seconds);
+                Ok(())
+            };
+            self.core.saved(&outcome);
         }
     }
 

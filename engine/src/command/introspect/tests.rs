@@ -8,8 +8,10 @@ use super::*;
 const REDIS: &str = include_str!("redis-7.0.txt");
 
 /// Commands newer than that server.
-const NEWER: [&str; 5] = [
+const NEWER: [&str; 7] = [
+    "client|no-touch",
     "delifeq",
+    "waitaof",
     "client|setinfo",
     "cluster|cancelslotmigrations",
     "cluster|getslotmigrations",
@@ -208,7 +210,9 @@ fn lists_are_filtered() {
     assert_eq!(names("command list filterby module x"), "-");
     assert_eq!(
         names("command list filterby aclcat DANGEROUS"),
-        "restore,keys,flushall,flushdb,info,client|list,config|get,config|set,config|resetstat,config|rewrite,\
+        "restore,keys,flushall,flushdb,role,lastsave,save,bgsave,bgrewriteaof,shutdown,info,\
+         client|list,client|kill,client|pause,client|unpause,client|no-evict,client|unblock,config|get,config|set,\
+         config|resetstat,config|rewrite,\
          slowlog|get,slowlog|len,slowlog|reset,latency|histogram,latency|latest,latency|history,latency|reset,\
          latency|doctor,cluster|migrateslots,cluster|getslotmigrations,cluster|cancelslotmigrations"
     );

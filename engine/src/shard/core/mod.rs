@@ -40,8 +40,10 @@ use crate::node::{NodeShared, Routes};
 use crate::shard::connection::{Blocked, Connection, KEYLESS_BYTES, Life};
 use crate::shard::connections::Connections;
 use crate::shard::core::execution::batch::{Batch, Tail};
+use crate::shard::core::execution::pubsub::is_allowed_to_subscribers;
 use crate::shard::core::execution::walks::Presence;
 use crate::shard::core::replies::log_gates::Committed;
+use crate::shard::core::replies::outbox::Mute;
 use crate::shard::core::routing::databases;
 use crate::shard::mesh::{Client, Forwarded};
 use crate::shard::seldom::Seldom;
@@ -178,6 +180,7 @@ impl Core {
         self.review_clients_elsewhere();
         self.router.serving = self.node.lease.look(self.id);
         self.keyspace.set_now(now_ms);
+        self.review_pause();
     }
 
     pub fn list(&mut self, token: ConnToken) {
@@ -259,6 +262,9 @@ impl Core {
                     && (args.is_empty() || self.command(connection, &request, source));
                 if !all {
                     break;
+                }
+                if connection.outbox.mute() != Mute::No {
+                    connection.outbox.pass_mute();
                 }
                 at += source.len();
             }
@@ -387,6 +393,9 @@ impl Core {
             return false;
         }
         connection.last_command = Some(spec.cmd);
+        if connection.subscriptions.is_some() && self.refuses_subscriber(connection, spec) {
+            return true;
+        }
         let timed = self.begin_timed(spec, source, connection.is_pipelining);
         let scope = connection.scope();
         let answer = if spec.acts_on_keys() {
@@ -432,6 +441,17 @@ impl Core {
             tracing::warn!(client = %connection.remote, closed, "closed: it speaks HTTP; possibly a web page attacks this node through a browser");
         }
         connection.cut_off();
+    }
+
+    /// Refuses what a client that has subscribed may not send under RESP2.
+    #[cold]
+    fn refuses_subscriber(&mut self, connection: &mut Connection, spec: &'static Spec) -> bool {
+        let is_refused =
+            connection.protocol == Protocol::Resp2 && !is_allowed_to_subscribers(spec.cmd);
+        if is_refused {
+            self.refuse(connection, &ClientError::SubscribedContext(spec.name));
+        }
+        is_refused
     }
 
     pub(crate) fn refuse(&mut self, connection: &mut Connection, error: &ClientError) {
@@ -510,6 +530,7 @@ impl Core {
                 Committed::Replies { to, replies } => self.router.peers[to].answer(replies),
             }
         }
+        self.send_outgoing();
     }
 
     /// Lists the connection again once the log has committed `lsn`.

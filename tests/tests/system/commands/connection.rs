@@ -9,7 +9,8 @@ const COMMANDS: &str = "get set setnx setex psetex getset getdel getex mget mset
     append getrange substr setrange setbit getbit bitcount bitpos incr decr incrby decrby incrbyfloat renamenx copy expire pexpire \
     expireat pexpireat expiretime pexpiretime ttl pttl persist type rename scan keys dbsize randomkey \
     flushall flushdb ping echo hello select quit reset multi exec discard watch unwatch client command config info readonly readwrite \
-    asking cluster bitop bitfield bitfield_ro lcs dump restore object memory";
+    asking cluster bitop bitfield bitfield_ro lcs dump restore object memory time role wait lastsave save bgsave \
+    bgrewriteaof shutdown lolwut subscribe unsubscribe psubscribe punsubscribe ssubscribe sunsubscribe publish spublish pubsub";
 
 #[test]
 fn command_names_arity_and_keys_as_redis_does() {

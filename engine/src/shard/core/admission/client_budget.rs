@@ -62,14 +62,19 @@ impl Core {
     /// Bytes that clients make this shard hold. Replies on their way here are counted once they reach their
     /// connection: until then nobody that is closed would give them back, and they have a bound of their own.
     pub(crate) fn client_bytes(&self) -> u64 {
-        let beside = self.admission.client_budget.held_beside + self.replies.relays.held_bytes();
+        let beside = self.admission.client_budget.held_beside
+            + self.replies.relays.held_bytes()
+            + self.execution.pubsub.held_bytes();
         (self.connections.held_bytes() + beside) as u64
     }
 
     /// Forgets a connection; what other shards were asked for it is theirs until they have answered.
     pub(crate) fn remove_connection(&mut self, token: ConnToken) {
-        if let Some(connection) = self.connections.get(token) {
+        if let Some(connection) = self.connections.get_mut(token) {
             self.admission.client_budget.asked_by_gone += connection.asked_bytes;
+            if let Some(subscriptions) = connection.subscriptions.take() {
+                self.end_subscriptions(token, &subscriptions);
+            }
         }
         self.connections.remove(token);
     }

@@ -18,6 +18,7 @@ use self::deferred::Deferred;
 use self::holds::Holds;
 use self::log_room::LogRoom;
 use self::unread::UnreadClients;
+use crate::command::client::Pause;
 
 /// What keeps commands back.
 pub(crate) struct Admission {
@@ -32,6 +33,8 @@ pub(crate) struct Admission {
     pub unread: UnreadClients,
     pub log_room: LogRoom,
     pub client_budget: ClientBudget,
+    /// Clients have to wait, as CLIENT PAUSE says.
+    pub pause: Option<Pause>,
 }
 
 impl Admission {
@@ -44,6 +47,7 @@ impl Admission {
             unread: UnreadClients::new(now),
             log_room: LogRoom::default(),
             client_budget: ClientBudget::new(now),
+            pause: None,
         }
     }
 

@@ -20,6 +20,11 @@ impl Core {
         spec: &Spec,
         request: &Request<'_>,
     ) -> Option<Blocked> {
+        if let Some(pause) = &self.admission.pause
+            && (pause.is_all || spec.is_paused_with_writes())
+        {
+            return Some(Blocked::Pause);
+        }
         if spec.is_write()
             && let Some(behind) = self.log_to_wait_for(connection, spec, request)
         {
@@ -142,6 +147,9 @@ impl Core {
     /// Lets go on what waited and whose reason is over. Each time that the log has room again, this shard's
     /// connections come first, or what other shards have forwarded, in turn: either could take all of it.
     pub fn unblock(&mut self) {
+        if self.is_delivering() {
+            self.go_on_delivering(None);
+        }
         let has_room = self.keyspace.room.take_ready();
         if has_room {
             for origin in std::mem::take(&mut self.replies.complete) {
@@ -176,6 +184,7 @@ impl Core {
                 Some(Blocked::Peer(shard)) => self.may_forward(connection, shard),
                 Some(Blocked::Log(shard)) => !self.is_log_behind(shard),
                 Some(Blocked::ReplyRoom) => self.keyspace.room.is_there(),
+                Some(Blocked::Pause) => self.admission.pause.is_none_or(|pause| !pause.is_all),
             };
             if !over {
                 if connection.blocked == Some(Blocked::ReplyRoom) {
@@ -206,7 +215,10 @@ impl Core {
     pub fn goes_on(&self) -> bool {
         let room = &self.keyspace.room;
         let has_room = room.is_awaited() && room.is_there();
-        has_room || self.admission.blocked.has_next_turns() || self.admission.backlog.is_runnable()
+        has_room
+            || self.is_delivering()
+            || self.admission.blocked.has_next_turns()
+            || self.admission.backlog.is_runnable()
     }
 
     /// Whether any command waits for something that no completion tells of.
@@ -214,6 +226,8 @@ impl Core {
     pub fn has_blocked(&self) -> bool {
         !self.admission.blocked.is_empty()
             || !self.admission.backlog.is_empty()
+            || !self.execution.durability_waits.is_empty()
+            || self.execution.saves.is_running()
             || self.admission.has_held()
     }
 }
@@ -230,7 +244,21 @@ pub(crate) fn covers_shards(cmd: Cmd) -> bool {
             | Cmd::Flushdb
             | Cmd::ClientList
             | Cmd::ConfigResetstat
+            | Cmd::ClientKill
+            | Cmd::ClientPause
+            | Cmd::ClientUnpause
             | Cmd::MemoryPurge
+            | Cmd::Save
+            | Cmd::Bgsave
+            | Cmd::Bgrewriteaof
+            | Cmd::Waitaof
+            | Cmd::Publish
+            | Cmd::Spublish
+            | Cmd::PubsubChannels
+            | Cmd::PubsubNumsub
+            | Cmd::PubsubNumpat
+            | Cmd::PubsubShardchannels
+            | Cmd::PubsubShardnumsub
             | Cmd::ClusterCountkeysinslot
             | Cmd::ClusterGetkeysinslot
     )
@@ -240,6 +268,22 @@ pub(crate) fn covers_shards(cmd: Cmd) -> bool {
 pub(crate) fn needs_lease(cmd: Cmd) -> bool {
     !matches!(
         cmd,
-        Cmd::ClientList | Cmd::ConfigResetstat | Cmd::MemoryPurge
+        Cmd::ClientList
+            | Cmd::ConfigResetstat
+            | Cmd::ClientKill
+            | Cmd::ClientPause
+            | Cmd::ClientUnpause
+            | Cmd::MemoryPurge
+            | Cmd::Save
+            | Cmd::Bgsave
+            | Cmd::Bgrewriteaof
+            | Cmd::Waitaof
+            | Cmd::Publish
+            | Cmd::Spublish
+            | Cmd::PubsubChannels
+            | Cmd::PubsubNumsub
+            | Cmd::PubsubNumpat
+            | Cmd::PubsubShardchannels
+            | Cmd::PubsubShardnumsub
     )
 }

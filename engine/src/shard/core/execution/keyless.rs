@@ -5,12 +5,12 @@ use std::sync::Arc;
 use ephesus_wire::resp::reply::{self, Protocol};
 use ephesus_wire::{Database, Lsn, PartitionId, ShardId, slot_of};
 
-use crate::command::client::{self, ClientFilter, Hello, SetInfo};
+use crate::command::client::{self, ClientFilter, Hello, Pause, SetInfo};
 use crate::command::error::ClientError;
 use crate::command::info::SectionSet;
 use crate::command::parse::{self, ArgList, Request, Scan};
 use crate::command::spec::{Cmd, Spec};
-use crate::command::{config, help, introspect, latency, memory, slowlog};
+use crate::command::{config, latency, memory, slowlog};
 use crate::keyspace::databases::Flush;
 use crate::keyspace::large_replies::LARGE_REPLY_BYTES;
 use crate::keyspace::{ScanCursor, WalkFilter};
@@ -18,7 +18,13 @@ use crate::node::process;
 use crate::shard::connection::Connection;
 use crate::shard::core::Step;
 use crate::shard::core::admission::waiting::{covers_shards, needs_lease};
+use crate::shard::core::execution::clients::parse_kill;
+use crate::shard::core::execution::pubsub::{
+    channels_pattern, check_channel, is_about_subscriptions, is_published,
+};
+use crate::shard::core::execution::saves::WaitAof;
 use crate::shard::core::replies::gather::{Combine, Gather};
+use crate::shard::core::replies::outbox::Mute;
 use crate::shard::core::{Answer, Asker, Core};
 use crate::shard::mesh::{Origin, Scope};
 use crate::shard::snapshot;
@@ -35,6 +41,10 @@ impl Core {
         request: &Request<'_>,
     ) -> Result<Step, ClientError> {
         match spec.cmd {
+            Cmd::Spublish if self.leads_channels_away(connection, request)? => {}
+            cmd if is_about_subscriptions(cmd) => {
+                self.change_subscriptions(connection, cmd, request)?;
+            }
             cmd if covers_shards(cmd) => {
                 if needs_lease(cmd) {
                     self.router.check_serving()?;
@@ -45,7 +55,17 @@ impl Core {
                     parse::flush(request)?;
                     return self.admission.holds.step_of_held();
                 }
-                if scope == Scope::Node && self.router.peers.count() > 1 {
+                let is_of_node = matches!(
+                    cmd,
+                    Cmd::ClientPause
+                        | Cmd::ClientUnpause
+                        | Cmd::Publish
+                        | Cmd::Spublish
+                        | Cmd::PubsubChannels
+                        | Cmd::PubsubNumsub
+                        | Cmd::PubsubNumpat
+                );
+                if (scope == Scope::Node || is_of_node) && self.router.peers.count() > 1 {
                     self.gather(connection, spec, request)?;
                 } else {
                     let mut asker = Asker::Connection(connection);
@@ -77,6 +97,11 @@ impl Core {
         connection.protocol = Protocol::Resp2;
         connection.database = Database::ZERO;
         connection.readonly = false;
+        (connection.no_evict, connection.no_touch) = (false, false);
+        connection.outbox.set_mute(Mute::No);
+        if let Some(subscriptions) = connection.subscriptions.take() {
+            self.end_subscriptions(connection.token, &subscriptions);
+        }
         connection.attributes_mut().name.clear();
         let mut out = Vec::new();
         reply::simple(&mut out, "RESET");
@@ -95,6 +120,15 @@ impl Core {
         let protocol = connection.protocol;
         let now_ms = self.keyspace.now_ms();
         match spec.cmd {
+            Cmd::Ping if connection.subscriptions.is_some() && protocol == Protocol::Resp2 => {
+                if request.len() > 2 {
+                    return Err(ClientError::WrongArity(spec.name));
+                }
+                reply::array(out, 2);
+                reply::bulk(out, b"pong");
+                let text = (request.len() == 2).then(|| request.arg(1));
+                reply::bulk(out, text.unwrap_or_default());
+            }
             Cmd::Ping => match request.len() {
                 1 => out.extend_from_slice(reply::PONG),
                 3.. => return Err(ClientError::WrongArity(spec.name)),
@@ -206,10 +240,7 @@ impl Core {
             | Cmd::ClusterMyid => {
                 self.write_cluster(spec.cmd, scope, protocol, connection.local, out);
             }
-            other => match help::lines(other) {
-                Some(lines) => help::write(out, lines),
-                None => introspect::reply(out, protocol, other, request)?,
-            },
+            _ => self.about_server_seldom(connection, spec, request, out)?,
         }
         Ok(())
     }
@@ -295,6 +326,27 @@ impl Core {
                     Ok(())
                 })?;
             }
+            Cmd::ClientKill => self.kill_clients(asker, scope, request)?,
+            Cmd::ClientPause | Cmd::ClientUnpause => {
+                self.pause_clients(asker, spec.cmd, request)?;
+            }
+            Cmd::Publish | Cmd::Spublish => self.publish_here(asker, spec.cmd, request)?,
+            Cmd::PubsubChannels
+            | Cmd::PubsubNumsub
+            | Cmd::PubsubNumpat
+            | Cmd::PubsubShardchannels
+            | Cmd::PubsubShardnumsub => {
+                self.about_subscribers(asker, scope, spec.cmd, request)?;
+            }
+            Cmd::Save => {
+                self.save(asker, spec.cmd)?;
+                return Ok(Answer::Later);
+            }
+            Cmd::Bgsave | Cmd::Bgrewriteaof => {
+                parse::schedule(request)?;
+                self.save(asker, spec.cmd)?;
+            }
+            Cmd::Waitaof => return self.wait_for_device(asker, scope, request),
             Cmd::MemoryPurge => {
                 process::give_own_memory_back();
                 self.respond(asker, |_, reply| {
@@ -376,8 +428,13 @@ impl Core {
         let mut text = String::new();
         let mut is_large = false;
         for connection in self.connections.iter().chain(asking) {
-            if filter.admits(connection.id) {
-                connection.with_info(now_ms, |info| text.push_str(&client_line(&info)));
+            let before = text.len();
+            connection.with_info(now_ms, |info| {
+                if filter.admits(&info) {
+                    text.push_str(&client_line(&info));
+                }
+            });
+            if text.len() > before {
                 self.check_reply(text.len())?;
                 if !is_large && text.len() >= LARGE_REPLY_BYTES {
                     is_large = true;
@@ -411,7 +468,49 @@ impl Core {
                 self.refuse_if_full(spec)?;
                 (everyone, Some(Combine::AllOk))
             }
-            Cmd::MemoryPurge | Cmd::ConfigResetstat => (everyone, Some(Combine::AllOk)),
+            Cmd::ClientKill => {
+                let kill = parse_kill(request)?;
+                let combine = match kill.is_old_form {
+                    true => Combine::Killed,
+                    false => Combine::Sum,
+                };
+                (everyone, Some(combine))
+            }
+            Cmd::Publish | Cmd::Spublish => {
+                check_channel(request.arg(1))?;
+                // Who has subscribed before that is known to them: see `publish_subscriptions`.
+                let has_any = |shard: &ShardId| self.node.stats[*shard].subscriptions.get() > 0;
+                let shards: Vec<ShardId> = everyone.into_iter().filter(has_any).collect();
+                if shards.is_empty() {
+                    return self.publish_here(
+                        &mut Asker::Connection(connection),
+                        spec.cmd,
+                        request,
+                    );
+                }
+                (shards, Some(Combine::Sum))
+            }
+            Cmd::PubsubChannels | Cmd::PubsubShardchannels => {
+                channels_pattern(request)?;
+                (everyone, Some(Combine::Distinct))
+            }
+            Cmd::PubsubNumpat => (everyone, Some(Combine::CountDistinct)),
+            Cmd::PubsubNumsub | Cmd::PubsubShardnumsub => (everyone, Some(Combine::SumPairs)),
+            Cmd::ClientPause => {
+                Pause::parse(request, self.keyspace.now_ms())?;
+                (everyone, Some(Combine::AllOk))
+            }
+            Cmd::ClientUnpause | Cmd::ConfigResetstat | Cmd::MemoryPurge | Cmd::Save => {
+                (everyone, Some(Combine::AllOk))
+            }
+            Cmd::Bgsave | Cmd::Bgrewriteaof => {
+                parse::schedule(request)?;
+                (everyone, Some(Combine::First))
+            }
+            Cmd::Waitaof => {
+                WaitAof::parse(request)?;
+                (everyone, Some(Combine::Acknowledged))
+            }
             Cmd::Randomkey => {
                 let first = usize::from(self.random_shard().0);
                 (everyone, Some(Combine::FirstFound(first)))
@@ -429,7 +528,9 @@ impl Core {
                 (vec![shard.unwrap_or(self.id)], None)
             }
         };
-        if shards == [self.id] {
+        // Its own part goes through the mesh like others, where the order of messages depends on it.
+        let is_published = is_published(spec.cmd);
+        if shards == [self.id] && !is_published {
             self.whole_keyspace(
                 &mut Asker::Connection(connection),
                 Scope::Node,
@@ -462,7 +563,8 @@ impl Core {
         connection.walks |= walks;
         // What is repeated must not see, or remove, what commands behind it have written; and no connection has
         // more than one walk.
-        connection.settling |= is_repeated || walks;
+        let waits = matches!(spec.cmd, Cmd::Save | Cmd::Waitaof);
+        connection.settling |= is_repeated || walks || waits;
         // Its own part as well: behind what the node has told this shard before.
         for (part, shard) in (0..).zip(shards) {
             self.forward(shard, connection, (ticket, part), protocol, &encoded);

@@ -1,8 +1,12 @@
 //! Commands at work on the keyspace, at once or in slices.
 
 pub(crate) mod batch;
+pub(crate) mod clients;
 pub(crate) mod keyed;
 pub(crate) mod keyless;
+pub mod pubsub;
+pub(crate) mod saves;
+pub(crate) mod server;
 pub(crate) mod timed;
 pub(crate) mod transactions;
 pub(crate) mod walks;
@@ -11,6 +15,8 @@ use ephesus_wire::resp::request::Args;
 use ephesus_wire::rng::Rng;
 
 use self::batch::Batch;
+use self::pubsub::PubSub;
+use self::saves::{DurabilityWaits, Saves};
 use self::walks::Walks;
 use crate::shard::timing::Timing;
 use crate::shard::transaction::Transaction;
@@ -18,6 +24,9 @@ use crate::shard::transaction::Transaction;
 /// What commands are executed with, besides the keyspace.
 pub(crate) struct Execution {
     pub walks: Walks,
+    pub saves: Saves,
+    pub pubsub: PubSub,
+    pub durability_waits: DurabilityWaits,
     /// Memory for the arguments of one forwarded command, and for the commands that a client has pipelined.
     pub args: Args,
     pub batch: Batch,
@@ -36,6 +45,9 @@ impl Execution {
     pub fn new(seed: u64) -> Execution {
         Execution {
             walks: Walks::default(),
+            saves: Saves::default(),
+            pubsub: PubSub::default(),
+            durability_waits: DurabilityWaits::default(),
             args: Args::new(),
             batch: Batch::default(),
             random: Rng::new(seed),

@@ -25,6 +25,7 @@ use crate::keyspace::Reply;
 use crate::keyspace::large_replies::LARGE_REPLY_BYTES;
 use crate::shard::connection::Connection;
 use crate::shard::core::admission::waiting::covers_shards;
+use crate::shard::core::execution::pubsub::{is_about_subscriptions, is_published};
 use crate::shard::core::routing::route::{Route, check_pairs};
 use crate::shard::core::{Asker, Core, Step};
 use crate::shard::mesh::{Kind, Scope};
@@ -252,6 +253,10 @@ impl Core {
             Cmd::ClusterMigrateslots
             | Cmd::ClusterGetslotmigrations
             | Cmd::ClusterCancelslotmigrations => Err(ClientError::NotInTransaction),
+            cmd if is_about_subscriptions(cmd) || cmd == Cmd::Save => {
+                Err(ClientError::NotInTransaction)
+            }
+            cmd if is_published(cmd) => Ok(()),
             cmd if covers_shards(cmd) && scope == Scope::Node && self.router.peers.count() > 1 => {
                 Err(ClientError::TransactionOverNode)
             }
@@ -360,6 +365,7 @@ impl Core {
             }
         };
         self.keyspace.room.end_joint(before, committed.is_ok());
+        self.publish_joint(committed.is_ok().then_some(gate));
         if committed.is_err() {
             out.truncate(start);
         }

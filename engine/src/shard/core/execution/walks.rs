@@ -8,9 +8,9 @@ use crate::command::error::ClientError;
 use crate::keyspace::{Walk, WalkFilter};
 use crate::net::ConnToken;
 use crate::shard::connection::{Connection, Life};
-use crate::shard::core::routing::forwarding::Answers;
+use crate::shard::core::replies::promised::Promised;
 use crate::shard::core::{Answer, Asker, Core};
-use crate::shard::mesh::{Client, Forwarded, Origin};
+use crate::shard::mesh::Client;
 
 /// Walks of a shard that go on in turn, and hold what they have found; others wait.
 const WALKS_MAX: usize = 8;
@@ -27,9 +27,7 @@ pub enum Presence {
 
 /// A walk that was asked for.
 struct Asked {
-    origin: Origin,
-    /// The command, if another shard has forwarded it.
-    forwarded: Option<Forwarded>,
+    promised: Promised,
     database: Database,
     filter: WalkFilter,
     presence: Presence,
@@ -45,11 +43,6 @@ pub(crate) struct Walks {
 }
 
 impl Asked {
-    fn client(&self) -> Client {
-        let own = (self.origin.shard, self.origin.conn);
-        self.forwarded.map_or(own, |forwarded| forwarded.client)
-    }
-
     fn bytes(&self) -> usize {
         let pattern = match &self.filter {
             WalkFilter::Matching(pattern) => pattern.capacity(),
@@ -111,42 +104,29 @@ impl Core {
         filter: WalkFilter,
     ) -> Result<Answer, ClientError> {
         let database = asker.database();
-        let (origin, forwarded) = match asker {
-            Asker::Transaction { out, gate, .. } => {
-                if matches!(filter, WalkFilter::Remove) && self.admission.holds.holds_any() {
-                    // It would not end.
-                    return Err(ClientError::MoveUndecided);
+        if let Asker::Transaction { out, gate, .. } = asker {
+            if matches!(filter, WalkFilter::Remove) && self.admission.holds.holds_any() {
+                // It would not end.
+                return Err(ClientError::MoveUndecided);
+            }
+            let bytes_max = self.reply_bytes_max();
+            let mut walk = self.keyspace.walk(database, &filter, bytes_max);
+            let walked = loop {
+                if let Some(walked) = self.keyspace.walk_slice(&mut walk) {
+                    break walked;
                 }
-                let bytes_max = self.reply_bytes_max();
-                let mut walk = self.keyspace.walk(database, &filter, bytes_max);
-                let walked = loop {
-                    if let Some(walked) = self.keyspace.walk_slice(&mut walk) {
-                        break walked;
-                    }
-                };
-                self.keyspace.room.take(walk.bytes())?;
-                out.extend_from_slice(&walk.finish()?);
-                **gate = walked.max(**gate);
-                return Ok(Answer::Written);
-            }
-            Asker::Connection(connection) => {
-                let ticket = connection.outbox.await_reply(None);
-                connection.walks = true;
-                // Or one connection could have any number of them.
-                connection.settling = true;
-                let origin = Origin {
-                    shard: self.id,
-                    conn: connection.token,
-                    ticket,
-                    part: 0,
-                };
-                (origin, None)
-            }
-            Asker::Peer { forwarded, .. } => (forwarded.origin, Some(**forwarded)),
-        };
+            };
+            self.keyspace.room.take(walk.bytes())?;
+            out.extend_from_slice(&walk.finish()?);
+            **gate = walked.max(**gate);
+            return Ok(Answer::Written);
+        }
+        if let Asker::Connection(connection) = asker {
+            connection.walks = true;
+        }
+        let promised = self.promise(asker).ok_or(ClientError::NotInTransaction)?;
         self.execution.walks.wait(Asked {
-            origin,
-            forwarded,
+            promised,
             database,
             filter,
             presence: Presence::Here,
@@ -216,16 +196,7 @@ impl Core {
             text
         });
         let room = self.keyspace.room.hand_over();
-        match &asked.forwarded {
-            None => {
-                self.admission.client_budget.arrived.join(room);
-                self.deliver(asked.origin, bytes, gate);
-            }
-            Some(forwarded) => {
-                let answers = Answers::of(forwarded, bytes, gate).in_room(room);
-                self.answer_once_committed(forwarded.origin.shard, answers);
-            }
-        }
+        self.keep_promise(&asked.promised, bytes, gate, room);
     }
 
     /// Looks whether a client has left for which shards may be walking, or keep commands; they are told at the end of
@@ -259,7 +230,7 @@ impl Core {
         }
         let leaving: BTreeMap<Client, Presence> = leaving.iter().copied().collect();
         for asked in self.execution.walks.asked_mut() {
-            let presence = leaving.get(&asked.client()).copied();
+            let presence = leaving.get(&asked.promised.client()).copied();
             asked.presence = asked.presence.max(presence.unwrap_or_default());
         }
         for _ in 0..self.execution.walks.waiting.len() {

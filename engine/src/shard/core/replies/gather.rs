@@ -1,10 +1,13 @@
 //! One reply from the parts that several shards answer.
 
+use std::collections::BTreeSet;
+
 use ephesus_wire::Lsn;
 use ephesus_wire::resp::reply::{self, Protocol};
 use ephesus_wire::resp::request;
 
 use crate::command::error::ClientError;
+use crate::shard::core::execution::saves::write_acknowledged;
 
 /// How parts become one reply.
 #[derive(Debug)]
@@ -15,6 +18,18 @@ pub enum Combine {
     AllOk,
     /// Arrays are joined, in the order of the parts.
     Concat,
+    /// The first part: all are alike.
+    First,
+    /// Integers are added: OK, or no such client.
+    Killed,
+    /// WAITAOF: the least of the integers.
+    Acknowledged,
+    /// Arrays of texts are joined, each text once.
+    Distinct,
+    /// How many different texts the arrays have.
+    CountDistinct,
+    /// Arrays of texts with integers, the same texts in each: the integers are added.
+    SumPairs,
     /// Texts are joined, in the order of the parts.
     Text,
     /// The first part that is no null, from the one of that number on and around.
@@ -185,6 +200,52 @@ impl Gather {
         match &self.combine {
             Combine::AllOk => out.extend_from_slice(reply::OK),
             Combine::Sum => reply::integer(&mut out, parts.iter().map(|part| number(part)).sum()),
+            Combine::Distinct | Combine::CountDistinct => {
+                let elements = parts.iter().flat_map(|part| Elements(after_line(part)));
+                let distinct: BTreeSet<&[u8]> = elements.collect();
+                if matches!(self.combine, Combine::CountDistinct) {
+                    reply::integer(&mut out, distinct.len() as i64);
+                } else {
+                    reply::array(&mut out, distinct.len());
+                    distinct.iter().for_each(|text| out.extend_from_slice(text));
+                }
+            }
+            Combine::SumPairs => {
+                let mut parts = parts.iter().map(|part| Elements(after_line(part)));
+                let elements: Vec<&[u8]> = parts.next().into_iter().flatten().collect();
+                let mut sums: Vec<i64> = elements
+                    .iter()
+                    .skip(1)
+                    .step_by(2)
+                    .map(|n| number(n))
+                    .collect();
+                for part in parts {
+                    let numbers = part.skip(1).step_by(2);
+                    for (sum, element) in sums.iter_mut().zip(numbers) {
+                        *sum += number(element);
+                    }
+                }
+                reply::array(&mut out, elements.len());
+                for (pair, sum) in elements.chunks(2).zip(sums) {
+                    if let Some(text) = pair.first() {
+                        out.extend_from_slice(text);
+                    }
+                    reply::integer(&mut out, sum);
+                }
+            }
+            Combine::First => {
+                if let Some(part) = parts.first() {
+                    out.extend_from_slice(part);
+                }
+            }
+            Combine::Killed => match parts.iter().map(|part| number(part)).sum::<i64>() {
+                0 => ClientError::NoSuchClient.write(&mut out),
+                _ => out.extend_from_slice(reply::OK),
+            },
+            Combine::Acknowledged => {
+                let least = parts.iter().map(|part| number(part)).min();
+                write_acknowledged(&mut out, least.unwrap_or(0));
+            }
             Combine::FirstFound(first) => {
                 let (before, behind) = parts.split_at((*first).min(parts.len()));
                 let is_found =

@@ -4,6 +4,7 @@ pub(crate) mod gather;
 pub(crate) mod late;
 pub(crate) mod log_gates;
 pub(crate) mod outbox;
+pub(crate) mod promised;
 
 use self::log_gates::LogGates;
 use super::routing::relay::Relays;

@@ -45,6 +45,8 @@ pub struct Outbox {
     spare: Vec<u8>,
     /// Bytes of the last piece.
     expected: usize,
+    /// Whether replies are left out from now on.
+    mute: Mute,
     pub(crate) planted: Planted,
 }
 
@@ -56,7 +58,23 @@ enum Piece {
         turn: u64,
     },
     /// Another shard, or a walk, will answer.
-    Awaited(Option<Box<Gather>>),
+    Awaited {
+        gather: Option<Box<Gather>>,
+        /// The client is told nothing of it.
+        is_muted: bool,
+    },
+}
+
+/// Whether replies are left out, as CLIENT REPLY says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mute {
+    #[default]
+    No,
+    /// From the next command on, for that one.
+    Next,
+    /// That of the command that is executed now.
+    Once,
+    All,
 }
 
 /// The turn of delivered pieces: no turn has this number, so nothing is appended to them.
@@ -66,7 +84,9 @@ impl Piece {
     fn held_bytes(&self) -> usize {
         match self {
             Piece::Ready { bytes, .. } => bytes.capacity(),
-            Piece::Awaited(gather) => gather.as_ref().map_or(0, |gather| gather.held_bytes()),
+            Piece::Awaited { gather, .. } => {
+                gather.as_ref().map_or(0, |gather| gather.held_bytes())
+            }
         }
     }
 }
@@ -118,7 +138,7 @@ impl Outbox {
         for (ticket, piece) in (self.first..).zip(&self.pieces) {
             match piece {
                 Piece::Ready { bytes: ready, .. } => bytes += ready.len(),
-                Piece::Awaited(_) => return (bytes, Some(ticket)),
+                Piece::Awaited { .. } => return (bytes, Some(ticket)),
             }
         }
         (bytes, None)
@@ -156,6 +176,9 @@ impl Outbox {
         {
             let (len, capacity) = (bytes.len(), bytes.capacity());
             let lsn = write(bytes);
+            if self.mute != Mute::No {
+                leave_out(bytes, len, self.mute);
+            }
             *gate = lsn.max(*gate);
             *last = turn;
             self.bytes += bytes.len() - len;
@@ -173,6 +196,13 @@ impl Outbox {
         self.held_bytes -= last.map_or(0, |piece| piece.held_bytes());
     }
 
+    /// [`Outbox::write`] of what the client gets whatever it has said about replies.
+    pub fn push(&mut self, turn: u64, write: impl FnOnce(&mut Vec<u8>) -> Lsn) {
+        let mute = std::mem::take(&mut self.mute);
+        self.write(turn, write);
+        self.mute = mute;
+    }
+
     /// Whether replies of this turn are appended to the piece.
     #[inline]
     fn is_open(&self, piece: &Piece, turn: u64) -> bool {
@@ -187,14 +217,15 @@ impl Outbox {
                         && *gate <= self.committed
                         && bytes.len() <= APPENDED_BYTES_MAX)
             }
-            Piece::Awaited(_) => false,
+            Piece::Awaited { .. } => false,
         }
     }
 
     /// Reserves the next place for a reply that comes later.
     pub fn await_reply(&mut self, gather: Option<Box<Gather>>) -> Ticket {
         self.held_bytes += gather.as_ref().map_or(0, |gather| gather.held_bytes());
-        self.pieces.push_back(Piece::Awaited(gather));
+        let is_muted = matches!(self.mute, Mute::Once | Mute::All);
+        self.pieces.push_back(Piece::Awaited { gather, is_muted });
         self.awaited += 1;
         self.first + self.pieces.len() as u64 - 1
     }
@@ -218,7 +249,7 @@ impl Outbox {
     /// What is gathered for a reserved place.
     pub fn gather(&mut self, ticket: Ticket) -> Option<&mut Gather> {
         match self.awaited_piece(ticket) {
-            Some(Piece::Awaited(gather)) => gather.as_deref_mut(),
+            Some(Piece::Awaited { gather, .. }) => gather.as_deref_mut(),
             _ => None,
         }
     }
@@ -235,14 +266,17 @@ impl Outbox {
 
     /// Fills a reserved place as a whole.
     pub fn fill(&mut self, ticket: Ticket, bytes: Vec<u8>, gate: Lsn) {
+        let Some(piece @ Piece::Awaited { .. }) = self.awaited_piece(ticket) else {
+            return;
+        };
+        let is_muted = matches!(piece, Piece::Awaited { is_muted: true, .. });
+        let bytes = if is_muted { Vec::new() } else { bytes };
         let (len, capacity) = (bytes.len(), bytes.capacity());
-        if let Some(piece @ Piece::Awaited(_)) = self.awaited_piece(ticket) {
-            let turn = DELIVERED;
-            let before = std::mem::replace(piece, Piece::Ready { bytes, gate, turn });
-            self.bytes += len;
-            self.held_bytes = self.held_bytes + capacity - before.held_bytes();
-            self.awaited -= 1;
-        }
+        let turn = DELIVERED;
+        let before = std::mem::replace(piece, Piece::Ready { bytes, gate, turn });
+        self.bytes += len;
+        self.held_bytes = self.held_bytes + capacity - before.held_bytes();
+        self.awaited -= 1;
     }
 
     /// Takes back a reserved place, with everything behind it: nothing more will be said.
@@ -252,7 +286,7 @@ impl Outbox {
             self.held_bytes -= piece.held_bytes();
             match piece {
                 Piece::Ready { bytes, .. } => self.bytes -= bytes.len(),
-                Piece::Awaited(_) => self.awaited -= 1,
+                Piece::Awaited { .. } => self.awaited -= 1,
             }
         }
     }
@@ -278,6 +312,12 @@ impl Outbox {
                     Front::Awaited
                 };
             };
+            if bytes.is_empty() {
+                // Its client is told nothing.
+                self.pieces.pop_front();
+                self.first += 1;
+                continue;
+            }
             if *gate > committed && !self.planted.has(Bug::IgnoreGate) {
                 return if front == Front::Taken {
                     front
@@ -308,6 +348,27 @@ impl Outbox {
         front
     }
 
+    /// Says whether replies are left out from now on.
+    pub fn set_mute(&mut self, mute: Mute) {
+        self.mute = mute;
+    }
+
+    #[inline]
+    #[must_use]
+    pub fn mute(&self) -> Mute {
+        self.mute
+    }
+
+    /// The replies of one command are there: what was to be left out for it is.
+    #[cold]
+    pub fn pass_mute(&mut self) {
+        self.mute = match self.mute {
+            Mute::Next => Mute::Once,
+            Mute::Once | Mute::No => Mute::No,
+            Mute::All => Mute::All,
+        };
+    }
+
     /// Forgets everything; replies that still arrive find no place.
     pub fn clear(&mut self) {
         self.first += self.pieces.len() as u64;
@@ -323,6 +384,14 @@ impl Outbox {
         if self.pieces.is_empty() && self.pieces.capacity() > PIECES_KEPT {
             self.pieces = VecDeque::new();
         }
+    }
+}
+
+/// Takes back a reply that the client is not told.
+#[cold]
+fn leave_out(bytes: &mut Vec<u8>, len: usize, mute: Mute) {
+    if mute != Mute::Next {
+        bytes.truncate(len);
     }
 }
 

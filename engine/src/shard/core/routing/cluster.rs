@@ -37,6 +37,7 @@ impl Core {
         self.router.routes = routes;
         self.router.cluster_replies.0.clear();
         self.review_holds(was_between);
+        self.review_sharded_channels();
         // Orders that follow from the table come before its routes.
         self.node
             .lease

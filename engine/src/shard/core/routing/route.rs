@@ -83,6 +83,21 @@ impl Core {
         Ok(moved)
     }
 
+    /// Sends a client to the owner of a slot that is not served here.
+    pub(crate) fn lead_away(
+        &self,
+        connection: &mut Connection,
+        slot: Slot,
+    ) -> Result<(), ClientError> {
+        let owner = self.router.routes.owner(slot);
+        let moved = self.moved(connection, slot, owner)?;
+        connection.outbox.write(self.turn, |out| {
+            out.extend_from_slice(&moved);
+            Lsn::ZERO
+        });
+        Ok(())
+    }
+
     pub(crate) fn route(
         &self,
         scope: Scope,

@@ -16,6 +16,7 @@ use crate::command::parse::{ArgList, Request};
 use crate::command::spec::{self, Spec};
 use crate::node::routes::Owner;
 use crate::shard::connection::{Blocked, Connection};
+use crate::shard::core::execution::pubsub::is_published;
 use crate::shard::core::execution::transactions::{Part, Together};
 use crate::shard::core::{Answer, Asker, Core, Step};
 use crate::shard::mesh::{Client, Forwarded, Kind, Scope, WATCHES};
@@ -231,7 +232,8 @@ impl Core {
             None => b"",
         };
         let protocol = connection.protocol;
-        let is_of_keys = |spec: &Spec| spec.acts_on_keys();
+        // Messages leave where it is decided whether the others happen.
+        let is_of_keys = |spec: &Spec| spec.acts_on_keys() || is_published(spec.cmd);
         let mut commands = transaction.commands();
         let request = if commands.all(|(queued, _)| is_of_keys(queued.spec)) {
             transaction.request(b"EXEC", flags)

@@ -1,0 +1,761 @@
+//! Pub/Sub: what clients of this shard have subscribed to, and the messages they get.
+//!
+//! A message goes to every shard that has subscribers, behind what its publisher has sent before, and each of them
+//! delivers it to its own: in the order of each publisher, and at most once. PUBLISH's reply is the sum of what they
+//! answer. Subscribers of other nodes get nothing.
+//!
+//! Messages join the outbox of their subscriber. One that does not read is closed by the rules for all clients, and
+//! beyond [`UNREAD_BYTES_MAX`]; nobody waits for it.
+
+pub mod subscriptions;
+
+use std::collections::VecDeque;
+
+use ephesus_wire::resp::reply::{self, Protocol};
+use ephesus_wire::{Database, Lsn, ShardId, Slot, slot_of};
+
+use self::subscriptions::{Directory, Kind, Subscriptions};
+use crate::command::error::{ClientError, Quoted};
+use crate::command::parse::{self, ArgList, Request};
+use crate::command::spec::Cmd;
+use crate::net::{ConnToken, ListenerKind};
+use crate::shard::connection::{Connection, Life};
+use crate::shard::core::routing::relay::{Place, RELAY};
+use crate::shard::core::{Asker, Core};
+use crate::shard::mesh::{self, Forwarded, Origin, Scope};
+use crate::shard::seldom::Seldom;
+
+/// Bytes that a subscriber may be owed: Redis's `client-output-buffer-limit pubsub`.
+const UNREAD_BYTES_MAX: usize = 32 << 20;
+
+/// Bytes of messages that wait to be delivered; more are lost.
+const QUEUED_BYTES_MAX: usize = 32 << 20;
+
+/// Bytes that are delivered in one turn.
+const TURN_BYTES_MAX: usize = 1 << 20;
+
+/// Patterns of a shard: each message is compared with all of them.
+const PATTERNS_MAX: usize = 10_000;
+
+/// What delivering one message to one subscriber counts as, besides the message, in bytes of input.
+const DELIVERY_BYTES: usize = 64;
+
+/// Longest name of a channel: that, too, bounds what comparing takes.
+pub(crate) const CHANNEL_BYTES_MAX: usize = 1 << 10;
+
+/// The subscriptions of a shard's connections.
+#[derive(Default)]
+pub(crate) struct PubSub {
+    directory: Directory,
+    deliveries: Deliveries,
+    outgoing: Outgoing,
+    told: Seldom,
+}
+
+impl PubSub {
+    /// Memory of messages that wait to be delivered.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.deliveries.held_bytes + self.outgoing.held_bytes
+    }
+}
+
+/// Commands of this module that clients send on their own connection.
+pub(crate) fn is_about_subscriptions(cmd: Cmd) -> bool {
+    matches!(
+        cmd,
+        Cmd::Subscribe
+            | Cmd::Unsubscribe
+            | Cmd::Psubscribe
+            | Cmd::Punsubscribe
+            | Cmd::Ssubscribe
+            | Cmd::Sunsubscribe
+    )
+}
+
+/// Whether it sends a message.
+pub(crate) fn is_published(cmd: Cmd) -> bool {
+    matches!(cmd, Cmd::Publish | Cmd::Spublish)
+}
+
+/// Whether a client that has subscribed may send the command under RESP2.
+pub(crate) fn is_allowed_to_subscribers(cmd: Cmd) -> bool {
+    is_about_subscriptions(cmd) || matches!(cmd, Cmd::Ping | Cmd::Quit | Cmd::Reset)
+}
+
+fn kind_of(cmd: Cmd) -> Kind {
+    match cmd {
+        Cmd::Psubscribe | Cmd::Punsubscribe => Kind::Pattern,
+        Cmd::Ssubscribe
+        | Cmd::Sunsubscribe
+        | Cmd::Spublish
+        | Cmd::PubsubShardchannels
+        | Cmd::PubsubShardnumsub => Kind::Sharded,
+        _ => Kind::Channel,
+    }
+}
+
+/// The word in front of a reply or a message.
+fn word(cmd: Cmd) -> &'static [u8] {
+    match cmd {
+        Cmd::Subscribe => b"subscribe",
+        Cmd::Unsubscribe => b"unsubscribe",
+        Cmd::Psubscribe => b"psubscribe",
+        Cmd::Punsubscribe => b"punsubscribe",
+        Cmd::Ssubscribe => b"ssubscribe",
+        _ => b"sunsubscribe",
+    }
+}
+
+/// Appends what a client is told of one subscription; no name: it had none.
+fn write_told(
+    out: &mut Vec<u8>,
+    protocol: Protocol,
+    word: &[u8],
+    name: Option<&[u8]>,
+    count: usize,
+) {
+    reply::push(out, protocol, 3);
+    reply::bulk(out, word);
+    match name {
+        Some(name) => reply::bulk(out, name),
+        None => reply::null(out, protocol),
+    }
+    reply::integer(out, count as i64);
+}
+
+/// One message, as its subscribers get it.
+#[derive(Clone, Copy)]
+pub(crate) struct Message<'a> {
+    pub kind: Kind,
+    pub channel: &'a [u8],
+    pub payload: &'a [u8],
+}
+
+impl Message<'_> {
+    /// Appends it for those who have subscribed to its channel, or to a pattern.
+    fn write(&self, out: &mut Vec<u8>, protocol: Protocol, pattern: Option<&[u8]>) {
+        match (self.kind, pattern) {
+            (_, Some(pattern)) => {
+                reply::push(out, protocol, 4);
+                reply::bulk(out, b"pmessage");
+                reply::bulk(out, pattern);
+            }
+            (Kind::Sharded, None) => {
+                reply::push(out, protocol, 3);
+                reply::bulk(out, b"smessage");
+            }
+            (_, None) => {
+                reply::push(out, protocol, 3);
+                reply::bulk(out, b"message");
+            }
+        }
+        reply::bulk(out, self.channel);
+        reply::bulk(out, self.payload);
+    }
+}
+
+/// A message on its way to those who have subscribed to one name.
+struct Delivery {
+    kind: Kind,
+    name: Box<[u8]>,
+    resp2: Vec<u8>,
+    resp3: Vec<u8>,
+    subscribers: Vec<ConnToken>,
+    /// How many of them have it.
+    done: usize,
+    /// Leaves once the log has committed this.
+    gate: Lsn,
+    /// When it came: who has unsubscribed since gets nothing.
+    turn: u64,
+}
+
+impl Delivery {
+    fn bytes(&self, protocol: Protocol) -> &[u8] {
+        match protocol {
+            Protocol::Resp2 => &self.resp2,
+            Protocol::Resp3 => &self.resp3,
+        }
+    }
+
+    fn held_bytes(&self) -> usize {
+        size_of::<Delivery>()
+            + self.name.len()
+            + self.resp2.capacity()
+            + self.resp3.capacity()
+            + self.subscribers.capacity() * size_of::<ConnToken>()
+    }
+}
+
+/// Messages that not all of their subscribers have yet, in order.
+#[derive(Default)]
+struct Deliveries {
+    queue: VecDeque<Delivery>,
+    held_bytes: usize,
+    /// The turn in which something was delivered last, and how much.
+    spent: (u64, usize),
+}
+
+impl Deliveries {
+    fn push(&mut self, delivery: Delivery) {
+        self.held_bytes += delivery.held_bytes();
+        self.queue.push_back(delivery);
+    }
+
+    fn pop(&mut self) -> Option<Delivery> {
+        let delivery = self.queue.pop_front()?;
+        self.held_bytes -= delivery.held_bytes();
+        Some(delivery)
+    }
+
+    fn put_back(&mut self, delivery: Delivery) {
+        self.held_bytes += delivery.held_bytes();
+        self.queue.push_front(delivery);
+    }
+
+    /// Whether this turn delivers more.
+    fn has_turn(&mut self, turn: u64) -> bool {
+        if self.spent.0 != turn {
+            self.spent = (turn, 0);
+        }
+        self.spent.1 < TURN_BYTES_MAX
+    }
+}
+
+/// A message that waits until what it tells of is committed.
+struct Waiting {
+    kind: Kind,
+    channel: Box<[u8]>,
+    payload: Box<[u8]>,
+    gate: Lsn,
+}
+
+impl Waiting {
+    fn held_bytes(&self) -> usize {
+        size_of::<Waiting>() + self.channel.len() + self.payload.len()
+    }
+}
+
+/// Messages of transactions and of scripts, which nobody waits for.
+#[derive(Default)]
+struct Outgoing {
+    /// In order of their gates.
+    queue: VecDeque<Waiting>,
+    /// How many of the last ones are of what is executed now, and may come to nothing.
+    undecided: usize,
+    held_bytes: usize,
+}
+
+impl Outgoing {
+    fn push(&mut self, message: &Message<'_>, gate: Lsn) -> bool {
+        let has_room = self.held_bytes < QUEUED_BYTES_MAX;
+        if has_room {
+            let waiting = Waiting {
+                kind: message.kind,
+                channel: message.channel.into(),
+                payload: message.payload.into(),
+                gate,
+            };
+            self.held_bytes += waiting.held_bytes();
+            self.queue.push_back(waiting);
+        }
+        has_room
+    }
+
+    /// What was undecided is committed with this LSN, or comes to nothing.
+    fn decide(&mut self, gate: Option<Lsn>) {
+        let from = self.queue.len() - std::mem::take(&mut self.undecided);
+        match gate {
+            Some(gate) => self
+                .queue
+                .range_mut(from..)
+                .for_each(|waiting| waiting.gate = gate),
+            None => {
+                for waiting in self.queue.drain(from..) {
+                    self.held_bytes -= waiting.held_bytes();
+                }
+            }
+        }
+    }
+
+    /// The next one that is committed.
+    fn pop(&mut self, committed: Lsn) -> Option<Waiting> {
+        let decided = self.queue.len() - self.undecided;
+        let first = self.queue.front().filter(|_| decided > 0)?;
+        if first.gate > committed {
+            return None;
+        }
+        let waiting = self.queue.pop_front()?;
+        self.held_bytes -= waiting.held_bytes();
+        Some(waiting)
+    }
+}
+
+impl Core {
+    /// Keeps a message of several commands that are executed together until it is decided whether they happen; how many
+    /// subscribers this shard has for it. Those of other shards are not counted.
+    pub(crate) fn publish_together(&mut self, message: &Message<'_>) -> usize {
+        let PubSub {
+            directory,
+            outgoing,
+            ..
+        } = &mut self.execution.pubsub;
+        if outgoing.push(message, Lsn::ZERO) {
+            outgoing.undecided += 1;
+        }
+        let by_pattern = directory.of_patterns(message.channel);
+        let by_pattern = by_pattern.iter().map(|(_, subscribers)| subscribers.len());
+        let by_pattern = match message.kind {
+            Kind::Sharded => 0,
+            Kind::Channel | Kind::Pattern => by_pattern.sum(),
+        };
+        directory.count(message.kind, message.channel) + by_pattern
+    }
+
+    /// What was executed together is committed with that LSN, or nothing of it has happened.
+    pub(crate) fn publish_joint(&mut self, gate: Option<Lsn>) {
+        if self.execution.pubsub.outgoing.undecided > 0 {
+            self.execution.pubsub.outgoing.decide(gate);
+            self.send_outgoing();
+        }
+    }
+
+    /// Sends messages whose turn has come to all shards with subscribers.
+    pub(crate) fn send_outgoing(&mut self) {
+        let committed = self.keyspace.log.committed();
+        while let Some(waiting) = self.execution.pubsub.outgoing.pop(committed) {
+            let message = Message {
+                kind: waiting.kind,
+                channel: &waiting.channel,
+                payload: &waiting.payload,
+            };
+            self.deliver_message(None, &message, Lsn::ZERO);
+            self.publish_elsewhere(&message);
+        }
+    }
+
+    /// Sends a message to the other shards. Nobody waits for their answers, nor for a shard that is behind.
+    fn publish_elsewhere(&mut self, message: &Message<'_>) {
+        let name: &[u8] = match message.kind {
+            Kind::Sharded => b"SPUBLISH",
+            Kind::Channel | Kind::Pattern => b"PUBLISH",
+        };
+        let others = (0..self.node.shards())
+            .map(ShardId)
+            .filter(|shard| *shard != self.id);
+        for shard in others {
+            let has_any = self.node.stats[shard].subscriptions.get() > 0;
+            if !has_any || self.router.peers[shard].is_full() {
+                continue;
+            }
+            let mut request = Vec::new();
+            reply::command(&mut request, &[name, message.channel, message.payload]);
+            let origin = Origin {
+                shard: self.id,
+                conn: RELAY,
+                ticket: u64::MAX,
+                part: 0,
+            };
+            let forwarded = Forwarded {
+                origin,
+                client: (self.id, RELAY),
+                kind: mesh::Kind::Command,
+                protocol: Protocol::Resp2,
+                database: Database::ZERO,
+                len: request.len(),
+                asked: shard,
+                hops: 0,
+            };
+            self.router.peers.forward(shard, forwarded, &request);
+        }
+    }
+
+    /// SUBSCRIBE, UNSUBSCRIBE and the like.
+    ///
+    /// # Errors
+    /// What is wrong with the request; nothing has changed.
+    pub(crate) fn change_subscriptions(
+        &mut self,
+        connection: &mut Connection,
+        cmd: Cmd,
+        request: &Request<'_>,
+    ) -> Result<(), ClientError> {
+        let kind = kind_of(cmd);
+        let is_adding = matches!(cmd, Cmd::Subscribe | Cmd::Psubscribe | Cmd::Ssubscribe);
+        let names = || (1..request.len()).map(|index| request.arg(index));
+        if is_adding {
+            for name in names() {
+                match kind {
+                    Kind::Pattern => drop(parse::short_pattern(name)?),
+                    Kind::Channel | Kind::Sharded => check_channel(name)?,
+                }
+            }
+        }
+        if kind == Kind::Sharded
+            && request.len() > 1
+            && self.leads_channels_away(connection, request)?
+        {
+            return Ok(());
+        }
+        let all: Vec<Box<[u8]>>;
+        let names: Vec<&[u8]> = if is_adding || request.len() > 1 {
+            names().collect()
+        } else {
+            let subscriptions = connection.subscriptions.as_deref();
+            all = subscriptions.map_or_else(Vec::new, |subscriptions| subscriptions.all(kind));
+            all.iter().map(AsRef::as_ref).collect()
+        };
+        let mut told = Vec::new();
+        if names.is_empty() {
+            let count = connection.told_count(kind);
+            write_told(&mut told, connection.protocol, word(cmd), None, count);
+        }
+        for name in names {
+            if is_adding {
+                self.subscribe(connection, kind, name)?;
+            } else {
+                self.unsubscribe(connection, kind, name);
+            }
+            let count = connection.told_count(kind);
+            write_told(&mut told, connection.protocol, word(cmd), Some(name), count);
+        }
+        self.publish_subscriptions();
+        // As pushes they leave whatever CLIENT REPLY says.
+        connection.outbox.push(self.turn, |out| {
+            out.append(&mut told);
+            Lsn::ZERO
+        });
+        Ok(())
+    }
+
+    fn subscribe(
+        &mut self,
+        connection: &mut Connection,
+        kind: Kind,
+        name: &[u8],
+    ) -> Result<(), ClientError> {
+        let pattern = match kind {
+            Kind::Pattern => Some(parse::pattern(name)?),
+            Kind::Channel | Kind::Sharded => None,
+        };
+        let patterns = self.execution.pubsub.directory.patterns();
+        if pattern.is_some() && patterns >= PATTERNS_MAX {
+            return Err(ClientError::TooManySubscriptions(PATTERNS_MAX));
+        }
+        let subscriptions = connection.subscriptions.get_or_insert_default();
+        if subscriptions.add(kind, name) {
+            let directory = &mut self.execution.pubsub.directory;
+            directory.add(kind, name, pattern, connection.token);
+        }
+        Ok(())
+    }
+
+    fn unsubscribe(&mut self, connection: &mut Connection, kind: Kind, name: &[u8]) {
+        let Some(subscriptions) = connection.subscriptions.as_deref_mut() else {
+            return;
+        };
+        if subscriptions.remove(kind, name) {
+            let directory = &mut self.execution.pubsub.directory;
+            directory.remove(kind, name, connection.token);
+        }
+        if subscriptions.is_empty() {
+            connection.subscriptions = None;
+        }
+    }
+
+    /// Ends all subscriptions of a connection without a word.
+    pub(crate) fn end_subscriptions(&mut self, token: ConnToken, subscriptions: &Subscriptions) {
+        for kind in Kind::ALL {
+            for name in subscriptions.all(kind) {
+                self.execution.pubsub.directory.remove(kind, &name, token);
+            }
+        }
+        self.publish_subscriptions();
+    }
+
+    fn publish_subscriptions(&self) {
+        let names = self.execution.pubsub.directory.len();
+        self.stats().subscriptions.set(names as u64);
+    }
+
+    /// Sends a client to the shard of the channels of its command, if that is not this one; true: it is.
+    ///
+    /// # Errors
+    /// The channels are of several slots, or of none that is served.
+    pub(crate) fn leads_channels_away(
+        &mut self,
+        connection: &mut Connection,
+        request: &Request<'_>,
+    ) -> Result<bool, ClientError> {
+        let is_publish = request.arg(0).eq_ignore_ascii_case(b"spublish");
+        let end = if is_publish { 2 } else { request.len() };
+        let slot = slot_of(request.arg(1));
+        let scope = match connection.kind {
+            ListenerKind::Entry => Scope::Node,
+            ListenerKind::Direct => Scope::Shard,
+        };
+        for index in 1..end {
+            let other = slot_of(request.arg(index));
+            if other != slot && scope == Scope::Shard {
+                return Err(ClientError::CrossSlot);
+            }
+            if !self.has_channels_of(scope, other) {
+                self.lead_away(connection, other)?;
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn has_channels_of(&self, scope: Scope, slot: Slot) -> bool {
+        match self.place(slot) {
+            Place::Here | Place::Held => true,
+            Place::Shard(_) => scope == Scope::Node,
+            Place::Away(_) => false,
+        }
+    }
+
+    /// Ends subscriptions to channels of slots that have left, and tells their clients.
+    pub(crate) fn review_sharded_channels(&mut self) {
+        let directory = &self.execution.pubsub.directory;
+        let names: Vec<Box<[u8]>> = directory
+            .names(Kind::Sharded)
+            .into_iter()
+            .filter(|name| !self.has_channels_of(Scope::Shard, slot_of(name)))
+            .map(Box::from)
+            .collect();
+        for name in names {
+            let is_of_node = self.has_channels_of(Scope::Node, slot_of(&name));
+            let directory = &self.execution.pubsub.directory;
+            for token in directory.of_channel(Kind::Sharded, &name) {
+                let Some(mut connection) = self.connections.take(token) else {
+                    continue;
+                };
+                if !is_of_node || connection.kind == ListenerKind::Direct {
+                    self.unsubscribe(&mut connection, Kind::Sharded, &name);
+                    let (protocol, count) =
+                        (connection.protocol, connection.told_count(Kind::Sharded));
+                    connection.outbox.push(self.turn, |out| {
+                        write_told(out, protocol, b"sunsubscribe", Some(&name), count);
+                        Lsn::ZERO
+                    });
+                }
+                self.put_back(connection);
+            }
+        }
+        self.publish_subscriptions();
+    }
+
+    /// PUBLISH or SPUBLISH to this shard's subscribers; how many got it.
+    pub(crate) fn publish_here(
+        &mut self,
+        asker: &mut Asker<'_>,
+        cmd: Cmd,
+        request: &Request<'_>,
+    ) -> Result<(), ClientError> {
+        check_channel(request.arg(1))?;
+        let message = Message {
+            kind: kind_of(cmd),
+            channel: request.arg(1),
+            payload: request.arg(2),
+        };
+        let receivers = match asker {
+            Asker::Connection(connection) => {
+                self.deliver_message(Some(&mut **connection), &message, Lsn::ZERO)
+            }
+            Asker::Peer { .. } => self.deliver_message(None, &message, Lsn::ZERO),
+            Asker::Transaction { .. } => self.publish_together(&message),
+        };
+        self.respond(asker, |_, reply| {
+            reply::integer(reply.out, receivers as i64);
+            Ok(())
+        })
+    }
+
+    /// Has a message delivered to all subscribers of this shard, once the log has committed `gate`; how many there are.
+    /// The connection whose command is executed is not among the shard's meanwhile.
+    pub(crate) fn deliver_message(
+        &mut self,
+        executing: Option<&mut Connection>,
+        message: &Message<'_>,
+        gate: Lsn,
+    ) -> usize {
+        let PubSub {
+            directory,
+            deliveries,
+            ..
+        } = &mut self.execution.pubsub;
+        let turn = self.turn;
+        let mut receivers = 0;
+        let mut deliver = |pattern: Option<&[u8]>, subscribers: Vec<ConnToken>| {
+            receivers += subscribers.len();
+            // Nobody waits for subscribers: what they are too slow for is lost.
+            if subscribers.is_empty() || deliveries.held_bytes >= QUEUED_BYTES_MAX {
+                return;
+            }
+            let encoded = |protocol| {
+                let mut bytes = Vec::new();
+                message.write(&mut bytes, protocol, pattern);
+                bytes
+            };
+            deliveries.push(Delivery {
+                kind: if pattern.is_some() {
+                    Kind::Pattern
+                } else {
+                    message.kind
+                },
+                name: pattern.unwrap_or(message.channel).into(),
+                resp2: encoded(Protocol::Resp2),
+                resp3: encoded(Protocol::Resp3),
+                subscribers,
+                done: 0,
+                gate,
+                turn,
+            });
+        };
+        deliver(None, directory.of_channel(message.kind, message.channel));
+        if message.kind == Kind::Channel {
+            for (pattern, subscribers) in directory.of_patterns(message.channel) {
+                deliver(Some(&pattern), subscribers);
+            }
+            let bytes = message.channel.len() + DELIVERY_BYTES;
+            let work = directory.patterns() * bytes;
+            self.keyspace.add_work(work);
+        }
+        self.go_on_delivering(executing);
+        receivers
+    }
+
+    /// Delivers messages as far as this turn has room for them.
+    pub(crate) fn go_on_delivering(&mut self, mut executing: Option<&mut Connection>) {
+        while self.execution.pubsub.deliveries.has_turn(self.turn)
+            && let Some(mut delivery) = self.execution.pubsub.deliveries.pop()
+        {
+            while self.execution.pubsub.deliveries.has_turn(self.turn)
+                && let Some(token) = delivery.subscribers.get(delivery.done).copied()
+            {
+                delivery.done += 1;
+                let bytes = delivery.resp3.len() + DELIVERY_BYTES;
+                self.execution.pubsub.deliveries.spent.1 += bytes;
+                match &mut executing {
+                    Some(connection) if connection.token == token => {
+                        push(connection, self.turn, &delivery);
+                    }
+                    _ => self.push_to(token, &delivery),
+                }
+            }
+            if delivery.done < delivery.subscribers.len() {
+                self.execution.pubsub.deliveries.put_back(delivery);
+            }
+        }
+    }
+
+    /// Whether messages are left to deliver.
+    pub(crate) fn is_delivering(&self) -> bool {
+        !self.execution.pubsub.deliveries.queue.is_empty()
+    }
+
+    fn push_to(&mut self, token: ConnToken, delivery: &Delivery) {
+        let Some(connection) = self.connections.get_mut(token) else {
+            return;
+        };
+        push(connection, self.turn, delivery);
+        if connection.output_bytes() > UNREAD_BYTES_MAX {
+            if let Some(closed) = self.execution.pubsub.told.tell(self.now) {
+                tracing::warn!(client = %connection.remote, closed, "closed: it does not read the messages that it has subscribed to");
+            }
+            return self.cut_off(token);
+        }
+        self.connections.count(token);
+        self.list(token);
+        self.keep_to_client_budget();
+    }
+
+    /// PUBSUB of this shard's subscribers. For a part of a reply NUMPAT answers names.
+    ///
+    /// # Errors
+    /// What is wrong with the request.
+    pub(crate) fn about_subscribers(
+        &mut self,
+        asker: &mut Asker<'_>,
+        scope: Scope,
+        cmd: Cmd,
+        request: &Request<'_>,
+    ) -> Result<(), ClientError> {
+        let directory = &self.execution.pubsub.directory;
+        let kind = kind_of(cmd);
+        let mut out = Vec::new();
+        match cmd {
+            Cmd::PubsubChannels | Cmd::PubsubShardchannels => {
+                let pattern = channels_pattern(request)?;
+                let mut names = directory.names(kind);
+                names.retain(|name| pattern.as_ref().is_none_or(|pattern| pattern.matches(name)));
+                write_names(&mut out, &names);
+            }
+            Cmd::PubsubNumpat if scope == Scope::Part => {
+                write_names(&mut out, &directory.names(Kind::Pattern));
+            }
+            Cmd::PubsubNumpat => reply::integer(&mut out, directory.patterns() as i64),
+            _ => {
+                reply::array(&mut out, 2 * (request.len() - 2));
+                for index in 2..request.len() {
+                    reply::bulk(&mut out, request.arg(index));
+                    let count = directory.count(kind, request.arg(index));
+                    reply::integer(&mut out, count as i64);
+                }
+            }
+        }
+        self.check_reply(out.len())?;
+        self.keyspace.room.take(out.len())?;
+        self.respond(asker, |_, reply| {
+            reply.out.append(&mut out);
+            Ok(())
+        })
+    }
+}
+
+/// Refuses a name that nobody can subscribe to.
+pub(crate) fn check_channel(name: &[u8]) -> Result<(), ClientError> {
+    if name.len() > CHANNEL_BYTES_MAX {
+        let what = "a channel's name";
+        return Err(ClientError::ArgumentTooLong(what, CHANNEL_BYTES_MAX));
+    }
+    Ok(())
+}
+
+/// The pattern of `PUBSUB CHANNELS [pattern]`.
+///
+/// # Errors
+/// Too many arguments, or a pattern that is too long.
+pub(crate) fn channels_pattern(
+    request: &Request<'_>,
+) -> Result<Option<ephesus_wire::glob::Pattern>, ClientError> {
+    match request.len() {
+        2 => Ok(None),
+        3 => parse::pattern(request.arg(2)).map(Some),
+        _ => Err(ClientError::SubcommandArity {
+            container: "PUBSUB",
+            name: Quoted::new(request.arg(1)),
+        }),
+    }
+}
+
+fn write_names(out: &mut Vec<u8>, names: &[&[u8]]) {
+    reply::array(out, names.len());
+    names.iter().for_each(|name| reply::bulk(out, name));
+}
+
+fn push(connection: &mut Connection, turn: u64, delivery: &Delivery) {
+    let subscriptions = connection.subscriptions.as_deref();
+    let is_subscribed = delivery.turn == turn
+        || subscriptions.is_some_and(|all| all.has(delivery.kind, &delivery.name));
+    if connection.life == Life::Open && is_subscribed {
+        let bytes = delivery.bytes(connection.protocol);
+        connection.outbox.push(turn, |out| {
+            out.extend_from_slice(bytes);
+            delivery.gate
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests;
