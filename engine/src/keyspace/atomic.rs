@@ -23,6 +23,8 @@ pub(super) struct Atomic {
     is_open: bool,
     /// What its operations may take.
     effects_bytes_max: usize,
+    /// Where the sections within it have begun, and what those around them may take.
+    within: Vec<(Savepoint, usize)>,
     changes: Vec<Change>,
     /// The keys of changes that have left no entry which names them, one after the other.
     keys: Vec<u8>,
@@ -49,7 +51,7 @@ enum Before {
     Absent(usize),
     Entry(TakenEntry),
     Expiry(usize, u64),
-    Table(Table),
+    Table(Box<Table>),
 }
 
 impl Atomic {
@@ -79,12 +81,17 @@ impl Atomic {
 }
 
 impl Keyspace {
-    /// Begins a section whose effects may take so many bytes in the log, or as many as one record can.
-    ///
-    /// # Panics
-    /// When one is under way.
+    /// Begins a section whose effects may take so many bytes in the log, or as many as one record can. If one is under way it
+    /// is a part of that: committed, its effects are those of the section around it.
     pub fn begin_atomic(&mut self, effects_bytes_max: usize) {
-        assert!(!self.atomic.is_open && self.ops.is_empty());
+        if self.atomic.is_open {
+            let around = (self.savepoint(), self.atomic.effects_bytes_max);
+            self.atomic.within.push(around);
+            let bytes_max = self.ops.encoded_len().saturating_add(effects_bytes_max);
+            self.atomic.effects_bytes_max = bytes_max.min(around.1);
+            return;
+        }
+        debug_assert!(self.ops.is_empty(), "a command logs what it has collected");
         self.atomic.is_open = true;
         self.atomic.effects_bytes_max = effects_bytes_max.min(self.effects_bytes_max());
     }
@@ -98,7 +105,9 @@ impl Keyspace {
     /// Whether the section has written anything.
     #[must_use]
     pub fn atomic_has_written(&self) -> bool {
-        self.atomic.is_open && !self.ops.is_empty()
+        let begun = self.atomic.within.last();
+        let begun = begun.map_or(OpsEnd::default(), |(begun, _)| begun.ops);
+        self.atomic.is_open && self.ops.end() != begun
     }
 
     /// Why the section cannot be committed any more, if that is so: look after each of its commands.
@@ -118,10 +127,18 @@ impl Keyspace {
             self.roll_back_atomic();
             return Err(error);
         }
+        if let Some((_, bytes_max)) = self.atomic.within.pop() {
+            self.atomic.effects_bytes_max = bytes_max;
+            return Ok(());
+        }
         let (mut changes, mut keys) = self.end_atomic();
         if !self.ops.is_empty() {
             let lsn = self.log.append(self.ops.finish());
             self.ops.clear();
+            let is_flush = |change: &Change| matches!(change.before, Before::Table(_));
+            if changes.iter().any(is_flush) {
+                self.watched.all_removed();
+            }
             for change in changes.drain(..) {
                 self.commit_change(change, lsn);
             }
@@ -141,9 +158,8 @@ impl Keyspace {
         }
         match change.before {
             Before::Table(table) => {
-                self.discarded.push(table);
+                self.discarded.push(*table);
                 self.last_writes.set_all(lsn);
-                self.watched.partition_changed(change.partition, false);
             }
             _ if change.is_write => self.note_write(change.hash, lsn),
             _ => self.note_lsn(change.hash, lsn),
@@ -152,6 +168,10 @@ impl Keyspace {
 
     /// Ends the section as if it had never begun.
     pub fn roll_back_atomic(&mut self) {
+        if let Some((begun, bytes_max)) = self.atomic.within.pop() {
+            self.atomic.effects_bytes_max = bytes_max;
+            return self.roll_back_to(begun);
+        }
         self.roll_back_to(Savepoint::default());
         self.end_atomic();
     }
@@ -223,7 +243,7 @@ impl Keyspace {
                     if let Some(outgoing) = &mut copy.outgoing {
                         outgoing.unflushed();
                     }
-                    copy.table = table;
+                    copy.table = *table;
                 }
             }
         }
@@ -302,7 +322,7 @@ impl Keyspace {
         self.atomic.changes.push(Change {
             partition: id,
             hash: 0,
-            before: Before::Table(table),
+            before: Before::Table(Box::new(table)),
             is_write: true,
         });
     }

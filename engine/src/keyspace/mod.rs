@@ -618,7 +618,6 @@ impl Keyspace {
             {
                 let meta = partition.next_meta();
                 self.ops.flush(meta);
-                self.watched.partition_changed(id, false);
                 if let Some(outgoing) = &mut partition.outgoing {
                     outgoing.flushed();
                 }
@@ -637,6 +636,7 @@ impl Keyspace {
                 }
             }
             self.last_writes.set_all(lsn);
+            self.watched.all_removed();
             self.keys = 0;
             reply.wait_for(lsn);
         } else {

@@ -129,7 +129,7 @@ impl Keyspace {
             record.encode_into(meta, buf);
         });
         self.counters.role_changes += 1;
-        self.watched.partition_changed(partition, true);
+        self.watched.partition_left(partition);
         self.keys -= copy.table.len() as u64;
         self.discarded.push(std::mem::take(&mut copy.table));
         copy.outgoing = None;

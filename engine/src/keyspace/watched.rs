@@ -72,11 +72,17 @@ impl Watched {
         }
     }
 
-    /// All keys of a partition are removed; or, if it `leaves`, whatever others may do to any of them is not seen here.
-    pub(super) fn partition_changed(&mut self, partition: PartitionId, leaves: bool) {
+    /// All keys that are served are removed.
+    pub(super) fn all_removed(&mut self) {
         for watch in self.watches.values_mut() {
-            let mut keys = watch.keys.iter().filter(|key| key.partition == partition);
-            watch.has_changed |= keys.any(|key| key.was_there || leaves);
+            watch.has_changed |= watch.keys.iter().any(|key| key.was_there);
+        }
+    }
+
+    /// A partition leaves: whatever others may do to its keys is not seen here.
+    pub(super) fn partition_left(&mut self, partition: PartitionId) {
+        for watch in self.watches.values_mut() {
+            watch.has_changed |= watch.keys.iter().any(|key| key.partition == partition);
         }
     }
 

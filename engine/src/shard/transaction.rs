@@ -36,6 +36,8 @@ const SLOTS_REVIEWED: usize = 256;
 pub struct Transaction {
     /// Commands are queued.
     pub is_open: bool,
+    /// The turn of MULTI.
+    pub turn: u64,
     /// One of them was refused: EXEC will be.
     is_refused: bool,
     queue: Vec<u8>,

@@ -33,6 +33,8 @@ enum InSection {
     Savepoint,
     /// To the last savepoint, or the beginning.
     RollBack,
+    /// A section of its own, within the other one.
+    Within(Vec<Line>, bool),
 }
 
 /// A command's arguments, shown as a line of text.
@@ -241,6 +243,8 @@ fn section() -> impl Strategy<Value = Step> {
         1 => Just(InSection::Flush),
         1 => Just(InSection::Savepoint),
         1 => Just(InSection::RollBack),
+        1 => (prop::collection::vec(command().prop_map(Line), 0..4), any::<bool>())
+            .prop_map(|(lines, commits)| InSection::Within(lines, commits)),
     ];
     let steps = prop::collection::vec(one, 0..12);
     (steps, any::<bool>()).prop_map(|(steps, commits)| Step::Section(steps, commits))
@@ -347,6 +351,26 @@ impl Pair {
                 InSection::Flush => {
                     keyspace.flush(&mut reply);
                     self.model.keys.clear();
+                }
+                InSection::Within(lines, commits) => {
+                    let outside = self.model.clone();
+                    keyspace.begin_atomic(usize::MAX);
+                    assert!(!keyspace.atomic_has_written());
+                    for Line(args) in lines {
+                        let (mut out, _, executed) = attempt(keyspace, args);
+                        if let Err(error) = executed {
+                            error.write(&mut out);
+                        }
+                        assert_eq!(out, self.model.run(args), "reply to {args:?}");
+                    }
+                    if *commits {
+                        keyspace.commit_atomic(&mut reply).expect("it fits");
+                        assert_eq!(reply.gate, Lsn::ZERO);
+                    } else {
+                        keyspace.roll_back_atomic();
+                        self.model = outside;
+                    }
+                    assert!(keyspace.is_atomic());
                 }
                 InSection::Savepoint => saved = (keyspace.savepoint(), self.model.clone()),
                 InSection::RollBack => {

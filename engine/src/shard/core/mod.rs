@@ -32,7 +32,7 @@ use self::replies::PendingReplies;
 use self::routing::Router;
 use crate::command::error::ClientError;
 use crate::command::parse::Request;
-use crate::command::spec::{self, Spec};
+use crate::command::spec::{self, Cmd, Spec};
 use crate::keyspace::large_replies::ReplyRoom;
 use crate::keyspace::{Keyspace, Reply};
 use crate::net::ConnToken;
@@ -406,7 +406,10 @@ impl Core {
             }
             answer
         } else {
-            connection.note_executed(KEYLESS_BYTES);
+            // MULTI looks at nothing, and a client may send many.
+            if spec.cmd != Cmd::Multi {
+                connection.note_executed(KEYLESS_BYTES);
+            }
             self.keyless(connection, scope, spec, request)
         };
         match answer {

@@ -16,7 +16,7 @@ use crate::shard::core::admission::holds::HELD_MAX;
 use crate::shard::core::replies::outbox::Ticket;
 use crate::shard::core::routing::forwarding::Answers;
 use crate::shard::core::{Answer, Core};
-use crate::shard::mesh::{Client, Forwarded, Stopped};
+use crate::shard::mesh::{Client, Forwarded, Kind, Stopped};
 
 /// Bytes of replies that a shard makes for another shard's client before it has to have read.
 pub(crate) const STOPPED_BYTES: usize = 64 << 10;
@@ -283,7 +283,12 @@ impl Core {
                     return;
                 }
                 Answer::Held if self.now.saturating_duration_since(since) < HELD_MAX => return,
-                Answer::Held => answers.refuse(forwarded, &ClientError::MoveUndecided),
+                Answer::Held => {
+                    answers.refuse(forwarded, &ClientError::MoveUndecided);
+                    if forwarded.kind == Kind::Transaction {
+                        self.keyspace.unwatch(forwarded.client);
+                    }
+                }
                 Answer::Written | Answer::Later => {}
             }
             bytes += answers.bytes();

@@ -68,7 +68,10 @@ impl Core {
         match spec.cmd {
             Cmd::Multi if connection.is_in_transaction() => return Err(ClientError::NestedMulti),
             Cmd::Multi => {
-                self.transaction_of(connection).is_open = true;
+                let turn = self.turn;
+                let transaction = self.transaction_of(connection);
+                transaction.is_open = true;
+                transaction.turn = turn;
                 connection.outbox.write(self.turn, |out| {
                     out.extend_from_slice(reply::OK);
                     Lsn::ZERO
@@ -287,7 +290,10 @@ impl Core {
         connection: &mut Connection,
         transaction: &Transaction,
     ) -> Result<(), ClientError> {
-        self.prefetch_queued(transaction);
+        // What came in one piece was loaded before it was queued.
+        if transaction.turn != self.turn {
+            self.prefetch_queued(transaction);
+        }
         let parts = transaction.commands().map(|(queued, source)| {
             let Queued { spec, located, .. } = *queued;
             Part::Command {

@@ -208,6 +208,23 @@ fn exec_waits_as_a_whole_while_a_partition_is_held_and_nothing_overtakes_it() {
 }
 
 #[test]
+fn exec_that_has_waited_too_long_is_refused_and_nothing_is_watched_any_more() {
+    for at in [0, 1] {
+        let mut bed = Bed::new(2, &[]);
+        let client = bed.connect(at, Entry);
+        let (moving, other) = (key(0, 0), key(2, 0));
+        bed.ask(client, &[&format!("WATCH {moving}")]);
+        bed.prepare_within(0, 1);
+        bed.ask(client, &["MULTI", &format!("SET {other} 1"), "EXEC"]);
+        bed.advance(2_000);
+        let refused = bed.take(client);
+        assert!(refused.starts_with("-CLUSTERDOWN "), "{refused}");
+        assert_eq!(watchers(&mut bed), 0);
+        assert_eq!(bed.ask(client, &[&format!("GET {other}")]), "$-1\r\n");
+    }
+}
+
+#[test]
 fn what_a_partition_that_has_left_was_watched_for_has_changed() {
     for at in [0, 1] {
         let mut bed = Bed::new(2, &[]);
