@@ -45,6 +45,8 @@ pub struct Transaction {
     pub slots: Slots,
     pub writes: bool,
     pub is_denied_on_oom: bool,
+    /// CLIENT PAUSE WRITE holds one of them back.
+    pub is_paused_with_writes: bool,
     /// A command is about all keys of the shard, or removes them.
     pub is_over_all: bool,
     pub flushes: bool,
@@ -135,6 +137,7 @@ impl Transaction {
         });
         self.writes |= spec.is_write();
         self.is_denied_on_oom |= spec.is_denied_on_oom();
+        self.is_paused_with_writes |= spec.is_paused_with_writes();
         self.is_over_all |= covers_shards(spec.cmd);
         self.flushes |= matches!(spec.cmd, Cmd::Flushall | Cmd::Flushdb);
         Ok(())

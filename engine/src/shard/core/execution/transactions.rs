@@ -23,7 +23,7 @@ use crate::command::parse::{self, ArgList, Located, Request};
 use crate::command::spec::{self, Cmd, Spec};
 use crate::keyspace::Reply;
 use crate::keyspace::large_replies::LARGE_REPLY_BYTES;
-use crate::shard::connection::Connection;
+use crate::shard::connection::{Blocked, Connection};
 use crate::shard::core::admission::waiting::covers_shards;
 use crate::shard::core::execution::pubsub::{is_about_subscriptions, is_published};
 use crate::shard::core::routing::route::{Route, check_pairs};
@@ -175,6 +175,16 @@ impl Core {
         source: &[u8],
     ) -> Option<bool> {
         connection.last_command = Some(spec.cmd);
+        let is_write = match &connection.transaction {
+            Some(transaction) if spec.cmd == Cmd::Exec => transaction.is_paused_with_writes,
+            _ => spec.is_paused_with_writes(),
+        };
+        if let Some(pause) = &self.admission.pause
+            && (pause.is_all || is_write)
+        {
+            self.admission.blocked.block(connection, Blocked::Pause);
+            return Some(false);
+        }
         match spec.cmd {
             Cmd::Multi | Cmd::Watch | Cmd::Discard | Cmd::Quit | Cmd::Reset => None,
             Cmd::Exec => Some(self.exec(connection)),

@@ -208,6 +208,20 @@ fn exec_waits_as_a_whole_while_a_partition_is_held_and_nothing_overtakes_it() {
 }
 
 #[test]
+fn a_pause_of_writes_holds_exec_back_that_writes() {
+    let (mut bed, client, keys) = entry();
+    let other = bed.connect(0, Entry);
+    let (set, get) = (format!("SET {} 1", keys[0]), format!("GET {}", keys[0]));
+    bed.ask(client, &["MULTI", &set]);
+    bed.ask(other, &["CLIENT PAUSE 1000 WRITE"]);
+    assert_eq!(bed.ask(client, &["EXEC"]), "");
+    let reads = bed.ask(other, &["MULTI", &get, "EXEC"]);
+    assert_eq!(reads, format!("+OK\r\n{QUEUED}*1\r\n$-1\r\n"));
+    bed.ask(other, &["CLIENT UNPAUSE"]);
+    assert_eq!(bed.take(client), "*1\r\n+OK\r\n");
+}
+
+#[test]
 fn exec_that_has_waited_too_long_is_refused_and_nothing_is_watched_any_more() {
     for at in [0, 1] {
         let mut bed = Bed::new(2, &[]);
