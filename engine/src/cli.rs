@@ -17,6 +17,7 @@ use ephesus_wire::handshake::Secret;
 use ephesus_wire::limits::CLIENTS_PER_SHARD;
 
 use crate::keyspace::databases;
+use crate::keyspace::events::EventClasses;
 use crate::node::ServeOptions;
 use crate::node::check::store::OneStore;
 use crate::node::time::WallClock;
@@ -188,6 +189,9 @@ pub struct Serve {
     /// Let clients beyond loopback move slots: CLUSTER MIGRATESLOTS and CANCELSLOTMIGRATIONS.
     #[arg(long)]
     allow_slot_commands: bool,
+    /// Publish what happens to keys, as Redis does: K, E and the letters of what; CONFIG SET changes it.
+    #[arg(long, value_name = "LETTERS", value_parser = events, default_value = "")]
+    notify_keyspace_events: EventClasses,
     /// error, warn, info, debug or trace; the log goes to standard error.
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     pub log_level: tracing::Level,
@@ -257,6 +261,7 @@ impl Serve {
             auto_rebalance: self.auto_rebalance,
             secret,
             allow_slot_commands: self.allow_slot_commands,
+            events: self.notify_keyspace_events,
             accept_old_data: self.accept_old_data,
             announce_host: self.announce_host.clone(),
             reset_clock: self.reset_clock,
@@ -314,6 +319,11 @@ pub fn bytes(text: &str) -> Result<u64, String> {
         .checked_shl(shift)
         .filter(|bytes| bytes >> shift == number)
         .ok_or("too large".to_owned())
+}
+
+/// Letters of events of keys.
+fn events(letters: &str) -> Result<EventClasses, String> {
+    EventClasses::parse(letters).ok_or_else(|| "use letters of Ag$lshzxeKEtmdn".to_owned())
 }
 
 fn budget(text: &str) -> Result<u64, String> {

@@ -6,6 +6,7 @@ use ephesus_wire::resp::reply::{self, Protocol};
 
 use super::error::{ClientError, Quoted};
 use super::parse::{self, ArgList};
+use crate::keyspace::events::EventClasses;
 
 /// Index of the first pattern of `CONFIG GET pattern [pattern ...]`.
 const PATTERNS: usize = 2;
@@ -86,6 +87,7 @@ pub enum Change {
     /// Milliseconds, 0 for never.
     LatencyThreshold(u64),
     LatencyTracking(bool),
+    Events(EventClasses),
     /// It was so before.
     Nothing,
 }
@@ -94,6 +96,7 @@ const INTEGER: &str = "argument couldn't be parsed into an integer";
 const NATURAL: &str = "argument must be between 0 and 9223372036854775807 inclusive";
 const MEMORY: &str = "argument must be a memory value";
 const YES_NO: &str = "argument must be 'yes' or 'no'";
+const EVENTS: &str = "Invalid event class character. Use 'Ag$lshzxeKEtmdn'.";
 const DUPLICATE: &str = "duplicate parameter";
 const FIXED: &str = "can't set immutable config";
 
@@ -137,6 +140,7 @@ fn change(name: &str, current: &str, value: &str) -> Result<Change, &'static str
         "latency-tracking" if value.eq_ignore_ascii_case("yes") => Change::LatencyTracking(true),
         "latency-tracking" if value.eq_ignore_ascii_case("no") => Change::LatencyTracking(false),
         "latency-tracking" => return Err(YES_NO),
+        "notify-keyspace-events" => Change::Events(EventClasses::parse(value).ok_or(EVENTS)?),
         _ if value.eq_ignore_ascii_case(current) => Change::Nothing,
         _ => return Err(FIXED),
     })

@@ -20,6 +20,8 @@ const CHANGES_KEPT: usize = 4096;
 /// The section that is under way, if there is one.
 #[derive(Default)]
 pub(super) struct Atomic {
+    /// Events that are not of this section.
+    events_before: usize,
     is_open: bool,
     /// What its operations may take.
     effects_bytes_max: usize,
@@ -35,6 +37,7 @@ pub(super) struct Atomic {
 pub struct Savepoint {
     changes: usize,
     ops: OpsEnd,
+    events: usize,
 }
 
 /// One change of one table.
@@ -93,6 +96,7 @@ impl Keyspace {
         }
         debug_assert!(self.ops.is_empty(), "a command logs what it has collected");
         self.atomic.is_open = true;
+        self.atomic.events_before = self.noted_events();
         self.atomic.effects_bytes_max = effects_bytes_max.min(self.effects_bytes_max());
     }
 
@@ -182,6 +186,7 @@ impl Keyspace {
         Savepoint {
             changes: self.atomic.changes.len(),
             ops: self.ops.end(),
+            events: self.noted_events(),
         }
     }
 
@@ -201,6 +206,7 @@ impl Keyspace {
             }
         }
         ops.cut(savepoint.ops);
+        self.forget_events(savepoint.events.max(self.atomic.events_before));
         self.ops = ops;
         (self.atomic.changes, self.atomic.keys) = (changes, keys);
         self.atomic.is_open = true;

@@ -67,7 +67,7 @@ impl Keyspace {
         let mut result: Option<Vec<u8>> = None;
         let mut bytes = 0;
         self.each_key(args, (3, 1), |keyspace, _, key| {
-            let value = keyspace.look_up(key, reply).map(|entry| entry.value);
+            let value = keyspace.read(key, reply).map(|entry| entry.value);
             let value = value.unwrap_or_default();
             bytes += value.len();
             if bytes > VALUES_BYTES_MAX {

@@ -25,6 +25,9 @@ impl Keyspace {
         slot: Slot,
         reply: &mut Reply<'_>,
     ) -> Result<(), ClientError> {
+        if self.events.is_some() {
+            self.note_command(spec.cmd);
+        }
         let key = match args.located() {
             Some(located) => self.key_at(args.arg(1), located),
             None => self.key_in(args.arg(1), slot),

@@ -9,6 +9,7 @@ mod bitfield;
 mod bitop;
 pub mod databases;
 mod dump;
+pub mod events;
 mod execute;
 mod expiry;
 mod incoming;
@@ -42,6 +43,7 @@ use crate::command::parse::Located;
 use crate::planted::{Bug, Planted};
 use crate::table::{EntryRef, KeyHasher, Prefetch, Put, Table};
 use atomic::Atomic;
+use events::{Change, Events};
 use large_replies::ReplyRoom;
 use last_writes::LastWrites;
 use watched::Watched;
@@ -128,6 +130,8 @@ pub struct Keyspace {
     expires_from_ms: u64,
     /// The round of the sweep that is under way.
     sweep: Option<Sweep>,
+    /// What has happened to keys, if somebody wants to know.
+    events: Option<Box<Events>>,
     /// What commands have done beside reading their input, in bytes of input that take as long.
     work: usize,
     pub(crate) planted: Planted,
@@ -184,6 +188,7 @@ impl Keyspace {
             lapsed: Vec::new(),
             expires_from_ms: 0,
             sweep: None,
+            events: None,
             work: 0,
             planted: Planted::default(),
         }
@@ -401,6 +406,9 @@ impl Keyspace {
             }
             found => {
                 self.counters.misses += 1;
+                if let Some(events) = &mut self.events {
+                    events.missed(key.bytes);
+                }
                 if found.is_some() {
                     self.lapsed.push((key.partition, key.bytes.to_vec()));
                 }
@@ -437,7 +445,10 @@ impl Keyspace {
 
     /// Removes an expired key, also from what moves. A replay brings it back, and nobody sees it: time does not go back.
     fn expire_unlogged(&mut self, key: &Key<'_>) {
-        self.remove(key);
+        if self.events.is_some() {
+            self.note_change(key, Change::Expired);
+        }
+        self.remove_entry(key);
         if self.atomic.is_open() {
             self.atomic.has_expired();
         }
@@ -451,6 +462,9 @@ impl Keyspace {
         reason = "a command executes only on the shard that owns its keys"
     )]
     fn put(&mut self, key: &Key<'_>, value: &[u8], expire_at_ms: u64, reply: &mut Reply<'_>) {
+        if self.events.is_some() {
+            self.note_put(key, expire_at_ms);
+        }
         self.counters.user_bytes += (key.bytes.len() + value.len()) as u64;
         if self.atomic.is_open() {
             return self.put_in_section(key, value, expire_at_ms);
@@ -513,6 +527,9 @@ impl Keyspace {
 
     /// Sets a key whose record is logged with others.
     fn insert(&mut self, key: &Key<'_>, value: &[u8], expire_at_ms: u64) {
+        if self.events.is_some() {
+            self.note_put(key, expire_at_ms);
+        }
         if self.atomic.is_open() {
             return self.insert_in_section(key, value, expire_at_ms);
         }
@@ -529,6 +546,13 @@ impl Keyspace {
 
     /// Removes a key whose removal is logged.
     fn remove(&mut self, key: &Key<'_>) {
+        if self.events.is_some() {
+            self.note_change(key, Change::Removed);
+        }
+        self.remove_entry(key);
+    }
+
+    fn remove_entry(&mut self, key: &Key<'_>) {
         if self.atomic.is_open() {
             return self.remove_in_section(key);
         }
@@ -559,6 +583,10 @@ impl Keyspace {
     }
 
     fn set_expiry(&mut self, key: &Key<'_>, expire_at_ms: u64, reply: &mut Reply<'_>) {
+        if self.events.is_some() {
+            let expires = expire_at_ms != 0;
+            self.note_change(key, Change::Expiry { expires });
+        }
         self.counters.user_bytes += key.bytes.len() as u64;
         if self.atomic.is_open() {
             return self.set_expiry_in_section(key, expire_at_ms);

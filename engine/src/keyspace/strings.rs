@@ -110,6 +110,9 @@ impl Keyspace {
         let value = args.arg(2);
         check_sizes(key.bytes, value)?;
         let options = SetOptions::parse(args, self.now_ms)?;
+        if let Some(events) = &mut self.events {
+            events.keeps_expiry = matches!(options.expiry, SetExpiry::Keep);
+        }
         let plain = options.condition == SetCondition::None && !options.get;
         if plain && !matches!(options.expiry, SetExpiry::Keep) {
             self.put_or_expire(key, value, options.expiry, 0, reply);

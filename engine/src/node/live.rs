@@ -1,8 +1,9 @@
 //! Settings that CONFIG SET changes while the node runs, for all of its shards at once.
 
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 
 use crate::command::config::{Change, Memory};
+use crate::keyspace::events::EventClasses;
 
 #[derive(Debug)]
 pub struct LiveSettings {
@@ -11,18 +12,21 @@ pub struct LiveSettings {
     slow_log_len: AtomicU64,
     latency_threshold_ms: AtomicU64,
     tracks_latency: AtomicBool,
+    /// Of [`EventClasses`].
+    events: AtomicU32,
 }
 
 impl LiveSettings {
     /// Those that Redis starts with.
     #[must_use]
-    pub fn new(max_memory: u64) -> LiveSettings {
+    pub fn new(max_memory: u64, events: EventClasses) -> LiveSettings {
         LiveSettings {
             max_memory: AtomicU64::new(max_memory),
             slower_than_usec: AtomicI64::new(10_000),
             slow_log_len: AtomicU64::new(128),
             latency_threshold_ms: AtomicU64::new(0),
             tracks_latency: AtomicBool::new(true),
+            events: AtomicU32::new(events.to_bits()),
         }
     }
 
@@ -35,6 +39,7 @@ impl LiveSettings {
                 self.latency_threshold_ms.store(ms, Ordering::Relaxed);
             }
             Change::LatencyTracking(is_on) => self.tracks_latency.store(is_on, Ordering::Relaxed),
+            Change::Events(events) => self.events.store(events.to_bits(), Ordering::Relaxed),
             Change::Nothing => {}
         }
     }
@@ -67,9 +72,15 @@ impl LiveSettings {
         self.tracks_latency.load(Ordering::Relaxed)
     }
 
+    /// Of which events of keys there are messages.
+    #[must_use]
+    pub fn events(&self) -> EventClasses {
+        EventClasses::from_bits(self.events.load(Ordering::Relaxed))
+    }
+
     /// What CONFIG GET says of them.
     #[must_use]
-    pub fn parameters(&self) -> [(&'static str, String); 5] {
+    pub fn parameters(&self) -> [(&'static str, String); 6] {
         let tracks = if self.tracks_latency() { "yes" } else { "no" };
         [
             (
@@ -78,6 +89,7 @@ impl LiveSettings {
             ),
             ("latency-tracking", tracks.to_owned()),
             ("maxmemory", self.max_memory().to_string()),
+            ("notify-keyspace-events", self.events().text()),
             (
                 "slowlog-log-slower-than",
                 self.slower_than_usec().to_string(),

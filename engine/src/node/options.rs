@@ -13,6 +13,7 @@ use super::environment::{Environment, EnvironmentError};
 use super::process;
 use super::shared::Settings;
 use super::time::WallClock;
+use crate::keyspace::events::EventClasses;
 
 /// Smallest and largest log segment.
 pub(super) const SEGMENT_BYTES_MIN: u64 = 16 << 20;
@@ -56,6 +57,8 @@ pub struct ServeOptions {
     pub secret: Option<Secret>,
     /// Whether clients beyond loopback may move slots.
     pub allow_slot_commands: bool,
+    /// Of which events of keys there are messages.
+    pub events: EventClasses,
     /// Whether a directory that is older than the cluster has seen is taken for the newest.
     pub accept_old_data: bool,
     /// What clients and other nodes are told instead of the address that the node listens on.
@@ -153,6 +156,7 @@ impl ServeOptions {
             max_clients: self.max_clients,
             databases: self.databases,
             allow_slot_commands: self.allow_slot_commands,
+            events: self.events,
             parameters,
         }
     }

@@ -15,6 +15,7 @@ use super::live::LiveSettings;
 use super::slow::Slow;
 use super::time::NodeTime;
 use crate::by_shard::ByShard;
+use crate::keyspace::events::EventClasses;
 use crate::keyspace::large_replies::LargeReplies;
 use crate::migration::slots::thread::Asked;
 use crate::shard::ShardStats;
@@ -42,6 +43,8 @@ pub struct Settings {
     pub databases: u16,
     /// Whether clients beyond loopback may move slots.
     pub allow_slot_commands: bool,
+    /// Of which events of keys there are messages at the start.
+    pub events: EventClasses,
     /// CONFIG GET's answers.
     pub parameters: Vec<(&'static str, String)>,
 }
@@ -123,7 +126,7 @@ impl NodeShared {
             reason = "uptime is for people, not for decisions"
         )]
         let started = Instant::now();
-        let live = LiveSettings::new(settings.max_memory);
+        let live = LiveSettings::new(settings.max_memory, settings.events);
         let run_id = format!(
             "{}{:08x}",
             uuid::Uuid::new_v4().simple(),

@@ -562,6 +562,7 @@ pub(crate) fn key(partition: u16, n: usize) -> String {
 fn settings() -> Settings {
     Settings {
         allow_slot_commands: false,
+        events: crate::keyspace::events::EventClasses::default(),
         name: "athens".into(),
         listen: SocketAddr::from(([127, 0, 0, 1], PORT)),
         announce_host: None,

@@ -31,6 +31,7 @@ const PROTOCOLS: [u8; 2] = [2, 3];
 struct Pair {
     _node: Node,
     _oracle: Oracle,
+    port: Port,
     ours: Client,
     theirs: Client,
 }
@@ -52,6 +53,7 @@ impl Pair {
         let mut pair = Self {
             ours,
             theirs: oracle.client(),
+            port,
             _node: node,
             _oracle: oracle,
         };
@@ -60,6 +62,15 @@ impl Pair {
             pair.theirs.say("HELLO 3");
         }
         pair
+    }
+
+    /// Another connection to each.
+    fn others(&self) -> [Client; 2] {
+        let ours = match self.port {
+            Port::Entry => self._node.client(),
+            Port::Direct => self._node.direct_client(0),
+        };
+        [ours, self._oracle.client()]
     }
 
     /// Sends the same to both and returns (ours, theirs).

@@ -449,6 +449,7 @@ fn settings(port: u16) -> Settings {
         databases: crate::keyspace::databases::DEFAULT,
         max_client_memory: 1 << 30,
         allow_slot_commands: false,
+        events: crate::keyspace::events::EventClasses::default(),
         client_timeout_output: Duration::from_secs(60),
         parameters: Vec::new(),
     }

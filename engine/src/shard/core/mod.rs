@@ -181,6 +181,7 @@ impl Core {
         self.router.serving = self.node.lease.look(self.id);
         self.keyspace.set_now(now_ms);
         self.review_pause();
+        self.keyspace.set_events(self.node.live.events());
     }
 
     pub fn list(&mut self, token: ConnToken) {
@@ -549,6 +550,7 @@ impl Core {
     /// Sends what this turn has for the peers and publishes the counters.
     pub fn end_turn(&mut self) {
         self.keyspace.remove_lapsed(self.has_room_for_expiry());
+        self.publish_events();
         // Before the answers that were made of these copies.
         self.stats().role_changes.set(self.own_role_changes());
         self.tell_who_leaves();

@@ -294,3 +294,121 @@ fn messages_of_a_transaction_leave_once_it_is_executed() {
     assert!(worker.say("SUBSCRIBE a").error().is_some());
     assert!(worker.say("EXEC").error().is_some());
 }
+
+/// Commands, each with the keys of one slot.
+const CHANGES: &str = "
+SET {a}k 1
+SET {a}k 1 EX 100
+SET {a}k 1 KEEPTTL
+SET {a}k 1 NX
+SETNX {a}n 1
+SETEX {a}k 100 x
+PSETEX {a}k 100000 x
+GETSET {a}k x
+APPEND {a}k y
+SETRANGE {a}k 1 z
+SETBIT {a}b 3 1
+BITFIELD {a}b SET u8 0 7
+BITOP NOT {a}c {a}b
+BITOP NOT {a}c {a}absent
+INCR {a}i
+INCRBY {a}i 5
+DECR {a}i
+DECRBY {a}i 2
+INCRBYFLOAT {a}i 1.5
+MSET {a}m1 1 {a}m2 2
+MSETNX {a}m3 1 {a}m4 2
+MSETNX {a}m3 1 {a}m4 2
+EXPIRE {a}k 1000
+PEXPIREAT {a}k 4102444800000
+PERSIST {a}k
+PERSIST {a}k
+GETEX {a}k EX 100
+GETEX {a}k PERSIST
+GETEX {a}k
+GET {a}k
+GET {a}absent
+GETDEL {a}k
+RENAME {a}i {a}j
+RENAMENX {a}j {a}i
+COPY {a}i {a}copied
+COPY {a}i {a}copied REPLACE
+EXPIRE {a}copied -1
+DEL {a}m1 {a}absent {a}m2
+UNLINK {a}m3
+INCR {a}n x
+MULTI
+SET {a}t 1
+DEL {a}t
+EXEC
+";
+
+#[test]
+fn events_of_keys_are_those_of_redis() {
+    for port in PORTS {
+        let mut pair = Pair::new(port, 2);
+        let mut subscribers = pair.others();
+        for client in &mut subscribers {
+            client.say("PSUBSCRIBE __key*@*__:*");
+        }
+        for letters in ["KEA", "Kg$", "Ex", "KEAm", "Em$", "KEn", ""] {
+            pair.same(&["CONFIG", "SET", "notify-keyspace-events", letters]);
+            // Shards look at it once a turn.
+            std::thread::sleep(Duration::from_millis(150));
+            pair.same(&["FLUSHALL"]);
+            let mut got = [Vec::new(), Vec::new()];
+            for line in CHANGES.lines().filter(|line| !line.is_empty()) {
+                pair.same_line(line);
+            }
+            for (client, got) in subscribers.iter_mut().zip(&mut got) {
+                client.send(&["PSUBSCRIBE", "end"]).expect("sent");
+                std::thread::sleep(Duration::from_millis(100));
+                client.send(&["PUNSUBSCRIBE", "end"]).expect("sent");
+                loop {
+                    let words = next(client);
+                    match &words[0][..] {
+                        "punsubscribe" => break,
+                        "pmessage" => got.push(words[2..].join(" ")),
+                        _ => {}
+                    }
+                }
+            }
+            let [ours, theirs] = got;
+            assert_eq!(ours, theirs, "{port:?} port, {letters}");
+        }
+    }
+}
+
+#[test]
+fn keys_that_expire_are_told_of_although_nobody_looks() {
+    let node = Node::start(Options {
+        shards: 3,
+        flags: vec!["--notify-keyspace-events".to_owned(), "Ex".to_owned()],
+        ..Options::default()
+    });
+    let mut client = node.client();
+    let mut subscriber = node.client();
+    assert_eq!(
+        client
+            .say("CONFIG GET notify-keyspace-events")
+            .field("notify-keyspace-events"),
+        Some(Reply::bulk("xE"))
+    );
+    subscriber.say("SUBSCRIBE __keyevent@0__:expired");
+    let mut expected = Vec::new();
+    for n in 0..30 {
+        client.say(&format!("SET key:{n} x PX 50"));
+        expected.push(format!("key:{n}"));
+    }
+    let mut expired: Vec<String> = (0..30).map(|_| next(&mut subscriber).remove(2)).collect();
+    expired.sort();
+    expected.sort();
+    assert_eq!(expired, expected);
+    client.say("SELECT 3");
+    client.say("SET x 1 PX 1");
+    subscriber.say("SUBSCRIBE __keyevent@3__:expired");
+    assert_eq!(
+        next(&mut subscriber),
+        ["message", "__keyevent@3__:expired", "x"]
+    );
+}

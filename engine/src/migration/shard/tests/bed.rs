@@ -97,6 +97,7 @@ pub(super) struct Bed {
 pub(super) fn settings() -> Settings {
     Settings {
         allow_slot_commands: false,
+        events: crate::keyspace::events::EventClasses::default(),
         name: "node".into(),
         listen: SocketAddr::from(([127, 0, 0, 1], 7000)),
         announce_host: None,

@@ -18,6 +18,7 @@ use self::subscriptions::{Directory, Kind, Subscriptions};
 use crate::command::error::{ClientError, Quoted};
 use crate::command::parse::{self, ArgList, Request};
 use crate::command::spec::Cmd;
+use crate::keyspace::events::Event;
 use crate::net::{ConnToken, ListenerKind};
 use crate::shard::connection::{Connection, Life};
 use crate::shard::core::routing::relay::{Place, RELAY};
@@ -309,6 +310,47 @@ impl Core {
             Kind::Channel | Kind::Pattern => by_pattern.sum(),
         };
         directory.count(message.kind, message.channel) + by_pattern
+    }
+
+    /// Has messages sent of what has happened to keys, once that is committed.
+    pub(crate) fn publish_events(&mut self) {
+        if self.keyspace.noted_events() == 0 {
+            return;
+        }
+        let events = self.keyspace.take_events();
+        let is_anybody_there = self
+            .node
+            .stats
+            .iter()
+            .any(|stats| stats.subscriptions.get() > 0);
+        if !is_anybody_there {
+            return;
+        }
+        let gate = self.keyspace.log.appended();
+        let (by_key, by_event) = self.node.live.events().channels();
+        for Event {
+            name,
+            database,
+            key,
+        } in &events
+        {
+            let mut send = |about: &str, channel: &[u8], payload: &[u8]| {
+                let prefix = format!("__{about}@{database}__:");
+                let message = Message {
+                    kind: Kind::Channel,
+                    channel: &[prefix.as_bytes(), channel].concat(),
+                    payload,
+                };
+                self.execution.pubsub.outgoing.push(&message, gate);
+            };
+            if by_key {
+                send("keyspace", key, name.as_bytes());
+            }
+            if by_event {
+                send("keyevent", name.as_bytes(), key);
+            }
+        }
+        self.send_outgoing();
     }
 
     /// What was executed together is committed with that LSN, or nothing of it has happened.
