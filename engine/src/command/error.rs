@@ -100,6 +100,10 @@ pub enum ClientError {
     /// Queued commands of more than so many bytes.
     #[error("ERR the commands of a transaction exceed {0} bytes, or they are too many")]
     TransactionTooLarge(usize),
+    /// A transaction that takes longer than so many milliseconds, in which its shard does nothing else; nothing of it was
+    /// done.
+    #[error("ERR the transaction took longer than {0} ms, nothing of it was done")]
+    TransactionTime(u64),
     /// More keys to watch than so many.
     #[error("ERR at most {0} keys can be watched at once")]
     TooManyWatched(usize),

@@ -12,6 +12,7 @@
 //! commands are one atomic section: one record of the log, and one reply behind one gate.
 
 use std::borrow::Cow;
+use std::time::{Duration, Instant};
 
 use ephesus_wire::limits::BUFFER_KEPT_BYTES;
 use ephesus_wire::resp::reply::{self, Protocol};
@@ -23,6 +24,7 @@ use crate::command::parse::{self, ArgList, Located, Request};
 use crate::command::spec::{self, Cmd, Spec};
 use crate::keyspace::Reply;
 use crate::keyspace::large_replies::LARGE_REPLY_BYTES;
+use crate::node::time::NodeTime;
 use crate::shard::connection::{Blocked, Connection};
 use crate::shard::core::admission::waiting::covers_shards;
 use crate::shard::core::execution::pubsub::{is_about_subscriptions, is_published};
@@ -37,6 +39,37 @@ const QUEUED: &[u8] = b"+QUEUED\r\n";
 
 /// Commands whose keys are loaded at the same time.
 const LOADED_COMMANDS: usize = 32;
+
+/// How long one transaction may take, once it was first looked at: its shard does nothing else meanwhile.
+const TIME_MAX: Duration = Duration::from_secs(1);
+
+/// Steps between two looks at the clock.
+const STEPS_PER_LOOK: usize = 32;
+
+/// How long the commands of a transaction take, which are looked at now and then.
+#[derive(Debug, Default)]
+pub(crate) struct Pace {
+    steps: usize,
+    since: Option<Instant>,
+}
+
+impl Pace {
+    /// One more step is done.
+    ///
+    /// # Errors
+    /// [`ClientError::TransactionTime`].
+    pub(crate) fn step(&mut self, time: &NodeTime) -> Result<(), ClientError> {
+        self.steps += 1;
+        if self.steps.is_multiple_of(STEPS_PER_LOOK) {
+            let now = time.instant();
+            let since = *self.since.get_or_insert(now);
+            if now.saturating_duration_since(since) > TIME_MAX {
+                return Err(ClientError::TransactionTime(TIME_MAX.as_millis() as u64));
+            }
+        }
+        Ok(())
+    }
+}
 
 /// What is executed together with others.
 pub(crate) enum Part<'a> {
@@ -396,7 +429,7 @@ impl Core {
         gate: &mut Lsn,
     ) -> Result<(), ClientError> {
         let start = out.len();
-        let mut room_bytes = LARGE_REPLY_BYTES;
+        let (mut room_bytes, mut pace) = (LARGE_REPLY_BYTES, Pace::default());
         let Together {
             mut connection,
             mut protocol,
@@ -419,13 +452,16 @@ impl Core {
             };
             match self.execute_one_part(&mut asker, &part, &mut args) {
                 Ok(()) => {}
-                Err(ClientError::LargeReplies) => return Err(ClientError::LargeReplies),
+                Err(error @ (ClientError::LargeReplies | ClientError::TransactionTime(_))) => {
+                    return Err(error);
+                }
                 Err(error) => {
                     self.stats().count_error(error.code());
                     out.truncate(before);
                     error.write(out);
                 }
             }
+            pace.step(&self.node.time)?;
             let bytes = out.len() - start;
             self.check_reply(bytes)?;
             if bytes >= room_bytes {

@@ -5,6 +5,7 @@
 //! one that executes the transaction, or a partition has left it since, nobody knows whether the keys have changed: they
 //! have, as the client is told.
 
+use ephesus_wire::limits::QUERY_BYTES_MAX;
 use ephesus_wire::resp::reply::{self, Protocol};
 use ephesus_wire::resp::request::{self, Args, Parsed, RequestLimits};
 use ephesus_wire::{ShardId, Slot, slot_of};
@@ -17,7 +18,7 @@ use crate::command::spec::{self, Spec};
 use crate::node::routes::Owner;
 use crate::shard::connection::{Blocked, Connection};
 use crate::shard::core::execution::pubsub::is_published;
-use crate::shard::core::execution::transactions::{Part, Together};
+use crate::shard::core::execution::transactions::{Pace, Part, Together};
 use crate::shard::core::{Answer, Asker, Core, Step};
 use crate::shard::mesh::{Client, Forwarded, Kind, Scope, WATCHES};
 use crate::shard::transaction::{self, Slots, Transaction, WATCHED_MAX};
@@ -160,7 +161,7 @@ impl Core {
         if self.must_not_forward(connection, at) {
             return Ok(Exec::Waits(Blocked::Peer(at)));
         }
-        self.forward_transaction(connection, transaction, at);
+        self.forward_transaction(connection, transaction, at)?;
         Ok(Exec::Forwarded)
     }
 
@@ -221,12 +222,15 @@ impl Core {
     }
 
     /// Has another shard execute a transaction. Commands that are about the connection are executed before.
+    ///
+    /// # Errors
+    /// Their replies are too much to be handed over, or take too long.
     fn forward_transaction(
         &mut self,
         connection: &mut Connection,
         transaction: &Transaction,
         to: ShardId,
-    ) {
+    ) -> Result<(), ClientError> {
         let flags = match transaction.watched_at {
             Some(_) => WATCHES,
             None => b"",
@@ -238,6 +242,7 @@ impl Core {
         let request = if commands.all(|(queued, _)| is_of_keys(queued.spec)) {
             transaction.request(b"EXEC", flags)
         } else {
+            let mut pace = Pace::default();
             let commands = transaction.commands();
             let mut request = transaction::begin_request(b"EXEC", flags, commands.len());
             for (queued, source) in commands {
@@ -250,12 +255,17 @@ impl Core {
                         Protocol::Resp3 => b"=3",
                     };
                     reply::bulk(&mut request, &[marks, &answer].concat());
+                    pace.step(&self.node.time)?;
+                }
+                if request.len() > QUERY_BYTES_MAX {
+                    return Err(ClientError::TransactionTooLarge(QUERY_BYTES_MAX));
                 }
             }
             request
         };
         let place = (connection.outbox.await_reply(None), 0);
         self.forward_as(Kind::Transaction, to, connection, place, protocol, &request);
+        Ok(())
     }
 
     /// Executes a transaction of another shard's connection if all its keys are here, or leads it on.

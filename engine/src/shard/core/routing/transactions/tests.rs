@@ -349,3 +349,40 @@ fn large_replies_are_made_together() {
     let node = std::sync::Arc::clone(&bed.core(0).node);
     assert_eq!(node.large_replies.taken(), 0);
 }
+
+#[test]
+fn replies_are_bounded_also_those_that_are_handed_over() {
+    let (mut bed, client, keys) = entry();
+    let refused = [
+        "-ERR the reply would be longer than ",
+        "-ERR the commands of a transaction exceed ",
+    ];
+    for (key, refused) in keys.iter().zip(refused) {
+        bed.ask(client, &["MULTI", &format!("SET {key} 1")]);
+        for _ in 0..60 {
+            bed.ask(client, &["COMMAND"; 50]);
+        }
+        let replies = bed.ask(client, &["EXEC", &format!("EXISTS {key}")]);
+        assert!(replies.starts_with(refused), "{replies:.200}");
+        assert!(replies.ends_with("\r\n:0\r\n"));
+    }
+}
+
+#[test]
+fn a_transaction_that_takes_too_long_does_nothing() {
+    let (mut bed, client, keys) = entry();
+    let value = "x".repeat(3 << 20);
+    bed.send_bytes(client, &command(&["SET", &keys[0], &value]));
+    bed.settle();
+    bed.take(client);
+    let count = format!("BITCOUNT {}", keys[0]);
+    bed.ask(client, &["MULTI", &format!("APPEND {{{}}}2 x", keys[0])]);
+    for _ in 0..100 {
+        bed.ask(client, &[&*count; 100]);
+    }
+    let replies = bed.ask(client, &["EXEC", &format!("EXISTS {{{}}}2", keys[0])]);
+    assert_eq!(
+        replies,
+        "-ERR the transaction took longer than 1000 ms, nothing of it was done\r\n:0\r\n"
+    );
+}
