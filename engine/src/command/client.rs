@@ -61,6 +61,8 @@ pub struct ClientInfo<'a> {
     pub no_evict: bool,
     /// Its commands do not count as use of keys.
     pub no_touch: bool,
+    /// It sees what clients send.
+    pub monitors: bool,
 }
 
 impl ClientInfo<'_> {
@@ -77,6 +79,7 @@ impl ClientInfo<'_> {
         let flags = [
             (self.kind() == ClientKind::Pubsub, 'P'),
             (self.queued.is_some(), 'x'),
+            (self.monitors, 'O'),
             (self.closing, 'c'),
             (self.readonly, 'r'),
             (self.no_evict, 'e'),

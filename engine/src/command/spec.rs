@@ -87,6 +87,7 @@ pub enum Cmd {
     Bgsave,
     Bgrewriteaof,
     Shutdown,
+    Monitor,
     Lolwut,
     Hello,
     Select,

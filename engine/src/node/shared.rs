@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use ephesus_coordinator::lease::Lease;
@@ -75,6 +75,8 @@ pub struct NodeShared {
     pub live: LiveSettings,
     pub slow: Slow,
     stop: AtomicBool,
+    /// Connections that monitor, of all shards.
+    monitors: AtomicUsize,
 }
 
 /// What the node's monitor has found about its disk.
@@ -153,12 +155,24 @@ impl NodeShared {
             live,
             slow: Slow::default(),
             stop: AtomicBool::new(false),
+            monitors: AtomicUsize::new(0),
         }
     }
 
     /// A client has asked the node to stop.
     pub fn ask_to_stop(&self) {
         self.stop.store(true, Ordering::Release);
+    }
+
+    /// A shard has more connections that monitor, or fewer.
+    pub fn monitors_changed(&self, by: isize) {
+        self.monitors
+            .fetch_add(by.cast_unsigned(), Ordering::Release);
+    }
+
+    #[must_use]
+    pub fn has_monitors(&self) -> bool {
+        self.monitors.load(Ordering::Acquire) > 0
     }
 
     #[must_use]

@@ -137,6 +137,8 @@ pub struct Connection {
     /// Others are closed first when clients hold too much.
     pub no_evict: bool,
     pub no_touch: bool,
+    /// It sees what clients send.
+    pub is_monitor: bool,
     pub last_command: Option<Cmd>,
     /// None at all: nothing.
     pub subscriptions: Option<Box<Subscriptions>>,
@@ -212,6 +214,7 @@ impl Connection {
             readonly: false,
             no_evict: false,
             no_touch: false,
+            is_monitor: false,
             last_command: None,
             subscriptions: None,
             attributes: None,
@@ -482,6 +485,7 @@ impl Connection {
             subscriptions: Kind::ALL.map(|kind| self.subscription_count(kind)),
             no_evict: self.no_evict,
             no_touch: self.no_touch,
+            monitors: self.is_monitor,
             library_name: attributes.map_or("", |attributes| &attributes.library_name),
             library_version: attributes.map_or("", |attributes| &attributes.library_version),
         })

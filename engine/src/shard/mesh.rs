@@ -63,6 +63,8 @@ pub enum Kind {
     /// protocol from then on, and a reply; all or none of them. The first argument is [`WATCHES`] if nothing is to be
     /// done unless what the client watches is as it was.
     Transaction,
+    /// Shows its only argument to those that monitor.
+    Monitored,
     /// Watches its keys for the client.
     Watch,
     /// Forgets what the client watches; the first argument is the reply.

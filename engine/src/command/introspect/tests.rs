@@ -210,7 +210,7 @@ fn lists_are_filtered() {
     assert_eq!(names("command list filterby module x"), "-");
     assert_eq!(
         names("command list filterby aclcat DANGEROUS"),
-        "restore,keys,flushall,flushdb,role,lastsave,save,bgsave,bgrewriteaof,shutdown,info,\
+        "restore,keys,flushall,flushdb,role,lastsave,save,bgsave,bgrewriteaof,shutdown,monitor,info,\
          client|list,client|kill,client|pause,client|unpause,client|no-evict,client|unblock,config|get,config|set,\
          config|resetstat,config|rewrite,\
          slowlog|get,slowlog|len,slowlog|reset,latency|histogram,latency|latest,latency|history,latency|reset,\

@@ -122,6 +122,8 @@ pub struct Core {
     pub(crate) admission: Admission,
     pub(crate) execution: Execution,
     pub(crate) replies: PendingReplies,
+    /// Some client of the node sees what others send.
+    has_monitors: bool,
     told_http: Seldom,
     told_torn: Seldom,
 }
@@ -153,6 +155,7 @@ impl Core {
             admission: Admission::new(now),
             execution: Execution::new(seed),
             replies: PendingReplies::default(),
+            has_monitors: false,
             told_http: Seldom::default(),
             told_torn: Seldom::default(),
         };
@@ -181,6 +184,7 @@ impl Core {
         self.router.serving = self.node.lease.look(self.id);
         self.keyspace.set_now(now_ms);
         self.review_pause();
+        self.has_monitors = self.node.has_monitors();
         self.keyspace.set_events(self.node.live.events());
     }
 
@@ -387,6 +391,9 @@ impl Core {
         if connection.is_in_transaction()
             && let Some(is_done) = self.in_transaction(connection, spec, request, source)
         {
+            if is_done && self.has_monitors {
+                self.show_to_monitors(connection, spec, request);
+            }
             return is_done;
         }
         if let Some(why) = self.must_wait(connection, spec, request) {
@@ -396,6 +403,9 @@ impl Core {
         connection.last_command = Some(spec.cmd);
         if connection.subscriptions.is_some() && self.refuses_subscriber(connection, spec) {
             return true;
+        }
+        if self.has_monitors {
+            self.show_to_monitors(connection, spec, request);
         }
         let timed = self.begin_timed(spec, source, connection.is_pipelining);
         let scope = connection.scope();

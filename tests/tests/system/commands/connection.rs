@@ -10,7 +10,7 @@ const COMMANDS: &str = "get set setnx setex psetex getset getdel getex mget mset
     expireat pexpireat expiretime pexpiretime ttl pttl persist type rename scan keys dbsize randomkey \
     flushall flushdb ping echo hello select quit reset multi exec discard watch unwatch client command config info readonly readwrite \
     asking cluster bitop bitfield bitfield_ro lcs dump restore object memory time role wait lastsave save bgsave \
-    bgrewriteaof shutdown lolwut subscribe unsubscribe psubscribe punsubscribe ssubscribe sunsubscribe publish spublish pubsub";
+    bgrewriteaof shutdown lolwut subscribe unsubscribe psubscribe punsubscribe ssubscribe sunsubscribe publish spublish pubsub monitor";
 
 #[test]
 fn command_names_arity_and_keys_as_redis_does() {

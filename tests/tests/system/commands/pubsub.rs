@@ -412,3 +412,65 @@ fn keys_that_expire_are_told_of_although_nobody_looks() {
         ["message", "__keyevent@3__:expired", "x"]
     );
 }
+
+#[test]
+fn monitors_see_what_clients_of_all_shards_send_but_no_secrets() {
+    let node = node(3);
+    let mut monitors: Vec<Client> = (0..4).map(|_| node.client()).collect();
+    monitors.push(node.direct_client(1));
+    for client in &mut monitors {
+        assert_eq!(client.say("MONITOR"), Reply::ok());
+    }
+    // Shards look at it once a turn.
+    std::thread::sleep(Duration::from_millis(250));
+    for mut client in [node.client(), node.client(), node.direct_client(0)] {
+        let address = client.stream().local_addr().expect("bound").to_string();
+        client.call(&[&b"ECHO"[..], b"a \"b\"\r\n\x00\xff\\"]);
+        client.say("HELLO 2 AUTH default secret-word SETNAME x");
+        client.say("CONFIG SET maxmemory 0");
+        client.say("CLIENT LIST");
+        client.say("NOSUCH x");
+        client.say("SELECT 3");
+        client.say("MULTI");
+        client.say("GET {x}a");
+        client.say("DISCARD");
+        client.call(&["ECHO", &"y".repeat(100_000)]);
+        let expected = [
+            format!("[0 {address}] \"ECHO\" \"a \\\"b\\\"\\r\\n\\x00\\xff\\\\\""),
+            format!(
+                "[0 {address}] \"HELLO\" \"2\" \"AUTH\" \"(redacted)\" \"(redacted)\" \"(redacted)\" \"(redacted)\""
+            ),
+            format!("[0 {address}] \"SELECT\" \"3\""),
+            format!("[3 {address}] \"MULTI\""),
+            format!("[3 {address}] \"GET\" \"{{x}}a\""),
+            format!("[3 {address}] \"DISCARD\""),
+        ];
+        for monitor in &mut monitors {
+            for expected in &expected {
+                let line = monitor.receive().expect("a line").text();
+                let (time, rest) = line.split_once(' ').expect("a time");
+                assert!(time.parse::<f64>().is_ok(), "{line}");
+                assert_eq!(rest, expected);
+            }
+            let long = monitor.receive().expect("a line").text();
+            assert!(
+                long.len() < 20_000 && long.ends_with("...\""),
+                "{} bytes",
+                long.len()
+            );
+        }
+    }
+    assert!(
+        node.client()
+            .say("CLIENT LIST")
+            .text()
+            .contains(" flags=O ")
+    );
+    let mut first = monitors.remove(0);
+    first.send(&["RESET"]).expect("sent");
+    while first.receive().expect("RESET").text() != "RESET" {}
+    drop(monitors);
+    std::thread::sleep(Duration::from_millis(250));
+    node.client().say("ECHO nobody");
+    assert_eq!(first.say("ECHO again"), Reply::bulk("again"));
+}

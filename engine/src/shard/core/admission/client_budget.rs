@@ -75,6 +75,7 @@ impl Core {
             if let Some(subscriptions) = connection.subscriptions.take() {
                 self.end_subscriptions(token, &subscriptions);
             }
+            self.end_monitoring(token);
         }
         self.connections.remove(token);
     }

@@ -102,6 +102,9 @@ impl Core {
         if let Some(subscriptions) = connection.subscriptions.take() {
             self.end_subscriptions(connection.token, &subscriptions);
         }
+        if std::mem::take(&mut connection.is_monitor) {
+            self.end_monitoring(connection.token);
+        }
         connection.attributes_mut().name.clear();
         let mut out = Vec::new();
         reply::simple(&mut out, "RESET");

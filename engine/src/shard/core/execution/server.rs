@@ -44,6 +44,10 @@ impl Core {
                 reply::integer(out, 0);
             }
             Cmd::Lastsave => reply::integer(out, self.last_save_seconds().cast_signed()),
+            Cmd::Monitor => {
+                self.begin_monitoring(connection);
+                out.extend_from_slice(reply::OK);
+            }
             Cmd::Lolwut => lolwut::write(out, protocol, request)?,
             Cmd::Shutdown => {
                 check_shutdown(request)?;

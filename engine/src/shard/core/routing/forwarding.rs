@@ -5,7 +5,7 @@ use ephesus_wire::resp::request::{self, Args, Parsed, RequestLimits};
 use ephesus_wire::{Lsn, ShardId};
 
 use crate::command::error::ClientError;
-use crate::command::parse::Request;
+use crate::command::parse::{ArgList, Request};
 use crate::command::spec;
 use crate::keyspace::large_replies::Room;
 use crate::net::ConnToken;
@@ -82,7 +82,7 @@ impl Core {
         };
         let resolved = match forwarded.kind {
             Kind::Command => spec::resolve(&request).map(Some),
-            Kind::Transaction | Kind::Watch | Kind::Unwatch => Ok(None),
+            Kind::Transaction | Kind::Watch | Kind::Unwatch | Kind::Monitored => Ok(None),
         };
         let named = resolved.as_ref().ok().copied().flatten();
         let timed = named.map(|spec| (spec, self.begin_timed(spec, source, true)));
@@ -100,6 +100,10 @@ impl Core {
                     self.keyless_of_peer(&mut asker, forwarded, spec, &request, source)
                 }
             }),
+            Kind::Monitored => {
+                self.show_line(request.arg(0), None);
+                Ok(Answer::Written)
+            }
             Kind::Transaction => self.exec_of_peer(&mut asker, forwarded, &request, source),
             Kind::Watch => self.watch_of_peer(&mut asker, forwarded, &request),
             Kind::Unwatch => self.unwatch_of_peer(&mut asker, forwarded, &request),

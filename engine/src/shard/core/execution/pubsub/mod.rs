@@ -7,9 +7,10 @@
 //! Messages join the outbox of their subscriber. One that does not read is closed by the rules for all clients, and
 //! beyond [`UNREAD_BYTES_MAX`]; nobody waits for it.
 
+mod monitor;
 pub mod subscriptions;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use ephesus_wire::resp::reply::{self, Protocol};
 use ephesus_wire::{Database, Lsn, ShardId, Slot, slot_of};
@@ -50,6 +51,7 @@ pub(crate) struct PubSub {
     directory: Directory,
     deliveries: Deliveries,
     outgoing: Outgoing,
+    monitors: BTreeSet<ConnToken>,
     told: Seldom,
 }
 
@@ -168,6 +170,8 @@ struct Delivery {
     gate: Lsn,
     /// When it came: who has unsubscribed since gets nothing.
     turn: u64,
+    /// It is for those that monitor.
+    is_of_monitor: bool,
 }
 
 impl Delivery {
@@ -381,34 +385,39 @@ impl Core {
             Kind::Sharded => b"SPUBLISH",
             Kind::Channel | Kind::Pattern => b"PUBLISH",
         };
-        let others = (0..self.node.shards())
-            .map(ShardId)
-            .filter(|shard| *shard != self.id);
-        for shard in others {
+        for shard in (0..self.node.shards()).map(ShardId) {
+            if shard == self.id {
+                continue;
+            }
             let has_any = self.node.stats[shard].subscriptions.get() > 0;
             if !has_any || self.router.peers[shard].is_full() {
                 continue;
             }
             let mut request = Vec::new();
             reply::command(&mut request, &[name, message.channel, message.payload]);
-            let origin = Origin {
-                shard: self.id,
-                conn: RELAY,
-                ticket: u64::MAX,
-                part: 0,
-            };
-            let forwarded = Forwarded {
-                origin,
-                client: (self.id, RELAY),
-                kind: mesh::Kind::Command,
-                protocol: Protocol::Resp2,
-                database: Database::ZERO,
-                len: request.len(),
-                asked: shard,
-                hops: 0,
-            };
-            self.router.peers.forward(shard, forwarded, &request);
+            self.forward_unawaited(shard, mesh::Kind::Command, &request);
         }
+    }
+
+    /// Sends another shard something whose answer nobody waits for.
+    fn forward_unawaited(&mut self, shard: ShardId, kind: mesh::Kind, request: &[u8]) {
+        let origin = Origin {
+            shard: self.id,
+            conn: RELAY,
+            ticket: u64::MAX,
+            part: 0,
+        };
+        let forwarded = Forwarded {
+            origin,
+            client: (self.id, RELAY),
+            kind,
+            protocol: Protocol::Resp2,
+            database: Database::ZERO,
+            len: request.len(),
+            asked: shard,
+            hops: 0,
+        };
+        self.router.peers.forward(shard, forwarded, request);
     }
 
     /// SUBSCRIBE, UNSUBSCRIBE and the like.
@@ -652,6 +661,7 @@ impl Core {
                 done: 0,
                 gate,
                 turn,
+                is_of_monitor: false,
             });
         };
         deliver(None, directory.of_channel(message.kind, message.channel));
@@ -789,6 +799,7 @@ fn write_names(out: &mut Vec<u8>, names: &[&[u8]]) {
 fn push(connection: &mut Connection, turn: u64, delivery: &Delivery) {
     let subscriptions = connection.subscriptions.as_deref();
     let is_subscribed = delivery.turn == turn
+        || delivery.is_of_monitor && connection.is_monitor
         || subscriptions.is_some_and(|all| all.has(delivery.kind, &delivery.name));
     if connection.life == Life::Open && is_subscribed {
         let bytes = delivery.bytes(connection.protocol);
