@@ -16,6 +16,8 @@ use ephesus_wal::{Durability, OnDamage};
 use ephesus_wire::handshake::Secret;
 use ephesus_wire::limits::CLIENTS_PER_SHARD;
 
+use crate::acl::Users;
+use crate::acl::storage::{load_password, load_users};
 use crate::keyspace::databases;
 use crate::keyspace::events::EventClasses;
 use crate::node::ServeOptions;
@@ -142,6 +144,12 @@ pub struct Serve {
     /// Client connections per shard; lowered at the start to what the limit of open files leaves.
     #[arg(long, value_name = "N", default_value_t = NonZeroUsize::new(CLIENTS_PER_SHARD).unwrap_or(NonZeroUsize::MIN))]
     max_clients: NonZeroUsize,
+    /// File with the password of the user `default`, its only line.
+    #[arg(long, value_name = "FILE", conflicts_with = "acl_file")]
+    password_file: Option<PathBuf>,
+    /// File with all users, as Redis's ACL files have them.
+    #[arg(long, value_name = "FILE")]
+    acl_file: Option<PathBuf>,
     /// Databases that clients may SELECT, 1 to 256; not fewer than have keys.
     #[arg(
         long,
@@ -178,7 +186,7 @@ pub struct Serve {
         allow_hyphen_values = true
     )]
     clock_shift_ms: i64,
-    /// Serve clients beyond loopback although there is no password yet; other nodes and coordinators need the
+    /// Serve clients beyond loopback although nobody needs a password; other nodes and coordinators need the
     /// secret there.
     #[arg(long)]
     insecure: bool,
@@ -220,15 +228,30 @@ fn cluster_secret(file: Option<&Path>) -> Result<Option<Secret>, String> {
 }
 
 impl Serve {
+    /// The users that the node starts with.
+    fn users(&self) -> Result<Users, String> {
+        if let Some(file) = &self.password_file {
+            let password = load_password(file);
+            let password = password.map_err(|error| format!("--password-file: {error}"))?;
+            return Ok(Users::with_password(password));
+        }
+        match &self.acl_file {
+            Some(file) => load_users(file).map_err(|error| format!("--acl-file: {error}")),
+            None => Ok(Users::default()),
+        }
+    }
+
     /// The options, checked.
     ///
     /// # Errors
     /// One line that names the flag.
     pub fn options(&self) -> Result<ServeOptions, String> {
-        if !self.listen.ip().is_loopback() && !self.insecure {
+        let users = self.users()?;
+        let is_open = users.default_user().is_open();
+        if !self.listen.ip().is_loopback() && !self.insecure && is_open {
             return Err(format!(
                 "--listen {}: anyone on that network could read and write all keys; listen on \
-                 127.0.0.1, or add --insecure",
+                 127.0.0.1, add --password-file or --acl-file, or add --insecure",
                 self.listen
             ));
         }
@@ -282,6 +305,8 @@ impl Serve {
             name: self.name.clone().unwrap_or_else(host_name),
             capacity: self.capacity,
             max_clients: self.max_clients.get(),
+            users,
+            acl_file: self.acl_file.clone(),
             databases: self.databases,
             on_damage: match self.on_damage {
                 DamageFlag::Refuse => OnDamage::Refuse,

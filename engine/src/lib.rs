@@ -14,6 +14,7 @@
     )
 )]
 
+pub mod acl;
 pub mod by_shard;
 pub mod cli;
 pub mod command;

@@ -6,6 +6,9 @@ use std::io::Write;
 use ephesus_wire::Slot;
 
 use super::parse::ArgList;
+use crate::acl::denied::Refusal;
+use crate::acl::rule::RuleError;
+use crate::acl::users::USERS_BYTES_MAX;
 use crate::migration::slots::command::SlotMigrationError;
 
 /// Longest part of a client's own bytes that is repeated in an error.
@@ -312,6 +315,66 @@ pub enum ClientError {
     /// A command before the password.
     #[error("NOAUTH Authentication required.")]
     NoAuth,
+    /// HELLO before the password, without one.
+    #[error(
+        "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> \
+         option can be used to authenticate the client and select the RESP protocol version at the same time"
+    )]
+    HelloNoAuth,
+    /// A password where none is needed.
+    #[error(
+        "ERR AUTH <password> called without any password configured for the default user. Are you sure your \
+         configuration is correct?"
+    )]
+    NoPasswordSet,
+    /// What the user may not do.
+    #[error("NOPERM {0}")]
+    NoPermission(Refusal),
+    /// A script of a user who may not do everything: it could do what the user may not.
+    #[error("NOPERM scripts are for users who may send all commands about all keys and channels")]
+    NoScripts,
+    /// ACL CAT of no category.
+    #[error("ERR Unknown category '{0}'")]
+    AclCategory(Quoted),
+    /// ACL DRYRUN of a user that is not there.
+    #[error("ERR User '{0}' not found")]
+    AclNoUser(Quoted),
+    /// ACL DRYRUN of a command that is not there.
+    #[error("ERR Command '{0}' not found")]
+    AclNoCommand(Quoted),
+    /// ACL GENPASS of no number of bits.
+    #[error(
+        "ERR ACL GENPASS argument must be the number of bits for the output password, a positive number up to 4096"
+    )]
+    GenpassBits,
+    /// ACL SETUSER with a rule that cannot be applied.
+    #[error("ERR Error in ACL SETUSER modifier '{0}': {1}")]
+    AclRule(Quoted, RuleError),
+    /// Users that would take too much memory.
+    #[error(
+        "ERR all users together would take more than {} bytes",
+        USERS_BYTES_MAX
+    )]
+    AclTooLarge,
+    /// ACL DELUSER default.
+    #[error("ERR The 'default' user cannot be removed")]
+    AclDefaultUser,
+    /// A user's name with spaces.
+    #[error("ERR Usernames can't contain spaces or null characters")]
+    AclUserName,
+    /// The system has no random numbers.
+    #[error("ERR the system has no random numbers")]
+    NoRandomness,
+    /// ACL LOAD or SAVE without --acl-file.
+    #[error(
+        "ERR This Redis instance is not configured to use an ACL file. You may want to specify users via the ACL SETUSER \
+         command and then issue a CONFIG REWRITE (assuming you have a Redis configuration file set) in order to store \
+         users in the Redis configuration."
+    )]
+    NoAclFile,
+    /// ACL LOAD or SAVE while many wait for the file.
+    #[error("ERR too many commands wait for the ACL file")]
+    AclFileBusy,
     /// Keys of one command in different slots.
     #[error("CROSSSLOT Keys in request don't hash to the same slot")]
     CrossSlot,
@@ -395,7 +458,8 @@ impl ClientError {
         match self {
             ClientError::NoProto => "NOPROTO",
             ClientError::WrongPassword => "WRONGPASS",
-            ClientError::NoAuth => "NOAUTH",
+            ClientError::NoAuth | ClientError::HelloNoAuth => "NOAUTH",
+            ClientError::NoPermission(_) | ClientError::NoScripts => "NOPERM",
             ClientError::CrossSlot | ClientError::TransactionOfShards => "CROSSSLOT",
             ClientError::ExecAborted | ClientError::ExecAbortedBy(_) => "EXECABORT",
             ClientError::BusyKey => "BUSYKEY",
@@ -416,6 +480,8 @@ impl ClientError {
             self,
             ClientError::WrongArity(_)
                 | ClientError::NoAuth
+                | ClientError::NoPermission(_)
+                | ClientError::NoScripts
                 | ClientError::CrossSlot
                 | ClientError::SlotNotServed
                 | ClientError::ClusterDown

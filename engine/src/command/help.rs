@@ -3,6 +3,7 @@
 use ephesus_wire::resp::reply;
 
 use super::spec::Cmd;
+use crate::acl::command as acl;
 
 type Lines = &'static [&'static str];
 
@@ -217,6 +218,7 @@ pub fn lines(cmd: Cmd) -> Option<Lines> {
         Cmd::ClientHelp => CLIENT,
         Cmd::ClusterHelp => CLUSTER,
         Cmd::CommandHelp => COMMAND,
+        Cmd::AclHelp => acl::HELP,
         Cmd::ConfigHelp => CONFIG,
         Cmd::LatencyHelp => LATENCY,
         Cmd::MemoryHelp => MEMORY,

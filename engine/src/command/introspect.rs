@@ -5,8 +5,9 @@ use ephesus_wire::resp::reply::{self, Protocol};
 
 use super::config::pattern_ignoring_case;
 use super::error::ClientError;
-use super::parse::ArgList;
+use super::parse::{ArgList, Tail};
 use super::spec::{self, Cmd, KeySpec, Spec, commands};
+use crate::acl::permissions::KeyAccess;
 
 /// Where the inner command of `COMMAND GETKEYS` starts.
 const INNER: usize = 2;
@@ -214,22 +215,6 @@ fn list<A: ArgList + ?Sized>(out: &mut Vec<u8>, args: &A) -> Result<(), ClientEr
     Ok(())
 }
 
-/// The arguments of a request after its first ones.
-struct Tail<'a, A: ?Sized> {
-    args: &'a A,
-    skipped: usize,
-}
-
-impl<A: ArgList + ?Sized> ArgList for Tail<'_, A> {
-    fn len(&self) -> usize {
-        self.args.len().saturating_sub(self.skipped)
-    }
-
-    fn arg(&self, index: usize) -> &[u8] {
-        self.args.arg(self.skipped + index)
-    }
-}
-
 fn inner_command<A: ArgList + ?Sized>(
     args: &A,
 ) -> Result<(Tail<'_, A>, &'static Spec), ClientError> {
@@ -267,6 +252,20 @@ fn get_keys_and_flags<A: ArgList + ?Sized>(
         statuses(out, protocol, key_flags(spec, &inner, index));
     }
     Ok(())
+}
+
+/// What the command does to the value of the key at `index`, for whoever asks whether it may.
+pub(crate) fn key_access<A: ArgList + ?Sized>(
+    spec: &'static Spec,
+    args: &A,
+    index: usize,
+) -> KeyAccess {
+    let flags = key_flags(spec, args, index);
+    let has = |flag| flags.contains(&flag);
+    KeyAccess {
+        reads: has("access"),
+        writes: has("insert") || has("update") || has("delete"),
+    }
 }
 
 /// What happens to the key at `index`; SET reads the old value only with its GET option.

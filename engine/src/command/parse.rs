@@ -33,6 +33,22 @@ pub trait ArgList {
     }
 }
 
+/// The arguments of a request after its first ones.
+pub struct Tail<'a, A: ?Sized> {
+    pub args: &'a A,
+    pub skipped: usize,
+}
+
+impl<A: ArgList + ?Sized> ArgList for Tail<'_, A> {
+    fn len(&self) -> usize {
+        self.args.len().saturating_sub(self.skipped)
+    }
+
+    fn arg(&self, index: usize) -> &[u8] {
+        self.args.arg(self.skipped + index)
+    }
+}
+
 /// What is derived from a key and decides where it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Located {

@@ -89,6 +89,7 @@ pub enum Cmd {
     Shutdown,
     Monitor,
     Lolwut,
+    Auth,
     Hello,
     Select,
     Quit,
@@ -132,6 +133,20 @@ pub enum Cmd {
     ConfigResetstat,
     ConfigRewrite,
     ConfigHelp,
+    Acl,
+    AclCat,
+    AclDeluser,
+    AclDryrun,
+    AclGenpass,
+    AclGetuser,
+    AclHelp,
+    AclList,
+    AclLoad,
+    AclLog,
+    AclSave,
+    AclSetuser,
+    AclUsers,
+    AclWhoami,
     Slowlog,
     SlowlogGet,
     SlowlogLen,
@@ -239,6 +254,7 @@ struct Facts {
     acts_on_keys: bool,
     is_write: bool,
     is_denied_on_oom: bool,
+    is_free_of_auth: bool,
     is_paused_with_writes: bool,
     has_underscore: bool,
 }
@@ -257,6 +273,7 @@ impl Spec {
             acts_on_keys: first_key > 0 && self.cmd != Cmd::Watch,
             is_write: self.flags.contains(&"write"),
             is_denied_on_oom: self.flags.contains(&"denyoom"),
+            is_free_of_auth: self.flags.contains(&"no_auth"),
             is_paused_with_writes: self.flags.contains(&"write")
                 || matches!(self.cmd, Cmd::Publish | Cmd::Spublish),
             has_underscore: self.name.contains('_'),
@@ -323,6 +340,12 @@ impl Spec {
     #[must_use]
     pub fn is_paused_with_writes(&self) -> bool {
         self.facts.is_paused_with_writes
+    }
+
+    /// Whether anybody may send the command, before a password as well.
+    #[must_use]
+    pub fn is_free_of_auth(&self) -> bool {
+        self.facts.is_free_of_auth
     }
 
     /// Whether the command is in the category of that name (without `@`, in any case).
@@ -456,7 +479,7 @@ pub fn is_http<A: ArgList + ?Sized>(args: &A) -> bool {
 }
 
 /// [`resolve`] without the check of the argument count.
-pub(super) fn find<A: ArgList + ?Sized>(args: &A) -> Result<&'static Spec, ClientError> {
+pub(crate) fn find<A: ArgList + ?Sized>(args: &A) -> Result<&'static Spec, ClientError> {
     if args.is_empty() {
         return Err(ClientError::unknown_command(args));
     }

@@ -13,6 +13,7 @@ use super::environment::{Environment, EnvironmentError};
 use super::process;
 use super::shared::Settings;
 use super::time::WallClock;
+use crate::acl::Users;
 use crate::keyspace::events::EventClasses;
 
 /// Smallest and largest log segment.
@@ -46,6 +47,9 @@ pub struct ServeOptions {
     /// What a shard can take, in per cent of a usual one.
     pub capacity: u32,
     pub max_clients: usize,
+    /// Who may do what, and the file that ACL LOAD and ACL SAVE mean.
+    pub users: Users,
+    pub acl_file: Option<PathBuf>,
     /// How many databases clients may select, 1 to 256.
     pub databases: u16,
     pub on_damage: OnDamage,
@@ -114,6 +118,12 @@ impl ServeOptions {
                 "appendfsync",
                 if strict { "always" } else { "everysec" }.to_owned(),
             ),
+            (
+                "aclfile",
+                self.acl_file
+                    .as_ref()
+                    .map_or(String::new(), |file| file.display().to_string()),
+            ),
             ("appendonly", "yes".to_owned()),
             ("bind", self.listen.ip().to_string()),
             ("cluster-enabled", "yes".to_owned()),
@@ -134,6 +144,8 @@ impl ServeOptions {
             ("port", self.listen.port().to_string()),
             ("proto-max-bulk-len", VALUE_BYTES_MAX.to_string()),
             ("replica-read-only", "yes".to_owned()),
+            // It is not told.
+            ("requirepass", String::new()),
             ("save", String::new()),
             ("shards", shards.to_string()),
             ("slave-read-only", "yes".to_owned()),

@@ -26,6 +26,7 @@ use super::routes::{Me, Routes};
 use super::segment_threads::SegmentThreads;
 use super::shared::NodeShared;
 use super::time::AheadNotice;
+use crate::acl::thread::AclFileThread;
 use crate::by_shard::ByShard;
 use crate::failpoint;
 use crate::image::{StoreThread, wait_for_room, waits_for_room};
@@ -64,6 +65,7 @@ pub struct Node {
     pub(super) joining: Joining,
     pub(super) peer_port: PeerPort,
     pub(super) slot_migrations: SlotMigrations,
+    pub(super) acl_file: Option<AclFileThread>,
     /// What shards say about migrations; the sender is for their starts.
     pub(super) reports: (flume::Sender<Vec<Report>>, flume::Receiver<Vec<Report>>),
     pub(super) layout: Layout,
@@ -292,6 +294,9 @@ impl Node {
         }
         self.layout_writer.stop();
         self.slot_migrations.stop();
+        if let Some(acl_file) = self.acl_file {
+            acl_file.stop();
+        }
         self.peer_port.stop();
         self.joining.stop();
     }

@@ -14,6 +14,7 @@ use ephesus_wire::{NodeId, Partitioning, ShardId};
 use super::live::LiveSettings;
 use super::slow::Slow;
 use super::time::NodeTime;
+use crate::acl::SharedUsers;
 use crate::by_shard::ByShard;
 use crate::keyspace::events::EventClasses;
 use crate::keyspace::large_replies::LargeReplies;
@@ -67,6 +68,8 @@ pub struct NodeShared {
     pub peer_links: Arc<Counters>,
     /// Who asks the coordinators for clients; none before the node serves.
     pub slot_migrations: Option<flume::Sender<Asked>>,
+    /// Who may do what.
+    pub users: Arc<SharedUsers>,
     pub started: Instant,
     pub time: NodeTime,
     /// 40 hex digits, new for every start.
@@ -148,6 +151,7 @@ impl NodeShared {
             large_replies: Arc::default(),
             peer_links: Arc::default(),
             slot_migrations: None,
+            users: Arc::default(),
             started,
             time,
             run_id,

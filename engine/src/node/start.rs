@@ -34,6 +34,8 @@ use super::segment_threads::SegmentThreads;
 use super::shard_thread::ShardThread;
 use super::shared::NodeShared;
 use super::time::{AheadNotice, NodeTime};
+use crate::acl::SharedUsers;
+use crate::acl::thread::AclFileThread;
 use crate::image::{
     STORES_MAX, SledStore, StoreClient, StoreThread, least_live_bytes, open_stores, wait_for_room,
 };
@@ -250,6 +252,18 @@ fn spawn(
     )
     .map_err(StartError::thread("the cluster's commands"))?;
     shared.slot_migrations = Some(slot_migrations.queue());
+    let acl_file = match options.acl_file.clone() {
+        Some(path) => {
+            let started = AclFileThread::start(path, options.users.clone(), shared.peers.clone());
+            let (thread, users) = started.map_err(StartError::thread("the ACL file's thread"))?;
+            shared.users = users;
+            Some(thread)
+        }
+        None => {
+            shared.users = Arc::new(SharedUsers::new(options.users.clone(), None));
+            None
+        }
+    };
     let shared = Arc::new(shared);
     let partition_bytes = Arc::clone(&shared.partition_bytes);
     let routes = Arc::new(routes(&shared, &recovered.layout, &view, |_| true, None));
@@ -276,6 +290,7 @@ fn spawn(
         joining,
         peer_port,
         slot_migrations,
+        acl_file,
         reports: flume::unbounded(),
         layout: recovered.layout,
         migrations: NodeMigrations::new(stamp.node, Arc::clone(&view), partition_bytes),

@@ -10,6 +10,7 @@ use ephesus_wire::{Database, ShardId};
 
 use super::input::{Input, KEPT_BYTES};
 use super::transaction::Transaction;
+use crate::acl::Identity;
 use crate::command::client::ClientInfo;
 use crate::command::spec::Cmd;
 use crate::keyspace::large_replies::Room;
@@ -132,6 +133,7 @@ pub struct Connection {
     /// The connection waits among the gates.
     pub gated: bool,
     pub protocol: Protocol,
+    pub identity: Identity,
     pub database: Database,
     pub readonly: bool,
     /// Others are closed first when clients hold too much.
@@ -210,6 +212,7 @@ impl Connection {
             listed: false,
             gated: false,
             protocol: Protocol::Resp2,
+            identity: Identity::default(),
             database: Database::ZERO,
             readonly: false,
             no_evict: false,
@@ -458,6 +461,7 @@ impl Connection {
     pub fn with_info<T>(&self, now_ms: u64, use_info: impl FnOnce(ClientInfo<'_>) -> T) -> T {
         let (remote, local) = (self.remote.to_string(), self.local.to_string());
         let attributes = self.attributes.as_deref();
+        let user = String::from_utf8_lossy(self.identity.name());
         let transaction = self.transaction.as_deref();
         use_info(ClientInfo {
             id: self.id,
@@ -481,7 +485,7 @@ impl Connection {
             database: self.database,
             closing: self.life != Life::Open,
             readonly: self.readonly,
-            user: "default",
+            user: &user,
             subscriptions: Kind::ALL.map(|kind| self.subscription_count(kind)),
             no_evict: self.no_evict,
             no_touch: self.no_touch,

@@ -11,6 +11,7 @@ mod server;
 mod set_options;
 mod statistics;
 mod transactions;
+mod users;
 
 use ephesus_tests::oracle::Oracle;
 use ephesus_tests::{Client, Node, Options, Reply};

@@ -212,7 +212,8 @@ fn lists_are_filtered() {
         names("command list filterby aclcat DANGEROUS"),
         "restore,keys,flushall,flushdb,role,lastsave,save,bgsave,bgrewriteaof,shutdown,monitor,info,\
          client|list,client|kill,client|pause,client|unpause,client|no-evict,client|unblock,config|get,config|set,\
-         config|resetstat,config|rewrite,\
+         config|resetstat,config|rewrite,acl|deluser,acl|dryrun,acl|getuser,acl|list,acl|load,acl|log,\
+         acl|save,acl|setuser,acl|users,\
          slowlog|get,slowlog|len,slowlog|reset,latency|histogram,latency|latest,latency|history,latency|reset,\
          latency|doctor,cluster|migrateslots,cluster|getslotmigrations,cluster|cancelslotmigrations"
     );

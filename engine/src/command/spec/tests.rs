@@ -72,7 +72,7 @@ fn what_is_not_in_the_table_is_unknown() {
         "gets",
         "gett",
         "psetexx",
-        "auth",
+        "autho",
         "get|",
         "client|",
         "|",

@@ -186,6 +186,7 @@ impl Core {
         self.review_pause();
         self.has_monitors = self.node.has_monitors();
         self.keyspace.set_events(self.node.live.events());
+        self.review_users();
     }
 
     pub fn list(&mut self, token: ConnToken) {
@@ -255,7 +256,14 @@ impl Core {
         connection.needed = 1;
         while at < bytes.len() && self.has_bytes_left(connection, at) && connection.executes() {
             let (rest, from) = (bytes.get(at..).unwrap_or_default(), at);
-            let behind = batch.parse(rest, begun.take());
+            self.identify(connection);
+            if !connection.executes() {
+                break;
+            }
+            let behind = match connection.identity.is_authenticated() {
+                true => batch.parse(rest, begun.take()),
+                false => batch.parse_one(rest, &RequestLimits::PREAUTH),
+            };
             self.prefetch(&mut batch, rest);
             let mut all = true;
             connection.is_pipelining = batch.len() > 1;
@@ -345,6 +353,11 @@ impl Core {
                 return true;
             }
         };
+        if let Err(error) = self.check_user(connection, spec, request) {
+            self.stats().count_failure(spec.cmd, &error);
+            self.refuse_queued(connection, &error);
+            return true;
+        }
         if spec.first_key() > 0 {
             let databases = (connection.next_database(), self.node.settings.databases);
             if let Some(stored) = databases::stored(databases, spec, request) {

@@ -7,6 +7,7 @@ pub(crate) mod deferred;
 pub(crate) mod holds;
 pub(crate) mod log_room;
 pub(crate) mod unread;
+pub(crate) mod users;
 pub(crate) mod waiting;
 
 use std::time::Instant;
@@ -35,6 +36,8 @@ pub(crate) struct Admission {
     pub client_budget: ClientBudget,
     /// Clients have to wait, as CLIENT PAUSE says.
     pub pause: Option<Pause>,
+    /// Of the users whose connections are here.
+    pub users_version: u64,
 }
 
 impl Admission {
@@ -48,6 +51,7 @@ impl Admission {
             log_room: LogRoom::default(),
             client_budget: ClientBudget::new(now),
             pause: None,
+            users_version: 0,
         }
     }
 

@@ -70,6 +70,28 @@ impl Batch {
         Tail::Unread
     }
 
+    /// Parses one command of a client that has yet to say who it is.
+    pub(crate) fn parse_one(&mut self, bytes: &[u8], limits: &RequestLimits) -> Tail {
+        self.ends.clear();
+        self.located.clear();
+        if self.args.is_empty() {
+            self.args.push(Args::new());
+        }
+        let parsed = self
+            .args
+            .first_mut()
+            .map(|args| request::parse(bytes, limits, args));
+        match parsed {
+            Some(Ok(Parsed::Command { consumed })) => {
+                self.ends.push(consumed);
+                Tail::Unread
+            }
+            Some(Ok(Parsed::Incomplete { needed })) => Tail::Incomplete { needed },
+            Some(Err(error)) => Tail::Broken(error),
+            None => Tail::Unread,
+        }
+    }
+
     /// What was parsed of the first request, which was not executed: to be handed in with the same bytes.
     pub(crate) fn begun(&mut self) -> Option<Box<Args>> {
         let args = self.args.first_mut()?;

@@ -2,6 +2,7 @@
 
 use ephesus_wire::resp::reply;
 
+use crate::acl::Users;
 use crate::command::client::{Kill, Pause};
 use crate::command::error::ClientError;
 use crate::command::parse::Request;
@@ -15,8 +16,8 @@ use crate::shard::mesh::{Client, Scope};
 ///
 /// # Errors
 /// What is wrong with it.
-pub(crate) fn parse_kill(request: &Request<'_>) -> Result<Kill, ClientError> {
-    Kill::parse(request, |user| user == b"default")
+pub(crate) fn parse_kill(request: &Request<'_>, users: &Users) -> Result<Kill, ClientError> {
+    Kill::parse(request, |user| users.get(user).is_some())
 }
 
 impl Core {
@@ -30,7 +31,7 @@ impl Core {
         scope: Scope,
         request: &Request<'_>,
     ) -> Result<(), ClientError> {
-        let kill = parse_kill(request)?;
+        let kill = parse_kill(request, &self.node.users.newest())?;
         let me: Client = match asker {
             Asker::Connection(connection) => (self.id, connection.token),
             Asker::Peer { forwarded, .. } => forwarded.client,

@@ -76,6 +76,7 @@ impl Core {
                 return self.about_transaction(connection, scope, spec, request);
             }
             Cmd::Reset => self.reset(connection),
+            Cmd::AclLoad | Cmd::AclSave => return self.ask_acl_file(connection, spec.cmd),
             Cmd::ClusterMigrateslots
             | Cmd::ClusterGetslotmigrations
             | Cmd::ClusterCancelslotmigrations => {
@@ -97,6 +98,7 @@ impl Core {
         connection.protocol = Protocol::Resp2;
         connection.database = Database::ZERO;
         connection.readonly = false;
+        connection.identity.begin(&self.node.users.newest());
         (connection.no_evict, connection.no_touch) = (false, false);
         connection.outbox.set_mute(Mute::No);
         if let Some(subscriptions) = connection.subscriptions.take() {
@@ -137,7 +139,21 @@ impl Core {
                 3.. => return Err(ClientError::WrongArity(spec.name)),
                 _ => reply::bulk(out, request.arg(1)),
             },
+            Cmd::AclCat
+            | Cmd::AclDeluser
+            | Cmd::AclDryrun
+            | Cmd::AclGenpass
+            | Cmd::AclGetuser
+            | Cmd::AclList
+            | Cmd::AclLog
+            | Cmd::AclSetuser
+            | Cmd::AclUsers
+            | Cmd::AclWhoami => self.acl(connection, spec, request, out)?,
             Cmd::Echo => reply::bulk(out, request.arg(1)),
+            Cmd::Auth => {
+                self.auth(connection, request)?;
+                out.extend_from_slice(reply::OK);
+            }
             Cmd::Hello => self.hello(connection, request, out)?,
             Cmd::Select => {
                 connection.database =
@@ -260,10 +276,15 @@ impl Core {
         out: &mut Vec<u8>,
     ) -> Result<(), ClientError> {
         let hello = Hello::parse(request)?;
-        if let Some((user, _)) = hello.auth
-            && user != b"default"
-        {
-            return Err(ClientError::WrongPassword);
+        match hello.auth {
+            Some((user, password)) => self.authenticate(connection, user, password)?,
+            None if connection
+                .identity
+                .needs_password(&self.node.users.newest()) =>
+            {
+                return Err(ClientError::HelloNoAuth);
+            }
+            None => {}
         }
         if let Some(name) = hello.name {
             connection.attributes_mut().name = name.to_owned();
@@ -472,7 +493,7 @@ impl Core {
                 (everyone, Some(Combine::AllOk))
             }
             Cmd::ClientKill => {
-                let kill = parse_kill(request)?;
+                let kill = parse_kill(request, &self.node.users.newest())?;
                 let combine = match kill.is_old_form {
                     true => Combine::Killed,
                     false => Combine::Sum,

@@ -94,10 +94,13 @@ impl Core {
 
 /// The arguments as an administrator may see them: keys as clients name them, and no secrets.
 fn shown(spec: &Spec, request: &Request<'_>) -> Vec<Vec<u8>> {
-    let may_be_secret = matches!(spec.cmd, Cmd::Hello | Cmd::ConfigSet);
+    let may_be_secret = matches!(
+        spec.cmd,
+        Cmd::Auth | Cmd::Hello | Cmd::ConfigSet | Cmd::AclSetuser
+    );
     let args: Vec<&[u8]> = (0..request.len())
         .map(|index| match database::split(request.arg(index)) {
-            _ if may_be_secret && index > 1 => b"(redacted)",
+            _ if may_be_secret && index > 0 => b"(redacted)",
             (_, arg) => arg,
         })
         .collect();

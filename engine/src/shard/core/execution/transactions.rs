@@ -298,7 +298,9 @@ impl Core {
         match spec.cmd {
             Cmd::ClusterMigrateslots
             | Cmd::ClusterGetslotmigrations
-            | Cmd::ClusterCancelslotmigrations => Err(ClientError::NotInTransaction),
+            | Cmd::ClusterCancelslotmigrations
+            | Cmd::AclLoad
+            | Cmd::AclSave => Err(ClientError::NotInTransaction),
             cmd if is_about_subscriptions(cmd) || cmd == Cmd::Save => {
                 Err(ClientError::NotInTransaction)
             }

@@ -1,0 +1,276 @@
+//! Who asks, and whether it may.
+
+use std::sync::Arc;
+
+use ephesus_wire::resp::reply;
+
+use crate::acl::command as acl;
+use crate::acl::log::{Attempt, Context};
+use crate::acl::thread::Asked;
+use crate::acl::{Denied, User, password};
+use crate::command::error::ClientError;
+use crate::command::parse::{ArgList, Request};
+use crate::command::spec::{Cmd, Spec};
+use crate::shard::connection::{Connection, Life};
+use crate::shard::core::{Core, Step};
+use crate::shard::mesh::Origin;
+
+impl Core {
+    /// Lets a connection be who it is by the newest users; one whose user is gone is closed.
+    #[inline]
+    pub(crate) fn identify(&mut self, connection: &mut Connection) {
+        let version = self.node.users.version();
+        if !connection.identity.may_do_everything_at(version) {
+            self.follow_users(connection);
+        }
+    }
+
+    #[cold]
+    fn follow_users(&mut self, connection: &mut Connection) {
+        let users = self.node.users.newest();
+        if !connection.identity.follow(&users) {
+            connection.cut_off();
+        }
+    }
+
+    /// Closes the connections of users that are gone, when users have changed.
+    pub(crate) fn review_users(&mut self) {
+        let version = self.node.users.version();
+        if version == self.admission.users_version {
+            return;
+        }
+        self.admission.users_version = version;
+        let users = self.node.users.newest();
+        for token in self.connections.tokens() {
+            if let Some(connection) = self.connections.get_mut(token)
+                && connection.life == Life::Open
+                && !connection.identity.follow(&users)
+            {
+                connection.cut_off();
+                self.list(token);
+            }
+        }
+    }
+
+    /// Whether the connection may send the command; what it may not is refused, and noted.
+    ///
+    /// # Errors
+    /// What it is told.
+    #[inline]
+    pub(crate) fn check_user(
+        &mut self,
+        connection: &Connection,
+        spec: &'static Spec,
+        request: &Request<'_>,
+    ) -> Result<(), ClientError> {
+        let version = self.node.users.version();
+        if connection.identity.may_do_everything_at(version) {
+            return Ok(());
+        }
+        self.check_limited(connection, spec, request)
+    }
+
+    #[cold]
+    fn check_limited(
+        &mut self,
+        connection: &Connection,
+        spec: &'static Spec,
+        request: &Request<'_>,
+    ) -> Result<(), ClientError> {
+        let users = self.node.users.newest();
+        if connection.identity.needs_password(&users) && !spec.is_free_of_auth() {
+            return Err(ClientError::NoAuth);
+        }
+        let Some(user) = connection.identity.user() else {
+            return Err(ClientError::NoAuth);
+        };
+        let checked = user.check(spec, request);
+        let checked = checked.and_then(|()| check_channels(user, spec, request));
+        if let Err(denied) = checked {
+            let context = match connection.is_in_transaction() {
+                true => Context::Multi,
+                false => Context::Toplevel,
+            };
+            let (reason, object) = (denied.reason(), denied.object(request));
+            self.note_denied(connection, (reason, context), object, user.name());
+            return Err(ClientError::NoPermission(denied.told(user.name())));
+        }
+        // What a script calls is not looked at again.
+        if is_script(spec) && !user.permissions.are_unlimited() {
+            return Err(ClientError::NoScripts);
+        }
+        Ok(())
+    }
+
+    fn note_denied(
+        &self,
+        connection: &Connection,
+        (reason, context): (&'static str, Context),
+        object: &[u8],
+        user: &[u8],
+    ) {
+        let now_ms = self.keyspace.now_ms();
+        let client = connection.with_info(now_ms, |info| info.to_string());
+        let attempt = Attempt {
+            reason,
+            context,
+            object,
+            user,
+            client,
+        };
+        self.node.users.note_denied(attempt, now_ms);
+    }
+
+    /// AUTH.
+    ///
+    /// # Errors
+    /// What the client is told.
+    pub(crate) fn auth(
+        &mut self,
+        connection: &mut Connection,
+        request: &Request<'_>,
+    ) -> Result<(), ClientError> {
+        match request.len() {
+            2 if self.node.users.newest().default_user().needs_no_password => {
+                Err(ClientError::NoPasswordSet)
+            }
+            2 => self.authenticate(connection, b"default", request.arg(1)),
+            3 => self.authenticate(connection, request.arg(1), request.arg(2)),
+            _ => Err(ClientError::Syntax),
+        }
+    }
+
+    /// Makes the connection a user whose password it knows.
+    ///
+    /// # Errors
+    /// [`ClientError::WrongPassword`]: it is who it was.
+    pub(crate) fn authenticate(
+        &mut self,
+        connection: &mut Connection,
+        name: &[u8],
+        password: &[u8],
+    ) -> Result<(), ClientError> {
+        let users = self.node.users.newest();
+        match users.authenticate(name, password) {
+            Some(user) => {
+                connection.identity.become_user(user, &users);
+                Ok(())
+            }
+            None => {
+                self.note_denied(connection, ("auth", Context::Toplevel), b"AUTH", name);
+                Err(ClientError::WrongPassword)
+            }
+        }
+    }
+
+    /// A subcommand of ACL that is answered at once.
+    ///
+    /// # Errors
+    /// What the client is told.
+    pub(crate) fn acl(
+        &mut self,
+        connection: &mut Connection,
+        spec: &'static Spec,
+        request: &Request<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), ClientError> {
+        let protocol = connection.protocol;
+        let now_ms = self.keyspace.now_ms();
+        match spec.cmd {
+            Cmd::AclWhoami => reply::bulk(out, connection.identity.name()),
+            Cmd::AclGenpass => {
+                let bits = acl::password_bits(request)?;
+                let mut random = vec![0; bits.div_ceil(8)];
+                getrandom::fill(&mut random).map_err(|_| ClientError::NoRandomness)?;
+                reply::bulk(out, password::digits(&random, bits).as_bytes());
+            }
+            Cmd::AclLog => match acl::log_count(request)? {
+                Some(count) => self.node.users.denied().write(out, protocol, count, now_ms),
+                None => {
+                    self.node.users.denied().clear();
+                    out.extend_from_slice(reply::OK);
+                }
+            },
+            Cmd::AclSetuser => {
+                let rules = (3..request.len()).map(|index| request.arg(index));
+                let changed = self
+                    .node
+                    .users
+                    .change(|users| users.set(request.arg(2), rules));
+                changed.map_err(|error| acl::refusal(error, request, 3))?;
+                self.users_changed();
+                out.extend_from_slice(reply::OK);
+            }
+            Cmd::AclDeluser => {
+                let names = (2..request.len()).map(|index| request.arg(index));
+                let removed = self.node.users.change(|users| users.remove(names));
+                let removed = removed.map_err(|error| acl::refusal(error, request, 2))?;
+                self.users_changed();
+                reply::integer(out, removed as i64);
+            }
+            _ => acl::reply(out, protocol, spec.cmd, request, &self.node.users.newest())?,
+        }
+        Ok(())
+    }
+
+    /// Wakes the other shards, which look at who is gone in their next turn.
+    fn users_changed(&mut self) {
+        self.node.peers.iter().for_each(|peer| peer.waker().wake());
+    }
+
+    /// ACL LOAD and ACL SAVE.
+    ///
+    /// # Errors
+    /// [`ClientError::NoAclFile`] or [`ClientError::AclFileBusy`].
+    pub(crate) fn ask_acl_file(
+        &mut self,
+        connection: &mut Connection,
+        cmd: Cmd,
+    ) -> Result<Step, ClientError> {
+        let users = Arc::clone(&self.node.users);
+        let file = users.file().ok_or(ClientError::NoAclFile)?;
+        if file.queue.is_full() {
+            return Err(ClientError::AclFileBusy);
+        }
+        // One at a time: no connection keeps others' from the queue.
+        connection.settling = true;
+        let ticket = connection.outbox.await_reply(None);
+        let origin = Origin {
+            shard: self.id,
+            conn: connection.token,
+            ticket,
+            part: 0,
+        };
+        let saves = cmd == Cmd::AclSave;
+        if file.queue.try_send(Asked { origin, saves }).is_err() {
+            // The node stops, or others were faster.
+            let mut bytes = Vec::new();
+            ClientError::AclFileBusy.write(&mut bytes);
+            connection
+                .outbox
+                .fill(ticket, bytes, ephesus_wire::Lsn::ZERO);
+            connection.settling = false;
+        }
+        Ok(Step::Done)
+    }
+}
+
+fn is_script(spec: &Spec) -> bool {
+    spec.group == "scripting" && spec.has_keys()
+}
+
+/// Looks at the channels of a command.
+fn check_channels(user: &User, spec: &'static Spec, request: &Request<'_>) -> Result<(), Denied> {
+    let (last, is_pattern) = match spec.cmd {
+        Cmd::Subscribe | Cmd::Ssubscribe => (request.len(), false),
+        Cmd::Psubscribe => (request.len(), true),
+        Cmd::Publish | Cmd::Spublish => (2, false),
+        _ => return Ok(()),
+    };
+    let mut channels = 1..last.min(request.len());
+    let denied = channels.find(|&index| {
+        let channel = request.arg(index);
+        !user.permissions.may_use_channel(channel, is_pattern)
+    });
+    denied.map_or(Ok(()), |index| Err(Denied::Channel(index)))
+}
