@@ -135,6 +135,9 @@ pub struct StatsInfo {
     pub keyspace_hits: u64,
     pub keyspace_misses: u64,
     pub error_replies: u64,
+    /// Of each shard: a channel with subscribers on two of them counts twice.
+    pub pubsub_channels: u64,
+    pub pubsub_patterns: u64,
     pub reads_processed: u64,
     pub writes_processed: u64,
 }
@@ -422,8 +425,8 @@ impl InfoSnapshot {
         text.line("evicted_clients", 0);
         text.line("keyspace_hits", stats.keyspace_hits);
         text.line("keyspace_misses", stats.keyspace_misses);
-        text.line("pubsub_channels", 0);
-        text.line("pubsub_patterns", 0);
+        text.line("pubsub_channels", stats.pubsub_channels);
+        text.line("pubsub_patterns", stats.pubsub_patterns);
         text.line("latest_fork_usec", 0);
         text.line("total_forks", 0);
         text.line("total_error_replies", stats.error_replies);

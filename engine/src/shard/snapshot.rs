@@ -122,6 +122,8 @@ pub fn take(node: &NodeShared, shard: Option<ShardId>, now_ms: u64) -> InfoSnaps
             keyspace_hits: sum(|s| &s.hits),
             keyspace_misses: sum(|s| &s.misses),
             error_replies: sum(|s| &s.error_replies),
+            pubsub_channels: sum(|s| &s.subscribed_channels),
+            pubsub_patterns: sum(|s| &s.subscribed_patterns),
             reads_processed: commands.saturating_sub(written),
             writes_processed: written,
         },

@@ -78,8 +78,8 @@ counters! {
     /// How far apart they are kept, microseconds.
     /// Grows when copies begin or cease to be served, and when the routes follow.
     role_changes,
-    /// Names that clients have subscribed to.
-    subscriptions,
+    /// Names that clients have subscribed to; of these channels, and patterns.
+    subscriptions, subscribed_channels, subscribed_patterns,
     /// Partitions that leave and come, and commands that wait for a decision.
     migrations_outgoing, migrations_incoming, migrations_wait, held_commands,
     /// 1 while writes to this shard wait for its log.

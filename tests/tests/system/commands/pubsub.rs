@@ -161,6 +161,7 @@ fn messages_reach_subscribers_of_all_shards_in_order() {
     let count = subscribers.len() as i64;
     assert_eq!(words(&asking.say("PUBSUB CHANNELS")), ["news"]);
     assert_eq!(asking.say("PUBSUB NUMPAT").integer(), 1);
+    assert_eq!(asking.info("pubsub_patterns"), 3, "one of each shard");
     let numbers = words(&asking.say("PUBSUB NUMSUB nosuch news"));
     assert_eq!(numbers, ["nosuch", "0", "news", &count.to_string()]);
     let listed = asking.say("CLIENT LIST TYPE pubsub").text();

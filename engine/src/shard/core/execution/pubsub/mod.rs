@@ -524,8 +524,10 @@ impl Core {
     }
 
     fn publish_subscriptions(&self) {
-        let names = self.execution.pubsub.directory.len();
-        self.stats().subscriptions.set(names as u64);
+        let (directory, stats) = (&self.execution.pubsub.directory, self.stats());
+        stats.subscriptions.set(directory.len() as u64);
+        stats.subscribed_channels.set(directory.channels() as u64);
+        stats.subscribed_patterns.set(directory.patterns() as u64);
     }
 
     /// Sends a client to the shard of the channels of its command, if that is not this one; true: it is.

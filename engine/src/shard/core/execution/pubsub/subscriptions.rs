@@ -205,6 +205,12 @@ impl Directory {
         found
     }
 
+    /// Channels that somebody has subscribed to, but for sharded ones.
+    #[must_use]
+    pub fn channels(&self) -> usize {
+        self.channels.len()
+    }
+
     /// Patterns that somebody has subscribed to.
     #[must_use]
     pub fn patterns(&self) -> usize {
