@@ -183,7 +183,7 @@ impl Keyspace {
             reply_bytes_max: ONE_REPLY_BYTES_MAX,
             room: ReplyRoom::default(),
             databases: databases::DEFAULT,
-            others_touched: false,
+            others_touched: true,
             discarded: Vec::new(),
             lapsed: Vec::new(),
             expires_from_ms: 0,
@@ -633,6 +633,7 @@ impl Keyspace {
 
     /// Removes all keys that are served, atomically; their memory is given back by [`Keyspace::free_slice`].
     pub fn flush(&mut self, reply: &mut Reply<'_>) {
+        self.others_touched = true;
         let owned = std::mem::take(&mut self.owned);
         if self.atomic.is_open() {
             owned.iter().for_each(|&id| self.flush_in_section(id));

@@ -1,6 +1,7 @@
 //! Databases: the entry port against a standalone Redis, and what Redis has nothing to compare with.
 
 use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
 
 use super::{Pair, Port, shown};
 use ephesus_tests::{Client, Node, Options, Reply, Rng};
@@ -150,9 +151,16 @@ fn databases_outlive_a_kill_and_are_not_forgotten_by_a_flag() {
         }
     }
     let mut client = node.client();
-    let info = client.say("INFO keyspace").text();
-    for line in ["db0:keys=100,", "db1:keys=100,", "db9:keys=100,"] {
-        assert!(info.contains(line), "{info}");
+    // Each shard publishes what it has with its first turn.
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
+        let info = client.say("INFO keyspace").text();
+        let expected = ["db0:keys=100,", "db1:keys=100,", "db9:keys=100,"];
+        if expected.iter().all(|line| info.contains(line)) {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{info}");
+        std::thread::sleep(Duration::from_millis(10));
     }
     // Only its own keys go, although others share the tables.
     assert_eq!(client.say("SELECT 9"), Reply::ok());
