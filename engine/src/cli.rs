@@ -200,6 +200,15 @@ pub struct Serve {
     /// Publish what happens to keys, as Redis does: K, E and the letters of what; CONFIG SET changes it.
     #[arg(long, value_name = "LETTERS", value_parser = events, default_value = "")]
     notify_keyspace_events: EventClasses,
+    /// Milliseconds that a script may take and keep its shard from other commands; then it is stopped, and nothing of it
+    /// has happened.
+    #[arg(
+        long,
+        value_name = "MS",
+        default_value_t = 1000,
+        value_parser = clap::value_parser!(u64).range(1..=5000)
+    )]
+    lua_time_limit: u64,
     /// error, warn, info, debug or trace; the log goes to standard error.
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     pub log_level: tracing::Level,
@@ -285,6 +294,7 @@ impl Serve {
             secret,
             allow_slot_commands: self.allow_slot_commands,
             events: self.notify_keyspace_events,
+            lua_time_limit: Duration::from_millis(self.lua_time_limit),
             accept_old_data: self.accept_old_data,
             announce_host: self.announce_host.clone(),
             reset_clock: self.reset_clock,

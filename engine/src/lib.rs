@@ -28,6 +28,7 @@ pub mod net;
 pub mod node;
 pub mod operator;
 pub mod planted;
+pub mod script;
 pub mod shard;
 pub mod signals;
 pub mod sled_sync;

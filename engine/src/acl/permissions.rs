@@ -257,7 +257,7 @@ impl Permissions {
             return Err(Denied::Command(spec.cmd));
         }
         if !self.are_all_keys {
-            for index in spec.key_indices(args.len()) {
+            for index in spec.keys_of(args) {
                 if !self.may_touch(args.arg(index), key_access(spec, args, index)) {
                     return Err(Denied::Key(index));
                 }

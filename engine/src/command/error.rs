@@ -413,6 +413,75 @@ pub enum ClientError {
     /// SLOWLOG GET of a number below -1.
     #[error("ERR count should be greater than or equal to -1")]
     SlowLogCount,
+    /// A script of that name is not known.
+    #[error("NOSCRIPT No matching script. Please use EVAL.")]
+    NoScript,
+    /// SCRIPT KILL: a script is never under way when another command is executed.
+    #[error("NOTBUSY No scripts in execution right now.")]
+    NotBusy,
+    /// EVAL with fewer arguments than it has keys.
+    #[error("ERR Number of keys can't be greater than number of args")]
+    ScriptKeysMissing,
+    /// EVAL with a negative number of keys.
+    #[error("ERR Number of keys can't be negative")]
+    ScriptKeysNegative,
+    /// A script that is no Lua.
+    #[error("ERR Error compiling script (new function): {0}")]
+    ScriptSyntax(Box<str>),
+    /// A script's first line begins with `#!` and has no end.
+    #[error("ERR Invalid script shebang")]
+    ScriptShebang,
+    /// A script's first line names another language than `lua`.
+    #[error("ERR Unexpected engine in script shebang: {0}")]
+    ScriptEngine(Quoted),
+    /// Something other than `flags=` in a script's first line.
+    #[error("ERR Unknown lua shebang option: {0}")]
+    ScriptOption(Quoted),
+    /// A flag that scripts do not have.
+    #[error("ERR Unexpected flag in script shebang: {0}")]
+    ScriptFlag(Quoted),
+    /// A script that does not want to run in a cluster.
+    #[error("ERR Can not run script on cluster, 'no-cluster' flag is set.")]
+    ScriptNoCluster,
+    /// A script with flags, but not allow-oom, when memory is full.
+    #[error(
+        "OOM allow-oom flag is not set on the script, can not run it when used memory > 'maxmemory'"
+    )]
+    ScriptOutOfMemory,
+    /// Scripts that SCRIPT LOAD has brought take so many bytes: flush them.
+    #[error("ERR the scripts of this node take {0} bytes, the most there may be; use SCRIPT FLUSH")]
+    ScriptsTooLarge(usize),
+    /// A script took longer than so many milliseconds.
+    #[error(
+        "ERR the script was stopped after {0} ms (--lua-time-limit), and nothing of it has happened"
+    )]
+    ScriptTime(u64),
+    /// A script took more memory than so many bytes.
+    #[error(
+        "ERR the script was stopped when it needed more than {0} bytes of memory, and nothing of it has happened"
+    )]
+    ScriptMemory(usize),
+    /// A script calls a command that does not exist.
+    #[error("ERR Unknown Redis command called from script")]
+    ScriptUnknown,
+    /// A script calls a command with a wrong number of arguments.
+    #[error("ERR Wrong number of args calling Redis command from script")]
+    ScriptArity,
+    /// A script calls a command that scripts may not call.
+    #[error("ERR This Redis command is not allowed from script")]
+    NotInScripts,
+    /// A script calls a command, of that name, that is about more than keys.
+    #[error("ERR '{0}' cannot be called from scripts here")]
+    KeylessInScripts(&'static str),
+    /// A script that may not write does.
+    #[error("ERR Write commands are not allowed from read-only scripts.")]
+    ScriptReadOnly,
+    /// A script uses a key that it was not given: it need not be here.
+    #[error("ERR Script attempted to access key '{0}', which is not among its KEYS")]
+    ScriptKey(Quoted),
+    /// SCRIPT FLUSH with something else than ASYNC or SYNC.
+    #[error("ERR SCRIPT FLUSH only support SYNC|ASYNC option")]
+    ScriptFlushOption,
     /// The server has as many connections as it may.
     #[error("ERR max number of clients reached")]
     TooManyClients,
@@ -456,6 +525,9 @@ impl ClientError {
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
+            ClientError::NoScript => "NOSCRIPT",
+            ClientError::NotBusy => "NOTBUSY",
+            ClientError::ScriptOutOfMemory => "OOM",
             ClientError::NoProto => "NOPROTO",
             ClientError::WrongPassword => "WRONGPASS",
             ClientError::NoAuth | ClientError::HelloNoAuth => "NOAUTH",

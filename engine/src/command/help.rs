@@ -163,6 +163,24 @@ const LATENCY: Lines = &[
     "    Prints this help.",
 ];
 
+const SCRIPT: Lines = &[
+    "SCRIPT <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+    "EXISTS <sha1> [<sha1> ...]",
+    "    Return information about the existence of the scripts in the script cache.",
+    "FLUSH [ASYNC|SYNC]",
+    "    Flush the Lua scripts cache. Very dangerous on replicas.",
+    "    When called without the optional mode argument, the behavior is determined by the",
+    "    lazyfree-lazy-user-flush configuration directive. Valid modes are:",
+    "    * ASYNC: Asynchronously flush the scripts cache.",
+    "    * SYNC: Synchronously flush the scripts cache.",
+    "KILL",
+    "    Kill the currently executing Lua script.",
+    "LOAD <script>",
+    "    Load a script into the scripts cache without executing it.",
+    "HELP",
+    "    Prints this help.",
+];
+
 const SLOWLOG: Lines = &[
     "SLOWLOG <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
     "GET [<count>]",
@@ -223,6 +241,7 @@ pub fn lines(cmd: Cmd) -> Option<Lines> {
         Cmd::LatencyHelp => LATENCY,
         Cmd::MemoryHelp => MEMORY,
         Cmd::ObjectHelp => OBJECT,
+        Cmd::ScriptHelp => SCRIPT,
         Cmd::SlowlogHelp => SLOWLOG,
         Cmd::PubsubHelp => PUBSUB,
         _ => return None,

@@ -122,6 +122,15 @@ fn key_specification(out: &mut Vec<u8>, protocol: Protocol, keys: &KeySpec) {
     number(out, "index", i64::from(keys.begin));
     reply::bulk(out, b"find_keys");
     reply::map(out, protocol, 2);
+    if keys.is_counted {
+        field(out, "type", "keynum");
+        reply::bulk(out, b"spec");
+        reply::map(out, protocol, 3);
+        number(out, "keynumidx", 0);
+        number(out, "firstkey", 1);
+        number(out, "keystep", 1);
+        return;
+    }
     field(out, "type", "range");
     reply::bulk(out, b"spec");
     reply::map(out, protocol, 3);
@@ -232,8 +241,8 @@ fn inner_command<A: ArgList + ?Sized>(
 
 fn get_keys<A: ArgList + ?Sized>(out: &mut Vec<u8>, args: &A) -> Result<(), ClientError> {
     let (inner, spec) = inner_command(args)?;
-    reply::array(out, spec.key_indices(inner.len()).count());
-    for index in spec.key_indices(inner.len()) {
+    reply::array(out, spec.keys_of(&inner).count());
+    for index in spec.keys_of(&inner) {
         reply::bulk(out, inner.arg(index));
     }
     Ok(())
@@ -245,8 +254,8 @@ fn get_keys_and_flags<A: ArgList + ?Sized>(
     args: &A,
 ) -> Result<(), ClientError> {
     let (inner, spec) = inner_command(args)?;
-    reply::array(out, spec.key_indices(inner.len()).count());
-    for index in spec.key_indices(inner.len()) {
+    reply::array(out, spec.keys_of(&inner).count());
+    for index in spec.keys_of(&inner) {
         reply::array(out, 2);
         reply::bulk(out, inner.arg(index));
         statuses(out, protocol, key_flags(spec, &inner, index));

@@ -149,6 +149,19 @@ pub fn decrement<A: ArgList + ?Sized>(args: &A) -> Result<i64, ClientError> {
         .ok_or(ClientError::DecrementOverflow)
 }
 
+/// How many keys EVAL and its like have.
+///
+/// # Errors
+/// Something that is no number, or more than there are arguments.
+pub fn count_of_keys<A: ArgList + ?Sized>(args: &A) -> Result<usize, ClientError> {
+    let count = integer(args.arg(2))?;
+    let count = usize::try_from(count).map_err(|_| ClientError::ScriptKeysNegative)?;
+    if count > args.len() - 3 {
+        return Err(ClientError::ScriptKeysMissing);
+    }
+    Ok(count)
+}
+
 /// When SET may write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetCondition {

@@ -5,6 +5,7 @@
 
 use std::sync::LazyLock;
 
+use ephesus_wire::resp::request;
 use serde::Deserialize;
 
 use super::error::ClientError;
@@ -195,11 +196,21 @@ pub enum Cmd {
     CommandGetkeys,
     CommandGetkeysandflags,
     CommandHelp,
+    Eval,
+    EvalRo,
+    Evalsha,
+    EvalshaRo,
+    Script,
+    ScriptLoad,
+    ScriptExists,
+    ScriptFlush,
+    ScriptKill,
+    ScriptHelp,
 }
 
 impl Cmd {
     /// Number of commands and subcommands: the length of a per-command array.
-    pub const COUNT: usize = Cmd::CommandHelp as usize + 1;
+    pub const COUNT: usize = Cmd::ScriptHelp as usize + 1;
 
     /// The command's description.
     #[expect(clippy::indexing_slicing, reason = "every command is described")]
@@ -255,26 +266,37 @@ struct Facts {
     is_write: bool,
     is_denied_on_oom: bool,
     is_free_of_auth: bool,
+    is_forbidden_in_scripts: bool,
+    may_write: bool,
+    /// Index of the argument that says how many keys follow it, 0 when none does.
+    key_count_at: u8,
     is_paused_with_writes: bool,
     has_underscore: bool,
 }
 
 impl Spec {
     fn note_facts(&mut self) {
+        let counted = self.keys.iter().find(|keys| keys.is_counted);
         let (first_key, last_key, step) = match self.has_keys() {
             true => self.range(),
             false => (0, 0, 0),
         };
+        let is_write = self.flags.contains(&"write");
+        let may_write = counted.is_some() && !self.flags.contains(&"readonly");
         self.facts = Facts {
+            key_count_at: counted.map_or(0, |keys| keys.begin),
+            is_forbidden_in_scripts: self.flags.contains(&"noscript"),
+            may_write: is_write || may_write,
             first_key,
             last_key,
             step,
             // WATCH is about its client.
             acts_on_keys: first_key > 0 && self.cmd != Cmd::Watch,
-            is_write: self.flags.contains(&"write"),
+            is_write,
             is_denied_on_oom: self.flags.contains(&"denyoom"),
             is_free_of_auth: self.flags.contains(&"no_auth"),
-            is_paused_with_writes: self.flags.contains(&"write")
+            is_paused_with_writes: is_write
+                || may_write
                 || matches!(self.cmd, Cmd::Publish | Cmd::Spublish),
             has_underscore: self.name.contains('_'),
         };
@@ -291,7 +313,9 @@ impl Spec {
     /// First, last and distance of what has a slot, as `COMMAND INFO` tells them.
     #[must_use]
     pub fn range(&self) -> (u8, i8, u8) {
-        let (first, last) = (self.keys.first(), self.keys.last());
+        let in_place = |keys: &&KeySpec| !keys.is_counted;
+        let first = self.keys.first().filter(in_place);
+        let last = self.keys.last().filter(in_place);
         let last = last.map_or(0, |keys| match keys.last {
             behind if behind < 0 => behind,
             behind => keys.begin as i8 + behind,
@@ -328,6 +352,39 @@ impl Spec {
     #[must_use]
     pub fn is_write(&self) -> bool {
         self.facts.is_write
+    }
+
+    /// Whether the command may change data, itself or by what it carries out.
+    #[must_use]
+    pub fn may_write(&self) -> bool {
+        self.facts.may_write
+    }
+
+    /// Index of the argument that is the first key, if there is one.
+    #[must_use]
+    pub fn first_key_at(&self) -> usize {
+        match self.facts.key_count_at {
+            0 => usize::from(self.first_key()),
+            count_at => usize::from(count_at) + 1,
+        }
+    }
+
+    /// Whether a request may have more than one key.
+    #[must_use]
+    pub fn may_have_many_keys(&self) -> bool {
+        self.last_key() != self.first_key() as i8 || self.counts_keys()
+    }
+
+    /// Whether an argument says how many keys there are.
+    #[must_use]
+    pub fn counts_keys(&self) -> bool {
+        self.facts.key_count_at > 0
+    }
+
+    /// Whether scripts may not call the command.
+    #[must_use]
+    pub fn is_forbidden_in_scripts(&self) -> bool {
+        self.facts.is_forbidden_in_scripts
     }
 
     /// Whether the command is refused when memory is full.
@@ -376,8 +433,29 @@ impl Spec {
         }
     }
 
-    /// The indices of the key arguments of a request with `argc` arguments.
+    /// The indices of the key arguments of a request.
+    pub fn keys_of<A: ArgList + ?Sized>(&self, args: &A) -> impl Iterator<Item = usize> + use<A> {
+        if self.counts_keys() {
+            let count_at = usize::from(self.facts.key_count_at);
+            let first = count_at + 1;
+            let count = match args.len() {
+                len if len > count_at => request::integer(args.arg(count_at)),
+                _ => None,
+            };
+            let count = count.and_then(|count| usize::try_from(count).ok());
+            let behind = count.and_then(|count| first.checked_add(count));
+            let behind = behind.filter(|behind| *behind <= args.len());
+            return (first..behind.unwrap_or(first)).step_by(1);
+        }
+        self.keys_in_place(args.len())
+    }
+
+    /// The indices of the key arguments of a request with `argc` arguments, of a command whose keys are not counted.
     pub fn key_indices(&self, argc: usize) -> impl Iterator<Item = usize> + use<> {
+        self.keys_in_place(argc)
+    }
+
+    fn keys_in_place(&self, argc: usize) -> std::iter::StepBy<std::ops::Range<usize>> {
         let first = usize::from(self.first_key());
         let end = match self.last_key() {
             _ if first == 0 => 0,
@@ -413,6 +491,9 @@ pub struct KeySpec {
     pub last: i8,
     #[serde(default = "one")]
     pub step: u8,
+    /// The argument at `begin` says how many keys follow it.
+    #[serde(default)]
+    pub is_counted: bool,
 }
 
 fn one() -> u8 {

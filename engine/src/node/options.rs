@@ -63,6 +63,8 @@ pub struct ServeOptions {
     pub allow_slot_commands: bool,
     /// Of which events of keys there are messages.
     pub events: EventClasses,
+    /// How long a script may take.
+    pub lua_time_limit: Duration,
     /// Whether a directory that is older than the cluster has seen is taken for the newest.
     pub accept_old_data: bool,
     /// What clients and other nodes are told instead of the address that the node listens on.
@@ -137,6 +139,10 @@ impl ServeOptions {
                 "maxclients",
                 (self.max_clients * usize::from(shards)).to_string(),
             ),
+            (
+                "lua-time-limit",
+                self.lua_time_limit.as_millis().to_string(),
+            ),
             ("maxmemory-clients", max_client_memory.to_string()),
             ("maxmemory-policy", "noeviction".to_owned()),
             ("name", self.name.clone()),
@@ -169,6 +175,7 @@ impl ServeOptions {
             databases: self.databases,
             allow_slot_commands: self.allow_slot_commands,
             events: self.events,
+            lua_time_limit: self.lua_time_limit,
             parameters,
         }
     }

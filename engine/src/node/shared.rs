@@ -19,6 +19,7 @@ use crate::by_shard::ByShard;
 use crate::keyspace::events::EventClasses;
 use crate::keyspace::large_replies::LargeReplies;
 use crate::migration::slots::thread::Asked;
+use crate::script::library::Library;
 use crate::shard::ShardStats;
 use crate::shard::mesh::Peer;
 use crate::shard::stats::Counter;
@@ -46,6 +47,8 @@ pub struct Settings {
     pub allow_slot_commands: bool,
     /// Of which events of keys there are messages at the start.
     pub events: EventClasses,
+    /// How long a script may take.
+    pub lua_time_limit: Duration,
     /// CONFIG GET's answers.
     pub parameters: Vec<(&'static str, String)>,
 }
@@ -80,6 +83,8 @@ pub struct NodeShared {
     stop: AtomicBool,
     /// Connections that monitor, of all shards.
     monitors: AtomicUsize,
+    /// Scripts that clients have brought.
+    pub scripts: Library,
 }
 
 /// What the node's monitor has found about its disk.
@@ -160,6 +165,7 @@ impl NodeShared {
             slow: Slow::default(),
             stop: AtomicBool::new(false),
             monitors: AtomicUsize::new(0),
+            scripts: Library::default(),
         }
     }
 

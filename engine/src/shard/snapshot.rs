@@ -70,7 +70,7 @@ pub fn take(node: &NodeShared, shard: Option<ShardId>, now_ms: u64) -> InfoSnaps
             memory_max: settings.max_client_memory,
         },
         memory: info::MemoryInfo {
-            used: sum(|s| &s.memory_bytes) + client_bytes,
+            used: sum(|s| &s.memory_bytes) + client_bytes + sum(|s| &s.script_bytes),
             used_peak: sum(|s| &s.memory_bytes_max),
             dataset: sum(|s| &s.data_bytes),
             resident: process::resident_bytes(),

@@ -7,6 +7,7 @@ mod programs;
 mod protocol;
 mod pubsub;
 mod scripted;
+mod scripts;
 mod server;
 mod set_options;
 mod statistics;

@@ -73,6 +73,11 @@ fn get<'a>(map: &'a Value, name: &str) -> &'a Value {
 }
 
 fn key_specification_line(keys: &Value) -> String {
+    if text(get(get(keys, "find_keys"), "type")) == "keynum" {
+        let flags = joined(get(keys, "flags")).replace(',', "+");
+        let at = text(get(get(get(keys, "begin_search"), "spec"), "index"));
+        return format!("{flags}@{at},counted");
+    }
     let range = get(get(keys, "find_keys"), "spec");
     format!(
         "{}@{},{},{}",

@@ -68,6 +68,15 @@ pub(crate) enum Asker<'a> {
 }
 
 impl Asker<'_> {
+    /// How replies are written.
+    pub(crate) fn protocol(&self) -> Protocol {
+        match self {
+            Asker::Connection(connection) => connection.protocol,
+            Asker::Peer { forwarded, .. } => forwarded.protocol,
+            Asker::Transaction { protocol, .. } => *protocol,
+        }
+    }
+
     /// Of which keys a command is that names none.
     pub(crate) fn database(&self) -> Database {
         match self {
@@ -126,6 +135,7 @@ pub struct Core {
     has_monitors: bool,
     told_http: Seldom,
     told_torn: Seldom,
+    told_script: Seldom,
 }
 
 impl Core {
@@ -158,6 +168,7 @@ impl Core {
             has_monitors: false,
             told_http: Seldom::default(),
             told_torn: Seldom::default(),
+            told_script: Seldom::default(),
         };
         core.review_unserved();
         core.node.lease.acts_on(id, core.router.routes.version());
@@ -358,7 +369,7 @@ impl Core {
             self.refuse_queued(connection, &error);
             return true;
         }
-        if spec.first_key() > 0 {
+        if spec.first_key() > 0 || spec.counts_keys() {
             let databases = (connection.next_database(), self.node.settings.databases);
             if let Some(stored) = databases::stored(databases, spec, request) {
                 if stored.len() > QUERY_BYTES_MAX {
@@ -429,6 +440,8 @@ impl Core {
                 connection.note_executed(work);
             }
             answer
+        } else if spec.counts_keys() {
+            self.keyed_by_count(connection, scope, spec, request, source)
         } else {
             // MULTI looks at nothing, and a client may send many.
             if spec.cmd != Cmd::Multi {

@@ -96,6 +96,7 @@ pub(super) struct Bed {
 
 pub(super) fn settings() -> Settings {
     Settings {
+        lua_time_limit: std::time::Duration::from_secs(1),
         allow_slot_commands: false,
         events: crate::keyspace::events::EventClasses::default(),
         name: "node".into(),

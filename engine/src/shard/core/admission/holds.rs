@@ -173,7 +173,7 @@ impl Core {
     /// Whether some key of the command is in a partition that has to be waited for.
     pub(crate) fn has_held_key(&self, spec: &Spec, request: &Request<'_>) -> bool {
         let partitioning = self.router.routes.partitioning();
-        spec.key_indices(request.len())
+        spec.keys_of(request)
             .map(|index| partitioning.partition_of(slot_of(request.arg(index))))
             .any(|partition| self.is_waited_for(partition))
     }

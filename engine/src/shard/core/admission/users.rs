@@ -256,7 +256,7 @@ impl Core {
 }
 
 fn is_script(spec: &Spec) -> bool {
-    spec.group == "scripting" && spec.has_keys()
+    spec.counts_keys()
 }
 
 /// Looks at the channels of a command.

@@ -25,7 +25,7 @@ impl Core {
         {
             return Some(Blocked::Pause);
         }
-        if spec.is_write()
+        if spec.may_write()
             && let Some(behind) = self.log_to_wait_for(connection, spec, request)
         {
             return Some(Blocked::Log(behind));
@@ -38,7 +38,8 @@ impl Core {
         if !is_any_full || connection.kind == ListenerKind::Direct {
             return None;
         }
-        let goes_there = |shard: ShardId| shard != self.id || spec.first_key() == 0;
+        let has_keys = spec.first_key() > 0 || spec.counts_keys();
+        let goes_there = |shard: ShardId| shard != self.id || !has_keys;
         let full = self.first_wanted(spec, request, |shard| {
             goes_there(shard) && !self.may_forward(connection, shard)
         });
@@ -81,14 +82,14 @@ impl Core {
     ) -> Option<ShardId> {
         let mut all = (0..self.router.peers.count() as u16).map(ShardId);
         let any = all.find(|shard| is_it(*shard))?;
-        if spec.first_key() == 0 {
+        if spec.first_key() == 0 && !spec.counts_keys() {
             return covers_shards(spec.cmd).then_some(any);
         }
         let slot = |index| match request.located() {
             Some(located) if index == 1 => located.slot,
             _ => slot_of(request.arg(index)),
         };
-        let keys = spec.key_indices(request.len());
+        let keys = spec.keys_of(request);
         let mut shards = keys.filter_map(|index| self.router.routes.owner(slot(index)).local());
         shards.find(|shard| is_it(*shard))
     }

@@ -259,6 +259,9 @@ impl Core {
             | Cmd::ClusterMyid => {
                 self.write_cluster(spec.cmd, scope, protocol, connection.local, out);
             }
+            Cmd::ScriptLoad | Cmd::ScriptExists | Cmd::ScriptFlush | Cmd::ScriptKill => {
+                self.about_scripts(spec.cmd, request, out)?;
+            }
             _ => self.about_server_seldom(connection, spec, request, out)?,
         }
         Ok(())

@@ -6,6 +6,7 @@ pub(crate) mod keyed;
 pub(crate) mod keyless;
 pub mod pubsub;
 pub(crate) mod saves;
+pub(crate) mod scripts;
 pub(crate) mod server;
 pub(crate) mod timed;
 pub(crate) mod transactions;
@@ -18,6 +19,7 @@ use self::batch::Batch;
 use self::pubsub::PubSub;
 use self::saves::{DurabilityWaits, Saves};
 use self::walks::Walks;
+use crate::script::Scripts;
 use crate::shard::timing::Timing;
 use crate::shard::transaction::Transaction;
 
@@ -36,6 +38,8 @@ pub(crate) struct Execution {
     /// Memory for the reply of one, and for the arguments of one of its commands.
     pub answer: Vec<u8>,
     pub together_args: Args,
+    /// There from the first script on.
+    pub scripts: Option<Box<Scripts>>,
     /// Executed in this turn.
     pub commands: u64,
     pub timing: Timing,
@@ -54,6 +58,7 @@ impl Execution {
             transaction: None,
             answer: Vec::new(),
             together_args: Args::new(),
+            scripts: None,
             commands: 0,
             timing: Timing::default(),
         }

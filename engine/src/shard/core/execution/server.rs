@@ -11,6 +11,13 @@ use crate::shard::connection::Connection;
 use crate::shard::core::Core;
 use crate::shard::core::replies::outbox::Mute;
 
+/// Appends the reply to TIME.
+pub(crate) fn write_time(out: &mut Vec<u8>, now_ms: u64) {
+    reply::array(out, 2);
+    reply::bulk_integer(out, (now_ms / 1000) as i64);
+    reply::bulk_integer(out, (now_ms % 1000 * 1000) as i64);
+}
+
 impl Core {
     /// Writes the reply of a command without keys about the server, or about this connection.
     ///
@@ -26,10 +33,7 @@ impl Core {
         let protocol = connection.protocol;
         match spec.cmd {
             Cmd::Time => {
-                let now_ms = self.keyspace.now_ms();
-                reply::array(out, 2);
-                reply::bulk_integer(out, (now_ms / 1000) as i64);
-                reply::bulk_integer(out, (now_ms % 1000 * 1000) as i64);
+                write_time(out, self.keyspace.now_ms());
             }
             Cmd::Role => {
                 reply::array(out, 3);

@@ -296,6 +296,8 @@ impl Core {
     /// Refuses what cannot be executed together with other commands.
     fn check_keyless(&self, scope: Scope, spec: &Spec) -> Result<(), ClientError> {
         match spec.cmd {
+            // What it may do is decided by where it is executed.
+            _ if spec.counts_keys() => Err(ClientError::NotInTransaction),
             Cmd::ClusterMigrateslots
             | Cmd::ClusterGetslotmigrations
             | Cmd::ClusterCancelslotmigrations

@@ -15,7 +15,7 @@ pub(crate) fn stored(
     spec: &Spec,
     request: &Request<'_>,
 ) -> Option<Vec<u8>> {
-    let mut keys = spec.key_indices(request.len());
+    let mut keys = spec.keys_of(request);
     let names_another = spec.cmd == Cmd::Copy && request.len() > 3;
     let is_stored_as_named = database == Database::ZERO
         && !names_another
@@ -37,7 +37,7 @@ fn encode((database, databases): (Database, u16), spec: &Spec, request: &Request
     let mut args: Vec<_> = (0..request.len())
         .map(|index| request.arg(index).into())
         .collect();
-    for (place, index) in spec.key_indices(request.len()).enumerate() {
+    for (place, index) in spec.keys_of(request).enumerate() {
         let database = target.filter(|_| place == 1).unwrap_or(database);
         if let Some(arg) = args.get_mut(index) {
             *arg = database.stored(request.arg(index));

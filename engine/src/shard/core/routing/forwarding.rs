@@ -91,9 +91,9 @@ impl Core {
                 let Some(spec) = spec else {
                     return Ok(Answer::Written);
                 };
-                if spec.is_write() && self.is_log_behind(self.id) {
+                if spec.may_write() && self.is_log_behind(self.id) {
                     Ok(Answer::LogBehind)
-                } else if spec.acts_on_keys() {
+                } else if spec.acts_on_keys() || spec.counts_keys() {
                     self.keyed_of_peer(&mut asker, forwarded, spec, &request, source)
                 } else {
                     self.admission.backlog.charge(KEYLESS_BYTES);

@@ -120,21 +120,24 @@ impl Core {
         source: &[u8],
     ) -> Result<Answer, ClientError> {
         self.router.check_serving()?;
-        let slot = slot_of(request.arg(usize::from(spec.first_key())));
+        let slot = slot_of(request.arg(spec.first_key_at()));
         let is_here = |index| {
             self.router
                 .routes
                 .owner(slot_of(request.arg(index)))
                 .is(self.id)
         };
-        let is_settled =
-            self.admission.holds.is_idle() && spec.key_indices(request.len()).all(is_here);
+        let is_settled = self.admission.holds.is_idle() && spec.keys_of(request).all(is_here);
         let lead = if is_settled {
             Lead::All(Place::Here)
         } else {
             self.lead(spec, request)
         };
         match lead {
+            Lead::All(Place::Here) if spec.counts_keys() => {
+                self.execute_script(asker, spec, request)?;
+                Ok(Answer::Written)
+            }
             Lead::All(Place::Here) => {
                 self.execute_here(asker, spec, request, slot)?;
                 Ok(Answer::Written)
@@ -147,6 +150,7 @@ impl Core {
                 }
                 Ok(Answer::Written)
             }
+            Lead::Divided if spec.counts_keys() => Err(ClientError::CrossSlot),
             Lead::Divided => self.relay(forwarded, spec, request),
             Lead::Torn => Err(ClientError::CrossSlot),
         }
@@ -170,7 +174,7 @@ impl Core {
     }
 
     pub(crate) fn lead(&self, spec: &Spec, request: &Request<'_>) -> Lead {
-        let keys = spec.key_indices(request.len());
+        let keys = spec.keys_of(request);
         self.lead_of_slots(keys.map(|index| slot_of(request.arg(index))))
     }
 

@@ -5,10 +5,10 @@ use ephesus_wire::{Lsn, ShardId, Slot, slot_of};
 
 use super::relay::Place;
 use crate::command::error::{self, ClientError};
-use crate::command::parse::{ArgList, Request};
+use crate::command::parse::{self, ArgList, Request};
 use crate::command::spec::{Cmd, Spec};
 use crate::node::routes::Owner;
-use crate::shard::connection::Connection;
+use crate::shard::connection::{Connection, KEYLESS_BYTES};
 use crate::shard::core::replies::gather::{Combine, Gather};
 use crate::shard::core::replies::outbox::Delivered;
 use crate::shard::core::{Asker, Core, Step};
@@ -40,7 +40,44 @@ impl Core {
         match self.route(scope, spec, request)? {
             Route::Here(slot) => {
                 self.execute_here(&mut Asker::Connection(connection), spec, request, slot)?;
+                Ok(Step::Done)
             }
+            elsewhere => self.execute_elsewhere(connection, elsewhere, spec, request, source),
+        }
+    }
+
+    /// [`Core::keyed`] of a command whose keys are counted by an argument, perhaps none.
+    pub(crate) fn keyed_by_count(
+        &mut self,
+        connection: &mut Connection,
+        scope: Scope,
+        spec: &'static Spec,
+        request: &Request<'_>,
+        source: &[u8],
+    ) -> Result<Step, ClientError> {
+        connection.note_executed(KEYLESS_BYTES);
+        if parse::count_of_keys(request)? > 0 {
+            self.router.check_serving()?;
+            let route = self.route(scope, spec, request)?;
+            if !matches!(route, Route::Here(_)) {
+                return self.execute_elsewhere(connection, route, spec, request, source);
+            }
+        }
+        self.execute_script(&mut Asker::Connection(connection), spec, request)?;
+        Ok(Step::Done)
+    }
+
+    /// Has others execute a command, or tells the client who does.
+    fn execute_elsewhere(
+        &mut self,
+        connection: &mut Connection,
+        route: Route,
+        spec: &'static Spec,
+        request: &Request<'_>,
+        source: &[u8],
+    ) -> Result<Step, ClientError> {
+        match route {
+            Route::Here(_) => {}
             Route::Held => return self.admission.holds.step_of_held(),
             Route::Moved(slot, owner) => {
                 let moved = self.moved(connection, slot, owner)?;
@@ -105,7 +142,7 @@ impl Core {
         request: &Request<'_>,
     ) -> Result<Route, ClientError> {
         check_pairs(spec, request)?;
-        let first_key = usize::from(spec.first_key());
+        let first_key = spec.first_key_at();
         let slot = match request.located() {
             Some(located) if first_key == 1 => located.slot,
             _ => slot_of(request.arg(first_key)),
@@ -115,13 +152,18 @@ impl Core {
             return Err(ClientError::SlotNotServed);
         }
         let mut is_split = false;
-        if spec.last_key() != spec.first_key() as i8 {
-            for index in spec.key_indices(request.len()).skip(1) {
+        if spec.may_have_many_keys() {
+            for index in spec.keys_of(request).skip(1) {
                 let other = slot_of(request.arg(index));
                 if other != slot {
                     let other = self.router.routes.owner(other);
                     let is_here = owner.local().is_some() && other.local().is_some();
-                    if scope == Scope::Shard || !may_span_slots(spec.cmd) || !is_here {
+                    // What cannot be divided may have keys of one shard.
+                    let may_span = match spec.counts_keys() {
+                        true => other == owner,
+                        false => may_span_slots(spec.cmd),
+                    };
+                    if scope == Scope::Shard || !may_span || !is_here {
                         return Err(ClientError::CrossSlot);
                     }
                     is_split |= other != owner;
@@ -196,7 +238,7 @@ impl Core {
         shard_of: impl Fn(Slot) -> Option<ShardId>,
     ) -> Result<Parts<'a>, ClientError> {
         let mut places: Vec<Vec<u32>> = vec![Vec::new(); self.router.peers.count()];
-        for (place, index) in (0..).zip(spec.key_indices(request.len())) {
+        for (place, index) in (0..).zip(spec.keys_of(request)) {
             let shard = shard_of(slot_of(request.arg(index))).ok_or(ClientError::CrossSlot)?;
             places[usize::from(shard.0)].push(place);
         }

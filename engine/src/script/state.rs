@@ -1,0 +1,576 @@
+//! One state of Lua: its libraries, its limits, and how a script is carried out in it.
+
+use std::cell::Cell;
+use std::ffi::c_int;
+use std::rc::Rc;
+
+use ephesus_wire::limits::QUERY_BYTES_MAX;
+use ephesus_wire::resp::reply::{self, Protocol};
+use mlua::chunk::ChunkMode;
+use mlua::state::RawLua;
+use mlua::{
+    Error, FromLuaMulti, Function, HookTriggers, Lua, LuaOptions, LuaString, MultiValue, StdLib,
+    Table, Value, VmState, ffi,
+};
+
+use super::limits::{INSTRUCTIONS_BETWEEN_LOOKS, Limits, MEMORY_BYTES_MAX, Stop};
+use super::native::{self, Outcome, Shared, fault};
+use super::replies::{self, NoReply, Writer};
+use super::{
+    Host, NotDone, RunLimits, Script, bits, cjson, cmsgpack, hex, number, sha_of, structs, text,
+};
+use crate::command::info::REDIS_VERSION;
+
+/// What scripts are called in messages. The string is kept, as Lua 5.1's parser does not hold on to it itself.
+const CHUNK: &str = "@user_script";
+
+const PRELUDE: &str = include_str!("prelude.lua");
+
+/// Memory beyond which garbage is collected soon.
+const LAZY_BYTES_MAX: usize = 4 << 20;
+
+/// Percent of the live memory at which the next collection begins: while there is little, and when there is much.
+const LAZY_PAUSE: c_int = 1000;
+const EAGER_PAUSE: c_int = 150;
+
+/// Where the host of the script that runs is.
+type HostCell = Rc<Cell<Option<*mut dyn Host>>>;
+
+pub struct State {
+    lua: Lua,
+    limits: Shared,
+    host: HostCell,
+    /// Runs a function and answers whether it has succeeded, and what it has answered.
+    run: Function,
+    /// Global names that scripts see.
+    globals: Table,
+    next: Function,
+    names: (LuaString, LuaString),
+    _chunk: LuaString,
+}
+
+/// Arguments of `redis.call`, copied.
+struct Call {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+    fault: Option<&'static str>,
+}
+
+impl FromLuaMulti for Call {
+    fn from_lua_multi(values: MultiValue, _: &Lua) -> mlua::Result<Call> {
+        let mut call = Call::new(values.len());
+        for value in &values {
+            match value {
+                Value::String(text) => call.push(&text.as_bytes()),
+                Value::Integer(value) => call.push(value.to_string().as_bytes()),
+                Value::Number(value) => call.push(&number::general(*value, 17)),
+                _ => call.fault = Some(NOT_TEXT),
+            }
+        }
+        Ok(call)
+    }
+
+    unsafe fn from_stack_multi(count: c_int, lua: &RawLua) -> mlua::Result<Call> {
+        let state = lua.state();
+        let mut call = Call::new(usize::try_from(count).unwrap_or(0));
+        for at in -count..0 {
+            // SAFETY: there are `count` values on the stack, and a string stays where it is while it is there. What is
+            // called neither allocates nor raises: strings and numbers are read as what they are.
+            unsafe {
+                match ffi::lua_type(state, at) {
+                    ffi::LUA_TSTRING => {
+                        let mut len = 0;
+                        let bytes = ffi::lua_tolstring(state, at, &raw mut len);
+                        call.push(std::slice::from_raw_parts(bytes.cast(), len));
+                    }
+                    ffi::LUA_TNUMBER => {
+                        let value = ffi::lua_tonumber(state, at);
+                        if value.to_bits() == ((value as i64) as f64).to_bits()
+                            && value.abs() < 1e15
+                        {
+                            let mut digits = [0; reply::INTEGER_BYTES_MAX];
+                            call.push(reply::decimal(&mut digits, value as i64));
+                        } else {
+                            call.push(&number::general(value, 17));
+                        }
+                    }
+                    _ => call.fault = Some(NOT_TEXT),
+                }
+            }
+        }
+        Ok(call)
+    }
+}
+
+const NOT_TEXT: &str = "ERR Lua redis lib command arguments must be strings or integers";
+
+impl Call {
+    fn new(count: usize) -> Call {
+        Call {
+            bytes: Vec::with_capacity(64),
+            ends: Vec::with_capacity(count.min(64)),
+            fault: (count == 0)
+                .then_some("ERR Please specify at least one argument for this redis lib call"),
+        }
+    }
+
+    fn push(&mut self, arg: &[u8]) {
+        if self.bytes.len() + arg.len() > QUERY_BYTES_MAX {
+            self.fault = Some("ERR the arguments of one command are too long");
+        } else {
+            self.bytes.extend_from_slice(arg);
+        }
+        self.ends.push(self.bytes.len());
+    }
+
+    fn args(&self) -> Vec<&[u8]> {
+        let mut from = 0;
+        let arg = |&end: &usize| {
+            let arg = self.bytes.get(from..end).unwrap_or_default();
+            from = end;
+            arg
+        };
+        self.ends.iter().map(arg).collect()
+    }
+}
+
+impl State {
+    /// A state with all that scripts see.
+    pub fn new() -> mlua::Result<State> {
+        let libraries = StdLib::TABLE | StdLib::STRING | StdLib::MATH | StdLib::DEBUG;
+        // SAFETY: `debug` stays with the prelude, which uses it for places only.
+        let lua = unsafe { Lua::unsafe_new_with(libraries, LuaOptions::default()) };
+        let limits: Shared = Rc::new(Limits::default());
+        let host: HostCell = Rc::default();
+        let next: Function = lua.globals().raw_get("next")?;
+        lua.set_named_registry_value(cjson::NEXT, &next)?;
+        let chunk = lua.create_string(CHUNK)?;
+        let native = natives(&lua, &limits, &host)?;
+        let globals = lua.create_table()?;
+        let visible = lua.create_table()?;
+        visible.raw_set("globals", &globals)?;
+        visible.raw_set("stand_in", lua.globals())?;
+        let prelude = lua.load(PRELUDE).set_name("=redis");
+        let run: Function = prelude.call((native, visible))?;
+        let looked_at = Rc::clone(&limits);
+        let triggers = HookTriggers::new().every_nth_instruction(INSTRUCTIONS_BETWEEN_LOOKS);
+        lua.set_global_hook(triggers, move |lua, _| {
+            looked_at.look()?;
+            if lua.used_memory() > LAZY_BYTES_MAX {
+                set_pause(lua, EAGER_PAUSE);
+            }
+            Ok(VmState::Continue)
+        })?;
+        lua.gc_collect()?;
+        set_pause(&lua, LAZY_PAUSE);
+        lua.set_memory_limit(MEMORY_BYTES_MAX)?;
+        let names = (lua.create_string("KEYS")?, lua.create_string("ARGV")?);
+        Ok(State {
+            lua,
+            limits,
+            host,
+            run,
+            globals,
+            next,
+            names,
+            _chunk: chunk,
+        })
+    }
+
+    /// Compiles a script.
+    pub fn compile(&self, code: &[u8]) -> mlua::Result<Function> {
+        if code.first() == ffi::LUA_SIGNATURE.first() {
+            return Err(Error::runtime("attempt to load a binary chunk"));
+        }
+        let chunk = self.lua.load(code).set_name(CHUNK);
+        chunk.set_mode(ChunkMode::Text).into_function()
+    }
+
+    /// Carries out a script.
+    pub fn run(
+        &mut self,
+        script: &Script,
+        (keys, argv): (&[&[u8]], &[&[u8]]),
+        host: &mut (dyn Host + '_),
+        limits: RunLimits,
+        out: &mut Vec<u8>,
+    ) -> Result<(), NotDone> {
+        let start = out.len();
+        self.limits.begin(limits.time);
+        // SAFETY: only the lifetime goes, and `Calling` takes the pointer away before the host can.
+        let host: *mut (dyn Host + 'static) = unsafe { std::mem::transmute(host) };
+        let outcome = {
+            let _calling = Calling::begin(&self.host, host);
+            let given = self.give(keys, argv);
+            given.and_then(|()| self.run.call::<(bool, Value)>(&script.function))
+        };
+        if let Some(why) = self.limits.stopped() {
+            return Err(NotDone::Stopped(why));
+        }
+        let (succeeded, value) = match outcome {
+            Ok(outcome) => outcome,
+            Err(error) => return self.failed(&error, out),
+        };
+        if !succeeded {
+            return self.raised(script, &value, out);
+        }
+        let mut writer = Writer {
+            next: &self.next,
+            limits: &self.limits,
+            protocol: limits.protocol,
+            bytes_max: limits.reply_bytes,
+            out,
+        };
+        // What is written goes behind what is there: parts are put together from the end.
+        let mut before = std::mem::take(writer.out);
+        let written = writer.write(&value, 0);
+        let out = writer.out;
+        match written {
+            Ok(()) if out.len() <= limits.reply_bytes => {
+                before.append(out);
+                *out = before;
+                Ok(())
+            }
+            Ok(()) | Err(NoReply::TooLong) => {
+                before.truncate(start);
+                *out = before;
+                Err(NotDone::ReplyTooLong)
+            }
+            Err(NoReply::TooDeep) => {
+                reply::error(&mut before, "ERR reached lua stack limit");
+                *out = before;
+                Ok(())
+            }
+            Err(NoReply::Stopped(why)) => {
+                *out = before;
+                Err(NotDone::Stopped(why))
+            }
+            Err(NoReply::Lua(error)) => {
+                *out = before;
+                self.failed(&error, out)
+            }
+        }
+    }
+
+    /// Sets KEYS and ARGV.
+    fn give(&self, keys: &[&[u8]], argv: &[&[u8]]) -> mlua::Result<()> {
+        let list = |args: &[&[u8]]| {
+            let table = self.lua.create_table_with_capacity(args.len(), 0)?;
+            for (at, arg) in (1..).zip(args) {
+                table.raw_set(at, self.lua.create_string(arg)?)?;
+            }
+            Ok::<_, Error>(table)
+        };
+        self.globals.raw_set(&self.names.0, list(keys)?)?;
+        self.globals.raw_set(&self.names.1, list(argv)?)
+    }
+
+    /// A script has ended with an error that is no table: it was ended, or Lua has failed.
+    fn failed(&self, error: &Error, out: &mut Vec<u8>) -> Result<(), NotDone> {
+        if is_memory(error) {
+            return Err(NotDone::Stopped(Stop::Memory));
+        }
+        reply::error(out, &format!("ERR {}", first_text(error)));
+        Ok(())
+    }
+
+    /// Writes the error that a script has raised.
+    fn raised(&self, script: &Script, value: &Value, out: &mut Vec<u8>) -> Result<(), NotDone> {
+        let text = |value: Value| native::Text::of(&value).map(|text| text.to_vec());
+        let table = match value {
+            Value::Table(table) => table,
+            Value::Error(error) => return self.failed(error, out),
+            Value::String(text) if *text == "not enough memory" => {
+                return Err(NotDone::Stopped(Stop::Memory));
+            }
+            other => {
+                let message = text(other.clone());
+                let message = message.unwrap_or_else(|| b"unknown error".to_vec());
+                let message = String::from_utf8_lossy(&message).into_owned();
+                reply::error(out, &format!("ERR {message}"));
+                return Ok(());
+            }
+        };
+        let field = |name| Ok::<_, Error>(text(table.raw_get::<Value>(name)?));
+        let fields = (field("err"), field("source"), field("line"));
+        let (Ok(message), Ok(source), Ok(line)) = fields else {
+            return Err(NotDone::Stopped(Stop::Memory));
+        };
+        let mut written = message.unwrap_or_else(|| b"ERR unknown error".to_vec());
+        written.extend_from_slice(format!(" script: {}", hex(&script.sha)).as_bytes());
+        if let (Some(source), Some(line)) = (source, line) {
+            written.extend_from_slice(b", on ");
+            written.extend_from_slice(&source);
+            written.push(b':');
+            written.extend_from_slice(&line);
+            written.push(b'.');
+        }
+        out.push(b'-');
+        out.extend(written.iter().map(|&byte| match byte {
+            b'\r' | b'\n' => b' ',
+            byte => byte,
+        }));
+        out.extend_from_slice(b"\r\n");
+        Ok(())
+    }
+
+    /// Makes room for the next script; false if the state is to be replaced.
+    pub fn settle(&mut self) -> bool {
+        if self.lua.used_memory() > LAZY_BYTES_MAX {
+            let is_empty = self
+                .globals
+                .raw_set(&self.names.0, self.lua.create_table().ok());
+            let is_empty = is_empty.and(self.globals.raw_set(&self.names.1, Value::Nil));
+            if is_empty.is_err() || self.lua.gc_collect().is_err() {
+                return false;
+            }
+            set_pause(&self.lua, LAZY_PAUSE);
+            return self.lua.used_memory() < 2 * LAZY_BYTES_MAX;
+        }
+        true
+    }
+
+    pub fn memory_bytes(&self) -> usize {
+        self.lua.used_memory()
+    }
+}
+
+fn set_pause(lua: &Lua, pause: c_int) {
+    let mut params = mlua::state::GcIncParams::default();
+    params.pause = Some(pause);
+    lua.gc_set_mode(mlua::state::GcMode::Incremental(params));
+}
+
+/// Has the host where `redis.call` finds it, until dropped.
+struct Calling<'a>(&'a Cell<Option<*mut dyn Host>>);
+
+impl<'a> Calling<'a> {
+    fn begin(cell: &'a Cell<Option<*mut dyn Host>>, host: *mut (dyn Host + 'static)) -> Self {
+        cell.set(Some(host));
+        Calling(cell)
+    }
+}
+
+impl Drop for Calling<'_> {
+    fn drop(&mut self) {
+        self.0.set(None);
+    }
+}
+
+/// Whether an error says that memory was refused.
+pub fn is_memory(error: &Error) -> bool {
+    match error {
+        Error::MemoryError(_) => true,
+        Error::CallbackError { cause, .. } | Error::WithContext { cause, .. } => is_memory(cause),
+        _ => false,
+    }
+}
+
+/// The first line of an error.
+pub fn first_text(error: &Error) -> String {
+    let text = match error {
+        Error::SyntaxError { message, .. } | Error::RuntimeError(message) => message.clone(),
+        Error::CallbackError { cause, .. } => first_text(cause),
+        other => other.to_string(),
+    };
+    text.lines().next().unwrap_or_default().to_owned()
+}
+
+/// What the prelude is given.
+fn natives(lua: &Lua, limits: &Shared, host: &HostCell) -> mlua::Result<Table> {
+    let table = lua.create_table()?;
+    type Body = fn(&Lua, &Limits, &native::Arguments) -> Outcome<MultiValue>;
+    let functions: [(&'static str, &'static str, Body); 24] = [
+        ("find", "find", text::find),
+        ("match", "match", text::match_),
+        ("scan", "gmatch", text::scan),
+        ("gsub", "gsub", text::gsub),
+        ("rep", "rep", text::rep),
+        ("compile", "loadstring", compile),
+        ("random", "random", random),
+        ("randomseed", "randomseed", random_seed),
+        ("json_encode", "encode", cjson::encode),
+        ("json_decode", "decode", cjson::decode),
+        (
+            "json_sparse_array",
+            "encode_sparse_array",
+            cjson::sparse_array,
+        ),
+        (
+            "json_encode_max_depth",
+            "encode_max_depth",
+            cjson::encode_max_depth,
+        ),
+        (
+            "json_decode_max_depth",
+            "decode_max_depth",
+            cjson::decode_max_depth,
+        ),
+        (
+            "json_number_precision",
+            "encode_number_precision",
+            cjson::number_precision,
+        ),
+        ("json_keep_buffer", "encode_keep_buffer", cjson::keep_buffer),
+        (
+            "json_encode_invalid",
+            "encode_invalid_numbers",
+            cjson::encode_invalid,
+        ),
+        (
+            "json_decode_invalid",
+            "decode_invalid_numbers",
+            cjson::decode_invalid,
+        ),
+        ("msgpack_pack", "pack", cmsgpack::pack),
+        ("msgpack_unpack", "unpack", cmsgpack::unpack),
+        ("msgpack_unpack_one", "unpack_one", cmsgpack::unpack_one),
+        (
+            "msgpack_unpack_limit",
+            "unpack_limit",
+            cmsgpack::unpack_limit,
+        ),
+        ("struct_pack", "pack", structs::pack),
+        ("struct_unpack", "unpack", structs::unpack),
+        ("struct_size", "size", structs::size),
+    ];
+    for (name, shown, body) in functions {
+        table.raw_set(name, native::function(lua, limits, shown, body)?)?;
+    }
+    table.raw_set("bit", bits::library(lua, limits)?)?;
+    table.raw_set("null", cjson::NULL)?;
+    table.raw_set("version", REDIS_VERSION)?;
+    table.raw_set("version_number", version_number())?;
+    let shared = Rc::clone(limits);
+    table.raw_set(
+        "enter",
+        lua.create_function(move |_, ()| Ok(shared.enter()))?,
+    )?;
+    let shared = Rc::clone(limits);
+    let leave = lua.create_function(move |_, ()| {
+        shared.leave();
+        Ok(())
+    })?;
+    table.raw_set("leave", leave)?;
+    let shared = Rc::clone(limits);
+    let setresp = lua.create_function(move |_, version: i64| {
+        shared.is_resp3.set(version == 3);
+        Ok(())
+    })?;
+    table.raw_set("setresp", setresp)?;
+    let sha1 = |lua: &Lua, body: LuaString| lua.create_string(hex(&sha_of(&body.as_bytes())));
+    table.raw_set("sha1hex", lua.create_function(sha1)?)?;
+    table.raw_set("log", lua.create_function(log)?)?;
+    table.raw_set("error_text", lua.create_function(error_text)?)?;
+    let (shared, host) = (Rc::clone(limits), Rc::clone(host));
+    let call =
+        lua.create_function(move |lua, call: Call| redis_call(lua, &shared, &host, &call))?;
+    table.raw_set("call", call)?;
+    Ok(table)
+}
+
+/// `redis.call`: the reply, and true if it is an error.
+fn redis_call(
+    lua: &Lua,
+    limits: &Limits,
+    host: &Cell<Option<*mut dyn Host>>,
+    call: &Call,
+) -> mlua::Result<(Value, Option<bool>)> {
+    limits.look()?;
+    let error = |text: &str| {
+        let table = lua.create_table_with_capacity(0, 1)?;
+        table.raw_set("err", text)?;
+        Ok((Value::Table(table), Some(true)))
+    };
+    if let Some(text) = call.fault {
+        return error(text);
+    }
+    let Some(host) = host.get() else {
+        return error("ERR redis.call outside of a script");
+    };
+    let protocol = match limits.is_resp3.get() {
+        true => Protocol::Resp3,
+        false => Protocol::Resp2,
+    };
+    let mut reply = Vec::new();
+    // SAFETY: `Calling` has the host here while the script runs, which nobody else uses meanwhile, and a host does not
+    // call Lua.
+    let called = unsafe { (*host).call(&call.args(), protocol, &mut reply) };
+    called.map_err(|why| limits.stop(why))?;
+    let (value, is_error) = replies::to_lua(lua, &reply)?;
+    Ok((value, is_error.then_some(true)))
+}
+
+fn compile(lua: &Lua, _: &Limits, arguments: &native::Arguments) -> Outcome<MultiValue> {
+    let (text, name) = (arguments.text(0)?, arguments.text(1)?);
+    if text.first() == ffi::LUA_SIGNATURE.first() {
+        return Err(fault("attempt to load a binary chunk"));
+    }
+    let end = name.iter().position(|&byte| byte == 0);
+    let name = name.get(..end.unwrap_or(name.len())).unwrap_or_default();
+    let name = String::from_utf8_lossy(name).into_owned();
+    // Lua 5.1's parser does not hold on to the name itself.
+    let anchor = lua.create_string(&name)?;
+    let chunk = lua.load(&*text).set_name(name).set_mode(ChunkMode::Text);
+    let compiled = chunk.into_function();
+    drop(anchor);
+    match compiled {
+        Ok(function) => Ok(native::one(Value::Function(function))),
+        Err(Error::SyntaxError { message, .. }) => Err(fault(message)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn random(_: &Lua, limits: &Limits, arguments: &native::Arguments) -> Outcome<MultiValue> {
+    let (fraction, next) = limits.random.get().next();
+    let (from, to) = match arguments.len() {
+        0 => {
+            limits.random.set(next);
+            return Ok(native::one(Value::Number(fraction)));
+        }
+        1 => (1.0, arguments.number(0)?.trunc()),
+        2 => (arguments.number(0)?.trunc(), arguments.number(1)?.trunc()),
+        _ => return Err(fault("wrong number of arguments")),
+    };
+    if from > to {
+        return Err(arguments.bad(arguments.len() - 1, "interval is empty"));
+    }
+    limits.random.set(next);
+    let value = (fraction * (to - from + 1.0)).floor() + from;
+    Ok(native::one(Value::Number(value)))
+}
+
+fn random_seed(_: &Lua, limits: &Limits, arguments: &native::Arguments) -> Outcome<MultiValue> {
+    let seed = number::integer(arguments.number(0)?) as i32;
+    limits.random.set(super::random::Random::seeded(seed));
+    Ok(MultiValue::new())
+}
+
+fn log(_: &Lua, (level, text): (f64, LuaString)) -> mlua::Result<()> {
+    let text = text.to_string_lossy();
+    let text: String = text.chars().take(1024).collect();
+    match level as i64 {
+        0 => tracing::trace!(text, "a script says"),
+        1 => tracing::debug!(text, "a script says"),
+        2 => tracing::info!(text, "a script says"),
+        _ => tracing::warn!(text, "a script says"),
+    }
+    Ok(())
+}
+
+/// What `redis.error_reply` makes of a text: one with a code.
+fn error_text(lua: &Lua, text: LuaString) -> mlua::Result<LuaString> {
+    let bytes = text.as_bytes();
+    let bytes = bytes.strip_prefix(b"-").unwrap_or(&bytes);
+    if bytes.contains(&b' ') {
+        return lua.create_string(bytes);
+    }
+    lua.create_string([b"ERR ", bytes].concat())
+}
+
+fn version_number() -> i64 {
+    let parts = REDIS_VERSION
+        .split('.')
+        .map(|part| part.parse().unwrap_or(0));
+    parts.fold(0, |all, part: i64| (all << 8) | part)
+}
