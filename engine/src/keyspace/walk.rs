@@ -100,6 +100,12 @@ pub struct Walk {
 }
 
 impl Walk {
+    /// Whether it removes what it finds.
+    #[must_use]
+    pub fn removes(&self) -> bool {
+        matches!(self.selects, Selects::Remove)
+    }
+
     /// Bytes that are held for what was found.
     #[must_use]
     pub fn bytes(&self) -> usize {

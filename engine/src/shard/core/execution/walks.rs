@@ -155,6 +155,9 @@ impl Core {
         if has_left {
             drop(walk);
             self.end_walk(&asked, Err(ClientError::ClientHasLeft), Lsn::ZERO);
+        } else if walk.removes() && !self.may_remove() {
+            self.execution.walks.running.push_back((asked, walk));
+            return false;
         } else if let Some(gate) = self.keyspace.walk_slice(&mut walk) {
             if self.keyspace.room.take(walk.bytes()).is_err() {
                 self.execution.walks.running.push_back((asked, walk));
@@ -170,6 +173,11 @@ impl Core {
         }
         self.count_walks();
         true
+    }
+
+    /// Whether a walk may write: as other writes it waits for the log and for the lease.
+    fn may_remove(&self) -> bool {
+        self.router.serving && self.has_room_for_expiry()
     }
 
     fn count_walks(&mut self) {
