@@ -243,7 +243,7 @@ fn a_script_that_takes_too_much_is_stopped_and_leaves_nothing() {
             "exceed",
         ),
         (
-            "redis.call('set', KEYS[1], 1) return string.rep('a', 30000):find(string.rep('a?', 3000) .. string.rep('a', 3000))",
+            "redis.call('set', KEYS[1], 1) return string.rep('a', 40):find(string.rep('a?', 40) .. string.rep('a', 40) .. 'b')",
             "stopped",
         ),
     ] {
