@@ -98,6 +98,12 @@ pub struct Event {
     pub key: Box<[u8]>,
 }
 
+impl Event {
+    fn held_bytes(&self) -> usize {
+        size_of::<Event>() + self.key.len()
+    }
+}
+
 /// What a command did to an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Change {
@@ -145,12 +151,13 @@ impl Events {
         let (database, key) = database::split(stored);
         let fits = key.len() <= KEY_BYTES_MAX && self.bytes < EVENTS_BYTES_MAX;
         if self.classes.has(class) && fits {
-            self.bytes += size_of::<Event>() + key.len();
-            self.list.push(Event {
+            let event = Event {
                 name,
                 database,
                 key: key.into(),
-            });
+            };
+            self.bytes += event.held_bytes();
+            self.list.push(event);
         }
     }
 
@@ -237,7 +244,9 @@ impl Keyspace {
     /// What was noted behind the first so many has not happened.
     pub fn forget_events(&mut self, kept: usize) {
         if let Some(events) = &mut self.events {
-            events.list.truncate(kept);
+            let kept = kept.min(events.list.len());
+            let forgotten = events.list.drain(kept..);
+            events.bytes -= forgotten.map(|event| event.held_bytes()).sum::<usize>();
         }
     }
 
@@ -274,6 +283,24 @@ impl Keyspace {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::keyspace::tests::tape::{Taped, execute_valid};
+
+    #[test]
+    fn events_that_are_taken_back_leave_room_for_others() {
+        let mut keyspace = Taped::new(1, 1).keyspace;
+        keyspace.set_events(EventClasses::parse("KA").expect("letters"));
+        execute_valid(&mut keyspace, &["SET", "before", "v"]);
+        let bytes = |keyspace: &Keyspace| keyspace.events.as_ref().map(|events| events.bytes);
+        let before = bytes(&keyspace);
+        keyspace.begin_atomic(usize::MAX);
+        for n in 0..1000 {
+            execute_valid(&mut keyspace, &["SET", &n.to_string(), "v"]);
+        }
+        assert!(bytes(&keyspace) > before);
+        keyspace.roll_back_atomic();
+        assert_eq!(bytes(&keyspace), before);
+        assert_eq!(keyspace.take_events().len(), 1);
+    }
 
     #[test]
     fn letters_are_spelled_as_redis_spells_them() {

@@ -51,6 +51,9 @@ use watched::Watched;
 /// Bytes of a value that are gone over in the time that a byte of input takes.
 const VALUE_BYTES_PER_INPUT_BYTE: usize = 16;
 
+/// Expired keys that reads of one turn have removed; the sweep finds the others.
+const LAPSED_MAX: usize = 256;
+
 /// A key with everything that is derived from it.
 #[derive(Clone, Copy)]
 pub struct Key<'a> {
@@ -215,6 +218,12 @@ impl Keyspace {
     #[must_use]
     pub fn take_work(&mut self) -> usize {
         std::mem::take(&mut self.work)
+    }
+
+    /// What [`Keyspace::take_work`] would take.
+    #[must_use]
+    pub fn work(&self) -> usize {
+        self.work
     }
 
     /// A command has done something else that takes as long as so many bytes of input.
@@ -409,7 +418,7 @@ impl Keyspace {
                 if let Some(events) = &mut self.events {
                     events.missed(key.bytes);
                 }
-                if found.is_some() {
+                if found.is_some() && self.lapsed.len() < LAPSED_MAX {
                     self.lapsed.push((key.partition, key.bytes.to_vec()));
                 }
                 None

@@ -1,6 +1,7 @@
 //! The sweep: what is due goes, and what is not costs nothing.
 
-use super::tape::{Taped, execute_valid};
+use super::tape::{Taped, execute, execute_valid};
+use crate::keyspace::LAPSED_MAX;
 use crate::table::NEVER_MS;
 
 const START_MS: u64 = 1_700_000_000_000;
@@ -85,6 +86,25 @@ fn what_comes_while_a_round_goes_on_is_not_forgotten() {
     }
     assert!(n > 8);
     taped.keyspace.set_now(START_MS + 2 * DAY_MS + 2_000);
+    round(&mut taped);
+    assert!(taped.keyspace.is_empty());
+    taped.assert_replays();
+}
+
+#[test]
+fn reads_of_expired_keys_hold_a_few_of_them() {
+    let mut taped = Taped::new(8, START_MS);
+    for n in 0..2 * LAPSED_MAX {
+        set(&mut taped, &format!("k{n}"), 10);
+    }
+    taped.keyspace.set_now(START_MS + 20);
+    for n in 0..20 * LAPSED_MAX {
+        let key = format!("k{}", n % (2 * LAPSED_MAX));
+        assert_eq!(execute(&mut taped.keyspace, &["GET", &key]), b"$-1\r\n");
+    }
+    assert_eq!(taped.keyspace.lapsed.len(), LAPSED_MAX);
+    taped.keyspace.remove_lapsed(true);
+    assert_eq!(taped.keyspace.len(), LAPSED_MAX as u64);
     round(&mut taped);
     assert!(taped.keyspace.is_empty());
     taped.assert_replays();
