@@ -6,7 +6,7 @@ use super::user::{DEFAULT_USER, User};
 use super::users::Users;
 
 /// Who a connection is, by the newest users that it was looked up in. A new one is looked up with its first command.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Identity {
     user: Option<Arc<User>>,
     /// Version of those users; 0: none yet.

@@ -17,7 +17,7 @@ use ephesus_wire::resp::reply;
 use ephesus_wire::table::{PartitionEntry, PartitionStatus, PartitionTable, Replica, Role};
 use ephesus_wire::{Epoch, Lsn, MigrationId, NodeId, PartitionId, Partitioning, ShardId, slot_of};
 
-use super::connection::Connection;
+use super::connection::{Connection, Life};
 use super::mesh::{Message, Peer};
 use crate::keyspace::tests::tape::{Taped, execute_valid, take_down};
 use crate::keyspace::{Keyspace, Partition};
@@ -238,7 +238,7 @@ impl Bed {
     pub(crate) fn is_open(&mut self, client: Client) -> bool {
         let core = &mut self.shards[client.shard].core;
         let connection = core.connections.get_mut(client.token);
-        connection.is_some_and(|c| c.life == super::connection::Life::Open)
+        connection.is_some_and(|c| c.life == Life::Open)
     }
 
     /// A client has sent its last byte.
@@ -307,8 +307,10 @@ impl Bed {
                 connection.listed = false;
                 let sent = shard.sent.entry(token).or_default();
                 let is_read = !shard.not_reading.contains(&token);
-                if let Front::Gated(lsn) = serve(connection, committed, is_read.then_some(sent)) {
-                    core.list_once_committed(token, lsn);
+                match serve(connection, committed, is_read.then_some(sent)) {
+                    Front::Gated(lsn) => core.list_once_committed(token, lsn),
+                    Front::Empty if connection.life == Life::Draining => connection.kill(),
+                    Front::Empty | Front::Taken | Front::Awaited => {}
                 }
                 core.tend_output(token);
             }

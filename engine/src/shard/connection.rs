@@ -1,5 +1,7 @@
 //! One client's connection: what it has sent, what it is owed, and how far it is closed.
 
+pub mod session;
+
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
 
@@ -8,6 +10,7 @@ use ephesus_wire::resp::reply::Protocol;
 use ephesus_wire::resp::request::Args;
 use ephesus_wire::{Database, ShardId};
 
+use self::session::Session;
 use super::input::{Input, KEPT_BYTES};
 use super::transaction::Transaction;
 use crate::acl::Identity;
@@ -55,12 +58,14 @@ pub enum Blocked {
     Output,
     /// It has had its share of this turn.
     NextTurn,
+    /// The next one is a script or a transaction, and such have had their share of this turn, or wait before it.
+    LongTurn,
     /// There is no room for the next command's large reply.
     ReplyRoom,
     /// That shard's log has too much that is not committed, or is over its budget.
     Log(ShardId),
-    /// Clients are paused.
-    Pause,
+    /// Clients are paused; or those are that write, as the next command does.
+    Pause { writes: bool },
 }
 
 /// How far a connection is closed.
@@ -147,10 +152,12 @@ pub struct Connection {
     pub attributes: Option<Box<Attributes>>,
     /// What is queued behind MULTI, or watched.
     pub transaction: Option<Box<Transaction>>,
+    /// Another shard decides whether EXEC has happened: its reply, and what is taken back if it has not.
+    pub undecided: Option<Box<(Ticket, Session)>>,
 }
 
 /// What few clients set.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Attributes {
     pub name: String,
     pub library_name: String,
@@ -222,6 +229,7 @@ impl Connection {
             subscriptions: None,
             attributes: None,
             transaction: None,
+            undecided: None,
         }
     }
 
@@ -367,6 +375,7 @@ impl Connection {
         let subscriptions = self.subscriptions.as_deref();
         let subscriptions = subscriptions.map_or(0, Subscriptions::held_bytes);
         let begun = self.begun.as_deref().map_or(0, Args::held_bytes);
+        let undecided = self.undecided.as_deref();
         size_of::<Connection>()
             + begun
             + self.input.held_bytes()
@@ -375,6 +384,7 @@ impl Connection {
             + self.asked_bytes
             + attributes
             + transaction.map_or(0, Transaction::held_bytes)
+            + undecided.map_or(0, |(_, session)| session.held_bytes())
             + subscriptions
     }
 

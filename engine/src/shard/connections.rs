@@ -17,6 +17,8 @@ struct Slot {
     /// What the connection held when it was last counted.
     held_bytes: usize,
     connection: Option<Box<Connection>>,
+    /// It was taken out, to be put back.
+    is_out: bool,
 }
 
 impl Connections {
@@ -36,7 +38,7 @@ impl Connections {
         self.held_bytes
     }
 
-    /// The connection that holds most, and how much.
+    /// The connection that holds most, and how much: one that was taken out, too, with what it held before.
     #[must_use]
     pub fn largest(&self) -> Option<(ConnToken, usize)> {
         // Those that asked not to be are closed last.
@@ -59,6 +61,7 @@ impl Connections {
                 token: ConnToken { index, generation },
                 held_bytes: 0,
                 connection: None,
+                is_out: false,
             });
             index
         });
@@ -89,7 +92,17 @@ impl Connections {
 
     /// Takes a connection out, to be put back in the same turn.
     pub fn take(&mut self, token: ConnToken) -> Option<Box<Connection>> {
-        self.slot_mut(token)?.connection.take()
+        let slot = self.slot_mut(token)?;
+        let connection = slot.connection.take();
+        slot.is_out |= connection.is_some();
+        connection
+    }
+
+    /// Whether the connection was taken out.
+    #[must_use]
+    pub fn is_out(&self, token: ConnToken) -> bool {
+        let slot = self.slots.get(token.index as usize);
+        slot.is_some_and(|slot| slot.token == token && slot.is_out)
     }
 
     /// Puts a connection back that was taken out, and counts what it holds.
@@ -101,9 +114,10 @@ impl Connections {
         let token = connection.token;
         let slot = &mut self.slots[token.index as usize];
         assert!(
-            slot.token == token && slot.connection.is_none(),
+            slot.token == token && slot.is_out,
             "put back where it was taken"
         );
+        slot.is_out = false;
         slot.connection = Some(connection);
         self.count(token);
     }
@@ -119,7 +133,8 @@ impl Connections {
     }
 
     pub fn remove(&mut self, token: ConnToken) {
-        if self.take(token).is_some() {
+        let slot = self.slot_mut(token);
+        if slot.and_then(|slot| slot.connection.take()).is_some() {
             self.count(token);
             self.free.push(token.index);
             self.len -= 1;

@@ -144,3 +144,25 @@ fn what_waits_for_room_dies_with_its_client() {
     assert_eq!(bed.core(0).router.peers[ShardId(1)].unanswered_bytes(), 0);
     drop(room);
 }
+
+#[test]
+fn a_transaction_that_is_tried_again_begins_in_the_database_of_its_client() {
+    let mut bed = bed(1, 2 * MIB, 256 * MIB);
+    let client = bed.connect(0, Entry);
+    let big = key(0, 0);
+    bed.send_bytes(client, &command(&["MOVE", &big, "1"]));
+    bed.ask(client, &["SET a 1", "SELECT 1", "SET a 1", "SELECT 0"]);
+    let room = take_all(&mut bed);
+    let get = format!("GET {big}");
+    let transaction = ["MULTI", "FLUSHDB", "SELECT 1", "DBSIZE", &get, "EXEC"];
+    bed.ask(client, &transaction);
+    drop(room);
+    bed.advance(1);
+    let replies = bed.take(client);
+    let expected = format!("*4\r\n+OK\r\n+OK\r\n:2\r\n${}\r\n", 2 * MIB);
+    assert!(replies.starts_with(&expected), "{replies:.200}");
+    assert_eq!(
+        bed.ask(client, &["DBSIZE", "SELECT 0", "DBSIZE"]),
+        ":2\r\n+OK\r\n:0\r\n"
+    );
+}

@@ -32,6 +32,11 @@ impl Timing {
         self.since.is_some()
     }
 
+    /// Since when what is executed now was not counted yet.
+    pub(crate) fn since(&self) -> Option<Instant> {
+        self.since
+    }
+
     /// What follows is counted from the next beginning on.
     pub(crate) fn stop(&mut self) {
         self.since = None;

@@ -14,6 +14,7 @@ use ephesus_wire::{Database, ShardId, Slot};
 use crate::command::error::ClientError;
 use crate::command::parse::{ArgList, Located, Request};
 use crate::command::spec::{Cmd, Spec};
+use crate::shard::connection::session::changes_session;
 use crate::shard::core::admission::waiting::covers_shards;
 
 /// What one queue may take: it fits a request with some bytes more.
@@ -50,6 +51,8 @@ pub struct Transaction {
     /// A command is about all keys of the shard, or removes them.
     pub is_over_all: bool,
     pub flushes: bool,
+    /// A command changes what its connection is.
+    pub changes_session: bool,
     /// What a queued SELECT will select.
     pub database: Option<Database>,
     /// Keys that are watched, and where.
@@ -140,6 +143,7 @@ impl Transaction {
         self.is_paused_with_writes |= spec.is_paused_with_writes();
         self.is_over_all |= covers_shards(spec.cmd);
         self.flushes |= matches!(spec.cmd, Cmd::Flushall | Cmd::Flushdb);
+        self.changes_session |= changes_session(spec.cmd);
         Ok(())
     }
 

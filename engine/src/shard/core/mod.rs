@@ -111,6 +111,8 @@ pub(crate) enum Step {
     Done,
     /// Nothing has happened: it has to wait until it is decided who executes it.
     Held,
+    /// Nothing has happened: its client was told who executes it.
+    Redirected,
 }
 
 /// One shard without its I/O.
@@ -455,6 +457,11 @@ impl Core {
                 self.wait_for_decision(connection);
                 return false;
             }
+            Ok(Step::Redirected) => {
+                self.stats().count_error("MOVED");
+                self.stats().of(spec.cmd).rejected.add(1);
+                return true;
+            }
             Err(ClientError::LargeReplies) => {
                 self.admission.blocked.block(connection, Blocked::ReplyRoom);
                 return false;
@@ -468,6 +475,9 @@ impl Core {
             }
         }
         self.end_timed(timed, Some(connection), spec, request);
+        if spec.counts_keys() {
+            self.note_long(connection);
+        }
         self.execution.commands += 1;
         self.stats().of(spec.cmd).calls.add(1);
         true

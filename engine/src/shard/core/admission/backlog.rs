@@ -9,7 +9,7 @@ use crate::shard::core::{Answer, Core};
 use crate::shard::mesh::{Client, Requests};
 
 /// Bytes of requests that are executed in one turn.
-const REQUESTS_BYTES_MAX: usize = 256 << 10;
+pub(crate) const REQUESTS_BYTES_MAX: usize = 256 << 10;
 
 /// Bytes of replies that are made in one turn.
 const REPLIES_BYTES_MAX: usize = 1 << 20;
@@ -43,6 +43,11 @@ impl Backlog {
     /// A command counts as that much more input.
     pub(crate) fn charge(&mut self, bytes: usize) {
         self.requests_bytes += bytes;
+    }
+
+    /// What was executed in this turn.
+    pub(crate) fn charged(&self) -> usize {
+        self.requests_bytes
     }
 
     /// Whether this turn executes more.

@@ -68,8 +68,10 @@ impl Core {
         (self.connections.held_bytes() + beside) as u64
     }
 
-    /// Forgets a connection; what other shards were asked for it is theirs until they have answered.
+    /// Forgets a connection, and tells those who do or keep something for its client; what other shards were asked for
+    /// it is theirs until they have answered.
     pub(crate) fn remove_connection(&mut self, token: ConnToken) {
+        self.note_presence(token);
         if let Some(connection) = self.connections.get_mut(token) {
             self.admission.client_budget.asked_by_gone += connection.asked_bytes;
             if let Some(subscriptions) = connection.subscriptions.take() {
@@ -184,9 +186,11 @@ impl Core {
             if bytes == walk {
                 self.give_up_largest_walk();
             } else if let Some((token, _)) = connection {
-                if let Some(closed) = self.admission.client_budget.told.tell(self.now)
-                    && let Some(connection) = self.connections.get(token)
-                {
+                let Some(connection) = self.connections.get(token) else {
+                    // Its command is executed now: this is asked again when it is put back.
+                    break;
+                };
+                if let Some(closed) = self.admission.client_budget.told.tell(self.now) {
                     tracing::warn!(client = %connection.remote, bytes, closed, "closed: the clients of this node hold more than --max-client-memory, and this one most");
                 }
                 self.cut_off(token);

@@ -12,6 +12,7 @@ use std::time::Instant;
 use ephesus_wire::resp::request::Args;
 
 use crate::command::error::ClientError;
+use crate::shard::core::admission::backlog::REQUESTS_BYTES_MAX;
 use crate::shard::core::admission::holds::HELD_MAX;
 use crate::shard::core::replies::outbox::Ticket;
 use crate::shard::core::routing::forwarding::Answers;
@@ -236,6 +237,7 @@ impl Core {
     pub(crate) fn go_on_with_deferred(&mut self) {
         let mut args = Args::new();
         self.admission.deferred.awaits_log = false;
+        let charged_max = self.admission.backlog.charged() + REQUESTS_BYTES_MAX;
         for client in self.admission.deferred.in_turn() {
             let Some(mut queue) = self.admission.deferred.by_client.remove(&client) else {
                 continue;
@@ -244,7 +246,7 @@ impl Core {
                 self.admission.deferred.is_delayed = true;
             } else {
                 let waiting = queue.commands.len();
-                self.go_on_with_queue(&mut queue, &mut args);
+                self.go_on_with_queue(&mut queue, charged_max, &mut args);
                 if queue.commands.len() < waiting {
                     self.admission.deferred.last = Some(client);
                 }
@@ -258,9 +260,11 @@ impl Core {
                 self.tell_stopped(client);
             }
         }
+        self.end_timing();
+        self.execution.timing.stop();
     }
 
-    fn go_on_with_queue(&mut self, queue: &mut Queue, args: &mut Args) {
+    fn go_on_with_queue(&mut self, queue: &mut Queue, charged_max: usize, args: &mut Args) {
         let mut bytes = 0;
         if queue.awaits == Awaits::Room {
             if !self.keyspace.room.is_there() {
@@ -271,6 +275,11 @@ impl Core {
         }
         queue.awaits = Awaits::Decision;
         while let (Some(since), Some(first)) = (queue.since(), queue.commands.front()) {
+            if self.admission.backlog.charged() >= charged_max {
+                queue.awaits = Awaits::Nothing;
+                self.admission.deferred.is_delayed = true;
+                return;
+            }
             let (forwarded, request) = (&first.forwarded, &first.request);
             let mut answers = Answers::default();
             match self.forwarded(forwarded, request, args, &mut answers) {

@@ -36,8 +36,33 @@ pub(crate) struct Admission {
     pub client_budget: ClientBudget,
     /// Clients have to wait, as CLIENT PAUSE says.
     pub pause: Option<Pause>,
+    /// What scripts and transactions of connections have taken of a turn.
+    pub long_turn: LongTurn,
     /// Of the users whose connections are here.
     pub users_version: u64,
+}
+
+/// Work of scripts and transactions after which a turn begins no more of them for connections.
+pub(crate) const LONG_TURN_BYTES: usize = 256 << 10;
+
+/// Work of one turn.
+#[derive(Default)]
+pub(crate) struct LongTurn {
+    turn: u64,
+    work: usize,
+}
+
+impl LongTurn {
+    pub fn add(&mut self, turn: u64, work: usize) {
+        if self.turn != turn {
+            *self = LongTurn { turn, work: 0 };
+        }
+        self.work = self.work.saturating_add(work);
+    }
+
+    pub fn is_over(&self, turn: u64) -> bool {
+        self.turn == turn && self.work >= LONG_TURN_BYTES
+    }
 }
 
 impl Admission {
@@ -51,6 +76,7 @@ impl Admission {
             log_room: LogRoom::default(),
             client_budget: ClientBudget::new(now),
             pause: None,
+            long_turn: LongTurn::default(),
             users_version: 0,
         }
     }

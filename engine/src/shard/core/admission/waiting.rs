@@ -23,7 +23,12 @@ impl Core {
         if let Some(pause) = &self.admission.pause
             && (pause.is_all || spec.is_paused_with_writes())
         {
-            return Some(Blocked::Pause);
+            return Some(Blocked::Pause {
+                writes: spec.is_paused_with_writes(),
+            });
+        }
+        if spec.counts_keys() && self.has_long_before() {
+            return Some(Blocked::LongTurn);
         }
         if spec.may_write()
             && let Some(behind) = self.log_to_wait_for(connection, spec, request)
@@ -44,6 +49,18 @@ impl Core {
             goes_there(shard) && !self.may_forward(connection, shard)
         });
         full.map(Blocked::Peer)
+    }
+
+    /// Whether a connection's script or transaction has to wait for others.
+    pub(crate) fn has_long_before(&self) -> bool {
+        self.admission.long_turn.is_over(self.turn) || self.admission.blocked.has_long()
+    }
+
+    /// A connection's script or transaction was executed: what it has taken is work of its client, and of the turn.
+    pub(crate) fn note_long(&mut self, connection: &mut Connection) {
+        let work = self.keyspace.take_work();
+        connection.note_executed(work);
+        self.admission.long_turn.add(self.turn, work);
     }
 
     /// Whether a connection may have that shard owe it more.
@@ -148,9 +165,7 @@ impl Core {
     /// Lets go on what waited and whose reason is over. Each time that the log has room again, this shard's
     /// connections come first, or what other shards have forwarded, in turn: either could take all of it.
     pub fn unblock(&mut self) {
-        if self.is_delivering() {
-            self.go_on_delivering(None);
-        }
+        self.go_on_publishing();
         let has_room = self.keyspace.room.take_ready();
         if has_room {
             for origin in std::mem::take(&mut self.replies.complete) {
@@ -171,7 +186,7 @@ impl Core {
         if self.admission.blocked.is_empty() {
             return;
         }
-        let (mut waiting, mut has_next_turns) = (Vec::new(), false);
+        let mut waiting = Vec::new();
         for token in self.admission.blocked.take() {
             let Some(connection) = self.connections.get(token) else {
                 continue;
@@ -179,20 +194,23 @@ impl Core {
             let over = match connection.blocked {
                 None | Some(Blocked::Hold | Blocked::Output) => true,
                 Some(Blocked::NextTurn) => connection.has_turn(self.turn),
+                Some(Blocked::LongTurn) => !self.admission.long_turn.is_over(self.turn),
                 // What is awaited may come only when the client reads: it is seen to that it does.
                 Some(Blocked::Settling | Blocked::Peer(_)) if connection.is_owed_much() => true,
                 Some(Blocked::Settling) => connection.outbox.awaited() == 0,
                 Some(Blocked::Peer(shard)) => self.may_forward(connection, shard),
                 Some(Blocked::Log(shard)) => !self.is_log_behind(shard),
                 Some(Blocked::ReplyRoom) => self.keyspace.room.is_there(),
-                Some(Blocked::Pause) => self.admission.pause.is_none_or(|pause| !pause.is_all),
+                Some(Blocked::Pause { writes }) => {
+                    let pause = self.admission.pause;
+                    pause.is_none_or(|pause| !pause.is_all && !writes)
+                }
             };
-            if !over {
-                if connection.blocked == Some(Blocked::ReplyRoom) {
+            if let Some(why) = connection.blocked.filter(|_| !over) {
+                if why == Blocked::ReplyRoom {
                     self.keyspace.room.wait();
                 }
-                has_next_turns |= connection.blocked == Some(Blocked::NextTurn);
-                waiting.push(token);
+                waiting.push((token, why));
             } else if let Some(mut connection) = self.connections.take(token) {
                 connection.blocked = None;
                 connection.settling &= connection.outbox.awaited() > 0;
@@ -202,7 +220,7 @@ impl Core {
                 self.put_back(connection);
             }
         }
-        self.admission.blocked.put_back(waiting, has_next_turns);
+        self.admission.blocked.put_back(waiting);
     }
 
     /// Whether something waits for room for a large reply, or room could be given back soon.
@@ -217,7 +235,7 @@ impl Core {
         let room = &self.keyspace.room;
         let has_room = room.is_awaited() && room.is_there();
         has_room
-            || self.is_delivering()
+            || self.has_messages()
             || self.admission.blocked.has_next_turns()
             || self.admission.backlog.is_runnable()
     }

@@ -41,7 +41,9 @@ impl Core {
         request: &Request<'_>,
     ) -> Result<Step, ClientError> {
         match spec.cmd {
-            Cmd::Spublish if self.leads_channels_away(connection, request)? => {}
+            Cmd::Spublish if self.leads_channels_away(connection, request)? => {
+                return Ok(Step::Redirected);
+            }
             cmd if is_about_subscriptions(cmd) => {
                 self.change_subscriptions(connection, cmd, request)?;
             }

@@ -4,6 +4,7 @@ pub(crate) mod batch;
 pub(crate) mod clients;
 pub(crate) mod keyed;
 pub(crate) mod keyless;
+pub(crate) mod pace;
 pub mod pubsub;
 pub(crate) mod saves;
 pub(crate) mod scripts;
@@ -16,6 +17,7 @@ use ephesus_wire::resp::request::Args;
 use ephesus_wire::rng::Rng;
 
 use self::batch::Batch;
+use self::pace::Pace;
 use self::pubsub::PubSub;
 use self::saves::{DurabilityWaits, Saves};
 use self::walks::Walks;
@@ -38,6 +40,8 @@ pub(crate) struct Execution {
     /// Memory for the reply of one, and for the arguments of one of its commands.
     pub answer: Vec<u8>,
     pub together_args: Args,
+    /// Of the transaction that is executed now.
+    pub pace: Option<Pace>,
     /// There from the first script on.
     pub scripts: Option<Box<Scripts>>,
     /// Executed in this turn.
@@ -58,6 +62,7 @@ impl Execution {
             transaction: None,
             answer: Vec::new(),
             together_args: Args::new(),
+            pace: None,
             scripts: None,
             commands: 0,
             timing: Timing::default(),

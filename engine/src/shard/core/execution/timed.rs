@@ -1,5 +1,7 @@
 //! What commands cost, noted as they are executed.
 
+use std::time::Duration;
+
 use ephesus_wire::database;
 
 use crate::command::parse::{ArgList, Request};
@@ -7,6 +9,7 @@ use crate::command::spec::{Cmd, Spec};
 use crate::node::slow::{self, Sample, SlowCommand};
 use crate::shard::connection::Connection;
 use crate::shard::core::Core;
+use crate::shard::core::execution::pace;
 use crate::shard::timing::Timing;
 
 /// Below this threshold of the slow log every command is timed alone, so that the log tells what each has taken.
@@ -50,6 +53,10 @@ impl Core {
         self.execution.timing.executed(spec.cmd);
         if timed.is_alone {
             let nanos = self.end_timing();
+            if spec.counts_keys() {
+                let took = pace::as_input(Duration::from_nanos(nanos));
+                self.keyspace.add_work(took);
+            }
             self.note_if_slow(nanos, connection, spec, request);
         }
     }

@@ -12,7 +12,6 @@
 //! commands are one atomic section: one record of the log, and one reply behind one gate.
 
 use std::borrow::Cow;
-use std::time::{Duration, Instant};
 
 use ephesus_wire::limits::BUFFER_KEPT_BYTES;
 use ephesus_wire::resp::reply::{self, Protocol};
@@ -24,7 +23,6 @@ use crate::command::parse::{self, ArgList, Located, Request};
 use crate::command::spec::{self, Cmd, Spec};
 use crate::keyspace::Reply;
 use crate::keyspace::large_replies::LARGE_REPLY_BYTES;
-use crate::node::time::NodeTime;
 use crate::shard::connection::{Blocked, Connection};
 use crate::shard::core::admission::waiting::covers_shards;
 use crate::shard::core::execution::pubsub::{is_about_subscriptions, is_published};
@@ -39,37 +37,6 @@ const QUEUED: &[u8] = b"+QUEUED\r\n";
 
 /// Commands whose keys are loaded at the same time.
 const LOADED_COMMANDS: usize = 32;
-
-/// How long one transaction may take, once it was first looked at: its shard does nothing else meanwhile.
-const TIME_MAX: Duration = Duration::from_secs(1);
-
-/// Steps between two looks at the clock.
-const STEPS_PER_LOOK: usize = 32;
-
-/// How long the commands of a transaction take, which are looked at now and then.
-#[derive(Debug, Default)]
-pub(crate) struct Pace {
-    steps: usize,
-    since: Option<Instant>,
-}
-
-impl Pace {
-    /// One more step is done.
-    ///
-    /// # Errors
-    /// [`ClientError::TransactionTime`].
-    pub(crate) fn step(&mut self, time: &NodeTime) -> Result<(), ClientError> {
-        self.steps += 1;
-        if self.steps.is_multiple_of(STEPS_PER_LOOK) {
-            let now = time.instant();
-            let since = *self.since.get_or_insert(now);
-            if now.saturating_duration_since(since) > TIME_MAX {
-                return Err(ClientError::TransactionTime(TIME_MAX.as_millis() as u64));
-            }
-        }
-        Ok(())
-    }
-}
 
 /// What is executed together with others.
 pub(crate) enum Part<'a> {
@@ -215,7 +182,12 @@ impl Core {
         if let Some(pause) = &self.admission.pause
             && (pause.is_all || is_write)
         {
-            self.admission.blocked.block(connection, Blocked::Pause);
+            let why = Blocked::Pause { writes: is_write };
+            self.admission.blocked.block(connection, why);
+            return Some(false);
+        }
+        if spec.cmd == Cmd::Exec && self.has_long_before() {
+            self.admission.blocked.block(connection, Blocked::LongTurn);
             return Some(false);
         }
         match spec.cmd {
@@ -349,6 +321,7 @@ impl Core {
                 source,
             }
         });
+        let before = transaction.changes_session.then(|| connection.session());
         let mut answer = std::mem::take(&mut self.execution.answer);
         let protocol = connection.protocol;
         let together = Together {
@@ -356,6 +329,9 @@ impl Core {
             protocol,
         };
         let executed = self.execute_together(together, parts, &mut answer);
+        if let Some(before) = before.filter(|_| executed.is_err()) {
+            connection.take_back(before);
+        }
         if let Ok(gate) = executed {
             connection.outbox.write(self.turn, |out| {
                 if out.is_empty() && answer.len() >= LARGE_REPLY_BYTES {
@@ -400,7 +376,9 @@ impl Core {
         let before = self.keyspace.room.begin_joint();
         self.keyspace.begin_atomic(usize::MAX);
         let (protocol, mut gate) = (together.protocol, Lsn::ZERO);
+        self.begin_pace();
         let executed = self.execute_parts(together, parts, out, &mut gate);
+        self.end_pace();
         let committed = match executed {
             Ok(()) => {
                 let mut reply = Reply {
@@ -433,7 +411,7 @@ impl Core {
         gate: &mut Lsn,
     ) -> Result<(), ClientError> {
         let start = out.len();
-        let (mut room_bytes, mut pace) = (LARGE_REPLY_BYTES, Pace::default());
+        let mut room_bytes = LARGE_REPLY_BYTES;
         let Together {
             mut connection,
             mut protocol,
@@ -465,7 +443,7 @@ impl Core {
                     error.write(out);
                 }
             }
-            pace.step(&self.node.time)?;
+            self.step()?;
             let bytes = out.len() - start;
             self.check_reply(bytes)?;
             if bytes >= room_bytes {

@@ -115,6 +115,7 @@ impl Core {
                 if let Some(walked) = self.keyspace.walk_slice(&mut walk) {
                     break walked;
                 }
+                self.look_within()?;
             };
             self.keyspace.room.take(walk.bytes())?;
             out.extend_from_slice(&walk.finish()?);

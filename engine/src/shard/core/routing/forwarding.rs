@@ -108,8 +108,6 @@ impl Core {
             Kind::Watch => self.watch_of_peer(&mut asker, forwarded, &request),
             Kind::Unwatch => self.unwatch_of_peer(&mut asker, forwarded, &request),
         };
-        let work = self.keyspace.take_work();
-        self.admission.backlog.charge(work);
         let answer = match outcome {
             Ok(answer) => answer,
             Err(ClientError::LargeReplies) => Answer::NoRoom,
@@ -127,6 +125,8 @@ impl Core {
         {
             self.end_timed(timed, None, spec, &request);
         }
+        let work = self.keyspace.take_work();
+        self.admission.backlog.charge(work);
         answers.replies.room.join(self.keyspace.room.hand_over());
         if answer == Answer::Written {
             let len = answers.replies.bytes.len() - before;
@@ -242,6 +242,7 @@ impl Core {
         let Some(connection) = self.connections.get_mut(origin.conn) else {
             return self.relay_answered(origin, bytes, gate);
         };
+        connection.note_reply(origin.ticket, &bytes);
         let delivered = connection
             .outbox
             .deliver(origin.ticket, origin.part, bytes, gate);

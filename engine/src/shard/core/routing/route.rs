@@ -81,12 +81,11 @@ impl Core {
             Route::Held => return self.admission.holds.step_of_held(),
             Route::Moved(slot, owner) => {
                 let moved = self.moved(connection, slot, owner)?;
-                self.stats().count_error("MOVED");
-                self.stats().of(spec.cmd).rejected.add(1);
                 connection.outbox.write(self.turn, |out| {
                     out.extend_from_slice(&moved);
                     Lsn::ZERO
                 });
+                return Ok(Step::Redirected);
             }
             Route::Shard(shard) => {
                 let ticket = connection.outbox.await_reply(None);

@@ -18,7 +18,7 @@ use crate::command::spec::{self, Spec};
 use crate::node::routes::Owner;
 use crate::shard::connection::{Blocked, Connection};
 use crate::shard::core::execution::pubsub::is_published;
-use crate::shard::core::execution::transactions::{Pace, Part, Together};
+use crate::shard::core::execution::transactions::{Part, Together};
 use crate::shard::core::{Answer, Asker, Core, Step};
 use crate::shard::mesh::{Client, Forwarded, Kind, Scope, WATCHES};
 use crate::shard::transaction::{self, Slots, Transaction, WATCHED_MAX};
@@ -64,7 +64,9 @@ impl Core {
         let Some(mut transaction) = connection.transaction.take() else {
             return true;
         };
-        let exec = match self.try_exec(connection, &mut transaction) {
+        let exec = self.try_exec(connection, &mut transaction);
+        self.note_long(connection);
+        let exec = match exec {
             Err(ClientError::LargeReplies) => Ok(Exec::Waits(Blocked::ReplyRoom)),
             Ok(Exec::Held) => match self.admission.holds.step_of_held() {
                 Ok(_) => Ok(Exec::Held),
@@ -99,8 +101,6 @@ impl Core {
                 return false;
             }
         }
-        let work = self.keyspace.take_work();
-        connection.note_executed(work);
         self.execution.commands += 1;
         self.stats().of(spec::Cmd::Exec).calls.add(1);
         true
@@ -221,7 +221,8 @@ impl Core {
         }
     }
 
-    /// Has another shard execute a transaction. Commands that are about the connection are executed before.
+    /// Has another shard execute a transaction. Commands about the connection are executed before, and taken back if the
+    /// others do not happen; nothing more is executed until that is known.
     ///
     /// # Errors
     /// Their replies are too much to be handed over, or take too long.
@@ -231,18 +232,44 @@ impl Core {
         transaction: &Transaction,
         to: ShardId,
     ) -> Result<(), ClientError> {
+        let before = transaction.changes_session.then(|| connection.session());
+        let protocol = connection.protocol;
+        self.begin_pace();
+        let request = self.request_of_transaction(connection, transaction);
+        self.end_pace();
+        let request = match request {
+            Ok(request) => request,
+            Err(error) => {
+                before.into_iter().for_each(|it| connection.take_back(it));
+                return Err(error);
+            }
+        };
+        let ticket = connection.outbox.await_reply(None);
+        if let Some(before) = before {
+            connection.undecided = Some(Box::new((ticket, before)));
+            connection.settling = true;
+        }
+        let kind = Kind::Transaction;
+        self.forward_as(kind, to, connection, (ticket, 0), protocol, &request);
+        Ok(())
+    }
+
+    /// The request as which another shard gets a transaction.
+    fn request_of_transaction(
+        &mut self,
+        connection: &mut Connection,
+        transaction: &Transaction,
+    ) -> Result<Vec<u8>, ClientError> {
         let flags = match transaction.watched_at {
             Some(_) => WATCHES,
             None => b"",
         };
-        let protocol = connection.protocol;
         // Messages leave where it is decided whether the others happen.
         let is_of_keys = |spec: &Spec| spec.acts_on_keys() || is_published(spec.cmd);
         let mut commands = transaction.commands();
-        let request = if commands.all(|(queued, _)| is_of_keys(queued.spec)) {
+        Ok(if commands.all(|(queued, _)| is_of_keys(queued.spec)) {
             transaction.request(b"EXEC", flags)
         } else {
-            let mut pace = Pace::default();
             let commands = transaction.commands();
             let mut request = transaction::begin_request(b"EXEC", flags, commands.len());
             for (queued, source) in commands {
@@ -255,17 +282,14 @@ impl Core {
                         Protocol::Resp3 => b"=3",
                     };
                     reply::bulk(&mut request, &[marks, &answer].concat());
-                    pace.step(&self.node.time)?;
+                    self.step()?;
                 }
                 if request.len() > QUERY_BYTES_MAX {
                     return Err(ClientError::TransactionTooLarge(QUERY_BYTES_MAX));
                 }
             }
             request
-        };
-        let place = (connection.outbox.await_reply(None), 0);
-        self.forward_as(Kind::Transaction, to, connection, place, protocol, &request);
-        Ok(())
+        })
     }
 
     /// Executes a transaction of another shard's connection if all its keys are here, or leads it on.
@@ -399,7 +423,7 @@ impl Core {
                     out.extend_from_slice(&moved);
                     ephesus_wire::Lsn::ZERO
                 });
-                return Ok(Step::Done);
+                return Ok(Step::Redirected);
             }
         };
         let watched_at = transaction.and_then(|transaction| transaction.watched_at);

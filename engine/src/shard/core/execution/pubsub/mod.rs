@@ -36,6 +36,9 @@ const QUEUED_BYTES_MAX: usize = 32 << 20;
 /// Bytes that are delivered in one turn.
 const TURN_BYTES_MAX: usize = 1 << 20;
 
+/// What events of keys are compared with in one turn, patterns times bytes.
+const EVENTS_TURN_BYTES: usize = 8 << 20;
+
 /// Patterns of a shard: each message is compared with all of them.
 const PATTERNS_MAX: usize = 10_000;
 
@@ -51,6 +54,10 @@ pub(crate) struct PubSub {
     directory: Directory,
     deliveries: Deliveries,
     outgoing: Outgoing,
+    /// Events of keys, of which there may be more than one turn sends.
+    events: Outgoing,
+    /// The turn in which some were sent last, and what that has taken.
+    events_spent: (u64, usize),
     monitors: BTreeSet<ConnToken>,
     told: Seldom,
 }
@@ -58,7 +65,25 @@ pub(crate) struct PubSub {
 impl PubSub {
     /// Memory of messages that wait to be delivered.
     pub(crate) fn held_bytes(&self) -> usize {
-        self.deliveries.held_bytes + self.outgoing.held_bytes
+        self.deliveries.held_bytes + self.outgoing.held_bytes + self.events.held_bytes
+    }
+
+    /// What comparing a message with all patterns takes, as bytes of input that take as long.
+    fn comparing_bytes(&self, channel: &[u8]) -> usize {
+        self.directory.patterns() * (channel.len() + DELIVERY_BYTES)
+    }
+
+    /// The next event that is committed, if this turn sends more.
+    fn next_event(&mut self, committed: Lsn, turn: u64) -> Option<Waiting> {
+        if self.events_spent.0 != turn {
+            self.events_spent = (turn, 0);
+        }
+        if self.events_spent.1 >= EVENTS_TURN_BYTES {
+            return None;
+        }
+        let event = self.events.pop(committed)?;
+        self.events_spent.1 += event.held_bytes() + self.comparing_bytes(&event.channel);
+        Some(event)
     }
 }
 
@@ -282,11 +307,16 @@ impl Outgoing {
         }
     }
 
+    /// Whether the next one is committed.
+    fn is_due(&self, committed: Lsn) -> bool {
+        let decided = self.queue.len() - self.undecided;
+        let first = self.queue.front().filter(|_| decided > 0);
+        first.is_some_and(|first| first.gate <= committed)
+    }
+
     /// The next one that is committed.
     fn pop(&mut self, committed: Lsn) -> Option<Waiting> {
-        let decided = self.queue.len() - self.undecided;
-        let first = self.queue.front().filter(|_| decided > 0)?;
-        if first.gate > committed {
+        if !self.is_due(committed) {
             return None;
         }
         let waiting = self.queue.pop_front()?;
@@ -345,7 +375,7 @@ impl Core {
                     channel: &[prefix.as_bytes(), channel].concat(),
                     payload,
                 };
-                self.execution.pubsub.outgoing.push(&message, gate);
+                self.execution.pubsub.events.push(&message, gate);
             };
             if by_key {
                 send("keyspace", key, name.as_bytes());
@@ -354,7 +384,7 @@ impl Core {
                 send("keyevent", name.as_bytes(), key);
             }
         }
-        self.send_outgoing();
+        self.send_events();
     }
 
     /// What was executed together is committed with that LSN, or nothing of it has happened.
@@ -369,14 +399,27 @@ impl Core {
     pub(crate) fn send_outgoing(&mut self) {
         let committed = self.keyspace.log.committed();
         while let Some(waiting) = self.execution.pubsub.outgoing.pop(committed) {
-            let message = Message {
-                kind: waiting.kind,
-                channel: &waiting.channel,
-                payload: &waiting.payload,
-            };
-            self.deliver_message(None, &message, Lsn::ZERO);
-            self.publish_elsewhere(&message);
+            self.send_waiting(&waiting);
         }
+        self.send_events();
+    }
+
+    /// Sends events whose turn has come, as far as this turn has room for comparing them with patterns.
+    fn send_events(&mut self) {
+        let committed = self.keyspace.log.committed();
+        while let Some(event) = self.execution.pubsub.next_event(committed, self.turn) {
+            self.send_waiting(&event);
+        }
+    }
+
+    fn send_waiting(&mut self, waiting: &Waiting) {
+        let message = Message {
+            kind: waiting.kind,
+            channel: &waiting.channel,
+            payload: &waiting.payload,
+        };
+        self.deliver_message(None, &message, Lsn::ZERO);
+        self.publish_elsewhere(&message);
     }
 
     /// Sends a message to the other shards. Nobody waits for their answers, nor for a shard that is behind.
@@ -455,6 +498,9 @@ impl Core {
             all = subscriptions.map_or_else(Vec::new, |subscriptions| subscriptions.all(kind));
             all.iter().map(AsRef::as_ref).collect()
         };
+        if is_adding && kind == Kind::Pattern {
+            self.check_patterns(&names)?;
+        }
         let mut told = Vec::new();
         if names.is_empty() {
             let count = connection.told_count(kind);
@@ -478,6 +524,17 @@ impl Core {
         Ok(())
     }
 
+    /// Refuses patterns of which there would be too many.
+    fn check_patterns(&self, names: &[&[u8]]) -> Result<(), ClientError> {
+        let directory = &self.execution.pubsub.directory;
+        let is_new = |name: &&&[u8]| directory.count(Kind::Pattern, name) == 0;
+        let new: BTreeSet<_> = names.iter().filter(is_new).collect();
+        match directory.patterns() + new.len() > PATTERNS_MAX {
+            true => Err(ClientError::TooManySubscriptions(PATTERNS_MAX)),
+            false => Ok(()),
+        }
+    }
+
     fn subscribe(
         &mut self,
         connection: &mut Connection,
@@ -488,10 +545,6 @@ impl Core {
             Kind::Pattern => Some(parse::pattern(name)?),
             Kind::Channel | Kind::Sharded => None,
         };
-        let patterns = self.execution.pubsub.directory.patterns();
-        if pattern.is_some() && patterns >= PATTERNS_MAX {
-            return Err(ClientError::TooManySubscriptions(PATTERNS_MAX));
-        }
         let subscriptions = connection.subscriptions.get_or_insert_default();
         if subscriptions.add(kind, name) {
             let directory = &mut self.execution.pubsub.directory;
@@ -611,6 +664,8 @@ impl Core {
             channel: request.arg(1),
             payload: request.arg(2),
         };
+        let work = self.execution.pubsub.comparing_bytes(message.channel);
+        self.keyspace.add_work(work);
         let receivers = match asker {
             Asker::Connection(connection) => {
                 self.deliver_message(Some(&mut **connection), &message, Lsn::ZERO)
@@ -671,22 +726,36 @@ impl Core {
             for (pattern, subscribers) in directory.of_patterns(message.channel) {
                 deliver(Some(&pattern), subscribers);
             }
-            let bytes = message.channel.len() + DELIVERY_BYTES;
-            let work = directory.patterns() * bytes;
-            self.keyspace.add_work(work);
         }
         self.go_on_delivering(executing);
         receivers
     }
 
-    /// Delivers messages as far as this turn has room for them.
+    /// Goes on with what earlier turns have left.
+    pub(crate) fn go_on_publishing(&mut self) {
+        if self.has_messages() {
+            self.send_events();
+            self.go_on_delivering(None);
+        }
+    }
+
+    /// Delivers messages as far as this turn has room for them, and up to one for a connection that is taken out and
+    /// not the one that is `executing`: it gets it once it is back.
     pub(crate) fn go_on_delivering(&mut self, mut executing: Option<&mut Connection>) {
-        while self.execution.pubsub.deliveries.has_turn(self.turn)
+        let mut is_out = false;
+        while !is_out
+            && self.execution.pubsub.deliveries.has_turn(self.turn)
             && let Some(mut delivery) = self.execution.pubsub.deliveries.pop()
         {
             while self.execution.pubsub.deliveries.has_turn(self.turn)
                 && let Some(token) = delivery.subscribers.get(delivery.done).copied()
             {
+                let is_executing = |connection: &&mut Connection| connection.token == token;
+                is_out =
+                    self.connections.is_out(token) && !executing.as_ref().is_some_and(is_executing);
+                if is_out {
+                    break;
+                }
                 delivery.done += 1;
                 let bytes = delivery.resp3.len() + DELIVERY_BYTES;
                 self.execution.pubsub.deliveries.spent.1 += bytes;
@@ -701,11 +770,15 @@ impl Core {
                 self.execution.pubsub.deliveries.put_back(delivery);
             }
         }
+        self.keep_to_client_budget();
     }
 
-    /// Whether messages are left to deliver.
-    pub(crate) fn is_delivering(&self) -> bool {
-        !self.execution.pubsub.deliveries.queue.is_empty()
+    /// Whether messages are left that the next turn sends or delivers.
+    pub(crate) fn has_messages(&self) -> bool {
+        let PubSub {
+            deliveries, events, ..
+        } = &self.execution.pubsub;
+        !deliveries.queue.is_empty() || events.is_due(self.keyspace.log.committed())
     }
 
     fn push_to(&mut self, token: ConnToken, delivery: &Delivery) {
@@ -721,7 +794,6 @@ impl Core {
         }
         self.connections.count(token);
         self.list(token);
-        self.keep_to_client_budget();
     }
 
     /// PUBSUB of this shard's subscribers. For a part of a reply NUMPAT answers names.

@@ -1,8 +1,8 @@
 use ephesus_wire::resp::reply;
 
-use super::TURN_BYTES_MAX;
+use super::{PATTERNS_MAX, TURN_BYTES_MAX};
 use crate::net::ListenerKind::{Direct, Entry};
-use crate::shard::bed::{Bed, key};
+use crate::shard::bed::{Bed, CLIENT_MEMORY, Client, command, key};
 
 /// What a client is told of one subscription under RESP2.
 fn told(word: &str, name: &str, count: usize) -> String {
@@ -102,4 +102,99 @@ fn subscriptions_count_as_memory_of_their_connection_and_go_with_it() {
         bed.ask(other, &["PUBLISH a x", "PUBSUB CHANNELS"]),
         ":0\r\n*0\r\n"
     );
+}
+
+/// Subscribes to so many names of as many bytes.
+fn subscribe_to_many(bed: &mut Bed, client: Client, word: &str, count: usize, bytes: usize) {
+    let names: Vec<String> = (0..count).map(|n| format!("{n:0bytes$}")).collect();
+    for names in names.chunks(1000) {
+        let mut words = vec![word];
+        words.extend(names.iter().map(String::as_str));
+        bed.send_bytes(client, &command(&words));
+        bed.settle();
+        bed.take(client);
+    }
+}
+
+#[test]
+fn the_client_that_publishes_may_be_the_one_that_holds_most() {
+    for exec in [false, true] {
+        let mut bed = Bed::new(1, &[]);
+        let (largest, subscriber) = (bed.connect(0, Entry), bed.connect(0, Entry));
+        bed.ask(largest, &["HELLO 3"]);
+        subscribe_to_many(&mut bed, largest, "SUBSCRIBE", 28_000, 1_000);
+        let held = bed.held_bytes(largest);
+        assert!((CLIENT_MEMORY as usize - held) < 8 << 20, "{held}");
+        bed.ask(subscriber, &["SUBSCRIBE ch"]);
+        bed.stop_reading(subscriber);
+        let publish = command(&["PUBLISH", "ch", &"x".repeat(8 << 20)]);
+        let request = match exec {
+            true => [b"MULTI\r\n", &publish[..], b"EXEC\r\n"].concat(),
+            false => publish,
+        };
+        bed.send_bytes(largest, &request);
+        bed.settle();
+        assert!(!bed.is_open(largest) && bed.is_open(subscriber));
+    }
+}
+
+#[test]
+fn a_client_gets_what_it_has_published_itself_behind_multi() {
+    for shards in [1, 2] {
+        let mut bed = Bed::new(shards, &[]);
+        let client = bed.connect(0, Entry);
+        bed.ask(client, &["HELLO 3", "SUBSCRIBE a"]);
+        let replies = bed.ask(client, &["MULTI", "PUBLISH a 1", "PUBLISH a 2", "EXEC"]);
+        let pushed = |payload| message("a", payload).replace("*3", ">3");
+        let both = pushed("1") + &pushed("2");
+        assert_eq!(replies.matches(&both).count(), 1, "{replies}");
+        let replies = replies.replacen(&both, "", 1);
+        let queued = "+QUEUED\r\n".repeat(2);
+        assert_eq!(replies, format!("+OK\r\n{queued}*2\r\n:1\r\n:1\r\n"));
+    }
+}
+
+#[test]
+fn events_of_many_keys_are_compared_with_many_patterns_in_many_turns() {
+    const KEYS: usize = 1_000;
+    let mut bed = Bed::new(1, &[]);
+    let (subscriber, client) = (bed.connect(0, Entry), bed.connect(0, Entry));
+    bed.ask(client, &["CONFIG SET notify-keyspace-events KA"]);
+    subscribe_to_many(&mut bed, subscriber, "PSUBSCRIBE", 1_000, 10);
+    bed.ask(subscriber, &["PSUBSCRIBE __key*"]);
+    let keys: Vec<String> = (0..KEYS).map(|n| format!("{{a}}{n}")).collect();
+    let mut words = vec!["MSET"];
+    words.extend(keys.iter().flat_map(|key| [key.as_str(), "v"]));
+    bed.send_bytes(client, &command(&words));
+    let left = bed.core(0).execution.pubsub.events.queue.len();
+    assert!((KEYS / 2..KEYS).contains(&left), "{left} are left");
+    bed.settle();
+    let told = bed.take(subscriber);
+    let mut at = 0;
+    for key in &keys {
+        let channel = format!("__keyspace@0__:{key}\r\n");
+        at += told
+            .get(at..)
+            .and_then(|rest| rest.find(&channel))
+            .expect("all of them in their order");
+    }
+    assert_eq!(bed.core(0).execution.pubsub.held_bytes(), 0);
+    // Another client's command does not pay for it.
+    assert_eq!(bed.core(0).keyspace.take_work(), 0);
+}
+
+#[test]
+fn patterns_beyond_the_limit_are_refused_together() {
+    let mut bed = Bed::new(2, &[]);
+    let (first, other) = (bed.connect(0, Entry), bed.connect(0, Entry));
+    subscribe_to_many(&mut bed, first, "PSUBSCRIBE", PATTERNS_MAX - 1, 5);
+    let refused = format!("-ERR clients may subscribe to {PATTERNS_MAX} patterns\r\n");
+    assert_eq!(bed.ask(other, &["PSUBSCRIBE a b 00001"]), refused);
+    assert!(bed.ask(other, &["CLIENT INFO"]).contains(" psub=0 "));
+    let told = bed.ask(other, &["PSUBSCRIBE a a 00001"]);
+    assert!(told.ends_with(":2\r\n"), "{told}");
+    let publisher = bed.connect(1, Entry);
+    assert_eq!(bed.ask(publisher, &["PUBLISH 00001 x"]), ":2\r\n");
+    bed.take(first);
+    assert_eq!(bed.ask(first, &["PSUBSCRIBE b"]), refused);
 }

@@ -2,8 +2,9 @@ mod random;
 
 use ephesus_wire::{PartitionId, ShardId, slot_of};
 
+use crate::command::spec::Cmd;
 use crate::net::ListenerKind::{Direct, Entry};
-use crate::shard::bed::{BYZANTIUM, Bed, key};
+use crate::shard::bed::{BYZANTIUM, Bed, command, key};
 
 const OK: &str = "+OK\r\n";
 const CROSSSLOT: &str = "-CROSSSLOT Keys in request don't hash to the same slot\r\n";
@@ -297,4 +298,26 @@ fn what_was_forwarded_before_is_not_executed_on_a_copy_that_has_become_void() {
     assert_eq!(reply, moved(&key, "byzantium:8001"));
     let copy = bed.core(0).keyspace.partition(PartitionId(0));
     assert_eq!(copy.expect("still here").seq(), 1);
+}
+
+#[test]
+fn a_command_that_is_redirected_is_rejected_and_no_call() {
+    let mut bed = Bed::new(2, &[]);
+    let client = bed.connect(0, Direct);
+    let there = key(1, 0);
+    for (words, cmd) in [
+        (vec!["GET", &there], Cmd::Get),
+        (vec!["WATCH", &there], Cmd::Watch),
+        (vec!["EVAL", "return 1", "1", &there], Cmd::Eval),
+        (vec!["SPUBLISH", &there, "x"], Cmd::Spublish),
+    ] {
+        bed.send_bytes(client, &command(&words));
+        bed.settle();
+        assert_eq!(bed.take(client), moved(&there, "127.0.0.1:7002"), "{cmd:?}");
+        let stats = bed.core(0).stats().of(cmd);
+        let counted = (stats.calls.get(), stats.rejected.get(), stats.failed.get());
+        assert_eq!(counted, (0, 1, 0), "{cmd:?}");
+    }
+    let stats = bed.core(0).stats();
+    assert!(stats.errors().any(|error| error == ("MOVED", 4)));
 }

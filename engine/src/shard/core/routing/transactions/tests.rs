@@ -172,6 +172,66 @@ fn watches_go_with_their_client() {
     bed.kill(direct);
     bed.settle();
     assert_eq!(watchers(&mut bed), 0);
+    for key in &keys {
+        let client = bed.connect(0, Entry);
+        bed.ask(client, &[&format!("WATCH {key}")]);
+        assert_eq!(watchers(&mut bed), 1);
+        bed.end_input(client);
+        bed.settle();
+        assert!(!bed.is_open(client));
+        assert_eq!(watchers(&mut bed), 0);
+    }
+}
+
+/// What CLIENT INFO says of itself: the name, the database and the protocol.
+fn session(bed: &mut Bed, client: Client) -> String {
+    let info = bed.ask(client, &["CLIENT INFO"]);
+    let words = info.split_whitespace();
+    let is_asked = |word: &&str| {
+        ["name=", "db=", "resp="]
+            .iter()
+            .any(|it| word.starts_with(it))
+    };
+    words.filter(is_asked).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn what_commands_behind_multi_say_about_their_connection_happens_with_all_others_or_not_at_all() {
+    let value = "x".repeat(1 << 20);
+    let (before, after) = ("name=old db=0 resp=2", "name=new db=1 resp=3");
+    let about = ["CLIENT SETNAME new", "SELECT 1", "HELLO 3"];
+    // A watched key has changed, or the effects are too large.
+    for is_watched in [true, false] {
+        let (mut bed, client, keys) = entry();
+        let other = bed.connect(1, Entry);
+        for key in &keys {
+            let set = format!("SET {key} 1");
+            bed.ask(client, &["CLIENT SETNAME old"]);
+            if is_watched {
+                bed.ask(client, &[&format!("WATCH {key}")]);
+                bed.ask(other, &[&set]);
+            }
+            bed.ask(client, &["MULTI"]);
+            bed.ask(client, &about);
+            for _ in 0..8 {
+                bed.send_bytes(client, &command(&["APPEND", key, &value]));
+                bed.settle();
+            }
+            bed.take(client);
+            // What comes behind it, too, is of the database of before.
+            let replies = bed.ask(client, &["EXEC", &set]);
+            let is_refused = replies.starts_with(if is_watched { NOTHING_DONE } else { "-ERR " });
+            assert!(is_refused && replies.ends_with("+OK\r\n"), "{replies}");
+            assert_eq!(bed.ask(other, &[&format!("GET {key}")]), "$1\r\n1\r\n");
+            assert_eq!(session(&mut bed, client), before);
+            let client = bed.connect(0, Entry);
+            bed.ask(client, &["MULTI"]);
+            bed.ask(client, &about);
+            let replies = bed.ask(client, &[&set, "EXEC"]);
+            assert!(replies.contains("*4\r\n+OK\r\n+OK\r\n%7\r\n"), "{replies}");
+            assert_eq!(session(&mut bed, client), after);
+        }
+    }
 }
 
 #[test]
@@ -215,10 +275,16 @@ fn a_pause_of_writes_holds_exec_back_that_writes() {
     bed.ask(client, &["MULTI", &set]);
     bed.ask(other, &["CLIENT PAUSE 1000 WRITE"]);
     assert_eq!(bed.ask(client, &["EXEC"]), "");
+    let writer = bed.connect(0, Entry);
+    assert_eq!(bed.ask(writer, &[&set]), "");
+    // Those that write are not looked at again before the pause is over.
+    bed.core(0).unblock();
+    assert!(bed.core(0).listed.is_empty());
     let reads = bed.ask(other, &["MULTI", &get, "EXEC"]);
     assert_eq!(reads, format!("+OK\r\n{QUEUED}*1\r\n$-1\r\n"));
     bed.ask(other, &["CLIENT UNPAUSE"]);
     assert_eq!(bed.take(client), "*1\r\n+OK\r\n");
+    assert_eq!(bed.take(writer), "+OK\r\n");
 }
 
 #[test]
