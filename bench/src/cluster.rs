@@ -5,27 +5,24 @@
 
 use std::path::PathBuf;
 
+use serde::Serialize;
 use tempfile::TempDir;
 
 use crate::error::Result;
-use crate::locate;
 use crate::named::Named;
-use crate::record::{Case, EPHESUS, Outputs, ServerRecord};
-use crate::runner::session;
-use crate::server;
+use crate::record::{Case, EPHESUS};
+use crate::runner::{SiteArgs, session};
+use crate::{locate, server};
 
 use bed::{Bed, Layout};
 
 pub(crate) mod bed;
-mod idle;
-mod leader;
-mod table;
+mod cases;
 
 /// Nodes of the cluster whose changes and idle costs are measured.
 const NODES: u16 = 10;
 
-/// One question about a cluster.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
 pub enum Question {
     /// a change of the table until every one of 10 nodes answers by it
     TableChange,
@@ -35,27 +32,19 @@ pub enum Question {
     Idle,
 }
 
-/// `ephesus-bench cluster`: coordinators and nodes on loopback.
-#[derive(Clone, Debug, clap::Args)]
+#[derive(Clone, Debug, Serialize, clap::Args)]
 pub struct ClusterArgs {
     /// Cases to run, comma-separated [default: all]
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = Question::all(), hide_default_value = true)]
     cases: Vec<Question>,
-    /// Fewer and shorter runs: checks the tool, measures nothing
-    #[arg(long)]
-    quick: bool,
-    /// Where results go.
-    #[command(flatten)]
-    outputs: Outputs,
     /// The ephesus program [default: next to this one, in target/release or of PATH]
     #[arg(long)]
     ephesus: Option<PathBuf>,
-    /// Directory for data, on a real disk [default: a temporary one below target]
-    #[arg(long)]
-    dir: Option<PathBuf>,
+    #[command(flatten)]
+    #[serde(flatten)]
+    site: SiteArgs,
 }
 
-/// What all cases need.
 struct Site {
     is_quick: bool,
     ephesus: PathBuf,
@@ -68,7 +57,6 @@ impl Site {
         if self.is_quick { short } else { full }
     }
 
-    /// A cluster of three coordinators.
     fn start(&self, nodes: u16, durability: &'static str) -> Result<Bed> {
         let layout = Layout {
             coordinators: 3,
@@ -81,35 +69,29 @@ impl Site {
     }
 }
 
-/// Runs the cases asked for, prints the tables and writes the files that were asked for.
-///
-/// # Errors
-/// When a process misbehaves, or the machine lacks what is needed.
-pub fn execute(arguments: &ClusterArgs) -> Result<()> {
-    let site = Site {
-        is_quick: arguments.quick,
-        ephesus: locate::program("ephesus", arguments.ephesus.as_deref())?,
-        root: locate::data_root(arguments.dir.as_deref(), "cluster-")?,
-    };
-    let outputs = (&arguments.outputs, Some(&site.root), arguments.quick);
-    session("cluster", outputs, &serde_json::json!({}), |session| {
-        session.record.add_server(ServerRecord {
-            name: EPHESUS.to_owned(),
-            version: server::version(&site.ephesus),
-            command_line: site.ephesus.display().to_string(),
-            configuration: Vec::new(),
-        });
-        arguments.cases.iter().try_for_each(|&question| {
-            let mut case = Case::new(question, "");
-            eprintln!("== {}: {}", case.name, case.title);
-            let done = match question {
-                Question::TableChange => table::run(&site, &mut case),
-                Question::LeaderLost => leader::run(&site, &mut case),
-                Question::Idle => idle::run(&site, &mut case),
-            };
-            case.judge(EPHESUS, "", str::to_owned);
-            session.put(case)?;
-            done
+impl ClusterArgs {
+    pub fn execute(&self) -> Result<()> {
+        let site = Site {
+            is_quick: self.site.quick,
+            ephesus: locate::program("ephesus", self.ephesus.as_deref())?,
+            root: locate::data_root(self.site.dir.as_deref(), "cluster-")?,
+        };
+        let outputs = (&self.site.outputs, Some(&site.root), site.is_quick);
+        session("cluster", outputs, self, |session| {
+            let server = server::described(EPHESUS, &site.ephesus, "");
+            session.record.add_server(server);
+            self.cases.iter().try_for_each(|&question| {
+                let mut case = Case::new(question);
+                eprintln!("== {}: {}", case.name, case.title);
+                let done = match question {
+                    Question::TableChange => cases::of_table(&site, &mut case),
+                    Question::LeaderLost => cases::of_leader(&site, &mut case),
+                    Question::Idle => cases::of_rest(&site, &mut case),
+                };
+                case.judge(EPHESUS, "", str::to_owned);
+                session.put(case)?;
+                done
+            })
         })
-    })
+    }
 }

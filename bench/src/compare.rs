@@ -1,7 +1,7 @@
 //! Servers side by side, on the same CPUs in turn: Redis, Valkey and Ephesus, which are started, or some that run.
 
-use std::iter;
 use std::time::Duration;
+use std::{iter, mem};
 
 use serde::Serialize;
 
@@ -9,17 +9,15 @@ use crate::error::{BenchError, Result};
 use crate::load::{Indexes, Mix, Op, Sizes};
 use crate::measure::more;
 use crate::named::Named;
-use crate::record::{Case, EPHESUS, Outputs};
-use crate::runner::{Bed, Contestant, LoadArgs, ServerArgs, Session, session};
+use crate::record::{Case, EPHESUS};
+use crate::runner::{Bed, BenchArgs, Contestant, Session};
 use crate::server::Durability;
 
-mod images;
 mod loads;
 mod stores;
 #[cfg(test)]
 mod tests;
 
-/// One comparison, with what it shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Question {
@@ -57,7 +55,6 @@ pub enum Question {
     LogBytes,
 }
 
-/// A load generator besides our own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Driver {
@@ -65,7 +62,6 @@ pub enum Driver {
     RedisBenchmark,
 }
 
-/// `ephesus-bench compare`: servers side by side on the same CPUs in turn.
 #[derive(Clone, Debug, Serialize, clap::Args)]
 pub struct CompareArgs {
     /// Servers: redis, valkey, ephesus or valkey-cluster, with =PROGRAM or not, or ADDR:PORT of one that runs; the first
@@ -85,94 +81,100 @@ pub struct CompareArgs {
     /// Few rounds, a tenth of keys, operations and seconds: checks the tool, measures nothing
     #[arg(long)]
     pub quick: bool,
-    /// How servers are reached or started.
     #[command(flatten)]
     #[serde(flatten)]
-    pub servers: ServerArgs,
-    /// What they get.
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub load: LoadArgs,
-    /// Where results go.
-    #[command(flatten)]
-    #[serde(skip)]
-    pub outputs: Outputs,
+    pub with: BenchArgs,
 }
 
 const BEST_PEER: &str = "best peer";
 const SHRINK: u64 = 10;
 
-/// What the cases share.
-struct Compare<'a> {
-    arguments: &'a CompareArgs,
-    sizes: Sizes,
-}
-
-/// Runs the cases asked for, prints the table and writes the JSON.
-///
-/// # Errors
-/// When a server misbehaves, escapes its cores or loses keys, or the machine lacks what is needed.
-pub fn execute(arguments: &CompareArgs) -> Result<()> {
-    let mut shorter = arguments.clone();
-    let load = &mut shorter.load;
-    let full = load.span().duration.unwrap_or(Duration::from_secs(10));
-    if arguments.quick {
-        load.keys = load.keys.div_ceil(SHRINK);
-        load.count = load.count.map(|count| count.div_ceil(SHRINK));
-        load.duration = load.count.is_none().then_some(full / SHRINK as u32);
-    }
-    let compare = Compare {
-        sizes: load.value_bytes.clone().unwrap_or(Sizes::Fixed(100)),
-        arguments: &shorter,
-    };
-    let root = (arguments.servers).root(&arguments.contestants, "compare-")?;
-    let outputs = (&arguments.outputs, root.as_ref(), arguments.quick);
-    session("compare", outputs, &shorter, |session| {
-        compare.answer_all(session)
-    })
-}
-
-impl Compare<'_> {
-    fn answer_all(&self, session: &mut Session<'_>) -> Result<()> {
-        let load = &self.arguments.load;
-        let given = &*self.arguments.contestants;
-        if load.preset.is_some() || load.mix.is_some() {
-            return self.keep(session, load.case(), given, |session, case| {
-                self.custom(session, case)
-            });
+impl CompareArgs {
+    pub fn execute(&self) -> Result<()> {
+        let mut shorter = self.clone();
+        let load = &mut shorter.with.load;
+        let full = load.span().duration.unwrap_or(Duration::from_secs(10));
+        if self.quick {
+            load.keys = load.keys.div_ceil(SHRINK);
+            load.pace.count = load.pace.count.map(|count| count.div_ceil(SHRINK));
+            load.duration = load.pace.count.is_none().then_some(full / SHRINK as u32);
         }
-        self.arguments.cases.iter().try_for_each(|&question| {
-            let case = Case::new(question, "");
-            eprintln!("== {}: {}", case.name, case.title);
-            let contestants = match question {
-                Question::SetP16Cores | Question::GetP16Cores => self.on_cores(),
-                _ => given.to_vec(),
-            };
-            self.keep(session, case, &contestants, |session, case| {
-                self.answer(question, session, (&contestants, case))
+        let settings = ("compare", self.quick);
+        self.with
+            .session(settings, &self.contestants, &shorter, |session| {
+                shorter.answer_all(session)
             })
+    }
+
+    fn answer_all(&self, session: &mut Session<'_>) -> Result<()> {
+        let load = &self.with.load;
+        let mut answer = Answer {
+            arguments: self,
+            contestants: self.contestants.clone(),
+            case: load.case(),
+            session,
+        };
+        if load.preset.is_some() || load.mix.is_some() {
+            let done = answer.custom();
+            return answer.keep(done);
+        }
+        self.cases.iter().try_for_each(|&question| {
+            answer.case = Case::new(question);
+            answer.contestants.clone_from(&self.contestants);
+            eprintln!("== {}: {}", answer.case.name, answer.case.title);
+            let done = match question {
+                Question::LatencyImagesP1 => answer.while_imaging(1),
+                Question::LatencyImagesP16 => answer.while_imaging(16),
+                Question::Memory => answer.memory_per_key(),
+                Question::RestartOneCore => answer.restart(1),
+                Question::RestartTwoCores => answer.restart(2),
+                Question::LogBytes => answer.amplification(),
+                _ => answer.rate(question),
+            };
+            answer.keep(done)
         })
     }
 
     /// What is compared on more than one core; what takes one alone is compared there.
     fn on_cores(&self) -> Vec<Contestant> {
         let cluster = Contestant::from("valkey-cluster");
-        let given = self.arguments.contestants.iter();
+        let given = self.contestants.iter();
         let others = given.filter(|one| one.scales() && **one != cluster);
         iter::once(&cluster).chain(others).cloned().collect()
     }
 
-    /// Keeps what a case has found, however it ends; what the machine has too few CPUs for is unmeasured.
-    fn keep(
-        &self,
-        session: &mut Session<'_>,
-        mut case: Case,
-        contestants: &[Contestant],
-        find: impl FnOnce(&mut Session<'_>, &mut Case) -> Result<()>,
-    ) -> Result<()> {
-        let mut done = find(session, &mut case);
+    fn sizes(&self) -> Sizes {
+        let given = self.with.load.value_bytes.clone();
+        given.unwrap_or(Sizes::fixed(100))
+    }
+
+    fn operations(&self, full: u64) -> u64 {
+        full / if self.quick { SHRINK } else { 1 }
+    }
+
+    fn large_keys(&self) -> u64 {
+        self.with.load.keys * 10
+    }
+
+    fn long_rounds(&self) -> u32 {
+        self.rounds.div_ceil(3)
+    }
+}
+
+/// A case that is being measured.
+struct Answer<'a, 's> {
+    arguments: &'a CompareArgs,
+    session: &'a mut Session<'s>,
+    contestants: Vec<Contestant>,
+    case: Case,
+}
+
+impl Answer<'_, '_> {
+    /// Keeps what a case has found, however it ended; what the machine has too few CPUs for is unmeasured.
+    fn keep(&mut self, mut done: Result<()>) -> Result<()> {
+        let mut case = mem::take(&mut self.case);
         if let Err(why @ BenchError::TooFewCpus { .. }) = &done {
-            case.unmeasured(("all", more("")), contestants, why);
+            case.unmeasured(("all", more("")), &self.contestants, why);
             done = Ok(());
         }
         let rows = case.rows.iter();
@@ -183,72 +185,34 @@ impl Compare<'_> {
         case.judge(subject.map_or(EPHESUS, String::as_str), BEST_PEER, |peer| {
             if is_ephesus(peer) { peer } else { BEST_PEER }.to_owned()
         });
-        session.put(case)?;
+        self.session.put(case)?;
         done
     }
 
-    fn answer(
-        &self,
-        question: Question,
-        session: &mut Session<'_>,
-        (contestants, case): (&[Contestant], &mut Case),
-    ) -> Result<()> {
-        match question {
-            Question::SetP16Everysec
-            | Question::SetP16Always
-            | Question::GetP16
-            | Question::GetP1
-            | Question::SetP1Always
-            | Question::SetC1Always
-            | Question::SetP16Cores
-            | Question::GetP16Cores => self.rate(question, session, (contestants, case)),
-            Question::LatencyImagesP1 => self.while_imaging(1, session, case),
-            Question::LatencyImagesP16 => self.while_imaging(16, session, case),
-            Question::Memory => self.memory_per_key(session, case),
-            Question::RestartOneCore => self.restart(1, session, case),
-            Question::RestartTwoCores => self.restart(2, session, case),
-            Question::LogBytes => self.amplification(session, case),
+    /// Leaves those that are started here, which alone can be looked into.
+    fn keep_own(&mut self) {
+        let is_own = Contestant::is_started;
+        for other in self.contestants.iter().filter(|one| !is_own(one)) {
+            let why = "unmeasured: it was not started here";
+            self.case.note(format!("{}: {why}", other.name));
         }
+        self.contestants.retain(is_own);
     }
 
-    /// Those that are started here, which alone can be looked into.
-    fn own(&self, case: &mut Case) -> Vec<Contestant> {
-        let all = self.arguments.contestants.iter();
-        let (own, others): (Vec<_>, Vec<_>) = all.cloned().partition(Contestant::is_started);
-        for other in others {
-            let name = &other.name;
-            case.note(format!("{name}: unmeasured: it was not started here"));
-        }
-        own
-    }
-
-    /// Starts contestants and loads so many keys.
+    /// Starts these, each with so many CPUs, and loads so many keys.
     fn bed(
-        &self,
-        session: &mut Session<'_>,
+        &mut self,
         contestants: &[Contestant],
         (cpus, durability, keys): ([u16; 2], Durability, u64),
     ) -> Result<Bed> {
-        let contestants = (&self.arguments.servers, contestants);
-        Bed::start(session, contestants, (cpus, durability), |driven| {
+        let with = &self.arguments.with;
+        let (servers, how) = ((&with.servers, contestants), (cpus, durability));
+        Bed::start(self.session, servers, how, |driven| {
             let workload = &mut driven.plan.workload;
             workload.mix = Mix::of(&[(Op::Write, 1)]);
             workload.keys = Indexes::Below(keys);
-            workload.sizes = self.sizes.clone();
-            self.arguments.load.fill(driven)
+            workload.sizes = self.arguments.sizes();
+            with.load.fill(driven)
         })
-    }
-
-    /// So many operations, or fewer with `--quick`.
-    fn operations(&self, full: u64) -> u64 {
-        full / if self.arguments.quick { SHRINK } else { 1 }
-    }
-
-    fn large_keys(&self) -> u64 {
-        self.arguments.load.keys * 10
-    }
-
-    fn long_rounds(&self) -> u32 {
-        self.arguments.rounds.div_ceil(3)
     }
 }

@@ -1,7 +1,6 @@
 //! The machine a comparison ran on.
 
 use std::fs;
-use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
@@ -11,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::affinity;
 use crate::disk::{self, FileSystem};
-use crate::error::{BenchError, Result};
+use crate::error::{BenchError, During, Result};
 
 #[cfg(test)]
 mod tests;
@@ -19,52 +18,36 @@ mod tests;
 /// What must be known to repeat a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Environment {
-    /// When the run began, UTC.
     pub date: String,
     /// Commit of the directory that the run was started in, with `-dirty` behind it if files were changed.
     pub commit: Option<String>,
-    /// Version of this program.
     pub version: String,
-    /// Its arguments.
     pub flags: Vec<String>,
-    /// CPU model.
     pub cpu: String,
-    /// CPUs this process may use.
     pub cpus: Vec<usize>,
-    /// Kernel release and version.
     pub kernel: String,
-    /// Memory of the machine.
     pub memory_bytes: u64,
-    /// Memory not in use at the start.
     pub memory_available_bytes: u64,
-    /// One, five and fifteen minute load at the start.
     pub load_average: String,
-    /// Where data is kept.
     pub data_dir: String,
     /// Device, type and options of its mount.
     pub mount: String,
     /// The block device below it: model, size, kind and cache; none when it has none of its own.
     pub disk: Option<String>,
-    /// Its kind and free space.
     pub file_system: FileSystem,
     /// Frequency governor of the first CPU, when there is one.
     pub governor: Option<String>,
-    /// Transparent huge pages.
     pub huge_pages: Option<String>,
 }
 
 /// Reads the machine's description; call before anything is pinned.
-///
-/// # Errors
-/// When `/proc` cannot be read.
 pub fn read(dir: &Path) -> Result<Environment> {
     let text = |path: &str| {
-        let text = fs::read_to_string(path).map_err(BenchError::io(path))?;
+        let text = fs::read_to_string(path).during(path)?;
         Ok::<_, BenchError>(text.trim().to_owned())
     };
-    let wrong = |error| BenchError::io("reading /proc")(io::Error::other(error));
-    let cpus = CpuInfo::current().map_err(wrong)?;
-    let memory = Meminfo::current().map_err(wrong)?;
+    let cpus = CpuInfo::current().during("reading /proc")?;
+    let memory = Meminfo::current().during("reading /proc")?;
     let date = output_of(Command::new("date").args(["-u", "+%F %T UTC"]));
     let describe = ["describe", "--always", "--dirty", "--exclude", "*"];
     let mounts = text("/proc/self/mounts")?;

@@ -25,12 +25,10 @@ pub fn install() {
     }
 }
 
-/// Whether a signal asked to stop.
 pub fn requested() -> bool {
     REQUESTED.load(Ordering::Relaxed)
 }
 
-/// Fails when a signal asked to stop, which ends the current step.
 pub fn check() -> Result<()> {
     match requested() {
         true => Err(BenchError::Interrupted),
@@ -66,7 +64,10 @@ pub fn wait_for(
 ) -> Result<()> {
     match wait_until(timeout, pause, is_so)? {
         true => Ok(()),
-        false => Err(BenchError::timed_out(server, state, timeout)),
+        false => Err(BenchError::failed(
+            server,
+            format_args!("not {state} after {} s", timeout.as_secs()),
+        )),
     }
 }
 

@@ -1,11 +1,11 @@
 //! Load generation and side-by-side comparison of servers that speak the Redis protocol.
 //!
-//! Entry points: [`run::execute`] drives one server or cluster and reports latency from the intended send time;
-//! [`sweep::SweepArgs`] does it over and over with one quantity varied; [`compare::execute`] sets servers side by side,
-//! with goals, intervals and everything needed to repeat the run; [`cluster::execute`] starts coordinators and nodes and
-//! prints how fast a cluster changes and what it costs; [`migrate::execute`] moves half of a node's data to another one,
-//! as Valkey does beside it; [`disk::DiskArgs`] and [`micro::MicroArgs`] measure the machine, and parts of a node beside
-//! it. All of them share one runner, and what each finds is a [`record::Record`].
+//! Each subcommand has its arguments, which `execute` it: [`run`] drives one server or cluster and reports latency from
+//! the intended send time; [`sweep`] does it over and over with one quantity varied; [`compare`] sets servers side by side,
+//! with goals, intervals and everything needed to repeat the run; [`cluster`] starts coordinators and nodes and
+//! prints how fast a cluster changes and what it costs; [`migrate`] moves half of a node's data to another one,
+//! as Valkey does beside it; [`disk`] and [`micro`] measure the machine, and parts of a node
+//! beside it. All of them share one runner, and what each finds is a [`record::Record`].
 
 #![expect(
     clippy::disallowed_methods,
@@ -14,19 +14,21 @@
 
 pub mod cluster;
 pub mod compare;
-pub mod load;
 pub mod micro;
 pub mod migrate;
-
 pub mod run;
-mod runner;
 pub mod sweep;
 
+pub mod load;
 mod prefill;
+mod runner;
+
+mod operator;
 mod process;
 mod redis_benchmark;
 mod resp;
 mod server;
+mod target;
 
 mod affinity;
 pub mod disk;
@@ -36,15 +38,13 @@ mod fresh_memory;
 pub mod interrupt;
 pub mod locate;
 mod loopback;
+pub mod procfs;
+
 pub mod measure;
 mod named;
-mod operator;
 pub mod page;
-pub mod plot;
-pub mod procfs;
 pub mod record;
 pub mod results;
 pub mod stats;
-mod target;
 
 pub use error::{BenchError, Result};

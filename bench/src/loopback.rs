@@ -5,9 +5,8 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::affinity;
-use crate::error::{BenchError, Result};
-use crate::interrupt;
+use crate::error::{During, Result};
+use crate::{affinity, interrupt};
 
 #[cfg(test)]
 mod tests;
@@ -18,7 +17,7 @@ const CHUNK_BYTES: usize = 256 << 10;
 pub fn mb_per_s(from_cpu: usize, to_cpu: usize, duration: Duration) -> Result<f64> {
     let rate = measure(from_cpu, to_cpu, duration);
     interrupt::check()?;
-    rate.map_err(BenchError::io("measuring loopback TCP"))
+    rate.during("measuring loopback TCP")
 }
 
 fn measure(from_cpu: usize, to_cpu: usize, duration: Duration) -> io::Result<f64> {

@@ -4,14 +4,14 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use ephesus_bench::cluster::{self, ClusterArgs};
-use ephesus_bench::compare::{self, CompareArgs};
+use ephesus_bench::cluster::ClusterArgs;
+use ephesus_bench::compare::CompareArgs;
 use ephesus_bench::disk::DiskArgs;
 use ephesus_bench::interrupt;
 use ephesus_bench::micro::MicroArgs;
-use ephesus_bench::migrate::{self, MigrateArgs};
+use ephesus_bench::migrate::MigrateArgs;
 use ephesus_bench::results::ReportArgs;
-use ephesus_bench::run::{self, RunArgs};
+use ephesus_bench::run::RunArgs;
 use ephesus_bench::sweep::SweepArgs;
 
 #[derive(Debug, Parser)]
@@ -48,11 +48,11 @@ enum Command {
 fn main() -> ExitCode {
     interrupt::install();
     let done = match Cli::parse().command {
-        Command::Run(arguments) => run::execute(&arguments),
+        Command::Run(arguments) => arguments.execute(),
         Command::Sweep(arguments) => arguments.execute(),
-        Command::Compare(arguments) => compare::execute(&arguments),
-        Command::Cluster(arguments) => cluster::execute(&arguments),
-        Command::Migrate(arguments) => migrate::execute(&arguments),
+        Command::Compare(arguments) => arguments.execute(),
+        Command::Cluster(arguments) => arguments.execute(),
+        Command::Migrate(arguments) => arguments.execute(),
         Command::Disk(arguments) => arguments.execute(),
         Command::Micro(arguments) => arguments.execute(),
         Command::Report(arguments) => arguments.execute(),

@@ -1,6 +1,5 @@
 //! Quantities with their samples of every server, and what they are to reach.
 
-use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -20,7 +19,6 @@ pub const CLIENT_BUSY: &str = "client busy";
 /// A client that uses more of its CPUs than this hides the server's limit.
 const CLIENT_BUSY_MAX: f64 = 0.9;
 
-/// Which direction is better.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) enum Better {
     #[default]
@@ -28,7 +26,6 @@ pub(crate) enum Better {
     Lower,
 }
 
-/// What a measure is to reach.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Goal {
@@ -43,7 +40,6 @@ pub enum Goal {
 }
 
 impl Goal {
-    /// On the value, or ratio, that it is about.
     fn verdict(self, value: Option<f64>) -> Verdict {
         let is_reached = value.map(|value| match self {
             Goal::RatioAtLeast(least) | Goal::ValueAtLeast(least) => value >= least,
@@ -68,13 +64,10 @@ impl fmt::Display for Goal {
     }
 }
 
-/// Whether a goal is reached, by the median.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// Reached.
     Met,
-    /// Not reached.
     Missed,
     /// Client-bound, and reached by CPU per operation.
     MetByCpu,
@@ -82,7 +75,7 @@ pub enum Verdict {
     MissedByCpu,
     /// A value that the goal needs is missing.
     NotMeasured,
-    /// There is no goal.
+    #[default]
     NoGoal,
 }
 
@@ -99,7 +92,6 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// How a quantity is read.
 #[derive(Clone, Copy, Debug)]
 pub struct Scale {
     unit: &'static str,
@@ -107,7 +99,6 @@ pub struct Scale {
     goal: Option<Goal>,
 }
 
-/// More of it is better.
 pub fn more(unit: &'static str) -> Scale {
     Scale {
         unit,
@@ -116,7 +107,6 @@ pub fn more(unit: &'static str) -> Scale {
     }
 }
 
-/// Less of it is better.
 pub fn less(unit: &'static str) -> Scale {
     Scale {
         better: Better::Lower,
@@ -125,7 +115,6 @@ pub fn less(unit: &'static str) -> Scale {
 }
 
 impl Scale {
-    /// With what it is to reach, if anything.
     pub fn to(self, goal: impl Into<Option<Goal>>) -> Self {
         let goal = goal.into();
         Scale { goal, ..self }
@@ -154,13 +143,9 @@ impl Case {
             self.rows.push(Row {
                 name,
                 unit: scale.unit.to_owned(),
-                samples: BTreeMap::new(),
-                medians: BTreeMap::new(),
-                ratios: BTreeMap::new(),
                 goal: scale.goal,
-                verdict: Verdict::NoGoal,
-                client_bound: Vec::new(),
                 better: scale.better,
+                ..Row::default()
             });
             self.rows.len() - 1
         });
@@ -183,7 +168,6 @@ impl Case {
         self.note(format!("{name}: unmeasured: {why}"));
     }
 
-    /// Adds a note once.
     pub fn note(&mut self, note: String) {
         if !self.notes.contains(&note) {
             eprintln!("   note: {note}");
@@ -233,7 +217,6 @@ impl Case {
 }
 
 impl Row {
-    /// The median of one server.
     pub fn median(&self, server: &str) -> Option<f64> {
         let samples = self.samples.get(server)?;
         stats::median(&samples.iter().copied().flatten().collect::<Vec<_>>())

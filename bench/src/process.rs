@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::process::{self, Signal};
 
 use crate::affinity;
-use crate::error::{BenchError, Result};
+use crate::error::{BenchError, During, Result};
 use crate::interrupt::wait_for;
 use crate::procfs::Pid;
 
@@ -19,7 +19,6 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(120);
 const STOP_POLL: Duration = Duration::from_millis(5);
 const LOG_TAIL_BYTES: usize = 2000;
 
-/// A running process; dropping it kills it.
 #[derive(Debug)]
 pub struct Process {
     name: String,
@@ -38,12 +37,9 @@ impl Process {
         log: PathBuf,
         cpus: &[usize],
     ) -> Result<Self> {
-        let output = File::options()
-            .create(true)
-            .append(true)
-            .open(&log)
-            .map_err(BenchError::io(log.display().to_string()))?;
-        let errors = output.try_clone().map_err(BenchError::io("server log"))?;
+        let output = File::options().create(true).append(true).open(&log);
+        let output = output.during(log.display())?;
+        let errors = output.try_clone().during(log.display())?;
         let mut command = Command::new(program);
         command.args(arguments).current_dir(dir);
         command.stdin(Stdio::null()).stdout(output).stderr(errors);
@@ -62,53 +58,43 @@ impl Process {
                 affinity::confine_current(&cpus)
             });
         }
-        let child = command
-            .spawn()
-            .map_err(BenchError::io(program.display().to_string()))?;
         Ok(Process {
             name: name.to_owned(),
-            child,
+            child: command.spawn().during(program.display())?,
             log,
         })
     }
 
-    /// Its id.
     pub fn pid(&self) -> Pid {
         Pid(self.child.id())
     }
 
     /// Fails when it has ended by itself.
     pub fn check_running(&mut self) -> Result<()> {
-        match exit_status(&mut self.child)? {
-            None => Ok(()),
-            Some(status) => Err(BenchError::ServerExited {
-                server: self.name.clone(),
-                status: status.to_string(),
-                log_tail: self.log_tail(),
-            }),
-        }
+        let Some(status) = self.ended()? else {
+            return Ok(());
+        };
+        let text = fs::read(&self.log).unwrap_or_default();
+        let tail = &text[text.len().saturating_sub(LOG_TAIL_BYTES)..];
+        let tail = String::from_utf8_lossy(tail);
+        let problem = format!("exited early ({status}); its last output:\n{tail}");
+        Err(BenchError::failed(&self.name, problem))
     }
 
     /// Stops it with SIGTERM; when it has not ended after a long time, that is an error, and SIGKILL follows.
     pub fn stop(mut self) -> Result<()> {
         // It fails only when the process has ended.
         let _ = process::kill_process(process::Pid::from_child(&self.child), Signal::TERM);
-        let (child, state) = (&mut self.child, (&self.name, "stopped after SIGTERM"));
+        let state = (self.name.clone(), "stopped after SIGTERM");
         wait_for(state, STOP_TIMEOUT, STOP_POLL, || {
-            Ok(exit_status(child)?.is_some())
+            Ok(self.ended()?.is_some())
         })
     }
 
-    fn log_tail(&self) -> String {
-        let text = fs::read(&self.log).unwrap_or_default();
-        let start = text.len().saturating_sub(LOG_TAIL_BYTES);
-        String::from_utf8_lossy(&text[start..]).into_owned()
+    /// How it has ended, if it has.
+    pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
+        self.child.try_wait().during(&self.name)
     }
-}
-
-fn exit_status(child: &mut Child) -> Result<Option<ExitStatus>> {
-    let ended = child.try_wait();
-    ended.map_err(BenchError::io("waiting for a server"))
 }
 
 impl Drop for Process {

@@ -7,16 +7,14 @@ use ::procfs::process::{ClearRefs, Process, Task};
 use ::procfs::{ProcError, ProcResult, ticks_per_second};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::error::{BenchError, Result};
+use crate::error::{During, Result};
 
 #[cfg(test)]
 mod tests;
 
-/// A process id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pid(pub u32);
 
-/// A thread that lives.
 #[derive(Clone, Debug)]
 pub struct Thread {
     pub tid: i32,
@@ -35,16 +33,11 @@ pub struct CpuMark {
 }
 
 impl CpuMark {
-    /// By now.
     pub fn of(pid: Pid) -> Result<Self> {
-        let stat = read(pid, Process::stat)?;
-        let ticks = (stat.cutime + stat.cstime) as f64;
-        let forks = Duration::from_secs_f64(ticks / ticks_per_second() as f64);
-        let used = cpu_time(pid)? + forks;
+        let used = cpu_time(pid)? + cpu_time_of_children(pid)?;
         Ok(CpuMark { pid, used })
     }
 
-    /// Since then.
     pub fn elapsed(&self) -> Result<Duration> {
         Ok(CpuMark::of(self.pid)?.used.saturating_sub(self.used))
     }
@@ -53,25 +46,30 @@ impl CpuMark {
 /// CPU time of all threads of a process, living and ended: utime + stime of `/proc/PID/stat` without its rounding
 /// to 10 ms.
 pub fn cpu_time(pid: Pid) -> Result<Duration> {
-    let what = || BenchError::io(format!("CPU time of process {}", pid.0));
     let mut clock: libc::clockid_t = 0;
-    // SAFETY: `clock` is a valid place for one clock id.
-    let status = unsafe { libc::clock_getcpuclockid(pid.0 as libc::pid_t, &mut clock) };
-    if status != 0 {
-        return Err(what()(io::Error::from_raw_os_error(status)));
-    }
     let mut time = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: `time` is a valid timespec.
-    if unsafe { libc::clock_gettime(clock, &mut time) } != 0 {
-        return Err(what()(io::Error::last_os_error()));
-    }
+    // SAFETY: `clock` and `time` are valid places for what is written to them.
+    let status = unsafe {
+        match libc::clock_getcpuclockid(pid.0 as libc::pid_t, &mut clock) {
+            0 if libc::clock_gettime(clock, &mut time) == 0 => Ok(()),
+            0 => Err(io::Error::last_os_error()),
+            error => Err(io::Error::from_raw_os_error(error)),
+        }
+    };
+    status.during(format_args!("CPU time of process {}", pid.0))?;
     Ok(Duration::new(time.tv_sec as u64, time.tv_nsec as u32))
 }
 
-/// CPU time of the calling thread.
+/// CPU time of children that have ended and were waited for, to 10 ms.
+pub fn cpu_time_of_children(pid: Pid) -> Result<Duration> {
+    let stat = read(pid, Process::stat)?;
+    let ticks = (stat.cutime + stat.cstime) as f64;
+    Ok(Duration::from_secs_f64(ticks / ticks_per_second() as f64))
+}
+
 pub fn own_cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
@@ -104,7 +102,7 @@ pub fn threads(pid: Pid) -> Result<Vec<Thread>> {
             Ok(found) => threads.push(found),
             Err(ProcError::NotFound(_)) => {}
             Err(ProcError::Io(error, _)) if error.raw_os_error() == Some(libc::ESRCH) => {}
-            Err(error) => return Err(failed(pid)(error)),
+            Err(error) => return Err(error).during(format_args!("process {}", pid.0)),
         }
     }
     Ok(threads)
@@ -113,22 +111,16 @@ pub fn threads(pid: Pid) -> Result<Vec<Thread>> {
 fn thread(task: &Task) -> ProcResult<Thread> {
     let status = task.status()?;
     let cpus = status.cpus_allowed_list.ok_or("no Cpus_allowed_list")?;
-    let ranges = cpus.into_iter();
+    let cpus = cpus.into_iter();
     Ok(Thread {
         tid: task.tid,
         name: status.name,
-        cpus: ranges
-            .flat_map(|(first, last)| first as usize..=last as usize)
-            .collect(),
+        cpus: cpus.flat_map(|(a, b)| a as usize..=b as usize).collect(),
         cpu: Duration::from_nanos(task.schedstat()?.sum_exec_runtime),
     })
 }
 
 fn read<T>(pid: Pid, find: impl FnOnce(&Process) -> ProcResult<T>) -> Result<T> {
     let found = Process::new(pid.0 as i32).and_then(|process| find(&process));
-    found.map_err(failed(pid))
-}
-
-fn failed(pid: Pid) -> impl FnOnce(ProcError) -> BenchError {
-    move |error| BenchError::io(format!("process {}", pid.0))(io::Error::other(error))
+    found.during(format_args!("process {}", pid.0))
 }

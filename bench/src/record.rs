@@ -11,10 +11,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::environment::{self, Environment};
-use crate::error::{BenchError, Result};
+use crate::error::{BenchError, During, Result};
 use crate::measure::{Better, Goal, Verdict};
 use crate::named::Named;
-use crate::plot::Plot;
 use crate::stats::Estimate;
 
 pub use latencies::Latencies;
@@ -28,15 +27,12 @@ pub(crate) mod tests;
 /// Name of Ephesus in cases.
 pub const EPHESUS: &str = "ephesus";
 
-/// Version of the layout.
 pub const SCHEMA: u32 = 1;
 
 /// One run of a subcommand.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Record {
-    /// [`SCHEMA`].
     pub schema: u32,
-    /// The subcommand.
     pub tool: String,
     /// The machine, the program and its flags.
     pub environment: Environment,
@@ -48,14 +44,12 @@ pub struct Record {
     pub truncated: Option<String>,
     /// What was measured.
     pub servers: Vec<ServerRecord>,
-    /// What was found.
     pub cases: Vec<Case>,
 }
 
 /// A server, by the name that cases know it by.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ServerRecord {
-    /// Name in tables and legends.
     pub name: String,
     /// What it says its version is.
     pub version: String,
@@ -68,15 +62,10 @@ pub struct ServerRecord {
 /// One question, of one or more servers.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Case {
-    /// Short name.
     pub name: String,
-    /// What it shows.
     pub title: String,
-    /// How it was measured.
     pub how: String,
-    /// What a reader must know.
     pub notes: Vec<String>,
-    /// Quantities.
     pub rows: Vec<Row>,
     /// Runs of the load generator.
     pub runs: Vec<Run>,
@@ -85,51 +74,36 @@ pub struct Case {
 }
 
 /// One quantity with its samples of every server.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Row {
-    /// What it is.
     pub name: String,
-    /// In what unit.
     pub unit: String,
     /// Samples by server and round; null where a server has none.
     pub samples: BTreeMap<String, Vec<Option<f64>>>,
-    /// Medians by server.
     pub medians: BTreeMap<String, Option<f64>>,
     /// Ratios of the first named server to others, paired by round.
     pub ratios: BTreeMap<String, Estimate>,
-    /// What it is to reach.
     pub goal: Option<Goal>,
-    /// Whether it does.
     pub verdict: Verdict,
     /// Servers whose client had no time left.
     pub client_bound: Vec<String>,
-    /// Which direction is better.
     #[serde(skip)]
     pub(crate) better: Better,
 }
 
-/// One run of the load generator against one server.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Run {
-    /// Name of the server.
     pub server: String,
     /// What tells it from other runs of the server in its case; empty if there is none.
     pub label: String,
     /// Operations per second asked for; none for a closed loop.
     pub offered_per_s: Option<f64>,
-    /// Measured seconds.
     pub elapsed_s: f64,
-    /// Latency by operation.
     pub operations: BTreeMap<String, Latencies>,
-    /// Second by second.
     pub seconds: Vec<Second>,
-    /// What happened meanwhile.
     pub events: Vec<Event>,
-    /// Operations that failed, by why.
     pub errors: BTreeMap<String, u64>,
-    /// Reads of keys that were not there.
     pub misses: u64,
-    /// Operations never answered.
     pub unanswered: u64,
     /// Share of its CPUs that the generator used.
     pub client_busy: f64,
@@ -137,27 +111,18 @@ pub struct Run {
     pub send_delay_p99_us: f64,
 }
 
-/// What one second of a run was like.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Second {
-    /// When it began.
     pub at_s: f64,
-    /// Operations done.
     pub done: u64,
-    /// Operations that failed.
     pub errors: u64,
-    /// Median latency.
     pub p50_us: f64,
-    /// 99th percentile.
     pub p99_us: f64,
-    /// 99.9th percentile.
     pub p999_us: f64,
 }
 
-/// Something that happened during a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Event {
-    /// When it began.
     pub at_s: f64,
     /// When it was over, if it lasted.
     pub until_s: Option<f64>,
@@ -165,20 +130,93 @@ pub struct Event {
     pub kind: String,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    Time,
+    /// Latency by percentile: x is the quantile below 1, drawn on the log scale of `1 / (1 - x)`.
+    Percentiles,
+    Curve,
+    Bars,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Plot {
+    pub title: String,
+    pub kind: Kind,
+    pub x: Axis,
+    pub y: Axis,
+    pub series: Vec<Series>,
+    pub marks: Vec<Event>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Axis {
+    pub label: String,
+    /// Its unit; times of `us` are shown as us, ms or s.
+    pub unit: String,
+    pub is_log: bool,
+}
+
+/// What belongs to one name of the legend.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Series {
+    pub name: String,
+    pub points: Vec<[f64; 2]>,
+    /// Lower and upper bound of each y; may be empty.
+    pub intervals: Vec<[f64; 2]>,
+}
+
+impl Plot {
+    /// Without events; the axes are x and y.
+    pub fn new(title: &str, kind: Kind, [x, y]: [Axis; 2], series: Vec<Series>) -> Self {
+        Plot {
+            title: title.to_owned(),
+            kind,
+            x,
+            y,
+            series,
+            marks: Vec::new(),
+        }
+    }
+}
+
+impl Axis {
+    pub fn linear(label: &str, unit: &str) -> Self {
+        Axis {
+            label: label.to_owned(),
+            unit: unit.to_owned(),
+            is_log: false,
+        }
+    }
+
+    pub fn log(label: &str, unit: &str) -> Self {
+        Axis {
+            is_log: true,
+            ..Axis::linear(label, unit)
+        }
+    }
+}
+
+impl Series {
+    pub fn new(name: impl Into<String>, points: impl IntoIterator<Item = [f64; 2]>) -> Self {
+        Series {
+            name: name.into(),
+            points: points.into_iter().collect(),
+            intervals: Vec::new(),
+        }
+    }
+}
+
 impl Record {
     /// A record without results; call before anything is pinned.
-    ///
-    /// # Errors
-    /// When the machine cannot be described.
     pub fn new(tool: &str, data_dir: &Path, settings: &impl Serialize) -> Result<Self> {
-        let settings = serde_json::to_value(settings)
-            .and_then(serde_json::from_value)
-            .map_err(|error| BenchError::failed("settings", error))?;
+        let settings = serde_json::to_value(settings).and_then(serde_json::from_value);
         Ok(Record {
             schema: SCHEMA,
             tool: tool.to_owned(),
             environment: environment::read(data_dir)?,
-            settings,
+            settings: settings.during("settings")?,
             is_quick: false,
             truncated: None,
             servers: Vec::new(),
@@ -186,18 +224,13 @@ impl Record {
         })
     }
 
-    /// Reads a record of this version.
-    ///
-    /// # Errors
-    /// When it is none.
     pub fn parse(text: &str) -> Result<Self> {
-        let bad = |error: serde_json::Error| BenchError::failed("a record", error);
-        let value: Value = serde_json::from_str(text).map_err(bad)?;
+        let value: Value = serde_json::from_str(text).during("a record")?;
         if value["schema"] != SCHEMA {
             let problem = format!("has schema {}, not {SCHEMA}", value["schema"]);
             return Err(BenchError::failed("a record", problem));
         }
-        serde_json::from_value(value).map_err(bad)
+        serde_json::from_value(value).during("a record")
     }
 
     /// Notes a server, once for each way in which it is started.
@@ -210,7 +243,6 @@ impl Record {
         }
     }
 
-    /// Adds a case, or replaces what there is of it.
     pub fn put(&mut self, case: Case) {
         self.cases.retain(|known| known.name != case.name);
         self.cases.push(case);
@@ -218,37 +250,31 @@ impl Record {
 }
 
 impl Case {
-    /// Without results.
-    pub fn new(case: impl Named, how: impl Into<String>) -> Self {
+    pub fn new(case: impl Named) -> Self {
         Case {
             name: case.name(),
             title: case.title(),
-            how: how.into(),
             ..Case::default()
         }
     }
 }
 
 impl Run {
-    /// All operations together.
     pub fn all(&self) -> Latencies {
         self.operations.values().sum()
     }
 
-    /// Operations done per second.
     pub fn per_s(&self) -> f64 {
         let done: u64 = self.operations.values().map(Latencies::count).sum();
         done as f64 / self.elapsed_s.max(f64::MIN_POSITIVE)
     }
 
-    /// Name in a table or legend.
     pub fn name(&self) -> String {
         format!("{} {}", self.server, self.label).trim().to_owned()
     }
 }
 
 impl Second {
-    /// A second with the latencies that ended in it.
     pub fn new(at_s: f64, latencies: &Latencies, errors: u64) -> Self {
         Second {
             at_s,

@@ -1,15 +1,16 @@
 //! A blocking connection to a server, and what INFO says.
 
 use std::io::{self, Read, Write};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use ephesus_wire::resp::reply;
 use ephesus_wire::resp::value::decode;
+use rustls::ClientConnection;
 
-use crate::error::{BenchError, Result};
+use crate::error::{BenchError, During, Result};
 use crate::interrupt;
-use crate::target::{Stream, Target};
+use crate::target::Target;
 
 pub use ephesus_wire::resp::Value;
 
@@ -20,64 +21,71 @@ mod tests;
 const CONTROL_TIMEOUT: Duration = Duration::from_secs(120);
 const READ_BYTES: usize = 64 * 1024;
 
-/// A blocking connection for control commands.
 #[derive(Debug)]
 pub struct Connection {
-    stream: Stream,
+    pub(crate) address: SocketAddr,
+    pub(crate) socket: TcpStream,
+    pub(crate) tls: Option<Box<ClientConnection>>,
     unread: Vec<u8>,
 }
 
+trait Stream: Read + Write {}
+impl<T: Read + Write> Stream for T {}
+
 impl Connection {
-    /// Connects to a server.
     pub fn open(address: SocketAddr) -> Result<Self> {
         Target::from(address).connect(address)
     }
 
-    pub(crate) fn on(stream: Stream) -> Result<Self> {
-        let unread = Vec::new();
-        Connection { stream, unread }.within(CONTROL_TIMEOUT)
+    pub(crate) fn on(
+        address: SocketAddr,
+        socket: TcpStream,
+        tls: Option<Box<ClientConnection>>,
+    ) -> Result<Self> {
+        let connection = Connection {
+            address,
+            socket,
+            tls,
+            unread: Vec::new(),
+        };
+        connection.within(CONTROL_TIMEOUT)
     }
 
     /// The same, with replies that are waited for so long.
     pub(crate) fn within(self, timeout: Duration) -> Result<Self> {
-        let set = self.stream.socket().set_read_timeout(Some(timeout));
-        set.map_err(BenchError::io("a connection's timeout"))?;
-        Ok(self)
+        let set = self.socket.set_read_timeout(Some(timeout));
+        set.during(self.address).map(|()| self)
     }
 
-    /// For a client of its own; everything was answered.
-    pub(crate) fn into_stream(self) -> Stream {
-        self.stream
+    fn stream(&mut self) -> Box<dyn Stream + '_> {
+        match &mut self.tls {
+            None => Box::new(&mut self.socket),
+            Some(tls) => Box::new(rustls::Stream::new(&mut **tls, &mut self.socket)),
+        }
     }
 
     /// Sends one command and waits for its reply, which may be an error reply.
     pub fn call(&mut self, arguments: &[&str]) -> Result<Value> {
-        let mut request = Vec::new();
+        let (mut request, mut chunk) = (Vec::new(), [0; READ_BYTES]);
         reply::command(&mut request, arguments);
-        let sent = self.stream.write_all(&request);
-        sent.map_err(BenchError::io("sending a command"))?;
+        let sent = self.stream().write_all(&request);
+        sent.during("sending a command")?;
         loop {
-            let found = decode(&self.unread)
-                .map_err(|error| BenchError::parse("a reply", &error.to_string()))?;
-            if let Some((value, used)) = found {
+            if let Some((value, used)) = decode(&self.unread).during("a reply")? {
                 self.unread.drain(..used);
                 return Ok(value);
             }
-            let mut chunk = [0; READ_BYTES];
-            match self.stream.read(&mut chunk) {
-                Ok(0) => return Err(self.lost(io::ErrorKind::UnexpectedEof.into())),
-                Ok(length) => self.unread.extend_from_slice(&chunk[..length]),
+            let received = self.stream().read(&mut chunk);
+            match received {
+                Ok(length @ 1..) => self.unread.extend_from_slice(&chunk[..length]),
                 // An executor's ring interrupts what blocks its thread.
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => interrupt::check()?,
-                Err(error) => return Err(self.lost(error)),
+                ended => {
+                    let lost = ended.and(Err(io::ErrorKind::UnexpectedEof.into()));
+                    return lost.during(format_args!("a reply of {}", self.address));
+                }
             }
         }
-    }
-
-    fn lost(&self, error: io::Error) -> BenchError {
-        let peer = self.stream.socket().peer_addr();
-        let peer = peer.map_or_else(|_| "a server".to_owned(), |peer| peer.to_string());
-        BenchError::io(format!("a reply of {peer}"))(error)
     }
 
     /// The text of a bulk or simple reply; anything else is an error.
@@ -98,7 +106,7 @@ impl Connection {
 
 /// A reply that does not fit.
 pub fn unexpected(arguments: &[&str], reply: &Value) -> BenchError {
-    BenchError::reply(arguments.join(" "), format!("{reply:?}").as_bytes())
+    BenchError::unexpected(arguments.join(" "), &format!("{reply:?}"))
 }
 
 /// Of a list of names, each with its value behind it, pairs of text; none of anything else.
@@ -116,12 +124,11 @@ pub fn pairs(reply: &Value) -> Option<Vec<(String, String)>> {
 
 /// The value of `name:value` in INFO's text.
 pub fn info_field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
-    info.lines()
-        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
-        .map(str::trim)
+    let mut lines = info.lines();
+    let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    value.map(str::trim)
 }
 
-/// A whole number from INFO's text.
 pub fn info_number(info: &str, name: &str) -> Option<u64> {
     info_field(info, name)?.parse().ok()
 }

@@ -6,22 +6,19 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use serde::Serialize;
 use tempfile::TempDir;
 
-use crate::affinity;
-use crate::disk;
-use crate::error::{BenchError, Result};
-use crate::interrupt;
+use crate::error::{BenchError, During, Result};
 use crate::load::{Outcome, Phase, Plan, Span};
-use crate::locate;
 use crate::measure::{CLIENT_BUSY, CPU_PER_OP, Goal, less, more};
 use crate::procfs::CpuMark;
 use crate::record::{Case, Event, Outputs, Record, Run, ServerRecord};
-use crate::resp;
 use crate::server::Durability;
+use crate::{affinity, disk, interrupt, locate, resp};
 
 use contestant::Setup;
 pub use contestant::{Contestant, Driven, ServerArgs, join};
@@ -43,10 +40,37 @@ const AOF_BYTES_MAX: u64 = 2 << 30;
 /// Share of a core that idle servers may use before the turn is marked.
 const IDLE_BUSY_MAX: f64 = 0.03;
 
+/// What subcommands share that put a load on servers.
+#[derive(Clone, Debug, Serialize, clap::Args)]
+pub struct BenchArgs {
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub servers: ServerArgs,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub load: LoadArgs,
+    #[command(flatten)]
+    #[serde(skip)]
+    pub outputs: Outputs,
+}
+
+/// What subcommands share that start what they measure in their own way.
+#[derive(Clone, Debug, Serialize, clap::Args)]
+pub struct SiteArgs {
+    /// Little data and few rounds: checks the tool, measures nothing
+    #[arg(long)]
+    pub quick: bool,
+    /// Directory for data, on a real disk [default: a temporary one below target]
+    #[arg(long)]
+    pub dir: Option<PathBuf>,
+    #[command(flatten)]
+    #[serde(skip)]
+    pub outputs: Outputs,
+}
+
 /// What a subcommand has found so far, and where it goes.
 #[derive(Debug)]
 pub struct Session<'a> {
-    /// All of it.
     pub record: Record,
     outputs: &'a Outputs,
     dir: Option<&'a TempDir>,
@@ -64,7 +88,7 @@ impl Session<'_> {
 pub fn session(
     tool: &str,
     (outputs, dir, is_quick): (&Outputs, Option<&TempDir>, bool),
-    settings: &impl serde::Serialize,
+    settings: &impl Serialize,
     work: impl FnOnce(&mut Session<'_>) -> Result<()>,
 ) -> Result<()> {
     outputs.prepare()?;
@@ -80,6 +104,37 @@ pub fn session(
     outputs.publish(session.record, done)
 }
 
+impl BenchArgs {
+    /// The session of a subcommand with these servers.
+    pub fn session(
+        &self,
+        (tool, is_quick): (&str, bool),
+        contestants: &[Contestant],
+        settings: &impl Serialize,
+        work: impl FnOnce(&mut Session<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let is_started = contestants.iter().any(Contestant::is_started);
+        let root = || locate::data_root(self.servers.dir.as_deref(), &format!("{tool}-"));
+        let root = is_started.then(root).transpose()?;
+        let outputs = (&self.outputs, root.as_ref(), is_quick);
+        session(tool, outputs, settings, work)
+    }
+
+    /// Starts or reaches servers that sync once a second, and gives them this load.
+    pub fn bed(
+        &self,
+        session: &mut Session<'_>,
+        contestants: &[Contestant],
+        shards: u16,
+    ) -> Result<Bed> {
+        let how = ([shards; 2], Durability::EverySecond);
+        Bed::start(session, (&self.servers, contestants), how, |driven| {
+            driven.plan = self.load.plan(driven.plan.clone())?;
+            self.load.fill(driven)
+        })
+    }
+}
+
 /// Does something with every contestant in every round, in an order that rotates.
 pub fn rounds<T>(count: u32, all: &[T], mut each: impl FnMut(u32, &T) -> Result<()>) -> Result<()> {
     for round in 0..count {
@@ -92,12 +147,9 @@ pub fn rounds<T>(count: u32, all: &[T], mut each: impl FnMut(u32, &T) -> Result<
     Ok(())
 }
 
-/// Contestants that run, driven one at a time.
 #[derive(Debug)]
 pub struct Bed {
-    /// All of them.
     pub all: Vec<Driven>,
-    /// How they were started.
     pub setup: Setup,
     dir: Option<TempDir>,
     /// CPUs of this process; while servers are driven that were started here those of clients alone are used.
@@ -105,15 +157,6 @@ pub struct Bed {
     quiet_timeout: Cell<Duration>,
     /// What clients had written to each Ephesus when it was last left alone.
     settled_bytes: RefCell<BTreeMap<u32, u64>>,
-}
-
-/// What one run was like.
-#[derive(Debug)]
-pub struct Turn<T> {
-    /// What it returned.
-    pub value: T,
-    /// CPU time of the server during it and afterwards until it was idle, if it was started here.
-    pub cpu: Option<[Duration; 2]>,
 }
 
 impl Bed {
@@ -148,8 +191,7 @@ impl Bed {
         }
         let allowed = affinity::allowed()?;
         if !setup.client_cpus.is_empty() {
-            affinity::confine_current(&setup.client_cpus)
-                .map_err(BenchError::io("confining the client"))?;
+            affinity::confine_current(&setup.client_cpus).during("confining the client")?;
         }
         Ok(Bed {
             all,
@@ -166,18 +208,13 @@ impl Bed {
         self.dir.as_ref().map_or(Path::new(""), TempDir::path)
     }
 
-    /// Of their data.
-    pub fn disk_bytes(&self) -> Result<u64> {
-        disk::used_bytes(self.dir())
-    }
-
     /// Waits until all are idle, runs something on one, checks that it stayed on its CPUs and that the others stayed idle.
     pub fn turn<T>(
         &self,
         driven: &Driven,
         case: &mut Case,
         run: impl FnOnce() -> Result<T>,
-    ) -> Result<Turn<T>> {
+    ) -> Result<(T, ServerCpu)> {
         interrupt::check()?;
         self.settle(case)?;
         let others = self.all.iter().filter(|other| other.name != driven.name);
@@ -193,10 +230,9 @@ impl Bed {
         let idle_busy = used(&idle.concat())?.as_secs_f64() / wall.as_secs_f64();
         driven.verify_confined()?;
         if idle_busy > IDLE_BUSY_MAX {
+            let (percent, name) = (idle_busy * 100.0, &driven.name);
             case.note(format!(
-                "idle servers used {:.0}% of a core while {} was driven",
-                idle_busy * 100.0,
-                driven.name
+                "idle servers used {percent:.0}% of a core while {name} was driven"
             ));
         }
         let after = driven.cpu_marks()?;
@@ -205,7 +241,7 @@ impl Bed {
             true => None,
             false => Some([during, used(&after)?]),
         };
-        Ok(Turn { value, cpu })
+        Ok((value, cpu))
     }
 
     /// Waits until all are idle, with nothing left to do that they begin by themselves.
@@ -241,8 +277,20 @@ impl Bed {
         case: &mut Case,
         (plan, span, label): (&Plan, Span, &str),
     ) -> Result<Loaded> {
-        let turn = self.turn(driven, case, || drive(plan, span))?;
-        Ok(Loaded::of(driven, turn, (plan, label)))
+        self.load_by(driven, case, (plan, label), || drive(plan, span))
+    }
+
+    pub fn load_by(
+        &self,
+        driven: &Driven,
+        case: &mut Case,
+        (plan, label): (&Plan, &str),
+        run: impl FnOnce() -> Result<(Outcome, Vec<Event>)>,
+    ) -> Result<Loaded> {
+        let ((outcome, events), cpu) = self.turn(driven, case, run)?;
+        let run = outcome.run(&driven.name, label, plan.pace.rate);
+        let run = Run { events, ..run };
+        Ok(Loaded { outcome, run, cpu })
     }
 }
 
@@ -253,47 +301,25 @@ impl Drop for Bed {
     }
 }
 
-/// One load.
+/// CPU time of a server during a run and afterwards until it was idle, if it was started here.
+pub type ServerCpu = Option<[Duration; 2]>;
+
 #[derive(Debug)]
 pub struct Loaded {
-    /// What clients have seen.
     pub outcome: Outcome,
-    /// For a record.
     pub run: Run,
-    /// See [`Turn`].
-    pub cpu: Option<[Duration; 2]>,
+    pub cpu: ServerCpu,
 }
 
-/// What figures of a load are to reach.
+/// What figures of a load are to reach: the latter of 99th and 99.9th percentiles.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Goals {
-    /// Of operations per second.
     pub rate: Option<Goal>,
-    /// Of the server's CPU per operation.
     pub cpu: Option<Goal>,
-    /// Of 99th and 99.9th percentiles.
     pub latency: Option<Goal>,
 }
 
 impl Loaded {
-    /// A turn in which there was a load.
-    pub fn of(
-        driven: &Driven,
-        turn: Turn<(Outcome, Vec<Event>)>,
-        (plan, label): (&Plan, &str),
-    ) -> Self {
-        let (outcome, events) = turn.value;
-        let run = Run {
-            events,
-            ..outcome.run(&driven.name, label, plan.rate)
-        };
-        Loaded {
-            outcome,
-            run,
-            cpu: turn.cpu,
-        }
-    }
-
     /// Says what it came to, while others are still to come.
     pub fn tell(&self) {
         let rate = self.outcome.per_s(Phase::Before);

@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 #[cfg(test)]
 mod tests;
 
-/// Resamples of one bootstrap interval.
 const RESAMPLES: usize = 10_000;
 /// Fixed, so that the same samples always give the same interval.
 const BOOTSTRAP_SEED: u64 = 0x4550_4845_5355_5331;
@@ -16,11 +15,8 @@ const BOOTSTRAP_SEED: u64 = 0x4550_4845_5355_5331;
 /// A median with the bounds of its 95% interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Estimate {
-    /// Median of the samples.
     pub median: f64,
-    /// 2.5th percentile of the bootstrapped medians.
     pub low: f64,
-    /// 97.5th percentile of the bootstrapped medians.
     pub high: f64,
 }
 
@@ -53,7 +49,6 @@ pub fn estimate(samples: &[f64]) -> Option<Estimate> {
     })
 }
 
-/// The median; `None` without samples.
 pub fn median(samples: &[f64]) -> Option<f64> {
     quantile(samples, 0.5)
 }

@@ -11,12 +11,9 @@ use crate::interrupt;
 use crate::load::{Phase, Plan, Sizes, Span};
 use crate::measure::more;
 use crate::named::Named;
-use crate::plot::{Axis, Kind, Plot, Series};
-use crate::record::{Case, Outputs};
-use crate::runner::{Bed, Contestant, LoadArgs, ServerArgs, Session, how, rounds, session};
-use crate::server::Durability;
+use crate::record::{Axis, Case, Kind, Plot, Series};
+use crate::runner::{BenchArgs, Contestant, Session, how, rounds};
 
-/// What is varied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Over {
@@ -32,7 +29,6 @@ pub enum Over {
     Shards,
 }
 
-/// `ephesus-bench sweep`: the same load over and over, with one quantity varied.
 #[derive(Clone, Debug, Serialize, clap::Args)]
 pub struct SweepArgs {
     /// Servers as in run; in turn at each value
@@ -44,18 +40,9 @@ pub struct SweepArgs {
     /// Its values; of a rate, percent of the peak [default: as fit]
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     pub values: Vec<u64>,
-    /// How servers are reached or started.
     #[command(flatten)]
     #[serde(flatten)]
-    pub servers: ServerArgs,
-    /// What they get.
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub load: LoadArgs,
-    /// What is written
-    #[command(flatten)]
-    #[serde(skip)]
-    pub outputs: Outputs,
+    pub with: BenchArgs,
 }
 
 /// Less of what is offered than this is answered: the knee is passed.
@@ -75,34 +62,30 @@ impl Over {
 
     fn set(self, plan: &mut Plan, value: u64, peak_per_s: f64) {
         match self {
-            Over::Rate => plan.rate = ((peak_per_s * value as f64 / 100.0) as u64).max(1),
-            Over::Pipeline => plan.pipeline = value as u32,
-            Over::ValueBytes => plan.workload.sizes = Sizes::Fixed(value as usize),
-            Over::Connections => plan.connections = value as usize,
+            Over::Rate => plan.pace.rate = ((peak_per_s * value as f64 / 100.0) as u64).max(1),
+            Over::Pipeline => plan.pace.pipeline = value as u32,
+            Over::ValueBytes => plan.workload.sizes = Sizes::fixed(value as usize),
+            Over::Connections => plan.pace.connections = value as usize,
             Over::Shards => {}
         }
     }
 }
 
 impl SweepArgs {
-    /// Drives every server once for each value, prints the tables and writes the files that were asked for.
-    ///
-    /// # Errors
-    /// As [`crate::run::execute`].
     pub fn execute(&self) -> Result<()> {
-        let root = self.servers.root(&self.contestants, "sweep-")?;
-        let outputs = (&self.outputs, root.as_ref(), false);
-        session("sweep", outputs, self, |session| {
-            let mut case = Case {
-                name: self.over.name(),
-                title: format!("throughput and latency over {}", self.over.title()),
-                ..Case::default()
-            };
-            let done = self.sweep(session, &mut case);
-            case.plots.push(plot(&case));
-            session.put(case)?;
-            done
-        })
+        let settings = ("sweep", false);
+        self.with
+            .session(settings, &self.contestants, self, |session| {
+                let mut case = Case {
+                    name: self.over.name(),
+                    title: format!("throughput and latency over {}", self.over.title()),
+                    ..Case::default()
+                };
+                let done = self.sweep(session, &mut case);
+                case.plots.push(plot(&case));
+                session.put(case)?;
+                done
+            })
     }
 
     fn sweep(&self, session: &mut Session<'_>, case: &mut Case) -> Result<()> {
@@ -111,11 +94,11 @@ impl SweepArgs {
             values => values,
         };
         if self.over != Over::Shards {
-            return self.on_bed(session, self.servers.shards, values, case);
+            return self.on_bed(session, self.with.servers.shards, values, case);
         }
         if let Some(one) = self.contestants.iter().find(|one| !one.scales()) {
             let problem = format!("{} is not started with so many as are wanted", one.name);
-            return Err(BenchError::flag("--over shards", problem));
+            return Err(BenchError::failed("--over shards", problem));
         }
         values.iter().try_for_each(|value| {
             let shards = u16::try_from(*value).unwrap_or(u16::MAX);
@@ -130,7 +113,6 @@ impl SweepArgs {
         })
     }
 
-    /// Measures these values with the same servers.
     fn on_bed(
         &self,
         session: &mut Session<'_>,
@@ -138,30 +120,25 @@ impl SweepArgs {
         values: &[u64],
         case: &mut Case,
     ) -> Result<()> {
-        let contestants = (&self.servers, &*self.contestants);
-        let cpus = ([shards; 2], Durability::EverySecond);
-        let bed = Bed::start(session, contestants, cpus, |one| self.load.prepare(one))?;
+        let load = &self.with.load;
+        let bed = self.with.bed(session, &self.contestants, shards)?;
         case.how = how(&bed.all[0].plan);
         let span = Span {
-            duration: self.load.duration.or(Some(STEP)),
-            ..self.load.span()
+            duration: load.duration.or(Some(STEP)),
+            ..load.span()
         };
         // Those that have not passed their knees.
         let mut peaks = BTreeMap::new();
         for driven in &bed.all {
             let mut peak_per_s = 0.0;
             if self.over == Over::Rate {
-                let closed = Plan {
-                    rate: 0,
-                    ..driven.plan.clone()
-                };
+                let mut closed = driven.plan.clone();
+                closed.pace.rate = 0;
                 let mut loaded = bed.load(driven, case, (&closed, span, ""))?;
                 loaded.outcome.judge()?;
                 peak_per_s = loaded.outcome.per_s(Phase::Before);
-                let name = &driven.name;
-                case.note(format!(
-                    "the peak of {name} in a closed loop is {peak_per_s:.0}/s"
-                ));
+                let peak = format!("in a closed loop is {peak_per_s:.0}/s");
+                case.note(format!("the peak of {} {peak}", driven.name));
             }
             peaks.insert(driven.name.clone(), peak_per_s);
         }
@@ -177,12 +154,10 @@ impl SweepArgs {
             let per_s = loaded.outcome.per_s(Phase::Before);
             loaded.tell();
             case.runs.push(loaded.run);
-            if per_s < plan.rate as f64 * ACHIEVED_MIN && !interrupt::requested() {
+            if per_s < plan.pace.rate as f64 * ACHIEVED_MIN && !interrupt::requested() {
                 peaks.remove(&driven.name);
-                let name = &driven.name;
-                case.note(format!(
-                    "at {label} {name} no longer keeps up: the knee is passed"
-                ));
+                let passed = "no longer keeps up: the knee is passed";
+                case.note(format!("at {label} {} {passed}", driven.name));
                 return Ok(());
             }
             loaded.outcome.judge()

@@ -1,29 +1,24 @@
 //! Where a server listens and how clients get in: TLS and a password.
 
-use std::fmt;
-use std::fs;
-use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use std::{fmt, fs, io};
 
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use rustls::{ClientConfig, ClientConnection, RootCertStore};
 use serde::Serialize;
 
-use crate::error::{BenchError, Result};
+use crate::error::{BenchError, During, Result};
 use crate::interrupt;
 use crate::resp::{Connection, Value};
 
-/// How long a connection may take to be made.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A server, or a cluster by one of its servers.
 #[derive(Clone, Debug)]
 pub struct Target {
-    /// Where it listens.
     pub address: SocketAddr,
     host: String,
     login: Option<Login>,
@@ -40,7 +35,6 @@ impl fmt::Debug for Login {
     }
 }
 
-/// How clients get in.
 #[derive(Clone, Debug, Default, Serialize, clap::Args)]
 pub struct LoginArgs {
     /// Log in as this user, with --password-file
@@ -76,20 +70,16 @@ impl From<SocketAddr> for Target {
 
 impl LoginArgs {
     /// Reads the files and finds an address, `host:port`.
-    pub fn resolve(&self, address: &str) -> Result<Target> {
-        let unknown = |problem: String| BenchError::failed(address, problem);
-        let found = address.to_socket_addrs();
-        let found = found.map_err(|error| unknown(error.to_string()))?.next();
-        let (host, _) = address.rsplit_once(':').unwrap_or_default();
-        let address = found.ok_or_else(|| unknown("has no address".to_owned()))?;
+    pub fn resolve(&self, name: &str) -> Result<Target> {
+        let address = name.to_socket_addrs().during(name)?.next();
+        let (host, _) = name.rsplit_once(':').unwrap_or_default();
         let password = self.password_file.as_deref().map(|path| {
-            let text = fs::read_to_string(path);
-            let text = text.map_err(BenchError::io(path.display().to_string()))?;
+            let text = fs::read_to_string(path).during(path.display())?;
             let password = text.trim_end_matches(['\r', '\n']).to_owned();
             Ok(Login(self.user.iter().cloned().chain([password]).collect()))
         });
         Ok(Target {
-            address,
+            address: address.ok_or_else(|| BenchError::failed(name, "has no address"))?,
             host: host.trim_matches(['[', ']']).to_owned(),
             login: password.transpose()?,
             tls: self.tls.then(|| self.client_config()).transpose()?,
@@ -99,77 +89,30 @@ impl LoginArgs {
     fn client_config(&self) -> Result<Arc<ClientConfig>> {
         let mut roots = RootCertStore::empty();
         for certificate in certificates("--ca-file", self.ca_file.as_deref())? {
-            let added = roots.add(certificate);
-            added.map_err(|error| BenchError::flag("--ca-file", error.to_string()))?;
+            roots.add(certificate).during("--ca-file")?;
         }
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let wrong = |error: rustls::Error| BenchError::flag("--tls", error.to_string());
         let builder = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
-            .map_err(wrong)?
+            .during("--tls")?
             .with_root_certificates(roots);
         let Some(key) = &self.key_file else {
             return Ok(Arc::new(builder.with_no_client_auth()));
         };
         let chain = certificates("--cert-file", self.cert_file.as_deref())?;
-        let key = PrivateKeyDer::from_pem_file(key)
-            .map_err(|error| BenchError::flag("--key-file", error.to_string()))?;
+        let key = PrivateKeyDer::from_pem_file(key).during("--key-file")?;
         let config = builder.with_client_auth_cert(chain, key);
-        let wrong = |error: rustls::Error| BenchError::flag("--cert-file", error.to_string());
-        Ok(Arc::new(config.map_err(wrong)?))
+        Ok(Arc::new(config.during("--cert-file")?))
     }
 }
 
-fn certificates(flag: &'static str, path: Option<&Path>) -> Result<Vec<CertificateDer<'static>>> {
+fn certificates(flag: &str, path: Option<&Path>) -> Result<Vec<CertificateDer<'static>>> {
     let read = CertificateDer::pem_file_iter(path.unwrap_or(Path::new("")));
     let all = read.and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    let all = all.map_err(|error| BenchError::flag(flag, error.to_string()))?;
+    let all = all.during(flag)?;
     match all.is_empty() {
-        true => Err(BenchError::flag(flag, "has no certificate")),
+        true => Err(BenchError::failed(flag, "has no certificate")),
         false => Ok(all),
-    }
-}
-
-/// A connection, plain or by TLS.
-#[derive(Debug)]
-pub enum Stream {
-    /// As it is.
-    Plain(TcpStream),
-    /// Encrypted.
-    Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
-}
-
-impl Stream {
-    pub(crate) fn socket(&self) -> &TcpStream {
-        match self {
-            Stream::Plain(socket) => socket,
-            Stream::Tls(stream) => &stream.sock,
-        }
-    }
-}
-
-impl Read for Stream {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Stream::Plain(stream) => stream.read(into),
-            Stream::Tls(stream) => stream.read(into),
-        }
-    }
-}
-
-impl Write for Stream {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Stream::Plain(stream) => stream.write(bytes),
-            Stream::Tls(stream) => stream.write(bytes),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        match self {
-            Stream::Plain(stream) => stream.flush(),
-            Stream::Tls(stream) => stream.flush(),
-        }
     }
 }
 
@@ -184,23 +127,19 @@ impl Target {
         address: SocketAddr,
         timeout: Duration,
     ) -> Result<Connection> {
-        let failed = || BenchError::io(format!("connecting to {address}"));
-        let socket = TcpStream::connect_timeout(&address, timeout).map_err(failed())?;
-        socket.set_nodelay(true).map_err(failed())?;
-        let stream = match &self.tls {
-            None => Stream::Plain(socket),
-            Some(config) => Stream::Tls(Box::new(self.shake_hands(
-                config,
-                socket,
-                (address, timeout),
-            )?)),
-        };
-        let mut connection = Connection::on(stream)?;
+        let what = || format!("connecting to {address}");
+        let mut socket = TcpStream::connect_timeout(&address, timeout).during(what())?;
+        socket.set_nodelay(true).during(what())?;
+        socket.set_read_timeout(Some(timeout)).during(what())?;
+        let tls = self.tls.as_ref();
+        let tls = tls.map(|config| self.shake_hands(config, &mut socket, address));
+        let mut connection = Connection::on(address, socket, tls.transpose()?)?;
         if let Some(login) = &self.login {
             let words = login.0.iter().map(String::as_str);
             let words: Vec<&str> = std::iter::once("AUTH").chain(words).collect();
             if let Value::Error(text) = connection.call(&words)? {
-                return Err(BenchError::failed(format!("logging in at {address}"), text));
+                let what = format!("logging in at {address}");
+                return Err(BenchError::failed(what, text));
             }
         }
         Ok(connection)
@@ -209,25 +148,21 @@ impl Target {
     fn shake_hands(
         &self,
         config: &Arc<ClientConfig>,
-        mut socket: TcpStream,
-        (address, timeout): (SocketAddr, Duration),
-    ) -> Result<StreamOwned<ClientConnection, TcpStream>> {
-        let what = || format!("TLS with {address}");
+        socket: &mut TcpStream,
+        address: SocketAddr,
+    ) -> Result<Box<ClientConnection>> {
+        let what = &format!("TLS with {address}");
         let name = match address == self.address {
-            true => ServerName::try_from(self.host.clone()),
-            false => Ok(ServerName::from(address.ip())),
+            true => ServerName::try_from(self.host.clone()).during(what)?,
+            false => ServerName::from(address.ip()),
         };
-        let name = name.map_err(|error| BenchError::failed(what(), error))?;
-        let set = socket.set_read_timeout(Some(timeout));
-        set.map_err(BenchError::io(what()))?;
-        let session = ClientConnection::new(Arc::clone(config), name);
-        let mut session = session.map_err(|error| BenchError::failed(what(), error))?;
+        let mut session = ClientConnection::new(Arc::clone(config), name).during(what)?;
         while session.is_handshaking() {
-            match session.complete_io(&mut socket) {
+            match session.complete_io(socket) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => interrupt::check()?,
-                done => drop(done.map_err(BenchError::io(what()))?),
+                done => drop(done.during(what)?),
             }
         }
-        Ok(StreamOwned::new(session, socket))
+        Ok(Box::new(session))
     }
 }

@@ -18,7 +18,7 @@ use ephesus_coordinator::{RaftLog, State};
 use ephesus_wal::{Durability, LogId, LogOptions, StdDisk};
 use futures_lite::future::block_on;
 
-use ephesus_bench::error::{BenchError, Result};
+use ephesus_bench::error::{During, Result};
 use ephesus_bench::procfs::own_cpu_time;
 
 use super::{Size, wrong};
@@ -32,9 +32,9 @@ pub(super) type Letter = (RaftId, Vec<u8>);
 /// One coordinator of the cluster.
 pub(super) fn start(id: u64, size: Size, dir: &Path) -> Result<Coordinator<StdDisk>> {
     let dir = dir.join(format!("coordinator-{id}"));
-    std::fs::create_dir(&dir).map_err(BenchError::io(dir.display().to_string()))?;
+    std::fs::create_dir(&dir).during(dir.display())?;
     let disk = StdDisk::new(&dir, Durability::Relaxed);
-    let disk = disk.map_err(BenchError::io(dir.display().to_string()))?;
+    let disk = disk.during(dir.display())?;
     let options = LogOptions {
         segment_bytes: SEGMENT_BYTES,
         ..LogOptions::new(LogId([id as u8; 16]))

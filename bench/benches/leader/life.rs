@@ -77,6 +77,6 @@ pub fn live(size: Size, dir: &Path) -> Result<Life> {
     })
 }
 
-fn wrong(what: &str, problem: impl ToString) -> BenchError {
+fn wrong(what: &str, problem: impl std::fmt::Display) -> BenchError {
     BenchError::failed(what.to_owned(), problem)
 }

@@ -6,38 +6,33 @@ use std::time::Duration;
 use ephesus_coordinator::report::{Query, Report, StatusReport};
 use tempfile::TempDir;
 
-use crate::affinity;
 use crate::error::Result;
 use crate::interrupt::{self, wait_for};
-use crate::locate;
-use crate::operator::{ask_leader, unexpected};
+use crate::operator::{answer, ask_leader};
 use crate::process::Process;
 use crate::procfs::Pid;
 use crate::record::{EPHESUS, ServerRecord};
 use crate::resp::Connection;
 use crate::server::{self, ports};
+use crate::{affinity, locate};
 
 const PARTITIONS: u16 = 1024;
 /// Of a node: the entry port, and the direct port of its one shard.
 const PORTS: u16 = 2;
-/// How long a cluster may take to be what is waited for.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
 const READY_POLL: Duration = Duration::from_millis(20);
 
-/// What a cluster is made of.
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
     pub(crate) coordinators: u16,
     pub(crate) nodes: u16,
     /// The first node is given every partition, the others join without any.
     pub(crate) first_owns_all: bool,
-    /// `--durability`.
     pub(crate) durability: &'static str,
     /// One for each node; empty: anywhere.
     pub(crate) cpus: Vec<usize>,
 }
 
-/// One of its processes, by number from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Member {
     Coordinator(u16),
@@ -91,24 +86,15 @@ impl Bed {
         SocketAddr::from((Ipv4Addr::LOCALHOST, self.base + port))
     }
 
-    /// Where all coordinators are reached.
     pub(crate) fn coordinators(&self) -> Vec<String> {
         let all = (0..self.layout.coordinators).map(Coordinator);
         all.map(|one| self.address(one).to_string()).collect()
     }
 
-    /// How a node was started, for a report.
     pub(crate) fn describe(&self, node: u16) -> ServerRecord {
-        let (program, line) = (self.program.display(), self.line(Node(node), true));
-        ServerRecord {
-            name: EPHESUS.to_owned(),
-            version: server::version(&self.program),
-            command_line: format!("{program} {line}"),
-            configuration: Vec::new(),
-        }
+        server::described(EPHESUS, &self.program, &self.line(Node(node), true))
     }
 
-    /// All that run.
     pub(crate) fn pids(&self) -> impl Iterator<Item = (Member, Pid)> {
         let all = self.processes.iter();
         all.map(|(member, process)| (*member, process.pid()))
@@ -119,7 +105,6 @@ impl Bed {
         nodes.map(|(_, pid)| pid).collect()
     }
 
-    /// Arguments of one.
     fn line(&self, member: Member, is_first: bool) -> String {
         let (layout, listen) = (&self.layout, self.address(member));
         match member {
@@ -127,6 +112,7 @@ impl Bed {
                 let id = index + 1;
                 let peers = (1..).zip(self.coordinators());
                 let peers: Vec<String> = peers.map(|(id, at)| format!("{id}@{at}")).collect();
+                let peers = peers.join(",");
                 let nodes = if layout.first_owns_all {
                     1
                 } else {
@@ -137,8 +123,7 @@ impl Bed {
                     false => String::new(),
                 };
                 format!(
-                    "coordinator --id {id} --listen {listen} --peers {} --data-dir coordinator-{id}{found}",
-                    peers.join(",")
+                    "coordinator --id {id} --listen {listen} --peers {peers} --data-dir coordinator-{id}{found}"
                 )
             }
             Node(index) => {
@@ -173,7 +158,6 @@ impl Bed {
         Ok(())
     }
 
-    /// SIGKILL.
     pub(crate) fn kill(&mut self, member: Member) {
         self.processes.remove(&member);
     }
@@ -188,13 +172,9 @@ impl Bed {
     }
 
     fn status(&self) -> Result<StatusReport> {
-        match self.ask(&Query::Status)? {
-            Report::Status(status) => Ok(status),
-            other => Err(unexpected("status", &other)),
-        }
+        answer!(self.ask(&Query::Status)?, Report::Status)
     }
 
-    /// The number, from 0, of the coordinator that leads.
     pub(crate) fn leader(&self) -> Result<u16> {
         Ok((self.status()?.leader.0 - 1) as u16)
     }
@@ -202,10 +182,8 @@ impl Bed {
     /// Waits until the coordinators have no complaint, all of them are heard of, and every node
     /// serves.
     pub(crate) fn wait_healthy(&mut self) -> Result<()> {
-        let state = (
-            format!("a cluster of {} nodes", self.layout.nodes),
-            "healthy",
-        );
+        let nodes = format!("a cluster of {} nodes", self.layout.nodes);
+        let state = (nodes, "healthy");
         wait_for(state, READY_TIMEOUT, READY_POLL, || {
             for process in self.processes.values_mut() {
                 process.check_running()?;
@@ -224,9 +202,7 @@ impl Bed {
         if !nodes.all(serves) || !self.status()?.healthy {
             return Ok(false);
         }
-        match self.ask(&Query::Coordinators)? {
-            Report::Coordinators(rows) => Ok(rows.iter().all(|row| row.active)),
-            other => Err(unexpected("coordinators", &other)),
-        }
+        let rows = answer!(self.ask(&Query::Coordinators)?, Report::Coordinators)?;
+        Ok(rows.iter().all(|row| row.active))
     }
 }

@@ -1,62 +1,52 @@
 use std::fs::{self, File};
-use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{io, thread};
 
 use tempfile::NamedTempFile;
 
-use crate::error::{BenchError, Result};
+use crate::error::{During, Result};
 use crate::interrupt;
 use crate::record::Latencies;
 
 pub(super) const BLOCK_BYTES: usize = 4096;
 /// What a shard's log has on its way to the disk at most.
-const GROUP_BYTES: usize = 1 << 20;
-/// Such writes at once.
+pub(super) const GROUP_BYTES: usize = 1 << 20;
 const GROUPS: usize = 8;
-pub(super) const WRITE_BYTES_MAX: usize = GROUP_BYTES;
 const FILE_BYTES: u64 = 64 << 20;
+/// A 4 KiB `O_DSYNC` write that takes so long has waited for something else.
+const SLOW: Duration = Duration::from_millis(8);
+const PAUSE: Duration = Duration::from_millis(4);
 
 #[derive(Clone, Copy, bytemuck::Zeroable)]
 #[repr(C, align(4096))]
-struct Aligned([u8; WRITE_BYTES_MAX]);
+struct Aligned([u8; GROUP_BYTES]);
 
 /// A file without a name on a disk, whose blocks are there before they are written.
-pub(crate) struct Scratch {
+pub struct Scratch {
     file: File,
     /// Its writes are durable when they return.
     synced: File,
     /// Writes go past the page cache, which not every file system allows.
     pub(super) is_direct: bool,
-    bytes: u64,
     block: Box<Aligned>,
 }
 
-/// What writes of one kind have come to.
-pub(crate) struct Driven {
-    pub(crate) per_s: f64,
-    pub(crate) mb_per_s: f64,
+pub struct Driven {
+    pub per_s: f64,
+    pub mb_per_s: f64,
     /// Of each write, until it was durable.
-    pub(crate) latencies: Latencies,
+    pub latencies: Latencies,
 }
 
 impl Scratch {
-    /// Large enough for long sequential writes.
-    ///
-    /// # Errors
-    /// When the directory cannot be written.
-    pub(crate) fn new(dir: &Path) -> Result<Self> {
-        Self::of(FILE_BYTES, dir)
+    pub fn new(dir: &Path) -> Result<Self> {
+        Self::open(dir).during(dir.display())
     }
 
-    pub(super) fn of(bytes: u64, dir: &Path) -> Result<Self> {
-        Self::open(bytes, dir).map_err(BenchError::io(dir.display().to_string()))
-    }
-
-    fn open(bytes: u64, dir: &Path) -> io::Result<Self> {
+    fn open(dir: &Path) -> io::Result<Self> {
         let named = NamedTempFile::new_in(dir)?;
         let open = |flags: i32| {
             let mut options = fs::OpenOptions::new();
@@ -69,7 +59,7 @@ impl Scratch {
         let direct = if is_direct { libc::O_DIRECT } else { 0 };
         let synced = open(direct | libc::O_DSYNC)?;
         let mut block: Box<Aligned> = bytemuck::zeroed_box();
-        for offset in (0..bytes).step_by(WRITE_BYTES_MAX) {
+        for offset in (0..FILE_BYTES).step_by(GROUP_BYTES) {
             file.write_all_at(&block.0, offset)?;
         }
         file.sync_all()?;
@@ -78,21 +68,12 @@ impl Scratch {
             file,
             synced,
             is_direct,
-            bytes,
             block,
         })
     }
 
-    /// One small durable write.
-    pub(super) fn write_block(&self) -> io::Result<()> {
-        self.synced.write_all_at(&self.block.0[..BLOCK_BYTES], 0)
-    }
-
     /// Durable writes of so many bytes one after the other through the file, so many at a time.
-    ///
-    /// # Errors
-    /// When a write fails, or a signal interrupts.
-    pub(crate) fn write(&self, of: (usize, usize), duration: Duration) -> Result<Driven> {
+    pub fn write(&self, of: (usize, usize), duration: Duration) -> Result<Driven> {
         self.drive(of, duration, |block, at| {
             self.synced.write_all_at(block, at)
         })
@@ -107,9 +88,6 @@ impl Scratch {
     }
 
     /// MB/s of a log's writes with as many of them at once as a log has, and one by one.
-    ///
-    /// # Errors
-    /// When a write fails, or a signal interrupts.
     pub(crate) fn log_mb_per_s(&self, duration: Duration) -> Result<[f64; 2]> {
         let rate = |at_a_time| Ok(self.write((GROUP_BYTES, at_a_time), duration)?.mb_per_s);
         Ok([rate(GROUPS)?, rate(1)?])
@@ -128,7 +106,7 @@ impl Scratch {
             while latencies.count() == 0 || began.elapsed() < duration && !interrupt::requested() {
                 let turn = next.fetch_add(1, Ordering::Relaxed);
                 let sent = Instant::now();
-                write(&self.block.0[..bytes], turn * bytes as u64 % self.bytes)?;
+                write(&self.block.0[..bytes], turn * bytes as u64 % FILE_BYTES)?;
                 latencies.record_ns(sent.elapsed().as_nanos() as u64);
             }
             Ok::<_, io::Error>(latencies)
@@ -141,7 +119,7 @@ impl Scratch {
             ended.collect::<io::Result<Vec<Latencies>>>()
         });
         interrupt::check()?;
-        let latencies: Latencies = parts.map_err(BenchError::io("writing"))?.iter().sum();
+        let latencies: Latencies = parts.during("writing")?.iter().sum();
         let per_s = latencies.count() as f64 / began.elapsed().as_secs_f64();
         Ok(Driven {
             per_s,
@@ -149,4 +127,24 @@ impl Scratch {
             latencies,
         })
     }
+}
+
+/// Writes small blocks until none of them has been slow for `quiet`, at most for `at_most`; whether it has come to that.
+///
+/// A hypervisor that takes back memory which processes have given up keeps the disks of the machine waiting meanwhile,
+/// some tens of ms every 2 s for up to a minute.
+pub(crate) fn await_calm(dir: &Path, quiet: Duration, at_most: Duration) -> Result<bool> {
+    let scratch = Scratch::new(dir)?;
+    let mut calm_since = Instant::now();
+    interrupt::wait_until(at_most, PAUSE, || {
+        let began = Instant::now();
+        let written = scratch
+            .synced
+            .write_all_at(&scratch.block.0[..BLOCK_BYTES], 0);
+        written.during("writing")?;
+        if began.elapsed() >= SLOW {
+            calm_since = Instant::now();
+        }
+        Ok(calm_since.elapsed() >= quiet)
+    })
 }

@@ -4,18 +4,16 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::error::{BenchError, Result};
+use crate::error::{During, Result};
 use crate::locate;
 use crate::measure::more;
-use crate::plot::{Axis, Kind, Plot, Series};
-use crate::record::{Case, Latencies, Outputs, Run};
+use crate::record::{Axis, Case, Kind, Latencies, Outputs, Plot, Run, Series};
 use crate::runner::session;
 use crate::stats::number;
 
 use super::refuse_memory;
-use super::scratch::{BLOCK_BYTES, Driven, Scratch, WRITE_BYTES_MAX};
+use super::scratch::{BLOCK_BYTES, Driven, GROUP_BYTES, Scratch};
 
-/// `ephesus-bench disk`: what a disk can do for a log.
 #[derive(Clone, Debug, Serialize, clap::Args)]
 pub struct DiskArgs {
     /// Directory on the disk, which gets a file of 64 MiB meanwhile
@@ -24,7 +22,6 @@ pub struct DiskArgs {
     /// Seconds of all measurements together
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=3600))]
     seconds: u64,
-    /// Where results go.
     #[command(flatten)]
     #[serde(skip)]
     outputs: Outputs,
@@ -41,22 +38,16 @@ const CLIENTS: f64 = 50.0;
 const DSYNC: &str = "O_DSYNC write";
 const FDATASYNC: &str = "write + fdatasync";
 
-/// What was found until the end, or until it was stopped.
 #[derive(Default)]
 struct Found {
     is_direct: bool,
     latencies: BTreeMap<String, Latencies>,
-    /// By size and number in flight.
     cells: Vec<(usize, usize, Driven)>,
 }
 
 impl DiskArgs {
-    /// Measures and prints.
-    ///
-    /// # Errors
-    /// When the directory cannot be written or is in memory, and when a signal interrupts.
     pub fn execute(&self) -> Result<()> {
-        let dir = std::path::absolute(&self.dir).map_err(BenchError::io("DIR"))?;
+        let dir = std::path::absolute(&self.dir).during("DIR")?;
         refuse_memory("DIR", &dir)?;
         let dir = locate::dir_in(&dir, "ephesus-disk-")?;
         let mut found = Found::default();
@@ -148,7 +139,6 @@ impl Found {
         case
     }
 
-    /// Rates by size and number in flight.
     fn sequential(&self) -> Case {
         let mut case = Case {
             name: "sequential".to_owned(),
@@ -183,4 +173,4 @@ impl Found {
     }
 }
 
-const _: () = assert!(KIB[KIB.len() - 1] << 10 == WRITE_BYTES_MAX);
+const _: () = assert!(KIB[KIB.len() - 1] << 10 == GROUP_BYTES);

@@ -1,27 +1,28 @@
-use std::io;
-use std::mem;
+use std::fmt::Display;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use std::{io, mem};
 
 use ephesus_engine::net::{Completion, ConnToken, Received, Ring};
+use ephesus_wire::resp::Value;
 use ephesus_wire::resp::value::decode;
 
-use crate::error::{BenchError, Result};
+use crate::error::{BenchError, During, Result};
 use crate::procfs::own_cpu_time;
 use crate::target::CONNECT_TIMEOUT;
 
 use super::keys::Counters;
 use super::link::Link;
-use super::mix::Op;
-use super::phases::{Phase, Timetable};
-use super::replies::Reply;
+use super::outcome::Tally;
 use super::routes::{self, Routes};
-use super::schedule::Schedule;
+use super::schedule::{Phase, Schedule, Timetable};
 use super::source::{Sent, Source};
-use super::tally::Tally;
+use super::workload::Op;
 use super::{DRAIN, Plan};
 
+/// Longest reply that is waited for.
+const REPLY_BYTES_MAX: usize = 64 << 20;
 /// Batches begun before replies are looked at again.
 const SENDS_PER_TURN: usize = 16;
 const SLEEP_MAX: Duration = Duration::from_millis(10);
@@ -46,6 +47,7 @@ pub(super) struct Client {
     plan: Arc<Plan>,
     source: Source,
     schedule: Schedule,
+    times: Arc<Timetable>,
     tally: Arc<Mutex<Tally>>,
     /// The lane that the next batch of an open loop goes over.
     next_lane: usize,
@@ -62,18 +64,9 @@ pub(super) struct Client {
     is_exhausted: bool,
     is_overloaded: bool,
     answered_ns: u64,
+    /// A server has said that its table is another one.
+    asks_table: bool,
     table_asked_ns: Option<u64>,
-}
-
-/// How an executor has used its CPU.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Usage {
-    /// On the CPU, without what it has spun.
-    pub(super) cpu: Duration,
-    /// Operations that were never answered.
-    pub(super) unanswered: u64,
-    /// When the last answer came.
-    pub(super) answered_ns: u64,
 }
 
 impl Client {
@@ -81,20 +74,21 @@ impl Client {
     pub(super) fn open(
         plan: Arc<Plan>,
         of: (usize, usize),
-        counters: Arc<Counters>,
+        (times, counters): (Arc<Timetable>, Arc<Counters>),
         tally: Arc<Mutex<Tally>>,
     ) -> Result<Self> {
         let (executor, executors) = of;
-        let all = plan.connections;
+        let all = plan.pace.connections;
         let lanes = all / executors + usize::from(executor < all % executors);
         let mut client = Client {
-            ring: Ring::new().map_err(BenchError::io("io_uring"))?,
+            ring: Ring::new().during("io_uring")?,
             links: Vec::new(),
             retired: Vec::new(),
             lanes: vec![0; lanes],
             routes: Routes::to(plan.target.address),
             source: Source::new(&plan, of, counters),
-            schedule: Schedule::new(plan.rate, plan.pipeline, of),
+            schedule: Schedule::new(plan.pace.rate, plan.pace.pipeline, of),
+            times,
             tally,
             next_lane: 0,
             again: Vec::new(),
@@ -106,6 +100,7 @@ impl Client {
             is_exhausted: false,
             is_overloaded: false,
             answered_ns: 0,
+            asks_table: false,
             table_asked_ns: None,
             plan,
         };
@@ -123,17 +118,13 @@ impl Client {
         let reply = connection.call(&["CLUSTER", "SLOTS"])?;
         match self.routes.learn(&reply, address)? {
             0 => Ok(()),
-            missing => {
-                let problem = format!("nobody has {missing} of its slots");
-                Err(BenchError::failed(
-                    format!("the cluster of {address}"),
-                    problem,
-                ))
-            }
+            missing => Err(BenchError::failed(
+                format_args!("the cluster of {address}"),
+                format_args!("nobody has {missing} of its slots"),
+            )),
         }
     }
 
-    /// Connects every lane to the servers that are known by now.
     fn connect_new(&mut self) -> Result<()> {
         while self.links.len() < self.routes.servers.len() * self.lanes.len() {
             let (index, generation) = (self.links.len() as u32, 0);
@@ -157,8 +148,8 @@ impl Client {
             false => CONNECT_TIMEOUT,
         };
         let address = self.address(token);
-        let stream = self.plan.target.connect_within(address, timeout)?;
-        Link::new(stream.into_stream(), (token, address), &mut self.ring)
+        let connection = self.plan.target.connect_within(address, timeout)?;
+        Link::new(connection, token, &mut self.ring)
     }
 
     fn address(&self, token: ConnToken) -> SocketAddr {
@@ -166,28 +157,25 @@ impl Client {
     }
 
     /// Sends as the timetable says and waits for what is not answered then.
-    ///
-    /// # Errors
-    /// When a server speaks another protocol or can no longer be connected to.
-    pub(super) fn run(mut self, times: &Timetable) -> Result<Usage> {
+    pub(super) fn run(mut self) -> Result<()> {
         let mut completions = Vec::new();
         let (cpu, mut spun_ns) = (own_cpu_time(), 0);
         if self.schedule.is_closed() {
             for lane in 0..self.lanes.len() {
-                self.send_batch(times.now_ns(), lane)?;
+                self.send_batch(self.times.now_ns(), lane)?;
             }
         }
         loop {
-            let began_ns = times.now_ns();
+            let began_ns = self.times.now_ns();
             if !self.held.is_empty() && began_ns >= self.retry_ns {
                 self.retry(began_ns)?;
             }
-            let sends = self.sends(began_ns, times);
+            let sends = self.sends(began_ns);
             if sends {
-                self.send_due(times)?;
+                self.send_due()?;
             }
-            let is_late = began_ns > times.end_ns().saturating_add(DRAIN.as_nanos() as u64);
-            if is_late || self.unanswered == 0 && self.is_over(began_ns, times) {
+            let is_late = began_ns > self.times.end_ns().saturating_add(DRAIN.as_nanos() as u64);
+            if is_late || self.unanswered == 0 && self.is_over(began_ns) {
                 break;
             }
             let has_sent = !self.due_ns.is_empty();
@@ -200,61 +188,64 @@ impl Client {
                 true => self.ring.poll(),
                 false => self.ring.wait(sleep),
             }
-            .map_err(BenchError::io("io_uring_enter"))?;
+            .during("io_uring_enter")?;
             if has_sent {
-                self.note_delays(times);
+                self.note_delays();
             }
             self.ring.collect(&mut completions);
             if completions.is_empty() && !has_sent && sleep.is_zero() {
-                spun_ns += times.now_ns() - began_ns;
+                spun_ns += self.times.now_ns() - began_ns;
             }
             for completion in completions.drain(..) {
-                self.complete(completion, times)?;
+                self.complete(completion)?;
             }
         }
         let unanswered = self.unanswered as u64;
         let mut tally = lock(&self.tally);
         tally.failed("UNANSWERED", unanswered, "operations were not answered");
-        let unsent = match self.sends(times.now_ns(), times) {
-            true => self.schedule.due_before(times.end_ns()) * u64::from(self.plan.pipeline),
+        let unsent = match self.sends(self.times.now_ns()) {
+            true => {
+                self.schedule.due_before(self.times.end_ns()) * u64::from(self.plan.pace.pipeline)
+            }
             false => 0,
         };
         let example = "the generator could not keep up with the rate";
         tally.failed("UNSENT", unsent, example);
         let used = own_cpu_time().saturating_sub(cpu);
-        Ok(Usage {
-            cpu: used.saturating_sub(Duration::from_nanos(spun_ns)),
-            unanswered,
-            answered_ns: self.answered_ns,
-        })
+        tally.cpu += used.saturating_sub(Duration::from_nanos(spun_ns));
+        tally.answered_ns = self.answered_ns;
+        Ok(())
     }
 
-    fn sends(&self, now_ns: u64, times: &Timetable) -> bool {
-        !self.is_over(now_ns, times) && !self.is_overloaded
+    fn sends(&self, now_ns: u64) -> bool {
+        !self.is_over(now_ns) && !self.is_overloaded
     }
 
     /// Whether nothing is ever sent again: an open loop also sends what was due before the end and is late.
-    fn is_over(&self, now_ns: u64, times: &Timetable) -> bool {
+    fn is_over(&self, now_ns: u64) -> bool {
         let next_ns = match self.schedule.is_closed() || self.is_overloaded {
             true => now_ns,
             false => self.schedule.next_due_ns(),
         };
-        next_ns >= times.end_ns() || self.is_exhausted
+        next_ns >= self.times.end_ns() || self.is_exhausted
     }
 
     /// How long nothing has to be sent; an executor with a CPU of its own does not sleep meanwhile, as waking up takes
     /// longer than a schedule may be late.
     fn idle(&self, now_ns: u64) -> Duration {
         let until = Duration::from_nanos(self.schedule.next_due_ns().saturating_sub(now_ns));
-        match self.plan.cpus.is_empty() || self.schedule.is_closed() {
+        match self.plan.pace.cpus.is_empty() || self.schedule.is_closed() {
             true => until.min(SLEEP_MAX),
             false => Duration::ZERO,
         }
     }
 
-    fn send_due(&mut self, times: &Timetable) -> Result<()> {
+    fn send_due(&mut self) -> Result<()> {
         for _ in 0..SENDS_PER_TURN {
-            let until_ns = times.now_ns().min(times.end_ns().saturating_sub(1));
+            let until_ns = self
+                .times
+                .now_ns()
+                .min(self.times.end_ns().saturating_sub(1));
             let Some(due_ns) = self.schedule.take_due(until_ns) else {
                 break;
             };
@@ -267,11 +258,11 @@ impl Client {
     }
 
     /// What was due has been handed to the kernel.
-    fn note_delays(&mut self, times: &Timetable) {
-        let now_ns = times.now_ns();
+    fn note_delays(&mut self) {
+        let now_ns = self.times.now_ns();
         let mut tally = lock(&self.tally);
         for due_ns in self.due_ns.drain(..) {
-            if times.phase(due_ns) != Phase::WarmUp {
+            if self.times.phase(due_ns) != Phase::WarmUp {
                 let delay = tally.send_delay.get_or_insert_default();
                 delay.record_ns(now_ns.saturating_sub(due_ns));
             }
@@ -281,7 +272,7 @@ impl Client {
     /// Operations that are due together, on the same lane of each server that has some of them.
     fn send_batch(&mut self, due_ns: u64, lane: usize) -> Result<()> {
         let mut count = 0;
-        for _ in 0..self.plan.pipeline {
+        for _ in 0..self.plan.pace.pipeline {
             let Some(sent) = self.source.next(due_ns) else {
                 self.is_exhausted = true;
                 break;
@@ -303,7 +294,6 @@ impl Client {
         self.flush_lane(lane)
     }
 
-    /// Appends a command to what goes to the owner of its key.
     fn append(&mut self, sent: Sent, lane: usize) {
         let link = self.routes.server_of(&sent) * self.lanes.len() + lane;
         match self.links[link].is_down() {
@@ -342,16 +332,17 @@ impl Client {
 
     fn flush_lane(&mut self, lane: usize) -> Result<()> {
         for link in (lane..self.links.len()).step_by(self.lanes.len()) {
-            let flushed = self.links[link].flush(&mut self.ring);
-            flushed.map_err(BenchError::io("encrypting"))?;
+            self.links[link]
+                .flush(&mut self.ring)
+                .during("encrypting")?;
         }
         Ok(())
     }
 
-    fn complete(&mut self, completion: Completion, times: &Timetable) -> Result<()> {
+    fn complete(&mut self, completion: Completion) -> Result<()> {
         match completion {
             Completion::Received { conn, result, more } => match (self.current(conn), result) {
-                (Some(link), result) => self.received(link, (result, more), times)?,
+                (Some(link), result) => self.received(link, (result, more))?,
                 (None, Ok(Some(received))) => self.ring.release(received),
                 (None, _) => {}
             },
@@ -361,13 +352,13 @@ impl Client {
                     self.links[link].is_sending = false;
                     match result {
                         Ok(_) => self.flush_lane(link % self.lanes.len())?,
-                        Err(error) => self.broken(link, error, times)?,
+                        Err(error) => self.broken(link, error)?,
                     }
                 }
             }
             Completion::HungUp { conn, .. } => {
                 if let Some(link) = self.current(conn) {
-                    self.broken(link, io::ErrorKind::ConnectionReset.into(), times)?;
+                    self.broken(link, io::ErrorKind::ConnectionReset.into())?;
                 }
             }
             _ => {}
@@ -375,7 +366,6 @@ impl Client {
         Ok(())
     }
 
-    /// The place of a connection that is not given up.
     fn current(&self, token: ConnToken) -> Option<usize> {
         let place = token.index as usize;
         let link = self.links.get(place)?;
@@ -386,46 +376,29 @@ impl Client {
         &mut self,
         link: usize,
         (result, more): (io::Result<Option<Received>>, bool),
-        times: &Timetable,
     ) -> Result<()> {
         let received = match result {
             Ok(Some(received)) => received,
-            Ok(None) => return self.broken(link, io::ErrorKind::UnexpectedEof.into(), times),
+            Ok(None) => return self.broken(link, io::ErrorKind::UnexpectedEof.into()),
             Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => {
-                let link = &self.links[link];
-                self.ring.receive(link.token, link.fd());
+                self.receive(link);
                 return Ok(());
             }
-            Err(error) => return self.broken(link, error, times),
-        };
-        let lane = link % self.lanes.len();
-        let mut tally = lock(&self.tally);
-        self.answered_ns = times.now_ns();
-        let mut answers = Answers {
-            source: &self.source,
-            routes: &mut self.routes,
-            again: &mut self.again,
-            tally: &mut tally,
-            times,
-            now_ns: self.answered_ns,
-            address: self.links[link].address,
-            done: 0,
-            asks_table: false,
+            Err(error) => return self.broken(link, error),
         };
         let bytes = self.ring.received(received);
-        self.links[link].receive(bytes, |sent, reply| answers.take(sent, reply))?;
-        let (done, asks_table) = (answers.done, answers.asks_table);
-        drop(tally);
+        self.links[link].arrived(bytes)?;
         self.ring.release(received);
         if !more {
-            let link = &self.links[link];
-            self.ring.receive(link.token, link.fd());
+            self.receive(link);
         }
-        self.unanswered -= done;
-        self.lanes[lane] -= done;
+        self.answered_ns = self.times.now_ns();
+        let lane = link % self.lanes.len();
+        self.take_replies(link)?;
         self.connect_new()?;
+        let asks_table = mem::take(&mut self.asks_table);
         if asks_table {
-            self.ask_table(link, times.now_ns());
+            self.ask_table(link, self.times.now_ns());
         }
         if asks_table || !self.again.is_empty() {
             for sent in mem::take(&mut self.again) {
@@ -433,7 +406,100 @@ impl Client {
             }
             self.flush_lane(lane)?;
         }
-        self.go_on(lane, times)
+        self.go_on(lane)
+    }
+
+    fn receive(&mut self, link: usize) {
+        let link = &self.links[link];
+        self.ring.receive(link.token, link.fd());
+    }
+
+    fn take_replies(&mut self, link: usize) -> Result<()> {
+        let (address, lane) = (self.links[link].address, link % self.lanes.len());
+        let tally = Arc::clone(&self.tally);
+        let mut tally = lock(&tally);
+        let mut unread = mem::take(&mut self.links[link].unread);
+        let mut used = 0;
+        let wrong = |problem: &dyn Display| BenchError::failed(address, problem);
+        let not_a_reply = |error| wrong(&format_args!("not a reply: {error}"));
+        while let Some((reply, length)) = decode(&unread[used..]).map_err(not_a_reply)? {
+            let sent = self.links[link].in_flight.pop_front();
+            let sent = sent.ok_or_else(|| wrong(&"more replies than commands"))?;
+            if self.take(sent, &reply, address, &mut tally)? {
+                self.unanswered -= 1;
+                self.lanes[lane] -= 1;
+            }
+            used += length;
+        }
+        unread.drain(..used);
+        if unread.len() > REPLY_BYTES_MAX {
+            return Err(wrong(&"a reply is too long"));
+        }
+        self.links[link].unread = unread;
+        Ok(())
+    }
+
+    /// Takes the reply of a server; whether the operation is over.
+    fn take(
+        &mut self,
+        sent: Sent,
+        reply: &Value,
+        from: SocketAddr,
+        tally: &mut Tally,
+    ) -> Result<bool> {
+        let Some(op) = sent.op else {
+            self.take_table(reply, from)?;
+            return Ok(false);
+        };
+        if let Value::Error(text) = reply {
+            return self.refused(sent, text, from, tally);
+        }
+        let is_read = matches!(op, Op::Read | Op::Rmw) && !sent.is_second;
+        tally.misses += u64::from(*reply == Value::Null && is_read);
+        match self.source.carried_out(&sent, reply) {
+            Ok(Some(second)) => {
+                self.again.push(second);
+                return Ok(false);
+            }
+            Ok(None) => {
+                let latency_ns = self.answered_ns.saturating_sub(sent.due_ns);
+                tally.done(self.times.phase(sent.due_ns), op, latency_ns);
+            }
+            Err(flaw) => {
+                let example = format!("{flaw} of {}", String::from_utf8_lossy(&sent.key_name()));
+                tally.failed(flaw, 1, &example);
+            }
+        }
+        Ok(true)
+    }
+
+    fn refused(
+        &mut self,
+        sent: Sent,
+        text: &str,
+        from: SocketAddr,
+        tally: &mut Tally,
+    ) -> Result<bool> {
+        if let Some(address) = routes::moved(text, from) {
+            tally.redirects += 1;
+            self.asks_table = true;
+            self.routes.moved(&sent, address)?;
+            if sent.moves < MOVES_MAX {
+                self.again.push(sent.elsewhere());
+                return Ok(false);
+            }
+        }
+        let code = text.split(' ').next().unwrap_or_default();
+        tally.failed(code, 1, text);
+        Ok(true)
+    }
+
+    /// A table that is not whole, or none, is no error: moves go on, and each error names its slot's owner.
+    fn take_table(&mut self, reply: &Value, from: SocketAddr) -> Result<()> {
+        match reply {
+            Value::Array(_) => self.routes.learn(reply, from).map(drop),
+            _ => Ok(()),
+        }
     }
 
     /// Asks the server at `link`, which knows better than the table does, unless one was asked just now.
@@ -446,17 +512,17 @@ impl Client {
     }
 
     /// In a closed loop the next batch follows when all of the last one is answered.
-    fn go_on(&mut self, lane: usize, times: &Timetable) -> Result<()> {
+    fn go_on(&mut self, lane: usize) -> Result<()> {
         let is_idle = self.lanes[lane] == 0 && self.schedule.is_closed();
-        let now_ns = times.now_ns();
-        match is_idle && self.sends(now_ns, times) {
+        let now_ns = self.times.now_ns();
+        match is_idle && self.sends(now_ns) {
             true => self.send_batch(now_ns, lane),
             false => Ok(()),
         }
     }
 
     /// After a connection has broken: nobody knows what became of what was under way on it.
-    fn broken(&mut self, link: usize, error: io::Error, times: &Timetable) -> Result<()> {
+    fn broken(&mut self, link: usize, error: io::Error) -> Result<()> {
         let lane = link % self.lanes.len();
         let under_way = mem::take(&mut self.links[link].in_flight);
         let lost = under_way.iter().filter(|sent| sent.op.is_some()).count();
@@ -471,78 +537,7 @@ impl Client {
         if old.is_sending {
             self.retired.push(old);
         }
-        self.go_on(lane, times)
-    }
-}
-
-/// Takes replies.
-struct Answers<'a> {
-    source: &'a Source,
-    routes: &'a mut Routes,
-    again: &'a mut Vec<Sent>,
-    tally: &'a mut Tally,
-    times: &'a Timetable,
-    now_ns: u64,
-    address: SocketAddr,
-    done: usize,
-    asks_table: bool,
-}
-
-impl Answers<'_> {
-    /// # Errors
-    /// When a server tells of a cluster that there cannot be.
-    fn take(&mut self, sent: Sent, reply: Reply<'_>) -> Result<()> {
-        let Some(op) = sent.op else {
-            return self.take_table(reply);
-        };
-        if let Reply::Error(text) = reply {
-            return self.refused(sent, &String::from_utf8_lossy(text));
-        }
-        let is_read = matches!(op, Op::Read | Op::Rmw) && !sent.is_second;
-        self.tally.misses += u64::from(reply == Reply::Null && is_read);
-        match self.source.carried_out(&sent, &reply) {
-            Ok(Some(second)) => {
-                self.again.push(second);
-                return Ok(());
-            }
-            Ok(None) => {
-                let phase = self.times.phase(sent.due_ns);
-                let latency_ns = self.now_ns.saturating_sub(sent.due_ns);
-                self.tally.done(phase, op, latency_ns);
-            }
-            Err(flaw) => {
-                let example = format!("{flaw} of {}", String::from_utf8_lossy(&sent.key_name()));
-                self.tally.failed(flaw, 1, &example);
-            }
-        }
-        self.done += 1;
-        Ok(())
-    }
-
-    fn refused(&mut self, sent: Sent, text: &str) -> Result<()> {
-        if let Some(address) = routes::moved(text, self.address) {
-            self.tally.redirects += 1;
-            self.asks_table = true;
-            self.routes.moved(&sent, address)?;
-            if sent.moves < MOVES_MAX {
-                self.again.push(sent.elsewhere());
-                return Ok(());
-            }
-        }
-        self.done += 1;
-        let code = text.split(' ').next().unwrap_or_default();
-        self.tally.failed(code, 1, text);
-        Ok(())
-    }
-
-    /// A table that is not whole, or none, is no error: moves go on, and each error names its slot's owner.
-    fn take_table(&mut self, reply: Reply<'_>) -> Result<()> {
-        if let Reply::List(bytes) = reply
-            && let Ok(Some((table, _))) = decode(bytes)
-        {
-            self.routes.learn(&table, self.address)?;
-        }
-        Ok(())
+        self.go_on(lane)
     }
 }
 

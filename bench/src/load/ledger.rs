@@ -1,6 +1,6 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::values::Values;
+use super::workload::Values;
 
 /// Bytes of a value that say which key, run and version it is of.
 pub(crate) const STAMP_BYTES: usize = 12 + 8 + 12;
@@ -12,7 +12,6 @@ pub(crate) const STAMP_BYTES: usize = 12 + 8 + 12;
 /// at any time later: its key is not written again in this run.
 #[derive(Debug)]
 pub(crate) struct Ledger {
-    /// Tells the values of this run from others.
     run: u32,
     keys: Box<[Entry]>,
 }
@@ -28,19 +27,15 @@ struct Entry {
 const UNDER_WAY: u64 = 1;
 const VERSION: u64 = 2;
 
-/// What a read has found out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Found {
-    /// What has to be there, or may be.
-    Right,
-    /// The value of another key, of no version that was written, or no value of this tool.
-    Wrong,
-    /// A version older than one that was confirmed before.
-    Stale,
-}
+/// What is wrong with a value, in the words that errors are counted by.
+pub(super) type Flaw = &'static str;
+
+/// The value of another key, of no version that was written, or no value of this tool.
+pub(super) const WRONG: Flaw = "WRONG-VALUE";
+/// A version older than one that was confirmed before.
+pub(super) const STALE: Flaw = "STALE-VALUE";
 
 impl Ledger {
-    /// For the first keys.
     pub(crate) fn new(run: u32, keys: u64) -> Self {
         Ledger {
             run,
@@ -66,7 +61,6 @@ impl Ledger {
         Some(version)
     }
 
-    /// A write is done.
     pub(super) fn confirm(&self, key: u64, version: u64) {
         if let Some(entry) = self.entry(key) {
             entry.confirmed.store(version * VERSION, Ordering::Release);
@@ -79,7 +73,6 @@ impl Ledger {
         entry.map_or(0, |entry| entry.confirmed.load(Ordering::Acquire) / VERSION)
     }
 
-    /// Writes a value with its stamp.
     pub(super) fn stamp(&self, (key, version): (u64, u64), values: &Values, into: &mut Vec<u8>) {
         into.clear();
         into.extend_from_slice(values.get(key, version));
@@ -90,27 +83,25 @@ impl Ledger {
     }
 
     /// Judges what a read has found; `floor` is from when it began.
-    pub(super) fn judge(&self, key: u64, floor: u64, value: Option<&[u8]>) -> Found {
+    pub(super) fn judge(&self, key: u64, floor: u64, value: Option<&[u8]>) -> Result<(), Flaw> {
         let Some(entry) = self.entry(key) else {
-            return Found::Right;
+            return Ok(());
         };
-        let newest = || {
-            let confirmed = entry.confirmed.load(Ordering::Acquire);
-            confirmed / VERSION + (confirmed & UNDER_WAY)
-        };
+        let confirmed = entry.confirmed.load(Ordering::Acquire);
+        let newest = confirmed / VERSION + (confirmed & UNDER_WAY);
         // Nothing is known of what was there before the first write.
         let is_first = floor == 0;
         match value.map(read_stamp) {
-            None if is_first || entry.absent.load(Ordering::Acquire) >= floor => Found::Right,
-            None => Found::Stale,
-            Some(None) if is_first => Found::Right,
-            Some(None) => Found::Wrong,
-            Some(Some((of, ..))) if of != key => Found::Wrong,
-            Some(Some((_, run, _))) if run != self.run && is_first => Found::Right,
-            Some(Some((_, run, _))) if run != self.run => Found::Stale,
-            Some(Some((.., version))) if version > newest() => Found::Wrong,
-            Some(Some((.., version))) if version < floor => Found::Stale,
-            Some(Some(_)) => Found::Right,
+            None if is_first || entry.absent.load(Ordering::Acquire) >= floor => Ok(()),
+            None => Err(STALE),
+            Some(None) if is_first => Ok(()),
+            Some(None) => Err(WRONG),
+            Some(Some((of, ..))) if of != key => Err(WRONG),
+            Some(Some((_, run, _))) if run != self.run && is_first => Ok(()),
+            Some(Some((_, run, _))) if run != self.run => Err(STALE),
+            Some(Some((.., version))) if version > newest => Err(WRONG),
+            Some(Some((.., version))) if version < floor => Err(STALE),
+            Some(Some(_)) => Ok(()),
         }
     }
 }

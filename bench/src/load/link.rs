@@ -1,5 +1,4 @@
 use std::collections::VecDeque;
-use std::fmt::Display;
 use std::io::{self, Read, Write};
 use std::mem;
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -8,10 +7,9 @@ use std::os::fd::{AsRawFd, RawFd};
 use ephesus_engine::net::{ConnToken, Ring};
 use rustls::ClientConnection;
 
-use crate::error::{BenchError, Result};
-use crate::target::Stream;
+use crate::error::{During, Result};
+use crate::resp::Connection;
 
-use super::replies::{self, Reply};
 use super::source::Sent;
 
 /// One connection of an executor: what is under way, and bytes on their way out and in.
@@ -24,31 +22,26 @@ pub(super) struct Link {
     tls: Option<Box<ClientConnection>>,
     /// Commands that are not handed to the kernel yet.
     pub(super) out: Vec<u8>,
-    /// What the kernel has.
     sending: Vec<u8>,
     pub(super) is_sending: bool,
-    /// The beginning of a reply.
-    unread: Vec<u8>,
+    /// Replies that have arrived and are not taken.
+    pub(super) unread: Vec<u8>,
     pub(super) in_flight: VecDeque<Sent>,
 }
 
 impl Link {
     /// Takes over a connection on which everything was answered.
-    pub(super) fn new(
-        stream: Stream,
-        (token, address): (ConnToken, SocketAddr),
-        ring: &mut Ring,
-    ) -> Result<Self> {
-        let (socket, tls) = match stream {
-            Stream::Plain(socket) => (socket, None),
-            Stream::Tls(stream) => {
-                let (mut session, socket) = stream.into_parts();
-                session.set_buffer_limit(None);
-                (socket, Some(Box::new(session)))
-            }
-        };
-        let timeout = socket.set_read_timeout(None);
-        timeout.map_err(BenchError::io("a connection's timeout"))?;
+    pub(super) fn new(connection: Connection, token: ConnToken, ring: &mut Ring) -> Result<Self> {
+        let Connection {
+            address,
+            socket,
+            mut tls,
+            ..
+        } = connection;
+        if let Some(session) = &mut tls {
+            session.set_buffer_limit(None);
+        }
+        socket.set_read_timeout(None).during(address)?;
         ring.receive(token, socket.as_raw_fd());
         ring.await_hangup(token, socket.as_raw_fd());
         Ok(Link {
@@ -105,44 +98,13 @@ impl Link {
         Ok(())
     }
 
-    /// Takes bytes that have arrived and gives each reply with what it is for to `take`.
-    ///
-    /// # Errors
-    /// When they are no replies to what was sent, and those of `take`.
-    pub(super) fn receive(
-        &mut self,
-        bytes: &[u8],
-        mut take: impl FnMut(Sent, Reply<'_>) -> Result<()>,
-    ) -> Result<()> {
-        let address = self.address;
-        let wrong = |problem: &dyn Display| BenchError::failed(address.to_string(), problem);
-        let plain;
-        let bytes = match &mut self.tls {
-            None => bytes,
-            Some(session) => {
-                plain = decrypt(session, bytes).map_err(|error| wrong(&error))?;
-                &plain
-            }
+    pub(super) fn arrived(&mut self, bytes: &[u8]) -> Result<()> {
+        let Some(session) = &mut self.tls else {
+            self.unread.extend_from_slice(bytes);
+            return Ok(());
         };
-        let unread = &mut self.unread;
-        let has_rest = !unread.is_empty();
-        if has_rest {
-            unread.extend_from_slice(bytes);
-        }
-        let all = if has_rest { &unread[..] } else { bytes };
-        let mut used = 0;
-        let first = |bytes| replies::first(bytes).map_err(|problem| wrong(&problem));
-        while let Some((reply, length)) = first(&all[used..])? {
-            let sent = self.in_flight.pop_front();
-            let sent = sent.ok_or_else(|| wrong(&"more replies than commands"))?;
-            take(sent, reply)?;
-            used += length;
-        }
-        match has_rest {
-            true => drop(unread.drain(..used)),
-            false => unread.extend_from_slice(&bytes[used..]),
-        }
-        Ok(())
+        let decrypted = decrypt(session, bytes, &mut self.unread);
+        decrypted.during(self.address)
     }
 
     /// Ends it: what the ring still does on it ends soon.
@@ -154,8 +116,11 @@ impl Link {
     }
 }
 
-fn decrypt(session: &mut ClientConnection, mut bytes: &[u8]) -> io::Result<Vec<u8>> {
-    let mut plain = Vec::new();
+fn decrypt(
+    session: &mut ClientConnection,
+    mut bytes: &[u8],
+    plain: &mut Vec<u8>,
+) -> io::Result<()> {
     while !bytes.is_empty() {
         session.read_tls(&mut bytes)?;
         let state = session.process_new_packets().map_err(io::Error::other)?;
@@ -163,5 +128,5 @@ fn decrypt(session: &mut ClientConnection, mut bytes: &[u8]) -> io::Result<Vec<u
         plain.resize(start + state.plaintext_bytes_to_read(), 0);
         session.reader().read_exact(&mut plain[start..])?;
     }
-    Ok(plain)
+    Ok(())
 }

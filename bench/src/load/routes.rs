@@ -4,14 +4,12 @@ use ephesus_wire::limits::SLOTS;
 use ephesus_wire::slot_of;
 
 use crate::error::{BenchError, Result};
-use crate::resp::Value;
+use crate::resp::{Value, unexpected};
 
 use super::source::Sent;
 
-/// Most servers of a cluster.
 const SERVERS_MAX: usize = 4096;
 
-/// Which server has which slot.
 #[derive(Debug)]
 pub(super) struct Routes {
     /// The first one was given by the user.
@@ -20,7 +18,6 @@ pub(super) struct Routes {
 }
 
 impl Routes {
-    /// Everything is at one server.
     pub(super) fn to(address: SocketAddr) -> Self {
         Routes {
             servers: vec![address],
@@ -28,7 +25,6 @@ impl Routes {
         }
     }
 
-    /// The number of the server of an operation's key.
     pub(super) fn server_of(&self, sent: &Sent) -> usize {
         match self.servers.len() {
             1 => 0,
@@ -57,7 +53,7 @@ impl Routes {
 
     /// Takes a reply to CLUSTER SLOTS by the server at `from`; how many slots nobody has.
     pub(super) fn learn(&mut self, reply: &Value, from: SocketAddr) -> Result<usize> {
-        let wrong = || BenchError::reply("CLUSTER SLOTS", format!("{reply:?}").as_bytes());
+        let wrong = || unexpected(&["CLUSTER", "SLOTS"], reply);
         let Value::Array(ranges) = reply else {
             return Err(wrong());
         };

@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 use std::sync::mpsc::{self, Sender};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use std::{mem, thread};
@@ -10,22 +10,20 @@ use glommio::{LocalExecutorBuilder, Placement};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use rustix::thread::set_current_timer_slack;
 
-use crate::error::{BenchError, Result};
+use crate::error::{BenchError, During, Result};
 use crate::interrupt;
 use crate::record::{Latencies, Run, Second};
 
-use super::client::{Client, Usage, lock};
+use super::client::{Client, lock};
 use super::keys::Counters;
-use super::outcome::Outcome;
-use super::phases::{Phase, Timetable};
-use super::tally::Tally;
+use super::outcome::{Outcome, Tally};
+use super::schedule::{Phase, Timetable};
 use super::{Plan, Span};
 
 /// Clients use a ring of their own, so those of the executor are as small as may be.
 const IO_BYTES: usize = 64 * 1024;
 const RING_DEPTH: usize = 128;
 const SECOND_NS: u64 = 1_000_000_000;
-/// Between two looks whether executors have ended.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// A load that runs until it ends or is dropped.
@@ -39,29 +37,23 @@ pub(crate) struct Running {
 }
 
 struct Executor {
-    thread: Option<JoinHandle<Result<Usage>>>,
+    thread: Option<JoinHandle<Result<()>>>,
     tally: Arc<Mutex<Tally>>,
 }
 
-/// Opens once all executors are ready, or some of them are not and nothing begins.
-type Gate = Arc<OnceLock<Option<Arc<Timetable>>>>;
-
 impl Running {
-    /// Starts executors, each with its share of the connections; returns when all are connected and begin.
     pub(crate) fn start(plan: Plan, span: Span) -> Result<Self> {
         plan.check()?;
         allow_descriptors();
-        let plan = Arc::new(plan);
-        let (counters, gate) = (Arc::default(), Arc::default());
+        let (plan, counters) = (Arc::new(plan), Arc::default());
+        let times = Arc::new(Timetable::of(span.warmup, span.duration));
         let (ready, are_ready) = mpsc::channel();
         let count = plan.executors();
-        let spawn = |number| Executor::spawn(&plan, (number, count), &counters, &ready, &gate);
+        let spawn = |number| Executor::spawn(&plan, (number, count), (&times, &counters), &ready);
         let executors = (0..count).map(spawn).collect::<Result<Vec<_>>>();
         drop(ready);
         let begins = are_ready.iter().count() == count;
-        let times = Arc::new(Timetable::of(span.warmup, span.duration));
-        // It was closed until now.
-        let _ = gate.set(begins.then(|| Arc::clone(&times)));
+        times.open(begins);
         let mut running = Running {
             executors: executors?,
             sum: Tally::default(),
@@ -70,13 +62,11 @@ impl Running {
             times,
         };
         if !begins {
-            let ended = running.executors.iter_mut().map(Executor::join);
-            ended.collect::<Result<Vec<_>>>()?;
+            running.executors.iter_mut().try_for_each(Executor::join)?;
         }
         Ok(running)
     }
 
-    /// What is due from now on belongs to this phase.
     pub(crate) fn enter(&mut self, phase: Phase) {
         self.times.enter(phase);
         if phase == Phase::Before {
@@ -84,7 +74,6 @@ impl Running {
         }
     }
 
-    /// Nothing is due from now on.
     pub(crate) fn end(&self) {
         self.times.end();
     }
@@ -136,24 +125,11 @@ impl Running {
         self.conclude()
     }
 
-    /// Adds up what executors that have ended say.
     fn conclude(mut self) -> Outcome {
-        // What was sent in time may be answered later: then that is when it was over. And it may have failed before.
         let now_ns = self.times.now_ns();
-        let mut over_ns = match self.times.end_ns() {
-            u64::MAX => 0,
-            end_ns => end_ns.min(now_ns),
-        };
-        let (mut client_cpu, mut unanswered, mut failure) = (Duration::ZERO, 0, None);
+        let mut failure = None;
         for executor in &mut self.executors {
-            match executor.join() {
-                Ok(usage) => {
-                    client_cpu += usage.cpu;
-                    unanswered += usage.unanswered;
-                    over_ns = over_ns.max(usage.answered_ns);
-                }
-                Err(error) => failure = Some(error),
-            }
+            failure = executor.join().err().or(failure);
         }
         if interrupt::requested() {
             failure = Some(BenchError::Interrupted);
@@ -161,9 +137,14 @@ impl Running {
         // The rest of the last second is no second.
         let is_short = self.seconds.is_empty();
         self.collect(if is_short { self.times.now_ns() } else { 0 });
+        let mut sum = mem::take(&mut self.sum);
+        // What was sent in time may be answered later: then that is when it was over. And it may have failed before.
+        let over_ns = match self.times.end_ns() {
+            u64::MAX => sum.answered_ns,
+            end_ns => end_ns.min(now_ns).max(sum.answered_ns),
+        };
         let phase_s = Phase::ALL.map(|phase| self.times.seconds(phase, over_ns));
         let wall_s = now_ns as f64 / 1e9 * self.executors.len() as f64;
-        let mut sum = mem::take(&mut self.sum);
         let mut operations = BTreeMap::<String, Latencies>::new();
         for (op, latencies) in sum.measured() {
             operations.entry(op.to_string()).or_default().add(latencies);
@@ -174,8 +155,8 @@ impl Running {
             operations,
             seconds: mem::take(&mut self.seconds),
             misses: sum.misses,
-            unanswered,
-            client_busy: client_cpu.as_secs_f64() / wall_s,
+            unanswered: sum.errors.get("UNANSWERED").copied().unwrap_or(0),
+            client_busy: sum.cpu.as_secs_f64() / wall_s,
             send_delay_p99_us: delay.map_or(0.0, |delay| delay.us(0.99)),
             errors: mem::take(&mut sum.errors),
             ..Run::default()
@@ -184,7 +165,7 @@ impl Running {
             run,
             sent: sum.sent,
             redirects: sum.redirects,
-            client_cpu,
+            client_cpu: sum.cpu,
             sum,
             phase_s,
             failure,
@@ -211,37 +192,33 @@ impl Drop for Running {
 }
 
 impl Executor {
-    /// Connects, says when it is ready, and begins when the gate opens, if it does so to a load.
+    /// Connects, says when it is ready, and begins when all others are.
     fn spawn(
         plan: &Arc<Plan>,
         of: (usize, usize),
-        counters: &Arc<Counters>,
+        (times, counters): (&Arc<Timetable>, &Arc<Counters>),
         ready: &Sender<()>,
-        gate: &Gate,
     ) -> Result<Self> {
-        let cpu = plan.cpus.get(of.0).copied();
+        let cpu = plan.pace.cpus.get(of.0).copied();
         let builder = LocalExecutorBuilder::new(cpu.map_or(Placement::Unbound, Placement::Fixed))
             .io_memory(IO_BYTES)
             .ring_depth(RING_DEPTH);
         let tally = Arc::<Mutex<Tally>>::default();
-        let (plan, counters, own) = (Arc::clone(plan), Arc::clone(counters), Arc::clone(&tally));
-        let (ready, gate) = (ready.clone(), Arc::clone(gate));
+        let (plan, own, ready) = (Arc::clone(plan), Arc::clone(&tally), ready.clone());
+        let (times, counters) = (Arc::clone(times), Arc::clone(counters));
         let run = move || {
-            let wrong = |error| BenchError::failed("glommio", format!("{error}"));
-            builder.make().map_err(wrong)?.run(async {
+            builder.make().during("glommio")?.run(async {
                 // Sleeps are as long as they say.
                 let _ = set_current_timer_slack(NonZeroU64::new(1));
-                let client = Client::open(plan, of, counters, own)?;
+                let client = Client::open(plan, of, (Arc::clone(&times), counters), own)?;
                 let _ = ready.send(());
                 drop(ready);
-                let times = gate.wait().as_deref();
-                times.map_or(Ok(Usage::default()), |times| client.run(times))
+                if times.begins() { client.run() } else { Ok(()) }
             })
         };
         let thread = thread::Builder::new().name(format!("load-{}", of.0));
-        let thread = thread.spawn(run);
         Ok(Executor {
-            thread: Some(thread.map_err(BenchError::io("starting a thread"))?),
+            thread: Some(thread.spawn(run).during("starting a thread")?),
             tally,
         })
     }
@@ -250,9 +227,9 @@ impl Executor {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    fn join(&mut self) -> Result<Usage> {
+    fn join(&mut self) -> Result<()> {
         let panicked = |_| Err(BenchError::failed("load", "its executor has panicked"));
         let thread = self.thread.take().map(JoinHandle::join);
-        thread.map_or(Ok(Usage::default()), |ended| ended.unwrap_or_else(panicked))
+        thread.map_or(Ok(()), |ended| ended.unwrap_or_else(panicked))
     }
 }

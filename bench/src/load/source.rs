@@ -1,18 +1,15 @@
 use std::sync::Arc;
 
-use ephesus_wire::resp::reply;
+use ephesus_wire::resp::{Value, reply};
 use ephesus_wire::rng::Rng;
 
 use crate::prefill::{KEY_BYTES, key};
 
+use super::Plan;
 use super::keys::{Counters, Draw};
-use super::ledger::{Found, Ledger};
-use super::mix::Op;
-use super::replies::Reply;
-use super::values::Values;
-use super::{Plan, Workload};
+use super::ledger::{Flaw, Ledger};
+use super::workload::{Op, Values, Workload};
 
-/// An operation that is under way.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sent {
     pub(super) due_ns: u64,
@@ -20,7 +17,6 @@ pub(super) struct Sent {
     pub(super) op: Option<Op>,
     /// It is done with its first command.
     pub(super) is_second: bool,
-    /// Times that it was sent elsewhere.
     pub(super) moves: u8,
     pub(super) key: u64,
     /// The least version that a read has to find, or the version that is written.
@@ -37,7 +33,6 @@ impl Sent {
         version: 0,
     };
 
-    /// The same, once more.
     pub(super) fn elsewhere(self) -> Sent {
         Sent {
             moves: self.moves + 1,
@@ -63,11 +58,9 @@ impl Sent {
     }
 }
 
-/// What one executor sends.
 #[derive(Debug)]
 pub(super) struct Source {
     workload: Workload,
-    /// Operations that may begin.
     left: u64,
     keys: Draw,
     random: Rng,
@@ -84,7 +77,7 @@ impl Source {
         counters: Arc<Counters>,
     ) -> Self {
         let workload = plan.workload.clone();
-        let (all, executors) = (plan.count, executors as u64);
+        let (all, executors) = (plan.pace.count, executors as u64);
         let share = |all: u64| all / executors + u64::from((executor as u64) < all % executors);
         Source {
             left: all.map_or(u64::MAX, share),
@@ -133,7 +126,6 @@ impl Source {
         }
     }
 
-    /// Appends an operation's command.
     pub(super) fn encode(&mut self, sent: &Sent, out: &mut Vec<u8>) {
         let key = &sent.key_name()[..];
         let mut digits = [0; reply::INTEGER_BYTES_MAX];
@@ -163,7 +155,7 @@ impl Source {
     }
 
     /// A command was carried out; the operation's second command, if it has one, or what is wrong with the value read.
-    pub(super) fn carried_out(&self, sent: &Sent, reply: &Reply<'_>) -> Result<Option<Sent>, Flaw> {
+    pub(super) fn carried_out(&self, sent: &Sent, reply: &Value) -> Result<Option<Sent>, Flaw> {
         let again = |mut sent: Sent| {
             sent.is_second = true;
             self.begin(&mut sent);
@@ -173,30 +165,19 @@ impl Source {
         if let Some(ledger) = self.ledger() {
             match reply {
                 _ if sent.writes() => ledger.confirm(sent.key, sent.version),
-                Reply::Value(value) => judge(ledger, sent, Some(value))?,
-                Reply::Null => judge(ledger, sent, None)?,
+                Value::Bulk(value) => ledger.judge(sent.key, sent.version, Some(value))?,
+                Value::Null => ledger.judge(sent.key, sent.version, None)?,
                 _ => {}
             }
         }
         Ok(match (sent.op, sent.is_second) {
             (Some(Op::Rmw), false) => again(*sent),
-            (Some(Op::Count), false) if *reply == Reply::Integer(1) => again(*sent),
+            (Some(Op::Count), false) if *reply == Value::Integer(1) => again(*sent),
             (Some(Op::Insert), _) => {
                 self.keys.inserted();
                 None
             }
             _ => None,
         })
-    }
-}
-
-/// What is wrong with a value, in the words that errors are counted by.
-pub(super) type Flaw = &'static str;
-
-fn judge(ledger: &Ledger, sent: &Sent, value: Option<&[u8]>) -> Result<(), Flaw> {
-    match ledger.judge(sent.key, sent.version, value) {
-        Found::Right => Ok(()),
-        Found::Wrong => Err("WRONG-VALUE"),
-        Found::Stale => Err("STALE-VALUE"),
     }
 }

@@ -1,12 +1,12 @@
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use ephesus_wire::resp::value::measure;
 
-use super::phases::Timetable;
-use super::schedule::Schedule;
+use super::schedule::{Schedule, Timetable};
 use super::*;
 use crate::record::Latencies;
 
@@ -107,12 +107,12 @@ fn ok(_: &str) -> Option<String> {
 
 fn half_and_half(address: SocketAddr, rate: u64) -> Plan {
     let mut plan = Plan::new(address);
-    plan.rate = rate;
-    plan.connections = 1;
-    plan.pipeline = 2;
+    plan.pace.rate = rate;
+    plan.pace.connections = 1;
+    plan.pace.pipeline = 2;
     plan.workload.mix = "read=50,write=50".parse().expect("a mix");
     plan.workload.keys = Indexes::Below(100);
-    plan.workload.sizes = Sizes::Fixed(10);
+    plan.workload.sizes = Sizes::fixed(10);
     plan
 }
 
@@ -166,9 +166,9 @@ fn a_closed_loop_keeps_one_batch_in_flight_and_counts_exactly() {
     let (listener, address) = listen();
     serve(listener, ok);
     let mut plan = half_and_half(address, 0);
-    plan.count = Some(1001);
-    plan.connections = 3;
-    plan.threads = 2;
+    plan.pace.count = Some(1001);
+    plan.pace.connections = 3;
+    plan.pace.threads = 2;
     plan.workload.mix = Mix::of(&[(Op::Read, 1)]);
     let outcome = run(&plan, Span::default()).expect("run");
     let outcome = outcome.flawless().expect("no errors");
@@ -251,10 +251,8 @@ fn errors_are_counted_by_their_code_and_told_by_example() {
         text.contains("OOM full of data") && !text.contains('\n'),
         "{text}"
     );
-    let wide = Plan {
-        pipeline: PIPELINE_MAX + 1,
-        ..Plan::new(address)
-    };
+    let mut wide = Plan::new(address);
+    wide.pace.pipeline = PIPELINE_MAX + 1;
     assert!(matches!(
         run(&wide, Span::default()),
         Err(BenchError::Failed { .. })
@@ -288,7 +286,7 @@ fn operations_on_a_connection_that_breaks_are_lost_and_others_go_on() {
         (left != 10).then(|| ok(command)).flatten()
     });
     let mut plan = half_and_half(address, 0);
-    plan.count = Some(1000);
+    plan.pace.count = Some(1000);
     let outcome = run(&plan, Span::default()).expect("run");
     let outcome = outcome.complete().expect("it goes on");
     let lost = outcome.run.errors["CONNECTION-LOST"];
@@ -302,7 +300,7 @@ fn redirects_are_followed_and_learnt() {
     serve(source, move |_| Some(format!("-MOVED 1 {second}\r\n")));
     serve(target, ok);
     let mut plan = half_and_half(first, 0);
-    plan.count = Some(1000);
+    plan.pace.count = Some(1000);
     plan.workload.keys = Indexes::These([7].into());
     let outcome = run(&plan, Span::default()).expect("run");
     let outcome = outcome.flawless().expect("no errors");
@@ -342,7 +340,7 @@ fn a_cluster_is_asked_who_has_what_at_first_and_after_a_redirect() {
     serve(target, ok);
     let mut plan = half_and_half(first, 0);
     plan.is_cluster = true;
-    plan.count = Some(5000);
+    plan.pace.count = Some(5000);
     plan.workload.keys = Indexes::Below(1_000_000);
     let outcome = run(&plan, Span::default()).expect("run");
     let outcome = outcome.flawless().expect("no errors");

@@ -1,7 +1,6 @@
 //! Parts that need the disk: what they have done is durable.
 
 use std::cell::RefCell;
-use std::fmt::Display;
 use std::fs;
 use std::path::Path;
 use std::rc::Rc;
@@ -14,7 +13,7 @@ use ephesus_wire::limits::BLOCK_BYTES;
 use ephesus_wire::{Epoch, Lsn, PartitionId};
 use futures_lite::future::block_on;
 
-use crate::error::{BenchError, Result};
+use crate::error::{BenchError, During, Result};
 use crate::prefill::KEY_BYTES;
 
 use super::{VALUE_BYTES, Work};
@@ -24,30 +23,28 @@ const RECORD_BYTES: usize = 40 + KEY_BYTES + VALUE_BYTES;
 const BATCH_BYTES: usize = 4 << 20;
 const SEGMENT_BYTES: u64 = 16 << 20;
 
-fn wrong(error: impl Display) -> BenchError {
-    BenchError::failed("a part that needs the disk", error)
-}
+const WHAT: &str = "a part that needs the disk";
 
 /// Commits of one record each, and bytes of records that are committed many at a time.
 pub(super) fn log(dir: &Path) -> Result<(Work, Work)> {
-    fs::create_dir(dir).map_err(wrong)?;
-    let disk = StdDisk::new(dir, Durability::Strict).map_err(wrong)?;
+    fs::create_dir(dir).during(WHAT)?;
+    let disk = StdDisk::new(dir, Durability::Strict).during(WHAT)?;
     let options = LogOptions {
         segment_bytes: SEGMENT_BYTES,
         ..LogOptions::new(LogId([1; 16]))
     };
     let nothing = &mut |_, _: &[u8]| Ok(());
-    let (log, _) = block_on(Log::open(disk, &options, Lsn::ZERO, 1, nothing)).map_err(wrong)?;
+    let (log, _) = block_on(Log::open(disk, &options, Lsn::ZERO, 1, nothing)).during(WHAT)?;
     let log = Rc::new(RefCell::new(log));
     let commit = |records: usize, done: usize| -> Work {
         let log = Rc::clone(&log);
         Box::new(move || {
             let log = &mut *log.borrow_mut();
             for _ in 0..records {
-                log.append(&[1; RECORD_BYTES]).map_err(wrong)?;
+                log.append(&[1; RECORD_BYTES]).during(WHAT)?;
             }
-            let committed = block_on(log.commit(1)).map_err(wrong)?;
-            block_on(log.truncate_before(committed)).map_err(wrong)?;
+            let committed = block_on(log.commit(1)).during(WHAT)?;
+            block_on(log.truncate_before(committed)).during(WHAT)?;
             Ok(done)
         })
     };
@@ -57,9 +54,9 @@ pub(super) fn log(dir: &Path) -> Result<(Work, Work)> {
 
 /// Bytes of images of one copy, each in place of the one before.
 pub(super) fn image(dir: &Path, blocks: u64) -> Result<Work> {
-    fs::create_dir(dir).map_err(wrong)?;
-    let store = open_stores(dir, 1).map_err(wrong)?.into_iter().next();
-    let mut store = store.ok_or_else(|| wrong("there is no store"))?;
+    fs::create_dir(dir).during(WHAT)?;
+    let store = open_stores(dir, 1).during(WHAT)?.into_iter().next();
+    let mut store = store.ok_or_else(|| BenchError::failed(WHAT, "there is no store"))?;
     let mut generation = 0;
     Ok(Box::new(move || {
         generation += 1;
@@ -73,11 +70,11 @@ pub(super) fn image(dir: &Path, blocks: u64) -> Result<Work> {
 }
 
 fn write(store: &mut SledStore, image: ImageId, blocks: u64) -> Result<usize> {
-    let mut writer = ImageWriter::begin(store, image).map_err(wrong)?;
+    let mut writer = ImageWriter::begin(store, image).during(WHAT)?;
     for _ in 0..blocks {
-        writer.put(store, &[1; BLOCK_BYTES]).map_err(wrong)?;
+        writer.put(store, &[1; BLOCK_BYTES]).during(WHAT)?;
     }
-    writer.seal(store).map_err(wrong)?;
+    writer.seal(store).during(WHAT)?;
     let (blocks, bytes) = writer.written();
     let manifest = Manifest {
         image,
@@ -91,7 +88,7 @@ fn write(store: &mut SledStore, image: ImageId, blocks: u64) -> Result<usize> {
         bytes,
         created_ms: 1,
     };
-    writer.switch(store, &manifest).map_err(wrong)?;
-    writer.sweep(store).map_err(wrong)?;
+    writer.switch(store, &manifest).during(WHAT)?;
+    writer.sweep(store).during(WHAT)?;
     Ok(bytes as usize)
 }

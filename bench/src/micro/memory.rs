@@ -13,7 +13,7 @@ use ephesus_wire::rng::Rng;
 use ephesus_wire::slot::{Partitioning, slot_of};
 use ephesus_wire::{Lsn, PartitionId};
 
-use crate::error::BenchError;
+use crate::error::{BenchError, During};
 use crate::prefill::{KEY_BYTES, key};
 
 use super::{VALUE_BYTES, Work};
@@ -108,8 +108,7 @@ pub(super) fn decode_blocks() -> Work {
             let count = |entry: ephesus_wire::block::Entry| {
                 entries += usize::from(entry.key.len() == KEY_BYTES);
             };
-            let fed = assembler.feed(block, count);
-            fed.map_err(|error| BenchError::failed("a block", error))?;
+            assembler.feed(block, count).during("a block")?;
         }
         match entries == BATCH {
             true => Ok(encoded.iter().map(Vec::len).sum()),

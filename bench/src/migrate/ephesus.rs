@@ -12,12 +12,12 @@ use ephesus_engine::operator::following::Following;
 use ephesus_wire::handshake::Secret;
 
 use crate::cluster::bed::{Bed, Layout};
-use crate::error::{BenchError, Result};
-use crate::operator::{Operator, unexpected};
+use crate::error::{BenchError, During, Result};
+use crate::operator::{Operator, answer};
 use crate::record::ServerRecord;
 use crate::server;
 
-use super::pair::{Ends, Pair, Said, Stage};
+use super::round::{Ends, Pair, Said, Stage};
 
 /// How long nodes may take to tell how long commands were held: they say so once a second.
 const FIGURES_MAX: Duration = Duration::from_millis(2 * PROGRESS_MS);
@@ -70,13 +70,9 @@ impl EphesusPair {
         Self::of(cluster, Some(bed))
     }
 
-    /// Two nodes of a cluster that runs.
     pub(super) fn of(cluster: Cluster, bed: Option<Bed>) -> Result<Self> {
         let mut operator = Operator::of_leader(&cluster.coordinators, cluster.secret.as_ref())?;
-        let nodes = match operator.ask(&Query::Nodes)? {
-            Report::Nodes(rows) => rows,
-            other => return Err(unexpected("nodes", &other)),
-        };
+        let nodes = answer!(operator.ask(&Query::Nodes)?, Report::Nodes)?;
         let [source, target] = &cluster.nodes;
         let (source, target) = (named(&nodes, source)?, named(&nodes, target)?);
         let pids = bed.as_ref().and_then(|bed| bed.node_pids().try_into().ok());
@@ -99,8 +95,7 @@ impl EphesusPair {
             ends.add(row.first_slot, row.last_slot, moves);
         }
         if moving.is_empty() {
-            let what = format!("node {}", source.name);
-            return Err(BenchError::failed(what, "it has nothing to give"));
+            return Err(BenchError::failed(&source.name, "it has nothing to give"));
         }
         owned.retain(|row| moving.contains(&row.partition));
         Ok(EphesusPair {
@@ -120,7 +115,6 @@ impl EphesusPair {
         })
     }
 
-    /// Begins what is ordered.
     fn begin(&mut self, order: Query) -> Result<()> {
         self.arrived_s.clear();
         self.following = Following::default();
@@ -143,32 +137,26 @@ impl EphesusPair {
 
 fn named<'a>(rows: &'a [NodeRow], name: &str) -> Result<&'a NodeRow> {
     let row = rows.iter().find(|row| row.name == name);
-    row.ok_or_else(|| BenchError::failed(format!("node {name}"), "there is none of this name"))
+    row.ok_or_else(|| BenchError::failed(name, "there is no node of this name"))
 }
 
 fn entry(row: &NodeRow) -> Result<SocketAddr> {
-    let what = || format!("the entry port {} of node {}", row.entry, row.name);
-    let mut found = row
-        .entry
-        .to_socket_addrs()
-        .map_err(BenchError::io(what()))?;
-    let unknown = || BenchError::failed(what(), "it has no address");
-    found.next().ok_or_else(unknown)
+    let what = format!("the entry port {} of node {}", row.entry, row.name);
+    let found = row.entry.to_socket_addrs().during(&what)?.next();
+    found.ok_or_else(|| BenchError::failed(what, "it has no address"))
 }
 
 /// What was planned, or would be.
 fn planned(operator: &mut Operator, order: Query) -> Result<Vec<MoveRow>> {
-    match operator.ask(&order)? {
-        Report::Planned(rows) if rows.iter().all(|row| row.refusal.is_none()) => Ok(rows),
-        other => Err(unexpected("a move", &other)),
+    let rows = answer!(operator.ask(&order)?, Report::Planned)?;
+    match rows.iter().find_map(|row| row.refusal.as_ref()) {
+        None => Ok(rows),
+        Some(refusal) => Err(BenchError::failed("a move", format_args!("{refusal:?}"))),
     }
 }
 
 fn partitions(operator: &mut Operator) -> Result<Vec<PartitionRow>> {
-    match operator.ask(&Query::Partitions)? {
-        Report::Partitions(rows) => Ok(rows),
-        other => Err(unexpected("partitions", &other)),
-    }
+    answer!(operator.ask(&Query::Partitions)?, Report::Partitions)
 }
 
 impl Pair for EphesusPair {
@@ -194,10 +182,7 @@ impl Pair for EphesusPair {
     }
 
     fn look(&mut self, at_s: f64) -> Result<(Stage, u64)> {
-        let report = match self.operator.ask(&Query::Migrations)? {
-            Report::Migrations(report) => report,
-            other => return Err(unexpected("migrations", &other)),
-        };
+        let report = answer!(self.operator.ask(&Query::Migrations)?, Report::Migrations)?;
         self.looked_s = at_s;
         let at = Duration::from_secs_f64(at_s);
         let gone = self.following.note(&report, at);

@@ -6,13 +6,10 @@ use std::iter::zip;
 use crate::load::{Outcome as Found, Phase};
 use crate::measure::{Goal, Scale, less, more};
 use crate::named::Named;
-use crate::plot::{Axis, Kind, Plot, Series};
-use crate::record::{Case, EPHESUS, Event, Run};
-use crate::stats;
+use crate::record::{Axis, Case, EPHESUS, Event, Kind, Latencies, Plot, Run, Series};
 
-use super::pair::Contestant;
-use super::round::Outcome;
-use super::shape::Shape;
+use super::Shape;
+use super::round::{Contestant, Outcome};
 
 #[cfg(test)]
 mod tests;
@@ -25,10 +22,8 @@ const OF_DISK: f64 = 0.6;
 const GROWTH_MB_MAX: f64 = 64.0;
 const HOLD_P99_MS_MAX: f64 = 10.0;
 const P99_RATIO_MAX: f64 = 2.0;
-/// Of what is usual.
 const THROUGHPUT_MIN: f64 = 0.5;
 const MB: f64 = 1e6;
-/// Points of a move's rate over time.
 const RATE_POINTS: f64 = 40.0;
 
 /// What the machine can do, measured in every round, MB/s.
@@ -64,8 +59,8 @@ pub(super) fn add(case: &mut Case, who: &str, (shape, raw): (Shape, Raw), outcom
 /// What the last moves were like, by who moved.
 pub(super) type Outcomes = BTreeMap<String, Outcome>;
 
-/// Holds of every move in every round, ms.
-pub(super) type Holds = BTreeMap<String, Vec<f64>>;
+/// Holds of every move in every round.
+pub(super) type Holds = BTreeMap<String, Latencies>;
 
 /// What all rounds have come to by now, with plots over time of the last one.
 pub(super) fn conclude(case: &mut Case, shape: Shape, holds: &Holds, last: &Outcomes) {
@@ -93,9 +88,8 @@ pub(super) fn conclude(case: &mut Case, shape: Shape, holds: &Holds, last: &Outc
         ("hold p99, all moves", 0.99, bounded),
         ("hold maximum, all moves", 1.0, less("ms")),
     ] {
-        for (who, holds) in holds {
-            let value = stats::quantile(holds, quantile).unwrap_or(f64::NAN);
-            case.sample(name, scale, who, value);
+        for (who, holds) in holds.iter().filter(|(_, holds)| holds.count() > 0) {
+            case.sample(name, scale, who, holds.us(quantile) / 1e3);
         }
     }
     case.judge(EPHESUS, &valkey, str::to_owned);
@@ -104,15 +98,10 @@ pub(super) fn conclude(case: &mut Case, shape: Shape, holds: &Holds, last: &Outc
     case.plots.extend(over_time(last));
 }
 
-/// How long moves were held.
 fn by_percentile(holds: &Holds) -> Plot {
-    let of = |(who, holds): (&String, &Vec<f64>)| {
-        let mut holds = holds.clone();
-        holds.sort_by(f64::total_cmp);
-        let all = holds.len();
-        let point = |(at, ms): (usize, f64)| [at as f64 / all as f64, ms * 1e3];
-        let points = holds.into_iter().enumerate().map(point);
-        Series::new(format!("{who}, {all} moves"), points)
+    let of = |(who, holds): (&String, &Latencies)| {
+        let name = format!("{who}, {} moves", holds.count());
+        Series::new(name, holds.curve_us())
     };
     let axes = [Axis::log("percentile", ""), Axis::log("", "us")];
     let series = holds.iter().map(of).collect();
@@ -120,7 +109,6 @@ fn by_percentile(holds: &Holds) -> Plot {
 }
 
 impl Outcome {
-    /// For people who wait.
     pub(super) fn told(&self) -> String {
         let seconds = self.course.copying.as_secs_f64();
         let [mb, keys] = [self.bytes as f64 / MB, self.keys as f64];
@@ -134,13 +122,17 @@ impl Outcome {
         }
     }
 
-    /// What a reader must know.
     pub(super) fn notes(&self) -> Vec<String> {
         let failure = self.course.failure.iter();
         let failure = failure.map(|why| format!("the move has failed: {why}"));
         let errors = self.writers.iter().flat_map(|found| &found.run.errors);
         let errors = errors.map(|(why, count)| format!("{count} writes: {why}"));
         failure.chain(errors).collect()
+    }
+
+    pub(super) fn count_holds(&self, all: &mut Latencies) {
+        let ns = self.said.holds.iter().map(|[_, ms]| (ms * 1e6) as u64);
+        ns.for_each(|ns| all.record_ns(ns));
     }
 
     /// When a plot begins that has writers in it, too, seconds before the order.
@@ -215,7 +207,6 @@ fn of_writers(shape: Shape, found: &Found, mut sample: impl FnMut(&str, Scale, f
     sample("redirects", less(""), found.redirects as f64);
 }
 
-/// What writers saw before, during and after a move.
 fn writers(shape: Shape, (who, outcome): (&String, &Outcome)) -> Option<Run> {
     let found = outcome.writers.as_ref()?;
     let run = found.run(who, "", shape.writes.unwrap_or(0));

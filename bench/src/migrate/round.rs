@@ -3,21 +3,20 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::disk;
+use ephesus_wire::limits::SLOTS;
+use serde::Serialize;
+
 use crate::error::{BenchError, Result};
-use crate::fresh_memory::Provided;
-use crate::interrupt;
 use crate::load::{Indexes, Ledger, Mix, Op, Outcome as Found, Phase, Plan, Running, Sizes, Span};
-use crate::prefill;
-use crate::procfs::{self, CpuMark};
+use crate::procfs::{self, CpuMark, Pid};
+use crate::record::ServerRecord;
+use crate::resp::Connection;
+use crate::server::Durability;
+use crate::{disk, fresh_memory, interrupt, prefill};
 
-use super::Bench;
-use super::pair::{Ends, Pair, Said, Stage};
-use super::shape::Shape;
+use super::{Bench, Shape};
 
-/// Of writers to each server.
 pub(super) const CONNECTIONS: usize = 50;
-/// Writes that are sent together.
 pub(super) const PIPELINE: u32 = 16;
 /// Between two looks at a move, at least.
 const LOOK: Duration = Duration::from_millis(2);
@@ -32,13 +31,11 @@ const MOVE_TIMEOUT: Duration = Duration::from_secs(180);
 /// Before latencies are measured the disk has answered in time for so long, or it is waited for so long.
 const CALM: Duration = Duration::from_secs(7);
 const CALM_WITHIN: Duration = Duration::from_secs(90);
-/// Writes before anything is counted.
 const WARM_UP: Duration = Duration::from_secs(1);
 /// How long a source may take to drop what it gave away.
 const DROP_TIMEOUT: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(20);
 
-/// What a move was like.
 #[derive(Debug)]
 pub(super) struct Outcome {
     /// Keys that moved, and bytes of these keys and their values.
@@ -48,30 +45,119 @@ pub(super) struct Outcome {
     pub(super) said: Said,
     /// Of source and target, if they run here.
     pub(super) ends: Option<[End; 2]>,
-    /// What writers saw.
     pub(super) writers: Option<Found>,
 }
 
-/// How a move went.
 #[derive(Debug, Default)]
 pub(super) struct Course {
     /// Why it has failed; then nothing but what clients saw is known.
     pub(super) failure: Option<String>,
     /// From the last look at which nothing was copied to the end.
     pub(super) copying: Duration,
-    /// From the order to the end.
     pub(super) whole: Duration,
     /// Seconds since the order, and what had arrived by then in a unit of the pair's own.
     pub(super) arrived: Vec<[f64; 2]>,
 }
 
-/// What a move cost one of the two.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct End {
     /// CPU time during the move, forks included.
     pub(super) cpu: Duration,
     /// The most memory above what it had before.
     pub(super) growth_bytes: u64,
+}
+
+/// Who moves data, and how durable it is meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Contestant {
+    /// Ephesus: what the target has confirmed is on its disk.
+    Ephesus,
+    /// Valkey in memory alone.
+    Valkey,
+    /// Valkey with an AOF that is synced once a second.
+    ValkeyEverysec,
+    /// Valkey with an AOF that is synced before replies.
+    ValkeyAlways,
+}
+
+impl Contestant {
+    /// Its AOF, if it is a Valkey with one.
+    pub(super) fn aof(self) -> Option<Durability> {
+        match self {
+            Contestant::Ephesus | Contestant::Valkey => None,
+            Contestant::ValkeyEverysec => Some(Durability::EverySecond),
+            Contestant::ValkeyAlways => Some(Durability::Always),
+        }
+    }
+}
+
+/// How far a move is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    Waiting,
+    Copying,
+    /// The target owns everything that was to move.
+    Done,
+    /// It has ended otherwise, and why.
+    Failed(String),
+}
+
+/// What the servers themselves say of a move that has ended.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Said {
+    /// When writes were held, in seconds since the order, and for how long, ms: a pair for each part of the move.
+    pub(super) holds: Vec<[f64; 2]>,
+    pub(super) retries: u64,
+    pub(super) forked_bytes: u64,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Ends {
+    pub(super) entries: [SocketAddr; 2],
+    /// Their processes; none: they run elsewhere.
+    pub(super) pids: Option<[Pid; 2]>,
+    /// By slot whether it is going to move; none: the source does not have it.
+    pub(super) slots: Vec<Option<bool>>,
+}
+
+impl Ends {
+    pub(super) fn new(entries: [SocketAddr; 2], pids: Option<[Pid; 2]>) -> Self {
+        let slots = vec![None; usize::from(SLOTS)];
+        Ends {
+            entries,
+            pids,
+            slots,
+        }
+    }
+
+    /// The source has these slots, the ends of the range included, of those that there are.
+    pub(super) fn add(&mut self, first: u16, last: u16, moves: bool) {
+        let slots = self.slots.get_mut(usize::from(first)..=usize::from(last));
+        slots.unwrap_or_default().fill(Some(moves));
+    }
+}
+
+/// Two servers of one cluster, one of which gives data to the other.
+pub(super) trait Pair {
+    fn ends(&self) -> &Ends;
+    /// Waits until both have done what is left to do after writes.
+    fn settle(&self) -> Result<()>;
+    fn order(&mut self) -> Result<()>;
+    /// How far it is so many seconds after the order, and a number that grows from 0 in proportion to what has arrived.
+    fn look(&mut self, at_s: f64) -> Result<(Stage, u64)>;
+    fn said(&mut self) -> Result<Said>;
+    /// Begins to bring back what has arrived; false: nobody needs that, since the servers end with the round.
+    fn order_back(&mut self) -> Result<bool> {
+        Ok(false)
+    }
+    fn described(&self) -> Vec<ServerRecord>;
+
+    fn keys(&self) -> Result<[u64; 2]> {
+        let [source, target] = self.ends().entries;
+        let count = |address| Connection::open(address)?.integer(&["DBSIZE"]);
+        Ok([count(source)?, count(target)?])
+    }
 }
 
 /// Loads the source, moves half of it, and checks that all is where it belongs.
@@ -84,7 +170,7 @@ pub(super) fn run(pair: &mut dyn Pair, shape: Shape, bench: &Bench) -> Result<Ou
     let (moving, staying): (Vec<u32>, _) = all.iter().partition(|i| moves(i) == Some(true));
     let keys = moving.len() as u64;
     let mut values = Plan::new(source);
-    values.workload.sizes = Sizes::Fixed(shape.value_bytes);
+    values.workload.sizes = Sizes::fixed(shape.value_bytes);
     let keys_max = all.last().map_or(0, |last| u64::from(*last) + 1);
     values.workload.ledger = Some(Arc::new(Ledger::new(0, keys_max)));
     let all = Indexes::These(all.into());
@@ -98,18 +184,19 @@ pub(super) fn run(pair: &mut dyn Pair, shape: Shape, bench: &Bench) -> Result<Ou
         _ => moving.clone(),
     };
     let mut writers = Writers::start(source, shape, written, bench)?;
-    writers.enter(Phase::Before, bench.load_time())?;
-    let mut costs = Costs::begin(&ends, shape)?;
-    costs.provide()?;
+    writers.enter(Phase::Before, shape.load_time())?;
+    if is_ours && shape.writes.is_none() {
+        // Loading has taken what was touched before the servers began.
+        fresh_memory::touch(shape.memory_bytes() / 2);
+    }
+    let marks = ends.pids.iter().flatten().copied().map(mark);
+    let marks = marks.collect::<Result<Vec<_>>>()?;
     writers.enter(Phase::During, Duration::ZERO)?;
     let began = Instant::now();
     pair.order()?;
-    let course = follow(pair, began, &mut || {
-        writers.check()?;
-        costs.provide()
-    })?;
-    let costs = costs.end()?;
-    writers.enter(Phase::After, bench.load_time())?;
+    let course = follow(pair, began, &mut || writers.look())?;
+    let costs = marks.into_iter().map(cost).collect::<Result<Vec<End>>>()?;
+    writers.enter(Phase::After, shape.load_time())?;
     let writers = writers.end()?;
     if is_ours && course.failure.is_none() {
         await_keys(pair, [shape.keys - keys, keys])?;
@@ -145,21 +232,20 @@ impl Writers {
             return Ok(Writers(None));
         };
         if keys.is_empty() {
-            return Err(BenchError::flag("--keys", "leaves nothing to write"));
+            return Err(BenchError::failed("--keys", "leaves nothing to write"));
         }
-        let is_quick = bench.flags.quick;
-        if !is_quick && disk::await_calm(bench.root.path(), CALM, CALM_WITHIN)?.is_none() {
+        if !shape.is_quick && !disk::await_calm(bench.root.path(), CALM, CALM_WITHIN)? {
             eprintln!("   the disk has not been calm within {CALM_WITHIN:?}");
         }
         let mut plan = Plan::new(source);
-        plan.rate = rate;
-        plan.connections = CONNECTIONS;
-        plan.pipeline = PIPELINE;
+        plan.pace.rate = rate;
+        plan.pace.connections = CONNECTIONS;
+        plan.pace.pipeline = PIPELINE;
         plan.workload.mix = Mix::of(&[(Op::Write, 1)]);
         plan.workload.keys = Indexes::These(keys.into());
-        plan.workload.sizes = Sizes::Fixed(shape.value_bytes);
+        plan.workload.sizes = Sizes::fixed(shape.value_bytes);
         let mut writers = Writers(Some(Running::start(plan, Span::OPEN)?));
-        writers.wait(WARM_UP)?;
+        writers.enter(Phase::WarmUp, WARM_UP)?;
         Ok(writers)
     }
 
@@ -167,24 +253,19 @@ impl Writers {
     fn enter(&mut self, phase: Phase, duration: Duration) -> Result<()> {
         if let Some(load) = &mut self.0 {
             load.enter(phase);
-            self.wait(duration)?;
+            interrupt::wait_until(duration, POLL, || self.look().map(|()| false))?;
         }
         Ok(())
     }
 
-    fn wait(&mut self, duration: Duration) -> Result<()> {
-        interrupt::wait_until(duration, POLL, || self.check().map(|()| false)).map(drop)
-    }
-
-    /// Fails when writes have ended by themselves.
-    fn check(&mut self) -> Result<()> {
+    /// Keeps what was seen in each second; fails when writes have ended by themselves.
+    fn look(&mut self) -> Result<()> {
         match self.0.as_mut().is_some_and(Running::look) {
             false => Ok(()),
             true => Err(BenchError::failed("writes", "they have ended early")),
         }
     }
 
-    /// What they saw.
     fn end(self) -> Result<Option<Found>> {
         let ended = self.0.map(|load| {
             load.end();
@@ -228,52 +309,20 @@ fn follow(
     }
 }
 
-/// What a move costs the two servers, if they run here.
-struct Costs {
-    /// Of each, with its resident memory before the move.
-    marks: Vec<(CpuMark, u64)>,
-    /// Given to servers that nobody else uses as they need it. Loading has taken what was touched before they began.
-    memory: Option<Provided>,
+/// What a server has used, and its resident memory, by now.
+fn mark(pid: Pid) -> Result<(CpuMark, u64)> {
+    procfs::reset_peak(pid)?;
+    let [resident_bytes, _] = procfs::resident_bytes(pid)?;
+    Ok((CpuMark::of(pid)?, resident_bytes))
 }
 
-impl Costs {
-    fn begin(ends: &Ends, shape: Shape) -> Result<Self> {
-        let is_alone = ends.pids.is_some() && shape.writes.is_none();
-        let memory = is_alone.then(|| Provided::new(shape.memory_bytes() / 2));
-        let mark = |&pid| {
-            procfs::reset_peak(pid)?;
-            let [resident_bytes, _] = procfs::resident_bytes(pid)?;
-            Ok((CpuMark::of(pid)?, resident_bytes))
-        };
-        let marks = ends.pids.iter().flatten().map(mark);
-        Ok(Costs {
-            marks: marks.collect::<Result<_>>()?,
-            memory,
-        })
-    }
-
-    fn provide(&mut self) -> Result<()> {
-        if let Some(memory) = &mut self.memory {
-            let grown = self.marks.iter().map(|(mark, before)| {
-                let [resident, _] = procfs::resident_bytes(mark.pid)?;
-                Ok(resident.saturating_sub(*before))
-            });
-            memory.give_back_for(grown.sum::<Result<u64>>()? as usize);
-        }
-        Ok(())
-    }
-
-    /// Of the move, which is over; forks that copied data have ended before it.
-    fn end(self) -> Result<Vec<End>> {
-        let end = |(mark, before): (CpuMark, u64)| {
-            let [_, peak] = procfs::resident_bytes(mark.pid)?;
-            Ok(End {
-                cpu: mark.elapsed()?,
-                growth_bytes: peak.saturating_sub(before),
-            })
-        };
-        self.marks.into_iter().map(end).collect()
-    }
+/// What it has used since; forks that copied data have ended before the end of a move.
+fn cost((mark, before): (CpuMark, u64)) -> Result<End> {
+    let [_, peak] = procfs::resident_bytes(mark.pid)?;
+    Ok(End {
+        cpu: mark.elapsed()?,
+        growth_bytes: peak.saturating_sub(before),
+    })
 }
 
 /// Waits until source and target have exactly the keys that are theirs.

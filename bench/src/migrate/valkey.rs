@@ -5,15 +5,14 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-use crate::affinity::Confinement;
-use crate::error::{BenchError, Result};
+use crate::error::{During, Result};
 use crate::locate;
 use crate::record::ServerRecord;
 use crate::resp::{self, Connection, Value, unexpected};
 use crate::runner::join;
-use crate::server::{self, Durability, Product, Server, ServerSpec};
+use crate::server::{Durability, Product, Server, ServerSpec};
 
-use super::pair::{Contestant, Ends, Pair, Said, Stage};
+use super::round::{Contestant, Ends, Pair, Said, Stage};
 
 #[cfg(test)]
 mod tests;
@@ -21,7 +20,6 @@ mod tests;
 const LAST_SLOT: u16 = 16_383;
 /// The last of the slots that move: half of them.
 const LAST_MOVING: u16 = LAST_SLOT / 2;
-/// How long a server may go on working after writes.
 const QUIET_TIMEOUT: Duration = Duration::from_secs(120);
 const DAY_MS: f64 = 86_400_000.0;
 
@@ -59,7 +57,6 @@ impl ValkeyPair {
                 durability: contestant.aof().unwrap_or(Durability::EverySecond),
                 dir: dir.path().join(name),
                 cpus: vec![cpu],
-                confinement: Confinement::Affinity,
                 extra: format!("{CLUSTER_SETTINGS}{in_memory}"),
             };
             Server::start(spec)
@@ -80,7 +77,6 @@ impl ValkeyPair {
         })
     }
 
-    /// To the source, 0, or the target, 1.
     fn connect(&self, end: usize) -> Result<Connection> {
         self.servers[end].connect()
     }
@@ -132,7 +128,7 @@ impl Pair for ValkeyPair {
 
     fn said(&mut self) -> Result<Said> {
         let log = self.servers[0].spec.log_path();
-        let text = fs::read_to_string(&log).map_err(BenchError::io(log.display().to_string()))?;
+        let text = fs::read_to_string(&log).during(log.display())?;
         let forked = self
             .newest(0)?
             .and_then(|export| number(&export, "cow_size"));
@@ -145,11 +141,10 @@ impl Pair for ValkeyPair {
     }
 
     fn described(&self) -> Vec<ServerRecord> {
-        self.servers.iter().map(server::describe).collect()
+        self.servers.iter().map(Server::describe).collect()
     }
 }
 
-/// What a Valkey says of slots that it gives or gets, by name.
 type Migration = BTreeMap<String, String>;
 
 /// The one that was begun last of those that this end calls so, of a reply to `CLUSTER GETSLOTMIGRATIONS`.

@@ -1,5 +1,4 @@
-use crate::plot::{Axis, Kind, Plot, Series};
-use crate::record::Event;
+use crate::record::{Axis, Event, Kind, Plot, Series};
 use crate::stats::number;
 
 /// Where a plot 600 wide has its axes: left, right and top; and heights below the top, less where two share a column.
@@ -11,7 +10,6 @@ const FOOT: f64 = 40.0;
 /// Height of a bar with the room around it; and where bars begin and end at most, 380 being the whole.
 const BAR_HEIGHT: f64 = 30.0;
 const BARS: [f64; 2] = [120.0, 300.0];
-/// Distinct colours of the page.
 const COLOURS: usize = 8;
 /// Points of a line that tell their values under the pointer.
 const DOTS_MAX: usize = 400;
@@ -29,7 +27,6 @@ pub(super) struct Drawn<'a> {
     pub(super) marks: Vec<Mark<'a>>,
 }
 
-/// A series in its place.
 #[derive(Debug)]
 pub(super) struct Line<'a> {
     pub(super) name: &'a str,
@@ -39,14 +36,12 @@ pub(super) struct Line<'a> {
     pub(super) whiskers: Vec<[f64; 3]>,
 }
 
-/// An event in its place.
 #[derive(Debug)]
 pub(super) struct Mark<'a> {
     pub(super) event: &'a Event,
     /// Its colour is that of the line that it is about, if it is about one, or of its kind.
     pub(super) class: String,
     pub(super) from: f64,
-    /// None if it did not last.
     pub(super) until: Option<f64>,
     pub(super) is_first_of_kind: bool,
 }

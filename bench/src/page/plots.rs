@@ -1,5 +1,4 @@
-use crate::plot::{Axis, Kind, Plot, Series};
-use crate::record::{Case, Event, Latencies, Row, Run, Second};
+use crate::record::{Axis, Case, Event, Kind, Latencies, Plot, Row, Run, Second, Series};
 use crate::stats;
 
 use super::table::keep_first;

@@ -1,4 +1,3 @@
-use crate::measure::Verdict;
 use crate::record::{Case, Record};
 use crate::stats::{number, quantile};
 
@@ -15,6 +14,19 @@ impl Table {
         Table {
             head,
             rows: Vec::new(),
+        }
+    }
+
+    /// Drops columns from a place on that say nothing.
+    fn drop_empty(&mut self, from: usize) {
+        for column in (from..self.head.len()).rev() {
+            let is_empty = |row: &Vec<String>| matches!(&*row[column], "" | "-");
+            if self.rows.iter().all(is_empty) {
+                self.head.remove(column);
+                for row in &mut self.rows {
+                    row.remove(column);
+                }
+            }
         }
     }
 
@@ -77,41 +89,32 @@ fn results_of(cases: &[(&Case, Vec<String>)]) -> Table {
     let rows = || (cases.iter()).flat_map(|(case, _)| case.rows.iter().map(move |row| (case, row)));
     let mut ratios: Vec<&String> = rows().flat_map(|(_, row)| row.ratios.keys()).collect();
     keep_first(&mut ratios);
-    let has_goals = rows().any(|(_, row)| row.verdict != Verdict::NoGoal);
-    let has_bound = rows().any(|(_, row)| !row.client_bound.is_empty());
     let mut table = Table::new(&["case", "measure", "unit"]);
     table.head.extend(servers.iter().cloned());
-    let has_spread =
-        servers.len() == 1 && rows().any(|(_, row)| row.samples[&servers[0]].len() > 1);
-    table.head.extend(has_spread.then(|| "spread".to_owned()));
+    let always = table.head.len();
+    table.head.push("spread".to_owned());
     let heads = ratios.iter().map(|to| format!("/ {to} (95% interval)"));
     table.head.extend(heads);
-    if has_goals {
-        table.head.extend(["goal", "verdict"].map(str::to_owned));
-    }
-    table
-        .head
-        .extend(has_bound.then(|| "client-bound".to_owned()));
+    let last = ["goal", "verdict", "client-bound"];
+    table.head.extend(last.map(str::to_owned));
     for (case, row) in rows() {
         let mut cells = [&case.name, &row.name, &row.unit]
             .map(String::clone)
             .to_vec();
-        let median = |server: &String| row.medians.get(server).copied().flatten();
-        cells.extend(
-            servers
-                .iter()
-                .map(|server| or_dash(median(server).map(number))),
-        );
-        cells.extend(has_spread.then(|| spread(&row.samples[&servers[0]])));
+        let median = |server: &String| row.medians.get(server).copied().flatten().map(number);
+        cells.extend(servers.iter().map(|server| or_dash(median(server))));
+        cells.push(match &**servers {
+            [only] if row.samples[only].len() > 1 => spread(&row.samples[only]),
+            _ => or_dash(None),
+        });
         let ratio = |to| or_dash(row.ratios.get(to).map(ToString::to_string));
         cells.extend(ratios.iter().map(|&to: &&String| ratio(to)));
-        if has_goals {
-            let goal = or_dash(row.goal.map(|goal| goal.to_string()));
-            cells.extend([goal, row.verdict.to_string()]);
-        }
-        cells.extend(has_bound.then(|| row.client_bound.join(", ")));
+        cells.push(or_dash(row.goal.map(|goal| goal.to_string())));
+        cells.push(row.verdict.to_string());
+        cells.push(row.client_bound.join(", "));
         table.rows.push(cells);
     }
+    table.drop_empty(always);
     table
 }
 
@@ -141,19 +144,9 @@ pub(super) fn keep_first(names: &mut Vec<&String>) {
 
 /// What runs of the load generator came to, and what went wrong in them.
 pub(super) fn of_runs(case: &Case) -> Vec<Table> {
-    let mut latency = Table::new(&[
-        "run",
-        "operation",
-        "count",
-        "per s",
-        "mean us",
-        "p50 us",
-        "p90 us",
-        "p99 us",
-        "p99.9 us",
-        "p99.99 us",
-        "max us",
-    ]);
+    let percentiles = "p50 us,p90 us,p99 us,p99.9 us,p99.99 us,max us";
+    let head = format!("run,operation,count,per s,mean us,{percentiles}");
+    let mut latency = Table::new(&head.split(',').collect::<Vec<_>>());
     let mut troubles = Table::new(&["run", "trouble", "count"]);
     for run in &case.runs {
         let mut operations = run.operations.clone();

@@ -1,5 +1,5 @@
 use super::*;
-use crate::plot::{Axis, Kind, Plot, Series};
+use crate::record::{Axis, Kind, Plot, Series};
 
 const GOLDEN: &str = include_str!("../record/golden.json");
 

@@ -4,18 +4,18 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer};
-use serde::de::Error as _;
-use serde::ser::Error as _;
 use serde::{Deserialize, Serialize};
 
-/// Longest latency told apart.
+use crate::error::{BenchError, During, Result};
+
 const NS_MAX: u64 = 600_000_000_000;
 
 /// Latencies in nanoseconds, 3 digits, up to ten minutes; longer ones count as so long.
 ///
 /// In JSON: `count` and percentiles, for people, and `hdr`, of which it is read again: the histogram in HdrHistogram's V2
 /// format, deflated, in base64. Other implementations and plotters of HdrHistogram read that as it is.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(into = "Written", try_from = "Written")]
 pub struct Latencies(Histogram<u64>);
 
 impl Default for Latencies {
@@ -25,32 +25,26 @@ impl Default for Latencies {
 }
 
 impl Latencies {
-    /// Counts one.
     pub fn record_ns(&mut self, ns: u64) {
         self.0.saturating_record(ns);
     }
 
-    /// Counts those of another one.
     pub fn add(&mut self, other: &Latencies) {
         self.0.add(&other.0).expect("bounds are the same");
     }
 
-    /// How many.
     pub fn count(&self) -> u64 {
         self.0.len()
     }
 
-    /// The quantile `q` of 0..=1.
     pub fn us(&self, q: f64) -> f64 {
         self.0.value_at_quantile(q) as f64 / 1e3
     }
 
-    /// Mean.
     pub fn mean_us(&self) -> f64 {
         self.0.mean() / 1e3
     }
 
-    /// Longest.
     pub fn max_us(&self) -> f64 {
         self.0.max() as f64 / 1e3
     }
@@ -119,36 +113,34 @@ struct Written {
     hdr: String,
 }
 
-impl Serialize for Latencies {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+impl From<Latencies> for Written {
+    fn from(all: Latencies) -> Self {
         let mut hdr = Vec::new();
-        V2DeflateSerializer::new()
-            .serialize(&self.0, &mut hdr)
-            .map_err(S::Error::custom)?;
-        let written = Written {
-            count: self.count(),
-            mean_us: self.mean_us(),
-            p50_us: self.us(0.5),
-            p90_us: self.us(0.9),
-            p99_us: self.us(0.99),
-            p999_us: self.us(0.999),
-            p9999_us: self.us(0.9999),
-            max_us: self.max_us(),
+        let written = V2DeflateSerializer::new().serialize(&all.0, &mut hdr);
+        written.expect("there is room in memory");
+        Written {
+            count: all.count(),
+            mean_us: all.mean_us(),
+            p50_us: all.us(0.5),
+            p90_us: all.us(0.9),
+            p99_us: all.us(0.99),
+            p999_us: all.us(0.999),
+            p9999_us: all.us(0.9999),
+            max_us: all.max_us(),
             hdr: STANDARD.encode(hdr),
-        };
-        written.serialize(serializer)
+        }
     }
 }
 
-impl<'de> Deserialize<'de> for Latencies {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let written = Written::deserialize(deserializer)?;
-        let hdr = STANDARD.decode(written.hdr).map_err(D::Error::custom)?;
-        let histogram = Deserializer::new()
-            .deserialize(&mut hdr.as_slice())
-            .map_err(D::Error::custom)?;
+impl TryFrom<Written> for Latencies {
+    type Error = BenchError;
+
+    fn try_from(written: Written) -> Result<Self> {
+        let hdr = STANDARD.decode(written.hdr).during("hdr")?;
+        let histogram: Histogram<u64> =
+            Deserializer::new().deserialize(&mut &*hdr).during("hdr")?;
         let mut latencies = Latencies::default();
-        latencies.0.add(histogram).map_err(D::Error::custom)?;
+        latencies.0.add(histogram).during("hdr")?;
         Ok(latencies)
     }
 }

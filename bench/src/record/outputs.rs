@@ -1,15 +1,14 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::error::{BenchError, Result};
+use crate::error::{During, Result};
 use crate::page;
 
 use super::Record;
 
-/// Where a record goes beside the tables on standard output.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Outputs {
-    /// Write everything to this file; `-` is standard output, without tables
+    /// Write everything to this file
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
     /// Write a row per second of each run to this file
@@ -23,57 +22,43 @@ pub struct Outputs {
     pub report: Option<PathBuf>,
 }
 
-const STANDARD_OUTPUT: &str = "-";
-
 impl Outputs {
     /// Finds out before a long run whether its results can be written.
-    ///
-    /// # Errors
-    /// When a directory cannot be made, or a file not be opened.
     pub fn prepare(&self) -> Result<()> {
-        let fails = |path: &Path| BenchError::io(path.display().to_string());
         for dir in self.report.iter().chain(&self.hgrm) {
-            fs::create_dir_all(dir).map_err(fails(dir))?;
-            tempfile::tempfile_in(dir).map_err(fails(dir))?;
+            fs::create_dir_all(dir).during(dir.display())?;
+            tempfile::tempfile_in(dir).during(dir.display())?;
         }
         // A run that fails before it has results leaves no empty files.
-        for path in self.files() {
+        for path in self.json.iter().chain(&self.csv) {
             let parent = path.parent().filter(|dir| !dir.as_os_str().is_empty());
-            match path.exists() {
+            let opened = match path.exists() {
                 true => fs::OpenOptions::new().append(true).open(path),
                 false => tempfile::tempfile_in(parent.unwrap_or(Path::new("."))),
-            }
-            .map_err(fails(path))?;
+            };
+            opened.during(path.display())?;
         }
         Ok(())
     }
 
     /// Prints the tables and writes the files of a run that has ended, as `done` says.
-    ///
-    /// # Errors
-    /// That of the run; when a file cannot be written.
     pub fn publish(&self, mut record: Record, done: Result<()>) -> Result<()> {
         record.truncated = done.as_ref().err().map(ToString::to_string);
-        match self.json.as_deref() == Some(Path::new(STANDARD_OUTPUT)) {
-            true => println!("{}", json(&record)?),
-            false => print!("{}", page::markdown(&record)?),
-        }
+        print!("{}", page::markdown(&record)?);
         let saved = self.save(&record);
         done.and(saved)
     }
 
     /// Writes the files, as many of them as can be written.
-    ///
-    /// # Errors
-    /// The first one.
     pub fn save(&self, record: &Record) -> Result<()> {
         let mut texts = Vec::new();
         if let Some(dir) = &self.report {
             let path = dir.join(format!("{}.html", record.tool));
             texts.push((path, page::html(record)?));
         }
-        if let Some(path) = self.files().find(|path| Some(*path) == self.json.as_ref()) {
-            texts.push((path.clone(), json(record)?));
+        if let Some(path) = &self.json {
+            let text = serde_json::to_string_pretty(record);
+            texts.push((path.clone(), text.during("the record as JSON")?));
         }
         if let Some(path) = &self.csv {
             texts.push((path.clone(), csv(record)));
@@ -81,22 +66,10 @@ impl Outputs {
         if let Some(dir) = &self.hgrm {
             texts.extend(hgrm(record).map(|(name, text)| (dir.join(name), text)));
         }
-        let write = |(path, text): (PathBuf, String)| {
-            fs::write(&path, text).map_err(BenchError::io(path.display().to_string()))
-        };
+        let write = |(path, text): (PathBuf, String)| fs::write(&path, text).during(path.display());
         let written: Vec<Result<()>> = texts.into_iter().map(write).collect();
         written.into_iter().collect()
     }
-
-    fn files(&self) -> impl Iterator<Item = &PathBuf> {
-        let files = self.json.iter().chain(&self.csv);
-        files.filter(|path| path.as_path() != Path::new(STANDARD_OUTPUT))
-    }
-}
-
-fn json(record: &Record) -> Result<String> {
-    let text = serde_json::to_string_pretty(record);
-    text.map_err(|error| BenchError::failed("the record as JSON", error))
 }
 
 fn csv(record: &Record) -> String {
@@ -129,7 +102,6 @@ fn quoted(field: &str) -> String {
     }
 }
 
-/// Names and texts of the percentile files.
 fn hgrm(record: &Record) -> impl Iterator<Item = (String, String)> + '_ {
     let runs = record
         .cases

@@ -2,7 +2,6 @@ use ephesus_wire::rng::Rng;
 
 use super::*;
 use crate::measure::{less, more};
-use crate::plot::{Axis, Kind, Series};
 
 const GOLDEN: &str = include_str!("golden.json");
 

@@ -31,10 +31,10 @@ fn columns_may_move_but_not_vanish() {
 fn flags_say_what_the_plan_says() {
     let address = std::net::SocketAddr::from(([127, 0, 0, 1], 6379));
     let mut plan = Plan::new(address);
-    plan.pipeline = 16;
-    plan.count = Some(1000);
+    plan.pace.pipeline = 16;
+    plan.pace.count = Some(1000);
     plan.workload.keys = Indexes::Below(10);
-    plan.workload.sizes = Sizes::Fixed(100);
+    plan.workload.sizes = Sizes::fixed(100);
     assert_eq!(
         flags(&plan).join(" "),
         "-h 127.0.0.1 -p 6379 -t get -c 50 -P 16 -n 1000 -r 10 -d 100 --csv"
@@ -45,15 +45,19 @@ fn flags_say_what_the_plan_says() {
 
 #[test]
 fn client_cpu_and_failure_come_from_the_real_process() {
-    let before = children_cpu();
-    let mut busy = Command::new("sh")
-        .args([
-            "-c",
-            "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; exit 3",
-        ])
-        .spawn()
-        .expect("sh");
-    assert!(!wait(&mut busy).expect("wait"));
-    let cpu = children_cpu() - before;
-    assert!(cpu > Duration::from_millis(1), "{cpu:?}");
+    let address = std::net::SocketAddr::from(([127, 0, 0, 1], 6379));
+    let script = |lines: &str| {
+        let dir = tempfile::tempdir().expect("dir");
+        let path = dir.path().join("script");
+        fs::write(&path, format!("#!/bin/sh\n{lines}\n")).expect("a script");
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        fs::set_permissions(&path, mode).expect("permissions");
+        run(&path, &Plan::new(address))
+    };
+    let busy = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done";
+    let found = script(&format!("{busy}; printf '{REAL}'")).expect("a run");
+    assert_eq!(found.per_s, 118_343.20);
+    assert!((0.2..1.1).contains(&found.client_busy), "{found:?}");
+    let failed = script("echo no; exit 3").expect_err("it has failed");
+    assert!(failed.to_string().contains("no"), "{failed}");
 }

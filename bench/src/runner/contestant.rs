@@ -4,19 +4,14 @@ use std::time::Duration;
 use ::procfs::{Current, Meminfo};
 use ephesus_wire::limits::SLOTS;
 use serde::Serialize;
-use tempfile::TempDir;
 
-use crate::affinity::{self, Confinement};
-use crate::error::{BenchError, Result};
-use crate::interrupt;
+use crate::error::{BenchError, During, Result};
 use crate::load::{Op, Plan};
-use crate::locate;
-use crate::prefill;
 use crate::procfs::CpuMark;
 use crate::record::ServerRecord;
-use crate::resp;
-use crate::server::{self, Durability, Product, Server, ServerSpec};
+use crate::server::{Durability, Product, Server, ServerSpec};
 use crate::target::LoginArgs;
+use crate::{affinity, interrupt, locate, prefill, resp};
 
 /// A server to measure: one that runs, or one that is started for it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -24,15 +19,13 @@ use crate::target::LoginArgs;
 pub struct Contestant {
     /// What it is called on the command line and in tables.
     pub name: String,
+    /// None: it runs.
     #[serde(skip)]
-    start: Option<Start>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Start {
-    product: Product,
-    /// A server for each CPU, instead of one.
+    product: Option<Product>,
+    /// A server is started for each CPU, instead of one.
+    #[serde(skip)]
     is_cluster: bool,
+    #[serde(skip)]
     program: Option<PathBuf>,
 }
 
@@ -51,32 +44,26 @@ impl From<&str> for Contestant {
         };
         Contestant {
             name: name.to_owned(),
-            start: product.map(|product| Start {
-                product,
-                is_cluster: what == "valkey-cluster",
-                program,
-            }),
+            product,
+            is_cluster: what == "valkey-cluster",
+            program,
         }
     }
 }
 
 impl Contestant {
-    /// Whether it is started.
     pub fn is_started(&self) -> bool {
-        self.start.is_some()
+        self.product.is_some()
     }
 
     /// Whether it uses as many CPUs as it is given.
     pub fn scales(&self) -> bool {
-        let scales = |start: &Start| start.is_cluster || start.product.is_ephesus();
-        self.start.as_ref().is_some_and(scales)
+        self.is_cluster || self.product == Some(Product::Ephesus)
     }
 }
 
-/// How servers are reached or started.
 #[derive(Clone, Debug, Serialize, clap::Args)]
 pub struct ServerArgs {
-    /// How clients get in.
     #[command(flatten)]
     #[serde(flatten)]
     pub login: LoginArgs,
@@ -86,25 +73,17 @@ pub struct ServerArgs {
     /// Of what is started: shards of an Ephesus, servers of a Valkey cluster, and CPUs of each contestant
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub shards: u16,
-    /// --wal-budget of an Ephesus that is started, bytes
-    #[arg(long, default_value_t = 1 << 30)]
-    pub wal_budget: u64,
     /// Directory for data of what is started, on a real disk [default: a temporary one below target]
     #[arg(long)]
     pub dir: Option<PathBuf>,
-    /// How what is started is confined
-    #[arg(long, value_enum, default_value = "affinity")]
-    pub confine: Confinement,
 }
 
 /// What may differ between two starts of a contestant.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// When a write counts as done.
     pub durability: Durability,
     /// CPUs of each contestant, which take turns on them.
     pub cpus: Vec<usize>,
-    /// CPUs of the load generator.
     pub client_cpus: Vec<usize>,
 }
 
@@ -131,7 +110,6 @@ impl Setup {
 /// A contestant that runs.
 #[derive(Debug)]
 pub struct Driven {
-    /// Its name in tables and legends.
     pub name: String,
     /// Its processes, if they were started here.
     pub servers: Vec<Server>,
@@ -139,80 +117,58 @@ pub struct Driven {
     pub plan: Plan,
 }
 
-/// How long servers of a cluster may take to know each other.
+const WAL_BYTES: u64 = 1 << 30;
 const MEET_TIMEOUT: Duration = Duration::from_secs(60);
 const MEET_POLL: Duration = Duration::from_millis(20);
 
 impl ServerArgs {
-    /// A new directory for data, removed when dropped, if there is to be any.
-    pub fn root(&self, contestants: &[Contestant], prefix: &str) -> Result<Option<TempDir>> {
-        let is_needed = contestants.iter().any(Contestant::is_started);
-        let make = || locate::data_root(self.dir.as_deref(), prefix);
-        is_needed.then(make).transpose()
-    }
-
     /// Starts a contestant with its data below `dir`, or finds out whether it is there.
     pub fn start(&self, one: &Contestant, setup: &Setup, dir: &Path) -> Result<Driven> {
-        let name = one.name.clone();
         let mut servers = Vec::new();
-        let plan = match &one.start {
+        let plan = match one.product {
             None => Plan {
                 is_cluster: self.cluster,
-                ..Plan::new(self.login.resolve(&name)?)
+                ..Plan::new(self.login.resolve(&one.name)?)
             },
-            Some(start) => {
+            Some(product) => {
                 let plain = |letter: char| letter.is_ascii_alphanumeric();
-                let dir = dir.join(name.replace(|letter| !plain(letter), "-"));
-                let each = if start.is_cluster {
-                    1
-                } else {
-                    setup.cpus.len()
-                };
+                let dir = dir.join(one.name.replace(|letter| !plain(letter), "-"));
+                let each = if one.is_cluster { 1 } else { setup.cpus.len() };
+                let extra = extra_flags(one, product)?;
                 for (number, cpus) in setup.cpus.chunks(each).enumerate() {
-                    let dir = dir.join(number.to_string());
-                    let spec = self.spec(start, setup.durability, (dir, cpus))?;
-                    servers.push(Server::start(spec)?);
+                    servers.push(Server::start(ServerSpec {
+                        product,
+                        binary: locate::program(product.program(), one.program.as_deref())?,
+                        durability: setup.durability,
+                        dir: dir.join(number.to_string()),
+                        cpus: cpus.to_vec(),
+                        extra: extra.clone(),
+                    })?);
                 }
-                if start.is_cluster {
+                if one.is_cluster {
                     join(&servers, servers.len())?;
                 }
-                Plan {
-                    is_cluster: one.scales() && setup.cpus.len() > 1,
-                    cpus: setup.client_cpus.clone(),
-                    ..Plan::new(servers[0].address)
-                }
+                let mut plan = Plan::new(servers[0].address);
+                plan.is_cluster = one.scales() && setup.cpus.len() > 1;
+                plan.pace.cpus.clone_from(&setup.client_cpus);
+                plan
             }
         };
         Ok(Driven {
-            name,
+            name: one.name.clone(),
             servers,
             plan,
         })
     }
+}
 
-    fn spec(
-        &self,
-        start: &Start,
-        durability: Durability,
-        (dir, cpus): (PathBuf, &[usize]),
-    ) -> Result<ServerSpec> {
-        let memory = Meminfo::current().map_err(|error| BenchError::failed("memory", error))?;
-        let (budget, most) = (self.wal_budget, memory.mem_total / 2);
-        let extra = match (start.product, start.is_cluster) {
-            (Product::Ephesus, _) => format!("--wal-budget {budget} --max-memory {most}"),
-            (_, true) => "--cluster-enabled yes".to_owned(),
-            (_, false) => String::new(),
-        };
-        Ok(ServerSpec {
-            product: start.product,
-            binary: locate::program(start.product.program(), start.program.as_deref())?,
-            durability,
-            dir,
-            cpus: cpus.to_vec(),
-            confinement: self.confine,
-            extra,
-        })
-    }
+fn extra_flags(one: &Contestant, product: Product) -> Result<String> {
+    let most = Meminfo::current().during("memory")?.mem_total / 2;
+    Ok(match (product, one.is_cluster) {
+        (Product::Ephesus, _) => format!("--wal-budget {WAL_BYTES} --max-memory {most}"),
+        (_, true) => "--cluster-enabled yes".to_owned(),
+        (_, false) => String::new(),
+    })
 }
 
 /// Makes a cluster of Valkeys, the first of which have equal shares of the slots.
@@ -228,11 +184,8 @@ pub fn join(servers: &[Server], owners: usize) -> Result<()> {
             one.text(&["CLUSTER", "ADDSLOTSRANGE", &first, &last])?;
         }
     }
-    for other in &servers[1..] {
-        let (ip, port) = (
-            other.address.ip().to_string(),
-            other.address.port().to_string(),
-        );
+    for other in servers[1..].iter().map(|other| other.address) {
+        let (ip, port) = (other.ip().to_string(), other.port().to_string());
         connections[0].text(&["CLUSTER", "MEET", &ip, &port])?;
     }
     let state = (format!("a cluster of {} Valkeys", servers.len()), "ready");
@@ -249,17 +202,11 @@ pub fn join(servers: &[Server], owners: usize) -> Result<()> {
 }
 
 impl Driven {
-    /// Whether it is an Ephesus that was started here.
-    pub fn is_own_ephesus(&self) -> bool {
-        self.servers.iter().any(|one| one.spec.product.is_ephesus())
-    }
-
-    /// For a report.
     pub fn describe(&self) -> Result<ServerRecord> {
         if let Some(first) = self.servers.first() {
             return Ok(ServerRecord {
                 name: self.name.clone(),
-                ..server::describe(first)
+                ..first.describe()
             });
         }
         let target = &self.plan.target;
@@ -277,19 +224,16 @@ impl Driven {
         })
     }
 
-    /// CPU time of its processes so far.
     pub fn cpu_marks(&self) -> Result<Vec<CpuMark>> {
         let pids = self.servers.iter().map(Server::pid);
         pids.map(CpuMark::of).collect()
     }
 
-    /// Waits until its processes are idle; whether they are, within that time.
     pub fn wait_quiet(&self, timeout: Duration) -> Result<bool> {
         let mut quiet = self.servers.iter().map(|one| one.wait_quiet(timeout));
         quiet.try_fold(true, |all, one| Ok(all && one?))
     }
 
-    /// Fails when a thread of its processes may run elsewhere than on their CPUs.
     pub fn verify_confined(&self) -> Result<()> {
         self.servers.iter().try_for_each(Server::verify_confined)
     }
@@ -308,22 +252,13 @@ impl Driven {
         self.verify_confined()
     }
 
-    /// Fails when its processes hold fewer keys together.
+    /// Fails when its processes hold fewer keys together; what a server that runs holds besides is its own affair.
     pub fn verify_keys(&self, keys: u64) -> Result<()> {
-        if self.servers.is_empty() {
-            // What it holds besides is its own affair.
-            return Ok(());
-        }
         let held = |one: &Server| one.connect()?.integer(&["DBSIZE"]);
         let found: u64 = self.servers.iter().map(held).sum::<Result<u64>>()?;
-        match found < keys {
+        match found < keys && !self.servers.is_empty() {
             true => Err(BenchError::keys(&self.name, found, keys)),
             false => Ok(()),
         }
-    }
-
-    /// Lets its processes do what they do to start fast next time.
-    pub fn settle(&self) -> Result<()> {
-        self.servers.iter().try_for_each(Server::settle)
     }
 }

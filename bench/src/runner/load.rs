@@ -9,7 +9,7 @@ use serde::{Serialize, Serializer};
 use crate::error::{BenchError, Result};
 use crate::interrupt;
 use crate::load::{
-    Distribution, Ledger, Mix, Op, Outcome, Plan, Running, STAMP_BYTES, Sizes, Span,
+    Distribution, Ledger, Mix, Op, Outcome, Pace, Plan, Running, STAMP_BYTES, Sizes, Span,
 };
 use crate::named::Named;
 use crate::record::{Case, Event, Second};
@@ -19,34 +19,17 @@ use super::Driven;
 use super::preset::{self, Preset};
 use super::watch::{self, Watch};
 
-/// The load that every server gets.
 #[derive(Clone, Debug, Serialize, clap::Args)]
 pub struct LoadArgs {
     /// Measured seconds [default: 10, or until --count is reached]
     #[arg(long, value_parser = seconds)]
     pub duration: Option<Duration>,
-    /// Operations, of which --warmup's are not counted
-    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
-    pub count: Option<u64>,
     /// Seconds before the measured ones [default: 1, or 0 with --count]
     #[arg(long, value_parser = seconds)]
     pub warmup: Option<Duration>,
-    /// Operations per second, sent whether or not earlier ones are answered; 0: each connection sends when it is answered
-    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=100_000_000))]
-    pub rate: u64,
-    /// Connections (to each server of a cluster)
-    #[arg(long, default_value_t = 50, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=100_000))]
-    pub connections: usize,
-    /// Operations that are sent together, to whichever servers of a cluster own their keys
-    #[arg(long, default_value_t = 1)]
-    pub pipeline: u32,
-    /// Threads that share the connections
-    #[arg(long, default_value_t = 1, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=1024))]
-    pub threads: usize,
-    /// CPUs for a thread each, and for nothing else: at a --rate they spin, to be on time [default: beside servers that
-    /// are started as many as these have, else none]
-    #[arg(long, value_delimiter = ',')]
-    pub cpus: Vec<usize>,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub pace: Pace,
     /// A known workload, which other flags change
     #[arg(long, value_enum)]
     pub preset: Option<Preset>,
@@ -75,7 +58,6 @@ pub struct LoadArgs {
     pub verify: bool,
 }
 
-/// Most keys whose versions are remembered.
 const VERIFIED_KEYS_MAX: u64 = 100_000_000;
 const SECONDS_MAX: f64 = 1e6;
 const DURATION: Duration = Duration::from_secs(10);
@@ -96,8 +78,7 @@ fn shown<S: Serializer>(value: &Option<impl ToString>, serializer: S) -> Result<
 }
 
 impl LoadArgs {
-    /// The load on a server that a plan reaches.
-    fn plan(&self, reaching: Plan) -> Result<Plan> {
+    pub fn plan(&self, reaching: Plan) -> Result<Plan> {
         let mut workload = preset::workload(self.preset, self.keys);
         if let Some(mix) = &self.mix {
             workload.mix = mix.clone();
@@ -110,26 +91,15 @@ impl LoadArgs {
         if self.verify {
             workload.ledger = Some(self.ledger(&workload.mix, &workload.sizes)?);
         }
-        let cpus = match &*self.cpus {
-            [] => reaching.cpus.clone(),
-            cpus => cpus.to_vec(),
-        };
+        let mut pace = self.pace.clone();
+        if pace.cpus.is_empty() {
+            pace.cpus.clone_from(&reaching.pace.cpus);
+        }
         Ok(Plan {
-            rate: self.rate,
-            connections: self.connections,
-            pipeline: self.pipeline,
-            threads: self.threads,
-            cpus,
-            count: self.count,
+            pace,
             workload,
             ..reaching
         })
-    }
-
-    /// Gives a server this load, and its keys if it is to have them.
-    pub fn prepare(&self, driven: &mut Driven) -> Result<()> {
-        driven.plan = self.plan(driven.plan.clone())?;
-        self.fill(driven)
     }
 
     /// Loads the keys of a server that is to have them.
@@ -141,7 +111,7 @@ impl LoadArgs {
     }
 
     fn ledger(&self, mix: &Mix, sizes: &Sizes) -> Result<Arc<Ledger>> {
-        let refused = |problem: &str| Err(BenchError::flag("--verify", problem));
+        let refused = |problem: &str| Err(BenchError::failed("--verify", problem));
         if mix.has(Op::Count) {
             return refused("counters have no versions");
         }
@@ -158,19 +128,17 @@ impl LoadArgs {
         Ok(Arc::new(Ledger::new(run_number, room)))
     }
 
-    /// When it is counted.
     pub fn span(&self) -> Span {
-        let default = |time| self.count.is_none().then_some(time);
+        let default = |time| self.pace.count.is_none().then_some(time);
         Span {
             warmup: self.warmup.or(default(WARMUP)).unwrap_or_default(),
             duration: self.duration.or(default(DURATION)),
         }
     }
 
-    /// A case about this load.
     pub fn case(&self) -> Case {
         match self.preset {
-            Some(preset) => Case::new(preset, ""),
+            Some(preset) => Case::new(preset),
             None => Case {
                 name: "run".to_owned(),
                 title: "a load".to_owned(),
@@ -180,19 +148,18 @@ impl LoadArgs {
     }
 }
 
-/// A load in words.
 pub fn how(plan: &Plan) -> String {
     let workload = &plan.workload;
-    let pace = match plan.rate {
+    let pace = match plan.pace.rate {
         0 => "closed loop".to_owned(),
         rate => format!("open loop, {rate} operations/s, latency from when each was due"),
     };
-    let count = plan.count.map(|count| format!(", {count} operations"));
+    let count = plan.pace.count.map(|count| format!(", {count} operations"));
     let count = count.unwrap_or_default();
     format!(
         "{pace}, {} connections, pipeline {}{count}; {}, {} keys {}, values of {} bytes",
-        plan.connections,
-        plan.pipeline,
+        plan.pace.connections,
+        plan.pace.pipeline,
         workload.mix,
         workload.keys.count(),
         workload.distribution.name(),

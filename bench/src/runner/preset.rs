@@ -29,35 +29,30 @@ pub enum Preset {
     RateLimit,
 }
 
-/// Ten fields of 100 bytes.
-const YCSB: Sizes = Sizes::Fixed(1000);
 const TTL_S: u64 = 60;
 
 /// What a preset does with so many keys; none: half reads and half writes of 100 bytes.
 pub(super) fn workload(preset: Option<Preset>, keys: u64) -> Workload {
     use Distribution::{Latest, Uniform, Zipfian};
     use Op::{Count, Delete, Insert, Read, Rmw, Ttl, Write};
+    const HALVES: &[(Op, u64)] = &[(Read, 50), (Write, 50)];
+    let ycsb = Sizes::fixed(1000);
     let (shares, distribution, sizes, ttl_s): (&[_], _, _, _) = match preset {
-        None => (
-            &[(Read, 50), (Write, 50)],
-            Uniform,
-            Sizes::Fixed(100),
-            TTL_S,
-        ),
-        Some(Preset::A) => (&[(Read, 50), (Write, 50)], Zipfian, YCSB, TTL_S),
-        Some(Preset::B) => (&[(Read, 95), (Write, 5)], Zipfian, YCSB, TTL_S),
-        Some(Preset::C) => (&[(Read, 1)], Zipfian, YCSB, TTL_S),
-        Some(Preset::D) => (&[(Read, 95), (Insert, 5)], Latest, YCSB, TTL_S),
-        Some(Preset::F) => (&[(Read, 50), (Rmw, 50)], Zipfian, YCSB, TTL_S),
+        None => (HALVES, Uniform, Sizes::fixed(100), TTL_S),
+        Some(Preset::A) => (HALVES, Zipfian, ycsb, TTL_S),
+        Some(Preset::B) => (&[(Read, 95), (Write, 5)], Zipfian, ycsb, TTL_S),
+        Some(Preset::C) => (&[(Read, 1)], Zipfian, ycsb, TTL_S),
+        Some(Preset::D) => (&[(Read, 95), (Insert, 5)], Latest, ycsb, TTL_S),
+        Some(Preset::F) => (&[(Read, 50), (Rmw, 50)], Zipfian, ycsb, TTL_S),
         Some(Preset::Session) => {
             let shares = &[(Read, 80), (Ttl, 20)];
-            (shares, Zipfian, Sizes::Uniform(300, 2000), 1800)
+            (shares, Zipfian, Sizes::uniform(300, 2000), 1800)
         }
         Some(Preset::Cache) => {
             let shares = &[(Read, 90), (Ttl, 9), (Delete, 1)];
-            (shares, Zipfian, Sizes::Uniform(64, 4096), 300)
+            (shares, Zipfian, Sizes::uniform(64, 4096), 300)
         }
-        Some(Preset::RateLimit) => (&[(Count, 1)], Zipfian, Sizes::Fixed(1), TTL_S),
+        Some(Preset::RateLimit) => (&[(Count, 1)], Zipfian, Sizes::fixed(1), TTL_S),
     };
     Workload {
         mix: Mix::of(shares),

@@ -58,7 +58,8 @@ fn a_cluster_with_a_server_for_each_cpu_has_every_key_once() {
     let dir = tempfile::tempdir().expect("dir");
     let one = Contestant::from("valkey-cluster=/usr/bin/redis-server");
     let mut driven = servers.start(&one, &setup, dir.path()).expect("a cluster");
-    load.prepare(&mut driven).expect("keys");
+    driven.plan = load.plan(driven.plan).expect("a plan");
+    load.fill(&driven).expect("keys");
     assert_eq!(driven.servers.len(), count);
     let keys = |server: &crate::server::Server| server.connect()?.integer(&["DBSIZE"]);
     let held: Vec<u64> = driven

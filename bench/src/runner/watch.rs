@@ -5,7 +5,6 @@ use crate::record::Event;
 use crate::resp::{self, Connection};
 use crate::target::Target;
 
-/// Between two looks.
 pub(super) const LOOK: Duration = Duration::from_millis(100);
 /// A server that does not answer in time is out.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -28,13 +27,11 @@ const OUTAGE: &str = "outage";
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     connection: Option<Connection>,
-    /// Since when.
     going_on: BTreeMap<&'static str, f64>,
     over: Vec<Event>,
 }
 
 impl Watch {
-    /// Asks the server.
     pub(super) fn look(&mut self, target: &Target, at_s: f64) {
         if self.connection.is_none() {
             let connected = target.connect_within(target.address, PATIENCE);

@@ -16,18 +16,12 @@ pub fn free_block(ports: u16) -> Result<u16> {
     let first = FIRST + (std::process::id() % 500) as u16 * STRIDE;
     let mut bases = (first..LAST).chain(FIRST..first);
     let is_unused = |port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
-    let is_free = |base: u16| {
-        let mut near = base..base.saturating_add(ports);
-        near.all(|port| {
-            OFFSETS
-                .iter()
-                .all(|far| is_unused(port.saturating_add(*far)))
-        })
+    let is_free = |base: &u16| {
+        let near = *base..base.saturating_add(ports);
+        let mut all = near.flat_map(|port| OFFSETS.map(|far| port.saturating_add(far)));
+        all.all(is_unused)
     };
-    let base = bases
-        .by_ref()
-        .step_by(STRIDE.into())
-        .find(|base| is_free(*base));
-    let what = || format!("free port between {FIRST} and {LAST}");
-    base.ok_or_else(|| BenchError::failed(what(), "not found; end servers that are left over"))
+    let base = bases.by_ref().step_by(STRIDE.into()).find(is_free);
+    let what = format!("free port between {FIRST} and {LAST}");
+    base.ok_or_else(|| BenchError::failed(what, "not found; end servers that are left over"))
 }

@@ -9,7 +9,6 @@ fn spec(product: Product, durability: Durability) -> ServerSpec {
         durability,
         dir: PathBuf::from("/data/x"),
         cpus: vec![0],
-        confinement: Confinement::Affinity,
         extra: "--no-pin".to_owned(),
     }
 }
@@ -73,11 +72,14 @@ fn a_server_that_ends_at_once_is_reported_with_its_output() {
     let dir = tempfile::tempdir().expect("dir");
     let mut failing = spec(Product::Redis, Durability::Always);
     failing.dir = dir.path().to_owned();
-    failing.cpus = affinity::allowed().expect("cpus");
+    failing.cpus = crate::affinity::allowed().expect("cpus");
     failing.binary = PathBuf::from("/bin/ls");
     match Server::start(failing) {
-        Err(BenchError::ServerExited { log_tail, .. }) => {
-            assert!(log_tail.contains("ls: "), "{log_tail}");
+        Err(BenchError::Failed { problem, .. }) => {
+            assert!(
+                problem.starts_with("exited early") && problem.contains("ls: "),
+                "{problem}"
+            );
         }
         other => panic!("{other:?}"),
     }

@@ -6,8 +6,8 @@ use std::thread;
 use std::time::Duration;
 
 use clap::Parser;
-use ephesus_bench::compare::{self, CompareArgs};
-use ephesus_bench::run::{self, RunArgs};
+use ephesus_bench::compare::CompareArgs;
+use ephesus_bench::run::RunArgs;
 use ephesus_bench::sweep::SweepArgs;
 use ephesus_tests::node::{Node, Options};
 use ephesus_tests::oracle::Oracle;
@@ -35,7 +35,7 @@ fn bench_anyway(flags: &str) -> (Result<(), String>, Value) {
     let json = format!("--json={}", record.display());
     let words = ["run"].into_iter().chain(flags.split(' ')).chain([&*json]);
     let arguments = Run::parse_from(words);
-    let done = run::execute(&arguments.run).map_err(|error| error.to_string());
+    let done = arguments.run.execute().map_err(|error| error.to_string());
     let text = fs::read_to_string(record).unwrap_or_default();
     (done, serde_json::from_str(&text).unwrap_or_default())
 }
@@ -239,7 +239,7 @@ fn servers_that_run_are_compared_by_their_addresses_with_keys_as_the_load_writes
         json.display()
     );
     let arguments = Compare::parse_from(flags.split(' '));
-    compare::execute(&arguments.compare).expect("a comparison");
+    arguments.compare.execute().expect("a comparison");
     let text = fs::read_to_string(json).expect("a record");
     let record: Value = serde_json::from_str(&text).expect("JSON");
     let rate = &record["cases"][0]["rows"][0];

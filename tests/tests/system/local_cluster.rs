@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use ephesus_bench::migrate::{self, MigrateArgs};
+use ephesus_bench::migrate::MigrateArgs;
 use ephesus_tests::coordinator::ephesus;
 use ephesus_tests::ports::PortBlock;
 use ephesus_tests::process::Process;
@@ -316,7 +316,7 @@ fn the_benchmark_of_moves_leaves_a_cluster_as_it_was() {
         "--json".as_ref(),
         json.as_os_str(),
     ]);
-    migrate::execute(&benchmark.migrate).expect("a measurement");
+    benchmark.migrate.execute().expect("a measurement");
     assert_eq!(owners(), before);
     let record = std::fs::read_to_string(json).expect("a record");
     let record: Value = serde_json::from_str(&record).expect("JSON");

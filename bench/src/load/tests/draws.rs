@@ -3,8 +3,7 @@ use std::sync::Arc;
 
 use ephesus_wire::rng::Rng;
 
-use super::super::keys::{Counters, Draw};
-use super::super::zipf::{Zipfian, zeta};
+use super::super::keys::{Counters, Draw, Zipfian, zeta};
 use super::super::{Distribution, Indexes, Mix, Op, Sizes, Values};
 
 const DRAWS: u64 = 400_000;
@@ -163,8 +162,8 @@ fn sizes_are_fixed_uniform_or_of_a_histogram() {
 
 #[test]
 fn values_are_stable_and_differ() {
-    let values = Values::new(Sizes::Fixed(100));
-    assert_eq!(values.get(5, 0), Values::new(Sizes::Fixed(100)).get(5, 0));
+    let values = Values::new(Sizes::fixed(100));
+    assert_eq!(values.get(5, 0), Values::new(Sizes::fixed(100)).get(5, 0));
     assert_ne!(values.get(5, 0), values.get(6, 0));
     assert_ne!(values.get(5, 0), values.get(5, 1));
     assert!(values.pool.iter().all(u8::is_ascii_graphic));

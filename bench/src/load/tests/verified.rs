@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use super::super::ledger::{Found, Ledger};
+use super::super::ledger::{Ledger, STALE, WRONG};
 use super::super::{Indexes, Op, Plan, Sizes, Span, Values, run};
 use super::{half_and_half, listen, of, serve};
 
@@ -9,7 +9,7 @@ const KEYS: u64 = 100;
 
 fn stamped(ledger: &Ledger, key: u64, version: u64) -> Vec<u8> {
     let mut value = Vec::new();
-    ledger.stamp((key, version), &Values::new(Sizes::Fixed(50)), &mut value);
+    ledger.stamp((key, version), &Values::new(Sizes::fixed(50)), &mut value);
     value
 }
 
@@ -19,32 +19,28 @@ fn a_read_finds_what_was_confirmed_before_it_or_something_newer() {
     let judge = |floor, value: Option<&[u8]>| ledger.judge(3, floor, value);
     let of = |version| stamped(&ledger, 3, version);
     // Nothing is known of what was there before.
-    assert_eq!(judge(0, Some(b"of somebody else")), Found::Right);
-    assert_eq!(judge(0, None), Found::Right);
+    assert_eq!(judge(0, Some(b"of somebody else")), Ok(()));
+    assert_eq!(judge(0, None), Ok(()));
     assert_eq!(ledger.begin(3, false), Some(1));
     assert_eq!(ledger.begin(3, false), None, "one at a time");
-    assert_eq!(
-        judge(0, Some(&of(1))),
-        Found::Right,
-        "it may be there already"
-    );
-    assert_eq!(judge(0, Some(&of(2))), Found::Wrong);
+    assert_eq!(judge(0, Some(&of(1))), Ok(()), "it may be there already");
+    assert_eq!(judge(0, Some(&of(2))), Err(WRONG));
     let before = ledger.floor(3);
     ledger.confirm(3, 1);
     assert_eq!((before, ledger.floor(3)), (0, 1));
-    assert_eq!(judge(0, None), Found::Right, "it was sent before that");
-    assert_eq!(judge(1, None), Found::Stale);
+    assert_eq!(judge(0, None), Ok(()), "it was sent before that");
+    assert_eq!(judge(1, None), Err(STALE));
     assert_eq!(ledger.begin(3, false), Some(2));
     ledger.confirm(3, 2);
-    assert_eq!(judge(1, Some(&of(1))), Found::Right);
-    assert_eq!(judge(2, Some(&of(1))), Found::Stale);
-    assert_eq!(judge(2, Some(&of(2))), Found::Right);
-    assert_eq!(judge(2, Some(&stamped(&ledger, 4, 2))), Found::Wrong);
+    assert_eq!(judge(1, Some(&of(1))), Ok(()));
+    assert_eq!(judge(2, Some(&of(1))), Err(STALE));
+    assert_eq!(judge(2, Some(&of(2))), Ok(()));
+    assert_eq!(judge(2, Some(&stamped(&ledger, 4, 2))), Err(WRONG));
     assert_eq!(
         judge(2, Some(&stamped(&Ledger::new(2, KEYS), 3, 9))),
-        Found::Stale
+        Err(STALE)
     );
-    assert_eq!(judge(2, Some(b"short")), Found::Wrong);
+    assert_eq!(judge(2, Some(b"short")), Err(WRONG));
 }
 
 #[test]
@@ -54,15 +50,15 @@ fn what_was_removed_may_be_gone_and_does_not_come_back() {
     ledger.begin(3, false).expect("a version");
     ledger.confirm(3, 1);
     assert_eq!(ledger.begin(3, true), Some(2));
-    assert_eq!(judge(1, None), Found::Right, "under way");
-    assert_eq!(judge(1, Some(&stamped(&ledger, 3, 1))), Found::Right);
+    assert_eq!(judge(1, None), Ok(()), "under way");
+    assert_eq!(judge(1, Some(&stamped(&ledger, 3, 1))), Ok(()));
     ledger.confirm(3, 2);
-    assert_eq!(judge(2, None), Found::Right);
-    assert_eq!(judge(2, Some(&stamped(&ledger, 3, 1))), Found::Stale);
+    assert_eq!(judge(2, None), Ok(()));
+    assert_eq!(judge(2, Some(&stamped(&ledger, 3, 1))), Err(STALE));
     ledger.begin(3, false).expect("a version");
     ledger.confirm(3, 3);
-    assert_eq!(judge(2, None), Found::Right, "it was sent before");
-    assert_eq!(judge(3, None), Found::Stale);
+    assert_eq!(judge(2, None), Ok(()), "it was sent before");
+    assert_eq!(judge(3, None), Err(STALE));
 }
 
 fn words(command: &str) -> Vec<String> {
@@ -96,13 +92,13 @@ fn store(forgets: u64) -> impl Fn(&str) -> Option<String> + Clone + Send + 'stat
 
 fn plan(address: std::net::SocketAddr, mix: &str) -> Plan {
     let mut plan = half_and_half(address, 0);
-    plan.connections = 20;
-    plan.pipeline = 8;
-    plan.threads = 2;
-    plan.count = Some(20_000);
+    plan.pace.connections = 20;
+    plan.pace.pipeline = 8;
+    plan.pace.threads = 2;
+    plan.pace.count = Some(20_000);
     plan.workload.mix = mix.parse().expect("a mix");
     plan.workload.keys = Indexes::Below(20);
-    plan.workload.sizes = Sizes::Uniform(32, 64);
+    plan.workload.sizes = Sizes::uniform(32, 64);
     plan.workload.ledger = Some(Arc::new(Ledger::new(1, 2 * KEYS)));
     plan
 }

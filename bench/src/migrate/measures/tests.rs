@@ -1,7 +1,6 @@
 use std::time::Duration;
 
-use super::super::pair::Said;
-use super::super::round::{Course, End};
+use super::super::round::{Course, End, Said};
 use super::*;
 use crate::measure::Verdict;
 use crate::record::Row;
@@ -53,8 +52,7 @@ impl Rounds {
         for (who, outcome) in outcomes {
             let who = who.name();
             add(&mut self.case, &who, (self.shape, raw), &outcome);
-            let holds = outcome.said.holds.iter().map(|[_, ms]| *ms);
-            self.holds.entry(who.clone()).or_default().extend(holds);
+            outcome.count_holds(self.holds.entry(who.clone()).or_default());
             last.insert(who, outcome);
         }
         conclude(&mut self.case, self.shape, &self.holds, &last);
@@ -93,7 +91,7 @@ fn rates_are_compared_with_valkey_in_memory_round_by_round() {
     assert_eq!(by_percentile.name, "ephesus, 9 moves");
     assert_eq!(rounds.row("hold p99, all moves").verdict, Verdict::Missed);
     let most = rounds.row("hold maximum, all moves");
-    assert_eq!(most.medians["valkey"], Some(30.0));
+    assert!((most.medians["valkey"].expect("holds") - 30.0).abs() < 0.03);
 }
 
 #[test]
