@@ -117,14 +117,21 @@ impl ReplyRoom {
         }
     }
 
-    /// Begins a reply that several commands make; answers what was taken before, for [`ReplyRoom::end_joint`].
-    pub fn begin_joint(&mut self) -> Room {
+    /// Begins a reply that several commands make; answers what [`ReplyRoom::end_joint`] needs. Within another such
+    /// reply it is a part of that.
+    pub fn begin_joint(&mut self) -> Option<Room> {
+        if self.is_joint {
+            return None;
+        }
         self.is_joint = true;
-        self.hand_over()
+        Some(self.hand_over())
     }
 
     /// The reply is made, or it was given up and needs no room.
-    pub fn end_joint(&mut self, before: Room, is_made: bool) {
+    pub fn end_joint(&mut self, before: Option<Room>, is_made: bool) {
+        let Some(before) = before else {
+            return;
+        };
         self.is_joint = false;
         let taken = std::mem::replace(&mut self.taken, before);
         if is_made {

@@ -9,6 +9,9 @@ use super::native::{Arguments, Outcome, fault, number_of, one, string};
 /// Tables within tables that are written; deeper ones become nil.
 const ENCODED_DEPTH_MAX: usize = 16;
 
+/// The most that is written for an element beside its text.
+const ELEMENT_BYTES: usize = 9;
+
 /// Nesting that is read.
 const DECODED_DEPTH_MAX: usize = 128;
 
@@ -39,9 +42,11 @@ struct Packer<'a> {
 
 impl Packer<'_> {
     fn pack(&mut self, value: &Value, depth: usize) -> Outcome<()> {
+        self.limits.write(self.out.len(), ELEMENT_BYTES)?;
         match value {
             Value::String(text) => {
                 let bytes = text.as_bytes();
+                self.limits.write(self.out.len(), bytes.len())?;
                 match bytes.len() {
                     len @ 0..32 => self.out.push(0xa0 | len as u8),
                     len @ 32..0x100 => self.out.extend_from_slice(&[0xd9, len as u8]),
@@ -49,7 +54,6 @@ impl Packer<'_> {
                     len => self.tagged(0xdb, &(len as u32).to_be_bytes()),
                 }
                 self.out.extend_from_slice(&bytes);
-                self.limits.check_bytes(self.out.len())?;
             }
             Value::Boolean(value) => self.out.push(if *value { 0xc3 } else { 0xc2 }),
             Value::Integer(_) | Value::Number(_) => {
@@ -67,7 +71,7 @@ impl Packer<'_> {
     }
 
     fn number(&mut self, value: f64) {
-        if value.is_finite() && value == (value as i64) as f64 {
+        if value < 9_223_372_036_854_775_808.0 && value == (value as i64) as f64 {
             let value = value as i64;
             match value {
                 0..=0x7f => self.out.push(value as u8),
@@ -97,9 +101,9 @@ impl Packer<'_> {
     }
 
     fn table(&mut self, table: &Table, depth: usize) -> Outcome<()> {
-        self.limits.look()?;
         let (mut max, mut count, mut is_list) = (0, 0, true);
         for pair in table.pairs::<Value, Value>() {
+            self.limits.work(1)?;
             count += 1;
             match pair?.0 {
                 Value::Integer(key) if key > 0 => max = max.max(key),
@@ -204,6 +208,7 @@ impl Unpacker<'_> {
         let end = self.at.checked_add(len);
         let bytes = end.and_then(|end| self.bytes.get(self.at..end));
         let bytes = bytes.ok_or_else(|| fault("Missing bytes in input."))?;
+        self.limits.work(len)?;
         self.at += len;
         Ok(bytes)
     }
@@ -278,9 +283,6 @@ impl Unpacker<'_> {
     fn list(&mut self, len: u64, depth: usize) -> Outcome<Value> {
         let table = self.lua.create_table()?;
         for at in 1..=len {
-            if at % 1024 == 0 {
-                self.limits.look()?;
-            }
             let value = self.value(depth + 1)?;
             table.raw_set(at, value)?;
         }
@@ -289,10 +291,7 @@ impl Unpacker<'_> {
 
     fn map(&mut self, len: u64, depth: usize) -> Outcome<Value> {
         let table = self.lua.create_table()?;
-        for at in 1..=len {
-            if at % 1024 == 0 {
-                self.limits.look()?;
-            }
+        for _ in 0..len {
             let key = self.value(depth + 1)?;
             let value = self.value(depth + 1)?;
             let is_no_number = matches!(key, Value::Number(key) if key.is_nan());

@@ -51,10 +51,10 @@ impl Library {
         self.flushes.load(Ordering::Acquire)
     }
 
-    /// Keeps a script. One that was loaded stays until a flush, others until there is no room.
+    /// Keeps a script. One that was loaded stays until a flush; others go when there is no room, or are not kept.
     ///
     /// # Errors
-    /// [`ClientError::ScriptsTooLarge`]: those that were loaded take all room.
+    /// [`ClientError::ScriptsTooLarge`]: it is to be loaded, and those that were take all room.
     pub fn add(&self, sha: Sha, body: &[u8], is_loaded: bool) -> Result<(), ClientError> {
         let mut guard = self.lock();
         let scripts = &mut *guard;
@@ -69,7 +69,10 @@ impl Library {
         while scripts.bytes + bytes > BYTES_MAX {
             let oldest = scripts.passing.pop_front();
             let Some(oldest) = oldest.and_then(|sha| scripts.by_sha.remove(&sha)) else {
-                return Err(ClientError::ScriptsTooLarge(BYTES_MAX));
+                return match is_loaded {
+                    true => Err(ClientError::ScriptsTooLarge(BYTES_MAX)),
+                    false => Ok(()),
+                };
             };
             scripts.bytes -= oldest.body.len() + OVERHEAD_BYTES;
         }

@@ -12,9 +12,15 @@ pub const MEMORY_BYTES_MAX: usize = 64 << 20;
 /// Instructions between two looks at the clock: few, as one of them may copy a string of megabytes.
 pub const INSTRUCTIONS_BETWEEN_LOOKS: u32 = 128;
 
+/// Work of functions of Rust between two looks at the clock: bytes written or gone over, elements, steps of a matcher.
+const WORK_BETWEEN_LOOKS: usize = 16 << 10;
+
 /// Bytes of the thread's stack that scripts may have taken when another coroutine is resumed. Each takes at most what
 /// Lua's 200 nested C calls do.
 const STACK_BYTES_MAX: usize = 256 << 10;
+
+/// Lines that one script may write into the log.
+const LOG_LINES_MAX: u32 = 100;
 
 /// Coroutines that may have resumed each other.
 const COROUTINES_MAX: u32 = 100;
@@ -35,9 +41,12 @@ pub enum Stop {
 pub struct Limits {
     deadline: Cell<Option<Instant>>,
     stopped: Cell<Option<Stop>>,
+    /// Work that may be done before the next look.
+    work: Cell<usize>,
     /// Where the stack was when the script began.
     stack: Cell<usize>,
     coroutines: Cell<u32>,
+    log_lines: Cell<u32>,
     /// Whether replies are given to the script as RESP3 has them.
     pub is_resp3: Cell<bool>,
     pub random: Cell<Random>,
@@ -49,8 +58,10 @@ impl Default for Limits {
         Limits {
             deadline: Cell::new(None),
             stopped: Cell::new(None),
+            work: Cell::new(0),
             stack: Cell::new(0),
             coroutines: Cell::new(0),
+            log_lines: Cell::new(0),
             is_resp3: Cell::new(false),
             random: Cell::new(Random::seeded(0)),
             json: RefCell::default(),
@@ -63,8 +74,10 @@ impl Limits {
     pub fn begin(&self, time_limit: Duration) {
         self.deadline.set(now().checked_add(time_limit));
         self.stopped.set(None);
+        self.work.set(WORK_BETWEEN_LOOKS);
         self.stack.set(stack_pointer());
         self.coroutines.set(0);
+        self.log_lines.set(0);
         self.is_resp3.set(false);
         self.random.set(Random::seeded(0));
         *self.json.borrow_mut() = JsonSettings::default();
@@ -110,6 +123,30 @@ impl Limits {
         Ok(())
     }
 
+    /// Counts work that no instruction of the script stands for, and ends the script if its time is over.
+    ///
+    /// # Errors
+    /// It is.
+    pub fn work(&self, units: usize) -> mlua::Result<()> {
+        match self.work.get().checked_sub(units) {
+            Some(left) => self.work.set(left),
+            None => {
+                self.work.set(WORK_BETWEEN_LOOKS);
+                self.look()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Counts what is about to be written behind so many bytes, and ends the script if together they are too many.
+    ///
+    /// # Errors
+    /// They are, or its time is over.
+    pub fn write(&self, written: usize, more: usize) -> mlua::Result<()> {
+        self.check_bytes(written.saturating_add(more))?;
+        self.work(more.saturating_add(1))
+    }
+
     /// Ends the script if so many bytes at once are too many.
     ///
     /// # Errors
@@ -121,16 +158,28 @@ impl Limits {
         Ok(())
     }
 
-    /// Whether one more coroutine may be resumed; [`Limits::leave`] once it yields or ends.
-    #[must_use]
-    pub fn enter(&self) -> bool {
+    /// Whether one more coroutine may be resumed; [`Limits::leave`] once it yields or ends. Each has a count of
+    /// instructions of its own, so the clock is looked at here.
+    ///
+    /// # Errors
+    /// The script's time is over.
+    pub fn enter(&self) -> mlua::Result<bool> {
+        self.look()?;
         let count = self.coroutines.get();
         let used = self.stack.get().saturating_sub(stack_pointer());
         if count >= COROUTINES_MAX || used > STACK_BYTES_MAX {
-            return false;
+            return Ok(false);
         }
         self.coroutines.set(count + 1);
-        true
+        Ok(true)
+    }
+
+    /// Whether one more line may be written into the log.
+    #[must_use]
+    pub fn may_log(&self) -> bool {
+        let lines = self.log_lines.get();
+        self.log_lines.set(lines.saturating_add(1));
+        lines < LOG_LINES_MAX
     }
 
     pub fn leave(&self) {

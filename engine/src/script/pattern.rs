@@ -7,8 +7,8 @@ const CAPTURES_MAX: usize = 32;
 /// Nested calls of the matcher: quantifiers and captures behind each other.
 const DEPTH_MAX: usize = 200;
 
-/// Steps between two looks at the script's limits.
-const STEPS_BETWEEN_LOOKS: u32 = 1 << 14;
+/// Steps between two looks at the script's limits: bytes of the text or of the pattern that were gone over.
+const STEPS_BETWEEN_LOOKS: usize = 1 << 14;
 
 /// Why there is no answer.
 #[derive(Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ pub struct Matcher<'a> {
     pattern: &'a [u8],
     captures: Vec<Open>,
     depth: usize,
-    steps: u32,
+    steps: usize,
     /// Whether the script has to end.
     is_over: &'a dyn Fn() -> bool,
 }
@@ -108,8 +108,8 @@ impl<'a> Matcher<'a> {
         }
     }
 
-    fn step(&mut self) -> Matched<()> {
-        self.steps += 1;
+    fn step(&mut self, bytes: usize) -> Matched<()> {
+        self.steps = self.steps.saturating_add(bytes);
         if self.steps >= STEPS_BETWEEN_LOOKS {
             self.steps = 0;
             if (self.is_over)() {
@@ -136,7 +136,7 @@ impl<'a> Matcher<'a> {
 
     fn matched_here(&mut self, mut s: usize, mut p: usize) -> Matched<Option<usize>> {
         loop {
-            self.step()?;
+            self.step(1)?;
             let Some(byte) = self.at(p) else {
                 return Ok(Some(s));
             };
@@ -154,6 +154,7 @@ impl<'a> Matcher<'a> {
                         return Err(Malformed("missing '[' after '%f' in pattern"));
                     }
                     let end = self.class_end(p)?;
+                    self.step(3 * (end - p))?;
                     let before = s.checked_sub(1).and_then(|before| self.text.get(before));
                     let (before, here) = (before.copied(), self.text.get(s).copied());
                     if self.in_set(before.unwrap_or(0), p, end - 1)
@@ -172,6 +173,7 @@ impl<'a> Matcher<'a> {
                 (b'$', None) => return Ok((s == self.text.len()).then_some(s)),
                 _ => {
                     let end = self.class_end(p)?;
+                    self.step(2 * (end - p))?;
                     let is_match = self.is_single(s, p, end);
                     match self.at(end) {
                         Some(b'?') => {
@@ -195,7 +197,7 @@ impl<'a> Matcher<'a> {
     fn most(&mut self, s: usize, p: usize, end: usize) -> Matched<Option<usize>> {
         let mut count = 0;
         while self.is_single(s + count, p, end) {
-            self.step()?;
+            self.step(end - p)?;
             count += 1;
         }
         loop {
@@ -214,6 +216,7 @@ impl<'a> Matcher<'a> {
             if let Some(found) = self.matched(s, end + 1)? {
                 return Ok(Some(found));
             }
+            self.step(end - p)?;
             if !self.is_single(s, p, end) {
                 return Ok(None);
             }
@@ -268,6 +271,7 @@ impl<'a> Matcher<'a> {
             Capture::Text(from, len) => (from, len),
             Capture::Place(from) => (from, 0),
         };
+        self.step(len)?;
         let caught = self.text.get(from..from + len).unwrap_or_default();
         let rest = self.text.get(s..).unwrap_or_default();
         Ok(rest.starts_with(caught).then_some(s + len))
@@ -283,7 +287,7 @@ impl<'a> Matcher<'a> {
         let mut depth = 1usize;
         let mut at = s + 1;
         while let Some(&byte) = self.text.get(at) {
-            self.step()?;
+            self.step(1)?;
             if byte == close {
                 depth -= 1;
                 if depth == 0 {

@@ -10,9 +10,11 @@ local error, type, tostring, tonumber, select = error, type, tostring, tonumber,
 local rawget, rawset, rawequal, next, pairs, ipairs = rawget, rawset, rawequal, next, pairs, ipairs
 local getmetatable, setmetatable = getmetatable, setmetatable
 local pcall, xpcall, unpack, sub = pcall, xpcall, unpack, string.sub
-local getinfo = debug.getinfo
+local getinfo, collect = debug.getinfo, collectgarbage
 local create, resume, status = coroutine.create, coroutine.resume, coroutine.status
-local insert, concat, sort = table.insert, table.concat, table.sort
+local insert, remove, concat, sort = table.insert, table.remove, table.concat, table.sort
+local foreach, foreachi = table.foreach, table.foreachi
+local work = native.work
 
 local READONLY = 'Attempt to modify a readonly table'
 
@@ -29,7 +31,7 @@ end
 
 -- Errors that scripts cannot catch: the script is being ended.
 local function is_fatal(e)
-  return type(e) == 'userdata' or e == 'not enough memory'
+  return type(e) == 'userdata' and e ~= native.null or e == 'not enough memory'
 end
 
 -- A native function answers true and its results, or false and a message.
@@ -137,8 +139,8 @@ local basic = {
     return load_text(concat(parts), name or '=(load)')
   end,
   collectgarbage = function(what)
-    if what == 'count' then return collectgarbage('count') end
-    if what == nil or what == 'collect' or what == 'step' then collectgarbage('step') end
+    if what == 'count' then return collect('count') end
+    if what == nil or what == 'collect' or what == 'step' then collect('step') end
     return 0
   end,
 }
@@ -178,7 +180,8 @@ local coroutines = {
 
 local strings = {
   byte = string.byte, char = string.char, dump = string.dump, format = string.format, gfind = string.gfind,
-  len = string.len, lower = string.lower, reverse = string.reverse, sub = sub, upper = string.upper,
+  len = string.len, sub = sub,
+  lower = check(native.lower), reverse = check(native.reverse), upper = check(native.upper),
   find = check(native.find), match = check(native.match), rep = check(native.rep),
 }
 
@@ -256,21 +259,47 @@ getmetatable('').__index = strings
 
 local function is_less(a, b) return a < b end
 
+-- Whether a table has many values, or such as take long to compare.
+local function is_long(t)
+  if #t > 10000 then return true end
+  for at = 1, #t do
+    local value = rawget(t, at)
+    if type(value) ~= 'number' and (type(value) ~= 'string' or #value > 1000) then return true end
+  end
+  return false
+end
+
+-- A function of which each call has instructions, so that calling it over and over can be stopped.
+local function stoppable(f)
+  if type(f) ~= 'function' or getinfo(f, 'S').what ~= 'C' then return f end
+  return function(...) return f(...) end
+end
+
 local tables = {
-  concat = concat, foreach = table.foreach, foreachi = table.foreachi, getn = table.getn, maxn = table.maxn,
-  remove = table.remove, setn = table.setn,
+  concat = concat, getn = table.getn, maxn = table.maxn,
+  foreach = function(t, f) return foreach(t, stoppable(f)) end,
+  foreachi = function(t, f) return foreachi(t, stoppable(f)) end,
+  setn = table.setn,
   insert = function(t, ...)
     if contents[t] then error(READONLY, 0) end
+    if type(t) ~= 'table' then bad_argument(1, 'insert', 'table', t, 2) end
     if select('#', ...) == 2 then
       local at = tonumber((...))
-      if at and type(t) == 'table' and not (#t - at < 1e7) then error('too many values to move', 2) end
+      if at and not (at > -1000) then error('too many values to move', 2) end
+      work(#t)
     end
     return insert(t, ...)
   end,
+  remove = function(t, ...)
+    if type(t) ~= 'table' then bad_argument(1, 'remove', 'table', t, 2) end
+    if select('#', ...) > 0 then work(#t) end
+    return remove(t, ...)
+  end,
   sort = function(t, less)
+    if type(t) ~= 'table' then bad_argument(1, 'sort', 'table', t, 2) end
     -- A comparison in Lua can be stopped.
-    if less == nil and type(t) == 'table' and #t > 10000 then less = is_less end
-    return sort(t, less)
+    if less == nil and is_long(t) then less = is_less end
+    return sort(t, stoppable(less))
   end,
 }
 
@@ -314,6 +343,7 @@ local redis = {
     if select('#', ...) ~= 1 then raised('ERR wrong number of arguments') end
     local text = ...
     if type(text) ~= 'string' then text = type(text) == 'number' and tostring(text) or '' end
+    work(#text)
     return native.sha1hex(text)
   end,
   log = function(...)

@@ -6,12 +6,15 @@ use ephesus_wire::resp::reply::{self, Protocol};
 use mlua::{Lua, Table, Value};
 
 use super::cjson::next_pair;
-use super::limits::{Limits, Stop};
+use super::limits::Limits;
 use super::native::number_of;
 use super::number;
 
 /// Tables within tables that become a reply.
 const DEPTH_MAX: usize = 128;
+
+/// The least that a value takes in a reply.
+const ELEMENT_BYTES_MIN: usize = 3;
 
 /// A reply as a script sees it, and whether it is an error.
 ///
@@ -153,7 +156,6 @@ pub enum NoReply {
     /// The client is told.
     TooDeep,
     TooLong,
-    Stopped(Stop),
     Lua(mlua::Error),
 }
 
@@ -170,6 +172,8 @@ pub struct Writer<'a> {
     pub protocol: Protocol,
     pub bytes_max: usize,
     pub out: &'a mut Vec<u8>,
+    /// What all that was written takes; `out` has only what is in the list that is being written.
+    pub bytes: usize,
 }
 
 impl Writer<'_> {
@@ -178,15 +182,11 @@ impl Writer<'_> {
     /// # Errors
     /// There is none; what was appended is to be removed.
     pub fn write(&mut self, value: &Value, depth: usize) -> Result<(), NoReply> {
-        if self.out.len() > self.bytes_max {
-            return Err(NoReply::TooLong);
-        }
+        self.count(ELEMENT_BYTES_MIN)?;
         match value {
             Value::String(text) => {
                 let text = text.as_bytes();
-                if text.len() > self.bytes_max {
-                    return Err(NoReply::TooLong);
-                }
+                self.count(text.len())?;
                 reply::bulk(self.out, &text);
             }
             Value::Boolean(value) if self.limits.is_resp3.get() => {
@@ -201,15 +201,26 @@ impl Writer<'_> {
         Ok(())
     }
 
+    /// Counts what is about to be written.
+    fn count(&mut self, bytes: usize) -> Result<(), NoReply> {
+        self.bytes = self.bytes.saturating_add(bytes);
+        if self.bytes > self.bytes_max {
+            return Err(NoReply::TooLong);
+        }
+        Ok(self.limits.work(bytes)?)
+    }
+
     fn table(&mut self, table: &Table, depth: usize) -> Result<(), NoReply> {
         if depth >= DEPTH_MAX {
             return Err(NoReply::TooDeep);
         }
         if let Value::String(text) = table.raw_get("err")? {
+            self.count(text.as_bytes().len())?;
             self.line(b'-', &text.as_bytes());
             return Ok(());
         }
         if let Value::String(text) = table.raw_get("ok")? {
+            self.count(text.as_bytes().len())?;
             self.line(b'+', &text.as_bytes());
             return Ok(());
         }
@@ -229,6 +240,7 @@ impl Writer<'_> {
             return self.pairs(&set, depth, false);
         }
         if let Value::String(text) = table.raw_get("big_number")? {
+            self.count(text.as_bytes().len())?;
             match self.protocol {
                 Protocol::Resp2 => reply::bulk(self.out, &text.as_bytes()),
                 Protocol::Resp3 => self.line(b'(', &text.as_bytes()),
@@ -239,7 +251,8 @@ impl Writer<'_> {
             && let (Value::String(format), Value::String(text)) =
                 (verbatim.raw_get("format")?, verbatim.raw_get("string")?)
         {
-            let mut name = format.as_bytes().to_vec();
+            self.count(text.as_bytes().len())?;
+            let mut name: Vec<u8> = format.as_bytes().iter().copied().take(3).collect();
             name.resize(3, b' ');
             let name = String::from_utf8_lossy(&name);
             let name = if name.len() == 3 {
@@ -262,9 +275,6 @@ impl Writer<'_> {
                 break;
             }
             len += 1;
-            if len % 256 == 0 && self.limits.is_over() {
-                return Err(NoReply::Stopped(Stop::Time));
-            }
             self.write(&value, depth + 1)?;
         }
         reply::array(&mut head, usize::try_from(len).unwrap_or(0));
@@ -278,9 +288,6 @@ impl Writer<'_> {
         let (mut count, mut key) = (0, Value::Nil);
         while let Some((name, value)) = next_pair(self.next, table, &key)? {
             count += 1;
-            if count % 256 == 0 && self.limits.is_over() {
-                return Err(NoReply::Stopped(Stop::Time));
-            }
             self.write(&name, depth + 1)?;
             if is_map {
                 self.write(&value, depth + 1)?;

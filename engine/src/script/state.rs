@@ -26,7 +26,7 @@ const CHUNK: &str = "@user_script";
 
 const PRELUDE: &str = include_str!("prelude.lua");
 
-/// Memory beyond which garbage is collected soon.
+/// Memory beside what the scripts compiled to, beyond which garbage is collected soon.
 const LAZY_BYTES_MAX: usize = 4 << 20;
 
 /// Percent of the live memory at which the next collection begins: while there is little, and when there is much.
@@ -46,6 +46,8 @@ pub struct State {
     globals: Table,
     next: Function,
     names: (LuaString, LuaString),
+    /// What was live after the last full collection.
+    live_bytes: usize,
     _chunk: LuaString,
 }
 
@@ -173,6 +175,7 @@ impl State {
             globals,
             next,
             names,
+            live_bytes: 0,
             _chunk: chunk,
         })
     }
@@ -220,6 +223,7 @@ impl State {
             protocol: limits.protocol,
             bytes_max: limits.reply_bytes,
             out,
+            bytes: 0,
         };
         // What is written goes behind what is there: parts are put together from the end.
         let mut before = std::mem::take(writer.out);
@@ -241,13 +245,12 @@ impl State {
                 *out = before;
                 Ok(())
             }
-            Err(NoReply::Stopped(why)) => {
-                *out = before;
-                Err(NotDone::Stopped(why))
-            }
             Err(NoReply::Lua(error)) => {
                 *out = before;
-                self.failed(&error, out)
+                match self.limits.stopped() {
+                    Some(why) => Err(NotDone::Stopped(why)),
+                    None => self.failed(&error, out),
+                }
             }
         }
     }
@@ -316,7 +319,7 @@ impl State {
 
     /// Makes room for the next script; false if the state is to be replaced.
     pub fn settle(&mut self) -> bool {
-        if self.lua.used_memory() > LAZY_BYTES_MAX {
+        if self.lua.used_memory() > self.live_bytes + LAZY_BYTES_MAX {
             let is_empty = self
                 .globals
                 .raw_set(&self.names.0, self.lua.create_table().ok());
@@ -325,7 +328,8 @@ impl State {
                 return false;
             }
             set_pause(&self.lua, LAZY_PAUSE);
-            return self.lua.used_memory() < 2 * LAZY_BYTES_MAX;
+            self.live_bytes = self.lua.used_memory();
+            return self.live_bytes < MEMORY_BYTES_MAX / 2;
         }
         true
     }
@@ -380,12 +384,15 @@ pub fn first_text(error: &Error) -> String {
 fn natives(lua: &Lua, limits: &Shared, host: &HostCell) -> mlua::Result<Table> {
     let table = lua.create_table()?;
     type Body = fn(&Lua, &Limits, &native::Arguments) -> Outcome<MultiValue>;
-    let functions: [(&'static str, &'static str, Body); 24] = [
+    let functions: [(&'static str, &'static str, Body); 27] = [
         ("find", "find", text::find),
         ("match", "match", text::match_),
         ("scan", "gmatch", text::scan),
         ("gsub", "gsub", text::gsub),
         ("rep", "rep", text::rep),
+        ("lower", "lower", text::lower),
+        ("upper", "upper", text::upper),
+        ("reverse", "reverse", text::reverse),
         ("compile", "loadstring", compile),
         ("random", "random", random),
         ("randomseed", "randomseed", random_seed),
@@ -442,16 +449,16 @@ fn natives(lua: &Lua, limits: &Shared, host: &HostCell) -> mlua::Result<Table> {
     table.raw_set("version", REDIS_VERSION)?;
     table.raw_set("version_number", version_number())?;
     let shared = Rc::clone(limits);
-    table.raw_set(
-        "enter",
-        lua.create_function(move |_, ()| Ok(shared.enter()))?,
-    )?;
+    table.raw_set("enter", lua.create_function(move |_, ()| shared.enter())?)?;
     let shared = Rc::clone(limits);
     let leave = lua.create_function(move |_, ()| {
         shared.leave();
         Ok(())
     })?;
     table.raw_set("leave", leave)?;
+    let shared = Rc::clone(limits);
+    let work = lua.create_function(move |_, units: usize| shared.work(units))?;
+    table.raw_set("work", work)?;
     let shared = Rc::clone(limits);
     let setresp = lua.create_function(move |_, version: i64| {
         shared.is_resp3.set(version == 3);
@@ -460,7 +467,14 @@ fn natives(lua: &Lua, limits: &Shared, host: &HostCell) -> mlua::Result<Table> {
     table.raw_set("setresp", setresp)?;
     let sha1 = |lua: &Lua, body: LuaString| lua.create_string(hex(&sha_of(&body.as_bytes())));
     table.raw_set("sha1hex", lua.create_function(sha1)?)?;
-    table.raw_set("log", lua.create_function(log)?)?;
+    let shared = Rc::clone(limits);
+    let log = lua.create_function(move |_, (level, text)| {
+        if shared.may_log() {
+            log(level, &text);
+        }
+        Ok(())
+    })?;
+    table.raw_set("log", log)?;
     table.raw_set("error_text", lua.create_function(error_text)?)?;
     let (shared, host) = (Rc::clone(limits), Rc::clone(host));
     let call =
@@ -501,8 +515,9 @@ fn redis_call(
     Ok((value, is_error.then_some(true)))
 }
 
-fn compile(lua: &Lua, _: &Limits, arguments: &native::Arguments) -> Outcome<MultiValue> {
+fn compile(lua: &Lua, limits: &Limits, arguments: &native::Arguments) -> Outcome<MultiValue> {
     let (text, name) = (arguments.text(0)?, arguments.text(1)?);
+    limits.work(text.len())?;
     if text.first() == ffi::LUA_SIGNATURE.first() {
         return Err(fault("attempt to load a binary chunk"));
     }
@@ -546,7 +561,7 @@ fn random_seed(_: &Lua, limits: &Limits, arguments: &native::Arguments) -> Outco
     Ok(MultiValue::new())
 }
 
-fn log(_: &Lua, (level, text): (f64, LuaString)) -> mlua::Result<()> {
+fn log(level: f64, text: &LuaString) {
     let text = text.to_string_lossy();
     let text: String = text.chars().take(1024).collect();
     match level as i64 {
@@ -555,7 +570,6 @@ fn log(_: &Lua, (level, text): (f64, LuaString)) -> mlua::Result<()> {
         2 => tracing::info!(text, "a script says"),
         _ => tracing::warn!(text, "a script says"),
     }
-    Ok(())
 }
 
 /// What `redis.error_reply` makes of a text: one with a code.

@@ -124,6 +124,7 @@ pub fn pack(lua: &Lua, limits: &Limits, arguments: &Arguments) -> Outcome<MultiV
     let (mut out, mut at) = (Vec::new(), 1);
     while let Some((option, size)) = format.next()? {
         let padding = format.padding(out.len(), (option, size));
+        limits.write(out.len(), padding.saturating_add(INTEGER_BYTES_MAX))?;
         out.resize(out.len() + padding, 0);
         let number = |at: usize| {
             let missing = || arguments.bad(at, "number expected, got nil");
@@ -163,14 +164,15 @@ pub fn pack(lua: &Lua, limits: &Limits, arguments: &Arguments) -> Outcome<MultiV
                 at += 1;
                 let size = if size == 0 { value.len() } else { size };
                 let bytes = value.get(..size);
-                out.extend_from_slice(bytes.ok_or_else(|| arguments.bad(at, "string too short"))?);
+                let bytes = bytes.ok_or_else(|| arguments.bad(at, "string too short"))?;
+                limits.write(out.len(), bytes.len())?;
+                out.extend_from_slice(bytes);
                 if option == b's' {
                     out.push(0);
                 }
             }
             other => format.control(other, arguments)?,
         }
-        limits.check_bytes(out.len())?;
     }
     Ok(one(Value::String(string(lua, limits, &out)?)))
 }
@@ -242,18 +244,19 @@ pub fn unpack(lua: &Lua, limits: &Limits, arguments: &Arguments) -> Outcome<Mult
             other => format.control(other, arguments)?,
         }
         at += size;
-        limits.look()?;
+        limits.work(size.saturating_add(1))?;
     }
     values.push_back(Value::Integer(at as i64 + 1));
     Ok(values)
 }
 
 /// `struct.size`.
-pub fn size(_: &Lua, _: &Limits, arguments: &Arguments) -> Outcome<MultiValue> {
+pub fn size(_: &Lua, limits: &Limits, arguments: &Arguments) -> Outcome<MultiValue> {
     let text = arguments.text(0)?;
     let mut format = Format::new(&text);
     let mut at = 0usize;
     while let Some((option, size)) = format.next()? {
+        limits.work(1)?;
         at += format.padding(at, (option, size));
         if option == b's' {
             return Err(arguments.bad(0, "option 's' has no fixed size"));

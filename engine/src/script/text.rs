@@ -121,20 +121,25 @@ pub fn gsub(lua: &Lua, limits: &Limits, arguments: &Arguments) -> Outcome<MultiV
         let span = matcher.search(at, true).map_err(|e| told(e, limits))?;
         let Some((from, end)) = span else { break };
         count += 1;
-        out.extend_from_slice(text.get(at..from).unwrap_or_default());
+        let before = text.get(at..from).unwrap_or_default();
+        limits.write(out.len(), before.len())?;
+        out.extend_from_slice(before);
         let mut bytes = replacement.iter();
         while let Some(&byte) = bytes.next() {
+            limits.write(out.len(), 1)?;
             match (byte, byte == b'%') {
                 (_, true) => match bytes.next() {
-                    Some(b'0') => out.extend_from_slice(text.get(from..end).unwrap_or_default()),
-                    Some(digit @ b'1'..=b'9') => {
-                        let index = usize::from(digit - b'1');
-                        let capture = matcher.capture(index, (from, end));
+                    Some(digit @ b'0'..=b'9') => {
+                        let capture = match digit {
+                            b'0' => Ok(Capture::Text(from, end - from)),
+                            digit => matcher.capture(usize::from(digit - b'1'), (from, end)),
+                        };
                         match capture.map_err(|e| told(e, limits))? {
                             Capture::Place(place) => {
                                 out.extend_from_slice((place + 1).to_string().as_bytes());
                             }
                             Capture::Text(from, len) => {
+                                limits.write(out.len(), len)?;
                                 let caught = text.get(from..from + len);
                                 out.extend_from_slice(caught.unwrap_or_default());
                             }
@@ -146,7 +151,6 @@ pub fn gsub(lua: &Lua, limits: &Limits, arguments: &Arguments) -> Outcome<MultiV
                 _ => out.push(byte),
             }
         }
-        limits.check_bytes(out.len())?;
         at = end;
         if from == end {
             out.extend(text.get(at));
@@ -156,12 +160,41 @@ pub fn gsub(lua: &Lua, limits: &Limits, arguments: &Arguments) -> Outcome<MultiV
             break;
         }
     }
-    out.extend_from_slice(text.get(at..).unwrap_or_default());
+    let rest = text.get(at..).unwrap_or_default();
+    limits.write(out.len(), rest.len())?;
+    out.extend_from_slice(rest);
     let out = string(lua, limits, &out)?;
     Ok(MultiValue::from_iter([
         Value::String(out),
         Value::Integer(count),
     ]))
+}
+
+/// `string.lower`.
+pub fn lower(lua: &Lua, limits: &Limits, arguments: &Arguments) -> Outcome<MultiValue> {
+    changed(lua, limits, arguments, <[u8]>::make_ascii_lowercase)
+}
+
+/// `string.upper`.
+pub fn upper(lua: &Lua, limits: &Limits, arguments: &Arguments) -> Outcome<MultiValue> {
+    changed(lua, limits, arguments, <[u8]>::make_ascii_uppercase)
+}
+
+/// `string.reverse`.
+pub fn reverse(lua: &Lua, limits: &Limits, arguments: &Arguments) -> Outcome<MultiValue> {
+    changed(lua, limits, arguments, <[u8]>::reverse)
+}
+
+fn changed(
+    lua: &Lua,
+    limits: &Limits,
+    arguments: &Arguments,
+    change: fn(&mut [u8]),
+) -> Outcome<MultiValue> {
+    let mut text = arguments.text(0)?.to_vec();
+    limits.work(text.len())?;
+    change(&mut text);
+    Ok(one(Value::String(string(lua, limits, &text)?)))
 }
 
 /// `string.rep`.
@@ -181,6 +214,7 @@ pub fn rep(lua: &Lua, limits: &Limits, arguments: &Arguments) -> Outcome<MultiVa
     let Some(bytes) = bytes else {
         return Err(limits.stop(Stop::Memory).into());
     };
+    limits.work(bytes)?;
     let out = if bytes == 0 {
         Vec::new()
     } else {

@@ -18,6 +18,7 @@ use crate::script::{
     Host, MEMORY_BYTES_MAX, NotDone, RunLimits, Script, Scripts, Stop, hex, parse_sha,
 };
 use crate::shard::core::execution::server;
+use crate::shard::core::routing::databases;
 use crate::shard::core::{Asker, Core};
 use crate::shard::stats::ShardStats;
 
@@ -33,7 +34,8 @@ struct Calls<'a> {
     node: &'a NodeShared,
     stats: &'a ShardStats,
     database: Database,
-    /// As they are stored.
+    databases: u16,
+    /// KEYS, as the client names them.
     keys: &'a [&'a [u8]],
     /// The keys, where they are many.
     named: Option<HashSet<&'a [u8], ahash::RandomState>>,
@@ -53,15 +55,20 @@ impl Calls<'_> {
 
     fn stores_as_named(&self, spec: &Spec, args: &[&[u8]]) -> bool {
         let mut keys = spec.keys_of(args);
-        self.database == Database::ZERO && !keys.any(|index| is_marked(args.arg(index)))
+        let names_another = spec.cmd == Cmd::Copy && args.len() > 3;
+        self.database == Database::ZERO
+            && !names_another
+            && !keys.any(|index| is_marked(args.arg(index)))
     }
 
     /// The arguments with keys as they are stored.
     fn stored<'b>(&self, spec: &Spec, args: &[&'b [u8]]) -> Vec<Cow<'b, [u8]>> {
         let mut stored: Vec<Cow<'b, [u8]>> = args.iter().map(|arg| Cow::Borrowed(*arg)).collect();
-        for index in spec.keys_of(args) {
+        let target = databases::target(self.databases, spec, args);
+        for (place, index) in spec.keys_of(args).enumerate() {
+            let database = target.filter(|_| place == 1).unwrap_or(self.database);
             if let (Some(arg), Some(place)) = (args.get(index), stored.get_mut(index)) {
-                *place = self.database.stored(arg);
+                *place = database.stored(arg);
             }
         }
         stored
@@ -129,6 +136,10 @@ impl Host for Calls<'_> {
                 return Ok(());
             }
         };
+        if let Some(refusal) = self.refusal(spec, args) {
+            refusal.write(out);
+            return Ok(());
+        }
         let stored: Vec<Cow<'_, [u8]>>;
         let stored_args: Vec<&[u8]>;
         let args = match self.stores_as_named(spec, args) {
@@ -139,10 +150,6 @@ impl Host for Calls<'_> {
                 &stored_args[..]
             }
         };
-        if let Some(refusal) = self.refusal(spec, args) {
-            refusal.write(out);
-            return Ok(());
-        }
         let mut reply = Reply {
             out,
             protocol,
@@ -221,6 +228,8 @@ impl Core {
             reply_bytes: self.reply_bytes_max(),
             protocol: asker.protocol(),
         };
+        // A script that has read a large value once reads the next, too, and its reply may be one.
+        let joint = self.keyspace.room.begin_joint();
         self.keyspace.begin_atomic(EFFECTS_BYTES_MAX);
         let node = &self.node;
         let mut calls = Calls {
@@ -228,8 +237,9 @@ impl Core {
             node,
             stats: &node.stats[self.id],
             database,
-            keys: &keys,
-            named: (keys.len() > FEW_KEYS).then(|| keys.iter().copied().collect()),
+            databases: node.settings.databases,
+            keys: &names,
+            named: (names.len() > FEW_KEYS).then(|| names.iter().copied().collect()),
             may_write,
             may_fill_memory: flags.allow_oom,
             gate: Lsn::ZERO,
@@ -237,7 +247,9 @@ impl Core {
         let mut out = Vec::new();
         let outcome = scripts.run(&script, (&names, &arguments), &mut calls, limits, &mut out);
         let gate = calls.gate;
-        if let Err(error) = self.why_not_done(outcome, &script, out.len()) {
+        let outcome = self.why_not_done(outcome, &script, out.len());
+        self.keyspace.room.end_joint(joint, outcome.is_ok());
+        if let Err(error) = outcome {
             self.keyspace.roll_back_atomic();
             return Err(error);
         }

@@ -23,9 +23,13 @@ pub(crate) fn stored(
     (!is_stored_as_named).then(|| encode((database, databases), spec, request))
 }
 
-#[cold]
-fn encode((database, databases): (Database, u16), spec: &Spec, request: &Request<'_>) -> Vec<u8> {
-    let target = match spec.cmd {
+/// The database of a command's second key, if that is another one.
+pub(crate) fn target<A: ArgList + ?Sized>(
+    databases: u16,
+    spec: &Spec,
+    request: &A,
+) -> Option<Database> {
+    match spec.cmd {
         // One that is wrong is refused when the command is executed.
         Cmd::Copy => {
             CopyOptions::parse(request, databases)
@@ -33,7 +37,12 @@ fn encode((database, databases): (Database, u16), spec: &Spec, request: &Request
                 .database
         }
         _ => None,
-    };
+    }
+}
+
+#[cold]
+fn encode((database, databases): (Database, u16), spec: &Spec, request: &Request<'_>) -> Vec<u8> {
+    let target = target(databases, spec, request);
     let mut args: Vec<_> = (0..request.len())
         .map(|index| request.arg(index).into())
         .collect();
