@@ -315,15 +315,10 @@ local function raised(text)
   error({ err = text })
 end
 
-local function answered(value, is_error)
-  if is_error then error(value) end
-  return value
-end
-
-local call = native.call
+local call = native.pcall
 
 local redis = {
-  call = function(...) return answered(call(...)) end,
+  call = native.call,
   pcall = function(...) return (call(...)) end,
   error_reply = function(...)
     local text = ...

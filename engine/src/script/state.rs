@@ -1,7 +1,7 @@
 //! One state of Lua: its libraries, its limits, and how a script is carried out in it.
 
 use std::cell::Cell;
-use std::ffi::c_int;
+use std::ffi::{CStr, c_int};
 use std::rc::Rc;
 
 use ephesus_wire::limits::QUERY_BYTES_MAX;
@@ -479,11 +479,37 @@ fn natives(lua: &Lua, limits: &Shared, host: &HostCell) -> mlua::Result<Table> {
     let (shared, host) = (Rc::clone(limits), Rc::clone(host));
     let call =
         lua.create_function(move |lua, call: Call| redis_call(lua, &shared, &host, &call))?;
-    table.raw_set("call", call)?;
+    table.raw_set("pcall", &call)?;
+    lua.set_named_registry_value(CALL, call)?;
+    // SAFETY: it keeps Lua's rules for functions of C.
+    table.raw_set("call", unsafe { lua.create_c_function(call_or_raise) }?)?;
     Ok(table)
 }
 
-/// `redis.call`: the reply, and true if it is an error.
+/// Where [`call_or_raise`] finds what it calls.
+const CALL: &str = "redis.call";
+const CALL_NAME: &CStr = c"redis.call";
+
+/// `redis.call`, which raises errors. As it is one of C, a script that ends with `return redis.call(...)` is still there
+/// to be named when it raises one.
+unsafe extern "C-unwind" fn call_or_raise(state: *mut ffi::lua_State) -> c_int {
+    // SAFETY: Lua gives every function of C room for twenty values beside its arguments; nothing here is dropped when
+    // Lua leaves it by a jump.
+    unsafe {
+        let count = ffi::lua_gettop(state);
+        ffi::lua_getfield(state, ffi::LUA_REGISTRYINDEX, CALL_NAME.as_ptr());
+        ffi::lua_insert(state, 1);
+        ffi::lua_call(state, count, 2);
+        let is_error = ffi::lua_toboolean(state, -1) != 0;
+        ffi::lua_settop(state, -2);
+        if is_error {
+            ffi::lua_error(state);
+        }
+    }
+    1
+}
+
+/// A command: its reply, and true if it is an error.
 fn redis_call(
     lua: &Lua,
     limits: &Limits,

@@ -217,18 +217,18 @@ fn error_of(client: &mut Client, script: &str, rest: &[&str]) -> String {
 #[test]
 fn a_script_that_takes_too_much_is_stopped_and_leaves_nothing() {
     let node = Node::start(Options {
-        flags: ["--lua-time-limit", "200"].map(str::to_owned).to_vec(),
+        flags: ["--lua-time-limit", "1000"].map(str::to_owned).to_vec(),
         ..Options::default()
     });
     let mut client = node.client();
     for (script, says) in [
         (
             "redis.call('set', KEYS[1], 1) while true do end",
-            "stopped after 200 ms",
+            "stopped after 1000 ms",
         ),
         (
             "redis.call('set', KEYS[1], 1) while true do pcall(function() while true do end end) end",
-            "stopped after 200 ms",
+            "stopped after 1000 ms",
         ),
         (
             "redis.call('set', KEYS[1], 1) return string.rep('x', 1e9)",
@@ -316,4 +316,43 @@ fn scripts_use_the_keys_they_name_where_these_are() {
     let mut bob = node.client();
     assert_eq!(bob.say("AUTH bob p"), Reply::ok());
     assert!(error_of(&mut bob, set, &["1", "k1", "x"]).starts_with("NOPERM "));
+}
+
+#[test]
+fn scripts_copy_into_other_databases() {
+    let mut pair = Pair::new(Port::Entry, PROTOCOLS[0]);
+    let copy = "return redis.call('COPY', KEYS[1], KEYS[2], 'DB', ARGV[1], 'REPLACE')";
+    pair.same(&["SET", "{k}a", "one"]);
+    pair.same(&["SET", "{k}b", "two"]);
+    pair.same(&eval("EVAL", copy, &["2", "{k}a", "{k}b", "3"]));
+    pair.same(&eval("EVAL", copy, &["2", "{k}a", "{k}a", "3"]));
+    pair.same(&eval("EVAL", copy, &["2", "{k}a", "{k}b", "99"]));
+    for database in ["0", "3"] {
+        pair.same(&["SELECT", database]);
+        pair.same(&["MGET", "{k}a", "{k}b"]);
+    }
+    pair.same(&eval("EVAL", copy, &["2", "{k}a", "{k}c", "0"]));
+    pair.same(&["SELECT", "0"]);
+    pair.same(&["GET", "{k}c"]);
+    // What a script did not name is called by its name, whatever the database.
+    let client = &mut pair.ours;
+    client.say("SELECT 3");
+    let error = error_of(client, "return redis.call('get', 'other')", &["0"]);
+    assert!(error.contains("'other'"), "{error}");
+}
+
+#[test]
+fn scripts_read_and_answer_large_values() {
+    let node = Node::start(Options::default());
+    let mut client = node.client();
+    let value = vec![b'v'; 8 << 20];
+    assert_eq!(client.call(&[&b"SET"[..], b"large", &value]), Reply::ok());
+    let lengths = "return #redis.call('get', KEYS[1]) + #redis.call('get', KEYS[1])";
+    assert_eq!(
+        client.call(&eval("EVAL", lengths, &["1", "large"])),
+        Reply::Integer(16 << 20)
+    );
+    let get = "return redis.call('get', KEYS[1])";
+    let reply = client.call(&eval("EVAL", get, &["1", "large"]));
+    assert_eq!(reply, Reply::bulk(value));
 }
