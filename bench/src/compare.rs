@@ -173,7 +173,7 @@ impl Answer<'_, '_> {
     /// Keeps what a case has found, however it ended; what the machine has too few CPUs for is unmeasured.
     fn keep(&mut self, mut done: Result<()>) -> Result<()> {
         let mut case = mem::take(&mut self.case);
-        if let Err(why @ BenchError::TooFewCpus { .. }) = &done {
+        if let Err(why @ BenchError::TooFewCpus(_)) = &done {
             case.unmeasured(("all", more("")), &self.contestants, why);
             done = Ok(());
         }

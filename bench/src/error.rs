@@ -12,13 +12,9 @@ pub enum BenchError {
     /// problem says.
     #[error("{what}: {problem}")]
     Failed { what: String, problem: String },
-    /// Use fewer, or a larger machine.
-    #[error("servers need {servers} CPUs and clients {clients}, and {there} may be used")]
-    TooFewCpus {
-        servers: usize,
-        clients: usize,
-        there: usize,
-    },
+    /// This machine is too small for it: use fewer CPUs, or a larger machine.
+    #[error("{0}")]
+    TooFewCpus(String),
     /// A signal asked to stop; servers are killed on the way out.
     #[error("interrupted")]
     Interrupted,

@@ -67,11 +67,8 @@ pub struct Pace {
     /// Operations that are sent together, to whichever servers of a cluster own their keys
     #[arg(long, default_value_t = 1)]
     pub pipeline: u32,
-    /// Threads that share the connections
-    #[arg(long, default_value_t = 1, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=1024))]
-    pub threads: usize,
-    /// CPUs for a thread each, and for nothing else: at a --rate they spin, to be on time [default: beside servers that
-    /// are started as many as these have, else none]
+    /// CPUs for a thread each, which share the connections, and for nothing else: at a --rate they spin, to be on time
+    /// [default: beside servers that are started as many as these have, else one thread on any CPU]
     #[arg(long, value_delimiter = ',')]
     pub cpus: Vec<usize>,
 }
@@ -102,7 +99,6 @@ impl Plan {
                 rate: 0,
                 connections: CONNECTIONS,
                 pipeline: 1,
-                threads: 1,
                 cpus: Vec::new(),
             },
             unanswered_max: UNANSWERED_MAX,
@@ -119,11 +115,7 @@ impl Plan {
 
     /// An executor needs a connection at least.
     fn executors(&self) -> usize {
-        let wanted = match self.pace.cpus.len() {
-            0 => self.pace.threads,
-            cpus => cpus,
-        };
-        wanted.clamp(1, self.pace.connections)
+        self.pace.cpus.len().clamp(1, self.pace.connections)
     }
 
     fn check(&self) -> Result<()> {

@@ -13,9 +13,8 @@ pub trait Named: ValueEnum {
     }
 
     fn title(&self) -> String {
-        let help = self
-            .to_possible_value()
-            .and_then(|value| value.get_help().cloned());
+        let value = self.to_possible_value();
+        let help = value.and_then(|value| value.get_help().cloned());
         help.map_or_else(String::new, |help| help.to_string())
     }
 }

@@ -2,9 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
-
-use clap::Args;
+use std::path::Path;
 
 use crate::error::{During, Result};
 use crate::measure::Verdict;
@@ -17,20 +15,12 @@ mod tests;
 
 const HEAD: &str = include_str!("../templates/benchmarks.md");
 
-#[derive(Debug, Args)]
-pub struct ReportArgs {
-    /// Directory of the results.
-    #[arg(long, default_value = "bench/results")]
-    results: PathBuf,
-    /// File that is written.
-    #[arg(long, default_value = "docs/benchmarks.md")]
-    out: PathBuf,
-}
+const RESULTS: &str = "bench/results";
+const PAGE: &str = "docs/benchmarks.md";
 
-impl ReportArgs {
-    pub fn execute(&self) -> Result<()> {
-        fs::write(&self.out, page(&self.results)?).during(self.out.display())
-    }
+/// `ephesus-bench report`, in the directory of the sources.
+pub fn write() -> Result<()> {
+    fs::write(PAGE, page(Path::new(RESULTS))?).during(PAGE)
 }
 
 fn page(dir: &Path) -> Result<String> {

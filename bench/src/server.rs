@@ -175,28 +175,25 @@ impl Server {
         Err(BenchError::failed(what, problem))
     }
 
-    /// Waits until the process uses next to no CPU and no rewrite is under way; says whether it got
-    /// there within `timeout`.
-    pub fn wait_quiet(&self, timeout: Duration) -> Result<bool> {
-        interrupt::wait_until(timeout, Duration::ZERO, || {
-            let mark = CpuMark::of(self.pid())?;
-            let started = Instant::now();
-            thread::sleep(QUIET_WINDOW);
-            let busy = mark.elapsed()?.as_secs_f64() / started.elapsed().as_secs_f64();
-            let can_rewrite = !self.spec.product.is_ephesus();
-            Ok(busy < QUIET_BUSY_MAX && !(can_rewrite && is_rewriting(&mut self.connect()?)?))
-        })
+    /// Whether the process uses next to no CPU and no rewrite is under way.
+    fn is_quiet(&self) -> Result<bool> {
+        let mark = CpuMark::of(self.pid())?;
+        let started = Instant::now();
+        thread::sleep(QUIET_WINDOW);
+        let busy = mark.elapsed()?.as_secs_f64() / started.elapsed().as_secs_f64();
+        let can_rewrite = !self.spec.product.is_ephesus();
+        Ok(busy < QUIET_BUSY_MAX && !(can_rewrite && is_rewriting(&mut self.connect()?)?))
     }
 
-    /// The same, and fails when it did not.
+    /// Waits until it is quiet; whether it was within that time.
+    pub fn wait_quiet(&self, timeout: Duration) -> Result<bool> {
+        interrupt::wait_until(timeout, Duration::ZERO, || self.is_quiet())
+    }
+
+    /// The same, and fails when it was not.
     pub fn await_quiet(&self, timeout: Duration) -> Result<()> {
-        match self.wait_quiet(timeout)? {
-            true => Ok(()),
-            false => Err(BenchError::failed(
-                self.spec.product.name(),
-                format_args!("not idle after {} s", timeout.as_secs()),
-            )),
-        }
+        let state = (self.spec.product.name(), "idle");
+        interrupt::wait_for(state, timeout, Duration::ZERO, || self.is_quiet())
     }
 
     /// Lets the server do what it does to start fast next time: Redis and Valkey are told to rewrite

@@ -103,7 +103,7 @@ impl SweepArgs {
         values.iter().try_for_each(|value| {
             let shards = u16::try_from(*value).unwrap_or(u16::MAX);
             match self.on_bed(session, shards, slice::from_ref(value), case) {
-                Err(why @ BenchError::TooFewCpus { .. }) => {
+                Err(why @ BenchError::TooFewCpus(_)) => {
                     let row = format!("rate, shards {value}");
                     case.unmeasured((&row, more("op/s")), &self.contestants, &why);
                     Ok(())

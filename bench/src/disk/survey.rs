@@ -51,17 +51,13 @@ impl DiskArgs {
         refuse_memory("DIR", &dir)?;
         let dir = locate::dir_in(&dir, "ephesus-disk-")?;
         let mut found = Found::default();
-        session(
-            "disk",
-            (&self.outputs, Some(&dir), false),
-            self,
-            |session| {
-                let done = found.fill(dir.path(), Duration::from_secs(self.seconds));
-                session.put(found.for_strict())?;
-                session.put(found.sequential())?;
-                done
-            },
-        )
+        let outputs = (&self.outputs, Some(&dir), false);
+        session("disk", outputs, self, |session| {
+            let done = found.fill(dir.path(), Duration::from_secs(self.seconds));
+            session.put(found.for_strict())?;
+            session.put(found.sequential())?;
+            done
+        })
     }
 }
 

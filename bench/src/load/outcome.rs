@@ -104,12 +104,8 @@ impl Outcome {
     pub fn answered(self) -> Result<Self> {
         const BEHIND: [&str; 3] = ["OVERLOADED", "UNANSWERED", "UNSENT"];
         let outcome = self.complete()?;
-        match outcome
-            .run
-            .errors
-            .keys()
-            .all(|why| BEHIND.contains(&&**why))
-        {
+        let mut errors = outcome.run.errors.keys();
+        match errors.all(|why| BEHIND.contains(&&**why)) {
             true => Ok(outcome),
             false => outcome.flawless(),
         }
@@ -126,9 +122,8 @@ impl Outcome {
     pub fn complaint(&self) -> Option<String> {
         let count: u64 = self.run.errors.values().sum();
         let example = self.sum.example.as_ref()?;
-        Some(format!(
-            "{count} operations have failed, such as: {example}"
-        ))
+        let failed = format!("{count} operations have failed");
+        Some(format!("{failed}, such as: {example}"))
     }
 
     /// CPU time, of the servers or of the client, for each operation that was sent, us.

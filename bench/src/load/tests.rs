@@ -168,7 +168,7 @@ fn a_closed_loop_keeps_one_batch_in_flight_and_counts_exactly() {
     let mut plan = half_and_half(address, 0);
     plan.pace.count = Some(1001);
     plan.pace.connections = 3;
-    plan.pace.threads = 2;
+    plan.pace.cpus = vec![crate::affinity::allowed().expect("CPUs")[0]; 2];
     plan.workload.mix = Mix::of(&[(Op::Read, 1)]);
     let outcome = run(&plan, Span::default()).expect("run");
     let outcome = outcome.flawless().expect("no errors");

@@ -93,12 +93,12 @@ impl Setup {
         let is_needed = contestants.iter().any(Contestant::is_started);
         let [servers, clients] = cpus.map(|count| if is_needed { usize::from(count) } else { 0 });
         let allowed = affinity::allowed()?;
-        let too_few = BenchError::TooFewCpus {
-            servers,
-            clients,
-            there: allowed.len(),
-        };
-        let all = allowed.get(..servers + clients).ok_or(too_few)?;
+        let all = allowed.get(..servers + clients).ok_or_else(|| {
+            let there = allowed.len();
+            BenchError::TooFewCpus(format!(
+                "servers need {servers} CPUs and clients {clients}, and {there} may be used"
+            ))
+        })?;
         Ok(Setup {
             durability,
             cpus: all[..servers].to_vec(),

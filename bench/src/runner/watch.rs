@@ -9,17 +9,13 @@ pub(super) const LOOK: Duration = Duration::from_millis(100);
 /// A server that does not answer in time is out.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Kinds of events, and the numbers of INFO that are not 0 while one goes on.
-const KINDS: [(&str, &[&str]); 2] = [
-    (
-        "image",
-        &[
-            "image_in_progress",
-            "aof_rewrite_in_progress",
-            "rdb_bgsave_in_progress",
-        ],
-    ),
-    ("move", &["migrations_outgoing", "migrations_incoming"]),
+/// Kinds of events, and numbers of INFO that are not 0 while one goes on.
+const KINDS: [(&str, &str); 5] = [
+    ("image", "image_in_progress"),
+    ("image", "aof_rewrite_in_progress"),
+    ("image", "rdb_bgsave_in_progress"),
+    ("move", "migrations_outgoing"),
+    ("move", "migrations_incoming"),
 ];
 const OUTAGE: &str = "outage";
 
@@ -52,9 +48,10 @@ impl Watch {
     fn note(&mut self, info: Option<&str>, at_s: f64) {
         self.note_one(OUTAGE, info.is_none(), at_s);
         let Some(info) = info else { return };
-        for (kind, names) in KINDS {
-            let goes_on = |name: &&str| resp::info_number(info, name).is_some_and(|n| n > 0);
-            self.note_one(kind, names.iter().any(goes_on), at_s);
+        let goes_on = |name: &str| resp::info_number(info, name).is_some_and(|n| n > 0);
+        for kind in ["image", "move"] {
+            let mut of_kind = KINDS.iter().filter(|(of, _)| *of == kind);
+            self.note_one(kind, of_kind.any(|(_, name)| goes_on(name)), at_s);
         }
     }
 

@@ -94,7 +94,7 @@ fn plan(address: std::net::SocketAddr, mix: &str) -> Plan {
     let mut plan = half_and_half(address, 0);
     plan.pace.connections = 20;
     plan.pace.pipeline = 8;
-    plan.pace.threads = 2;
+    plan.pace.cpus = vec![crate::affinity::allowed().expect("CPUs")[0]; 2];
     plan.pace.count = Some(20_000);
     plan.workload.mix = mix.parse().expect("a mix");
     plan.workload.keys = Indexes::Below(20);
