@@ -37,18 +37,22 @@ impl Operation {
         if result.len() < value.len() {
             result.resize(value.len(), 0);
         }
-        let combine: fn(&mut u8, u8) = match self {
-            Operation::And => |byte, other| *byte &= other,
-            Operation::Or | Operation::Not => |byte, other| *byte |= other,
-            Operation::Xor => |byte, other| *byte ^= other,
-        };
         let (both, alone) = result.split_at_mut(value.len());
-        for (byte, other) in both.iter_mut().zip(value) {
-            combine(byte, *other);
+        match self {
+            Operation::And => {
+                combine(both, value, |byte, other| byte & other);
+                alone.fill(0);
+            }
+            Operation::Or | Operation::Not => combine(both, value, |byte, other| byte | other),
+            Operation::Xor => combine(both, value, |byte, other| byte ^ other),
         }
-        if self == Operation::And {
-            alone.fill(0);
-        }
+    }
+}
+
+/// One loop for each operation, of which the compiler makes one over many bytes at once.
+fn combine(bytes: &mut [u8], others: &[u8], each: impl Fn(u8, u8) -> u8) {
+    for (byte, other) in bytes.iter_mut().zip(others) {
+        *byte = each(*byte, *other);
     }
 }
 
