@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use ephesus_wire::database;
 use ephesus_wire::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use ephesus_wire::record;
 use ephesus_wire::resp::{reply, request};
@@ -23,7 +24,7 @@ const LOADED_KEYS: usize = 32;
 
 /// Refuses a key or value over its limit.
 pub(super) fn check_sizes(key: &[u8], value: &[u8]) -> Outcome {
-    if key.len() > KEY_BYTES_MAX {
+    if key.len() > KEY_BYTES_MAX && database::split(key).1.len() > KEY_BYTES_MAX {
         return Err(ClientError::KeyTooLong(KEY_BYTES_MAX));
     }
     if value.len() > VALUE_BYTES_MAX {

@@ -19,7 +19,7 @@
 use bytemuck::{Pod, Zeroable};
 
 use crate::error::WireError;
-use crate::limits::{BLOCK_BYTES, KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use crate::limits::{BLOCK_BYTES, STORED_KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
 mod assembler;
 mod builder;
@@ -125,7 +125,7 @@ fn entry(body: &[u8]) -> Result<(Entry<'_>, usize), WireError> {
     let key_len = u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize;
     let value_len = u32::from_le_bytes([head[4], head[5], head[6], head[7]]) as usize;
     let expire_at_ms = bytemuck::pod_read_unaligned(&head[8..16]);
-    check("key", key_len, 0, KEY_BYTES_MAX)?;
+    check("key", key_len, 0, STORED_KEY_BYTES_MAX)?;
     check("value", value_len, 0, VALUE_BYTES_MAX)?;
     if head[16] != VALUE_STRING {
         return Err(WireError::Unknown {

@@ -6,6 +6,9 @@ pub const SLOTS: u16 = 16_384;
 /// Longest key.
 pub const KEY_BYTES_MAX: usize = 64 * 1024;
 
+/// Longest key as it is stored: with its database in front.
+pub const STORED_KEY_BYTES_MAX: usize = KEY_BYTES_MAX + crate::database::PREFIX_BYTES;
+
 /// Longest value.
 pub const VALUE_BYTES_MAX: usize = 8 * 1024 * 1024;
 

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::WireError;
 use crate::ids::{Epoch, MigrationId, NodeId, PartitionId, ShardId};
-use crate::limits::{BLOCK_BYTES, KEY_BYTES_MAX, RECORD_BYTES_MAX, SLOTS, VALUE_BYTES_MAX};
+use crate::limits::{BLOCK_BYTES, RECORD_BYTES_MAX, SLOTS, STORED_KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
 mod images;
 mod ops;
@@ -212,7 +212,7 @@ pub fn decode(buf: &[u8]) -> Result<Option<(RecordMeta, Record<'_>, usize)>, Wir
         "key",
         key_length,
         0,
-        KEY_BYTES_MAX.min(length - RECORD_HEADER_BYTES),
+        STORED_KEY_BYTES_MAX.min(length - RECORD_HEADER_BYTES),
     )?;
     check_kind(&header)?;
     let Some(record) = buf.get(..length) else {

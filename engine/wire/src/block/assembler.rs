@@ -6,7 +6,7 @@ use super::{
 };
 use crate::copy;
 use crate::error::WireError;
-use crate::limits::{BUFFER_KEPT_BYTES, KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use crate::limits::{BUFFER_KEPT_BYTES, STORED_KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
 /// Is fed blocks in order and hands out their entries.
 ///
@@ -100,7 +100,7 @@ impl Assembler {
     }
 
     fn fragment(&mut self, header: &BlockHeader, body: &[u8]) -> Result<(), WireError> {
-        const MAX: usize = ENTRY_HEADER_BYTES + KEY_BYTES_MAX + VALUE_BYTES_MAX;
+        const MAX: usize = ENTRY_HEADER_BYTES + STORED_KEY_BYTES_MAX + VALUE_BYTES_MAX;
         let total = header.total as usize;
         check("fragmented entry", total, BLOCK_BODY_BYTES_MAX + 1, MAX)?;
         if header.count != 1 {

@@ -5,7 +5,7 @@ use super::{
     KIND_WHOLE, MAGIC, VALUE_STRING, entry_len,
 };
 use crate::copy;
-use crate::limits::{BLOCK_BYTES, KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use crate::limits::{BLOCK_BYTES, STORED_KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
 /// Packs entries into blocks and hands each full one to the caller.
 #[derive(Clone, Debug)]
@@ -47,7 +47,11 @@ impl BlockBuilder {
         expire_at_ms: u64,
         mut full: impl FnMut(&[u8]),
     ) {
-        assert!(key.len() <= KEY_BYTES_MAX, "key of {} bytes", key.len());
+        assert!(
+            key.len() <= STORED_KEY_BYTES_MAX,
+            "key of {} bytes",
+            key.len()
+        );
         assert!(
             value.len() <= VALUE_BYTES_MAX,
             "value of {} bytes",

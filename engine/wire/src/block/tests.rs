@@ -145,7 +145,7 @@ fn the_largest_entry_comes_back() {
     let entries = [
         (b"small".to_vec(), b"1".to_vec(), 0),
         (
-            vec![b'k'; KEY_BYTES_MAX],
+            vec![b'k'; STORED_KEY_BYTES_MAX],
             vec![b'v'; VALUE_BYTES_MAX],
             u64::MAX,
         ),
