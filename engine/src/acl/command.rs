@@ -3,6 +3,7 @@
 use ephesus_wire::resp::reply::{self, Protocol};
 use ephesus_wire::resp::request;
 
+use super::permissions::STEPS_MAX;
 use super::rule;
 use super::user::User;
 use super::users::{Users, UsersError};
@@ -98,7 +99,7 @@ fn write_user(out: &mut Vec<u8>, protocol: Protocol, user: &User) {
     }
     let permissions = &user.permissions;
     reply::bulk(out, b"commands");
-    reply::bulk(out, permissions.commands.describe().as_bytes());
+    reply::bulk(out, &permissions.commands.describe());
     reply::bulk(out, b"keys");
     reply::bulk(out, &permissions.describe_keys());
     reply::bulk(out, b"channels");
@@ -140,7 +141,8 @@ fn dry_run<A: ArgList + ?Sized>(
     if !spec.accepts(inner.len()) {
         return Err(ClientError::WrongArity(spec.name));
     }
-    match user.check(spec, &inner) {
+    let mut steps = STEPS_MAX;
+    match user.check(spec, &inner, &mut steps) {
         Ok(()) => out.extend_from_slice(reply::OK),
         Err(denied) => {
             let refusal = denied.told_in_full(user.name(), denied.object(&inner));
@@ -196,6 +198,7 @@ pub fn refusal<A: ArgList + ?Sized>(error: UsersError, args: &A, first_rule: usi
             ClientError::AclRule(Quoted::new(&shown), error)
         }
         UsersError::TooLarge => ClientError::AclTooLarge,
+        UsersError::TooManyRules => ClientError::AclTooManyRules,
         UsersError::DefaultUser => ClientError::AclDefaultUser,
         UsersError::Name | UsersError::Duplicate => ClientError::AclUserName,
     }

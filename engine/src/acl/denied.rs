@@ -14,6 +14,10 @@ pub enum Denied {
     Key(usize),
     /// The argument at that index is a channel, or a pattern of channels.
     Channel(usize),
+    /// A script of somebody who may not do everything: it could do what its user may not.
+    Script(Cmd),
+    /// To look whether the user may takes too long: the command has too many keys, and the user too many patterns.
+    TooLong(Cmd),
 }
 
 impl Denied {
@@ -21,7 +25,7 @@ impl Denied {
     #[must_use]
     pub fn reason(self) -> &'static str {
         match self {
-            Denied::Command(_) => "command",
+            Denied::Command(_) | Denied::Script(_) | Denied::TooLong(_) => "command",
             Denied::Key(_) => "key",
             Denied::Channel(_) => "channel",
         }
@@ -31,7 +35,9 @@ impl Denied {
     #[must_use]
     pub fn object<A: ArgList + ?Sized>(self, args: &A) -> &[u8] {
         match self {
-            Denied::Command(cmd) => cmd.name().as_bytes(),
+            Denied::Command(cmd) | Denied::Script(cmd) | Denied::TooLong(cmd) => {
+                cmd.name().as_bytes()
+            }
             Denied::Key(index) | Denied::Channel(index) => args.arg(index),
         }
     }
@@ -57,7 +63,9 @@ impl Denied {
     }
 }
 
-/// A refusal in Redis's words.
+const SCRIPTS: &str = "scripts are for users who may send all commands about all keys and channels";
+
+/// A refusal, in Redis's words where Redis has any.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     denied: Denied,
@@ -74,6 +82,14 @@ impl fmt::Display for Refusal {
                 return write!(
                     f,
                     "User {user} has no permissions to run the '{name}' command"
+                );
+            }
+            Denied::Script(_) => return f.write_str(SCRIPTS),
+            Denied::TooLong(cmd) => {
+                let name = cmd.name();
+                return write!(
+                    f,
+                    "What this '{name}' command names takes too long to compare with the patterns of user {user}"
                 );
             }
             Denied::Key(_) => "key",

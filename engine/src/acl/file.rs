@@ -1,11 +1,11 @@
 //! ACL files: a line for each user, in Redis's format.
 
 use super::rule::RuleError;
-use super::users::{Users, UsersError};
+use super::users::{RULES_MAX, USERS_BYTES_MAX, Users, UsersError};
 use crate::command::error::Quoted;
 
-/// Longest ACL file, bytes.
-pub const FILE_BYTES_MAX: usize = 8 << 20;
+/// Longest ACL file, bytes: all users that there may be fit it, whose passwords take twice as much as text.
+pub const FILE_BYTES_MAX: usize = 3 * USERS_BYTES_MAX;
 
 /// The lines that cannot be read, as ACL LOAD and a start say it; `path` is the file's name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -65,6 +65,9 @@ fn describe(path: &str, number: usize, name: &[u8], rules: &[&[u8]], error: &Use
         }
         UsersError::TooLarge => {
             format!("{path}:{number}: all users together take too much memory. ")
+        }
+        UsersError::TooManyRules => {
+            format!("{path}:{number}: a user can have at most {RULES_MAX} rules. ")
         }
         UsersError::Name | UsersError::DefaultUser => {
             format!("'{path}:{number}: username '{name}' contains invalid characters. ")

@@ -14,6 +14,16 @@ pub struct Identity {
     /// The version at which it may do everything; 0: each of its commands is looked at.
     free_at: u64,
     is_authenticated: bool,
+    owes_password: bool,
+}
+
+/// What has become of a connection's user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Followed {
+    Here,
+    /// It may not use all channels that it could.
+    WithFewerChannels,
+    Gone,
 }
 
 impl Identity {
@@ -24,38 +34,34 @@ impl Identity {
         self.free_at == version
     }
 
-    /// Whether it has said a password, or needed none when it was first looked up.
+    /// Whether a password is to be said before anything else, by the users that it was looked up in.
     #[inline]
     #[must_use]
-    pub fn is_authenticated(&self) -> bool {
-        self.is_authenticated
+    pub fn owes_password(&self) -> bool {
+        self.owes_password
     }
 
-    /// Whether a password is to be said before anything else.
+    /// Follows the users.
     #[must_use]
-    pub fn needs_password(&self, users: &Users) -> bool {
-        !self.is_authenticated && !users.default_user().is_open()
-    }
-
-    /// Follows the users; false if its own is gone.
-    #[must_use]
-    pub fn follow(&mut self, users: &Users) -> bool {
+    pub fn follow(&mut self, users: &Users) -> Followed {
         if self.version == users.version() {
-            return true;
+            return Followed::Here;
         }
         let Some(user) = &self.user else {
             self.begin(users);
-            return true;
+            return Followed::Here;
         };
         let found = users.get(user.name());
-        let found = found.filter(|found| found.id() == user.id());
-        let found = found.map(Arc::clone);
-        let is_there = found.is_some();
-        if is_there {
-            self.user = found;
-            self.note(users);
-        }
-        is_there
+        let Some(found) = found.filter(|found| found.id() == user.id()) else {
+            return Followed::Gone;
+        };
+        let followed = match found.channel_losses() == user.channel_losses() {
+            true => Followed::Here,
+            false => Followed::WithFewerChannels,
+        };
+        self.user = Some(Arc::clone(found));
+        self.note(users);
+        followed
     }
 
     /// Becomes what a new connection is.
@@ -77,7 +83,8 @@ impl Identity {
         self.version = users.version();
         let user = self.user.as_deref();
         let is_free = user.is_some_and(|user| user.permissions.are_unlimited());
-        self.free_at = match is_free && !self.needs_password(users) {
+        self.owes_password = !self.is_authenticated && !users.default_user().is_open();
+        self.free_at = match is_free && !self.owes_password {
             true => self.version,
             false => 0,
         };

@@ -22,7 +22,10 @@ pub mod user;
 pub mod users;
 
 pub use denied::Denied;
-pub use identity::Identity;
+pub use identity::{Followed, Identity};
 pub use shared::SharedUsers;
 pub use user::User;
 pub use users::Users;
+
+#[cfg(test)]
+mod tests;

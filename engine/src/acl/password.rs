@@ -6,6 +6,9 @@ use std::fmt::Write;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
+/// Longest password, bytes; a longer one is wrong, whoever says it.
+pub const PASSWORD_BYTES_MAX: usize = 4096;
+
 /// Digits of a hash as text.
 const HEX_DIGITS: usize = 64;
 
@@ -14,9 +17,11 @@ const HEX_DIGITS: usize = 64;
 pub struct PasswordHash([u8; 32]);
 
 impl PasswordHash {
+    /// `None` of a password that is longer than [`PASSWORD_BYTES_MAX`].
     #[must_use]
-    pub fn of(password: &[u8]) -> PasswordHash {
-        PasswordHash(Sha256::digest(password).into())
+    pub fn of(password: &[u8]) -> Option<PasswordHash> {
+        let fits = password.len() <= PASSWORD_BYTES_MAX;
+        fits.then(|| PasswordHash(Sha256::digest(password).into()))
     }
 
     /// Reads 64 lower-case hexadecimal digits.
@@ -80,7 +85,8 @@ mod tests {
     #[test]
     fn a_hash_is_what_redis_writes_into_its_files() {
         let text = "d74ff0ee8da3b9806b18c877dbf29bbde50b5bd8e4dad7a3a725000feb82e8f1";
-        let hash = PasswordHash::of(b"pass");
+        let of = |password: &[u8]| PasswordHash::of(password).expect("short");
+        let hash = of(b"pass");
         assert_eq!(hash.to_string(), text);
         assert_eq!(PasswordHash::from_hex(text.as_bytes()), Some(hash));
         for wrong in [
@@ -90,9 +96,16 @@ mod tests {
         ] {
             assert_eq!(PasswordHash::from_hex(wrong.as_bytes()), None);
         }
-        assert!(hash.is_among(&[PasswordHash::of(b"other"), hash]));
-        assert!(!hash.is_among(&[PasswordHash::of(b"other")]));
+        assert!(hash.is_among(&[of(b"other"), hash]));
+        assert!(!hash.is_among(&[of(b"other")]));
         assert!(!format!("{hash:?}").contains("d74f"));
+    }
+
+    #[test]
+    fn what_is_too_long_is_nobodys_password() {
+        let longest = [b'p'; PASSWORD_BYTES_MAX + 1];
+        assert!(PasswordHash::of(&longest[1..]).is_some());
+        assert_eq!(PasswordHash::of(&longest), None);
     }
 
     #[test]

@@ -7,6 +7,10 @@ use crate::command::introspect::key_access;
 use crate::command::parse::ArgList;
 use crate::command::spec::{Cmd, Spec};
 
+/// Steps, of about a nanosecond, that it may take to compare the keys and channels of one command with a user's patterns:
+/// nothing else is executed meanwhile.
+pub const STEPS_MAX: usize = 1 << 26;
+
 /// A set of commands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct CommandSet([u64; Cmd::COUNT.div_ceil(64)]);
@@ -38,7 +42,7 @@ pub struct Commands {
     /// First arguments with which a command is allowed that is not allowed as a whole.
     first_args: Vec<(Cmd, Box<[u8]>)>,
     /// In order, each as `+get` or `-@write`; those that a later one replaces are gone.
-    rules: Vec<Box<str>>,
+    rules: Vec<Box<[u8]>>,
 }
 
 impl Commands {
@@ -61,7 +65,7 @@ impl Commands {
     /// Allows or takes away a command, with its subcommands.
     pub fn change(&mut self, spec: &Spec, is_allowed: bool) {
         self.change_bits(spec, is_allowed);
-        self.note_rule(spec.name, is_allowed);
+        self.note_rule(spec.name.as_bytes(), is_allowed);
     }
 
     /// The same for a category, named without its `@`.
@@ -71,7 +75,7 @@ impl Commands {
                 self.change_bits(spec, is_allowed);
             }
         }
-        self.note_rule(&format!("@{category}"), is_allowed);
+        self.note_rule(format!("@{category}").as_bytes(), is_allowed);
     }
 
     /// Allows a command with that first argument.
@@ -81,8 +85,7 @@ impl Commands {
         if !self.first_args.iter().any(is_there) {
             self.first_args.push((spec.cmd, first.into()));
         }
-        let first = String::from_utf8_lossy(first);
-        self.note_rule(&format!("{}|{first}", spec.name), true);
+        self.note_rule(&[spec.name.as_bytes(), b"|", first].concat(), true);
     }
 
     fn change_bits(&mut self, spec: &Spec, is_allowed: bool) {
@@ -94,14 +97,14 @@ impl Commands {
     }
 
     /// Puts a rule behind the others, of which it replaces those of the same command and its subcommands.
-    fn note_rule(&mut self, name: &str, is_allowed: bool) {
+    fn note_rule(&mut self, name: &[u8], is_allowed: bool) {
         let name = name.to_ascii_lowercase();
         self.rules.retain(|rule| {
             let replaced = rule.get(1..).and_then(|rule| rule.strip_prefix(&*name));
-            !replaced.is_some_and(|rest| rest.is_empty() || rest.starts_with('|'))
+            !replaced.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"|"))
         });
-        let sign = if is_allowed { '+' } else { '-' };
-        self.rules.push(format!("{sign}{name}").into());
+        let sign: &[u8] = if is_allowed { b"+" } else { b"-" };
+        self.rules.push([sign, &name].concat().into());
     }
 
     #[must_use]
@@ -119,15 +122,15 @@ impl Commands {
 
     /// As ACL LIST shows them.
     #[must_use]
-    pub fn describe(&self) -> String {
-        let begin = if self.begin_with_all {
-            "+@all"
+    pub fn describe(&self) -> Vec<u8> {
+        let begin: &[u8] = if self.begin_with_all {
+            b"+@all"
         } else {
-            "-@all"
+            b"-@all"
         };
         let rules = self.rules.iter().map(|rule| &**rule);
-        let all: Vec<&str> = std::iter::once(begin).chain(rules).collect();
-        all.join(" ")
+        let all: Vec<&[u8]> = std::iter::once(begin).chain(rules).collect();
+        all.join(&b' ')
     }
 
     fn bytes(&self) -> usize {
@@ -168,6 +171,8 @@ impl KeyPattern {
         let before: &[u8] = match (self.access.reads, self.access.writes) {
             (true, false) => b"%R~",
             (false, true) => b"%W~",
+            // Other patterns may stand behind this one, and not behind `~*`.
+            _ if *self.text == *b"*" => b"%RW~",
             _ => b"~",
         };
         out.extend_from_slice(before);
@@ -248,38 +253,86 @@ impl Permissions {
         self.commands.are_all() && self.are_all_keys && self.are_all_channels
     }
 
-    /// Looks at a command with its keys.
+    /// Looks at a command with its keys and channels; takes what comparing them takes from `steps`.
     ///
     /// # Errors
     /// What of it is not allowed, first the command itself.
-    pub fn check<A: ArgList + ?Sized>(&self, spec: &'static Spec, args: &A) -> Result<(), Denied> {
+    pub fn check<A: ArgList + ?Sized>(
+        &self,
+        spec: &'static Spec,
+        args: &A,
+        steps: &mut usize,
+    ) -> Result<(), Denied> {
         if !spec.is_free_of_auth() && !self.commands.allow(spec, args) {
             return Err(Denied::Command(spec.cmd));
         }
+        // What a script calls is not looked at again.
+        if spec.counts_keys() && !self.are_unlimited() {
+            return Err(Denied::Script(spec.cmd));
+        }
         if !self.are_all_keys {
             for index in spec.keys_of(args) {
-                if !self.may_touch(args.arg(index), key_access(spec, args, index)) {
-                    return Err(Denied::Key(index));
+                let access = key_access(spec, args, index);
+                match self.may_touch(args.arg(index), access, steps) {
+                    Some(true) => {}
+                    Some(false) => return Err(Denied::Key(index)),
+                    None => return Err(Denied::TooLong(spec.cmd)),
+                }
+            }
+        }
+        if !self.are_all_channels {
+            let (channels, are_patterns) = channels_of(spec, args);
+            for index in channels {
+                match self.may_use_channel(args.arg(index), are_patterns, steps) {
+                    Some(true) => {}
+                    Some(false) => return Err(Denied::Channel(index)),
+                    None => return Err(Denied::TooLong(spec.cmd)),
                 }
             }
         }
         Ok(())
     }
 
-    fn may_touch(&self, key: &[u8], access: KeyAccess) -> bool {
-        let mut keys = self.keys.iter();
-        keys.any(|keys| keys.access.covers(access) && keys.pattern.matches(key))
+    /// `None`: it takes more steps to find out.
+    fn may_touch(&self, key: &[u8], access: KeyAccess, steps: &mut usize) -> Option<bool> {
+        for keys in &self.keys {
+            if keys.access.covers(access) && keys.pattern.matches_within(key, steps)? {
+                return Some(true);
+            }
+        }
+        Some(false)
     }
 
     /// Whether the channel may be used; with `is_pattern` whether all that the pattern names may: only the very same
-    /// pattern says so.
+    /// pattern says so. `None`: it takes more steps to find out.
+    fn may_use_channel(&self, channel: &[u8], is_pattern: bool, steps: &mut usize) -> Option<bool> {
+        for (text, pattern) in &self.channels {
+            let is_covered = match is_pattern {
+                true => **text == *channel,
+                false => pattern.matches_within(channel, steps)?,
+            };
+            if is_covered {
+                return Some(true);
+            }
+        }
+        Some(false)
+    }
+
+    /// Whether these are all channels that others are, as they are named.
     #[must_use]
-    pub fn may_use_channel(&self, channel: &[u8], is_pattern: bool) -> bool {
-        let matches = |(text, pattern): &(Box<[u8]>, Pattern)| match is_pattern {
-            true => **text == *channel,
-            false => pattern.matches(channel),
-        };
-        self.are_all_channels || self.channels.iter().any(matches)
+    pub fn have_channels_of(&self, others: &Permissions) -> bool {
+        let has = |text: &[u8]| self.channels.iter().any(|(own, _)| **own == *text);
+        let mut other = others.channels.iter();
+        self.are_all_channels || (!others.are_all_channels && other.all(|(text, _)| has(text)))
+    }
+
+    /// How many rules describe them.
+    #[must_use]
+    pub fn rules(&self) -> usize {
+        let keys = self.keys.len() + usize::from(self.are_all_keys);
+        // Without all channels there is a `resetchannels`.
+        let channels = 1 + self.channels.len();
+        keys + channels + 1 + self.commands.rules.len()
     }
 
     /// The patterns of keys, with a space between.
@@ -318,5 +371,15 @@ impl Permissions {
         let channels = self.channels.iter().map(|(text, _)| text.len());
         let patterns = keys.chain(channels).map(compiled);
         self.commands.bytes() + patterns.sum::<usize>()
+    }
+}
+
+/// The channels that a command names, and whether they are patterns.
+fn channels_of<A: ArgList + ?Sized>(spec: &Spec, args: &A) -> (std::ops::Range<usize>, bool) {
+    match spec.cmd {
+        Cmd::Subscribe | Cmd::Ssubscribe => (1..args.len(), false),
+        Cmd::Psubscribe => (1..args.len(), true),
+        Cmd::Publish | Cmd::Spublish => (1..args.len().min(2), false),
+        _ => (0..0, false),
     }
 }

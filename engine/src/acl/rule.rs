@@ -3,7 +3,7 @@
 use ephesus_wire::glob::Pattern;
 use ephesus_wire::limits::PATTERN_BYTES_MAX;
 
-use super::password::PasswordHash;
+use super::password::{PASSWORD_BYTES_MAX, PasswordHash};
 use super::permissions::{Commands, KeyAccess, Permissions};
 use super::user::User;
 use crate::command::spec::{self, Spec, commands};
@@ -58,6 +58,8 @@ pub enum RuleError {
         "The password hash must be exactly 64 characters and contain only lowercase hexadecimal characters"
     )]
     PasswordHash,
+    #[error("a password cannot be longer than {PASSWORD_BYTES_MAX} bytes")]
+    PasswordTooLong,
     #[error("a pattern cannot be longer than {PATTERN_BYTES_MAX} bytes")]
     PatternTooLong,
     #[error("Selectors are not supported: give the user one set of rules")]
@@ -120,12 +122,18 @@ fn apply_argument(user: &mut User, rule: &[u8]) -> Result<(), RuleError> {
         return Ok(());
     };
     match sign {
-        b'>' => add_password(user, PasswordHash::of(rest)),
+        b'>' => {
+            let hash = PasswordHash::of(rest).ok_or(RuleError::PasswordTooLong)?;
+            add_password(user, hash);
+        }
         b'#' => {
             let hash = PasswordHash::from_hex(rest).ok_or(RuleError::PasswordHash)?;
             add_password(user, hash);
         }
-        b'<' => remove_password(user, PasswordHash::of(rest))?,
+        b'<' => {
+            let hash = PasswordHash::of(rest).ok_or(RuleError::NoSuchPassword)?;
+            remove_password(user, hash)?;
+        }
         b'!' => {
             let hash = PasswordHash::from_hex(rest).ok_or(RuleError::PasswordHash)?;
             remove_password(user, hash)?;

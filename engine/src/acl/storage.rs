@@ -1,21 +1,18 @@
 //! Files of users and passwords on the disk.
 
-use std::fs::{File, OpenOptions, Permissions};
+use std::fs::{File, Metadata, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use zeroize::Zeroizing;
 
 use super::file::{self, FILE_BYTES_MAX};
-use super::password::PasswordHash;
+use super::password::{PASSWORD_BYTES_MAX, PasswordHash};
 use super::users::Users;
 
 /// Permission bits that let anybody on the machine read or replace a secret.
 const OTHERS_READ_WRITE: u32 = 0o006;
-
-/// Longest password of a file, bytes.
-const PASSWORD_BYTES_MAX: usize = 4096;
 
 /// Why a file of users or of a password cannot be used; the text says what to do.
 #[derive(Debug, thiserror::Error)]
@@ -72,10 +69,13 @@ pub fn load_password(path: &Path) -> Result<PasswordHash, UsersFileError> {
     let line = contents.strip_suffix(b"\n").unwrap_or(&contents);
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     let path = path.to_owned();
+    if line.contains(&b'\n') {
+        return Err(UsersFileError::Lines { path });
+    }
+    let bytes_max = PASSWORD_BYTES_MAX;
     match line {
         [] => Err(UsersFileError::Empty { path }),
-        line if line.contains(&b'\n') => Err(UsersFileError::Lines { path }),
-        line => Ok(PasswordHash::of(line)),
+        line => PasswordHash::of(line).ok_or(UsersFileError::TooLong { path, bytes_max }),
     }
 }
 
@@ -84,22 +84,40 @@ pub fn load_password(path: &Path) -> Result<PasswordHash, UsersFileError> {
 /// # Errors
 /// [`UsersFileError`].
 pub fn load_users(path: &Path) -> Result<Users, UsersFileError> {
-    let contents = read(path, FILE_BYTES_MAX)?;
-    Ok(file::parse(&path.display().to_string(), &contents)?)
+    check(path, &read(path, FILE_BYTES_MAX)?)
 }
 
 /// Writes an ACL file, wholly or not at all, and durably. Only the owner and those whom the file so far admits may
 /// read it.
 ///
 /// # Errors
-/// The system's; the file is as it was.
-pub fn save_users(path: &Path, users: &Users) -> io::Result<()> {
+/// The system's, or the next start would not read what would be written; the file is as it was.
+pub fn save_users(path: &Path, users: &Users) -> Result<(), UsersFileError> {
     let text = Zeroizing::new(file::write(users));
-    let mode = std::fs::metadata(path).map_or(0o600, |found| found.permissions().mode());
+    check(path, &text)?;
+    replace(path, &text).map_err(|source| UsersFileError::Io {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+/// Looks whether [`load_users`] would take this.
+fn check(path: &Path, text: &[u8]) -> Result<Users, UsersFileError> {
+    if text.len() > FILE_BYTES_MAX {
+        return Err(UsersFileError::TooLong {
+            path: path.to_owned(),
+            bytes_max: FILE_BYTES_MAX,
+        });
+    }
+    Ok(file::parse(&path.display().to_string(), text)?)
+}
+
+fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
+    let found = std::fs::metadata(path).ok();
     let mut new = path.as_os_str().to_owned();
     new.push(format!(".tmp-{}", std::process::id()));
     let new = PathBuf::from(new);
-    let written = write_new(&new, &text, mode & 0o660).and_then(|()| std::fs::rename(&new, path));
+    let written = write_new(&new, text, found).and_then(|()| std::fs::rename(&new, path));
     if written.is_err() {
         let _ = std::fs::remove_file(&new);
         return written;
@@ -110,10 +128,18 @@ pub fn save_users(path: &Path, users: &Users) -> io::Result<()> {
     File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
 }
 
-fn write_new(path: &Path, text: &[u8], mode: u32) -> io::Result<()> {
+/// Writes what takes the place of the file that was `found`: its group may do with it what it might, and no other group.
+fn write_new(path: &Path, text: &[u8], found: Option<Metadata>) -> io::Result<()> {
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true).mode(0o600);
     let mut file = options.open(path)?;
+    let mut mode = found.as_ref().map_or(0o600, |found| found.mode() & 0o660);
+    if let Some(group) = found.map(|found| found.gid())
+        && group != file.metadata()?.gid()
+        && fchown(&file, None, Some(group)).is_err()
+    {
+        mode &= 0o600;
+    }
     file.set_permissions(Permissions::from_mode(mode))?;
     file.write_all(text)?;
     file.sync_all()
@@ -136,7 +162,7 @@ mod tests {
         for contents in ["pass", "pass\n", "pass\r\n"] {
             let (_dir, path) = file(contents.as_bytes(), 0o640);
             let password = load_password(&path).expect("a password");
-            assert_eq!(password, PasswordHash::of(b"pass"));
+            assert_eq!(Some(password), PasswordHash::of(b"pass"));
         }
         for (contents, mode, expected) in [
             ("pass", 0o644, "chmod o-rwx"),
@@ -166,5 +192,16 @@ mod tests {
         assert_eq!(mode & 0o777, 0o640);
         assert_eq!(file::write(&load_users(&path).expect("again")), saved);
         assert!(users.authenticate(b"alice", b"secret").is_some());
+    }
+
+    #[test]
+    fn a_saved_file_is_for_the_group_that_it_was_for() {
+        let (_dir, path) = file(b"user alice on\n", 0o640);
+        let own = std::fs::metadata(&path).expect("there").gid();
+        let other = std::os::unix::fs::chown(&path, None, Some(own + 1));
+        let group = if other.is_ok() { own + 1 } else { own };
+        save_users(&path, &load_users(&path).expect("users")).expect("saved");
+        let saved = std::fs::metadata(&path).expect("there");
+        assert_eq!((saved.gid(), saved.mode() & 0o777), (group, 0o640));
     }
 }

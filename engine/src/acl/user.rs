@@ -21,6 +21,8 @@ pub struct User {
     pub needs_no_password: bool,
     pub passwords: Vec<PasswordHash>,
     pub permissions: Permissions,
+    /// How often it was left with fewer channels than before.
+    channel_losses: u64,
 }
 
 impl User {
@@ -34,6 +36,7 @@ impl User {
             needs_no_password: false,
             passwords: Vec::new(),
             permissions: Permissions::new(false),
+            channel_losses: 0,
         }
     }
 
@@ -64,6 +67,18 @@ impl User {
         User { id, ..self }
     }
 
+    /// Who had subscribed as this user as it was, where this differs, may have subscribed to what it may not any more.
+    #[must_use]
+    pub fn channel_losses(&self) -> u64 {
+        self.channel_losses
+    }
+
+    /// Counts if it has not all channels that it had.
+    pub(super) fn note_losses(&mut self, before: &User) {
+        let keeps = self.permissions.have_channels_of(&before.permissions);
+        self.channel_losses = before.channel_losses + u64::from(!keeps);
+    }
+
     /// Whether a connection is this user without having said a password: the default user's are.
     #[must_use]
     pub fn is_open(&self) -> bool {
@@ -77,14 +92,20 @@ impl User {
         self.is_on && (self.needs_no_password || is_known)
     }
 
-    /// Looks at a command with its keys.
+    /// Looks at a command with its keys and channels; takes what comparing them takes from `steps`, of which there are
+    /// [`STEPS_MAX`](super::permissions::STEPS_MAX) for a command.
     ///
     /// # Errors
     /// What of it is not allowed.
-    pub fn check<A: ArgList + ?Sized>(&self, spec: &'static Spec, args: &A) -> Result<(), Denied> {
+    pub fn check<A: ArgList + ?Sized>(
+        &self,
+        spec: &'static Spec,
+        args: &A,
+        steps: &mut usize,
+    ) -> Result<(), Denied> {
         match self.permissions.are_unlimited() {
             true => Ok(()),
-            false => self.permissions.check(spec, args),
+            false => self.permissions.check(spec, args, steps),
         }
     }
 
@@ -114,8 +135,15 @@ impl User {
             line.extend_from_slice(&channels);
         }
         line.push(b' ');
-        line.extend_from_slice(permissions.commands.describe().as_bytes());
+        line.extend_from_slice(&permissions.commands.describe());
         line
+    }
+
+    /// How many rules [`User::describe`] takes.
+    #[must_use]
+    pub fn rules(&self) -> usize {
+        let first = 1 + usize::from(self.needs_no_password);
+        first + self.passwords.len() + self.permissions.rules()
     }
 
     /// Memory that it takes, about.

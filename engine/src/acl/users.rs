@@ -10,6 +10,9 @@ use super::user::{DEFAULT_USER, User};
 /// Memory that all users together may take, bytes.
 pub const USERS_BYTES_MAX: usize = 16 << 20;
 
+/// Most rules that one request may have, and that a user may take when it is described.
+pub const RULES_MAX: usize = 1024;
+
 /// All users, by name. A change makes another value.
 #[derive(Clone, Debug)]
 pub struct Users {
@@ -27,11 +30,13 @@ pub enum UsersError {
     Rule(usize, RuleError),
     /// They would take more than [`USERS_BYTES_MAX`].
     TooLarge,
+    /// More than [`RULES_MAX`] at once, or the user would have more.
+    TooManyRules,
     /// The default user cannot be removed.
     DefaultUser,
     /// There is a user of that name.
     Duplicate,
-    /// A name with spaces or NULs.
+    /// A name with spaces or NULs, or none.
     Name,
 }
 
@@ -86,7 +91,7 @@ impl Users {
     /// The user whom name and password belong to; takes as long when there is none of that name.
     #[must_use]
     pub fn authenticate(&self, name: &[u8], password: &[u8]) -> Option<&Arc<User>> {
-        let password = PasswordHash::of(password);
+        let password = PasswordHash::of(password)?;
         let user = self.get(name);
         let is_accepted = user.unwrap_or(&self.default_user).accepts(&password);
         user.filter(|_| is_accepted)
@@ -101,16 +106,21 @@ impl Users {
         name: &[u8],
         rules: impl Iterator<Item = &'a [u8]>,
     ) -> Result<(), UsersError> {
-        if rule::has_spaces(name) {
+        if name.is_empty() || rule::has_spaces(name) {
             return Err(UsersError::Name);
         }
-        let (before, mut user) = match self.get(name) {
-            Some(user) => (user.bytes(), User::clone(user)),
-            None => (0, User::new(name, self.next_id)),
+        let before = self.get(name).cloned();
+        let mut user = match &before {
+            Some(user) => User::clone(user),
+            None => User::new(name, self.next_id),
         };
         // What it may grow by while rules are read.
-        let room = USERS_BYTES_MAX.saturating_sub(self.bytes()) + before;
+        let taken = before.as_ref().map_or(0, |user| user.bytes());
+        let room = USERS_BYTES_MAX.saturating_sub(self.bytes()) + taken;
         for (index, rule) in rules.enumerate() {
+            if index >= RULES_MAX {
+                return Err(UsersError::TooManyRules);
+            }
             rule::apply(&mut user, rule).map_err(|error| UsersError::Rule(index, error))?;
             if index % 64 == 0 && user.bytes() > room {
                 return Err(UsersError::TooLarge);
@@ -118,6 +128,12 @@ impl Users {
         }
         if user.bytes() > room {
             return Err(UsersError::TooLarge);
+        }
+        if user.rules() > RULES_MAX {
+            return Err(UsersError::TooManyRules);
+        }
+        if let Some(before) = before {
+            user.note_losses(&before);
         }
         self.insert(user);
         Ok(())
@@ -191,11 +207,13 @@ impl Users {
             ..Users::nobody()
         };
         for user in self.by_name.into_values() {
-            let id = match others.get(user.name()) {
-                Some(other) => other.id(),
-                None => users.next_id,
-            };
-            users.insert(User::clone(&user).with_id(id));
+            let other = others.get(user.name());
+            let id = other.map_or(users.next_id, |other| other.id());
+            let mut user = User::clone(&user).with_id(id);
+            if let Some(other) = other {
+                user.note_losses(other);
+            }
+            users.insert(user);
         }
         users
     }

@@ -8,7 +8,7 @@ use ephesus_wire::Slot;
 use super::parse::ArgList;
 use crate::acl::denied::Refusal;
 use crate::acl::rule::RuleError;
-use crate::acl::users::USERS_BYTES_MAX;
+use crate::acl::users::{RULES_MAX, USERS_BYTES_MAX};
 use crate::migration::slots::command::SlotMigrationError;
 
 /// Longest part of a client's own bytes that is repeated in an error.
@@ -300,6 +300,9 @@ pub enum ClientError {
     /// More patterns of one shard's clients than so many.
     #[error("ERR clients may subscribe to {0} patterns")]
     TooManySubscriptions(usize),
+    /// PUBSUB CHANNELS with a long pattern, where there are many long channels.
+    #[error("ERR there are too many channels for that pattern, use a shorter one")]
+    TooManyChannels,
     /// HELLO with something that is not a number.
     #[error("ERR Protocol version is not an integer or out of range")]
     ProtocolVersion,
@@ -330,9 +333,6 @@ pub enum ClientError {
     /// What the user may not do.
     #[error("NOPERM {0}")]
     NoPermission(Refusal),
-    /// A script of a user who may not do everything: it could do what the user may not.
-    #[error("NOPERM scripts are for users who may send all commands about all keys and channels")]
-    NoScripts,
     /// ACL CAT of no category.
     #[error("ERR Unknown category '{0}'")]
     AclCategory(Quoted),
@@ -356,6 +356,12 @@ pub enum ClientError {
         USERS_BYTES_MAX
     )]
     AclTooLarge,
+    /// Too many rules in one ACL SETUSER, or of one user.
+    #[error(
+        "ERR a request, and a user when ACL LIST shows it, can have at most {} rules",
+        RULES_MAX
+    )]
+    AclTooManyRules,
     /// ACL DELUSER default.
     #[error("ERR The 'default' user cannot be removed")]
     AclDefaultUser,
@@ -531,7 +537,7 @@ impl ClientError {
             ClientError::NoProto => "NOPROTO",
             ClientError::WrongPassword => "WRONGPASS",
             ClientError::NoAuth | ClientError::HelloNoAuth => "NOAUTH",
-            ClientError::NoPermission(_) | ClientError::NoScripts => "NOPERM",
+            ClientError::NoPermission(_) => "NOPERM",
             ClientError::CrossSlot | ClientError::TransactionOfShards => "CROSSSLOT",
             ClientError::ExecAborted | ClientError::ExecAbortedBy(_) => "EXECABORT",
             ClientError::BusyKey => "BUSYKEY",
@@ -553,7 +559,6 @@ impl ClientError {
             ClientError::WrongArity(_)
                 | ClientError::NoAuth
                 | ClientError::NoPermission(_)
-                | ClientError::NoScripts
                 | ClientError::CrossSlot
                 | ClientError::SlotNotServed
                 | ClientError::ClusterDown

@@ -135,11 +135,21 @@ pub struct StatsInfo {
     pub keyspace_hits: u64,
     pub keyspace_misses: u64,
     pub error_replies: u64,
+    pub denied: DeniedInfo,
     /// Of each shard: a channel with subscribers on two of them counts twice.
     pub pubsub_channels: u64,
     pub pubsub_patterns: u64,
     pub reads_processed: u64,
     pub writes_processed: u64,
+}
+
+/// What users were refused, by what it was.
+#[derive(Clone, Debug, Default)]
+pub struct DeniedInfo {
+    pub auth: u64,
+    pub command: u64,
+    pub key: u64,
+    pub channel: u64,
 }
 
 /// Processor time in seconds.
@@ -432,6 +442,10 @@ impl InfoSnapshot {
         text.line("total_error_replies", stats.error_replies);
         text.line("total_reads_processed", stats.reads_processed);
         text.line("total_writes_processed", stats.writes_processed);
+        text.line("acl_access_denied_auth", stats.denied.auth);
+        text.line("acl_access_denied_cmd", stats.denied.command);
+        text.line("acl_access_denied_key", stats.denied.key);
+        text.line("acl_access_denied_channel", stats.denied.channel);
     }
 
     fn write_replication(&self, text: &mut Text) {

@@ -12,8 +12,8 @@ use crate::acl::permissions::KeyAccess;
 /// Where the inner command of `COMMAND GETKEYS` starts.
 const INNER: usize = 2;
 
-/// Names that one COMMAND INFO or DOCS may have: they may be repeated, so that a request could ask for a reply of any
-/// length. There are fewer commands.
+/// Names that one COMMAND INFO or DOCS, or LATENCY HISTOGRAM, may have: they may be repeated, so that a request could
+/// ask for a reply of any length. There are fewer commands.
 const NAMES_MAX: usize = 1024;
 
 /// Appends the reply to COMMAND or the subcommand `cmd` of it; `args` is the whole request.
@@ -66,7 +66,11 @@ fn info<A: ArgList + ?Sized>(
     Ok(())
 }
 
-fn check_names(count: usize) -> Result<(), ClientError> {
+/// Refuses more names of commands than there may be at once.
+///
+/// # Errors
+/// [`ClientError::TooManyNames`].
+pub(super) fn check_names(count: usize) -> Result<(), ClientError> {
     if count > NAMES_MAX {
         Err(ClientError::TooManyNames(NAMES_MAX))
     } else {
@@ -277,7 +281,8 @@ pub(crate) fn key_access<A: ArgList + ?Sized>(
     }
 }
 
-/// What happens to the key at `index`; SET reads the old value only with its GET option.
+/// What happens to the key at `index`; SET reads the old value only with its GET option, and BITFIELD writes only if it
+/// is told to.
 fn key_flags<A: ArgList + ?Sized>(
     spec: &'static Spec,
     inner: &A,
@@ -291,12 +296,29 @@ fn key_flags<A: ArgList + ?Sized>(
             &["OW", "update"]
         };
     }
+    if spec.cmd == Cmd::Bitfield && only_gets(inner) {
+        return &["RO", "access"];
+    }
     let described = spec
         .keys
         .iter()
         .rev()
         .find(|keys| usize::from(keys.begin) <= index);
     described.map_or(&[], |keys| &keys.flags)
+}
+
+/// Whether BITFIELD has no SET and no INCRBY, and nothing that is wrong.
+fn only_gets<A: ArgList + ?Sized>(args: &A) -> bool {
+    let mut at = 2;
+    while at < args.len() {
+        let name = args.arg(at);
+        at += match () {
+            () if name.eq_ignore_ascii_case(b"get") => 3,
+            () if name.eq_ignore_ascii_case(b"overflow") => 2,
+            () => return false,
+        };
+    }
+    at == args.len()
 }
 
 fn field(out: &mut Vec<u8>, name: &str, value: &str) {

@@ -2,6 +2,8 @@
 
 use ephesus_wire::resp::reply::{self, Protocol};
 
+use super::error::ClientError;
+use super::introspect::check_names;
 use super::parse::ArgList;
 use super::spec::{Spec, commands, lookup_full};
 use crate::node::slow::Sample;
@@ -11,9 +13,10 @@ use crate::shard::timing::Times;
 const EVENT: &[u8] = b"command";
 
 /// The commands that `LATENCY HISTOGRAM [command ...]` names, with the subcommands of containers; all if it names none.
-fn asked<A: ArgList + ?Sized>(args: &A) -> Vec<&'static Spec> {
+fn asked<A: ArgList + ?Sized>(args: &A) -> Result<Vec<&'static Spec>, ClientError> {
+    check_names(args.len() - 2)?;
     if args.len() == 2 {
-        return commands().iter().flat_map(Spec::all).collect();
+        return Ok(commands().iter().flat_map(Spec::all).collect());
     }
     let mut specs: Vec<&'static Spec> = Vec::new();
     for index in 2..args.len() {
@@ -24,18 +27,21 @@ fn asked<A: ArgList + ?Sized>(args: &A) -> Vec<&'static Spec> {
             }
         }
     }
-    specs
+    Ok(specs)
 }
 
 /// Appends the reply to LATENCY HISTOGRAM: of each command that was called the calls, and how many took at most that
 /// many microseconds.
+///
+/// # Errors
+/// [`ClientError::TooManyNames`]; nothing was appended.
 pub fn write_histograms<A: ArgList + ?Sized>(
     out: &mut Vec<u8>,
     protocol: Protocol,
     args: &A,
     times_of: impl Fn(&Spec) -> Times,
-) {
-    let all = asked(args).into_iter().map(|spec| (spec, times_of(spec)));
+) -> Result<(), ClientError> {
+    let all = asked(args)?.into_iter().map(|spec| (spec, times_of(spec)));
     let all: Vec<_> = all.filter(|(_, times)| times.count() > 0).collect();
     reply::map(out, protocol, all.len());
     for (spec, times) in all {
@@ -51,6 +57,7 @@ pub fn write_histograms<A: ArgList + ?Sized>(
             reply::integer(out, count.cast_signed());
         }
     }
+    Ok(())
 }
 
 /// Appends the reply to LATENCY LATEST.
@@ -106,4 +113,22 @@ pub fn diagnosis(threshold_ms: u64, (samples, longest_ms): &(Vec<Sample>, u64)) 
         "In {seconds} seconds a command took {threshold_ms} ms or more: {average} ms on average, {longest_ms} ms at most. \
          SLOWLOG GET shows which; LATENCY HISTOGRAM tells usual times.\n"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each name is compared with those before: a million of them took seconds.
+    #[test]
+    fn few_names_of_commands_are_asked_for_at_once() {
+        let histograms = |names: usize| {
+            let args = [&["latency", "histogram"][..], &vec!["client"; names]].concat();
+            let mut out = Vec::new();
+            let none = |_: &Spec| Times::of(std::iter::empty());
+            write_histograms(&mut out, Protocol::Resp2, &args[..], none).map(|()| out)
+        };
+        assert_eq!(histograms(1024), Ok(b"*0\r\n".to_vec()));
+        assert_eq!(histograms(1025), Err(ClientError::TooManyNames(1024)));
+    }
 }

@@ -5,7 +5,7 @@ pub mod session;
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
 
-use ephesus_wire::limits::INPUT_BYTES_MAX;
+use ephesus_wire::limits::{INPUT_BYTES_MAX, PREAUTH_QUERY_BYTES_MAX};
 use ephesus_wire::resp::reply::Protocol;
 use ephesus_wire::resp::request::Args;
 use ephesus_wire::{Database, ShardId};
@@ -27,7 +27,8 @@ use crate::shard::mesh::Scope;
 /// Bytes of unexecuted input from which on a blocked connection's socket is not read.
 pub const BLOCKED_INPUT_BYTES: usize = 64 * 1024;
 
-/// Bytes of replies that are not sent from which on a connection's next command waits.
+/// Bytes of replies that are not sent from which on a connection's next command waits; before its password
+/// [`PREAUTH_QUERY_BYTES_MAX`].
 pub const OUTPUT_BYTES_MAX: usize = 1 << 20;
 
 /// Bytes of replies that are not sent from which on it is looked at whether the client takes them.
@@ -269,14 +270,14 @@ impl Connection {
     /// Whether the socket should be read.
     #[must_use]
     pub fn wants_input(&self) -> bool {
-        self.life == Life::Open
-            && !self.ended
-            && match self.blocked {
-                None => true,
-                // Who sends everything before it reads anything must not hang.
-                Some(Blocked::Output) if self.unread.is_stuck => self.input.len() < INPUT_BYTES_MAX,
-                Some(_) => self.input.len() < BLOCKED_INPUT_BYTES,
-            }
+        let input_max = match self.blocked {
+            None => usize::MAX,
+            Some(_) if self.identity.owes_password() => PREAUTH_QUERY_BYTES_MAX,
+            // Who sends everything before it reads anything must not hang.
+            Some(Blocked::Output) if self.unread.is_stuck => INPUT_BYTES_MAX,
+            Some(_) => BLOCKED_INPUT_BYTES,
+        };
+        self.life == Life::Open && !self.ended && self.input.len() < input_max
     }
 
     /// Input that may still be executed in this turn, bytes.
@@ -398,7 +399,11 @@ impl Connection {
     #[inline]
     #[must_use]
     pub fn is_owed_much(&self) -> bool {
-        self.outbox.held_bytes() + self.sending.len() - self.sent >= OUTPUT_BYTES_MAX
+        let output_max = match self.identity.owes_password() {
+            true => PREAUTH_QUERY_BYTES_MAX,
+            false => OUTPUT_BYTES_MAX,
+        };
+        self.outbox.held_bytes() + self.sending.len() - self.sent >= output_max
             || self.asked_bytes >= ASKED_BYTES_MAX
     }
 

@@ -122,6 +122,12 @@ pub fn take(node: &NodeShared, shard: Option<ShardId>, now_ms: u64) -> InfoSnaps
             keyspace_hits: sum(|s| &s.hits),
             keyspace_misses: sum(|s| &s.misses),
             error_replies: sum(|s| &s.error_replies),
+            denied: info::DeniedInfo {
+                auth: sum(|s| &s.denied_auth),
+                command: sum(|s| &s.denied_command),
+                key: sum(|s| &s.denied_key),
+                channel: sum(|s| &s.denied_channel),
+            },
             pubsub_channels: sum(|s| &s.subscribed_channels),
             pubsub_patterns: sum(|s| &s.subscribed_patterns),
             reads_processed: commands.saturating_sub(written),

@@ -50,6 +50,7 @@ macro_rules! counters {
                 let counted = [
                     &self.commands, &self.connections_received, &self.connections_rejected, &self.http_closed,
                     &self.net_input_bytes, &self.net_output_bytes, &self.error_replies,
+                    &self.denied_auth, &self.denied_command, &self.denied_key, &self.denied_channel,
                 ];
                 let errors = self.errors_by.iter();
                 counted.into_iter().chain(errors).for_each(|counter| counter.set(0));
@@ -60,7 +61,10 @@ macro_rules! counters {
 
 counters! {
     connections, connections_received, connections_rejected, http_closed, commands, net_input_bytes,
-    net_output_bytes, error_replies, keys, expires, hits, misses, expired,
+    net_output_bytes, error_replies,
+    /// What users may not do, and wrong passwords.
+    denied_auth, denied_command, denied_key, denied_channel,
+    keys, expires, hits, misses, expired,
     /// Bytes of tables as the allocator handed them out.
     memory_bytes, memory_bytes_max, data_bytes, changes_since_image,
     /// Bytes of the state in which scripts are executed.

@@ -70,13 +70,29 @@ impl Pattern {
     /// Whether the whole of `text` matches, byte by byte and case-sensitively.
     #[must_use]
     pub fn matches(&self, text: &[u8]) -> bool {
+        self.compare(text).0
+    }
+
+    /// [`Pattern::matches`] within so many steps, from which those are taken that it has taken; `None` if it takes more.
+    #[must_use]
+    pub fn matches_within(&self, text: &[u8], steps: &mut usize) -> Option<bool> {
+        let left = steps.checked_sub(1)?;
+        let part = text.get(..left / self.words).unwrap_or(text);
+        let (matches, compared) = self.compare(part);
+        *steps = left - compared * self.words;
+        let is_decided = compared < part.len() || part.len() == text.len();
+        is_decided.then_some(matches)
+    }
+
+    /// Whether it matches, and how many bytes it took to find out.
+    fn compare(&self, text: &[u8]) -> (bool, usize) {
         if let [stars] = self.stars[..] {
-            return self.matches_in_one_word(stars, text);
+            return self.compare_in_one_word(stars, text);
         }
         let mut sets = [0u64; WORDS_MAX];
         let matched = sets.get_mut(..self.words).unwrap_or_default();
         set_bit(matched, 0);
-        for &byte in text {
+        for (compared, &byte) in text.iter().enumerate() {
             let row = self.rows.get(usize::from(byte) * self.words..);
             let (mut carried, mut any) = (0, 0);
             for ((set, takes), stars) in matched
@@ -90,26 +106,28 @@ impl Pattern {
                 any |= *set;
             }
             if any == 0 {
-                return false;
+                return (false, compared);
             }
         }
         let last = matched.last().copied().unwrap_or(0);
-        last >> (self.elements % 64) & 1 == 1
+        (last >> (self.elements % 64) & 1 == 1, text.len())
     }
 
-    /// [`Pattern::matches`] of up to 63 elements.
-    fn matches_in_one_word(&self, stars: u64, text: &[u8]) -> bool {
+    /// [`Pattern::compare`] with up to 63 elements.
+    fn compare_in_one_word(&self, stars: u64, text: &[u8]) -> (bool, usize) {
         let whole = 1u64 << (self.elements % 64);
         let mut matched = 1u64;
-        for &byte in text {
+        let mut compared = text.len();
+        for (index, &byte) in text.iter().enumerate() {
             // What comes behind a last star does not matter.
             if matched == 0 || matched & stars & whole != 0 {
+                compared = index;
                 break;
             }
             let takes = self.rows.get(usize::from(byte)).copied().unwrap_or(0);
             matched = (matched & takes) << 1 | matched & stars;
         }
-        matched & whole != 0
+        (matched & whole != 0, compared)
     }
 
     /// Most steps, of about a nanosecond, that it takes to match a text of so many bytes.

@@ -343,3 +343,21 @@ fn names_that_are_repeated_make_no_reply_of_any_length() {
         assert!(out.len() < 8 << 20, "{} bytes", out.len());
     }
 }
+
+#[test]
+fn bitfield_writes_only_if_it_is_told_to() {
+    for (request, writes) in [
+        ("bitfield a", false),
+        ("bitfield a get u8 0", false),
+        ("bitfield a GET u8 0 overflow fail Get u4 #1", false),
+        ("bitfield a get u8 0 set u8 0 1", true),
+        ("bitfield a incrby u8 0 1", true),
+        ("bitfield a get u8", true),
+        ("bitfield a other", true),
+    ] {
+        let args: Vec<&str> = request.split(' ').collect();
+        let access = key_access(Cmd::Bitfield.spec(), &args[..], 1);
+        assert!(access.reads, "{request}");
+        assert_eq!(access.writes, writes, "{request}");
+    }
+}

@@ -273,9 +273,9 @@ impl Core {
             if !connection.executes() {
                 break;
             }
-            let behind = match connection.identity.is_authenticated() {
-                true => batch.parse(rest, begun.take()),
-                false => batch.parse_one(rest, &RequestLimits::PREAUTH),
+            let behind = match connection.identity.owes_password() {
+                false => batch.parse(rest, begun.take()),
+                true => batch.parse_one(rest, &RequestLimits::PREAUTH),
             };
             self.prefetch(&mut batch, rest);
             let mut all = true;

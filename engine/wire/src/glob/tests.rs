@@ -93,6 +93,41 @@ fn hostile_patterns_cost_no_more_than_others() {
 }
 
 #[test]
+fn what_takes_more_steps_than_there_are_is_not_decided() {
+    let long = "a".repeat(100);
+    let patterns = [
+        "*",
+        "a*",
+        "b*",
+        "*a",
+        "*b",
+        "",
+        "?",
+        &long,
+        &*format!("*{long}"),
+    ];
+    let texts = ["", "a", "b", "ab", &long, &*format!("{long}b")];
+    for (pattern, text) in patterns.iter().flat_map(|p| texts.map(|t| (*p, t))) {
+        let pattern = Pattern::new(pattern.as_bytes()).expect("short");
+        let expected = pattern.matches(text.as_bytes());
+        let mut is_decided = false;
+        for most in 0..=2 * text.len() + 1 {
+            let mut steps = most;
+            let found = pattern.matches_within(text.as_bytes(), &mut steps);
+            assert!(steps < most || most == 0 && found.is_none());
+            assert!(found.is_none_or(|found| found == expected));
+            assert!(found.is_some() || !is_decided, "with more steps as well");
+            is_decided = found.is_some();
+        }
+        assert!(is_decided);
+    }
+    let mut steps = 1000;
+    let end = Pattern::new(b"*b").expect("short");
+    assert_eq!(end.matches_within(&[b'a'; 10_000], &mut steps), None);
+    assert_eq!(end.matches_within(b"b", &mut steps), None, "none are left");
+}
+
+#[test]
 fn a_pattern_is_at_most_a_kibibyte_long() {
     assert!(Pattern::new(&b"?".repeat(1024)).is_some_and(|all| all.matches(&[0; 1024])));
     assert!(Pattern::new(&b"?".repeat(1025)).is_none());

@@ -112,7 +112,7 @@ fn nothing_is_done_before_the_password() {
 }
 
 /// Rules that are applied to a user, one after the other.
-const RULES: [&str; 34] = [
+const RULES: [&str; 36] = [
     "on",
     "off",
     "+get",
@@ -138,6 +138,8 @@ const RULES: [&str; 34] = [
     "%R~a*",
     "%W~b*",
     "%RW~c*",
+    "%RW~*",
+    "%R~*",
     "allkeys",
     "resetkeys",
     "&*",
@@ -149,7 +151,7 @@ const RULES: [&str; 34] = [
     "-get",
 ];
 
-const TRIED: [&str; 22] = [
+const TRIED: [&str; 26] = [
     "get a",
     "get b",
     "get c",
@@ -172,6 +174,10 @@ const TRIED: [&str; 22] = [
     "keys *",
     "publish news x",
     "subscribe old",
+    "psubscribe news",
+    "bitfield a get u8 0",
+    "bitfield b get u8 0 set u8 0 1",
+    "bitfield b",
 ];
 
 #[test]
@@ -196,10 +202,6 @@ fn rules_allow_what_they_allow_in_redis() {
             continue;
         }
         for tried in TRIED {
-            // DRYRUN of Redis 7.0 does not look at channels.
-            if tried.starts_with("publish") || tried.starts_with("subscribe") {
-                continue;
-            }
             let mut dry = vec!["ACL", "DRYRUN", &user];
             dry.extend(tried.split(' '));
             let (ours, theirs) = pair.ask(&dry);
@@ -286,6 +288,27 @@ fn a_user_does_what_it_may_and_goes_with_its_rules() {
         "{log}"
     );
 
+    let dry = |line: &str| format!("ACL DRYRUN bob {line}");
+    for (line, told) in [
+        ("publish old x", "to access the 'old' channel"),
+        ("subscribe news old", "to access the 'old' channel"),
+        ("get b", "to access the 'b' key"),
+    ] {
+        let reply = admin.say(&dry(line)).text();
+        assert!(reply.ends_with(told), "{line}: {reply}");
+    }
+    let stats = admin.say("INFO stats").text();
+    for (what, least) in [("auth", 0), ("cmd", 4), ("key", 3), ("channel", 2)] {
+        let name = format!("acl_access_denied_{what}:");
+        let count = stats.lines().find_map(|line| line.strip_prefix(&*name));
+        let count: u64 = count.expect(what).trim().parse().expect("a number");
+        assert!(count >= least, "{what}: {count}");
+    }
+    let scripts = "ACL SETUSER eve on nopass ~a* +@all";
+    assert_eq!(admin.say(scripts), Reply::ok());
+    let told = admin.say("ACL DRYRUN eve eval x 0").text();
+    assert!(told.contains("scripts are for users"), "{told}");
+
     // Whoever it is connected to, it is gone with its user.
     let mut idle: Vec<Client> = (0..8).map(|_| node.client()).collect();
     for client in &mut idle {
@@ -351,4 +374,46 @@ fn an_acl_file_is_read_at_the_start_loaded_and_saved() {
         .extend(["--password-file".to_owned(), password]);
     node.start_refused()
         .assert_says(&["--password-file", "cannot be used with"]);
+}
+
+#[test]
+fn who_has_subscribed_to_what_it_may_not_any_more_is_closed() {
+    let node = Node::start(Options::default());
+    let mut admin = node.client();
+    let made = "ACL SETUSER alice on nopass resetchannels &news &old +@all";
+    assert_eq!(admin.say(made), Reply::ok());
+    let mut clients: Vec<Client> = (0..8).map(|_| node.client()).collect();
+    for (n, client) in clients.iter_mut().enumerate() {
+        client.say("HELLO 3 AUTH alice x");
+        let subscribe = ["SUBSCRIBE old", "PSUBSCRIBE old", "SSUBSCRIBE old", "PING"][n % 4];
+        assert!(client.say(subscribe).error().is_none(), "{subscribe}");
+    }
+    for kept in ["ACL SETUSER alice &more", "ACL SETUSER alice -get"] {
+        assert_eq!(admin.say(kept), Reply::ok());
+        for client in &mut clients {
+            assert_eq!(client.say("PING"), Reply::Simple("PONG".to_owned()));
+        }
+    }
+    let less = "ACL SETUSER alice resetchannels &news &more";
+    assert_eq!(admin.say(less), Reply::ok());
+    for (n, client) in clients.iter_mut().enumerate() {
+        assert_eq!(is_closed(client), n % 4 != 3, "{n}");
+    }
+}
+
+#[test]
+fn who_connected_when_a_password_was_needed_is_free_when_it_is_not() {
+    let dir = paths::scratch();
+    let node = started("--password-file", &secret_file(&dir, "password", "pass\n"));
+    let (mut client, mut admin) = (node.client(), node.client());
+    assert!(client.say("GET a").error().is_some());
+    admin.say("AUTH pass");
+    assert_eq!(admin.say("ACL SETUSER default nopass"), Reply::ok());
+    let mut mset = vec!["MSET".to_owned()];
+    mset.extend((0..40).map(|n| format!("key{n}")));
+    assert_eq!(client.call(&mset), Reply::ok());
+    assert_eq!(
+        client.call(&["SET", "a", &"v".repeat(100_000)]),
+        Reply::ok()
+    );
 }

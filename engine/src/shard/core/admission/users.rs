@@ -6,8 +6,9 @@ use ephesus_wire::resp::reply;
 
 use crate::acl::command as acl;
 use crate::acl::log::{Attempt, Context};
+use crate::acl::permissions::STEPS_MAX;
 use crate::acl::thread::Asked;
-use crate::acl::{Denied, User, password};
+use crate::acl::{Followed, Users, password};
 use crate::command::error::ClientError;
 use crate::command::parse::{ArgList, Request};
 use crate::command::spec::{Cmd, Spec};
@@ -15,8 +16,12 @@ use crate::shard::connection::{Connection, Life};
 use crate::shard::core::{Core, Step};
 use crate::shard::mesh::Origin;
 
+/// Steps of comparing that take as long as a byte of input.
+const STEPS_PER_INPUT_BYTE: usize = 16;
+
 impl Core {
-    /// Lets a connection be who it is by the newest users; one whose user is gone is closed.
+    /// Lets a connection be who it is by the newest users; one whose user is gone is closed, and one that has subscribed
+    /// to what its user may have lost.
     #[inline]
     pub(crate) fn identify(&mut self, connection: &mut Connection) {
         let version = self.node.users.version();
@@ -28,12 +33,12 @@ impl Core {
     #[cold]
     fn follow_users(&mut self, connection: &mut Connection) {
         let users = self.node.users.newest();
-        if !connection.identity.follow(&users) {
+        if !follows(connection, &users) {
             connection.cut_off();
         }
     }
 
-    /// Closes the connections of users that are gone, when users have changed.
+    /// [`Core::identify`] of all connections, when users have changed.
     pub(crate) fn review_users(&mut self) {
         let version = self.node.users.version();
         if version == self.admission.users_version {
@@ -44,7 +49,7 @@ impl Core {
         for token in self.connections.tokens() {
             if let Some(connection) = self.connections.get_mut(token)
                 && connection.life == Life::Open
-                && !connection.identity.follow(&users)
+                && !follows(connection, &users)
             {
                 connection.cut_off();
                 self.list(token);
@@ -59,7 +64,7 @@ impl Core {
     #[inline]
     pub(crate) fn check_user(
         &mut self,
-        connection: &Connection,
+        connection: &mut Connection,
         spec: &'static Spec,
         request: &Request<'_>,
     ) -> Result<(), ClientError> {
@@ -73,19 +78,19 @@ impl Core {
     #[cold]
     fn check_limited(
         &mut self,
-        connection: &Connection,
+        connection: &mut Connection,
         spec: &'static Spec,
         request: &Request<'_>,
     ) -> Result<(), ClientError> {
-        let users = self.node.users.newest();
-        if connection.identity.needs_password(&users) && !spec.is_free_of_auth() {
+        if connection.identity.owes_password() && !spec.is_free_of_auth() {
             return Err(ClientError::NoAuth);
         }
-        let Some(user) = connection.identity.user() else {
+        let Some(user) = connection.identity.user().map(Arc::clone) else {
             return Err(ClientError::NoAuth);
         };
-        let checked = user.check(spec, request);
-        let checked = checked.and_then(|()| check_channels(user, spec, request));
+        let mut steps = STEPS_MAX;
+        let checked = user.check(spec, request, &mut steps);
+        connection.note_executed((STEPS_MAX - steps) / STEPS_PER_INPUT_BYTE);
         if let Err(denied) = checked {
             let context = match connection.is_in_transaction() {
                 true => Context::Multi,
@@ -94,10 +99,6 @@ impl Core {
             let (reason, object) = (denied.reason(), denied.object(request));
             self.note_denied(connection, (reason, context), object, user.name());
             return Err(ClientError::NoPermission(denied.told(user.name())));
-        }
-        // What a script calls is not looked at again.
-        if is_script(spec) && !user.permissions.are_unlimited() {
-            return Err(ClientError::NoScripts);
         }
         Ok(())
     }
@@ -109,6 +110,14 @@ impl Core {
         object: &[u8],
         user: &[u8],
     ) {
+        let stats = self.stats();
+        let counter = match reason {
+            "auth" => &stats.denied_auth,
+            "key" => &stats.denied_key,
+            "channel" => &stats.denied_channel,
+            _ => &stats.denied_command,
+        };
+        counter.add(1);
         let now_ms = self.keyspace.now_ms();
         let client = connection.with_info(now_ms, |info| info.to_string());
         let attempt = Attempt {
@@ -255,22 +264,11 @@ impl Core {
     }
 }
 
-fn is_script(spec: &Spec) -> bool {
-    spec.counts_keys()
-}
-
-/// Looks at the channels of a command.
-fn check_channels(user: &User, spec: &'static Spec, request: &Request<'_>) -> Result<(), Denied> {
-    let (last, is_pattern) = match spec.cmd {
-        Cmd::Subscribe | Cmd::Ssubscribe => (request.len(), false),
-        Cmd::Psubscribe => (request.len(), true),
-        Cmd::Publish | Cmd::Spublish => (2, false),
-        _ => return Ok(()),
-    };
-    let mut channels = 1..last.min(request.len());
-    let denied = channels.find(|&index| {
-        let channel = request.arg(index);
-        !user.permissions.may_use_channel(channel, is_pattern)
-    });
-    denied.map_or(Ok(()), |index| Err(Denied::Channel(index)))
+/// Whether a connection goes on with its user as it is by the newest users.
+fn follows(connection: &mut Connection, users: &Users) -> bool {
+    match connection.identity.follow(users) {
+        Followed::Here => true,
+        Followed::WithFewerChannels => connection.subscriptions.is_none(),
+        Followed::Gone => false,
+    }
 }

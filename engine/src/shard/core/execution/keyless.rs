@@ -222,7 +222,7 @@ impl Core {
             Cmd::LatencyHistogram => {
                 let covered = snapshot::covered(&self.node, self.shard_in(scope));
                 let times_of = |spec: &Spec| snapshot::times(&covered, spec);
-                latency::write_histograms(out, protocol, request, times_of);
+                latency::write_histograms(out, protocol, request, times_of)?;
             }
             Cmd::LatencyLatest => latency::write_latest(out, &self.node.slow.samples()),
             Cmd::LatencyHistory => {
@@ -283,12 +283,7 @@ impl Core {
         let hello = Hello::parse(request)?;
         match hello.auth {
             Some((user, password)) => self.authenticate(connection, user, password)?,
-            None if connection
-                .identity
-                .needs_password(&self.node.users.newest()) =>
-            {
-                return Err(ClientError::HelloNoAuth);
-            }
+            None if connection.identity.owes_password() => return Err(ClientError::HelloNoAuth),
             None => {}
         }
         if let Some(name) = hello.name {

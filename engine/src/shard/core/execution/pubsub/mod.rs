@@ -12,6 +12,7 @@ pub mod subscriptions;
 
 use std::collections::{BTreeSet, VecDeque};
 
+use ephesus_wire::glob::Pattern;
 use ephesus_wire::resp::reply::{self, Protocol};
 use ephesus_wire::{Database, Lsn, ShardId, Slot, slot_of};
 
@@ -44,6 +45,9 @@ const PATTERNS_MAX: usize = 10_000;
 
 /// What delivering one message to one subscriber counts as, besides the message, in bytes of input.
 const DELIVERY_BYTES: usize = 64;
+
+/// Steps that it may take PUBSUB to compare a pattern with the channels of a shard, as [`Pattern::cost`] counts them.
+const STEPS_MAX: usize = 1 << 26;
 
 /// Longest name of a channel: that, too, bounds what comparing takes.
 pub(crate) const CHANNEL_BYTES_MAX: usize = 1 << 10;
@@ -812,9 +816,18 @@ impl Core {
         let mut out = Vec::new();
         match cmd {
             Cmd::PubsubChannels | Cmd::PubsubShardchannels => {
-                let pattern = channels_pattern(request)?;
                 let mut names = directory.names(kind);
-                names.retain(|name| pattern.as_ref().is_none_or(|pattern| pattern.matches(name)));
+                if let Some(pattern) = channels_pattern(request)? {
+                    let mut steps = STEPS_MAX;
+                    let mut matching = Vec::new();
+                    for name in names {
+                        let matches = pattern.matches_within(name, &mut steps);
+                        if matches.ok_or(ClientError::TooManyChannels)? {
+                            matching.push(name);
+                        }
+                    }
+                    names = matching;
+                }
                 write_names(&mut out, &names);
             }
             Cmd::PubsubNumpat if scope == Scope::Part => {
@@ -852,9 +865,7 @@ pub(crate) fn check_channel(name: &[u8]) -> Result<(), ClientError> {
 ///
 /// # Errors
 /// Too many arguments, or a pattern that is too long.
-pub(crate) fn channels_pattern(
-    request: &Request<'_>,
-) -> Result<Option<ephesus_wire::glob::Pattern>, ClientError> {
+pub(crate) fn channels_pattern(request: &Request<'_>) -> Result<Option<Pattern>, ClientError> {
     match request.len() {
         2 => Ok(None),
         3 => parse::pattern(request.arg(2)).map(Some),

@@ -198,3 +198,25 @@ fn patterns_beyond_the_limit_are_refused_together() {
     bed.take(first);
     assert_eq!(bed.ask(first, &["PSUBSCRIBE b"]), refused);
 }
+
+/// Hundreds of thousands of long names took seconds.
+#[test]
+fn a_long_pattern_is_not_compared_with_any_number_of_channels() {
+    let mut bed = Bed::new(1, &[]);
+    let (client, other) = (bed.connect(0, Direct), bed.connect(0, Direct));
+    let long = "a".repeat(1_000);
+    for chunk in 0..100 {
+        let names: Vec<String> = (0..50).map(|n| format!("{long}{chunk}:{n}")).collect();
+        bed.ask(client, &[&format!("SUBSCRIBE {}", names.join(" "))]);
+    }
+    let hostile = format!("PUBSUB CHANNELS *{}b", &long[..900]);
+    let refused = bed.ask(other, &[&hostile]);
+    assert!(
+        refused.starts_with("-ERR there are too many channels"),
+        "{refused}"
+    );
+    let found = bed.ask(other, &["PUBSUB CHANNELS *a0:7"]);
+    assert!(found.starts_with("*1\r\n$1003\r\n"), "{found}");
+    let none = bed.ask(other, &[&format!("PUBSUB CHANNELS b{long}")]);
+    assert_eq!(none, "*0\r\n", "it is seen at once");
+}
