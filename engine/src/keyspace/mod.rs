@@ -30,7 +30,7 @@ pub use expiry::Sweep;
 pub use incoming::{AfterBreak, StagingError};
 pub use outgoing::OutgoingError;
 pub use partition::Partition;
-pub use walk::{ScanCursor, Walk, WalkFilter};
+pub use walk::{Drawn, ScanCursor, Walk, WalkFilter};
 
 use ephesus_wal::LogWriter;
 use ephesus_wire::limits::ONE_REPLY_BYTES_MAX;
@@ -526,8 +526,16 @@ impl Keyspace {
 
     /// Removes a key that has not expired.
     fn delete_one(&mut self, key: &Key<'_>) -> Lsn {
+        if self.events.is_some() {
+            self.note_change(key, Change::Removed);
+        }
+        self.delete_without_event(key)
+    }
+
+    /// The same as a part of a flush, of which nobody is told key by key.
+    fn delete_without_event(&mut self, key: &Key<'_>) -> Lsn {
         let lsn = self.log_delete(key);
-        self.remove(key);
+        self.remove_entry(key);
         if !self.watched.is_empty() && !self.atomic.is_open() {
             self.watched.key_changed(key.hash);
         }

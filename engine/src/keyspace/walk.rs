@@ -2,10 +2,10 @@
 
 use ephesus_wire::database;
 use ephesus_wire::glob::Pattern;
-use ephesus_wire::resp::reply;
+use ephesus_wire::resp::reply::{self, Protocol};
 use ephesus_wire::{Database, Lsn, PartitionId, Slot, slot::slot_of};
 
-use super::{Key, Keyspace, Partition, Reply};
+use super::{Key, Keyspace, Reply};
 use crate::command::error::ClientError;
 use crate::command::parse::Scan;
 use crate::table::{CURSOR_BITS, EntryRef};
@@ -20,8 +20,8 @@ const SCAN_COUNT_MAX: u64 = 2048;
 /// keys that come in one go (see [`crate::table::Table::scan`]) may exceed it.
 const WORK_MAX: usize = 128 << 10;
 
-/// Tries of RANDOMKEY before it answers with a null, as an expired key is no answer.
-const RANDOM_TRIES: u64 = 100;
+/// Keys that RANDOMKEY draws before it walks: most may have expired, or be of other databases.
+const RANDOM_TRIES: usize = 16;
 
 /// Table units (about 32 keys each, fewer large ones) that one slice of a walk visits.
 const UNITS_PER_SLICE: usize = 16;
@@ -75,6 +75,8 @@ pub enum WalkFilter {
     CountInSlot(Slot),
     /// FLUSHDB, while other databases have keys: removes all keys.
     Remove,
+    /// RANDOMKEY where few keys are one: the first key behind a place that these bits choose.
+    Random(u64, Protocol),
 }
 
 /// A [`WalkFilter`], ready for use.
@@ -83,6 +85,7 @@ enum Selects {
     InSlot(Slot, u64),
     CountInSlot(Slot),
     Remove,
+    Random(Protocol),
 }
 
 /// A command that visits every key of some partitions, a slice per turn.
@@ -127,6 +130,11 @@ impl Walk {
                 header
             }
             Selects::Remove => reply::OK.to_vec(),
+            Selects::Random(protocol) if self.found == 0 => {
+                reply::null(&mut header, protocol);
+                header
+            }
+            Selects::Random(_) => self.bulks,
             Selects::Matching(_) | Selects::InSlot(..) => {
                 reply::array(&mut header, self.found as usize);
                 let mut bytes = self.bulks;
@@ -168,13 +176,25 @@ impl Keyspace {
                 (selects, of_slot(slot).into_iter().collect())
             }
             WalkFilter::Remove => (Selects::Remove, self.owned.clone()),
+            WalkFilter::Random(random, protocol) => {
+                let mut partitions = self.with_keys_of(database);
+                let len = partitions.len().max(1) as u64;
+                partitions.rotate_left((random % len) as usize);
+                // What lies in front of the place comes last.
+                partitions.extend(partitions.first().copied());
+                (Selects::Random(protocol), partitions)
+            }
+        };
+        let cursor = match *filter {
+            WalkFilter::Random(random, _) => random,
+            _ => 0,
         };
         partitions.reverse();
         Walk {
             database,
             selects,
             partitions,
-            cursor: 0,
+            cursor,
             found: 0,
             bulks: Vec::new(),
             bytes_max,
@@ -218,8 +238,11 @@ impl Keyspace {
                     }
                     let selected = match selects {
                         Selects::Matching(pattern) => matches(pattern.as_ref(), key, &mut work),
-                        Selects::InSlot(slot, most) => *found < *most && slot_of(key) == *slot,
-                        Selects::CountInSlot(slot) => slot_of(key) == *slot,
+                        Selects::InSlot(slot, most) => {
+                            *found < *most && slot_of(entry.key) == *slot
+                        }
+                        Selects::CountInSlot(slot) => slot_of(entry.key) == *slot,
+                        Selects::Random(_) => *found == 0,
                         Selects::Remove => {
                             work += entry.key.len();
                             removed.push((hash, entry.key.to_vec()));
@@ -241,14 +264,18 @@ impl Keyspace {
                     hash,
                     partition,
                 };
-                self.delete_one(&key);
-                self.touch_database(key.bytes);
+                self.delete_without_event(&key);
             }
             walk.cursor = next;
             if next == 0 {
                 walk.partitions.pop();
             }
-            if matches!(walk.selects, Selects::InSlot(_, most) if walk.found >= most) {
+            let most = match walk.selects {
+                Selects::InSlot(_, most) => most,
+                Selects::Random(_) => 1,
+                _ => u64::MAX,
+            };
+            if walk.found >= most {
                 walk.partitions.clear();
             }
             if walk.bulks.len() > walk.bytes_max {
@@ -331,15 +358,20 @@ impl Keyspace {
         reply.out.extend_from_slice(&bulks);
     }
 
-    /// RANDOMKEY of this shard, chosen by `rng` (64 random bits).
-    pub fn random_key(&mut self, database: Database, mut rng: u64, reply: &mut Reply<'_>) {
-        reply.wait_for(self.log.appended());
+    /// RANDOMKEY of this shard, drawn by `rng` (64 random bits): a key, none as there is none, or the walk that finds one
+    /// if there is any.
+    #[must_use]
+    pub fn random_key(&self, database: Database, rng: u64) -> Drawn {
         let keys = self.of_database(database).keys as u64;
-        for _ in 0..RANDOM_TRIES.min(keys) {
-            rng = rng
+        if keys == 0 {
+            return Drawn::Nothing;
+        }
+        let mut random = rng;
+        for _ in 0..RANDOM_TRIES {
+            random = random
                 .wrapping_mul(6_364_136_223_846_793_005)
                 .wrapping_add(1_442_695_040_888_963_407);
-            let mut nth = (rng >> 11) % keys;
+            let mut nth = (random >> 11) % keys;
             let partition = self.all_served().find(|partition| {
                 let len = partition.table.of_database(database).keys as u64;
                 let here = nth < len;
@@ -348,38 +380,35 @@ impl Keyspace {
                 }
                 here
             });
-            let drawn =
-                partition.and_then(|copy| self.random_of(copy, database, rng.rotate_left(32)));
-            if let Some(key) = drawn {
-                reply::bulk(reply.out, &key);
-                return;
+            let entry = partition.and_then(|copy| copy.table.random(random.rotate_left(32)));
+            if let Some(key) = entry.and_then(|entry| self.live_key(database, entry)) {
+                return Drawn::Key(key.to_vec());
             }
         }
-        reply::null(reply.out, reply.protocol);
+        Drawn::Seldom
     }
 
-    /// A key of one database that has not expired, if chance finds one; among keys of other databases it is looked for,
-    /// from a random place on.
-    fn random_of(&self, copy: &Partition, database: Database, rng: u64) -> Option<Vec<u8>> {
-        let now_ms = self.now_ms;
-        let key_of = |entry: EntryRef<'_>| {
-            let is_live = entry.expire_at_ms == 0 || entry.expire_at_ms > now_ms;
-            let (here, key) = database::split(entry.key);
-            (is_live && here == database).then(|| key.to_vec())
-        };
-        let mut found = copy.table.random(rng).and_then(key_of);
-        let is_alone = copy.table.of_database(database).keys == copy.table.len();
-        for from in [rng, 0] {
-            let mut cursor = from;
-            while found.is_none() && !is_alone {
-                cursor = copy.table.scan(cursor, &mut |_, entry| {
-                    found = found.take().or_else(|| key_of(entry));
-                });
-                if cursor == 0 {
-                    break;
-                }
-            }
-        }
-        found
+    /// The key of an entry if it is of that database and has not expired.
+    fn live_key<'a>(&self, database: Database, entry: EntryRef<'a>) -> Option<&'a [u8]> {
+        let is_live = entry.expire_at_ms == 0 || entry.expire_at_ms > self.now_ms;
+        let (here, key) = database::split(entry.key);
+        (is_live && here == database).then_some(key)
     }
+
+    /// The partitions that have keys of a database, ascending.
+    fn with_keys_of(&self, database: Database) -> Vec<PartitionId> {
+        let served = self.all_served();
+        let with_keys = served.filter(|copy| copy.table.of_database(database).keys > 0);
+        with_keys.map(|copy| copy.id).collect()
+    }
+}
+
+/// What [`Keyspace::random_key`] has drawn.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Drawn {
+    /// The database has no keys here.
+    Nothing,
+    Key(Vec<u8>),
+    /// Only others, or keys that have expired.
+    Seldom,
 }

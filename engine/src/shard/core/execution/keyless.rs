@@ -13,7 +13,7 @@ use crate::command::spec::{Cmd, Spec};
 use crate::command::{config, latency, memory, slowlog};
 use crate::keyspace::databases::Flush;
 use crate::keyspace::large_replies::LARGE_REPLY_BYTES;
-use crate::keyspace::{ScanCursor, WalkFilter};
+use crate::keyspace::{Drawn, ScanCursor, WalkFilter};
 use crate::node::process;
 use crate::shard::connection::Connection;
 use crate::shard::core::Step;
@@ -328,8 +328,17 @@ impl Core {
             }
             Cmd::Randomkey => {
                 let random = self.execution.random.draw();
+                let drawn = self.keyspace.random_key(database, random);
+                if drawn == Drawn::Seldom {
+                    let walk = WalkFilter::Random(random, asker.protocol());
+                    return self.begin_walk(asker, walk);
+                }
                 self.respond(asker, |keyspace, reply| {
-                    keyspace.random_key(database, random, reply);
+                    reply.gate = reply.gate.max(keyspace.log.appended());
+                    match drawn {
+                        Drawn::Key(key) => reply::bulk(reply.out, &key),
+                        _ => reply::null(reply.out, reply.protocol),
+                    }
                     Ok(())
                 })?;
             }
@@ -581,7 +590,7 @@ impl Core {
         let is_repeated = gather.is_some() && needs_lease(spec.cmd);
         let walks = matches!(
             spec.cmd,
-            Cmd::Keys | Cmd::ClusterCountkeysinslot | Cmd::ClusterGetkeysinslot
+            Cmd::Keys | Cmd::Randomkey | Cmd::ClusterCountkeysinslot | Cmd::ClusterGetkeysinslot
         );
         let ticket = connection.outbox.await_reply(gather);
         connection.walks |= walks;

@@ -1,6 +1,6 @@
 //! Walks of commands over many keys (KEYS, keys of a slot), in slices between turns.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use ephesus_wire::{Database, Lsn};
 
@@ -46,9 +46,17 @@ impl Asked {
     fn bytes(&self) -> usize {
         let pattern = match &self.filter {
             WalkFilter::Matching(pattern) => pattern.capacity(),
-            WalkFilter::InSlot(..) | WalkFilter::CountInSlot(_) | WalkFilter::Remove => 0,
+            WalkFilter::InSlot(..)
+            | WalkFilter::CountInSlot(_)
+            | WalkFilter::Remove
+            | WalkFilter::Random(..) => 0,
         };
         size_of::<Asked>() + pattern
+    }
+
+    /// Whether it goes on without anybody who waits for it: a flush is a write, which is not left half done.
+    fn is_write(&self) -> bool {
+        matches!(self.filter, WalkFilter::Remove)
     }
 }
 
@@ -149,6 +157,7 @@ impl Core {
             return false;
         };
         let has_left = match asked.presence {
+            _ if asked.is_write() => false,
             Presence::Here => false,
             Presence::Ended => self.execution.walks.is_crowded(),
             Presence::Gone => true,
@@ -232,7 +241,8 @@ impl Core {
         }
     }
 
-    /// Clients have left: their walks stop. Those that still wait do not wait any longer.
+    /// Clients have left: their walks stop. Those that still wait do not wait any longer; of flushes one for each database
+    /// does.
     pub(crate) fn stop_walks(&mut self, leaving: &[(Client, Presence)]) {
         if leaving.is_empty() {
             return;
@@ -242,9 +252,13 @@ impl Core {
             let presence = leaving.get(&asked.promised.client()).copied();
             asked.presence = asked.presence.max(presence.unwrap_or_default());
         }
+        let mut flushed = BTreeSet::new();
         for _ in 0..self.execution.walks.waiting.len() {
             match self.execution.walks.next_waiting() {
-                Some(asked) if asked.presence == Presence::Gone => {
+                Some(asked)
+                    if asked.presence == Presence::Gone
+                        && !(asked.is_write() && flushed.insert(asked.database)) =>
+                {
                     self.end_walk(&asked, Err(ClientError::ClientHasLeft), Lsn::ZERO);
                 }
                 Some(asked) => self.execution.walks.wait(asked),

@@ -205,3 +205,80 @@ fn walks_are_given_up_when_clients_hold_too_much() {
     assert!((1..=4).contains(&given_up), "{given_up}");
     assert!(clients.iter().all(|&client| bed.is_open(client)));
 }
+
+/// Redis has executed it when its client leaves: half a flush is none.
+#[test]
+fn a_flush_goes_on_whoever_has_asked_for_it() {
+    let mut bed = standing();
+    let client = bed.connect(1, Entry);
+    let selected = "+OK\r\n";
+    assert_eq!(bed.ask(client, &["SELECT 3"]), selected);
+    for partition in 0..bed::PARTITIONS {
+        let set = format!("SET {} v", key(partition, 0));
+        assert_eq!(bed.ask(client, &[&set]), "+OK\r\n");
+    }
+    let leaving: Vec<_> = (0..20).map(|_| bed.connect(0, Entry)).collect();
+    for &leaver in &leaving {
+        assert_eq!(bed.ask(leaver, &["SELECT 3"]), selected);
+        bed.send(leaver, &["FLUSHDB"]);
+    }
+    bed.settle();
+    assert!(walks(&mut bed, 1).1 >= leaving.len());
+    for leaver in leaving {
+        bed.kill(leaver);
+    }
+    bed.settle();
+    assert_eq!(walks(&mut bed, 1), (0, 1), "one of them does for all");
+    assert_eq!(bed.ask(client, &["DBSIZE"]), ":8\r\n");
+    go_on(&mut bed);
+    assert_eq!(bed.ask(client, &["DBSIZE", "SELECT 0"]), ":0\r\n+OK\r\n");
+    assert_eq!(bed.ask(client, &["DBSIZE"]), ":8\r\n");
+    assert_eq!(bed.core(0).unanswered() + bed.core(1).unanswered(), 0);
+}
+
+/// Thousands of other keys were looked at in one turn, up to a hundred times.
+#[test]
+fn a_random_key_among_many_others_is_walked_for() {
+    let mut bed = Bed::new(1, &[]);
+    let client = bed.connect(0, Direct);
+    let sets: Vec<String> = (0..5_000).map(|n| format!("SET k{n} v")).collect();
+    for sets in sets.chunks(500) {
+        let sets: Vec<&str> = sets.iter().map(String::as_str).collect();
+        bed.ask(client, &sets);
+    }
+    assert_eq!(bed.ask(client, &["SELECT 3"]), "+OK\r\n");
+    assert_eq!(bed.ask(client, &["RANDOMKEY"]), "$-1\r\n");
+    assert_eq!(bed.ask(client, &["SET one v PX 1000"]), "+OK\r\n");
+    let mut walked_for = 0;
+    for _ in 0..20 {
+        bed.slices_max = 0;
+        bed.send(client, &["RANDOMKEY"]);
+        walked_for += walks(&mut bed, 0).1;
+        go_on(&mut bed);
+        assert_eq!(bed.take(client), "$3\r\none\r\n");
+    }
+    assert!(walked_for > 10, "{walked_for}");
+    bed.advance(1000);
+    assert_eq!(bed.ask(client, &["RANDOMKEY"]), "$-1\r\n");
+    let walked = bed.ask(client, &["MULTI", "RANDOMKEY", "EXEC"]);
+    assert!(walked.ends_with("*1\r\n$-1\r\n"), "{walked}");
+}
+
+#[test]
+fn a_slot_is_that_of_the_key_as_it_is_named() {
+    use ephesus_wire::{resp::reply, slot_of};
+    let mut bed = Bed::new(1, &[]);
+    let client = bed.connect(0, Direct);
+    // It begins as stored keys of database 5 do.
+    let name = Database(5).stored(b"key");
+    let slot = slot_of(&Database::ZERO.stored(&name));
+    assert_ne!(slot, slot_of(&name));
+    let mut set = Vec::new();
+    reply::command(&mut set, &[&b"SET"[..], &name, b"v"]);
+    bed.send_bytes(client, &set);
+    bed.settle();
+    assert_eq!(bed.take(client), "+OK\r\n");
+    let count = |slot| format!("CLUSTER COUNTKEYSINSLOT {slot}");
+    assert_eq!(bed.ask(client, &[&count(slot)]), ":1\r\n");
+    assert_eq!(bed.ask(client, &[&count(slot_of(&name))]), ":0\r\n");
+}
