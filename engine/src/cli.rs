@@ -150,7 +150,7 @@ pub struct Serve {
     /// File with all users, as Redis's ACL files have them.
     #[arg(long, value_name = "FILE")]
     acl_file: Option<PathBuf>,
-    /// Databases that clients may SELECT, 1 to 256; not fewer than have keys.
+    /// Databases that clients may SELECT, 1 to 256; not fewer than have keys. No keys of others move to this node.
     #[arg(
         long,
         value_name = "N",

@@ -242,6 +242,7 @@ impl Keyspace {
             }
             Before::Expiry(len, at_ms) => self.change_expiry(&key(&last(len)), at_ms),
             Before::Table(table) => {
+                self.others.touch(partition);
                 self.keys += table.len() as u64;
                 self.note_expiry(table.expires_from_ms());
                 if let Some(copy) = self.partition_mut(partition) {
@@ -269,6 +270,7 @@ impl Keyspace {
 
     #[inline(never)]
     pub(super) fn insert_in_section(&mut self, key: &Key<'_>, value: &[u8], expire_at_ms: u64) {
+        self.touch_database(key);
         let Partition {
             table, outgoing, ..
         } = self.home(key);
@@ -288,6 +290,7 @@ impl Keyspace {
 
     #[inline(never)]
     pub(super) fn remove_in_section(&mut self, key: &Key<'_>) {
+        self.touch_database(key);
         let Partition {
             table, outgoing, ..
         } = self.home(key);

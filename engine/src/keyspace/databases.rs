@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use ephesus_wire::Database;
 use ephesus_wire::database::{self, is_marked};
 use ephesus_wire::resp::reply;
+use ephesus_wire::{Database, PartitionId};
 
 use super::strings::{Outcome, check_sizes};
 use super::{Key, Keyspace, Reply};
@@ -29,6 +29,59 @@ pub enum Flush {
     Walk,
 }
 
+/// The totals of all databases but 0 as they were counted last, and what has to be counted again.
+#[derive(Debug, Default)]
+pub(super) struct Counted {
+    totals: BTreeMap<Database, Totals>,
+    by_partition: BTreeMap<PartitionId, BTreeMap<Database, Totals>>,
+    /// In no order, each once: those whose keys may have changed.
+    touched: Vec<PartitionId>,
+    /// By partition.
+    is_touched: Vec<bool>,
+}
+
+impl Counted {
+    /// Nothing is counted of so many partitions.
+    pub(super) fn new(partitions: u16) -> Counted {
+        let mut counted = Counted {
+            is_touched: vec![false; usize::from(partitions)],
+            ..Counted::default()
+        };
+        (0..partitions).for_each(|id| counted.touch(PartitionId(id)));
+        counted
+    }
+
+    pub(super) fn touch(&mut self, id: PartitionId) {
+        if let Some(is_touched) = self.is_touched.get_mut(usize::from(id.0))
+            && !*is_touched
+        {
+            *is_touched = true;
+            self.touched.push(id);
+        }
+    }
+
+    /// Has these instead of those that were counted of a partition.
+    fn count(&mut self, id: PartitionId, found: BTreeMap<Database, Totals>) {
+        if let Some(is_touched) = self.is_touched.get_mut(usize::from(id.0)) {
+            *is_touched = false;
+        }
+        for (database, totals) in &found {
+            *self.totals.entry(*database).or_default() += *totals;
+        }
+        let before = match found.is_empty() {
+            true => self.by_partition.remove(&id),
+            false => self.by_partition.insert(id, found),
+        };
+        for (database, totals) in before.into_iter().flatten() {
+            let all = self.totals.entry(database).or_default();
+            *all -= totals;
+            if *all == Totals::default() {
+                self.totals.remove(&database);
+            }
+        }
+    }
+}
+
 impl Keyspace {
     /// Keys of one database that are served, expired ones that were not removed yet included.
     #[must_use]
@@ -40,15 +93,27 @@ impl Keyspace {
         totals
     }
 
-    /// Keys of a database are about to be read or written.
+    /// A key is about to change.
     #[inline]
-    pub(super) fn touch_database(&mut self, key: &[u8]) {
-        self.others_touched |= is_marked(key);
+    pub(super) fn touch_database(&mut self, key: &Key<'_>) {
+        if is_marked(key.bytes) {
+            self.others.touch(key.partition);
+        }
     }
 
-    /// The totals of all databases but 0, if they may have changed since this was asked last.
-    pub fn take_changed_databases(&mut self) -> Option<BTreeMap<Database, Totals>> {
-        std::mem::take(&mut self.others_touched).then(|| self.other_databases())
+    /// The totals of all databases but 0, if they may have changed since this was asked last: what has not is not counted
+    /// again.
+    pub fn take_changed_databases(&mut self) -> Option<&BTreeMap<Database, Totals>> {
+        if self.others.touched.is_empty() {
+            return None;
+        }
+        for id in std::mem::take(&mut self.others.touched) {
+            let served = self.served(id);
+            let found = served.map(|copy| copy.table.other_databases().collect());
+            self.others.count(id, found.unwrap_or_default());
+        }
+        debug_assert_eq!(self.others.totals, self.other_databases());
+        Some(&self.others.totals)
     }
 
     /// The totals of all databases but 0 that have keys which are served.
@@ -101,7 +166,6 @@ impl Keyspace {
         }
         let stored = to.stored(key);
         check_sizes(&stored, &[])?;
-        self.others_touched = true;
         let to = self.key(&stored);
         let is_moved = match self.rename((from, &to), false, reply) {
             Err(ClientError::NoSuchKey) => false,
@@ -111,3 +175,6 @@ impl Keyspace {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

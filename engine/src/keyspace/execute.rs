@@ -32,7 +32,6 @@ impl Keyspace {
             Some(located) => self.key_at(args.arg(1), located),
             None => self.key_in(args.arg(1), slot),
         };
-        self.touch_database(key.bytes);
         match spec.cmd {
             Cmd::Get => {
                 self.get(&key, reply)?;
@@ -55,10 +54,7 @@ impl Keyspace {
             Cmd::Getbit => return self.getbit(&key, args.arg(2), reply),
             Cmd::Bitcount => return self.bitcount(&key, args, reply),
             Cmd::Bitpos => return self.bitpos(&key, args, reply),
-            Cmd::Bitop => {
-                self.touch_database(args.arg(2));
-                return self.bitop(args, reply);
-            }
+            Cmd::Bitop => return self.bitop(args, reply),
             Cmd::Bitfield => return self.bitfield(&key, args, true, reply),
             Cmd::BitfieldRo => return self.bitfield(&key, args, false, reply),
             Cmd::Lcs => {
@@ -87,7 +83,6 @@ impl Keyspace {
             Cmd::Move => return self.move_key(&key, args, reply),
             Cmd::Copy => {
                 let to = self.key(args.arg(2));
-                self.touch_database(to.bytes);
                 return self.copy((&key, &to), args, reply);
             }
             Cmd::Expire | Cmd::Pexpire | Cmd::Expireat | Cmd::Pexpireat => {

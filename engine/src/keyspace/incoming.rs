@@ -113,7 +113,17 @@ impl Keyspace {
             incoming.import(to, payload, from, more)
         })?;
         self.counters.imported_bytes += (taken - from) as u64;
-        Ok(taken)
+        let copy = self.partition(partition);
+        let highest = copy.and_then(|copy| copy.table.other_databases().next_back());
+        match highest {
+            Some((database, _)) if u16::from(database.0) >= self.databases => {
+                Err(TargetError::Database {
+                    database,
+                    databases: self.databases,
+                })
+            }
+            _ => Ok(taken),
+        }
     }
 
     /// Compares a staging copy with what FINAL says, and logs that it is complete; once that is durable
@@ -187,6 +197,7 @@ impl Keyspace {
         to.copy.set_role(Role::Serving);
         let keys = to.copy.table.len() as u64;
         self.keys += keys;
+        self.others.touch(partition);
         self.counters.role_changes += 1;
         remove_sorted(&mut self.unserved, partition);
         insert_sorted(&mut self.owned, partition);

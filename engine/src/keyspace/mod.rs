@@ -43,6 +43,7 @@ use crate::command::parse::Located;
 use crate::planted::{Bug, Planted};
 use crate::table::{EntryRef, KeyHasher, Prefetch, Put, Table};
 use atomic::Atomic;
+use databases::Counted;
 use events::{Change, Events};
 use large_replies::ReplyRoom;
 use last_writes::LastWrites;
@@ -123,8 +124,8 @@ pub struct Keyspace {
     pub room: ReplyRoom,
     /// How many databases clients may select.
     pub databases: u16,
-    /// Keys of another database than 0 may have come or gone.
-    others_touched: bool,
+    /// How many keys other databases than 0 have.
+    others: Counted,
     /// Tables that a flush took away and that still have to be freed, in slices.
     discarded: Vec<Table>,
     /// Expired keys that a read came across; removed at the end of the turn.
@@ -186,7 +187,7 @@ impl Keyspace {
             reply_bytes_max: ONE_REPLY_BYTES_MAX,
             room: ReplyRoom::default(),
             databases: databases::DEFAULT,
-            others_touched: true,
+            others: Counted::new(partitioning.count()),
             discarded: Vec::new(),
             lapsed: Vec::new(),
             expires_from_ms: 0,
@@ -478,6 +479,7 @@ impl Keyspace {
         if self.atomic.is_open() {
             return self.put_in_section(key, value, expire_at_ms);
         }
+        self.touch_database(key);
         let partition = self.partitions[usize::from(key.partition.0)]
             .as_deref_mut()
             .expect("a command executes only on the shard that owns its keys");
@@ -550,6 +552,7 @@ impl Keyspace {
         if self.atomic.is_open() {
             return self.insert_in_section(key, value, expire_at_ms);
         }
+        self.touch_database(key);
         let Partition {
             table, outgoing, ..
         } = self.home(key);
@@ -573,6 +576,7 @@ impl Keyspace {
         if self.atomic.is_open() {
             return self.remove_in_section(key);
         }
+        self.touch_database(key);
         let Partition {
             table, outgoing, ..
         } = self.home(key);
@@ -622,6 +626,7 @@ impl Keyspace {
 
     /// Changes when a key expires, which is logged already.
     fn change_expiry(&mut self, key: &Key<'_>, expire_at_ms: u64) {
+        self.touch_database(key);
         let Partition {
             table, outgoing, ..
         } = self.home(key);
@@ -650,8 +655,8 @@ impl Keyspace {
 
     /// Removes all keys that are served, atomically; their memory is given back by [`Keyspace::free_slice`].
     pub fn flush(&mut self, reply: &mut Reply<'_>) {
-        self.others_touched = true;
         let owned = std::mem::take(&mut self.owned);
+        owned.iter().for_each(|&id| self.others.touch(id));
         if self.atomic.is_open() {
             owned.iter().for_each(|&id| self.flush_in_section(id));
             self.owned = owned;

@@ -131,6 +131,7 @@ impl Keyspace {
         self.counters.role_changes += 1;
         self.watched.partition_left(partition);
         self.keys -= copy.table.len() as u64;
+        self.others.touch(partition);
         self.discarded.push(std::mem::take(&mut copy.table));
         copy.outgoing = None;
         copy.emptied();

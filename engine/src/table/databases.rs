@@ -1,7 +1,7 @@
 //! How many keys of a table are in which database. Those of database 0 are what the others leave of the whole.
 
 use std::collections::BTreeMap;
-use std::ops::AddAssign;
+use std::ops::{AddAssign, SubAssign};
 
 use ephesus_wire::database::{self, Database};
 
@@ -17,6 +17,13 @@ impl AddAssign for Totals {
     fn add_assign(&mut self, other: Totals) {
         self.keys += other.keys;
         self.expiring += other.expiring;
+    }
+}
+
+impl SubAssign for Totals {
+    fn sub_assign(&mut self, other: Totals) {
+        self.keys -= other.keys;
+        self.expiring -= other.expiring;
     }
 }
 
@@ -72,8 +79,8 @@ impl Databases {
         self.0.get(&database).copied().unwrap_or_default()
     }
 
-    /// Those of all that have keys.
-    pub(super) fn all(&self) -> impl Iterator<Item = (Database, Totals)> {
+    /// Those of all that have keys, ascending.
+    pub(super) fn all(&self) -> impl DoubleEndedIterator<Item = (Database, Totals)> {
         self.0.iter().map(|(database, totals)| (*database, *totals))
     }
 }

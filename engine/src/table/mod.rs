@@ -269,8 +269,8 @@ impl Table {
         totals
     }
 
-    /// The databases but 0 that have keys here, and their totals.
-    pub fn other_databases(&self) -> impl Iterator<Item = (Database, Totals)> {
+    /// The databases but 0 that have keys here, ascending, and their totals.
+    pub fn other_databases(&self) -> impl DoubleEndedIterator<Item = (Database, Totals)> {
         self.databases.all()
     }
 

@@ -26,7 +26,7 @@ use ephesus_wire::block::{self, Assembler};
 use ephesus_wire::digest::Digest;
 use ephesus_wire::record::{Prepared, Record, RecordMeta, Source};
 use ephesus_wire::stream::{Contents, Final, Records};
-use ephesus_wire::{Lsn, WireError};
+use ephesus_wire::{Database, Lsn, WireError};
 
 use crate::keyspace::Partition;
 use crate::table::{KeyHasher, Prefetch, Put, Table};
@@ -63,6 +63,9 @@ pub enum TargetError {
     /// The log of this node takes only smaller records: give both nodes the same `--wal-budget`.
     #[error("a record of {bytes} bytes; this node's log takes at most {max}")]
     TooLarge { bytes: usize, max: usize },
+    /// Clients could neither read nor remove them here: give this node as many databases as the source has.
+    #[error("there are keys of database {database}, and this node has --databases {databases}")]
+    Database { database: Database, databases: u16 },
     /// A bug of the source.
     #[error("record {seq} of the stream brings a key that was sent already")]
     Doubled { seq: u64 },

@@ -608,7 +608,7 @@ impl Core {
         self.publish_clients();
         self.stats().keys.set(self.keyspace.len());
         if let Some(databases) = self.keyspace.take_changed_databases() {
-            self.stats().set_databases(&databases);
+            self.node.stats[self.id].set_databases(databases);
         }
         let commands = std::mem::take(&mut self.execution.commands);
         self.stats().commands.add(commands);

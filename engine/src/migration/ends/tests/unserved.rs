@@ -367,3 +367,29 @@ fn acknowledgements_follow_the_log() {
     assert_eq!(incoming.acknowledge(appended), Some(last));
     assert_eq!(incoming.acknowledge(appended), None, "only once");
 }
+
+/// They could neither be reached there, nor would the node start again.
+#[test]
+fn keys_of_a_database_that_is_not_here_do_not_come() {
+    for (number, is_taken) in [(0, true), (15, true), (16, false), (255, false)] {
+        let mut taped = Taped::of(PARTITIONS, Vec::new(), [5, 6, 7, 8], START_MS);
+        let keyspace = &mut taped.keyspace;
+        let began = keyspace.begin_incoming(MOVING, EPOCH, source(1));
+        began.expect("nothing is here");
+        let put = Record::Put {
+            key: &Database(number).stored(b"key"),
+            value: b"v",
+            expire_at_ms: 0,
+        };
+        let payload = put.to_vec(meta(FIRST_SEQ));
+        match keyspace.import(MOVING, &payload, 0, || true) {
+            Ok(taken) => assert!(is_taken && taken == payload.len(), "{number}"),
+            Err(TargetError::Database { database, .. }) => {
+                assert!(!is_taken && database == Database(number));
+                let broken = keyspace.stream_broken(MOVING);
+                assert!(matches!(broken, AfterBreak::Wiped(_)), "{broken:?}");
+            }
+            Err(other) => panic!("{other}"),
+        }
+    }
+}
