@@ -21,7 +21,7 @@ HOST        = $(shell rustc -vV | sed -n 's/^host: //p')
 export EPHESUS_BIN ?= $(EPHESUS)
 
 .DEFAULT_GOAL := help
-.PHONY: help toolchain deps build run cluster test lint fmt bench-tool bench compare bench-cluster bench-micro bench-migrate benchmarks reference demo abuse soak soak-cluster soak-migration settings crash fuzz clean
+.PHONY: help toolchain deps build run cluster test lint fmt bench-tool bench compare bench-cluster bench-migrate benchmarks reference demo abuse soak soak-cluster soak-migration settings crash fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -66,9 +66,6 @@ compare: bench-tool ## Redis and Valkey against Ephesus, side by side: every cas
 
 bench-cluster: bench-tool ## how fast a cluster changes, and what it costs at rest
 	$(BENCH) cluster $(call RESULTS,cluster)
-
-bench-micro: toolchain ## what parts of a node can do, each beside what memory, disk or loopback allow
-	$(CARGO) bench --quiet --locked -p ephesus-bench --bench micro -- --dir $(TARGET_DIR) $(call RESULTS,micro)
 
 bench-migrate: bench-tool ## how fast data moves between two nodes, beside Valkey's atomic slot migration
 	$(BENCH) migrate --servers ephesus,valkey,valkey-everysec,valkey-always --full-load $(call RESULTS,migrate)

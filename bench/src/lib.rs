@@ -4,7 +4,8 @@
 //! the intended send time; [`sweep`] does it over and over with one quantity varied; [`compare`] sets servers side by side,
 //! with goals, intervals and everything needed to repeat the run; [`cluster`] starts coordinators and nodes and
 //! prints how fast a cluster changes and what it costs; [`migrate`] moves half of a node's data to another one,
-//! as Valkey does beside it; [`disk`] measures the machine. All of them share one runner, and what each finds is a [`record::Record`].
+//! as Valkey does beside it; [`disk`] and [`micro`] measure the machine, and parts of a node
+//! beside it. All of them share one runner, and what each finds is a [`record::Record`].
 
 #![expect(
     clippy::disallowed_methods,
@@ -13,13 +14,14 @@
 
 pub mod cluster;
 pub mod compare;
+pub mod micro;
 pub mod migrate;
 pub mod run;
 pub mod sweep;
 
 pub mod load;
-pub mod prefill;
-pub mod runner;
+mod prefill;
+mod runner;
 
 mod operator;
 mod process;
@@ -28,14 +30,14 @@ mod resp;
 mod server;
 mod target;
 
-pub mod affinity;
+mod affinity;
 pub mod disk;
 mod environment;
 pub mod error;
 mod fresh_memory;
 pub mod interrupt;
 pub mod locate;
-pub mod loopback;
+mod loopback;
 pub mod procfs;
 
 pub mod measure;

@@ -8,6 +8,7 @@ use ephesus_bench::cluster::ClusterArgs;
 use ephesus_bench::compare::CompareArgs;
 use ephesus_bench::disk::DiskArgs;
 use ephesus_bench::interrupt;
+use ephesus_bench::micro::MicroArgs;
 use ephesus_bench::migrate::MigrateArgs;
 use ephesus_bench::results;
 use ephesus_bench::run::RunArgs;
@@ -38,6 +39,8 @@ enum Command {
     Migrate(MigrateArgs),
     /// What a disk can do for a log, and what that means for --durability strict
     Disk(DiskArgs),
+    /// What parts of a node can do, each beside what memory, disk or loopback allow
+    Micro(MicroArgs),
     /// Write docs/benchmarks.md from the results in bench/results
     Report,
 }
@@ -51,6 +54,7 @@ fn main() -> ExitCode {
         Command::Cluster(arguments) => arguments.execute(),
         Command::Migrate(arguments) => arguments.execute(),
         Command::Disk(arguments) => arguments.execute(),
+        Command::Micro(arguments) => arguments.execute(),
         Command::Report => results::write(),
     };
     match done {

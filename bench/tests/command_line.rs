@@ -128,3 +128,35 @@ fn what_cannot_be_written_is_one_line_before_anything_is_measured() {
     );
     assert_eq!(entries(dir.path()), 0);
 }
+
+#[test]
+fn parts_of_a_node_are_shown_beside_their_limits() {
+    let (dir, results) = (scratch(), scratch());
+    let json = results.path().join("micro.json");
+    let [data, file] = [dir.path(), &json].map(|path| path.display().to_string());
+    let flags = [
+        "micro",
+        "--quick",
+        "--seconds",
+        "1",
+        "--dir",
+        &data,
+        "--json",
+        &file,
+    ];
+    let output = bench(&flags).output().expect("bench");
+    let [shown, errors] = texts(&output);
+    assert!(output.status.success(), "{errors}");
+    assert!(shown.contains("| image, of disk"), "{shown}");
+    let record = record(&json);
+    assert_eq!(record.cases[0].rows.len(), 11);
+    for row in &record.cases[0].rows {
+        let all = row.samples.values().flatten().flatten();
+        assert_eq!(row.samples.keys().collect::<Vec<_>>(), ["ephesus", "limit"]);
+        assert!(
+            all.clone().count() == 10 && all.clone().all(|value| *value > 0.0),
+            "{row:?}"
+        );
+    }
+    assert_eq!(entries(dir.path()), 0);
+}

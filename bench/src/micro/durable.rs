@@ -13,8 +13,8 @@ use ephesus_wire::limits::BLOCK_BYTES;
 use ephesus_wire::{Epoch, Lsn, PartitionId};
 use futures_lite::future::block_on;
 
-use ephesus_bench::error::{BenchError, During, Result};
-use ephesus_bench::prefill::KEY_BYTES;
+use crate::error::{BenchError, During, Result};
+use crate::prefill::KEY_BYTES;
 
 use super::{VALUE_BYTES, Work};
 

@@ -13,8 +13,8 @@ use ephesus_wire::rng::Rng;
 use ephesus_wire::slot::{Partitioning, slot_of};
 use ephesus_wire::{Lsn, PartitionId};
 
-use ephesus_bench::error::{BenchError, During};
-use ephesus_bench::prefill::{KEY_BYTES, key};
+use crate::error::{BenchError, During};
+use crate::prefill::{KEY_BYTES, key};
 
 use super::{VALUE_BYTES, Work};
 

@@ -5,16 +5,16 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use ephesus_bench::affinity;
-use ephesus_bench::disk::Scratch;
-use ephesus_bench::error::{BenchError, During, Result};
-use ephesus_bench::interrupt;
-use ephesus_bench::locate;
-use ephesus_bench::loopback;
-use ephesus_bench::measure::more;
-use ephesus_bench::prefill::KEY_BYTES;
-use ephesus_bench::record::{Case, EPHESUS};
-use ephesus_bench::runner::{SiteArgs, session};
+use crate::affinity;
+use crate::disk::Scratch;
+use crate::error::{BenchError, During, Result};
+use crate::interrupt;
+use crate::locate;
+use crate::loopback;
+use crate::measure::more;
+use crate::prefill::KEY_BYTES;
+use crate::record::{Case, EPHESUS};
+use crate::runner::{SiteArgs, session};
 use serde::Serialize;
 
 mod durable;
