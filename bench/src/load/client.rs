@@ -1,11 +1,9 @@
-use std::fmt::Display;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use std::{io, mem};
 
 use ephesus_engine::net::{Completion, ConnToken, Received, Ring};
-use ephesus_wire::resp::Value;
 use ephesus_wire::resp::value::decode;
 
 use crate::error::{BenchError, During, Result};
@@ -13,7 +11,7 @@ use crate::procfs::own_cpu_time;
 use crate::target::CONNECT_TIMEOUT;
 
 use super::keys::Counters;
-use super::link::Link;
+use super::link::{Link, Reply, first};
 use super::outcome::Tally;
 use super::routes::{self, Routes};
 use super::schedule::{Phase, Schedule, Timetable};
@@ -21,8 +19,6 @@ use super::source::{Sent, Source};
 use super::workload::Op;
 use super::{DRAIN, Plan};
 
-/// Longest reply that is waited for.
-const REPLY_BYTES_MAX: usize = 64 << 20;
 /// Batches begun before replies are looked at again.
 const SENDS_PER_TURN: usize = 16;
 const SLEEP_MAX: Duration = Duration::from_millis(10);
@@ -420,21 +416,16 @@ impl Client {
         let mut tally = lock(&tally);
         let mut unread = mem::take(&mut self.links[link].unread);
         let mut used = 0;
-        let wrong = |problem: &dyn Display| BenchError::failed(address, problem);
-        let not_a_reply = |error| wrong(&format_args!("not a reply: {error}"));
-        while let Some((reply, length)) = decode(&unread[used..]).map_err(not_a_reply)? {
+        while let Some((reply, length)) = first(&unread[used..]).during(address)? {
             let sent = self.links[link].in_flight.pop_front();
-            let sent = sent.ok_or_else(|| wrong(&"more replies than commands"))?;
-            if self.take(sent, &reply, address, &mut tally)? {
+            let surplus = || BenchError::failed(address, "more replies than commands");
+            if self.take(sent.ok_or_else(surplus)?, reply, address, &mut tally)? {
                 self.unanswered -= 1;
                 self.lanes[lane] -= 1;
             }
             used += length;
         }
         unread.drain(..used);
-        if unread.len() > REPLY_BYTES_MAX {
-            return Err(wrong(&"a reply is too long"));
-        }
         self.links[link].unread = unread;
         Ok(())
     }
@@ -443,7 +434,7 @@ impl Client {
     fn take(
         &mut self,
         sent: Sent,
-        reply: &Value,
+        reply: Reply<'_>,
         from: SocketAddr,
         tally: &mut Tally,
     ) -> Result<bool> {
@@ -451,12 +442,12 @@ impl Client {
             self.take_table(reply, from)?;
             return Ok(false);
         };
-        if let Value::Error(text) = reply {
-            return self.refused(sent, text, from, tally);
+        if let Reply::Error(text) = reply {
+            return self.refused(sent, &String::from_utf8_lossy(text), from, tally);
         }
         let is_read = matches!(op, Op::Read | Op::Rmw) && !sent.is_second;
-        tally.misses += u64::from(*reply == Value::Null && is_read);
-        match self.source.carried_out(&sent, reply) {
+        tally.misses += u64::from(reply == Reply::Null && is_read);
+        match self.source.carried_out(&sent, &reply) {
             Ok(Some(second)) => {
                 self.again.push(second);
                 return Ok(false);
@@ -495,11 +486,13 @@ impl Client {
     }
 
     /// A table that is not whole, or none, is no error: moves go on, and each error names its slot's owner.
-    fn take_table(&mut self, reply: &Value, from: SocketAddr) -> Result<()> {
-        match reply {
-            Value::Array(_) => self.routes.learn(reply, from).map(drop),
-            _ => Ok(()),
+    fn take_table(&mut self, reply: Reply<'_>, from: SocketAddr) -> Result<()> {
+        if let Reply::List(bytes) = reply
+            && let Ok(Some((table, _))) = decode(bytes)
+        {
+            self.routes.learn(&table, from)?;
         }
+        Ok(())
     }
 
     /// Asks the server at `link`, which knows better than the table does, unless one was asked just now.

@@ -5,12 +5,16 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::{AsRawFd, RawFd};
 
 use ephesus_engine::net::{ConnToken, Ring};
+use ephesus_wire::resp::value::measure;
 use rustls::ClientConnection;
 
 use crate::error::{During, Result};
 use crate::resp::Connection;
 
 use super::source::Sent;
+
+/// Longest reply that is waited for.
+const REPLY_BYTES_MAX: usize = 64 << 20;
 
 /// One connection of an executor: what is under way, and bytes on their way out and in.
 #[derive(Debug)]
@@ -129,4 +133,41 @@ fn decrypt(
         session.reader().read_exact(&mut plain[start..])?;
     }
     Ok(())
+}
+
+/// A reply, as far as a client cares, where it lies: owned values would double what reading costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reply<'a> {
+    Done,
+    Integer(i64),
+    Value(&'a [u8]),
+    Null,
+    Error(&'a [u8]),
+    List(&'a [u8]),
+}
+
+/// The first reply of `bytes` and its length; none when it is not there as a whole.
+pub(super) fn first(bytes: &[u8]) -> Result<Option<(Reply<'_>, usize)>, &'static str> {
+    let wrong = "not a reply";
+    let Some(length) = measure(bytes).map_err(|_| wrong)? else {
+        return match bytes.len() > REPLY_BYTES_MAX {
+            true => Err("a reply is too long"),
+            false => Ok(None),
+        };
+    };
+    let whole = &bytes[..length];
+    let text = |whole: &'_ [u8]| -> Option<i64> { std::str::from_utf8(whole).ok()?.parse().ok() };
+    let reply = match whole {
+        [b'+', ..] => Reply::Done,
+        [b':', number @ .., _, _] => text(number).map(Reply::Integer).ok_or(wrong)?,
+        [b'-', error @ .., _, _] => Reply::Error(error),
+        [b'_', ..] | [b'$', b'-', ..] => Reply::Null,
+        [b'$', rest @ .., _, _] => {
+            let head = rest.iter().position(|byte| *byte == b'\n').ok_or(wrong)?;
+            Reply::Value(&rest[head + 1..])
+        }
+        [b'*', ..] => Reply::List(whole),
+        _ => return Err(wrong),
+    };
+    Ok(Some((reply, length)))
 }

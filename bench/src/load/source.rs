@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use ephesus_wire::resp::{Value, reply};
+use ephesus_wire::resp::reply;
 use ephesus_wire::rng::Rng;
 
 use crate::prefill::{KEY_BYTES, key};
@@ -8,6 +8,7 @@ use crate::prefill::{KEY_BYTES, key};
 use super::Plan;
 use super::keys::{Counters, Draw};
 use super::ledger::{Flaw, Ledger};
+use super::link::Reply;
 use super::workload::{Op, Values, Workload};
 
 #[derive(Clone, Copy, Debug)]
@@ -155,7 +156,7 @@ impl Source {
     }
 
     /// A command was carried out; the operation's second command, if it has one, or what is wrong with the value read.
-    pub(super) fn carried_out(&self, sent: &Sent, reply: &Value) -> Result<Option<Sent>, Flaw> {
+    pub(super) fn carried_out(&self, sent: &Sent, reply: &Reply<'_>) -> Result<Option<Sent>, Flaw> {
         let again = |mut sent: Sent| {
             sent.is_second = true;
             self.begin(&mut sent);
@@ -165,14 +166,14 @@ impl Source {
         if let Some(ledger) = self.ledger() {
             match reply {
                 _ if sent.writes() => ledger.confirm(sent.key, sent.version),
-                Value::Bulk(value) => ledger.judge(sent.key, sent.version, Some(value))?,
-                Value::Null => ledger.judge(sent.key, sent.version, None)?,
+                Reply::Value(value) => ledger.judge(sent.key, sent.version, Some(value))?,
+                Reply::Null => ledger.judge(sent.key, sent.version, None)?,
                 _ => {}
             }
         }
         Ok(match (sent.op, sent.is_second) {
             (Some(Op::Rmw), false) => again(*sent),
-            (Some(Op::Count), false) if *reply == Value::Integer(1) => again(*sent),
+            (Some(Op::Count), false) if *reply == Reply::Integer(1) => again(*sent),
             (Some(Op::Insert), _) => {
                 self.keys.inserted();
                 None

@@ -2,7 +2,39 @@ use std::net::SocketAddr;
 
 use ephesus_wire::resp::value::decode;
 
+use super::super::link::{Reply, first};
 use super::super::routes::{Routes, moved};
+
+#[test]
+fn replies_are_read_wherever_they_are_cut() {
+    let stream =
+        b"+OK\r\n$5\r\na\r\nbc\r\n$-1\r\n:-12\r\n-MOVED 12 :7000\r\n$0\r\n\r\n*1\r\n:1\r\n_\r\n";
+    let expected = [
+        Reply::Done,
+        Reply::Value(b"a\r\nbc"),
+        Reply::Null,
+        Reply::Integer(-12),
+        Reply::Error(b"MOVED 12 :7000"),
+        Reply::Value(b""),
+        Reply::List(b"*1\r\n:1\r\n"),
+        Reply::Null,
+    ];
+    let mut at = 0;
+    for reply in expected {
+        let ends = at + 1..=stream.len();
+        let whole = ends
+            .clone()
+            .find_map(|end| Some((end, first(&stream[at..end]).expect("RESP")?)));
+        let (end, (found, length)) = whole.expect("a reply");
+        assert_eq!((found, at + length), (reply, end));
+        assert_eq!(first(&stream[at..]), Ok(Some((reply, length))));
+        at = end;
+    }
+    assert_eq!((at, first(b"")), (stream.len(), Ok(None)));
+    for wrong in [&b"?\r\n"[..], b"+OK\rx", b":one\r\n"] {
+        assert!(first(wrong).is_err(), "{wrong:?}");
+    }
+}
 
 #[test]
 fn redirects_without_a_host_are_to_the_one_that_was_asked() {
