@@ -35,13 +35,58 @@ impl fmt::Display for RaftId {
 /// Distance from a node's entry port to that of the coordinator in its process, if it brings one.
 pub const EMBEDDED_PORT_OFFSET: u16 = 20_000;
 
-/// Where a node can be reached, each as `host:port`.
+/// Where a node can be reached.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "WrittenAddresses", into = "WrittenAddresses")]
 pub struct Addresses {
-    /// Its entry port, for clients; direct ports follow it.
+    /// Its entry port, for clients, as `host:port`; direct ports follow it.
     pub entry: String,
-    /// Its port for other nodes.
+    /// Its entry port for clients that come over TLS, on the same host; direct ports follow it, too.
+    pub tls_port: Option<u16>,
+    /// Its port for other nodes, as `host:port`.
     pub peer: String,
+}
+
+/// [`Addresses`] as they are written: a TLS port follows the text of the entry port, so that those without one are
+/// written as before there were any.
+#[derive(Serialize, Deserialize)]
+struct WrittenAddresses {
+    entry: String,
+    peer: String,
+}
+
+/// Between an entry port and its TLS port.
+const TLS_PORT_MARK: &str = ",tls=";
+
+impl From<Addresses> for WrittenAddresses {
+    fn from(addresses: Addresses) -> WrittenAddresses {
+        let Addresses {
+            mut entry,
+            tls_port,
+            peer,
+        } = addresses;
+        if let Some(port) = tls_port {
+            entry = format!("{entry}{TLS_PORT_MARK}{port}");
+        }
+        WrittenAddresses { entry, peer }
+    }
+}
+
+impl From<WrittenAddresses> for Addresses {
+    fn from(written: WrittenAddresses) -> Addresses {
+        let WrittenAddresses { mut entry, peer } = written;
+        let marked = entry.rsplit_once(TLS_PORT_MARK);
+        let found = marked.and_then(|(before, port)| Some((before.len(), port.parse().ok()?)));
+        let tls_port = found.map(|(end, port)| {
+            entry.truncate(end);
+            port
+        });
+        Addresses {
+            entry,
+            tls_port,
+            peer,
+        }
+    }
 }
 
 impl Addresses {
@@ -298,3 +343,6 @@ impl CoordinatorChange {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

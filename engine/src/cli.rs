@@ -23,6 +23,7 @@ use crate::keyspace::events::EventClasses;
 use crate::node::ServeOptions;
 use crate::node::check::store::OneStore;
 use crate::node::time::WallClock;
+use crate::tls::{AuthClients, TlsFiles, TlsOptions};
 use coordinator::CoordinatorCommand;
 use operator::migrations::{Drain, MigrationCommand, Migrations, MoveOne, Rebalance};
 use operator::{Look, MemberCommand, NodeCommand};
@@ -150,6 +151,27 @@ pub struct Serve {
     /// File with all users, as Redis's ACL files have them.
     #[arg(long, value_name = "FILE")]
     acl_file: Option<PathBuf>,
+    /// Entry port for clients that come over TLS, on the host of --listen; shard i also listens on TLS-PORT+1+i.
+    #[arg(
+        long,
+        value_name = "PORT",
+        requires_all = ["tls_cert", "tls_key"],
+        value_parser = clap::value_parser!(u16).range(1..)
+    )]
+    tls_port: Option<u16>,
+    /// File with the node's certificate for clients, and those between it and what they trust, in PEM format; SIGHUP has
+    /// this file and the next two read again.
+    #[arg(long, value_name = "FILE", requires = "tls_port")]
+    tls_cert: Option<PathBuf>,
+    /// File with the key of that certificate, which others must not be able to read.
+    #[arg(long, value_name = "FILE", requires = "tls_port")]
+    tls_key: Option<PathBuf>,
+    /// File with the certificates of those who sign clients' certificates.
+    #[arg(long, value_name = "FILE", requires = "tls_port")]
+    tls_ca: Option<PathBuf>,
+    /// Whether clients over TLS need a certificate: yes, no, or only a right one if any [default: yes with --tls-ca].
+    #[arg(long, value_enum, value_name = "WHETHER", requires = "tls_port")]
+    tls_auth_clients: Option<AuthClients>,
     /// Databases that clients may SELECT, 1 to 256; not fewer than have keys. No keys of others move to this node.
     #[arg(
         long,
@@ -250,6 +272,38 @@ impl Serve {
         }
     }
 
+    /// TLS for clients, its files read.
+    fn tls(&self) -> Result<Option<TlsOptions>, String> {
+        let (Some(port), Some(certificate), Some(key)) =
+            (self.tls_port, &self.tls_cert, &self.tls_key)
+        else {
+            return Ok(None);
+        };
+        let by_default = match self.tls_ca {
+            Some(_) => AuthClients::Yes,
+            None => AuthClients::No,
+        };
+        let auth_clients = self.tls_auth_clients.unwrap_or(by_default);
+        if auth_clients != AuthClients::No && self.tls_ca.is_none() {
+            return Err(format!(
+                "--tls-auth-clients {}: who signs certificates of clients has to be known; add --tls-ca",
+                auth_clients.name()
+            ));
+        }
+        let files = TlsFiles {
+            certificate: certificate.clone(),
+            key: key.clone(),
+            authorities: self.tls_ca.clone(),
+            auth_clients,
+        };
+        let config = files.load().map_err(|error| error.to_string())?;
+        Ok(Some(TlsOptions {
+            port,
+            files,
+            config,
+        }))
+    }
+
     /// The options, checked.
     ///
     /// # Errors
@@ -288,7 +342,9 @@ impl Serve {
             return Err("--name: a node's name is not empty".to_owned());
         }
         let secret = cluster_secret(self.cluster_secret_file.as_deref())?;
+        let tls = self.tls()?;
         Ok(ServeOptions {
+            tls,
             coordinators: self.coordinator.clone(),
             auto_rebalance: self.auto_rebalance,
             secret,

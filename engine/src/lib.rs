@@ -38,6 +38,7 @@ pub mod sled_sync;
     reason = "a data structure whose indexes are its own: none comes from outside"
 )]
 pub mod table;
+pub mod tls;
 
 mod prefetch;
 mod small_pages;

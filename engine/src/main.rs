@@ -61,8 +61,9 @@ fn run_serve(serve: &Serve) -> ExitCode {
             return ExitCode::from(EXIT_USAGE);
         }
     };
-    let asked_to_stop = match signals::stop_flag() {
-        Ok(flag) => flag,
+    let flags = signals::stop_flag().and_then(|stop| Ok((stop, signals::reload_flag()?)));
+    let (asked_to_stop, asked_to_reload) = match flags {
+        Ok(flags) => flags,
         Err(error) => {
             eprintln!("error: signals: {error}");
             return ExitCode::FAILURE;
@@ -74,7 +75,10 @@ fn run_serve(serve: &Serve) -> ExitCode {
         Err(StartError::Interrupted) => return ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error}");
-            let is_usage = matches!(error, StartError::Ports { .. });
+            let is_usage = matches!(
+                error,
+                StartError::Ports { .. } | StartError::PortsOverlap { .. }
+            );
             return if is_usage {
                 ExitCode::from(EXIT_USAGE)
             } else {
@@ -83,7 +87,8 @@ fn run_serve(serve: &Serve) -> ExitCode {
         }
     };
     banner(&node);
-    let outcome = node.supervise(&is_over);
+    let must_reload = || asked_to_reload.swap(false, Ordering::AcqRel);
+    let outcome = node.supervise(&is_over, &must_reload);
     tracing::info!("stopping: answering what was executed");
     node.stop();
     tracing::info!("stopped");
@@ -117,10 +122,18 @@ fn banner(node: &Node) {
     } else {
         format!("recovered in {} ms", node.recovery_ms)
     };
+    let tls = shared.tls.as_ref().map_or_else(String::new, |tls| {
+        let (entry, last) = (tls.port(), tls.port() + shards);
+        format!(
+            "  TLS         entry port {entry}, shards on ports {} to {last}\n",
+            entry + 1
+        )
+    });
     let text = format!(
         "ephesus {} node {} ({})\n\
          \x20 entry port  {host}:{port}\n\
          \x20 shards      {shards} on ports {} to {}\n\
+         {tls}\
          \x20 partitions  {}\n\
          \x20 durability  {durability}, fsync p50 {sync}\n\
          \x20 data        {data}\n\

@@ -1,11 +1,12 @@
-//! SIGINT and SIGTERM: the first asks the process to stop, the second ends it at once.
+//! SIGINT and SIGTERM: the first asks the process to stop, the second ends it at once. SIGHUP asks for files to be read
+//! again.
 
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::low_level;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::{flag, low_level};
 
 /// A flag that the first signal sets; the second ends the process with 128 + the signal's number.
 ///
@@ -25,4 +26,14 @@ pub fn stop_flag() -> io::Result<Arc<AtomicBool>> {
         unsafe { low_level::register(signal, handler) }?;
     }
     Ok(asked_to_stop)
+}
+
+/// A flag that each SIGHUP sets.
+///
+/// # Errors
+/// What the operating system says.
+pub fn reload_flag() -> io::Result<Arc<AtomicBool>> {
+    let asked_to_reload = Arc::new(AtomicBool::new(false));
+    flag::register(SIGHUP, Arc::clone(&asked_to_reload))?;
+    Ok(asked_to_reload)
 }

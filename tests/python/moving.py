@@ -4,6 +4,7 @@ Several threads, each with a client and keys of its own, write and read in every
 client has, until the input ends; then it prints how often. Any exception or wrong value ends it with an
 error: apart from following redirections, no client tries anything a second time."""
 
+import os
 import random
 import sys
 import threading
@@ -16,13 +17,21 @@ THREADS = 3
 KEYS = 600
 BATCH = 40
 
+# Names of certificates and of the key, if the ports are for TLS.
+FILES = {"ssl_ca_certs": "CA", "ssl_certfile": "CERT", "ssl_keyfile": "KEY"}
+TLS = {option: os.environ.get("EPHESUS_TLS_" + name) for option, name in FILES.items()}
+OPTIONS = {"ssl": True, **TLS} if TLS["ssl_ca_certs"] else {}
+
 
 class Worker(threading.Thread):
     def __init__(self, number: int, ports: list[int], is_over: threading.Event) -> None:
         super().__init__(daemon=True)
         nodes = [ClusterNode("127.0.0.1", port) for port in ports]
         self.client = RedisCluster(
-            startup_nodes=nodes, decode_responses=True, cluster_error_retry_attempts=0
+            startup_nodes=nodes,
+            decode_responses=True,
+            cluster_error_retry_attempts=0,
+            **OPTIONS,
         )
         self.random = random.Random(number)
         self.name = f"moving:{number}"

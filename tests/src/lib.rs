@@ -9,6 +9,7 @@
 
 pub mod attack;
 pub mod bystander;
+pub mod certificates;
 pub mod coordinator;
 pub mod coverage;
 pub mod disk;
@@ -37,6 +38,7 @@ pub mod terminal;
 pub mod whole;
 pub mod writer_pool;
 
+pub use certificates::Certificates;
 pub use coordinator::{Coordinator, Core};
 pub use ephesus_wire::rng::Rng;
 pub use failpoint::Failpoints;

@@ -13,6 +13,9 @@ use crate::ports::{BLOCK, PortBlock};
 use crate::process::{Process, describe};
 use crate::resp::{Client, Reply};
 
+/// Where the TLS ports are in a node's block.
+const TLS: u16 = BLOCK / 2;
+
 /// How long a node may take from its start to its first PONG.
 const START_LIMIT: Duration = Duration::from_secs(60);
 
@@ -31,6 +34,8 @@ pub struct Options {
     /// Where coordinators are, each as `host:port`; none: the node brings its own.
     pub coordinators: Vec<String>,
     pub name: Option<String>,
+    /// The flags that name files of TLS, if the node has a TLS port.
+    pub tls: Option<Vec<String>>,
     /// More flags, as they stand on the command line.
     pub flags: Vec<String>,
     pub failpoints: Option<Failpoints>,
@@ -52,6 +57,7 @@ impl Default for Options {
             host: Ipv4Addr::LOCALHOST.into(),
             coordinators: Vec::new(),
             name: None,
+            tls: None,
             flags: Vec::new(),
             failpoints: None,
             wrapper: Vec::new(),
@@ -121,10 +127,11 @@ impl Node {
 
     /// The same with its data at `data`, which may be on a mount of the test's own.
     pub fn stopped_at(options: Options, home: TempDir, data: PathBuf) -> Self {
+        let room = if options.tls.is_some() { TLS } else { BLOCK };
         assert!(
-            options.shards < BLOCK,
+            options.shards < room,
             "a port block has room for {} shards",
-            BLOCK - 1
+            room - 1
         );
         Self {
             options,
@@ -154,6 +161,11 @@ impl Node {
     pub fn direct_port(&self, shard: u16) -> u16 {
         assert!(shard < self.options.shards);
         self.ports.base() + 1 + shard
+    }
+
+    /// The entry port for TLS, with the port of each shard behind it.
+    pub fn tls_port(&self) -> u16 {
+        self.ports.base() + TLS
     }
 
     pub fn client(&self) -> Client {
@@ -211,6 +223,10 @@ impl Node {
             Some(coordinators).filter(|all| !all.is_empty()),
         );
         flag("--name", options.name.clone());
+        if let Some(files) = &options.tls {
+            command.arg("--tls-port").arg(self.tls_port().to_string());
+            command.args(files);
+        }
         if let Some(failpoints) = &options.failpoints {
             command.env(failpoint::VARIABLE, failpoints.directory());
         }

@@ -3,6 +3,7 @@
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
 
+use crate::certificates::Certificates;
 use crate::paths;
 use crate::whole::TestCluster;
 
@@ -19,9 +20,27 @@ impl StockClient {
     /// # Panics
     /// When it ends before it says that it is ready.
     pub fn start(script: &str, whole: &TestCluster) -> Self {
-        let mut client = Command::new(paths::python())
-            .arg(paths::workspace().join("tests/python").join(script))
-            .args(whole.nodes.iter().map(|node| node.port().to_string()))
+        let mut command = command(script);
+        command.args(whole.nodes.iter().map(|node| node.port().to_string()));
+        Self::run(command)
+    }
+
+    /// The same over TLS, with a certificate of its own.
+    ///
+    /// # Panics
+    /// As there.
+    pub fn start_over_tls(script: &str, whole: &TestCluster, files: &Certificates) -> Self {
+        let mut command = command(script);
+        command.args(whole.nodes.iter().map(|node| node.tls_port().to_string()));
+        let [certificate, key] = files.issue("client");
+        command.env("EPHESUS_TLS_CA", files.authority());
+        command.env("EPHESUS_TLS_CERT", certificate);
+        command.env("EPHESUS_TLS_KEY", key);
+        Self::run(command)
+    }
+
+    fn run(mut command: Command) -> Self {
+        let mut client = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -46,4 +65,10 @@ impl StockClient {
         eprintln!("redis-py: {}", text.trim());
         text
     }
+}
+
+fn command(script: &str) -> Command {
+    let mut command = Command::new(paths::python());
+    command.arg(paths::workspace().join("tests/python").join(script));
+    command
 }

@@ -74,6 +74,7 @@ impl Node {
             incarnation: 1,
             addresses: Addresses {
                 entry: format!("{address}:7379"),
+                tls_port: None,
                 peer: format!("{address}:17379"),
             },
             shards: SHARDS,

@@ -22,6 +22,7 @@ fn agent() -> Agent {
             incarnation: 3,
             addresses: Addresses {
                 entry: "a:1".to_owned(),
+                tls_port: None,
                 peer: "a:2".to_owned(),
             },
             shards: 1,

@@ -167,6 +167,7 @@ pub(super) fn register(n: u8) -> Request {
         incarnation: 1,
         addresses: Addresses {
             entry: format!("n{n}:1"),
+            tls_port: None,
             peer: format!("n{n}:2"),
         },
         shards: 1,

@@ -24,6 +24,7 @@ fn state() -> State {
             incarnation: 1,
             addresses: Addresses {
                 entry: "a:1".to_owned(),
+                tls_port: None,
                 peer: "a:2".to_owned(),
             },
             shards: 1,

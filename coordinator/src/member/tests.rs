@@ -256,6 +256,7 @@ impl World {
             incarnation: self.now,
             addresses: Addresses {
                 entry: "127.0.0.1:1".into(),
+                tls_port: None,
                 peer: "127.0.0.1:2".into(),
             },
             shards: 1 + self.rng.below(4) as u16,

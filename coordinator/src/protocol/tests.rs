@@ -22,6 +22,7 @@ fn registration(n: u8) -> Registration {
         incarnation: 3,
         addresses: Addresses {
             entry: "10.0.0.1:7379".to_owned(),
+            tls_port: None,
             peer: "10.0.0.1:17379".to_owned(),
         },
         shards: 4,
@@ -38,6 +39,7 @@ fn largest() -> View {
         incarnation: u64::MAX,
         addresses: Addresses {
             entry: long(ADDRESS_BYTES_MAX),
+            tls_port: Some(u16::MAX),
             peer: long(ADDRESS_BYTES_MAX),
         },
         shards: u16::MAX,

@@ -322,6 +322,7 @@ fn a_node_that_speaks_for_another_is_not_heard_and_cut_off() {
         incarnation: 1,
         addresses: Addresses {
             entry: "127.0.0.1:1".into(),
+            tls_port: None,
             peer: "127.0.0.1:2".into(),
         },
         shards: 1,

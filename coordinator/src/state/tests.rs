@@ -35,6 +35,7 @@ fn registration(n: u8, name: &str, incarnation: u64, shards: u16) -> Registratio
         incarnation,
         addresses: Addresses {
             entry: format!("10.0.0.{n}:7379"),
+            tls_port: None,
             peer: format!("10.0.0.{n}:17379"),
         },
         shards,
@@ -549,6 +550,7 @@ fn the_coordinator_in_a_nodes_process_is_found_by_its_address() {
     assert_eq!(state.embedded_in(id(9)), None);
     let entry = |entry: &str| Addresses {
         entry: entry.to_owned(),
+        tls_port: None,
         peer: String::new(),
     };
     assert_eq!(entry("h:50000").embedded(), None);

@@ -16,6 +16,7 @@ fn register(n: u8, incarnation: u64) -> Command {
         incarnation,
         addresses: Addresses {
             entry: format!("10.0.0.{n}:7379"),
+            tls_port: None,
             peer: format!("10.0.0.{n}:17379"),
         },
         shards: 1,

@@ -15,6 +15,9 @@ pub struct ViewNode {
     /// What clients connect to; never empty.
     pub host: String,
     pub port: u16,
+    pub tls_port: Option<u16>,
+    /// Of the two, that which a client is to connect to that comes as the one which asks.
+    pub client_port: u16,
     pub bus_port: u16,
     /// Inclusive slot ranges, ascending.
     pub slots: Vec<(u16, u16)>,
@@ -69,7 +72,7 @@ impl ClusterView {
             reply::integer(out, i64::from(last));
             reply::array(out, 4);
             reply::bulk(out, node.host.as_bytes());
-            reply::integer(out, i64::from(node.port));
+            reply::integer(out, i64::from(node.client_port));
             reply::bulk(out, &node.id);
             reply::map(out, protocol, 0);
         }
@@ -88,10 +91,14 @@ impl ClusterView {
             }
             reply::bulk(out, b"nodes");
             reply::array(out, 1);
-            reply::map(out, protocol, 7);
+            reply::map(out, protocol, 7 + usize::from(node.tls_port.is_some()));
             field(out, "id", &node.id);
             reply::bulk(out, b"port");
             reply::integer(out, i64::from(node.port));
+            if let Some(port) = node.tls_port {
+                reply::bulk(out, b"tls-port");
+                reply::integer(out, i64::from(port));
+            }
             field(out, "ip", node.host.as_bytes());
             field(out, "endpoint", node.host.as_bytes());
             field(out, "role", b"master");
@@ -140,7 +147,7 @@ impl ClusterView {
             let _ = write!(
                 text,
                 " {}:{}@{} {flags} - 0 0 {} {link}",
-                node.host, node.port, node.bus_port, node.epoch
+                node.host, node.client_port, node.bus_port, node.epoch
             );
             for &(first, last) in &node.slots {
                 let _ = match first == last {

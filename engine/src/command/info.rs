@@ -115,6 +115,8 @@ pub struct StatsInfo {
     pub connections_rejected: u64,
     /// Connections that were closed because they spoke HTTP.
     pub http_closed: u64,
+    /// Connections of TLS ports that were closed for what came over them.
+    pub tls_refused: u64,
     /// At the port for other nodes.
     pub peer_links_opened: u64,
     pub peer_links_refused: u64,
@@ -420,6 +422,7 @@ impl InfoSnapshot {
         text.line("instantaneous_output_kbps", format_args!("{output:.2}"));
         text.line("rejected_connections", stats.connections_rejected);
         text.line("http_connections_closed", stats.http_closed);
+        text.line("tls_connections_refused", stats.tls_refused);
         text.line("peer_links_opened", stats.peer_links_opened);
         text.line("peer_links_refused", stats.peer_links_refused);
         text.line("migrations_outgoing", stats.migrations_outgoing);

@@ -7,6 +7,6 @@ mod sent;
 pub mod waker;
 
 pub use listen::{bind, probe};
-pub use ring::{Completion, ConnToken, ListenerKind, Received, Ring, StreamId, StreamIo};
+pub use ring::{Completion, ConnToken, ListenerKind, Port, Received, Ring, StreamId, StreamIo};
 pub use sent::acknowledged_bytes;
 pub use waker::Waker;

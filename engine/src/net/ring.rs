@@ -33,6 +33,32 @@ pub enum ListenerKind {
     Direct,
 }
 
+/// A port that clients connect to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Port {
+    pub kind: ListenerKind,
+    /// What comes through it is TLS.
+    pub is_tls: bool,
+}
+
+impl Port {
+    /// Its bits in `user_data`.
+    fn payload(self) -> u64 {
+        u64::from(self.kind == ListenerKind::Direct) | u64::from(self.is_tls) << 1
+    }
+
+    fn from_payload(payload: u64) -> Port {
+        let kind = match payload & 1 {
+            0 => ListenerKind::Entry,
+            _ => ListenerKind::Direct,
+        };
+        Port {
+            kind,
+            is_tls: payload & 2 != 0,
+        }
+    }
+}
+
 /// A socket that carries a stream in bulk, with buffers of its own. Numbers are below 2^56 and are never
 /// given out twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,7 +75,7 @@ pub struct Received {
 #[derive(Debug)]
 pub enum Completion {
     Accepted {
-        listener: ListenerKind,
+        port: Port,
         result: io::Result<RawFd>,
         more: bool,
     },
@@ -191,11 +217,11 @@ impl Ring {
     }
 
     /// Accepts connections until told otherwise by a completion without `more`.
-    pub fn accept(&mut self, listener: RawFd, kind: ListenerKind) {
+    pub fn accept(&mut self, listener: RawFd, port: Port) {
         let entry = opcode::AcceptMulti::new(Fd(listener))
             .flags(libc::SOCK_CLOEXEC)
             .build();
-        self.push(entry.user_data(user_data(tag::ACCEPT, kind as u64)));
+        self.push(entry.user_data(user_data(tag::ACCEPT, port.payload())));
     }
 
     /// Receives into shared buffers until a completion without `more`.
@@ -310,19 +336,11 @@ impl Ring {
                 value => Ok(value as usize),
             };
             let completion = match entry.user_data() >> PAYLOAD_BITS {
-                tag::ACCEPT => {
-                    let direct = payload == ListenerKind::Direct as u64;
-                    let listener = if direct {
-                        ListenerKind::Direct
-                    } else {
-                        ListenerKind::Entry
-                    };
-                    Completion::Accepted {
-                        listener,
-                        result: result.map(|fd| fd as RawFd),
-                        more,
-                    }
-                }
+                tag::ACCEPT => Completion::Accepted {
+                    port: Port::from_payload(payload),
+                    result: result.map(|fd| fd as RawFd),
+                    more,
+                },
                 tag::RECEIVE => {
                     let buffer = cqueue::buffer_select(entry.flags());
                     let result = result.map(|len| buffer.map(|buffer| Received { buffer, len }));

@@ -41,11 +41,22 @@ pub enum StartError {
         source: io::Error,
     },
     /// Clients could not be told of these ports: choose a lower `--listen` port.
-    #[error("--listen port {first}: {what} needs port {last}, and ports end at 65535")]
+    #[error("{flag} {first}: {what} needs port {last}, and ports end at 65535")]
     Ports {
+        flag: &'static str,
         what: &'static str,
         first: u32,
         last: u32,
+    },
+    /// Choose another `--tls-port`.
+    #[error(
+        "--tls-port {first}: ports {first} to {last} are for clients over TLS, and {of} for {what}; choose another port"
+    )]
+    PortsOverlap {
+        first: u16,
+        last: u16,
+        what: &'static str,
+        of: String,
     },
     /// See there.
     #[error("coordinator: {0}")]

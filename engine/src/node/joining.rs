@@ -108,6 +108,7 @@ impl Joining {
             incarnation,
             addresses: Addresses {
                 entry: announced.entry,
+                tls_port: options.tls.as_ref().map(|tls| tls.port),
                 peer: announced.peers,
             },
             shards,

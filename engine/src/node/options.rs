@@ -15,6 +15,7 @@ use super::shared::Settings;
 use super::time::WallClock;
 use crate::acl::Users;
 use crate::keyspace::events::EventClasses;
+use crate::tls::{AuthClients, TlsFiles, TlsOptions};
 
 /// Smallest and largest log segment.
 pub(super) const SEGMENT_BYTES_MIN: u64 = 16 << 20;
@@ -50,6 +51,8 @@ pub struct ServeOptions {
     /// Who may do what, and the file that ACL LOAD and ACL SAVE mean.
     pub users: Users,
     pub acl_file: Option<PathBuf>,
+    /// The ports for clients that come over TLS, and their files.
+    pub tls: Option<TlsOptions>,
     /// How many databases clients may select, 1 to 256.
     pub databases: u16,
     pub on_damage: OnDamage,
@@ -115,6 +118,11 @@ impl ServeOptions {
         let max_client_memory = self
             .max_client_memory
             .unwrap_or_else(process::client_memory_default);
+        let tls = self.tls.as_ref();
+        let tls_file = |of: fn(&TlsFiles) -> Option<&PathBuf>| {
+            let file = tls.and_then(|tls| of(&tls.files));
+            file.map_or(String::new(), |file| file.display().to_string())
+        };
         let parameters = vec![
             (
                 "appendfsync",
@@ -160,6 +168,19 @@ impl ServeOptions {
                 KeepAlive::CLIENTS.idle.as_secs().to_string(),
             ),
             ("timeout", "0".to_owned()),
+            (
+                "tls-auth-clients",
+                tls.map_or(AuthClients::Yes, |tls| tls.files.auth_clients)
+                    .name()
+                    .to_owned(),
+            ),
+            (
+                "tls-ca-cert-file",
+                tls_file(|files| files.authorities.as_ref()),
+            ),
+            ("tls-cert-file", tls_file(|files| Some(&files.certificate))),
+            ("tls-key-file", tls_file(|files| Some(&files.key))),
+            ("tls-port", tls.map_or(0, |tls| tls.port).to_string()),
             ("wal-budget", self.wal_budget.to_string()),
         ];
         Settings {

@@ -7,13 +7,17 @@ use ephesus_coordinator::command::EMBEDDED_PORT_OFFSET;
 
 use super::error::StartError;
 use super::options::ServeOptions;
-use crate::net;
+use crate::net::{self, ListenerKind, Port};
 
 /// Distance from the entry port to the port for other nodes.
 const PEER_PORT_OFFSET: u16 = 10_000;
 
+const LISTEN: &str = "--listen port";
+const TLS_PORT: &str = "--tls-port";
+
 const SHARDS: &str = "the last shard";
 const PEERS: &str = "other nodes' traffic";
+const COORDINATOR: &str = "the coordinator that it brings";
 
 /// The ports of a node that serves.
 #[derive(Debug)]
@@ -25,12 +29,10 @@ pub(super) struct Ports {
     pub coordinator: Option<TcpListener>,
 }
 
-/// Those of one shard.
+/// Those of one shard: its direct port, and the entry port, on which all shards listen; with TLS, both once more.
 #[derive(Debug)]
 pub(super) struct ShardPorts {
-    /// All shards listen on this one.
-    pub entry: TcpListener,
-    pub direct: TcpListener,
+    pub listeners: Vec<(Port, TcpListener)>,
 }
 
 impl Ports {
@@ -39,34 +41,91 @@ impl Ports {
     /// # Errors
     /// [`StartError`]: which one cannot be had, and what to do.
     pub fn bind(
-        listen: SocketAddr,
+        options: &ServeOptions,
         shards: u16,
         has_coordinator: bool,
     ) -> Result<Ports, StartError> {
-        let coordinator = "the coordinator that it brings";
+        let listen = options.listen;
+        let mut bound = bind_shards(listen, shards, false)?;
+        if let Some(listen) = tls_listen(options) {
+            for (ports, more) in bound.iter_mut().zip(bind_shards(listen, shards, true)?) {
+                ports.listeners.extend(more.listeners);
+            }
+        }
         Ok(Ports {
-            shards: bind_shards(listen, shards)?,
+            shards: bound,
             peers: bind_alone(offset(listen, PEER_PORT_OFFSET, PEERS)?)?,
             coordinator: has_coordinator
-                .then(|| bind_alone(offset(listen, EMBEDDED_PORT_OFFSET, coordinator)?))
+                .then(|| bind_alone(offset(listen, EMBEDDED_PORT_OFFSET, COORDINATOR)?))
                 .transpose()?,
         })
     }
 }
 
-/// Refuses ports beyond the last one, before anything is begun.
-pub(super) fn check(listen: SocketAddr, shards: u16) -> Result<(), StartError> {
+/// Refuses ports beyond the last one, and those that are two things at once, before anything is begun.
+pub(super) fn check(options: &ServeOptions, shards: u16) -> Result<(), StartError> {
+    let listen = options.listen;
     offset(listen, shards, SHARDS)?;
     offset(listen, PEER_PORT_OFFSET, PEERS)?;
+    let Some(tls) = tls_listen(options) else {
+        return Ok(());
+    };
+    offset_of(TLS_PORT, tls, shards, SHARDS)?;
+    let (first, last) = (tls.port(), tls.port() + shards);
+    let plain = u32::from(listen.port());
+    let embedded = options.coordinators.is_empty();
+    let others = [
+        (0, u32::from(shards), "clients without TLS", true),
+        (PEER_PORT_OFFSET, 0, PEERS, true),
+        (EMBEDDED_PORT_OFFSET, 0, COORDINATOR, embedded),
+    ];
+    for (offset, more, what, is_there) in others {
+        let from = plain + u32::from(offset);
+        let to = from + more;
+        if is_there && u32::from(first) <= to && from <= u32::from(last) {
+            let (from, to) = (from.to_string(), to.to_string());
+            return Err(StartError::PortsOverlap {
+                first,
+                last,
+                what,
+                of: if from == to {
+                    from
+                } else {
+                    format!("{from} to {to}")
+                },
+            });
+        }
+    }
     Ok(())
+}
+
+/// The entry port for clients that come over TLS.
+fn tls_listen(options: &ServeOptions) -> Option<SocketAddr> {
+    let tls = options.tls.as_ref()?;
+    Some(SocketAddr::new(options.listen.ip(), tls.port))
 }
 
 /// The port so far behind the entry port.
 fn offset(listen: SocketAddr, offset: u16, what: &'static str) -> Result<SocketAddr, StartError> {
+    offset_of(LISTEN, listen, offset, what)
+}
+
+/// The same behind the port that a flag names.
+fn offset_of(
+    flag: &'static str,
+    listen: SocketAddr,
+    offset: u16,
+    what: &'static str,
+) -> Result<SocketAddr, StartError> {
     let port = listen.port().checked_add(offset).ok_or({
         let first = u32::from(listen.port());
         let last = first + u32::from(offset);
-        StartError::Ports { what, first, last }
+        StartError::Ports {
+            flag,
+            what,
+            first,
+            last,
+        }
     })?;
     Ok(SocketAddr::new(listen.ip(), port))
 }
@@ -134,7 +193,11 @@ fn remedy(port: u16, range: &str) -> String {
 }
 
 /// Binds every shard's two ports; the entry port once per shard.
-fn bind_shards(listen: SocketAddr, shards: u16) -> Result<Vec<ShardPorts>, StartError> {
+fn bind_shards(
+    listen: SocketAddr,
+    shards: u16,
+    is_tls: bool,
+) -> Result<Vec<ShardPorts>, StartError> {
     let ports = (0..=shards).map(|port| offset(listen, port, SHARDS));
     let ports: Vec<SocketAddr> = ports.collect::<Result<_, _>>()?;
     for address in &ports {
@@ -144,9 +207,15 @@ fn bind_shards(listen: SocketAddr, shards: u16) -> Result<Vec<ShardPorts>, Start
         .into_iter()
         .skip(1)
         .map(|direct| {
+            let bind = |kind, address: SocketAddr| -> Result<_, StartError> {
+                let listener = net::bind(address).map_err(refuse(address))?;
+                Ok((Port { kind, is_tls }, listener))
+            };
             Ok(ShardPorts {
-                entry: net::bind(listen).map_err(refuse(listen))?,
-                direct: net::bind(direct).map_err(refuse(direct))?,
+                listeners: vec![
+                    bind(ListenerKind::Entry, listen)?,
+                    bind(ListenerKind::Direct, direct)?,
+                ],
             })
         })
         .collect()

@@ -86,6 +86,8 @@ pub struct Me {
     pub shards: u16,
     /// Port of the entry; direct ports follow it.
     pub port: u16,
+    /// The same for clients that come over TLS.
+    pub tls_port: Option<u16>,
 }
 
 impl Routes {

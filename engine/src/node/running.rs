@@ -35,6 +35,7 @@ use crate::migration::slots::thread::SlotMigrations;
 use crate::migration::{Order, Report};
 use crate::shard::mesh::Message;
 use crate::shard::segments::Jobs;
+use crate::tls::ServerTls;
 
 /// How often the node looks at its disk and at the length of its logs.
 const MONITOR_EVERY: Duration = Duration::from_millis(100);
@@ -85,11 +86,15 @@ impl Node {
     }
 
     /// Follows the cluster, its moves, free space and log lengths until `is_over` says so, or all shards
-    /// have ended.
+    /// have ended. Reads its files again when `must_reload` says so.
     ///
     /// # Errors
     /// The cluster has no place for this node any more.
-    pub fn supervise(&mut self, is_over: &dyn Fn() -> bool) -> Result<(), Refusal> {
+    pub fn supervise(
+        &mut self,
+        is_over: &dyn Fn() -> bool,
+        must_reload: &dyn Fn() -> bool,
+    ) -> Result<(), Refusal> {
         // Clients whose commands are held wait for this thread, too.
         prefer_short_slices();
         // What the first table says is done like what the next ones say.
@@ -104,6 +109,9 @@ impl Node {
             if !events.is_empty() || self.migrations.is_waiting() {
                 self.act(events);
             }
+            if must_reload() {
+                self.reload();
+            }
             let now_ms = boottime_ms();
             if now_ms - monitored_ms >= MONITOR_EVERY.as_millis() as u64 {
                 monitored_ms = now_ms;
@@ -115,6 +123,19 @@ impl Node {
             }
         }
         Ok(())
+    }
+
+    /// Reads the files of TLS again. Clients that are connected stay as they are.
+    fn reload(&self) {
+        match self.shared.tls.as_ref().map(ServerTls::reload) {
+            Some(Ok(())) => tracing::info!("SIGHUP: the files of TLS were read again"),
+            Some(Err(error)) => {
+                tracing::error!(
+                    "SIGHUP: the files of TLS are used as they were read before: {error}"
+                );
+            }
+            None => tracing::info!("SIGHUP: there are no files to read again"),
+        }
     }
 
     /// Waits for a while until something happens, and answers all that has; of several tables the newest.
@@ -362,6 +383,7 @@ pub(super) fn routes(
         node: shared.id,
         shards: shared.shards(),
         port: shared.settings.listen.port(),
+        tls_port: shared.tls.as_ref().map(ServerTls::port),
     };
     let has = |partition: PartitionId, shard, epoch| {
         layout.served(partition) == Some((shard, epoch)) && is_begun(partition)

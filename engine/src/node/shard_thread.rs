@@ -114,8 +114,7 @@ impl ShardThread {
             checkpointer: self.checkpointer,
             inbox: self.inbox,
             waker,
-            entry: self.ports.entry,
-            direct: self.ports.direct,
+            listeners: self.ports.listeners,
             reports: self.reports,
         }
     }

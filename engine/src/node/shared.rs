@@ -23,6 +23,7 @@ use crate::script::library::Library;
 use crate::shard::ShardStats;
 use crate::shard::mesh::Peer;
 use crate::shard::stats::Counter;
+use crate::tls::ServerTls;
 
 /// Settings that shards and replies need.
 #[derive(Clone, Debug)]
@@ -73,6 +74,8 @@ pub struct NodeShared {
     pub slot_migrations: Option<flume::Sender<Asked>>,
     /// Who may do what.
     pub users: Arc<SharedUsers>,
+    /// For clients that come over TLS; none: there are no ports for them.
+    pub tls: Option<ServerTls>,
     pub started: Instant,
     pub time: NodeTime,
     /// 40 hex digits, new for every start.
@@ -157,6 +160,7 @@ impl NodeShared {
             peer_links: Arc::default(),
             slot_migrations: None,
             users: Arc::default(),
+            tls: None,
             started,
             time,
             run_id,

@@ -46,6 +46,7 @@ use crate::shard::Checkpointer;
 use crate::shard::mesh::Peer;
 use crate::small_pages::SmallPages;
 use crate::table::KeyHasher;
+use crate::tls::ServerTls;
 
 /// A directory that nobody else serves, and what the machine lets its node have.
 struct Opened {
@@ -103,7 +104,7 @@ fn open(options: ServeOptions) -> Result<(Opened, Ports), StartError> {
     let environment = Environment::inspect()?;
     let asked = options.max_clients;
     let (options, shards) = options.fit(&environment)?;
-    ports::check(options.listen, shards)?;
+    ports::check(&options, shards)?;
     let data_dir = DataDir::lock(&options.data_dir)?;
     data_dir.free_space()?;
     let stamp = open_stamp(&data_dir, environment.cpus)?;
@@ -113,7 +114,7 @@ fn open(options: ServeOptions) -> Result<(Opened, Ports), StartError> {
         check_room_to_change(&data_dir, shards)?;
     }
     let embeds = embeds(&options, &data_dir, &stamp);
-    let ports = Ports::bind(options.listen, shards, embeds)?;
+    let ports = Ports::bind(&options, shards, embeds)?;
     for warning in environment.warnings(shards, options.max_clients, asked) {
         tracing::warn!("{warning}");
     }
@@ -244,6 +245,7 @@ fn spawn(
     let lease = joining.lease();
     let mut shared = NodeShared::new(stamp.node, settings, partitioning, lease, peers, time);
     shared.peer_links = peer_links;
+    shared.tls = options.tls.as_ref().map(ServerTls::new);
     let slot_migrations = SlotMigrations::start(
         stamp.node,
         options.secret.clone(),

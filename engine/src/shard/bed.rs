@@ -586,6 +586,7 @@ fn member(name: &str, port: u16, shards: u16) -> Member {
         incarnation: 1,
         addresses: Addresses {
             entry: format!("{name}:{port}"),
+            tls_port: None,
             peer: "peer:1".into(),
         },
         shards,
@@ -633,6 +634,7 @@ fn routes(
         node: ATHENS,
         shards,
         port: PORT,
+        tls_port: None,
     };
     let partitioning = Partitioning::new(PARTITIONS).expect("a valid number");
     let has = |_, _, _| true;

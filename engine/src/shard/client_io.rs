@@ -6,17 +6,18 @@ use std::time::{Duration, Instant};
 
 use super::Shard;
 use super::connection::{Connection, Life};
-use crate::net::{ConnToken, ListenerKind, Received};
+use super::tls_clients::TlsClients;
+use crate::net::{ConnToken, Port, Received};
 use crate::shard::core::replies::outbox::Front;
 
 /// Wait after a connection could not be accepted, mostly because too many files are open.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
 impl Shard {
-    pub(super) fn accepted(&mut self, kind: ListenerKind, result: io::Result<RawFd>, more: bool) {
+    pub(super) fn accepted(&mut self, port: Port, result: io::Result<RawFd>, more: bool) {
         match result {
             Ok(fd) => {
-                self.admit(kind, fd);
+                self.admit(port, fd);
             }
             Err(_) if self.stopping.is_some() => {}
             Err(error) => {
@@ -25,36 +26,34 @@ impl Shard {
                 }
                 // Those that wait to be accepted would fail at once again.
                 if !more {
-                    self.refused_accepts.push((kind, self.now + ACCEPT_AGAIN));
+                    self.refused_accepts.push((port, self.now + ACCEPT_AGAIN));
                 }
                 return;
             }
         }
         if !more {
-            self.accept(kind);
+            self.accept(port);
         }
     }
 
-    #[expect(clippy::expect_used, reason = "both kinds have a listener")]
-    fn accept(&mut self, kind: ListenerKind) {
-        if self.stopping.is_none() {
-            let place = self.listeners.iter().find(|(k, _)| *k == kind);
-            let (_, listener) = place.expect("both kinds have a listener");
-            self.ring.accept(listener.as_raw_fd(), kind);
+    fn accept(&mut self, port: Port) {
+        let listener = self.listeners.iter().find(|(of, _)| *of == port);
+        if let Some((_, listener)) = listener.filter(|_| self.stopping.is_none()) {
+            self.ring.accept(listener.as_raw_fd(), port);
         }
     }
 
     /// Accepts again where that has failed a while ago.
     pub(super) fn accept_again(&mut self) {
         let now = self.now;
-        let is_due = |(_, at): &mut (ListenerKind, Instant)| *at <= now;
+        let is_due = |(_, at): &mut (Port, Instant)| *at <= now;
         let due: Vec<_> = self.refused_accepts.extract_if(.., is_due).collect();
-        for (kind, _) in due {
-            self.accept(kind);
+        for (port, _) in due {
+            self.accept(port);
         }
     }
 
-    pub(super) fn admit(&mut self, kind: ListenerKind, fd: RawFd) {
+    pub(super) fn admit(&mut self, port: Port, fd: RawFd) {
         // SAFETY: the kernel has just given us this descriptor and nobody else knows it.
         let socket = unsafe { OwnedFd::from_raw_fd(fd) };
         let stats = self.core.stats();
@@ -66,14 +65,33 @@ impl Shard {
         let Ok(addresses) = addresses else { return };
         if self.core.connections.len() >= self.core.node.settings.max_clients {
             stats.connections_rejected.add(1);
-            refuse(&stream);
+            if !port.is_tls {
+                refuse(&stream);
+            }
             return;
         }
+        let session = match (port.is_tls, &self.core.node.tls) {
+            (true, Some(tls)) => match tls.begin() {
+                Ok(session) => Some(Box::new(session)),
+                Err(error) => {
+                    tracing::error!(%error, "a TLS session cannot begin");
+                    return;
+                }
+            },
+            _ => None,
+        };
         let _ = stream.set_nodelay(true);
         let fd = stream.into_raw_fd();
         let (id, now_ms) = (self.core.next_connection_id(), self.core.keyspace.now_ms());
-        let make = |token| Connection::new(token, id, fd, kind, addresses, now_ms);
+        let make = |token| {
+            let mut connection = Connection::new(token, id, fd, port.kind, addresses, now_ms);
+            connection.tls = session;
+            connection
+        };
         let token = self.core.connections.insert(make);
+        if port.is_tls {
+            self.tls_clients.admitted(token, self.now);
+        }
         self.ring.await_hangup(token, fd);
         self.core.list(token);
     }
@@ -96,14 +114,20 @@ impl Shard {
         }
         match result {
             Ok(Some(received)) if received.len > 0 => {
-                self.core.received(token, self.ring.received(received));
+                let bytes = self.ring.received(received);
+                if connection.tls.is_none() {
+                    self.core.received(token, bytes);
+                } else {
+                    let core = &mut self.core;
+                    self.tls_clients.received(core, token, bytes, self.now);
+                }
                 self.ring.release(received);
             }
             Ok(received) => {
                 if let Some(received) = received {
                     self.ring.release(received);
                 }
-                self.core.input_ended(token);
+                TlsClients::ended(&mut self.core, token);
             }
             Err(error) => match error.raw_os_error() {
                 // All buffers were in use, or the receive was told to end: it begins again.
@@ -123,7 +147,9 @@ impl Shard {
         match result {
             Ok(sent) if sent > 0 => {
                 connection.sent(sent);
-                self.core.stats().net_output_bytes.add(sent as u64);
+                if connection.tls.is_none() {
+                    self.core.stats().net_output_bytes.add(sent as u64);
+                }
             }
             _ => {
                 connection.kill();
@@ -175,6 +201,7 @@ impl Shard {
         connection.outbox.note_committed(committed);
         let must_tell_presence = connection.must_tell_presence();
         let mut gate = None;
+        let mut encrypted = 0;
         if connection.life != Life::Dead && !connection.sending_now {
             if connection.sending.is_empty() {
                 match connection
@@ -182,9 +209,12 @@ impl Shard {
                     .take_ready(committed, &mut connection.sending)
                 {
                     Front::Gated(lsn) => gate = Some(lsn),
-                    Front::Empty if connection.life == Life::Draining => connection.kill(),
+                    Front::Empty if connection.life == Life::Draining => connection.finish(),
                     Front::Taken | Front::Empty | Front::Awaited => {}
                 }
+            }
+            if connection.tls.is_some() {
+                encrypted = connection.encrypt_next();
             }
             if !connection.next_to_send().is_empty() {
                 connection.sending_now = true;
@@ -204,6 +234,9 @@ impl Shard {
         } else if connection.receiving && !connection.receive_stopping {
             connection.receive_stopping = true;
             self.ring.stop_receiving(token);
+        }
+        if encrypted > 0 {
+            self.core.stats().net_output_bytes.add(encrypted as u64);
         }
         if must_tell_presence {
             self.core.note_presence(token);

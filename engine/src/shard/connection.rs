@@ -23,6 +23,7 @@ use crate::shard::core::execution::pubsub::subscriptions::{Kind, Subscriptions};
 use crate::shard::core::execution::walks::Presence;
 use crate::shard::core::replies::outbox::{Outbox, Ticket};
 use crate::shard::mesh::Scope;
+use crate::tls::Session as TlsSession;
 
 /// Bytes of unexecuted input from which on a blocked connection's socket is not read.
 pub const BLOCKED_INPUT_BYTES: usize = 64 * 1024;
@@ -148,6 +149,8 @@ pub struct Connection {
     /// It sees what clients send.
     pub is_monitor: bool,
     pub last_command: Option<Cmd>,
+    /// Between the socket and everything else; none on plain ports.
+    pub tls: Option<Box<TlsSession>>,
     /// None at all: nothing.
     pub subscriptions: Option<Box<Subscriptions>>,
     pub attributes: Option<Box<Attributes>>,
@@ -227,6 +230,7 @@ impl Connection {
             no_touch: false,
             is_monitor: false,
             last_command: None,
+            tls: None,
             subscriptions: None,
             attributes: None,
             transaction: None,
@@ -277,7 +281,8 @@ impl Connection {
             Some(Blocked::Output) if self.unread.is_stuck => INPUT_BYTES_MAX,
             Some(_) => BLOCKED_INPUT_BYTES,
         };
-        self.life == Life::Open && !self.ended && self.input.len() < input_max
+        let is_turn_due = self.tls.as_ref().is_some_and(|tls| tls.is_waiting());
+        self.life == Life::Open && !self.ended && !is_turn_due && self.input.len() < input_max
     }
 
     /// Input that may still be executed in this turn, bytes.
@@ -319,6 +324,36 @@ impl Connection {
         if self.ended && self.executes() {
             self.drain();
         }
+    }
+
+    /// Everything that was owed has left: ends the connection, once the last words of a TLS session have left, too.
+    pub fn finish(&mut self) {
+        let has_said_all = match &mut self.tls {
+            Some(tls) => tls.close(),
+            None => true,
+        };
+        if has_said_all {
+            self.kill();
+        }
+    }
+
+    /// Nothing that the client says is understood any more, and nothing can be said to it but that.
+    pub fn end_tls(&mut self) {
+        self.drain();
+        self.outbox.clear();
+        self.sending = Vec::new();
+        self.sent = 0;
+    }
+
+    /// Encrypts what is to be sent next, if there is none; answers how much of it.
+    pub fn encrypt_next(&mut self) -> usize {
+        let Some(tls) = &mut self.tls else { return 0 };
+        let taken = tls.encrypt(self.sending.get(self.sent..).unwrap_or_default());
+        self.sent += taken;
+        if taken > 0 {
+            self.forget_sent();
+        }
+        taken
     }
 
     /// Closes the connection of a client that breaks a limit: it gets a reset at once, whatever it has sent or
@@ -387,12 +422,14 @@ impl Connection {
             + transaction.map_or(0, Transaction::held_bytes)
             + undecided.map_or(0, |(_, session)| session.held_bytes())
             + subscriptions
+            + self.tls.as_deref().map_or(0, TlsSession::held_bytes)
     }
 
     /// Bytes of replies that the client has not taken.
     #[must_use]
     pub fn output_bytes(&self) -> usize {
-        self.outbox.bytes() + self.sending.len() - self.sent
+        let encrypted = self.tls.as_deref().map_or(0, |tls| tls.outgoing().len());
+        self.outbox.bytes() + self.sending.len() - self.sent + encrypted
     }
 
     /// Whether what is owed has to leave, or to come, before more is done for the client.
@@ -421,14 +458,24 @@ impl Connection {
     /// What the kernel is to send next.
     #[must_use]
     pub fn next_to_send(&self) -> &[u8] {
+        if let Some(tls) = &self.tls {
+            return tls.outgoing();
+        }
         let rest = self.sending.get(self.sent..).unwrap_or_default();
         rest.get(..SEND_BYTES).unwrap_or(rest)
     }
 
-    /// The kernel has sent so much of `sending`.
+    /// The kernel has sent so much of [`Connection::next_to_send`].
     pub fn sent(&mut self, bytes: usize) {
         self.unread.has_progress |= bytes > 0;
-        self.sent += bytes;
+        match &mut self.tls {
+            Some(tls) => tls.sent(bytes),
+            None => self.sent += bytes,
+        }
+        self.forget_sent();
+    }
+
+    fn forget_sent(&mut self) {
         if self.sent == self.sending.len() || self.life == Life::Dead {
             self.sent = 0;
             self.sending.clear();

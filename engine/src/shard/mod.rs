@@ -31,6 +31,7 @@ mod snapshot;
 pub mod stats;
 mod timers;
 pub mod timing;
+mod tls_clients;
 mod transaction;
 mod write_delay;
 
@@ -57,11 +58,12 @@ use hdrhistogram::Histogram;
 use crate::command::error::ClientError;
 use crate::migration::Report;
 use crate::migration::shard::ShardMigrations;
-use crate::net::{Completion, ConnToken, ListenerKind, Ring, Waker};
+use crate::net::{Completion, ConnToken, Port, Ring, Waker};
 use mesh::Message;
 use refused_writes::RefusedWrites;
 use seldom::Seldom;
 use timers::{SWEEP_EVERY, Timers};
+use tls_clients::TlsClients;
 use write_delay::WriteDelay;
 
 /// Background work gets one part of the core for this many parts of requests.
@@ -82,8 +84,7 @@ pub struct Start {
     pub checkpointer: Checkpointer,
     pub inbox: flume::Receiver<Message>,
     pub waker: Arc<Waker>,
-    pub entry: TcpListener,
-    pub direct: TcpListener,
+    pub listeners: Vec<(Port, TcpListener)>,
     /// What the shard has to say about migrations.
     pub reports: flume::Sender<Vec<Report>>,
 }
@@ -98,11 +99,12 @@ pub struct Shard {
     migrations: ShardMigrations,
     inbox: flume::Receiver<Message>,
     waker: Arc<Waker>,
-    listeners: [(ListenerKind, TcpListener); 2],
+    listeners: Vec<(Port, TcpListener)>,
     /// Listeners at which accepting has failed, and when it is tried again.
-    refused_accepts: Vec<(ListenerKind, Instant)>,
+    refused_accepts: Vec<(Port, Instant)>,
     /// The last accept has failed, and the log knows.
     accept_failures: Seldom,
+    tls_clients: TlsClients,
     /// Connections whose receive has ended because all buffers were in use.
     without_buffer: Vec<ConnToken>,
     completions: Vec<Completion>,
@@ -182,10 +184,8 @@ impl Shard {
             migrations: ShardMigrations::new(start.reports, now),
             inbox: start.inbox,
             waker: start.waker,
-            listeners: [
-                (ListenerKind::Entry, start.entry),
-                (ListenerKind::Direct, start.direct),
-            ],
+            listeners: start.listeners,
+            tls_clients: TlsClients::default(),
             refused_accepts: Vec::new(),
             accept_failures: Seldom::default(),
             without_buffer: Vec::new(),
@@ -204,8 +204,8 @@ impl Shard {
             log_waits: false,
             log_lacks_space: false,
         };
-        for (kind, listener) in &shard.listeners {
-            shard.ring.accept(listener.as_raw_fd(), *kind);
+        for (port, listener) in &shard.listeners {
+            shard.ring.accept(listener.as_raw_fd(), *port);
         }
         shard.ring.await_wake(shard.waker.as_raw_fd());
         Ok(shard)
@@ -278,6 +278,7 @@ impl Shard {
         self.tend_saves();
         self.tend_log();
         self.accept_again();
+        self.tls_clients.turn(&mut self.core, self.now);
         self.core.look_after_unread();
         self.core.unblock();
         self.migrations
@@ -313,13 +314,7 @@ impl Shard {
             Completion::HungUp { conn, is_reset } => self.hung_up(conn, is_reset),
             Completion::LogWritten { write, result } => self.log_written(write, result),
             Completion::LogSynced { result } => self.log_synced(result),
-            Completion::Accepted {
-                listener,
-                result,
-                more,
-            } => {
-                self.accepted(listener, result, more);
-            }
+            Completion::Accepted { port, result, more } => self.accepted(port, result, more),
             Completion::StreamReceived { stream, result } => {
                 self.migrations.received(stream, result);
             }
@@ -396,7 +391,10 @@ impl Shard {
 
     /// Whether the next turn has something to do without waiting.
     fn has_leftovers(&self) -> bool {
-        !self.core.listed.is_empty() || self.core.goes_on() || self.core.admission.has_released()
+        !self.core.listed.is_empty()
+            || self.core.goes_on()
+            || self.core.admission.has_released()
+            || self.tls_clients.has_waiting()
     }
 
     /// Whether a postponed slice has something to do.

@@ -106,6 +106,7 @@ pub fn take(node: &NodeShared, shard: Option<ShardId>, now_ms: u64) -> InfoSnaps
             connections_received: sum(|s| &s.connections_received),
             connections_rejected: sum(|s| &s.connections_rejected),
             http_closed: sum(|s| &s.http_closed),
+            tls_refused: sum(|s| &s.tls_refused),
             peer_links_opened: node.peer_links.opened(),
             peer_links_refused: node.peer_links.refused(),
             migrations_outgoing: sum(|s| &s.migrations_outgoing),

@@ -66,6 +66,8 @@ enum Timer {
     Unread,
     /// An accept that was refused is tried again.
     Accept,
+    /// A TLS handshake has taken too long.
+    Handshake,
     /// There may be room for a large reply.
     ReplyRoom,
     /// What waits for something that no completion tells of.
@@ -73,7 +75,7 @@ enum Timer {
 }
 
 impl Timer {
-    const ALL: [Timer; 12] = [
+    const ALL: [Timer; 13] = [
         Timer::Life,
         Timer::Mark,
         Timer::Sync,
@@ -84,6 +86,7 @@ impl Timer {
         Timer::Publish,
         Timer::Unread,
         Timer::Accept,
+        Timer::Handshake,
         Timer::ReplyRoom,
         Timer::Blocked,
     ];
@@ -124,6 +127,7 @@ impl Shard {
             Timer::Publish => timers.unpublished.then(|| timers.publish + PUBLISH_EVERY),
             Timer::Unread => core.admission.unread.next_look(),
             Timer::Accept => self.refused_accepts.iter().map(|(_, at)| *at).min(),
+            Timer::Handshake => self.tls_clients.deadline(),
             Timer::ReplyRoom => core
                 .looks_for_room()
                 .then(|| now + large_replies::LOOK_EVERY),

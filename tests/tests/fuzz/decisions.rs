@@ -30,6 +30,7 @@ pub(crate) fn registration(n: u8) -> Registration {
         incarnation: 1,
         addresses: Addresses {
             entry: format!("10.0.0.{n}:7379"),
+            tls_port: None,
             peer: format!("10.0.0.{n}:17379"),
         },
         shards: 2,

@@ -163,6 +163,7 @@ impl NodeProcess {
                 incarnation: self.disk.incarnation,
                 addresses: Addresses {
                     entry: format!("{}:7379", self.name),
+                    tls_port: None,
                     peer: format!("{}:17379", self.name),
                 },
                 shards: self.disk.shards,

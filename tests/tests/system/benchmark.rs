@@ -23,7 +23,7 @@ struct Run {
 }
 
 /// Runs it with these flags; the record, or the one line that says what is wrong.
-fn bench(flags: &str) -> Result<Value, String> {
+pub(crate) fn bench(flags: &str) -> Result<Value, String> {
     let (done, record) = bench_anyway(flags);
     done.map(|()| record)
 }

@@ -444,6 +444,7 @@ impl Host {
                 incarnation: 1,
                 addresses: Addresses {
                     entry: format!("127.0.0.1:{n}000"),
+                    tls_port: None,
                     peer: format!("127.0.0.1:{n}999"),
                 },
                 shards: 1,

@@ -38,5 +38,6 @@ mod settings;
 mod shutdown;
 mod stored;
 mod time;
+mod tls;
 mod transactions;
 mod whole_cluster;

@@ -5,6 +5,8 @@ fn node(digit: u8, port: u16, slots: &[(u16, u16)]) -> ViewNode {
         id: [digit; 40],
         host: "127.0.0.1".to_owned(),
         port,
+        tls_port: None,
+        client_port: port,
         bus_port: port + 10_000,
         slots: slots.to_vec(),
         failed: false,
@@ -81,6 +83,24 @@ fn shards_have_the_shape_of_redis() {
         written(|out| single.write_shards(out, Protocol::Resp2)),
         resp2
     );
+}
+
+#[test]
+fn whoever_comes_over_tls_is_led_to_tls_ports() {
+    let mut secure = view();
+    for node in &mut secure.nodes {
+        node.tls_port = Some(node.port + 100);
+        node.client_port = node.port + 100;
+    }
+    let slots = written(|out| secure.write_slots(out, Protocol::Resp2));
+    assert!(slots.contains(":7480\r\n") && !slots.contains(":7380\r\n"));
+    let nodes = secure.nodes_text();
+    assert!(nodes.contains(" 127.0.0.1:7480@17380 "), "{nodes}");
+    let shards = written(|out| secure.write_shards(out, Protocol::Resp3));
+    let ports = "%8\r\n$2\r\nid\r\n$40\r\n";
+    assert!(shards.contains(ports), "{shards}");
+    let ports = "$4\r\nport\r\n:7380\r\n$8\r\ntls-port\r\n:7480\r\n$2\r\nip\r\n";
+    assert!(shards.contains(ports), "{shards}");
 }
 
 #[test]

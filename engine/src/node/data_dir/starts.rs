@@ -164,6 +164,7 @@ mod tests {
             incarnation,
             addresses: Addresses {
                 entry: "a:1".to_owned(),
+                tls_port: None,
                 peer: "a:2".to_owned(),
             },
             shards: 1,

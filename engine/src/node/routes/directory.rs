@@ -18,6 +18,8 @@ pub struct Primary {
     pub host: Option<String>,
     /// Its direct port.
     pub port: u16,
+    /// The same for clients that come over TLS.
+    pub tls_port: Option<u16>,
     /// The coordinator counts its node as failed.
     pub failed: bool,
 }
@@ -36,6 +38,7 @@ pub(super) struct Directory {
 struct Other {
     node: NodeId,
     entry: String,
+    tls_port: Option<u16>,
     failed: bool,
     shards: u16,
     /// Index of its first shard; none: it has no address, and its shards are there for nobody.
@@ -45,20 +48,23 @@ struct Other {
 impl Directory {
     pub(super) fn new(view: Option<&View>, me: Me) -> Directory {
         let mut primaries: Vec<Primary> = (0..me.shards)
-            .map(|shard| Primary::new(me.node, ShardId(shard), None, me.port, false))
+            .map(|shard| Primary::new(me.node, ShardId(shard), None, (me.port, me.tls_port), false))
             .collect();
         let mut others = Vec::new();
-        for (node, entry, shards, failed) in others_of(view, me) {
+        for other in others_of(view, me) {
+            let (node, entry, tls_port, shards, failed) = other;
             let address = split_address(entry);
             let first = address.is_some().then_some(primaries.len() as u32);
             if let Some((host, port)) = address {
+                let ports = (port, tls_port);
                 primaries.extend((0..shards).map(|shard| {
-                    Primary::new(node, ShardId(shard), Some(host.clone()), port, failed)
+                    Primary::new(node, ShardId(shard), Some(host.clone()), ports, failed)
                 }));
             }
             others.push(Other {
                 node,
                 entry: entry.to_owned(),
+                tls_port,
                 failed,
                 shards,
                 first,
@@ -74,7 +80,17 @@ impl Directory {
     /// Whether that of this view is the same.
     pub(super) fn is_of(&self, view: Option<&View>, me: Me) -> bool {
         let known = self.others.iter();
-        let known = known.map(|other| (other.node, &*other.entry, other.shards, other.failed));
+        let known = known.map(|other| {
+            let Other {
+                node,
+                entry,
+                tls_port,
+                shards,
+                failed,
+                ..
+            } = other;
+            (*node, &**entry, *tls_port, *shards, *failed)
+        });
         self.me == me && known.eq(others_of(view, me))
     }
 
@@ -91,13 +107,18 @@ impl Directory {
     }
 }
 
-/// Node, entry, shards and whether it has failed, of all members but this node.
-fn others_of(view: Option<&View>, me: Me) -> impl Iterator<Item = (NodeId, &str, u16, bool)> {
+/// Node, entry, TLS port, shards and whether it has failed, of all members but this node.
+fn others_of(
+    view: Option<&View>,
+    me: Me,
+) -> impl Iterator<Item = (NodeId, &str, Option<u16>, u16, bool)> {
     let members = view.into_iter().flat_map(|view| &view.members);
     let others = members.filter(move |(node, _)| **node != me.node);
     others.map(|(node, member)| {
         let failed = member.status == MemberStatus::Failed;
-        (*node, &*member.addresses.entry, member.shards, failed)
+        let addresses = &member.addresses;
+        let (entry, tls_port) = (&*addresses.entry, addresses.tls_port);
+        (*node, entry, tls_port, member.shards, failed)
     })
 }
 
@@ -106,16 +127,27 @@ impl Primary {
         node: NodeId,
         shard: ShardId,
         host: Option<String>,
-        entry: u16,
+        (entry, tls_entry): (u16, Option<u16>),
         failed: bool,
     ) -> Primary {
+        let direct = |entry: u16| entry.saturating_add(1).saturating_add(shard.0);
         Primary {
             node,
             shard,
             id: shard_id_hex(&node, shard),
             host,
-            port: entry.saturating_add(1).saturating_add(shard.0),
+            port: direct(entry),
+            tls_port: tls_entry.map(direct),
             failed,
+        }
+    }
+
+    /// The port for clients that come as this one does; 0 as in Redis: there is none.
+    #[must_use]
+    pub fn port_for(&self, is_tls: bool) -> u16 {
+        match is_tls {
+            true => self.tls_port.unwrap_or(0),
+            false => self.port,
         }
     }
 }

@@ -14,6 +14,7 @@ const ME: Me = Me {
     node: ATHENS,
     shards: 2,
     port: 7000,
+    tls_port: None,
 };
 
 fn member(name: &str, entry: &str, shards: u16, status: MemberStatus) -> Member {
@@ -22,6 +23,7 @@ fn member(name: &str, entry: &str, shards: u16, status: MemberStatus) -> Member 
         incarnation: 1,
         addresses: Addresses {
             entry: entry.into(),
+            tls_port: None,
             peer: "peer:1".into(),
         },
         shards,
@@ -224,6 +226,7 @@ fn routes_of_the_next_table_share_the_shards_of_the_cluster_while_the_members_ar
     change(|member| member.status = MemberStatus::Failed);
     change(|member| member.shards = 2);
     change(|member| member.addresses.entry = "[::1]:9000".into());
+    change(|member| member.addresses.tls_port = Some(9500));
     change(|member| member.addresses.entry = "nowhere".into());
     moved.members.remove(&BYZANTIUM);
     assert_eq!(next(&moved, &after).primaries().len(), 2);

@@ -52,6 +52,7 @@ pub(super) fn registration(node: NodeId, incarnation: u64) -> Command {
         cluster: Some(ClusterId([9; 16])),
         addresses: Addresses {
             entry: format!("{name}:7379"),
+            tls_port: None,
             peer: format!("{name}:17379"),
         },
         name,

@@ -119,6 +119,7 @@ pub(super) fn empty_routes(partitions: u16) -> Arc<Routes> {
         node: NODE,
         shards: 2,
         port: 7000,
+        tls_port: None,
     };
     let partitioning = Partitioning::new(partitions).expect("a valid number");
     Arc::new(Routes::new(

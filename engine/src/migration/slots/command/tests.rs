@@ -26,6 +26,7 @@ fn view() -> View {
         incarnation: 1,
         addresses: Addresses {
             entry: "h:7000".to_owned(),
+            tls_port: None,
             peer: "h:17000".to_owned(),
         },
         shards,

@@ -259,7 +259,8 @@ impl Core {
             | Cmd::ClusterNodes
             | Cmd::ClusterInfo
             | Cmd::ClusterMyid => {
-                self.write_cluster(spec.cmd, scope, protocol, connection.local, out);
+                let seen_from = (connection.local, connection.tls.is_some());
+                self.write_cluster(spec.cmd, scope, protocol, seen_from, out);
             }
             Cmd::ScriptLoad | Cmd::ScriptExists | Cmd::ScriptFlush | Cmd::ScriptKill => {
                 self.about_scripts(spec.cmd, request, out)?;

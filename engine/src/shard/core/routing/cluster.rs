@@ -19,9 +19,9 @@ const BUS_PORT_OFFSET: u16 = 10_000;
 /// Replies that are kept: a few commands, two protocols, the addresses of one machine.
 const KEPT_MAX: usize = 32;
 
-/// What a kept reply depends on besides the table; the number is that of the shard that clients are shown as
-/// `myself`.
-type Asked = (Cmd, Protocol, IpAddr, ShardId);
+/// What a kept reply depends on besides the table: the address at which a client came in, whether it did over TLS, and
+/// the shard that it is shown as `myself`.
+type Asked = (Cmd, Protocol, (IpAddr, bool), ShardId);
 
 /// Replies about one table.
 #[derive(Default)]
@@ -58,7 +58,7 @@ impl Core {
         cmd: Cmd,
         scope: Scope,
         protocol: Protocol,
-        local: SocketAddr,
+        (local, is_tls): (SocketAddr, bool),
         out: &mut Vec<u8>,
     ) {
         let myself = match scope {
@@ -66,7 +66,7 @@ impl Core {
             Scope::Node => ShardId(0),
             Scope::Shard | Scope::Part => self.id,
         };
-        let asked = (cmd, protocol, local.ip(), myself);
+        let asked = (cmd, protocol, (local.ip(), is_tls), myself);
         if let Some((_, reply)) = self
             .router
             .cluster_replies
@@ -77,7 +77,7 @@ impl Core {
             out.extend_from_slice(reply);
             return;
         }
-        let view = self.cluster_view(local, myself);
+        let view = self.cluster_view((local, is_tls), myself);
         let mut reply = Vec::new();
         match cmd {
             Cmd::ClusterSlots => view.write_slots(&mut reply, protocol),
@@ -99,13 +99,15 @@ impl Core {
         primary.host.clone().unwrap_or_else(announced)
     }
 
-    fn cluster_view(&self, local: SocketAddr, myself: ShardId) -> ClusterView {
+    fn cluster_view(&self, (local, is_tls): (SocketAddr, bool), myself: ShardId) -> ClusterView {
         let primaries = self.router.routes.primaries().iter();
         let owned = primaries.zip(self.router.routes.holdings());
         let nodes = owned.map(|(primary, holding)| ViewNode {
             id: primary.id,
             host: self.host_of(primary, local),
             port: primary.port,
+            tls_port: primary.tls_port,
+            client_port: primary.port_for(is_tls),
             bus_port: primary.port.saturating_add(BUS_PORT_OFFSET),
             slots: holding.slots.clone(),
             failed: primary.failed,

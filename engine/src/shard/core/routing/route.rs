@@ -115,7 +115,8 @@ impl Core {
         let primary = primary.ok_or(ClientError::SlotNotServed)?;
         let host = self.host_of(primary, connection.local);
         let mut moved = Vec::new();
-        error::write_moved(&mut moved, slot, &host, primary.port);
+        let port = primary.port_for(connection.tls.is_some());
+        error::write_moved(&mut moved, slot, &host, port);
         Ok(moved)
     }
 
