@@ -6,7 +6,8 @@
 //! Listener::accept /                                    Link::recv <- frames <- socket
 //! ```
 //!
-//! A link is TCP cut into frames, opened by [`ephesus_wire::handshake`]. It belongs to the glommio
+//! A link is TCP cut into frames, opened by [`ephesus_wire::handshake`]; with a secret, what follows the handshake is
+//! [sealed](ephesus_wire::seal). It belongs to the glommio
 //! executor it was opened on. One task per link writes what is queued and watches for silence; what
 //! reads is whoever awaits [`Link::recv`], a future that may be dropped at any time.
 //!
@@ -26,6 +27,7 @@ pub mod keep_alive;
 pub mod listener;
 mod opening;
 mod outbound;
+mod peer_stream;
 pub mod secret_file;
 mod socket;
 
@@ -38,6 +40,7 @@ pub use dialer::{Dialer, reach};
 pub use error::LinkError;
 pub use listener::{Faults, ListenOptions, Listener};
 pub use outbound::SharedFrame;
+pub use peer_stream::PeerStream;
 pub use secret_file::load_secret;
 
 /// How long a link that was dropped keeps trying to hand over what is queued.

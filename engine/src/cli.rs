@@ -186,7 +186,7 @@ pub struct Serve {
     /// The node's own coordinator balances the cluster by itself, when nothing has changed for a while.
     #[arg(long, conflicts_with = "coordinator")]
     auto_rebalance: bool,
-    /// File with the secret that all nodes and coordinators of the cluster share.
+    /// File with the secret that all nodes and coordinators of the cluster share; it encrypts their links.
     #[arg(long, value_name = "FILE")]
     cluster_secret_file: Option<PathBuf>,
     /// Host that clients and other nodes are told to connect to [default: that of --listen].

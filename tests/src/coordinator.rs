@@ -189,6 +189,10 @@ impl Coordinator {
     }
 }
 
+fn secret_file() -> String {
+    paths::cluster_secret().display().to_string()
+}
+
 /// The coordinators of one cluster, on loopback, under one directory.
 #[derive(Debug)]
 pub struct Core {
@@ -197,6 +201,8 @@ pub struct Core {
     hosts: Vec<Ipv4Addr>,
     ports: PortBlock,
     home: TempDir,
+    /// The file that commands of operators name, if the cluster has a secret.
+    pub secret: Option<String>,
 }
 
 impl Core {
@@ -232,7 +238,7 @@ impl Core {
                 &directory,
                 "--bootstrap",
             ];
-            let secret_file = paths::cluster_secret().display().to_string();
+            let secret_file = secret_file();
             let secret = match host(id).is_loopback() {
                 true => &[][..],
                 false => &["--cluster-secret-file", &secret_file],
@@ -246,6 +252,7 @@ impl Core {
         Self {
             coordinators: (1..=count).map(coordinator).collect(),
             hosts: places.iter().map(|(host, _)| *host).collect(),
+            secret: (!places[0].0.is_loopback()).then(secret_file),
             ports,
             home,
         }
@@ -304,12 +311,10 @@ impl Core {
     /// Runs a command of an operator over all coordinators.
     pub fn ask(&self, arguments: &[&str]) -> Told {
         let addresses = self.addresses();
-        let secret_file = paths::cluster_secret().display().to_string();
-        let secret = match self.hosts[0].is_loopback() {
-            true => &[][..],
-            false => &["--cluster-secret-file", &secret_file],
-        };
-        ephesus(&[arguments, &["--coordinator", &addresses], secret].concat())
+        let secret = self.secret.iter();
+        let secret = secret.flat_map(|file| ["--cluster-secret-file", file]);
+        let secret: Vec<&str> = secret.collect();
+        ephesus(&[arguments, &["--coordinator", &addresses], &secret].concat())
     }
 
     /// What such a command prints with `--json`.

@@ -36,6 +36,7 @@ pub mod slots;
 pub mod stock;
 pub mod terminal;
 pub mod whole;
+pub mod wiretap;
 pub mod writer_pool;
 
 pub use certificates::Certificates;

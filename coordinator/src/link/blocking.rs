@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use ephesus_wire::frame::Frame;
 use ephesus_wire::handshake::{HANDSHAKE_KIND_MIN, Handshake, Identity, Opened, Secret, Step};
 use ephesus_wire::limits::FRAME_PAYLOAD_BYTES_MAX;
+use ephesus_wire::seal::Sealer;
 
 use super::Message;
 use super::error::LinkError;
@@ -41,6 +42,7 @@ pub struct Client {
     address: String,
     stream: TcpStream,
     inbound: Inbound,
+    sealer: Option<Sealer>,
     opened: Opened,
     poisoned: bool,
 }
@@ -78,10 +80,12 @@ impl Client {
                 Ok(Some(Step::Send(bytes))) => send = bytes,
                 Ok(Some(Step::Done { send, opened })) => {
                     write(&mut stream, &send, deadline)?.ok_or_else(late)?;
+                    let sealer = opening::seal(handshake, &mut inbound);
                     return Ok(Client {
                         address: address.to_owned(),
                         stream,
                         inbound,
+                        sealer,
                         opened,
                         poisoned: false,
                     });
@@ -148,6 +152,11 @@ impl Client {
         };
         let mut bytes = Vec::new();
         request.encode(&mut bytes);
+        if let Some(sealer) = &mut self.sealer {
+            let mut sealed = Vec::new();
+            sealer.seal(&bytes, &mut sealed);
+            bytes = sealed;
+        }
         write(&mut self.stream, &bytes, deadline)?.ok_or_else(late)?;
         loop {
             let first = self.inbound.first(FRAME_PAYLOAD_BYTES_MAX);

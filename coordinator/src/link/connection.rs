@@ -10,7 +10,7 @@ pub(super) mod held;
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::io;
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -19,12 +19,14 @@ use std::task::{Context, Poll, Waker};
 use ephesus_wire::frame::Frame;
 use ephesus_wire::handshake::{HANDSHAKE_KIND_MIN, Opened};
 use ephesus_wire::limits::FRAME_PAYLOAD_BYTES_MAX;
+use ephesus_wire::seal::{Sealer, Seals};
 use glommio::timer::Timer;
 
 use super::counters::Counters;
 use super::error::LinkError;
 use super::inbound::Inbound;
 use super::outbound::{Outbound, SharedFrame};
+use super::peer_stream::PeerStream;
 use super::socket::Socket;
 use super::{LINGER, LinkOptions, Message};
 
@@ -85,7 +87,7 @@ impl Link {
     pub(super) fn start(
         socket: Socket,
         inbound: Inbound,
-        opened: Opened,
+        (opened, sealer): (Opened, Option<Sealer>),
         options: LinkOptions,
         counters: Arc<Counters>,
     ) -> Result<Link, LinkError> {
@@ -98,7 +100,7 @@ impl Link {
             counters,
             socket: RefCell::new(Some(socket)),
             inbound: RefCell::new(inbound),
-            outbound: RefCell::default(),
+            outbound: RefCell::new(Outbound::sealed(sealer)),
             life: RefCell::new(Life::Open),
             held: Cell::new(0),
             heard: Cell::new(false),
@@ -161,7 +163,7 @@ impl Link {
         poll_fn(|cx| self.shared.poll_recv(cx)).await
     }
 
-    /// Ends the link but not its connection, and answers that, non-blocking, for somebody who goes on
+    /// Ends the link but not its connection, and answers that, non-blocking, with what seals it, for somebody who goes on
     /// with frames elsewhere. Its place at the listener is free.
     ///
     /// # Errors
@@ -169,7 +171,7 @@ impl Link {
     ///
     /// # Panics
     /// When something is queued: it would be lost.
-    pub fn into_stream(self) -> Result<TcpStream, LinkError> {
+    pub fn into_stream(self) -> Result<PeerStream, LinkError> {
         self.shared.hand_over()
     }
 }
@@ -339,7 +341,7 @@ impl Shared {
         Poll::Ready(())
     }
 
-    fn hand_over(&self) -> Result<TcpStream, LinkError> {
+    fn hand_over(&self) -> Result<PeerStream, LinkError> {
         match &*self.life.borrow() {
             Life::Open => {}
             Life::Leaving => return Err(LinkError::Local),
@@ -352,9 +354,15 @@ impl Shared {
             return Err(LinkError::Unread);
         }
         let socket = self.socket.take();
+        let sealer = self.outbound.borrow_mut().take_sealer();
+        let opener = self.inbound.borrow_mut().take_opener();
         self.end(LinkError::Local);
         let socket = socket.ok_or(LinkError::Local)?;
-        Ok(socket.into_std()?)
+        let seals = sealer.zip(opener);
+        Ok(PeerStream {
+            tcp: socket.into_std()?,
+            seals: seals.map(|(sealer, opener)| Box::new(Seals { sealer, opener })),
+        })
     }
 
     fn leave(&self) {

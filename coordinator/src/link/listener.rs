@@ -13,6 +13,7 @@ use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
 use ephesus_wire::handshake::{Handshake, Identity, Opened, Secret};
+use ephesus_wire::seal::Sealer;
 use glommio::net::{TcpListener, TcpStream};
 use socket2::Socket as RawSocket;
 
@@ -243,7 +244,10 @@ impl Shared {
         }
     }
 
-    async fn shake(&self, socket: &mut Socket) -> Result<(Inbound, Opened), LinkError> {
+    async fn shake(
+        &self,
+        socket: &mut Socket,
+    ) -> Result<(Inbound, (Opened, Option<Sealer>)), LinkError> {
         let hello = opening::hello(self.identity.get());
         let handshake = Handshake::accept(hello, self.secret.clone());
         let mut inbound = Inbound::default();
@@ -253,7 +257,12 @@ impl Shared {
         Ok((inbound, opened))
     }
 
-    fn enter(&self, socket: Socket, inbound: Inbound, opened: Opened) -> Result<(), LinkError> {
+    fn enter(
+        &self,
+        socket: Socket,
+        inbound: Inbound,
+        opened: (Opened, Option<Sealer>),
+    ) -> Result<(), LinkError> {
         let counters = Arc::clone(&self.counters);
         let link = Link::start(socket, inbound, opened, self.options.link, counters)?;
         self.ready.borrow_mut().push_back(link);

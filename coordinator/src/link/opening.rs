@@ -3,6 +3,7 @@
 use ephesus_wire::handshake::{
     HANDSHAKE_PAYLOAD_BYTES_MAX, Handshake, Hello, Identity, NONCE_BYTES, Opened, Step,
 };
+use ephesus_wire::seal::Sealer;
 
 use super::error::LinkError;
 use super::inbound::Inbound;
@@ -47,20 +48,27 @@ pub(super) fn advance(
     })
 }
 
-/// Carries the handshake through; what came behind it stays in `inbound`.
+/// Has what follows a handshake sealed, if it is; answers what seals this side's words.
+pub(super) fn seal(handshake: Handshake, inbound: &mut Inbound) -> Option<Sealer> {
+    let seals = handshake.into_seals()?;
+    inbound.seal(seals.opener);
+    Some(seals.sealer)
+}
+
+/// Carries the handshake through; what came behind it stays in `inbound`, sealed as what follows.
 pub(super) async fn open(
     socket: &mut Socket,
     inbound: &mut Inbound,
     mut handshake: Handshake,
     first: &[u8],
-) -> Result<Opened, LinkError> {
+) -> Result<(Opened, Option<Sealer>), LinkError> {
     socket.write_all(first).await?;
     loop {
         match advance(&mut handshake, inbound) {
             Ok(Some(Step::Send(bytes))) => socket.write_all(&bytes).await?,
             Ok(Some(Step::Done { send, opened })) => {
                 socket.write_all(&send).await?;
-                return Ok(opened);
+                return Ok((opened, seal(handshake, inbound)));
             }
             Ok(None) => {
                 // Who has not passed the handshake makes this side hold little.

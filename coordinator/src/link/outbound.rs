@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use ephesus_wire::frame::Frame;
+use ephesus_wire::seal::{RECORD_BYTES_MAX, Sealer};
 
 /// An empty buffer larger than this gives its memory back.
 const KEEP_BYTES: usize = 16 << 10;
@@ -54,17 +55,47 @@ pub(super) struct Outbound {
     own_bytes: usize,
     /// An empty buffer.
     spare: Vec<u8>,
+    sealing: Option<Sealing>,
+}
+
+/// What is sealed of a queue, a record at a time.
+#[derive(Debug)]
+struct Sealing {
+    sealer: Sealer,
+    /// The record that is being written.
+    record: Vec<u8>,
+    written: usize,
 }
 
 impl Outbound {
+    /// A queue whose bytes leave sealed.
+    pub(super) fn sealed(sealer: Option<Sealer>) -> Outbound {
+        Outbound {
+            sealing: sealer.map(|sealer| Sealing {
+                sealer,
+                record: Vec::new(),
+                written: 0,
+            }),
+            ..Outbound::default()
+        }
+    }
+
+    /// What seals that which is said, for somebody else; nothing waits here.
+    pub(super) fn take_sealer(&mut self) -> Option<Sealer> {
+        Some(self.sealing.take()?.sealer)
+    }
+
     /// Bytes that wait.
     pub(super) fn len(&self) -> usize {
-        self.bytes - self.written
+        let sealing = self.sealing.as_ref();
+        let sealed = sealing.map_or(0, |sealing| sealing.record.len() - sealing.written);
+        self.bytes - self.written + sealed
     }
 
     /// Bytes that no other queue has, of pieces that wait.
     pub(super) fn own_bytes(&self) -> usize {
-        self.own_bytes
+        let sealing = self.sealing.as_ref();
+        self.own_bytes + sealing.map_or(0, |sealing| sealing.record.capacity())
     }
 
     pub(super) fn push(&mut self, frame: &Frame<'_>) {
@@ -88,6 +119,22 @@ impl Outbound {
 
     /// What is next to write; empty when nothing waits.
     pub(super) fn next(&mut self) -> &[u8] {
+        let Some(mut sealing) = self.sealing.take() else {
+            return self.next_plain();
+        };
+        if sealing.written == sealing.record.len() {
+            (sealing.record, sealing.written) = (Vec::new(), 0);
+            let plain = self.next_plain();
+            let plain = plain.get(..RECORD_BYTES_MAX).unwrap_or(plain);
+            let len = plain.len();
+            sealing.sealer.seal(plain, &mut sealing.record);
+            self.written += len;
+        }
+        let sealing = self.sealing.insert(sealing);
+        sealing.record.get(sealing.written..).unwrap_or_default()
+    }
+
+    fn next_plain(&mut self) -> &[u8] {
         let first = self.pieces.front();
         if first.is_some_and(|piece| piece.bytes().len() == self.written)
             && let Some(piece) = self.pieces.pop_front()
@@ -110,13 +157,108 @@ impl Outbound {
 
     /// So many bytes of [`Outbound::next`] are written.
     pub(super) fn wrote(&mut self, len: usize) {
-        self.written += len;
+        match &mut self.sealing {
+            Some(sealing) => sealing.written += len,
+            None => self.written += len,
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use ephesus_wire::handshake::{Handshake, Hello, Identity, LinkRole, Secret, Step, Versions};
+    use ephesus_wire::{NodeId, frame, seal};
+
     use super::*;
+    use crate::link::inbound::Inbound;
+
+    /// What seals both ends of a link.
+    fn seals() -> [seal::Seals; 2] {
+        let hello = |node: u8| Hello {
+            identity: Identity {
+                versions: Versions { min: 1, max: 1 },
+                features: 0,
+                role: LinkRole::Node,
+                cluster: None,
+                node: NodeId([node; 16]),
+                raft_id: 0,
+            },
+            nonce: [node; 32],
+        };
+        let secret = || Secret::new(b"sixteen bytes and more".to_vec()).ok();
+        let (mut a, mut said) = Handshake::connect(hello(1), secret());
+        let mut b = Handshake::accept(hello(2), secret());
+        for turn in 0..4 {
+            let to = if turn % 2 == 0 { &mut b } else { &mut a };
+            let (frame, _) = frame::decode(&said).unwrap().unwrap();
+            said = match to.feed(frame).unwrap() {
+                Step::Send(bytes) | Step::Done { send: bytes, .. } => bytes,
+            };
+        }
+        [a, b].map(|end| end.into_seals().unwrap())
+    }
+
+    #[test]
+    fn what_is_sealed_is_opened_whatever_the_pieces_and_a_changed_bit_ends_it() {
+        for changes in [false, true] {
+            let [a, b] = seals();
+            let mut outbound = Outbound::sealed(Some(a.sealer));
+            let mut inbound = Inbound::default();
+            // Of the handshake, with what has come behind it.
+            inbound.push(b"handshake");
+            let first = Frame {
+                kind: 3,
+                stream: 0,
+                sequence: 0,
+                payload: b"first",
+            };
+            outbound.push(&first);
+            let (early, rest) = outbound.next().split_at(11);
+            let (early, rest) = (early.to_vec(), rest.to_vec());
+            outbound.wrote(early.len() + rest.len());
+            inbound.push(&early);
+            inbound.consume(b"handshake".len());
+            inbound.seal(b.opener);
+            inbound.push(&rest);
+            let mut taken = vec![];
+            let mut piece = 1;
+            for round in 0..60_usize {
+                let payload = vec![round as u8; round * round * 40];
+                outbound.push(&Frame {
+                    kind: 1,
+                    stream: 7,
+                    sequence: round as u64,
+                    payload: &payload,
+                });
+                while !outbound.next().is_empty() {
+                    let next = outbound.next();
+                    let len = piece.min(next.len());
+                    let mut bytes = next[..len].to_vec();
+                    if changes && round == 50 {
+                        bytes[0] ^= 1;
+                    }
+                    outbound.wrote(len);
+                    inbound.push(&bytes);
+                    piece = piece * 7 % 60_001 + 1;
+                }
+                assert_eq!(outbound.len(), 0);
+                while let Ok(Some((frame, len))) = inbound.first(1 << 20) {
+                    let payload = frame.payload.to_vec();
+                    inbound.consume(len);
+                    taken.push(payload);
+                }
+            }
+            if changes {
+                assert!(inbound.first(1 << 20).is_err() && !inbound.is_empty());
+                assert_eq!(taken.len(), 51, "the first, and those before the change");
+            } else {
+                assert!(inbound.is_empty());
+                assert_eq!(taken.len(), 61);
+                assert!((1..61).all(|n| taken[n].len() == (n - 1) * (n - 1) * 40));
+            }
+            assert_eq!(taken[0], b"first");
+        }
+    }
 
     #[test]
     fn own_and_shared_frames_leave_in_order_and_shared_bytes_are_kept_once() {

@@ -5,8 +5,7 @@
 //! messages are their OPEN, and then its connection is handed to the node, which knows whether they are due and
 //! which shard they are for.
 
-use std::io::Write;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -14,7 +13,7 @@ use std::time::Duration;
 
 use ephesus_coordinator::command::ClusterId;
 use ephesus_coordinator::link::{
-    Counters, Dialer, Faults, Link, LinkError, LinkOptions, ListenOptions, Listener,
+    Counters, Dialer, Faults, Link, LinkError, LinkOptions, ListenOptions, Listener, PeerStream,
 };
 use ephesus_coordinator::protocol::{self, kind};
 use ephesus_coordinator::scheduling::keep_awake;
@@ -61,7 +60,7 @@ pub struct Offer {
     /// The node at the other end.
     pub from: NodeId,
     /// The connection, non-blocking. OPEN was frame 0; nothing was said in the other direction.
-    pub stream: TcpStream,
+    pub stream: PeerStream,
 }
 
 /// What has happened.
@@ -72,7 +71,7 @@ pub enum PeerEvent {
         /// What it was dialled for.
         batch: MigrationId,
         /// The connection, non-blocking.
-        result: Result<TcpStream, String>,
+        result: Result<PeerStream, String>,
     },
     /// Another node wants to send.
     Offered(Offer),
@@ -160,7 +159,7 @@ impl Offer {
         Message::Refused(reason).encode(self.batch.id(), 0, &mut bytes);
         // It is the first thing that is written: there is room for it. Nothing is unread, so that it
         // arrives; and whoever has gone meanwhile does not miss it.
-        let _ = self.stream.write_all(&bytes);
+        let _ = self.stream.say(&bytes);
     }
 }
 
@@ -195,7 +194,7 @@ async fn serve(
 }
 
 /// Opens a link and says what for.
-async fn open(dialer: &Dialer, dial: Dial) -> Result<TcpStream, String> {
+async fn open(dialer: &Dialer, dial: Dial) -> Result<PeerStream, String> {
     let link = dialer.dial(&dial.address).await;
     let link = link.map_err(|error| error.to_string())?;
     let peer = link.opened().peer;
@@ -212,7 +211,7 @@ async fn open(dialer: &Dialer, dial: Dial) -> Result<TcpStream, String> {
         Message::Open(*open).encode(*migration, 0, &mut bytes);
     }
     // All that the handshake has written is gone: there is room for it.
-    let written = stream.write_all(&bytes);
+    let written = stream.say(&bytes);
     written.map_err(|error| format!("{}: {error}", dial.address))?;
     Ok(stream)
 }

@@ -15,10 +15,11 @@
 //! that a stranger who connects learns nothing to test guesses of the secret with. A refusal is a
 //! reason (u16, see [`Refusal`]).
 //!
-//! What the proofs show is who opened the link. Frames after them are neither signed nor encrypted:
-//! that the network between the machines of a cluster delivers what was sent is taken for granted.
+//! With secrets everything behind the proofs is [sealed](crate::seal) by keys of this one link. Without them nothing is:
+//! that is for one machine, which has no network in between.
 
 use crate::frame::Frame;
+use crate::seal::Seals;
 
 mod error;
 mod hello;
@@ -55,6 +56,8 @@ pub struct Handshake {
     secret: Option<Secret>,
     side: Prover,
     awaits: Awaits,
+    /// Of what follows, once both have proved that they know the secret.
+    seals: Option<Seals>,
     /// Messages fed so far, and sent so far.
     fed: u64,
     sent: u64,
@@ -115,6 +118,7 @@ impl Handshake {
             secret,
             side,
             awaits: Awaits::Hello,
+            seals: None,
             fed: 0,
             sent: 0,
         }
@@ -149,6 +153,12 @@ impl Handshake {
             }
             (_, kind) => Err(HandshakeError::Unexpected { kind }),
         }
+    }
+
+    /// What seals everything behind a handshake that is [`Step::Done`]; none without secrets.
+    #[must_use]
+    pub fn into_seals(self) -> Option<Seals> {
+        self.seals
     }
 
     /// What to send before closing because of `error`, so that the peer can say what to do; may be
@@ -243,11 +253,14 @@ impl Handshake {
         if !secret.accepts(proof, peer_side, connector, acceptor) {
             return Err(HandshakeError::SecretWrong);
         }
+        let key_of = |side| secret.key(side, connector, acceptor);
+        let seals = Seals::new(key_of(self.side), key_of(peer_side));
         let mut send = Vec::new();
         if self.side == Prover::Acceptor {
             let proof = secret.prove(Prover::Acceptor, connector, acceptor);
             send = self.message(KIND_PROOF, &proof);
         }
+        self.seals = Some(seals);
         Ok(Step::Done { send, opened })
     }
 

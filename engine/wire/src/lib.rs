@@ -32,6 +32,7 @@ pub mod limits;
 pub mod record;
 pub mod resp;
 pub mod rng;
+pub mod seal;
 pub mod slot;
 pub mod stream;
 pub mod table;

@@ -11,6 +11,7 @@ mod load;
 mod long_moves;
 mod pauses;
 mod resharded;
+mod sealed;
 mod shapes;
 mod small_logs;
 mod stock;

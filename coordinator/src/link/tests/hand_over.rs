@@ -3,6 +3,8 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 
+use ephesus_wire::seal::RECORD_OVERHEAD_BYTES;
+
 use super::*;
 
 /// Reads exactly so many bytes of a non-blocking stream.
@@ -23,7 +25,7 @@ async fn read(stream: &mut TcpStream, len: usize) -> Vec<u8> {
 #[test]
 fn both_ends_go_on_outside_and_nothing_else_reads() {
     run(async {
-        let ends = Ends::new(ListenOptions::default(), secret(b"sixteen bytes and more"));
+        let ends = Ends::new(ListenOptions::default(), None);
         let (dialled, mut accepted) = ends.link().await;
         dialled.send_on(1, 7, b"the last message").unwrap();
         assert_eq!(accepted.recv().await.unwrap().payload, b"the last message");
@@ -33,8 +35,8 @@ fn both_ends_go_on_outside_and_nothing_else_reads() {
                 .await
                 .is_none()
         );
-        let mut near = dialled.into_stream().unwrap();
-        let mut far = accepted.into_stream().unwrap();
+        let mut near = dialled.into_stream().unwrap().tcp;
+        let mut far = accepted.into_stream().unwrap().tcp;
         assert_eq!(ends.listener.links(), 0);
         for round in 0..50u8 {
             near.write_all(&[round; 1000]).unwrap();
@@ -51,6 +53,29 @@ fn both_ends_go_on_outside_and_nothing_else_reads() {
     });
 }
 
+/// With a secret they go on with the seals of the link, where it has left off.
+#[test]
+fn what_seals_a_link_goes_with_its_connection() {
+    run(async {
+        let ends = Ends::new(ListenOptions::default(), secret(b"sixteen bytes and more"));
+        let (dialled, mut accepted) = ends.link().await;
+        dialled.send_on(1, 7, b"over the link").unwrap();
+        assert_eq!(accepted.recv().await.unwrap().payload, b"over the link");
+        let mut near = dialled.into_stream().unwrap();
+        let mut far = accepted.into_stream().unwrap();
+        near.say(b"and behind it").unwrap();
+        far.say(b"back").unwrap();
+        for (stream, expected) in [(&mut far, &b"and behind it"[..]), (&mut near, b"back")] {
+            let len = expected.len() + RECORD_OVERHEAD_BYTES;
+            let mut bytes = read(&mut stream.tcp, len).await;
+            assert!(!bytes.windows(4).any(|part| expected.starts_with(part)));
+            let opener = &mut stream.seals.as_mut().unwrap().opener;
+            let (plain, opened) = opener.open(&mut bytes).unwrap().unwrap();
+            assert_eq!((&bytes[plain], opened), (expected, len));
+        }
+    });
+}
+
 #[test]
 fn a_handed_over_connection_outlives_the_silence_that_ends_links() {
     run(async {
@@ -60,8 +85,8 @@ fn a_handed_over_connection_outlives_the_silence_that_ends_links() {
         });
         let (dialled, accepted) = ends.link().await;
         let (mut near, mut far) = (
-            dialled.into_stream().unwrap(),
-            accepted.into_stream().unwrap(),
+            dialled.into_stream().unwrap().tcp,
+            accepted.into_stream().unwrap().tcp,
         );
         glommio::timer::sleep(Duration::from_millis(400)).await;
         near.write_all(b"still there").unwrap();

@@ -20,8 +20,7 @@
 //!           <-----------------  Forgotten
 //! ```
 
-use std::net::TcpStream;
-
+use ephesus_coordinator::link::PeerStream;
 use ephesus_wire::stream::Contents;
 use ephesus_wire::{Epoch, MigrationId, NodeId, PartitionId, ShardId};
 
@@ -32,7 +31,7 @@ use crate::migration::Batch;
 pub enum Way {
     /// A link to a node: the handshake is done and OPEN said, frame 0 of that direction; non-blocking, and nothing
     /// else was read from it.
-    Node(TcpStream),
+    Node(PeerStream),
     /// A shard of this node: messages go through its inbox, nothing is encoded but records.
     Shard(ShardId),
 }

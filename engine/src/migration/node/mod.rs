@@ -25,9 +25,9 @@ mod sources;
 mod targets;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::net::TcpStream;
 use std::sync::Arc;
 
+use ephesus_coordinator::link::PeerStream;
 use ephesus_coordinator::migration::{Progress, Step};
 use ephesus_coordinator::view::View;
 use ephesus_wire::{Epoch, MigrationId, NodeId, PartitionId, ShardId};
@@ -62,7 +62,7 @@ pub enum Event {
         /// What it was dialled for.
         batch: MigrationId,
         /// The connection; OPEN was said.
-        result: Result<TcpStream, String>,
+        result: Result<PeerStream, String>,
     },
     /// A source has opened a connection.
     Offered(Offer),

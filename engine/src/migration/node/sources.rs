@@ -17,9 +17,9 @@
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::TcpStream;
 use std::sync::Arc;
 
+use ephesus_coordinator::link::PeerStream;
 use ephesus_coordinator::migration::{Confirmation, Decision, Migration, Phase, Progress, Step};
 use ephesus_coordinator::placement::Place;
 use ephesus_coordinator::state::MemberStatus;
@@ -194,7 +194,7 @@ impl NodeMigrations {
     pub(super) fn dialled(
         &mut self,
         id: MigrationId,
-        result: Result<TcpStream, String>,
+        result: Result<PeerStream, String>,
         effects: &mut Effects,
     ) {
         let moves = self.batch(id);

@@ -40,6 +40,11 @@ impl Input {
         }
     }
 
+    /// How long the buffer is.
+    pub(super) fn len(&self) -> usize {
+        self.buf.len()
+    }
+
     /// The first frame; it stays until [`Input::consume`]. `None` while it is incomplete.
     ///
     /// # Errors
@@ -107,6 +112,22 @@ impl Input {
             self.buf.resize(len, 0);
         }
         &mut self.buf[self.end..]
+    }
+
+    /// These bytes have come, from elsewhere than the kernel: a record of a sealed stream.
+    #[expect(clippy::indexing_slicing, reason = "there is room")]
+    pub(super) fn push(&mut self, bytes: &[u8]) {
+        if self.buf.len() - self.end < bytes.len() {
+            let end = self.end;
+            self.buf.copy_within(self.start..end, 0);
+            (self.start, self.end) = (0, end - self.start);
+            let needed = self.end + bytes.len();
+            if needed > self.buf.len() {
+                self.buf.resize(needed, 0);
+            }
+        }
+        self.buf[self.end..self.end + bytes.len()].copy_from_slice(bytes);
+        self.end += bytes.len();
     }
 
     /// That many bytes have come into the room.

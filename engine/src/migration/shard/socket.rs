@@ -14,8 +14,10 @@ use std::net::{Shutdown, TcpStream};
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
+use ephesus_coordinator::link::PeerStream;
 use ephesus_wire::WireError;
 use ephesus_wire::frame::Frame;
+use ephesus_wire::seal::{RECORD_BYTES_MAX, RECORD_OVERHEAD_BYTES, SealError, Sealer, Seals};
 
 use super::input::Input;
 use super::mail::FrameParts;
@@ -53,6 +55,7 @@ pub(super) struct Sockets {
 struct Socket {
     id: StreamId,
     stream: TcpStream,
+    sealed: Option<Sealed>,
     input: Input,
     is_receiving: bool,
     queue: VecDeque<FrameParts>,
@@ -68,9 +71,52 @@ struct Socket {
     has_said_all: bool,
 }
 
+/// What of a sealed stream has come and is not opened, and what seals it.
+#[derive(Debug)]
+struct Sealed {
+    seals: Box<Seals>,
+    /// What the kernel receives into; records that have come as a whole leave at once.
+    buf: Vec<u8>,
+    end: usize,
+}
+
+impl Sealed {
+    fn new(seals: Box<Seals>, bytes: usize) -> Sealed {
+        Sealed {
+            seals,
+            buf: vec![0; bytes + RECORD_BYTES_MAX + RECORD_OVERHEAD_BYTES],
+            end: 0,
+        }
+    }
+
+    /// Room for what comes next.
+    fn room(&mut self) -> &mut [u8] {
+        self.buf.get_mut(self.end..).unwrap_or_default()
+    }
+
+    /// So many bytes have come into the room: what they say goes into `input`.
+    fn filled(&mut self, bytes: usize, input: &mut Input) -> Result<(), SealError> {
+        self.end += bytes;
+        let mut at = 0;
+        loop {
+            let rest = self.buf.get_mut(at..self.end).unwrap_or_default();
+            let Some((plain, len)) = self.seals.opener.open(rest)? else {
+                break;
+            };
+            input.push(rest.get(plain).unwrap_or_default());
+            at += len;
+        }
+        self.buf.copy_within(at..self.end, 0);
+        self.end -= at;
+        Ok(())
+    }
+}
+
 /// What a send is made of; at a fixed place until it has completed.
 struct Sending {
     frames: Vec<FrameParts>,
+    /// The same, sealed: then it is what is sent.
+    sealed: Vec<u8>,
     parts: Vec<libc::iovec>,
     message: libc::msghdr,
     bytes: usize,
@@ -83,17 +129,23 @@ impl std::fmt::Debug for Sending {
 }
 
 impl Sending {
-    fn new(frames: Vec<FrameParts>) -> Box<Sending> {
+    /// Of these frames, sealed if the stream is.
+    fn new(frames: Vec<FrameParts>, sealer: Option<&mut Sealer>) -> Box<Sending> {
         // SAFETY: a message header of zeroes is a valid one without anything.
         let message = unsafe { std::mem::zeroed() };
         let mut sending = Box::new(Sending {
             bytes: frames.iter().map(FrameParts::bytes).sum(),
             parts: Vec::with_capacity(2 * frames.len()),
             frames,
+            sealed: Vec::new(),
             message,
         });
+        if let Some(sealer) = sealer {
+            sending.seal(sealer);
+        }
         let Sending {
             frames,
+            sealed,
             parts,
             message,
             ..
@@ -102,6 +154,9 @@ impl Sending {
             iov_base: bytes.as_ptr().cast_mut().cast(),
             iov_len: bytes.len(),
         };
+        if !sealed.is_empty() {
+            parts.push(part(sealed));
+        }
         for frame in frames {
             parts.push(part(&frame.header));
             if !frame.rest.is_empty() {
@@ -112,6 +167,19 @@ impl Sending {
         message.msg_iovlen = parts.len();
         sending
     }
+
+    /// Replaces the frames by what seals them.
+    fn seal(&mut self, sealer: &mut Sealer) {
+        let mut plain = Vec::with_capacity(self.bytes);
+        for frame in self.frames.drain(..) {
+            plain.extend_from_slice(&frame.header);
+            plain.extend_from_slice(&frame.rest);
+        }
+        let records = plain.len().div_ceil(RECORD_BYTES_MAX);
+        self.sealed = Vec::with_capacity(plain.len() + records * RECORD_OVERHEAD_BYTES);
+        sealer.seal(&plain, &mut self.sealed);
+        self.bytes = self.sealed.len();
+    }
 }
 
 impl Sockets {
@@ -121,10 +189,12 @@ impl Sockets {
     /// What the operating system says.
     pub(super) fn open(
         &mut self,
-        stream: TcpStream,
+        stream: PeerStream,
         input: Input,
         now: Instant,
     ) -> io::Result<StreamId> {
+        let PeerStream { tcp: stream, seals } = stream;
+        let sealed = seals.map(|seals| Sealed::new(seals, input.len()));
         // The ring waits for blocking sockets only.
         stream.set_nonblocking(false)?;
         stream.set_nodelay(true)?;
@@ -133,6 +203,7 @@ impl Sockets {
         self.sockets.push(Socket {
             id,
             stream,
+            sealed,
             input,
             is_receiving: false,
             queue: VecDeque::new(),
@@ -283,8 +354,10 @@ impl Sockets {
         match result {
             Ok(0) => socket.end("the other node has closed the stream"),
             Ok(bytes) => {
-                if socket.closing.is_none() {
-                    socket.input.filled(bytes);
+                if socket.closing.is_none()
+                    && let Err(error) = socket.filled(bytes)
+                {
+                    socket.end(&error.to_string());
                 }
             }
             Err(error) if is_transient(&error) => {}
@@ -305,6 +378,15 @@ impl Sockets {
 }
 
 impl Socket {
+    /// So many bytes have come.
+    fn filled(&mut self, bytes: usize) -> Result<(), SealError> {
+        match &mut self.sealed {
+            Some(sealed) => sealed.filled(bytes, &mut self.input)?,
+            None => self.input.filled(bytes),
+        }
+        Ok(())
+    }
+
     /// The other end is gone.
     fn end(&mut self, reason: &str) {
         self.broken.get_or_insert_with(|| reason.to_owned());
@@ -351,9 +433,13 @@ impl Socket {
         if !self.is_receiving && wants_more && self.broken.is_none() {
             self.is_receiving = true;
             self.heard = now;
+            let room = match &mut self.sealed {
+                Some(sealed) => sealed.room(),
+                None => self.input.room(),
+            };
             // SAFETY: the buffer is part of `self`, which stays until the completion, and it is not
             // touched while `is_receiving`: no whole frame is in it.
-            unsafe { ring.receive_stream(self.id, fd, self.input.room()) };
+            unsafe { ring.receive_stream(self.id, fd, room) };
         }
         begun
     }
@@ -373,7 +459,8 @@ impl Socket {
             bytes += frame.bytes();
             frames.push(frame);
         }
-        (!frames.is_empty()).then(|| Sending::new(frames))
+        let sealer = self.sealed.as_mut().map(|sealed| &mut sealed.seals.sealer);
+        (!frames.is_empty()).then(|| Sending::new(frames, sealer))
     }
 }
 

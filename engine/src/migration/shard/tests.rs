@@ -5,4 +5,5 @@ mod bed;
 mod endings;
 mod holding;
 mod planted;
+mod sealed;
 mod whole;

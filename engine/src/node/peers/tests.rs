@@ -1,5 +1,5 @@
 use std::collections::BTreeSet;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
@@ -69,7 +69,7 @@ impl End {
         match self.port.events().recv_timeout(LIMIT).unwrap() {
             PeerEvent::Dialled { batch, result } => {
                 assert_eq!(batch, MigrationId(9));
-                result
+                result.map(|stream| stream.tcp)
             }
             PeerEvent::Offered(offer) => panic!("{offer:?}"),
         }
@@ -94,18 +94,18 @@ fn a_dialled_stream_arrives_with_what_it_is_for() {
     let mut offer = target.offer();
     assert_eq!((&offer.batch, offer.from), (&batch([9]), source.node));
     near.set_nonblocking(false).unwrap();
-    offer.stream.set_nonblocking(false).unwrap();
+    offer.stream.tcp.set_nonblocking(false).unwrap();
     let mut bytes = [0; 5];
     near.write_all(b"there").unwrap();
-    offer.stream.read_exact(&mut bytes).unwrap();
+    offer.stream.tcp.read_exact(&mut bytes).unwrap();
     assert_eq!(&bytes, b"there");
-    offer.stream.write_all(b"and b").unwrap();
+    offer.stream.tcp.write_all(b"and b").unwrap();
     near.read_exact(&mut bytes).unwrap();
     assert_eq!(&bytes, b"and b");
     source.port.stop();
     target.port.stop();
     near.write_all(b"still").unwrap();
-    offer.stream.read_exact(&mut bytes).unwrap();
+    offer.stream.tcp.read_exact(&mut bytes).unwrap();
     assert_eq!(&bytes, b"still");
 }
 

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use ephesus_coordinator::agent::Pulse;
 use ephesus_coordinator::lease::Lease;
+use ephesus_coordinator::link::PeerStream;
 use ephesus_coordinator::migration::{Progress, Step};
 use ephesus_coordinator::view::View;
 use ephesus_wal::{Durability, LogId, LogOptions};
@@ -316,7 +317,7 @@ impl Process {
     }
 
     /// A descriptor that stands for an end of a connection.
-    fn open(&mut self, end: End) -> TcpStream {
+    fn open(&mut self, end: End) -> PeerStream {
         // SAFETY: the result is checked before it becomes an owned descriptor.
         let stream = unsafe {
             let fd = libc::socket(libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0);
@@ -330,7 +331,7 @@ impl Process {
         }
         let early = self.early.remove(&end).unwrap_or_default();
         self.arrived.insert(fd, early);
-        stream
+        stream.into()
     }
 
     fn refuse(&mut self, offer: &Offer, reason: &str) {

@@ -7,6 +7,8 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use zeroize::Zeroizing;
 
+use crate::seal::KeyBytes;
+
 /// Shortest secret, bytes: anything shorter can be guessed from one recorded handshake.
 pub const SECRET_BYTES_MIN: usize = 16;
 
@@ -44,6 +46,14 @@ impl Prover {
             Prover::Acceptor => b"ephesus link 1, acceptor",
         }
     }
+
+    /// Of the key for what this side says behind the proofs.
+    fn key_label(self) -> &'static [u8] {
+        match self {
+            Prover::Connector => b"ephesus link 2, key of the connector",
+            Prover::Acceptor => b"ephesus link 2, key of the acceptor",
+        }
+    }
 }
 
 impl Secret {
@@ -65,8 +75,14 @@ impl Secret {
 
     /// HMAC-SHA256 over the prover's label and both hellos, each behind its length (u32).
     pub(super) fn prove(&self, prover: Prover, connector: &[u8], acceptor: &[u8]) -> Vec<u8> {
-        let mac = self.mac(prover, connector, acceptor);
+        let mac = self.mac(prover.label(), connector, acceptor);
         mac.finalize().into_bytes().to_vec()
+    }
+
+    /// The key for what a side says behind the proofs: HMAC-SHA256 as those, over a label of its own.
+    pub(super) fn key(&self, of: Prover, connector: &[u8], acceptor: &[u8]) -> KeyBytes {
+        let mac = self.mac(of.key_label(), connector, acceptor);
+        Zeroizing::new(mac.finalize().into_bytes().into())
     }
 
     /// Whether `proof` is what [`Secret::prove`] answers; takes the same time wherever they differ.
@@ -77,7 +93,7 @@ impl Secret {
         connector: &[u8],
         acceptor: &[u8],
     ) -> bool {
-        let mac = self.mac(prover, connector, acceptor);
+        let mac = self.mac(prover.label(), connector, acceptor);
         mac.verify_slice(proof).is_ok()
     }
 
@@ -85,10 +101,10 @@ impl Secret {
         clippy::expect_used,
         reason = "HMAC takes keys of any length, and both hellos are of this release"
     )]
-    fn mac(&self, prover: Prover, connector: &[u8], acceptor: &[u8]) -> Hmac<Sha256> {
+    fn mac(&self, label: &[u8], connector: &[u8], acceptor: &[u8]) -> Hmac<Sha256> {
         let mut mac =
             Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC takes keys of any length");
-        for part in [prover.label(), connector, acceptor] {
+        for part in [label, connector, acceptor] {
             let length = u32::try_from(part.len()).expect("a hello is short");
             mac.update(&length.to_le_bytes());
             mac.update(part);

@@ -48,6 +48,8 @@ struct Outcome {
     acceptor: Result<Opened, Option<HandshakeError>>,
     /// The messages as their senders sent them, in order.
     transcript: Vec<Vec<u8>>,
+    /// What seals what follows, of the acceptor and of the connector.
+    seals: [Option<Seals>; 2],
 }
 
 /// Lets two ends talk; `meddle` may change each message, which is numbered in order.
@@ -90,6 +92,7 @@ fn talk(
         connector,
         acceptor,
         transcript,
+        seals: ends.map(Handshake::into_seals),
     }
 }
 
@@ -124,6 +127,59 @@ fn ends_with_the_same_secret_prove_it_to_each_other() {
     assert_eq!(outcome.connector.unwrap().peer, identity(2));
     assert_eq!(outcome.acceptor.unwrap().peer, identity(1));
     assert_eq!(outcome.transcript.len(), 4);
+}
+
+/// What one end's sealed words are to the other one.
+fn heard(from: &mut Seals, to: &mut Seals) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    from.sealer.seal(b"words", &mut bytes);
+    let (plain, len) = to.opener.open(&mut bytes).ok()??;
+    assert_eq!(len, bytes.len());
+    Some(bytes[plain].to_vec())
+}
+
+#[test]
+fn behind_proofs_both_ends_understand_each_other_and_nobody_else() {
+    let shake = |nonce| {
+        let ends = (
+            (hello(1, nonce), secret(SECRET)),
+            (hello(2, 2), secret(SECRET)),
+        );
+        let [acceptor, connector] = talk(ends.0, ends.1, untouched).seals;
+        (acceptor.expect("seals"), connector.expect("seals"))
+    };
+    let (mut acceptor, mut connector) = shake(1);
+    let words = Some(b"words".to_vec());
+    for _ in 0..2 {
+        assert_eq!(heard(&mut acceptor, &mut connector), words);
+        assert_eq!(heard(&mut connector, &mut acceptor), words);
+    }
+    // Of another link, and back to who has said it.
+    let (mut other, _) = shake(3);
+    assert_eq!(heard(&mut connector, &mut other), None);
+    let (mut acceptor, _) = shake(1);
+    let mut itself = shake(1).0;
+    assert_eq!(heard(&mut acceptor, &mut itself), None);
+    let without = talk((hello(1, 1), None), (hello(2, 2), None), untouched);
+    assert!(without.seals.iter().all(Option::is_none));
+    let wrong = talk(
+        (hello(1, 1), secret(SECRET)),
+        (hello(2, 2), secret(b"some other secret")),
+        untouched,
+    );
+    assert!(wrong.seals.iter().all(Option::is_none));
+}
+
+/// The key of fixed hellos under a fixed secret, as Python's hmac module computes it.
+#[test]
+fn keys_are_what_an_independent_implementation_computes() {
+    let secret = Secret::new(SECRET.to_vec()).unwrap();
+    let key = secret.key(Prover::Acceptor, b"one hello", b"another");
+    let hex: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(
+        hex,
+        "c021e5c5e25af21ccd34fba4a71e2e433f34c216f45cea8f7f2c8017d0023e82"
+    );
 }
 
 #[test]

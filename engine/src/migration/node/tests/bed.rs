@@ -1,6 +1,6 @@
 //! Two nodes, their disks, and the replicated state between them.
 
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 
 use ephesus_coordinator::command::{
     Addresses, ClusterId, ClusterOptions, Command, RaftId, Registration,
@@ -219,13 +219,13 @@ pub(super) fn offered(batch: Batch, from: NodeId) -> (TcpStream, Event) {
     let offer = Offer {
         batch,
         from,
-        stream,
+        stream: stream.into(),
     };
     (near, Event::Offered(offer))
 }
 
 pub(super) fn dialled(batch: MigrationId, result: Result<TcpStream, &str>) -> Event {
-    let result = result.map_err(str::to_owned);
+    let result = result.map(Into::into).map_err(str::to_owned);
     Event::Dialled { batch, result }
 }
 

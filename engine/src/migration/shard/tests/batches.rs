@@ -6,7 +6,7 @@ use ephesus_wire::limits::STREAM_DATA_BYTES;
 use ephesus_wire::stream::Open;
 use ephesus_wire::{Epoch, MigrationId, PartitionId};
 
-use super::bed::{BOTH, Bed, EPOCH, Half, MOVING, OTHER, Wire, open, open_other, orders, sockets};
+use super::bed::{Bed, EPOCH, Half, MOVING, OTHER, WIRES, Wire, open, open_other, orders, sockets};
 use crate::keyspace::Partition;
 use crate::keyspace::tests::tape::{Taped, execute};
 use crate::migration::shard::window::WINDOW_BYTES;
@@ -41,7 +41,7 @@ fn both(ways: [Way; 2]) -> [Order; 2] {
 fn begin(bed: &mut Bed) -> TcpStream {
     let ends = sockets();
     let cut = ends[0].try_clone().expect("a descriptor");
-    bed.order_both(both(ends.map(Way::Node)));
+    bed.order_both(both(ends.map(|end| Way::Node(end.into()))));
     cut
 }
 
@@ -94,7 +94,7 @@ fn keys(half: &Half) -> [Option<usize>; 2] {
 
 #[test]
 fn both_move() {
-    for wire in BOTH {
+    for wire in WIRES {
         let mut bed = filled();
         let all = keys(&bed.source);
         bed.order_both(both(wire.ways()));
@@ -202,7 +202,7 @@ fn the_window_bounds_what_waits_for_the_log_and_what_clients_write_keeps_no_move
 
 #[test]
 fn either_end_may_have_its_order_first() {
-    for wire in BOTH {
+    for wire in WIRES {
         for turns in [0, 1, 10, 30] {
             for is_source_first in [true, false] {
                 if is_source_first && wire == Wire::Inboxes {

@@ -9,6 +9,7 @@ use ephesus_wire::rng::Rng;
 use ephesus_wire::stream::Open;
 use ephesus_wire::{Epoch, MigrationId, NodeId, PartitionId, Partitioning, ShardId};
 
+use super::sealed::sealed;
 use crate::keyspace::Partition;
 use crate::keyspace::tests::model::Model;
 use crate::keyspace::tests::tape::{Taped, complete, contents, execute};
@@ -44,6 +45,7 @@ const START_MS: u64 = 1_700_000_000_000;
 pub(super) enum Wire {
     Inboxes,
     Sockets,
+    Sealed,
 }
 
 impl Wire {
@@ -51,12 +53,13 @@ impl Wire {
     pub(super) fn ways(self) -> [Way; 2] {
         match self {
             Wire::Inboxes => [Way::Shard(TO), Way::Shard(FROM)],
-            Wire::Sockets => sockets().map(Way::Node),
+            Wire::Sockets => sockets().map(|end| Way::Node(end.into())),
+            Wire::Sealed => sealed(sockets()).map(Way::Node),
         }
     }
 }
 
-pub(super) const BOTH: [Wire; 2] = [Wire::Inboxes, Wire::Sockets];
+pub(super) const WIRES: [Wire; 3] = [Wire::Inboxes, Wire::Sockets, Wire::Sealed];
 
 #[expect(clippy::disallowed_methods, reason = "slices are bounded by real time")]
 pub(super) fn clock() -> Instant {

@@ -3,10 +3,12 @@
 use std::io::Write;
 use std::net::{Shutdown, TcpStream};
 
+use ephesus_coordinator::link::PeerStream;
 use ephesus_wire::MigrationId;
 use ephesus_wire::stream::Message;
 
-use super::bed::{BOTH, Bed, EPOCH, MOVING, OTHER, TO, Wire, open, orders, sockets};
+use super::bed::{Bed, EPOCH, MOVING, OTHER, TO, WIRES, Wire, open, orders, sockets};
+use super::sealed::sealed;
 use crate::keyspace::Partition;
 use crate::migration::ends::tests::workload::words;
 use crate::migration::shard::source::{HANDOFF_INTERVAL_MS, HOLD_MAX, OVERDUE_AFTER};
@@ -38,10 +40,14 @@ fn end(wire: Wire, ending: Ending, turns: u64, seed: u64) {
     let mut cut = None;
     match wire {
         Wire::Inboxes => bed.begin(wire),
-        Wire::Sockets => {
+        Wire::Sockets | Wire::Sealed => {
             let both = sockets();
             cut = Some(both[0].try_clone().expect("a descriptor"));
-            bed.begin_over(both.map(Way::Node));
+            let ways = match wire {
+                Wire::Sealed => sealed(both),
+                _ => both.map(PeerStream::from),
+            };
+            bed.begin_over(ways.map(Way::Node));
         }
     }
     for _ in 0..turns {
@@ -94,7 +100,7 @@ fn end(wire: Wire, ending: Ending, turns: u64, seed: u64) {
 #[test]
 fn a_move_may_end_at_any_point() {
     for (at, ending) in (0..).zip(ENDINGS) {
-        for wire in BOTH {
+        for wire in WIRES {
             for turns in [0, 1, 2, 3, 4, 6, 8, 11, 15, 20, 30, 60] {
                 end(wire, ending, turns, 100 * at + turns);
             }
@@ -109,7 +115,7 @@ fn begun_over_sockets(keys: u64, bug: Option<Bug>) -> (Bed, TcpStream) {
     bed.load(keys);
     let both = sockets();
     let cut = both[0].try_clone().expect("a descriptor");
-    bed.begin_over(both.map(Way::Node));
+    bed.begin_over(both.map(|end| Way::Node(end.into())));
     (bed, cut)
 }
 
@@ -205,7 +211,7 @@ fn a_copy_that_is_served_outlives_its_stream() {
 
 #[test]
 fn a_target_that_is_occupied_refuses_with_its_reason() {
-    for wire in BOTH {
+    for wire in WIRES {
         let mut bed = Bed::new(1);
         bed.load(100);
         let other = crate::keyspace::tests::tape::Taped::of(
@@ -251,7 +257,7 @@ fn held(wire: Wire) -> Bed {
 
 #[test]
 fn a_hold_that_takes_too_long_is_rolled_back() {
-    for wire in BOTH {
+    for wire in WIRES {
         let mut bed = held(wire);
         bed.execute(words("SET a 1"));
         bed.settle();
@@ -272,7 +278,7 @@ fn a_hold_that_takes_too_long_is_rolled_back() {
 
 #[test]
 fn what_the_target_says_behind_its_confirmation_changes_nothing() {
-    for wire in BOTH {
+    for wire in WIRES {
         let mut bed = Bed::new(1);
         bed.load(500);
         bed.begin(wire);
@@ -326,7 +332,7 @@ fn a_decision_that_is_overdue_is_asked_for_once_and_waited_for() {
 
 #[test]
 fn a_silent_target_is_given_up() {
-    for wire in BOTH {
+    for wire in WIRES {
         let mut bed = Bed::new(1);
         bed.load(500);
         bed.begin(wire);
@@ -348,7 +354,7 @@ fn a_silent_target_is_given_up() {
 
 #[test]
 fn a_silent_source_leaves_no_staging_copy() {
-    for wire in BOTH {
+    for wire in WIRES {
         let mut bed = Bed::new(1);
         bed.load(500);
         bed.begin(wire);
@@ -364,7 +370,7 @@ fn a_silent_source_leaves_no_staging_copy() {
 
 #[test]
 fn a_source_that_waits_for_its_turn_or_a_limit_is_not_silent() {
-    for wire in BOTH {
+    for wire in WIRES {
         let mut bed = Bed::of(2, 1);
         bed.fill(MOVING, 2_000);
         bed.fill(OTHER, 2_000);
@@ -410,7 +416,7 @@ fn nothing_is_due_at_a_source_with_a_limit_whose_target_takes_nothing() {
 
 #[test]
 fn a_target_whose_disk_is_slow_is_not_silent() {
-    for wire in BOTH {
+    for wire in WIRES {
         let mut bed = Bed::new(1);
         bed.load(500);
         bed.begin(wire);
@@ -430,7 +436,7 @@ fn a_target_whose_disk_is_slow_is_not_silent() {
 
 #[test]
 fn a_target_without_room_takes_nothing_and_nobody_gives_up() {
-    for wire in BOTH {
+    for wire in WIRES {
         let mut bed = Bed::new(1);
         bed.load(5_000);
         for n in 0..16 {
@@ -508,7 +514,7 @@ fn whatever_comes_over_a_socket_does_no_harm() {
         let mut bed = Bed::new(1);
         let [mut from, to] = sockets();
         bed.migration = MigrationId(1);
-        let ways = [Way::Shard(TO), Way::Node(to)];
+        let ways = [Way::Shard(TO), Way::Node(to.into())];
         let [receive, _] = orders(&[(bed.migration, open())], ways);
         bed.order_target(receive);
         bed.settle();

@@ -1,6 +1,6 @@
 //! When commands of clients come to be held.
 
-use super::bed::{BOTH, Bed, GIVE_UP, MOVING, OTHER, Wire};
+use super::bed::{Bed, GIVE_UP, MOVING, OTHER, WIRES, Wire};
 use crate::migration::Report;
 use crate::migration::shard::source::HANDOFF_INTERVAL_MS;
 
@@ -15,7 +15,7 @@ fn are_held(bed: &Bed) -> [bool; 2] {
 
 #[test]
 fn batches_of_a_source_hold_one_after_the_other() {
-    for wire in BOTH {
+    for wire in WIRES {
         let mut bed = bed();
         bed.begin(wire);
         bed.until("a hold", |bed| bed.source.is_confirmed());

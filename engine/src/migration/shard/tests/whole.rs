@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::bed::{BOTH, Bed, EPOCH, GIVE_UP, MOVING, OTHER, Wire, clock};
+use super::bed::{Bed, EPOCH, GIVE_UP, MOVING, OTHER, WIRES, Wire, clock};
 use crate::keyspace::Partition;
 use crate::keyspace::tests::tape::execute;
 use crate::migration::ends::tests::workload::words;
@@ -11,7 +11,7 @@ use crate::migration::{Order, Report};
 
 #[test]
 fn a_partition_moves_under_writes_and_nothing_is_lost() {
-    for wire in BOTH {
+    for wire in WIRES {
         for seed in 0..4 {
             let mut bed = Bed::new(seed);
             bed.load(3_000);
@@ -90,7 +90,7 @@ fn what_has_expired_is_removed_in_slices_before_a_stream_ends_and_takes_no_room_
 
 #[test]
 fn a_batch_is_held_in_one_turn_and_others_do_not_wait_for_it() {
-    for (is_batch, wire) in BOTH.into_iter().flat_map(|w| [(true, w), (false, w)]) {
+    for (is_batch, wire) in WIRES.into_iter().flat_map(|w| [(true, w), (false, w)]) {
         let mut bed = Bed::of(2, 1);
         bed.fill(MOVING, 10_000);
         match is_batch {
@@ -113,7 +113,7 @@ fn a_batch_is_held_in_one_turn_and_others_do_not_wait_for_it() {
 
 #[test]
 fn an_empty_partition_moves() {
-    for wire in BOTH {
+    for wire in WIRES {
         let mut bed = Bed::new(1);
         bed.begin(wire);
         bed.until("the move", |bed| bed.source.is_confirmed());
@@ -192,7 +192,7 @@ fn the_node_hears_of_progress_and_of_the_hold() {
 
 #[test]
 fn a_limit_slows_a_move_down_and_lets_it_end() {
-    for wire in BOTH {
+    for wire in WIRES {
         let mut bed = Bed::new(1);
         bed.load(1_000);
         bed.order_source(Order::Limit(4_000_000));
@@ -253,7 +253,7 @@ fn writes_beyond_a_limit_do_not_keep_a_move_from_its_end() {
 
 #[test]
 fn a_prepared_copy_of_a_restarted_target_is_activated() {
-    for wire in BOTH {
+    for wire in WIRES {
         let mut bed = Bed::new(1);
         bed.load(500);
         bed.begin(wire);
