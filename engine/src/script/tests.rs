@@ -106,6 +106,10 @@ fn whatever_a_script_does_the_next_one_is_carried_out() {
 
 /// Whatever works long in Rust or in Lua's own libraries: each would take minutes, or gigabytes.
 #[test]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "how long a script takes is measured"
+)]
 fn what_takes_too_much_is_stopped() {
     let limits = RunLimits {
         time: Duration::from_millis(100),
