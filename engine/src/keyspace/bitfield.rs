@@ -233,11 +233,15 @@ impl Keyspace {
             }
             Some(bytes) => {
                 let len = |old: usize| old.max(bytes);
-                self.change(key, len, reply, |value| {
+                self.change_if(key, len, reply, |value| {
+                    let mut is_changed = value.len() < bytes;
                     value.resize(len(value.len()), 0);
                     for (field, action) in actions {
+                        let old = field.get(value);
                         answer(&mut answers, protocol, action.run(field, value));
+                        is_changed |= field.get(value) != old;
                     }
+                    is_changed
                 })?;
             }
         }

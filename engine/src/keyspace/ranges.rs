@@ -19,11 +19,17 @@ struct Range {
 impl Range {
     /// The places of it among `len` ones, first and last; `None` if there are none.
     fn within(self, len: usize) -> Option<(usize, usize)> {
+        let is_turned = self.start < 0 && self.end < 0 && self.start > self.end;
+        match is_turned {
+            true => None,
+            false => self.clamped(len),
+        }
+    }
+
+    /// The same of BITPOS, to which two places before the front are the front, whichever is first.
+    fn clamped(self, len: usize) -> Option<(usize, usize)> {
         // A length is below `i64::MAX`, so that nothing overflows.
         let len = len as i64;
-        if self.start < 0 && self.end < 0 && self.start > self.end {
-            return None;
-        }
         let place = |at: i64| if at < 0 { (len + at).max(0) } else { at };
         let (start, end) = (place(self.start), place(self.end).min(len - 1));
         (start <= end).then_some((start as usize, end as usize))
@@ -35,23 +41,25 @@ impl Range {
 struct Bits {
     range: Range,
     is_in_bits: bool,
+    is_clamped: bool,
 }
 
 impl Bits {
     const ALL: Bits = Bits {
         range: Range { start: 0, end: -1 },
         is_in_bits: false,
+        is_clamped: false,
     };
 
-    /// Reads `[start end [BYTE|BIT]]` from the argument at `at` on; the end may be left out if it `may_be_open`.
+    /// Reads `[start end [BYTE|BIT]]` from the argument at `at` on; of BITPOS the end may be left out.
     fn parse<A: ArgList + ?Sized>(
         args: &A,
         at: usize,
-        may_be_open: bool,
+        is_of_bitpos: bool,
     ) -> Result<Bits, ClientError> {
         let (start, end) = match args.len() - at {
             0 => return Ok(Bits::ALL),
-            1 if may_be_open => (integer(args.arg(at))?, -1),
+            1 if is_of_bitpos => (integer(args.arg(at))?, -1),
             2 | 3 => (integer(args.arg(at))?, integer(args.arg(at + 1))?),
             _ => return Err(ClientError::Syntax),
         };
@@ -64,15 +72,20 @@ impl Bits {
         Ok(Bits {
             range: Range { start, end },
             is_in_bits,
+            is_clamped: is_of_bitpos,
         })
     }
 
     /// First and last bit.
     fn within(self, value: &[u8]) -> Option<(usize, usize)> {
+        let within = match self.is_clamped {
+            true => Range::clamped,
+            false => Range::within,
+        };
         match self.is_in_bits {
-            true => self.range.within(8 * value.len()),
+            true => within(self.range, 8 * value.len()),
             false => {
-                let (start, end) = self.range.within(value.len())?;
+                let (start, end) = within(self.range, value.len())?;
                 Some((8 * start, 8 * end + 7))
             }
         }
@@ -168,6 +181,20 @@ impl Keyspace {
         reply: &mut Reply<'_>,
         change: impl FnOnce(&mut Vec<u8>),
     ) -> Result<usize, ClientError> {
+        self.change_if(key, len, reply, |value| {
+            change(value);
+            true
+        })
+    }
+
+    /// The same, but what `change` answers to be as it was is not written.
+    pub(super) fn change_if(
+        &mut self,
+        key: &Key<'_>,
+        len: impl FnOnce(usize) -> usize,
+        reply: &mut Reply<'_>,
+        change: impl FnOnce(&mut Vec<u8>) -> bool,
+    ) -> Result<usize, ClientError> {
         let (old, expire_at_ms) = match self.look_up(key, reply) {
             Some(entry) => (entry.value, entry.expire_at_ms),
             None => (&[][..], 0),
@@ -178,9 +205,11 @@ impl Keyspace {
         }
         let mut value = Vec::with_capacity(len);
         value.extend_from_slice(old);
-        change(&mut value);
+        let is_changed = change(&mut value);
         self.note_work(len);
-        self.put(key, &value, expire_at_ms, reply);
+        if is_changed {
+            self.put(key, &value, expire_at_ms, reply);
+        }
         Ok(value.len())
     }
 
@@ -224,12 +253,14 @@ impl Keyspace {
         };
         let grown = |old: usize| old.max(at + 1);
         let mut was_set = false;
-        self.change(key, grown, reply, |value| {
+        self.change_if(key, grown, reply, |value| {
+            let grows = value.len() <= at;
             value.resize(grown(value.len()), 0);
             if let Some(byte) = value.get_mut(at) {
                 was_set = *byte & mask != 0;
                 *byte = if is_set { *byte | mask } else { *byte & !mask };
             }
+            grows || was_set != is_set
         })?;
         reply::integer(reply.out, i64::from(was_set));
         Ok(())

@@ -41,11 +41,11 @@ fn within(n: i128) -> bool {
     i128::from(i64::MIN) <= n && n <= i128::from(i64::MAX)
 }
 
-/// The places of a range with both its ends, which count from the end when they are negative.
-fn places((start, end): (i128, i128), len: usize) -> impl Iterator<Item = usize> {
+/// The places of a range with both its ends, which count from the end when they are negative; BITPOS `turns` them.
+fn places((start, end): (i128, i128), turns: bool, len: usize) -> impl Iterator<Item = usize> {
     let len = len as i128;
     let from_front = |at: i128| if at < 0 { len + at } else { at };
-    let is_turned = start < 0 && end < 0 && start > end;
+    let is_turned = !turns && start < 0 && end < 0 && start > end;
     // An end that is before the front is the front.
     let (start, end) = (from_front(start).max(0), from_front(end).max(0));
     let places = start..=end.min(len - 1);
@@ -73,16 +73,22 @@ fn bit_offset(text: &[u8]) -> Result<usize, Bytes> {
 }
 
 /// All bits of a value, and the places of those in `[start end [BYTE|BIT]]`.
-fn bits_of(value: &[u8], range: &[Bytes]) -> Result<(Vec<bool>, std::vec::IntoIter<usize>), Bytes> {
+fn bits_of(
+    value: &[u8],
+    range: &[Bytes],
+    turns: bool,
+) -> Result<(Vec<bool>, std::vec::IntoIter<usize>), Bytes> {
     let bits = bits(value);
     let found: Vec<usize> = match range {
         [] => (0..bits.len()).collect(),
         [start, end, unit @ ..] => {
             let ends = (number(start)?, number(end)?);
             match unit {
-                [unit] if unit.eq_ignore_ascii_case(b"bit") => places(ends, bits.len()).collect(),
+                [unit] if unit.eq_ignore_ascii_case(b"bit") => {
+                    places(ends, turns, bits.len()).collect()
+                }
                 [unit] if !unit.eq_ignore_ascii_case(b"byte") => return Err(SYNTAX.into()),
-                [] | [_] => places(ends, value.len())
+                [] | [_] => places(ends, turns, value.len())
                     .flat_map(|byte| 8 * byte..8 * byte + 8)
                     .collect(),
                 _ => return Err(SYNTAX.into()),
@@ -129,7 +135,7 @@ impl Model {
             b"GETRANGE" | b"SUBSTR" => {
                 let ends = (number(&args[2])?, number(&args[3])?);
                 let value = value.cloned().unwrap_or_default();
-                let part = places(ends, value.len()).map(|place| value[place]);
+                let part = places(ends, false, value.len()).map(|place| value[place]);
                 bulk(Some(&part.collect()))
             }
             b"SETRANGE" => {
@@ -168,7 +174,8 @@ impl Model {
                 int(bits.get(at).copied().unwrap_or(false).into())
             }
             b"BITCOUNT" => {
-                let (bits, places) = bits_of(&value.cloned().unwrap_or_default(), &args[2..])?;
+                let (bits, places) =
+                    bits_of(&value.cloned().unwrap_or_default(), &args[2..], false)?;
                 int(places.filter(|place| bits[*place]).count() as i128)
             }
             b"BITPOS" => {
@@ -180,7 +187,7 @@ impl Model {
                 if args.len() == 4 {
                     range.push(b"-1".to_vec());
                 }
-                let (bits, places) = bits_of(&value.cloned().unwrap_or_default(), &range)?;
+                let (bits, places) = bits_of(&value.cloned().unwrap_or_default(), &range, true)?;
                 let places: Vec<usize> = places.collect();
                 let end = (is_open && !bit && !places.is_empty()).then_some(bits.len());
                 let absent = (value.is_none() && !bit).then_some(0);

@@ -242,6 +242,8 @@ BITPOS bits x
 BITPOS bits 1 x
 BITPOS bits 1 0 1 bits
 BITPOS bits 1 10 12
+BITPOS bits 1 -10 -12
+BITPOS bits 1 -1 -3
 BITPOS absent 0
 BITPOS absent 1
 BITPOS absent
