@@ -45,7 +45,7 @@ impl LongDouble {
         }
     }
 
-    /// Reads decimal text as `strtold` does; hexadecimal one is none.
+    /// Reads text as `strtold` does.
     pub(super) fn parse(text: &[u8]) -> Result<LongDouble, NotFinite> {
         let (is_negative, digits) = signed(text);
         if digits.eq_ignore_ascii_case(b"inf") || digits.eq_ignore_ascii_case(b"infinity") {
@@ -54,21 +54,50 @@ impl LongDouble {
         if text.len() > TEXT_BYTES_MAX {
             return Err(NotFinite::Invalid);
         }
+        let mut value = match digits {
+            [b'0', b'x' | b'X', digits @ ..] => LongDouble::hexadecimal(digits)?,
+            digits => LongDouble::decimal(digits)?,
+        };
+        if value.mantissa == BigInt::ZERO {
+            return Ok(LongDouble::zero());
+        }
+        if is_negative {
+            value.mantissa = -value.mantissa;
+        }
+        let value = value.rounded();
+        let highest = value.mantissa.bits() as i64 + value.exponent;
+        if highest > EXPONENT_MAX || highest < -EXPONENT_MAX - BITS as i64 {
+            return Err(NotFinite::Invalid);
+        }
+        Ok(value)
+    }
+
+    fn hexadecimal(digits: &[u8]) -> Result<LongDouble, NotFinite> {
+        let p = digits.iter().position(|byte| matches!(byte, b'p' | b'P'));
+        let (plain, power) = digits.split_at(p.unwrap_or(digits.len()));
+        let power = match power.split_first() {
+            None => 0,
+            Some((_, power)) => exponent(power)?,
+        };
+        let (all, decimals) = without_point(plain, u8::is_ascii_hexdigit)?;
+        let number = BigUint::parse_bytes(&all, 16).ok_or(NotFinite::Invalid)?;
+        Ok(LongDouble {
+            mantissa: number.into(),
+            exponent: power - 4 * decimals,
+        })
+    }
+
+    /// With two bits more than are kept.
+    fn decimal(digits: &[u8]) -> Result<LongDouble, NotFinite> {
         let e = digits.iter().position(|byte| matches!(byte, b'e' | b'E'));
         let (plain, power) = digits.split_at(e.unwrap_or(digits.len()));
         let power = match power.split_first() {
             None => 0,
-            Some((_, power)) => decimal_exponent(power)?,
+            Some((_, power)) => exponent(power)?,
         };
-        let point = plain.iter().position(|byte| *byte == b'.');
-        let (whole, rest) = plain.split_at(point.unwrap_or(plain.len()));
-        let fraction = rest.split_first().map_or(&[][..], |(_, fraction)| fraction);
-        let all = [whole, fraction].concat();
-        if all.is_empty() || !all.iter().all(u8::is_ascii_digit) {
-            return Err(NotFinite::Invalid);
-        }
+        let (all, decimals) = without_point(plain, u8::is_ascii_digit)?;
         let number = BigUint::parse_bytes(&all, 10).ok_or(NotFinite::Invalid)?;
-        let power = power.saturating_sub(fraction.len() as i64);
+        let power = power - decimals;
         if number == BigUint::ZERO {
             return Ok(LongDouble::zero());
         }
@@ -88,17 +117,10 @@ impl LongDouble {
         let is_exact = &quotient * &below == above;
         // What is below the last bit counts for rounding as one bit more.
         let mantissa = (quotient << 1_u8) + u8::from(!is_exact);
-        let sign = if is_negative { Sign::Minus } else { Sign::Plus };
-        let value = LongDouble {
-            mantissa: BigInt::from_biguint(sign, mantissa),
+        Ok(LongDouble {
+            mantissa: mantissa.into(),
             exponent: -(shift as i64) - 1,
-        };
-        let value = value.rounded();
-        let highest = value.mantissa.bits() as i64 + value.exponent;
-        if highest > EXPONENT_MAX || highest < -EXPONENT_MAX - BITS as i64 {
-            return Err(NotFinite::Invalid);
-        }
-        Ok(value)
+        })
     }
 
     /// The sum, rounded; `None` when it is infinite.
@@ -160,8 +182,20 @@ fn divided(value: BigInt, bits: u64) -> BigInt {
     BigInt::from_biguint(sign, quotient)
 }
 
-/// The exponent behind an `e`; ones beyond all numbers are cut.
-fn decimal_exponent(text: &[u8]) -> Result<i64, NotFinite> {
+/// All digits in front of a point and behind it, of which there is one at least, and how many are behind it.
+fn without_point(text: &[u8], is_digit: fn(&u8) -> bool) -> Result<(Vec<u8>, i64), NotFinite> {
+    let point = text.iter().position(|byte| *byte == b'.');
+    let (whole, rest) = text.split_at(point.unwrap_or(text.len()));
+    let fraction = rest.split_first().map_or(&[][..], |(_, fraction)| fraction);
+    let all = [whole, fraction].concat();
+    if all.is_empty() || !all.iter().all(is_digit) {
+        return Err(NotFinite::Invalid);
+    }
+    Ok((all, fraction.len() as i64))
+}
+
+/// The exponent behind an `e` or a `p`; ones beyond all numbers are cut.
+fn exponent(text: &[u8]) -> Result<i64, NotFinite> {
     let (is_negative, digits) = signed(text);
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return Err(NotFinite::Invalid);
@@ -199,6 +233,10 @@ mod tests {
             ("18446744073709551615", "2", "18446744073709551616"),
             ("0e999999999999", "1", "1"),
             ("9223372036854775807", "0.5", "9223372036854775807.5"),
+            ("0x1p3", "-0XAp-1", "3"),
+            ("0x.8", "0x1F.4", "31.75"),
+            ("0x0p99999", "0x10", "16"),
+            ("0x1ffffffffffffffff", "0", "36893488147419103232"),
         ] {
             assert_eq!(sum(a, b).as_deref(), Some(expected), "{a} + {b}");
         }
@@ -225,7 +263,13 @@ mod tests {
             "1e5000",
             "1e-5000",
             "1e99999999999999999999",
-            "0x10",
+            "0x",
+            "0xp1",
+            "0x1p",
+            "0x1g",
+            "0x1p16384",
+            "0x1p-17000",
+            "0x1p99999999999999999999",
         ] {
             let parsed = LongDouble::parse(text.as_bytes());
             assert_eq!(parsed, Err(NotFinite::Invalid), "{text}");
