@@ -22,7 +22,7 @@ use crate::planted::Bug;
 use crate::shard::core::admission::waiting::needs_lease;
 use crate::shard::core::replies::gather::Gather;
 use crate::shard::core::routing::forwarding::Answers;
-use crate::shard::core::routing::route::Parts;
+use crate::shard::core::routing::route::{Parts, can_be_divided};
 use crate::shard::core::{Answer, Asker, Core};
 use crate::shard::mesh::{Forwarded, Kind, Origin, Replies, Scope};
 
@@ -150,7 +150,7 @@ impl Core {
                 }
                 Ok(Answer::Written)
             }
-            Lead::Divided if spec.counts_keys() => Err(ClientError::CrossSlot),
+            Lead::Divided if !can_be_divided(spec.cmd) => Err(ClientError::CrossSlot),
             Lead::Divided => self.relay(forwarded, spec, request),
             Lead::Torn => Err(ClientError::CrossSlot),
         }

@@ -141,7 +141,6 @@ impl Core {
         spec: &Spec,
         request: &Request<'_>,
     ) -> Result<Route, ClientError> {
-        check_pairs(spec, request)?;
         let first_key = spec.first_key_at();
         let slot = match request.located() {
             Some(located) if first_key == 1 => located.slot,
@@ -159,10 +158,7 @@ impl Core {
                     let other = self.router.routes.owner(other);
                     let is_here = owner.local().is_some() && other.local().is_some();
                     // What cannot be divided may have keys of one shard.
-                    let may_span = match spec.counts_keys() {
-                        true => other == owner,
-                        false => may_span_slots(spec.cmd),
-                    };
+                    let may_span = can_be_divided(spec.cmd) || other == owner;
                     if scope == Scope::Shard || !may_span || !is_here {
                         return Err(ClientError::CrossSlot);
                     }
@@ -170,6 +166,8 @@ impl Core {
                 }
             }
         }
+        // Behind the slots, as in Redis.
+        check_pairs(spec, request)?;
         let is_here = is_split || owner.is(self.id);
         if is_here && !self.admission.holds.is_idle() && self.has_held_key(spec, request) {
             return Ok(Route::Held);
@@ -283,8 +281,8 @@ pub(crate) fn check_pairs(spec: &Spec, request: &Request<'_>) -> Result<(), Clie
     Ok(())
 }
 
-/// Commands whose keys may be in different slots of the node, through the entry port.
-fn may_span_slots(cmd: Cmd) -> bool {
+/// Commands whose keys may be on different shards of the node, through the entry port.
+pub(crate) fn can_be_divided(cmd: Cmd) -> bool {
     matches!(
         cmd,
         Cmd::Mget | Cmd::Mset | Cmd::Del | Cmd::Unlink | Cmd::Exists | Cmd::Touch | Cmd::Watch
