@@ -192,7 +192,7 @@ impl WaitAof {
         if !(0..=1).contains(&local) {
             return Err(ClientError::LocalLogs);
         }
-        if integer(args.arg(2))? < 0 {
+        if !integer(args.arg(2)).is_ok_and(|replicas| replicas >= 0) {
             return Err(ClientError::Replicas);
         }
         Ok(WaitAof {
