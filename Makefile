@@ -8,6 +8,7 @@ DIR        ?= ./ephesus-cluster
 ROUNDS     ?= 1000
 KEYS       ?= 1000000
 CASES      ?= 2000000
+COMMANDS   ?= 5000000
 SECONDS    ?= 30
 
 # Each place in the code counts how often it is passed: tests/src/coverage.rs.
@@ -21,7 +22,7 @@ HOST        = $(shell rustc -vV | sed -n 's/^host: //p')
 export EPHESUS_BIN ?= $(EPHESUS)
 
 .DEFAULT_GOAL := help
-.PHONY: help toolchain deps build run cluster test lint fmt bench-tool bench compare bench-cluster bench-migrate benchmarks reference demo abuse soak soak-cluster soak-migration settings crash fuzz clean
+.PHONY: help toolchain deps build run cluster test lint fmt bench-tool bench compare bench-cluster bench-migrate benchmarks reference sequences demo abuse soak soak-cluster soak-migration settings crash fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -82,6 +83,9 @@ demo: build ## write from several connections, kill -9, restart, verify every ac
 fuzz: deps build ## everything that takes bytes from outside, with CASES=2000000 inputs each, guided by what they reach
 	RUSTFLAGS="$(COVERAGE)" EPHESUS_FUZZ_CASES=$(CASES) $(CARGO) test --locked -p ephesus-tests --test fuzz \
 		--target $(HOST) --target-dir $(TARGET_DIR)/fuzz -- --nocapture --test-threads 1
+
+sequences: deps build ## random commands at Redis, Valkey and Ephesus, COMMANDS=5000000 per kind of port (EPHESUS_SEED=n repeats a run)
+	EPHESUS_COMMANDS=$(COMMANDS) $(CARGO) test --locked -p ephesus-tests --test system -- --nocapture --test-threads 2 commands::generated
 
 abuse: deps build ## every known attack of clients, SECONDS=30 each, alone and together, with figures
 	EPHESUS_ATTACK_SECONDS=$(SECONDS) $(CARGO) test --locked -p ephesus-tests --test system -- --nocapture --test-threads 1 attacks::

@@ -30,7 +30,17 @@ impl Oracle {
 
     /// One Redis Cluster node that owns every slot.
     pub fn cluster() -> Self {
-        let oracle = Self::start(&["--cluster-enabled", "yes"]);
+        paths::require("redis-server");
+        Self::with_every_slot(Path::new("redis-server"), &[])
+    }
+
+    /// The same of Valkey 9.1, with databases.
+    pub fn valkey_cluster() -> Self {
+        Self::with_every_slot(&paths::valkey_server(), &["--cluster-databases", "16"])
+    }
+
+    fn with_every_slot(program: &Path, extra: &[&str]) -> Self {
+        let oracle = Self::run(program, &[&["--cluster-enabled", "yes"], extra].concat());
         let mut client = oracle.client();
         assert_eq!(
             client.say("CLUSTER ADDSLOTSRANGE 0 16383"),
@@ -81,6 +91,8 @@ impl Oracle {
         let mut command = Command::new(program);
         command.arg("--port").arg(ports.base().to_string());
         command.args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]);
+        // What has expired is removed soon.
+        command.args(["--hz", "500"]);
         // By default 10000 above, where a port of somebody else may be.
         let bus = (ports.base() + 1).to_string();
         if extra.contains(&"--cluster-enabled") {

@@ -6,6 +6,9 @@ const ROUNDS: &str = "EPHESUS_CRASH_ROUNDS";
 /// Asks for keys of the tests that fill a cluster or a partition.
 const KEYS: &str = "EPHESUS_KEYS";
 
+/// Asks for commands of generated sequences.
+const COMMANDS: &str = "EPHESUS_COMMANDS";
+
 /// Asks for longer attacks.
 const ATTACK_SECONDS: &str = "EPHESUS_ATTACK_SECONDS";
 
@@ -28,6 +31,14 @@ pub fn has_own_rounds() -> bool {
 /// When it is no number.
 pub fn keys(default: u64) -> u64 {
     asked(KEYS).unwrap_or(default)
+}
+
+/// Commands of each comparison of generated sequences: `EPHESUS_COMMANDS`, else so many.
+///
+/// # Panics
+/// When it is no number.
+pub fn commands(default: u64) -> u64 {
+    asked(COMMANDS).unwrap_or(default)
 }
 
 /// How long each attack lasts: `EPHESUS_ATTACK_SECONDS`, else so long.

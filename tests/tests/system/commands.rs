@@ -3,6 +3,7 @@
 mod connection;
 mod databases;
 mod expiry;
+mod generated;
 mod programs;
 mod protocol;
 mod pubsub;

@@ -1,11 +1,8 @@
 //! MULTI, EXEC, DISCARD, WATCH and UNWATCH: two clients in turn, against a Redis that is told the same.
 
-use ephesus_tests::oracle::Oracle;
-use ephesus_tests::{Client, Node, Options, Reply, Rng};
+use ephesus_tests::{Client, Reply};
 
-use super::{PORTS, PROTOCOLS, Pair, Port, shown};
-
-const STEPS: usize = 2500;
+use super::{PORTS, PROTOCOLS, Pair, Port};
 
 /// Answered alike on both kinds of port. A `|` in front: the other client.
 const SCRIPT: &str = "
@@ -230,82 +227,5 @@ fn other_client(pair: &Pair, port: Port) -> Client {
     match port {
         Port::Entry => pair._node.client(),
         Port::Direct => pair._node.direct_client(0),
-    }
-}
-
-#[test]
-fn interleaved_clients_are_answered_as_redis_answers() {
-    let mut rng = Rng::new(ephesus_tests::seed_of_run("interleaved transactions"));
-    for port in PORTS {
-        for protocol in PROTOCOLS {
-            let (oracle, shards) = match port {
-                Port::Entry => (Oracle::standalone(), 3),
-                Port::Direct => (Oracle::cluster(), 1),
-            };
-            let node = Node::start(Options {
-                shards,
-                ..Options::default()
-            });
-            let ours = || match port {
-                Port::Entry => node.client(),
-                Port::Direct => node.direct_client(0),
-            };
-            let mut clients: Vec<[Client; 2]> = (0..2).map(|_| [ours(), oracle.client()]).collect();
-            if protocol == 3 {
-                for client in clients.iter_mut().flatten() {
-                    client.say("HELLO 3");
-                }
-            }
-            let mut trail: Vec<String> = Vec::new();
-            let mut executed = [0; 2];
-            for _ in 0..STEPS {
-                let who = rng.below(2) as usize;
-                let step = step(&mut rng);
-                trail.push(format!("{who}: {}", shown(&step)));
-                if trail.len() > 40 {
-                    trail.remove(0);
-                }
-                let [ours, theirs] = &mut clients[who];
-                let (ours, theirs) = (ours.call(&step), theirs.call(&step));
-                assert!(
-                    ours == theirs,
-                    "{port:?} port, RESP{protocol}: we say {ours:?}, Redis says {theirs:?}; steps:\n{}",
-                    trail.join("\n")
-                );
-                if step[0] == b"EXEC" && ours.error().is_none() {
-                    executed[usize::from(ours.is_nil())] += 1;
-                }
-            }
-            assert!(executed[0] > 10 && executed[1] > 5, "{executed:?}");
-        }
-    }
-}
-
-/// The next command: on few keys of one slot, so that both clients meet.
-fn step(rng: &mut Rng) -> Vec<Vec<u8>> {
-    let word = |text: &str| text.as_bytes().to_vec();
-    let key = |rng: &mut Rng| format!("{{tag}}{}", rng.below(4)).into_bytes();
-    let value = |rng: &mut Rng| rng.below(100).to_string().into_bytes();
-    match rng.below(32) {
-        0..4 => vec![word("MULTI")],
-        4..8 => vec![word("EXEC")],
-        8 => vec![word("DISCARD")],
-        9..13 => vec![word("WATCH"), key(rng)],
-        13 => vec![word("WATCH"), key(rng), key(rng)],
-        14 => vec![word("UNWATCH")],
-        15 => vec![word("GET")],
-        16 => vec![word("SET"), key(rng), value(rng), word("NX")],
-        17 => vec![word("DEL"), key(rng), key(rng)],
-        18 => vec![word("INCR"), key(rng)],
-        19 => vec![word("APPEND"), key(rng), word("x")],
-        20 => vec![word("EXPIRE"), key(rng), word("1000")],
-        21 => vec![word("PERSIST"), key(rng)],
-        22 => vec![word("RENAME"), key(rng), key(rng)],
-        23 => vec![word("MSET"), key(rng), value(rng), key(rng), value(rng)],
-        24 => vec![word("PEXPIRE"), key(rng), word("-1")],
-        25 => vec![word("SETRANGE"), key(rng), word("2"), word("y")],
-        26 => vec![word("PING")],
-        27 => vec![word("MGET"), key(rng), key(rng)],
-        _ => vec![word("GET"), key(rng)],
     }
 }
