@@ -98,7 +98,7 @@ soak-cluster: deps build ## a stock client writes and reads KEYS=1000000 keys ov
 	EPHESUS_KEYS=$(KEYS) $(CARGO) test --locked -p ephesus-tests --test system -- --nocapture local_cluster::a_stock_client
 
 soak-migration: deps build ## nodes and coordinators die while partitions move (ROUNDS=1000); one of KEYS=1000000 keys moves
-	EPHESUS_CRASH_ROUNDS=$(ROUNDS) EPHESUS_KEYS=$(KEYS) $(CARGO) test --locked -p ephesus-tests --test system -- --nocapture --test-threads 1 migration::shapes migration::traces migration::deaths migration::resharded migration::cuts
+	EPHESUS_CRASH_ROUNDS=$(ROUNDS) EPHESUS_KEYS=$(KEYS) $(CARGO) test --locked -p ephesus-tests --test system -- --nocapture --test-threads 1 migration::shapes migration::traces migration::deaths migration::resharded migration::cuts transactions_and_scripts
 
 settings: deps build ## every change of settings between two starts at every state of the log: a long run
 	$(CARGO) test --locked -p ephesus-tests --test system -- --nocapture --ignored settings::

@@ -1,4 +1,5 @@
-//! EXEC is all or nothing, whatever becomes of its node, and WATCH never lets a lost update through.
+//! EXEC and scripts are all or nothing, whatever becomes of their node; WATCH never lets a lost update through, and an
+//! EXEC that it refuses has changed nothing.
 //!
 //! `EPHESUS_CRASH_ROUNDS=n` makes it longer, `EPHESUS_SEED=n` repeats a run's choices.
 
@@ -14,7 +15,8 @@ use ephesus_tests::roaming::moved;
 use ephesus_tests::scale::rounds;
 use ephesus_tests::{Client, Node, Options, Reply, Rng, TestCluster};
 
-const ROUNDS_IN_CI: u64 = 5;
+const KILLS_IN_CI: u64 = 5;
+const MOVES_IN_CI: u64 = 2;
 const WORKERS: u64 = 4;
 const GROUPS: u64 = 24;
 /// Numbers that all workers add to.
@@ -24,6 +26,17 @@ const RETRY: Duration = Duration::from_millis(5);
 /// How long a node may be away.
 const BACK_WITHIN: Duration = Duration::from_secs(60);
 
+/// The next number for all keys of a group.
+const TOGETHER: &str = "redis.call('set', KEYS[1], ARGV[1]) \
+    local n = redis.call('incr', KEYS[2]) \
+    redis.call('del', KEYS[3]) redis.call('append', KEYS[3], ARGV[1]) return n";
+
+/// One more, if nobody has added one since.
+const ADD: &str = "if (redis.call('get', KEYS[1]) or '0') ~= ARGV[1] then return 0 end \
+    redis.call('incr', KEYS[1]) redis.call('incr', KEYS[2]) redis.call('incr', KEYS[3]) return 1";
+
+const READ: &str = "return redis.call('mget', unpack(KEYS))";
+
 /// Keys that one worker changes together; each has the same number.
 #[derive(Clone, Copy, Debug, Default)]
 struct Group {
@@ -31,6 +44,21 @@ struct Group {
     number: u64,
     /// The next one may have been set as well.
     is_in_doubt: bool,
+}
+
+impl Group {
+    /// What was found has to be what is known; it is from now on.
+    fn settle(&mut self, found: u64, what: &str) {
+        let most = self.number + u64::from(self.is_in_doubt);
+        assert!(
+            (self.number..=most).contains(&found),
+            "{what}: {found}, {self:?}"
+        );
+        *self = Group {
+            number: found,
+            is_in_doubt: false,
+        };
+    }
 }
 
 /// What has become of a transaction.
@@ -80,6 +108,39 @@ impl Clients {
         result
     }
 
+    /// One command; none if it was refused.
+    fn one(&mut self, tag: &str, command: Vec<String>) -> io::Result<Option<Reply>> {
+        let reply = self.ask(tag, &[command])?.remove(0);
+        Ok(Some(reply).filter(|reply| reply.error().is_none()))
+    }
+
+    /// A script on these keys, by its text or by the name that its text has given it.
+    fn script(
+        &mut self,
+        tag: &str,
+        (text, sha): (&str, &mut Option<String>),
+        keys: &[String],
+        argument: u64,
+    ) -> io::Result<Option<Reply>> {
+        let load = ["SCRIPT", "LOAD", text].map(str::to_owned).to_vec();
+        let (name, by) = match sha.take() {
+            Some(sha) => ("EVALSHA", sha),
+            None => {
+                let loaded = self.one(tag, load)?;
+                *sha = loaded.map(|sha| sha.text());
+                ("EVAL", text.to_owned())
+            }
+        };
+        let head = [name.to_owned(), by.clone(), keys.len().to_string()];
+        let command = [&head, keys, &[argument.to_string()]].concat();
+        let reply = self.one(tag, command)?;
+        // A node that was killed does not know it any more.
+        if name == "EVALSHA" && reply.is_some() {
+            *sha = Some(by);
+        }
+        Ok(reply)
+    }
+
     /// MULTI, these, EXEC.
     fn exec(&mut self, tag: &str, commands: &[Vec<String>]) -> io::Result<Outcome> {
         let one = |name: &str| vec![name.to_owned()];
@@ -100,18 +161,50 @@ struct Worker {
     clients: Clients,
     rng: Rng,
     groups: Vec<Group>,
-    /// What it has added to the shared numbers, and how often it does not know.
-    added: [u64; SHARED as usize],
-    doubts: [u64; SHARED as usize],
+    /// What it has added to the shared numbers, and whether one more may be.
+    added: [Group; SHARED as usize],
+    /// How often WATCH has refused it.
+    refused: u64,
+    /// Scripts that it has loaded.
+    together: Option<String>,
+    add: Option<String>,
 }
 
 fn words(line: &str) -> Vec<String> {
     line.split(' ').map(str::to_owned).collect()
 }
 
+fn number_of(reply: &Reply) -> u64 {
+    match reply {
+        reply if reply.is_nil() => 0,
+        reply => reply.text().parse().expect("a number"),
+    }
+}
+
+/// A shared number, the same once more, and what each worker has added.
+fn shared_keys(at: usize) -> Vec<String> {
+    let by = (0..WORKERS).map(|worker| format!("{{shared{at}}}by{worker}"));
+    let both = ["", "twin"].map(|end| format!("{{shared{at}}}{end}"));
+    both.into_iter().chain(by).collect()
+}
+
 impl Worker {
     fn tag(&self, group: usize) -> String {
         format!("w{}:{group}", self.number)
+    }
+
+    /// Some keys as they are at one moment; none if nobody serves them.
+    fn values(&mut self, tag: &str, keys: &[String]) -> io::Result<Option<Vec<u64>>> {
+        let command = match self.rng.one_in(4) {
+            true => [
+                &["EVAL_RO", READ, &keys.len().to_string()].map(str::to_owned),
+                keys,
+            ]
+            .concat(),
+            false => [&[words("MGET").remove(0)], keys].concat(),
+        };
+        let reply = self.clients.one(tag, command)?;
+        Ok(reply.map(|reply| reply.items().iter().map(number_of).collect()))
     }
 
     /// Sets all keys of a group to the next number, or reads them, which must agree.
@@ -123,20 +216,36 @@ impl Worker {
             return Ok(());
         }
         let next = self.groups[at].number + 1;
-        let commands = [
-            words(&format!("SET {{{tag}}}a {next}")),
-            words(&format!("INCR {{{tag}}}b")),
-            words(&format!("DEL {{{tag}}}c")),
-            words(&format!("APPEND {{{tag}}}c {next}")),
-        ];
         self.groups[at].is_in_doubt = true;
-        match self.clients.exec(&tag, &commands)? {
-            Outcome::Done(replies) => {
-                assert_eq!(replies[0], Reply::ok());
-                assert_eq!(replies[1], Reply::Integer(next as i64));
-                self.groups[at].number = next;
+        let is_done = match self.rng.one_in(2) {
+            true => {
+                let keys = ["a", "b", "c"].map(|end| format!("{{{tag}}}{end}"));
+                let script = (TOGETHER, &mut self.together);
+                let reply = self.clients.script(&tag, script, &keys, next)?;
+                if let Some(reply) = &reply {
+                    assert_eq!(*reply, Reply::Integer(next as i64), "{tag}");
+                }
+                reply.is_some()
             }
-            Outcome::Refused => {}
+            false => {
+                let commands = [
+                    words(&format!("SET {{{tag}}}a {next}")),
+                    words(&format!("INCR {{{tag}}}b")),
+                    words(&format!("DEL {{{tag}}}c")),
+                    words(&format!("APPEND {{{tag}}}c {next}")),
+                ];
+                match self.clients.exec(&tag, &commands)? {
+                    Outcome::Done(replies) => {
+                        assert_eq!(replies[0], Reply::ok());
+                        assert_eq!(replies[1], Reply::Integer(next as i64));
+                        true
+                    }
+                    Outcome::Refused => false,
+                }
+            }
+        };
+        if is_done {
+            self.groups[at].number = next;
         }
         self.groups[at].is_in_doubt = false;
         Ok(())
@@ -145,55 +254,84 @@ impl Worker {
     /// Whether the node has answered.
     fn read(&mut self, at: usize) -> io::Result<bool> {
         let tag = self.tag(at);
-        let get = words(&format!("MGET {{{tag}}}a {{{tag}}}b {{{tag}}}c"));
-        let reply = self.clients.ask(&tag, &[get])?.remove(0);
-        if reply.error().is_some() {
+        let keys = ["a", "b", "c"].map(|end| format!("{{{tag}}}{end}"));
+        let Some(found) = self.values(&tag, &keys)? else {
             return Ok(false);
-        }
-        let group = &mut self.groups[at];
-        let found = reply.items();
+        };
         assert!(
-            found.iter().all(|item| *item == found[0]),
+            found.iter().all(|number| *number == found[0]),
             "{tag}: {found:?}"
         );
-        let found = match &found[0] {
-            item if item.is_nil() => 0,
-            item => item.text().parse().expect("a number"),
-        };
-        let most = group.number + u64::from(group.is_in_doubt);
-        assert!(
-            (group.number..=most).contains(&found),
-            "{tag}: {found}, {group:?}"
-        );
-        *group = Group {
-            number: found,
-            is_in_doubt: false,
-        };
+        self.groups[at].settle(found[0], &tag);
         Ok(true)
+    }
+
+    /// Reads a shared number, of which all parts must agree.
+    fn read_shared(&mut self, at: usize) -> io::Result<Option<u64>> {
+        let tag = format!("shared{at}");
+        let found = self.values(&tag, &shared_keys(at))?;
+        Ok(found.map(|found| self.settle_shared(at, &found)))
+    }
+
+    fn settle_shared(&mut self, at: usize, found: &[u64]) -> u64 {
+        let (both, by) = found.split_at(2);
+        let sum: u64 = by.iter().sum();
+        assert!(
+            both[0] == both[1] && both[0] == sum,
+            "shared{at}: {found:?}"
+        );
+        let own = by[self.number as usize];
+        self.added[at].settle(own, &format!("shared{at} by {}", self.number));
+        both[0]
     }
 
     /// Adds one to a number, if nobody has since it was read.
     fn add(&mut self) -> io::Result<()> {
         let at = self.rng.below(SHARED) as usize;
         let tag = format!("shared{at}");
-        let commands = [
-            words(&format!("WATCH {{{tag}}}")),
-            words(&format!("GET {{{tag}}}")),
-        ];
-        let replies = self.clients.ask(&tag, &commands)?;
-        if replies.iter().any(|reply| reply.error().is_some()) {
+        let keys = shared_keys(at);
+        let own = keys[2 + self.number as usize].clone();
+        if self.added[at].is_in_doubt || self.rng.one_in(6) {
+            self.read_shared(at)?;
             return Ok(());
         }
-        let value: u64 = match &replies[1] {
-            value if value.is_nil() => 0,
-            value => value.text().parse().expect("a number"),
+        let is_done = match self.rng.one_in(3) {
+            true => {
+                let Some(value) = self.read_shared(at)? else {
+                    return Ok(());
+                };
+                self.added[at].is_in_doubt = true;
+                let changed = [keys[0].clone(), keys[1].clone(), own];
+                let script = (ADD, &mut self.add);
+                let reply = self.clients.script(&tag, script, &changed, value)?;
+                reply == Some(Reply::Integer(1))
+            }
+            false => {
+                let watch = words(&format!("WATCH {}", keys[0]));
+                let mget = [&[words("MGET").remove(0)], &keys[..]].concat();
+                let replies = self.clients.ask(&tag, &[watch, mget])?;
+                if replies.iter().any(|reply| reply.error().is_some()) {
+                    return Ok(());
+                }
+                let found: Vec<u64> = replies[1].items().iter().map(number_of).collect();
+                let value = self.settle_shared(at, &found);
+                self.added[at].is_in_doubt = true;
+                let commands = [
+                    words(&format!("SET {} {}", keys[0], value + 1)),
+                    words(&format!("INCR {}", keys[1])),
+                    words(&format!("INCR {own}")),
+                ];
+                match self.clients.exec(&tag, &commands)? {
+                    Outcome::Done(_) => true,
+                    Outcome::Refused => {
+                        self.refused += 1;
+                        false
+                    }
+                }
+            }
         };
-        self.doubts[at] += 1;
-        let set = words(&format!("SET {{{tag}}} {}", value + 1));
-        if let Outcome::Done(_) = self.clients.exec(&tag, &[set])? {
-            self.added[at] += 1;
-        }
-        self.doubts[at] -= 1;
+        self.added[at].number += u64::from(is_done);
+        self.added[at].is_in_doubt = false;
         Ok(())
     }
 
@@ -211,13 +349,21 @@ impl Worker {
         self
     }
 
-    /// Reads all of its groups, from a node that is there again.
+    /// Reads all that it has written, from a node that is there again.
     fn verify(&mut self) {
         let began = Instant::now();
+        let wait = || {
+            std::thread::sleep(RETRY);
+            assert!(began.elapsed() < BACK_WITHIN, "nobody answers");
+        };
         for at in 0..self.groups.len() {
             while !self.read(at).unwrap_or(false) {
-                std::thread::sleep(RETRY);
-                assert!(began.elapsed() < BACK_WITHIN, "nobody answers");
+                wait();
+            }
+        }
+        for at in 0..SHARED as usize {
+            while !self.read_shared(at).is_ok_and(|value| value.is_some()) {
+                wait();
             }
         }
     }
@@ -240,8 +386,10 @@ fn workers(seeds: &[SocketAddr], rng: &mut Rng) -> Vec<Worker> {
         },
         rng: rng.fork(),
         groups: vec![Group::default(); GROUPS as usize],
-        added: [0; SHARED as usize],
-        doubts: [0; SHARED as usize],
+        added: Default::default(),
+        refused: 0,
+        together: None,
+        add: None,
     };
     (0..WORKERS).map(worker).collect()
 }
@@ -285,46 +433,30 @@ impl Load {
 
 /// Reads everything back.
 fn verify(workers: &mut [Worker]) {
-    for at in 0..SHARED as usize {
-        let added: u64 = workers.iter().map(|worker| worker.added[at]).sum();
-        let doubts: u64 = workers.iter().map(|worker| worker.doubts[at]).sum();
-        let tag = format!("shared{at}");
-        let get = words(&format!("GET {{{tag}}}"));
-        let began = Instant::now();
-        let value = loop {
-            let reply = workers[0].clients.ask(&tag, std::slice::from_ref(&get));
-            match reply.map(|mut replies| replies.remove(0)) {
-                Ok(reply) if reply.error().is_none() => break reply,
-                _ => std::thread::sleep(RETRY),
-            }
-            assert!(began.elapsed() < BACK_WITHIN, "nobody answers");
-        };
-        let value: u64 = match value {
-            value if value.is_nil() => 0,
-            value => value.text().parse().expect("a number"),
-        };
-        assert!(
-            (added..=added + doubts).contains(&value),
-            "{value} of {added} and {doubts}"
-        );
-        // What is known now.
-        for worker in workers.iter_mut() {
-            worker.doubts[at] = 0;
-        }
-        workers[0].added[at] += value - added;
-    }
     workers.iter_mut().for_each(Worker::verify);
 }
 
+/// That all there is to a run has happened in it.
+fn assert_worked(workers: &[Worker]) {
+    let added: u64 = workers
+        .iter()
+        .flat_map(|worker| worker.added)
+        .map(|group| group.number)
+        .sum();
+    let refused: u64 = workers.iter().map(|worker| worker.refused).sum();
+    eprintln!("{added} added, {refused} refused");
+    assert!(added > 0 && refused > 0, "{added} added, {refused} refused");
+}
+
 #[test]
-fn exec_is_all_or_nothing_when_its_node_is_killed() {
+fn transactions_and_scripts_are_all_or_nothing_when_their_node_is_killed() {
     let mut rng = Rng::new(ephesus_tests::seed_of_run("killed transactions"));
     let mut node = Node::start(Options {
         shards: 2,
         ..Options::default()
     });
     let mut workers = workers(&[node.entry()], &mut rng);
-    for _ in 0..rounds(ROUNDS_IN_CI) {
+    for _ in 0..rounds(KILLS_IN_CI) {
         let load = Load::start(workers);
         load.goes_on(200);
         std::thread::sleep(Duration::from_millis(rng.below(300)));
@@ -333,34 +465,33 @@ fn exec_is_all_or_nothing_when_its_node_is_killed() {
         node.restart();
         verify(&mut workers);
     }
-    let added: u64 = workers.iter().flat_map(|worker| worker.added).sum();
-    assert!(added > 0, "nothing was added");
+    assert_worked(&workers);
 }
 
 #[test]
-fn exec_is_all_or_nothing_while_partitions_move_and_a_node_dies() {
+fn transactions_and_scripts_are_all_or_nothing_while_partitions_move_and_nodes_die() {
     let mut rng = Rng::new(ephesus_tests::seed_of_run("moving transactions"));
     let names = ["athens", "byzantium"];
     let mut whole = TestCluster::started(&["--partitions", "32"], &names, 2);
-    let workers = workers(&whole.entries(), &mut rng);
-    let load = Load::start(workers);
-    load.goes_on(200);
-    whole
-        .core
-        .ask(&["drain", "athens", "--wait"])
-        .assert(0, &[]);
-    load.goes_on(100);
-    whole.core.ask(&["drain", "athens", "--end"]).assert(0, &[]);
-    whole.core.ask(&["rebalance"]).assert(0, &[]);
-    std::thread::sleep(Duration::from_millis(rng.below(200)));
-    whole.node("byzantium").kill();
-    whole.node("byzantium").restart();
-    load.goes_on(200);
-    whole.until_healthy();
-    whole.core.ask(&["rebalance", "--wait"]).assert(0, &[]);
-    load.goes_on(200);
-    let mut workers = load.finish();
-    verify(&mut workers);
-    let added: u64 = workers.iter().flat_map(|worker| worker.added).sum();
-    assert!(added > 0, "nothing was added");
+    let mut workers = workers(&whole.entries(), &mut rng);
+    for _ in 0..rounds(MOVES_IN_CI) {
+        let load = Load::start(workers);
+        load.goes_on(200);
+        let drained = *rng.pick(&names);
+        whole.core.ask(&["drain", drained, "--wait"]).assert(0, &[]);
+        load.goes_on(100);
+        whole.core.ask(&["drain", drained, "--end"]).assert(0, &[]);
+        whole.core.ask(&["rebalance"]).assert(0, &[]);
+        std::thread::sleep(Duration::from_millis(rng.below(200)));
+        let victim = *rng.pick(&names);
+        whole.node(victim).kill();
+        whole.node(victim).restart();
+        load.goes_on(200);
+        whole.until_healthy();
+        whole.core.ask(&["rebalance", "--wait"]).assert(0, &[]);
+        load.goes_on(200);
+        workers = load.finish();
+        verify(&mut workers);
+    }
+    assert_worked(&workers);
 }
