@@ -38,7 +38,7 @@ fn commands_errors_and_times_are_counted_wherever_they_are_executed() {
     let text = client.say("INFO commandstats").text();
     assert_eq!(field(&text, "cmdstat_set", "calls"), 500.0);
     assert!(field(&text, "cmdstat_set", "usec") > 0.0, "{text}");
-    assert_eq!(field(&text, "cmdstat_get", "calls"), 100.0);
+    assert_eq!(field(&text, "cmdstat_get", "calls"), (100 - moved) as f64);
     assert_eq!(
         field(&text, "cmdstat_get", "rejected_calls"),
         (moved + 1) as f64

@@ -419,13 +419,19 @@ fn large_replies_are_made_together() {
 #[test]
 fn replies_are_bounded_also_those_that_are_handed_over() {
     let (mut bed, client, keys) = entry();
+    let long = "x".repeat(1 << 20);
     let refused = [
         "-ERR the reply would be longer than ",
         "-ERR the commands of a transaction exceed ",
     ];
     for (key, refused) in keys.iter().zip(refused) {
         bed.ask(client, &["MULTI", &format!("SET {key} 1")]);
-        for _ in 0..60 {
+        for _ in 0..30 {
+            bed.send_bytes(client, &command(&["ECHO", &long]));
+            bed.settle();
+            bed.take(client);
+        }
+        for _ in 0..6 {
             bed.ask(client, &["COMMAND"; 50]);
         }
         let replies = bed.ask(client, &["EXEC", &format!("EXISTS {key}")]);
