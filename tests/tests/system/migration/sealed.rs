@@ -1,5 +1,7 @@
 //! What moves between nodes of a cluster with a secret is for nobody else to read.
 
+use std::time::Duration;
+
 use ephesus_tests::wiretap::{Heard, Wiretap};
 use ephesus_tests::{Core, Options, Reply, TestCluster, paths};
 
@@ -7,6 +9,8 @@ use super::{NINE, move_to};
 
 const TEXT: &str = "a text that nobody else has to read";
 const KEYS: usize = 2_000;
+
+const SOON: Duration = Duration::from_secs(20);
 
 /// Moves partitions with values that have the text; answers what was heard at the port of the node that gets them, and at
 /// that of the leading coordinator.
@@ -52,11 +56,11 @@ fn heard(secret: Option<&str>) -> Option<(Heard, Heard)> {
     whole.nodes[0].stop();
     whole.nodes[0].restart();
     let heard = (nodes.finish(), coordinators.finish());
-    // One of those before may go to the node as it was.
+    // The node that was stopped may not serve again yet.
     let mut client = whole.client();
     for n in (0..KEYS).step_by(100) {
         let value = format!("{n} {}", TEXT.repeat(20));
-        let reply = client.call(&["GET", &format!("key:{n}")]);
+        let reply = client.insist(&["GET", &format!("key:{n}")], SOON);
         assert_eq!(reply, Reply::bulk(value));
     }
     Some(heard)
