@@ -22,6 +22,7 @@ use crate::keyspace::databases;
 use crate::keyspace::events::EventClasses;
 use crate::node::ServeOptions;
 use crate::node::check::store::OneStore;
+use crate::node::shared::DebugCommand;
 use crate::node::time::WallClock;
 use crate::tls::{AuthClients, TlsFiles, TlsOptions};
 use coordinator::CoordinatorCommand;
@@ -231,6 +232,9 @@ pub struct Serve {
         value_parser = clap::value_parser!(u64).range(1..=5000)
     )]
     lua_time_limit: u64,
+    /// Who may send DEBUG: nobody, clients of this machine, or all who may send all other commands.
+    #[arg(long, value_enum, default_value_t = DebugFlag::No)]
+    enable_debug_command: DebugFlag,
     /// error, warn, info, debug or trace; the log goes to standard error.
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     pub log_level: tracing::Level,
@@ -240,6 +244,13 @@ pub struct Serve {
 enum DurabilityFlag {
     Strict,
     Relaxed,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum DebugFlag {
+    No,
+    Local,
+    Yes,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -351,6 +362,11 @@ impl Serve {
             allow_slot_commands: self.allow_slot_commands,
             events: self.notify_keyspace_events,
             lua_time_limit: Duration::from_millis(self.lua_time_limit),
+            debug_command: match self.enable_debug_command {
+                DebugFlag::No => DebugCommand::No,
+                DebugFlag::Local => DebugCommand::Local,
+                DebugFlag::Yes => DebugCommand::Yes,
+            },
             accept_old_data: self.accept_old_data,
             announce_host: self.announce_host.clone(),
             reset_clock: self.reset_clock,

@@ -129,6 +129,11 @@ fn banner(node: &Node) {
             entry + 1
         )
     });
+    // redis-cli asks for the password then.
+    let asks = match shared.users.newest().default_user().is_open() {
+        true => "",
+        false => " --askpass",
+    };
     let text = format!(
         "ephesus {} node {} ({})\n\
          \x20 entry port  {host}:{port}\n\
@@ -137,7 +142,7 @@ fn banner(node: &Node) {
          \x20 partitions  {}\n\
          \x20 durability  {durability}, fsync p50 {sync}\n\
          \x20 data        {data}\n\
-         \x20 try         redis-cli -p {port} set greeting hello\n",
+         \x20 try         redis-cli -p {port}{asks} set greeting hello\n",
         env!("CARGO_PKG_VERSION"),
         settings.name,
         shared.id,

@@ -80,6 +80,11 @@ impl Oracle {
         Self::run(&paths::valkey_server(), &[])
     }
 
+    /// One standalone Redis with these options.
+    pub fn with(options: &[&str]) -> Self {
+        Self::start(options)
+    }
+
     fn start(extra: &[&str]) -> Self {
         paths::require("redis-server");
         Self::run(Path::new("redis-server"), extra)

@@ -27,6 +27,13 @@ impl SharedFrame {
         frame.encode(&mut bytes);
         SharedFrame(bytes.into())
     }
+
+    /// Its bytes, with the frame's header.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "no frame is empty")]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
 }
 
 #[derive(Debug)]

@@ -14,8 +14,6 @@ pub enum Denied {
     Key(usize),
     /// The argument at that index is a channel, or a pattern of channels.
     Channel(usize),
-    /// A script of somebody who may not do everything: it could do what its user may not.
-    Script(Cmd),
     /// To look whether the user may takes too long: the command has too many keys, and the user too many patterns.
     TooLong(Cmd),
 }
@@ -25,9 +23,23 @@ impl Denied {
     #[must_use]
     pub fn reason(self) -> &'static str {
         match self {
-            Denied::Command(_) | Denied::Script(_) | Denied::TooLong(_) => "command",
+            Denied::Command(_) | Denied::TooLong(_) => "command",
             Denied::Key(_) => "key",
             Denied::Channel(_) => "channel",
+        }
+    }
+
+    /// What EXEC tells of a command that was allowed when it was queued.
+    #[must_use]
+    pub fn reason_at_exec(self) -> &'static str {
+        match self {
+            Denied::Command(_) | Denied::TooLong(_) => {
+                "no permission to execute the command or subcommand"
+            }
+            Denied::Key(_) => "no permission to touch the specified keys",
+            Denied::Channel(_) => {
+                "no permission to access one of the channels used as arguments to the command"
+            }
         }
     }
 
@@ -35,9 +47,7 @@ impl Denied {
     #[must_use]
     pub fn object<A: ArgList + ?Sized>(self, args: &A) -> &[u8] {
         match self {
-            Denied::Command(cmd) | Denied::Script(cmd) | Denied::TooLong(cmd) => {
-                cmd.name().as_bytes()
-            }
+            Denied::Command(cmd) | Denied::TooLong(cmd) => cmd.name().as_bytes(),
             Denied::Key(index) | Denied::Channel(index) => args.arg(index),
         }
     }
@@ -63,8 +73,6 @@ impl Denied {
     }
 }
 
-const SCRIPTS: &str = "scripts are for users who may send all commands about all keys and channels";
-
 /// A refusal, in Redis's words where Redis has any.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
@@ -84,7 +92,6 @@ impl fmt::Display for Refusal {
                     "User {user} has no permissions to run the '{name}' command"
                 );
             }
-            Denied::Script(_) => return f.write_str(SCRIPTS),
             Denied::TooLong(cmd) => {
                 let name = cmd.name();
                 return write!(

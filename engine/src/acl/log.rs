@@ -149,7 +149,8 @@ impl Entry {
     }
 }
 
-fn kept(text: &[u8]) -> &[u8] {
+/// As much of it as is kept.
+pub fn kept(text: &[u8]) -> &[u8] {
     text.get(..KEPT_BYTES).unwrap_or(text)
 }
 

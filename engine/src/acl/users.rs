@@ -19,6 +19,7 @@ pub struct Users {
     /// Grows with every change.
     version: u64,
     by_name: BTreeMap<Box<[u8]>, Arc<User>>,
+    by_id: BTreeMap<u64, Arc<User>>,
     default_user: Arc<User>,
     next_id: u64,
 }
@@ -50,9 +51,11 @@ impl Users {
     fn with_default(user: User) -> Users {
         let default_user = Arc::new(user);
         let by_name = BTreeMap::from([(DEFAULT_USER.into(), Arc::clone(&default_user))]);
+        let by_id = BTreeMap::from([(default_user.id(), Arc::clone(&default_user))]);
         Users {
             version: 1,
             by_name,
+            by_id,
             default_user,
             next_id: 1,
         }
@@ -81,6 +84,12 @@ impl Users {
     #[must_use]
     pub fn get(&self, name: &[u8]) -> Option<&Arc<User>> {
         self.by_name.get(name)
+    }
+
+    /// The user of that id, as it is by now; `None` once it is gone.
+    #[must_use]
+    pub fn of_id(&self, id: u64) -> Option<&Arc<User>> {
+        self.by_id.get(&id)
     }
 
     /// By name.
@@ -145,7 +154,12 @@ impl Users {
         if user.name() == DEFAULT_USER {
             self.default_user = Arc::clone(&user);
         }
-        self.by_name.insert(user.name().into(), user);
+        self.by_id.insert(user.id(), Arc::clone(&user));
+        if let Some(before) = self.by_name.insert(user.name().into(), Arc::clone(&user))
+            && before.id() != user.id()
+        {
+            self.by_id.remove(&before.id());
+        }
         self.version += 1;
     }
 
@@ -168,6 +182,7 @@ impl Users {
     pub(super) fn nobody() -> Users {
         Users {
             by_name: BTreeMap::new(),
+            by_id: BTreeMap::new(),
             ..Users::default()
         }
     }
@@ -192,8 +207,13 @@ impl Users {
         if names.clone().any(|name| name == DEFAULT_USER) {
             return Err(UsersError::DefaultUser);
         }
-        let removed = names.filter(|name| self.by_name.remove(*name).is_some());
-        let removed = removed.count();
+        let mut removed = 0;
+        for name in names {
+            if let Some(user) = self.by_name.remove(name) {
+                self.by_id.remove(&user.id());
+                removed += 1;
+            }
+        }
         self.version += u64::from(removed > 0);
         Ok(removed)
     }

@@ -6,10 +6,29 @@ use std::io::Write;
 use ephesus_wire::Slot;
 
 use super::parse::ArgList;
-use crate::acl::denied::Refusal;
+use crate::acl::denied::{Denied, Refusal};
 use crate::acl::rule::RuleError;
 use crate::acl::users::{RULES_MAX, USERS_BYTES_MAX};
 use crate::migration::slots::command::SlotMigrationError;
+use crate::node::copying::CopyError;
+
+/// Subcommands of Redis's CLUSTER that change who has which slots, and who belongs to the cluster.
+const MANAGED: [&str; 14] = [
+    "addslots",
+    "addslotsrange",
+    "bumpepoch",
+    "delslots",
+    "delslotsrange",
+    "failover",
+    "flushslots",
+    "forget",
+    "meet",
+    "replicate",
+    "reset",
+    "saveconfig",
+    "set-config-epoch",
+    "setslot",
+];
 
 /// Longest part of a client's own bytes that is repeated in an error.
 const QUOTED_BYTES_MAX: usize = 128;
@@ -27,6 +46,9 @@ pub enum ClientError {
         container: &'static str,
         name: Quoted,
     },
+    /// A subcommand of CLUSTER by which tools would change who has which slots.
+    #[error("ERR slots are managed by the coordinator; use 'ephesus rebalance'")]
+    SlotsAreManaged,
     /// Too many arguments for a subcommand.
     #[error(
         "ERR unknown subcommand or wrong number of arguments for '{name}'. Try {container} HELP."
@@ -175,6 +197,20 @@ pub enum ClientError {
     /// RESTORE of a key that is there, without REPLACE.
     #[error("BUSYKEY Target key name already exists.")]
     BusyKey,
+    /// MIGRATE with a key and KEYS.
+    #[error("ERR When using MIGRATE KEYS option, the key argument must be set to the empty string")]
+    MigrateKeys,
+    /// MIGRATE did not give all keys to the target.
+    #[error("{0}")]
+    Migrate(CopyError),
+    /// A key has changed while it was given to the target, or has moved: it stays as it is now.
+    #[error(
+        "ERR a key was changed while the target took it, and stays here; the target has its former value"
+    )]
+    MigrateChanged,
+    /// Too many keys are on their way to other servers.
+    #[error("ERR too many MIGRATE commands are under way, or too many bytes of values")]
+    MigratesTooMany,
     /// RESTORE with a negative time to live.
     #[error("ERR Invalid TTL value, must be >= 0")]
     RestoreTtl,
@@ -292,6 +328,12 @@ pub enum ClientError {
     /// SHUTDOWN ABORT, which always comes too late or too early.
     #[error("ERR No shutdown in progress.")]
     NoShutdown,
+    /// DEBUG without --enable-debug-command.
+    #[error(
+        "ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", you can run it from a \
+         local connection, otherwise you need to set this option in the configuration file, and then restart the server."
+    )]
+    NoDebug,
     /// A command that a client which has subscribed may not send under RESP2.
     #[error(
         "ERR Can't execute '{0}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context"
@@ -333,6 +375,16 @@ pub enum ClientError {
     /// What the user may not do.
     #[error("NOPERM {0}")]
     NoPermission(Refusal),
+    /// What the user may not do any more when EXEC executes it.
+    #[error(
+        "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. \
+         This command is no longer allowed for the following reason: {}",
+        .0.reason_at_exec()
+    )]
+    NoPermissionAtExec(Denied),
+    /// What the user whose script calls it may not do.
+    #[error("ERR ACL failure in script: {0}")]
+    ScriptNoPermission(Refusal),
     /// ACL CAT of no category.
     #[error("ERR Unknown category '{0}'")]
     AclCategory(Quoted),
@@ -485,6 +537,12 @@ pub enum ClientError {
     /// A script uses a key that it was not given: it need not be here.
     #[error("ERR Script attempted to access key '{0}', which is not among its KEYS")]
     ScriptKey(Quoted),
+    /// SPUBLISH of a script to a channel that other nodes have.
+    #[error("ERR Script attempted to access a non local key in a cluster node")]
+    ScriptChannel,
+    /// A command that would have its client wait for messages, behind MULTI.
+    #[error("ERR {0} isn't allowed for {1}DENY BLOCKING client")]
+    DenyBlocking(&'static str, &'static str),
     /// SCRIPT FLUSH with something else than ASYNC or SYNC.
     #[error("ERR SCRIPT FLUSH only support SYNC|ASYNC option")]
     ScriptFlushOption,
@@ -521,6 +579,10 @@ impl ClientError {
     /// The error for an unknown subcommand of `container`.
     #[must_use]
     pub fn unknown_subcommand(container: &'static str, name: &[u8]) -> ClientError {
+        let is_managed = |managed: &str| name.eq_ignore_ascii_case(managed.as_bytes());
+        if container == "cluster" && MANAGED.iter().any(|managed| is_managed(managed)) {
+            return ClientError::SlotsAreManaged;
+        }
         ClientError::UnknownSubcommand {
             container,
             name: Quoted::new(name),
@@ -537,7 +599,7 @@ impl ClientError {
             ClientError::NoProto => "NOPROTO",
             ClientError::WrongPassword => "WRONGPASS",
             ClientError::NoAuth | ClientError::HelloNoAuth => "NOAUTH",
-            ClientError::NoPermission(_) => "NOPERM",
+            ClientError::NoPermission(_) | ClientError::NoPermissionAtExec(_) => "NOPERM",
             ClientError::CrossSlot | ClientError::TransactionOfShards => "CROSSSLOT",
             ClientError::ExecAborted | ClientError::ExecAbortedBy(_) => "EXECABORT",
             ClientError::BusyKey => "BUSYKEY",
@@ -546,6 +608,9 @@ impl ClientError {
             }
             ClientError::Loading => "LOADING",
             ClientError::OutOfMemory => "OOM",
+            ClientError::Migrate(
+                CopyError::Connecting | CopyError::Writing | CopyError::Reading,
+            ) => "IOERR",
             ClientError::DiskFull => "MISCONF",
             _ => "ERR",
         }

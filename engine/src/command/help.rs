@@ -229,6 +229,16 @@ const PUBSUB: Lines = &[
     "    Prints this help.",
 ];
 
+const DEBUG: Lines = &[
+    "DEBUG <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+    "OBJECT <key>",
+    "    Show low level info about `key` and associated value.",
+    "SLEEP <seconds>",
+    "    Stop the server for <seconds>. Decimals allowed.",
+    "HELP",
+    "    Print this help.",
+];
+
 /// The text, if the command is some HELP.
 #[must_use]
 pub fn lines(cmd: Cmd) -> Option<Lines> {
@@ -238,6 +248,7 @@ pub fn lines(cmd: Cmd) -> Option<Lines> {
         Cmd::CommandHelp => COMMAND,
         Cmd::AclHelp => acl::HELP,
         Cmd::ConfigHelp => CONFIG,
+        Cmd::Debug => DEBUG,
         Cmd::LatencyHelp => LATENCY,
         Cmd::MemoryHelp => MEMORY,
         Cmd::ObjectHelp => OBJECT,

@@ -65,6 +65,12 @@ pub struct MemoryInfo {
     /// Part of `used` that is keys and values.
     pub dataset: u64,
     pub resident: u64,
+    /// Part of `resident` that no file is behind.
+    pub anonymous: u64,
+    /// Part of `anonymous` that is neither tables nor clients: buffers, caches and stacks, the least that it was.
+    pub startup: u64,
+    /// What is known of `anonymous`: these, and tables and clients of all shards.
+    pub counted: u64,
     /// 0 means no limit.
     pub max: u64,
     pub system_total: u64,
@@ -141,6 +147,10 @@ pub struct StatsInfo {
     /// Of each shard: a channel with subscribers on two of them counts twice.
     pub pubsub_channels: u64,
     pub pubsub_patterns: u64,
+    /// Of PUBLISH, to other nodes and from them; those that were dropped on the way.
+    pub pubsub_messages_sent: u64,
+    pub pubsub_messages_received: u64,
+    pub pubsub_messages_dropped: u64,
     pub reads_processed: u64,
     pub writes_processed: u64,
 }
@@ -188,6 +198,8 @@ pub struct DatabaseInfo {
     pub keys: u64,
     /// Keys that have an expiry.
     pub expires: u64,
+    /// How long these have to live on average, about, ms.
+    pub average_ttl_ms: u64,
 }
 
 /// The sections in the order of the reply; names as clients ask for them.
@@ -348,12 +360,13 @@ impl InfoSnapshot {
         text.line("maxmemory_policy", "noeviction");
         text.line("mem_clients_normal", self.clients.memory);
         text.line("maxmemory_clients", self.clients.memory_max);
-        let fragmentation = memory.resident as f64 / memory.used.max(1) as f64;
+        text.line("used_memory_startup", memory.startup);
+        let fragmentation = memory.anonymous as f64 / memory.counted.max(1) as f64;
         text.line(
             "mem_fragmentation_ratio",
             format_args!("{fragmentation:.2}"),
         );
-        let excess = i128::from(memory.resident) - i128::from(memory.used);
+        let excess = i128::from(memory.anonymous) - i128::from(memory.counted);
         text.line("mem_fragmentation_bytes", excess);
         text.line("mem_allocator", "mimalloc");
         text.line("active_defrag_running", 0);
@@ -440,6 +453,9 @@ impl InfoSnapshot {
         text.line("keyspace_misses", stats.keyspace_misses);
         text.line("pubsub_channels", stats.pubsub_channels);
         text.line("pubsub_patterns", stats.pubsub_patterns);
+        text.line("pubsub_messages_sent", stats.pubsub_messages_sent);
+        text.line("pubsub_messages_received", stats.pubsub_messages_received);
+        text.line("pubsub_messages_dropped", stats.pubsub_messages_dropped);
         text.line("latest_fork_usec", 0);
         text.line("total_forks", 0);
         text.line("total_error_replies", stats.error_replies);
@@ -535,10 +551,11 @@ impl InfoSnapshot {
                 number,
                 keys,
                 expires,
+                average_ttl_ms,
             } = database;
             text.line(
                 format!("db{number}"),
-                format_args!("keys={keys},expires={expires},avg_ttl=0"),
+                format_args!("keys={keys},expires={expires},avg_ttl={average_ttl_ms}"),
             );
         }
     }

@@ -120,10 +120,21 @@ fn key_specification(out: &mut Vec<u8>, protocol: Protocol, keys: &KeySpec) {
     statuses(out, protocol, &keys.flags);
     reply::bulk(out, b"begin_search");
     reply::map(out, protocol, 2);
-    field(out, "type", "index");
-    reply::bulk(out, b"spec");
-    reply::map(out, protocol, 1);
-    number(out, "index", i64::from(keys.begin));
+    match keys.keyword {
+        Some(keyword) => {
+            field(out, "type", "keyword");
+            reply::bulk(out, b"spec");
+            reply::map(out, protocol, 2);
+            field(out, "keyword", keyword);
+            number(out, "startfrom", -2);
+        }
+        None => {
+            field(out, "type", "index");
+            reply::bulk(out, b"spec");
+            reply::map(out, protocol, 1);
+            number(out, "index", i64::from(keys.begin));
+        }
+    }
     reply::bulk(out, b"find_keys");
     reply::map(out, protocol, 2);
     if keys.is_counted {

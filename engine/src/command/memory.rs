@@ -30,6 +30,7 @@ pub fn write_stats(out: &mut Vec<u8>, protocol: Protocol, info: &InfoSnapshot) {
     let numbers = [
         ("peak.allocated", peak),
         ("total.allocated", memory.used),
+        ("startup.allocated", memory.startup),
         ("replication.backlog", 0),
         ("clients.slaves", 0),
         ("clients.normal", info.clients.memory),
@@ -43,7 +44,7 @@ pub fn write_stats(out: &mut Vec<u8>, protocol: Protocol, info: &InfoSnapshot) {
         ("allocator.resident", memory.resident),
         (
             "fragmentation.bytes",
-            memory.resident.saturating_sub(memory.used),
+            memory.anonymous.saturating_sub(memory.counted),
         ),
     ];
     let ratios = [
@@ -52,7 +53,7 @@ pub fn write_stats(out: &mut Vec<u8>, protocol: Protocol, info: &InfoSnapshot) {
             100.0 * ratio(memory.dataset, memory.used),
         ),
         ("peak.percentage", 100.0 * ratio(memory.used, peak)),
-        ("fragmentation", ratio(memory.resident, memory.used)),
+        ("fragmentation", ratio(memory.anonymous, memory.counted)),
     ];
     reply::map(out, protocol, numbers.len() + ratios.len());
     for (name, number) in numbers {
@@ -82,10 +83,10 @@ pub fn diagnosis(info: &InfoSnapshot) -> String {
             clients.memory, clients.memory_max
         ));
     }
-    if memory.used >= SMALL_BYTES && ratio(memory.resident, memory.used) >= FRAGMENTED {
+    if memory.counted >= SMALL_BYTES && ratio(memory.anonymous, memory.counted) >= FRAGMENTED {
         findings.push(format!(
-            "High fragmentation: the process has {} bytes, and keys and clients take {}. Stores of images keep some of it; MEMORY PURGE gives back what is free.",
-            memory.resident, memory.used
+            "High fragmentation: the process has {} bytes, of which {} are known to be used. Stores of images keep some of it; MEMORY PURGE gives back what is free.",
+            memory.anonymous, memory.counted
         ));
     }
     if findings.is_empty() {
@@ -102,7 +103,8 @@ mod tests {
     fn info() -> InfoSnapshot {
         let mut info = InfoSnapshot::default();
         info.memory.used = 100 << 20;
-        info.memory.resident = 120 << 20;
+        info.memory.anonymous = 120 << 20;
+        info.memory.counted = 110 << 20;
         info.memory.max = 200 << 20;
         info.clients.memory_max = 64 << 20;
         info
@@ -124,7 +126,7 @@ mod tests {
         let mut full = info();
         full.memory.max = 110 << 20;
         full.clients.memory = 60 << 20;
-        full.memory.resident = 200 << 20;
+        full.memory.anonymous = 200 << 20;
         assert_eq!(diagnosis(&full).lines().count(), 3);
         assert!(diagnosis(&full).starts_with("High use"));
     }

@@ -11,6 +11,7 @@ use super::error::ClientError;
 pub use expiry::{Expire, ExpireCondition, GetExpiry, TimeUnit, deadline};
 
 mod expiry;
+pub mod migrate;
 
 /// Keys one SCAN call looks at when it has no COUNT.
 pub const SCAN_COUNT_DEFAULT: u64 = 10;

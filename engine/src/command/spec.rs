@@ -9,7 +9,7 @@ use ephesus_wire::resp::request;
 use serde::Deserialize;
 
 use super::error::ClientError;
-use super::parse::ArgList;
+use super::parse::{ArgList, migrate};
 
 /// A command or subcommand, dense from 0 so that it can index per-command counters.
 #[repr(u8)]
@@ -65,6 +65,7 @@ pub enum Cmd {
     Persist,
     Dump,
     Restore,
+    Migrate,
     Object,
     ObjectEncoding,
     ObjectFreq,
@@ -89,6 +90,7 @@ pub enum Cmd {
     Bgrewriteaof,
     Shutdown,
     Monitor,
+    Debug,
     Lolwut,
     Auth,
     Hello,
@@ -313,9 +315,9 @@ impl Spec {
     /// First, last and distance of what has a slot, as `COMMAND INFO` tells them.
     #[must_use]
     pub fn range(&self) -> (u8, i8, u8) {
-        let in_place = |keys: &&KeySpec| !keys.is_counted;
+        let in_place = |keys: &&KeySpec| !keys.is_counted && keys.keyword.is_none();
         let first = self.keys.first().filter(in_place);
-        let last = self.keys.last().filter(in_place);
+        let last = self.keys.iter().rfind(in_place);
         let last = last.map_or(0, |keys| match keys.last {
             behind if behind < 0 => behind,
             behind => keys.begin as i8 + behind,
@@ -372,13 +374,19 @@ impl Spec {
     /// Whether a request may have more than one key.
     #[must_use]
     pub fn may_have_many_keys(&self) -> bool {
-        self.last_key() != self.first_key() as i8 || self.counts_keys()
+        self.last_key() != self.first_key() as i8 || self.counts_keys() || self.names_keys()
     }
 
     /// Whether an argument says how many keys there are.
     #[must_use]
     pub fn counts_keys(&self) -> bool {
         self.facts.key_count_at > 0
+    }
+
+    /// Whether a word may stand in front of its keys.
+    #[must_use]
+    pub fn names_keys(&self) -> bool {
+        self.cmd == Cmd::Migrate
     }
 
     /// Whether scripts may not call the command.
@@ -447,6 +455,11 @@ impl Spec {
             let behind = behind.filter(|behind| *behind <= args.len());
             return (first..behind.unwrap_or(first)).step_by(1);
         }
+        if self.names_keys()
+            && let Some(first) = migrate::first_of_many(args)
+        {
+            return (first..args.len()).step_by(1);
+        }
         self.keys_in_place(args.len())
     }
 
@@ -494,6 +507,9 @@ pub struct KeySpec {
     /// The argument at `begin` says how many keys follow it.
     #[serde(default)]
     pub is_counted: bool,
+    /// Keys follow this word, which is looked for from behind; `begin` is the least index of the first.
+    #[serde(default)]
+    pub keyword: Option<&'static str>,
 }
 
 fn one() -> u8 {

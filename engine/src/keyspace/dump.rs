@@ -38,7 +38,7 @@ const FOOTER_BYTES: usize = 10;
 const INTEGER_TEXT_BYTES_MAX: usize = 11;
 
 /// What DUMP answers for a value.
-fn dumped(value: &[u8]) -> Vec<u8> {
+pub(super) fn dumped(value: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(value.len() + 5 + 1 + FOOTER_BYTES);
     out.push(TYPE_STRING);
     let is_short = value.len() <= INTEGER_TEXT_BYTES_MAX;
@@ -54,6 +54,11 @@ fn dumped(value: &[u8]) -> Vec<u8> {
     let crc = crc64::crc64(&out);
     out.extend_from_slice(&crc.to_le_bytes());
     out
+}
+
+/// Bytes of a value in an RDB file.
+pub(super) fn serialized_bytes(value: &[u8]) -> usize {
+    dumped(value).len() - 1 - FOOTER_BYTES
 }
 
 fn write_integer(out: &mut Vec<u8>, number: i32) {

@@ -7,6 +7,7 @@
 pub mod atomic;
 mod bitfield;
 mod bitop;
+pub mod copies;
 pub mod databases;
 mod dump;
 pub mod events;
@@ -16,6 +17,7 @@ mod incoming;
 pub mod large_replies;
 mod last_writes;
 mod lcs;
+mod lifetimes;
 mod long_double;
 mod object;
 mod outgoing;
@@ -47,6 +49,7 @@ use databases::Counted;
 use events::{Change, Events};
 use large_replies::ReplyRoom;
 use last_writes::LastWrites;
+use lifetimes::Lifetimes;
 use watched::Watched;
 
 /// Bytes of a value that are gone over in the time that a byte of input takes.
@@ -118,6 +121,7 @@ pub struct Keyspace {
     /// The node's time in the current turn, Unix milliseconds; never runs backwards.
     now_ms: u64,
     pub counters: KeyspaceCounters,
+    lifetimes: Lifetimes,
     /// Longest reply of one command.
     pub reply_bytes_max: usize,
     /// Room for large ones.
@@ -184,6 +188,7 @@ impl Keyspace {
             watched: Watched::default(),
             now_ms,
             counters: KeyspaceCounters::default(),
+            lifetimes: Lifetimes::default(),
             reply_bytes_max: ONE_REPLY_BYTES_MAX,
             room: ReplyRoom::default(),
             databases: databases::DEFAULT,

@@ -2,6 +2,7 @@
 
 use ephesus_wire::resp::{reply, request};
 
+use super::dump::serialized_bytes;
 use super::strings::Outcome;
 use super::{Key, Keyspace, Reply};
 use crate::command::error::ClientError;
@@ -51,6 +52,23 @@ impl Keyspace {
             Cmd::ObjectFreq => return Err(ClientError::FrequencyNotTracked),
             _ => return Err(ClientError::IdleTimeNotTracked),
         }
+        Ok(())
+    }
+
+    /// `DEBUG OBJECT key`, which is named as it is stored.
+    ///
+    /// # Errors
+    /// There is no such key.
+    pub fn debug_object(&mut self, key: &[u8], reply: &mut Reply<'_>) -> Outcome {
+        let name = self.key(key);
+        let entry = self.read(&name, reply).ok_or(ClientError::NoSuchKey)?;
+        let value = entry.value;
+        let encoding = String::from_utf8_lossy(encoding(value));
+        let (address, bytes) = (value.as_ptr(), serialized_bytes(value));
+        let text = format!(
+            "Value at:{address:p} refcount:1 encoding:{encoding} serializedlength:{bytes} lru:0 lru_seconds_idle:0"
+        );
+        reply::simple(reply.out, &text);
         Ok(())
     }
 

@@ -237,6 +237,9 @@ impl Keyspace {
         // An expired key is none, whatever its new time would be.
         let Some(entry) = self.look_up(key, reply) else {
             self.counters.misses += 1;
+            if let Some(events) = &mut self.events {
+                events.missed(key.bytes);
+            }
             reply::null(reply.out, reply.protocol);
             return Ok(());
         };

@@ -297,7 +297,7 @@ impl Keyspace {
         &mut self,
         (database, at): (Database, ScanCursor),
         scan: &Scan<'_>,
-        next: &dyn Fn(PartitionId) -> Option<PartitionId>,
+        next: &dyn Fn(&Keyspace, PartitionId) -> Option<PartitionId>,
         reply: &mut Reply<'_>,
     ) {
         let now_ms = self.now_ms;
@@ -335,7 +335,7 @@ impl Keyspace {
                 }
             }
             at = if cursor == 0 {
-                next(place.partition).map(|partition| ScanCursor {
+                next(self, place.partition).map(|partition| ScanCursor {
                     partition,
                     table: 0,
                 })

@@ -2,10 +2,12 @@
 
 mod cgroup;
 pub mod check;
+pub mod copying;
 pub mod data_dir;
 mod embedded;
 mod environment;
 mod error;
+pub mod exchange;
 mod executor;
 mod joining;
 mod layout_writer;

@@ -11,7 +11,7 @@ use ephesus_wire::limits::VALUE_BYTES_MAX;
 
 use super::environment::{Environment, EnvironmentError};
 use super::process;
-use super::shared::Settings;
+use super::shared::{DebugCommand, Settings};
 use super::time::WallClock;
 use crate::acl::Users;
 use crate::keyspace::events::EventClasses;
@@ -68,6 +68,8 @@ pub struct ServeOptions {
     pub events: EventClasses,
     /// How long a script may take.
     pub lua_time_limit: Duration,
+    /// Who may send DEBUG.
+    pub debug_command: DebugCommand,
     /// Whether a directory that is older than the cluster has seen is taken for the newest.
     pub accept_old_data: bool,
     /// What clients and other nodes are told instead of the address that the node listens on.
@@ -144,6 +146,15 @@ impl ServeOptions {
                 if strict { "strict" } else { "relaxed" }.to_owned(),
             ),
             (
+                "enable-debug-command",
+                match self.debug_command {
+                    DebugCommand::No => "no",
+                    DebugCommand::Local => "local",
+                    DebugCommand::Yes => "yes",
+                }
+                .to_owned(),
+            ),
+            (
                 "maxclients",
                 (self.max_clients * usize::from(shards)).to_string(),
             ),
@@ -197,6 +208,7 @@ impl ServeOptions {
             allow_slot_commands: self.allow_slot_commands,
             events: self.events,
             lua_time_limit: self.lua_time_limit,
+            debug_command: self.debug_command,
             parameters,
         }
     }

@@ -3,7 +3,9 @@
 //! Who opens a link has to prove to be a node of this cluster; everybody else is closed, counted and
 //! named on the log once in a while. A link carries the streams of migrations between two shards: its first
 //! messages are their OPEN, and then its connection is handed to the node, which knows whether they are due and
-//! which shard they are for.
+//! which shard they are for. Or it carries what the node at the other end publishes ([`messages`]).
+
+mod messages;
 
 use std::net::{SocketAddr, TcpListener};
 use std::rc::Rc;
@@ -14,16 +16,20 @@ use std::time::Duration;
 use ephesus_coordinator::command::ClusterId;
 use ephesus_coordinator::link::{
     Counters, Dialer, Faults, Link, LinkError, LinkOptions, ListenOptions, Listener, PeerStream,
+    SharedFrame,
 };
 use ephesus_coordinator::protocol::{self, kind};
 use ephesus_coordinator::scheduling::keep_awake;
 use ephesus_wire::frame::Frame;
 use ephesus_wire::handshake::{Identity, LinkRole, Secret};
+use ephesus_wire::published;
 use ephesus_wire::stream::Message;
 use ephesus_wire::{MigrationId, NodeId};
 use glommio::{LocalExecutorBuilder, Placement};
 
+use self::messages::Places;
 use super::error::StartError;
+use super::exchange::Exchange;
 use super::executor;
 use crate::migration::Batch;
 
@@ -63,6 +69,20 @@ pub struct Offer {
     pub stream: PeerStream,
 }
 
+/// What the thread is asked to do.
+#[derive(Debug)]
+enum Order {
+    Dial(Dial),
+    /// Keep a link for messages to each of these nodes.
+    Follow(Vec<(NodeId, String)>),
+}
+
+/// What a link is for that another node has opened.
+enum Purpose {
+    Batch(Offer),
+    Messages(Link),
+}
+
 /// What has happened.
 #[derive(Debug)]
 pub enum PeerEvent {
@@ -80,7 +100,8 @@ pub enum PeerEvent {
 /// The open port; closed when stopped.
 #[derive(Debug)]
 pub struct PeerPort {
-    dials: flume::Sender<Dial>,
+    orders: flume::Sender<Order>,
+    exchange: Arc<Exchange>,
     events: flume::Receiver<PeerEvent>,
     thread: JoinHandle<()>,
 }
@@ -97,11 +118,14 @@ impl PeerPort {
         secret: Option<Secret>,
         counters: Arc<Counters>,
     ) -> Result<PeerPort, StartError> {
+        let (exchange, queued) = Exchange::new();
+        let exchange = Arc::new(exchange);
+        let served = Arc::clone(&exchange);
         let identity = Identity {
             cluster: Some(cluster.0),
             ..protocol::identity(LinkRole::Node, node)
         };
-        let (dials, dialled) = flume::unbounded();
+        let (orders, ordered) = flume::unbounded();
         let (told, events) = flume::unbounded();
         let builder = LocalExecutorBuilder::new(Placement::Unbound)
             .name("peers")
@@ -118,14 +142,15 @@ impl PeerPort {
             match Listener::new(port, identity, secret, options, counters) {
                 Ok(listener) => {
                     let _ = report.send(Ok(()));
-                    serve(listener, dialer, dialled, told).await;
+                    serve(listener, dialer, (ordered, told), (queued, served)).await;
                 }
                 Err(source) => drop(report.send(Err(StartError::thread(WHAT)(source)))),
             }
         };
         let (thread, ()) = executor::spawn(("peers", WHAT), builder, run)?.ready()?;
         Ok(PeerPort {
-            dials,
+            orders,
+            exchange,
             events,
             thread,
         })
@@ -134,7 +159,19 @@ impl PeerPort {
     /// Opens a connection, within a few seconds; what becomes of it is an event.
     pub fn dial(&self, dial: Dial) {
         // The thread lives as long as this.
-        let _ = self.dials.send(dial);
+        let _ = self.orders.send(Order::Dial(dial));
+    }
+
+    /// Sends what shards publish to these nodes, at these addresses, from now on.
+    pub fn follow(&self, others: Vec<(NodeId, String)>) {
+        self.exchange.set_has_others(!others.is_empty());
+        let _ = self.orders.send(Order::Follow(others));
+    }
+
+    /// What shards publish goes there, and what others publish comes from there.
+    #[must_use]
+    pub fn exchange(&self) -> &Arc<Exchange> {
+        &self.exchange
     }
 
     /// What happens; wait on it.
@@ -145,7 +182,7 @@ impl PeerPort {
 
     /// Closes the port and its links; connections that were handed over stay.
     pub fn stop(self) {
-        drop(self.dials);
+        drop(self.orders);
         if self.thread.join().is_err() {
             tracing::error!("{WHAT} ended in a panic");
         }
@@ -167,19 +204,30 @@ impl Offer {
 async fn serve(
     listener: Listener,
     dialer: Dialer,
-    dials: flume::Receiver<Dial>,
-    events: flume::Sender<PeerEvent>,
+    (orders, events): (flume::Receiver<Order>, flume::Sender<PeerEvent>),
+    (queued, exchange): (flume::Receiver<SharedFrame>, Arc<Exchange>),
 ) {
     let awake = keep_awake(HEARTBEAT);
-    let told = events.clone();
+    let (told, delivers) = (events.clone(), Arc::clone(&exchange));
     let accepting = glommio::spawn_local(async move {
         loop {
             let link = listener.accept().await;
-            glommio::spawn_local(attend(link, listener.faults(), told.clone())).detach();
+            let (told, delivers) = (told.clone(), Arc::clone(&delivers));
+            glommio::spawn_local(attend(link, listener.faults(), told, delivers)).detach();
         }
     });
     let dialer = Rc::new(dialer);
-    while let Ok(dial) = dials.recv_async().await {
+    let places = Rc::new(Places::default());
+    let sends = Rc::clone(&places);
+    let sending = glommio::spawn_local(async move { sends.send(queued, exchange).await });
+    while let Ok(order) = orders.recv_async().await {
+        let dial = match order {
+            Order::Dial(dial) => dial,
+            Order::Follow(others) => {
+                places.follow(&others, &dialer);
+                continue;
+            }
+        };
         let (dialer, events) = (Rc::clone(&dialer), events.clone());
         glommio::spawn_local(async move {
             let batch = dial.batch.id();
@@ -189,6 +237,8 @@ async fn serve(
         })
         .detach();
     }
+    places.follow(&[], &dialer);
+    sending.cancel().await;
     accepting.cancel().await;
     awake.cancel().await;
 }
@@ -217,7 +267,12 @@ async fn open(dialer: &Dialer, dial: Dial) -> Result<PeerStream, String> {
 }
 
 /// Takes a link's first message, and gives its connection to the node.
-async fn attend(link: Link, faults: Faults, events: flume::Sender<PeerEvent>) {
+async fn attend(
+    link: Link,
+    faults: Faults,
+    events: flume::Sender<PeerEvent>,
+    exchange: Arc<Exchange>,
+) {
     let address = link.address();
     let role = link.opened().peer.role;
     if role != LinkRole::Node {
@@ -232,14 +287,18 @@ async fn attend(link: Link, faults: Faults, events: flume::Sender<PeerEvent>) {
         faults.note(address, &"it does not say what it is for");
         None
     };
-    if let Some(offer) = futures_lite::future::or(offered(link, &faults), late).await {
-        // The node may have let go.
-        let _ = events.send(PeerEvent::Offered(offer));
+    match futures_lite::future::or(offered(link, &faults), late).await {
+        Some(Purpose::Batch(offer)) => {
+            // The node may have let go.
+            let _ = events.send(PeerEvent::Offered(offer));
+        }
+        Some(Purpose::Messages(link)) => messages::receive(link, &faults, &exchange).await,
+        None => {}
     }
 }
 
 /// What a link is for; none when it ends before it says so, or is noted as a fault and then closed.
-async fn offered(mut link: Link, faults: &Faults) -> Option<Offer> {
+async fn offered(mut link: Link, faults: &Faults) -> Option<Purpose> {
     let (address, from) = (link.address(), link.opened().peer.node);
     let (mut opens, mut count) = (Vec::new(), None);
     while opens.len() as u64 != count.unwrap_or(1) {
@@ -248,6 +307,9 @@ async fn offered(mut link: Link, faults: &Faults) -> Option<Offer> {
             Ok(message) => message,
             Err(error) => return ended(address, &error),
         };
+        if said.kind == published::BEGIN && opens.is_empty() && count.is_none() {
+            return Some(Purpose::Messages(link));
+        }
         let frame = Frame {
             kind: said.kind,
             stream: said.stream,
@@ -274,11 +336,11 @@ async fn offered(mut link: Link, faults: &Faults) -> Option<Offer> {
         return None;
     };
     match link.into_stream() {
-        Ok(stream) => Some(Offer {
+        Ok(stream) => Some(Purpose::Batch(Offer {
             batch,
             from,
             stream,
-        }),
+        })),
         Err(error) => ended(address, &error),
     }
 }

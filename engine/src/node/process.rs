@@ -44,6 +44,12 @@ pub fn resident_bytes() -> u64 {
     proc_kib("/proc/self/status", "VmRSS:") * 1024
 }
 
+/// Resident memory of the process that no file is behind, bytes.
+#[must_use]
+pub fn anonymous_bytes() -> u64 {
+    proc_kib("/proc/self/status", "RssAnon:") * 1024
+}
+
 /// Memory of the machine, bytes.
 #[must_use]
 pub fn system_memory_bytes() -> u64 {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use ephesus_coordinator::membership::{MembershipEvent, boottime_ms};
 use ephesus_coordinator::report::Figures;
 use ephesus_coordinator::scheduling::prefer_short_slices;
-use ephesus_coordinator::state::Refusal;
+use ephesus_coordinator::state::{MemberStatus, Refusal};
 use ephesus_coordinator::view::View;
 use ephesus_wal::is_no_room;
 use ephesus_wire::{Epoch, PartitionId, ShardId};
@@ -120,6 +120,7 @@ impl Node {
             if now_ms - gave_back_ms >= GIVE_BACK_EVERY.as_millis() as u64 {
                 gave_back_ms = now_ms;
                 process::give_memory_back();
+                self.shared.note_startup_bytes(process::anonymous_bytes());
             }
         }
         Ok(())
@@ -195,9 +196,19 @@ impl Node {
             self.slot_migrations.follow(Arc::clone(&view));
             self.joining.note_coordinators(&self.data_dir, &view);
             self.view = Arc::clone(&view);
+            self.follow_others();
             events.push(Event::Table(view));
         }
         Ok(events)
+    }
+
+    /// Has what is published here sent to all other nodes of the newest table that have not failed.
+    pub(super) fn follow_others(&self) {
+        let others = self.view.members.iter().filter(|(node, member)| {
+            **node != self.shared.id && member.status != MemberStatus::Failed
+        });
+        let others = others.map(|(node, member)| (*node, member.addresses.peer.clone()));
+        self.peer_port.follow(others.collect());
     }
 
     /// Lets what has happened take effect.

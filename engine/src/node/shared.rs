@@ -11,6 +11,8 @@ use ephesus_wal::Durability;
 use ephesus_wire::limits::ONE_REPLY_BYTES_MAX;
 use ephesus_wire::{NodeId, Partitioning, ShardId};
 
+use super::copying::Copying;
+use super::exchange::Exchange;
 use super::live::LiveSettings;
 use super::slow::Slow;
 use super::time::NodeTime;
@@ -24,6 +26,16 @@ use crate::shard::ShardStats;
 use crate::shard::mesh::Peer;
 use crate::shard::stats::Counter;
 use crate::tls::ServerTls;
+
+/// Who may send DEBUG.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DebugCommand {
+    #[default]
+    No,
+    /// Clients of this machine.
+    Local,
+    Yes,
+}
 
 /// Settings that shards and replies need.
 #[derive(Clone, Debug)]
@@ -50,6 +62,7 @@ pub struct Settings {
     pub events: EventClasses,
     /// How long a script may take.
     pub lua_time_limit: Duration,
+    pub debug_command: DebugCommand,
     /// CONFIG GET's answers.
     pub parameters: Vec<(&'static str, String)>,
 }
@@ -80,7 +93,13 @@ pub struct NodeShared {
     pub time: NodeTime,
     /// 40 hex digits, new for every start.
     pub run_id: String,
+    /// Resident memory that is neither tables nor clients, the least that was seen of it.
+    pub startup_bytes: Counter,
     pub disk: Disk,
+    /// What gives keys to other servers.
+    pub copying: Copying,
+    /// What clients publish for those of other nodes.
+    pub exchange: Arc<Exchange>,
     pub live: LiveSettings,
     pub slow: Slow,
     stop: AtomicBool,
@@ -164,7 +183,10 @@ impl NodeShared {
             started,
             time,
             run_id,
+            startup_bytes: Counter::default(),
             disk: Disk::default(),
+            copying: Copying::default(),
+            exchange: Arc::default(),
             live,
             slow: Slow::default(),
             stop: AtomicBool::new(false),
@@ -215,6 +237,22 @@ impl NodeShared {
             .iter()
             .map(|stats| stats.memory_bytes.get())
             .sum()
+    }
+
+    /// Memory of tables, of clients and of scripts, as shards have published it.
+    #[must_use]
+    pub fn counted_bytes(&self) -> u64 {
+        let scripts: u64 = self.stats.iter().map(|s| s.script_bytes.get()).sum();
+        self.memory_bytes() + self.client_bytes() + scripts
+    }
+
+    /// Looks at what memory is neither tables nor clients.
+    pub fn note_startup_bytes(&self, anonymous: u64) {
+        let other = anonymous.saturating_sub(self.counted_bytes());
+        let before = self.startup_bytes.get();
+        if before == 0 || other < before {
+            self.startup_bytes.set(other);
+        }
     }
 
     #[must_use]

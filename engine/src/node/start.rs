@@ -246,6 +246,7 @@ fn spawn(
     let mut shared = NodeShared::new(stamp.node, settings, partitioning, lease, peers, time);
     shared.peer_links = peer_links;
     shared.tls = options.tls.as_ref().map(ServerTls::new);
+    shared.exchange = Arc::clone(peer_port.exchange());
     let slot_migrations = SlotMigrations::start(
         stamp.node,
         options.secret.clone(),
@@ -267,6 +268,7 @@ fn spawn(
         }
     };
     let shared = Arc::new(shared);
+    shared.exchange.serve(&shared);
     let partition_bytes = Arc::clone(&shared.partition_bytes);
     let routes = Arc::new(routes(&shared, &recovered.layout, &view, |_| true, None));
     let data_dir = Arc::new(data_dir);
@@ -343,6 +345,7 @@ fn spawn(
         let _ = gate.send(());
     }
     node.joining.started(node.hosted());
+    node.follow_others();
     node.monitor();
     Ok(node)
 }

@@ -71,6 +71,15 @@ impl NodeTime {
         Instant::now()
     }
 
+    /// The time, Unix us, as whoever asks is told: never earlier than what [`NodeTime::read`] has answered before.
+    #[must_use]
+    pub fn usec(&self) -> u64 {
+        let elapsed = self.instant().saturating_duration_since(self.origin);
+        let at_origin_ms = self.at_origin_ms.load(Ordering::Relaxed);
+        let at_origin_usec = at_origin_ms.saturating_mul(1000);
+        at_origin_usec.saturating_add(elapsed.as_micros() as u64)
+    }
+
     /// How far the time is ahead of the machine's clock, ms.
     #[must_use]
     pub fn ahead_ms(&self) -> u64 {

@@ -564,6 +564,7 @@ pub(crate) fn key(partition: u16, n: usize) -> String {
 fn settings() -> Settings {
     Settings {
         lua_time_limit: std::time::Duration::from_secs(1),
+        debug_command: crate::node::shared::DebugCommand::No,
         allow_slot_commands: false,
         events: crate::keyspace::events::EventClasses::default(),
         name: "athens".into(),

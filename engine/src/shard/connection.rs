@@ -56,6 +56,8 @@ pub enum Blocked {
     Hold,
     /// Replies are owed that the next command must not overtake.
     Settling,
+    /// What was executed for it before has to be committed: the next command tells others of it.
+    Commit,
     /// The client has to read first.
     Output,
     /// It has had its share of this turn.
@@ -537,7 +539,7 @@ impl Connection {
             query_bytes_free: self.input.held_bytes() - self.input.len(),
             queued: transaction.and_then(Transaction::queued),
             queue_bytes: transaction.map_or(0, Transaction::queue_bytes),
-            watched: transaction.map_or(0, |transaction| transaction.watched),
+            watched: transaction.map_or(0, |transaction| transaction.watched.len()),
             argument_bytes: 0,
             reply_buffer_bytes: self.sending.len() - self.sent,
             reply_pending_bytes: self.outbox.bytes(),

@@ -14,6 +14,9 @@ use crate::migration::Order;
 use crate::migration::shard::{End, Mail};
 use crate::net::{ConnToken, Waker};
 use crate::node::Routes;
+use crate::node::copying::Outcome;
+use crate::node::exchange::Incoming;
+use crate::node::slow::SlowCommand;
 use crate::shard::core::execution::walks::Presence;
 use crate::shard::core::replies::outbox::Ticket;
 
@@ -25,6 +28,12 @@ const COUNTED_BYTES_MAX: usize = 64 << 10;
 
 /// Bytes of replies that may be on their way to one shard; then no more commands are executed for it.
 const REPLIES_BYTES_MAX: usize = 4 << 20;
+
+/// Bytes of other nodes' messages that may wait for one shard; more are lost.
+const PUBLISHED_BYTES_MAX: usize = 8 << 20;
+
+/// What one shard tells another one about its clients in one turn; more is lost.
+const NOTES_MAX: usize = 1024;
 
 /// Bytes that count for every forwarded command on top of its own.
 pub const REQUEST_OVERHEAD_BYTES: usize = 64;
@@ -59,9 +68,12 @@ pub type Client = (ShardId, ConnToken);
 pub enum Kind {
     /// Executes it.
     Command,
-    /// Executes its arguments from the second on, each of which is a command or `=2` or `=3`, which is the client's
-    /// protocol from then on, and a reply; all or none of them. The first argument is [`WATCHES`] if nothing is to be
-    /// done unless what the client watches is as it was.
+    /// Executes it; it is a script, of the user of that id, who may not do everything.
+    CommandOf(u64),
+    /// Executes its arguments from the second on; all or none of them. Each is a command, or a script of a user who may
+    /// not do everything ([`AS_USER`], its id, a line break, the command), or `=2` or `=3`, which is the client's
+    /// protocol from then on, and a reply. The first argument is [`WATCHES`] if nothing is to be done unless what the
+    /// client watches is as it was.
     Transaction,
     /// Shows its only argument to those that monitor.
     Monitored,
@@ -73,6 +85,9 @@ pub enum Kind {
 
 /// See [`Kind::Transaction`].
 pub const WATCHES: &[u8] = b"w";
+
+/// See [`Kind::Transaction`].
+pub const AS_USER: u8 = b'@';
 
 /// One command of a [`Requests`] batch.
 #[derive(Clone, Copy, Debug)]
@@ -137,8 +152,27 @@ pub struct Replies {
     pub bytes: Vec<u8>,
     pub answers: Vec<Answered>,
     pub stopped: Vec<Stopped>,
+    /// What the log of its clients' shard has to be told.
+    pub notes: Vec<(ConnToken, Note)>,
     /// What large ones among them have taken.
     pub room: Room,
+}
+
+/// What a shard has seen of another one's client, which alone knows who that is.
+#[derive(Debug)]
+pub enum Note {
+    /// A slow command.
+    Slow(Box<SlowCommand>),
+    /// A script has tried what its user may not.
+    Denied(Box<Refused>),
+}
+
+/// What a user may not do, and has tried.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    pub reason: &'static str,
+    pub object: Box<[u8]>,
+    pub user: Box<[u8]>,
 }
 
 /// A shard executes no more commands of a client before it is told that the client has read what it was owed.
@@ -175,6 +209,10 @@ pub enum Message {
     },
     /// What the node has this shard do about migrations, in this order.
     Migrate(Vec<Order>),
+    /// A target has taken keys of a MIGRATE of this number, or not.
+    Copied(u64, Outcome),
+    /// A message of another node's client.
+    Published(Arc<Incoming>),
     /// Messages of a batch's stream between two shards of this node, for this end of it.
     Stream {
         batch: MigrationId,
@@ -192,6 +230,8 @@ pub struct Peer {
     waker: Arc<Waker>,
     /// Bytes of replies that were made for the shard and that it has not taken.
     replies_bytes: Arc<AtomicUsize>,
+    /// Bytes of other nodes' messages that it has not taken.
+    published_bytes: Arc<AtomicUsize>,
 }
 
 impl Peer {
@@ -201,6 +241,7 @@ impl Peer {
             inbox,
             waker,
             replies_bytes: Arc::default(),
+            published_bytes: Arc::default(),
         }
     }
 
@@ -225,6 +266,24 @@ impl Peer {
     pub fn take_replies(&self, bytes: usize) -> bool {
         self.replies_bytes.fetch_sub(bytes, Ordering::Relaxed) >= REPLIES_BYTES_MAX
             && !self.is_behind()
+    }
+
+    /// Gives the shard a message of another node; false if too many wait there already.
+    #[must_use]
+    pub fn publish(&self, incoming: &Arc<Incoming>) -> bool {
+        let has_room = self.published_bytes.load(Ordering::Relaxed) < PUBLISHED_BYTES_MAX;
+        if has_room {
+            self.published_bytes
+                .fetch_add(incoming.bytes(), Ordering::Relaxed);
+            self.send(Message::Published(Arc::clone(incoming)));
+        }
+        has_room
+    }
+
+    /// The shard has taken such a message.
+    pub fn take_published(&self, incoming: &Incoming) {
+        self.published_bytes
+            .fetch_sub(incoming.bytes(), Ordering::Relaxed);
     }
 
     /// Puts a message into the shard's inbox and wakes it. A shard that has ended drops it.
@@ -312,6 +371,13 @@ impl PeerQueue {
         self.replies.room.join(replies.room);
     }
 
+    /// Tells the peer something about what one of its clients has done.
+    pub fn note(&mut self, client: ConnToken, note: Note) {
+        if self.replies.notes.len() < NOTES_MAX {
+            self.replies.notes.push((client, note));
+        }
+    }
+
     /// Tells the peer that no more is executed for a client.
     pub fn tell_stopped(&mut self, stopped: Stopped) {
         self.replies.stopped.push(stopped);
@@ -325,7 +391,9 @@ impl PeerQueue {
             self.peer
                 .send(Message::Requests(std::mem::take(&mut self.requests)));
         }
-        if !self.replies.answers.is_empty() || !self.replies.stopped.is_empty() {
+        let replies = &self.replies;
+        let has_answers = !replies.answers.is_empty() || !replies.notes.is_empty();
+        if has_answers || !replies.stopped.is_empty() {
             let replies = std::mem::take(&mut self.replies);
             self.peer.send(Message::Replies(replies));
         }

@@ -148,6 +148,8 @@ fn take_message(core: &mut Core, migrations: &mut ShardMigrations, message: Mess
         }
         Message::Routes(routes) => core.set_routes(routes),
         Message::Reply { origin, bytes } => core.deliver(origin, bytes, Lsn::ZERO),
+        Message::Copied(id, outcome) => core.copied(id, outcome),
+        Message::Published(incoming) => core.published(&incoming),
         Message::Migrate(orders) => {
             for order in orders {
                 migrations.order(core, order, now);
@@ -285,6 +287,7 @@ impl Shard {
             .tend(&mut self.core, &mut self.ring, self.now);
         self.core.publish();
         self.core.hold_back_late();
+        self.core.publish_sums();
         self.service_listed();
         self.core.end_turn();
         self.had_requests |= self.core.stats().commands.get() != commands;

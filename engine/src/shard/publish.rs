@@ -12,8 +12,9 @@ impl Shard {
         }
         self.timers.publish = self.now;
         self.timers.unpublished = false;
+        let lifetimes = self.core.keyspace.average_lifetimes();
+        self.core.stats().set_lifetimes(&lifetimes);
         let (keyspace, stats) = (&self.core.keyspace, self.core.stats());
-        stats.connections.set(self.core.connections.len() as u64);
         let (mut expiring, mut data_bytes, mut changes) = (0, 0, 0);
         let mut image_bytes = [0; STORES_MAX as usize];
         let (mut outgoing, mut incoming) = (0, 0);

@@ -1,6 +1,7 @@
 //! INFO's numbers, from what the shards publish and what the operating system says of the process.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use ephesus_wal::Durability;
 use ephesus_wire::ShardId;
@@ -23,7 +24,7 @@ pub fn covered(node: &NodeShared, shard: Option<ShardId>) -> Vec<&ShardStats> {
 
 /// The state of the node, or of one of its shards.
 #[must_use]
-pub fn take(node: &NodeShared, shard: Option<ShardId>, now_ms: u64) -> InfoSnapshot {
+pub fn take(node: &NodeShared, shard: Option<ShardId>) -> InfoSnapshot {
     let covered = covered(node, shard);
     let sum = |of: fn(&ShardStats) -> &Counter| covered.iter().map(|stats| of(stats).get()).sum();
     let most = |of: fn(&ShardStats) -> &Counter| {
@@ -45,6 +46,7 @@ pub fn take(node: &NodeShared, shard: Option<ShardId>, now_ms: u64) -> InfoSnaps
     let uptime = node.started.elapsed();
     let written: u64 = all_specs().filter(|spec| spec.is_write()).map(calls).sum();
     let (user, system) = process::cpu_seconds();
+    let exchanged = |count: &AtomicU64| count.load(Ordering::Relaxed);
     InfoSnapshot {
         server: info::ServerInfo {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -52,7 +54,7 @@ pub fn take(node: &NodeShared, shard: Option<ShardId>, now_ms: u64) -> InfoSnaps
             process_id: std::process::id(),
             run_id: node.run_id.clone(),
             tcp_port: shard.map_or(settings.listen.port(), |shard| node.direct_port(shard)),
-            time_usec: now_ms.saturating_mul(1000),
+            time_usec: node.time.usec(),
             clock_ahead_ms: node.time.ahead_ms(),
             uptime_seconds: uptime.as_secs(),
             executable: process::executable(),
@@ -74,6 +76,9 @@ pub fn take(node: &NodeShared, shard: Option<ShardId>, now_ms: u64) -> InfoSnaps
             used_peak: sum(|s| &s.memory_bytes_max),
             dataset: sum(|s| &s.data_bytes),
             resident: process::resident_bytes(),
+            anonymous: process::anonymous_bytes(),
+            startup: node.startup_bytes.get(),
+            counted: node.startup_bytes.get() + node.counted_bytes(),
             max: node.live.max_memory(),
             system_total: process::system_memory_bytes(),
         },
@@ -131,6 +136,9 @@ pub fn take(node: &NodeShared, shard: Option<ShardId>, now_ms: u64) -> InfoSnaps
             },
             pubsub_channels: sum(|s| &s.subscribed_channels),
             pubsub_patterns: sum(|s| &s.subscribed_patterns),
+            pubsub_messages_sent: exchanged(&node.exchange.counts.sent),
+            pubsub_messages_received: exchanged(&node.exchange.counts.received),
+            pubsub_messages_dropped: exchanged(&node.exchange.counts.dropped),
             reads_processed: commands.saturating_sub(written),
             writes_processed: written,
         },
@@ -153,6 +161,10 @@ fn keyspace(covered: &[&ShardStats]) -> Vec<info::DatabaseInfo> {
         number,
         keys: all(|database| &database.keys, number.into()),
         expires: all(|database| &database.expires, number.into()),
+        average_ttl_ms: average_ttl_ms(covered, number.into(), |stats| {
+            let database = stats.databases.get(usize::from(number));
+            database.map_or(0, |database| database.expires.get())
+        }),
     });
     let mut databases: Vec<_> = others.filter(|database| database.keys > 0).collect();
     let sum = |of: fn(&ShardStats) -> &Counter| -> u64 {
@@ -163,11 +175,31 @@ fn keyspace(covered: &[&ShardStats]) -> Vec<info::DatabaseInfo> {
         number: 0,
         keys: sum(|stats| &stats.keys).saturating_sub(elsewhere(|other| other.keys)),
         expires: sum(|stats| &stats.expires).saturating_sub(elsewhere(|other| other.expires)),
+        average_ttl_ms: average_ttl_ms(covered, 0, |stats| {
+            let others = stats.databases.iter().map(|other| other.expires.get());
+            stats.expires.get().saturating_sub(others.sum())
+        }),
     };
     if first.keys > 0 {
         databases.insert(0, first);
     }
     databases
+}
+
+/// The average of what shards have for a database, by how many of its keys expire in each.
+fn average_ttl_ms(
+    covered: &[&ShardStats],
+    number: usize,
+    expires: impl Fn(&ShardStats) -> u64,
+) -> u64 {
+    let (mut sum, mut keys) = (0u128, 0);
+    for stats in covered {
+        let (weight, average) = (expires(stats), stats.databases.get(number));
+        let average = average.map_or(0, |database| database.average_ttl_ms.get());
+        sum += u128::from(average) * u128::from(weight);
+        keys += u128::from(weight);
+    }
+    u64::try_from(sum.checked_div(keys).unwrap_or(0)).unwrap_or(u64::MAX)
 }
 
 /// What commands have done that were called, or refused.

@@ -61,6 +61,8 @@ macro_rules! counters {
 }
 
 counters! {
+    /// Keys of copies that are not served are counted as well.
+    keys_held,
     connections, connections_received, connections_rejected, http_closed, tls_refused, commands,
     net_input_bytes, net_output_bytes, error_replies,
     /// What users may not do, and wrong passwords.
@@ -95,6 +97,8 @@ counters! {
     images_urgent,
     /// What all images would take that may be written at once: of each store's the largest.
     image_bytes,
+    /// 1 while images are written that a client has asked for.
+    saving,
     /// 1 while there is no room for a log segment or for an image.
     lacks_room,
     images_written, image_in_progress, image_last_time_s, input_buffer_max, output_buffer_max,
@@ -173,6 +177,14 @@ impl ShardStats {
         counters.map(|(code, counter)| (code, counter.get()))
     }
 
+    /// Publishes how long keys of each database have to live.
+    pub fn set_lifetimes(&self, averages: &BTreeMap<Database, u64>) {
+        for (number, published) in (0..=u8::MAX).zip(&self.databases) {
+            let average = averages.get(&Database(number)).copied();
+            published.average_ttl_ms.set(average.unwrap_or(0));
+        }
+    }
+
     /// Publishes the totals of all databases but 0.
     pub fn set_databases(&self, databases: &BTreeMap<Database, Totals>) {
         for (number, published) in (0..=u8::MAX).zip(&self.databases) {
@@ -190,6 +202,8 @@ pub struct DatabaseStats {
     pub keys: Counter,
     /// Those that expire.
     pub expires: Counter,
+    /// How long these have to live on average, ms; of database 0 as well.
+    pub average_ttl_ms: Counter,
 }
 
 /// A number that one thread writes and any thread reads.

@@ -7,6 +7,8 @@
 //! $<length>\r\n *<args>\r\n...command...\r\n \r\n
 //! ```
 
+use std::collections::HashSet;
+
 use ephesus_wire::limits::{ARGS_MAX, BUFFER_KEPT_BYTES, QUERY_BYTES_MAX};
 use ephesus_wire::resp::reply;
 use ephesus_wire::{Database, ShardId, Slot};
@@ -16,6 +18,7 @@ use crate::command::parse::{ArgList, Located, Request};
 use crate::command::spec::{Cmd, Spec};
 use crate::shard::connection::session::changes_session;
 use crate::shard::core::admission::waiting::covers_shards;
+use crate::shard::core::execution::pubsub::is_published;
 
 /// What one queue may take: it fits a request with some bytes more.
 pub const QUEUE_BYTES_MAX: usize = QUERY_BYTES_MAX - 4096;
@@ -45,6 +48,10 @@ pub struct Transaction {
     commands: Vec<Queued>,
     pub slots: Slots,
     pub writes: bool,
+    /// One of them may write by what it carries out.
+    pub may_write: bool,
+    /// Messages are sent by one of them.
+    pub publishes: bool,
     pub is_denied_on_oom: bool,
     /// CLIENT PAUSE WRITE holds one of them back.
     pub is_paused_with_writes: bool,
@@ -55,8 +62,8 @@ pub struct Transaction {
     pub changes_session: bool,
     /// What a queued SELECT will select.
     pub database: Option<Database>,
-    /// Keys that are watched, and where.
-    pub watched: usize,
+    /// Keys that are watched, by their hashes, and where.
+    pub watched: HashSet<u64, ahash::RandomState>,
     pub watched_at: Option<ShardId>,
 }
 
@@ -77,7 +84,7 @@ impl Transaction {
             + self.queue.capacity()
             + self.commands.capacity() * size_of::<Queued>()
             + self.slots.slots.capacity() * size_of::<Slot>()
-            + self.watched * WATCHED_BYTES
+            + self.watched.len() * WATCHED_BYTES
     }
 
     /// Memory of the queue.
@@ -139,6 +146,8 @@ impl Transaction {
             located: request.located().filter(|_| spec.first_key() == 1),
         });
         self.writes |= spec.is_write();
+        self.may_write |= spec.may_write();
+        self.publishes |= is_published(spec.cmd);
         self.is_denied_on_oom |= spec.is_denied_on_oom();
         self.is_paused_with_writes |= spec.is_paused_with_writes();
         self.is_over_all |= covers_shards(spec.cmd);

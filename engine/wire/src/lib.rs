@@ -29,6 +29,7 @@ pub mod glob;
 pub mod handshake;
 pub mod ids;
 pub mod limits;
+pub mod published;
 pub mod record;
 pub mod resp;
 pub mod rng;

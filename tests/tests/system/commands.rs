@@ -2,8 +2,11 @@
 
 mod connection;
 mod databases;
+mod debug;
 mod expiry;
+mod figures;
 mod generated;
+mod migrate;
 mod programs;
 mod protocol;
 mod pubsub;
@@ -14,6 +17,7 @@ mod set_options;
 mod statistics;
 mod transactions;
 mod users;
+mod within;
 
 use ephesus_tests::oracle::Oracle;
 use ephesus_tests::{Client, Node, Options, Reply};

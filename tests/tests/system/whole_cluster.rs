@@ -15,6 +15,7 @@ mod cut;
 mod deposed;
 mod golden;
 mod losses;
+mod messages;
 mod returns;
 mod rolling;
 mod slot_moves;

@@ -9,6 +9,8 @@ fn snapshot() -> InfoSnapshot {
         memory: MemoryInfo {
             used: 2_480_320,
             resident: 13_623_296,
+            anonymous: 13_623_296,
+            counted: 2_480_320,
             used_peak: 2_480_320,
             dataset: 1_240_160,
             ..MemoryInfo::default()
@@ -38,11 +40,13 @@ fn snapshot() -> InfoSnapshot {
                 number: 0,
                 keys: 5,
                 expires: 1,
+                average_ttl_ms: 900,
             },
             DatabaseInfo {
                 number: 9,
                 keys: 1,
                 expires: 0,
+                average_ttl_ms: 0,
             },
         ],
         ..InfoSnapshot::default()
@@ -84,7 +88,7 @@ fn sections_are_chosen_as_in_redis() {
 #[test]
 fn the_text_is_framed_as_redis_frames_it() {
     let sections = SectionSet::parse(&["info", "keyspace", "cluster"][..]);
-    let expected = "# Cluster\r\ncluster_enabled:1\r\n\r\n# Keyspace\r\ndb0:keys=5,expires=1,avg_ttl=0\r\ndb9:keys=1,expires=0,avg_ttl=0\r\n";
+    let expected = "# Cluster\r\ncluster_enabled:1\r\n\r\n# Keyspace\r\ndb0:keys=5,expires=1,avg_ttl=900\r\ndb9:keys=1,expires=0,avg_ttl=0\r\n";
     let mut out = Vec::new();
     snapshot().write(&mut out, Protocol::Resp2, sections);
     assert_eq!(

@@ -73,6 +73,13 @@ fn get<'a>(map: &'a Value, name: &str) -> &'a Value {
 }
 
 fn key_specification_line(keys: &Value) -> String {
+    let begin = get(keys, "begin_search");
+    if text(get(begin, "type")) == "keyword" {
+        let flags = joined(get(keys, "flags")).replace(',', "+");
+        let spec = get(begin, "spec");
+        let (word, from) = (text(get(spec, "keyword")), text(get(spec, "startfrom")));
+        return format!("{flags}@{word}{from}");
+    }
     if text(get(get(keys, "find_keys"), "type")) == "keynum" {
         let flags = joined(get(keys, "flags")).replace(',', "+");
         let at = text(get(get(get(keys, "begin_search"), "spec"), "index"));
@@ -215,7 +222,7 @@ fn lists_are_filtered() {
     assert_eq!(names("command list filterby module x"), "-");
     assert_eq!(
         names("command list filterby aclcat DANGEROUS"),
-        "restore,keys,flushall,flushdb,role,lastsave,save,bgsave,bgrewriteaof,shutdown,monitor,info,\
+        "restore,migrate,keys,flushall,flushdb,role,lastsave,save,bgsave,bgrewriteaof,shutdown,monitor,debug,info,\
          client|list,client|kill,client|pause,client|unpause,client|no-evict,client|unblock,config|get,config|set,\
          config|resetstat,config|rewrite,acl|deluser,acl|dryrun,acl|getuser,acl|list,acl|load,acl|log,\
          acl|save,acl|setuser,acl|users,\

@@ -17,7 +17,7 @@ use super::keep::Keep;
 use super::tape::{Taped, execute_valid};
 use crate::command::parse::Scan;
 use crate::keyspace::replay::Rebuild;
-use crate::keyspace::{Partition, Reply, ScanCursor};
+use crate::keyspace::{Keyspace, Partition, Reply, ScanCursor};
 use crate::shard::Checkpointer;
 
 const FIRST_KEYS: u64 = 1_000;
@@ -214,8 +214,9 @@ impl Growing {
             count: 50,
             type_name: None,
         };
-        let next =
-            |after: PartitionId| (after.0 + 1 < partitions).then_some(PartitionId(after.0 + 1));
+        let next = |_: &Keyspace, after: PartitionId| {
+            (after.0 + 1 < partitions).then_some(PartitionId(after.0 + 1))
+        };
         let mut out = Vec::new();
         let mut reply = Reply {
             out: &mut out,

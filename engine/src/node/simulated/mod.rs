@@ -450,6 +450,7 @@ fn settings(port: u16) -> Settings {
         databases: crate::keyspace::databases::DEFAULT,
         max_client_memory: 1 << 30,
         lua_time_limit: std::time::Duration::from_secs(1),
+        debug_command: crate::node::shared::DebugCommand::No,
         allow_slot_commands: false,
         events: crate::keyspace::events::EventClasses::default(),
         client_timeout_output: Duration::from_secs(60),

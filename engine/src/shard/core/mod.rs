@@ -41,6 +41,7 @@ use crate::shard::connection::{Blocked, Connection, KEYLESS_BYTES, Life};
 use crate::shard::connections::Connections;
 use crate::shard::core::execution::batch::{Batch, Tail};
 use crate::shard::core::execution::pubsub::is_allowed_to_subscribers;
+use crate::shard::core::execution::timed::Asking;
 use crate::shard::core::execution::walks::Presence;
 use crate::shard::core::replies::log_gates::Committed;
 use crate::shard::core::replies::outbox::Mute;
@@ -61,6 +62,7 @@ pub(crate) enum Asker<'a> {
     /// A client of this shard, or of another one, whose commands are executed together.
     Transaction {
         connection: Option<&'a mut Connection>,
+        client: Client,
         protocol: Protocol,
         out: &'a mut Vec<u8>,
         gate: &'a mut Lsn,
@@ -74,6 +76,15 @@ impl Asker<'_> {
             Asker::Connection(connection) => connection.protocol,
             Asker::Peer { forwarded, .. } => forwarded.protocol,
             Asker::Transaction { protocol, .. } => *protocol,
+        }
+    }
+
+    /// Who that is, for the shard `here`.
+    pub(crate) fn client(&self, here: ShardId) -> Client {
+        match self {
+            Asker::Connection(connection) => (here, connection.token),
+            Asker::Peer { forwarded, .. } => forwarded.client,
+            Asker::Transaction { client, .. } => *client,
         }
     }
 
@@ -197,6 +208,7 @@ impl Core {
         self.router.serving = self.node.lease.look(self.id);
         self.keyspace.set_now(now_ms);
         self.review_pause();
+        self.tend_sleeps();
         self.has_monitors = self.node.has_monitors();
         self.keyspace.set_events(self.node.live.events());
         self.review_users();
@@ -474,7 +486,7 @@ impl Core {
                 }
             }
         }
-        self.end_timed(timed, Some(connection), spec, request);
+        self.end_timed(timed, Asking::Here(connection), spec, request);
         if spec.counts_keys() {
             self.note_long(connection);
         }
@@ -581,6 +593,7 @@ impl Core {
             }
         }
         self.send_outgoing();
+        self.go_on_copying();
     }
 
     /// Lists the connection again once the log has committed `lsn`.
@@ -600,18 +613,30 @@ impl Core {
         // Before the answers that were made of these copies.
         self.stats().role_changes.set(self.own_role_changes());
         self.tell_who_leaves();
+        // Nobody is answered whose keys are not counted.
+        self.publish_sums();
         for peer in self.router.peers.iter_mut() {
             peer.send();
         }
         let arrived = std::mem::take(&mut self.admission.client_budget.arrived);
         self.count_large(arrived);
         self.publish_clients();
-        self.stats().keys.set(self.keyspace.len());
         if let Some(databases) = self.keyspace.take_changed_databases() {
             self.node.stats[self.id].set_databases(databases);
         }
         let commands = std::mem::take(&mut self.execution.commands);
         self.stats().commands.add(commands);
+    }
+
+    /// Publishes how many keys and connections there are, before any reply leaves that could tell of them.
+    pub fn publish_sums(&self) {
+        let staged = self.keyspace.unserved().iter();
+        let staged = staged.filter_map(|id| self.keyspace.partition(*id));
+        let staged: usize = staged.map(|copy| copy.table.len()).sum();
+        let (stats, keys) = (self.stats(), self.keyspace.len());
+        stats.keys.set(keys);
+        stats.keys_held.set(keys + staged as u64);
+        stats.connections.set(self.connections.len() as u64);
     }
 
     /// Writes a reply of a command that was executed here.

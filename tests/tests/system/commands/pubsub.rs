@@ -290,10 +290,6 @@ fn messages_of_a_transaction_leave_once_it_is_executed() {
             assert_eq!(next(client), ["message", "results", &n.to_string()]);
         }
     }
-    let mut worker = node.client();
-    worker.say("MULTI");
-    assert!(worker.say("SUBSCRIBE a").error().is_some());
-    assert!(worker.say("EXEC").error().is_some());
 }
 
 /// Commands, each with the keys of one slot.

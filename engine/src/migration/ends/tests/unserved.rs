@@ -111,7 +111,7 @@ fn commands_about_all_keys_do_not_see_a_staging_copy() {
         partition: MOVING,
         table: 0,
     };
-    let scanned = reply(|reply| keyspace.scan((Database::ZERO, at), &scan, &|_| None, reply));
+    let scanned = reply(|reply| keyspace.scan((Database::ZERO, at), &scan, &|_, _| None, reply));
     assert!(scanned.ends_with(b"*0\r\n"), "nothing in the staging copy");
 
     for random in 0..2_000u64 {

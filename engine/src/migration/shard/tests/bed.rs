@@ -100,6 +100,7 @@ pub(super) struct Bed {
 pub(super) fn settings() -> Settings {
     Settings {
         lua_time_limit: std::time::Duration::from_secs(1),
+        debug_command: crate::node::shared::DebugCommand::No,
         allow_slot_commands: false,
         events: crate::keyspace::events::EventClasses::default(),
         name: "node".into(),

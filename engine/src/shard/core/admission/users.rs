@@ -2,22 +2,28 @@
 
 use std::sync::Arc;
 
+use ephesus_wire::database;
 use ephesus_wire::resp::reply;
 
 use crate::acl::command as acl;
 use crate::acl::log::{Attempt, Context};
 use crate::acl::permissions::STEPS_MAX;
 use crate::acl::thread::Asked;
-use crate::acl::{Followed, Users, password};
+use crate::acl::{Followed, User, Users, password};
 use crate::command::error::ClientError;
 use crate::command::parse::{ArgList, Request};
 use crate::command::spec::{Cmd, Spec};
 use crate::shard::connection::{Connection, Life};
 use crate::shard::core::{Core, Step};
-use crate::shard::mesh::Origin;
+use crate::shard::mesh::{Origin, Refused};
 
 /// Steps of comparing that take as long as a byte of input.
 const STEPS_PER_INPUT_BYTE: usize = 16;
+
+/// Input that takes as long as comparing did that has left so many steps.
+pub(crate) fn as_input(steps_left: usize) -> usize {
+    (STEPS_MAX - steps_left) / STEPS_PER_INPUT_BYTE
+}
 
 impl Core {
     /// Lets a connection be who it is by the newest users; one whose user is gone is closed, and one that has subscribed
@@ -90,7 +96,7 @@ impl Core {
         };
         let mut steps = STEPS_MAX;
         let checked = user.check(spec, request, &mut steps);
-        connection.note_executed((STEPS_MAX - steps) / STEPS_PER_INPUT_BYTE);
+        connection.note_executed(as_input(steps));
         if let Err(denied) = checked {
             let context = match connection.is_in_transaction() {
                 true => Context::Multi,
@@ -101,6 +107,82 @@ impl Core {
             return Err(ClientError::NoPermission(denied.told(user.name())));
         }
         Ok(())
+    }
+
+    /// Whether the connection still may execute a command that it has queued, whose keys are named as they are stored.
+    ///
+    /// # Errors
+    /// [`ClientError::NoPermissionAtExec`].
+    #[inline]
+    pub(crate) fn check_queued(
+        &self,
+        connection: &mut Connection,
+        spec: &'static Spec,
+        request: &Request<'_>,
+    ) -> Result<(), ClientError> {
+        match self.limited_user(connection) {
+            Some(user) => self.check_queued_of(connection, &user, spec, request),
+            None => Ok(()),
+        }
+    }
+
+    #[cold]
+    fn check_queued_of(
+        &self,
+        connection: &mut Connection,
+        user: &User,
+        spec: &'static Spec,
+        request: &Request<'_>,
+    ) -> Result<(), ClientError> {
+        let mut args: Vec<&[u8]> = (0..request.len()).map(|index| request.arg(index)).collect();
+        for index in spec.keys_of(request) {
+            if let Some(arg) = args.get_mut(index) {
+                *arg = database::split(arg).1;
+            }
+        }
+        let mut steps = STEPS_MAX;
+        let checked = user.check(spec, &args[..], &mut steps);
+        connection.note_executed(as_input(steps));
+        checked.map_err(|denied| {
+            let (reason, object) = (denied.reason(), denied.object(&args[..]));
+            self.note_denied(connection, (reason, Context::Multi), object, user.name());
+            ClientError::NoPermissionAtExec(denied)
+        })
+    }
+
+    /// Who a connection is by the newest users, unless that user may do everything.
+    #[inline]
+    pub(crate) fn limited_user(&self, connection: &mut Connection) -> Option<Arc<User>> {
+        let version = self.node.users.version();
+        match connection.identity.may_do_everything_at(version) {
+            true => None,
+            false => self.newest_user(connection),
+        }
+    }
+
+    #[cold]
+    fn newest_user(&self, connection: &mut Connection) -> Option<Arc<User>> {
+        let users = self.node.users.newest();
+        if !follows(connection, &users) {
+            connection.cut_off();
+        }
+        let user = connection.identity.user().map(Arc::clone);
+        user.filter(|user| !user.permissions.are_unlimited())
+    }
+
+    /// The user of that id, as whom another shard's connection has sent something.
+    ///
+    /// # Errors
+    /// [`ClientError::NoAuth`]: it is gone, and its connections with it.
+    pub(crate) fn user_of(&self, id: u64) -> Result<Arc<User>, ClientError> {
+        let users = self.node.users.newest();
+        users.of_id(id).map(Arc::clone).ok_or(ClientError::NoAuth)
+    }
+
+    /// Notes what a script of the connection has tried.
+    pub(crate) fn note_refused_to(&self, connection: &Connection, refused: &Refused) {
+        let what = (refused.reason, Context::Script);
+        self.note_denied(connection, what, &refused.object, &refused.user);
     }
 
     fn note_denied(

@@ -7,6 +7,7 @@ use crate::command::spec::{Cmd, Spec};
 use crate::net::{ConnToken, ListenerKind};
 use crate::shard::connection::{Blocked, Connection};
 use crate::shard::core::Core;
+use crate::shard::core::execution::pubsub::is_published;
 
 /// Bytes of commands that every connection may have other shards owe it answers to, whatever others have taken:
 /// clients that do not read keep a queue full for long.
@@ -38,6 +39,9 @@ impl Core {
         if connection.settling && connection.outbox.awaited() > 0 {
             return Some(Blocked::Settling);
         }
+        if is_published(spec.cmd) && self.has_uncommitted(connection) {
+            return Some(Blocked::Commit);
+        }
         let is_any_full =
             self.router.peers.is_any_full() || self.admission.client_budget.is_much_asked_by_gone();
         if !is_any_full || connection.kind == ListenerKind::Direct {
@@ -61,6 +65,13 @@ impl Core {
         let work = self.keyspace.take_work();
         connection.note_executed(work);
         self.admission.long_turn.add(self.turn, work);
+    }
+
+    /// Whether something that was executed for the connection is not committed, as far as is known here.
+    pub(crate) fn has_uncommitted(&self, connection: &Connection) -> bool {
+        !connection
+            .outbox
+            .is_committed(self.keyspace.log.committed())
     }
 
     /// Whether a connection may have that shard owe it more.
@@ -196,8 +207,13 @@ impl Core {
                 Some(Blocked::NextTurn) => connection.has_turn(self.turn),
                 Some(Blocked::LongTurn) => !self.admission.long_turn.is_over(self.turn),
                 // What is awaited may come only when the client reads: it is seen to that it does.
-                Some(Blocked::Settling | Blocked::Peer(_)) if connection.is_owed_much() => true,
+                Some(Blocked::Settling | Blocked::Commit | Blocked::Peer(_))
+                    if connection.is_owed_much() =>
+                {
+                    true
+                }
                 Some(Blocked::Settling) => connection.outbox.awaited() == 0,
+                Some(Blocked::Commit) => !self.has_uncommitted(connection),
                 Some(Blocked::Peer(shard)) => self.may_forward(connection, shard),
                 Some(Blocked::Log(shard)) => !self.is_log_behind(shard),
                 Some(Blocked::ReplyRoom) => self.keyspace.room.is_there(),
@@ -246,6 +262,7 @@ impl Core {
         !self.admission.blocked.is_empty()
             || !self.admission.backlog.is_empty()
             || !self.execution.durability_waits.is_empty()
+            || !self.execution.sleeps.is_empty()
             || self.execution.saves.is_running()
             || self.admission.has_held()
     }
@@ -287,7 +304,8 @@ pub(crate) fn covers_shards(cmd: Cmd) -> bool {
 pub(crate) fn needs_lease(cmd: Cmd) -> bool {
     !matches!(
         cmd,
-        Cmd::ClientList
+        Cmd::Debug
+            | Cmd::ClientList
             | Cmd::ConfigResetstat
             | Cmd::ClientKill
             | Cmd::ClientPause

@@ -8,9 +8,8 @@ use crate::command::error::ClientError;
 use crate::command::parse::Request;
 use crate::command::spec::Cmd;
 use crate::shard::connection::{Connection, Life};
-use crate::shard::core::routing::relay::RELAY;
 use crate::shard::core::{Asker, Core};
-use crate::shard::mesh::{Client, Scope};
+use crate::shard::mesh::Scope;
 
 /// Reads CLIENT KILL.
 ///
@@ -32,15 +31,7 @@ impl Core {
         request: &Request<'_>,
     ) -> Result<(), ClientError> {
         let kill = parse_kill(request, &self.node.users.newest())?;
-        let me: Client = match asker {
-            Asker::Connection(connection) => (self.id, connection.token),
-            Asker::Peer { forwarded, .. } => forwarded.client,
-            Asker::Transaction { connection, .. } => {
-                // Commands over all connections are executed where their client is.
-                let token = connection.as_ref().map(|connection| connection.token);
-                (self.id, token.unwrap_or(RELAY))
-            }
-        };
+        let me = asker.client(self.id);
         let now_ms = self.keyspace.now_ms();
         let is_meant = |connection: &Connection| {
             let is_alive = connection.life != Life::Dead;

@@ -13,7 +13,7 @@ use crate::command::spec::{Cmd, Spec};
 use crate::command::{config, latency, memory, slowlog};
 use crate::keyspace::databases::Flush;
 use crate::keyspace::large_replies::LARGE_REPLY_BYTES;
-use crate::keyspace::{Drawn, ScanCursor, WalkFilter};
+use crate::keyspace::{Drawn, Keyspace, ScanCursor, WalkFilter};
 use crate::node::process;
 use crate::shard::connection::Connection;
 use crate::shard::core::Step;
@@ -73,11 +73,16 @@ impl Core {
                     let mut asker = Asker::Connection(connection);
                     self.whole_keyspace(&mut asker, scope, spec, request)?;
                 }
+                if cmd == Cmd::Publish {
+                    let (channel, message) = (request.arg(1), request.arg(2));
+                    self.node.exchange.publish(channel, message);
+                }
             }
             Cmd::Multi | Cmd::Exec | Cmd::Discard | Cmd::Watch | Cmd::Unwatch => {
                 return self.about_transaction(connection, scope, spec, request);
             }
             Cmd::Reset => self.reset(connection),
+            Cmd::Debug => self.debug(connection, scope, request)?,
             Cmd::AclLoad | Cmd::AclSave => return self.ask_acl_file(connection, spec.cmd),
             Cmd::ClusterMigrateslots
             | Cmd::ClusterGetslotmigrations
@@ -196,7 +201,7 @@ impl Core {
                 out.extend_from_slice(reply::OK);
             }
             Cmd::Info => {
-                let snapshot = snapshot::take(&self.node, self.shard_in(scope), now_ms);
+                let snapshot = snapshot::take(&self.node, self.shard_in(scope));
                 snapshot.write(out, protocol, SectionSet::parse(request));
             }
             Cmd::ConfigGet => {
@@ -238,11 +243,11 @@ impl Core {
                 reply::verbatim(out, protocol, "txt", text.as_bytes());
             }
             Cmd::MemoryStats => {
-                let info = snapshot::take(&self.node, self.shard_in(scope), now_ms);
+                let info = snapshot::take(&self.node, self.shard_in(scope));
                 memory::write_stats(out, protocol, &info);
             }
             Cmd::MemoryDoctor => {
-                let info = snapshot::take(&self.node, self.shard_in(scope), now_ms);
+                let info = snapshot::take(&self.node, self.shard_in(scope));
                 let text = memory::diagnosis(&info);
                 reply::verbatim(out, protocol, "txt", text.as_bytes());
             }
@@ -373,14 +378,21 @@ impl Core {
                 self.about_subscribers(asker, scope, spec.cmd, request)?;
             }
             Cmd::Save => {
+                if scope != Scope::Part {
+                    self.check_saves(spec.cmd, scope == Scope::Node)?;
+                }
                 self.save(asker, spec.cmd)?;
                 return Ok(Answer::Later);
             }
             Cmd::Bgsave | Cmd::Bgrewriteaof => {
                 parse::schedule(request)?;
+                if scope != Scope::Part {
+                    self.check_saves(spec.cmd, scope == Scope::Node)?;
+                }
                 self.save(asker, spec.cmd)?;
             }
             Cmd::Waitaof => return self.wait_for_device(asker, scope, request),
+            Cmd::Debug => return self.debug_here(asker, request),
             Cmd::MemoryPurge => {
                 process::give_own_memory_back();
                 self.respond(asker, |_, reply| {
@@ -439,12 +451,31 @@ impl Core {
                 Ok(())
             });
         };
-        let next = |after: PartitionId| from(PartitionId(after.0 + 1));
+        let has_keys_elsewhere = self.has_keys_elsewhere();
+        let next = |keyspace: &Keyspace, after: PartitionId| {
+            let may_have_keys = |id: PartitionId| match keyspace.served(id) {
+                Some(copy) => !copy.table.is_empty(),
+                None => has_keys_elsewhere,
+            };
+            let mut at = after;
+            loop {
+                at = from(PartitionId(at.0 + 1))?;
+                if may_have_keys(at) {
+                    return Some(at);
+                }
+            }
+        };
         let at = (asker.database(), at);
         self.respond(asker, |keyspace, reply| {
             keyspace.scan(at, &scan, &next, reply);
             Ok(())
         })
+    }
+
+    /// Whether any other shard of the node has keys. What moves between shards is counted by one of them at least.
+    fn has_keys_elsewhere(&self) -> bool {
+        let mut others = (0..self.node.shards()).filter(|shard| *shard != self.id.0);
+        others.any(|shard| self.node.stats[ShardId(shard)].keys_held.get() > 0)
     }
 
     fn client_list(
@@ -534,11 +565,16 @@ impl Core {
                 Pause::parse(request, self.keyspace.now_ms())?;
                 (everyone, Some(Combine::AllOk))
             }
-            Cmd::ClientUnpause | Cmd::ConfigResetstat | Cmd::MemoryPurge | Cmd::Save => {
+            Cmd::ClientUnpause | Cmd::ConfigResetstat | Cmd::MemoryPurge => {
+                (everyone, Some(Combine::AllOk))
+            }
+            Cmd::Save => {
+                self.check_saves(spec.cmd, true)?;
                 (everyone, Some(Combine::AllOk))
             }
             Cmd::Bgsave | Cmd::Bgrewriteaof => {
                 parse::schedule(request)?;
+                self.check_saves(spec.cmd, true)?;
                 (everyone, Some(Combine::First))
             }
             Cmd::Waitaof => {

@@ -2,14 +2,17 @@
 
 pub(crate) mod batch;
 pub(crate) mod clients;
+pub(crate) mod debug;
 pub(crate) mod keyed;
 pub(crate) mod keyless;
+pub(crate) mod migrate;
 pub(crate) mod pace;
 pub mod pubsub;
 pub(crate) mod saves;
 pub(crate) mod scripts;
 pub(crate) mod server;
 pub(crate) mod timed;
+pub(crate) mod together;
 pub(crate) mod transactions;
 pub(crate) mod walks;
 
@@ -17,6 +20,8 @@ use ephesus_wire::resp::request::Args;
 use ephesus_wire::rng::Rng;
 
 use self::batch::Batch;
+use self::debug::Sleeps;
+use self::migrate::Copies;
 use self::pace::Pace;
 use self::pubsub::PubSub;
 use self::saves::{DurabilityWaits, Saves};
@@ -30,6 +35,8 @@ pub(crate) struct Execution {
     pub walks: Walks,
     pub saves: Saves,
     pub pubsub: PubSub,
+    pub copies: Copies,
+    pub sleeps: Sleeps,
     pub durability_waits: DurabilityWaits,
     /// Memory for the arguments of one forwarded command, and for the commands that a client has pipelined.
     pub args: Args,
@@ -55,6 +62,8 @@ impl Execution {
             walks: Walks::default(),
             saves: Saves::default(),
             pubsub: PubSub::default(),
+            copies: Copies::default(),
+            sleeps: Sleeps::default(),
             durability_waits: DurabilityWaits::default(),
             args: Args::new(),
             batch: Batch::default(),

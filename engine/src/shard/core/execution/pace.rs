@@ -12,6 +12,10 @@ use crate::shard::core::Core;
 /// How long one transaction may take.
 const TIME_MAX: Duration = Duration::from_secs(1);
 
+/// A transaction has taken longer.
+pub(crate) const TIME_IS_OVER: ClientError =
+    ClientError::TransactionTime(TIME_MAX.as_millis() as u64);
+
 /// Steps between two looks at the clock.
 const STEPS_PER_LOOK: usize = 32;
 
@@ -41,7 +45,7 @@ impl Pace {
         self.work = work;
         self.took = time.instant().saturating_duration_since(self.since);
         match self.took > TIME_MAX {
-            true => Err(ClientError::TransactionTime(TIME_MAX.as_millis() as u64)),
+            true => Err(TIME_IS_OVER),
             false => Ok(()),
         }
     }
@@ -81,6 +85,19 @@ impl Core {
             true => pace.look(work, time),
             false => Ok(()),
         }
+    }
+
+    /// How much longer a transaction may take.
+    ///
+    /// # Errors
+    /// [`ClientError::TransactionTime`].
+    pub(crate) fn time_left(&mut self) -> Result<Duration, ClientError> {
+        let (work, time) = (self.keyspace.work(), &self.node.time);
+        let Some(pace) = &mut self.execution.pace else {
+            return Ok(TIME_MAX);
+        };
+        pace.look(work, time)?;
+        Ok(TIME_MAX.saturating_sub(pace.took))
     }
 
     /// Looks in the middle of a transaction's command whether it may go on.

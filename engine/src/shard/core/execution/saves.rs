@@ -13,6 +13,7 @@ use crate::keyspace::large_replies::Room;
 use crate::shard::core::replies::promised::Promised;
 use crate::shard::core::{Answer, Asker, Core};
 use crate::shard::mesh::Scope;
+use crate::shard::stats::ShardStats;
 
 /// Images that clients have asked for.
 #[derive(Default)]
@@ -22,6 +23,9 @@ pub(crate) struct Saves {
     is_running: bool,
     /// Those that wait for all of them.
     waiting: Vec<Promised>,
+    /// Somebody has asked while they were written: they are written once more, for those.
+    is_wanted_again: bool,
+    next: Vec<Promised>,
 }
 
 /// Somebody who waits until the device has what the log has.
@@ -49,7 +53,28 @@ impl DurabilityWaits {
 
 impl Saves {
     fn begin(&mut self) {
-        (self.is_wanted, self.is_running) = (true, true);
+        match self.is_running {
+            true => self.is_wanted_again = true,
+            false => (self.is_wanted, self.is_running) = (true, true),
+        }
+    }
+
+    fn wait(&mut self, promised: Promised) {
+        match self.is_running {
+            true => self.next.push(promised),
+            false => self.waiting.push(promised),
+        }
+    }
+
+    /// The images are written; those who have waited for them.
+    fn end(&mut self) -> Vec<Promised> {
+        let over = std::mem::take(&mut self.waiting);
+        self.is_running = false;
+        self.waiting = std::mem::take(&mut self.next);
+        if std::mem::take(&mut self.is_wanted_again) {
+            self.begin();
+        }
+        over
     }
 
     /// Whether images of everything are to be written, which were not asked for before.
@@ -63,38 +88,57 @@ impl Saves {
 }
 
 impl Core {
-    /// Has images written of all that the log holds now.
+    /// Refuses SAVE and its like while images are written that were asked for, by this shard or by any of the node.
     ///
     /// # Errors
     /// They are being written.
-    pub(crate) fn save(&mut self, asker: &mut Asker<'_>, cmd: Cmd) -> Result<(), ClientError> {
-        if self.execution.saves.is_running {
-            return Err(match cmd {
-                Cmd::Bgrewriteaof => ClientError::RewriteInProgress,
-                _ => ClientError::SaveInProgress,
-            });
+    pub(crate) fn check_saves(&self, cmd: Cmd, is_of_node: bool) -> Result<(), ClientError> {
+        let saving = |stats: &ShardStats| stats.saving.get() != 0;
+        let is_running = match is_of_node {
+            true => self.node.stats.iter().any(saving),
+            false => saving(self.stats()),
+        };
+        match cmd {
+            _ if !is_running => Ok(()),
+            Cmd::Bgrewriteaof => Err(ClientError::RewriteInProgress),
+            _ => Err(ClientError::SaveInProgress),
         }
+    }
+
+    /// Has images written of all that the log holds now. A shard that does so for another client already, who has asked the
+    /// whole node, does it once more.
+    ///
+    /// # Errors
+    /// SAVE in a transaction.
+    pub(crate) fn save(&mut self, asker: &mut Asker<'_>, cmd: Cmd) -> Result<(), ClientError> {
         let text = match cmd {
             Cmd::Bgsave => "Background saving started",
             Cmd::Bgrewriteaof => "Background append only file rewriting started",
             _ => {
                 let promised = self.promise(asker).ok_or(ClientError::NotInTransaction)?;
-                self.execution.saves.waiting.push(promised);
-                self.execution.saves.begin();
+                self.execution.saves.wait(promised);
+                self.begin_save();
                 return Ok(());
             }
         };
-        self.execution.saves.begin();
+        self.begin_save();
         self.respond(asker, |_, reply| {
             reply::simple(reply.out, text);
             Ok(())
         })
     }
 
+    fn begin_save(&mut self) {
+        self.execution.saves.begin();
+        self.stats().saving.set(1);
+    }
+
     /// The images that were asked for are written, or not: there is no room for them.
     pub(crate) fn saved(&mut self, outcome: &Result<(), ClientError>) {
-        self.execution.saves.is_running = false;
-        for promised in std::mem::take(&mut self.execution.saves.waiting) {
+        let over = self.execution.saves.end();
+        let is_running = self.execution.saves.is_running;
+        self.stats().saving.set(is_running.into());
+        for promised in over {
             let mut bytes = Vec::new();
             match outcome {
                 Ok(()) => bytes.extend_from_slice(reply::OK),

@@ -3,24 +3,30 @@
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
 
 use ephesus_wire::database::{self, is_marked};
 use ephesus_wire::resp::reply::{self, Protocol};
 use ephesus_wire::{Database, Lsn, slot_of};
 
+use crate::acl::permissions::STEPS_MAX;
+use crate::acl::{User, log};
 use crate::command::error::{ClientError, Quoted};
 use crate::command::parse::{self, ArgList, Request};
 use crate::command::spec::{self, Cmd, Spec};
+use crate::keyspace::Reply;
 use crate::keyspace::large_replies::LARGE_REPLY_BYTES;
-use crate::keyspace::{Keyspace, Reply};
-use crate::node::NodeShared;
 use crate::script::{
     Host, MEMORY_BYTES_MAX, NotDone, RunLimits, Script, Scripts, Stop, hex, parse_sha,
 };
+use crate::shard::core::admission::users;
+use crate::shard::core::execution::pace::TIME_IS_OVER;
+use crate::shard::core::execution::pubsub::is_published;
 use crate::shard::core::execution::server;
 use crate::shard::core::routing::databases;
 use crate::shard::core::{Asker, Core};
-use crate::shard::stats::ShardStats;
+use crate::shard::mesh::{Note, Refused};
 
 /// What a script may write, as a record in the log.
 const EFFECTS_BYTES_MAX: usize = 8 << 20;
@@ -28,11 +34,22 @@ const EFFECTS_BYTES_MAX: usize = 8 << 20;
 /// Keys that are looked for one after the other.
 const FEW_KEYS: usize = 8;
 
+/// Attempts to do what the user may not, of one script, that are noted.
+const REFUSED_MAX: usize = 16;
+
+/// For whom a script is carried out, and how long that may take.
+pub(crate) struct Caller {
+    /// Whose rights count; `None`: somebody who may do everything.
+    pub user: Option<Arc<User>>,
+    pub time_max: Duration,
+}
+
 /// The commands that a script calls.
 struct Calls<'a> {
-    keyspace: &'a mut Keyspace,
-    node: &'a NodeShared,
-    stats: &'a ShardStats,
+    core: &'a mut Core,
+    user: Option<&'a User>,
+    /// What the user may not do, and the script has tried.
+    refused: Vec<Refused>,
     database: Database,
     databases: u16,
     /// KEYS, as the client names them.
@@ -74,20 +91,42 @@ impl Calls<'_> {
         stored
     }
 
-    /// Why a command is not executed.
-    fn refusal(&self, spec: &Spec, args: &[&[u8]]) -> Option<ClientError> {
+    /// Why a command may not be called, whose keys are as the script names them.
+    fn denial(&mut self, spec: &'static Spec, args: &[&[u8]]) -> Option<ClientError> {
         if spec.is_forbidden_in_scripts() {
             return Some(ClientError::NotInScripts);
         }
+        if spec.cmd == Cmd::Migrate {
+            return Some(ClientError::KeylessInScripts(spec.name));
+        }
+        let user = self.user?;
+        let mut steps = STEPS_MAX;
+        let checked = user.check(spec, args, &mut steps);
+        self.core.keyspace.add_work(users::as_input(steps));
+        let denied = checked.err()?;
+        let refused = Refused {
+            reason: denied.reason(),
+            object: log::kept(denied.object(args)).into(),
+            user: user.name().into(),
+        };
+        if self.refused.len() < REFUSED_MAX && !self.refused.contains(&refused) {
+            self.refused.push(refused);
+        }
+        Some(ClientError::ScriptNoPermission(denied.told(user.name())))
+    }
+
+    /// Why a command is not executed.
+    fn refusal(&self, spec: &Spec, args: &[&[u8]]) -> Option<ClientError> {
         if spec.is_write() {
+            let node = &self.core.node;
             if !self.may_write {
                 return Some(ClientError::ScriptReadOnly);
             }
-            if self.node.disk.is_full() {
+            if node.disk.is_full() {
                 return Some(ClientError::DiskFull);
             }
             let fills = spec.is_denied_on_oom() && !self.may_fill_memory;
-            if fills && self.node.is_memory_full() {
+            if fills && node.is_memory_full() {
                 return Some(ClientError::OutOfMemory);
             }
         }
@@ -104,9 +143,9 @@ impl Calls<'_> {
     }
 
     fn keyless(
+        &mut self,
         spec: &Spec,
         args: &[&[u8]],
-        now_ms: u64,
         reply: &mut Reply<'_>,
     ) -> Result<(), ClientError> {
         match spec.cmd {
@@ -116,7 +155,11 @@ impl Calls<'_> {
                 _ => return Err(ClientError::WrongArity(spec.name)),
             },
             Cmd::Echo => reply::bulk(reply.out, args.arg(1)),
-            Cmd::Time => server::write_time(reply.out, now_ms),
+            Cmd::Time => server::write_time(reply.out, self.core.node.time.usec()),
+            cmd if is_published(cmd) => {
+                let receivers = self.core.publish_in_script(cmd, args)?;
+                reply::integer(reply.out, receivers as i64);
+            }
             _ => return Err(ClientError::KeylessInScripts(spec.name)),
         }
         Ok(())
@@ -136,7 +179,8 @@ impl Host for Calls<'_> {
                 return Ok(());
             }
         };
-        if let Some(refusal) = self.refusal(spec, args) {
+        let refusal = self.denial(spec, args);
+        if let Some(refusal) = refusal.or_else(|| self.refusal(spec, args)) {
             refusal.write(out);
             return Ok(());
         }
@@ -156,14 +200,14 @@ impl Host for Calls<'_> {
             gate: Lsn::ZERO,
         };
         let outcome = match usize::from(spec.first_key()) {
-            0 => Calls::keyless(spec, args, self.keyspace.now_ms(), &mut reply),
+            0 => self.keyless(spec, args, &mut reply),
             first => {
                 let slot = slot_of(args.arg(first));
-                self.keyspace.execute(spec, args, slot, &mut reply)
+                self.core.keyspace.execute(spec, args, slot, &mut reply)
             }
         };
         self.gate = self.gate.max(reply.gate);
-        self.stats.of(spec.cmd).calls.add(1);
+        self.core.stats().of(spec.cmd).calls.add(1);
         match outcome {
             Ok(()) => {}
             Err(ClientError::LargeReplies) => return Err(Stop::Room),
@@ -172,7 +216,7 @@ impl Host for Calls<'_> {
                 error.write(reply.out);
             }
         }
-        match self.keyspace.atomic_overflow() {
+        match self.core.keyspace.atomic_overflow() {
             Some(_) => Err(Stop::Effects),
             None => Ok(()),
         }
@@ -186,9 +230,10 @@ impl Core {
         asker: &mut Asker<'_>,
         spec: &'static Spec,
         request: &Request<'_>,
+        caller: &Caller,
     ) -> Result<(), ClientError> {
         let mut scripts = self.execution.scripts.take().unwrap_or_default();
-        let outcome = self.carry_out(&mut scripts, asker, spec, request);
+        let outcome = self.carry_out(&mut scripts, asker, spec, request, caller);
         self.stats().script_bytes.set(scripts.memory_bytes() as u64);
         self.execution.scripts = Some(scripts);
         outcome
@@ -200,6 +245,7 @@ impl Core {
         asker: &mut Asker<'_>,
         spec: &'static Spec,
         request: &Request<'_>,
+        caller: &Caller,
     ) -> Result<(), ClientError> {
         let script = match spec.cmd {
             Cmd::Eval | Cmd::EvalRo => scripts.of_body(&self.node.scripts, request.arg(1))?,
@@ -224,20 +270,21 @@ impl Core {
         let arguments = first_argument..request.len();
         let arguments: Vec<&[u8]> = arguments.map(|at| request.arg(at)).collect();
         let limits = RunLimits {
-            time: self.node.settings.lua_time_limit,
+            time: caller.time_max,
             reply_bytes: self.reply_bytes_max(),
             protocol: asker.protocol(),
         };
         // A script that has read a large value once reads the next, too, and its reply may be one.
         let joint = self.keyspace.room.begin_joint();
+        let (is_within, messages) = (self.keyspace.is_atomic(), self.undecided_messages());
         self.keyspace.begin_atomic(EFFECTS_BYTES_MAX);
-        let node = &self.node;
+        let databases = self.node.settings.databases;
         let mut calls = Calls {
-            keyspace: &mut self.keyspace,
-            node,
-            stats: &node.stats[self.id],
+            core: self,
+            user: caller.user.as_deref(),
+            refused: Vec::new(),
             database,
-            databases: node.settings.databases,
+            databases,
             keys: &names,
             named: (names.len() > FEW_KEYS).then(|| names.iter().copied().collect()),
             may_write,
@@ -246,19 +293,30 @@ impl Core {
         };
         let mut out = Vec::new();
         let outcome = scripts.run(&script, (&names, &arguments), &mut calls, limits, &mut out);
-        let gate = calls.gate;
-        let outcome = self.why_not_done(outcome, &script, out.len());
-        self.keyspace.room.end_joint(joint, outcome.is_ok());
-        if let Err(error) = outcome {
-            self.keyspace.roll_back_atomic();
-            return Err(error);
+        let Calls { gate, refused, .. } = calls;
+        if !refused.is_empty() {
+            self.note_refused(asker, refused);
         }
-        self.respond(asker, |keyspace, reply| {
-            reply.gate = reply.gate.max(gate);
-            keyspace.commit_atomic(reply)?;
-            reply.out.append(&mut out);
-            Ok(())
-        })
+        let done = self.why_not_done(outcome, &script, out.len(), caller.time_max);
+        self.keyspace.room.end_joint(joint, done.is_ok());
+        let done = match done {
+            Ok(()) => self.respond(asker, |keyspace, reply| {
+                reply.gate = reply.gate.max(gate);
+                keyspace.commit_atomic(reply)?;
+                reply.out.append(&mut out);
+                Ok(())
+            }),
+            Err(error) => {
+                self.keyspace.roll_back_atomic();
+                Err(error)
+            }
+        };
+        match &done {
+            Ok(()) if is_within => {}
+            Ok(()) => self.publish_joint(true),
+            Err(_) => self.forget_messages(messages),
+        }
+        done
     }
 
     /// Why nothing of a script may stay, if that is so.
@@ -267,6 +325,7 @@ impl Core {
         outcome: Result<(), NotDone>,
         script: &Rc<Script>,
         reply_bytes: usize,
+        time_max: Duration,
     ) -> Result<(), ClientError> {
         let why = match outcome {
             Ok(()) if reply_bytes >= LARGE_REPLY_BYTES => {
@@ -281,9 +340,12 @@ impl Core {
         if why == Stop::Room {
             return Err(ClientError::LargeReplies);
         }
-        let limit = self.node.settings.lua_time_limit.as_millis() as u64;
+        let limit = self.node.settings.lua_time_limit;
+        if why == Stop::Time && time_max < limit {
+            return Err(TIME_IS_OVER);
+        }
         let error = match why {
-            Stop::Time => ClientError::ScriptTime(limit),
+            Stop::Time => ClientError::ScriptTime(limit.as_millis() as u64),
             Stop::Memory => ClientError::ScriptMemory(MEMORY_BYTES_MAX),
             Stop::Effects | Stop::Room => ClientError::CommandTooLarge(EFFECTS_BYTES_MAX),
         };
@@ -292,6 +354,26 @@ impl Core {
             tracing::warn!(script, stopped, "{error}");
         }
         Err(error)
+    }
+
+    /// Notes what scripts have tried, with the client that has sent them.
+    #[cold]
+    fn note_refused(&mut self, asker: &Asker<'_>, all: Vec<Refused>) {
+        let connection = match asker {
+            Asker::Connection(connection) => Some(&**connection),
+            Asker::Transaction { connection, .. } => connection.as_deref(),
+            Asker::Peer { .. } => None,
+        };
+        let (shard, client) = asker.client(self.id);
+        for refused in all {
+            match connection {
+                Some(connection) => self.note_refused_to(connection, &refused),
+                None => {
+                    let note = Note::Denied(Box::new(refused));
+                    self.router.peers[shard].note(client, note);
+                }
+            }
+        }
     }
 
     /// SCRIPT and what follows it.

@@ -12,10 +12,10 @@ use crate::shard::core::Core;
 use crate::shard::core::replies::outbox::Mute;
 
 /// Appends the reply to TIME.
-pub(crate) fn write_time(out: &mut Vec<u8>, now_ms: u64) {
+pub(crate) fn write_time(out: &mut Vec<u8>, now_usec: u64) {
     reply::array(out, 2);
-    reply::bulk_integer(out, (now_ms / 1000) as i64);
-    reply::bulk_integer(out, (now_ms % 1000 * 1000) as i64);
+    reply::bulk_integer(out, (now_usec / 1_000_000) as i64);
+    reply::bulk_integer(out, (now_usec % 1_000_000) as i64);
 }
 
 impl Core {
@@ -33,7 +33,7 @@ impl Core {
         let protocol = connection.protocol;
         match spec.cmd {
             Cmd::Time => {
-                write_time(out, self.keyspace.now_ms());
+                write_time(out, self.node.time.usec());
             }
             Cmd::Role => {
                 reply::array(out, 3);

@@ -4,16 +4,25 @@ use std::time::Duration;
 
 use ephesus_wire::database;
 
-use crate::command::parse::{ArgList, Request};
+use crate::command::parse::{ArgList, Request, migrate};
 use crate::command::spec::{Cmd, Spec};
 use crate::node::slow::{self, Sample, SlowCommand};
 use crate::shard::connection::Connection;
 use crate::shard::core::Core;
 use crate::shard::core::execution::pace;
+use crate::shard::mesh::{Client, Note};
 use crate::shard::timing::Timing;
 
 /// Below this threshold of the slow log every command is timed alone, so that the log tells what each has taken.
 const EXACT_BELOW_USEC: i64 = 1_000;
+
+/// Who has sent a command.
+#[derive(Clone, Copy)]
+pub(crate) enum Asking<'a> {
+    Here(&'a Connection),
+    /// A client of another shard, which knows more of it.
+    There(Client),
+}
 
 /// A command that is about to be executed.
 pub(crate) struct Timed {
@@ -43,7 +52,7 @@ impl Core {
     pub(crate) fn end_timed(
         &mut self,
         timed: Timed,
-        connection: Option<&Connection>,
+        asking: Asking<'_>,
         spec: &Spec,
         request: &Request<'_>,
     ) {
@@ -57,7 +66,7 @@ impl Core {
                 let took = pace::as_input(Duration::from_nanos(nanos));
                 self.keyspace.add_work(took);
             }
-            self.note_if_slow(nanos, connection, spec, request);
+            self.note_if_slow(nanos, asking, spec, request);
         }
     }
 
@@ -71,13 +80,7 @@ impl Core {
         self.execution.timing.count(now, stats)
     }
 
-    fn note_if_slow(
-        &self,
-        nanos: u64,
-        connection: Option<&Connection>,
-        spec: &Spec,
-        request: &Request<'_>,
-    ) {
+    fn note_if_slow(&mut self, nanos: u64, asking: Asking<'_>, spec: &Spec, request: &Request<'_>) {
         let (usec, ms, live) = (nanos / 1000, nanos / 1_000_000, &self.node.live);
         let at_s = self.keyspace.now_ms() / 1000;
         let threshold_ms = live.latency_threshold_ms();
@@ -91,10 +94,23 @@ impl Core {
                 at_s,
                 usec,
                 args: shown(spec, request),
-                address: connection.map_or(String::new(), |asking| asking.remote.to_string()),
-                name: connection.map_or(String::new(), |asking| asking.name().to_owned()),
+                address: String::new(),
+                name: String::new(),
             };
-            self.node.slow.log(command, live.slow_log_len());
+            match asking {
+                Asking::Here(connection) => {
+                    let command = SlowCommand {
+                        address: connection.remote.to_string(),
+                        name: connection.name().to_owned(),
+                        ..command
+                    };
+                    self.node.slow.log(command, live.slow_log_len());
+                }
+                Asking::There((shard, client)) => {
+                    let note = Note::Slow(Box::new(command));
+                    self.router.peers[shard].note(client, note);
+                }
+            }
         }
     }
 }
@@ -105,9 +121,14 @@ fn shown(spec: &Spec, request: &Request<'_>) -> Vec<Vec<u8>> {
         spec.cmd,
         Cmd::Auth | Cmd::Hello | Cmd::ConfigSet | Cmd::AclSetuser
     );
+    let secrets = match spec.cmd {
+        _ if may_be_secret => 1..request.len(),
+        Cmd::Migrate => migrate::secrets(request),
+        _ => 0..0,
+    };
     let args: Vec<&[u8]> = (0..request.len())
         .map(|index| match database::split(request.arg(index)) {
-            _ if may_be_secret && index > 0 => b"(redacted)",
+            _ if secrets.contains(&index) => b"(redacted)",
             (_, arg) => arg,
         })
         .collect();

@@ -14,20 +14,20 @@
 use std::borrow::Cow;
 
 use ephesus_wire::limits::BUFFER_KEPT_BYTES;
-use ephesus_wire::resp::reply::{self, Protocol};
-use ephesus_wire::resp::request::{self, Args, Parsed, RequestLimits};
-use ephesus_wire::{Lsn, slot_of};
+use ephesus_wire::resp::reply;
+use ephesus_wire::{Lsn, Slot, slot_of};
 
 use crate::command::error::ClientError;
 use crate::command::parse::{self, ArgList, Located, Request};
 use crate::command::spec::{self, Cmd, Spec};
-use crate::keyspace::Reply;
 use crate::keyspace::large_replies::LARGE_REPLY_BYTES;
+use crate::node::routes::Owner;
 use crate::shard::connection::{Blocked, Connection};
 use crate::shard::core::admission::waiting::covers_shards;
-use crate::shard::core::execution::pubsub::{is_about_subscriptions, is_published};
-use crate::shard::core::routing::route::{Route, check_pairs};
-use crate::shard::core::{Asker, Core, Step};
+use crate::shard::core::execution::pubsub::is_published;
+use crate::shard::core::execution::together::{Part, Together};
+use crate::shard::core::routing::route::Route;
+use crate::shard::core::{Core, Step};
 use crate::shard::mesh::{Kind, Scope};
 use crate::shard::transaction::{self, Queued, Transaction};
 use crate::table::Prefetch;
@@ -37,24 +37,6 @@ const QUEUED: &[u8] = b"+QUEUED\r\n";
 
 /// Commands whose keys are loaded at the same time.
 const LOADED_COMMANDS: usize = 32;
-
-/// What is executed together with others.
-pub(crate) enum Part<'a> {
-    Command {
-        /// If that is known.
-        spec: Option<&'static Spec>,
-        located: Option<Located>,
-        source: &'a [u8],
-    },
-    /// What another shard has answered already, and the protocol from then on.
-    Reply(&'a [u8], Protocol),
-}
-
-/// Who has what is executed together.
-pub(crate) struct Together<'a> {
-    pub connection: Option<&'a mut Connection>,
-    pub protocol: Protocol,
-}
 
 impl Core {
     /// MULTI, WATCH and what ends both, but for EXEC behind MULTI.
@@ -215,11 +197,15 @@ impl Core {
         source: &[u8],
     ) -> Result<Cow<'static, [u8]>, ClientError> {
         let scope = connection.scope();
+        // It waits for somebody else.
+        if spec.cmd == Cmd::Migrate {
+            return Err(ClientError::NotInTransaction);
+        }
         self.refuse_if_full(spec)?;
         if self.node.is_memory_full() {
             return Err(ClientError::OutOfMemory);
         }
-        if spec.acts_on_keys() {
+        if spec.acts_on_keys() || spec.keys_of(request).next().is_some() {
             self.router.check_serving()?;
             match self.route(scope, spec, request) {
                 Ok(Route::Here(_) | Route::Held | Route::Shard(_)) => {}
@@ -228,24 +214,26 @@ impl Core {
                 Err(error) => return Err(error),
                 Ok(Route::Split) => return Err(ClientError::TransactionOfShards),
                 Ok(Route::Moved(slot, owner)) => {
-                    let moved = self.moved(connection, slot, owner)?;
-                    if let Some(transaction) = &mut connection.transaction {
-                        transaction.refuse();
-                    }
-                    return Ok(Cow::Owned(moved));
+                    return self.refuse_moved(connection, slot, owner);
                 }
             }
         } else {
+            if spec.cmd == Cmd::Debug {
+                self.check_debug(connection)?;
+            }
             self.check_keyless(scope, spec)?;
+        }
+        let channel = (spec.cmd == Cmd::Spublish).then(|| slot_of(request.arg(1)));
+        if let Some(slot) = channel
+            && !self.has_channels_of(scope, slot)
+        {
+            let owner = self.router.routes.owner(slot);
+            return self.refuse_moved(connection, slot, owner);
         }
         let transaction = self.transaction_of(connection);
         let first = transaction.slots.first();
         let located = request.located().filter(|_| spec.first_key() == 1);
-        let keys = match spec.acts_on_keys() {
-            true => spec.key_indices(request.len()),
-            false => spec.key_indices(0),
-        };
-        for index in keys {
+        for index in spec.keys_of(request) {
             let slot = match located {
                 Some(located) if index == 1 => located.slot,
                 _ => slot_of(request.arg(index)),
@@ -257,6 +245,10 @@ impl Core {
             }
             transaction.slots.add(slot);
         }
+        // At the entry port messages reach all shards from any.
+        if let Some(slot) = channel.filter(|_| scope == Scope::Shard) {
+            transaction.slots.add(slot);
+        }
         transaction.push(spec, request, source)?;
         if spec.cmd == Cmd::Select {
             let selected = parse::database(request.arg(1), self.node.settings.databases);
@@ -265,19 +257,29 @@ impl Core {
         Ok(Cow::Borrowed(QUEUED))
     }
 
+    /// Sends a client elsewhere with a command that it would queue; EXEC will be refused.
+    fn refuse_moved(
+        &mut self,
+        connection: &mut Connection,
+        slot: Slot,
+        owner: Owner,
+    ) -> Result<Cow<'static, [u8]>, ClientError> {
+        let moved = self.moved(connection, slot, owner)?;
+        if let Some(transaction) = &mut connection.transaction {
+            transaction.refuse();
+        }
+        Ok(Cow::Owned(moved))
+    }
+
     /// Refuses what cannot be executed together with other commands.
     fn check_keyless(&self, scope: Scope, spec: &Spec) -> Result<(), ClientError> {
         match spec.cmd {
-            // What it may do is decided by where it is executed.
-            _ if spec.counts_keys() => Err(ClientError::NotInTransaction),
             Cmd::ClusterMigrateslots
             | Cmd::ClusterGetslotmigrations
             | Cmd::ClusterCancelslotmigrations
             | Cmd::AclLoad
             | Cmd::AclSave => Err(ClientError::NotInTransaction),
-            cmd if is_about_subscriptions(cmd) || cmd == Cmd::Save => {
-                Err(ClientError::NotInTransaction)
-            }
+            Cmd::Save | Cmd::Shutdown | Cmd::Debug => Err(ClientError::NotInTransaction),
             cmd if is_published(cmd) => Ok(()),
             cmd if covers_shards(cmd) && scope == Scope::Node && self.router.peers.count() > 1 => {
                 Err(ClientError::TransactionOverNode)
@@ -319,12 +321,14 @@ impl Core {
                 spec: Some(spec),
                 located,
                 source,
+                user: None,
             }
         });
         let before = transaction.changes_session.then(|| connection.session());
         let mut answer = std::mem::take(&mut self.execution.answer);
         let protocol = connection.protocol;
         let together = Together {
+            client: (self.id, connection.token),
             connection: Some(connection),
             protocol,
         };
@@ -360,204 +364,5 @@ impl Core {
                 self.keyspace.prefetch(*key, step);
             }
         }
-    }
-
-    /// Executes commands as one: their replies become an array behind `out`, which waits for the LSN that is answered.
-    ///
-    /// # Errors
-    /// Their effects or replies are too much, or, with [`ClientError::LargeReplies`], have to wait. Nothing has happened.
-    pub(crate) fn execute_together<'a>(
-        &mut self,
-        together: Together<'_>,
-        parts: impl ExactSizeIterator<Item = Part<'a>>,
-        out: &mut Vec<u8>,
-    ) -> Result<Lsn, ClientError> {
-        let start = out.len();
-        let before = self.keyspace.room.begin_joint();
-        self.keyspace.begin_atomic(usize::MAX);
-        let (protocol, mut gate) = (together.protocol, Lsn::ZERO);
-        self.begin_pace();
-        let executed = self.execute_parts(together, parts, out, &mut gate);
-        self.end_pace();
-        let committed = match executed {
-            Ok(()) => {
-                let mut reply = Reply {
-                    out: &mut *out,
-                    protocol,
-                    gate,
-                };
-                let committed = self.keyspace.commit_atomic(&mut reply);
-                gate = reply.gate;
-                committed
-            }
-            Err(error) => {
-                self.keyspace.roll_back_atomic();
-                Err(error)
-            }
-        };
-        self.keyspace.room.end_joint(before, committed.is_ok());
-        self.publish_joint(committed.is_ok().then_some(gate));
-        if committed.is_err() {
-            out.truncate(start);
-        }
-        committed.map(|()| gate)
-    }
-
-    fn execute_parts<'a>(
-        &mut self,
-        together: Together<'_>,
-        parts: impl ExactSizeIterator<Item = Part<'a>>,
-        out: &mut Vec<u8>,
-        gate: &mut Lsn,
-    ) -> Result<(), ClientError> {
-        let start = out.len();
-        let mut room_bytes = LARGE_REPLY_BYTES;
-        let Together {
-            mut connection,
-            mut protocol,
-        } = together;
-        let mut args = std::mem::take(&mut self.execution.together_args);
-        reply::array(out, parts.len());
-        for part in parts {
-            let before = out.len();
-            // HELLO may change it.
-            protocol = match (&part, &connection) {
-                (Part::Reply(_, protocol), _) => *protocol,
-                (_, Some(connection)) => connection.protocol,
-                (_, None) => protocol,
-            };
-            let mut asker = Asker::Transaction {
-                connection: connection.as_deref_mut(),
-                protocol,
-                out,
-                gate,
-            };
-            match self.execute_one_part(&mut asker, &part, &mut args) {
-                Ok(()) => {}
-                Err(error @ (ClientError::LargeReplies | ClientError::TransactionTime(_))) => {
-                    return Err(error);
-                }
-                Err(error) => {
-                    self.stats().count_error(error.code());
-                    out.truncate(before);
-                    error.write(out);
-                }
-            }
-            self.step()?;
-            let bytes = out.len() - start;
-            self.check_reply(bytes)?;
-            if bytes >= room_bytes {
-                self.keyspace.room.take(bytes.max(LARGE_REPLY_BYTES))?;
-                room_bytes = 2 * bytes;
-            }
-            if let Some(error) = self.keyspace.atomic_overflow() {
-                return Err(error);
-            }
-        }
-        self.execution.together_args = args;
-        Ok(())
-    }
-
-    #[expect(clippy::unreachable, reason = "what is queued was parsed before")]
-    fn execute_one_part(
-        &mut self,
-        asker: &mut Asker<'_>,
-        part: &Part<'_>,
-        args: &mut Args,
-    ) -> Result<(), ClientError> {
-        let (spec, located, source) = match *part {
-            Part::Command {
-                spec,
-                located,
-                source,
-            } => (spec, located, source),
-            Part::Reply(bytes, _) => {
-                if let Asker::Transaction { out, .. } = asker {
-                    out.extend_from_slice(bytes);
-                }
-                return Ok(());
-            }
-        };
-        match request::parse(source, &RequestLimits::DEFAULT, args) {
-            Ok(Parsed::Command { consumed }) if consumed == source.len() => {}
-            other => unreachable!("{other:?} was queued, not one command"),
-        }
-        let request = Request::new(args, source).with_located(located);
-        let spec = match spec {
-            Some(spec) => spec,
-            None => spec::resolve(&request)?,
-        };
-        self.execution.commands += 1;
-        self.stats().of(spec.cmd).calls.add(1);
-        if !self.execution.timing.has_begun() {
-            self.execution.timing.begin(self.node.time.instant());
-        }
-        self.execution.timing.executed(spec.cmd);
-        if spec.acts_on_keys() {
-            check_pairs(spec, &request)?;
-            let slot = match located {
-                Some(located) => located.slot,
-                None => slot_of(request.arg(usize::from(spec.first_key()))),
-            };
-            return self.execute_here(asker, spec, &request, slot);
-        }
-        match spec.cmd {
-            cmd if covers_shards(cmd) => {
-                let scope = match asker {
-                    Asker::Transaction {
-                        connection: Some(connection),
-                        ..
-                    } => connection.scope(),
-                    _ => Scope::Shard,
-                };
-                self.whole_keyspace(asker, scope, spec, &request)
-                    .map(|_| ())
-            }
-            Cmd::Unwatch => {
-                if let Asker::Transaction { out, .. } = asker {
-                    out.extend_from_slice(reply::OK);
-                }
-                Ok(())
-            }
-            _ => match asker {
-                Asker::Transaction {
-                    connection: Some(connection),
-                    out,
-                    ..
-                } => {
-                    let scope = connection.scope();
-                    self.about_server(connection, scope, spec, &request, out)
-                }
-                _ => Err(ClientError::NotInTransaction),
-            },
-        }
-    }
-
-    /// The reply to a queued command about the connection or the server, for another shard that executes the others.
-    pub(crate) fn answer_part(
-        &mut self,
-        connection: &mut Connection,
-        spec: &'static Spec,
-        source: &[u8],
-    ) -> Vec<u8> {
-        let (mut out, mut gate) = (Vec::new(), Lsn::ZERO);
-        let protocol = connection.protocol;
-        let part = Part::Command {
-            spec: Some(spec),
-            located: None,
-            source,
-        };
-        let mut asker = Asker::Transaction {
-            connection: Some(connection),
-            protocol,
-            out: &mut out,
-            gate: &mut gate,
-        };
-        if let Err(error) = self.execute_one_part(&mut asker, &part, &mut Args::new()) {
-            self.stats().count_error(error.code());
-            out.clear();
-            error.write(&mut out);
-        }
-        out
     }
 }

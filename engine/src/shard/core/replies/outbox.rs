@@ -144,6 +144,14 @@ impl Outbox {
         (bytes, None)
     }
 
+    /// Whether all replies are there, and the log has committed what they tell of.
+    #[must_use]
+    pub fn is_committed(&self, committed: Lsn) -> bool {
+        let is_open =
+            |piece: &Piece| matches!(piece, Piece::Ready { gate, .. } if *gate <= committed);
+        self.awaited == 0 && self.pieces.iter().all(is_open)
+    }
+
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.pieces.is_empty()

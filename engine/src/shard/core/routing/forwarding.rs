@@ -10,11 +10,12 @@ use crate::command::spec;
 use crate::keyspace::large_replies::Room;
 use crate::net::ConnToken;
 use crate::shard::connection::{Connection, KEYLESS_BYTES, Life, OUTPUT_BYTES_MAX};
+use crate::shard::core::execution::timed::Asking;
 use crate::shard::core::execution::walks::Presence;
 use crate::shard::core::replies::outbox::Delivered;
 use crate::shard::core::routing::relay::RELAY;
 use crate::shard::core::{Answer, Asker, Core};
-use crate::shard::mesh::{Forwarded, Kind, Origin, REQUEST_OVERHEAD_BYTES, Replies, Stopped};
+use crate::shard::mesh::{Forwarded, Kind, Note, Origin, REQUEST_OVERHEAD_BYTES, Replies, Stopped};
 
 /// Answers to forwarded commands, and what they have to wait for together.
 #[derive(Default)]
@@ -81,13 +82,13 @@ impl Core {
             gate: &mut answers.gate,
         };
         let resolved = match forwarded.kind {
-            Kind::Command => spec::resolve(&request).map(Some),
+            Kind::Command | Kind::CommandOf(_) => spec::resolve(&request).map(Some),
             Kind::Transaction | Kind::Watch | Kind::Unwatch | Kind::Monitored => Ok(None),
         };
         let named = resolved.as_ref().ok().copied().flatten();
         let timed = named.map(|spec| (spec, self.begin_timed(spec, source, true)));
         let outcome = match forwarded.kind {
-            Kind::Command => resolved.and_then(|spec| {
+            Kind::Command | Kind::CommandOf(_) => resolved.and_then(|spec| {
                 let Some(spec) = spec else {
                     return Ok(Answer::Written);
                 };
@@ -123,7 +124,7 @@ impl Core {
         if answer == Answer::Written
             && let Some((spec, timed)) = timed
         {
-            self.end_timed(timed, None, spec, &request);
+            self.end_timed(timed, Asking::There(forwarded.client), spec, &request);
         }
         let work = self.keyspace.take_work();
         self.admission.backlog.charge(work);
@@ -188,6 +189,9 @@ impl Core {
         for stopped in &replies.stopped {
             self.note_stopped(stopped);
         }
+        for (client, note) in replies.notes {
+            self.take_note(client, note);
+        }
         self.admission.client_budget.arrived.join(replies.room);
     }
 
@@ -205,6 +209,24 @@ impl Core {
                 self.list(conn);
             }
             None => self.tell_that_gone(shard, conn),
+        }
+    }
+
+    /// Another shard has seen something of a client that has to be logged.
+    fn take_note(&mut self, client: ConnToken, note: Note) {
+        let connection = self.connections.get(client);
+        match (note, connection) {
+            (Note::Denied(refused), Some(connection)) => {
+                self.note_refused_to(connection, &refused);
+            }
+            (Note::Denied(_), None) => {}
+            (Note::Slow(mut slow), connection) => {
+                if let Some(connection) = connection {
+                    slow.address = connection.remote.to_string();
+                    connection.name().clone_into(&mut slow.name);
+                }
+                self.node.slow.log(*slow, self.node.live.slow_log_len());
+            }
         }
     }
 

@@ -20,6 +20,7 @@ use crate::net::ConnToken;
 use crate::node::routes::Owner;
 use crate::planted::Bug;
 use crate::shard::core::admission::waiting::needs_lease;
+use crate::shard::core::execution::scripts::Caller;
 use crate::shard::core::replies::gather::Gather;
 use crate::shard::core::routing::forwarding::Answers;
 use crate::shard::core::routing::route::{Parts, can_be_divided};
@@ -120,7 +121,8 @@ impl Core {
         source: &[u8],
     ) -> Result<Answer, ClientError> {
         self.router.check_serving()?;
-        let slot = slot_of(request.arg(spec.first_key_at()));
+        let first_key = spec.keys_of(request).next().unwrap_or(spec.first_key_at());
+        let slot = slot_of(request.arg(first_key));
         let is_here = |index| {
             self.router
                 .routes
@@ -135,9 +137,17 @@ impl Core {
         };
         match lead {
             Lead::All(Place::Here) if spec.counts_keys() => {
-                self.execute_script(asker, spec, request)?;
+                let caller = Caller {
+                    user: match forwarded.kind {
+                        Kind::CommandOf(id) => Some(self.user_of(id)?),
+                        _ => None,
+                    },
+                    time_max: self.node.settings.lua_time_limit,
+                };
+                self.execute_script(asker, spec, request, &caller)?;
                 Ok(Answer::Written)
             }
+            Lead::All(Place::Here) if spec.names_keys() => self.migrate_keys(asker, request),
             Lead::All(Place::Here) => {
                 self.execute_here(asker, spec, request, slot)?;
                 Ok(Answer::Written)

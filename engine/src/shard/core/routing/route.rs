@@ -9,10 +9,11 @@ use crate::command::parse::{self, ArgList, Request};
 use crate::command::spec::{Cmd, Spec};
 use crate::node::routes::Owner;
 use crate::shard::connection::{Connection, KEYLESS_BYTES};
+use crate::shard::core::execution::scripts::Caller;
 use crate::shard::core::replies::gather::{Combine, Gather};
 use crate::shard::core::replies::outbox::Delivered;
 use crate::shard::core::{Asker, Core, Step};
-use crate::shard::mesh::Scope;
+use crate::shard::mesh::{Kind, Scope};
 
 /// Where the keys of a command lead.
 pub(crate) enum Route {
@@ -36,8 +37,16 @@ impl Core {
         request: &Request<'_>,
         source: &[u8],
     ) -> Result<Step, ClientError> {
+        if spec.names_keys() && spec.keys_of(request).next().is_none() {
+            self.migrate_keys(&mut Asker::Connection(connection), request)?;
+            return Ok(Step::Done);
+        }
         self.router.check_serving()?;
         match self.route(scope, spec, request)? {
+            Route::Here(_) if spec.names_keys() => {
+                self.migrate_keys(&mut Asker::Connection(connection), request)?;
+                Ok(Step::Done)
+            }
             Route::Here(slot) => {
                 self.execute_here(&mut Asker::Connection(connection), spec, request, slot)?;
                 Ok(Step::Done)
@@ -63,7 +72,11 @@ impl Core {
                 return self.execute_elsewhere(connection, route, spec, request, source);
             }
         }
-        self.execute_script(&mut Asker::Connection(connection), spec, request)?;
+        let caller = Caller {
+            user: self.limited_user(connection),
+            time_max: self.node.settings.lua_time_limit,
+        };
+        self.execute_script(&mut Asker::Connection(connection), spec, request, &caller)?;
         Ok(Step::Done)
     }
 
@@ -90,14 +103,20 @@ impl Core {
             Route::Shard(shard) => {
                 let ticket = connection.outbox.await_reply(None);
                 let protocol = connection.protocol;
-                if source.first() == Some(&b'*') {
-                    self.forward(shard, connection, (ticket, 0), protocol, source);
+                let user = match spec.counts_keys() {
+                    true => self.limited_user(connection),
+                    false => None,
+                };
+                let kind = user.map_or(Kind::Command, |user| Kind::CommandOf(user.id()));
+                let mut encoded = Vec::new();
+                let whole = if source.first() == Some(&b'*') {
+                    source
                 } else {
-                    let mut encoded = Vec::new();
                     let args: Vec<&[u8]> = (0..request.len()).map(|i| request.arg(i)).collect();
                     reply::command(&mut encoded, &args);
-                    self.forward(shard, connection, (ticket, 0), protocol, &encoded);
-                }
+                    &encoded
+                };
+                self.forward_as(kind, shard, connection, (ticket, 0), protocol, whole);
             }
             Route::Split => self.split(connection, spec, request)?,
         }
@@ -141,7 +160,10 @@ impl Core {
         spec: &Spec,
         request: &Request<'_>,
     ) -> Result<Route, ClientError> {
-        let first_key = spec.first_key_at();
+        let first_key = match spec.names_keys() {
+            true => spec.keys_of(request).next().unwrap_or_default(),
+            false => spec.first_key_at(),
+        };
         let slot = match request.located() {
             Some(located) if first_key == 1 => located.slot,
             _ => slot_of(request.arg(first_key)),

@@ -5,6 +5,8 @@
 //! one that executes the transaction, or a partition has left it since, nobody knows whether the keys have changed: they
 //! have, as the client is told.
 
+use std::collections::HashSet;
+
 use ephesus_wire::limits::QUERY_BYTES_MAX;
 use ephesus_wire::resp::reply::{self, Protocol};
 use ephesus_wire::resp::request::{self, Args, Parsed, RequestLimits};
@@ -18,9 +20,9 @@ use crate::command::spec::{self, Spec};
 use crate::node::routes::Owner;
 use crate::shard::connection::{Blocked, Connection};
 use crate::shard::core::execution::pubsub::is_published;
-use crate::shard::core::execution::transactions::{Part, Together};
+use crate::shard::core::execution::together::{Part, Together};
 use crate::shard::core::{Answer, Asker, Core, Step};
-use crate::shard::mesh::{Client, Forwarded, Kind, Scope, WATCHES};
+use crate::shard::mesh::{AS_USER, Client, Forwarded, Kind, Scope, WATCHES};
 use crate::shard::transaction::{self, Slots, Transaction, WATCHED_MAX};
 
 /// How far EXEC has come.
@@ -56,6 +58,25 @@ fn nothing_done(protocol: Protocol) -> Vec<u8> {
     let mut out = Vec::new();
     reply::null_array(&mut out, protocol);
     out
+}
+
+/// What is in front of a reply in [`Kind::Transaction`].
+fn marks(protocol: Protocol) -> &'static [u8] {
+    match protocol {
+        Protocol::Resp2 => b"=2",
+        Protocol::Resp3 => b"=3",
+    }
+}
+
+/// The user of a part of [`Kind::Transaction`], if it has one, and the rest.
+fn of_user(part: &[u8]) -> (Option<u64>, &[u8]) {
+    let Some(rest) = part.strip_prefix(&[AS_USER]) else {
+        return (None, part);
+    };
+    let end = rest.iter().position(|&byte| byte == b'\n');
+    let (id, command) = rest.split_at(end.unwrap_or(rest.len()));
+    let id = request::integer(id).map(i64::cast_unsigned);
+    (id, command.get(1..).unwrap_or_default())
 }
 
 impl Core {
@@ -117,6 +138,9 @@ impl Core {
         if connection.settling && connection.outbox.awaited() > 0 {
             return Ok(Exec::Waits(Blocked::Settling));
         }
+        if transaction.publishes && self.has_uncommitted(connection) {
+            return Ok(Exec::Waits(Blocked::Commit));
+        }
         self.refuse_transaction_if_full(transaction.writes, transaction.is_denied_on_oom)?;
         if !transaction.slots.is_empty() || transaction.is_over_all {
             self.router.check_serving()?;
@@ -151,7 +175,7 @@ impl Core {
                 Seen::Held => return Ok(Exec::Held),
             }
         }
-        if transaction.writes && self.is_log_behind(at) {
+        if transaction.may_write && self.is_log_behind(at) {
             return Ok(Exec::Waits(Blocked::Log(at)));
         }
         if at == self.id {
@@ -265,31 +289,69 @@ impl Core {
             None => b"",
         };
         // Messages leave where it is decided whether the others happen.
-        let is_of_keys = |spec: &Spec| spec.acts_on_keys() || is_published(spec.cmd);
+        let is_of_keys =
+            |spec: &Spec| spec.acts_on_keys() || spec.counts_keys() || is_published(spec.cmd);
         let mut commands = transaction.commands();
-        Ok(if commands.all(|(queued, _)| is_of_keys(queued.spec)) {
-            transaction.request(b"EXEC", flags)
-        } else {
-            let commands = transaction.commands();
-            let mut request = transaction::begin_request(b"EXEC", flags, commands.len());
-            for (queued, source) in commands {
-                if is_of_keys(queued.spec) {
-                    reply::bulk(&mut request, source);
-                } else {
-                    let answer = self.answer_part(connection, queued.spec, source);
-                    let marks: &[u8] = match connection.protocol {
-                        Protocol::Resp2 => b"=2",
-                        Protocol::Resp3 => b"=3",
-                    };
-                    reply::bulk(&mut request, &[marks, &answer].concat());
-                    self.step()?;
+        let is_free = self.limited_user(connection).is_none();
+        Ok(
+            if is_free && commands.all(|(queued, _)| is_of_keys(queued.spec)) {
+                transaction.request(b"EXEC", flags)
+            } else {
+                let commands = transaction.commands();
+                let mut request = transaction::begin_request(b"EXEC", flags, commands.len());
+                for (queued, source) in commands {
+                    if is_of_keys(queued.spec) {
+                        match self.may_be_forwarded(connection, queued.spec, source) {
+                            Ok(None) => reply::bulk(&mut request, source),
+                            Ok(Some(user)) => {
+                                let head = format!("{}{user}\n", char::from(AS_USER));
+                                reply::bulk(&mut request, &[head.as_bytes(), source].concat());
+                            }
+                            Err(error) => {
+                                self.stats().count_error(error.code());
+                                let mut answer = marks(connection.protocol).to_vec();
+                                error.write(&mut answer);
+                                reply::bulk(&mut request, &answer);
+                            }
+                        }
+                        self.step()?;
+                    } else {
+                        let answer = self.answer_part(connection, queued.spec, source);
+                        let answer = [marks(connection.protocol), &answer].concat();
+                        reply::bulk(&mut request, &answer);
+                        self.step()?;
+                    }
+                    if request.len() > QUERY_BYTES_MAX {
+                        return Err(ClientError::TransactionTooLarge(QUERY_BYTES_MAX));
+                    }
                 }
-                if request.len() > QUERY_BYTES_MAX {
-                    return Err(ClientError::TransactionTooLarge(QUERY_BYTES_MAX));
-                }
-            }
-            request
-        })
+                request
+            },
+        )
+    }
+
+    /// Whether a client still may have another shard execute a command that it has queued; the id of its user, if the
+    /// command is a script that may not do everything.
+    ///
+    /// # Errors
+    /// [`ClientError::NoPermissionAtExec`].
+    #[expect(clippy::unreachable, reason = "what is queued was parsed before")]
+    fn may_be_forwarded(
+        &self,
+        connection: &mut Connection,
+        spec: &'static Spec,
+        source: &[u8],
+    ) -> Result<Option<u64>, ClientError> {
+        let Some(user) = self.limited_user(connection) else {
+            return Ok(None);
+        };
+        let mut args = Args::new();
+        match request::parse(source, &RequestLimits::DEFAULT, &mut args) {
+            Ok(Parsed::Command { .. }) => {}
+            other => unreachable!("{other:?} was queued, not one command"),
+        }
+        self.check_queued(connection, spec, &Request::new(&args, source))?;
+        Ok(spec.counts_keys().then(|| user.id()))
     }
 
     /// Executes a transaction of another shard's connection if all its keys are here, or leads it on.
@@ -324,9 +386,9 @@ impl Core {
             return Err(ClientError::ExecWithoutMulti);
         };
         let (mut slots, mut args) = (Slots::default(), Args::new());
-        let (mut writes, mut is_denied_on_oom) = (false, false);
+        let (mut writes, mut may_write, mut is_denied_on_oom) = (false, false, false);
         for index in 2..request.len() {
-            let part = request.arg(index);
+            let (_, part) = of_user(request.arg(index));
             if part.first() == Some(&b'=') {
                 continue;
             }
@@ -337,12 +399,13 @@ impl Core {
             let command = Request::new(&args, part);
             let spec = spec::resolve(&command)?;
             writes |= spec.is_write();
+            may_write |= spec.may_write();
             is_denied_on_oom |= spec.is_denied_on_oom();
-            for key in spec.key_indices(command.len()) {
+            for key in spec.keys_of(&command) {
                 slots.add(slot_of(command.arg(key)));
             }
         }
-        if writes && self.is_log_behind(self.id) {
+        if may_write && self.is_log_behind(self.id) {
             return Ok(Answer::LogBehind);
         }
         self.refuse_transaction_if_full(writes, is_denied_on_oom)?;
@@ -377,7 +440,7 @@ impl Core {
             }
         }
         let parts = (2..request.len()).map(|index| {
-            let part = request.arg(index);
+            let (user, part) = of_user(request.arg(index));
             match part {
                 [b'=', b'3', answer @ ..] => Part::Reply(answer, Protocol::Resp3),
                 [b'=', _, answer @ ..] => Part::Reply(answer, Protocol::Resp2),
@@ -385,11 +448,13 @@ impl Core {
                     spec: None,
                     located: None,
                     source,
+                    user,
                 },
             }
         });
         let together = Together {
             connection: None,
+            client: forwarded.client,
             protocol: forwarded.protocol,
         };
         let lsn = self.execute_together(together, parts, out)?;
@@ -406,10 +471,12 @@ impl Core {
         request: &Request<'_>,
     ) -> Result<Step, ClientError> {
         self.router.check_serving()?;
-        let keys = request.len() - 1;
+        let hashes = (1..request.len()).map(|index| self.keyspace.locate(request.arg(index)).hash);
+        let hashes: Vec<u64> = hashes.collect();
         let transaction = connection.transaction.as_deref();
-        let watched = transaction.map_or(0, |transaction| transaction.watched);
-        if watched + keys > WATCHED_MAX {
+        let watched = transaction.map(|transaction| &transaction.watched);
+        let is_new = |hash: &&u64| watched.is_none_or(|watched| !watched.contains(hash));
+        if watched.map_or(0, HashSet::len) + hashes.iter().filter(is_new).count() > WATCHED_MAX {
             return Err(ClientError::TooManyWatched(WATCHED_MAX));
         }
         let at = match self.route(scope, spec, request)? {
@@ -432,7 +499,7 @@ impl Core {
         }
         connection.watches = true;
         let transaction = self.transaction_of(connection);
-        transaction.watched += keys;
+        transaction.watched.extend(hashes);
         transaction.watched_at = Some(at);
         if at == self.id {
             self.watch_here((self.id, connection.token), request);

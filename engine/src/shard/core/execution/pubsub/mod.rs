@@ -2,30 +2,32 @@
 //!
 //! A message goes to every shard that has subscribers, behind what its publisher has sent before, and each of them
 //! delivers it to its own: in the order of each publisher, and at most once. PUBLISH's reply is the sum of what they
-//! answer. Subscribers of other nodes get nothing.
+//! answer. Other nodes of the cluster get it as well ([`exchange`](crate::node::exchange)), and are not counted; what is
+//! told of keys, and what goes to a channel of a slot, stays on its node.
 //!
 //! Messages join the outbox of their subscriber. One that does not read is closed by the rules for all clients, and
 //! beyond [`UNREAD_BYTES_MAX`]; nobody waits for it.
 
 mod monitor;
+mod outgoing;
 pub mod subscriptions;
 
 use std::collections::{BTreeSet, VecDeque};
 
 use ephesus_wire::glob::Pattern;
 use ephesus_wire::resp::reply::{self, Protocol};
-use ephesus_wire::{Database, Lsn, ShardId, Slot, slot_of};
+use ephesus_wire::{Lsn, Slot, slot_of};
 
+use self::outgoing::{Outgoing, Waiting};
 use self::subscriptions::{Directory, Kind, Subscriptions};
 use crate::command::error::{ClientError, Quoted};
 use crate::command::parse::{self, ArgList, Request};
 use crate::command::spec::Cmd;
-use crate::keyspace::events::Event;
 use crate::net::{ConnToken, ListenerKind};
 use crate::shard::connection::{Connection, Life};
-use crate::shard::core::routing::relay::{Place, RELAY};
+use crate::shard::core::routing::relay::Place;
 use crate::shard::core::{Asker, Core};
-use crate::shard::mesh::{self, Forwarded, Origin, Scope};
+use crate::shard::mesh::Scope;
 use crate::shard::seldom::Seldom;
 
 /// Bytes that a subscriber may be owed: Redis's `client-output-buffer-limit pubsub`.
@@ -58,7 +60,7 @@ pub(crate) struct PubSub {
     directory: Directory,
     deliveries: Deliveries,
     outgoing: Outgoing,
-    /// Events of keys, of which there may be more than one turn sends.
+    /// Events of keys and messages of other nodes, of which there may be more than one turn sends.
     events: Outgoing,
     /// The turn in which some were sent last, and what that has taken.
     events_spent: (u64, usize),
@@ -255,218 +257,7 @@ impl Deliveries {
     }
 }
 
-/// A message that waits until what it tells of is committed.
-struct Waiting {
-    kind: Kind,
-    channel: Box<[u8]>,
-    payload: Box<[u8]>,
-    gate: Lsn,
-}
-
-impl Waiting {
-    fn held_bytes(&self) -> usize {
-        size_of::<Waiting>() + self.channel.len() + self.payload.len()
-    }
-}
-
-/// Messages of transactions and of scripts, which nobody waits for.
-#[derive(Default)]
-struct Outgoing {
-    /// In order of their gates.
-    queue: VecDeque<Waiting>,
-    /// How many of the last ones are of what is executed now, and may come to nothing.
-    undecided: usize,
-    held_bytes: usize,
-}
-
-impl Outgoing {
-    fn push(&mut self, message: &Message<'_>, gate: Lsn) -> bool {
-        let has_room = self.held_bytes < QUEUED_BYTES_MAX;
-        if has_room {
-            let waiting = Waiting {
-                kind: message.kind,
-                channel: message.channel.into(),
-                payload: message.payload.into(),
-                gate,
-            };
-            self.held_bytes += waiting.held_bytes();
-            self.queue.push_back(waiting);
-        }
-        has_room
-    }
-
-    /// What was undecided is committed with this LSN, or comes to nothing.
-    fn decide(&mut self, gate: Option<Lsn>) {
-        let from = self.queue.len() - std::mem::take(&mut self.undecided);
-        match gate {
-            Some(gate) => self
-                .queue
-                .range_mut(from..)
-                .for_each(|waiting| waiting.gate = gate),
-            None => {
-                for waiting in self.queue.drain(from..) {
-                    self.held_bytes -= waiting.held_bytes();
-                }
-            }
-        }
-    }
-
-    /// Whether the next one is committed.
-    fn is_due(&self, committed: Lsn) -> bool {
-        let decided = self.queue.len() - self.undecided;
-        let first = self.queue.front().filter(|_| decided > 0);
-        first.is_some_and(|first| first.gate <= committed)
-    }
-
-    /// The next one that is committed.
-    fn pop(&mut self, committed: Lsn) -> Option<Waiting> {
-        if !self.is_due(committed) {
-            return None;
-        }
-        let waiting = self.queue.pop_front()?;
-        self.held_bytes -= waiting.held_bytes();
-        Some(waiting)
-    }
-}
-
 impl Core {
-    /// Keeps a message of several commands that are executed together until it is decided whether they happen; how many
-    /// subscribers this shard has for it. Those of other shards are not counted.
-    pub(crate) fn publish_together(&mut self, message: &Message<'_>) -> usize {
-        let PubSub {
-            directory,
-            outgoing,
-            ..
-        } = &mut self.execution.pubsub;
-        if outgoing.push(message, Lsn::ZERO) {
-            outgoing.undecided += 1;
-        }
-        let by_pattern = directory.of_patterns(message.channel);
-        let by_pattern = by_pattern.iter().map(|(_, subscribers)| subscribers.len());
-        let by_pattern = match message.kind {
-            Kind::Sharded => 0,
-            Kind::Channel | Kind::Pattern => by_pattern.sum(),
-        };
-        directory.count(message.kind, message.channel) + by_pattern
-    }
-
-    /// Has messages sent of what has happened to keys, once that is committed.
-    pub(crate) fn publish_events(&mut self) {
-        if self.keyspace.noted_events() == 0 {
-            return;
-        }
-        let events = self.keyspace.take_events();
-        let is_anybody_there = self
-            .node
-            .stats
-            .iter()
-            .any(|stats| stats.subscriptions.get() > 0);
-        if !is_anybody_there {
-            return;
-        }
-        let gate = self.keyspace.log.appended();
-        let (by_key, by_event) = self.node.live.events().channels();
-        for Event {
-            name,
-            database,
-            key,
-        } in &events
-        {
-            let mut send = |about: &str, channel: &[u8], payload: &[u8]| {
-                let prefix = format!("__{about}@{database}__:");
-                let message = Message {
-                    kind: Kind::Channel,
-                    channel: &[prefix.as_bytes(), channel].concat(),
-                    payload,
-                };
-                self.execution.pubsub.events.push(&message, gate);
-            };
-            if by_key {
-                send("keyspace", key, name.as_bytes());
-            }
-            if by_event {
-                send("keyevent", name.as_bytes(), key);
-            }
-        }
-        self.send_events();
-    }
-
-    /// What was executed together is committed with that LSN, or nothing of it has happened.
-    pub(crate) fn publish_joint(&mut self, gate: Option<Lsn>) {
-        if self.execution.pubsub.outgoing.undecided > 0 {
-            self.execution.pubsub.outgoing.decide(gate);
-            self.send_outgoing();
-        }
-    }
-
-    /// Sends messages whose turn has come to all shards with subscribers.
-    pub(crate) fn send_outgoing(&mut self) {
-        let committed = self.keyspace.log.committed();
-        while let Some(waiting) = self.execution.pubsub.outgoing.pop(committed) {
-            self.send_waiting(&waiting);
-        }
-        self.send_events();
-    }
-
-    /// Sends events whose turn has come, as far as this turn has room for comparing them with patterns.
-    fn send_events(&mut self) {
-        let committed = self.keyspace.log.committed();
-        while let Some(event) = self.execution.pubsub.next_event(committed, self.turn) {
-            self.send_waiting(&event);
-        }
-    }
-
-    fn send_waiting(&mut self, waiting: &Waiting) {
-        let message = Message {
-            kind: waiting.kind,
-            channel: &waiting.channel,
-            payload: &waiting.payload,
-        };
-        self.deliver_message(None, &message, Lsn::ZERO);
-        self.publish_elsewhere(&message);
-    }
-
-    /// Sends a message to the other shards. Nobody waits for their answers, nor for a shard that is behind.
-    fn publish_elsewhere(&mut self, message: &Message<'_>) {
-        let name: &[u8] = match message.kind {
-            Kind::Sharded => b"SPUBLISH",
-            Kind::Channel | Kind::Pattern => b"PUBLISH",
-        };
-        for shard in (0..self.node.shards()).map(ShardId) {
-            if shard == self.id {
-                continue;
-            }
-            let has_any = self.node.stats[shard].subscriptions.get() > 0;
-            if !has_any || self.router.peers[shard].is_full() {
-                continue;
-            }
-            let mut request = Vec::new();
-            reply::command(&mut request, &[name, message.channel, message.payload]);
-            self.forward_unawaited(shard, mesh::Kind::Command, &request);
-        }
-    }
-
-    /// Sends another shard something whose answer nobody waits for.
-    fn forward_unawaited(&mut self, shard: ShardId, kind: mesh::Kind, request: &[u8]) {
-        let origin = Origin {
-            shard: self.id,
-            conn: RELAY,
-            ticket: u64::MAX,
-            part: 0,
-        };
-        let forwarded = Forwarded {
-            origin,
-            client: (self.id, RELAY),
-            kind,
-            protocol: Protocol::Resp2,
-            database: Database::ZERO,
-            len: request.len(),
-            asked: shard,
-            hops: 0,
-        };
-        self.router.peers.forward(shard, forwarded, request);
-    }
-
     /// SUBSCRIBE, UNSUBSCRIBE and the like.
     ///
     /// # Errors
@@ -477,6 +268,30 @@ impl Core {
         cmd: Cmd,
         request: &Request<'_>,
     ) -> Result<(), ClientError> {
+        let is_sharded = kind_of(cmd) == Kind::Sharded;
+        let names_any = request.len() > 1;
+        if is_sharded && names_any && self.leads_channels_away(connection, request)? {
+            return Ok(());
+        }
+        let mut told = self.changed_subscriptions(connection, cmd, request)?;
+        // As pushes they leave whatever CLIENT REPLY says.
+        connection.outbox.push(self.turn, |out| {
+            out.append(&mut told);
+            Lsn::ZERO
+        });
+        Ok(())
+    }
+
+    /// [`Core::change_subscriptions`]; answers what the client is told.
+    ///
+    /// # Errors
+    /// The same.
+    pub(crate) fn changed_subscriptions(
+        &mut self,
+        connection: &mut Connection,
+        cmd: Cmd,
+        request: &Request<'_>,
+    ) -> Result<Vec<u8>, ClientError> {
         let kind = kind_of(cmd);
         let is_adding = matches!(cmd, Cmd::Subscribe | Cmd::Psubscribe | Cmd::Ssubscribe);
         let names = || (1..request.len()).map(|index| request.arg(index));
@@ -487,12 +302,6 @@ impl Core {
                     Kind::Channel | Kind::Sharded => check_channel(name)?,
                 }
             }
-        }
-        if kind == Kind::Sharded
-            && request.len() > 1
-            && self.leads_channels_away(connection, request)?
-        {
-            return Ok(());
         }
         let all: Vec<Box<[u8]>>;
         let names: Vec<&[u8]> = if is_adding || request.len() > 1 {
@@ -520,12 +329,7 @@ impl Core {
             write_told(&mut told, connection.protocol, word(cmd), Some(name), count);
         }
         self.publish_subscriptions();
-        // As pushes they leave whatever CLIENT REPLY says.
-        connection.outbox.push(self.turn, |out| {
-            out.append(&mut told);
-            Lsn::ZERO
-        });
-        Ok(())
+        Ok(told)
     }
 
     /// Refuses patterns of which there would be too many.
@@ -616,7 +420,7 @@ impl Core {
         Ok(false)
     }
 
-    fn has_channels_of(&self, scope: Scope, slot: Slot) -> bool {
+    pub(crate) fn has_channels_of(&self, scope: Scope, slot: Slot) -> bool {
         match self.place(slot) {
             Place::Here | Place::Held => true,
             Place::Shard(_) => scope == Scope::Node,

@@ -4,6 +4,7 @@
 //! their bounds. Commands of administrators are not shown, nor are passwords.
 
 use std::fmt::Write;
+use std::ops::Range;
 
 use ephesus_wire::ShardId;
 use ephesus_wire::database;
@@ -11,7 +12,7 @@ use ephesus_wire::resp::reply;
 
 use super::subscriptions::Kind;
 use super::{Delivery, PubSub};
-use crate::command::parse::{ArgList, Request};
+use crate::command::parse::{ArgList, Request, migrate};
 use crate::command::spec::{Cmd, Spec};
 use crate::net::ConnToken;
 use crate::shard::connection::Connection;
@@ -21,14 +22,16 @@ use crate::shard::mesh;
 /// Longest line; arguments behind are left out.
 const LINE_BYTES_MAX: usize = 16 << 10;
 
-/// The first argument that is a password.
-fn first_secret(cmd: Cmd, request: &Request<'_>) -> Option<usize> {
+/// The arguments that are secret.
+fn secrets(cmd: Cmd, request: &Request<'_>) -> Range<usize> {
     let is_auth = |at: &usize| request.arg(*at).eq_ignore_ascii_case(b"auth");
-    match cmd {
+    let first = match cmd {
+        Cmd::Migrate => return migrate::secrets(request),
         Cmd::Hello => (1..request.len()).find(is_auth).map(|at| at + 1),
         _ if request.arg(0).eq_ignore_ascii_case(b"auth") => Some(1),
         _ => None,
-    }
+    };
+    first.unwrap_or(request.len())..request.len()
 }
 
 /// Appends an argument between quotes, as Redis escapes it.
@@ -57,21 +60,21 @@ fn write_quoted(line: &mut String, arg: &[u8]) {
 }
 
 /// The line of one command.
-fn line(connection: &Connection, spec: &Spec, request: &Request<'_>, now_ms: u64) -> String {
-    let (seconds, usec) = (now_ms / 1000, now_ms % 1000 * 1000);
+fn line(connection: &Connection, spec: &Spec, request: &Request<'_>, now_usec: u64) -> String {
+    let (seconds, usec) = (now_usec / 1_000_000, now_usec % 1_000_000);
     let (selected, client) = (connection.database, connection.remote);
     let mut line = format!("{seconds}.{usec:06} [{selected} {client}]");
-    let secret = first_secret(spec.cmd, request);
+    let secrets = secrets(spec.cmd, request);
     for index in 0..request.len() {
         line.push(' ');
         if line.len() >= LINE_BYTES_MAX {
             line.push_str("...");
             break;
         }
-        match secret {
-            Some(first) if index >= first => line.push_str("\"(redacted)\""),
+        match secrets.contains(&index) {
+            true => line.push_str("\"(redacted)\""),
             // Keys of other databases than 0 as their clients name them.
-            _ => write_quoted(&mut line, database::split(request.arg(index)).1),
+            false => write_quoted(&mut line, database::split(request.arg(index)).1),
         }
     }
     line
@@ -103,7 +106,7 @@ impl Core {
         if spec.flags.contains(&"admin") {
             return;
         }
-        let line = line(connection, spec, request, self.keyspace.now_ms());
+        let line = line(connection, spec, request, self.node.time.usec());
         connection.note_executed(line.len());
         self.show_line(line.as_bytes(), Some(connection));
         for shard in (0..self.node.shards()).map(ShardId) {
