@@ -162,6 +162,12 @@ impl ShardStats {
         }
     }
 
+    /// Counts a call that was answered by where it has to go instead.
+    pub fn count_redirection(&self, cmd: Cmd) {
+        self.count_error("MOVED");
+        self.of(cmd).rejected.add(1);
+    }
+
     /// Counts an error reply that begins with that code.
     pub fn count_error(&self, code: &str) {
         self.error_replies.add(1);

@@ -6,6 +6,8 @@ use ephesus_wire::resp::reply::Protocol;
 use super::{Attributes, Connection};
 use crate::acl::Identity;
 use crate::command::spec::Cmd;
+use crate::shard::core::execution::pubsub::is_about_subscriptions;
+use crate::shard::core::execution::pubsub::subscriptions::Subscriptions;
 use crate::shard::core::replies::outbox::{Mute, Ticket};
 
 /// What commands say about their connection itself.
@@ -18,12 +20,13 @@ pub struct Session {
     no_touch: bool,
     mute: Mute,
     attributes: Option<Box<Attributes>>,
+    subscriptions: Option<Box<Subscriptions>>,
 }
 
 /// Whether a command of a transaction changes its [`Session`].
 #[must_use]
 pub fn changes_session(cmd: Cmd) -> bool {
-    matches!(
+    let is_about_it = matches!(
         cmd,
         Cmd::Select
             | Cmd::Hello
@@ -35,14 +38,18 @@ pub fn changes_session(cmd: Cmd) -> bool {
             | Cmd::ClientReply
             | Cmd::ClientSetname
             | Cmd::ClientSetinfo
-    )
+    );
+    is_about_it || is_about_subscriptions(cmd)
 }
 
 impl Session {
     /// Memory that it takes.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
-        size_of::<Session>() + self.attributes.as_deref().map_or(0, Attributes::bytes)
+        let subscriptions = self.subscriptions.as_deref();
+        size_of::<Session>()
+            + self.attributes.as_deref().map_or(0, Attributes::bytes)
+            + subscriptions.map_or(0, Subscriptions::held_bytes)
     }
 }
 
@@ -59,11 +66,12 @@ impl Connection {
             no_touch: self.no_touch,
             mute: self.outbox.mute(),
             attributes: self.attributes.clone(),
+            subscriptions: self.subscriptions.clone(),
         }
     }
 
-    /// What commands have said since then has not happened.
-    pub fn take_back(&mut self, before: Session) {
+    /// What commands have said since then has not happened; answers what it had subscribed to.
+    pub fn take_back(&mut self, before: Session) -> Option<Box<Subscriptions>> {
         let Session {
             protocol,
             identity,
@@ -73,21 +81,21 @@ impl Connection {
             no_touch,
             mute,
             attributes,
+            subscriptions,
         } = before;
         (self.protocol, self.identity, self.database) = (protocol, identity, database);
         (self.readonly, self.no_evict, self.no_touch) = (readonly, no_evict, no_touch);
         self.outbox.set_mute(mute);
         self.attributes = attributes;
+        subscriptions
     }
 
-    /// A reply has come that the connection was promised: the one to EXEC tells whether that has happened.
-    pub fn note_reply(&mut self, ticket: Ticket, reply: &[u8]) {
+    /// A reply has come that the connection was promised. The one to EXEC tells whether that has happened: if not, what
+    /// is to be taken back.
+    pub fn note_reply(&mut self, ticket: Ticket, reply: &[u8]) -> Option<Session> {
         let is_of_exec = |undecided: &mut Box<(Ticket, Session)>| undecided.0 == ticket;
+        let undecided = self.undecided.take_if(is_of_exec)?;
         let has_happened = reply.starts_with(b"*") && !reply.starts_with(b"*-");
-        if let Some(undecided) = self.undecided.take_if(is_of_exec)
-            && !has_happened
-        {
-            self.take_back(undecided.1);
-        }
+        (!has_happened).then_some(undecided.1)
     }
 }

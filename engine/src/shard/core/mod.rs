@@ -470,8 +470,7 @@ impl Core {
                 return false;
             }
             Ok(Step::Redirected) => {
-                self.stats().count_error("MOVED");
-                self.stats().of(spec.cmd).rejected.add(1);
+                self.stats().count_redirection(spec.cmd);
                 return true;
             }
             Err(ClientError::LargeReplies) => {

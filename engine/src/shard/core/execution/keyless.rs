@@ -45,7 +45,7 @@ impl Core {
                 return Ok(Step::Redirected);
             }
             cmd if is_about_subscriptions(cmd) => {
-                self.change_subscriptions(connection, cmd, request)?;
+                return self.change_subscriptions(connection, cmd, request);
             }
             cmd if covers_shards(cmd) => {
                 if needs_lease(cmd) {

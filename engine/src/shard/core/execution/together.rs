@@ -13,6 +13,7 @@ use crate::shard::connection::Connection;
 use crate::shard::core::admission::waiting::covers_shards;
 use crate::shard::core::execution::pubsub::is_about_subscriptions;
 use crate::shard::core::execution::scripts::Caller;
+use crate::shard::core::execution::timed::Asking;
 use crate::shard::core::routing::route::check_pairs;
 use crate::shard::core::{Asker, Core};
 use crate::shard::mesh::{Client, Scope};
@@ -174,19 +175,42 @@ impl Core {
         {
             self.check_queued(connection, spec, &request)?;
         }
-        self.execution.commands += 1;
-        self.stats().of(spec.cmd).calls.add(1);
-        if !self.execution.timing.has_begun() {
-            self.execution.timing.begin(self.node.time.instant());
+        let timed = self.begin_timed(spec, source, true);
+        let outcome = self.execute_resolved(asker, spec, user, &request);
+        if outcome == Err(ClientError::LargeReplies) {
+            return outcome;
         }
-        self.execution.timing.executed(spec.cmd);
+        let asking = match asker {
+            Asker::Transaction {
+                connection: Some(connection),
+                ..
+            } => Asking::Here(connection),
+            other => Asking::There(other.client(self.id)),
+        };
+        self.end_timed(timed, asking, spec, &request);
+        self.execution.commands += 1;
+        let stats = self.stats().of(spec.cmd);
+        stats.calls.add(1);
+        stats.failed.add(outcome.is_err().into());
+        outcome
+    }
+
+    /// Executes a command of which it is known what it is; `user`: whose it is, if it is a script of another shard's
+    /// client.
+    fn execute_resolved(
+        &mut self,
+        asker: &mut Asker<'_>,
+        spec: &'static Spec,
+        user: Option<u64>,
+        request: &Request<'_>,
+    ) -> Result<(), ClientError> {
         if spec.acts_on_keys() {
-            check_pairs(spec, &request)?;
-            let slot = match located {
+            check_pairs(spec, request)?;
+            let slot = match request.located() {
                 Some(located) => located.slot,
                 None => slot_of(request.arg(usize::from(spec.first_key()))),
             };
-            return self.execute_here(asker, spec, &request, slot);
+            return self.execute_here(asker, spec, request, slot);
         }
         if spec.counts_keys() {
             let user = match (&mut *asker, user) {
@@ -202,7 +226,7 @@ impl Core {
             };
             let time_max = self.time_left()?.min(self.node.settings.lua_time_limit);
             let caller = Caller { user, time_max };
-            return self.execute_script(asker, spec, &request, &caller);
+            return self.execute_script(asker, spec, request, &caller);
         }
         match spec.cmd {
             cmd if covers_shards(cmd) => {
@@ -213,8 +237,7 @@ impl Core {
                     } => connection.scope(),
                     _ => Scope::Shard,
                 };
-                self.whole_keyspace(asker, scope, spec, &request)
-                    .map(|_| ())
+                self.whole_keyspace(asker, scope, spec, request).map(|_| ())
             }
             Cmd::Unwatch => {
                 if let Asker::Transaction { out, .. } = asker {
@@ -234,13 +257,13 @@ impl Core {
                         }
                         Cmd::Monitor => return Err(ClientError::DenyBlocking("MONITOR", "")),
                         cmd if is_about_subscriptions(cmd) => {
-                            out.append(&mut self.changed_subscriptions(connection, cmd, &request)?);
+                            out.append(&mut self.changed_subscriptions(connection, cmd, request)?);
                             return Ok(());
                         }
                         _ => {}
                     }
                     let scope = connection.scope();
-                    self.about_server(connection, scope, spec, &request, out)
+                    self.about_server(connection, scope, spec, request, out)
                 }
                 _ => Err(ClientError::NotInTransaction),
             },

@@ -22,6 +22,7 @@ use crate::command::parse::{self, ArgList, Located, Request};
 use crate::command::spec::{self, Cmd, Spec};
 use crate::keyspace::large_replies::LARGE_REPLY_BYTES;
 use crate::node::routes::Owner;
+use crate::shard::connection::session::Session;
 use crate::shard::connection::{Blocked, Connection};
 use crate::shard::core::admission::waiting::covers_shards;
 use crate::shard::core::execution::pubsub::is_published;
@@ -214,7 +215,7 @@ impl Core {
                 Err(error) => return Err(error),
                 Ok(Route::Split) => return Err(ClientError::TransactionOfShards),
                 Ok(Route::Moved(slot, owner)) => {
-                    return self.refuse_moved(connection, slot, owner);
+                    return self.refuse_moved(connection, spec, slot, owner);
                 }
             }
         } else {
@@ -228,7 +229,7 @@ impl Core {
             && !self.has_channels_of(scope, slot)
         {
             let owner = self.router.routes.owner(slot);
-            return self.refuse_moved(connection, slot, owner);
+            return self.refuse_moved(connection, spec, slot, owner);
         }
         let transaction = self.transaction_of(connection);
         let first = transaction.slots.first();
@@ -261,10 +262,12 @@ impl Core {
     fn refuse_moved(
         &mut self,
         connection: &mut Connection,
+        spec: &Spec,
         slot: Slot,
         owner: Owner,
     ) -> Result<Cow<'static, [u8]>, ClientError> {
         let moved = self.moved(connection, slot, owner)?;
+        self.stats().count_redirection(spec.cmd);
         if let Some(transaction) = &mut connection.transaction {
             transaction.refuse();
         }
@@ -334,7 +337,7 @@ impl Core {
         };
         let executed = self.execute_together(together, parts, &mut answer);
         if let Some(before) = before.filter(|_| executed.is_err()) {
-            connection.take_back(before);
+            self.take_back(connection, before);
         }
         if let Ok(gate) = executed {
             connection.outbox.write(self.turn, |out| {
@@ -350,6 +353,12 @@ impl Core {
         answer.shrink_to(BUFFER_KEPT_BYTES);
         self.execution.answer = answer;
         executed.map(|_| ())
+    }
+
+    /// What a transaction has said about its connection has not happened.
+    pub(crate) fn take_back(&mut self, connection: &mut Connection, before: Session) {
+        let subscriptions = connection.take_back(before);
+        self.restore_subscriptions(connection, &subscriptions.unwrap_or_default());
     }
 
     /// Starts loading the keys of queued commands, so that their cache misses overlap.

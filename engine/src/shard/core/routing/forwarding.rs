@@ -264,7 +264,7 @@ impl Core {
         let Some(connection) = self.connections.get_mut(origin.conn) else {
             return self.relay_answered(origin, bytes, gate);
         };
-        connection.note_reply(origin.ticket, &bytes);
+        let taken_back = connection.note_reply(origin.ticket, &bytes);
         let delivered = connection
             .outbox
             .deliver(origin.ticket, origin.part, bytes, gate);
@@ -273,6 +273,12 @@ impl Core {
         }
         if let Some(connection) = self.connections.get_mut(origin.conn) {
             connection.settling &= connection.outbox.awaited() > 0;
+        }
+        if let Some(before) = taken_back
+            && let Some(mut connection) = self.connections.take(origin.conn)
+        {
+            self.take_back(&mut connection, before);
+            self.put_back(connection);
         }
         self.list(origin.conn);
     }

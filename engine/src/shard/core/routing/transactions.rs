@@ -32,6 +32,8 @@ enum Exec {
     Forwarded,
     /// It is not executed, and this is the reply.
     Answered(Vec<u8>),
+    /// The same, and the client is to go there instead.
+    Redirected(Vec<u8>),
     Held,
     Waits(Blocked),
 }
@@ -107,6 +109,12 @@ impl Core {
                 connection.transaction = Some(transaction);
                 self.end_transaction(connection, &answer);
             }
+            Ok(Exec::Redirected(answer)) => {
+                connection.transaction = Some(transaction);
+                self.end_transaction(connection, &answer);
+                self.stats().count_redirection(spec::Cmd::Exec);
+                return true;
+            }
             Err(error) => {
                 connection.transaction = Some(transaction);
                 self.refuse_exec(connection, &error);
@@ -160,7 +168,7 @@ impl Core {
                 Way::Shard(shard) => shard,
                 Way::Held => return Ok(Exec::Held),
                 Way::Moved(owner) => {
-                    return Ok(Exec::Answered(self.moved(connection, first, owner)?));
+                    return Ok(Exec::Redirected(self.moved(connection, first, owner)?));
                 }
             },
         };
@@ -264,7 +272,9 @@ impl Core {
         let request = match request {
             Ok(request) => request,
             Err(error) => {
-                before.into_iter().for_each(|it| connection.take_back(it));
+                before
+                    .into_iter()
+                    .for_each(|before| self.take_back(connection, before));
                 return Err(error);
             }
         };

@@ -26,7 +26,7 @@ use crate::command::spec::Cmd;
 use crate::net::{ConnToken, ListenerKind};
 use crate::shard::connection::{Connection, Life};
 use crate::shard::core::routing::relay::Place;
-use crate::shard::core::{Asker, Core};
+use crate::shard::core::{Asker, Core, Step};
 use crate::shard::mesh::Scope;
 use crate::shard::seldom::Seldom;
 
@@ -267,11 +267,11 @@ impl Core {
         connection: &mut Connection,
         cmd: Cmd,
         request: &Request<'_>,
-    ) -> Result<(), ClientError> {
+    ) -> Result<Step, ClientError> {
         let is_sharded = kind_of(cmd) == Kind::Sharded;
         let names_any = request.len() > 1;
         if is_sharded && names_any && self.leads_channels_away(connection, request)? {
-            return Ok(());
+            return Ok(Step::Redirected);
         }
         let mut told = self.changed_subscriptions(connection, cmd, request)?;
         // As pushes they leave whatever CLIENT REPLY says.
@@ -279,7 +279,7 @@ impl Core {
             out.append(&mut told);
             Lsn::ZERO
         });
-        Ok(())
+        Ok(Step::Done)
     }
 
     /// [`Core::change_subscriptions`]; answers what the client is told.
@@ -372,6 +372,26 @@ impl Core {
         if subscriptions.is_empty() {
             connection.subscriptions = None;
         }
+    }
+
+    /// A connection has subscribed to what it had before, and nobody is told.
+    pub(crate) fn restore_subscriptions(
+        &mut self,
+        connection: &mut Connection,
+        before: &Subscriptions,
+    ) {
+        for kind in Kind::ALL {
+            let now = connection.subscriptions.as_deref();
+            let now = now.map_or_else(Vec::new, |now| now.all(kind));
+            for name in now.iter().filter(|name| !before.has(kind, name)) {
+                self.unsubscribe(connection, kind, name);
+            }
+            for name in before.all(kind) {
+                // Whoever had subscribed to it could.
+                let _ = self.subscribe(connection, kind, &name);
+            }
+        }
+        self.publish_subscriptions();
     }
 
     /// Ends all subscriptions of a connection without a word.

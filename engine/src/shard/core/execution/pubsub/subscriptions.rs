@@ -25,7 +25,7 @@ impl Kind {
 type Names = BTreeSet<Box<[u8]>>;
 
 /// The subscriptions of one connection, which has one at least.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Subscriptions {
     channels: Names,
     patterns: Names,

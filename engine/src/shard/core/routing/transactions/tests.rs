@@ -1,5 +1,6 @@
 //! Transactions of connections of one shard on keys of this one or another, at both ports, while partitions move.
 
+use crate::command::spec::Cmd;
 use crate::net::ListenerKind::{Direct, Entry};
 use crate::shard::bed::{Bed, Client, command, key};
 use crate::shard::transaction::WATCHED_MAX;
@@ -40,6 +41,9 @@ fn a_transaction_is_one_record_of_the_shard_of_its_keys() {
         assert_eq!(replies, expected);
         let log = &bed.core(shard).keyspace.log;
         assert_eq!(log.appended().0, appended.0 + 1);
+        let stats = bed.core(shard).stats().of(Cmd::Incr);
+        let counted = (stats.calls.get(), stats.rejected.get(), stats.failed.get());
+        assert_eq!(counted, (2, 0, 1));
     }
     assert_eq!(bed.core(0).unanswered(), 0);
 }
@@ -61,6 +65,49 @@ fn commands_behind_multi_do_nothing_before_exec_and_nothing_after_discard() {
             bed.ask(client, &["MULTI", &set, "RESET", &get]),
             format!("+OK\r\n{QUEUED}+RESET\r\n$-1\r\n")
         );
+    }
+}
+
+#[test]
+fn subscriptions_behind_multi_happen_with_all_others_or_not_at_all() {
+    let (mut bed, client, keys) = entry();
+    let other = bed.connect(1, Entry);
+    let publish = |bed: &mut Bed| bed.ask(other, &["PUBLISH old x", "PUBLISH new x"]);
+    bed.ask(client, &["HELLO 3", "SUBSCRIBE old"]);
+    for key in &keys {
+        let set = format!("SET {key} 1");
+        bed.ask(client, &[&format!("WATCH {key}")]);
+        bed.ask(other, &[&set]);
+        let commands = ["MULTI", "UNSUBSCRIBE old", "SUBSCRIBE new", &set, "EXEC"];
+        assert!(bed.ask(client, &commands).ends_with("_\r\n"));
+        assert_eq!(publish(&mut bed), ":1\r\n:0\r\n");
+        assert!(bed.ask(client, &["CLIENT INFO"]).contains(" sub=1 "));
+    }
+    let set = format!("SET {} 1", keys[1]);
+    bed.ask(
+        client,
+        &["MULTI", "UNSUBSCRIBE old", "SUBSCRIBE new", &set, "EXEC"],
+    );
+    assert_eq!(publish(&mut bed), ":0\r\n:1\r\n");
+}
+
+#[test]
+fn slow_commands_behind_multi_are_logged_with_their_client() {
+    let (mut bed, client, keys) = entry();
+    bed.ask(
+        client,
+        &["CONFIG SET slowlog-log-slower-than 0", "CLIENT SETNAME me"],
+    );
+    for key in &keys {
+        bed.ask(client, &["MULTI", &format!("APPEND {key} x"), "EXEC"]);
+        let slow = bed.core(0).node.slow.latest(usize::MAX);
+        let append = slow
+            .iter()
+            .find(|slow| slow.args.first().is_some_and(|name| name == b"APPEND"));
+        let append = append.expect("it is logged");
+        assert_eq!(append.args.get(1).map(Vec::as_slice), Some(key.as_bytes()));
+        assert_eq!((&*append.address, &*append.name), ("127.0.0.1:1", "me"));
+        bed.ask(client, &["SLOWLOG RESET"]);
     }
 }
 
