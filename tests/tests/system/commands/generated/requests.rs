@@ -168,6 +168,7 @@ const OVER_ALL_CLIENTS: &[&str] = &["KILL", "PAUSE", "UNBLOCK"];
 
 /// With one mistake they may wait, or set a time to live that is over soon.
 const UNSPOILT: &[&str] = &[
+    "COMMAND",
     "WAIT",
     "WAITAOF",
     "CLIENT",
