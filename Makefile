@@ -22,7 +22,7 @@ HOST        = $(shell rustc -vV | sed -n 's/^host: //p')
 export EPHESUS_BIN ?= $(EPHESUS)
 
 .DEFAULT_GOAL := help
-.PHONY: help toolchain deps build run cluster test lint fmt bench-tool bench compare bench-cluster bench-migrate benchmarks reference sequences demo abuse soak soak-cluster soak-migration settings crash fuzz clean
+.PHONY: help toolchain deps build run cluster test lint fmt bench-tool bench compare bench-cluster bench-migrate benchmarks reference sequences apps demo abuse soak soak-cluster soak-migration settings crash fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -86,6 +86,12 @@ fuzz: deps build ## everything that takes bytes from outside, with CASES=2000000
 
 sequences: deps build ## random commands at Redis, Valkey and Ephesus, COMMANDS=5000000 per kind of port (EPHESUS_SEED=n repeats a run)
 	EPHESUS_COMMANDS=$(COMMANDS) $(CARGO) test --locked -p ephesus-tests --test system -- --nocapture --test-threads 2 commands::generated
+
+apps: deps build ## applications and clients as they are shipped, through kill -9 and moves; writes docs/compatibility.md
+	@./scripts/apps.sh
+	$(CARGO) build --locked --manifest-path tests/applications/clients/Cargo.toml --target-dir $(TARGET_DIR)/apps
+	$(CARGO) test --locked -p ephesus-tests --test system -- --nocapture --ignored applications::shipped
+	@$(MAKE) --no-print-directory reference
 
 abuse: deps build ## every known attack of clients, SECONDS=30 each, alone and together, with figures
 	EPHESUS_ATTACK_SECONDS=$(SECONDS) $(CARGO) test --locked -p ephesus-tests --test system -- --nocapture --test-threads 1 attacks::

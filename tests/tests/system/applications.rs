@@ -1,5 +1,7 @@
 //! Applications and their clients as they are shipped: `tests/applications` has what each of them is asked.
 
+mod shipped;
+
 use std::process::Command;
 
 use ephesus_tests::{Node, Options, paths};
@@ -61,4 +63,13 @@ fn ioredis_does_all_it_is_asked() {
 #[test]
 fn rate_limiter_flexible_limits() {
     node_js("rate_limiter_flexible.cjs", &one_shard());
+}
+
+#[test]
+fn scripts_of_redis_py_are_known_where_they_are_sent() {
+    let node = Node::start(Options {
+        shards: 3,
+        ..Options::default()
+    });
+    python("redis_py_script.py", &node);
 }
