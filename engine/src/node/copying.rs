@@ -93,14 +93,23 @@ impl Default for Copying {
 }
 
 impl Copying {
-    /// Takes a job, whose outcome will come to the shard as a message; false if there are too many.
+    /// Makes room for the values of a job that may have to wait before it is [asked](Copying::ask) for; false if there is
+    /// none.
+    #[must_use]
+    pub fn reserve(&self, keys: &[Copied]) -> bool {
+        let bytes = bytes_of(keys);
+        let has_room = self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes <= BYTES_MAX;
+        if !has_room {
+            self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        }
+        has_room
+    }
+
+    /// Takes a job for which there is [room](Copying::reserve), whose outcome will come to the shard as a message; false
+    /// if there are too many, and then the room is free again.
     #[must_use]
     pub fn ask(&self, job: Job) -> bool {
         let bytes = bytes_of(&job.keys);
-        if self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes > BYTES_MAX {
-            self.bytes.fetch_sub(bytes, Ordering::Relaxed);
-            return false;
-        }
         if self.idle.load(Ordering::Acquire) <= self.jobs.len() {
             self.add_thread();
         }

@@ -63,6 +63,9 @@ impl Core {
         request: &Request<'_>,
     ) -> Result<Answer, ClientError> {
         let migrate = Migrate::parse(request)?;
+        if matches!(asker, Asker::Transaction { .. }) {
+            return Err(ClientError::NotInTransaction);
+        }
         if !migrate.copies {
             self.refuse_if_full(Cmd::Migrate.spec())?;
         }
@@ -91,6 +94,10 @@ impl Core {
             })?;
             return Ok(Answer::Written);
         }
+        let keys: Arc<[Copied]> = keys.into();
+        if !self.node.copying.reserve(&keys) {
+            return Err(ClientError::MigratesTooMany);
+        }
         let port = std::str::from_utf8(request.arg(2)).ok();
         let copies = &mut self.execution.copies;
         let id = copies.next;
@@ -105,9 +112,8 @@ impl Core {
             user: migrate.user.map(argument),
             password: migrate.password.map(argument).map(Zeroizing::new),
             replaces: migrate.replaces,
-            keys: keys.into(),
+            keys: Arc::clone(&keys),
         };
-        let keys = Arc::clone(&job.keys);
         if gate <= self.keyspace.log.committed() {
             if !self.node.copying.ask(job) {
                 return Err(ClientError::MigratesTooMany);
