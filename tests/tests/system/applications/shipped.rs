@@ -474,9 +474,9 @@ fn applications_run_as_they_are_shipped() {
             (Err(_), Some(lacks)) => (format!("no: {lacks}"), String::new()),
             (Err(why), None) => {
                 failed.push(format!("{} ({script}): {why}", application.name));
-                let lines = why.lines().filter(|line| !line.trim().is_empty());
+                let mut lines = why.lines().filter(|line| !line.trim().is_empty());
                 (
-                    format!("no: {}", lines.last().unwrap_or_default()),
+                    format!("no: {}", lines.next_back().unwrap_or_default()),
                     String::new(),
                 )
             }
