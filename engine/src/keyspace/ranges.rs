@@ -57,17 +57,26 @@ impl Bits {
         at: usize,
         is_of_bitpos: bool,
     ) -> Result<Bits, ClientError> {
-        let (start, end) = match args.len() - at {
-            0 => return Ok(Bits::ALL),
-            1 if is_of_bitpos => (integer(args.arg(at))?, -1),
-            2 | 3 => (integer(args.arg(at))?, integer(args.arg(at + 1))?),
-            _ => return Err(ClientError::Syntax),
-        };
         let unit = (args.len() - at == 3).then(|| args.arg(at + 2));
-        let is_in_bits = match unit {
-            Some(unit) if unit.eq_ignore_ascii_case(b"bit") => true,
-            Some(unit) if !unit.eq_ignore_ascii_case(b"byte") => return Err(ClientError::Syntax),
-            _ => false,
+        let unit = match unit {
+            None => Ok(false),
+            Some(unit) if unit.eq_ignore_ascii_case(b"byte") => Ok(false),
+            Some(unit) if unit.eq_ignore_ascii_case(b"bit") => Ok(true),
+            Some(_) => Err(ClientError::Syntax),
+        };
+        let (start, is_in_bits, end) = match args.len() - at {
+            0 => return Ok(Bits::ALL),
+            1 if is_of_bitpos => (integer(args.arg(at))?, false, -1),
+            // Which of two mistakes is told first is as in Redis.
+            2 | 3 if is_of_bitpos => {
+                let start = integer(args.arg(at))?;
+                (start, unit?, integer(args.arg(at + 1))?)
+            }
+            2 | 3 => {
+                let (start, end) = (integer(args.arg(at))?, integer(args.arg(at + 1))?);
+                (start, unit?, end)
+            }
+            _ => return Err(ClientError::Syntax),
         };
         Ok(Bits {
             range: Range { start, end },

@@ -247,6 +247,7 @@ impl Core {
         request: &Request<'_>,
         caller: &Caller,
     ) -> Result<(), ClientError> {
+        let first_argument = 3 + parse::count_of_keys(request)?;
         let script = match spec.cmd {
             Cmd::Eval | Cmd::EvalRo => scripts.of_body(&self.node.scripts, request.arg(1))?,
             _ => scripts.of_name(&self.node.scripts, request.arg(1))?,
@@ -260,7 +261,6 @@ impl Core {
         if is_refused && self.node.is_memory_full() {
             return Err(ClientError::ScriptOutOfMemory);
         }
-        let first_argument = 3 + parse::count_of_keys(request)?;
         let keys: Vec<&[u8]> = (3..first_argument).map(|at| request.arg(at)).collect();
         // A script names keys as its client does.
         let names: Vec<&[u8]> = keys.iter().map(|key| database::split(key).1).collect();
