@@ -31,10 +31,12 @@ try:
     raise SystemExit("keys of two slots")
 except redis.ResponseError as error:
     assert "hash to the same slot" in str(error), error
-pipe = at.pipeline(transaction=False)
 script = at.register_script("return redis.call('incr', KEYS[1])")
 at.script_flush()
-for tag in here:
-    script(keys=[f"{{{tag}}}c"], client=pipe)
-assert pipe.execute() == [1] * len(here)
+for tag in here[:10]:
+    # One transaction, and one without.
+    for n, pipe in ((1, at.pipeline()), (2, at.pipeline(transaction=False))):
+        script(keys=[f"{{{tag}}}c"], client=pipe)
+        script(keys=[f"{{{tag}}}d"], client=pipe)
+        assert pipe.execute() == [n, n]
 print("ok")

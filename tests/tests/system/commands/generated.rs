@@ -6,6 +6,7 @@
 
 mod alike;
 mod grammar;
+mod lines;
 mod requests;
 mod run;
 mod shrink;
