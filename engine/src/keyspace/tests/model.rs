@@ -82,7 +82,15 @@ fn bits_of(
     let found: Vec<usize> = match range {
         [] => (0..bits.len()).collect(),
         [start, end, unit @ ..] => {
-            let ends = (number(start)?, number(end)?);
+            let is_unit = |unit: &Bytes| {
+                unit.eq_ignore_ascii_case(b"bit") || unit.eq_ignore_ascii_case(b"byte")
+            };
+            let start = number(start)?;
+            // BITPOS looks at the unit before it looks at the end.
+            if turns && unit.len() == 1 && !unit.iter().all(is_unit) {
+                return Err(SYNTAX.into());
+            }
+            let ends = (start, number(end)?);
             match unit {
                 [unit] if unit.eq_ignore_ascii_case(b"bit") => {
                     places(ends, turns, bits.len()).collect()
