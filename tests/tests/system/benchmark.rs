@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Parser;
 use ephesus_bench::compare::CompareArgs;
@@ -11,7 +11,7 @@ use ephesus_bench::run::RunArgs;
 use ephesus_bench::sweep::SweepArgs;
 use ephesus_tests::node::{Node, Options};
 use ephesus_tests::oracle::Oracle;
-use ephesus_tests::paths;
+use ephesus_tests::{Reply, paths};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use serde_json::Value;
 
@@ -127,7 +127,14 @@ fn a_run_outlives_a_crash_of_the_node_which_loses_nothing_that_was_confirmed() {
          --connections 10 --mix read=50,write=45,delete=5",
         node.port()
     );
+    let mut client = node.client();
     let load = thread::spawn(move || bench_anyway(&flags));
+    // The load begins once all keys are there.
+    let filled = Instant::now() + Duration::from_secs(30);
+    while client.say("DBSIZE") != Reply::Integer(500) {
+        assert!(Instant::now() < filled, "500 keys take too long");
+        thread::sleep(Duration::from_millis(20));
+    }
     thread::sleep(Duration::from_millis(2500));
     node.kill();
     node.restart();
