@@ -1,9 +1,12 @@
 //! Reading a command's arguments: Redis's integer rules and the option grammars.
 //!
-//! Nothing here allocates unless it returns an error, or the cold list of `CLIENT LIST ID`.
+//! Nothing here allocates unless it returns an error, a copy of a request, or the cold list of `CLIENT LIST ID`.
 //! Times are milliseconds since the Unix epoch; `now_ms` is the owner's clock, given by the caller.
 
+use std::borrow::Cow;
+
 use ephesus_wire::glob::Pattern;
+use ephesus_wire::resp::reply;
 use ephesus_wire::resp::request::{self, Args};
 use ephesus_wire::{Database, Slot, limits};
 
@@ -99,6 +102,29 @@ impl<'a> Request<'a> {
     #[must_use]
     pub fn with_located(self, located: Option<Located>) -> Request<'a> {
         Request { located, ..self }
+    }
+
+    /// All arguments.
+    #[must_use]
+    pub fn to_args(&self) -> Vec<&[u8]> {
+        (0..self.len()).map(|index| self.arg(index)).collect()
+    }
+
+    /// The request as an array of bulk strings.
+    #[must_use]
+    pub fn encoded(&self) -> Vec<u8> {
+        let mut encoded = Vec::new();
+        reply::command(&mut encoded, &self.to_args());
+        encoded
+    }
+
+    /// The same, where it was sent as `source`, which need not be one.
+    #[must_use]
+    pub fn as_array<'s>(&self, source: &'s [u8]) -> Cow<'s, [u8]> {
+        match source.first() {
+            Some(b'*') => Cow::Borrowed(source),
+            _ => Cow::Owned(self.encoded()),
+        }
     }
 }
 

@@ -124,21 +124,13 @@ impl Transaction {
         if self.is_refused {
             return Ok(());
         }
-        let mut encoded = Vec::new();
-        let command = match source.first() {
-            Some(b'*') => source,
-            _ => {
-                let args: Vec<&[u8]> = (0..request.len()).map(|index| request.arg(index)).collect();
-                reply::command(&mut encoded, &args);
-                &encoded
-            }
-        };
+        let command = request.as_array(source);
         if self.queue.len() + command.len() > QUEUE_BYTES_MAX - 32
             || self.commands.len() >= QUEUED_MAX
         {
             return Err(ClientError::TransactionTooLarge(QUEUE_BYTES_MAX));
         }
-        reply::bulk(&mut self.queue, command);
+        reply::bulk(&mut self.queue, &command);
         self.commands.push(Queued {
             start: (self.queue.len() - command.len() - 2) as u32,
             len: command.len() as u32,

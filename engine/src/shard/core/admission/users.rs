@@ -134,7 +134,7 @@ impl Core {
         spec: &'static Spec,
         request: &Request<'_>,
     ) -> Result<(), ClientError> {
-        let mut args: Vec<&[u8]> = (0..request.len()).map(|index| request.arg(index)).collect();
+        let mut args = request.to_args();
         for index in spec.keys_of(request) {
             if let Some(arg) = args.get_mut(index) {
                 *arg = database::split(arg).1;

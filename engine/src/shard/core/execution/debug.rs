@@ -80,10 +80,7 @@ impl Core {
         request: &Request<'_>,
     ) -> Result<(), ClientError> {
         self.check_debug(connection)?;
-        let args: Vec<&[u8]> = (0..request.len()).map(|index| request.arg(index)).collect();
-        let mut encoded = Vec::new();
-        reply::command(&mut encoded, &args);
-        let protocol = connection.protocol;
+        let (protocol, encoded) = (connection.protocol, request.encoded());
         match Debug::parse(request)? {
             Debug::Help => {
                 let lines = help::lines(Cmd::Debug).unwrap_or_default();

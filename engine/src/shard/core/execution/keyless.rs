@@ -609,10 +609,7 @@ impl Core {
             )?;
             return Ok(());
         }
-        let protocol = connection.protocol;
-        let args: Vec<&[u8]> = (0..request.len()).map(|index| request.arg(index)).collect();
-        let mut encoded = Vec::new();
-        reply::command(&mut encoded, &args);
+        let (protocol, encoded) = (connection.protocol, request.encoded());
         let gather = combine.map(|combine| {
             let gather = Gather::new(combine, protocol, shards.len(), self.reply_bytes_max());
             Box::new(match spec.cmd {

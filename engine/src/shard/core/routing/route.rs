@@ -108,15 +108,8 @@ impl Core {
                     false => None,
                 };
                 let kind = user.map_or(Kind::Command, |user| Kind::CommandOf(user.id()));
-                let mut encoded = Vec::new();
-                let whole = if source.first() == Some(&b'*') {
-                    source
-                } else {
-                    let args: Vec<&[u8]> = (0..request.len()).map(|i| request.arg(i)).collect();
-                    reply::command(&mut encoded, &args);
-                    &encoded
-                };
-                self.forward_as(kind, shard, connection, (ticket, 0), protocol, whole);
+                let whole = request.as_array(source);
+                self.forward_as(kind, shard, connection, (ticket, 0), protocol, &whole);
             }
             Route::Split => self.split(connection, spec, request)?,
         }

@@ -5,6 +5,7 @@
 //! one that executes the transaction, or a partition has left it since, nobody knows whether the keys have changed: they
 //! have, as the client is told.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 
 use ephesus_wire::limits::QUERY_BYTES_MAX;
@@ -301,43 +302,50 @@ impl Core {
         // Messages leave where it is decided whether the others happen.
         let is_of_keys =
             |spec: &Spec| spec.acts_on_keys() || spec.counts_keys() || is_published(spec.cmd);
-        let mut commands = transaction.commands();
         let is_free = self.limited_user(connection).is_none();
-        Ok(
-            if is_free && commands.all(|(queued, _)| is_of_keys(queued.spec)) {
-                transaction.request(b"EXEC", flags)
-            } else {
-                let commands = transaction.commands();
-                let mut request = transaction::begin_request(b"EXEC", flags, commands.len());
-                for (queued, source) in commands {
-                    if is_of_keys(queued.spec) {
-                        match self.may_be_forwarded(connection, queued.spec, source) {
-                            Ok(None) => reply::bulk(&mut request, source),
-                            Ok(Some(user)) => {
-                                let head = format!("{}{user}\n", char::from(AS_USER));
-                                reply::bulk(&mut request, &[head.as_bytes(), source].concat());
-                            }
-                            Err(error) => {
-                                self.stats().count_error(error.code());
-                                let mut answer = marks(connection.protocol).to_vec();
-                                error.write(&mut answer);
-                                reply::bulk(&mut request, &answer);
-                            }
-                        }
-                        self.step()?;
-                    } else {
-                        let answer = self.answer_part(connection, queued.spec, source);
-                        let answer = [marks(connection.protocol), &answer].concat();
-                        reply::bulk(&mut request, &answer);
-                        self.step()?;
-                    }
-                    if request.len() > QUERY_BYTES_MAX {
-                        return Err(ClientError::TransactionTooLarge(QUERY_BYTES_MAX));
-                    }
+        let mut commands = transaction.commands();
+        if is_free && commands.all(|(queued, _)| is_of_keys(queued.spec)) {
+            return Ok(transaction.request(b"EXEC", flags));
+        }
+        let commands = transaction.commands();
+        let mut request = transaction::begin_request(b"EXEC", flags, commands.len());
+        for (queued, source) in commands {
+            let part = match is_of_keys(queued.spec) {
+                true => self.part_to_forward(connection, queued.spec, source),
+                false => {
+                    let answer = self.answer_part(connection, queued.spec, source);
+                    Cow::Owned([marks(connection.protocol), &answer].concat())
                 }
-                request
-            },
-        )
+            };
+            reply::bulk(&mut request, &part);
+            self.step()?;
+            if request.len() > QUERY_BYTES_MAX {
+                return Err(ClientError::TransactionTooLarge(QUERY_BYTES_MAX));
+            }
+        }
+        Ok(request)
+    }
+
+    /// A command of a transaction as another shard gets it, or the reply that its user may not send it any more.
+    fn part_to_forward<'a>(
+        &mut self,
+        connection: &mut Connection,
+        spec: &'static Spec,
+        source: &'a [u8],
+    ) -> Cow<'a, [u8]> {
+        match self.may_be_forwarded(connection, spec, source) {
+            Ok(None) => Cow::Borrowed(source),
+            Ok(Some(user)) => {
+                let head = format!("{}{user}\n", char::from(AS_USER));
+                Cow::Owned([head.as_bytes(), source].concat())
+            }
+            Err(error) => {
+                self.stats().count_error(error.code());
+                let mut answer = marks(connection.protocol).to_vec();
+                error.write(&mut answer);
+                Cow::Owned(answer)
+            }
+        }
     }
 
     /// Whether a client still may have another shard execute a command that it has queued; the id of its user, if the
@@ -518,11 +526,8 @@ impl Core {
                 ephesus_wire::Lsn::ZERO
             });
         } else {
-            let args: Vec<&[u8]> = (0..request.len()).map(|index| request.arg(index)).collect();
-            let mut encoded = Vec::new();
-            reply::command(&mut encoded, &args);
             let place = (connection.outbox.await_reply(None), 0);
-            let protocol = connection.protocol;
+            let (protocol, encoded) = (connection.protocol, request.encoded());
             self.forward_as(Kind::Watch, at, connection, place, protocol, &encoded);
         }
         Ok(Step::Done)
