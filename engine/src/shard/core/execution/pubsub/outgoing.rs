@@ -70,20 +70,11 @@ impl Outgoing {
         has_room
     }
 
-    /// What was undecided is committed with this LSN, or comes to nothing.
-    fn decide(&mut self, gate: Option<Lsn>) {
+    /// What was undecided is committed with this LSN.
+    fn decide(&mut self, gate: Lsn) {
         let from = self.queue.len() - std::mem::take(&mut self.undecided);
-        match gate {
-            Some(gate) => self
-                .queue
-                .range_mut(from..)
-                .for_each(|waiting| waiting.gate = gate),
-            None => {
-                for waiting in self.queue.drain(from..) {
-                    self.held_bytes -= waiting.held_bytes();
-                }
-            }
-        }
+        let undecided = self.queue.range_mut(from..);
+        undecided.for_each(|waiting| waiting.gate = gate);
     }
 
     /// Of what is undecided only so many stay.
@@ -220,9 +211,12 @@ impl Core {
     /// What was executed together is in the log, or nothing of it has happened. Its messages are sent once that and what
     /// was executed before is committed.
     pub(crate) fn publish_joint(&mut self, has_happened: bool) {
-        if self.execution.pubsub.outgoing.undecided > 0 {
-            let gate = has_happened.then(|| self.keyspace.log.appended());
-            self.execution.pubsub.outgoing.decide(gate);
+        let outgoing = &mut self.execution.pubsub.outgoing;
+        if outgoing.undecided > 0 {
+            match has_happened {
+                true => outgoing.decide(self.keyspace.log.appended()),
+                false => outgoing.keep_undecided(0),
+            }
             self.send_outgoing();
         }
     }
