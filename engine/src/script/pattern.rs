@@ -1,14 +1,13 @@
 //! Lua 5.1's patterns, with bounds that its own matcher lacks: on the depth of the recursion, and on the steps between
 //! two looks at what a script may take.
 
+use super::limits::Limits;
+
 /// Captures of one pattern.
 const CAPTURES_MAX: usize = 32;
 
 /// Nested calls of the matcher: quantifiers and captures behind each other.
 const DEPTH_MAX: usize = 200;
-
-/// Steps between two looks at the script's limits: bytes of the text or of the pattern that were gone over.
-const STEPS_BETWEEN_LOOKS: usize = 1 << 14;
 
 /// Why there is no answer.
 #[derive(Debug, PartialEq, Eq)]
@@ -44,9 +43,7 @@ pub struct Matcher<'a> {
     pattern: &'a [u8],
     captures: Vec<Open>,
     depth: usize,
-    steps: usize,
-    /// Whether the script has to end.
-    is_over: &'a dyn Fn() -> bool,
+    limits: &'a Limits,
 }
 
 /// Whether a pattern means only itself.
@@ -57,14 +54,13 @@ pub fn is_plain(pattern: &[u8]) -> bool {
 
 impl<'a> Matcher<'a> {
     #[must_use]
-    pub fn new(text: &'a [u8], pattern: &'a [u8], is_over: &'a dyn Fn() -> bool) -> Matcher<'a> {
+    pub fn new(text: &'a [u8], pattern: &'a [u8], limits: &'a Limits) -> Matcher<'a> {
         Matcher {
             text,
             pattern,
             captures: Vec::new(),
             depth: 0,
-            steps: 0,
-            is_over,
+            limits,
         }
     }
 
@@ -108,15 +104,10 @@ impl<'a> Matcher<'a> {
         }
     }
 
-    fn step(&mut self, bytes: usize) -> Matched<()> {
-        self.steps = self.steps.saturating_add(bytes);
-        if self.steps >= STEPS_BETWEEN_LOOKS {
-            self.steps = 0;
-            if (self.is_over)() {
-                return Err(PatternError::Stopped);
-            }
-        }
-        Ok(())
+    /// So many bytes of the text or of the pattern are gone over.
+    fn step(&self, bytes: usize) -> Matched<()> {
+        let worked = self.limits.work(bytes);
+        worked.map_err(|_| PatternError::Stopped)
     }
 
     fn at(&self, place: usize) -> Option<u8> {

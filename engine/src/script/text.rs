@@ -48,8 +48,7 @@ fn found(lua: &Lua, limits: &Limits, arguments: &Arguments, is_find: bool) -> Ou
             ]),
         });
     }
-    let is_over = || limits.is_over();
-    let mut matcher = Matcher::new(&text, &pattern, &is_over);
+    let mut matcher = Matcher::new(&text, &pattern, limits);
     let Some(span) = matcher.search(at, true).map_err(|e| told(e, limits))? else {
         return Ok(one(Value::Nil));
     };
@@ -91,8 +90,7 @@ pub fn scan(lua: &Lua, limits: &Limits, arguments: &Arguments) -> Outcome<MultiV
     let (text, pattern) = (arguments.text(0)?, arguments.text(1)?);
     let at = begin(arguments.integer_or(2, 1)?, text.len());
     let may_anchor = matches!(arguments.value(3), Value::Boolean(true));
-    let is_over = || limits.is_over();
-    let mut matcher = Matcher::new(&text, &pattern, &is_over);
+    let mut matcher = Matcher::new(&text, &pattern, limits);
     let span = matcher
         .search(at, may_anchor)
         .map_err(|e| told(e, limits))?;
@@ -114,8 +112,7 @@ pub fn gsub(lua: &Lua, limits: &Limits, arguments: &Arguments) -> Outcome<MultiV
     let replacement = arguments.text(2)?;
     let most = arguments.integer_or(3, text.len() as i64 + 1)?;
     let is_anchored = pattern.first() == Some(&b'^');
-    let is_over = || limits.is_over();
-    let mut matcher = Matcher::new(&text, &pattern, &is_over);
+    let mut matcher = Matcher::new(&text, &pattern, limits);
     let (mut out, mut count, mut at) = (Vec::new(), 0, 0);
     while count < most {
         let span = matcher.search(at, true).map_err(|e| told(e, limits))?;
