@@ -173,36 +173,15 @@ impl Outbound {
 
 #[cfg(test)]
 mod tests {
-    use ephesus_wire::handshake::{Handshake, Hello, Identity, LinkRole, Secret, Step, Versions};
-    use ephesus_wire::{NodeId, frame, seal};
+    use ephesus_wire::seal::{KEY_BYTES, Seals};
 
     use super::*;
     use crate::link::inbound::Inbound;
 
     /// What seals both ends of a link.
-    fn seals() -> [seal::Seals; 2] {
-        let hello = |node: u8| Hello {
-            identity: Identity {
-                versions: Versions { min: 1, max: 1 },
-                features: 0,
-                role: LinkRole::Node,
-                cluster: None,
-                node: NodeId([node; 16]),
-                raft_id: 0,
-            },
-            nonce: [node; 32],
-        };
-        let secret = || Secret::new(b"sixteen bytes and more".to_vec()).ok();
-        let (mut a, mut said) = Handshake::connect(hello(1), secret());
-        let mut b = Handshake::accept(hello(2), secret());
-        for turn in 0..4 {
-            let to = if turn % 2 == 0 { &mut b } else { &mut a };
-            let (frame, _) = frame::decode(&said).unwrap().unwrap();
-            said = match to.feed(frame).unwrap() {
-                Step::Send(bytes) | Step::Done { send: bytes, .. } => bytes,
-            };
-        }
-        [a, b].map(|end| end.into_seals().unwrap())
+    fn seals() -> [Seals; 2] {
+        let [a, b] = [[1; KEY_BYTES], [2; KEY_BYTES]];
+        [(a, b), (b, a)].map(|(own, others)| Seals::new(own.into(), others.into()))
     }
 
     #[test]

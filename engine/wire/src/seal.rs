@@ -33,10 +33,10 @@ const LENGTH_BYTES: usize = 4;
 const TAG_BYTES: usize = 16;
 
 /// Bytes of a key.
-pub(crate) const KEY_BYTES: usize = 32;
+pub const KEY_BYTES: usize = 32;
 
 /// A key as it is kept: overwritten when it goes.
-pub(crate) type KeyBytes = Zeroizing<[u8; KEY_BYTES]>;
+pub type KeyBytes = Zeroizing<[u8; KEY_BYTES]>;
 
 /// Both directions of a link, as one end has them.
 #[derive(Debug)]
@@ -66,7 +66,9 @@ pub enum SealError {
 }
 
 impl Seals {
-    pub(crate) fn new(own: KeyBytes, others: KeyBytes) -> Seals {
+    /// `own` seals what this end says, `others` what the other one does.
+    #[must_use]
+    pub fn new(own: KeyBytes, others: KeyBytes) -> Seals {
         Seals {
             sealer: Sealer(Key::new(own)),
             opener: Opener(Key::new(others)),
