@@ -228,6 +228,36 @@ pub enum ClientError {
     /// OBJECT IDLETIME: nothing notes when keys are used.
     #[error("ERR idle time is not tracked")]
     IdleTimeNotTracked,
+    /// A command for other values than strings.
+    #[error("WRONGTYPE Operation against a key holding the wrong kind of value")]
+    WrongType,
+    /// SORT with an option, of that name, that reads other keys.
+    #[error("ERR {0} option of SORT denied in Cluster mode.")]
+    SortDenied(&'static str),
+    /// SWAPDB: the server is one of a cluster.
+    #[error("ERR SWAPDB is not allowed in cluster mode")]
+    NoSwapdb,
+    /// REPLICAOF: the server is one of a cluster.
+    #[error("ERR REPLICAOF not allowed in cluster mode.")]
+    NoReplicaof,
+    /// FAILOVER: the server is one of a cluster.
+    #[error("ERR FAILOVER not allowed in cluster mode. Use CLUSTER FAILOVER command instead.")]
+    NoFailover,
+    /// LATENCY GRAPH of what has no samples.
+    #[error("ERR No samples available for event '{0}'")]
+    NoSamples(Quoted),
+    /// MODULE with what changes the modules.
+    #[error(
+        "ERR MODULE command not allowed. If the enable-module-command option is set to \"local\", you can run it from a \
+         local connection, otherwise you need to set this option in the configuration file, and then restart the server."
+    )]
+    NoModules,
+    /// SCRIPT DEBUG of something else than YES, SYNC and NO.
+    #[error("ERR Use SCRIPT DEBUG YES/SYNC/NO")]
+    ScriptDebugMode,
+    /// SCRIPT DEBUG YES or SYNC.
+    #[error("ERR there is no debugger for scripts")]
+    NoDebugger,
     /// A slot outside 0..16384.
     #[error("ERR Invalid slot")]
     InvalidSlot,
@@ -603,6 +633,7 @@ impl ClientError {
             ClientError::CrossSlot | ClientError::TransactionOfShards => "CROSSSLOT",
             ClientError::ExecAborted | ClientError::ExecAbortedBy(_) => "EXECABORT",
             ClientError::BusyKey => "BUSYKEY",
+            ClientError::WrongType => "WRONGTYPE",
             ClientError::SlotNotServed | ClientError::ClusterDown | ClientError::MoveUndecided => {
                 "CLUSTERDOWN"
             }

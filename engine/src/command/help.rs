@@ -149,6 +149,8 @@ const LATENCY: Lines = &[
     "LATENCY <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
     "DOCTOR",
     "    Return a human readable latency analysis report.",
+    "GRAPH <event>",
+    "    Return an ASCII latency graph for the <event> class.",
     "HISTORY <event>",
     "    Return time-latency samples for the <event> class.",
     "LATEST",
@@ -163,8 +165,24 @@ const LATENCY: Lines = &[
     "    Prints this help.",
 ];
 
+const MODULE: Lines = &[
+    "MODULE <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+    "LIST",
+    "    Return a list of loaded modules.",
+    "LOAD <path> [<arg> ...]",
+    "    Load a module library from <path>, passing to it any optional arguments.",
+    "LOADEX <path> [[CONFIG NAME VALUE] [CONFIG NAME VALUE]] [ARGS ...]",
+    "    Load a module library from <path>, while passing it module configurations and optional arguments.",
+    "UNLOAD <name>",
+    "    Unload a module.",
+    "HELP",
+    "    Prints this help.",
+];
+
 const SCRIPT: Lines = &[
     "SCRIPT <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+    "DEBUG (YES|SYNC|NO)",
+    "    Set the debug mode for subsequent scripts executed.",
     "EXISTS <sha1> [<sha1> ...]",
     "    Return information about the existence of the scripts in the script cache.",
     "FLUSH [ASYNC|SYNC]",
@@ -251,6 +269,7 @@ pub fn lines(cmd: Cmd) -> Option<Lines> {
         Cmd::Debug => DEBUG,
         Cmd::LatencyHelp => LATENCY,
         Cmd::MemoryHelp => MEMORY,
+        Cmd::ModuleHelp => MODULE,
         Cmd::ObjectHelp => OBJECT,
         Cmd::ScriptHelp => SCRIPT,
         Cmd::SlowlogHelp => SLOWLOG,

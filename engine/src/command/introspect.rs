@@ -120,6 +120,13 @@ fn key_specification(out: &mut Vec<u8>, protocol: Protocol, keys: &KeySpec) {
     statuses(out, protocol, &keys.flags);
     reply::bulk(out, b"begin_search");
     reply::map(out, protocol, 2);
+    if keys.is_unknown {
+        unknown_place(out, protocol);
+        reply::bulk(out, b"find_keys");
+        reply::map(out, protocol, 2);
+        unknown_place(out, protocol);
+        return;
+    }
     match keys.keyword {
         Some(keyword) => {
             field(out, "type", "keyword");
@@ -152,6 +159,12 @@ fn key_specification(out: &mut Vec<u8>, protocol: Protocol, keys: &KeySpec) {
     number(out, "lastkey", i64::from(keys.last));
     number(out, "keystep", i64::from(keys.step));
     number(out, "limit", 0);
+}
+
+fn unknown_place(out: &mut Vec<u8>, protocol: Protocol) {
+    field(out, "type", "unknown");
+    reply::bulk(out, b"spec");
+    reply::map(out, protocol, 0);
 }
 
 fn docs<A: ArgList + ?Sized>(

@@ -2,12 +2,14 @@
 
 use ephesus_wire::resp::reply::{self, Protocol};
 
-use super::error::ClientError;
+use super::error::{ClientError, Quoted};
 use super::introspect::check_names;
 use super::parse::ArgList;
 use super::spec::{Spec, commands, lookup_full};
 use crate::node::slow::Sample;
 use crate::shard::timing::Times;
+
+mod sparkline;
 
 /// The one event that is watched: a command, whichever.
 const EVENT: &[u8] = b"command";
@@ -81,6 +83,42 @@ pub fn write_history(out: &mut Vec<u8>, event: &[u8], (samples, _): &(Vec<Sample
         reply::array(out, 2);
         reply::integer(out, sample.at_s.cast_signed());
         reply::integer(out, sample.ms.cast_signed());
+    }
+}
+
+/// What LATENCY GRAPH of an event draws at a time, Unix seconds.
+///
+/// # Errors
+/// [`ClientError::NoSamples`].
+pub fn graph(
+    event: &[u8],
+    (samples, longest_ms): &(Vec<Sample>, u64),
+    now_s: u64,
+) -> Result<String, ClientError> {
+    let values = || samples.iter().map(|sample| sample.ms);
+    let (Some(low), Some(high)) = (values().min(), values().max()) else {
+        return Err(ClientError::NoSamples(Quoted::new(event)));
+    };
+    if !is_event(event) {
+        return Err(ClientError::NoSamples(Quoted::new(event)));
+    }
+    let head = format!(
+        "command - high {high} ms, low {low} ms (all time high {longest_ms} ms)\n{}\n",
+        "-".repeat(sparkline::COLUMNS)
+    );
+    let labelled = samples
+        .iter()
+        .map(|sample| (sample.ms, ago(now_s.saturating_sub(sample.at_s))));
+    Ok(head + &sparkline::draw(&labelled.collect::<Vec<_>>()))
+}
+
+/// How long something is ago, in the largest unit of which it has one.
+fn ago(seconds: u64) -> String {
+    match seconds {
+        0..60 => format!("{seconds}s"),
+        60..3600 => format!("{}m", seconds / 60),
+        3600..86_400 => format!("{}h", seconds / 3600),
+        _ => format!("{}d", seconds / 86_400),
     }
 }
 

@@ -15,6 +15,7 @@ pub use expiry::{Expire, ExpireCondition, GetExpiry, TimeUnit, deadline};
 
 mod expiry;
 pub mod migrate;
+pub mod sort;
 
 /// Keys one SCAN call looks at when it has no COUNT.
 pub const SCAN_COUNT_DEFAULT: u64 = 10;

@@ -9,7 +9,7 @@ use ephesus_wire::resp::request;
 use serde::Deserialize;
 
 use super::error::ClientError;
-use super::parse::{ArgList, migrate};
+use super::parse::{ArgList, migrate, sort};
 
 /// A command or subcommand, dense from 0 so that it can index per-command counters.
 #[repr(u8)]
@@ -63,6 +63,8 @@ pub enum Cmd {
     Expiretime,
     Pexpiretime,
     Persist,
+    Sort,
+    SortRo,
     Dump,
     Restore,
     Migrate,
@@ -78,10 +80,14 @@ pub enum Cmd {
     Dbsize,
     Flushall,
     Flushdb,
+    Swapdb,
     Ping,
     Echo,
     Time,
     Role,
+    Replicaof,
+    Slaveof,
+    Failover,
     Wait,
     Waitaof,
     Lastsave,
@@ -161,7 +167,14 @@ pub enum Cmd {
     LatencyHistory,
     LatencyReset,
     LatencyDoctor,
+    LatencyGraph,
     LatencyHelp,
+    Module,
+    ModuleList,
+    ModuleLoad,
+    ModuleLoadex,
+    ModuleUnload,
+    ModuleHelp,
     Cluster,
     ClusterSlots,
     ClusterShards,
@@ -207,6 +220,7 @@ pub enum Cmd {
     ScriptExists,
     ScriptFlush,
     ScriptKill,
+    ScriptDebug,
     ScriptHelp,
 }
 
@@ -315,7 +329,8 @@ impl Spec {
     /// First, last and distance of what has a slot, as `COMMAND INFO` tells them.
     #[must_use]
     pub fn range(&self) -> (u8, i8, u8) {
-        let in_place = |keys: &&KeySpec| !keys.is_counted && keys.keyword.is_none();
+        let in_place =
+            |keys: &&KeySpec| !keys.is_counted && !keys.is_unknown && keys.keyword.is_none();
         let first = self.keys.first().filter(in_place);
         let last = self.keys.iter().rfind(in_place);
         let last = last.map_or(0, |keys| match keys.last {
@@ -374,7 +389,8 @@ impl Spec {
     /// Whether a request may have more than one key.
     #[must_use]
     pub fn may_have_many_keys(&self) -> bool {
-        self.last_key() != self.first_key() as i8 || self.counts_keys() || self.names_keys()
+        let is_one = self.last_key() == self.first_key() as i8;
+        !is_one || self.counts_keys() || self.names_keys() || self.cmd == Cmd::Sort
     }
 
     /// Whether an argument says how many keys there are.
@@ -460,6 +476,11 @@ impl Spec {
         {
             return (first..args.len()).step_by(1);
         }
+        if self.cmd == Cmd::Sort
+            && let Some(at) = sort::destination(args)
+        {
+            return (1..at + 1).step_by(at - 1);
+        }
         self.keys_in_place(args.len())
     }
 
@@ -507,6 +528,9 @@ pub struct KeySpec {
     /// The argument at `begin` says how many keys follow it.
     #[serde(default)]
     pub is_counted: bool,
+    /// They may be anywhere from `begin` on.
+    #[serde(default)]
+    pub is_unknown: bool,
     /// Keys follow this word, which is looked for from behind; `begin` is the least index of the first.
     #[serde(default)]
     pub keyword: Option<&'static str>,

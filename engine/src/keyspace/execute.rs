@@ -100,6 +100,9 @@ impl Keyspace {
             Cmd::Expiretime => self.expires_after(&key, (0, 1000), reply),
             Cmd::Pexpiretime => self.expires_after(&key, (0, 1), reply),
             Cmd::Persist => self.persist(&key, reply),
+            Cmd::Sort | Cmd::SortRo => {
+                return self.sort(&key, args, spec.cmd == Cmd::Sort, reply);
+            }
             Cmd::Dump => return self.dump(&key, reply),
             Cmd::Restore => return self.restore(&key, args, reply),
             Cmd::ObjectEncoding | Cmd::ObjectFreq | Cmd::ObjectIdletime | Cmd::ObjectRefcount => {

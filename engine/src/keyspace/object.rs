@@ -6,7 +6,7 @@ use super::dump::serialized_bytes;
 use super::strings::Outcome;
 use super::{Key, Keyspace, Reply};
 use crate::command::error::ClientError;
-use crate::command::parse::{ArgList, integer};
+use crate::command::parse::{ArgList, integer, sort};
 use crate::command::spec::Cmd;
 
 /// Longest text that Redis keeps as an integer.
@@ -52,6 +52,30 @@ impl Keyspace {
             Cmd::ObjectFreq => return Err(ClientError::FrequencyNotTracked),
             _ => return Err(ClientError::IdleTimeNotTracked),
         }
+        Ok(())
+    }
+
+    /// SORT of a key: only what is not there can be sorted, as there are only strings.
+    pub(super) fn sort<A: ArgList + ?Sized>(
+        &mut self,
+        key: &Key<'_>,
+        args: &A,
+        may_store: bool,
+        reply: &mut Reply<'_>,
+    ) -> Outcome {
+        let stored = sort::parse(args, may_store)?;
+        if self.read(key, reply).is_some() {
+            return Err(ClientError::WrongType);
+        }
+        let Some(stored) = stored else {
+            reply::array(reply.out, 0);
+            return Ok(());
+        };
+        let destination = self.key(args.arg(stored));
+        if self.look_up(&destination, reply).is_some() {
+            self.delete(&destination, reply);
+        }
+        reply::integer(reply.out, 0);
         Ok(())
     }
 

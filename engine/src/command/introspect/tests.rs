@@ -74,6 +74,10 @@ fn get<'a>(map: &'a Value, name: &str) -> &'a Value {
 
 fn key_specification_line(keys: &Value) -> String {
     let begin = get(keys, "begin_search");
+    if text(get(begin, "type")) == "unknown" {
+        let flags = joined(get(keys, "flags")).replace(',', "+");
+        return format!("{flags}@unknown");
+    }
     if text(get(begin, "type")) == "keyword" {
         let flags = joined(get(keys, "flags")).replace(',', "+");
         let spec = get(begin, "spec");
@@ -222,12 +226,12 @@ fn lists_are_filtered() {
     assert_eq!(names("command list filterby module x"), "-");
     assert_eq!(
         names("command list filterby aclcat DANGEROUS"),
-        "restore,migrate,keys,flushall,flushdb,role,lastsave,save,bgsave,bgrewriteaof,shutdown,monitor,debug,info,\
+        "sort,sort_ro,restore,migrate,keys,flushall,flushdb,swapdb,role,replicaof,slaveof,failover,lastsave,save,bgsave,bgrewriteaof,shutdown,monitor,debug,info,\
          client|list,client|kill,client|pause,client|unpause,client|no-evict,client|unblock,config|get,config|set,\
          config|resetstat,config|rewrite,acl|deluser,acl|dryrun,acl|getuser,acl|list,acl|load,acl|log,\
          acl|save,acl|setuser,acl|users,\
          slowlog|get,slowlog|len,slowlog|reset,latency|histogram,latency|latest,latency|history,latency|reset,\
-         latency|doctor,cluster|migrateslots,cluster|getslotmigrations,cluster|cancelslotmigrations"
+         latency|doctor,latency|graph,module|list,module|load,module|loadex,module|unload,cluster|migrateslots,cluster|getslotmigrations,cluster|cancelslotmigrations"
     );
     for request in [
         "command list filterby",
@@ -254,6 +258,8 @@ fn keys_of_commands() {
         ("mset a b c d", "a,c"),
         ("rename a b", "a,b"),
         ("del a b c", "a,b,c"),
+        ("sort a by store store b", "a,b"),
+        ("sort_ro a limit 0 1", "a"),
     ] {
         assert_eq!(keys(request).as_deref(), Ok(expected), "{request}");
     }
@@ -301,6 +307,7 @@ fn keys_and_flags_of_commands() {
     assert_eq!(keys("rename a b"), "a:RW,access,delete b:OW,update");
     assert_eq!(keys("del a b"), "a:RM,delete b:RM,delete");
     assert_eq!(keys("exists a b"), "a:RO b:RO");
+    assert_eq!(keys("sort a store b"), "a:RO,access b:OW,update");
     assert_eq!(
         answer("command getkeysandflags get a", Protocol::Resp3).as_deref(),
         Ok(&b"*1\r\n*2\r\n$1\r\na\r\n~2\r\n+RO\r\n+access\r\n"[..])

@@ -180,6 +180,7 @@ fn writes_and_memory_hungry_commands_are_marked() {
             "decrby",
             "incrbyfloat",
             "copy",
+            "sort",
             "restore"
         ]
     );

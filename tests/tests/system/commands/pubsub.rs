@@ -334,6 +334,10 @@ EXPIRE {a}copied -1
 DEL {a}m1 {a}absent {a}m2
 UNLINK {a}m3
 INCR {a}n x
+SORT {a}absent STORE {a}n
+SORT {a}absent STORE {a}n
+SET {a}n 1
+SORT {a}n STORE {a}b
 MULTI
 SET {a}t 1
 DEL {a}t

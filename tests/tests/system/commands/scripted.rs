@@ -39,6 +39,43 @@ PSETEX e 0 v
 PSETEX e x v
 PSETEX e 9223372036854775807 v
 PSETEX e 1
+SORT
+SORT absent
+SORT absent x
+SORT absent ASC DESC ALPHA
+SORT absent LIMIT 0
+SORT absent LIMIT 0 x
+SORT absent LIMIT -1 99999999999999999999
+SORT absent LIMIT 0 10
+SORT absent BY nosort
+SORT absent BY
+SORT absent GET
+SORT absent STORE
+SORT {s}absent STORE {s}absent
+SET {s}a 1
+SORT {s}a
+SORT {s}a x
+SORT {s}a STORE {s}b
+SORT {s}absent STORE {s}a
+EXISTS {s}a
+SORT_RO
+SORT_RO absent
+SORT_RO absent DESC LIMIT 0 1
+SORT_RO {s}absent STORE {s}a
+SET {s}a 1
+SORT_RO {s}a
+COMMAND GETKEYS SORT a
+COMMAND GETKEYS SORT a LIMIT 0 1 STORE b
+COMMAND GETKEYS SORT a STORE b STORE c
+COMMAND GETKEYS SORT a BY store x
+COMMAND GETKEYSANDFLAGS SORT a STORE b
+COMMAND GETKEYSANDFLAGS SORT_RO a
+MULTI
+SORT {s}a
+SORT {s}absent STORE {s}a
+GET {s}a
+EXEC
+EVAL return{redis.call('sort',KEYS[1],'store',KEYS[2]),redis.pcall('sort',KEYS[1])} 2 {s}absent {s}a
 GETEX
 GETEX absent
 GETEX absent EX x

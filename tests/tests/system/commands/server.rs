@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use ephesus_tests::oracle::Oracle;
 use ephesus_tests::{Client, Node, Options, Reply};
 
-use super::{PORTS, PROTOCOLS, Pair};
+use super::{PORTS, PROTOCOLS, Pair, Port};
 
 /// Answered as Redis 7.0 answers it; what is newer comes from Valkey below.
 const SCRIPT: &str = "
@@ -71,7 +71,80 @@ SHUTDOWN ABORT
 SHUTDOWN ABORT NOW
 LOLWUT VERSION x
 SAVE
+LATENCY GRAPH
+LATENCY GRAPH foo
+LATENCY GRAPH command
+LATENCY HELP
+MODULE
+MODULE foo
+MODULE LIST
+MODULE LIST x
+MODULE LOAD
+MODULE LOAD /x.so
+MODULE LOADEX /x.so
+MODULE UNLOAD
+MODULE UNLOAD x
+MODULE HELP
+SCRIPT DEBUG
+SCRIPT DEBUG x
+SCRIPT DEBUG NO
+SCRIPT HELP
+SWAPDB 0
+REPLICAOF a
+SLAVEOF a
+MULTI
+MODULE LOAD /x.so
+EXEC
+MULTI
+MODULE LIST
+EXEC
 ";
+
+/// What Redis refuses in a cluster, and this server at every port.
+const REFUSED: &str = "
+SWAPDB 0 1
+SWAPDB x y
+REPLICAOF NO ONE
+REPLICAOF 127.0.0.1 1
+SLAVEOF NO ONE
+FAILOVER
+FAILOVER ABORT
+FAILOVER TO a b
+FAILOVER x
+SORT {a}x BY w_*
+SORT {a}x GET #
+SORT {a}x BY nosort GET w_*
+SORT_RO {a}x BY w_*
+SORT_RO {a}x GET w_*
+SORT {a}x LIMIT x 1 GET #
+MULTI
+SWAPDB 0 1
+SORT {a}x GET #
+EXEC
+";
+
+#[test]
+fn what_clusters_refuse_is_refused_at_every_port() {
+    for protocol in PROTOCOLS {
+        let mut pair = Pair::new(Port::Direct, protocol);
+        let entry = Node::start(Options::default());
+        let mut entry = entry.client();
+        entry.say(&format!("HELLO {protocol}"));
+        for line in REFUSED.lines().filter(|line| !line.is_empty()) {
+            let reply = pair.same_line(line);
+            assert_eq!(entry.say(line), reply, "{line}");
+        }
+    }
+}
+
+#[test]
+fn there_is_no_debugger() {
+    let node = Node::start(Options::default());
+    for mode in ["YES", "sync"] {
+        let reply = node.client().say(&format!("SCRIPT DEBUG {mode}"));
+        assert_eq!(reply.error(), Some("ERR there is no debugger for scripts"));
+    }
+}
 
 #[test]
 fn commands_about_the_server_are_answered_as_redis_answers() {

@@ -179,6 +179,11 @@ fn a_command_that_takes_long_is_an_event() {
     assert_eq!(latest[0].items()[0], Reply::bulk("command"));
     assert_eq!(client.say("LATENCY HISTORY command").items().len(), 1);
     assert!(client.say("LATENCY DOCTOR").text().contains("SLOWLOG"));
+    let drawn = client.say("LATENCY GRAPH command").text();
+    let lines: Vec<&str> = drawn.lines().collect();
+    assert!(lines[0].starts_with("command - high "), "{drawn}");
+    assert_eq!(lines[1], "-".repeat(80), "{drawn}");
+    assert_eq!((lines[5], lines[8]), ("_", "s"), "{drawn}");
     let slowest = &entries(&mut client)[0];
     assert_eq!(slowest[3].items()[0], Reply::bulk("EXISTS"));
     assert_eq!(client.say("LATENCY RESET command"), Reply::Integer(1));

@@ -237,6 +237,11 @@ impl Core {
                 let is_reset = latency::resets(request) && self.node.slow.forget_samples();
                 reply::integer(out, i64::from(is_reset));
             }
+            Cmd::LatencyGraph => {
+                let samples = self.node.slow.samples();
+                let text = latency::graph(request.arg(2), &samples, now_ms / 1000)?;
+                reply::verbatim(out, protocol, "txt", text.as_bytes());
+            }
             Cmd::LatencyDoctor => {
                 let threshold_ms = self.node.live.latency_threshold_ms();
                 let text = latency::diagnosis(threshold_ms, &self.node.slow.samples());
@@ -267,7 +272,11 @@ impl Core {
                 let seen_from = (connection.local, connection.tls.is_some());
                 self.write_cluster(spec.cmd, scope, protocol, seen_from, out);
             }
-            Cmd::ScriptLoad | Cmd::ScriptExists | Cmd::ScriptFlush | Cmd::ScriptKill => {
+            Cmd::ScriptLoad
+            | Cmd::ScriptExists
+            | Cmd::ScriptFlush
+            | Cmd::ScriptKill
+            | Cmd::ScriptDebug => {
                 self.about_scripts(spec.cmd, request, out)?;
             }
             _ => self.about_server_seldom(connection, spec, request, out)?,

@@ -410,6 +410,14 @@ impl Core {
                 library.flush();
                 out.extend_from_slice(reply::OK);
             }
+            Cmd::ScriptDebug => {
+                let is = |mode: &[u8]| request.arg(2).eq_ignore_ascii_case(mode);
+                match () {
+                    () if is(b"no") => out.extend_from_slice(reply::OK),
+                    () if is(b"yes") || is(b"sync") => return Err(ClientError::NoDebugger),
+                    () => return Err(ClientError::ScriptDebugMode),
+                }
+            }
             _ => return Err(ClientError::NotBusy),
         }
         Ok(())

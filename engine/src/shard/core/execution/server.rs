@@ -47,6 +47,13 @@ impl Core {
                 // There are no replicas, so that waiting for them would end in the same.
                 reply::integer(out, 0);
             }
+            Cmd::Swapdb => return Err(ClientError::NoSwapdb),
+            Cmd::Replicaof | Cmd::Slaveof => return Err(ClientError::NoReplicaof),
+            Cmd::Failover => return Err(ClientError::NoFailover),
+            Cmd::ModuleList => reply::array(out, 0),
+            Cmd::ModuleLoad | Cmd::ModuleLoadex | Cmd::ModuleUnload => {
+                return Err(ClientError::NoModules);
+            }
             Cmd::Lastsave => reply::integer(out, self.last_save_seconds().cast_signed()),
             Cmd::Monitor => {
                 self.begin_monitoring(connection);

@@ -283,6 +283,7 @@ impl Core {
             | Cmd::AclLoad
             | Cmd::AclSave => Err(ClientError::NotInTransaction),
             Cmd::Save | Cmd::Shutdown | Cmd::Debug => Err(ClientError::NotInTransaction),
+            Cmd::ModuleLoad | Cmd::ModuleLoadex | Cmd::ModuleUnload => Err(ClientError::NoModules),
             cmd if is_published(cmd) => Ok(()),
             cmd if covers_shards(cmd) && scope == Scope::Node && self.router.peers.count() > 1 => {
                 Err(ClientError::TransactionOverNode)

@@ -57,6 +57,8 @@ pub const COMMON: &str = "
 6 EXPIRETIME <key>
 6 PEXPIRETIME <key>
 8 PERSIST <key>
+4 SORT <same> [ ASC | DESC | x ] [ ALPHA ] [ LIMIT <at> <at> ] [ STORE <same> ]
+2 SORT_RO <key> [ ALPHA ] [ LIMIT <at> <at> | STORE <key> ] [ BY nosort ]
 4 DUMP <key>
 8 RESTORE <key> ( 0 | <life> | <ms-at> ABSTTL ) <payload> [ REPLACE ] [ ABSTTL ] [ IDLETIME <amount> | FREQ <amount> ]
 10 @exchange <same> <same> ( 0 | <life> ) [ REPLACE ]
@@ -100,6 +102,7 @@ pub const COMMON: &str = "
 1 PUBSUB CHANNELS <pattern>
 3 COMMAND GETKEYS <request>
 1 OBJECT <junk> <key>
+1 LATENCY GRAPH <junk>
 1 SCRIPT <junk>
 14 EVAL <script>
 4 EVAL_RO <script>
@@ -130,6 +133,8 @@ pub const NEWER: &str = "
 /// Answered in other words by Valkey 9.1, or not at all.
 pub const OLDER: &str = "
 1 CLIENT REPLY <junk>
+1 MODULE LIST
+1 MODULE ( LOAD | UNLOAD | <junk> ) <name>
 2 SCAN <junk> [ MATCH <pattern> ] [ COUNT <junk> ]
 1 @walk TYPE nosuch
 ";
