@@ -33,6 +33,9 @@ const LAZY_BYTES_MAX: usize = 4 << 20;
 const LAZY_PAUSE: c_int = 1000;
 const EAGER_PAUSE: c_int = 150;
 
+/// Replies that need no limit of their own: few values, by which the memory's limit may be passed.
+const SMALL_REPLY_BYTES_MAX: usize = 4096;
+
 /// Where the host of the script that runs is.
 type HostCell = Rc<Cell<Option<*mut dyn Host>>>;
 
@@ -264,8 +267,10 @@ impl State {
             }
             Ok::<_, Error>(table)
         };
-        self.globals.raw_set(&self.names.0, list(keys)?)?;
-        self.globals.raw_set(&self.names.1, list(argv)?)
+        without_limit(&self.lua, || {
+            self.globals.raw_set(&self.names.0, list(keys)?)?;
+            self.globals.raw_set(&self.names.1, list(argv)?)
+        })
     }
 
     /// A script has ended with an error that is no table: it was ended, or Lua has failed.
@@ -537,8 +542,23 @@ fn redis_call(
     // call Lua.
     let called = unsafe { (*host).call(&call.args(), protocol, &mut reply) };
     called.map_err(|why| limits.stop(why))?;
-    let (value, is_error) = replies::to_lua(lua, &reply)?;
+    let (value, is_error) = match reply.len() {
+        ..=SMALL_REPLY_BYTES_MAX => without_limit(lua, || replies::to_lua(lua, &reply))?,
+        _ => replies::to_lua(lua, &reply)?,
+    };
     Ok((value, is_error.then_some(true)))
+}
+
+/// Makes values whose size is bounded otherwise, so that the memory's limit needs not end it in the middle: as long as
+/// it may, each step is a protected call, with closures that are garbage afterwards. What is made is counted.
+fn without_limit<T>(lua: &Lua, make: impl FnOnce() -> mlua::Result<T>) -> mlua::Result<T> {
+    if lua.used_memory() >= MEMORY_BYTES_MAX {
+        return make();
+    }
+    lua.set_memory_limit(0)?;
+    let made = make();
+    lua.set_memory_limit(MEMORY_BYTES_MAX)?;
+    made
 }
 
 fn compile(lua: &Lua, limits: &Limits, arguments: &native::Arguments) -> Outcome<MultiValue> {
