@@ -7,7 +7,7 @@ use std::rc::Rc;
 use ephesus_wire::limits::QUERY_BYTES_MAX;
 use ephesus_wire::resp::reply::{self, Protocol};
 use mlua::chunk::ChunkMode;
-use mlua::state::RawLua;
+use mlua::state::{GcIncParams, GcMode, RawLua};
 use mlua::{
     Error, FromLuaMulti, Function, HookTriggers, Lua, LuaOptions, LuaString, MultiValue, StdLib,
     Table, Value, VmState, ffi,
@@ -26,12 +26,12 @@ const CHUNK: &str = "@user_script";
 
 const PRELUDE: &str = include_str!("prelude.lua");
 
-/// Memory beside what the scripts compiled to, beyond which garbage is collected soon.
-const LAZY_BYTES_MAX: usize = 4 << 20;
+/// Memory beside what was live before, beyond which all garbage is collected between two scripts.
+const GARBAGE_BYTES_MAX: usize = 4 << 20;
 
-/// Percent of the live memory at which the next collection begins: while there is little, and when there is much.
-const LAZY_PAUSE: c_int = 1000;
-const EAGER_PAUSE: c_int = 150;
+/// Percent of the live memory at which the next collection begins: early, so that what scripts use stays in the CPU's
+/// caches.
+const PAUSE: c_int = 150;
 
 /// Replies that need no limit of their own: few values, by which the memory's limit may be passed.
 const SMALL_REPLY_BYTES_MAX: usize = 4096;
@@ -159,15 +159,14 @@ impl State {
         let run: Function = prelude.call((native, visible))?;
         let looked_at = Rc::clone(&limits);
         let triggers = HookTriggers::new().every_nth_instruction(INSTRUCTIONS_BETWEEN_LOOKS);
-        lua.set_global_hook(triggers, move |lua, _| {
+        lua.set_global_hook(triggers, move |_, _| {
             looked_at.look()?;
-            if lua.used_memory() > LAZY_BYTES_MAX {
-                set_pause(lua, EAGER_PAUSE);
-            }
             Ok(VmState::Continue)
         })?;
         lua.gc_collect()?;
-        set_pause(&lua, LAZY_PAUSE);
+        let mut params = GcIncParams::default();
+        params.pause = Some(PAUSE);
+        lua.gc_set_mode(GcMode::Incremental(params));
         lua.set_memory_limit(MEMORY_BYTES_MAX)?;
         let names = (lua.create_string("KEYS")?, lua.create_string("ARGV")?);
         Ok(State {
@@ -324,7 +323,7 @@ impl State {
 
     /// Makes room for the next script; false if the state is to be replaced.
     pub fn settle(&mut self) -> bool {
-        if self.lua.used_memory() > self.live_bytes + LAZY_BYTES_MAX {
+        if self.lua.used_memory() > self.live_bytes + GARBAGE_BYTES_MAX {
             let is_empty = self
                 .globals
                 .raw_set(&self.names.0, self.lua.create_table().ok());
@@ -332,7 +331,6 @@ impl State {
             if is_empty.is_err() || self.lua.gc_collect().is_err() {
                 return false;
             }
-            set_pause(&self.lua, LAZY_PAUSE);
             self.live_bytes = self.lua.used_memory();
             return self.live_bytes < MEMORY_BYTES_MAX / 2;
         }
@@ -342,12 +340,6 @@ impl State {
     pub fn memory_bytes(&self) -> usize {
         self.lua.used_memory()
     }
-}
-
-fn set_pause(lua: &Lua, pause: c_int) {
-    let mut params = mlua::state::GcIncParams::default();
-    params.pause = Some(pause);
-    lua.gc_set_mode(mlua::state::GcMode::Incremental(params));
 }
 
 /// Has the host where `redis.call` finds it, until dropped.
