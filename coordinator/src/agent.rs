@@ -11,12 +11,13 @@
 
 use std::collections::BTreeMap;
 use std::mem;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use ephesus_wire::rng::Rng;
 use ephesus_wire::{Epoch, MigrationId, PartitionId};
 
 use crate::command::{ClusterId, Nonce, Registration, StartProof};
+use crate::load::{Board, LoadReport};
 use crate::migration::{Progress, Step};
 use crate::planted::{Bug, Planted};
 use crate::protocol::{Answer, HeartbeatAnswer, Request};
@@ -165,6 +166,8 @@ pub struct Agent {
     progress: BTreeMap<MigrationId, Progress>,
     progress_at_ms: u64,
     figures: Figures,
+    /// Where heartbeats have the node's load from; none: nowhere yet.
+    load: Option<Arc<Mutex<Board>>>,
     pulse: Pulse,
     /// What the last heartbeat said that shards act on.
     told_acted: u64,
@@ -206,6 +209,7 @@ impl Agent {
             progress: BTreeMap::new(),
             progress_at_ms: 0,
             figures: Figures::default(),
+            load: None,
             pulse: Pulse::default(),
             told_acted: 0,
             is_refused: false,
@@ -282,6 +286,19 @@ impl Agent {
     /// What the next heartbeats say.
     pub fn set_figures(&mut self, figures: Figures) {
         self.figures = figures;
+    }
+
+    /// Where the next heartbeats have the node's load from.
+    pub fn set_load(&mut self, load: Arc<Mutex<Board>>) {
+        self.load = Some(load);
+    }
+
+    /// What the next heartbeat says of the load.
+    fn load_report(&self) -> LoadReport {
+        let Some(load) = &self.load else {
+            return LoadReport::default();
+        };
+        load.lock().unwrap_or_else(PoisonError::into_inner).report()
     }
 
     /// What the shards have done, for the next turn.

@@ -21,6 +21,7 @@ use crate::command::{
     ClusterId, ClusterOptions, Command, CoordinatorChange, RaftId, Registration, StartProof,
 };
 use crate::liveness::{Liveness, PendingHeartbeat, STEP_MS_MAX};
+use crate::load::Loads;
 use crate::member::{Input, Member, MemberError, Outcome, Output, SNAPSHOT_AFTER, Ticket};
 #[cfg(any(test, feature = "planted"))]
 use crate::planted::{Bug, Planted};
@@ -31,6 +32,7 @@ use crate::storage::RaftLog;
 use crate::view::History;
 
 mod balance;
+mod load;
 mod migrations;
 mod nodes;
 mod operator;
@@ -211,6 +213,8 @@ pub struct Coordinator<D: Disk> {
     auto_rebalance: bool,
     host: Option<NodeId>,
     liveness: Liveness<SessionId>,
+    /// What nodes have told of their load.
+    loads: Loads,
     sessions: Sessions,
     migrating: Migrating,
     history: History,
@@ -253,6 +257,7 @@ impl<D: Disk> Coordinator<D> {
             auto_rebalance: options.auto_rebalance,
             host: options.host,
             liveness: Liveness::new(),
+            loads: Loads::default(),
             sessions: Sessions::default(),
             migrating: Migrating::default(),
             history: History::default(),
@@ -500,8 +505,8 @@ impl<D: Disk> Coordinator<D> {
                     start,
                 },
             ) => self.register(session, registration, Some(start), inputs, actions),
-            Event::Request(session, Request::Heartbeat(heartbeat)) => {
-                self.heartbeat(session, heartbeat, actions);
+            Event::Request(session, Request::Heartbeat(heartbeat, load)) => {
+                self.heartbeat(session, heartbeat, &load, actions);
             }
             Event::Request(_, Request::Started { node, incarnation }) => {
                 let member = self.state().members().get(&node);
@@ -690,6 +695,7 @@ impl<D: Disk> Coordinator<D> {
         self.leads_since_ms = self.now_ms;
         self.heard_ms.clear();
         self.liveness.lead();
+        self.loads.clear();
         self.migrating = Migrating::default();
     }
 

@@ -29,6 +29,7 @@ pub mod coordinator;
 pub mod lease;
 pub mod link;
 pub mod liveness;
+pub mod load;
 pub mod member;
 pub mod membership;
 pub mod migration;

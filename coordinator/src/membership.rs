@@ -20,6 +20,7 @@ use crate::agent::{Agent, AgentAction, AgentEvent, AgentOptions, ConnectionId};
 use crate::command::{ClusterId, Nonce};
 use crate::lease::Lease;
 use crate::link::{Dialer, Link, LinkError, LinkOptions, Sender};
+use crate::load::Board;
 use crate::migration::{Progress, Step};
 use crate::protocol::{self, Answer, Request, kind};
 use crate::report::Figures;
@@ -61,6 +62,7 @@ enum Order {
     Started,
     Hosted(BTreeMap<PartitionId, Epoch>),
     Figures(Figures),
+    Load(Arc<Mutex<Board>>),
     Steps(BTreeMap<MigrationId, Step>),
     Progress(BTreeMap<MigrationId, Progress>),
 }
@@ -166,6 +168,11 @@ impl Membership {
         self.order(Order::Figures(figures));
     }
 
+    /// Where the next heartbeats have the node's load from.
+    pub fn set_load(&self, load: Arc<Mutex<Board>>) {
+        self.order(Order::Load(load));
+    }
+
     /// What the node wants to have decided about migrations, all of it; see
     /// [`Agent::set_migration_steps`].
     pub fn set_migration_steps(&self, steps: BTreeMap<MigrationId, Step>) {
@@ -248,6 +255,7 @@ async fn serve(
                 Order::Started => agent.started(),
                 Order::Hosted(copies) => agent.set_hosted(copies),
                 Order::Figures(figures) => agent.set_figures(figures),
+                Order::Load(load) => agent.set_load(load),
                 Order::Steps(steps) => agent.set_migration_steps(steps),
                 Order::Progress(progress) => agent.set_migration_progress(progress),
             }

@@ -20,13 +20,14 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::command::{ClusterId, Nonce, RaftId, Registration, StartProof};
+use crate::load::LoadReport;
 use crate::migration::{Progress, Step};
 use crate::report::{Figures, Query, Report};
 use crate::state::{ADDRESS_BYTES_MAX, COORDINATORS_MAX, MemberStatus, Refusal};
 use crate::view::TableUpdate;
 
 /// Version of these messages.
-pub const PROTOCOL_VERSION: u16 = 7;
+pub const PROTOCOL_VERSION: u16 = 8;
 
 /// What this release speaks: no other version, so that nothing is said that the other end does not know.
 pub const VERSIONS: Versions = Versions {
@@ -68,8 +69,8 @@ pub mod kind {
 pub enum Request {
     /// The first message of a node on every connection.
     Register(Registration),
-    /// The node is there.
-    Heartbeat(Heartbeat),
+    /// The node is there, and what it does.
+    Heartbeat(Heartbeat, LoadReport),
     /// It has recovered its data.
     Started {
         /// The node.
@@ -234,7 +235,7 @@ impl Request {
                 registration: Registration { node, .. },
                 ..
             }
-            | Request::Heartbeat(Heartbeat { node, .. })
+            | Request::Heartbeat(Heartbeat { node, .. }, _)
             | Request::Started { node, .. }
             | Request::Hosting { node, .. }
             | Request::Steps { node, .. }

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::command::RaftId;
 use crate::state::{MemberStatus, Refusal};
 
+pub use crate::load::report::{ClusterLoadReport, PartitionLoadRow, RatesRow, ShardLoadRow};
 pub use crate::migration::report::{
     DrainingRow, MigrationRow, MigrationState, MigrationsReport, MoveRow,
 };
@@ -94,6 +95,8 @@ pub enum Query {
         /// Their ids.
         ids: Vec<u64>,
     },
+    /// What shards and partitions do.
+    Load,
 }
 
 /// What the operator is told.
@@ -158,6 +161,8 @@ pub enum Report {
         /// Why.
         reason: String,
     },
+    /// To [`Query::Load`].
+    Load(ClusterLoadReport),
 }
 
 /// The cluster in a few lines.
@@ -277,6 +282,8 @@ pub struct NodeRow {
     pub entry: String,
     /// Its port for other nodes.
     pub peer: String,
+    /// By shard, how much CPU time it takes, us per second over the last minute; none: it has not told this leader.
+    pub shard_cpu_us_per_s: Vec<Option<u64>>,
 }
 
 /// One partition.

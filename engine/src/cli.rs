@@ -27,7 +27,7 @@ use crate::node::time::WallClock;
 use crate::tls::{AuthClients, TlsFiles, TlsOptions};
 use coordinator::CoordinatorCommand;
 use operator::migrations::{Drain, MigrationCommand, Migrations, MoveOne, Rebalance};
-use operator::{Look, MemberCommand, NodeCommand};
+use operator::{Look, LookAtPartitions, MemberCommand, NodeCommand};
 
 /// Exit code of a bad flag.
 pub const EXIT_USAGE: u8 = 2;
@@ -52,8 +52,8 @@ pub enum Command {
     Status(Look),
     /// List the nodes of a cluster.
     Nodes(Look),
-    /// List the partitions of a cluster and who owns them.
-    Partitions(Look),
+    /// List the partitions of a cluster and who owns them, or what they do.
+    Partitions(LookAtPartitions),
     /// List the coordinators of a cluster.
     Coordinators(Look),
     /// Spread the partitions evenly over all nodes, with the fewest moves.

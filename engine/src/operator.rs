@@ -33,7 +33,7 @@ use ephesus_coordinator::state::Refusal;
 use ephesus_wire::handshake::Secret;
 
 use crate::cli::operator::migrations::MigrationCommand;
-use crate::cli::operator::{Asking, Look, MemberCommand, NodeCommand};
+use crate::cli::operator::{Asking, By, Look, LookAtPartitions, MemberCommand, NodeCommand};
 use crate::cli::{Command, EXIT_USAGE};
 
 /// Why a command was not carried out.
@@ -130,7 +130,10 @@ pub fn main(command: Command) -> ExitCode {
     let done = match command {
         Command::Status(look) => look_at(&look, &Query::Status),
         Command::Nodes(look) => look_at(&look, &Query::Nodes),
-        Command::Partitions(look) => look_at(&look, &Query::Partitions),
+        Command::Partitions(LookAtPartitions { by, look }) => match by {
+            None => look_at(&look, &Query::Partitions),
+            Some(By::Load) => look_at(&look, &Query::Load),
+        },
         Command::Coordinators(look) => look_at(&look, &Query::Coordinators),
         Command::Rebalance(command) => migrations::rebalance(&command),
         Command::Move(command) => migrations::move_one(&command),

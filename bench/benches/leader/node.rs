@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use ephesus_coordinator::command::{Addresses, Nonce, Registration, StartProof};
 use ephesus_coordinator::coordinator::SessionId;
 use ephesus_coordinator::liveness::HEARTBEAT_MS;
+use ephesus_coordinator::load::LoadReport;
 use ephesus_coordinator::migration::{Confirmation, Phase, Step};
 use ephesus_coordinator::protocol::{Heartbeat, Request, VERSIONS};
 use ephesus_coordinator::report::Figures;
@@ -135,7 +136,7 @@ impl Node {
         let (node, incarnation) = (self.id, 1);
         if now_ms >= self.heartbeat_at_ms {
             self.heartbeat_at_ms += HEARTBEAT_MS;
-            said.push(Request::Heartbeat(Heartbeat {
+            let heartbeat = Heartbeat {
                 node,
                 incarnation,
                 sent_ms: now_ms,
@@ -144,7 +145,8 @@ impl Node {
                 idle_ms: 0,
                 is_sole: true,
                 figures: Figures::default(),
-            }));
+            };
+            said.push(Request::Heartbeat(heartbeat, LoadReport::default()));
         }
         if now_ms < self.tell_at_ms {
             return said;

@@ -49,7 +49,8 @@ impl Agent {
                 figures: self.figures,
             };
             self.told_acted = acted_version;
-            actions.push(AgentAction::Send(connection, Request::Heartbeat(heartbeat)));
+            let request = Request::Heartbeat(heartbeat, self.load_report());
+            actions.push(AgentAction::Send(connection, request));
         }
         if !self.progress.is_empty() && now_ms >= self.progress_at_ms {
             self.progress_at_ms = now_ms + PROGRESS_MS;

@@ -56,7 +56,7 @@ fn sent(actions: &[AgentAction]) -> Vec<Request> {
 
 fn heartbeats(actions: &[AgentAction]) -> Vec<Heartbeat> {
     let heartbeat = |request| match request {
-        Request::Heartbeat(heartbeat) => Some(heartbeat),
+        Request::Heartbeat(heartbeat, _) => Some(heartbeat),
         _ => None,
     };
     sent(actions).into_iter().filter_map(heartbeat).collect()

@@ -5,6 +5,7 @@ use ephesus_wire::NodeId;
 
 use super::{Action, Coordinator, Pending, SessionId};
 use crate::command::{Command, Registration, StartProof};
+use crate::load::LoadReport;
 use crate::member::Input;
 use crate::planted::Bug;
 use crate::protocol::{Answer, Heartbeat, HeartbeatAnswer};
@@ -86,6 +87,7 @@ impl<D: Disk> Coordinator<D> {
         &mut self,
         session: SessionId,
         heartbeat: Heartbeat,
+        load: &LoadReport,
         actions: &mut Vec<Action>,
     ) {
         if !self.member.is_settled() {
@@ -100,6 +102,8 @@ impl<D: Disk> Coordinator<D> {
         self.sessions
             .heard(session, heartbeat.node, heartbeat.table_version);
         self.liveness.heard(session, heartbeat, self.member.state());
+        let state = self.member.state();
+        self.loads.heard(heartbeat.node, load, state, self.now_ms);
         if self.liveness.planted.has(Bug::NoReadRound) {
             let lease_ms = self.liveness.lease_ms(&heartbeat, self.state());
             let answer = self.heartbeat_answer(&heartbeat, lease_ms);

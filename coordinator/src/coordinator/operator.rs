@@ -258,6 +258,7 @@ impl<D: Disk> Coordinator<D> {
                 Query::Coordinators => Report::Coordinators(self.coordinators()),
                 Query::Rebalance { .. } => self.would_move(),
                 Query::Migrations => Report::Migrations(self.migrations()),
+                Query::Load => Report::Load(self.load_report()),
                 _ => Report::Status(self.status()),
             }
         } else {
@@ -288,6 +289,7 @@ impl<D: Disk> Coordinator<D> {
                     table_version: heard.map_or(0, |(heard, _)| heard.table_version),
                     entry: member.addresses.entry.clone(),
                     peer: member.addresses.peer.clone(),
+                    shard_cpu_us_per_s: self.shard_cpu(*id, member.shards),
                 }
             })
             .collect();
@@ -469,6 +471,6 @@ impl<D: Disk> Coordinator<D> {
 }
 
 /// The first and the last slot of a partition.
-fn slots(partitioning: Partitioning, partition: PartitionId) -> (u16, u16) {
+pub(super) fn slots(partitioning: Partitioning, partition: PartitionId) -> (u16, u16) {
     partitioning.slots_of(partition).into_inner()
 }

@@ -4,6 +4,7 @@ use futures_lite::future::block_on;
 
 use super::*;
 use crate::command::{Addresses, Nonce};
+use crate::load::LoadReport;
 use crate::member::founding;
 use crate::placement::Policy;
 use crate::protocol::Heartbeat;
@@ -177,7 +178,7 @@ pub(super) fn register(n: u8) -> Request {
 }
 
 pub(super) fn heartbeat(n: u8, sent_ms: u64, table_version: u64) -> Request {
-    Request::Heartbeat(Heartbeat {
+    let heartbeat = Heartbeat {
         node: id(n),
         incarnation: 1,
         sent_ms,
@@ -186,7 +187,8 @@ pub(super) fn heartbeat(n: u8, sent_ms: u64, table_version: u64) -> Request {
         idle_ms: 0,
         is_sole: true,
         figures: Figures::default(),
-    })
+    };
+    Request::Heartbeat(heartbeat, LoadReport::default())
 }
 
 fn lease(answers: &[(u64, Answer)], of: u64) -> Option<u32> {

@@ -5,7 +5,7 @@ pub mod migrations;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use ephesus_coordinator::command::RaftId;
 
 use super::address::address;
@@ -53,6 +53,22 @@ pub struct Look {
     /// Print JSON, for scripts.
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct LookAtPartitions {
+    /// Sort them by what they do, and show that, of shards as well.
+    #[arg(long, value_name = "WHAT")]
+    pub by: Option<By>,
+    #[command(flatten)]
+    pub look: Look,
+}
+
+/// What partitions are sorted by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum By {
+    /// The CPU time that they take.
+    Load,
 }
 
 #[derive(Debug, Subcommand)]

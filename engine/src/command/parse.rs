@@ -105,6 +105,13 @@ impl<'a> Request<'a> {
         Request { located, ..self }
     }
 
+    /// Its length, bytes.
+    #[inline]
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.source.len()
+    }
+
     /// All arguments.
     #[must_use]
     pub fn to_args(&self) -> Vec<&[u8]> {

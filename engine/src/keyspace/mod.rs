@@ -18,6 +18,7 @@ pub mod large_replies;
 mod last_writes;
 mod lcs;
 mod lifetimes;
+pub mod load;
 mod long_double;
 mod object;
 mod outgoing;
@@ -50,6 +51,7 @@ use events::{Change, Events};
 use large_replies::ReplyRoom;
 use last_writes::LastWrites;
 use lifetimes::Lifetimes;
+use load::Uses;
 use watched::Watched;
 
 /// Bytes of a value that are gone over in the time that a byte of input takes.
@@ -142,6 +144,7 @@ pub struct Keyspace {
     events: Option<Box<Events>>,
     /// What commands have done beside reading their input, in bytes of input that take as long.
     work: usize,
+    uses: Uses,
     pub(crate) planted: Planted,
 }
 
@@ -199,6 +202,7 @@ impl Keyspace {
             sweep: None,
             events: None,
             work: 0,
+            uses: Uses::default(),
             planted: Planted::default(),
         }
     }

@@ -3,6 +3,7 @@
 use ephesus_wire::record::RecordMeta;
 use ephesus_wire::{Epoch, Lsn, PartitionId};
 
+use super::load::Used;
 use crate::image::Generation;
 use crate::migration::{Incoming, Outgoing, StagingState};
 use crate::prefetch;
@@ -23,6 +24,8 @@ pub struct Partition {
     pub id: PartitionId,
     pub epoch: Epoch,
     pub table: Table,
+    /// What commands have used of it.
+    pub(super) used: Used,
     /// The stream that moves this copy elsewhere.
     pub(super) outgoing: Option<Box<Outgoing>>,
     role: Role,
@@ -50,6 +53,7 @@ impl Partition {
             id,
             epoch,
             table: Table::new(),
+            used: Used::default(),
             outgoing: None,
             role: Role::Serving,
             kept_from: None,

@@ -4,12 +4,13 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use ephesus_coordinator::agent::AgentOptions;
 use ephesus_coordinator::command::{Addresses, ClusterOptions, Nonce, RaftId, Registration};
 use ephesus_coordinator::lease::Lease;
+use ephesus_coordinator::load::Board;
 use ephesus_coordinator::membership::{Membership, MembershipEvent};
 use ephesus_coordinator::migration::{Progress, Step};
 use ephesus_coordinator::placement::Policy;
@@ -242,6 +243,11 @@ impl Joining {
     /// What operators see of the node.
     pub fn set_figures(&self, figures: Figures) {
         self.membership.set_figures(figures);
+    }
+
+    /// Where heartbeats have the node's load from.
+    pub fn set_load(&self, load: Arc<Mutex<Board>>) {
+        self.membership.set_load(load);
     }
 
     /// Notes in the directory where coordinators are, for a start at which the others have moved.

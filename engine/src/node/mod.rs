@@ -12,6 +12,7 @@ mod executor;
 mod joining;
 mod layout_writer;
 pub mod live;
+pub mod load;
 mod options;
 pub(crate) mod peers;
 mod ports;

@@ -3,6 +3,7 @@
 use std::ffi::{CStr, c_char, c_int, c_long, c_void};
 use std::fs;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use ephesus_wire::limits::CLIENT_MEMORY_BYTES_MIN;
 
@@ -17,6 +18,18 @@ pub fn cpu_seconds() -> (f64, f64) {
     };
     let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
     (seconds(usage.ru_utime), seconds(usage.ru_stime))
+}
+
+/// Processor time of the calling thread so far.
+#[must_use]
+pub fn thread_cpu() -> Duration {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the call fills the structure, which is this function's own.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 /// Kernel name, release and machine.

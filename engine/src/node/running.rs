@@ -255,6 +255,7 @@ impl Node {
             reason = "rates decide about pauses at most"
         )]
         self.rates.sample(Instant::now(), shared.stats.as_slice());
+        shared.look_at_load(&self.routes, boottime_ms());
         self.ahead_notice.look(shared.time.ahead_ms());
         let figures = Figures {
             keys: shared.stats.iter().map(|stats| stats.keys.get()).sum(),

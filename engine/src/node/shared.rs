@@ -1,12 +1,14 @@
 //! What all shards of a node see: settings, counters, the lease.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use ephesus_coordinator::lease::Lease;
 use ephesus_coordinator::link::Counters;
+use ephesus_coordinator::load::Board;
+use ephesus_coordinator::membership::boottime_ms;
 use ephesus_wal::Durability;
 use ephesus_wire::limits::ONE_REPLY_BYTES_MAX;
 use ephesus_wire::{NodeId, Partitioning, ShardId};
@@ -14,6 +16,7 @@ use ephesus_wire::{NodeId, Partitioning, ShardId};
 use super::copying::Copying;
 use super::exchange::Exchange;
 use super::live::LiveSettings;
+use super::load::PartitionCounts;
 use super::slow::Slow;
 use super::time::NodeTime;
 use crate::acl::SharedUsers;
@@ -80,6 +83,10 @@ pub struct NodeShared {
     /// Key and value bytes of each partition that is served here, as its shard has published them last; `u64::MAX` before it
     /// has.
     pub partition_bytes: Arc<[Counter]>,
+    /// What shards have counted of each partition since the node has started.
+    pub partition_loads: Box<[PartitionCounts]>,
+    /// What is done in shards and partitions, as the node's monitor has seen it last.
+    pub load: Arc<Mutex<Board>>,
     pub large_replies: Arc<LargeReplies>,
     /// Of the port for other nodes.
     pub peer_links: Arc<Counters>,
@@ -152,12 +159,14 @@ impl NodeShared {
         peers: Vec<Peer>,
         time: NodeTime,
     ) -> Self {
+        let shards = peers.len() as u16;
         let stats = peers.iter().map(|_| ShardStats::default()).collect();
         #[expect(
             clippy::disallowed_methods,
             reason = "uptime is for people, not for decisions"
         )]
         let started = Instant::now();
+        let board = Board::new(shards, partitioning.count(), boottime_ms());
         let live = LiveSettings::new(settings.max_memory, settings.events);
         let run_id = format!(
             "{}{:08x}",
@@ -175,6 +184,11 @@ impl NodeShared {
                 .partitions()
                 .map(|_| Counter::of(u64::MAX))
                 .collect(),
+            partition_loads: partitioning
+                .partitions()
+                .map(|_| PartitionCounts::default())
+                .collect(),
+            load: Arc::new(Mutex::new(board)),
             large_replies: Arc::default(),
             peer_links: Arc::default(),
             slot_migrations: None,

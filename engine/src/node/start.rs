@@ -269,6 +269,7 @@ fn spawn(
     };
     let shared = Arc::new(shared);
     shared.exchange.serve(&shared);
+    joining.set_load(Arc::clone(&shared.load));
     let partition_bytes = Arc::clone(&shared.partition_bytes);
     let routes = Arc::new(routes(&shared, &recovered.layout, &view, |_| true, None));
     let data_dir = Arc::new(data_dir);

@@ -7,9 +7,17 @@
 //! PROBLEM       {"kind": snake_case word, "message": sentence, what the sentence names: value}
 //! nodes         [{"name", "id": hex, "status", "draining": bool, "incarnation", "shards",
 //!                "capacity": per cent, "partitions", "keys", "bytes", "last_heartbeat_ms": null if this leader has not heard of it,
-//!                "table_version", "entry": "host:port", "peer": "host:port"}]
+//!                "table_version", "entry": "host:port", "peer": "host:port",
+//!                "shard_cpu_us_per_s": [by shard, over the last minute; null if it has not told this leader]}]
 //! partitions    [{"partition", "first_slot", "last_slot", "status", "epoch", "node": name or null,
 //!                "shard": number or null}]
+//! by load       {"shards": [{"node": name, "shard", WINDOWS}],
+//!                "partitions": [{"partition", "first_slot", "last_slot", "node": name or null, "shard",
+//!                "cpu_us_per_s", "ops_per_s", "traffic_bytes_per_s": in and out, "bytes": of keys and values,
+//!                each null if the owner has not told it to this leader, WINDOWS}], the hottest first}
+//! WINDOWS       "last_1s": RATES, "last_1m": RATES, "last_10m": RATES; null if not told, as of partitions that
+//!               are none of the hottest of their node
+//! RATES         {"ops_per_s", "bytes_in_per_s", "bytes_out_per_s", "cpu_us_per_s"}
 //! coordinators  [{"id", "address": "host:port", "leader": bool, "votes": bool, "matched": log index,
 //!                "active": bool, "last_heard_ms": null if this leader has not heard of it,
 //!                "refused": likewise, "refusals": {reason: count}}]
@@ -41,6 +49,7 @@ pub fn render(report: &Report) -> Option<String> {
         Report::Partitions(rows) => serde_json::to_string_pretty(rows),
         Report::Coordinators(rows) => serde_json::to_string_pretty(rows),
         Report::Migrations(report) => serde_json::to_string_pretty(report),
+        Report::Load(report) => serde_json::to_string_pretty(report),
         _ => return None,
     };
     let mut text = text.expect("rows of numbers and text are JSON");

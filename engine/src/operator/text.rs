@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use ephesus_coordinator::report::{CoordinatorRow, NodeRow, PartitionRow, Report, StatusReport};
 
+pub mod load;
 pub mod migrations;
 
 pub use migrations::{place, plan};
@@ -23,6 +24,7 @@ pub fn render(report: &Report) -> Option<String> {
         Report::Partitions(rows) => Some(partitions(rows)),
         Report::Coordinators(rows) => Some(coordinators(rows)),
         Report::Migrations(report) => Some(migrations::migrations(report)),
+        Report::Load(report) => Some(load::load(report)),
         _ => None,
     }
 }
@@ -77,6 +79,7 @@ fn nodes(rows: &[NodeRow]) -> String {
         ("PARTITIONS", Align::Right),
         ("KEYS", Align::Right),
         ("BYTES", Align::Right),
+        ("BUSIEST", Align::Right),
         ("HEARTBEAT", Align::Right),
         ("ADDRESS", Align::Left),
         ("ID", Align::Left),
@@ -98,6 +101,7 @@ fn nodes(rows: &[NodeRow]) -> String {
             row.partitions.to_string(),
             heard(row.keys.to_string()),
             heard(units::bytes(row.bytes)),
+            load::busiest(&row.shard_cpu_us_per_s),
             heard(units::ago(row.last_heartbeat_ms.unwrap_or(0))),
             row.entry.clone(),
             row.id.clone(),

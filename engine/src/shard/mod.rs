@@ -59,6 +59,7 @@ use crate::command::error::ClientError;
 use crate::migration::Report;
 use crate::migration::shard::ShardMigrations;
 use crate::net::{Completion, ConnToken, Port, Ring, Waker};
+use crate::node::process;
 use mesh::Message;
 use refused_writes::RefusedWrites;
 use seldom::Seldom;
@@ -121,6 +122,9 @@ pub struct Shard {
     now: Instant,
     /// Background work may run again from then on, however busy the shard is.
     background_after: Instant,
+    /// What the shard's thread has taken by the last time that was published, and background work since.
+    cpu: Duration,
+    background: Duration,
     stopping: Option<Instant>,
     /// The system lacks what the log's next file needs, and the operator knows.
     log_waits: bool,
@@ -202,6 +206,8 @@ impl Shard {
             timers: Timers::new(now),
             now,
             background_after: now,
+            cpu: process::thread_cpu(),
+            background: Duration::ZERO,
             stopping: None,
             log_waits: false,
             log_lacks_space: false,
@@ -383,6 +389,7 @@ impl Shard {
         runnable |= !self.core.admission.log_room.has_room_for_moves
             && self.checkpointer.has_room_for_moves();
         let took = started.elapsed();
+        self.background += took;
         let parts = if self.checkpointer.is_urgent() {
             1
         } else {

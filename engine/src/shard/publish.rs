@@ -3,6 +3,7 @@
 use super::Shard;
 use super::timers::PUBLISH_EVERY;
 use crate::image::STORES_MAX;
+use crate::node::process;
 
 impl Shard {
     pub(super) fn publish(&mut self) {
@@ -14,7 +15,7 @@ impl Shard {
         self.timers.unpublished = false;
         let lifetimes = self.core.keyspace.average_lifetimes();
         self.core.stats().set_lifetimes(&lifetimes);
-        let (keyspace, stats) = (&self.core.keyspace, self.core.stats());
+        let keyspace = &self.core.keyspace;
         let (mut expiring, mut data_bytes, mut changes) = (0, 0, 0);
         let mut image_bytes = [0; STORES_MAX as usize];
         let (mut outgoing, mut incoming) = (0, 0);
@@ -30,6 +31,8 @@ impl Shard {
             changes += partition.changes_since_image();
         }
         self.core.publish_sizes();
+        self.publish_load();
+        let (keyspace, stats) = (&self.core.keyspace, self.core.stats());
         // Also those of copies that came or left.
         stats.set_databases(&keyspace.other_databases());
         stats.expires.set(expiring as u64);
@@ -79,5 +82,24 @@ impl Shard {
         stats
             .image_last_time_s
             .set(self.checkpointer.last_ms / 1000);
+    }
+
+    /// Adds what partitions have used to what was counted of them. What the thread has taken for images, moves and
+    /// other work that no command waits for is the shard's, and no partition's.
+    fn publish_load(&mut self) {
+        let cpu = process::thread_cpu();
+        let took = cpu.saturating_sub(std::mem::replace(&mut self.cpu, cpu));
+        let background = std::mem::take(&mut self.background) + self.migrations.take_time();
+        let (node, stats) = (&self.core.node, &self.core.node.stats[self.core.id]);
+        let for_commands = took.saturating_sub(background);
+        self.core.keyspace.take_load(for_commands, |id, amount| {
+            if let Some(counted) = node.partition_loads.get(usize::from(id.0)) {
+                counted.add(&amount);
+            }
+            stats.load_ops.add(amount.ops);
+            stats.load_bytes_in.add(amount.bytes_in);
+            stats.load_bytes_out.add(amount.bytes_out);
+        });
+        stats.cpu_nanos.add(took.as_nanos() as u64);
     }
 }

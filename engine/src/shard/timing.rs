@@ -18,6 +18,8 @@ pub(crate) struct Timing {
     /// In runs of the same one.
     runs: Vec<(Cmd, u32)>,
     commands: u32,
+    /// How often partitions were used by the last command.
+    uses: u64,
     /// What is executed now was handed to another shard.
     pub(crate) is_elsewhere: bool,
 }
@@ -59,8 +61,13 @@ impl Timing {
         self.commands > 0
     }
 
-    /// Counts what was executed until `now`; answers what each took, ns.
-    pub(crate) fn count(&mut self, now: Instant, stats: &ShardStats) -> u64 {
+    /// How often partitions were used since this was called last; `uses` is how often at all.
+    pub(crate) fn uses(&mut self, uses: u64) -> u64 {
+        uses - std::mem::replace(&mut self.uses, uses)
+    }
+
+    /// Counts what was executed until `now`; answers what all took, and each, ns.
+    pub(crate) fn count(&mut self, now: Instant, stats: &ShardStats) -> (u64, u64) {
         let since = self.since.replace(now).unwrap_or(now);
         let nanos = now.saturating_duration_since(since).as_nanos() as u64;
         let each = nanos / u64::from(self.commands.max(1));
@@ -68,7 +75,7 @@ impl Timing {
             stats.of(cmd).took(each, times.into());
         }
         self.commands = 0;
-        each
+        (nanos, each)
     }
 }
 

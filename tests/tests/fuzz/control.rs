@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use ephesus_coordinator::command::{ClusterId, RaftId};
+use ephesus_coordinator::load::{Amount, Board, Counted, LoadReport};
 use ephesus_coordinator::migration::{Progress, Step};
 use ephesus_coordinator::protocol::{
     self, Answer, Coordinators, Heartbeat, HeartbeatAnswer, Refusals, Request,
@@ -13,6 +14,30 @@ use ephesus_wire::{Epoch, MigrationId, NodeId, PartitionId};
 
 use super::decisions::{registration, tables};
 use super::mutations::fuzz;
+
+/// Of two shards and nine partitions, one of which is hot.
+fn load_report() -> LoadReport {
+    let amount = Amount {
+        ops: 1_000,
+        bytes_in: 30_000,
+        bytes_out: 5_000,
+        cpu_ns: 1_000_000,
+    };
+    let counted = |partition| Counted {
+        amount: if partition == 3 {
+            amount
+        } else {
+            Amount::default()
+        },
+        bytes: 1u64 << partition,
+    };
+    let mut board = Board::new(2, 9, 0);
+    let none = (0..9).map(|_| Some(Counted::default()));
+    board.look(200, [Amount::default(); 2].into_iter(), none);
+    let partitions = (0..9).map(|partition| (partition != 5).then(|| counted(partition)));
+    board.look(400, [amount; 2].into_iter(), partitions);
+    board.report()
+}
 
 fn requests() -> Vec<Vec<u8>> {
     let node = NodeId([7; 16]);
@@ -26,16 +51,19 @@ fn requests() -> Vec<Vec<u8>> {
             copies: vec![(PartitionId(3), Epoch(2)); 5],
         },
         Request::Register(registration(7)),
-        Request::Heartbeat(Heartbeat {
-            node,
-            incarnation: 1,
-            sent_ms: 5_000,
-            table_version: 9,
-            acted_version: 3,
-            idle_ms: 0,
-            is_sole: false,
-            figures: Figures::default(),
-        }),
+        Request::Heartbeat(
+            Heartbeat {
+                node,
+                incarnation: 1,
+                sent_ms: 5_000,
+                table_version: 9,
+                acted_version: 3,
+                idle_ms: 0,
+                is_sole: false,
+                figures: Figures::default(),
+            },
+            load_report(),
+        ),
         Request::Operator {
             id: 4,
             query: Query::RemoveNode {
@@ -64,7 +92,9 @@ fn requests() -> Vec<Vec<u8>> {
 #[test]
 fn requests_to_a_coordinator() {
     fuzz("control-requests", requests(), |bytes| {
-        let _ = Request::decode(bytes);
+        if let Ok(Request::Heartbeat(_, load)) = Request::decode(bytes) {
+            let _ = load.read();
+        }
     });
 }
 

@@ -24,6 +24,7 @@ mod disk_space;
 mod durability;
 mod keep_alive;
 mod limits;
+mod load;
 mod local_cluster;
 mod lost;
 mod memory;

@@ -17,7 +17,7 @@ fn the_embedded_coordinator_is_asked_by_default() {
         let command = parse(line).expect("valid");
         let (Command::Status(look)
         | Command::Nodes(look)
-        | Command::Partitions(look)
+        | Command::Partitions(LookAtPartitions { by: None, look })
         | Command::Coordinators(look)) = command
         else {
             panic!("{command:?}");
@@ -33,6 +33,17 @@ fn the_embedded_coordinator_is_asked_by_default() {
     assert_eq!(look.asking.coordinator, ["a:1", "b:2"]);
     assert_eq!(look.asking.limit(), Duration::from_millis(100));
     assert!(look.json && look.asking.cluster_secret_file.is_some());
+}
+
+#[test]
+fn partitions_may_be_sorted_by_load() {
+    let Ok(Command::Partitions(partitions)) = parse("partitions --by load --json") else {
+        panic!("partitions --by load");
+    };
+    assert_eq!(partitions.by, Some(By::Load));
+    assert!(partitions.look.json);
+    let error = parse("partitions --by age").expect_err("no such order");
+    assert!(error.contains("load"), "{error}");
 }
 
 #[test]

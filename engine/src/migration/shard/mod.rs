@@ -81,6 +81,8 @@ pub struct ShardMigrations {
     turn: usize,
     /// When something has to be looked at although nothing happens.
     next_look: Option<Instant>,
+    /// Time that slices have taken since it was asked for.
+    took: Duration,
     /// What the last look at all moves has found.
     seen: Seen,
     /// Something has come for a move, or was done for one, since then.
@@ -130,6 +132,7 @@ impl ShardMigrations {
             leaving: Vec::new(),
             turn: 0,
             next_look: None,
+            took: Duration::ZERO,
             seen: Seen::default(),
             is_touched: false,
         }
@@ -314,8 +317,14 @@ impl ShardMigrations {
         self.sockets.pump(ring, now);
         let took = clock().saturating_duration_since(started);
         self.share.took(started, took, is_urgent);
+        self.took += took;
         // Also what was just logged or queued needs another turn.
         true
+    }
+
+    /// The time that slices have taken since this was called last.
+    pub(crate) fn take_time(&mut self) -> Duration {
+        std::mem::take(&mut self.took)
     }
 
     /// The next stream in turn that would get on with a slice: sources first, targets behind them.

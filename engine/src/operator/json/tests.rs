@@ -1,5 +1,6 @@
 //! Scripts depend on these names.
 
+use super::super::text::load::tests::load_report;
 use super::super::text::migrations::tests::migrations_report;
 use super::super::text::tests::{coordinator_rows, node_rows, partition_rows, status_report};
 use super::*;
@@ -60,7 +61,11 @@ fn the_json_of_nodes_stays_as_it_is() {
     "last_heartbeat_ms": 120,
     "table_version": 5,
     "entry": "127.0.0.1:7379",
-    "peer": "127.0.0.1:17379"
+    "peer": "127.0.0.1:17379",
+    "shard_cpu_us_per_s": [
+      731500,
+      null
+    ]
   },
 "#;
     assert!(text.starts_with(expected), "{text}");
@@ -150,4 +155,29 @@ fn the_json_of_migrations_stays_as_it_is() {
     assert_eq!(line.lines().count(), 1);
     let value = |text: &str| serde_json::from_str::<Value>(text).expect("JSON");
     assert_eq!(value(&line), value(&text));
+}
+
+#[test]
+fn the_json_of_load_stays_as_it_is() {
+    let text = render(&Report::Load(load_report())).expect("JSON");
+    let expected = r#"{
+  "shards": [
+    {
+      "node": "athens",
+      "shard": 0,
+      "last_1s": {
+        "ops_per_s": 1200,
+        "bytes_in_per_s": 36000,
+        "bytes_out_per_s": 6000,
+        "cpu_us_per_s": 731500
+      },
+"#;
+    assert!(text.starts_with(expected), "{text}");
+    let value: Value = serde_json::from_str(&text).expect("JSON");
+    assert!(value["shards"][1]["last_1m"].is_null());
+    assert_eq!(value["partitions"][0]["cpu_us_per_s"], 512_000);
+    assert_eq!(value["partitions"][0]["last_10m"]["ops_per_s"], 1_200);
+    assert_eq!(value["partitions"][1]["traffic_bytes_per_s"], 900);
+    assert!(value["partitions"][1]["last_1s"].is_null());
+    assert!(value["partitions"][3]["cpu_us_per_s"].is_null());
 }

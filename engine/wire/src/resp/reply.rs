@@ -164,6 +164,14 @@ pub fn command<A: AsRef<[u8]>>(out: &mut Vec<u8>, args: &[A]) {
     }
 }
 
+/// The length of what [`command`] writes.
+#[must_use]
+pub fn command_len<A: AsRef<[u8]>>(args: &[A]) -> usize {
+    let framed = |len: usize| 1 + len.max(1).ilog10() as usize + 1 + 2;
+    let bulks = args.iter().map(|arg| arg.as_ref().len());
+    framed(args.len()) + bulks.map(|len| framed(len) + len + 2).sum::<usize>()
+}
+
 /// Longest decimal integer: `-9223372036854775808`.
 pub const INTEGER_BYTES_MAX: usize = 20;
 

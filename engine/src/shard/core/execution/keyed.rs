@@ -1,6 +1,6 @@
 //! Commands that name keys, executed on this shard.
 
-use ephesus_wire::resp::reply::Protocol;
+use ephesus_wire::resp::reply::{self, Protocol};
 use ephesus_wire::{Lsn, ShardId, Slot, slot_of};
 
 use crate::command::error::ClientError;
@@ -20,7 +20,11 @@ impl Core {
     ) -> Result<(), ClientError> {
         self.refuse_if_full(spec)?;
         self.respond(asker, |keyspace, reply| {
-            keyspace.execute(spec, request, slot, reply)
+            let before = reply.out.len();
+            keyspace.execute(spec, request, slot, reply)?;
+            let bytes = (request.bytes(), reply.out.len() - before);
+            keyspace.note_use(spec, request, slot, bytes);
+            Ok(())
         })
     }
 
@@ -51,6 +55,8 @@ impl Core {
             Err(error) => error.write(reply.out),
         }
         let gate = reply.gate;
+        let bytes = (reply::command_len(args), out.len());
+        self.keyspace.note_use(spec, &args[..], slot, bytes);
         Ok(Some((out, gate)))
     }
 }

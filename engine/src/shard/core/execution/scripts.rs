@@ -303,6 +303,10 @@ impl Core {
             Ok(()) => self.respond(asker, |keyspace, reply| {
                 reply.gate = reply.gate.max(gate);
                 keyspace.commit_atomic(reply)?;
+                if let Some(key) = keys.first() {
+                    let bytes = (request.bytes(), out.len());
+                    keyspace.note_use(spec, request, slot_of(key), bytes);
+                }
                 reply.out.append(&mut out);
                 Ok(())
             }),

@@ -56,6 +56,9 @@ impl Core {
         spec: &Spec,
         request: &Request<'_>,
     ) {
+        if self.execution.timing.uses(self.keyspace.uses()) == 0 {
+            self.keyspace.note_other();
+        }
         if self.execution.timing.is_elsewhere {
             return;
         }
@@ -77,7 +80,9 @@ impl Core {
         }
         let now = self.node.time.instant();
         let stats = &self.node.stats[self.id];
-        self.execution.timing.count(now, stats)
+        let (nanos, each) = self.execution.timing.count(now, stats);
+        self.keyspace.note_time(nanos);
+        each
     }
 
     fn note_if_slow(&mut self, nanos: u64, asking: Asking<'_>, spec: &Spec, request: &Request<'_>) {

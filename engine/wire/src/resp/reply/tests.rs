@@ -123,3 +123,13 @@ proptest! {
         prop_assert_eq!(out.matches(['\r', '\n']).count(), 2);
     }
 }
+
+#[test]
+fn a_command_is_as_long_as_it_says() {
+    for len in [0, 1, 9, 10, 99, 100, 1_000] {
+        let args = vec![vec![b'x'; len]; len.clamp(1, 12)];
+        let mut out = Vec::new();
+        command(&mut out, &args);
+        assert_eq!(command_len(&args), out.len(), "{len}");
+    }
+}

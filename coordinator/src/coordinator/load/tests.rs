@@ -1,0 +1,161 @@
+//! What a leader takes of what nodes tell, and when it forgets it.
+
+use crate::coordinator::migrations::tests::bed::{ask, beat, carry_out, cluster, state};
+use crate::coordinator::tests::{World, heartbeat, id};
+use crate::load::{Amount, Board, Counted, LoadReport};
+use crate::placement::Place;
+use crate::protocol::Request;
+use crate::report::{ClusterLoadReport, Query, Report};
+use ephesus_wire::ShardId;
+
+/// The board of a node of so many shards that has all of so many partitions, and has executed that many operations in
+/// partition 3 within 200 ms.
+fn board(shards: u16, partitions: u16, ops: u64) -> Board {
+    let amount = Amount {
+        ops,
+        bytes_in: ops * 10,
+        bytes_out: ops * 2,
+        cpu_ns: ops * 1_000,
+    };
+    let counted = |amount| Counted {
+        amount,
+        bytes: 1 << 20,
+    };
+    let idle = counted(Amount::default());
+    let mut board = Board::new(shards, partitions, 199);
+    let shards = usize::from(shards);
+    board.look(
+        200,
+        vec![Amount::default(); shards].into_iter(),
+        (0..partitions).map(|_| Some(idle)),
+    );
+    let partitions = (0..partitions).map(|id| match id {
+        3 => Some(counted(amount)),
+        _ => Some(idle),
+    });
+    board.look(400, vec![amount; shards].into_iter(), partitions);
+    board
+}
+
+fn tell(world: &mut World, n: u8, load: LoadReport) {
+    let leader = world.leader();
+    let version = state(world).table().version;
+    let Request::Heartbeat(beat, _) = heartbeat(n, world.now, version) else {
+        panic!("a heartbeat");
+    };
+    world.say(leader, n.into(), Request::Heartbeat(beat, load));
+}
+
+fn load(world: &mut World) -> ClusterLoadReport {
+    match ask(world, Query::Load) {
+        Report::Load(report) => report,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn what_an_owner_tells_is_known_until_the_owner_changes() {
+    let mut world = cluster(1, 2);
+    let report = load(&mut world);
+    assert_eq!(report.shards.len(), 2);
+    assert!(report.shards.iter().all(|row| row.last_1m.is_none()));
+    assert!(
+        report
+            .partitions
+            .iter()
+            .all(|row| row.cpu_us_per_s.is_none())
+    );
+    let mut told = board(1, 16, 1_000);
+    for _ in 0..16 {
+        tell(&mut world, 1, told.report());
+    }
+    let report = load(&mut world);
+    let hottest = &report.partitions[0];
+    assert_eq!(hottest.partition, 3);
+    assert_eq!(hottest.node.as_deref(), Some("node-1"));
+    let near = |value: Option<u64>, expected: u64| {
+        let value = value.expect("a number");
+        assert!(
+            value.abs_diff(expected) <= expected / 12,
+            "{value}, not {expected}"
+        );
+    };
+    near(hottest.ops_per_s, 5_000);
+    near(hottest.cpu_us_per_s, 5_000);
+    near(hottest.traffic_bytes_per_s, 60_000);
+    near(hottest.bytes, 1 << 20);
+    near(hottest.last_1s.map(|rates| rates.bytes_in_per_s), 50_000);
+    assert!(
+        report.partitions[1..]
+            .iter()
+            .all(|row| row.cpu_us_per_s == Some(0))
+    );
+    near(report.shards[0].last_1m.map(|rates| rates.ops_per_s), 5_000);
+    let place = Place {
+        node: id(1),
+        shard: ShardId(0),
+    };
+    let cluster = world.coordinators[0].cluster_load();
+    assert!((cluster.shards[&place] - 5e-3).abs() < 1e-4);
+    assert!(cluster.partitions.iter().all(Option::is_some));
+    // What was told by window is news of a moment.
+    beat(&mut world, 2, 1_400);
+    let report = load(&mut world);
+    assert!(report.partitions[0].last_1s.is_none());
+    near(report.partitions[0].ops_per_s, 5_000);
+    // Nobody knows what it does elsewhere.
+    let node = "node-2".to_owned();
+    let query = Query::Move {
+        partition: 3,
+        node,
+        shard: None,
+    };
+    ask(&mut world, query);
+    carry_out(&mut world, 2);
+    assert_eq!(world.coordinators[0].cluster_load().partitions[3], None);
+    for _ in 0..16 {
+        tell(&mut world, 1, told.report());
+    }
+    let report = load(&mut world);
+    let moved = report.partitions.last().expect("partitions");
+    assert_eq!((moved.partition, moved.cpu_us_per_s), (3, None));
+    tell(&mut world, 2, board(1, 16, 2_000).report());
+    let report = load(&mut world);
+    assert_eq!(report.partitions[0].partition, 3);
+    near(report.partitions[0].ops_per_s, 10_000);
+}
+
+#[test]
+fn what_a_node_says_of_what_is_not_its_own_is_not_heard() {
+    let mut world = cluster(1, 2);
+    // Neither the partitions of others, nor shards and partitions that there are none of.
+    let mut lies = board(40, 16384, 1_000_000);
+    for _ in 0..400 {
+        tell(&mut world, 2, lies.report());
+    }
+    tell(&mut world, 3, board(1, 16, 1).report());
+    let cluster = world.coordinators[0].cluster_load();
+    assert!(cluster.partitions.iter().all(Option::is_none));
+    let places: Vec<_> = cluster.shards.keys().collect();
+    let own = Place {
+        node: id(2),
+        shard: ShardId(0),
+    };
+    assert_eq!(places, [&own]);
+}
+
+#[test]
+fn a_new_leader_knows_what_it_was_told_itself() {
+    let mut world = cluster(3, 1);
+    tell(&mut world, 1, board(1, 16, 1_000).report());
+    let first = world.leader();
+    let known = |world: &World| {
+        let leader = &world.coordinators[world.leader() as usize - 1];
+        leader.cluster_load().partitions.iter().flatten().count()
+    };
+    assert!(known(&world) > 0);
+    world.cut_off = vec![first];
+    world.pass(3_000);
+    assert_ne!(world.leader(), first);
+    assert_eq!(known(&world), 0);
+}

@@ -1,0 +1,199 @@
+//! What commands use of the partitions here, counted as they are executed.
+//!
+//! A command is counted at the partition of its key; one that names several keys, or a script, once at each of them.
+//! Time is what was read of the clock anyway ([`Timing`](crate::shard::timing)): what lies between two readings is
+//! divided evenly among what was counted in between. [`Keyspace::take_load`] scales it to the CPU time that the shard
+//! has taken, so that partitions also bear what is done for their commands elsewhere: receiving, parsing, the log,
+//! sending.
+
+use std::time::Duration;
+
+use ephesus_coordinator::load::Amount;
+use ephesus_wire::{PartitionId, Slot, slot_of};
+
+use super::Keyspace;
+use crate::command::parse::ArgList;
+use crate::command::spec::Spec;
+
+/// What was counted of one partition since it was published.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Used {
+    ops: u64,
+    bytes_in: u64,
+    bytes_out: u64,
+    /// Time of its commands, ns.
+    nanos: u64,
+    /// Commands since the clock was read.
+    untimed: u64,
+}
+
+/// What was counted of a whole shard.
+#[derive(Debug, Default)]
+pub(super) struct Uses {
+    /// Partitions with commands since the clock was read.
+    touched: Vec<PartitionId>,
+    /// Their commands, and those that have used no partition.
+    untimed: u64,
+    /// Counted at partitions at all.
+    counted: u64,
+    /// Time of all commands since it was published, ns.
+    nanos: u64,
+}
+
+impl Keyspace {
+    /// A command was executed here, whose request and reply are so long; `slot` is its first key's.
+    #[inline]
+    pub fn note_use<A: ArgList + ?Sized>(
+        &mut self,
+        spec: &Spec,
+        args: &A,
+        slot: Slot,
+        (bytes_in, bytes_out): (usize, usize),
+    ) {
+        if !spec.may_have_many_keys() {
+            let partition = self.partitioning.partition_of(slot);
+            return self.note_use_of(partition, bytes_in as u64, bytes_out as u64);
+        }
+        self.note_use_of_many(spec, args, (bytes_in, bytes_out));
+    }
+
+    /// A command of several keys has its length divided among them.
+    fn note_use_of_many<A: ArgList + ?Sized>(
+        &mut self,
+        spec: &Spec,
+        args: &A,
+        (bytes_in, bytes_out): (usize, usize),
+    ) {
+        let count = spec.keys_of(args).count().max(1) as u64;
+        let (bytes_in, bytes_out) = (bytes_in as u64, bytes_out as u64);
+        let (mut more_in, mut more_out) = (bytes_in % count, bytes_out % count);
+        for index in spec.keys_of(args) {
+            let partition = self.partitioning.partition_of(slot_of(args.arg(index)));
+            let bytes_in = bytes_in / count + std::mem::take(&mut more_in);
+            let bytes_out = bytes_out / count + std::mem::take(&mut more_out);
+            self.note_use_of(partition, bytes_in, bytes_out);
+        }
+    }
+
+    #[inline]
+    fn note_use_of(&mut self, partition: PartitionId, bytes_in: u64, bytes_out: u64) {
+        let place = self.partitions.get_mut(usize::from(partition.0));
+        let Some(copy) = place.and_then(Option::as_deref_mut) else {
+            return;
+        };
+        let used = &mut copy.used;
+        if used.untimed == 0 {
+            self.uses.touched.push(partition);
+        }
+        used.ops += 1;
+        used.bytes_in += bytes_in;
+        used.bytes_out += bytes_out;
+        used.untimed += 1;
+        self.uses.untimed += 1;
+        self.uses.counted += 1;
+    }
+
+    /// How often partitions were used so far.
+    #[inline]
+    #[must_use]
+    pub fn uses(&self) -> u64 {
+        self.uses.counted
+    }
+
+    /// A command was executed that has used no partition here: it has its part of the time.
+    #[inline]
+    pub fn note_other(&mut self) {
+        self.uses.untimed += 1;
+    }
+
+    /// The clock was read: what was counted since it was read before has taken so long.
+    #[inline]
+    pub fn note_time(&mut self, nanos: u64) {
+        let each = nanos / self.uses.untimed.max(1);
+        self.uses.untimed = 0;
+        self.uses.nanos += nanos;
+        for id in self.uses.touched.drain(..) {
+            let place = self.partitions.get_mut(usize::from(id.0));
+            if let Some(copy) = place.and_then(Option::as_deref_mut) {
+                copy.used.nanos += each * copy.used.untimed;
+                copy.used.untimed = 0;
+            }
+        }
+    }
+
+    /// Takes what each partition has used since this was called last, while the shard has taken so much CPU time for
+    /// commands and all that belongs to them.
+    pub fn take_load(&mut self, cpu: Duration, mut take: impl FnMut(PartitionId, Amount)) {
+        let all = std::mem::take(&mut self.uses.nanos).max(1);
+        let cpu_ns = cpu.as_nanos() as f64;
+        let ids = self.owned.iter().chain(&self.unserved);
+        for id in ids {
+            let place = self.partitions.get_mut(usize::from(id.0));
+            let Some(copy) = place.and_then(Option::as_deref_mut) else {
+                continue;
+            };
+            if copy.used.ops == 0 {
+                continue;
+            }
+            let Used {
+                ops,
+                bytes_in,
+                bytes_out,
+                nanos,
+                untimed,
+            } = copy.used;
+            copy.used = Used {
+                untimed,
+                ..Used::default()
+            };
+            let amount = Amount {
+                ops,
+                bytes_in,
+                bytes_out,
+                cpu_ns: (cpu_ns * nanos as f64 / all as f64) as u64,
+            };
+            take(*id, amount);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::spec::lookup_full;
+    use crate::keyspace::tests::tape::Taped;
+
+    #[test]
+    fn time_between_two_readings_is_divided_among_what_was_executed() {
+        let mut keyspace = Taped::new(64, 1).keyspace;
+        let get = lookup_full(b"get").expect("a command");
+        let mget = lookup_full(b"mget").expect("a command");
+        let (a, b) = (slot_of(b"a"), slot_of(b"b"));
+        for _ in 0..3 {
+            keyspace.note_use(get, &[&b"get"[..], b"a"][..], a, (20, 5));
+        }
+        keyspace.note_use(get, &[&b"get"[..], b"b"][..], b, (20, 7));
+        keyspace.note_other();
+        keyspace.note_time(1_000);
+        keyspace.note_use(mget, &[&b"mget"[..], b"a", b"b", b"b"][..], a, (31, 10));
+        keyspace.note_time(600);
+        assert_eq!(keyspace.uses(), 7);
+        let mut taken = Vec::new();
+        keyspace.take_load(Duration::from_nanos(3_200), |id, amount| {
+            taken.push((id, amount));
+        });
+        let of = |slot, ops, bytes_in, bytes_out, cpu_ns| {
+            let amount = Amount {
+                ops,
+                bytes_in,
+                bytes_out,
+                cpu_ns,
+            };
+            (keyspace.partitioning.partition_of(slot), amount)
+        };
+        let mut expected = [of(a, 4, 71, 19, 1_600), of(b, 3, 40, 13, 1_200)];
+        expected.sort_by_key(|(id, _)| *id);
+        assert_eq!(taken, expected);
+        keyspace.take_load(Duration::from_secs(1), |id, _| panic!("{id} is idle"));
+    }
+}
