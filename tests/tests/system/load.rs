@@ -13,7 +13,7 @@ const TOLD_WITHIN: Duration = Duration::from_secs(10);
 fn options() -> Options {
     Options {
         shards: 2,
-        flags: ["--partitions", "64"].map(str::to_owned).into(),
+        partitions: Some(64),
         ..Options::default()
     }
 }
