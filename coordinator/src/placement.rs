@@ -1,15 +1,102 @@
-//! First assignment: which shard gets which partition when none has an owner yet.
+//! Which shard gets which partition: the policies that the field knows, as pure functions.
 //!
-//! What moves later, and where to, is planned in [`rebalance`].
-
-use std::collections::{BTreeMap, BTreeSet};
+//! ```text
+//! Policy (name and parameters) -> Planner::plan(Request: partitions, places, who has what) -> Plan: owners, what is unmet
+//! ```
+//!
+//! A plan follows from its request alone, in whatever order places are listed: they are sorted by node and shard first. What
+//! is under way stays where it goes to, and so does what belongs to a place that takes no part.
+//!
+//! A partition has one owner, so a rack holds no second copy of anything: every policy gives a rack what the weights of
+//! its nodes say, and none moves a partition for the sake of a rack. [`RoundRobin`] alone looks at racks: neighbours go to
+//! different ones, so that losing a rack takes no range of neighbours.
 
 use ephesus_wire::{NodeId, ShardId};
 use serde::{Deserialize, Serialize};
 
-mod rebalance;
+mod bounded_ring;
+mod contiguous;
+mod cooperative_sticky;
+mod field;
+pub mod jump;
+mod maglev;
+pub mod murmur3;
+mod policy;
+mod rendezvous;
+pub mod ring;
+mod round_robin;
+mod sticky;
+mod unmet;
 
-pub use rebalance::{Located, Move, Share, rebalance};
+pub use bounded_ring::BoundedRing;
+pub use contiguous::Contiguous;
+pub use cooperative_sticky::CooperativeSticky;
+pub use jump::Jump;
+pub use maglev::Maglev;
+pub use policy::{POLICIES, Policy, PolicyError};
+pub use rendezvous::Rendezvous;
+pub use ring::Ring;
+pub use round_robin::RoundRobin;
+pub use sticky::{Located, Move, Share, Sticky, rebalance};
+pub use unmet::Unmet;
+
+/// A way to choose owners.
+pub trait Planner {
+    /// Who is to own each partition.
+    fn plan(&self, request: &Request<'_>) -> Plan;
+}
+
+/// What a plan follows from.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    /// How many partitions there are, from 0 on.
+    pub partitions: u16,
+    /// Who takes part, in any order; of the same place one counts.
+    pub places: &'a [Spec<'a>],
+    /// Who has what, in any order; a partition that is not here has no owner.
+    pub current: &'a [Located],
+    /// So many moves may be under way at a time, those that are now included: [`CooperativeSticky`] heeds it.
+    pub moves_max: usize,
+}
+
+/// A shard that takes part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spec<'a> {
+    /// The shard.
+    pub place: Place,
+    /// Its part of all weights, e.g. the capacity of its node; 0: it is to be emptied.
+    pub weight: u32,
+    /// The rack of its node.
+    pub rack: Option<&'a str>,
+}
+
+/// What is to be.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// By partition who is to own it; none: it has no owner, and nobody can be given it.
+    pub owners: Vec<Option<Place>>,
+    /// So many moves follow once those of this plan are done.
+    pub later: usize,
+    /// What could not be done.
+    pub unmet: Vec<Unmet>,
+}
+
+impl Plan {
+    /// What has to move, ascending by partition; what had no owner moves from nowhere, and is not here.
+    #[must_use]
+    pub fn moves(&self, current: &[Located]) -> Vec<Move> {
+        let moved = |located: &Located| {
+            let owner = self.owners.get(usize::from(located.partition.0))?;
+            let to = owner.filter(|to| *to != located.place)?;
+            let partition = located.partition;
+            (!located.is_fixed).then_some(Move { partition, to })
+        };
+        let mut moves: Vec<Move> = current.iter().filter_map(moved).collect();
+        moves.sort_unstable();
+        moves.dedup_by_key(|one| one.partition);
+        moves
+    }
+}
 
 /// [`plan_shares`] of places that are all alike.
 ///
@@ -24,11 +111,7 @@ pub fn plan(partitions: u16, places: &[Place], policy: Policy) -> Result<Vec<usi
     plan_shares(partitions, &shares.collect::<Vec<_>>(), policy)
 }
 
-/// Gives every partition a place; the answer holds, per partition, an index into `places`.
-///
-/// Every place gets its fair share, `partitions * weight / all weights`, rounded down or up. The same
-/// arguments always give the same plan; places keep the caller's order, so list a node's shards one
-/// after another.
+/// The plan of partitions none of which has an owner; the answer holds, per partition, an index into `places`.
 ///
 /// # Errors
 /// When there is no place of any weight.
@@ -37,66 +120,23 @@ pub fn plan_shares(
     places: &[Share],
     policy: Policy,
 ) -> Result<Vec<usize>, NoPlaces> {
-    let weights: u64 = places.iter().map(|share| u64::from(share.weight)).sum();
-    if weights == 0 {
+    let specs: Vec<Spec<'_>> = places.iter().map(|share| share.anywhere()).collect();
+    if specs.iter().all(|spec| spec.weight == 0) {
         return Err(NoPlaces);
     }
-    Ok(match policy {
-        Policy::Contiguous => contiguous(u64::from(partitions), places, weights),
-        Policy::RoundRobin => round_robin(u64::from(partitions), places, weights),
-    })
-}
-
-/// Each place gets the partitions that begin within its part of all weights.
-fn contiguous(partitions: u64, places: &[Share], weights: u64) -> Vec<usize> {
-    let mut plan = Vec::new();
-    let mut end = 0;
-    for (index, share) in places.iter().enumerate() {
-        end += u64::from(share.weight);
-        let until = (end * partitions).div_ceil(weights);
-        plan.resize(until as usize, index);
-    }
-    plan
-}
-
-/// The places take turns, those with more weight more often.
-#[expect(
-    clippy::indexing_slicing,
-    reason = "ranks are of the order, which has each of the places"
-)]
-fn round_robin(partitions: u64, places: &[Share], weights: u64) -> Vec<usize> {
-    let order = node_by_node(places);
-    let fair = |place: usize| partitions * u64::from(places[place].weight);
-    let mut quotas: Vec<u64> = order.iter().map(|place| fair(*place) / weights).collect();
-    let rest = partitions - quotas.iter().sum::<u64>();
-    let mut candidates: Vec<usize> = (0..order.len()).collect();
-    candidates.sort_by_key(|rank| (u64::MAX - fair(order[*rank]) % weights, *rank));
-    for rank in candidates.into_iter().take(rest as usize) {
-        quotas[rank] += 1;
-    }
-    // The n-th of a place that gets q is due at (2n + 1) / q.
-    let due = |n: u64, quota: u64| ((2 * n + 1) << 32) / quota;
-    let ranks = (0..order.len()).filter(|rank| quotas[*rank] > 0);
-    let mut turns: BTreeSet<(u64, usize, u64)> =
-        ranks.map(|rank| (due(0, quotas[rank]), rank, 0)).collect();
-    let mut plan = Vec::new();
-    while let Some((_, rank, n)) = turns.pop_first() {
-        plan.push(order[rank]);
-        if n + 1 < quotas[rank] {
-            turns.insert((due(n + 1, quotas[rank]), rank, n + 1));
-        }
-    }
-    plan
-}
-
-/// How neighbouring partitions are spread.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Policy {
-    /// Each place gets one range of neighbours: clients' slot maps stay short.
-    #[default]
-    Contiguous,
-    /// Neighbours go to different nodes, then to different shards: hot ranges are spread.
-    RoundRobin,
+    let mut order: Vec<(Place, usize)> = places.iter().map(|share| share.place).zip(0..).collect();
+    order.sort_unstable();
+    let index = |owner: Option<Place>| {
+        let at = order.partition_point(|(place, _)| Some(*place) < owner);
+        order.get(at).map(|(_, index)| *index).ok_or(NoPlaces)
+    };
+    let plan = policy.plan(&Request {
+        partitions,
+        places: &specs,
+        current: &[],
+        moves_max: usize::MAX,
+    });
+    plan.owners.into_iter().map(index).collect()
 }
 
 /// A shard that can own partitions.
@@ -112,22 +152,6 @@ pub struct Place {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no shard to place a partition on")]
 pub struct NoPlaces;
-
-/// The first place of every node, then the second of every node that has one, and so on.
-fn node_by_node(places: &[Share]) -> Vec<usize> {
-    let mut places_of_node = BTreeMap::<NodeId, usize>::new();
-    let mut order: Vec<_> = places
-        .iter()
-        .enumerate()
-        .map(|(index, share)| {
-            let rank = places_of_node.entry(share.place.node).or_default();
-            *rank += 1;
-            (*rank, index)
-        })
-        .collect();
-    order.sort_unstable();
-    order.into_iter().map(|(_, index)| index).collect()
-}
 
 #[cfg(test)]
 mod tests;

@@ -1,7 +1,14 @@
+use std::collections::BTreeMap;
+
 use ephesus_wire::PartitionId;
 use proptest::prelude::*;
 
 use super::*;
+
+mod bed;
+mod golden;
+mod properties;
+mod published;
 
 fn places(shards_of_nodes: &[u16]) -> Vec<Share> {
     weighted(

@@ -1,4 +1,4 @@
-//! Rebalancing: the fewest moves that give every shard its fair share.
+//! Kafka's `StickyAssignor` (KIP-54), by weight: the fewest moves that give every shard its fair share.
 //!
 //! A shard's fair share is `partitions * weight / all weights`; it gets that, rounded down or up. So
 //! the result is within one partition of the share, and planning again plans nothing.
@@ -8,7 +8,36 @@ use std::collections::{BTreeMap, VecDeque};
 use ephesus_wire::{NodeId, PartitionId};
 use serde::{Deserialize, Serialize};
 
-use super::Place;
+use super::field::planned;
+use super::{Place, Plan, Planner, Request, Spec};
+
+/// The fewest moves that bring every place within one of its fair share; what has no owner goes to those that have too
+/// little, neighbours together.
+#[derive(Clone, Copy, Debug)]
+pub struct Sticky;
+
+impl Planner for Sticky {
+    fn plan(&self, request: &Request<'_>) -> Plan {
+        planned(request, |field, _| {
+            let shares: Vec<Share> = field.all.iter().map(Share::of).collect();
+            let located: Vec<Located> = field.held.iter().copied().flatten().collect();
+            let ids = (0..field.partitions).map(PartitionId);
+            let orphans = ids.zip(&field.held).filter(|(_, held)| held.is_none());
+            let orphans = orphans.map(|(partition, _)| partition).collect();
+            let partitions = 0..field.held.len();
+            let holders = partitions.map(|partition| field.holder(partition).unwrap_or(0));
+            let mut owners: Vec<usize> = holders.collect();
+            for Move { partition, to } in moves(&located, orphans, &shares) {
+                let owner = owners.get_mut(usize::from(partition.0));
+                let to = field.places.binary_search_by_key(&to, |spec| spec.place);
+                if let (Some(owner), Ok(to)) = (owner, to) {
+                    *owner = to;
+                }
+            }
+            owners
+        })
+    }
+}
 
 /// One partition that goes to another shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -26,6 +55,22 @@ pub struct Share {
     pub place: Place,
     /// Its part of all weights, e.g. the capacity of its node; 0: it is to be emptied.
     pub weight: u32,
+}
+
+impl Share {
+    fn of(spec: &Spec<'_>) -> Self {
+        let Spec { place, weight, .. } = *spec;
+        Share { place, weight }
+    }
+
+    /// In no rack.
+    pub(super) fn anywhere(&self) -> Spec<'static> {
+        Spec {
+            place: self.place,
+            weight: self.weight,
+            rack: None,
+        }
+    }
 }
 
 /// Where a partition is.
@@ -46,6 +91,11 @@ pub struct Located {
 /// before. The same arguments in any order give the same plan.
 #[must_use]
 pub fn rebalance(partitions: &[Located], shares: &[Share]) -> Vec<Move> {
+    moves(partitions, Vec::new(), shares)
+}
+
+/// Those of [`rebalance`], and where partitions go that have no owner.
+fn moves(partitions: &[Located], orphans: Vec<PartitionId>, shares: &[Share]) -> Vec<Move> {
     let mut shards = BTreeMap::new();
     for share in shares {
         shards.entry(share.place).or_insert(Shard {
@@ -53,7 +103,7 @@ pub fn rebalance(partitions: &[Located], shares: &[Share]) -> Vec<Move> {
             ..Shard::default()
         });
     }
-    let mut count = 0;
+    let mut count = orphans.len() as u64;
     for located in partitions {
         let Some(shard) = shards.get_mut(&located.place) else {
             continue;
@@ -81,7 +131,8 @@ pub fn rebalance(partitions: &[Located], shares: &[Share]) -> Vec<Move> {
             shard.give(*place, taken.drain(..count), &mut moves);
         }
     }
-    let mut taken: Vec<PartitionId> = by_node.into_values().flatten().collect();
+    let mut taken = orphans;
+    taken.extend(by_node.into_values().flatten());
     taken.sort_unstable();
     let mut taken = taken.into_iter();
     for (place, shard) in &mut shards {

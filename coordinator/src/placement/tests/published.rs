@@ -1,0 +1,1 @@
+//! Properties that papers state, measured.
