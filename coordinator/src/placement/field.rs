@@ -1,7 +1,5 @@
 //! What all policies see of a request: places sorted, and who has what by partition.
 
-use std::collections::BTreeSet;
-
 use super::{Located, Place, Plan, Request, Spec, Unmet};
 
 pub(super) struct Field<'a> {
@@ -78,21 +76,26 @@ pub(super) fn planned(
         true => Vec::new(),
         false => owners(&field, &mut unmet),
     };
-    let (mut kept, mut used) = (0, BTreeSet::new());
+    let (mut kept, mut is_used) = (0, vec![false; field.places.len()]);
     let held = field.held.iter().enumerate();
     let owners: Vec<Option<Place>> = held
         .map(|(partition, held)| {
             let stays = held.filter(|held| field.keeps(held));
             kept += usize::from(stays.is_some());
-            let chosen = chosen.get(partition).and_then(|at| field.places.get(*at));
+            let at = match stays {
+                Some(held) => find(&field.places, held.place),
+                None => chosen.get(partition).copied(),
+            };
+            if let Some(is_used) = at.and_then(|at| is_used.get_mut(at)) {
+                *is_used = true;
+            }
+            let chosen = at.and_then(|at| field.places.get(at));
             let chosen = chosen.map(|spec| spec.place);
-            let owner = stays.map(|held| held.place).or(chosen);
-            used.extend(owner);
-            owner.or(held.map(|held| held.place))
+            chosen.or(held.map(|held| held.place))
         })
         .collect();
-    let idle = field.places.iter().filter(|one| !used.contains(&one.place));
-    let (idle, weightless) = (idle.count(), field.all.len() - field.places.len());
+    let idle = is_used.iter().filter(|is_used| !**is_used).count();
+    let weightless = field.all.len() - field.places.len();
     let is_short = field.places.len() > owners.len();
     let all = [
         (field.places.is_empty(), Unmet::NoPlaces),

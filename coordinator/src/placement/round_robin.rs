@@ -96,7 +96,7 @@ pub(super) fn turns(field: &Field<'_>) -> (Vec<usize>, Option<Unmet>) {
 
 /// The first place of every node, then the second of every node that has one, and so on; with racks, among these first one
 /// node of every rack. And for each of them the number of its rack, 0 without one.
-fn order(field: &Field<'_>) -> (Vec<usize>, Vec<usize>) {
+pub(super) fn order(field: &Field<'_>) -> (Vec<usize>, Vec<usize>) {
     let mut places_of_node = BTreeMap::<NodeId, usize>::new();
     let mut numbers = BTreeMap::<&str, usize>::new();
     let mut nodes_of_rack = BTreeMap::<usize, usize>::new();

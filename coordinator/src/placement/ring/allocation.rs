@@ -11,12 +11,14 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::super::field::Field;
-use super::super::round_robin::turns;
+use super::super::round_robin;
 
 /// A place: what it has.
 #[derive(Default)]
 struct Unit {
     weight: u64,
+    /// Of those that have as much for their weight the first one gives first: so no node keeps all that is left over.
+    rank: usize,
     load: u64,
     /// Length and beginning, the longest one first.
     ranges: BinaryHeap<(u64, Reverse<usize>)>,
@@ -29,25 +31,20 @@ pub(super) fn owners(field: &Field<'_>, vnodes: u16) -> Vec<usize> {
     let partitions = field.held.len();
     let mut holders: Vec<Option<usize>> = (0..partitions).map(|p| field.holder(p)).collect();
     // Who joins: first one shard of every node.
-    let (order, _) = turns(field);
-    let mut ring = Ring::new(field);
+    let (mut joining, _) = round_robin::order(field);
+    let mut ring = Ring::new(field, &joining);
     let mut has = vec![false; field.places.len()];
     for holder in holders.iter().flatten() {
         if let Some(has) = has.get_mut(*holder) {
             *has = true;
         }
     }
-    let mut order: Vec<usize> = order;
-    order.retain(|place| {
-        has.get_mut(*place)
-            .is_some_and(|has| !std::mem::replace(has, true))
-    });
-    let mut joining = order;
+    joining.retain(|place| has.get(*place) == Some(&false));
     let mut behind = holders.iter().copied().flatten().next();
     if behind.is_none() {
-        joining.reverse();
-        behind = joining.pop();
-        joining.reverse();
+        behind = joining.first().copied();
+        joining.rotate_left(1);
+        joining.pop();
     }
     for holder in holders.iter_mut().rev() {
         behind = holder.or(behind);
@@ -73,8 +70,8 @@ pub(super) fn owners(field: &Field<'_>, vnodes: u16) -> Vec<usize> {
 struct Ring {
     owners: Vec<usize>,
     units: Vec<Unit>,
-    /// Those that have something, the one with most for its weight first; of equals the first.
-    fullest: BinaryHeap<(Density, Reverse<usize>)>,
+    /// Those that have something, the one with most for its weight first; of equals the one of the lowest rank.
+    fullest: BinaryHeap<(Density, Reverse<usize>, usize)>,
 }
 
 #[expect(
@@ -82,15 +79,19 @@ struct Ring {
     reason = "there is a unit of each place, and ranges are of the owners"
 )]
 impl Ring {
-    fn new(field: &Field<'_>) -> Self {
+    fn new(field: &Field<'_>, order: &[usize]) -> Self {
         let unit = |weight: u32| Unit {
             weight: weight.into(),
             ..Unit::default()
         };
         let units = field.places.iter().map(|spec| unit(spec.weight));
+        let mut units: Vec<Unit> = units.collect();
+        for (rank, place) in order.iter().enumerate() {
+            units[*place].rank = rank;
+        }
         Ring {
             owners: Vec::new(),
-            units: units.collect(),
+            units,
             fullest: BinaryHeap::new(),
         }
     }
@@ -109,9 +110,12 @@ impl Ring {
     }
 
     fn rank(&mut self, place: usize) {
-        let Unit { load, weight, .. } = self.units[place];
+        let Unit {
+            load, weight, rank, ..
+        } = self.units[place];
         if load > 0 {
-            self.fullest.push(((load << 32) / weight, Reverse(place)));
+            let density = (load << 32) / weight;
+            self.fullest.push((density, Reverse(rank), place));
         }
     }
 
@@ -120,7 +124,7 @@ impl Ring {
         let own = self.units[place].weight;
         let (mut load, mut weight, mut givers) = (0, own, Vec::new());
         while givers.len() < tokens {
-            let Some(&(_, Reverse(giver))) = self.fullest.peek() else {
+            let Some(&(_, _, giver)) = self.fullest.peek() else {
                 break;
             };
             let unit = &self.units[giver];
