@@ -45,10 +45,12 @@ pub struct Addresses {
     pub tls_port: Option<u16>,
     /// Its port for other nodes, as `host:port`.
     pub peer: String,
+    /// The rack it stands in: what may fail together; empty: that is not known.
+    pub rack: String,
 }
 
-/// [`Addresses`] as they are written: a TLS port follows the text of the entry port, so that those without one are
-/// written as before there were any.
+/// [`Addresses`] as they are written: a TLS port follows the text of the entry port, and a rack that of the port for
+/// other nodes, so that those without are written as before there were any.
 #[derive(Serialize, Deserialize)]
 struct WrittenAddresses {
     entry: String,
@@ -58,15 +60,22 @@ struct WrittenAddresses {
 /// Between an entry port and its TLS port.
 const TLS_PORT_MARK: &str = ",tls=";
 
+/// Between a port for other nodes and a rack.
+const RACK_MARK: &str = ",rack=";
+
 impl From<Addresses> for WrittenAddresses {
     fn from(addresses: Addresses) -> WrittenAddresses {
         let Addresses {
             mut entry,
             tls_port,
-            peer,
+            mut peer,
+            rack,
         } = addresses;
         if let Some(port) = tls_port {
             entry = format!("{entry}{TLS_PORT_MARK}{port}");
+        }
+        if !rack.is_empty() {
+            peer = format!("{peer}{RACK_MARK}{rack}");
         }
         WrittenAddresses { entry, peer }
     }
@@ -74,17 +83,27 @@ impl From<Addresses> for WrittenAddresses {
 
 impl From<WrittenAddresses> for Addresses {
     fn from(written: WrittenAddresses) -> Addresses {
-        let WrittenAddresses { mut entry, peer } = written;
+        let WrittenAddresses {
+            mut entry,
+            mut peer,
+        } = written;
         let marked = entry.rsplit_once(TLS_PORT_MARK);
         let found = marked.and_then(|(before, port)| Some((before.len(), port.parse().ok()?)));
         let tls_port = found.map(|(end, port)| {
             entry.truncate(end);
             port
         });
+        let marked = peer.split_once(RACK_MARK);
+        let found = marked.map(|(before, rack)| (before.len(), rack.to_owned()));
+        let rack = found.map_or_else(String::new, |(end, rack)| {
+            peer.truncate(end);
+            rack
+        });
         Addresses {
             entry,
             tls_port,
             peer,
+            rack,
         }
     }
 }
@@ -273,6 +292,11 @@ pub enum Command {
         /// What the target has confirmed of each migration.
         confirmations: Vec<(MigrationId, Confirmation)>,
     },
+    /// So many migrations of rebalances and drains may be under way at a time.
+    MovesMax {
+        /// At least 1; 0 is no bound.
+        moves: u32,
+    },
 }
 
 /// The protocol that came with migrations.
@@ -281,6 +305,9 @@ const MIGRATIONS: u16 = 2;
 /// The protocol that came with coordinators that learn before they vote, and with starts that are proved.
 const LEARNERS: u16 = 3;
 const STARTS: u16 = 3;
+
+/// The protocol that came with a bound on what moves at a time.
+const TURNS: u16 = 8;
 
 impl Command {
     /// The protocol that everybody has to speak before this command is proposed or carried out; none
@@ -296,6 +323,7 @@ impl Command {
             | Command::LimitMoves { .. }
             | Command::Drain { on: true, .. } => Some(MIGRATIONS),
             Command::RegisterStart { .. } => Some(STARTS),
+            Command::MovesMax { .. } => Some(TURNS),
             _ => None,
         }
     }

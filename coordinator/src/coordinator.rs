@@ -27,7 +27,7 @@ use crate::member::{Input, Member, MemberError, Outcome, Output, SNAPSHOT_AFTER,
 use crate::planted::{Bug, Planted};
 use crate::protocol::{Answer, Coordinators, Refusals, Request, VERSIONS};
 use crate::report::Report;
-use crate::state::{COORDINATORS_MAX, MemberStatus, State};
+use crate::state::{COORDINATORS_MAX, MOVES_MAX, MemberStatus, State};
 use crate::storage::RaftLog;
 use crate::view::History;
 
@@ -38,7 +38,7 @@ mod nodes;
 mod operator;
 mod sessions;
 
-pub use balance::{AUTO_REBALANCE_AFTER_MS, AUTO_REBALANCE_AGAIN_MS_MAX};
+pub use balance::{AUTO_REBALANCE_AFTER_MS, AUTO_REBALANCE_AGAIN_MS_MAX, Balance};
 pub use migrations::{FAILED_PATIENCE_MS, RETRY_MS, RETRY_PATIENCE_MS};
 
 use migrations::Migrating;
@@ -160,8 +160,10 @@ pub struct CoordinatorOptions {
     pub snapshot_after: usize,
     /// Different for every start.
     pub life: u64,
-    /// Whether it balances the cluster of its own accord while it leads.
-    pub auto_rebalance: bool,
+    /// Whether it balances the cluster of its own accord while it leads, and by what.
+    pub auto_rebalance: Option<Balance>,
+    /// How many migrations of rebalances and drains may be under way at a time while it leads.
+    pub moves_max: u32,
     /// The protocol versions that this release speaks; another one only in tests.
     pub speaks: Versions,
     /// The node in whose process it is, if it is in one.
@@ -179,7 +181,8 @@ impl CoordinatorOptions {
             election_ticks: None,
             snapshot_after: SNAPSHOT_AFTER,
             life,
-            auto_rebalance: false,
+            auto_rebalance: None,
+            moves_max: MOVES_MAX,
             speaks: VERSIONS,
             host: None,
         }
@@ -200,6 +203,8 @@ enum Pending {
     Promote,
     /// What the leader moves of its own accord.
     Rebalance,
+    /// How much may move at a time.
+    MovesMax,
     /// What nodes or this leader want to have decided about it: said again until it is.
     Migration(MigrationId),
     Operation(Operation),
@@ -210,7 +215,8 @@ pub struct Coordinator<D: Disk> {
     member: Member<D>,
     peers: BTreeMap<RaftId, String>,
     founding: Option<Founding>,
-    auto_rebalance: bool,
+    auto_rebalance: Option<Balance>,
+    moves_max: u32,
     host: Option<NodeId>,
     liveness: Liveness<SessionId>,
     /// What nodes have told of their load.
@@ -255,6 +261,7 @@ impl<D: Disk> Coordinator<D> {
             peers: options.peers,
             founding: options.founding,
             auto_rebalance: options.auto_rebalance,
+            moves_max: options.moves_max,
             host: options.host,
             liveness: Liveness::new(),
             loads: Loads::default(),
@@ -587,6 +594,7 @@ impl<D: Disk> Coordinator<D> {
         }
         self.note_what_is_spoken(inputs);
         self.promote_learners(inputs);
+        self.note_moves_max(inputs);
         self.decide_migrations(inputs);
         let ticket = self.ticket(None);
         if self.liveness.begin_round(ticket) {
@@ -713,6 +721,7 @@ impl<D: Disk> Coordinator<D> {
             | Pending::Fail
             | Pending::Speaks(_)
             | Pending::Promote
+            | Pending::MovesMax
             | Pending::Rebalance => {}
             Pending::Register(session, registration, start) => match outcome {
                 Outcome::Applied(Ok(_)) => {

@@ -284,6 +284,8 @@ pub struct NodeRow {
     pub peer: String,
     /// By shard, how much CPU time it takes, us per second over the last minute; none: it has not told this leader.
     pub shard_cpu_us_per_s: Vec<Option<u64>>,
+    /// The rack it stands in; empty: that is not known.
+    pub rack: String,
 }
 
 /// One partition.

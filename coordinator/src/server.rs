@@ -36,7 +36,9 @@ pub use error::ServerError;
 pub use home::{Empty, is_stamp};
 
 use crate::command::{ClusterId, ClusterOptions, RaftId};
-use crate::coordinator::{Action, Coordinator, CoordinatorOptions, Event, Founding, TICK_MS};
+use crate::coordinator::{
+    Action, Balance, Coordinator, CoordinatorOptions, Event, Founding, TICK_MS,
+};
 use crate::link::{Counters, Dialer, LinkOptions, ListenOptions, Listener};
 use crate::member::{ELECTION_TICKS, founding};
 use crate::protocol::{self, encode_raft, kind};
@@ -112,8 +114,10 @@ pub struct ServerOptions {
     pub layout: ClusterOptions,
     /// What all links have to prove.
     pub secret: Option<Secret>,
-    /// Whether it balances the cluster of its own accord while it leads.
-    pub auto_rebalance: bool,
+    /// Whether it balances the cluster of its own accord while it leads, and by what.
+    pub auto_rebalance: Option<Balance>,
+    /// How many migrations of rebalances and drains may be under way at a time while it leads.
+    pub moves_max: u32,
     /// The node in whose process it is, if it is in one.
     pub host: Option<NodeId>,
 }
@@ -199,6 +203,7 @@ impl Server {
         let coordinator_options = CoordinatorOptions {
             founding,
             auto_rebalance: options.auto_rebalance,
+            moves_max: options.moves_max,
             host: options.host,
             ..CoordinatorOptions::new(id, peers.clone(), u64::from_le_bytes(life))
         };

@@ -6,7 +6,7 @@
 //! ```text
 //! node        (none) -> starting -> live <-> failed -> (removed)
 //! partition   unassigned -> assigned -> online <-> migrating
-//! migration   planned -> copying -> committed, or aborted   (`state/migrations.rs`)
+//! migration   waiting -> planned -> copying -> committed, or aborted   (`state/migrations.rs`)
 //! ```
 //!
 //! 1. A partition's epoch never decreases, and grows with every change of node or shard.
@@ -42,6 +42,9 @@ pub use upgrade::{BEHIND_NAMED_MAX, Behind, Speaker};
 /// Longest name of a node, bytes.
 pub const NAME_BYTES_MAX: usize = 64;
 
+/// Longest name of a rack, bytes.
+pub const RACK_BYTES_MAX: usize = 64;
+
 /// Longest address of a node or coordinator, bytes.
 pub const ADDRESS_BYTES_MAX: usize = 256;
 
@@ -53,6 +56,9 @@ pub const CAPACITY_DEFAULT: u32 = 100;
 
 /// Its upper bound: a hundred times the usual.
 pub const CAPACITY_MAX: u32 = 10_000;
+
+/// Migrations of rebalances and drains that are under way at a time, unless operators say otherwise: two batches.
+pub const MOVES_MAX: u32 = 32;
 
 /// Default of [`ClusterOptions::heartbeat_timeout_ms`].
 pub const HEARTBEAT_TIMEOUT_MS: u32 = 2_000;
@@ -67,10 +73,11 @@ pub const COORDINATORS_MAX: usize = 6;
 /// How far the table's version and the ids of migrations move on when a coordinator is [forced](State::force).
 pub(crate) const FORCED_BY: u64 = 1 << 32;
 
-/// Version of the snapshot's layout: 4 has the [`Added`] fields behind those of 3. A state whose added fields are
-/// empty is written as 3, which members of the release before read, too: only what needs a newer protocol
-/// everywhere fills them. Older ones, which no release has written, are refused by name.
-const SNAPSHOT_FORMAT: u8 = 4;
+/// Version of the snapshot's layout: 4 has the [`Added`] fields behind those of 3, and 5 those of [`Placing`] behind
+/// these. A state whose added fields are empty is written without them, as members of earlier releases read it, too:
+/// only what needs a newer protocol everywhere fills them. Older ones, which no release has written, are refused by
+/// name.
+const SNAPSHOT_FORMAT: u8 = 5;
 const SNAPSHOT_FORMAT_OLDEST: u8 = 3;
 
 /// Where a member is in its life.
@@ -152,6 +159,9 @@ pub struct State {
     /// The last accepted start of each node, as far as they prove it.
     #[serde(skip)]
     starts: BTreeMap<NodeId, Nonce>,
+    /// Behind the layout of format 4.
+    #[serde(skip)]
+    placing: Placing,
 }
 
 /// The fields that snapshots of format 4 have behind those of 3.
@@ -161,6 +171,13 @@ struct Added {
     learners: BTreeSet<RaftId>,
     /// See [`State::admit_start`].
     starts: BTreeMap<NodeId, Nonce>,
+}
+
+/// How partitions are moved: the fields that snapshots of format 5 have behind those of 4.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Placing {
+    /// See [`State::moves_max`].
+    moves_max: u32,
 }
 
 impl Default for State {
@@ -179,6 +196,7 @@ impl Default for State {
             migrations: Migrations::default(),
             learners: BTreeSet::new(),
             starts: BTreeMap::new(),
+            placing: Placing::default(),
         }
     }
 }
@@ -192,8 +210,8 @@ impl Added {
 impl State {
     /// Everything, as bytes; equal states have equal bytes.
     ///
-    /// Layout: one byte, the format ([`SNAPSHOT_FORMAT`]), then the state in postcard's encoding, then with
-    /// format 4 the [`Added`] fields.
+    /// Layout: one byte, the format ([`SNAPSHOT_FORMAT`]), then the state in postcard's encoding, then from
+    /// format 4 on the [`Added`] fields, and from 5 on [`Placing`].
     #[expect(
         clippy::expect_used,
         reason = "ordered maps of numbers and texts always encode"
@@ -204,13 +222,19 @@ impl State {
             learners: self.learners.clone(),
             starts: self.starts.clone(),
         };
-        let is_old = added.is_empty();
-        let format = if is_old { 3 } else { SNAPSHOT_FORMAT };
-        let bytes = postcard::to_extend(self, vec![format]).expect("a state");
-        if is_old {
-            return bytes;
+        let format = match (added.is_empty(), self.placing == Placing::default()) {
+            (_, false) => SNAPSHOT_FORMAT,
+            (false, true) => 4,
+            (true, true) => 3,
+        };
+        let mut bytes = postcard::to_extend(self, vec![format]).expect("a state");
+        if format >= 4 {
+            bytes = postcard::to_extend(&added, bytes).expect("a state");
         }
-        postcard::to_extend(&added, bytes).expect("a state")
+        if format >= 5 {
+            bytes = postcard::to_extend(&self.placing, bytes).expect("a state");
+        }
+        bytes
     }
 
     /// The state that [`State::to_snapshot`] was called on.
@@ -230,6 +254,9 @@ impl State {
                 starts: state.starts,
             } = added;
             rest = behind;
+        }
+        if format >= 5 {
+            (state.placing, rest) = postcard::take_from_bytes::<Placing>(rest)?;
         }
         let are_coordinators = |id: &RaftId| state.coordinators.contains_key(id);
         if !state.learners.iter().all(are_coordinators) {
@@ -380,7 +407,9 @@ impl State {
             Command::Drain { node, on } => self.drain(*node, *on)?,
             Command::CoordinatorSpeaks { id, speaks } => self.coordinator_speaks(*id, *speaks)?,
             Command::LimitMoves { mb_s } => self.limit_moves(*mb_s),
+            Command::MovesMax { moves } => self.set_moves_max(*moves),
         };
+        self.give_turns(&mut effects);
         if was_moving && !self.is_moving() {
             effects.limit |= self.limit_moves(0).limit;
         }

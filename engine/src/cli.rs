@@ -10,8 +10,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use ephesus_coordinator::coordinator::Balance;
 use ephesus_coordinator::link::secret_file::load_secret;
-use ephesus_coordinator::state::{CAPACITY_DEFAULT, CAPACITY_MAX};
+use ephesus_coordinator::state::{
+    CAPACITY_DEFAULT, CAPACITY_MAX, MOVES_MAX, RACK_BYTES_MAX, Refusal,
+};
 use ephesus_wal::{Durability, OnDamage};
 use ephesus_wire::handshake::Secret;
 use ephesus_wire::limits::CLIENTS_PER_SHARD;
@@ -143,6 +146,14 @@ pub struct Serve {
         value_parser = clap::value_parser!(u32).range(1..=i64::from(CAPACITY_MAX))
     )]
     capacity: u32,
+    /// Rack of the node, or whatever else fails together, up to 64 characters without spaces.
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "",
+        hide_default_value = true
+    )]
+    rack: String,
     /// Client connections per shard; lowered at the start to what the limit of open files leaves.
     #[arg(long, value_name = "N", default_value_t = NonZeroUsize::new(CLIENTS_PER_SHARD).unwrap_or(NonZeroUsize::MIN))]
     max_clients: NonZeroUsize,
@@ -184,9 +195,27 @@ pub struct Serve {
     /// Coordinators of the cluster to join [default: the node brings its own, at PORT+20000].
     #[arg(long, value_name = "ADDR:PORT,...", value_delimiter = ',', value_parser = address::address)]
     coordinator: Vec<String>,
-    /// The node's own coordinator balances the cluster by itself, when nothing has changed for a while.
-    #[arg(long, conflicts_with = "coordinator")]
-    auto_rebalance: bool,
+    /// The node's own coordinator balances the cluster by itself, when nothing has changed for a while: so that every shard
+    /// has its share of partitions.
+    #[arg(
+        long,
+        value_enum,
+        value_name = "BY",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "count",
+        conflicts_with = "coordinator"
+    )]
+    auto_rebalance: Option<BalanceFlag>,
+    /// Moves of rebalances and drains that the node's own coordinator has under way at a time in the whole cluster.
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = MOVES_MAX,
+        value_parser = clap::value_parser!(u32).range(1..),
+        conflicts_with = "coordinator"
+    )]
+    moves_max: u32,
     /// File with the secret that all nodes and coordinators of the cluster share; it encrypts their links.
     #[arg(long, value_name = "FILE")]
     cluster_secret_file: Option<PathBuf>,
@@ -240,6 +269,21 @@ pub struct Serve {
     pub log_level: tracing::Level,
 }
 
+/// By what a cluster is balanced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum BalanceFlag {
+    /// Every shard has its share of partitions.
+    Count,
+}
+
+impl From<BalanceFlag> for Balance {
+    fn from(flag: BalanceFlag) -> Balance {
+        match flag {
+            BalanceFlag::Count => Balance::Count,
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum DurabilityFlag {
     Strict,
@@ -281,6 +325,15 @@ impl Serve {
             Some(file) => load_users(file).map_err(|error| format!("--acl-file: {error}")),
             None => Ok(Users::default()),
         }
+    }
+
+    /// The name of the rack, if it is one.
+    fn checked_rack(&self) -> Result<String, String> {
+        let is_printable = |c: char| !c.is_control() && !c.is_whitespace();
+        if self.rack.len() > RACK_BYTES_MAX || !self.rack.chars().all(is_printable) {
+            return Err(format!("--rack: {}", Refusal::Rack));
+        }
+        Ok(self.rack.clone())
     }
 
     /// TLS for clients, its files read.
@@ -357,7 +410,9 @@ impl Serve {
         Ok(ServeOptions {
             tls,
             coordinators: self.coordinator.clone(),
-            auto_rebalance: self.auto_rebalance,
+            auto_rebalance: self.auto_rebalance.map(Balance::from),
+            moves_max: self.moves_max,
+            rack: self.checked_rack()?,
             secret,
             allow_slot_commands: self.allow_slot_commands,
             events: self.notify_keyspace_events,

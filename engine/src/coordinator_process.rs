@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ephesus_coordinator::command::{ClusterOptions, RaftId};
+use ephesus_coordinator::coordinator::Balance;
 use ephesus_coordinator::server::{Empty, Ended, Server, ServerError, ServerOptions, executor};
 use ephesus_wire::handshake::Secret;
 
@@ -37,8 +38,10 @@ pub struct CoordinatorOptions {
     pub empty: Empty,
     /// The layout of a cluster that it founds.
     pub layout: ClusterOptions,
-    /// Whether it balances the cluster of its own accord while it leads.
-    pub auto_rebalance: bool,
+    /// Whether it balances the cluster of its own accord while it leads, and by what.
+    pub auto_rebalance: Option<Balance>,
+    /// How many migrations of rebalances and drains may be under way at a time while it leads.
+    pub moves_max: u32,
     /// What all links have to prove.
     pub secret: Option<Secret>,
 }
@@ -145,6 +148,7 @@ async fn serve(
         empty: options.empty,
         layout: options.layout,
         auto_rebalance: options.auto_rebalance,
+        moves_max: options.moves_max,
         secret: options.secret,
         host: None,
     });

@@ -77,6 +77,7 @@ impl Node {
                 entry: format!("{address}:7379"),
                 tls_port: None,
                 peer: format!("{address}:17379"),
+                rack: String::new(),
             },
             shards: SHARDS,
             capacity: CAPACITY_DEFAULT,

@@ -202,7 +202,9 @@ impl Pair for EphesusPair {
             row.id >= self.first_id && self.partitions.contains_key(&row.partition)
         };
         self.rows = report.migrations.into_iter().filter(is_ours).collect();
-        let is_planned = |row: &MigrationRow| row.state == MigrationState::Planned;
+        let is_planned = |row: &MigrationRow| {
+            matches!(row.state, MigrationState::Waiting | MigrationState::Planned)
+        };
         let stage = match self.following.failures().as_slice() {
             [only] => Stage::Failed(only.clone()),
             [first, more @ ..] => Stage::Failed(format!("{first}; and {} more", more.len())),

@@ -24,6 +24,7 @@ fn agent() -> Agent {
                 entry: "a:1".to_owned(),
                 tls_port: None,
                 peer: "a:2".to_owned(),
+                rack: String::new(),
             },
             shards: 1,
             capacity: crate::state::CAPACITY_DEFAULT,

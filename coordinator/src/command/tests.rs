@@ -12,6 +12,7 @@ fn addresses(tls_port: Option<u16>) -> Addresses {
         entry: "10.0.0.1:7379".to_owned(),
         tls_port,
         peer: "10.0.0.1:17379".to_owned(),
+        rack: String::new(),
     }
 }
 
@@ -49,4 +50,23 @@ fn what_is_no_port_behind_the_mark_is_a_part_of_the_host() {
         assert_eq!((read.entry.as_str(), read.tls_port), (entry, None));
         assert_eq!(postcard::to_allocvec(&read).unwrap(), bytes);
     }
+}
+
+#[test]
+fn a_rack_is_read_as_it_was_written() {
+    for rack in ["east", "a,rack=b", "=", ",", "ö"] {
+        let with = Addresses {
+            rack: rack.to_owned(),
+            ..addresses(Some(7400))
+        };
+        let bytes = postcard::to_allocvec(&with).unwrap();
+        assert_eq!(postcard::from_bytes::<Addresses>(&bytes), Ok(with));
+    }
+    let nowhere = Before {
+        entry: String::new(),
+        peer: ",rack=".to_owned(),
+    };
+    let bytes = postcard::to_allocvec(&nowhere).unwrap();
+    let read: Addresses = postcard::from_bytes(&bytes).unwrap();
+    assert_eq!((read.peer.as_str(), read.rack.as_str()), ("", ""));
 }

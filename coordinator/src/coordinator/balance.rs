@@ -12,6 +12,13 @@ use crate::member::Input;
 use crate::migration::Purpose;
 use crate::state::{Member, MemberStatus, State};
 
+/// By what a leader balances the cluster of its own accord.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Balance {
+    /// Every shard has its share of partitions.
+    Count,
+}
+
 /// The members have to be the same, all of them live and nothing moving, for so long, ms.
 pub const AUTO_REBALANCE_AFTER_MS: u64 = 10_000;
 
@@ -62,9 +69,28 @@ fn is_calm(state: &State) -> bool {
 }
 
 impl<D: Disk> Coordinator<D> {
+    /// Has decided how much moves at a time, where that is something else while this one leads.
+    pub(super) fn note_moves_max(&mut self, inputs: &mut Vec<Input>) {
+        let state = self.member.state();
+        let command = Command::MovesMax {
+            moves: self.moves_max,
+        };
+        let is_noted = state.moves_max() == self.moves_max;
+        let is_noting = |(_, pending): &(u64, Pending)| matches!(pending, Pending::MovesMax);
+        if is_noted
+            || state.cluster().is_none()
+            || self.pending.values().any(is_noting)
+            || state.check_known(&command).is_err()
+        {
+            return;
+        }
+        let ticket = self.ticket(Some(Pending::MovesMax));
+        inputs.push(Input::Propose(ticket, command));
+    }
+
     pub(super) fn balance_if_due(&mut self, inputs: &mut Vec<Input>) {
         let state = self.member.state();
-        if !self.auto_rebalance || !self.migrating.calm.is_due(state, self.now_ms) {
+        if self.auto_rebalance.is_none() || !self.migrating.calm.is_due(state, self.now_ms) {
             return;
         }
         let is_planning = |(_, pending): &(u64, Pending)| matches!(pending, Pending::Rebalance);

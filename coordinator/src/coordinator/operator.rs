@@ -290,6 +290,7 @@ impl<D: Disk> Coordinator<D> {
                     entry: member.addresses.entry.clone(),
                     peer: member.addresses.peer.clone(),
                     shard_cpu_us_per_s: self.shard_cpu(*id, member.shards),
+                    rack: member.addresses.rack.clone(),
                 }
             })
             .collect();

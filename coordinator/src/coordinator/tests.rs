@@ -170,6 +170,7 @@ pub(super) fn register(n: u8) -> Request {
             entry: format!("n{n}:1"),
             tls_port: None,
             peer: format!("n{n}:2"),
+            rack: String::new(),
         },
         shards: 1,
         capacity: crate::state::CAPACITY_DEFAULT,
@@ -216,6 +217,8 @@ fn one_coordinator_founds_its_cluster_at_once() {
         incarnation: 1,
     };
     assert_eq!(told, [(5, registered.clone())]);
+    // How much moves at a time is decided meanwhile.
+    world.pass(60);
     let committed = world.coordinators[0].member().committed();
     world.say(1, 6, register(1));
     assert_eq!(world.told(), [(6, registered)]);

@@ -26,6 +26,7 @@ fn state() -> State {
                 entry: "a:1".to_owned(),
                 tls_port: None,
                 peer: "a:2".to_owned(),
+                rack: String::new(),
             },
             shards: 1,
             capacity: crate::state::CAPACITY_DEFAULT,

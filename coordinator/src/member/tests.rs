@@ -258,6 +258,7 @@ impl World {
                 entry: "127.0.0.1:1".into(),
                 tls_port: None,
                 peer: "127.0.0.1:2".into(),
+                rack: String::new(),
             },
             shards: 1 + self.rng.below(4) as u16,
             capacity: crate::state::CAPACITY_DEFAULT,

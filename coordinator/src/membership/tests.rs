@@ -22,6 +22,7 @@ fn registration(n: u8, name: &str) -> Registration {
             entry: format!("127.0.0.1:{n}000"),
             tls_port: None,
             peer: format!("127.0.0.1:{n}999"),
+            rack: String::new(),
         },
         shards: 1,
         capacity: crate::state::CAPACITY_DEFAULT,

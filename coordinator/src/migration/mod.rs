@@ -1,9 +1,9 @@
 //! A migration as the replicated log knows it: one partition's move from one shard to another.
 //!
 //! ```text
-//! planned -> copying -> committed
-//!    |          |
-//!    +----------+-----> aborted -> (a rebalance plans it again, under another id)
+//! waiting <-> planned -> copying -> committed
+//!    |           |          |
+//!    +-----------+----------+-----> aborted -> (a rebalance plans it again, under another id)
 //! ```
 //!
 //! What may follow what, and who says so, is in `state/migrations.rs`, with plans and steps beside it: they alone change
@@ -55,6 +55,9 @@ pub enum Phase {
     Committed(Confirmation),
     /// The source keeps the partition.
     Aborted(Abort),
+    /// As planned, but its turn has not come: as many others are under way as may be at a time, or a node of its own
+    /// does not serve.
+    Waiting,
 }
 
 /// What a target has made durable, as it confirmed to the source.

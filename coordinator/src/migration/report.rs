@@ -57,13 +57,18 @@ pub enum MigrationState {
     Committed,
     /// It was given up; the source owns the partition.
     Aborted,
+    /// Its turn has not come.
+    Waiting,
 }
 
 impl MigrationState {
     /// Whether it is not over.
     #[must_use]
     pub fn is_active(self) -> bool {
-        matches!(self, MigrationState::Planned | MigrationState::Copying)
+        matches!(
+            self,
+            MigrationState::Waiting | MigrationState::Planned | MigrationState::Copying
+        )
     }
 }
 
@@ -74,6 +79,7 @@ impl fmt::Display for MigrationState {
             MigrationState::Copying => "copying",
             MigrationState::Committed => "committed",
             MigrationState::Aborted => "aborted",
+            MigrationState::Waiting => "waiting",
         })
     }
 }

@@ -11,7 +11,7 @@ use crate::command::{Addresses, ClusterOptions};
 use crate::migration::{Arrival, Confirmation, Migration, MigrationTable, Phase, Purpose};
 use crate::placement::{Place, Policy};
 use crate::report::{MigrationRow, MigrationState, MigrationsReport, PartitionRow};
-use crate::state::{ADDRESS_BYTES_MAX, Member, NAME_BYTES_MAX};
+use crate::state::{ADDRESS_BYTES_MAX, Member, NAME_BYTES_MAX, RACK_BYTES_MAX};
 use crate::view::{Delta, View};
 
 fn registration(n: u8) -> Registration {
@@ -24,6 +24,7 @@ fn registration(n: u8) -> Registration {
             entry: "10.0.0.1:7379".to_owned(),
             tls_port: None,
             peer: "10.0.0.1:17379".to_owned(),
+            rack: String::new(),
         },
         shards: 4,
         capacity: 250,
@@ -41,6 +42,7 @@ fn largest() -> View {
             entry: long(ADDRESS_BYTES_MAX),
             tls_port: Some(u16::MAX),
             peer: long(ADDRESS_BYTES_MAX),
+            rack: long(RACK_BYTES_MAX),
         },
         shards: u16::MAX,
         status: MemberStatus::Failed,

@@ -14,6 +14,7 @@ use crate::link::blocking::{CallError, Client};
 use crate::placement::Policy;
 use crate::protocol::{self, Request, VERSIONS};
 use crate::report::{CoordinatorRow, Problem, Query, Report, StatusReport};
+use crate::state::MOVES_MAX;
 
 /// Longest time any step of a test may take.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -107,7 +108,8 @@ impl Cluster {
             empty,
             layout: layout(),
             secret: None,
-            auto_rebalance: false,
+            auto_rebalance: None,
+            moves_max: MOVES_MAX,
         }
     }
 
@@ -156,7 +158,8 @@ impl Cluster {
             empty: Empty::Refused,
             layout: layout(),
             secret: None,
-            auto_rebalance: false,
+            auto_rebalance: None,
+            moves_max: MOVES_MAX,
         }
     }
 
@@ -324,6 +327,7 @@ fn a_node_that_speaks_for_another_is_not_heard_and_cut_off() {
             entry: "127.0.0.1:1".into(),
             tls_port: None,
             peer: "127.0.0.1:2".into(),
+            rack: String::new(),
         },
         shards: 1,
         capacity: crate::state::CAPACITY_DEFAULT,

@@ -1,11 +1,12 @@
 //! Migrations in the replicated state.
 //!
 //! ```text
-//! (none)  -> planned     [plan_moves, retry_migration]  entry as it was
+//! (none)  -> waiting, planned  [plan_moves, retry_migration]  entry as it was
+//! waiting <-> planned    [give_turns]         (`turns.rs`)
 //! planned -> copying     [begin_migration]    the source's current start   online -> migrating
 //! copying -> committed   [commit_migrations]  the source's current start   migrating -> online,
 //!                                             the target under the next epoch
-//! planned, copying -> aborted                                              migrating -> online
+//! all of these -> aborted                                                  migrating -> online
 //!     [abort_migration]  source, target, operator, leader (one of them has failed)
 //!     [abort_of]         source or target removed, or with another number of shards;
 //!                        the target is drained
@@ -35,6 +36,7 @@
 
 mod plans;
 mod steps;
+mod turns;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -83,7 +85,10 @@ impl Migrations {
         let is_there = |partition: PartitionId| usize::from(partition.0) < partitions;
         let table = &self.table;
         table.active.iter().all(|(id, migration)| {
-            let is_active = matches!(migration.phase, Phase::Planned | Phase::Copying);
+            let is_active = matches!(
+                migration.phase,
+                Phase::Waiting | Phase::Planned | Phase::Copying
+            );
             is_active && *id <= table.last && is_there(migration.partition)
         }) && table.arrivals.keys().all(|partition| is_there(*partition))
     }
@@ -170,8 +175,10 @@ impl State {
         };
         let (node, partition) = (migration.source.node, migration.partition);
         self.check_start(node, incarnation)?;
-        if migration.phase == Phase::Copying {
-            return Ok(effects);
+        match migration.phase {
+            Phase::Planned => {}
+            Phase::Waiting => return Err(Refusal::NotItsTurn(id)),
+            _ => return Ok(effects),
         }
         let entry = self.table.entries.get_mut(usize::from(partition.0));
         let entry = entry.ok_or(Refusal::NoSuchPartition(partition))?;

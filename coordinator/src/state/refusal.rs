@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use super::upgrade::Behind;
 use super::{
     ADDRESS_BYTES_MAX, CAPACITY_MAX, COORDINATORS_MAX, HEARTBEAT_TIMEOUT_MS_MAX,
-    HEARTBEAT_TIMEOUT_MS_MIN, NAME_BYTES_MAX, SHARDS_MAX, SNAPSHOT_FORMAT, SNAPSHOT_FORMAT_OLDEST,
-    upgrade,
+    HEARTBEAT_TIMEOUT_MS_MIN, NAME_BYTES_MAX, RACK_BYTES_MAX, SHARDS_MAX, SNAPSHOT_FORMAT,
+    SNAPSHOT_FORMAT_OLDEST, upgrade,
 };
 use crate::command::{ClusterId, RaftId};
 
@@ -208,6 +208,12 @@ pub enum Refusal {
     /// Name the coordinators that the cluster begins with.
     #[error("a cluster has at least one coordinator")]
     NoCoordinators,
+    /// Give the rack a name of up to 64 printable bytes without spaces.
+    #[error("not a name for a rack: up to {RACK_BYTES_MAX} printable characters without spaces")]
+    Rack,
+    /// Wait: as many others move as may at a time.
+    #[error("the turn of migration {0} has not come")]
+    NotItsTurn(MigrationId),
 }
 
 /// Why bytes are no snapshot.

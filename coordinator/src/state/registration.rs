@@ -4,8 +4,8 @@ use ephesus_wire::NodeId;
 use ephesus_wire::handshake::Versions;
 
 use super::{
-    ADDRESS_BYTES_MAX, CAPACITY_MAX, Effects, Member, MemberStatus, NAME_BYTES_MAX, Refusal, State,
-    is_up,
+    ADDRESS_BYTES_MAX, CAPACITY_MAX, Effects, Member, MemberStatus, NAME_BYTES_MAX, RACK_BYTES_MAX,
+    Refusal, State, is_up,
 };
 use crate::command::{Registration, StartProof};
 use crate::migration::AbortReason;
@@ -142,7 +142,8 @@ impl Registration {
         check_speaks(self.speaks)?;
         check_name(&self.name)?;
         check_address(&self.addresses.entry)?;
-        check_address(&self.addresses.peer)
+        check_address(&self.addresses.peer)?;
+        check_rack(&self.addresses.rack)
     }
 }
 
@@ -161,9 +162,20 @@ pub(super) fn check_address(address: &str) -> Result<(), Refusal> {
 }
 
 fn check_name(name: &str) -> Result<(), Refusal> {
-    let is_printable = |c: char| !c.is_control() && !c.is_whitespace();
-    if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.chars().all(is_printable) {
+    if name.is_empty() || name.len() > NAME_BYTES_MAX || !is_word(name) {
         return Err(Refusal::Name);
     }
     Ok(())
+}
+
+fn check_rack(rack: &str) -> Result<(), Refusal> {
+    if rack.len() > RACK_BYTES_MAX || !is_word(rack) {
+        return Err(Refusal::Rack);
+    }
+    Ok(())
+}
+
+fn is_word(text: &str) -> bool {
+    let is_printable = |c: char| !c.is_control() && !c.is_whitespace();
+    text.chars().all(is_printable)
 }

@@ -37,6 +37,7 @@ fn registration(n: u8, name: &str, incarnation: u64, shards: u16) -> Registratio
             entry: format!("10.0.0.{n}:7379"),
             tls_port: None,
             peer: format!("10.0.0.{n}:17379"),
+            rack: String::new(),
         },
         shards,
         capacity: CAPACITY_DEFAULT,
@@ -298,6 +299,11 @@ fn what_does_not_belong_is_refused() {
         };
         assert_eq!(apply(&mut state, &unnamed), Err(Refusal::Name));
     }
+    for rack in ["two words", "tab\t", &"x".repeat(65)] {
+        let mut elsewhere = athens.clone();
+        elsewhere.addresses.rack = rack.to_owned();
+        assert_eq!(apply(&mut state, &elsewhere), Err(Refusal::Rack));
+    }
     let shardless = Registration {
         shards: 0,
         ..athens.clone()
@@ -373,6 +379,7 @@ fn any_migration_command() -> impl Strategy<Value = Command> {
         }),
         1 => migration.prop_map(|id| Command::RetryMigration { id }),
         1 => (0u32..3).prop_map(|mb_s| Command::LimitMoves { mb_s }),
+        1 => (0u32..4).prop_map(|moves| Command::MovesMax { moves }),
     ]
 }
 
@@ -397,13 +404,14 @@ fn check_migrations(before: &State, state: &State, effects: &Effects) -> Result<
         prop_assert_eq!(owner, Some(migration.source));
         let is_copying = migration.phase == Phase::Copying;
         prop_assert_eq!(entry.status == PartitionStatus::Migrating, is_copying);
-        prop_assert!(is_copying || migration.phase == Phase::Planned);
+        prop_assert!(is_copying || matches!(migration.phase, Phase::Planned | Phase::Waiting));
         for place in [migration.source, migration.target] {
             let member = state.members.get(&place.node);
             prop_assert!(member.is_some_and(|member| place.shard.0 < member.shards));
         }
         prop_assert!(!state.draining().contains(&migration.target.node));
     }
+    check_turns(before, state)?;
     for (index, entry) in state.table.entries.iter().enumerate() {
         let is_migrating = entry.status == PartitionStatus::Migrating;
         prop_assert!(!is_migrating || moving.contains(&PartitionId(index as u16)));
@@ -432,6 +440,32 @@ fn check_migrations(before: &State, state: &State, effects: &Effects) -> Result<
         prop_assert!(!moving.contains(&retry.partition));
     }
     prop_assert!(state.ended_migrations().count() <= ENDED_KEPT);
+    Ok(())
+}
+
+/// What `state/migrations/turns.rs` promises.
+fn check_turns(before: &State, state: &State) -> Result<(), TestCaseError> {
+    let is_live = |place: Place| is_live(&state.members[&place.node]);
+    let active = state.migrations().active.values();
+    let moved = active.filter(|migration| migration.purpose == Purpose::Rebalance);
+    let can_go = |migration: &&Migration| is_live(migration.source) && is_live(migration.target);
+    let has = |phase: Phase| move |migration: &&Migration| migration.phase == phase;
+    let copying = moved.clone().filter(has(Phase::Copying)).count();
+    let planned = moved.clone().filter(has(Phase::Planned)).count();
+    let waiting = moved.filter(has(Phase::Waiting));
+    let moves_max = state.moves_max() as usize;
+    if moves_max == 0 {
+        prop_assert_eq!(waiting.count(), 0);
+        return Ok(());
+    }
+    // A lower bound lets what is under way go on.
+    if before.moves_max() == state.moves_max() {
+        let old = before.migrations().active.values();
+        let old = old.filter(|m| m.purpose == Purpose::Rebalance && m.phase != Phase::Waiting);
+        prop_assert!(copying + planned <= moves_max.max(old.count()));
+    }
+    let is_full = copying + planned >= moves_max;
+    prop_assert!(is_full || waiting.filter(can_go).count() == 0);
     Ok(())
 }
 
@@ -509,7 +543,7 @@ fn a_learner_does_not_vote_until_it_is_promoted() {
     let last = state.change_coordinators(&remove(1));
     assert_eq!(last, Err(Refusal::LastCoordinator(RaftId(1))));
     let bytes = state.to_snapshot();
-    assert_eq!(bytes[0], SNAPSHOT_FORMAT);
+    assert_eq!(bytes[0], 4);
     assert_eq!(State::from_snapshot(&bytes).expect("our own"), state);
     let torn = State::from_snapshot(&bytes[..bytes.len() - 1]);
     assert!(torn.is_err());
@@ -552,6 +586,7 @@ fn the_coordinator_in_a_nodes_process_is_found_by_its_address() {
         entry: entry.to_owned(),
         tls_port: None,
         peer: String::new(),
+        rack: String::new(),
     };
     assert_eq!(entry("h:50000").embedded(), None);
     assert_eq!(entry("h").embedded(), None);

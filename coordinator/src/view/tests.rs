@@ -18,6 +18,7 @@ fn register(n: u8, incarnation: u64) -> Command {
             entry: format!("10.0.0.{n}:7379"),
             tls_port: None,
             peer: format!("10.0.0.{n}:17379"),
+            rack: String::new(),
         },
         shards: 1,
         capacity: crate::state::CAPACITY_DEFAULT,

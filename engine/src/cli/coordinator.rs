@@ -6,12 +6,14 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 use ephesus_coordinator::command::{ClusterOptions, RaftId};
+use ephesus_coordinator::coordinator::Balance;
 use ephesus_coordinator::placement::Policy;
 use ephesus_coordinator::server::Empty;
 use ephesus_coordinator::state::{
-    COORDINATORS_MAX, HEARTBEAT_TIMEOUT_MS, HEARTBEAT_TIMEOUT_MS_MIN,
+    COORDINATORS_MAX, HEARTBEAT_TIMEOUT_MS, HEARTBEAT_TIMEOUT_MS_MIN, MOVES_MAX,
 };
 
+use super::BalanceFlag;
 use super::address::Peer;
 use crate::coordinator_process::CoordinatorOptions;
 
@@ -98,9 +100,25 @@ pub struct CoordinatorFlags {
     #[arg(long, value_enum, default_value_t = AssignmentFlag::Contiguous)]
     assignment: AssignmentFlag,
     /// Balance the cluster without being asked, while this one leads, when nothing has changed for a
-    /// while; the same on all coordinators.
-    #[arg(long)]
-    auto_rebalance: bool,
+    /// while: so that every shard has its share of partitions; the same on all coordinators.
+    #[arg(
+        long,
+        value_enum,
+        value_name = "BY",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "count"
+    )]
+    auto_rebalance: Option<BalanceFlag>,
+    /// Moves of rebalances and drains under way at a time in the whole cluster, while this one leads; the same on all
+    /// coordinators.
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = MOVES_MAX,
+        value_parser = clap::value_parser!(u32).range(1..)
+    )]
+    moves_max: u32,
     /// Secret of the cluster, at least 16 bytes, the same for all coordinators, nodes and operators; needed to
     /// listen beyond loopback.
     #[arg(long, value_name = "FILE")]
@@ -156,7 +174,8 @@ impl CoordinatorFlags {
                 },
                 heartbeat_timeout_ms: self.heartbeat_timeout,
             },
-            auto_rebalance: self.auto_rebalance,
+            auto_rebalance: self.auto_rebalance.map(Balance::from),
+            moves_max: self.moves_max,
             secret,
         })
     }

@@ -111,6 +111,7 @@ impl Joining {
                 entry: announced.entry,
                 tls_port: options.tls.as_ref().map(|tls| tls.port),
                 peer: announced.peers,
+                rack: options.rack.clone(),
             },
             shards,
             capacity: options.capacity,
@@ -289,6 +290,7 @@ fn embed(
     };
     Embedded::start(ServerOptions {
         auto_rebalance: options.auto_rebalance,
+        moves_max: options.moves_max,
         id: EMBEDDED_ID,
         port,
         peers: BTreeMap::from([(EMBEDDED_ID, address.to_owned())]),

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ephesus_coordinator::coordinator::Balance;
 use ephesus_coordinator::link::keep_alive::KeepAlive;
 use ephesus_wal::{Durability, LogId, LogOptions, OnDamage};
 use ephesus_wire::handshake::Secret;
@@ -47,6 +48,8 @@ pub struct ServeOptions {
     pub name: String,
     /// What a shard can take, in per cent of a usual one.
     pub capacity: u32,
+    /// Where it stands; empty: that is not said.
+    pub rack: String,
     pub max_clients: usize,
     /// Who may do what, and the file that ACL LOAD and ACL SAVE mean.
     pub users: Users,
@@ -58,8 +61,10 @@ pub struct ServeOptions {
     pub on_damage: OnDamage,
     /// Where coordinators are reached, each as `host:port`; none: the node brings its own.
     pub coordinators: Vec<String>,
-    /// Whether the node's own coordinator balances the cluster of its own accord.
-    pub auto_rebalance: bool,
+    /// Whether the node's own coordinator balances the cluster of its own accord, and by what.
+    pub auto_rebalance: Option<Balance>,
+    /// How many migrations that one has under way at a time.
+    pub moves_max: u32,
     /// What links to coordinators have to prove.
     pub secret: Option<Secret>,
     /// Whether clients beyond loopback may move slots.

@@ -8,7 +8,8 @@
 //! nodes         [{"name", "id": hex, "status", "draining": bool, "incarnation", "shards",
 //!                "capacity": per cent, "partitions", "keys", "bytes", "last_heartbeat_ms": null if this leader has not heard of it,
 //!                "table_version", "entry": "host:port", "peer": "host:port",
-//!                "shard_cpu_us_per_s": [by shard, over the last minute; null if it has not told this leader]}]
+//!                "shard_cpu_us_per_s": [by shard, over the last minute; null if it has not told this leader],
+//!                "rack": name or ""}]
 //! partitions    [{"partition", "first_slot", "last_slot", "status", "epoch", "node": name or null,
 //!                "shard": number or null}]
 //! by load       {"shards": [{"node": name, "shard", WINDOWS}],
@@ -31,7 +32,7 @@
 //!
 //! Fields and words may be added. Statuses of nodes are `starting`, `live`, `failed`; those of
 //! partitions `unassigned`, `assigned`, `online`, `migrating`, and `failed` where the owner is;
-//! states of migrations `planned`, `copying`, `committed`, `aborted`.
+//! states of migrations `waiting`, `planned`, `copying`, `committed`, `aborted`.
 
 use std::collections::BTreeMap;
 

@@ -75,6 +75,7 @@ fn nodes(rows: &[NodeRow]) -> String {
     let mut table = Table::with_head(&[
         ("NAME", Align::Left),
         ("STATUS", Align::Left),
+        ("RACK", Align::Left),
         ("SHARDS", Align::Right),
         ("PARTITIONS", Align::Right),
         ("KEYS", Align::Right),
@@ -96,6 +97,10 @@ fn nodes(rows: &[NodeRow]) -> String {
                 format!("{}, draining", row.status)
             } else {
                 row.status.clone()
+            },
+            match row.rack.as_str() {
+                "" => NOTHING.to_owned(),
+                rack => rack.to_owned(),
             },
             row.shards.to_string(),
             row.partitions.to_string(),

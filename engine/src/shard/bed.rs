@@ -589,6 +589,7 @@ fn member(name: &str, port: u16, shards: u16) -> Member {
             entry: format!("{name}:{port}"),
             tls_port: None,
             peer: "peer:1".into(),
+            rack: String::new(),
         },
         shards,
         status: MemberStatus::Live,

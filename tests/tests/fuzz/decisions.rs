@@ -32,6 +32,7 @@ pub(crate) fn registration(n: u8) -> Registration {
             entry: format!("10.0.0.{n}:7379"),
             tls_port: None,
             peer: format!("10.0.0.{n}:17379"),
+            rack: String::new(),
         },
         shards: 2,
         capacity: 100,

@@ -1,10 +1,11 @@
 //! Runs that are told in full.
 
 use ephesus_coordinator::command::{ClusterOptions, RaftId};
+use ephesus_coordinator::coordinator::Balance;
 use ephesus_coordinator::placement::Policy;
 use ephesus_coordinator::protocol::PROTOCOL_VERSION;
 use ephesus_coordinator::report::{MigrationState, Problem, Query, Report};
-use ephesus_coordinator::state::{Behind, Refusal, Speaker};
+use ephesus_coordinator::state::{Behind, MOVES_MAX, Refusal, Speaker};
 
 use crate::network::End;
 use crate::world::{Shape, What, World};
@@ -20,7 +21,8 @@ fn shape(nodes: usize, min_nodes: u16) -> Shape {
             heartbeat_timeout_ms: 2_000,
         },
         is_plain: true,
-        auto_rebalance: false,
+        auto_rebalance: None,
+        moves_max: MOVES_MAX,
         speaks: PROTOCOL_VERSION,
     }
 }
@@ -406,7 +408,7 @@ fn a_node_is_registered_though_the_leader_dies_before_that_is_decided() {
 #[test]
 fn a_leader_that_balances_by_itself_gives_a_stronger_node_its_share() {
     let shape = Shape {
-        auto_rebalance: true,
+        auto_rebalance: Some(Balance::Count),
         ..shape(4, 3)
     };
     let mut world = World::new(6, shape, None).expect("starts");

@@ -7,6 +7,7 @@ use ephesus_coordinator::command::ClusterOptions;
 use ephesus_coordinator::placement::Policy;
 use ephesus_coordinator::protocol::PROTOCOL_VERSION;
 use ephesus_coordinator::report::Query;
+use ephesus_coordinator::state::MOVES_MAX;
 use ephesus_wire::table::PartitionEntry;
 
 use ephesus_engine::planted::Bug;
@@ -40,7 +41,8 @@ pub(crate) fn shape() -> Shape {
             heartbeat_timeout_ms: 2_000,
         },
         is_plain: true,
-        auto_rebalance: false,
+        auto_rebalance: None,
+        moves_max: MOVES_MAX,
         speaks: PROTOCOL_VERSION,
     }
 }

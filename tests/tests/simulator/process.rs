@@ -165,6 +165,7 @@ impl NodeProcess {
                     entry: format!("{}:7379", self.name),
                     tls_port: None,
                     peer: format!("{}:17379", self.name),
+                    rack: String::new(),
                 },
                 shards: self.disk.shards,
                 capacity: self.capacity,

@@ -6,12 +6,12 @@ use std::time::Instant;
 
 use ephesus_coordinator::agent::AgentEvent;
 use ephesus_coordinator::command::ClusterOptions;
-use ephesus_coordinator::coordinator::{Event, SessionId, TICK_MS};
+use ephesus_coordinator::coordinator::{Balance, Event, SessionId, TICK_MS};
 use ephesus_coordinator::placement::Policy;
 use ephesus_coordinator::planted::Bug;
 use ephesus_coordinator::protocol::PROTOCOL_VERSION;
 use ephesus_coordinator::report::{Query, Report};
-use ephesus_coordinator::state::{CAPACITY_DEFAULT, MemberStatus};
+use ephesus_coordinator::state::{CAPACITY_DEFAULT, MOVES_MAX, MemberStatus};
 use ephesus_engine::node::data_dir::Layout;
 use ephesus_engine::node::simulated::Happened;
 use ephesus_engine::planted::Bug as EngineBug;
@@ -49,7 +49,9 @@ pub(crate) struct Shape {
     /// Whether every node has one shard; otherwise one to four.
     pub(crate) is_plain: bool,
     /// Whether the leader balances by itself.
-    pub(crate) auto_rebalance: bool,
+    pub(crate) auto_rebalance: Option<Balance>,
+    /// How much moves at a time.
+    pub(crate) moves_max: u32,
     /// The newest protocol that everybody speaks at first.
     pub(crate) speaks: u16,
 }
@@ -68,7 +70,8 @@ impl Shape {
                 heartbeat_timeout_ms: 2_000,
             },
             is_plain: false,
-            auto_rebalance: seed % 4 == 1,
+            auto_rebalance: (seed % 4 == 1).then_some(Balance::Count),
+            moves_max: [MOVES_MAX, 1, 3][(seed % 3) as usize],
             // Everybody is upgraded by its next restart.
             speaks: if seed % 8 == 5 { 1 } else { PROTOCOL_VERSION },
         }

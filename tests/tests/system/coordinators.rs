@@ -446,6 +446,7 @@ impl Host {
                     entry: format!("127.0.0.1:{n}000"),
                     tls_port: None,
                     peer: format!("127.0.0.1:{n}999"),
+                    rack: String::new(),
                 },
                 shards: 1,
                 capacity: 100,

@@ -8,7 +8,7 @@ use crate::report::Query;
 
 fn balancing(nodes: u8) -> World {
     let mut world = cluster(1, nodes);
-    world.coordinators[0].auto_rebalance = true;
+    world.coordinators[0].auto_rebalance = Some(Balance::Count);
     world
 }
 

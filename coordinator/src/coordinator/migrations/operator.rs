@@ -277,12 +277,13 @@ impl<D: Disk> Coordinator<D> {
         let mut last_error = noted.progress.last_error;
         let mut abort_reason = None;
         let state = match &migration.phase {
-            Phase::Planned | Phase::Copying => {
+            Phase::Waiting | Phase::Planned | Phase::Copying => {
                 if last_error.is_empty() {
                     last_error = why(id, migration);
                 }
                 match migration.phase {
                     Phase::Copying => MigrationState::Copying,
+                    Phase::Waiting => MigrationState::Waiting,
                     _ => MigrationState::Planned,
                 }
             }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ephesus_wire::{MigrationId, NodeId, PartitionId};
 
-use crate::migration::{AbortReason, Migration, Phase, Purpose};
+use crate::migration::{AbortReason, Migration, Purpose};
 use crate::placement::{Move, Place};
 use crate::state::{Effects, Refusal, Retry, State, is_up};
 
@@ -121,7 +121,7 @@ impl State {
                 shard: owner.shard,
             },
             target: to,
-            phase: Phase::Planned,
+            phase: self.first_phase(purpose),
             attempt,
             purpose,
         };

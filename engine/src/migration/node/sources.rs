@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! FROM                  TO          [by]
-//! -                     Beginning   the plan, if the copies are here and not too many others go; says Begin
+//! -                     Beginning   the plan, if its turn has come, the copies are here and not too many others go; says Begin
 //! -                     Failed      it is copying, by an earlier start of this node
 //! Beginning             Opening     the table shows that all are copying, and few streams are there
 //! Opening               Opening     the target was not there, or is not ready
@@ -329,6 +329,7 @@ impl NodeMigrations {
     ) {
         let (shard, partition) = (migration.source.shard, migration.partition);
         let (state, batch) = match migration.phase {
+            Phase::Waiting => return,
             Phase::Planned => {
                 let view = &self.view;
                 let target = view.members.get(&migration.target.node);

@@ -353,8 +353,8 @@ impl Job<'_> {
     fn state(&self) -> &'static str {
         let row = self.row;
         match (row.state, self.is_export) {
-            (MigrationState::Planned, true) => "waiting-to-snapshot",
-            (MigrationState::Planned, false) => "waiting-for-ack",
+            (MigrationState::Waiting | MigrationState::Planned, true) => "waiting-to-snapshot",
+            (MigrationState::Waiting | MigrationState::Planned, false) => "waiting-for-ack",
             (MigrationState::Copying, true) => "snapshotting",
             (MigrationState::Copying, false) => "receiving-snapshot",
             (MigrationState::Committed, _) => "success",

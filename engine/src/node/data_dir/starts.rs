@@ -166,6 +166,7 @@ mod tests {
                 entry: "a:1".to_owned(),
                 tls_port: None,
                 peer: "a:2".to_owned(),
+                rack: String::new(),
             },
             shards: 1,
             capacity: 100,

@@ -25,6 +25,7 @@ fn member(name: &str, entry: &str, shards: u16, status: MemberStatus) -> Member 
             entry: entry.into(),
             tls_port: None,
             peer: "peer:1".into(),
+            rack: String::new(),
         },
         shards,
         status,

@@ -65,7 +65,8 @@ fn the_json_of_nodes_stays_as_it_is() {
     "shard_cpu_us_per_s": [
       731500,
       null
-    ]
+    ],
+    "rack": "east"
   },
 "#;
     assert!(text.starts_with(expected), "{text}");

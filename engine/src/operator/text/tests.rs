@@ -47,6 +47,7 @@ pub(crate) fn node_rows() -> Vec<NodeRow> {
         entry: "127.0.0.1:7379".to_owned(),
         peer: "127.0.0.1:17379".to_owned(),
         shard_cpu_us_per_s: vec![Some(731_500), None],
+        rack: "east".to_owned(),
     };
     let cyrene = NodeRow {
         name: "cyrene".to_owned(),
@@ -64,6 +65,7 @@ pub(crate) fn node_rows() -> Vec<NodeRow> {
         entry: "127.0.0.1:7399".to_owned(),
         peer: "127.0.0.1:17399".to_owned(),
         shard_cpu_us_per_s: vec![None],
+        rack: String::new(),
     };
     vec![athens, cyrene]
 }
@@ -125,9 +127,9 @@ bytes       200.0 MiB
 fn nodes_have_a_line_each() {
     let text = render(&Report::Nodes(node_rows())).expect("a table");
     let expected = "\
-NAME    STATUS          SHARDS  PARTITIONS     KEYS      BYTES  BUSIEST   HEARTBEAT  ADDRESS         ID
-athens  live, draining       2           6  1000000  150.0 MiB    73.2%  120 ms ago  127.0.0.1:7379  aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa
-cyrene  failed               1           3        -          -        -           -  127.0.0.1:7399  cccccccccccccccccccccccccccccccc
+NAME    STATUS          RACK  SHARDS  PARTITIONS     KEYS      BYTES  BUSIEST   HEARTBEAT  ADDRESS         ID
+athens  live, draining  east       2           6  1000000  150.0 MiB    73.2%  120 ms ago  127.0.0.1:7379  aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa
+cyrene  failed          -          1           3        -          -        -           -  127.0.0.1:7399  cccccccccccccccccccccccccccccccc
 ";
     assert_eq!(text, expected);
 }

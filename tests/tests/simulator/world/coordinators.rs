@@ -83,6 +83,7 @@ impl World {
         let ticks = ELECTION_TICKS + self.rng.below(ELECTION_TICKS as u64) as usize;
         let (now, bug, cluster) = (self.now, self.bug, ClusterId([id as u8; 16]));
         let (options, auto_rebalance) = (self.shape.options, self.shape.auto_rebalance);
+        let moves_max = self.shape.moves_max;
         let lives = self.coordinators.get(&id).map_or(0, |process| process.life);
         let speaks = self.speaks_now(lives);
         let Some(process) = self.coordinators.get_mut(&id) else {
@@ -107,6 +108,7 @@ impl World {
             election_ticks: Some(ticks),
             snapshot_after: SNAPSHOT_AFTER,
             auto_rebalance,
+            moves_max,
             speaks: versions(process.speaks),
             ..CoordinatorOptions::new(RaftId(id), peers, life)
         };

@@ -54,6 +54,7 @@ pub(super) fn registration(node: NodeId, incarnation: u64) -> Command {
             entry: format!("{name}:7379"),
             tls_port: None,
             peer: format!("{name}:17379"),
+            rack: String::new(),
         },
         name,
         incarnation,

@@ -28,6 +28,7 @@ fn view() -> View {
             entry: "h:7000".to_owned(),
             tls_port: None,
             peer: "h:17000".to_owned(),
+            rack: String::new(),
         },
         shards,
         status: MemberStatus::Live,
