@@ -4,12 +4,12 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use ephesus_bench::error::{BenchError, Result};
+use ephesus_bench::heap::Counting;
 use ephesus_bench::locate;
 use ephesus_bench::measure::{Goal, Verdict, less};
 use ephesus_bench::record::{Case, EPHESUS, Outputs, Record};
 use ephesus_bench::stats;
 
-use life::heap::Counting;
 use life::{FAILED, Size, nodes};
 
 #[path = "leader/life.rs"]

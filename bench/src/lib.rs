@@ -4,7 +4,7 @@
 //! the intended send time; [`sweep`] does it over and over with one quantity varied; [`compare`] sets servers side by side,
 //! with goals, intervals and everything needed to repeat the run; [`cluster`] starts coordinators and nodes and
 //! prints how fast a cluster changes and what it costs; [`migrate`] moves half of a node's data to another one,
-//! as Valkey does beside it; [`disk`] and [`micro`] measure the machine, and parts of a node
+//! as Valkey does beside it; [`placement`] compares policies on paper; [`disk`] and [`micro`] measure the machine, and parts of a node
 //! beside it. All of them share one runner, and what each finds is a [`record::Record`].
 
 #![expect(
@@ -16,6 +16,7 @@ pub mod cluster;
 pub mod compare;
 pub mod micro;
 pub mod migrate;
+pub mod placement;
 pub mod run;
 pub mod sweep;
 
@@ -35,6 +36,7 @@ pub mod disk;
 mod environment;
 pub mod error;
 mod fresh_memory;
+pub mod heap;
 pub mod interrupt;
 pub mod locate;
 mod loopback;

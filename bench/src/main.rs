@@ -7,12 +7,17 @@ use clap::{Parser, Subcommand};
 use ephesus_bench::cluster::ClusterArgs;
 use ephesus_bench::compare::CompareArgs;
 use ephesus_bench::disk::DiskArgs;
+use ephesus_bench::heap::Counting;
 use ephesus_bench::interrupt;
 use ephesus_bench::micro::MicroArgs;
 use ephesus_bench::migrate::MigrateArgs;
+use ephesus_bench::placement::PlacementArgs;
 use ephesus_bench::results;
 use ephesus_bench::run::RunArgs;
 use ephesus_bench::sweep::SweepArgs;
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
 
 #[derive(Debug, Parser)]
 #[command(
@@ -37,6 +42,8 @@ enum Command {
     Cluster(ClusterArgs),
     /// How fast half of a node's data moves to another one, beside Valkey's slot migration
     Migrate(MigrateArgs),
+    /// Compare policies of placement on paper: what moves, how even it is, and what a plan costs
+    Placement(PlacementArgs),
     /// What a disk can do for a log, and what that means for --durability strict
     Disk(DiskArgs),
     /// What parts of a node can do, each beside what memory, disk or loopback allow
@@ -53,6 +60,7 @@ fn main() -> ExitCode {
         Command::Compare(arguments) => arguments.execute(),
         Command::Cluster(arguments) => arguments.execute(),
         Command::Migrate(arguments) => arguments.execute(),
+        Command::Placement(arguments) => arguments.execute(),
         Command::Disk(arguments) => arguments.execute(),
         Command::Micro(arguments) => arguments.execute(),
         Command::Report => results::write(),

@@ -19,6 +19,7 @@ use ephesus_wal::{Durability, LogId, LogOptions, StdDisk};
 use futures_lite::future::block_on;
 
 use ephesus_bench::error::{During, Result};
+use ephesus_bench::heap;
 use ephesus_bench::procfs::own_cpu_time;
 
 use super::{Size, wrong};
@@ -102,7 +103,7 @@ pub(super) struct Leader {
 
 impl Leader {
     pub(super) fn start(size: Size, dir: &Path) -> Result<Leader> {
-        super::heap::counted(|| {
+        heap::counted(|| {
             let (senders, inbox) = inbox();
             Ok(Leader {
                 coordinator: start(1, size, dir)?,
@@ -134,7 +135,7 @@ impl Leader {
 
     /// Takes what a node or operator says; false: there is no room now, and its link waits.
     pub(super) fn hear(&self, session: SessionId, request: &[u8]) -> Result<bool> {
-        super::heap::counted(|| {
+        heap::counted(|| {
             let request = Request::decode(request).map_err(|e| wrong("a request", e))?;
             let event = Event::Request(session, request);
             Ok(self.senders.1.try_send(event).is_ok())
@@ -143,16 +144,16 @@ impl Leader {
 
     /// A node's connection is gone.
     pub(super) fn close(&self, session: SessionId) {
-        super::heap::counted(|| drop(self.senders.1.try_send(Event::Closed(session))));
+        heap::counted(|| drop(self.senders.1.try_send(Event::Closed(session))));
     }
 
     pub(super) fn introduce(&self, id: RaftId) {
-        super::heap::counted(|| drop(self.senders.0.try_send(Event::Introduced(id, VERSIONS))));
+        heap::counted(|| drop(self.senders.0.try_send(Event::Introduced(id, VERSIONS))));
     }
 
     /// Takes what another coordinator says.
     pub(super) fn hear_coordinator(&mut self, letter: &[u8]) -> Result<()> {
-        super::heap::counted(|| {
+        heap::counted(|| {
             if self.senders.0.try_send(heard(letter)?).is_err() {
                 self.dropped += 1;
             }
@@ -162,7 +163,7 @@ impl Leader {
 
     /// One turn, as the server takes it.
     pub(super) fn turn(&mut self, now_ms: u64) -> Result<()> {
-        super::heap::counted(|| {
+        heap::counted(|| {
             self.sent = Sent::default();
             self.updates.clear();
             let began = own_cpu_time();
@@ -219,6 +220,6 @@ impl Leader {
 
     /// CPU time of the turns since the last call, ms.
     pub(super) fn take_turns(&mut self) -> Vec<f64> {
-        super::heap::counted(|| std::mem::take(&mut self.turns_ms)).clone()
+        heap::counted(|| std::mem::take(&mut self.turns_ms)).clone()
     }
 }

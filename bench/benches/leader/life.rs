@@ -4,8 +4,8 @@
 use std::path::Path;
 
 use ephesus_bench::error::{BenchError, Result};
+use ephesus_bench::heap;
 
-pub mod heap;
 mod leader;
 mod node;
 pub mod nodes;

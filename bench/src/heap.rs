@@ -1,10 +1,11 @@
-//! How much heap a part of this program holds: what is allocated while [`counted`] runs, less what is freed then.
+//! How much heap a part of a program holds: what is allocated while [`counted`] runs, less what is freed then.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 
 /// The system's allocator, with a count; without it as the program's allocator nothing is counted.
+#[derive(Debug)]
 pub struct Counting;
 
 static HELD: AtomicI64 = AtomicI64::new(0);
@@ -20,6 +21,14 @@ pub fn counted<T>(part: impl FnOnce() -> T) -> T {
     let done = part();
     COUNTS.set(before);
     done
+}
+
+/// Runs `part`; answers the most that it held at a time beyond what was held before, bytes.
+pub fn peak_of<T>(part: impl FnOnce() -> T) -> (T, u64) {
+    let held = HELD.load(Relaxed);
+    PEAK.store(held, Relaxed);
+    let done = counted(part);
+    (done, (PEAK.load(Relaxed) - held).max(0) as u64)
 }
 
 /// The most that was held at a time, bytes.
