@@ -45,7 +45,7 @@ impl Planner for BoundedRing {
             let mut open = tokens.len();
             let mut owners = Vec::new();
             for partition in 0..field.partitions {
-                let begin = ring.from(position(partition, field.partitions));
+                let begin = ring.find(position(partition, field.partitions));
                 let mut at = begin.map_or(0, |(at, _)| at);
                 let owner = loop {
                     // All have room for all together, but a place may lose its tokens to equal ones.

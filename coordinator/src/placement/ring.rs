@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::field::{Field, planned};
 use super::{Plan, Planner, Request, Unmet, murmur3};
 
-pub use tokens::{Ring as Sorted, position};
+pub use tokens::{Sorted, position};
 
 mod allocation;
 mod tokens;

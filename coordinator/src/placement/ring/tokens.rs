@@ -2,24 +2,24 @@
 
 /// A ring: each token has the range `(token before, token]`, the first one also what is behind the last.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Ring {
+pub struct Sorted {
     /// By token whose it is; no token is there twice.
     tokens: Vec<(u64, usize)>,
 }
 
-impl Ring {
+impl Sorted {
     /// The ring of these tokens and whose they are; of equal ones the owner with the lowest number has it.
     pub fn new(tokens: impl IntoIterator<Item = (u64, usize)>) -> Self {
         let mut tokens: Vec<_> = tokens.into_iter().collect();
         tokens.sort_unstable();
         tokens.dedup_by_key(|(token, _)| *token);
-        Ring { tokens }
+        Sorted { tokens }
     }
 
     /// Whose a point is; none: there is no token.
     #[must_use]
     pub fn owner(&self, point: u64) -> Option<usize> {
-        self.from(point).map(|(_, owner)| owner)
+        self.find(point).map(|(_, owner)| owner)
     }
 
     /// The tokens, ascending, and whose they are.
@@ -29,7 +29,7 @@ impl Ring {
     }
 
     /// The place among the tokens of the one that has a point, and whose it is.
-    pub(in super::super) fn from(&self, point: u64) -> Option<(usize, usize)> {
+    pub(in super::super) fn find(&self, point: u64) -> Option<(usize, usize)> {
         let at = self.tokens.partition_point(|(token, _)| *token < point);
         let at = if at == self.tokens.len() { 0 } else { at };
         self.tokens.get(at).map(|(_, owner)| (at, *owner))
