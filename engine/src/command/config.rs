@@ -150,7 +150,7 @@ fn change(name: &str, current: &str, value: &str) -> Result<Change, &'static str
 ///
 /// # Errors
 /// [`ClientError::ArgumentTooLong`].
-pub(super) fn pattern_ignoring_case(bytes: &[u8]) -> Result<Pattern, ClientError> {
+pub(crate) fn pattern_ignoring_case(bytes: &[u8]) -> Result<Pattern, ClientError> {
     // One byte above the limit is enough to be refused.
     let bytes = bytes.iter().take(PATTERN_BYTES_MAX + 1);
     let lower: Vec<u8> = bytes.map(u8::to_ascii_lowercase).collect();

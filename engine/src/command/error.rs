@@ -11,6 +11,7 @@ use crate::acl::rule::RuleError;
 use crate::acl::users::{RULES_MAX, USERS_BYTES_MAX};
 use crate::migration::slots::command::SlotMigrationError;
 use crate::node::copying::CopyError;
+use crate::script::functions::FunctionError;
 
 /// Subcommands of Redis's CLUSTER that change who has which slots, and who belongs to the cluster.
 const MANAGED: [&str; 14] = [
@@ -258,6 +259,12 @@ pub enum ClientError {
     /// SCRIPT DEBUG YES or SYNC.
     #[error("ERR there is no debugger for scripts")]
     NoDebugger,
+    /// FUNCTION, or FCALL of what is none.
+    #[error("ERR {0}")]
+    Function(#[from] FunctionError),
+    /// A script or a function with flags, but not no-writes, called by a command that only reads.
+    #[error("ERR Can not execute a script with write flag using *_ro command.")]
+    ScriptWriteFlag,
     /// A slot outside 0..16384.
     #[error("ERR Invalid slot")]
     InvalidSlot,

@@ -15,6 +15,7 @@ pub struct InfoSnapshot {
     pub server: ServerInfo,
     pub clients: ClientsInfo,
     pub memory: MemoryInfo,
+    pub scripts: ScriptsInfo,
     pub persistence: PersistenceInfo,
     pub stats: StatsInfo,
     pub cpu: CpuInfo,
@@ -74,6 +75,20 @@ pub struct MemoryInfo {
     /// 0 means no limit.
     pub max: u64,
     pub system_total: u64,
+}
+
+/// What is there of scripts and of functions; the texts are the node's.
+#[derive(Clone, Debug, Default)]
+pub struct ScriptsInfo {
+    /// Memory of the states in which scripts are executed.
+    pub state: u64,
+    pub scripts: u64,
+    pub script_bytes: u64,
+    /// Memory of the states in which functions are executed.
+    pub function_state: u64,
+    pub libraries: u64,
+    pub functions: u64,
+    pub library_bytes: u64,
 }
 
 /// When a write is answered.
@@ -356,6 +371,7 @@ impl InfoSnapshot {
             Percent(memory.dataset, memory.used),
         );
         text.bytes("total_system_memory", memory.system_total);
+        self.write_scripts(text);
         text.bytes("maxmemory", memory.max);
         text.line("maxmemory_policy", "noeviction");
         text.line("mem_clients_normal", self.clients.memory);
@@ -371,6 +387,24 @@ impl InfoSnapshot {
         text.line("mem_allocator", "mimalloc");
         text.line("active_defrag_running", 0);
         text.line("lazyfree_pending_objects", 0);
+    }
+
+    fn write_scripts(&self, text: &mut Text) {
+        let scripts = &self.scripts;
+        text.bytes("used_memory_lua", scripts.state);
+        text.line("used_memory_vm_eval", scripts.state);
+        text.line("used_memory_scripts_eval", scripts.script_bytes);
+        text.line("number_of_cached_scripts", scripts.scripts);
+        text.line("number_of_functions", scripts.functions);
+        text.line("number_of_libraries", scripts.libraries);
+        text.line("used_memory_vm_functions", scripts.function_state);
+        text.bytes(
+            "used_memory_vm_total",
+            scripts.state + scripts.function_state,
+        );
+        text.line("used_memory_functions", scripts.library_bytes);
+        let all_bytes = scripts.script_bytes + scripts.library_bytes;
+        text.bytes("used_memory_scripts", all_bytes);
     }
 
     /// The log is reported as the append-only file and the last image as the RDB file, so that

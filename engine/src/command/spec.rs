@@ -222,11 +222,23 @@ pub enum Cmd {
     ScriptKill,
     ScriptDebug,
     ScriptHelp,
+    Function,
+    FunctionLoad,
+    FunctionDelete,
+    FunctionFlush,
+    FunctionList,
+    FunctionStats,
+    FunctionKill,
+    FunctionDump,
+    FunctionRestore,
+    FunctionHelp,
+    Fcall,
+    FcallRo,
 }
 
 impl Cmd {
     /// Number of commands and subcommands: the length of a per-command array.
-    pub const COUNT: usize = Cmd::ScriptHelp as usize + 1;
+    pub const COUNT: usize = Cmd::FcallRo as usize + 1;
 
     /// The command's description.
     #[expect(clippy::indexing_slicing, reason = "every command is described")]

@@ -50,10 +50,15 @@ pub(super) fn dumped(value: &[u8]) -> Vec<u8> {
             out.extend_from_slice(value);
         }
     }
-    out.extend_from_slice(&VERSION.to_le_bytes());
-    let crc = crc64::crc64(&out);
-    out.extend_from_slice(&crc.to_le_bytes());
+    write_footer(&mut out);
     out
+}
+
+/// Ends what can be restored.
+pub(crate) fn write_footer(out: &mut Vec<u8>) {
+    out.extend_from_slice(&VERSION.to_le_bytes());
+    let crc = crc64::crc64(out);
+    out.extend_from_slice(&crc.to_le_bytes());
 }
 
 /// Bytes of a value in an RDB file.
@@ -74,7 +79,8 @@ fn write_integer(out: &mut Vec<u8>, number: i32) {
     }
 }
 
-fn write_length(out: &mut Vec<u8>, len: usize) {
+/// Appends a length.
+pub(crate) fn write_length(out: &mut Vec<u8>, len: usize) {
     match len {
         0..0x40 => out.push(len as u8),
         0x40..0x4000 => out.extend_from_slice(&(0x4000 | len as u16).to_be_bytes()),
@@ -85,8 +91,11 @@ fn write_length(out: &mut Vec<u8>, len: usize) {
     }
 }
 
-/// Reads what DUMP has answered, of Redis or of Valkey, for a string.
-fn read_dump(dump: &[u8]) -> Result<Vec<u8>, ClientError> {
+/// What can be restored without its end, of Redis or of Valkey.
+///
+/// # Errors
+/// [`ClientError::DumpFooter`].
+pub(crate) fn body_of(dump: &[u8]) -> Result<&[u8], ClientError> {
     let (body, footer) = dump
         .split_last_chunk::<FOOTER_BYTES>()
         .ok_or(ClientError::DumpFooter)?;
@@ -98,7 +107,12 @@ fn read_dump(dump: &[u8]) -> Result<Vec<u8>, ClientError> {
     if !is_known || crc64::crc64(summed) != u64::from_le_bytes(crc) {
         return Err(ClientError::DumpFooter);
     }
-    match body.split_first() {
+    Ok(body)
+}
+
+/// Reads what DUMP has answered for a string.
+fn read_dump(dump: &[u8]) -> Result<Vec<u8>, ClientError> {
+    match body_of(dump)?.split_first() {
         Some((&TYPE_STRING, mut string)) => read_string(&mut string),
         Some((..=TYPE_MAX, _)) => Err(ClientError::DumpType),
         _ => Err(ClientError::DumpFormat),
@@ -129,14 +143,22 @@ fn read_header(from: &mut &[u8]) -> Result<Header, ClientError> {
         .map_err(|_| ClientError::DumpFormat)
 }
 
-fn read_length(from: &mut &[u8]) -> Result<usize, ClientError> {
+/// Reads a length.
+///
+/// # Errors
+/// [`ClientError::DumpFormat`].
+pub(crate) fn read_length(from: &mut &[u8]) -> Result<usize, ClientError> {
     match read_header(from)? {
         Header::Length(len) => Ok(len),
         Header::Integer(_) | Header::Packed => Err(ClientError::DumpFormat),
     }
 }
 
-fn read_string(from: &mut &[u8]) -> Result<Vec<u8>, ClientError> {
+/// Reads a string.
+///
+/// # Errors
+/// [`ClientError::DumpFormat`], or [`ClientError::StringTooLong`] of one that is packed.
+pub(crate) fn read_string(from: &mut &[u8]) -> Result<Vec<u8>, ClientError> {
     match read_header(from)? {
         Header::Length(len) => Ok(take(from, len)?.to_vec()),
         Header::Integer(width) => {

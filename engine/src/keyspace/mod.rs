@@ -9,7 +9,7 @@ mod bitfield;
 mod bitop;
 pub mod copies;
 pub mod databases;
-mod dump;
+pub(crate) mod dump;
 pub mod events;
 mod execute;
 mod expiry;

@@ -20,6 +20,7 @@ use super::data_dir::{DataDir, DataDirError, FoundLayout, Layout};
 use super::recovery::DryRun;
 use super::time::{AHEAD_WARN_MS, WallClock};
 use crate::image::DbId;
+use crate::script::functions;
 use images::Images;
 use store::{Findings, OneStore, Reader};
 
@@ -112,6 +113,11 @@ pub fn check(path: &Path) -> Result<Report, CheckError> {
         if let Err(problem) = problem {
             report.problem(problem);
         }
+    }
+    match functions::check(dir.path()) {
+        Ok(0) => {}
+        Ok(count) => report.line(format_args!("functions: {count} libraries")),
+        Err(damage) => report.problem(damage),
     }
     check_coordinator(&dir.coordinator_dir(), &mut report);
     if let Err(damage) = dir.last_incarnation() {

@@ -10,6 +10,7 @@
 //! DIR/coordinators     text: where coordinators were last reached, one per line
 //! DIR/layout           which copies are here, and which log each shard writes: see `data_dir/layout.rs`;
 //!                      twice, as `ephesus_wal::double_buffered` has it
+//! DIR/functions        libraries of functions, as FUNCTION DUMP answers them; none before the first
 //! DIR/reserve          nothing: see `reserve.rs`
 //! DIR/order            text: seeds of the hash that orders keys, see `data_dir/hash_seeds.rs`
 //! DIR/logs/UUID/       one shard's log, and the list of its files; made before the layout names it

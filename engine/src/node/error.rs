@@ -14,6 +14,7 @@ use super::data_dir::DataDirError;
 use super::environment::EnvironmentError;
 use super::recovery::RecoveryError;
 use crate::image::StoreError;
+use crate::script::functions::FunctionsFileError;
 
 /// Why a node did not start.
 #[derive(Debug, thiserror::Error)]
@@ -29,6 +30,8 @@ pub enum StartError {
     Store(#[from] StoreError),
     #[error(transparent)]
     Recovery(#[from] RecoveryError),
+    #[error(transparent)]
+    Functions(#[from] FunctionsFileError),
     /// Start with at least as many.
     #[error("--databases {databases}: database {highest} has keys; start with at least {}", u16::from(highest.0) + 1)]
     Databases { databases: u16, highest: Database },

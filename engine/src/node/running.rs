@@ -33,6 +33,7 @@ use crate::image::{StoreThread, wait_for_room, waits_for_room};
 use crate::migration::node::{Event, NodeMigrations};
 use crate::migration::slots::thread::SlotMigrations;
 use crate::migration::{Order, Report};
+use crate::script::functions::FunctionsThread;
 use crate::shard::mesh::Message;
 use crate::shard::segments::Jobs;
 use crate::tls::ServerTls;
@@ -67,6 +68,7 @@ pub struct Node {
     pub(super) peer_port: PeerPort,
     pub(super) slot_migrations: SlotMigrations,
     pub(super) acl_file: Option<AclFileThread>,
+    pub(super) functions: FunctionsThread,
     /// What shards say about migrations; the sender is for their starts.
     pub(super) reports: (flume::Sender<Vec<Report>>, flume::Receiver<Vec<Report>>),
     pub(super) layout: Layout,
@@ -330,6 +332,7 @@ impl Node {
         if let Some(acl_file) = self.acl_file {
             acl_file.stop();
         }
+        self.functions.stop();
         self.peer_port.stop();
         self.joining.stop();
     }

@@ -24,6 +24,7 @@ use crate::by_shard::ByShard;
 use crate::keyspace::events::EventClasses;
 use crate::keyspace::large_replies::LargeReplies;
 use crate::migration::slots::thread::Asked;
+use crate::script::functions::SharedLibraries;
 use crate::script::library::Library;
 use crate::shard::ShardStats;
 use crate::shard::mesh::Peer;
@@ -114,6 +115,8 @@ pub struct NodeShared {
     monitors: AtomicUsize,
     /// Scripts that clients have brought.
     pub scripts: Library,
+    /// Libraries of functions.
+    pub functions: Arc<SharedLibraries>,
 }
 
 /// What the node's monitor has found about its disk.
@@ -206,6 +209,7 @@ impl NodeShared {
             stop: AtomicBool::new(false),
             monitors: AtomicUsize::new(0),
             scripts: Library::default(),
+            functions: Arc::default(),
         }
     }
 
@@ -256,7 +260,8 @@ impl NodeShared {
     /// Memory of tables, of clients and of scripts, as shards have published it.
     #[must_use]
     pub fn counted_bytes(&self) -> u64 {
-        let scripts: u64 = self.stats.iter().map(|s| s.script_bytes.get()).sum();
+        let of_lua = |stats: &ShardStats| stats.script_bytes.get() + stats.function_bytes.get();
+        let scripts: u64 = self.stats.iter().map(of_lua).sum();
         self.memory_bytes() + self.client_bytes() + scripts
     }
 

@@ -42,6 +42,7 @@ use crate::image::{
 use crate::migration::node::NodeMigrations;
 use crate::migration::slots::thread::SlotMigrations;
 use crate::net::Waker;
+use crate::script::functions::{FunctionsThread, Libraries};
 use crate::shard::Checkpointer;
 use crate::shard::mesh::Peer;
 use crate::small_pages::SmallPages;
@@ -55,6 +56,7 @@ struct Opened {
     environment: Environment,
     data_dir: DataDir,
     stamp: Stamp,
+    functions: Libraries,
     since: Instant,
 }
 
@@ -113,6 +115,7 @@ fn open(options: ServeOptions) -> Result<(Opened, Ports), StartError> {
         data_dir.begin_named_logs()?;
         check_room_to_change(&data_dir, shards)?;
     }
+    let functions = Libraries::open(data_dir.path())?;
     let embeds = embeds(&options, &data_dir, &stamp);
     let ports = Ports::bind(&options, shards, embeds)?;
     for warning in environment.warnings(shards, options.max_clients, asked) {
@@ -124,6 +127,7 @@ fn open(options: ServeOptions) -> Result<(Opened, Ports), StartError> {
         environment,
         data_dir,
         stamp,
+        functions,
         since: super::clock(),
     };
     Ok((opened, ports))
@@ -219,6 +223,7 @@ fn spawn(
         shards,
         data_dir,
         stamp,
+        functions,
         ..
     } = opened;
     let Recovered {
@@ -267,6 +272,10 @@ fn spawn(
             None
         }
     };
+    let (functions, libraries) =
+        FunctionsThread::start(data_dir.path().to_owned(), functions, shared.peers.clone())
+            .map_err(StartError::thread("the functions' thread"))?;
+    shared.functions = libraries;
     let shared = Arc::new(shared);
     shared.exchange.serve(&shared);
     joining.set_load(Arc::clone(&shared.load));
@@ -296,6 +305,7 @@ fn spawn(
         peer_port,
         slot_migrations,
         acl_file,
+        functions,
         reports: flume::unbounded(),
         layout: recovered.layout,
         migrations: NodeMigrations::new(stamp.node, Arc::clone(&view), partition_bytes),

@@ -9,8 +9,38 @@ pub struct Flags {
     pub is_declared: bool,
     pub no_writes: bool,
     pub allow_oom: bool,
+    pub allow_stale: bool,
     pub no_cluster: bool,
     pub allow_cross_slot_keys: bool,
+}
+
+impl Flags {
+    /// Sets a flag by its name; false if there is none of that name.
+    pub fn set(&mut self, name: &[u8]) -> bool {
+        match name {
+            b"no-writes" => self.no_writes = true,
+            b"allow-oom" => self.allow_oom = true,
+            b"allow-stale" => self.allow_stale = true,
+            b"no-cluster" => self.no_cluster = true,
+            b"allow-cross-slot-keys" => self.allow_cross_slot_keys = true,
+            _ => return false,
+        }
+        true
+    }
+
+    /// The names of those that are set, in Redis's order.
+    pub fn names(&self) -> impl Iterator<Item = &'static str> + use<> {
+        let all = [
+            (self.no_writes, "no-writes"),
+            (self.allow_oom, "allow-oom"),
+            (self.allow_stale, "allow-stale"),
+            (self.no_cluster, "no-cluster"),
+            (self.allow_cross_slot_keys, "allow-cross-slot-keys"),
+        ];
+        all.into_iter()
+            .filter(|(is_set, _)| *is_set)
+            .map(|(_, name)| name)
+    }
 }
 
 /// The flags of a script, and its code: line numbers stay what they are.
@@ -38,13 +68,8 @@ pub fn parse(body: &[u8]) -> Result<(Flags, &[u8]), ClientError> {
             return Err(ClientError::ScriptOption(Quoted::new(word)));
         };
         for name in names.split(|&byte| byte == b',').filter(|n| !n.is_empty()) {
-            match name {
-                b"no-writes" => flags.no_writes = true,
-                b"allow-oom" => flags.allow_oom = true,
-                b"no-cluster" => flags.no_cluster = true,
-                b"allow-cross-slot-keys" => flags.allow_cross_slot_keys = true,
-                b"allow-stale" => {}
-                _ => return Err(ClientError::ScriptFlag(Quoted::new(name))),
+            if !flags.set(name) {
+                return Err(ClientError::ScriptFlag(Quoted::new(name)));
             }
         }
     }

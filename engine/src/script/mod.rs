@@ -16,10 +16,12 @@ mod bits;
 mod cjson;
 mod cmsgpack;
 mod flags;
+pub mod functions;
 pub mod library;
 mod limits;
 mod native;
 mod number;
+mod offered;
 mod pattern;
 mod random;
 mod replies;
@@ -36,9 +38,10 @@ use sha1::{Digest, Sha1};
 
 use crate::command::error::ClientError;
 pub use flags::Flags;
+use functions::{Functions, SharedLibraries};
 use library::{Library, SCRIPT_BYTES_MAX, Sha};
 pub use limits::{MEMORY_BYTES_MAX, Stop};
-use state::State;
+use state::{Purpose, State};
 
 /// What scripts may call.
 pub trait Host {
@@ -50,20 +53,13 @@ pub trait Host {
     -> Result<(), Stop>;
 }
 
-/// A script that was compiled by this shard.
+/// A script, or a function of a library, that was compiled by this shard.
 pub struct Script {
-    pub sha: Sha,
+    /// By which EVALSHA or FCALL calls it.
+    pub name: Box<str>,
     pub flags: Flags,
     function: mlua::Function,
-    body_bytes: usize,
-}
-
-impl Script {
-    /// The name by which EVALSHA calls it.
-    #[must_use]
-    pub fn name(&self) -> String {
-        hex(&self.sha)
-    }
+    is_of_library: bool,
 }
 
 /// Bytes of scripts that one shard has compiled; then it begins anew.
@@ -81,6 +77,7 @@ pub struct Scripts {
     compiled_bytes: usize,
     /// Of the node's library, when these were compiled.
     flushes: u64,
+    functions: Functions,
 }
 
 /// The name of a script's text.
@@ -144,8 +141,9 @@ impl Scripts {
         if let Some(script) = self.by_body.get(body) {
             return Ok(Rc::clone(script));
         }
-        let script = self.compiled(sha_of(body), body)?;
-        library.add(script.sha, body, false)?;
+        let sha = sha_of(body);
+        let script = self.compiled(sha, body)?;
+        library.add(sha, body, false)?;
         self.by_body.insert(body.into(), Rc::clone(&script));
         Ok(script)
     }
@@ -199,12 +197,12 @@ impl Scripts {
             }
         };
         let script = Rc::new(Script {
-            sha,
+            name: hex(&sha).into(),
             flags,
             function,
-            body_bytes: bytes,
+            is_of_library: false,
         });
-        self.compiled_bytes += script.body_bytes;
+        self.compiled_bytes += bytes;
         self.by_sha.insert(sha, Rc::clone(&script));
         Ok(script)
     }
@@ -212,14 +210,21 @@ impl Scripts {
     fn state(&mut self) -> Result<&mut State, ClientError> {
         match &mut self.state {
             Some(state) => Ok(state),
-            none => match State::new() {
-                Ok(state) => Ok(none.insert(Box::new(state))),
-                Err(error) => {
-                    tracing::error!(%error, "Lua does not start");
-                    Err(ClientError::ScriptMemory(limits::MEMORY_BYTES_MAX))
-                }
-            },
+            none => Ok(none.insert(new_state(Purpose::Scripts)?)),
         }
+    }
+
+    /// The function of a name, for FCALL; a library that was not needed before is loaded.
+    ///
+    /// # Errors
+    /// There is none, or its library cannot be loaded here now.
+    pub fn of_library(
+        &mut self,
+        libraries: &SharedLibraries,
+        name: &[u8],
+        time_max: Duration,
+    ) -> Result<Rc<Script>, ClientError> {
+        self.functions.find(libraries, name, time_max)
     }
 
     /// Carries out a script and appends its reply, which may be an error.
@@ -234,6 +239,9 @@ impl Scripts {
         limits: RunLimits,
         out: &mut Vec<u8>,
     ) -> Result<(), NotDone> {
+        if script.is_of_library {
+            return self.functions.run(script, (keys, argv), host, limits, out);
+        }
         let Some(state) = &mut self.state else {
             return Err(NotDone::Stopped(Stop::Memory));
         };
@@ -245,11 +253,19 @@ impl Scripts {
         outcome
     }
 
-    /// Memory of the state.
+    /// Memory of the states: of scripts, and of functions.
     #[must_use]
-    pub fn memory_bytes(&self) -> usize {
-        self.state.as_ref().map_or(0, |state| state.memory_bytes())
+    pub fn memory_bytes(&self) -> (usize, usize) {
+        let scripts = self.state.as_ref().map_or(0, |state| state.memory_bytes());
+        (scripts, self.functions.memory_bytes())
     }
+}
+
+fn new_state(purpose: Purpose) -> Result<Box<State>, ClientError> {
+    State::new(purpose).map(Box::new).map_err(|error| {
+        tracing::error!(%error, "Lua does not start");
+        ClientError::ScriptMemory(limits::MEMORY_BYTES_MAX)
+    })
 }
 
 /// What one run may take, and how its reply is written.

@@ -375,6 +375,90 @@ local redis = {
   REDIS_VERSION = native.version, REDIS_VERSION_NUM = native.version_number,
 }
 
+---- Functions: what a library registers while it is loaded
+
+local FLAGS = { ['no-writes'] = true, ['allow-oom'] = true, ['allow-stale'] = true, ['no-cluster'] = true,
+  ['allow-cross-slot-keys'] = true }
+
+-- Functions by name while a library is loaded, and in their order.
+local registered
+
+local function is_text(value) return type(value) == 'string' or type(value) == 'number' end
+
+local function lowered(text)
+  local _, lower = native.lower(text)
+  return lower
+end
+
+local function flags_of(list)
+  local flags = {}
+  for at = 1, 1e9 do
+    local flag = list[at]
+    if flag == nil then break end
+    flag = is_text(flag) and lowered(tostring(flag))
+    if not flag or not FLAGS[flag] then raised('ERR unknown flag given') end
+    flags[flag] = true
+  end
+  return flags
+end
+
+local function named_arguments(arguments)
+  local name, callback, description, flags
+  for key, value in next, contents[arguments] or arguments do
+    if not is_text(key) then raised('ERR named argument key given to redis.register_function is not a string') end
+    key = lowered(tostring(key))
+    if key == 'function_name' then
+      if not is_text(value) then raised('ERR function_name argument given to redis.register_function must be a string') end
+      name = tostring(value)
+    elseif key == 'description' then
+      if not is_text(value) then raised('ERR description argument given to redis.register_function must be a string') end
+      description = tostring(value)
+    elseif key == 'callback' then
+      if type(value) ~= 'function' then
+        raised('ERR callback argument given to redis.register_function must be a function')
+      end
+      callback = value
+    elseif key == 'flags' then
+      if type(value) ~= 'table' then
+        raised('ERR flags argument to redis.register_function must be a table representing function flags')
+      end
+      flags = flags_of(value)
+    else
+      raised('ERR unknown argument given to redis.register_function')
+    end
+  end
+  if not name then raised('ERR redis.register_function must get a function name argument') end
+  if not callback then raised('ERR redis.register_function must get a callback argument') end
+  return name, callback, description, flags
+end
+
+local function register_function(...)
+  if not registered then raised('ERR redis.register_function can only be called on FUNCTION LOAD command') end
+  local count = select('#', ...)
+  if count < 1 or count > 2 then raised('ERR wrong number of arguments to redis.register_function') end
+  local name, callback, description, flags = ...
+  if count == 1 then
+    if type(name) ~= 'table' then
+      raised('ERR calling redis.register_function with a single argument is only applicable to Lua table (representing '
+        .. 'named arguments).')
+    end
+    name, callback, description, flags = named_arguments(name)
+  else
+    if not is_text(name) then raised('ERR first argument to redis.register_function must be a string') end
+    if type(callback) ~= 'function' then raised('ERR second argument to redis.register_function must be a function') end
+    name = tostring(name)
+  end
+  if not select(2, native.match(name, '^[%w_]+$')) then
+    raised('ERR Library names can only contain letters, numbers, or underscores(_) and must be at least one character long')
+  end
+  -- FCALL finds them in any case.
+  local folded = lowered(name)
+  if registered[folded] then raised('ERR Function already exists in the library') end
+  local entry = { name = name, callback = callback, description = description, flags = flags or {} }
+  registered[folded] = entry
+  registered[#registered + 1] = entry
+end
+
 ---- Libraries
 
 local cjson
@@ -426,22 +510,57 @@ local function missing(_, name)
   error("Script attempted to access nonexistent global variable '" .. tostring(name) .. "'", 2)
 end
 
-local globals = visible.globals
+local globals, stand_in = visible.globals, visible.stand_in
 for name, value in pairs(basic) do globals[name] = value end
-globals._G = visible.stand_in
+globals._G = stand_in
 globals.redis = protect(redis)
 globals.string, globals.table, globals.math = string_library, protect(tables), protect(maths)
 globals.coroutine, globals.cjson, globals.cmsgpack = protect(coroutines), protect(cjson), protect(cmsgpack)
 globals.struct, globals.bit = protect(struct), protect(bit)
-globals.KEYS, globals.ARGV = {}, {}
-globals.__redis__err__handler = on_error
+if native.is_of_functions then
+  redis.replicate_commands, redis.breakpoint, redis.debug = nil, nil, nil
+else
+  globals.KEYS, globals.ARGV = {}, {}
+  globals.__redis__err__handler = on_error
+end
 setmetatable(globals, { __index = missing })
 
-contents[visible.stand_in] = globals
-for name in pairs(visible.stand_in) do rawset(visible.stand_in, name, nil) end
-setmetatable(visible.stand_in, { __index = globals, __newindex = is_readonly })
+-- What a library sees while it is loaded, and nothing else.
+local of_loading = setmetatable({
+  redis = protect(setmetatable({
+    register_function = register_function, log = redis.log,
+    LOG_DEBUG = 0, LOG_VERBOSE = 1, LOG_NOTICE = 2, LOG_WARNING = 3,
+    REDIS_VERSION = native.version, REDIS_VERSION_NUM = native.version_number,
+  }, { __index = missing })),
+}, { __index = missing })
+
+local stand_in_meta = { __newindex = is_readonly }
+
+local function show(seen)
+  contents[stand_in] = seen
+  stand_in_meta.__index = seen
+end
+
+for name in pairs(stand_in) do rawset(stand_in, name, nil) end
+show(globals)
+setmetatable(stand_in, stand_in_meta)
 visible.globals_meta = protect({ __index = missing })
 visible.string_meta = protect({ __index = string_library })
 
--- Carries out a script.
-return function(script) return xpcall(script, on_error) end
+-- Carries out a script; calls a function of a library; has a library register its functions.
+return function(script) return xpcall(script, on_error) end,
+  function(f, keys, arguments)
+    return xpcall(function() return f(keys, arguments) end, on_error)
+  end,
+  function(library)
+    registered = {}
+    show(of_loading)
+    local ok, e = pcall(library)
+    show(globals)
+    local all = registered
+    registered = nil
+    if ok then return true, all end
+    if is_fatal(e) then error(e, 0) end
+    if type(e) == 'table' then e = rawget(e, 'err') else e = 'ERR ' .. tostring(e) end
+    return false, is_text(e) and tostring(e) or 'ERR unknown error'
+  end

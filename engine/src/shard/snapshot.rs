@@ -22,6 +22,21 @@ pub fn covered(node: &NodeShared, shard: Option<ShardId>) -> Vec<&ShardStats> {
     }
 }
 
+fn scripts(node: &NodeShared, script_state: u64, function_state: u64) -> info::ScriptsInfo {
+    let libraries = node.functions.newest();
+    let (scripts, script_bytes) = node.scripts.size();
+    let (library_count, functions) = libraries.counts();
+    info::ScriptsInfo {
+        state: script_state,
+        scripts: scripts as u64,
+        script_bytes: script_bytes as u64,
+        function_state,
+        libraries: library_count as u64,
+        functions: functions as u64,
+        library_bytes: libraries.held_bytes() as u64,
+    }
+}
+
 /// The state of the node, or of one of its shards.
 #[must_use]
 pub fn take(node: &NodeShared, shard: Option<ShardId>) -> InfoSnapshot {
@@ -43,6 +58,8 @@ pub fn take(node: &NodeShared, shard: Option<ShardId>) -> InfoSnapshot {
     };
     let commands: u64 = sum(|s| &s.commands);
     let client_bytes: u64 = sum(|s| &s.client_bytes);
+    let (script_state, function_state): (u64, u64) =
+        (sum(|s| &s.script_bytes), sum(|s| &s.function_bytes));
     let uptime = node.started.elapsed();
     let written: u64 = all_specs().filter(|spec| spec.is_write()).map(calls).sum();
     let (user, system) = process::cpu_seconds();
@@ -72,7 +89,7 @@ pub fn take(node: &NodeShared, shard: Option<ShardId>) -> InfoSnapshot {
             memory_max: settings.max_client_memory,
         },
         memory: info::MemoryInfo {
-            used: sum(|s| &s.memory_bytes) + client_bytes + sum(|s| &s.script_bytes),
+            used: sum(|s| &s.memory_bytes) + client_bytes + script_state + function_state,
             used_peak: sum(|s| &s.memory_bytes_max),
             dataset: sum(|s| &s.data_bytes),
             resident: process::resident_bytes(),
@@ -82,6 +99,7 @@ pub fn take(node: &NodeShared, shard: Option<ShardId>) -> InfoSnapshot {
             max: node.live.max_memory(),
             system_total: process::system_memory_bytes(),
         },
+        scripts: scripts(node, script_state, function_state),
         persistence: info::PersistenceInfo {
             loading: false,
             durability: match settings.durability {

@@ -70,8 +70,8 @@ counters! {
     keys, expires, hits, misses, expired,
     /// Bytes of tables as the allocator handed them out.
     memory_bytes, memory_bytes_max, data_bytes, changes_since_image,
-    /// Bytes of the state in which scripts are executed.
-    script_bytes,
+    /// Bytes of the states in which scripts and functions are executed.
+    script_bytes, function_bytes,
     /// Bytes that clients make the shard hold, and the most that one of its connections does.
     client_bytes, client_bytes_largest,
     /// Over about the last second; written by the node's monitor.

@@ -5,6 +5,7 @@ mod databases;
 mod debug;
 mod expiry;
 mod figures;
+mod functions;
 mod generated;
 mod migrate;
 mod programs;

@@ -127,6 +127,8 @@ const READ_BY_CLIENTS: &str = "redis_version redis_mode os arch_bits process_id 
     instantaneous_input_kbps instantaneous_output_kbps rejected_connections http_connections_closed expired_keys \
     evicted_keys keyspace_hits keyspace_misses pubsub_channels latest_fork_usec role \
     connected_slaves master_replid master_repl_offset used_cpu_sys used_cpu_user \
+    used_memory_lua used_memory_vm_eval used_memory_scripts_eval number_of_cached_scripts number_of_functions \
+    number_of_libraries used_memory_vm_functions used_memory_vm_total used_memory_functions used_memory_scripts \
     cluster_enabled db0";
 
 /// Fields of our own.

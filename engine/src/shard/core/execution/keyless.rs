@@ -19,6 +19,7 @@ use crate::shard::connection::Connection;
 use crate::shard::core::Step;
 use crate::shard::core::admission::waiting::{covers_shards, needs_lease};
 use crate::shard::core::execution::clients::parse_kill;
+use crate::shard::core::execution::functions::changes_functions;
 use crate::shard::core::execution::pubsub::{
     channels_pattern, check_channel, is_about_subscriptions, is_published,
 };
@@ -84,6 +85,9 @@ impl Core {
             Cmd::Reset => self.reset(connection),
             Cmd::Debug => self.debug(connection, scope, request)?,
             Cmd::AclLoad | Cmd::AclSave => return self.ask_acl_file(connection, spec.cmd),
+            cmd if changes_functions(cmd) => {
+                return self.change_functions(connection, spec, request);
+            }
             Cmd::ClusterMigrateslots
             | Cmd::ClusterGetslotmigrations
             | Cmd::ClusterCancelslotmigrations => {
@@ -278,6 +282,9 @@ impl Core {
             | Cmd::ScriptKill
             | Cmd::ScriptDebug => {
                 self.about_scripts(spec.cmd, request, out)?;
+            }
+            Cmd::FunctionList | Cmd::FunctionStats | Cmd::FunctionDump | Cmd::FunctionKill => {
+                self.about_functions(spec.cmd, protocol, request, out)?;
             }
             _ => self.about_server_seldom(connection, spec, request, out)?,
         }

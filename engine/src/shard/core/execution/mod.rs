@@ -3,6 +3,7 @@
 pub(crate) mod batch;
 pub(crate) mod clients;
 pub(crate) mod debug;
+pub(crate) mod functions;
 pub(crate) mod keyed;
 pub(crate) mod keyless;
 pub(crate) mod migrate;

@@ -17,6 +17,7 @@ use crate::command::parse::{self, ArgList, Request};
 use crate::command::spec::{self, Cmd, Spec};
 use crate::keyspace::Reply;
 use crate::keyspace::large_replies::LARGE_REPLY_BYTES;
+use crate::script::functions::FunctionError;
 use crate::script::{
     Host, MEMORY_BYTES_MAX, NotDone, RunLimits, Script, Scripts, Stop, hex, parse_sha,
 };
@@ -234,7 +235,9 @@ impl Core {
     ) -> Result<(), ClientError> {
         let mut scripts = self.execution.scripts.take().unwrap_or_default();
         let outcome = self.carry_out(&mut scripts, asker, spec, request, caller);
-        self.stats().script_bytes.set(scripts.memory_bytes() as u64);
+        let (script_bytes, function_bytes) = scripts.memory_bytes();
+        self.stats().script_bytes.set(script_bytes as u64);
+        self.stats().function_bytes.set(function_bytes as u64);
         self.execution.scripts = Some(scripts);
         outcome
     }
@@ -247,16 +250,17 @@ impl Core {
         request: &Request<'_>,
         caller: &Caller,
     ) -> Result<(), ClientError> {
-        let first_argument = 3 + parse::count_of_keys(request)?;
-        let script = match spec.cmd {
-            Cmd::Eval | Cmd::EvalRo => scripts.of_body(&self.node.scripts, request.arg(1))?,
-            _ => scripts.of_name(&self.node.scripts, request.arg(1))?,
-        };
+        let (script, keys) = self.asked_script(scripts, spec, request, caller)?;
+        let first_argument = 3 + keys;
         let flags = script.flags;
         if flags.no_cluster {
             return Err(ClientError::ScriptNoCluster);
         }
-        let may_write = !flags.no_writes && !matches!(spec.cmd, Cmd::EvalRo | Cmd::EvalshaRo);
+        let only_reads = matches!(spec.cmd, Cmd::EvalRo | Cmd::EvalshaRo | Cmd::FcallRo);
+        if only_reads && flags.is_declared && !flags.no_writes {
+            return Err(ClientError::ScriptWriteFlag);
+        }
+        let may_write = !flags.no_writes && !only_reads;
         let is_refused = flags.is_declared && may_write && !flags.allow_oom;
         if is_refused && self.node.is_memory_full() {
             return Err(ClientError::ScriptOutOfMemory);
@@ -323,6 +327,31 @@ impl Core {
         done
     }
 
+    /// What a command carries out, and with how many keys.
+    fn asked_script(
+        &self,
+        scripts: &mut Scripts,
+        spec: &Spec,
+        request: &Request<'_>,
+        caller: &Caller,
+    ) -> Result<(Rc<Script>, usize), ClientError> {
+        let (name, keys) = (request.arg(1), parse::count_of_keys(request));
+        let node = &self.node;
+        let (keys, script) = match spec.cmd {
+            Cmd::Fcall | Cmd::FcallRo => {
+                let script = scripts.of_library(&node.functions, name, caller.time_max)?;
+                let keys = keys.map_err(|error| match error {
+                    ClientError::NotAnInteger => FunctionError::KeyCount.into(),
+                    other => other,
+                })?;
+                (keys, script)
+            }
+            Cmd::Eval | Cmd::EvalRo => (keys?, scripts.of_body(&node.scripts, name)?),
+            _ => (keys?, scripts.of_name(&node.scripts, name)?),
+        };
+        Ok((script, keys))
+    }
+
     /// Why nothing of a script may stay, if that is so.
     fn why_not_done(
         &mut self,
@@ -354,7 +383,7 @@ impl Core {
             Stop::Effects | Stop::Room => ClientError::CommandTooLarge(EFFECTS_BYTES_MAX),
         };
         if let Some(stopped) = self.told_script.tell(self.now) {
-            let script = script.name();
+            let script = &*script.name;
             tracing::warn!(script, stopped, "{error}");
         }
         Err(error)

@@ -25,6 +25,7 @@ use crate::node::routes::Owner;
 use crate::shard::connection::session::Session;
 use crate::shard::connection::{Blocked, Connection};
 use crate::shard::core::admission::waiting::covers_shards;
+use crate::shard::core::execution::functions::changes_functions;
 use crate::shard::core::execution::pubsub::is_published;
 use crate::shard::core::execution::together::{Part, Together};
 use crate::shard::core::routing::route::Route;
@@ -283,6 +284,7 @@ impl Core {
             | Cmd::AclLoad
             | Cmd::AclSave => Err(ClientError::NotInTransaction),
             Cmd::Save | Cmd::Shutdown | Cmd::Debug => Err(ClientError::NotInTransaction),
+            cmd if changes_functions(cmd) => Err(ClientError::NotInTransaction),
             Cmd::ModuleLoad | Cmd::ModuleLoadex | Cmd::ModuleUnload => Err(ClientError::NoModules),
             cmd if is_published(cmd) => Ok(()),
             cmd if covers_shards(cmd) && scope == Scope::Node && self.router.peers.count() > 1 => {

@@ -65,7 +65,12 @@ impl Core {
         source: &[u8],
     ) -> Result<Step, ClientError> {
         connection.note_executed(KEYLESS_BYTES);
-        if parse::count_of_keys(request)? > 0 {
+        let count = match parse::count_of_keys(request) {
+            // What is no function is refused before its keys are counted.
+            Err(_) if matches!(spec.cmd, Cmd::Fcall | Cmd::FcallRo) => 0,
+            count => count?,
+        };
+        if count > 0 {
             self.router.check_serving()?;
             let route = self.route(scope, spec, request)?;
             if !matches!(route, Route::Here(_)) {
